@@ -1,0 +1,3 @@
+package schema
+
+type evaluator struct{}

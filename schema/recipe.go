@@ -1,0 +1,200 @@
+// Package schema is the recipe language: it parses files, finds every mistake in them, expands count, for_each and
+// modules, orders blocks, and evaluates their bodies, first with unknown outputs (validate, plan) and later with real ones (apply).
+package schema
+
+import (
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// PluginSchema is what the language must know of a plugin; no process is started to learn it.
+type PluginSchema struct {
+	Kind    kind.Kind
+	Name    string
+	Version string
+	Digest  string // identifies the schema; part of what a saved plan is bound to
+	Summary string
+	Config  *spec.Schema
+	Outputs *spec.Schema
+}
+
+// Plugins tells the language which plugins there are.
+type Plugins interface {
+	// Lookup returns the plugin of that kind and name. A nil schema and a nil error means that there is none.
+	Lookup(k kind.Kind, name string) (*PluginSchema, error)
+	// Names lists the plugins of a kind, for "did you mean" and completion.
+	Names(k kind.Kind) []string
+}
+
+// Recipe is a parsed, expanded and checked recipe. It does not change after Load and is safe for concurrent use.
+type Recipe struct {
+	Name            string // of the recipe block, else the file's name without .hcl
+	Dir             string // folder of the recipe file; relative paths are relative to it
+	File            string // path of the recipe file as given
+	Digest          string // over every source file and every variable value (sensitive ones keyed by their hash); "sha256:…"
+	RequiredVersion string
+	Required        []RequiredPlugin
+	Blocks          []*Block // every instance, sorted by address
+	Outputs         []*Output
+	Variables       []*Variable
+	Warnings        hcl.Diagnostics
+	Files           map[string]*hcl.File // for diagnostics
+
+	eval *evaluator
+}
+
+// RequiredPlugin is one entry of recipe.required_plugins.
+type RequiredPlugin struct {
+	Name, Source, Version string
+	Range                 hcl.Range
+}
+
+// Block is one instance of a block.
+type Block struct {
+	Addr   addr.Block
+	Schema *PluginSchema
+	// Value is the body as far as it is known before anything runs; outputs of other blocks are unknown.
+	// Sensitive values carry the mark Sensitive, values of env() also Ephemeral.
+	Value cty.Value
+	Meta  Meta
+	// Needs are the blocks that must come first, by reference (healthy) or depends_on, sorted by address.
+	Needs []Need
+	Range hcl.Range // of the block's header
+}
+
+// Need is one edge of the start order.
+type Need struct {
+	On        addr.Block
+	Condition Condition
+	Attribute string    // attribute that makes the reference, or "depends_on"
+	Range     hcl.Range // of the expression that makes the edge
+}
+
+// Condition says how far a block must be before one that needs it may start.
+type Condition string
+
+// The conditions of depends_on. A reference means Healthy.
+const (
+	Started   Condition = "started"
+	Healthy   Condition = "healthy"
+	Completed Condition = "completed"
+)
+
+// Mark is a mark on a cty.Value.
+type Mark string
+
+const (
+	// Sensitive values are never shown and never stored.
+	Sensitive Mark = "sensitive"
+	// Ephemeral values (env) are also not known to a saved plan: they are read again when they are used.
+	Ephemeral Mark = "ephemeral"
+)
+
+// Meta holds the meta-arguments that every kind takes, evaluated.
+type Meta struct {
+	Placement   *Placement
+	Restart     *Restart
+	Health      *Health
+	Runtime     *Runtime
+	Lifecycle   []Check
+	StopWhen    []StopRule
+	Environment map[string]cty.Value // environment_variables; may be unknown or marked until start
+	External    *External
+}
+
+// Placement says where a block runs.
+type Placement struct {
+	GPUs     int
+	Devices  []string
+	Executor string // address of an executor block, or ""
+	Host     string
+}
+
+// Restart says what happens when a block fails.
+type Restart struct {
+	Attempts int           // restarts allowed within Window; default 3
+	Window   time.Duration // default 10m
+	Delay    time.Duration // first wait; doubles up to MaxDelay, with jitter
+	MaxDelay time.Duration
+	Mode     string // "fail": the run fails when attempts are used up; "ignore": the run goes on without the block
+}
+
+// Health says how long to wait for a block and how it is watched.
+type Health struct {
+	StartTimeout time.Duration
+	Interval     time.Duration
+	Timeout      time.Duration
+	Failures     int // consecutive failures before it counts as failed
+	StopTimeout  time.Duration
+}
+
+// Runtime is the Python that a block's program needs.
+type Runtime struct {
+	Python       string
+	Requirements []string
+	Venv         string
+}
+
+// Check is a precondition or postcondition. Its condition is evaluated when the block is about to start, or has become ready.
+type Check struct {
+	Post         bool
+	Condition    hcl.Expression
+	ErrorMessage hcl.Expression
+	Range        hcl.Range
+}
+
+// StopRule ends a trainer early. Exactly one of Metric, Tokens or Wall is set.
+type StopRule struct {
+	Metric string
+	Op     string // ">=", "<=", ">", "<"
+	Value  float64
+	For    int // consecutive steps for which the comparison must hold; default 1
+	Tokens int64
+	Wall   time.Duration
+	Range  hcl.Range
+}
+
+// External is a server that someone else runs: checked, never started or stopped.
+type External struct {
+	Endpoint cty.Value // string; becomes base_url (or url) of the outputs
+	Values   map[string]cty.Value
+}
+
+// Output is one output block.
+type Output struct {
+	Name        string
+	Description string
+	Sensitive   bool
+	Value       cty.Value // as far as known before anything runs
+	Range       hcl.Range
+}
+
+// Variable is one declared variable and where its value comes from.
+type Variable struct {
+	Name, Description string
+	Type              cty.Type
+	Value             cty.Value
+	Source            string // "default", "RECIPE_VAR_x", "file.tfvars", "--var"
+	Sensitive         bool
+	Range             hcl.Range
+}
+
+// VarValue is a variable's value as a person gave it, and where.
+type VarValue struct {
+	Raw    string // HCL expression, or a plain string for a variable of type string
+	Source string
+}
+
+// Options are what Load needs besides the files.
+type Options struct {
+	Vars     map[string]VarValue // from --var, highest precedence
+	VarFiles []string            // --var-file, later ones win
+	Environ  []string            // as os.Environ; RECIPE_VAR_* and env() read it. nil: none
+	Plugins  Plugins
+}

@@ -1,0 +1,3 @@
+package sdk
+
+type implementation interface{}

@@ -1,0 +1,86 @@
+// Package spec is the one description of a block that drives everything made from it: decoding, validation, defaults,
+// documentation, JSON schema, completion, and what a change of an attribute forces on a live run.
+//
+// Authors write an ordinary Go struct with tags and call Of; the engine and the language only ever see the Schema.
+package spec
+
+import (
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/sdk/kind"
+)
+
+// Schema describes the body of a block: its attributes and nested blocks, each sorted by name.
+type Schema struct {
+	Doc        string       `json:"doc,omitempty"`
+	Attributes []*Attribute `json:"attributes,omitempty"`
+	Blocks     []*Block     `json:"blocks,omitempty"`
+}
+
+// Change is what a new value of an attribute does to a block that is already running.
+type Change string
+
+const (
+	// ChangeLive is taken over by the running block.
+	ChangeLive Change = "live"
+	// ChangeResume stops the block at a checkpoint and continues from it with the new value.
+	ChangeResume Change = "resume"
+	// ChangeRestart stops the block and starts it again; what it produced stays valid.
+	ChangeRestart Change = "restart"
+	// ChangeReplace makes everything that the block produced invalid: it starts from nothing.
+	ChangeReplace Change = "replace"
+)
+
+// Attribute is one `name = value` of a block.
+type Attribute struct {
+	Name       string      `json:"name"`
+	Type       cty.Type    `json:"type"` // of the value; a reference is cty.DynamicPseudoType
+	Doc        string      `json:"doc,omitempty"`
+	Unit       string      `json:"unit,omitempty"`
+	Required   bool        `json:"required,omitempty"`
+	Computed   bool        `json:"computed,omitempty"`  // set by the block, not by the recipe (outputs)
+	Sensitive  bool        `json:"sensitive,omitempty"` // never shown, never stored
+	Deprecated string      `json:"deprecated,omitempty"`
+	Default    cty.Value   `json:"-"`                    // cty.NilVal: none; JSON form under "default"
+	References []kind.Kind `json:"references,omitempty"` // the value must be a block of one of these kinds
+	List       bool        `json:"list,omitempty"`       // with References: a list of such blocks
+	Enum       []string    `json:"enum,omitempty"`
+	Min        *float64    `json:"min,omitempty"`
+	Max        *float64    `json:"max,omitempty"`
+	Pattern    string      `json:"pattern,omitempty"` // RE2, must match the whole string
+	Change     Change      `json:"change,omitempty"`  // default: ChangeRestart
+}
+
+// Nesting is how often a nested block may stand in its parent.
+type Nesting string
+
+const (
+	// Single is at most one; it decodes to an object, or null when absent.
+	Single Nesting = "single"
+	// List is any number of them, in order; it decodes to a list (or tuple) of objects.
+	List Nesting = "list"
+)
+
+// Block is a nested block.
+type Block struct {
+	Name     string  `json:"name"`
+	Nesting  Nesting `json:"nesting"`
+	Required bool    `json:"required,omitempty"`
+	Schema   *Schema `json:"schema"`
+}
+
+// Ref is a typed reference to another block, as a plugin receives it: the other block's address, kind and outputs.
+// In the language its value is an object with at least `address` and `kind`.
+type Ref struct {
+	Address string    // for example "inference.vllm.policy"
+	Kind    kind.Kind // the kind of the block at Address
+	Values  cty.Value // the whole object: inputs and outputs of that block
+}
+
+// Problem is one thing wrong with a value, at a path that the language maps back to a source range.
+type Problem struct {
+	Path    cty.Path // relative to the block's body
+	Warning bool
+	Summary string // what is wrong, in a few words
+	Detail  string // what was expected, what was given, what to do
+}
