@@ -1,0 +1,122 @@
+package lm
+
+import (
+	"runtime"
+	"sync"
+)
+
+// LossFunc is called for every token of a batch: logits predict the token after position pos of
+// sequence seq (an index into the batch). It adds the gradient of the loss to dlogits, which
+// arrives zeroed. Calls for different sequences may come from different goroutines.
+type LossFunc func(seq, pos int, logits, dlogits []float32)
+
+// Gradient sums gradients over batches, split into shards that run side by side. Equal inputs and
+// an equal number of shards give equal bits, however the shards are scheduled.
+type Gradient struct {
+	shards []shard
+}
+
+type shard struct {
+	acts Activations
+	grad *Params
+}
+
+// NewGradient makes a zero gradient for models of this shape; shards of 0 means one a processor.
+func NewGradient(c Config, shards int) *Gradient {
+	if shards <= 0 {
+		shards = runtime.GOMAXPROCS(0)
+	}
+	g := &Gradient{shards: make([]shard, shards)}
+	for i := range g.shards {
+		g.shards[i].grad = view(c, make([]float32, c.Parameters()))
+	}
+	return g
+}
+
+// Zero forgets what was accumulated.
+func (g *Gradient) Zero() {
+	for i := range g.shards {
+		clear(g.shards[i].grad.flat)
+	}
+}
+
+// Accumulate runs forward and backward over batch and adds the gradient of loss.
+func (g *Gradient) Accumulate(p *Params, batch [][]int32, loss LossFunc) {
+	g.each(batch, func(s *shard, first int, part [][]int32) {
+		logits := p.Forward(&s.acts, part)
+		d := resize(&s.acts.dlogits, len(logits))
+		clear(d)
+		eachRow(p.Config.Vocabulary, first, part, func(seq, pos, at, end int) {
+			loss(seq, pos, logits[at:end], d[at:end])
+		})
+		p.Backward(&s.acts, d, s.grad)
+	})
+}
+
+// Visit runs the model forward over batch and shows the logits of every token to visit, without a
+// gradient. The concurrency is that of LossFunc.
+func (g *Gradient) Visit(p *Params, batch [][]int32, visit func(seq, pos int, logits []float32)) {
+	g.each(batch, func(s *shard, first int, part [][]int32) {
+		logits := p.Forward(&s.acts, part)
+		eachRow(p.Config.Vocabulary, first, part, func(seq, pos, at, end int) {
+			visit(seq, pos, logits[at:end])
+		})
+	})
+}
+
+// Sum adds the shards, in their order, and returns the gradient in the order of Params.Flat. It is
+// valid until the next Accumulate or Zero.
+func (g *Gradient) Sum() []float32 {
+	total := g.shards[0].grad.flat
+	for i := range g.shards[1:] {
+		part := g.shards[i+1].grad.flat
+		axpy(1, part, total)
+		clear(part)
+	}
+	return total
+}
+
+// each cuts batch into consecutive parts with about the same number of tokens, one a shard.
+func (g *Gradient) each(batch [][]int32, work func(s *shard, first int, part [][]int32)) {
+	tokens := 0
+	for _, s := range batch {
+		tokens += len(s)
+	}
+	var group sync.WaitGroup
+	defer group.Wait()
+	first, seen := 0, 0
+	for i := range g.shards {
+		end := first
+		for end < len(batch) && seen < tokens*(i+1)/len(g.shards) {
+			seen += len(batch[end])
+			end++
+		}
+		if end > first {
+			s, begin, part := &g.shards[i], first, batch[first:end]
+			group.Go(func() { work(s, begin, part) })
+		}
+		first = end
+	}
+}
+
+func eachRow(vocabulary, first int, part [][]int32, visit func(seq, pos, at, end int)) {
+	at := 0
+	for i, s := range part {
+		for pos := range s {
+			visit(first+i, pos, at, at+vocabulary)
+			at += vocabulary
+		}
+	}
+}
+
+// LogProbs returns, for each position of tokens, the log-probability of that token given those
+// before it; position 0 has nothing before it and is 0.
+func (p *Params) LogProbs(a *Activations, tokens []int32) []float64 {
+	v, out := p.Config.Vocabulary, make([]float64, len(tokens))
+	logits := p.Forward(a, [][]int32{tokens})
+	for i, t := range tokens[1:] {
+		row := logits[i*v : (i+1)*v]
+		out[i+1] = float64(row[t]) - LogSumExp(row)
+	}
+	return out
+}
