@@ -1,0 +1,194 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+const gib = 1 << 30
+
+// minPython is what the Python SDK and every Python plugin need.
+const minPythonMajor, minPythonMinor = 3, 10
+
+func goToolchain(ctx context.Context, m Machine) Finding {
+	path, err := m.LookPath("go")
+	if err != nil {
+		return Finding{Verdict: OK, Found: "not installed; only building recipe or a Go plugin from source needs it"}
+	}
+	out, err := m.Run(ctx, path, "env", "GOVERSION")
+	if err != nil {
+		return Finding{Verdict: Warn, Found: "go does not run: " + reason(ctx, err), Remedy: "reinstall Go, or remove it from PATH: only builds from source need it"}
+	}
+	return Finding{Verdict: OK, Found: strings.TrimSpace(out)}
+}
+
+func python(ctx context.Context, m Machine) Finding {
+	remedy := fmt.Sprintf("install Python %d.%d or newer (for example `uv python install 3.12`), or set `runtime { python = … }` in the recipe; the quickstart needs none",
+		minPythonMajor, minPythonMinor)
+	path, err := m.LookPath("python3")
+	if err != nil {
+		return Finding{Verdict: Warn, Found: "no python3 on PATH: blocks whose programs are in Python will not start", Remedy: remedy}
+	}
+	out, err := m.Run(ctx, path, "-c", "import sys; print('%d.%d.%d' % sys.version_info[:3])")
+	if err != nil {
+		return Finding{Verdict: Warn, Found: path + " does not run: " + reason(ctx, err), Remedy: remedy}
+	}
+	version := strings.TrimSpace(out)
+	major, minor, ok := majorMinor(version)
+	if !ok {
+		return Finding{Verdict: Warn, Found: fmt.Sprintf("%s says version %q", path, version), Remedy: remedy}
+	}
+	if major < minPythonMajor || major == minPythonMajor && minor < minPythonMinor {
+		return Finding{Verdict: Warn, Found: fmt.Sprintf("%s is Python %s, older than %d.%d", path, version, minPythonMajor, minPythonMinor), Remedy: remedy}
+	}
+	return Finding{Verdict: OK, Found: "Python " + version + " at " + path}
+}
+
+func majorMinor(version string) (major, minor int, ok bool) {
+	parts := strings.SplitN(version, ".", 3)
+	if len(parts) < 2 {
+		return 0, 0, false
+	}
+	major, errMajor := strconv.Atoi(parts[0])
+	minor, errMinor := strconv.Atoi(parts[1])
+	return major, minor, errMajor == nil && errMinor == nil
+}
+
+func uv(ctx context.Context, m Machine) Finding {
+	path, err := m.LookPath("uv")
+	if err != nil {
+		return Finding{Verdict: OK, Found: "not installed; Python runtimes are then prepared with venv and pip, which is slower"}
+	}
+	out, err := m.Run(ctx, path, "--version")
+	if err != nil {
+		return Finding{Verdict: Warn, Found: "uv does not run: " + reason(ctx, err), Remedy: "reinstall uv, or remove it from PATH: venv and pip are used without it"}
+	}
+	return Finding{Verdict: OK, Found: strings.TrimSpace(out)}
+}
+
+func gpu(ctx context.Context, m Machine) Finding {
+	path, err := m.LookPath("nvidia-smi")
+	if err != nil {
+		return Finding{Verdict: OK, Found: "no NVIDIA driver; recipes with placement { gpus = … } will not run here, those with the tiny plugins will"}
+	}
+	out, err := m.Run(ctx, path, "--query-gpu=name,memory.total,memory.used,driver_version", "--format=csv,noheader,nounits")
+	if err != nil {
+		return Finding{Verdict: Warn, Found: "nvidia-smi fails: " + reason(ctx, err), Remedy: "check the driver with `nvidia-smi`; after a driver update a reboot is usual"}
+	}
+	var cards, busy []string
+	for i, line := range strings.Split(strings.TrimSpace(out), "\n") {
+		fields := strings.Split(line, ",")
+		if len(fields) != 4 {
+			return Finding{Verdict: Warn, Found: fmt.Sprintf("nvidia-smi said %q", line), Remedy: "check the driver with `nvidia-smi`"}
+		}
+		for j := range fields {
+			fields[j] = strings.TrimSpace(fields[j])
+		}
+		total, _ := strconv.ParseFloat(fields[1], 64)
+		used, _ := strconv.ParseFloat(fields[2], 64)
+		cards = append(cards, fmt.Sprintf("GPU %d %s, %.0f GiB, driver %s", i, fields[0], total/1024, fields[3]))
+		if total > 0 && used > total/10 {
+			busy = append(busy, fmt.Sprintf("GPU %d has %.1f GiB in use", i, used/1024))
+		}
+	}
+	found := strings.Join(cards, "; ")
+	if len(busy) > 0 {
+		return Finding{Verdict: Warn, Found: found + "; " + strings.Join(busy, "; "),
+			Remedy: "see who holds the memory with `nvidia-smi`; a run of recipe that was left alive shows in `recipe status`"}
+	}
+	return Finding{Verdict: OK, Found: found}
+}
+
+func ports(_ context.Context, m Machine) Finding {
+	if err := m.Listen("127.0.0.1:0"); err != nil {
+		return Finding{Verdict: Fail, Found: "no server can listen on 127.0.0.1: " + err.Error(), Remedy: "check that the loopback interface is up (`ip addr show lo`) and that no sandbox forbids sockets"}
+	}
+	var taken []string
+	for _, port := range []string{"8000", "9001"} {
+		if err := m.Listen("127.0.0.1:" + port); err != nil {
+			taken = append(taken, port)
+		}
+	}
+	if len(taken) > 0 {
+		return Finding{Verdict: OK, Found: "loopback works; in use by another program: " + strings.Join(taken, ", ") + " (matters only to a recipe that asks for that port)"}
+	}
+	return Finding{Verdict: OK, Found: "loopback works; 8000 and 9001 are free"}
+}
+
+func disk(_ context.Context, m Machine) Finding {
+	free, err := m.Disk(m.Dir)
+	if err != nil {
+		return Finding{Verdict: Warn, Found: "free space unknown: " + err.Error(), Remedy: "check that " + m.Dir + " exists and can be read"}
+	}
+	found := fmt.Sprintf("%.1f GiB free at %s", float64(free)/gib, m.Dir)
+	switch {
+	case free < gib/4:
+		return Finding{Verdict: Fail, Found: found, Remedy: "free some space: a run needs at least 0.25 GiB for its events and checkpoints"}
+	case free < 20*gib:
+		return Finding{Verdict: Warn, Found: found, Remedy: "enough for the quickstart; a checkpoint of a 1.5 B model with its optimizer is about 20 GiB"}
+	}
+	return Finding{Verdict: OK, Found: found}
+}
+
+func memory(_ context.Context, m Machine) Finding {
+	total, available, err := m.Memory()
+	if err != nil {
+		return Finding{Verdict: Warn, Found: "memory unknown: " + err.Error(), Remedy: "make sure that at least 1 GiB is free"}
+	}
+	found := fmt.Sprintf("%.1f GiB, %.1f GiB available", float64(total)/gib, float64(available)/gib)
+	if available < gib/2 {
+		return Finding{Verdict: Warn, Found: found, Remedy: "close other programs: the quickstart needs about 0.5 GiB, a GPU recipe several"}
+	}
+	return Finding{Verdict: OK, Found: found}
+}
+
+func openFiles(_ context.Context, m Machine) Finding {
+	limit, err := m.Files()
+	if err != nil {
+		return Finding{Verdict: Warn, Found: "limit unknown: " + err.Error(), Remedy: "check `ulimit -n`"}
+	}
+	found := fmt.Sprintf("%d a process", limit)
+	if limit > 1<<60 {
+		found = "no limit"
+	}
+	if limit < 1024 {
+		return Finding{Verdict: Warn, Found: found, Remedy: "raise it with `ulimit -n 4096`: a gateway with many rollouts in flight holds a file a request"}
+	}
+	return Finding{Verdict: OK, Found: found}
+}
+
+// socketLimit is the longest path of a unix socket: 104 bytes on macOS and 108 on Linux, each with its final zero.
+const socketLimit = 103
+
+func runDirectory(_ context.Context, m Machine) Finding {
+	dir, err := filepath.Abs(m.Dir)
+	if err != nil {
+		return Finding{Verdict: Fail, Found: err.Error(), Remedy: "change to a folder that exists"}
+	}
+	longest := filepath.Join(dir, ".recipe", strings.Repeat("n", 24), "engine.sock")
+	if len(longest) > socketLimit {
+		return Finding{Verdict: Warn, Found: fmt.Sprintf("%s is %d characters long; unix sockets below it may not fit in %d", dir, len(dir), socketLimit),
+			Remedy: "move the recipe to a folder with a shorter path"}
+	}
+	return Finding{Verdict: OK, Found: filepath.Join(dir, ".recipe")}
+}
+
+// reason says in one line why a program failed: its own last words when it had some.
+func reason(ctx context.Context, err error) string {
+	if ctx.Err() != nil {
+		return fmt.Sprintf("no answer within %s", deadline)
+	}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		if words := strings.TrimSpace(string(exit.Stderr)); words != "" {
+			lines := strings.Split(words, "\n")
+			return lines[len(lines)-1]
+		}
+	}
+	return err.Error()
+}

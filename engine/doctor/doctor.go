@@ -1,0 +1,88 @@
+// Package doctor looks at this machine the way a recipe will use it, and says what is missing and what to do about it.
+// Looking changes nothing.
+package doctor
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Verdict is how a check ended.
+type Verdict string
+
+// The verdicts.
+const (
+	OK   Verdict = "ok"
+	Warn Verdict = "warn" // some recipes will not run
+	Fail Verdict = "fail" // no recipe will run
+)
+
+// Finding is the answer of one check.
+type Finding struct {
+	Name    string  `json:"name"`
+	Verdict Verdict `json:"verdict"`
+	Found   string  `json:"found"`            // what was seen, in one line
+	Remedy  string  `json:"remedy,omitempty"` // what to do; empty when nothing is wrong
+}
+
+// Machine is what the checks look at. Local is the real one; tests give their own.
+type Machine struct {
+	Dir      string // where run directories will be
+	OS       string // as runtime.GOOS
+	LookPath func(name string) (string, error)
+	Run      func(ctx context.Context, name string, args ...string) (stdout string, err error)
+	Listen   func(address string) error                  // can a server listen there? "127.0.0.1:0" is any port
+	Disk     func(dir string) (free uint64, err error)   // bytes that a user may still write
+	Memory   func() (total, available uint64, err error) // bytes
+	Files    func() (limit uint64, err error)            // open files that a process may have
+}
+
+// deadline bounds one check; a driver that hangs is a finding, not a hanging doctor.
+const deadline = 15 * time.Second
+
+type check struct {
+	name string
+	look func(context.Context, Machine) Finding
+}
+
+func checks() []check {
+	return []check{
+		{"go", goToolchain},
+		{"python", python},
+		{"uv", uv},
+		{"gpu", gpu},
+		{"ports", ports},
+		{"disk", disk},
+		{"memory", memory},
+		{"open files", openFiles},
+		{"run directory", runDirectory},
+	}
+}
+
+// Examine makes every check side by side and returns their findings in a fixed order.
+func Examine(ctx context.Context, m Machine) []Finding {
+	all := checks()
+	findings := make([]Finding, len(all))
+	var wait sync.WaitGroup
+	for i, c := range all {
+		wait.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, deadline)
+			defer cancel()
+			findings[i] = c.look(ctx, m)
+			findings[i].Name = c.name
+		})
+	}
+	wait.Wait()
+	return findings
+}
+
+// Failed says whether any finding means that no recipe will run.
+func Failed(findings []Finding) bool {
+	for _, f := range findings {
+		if f.Verdict == Fail {
+			return true
+		}
+	}
+	return false
+}

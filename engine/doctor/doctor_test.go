@@ -1,0 +1,132 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// healthy is a machine on which nothing is wrong; a case breaks one thing.
+func healthy(dir string) Machine {
+	answers := map[string]string{
+		"go":         "go1.26.0\n",
+		"python3":    "3.12.4\n",
+		"uv":         "uv 0.9.1\n",
+		"nvidia-smi": "NVIDIA H200, 143771, 12, 570.1\n",
+	}
+	return Machine{
+		Dir:      dir,
+		OS:       "linux",
+		LookPath: func(name string) (string, error) { return name, nil },
+		Run: func(_ context.Context, name string, _ ...string) (string, error) {
+			return answers[name], nil
+		},
+		Listen: func(string) error { return nil },
+		Disk:   func(string) (uint64, error) { return 100 * gib, nil },
+		Memory: func() (uint64, uint64, error) { return 32 * gib, 16 * gib, nil },
+		Files:  func() (uint64, error) { return 4096, nil },
+	}
+}
+
+func TestExamine(t *testing.T) {
+	t.Parallel()
+	missing := func(name string) func(*Machine) {
+		return func(m *Machine) {
+			m.LookPath = func(n string) (string, error) {
+				if n == name {
+					return "", exec.ErrNotFound
+				}
+				return n, nil
+			}
+		}
+	}
+	says := func(program, answer string, err error) func(*Machine) {
+		return func(m *Machine) {
+			before := m.Run
+			m.Run = func(ctx context.Context, name string, args ...string) (string, error) {
+				if name == program {
+					return answer, err
+				}
+				return before(ctx, name, args...)
+			}
+		}
+	}
+	cases := []struct {
+		name    string
+		change  func(*Machine)
+		finding string
+		want    Verdict
+		found   string
+		remedy  string
+	}{
+		{"all well", func(*Machine) {}, "python", OK, "Python 3.12.4", ""},
+		{"gpu named", func(*Machine) {}, "gpu", OK, "NVIDIA H200, 140 GiB", ""},
+		{"no go", missing("go"), "go", OK, "not installed", ""},
+		{"no python", missing("python3"), "python", Warn, "no python3 on PATH", "uv python install"},
+		{"old python", says("python3", "3.9.18\n", nil), "python", Warn, "older than 3.10", "uv python install"},
+		{"odd python", says("python3", "PyPy\n", nil), "python", Warn, `"PyPy"`, "uv python install"},
+		{"broken driver", says("nvidia-smi", "", errors.New("driver/library version mismatch")), "gpu", Warn, "version mismatch", "reboot"},
+		{"busy gpu", says("nvidia-smi", "NVIDIA L4, 23034, 20000, 570.1\n", nil), "gpu", Warn, "GPU 0 has 19.5 GiB in use", "recipe status"},
+		{"no gpu", missing("nvidia-smi"), "gpu", OK, "no NVIDIA driver", ""},
+		{"no loopback", func(m *Machine) { m.Listen = func(string) error { return errors.New("operation not permitted") } }, "ports", Fail, "not permitted", "loopback"},
+		{"port taken", func(m *Machine) {
+			m.Listen = func(a string) error {
+				if strings.HasSuffix(a, ":8000") {
+					return errors.New("in use")
+				}
+				return nil
+			}
+		}, "ports", OK, "in use by another program: 8000", ""},
+		{"disk full", func(m *Machine) { m.Disk = func(string) (uint64, error) { return 1 << 20, nil } }, "disk", Fail, "0.0 GiB free", "free some space"},
+		{"disk small", func(m *Machine) { m.Disk = func(string) (uint64, error) { return 5 * gib, nil } }, "disk", Warn, "5.0 GiB free", "checkpoint"},
+		{"little memory", func(m *Machine) { m.Memory = func() (uint64, uint64, error) { return gib, gib / 4, nil } }, "memory", Warn, "0.2 GiB available", "close"},
+		{"few files", func(m *Machine) { m.Files = func() (uint64, error) { return 256, nil } }, "open files", Warn, "256", "ulimit -n 4096"},
+		{"long path", func(m *Machine) { m.Dir = "/" + strings.Repeat("d", 100) }, "run directory", Warn, "characters long", "shorter"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			m := healthy("/srv/recipes")
+			c.change(&m)
+			for _, f := range Examine(context.Background(), m) {
+				if f.Name != c.finding {
+					continue
+				}
+				if f.Verdict != c.want || !strings.Contains(f.Found, c.found) || !strings.Contains(f.Remedy, c.remedy) {
+					t.Fatalf("got %+v, want verdict %s, found …%s…, remedy …%s…", f, c.want, c.found, c.remedy)
+				}
+				if c.remedy == "" && f.Remedy != "" {
+					t.Fatalf("a check that is well offers a remedy: %+v", f)
+				}
+				return
+			}
+			t.Fatalf("no finding named %q", c.finding)
+		})
+	}
+}
+
+func TestFailed(t *testing.T) {
+	t.Parallel()
+	if Failed([]Finding{{Verdict: OK}, {Verdict: Warn}}) {
+		t.Fatal("a warning must not fail the examination")
+	}
+	if !Failed([]Finding{{Verdict: OK}, {Verdict: Fail}}) {
+		t.Fatal("a failed check must fail the examination")
+	}
+}
+
+func TestLocalLooksAtThisMachine(t *testing.T) {
+	t.Parallel()
+	m := Local(t.TempDir())
+	if free, err := m.Disk(m.Dir); err != nil || free == 0 {
+		t.Fatalf("disk: %d, %v", free, err)
+	}
+	if total, available, err := m.Memory(); err != nil || available > total || total == 0 {
+		t.Fatalf("memory: %d of %d, %v", available, total, err)
+	}
+	if err := m.Listen("127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+}

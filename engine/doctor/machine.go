@@ -1,0 +1,46 @@
+package doctor
+
+import (
+	"context"
+	"net"
+	"os/exec"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Local is the machine that this process runs on; dir is where run directories will be.
+func Local(dir string) Machine {
+	return Machine{
+		Dir:      dir,
+		OS:       runtime.GOOS,
+		LookPath: exec.LookPath,
+		Run: func(ctx context.Context, name string, args ...string) (string, error) {
+			cmd := exec.CommandContext(ctx, name, args...)
+			cmd.WaitDelay = time.Second
+			out, err := cmd.Output()
+			return string(out), err
+		},
+		Listen: func(address string) error {
+			l, err := net.Listen("tcp", address)
+			if err != nil {
+				return err
+			}
+			return l.Close()
+		},
+		Disk: func(dir string) (uint64, error) {
+			var s unix.Statfs_t
+			if err := unix.Statfs(dir, &s); err != nil {
+				return 0, err
+			}
+			return s.Bavail * uint64(s.Bsize), nil
+		},
+		Memory: memoryOf,
+		Files: func() (uint64, error) {
+			var r unix.Rlimit
+			err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r)
+			return r.Cur, err
+		},
+	}
+}

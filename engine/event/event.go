@@ -1,0 +1,71 @@
+// Package event is the one event log of a run. Everything that shows a run (the terminal, status, logs, --json, the
+// summary) is a reader of it; only the engine writes it. The format is versioned and documented in docs/events.md.
+package event
+
+import "time"
+
+// FormatVersion is the `v` of every event written by this engine. Readers skip events of a higher version.
+const FormatVersion = 1
+
+// Type says what an event is about and which of its fields are set.
+type Type string
+
+// The types of event.
+const (
+	RunStarted Type = "run_started" // Message: "apply", "resume", …; Digest
+	RunEnded   Type = "run_ended"   // Phase: completed, failed, stopped; Message
+	Phase      Type = "phase"       // Address, Phase, Message, Remedy
+	Progress   Type = "progress"    // Address, Step, Total, Unit
+	Metrics    Type = "metrics"     // Address, Step, Metrics
+	LogLine    Type = "log"         // Address, Level, Message
+	Checkpoint Type = "checkpoint"  // Address, Path, Step, Version
+	Weights    Type = "weights"     // Address (of the sync block), Inference, Version, Path, Format, Transport, Seconds, Metrics (per phase)
+	Sample     Type = "sample"      // Address, Environment, Prompt, Completion, Score, Version
+	Restart    Type = "restart"     // Address, Attempt, Delay (seconds), Message (why)
+	Adopted    Type = "adopted"     // Address, PID: found alive after an engine ended
+	Operation  Type = "operation"   // Address, Action, Message: what a plan made the engine do
+	Output     Type = "output"      // Name, Value (never of a sensitive output)
+	Notice     Type = "notice"      // Level, Message: from the engine itself
+)
+
+// Event is one line of the log. Fields that a type does not use are left out.
+type Event struct {
+	V    int       `json:"v"`
+	Seq  uint64    `json:"seq"` // 1, 2, 3 … within a run
+	Time time.Time `json:"time"`
+	Type Type      `json:"type"`
+
+	Address string `json:"address,omitempty"`
+	Cursor  uint64 `json:"cursor,omitempty"` // the plugin's own number of this event: where to go on after a crash
+	Life    int    `json:"life,omitempty"`   // which start of the block it comes from, from 1
+
+	Phase   string `json:"phase,omitempty"`
+	Message string `json:"message,omitempty"`
+	Remedy  string `json:"remedy,omitempty"`
+	Level   string `json:"level,omitempty"`
+	Action  string `json:"action,omitempty"`
+	Digest  string `json:"digest,omitempty"`
+
+	Step    int64              `json:"step,omitempty"`
+	Total   int64              `json:"total,omitempty"`
+	Unit    string             `json:"unit,omitempty"`
+	Metrics map[string]float64 `json:"metrics,omitempty"`
+
+	Path      string  `json:"path,omitempty"`
+	Format    string  `json:"format,omitempty"`
+	Version   int64   `json:"version,omitempty"`
+	Transport string  `json:"transport,omitempty"`
+	Seconds   float64 `json:"seconds,omitempty"`
+	Inference string  `json:"inference,omitempty"`
+
+	Environment string  `json:"environment,omitempty"`
+	Prompt      string  `json:"prompt,omitempty"`
+	Completion  string  `json:"completion,omitempty"`
+	Score       float64 `json:"score,omitempty"`
+
+	Attempt int     `json:"attempt,omitempty"`
+	Delay   float64 `json:"delay,omitempty"`
+	PID     int     `json:"pid,omitempty"`
+	Name    string  `json:"name,omitempty"`
+	Value   any     `json:"value,omitempty"`
+}

@@ -1,0 +1,129 @@
+package event
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// pollEvery is how often a follower of another process's log looks for new lines.
+const pollEvery = 100 * time.Millisecond
+
+// Read calls fn with every event after the given number that is in dir now, in order.
+func Read(dir string, after uint64, fn func(Event) error) error {
+	r := &reader{dir: dir, after: after}
+	defer r.close()
+	_, err := r.drain(fn)
+	return err
+}
+
+// Follow calls fn with every event after the given number, those there now and those to come, until ctx ends
+// (which is not an error) or fn returns an error (which Follow returns).
+func Follow(ctx context.Context, dir string, after uint64, fn func(Event) error) error {
+	r := &reader{dir: dir, after: after}
+	defer r.close()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		if _, err := r.drain(fn); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			_, err := r.drain(fn)
+			return err
+		case <-tick.C:
+		}
+	}
+}
+
+// reader keeps its place in the newest segment between drains.
+type reader struct {
+	dir     string
+	after   uint64
+	path    string
+	file    *os.File
+	buf     *bufio.Reader
+	partial []byte
+}
+
+func (r *reader) close() {
+	if r.file != nil {
+		_ = r.file.Close()
+		r.file = nil
+	}
+}
+
+func (r *reader) drain(fn func(Event) error) (int, error) {
+	segments, err := Segments(r.dir)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for i, path := range segments {
+		if path < r.path || (i+1 < len(segments) && endsBefore(segments[i+1], r.after)) {
+			continue
+		}
+		if path != r.path {
+			if err := r.open(path); err != nil {
+				return n, err
+			}
+		}
+		m, err := r.lines(fn)
+		n += m
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// endsBefore says that every event before segment next has at most the number after.
+func endsBefore(next string, after uint64) bool {
+	first, err := strconv.ParseUint(strings.TrimSuffix(filepath.Base(next), ".jsonl"), 10, 64)
+	return err == nil && first <= after+1
+}
+
+func (r *reader) open(path string) error {
+	r.close()
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("opening the event log: %w", err)
+	}
+	r.path, r.file, r.buf, r.partial = path, f, bufio.NewReaderSize(f, 1<<16), nil
+	return nil
+}
+
+func (r *reader) lines(fn func(Event) error) (int, error) {
+	n := 0
+	for {
+		b, err := r.buf.ReadBytes('\n')
+		r.partial = append(r.partial, b...)
+		if errors.Is(err, io.EOF) {
+			return n, nil
+		}
+		if err != nil {
+			return n, fmt.Errorf("reading the event log %s: %w", r.path, err)
+		}
+		e, err := decode(r.partial)
+		r.partial = r.partial[:0]
+		if err != nil {
+			return n, fmt.Errorf("the event log %s has a damaged line: %w", r.path, err)
+		}
+		if e.Seq <= r.after || e.V > FormatVersion {
+			continue
+		}
+		r.after = e.Seq
+		n++
+		if err := fn(e); err != nil {
+			return n, err
+		}
+	}
+}

@@ -1,0 +1,292 @@
+package plan
+
+import (
+	"encoding/json"
+	"fmt"
+	"sort"
+
+	"github.com/zclconf/go-cty/cty"
+	ctyjson "github.com/zclconf/go-cty/cty/json"
+
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// Make decides what apply would do.
+func Make(in Input) (*Plan, error) {
+	blocks, err := targeted(in.Recipe.Blocks, in.Targets)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plan{
+		FormatVersion: FormatVersion, Recipe: in.Recipe.Name, Digest: in.Recipe.Digest,
+		Status: in.Recorded.Status, Counts: map[Action]int{}, Findings: in.Findings, Operations: []*Operation{}, Outputs: []Output{},
+	}
+	if p.Findings == nil {
+		p.Findings = []Finding{}
+	}
+	ops := make(map[addr.Block]*Operation, len(blocks))
+	for _, b := range order(blocks) {
+		op, err := decide(b, in)
+		if err != nil {
+			return nil, fmt.Errorf("planning %s: %w", b.Addr, err)
+		}
+		ops[b.Addr] = op
+		p.Operations = append(p.Operations, op)
+	}
+	propagate(p.Operations, ops)
+	rest(p.Operations)
+	if len(in.Targets) == 0 {
+		p.Operations = append(p.Operations, removed(in, ops)...)
+	}
+	for _, a := range Actions() {
+		p.Counts[a] = 0
+	}
+	for _, op := range p.Operations {
+		p.Counts[op.Action]++
+	}
+	p.Outputs = outputs(in.Recipe)
+	return p, nil
+}
+
+// decide compares one block with what is recorded and observed of it, leaving other blocks aside.
+func decide(b *schema.Block, in Input) (*Operation, error) {
+	config, err := state.Recordable(b.Value, b.Schema.Config, in.Dir)
+	if err != nil {
+		return nil, err
+	}
+	seen := in.Observed[b.Addr]
+	op := &Operation{
+		Address: b.Addr, Kind: b.Addr.Kind, Plugin: b.Addr.Plugin, Action: Nothing, Alive: seen.Alive,
+		Reasons: []Reason{}, Needs: needs(b), Config: config, Block: b,
+	}
+	rec := in.Recorded.Blocks[b.Addr]
+	if rec == nil || rec.Life == 0 {
+		op.Action = Create
+		op.because(Reason{Text: "it is not part of the run yet"})
+		return op, nil
+	}
+	op.compare(rec, b)
+	if op.Action == Nothing && !seen.Alive && !settled(rec, b.Addr.Kind) {
+		op.revive(rec)
+	}
+	return op, nil
+}
+
+// settled says that a block needs no process: its job is done, or it never has one.
+func settled(rec *state.Block, k kind.Kind) bool {
+	if rec.External || k.Life() == kind.Config {
+		return true
+	}
+	return k.Life() == kind.Job && rec.Phase == "completed"
+}
+
+// compare finds the changed attributes and the hardest thing that one of them forces.
+func (op *Operation) compare(rec *state.Block, b *schema.Block) {
+	for _, name := range changed(rec.Config, op.Config) {
+		change := changeOf(b.Schema.Config, name)
+		before, after := rec.Config[name], op.Config[name]
+		op.because(Reason{Attribute: name, Change: change, Before: before, After: after, Text: explain(name, before, after)})
+		op.harden(actionFor(change, op.Kind, op.Alive, rec))
+	}
+}
+
+func actionFor(c spec.Change, k kind.Kind, alive bool, rec *state.Block) Action {
+	job := k.Life() == kind.Job
+	switch {
+	case c == spec.ChangeReplace:
+		return Replace
+	case c == spec.ChangeLive && alive:
+		return Update
+	case job && (rec.Checkpoint != nil || rec.Phase == "completed"):
+		return Resume
+	default:
+		return Restart
+	}
+}
+
+// revive gives a block that is recorded but not alive its process back.
+func (op *Operation) revive(rec *state.Block) {
+	why := "it is not running"
+	switch {
+	case rec.Phase == "failed":
+		why = "it had failed"
+	case rec.Intent == state.IntentDone:
+		why = "it was stopped"
+	case rec.Intent == state.IntentStart:
+		why = "it was being started when the engine ended"
+	}
+	op.Action = Restart
+	if op.Kind.Life() == kind.Job {
+		op.Action = Resume
+		if rec.Checkpoint != nil {
+			why += fmt.Sprintf(": goes on from step %d", rec.Checkpoint.Step)
+		} else {
+			why += ": no checkpoint yet, goes on from the start"
+		}
+	}
+	op.because(Reason{Text: why})
+}
+
+// propagate hands a replacement on to what refers to the replaced block: what it was told may no longer hold.
+func propagate(ordered []*Operation, ops map[addr.Block]*Operation) {
+	for _, op := range ordered {
+		for _, n := range op.Needs {
+			on := ops[n.Address]
+			if on == nil || on.Action != Replace || op.Action == Create || n.Condition != schema.Healthy {
+				continue
+			}
+			hard := Restart
+			if op.Kind.Life() == kind.Job {
+				hard = Resume
+			}
+			op.harden(hard)
+			op.because(Reason{Attribute: n.Attribute, Text: fmt.Sprintf("%s, which it refers to, is replaced", n.Address)})
+		}
+	}
+}
+
+// rest leaves services alone when no job needs them: a finished run whose services are gone is as declared.
+func rest(ordered []*Operation) {
+	jobs, work := false, false
+	for _, op := range ordered {
+		if op.Kind.Life() == kind.Job {
+			jobs = true
+			work = work || op.Action != Nothing || op.Alive
+		}
+	}
+	if !jobs || work {
+		return
+	}
+	for _, op := range ordered {
+		if op.Action == Restart && !op.Alive && !hasAttribute(op.Reasons) {
+			op.Action = Nothing
+			op.Reasons = []Reason{{Text: "every job is done, nothing needs it"}}
+		}
+	}
+}
+
+func hasAttribute(rs []Reason) bool {
+	for _, r := range rs {
+		if r.Attribute != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// removed lists what is recorded or alive but no longer declared, last started first.
+func removed(in Input, ops map[addr.Block]*Operation) []*Operation {
+	var out []*Operation
+	for a, rec := range in.Recorded.Blocks {
+		if ops[a] != nil {
+			continue
+		}
+		seen := in.Observed[a]
+		if !seen.Alive && rec.Intent == state.IntentDone {
+			continue
+		}
+		out = append(out, &Operation{
+			Address: a, Kind: a.Kind, Plugin: a.Plugin, Action: Stop, Alive: seen.Alive, Needs: []Dependency{},
+			Reasons: []Reason{{Text: "it is no longer declared"}}, Config: rec.Config,
+		})
+	}
+	sort.Slice(out, func(i, j int) bool { return addr.Less(out[j].Address, out[i].Address) })
+	return out
+}
+
+func (op *Operation) because(r Reason) { op.Reasons = append(op.Reasons, r) }
+
+// harden raises the action to a when a is harder.
+func (op *Operation) harden(a Action) {
+	rank := map[Action]int{Nothing: 0, Update: 1, Resume: 2, Restart: 2, Replace: 3, Create: 4, Stop: 5}
+	if rank[a] > rank[op.Action] {
+		op.Action = a
+	}
+}
+
+func needs(b *schema.Block) []Dependency {
+	out := make([]Dependency, 0, len(b.Needs))
+	for _, n := range b.Needs {
+		out = append(out, Dependency{n.On, n.Condition, n.Attribute})
+	}
+	return out
+}
+
+func changed(before, after map[string]json.RawMessage) []string {
+	var out []string
+	for name, v := range after {
+		if string(before[name]) != string(v) {
+			out = append(out, name)
+		}
+	}
+	for name := range before {
+		if _, ok := after[name]; !ok {
+			out = append(out, name)
+		}
+	}
+	sort.Strings(out)
+	return out
+}
+
+// changeOf is what the schema says of an attribute; a nested block forces the hardest of what is in it.
+func changeOf(s *spec.Schema, name string) spec.Change {
+	for _, a := range s.Attributes {
+		if a.Name == name {
+			if a.Change == "" {
+				return spec.ChangeRestart
+			}
+			return a.Change
+		}
+	}
+	rank := map[spec.Change]int{spec.ChangeLive: 0, spec.ChangeResume: 1, spec.ChangeRestart: 2, spec.ChangeReplace: 3}
+	hardest := spec.ChangeRestart
+	for _, b := range s.Blocks {
+		if b.Name != name {
+			continue
+		}
+		hardest = spec.ChangeLive
+		for _, inner := range b.Schema.Attributes {
+			if c := changeOf(b.Schema, inner.Name); rank[c] > rank[hardest] {
+				hardest = c
+			}
+		}
+	}
+	return hardest
+}
+
+func explain(name string, before, after json.RawMessage) string {
+	show := func(v json.RawMessage) string {
+		var m map[string]any
+		switch {
+		case len(v) == 0:
+			return "unset"
+		case json.Unmarshal(v, &m) == nil && m["sensitive"] != nil:
+			return "(sensitive)"
+		case json.Unmarshal(v, &m) == nil && m["unknown"] != nil:
+			return "(known after start)"
+		case json.Unmarshal(v, &m) == nil && m["ref"] != nil:
+			return fmt.Sprint(m["ref"])
+		}
+		return string(v)
+	}
+	return fmt.Sprintf("%s: %s → %s", name, show(before), show(after))
+}
+
+func outputs(r *schema.Recipe) []Output {
+	out := []Output{}
+	for _, o := range r.Outputs {
+		v, _ := o.Value.UnmarkDeep()
+		po := Output{Name: o.Name, Sensitive: o.Sensitive, Known: v != cty.NilVal && v.IsWhollyKnown()}
+		if po.Known && !po.Sensitive {
+			if b, err := ctyjson.Marshal(v, v.Type()); err == nil {
+				po.Value = b
+			}
+		}
+		out = append(out, po)
+	}
+	return out
+}

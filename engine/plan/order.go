@@ -1,0 +1,119 @@
+package plan
+
+import (
+	"container/heap"
+	"fmt"
+	"sort"
+
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/addr"
+)
+
+// order sorts blocks so that each comes after what it needs; among those that could come next the smaller address does.
+// The language has made sure that there is no cycle.
+func order(blocks []*schema.Block) []*schema.Block {
+	index := make(map[addr.Block]int, len(blocks))
+	for i, b := range blocks {
+		index[b.Addr] = i
+	}
+	waits := make([]int, len(blocks))
+	dependents := make([][]int, len(blocks))
+	for i, b := range blocks {
+		for _, n := range b.Needs {
+			if j, ok := index[n.On]; ok {
+				waits[i]++
+				dependents[j] = append(dependents[j], i)
+			}
+		}
+	}
+	ready := &byAddress{blocks: blocks}
+	for i := range blocks {
+		if waits[i] == 0 {
+			ready.ids = append(ready.ids, i)
+		}
+	}
+	heap.Init(ready)
+	out := make([]*schema.Block, 0, len(blocks))
+	for ready.Len() > 0 {
+		i := heap.Pop(ready).(int) //nolint:forcetypeassert // the heap holds nothing else
+		out = append(out, blocks[i])
+		for _, d := range dependents[i] {
+			if waits[d]--; waits[d] == 0 {
+				heap.Push(ready, d)
+			}
+		}
+	}
+	return out
+}
+
+type byAddress struct {
+	blocks []*schema.Block
+	ids    []int
+}
+
+func (h *byAddress) Len() int { return len(h.ids) }
+func (h *byAddress) Less(i, j int) bool {
+	return addr.Less(h.blocks[h.ids[i]].Addr, h.blocks[h.ids[j]].Addr)
+}
+func (h *byAddress) Swap(i, j int) { h.ids[i], h.ids[j] = h.ids[j], h.ids[i] }
+func (h *byAddress) Push(x any)    { h.ids = append(h.ids, x.(int)) } //nolint:forcetypeassert // see order
+func (h *byAddress) Pop() any {
+	last := h.ids[len(h.ids)-1]
+	h.ids = h.ids[:len(h.ids)-1]
+	return last
+}
+
+// targeted keeps the targets and everything that they need. No targets: everything.
+func targeted(blocks []*schema.Block, targets []addr.Block) ([]*schema.Block, error) {
+	if len(targets) == 0 {
+		return blocks, nil
+	}
+	byAddr := make(map[addr.Block]*schema.Block, len(blocks))
+	instances := map[addr.Block][]addr.Block{}
+	for _, b := range blocks {
+		byAddr[b.Addr] = b
+		instances[b.Addr.Config()] = append(instances[b.Addr.Config()], b.Addr)
+	}
+	keep := map[addr.Block]bool{}
+	var visit func(addr.Block)
+	visit = func(a addr.Block) {
+		if keep[a] || byAddr[a] == nil {
+			return
+		}
+		keep[a] = true
+		for _, n := range byAddr[a].Needs {
+			visit(n.On)
+		}
+	}
+	for _, t := range targets {
+		found := instances[t]
+		if byAddr[t] != nil {
+			found = []addr.Block{t}
+		}
+		if len(found) == 0 {
+			return nil, fmt.Errorf("target %s: the recipe declares no such block; it declares %s", t, list(blocks))
+		}
+		for _, a := range found {
+			visit(a)
+		}
+	}
+	var out []*schema.Block
+	for _, b := range blocks {
+		if keep[b.Addr] {
+			out = append(out, b)
+		}
+	}
+	return out, nil
+}
+
+func list(blocks []*schema.Block) string {
+	names := make([]string, 0, len(blocks))
+	for _, b := range blocks {
+		names = append(names, b.Addr.String())
+	}
+	sort.Strings(names)
+	if len(names) > 8 {
+		return fmt.Sprintf("%v and %d more", names[:8], len(names)-8)
+	}
+	return fmt.Sprint(names)
+}

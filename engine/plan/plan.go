@@ -1,0 +1,142 @@
+// Package plan decides what apply would do: declared × recorded × observed → operations, each with its reason.
+// It is pure: it reads no file, starts nothing and asks no one.
+package plan
+
+import (
+	"encoding/json"
+
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// FormatVersion is the version of the JSON form of a Plan. A new minor version only adds fields.
+const FormatVersion = "1.0"
+
+// Action is what apply does with a block.
+type Action string
+
+// The actions, from the mildest to the hardest.
+const (
+	Nothing Action = "nothing" // it is as declared
+	Create  Action = "create"  // it was never started in this run
+	Update  Action = "update"  // the running block takes the change over
+	Resume  Action = "resume"  // a job goes on from its newest checkpoint
+	Restart Action = "restart" // it is stopped when it runs, and started
+	Replace Action = "replace" // what it produced is set aside, and it starts from nothing
+	Stop    Action = "stop"    // it is no longer declared
+)
+
+// Actions lists every action in the order in which counts are shown.
+func Actions() []Action { return []Action{Create, Update, Resume, Restart, Replace, Stop, Nothing} }
+
+// Plan is what apply would do. Operations are in start order; those that stop something come last, in stop order.
+type Plan struct {
+	FormatVersion string         `json:"format_version"`
+	Recipe        string         `json:"recipe"`
+	Digest        string         `json:"digest"`
+	Status        state.Status   `json:"status"` // of the run as recorded
+	Operations    []*Operation   `json:"operations"`
+	Outputs       []Output       `json:"outputs"`
+	Counts        map[Action]int `json:"counts"`
+	Findings      []Finding      `json:"findings"`
+}
+
+// Operation is what happens to one block.
+type Operation struct {
+	Address addr.Block `json:"address"`
+	Kind    kind.Kind  `json:"kind"`
+	Plugin  string     `json:"plugin"`
+	Action  Action     `json:"action"`
+	Alive   bool       `json:"alive"` // it runs now
+	Reasons []Reason   `json:"reasons"`
+	// Needs are the blocks that must come first, sorted.
+	Needs []Dependency `json:"needs"`
+	// Config is the recordable form of the body; references are {"ref": ADDRESS}, values not yet known {"unknown": true},
+	// sensitive ones {"sensitive": FINGERPRINT}.
+	Config map[string]json.RawMessage `json:"config,omitempty"`
+
+	Block *schema.Block `json:"-"` // nil for Stop
+}
+
+// Dependency is one edge of the start order.
+type Dependency struct {
+	Address   addr.Block       `json:"address"`
+	Condition schema.Condition `json:"condition"`
+	Attribute string           `json:"attribute"`
+}
+
+// Reason says why. Attribute is empty when no attribute is behind it.
+type Reason struct {
+	Attribute string          `json:"attribute,omitempty"`
+	Change    spec.Change     `json:"change,omitempty"`
+	Before    json.RawMessage `json:"before,omitempty"`
+	After     json.RawMessage `json:"after,omitempty"`
+	Text      string          `json:"text"`
+}
+
+// Output is an output of the recipe as far as it is known.
+type Output struct {
+	Name      string          `json:"name"`
+	Known     bool            `json:"known"`
+	Sensitive bool            `json:"sensitive,omitempty"`
+	Value     json.RawMessage `json:"value,omitempty"`
+}
+
+// Finding is something that the plan's arithmetic found.
+type Finding struct {
+	Severity string     `json:"severity"` // error, warning, info
+	Address  addr.Block `json:"address"`
+	Summary  string     `json:"summary"`
+	Detail   string     `json:"detail,omitempty"` // the sum, and what to change
+}
+
+// Observed is what is known of a block's process right now.
+type Observed struct {
+	Alive bool
+	PID   int
+	Phase string
+}
+
+// Input is everything that a plan is made from.
+type Input struct {
+	Recipe   *schema.Recipe
+	Recorded *state.Run
+	Observed map[addr.Block]Observed
+	Dir      state.Dir // only for the fingerprints of secrets
+	Targets  []addr.Block
+	Findings []Finding
+}
+
+// Changes says whether apply would do anything.
+func (p *Plan) Changes() bool {
+	for _, op := range p.Operations {
+		if op.Action != Nothing {
+			return true
+		}
+	}
+	return false
+}
+
+// Operation returns the operation on a block, or nil.
+func (p *Plan) Operation(a addr.Block) *Operation {
+	for _, op := range p.Operations {
+		if op.Address == a {
+			return op
+		}
+	}
+	return nil
+}
+
+// Errors are the findings that forbid an apply.
+func (p *Plan) Errors() []Finding {
+	var out []Finding
+	for _, f := range p.Findings {
+		if f.Severity == "error" {
+			out = append(out, f)
+		}
+	}
+	return out
+}

@@ -1,0 +1,145 @@
+package state
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/recipe-rl/recipe/schema/addr"
+)
+
+// Dir is the run directory: `.recipe/<name>` beside the recipe. Everything in it is readable by its owner only.
+type Dir string
+
+// DirOf is the run directory of a recipe of that name in that folder.
+func DirOf(recipeDir, name string) Dir {
+	return Dir(filepath.Join(recipeDir, ".recipe", escape(name)))
+}
+
+// Make creates the directory and the folders in it, and the run's key when there is none yet.
+func (d Dir) Make() error {
+	for _, p := range []string{string(d), d.Events(), filepath.Join(string(d), "blocks"), filepath.Join(string(d), "checkpoints")} {
+		if err := os.MkdirAll(p, 0o700); err != nil {
+			return fmt.Errorf("making the run directory: %w", err)
+		}
+	}
+	if _, err := os.Stat(d.keyPath()); err == nil {
+		return nil
+	}
+	key := make([]byte, sha256.Size)
+	if _, err := rand.Read(key); err != nil {
+		return fmt.Errorf("making the run's key: %w", err)
+	}
+	return writeAtomic(d.keyPath(), key)
+}
+
+// Exists says whether a run was ever made here.
+func (d Dir) Exists() bool {
+	_, err := os.Stat(d.file())
+	return err == nil
+}
+
+func (d Dir) keyPath() string { return filepath.Join(string(d), "key") }
+func (d Dir) file() string    { return filepath.Join(string(d), "run.json") }
+
+// Events is the folder of the event log.
+func (d Dir) Events() string { return filepath.Join(string(d), "events") }
+
+// Block is the folder of one block. It is not made here.
+func (d Dir) Block(a addr.Block) string {
+	return filepath.Join(string(d), "blocks", escape(a.String()))
+}
+
+// Checkpoints is the folder of a block's checkpoints.
+func (d Dir) Checkpoints(a addr.Block) string {
+	return filepath.Join(string(d), "checkpoints", escape(a.String()))
+}
+
+// Token derives a bearer token from the run's key: the same for the same purpose and address as long as the run
+// directory lives, so that a restarted block keeps the tokens that others hold, and none is ever written down.
+func (d Dir) Token(purpose string, a addr.Block) (string, error) {
+	key, err := os.ReadFile(d.keyPath())
+	if err != nil {
+		return "", fmt.Errorf("reading the run's key: %w", err)
+	}
+	if len(key) != sha256.Size {
+		return "", fmt.Errorf("the run's key %s has %d bytes, expected %d; if it is damaged, stop the run, delete the file and apply again", d.keyPath(), len(key), sha256.Size)
+	}
+	mac := hmac.New(sha256.New, key)
+	_, _ = mac.Write([]byte(purpose + ":" + a.String()))
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)), nil
+}
+
+// Fingerprint is a keyed hash of a secret: it tells whether the secret has changed and tells nothing else.
+func (d Dir) Fingerprint(secret []byte) string {
+	key, err := os.ReadFile(d.keyPath())
+	if err != nil {
+		key = nil // no run yet: whatever is compared with it is new anyway
+	}
+	mac := hmac.New(sha256.New, key)
+	_, _ = mac.Write([]byte("fingerprint:"))
+	_, _ = mac.Write(secret)
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:12])
+}
+
+// escape makes a file name of s: everything but letters, digits, '.', '_' and '-' becomes %XX.
+func escape(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' || (c == '.' && i > 0) {
+			b.WriteByte(c)
+			continue
+		}
+		fmt.Fprintf(&b, "%%%02X", c)
+	}
+	return b.String()
+}
+
+// writeAtomic replaces path by a file with that content: after a crash there is the old content or the new, never a part.
+func writeAtomic(path string, content []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	defer func() {
+		if err != nil {
+			_ = f.Close()
+			_ = os.Remove(f.Name())
+		}
+	}()
+	if _, err = f.Write(content); err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	if err = f.Sync(); err != nil {
+		return fmt.Errorf("syncing %s: %w", path, err)
+	}
+	if err = f.Close(); err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	if err = os.Rename(f.Name(), path); err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("syncing %s: %w", dir, err)
+	}
+	err = d.Sync()
+	if cerr := d.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil && !errors.Is(err, os.ErrInvalid) {
+		return fmt.Errorf("syncing %s: %w", dir, err)
+	}
+	return nil
+}

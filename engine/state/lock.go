@@ -1,0 +1,82 @@
+package state
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// Owner is what the lock file says of the engine that holds it.
+type Owner struct {
+	PID     int       `json:"pid"`
+	Host    string    `json:"host"`
+	Command string    `json:"command"`
+	Since   time.Time `json:"since"`
+}
+
+// Lock is held by the one engine that works on a run. It ends with the process, however that ends.
+type Lock struct{ file *os.File }
+
+// LockedError says which engine holds the run.
+type LockedError struct {
+	Dir   Dir
+	Owner Owner
+}
+
+func (e *LockedError) Error() string {
+	return fmt.Sprintf("another engine works on this run: pid %d on %s (%s, since %s). Use `recipe status`, `recipe logs -f` or `recipe stop` to talk to it, or wait until it ends",
+		e.Owner.PID, e.Owner.Host, e.Owner.Command, e.Owner.Since.Format(time.RFC3339))
+}
+
+// TryLock takes the run's lock for this process, or returns a *LockedError.
+func TryLock(dir Dir, command string) (*Lock, error) {
+	path := filepath.Join(string(dir), "lock")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening the run's lock: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		defer func() { _ = f.Close() }()
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("locking %s: %w", path, err)
+		}
+		var o Owner
+		_ = json.NewDecoder(f).Decode(&o)
+		return nil, &LockedError{Dir: dir, Owner: o}
+	}
+	host, _ := os.Hostname()
+	b, err := json.Marshal(Owner{PID: os.Getpid(), Host: host, Command: command, Since: time.Now().UTC().Truncate(time.Second)})
+	if err == nil {
+		err = f.Truncate(0)
+	}
+	if err == nil {
+		_, err = f.WriteAt(append(b, '\n'), 0)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("writing the run's lock: %w", err)
+	}
+	return &Lock{file: f}, nil
+}
+
+// Holder returns the engine that holds the run's lock now, or nil.
+func Holder(dir Dir) *Owner {
+	f, err := os.Open(filepath.Join(string(dir), "lock"))
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = f.Close() }()
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); err == nil {
+		return nil
+	}
+	var o Owner
+	_ = json.NewDecoder(f).Decode(&o)
+	return &o
+}
+
+// Unlock gives the run back.
+func (l *Lock) Unlock() error { return l.file.Close() }

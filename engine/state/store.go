@@ -1,0 +1,112 @@
+package state
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/recipe-rl/recipe/schema/addr"
+)
+
+// Read returns what is recorded in dir, or a new, empty run when nothing is.
+func Read(dir Dir) (*Run, error) {
+	b, err := os.ReadFile(dir.file())
+	if errors.Is(err, os.ErrNotExist) {
+		return &Run{Format: FormatVersion, Status: New, Blocks: map[addr.Block]*Block{}}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the run's record: %w", err)
+	}
+	return parse(dir, b)
+}
+
+func parse(dir Dir, b []byte) (*Run, error) {
+	damaged := func(err error) error {
+		return fmt.Errorf("the run's record %s is damaged (%w). What runs now is not touched. Restore it from a backup, or move the folder %s away to begin a new run; "+
+			"its checkpoints stay in %s/checkpoints", dir.file(), err, dir, dir)
+	}
+	dec := json.NewDecoder(bytes.NewReader(b))
+	var r Run
+	if err := dec.Decode(&r); err != nil {
+		return nil, damaged(err)
+	}
+	if r.Format < 1 || r.ID == "" {
+		return nil, damaged(errors.New("it has no format_version or no id"))
+	}
+	if r.Format > FormatVersion {
+		return nil, fmt.Errorf("the run's record %s has format version %d; this engine reads up to %d: use the newer recipe that wrote it", dir.file(), r.Format, FormatVersion)
+	}
+	if r.Blocks == nil {
+		r.Blocks = map[addr.Block]*Block{}
+	}
+	for a, blk := range r.Blocks {
+		if blk == nil {
+			return nil, damaged(fmt.Errorf("block %s is null", a))
+		}
+	}
+	return &r, nil
+}
+
+// Store holds the record of a run whose lock this process holds. Every change is on disk before the call returns.
+type Store struct {
+	dir Dir
+	mu  sync.Mutex
+	run *Run
+}
+
+// OpenStore reads the record, making a new one with a fresh id when there is none.
+func OpenStore(dir Dir) (*Store, error) {
+	r, err := Read(dir)
+	if err != nil {
+		return nil, err
+	}
+	if r.ID == "" {
+		id := make([]byte, 8)
+		if _, err := rand.Read(id); err != nil {
+			return nil, fmt.Errorf("making a run id: %w", err)
+		}
+		r.ID = hex.EncodeToString(id)
+	}
+	return &Store{dir: dir, run: r}, nil
+}
+
+// Run returns a copy of the record.
+func (s *Store) Run() *Run {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.run.Clone()
+}
+
+// Update changes the record and writes it to disk, synced. When writing fails the change is undone.
+func (s *Store) Update(change func(*Run)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := s.run.Clone()
+	change(next)
+	b, err := json.MarshalIndent(next, "", " ")
+	if err != nil {
+		return fmt.Errorf("writing the run's record: %w", err)
+	}
+	if err := writeAtomic(s.dir.file(), append(b, '\n')); err != nil {
+		return fmt.Errorf("writing the run's record: %w", err)
+	}
+	s.run = next
+	return nil
+}
+
+// UpdateBlock changes the record of one block, making it when it is new.
+func (s *Store) UpdateBlock(a addr.Block, change func(*Block)) error {
+	return s.Update(func(r *Run) {
+		b := r.Blocks[a]
+		if b == nil {
+			b = &Block{}
+			r.Blocks[a] = b
+		}
+		change(b)
+	})
+}
