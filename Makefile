@@ -1,0 +1,90 @@
+# Everything here needs only Go, and Python 3.10 or newer where it says so. `make help` lists the targets.
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+GO       ?= go
+PYTHON   ?= python3
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.1.0-dev)
+COMMIT   ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+BIN      := bin/recipe
+CACHE    := $(CURDIR)/.cache
+PKGS     ?= ./...
+# One test binary a core; the race detector makes each several times slower than a plain one.
+PARALLEL ?= 2
+TIMEOUT  ?= 15m
+
+VERSION_PKG := github.com/recipe-rl/recipe/cmd/recipe/build
+LDFLAGS  := -s -w -X $(VERSION_PKG).version=$(VERSION) -X $(VERSION_PKG).commit=$(COMMIT)
+GOBUILD  := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)'
+PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
+
+GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+RUFF_VERSION := 0.17.5
+
+.PHONY: help demo build test test-go test-python lint lint-go lint-python fmt bench docs e2e cross clean
+
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+
+demo: build ## train a small language model on this machine, in about a minute, with no GPU and no Python
+	$(BIN) apply --auto-approve recipes/quickstart.hcl
+
+build: ## build the one static binary, bin/recipe
+	@mkdir -p bin
+	$(GOBUILD) -o $(BIN) ./cmd/recipe
+
+test: test-go test-python ## run every test (race detector on)
+
+# The race detector needs a C compiler; on a machine without one the tests run without it and say so.
+test-go:
+	@if command -v cc >/dev/null 2>&1 || command -v gcc >/dev/null 2>&1; then \
+	  CGO_ENABLED=1 $(GO) test -race -p $(PARALLEL) -timeout $(TIMEOUT) $(PKGS); \
+	else \
+	  echo 'no C compiler: testing without the race detector'; \
+	  $(GO) test -p $(PARALLEL) -timeout $(TIMEOUT) $(PKGS); \
+	fi
+
+test-python:
+	@if [ -x scripts/test-python.sh ]; then scripts/test-python.sh; else echo 'no Python tests yet'; fi
+
+lint: lint-go lint-python ## gofmt, go vet, golangci-lint; ruff for Python
+
+lint-go:
+	@bad=$$(git ls-files '*.go' | xargs -r gofmt -l); \
+	if [ -n "$$bad" ]; then echo "gofmt would change (run make fmt):"; echo "$$bad"; exit 1; fi
+	$(GO) run $(GOLANGCI) run $(PKGS)
+
+lint-python:
+	@if [ -z "$$(git ls-files '*.py' | head -1)" ]; then exit 0; fi; \
+	if [ ! -x $(CACHE)/ruff/bin/ruff ]; then \
+	  $(PYTHON) -m venv $(CACHE)/ruff && $(CACHE)/ruff/bin/pip install -q ruff==$(RUFF_VERSION); \
+	fi; \
+	$(CACHE)/ruff/bin/ruff check .
+
+fmt: ## format Go and HCL files in place
+	git ls-files '*.go' | xargs -r gofmt -w
+	$(GO) run ./cmd/recipe fmt --recursive recipes
+
+bench: ## run the benchmarks; writes docs/benchmarks/latest.txt with a description of the machine
+	@mkdir -p docs/benchmarks
+	@{ echo "machine: $$(uname -sm), $$(getconf _NPROCESSORS_ONLN) cores, $$($(GO) version)"; \
+	   echo "commit:  $(COMMIT)"; \
+	   echo "command: go test -run '^$$' -bench . -benchmem -count 3 ./..."; echo; } > docs/benchmarks/latest.txt
+	$(GO) test -run '^$$' -bench . -benchmem -count 3 -timeout 30m $(PKGS) | grep -v 'no test files' | tee -a docs/benchmarks/latest.txt
+
+docs: ## regenerate docs/cli and docs/blocks from the commands and the plugins' schemas
+	$(GO) run ./cmd/recipe docs --dir docs
+
+e2e: build ## run the end-to-end script against the built binary
+	@if [ -x scripts/e2e.sh ]; then scripts/e2e.sh; else echo 'no scripts/e2e.sh'; fi
+
+cross: ## build for every supported platform into dist/
+	@mkdir -p dist
+	@for p in $(PLATFORMS); do \
+	  echo "build $$p"; \
+	  CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o dist/recipe-$${p%/*}-$${p#*/} ./cmd/recipe; \
+	done
+
+clean: ## remove what the build made
+	rm -rf bin dist

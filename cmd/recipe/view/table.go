@@ -1,0 +1,89 @@
+package view
+
+import (
+	"io"
+	"strings"
+
+	"github.com/mattn/go-runewidth"
+)
+
+// Cell is one cell of a table: its text, and how to paint it (nil: as it is). Paint sees the padded text, so colors never
+// disturb the columns.
+type Cell struct {
+	Text  string
+	Paint func(string) string
+	Right bool // align to the right, for numbers
+}
+
+// Cells makes plain cells.
+func Cells(texts ...string) []Cell {
+	row := make([]Cell, len(texts))
+	for i, t := range texts {
+		row[i] = Cell{Text: t}
+	}
+	return row
+}
+
+// Rows lays rows out in columns two spaces apart. With limit > 0 no line is wider than that: the last column gives way first.
+func Rows(rows [][]Cell, limit int) []string {
+	var widths []int
+	for _, row := range rows {
+		for i, c := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], runewidth.StringWidth(c.Text))
+		}
+	}
+	lines := make([]string, len(rows))
+	for i, row := range rows {
+		lines[i] = line(row, widths, limit)
+	}
+	return lines
+}
+
+func line(row []Cell, widths []int, limit int) string {
+	var b strings.Builder
+	used := 0
+	for i, c := range row {
+		text := c.Text
+		if i > 0 {
+			b.WriteString("  ")
+			used += 2
+		}
+		if limit > 0 && used+runewidth.StringWidth(text) > limit {
+			text = runewidth.Truncate(text, max(limit-used, 0), "…")
+		}
+		last := i == len(row)-1
+		pad := strings.Repeat(" ", max(widths[i]-runewidth.StringWidth(text), 0))
+		if limit > 0 && used+widths[i] > limit {
+			pad = ""
+		}
+		switch {
+		case c.Right:
+			text = pad + text
+		case !last:
+			text += pad
+		}
+		used += runewidth.StringWidth(text)
+		if c.Paint != nil {
+			text = c.Paint(text)
+		}
+		b.WriteString(text)
+	}
+	return strings.TrimRight(b.String(), " ")
+}
+
+// Table writes rows in columns, with a head that is painted bold.
+func Table(w io.Writer, s Style, head []string, rows [][]Cell) error {
+	first := Cells(head...)
+	for i := range first {
+		first[i].Paint = s.Bold
+	}
+	for _, l := range Rows(append([][]Cell{first}, rows...), 0) {
+		if _, err := io.WriteString(w, l+"\n"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
