@@ -1,0 +1,76 @@
+"""What recipe adds to a vLLM worker, through --worker-extension-cls and /collective_rpc.
+
+vLLM itself is not touched: this file lies in a folder of its own on PYTHONPATH. It runs under any vLLM from 0.8.5 on.
+"""
+
+import json
+import os
+
+
+def _bare(layer):
+    """The layer itself, where LoRA has wrapped it."""
+    return getattr(layer, "base_layer", layer)
+
+
+def _tied(model):
+    """(output head, embedding) of a model that ties them, else None."""
+    config = getattr(model, "config", None)
+    config = getattr(config, "text_config", None) or config
+    head = getattr(model, "lm_head", None)
+    body = getattr(model, "model", None)
+    embedding = getattr(body, "embed_tokens", None)
+    if not getattr(config, "tie_word_embeddings", False) or head is None or embedding is None:
+        return None
+    return _bare(head), _bare(embedding)
+
+
+def check_checkpoint(path):
+    """Raise ValueError unless every file that the checkpoint at path names is there and complete.
+
+    vLLM finds out half-way, when the model's parameters are already gone; its next request then kills the engine.
+    """
+    files = []
+    index = os.path.join(path, "model.safetensors.index.json")
+    if os.path.exists(index):
+        with open(index) as f:
+            files = sorted(set(json.load(f)["weight_map"].values()))
+    elif os.path.isdir(path):
+        files = sorted(f for f in os.listdir(path) if f.endswith(".safetensors"))
+    if not files:
+        raise ValueError(f"{path} holds no safetensors weights")
+    for name in files:
+        full = os.path.join(path, name)
+        size = os.path.getsize(full)
+        with open(full, "rb") as f:
+            header_length = int.from_bytes(f.read(8), "little")
+            if header_length <= 0 or header_length > size - 8:
+                raise ValueError(f"{full} is not a complete safetensors file")
+            header = json.loads(f.read(header_length))
+        end = max((t["data_offsets"][1] for n, t in header.items() if n != "__metadata__"), default=0)
+        if size != 8 + header_length + end:
+            raise ValueError(f"{full} is cut short: {size} bytes, its header says {8 + header_length + end}")
+
+
+class RecipeWorker:
+    """Mixed into vLLM's worker. Arguments arrive as JSON values, results leave as dictionaries."""
+
+    def recipe_reload(self, weights_path):
+        """Load a checkpoint folder into the running model.
+
+        The output head of a tied model is a case of its own on CPU: vLLM computes it from a packed copy that is made when that layer
+        itself loads weights, which a tied head never does, so the old head would go on to be served.
+        """
+        check_checkpoint(weights_path)
+        self.reload_weights(weights_path=weights_path)
+        model = self.model_runner.get_model()
+        tied = _tied(model)
+        refreshed = False
+        if tied is not None:
+            head, embedding = tied
+            if head.weight.data_ptr() != embedding.weight.data_ptr():
+                head.weight = embedding.weight
+                refreshed = True
+            if hasattr(head, "cpu_linear"):
+                head.quant_method.process_weights_after_loading(head)
+                refreshed = True
+        return {"tied": tied is not None, "head_refreshed": refreshed}
