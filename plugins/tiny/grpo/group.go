@@ -1,0 +1,115 @@
+// Package grpo trains the tiny language model with group relative policy optimization (Shao et al.
+// 2024, "DeepSeekMath"): the completions of one prompt are compared with each other, and each
+// token's probability is pushed up or down by how much better or worse its completion did. Token
+// level advantages given by an environment replace the group's where present.
+package grpo
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/recipe-rl/recipe/plugins/tiny/lm"
+)
+
+// Sequence is one prompt with one completion, everything aligned with Tokens: index t speaks of
+// token t. The shift between a token and the position that predicts it happens in this package.
+type Sequence struct {
+	Tokens []int32
+	// Trained marks the tokens to learn from, holes allowed. The first token has nothing before it
+	// and is never trained on.
+	Trained []bool
+	// LogProbs are those of the policy that sampled; values where Trained is false do not matter.
+	// Nil lets the trainer compute them with its weights before the step.
+	LogProbs []float64
+	// Score is the environment's verdict.
+	Score float64
+	// Advantages override the group's: nil or empty for none, one value for every trained token, or
+	// one a token (Layout says which).
+	Advantages []float64
+	// ZeroAdvantage trains on nothing of this sequence, yet leaves its score in the group.
+	ZeroAdvantage bool
+}
+
+// Group is the completions of one prompt.
+type Group struct {
+	// Name says in errors where the group comes from.
+	Name      string
+	Sequences []Sequence
+}
+
+// Validate reports the first thing about a group that cannot be trained on: what was expected and
+// what was given. Whoever accepts groups calls it, so that a sender hears of its mistake at once.
+func (g *Group) Validate(model lm.Config, layout Layout) error {
+	if len(g.Sequences) == 0 {
+		return fmt.Errorf("group %q: want at least one sequence, got none", g.Name)
+	}
+	for i := range g.Sequences {
+		if err := g.Sequences[i].validate(model, layout); err != nil {
+			return fmt.Errorf("group %q, sequence %d: %w", g.Name, i, err)
+		}
+	}
+	return nil
+}
+
+func (s *Sequence) validate(model lm.Config, layout Layout) error {
+	if err := model.CheckTokens(s.Tokens); err != nil {
+		return err
+	}
+	if len(s.Trained) != len(s.Tokens) {
+		return fmt.Errorf("masks: want one a token (%d), got %d", len(s.Tokens), len(s.Trained))
+	}
+	if !finite(s.Score) {
+		return fmt.Errorf("score: want a finite number, got %v", s.Score)
+	}
+	if err := s.validateLogProbs(); err != nil {
+		return err
+	}
+	return s.validateAdvantages(layout)
+}
+
+func (s *Sequence) validateLogProbs() error {
+	if s.LogProbs == nil {
+		return nil
+	}
+	if len(s.LogProbs) != len(s.Tokens) {
+		return fmt.Errorf("log-probabilities: want one a token (%d), got %d", len(s.Tokens), len(s.LogProbs))
+	}
+	for t, l := range s.LogProbs {
+		// Rounding may lift a certain token a little above 0.
+		if s.trains(t) && (!finite(l) || l > 1e-3) {
+			return fmt.Errorf("log-probability at token %d: want a finite number of at most 0, got %v", t, l)
+		}
+	}
+	return nil
+}
+
+func (s *Sequence) validateAdvantages(layout Layout) error {
+	n, want := len(s.Advantages), len(s.Tokens)
+	if layout == ResponseLayout {
+		want = s.maskedIn()
+	}
+	if n > 1 && n != want {
+		return fmt.Errorf("advantages: want none, one, or one a token of the %s layout (%d), got %d", layout, want, n)
+	}
+	for t, a := range s.Advantages {
+		if !finite(a) {
+			return fmt.Errorf("advantage %d: want a finite number, got %v", t, a)
+		}
+	}
+	return nil
+}
+
+// trains reports whether token t is learned from.
+func (s *Sequence) trains(t int) bool { return t > 0 && s.Trained[t] }
+
+// maskedIn counts the tokens that the mask admits, as a sender counts them.
+func (s *Sequence) maskedIn() (n int) {
+	for _, m := range s.Trained {
+		if m {
+			n++
+		}
+	}
+	return n
+}
+
+func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
