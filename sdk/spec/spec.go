@@ -5,6 +5,8 @@
 package spec
 
 import (
+	"regexp"
+
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/sdk/kind"
@@ -49,7 +51,18 @@ type Attribute struct {
 	Max        *float64    `json:"max,omitempty"`
 	Pattern    string      `json:"pattern,omitempty"` // RE2, must match the whole string
 	Change     Change      `json:"change,omitempty"`  // default: ChangeRestart
+	Format     string      `json:"format,omitempty"`  // what Type cannot say: FormatInteger, …
+
+	pattern *regexp.Regexp // Pattern, compiled by verify
 }
+
+// The formats of an attribute. Integer and duration speak of the value or, in a collection, of each element.
+const (
+	FormatInteger  = "integer"  // a number without a fraction
+	FormatDuration = "duration" // a string like "30s" or "1h30m"
+	FormatList     = "list"     // of dynamic type, but a list
+	FormatMap      = "map"      // of dynamic type, but a map or object
+)
 
 // Nesting is how often a nested block may stand in its parent.
 type Nesting string
