@@ -1,0 +1,168 @@
+package main
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const (
+	repository = "../.."
+	module     = "github.com/recipe-rl/recipe"
+)
+
+// files calls fn with every file of the repository that a person wrote, by its slash path from the root.
+func files(t *testing.T, fn func(path string)) {
+	t.Helper()
+	skip := map[string]bool{".git": true, ".cache": true, "bin": true, "dist": true, ".recipe": true, ".venv": true, ".gpu": true,
+		".ruff_cache": true, ".pytest_cache": true, "__pycache__": true, "node_modules": true}
+	err := filepath.WalkDir(repository, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if skip[d.Name()] {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		rel, err := filepath.Rel(repository, path)
+		if err == nil && d.Type().IsRegular() {
+			fn(filepath.ToSlash(rel))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mayImport says whether a file may import a package of this module; both are slash paths from the root.
+func mayImport(file, pkg string) bool {
+	top, rest, _ := strings.Cut(file, "/")
+	under := func(roots ...string) bool {
+		for _, root := range roots {
+			if pkg == root || strings.HasPrefix(pkg, root+"/") {
+				return true
+			}
+		}
+		return false
+	}
+	switch top {
+	case "sdk":
+		return under("sdk")
+	case "schema":
+		return under("sdk", "schema")
+	case "engine":
+		return under("sdk", "schema", "engine")
+	case "plugins":
+		own, _, _ := strings.Cut(rest, "/")
+		return under("sdk", "plugins/"+own)
+	case "cmd":
+		if under("plugins") {
+			return file == "cmd/recipe/builtins.go" // the one place that builds plugins in
+		}
+		return under("sdk", "schema", "engine", "cmd")
+	default:
+		return true // end-to-end tests and tools stand outside
+	}
+}
+
+func TestImportsPointOneWay(t *testing.T) {
+	t.Parallel()
+	seen := 0
+	files(t, func(path string) {
+		if !strings.HasSuffix(path, ".go") {
+			return
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(repository, path), nil, parser.ImportsOnly)
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			return
+		}
+		for _, spec := range parsed.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				t.Errorf("%s: %v", path, err)
+				continue
+			}
+			pkg, ours := strings.CutPrefix(imported, module+"/")
+			if !ours {
+				continue
+			}
+			seen++
+			if !mayImport(path, pkg) {
+				t.Errorf("%s imports %s, against cmd → engine → schema → sdk, plugins → sdk", path, pkg)
+			}
+		}
+	})
+	if seen < 20 {
+		t.Fatalf("only %d imports within the module were seen; the walk is broken", seen)
+	}
+}
+
+func TestMayImport(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		file, pkg string
+		want      bool
+	}{
+		{"sdk/serve.go", "sdk/spec", true},
+		{"sdk/serve.go", "schema", false},
+		{"schema/load.go", "sdk/spec", true},
+		{"schema/load.go", "engine/plan", false},
+		{"engine/run/run.go", "schema/addr", true},
+		{"engine/run/run.go", "plugins/tiny", false},
+		{"plugins/tiny/tiny.go", "plugins/tiny/lm", true},
+		{"plugins/tiny/tiny.go", "plugins/sync", false},
+		{"plugins/tiny/tiny.go", "engine/event", false},
+		{"cmd/recipe/builtins.go", "plugins/tiny", true},
+		{"cmd/recipe/apply.go", "plugins/tiny", false},
+	} {
+		if got := mayImport(c.file, c.pkg); got != c.want {
+			t.Errorf("mayImport(%s, %s) = %v", c.file, c.pkg, got)
+		}
+	}
+}
+
+// TestFilesAreFit holds what a reader would trip over: files too long to read in one sitting, words of unfinished work,
+// and traces of the machine on which something was written.
+func TestFilesAreFit(t *testing.T) {
+	t.Parallel()
+	machine := regexp.MustCompile(`(^|[\s"'=:(` + "`" + `])/(wo` + `rk|ro` + `ot|tm` + `p/h)/|\.\./sha` + `red/|\.pye` + `nv|bash_jo` + `bs|` +
+		`https?://[a-z0-9.-]*(proxy|mirror|nexus|artifactory)[a-z0-9.-]*\.(internal|local|corp|svc)`)
+	unfinished := regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X|HA` + `CK)\b`)
+	files(t, func(path string) {
+		ext := filepath.Ext(path)
+		source := ext == ".go" || ext == ".py"
+		generated := strings.HasSuffix(path, ".pb.go") || strings.Contains(path, "_pb2")
+		switch ext {
+		case ".go", ".py", ".hcl", ".md", ".sh", ".yml", ".yaml", ".toml", ".txt", ".txtar", ".json", ".proto", "":
+		default:
+			return
+		}
+		content, err := os.ReadFile(filepath.Join(repository, path))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		lines := strings.Split(string(content), "\n")
+		if source && !generated && len(lines) > 601 {
+			t.Errorf("%s has %d lines; split it by idea (at most 600)", path, len(lines)-1)
+		}
+		for i, line := range lines {
+			if found := machine.FindString(line); found != "" {
+				t.Errorf("%s:%d names a path of somebody's machine: %q", path, i+1, found)
+			}
+			if source && !generated && unfinished.MatchString(line) {
+				t.Errorf("%s:%d speaks of unfinished work: %s", path, i+1, strings.TrimSpace(line))
+			}
+		}
+	})
+}

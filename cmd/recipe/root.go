@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+)
+
+// The groups of `recipe --help`.
+const (
+	groupWrite = "write"
+	groupRun   = "run"
+	groupLook  = "look"
+	groupTools = "tools"
+)
+
+// newRoot builds the command tree. It makes no catalog, opens no file and starts nothing.
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "recipe",
+		Short: "Declare, plan and run RL post-training of language models",
+		Long: `recipe is to RL post-training of language models what Terraform is to infrastructure: one file declares inference,
+environments, trainer and weight sync; plan says what would happen, and apply makes it happen and keeps it happening.
+
+Exit codes: 0 done; 1 failed; 2 changes pending (plan --detailed-exitcode only).
+NO_COLOR turns colors off; into a pipe every command writes plain lines, with --json machine-readable ones.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		CompletionOptions: cobra.CompletionOptions{
+			DisableDefaultCmd: true,
+		},
+	}
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	root.AddGroup(
+		&cobra.Group{ID: groupWrite, Title: "Write a recipe:"},
+		&cobra.Group{ID: groupRun, Title: "Run it:"},
+		&cobra.Group{ID: groupLook, Title: "Look at a run:"},
+		&cobra.Group{ID: groupTools, Title: "Tools:"},
+	)
+	add := func(group string, cmds ...*cobra.Command) {
+		for _, c := range cmds {
+			c.GroupID = group
+			root.AddCommand(c)
+		}
+	}
+	add(groupTools, newDoctor(a), newCompletion(a), newVersion(a))
+	root.SetHelpCommandGroupID(groupTools)
+	return root
+}
+
+// execute runs one command line and returns the program's exit code.
+func execute(ctx context.Context, a *app, args []string) int {
+	root := newRoot(a)
+	root.SetArgs(args)
+	return exitCode(root.ExecuteContext(ctx), a.err, a.errStyle())
+}
