@@ -29,7 +29,13 @@ func (a *Attribute) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote.
-func (a *Attribute) UnmarshalJSON(data []byte) error {
+func (a *Attribute) UnmarshalJSON(data []byte) (err error) {
+	defer func() {
+		// cty panics on an object type whose optional attributes it does not have.
+		if r := recover(); r != nil {
+			err = fmt.Errorf("attribute: malformed type: %v", r)
+		}
+	}()
 	in := struct {
 		*attributeJSON
 		Default json.RawMessage `json:"default"`
