@@ -1,0 +1,161 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// Client drives a gateway in another process by its control routes.
+type Client struct {
+	base  string
+	token string
+	http  *http.Client
+}
+
+// NewClient makes a client for the gateway at baseURL, for example "http://127.0.0.1:9001" (a trailing /v1 is dropped). Calls last
+// as long as their context allows.
+func NewClient(baseURL, adminToken string) *Client {
+	base := strings.TrimSuffix(strings.TrimSuffix(baseURL, "/"), "/v1")
+	return &Client{base: base, token: adminToken, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8, IdleConnTimeout: time.Minute}}}
+}
+
+// Close frees idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// RemoteError is an error that a gateway answered with. It matches ErrHeld, ErrNotHeld and ErrMismatch with errors.Is.
+type RemoteError struct {
+	Status  int    // HTTP status
+	Kind    string // for programs
+	Message string // for people
+}
+
+func (e *RemoteError) Error() string { return e.Message }
+
+// Is matches the errors that a caller decides by.
+func (e *RemoteError) Is(target error) bool {
+	switch e.Kind {
+	case "held":
+		return target == ErrHeld
+	case "not_held":
+		return target == ErrNotHeld
+	case "mismatch":
+		return target == ErrMismatch
+	}
+	return false
+}
+
+// Status returns a view of the gateway.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	var s Status
+	return s, c.do(ctx, http.MethodGet, "status", nil, &s)
+}
+
+// Hold makes new requests wait; see Gateway.Hold. If ctx ends first, nothing is held.
+func (c *Client) Hold(ctx context.Context, q HoldRequest) (Hold, error) {
+	var h HoldStatus
+	err := c.do(ctx, http.MethodPost, "hold", holdBody{q.ID, q.Mode, q.Lease.Seconds(), q.Drain.Seconds(), q.Reason}, &h)
+	return Hold(h), err
+}
+
+// Resume ends a hold; see Gateway.Resume.
+func (c *Client) Resume(ctx context.Context, id string) error {
+	return c.do(ctx, http.MethodPost, "resume", map[string]string{"id": id}, nil)
+}
+
+// SetVersion says that every replica serves this policy version; see Gateway.SetVersion.
+func (c *Client) SetVersion(ctx context.Context, version int) error {
+	return c.do(ctx, http.MethodPost, "version", map[string]int{"version": version}, nil)
+}
+
+// SetReplicaHealthy takes a replica out or in; see Gateway.SetReplicaHealthy.
+func (c *Client) SetReplicaHealthy(ctx context.Context, id string, healthy bool, reason string) error {
+	return c.do(ctx, http.MethodPost, "replica", map[string]any{"id": id, "healthy": healthy, "reason": reason}, nil)
+}
+
+// UpdateWeights brings new weights to the replicas; see Gateway.UpdateWeights. The result is filled in also when it fails.
+func (c *Client) UpdateWeights(ctx context.Context, u WeightUpdate) (UpdateResult, error) {
+	var r UpdateResult
+	return r, c.do(ctx, http.MethodPost, "weights", u, &r)
+}
+
+// Logprobs asks every replica what it makes of a text; see Gateway.Logprobs. What the others said is filled in also when one fails.
+func (c *Client) Logprobs(ctx context.Context, tokens []int) ([]ReplicaLogprobs, error) {
+	var out struct {
+		Replicas []ReplicaLogprobs `json:"replicas"`
+	}
+	err := c.do(ctx, http.MethodPost, "logprobs", map[string][]int{"token_ids": tokens}, &out)
+	return out.Replicas, err
+}
+
+// Lookup finds the completion that ends these tokens; see Gateway.Lookup.
+func (c *Client) Lookup(ctx context.Context, tokens []int) (r Record, found, ambiguous bool, err error) {
+	var out lookupBody
+	if err := c.do(ctx, http.MethodPost, "lookup", map[string][]int{"tokens": tokens}, &out); err != nil {
+		return Record{}, false, false, err
+	}
+	if out.Record != nil {
+		r = *out.Record
+	}
+	return r, out.Found, out.Ambiguous, nil
+}
+
+// do makes one call. The body of an error may hold a result too.
+func (c *Client) do(ctx context.Context, method, route string, in, out any) error {
+	var body io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return fmt.Errorf("gateway %s: request: %w", route, err)
+		}
+		body = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+"/recipe/v1/"+route, body)
+	if err != nil {
+		return fmt.Errorf("gateway %s: %w", route, err)
+	}
+	req.Header.Set("Authorization", "Bearer "+c.token)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return fmt.Errorf("gateway %s: %w; is the inference block up?", route, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, 256<<20))
+	if err != nil {
+		return fmt.Errorf("gateway %s: reading the answer: %w", route, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("gateway %s: %w", route, remoteError(resp.StatusCode, data, out))
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return fmt.Errorf("gateway %s: answer: %w", route, err)
+	}
+	return nil
+}
+
+func remoteError(status int, data []byte, out any) error {
+	var e struct {
+		Error  apiErrorBody    `json:"error"`
+		Result json.RawMessage `json:"result"`
+	}
+	if err := json.Unmarshal(data, &e); err != nil || e.Error.Message == "" {
+		return &RemoteError{Status: status, Kind: "unknown", Message: fmt.Sprintf("HTTP %d: %s", status, brief(string(data)))}
+	}
+	remote := &RemoteError{Status: status, Kind: e.Error.Type, Message: e.Error.Message}
+	if out != nil && len(e.Result) > 0 {
+		if err := json.Unmarshal(e.Result, out); err != nil {
+			return errors.Join(remote, fmt.Errorf("result: %w", err))
+		}
+	}
+	return remote
+}

@@ -1,0 +1,147 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+)
+
+// GenerateMode says who answers /generate.
+type GenerateMode string
+
+const (
+	// GenerateTranslate turns Atropos's and SGLang's /generate into the engine's /v1/completions. This is the default, and
+	// what stock vLLM needs.
+	GenerateTranslate GenerateMode = "translate"
+	// GenerateNative passes /generate through to an engine that has such a route itself.
+	GenerateNative GenerateMode = "native"
+)
+
+// RecordMode says which completions are recorded for Lookup.
+type RecordMode string
+
+const (
+	// RecordSeen records completions whose answer carries token ids and log-probabilities anyway: everything through
+	// /generate, and /v1 requests that ask for both. It costs the engine nothing.
+	RecordSeen RecordMode = "seen"
+	// RecordAll asks the engine for token ids and log-probabilities on every completion, also where the client did not. Log-
+	// probabilities can halve an engine's throughput, hence not the default.
+	RecordAll RecordMode = "all"
+)
+
+// Config describes a gateway. Only Address (or Listener) is needed on loopback; off loopback Token is needed too.
+type Config struct {
+	// Address is the host:port to listen on, for example "127.0.0.1:9001". Give the same one after a restart: environments
+	// hold on to it. Port 0 takes a free one (see Gateway.Addr).
+	Address string
+	// Listener is used instead of Address when it is set. The gateway closes it.
+	Listener net.Listener
+	// Token lets a client use the data routes: "Authorization: Bearer TOKEN", or the path prefix /t/TOKEN/. Empty means that
+	// no token is asked for, which New refuses off loopback unless Insecure is set.
+	Token string
+	// AdminToken lets a client use /recipe/v1/… (it also opens the data routes). Empty closes the control routes over HTTP;
+	// the methods of Gateway work all the same.
+	AdminToken string
+	// Insecure allows an empty Token off loopback.
+	Insecure bool
+	// Models are the names that clients may use for the policy. /v1/models answers with them while no replica can.
+	Models []string
+	// Generate says who answers /generate. Default: GenerateTranslate.
+	Generate GenerateMode
+	// Record says which completions are recorded. Default: RecordSeen.
+	Record RecordMode
+	// RecordTokens bounds the record: the oldest completions are forgotten when more output tokens than this are held.
+	// 8 bytes a token. Default: 4,000,000.
+	RecordTokens int
+	// MaxBodyBytes bounds a request body. Default: 64 MiB.
+	MaxBodyBytes int64
+	// MaxResponseBytes bounds an answer that is buffered to be stamped and recorded; a longer one is passed through with its
+	// stamp in the header only. Default: 256 MiB.
+	MaxResponseBytes int64
+	// HoldTimeout is how long a request waits for a hold to end or a replica to come up before it gets 503 with Retry-After.
+	// Default: 10 minutes, which outlasts the start of an engine.
+	HoldTimeout time.Duration
+	// MaxWaiting bounds the requests that wait at once; further ones get 503 at once. Default: 16384.
+	MaxWaiting int
+	// MaxLease bounds the lease of a hold. Default: 30 minutes.
+	MaxLease time.Duration
+	// UpdateTimeout bounds one weight update, all replicas together. Default: 10 minutes.
+	UpdateTimeout time.Duration
+	// Cooldown is how long a replica gets nothing after a connection to it failed. Default: 1 second.
+	Cooldown time.Duration
+	// Version is the policy version at the start.
+	Version int
+
+	// Update loads the weights of u into replica r, resets its caches, and returns when the replica would serve them. It is
+	// called for all replicas side by side while requests are held (unless u.Mode is ModeNone). An error takes the replica
+	// out. Nil: weight updates are refused.
+	Update func(ctx context.Context, r Replica, u WeightUpdate) error
+	// Logprobs returns the log-probability of each of tokens given those before it, as replica r computes it; the first, which
+	// nothing precedes, is 0. Nil: asked of the engine's /v1/completions with prompt_logprobs, as vLLM answers it.
+	Logprobs func(ctx context.Context, r Replica, tokens []int) ([]float64, error)
+	// Recover brings the engines back to serving after a hold ran out of its lease (its owner died, perhaps after it had
+	// paused the engines). It is called before requests are let through; its error takes every replica out. Nil: nothing to do.
+	Recover func(ctx context.Context, replicas []Replica) error
+	// Events is told what happens, in order of happening. It must return soon and must not call the gateway.
+	Events func(Event)
+	// Clock replaces the machine's clock in tests.
+	Clock Clock
+}
+
+func (c *Config) setDefaults() {
+	setDefault(&c.Generate, GenerateTranslate)
+	setDefault(&c.Record, RecordSeen)
+	setDefault(&c.RecordTokens, 4_000_000)
+	setDefault(&c.MaxBodyBytes, 64<<20)
+	setDefault(&c.MaxResponseBytes, 256<<20)
+	setDefault(&c.HoldTimeout, 10*time.Minute)
+	setDefault(&c.MaxWaiting, 16384)
+	setDefault(&c.MaxLease, 30*time.Minute)
+	setDefault(&c.UpdateTimeout, 10*time.Minute)
+	setDefault(&c.Cooldown, time.Second)
+	if c.Events == nil {
+		c.Events = func(Event) {}
+	}
+	if c.Clock == nil {
+		c.Clock = systemClock{}
+	}
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// check reports every setting that cannot work, all at once.
+func (c *Config) check() error {
+	var errs []error
+	if c.Listener == nil && c.Address == "" {
+		errs = append(errs, errors.New("gateway: neither Address nor Listener is set; give host:port, for example 127.0.0.1:9001"))
+	}
+	if c.Generate != GenerateTranslate && c.Generate != GenerateNative {
+		errs = append(errs, fmt.Errorf("gateway: Generate is %q; want %q or %q", c.Generate, GenerateTranslate, GenerateNative))
+	}
+	if c.Record != RecordSeen && c.Record != RecordAll {
+		errs = append(errs, fmt.Errorf("gateway: Record is %q; want %q or %q", c.Record, RecordSeen, RecordAll))
+	}
+	if c.Version < 0 {
+		errs = append(errs, fmt.Errorf("gateway: Version is %d; want 0 or more", c.Version))
+	}
+	if c.Token != "" && c.Token == c.AdminToken {
+		errs = append(errs, errors.New("gateway: Token and AdminToken are equal, so every environment could replace the weights; use two"))
+	}
+	return errors.Join(errs...)
+}
+
+// checkExposure refuses an address that other machines reach without a token.
+func (c *Config) checkExposure(addr net.Addr) error {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok || tcp.IP.IsLoopback() || c.Token != "" || c.Insecure {
+		return nil
+	}
+	return fmt.Errorf("gateway: %s is reachable from other machines and no Token is set; set one, listen on 127.0.0.1, or set Insecure", addr)
+}

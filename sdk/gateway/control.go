@@ -1,0 +1,192 @@
+package gateway
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+// holdBody is the body of POST /recipe/v1/hold.
+type holdBody struct {
+	ID           string  `json:"id,omitempty"`
+	Mode         Mode    `json:"mode,omitempty"`
+	LeaseSeconds float64 `json:"lease_seconds,omitempty"`
+	DrainSeconds float64 `json:"drain_seconds,omitempty"`
+	Reason       string  `json:"reason,omitempty"`
+}
+
+// lookupBody is the answer of POST /recipe/v1/lookup.
+type lookupBody struct {
+	Found     bool    `json:"found"`
+	Ambiguous bool    `json:"ambiguous"`
+	Record    *Record `json:"record,omitempty"`
+}
+
+// control answers /recipe/v1/….
+func (g *Gateway) control(w http.ResponseWriter, r *http.Request, allowed scope, route string) {
+	if allowed != scopeAdmin {
+		why := "this route needs the admin token"
+		if !g.keys.hasAdmin {
+			why = "the control routes are closed: this gateway was started without an admin token"
+		}
+		writeError(w, &refusal{http.StatusForbidden, "forbidden", why, 0})
+		return
+	}
+	if route == "status" && r.Method == http.MethodGet {
+		writeJSON(w, http.StatusOK, g.Status())
+		return
+	}
+	handle := map[string]func(*http.Request, []byte) (any, error){
+		"hold": g.postHold, "resume": g.postResume, "version": g.postVersion, "weights": g.postWeights,
+		"logprobs": g.postLogprobs, "lookup": g.postLookup, "replica": g.postReplica,
+	}[route]
+	if handle == nil {
+		writeError(w, &refusal{http.StatusNotFound, "not_found", "no control route " + route + "; there are GET status, POST hold, resume, version, weights, logprobs, lookup, replica", 0})
+		return
+	}
+	if r.Method != http.MethodPost {
+		writeError(w, &refusal{http.StatusMethodNotAllowed, "method_not_allowed", route + " takes POST", 0})
+		return
+	}
+	body, err := g.readBody(w, r)
+	if err != nil {
+		g.refuse(w, err)
+		return
+	}
+	out, err := handle(r, body)
+	if err != nil {
+		writeJSON(w, controlStatus(err), controlError{apiErrorBody{err.Error(), controlKind(err), controlStatus(err)}, out})
+		return
+	}
+	writeJSON(w, http.StatusOK, out)
+}
+
+// controlError is an error together with what is known all the same.
+type controlError struct {
+	Error  apiErrorBody `json:"error"`
+	Result any          `json:"result,omitempty"`
+}
+
+// errBody marks errors in a request's body.
+var errBody = errors.New("bad request")
+
+func controlStatus(err error) int {
+	switch {
+	case errors.Is(err, errBody):
+		return http.StatusBadRequest
+	case errors.Is(err, ErrHeld), errors.Is(err, ErrNotHeld):
+		return http.StatusConflict
+	}
+	return http.StatusUnprocessableEntity
+}
+
+func controlKind(err error) string {
+	switch {
+	case errors.Is(err, ErrHeld):
+		return "held"
+	case errors.Is(err, ErrNotHeld):
+		return "not_held"
+	case errors.Is(err, ErrMismatch):
+		return "mismatch"
+	}
+	return "failed"
+}
+
+func decode(body []byte, v any) error {
+	if len(body) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(body, v); err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("%w: body: %w", errBody, err)
+	}
+	return nil
+}
+
+func (g *Gateway) postHold(r *http.Request, body []byte) (any, error) {
+	var q holdBody
+	if err := decode(body, &q); err != nil {
+		return nil, err
+	}
+	h, err := g.Hold(r.Context(), HoldRequest{ID: q.ID, Mode: q.Mode, Lease: seconds(q.LeaseSeconds), Drain: seconds(q.DrainSeconds), Reason: q.Reason})
+	if err != nil {
+		return nil, err
+	}
+	return HoldStatus(h), nil
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+func (g *Gateway) postResume(_ *http.Request, body []byte) (any, error) {
+	var q struct {
+		ID string `json:"id"`
+	}
+	if err := decode(body, &q); err != nil {
+		return nil, err
+	}
+	return struct{}{}, g.Resume(q.ID)
+}
+
+func (g *Gateway) postVersion(_ *http.Request, body []byte) (any, error) {
+	var q struct {
+		Version *int `json:"version"`
+	}
+	if err := decode(body, &q); err != nil {
+		return nil, err
+	}
+	if q.Version == nil {
+		return nil, fmt.Errorf("%w: version is missing", errBody)
+	}
+	return struct{}{}, g.SetVersion(*q.Version)
+}
+
+func (g *Gateway) postWeights(r *http.Request, body []byte) (any, error) {
+	var u WeightUpdate
+	if err := decode(body, &u); err != nil {
+		return nil, err
+	}
+	return g.UpdateWeights(r.Context(), u)
+}
+
+func (g *Gateway) postLogprobs(r *http.Request, body []byte) (any, error) {
+	var q struct {
+		Tokens []int `json:"token_ids"`
+	}
+	if err := decode(body, &q); err != nil {
+		return nil, err
+	}
+	list, err := g.Logprobs(r.Context(), q.Tokens)
+	return map[string]any{"replicas": list}, err
+}
+
+func (g *Gateway) postLookup(_ *http.Request, body []byte) (any, error) {
+	var q struct {
+		Tokens []int `json:"tokens"`
+	}
+	if err := decode(body, &q); err != nil {
+		return nil, err
+	}
+	rec, found, ambiguous := g.Lookup(q.Tokens)
+	out := lookupBody{Found: found, Ambiguous: ambiguous}
+	if found {
+		out.Record = &rec
+	}
+	return out, nil
+}
+
+func (g *Gateway) postReplica(_ *http.Request, body []byte) (any, error) {
+	var q struct {
+		ID      string `json:"id"`
+		Healthy *bool  `json:"healthy"`
+		Reason  string `json:"reason"`
+	}
+	if err := decode(body, &q); err != nil {
+		return nil, err
+	}
+	if q.Healthy == nil {
+		return nil, fmt.Errorf("%w: healthy is missing", errBody)
+	}
+	return struct{}{}, g.SetReplicaHealthy(q.ID, *q.Healthy, q.Reason)
+}

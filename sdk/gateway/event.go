@@ -1,0 +1,40 @@
+package gateway
+
+import "time"
+
+// EventKind names what happened.
+type EventKind string
+
+// The kinds of events, in the order in which they are usually met.
+const (
+	EventReplicaUp      EventKind = "replica_up"      // a replica may get requests
+	EventReplicaDown    EventKind = "replica_down"    // a replica gets no requests; Err says why
+	EventHeld           EventKind = "held"            // new requests wait; Duration is how long draining took
+	EventResumed        EventKind = "resumed"         // requests go through again; Duration is how long they were held
+	EventHoldExpired    EventKind = "hold_expired"    // the owner of a hold did not come back within its lease
+	EventUpdated        EventKind = "updated"         // the policy version was raised
+	EventUpdateFailed   EventKind = "update_failed"   // a replica did not take the weights; Err says why
+	EventMismatch       EventKind = "mismatch"        // a replica's log-probabilities differ from those expected
+	EventVersionChanged EventKind = "version_changed" // the policy version was set without an update
+)
+
+// Event is something that happened in the gateway which a person or the engine may want to know.
+type Event struct {
+	Time     time.Time     // when
+	Kind     EventKind     // what
+	Replica  string        // which replica, if one
+	Version  int           // the policy version after it
+	Hold     string        // which hold, if one
+	Duration time.Duration // how long it took, if it took time
+	Message  string        // one line for people
+	Err      error         // why, if it went wrong
+}
+
+// emit tells the owner. Never call it with the lock held.
+func (g *Gateway) emit(e Event) {
+	e.Time = g.cfg.Clock.Now()
+	if e.Kind == EventMismatch {
+		g.met.mismatches.Inc()
+	}
+	g.cfg.Events(e)
+}

@@ -1,0 +1,150 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// flight is one request at one replica. low and high are guarded by Gateway.mu until the flight has landed.
+type flight struct {
+	replica   *replica
+	low, high int // policy versions that may have sampled the answer
+	ctx       context.Context
+	cancel    context.CancelCauseFunc
+}
+
+// refusal is why a request is not let through.
+type refusal struct {
+	status int
+	kind   string
+	reason string
+	retry  time.Duration
+}
+
+func (r *refusal) Error() string { return r.reason }
+
+// takeOff waits until a replica may be asked, and counts the request as in flight there. The error is a *refusal, or the
+// context's.
+func (g *Gateway) takeOff(ctx context.Context, c *call) (*flight, error) {
+	var late chan struct{}
+	for {
+		g.mu.Lock()
+		now := g.cfg.Clock.Now()
+		f, why := g.startLocked(ctx, c, now)
+		if f != nil {
+			g.mu.Unlock()
+			return f, nil
+		}
+		if g.waiting >= g.cfg.MaxWaiting {
+			g.mu.Unlock()
+			return nil, &refusal{http.StatusServiceUnavailable, "too_many_waiting", fmt.Sprintf("%d requests wait already (%s)", g.cfg.MaxWaiting, why), 5 * time.Second}
+		}
+		changed := g.changed
+		g.waiting++
+		g.mu.Unlock()
+		if late == nil {
+			if c.waitUntil.IsZero() {
+				c.waitUntil = now.Add(g.cfg.HoldTimeout)
+			}
+			late = make(chan struct{})
+			stop := g.cfg.Clock.AfterFunc(c.waitUntil.Sub(now), func() { close(late) })
+			defer stop()
+			defer func() { g.met.waits.Observe(g.cfg.Clock.Now().Sub(now).Seconds()) }()
+		}
+		err := g.waitChange(ctx, changed, late)
+		g.mu.Lock()
+		g.waiting--
+		g.mu.Unlock()
+		if errors.Is(err, errLate) {
+			return nil, &refusal{http.StatusServiceUnavailable, "held", fmt.Sprintf("waited %s in vain: %s", g.cfg.HoldTimeout, why), 10 * time.Second}
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+var errLate = errors.New("late")
+
+func (g *Gateway) waitChange(ctx context.Context, changed, late <-chan struct{}) error {
+	select {
+	case <-changed:
+		return nil
+	case <-late:
+		return errLate
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-g.life.Done():
+		return &refusal{http.StatusServiceUnavailable, "closing", "the gateway is shutting down", 5 * time.Second}
+	}
+}
+
+// startLocked picks a replica and puts a flight on it, or says why it cannot.
+func (g *Gateway) startLocked(ctx context.Context, c *call, now time.Time) (*flight, string) {
+	if h := g.hold; h != nil {
+		return nil, fmt.Sprintf("requests are held since %s: %s", h.Since.Format(time.RFC3339), h.Reason)
+	}
+	r := g.pickLocked(c, now)
+	if r == nil {
+		return nil, g.whyNoneLocked(now)
+	}
+	f := &flight{replica: r, low: r.version, high: max(r.version, r.pending)}
+	f.ctx, f.cancel = context.WithCancelCause(ctx)
+	r.inflight++
+	r.served++
+	g.flights[f] = struct{}{}
+	return f, ""
+}
+
+// whyNoneLocked says of each replica why it may not be asked.
+func (g *Gateway) whyNoneLocked(now time.Time) string {
+	if len(g.replicas) == 0 {
+		return "no replica is known yet"
+	}
+	why := "no replica can answer:"
+	for _, r := range g.replicas {
+		switch {
+		case !r.healthy:
+			why += fmt.Sprintf(" %s: %s;", r.ID, r.reason)
+		case r.version != g.version:
+			why += fmt.Sprintf(" %s: its weights are of version %d, the policy's version is %d;", r.ID, r.version, g.version)
+		case r.suspect.After(now):
+			why += fmt.Sprintf(" %s: a connection to it failed a moment ago;", r.ID)
+		}
+	}
+	return why
+}
+
+// land takes the request out of flight and returns the range of versions that may have sampled its answer.
+func (g *Gateway) land(f *flight) (low, high int) {
+	f.cancel(nil)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, flying := g.flights[f]; flying {
+		delete(g.flights, f)
+		f.replica.inflight--
+		if len(g.flights) == 0 && g.hold != nil {
+			g.changedLocked()
+		}
+	}
+	return f.low, f.high
+}
+
+// raiseLocked notes that requests in flight at r may be answered by version from now on.
+func (g *Gateway) raiseLocked(r *replica, version int) {
+	for f := range g.flights {
+		if f.replica == r {
+			f.high = max(f.high, version)
+			f.low = min(f.low, version)
+		}
+	}
+}
+
+// changedLocked wakes everybody who waits for the state to change.
+func (g *Gateway) changedLocked() {
+	close(g.changed)
+	g.changed = make(chan struct{})
+}

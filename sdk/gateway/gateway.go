@@ -1,0 +1,173 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Gateway is one gateway. Make it with New, then call Serve.
+type Gateway struct {
+	cfg       Config
+	keys      keys
+	listener  net.Listener
+	server    *http.Server
+	transport *http.Transport
+	records   *records
+	clients   clients
+	met       *metrics
+	life      context.Context // ends with Close
+	end       context.CancelFunc
+	started   time.Time
+
+	updating sync.Mutex // one weight update or admission at a time; taken before mu
+
+	mu       sync.Mutex
+	changed  chan struct{} // closed and replaced whenever somebody who waits should look again
+	replicas []*replica
+	prefixes prefixTable
+	flights  map[*flight]struct{}
+	waiting  int
+	hold     *hold
+	version  int
+	last     *WeightUpdate // the update that made the current version
+	upstream string        // the policy's name at the engine
+}
+
+// New checks the configuration and takes the address. Nothing is answered before Serve.
+func New(cfg Config) (*Gateway, error) {
+	cfg.setDefaults()
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	ln := cfg.Listener
+	if ln == nil {
+		var err error
+		if ln, err = net.Listen("tcp", cfg.Address); err != nil {
+			return nil, fmt.Errorf("gateway: listening on %s: %w; another process may hold the port, or an earlier gateway has not ended", cfg.Address, err)
+		}
+	}
+	if err := cfg.checkExposure(ln.Addr()); err != nil {
+		return nil, errors.Join(err, ln.Close())
+	}
+	g := &Gateway{
+		cfg: cfg, keys: newKeys(cfg.Token, cfg.AdminToken), listener: ln, version: cfg.Version, started: cfg.Clock.Now(),
+		changed: make(chan struct{}), flights: map[*flight]struct{}{}, records: newRecords(cfg.RecordTokens),
+		clients: clients{byName: map[string]*client{}},
+	}
+	g.prefixes.seed = maphash.MakeSeed()
+	g.life, g.end = context.WithCancel(context.Background())
+	g.transport = &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		MaxIdleConns:        4096,
+		MaxIdleConnsPerHost: 1024,
+		IdleConnTimeout:     90 * time.Second,
+		DisableCompression:  true,
+	}
+	g.met = newMetrics(g)
+	g.server = &http.Server{Handler: g, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 5 * time.Minute}
+	return g, nil
+}
+
+// Addr is the address that the gateway listens on.
+func (g *Gateway) Addr() net.Addr { return g.listener.Addr() }
+
+// URL is the root of the gateway, for example "http://127.0.0.1:9001"; append /v1 for OpenAI clients.
+func (g *Gateway) URL() string { return "http://" + g.listener.Addr().String() }
+
+// Serve answers requests until ctx ends or Close is called, which is no error. When ctx ends, requests in flight are cut off;
+// call Close first to let them finish.
+func (g *Gateway) Serve(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() {
+		g.end()
+		_ = g.server.Close() // also ends Serve below
+	})
+	defer stop()
+	err := g.server.Serve(g.listener)
+	g.end()
+	g.transport.CloseIdleConnections()
+	if err != nil && !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("gateway: serving on %s: %w", g.Addr(), err)
+	}
+	return nil
+}
+
+// Close stops accepting requests, refuses those that wait, and lets those in flight finish until ctx ends; what is left then is
+// cut off and reported.
+func (g *Gateway) Close(ctx context.Context) error {
+	g.end()
+	g.mu.Lock()
+	if g.hold != nil && g.hold.stop != nil {
+		g.hold.stop()
+	}
+	g.mu.Unlock()
+	defer g.transport.CloseIdleConnections()
+	if err := g.server.Shutdown(ctx); err != nil {
+		_ = g.server.Close()
+		_ = g.listener.Close()
+		return fmt.Errorf("gateway: requests in flight were cut off: %w", err)
+	}
+	_ = g.listener.Close() // already closed if Serve ran
+	return nil
+}
+
+// Version is the current policy version.
+func (g *Gateway) Version() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.version
+}
+
+// SetVersion says that every replica serves the weights of this policy version, for example at the start from a checkpoint. To
+// change weights while requests come in, use UpdateWeights.
+func (g *Gateway) SetVersion(version int) error {
+	if version < 0 {
+		return fmt.Errorf("gateway: policy version is %d; want 0 or more", version)
+	}
+	g.mu.Lock()
+	changed := g.version != version
+	if changed {
+		g.last = nil // it made another version
+	}
+	g.version = version
+	for _, r := range g.replicas {
+		r.version, r.pending = version, unknownVersion
+		g.raiseLocked(r, version)
+	}
+	g.changedLocked()
+	g.mu.Unlock()
+	if changed {
+		g.emit(Event{Kind: EventVersionChanged, Version: version, Message: fmt.Sprintf("policy version set to %d", version)})
+	}
+	return nil
+}
+
+// SetUpstreamModel says under which name the engines serve the policy, for example the name of a LoRA adapter. Whatever model a
+// client names is replaced by it. Empty leaves the client's name.
+func (g *Gateway) SetUpstreamModel(name string) {
+	g.mu.Lock()
+	g.upstream = name
+	g.mu.Unlock()
+}
+
+func (g *Gateway) upstreamModel() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.upstream
+}
+
+// policyModel is a name for requests of the gateway's own making.
+func (g *Gateway) policyModel() string {
+	if name := g.upstreamModel(); name != "" {
+		return name
+	}
+	if len(g.cfg.Models) > 0 {
+		return g.cfg.Models[0]
+	}
+	return ""
+}

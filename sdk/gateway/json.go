@@ -1,0 +1,93 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// apiError is the error body that OpenAI clients know.
+type apiError struct {
+	Error apiErrorBody `json:"error"`
+}
+
+type apiErrorBody struct {
+	Message string `json:"message"`
+	Type    string `json:"type"`
+	Code    int    `json:"code"`
+}
+
+func writeError(w http.ResponseWriter, r *refusal) {
+	if r.retry > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(max(1, r.retry/time.Second))))
+	}
+	writeJSON(w, r.status, apiError{apiErrorBody{Message: r.reason, Type: r.kind, Code: r.status}})
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	body, err := json.Marshal(v)
+	if err != nil { // only for numbers that JSON has no form for
+		status, body = http.StatusInternalServerError, fmt.Appendf(nil, `{"error":{"message":%q,"type":"internal","code":500}}`, err.Error())
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // a client that is gone needs no answer
+}
+
+// appendString appends s as a JSON string.
+func appendString(dst []byte, s string) []byte {
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic("gateway: a string always has a JSON form: " + err.Error())
+	}
+	return append(dst, b...)
+}
+
+// parseIDs appends the token ids of a JSON array such as [1, 2, 3].
+func parseIDs(raw string, dst []int32) ([]int32, error) {
+	i := skipBlank(raw, 0)
+	if i >= len(raw) || raw[i] != '[' {
+		return nil, fmt.Errorf("want an array of token ids, got %s", brief(raw))
+	}
+	i = skipBlank(raw, i+1)
+	if i < len(raw) && raw[i] == ']' {
+		return dst, nil
+	}
+	for {
+		start, id := i, int64(0)
+		for i < len(raw) && raw[i] >= '0' && raw[i] <= '9' && id <= 1<<31 {
+			id = id*10 + int64(raw[i]-'0')
+			i++
+		}
+		if i == start || id >= 1<<31 {
+			return nil, fmt.Errorf("entry %d of the token ids is not a whole number from 0 to 2147483647: %s", len(dst), brief(raw[start:]))
+		}
+		dst = append(dst, int32(id))
+		i = skipBlank(raw, i)
+		if i >= len(raw) || (raw[i] != ',' && raw[i] != ']') {
+			return nil, fmt.Errorf("after entry %d of the token ids: want , or ], got %s", len(dst)-1, brief(raw[min(i, len(raw)):]))
+		}
+		if raw[i] == ']' {
+			return dst, nil
+		}
+		i = skipBlank(raw, i+1)
+	}
+}
+
+func skipBlank(s string, at int) int {
+	for at < len(s) && (s[at] == ' ' || s[at] == '\n' || s[at] == '\r' || s[at] == '\t') {
+		at++
+	}
+	return at
+}
+
+// brief is the beginning of s, for messages.
+func brief(s string) string {
+	if len(s) == 0 {
+		return "nothing"
+	}
+	return strconv.Quote(s[:min(len(s), 40)])
+}

@@ -1,0 +1,186 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Replica is one engine process behind the gateway.
+type Replica struct {
+	ID     string // unique among the replicas, for example "0"
+	URL    string // root of the engine, for example "http://127.0.0.1:41001"; without /v1
+	APIKey string // sent to the engine as a bearer token; may be empty
+}
+
+// unknownVersion marks a replica whose weights nobody can vouch for.
+const unknownVersion = -1
+
+// replica is the gateway's view of one engine. All fields but Replica and base are guarded by Gateway.mu.
+type replica struct {
+	Replica
+	base     *url.URL
+	version  int       // policy version of its weights
+	pending  int       // version being loaded, or unknownVersion
+	healthy  bool      // as its owner said
+	reason   string    // why it is not healthy
+	suspect  time.Time // gets nothing before this moment
+	inflight int
+	served   uint64
+	failures uint64
+}
+
+func newReplica(r Replica) (*replica, error) {
+	base, err := url.Parse(strings.TrimSuffix(r.URL, "/"))
+	if err != nil {
+		return nil, fmt.Errorf("gateway: URL of replica %q: %w", r.ID, err)
+	}
+	if (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
+		return nil, fmt.Errorf("gateway: URL of replica %q is %q; want http://host:port", r.ID, r.URL)
+	}
+	return &replica{Replica: r, base: base, version: unknownVersion, pending: unknownVersion, reason: "not admitted yet"}, nil
+}
+
+// SetReplicas replaces the set of replicas. A replica whose ID, URL and key are unchanged keeps its state; a new one gets no
+// requests until Admit or SetReplicaHealthy. Requests in flight on a removed replica go on.
+func (g *Gateway) SetReplicas(list []Replica) error {
+	next := make([]*replica, 0, len(list))
+	seen := map[string]bool{}
+	for _, r := range list {
+		if r.ID == "" || seen[r.ID] {
+			return fmt.Errorf("gateway: replica ID %q is empty or used twice; want unique IDs", r.ID)
+		}
+		seen[r.ID] = true
+		n, err := newReplica(r)
+		if err != nil {
+			return err
+		}
+		next = append(next, n)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i, n := range next {
+		if old := g.findLocked(n.ID); old != nil && old.Replica == n.Replica {
+			next[i] = old
+		}
+	}
+	g.replicas = next
+	g.prefixes.clear()
+	g.changedLocked()
+	return nil
+}
+
+// Admit lets a replica take part: it is up and its weights are of the given policy version. If that is not the current version,
+// the latest weight update is loaded into it first, so that an engine restarted from its base model never answers for the
+// policy. The error says why it stays out.
+func (g *Gateway) Admit(ctx context.Context, id string, version int) error {
+	g.updating.Lock()
+	defer g.updating.Unlock()
+	g.mu.Lock()
+	r := g.findLocked(id)
+	current, last := g.version, g.last
+	g.mu.Unlock()
+	if r == nil {
+		return unknownReplica(id)
+	}
+	if version != current {
+		if last == nil || last.Version != current {
+			err := fmt.Errorf("gateway: replica %q serves policy version %d, the current one is %d, and no weight update that could bring it there is known; push the weights again", id, version, current)
+			g.takeOut(r, unknownVersion, EventReplicaDown, err)
+			return err
+		}
+		ctx, cancel := context.WithTimeout(ctx, g.cfg.UpdateTimeout)
+		defer cancel()
+		if err := g.load(ctx, r, *last); err != nil {
+			return err
+		}
+	}
+	g.mu.Lock()
+	r.version, r.pending = current, unknownVersion
+	r.healthy, r.reason, r.suspect = true, "", time.Time{}
+	g.changedLocked()
+	g.mu.Unlock()
+	g.emit(Event{Kind: EventReplicaUp, Replica: id, Version: current, Message: fmt.Sprintf("replica %s serves policy version %d", id, current)})
+	return nil
+}
+
+// SetReplicaHealthy says whether a replica can answer. A healthy one still gets requests only while its weights are of the
+// current policy version; one that was restarted is to be admitted with Admit instead, because its weights are those it was
+// started with. The reason is shown to those who wait.
+func (g *Gateway) SetReplicaHealthy(id string, healthy bool, reason string) error {
+	g.mu.Lock()
+	r := g.findLocked(id)
+	if r == nil {
+		g.mu.Unlock()
+		return unknownReplica(id)
+	}
+	changed := r.healthy != healthy
+	r.healthy, r.reason = healthy, reason
+	if healthy {
+		r.reason, r.suspect = "", time.Time{}
+	}
+	version := r.version
+	g.changedLocked()
+	g.mu.Unlock()
+	switch {
+	case changed && healthy:
+		g.emit(Event{Kind: EventReplicaUp, Replica: id, Version: version, Message: "replica " + id + " is healthy"})
+	case changed:
+		g.emit(Event{Kind: EventReplicaDown, Replica: id, Version: version, Message: "replica " + id + " is out: " + reason, Err: errors.New(reason)})
+	}
+	return nil
+}
+
+// takeOut stops requests to a replica and tells why.
+func (g *Gateway) takeOut(r *replica, version int, kind EventKind, err error) {
+	g.mu.Lock()
+	r.healthy, r.reason = false, err.Error()
+	r.version, r.pending = version, unknownVersion
+	current := g.version
+	g.changedLocked()
+	g.mu.Unlock()
+	g.emit(Event{Kind: kind, Replica: r.ID, Version: current, Message: "replica " + r.ID + " is out: " + err.Error(), Err: err})
+}
+
+// suspectReplica keeps requests away from a replica for a moment after a connection to it failed. Its owner's word on its
+// health stays as it is: the owner sees the process, the gateway saw only a socket.
+func (g *Gateway) suspectReplica(r *replica, err error) {
+	g.mu.Lock()
+	r.failures++
+	now, current := g.cfg.Clock.Now(), g.version
+	already := r.suspect.After(now)
+	if !already {
+		r.suspect = now.Add(g.cfg.Cooldown)
+	}
+	g.mu.Unlock()
+	if already { // the requests that failed with the first one
+		return
+	}
+	g.cfg.Clock.AfterFunc(g.cfg.Cooldown, func() {
+		g.mu.Lock()
+		g.changedLocked()
+		g.mu.Unlock()
+	})
+	g.emit(Event{Kind: EventReplicaDown, Replica: r.ID, Version: current, Message: fmt.Sprintf("replica %s failed, next try in %s: %v", r.ID, g.cfg.Cooldown, err), Err: err})
+}
+
+// eligibleLocked reports whether r may get a request now.
+func (g *Gateway) eligibleLocked(r *replica, now time.Time) bool {
+	return r.healthy && r.version == g.version && !r.suspect.After(now)
+}
+
+func (g *Gateway) findLocked(id string) *replica {
+	for _, r := range g.replicas {
+		if r.ID == id {
+			return r
+		}
+	}
+	return nil
+}
+
+func unknownReplica(id string) error {
+	return fmt.Errorf("gateway: no replica %q; SetReplicas names those there are", id)
+}

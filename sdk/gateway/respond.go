@@ -1,0 +1,148 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/tidwall/gjson"
+)
+
+// Headers of the gateway.
+const (
+	// HeaderVersion is the oldest policy version that may have sampled the answer.
+	HeaderVersion = "X-Recipe-Policy-Version"
+	// HeaderVersionMax is the newest one; it differs if a weight update happened during the generation. A stream tells it in
+	// the trailer, when it is known.
+	HeaderVersionMax = "X-Recipe-Policy-Version-Max"
+	// HeaderClient names the client, so that status can tell clients apart. The path prefix /c/NAME/ does the same.
+	HeaderClient = "X-Recipe-Client"
+)
+
+// respond writes an answer to the client and records its completions.
+func (g *Gateway) respond(w http.ResponseWriter, c *call, a *answer) {
+	h := w.Header()
+	for k, v := range a.header {
+		if !dropped(k) && k != "Set-Cookie" {
+			h[k] = v
+		}
+	}
+	if a.rest != nil {
+		g.stream(w, c, a)
+		return
+	}
+	if a.status == http.StatusOK && c.method == http.MethodPost {
+		root := gjson.ParseBytes(a.body)
+		own := a.ownVersion(root)
+		g.note(c, root, a.low, a.high)
+		if !own {
+			a.body = stamp(a.body, a.low, a.high)
+		}
+	}
+	a.write(w)
+}
+
+// ownVersion takes the versions that the engine itself put into its answer, which knows better, and reports whether it did.
+func (a *answer) ownVersion(root gjson.Result) bool {
+	v, ok := wholeNumber(root.Get("policy_version"))
+	if !ok {
+		return false
+	}
+	a.low, a.high = v, v
+	if top, ok := wholeNumber(root.Get("policy_version_max")); ok {
+		a.high = max(v, top)
+	}
+	return true
+}
+
+// write sends an answer that is all in its body.
+func (a *answer) write(w http.ResponseWriter) {
+	h := w.Header()
+	h.Set(HeaderVersion, strconv.Itoa(a.low))
+	h.Set(HeaderVersionMax, strconv.Itoa(a.high))
+	h.Set("Content-Length", strconv.Itoa(len(a.body)))
+	w.WriteHeader(a.status)
+	_, _ = w.Write(a.body) // a client that is gone needs no answer
+}
+
+func wholeNumber(r gjson.Result) (int, bool) {
+	if r.Type != gjson.Number || r.Num < 0 || r.Num != float64(int(r.Num)) {
+		return 0, false
+	}
+	return int(r.Num), true
+}
+
+// stamp puts the versions at the head of a JSON object; anything else stays as it is.
+func stamp(body []byte, low, high int) []byte {
+	out, ok := splice(body, fmt.Sprintf(`"policy_version":%d,"policy_version_max":%d,`, low, high))
+	if !ok {
+		return body
+	}
+	return out
+}
+
+// stream copies an answer as it comes.
+func (g *Gateway) stream(w http.ResponseWriter, c *call, a *answer) {
+	defer func() { _ = a.rest.Close() }()
+	f := a.flight
+	g.mu.Lock()
+	low := f.low
+	g.mu.Unlock()
+	h := w.Header()
+	h.Set(HeaderVersion, strconv.Itoa(low))
+	h.Set("Trailer", HeaderVersionMax)
+	w.WriteHeader(a.status)
+	out := http.NewResponseController(w)
+	tap := newTap(c, isStream(a.header))
+	err := copyFlushed(w, out, a.body, a.rest, tap)
+	aborted := errors.Is(context.Cause(f.ctx), errAborted)
+	low, high := g.land(f)
+	h.Set(HeaderVersionMax, strconv.Itoa(high))
+	if err == nil {
+		g.noteTap(c, tap, low, high)
+		return
+	}
+	if !isStream(a.header) {
+		panic(http.ErrAbortHandler) // an answer cut short must not look whole
+	}
+	kind, why := "engine_failed", "the inference engine broke off: "+err.Error()
+	if aborted {
+		kind, why = "aborted", "aborted for a weight update; send the request again"
+	}
+	_, _ = fmt.Fprintf(w, "data: {\"error\":{\"message\":%s,\"type\":%q,\"code\":503}}\n\n", appendString(nil, why), kind)
+	_ = out.Flush()
+}
+
+// copyFlushed writes head and then everything of src at once, each piece flushed, so that no token waits in a buffer.
+func copyFlushed(w io.Writer, out *http.ResponseController, head []byte, src io.Reader, tap *tap) error {
+	buf := make([]byte, 16<<10)
+	piece := head
+	for {
+		if len(piece) > 0 {
+			tap.write(piece)
+			if _, err := w.Write(piece); err != nil {
+				return fmt.Errorf("writing to the client: %w", err)
+			}
+			if err := out.Flush(); err != nil {
+				return fmt.Errorf("writing to the client: %w", err)
+			}
+		}
+		n, err := src.Read(buf)
+		piece = buf[:n]
+		if n == 0 && err == io.EOF {
+			return nil
+		}
+		if n == 0 && err != nil {
+			return err
+		}
+	}
+}
+
+// isCompletion tells the routes whose answers hold completions.
+func isCompletion(path string) bool {
+	return path == "/v1/completions" || path == "/v1/chat/completions" || strings.HasSuffix(path, "/generate")
+}

@@ -1,0 +1,47 @@
+package gateway
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/tidwall/gjson"
+)
+
+// generate answers /generate by way of the engine's /v1/completions.
+func (g *Gateway) generate(w http.ResponseWriter, r *http.Request, body []byte) *call {
+	q, err := translateRequest(body, g.policyModel())
+	if err != nil {
+		writeError(w, &refusal{http.StatusBadRequest, "bad_request", "/generate: " + err.Error(), 0})
+		return nil
+	}
+	c := &call{method: http.MethodPost, path: "/v1/completions", header: r.Header, body: q.body, promptIDs: q.promptIDs,
+		prompt: q.prompt[:min(len(q.prompt), prefixBlock*prefixMax)]}
+	a, err := g.send(r.Context(), c)
+	if err != nil {
+		g.refuse(w, err)
+		return c
+	}
+	if a.rest != nil {
+		a.discard(g)
+		writeError(w, &refusal{http.StatusBadGateway, "engine_answer", fmt.Sprintf("/generate: the engine's answer is a stream or longer than %d bytes; ask for fewer tokens", g.cfg.MaxResponseBytes), 0})
+		return c
+	}
+	if a.status != http.StatusOK {
+		g.respond(w, c, a)
+		return c
+	}
+	root := gjson.ParseBytes(a.body)
+	out, choices, err := translateResponse(q, root)
+	if err != nil {
+		g.met.mistranslated.Inc()
+		writeError(w, &refusal{http.StatusBadGateway, "engine_answer", "/generate: the engine's answer cannot be used: " + err.Error(), 0})
+		return c
+	}
+	a.ownVersion(root)
+	c.tokensOut = int(root.Get("usage.completion_tokens").Int())
+	g.keep(c, choices, a.low, a.high)
+	a.body = stamp(out, a.low, a.high)
+	w.Header().Set("Content-Type", "application/json")
+	a.write(w)
+	return c
+}

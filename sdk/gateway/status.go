@@ -1,0 +1,65 @@
+package gateway
+
+import "time"
+
+// Status is a view of the gateway.
+type Status struct {
+	Version     int                     `json:"version"`
+	Started     time.Time               `json:"started"`
+	Held        bool                    `json:"held"`
+	Hold        *HoldStatus             `json:"hold,omitempty"`
+	InFlight    int                     `json:"in_flight"`
+	Waiting     int                     `json:"waiting"`
+	Replicas    []ReplicaStatus         `json:"replicas"`
+	Clients     map[string]ClientStatus `json:"clients"`
+	LastRequest time.Time               `json:"last_request,omitzero"` // of any client; zero if there was none
+}
+
+// HoldStatus is the hold in force.
+type HoldStatus struct {
+	ID      string    `json:"id"`
+	Mode    Mode      `json:"mode"`
+	Reason  string    `json:"reason"`
+	Since   time.Time `json:"since"`
+	Expires time.Time `json:"expires,omitzero"` // zero while draining
+}
+
+// ReplicaStatus is one replica.
+type ReplicaStatus struct {
+	ID       string `json:"id"`
+	Healthy  bool   `json:"healthy"`          // as its owner says
+	Ready    bool   `json:"ready"`            // gets requests: healthy, current weights, no failed connection a moment ago
+	Version  int    `json:"version"`          // of its weights; -1 if unknown
+	Reason   string `json:"reason,omitempty"` // why it is not healthy
+	InFlight int    `json:"in_flight"`
+	Served   uint64 `json:"served"`
+	Failures uint64 `json:"failures"` // failed connections
+}
+
+// ClientStatus is what one client asked for. An environment that rolls out shows up here; one that does not has an old
+// LastRequest or is missing.
+type ClientStatus struct {
+	Requests     uint64    `json:"requests"`
+	Failures     uint64    `json:"failures"` // answered with 400 or above
+	OutputTokens uint64    `json:"output_tokens"`
+	InFlight     int       `json:"in_flight"` // waiting or at an engine
+	LastRequest  time.Time `json:"last_request"`
+}
+
+// Status returns a view of the gateway at this moment.
+func (g *Gateway) Status() Status {
+	s := Status{Started: g.started}
+	s.Clients, s.LastRequest = g.clients.snapshot()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := g.cfg.Clock.Now()
+	s.Version, s.InFlight, s.Waiting = g.version, len(g.flights), g.waiting
+	if h := g.hold; h != nil {
+		s.Held, s.Hold = true, &HoldStatus{h.ID, h.Mode, h.Reason, h.Since, h.Expires}
+	}
+	s.Replicas = make([]ReplicaStatus, 0, len(g.replicas))
+	for _, r := range g.replicas {
+		s.Replicas = append(s.Replicas, ReplicaStatus{r.ID, r.healthy, g.eligibleLocked(r, now), r.version, r.reason, r.inflight, r.served, r.failures})
+	}
+	return s
+}

@@ -1,0 +1,247 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+)
+
+// WeightUpdate asks that the replicas serve new weights.
+type WeightUpdate struct {
+	// Version is the policy version of the weights. It must be above the current one, or equal to it to load the same weights
+	// again, unless Rollback is set.
+	Version int `json:"version"`
+	// Path is where the weights lie, for transports that go by files.
+	Path string `json:"path,omitempty"`
+	// Transport is how they move; its names are the sync plugin's (live, ipc, nccl, lora, reload, restart).
+	Transport string `json:"transport,omitempty"`
+	// Options are for the Update callback alone.
+	Options json.RawMessage `json:"options,omitempty"`
+	// Mode says what becomes of requests in flight. Default: ModeDrain. ModeNone holds nothing.
+	Mode Mode `json:"mode,omitempty"`
+	// Hold is the ID of a hold that the caller has and will end; then the update neither holds nor resumes.
+	Hold string `json:"hold,omitempty"`
+	// Rollback allows a version below the current one, after the trainer went back to an earlier checkpoint.
+	Rollback bool `json:"rollback,omitempty"`
+	// Check proves that the weights arrived; without it the callback is believed.
+	Check *Check `json:"check,omitempty"`
+}
+
+// Check is a text and what the trainer makes of it.
+type Check struct {
+	Tokens    []int     `json:"tokens"`    // token ids of the text
+	Logprobs  []float64 `json:"logprobs"`  // the trainer's log-probability of each token given those before it; the first is not compared
+	Tolerance float64   `json:"tolerance"` // largest difference that passes, for example 1e-3 in float32
+}
+
+// UpdateResult says what a weight update did.
+type UpdateResult struct {
+	Version  int             `json:"version"`  // current policy version after it
+	Replicas []ReplicaResult `json:"replicas"` // what became of each
+	Drain    time.Duration   `json:"drain_ns"` // time until requests in flight were dealt with
+	Load     time.Duration   `json:"load_ns"`  // time until the last replica had loaded and was checked
+	Held     time.Duration   `json:"held_ns"`  // time for which new requests waited
+}
+
+// ReplicaResult is one replica's part in a weight update.
+type ReplicaResult struct {
+	ID         string  `json:"id"`
+	Error      string  `json:"error,omitempty"`      // empty if it serves the weights now
+	Difference float64 `json:"difference,omitempty"` // largest difference of log-probabilities, if they were checked
+}
+
+// ErrMismatch says that a replica does not serve the weights it should.
+var ErrMismatch = errors.New("served weights differ from the trainer's")
+
+// UpdateWeights brings new weights to every healthy replica: requests are held as u.Mode says, Config.Update is called for each
+// replica side by side, the outcome is checked if u.Check is set, the version is raised, and requests go through again. A
+// replica that fails is taken out and named in the result; the update itself fails only if no replica took the weights, and then
+// the version stays, and nothing is served until a replica is admitted or an update succeeds.
+func (g *Gateway) UpdateWeights(ctx context.Context, u WeightUpdate) (UpdateResult, error) {
+	if err := g.checkUpdate(&u); err != nil {
+		return UpdateResult{Version: g.Version()}, err
+	}
+	if !g.updating.TryLock() {
+		return UpdateResult{Version: g.Version()}, fmt.Errorf("%w: another weight update or admission is going on; wait for it", ErrHeld)
+	}
+	ctx, cancel := context.WithTimeout(ctx, g.cfg.UpdateTimeout)
+	defer cancel()
+	res, err := g.update(ctx, u)
+	g.updating.Unlock()
+	g.afterUpdate()
+	return res, err
+}
+
+func (g *Gateway) checkUpdate(u *WeightUpdate) error {
+	setDefault(&u.Mode, ModeDrain)
+	if g.cfg.Update == nil {
+		return errors.New("gateway: this inference plugin does not take weight updates (Config.Update is not set); use the transport restart")
+	}
+	current := g.Version()
+	if u.Version < current && !u.Rollback {
+		return fmt.Errorf("gateway: weight update to policy version %d, the current one is %d; set rollback if the trainer went back to an earlier checkpoint", u.Version, current)
+	}
+	if u.Version < 0 {
+		return fmt.Errorf("gateway: weight update to policy version %d; want 0 or more", u.Version)
+	}
+	if c := u.Check; c != nil {
+		if len(c.Tokens) < 2 || len(c.Logprobs) != len(c.Tokens) || !(c.Tolerance > 0) {
+			return fmt.Errorf("gateway: check has %d tokens, %d logprobs, tolerance %g; want at least 2 tokens, as many logprobs, and a tolerance above 0", len(c.Tokens), len(c.Logprobs), c.Tolerance)
+		}
+	}
+	return nil
+}
+
+// update is UpdateWeights with g.updating held.
+func (g *Gateway) update(ctx context.Context, u WeightUpdate) (res UpdateResult, err error) {
+	start := g.cfg.Clock.Now()
+	res.Version = g.Version()
+	switch {
+	case u.Hold != "":
+		if err := g.owns(u.Hold); err != nil {
+			return res, err
+		}
+	case u.Mode != ModeNone:
+		h, err := g.Hold(ctx, HoldRequest{Mode: u.Mode, Lease: min(g.cfg.UpdateTimeout, g.cfg.MaxLease), Reason: fmt.Sprintf("weight update to version %d", u.Version)})
+		if err != nil {
+			return res, err
+		}
+		defer func() {
+			res.Held = g.cfg.Clock.Now().Sub(start)
+			g.met.updates.WithLabelValues("held").Observe(res.Held.Seconds())
+			err = errors.Join(err, g.endHold(h.ID, EventResumed, fmt.Sprintf("requests go through at version %d", res.Version)))
+		}()
+	}
+	loaded := g.cfg.Clock.Now()
+	res.Drain = loaded.Sub(start)
+	res.Replicas, err = g.loadAll(ctx, u)
+	res.Load = g.cfg.Clock.Now().Sub(loaded)
+	g.met.updates.WithLabelValues("drain").Observe(res.Drain.Seconds())
+	g.met.updates.WithLabelValues("load").Observe(res.Load.Seconds())
+	if err != nil {
+		return res, err
+	}
+	res.Version = u.Version
+	return res, nil
+}
+
+func (g *Gateway) owns(id string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.hold == nil || g.hold.ID != id {
+		return fmt.Errorf("%w by %q: its lease may have run out; hold again before updating", ErrNotHeld, id)
+	}
+	return nil
+}
+
+// loadAll loads the weights into every healthy replica and raises the version.
+func (g *Gateway) loadAll(ctx context.Context, u WeightUpdate) ([]ReplicaResult, error) {
+	g.mu.Lock()
+	var list []*replica
+	for _, r := range g.replicas {
+		if r.healthy {
+			list = append(list, r)
+			r.pending = u.Version
+			g.raiseLocked(r, u.Version)
+		}
+	}
+	g.mu.Unlock()
+	if len(list) == 0 {
+		return nil, fmt.Errorf("gateway: weight update to version %d: no replica is up; admit one first", u.Version)
+	}
+	results := make([]ReplicaResult, len(list))
+	errs := make([]error, len(list))
+	var wg sync.WaitGroup
+	for i, r := range list {
+		wg.Go(func() {
+			results[i].ID = r.ID
+			results[i].Difference, errs[i] = g.loadChecked(ctx, r, u)
+		})
+	}
+	wg.Wait()
+	good := 0
+	g.mu.Lock()
+	for i, r := range list {
+		if errs[i] == nil {
+			good++
+			r.version, r.pending = u.Version, unknownVersion
+		} else {
+			results[i].Error = errs[i].Error()
+		}
+	}
+	if good > 0 {
+		g.version = u.Version
+		u.Hold, u.Rollback = "", false
+		g.last = &u
+	}
+	g.changedLocked()
+	g.mu.Unlock()
+	if good == 0 {
+		return results, fmt.Errorf("gateway: weight update to version %d: no replica took it, nothing is served until one is admitted or an update succeeds: %w", u.Version, errors.Join(errs...))
+	}
+	g.emit(Event{Kind: EventUpdated, Version: u.Version, Message: fmt.Sprintf("%d of %d replicas serve policy version %d", good, len(list), u.Version)})
+	return results, nil
+}
+
+// load is loadChecked for one replica alone.
+func (g *Gateway) load(ctx context.Context, r *replica, u WeightUpdate) error {
+	_, err := g.loadChecked(ctx, r, u)
+	return err
+}
+
+// loadChecked loads the weights into one replica and compares log-probabilities. A replica that fails is taken out: its weights
+// may be of either version, or broken.
+func (g *Gateway) loadChecked(ctx context.Context, r *replica, u WeightUpdate) (difference float64, err error) {
+	if g.cfg.Update == nil {
+		return 0, errors.New("gateway: Config.Update is not set")
+	}
+	kind := EventUpdateFailed
+	if err = g.cfg.Update(ctx, r.Replica, u); err != nil {
+		err = fmt.Errorf("loading policy version %d into replica %s: %w", u.Version, r.ID, err)
+	} else if u.Check != nil {
+		if difference, err = g.compare(ctx, r.Replica, *u.Check); errors.Is(err, ErrMismatch) {
+			kind = EventMismatch
+		}
+	}
+	if err != nil {
+		g.takeOut(r, unknownVersion, kind, err)
+	}
+	return difference, err
+}
+
+// compare returns the largest difference between a replica's log-probabilities and those expected.
+func (g *Gateway) compare(ctx context.Context, r Replica, c Check) (float64, error) {
+	got, err := g.logprobsOf(ctx, r, c.Tokens)
+	if err != nil {
+		return 0, fmt.Errorf("checking the weights of replica %s: %w", r.ID, err)
+	}
+	worst, at := 0.0, 0
+	for i := 1; i < len(c.Tokens); i++ {
+		d := math.Abs(got[i] - c.Logprobs[i])
+		if math.IsNaN(d) {
+			d = math.MaxFloat64 // a number that JSON can say
+		}
+		if d > worst {
+			worst, at = d, i
+		}
+	}
+	if worst > c.Tolerance {
+		return worst, fmt.Errorf("%w: replica %s gives token %d (position %d) log-probability %.6g, the trainer %.6g; difference %.3g, tolerance %.3g", ErrMismatch, r.ID, c.Tokens[at], at, got[at], c.Logprobs[at], worst, c.Tolerance)
+	}
+	return worst, nil
+}
+
+// afterUpdate ends a hold whose lease ran out while an update was going on under it.
+func (g *Gateway) afterUpdate() {
+	g.mu.Lock()
+	h := g.hold
+	overdue := h != nil && h.overdue
+	g.mu.Unlock()
+	if overdue {
+		g.expire(h)
+	}
+}
