@@ -1,0 +1,6 @@
+"""The GRPO trainer worker: takes groups of scored completions, trains a policy, publishes its weights.
+
+Started by a supervisor as `python -m worker --config FILE`; PROTOCOL.md describes everything it says and hears.
+"""
+
+PROTOCOL_VERSION = 1

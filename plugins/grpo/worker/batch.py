@@ -1,0 +1,178 @@
+"""Groups to tensors: flat vectors over the trained tokens of the whole batch, and packed rows for the model.
+
+This is the only place that shifts: the log-probability of the token at position t comes from the model's output at
+t - 1. Everywhere else a vector's entry belongs to the token (the label) itself: its mask, the sampler's and the
+reference's log-probability, its advantage.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .ingest import Group
+
+
+@dataclass
+class Batch:
+    """All trained tokens of a batch as (N,) vectors ordered by sequence, on the CPU; S sequences in G groups."""
+
+    groups: list[Group]
+    tokens: list[Tensor]  # per sequence, whole
+    positions: list[Tensor]  # per sequence, trained positions (all >= 1)
+    offset: Tensor  # (S + 1,) where each sequence's entries start in the (N,) vectors
+    seq: Tensor  # (N,)
+    behavior: Tensor  # (N,) NaN where unknown
+    ref: Tensor  # (N,) NaN where unknown
+    sent: Tensor  # (N,) advantages from the environment, NaN where none
+    value: Tensor  # (N,) critic values from the environment, 0 where none
+    temperature: Tensor  # (N,)
+    group: Tensor  # (S,)
+    score: Tensor  # (S,) NaN where the environment gave none
+    has_sent: Tensor  # (S,) bool
+    zeroed: Tensor  # (S,) bool
+    span: int  # longest response (first trained token to the end of the sequence)
+
+    @property
+    def n(self) -> int:
+        """Sequences."""
+        return len(self.tokens)
+
+    @property
+    def size(self) -> int:
+        """Trained tokens."""
+        return len(self.seq)
+
+    @property
+    def length(self) -> Tensor:
+        """(S,) trained tokens of each sequence."""
+        return self.offset.diff()
+
+    @property
+    def total_tokens(self) -> int:
+        """Tokens the model reads, prompts included."""
+        return sum(len(t) for t in self.tokens)
+
+
+def build(groups: list[Group], dtype: torch.dtype = torch.float64) -> Batch:
+    """Lays the groups out flat. Groups keep their order; a group's sequences stay together."""
+    everything = [(g, k) for k, g in enumerate(groups) for _ in g.completions]
+    done = [c for g in groups for c in g.completions]
+    counts = [len(c.positions) for c in done]
+    offset = torch.tensor([0, *counts]).cumsum(0)
+    seq = torch.repeat_interleave(torch.arange(len(done)), torch.tensor(counts, dtype=torch.long))
+
+    def flat(parts: Iterable[list[float]]) -> Tensor:
+        return torch.tensor([x for part in parts for x in part], dtype=dtype)
+
+    missing = [[math.nan] * n for n in counts]
+    values = [v for g in groups for v in (g.values or [None] * len(g.completions))]
+    return Batch(
+        groups=groups,
+        tokens=[torch.tensor(c.tokens) for c in done],
+        positions=[torch.tensor(c.positions, dtype=torch.long) for c in done],
+        offset=offset,
+        seq=seq,
+        behavior=flat(c.behavior for c in done),
+        ref=flat(c.ref or m for c, m in zip(done, missing, strict=True)),
+        sent=flat(c.advantage or m for c, m in zip(done, missing, strict=True)),
+        value=flat([v[t] for t in c.positions] if v else [0.0] * len(c.positions)
+                   for c, v in zip(done, values, strict=True)),
+        temperature=flat([c.temperature] * n for c, n in zip(done, counts, strict=True)),
+        group=torch.tensor([k for _, k in everything], dtype=torch.long),
+        score=torch.tensor([c.score for c in done], dtype=dtype),
+        has_sent=torch.tensor([c.advantage is not None for c in done], dtype=torch.bool),
+        zeroed=torch.tensor([c.zeroed for c in done], dtype=torch.bool),
+        span=max((len(c.tokens) - c.positions[0] for c in done if c.positions), default=1),
+    )  # fmt: skip
+
+
+@dataclass
+class Row:
+    """Sequences packed end to end for one forward pass.
+
+    read (T', ) indexes the model's output positions whose prediction is scored; index (T',) says which entry of the
+    batch's (N,) vectors each of them is; label (T',) is the token predicted there."""
+
+    sequences: list[int]
+    ids: Tensor  # (1, T)
+    position_ids: Tensor  # (1, T), restarting with each sequence
+    boundaries: Tensor  # (sequences + 1,) int32: cumulative lengths
+    longest: int
+    read: Tensor
+    label: Tensor
+    index: Tensor
+    temperature: Tensor
+
+    def to(self, device: torch.device | str) -> Row:
+        """The same row with its tensors on `device`."""
+        moved = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in self.__dict__.items()}
+        return Row(**moved)
+
+
+def make_row(batch: Batch, sequences: list[int]) -> Row:
+    """Packs the named sequences. The shift happens here: position t is read from output t - 1."""
+    lengths = [len(batch.tokens[i]) for i in sequences]
+    starts = [0]
+    for n in lengths:
+        starts.append(starts[-1] + n)
+    index = torch.cat([torch.arange(int(batch.offset[i]), int(batch.offset[i + 1])) for i in sequences])
+    return Row(
+        sequences=sequences,
+        ids=torch.cat([batch.tokens[i] for i in sequences])[None],
+        position_ids=torch.cat([torch.arange(n) for n in lengths])[None],
+        boundaries=torch.tensor(starts, dtype=torch.int32),
+        longest=max(lengths),
+        read=torch.cat([batch.positions[i] - 1 + s for i, s in zip(sequences, starts, strict=False)]),
+        label=torch.cat([batch.tokens[i][batch.positions[i]] for i in sequences]),
+        index=index,
+        temperature=batch.temperature[index],
+    )
+
+
+def pack(batch: Batch, sequences: Iterable[int], max_tokens: int) -> list[Row]:
+    """First-fit decreasing into rows of at most max_tokens tokens (one sequence may exceed it alone). Sequences with
+    nothing trained are left out. The result depends on nothing but the arguments."""
+    wanted = [i for i in sequences if len(batch.positions[i])]
+    rows: list[list[int]] = []
+    room: list[int] = []
+    for i in sorted(wanted, key=lambda i: (-len(batch.tokens[i]), i)):
+        need = len(batch.tokens[i])
+        for k, free in enumerate(room):
+            if need <= free:
+                rows[k].append(i)
+                room[k] -= need
+                break
+        else:
+            rows.append([i])
+            room.append(max_tokens - need)
+    return [make_row(batch, sorted(r)) for r in rows]
+
+
+def split(batch: Batch, sequences_per_part: int) -> list[list[int]]:
+    """Whole groups gathered into optimizer batches of about `sequences_per_part` sequences (0 = all in one)."""
+    if sequences_per_part <= 0:
+        return [list(range(batch.n))]
+    parts: list[list[int]] = [[]]
+    for k in range(len(batch.groups)):
+        members = torch.nonzero(batch.group == k).flatten().tolist()
+        if parts[-1] and len(parts[-1]) + len(members) > sequences_per_part:
+            parts.append([])
+        parts[-1].extend(members)
+    return parts
+
+
+def share(rows: list[Row], rank: int, world: int) -> list[Row | None]:
+    """This rank's rows, balanced by tokens; every rank gets the same number, filled up with None."""
+    load, mine = [0] * world, [[] for _ in range(world)]
+    for k in sorted(range(len(rows)), key=lambda k: (-rows[k].ids.shape[1], k)):
+        lightest = min(range(world), key=lambda r: (load[r], r))
+        mine[lightest].append(k)
+        load[lightest] += rows[k].ids.shape[1]
+    width = max(len(m) for m in mine)
+    chosen: list[Row | None] = [rows[k] for k in sorted(mine[rank])]
+    return chosen + [None] * (width - len(chosen))

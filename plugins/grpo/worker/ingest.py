@@ -1,0 +1,222 @@
+"""Groups as they arrive from the trajectory API, checked and read. Nothing is padded, truncated or repaired silently:
+a group that breaks a rule is rejected whole, with a reason that is counted and reported."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+IGNORED = -100  # mask value of tokens that are not trained
+NO_LOGPROB = 1.0  # the protocol's placeholder where the sampler has no log-probability
+
+
+class GroupRejected(ValueError):
+    """This group cannot be trained on; `reason` is a short constant for counters, the text says what was wrong."""
+
+    def __init__(self, reason: str, detail: str):
+        super().__init__(detail)
+        self.reason = reason
+
+
+@dataclass
+class Completion:
+    """One completion: whole token sequence, which positions are trained (never 0: nothing predicts it), and the values
+    that belong to those positions, in order."""
+
+    tokens: list[int]
+    positions: list[int]
+    score: float  # NaN: the environment gave none
+    behavior: list[float]  # sampler's log-probabilities; NaN where it gave none
+    ref: list[float] | None
+    advantage: list[float] | None  # sent by the environment, one per trained token
+    zeroed: bool
+    temperature: float
+    objectives: list[float] | None
+
+
+@dataclass
+class Group:
+    """The completions of one prompt."""
+
+    env: str
+    completions: list[Completion]
+    versions: tuple[int, int] | None  # oldest and newest policy version that sampled its tokens
+    baseline: float | None = None  # reward of the greedy completion (remax)
+    values: list[list[float]] | None = None
+
+    def label(self) -> str:
+        """How errors name it: the environment and the start of the prompt."""
+        head = self.completions[0].tokens[:6] if self.completions else []
+        return f"env_id {self.env}, group of {len(self.completions)} starting with tokens {head}"
+
+
+@dataclass(frozen=True)
+class IngestOptions:
+    """The limits and conventions of this run."""
+
+    max_length: int = 0  # tokens of a whole sequence, 0 = no limit
+    max_prompt: int = 0
+    max_response: int = 0
+    advantage_layout: str = "auto"  # or "response": lists have one entry per trained token
+    need_logprobs: bool = False
+    need_ref: bool = False
+    temperature: float = 1.0
+    mask_truncated: bool = False
+    eos: frozenset[int] = field(default_factory=frozenset)
+    vocabulary: int = 0
+
+
+def _numbers(value: object, what: str) -> list[float]:
+    if not isinstance(value, list):
+        raise GroupRejected("shape", f"{what} is {type(value).__name__}, expected a list of numbers")
+    out = []
+    for x in value:
+        if isinstance(x, bool) or not isinstance(x, (int, float)) or not math.isfinite(x):
+            raise GroupRejected("not_finite", f"{what} holds {x!r}, expected finite numbers only")
+        out.append(float(x))
+    return out
+
+
+def read_advantage(value: object, tokens: int, trained: list[int], layout: str) -> list[float] | None:
+    """One sequence's override as values for its trained positions `trained`, or None when it sends none.
+
+    Accepted: null, absent, []; a bare number or a list of one (broadcast); a list as long as the tokens (entry t
+    belongs to token t); with layout "response" a list as long as the trained tokens. Anything else is refused."""
+    if value is None or value == []:
+        return None
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        value = [value]
+    values = _numbers(value, "advantages")
+    if len(values) == 1:
+        return values * len(trained)
+    if layout == "response":
+        if len(values) == len(trained):
+            return values
+        raise GroupRejected(
+            "advantage_length",
+            f"advantages has {len(values)} entries, advantage_layout=response expects {len(trained)} (trained tokens)",
+        )
+    if len(values) == tokens:
+        return [values[t] for t in trained]
+    raise GroupRejected(
+        "advantage_length",
+        f"advantages has {len(values)} entries for {tokens} tokens; expected {tokens}, 1, or none "
+        "(advantage_layout=response takes one per trained token)",
+    )
+
+
+def _per_sequence(raw: dict, key: str, n: int) -> list | None:
+    """raw[key] as a list with one entry per sequence; None when the environment sent nothing."""
+    value = raw.get(key)
+    if not value:
+        return None
+    if not isinstance(value, list) or len(value) != n:
+        raise GroupRejected("shape", f"{key} does not have one entry for each of the {n} sequences")
+    return value
+
+
+def _temperature(raw: dict, override: dict, default: float) -> float:
+    for source in (override, raw.get("generation_params") or {}, raw.get("group_overrides") or {}):
+        value = source.get("temperature")
+        if value is not None:
+            if not isinstance(value, (int, float)) or not value > 0:
+                raise GroupRejected("temperature", f"temperature is {value!r}; greedy samples cannot be trained on")
+            return float(value)
+    return default
+
+
+def _versions(raw: dict) -> tuple[int, int] | None:
+    """The policy versions of a group: policy_version (a number), or policy_versions ([oldest, newest], a list of all
+    versions, or {"min", "max"})."""
+    many, one = raw.get("policy_versions"), raw.get("policy_version")
+    if isinstance(many, dict):
+        many = [many.get("min"), many.get("max")]
+    found = [v for v in (many if isinstance(many, list) else [one]) if isinstance(v, int) and not isinstance(v, bool)]
+    return (min(found), max(found)) if found else None
+
+
+def _behavior(logprobs: list | None, positions: list[int], tokens: int, need: bool) -> list[float]:
+    if not logprobs:
+        if need:
+            raise GroupRejected(
+                "missing_logprobs",
+                "inference_logprobs is absent, and this configuration needs them (old_policy=rollout or a correction)",
+            )
+        return [math.nan] * len(positions)
+    if len(logprobs) != tokens:
+        raise GroupRejected("shape", f"inference_logprobs has {len(logprobs)} entries for {tokens} tokens")
+    values = _numbers([logprobs[t] for t in positions], "inference_logprobs")
+    if any(v > 1e-3 and v != NO_LOGPROB for v in values):
+        raise GroupRejected("positive_logprob", f"inference_logprobs holds {max(values)}, a probability above 1")
+    known = [v if v <= 1e-3 else math.nan for v in values]
+    if need and any(math.isnan(v) for v in known):
+        raise GroupRejected("missing_logprobs", "inference_logprobs is the placeholder 1.0 on a trained token")
+    return known
+
+
+def read_completion(raw: dict, i: int, fields: dict[str, list | None], o: IngestOptions) -> Completion:
+    """Sequence i of a group. `fields`: the optional per-sequence lists."""
+    tokens, mask, score = raw["tokens"][i], raw["masks"][i], raw["scores"][i]
+    if not isinstance(tokens, list) or not tokens or not all(isinstance(t, int) and t >= 0 for t in tokens):
+        raise GroupRejected("tokens", "tokens must be non-empty lists of token ids >= 0")
+    if o.vocabulary and max(tokens) >= o.vocabulary:
+        raise GroupRejected("tokens", f"token id {max(tokens)} is outside the model's vocabulary of {o.vocabulary}")
+    if not isinstance(mask, list) or len(mask) != len(tokens):
+        raise GroupRejected("shape", f"masks[{i}] and tokens[{i}] have different lengths")
+    trained = [t for t, m in enumerate(mask) if m != IGNORED]
+    prompt = trained[0] if trained else len(tokens)
+    for limit, length, what in (
+        (o.max_length, len(tokens), "max_length"),
+        (o.max_prompt, prompt, "max_prompt_length"),
+        (o.max_response, len(tokens) - prompt, "max_response_length"),
+    ):
+        if limit and length > limit:
+            raise GroupRejected("too_long", f"sequence {i} has {length} tokens, {what} is {limit}")
+    override = (fields["overrides"] or [{}] * (i + 1))[i] or {}
+    if score is not None and (isinstance(score, bool) or not isinstance(score, (int, float)) or math.isinf(score)):
+        raise GroupRejected("not_finite", f"scores[{i}] is {score!r}")
+    sent = read_advantage((fields["advantages"] or [None] * (i + 1))[i], len(tokens), trained, o.advantage_layout)
+    if o.mask_truncated and o.eos and trained and tokens[trained[-1]] not in o.eos:
+        trained, sent = [], None
+    positions = [t for t in trained if t > 0]
+    if sent is not None and len(positions) < len(trained):
+        sent = sent[1:]
+    ref = (fields["ref_logprobs"] or [None] * (i + 1))[i]
+    if ref and len(ref) != len(tokens):
+        raise GroupRejected("shape", f"ref_logprobs[{i}] has {len(ref)} entries for {len(tokens)} tokens")
+    if o.need_ref and not ref:
+        raise GroupRejected("missing_ref_logprobs", "ref_logprobs is absent, and reference.source is data")
+    objectives = override.get("rewards")
+    if isinstance(objectives, dict):
+        objectives = [objectives[k] for k in sorted(objectives)]
+    sampled = (fields["inference_logprobs"] or [None] * (i + 1))[i]
+    return Completion(
+        tokens=tokens,
+        positions=positions,
+        score=math.nan if score is None else float(score),
+        behavior=_behavior(sampled, positions, len(tokens), o.need_logprobs),
+        ref=_numbers([ref[t] for t in positions], "ref_logprobs") if ref else None,
+        advantage=sent,
+        zeroed=bool(override.get("set_advantage_to_zero")),
+        temperature=_temperature(raw, override, o.temperature),
+        objectives=[math.nan if x is None else float(x) for x in objectives] if objectives else None,
+    )
+
+
+def read_group(raw: object, o: IngestOptions) -> Group:
+    """One group of a /batch answer. Raises GroupRejected."""
+    if not isinstance(raw, dict) or not all(isinstance(raw.get(k), list) for k in ("tokens", "masks", "scores")):
+        raise GroupRejected("shape", "a group needs the lists tokens, masks and scores")
+    n = len(raw["tokens"])
+    if n == 0 or len(raw["masks"]) != n or len(raw["scores"]) != n:
+        raise GroupRejected("shape", f"{n} token lists, {len(raw['masks'])} masks, {len(raw['scores'])} scores")
+    fields = {k: _per_sequence(raw, k, n) for k in ("inference_logprobs", "ref_logprobs", "advantages", "overrides")}
+    env = raw.get("env_id")
+    baseline = (raw.get("group_overrides") or {}).get("reward_baseline")
+    return Group(
+        env="anonymous" if env is None else str(env),
+        completions=[read_completion(raw, i, fields, o) for i in range(n)],
+        versions=_versions(raw),
+        baseline=None if baseline is None else float(baseline),
+        values=_per_sequence(raw, "values", n),
+    )

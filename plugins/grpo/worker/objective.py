@@ -1,0 +1,184 @@
+"""The whole objective of one optimizer step: policy loss x importance weight, KL, entropy, rejection, aggregation.
+
+`prepare` looks at the complete optimizer batch once and fixes everything that a token needs to know about the others
+(coefficients, masks, weights, selections). `micro_loss` then sums any part of the batch, so that micro-batches and
+ranks may split it as they like.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from . import aggregate, correction
+from .loss import BEHAVIOR_LOSSES, LossOptions, Terms, log_ratio, policy_loss
+
+
+@dataclass(frozen=True)
+class ObjectiveOptions:
+    """What is minimised; defaults are verl's GRPO."""
+
+    loss: LossOptions = field(default_factory=LossOptions)
+    aggregation: str = "token-mean"
+    length_norm: float | None = None  # constant of the -norm aggregations; None = longest response of the batch
+    kl_coefficient: float = 0.001
+    kl_estimator: str = "k3"
+    kl_bias_correction: bool = False  # TRL's use_bias_correction_kl: multiply the KL by the ratio
+    entropy_coefficient: float = 0.0
+    old_policy: str = "trainer"  # or "rollout": ratios against the sampler (bypass mode)
+    importance: str = "none"  # none | token | sequence
+    importance_mode: str = "truncate"
+    importance_high: float | None = 2.0
+    importance_low: float | None = None
+    importance_normalize: bool = False
+    rejections: tuple[correction.Rejection, ...] = ()
+    rejection_denominator: str = "kept"  # or "original": rejection must not inflate the gradient (AReaL)
+    off_policy_threshold: float | None = None
+    off_policy_against: str = "rollout"  # or "trainer" (slime)
+    top_entropy: float = 1.0
+    clip_cov_ratio: float = 0.0002
+    clip_cov_bounds: tuple[float, float] = (1.0, 5.0)
+    kl_cov_ratio: float = 0.0002
+
+    @property
+    def needs_behavior(self) -> bool:
+        """Whether every trained token must carry the sampler's log-probability."""
+        rollout_threshold = self.off_policy_threshold is not None and self.off_policy_against == "rollout"
+        return (
+            self.loss.name in BEHAVIOR_LOSSES or self.old_policy == "rollout" or self.importance != "none"
+            or bool(self.rejections) or rollout_threshold
+        )  # fmt: skip
+
+    @property
+    def needs_current(self) -> bool:
+        """Whether `prepare` must see the batch's log-probabilities under the current weights."""
+        return (
+            self.importance != "none" or bool(self.rejections) or self.off_policy_threshold is not None
+            or self.top_entropy < 1 or self.loss.name in ("clip_cov", "kl_cov")
+        )  # fmt: skip
+
+    @property
+    def needs_entropy(self) -> bool:
+        """Whether the entropy carries gradient or selects tokens."""
+        return self.entropy_coefficient != 0 or self.top_entropy < 1
+
+
+@dataclass
+class Plan:
+    """Constants of one optimizer batch, (N,) each. old is None when the policy is its own old policy (one step per
+    batch): the micro-batch's own log-probabilities are used then."""
+
+    seq: Tensor
+    n: int
+    adv: Tensor
+    old: Tensor | None
+    behavior: Tensor
+    ref: Tensor | None
+    keep: Tensor
+    policy_keep: Tensor
+    weight: Tensor | None
+    selected: Tensor | None
+    policy_coefficient: Tensor
+    coefficient: Tensor
+
+
+def prepare(
+    o: ObjectiveOptions, *, seq: Tensor, n: int, adv: Tensor, behavior: Tensor, span: float, old: Tensor | None = None,
+    ref: Tensor | None = None, current: Tensor | None = None, entropy: Tensor | None = None, seed: int = 0,
+) -> Plan:  # fmt: skip
+    """Everything that depends on the batch as a whole. current (N,): log-probabilities under today's weights, without
+    gradient; required when o.needs_current. seed: of clip_cov's random choice (the optimizer step)."""
+    if o.old_policy == "rollout":
+        old = behavior
+    keep = torch.ones_like(seq, dtype=torch.bool)
+    policy_keep, weight, selected = keep, None, None
+    if o.needs_current and current is None:
+        raise ValueError("this objective needs the batch's current log-probabilities, none were given")
+    against = current if old is None else old
+    drift = None
+    if o.importance != "none" or o.rejections:
+        drift = (current if o.old_policy == "rollout" else against) - behavior
+    if o.rejections:
+        keep = correction.rejection_mask(drift, seq, n, o.rejections)
+    if o.importance != "none":
+        weight = correction.importance_weights(
+            drift, seq, n, o.importance, o.importance_mode, o.importance_high, o.importance_low, o.importance_normalize
+        )
+    if o.off_policy_threshold is not None:
+        origin = behavior if o.off_policy_against == "rollout" else against
+        policy_keep = policy_keep & correction.off_policy_sequence_mask(
+            current, origin, adv, seq, n, o.off_policy_threshold
+        )
+    if o.top_entropy < 1:
+        policy_keep = policy_keep & aggregate.select_top_entropy(entropy, keep, o.top_entropy)
+    if o.loss.name == "clip_cov":
+        generator = torch.Generator().manual_seed(seed)
+        clip = (o.loss.clip_low, o.loss.clip_high)
+        picked = aggregate.select_clip_cov(
+            adv[keep], current[keep], against[keep], clip, o.clip_cov_ratio, *o.clip_cov_bounds, generator
+        )
+    elif o.loss.name == "kl_cov":
+        picked = aggregate.select_kl_cov(adv[keep], current[keep], o.kl_cov_ratio)
+    if o.loss.name in ("clip_cov", "kl_cov"):
+        selected = torch.zeros_like(keep)
+        selected[keep] = picked
+    counted = keep if o.rejection_denominator == "kept" else torch.ones_like(keep)
+    length = o.length_norm or float(span)
+    coefficient = aggregate.coefficients(o.aggregation, keep, seq, n, length, counted)
+    policy = coefficient
+    if o.loss.name == "gspo":
+        policy = aggregate.coefficients("seq-mean-token-mean", keep, seq, n, length, counted)
+    elif o.loss.name == "gmpo":
+        policy = aggregate.sequence_coefficients(keep, seq, n)
+    elif o.loss.name == "weighted_sft":
+        policy = torch.where(keep, 1 / (counted.sum().double() + 1e-8), 0.0)
+    return Plan(seq, n, adv, old, behavior, ref, keep, policy_keep, weight, selected, policy, coefficient)
+
+
+@dataclass
+class Parts:
+    """A micro-batch's share of the objective; `total` carries the gradient. Counts are of tokens that train."""
+
+    total: Tensor
+    policy: Tensor
+    kl: Tensor
+    entropy: Tensor
+    ratio_sum: float = 0.0
+    ratio_max: float = 0.0
+    clipped_high: float = 0.0
+    clipped_low: float = 0.0
+    clipped_dual: float = 0.0
+
+
+def micro_loss(o: ObjectiveOptions, p: Plan, index: Tensor, lp: Tensor, entropy: Tensor | None = None) -> Parts:
+    """The part of the objective that the tokens `index` (entries of the plan's vectors) contribute. They must be whole
+    sequences. lp, entropy: (len(index),) with gradient."""
+    kept = p.keep[index]
+    index, lp = index[kept], lp[kept]
+    entropy = entropy[kept] if entropy is not None else None
+    take = lambda x: None if x is None else x[index]  # noqa: E731
+    old = lp.detach() if p.old is None else p.old[index]
+    terms = Terms(
+        lp, old, p.adv[index], p.seq[index], p.n, p.behavior[index], take(p.ref), take(p.selected), take(p.weight)
+    )
+    loss = policy_loss(terms, o.loss)
+    coefficient = p.coefficient[index]
+    allowed = p.policy_keep[index].to(lp.dtype)
+    policy = (p.policy_coefficient[index] * loss.value * allowed).sum()
+    zero = policy.new_zeros(())
+    divergence, bonus = zero, zero
+    if o.kl_coefficient and p.ref is not None:
+        each = aggregate.kl(lp, p.ref[index], o.kl_estimator)
+        if o.kl_bias_correction:
+            each = each * torch.exp(log_ratio(terms, o.loss.ratio_level))
+        divergence = (coefficient * each).sum()
+    if entropy is not None and o.entropy_coefficient:
+        bonus = (coefficient * entropy * allowed).sum()
+    total = policy + o.kl_coefficient * divergence - o.entropy_coefficient * bonus
+    return Parts(
+        total, policy.detach(), divergence.detach(), bonus.detach(), float(loss.ratio.sum()),
+        float(loss.ratio.max()) if len(index) else 0.0, float(loss.clipped_high.sum()),
+        float(loss.clipped_low.sum()), float(loss.clipped_dual.sum()),
+    )  # fmt: skip

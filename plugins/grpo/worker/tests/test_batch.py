@@ -1,0 +1,116 @@
+"""The data contract: what is accepted, what is refused and why, and the one shift."""
+
+import math
+
+import pytest
+import torch
+
+from worker import batch as batches
+from worker.ingest import GroupRejected, IngestOptions, read_group
+
+
+def raw(**more):
+    return {
+        "tokens": [[1, 2, 3, 4, 5], [1, 2, 9]],
+        "masks": [[-100, -100, 3, -100, 5], [-100, -100, 9]],
+        "scores": [1.0, -1.0],
+        "inference_logprobs": [[1.0, 1.0, -0.3, 1.0, -0.5], [1.0, 1.0, -0.9]],
+        **more,
+    }
+
+
+def test_flat_vectors_belong_to_labels():
+    b = batches.build([read_group(raw(ref_logprobs=[[0, 0, -1, 0, -2], [0, 0, -3]]), IngestOptions())])
+    assert b.seq.tolist() == [0, 0, 1]
+    assert b.behavior.tolist() == [-0.3, -0.5, -0.9]
+    assert b.ref.tolist() == [-1, -2, -3]
+    assert b.span == 3 and b.size == 3 and b.total_tokens == 8
+
+
+def test_rows_read_the_output_before_the_label():
+    b = batches.build([read_group(raw(), IngestOptions())])
+    (row,) = batches.pack(b, [0, 1], 100)
+    assert row.ids.tolist() == [[1, 2, 3, 4, 5, 1, 2, 9]]
+    assert row.position_ids.tolist() == [[0, 1, 2, 3, 4, 0, 1, 2]]
+    assert row.read.tolist() == [1, 3, 6]  # outputs that predict the labels at 2, 4 and 5 + 2
+    assert row.label.tolist() == [3, 5, 9]
+    assert row.index.tolist() == [0, 1, 2]
+    assert row.boundaries.tolist() == [0, 5, 8]
+
+
+def test_packing_respects_the_limit_and_loses_nothing():
+    groups = [read_group({"tokens": [[1] * n], "masks": [[-100] + [1] * (n - 1)], "scores": [0]}, IngestOptions())
+              for n in (9, 3, 4, 8, 2, 30, 7)]  # fmt: skip
+    b = batches.build(groups)
+    rows = batches.pack(b, range(b.n), 12)
+    assert sorted(i for r in rows for i in r.sequences) == list(range(7))
+    assert all(r.ids.shape[1] <= 12 or len(r.sequences) == 1 for r in rows)
+    assert sorted(torch.cat([r.index for r in rows]).tolist()) == list(range(b.size))
+    parts = [batches.share(rows, rank, 3) for rank in range(3)]
+    assert len({len(p) for p in parts}) == 1
+    assert sorted(i for p in parts for r in p if r for i in r.sequences) == list(range(7))
+
+
+def test_split_keeps_groups_whole():
+    b = batches.build([read_group(raw(), IngestOptions()) for _ in range(5)])
+    assert batches.split(b, 4) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert batches.split(b, 0) == [list(range(10))]
+    assert batches.split(b, 1) == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
+
+
+def test_a_trained_first_token_has_no_prediction():
+    g = read_group({"tokens": [[4, 5]], "masks": [[4, 5]], "scores": [1], "advantages": [[7.0, 8.0]]}, IngestOptions())
+    b = batches.build([g])
+    assert b.positions[0].tolist() == [1] and b.sent.tolist() == [8.0]
+
+
+@pytest.mark.parametrize("change,reason", [
+    ({"masks": [[-100, -100, 3, -100], [-100, -100, 9]]}, "shape"),
+    ({"scores": [1.0]}, "shape"),
+    ({"scores": [1.0, math.inf]}, "not_finite"),
+    ({"scores": [1.0, "x"]}, "not_finite"),
+    ({"tokens": [[1, 2, 3, 4, 500], [1, 2, 9]]}, "tokens"),
+    ({"tokens": [[], [1, 2, 9]], "masks": [[], [1, 2, 9]]}, "tokens"),
+    ({"inference_logprobs": [[1.0, 1.0, -0.3], [1.0, 1.0, -0.9]]}, "shape"),
+    ({"inference_logprobs": None}, "missing_logprobs"),
+    ({"inference_logprobs": [[1.0, 1.0, 1.0, 1.0, -0.5], [1.0, 1.0, -0.9]]}, "missing_logprobs"),
+    ({"inference_logprobs": [[1.0, 1.0, 0.4, 1.0, -0.5], [1.0, 1.0, -0.9]]}, "positive_logprob"),
+    ({"inference_logprobs": [[1.0, 1.0, math.nan, 1.0, -0.5], [1.0, 1.0, -0.9]]}, "not_finite"),
+    ({"generation_params": {"temperature": 0}}, "temperature"),
+    ({"overrides": [{}]}, "shape"),
+])  # fmt: skip
+def test_refusals_have_reasons(change, reason):
+    with pytest.raises(GroupRejected) as e:
+        read_group(raw(**change), IngestOptions(need_logprobs=True, vocabulary=100))
+    assert e.value.reason == reason
+
+
+def test_limits():
+    for o in (IngestOptions(max_length=4), IngestOptions(max_prompt=1), IngestOptions(max_response=2)):
+        with pytest.raises(GroupRejected) as e:
+            read_group(raw(), o)
+        assert e.value.reason == "too_long"
+
+
+def test_truncated_completions_can_be_masked():
+    g = read_group(raw(), IngestOptions(mask_truncated=True, eos=frozenset({9})))
+    assert [len(c.positions) for c in g.completions] == [0, 1]
+    assert g.completions[0].score == 1.0
+
+
+def test_temperature_precedence():
+    def at(**more):
+        return [c.temperature for c in read_group(raw(**more), IngestOptions(temperature=0.9)).completions]
+
+    assert at() == [0.9, 0.9]
+    assert at(group_overrides={"temperature": 0.5}) == [0.5, 0.5]
+    assert at(group_overrides={"temperature": 0.5}, generation_params={"temperature": 0.6}) == [0.6, 0.6]
+    assert at(generation_params={"temperature": 0.6}, overrides=[{"temperature": 0.7}, {}]) == [0.7, 0.6]
+
+
+@pytest.mark.parametrize("more,want", [
+    ({}, None), ({"policy_version": 4}, (4, 4)), ({"policy_versions": [3, 5]}, (3, 5)),
+    ({"policy_versions": {"min": 2, "max": 3}}, (2, 3)), ({"policy_version": None}, None),
+])  # fmt: skip
+def test_versions(more, want):
+    assert read_group(raw(**more), IngestOptions()).versions == want
