@@ -1,0 +1,187 @@
+package trajectories
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+	"time"
+
+	"github.com/recipe-rl/recipe/plugins/trajectories/group"
+	"github.com/recipe-rl/recipe/plugins/trajectories/queue"
+	"github.com/recipe-rl/recipe/plugins/trajectories/store"
+)
+
+// errFull says that the queue stayed full for as long as a post may be held.
+var errFull = errors.New("the trajectory queue is full and the trainer takes nothing from it")
+
+// arrival is the answer to one posted group.
+type arrival struct {
+	buffered bool
+	waiting  int // sequences left in the environment's buffer
+}
+
+// arrive makes groups durable, then makes them available. It returns when a kill can no longer lose them.
+func (b *book) arrive(ctx context.Context, groups []*group.Group) ([]arrival, error) {
+	at := time.Now().UnixNano()
+	b.mu.Lock()
+	if err := b.refuse(groups); err != nil {
+		b.mu.Unlock()
+		return nil, err
+	}
+	kept := make([]*queue.Item, len(groups))
+	var change store.Change
+	for i, g := range groups {
+		env := b.known(g.Env)
+		b.hear(env)
+		b.counts.in(env, g)
+		if b.stale(g.MinVersion) {
+			b.counts.drop(env, "stale")
+			continue
+		}
+		b.nextID++
+		it := queue.Item{ID: b.nextID, Env: env, Size: g.Size, Tokens: g.Tokens, Bytes: int64(len(g.JSON)),
+			Longest: g.Longest, MinVersion: g.MinVersion, MaxVersion: g.MaxVersion}
+		if !b.incomplete(&it) {
+			it.Place = it.ID
+		}
+		kept[i] = &it
+		b.hold(&it, 1)
+		change.Put = append(change.Put, store.Entry{ID: it.ID, Body: g.JSON, Meta: store.Meta{
+			Env: it.Env, Size: it.Size, Tokens: it.Tokens, Longest: it.Longest, Bytes: it.Bytes,
+			MinVersion: it.MinVersion, MaxVersion: it.MaxVersion, Place: it.Place, At: at}})
+	}
+	var ticket *store.Ticket
+	if len(change.Put) > 0 {
+		ticket = b.store.Submit(change)
+	}
+	b.mu.Unlock()
+
+	var err error
+	if ticket != nil {
+		err = forever(ctx, ticket)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := make([]arrival, len(groups))
+	for i, it := range kept {
+		if it == nil {
+			continue
+		}
+		if err != nil {
+			b.hold(it, -1)
+			continue
+		}
+		out[i] = b.place(*it)
+		b.latest = append(b.latest[:0], groups[i].JSON...)
+	}
+	if err != nil {
+		b.freed()
+		return nil, fmt.Errorf("storing a posted group: %w", err)
+	}
+	return out, nil
+}
+
+// refuse names the first group that no batch could ever contain.
+func (b *book) refuse(groups []*group.Group) error {
+	if b.doc.Trainer == nil {
+		return nil
+	}
+	for i, g := range groups {
+		if int64(g.Size) > b.doc.Trainer.BatchSize {
+			at := []any{"body", "tokens"}
+			if len(groups) > 1 {
+				at = []any{"body", i, "tokens"}
+			}
+			b.counts.reject("too_large")
+			return &group.Invalid{Details: []group.Detail{{Type: "too_long", Loc: at,
+				Msg:   fmt.Sprintf("A group of %d sequences can never be part of a batch of %d: lower the environment's group_size or raise the trainer's batch_size", g.Size, b.doc.Trainer.BatchSize),
+				Input: g.Size, Ctx: map[string]any{"max_length": b.doc.Trainer.BatchSize, "actual_length": g.Size}}}}
+		}
+	}
+	return nil
+}
+
+// incomplete says whether a group waits for others of its environment to complete a full group.
+func (b *book) incomplete(it *queue.Item) bool {
+	return it.Env >= 0 && it.Env < len(b.doc.Envs) && int64(it.Size) < b.doc.Envs[it.Env].GroupSize
+}
+
+// place puts a stored group into the queue, or into its environment's buffer, from which complete sets go on.
+func (b *book) place(it queue.Item) arrival {
+	if it.Place != 0 || !b.incomplete(&it) {
+		if it.Place == 0 {
+			b.release([]queue.Item{it})
+		} else {
+			b.enqueue(it)
+		}
+		return arrival{}
+	}
+	buffer := b.buffers[it.Env]
+	if buffer == nil {
+		buffer = queue.New(nil)
+		b.buffers[it.Env] = buffer
+	}
+	it.Place = it.ID
+	buffer.Add(it)
+	if set := buffer.Pick(int(b.doc.Envs[it.Env].GroupSize), nil); set != nil {
+		b.release(set)
+	}
+	return arrival{buffered: true, waiting: buffer.Total().Sequences}
+}
+
+// release moves buffered groups to the end of the queue. Nobody waits for the store to know: until it does, a crash
+// leaves the complete set in the buffer, from where recovery releases it again.
+func (b *book) release(set []queue.Item) {
+	places := map[uint64]uint64{}
+	for _, it := range set {
+		b.nextID++
+		it.Place = b.nextID
+		places[it.ID] = it.Place
+		b.enqueue(it)
+	}
+	b.store.Submit(store.Change{Place: places})
+}
+
+// admit waits until there is room for a post. It holds the post rather than refuse it, because clients drop a group
+// after three refusals. It never waits while the trainer could not take a batch anyway: then what is missing is
+// exactly what is waiting outside, until twice the bound is reached.
+func (b *book) admit(ctx context.Context, bytes int64) error {
+	deadline := time.NewTimer(b.cfg.HoldTimeout)
+	defer deadline.Stop()
+	for {
+		b.mu.Lock()
+		full := b.full(bytes)
+		room := b.room
+		b.mu.Unlock()
+		if !full {
+			return nil
+		}
+		select {
+		case <-room:
+		case <-time.After(time.Second): // a lease may run out or an environment time out without a sound
+		case <-deadline.C:
+			b.count(func(c *counts) { c.reject("full") })
+			return errFull
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (b *book) full(bytes int64) bool {
+	held := b.held
+	over := func(times int64) bool {
+		return int64(held.Groups) >= times*int64(b.cfg.MaxQueueGroups) || held.Bytes > 0 && held.Bytes+bytes > times*b.cfg.MaxQueueBytes
+	}
+	return over(2) || over(1) && b.available()
+}
+
+// available says whether a trainer that asked now would get a batch, or has one.
+func (b *book) available() bool {
+	return b.doc.Trainer == nil || len(b.batches) > 0 || b.queue.CanPick(int(b.doc.Trainer.BatchSize), b.minimums())
+}
+
+func sortByPlace(items []queue.Item) {
+	sort.Slice(items, func(i, j int) bool { return items[i].Place < items[j].Place })
+}

@@ -1,0 +1,97 @@
+package trajectories
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/recipe-rl/recipe/plugins/trajectories/group"
+)
+
+var errTooLarge = errors.New("the body is too large")
+
+// buffers recycles the memory of request bodies: most posts of a run have about the same size.
+type buffers struct{ pool sync.Pool }
+
+func (p *buffers) get() *bytes.Buffer {
+	if b, ok := p.pool.Get().(*bytes.Buffer); ok {
+		b.Reset()
+		return b
+	}
+	return &bytes.Buffer{}
+}
+
+// keep is the size above which a buffer is left to the garbage collector.
+const keep = 4 << 20
+
+func (p *buffers) put(b *bytes.Buffer) {
+	if b.Cap() <= keep {
+		p.pool.Put(b)
+	}
+}
+
+// read fills buf with the body of a JSON request, decompressed.
+func (s *Server) read(w http.ResponseWriter, r *http.Request, buf *bytes.Buffer) error {
+	body := http.MaxBytesReader(w, r.Body, s.cfg.MaxBody)
+	compressed := strings.Contains(strings.ToLower(r.Header.Get("Content-Encoding")), "gzip")
+	if n := r.ContentLength; n > 0 && n <= s.cfg.MaxBody && !compressed {
+		buf.Grow(int(n) + bytes.MinRead)
+	}
+	if compressed {
+		if err := s.inflate(buf, body); err != nil {
+			return err
+		}
+	} else if _, err := buf.ReadFrom(body); err != nil {
+		return fmt.Errorf("reading the body: %w", err)
+	}
+	if buf.Len() == 0 {
+		return &group.Invalid{Details: []group.Detail{{Type: "missing", Loc: []any{"body"}, Msg: "Field required"}}}
+	}
+	if kind := r.Header.Get("Content-Type"); !isJSON(kind) {
+		given := buf.String()
+		if len(given) > 256 {
+			given = strings.ToValidUTF8(given[:256], "") + " …"
+		}
+		return &group.Invalid{Details: []group.Detail{{Type: "model_attributes_type", Loc: []any{"body"},
+			Msg: "Input should be a valid dictionary or object to extract fields from", Input: given}}}
+	}
+	return nil
+}
+
+func isJSON(contentType string) bool {
+	kind, _, _ := strings.Cut(strings.ToLower(contentType), ";")
+	kind = strings.TrimSpace(kind)
+	return kind == "application/json" || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json")
+}
+
+// inflate decompresses a gzip body of one or more members, and no further than the limit.
+func (s *Server) inflate(buf *bytes.Buffer, body io.Reader) error {
+	bad := &refusal{code: http.StatusBadRequest, message: "Invalid gzip payload", plain: true}
+	first := make([]byte, 1)
+	if _, err := io.ReadFull(body, first); err == io.EOF {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("reading the body: %w", err)
+	}
+	z, err := gzip.NewReader(io.MultiReader(bytes.NewReader(first), body))
+	if err != nil {
+		return bad
+	}
+	if _, err := buf.ReadFrom(io.LimitReader(z, s.cfg.MaxBody+1)); err != nil {
+		var tooLarge *http.MaxBytesError
+		if errors.As(err, &tooLarge) {
+			return err
+		}
+		return bad
+	}
+	if int64(buf.Len()) > s.cfg.MaxBody {
+		return errTooLarge
+	}
+	return z.Close()
+}

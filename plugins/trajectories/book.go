@@ -1,0 +1,209 @@
+package trajectories
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/recipe-rl/recipe/plugins/trajectories/queue"
+	"github.com/recipe-rl/recipe/plugins/trajectories/store"
+)
+
+// book is the server's memory: who is registered, what waits, what is out under a lease. One lock guards it; nothing
+// under the lock waits for the disk or the network. Changes are submitted to the store in the order in which they
+// happened, so that what a crash leaves behind is always a state that existed.
+type book struct {
+	cfg   Config
+	store store.Store
+	now   func() time.Time // monotonic: leases and timeouts do not follow a clock that jumps
+
+	mu      sync.Mutex
+	doc     doc
+	queue   *queue.Queue
+	buffers map[int]*queue.Queue
+	parked  []queue.Item // larger than the registered batch: they wait for a trainer with larger batches
+	batches map[uint64]*batch
+	nextID  uint64
+	held    queue.Totals // what the bounds count: arriving, buffered, waiting and out
+	room    chan struct{}
+	latest  []byte
+	seen    map[int]time.Time // when an environment was last heard of
+	counts  counts
+}
+
+// doc is the part of the book that is small enough to be written whole.
+type doc struct {
+	Instance    string        `json:"instance"` // tells this queue's lease ids from another's
+	Trainer     *registration `json:"trainer,omitempty"`
+	MaxTokenLen int64         `json:"max_token_len"`  // outlives a reset, like run-api's
+	Checkpoints string        `json:"checkpoint_dir"` // the same
+	Started     bool          `json:"started"`        // a trainer has asked for a batch
+	Step        int64         `json:"step"`           // batches delivered, plus the first trainer's starting step
+	Version     int64         `json:"version"`        // the trainer's policy version, or -1
+	NextBatch   uint64        `json:"next_batch"`
+	Envs        []environment `json:"envs"`
+}
+
+// registration is what a trainer says about itself.
+type registration struct {
+	Group        string `json:"group"`
+	Project      string `json:"project"`
+	BatchSize    int64  `json:"batch_size"`
+	SaveInterval int64  `json:"save_checkpoint_interval"`
+	NumSteps     int64  `json:"num_steps"`
+}
+
+// batch is a formed batch on its way to a trainer.
+type batch struct {
+	number   uint64
+	grant    int
+	items    []queue.Item
+	lease    time.Duration // 0 for a plain delivery
+	deadline time.Time     // of the lease; zero while nobody has the batch
+	counted  bool          // its step is counted
+	busy     bool          // a plain delivery is under way
+}
+
+func (b *batch) ids() []uint64 {
+	ids := make([]uint64, len(b.items))
+	for i := range b.items {
+		ids[i] = b.items[i].ID
+	}
+	return ids
+}
+
+func newBook(ctx context.Context, cfg Config, s store.Store) (*book, error) {
+	b := &book{
+		cfg: cfg, store: s, now: time.Now,
+		doc:     doc{MaxTokenLen: -1, Version: -1},
+		buffers: map[int]*queue.Queue{}, batches: map[uint64]*batch{},
+		room: make(chan struct{}), seen: map[int]time.Time{}, counts: newCounts(),
+	}
+	b.queue = queue.New(b.weights())
+	return b, b.recover(ctx)
+}
+
+// weights is nil when groups go out in order of arrival.
+func (b *book) weights() func(int) float64 {
+	if b.cfg.Batching == "compatible" {
+		return nil
+	}
+	return func(env int) float64 {
+		if env < 0 || env >= len(b.doc.Envs) {
+			return 1
+		}
+		return b.doc.Envs[env].Weight
+	}
+}
+
+// recover rebuilds the book from the store. Leases start anew, in full: a restart must not hand out a batch that its
+// trainer still works on, and no clock is trusted to say how long the restart took.
+func (b *book) recover(ctx context.Context) error {
+	items := map[uint64]queue.Item{}
+	var order, buffered []queue.Item
+	snapshot, err := b.store.Scan(ctx, func(id uint64, m store.Meta) error {
+		it := queue.Item{ID: id, Place: m.Place, Env: m.Env, Size: m.Size, Tokens: m.Tokens, Bytes: m.Bytes,
+			Longest: m.Longest, MinVersion: m.MinVersion, MaxVersion: m.MaxVersion}
+		b.hold(&it, 1)
+		if b.nextID = max(b.nextID, id, m.Place); m.Place == 0 {
+			buffered = append(buffered, it)
+		} else {
+			order = append(order, it)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("reading the stored trajectories back: %w", err)
+	}
+	b.nextID = max(b.nextID, snapshot.LastID)
+	if snapshot.State != nil {
+		if err := json.Unmarshal(snapshot.State, &b.doc); err != nil {
+			return fmt.Errorf("reading the stored state of the trajectory queue: %w", err)
+		}
+	}
+	if b.doc.Instance == "" {
+		id := make([]byte, 4)
+		_, _ = rand.Read(id) // never fails
+		b.doc.Instance = hex.EncodeToString(id)
+	}
+	now := b.now()
+	for i := range b.doc.Envs {
+		b.seen[i] = now
+	}
+	for _, it := range order {
+		items[it.ID] = it
+	}
+	for _, saved := range snapshot.Batches {
+		out := &batch{number: saved.Number, grant: saved.Grant, lease: saved.Lease, deadline: now.Add(saved.Lease), counted: true}
+		for _, id := range saved.Groups {
+			if it, ok := items[id]; ok {
+				out.items = append(out.items, it)
+				delete(items, id)
+			}
+		}
+		b.batches[out.number] = out
+		b.doc.NextBatch = max(b.doc.NextBatch, out.number)
+	}
+	sortByPlace(order)
+	for _, it := range order {
+		if _, waiting := items[it.ID]; waiting {
+			b.enqueue(it)
+		}
+	}
+	for _, it := range buffered {
+		b.place(it)
+	}
+	return nil
+}
+
+// enqueue makes a group available to batches.
+func (b *book) enqueue(it queue.Item) {
+	if t := b.doc.Trainer; t != nil && int64(it.Size) > t.BatchSize {
+		b.parked = append(b.parked, it)
+		return
+	}
+	b.queue.Add(it)
+}
+
+// hold adds a group to what the bounds count, or takes it away.
+func (b *book) hold(it *queue.Item, sign int) {
+	b.held.Groups += sign
+	b.held.Sequences += sign * it.Size
+	b.held.Tokens += int64(sign * it.Tokens)
+	b.held.Bytes += int64(sign) * it.Bytes
+}
+
+func totalOf(items []queue.Item) queue.Totals {
+	var t queue.Totals
+	for i := range items {
+		t.Groups++
+		t.Sequences += items[i].Size
+		t.Tokens += int64(items[i].Tokens)
+		t.Bytes += items[i].Bytes
+	}
+	return t
+}
+
+// saved is the state document for the store.
+func (b *book) saved() json.RawMessage {
+	text, err := json.Marshal(&b.doc)
+	if err != nil {
+		panic(fmt.Sprintf("trajectories: the state does not marshal: %v", err)) // plain numbers and strings always do
+	}
+	return text
+}
+
+// freed wakes the posts that wait for room.
+func (b *book) freed() {
+	close(b.room)
+	b.room = make(chan struct{})
+}
+
+// forever waits for a ticket without regard to the client: what was submitted happens, and the book must follow.
+func forever(ctx context.Context, t *store.Ticket) error {
+	return t.Wait(context.WithoutCancel(ctx))
+}

@@ -1,0 +1,142 @@
+// Package trajectories is a drop-in replacement for the trajectory API (run-api) of NousResearch's Atropos.
+//
+// Environments post scored groups of completions, trainers fetch batches of an exact number of sequences. Unmodified
+// atroposlib environments and trainers see the routes, fields and replies that they know. Behind them, a group is on
+// disk before its post is answered, memory does not grow with the queue, batches can be leased and acknowledged, and
+// groups know the policy version that sampled them.
+package trajectories
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+)
+
+// Config says where groups are kept, how many, and who may talk to the server. The zero value is a working server
+// that keeps everything in memory.
+type Config struct {
+	// Store is "disk" (default when Dir is set), "memory" (default otherwise), or the URL of a NATS cluster with
+	// JetStream ("nats://host:4222,nats://host2:4222").
+	Store string
+	// Dir is the folder of the disk store. It is created, and locked while the server is open.
+	Dir string
+	// Sync is "always" (default: a post is answered when the disk has it, which survives a power cut) or "never" (when
+	// the kernel has it, which survives the death of any process).
+	Sync string
+
+	// MaxQueueGroups and MaxQueueBytes bound what waits or is leased (defaults 100,000 groups and 64 GiB).
+	MaxQueueGroups int
+	MaxQueueBytes  int64
+	// HoldTimeout is how long a post is held while the queue is full before it gets a 503 (default 240 s: clients
+	// give up after 300 s and drop the group after three 503s).
+	HoldTimeout time.Duration
+	// MaxBody bounds a request body after decompression, in bytes (default 256 MiB).
+	MaxBody int64
+
+	// MaxStaleness drops a group when the trainer's policy version is more than this ahead of the oldest version that
+	// sampled it. Negative means never, and so does a group without a version. Zero keeps only on-policy groups, so
+	// the zero value of Config, which must be harmless, is made explicit by LimitStaleness.
+	MaxStaleness   int64
+	LimitStaleness bool
+	// EnvironmentTimeout is the silence after which an environment no longer counts (default 5 min, negative: never).
+	// It counts again as soon as it is heard of.
+	EnvironmentTimeout time.Duration
+	// Batching is "fair" (default: the weights of environments shape the mix of batches) or "compatible" (strictly in
+	// order of arrival, as run-api does).
+	Batching string
+
+	// Token, when set, is required of every request: as a bearer token, or as the path prefix /t/<token>/. AdminToken
+	// is required of /reset_data; when it is empty, Token serves for that too.
+	Token, AdminToken string
+	// Insecure allows Serve on an address that is not loopback without a token.
+	Insecure bool
+	// Compression is "auto" (default: replies are compressed when the client accepts it and is not on this machine),
+	// "always" (whenever the client accepts it) or "never".
+	Compression string
+
+	// Completions, when set, finds what the gateway recorded about a completion, to fill missing log-probabilities
+	// and policy versions.
+	Completions Lookup
+	// Log receives what an operator should know. Nil is silent.
+	Log *slog.Logger
+}
+
+// Lookup finds the recorded completions that sampled exactly these token ids. prompt is how many of them are the
+// prompt. It returns all candidates: the server uses a record only when there is exactly one, and never guesses.
+type Lookup func(ctx context.Context, tokens []int64, prompt int) ([]Completion, error)
+
+// Completion is what a gateway recorded about one sampled sequence.
+type Completion struct {
+	// Logprobs has one value for each sampled token, without the prompt.
+	Logprobs []float64
+	// MinVersion and MaxVersion are the oldest and newest policy version that sampled its tokens, or negative.
+	MinVersion, MaxVersion int64
+}
+
+func (c Config) withDefaults() (Config, error) {
+	def := func(p *int64, v int64) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	groups := int64(c.MaxQueueGroups)
+	def(&groups, 100_000)
+	c.MaxQueueGroups = int(groups)
+	def(&c.MaxQueueBytes, 64<<30)
+	def(&c.MaxBody, 256<<20)
+	def((*int64)(&c.HoldTimeout), int64(240*time.Second))
+	def((*int64)(&c.EnvironmentTimeout), int64(5*time.Minute))
+	if c.Store == "" {
+		c.Store = "memory"
+		if c.Dir != "" {
+			c.Store = "disk"
+		}
+	}
+	for _, choice := range []struct {
+		name  string
+		value *string
+		of    []string
+	}{
+		{"sync", &c.Sync, []string{"always", "never"}},
+		{"batching", &c.Batching, []string{"fair", "compatible"}},
+		{"compression", &c.Compression, []string{"auto", "always", "never"}},
+	} {
+		if *choice.value == "" {
+			*choice.value = choice.of[0]
+		}
+		if !contains(choice.of, *choice.value) {
+			return c, fmt.Errorf("trajectories: %s is %q, expected one of %q", choice.name, *choice.value, choice.of)
+		}
+	}
+	if c.MaxQueueGroups < 0 || c.MaxQueueBytes < 0 || c.MaxBody < 0 {
+		return c, fmt.Errorf("trajectories: max_queue_groups (%d), max_queue_bytes (%d) and max_body (%d) must not be negative", c.MaxQueueGroups, c.MaxQueueBytes, c.MaxBody)
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c, nil
+}
+
+func contains(list []string, s string) bool {
+	for _, v := range list {
+		if v == s {
+			return true
+		}
+	}
+	return false
+}
+
+// checkAddress refuses to serve strangers without a token.
+func (c Config) checkAddress(addr net.Addr) error {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok || tcp.IP.IsLoopback() || c.Token != "" {
+		return nil
+	}
+	if c.Insecure {
+		c.Log.Warn("the trajectory API listens beyond this machine without a token: anyone who reaches it can read, post and delete trajectories", "address", addr.String())
+		return nil
+	}
+	return fmt.Errorf("trajectories: %s is not a loopback address and no token is set: anyone could read and delete trajectories; set a token (--token), listen on 127.0.0.1, or say --insecure", addr)
+}

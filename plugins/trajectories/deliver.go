@@ -1,0 +1,91 @@
+package trajectories
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+)
+
+// batch hands out the next batch: GET /batch as run-api does it, GET /batch?lease=120s with an acknowledgement.
+func (s *Server) batch(w http.ResponseWriter, r *http.Request) error {
+	lease, err := leaseOf(r)
+	if err != nil {
+		return err
+	}
+	out, id, err := s.book.take(r.Context(), lease)
+	switch {
+	case errors.Is(err, errUnregistered):
+		reply(w, http.StatusOK, struct {
+			Status  string `json:"status"`
+			Message string `json:"message"`
+			Batch   []int  `json:"batch"`
+		}{"error", err.Error(), []int{}})
+		return nil
+	case errors.Is(err, errNoBatch):
+		reply(w, http.StatusOK, map[string]any{"batch": nil})
+		return nil
+	case err != nil:
+		return err
+	}
+	err = s.send(w, r, out, id)
+	var after error
+	switch {
+	case lease == 0:
+		after = s.book.delivered(r.Context(), out, err == nil)
+	case err != nil:
+		after = s.book.giveBack(id)
+	}
+	if after != nil {
+		s.cfg.Log.Error("a batch may be delivered again after a restart", "error", after)
+	}
+	if err != nil {
+		s.cfg.Log.Warn("a batch did not reach its trainer and goes to the next caller", "error", err)
+		panic(http.ErrAbortHandler) // half of the reply is out: only a broken connection tells the client
+	}
+	return nil
+}
+
+// send writes a batch: the stored bodies as they are, with commas between them.
+func (s *Server) send(w http.ResponseWriter, r *http.Request, out *batch, id string) error {
+	tail := "]}"
+	if id != "" {
+		tail = fmt.Sprintf(`],"id":%q,"lease_seconds":%g}`, id, out.lease.Seconds())
+	}
+	const head = `{"batch":[`
+	length := int64(len(head) + len(tail) + len(out.items) - 1)
+	for i := range out.items {
+		length += out.items[i].Bytes
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.FormatInt(length, 10))
+	body := io.Writer(w)
+	buf := s.pool.get()
+	defer s.pool.put(buf)
+	if _, err := io.WriteString(body, head); err != nil {
+		return fmt.Errorf("sending a batch: %w", err)
+	}
+	for i := range out.items {
+		if i > 0 {
+			if _, err := io.WriteString(body, ","); err != nil {
+				return fmt.Errorf("sending a batch: %w", err)
+			}
+		}
+		buf.Reset()
+		text, err := s.book.store.Body(r.Context(), out.items[i].ID, buf.AvailableBuffer())
+		if err != nil {
+			return fmt.Errorf("reading a stored group: %w", err)
+		}
+		if _, err := body.Write(text); err != nil {
+			return fmt.Errorf("sending a batch: %w", err)
+		}
+	}
+	if _, err := io.WriteString(body, tail); err != nil {
+		return fmt.Errorf("sending a batch: %w", err)
+	}
+	if err := http.NewResponseController(w).Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return fmt.Errorf("sending a batch: %w", err)
+	}
+	return nil
+}

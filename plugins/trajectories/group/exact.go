@@ -1,0 +1,202 @@
+package group
+
+import (
+	"bytes"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// The functions of this file read one value each and append its canonical form to dst. They apply the conversions
+// that pydantic applies in its lax mode and complain in its words.
+
+func (c *complaints) integer(dst []byte, n *node, at *path) []byte {
+	switch n.kind {
+	case kindBool:
+		if n.raw[0] == 't' {
+			return append(dst, '1')
+		}
+		return append(dst, '0')
+	case kindNumber:
+		if !bytes.ContainsAny(n.raw, ".eE") {
+			return append(dst, n.raw...)
+		}
+		f, err := strconv.ParseFloat(string(n.raw), 64)
+		if err != nil || math.IsInf(f, 0) {
+			c.add(at, "finite_number", "Input should be a finite number", n, nil)
+			return dst
+		}
+		if f != math.Trunc(f) {
+			c.add(at, "int_from_float", "Input should be a valid integer, got a number with a fractional part", n, nil)
+			return dst
+		}
+		return strconv.AppendFloat(dst, f, 'f', -1, 64)
+	case kindNonFinite:
+		c.add(at, "finite_number", "Input should be a finite number", n, nil)
+		return dst
+	case kindString:
+		if digits, ok := integerText(unquote(n.raw)); ok {
+			return append(dst, digits...)
+		}
+		c.add(at, "int_parsing", "Input should be a valid integer, unable to parse string as an integer", n, nil)
+		return dst
+	}
+	c.add(at, "int_type", "Input should be a valid integer", n, nil)
+	return dst
+}
+
+// integerText turns what pydantic takes for an integer in a string ("+7", " 7 ", "7.0", "1_000") into JSON.
+func integerText(s string) (string, bool) {
+	s = strings.TrimSpace(s)
+	negative := strings.HasPrefix(s, "-")
+	s = strings.TrimPrefix(strings.TrimPrefix(s, "-"), "+")
+	if whole, fraction, found := strings.Cut(s, "."); found {
+		if strings.Trim(fraction, "0") != "" {
+			return "", false
+		}
+		s = whole
+	}
+	if s == "" || s[0] == '_' || s[len(s)-1] == '_' || strings.Contains(s, "__") {
+		return "", false
+	}
+	s = strings.ReplaceAll(s, "_", "")
+	if strings.Trim(s, "0123456789") != "" {
+		return "", false
+	}
+	if s = strings.TrimLeft(s, "0"); s == "" {
+		return "0", true
+	}
+	if negative {
+		s = "-" + s
+	}
+	return s, true
+}
+
+// float appends a number. Whole numbers keep their text: clients read both.
+func (c *complaints) float(dst []byte, n *node, at *path) []byte {
+	switch n.kind {
+	case kindBool:
+		if n.raw[0] == 't' {
+			return append(dst, "1.0"...)
+		}
+		return append(dst, "0.0"...)
+	case kindNumber:
+		if !finite(n.raw) {
+			c.add(at, "finite_number", "Input should be a finite number", n, nil)
+			return dst
+		}
+		return append(dst, n.raw...)
+	case kindNonFinite:
+		c.add(at, "finite_number", "Input should be a finite number", n, nil)
+		return dst
+	case kindString:
+		f, err := strconv.ParseFloat(strings.TrimSpace(unquote(n.raw)), 64)
+		if err != nil {
+			c.add(at, "float_parsing", "Input should be a valid number, unable to parse string as a number", n, nil)
+			return dst
+		}
+		if math.IsInf(f, 0) || math.IsNaN(f) {
+			c.add(at, "finite_number", "Input should be a finite number", n, nil)
+			return dst
+		}
+		return strconv.AppendFloat(dst, f, 'g', -1, 64)
+	}
+	c.add(at, "float_type", "Input should be a valid number", n, nil)
+	return dst
+}
+
+// finite says whether a JSON number fits a float64. Without an exponent it takes 309 digits to overflow.
+func finite(number []byte) bool {
+	if len(number) < 300 && !bytes.ContainsAny(number, "eE") {
+		return true
+	}
+	f, err := strconv.ParseFloat(string(number), 64)
+	return err == nil && !math.IsInf(f, 0)
+}
+
+// leaf reads one value below a list.
+type leaf func(c *complaints, dst []byte, n *node, at *path) []byte
+
+// list reads an array with the given reader for its elements.
+func list(element leaf) leaf {
+	return func(c *complaints, dst []byte, n *node, at *path) []byte {
+		if n.kind != kindArray {
+			c.add(at, "list_type", "Input should be a valid list", n, nil)
+			return dst
+		}
+		dst = append(dst, '[')
+		for i := range n.items {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = element(c, dst, &n.items[i], at.to(i))
+		}
+		return append(dst, ']')
+	}
+}
+
+func (c *complaints) object(dst []byte, n *node, at *path) []byte {
+	if n.kind != kindObject {
+		c.add(at, "dict_type", "Input should be a valid dictionary", n, nil)
+		return dst
+	}
+	return c.anything(dst, n, at)
+}
+
+// anything passes a value on verbatim, but for numbers that JSON cannot carry.
+func (c *complaints) anything(dst []byte, n *node, at *path) []byte {
+	if bad := nonFinite(n); bad != nil {
+		c.add(at, "finite_number", "Input should be a finite number", bad, nil)
+		return dst
+	}
+	return append(dst, n.raw...)
+}
+
+func nonFinite(n *node) *node {
+	if n.kind == kindNonFinite || n.kind == kindNumber && !finite(n.raw) {
+		return n
+	}
+	for i := range n.items {
+		if bad := nonFinite(&n.items[i]); bad != nil {
+			return bad
+		}
+	}
+	return nil
+}
+
+// messages checks conversations: lists of objects with a role and a content, whatever else they carry.
+func (c *complaints) messages(dst []byte, n *node, at *path) []byte {
+	if n.kind == kindArray {
+		for i := range n.items {
+			for j := range n.items[i].items {
+				if m := &n.items[i].items[j]; m.kind == kindObject && (m.get("role") == nil || m.get("content") == nil) {
+					c.add(at, "value_error", "Value error, Message must have 'role' and 'content' fields", m, nil)
+					return dst
+				}
+			}
+		}
+	}
+	return list(list((*complaints).object))(c, dst, n, at)
+}
+
+// version reads policy_version: one version, or the range [oldest, newest] of the versions that sampled the tokens.
+func (c *complaints) version(dst []byte, n *node, at *path) []byte {
+	values := []node{*n}
+	if n.kind == kindArray {
+		values = n.items
+	}
+	previous := int64(0)
+	for i := range values {
+		v, err := strconv.ParseInt(string(values[i].raw), 10, 64)
+		if err != nil || v < previous || len(values) > 2 {
+			c.add(at, "value_error", "Value error, policy_version must be an integer of 0 or more, or a range [oldest, newest] of two", n, nil)
+			return dst
+		}
+		previous = v
+	}
+	if len(values) == 0 {
+		c.add(at, "value_error", "Value error, policy_version must not be an empty list", n, nil)
+		return dst
+	}
+	return append(dst, n.raw...)
+}

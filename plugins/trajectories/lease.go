@@ -1,0 +1,179 @@
+package trajectories
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/recipe-rl/recipe/plugins/trajectories/store"
+)
+
+var (
+	errUnregistered = errors.New("Trainer not registered. Call /register first.") //nolint:staticcheck // run-api's words
+	errNoBatch      = errors.New("no exact batch can be made of what waits")
+	errLeaseUnknown = errors.New("this queue never gave out a batch of this id")
+	errLeaseLost    = errors.New("the lease ran out, and the batch was given to another caller: its groups will be acknowledged by that one")
+)
+
+// take forms a batch or finds one that came back, and hands it out: for the time of a lease, or, with a lease of 0,
+// until delivered is called. A leased batch is durable before take returns.
+func (b *book) take(ctx context.Context, lease time.Duration) (*batch, string, error) {
+	b.mu.Lock()
+	if b.doc.Trainer == nil {
+		b.mu.Unlock()
+		return nil, "", errUnregistered
+	}
+	started := b.doc.Started
+	b.doc.Started = true
+	out := b.form()
+	if out == nil {
+		var ticket *store.Ticket
+		if !started {
+			ticket = b.store.Submit(store.Change{State: b.saved()})
+		}
+		b.mu.Unlock()
+		if ticket != nil {
+			if err := forever(ctx, ticket); err != nil {
+				return nil, "", fmt.Errorf("storing that the trainer has started: %w", err)
+			}
+		}
+		return nil, "", errNoBatch
+	}
+	if !out.counted {
+		out.counted = true
+		b.doc.Step++
+	}
+	out.grant++
+	out.lease, out.busy = lease, true
+	if lease == 0 {
+		b.mu.Unlock()
+		return out, "", nil
+	}
+	ticket := b.store.Submit(store.Change{State: b.saved(), Batches: []store.Batch{
+		{Number: out.number, Grant: out.grant, Lease: lease, Groups: out.ids()}}})
+	id := fmt.Sprintf("%s-%d-%d", b.doc.Instance, out.number, out.grant)
+	b.mu.Unlock()
+	err := forever(ctx, ticket)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out.busy = false
+	if err != nil {
+		b.reclaim(out)
+		return nil, "", fmt.Errorf("storing the lease of a batch: %w", err)
+	}
+	out.deadline = b.now().Add(lease)
+	return out, id, nil
+}
+
+// form returns the oldest batch that nobody has, or makes a new one.
+func (b *book) form() *batch {
+	now := b.now()
+	var oldest *batch
+	for _, out := range b.batches {
+		if !out.busy && !out.deadline.IsZero() && now.After(out.deadline) {
+			b.counts.expired++
+			b.reclaim(out)
+		}
+		if !out.busy && out.deadline.IsZero() && (oldest == nil || out.number < oldest.number) {
+			oldest = out
+		}
+	}
+	if oldest != nil {
+		return oldest
+	}
+	items := b.queue.Pick(int(b.doc.Trainer.BatchSize), b.minimums())
+	if items == nil {
+		return nil
+	}
+	b.doc.NextBatch++
+	out := &batch{number: b.doc.NextBatch, items: items}
+	b.batches[out.number] = out
+	return out
+}
+
+// reclaim makes a batch available to the next caller.
+func (b *book) reclaim(out *batch) {
+	out.busy, out.deadline = false, time.Time{}
+}
+
+// delivered ends a plain delivery. When the client did not get all of it, the next caller will.
+func (b *book) delivered(ctx context.Context, out *batch, whole bool) error {
+	b.mu.Lock()
+	if !whole {
+		b.reclaim(out)
+		if out.counted && out.lease == 0 {
+			out.counted = false
+			b.doc.Step--
+		}
+		b.mu.Unlock()
+		return nil
+	}
+	return b.finish(ctx, out)
+}
+
+// finish forgets a batch whose trainer has it for good. It is called with the lock and returns without it.
+func (b *book) finish(ctx context.Context, out *batch) error {
+	if b.batches[out.number] != out { // a reset came in between
+		b.mu.Unlock()
+		return nil
+	}
+	delete(b.batches, out.number)
+	for i := range out.items {
+		b.hold(&out.items[i], -1)
+		b.counts.out(&out.items[i], b.doc.Version)
+	}
+	ticket := b.store.Submit(store.Change{State: b.saved(), End: out.ids(), Ended: []uint64{out.number}})
+	b.freed()
+	b.mu.Unlock()
+	if err := forever(ctx, ticket); err != nil {
+		return fmt.Errorf("storing that batch %d was delivered: %w", out.number, err)
+	}
+	return nil
+}
+
+// ack ends a lease. It may be repeated: the second time says so and changes nothing.
+func (b *book) ack(ctx context.Context, id string) (repeated bool, err error) {
+	b.mu.Lock()
+	out, repeated, err := b.leased(id)
+	if out == nil {
+		b.mu.Unlock()
+		return repeated, err
+	}
+	return false, b.finish(ctx, out)
+}
+
+// giveBack ends a lease without having used the batch: the next caller gets it.
+func (b *book) giveBack(id string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out, _, err := b.leased(id)
+	if out != nil {
+		b.reclaim(out)
+	}
+	return err
+}
+
+// leased finds the batch of a lease id. Numbers are given out once and in order, so a number below the next one that
+// is not out any more has been ended.
+func (b *book) leased(id string) (out *batch, ended bool, err error) {
+	parts := strings.Split(id, "-")
+	if len(parts) != 3 || parts[0] != b.doc.Instance {
+		return nil, false, errLeaseUnknown
+	}
+	number, err1 := strconv.ParseUint(parts[1], 10, 64)
+	grant, err2 := strconv.Atoi(parts[2])
+	if err1 != nil || err2 != nil || number == 0 || number > b.doc.NextBatch {
+		return nil, false, errLeaseUnknown
+	}
+	out = b.batches[number]
+	switch {
+	case out == nil:
+		return nil, true, nil
+	case out.grant != grant || out.busy:
+		return nil, false, errLeaseLost
+	}
+	return out, false, nil
+}

@@ -1,0 +1,70 @@
+package trajectories
+
+import (
+	"net/http"
+
+	"github.com/recipe-rl/recipe/plugins/trajectories/group"
+)
+
+func (s *Server) scoredData(w http.ResponseWriter, r *http.Request) error {
+	if err := s.book.admit(r.Context(), max(r.ContentLength, 0)); err != nil {
+		return err
+	}
+	buf := s.pool.get()
+	defer s.pool.put(buf)
+	if err := s.read(w, r, buf); err != nil {
+		return err
+	}
+	g, err := group.Parse(buf.Bytes())
+	if err != nil {
+		s.book.count(func(c *counts) { c.reject("invalid") })
+		return err
+	}
+	out, err := s.book.arrive(r.Context(), []*group.Group{g})
+	if err != nil {
+		return err
+	}
+	if out[0].buffered {
+		reply(w, http.StatusOK, struct {
+			Status string `json:"status"`
+			Size   int    `json:"buffer_size"`
+		}{"buffered", out[0].waiting})
+		return nil
+	}
+	reply(w, http.StatusOK, map[string]string{"status": "received"})
+	return nil
+}
+
+func (s *Server) scoredDataList(w http.ResponseWriter, r *http.Request) error {
+	if err := s.book.admit(r.Context(), max(r.ContentLength, 0)); err != nil {
+		return err
+	}
+	buf := s.pool.get()
+	defer s.pool.put(buf)
+	if err := s.read(w, r, buf); err != nil {
+		return err
+	}
+	groups, err := group.ParseList(buf.Bytes())
+	if err != nil {
+		s.book.count(func(c *counts) { c.reject("invalid") })
+		return err
+	}
+	out, err := s.book.arrive(r.Context(), groups)
+	if err != nil {
+		return err
+	}
+	answer := struct {
+		Status    string `json:"status"`
+		Processed int    `json:"groups_processed"`
+		Buffered  int    `json:"buffered,omitempty"`
+		Last      *int   `json:"last_buffer_size,omitempty"`
+	}{Status: "received", Processed: len(groups)}
+	for i := range out {
+		if out[i].buffered {
+			answer.Buffered++
+			answer.Last = &out[i].waiting
+		}
+	}
+	reply(w, http.StatusOK, answer)
+	return nil
+}

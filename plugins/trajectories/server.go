@@ -1,0 +1,102 @@
+package trajectories
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/recipe-rl/recipe/plugins/trajectories/store"
+)
+
+// Server is the trajectory API. Its handler may be used by any HTTP server; Serve is one with sensible limits.
+type Server struct {
+	cfg  Config
+	book *book
+	pool buffers
+}
+
+// Open reads back what the store holds and returns a server that is ready for requests. The error says what is wrong
+// with the configuration or the store and what to do about it.
+func Open(ctx context.Context, cfg Config) (*Server, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s, err := openStore(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	b, err := newBook(ctx, cfg, s)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return &Server{cfg: cfg, book: b}, nil
+}
+
+func openStore(ctx context.Context, cfg Config) (store.Store, error) {
+	switch {
+	case cfg.Store == "memory":
+		return store.NewMemory(), nil
+	}
+	return nil, fmt.Errorf("trajectories: store is %q, expected \"disk\", \"memory\" or \"nats://host:port\"", cfg.Store)
+}
+
+// SetPolicyVersion tells the server which policy version the trainer has reached, like POST /policy_version.
+func (s *Server) SetPolicyVersion(ctx context.Context, version int64) error {
+	return s.book.setVersion(ctx, version)
+}
+
+// Serve answers requests on ln until ctx ends or Close is called, then lets those under way finish for a few seconds.
+// It refuses to serve on an address that is not loopback when no token is set, unless the configuration is insecure.
+func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	if err := s.cfg.checkAddress(ln.Addr()); err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	server := &http.Server{
+		Handler:           s.Handler(),
+		ReadHeaderTimeout: 30 * time.Second,
+		IdleTimeout:       5 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(ln) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serving the trajectory API on %s: %w", ln.Addr(), err)
+	case <-ctx.Done():
+	}
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	err := server.Shutdown(stop)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = server.Close()
+	}
+	<-failed
+	return err
+}
+
+// Close writes out what is under way and releases the store. The server must not be used after it.
+func (s *Server) Close(ctx context.Context) error {
+	closed := make(chan error, 1)
+	go func() { closed <- s.book.store.Close() }()
+	select {
+	case err := <-closed:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("closing the trajectory store: %w", context.Cause(ctx))
+	}
+}
+
+// URL turns a listener's address into the URL to give to environments and trainers, with the token in its path, since
+// unmodified clients can be given nothing but a URL.
+func URL(addr net.Addr, token string) string {
+	url := "http://" + addr.String()
+	if token != "" {
+		url += "/t/" + token
+	}
+	return strings.TrimSuffix(url, "/")
+}

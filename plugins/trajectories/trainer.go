@@ -1,0 +1,123 @@
+package trajectories
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/recipe-rl/recipe/plugins/trajectories/queue"
+	"github.com/recipe-rl/recipe/plugins/trajectories/store"
+)
+
+// register takes in a trainer. A second one takes over: the step goes on, and what the first had leased and not
+// acknowledged is handed out again at once.
+func (b *book) register(ctx context.Context, r registration, startingStep, maxTokenLen int64, checkpoints string) error {
+	b.mu.Lock()
+	first := b.doc.Trainer == nil
+	b.doc.Trainer = &r
+	b.doc.MaxTokenLen, b.doc.Checkpoints = maxTokenLen, checkpoints
+	if first {
+		b.doc.Step = startingStep
+	} else {
+		b.doc.Step = max(b.doc.Step, startingStep)
+	}
+	for _, out := range b.batches {
+		if !out.busy {
+			b.reclaim(out)
+		}
+	}
+	b.refit()
+	ticket := b.store.Submit(store.Change{State: b.saved()})
+	b.freed()
+	b.mu.Unlock()
+	if err := forever(ctx, ticket); err != nil {
+		return fmt.Errorf("storing the registration of the trainer: %w", err)
+	}
+	return nil
+}
+
+// refit sorts groups again into those that fit the batch size and those that wait for a larger one.
+func (b *book) refit() {
+	size := int(b.doc.Trainer.BatchSize)
+	waiting := b.parked
+	b.parked = nil
+	waiting = append(waiting, b.queue.Remove(func(it *queue.Item) bool { return it.Size > size })...)
+	sortByPlace(waiting)
+	for _, it := range waiting {
+		b.enqueue(it)
+	}
+	if n := len(b.parked); n > 0 {
+		b.cfg.Log.Warn("groups that are larger than the trainer's batch wait until a trainer registers with a larger batch_size", "groups", n, "batch_size", size)
+	}
+}
+
+// setVersion tells the book which policy version the trainer has reached. Groups that are too old for it are dropped
+// and counted; the version never goes back, except by a reset.
+func (b *book) setVersion(ctx context.Context, version int64) error {
+	b.mu.Lock()
+	b.doc.Version = max(b.doc.Version, version)
+	change := store.Change{State: b.saved()}
+	if b.cfg.LimitStaleness {
+		stale := func(it *queue.Item) bool { return b.stale(it.MinVersion) }
+		old := b.queue.Remove(stale)
+		for _, buffer := range b.buffers {
+			old = append(old, buffer.Remove(stale)...)
+		}
+		for i := range old {
+			b.counts.drop(old[i].Env, "stale")
+			b.hold(&old[i], -1)
+			change.End = append(change.End, old[i].ID)
+		}
+		if len(old) > 0 {
+			b.freed()
+		}
+	}
+	ticket := b.store.Submit(change)
+	b.mu.Unlock()
+	if err := forever(ctx, ticket); err != nil {
+		return fmt.Errorf("storing policy version %d: %w", version, err)
+	}
+	return nil
+}
+
+// stale says whether a group's oldest tokens are too old for the trainer.
+func (b *book) stale(oldest int64) bool {
+	return b.cfg.LimitStaleness && b.cfg.MaxStaleness >= 0 && oldest >= 0 && b.doc.Version-oldest > b.cfg.MaxStaleness
+}
+
+// reset forgets everything but max_token_len, checkpoint_dir and the latest example, as run-api does.
+func (b *book) reset(ctx context.Context) error {
+	b.mu.Lock()
+	var change store.Change
+	gone := func(it *queue.Item) bool {
+		change.End = append(change.End, it.ID)
+		b.hold(it, -1)
+		return true
+	}
+	b.queue.Remove(gone)
+	for _, buffer := range b.buffers {
+		buffer.Remove(gone)
+	}
+	for i := range b.parked {
+		gone(&b.parked[i])
+	}
+	for _, out := range b.batches {
+		for i := range out.items {
+			gone(&out.items[i])
+		}
+		change.Ended = append(change.Ended, out.number)
+	}
+	b.queue, b.parked = queue.New(b.weights()), nil
+	clear(b.buffers)
+	clear(b.batches)
+	clear(b.seen)
+	b.doc = doc{Instance: b.doc.Instance, NextBatch: b.doc.NextBatch, Version: -1,
+		MaxTokenLen: b.doc.MaxTokenLen, Checkpoints: b.doc.Checkpoints}
+	change.State = b.saved()
+	ticket := b.store.Submit(change)
+	b.freed()
+	b.mu.Unlock()
+	if err := forever(ctx, ticket); err != nil {
+		return fmt.Errorf("forgetting the stored trajectories: %w", err)
+	}
+	return nil
+}
