@@ -1,0 +1,168 @@
+package view
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/recipe-rl/recipe/engine/board"
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// head names the columns of a board.
+var head = []string{"BLOCK", "PHASE", "STEP", "REWARD", "TOKENS/S", "VERSION", ""}
+
+func (s Style) phase(phase string) func(string) string {
+	switch sdk.Phase(phase) {
+	case sdk.Ready, sdk.Completed:
+		return s.Green
+	case sdk.Failed:
+		return s.Red
+	case sdk.Degraded, sdk.Draining:
+		return s.Yellow
+	case sdk.Pending, sdk.Stopped:
+		return s.Dim
+	default:
+		return s.Cyan
+	}
+}
+
+// Board lays a run out as a table, a line a block. Limit bounds the width of a line; 0 is no bound.
+func Board(s Style, b *board.Board, limit int) []string {
+	rows := [][]Cell{Cells(head...)}
+	for i := range rows[0] {
+		rows[0][i].Paint = s.Bold
+		rows[0][i].Right = i >= 2 && i <= 5
+	}
+	for _, a := range b.Addresses() {
+		blk := b.Blocks[a]
+		rows = append(rows, []Cell{
+			{Text: a},
+			{Text: blk.Phase, Paint: s.phase(blk.Phase)},
+			{Text: steps(blk), Right: true},
+			{Text: metric(blk, "reward", "reward_mean", "score"), Right: true},
+			{Text: metric(blk, "tokens_per_second"), Right: true},
+			{Text: version(blk.Version), Right: true},
+			{Text: remark(blk), Paint: s.Dim},
+		})
+	}
+	return Rows(rows, limit)
+}
+
+func steps(b *board.Block) string {
+	switch {
+	case b.Total > 0:
+		return fmt.Sprintf("%d/%d", b.Step, b.Total)
+	case b.Step > 0:
+		return fmt.Sprint(b.Step)
+	default:
+		return ""
+	}
+}
+
+func metric(b *board.Block, names ...string) string {
+	for _, name := range names {
+		if v, ok := b.Metrics[name]; ok {
+			return number(v)
+		}
+	}
+	return ""
+}
+
+// number writes a measurement with three significant digits or so, and large ones whole.
+func number(v float64) string {
+	switch abs := math.Abs(v); {
+	case math.IsNaN(v) || math.IsInf(v, 0):
+		return fmt.Sprint(v)
+	case abs >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case abs >= 10:
+		return fmt.Sprintf("%.1f", v)
+	case abs >= 0.01 || v == 0:
+		return fmt.Sprintf("%.3f", v)
+	default:
+		return fmt.Sprintf("%.2e", v)
+	}
+}
+
+func version(v int64) string {
+	if v == 0 {
+		return ""
+	}
+	return fmt.Sprint(v)
+}
+
+func remark(b *board.Block) string {
+	var parts []string
+	if b.Restarts > 0 {
+		parts = append(parts, fmt.Sprintf("restarted %d×", b.Restarts))
+	}
+	if b.Message != "" {
+		parts = append(parts, oneLine(b.Message))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// oneLine makes text fit a line of a table or a log: no line breaks, no control characters that a terminal would obey.
+func oneLine(text string) string {
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t' || r == '\r':
+			return ' '
+		case r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0):
+			return -1
+		default:
+			return r
+		}
+	}, text))
+}
+
+// Status writes a board with a line above it that says where the run stands. Now is for how long it has run.
+func Status(w io.Writer, s Style, name, status string, b *board.Board, now time.Time) error {
+	paint := s.Cyan
+	switch status {
+	case "completed":
+		paint = s.Green
+	case "failed":
+		paint = s.Red
+	}
+	line := s.Bold(name) + ": " + paint(status)
+	if !b.Started.IsZero() {
+		end := b.Ended
+		if end.IsZero() {
+			end = now
+		}
+		line += ", " + span(end.Sub(b.Started))
+	}
+	if b.Version > 0 {
+		line += fmt.Sprintf(", policy version %d", b.Version)
+	}
+	if b.Message != "" {
+		line += ", " + oneLine(b.Message)
+	}
+	lines := append([]string{line, ""}, Board(s, b, 0)...)
+	for _, a := range b.Addresses() {
+		if blk := b.Blocks[a]; blk.Phase == string(sdk.Failed) && blk.Remedy != "" {
+			lines = append(lines, "", s.Red(a)+": "+blk.Message, "  "+s.Dim("→")+" "+blk.Remedy)
+		}
+	}
+	_, err := io.WriteString(w, strings.Join(lines, "\n")+"\n")
+	return err
+}
+
+// span writes a duration as people say it: 48s, 12m05s, 3h04m, 2d03h.
+func span(d time.Duration) string {
+	d = d.Round(time.Second)
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 24*time.Hour:
+		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+	default:
+		return fmt.Sprintf("%dd%02dh", int(d.Hours())/24, int(d.Hours())%24)
+	}
+}

@@ -1,0 +1,83 @@
+package view
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/recipe-rl/recipe/engine/event"
+)
+
+// Line writes one event as one plain line, for logs and pipes; "" when the event has nothing to say to a person.
+func Line(s Style, e event.Event) string {
+	what := say(s, e)
+	if what == "" {
+		return ""
+	}
+	stamp := s.Dim(e.Time.Local().Format(time.TimeOnly))
+	if e.Address == "" {
+		return stamp + " " + what
+	}
+	return stamp + " " + s.Cyan(e.Address) + " " + what
+}
+
+func say(s Style, e event.Event) string {
+	message := oneLine(e.Message)
+	switch e.Type {
+	case event.RunStarted:
+		return s.Bold("run started") + after(": ", message)
+	case event.RunEnded:
+		return s.phase(e.Phase)("run "+e.Phase) + after(": ", message)
+	case event.Phase:
+		return s.phase(e.Phase)(e.Phase) + after(": ", message) + after("; what to do: ", oneLine(e.Remedy))
+	case event.Progress:
+		if e.Total > 0 {
+			return fmt.Sprintf("%d/%d %s", e.Step, e.Total, e.Unit)
+		}
+		return fmt.Sprintf("%d %s", e.Step, e.Unit)
+	case event.Metrics:
+		return fmt.Sprintf("step %d: %s", e.Step, measurements(e.Metrics))
+	case event.LogLine, event.Notice:
+		switch e.Level {
+		case "error":
+			return s.Red("error: ") + message
+		case "warn":
+			return s.Yellow("warning: ") + message
+		}
+		return message
+	case event.Checkpoint:
+		return fmt.Sprintf("checkpoint at step %d: %s", e.Step, e.Path)
+	case event.Weights:
+		return fmt.Sprintf("weights version %d served by %s after %.2fs (%s)", e.Version, e.Inference, e.Seconds, e.Transport)
+	case event.Sample:
+		return fmt.Sprintf("sample, score %s: %s → %s", number(e.Score), quote(e.Prompt), quote(e.Completion))
+	case event.Restart:
+		return s.Yellow(fmt.Sprintf("restart %d in %.1fs", e.Attempt, e.Delay)) + after(": ", message)
+	case event.Adopted:
+		return fmt.Sprintf("found alive (pid %d) and taken over", e.PID)
+	case event.Operation:
+		return e.Action + after(": ", message)
+	default:
+		return ""
+	}
+}
+
+func after(separator, text string) string {
+	if text == "" {
+		return ""
+	}
+	return separator + text
+}
+
+func measurements(m map[string]float64) string {
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	for i, name := range names {
+		names[i] = name + " " + number(m[name])
+	}
+	return strings.Join(names, ", ")
+}

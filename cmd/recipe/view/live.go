@@ -1,0 +1,183 @@
+package view
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/recipe-rl/recipe/engine/board"
+	"github.com/recipe-rl/recipe/engine/event"
+)
+
+const (
+	redrawEvery  = 150 * time.Millisecond // of the table at a terminal
+	metricsEvery = 5 * time.Second        // between two lines of one block's numbers in a pipe
+)
+
+// Live shows a run while it goes on: at a terminal a table that redraws below the lines worth keeping, in a pipe plain lines.
+type Live struct {
+	out   io.Writer
+	style Style
+	size  func() (width, height int)
+	board *board.Board
+	since time.Time // of the events shown: those of earlier applies only fill the board
+	drawn int       // lines of the table that stand on the screen
+	told  map[string]time.Time
+}
+
+// NewLive shows events on out. Events older than since are taken into account and not shown.
+func NewLive(out io.Writer, s Style, since time.Time) *Live {
+	size := func() (int, int) { return s.Width, 24 }
+	if f, ok := out.(*os.File); ok && s.Terminal {
+		size = func() (int, int) {
+			width, height, err := term.GetSize(int(f.Fd()))
+			if err != nil {
+				return s.Width, 24
+			}
+			return width, height
+		}
+	}
+	return &Live{out: out, style: s, size: size, board: &board.Board{}, since: since, told: map[string]time.Time{}}
+}
+
+// Follow shows the events in dir until the run has ended or ctx ends. It returns what the run looked like last.
+func (l *Live) Follow(ctx context.Context, dir string) (*board.Board, error) {
+	events := make(chan event.Event, 256)
+	done := make(chan error, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		defer close(events)
+		done <- event.Follow(ctx, dir, 0, func(e event.Event) error {
+			events <- e // the loop below reads until this side closes the channel
+			if e.Type == event.RunEnded && !e.Time.Before(l.since) {
+				return errEnded
+			}
+			return nil
+		})
+	}()
+	tick := time.NewTicker(redrawEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case e, open := <-events:
+			if !open {
+				l.draw(time.Now())
+				if err := <-done; !errors.Is(err, errEnded) {
+					return l.board, err
+				}
+				return l.board, nil
+			}
+			l.event(e)
+		case now := <-tick.C:
+			l.draw(now)
+		}
+	}
+}
+
+// errEnded stops the reader of the log at the end of the run.
+var errEnded = errors.New("the run has ended")
+
+func (l *Live) event(e event.Event) {
+	l.board.Apply(e)
+	if e.Time.Before(l.since) || !l.worthALine(e) {
+		return
+	}
+	text := Line(l.style, e)
+	if text == "" {
+		return
+	}
+	l.erase()
+	_, _ = fmt.Fprintln(l.out, text)
+}
+
+// worthALine says whether an event stays on the screen. At a terminal the table tells what changes all the time.
+func (l *Live) worthALine(e event.Event) bool {
+	switch e.Type {
+	case event.RunStarted, event.Output, event.Sample:
+		return false
+	case event.RunEnded, event.Restart, event.Adopted:
+		return true
+	case event.Notice:
+		return e.Level != "debug"
+	case event.LogLine:
+		return e.Level == "error" || e.Level == "warn"
+	case event.Phase:
+		return !l.style.Terminal || e.Phase == "failed" || e.Phase == "degraded"
+	case event.Checkpoint:
+		return !l.style.Terminal
+	case event.Metrics:
+		if l.style.Terminal || e.Time.Sub(l.told[e.Address]) < metricsEvery {
+			return false
+		}
+		l.told[e.Address] = e.Time
+		return true
+	default:
+		return false
+	}
+}
+
+// erase takes the table off the screen so that a line can be written in its place.
+func (l *Live) erase() {
+	if l.drawn > 0 {
+		_, _ = fmt.Fprintf(l.out, "\x1b[%dA\x1b[J", l.drawn)
+		l.drawn = 0
+	}
+}
+
+func (l *Live) draw(now time.Time) {
+	if !l.style.Terminal || len(l.board.Blocks) == 0 {
+		return
+	}
+	width, height := l.size()
+	lines := append([]string{""}, Board(l.style, l.board, width-1)...)
+	if extra := l.curve(width); extra != "" {
+		lines = append(lines, "", extra)
+	}
+	lines = append(lines, l.style.Dim(l.footer(now)))
+	if most := max(height-1, 3); len(lines) > most {
+		hidden := len(lines) - most + 1
+		lines = append(lines[:most-1], l.style.Dim(fmt.Sprintf("… and %d more lines; recipe status shows all", hidden)))
+	}
+	// One write for the whole picture: a terminal then never shows half of it.
+	var b strings.Builder
+	if l.drawn > 0 {
+		fmt.Fprintf(&b, "\x1b[%dA", l.drawn)
+	}
+	for _, line := range lines {
+		b.WriteString("\x1b[2K" + line + "\n")
+	}
+	b.WriteString("\x1b[J")
+	l.drawn = len(lines)
+	_, _ = io.WriteString(l.out, b.String())
+}
+
+// curve is the first trainer's reward over its steps so far, in one line.
+func (l *Live) curve(width int) string {
+	for _, a := range l.board.Addresses() {
+		series := l.board.Blocks[a].History["reward"]
+		if series == nil || len(series.Points) < 2 {
+			continue
+		}
+		values := series.Resample(min(60, max(width-30, 8)))
+		return fmt.Sprintf("reward %s %s %s", number(values[0]), l.style.Green(Sparkline(values)), number(values[len(values)-1]))
+	}
+	return ""
+}
+
+func (l *Live) footer(now time.Time) string {
+	if l.board.Started.IsZero() {
+		return ""
+	}
+	end := l.board.Ended
+	if end.IsZero() {
+		end = now
+	}
+	return span(end.Sub(l.board.Started)) + " · Ctrl-C stops the run where it can go on later"
+}

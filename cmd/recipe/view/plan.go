@@ -1,0 +1,172 @@
+package view
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"sort"
+	"strings"
+
+	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/engine/state"
+)
+
+// sign is how an action is shown: its symbol, its verb for the counts, what it means, and its color.
+type sign struct {
+	symbol, verb, means string
+	paint               func(string) string
+}
+
+func (s Style) sign(a plan.Action) sign {
+	switch a {
+	case plan.Create:
+		return sign{"+", "to create", "create", s.Green}
+	case plan.Update:
+		return sign{"~", "to update", "update while it runs", s.Yellow}
+	case plan.Resume:
+		return sign{">", "to resume", "resume from its newest checkpoint", s.Cyan}
+	case plan.Restart:
+		return sign{"^", "to restart", "restart", s.Yellow}
+	case plan.Replace:
+		return sign{"-/+", "to replace", "replace: what it produced is set aside", s.Red}
+	case plan.Stop:
+		return sign{"-", "to stop", "stop", s.Red}
+	default:
+		return sign{"", "unchanged", "nothing", s.Dim}
+	}
+}
+
+// Plan shows what apply would do, for people.
+func Plan(out io.Writer, s Style, p *plan.Plan) error {
+	w := bufio.NewWriter(out)
+	if p.Changes() {
+		legend(w, s, p)
+		for _, op := range p.Operations {
+			if op.Action != plan.Nothing {
+				operation(w, s, op)
+			}
+		}
+		outputs(w, s, p.Outputs)
+	}
+	findings(w, s, p.Findings)
+	fmt.Fprintln(w, Counts(s, p))
+	return w.Flush()
+}
+
+func legend(w io.Writer, s Style, p *plan.Plan) {
+	where := "a new run"
+	if p.Status != state.New && p.Status != "" {
+		where = "its run is " + string(p.Status)
+	}
+	fmt.Fprintf(w, "%s (%s)\n\n", s.Bold("Plan for recipe "+p.Recipe), where)
+	for _, a := range plan.Actions() {
+		if sg := s.sign(a); p.Counts[a] > 0 && a != plan.Nothing {
+			fmt.Fprintf(w, "%s %s\n", sg.paint(fmt.Sprintf("%5s", sg.symbol)), sg.means)
+		}
+	}
+	fmt.Fprintln(w)
+}
+
+func operation(w io.Writer, s Style, op *plan.Operation) {
+	sg := s.sign(op.Action)
+	fmt.Fprintf(w, "%s %s", sg.paint(fmt.Sprintf("%5s", sg.symbol)), s.Bold(op.Address.String()))
+	var plain []string
+	var forced []plan.Reason
+	for _, r := range op.Reasons {
+		if r.Attribute == "" || (len(r.Before) == 0 && len(r.After) == 0) {
+			plain = append(plain, r.Text)
+		} else {
+			forced = append(forced, r)
+		}
+	}
+	if len(plain) > 0 && op.Action != plan.Create {
+		fmt.Fprintf(w, "  %s", s.Dim("# "+strings.Join(plain, "; ")))
+	}
+	fmt.Fprintln(w)
+	for _, r := range forced {
+		fmt.Fprintf(w, "        %s %s = %s %s %s", s.Yellow("~"), r.Attribute, Value(r.Before), s.Yellow("→"), Value(r.After))
+		if r.Change != "" {
+			fmt.Fprintf(w, "  %s", s.Dim("# forces: "+changeMeans(string(r.Change))))
+		}
+		fmt.Fprintln(w)
+	}
+	if op.Action == plan.Create {
+		config(w, op)
+	}
+	fmt.Fprintln(w)
+}
+
+func changeMeans(change string) string {
+	if change == "live" {
+		return "nothing, it is taken over live"
+	}
+	return change
+}
+
+// config shows the body of a block that will be created; nulls are left out.
+func config(w io.Writer, op *plan.Operation) {
+	names := make([]string, 0, len(op.Config))
+	width := 0
+	for name, raw := range op.Config {
+		if text := string(raw); text != "null" && text != "[]" && text != "{}" {
+			names = append(names, name)
+			width = max(width, len(name))
+		}
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		fmt.Fprintf(w, "        %-*s = %s\n", width, name, Value(op.Config[name]))
+	}
+}
+
+func outputs(w io.Writer, s Style, outs []plan.Output) {
+	if len(outs) == 0 {
+		return
+	}
+	fmt.Fprintln(w, s.Bold("Outputs:"))
+	for _, o := range outs {
+		text := "(known after apply)"
+		switch {
+		case o.Sensitive:
+			text = "(sensitive)"
+		case o.Known:
+			text = Value(o.Value)
+		}
+		fmt.Fprintf(w, "  %s = %s\n", o.Name, text)
+	}
+	fmt.Fprintln(w)
+}
+
+func findings(w io.Writer, s Style, all []plan.Finding) {
+	for _, f := range all {
+		head := s.Cyan("Note")
+		switch f.Severity {
+		case "error":
+			head = s.Red(s.Bold("Error"))
+		case "warning":
+			head = s.Yellow("Warning")
+		}
+		fmt.Fprintf(w, "%s: %s: %s\n", head, f.Address, f.Summary)
+		for _, line := range strings.Split(strings.TrimSpace(f.Detail), "\n") {
+			if line != "" {
+				fmt.Fprintf(w, "  %s\n", line)
+			}
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+// Counts is the closing line of a plan.
+func Counts(s Style, p *plan.Plan) string {
+	if !p.Changes() {
+		return s.Green("No changes.") + fmt.Sprintf(" %s is as the recipe declares it: %d blocks, nothing to do.", p.Recipe, len(p.Operations))
+	}
+	var parts []string
+	for _, a := range plan.Actions() {
+		if n := p.Counts[a]; n > 0 {
+			sg := s.sign(a)
+			parts = append(parts, sg.paint(fmt.Sprintf("%d %s", n, sg.verb)))
+		}
+	}
+	return s.Bold("Plan:") + " " + strings.Join(parts, ", ") + "."
+}

@@ -1,0 +1,89 @@
+package view
+
+import (
+	"fmt"
+	"io"
+	"sort"
+	"strings"
+
+	"github.com/recipe-rl/recipe/engine/board"
+)
+
+// plotHeight and plotWidth are the size of the reward's picture in a summary.
+const plotHeight, plotWidth = 6, 60
+
+// Summary says what a finished run came to: the reward's way, the numbers beside it, one example before and after, where
+// the checkpoint is. All of it is in the board; what a trainer did not report is left out.
+func Summary(w io.Writer, s Style, b *board.Board) error {
+	var lines []string
+	for _, a := range b.Addresses() {
+		blk := b.Blocks[a]
+		if blk.History["reward"] == nil {
+			continue
+		}
+		lines = append(lines, trained(s, blk)...)
+	}
+	lines = append(lines, examples(s, b)...)
+	if len(lines) == 0 {
+		return nil
+	}
+	_, err := io.WriteString(w, strings.Join(lines, "\n")+"\n")
+	return err
+}
+
+func trained(s Style, blk *board.Block) []string {
+	reward := blk.History["reward"]
+	before, now := reward.Ends()
+	change := fmt.Sprintf("reward %s → %s over %d %s", number(before), s.Bold(number(now)), blk.Step, unit(blk.Unit))
+	lines := []string{"", s.Bold(blk.Address) + ": " + change}
+	if len(reward.Points) > 1 {
+		for _, l := range Plot(reward.Resample(plotWidth), plotHeight) {
+			lines = append(lines, "  "+s.Green(l))
+		}
+	}
+	var names []string
+	for name, series := range blk.History {
+		if measuresSkill(name) && series.Count > 1 {
+			names = append(names, name)
+		}
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		series := blk.History[name]
+		lines = append(lines, fmt.Sprintf("  %s %s → %s", name, number(series.First), s.Bold(number(series.Last))))
+	}
+	if blk.Checkpoint.Path != "" {
+		lines = append(lines, fmt.Sprintf("  checkpoint of step %d: %s", blk.Checkpoint.Step, blk.Checkpoint.Path))
+	}
+	return lines
+}
+
+// measuresSkill picks the metrics that say how good the policy is, by the names that trainers and environments use.
+func measuresSkill(name string) bool {
+	return strings.HasPrefix(name, "eval/") || strings.Contains(name, "accuracy") || strings.Contains(name, "percent_correct")
+}
+
+func unit(u string) string {
+	if u == "" {
+		return "steps"
+	}
+	return u
+}
+
+func examples(s Style, b *board.Board) []string {
+	names := make([]string, 0, len(b.Samples))
+	for name := range b.Samples {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	var lines []string
+	for _, name := range names {
+		first, last := b.Samples[name].First, b.Samples[name].Last
+		lines = append(lines, "", s.Bold(name)+": what the policy answered")
+		lines = append(lines, fmt.Sprintf("  first  %s → %s (score %s)", quote(first.Prompt), quote(first.Completion), number(first.Score)))
+		if last.Seq != first.Seq {
+			lines = append(lines, fmt.Sprintf("  last   %s → %s (score %s)", quote(last.Prompt), quote(last.Completion), number(last.Score)))
+		}
+	}
+	return lines
+}

@@ -1,0 +1,123 @@
+package board
+
+import (
+	"math"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/recipe-rl/recipe/engine/event"
+)
+
+const (
+	trainer   = "trainer.tiny.policy"
+	inference = "inference.tiny.policy"
+	syncBlock = "sync.weights.policy"
+)
+
+func fold(events ...event.Event) *Board {
+	b := &Board{}
+	for i, e := range events {
+		e.Seq = uint64(i + 1)
+		e.Time = time.Unix(int64(i), 0)
+		b.Apply(e)
+	}
+	return b
+}
+
+func TestBoardFollowsARun(t *testing.T) {
+	t.Parallel()
+	b := fold(
+		event.Event{Type: event.RunStarted, Message: "apply"},
+		event.Event{Type: event.Phase, Address: inference, Phase: "starting", Life: 1},
+		event.Event{Type: event.Phase, Address: inference, Phase: "ready", Life: 1},
+		event.Event{Type: event.Progress, Address: trainer, Step: 3, Total: 10, Unit: "steps"},
+		event.Event{Type: event.Metrics, Address: trainer, Step: 3, Metrics: map[string]float64{"reward": 0.25, "tokens_per_second": 900}},
+		event.Event{Type: event.Weights, Address: syncBlock, Inference: inference, Version: 3, Seconds: 0.1},
+		event.Event{Type: event.Sample, Address: "environment.arithmetic.sums", Prompt: "1+1=", Completion: "3", Score: 0},
+		event.Event{Type: event.Sample, Address: "environment.arithmetic.sums", Prompt: "1+1=", Completion: "2", Score: 1},
+		event.Event{Type: event.Restart, Address: inference, Attempt: 1, Message: "it was killed"},
+		event.Event{Type: event.Phase, Address: inference, Phase: "ready", Life: 2},
+		event.Event{Type: event.Checkpoint, Address: trainer, Path: "/c/step-10", Step: 10, Version: 10},
+		event.Event{Type: event.Output, Name: "checkpoint", Value: "/c/step-10"},
+		event.Event{Type: event.RunEnded, Phase: "completed"},
+	)
+	if b.Status != "completed" || b.Ended.IsZero() || b.Version != 3 || b.Outputs["checkpoint"] != "/c/step-10" {
+		t.Fatalf("run: %+v", b)
+	}
+	inf := b.Blocks[inference]
+	if inf.Phase != "ready" || inf.Life != 2 || inf.Restarts != 1 || inf.Version != 3 || inf.Message != "" {
+		t.Fatalf("inference: %+v", inf)
+	}
+	tr := b.Blocks[trainer]
+	if tr.Step != 3 || tr.Total != 10 || tr.Metrics["reward"] != 0.25 || tr.Checkpoint.Path != "/c/step-10" {
+		t.Fatalf("trainer: %+v", tr)
+	}
+	if b.Blocks[syncBlock].Updates != 1 {
+		t.Fatalf("sync: %+v", b.Blocks[syncBlock])
+	}
+	s := b.Samples["environment.arithmetic.sums"]
+	if s.First.Completion != "3" || s.Last.Completion != "2" {
+		t.Fatalf("samples: %+v", s)
+	}
+	want := []string{inference, "environment.arithmetic.sums", trainer, syncBlock}
+	if got := b.Addresses(); !reflect.DeepEqual(got, want) {
+		t.Fatalf("order: got %v, want %v", got, want)
+	}
+}
+
+func TestBoardStartsAnewWithEachApply(t *testing.T) {
+	t.Parallel()
+	b := fold(
+		event.Event{Type: event.RunStarted},
+		event.Event{Type: event.Restart, Address: trainer},
+		event.Event{Type: event.RunEnded, Phase: "failed", Message: "gone"},
+		event.Event{Type: event.RunStarted},
+	)
+	if b.Status != "running" || !b.Ended.IsZero() || b.Message != "" || b.Blocks[trainer].Restarts != 0 {
+		t.Fatalf("after a second apply: %+v", b)
+	}
+}
+
+func TestSeriesKeepsItsShapeWhenItIsLong(t *testing.T) {
+	t.Parallel()
+	s := &Series{}
+	const n = 100_000
+	for i := range n {
+		s.Add(int64(i), float64(i))
+	}
+	if len(s.Points) > seriesPoints || s.Count != n || s.First != 0 || s.Last != n-1 {
+		t.Fatalf("%d points, count %d, first %v, last %v", len(s.Points), s.Count, s.First, s.Last)
+	}
+	for _, p := range s.Points[:len(s.Points)-1] {
+		if math.Abs(p.Value-float64(p.Step)-float64(s.stride-1)/2) > 1e-6 {
+			t.Fatalf("point at step %d is %v with a stride of %d", p.Step, p.Value, s.stride)
+		}
+	}
+	before, after := s.Ends()
+	if before > n/20 || after < n-n/20 {
+		t.Fatalf("ends %v and %v", before, after)
+	}
+}
+
+func TestSeriesEnds(t *testing.T) {
+	t.Parallel()
+	var empty Series
+	if b, a := empty.Ends(); b != 0 || a != 0 {
+		t.Fatal("an empty series has no ends")
+	}
+	s := &Series{}
+	s.Add(1, 0.5)
+	if b, a := s.Ends(); b != 0.5 || a != 0.5 {
+		t.Fatalf("one point: %v, %v", b, a)
+	}
+	if got := s.Resample(8); len(got) != 1 {
+		t.Fatalf("resampled to %v", got)
+	}
+	for i := range 15 {
+		s.Add(int64(i), 1)
+	}
+	if got := s.Resample(4); len(got) != 4 || got[3] != 1 {
+		t.Fatalf("resampled to %v", got)
+	}
+}
