@@ -46,26 +46,22 @@ func line(row []Cell, widths []int, limit int) string {
 	var b strings.Builder
 	used := 0
 	for i, c := range row {
-		text := c.Text
-		if i > 0 {
-			b.WriteString("  ")
-			used += 2
-		}
-		if limit > 0 && used+runewidth.StringWidth(text) > limit {
-			text = runewidth.Truncate(text, max(limit-used, 0), "…")
-		}
-		last := i == len(row)-1
-		pad := strings.Repeat(" ", max(widths[i]-runewidth.StringWidth(text), 0))
-		if limit > 0 && used+widths[i] > limit {
-			pad = ""
-		}
+		text, pad := c.Text, strings.Repeat(" ", widths[i]-runewidth.StringWidth(c.Text))
 		switch {
 		case c.Right:
 			text = pad + text
-		case !last:
+		case i < len(row)-1:
 			text += pad
 		}
-		used += runewidth.StringWidth(text)
+		gap := min(i, 1) * 2
+		if room := limit - used - gap; limit > 0 && runewidth.StringWidth(text) > room {
+			if room <= 0 {
+				break
+			}
+			text = runewidth.Truncate(text, room, "…")
+		}
+		b.WriteString("  "[:gap])
+		used += gap + runewidth.StringWidth(text)
 		if c.Paint != nil {
 			text = c.Paint(text)
 		}

@@ -1,0 +1,271 @@
+package view
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/recipe-rl/recipe/engine/board"
+	"github.com/recipe-rl/recipe/engine/doctor"
+	"github.com/recipe-rl/recipe/engine/event"
+)
+
+var began = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// aRun is the log of a small run, a second between two events.
+func aRun() []event.Event {
+	const trainer, inference, env = "trainer.tiny.policy", "inference.tiny.policy", "environment.arithmetic.sums"
+	events := []event.Event{
+		{Type: event.RunStarted, Message: "apply"},
+		{Type: event.Phase, Address: inference, Phase: "ready", Life: 1},
+		{Type: event.Phase, Address: env, Phase: "ready", Life: 1},
+		{Type: event.Phase, Address: trainer, Phase: "ready", Life: 1},
+	}
+	for i := range 20 {
+		r := 0.2 + 0.04*float64(i)
+		events = append(events,
+			event.Event{Type: event.Progress, Address: trainer, Step: int64(i + 1), Total: 20, Unit: "steps"},
+			event.Event{Type: event.Metrics, Address: trainer, Step: int64(i + 1), Metrics: map[string]float64{"reward": r, "tokens_per_second": 1234}},
+			event.Event{Type: event.Sample, Address: env, Prompt: "2+2=", Completion: "4", Score: r},
+		)
+	}
+	return append(events,
+		event.Event{Type: event.LogLine, Address: env, Level: "info", Message: "a detail"},
+		event.Event{Type: event.LogLine, Address: env, Level: "warn", Message: "a thing\x1b[2J to see"},
+		event.Event{Type: event.Weights, Address: "sync.weights.policy", Inference: inference, Version: 20, Seconds: 0.05, Transport: "reload"},
+		event.Event{Type: event.Checkpoint, Address: trainer, Path: "checkpoints/step_20", Step: 20, Version: 20},
+		event.Event{Type: event.Phase, Address: trainer, Phase: "completed", Message: "20 steps done"},
+		event.Event{Type: event.RunEnded, Phase: "completed"},
+	)
+}
+
+func write(t *testing.T, dir string, events []event.Event) {
+	t.Helper()
+	log, err := event.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, e := range events {
+		e.Time = began.Add(time.Duration(i) * time.Second)
+		if _, err := log.Append(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var clock = regexp.MustCompile(`(?m)^\d\d:\d\d:\d\d`)
+
+func TestLiveInAPipeWritesPlainLines(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, aRun())
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var out bytes.Buffer
+	b, err := NewLive(&out, Style{Width: 80}, began).Follow(ctx, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "live.txt", clock.ReplaceAll(out.Bytes(), []byte("hh:mm:ss")))
+	if strings.Contains(out.String(), "\x1b") {
+		t.Error("an escape reached a pipe")
+	}
+	if b.Status != "completed" || b.Blocks["trainer.tiny.policy"].Step != 20 {
+		t.Errorf("board: %+v", b)
+	}
+}
+
+func TestLiveShowsNothingOfEarlierApplies(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, aRun())
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	var out bytes.Buffer
+	b, err := NewLive(&out, Style{Width: 80}, began.Add(time.Hour)).Follow(ctx, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out.Len() > 0 {
+		t.Errorf("shown of an earlier apply: %q", out.String())
+	}
+	if b.Blocks["trainer.tiny.policy"].Step != 20 {
+		t.Error("the board knows nothing of the earlier apply")
+	}
+}
+
+// screen is the least of a terminal: it understands what Live writes, and holds what a person would see.
+func screen(t *testing.T, text string) []string {
+	t.Helper()
+	var lines []string
+	at := 0
+	for text != "" {
+		if m := regexp.MustCompile(`^\x1b\[(\d*)([A-Za-z])`).FindStringSubmatch(text); m != nil {
+			text = text[len(m[0]):]
+			switch m[2] {
+			case "A":
+				n := 0
+				for _, c := range m[1] {
+					n = n*10 + int(c-'0')
+				}
+				if at -= n; at < 0 {
+					t.Fatal("the cursor was moved above the first line")
+				}
+			case "J":
+				lines = lines[:min(at, len(lines))]
+			case "K":
+				if at < len(lines) {
+					lines[at] = ""
+				}
+			default:
+				t.Fatalf("escape %q is not expected", m[0])
+			}
+			continue
+		}
+		line, rest, _ := strings.Cut(text, "\n")
+		text = rest
+		for len(lines) <= at {
+			lines = append(lines, "")
+		}
+		lines[at] = line
+		at++
+	}
+	return lines
+}
+
+func TestLiveAtATerminalRedrawsOneTable(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	l := NewLive(&out, Style{Terminal: true, Width: 80}, began)
+	l.size = func() (int, int) { return 80, 24 }
+	for i, e := range aRun() {
+		e.Time = began.Add(time.Duration(i) * time.Second)
+		l.event(e)
+		l.draw(e.Time)
+	}
+	got := strings.Join(screen(t, out.String()), "\n")
+	got = clock.ReplaceAllString(got, "hh:mm:ss")
+	golden(t, "live.screen", []byte(got+"\n"))
+	if n := strings.Count(got, "BLOCK"); n != 1 {
+		t.Errorf("%d tables stand on the screen", n)
+	}
+}
+
+func TestLiveFitsALowTerminal(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	l := NewLive(&out, Style{Terminal: true}, began)
+	l.size = func() (int, int) { return 40, 5 }
+	for _, e := range aRun() {
+		l.event(e)
+	}
+	out.Reset()
+	l.drawn = 0
+	l.draw(began)
+	lines := screen(t, out.String())
+	if len(lines) > 4 {
+		t.Errorf("%d lines on a terminal of 5", len(lines))
+	}
+	for _, line := range lines[:len(lines)-1] {
+		if len([]rune(line)) > 39 {
+			t.Errorf("a line of %d columns on a terminal of 40: %q", len([]rune(line)), line)
+		}
+	}
+}
+
+func TestStatusAndSummary(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, aRun())
+	b, err := board.Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := Status(&out, Style{}, "sums", "completed", b, began); err != nil {
+		t.Fatal(err)
+	}
+	if err := Summary(&out, Style{}, b); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "status.txt", out.Bytes())
+}
+
+func TestSummaryOfARunThatSaidNothing(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	if err := Summary(&out, Style{}, &board.Board{}); err != nil || out.Len() != 0 {
+		t.Fatalf("%q, %v", out.String(), err)
+	}
+}
+
+func TestSparklineAndPlot(t *testing.T) {
+	t.Parallel()
+	if got := Sparkline([]float64{0, 1, 2, 3, 4, 5, 6, 7}); got != "▁▂▃▄▅▆▇█" {
+		t.Errorf("got %q", got)
+	}
+	if got := Sparkline([]float64{1, 1, math.NaN(), 1}); got != "▁▁ ▁" {
+		t.Errorf("flat with a hole: %q", got)
+	}
+	if got := Sparkline(nil); got != "" {
+		t.Errorf("empty: %q", got)
+	}
+	got := strings.Join(Plot([]float64{0, 0.5, 1}, 2), "\n")
+	if want := "       1 ┤ ▁█\n       0 ┤▁██"; got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestFindings(t *testing.T) {
+	t.Parallel()
+	all := []doctor.Finding{
+		{Name: "python", Verdict: doctor.OK, Found: "Python 3.12.4"},
+		{Name: "ports", Verdict: doctor.Fail, Found: "no loopback", Remedy: "bring lo up"},
+	}
+	var out bytes.Buffer
+	if err := Findings(&out, Style{}, all); err != nil {
+		t.Fatal(err)
+	}
+	if err := FindingsJSON(&out, all); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "findings.txt", out.Bytes())
+}
+
+type brokenWriter struct{}
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
+
+func TestViewsReportWhatTheyCannotWrite(t *testing.T) {
+	t.Parallel()
+	if Plan(brokenWriter{}, Style{}, everyAction(t)) == nil {
+		t.Error("Plan swallows the error")
+	}
+	if Findings(brokenWriter{}, Style{}, []doctor.Finding{{}}) == nil {
+		t.Error("Findings swallows the error")
+	}
+	if Status(brokenWriter{}, Style{}, "x", "running", &board.Board{}, began) == nil {
+		t.Error("Status swallows the error")
+	}
+}
+
+func TestStyleOfAFileIsPlain(t *testing.T) {
+	t.Parallel()
+	f, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	if s := StyleOf(f, []string{"TERM=xterm"}); s.Terminal || s.Color || s.Width != 80 {
+		t.Errorf("a file is taken for a terminal: %+v", s)
+	}
+}
