@@ -1,9 +1,9 @@
 package lm
 
-// Backward adds to grad the gradient of a loss, given dlogits, its gradient with respect to the
-// logits of the last Forward with a. grad has the layout of p (see NewGradient).
-func (p *Params) Backward(a *Activations, dlogits []float32, grad *Params) {
-	c, rows := p.Config, a.rows
+// backward adds to grad the gradient of a loss, given dlogits, its gradient with respect to the
+// logits of every row of the last Forward with a.
+func (p *Params) backward(a *Activations, dlogits []float32, grad *Params) {
+	c, rows := p.Config, a.tree.rows()
 	dh, dx := resize(&a.dh, rows*c.Width), resize(&a.dx, rows*c.Width)
 	clear(dx)
 	resize(&a.weightT, c.Width*max(c.Vocabulary, 3*c.Width, c.Hidden))
@@ -14,20 +14,16 @@ func (p *Params) Backward(a *Activations, dlogits []float32, grad *Params) {
 		p.backwardMLP(&p.blocks[i], &grad.blocks[i], a, &a.blocks[i])
 		p.backwardAttention(&p.blocks[i], &grad.blocks[i], a, &a.blocks[i])
 	}
-	row := 0
-	for _, s := range a.batch {
-		for i, t := range s {
-			d := dx[row*c.Width : (row+1)*c.Width]
-			axpy(1, d, grad.embed[int(t)*c.Width:][:c.Width])
-			axpy(1, d, grad.position[i*c.Width:][:c.Width])
-			row++
-		}
+	for r, token := range a.tree.tokens {
+		d := dx[r*c.Width : (r+1)*c.Width]
+		axpy(1, d, grad.embed[int(token)*c.Width:][:c.Width])
+		axpy(1, d, grad.position[a.tree.position(r)*c.Width:][:c.Width])
 	}
 }
 
 // backwardMLP takes a.dx from a block's output to its middle.
 func (p *Params) backwardMLP(w, g *block, a *Activations, b *blockActivations) {
-	c, rows := p.Config, a.rows
+	c, rows := p.Config, a.tree.rows()
 	multiplyTransposedAdd(c.Hidden, c.Width, rows, b.active, a.dx, g.down)
 	d := resize(&a.dhidden, rows*c.Hidden)
 	multiply(rows, c.Hidden, c.Width, a.dx, transpose(c.Hidden, c.Width, w.down, a.weightT), d)
@@ -39,7 +35,7 @@ func (p *Params) backwardMLP(w, g *block, a *Activations, b *blockActivations) {
 
 // backwardAttention takes a.dx from a block's middle to its input.
 func (p *Params) backwardAttention(w, g *block, a *Activations, b *blockActivations) {
-	c, rows := p.Config, a.rows
+	c, rows := p.Config, a.tree.rows()
 	multiplyTransposedAdd(c.Width, c.Width, rows, b.attended, a.dx, g.out)
 	multiply(rows, c.Width, c.Width, a.dx, transpose(c.Width, c.Width, w.out, a.weightT), resize(&a.dattended, rows*c.Width))
 	clear(resize(&a.dqkv, rows*3*c.Width))
@@ -50,20 +46,17 @@ func (p *Params) backwardAttention(w, g *block, a *Activations, b *blockActivati
 }
 
 func (a *Activations) attentionBackward(c Config, b *blockActivations) {
-	size, weights, first := c.Width/c.Heads, b.weights, 0
+	size, weights := c.Width/c.Heads, b.weights
 	scratch := resize(&a.scratch, c.Context)
-	for _, s := range a.batch {
+	for r := range a.tree.rows() {
+		path := a.tree.path(r)
 		for h := range c.Heads {
-			keys, values := qkvHeads(c, b.qkv, first, h)
-			dkeys, dvalues := qkvHeads(c, a.dqkv, first, h)
-			for i := range s {
-				at := (first+i)*3*c.Width + h*size
-				dout := a.dattended[(first+i)*c.Width+h*size:][:size]
-				attendBackward(b.qkv[at:][:size], keys, values, weights[:i+1], dout,
-					a.dqkv[at:][:size], dkeys, dvalues, scratch)
-				weights = weights[i+1:]
-			}
+			keys, values := qkvHeads(c, b.qkv, h)
+			dkeys, dvalues := qkvHeads(c, a.dqkv, h)
+			at := r*3*c.Width + h*size
+			attendBackward(b.qkv[at:][:size], path, keys, values, weights[:len(path)],
+				a.dattended[r*c.Width+h*size:][:size], a.dqkv[at:][:size], dkeys, dvalues, scratch)
+			weights = weights[len(path):]
 		}
-		first += len(s)
 	}
 }

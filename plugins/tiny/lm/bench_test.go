@@ -17,7 +17,7 @@ func benchBatch(sequences, length int) [][]int32 {
 	for i := range sequences {
 		s := make([]int32, length)
 		for j := range s {
-			s[j] = int32(3 + (i+j)%90)
+			s[j] = int32(3 + (i*7+j*j)%90)
 		}
 		batch = append(batch, s)
 	}

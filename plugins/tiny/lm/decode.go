@@ -32,6 +32,8 @@ func (k *Cache) CopyFrom(c Config, src *Cache) {
 // One goroutine at a time may use it.
 type Decoder struct {
 	x, last, normed, inverse, qkv, attended, hidden, weights, logits []float32
+
+	positions []int32 // 0, 1, 2, …: the rows of a cache
 }
 
 // Extend feeds tokens[i] (at least one) to the sequence of caches[i], for all sequences in one
@@ -77,6 +79,9 @@ func (d *Decoder) attention(c Config, layer, rows int, caches []*Cache, tokens [
 	size, row := c.Width/c.Heads, 0
 	resize(&d.attended, rows*c.Width)
 	scratch := resize(&d.weights, c.Context)
+	for len(d.positions) < c.Context {
+		d.positions = append(d.positions, int32(len(d.positions)))
+	}
 	for i, cache := range caches {
 		at := layer * c.Context * c.Width
 		keys, values := cache.keys[at:], cache.values[at:]
@@ -86,8 +91,8 @@ func (d *Decoder) attention(c Config, layer, rows int, caches []*Cache, tokens [
 			copy(keys[position*c.Width:], q[c.Width:2*c.Width])
 			copy(values[position*c.Width:], q[2*c.Width:])
 			for h := range c.Heads {
-				attend(q[h*size:(h+1)*size], heads{keys[h*size:], c.Width}, heads{values[h*size:], c.Width},
-					scratch[:position+1], d.attended[row*c.Width+h*size:][:size])
+				attend(q[h*size:(h+1)*size], d.positions[:position+1], heads{keys[h*size:], c.Width},
+					heads{values[h*size:], c.Width}, scratch[:position+1], d.attended[row*c.Width+h*size:][:size])
 			}
 			row++
 		}

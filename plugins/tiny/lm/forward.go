@@ -4,8 +4,7 @@ package lm
 // the buffers of both. The zero value is ready; reuse it to avoid allocation. One goroutine at a
 // time may use it.
 type Activations struct {
-	batch  [][]int32
-	rows   int
+	tree   tree
 	blocks []blockActivations
 	final  []float32 // input of the last norm
 	normed []float32
@@ -20,38 +19,38 @@ type blockActivations struct {
 	mid, normed2, inverse2, hidden, active        []float32
 }
 
-// Forward runs the model over a batch of sequences of any lengths, laid end to end without
-// padding. It returns the logits, one row of Config.Vocabulary numbers a token, in batch order:
-// row i predicts the token after token i. The result is valid until the next call with a.
-//
+// Forward runs the model over a batch of sequences of any lengths; Logits then gives the results.
 // Tokens must have passed Config.CheckTokens; Forward panics otherwise.
-func (p *Params) Forward(a *Activations, batch [][]int32) []float32 {
+func (p *Params) Forward(a *Activations, batch [][]int32) {
 	c := p.Config
-	a.batch, a.rows = batch, 0
-	for _, s := range batch {
-		a.rows += len(s)
-	}
+	a.tree.grow(batch)
+	rows := a.tree.rows()
 	if len(a.blocks) != c.Layers {
 		a.blocks = make([]blockActivations, c.Layers)
 	}
-	x := resize(&a.blocks[0].in, a.rows*c.Width)
-	row := 0
-	for _, s := range batch {
-		for i, t := range s {
-			p.embedToken(t, i, x[row*c.Width:(row+1)*c.Width])
-			row++
-		}
+	x := resize(&a.blocks[0].in, rows*c.Width)
+	for r, token := range a.tree.tokens {
+		p.embedToken(token, a.tree.position(r), x[r*c.Width:(r+1)*c.Width])
 	}
 	for i := range p.blocks {
 		next := &a.final
 		if i+1 < c.Layers {
 			next = &a.blocks[i+1].in
 		}
-		x = p.forwardBlock(&p.blocks[i], &a.blocks[i], batch, a.rows, resize(next, a.rows*c.Width))
+		x = p.forwardBlock(&p.blocks[i], &a.blocks[i], &a.tree, resize(next, rows*c.Width))
 	}
-	rmsNorm(x, p.norm, resize(&a.normed, a.rows*c.Width), resize(&a.invert, a.rows))
-	multiply(a.rows, c.Vocabulary, c.Width, a.normed, p.head, resize(&a.logits, a.rows*c.Vocabulary))
-	return a.logits
+	rmsNorm(x, p.norm, resize(&a.normed, rows*c.Width), resize(&a.invert, rows))
+	multiply(rows, c.Vocabulary, c.Width, a.normed, p.head, resize(&a.logits, rows*c.Vocabulary))
+}
+
+// Logits predict the token after position pos of sequence seq of the last Forward. They are valid
+// until the next one, and shared between sequences that are equal up to pos.
+func (a *Activations) Logits(seq, pos int) []float32 { return a.row(a.logits, seq, pos) }
+
+func (a *Activations) row(data []float32, seq, pos int) []float32 {
+	v := len(a.logits) / a.tree.rows()
+	r := int(a.tree.places[a.tree.firsts[seq]+pos])
+	return data[r*v : (r+1)*v]
 }
 
 func (p *Params) embedToken(token int32, position int, out []float32) {
@@ -62,11 +61,11 @@ func (p *Params) embedToken(token int32, position int, out []float32) {
 	}
 }
 
-func (p *Params) forwardBlock(w *block, a *blockActivations, batch [][]int32, rows int, out []float32) []float32 {
-	c := p.Config
+func (p *Params) forwardBlock(w *block, a *blockActivations, t *tree, out []float32) []float32 {
+	c, rows := p.Config, t.rows()
 	rmsNorm(a.in, w.norm1, resize(&a.normed1, rows*c.Width), resize(&a.inverse1, rows))
 	multiply(rows, 3*c.Width, c.Width, a.normed1, w.qkv, resize(&a.qkv, rows*3*c.Width))
-	a.attention(c, batch, rows)
+	a.attention(c, t)
 	mid := resize(&a.mid, rows*c.Width)
 	copy(mid, a.in)
 	multiplyAdd(rows, c.Width, c.Width, a.attended, w.out, mid)
@@ -78,32 +77,24 @@ func (p *Params) forwardBlock(w *block, a *blockActivations, batch [][]int32, ro
 	return out
 }
 
-// attention keeps the softmax weights of every sequence and head as a triangle: position i has
-// i+1 of them.
-func (a *blockActivations) attention(c Config, batch [][]int32, rows int) {
-	size, triangles := c.Width/c.Heads, 0
-	for _, s := range batch {
-		triangles += c.Heads * len(s) * (len(s) + 1) / 2
-	}
-	weights := resize(&a.weights, triangles)
+// attention keeps its softmax weights for the backward pass: for each row and head, one a row of
+// the path.
+func (a *blockActivations) attention(c Config, t *tree) {
+	size, rows := c.Width/c.Heads, t.rows()
+	weights := resize(&a.weights, c.Heads*len(t.paths))
 	resize(&a.attended, rows*c.Width)
-	first := 0
-	for _, s := range batch {
+	for r := range rows {
+		path := t.path(r)
 		for h := range c.Heads {
-			keys, values := qkvHeads(c, a.qkv, first, h)
-			for i := range s {
-				row := first + i
-				query := a.qkv[row*3*c.Width+h*size:][:size]
-				attend(query, keys, values, weights[:i+1], a.attended[row*c.Width+h*size:][:size])
-				weights = weights[i+1:]
-			}
+			keys, values := qkvHeads(c, a.qkv, h)
+			attend(a.qkv[r*3*c.Width+h*size:][:size], path, keys, values, weights[:len(path)], a.attended[r*c.Width+h*size:][:size])
+			weights = weights[len(path):]
 		}
-		first += len(s)
 	}
 }
 
-// qkvHeads finds the keys and values of head h for the sequence that begins at row first.
-func qkvHeads(c Config, qkv []float32, first, h int) (keys, values heads) {
-	at := first*3*c.Width + h*c.Width/c.Heads
-	return heads{qkv[at+c.Width:], 3 * c.Width}, heads{qkv[at+2*c.Width:], 3 * c.Width}
+// qkvHeads finds the keys and values of head h.
+func qkvHeads(c Config, qkv []float32, h int) (keys, values heads) {
+	at := h * c.Width / c.Heads
+	return heads{qkv[c.Width+at:], 3 * c.Width}, heads{qkv[2*c.Width+at:], 3 * c.Width}
 }

@@ -6,8 +6,9 @@ import (
 )
 
 // LossFunc is called for every token of a batch: logits predict the token after position pos of
-// sequence seq (an index into the batch). It adds the gradient of the loss to dlogits, which
-// arrives zeroed. Calls for different sequences may come from different goroutines.
+// sequence seq (an index into the batch). It adds the gradient of the loss to dlogits, which other
+// sequences that are equal up to pos add to as well. Calls for different sequences may come from
+// different goroutines.
 type LossFunc func(seq, pos int, logits, dlogits []float32)
 
 // Gradient sums gradients over batches, split into shards that run side by side. Equal inputs and
@@ -43,13 +44,15 @@ func (g *Gradient) Zero() {
 // Accumulate runs forward and backward over batch and adds the gradient of loss.
 func (g *Gradient) Accumulate(p *Params, batch [][]int32, loss LossFunc) {
 	g.each(batch, func(s *shard, first int, part [][]int32) {
-		logits := p.Forward(&s.acts, part)
-		d := resize(&s.acts.dlogits, len(logits))
+		p.Forward(&s.acts, part)
+		d := resize(&s.acts.dlogits, len(s.acts.logits))
 		clear(d)
-		eachRow(p.Config.Vocabulary, first, part, func(seq, pos, at, end int) {
-			loss(seq, pos, logits[at:end], d[at:end])
-		})
-		p.Backward(&s.acts, d, s.grad)
+		for i := range part {
+			for pos := range part[i] {
+				loss(first+i, pos, s.acts.Logits(i, pos), s.acts.row(d, i, pos))
+			}
+		}
+		p.backward(&s.acts, d, s.grad)
 	})
 }
 
@@ -57,10 +60,12 @@ func (g *Gradient) Accumulate(p *Params, batch [][]int32, loss LossFunc) {
 // gradient. The concurrency is that of LossFunc.
 func (g *Gradient) Visit(p *Params, batch [][]int32, visit func(seq, pos int, logits []float32)) {
 	g.each(batch, func(s *shard, first int, part [][]int32) {
-		logits := p.Forward(&s.acts, part)
-		eachRow(p.Config.Vocabulary, first, part, func(seq, pos, at, end int) {
-			visit(seq, pos, logits[at:end])
-		})
+		p.Forward(&s.acts, part)
+		for i := range part {
+			for pos := range part[i] {
+				visit(first+i, pos, s.acts.Logits(i, pos))
+			}
+		}
 	})
 }
 
@@ -99,23 +104,13 @@ func (g *Gradient) each(batch [][]int32, work func(s *shard, first int, part [][
 	}
 }
 
-func eachRow(vocabulary, first int, part [][]int32, visit func(seq, pos, at, end int)) {
-	at := 0
-	for i, s := range part {
-		for pos := range s {
-			visit(first+i, pos, at, at+vocabulary)
-			at += vocabulary
-		}
-	}
-}
-
 // LogProbs returns, for each position of tokens, the log-probability of that token given those
 // before it; position 0 has nothing before it and is 0.
 func (p *Params) LogProbs(a *Activations, tokens []int32) []float64 {
-	v, out := p.Config.Vocabulary, make([]float64, len(tokens))
-	logits := p.Forward(a, [][]int32{tokens})
+	out := make([]float64, len(tokens))
+	p.Forward(a, [][]int32{tokens})
 	for i, t := range tokens[1:] {
-		row := logits[i*v : (i+1)*v]
+		row := a.Logits(0, i)
 		out[i+1] = float64(row[t]) - LogSumExp(row)
 	}
 	return out

@@ -24,7 +24,8 @@ func testModel(t testing.TB) *Params {
 	return p
 }
 
-// testBatch has sequences of different lengths, among them a single token and a full context.
+// testBatch has sequences of different lengths, among them a single token, a full context, one that
+// begins like another and one that is another's beginning.
 func testBatch() [][]int32 {
 	rng := rand.New(rand.NewPCG(5, 5))
 	var batch [][]int32
@@ -35,7 +36,8 @@ func testBatch() [][]int32 {
 		}
 		batch = append(batch, s)
 	}
-	return batch
+	branch := append(slices.Clone(batch[2][:6]), 1, 2)
+	return append(batch, branch, slices.Clone(batch[0][:4]), slices.Clone(batch[0]))
 }
 
 // crossEntropy wants the arbitrary token (7·seq+3·pos) mod V after each position.
@@ -44,7 +46,7 @@ func crossEntropy(sums []float64) LossFunc {
 		want, lse := (7*seq+3*pos)%len(logits), LogSumExp(logits)
 		sums[seq] += lse - float64(logits[want])
 		for i, v := range logits {
-			d[i] = float32(math.Exp(float64(v) - lse))
+			d[i] += float32(math.Exp(float64(v) - lse))
 		}
 		d[want]--
 	}
@@ -127,7 +129,8 @@ func TestGradientIsReproducibleAndIndependentOfTheSplit(t *testing.T) {
 		}
 	}
 	for name, other := range map[string][]float32{
-		"one shard": run(1, batch), "many shards": run(8, batch), "two parts": run(3, batch[:2], batch[2:]),
+		"nothing shared": run(1, batch[:1], batch[1:2], batch[2:3], batch[3:4], batch[4:5], batch[5:6], batch[6:7], batch[7:]),
+		"one shard":      run(1, batch), "many shards": run(8, batch), "two parts": run(3, batch[:2], batch[2:]),
 	} {
 		for i := range whole {
 			if math.Abs(float64(whole[i]-other[i])) > 1e-4*(1+math.Abs(float64(whole[i]))) {
@@ -164,7 +167,7 @@ func TestLogProbabilitiesNormalise(t *testing.T) {
 			t.Errorf("probabilities of a row add up to %v", sum)
 		}
 	})
-	if want := 7 + 1 + 12 + 3 + 5; rows != want {
+	if want := 7 + 1 + 12 + 3 + 5 + 8 + 4 + 7; rows != want {
 		t.Errorf("visited %d tokens, want %d", rows, want)
 	}
 	if got := LogSumExp([]float32{1000, 1000}); math.Abs(got-1000-math.Ln2) > 1e-9 {
