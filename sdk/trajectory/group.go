@@ -1,0 +1,139 @@
+package trajectory
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// Group is the n completions of one prompt, scored. Tokens, Masks and Scores are required; what else is nil was not
+// given. Lists with one element a sequence have the length of Tokens, lists with one element a token the length of
+// that sequence.
+type Group struct {
+	// Tokens holds the token ids of each sequence, prompt and completion together.
+	Tokens [][]int `json:"tokens"`
+	// Masks holds -100 where a token is not trained on (the prompt), and the token id where it is.
+	Masks [][]int `json:"masks"`
+	// Scores holds one reward a sequence.
+	Scores []float64 `json:"scores"`
+	// Advantages overrides the advantage of each token.
+	Advantages [][]float64 `json:"advantages,omitempty"`
+	// RefLogprobs are the reference model's log-probabilities of the tokens.
+	RefLogprobs [][]float64 `json:"ref_logprobs,omitempty"`
+	// InferenceLogprobs are the sampling policy's log-probabilities: entry i belongs to token i, 1.0 stands on the prompt.
+	InferenceLogprobs [][]float64 `json:"inference_logprobs,omitempty"`
+	// Messages holds the conversation of each sequence, for people and for SFT.
+	Messages json.RawMessage `json:"messages,omitempty"`
+	// GenerationParams are the sampling parameters of the group, such as temperature.
+	GenerationParams map[string]any `json:"generation_params,omitempty"`
+	// Overrides are hints to the trainer, one a sequence (set_advantage_to_zero, temperature).
+	Overrides []map[string]any `json:"overrides,omitempty"`
+	// GroupOverrides are hints to the trainer for the whole group.
+	GroupOverrides map[string]any `json:"group_overrides,omitempty"`
+	// Images is whatever the environment attached.
+	Images json.RawMessage `json:"images,omitempty"`
+	// EnvID names the environment, as RegisterEnv returned it.
+	EnvID *int `json:"env_id,omitempty"`
+	// DistillTokenIDs and DistillLogprobs hold a teacher's top k for each position: [sequence][position][k].
+	DistillTokenIDs [][][]int     `json:"distill_token_ids,omitempty"`
+	DistillLogprobs [][][]float64 `json:"distill_logprobs,omitempty"`
+	// PolicyVersion says which policy versions sampled the tokens; nil when nobody knows.
+	PolicyVersion *Versions `json:"policy_version,omitempty"`
+}
+
+// Versions is the range of policy versions that sampled a group's tokens, both ends included.
+type Versions struct{ Min, Max int64 }
+
+// At is the range of a group that one version sampled.
+func At(version int64) *Versions { return &Versions{version, version} }
+
+// MarshalJSON writes one number when both ends are the same, and [min, max] otherwise.
+func (v Versions) MarshalJSON() ([]byte, error) {
+	if v.Min == v.Max {
+		return json.Marshal(v.Min)
+	}
+	return json.Marshal([]int64{v.Min, v.Max})
+}
+
+// UnmarshalJSON reads both forms.
+func (v *Versions) UnmarshalJSON(text []byte) error {
+	if err := json.Unmarshal(text, &v.Min); err == nil {
+		v.Max = v.Min
+		return nil
+	}
+	var list []int64
+	if err := json.Unmarshal(text, &list); err != nil || len(list) < 1 || len(list) > 2 {
+		return fmt.Errorf("policy_version is %s, expected a version such as 3 or a range such as [2,3]", text)
+	}
+	v.Min, v.Max = list[0], list[len(list)-1]
+	return nil
+}
+
+// Batch is what a trainer trains one step on: groups whose sequences add up to exactly the registered batch_size.
+type Batch struct {
+	Groups []Group `json:"batch"`
+	// ID is set when the batch is leased: Ack it when the step is done.
+	ID string `json:"id"`
+	// LeaseSeconds is how long the batch is yours without Ack.
+	LeaseSeconds float64 `json:"lease_seconds"`
+}
+
+// Registration is what a trainer says about itself.
+type Registration struct {
+	WandbGroup             string `json:"wandb_group"`
+	WandbProject           string `json:"wandb_project"`
+	BatchSize              int    `json:"batch_size"`    // sequences
+	MaxTokenLen            int    `json:"max_token_len"` // of prompt and completion together
+	CheckpointDir          string `json:"checkpoint_dir"`
+	SaveCheckpointInterval int    `json:"save_checkpoint_interval"` // steps
+	StartingStep           int    `json:"starting_step"`
+	NumSteps               int    `json:"num_steps"`
+}
+
+// EnvRegistration is what an environment says about itself.
+type EnvRegistration struct {
+	DesiredName    string  `json:"desired_name"`
+	MaxTokenLength int     `json:"max_token_length"`
+	Weight         float64 `json:"weight"`
+	GroupSize      int     `json:"group_size"`
+	// MinBatchAllocation is the fraction of every batch that must come from this environment; nil claims nothing.
+	MinBatchAllocation *float64 `json:"min_batch_allocation"`
+}
+
+// EnvWelcome is the answer to an environment's registration.
+type EnvWelcome struct {
+	Status             string `json:"status"`
+	EnvID              int    `json:"env_id"`
+	WandbName          string `json:"wandb_name"`
+	CheckpointDir      string `json:"checkpoint_dir"`
+	StartingStep       int    `json:"starting_step"`
+	CheckpointInterval int    `json:"checkpoint_interval"`
+	NumSteps           int    `json:"num_steps"`
+}
+
+// Status is the state of the queue.
+type Status struct {
+	CurrentStep int `json:"current_step"` // batches delivered
+	QueueSize   int `json:"queue_size"`   // groups waiting
+}
+
+// EnvStatus is what an environment steers by: it pauses when QueueSize groups are enough.
+type EnvStatus struct {
+	CurrentStep         int     `json:"current_step"`
+	QueueSize           int     `json:"queue_size"` // in groups of this environment's size
+	UnallocatedFraction float64 `json:"unallocated_fraction"`
+	SelfQueueSize       int     `json:"self_queue_size"`
+	MaxGroupSize        int     `json:"max_group_size"`
+	EnvWeight           float64 `json:"env_weight"`
+}
+
+// Receipt is the answer to a posted group.
+type Receipt struct {
+	Status     string `json:"status"`      // "received" or "buffered"
+	BufferSize int    `json:"buffer_size"` // sequences that wait to complete a group of the registered size
+}
+
+// Info is what a trainer has registered; -1 before.
+type Info struct {
+	BatchSize   int `json:"batch_size"`
+	MaxTokenLen int `json:"max_token_len"`
+}
