@@ -79,6 +79,12 @@ func (c *Client) SetReplicaHealthy(ctx context.Context, id string, healthy bool,
 	return c.do(ctx, http.MethodPost, "replica", map[string]any{"id": id, "healthy": healthy, "reason": reason}, nil)
 }
 
+// Admit loads the latest weights into a replica that is up and lets it take part; version is that of its weights, -1 if nobody
+// knows. See Gateway.Admit.
+func (c *Client) Admit(ctx context.Context, id string, version int) error {
+	return c.do(ctx, http.MethodPost, "admit", map[string]any{"id": id, "version": version}, nil)
+}
+
 // UpdateWeights brings new weights to the replicas; see Gateway.UpdateWeights. The result is filled in also when it fails.
 func (c *Client) UpdateWeights(ctx context.Context, u WeightUpdate) (UpdateResult, error) {
 	var r UpdateResult

@@ -41,10 +41,10 @@ func (g *Gateway) control(w http.ResponseWriter, r *http.Request, allowed scope,
 	}
 	handle := map[string]func(*http.Request, []byte) (any, error){
 		"hold": g.postHold, "resume": g.postResume, "version": g.postVersion, "weights": g.postWeights,
-		"logprobs": g.postLogprobs, "lookup": g.postLookup, "replica": g.postReplica,
+		"logprobs": g.postLogprobs, "lookup": g.postLookup, "replica": g.postReplica, "admit": g.postAdmit,
 	}[route]
 	if handle == nil {
-		writeError(w, &refusal{http.StatusNotFound, "not_found", "no control route " + route + "; there are GET status, POST hold, resume, version, weights, logprobs, lookup, replica", 0})
+		writeError(w, &refusal{http.StatusNotFound, "not_found", "no control route " + route + "; there are GET status, POST hold, resume, version, weights, logprobs, lookup, replica, admit", 0})
 		return
 	}
 	if r.Method != http.MethodPost {
@@ -189,4 +189,15 @@ func (g *Gateway) postReplica(_ *http.Request, body []byte) (any, error) {
 		return nil, fmt.Errorf("%w: healthy is missing", errBody)
 	}
 	return struct{}{}, g.SetReplicaHealthy(q.ID, *q.Healthy, q.Reason)
+}
+
+func (g *Gateway) postAdmit(r *http.Request, body []byte) (any, error) {
+	q := struct {
+		ID      string `json:"id"`
+		Version int    `json:"version"`
+	}{Version: unknownVersion}
+	if err := decode(body, &q); err != nil {
+		return nil, err
+	}
+	return struct{}{}, g.Admit(r.Context(), q.ID, q.Version)
 }

@@ -109,6 +109,8 @@ func (g *Gateway) whyNoneLocked(now time.Time) string {
 		switch {
 		case !r.healthy:
 			why += fmt.Sprintf(" %s: %s;", r.ID, r.reason)
+		case r.version == unknownVersion:
+			why += fmt.Sprintf(" %s: its weights are unknown: %s;", r.ID, r.reason)
 		case r.version != g.version:
 			why += fmt.Sprintf(" %s: its weights are of version %d, the policy's version is %d;", r.ID, r.version, g.version)
 		case r.suspect.After(now):
@@ -116,6 +118,32 @@ func (g *Gateway) whyNoneLocked(now time.Time) string {
 		}
 	}
 	return why
+}
+
+// settle waits, with the answer in hand, for the outcome of a weight update that its replica is in the middle of: if that
+// fails, nobody knows which weights made the answer, and it is dropped and asked for again.
+func (g *Gateway) settle(f *flight) error {
+	for {
+		g.mu.Lock()
+		pending, changed := f.replica.pending != unknownVersion, g.changed
+		g.mu.Unlock()
+		if err := context.Cause(f.ctx); err != nil || !pending {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-f.ctx.Done():
+		}
+	}
+}
+
+// abortLocked cancels the requests in flight at r, or everywhere if r is nil; see ModeAbort.
+func (g *Gateway) abortLocked(r *replica) {
+	for f := range g.flights {
+		if r == nil || f.replica == r {
+			f.cancel(errAborted)
+		}
+	}
 }
 
 // land takes the request out of flight and returns the range of versions that may have sampled its answer.

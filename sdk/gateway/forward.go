@@ -159,8 +159,9 @@ func (g *Gateway) ask(f *flight, c *call) (*answer, error) {
 		return a, nil
 	}
 	_ = resp.Body.Close()
+	err = g.settle(f)
 	a.low, a.high = g.land(f)
-	return a, nil
+	return a, err
 }
 
 // readUpTo reads all of r, or limit+1 bytes if there are more than limit.

@@ -132,9 +132,7 @@ func (g *Gateway) beginHold(q HoldRequest, now time.Time) (h *hold, renewed bool
 	}
 	g.hold = &hold{Hold: Hold{ID: q.ID, Mode: q.Mode, Reason: q.Reason, Since: now}}
 	if q.Mode == ModeAbort {
-		for f := range g.flights {
-			f.cancel(errAborted)
-		}
+		g.abortLocked(nil)
 	}
 	return g.hold, false, nil
 }
@@ -197,11 +195,13 @@ func (g *Gateway) endHold(id string, kind EventKind, message string) error {
 
 // expire is the dead man's switch: the owner of the hold did not come back.
 func (g *Gateway) expire(h *hold) {
-	if !g.updating.TryLock() { // the update under this hold goes first and then looks at overdue
+	if !g.updating.TryLock() { // the update that is going on comes first, and then looks at overdue
 		g.mu.Lock()
 		h.overdue = true
 		g.mu.Unlock()
-		return
+		if !g.updating.TryLock() {
+			return
+		}
 	}
 	defer g.updating.Unlock()
 	g.mu.Lock()
@@ -236,7 +236,7 @@ func (g *Gateway) recover() {
 	defer cancel()
 	if err := g.cfg.Recover(ctx, list); err != nil {
 		for _, r := range known {
-			g.takeOut(r, unknownVersion, EventReplicaDown, fmt.Errorf("bringing the engine back after an abandoned hold: %w", err))
+			g.takeOut(r, EventReplicaDown, fmt.Errorf("bringing the engine back after an abandoned hold: %w", err))
 		}
 	}
 }

@@ -26,7 +26,7 @@ type replica struct {
 	version  int       // policy version of its weights
 	pending  int       // version being loaded, or unknownVersion
 	healthy  bool      // as its owner said
-	reason   string    // why it is not healthy
+	reason   string    // why it gets nothing
 	suspect  time.Time // gets nothing before this moment
 	inflight int
 	served   uint64
@@ -73,43 +73,71 @@ func (g *Gateway) SetReplicas(list []Replica) error {
 	return nil
 }
 
-// Admit lets a replica take part: it is up and its weights are of the given policy version. If that is not the current version,
-// the latest weight update is loaded into it first, so that an engine restarted from its base model never answers for the
-// policy. The error says why it stays out.
+// Admit lets a replica take part: it is up and its weights are of the given policy version (-1 if nobody knows). If that is not
+// the current version, the latest weight update is loaded into it first, so that an engine restarted from its base model never
+// answers for the policy. The error says why it stays out; the next weight update tries it again, as does another Admit.
 func (g *Gateway) Admit(ctx context.Context, id string, version int) error {
 	g.updating.Lock()
-	defer g.updating.Unlock()
+	err := g.admit(ctx, id, version)
+	g.updating.Unlock()
+	g.afterUpdate()
+	return err
+}
+
+// admit is Admit with g.updating held.
+func (g *Gateway) admit(ctx context.Context, id string, version int) error {
 	g.mu.Lock()
 	r := g.findLocked(id)
-	current, last := g.version, g.last
-	g.mu.Unlock()
 	if r == nil {
+		g.mu.Unlock()
 		return unknownReplica(id)
 	}
+	r.healthy, r.reason, r.suspect = true, "being admitted", time.Time{}
+	r.version, r.pending = unknownVersion, unknownVersion
+	current, last := g.version, g.last
+	g.mu.Unlock()
 	if version != current {
 		if last == nil || last.Version != current {
 			err := fmt.Errorf("gateway: replica %q serves policy version %d, the current one is %d, and no weight update that could bring it there is known; push the weights again", id, version, current)
-			g.takeOut(r, unknownVersion, EventReplicaDown, err)
+			g.takeOut(r, EventReplicaDown, err)
 			return err
 		}
 		ctx, cancel := context.WithTimeout(ctx, g.cfg.UpdateTimeout)
 		defer cancel()
-		if err := g.load(ctx, r, *last); err != nil {
+		if _, err := g.loadChecked(ctx, r, *last); err != nil {
 			return err
 		}
 	}
 	g.mu.Lock()
-	r.version, r.pending = current, unknownVersion
-	r.healthy, r.reason, r.suspect = true, "", time.Time{}
+	r.version, r.reason = current, ""
 	g.changedLocked()
 	g.mu.Unlock()
 	g.emit(Event{Kind: EventReplicaUp, Replica: id, Version: current, Message: fmt.Sprintf("replica %s serves policy version %d", id, current)})
 	return nil
 }
 
-// SetReplicaHealthy says whether a replica can answer. A healthy one still gets requests only while its weights are of the
-// current policy version; one that was restarted is to be admitted with Admit instead, because its weights are those it was
-// started with. The reason is shown to those who wait.
+// ReplicaLost says that the engine's process has ended: whatever runs under this ID later has other weights until Admit says
+// otherwise.
+func (g *Gateway) ReplicaLost(id, reason string) error {
+	g.mu.Lock()
+	r := g.findLocked(id)
+	if r == nil {
+		g.mu.Unlock()
+		return unknownReplica(id)
+	}
+	r.healthy, r.reason = false, reason
+	r.version, r.pending = unknownVersion, unknownVersion
+	g.abortLocked(r)
+	current := g.version
+	g.changedLocked()
+	g.mu.Unlock()
+	g.emit(Event{Kind: EventReplicaDown, Replica: id, Version: current, Message: "replica " + id + " is lost: " + reason, Err: errors.New(reason)})
+	return nil
+}
+
+// SetReplicaHealthy says whether a replica whose process lives can answer. A healthy one still gets requests only while its
+// weights are of the current policy version. When the process ended, say ReplicaLost, and after its restart Admit, because its
+// weights are those it was started with. The reason is shown to those who wait.
 func (g *Gateway) SetReplicaHealthy(id string, healthy bool, reason string) error {
 	g.mu.Lock()
 	r := g.findLocked(id)
@@ -120,7 +148,7 @@ func (g *Gateway) SetReplicaHealthy(id string, healthy bool, reason string) erro
 	changed := r.healthy != healthy
 	r.healthy, r.reason = healthy, reason
 	if healthy {
-		r.reason, r.suspect = "", time.Time{}
+		r.suspect = time.Time{}
 	}
 	version := r.version
 	g.changedLocked()
@@ -134,11 +162,13 @@ func (g *Gateway) SetReplicaHealthy(id string, healthy bool, reason string) erro
 	return nil
 }
 
-// takeOut stops requests to a replica and tells why.
-func (g *Gateway) takeOut(r *replica, version int, kind EventKind, err error) {
+// takeOut stops requests to a replica whose weights nobody can vouch for, and tells why. Requests in flight there are sent
+// again elsewhere. Its process lives, so the next weight update may repair it.
+func (g *Gateway) takeOut(r *replica, kind EventKind, err error) {
 	g.mu.Lock()
-	r.healthy, r.reason = false, err.Error()
-	r.version, r.pending = version, unknownVersion
+	r.reason = err.Error()
+	r.version, r.pending = unknownVersion, unknownVersion
+	g.abortLocked(r)
 	current := g.version
 	g.changedLocked()
 	g.mu.Unlock()

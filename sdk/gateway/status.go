@@ -30,7 +30,7 @@ type ReplicaStatus struct {
 	Healthy  bool   `json:"healthy"`          // as its owner says
 	Ready    bool   `json:"ready"`            // gets requests: healthy, current weights, no failed connection a moment ago
 	Version  int    `json:"version"`          // of its weights; -1 if unknown
-	Reason   string `json:"reason,omitempty"` // why it is not healthy
+	Reason   string `json:"reason,omitempty"` // why it is not ready, if its owner or an update said so
 	InFlight int    `json:"in_flight"`
 	Served   uint64 `json:"served"`
 	Failures uint64 `json:"failures"` // failed connections

@@ -60,7 +60,7 @@ var ErrMismatch = errors.New("served weights differ from the trainer's")
 // UpdateWeights brings new weights to every healthy replica: requests are held as u.Mode says, Config.Update is called for each
 // replica side by side, the outcome is checked if u.Check is set, the version is raised, and requests go through again. A
 // replica that fails is taken out and named in the result; the update itself fails only if no replica took the weights, and then
-// the version stays, and nothing is served until a replica is admitted or an update succeeds.
+// the version stays, and nothing is served until an update succeeds or Admit has loaded the previous weights again.
 func (g *Gateway) UpdateWeights(ctx context.Context, u WeightUpdate) (UpdateResult, error) {
 	if err := g.checkUpdate(&u); err != nil {
 		return UpdateResult{Version: g.Version()}, err
@@ -168,7 +168,7 @@ func (g *Gateway) loadAll(ctx context.Context, u WeightUpdate) ([]ReplicaResult,
 	for i, r := range list {
 		if errs[i] == nil {
 			good++
-			r.version, r.pending = u.Version, unknownVersion
+			r.version, r.pending, r.reason = u.Version, unknownVersion, ""
 		} else {
 			results[i].Error = errs[i].Error()
 		}
@@ -187,12 +187,6 @@ func (g *Gateway) loadAll(ctx context.Context, u WeightUpdate) ([]ReplicaResult,
 	return results, nil
 }
 
-// load is loadChecked for one replica alone.
-func (g *Gateway) load(ctx context.Context, r *replica, u WeightUpdate) error {
-	_, err := g.loadChecked(ctx, r, u)
-	return err
-}
-
 // loadChecked loads the weights into one replica and compares log-probabilities. A replica that fails is taken out: its weights
 // may be of either version, or broken.
 func (g *Gateway) loadChecked(ctx context.Context, r *replica, u WeightUpdate) (difference float64, err error) {
@@ -208,7 +202,7 @@ func (g *Gateway) loadChecked(ctx context.Context, r *replica, u WeightUpdate) (
 		}
 	}
 	if err != nil {
-		g.takeOut(r, unknownVersion, kind, err)
+		g.takeOut(r, kind, err)
 	}
 	return difference, err
 }
