@@ -1,0 +1,286 @@
+package host
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	plugin "github.com/hashicorp/go-plugin"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/proc"
+	"github.com/recipe-rl/recipe/sdk/spool"
+)
+
+// LaunchSpec says which plugin process to start for a block.
+type LaunchSpec struct {
+	Kind    kind.Kind
+	Name    string   // of the plugin
+	RunID   string   // recorded, and compared when the process is found again
+	Block   string   // address of the block, likewise
+	Command []string // argv; for a built-in plugin Builtin() gives it
+	Dir     string   // the block's directory: output, events and reattach.json go there; it exists
+	Env     []string // the whole environment; nil: this process's
+	Keep    []byte   // handle of an earlier life whose programs the new one will adopt; everything else of that life is ended
+	Runner  Runner   // nil: Local
+}
+
+// startTimeout bounds the handshake when the context does not. Python plugins on a busy machine need seconds.
+const startTimeout = time.Minute
+
+// Builtin returns the command and the environment variable that serve a built-in plugin from this very binary.
+func Builtin(k kind.Kind, name string) (argv []string, env string, err error) {
+	path, err := os.Executable()
+	if err != nil {
+		return nil, "", fmt.Errorf("find this program, which holds the built-in plugins: %w", err)
+	}
+	return []string{path, "plugin-process"}, sdk.BuiltinKey + "=" + string(k) + "/" + name, nil
+}
+
+// Launch starts a plugin process and connects to it. What an earlier process in the same directory has left behind is ended
+// first. When it returns an error, nothing of the new process is left either.
+func Launch(ctx context.Context, s LaunchSpec) (*Plugin, error) {
+	p, err := launch(ctx, s)
+	if err != nil {
+		return nil, fmt.Errorf("start plugin %s/%s for %s: %w", s.Kind, s.Name, s.Block, err)
+	}
+	return p, nil
+}
+
+func launch(ctx context.Context, s LaunchSpec) (*Plugin, error) {
+	runner := s.Runner
+	if runner == nil {
+		runner = Local{}
+	}
+	if err := clear(ctx, runner, s.Dir, s.Keep); err != nil {
+		return nil, err
+	}
+	keys, err := sdk.NewKeyPair()
+	if err != nil {
+		return nil, err
+	}
+	r := record{
+		Format: recordFormat, Kind: string(s.Kind), Name: s.Name, RunID: s.RunID, Block: s.Block,
+		Protocol: sdk.ProtocolVersion, Keys: keys, Command: s.Command,
+	}
+	env := s.Env
+	if env == nil {
+		env = os.Environ()
+	}
+	started := &starter{runner: runner, command: Command{Argv: s.Command, Env: env, Dir: s.Dir}, record: &r}
+	config, err := keys.ClientConfig(nil)
+	if err != nil {
+		return nil, err
+	}
+	client := newClient(config, func(c *plugin.ClientConfig) {
+		c.RunnerFunc = started.prepare
+		c.StartTimeout = startTimeout
+		if deadline, ok := ctx.Deadline(); ok {
+			c.StartTimeout = max(time.Until(deadline), time.Millisecond)
+		}
+	})
+	p, err := connect(ctx, client, started.get, &r, s.Dir, config)
+	if err != nil {
+		return nil, errors.Join(explain(err, s.Dir), started.undo(s.Dir))
+	}
+	p.runner = runner
+	return p, nil
+}
+
+// clear ends what an earlier process in this directory has left behind, except the programs of the handle to keep.
+func clear(ctx context.Context, runner Runner, dir string, keep []byte) error {
+	old, err := readRecord(dir)
+	if errors.Is(err, ErrNoRecord) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := runner.Sweep(ctx, old.Process, lastHandle(dir), keep); err != nil {
+		return fmt.Errorf("end what an earlier process of %s has left behind: %w", old.Block, err)
+	}
+	return old.remove(dir)
+}
+
+// lastHandle is the newest handle that the plugin of this directory has recorded.
+func lastHandle(dir string) []byte {
+	events, err := spool.Read(filepath.Join(dir, spool.FileName), 0)
+	if err != nil {
+		return nil
+	}
+	for i := len(events) - 1; i >= 0; i-- {
+		if h := events[i].GetHandle(); h != nil {
+			return h.GetData()
+		}
+	}
+	return nil
+}
+
+// Sweep ends the plugin process recorded in a block's directory and everything it has started, without talking to it, and
+// forgets it. Nothing recorded is fine. It is for blocks whose plugin is dead or does not answer.
+func Sweep(ctx context.Context, dir string, runner Runner) error {
+	if runner == nil {
+		runner = Local{}
+	}
+	return clear(ctx, runner, dir, nil)
+}
+
+// explain adds the last words of a plugin that did not start.
+func explain(err error, dir string) error {
+	path := filepath.Join(dir, "stderr")
+	if words := proc.Tail(path, 10); words != "" {
+		return fmt.Errorf("%w; the last lines of %s:\n%s", err, path, words)
+	}
+	return err
+}
+
+// newClient makes go-plugin's client, silent and without its automatic TLS, which would not survive this process.
+func newClient(config *tls.Config, adjust func(*plugin.ClientConfig)) *plugin.Client {
+	c := &plugin.ClientConfig{
+		HandshakeConfig:  sdk.Handshake(),
+		Plugins:          plugin.PluginSet{sdk.ServiceName: sdk.ClientPlugin()},
+		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
+		TLSConfig:        config,
+		Logger:           hclog.New(&hclog.LoggerOptions{Level: hclog.Off, Output: io.Discard}),
+		SkipHostEnv:      true,
+	}
+	adjust(c)
+	return plugin.NewClient(c)
+}
+
+// connect makes go-plugin's client start or find the process, asks the plugin who it is, and records it.
+func connect(ctx context.Context, client *plugin.Client, process func() Process, r *record, dir string, config *tls.Config) (*Plugin, error) {
+	var server []byte
+	config.VerifyConnection = func(state tls.ConnectionState) error {
+		server = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: state.PeerCertificates[0].Raw})
+		return nil
+	}
+	// go-plugin's Start knows no context; the end of the process ends it.
+	stop := context.AfterFunc(ctx, func() {
+		if p := process(); p != nil && r.Network == "" {
+			_ = p.Kill(context.WithoutCancel(ctx))
+		}
+	})
+	_, err := client.Start()
+	if !stop() && err != nil {
+		err = errors.Join(ctx.Err(), err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	protocol, err := client.Client()
+	if err != nil {
+		return nil, err
+	}
+	connection, ok := protocol.(*plugin.GRPCClient)
+	if !ok {
+		return nil, fmt.Errorf("expected a gRPC connection, got %T", protocol)
+	}
+	raw, err := protocol.Dispense(sdk.ServiceName)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plugin{rpc: raw.(pluginpb.PluginClient), connection: connection, process: process(), dir: dir}
+	status, err := p.rpc.Status(ctx, &pluginpb.StatusRequest{})
+	if err == nil {
+		err = r.matches(status)
+	}
+	if err == nil && len(r.Server) == 0 {
+		if at := client.ReattachConfig(); at != nil {
+			r.Network, r.Address = at.Addr.Network(), at.Addr.String()
+		}
+		r.Server = server
+		err = r.save(dir)
+	}
+	if err != nil {
+		_ = connection.Conn.Close()
+		return nil, err
+	}
+	p.record = *r
+	return p, nil
+}
+
+// matches compares what a process says of itself with what was recorded.
+func (r *record) matches(s *pluginpb.StatusResponse) error {
+	if s.GetPid() != int64(r.Process.PID) && r.Process.Host == "" {
+		return fmt.Errorf("the process at %s says that it is pid %d, recorded is pid %d", r.Address, s.GetPid(), r.Process.PID)
+	}
+	if s.GetAddress() != "" && (s.GetAddress() != r.Block || s.GetRunId() != r.RunID) {
+		return fmt.Errorf("the process at %s runs %s of run %s, recorded is %s of run %s", r.Address, s.GetAddress(), s.GetRunId(), r.Block, r.RunID)
+	}
+	return nil
+}
+
+// Reattach connects to the plugin process that an earlier engine has started in this directory. The error is ErrNoRecord when
+// none was started, and ErrGone when it does not run any more: Sweep then ends what it has left, or Launch with Keep adopts
+// it. Any other error means that it may run but cannot be talked to, for example because it is suspended.
+func Reattach(ctx context.Context, dir string, runner Runner) (*Plugin, error) {
+	if runner == nil {
+		runner = Local{}
+	}
+	r, err := readRecord(dir)
+	if err != nil {
+		return nil, err
+	}
+	p, err := reattach(ctx, r, dir, runner)
+	if err != nil {
+		return nil, fmt.Errorf("find plugin %s/%s of %s again: %w", r.Kind, r.Name, r.Block, err)
+	}
+	p.runner = runner
+	return p, nil
+}
+
+func reattach(ctx context.Context, r record, dir string, runner Runner) (*Plugin, error) {
+	process, err := runner.Find(ctx, r.Process)
+	if err != nil {
+		return nil, err
+	}
+	if r.Network == "" {
+		// The engine died between the start and the handshake: nobody can talk to this process, and it does nothing yet.
+		err := process.Kill(ctx)
+		process.Release()
+		return nil, errors.Join(fmt.Errorf("its engine died before the handshake: %w", ErrGone), err)
+	}
+	config, err := r.Keys.ClientConfig(r.Server)
+	if err != nil {
+		process.Release()
+		return nil, err
+	}
+	attached := &attachment{process: process}
+	address, err := attached.address(r.Network, r.Address)
+	if err != nil {
+		process.Release()
+		return nil, err
+	}
+	client := newClient(config, func(c *plugin.ClientConfig) {
+		c.Reattach = &plugin.ReattachConfig{
+			Protocol: plugin.ProtocolGRPC, ProtocolVersion: r.Protocol, Addr: address,
+			ReattachFunc: attached.runner,
+		}
+	})
+	p, err := connect(ctx, client, func() Process { return process }, &r, dir, config)
+	if err != nil {
+		process.Release()
+		return nil, err
+	}
+	return p, nil
+}
+
+// HasRecord says whether a plugin process is recorded in a block's directory.
+func HasRecord(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, RecordName))
+	return err == nil
+}
+
+// trimmed is the text of an error on one line.
+func trimmed(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

@@ -1,0 +1,207 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk/proc"
+)
+
+// Local starts plugin processes on this machine.
+type Local struct{}
+
+var _ Runner = Local{}
+
+// maxStderr is the size above which a block's stderr file is set aside as stderr.1 before the next start.
+const maxStderr = 8 << 20
+
+// Start starts the process with setsid, reads from nothing, and writes to files.
+func (Local) Start(ctx context.Context, c Command) (Process, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if len(c.Argv) == 0 {
+		return nil, errors.New("the command is empty")
+	}
+	stdout, err := openOutput(c.Dir, "stdout", os.O_TRUNC)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = stdout.Close() }()
+	rotate(filepath.Join(c.Dir, "stderr"))
+	stderr, err := openOutput(c.Dir, "stderr", 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = stderr.Close() }()
+	cmd := exec.Command(c.Argv[0], c.Argv[1:]...) //nolint:gosec // the engine decides what it runs
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = c.Env, c.Dir, stdout, stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	p := &localProcess{dir: c.Dir, exited: make(chan struct{}), released: make(chan struct{}), cancel: func() {}}
+	p.id = Identity{PID: cmd.Process.Pid, Boot: proc.BootID()}
+	// It has not been waited for, so the pid is still its own.
+	if p.id.Start, err = proc.StartOf(p.id.PID); err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return nil, fmt.Errorf("look at the new process: %w", err)
+	}
+	go func() {
+		_ = cmd.Wait() // reaps; how it ended is told by stderr and by its last events
+		close(p.exited)
+	}()
+	return p, nil
+}
+
+func openOutput(dir, name string, flags int) (*os.File, error) {
+	return os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_WRONLY|os.O_APPEND|flags, 0o600)
+}
+
+// rotate sets a large file aside; what fails here shows when the file is opened.
+func rotate(path string) {
+	if info, err := os.Stat(path); err == nil && info.Size() > maxStderr {
+		_ = os.Rename(path, path+".1")
+	}
+}
+
+// Find finds a process that an earlier engine has started.
+func (Local) Find(_ context.Context, id Identity) (Process, error) {
+	if id.Boot != proc.BootID() {
+		return nil, fmt.Errorf("pid %d was started before the machine was: %w", id.PID, ErrGone)
+	}
+	if !proc.Same(id.PID, id.Start) {
+		return nil, fmt.Errorf("pid %d: %w", id.PID, ErrGone)
+	}
+	exited, cancel := proc.Watch(id.PID, id.Start)
+	return &localProcess{id: id, exited: nil, watched: exited, released: make(chan struct{}), cancel: cancel}, nil
+}
+
+// Sweep ends what a dead plugin process has left behind.
+func (Local) Sweep(ctx context.Context, id Identity, handle, keep []byte) error {
+	if id.PID == 0 || id.Boot != proc.BootID() {
+		return nil
+	}
+	kept := proc.Parse(keep)
+	var end []proc.Handle
+	for _, h := range proc.Parse(handle) {
+		if !has(kept, h) {
+			end = append(end, h)
+		}
+	}
+	return errors.Join(proc.KillSession(ctx, id.PID, id.Start, kept...), proc.KillAll(ctx, end))
+}
+
+func has(list []proc.Handle, h proc.Handle) bool {
+	for _, other := range list {
+		if other.PID == h.PID && other.Start == h.Start {
+			return true
+		}
+	}
+	return false
+}
+
+// localProcess is a process on this machine: a child of this engine (exited) or of an earlier one (watched).
+type localProcess struct {
+	id       Identity
+	dir      string
+	exited   chan struct{}
+	watched  <-chan struct{}
+	cancel   func()
+	released chan struct{}
+	once     sync.Once
+}
+
+func (p *localProcess) Identity() Identity { return p.id }
+
+func (p *localProcess) Exited() <-chan struct{} {
+	if p.watched != nil {
+		return p.watched
+	}
+	return p.exited
+}
+
+func (p *localProcess) Kill(ctx context.Context) error {
+	if err := proc.KillSession(ctx, p.id.PID, p.id.Start); err != nil {
+		return err
+	}
+	select {
+	case <-p.Exited():
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("pid %d was killed and has not ended: %w", p.id.PID, ctx.Err())
+	}
+}
+
+func (p *localProcess) Reach(network, address string) (string, string, error) {
+	return network, address, nil
+}
+
+func (p *localProcess) Release() {
+	p.once.Do(func() {
+		close(p.released)
+		p.cancel()
+	})
+}
+
+// Output reads the file that the process writes its stdout to.
+func (p *localProcess) Output() (io.ReadCloser, error) {
+	f, err := os.Open(filepath.Join(p.dir, "stdout"))
+	if err != nil {
+		return nil, err
+	}
+	return &tail{file: f, process: p}, nil
+}
+
+// tail reads a growing file until its first line is complete, and then waits for the end of the process: the handshake is all
+// that stdout is for.
+type tail struct {
+	file    *os.File
+	process *localProcess
+	seen    bool // a newline
+}
+
+const tailPoll = 2 * time.Millisecond
+
+func (t *tail) Read(b []byte) (int, error) {
+	for {
+		select {
+		case <-t.process.Exited():
+			return t.rest(b)
+		case <-t.process.released:
+			return 0, io.EOF
+		case <-t.wait():
+		}
+		n, err := t.file.Read(b)
+		if n > 0 {
+			for _, c := range b[:n] {
+				t.seen = t.seen || c == '\n'
+			}
+			return n, nil
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			return 0, err
+		}
+	}
+}
+
+// wait is the moment of the next look: soon while the handshake is awaited, never afterwards.
+func (t *tail) wait() <-chan time.Time {
+	if t.seen {
+		return nil
+	}
+	return time.After(tailPoll)
+}
+
+func (t *tail) rest(b []byte) (int, error) { return t.file.Read(b) }
+
+func (t *tail) Close() error { return t.file.Close() }

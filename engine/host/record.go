@@ -1,0 +1,89 @@
+package host
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// RecordName is the name of the file in a block's directory by which a later engine finds the block's plugin process.
+const RecordName = "reattach.json"
+
+const recordFormat = 1
+
+// record is the content of reattach.json. It holds the key that opens the plugin's socket, hence mode 0600.
+type record struct {
+	Format   int         `json:"format"`
+	Kind     string      `json:"kind"`
+	Name     string      `json:"name"`
+	RunID    string      `json:"run_id"`
+	Block    string      `json:"block"` // address
+	Process  Identity    `json:"process"`
+	Protocol int         `json:"protocol"`
+	Network  string      `json:"network,omitempty"` // empty: the engine died before the handshake
+	Address  string      `json:"address,omitempty"`
+	Keys     sdk.KeyPair `json:"keys"`
+	Server   []byte      `json:"server,omitempty"` // the plugin's certificate, PEM
+	Socket   string      `json:"socket,omitempty"` // directory of its socket, removed with it
+	Command  []string    `json:"command"`
+}
+
+// ErrNoRecord says that no plugin process was ever started in a directory, or that it was ended in order.
+var ErrNoRecord = errors.New("no plugin process is recorded here")
+
+func readRecord(dir string) (record, error) {
+	path := filepath.Join(dir, RecordName)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return record{}, fmt.Errorf("%s: %w", path, ErrNoRecord)
+	}
+	if err != nil {
+		return record{}, fmt.Errorf("read the record of a plugin process: %w", err)
+	}
+	var r record
+	if err := json.Unmarshal(data, &r); err != nil {
+		return record{}, fmt.Errorf("read the record of a plugin process: %s is damaged: %w; end the process by hand if it still runs, then remove the file", path, err)
+	}
+	if r.Format != recordFormat {
+		return record{}, fmt.Errorf("read the record of a plugin process: %s has format %d, this engine knows %d; use the version of recipe that started the run", path, r.Format, recordFormat)
+	}
+	return r, nil
+}
+
+// save replaces the file at once: whoever reads it sees the old content or the new one, after a power cut too.
+func (r record) save(dir string) error {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("record the plugin process: %w", err)
+	}
+	f, err := os.CreateTemp(dir, RecordName+".*") // mode 0600
+	if err != nil {
+		return fmt.Errorf("record the plugin process: %w", err)
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), filepath.Join(dir, RecordName))
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+		return fmt.Errorf("record the plugin process: %w", err)
+	}
+	return nil
+}
+
+// remove forgets a process that has gone.
+func (r record) remove(dir string) error {
+	if r.Socket != "" {
+		_ = os.RemoveAll(r.Socket)
+	}
+	if err := os.Remove(filepath.Join(dir, RecordName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("forget the plugin process: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,58 @@
+// Package host is the engine's side of the plugin protocol: it starts plugin processes, finds them again after the engine
+// has died, talks to them and ends them with everything that they have started.
+//
+// A plugin process is started through a Runner in a session of its own with its output in files, so that nothing breaks when
+// the engine dies. Everything that a later engine needs to find it lies in reattach.json in the block's directory.
+package host
+
+import (
+	"context"
+	"errors"
+	"io"
+)
+
+// Runner starts plugin processes somewhere: Local on this machine; another one through an agent on another machine.
+type Runner interface {
+	// Start starts a process in a session of its own. The context bounds the start only.
+	Start(ctx context.Context, c Command) (Process, error)
+	// Find returns the process of an earlier Start, in this engine's life or in another's. The error is ErrGone when it does
+	// not run any more, for certain.
+	Find(ctx context.Context, id Identity) (Process, error)
+	// Sweep ends what a dead process has left behind: its session and the programs of its handle, except those of the handle
+	// to keep. It is fine when there is nothing.
+	Sweep(ctx context.Context, id Identity, handle, keep []byte) error
+}
+
+// ErrGone says that a plugin process does not run any more.
+var ErrGone = errors.New("the plugin process does not run any more")
+
+// Command is a process to start.
+type Command struct {
+	Argv   []string
+	Env    []string // all of it
+	Dir    string   // where it starts, and where its output goes: files stdout and stderr, mode 0600
+	Socket string   // the directory for its socket, which only this user can enter
+}
+
+// Identity tells a process from every other one, also from a later one with the same pid.
+type Identity struct {
+	Host  string `json:"host,omitempty"` // of the agent; empty for this machine
+	PID   int    `json:"pid"`
+	Start uint64 `json:"start"` // when it was started, in the machine's own unit
+	Boot  string `json:"boot"`  // of the machine
+}
+
+// Process is a plugin process.
+type Process interface {
+	Identity() Identity
+	// Output is what the process has written to stdout, from the beginning; it ends when the process does.
+	Output() (io.ReadCloser, error)
+	// Exited is closed when the process has ended.
+	Exited() <-chan struct{}
+	// Kill ends the process and its session at once and waits until they have gone, or the context has.
+	Kill(ctx context.Context) error
+	// Reach translates the address of a socket that the process has opened to one that this machine can connect to.
+	Reach(network, address string) (string, string, error)
+	// Release stops watching. The process goes on.
+	Release()
+}

@@ -1,0 +1,224 @@
+// Package run is the supervisor of a run: it executes a plan, keeps every block alive by its policy, and ends what it
+// started. One goroutine, the conductor, owns the picture of the run; one goroutine a block owns that block's process.
+// Nothing of the data plane passes through here: when the engine is killed, training goes on, and the next engine
+// adopts what it finds alive.
+package run
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// DefaultLease is how long a plugin lives on without hearing from an engine, unless the run is detached.
+const DefaultLease = 10 * time.Minute
+
+// Options are what an engine needs.
+type Options struct {
+	Dir     state.Dir
+	File    string // the recipe file, for the record
+	Name    string // of the recipe
+	Host    Host
+	Command string        // how this engine was called, for others that find the run locked
+	Lease   time.Duration // 0: DefaultLease; negative: detached, plugins live until stopped
+	Keep    bool          // services stay when the last job has ended, until the run is stopped
+	Now     func() time.Time
+}
+
+// Engine works on one run. Only one engine can be open on a run directory at a time.
+type Engine struct {
+	opts  Options
+	id    string
+	now   func() time.Time
+	store *state.Store
+	log   *event.Log
+	lock  *state.Lock
+
+	found map[addr.Block]Process // alive when the engine was opened, not yet adopted
+
+	secretsMu sync.RWMutex
+	secrets   *strings.Replacer
+	known     map[string]bool
+
+	inbox chan func(*conductor)
+	done  chan struct{} // closed when Apply has returned
+	begun sync.Once
+}
+
+// Open takes the run's lock, reads its record and finds what is alive of it. It returns *state.LockedError when another
+// engine works on the run.
+func Open(ctx context.Context, opts Options) (*Engine, error) {
+	if opts.Lease == 0 {
+		opts.Lease = DefaultLease
+	}
+	opts.Lease = max(opts.Lease, 0)
+	e := &Engine{opts: opts, now: opts.Now, found: map[addr.Block]Process{}, known: map[string]bool{}, inbox: make(chan func(*conductor)), done: make(chan struct{})}
+	if e.now == nil {
+		e.now = time.Now
+	}
+	id := make([]byte, 8)
+	if _, err := rand.Read(id); err != nil {
+		return nil, fmt.Errorf("making an engine id: %w", err)
+	}
+	e.id = hex.EncodeToString(id)
+	if err := opts.Dir.Make(); err != nil {
+		return nil, err
+	}
+	var err error
+	if e.lock, err = state.TryLock(opts.Dir, opts.Command); err != nil {
+		return nil, err
+	}
+	if e.store, err = state.OpenStore(opts.Dir); err == nil {
+		e.log, err = event.Open(opts.Dir.Events())
+	}
+	if err == nil {
+		err = e.find(ctx)
+	}
+	if err != nil {
+		e.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+// find connects to every recorded process that is alive and is what the record says.
+func (e *Engine) find(ctx context.Context) error {
+	rec := e.store.Run()
+	type result struct {
+		a    addr.Block
+		proc Process
+		err  error
+	}
+	results := make(chan result)
+	n := 0
+	for a, b := range rec.Blocks {
+		if b.External || b.Intent == state.IntentDone {
+			continue
+		}
+		n++
+		go func() {
+			c, cancel := context.WithTimeout(ctx, 20*time.Second)
+			defer cancel()
+			proc, err := e.reattach(c, a, rec.ID)
+			results <- result{a, proc, err}
+		}()
+	}
+	var errs []error
+	for range n {
+		switch r := <-results; {
+		case r.err != nil:
+			errs = append(errs, r.err)
+		case r.proc != nil:
+			e.found[r.a] = r.proc
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (e *Engine) reattach(ctx context.Context, a addr.Block, run string) (Process, error) {
+	proc, err := e.opts.Host.Reattach(ctx, e.opts.Dir.Block(a))
+	if errors.Is(err, ErrGone) {
+		return nil, nil //nolint:nilnil // gone is an answer, not a failure
+	}
+	if err != nil {
+		return nil, fmt.Errorf("finding the process of %s again: %w", a, err)
+	}
+	st, err := proc.Status(ctx)
+	if err == nil && st.GetRunId() == run && st.GetAddress() == a.String() && !sdk.Phase(st.GetPhase()).Over() {
+		return proc, nil
+	}
+	// It was launched but never started, has nothing more to do, or does not answer (stopped by a signal, for one):
+	// it cannot be relied on, and left alone it would be an orphan.
+	if xerr := proc.Exit(ctx); xerr != nil {
+		proc.Close()
+		return nil, fmt.Errorf("ending the process %d of %s, which does not answer as that block: %w", proc.PID(), a, xerr)
+	}
+	proc.Close()
+	if err == nil && sdk.Phase(st.GetPhase()).Over() {
+		e.settle(a, sdk.Phase(st.GetPhase()), st.GetError())
+	}
+	return nil, nil //nolint:nilnil // gone now
+}
+
+// settle records how a block ended while no engine was there.
+func (e *Engine) settle(a addr.Block, p sdk.Phase, msg string) {
+	_ = e.journal(a, func(b *state.Block) {
+		b.Phase, b.Error = string(p), msg
+		if p != sdk.Failed {
+			b.Intent = state.IntentDone
+		}
+		b.Ended = e.now().UTC()
+	})
+}
+
+// Recorded returns what the run remembers.
+func (e *Engine) Recorded() *state.Run { return e.store.Run() }
+
+// Observed returns what was found alive when the engine was opened.
+func (e *Engine) Observed() map[addr.Block]plan.Observed {
+	out := map[addr.Block]plan.Observed{}
+	for a, p := range e.found {
+		out[a] = plan.Observed{Alive: true, PID: p.PID()}
+	}
+	return out
+}
+
+// Observe looks at a run without opening it: which recorded processes are alive. It changes nothing and talks to no one.
+func Observe(dir state.Dir, h Host) (*state.Run, map[addr.Block]plan.Observed, error) {
+	rec, err := state.Read(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	out := map[addr.Block]plan.Observed{}
+	for a, b := range rec.Blocks {
+		if pid, alive := h.Probe(dir.Block(a)); alive && b.Intent != state.IntentDone {
+			out[a] = plan.Observed{Alive: true, PID: pid, Phase: b.Phase}
+		}
+	}
+	return rec, out, nil
+}
+
+// Close lets go of the run. It ends nothing: processes that were found and not adopted live on by their lease.
+func (e *Engine) Close() {
+	for a, p := range e.found {
+		p.Close()
+		delete(e.found, a)
+	}
+	if e.log != nil {
+		_ = e.log.Close()
+	}
+	if e.lock != nil {
+		_ = e.lock.Unlock()
+	}
+}
+
+// journal changes a block's record, on disk before it returns.
+func (e *Engine) journal(a addr.Block, change func(*state.Block)) error {
+	return e.store.UpdateBlock(a, change)
+}
+
+// append writes an event, without secrets. A log that cannot be written must not stop training: it is said once on stderr.
+func (e *Engine) append(ev event.Event) {
+	ev.Message, ev.Remedy = e.scrub(ev.Message), e.scrub(ev.Remedy)
+	ev.Prompt, ev.Completion = e.scrub(ev.Prompt), e.scrub(ev.Completion)
+	if _, err := e.log.Append(ev); err != nil {
+		fmt.Fprintf(os.Stderr, "recipe: %v\n", err)
+	}
+}
+
+func (e *Engine) notice(level, message string) {
+	e.append(event.Event{Type: event.Notice, Level: level, Message: message})
+}

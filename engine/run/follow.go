@@ -1,0 +1,272 @@
+package run
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// phase is a block's new phase, with its outputs when they are known.
+func (c *conductor) phase(u *unit, p sdk.Phase, raw []byte) {
+	if u.life == nil {
+		return
+	}
+	before := u.outputs
+	if v, err := decodeOutputs(raw, u.block.Schema); err != nil {
+		c.e.notice("error", fmt.Sprintf("%s gave outputs that its schema does not describe: %v", u.addr(), err))
+	} else if v != cty.NilVal {
+		u.outputs = v
+	}
+	if u.phase == p && raw == nil {
+		return
+	}
+	was := u.phase
+	u.phase = p
+	c.dirty = true
+	_ = c.e.journal(u.addr(), func(b *state.Block) {
+		b.Phase = string(p)
+		b.Outputs = storedOutputs(u.outputs, u.block.Schema)
+	})
+	if (p == sdk.Ready || p == sdk.Degraded) && !u.ready {
+		u.ready = true
+		c.becameReady(u, was, before)
+	}
+}
+
+// becameReady checks postconditions, and sees to those who were told of an earlier life's outputs.
+func (c *conductor) becameReady(u *unit, _ sdk.Phase, before cty.Value) {
+	if u.goal != up {
+		return
+	}
+	if err := c.checks(u, true); err != nil {
+		u.err, u.why = err, "a postcondition does not hold"
+		c.end(state.Failed, &Failure{Address: u.addr(), Err: err}, err.Error())
+		return
+	}
+	if before == cty.NilVal || before.RawEquals(u.outputs) {
+		return
+	}
+	moved := movedOutputs(before, u.outputs)
+	if moved == "" {
+		return
+	}
+	// The block could not come back at the address that others hold: they are started again with the new one.
+	for _, d := range c.sorted() {
+		if d.life != nil && d.goal == up && needs(d, u.addr()) {
+			d.again, d.resume = true, true
+			d.why = fmt.Sprintf("%s of %s has changed", moved, u.addr())
+			c.e.append(event.Event{Type: event.Restart, Address: d.addr().String(), Message: d.why})
+		}
+	}
+}
+
+// movedOutputs names an address among the outputs that differs: the outputs that others cannot do without.
+func movedOutputs(a, b cty.Value) string {
+	for _, name := range []string{"base_url", "url", "control_url"} {
+		if a.Type().HasAttribute(name) && b.Type().HasAttribute(name) && !a.GetAttr(name).RawEquals(b.GetAttr(name)) {
+			return name
+		}
+	}
+	return ""
+}
+
+// progress is what a block reported, already in the log.
+func (c *conductor) progress(u *unit, ev event.Event) {
+	switch ev.Type {
+	case event.Checkpoint:
+		_ = c.e.journal(u.addr(), func(b *state.Block) {
+			b.Checkpoint = &state.Checkpoint{Path: ev.Path, Step: ev.Step, Version: ev.Version}
+			b.Step = max(b.Step, ev.Step)
+		})
+	case event.Weights:
+		c.weights(ev)
+	case event.Metrics:
+		if u.rules != nil {
+			c.endByRule(u, u.rules.metrics(ev.Step, ev.Metrics))
+		}
+	case event.Progress:
+		// Kept in memory by readers of the log; the record only needs it now and then.
+		if ev.Total > 0 && (ev.Step == ev.Total || ev.Step%10 == 0) {
+			_ = c.e.journal(u.addr(), func(b *state.Block) { b.Step, b.Total = ev.Step, ev.Total })
+		}
+	default:
+	}
+}
+
+// weights records the newest policy version that inference serves: what a restarted inference block is brought to.
+func (c *conductor) weights(ev event.Event) {
+	if ev.Version < c.policy.Version {
+		return
+	}
+	c.policy = state.Policy{Version: ev.Version, Weights: ev.Path, Format: ev.Format}
+	p := c.policy
+	if err := c.e.store.Update(func(r *state.Run) { r.Policy = p }); err != nil {
+		c.e.notice("error", err.Error())
+	}
+}
+
+func (c *conductor) endByRule(u *unit, why string) {
+	if why == "" || u.ruleEnding != "" || u.life == nil {
+		return
+	}
+	u.ruleEnding = why
+	c.e.append(event.Event{Type: event.Notice, Address: u.addr().String(), Level: "info", Message: why})
+	u.life.stop <- stopOrder{reason: why}
+}
+
+// clock looks at what only time decides.
+func (c *conductor) clock() {
+	for _, u := range c.units {
+		if u.rules != nil && u.life != nil {
+			c.endByRule(u, u.rules.wall(c.e.now()))
+		}
+	}
+}
+
+// ended is the end of a life: what becomes of the block is decided here.
+func (c *conductor) ended(u *unit, end ending) {
+	u.cancel()
+	u.life = nil
+	c.dirty = true
+	if v, err := decodeOutputs(end.outputs, u.block.Schema); err == nil && v != cty.NilVal {
+		u.outputs = v
+	}
+	if u.ruleEnding != "" && end.phase == sdk.Stopped && end.ordered {
+		end.phase = sdk.Completed
+	}
+	u.phase = end.phase
+	switch {
+	case u.goal != up || u.again || c.ending != nil:
+		if end.phase == sdk.Failed {
+			u.phase = sdk.Stopped
+		}
+		c.record(u, end, state.IntentDone)
+	case end.phase == sdk.Completed:
+		c.record(u, end, state.IntentDone)
+	case end.phase == sdk.Stopped && end.ordered:
+		c.record(u, end, state.IntentDone)
+	default:
+		c.failed(u, end)
+	}
+}
+
+func (c *conductor) record(u *unit, end ending, intent state.Intent) {
+	msg := ""
+	if end.err != nil {
+		msg = c.e.scrub(end.err.Error())
+	}
+	phase := u.phase
+	if err := c.e.journal(u.addr(), func(b *state.Block) {
+		b.Phase, b.Error, b.Intent, b.Ended = string(phase), msg, intent, c.e.now().UTC()
+		b.Outputs = storedOutputs(u.outputs, u.block.Schema)
+		b.Restarts = u.history
+		if intent == state.IntentDone {
+			b.Handle = nil
+		}
+	}); err != nil {
+		c.e.notice("error", err.Error())
+	}
+	if phase == sdk.Completed || phase == sdk.Stopped {
+		c.e.append(event.Event{Type: event.Phase, Address: u.addr().String(), Life: u.number, Phase: string(phase), Message: msg})
+	}
+}
+
+// failed restarts a block by its policy, or lets the run fail.
+func (c *conductor) failed(u *unit, end ending) {
+	u.err, u.remedy, u.last = end.err, end.remedy, end.last
+	c.record(u, end, state.IntentRun)
+	policy := restartPolicy(u.block.Meta.Restart)
+	now := c.e.now()
+	v := decideRestart(policy, u.history, now, jitter())
+	// What a plugin has diagnosed before it was ever ready asks a person for something: trying again cannot mend it.
+	final := end.remedy != "" && !end.ready
+	u.history = v.History
+	if final || !v.Restart {
+		msg := end.message()
+		if !final && policy.Attempts > 0 {
+			u.err = fmt.Errorf("%w (after %d restarts within %s)", end.err, len(v.History), policy.Window)
+		}
+		u.phase = sdk.Failed
+		c.e.append(event.Event{Type: event.Phase, Address: u.addr().String(), Life: u.number, Phase: string(sdk.Failed), Message: msg, Remedy: end.remedy})
+		return
+	}
+	c.e.append(event.Event{Type: event.Restart, Address: u.addr().String(), Life: u.number, Attempt: v.Attempt, Delay: v.Delay.Seconds(), Message: end.message()})
+	for _, d := range c.sorted() {
+		if d.life != nil && needs(d, u.addr()) {
+			c.e.append(event.Event{Type: event.Notice, Address: d.addr().String(), Level: "warn",
+				Message: fmt.Sprintf("%s, which it refers to, is being restarted", u.addr())})
+		}
+	}
+	u.phase, u.resume, u.err = sdk.Stopped, true, nil
+	a := u.addr()
+	u.waiting = time.AfterFunc(v.Delay, func() {
+		c.e.do(func(c *conductor) {
+			if u := c.units[a]; u != nil && u.waiting != nil {
+				u.waiting, u.phase, c.dirty = nil, sdk.Pending, true
+			}
+		})
+	})
+}
+
+// sendUpdate hands changed values to a running block, in the background: the answer comes as a notice.
+func (c *conductor) sendUpdate(u *unit) {
+	if u.life == nil {
+		u.again = true
+		return
+	}
+	value, _, diags := c.recipe.Evaluate(u.addr(), c.known())
+	if diags.HasErrors() {
+		c.e.notice("error", fmt.Sprintf("updating %s: %v", u.addr(), diagnosticsError(diags)))
+		return
+	}
+	c.e.learn(value)
+	config, err := spec.Marshal(value, u.block.Schema.Config)
+	if err != nil {
+		c.e.notice("error", fmt.Sprintf("updating %s: %v", u.addr(), err))
+		return
+	}
+	l, a, recorded := u.life, u.addr(), u.config
+	order := updateOrder{config: config, done: make(chan error, 1)}
+	select {
+	case l.update <- order:
+	default:
+		c.e.notice("error", fmt.Sprintf("updating %s: an earlier update is still under way", a))
+		return
+	}
+	go func() {
+		select {
+		case err := <-order.done:
+			c.e.do(func(c *conductor) { c.updated(a, recorded, err) })
+		case <-c.e.done:
+		}
+	}()
+}
+
+// setAside moves what a replaced block had produced out of the way, so that nothing is lost and nothing is resumed.
+func (c *conductor) setAside(u *unit) {
+	from := c.e.opts.Dir.Checkpoints(u.addr())
+	if entries, err := os.ReadDir(from); err == nil && len(entries) > 0 {
+		to := fmt.Sprintf("%s.replaced-%s", from, c.e.now().UTC().Format("20060102T150405.000"))
+		if err := os.Rename(from, to); err != nil {
+			c.unfit(u, fmt.Errorf("setting its earlier checkpoints aside: %w", err))
+			return
+		}
+		c.e.notice("info", fmt.Sprintf("%s is replaced; its earlier checkpoints are in %s", u.addr(), to))
+	}
+	u.outputs = cty.NilVal
+	_ = c.e.journal(u.addr(), func(b *state.Block) { b.Checkpoint, b.Step, b.Outputs, b.Handle = nil, 0, nil, nil })
+	if u.addr().Kind == kind.Inference || u.addr().Kind == kind.Trainer {
+		// The version goes on rising; the weights recorded for it belong to what was replaced.
+		c.policy.Weights, c.policy.Format = "", ""
+		p := c.policy
+		_ = c.e.store.Update(func(r *state.Run) { r.Policy = p })
+	}
+}

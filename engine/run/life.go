@@ -1,0 +1,393 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
+)
+
+// A life is one start of one block, from the process's launch (or its adoption) to its end. It runs in a goroutine of
+// its own, owns the process, and tells the conductor what happens; the conductor decides what to do about it.
+type life struct {
+	e       *Engine
+	block   addr.Block
+	plugin  *schema.PluginSchema
+	number  int
+	health  schema.Health
+	request *pluginpb.StartRequest // nil: adopt
+	adopt   Process
+	cursor  uint64
+
+	stop   chan stopOrder
+	update chan updateOrder
+}
+
+// stopOrder asks a life to end.
+type stopOrder struct {
+	reason string
+	kill   bool
+}
+
+// updateOrder hands new values to a running block.
+type updateOrder struct {
+	config []byte
+	done   chan error
+}
+
+// ending is how a life ended.
+type ending struct {
+	phase   sdk.Phase // completed, stopped or failed
+	err     error
+	remedy  string
+	ready   bool // it had been ready
+	last    []string
+	outputs []byte // final, msgpack; nil when unknown
+	ordered bool   // it was told to stop
+}
+
+// report is what a life tells the conductor. Each runs in the conductor's goroutine.
+type report interface {
+	phase(p sdk.Phase, outputs []byte)
+	progress(e event.Event)
+	ended(end ending)
+}
+
+func newLife(e *Engine, b addr.Block, p *schema.PluginSchema, number int, h schema.Health) *life {
+	return &life{e: e, block: b, plugin: p, number: number, health: h, stop: make(chan stopOrder, 4), update: make(chan updateOrder, 4)}
+}
+
+// run does the whole life. It always ends with exactly one ended report.
+func (l *life) run(ctx context.Context, r report) {
+	proc, end := l.begin(ctx, r)
+	if end == nil {
+		end = l.watch(ctx, proc, r)
+	}
+	if proc != nil {
+		if end.phase == sdk.Failed && len(end.last) == 0 {
+			end.last = proc.LastLines(20)
+		}
+		if ctx.Err() == nil || end.phase.Over() {
+			exitCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
+			if err := proc.Exit(exitCtx); err != nil {
+				l.e.notice("error", fmt.Sprintf("%s: its plugin process %d could not be ended: %v", l.block, proc.PID(), err))
+			}
+			cancel()
+		}
+		proc.Close()
+	}
+	r.ended(*end)
+}
+
+// begin launches (or adopts) the process and starts the block in it.
+func (l *life) begin(ctx context.Context, r report) (Process, *ending) {
+	failed := func(doing string, err error) *ending {
+		return &ending{phase: sdk.Failed, err: fmt.Errorf("%s: %w", doing, err)}
+	}
+	proc := l.adopt
+	if proc == nil {
+		r.phase(sdk.Starting, nil)
+		if err := l.e.journal(l.block, func(b *state.Block) {
+			b.Intent, b.Phase, b.Life, b.Error = state.IntentStart, string(sdk.Starting), l.number, ""
+			b.Started, b.Ended = l.e.now().UTC(), time.Time{}
+		}); err != nil {
+			return nil, failed("writing the journal before the start", err)
+		}
+		dir := l.e.opts.Dir.Block(l.block)
+		if err := l.e.opts.Host.Sweep(ctx, dir, l.request.GetHandle()); err != nil {
+			return nil, failed("ending what an earlier life left running", err)
+		}
+		var err error
+		if proc, err = l.e.opts.Host.Launch(ctx, l.block, l.plugin, dir); err != nil {
+			return nil, failed("starting the plugin process", err)
+		}
+	}
+	callCtx, cancel := context.WithTimeout(ctx, l.health.Timeout)
+	defer cancel()
+	if err := proc.Attach(callCtx, l.e.id, l.e.opts.Lease); err != nil {
+		return proc, failed("attaching to the plugin process", err)
+	}
+	if l.adopt != nil {
+		return proc, nil
+	}
+	if err := proc.Start(callCtx, l.request); err != nil {
+		return proc, failed("starting the block", err)
+	}
+	if err := l.e.journal(l.block, func(b *state.Block) { b.Intent = state.IntentRun }); err != nil {
+		return proc, failed("writing the journal after the start", err)
+	}
+	return proc, nil
+}
+
+// watched is what the watching goroutine hands to the life.
+type watched struct {
+	event *pluginpb.Event
+	err   error // the stream ended
+}
+
+// watch follows the block until it is over.
+func (l *life) watch(ctx context.Context, proc Process, r report) *ending {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	events := make(chan watched, 256)
+	done := make(chan struct{})
+	go func() { defer close(done); l.stream(ctx, proc, events) }()
+	defer func() { cancel(); <-done }()
+
+	w := &watcher{life: l, proc: proc, report: r}
+	w.startDeadline = time.NewTimer(l.health.StartTimeout)
+	defer w.startDeadline.Stop()
+	w.stopDeadline = time.NewTimer(time.Hour)
+	w.stopDeadline.Stop()
+	defer w.stopDeadline.Stop()
+	if l.adopt != nil {
+		w.refresh(ctx)
+	}
+	alive := make(chan error, 1)
+	tick := time.NewTicker(l.health.Interval)
+	defer tick.Stop()
+	probing := false
+	for w.end == nil {
+		select {
+		case e := <-events:
+			w.event(ctx, e)
+		case <-proc.Exited():
+			w.exited(ctx, events)
+		case o := <-l.stop:
+			w.stop(ctx, o)
+		case o := <-l.update:
+			c, cancelCall := context.WithTimeout(ctx, l.health.StopTimeout)
+			o.done <- proc.Update(c, o.config)
+			cancelCall()
+		case <-w.startDeadline.C:
+			w.startOverdue()
+		case <-w.stopDeadline.C:
+			w.end = &ending{phase: sdk.Stopped, ready: w.ready, ordered: true,
+				err: fmt.Errorf("it did not stop within %s and was killed", l.health.StopTimeout)}
+		case <-tick.C:
+			if !probing {
+				probing = true
+				go func() { alive <- l.probe(ctx, proc) }()
+			}
+		case err := <-alive:
+			probing = false
+			w.probed(err)
+		case <-ctx.Done():
+			w.end = &ending{phase: sdk.Failed, err: ctx.Err(), ready: w.ready}
+		}
+	}
+	return w.end
+}
+
+// stream keeps a Watch open, resuming at the cursor whenever it breaks.
+func (l *life) stream(ctx context.Context, proc Process, events chan<- watched) {
+	cursor := l.cursor
+	for ctx.Err() == nil {
+		err := proc.Watch(ctx, cursor, func(e *pluginpb.Event) {
+			cursor = e.GetSeq()
+			select {
+			case events <- watched{event: e}:
+			case <-ctx.Done():
+			}
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		select {
+		case events <- watched{err: err}:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-proc.Exited():
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (l *life) probe(ctx context.Context, proc Process) error {
+	c, cancel := context.WithTimeout(ctx, l.health.Timeout)
+	defer cancel()
+	_, err := proc.Status(c)
+	return err
+}
+
+// watcher is the state of one life while it is followed; only the life's goroutine touches it.
+type watcher struct {
+	life          *life
+	proc          Process
+	report        report
+	ready         bool
+	ordered       *stopOrder
+	failures      int
+	current       sdk.Phase
+	startDeadline *time.Timer
+	stopDeadline  *time.Timer
+	end           *ending
+}
+
+func (w *watcher) event(ctx context.Context, m watched) {
+	if m.err != nil || m.event == nil {
+		return // the stream broke: it is reopened, and liveness is judged by Status and by the process itself
+	}
+	l := w.life
+	e := m.event
+	if h := e.GetHandle(); h != nil {
+		_ = l.e.journal(l.block, func(b *state.Block) { b.Handle = h.GetData() })
+		return
+	}
+	out, ok := translate(l.block.String(), l.number, e)
+	if ok {
+		l.e.append(out)
+	}
+	switch {
+	case e.GetPhase() != nil:
+		w.phase(ctx, sdk.Phase(e.GetPhase().GetPhase()), e.GetPhase())
+	case e.GetOutputs() != nil:
+		w.refresh(ctx)
+	case ok:
+		w.report.progress(out)
+	}
+}
+
+func (w *watcher) phase(ctx context.Context, p sdk.Phase, ph *pluginpb.Phase) {
+	w.current = p
+	switch p {
+	case sdk.Ready:
+		w.ready = true
+		w.startDeadline.Stop()
+		w.refresh(ctx)
+	case sdk.Completed:
+		w.end = &ending{phase: sdk.Completed, ready: true, outputs: w.outputs(ctx)}
+	case sdk.Stopped:
+		w.end = &ending{phase: sdk.Stopped, ready: w.ready, ordered: w.ordered != nil, outputs: w.outputs(ctx)}
+		if w.ordered == nil {
+			w.end.phase, w.end.err = sdk.Failed, errors.New("it stopped by itself: "+ph.GetMessage())
+		}
+	case sdk.Failed:
+		w.end = &ending{phase: sdk.Failed, ready: w.ready, err: errors.New(ph.GetMessage()), remedy: ph.GetRemedy(), ordered: w.ordered != nil}
+	default:
+		w.report.phase(p, nil)
+	}
+}
+
+// refresh reads phase and outputs from the process and passes them on.
+func (w *watcher) refresh(ctx context.Context) {
+	c, cancel := context.WithTimeout(ctx, w.life.health.Timeout)
+	defer cancel()
+	st, err := w.proc.Status(c)
+	if err != nil {
+		return // judged by the next probe
+	}
+	p := sdk.Phase(st.GetPhase())
+	w.current = p
+	if p == sdk.Ready || p == sdk.Degraded {
+		w.ready = true
+		w.startDeadline.Stop()
+	}
+	if st.GetListen() != "" {
+		_ = w.life.e.journal(w.life.block, func(b *state.Block) { b.Listen = st.GetListen() })
+	}
+	switch {
+	case p == sdk.Failed:
+		w.end = &ending{phase: p, err: errors.New(st.GetError()), ready: w.ready}
+	case p == sdk.Completed, p == sdk.Stopped:
+		w.end = &ending{phase: p, ready: true, outputs: st.GetOutputs(), ordered: w.ordered != nil}
+	default:
+		w.report.phase(p, st.GetOutputs())
+	}
+}
+
+func (w *watcher) outputs(ctx context.Context) []byte {
+	c, cancel := context.WithTimeout(ctx, w.life.health.Timeout)
+	defer cancel()
+	st, err := w.proc.Status(c)
+	if err != nil {
+		return nil
+	}
+	return st.GetOutputs()
+}
+
+// exited is the end of the process, after whatever it still had to say.
+func (w *watcher) exited(ctx context.Context, events <-chan watched) {
+	for drain := time.After(200 * time.Millisecond); w.end == nil; {
+		select {
+		case e := <-events:
+			w.event(ctx, e)
+			continue
+		case <-drain:
+		}
+		break
+	}
+	if w.end != nil {
+		return
+	}
+	w.end = &ending{phase: sdk.Failed, err: errors.New("its plugin process ended unexpectedly"), ready: w.ready, ordered: w.ordered != nil}
+	if w.ordered != nil {
+		w.end.phase = sdk.Stopped
+		w.end.err = nil
+	}
+}
+
+func (w *watcher) stop(ctx context.Context, o stopOrder) {
+	if w.ordered != nil && !o.kill {
+		return
+	}
+	w.ordered = &o
+	w.startDeadline.Stop()
+	if o.kill {
+		w.end = &ending{phase: sdk.Stopped, ordered: true, ready: w.ready}
+		return
+	}
+	grace := w.life.health.StopTimeout
+	_ = w.life.e.journal(w.life.block, func(b *state.Block) { b.Intent = state.IntentStop })
+	w.report.phase(sdk.Draining, nil)
+	w.stopDeadline.Reset(grace + 5*time.Second)
+	c, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	// Stop answers when the block has been told; how it ends is seen in its phase. A plugin that cannot even be told is
+	// caught by the stop deadline.
+	_ = w.proc.Stop(c, grace, o.reason)
+}
+
+func (w *watcher) startOverdue() {
+	if w.ready || w.ordered != nil {
+		return
+	}
+	w.end = &ending{phase: sdk.Failed,
+		err:    fmt.Errorf("it was not ready within %s (its last phase: %s)", w.life.health.StartTimeout, w.current),
+		remedy: "Look at its log with `recipe logs " + w.life.block.String() + "`; if it only needs longer, raise health { start_timeout }."}
+}
+
+func (w *watcher) probed(err error) {
+	if err == nil {
+		w.failures = 0
+		return
+	}
+	if w.ordered != nil || errors.Is(err, context.Canceled) {
+		return
+	}
+	if w.failures++; w.failures >= w.life.health.Failures {
+		w.end = &ending{phase: sdk.Failed, ready: w.ready,
+			err: fmt.Errorf("its plugin process %d has not answered %d times in a row (each within %s): %w", w.proc.PID(), w.failures, w.life.health.Timeout, err)}
+	}
+}
+
+// message is the ending in one line.
+func (x ending) message() string {
+	if x.err == nil {
+		return string(x.phase)
+	}
+	return strings.TrimSpace(x.err.Error())
+}

@@ -1,0 +1,66 @@
+package run
+
+import (
+	"sort"
+	"strings"
+
+	"github.com/zclconf/go-cty/cty"
+)
+
+// secretMin is the length from which a sensitive string is searched for in messages. Shorter ones would blank out text at random.
+const secretMin = 6
+
+// learn remembers the sensitive strings in a value, so that no message of a plugin carries them into the log.
+func (e *Engine) learn(v cty.Value) {
+	var found []string
+	_ = cty.Walk(v, func(_ cty.Path, x cty.Value) (bool, error) {
+		if !x.IsMarked() {
+			return true, nil
+		}
+		plain, _ := x.UnmarkDeep()
+		_ = cty.Walk(plain, func(_ cty.Path, y cty.Value) (bool, error) {
+			if y.Type() == cty.String && y.IsKnown() && !y.IsNull() && len(y.AsString()) >= secretMin {
+				found = append(found, y.AsString())
+			}
+			return true, nil
+		})
+		return false, nil
+	})
+	e.addSecrets(found...)
+}
+
+func (e *Engine) addSecrets(values ...string) {
+	e.secretsMu.Lock()
+	defer e.secretsMu.Unlock()
+	fresh := false
+	for _, s := range values {
+		if len(s) >= secretMin && !e.known[s] {
+			e.known[s], fresh = true, true
+		}
+	}
+	if !fresh {
+		return
+	}
+	all := make([]string, 0, len(e.known))
+	for s := range e.known {
+		all = append(all, s)
+	}
+	// Longest first: a secret that contains another is blanked out whole.
+	sort.Slice(all, func(i, j int) bool {
+		return len(all[i]) > len(all[j]) || (len(all[i]) == len(all[j]) && all[i] < all[j])
+	})
+	pairs := make([]string, 0, 2*len(all))
+	for _, s := range all {
+		pairs = append(pairs, s, "(sensitive)")
+	}
+	e.secrets = strings.NewReplacer(pairs...)
+}
+
+func (e *Engine) scrub(s string) string {
+	e.secretsMu.RLock()
+	defer e.secretsMu.RUnlock()
+	if e.secrets == nil || s == "" {
+		return s
+	}
+	return e.secrets.Replace(s)
+}

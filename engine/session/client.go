@@ -1,0 +1,117 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/engine/run"
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/schema/addr"
+)
+
+// ErrNoEngine means that no engine works on the run.
+var ErrNoEngine = errors.New("no engine works on this run")
+
+// Client talks to the engine of a run over its socket.
+type Client struct{ http *http.Client }
+
+// Dial connects to the engine that works on the run in dir, or returns ErrNoEngine.
+func Dial(ctx context.Context, dir state.Dir) (*Client, error) {
+	path, err := socketPath(dir)
+	if err != nil {
+		return nil, err
+	}
+	dial := func(ctx context.Context) (net.Conn, error) {
+		d := net.Dialer{Timeout: 2 * time.Second}
+		return d.DialContext(ctx, "unix", path)
+	}
+	conn, err := dial(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w (%s)", ErrNoEngine, dir)
+	}
+	_ = conn.Close()
+	t := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}
+	return &Client{http: &http.Client{Transport: t, Timeout: time.Minute}}, nil
+}
+
+// Close lets go of the connection.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Status returns the run's record and what is alive of it.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	var s Status
+	return s, c.call(ctx, http.MethodGet, "/v1/status", nil, &s)
+}
+
+// Stop drains the run, or kills it.
+func (c *Client) Stop(ctx context.Context, why string, kill bool) error {
+	return c.call(ctx, http.MethodPost, "/v1/stop", orderRequest{Why: why, Kill: kill}, nil)
+}
+
+// Restart restarts one block.
+func (c *Client) Restart(ctx context.Context, a addr.Block) error {
+	return c.call(ctx, http.MethodPost, "/v1/restart", orderRequest{Address: a}, nil)
+}
+
+// Plan asks the engine what applying the request would change on the live run.
+func (c *Client) Plan(ctx context.Context, req Request) (*plan.Plan, error) {
+	var p plan.Plan
+	if err := c.call(ctx, http.MethodPost, "/v1/plan", applyRequest{Request: req}, &p); err != nil {
+		return nil, err
+	}
+	return &p, nil
+}
+
+// Apply hands the request to the engine, which converges the live run if it still comes to the approved plan.
+func (c *Client) Apply(ctx context.Context, req Request, approved *plan.Plan) (*plan.Plan, error) {
+	var p plan.Plan
+	if err := c.call(ctx, http.MethodPost, "/v1/apply", applyRequest{Request: req, Approved: approved}, &p); err != nil {
+		return nil, err
+	}
+	return &p, nil
+}
+
+func (c *Client) call(ctx context.Context, method, path string, body, into any) error {
+	var payload bytes.Buffer
+	if body != nil {
+		if err := json.NewEncoder(&payload).Encode(body); err != nil {
+			return fmt.Errorf("asking the engine: %w", err)
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://engine"+path, &payload)
+	if err != nil {
+		return fmt.Errorf("asking the engine: %w", err)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return fmt.Errorf("asking the engine: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		var f failure
+		if err := json.NewDecoder(resp.Body).Decode(&f); err != nil {
+			return fmt.Errorf("asking the engine: it answered %s", resp.Status)
+		}
+		switch f.Code {
+		case "moved":
+			return ErrMoved
+		case "over":
+			return run.ErrOver
+		}
+		return errors.New(f.Error)
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
+		return fmt.Errorf("reading the engine's answer: %w", err)
+	}
+	return nil
+}

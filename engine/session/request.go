@@ -1,0 +1,158 @@
+// Package session is what the command line does with a run: load a recipe, plan it, apply it here or hand it to the
+// engine that already works on it, and talk to that engine over its socket.
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/engine/run"
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/addr"
+)
+
+// Request says which recipe is meant, and with which values. It crosses the engine's socket when a live run is changed,
+// so it may hold secrets and is never stored.
+type Request struct {
+	File     string                     `json:"file"`
+	Vars     map[string]schema.VarValue `json:"vars,omitempty"`
+	VarFiles []string                   `json:"var_files,omitempty"`
+	Environ  []string                   `json:"environ,omitempty"`
+	Targets  []addr.Block               `json:"targets,omitempty"`
+}
+
+// Session is one recipe and its run.
+type Session struct {
+	Request Request
+	Recipe  *schema.Recipe
+	Dir     state.Dir
+	host    run.Host
+	plugins schema.Plugins
+	check   Arithmetic
+}
+
+// Arithmetic adds up what blocks will need and compares it with what there is. Nil: no findings.
+type Arithmetic func(r *schema.Recipe) []plan.Finding
+
+// Open loads the recipe. The diagnostics hold every mistake found in it; with errors there is no session.
+func Open(req Request, plugins schema.Plugins, host run.Host, check Arithmetic) (*Session, hcl.Diagnostics) {
+	r, diags := load(req, plugins)
+	if diags.HasErrors() {
+		return nil, diags
+	}
+	return &Session{Request: req, Recipe: r, Dir: state.DirOf(r.Dir, r.Name), host: host, plugins: plugins, check: check}, diags
+}
+
+func load(req Request, plugins schema.Plugins) (*schema.Recipe, hcl.Diagnostics) {
+	return schema.Load(req.File, schema.Options{Vars: req.Vars, VarFiles: req.VarFiles, Environ: req.Environ, Plugins: plugins})
+}
+
+// Plan compares the recipe with the run as recorded and observed. It starts nothing and changes nothing.
+func (s *Session) Plan(ctx context.Context) (*plan.Plan, error) {
+	if c, err := Dial(ctx, s.Dir); err == nil {
+		defer c.Close()
+		return c.Plan(ctx, s.Request)
+	}
+	rec, seen, err := run.Observe(s.Dir, s.host)
+	if err != nil {
+		return nil, err
+	}
+	return s.plan(rec, seen)
+}
+
+func (s *Session) plan(rec *state.Run, seen map[addr.Block]plan.Observed) (*plan.Plan, error) {
+	in := plan.Input{Recipe: s.Recipe, Recorded: rec, Observed: seen, Dir: s.Dir, Targets: s.Request.Targets}
+	if s.check != nil {
+		in.Findings = s.check(s.Recipe)
+	}
+	return plan.Make(in)
+}
+
+// ApplyOptions are the choices of an apply.
+type ApplyOptions struct {
+	Command  string
+	Detached bool // this engine process is the detached one: plugins get no lease
+	Keep     bool
+	// Stop is closed (or receives) to drain the run; Kill to end it at once.
+	Stop <-chan struct{}
+	Kill <-chan struct{}
+}
+
+// ErrMoved is returned when what is to be applied is no longer what was approved.
+var ErrMoved = errors.New("the run has changed since the plan was shown")
+
+// Live returns a client of the engine that works on the run now, or nil.
+func (s *Session) Live(ctx context.Context) *Client {
+	c, err := Dial(ctx, s.Dir)
+	if err != nil {
+		return nil
+	}
+	return c
+}
+
+// Apply executes the approved plan in this process and returns the outputs when the run is over.
+func (s *Session) Apply(ctx context.Context, approved *plan.Plan, o ApplyOptions) (map[string]any, error) {
+	opts := run.Options{Dir: s.Dir, File: s.Recipe.File, Name: s.Recipe.Name, Host: s.host, Command: o.Command, Keep: o.Keep}
+	if o.Detached {
+		opts.Lease = -1
+	}
+	e, err := run.Open(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	defer e.Close()
+	p, err := s.plan(e.Recorded(), e.Observed())
+	if err != nil {
+		return nil, err
+	}
+	if approved != nil && !same(approved, p) {
+		return nil, fmt.Errorf("%w: plan again", ErrMoved)
+	}
+	if errs := p.Errors(); len(errs) > 0 {
+		return nil, fmt.Errorf("the plan has %d errors, first: %s: %s", len(errs), errs[0].Address, errs[0].Summary)
+	}
+	srv, err := serve(ctx, s, e)
+	if err != nil {
+		return nil, err
+	}
+	defer srv.close()
+	done := make(chan struct{})
+	defer close(done)
+	go relay(ctx, e, o, done)
+	return e.Apply(ctx, s.Recipe, p)
+}
+
+// relay turns the caller's signals into orders.
+func relay(ctx context.Context, e *run.Engine, o ApplyOptions, done <-chan struct{}) {
+	stop, kill := o.Stop, o.Kill
+	for {
+		select {
+		case <-stop:
+			stop = nil
+			_ = e.Stop(ctx, "interrupted")
+		case <-kill:
+			kill = nil
+			_ = e.Kill(ctx)
+		case <-done:
+			return
+		}
+	}
+}
+
+// same says that two plans do the same things to the same blocks. A process that died in between changes that.
+func same(a, b *plan.Plan) bool {
+	if a.Digest != b.Digest || len(a.Operations) != len(b.Operations) {
+		return false
+	}
+	for i, op := range a.Operations {
+		if op.Address != b.Operations[i].Address || op.Action != b.Operations[i].Action {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,193 @@
+package session
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/engine/run"
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/addr"
+)
+
+// socketLimit is the longest path of a unix socket that every system takes (macOS: 104 bytes with the final zero).
+const socketLimit = 100
+
+// socketPath is where the engine of a run listens: in the run directory, or, when that path is too long, in a private
+// folder of the temporary directory whose name is derived from it.
+func socketPath(dir state.Dir) (string, error) {
+	abs, err := filepath.Abs(string(dir))
+	if err != nil {
+		return "", fmt.Errorf("finding the run directory: %w", err)
+	}
+	if p := filepath.Join(abs, "engine.sock"); len(p) <= socketLimit {
+		return p, nil
+	}
+	sum := sha256.Sum256([]byte(abs))
+	return filepath.Join(os.TempDir(), fmt.Sprintf("recipe-%d-%s", os.Getuid(), hex.EncodeToString(sum[:8])), "engine.sock"), nil
+}
+
+// server answers for a running engine. Its socket is readable by the owner only.
+type server struct {
+	http *http.Server
+	path string
+	wg   sync.WaitGroup
+}
+
+func serve(ctx context.Context, s *Session, e *run.Engine) (*server, error) {
+	path, err := socketPath(s.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("making the folder of the engine's socket: %w", err)
+	}
+	// The run's lock is held: whatever socket is there was left by an engine that was killed.
+	_ = os.Remove(path)
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("opening the engine's socket: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		_ = l.Close()
+		return nil, fmt.Errorf("closing the engine's socket to others: %w", err)
+	}
+	srv := &server{path: path, http: &http.Server{Handler: handler(s, e), ReadHeaderTimeout: 10 * time.Second}}
+	srv.wg.Add(1)
+	go func() { defer srv.wg.Done(); _ = srv.http.Serve(l) }()
+	return srv, nil
+}
+
+func (s *server) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if err := s.http.Shutdown(ctx); err != nil {
+		_ = s.http.Close()
+	}
+	s.wg.Wait()
+	_ = os.Remove(s.path)
+}
+
+// Status is the answer to GET /v1/status.
+type Status struct {
+	Run  *state.Run                   `json:"run"`
+	Live map[addr.Block]plan.Observed `json:"live"`
+}
+
+type orderRequest struct {
+	Address addr.Block `json:"address,omitzero"`
+	Why     string     `json:"why,omitempty"`
+	Kill    bool       `json:"kill,omitempty"`
+}
+
+type applyRequest struct {
+	Request  Request    `json:"request"`
+	Approved *plan.Plan `json:"approved,omitempty"`
+}
+
+func handler(s *Session, e *run.Engine) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) {
+		rec, live, err := e.Live(r.Context())
+		answer(w, Status{rec, live}, err)
+	})
+	mux.HandleFunc("POST /v1/stop", func(w http.ResponseWriter, r *http.Request) {
+		var o orderRequest
+		if !read(w, r, &o) {
+			return
+		}
+		if o.Kill {
+			answer(w, struct{}{}, e.Kill(r.Context()))
+			return
+		}
+		answer(w, struct{}{}, e.Stop(r.Context(), o.Why))
+	})
+	mux.HandleFunc("POST /v1/restart", func(w http.ResponseWriter, r *http.Request) {
+		var o orderRequest
+		if read(w, r, &o) {
+			answer(w, struct{}{}, e.Restart(r.Context(), o.Address))
+		}
+	})
+	mux.HandleFunc("POST /v1/plan", func(w http.ResponseWriter, r *http.Request) {
+		var req applyRequest
+		if read(w, r, &req) {
+			_, p, err := replan(r.Context(), s, e, req.Request)
+			answer(w, p, err)
+		}
+	})
+	mux.HandleFunc("POST /v1/apply", func(w http.ResponseWriter, r *http.Request) {
+		var req applyRequest
+		if !read(w, r, &req) {
+			return
+		}
+		recipe, p, err := replan(r.Context(), s, e, req.Request)
+		if err == nil && req.Approved != nil && !same(req.Approved, p) {
+			err = ErrMoved
+		}
+		if err == nil {
+			err = e.Converge(r.Context(), recipe, p)
+		}
+		answer(w, p, err)
+	})
+	return mux
+}
+
+// replan makes a plan of a new version of the recipe against the live run.
+func replan(ctx context.Context, s *Session, e *run.Engine, req Request) (*schema.Recipe, *plan.Plan, error) {
+	recipe, diags := load(req, s.plugins)
+	if diags.HasErrors() {
+		return nil, nil, diags
+	}
+	if state.DirOf(recipe.Dir, recipe.Name) != s.Dir {
+		return nil, nil, fmt.Errorf("the recipe %q belongs to another run than %s", recipe.Name, s.Dir)
+	}
+	rec, live, err := e.Live(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	next := &Session{Request: req, Recipe: recipe, Dir: s.Dir, host: s.host, plugins: s.plugins, check: s.check}
+	p, err := next.plan(rec, live)
+	return recipe, p, err
+}
+
+func read(w http.ResponseWriter, r *http.Request, into any) bool {
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 64<<20)).Decode(into); err != nil {
+		answer(w, nil, fmt.Errorf("reading the request: %w", err))
+		return false
+	}
+	return true
+}
+
+type failure struct {
+	Error string `json:"error"`
+	Code  string `json:"code,omitempty"`
+}
+
+func answer(w http.ResponseWriter, v any, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	if err == nil {
+		_ = json.NewEncoder(w).Encode(v)
+		return
+	}
+	f := failure{Error: err.Error()}
+	switch {
+	case errors.Is(err, ErrMoved):
+		f.Code = "moved"
+	case errors.Is(err, run.ErrOver):
+		f.Code = "over"
+	}
+	w.WriteHeader(http.StatusConflict)
+	_ = json.NewEncoder(w).Encode(f)
+}

@@ -1,0 +1,203 @@
+package state_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+var policy = addr.Block{Kind: kind.Inference, Plugin: "tiny", Name: "policy"}
+
+func dir(t *testing.T) state.Dir {
+	t.Helper()
+	d := state.DirOf(t.TempDir(), "my run/1")
+	if err := d.Make(); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestUpdateIsOnDiskAndPrivate(t *testing.T) {
+	t.Parallel()
+	d := dir(t)
+	s, err := state.OpenStore(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.UpdateBlock(policy, func(b *state.Block) { b.Intent, b.Life = state.IntentStart, 1 }); err != nil {
+		t.Fatal(err)
+	}
+	r, err := state.Read(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b := r.Blocks[policy]; b == nil || b.Intent != state.IntentStart || b.Life != 1 || r.ID == "" {
+		t.Fatalf("read back %+v", r)
+	}
+	err = filepath.Walk(string(d), func(path string, info os.FileInfo, err error) error {
+		if err == nil && info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s can be read by others: %s", path, info.Mode())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDamagedRecordSaysTheWayOut(t *testing.T) {
+	t.Parallel()
+	for name, content := range map[string]string{
+		"empty":     "",
+		"truncated": `{"format_version": 1, "id": "x", "blocks": {`,
+		"no id":     `{"format_version": 1}`,
+		"foreign":   `hello`,
+		"null":      `{"format_version": 1, "id": "x", "blocks": {"inference.tiny.policy": null}}`,
+		"bad key":   `{"format_version": 1, "id": "x", "blocks": {"nonsense": {}}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := dir(t)
+			if err := os.WriteFile(filepath.Join(string(d), "run.json"), []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := state.OpenStore(d)
+			if err == nil || !strings.Contains(err.Error(), "damaged") || !strings.Contains(err.Error(), "move the folder") {
+				t.Errorf("error = %v", err)
+			}
+			if after, _ := os.ReadFile(filepath.Join(string(d), "run.json")); string(after) != content {
+				t.Errorf("the damaged file was changed to %q", after)
+			}
+		})
+	}
+}
+
+func TestNewerFormatIsRefused(t *testing.T) {
+	t.Parallel()
+	d := dir(t)
+	if err := os.WriteFile(filepath.Join(string(d), "run.json"), []byte(`{"format_version": 99, "id": "x"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := state.Read(d); err == nil || !strings.Contains(err.Error(), "newer") {
+		t.Errorf("error = %v", err)
+	}
+}
+
+func TestSecondLockNamesTheFirst(t *testing.T) {
+	t.Parallel()
+	d := dir(t)
+	l, err := state.TryLock(d, "recipe apply a.hcl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = state.TryLock(d, "recipe apply b.hcl")
+	var locked *state.LockedError
+	if !errors.As(err, &locked) || locked.Owner.PID != os.Getpid() || !strings.Contains(err.Error(), "recipe apply a.hcl") {
+		t.Fatalf("error = %v", err)
+	}
+	if o := state.Holder(d); o == nil || o.PID != os.Getpid() {
+		t.Errorf("holder = %+v", o)
+	}
+	if err := l.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	if o := state.Holder(d); o != nil {
+		t.Errorf("holder after unlock = %+v", o)
+	}
+	l, err = state.TryLock(d, "again")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Unlock()
+}
+
+func TestTokensAreStableAndDiffer(t *testing.T) {
+	t.Parallel()
+	d := dir(t)
+	token := func(purpose string, a addr.Block) string {
+		s, err := d.Token(purpose, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	other := policy
+	other.Name = "judge"
+	a, b, c, again := token("data", policy), token("control", policy), token("data", other), token("data", policy)
+	if a != again {
+		t.Error("the same purpose and address gave two tokens")
+	}
+	if a == b || a == c || b == c {
+		t.Error("different purposes or addresses share a token")
+	}
+	if err := d.Make(); err != nil {
+		t.Fatal(err)
+	}
+	if token("data", policy) != a {
+		t.Error("making the directory again changed the key")
+	}
+	if len(a) < 40 {
+		t.Errorf("token of %d characters", len(a))
+	}
+}
+
+func TestRecordableHidesSecretsAndReducesReferences(t *testing.T) {
+	t.Parallel()
+	d := dir(t)
+	schema := &spec.Schema{Attributes: []*spec.Attribute{
+		{Name: "model", Type: cty.String}, {Name: "key", Type: cty.String}, {Name: "secret", Type: cty.String, Sensitive: true},
+		{Name: "inference", Type: cty.DynamicPseudoType}, {Name: "later", Type: cty.String}, {Name: "absent", Type: cty.String},
+	}}
+	value := func(secret string) cty.Value {
+		return cty.ObjectVal(map[string]cty.Value{
+			"model":  cty.StringVal("m"),
+			"key":    cty.StringVal(secret).Mark("sensitive"),
+			"secret": cty.StringVal(secret),
+			"inference": cty.ObjectVal(map[string]cty.Value{
+				"address": cty.StringVal("inference.tiny.policy"), "kind": cty.StringVal("inference"),
+				"base_url": cty.UnknownVal(cty.String), "api_key": cty.StringVal(secret).Mark("sensitive"),
+			}),
+			"later":  cty.UnknownVal(cty.String),
+			"absent": cty.NullVal(cty.String),
+		})
+	}
+	rec := func(secret string) map[string]string {
+		m, err := state.Recordable(value(secret), schema, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := map[string]string{}
+		for k, v := range m {
+			out[k] = string(v)
+			if strings.Contains(string(v), secret) {
+				t.Errorf("the record of %s holds the secret: %s", k, v)
+			}
+		}
+		return out
+	}
+	a, b := rec("canary-1234567890"), rec("canary-other")
+	want := map[string]string{"model": `"m"`, "inference": `{"ref":"inference.tiny.policy"}`, "later": `{"unknown":true}`}
+	for k, v := range want {
+		if a[k] != v {
+			t.Errorf("%s = %s, want %s", k, a[k], v)
+		}
+	}
+	if _, ok := a["absent"]; ok {
+		t.Error("a null is recorded")
+	}
+	if a["key"] == b["key"] || a["secret"] == b["secret"] {
+		t.Error("a changed secret is not noticed")
+	}
+	if again := rec("canary-1234567890"); again["key"] != a["key"] {
+		t.Error("the same secret has two fingerprints")
+	}
+}
