@@ -102,8 +102,8 @@ func (g *Gateway) secondOpinion(ctx context.Context, c *call, f *flight, a *answ
 	g.mu.Lock()
 	other := g.leastLocked(c.failed, g.cfg.Clock.Now())
 	g.mu.Unlock()
-	if other == nil && again {
-		return errors.New("the same replica failed twice")
+	if other == nil && (again || len(c.failed) > 1) {
+		return errors.New("all replicas failed, or the only one did twice")
 	}
 	if other == nil {
 		pause := make(chan struct{})

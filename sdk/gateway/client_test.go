@@ -1,0 +1,142 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Everything a sync does, over HTTP as it would from another process.
+func TestClientDrivesAnUpdate(t *testing.T) {
+	t.Parallel()
+	a, b := newEngine(t), newEngine(t)
+	fail := map[string]bool{"1": true}
+	g := start(t, Config{Version: 1, Update: func(_ context.Context, r Replica, u WeightUpdate) error {
+		if string(u.Options) != `{"rank":64}` || u.Path != "/w" {
+			return errors.New("options or path got lost")
+		}
+		if fail[r.ID] {
+			return errors.New("engine answered 500")
+		}
+		return nil
+	}}, a, b)
+	ctx := context.Background()
+	c := NewClient(g.URL()+"/v1", adminToken)
+	defer c.Close()
+	if r := post(t, g, "/c/env.a/v1/completions", prompt); r.status != 200 {
+		t.Fatal(r.body)
+	}
+	h, err := c.Hold(ctx, HoldRequest{Mode: ModeDrain, Lease: time.Minute, Reason: "step 2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Hold(ctx, HoldRequest{}); !errors.Is(err, ErrHeld) {
+		t.Errorf("second hold: %v, want ErrHeld", err)
+	}
+	s, err := c.Status(ctx)
+	if err != nil || !s.Held || s.Hold.Reason != "step 2" || s.Hold.ID != h.ID || s.Clients["env.a"].Requests != 1 || s.LastRequest.IsZero() || s.Clients["env.a"].OutputTokens != 3 {
+		t.Errorf("status %+v, %v", s, err)
+	}
+	u := WeightUpdate{Version: 2, Path: "/w", Transport: "reload", Options: []byte(`{"rank":64}`), Hold: h.ID, Check: &Check{Tokens: []int{5, 6}, Logprobs: []float64{0, -1.5}, Tolerance: 0.001}}
+	res, err := c.UpdateWeights(ctx, u)
+	if err != nil || res.Version != 2 || !strings.Contains(res.Replicas[1].Error, "500") {
+		t.Errorf("update: %+v, %v", res, err)
+	}
+	list, err := c.Logprobs(ctx, []int{5, 6})
+	if err != nil || len(list) != 2 || list[0].Version != 2 || list[0].Logprobs[1] != -1.5 || list[1].Version != -1 {
+		t.Errorf("log-probabilities: %+v, %v", list, err)
+	}
+	if err := c.Resume(ctx, h.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Resume(ctx, h.ID); !errors.Is(err, ErrNotHeld) {
+		t.Errorf("second resume: %v, want ErrNotHeld", err)
+	}
+	fail["1"] = false
+	if err := c.Admit(ctx, "1", -1); err != nil {
+		t.Errorf("admit: %v", err)
+	}
+	if err := c.SetReplicaHealthy(ctx, "0", false, "test"); err != nil {
+		t.Error(err)
+	}
+	u.Hold, u.Version, u.Check.Logprobs[1] = "", 3, -7
+	if res, err = c.UpdateWeights(ctx, u); !errors.Is(err, ErrMismatch) || len(res.Replicas) != 1 || res.Replicas[0].Difference != 5.5 {
+		t.Errorf("mismatch: %+v, %v; want ErrMismatch and the difference", res, err)
+	}
+	rec, found, ambiguous, err := c.Lookup(ctx, []int{1, 2, 3, 10, 20, 2})
+	if err != nil || !found || ambiguous || rec.Version != 1 || len(rec.Output) != 3 {
+		t.Errorf("lookup: %+v %v %v %v", rec, found, ambiguous, err)
+	}
+	if _, found, _, err := c.Lookup(ctx, []int{9}); found || err != nil {
+		t.Errorf("lookup of nothing: %v, %v", found, err)
+	}
+	if err := c.SetVersion(ctx, 8); err != nil || g.Version() != 8 {
+		t.Errorf("version: %v, %d", err, g.Version())
+	}
+	var remote *RemoteError
+	if _, err := NewClient(g.URL(), dataToken).Status(ctx); !errors.As(err, &remote) || remote.Status != 403 {
+		t.Errorf("status with the data token: %v, want 403", err)
+	}
+	if err := c.SetReplicaHealthy(ctx, "7", true, ""); !errors.As(err, &remote) || remote.Status != 422 {
+		t.Errorf("unknown replica: %v, want 422", err)
+	}
+}
+
+// A trainer that dies while it waits for draining holds nothing.
+func TestClientGoneWhileHolding(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	g := start(t, Config{}, e)
+	entered, release := blocking(e)
+	first := background(t, g, "/v1/completions", prompt)
+	<-entered
+	ctx, cancel := context.WithCancel(context.Background())
+	c := NewClient(g.URL(), adminToken)
+	defer c.Close()
+	held := make(chan error, 1)
+	go func() { _, err := c.Hold(ctx, HoldRequest{}); held <- err }()
+	eventually(t, "the gate to close", func() bool { return g.Status().Held })
+	cancel()
+	<-held
+	eventually(t, "the gate to open", func() bool { return !g.Status().Held })
+	close(release)
+	<-first
+}
+
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	g := start(t, Config{Version: 3}, e)
+	post(t, g, "/v1/completions", prompt)
+	post(t, g, "/generate", `{"prompt":[1,2],"n":2,"logprobs":0}`)
+	post(t, g, "/generate", `{}`)
+	post(t, g, "/v1/some/path/of/a/client", `{}`)
+	req, _ := http.NewRequest(http.MethodGet, g.URL()+"/metrics", nil)
+	req.Header.Set("Authorization", "Bearer "+dataToken)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, _ := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	for _, want := range []string{
+		`recipe_gateway_requests_total{code="200",route="/v1/completions"} 1`,
+		`recipe_gateway_requests_total{code="200",route="/generate"} 1`,
+		`recipe_gateway_requests_total{code="400",route="/generate"} 1`,
+		`recipe_gateway_requests_total{code="200",route="/v1/other"} 1`,
+		`recipe_gateway_output_tokens_total 9`,
+		`recipe_gateway_recorded_completions_total 3`,
+		`recipe_gateway_policy_version 3`,
+		`recipe_gateway_replicas_ready 1`,
+		`recipe_gateway_in_flight 0`,
+		`recipe_gateway_held 0`,
+	} {
+		if !strings.Contains(string(b), want+"\n") {
+			t.Errorf("missing %q in:\n%s", want, b)
+		}
+	}
+}

@@ -1,0 +1,356 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tidwall/gjson"
+)
+
+func TestFailover(t *testing.T) {
+	t.Parallel()
+	breakOff := func(w http.ResponseWriter, _ *http.Request) { // dies in the middle of its answer
+		w.Header().Set("Content-Length", "1000")
+		_, _ = io.WriteString(w, `{"choices":[`)
+		panic(http.ErrAbortHandler)
+	}
+	status := func(code int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, `{"error":{"message":"engine says no"}}`, code)
+		}
+	}
+	var once atomic.Bool
+	tests := []struct {
+		name    string
+		engines []http.HandlerFunc // nil answers well
+		want    int
+		asked   []int // requests each engine got; -1 any
+	}{
+		{"breaks off", []http.HandlerFunc{breakOff, nil}, 200, []int{1, 1}},
+		{"500", []http.HandlerFunc{status(500), nil}, 200, []int{1, 1}},
+		{"503", []http.HandlerFunc{status(503), nil}, 200, []int{1, 1}},
+		{"400 is the client's", []http.HandlerFunc{status(400), nil}, 400, []int{1, 0}},
+		{"501 is the client's", []http.HandlerFunc{status(501), nil}, 501, []int{1, 0}},
+		{"500 everywhere is passed on", []http.HandlerFunc{status(500), status(500)}, 500, []int{1, -1}},
+		{"500 of the only one is tried twice", []http.HandlerFunc{status(500)}, 500, []int{2}},
+		{"500 once", []http.HandlerFunc{func(w http.ResponseWriter, r *http.Request) {
+			if once.CompareAndSwap(false, true) {
+				status(500)(w, r)
+				return
+			}
+			_, _ = io.WriteString(w, `{"ok":true}`)
+		}}, 200, []int{2}},
+		{"all break off", []http.HandlerFunc{breakOff, breakOff}, 502, []int{-1, -1}},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			var list []*fakeEngine
+			for _, respond := range tc.engines {
+				e := newEngine(t)
+				e.Config.ErrorLog = nil
+				e.set(nil, respond)
+				list = append(list, e)
+			}
+			g := start(t, Config{Cooldown: 4 * time.Millisecond}, list...)
+			r := post(t, g, "/v1/completions", `{"prompt":"x"}`)
+			if r.status != tc.want || !gjson.Valid(r.body) {
+				t.Errorf("got %d %s, want %d", r.status, r.body, tc.want)
+			}
+			for i, e := range list {
+				if n := len(e.seen()); tc.asked[i] >= 0 && n != tc.asked[i] {
+					t.Errorf("engine %d got %d requests, want %d", i, n, tc.asked[i])
+				}
+			}
+			if s := g.Status(); s.InFlight != 0 {
+				t.Errorf("%d requests still counted in flight", s.InFlight)
+			}
+		})
+	}
+}
+
+// While the only replica restarts, requests wait; none fails.
+func TestRestartOfTheOnlyReplica(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := ln.Addr().String()
+	_ = ln.Close() // nothing listens
+	g := start(t, Config{Cooldown: 2 * time.Millisecond})
+	if err := g.SetReplicas([]Replica{{ID: "0", URL: "http://" + addr}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Admit(context.Background(), "0", 0); err != nil {
+		t.Fatal(err)
+	}
+	waiting := background(t, g, "/v1/completions", prompt)
+	eventually(t, "some refused connections", func() bool { return g.Status().Replicas[0].Failures > 3 })
+	if ln, err = net.Listen("tcp", addr); err != nil {
+		t.Skipf("the port was taken meanwhile: %v", err)
+	}
+	e := &fakeEngine{}
+	e.Server = &httptest.Server{Listener: ln, Config: &http.Server{Handler: e}}
+	e.Start()
+	defer e.Close()
+	if r := <-waiting; r.status != 200 {
+		t.Errorf("got %d %s", r.status, r.body)
+	}
+}
+
+func TestNoReplicaTimesOutWithReasons(t *testing.T) {
+	t.Parallel()
+	clock := newClock()
+	g := start(t, Config{Clock: clock, HoldTimeout: time.Minute}, newEngine(t))
+	if err := g.SetReplicaHealthy("0", false, "CUDA out of memory"); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.Get(g.URL() + "/health")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != 503 {
+		t.Errorf("/health is %d without a replica, want 503", resp.StatusCode)
+	}
+	waiting := background(t, g, "/v1/completions", prompt)
+	eventually(t, "the request to wait", func() bool { return g.Status().Waiting == 1 })
+	clock.advance(time.Minute)
+	if r := <-waiting; r.status != 503 || !strings.Contains(r.body, "CUDA out of memory") {
+		t.Errorf("got %d %s, want 503 with the reason", r.status, r.body)
+	}
+}
+
+func TestClientGoneCancelsUpstream(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	g := start(t, Config{}, e)
+	gone := make(chan struct{})
+	entered := make(chan struct{})
+	e.set(func(r *http.Request) { close(entered); <-r.Context().Done(); close(gone) }, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { _, _ = send(ctx, g, "/v1/completions", prompt) }()
+	<-entered
+	cancel()
+	select {
+	case <-gone:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the engine still works for a client that is gone")
+	}
+	eventually(t, "nothing in flight", func() bool { return g.Status().InFlight == 0 })
+}
+
+func TestBalance(t *testing.T) {
+	t.Parallel()
+	a, b := newEngine(t), newEngine(t)
+	g := start(t, Config{}, a, b)
+	long := strings.Repeat("a common system prompt that is long enough to matter; ", 10)
+	turns := `{"messages":[{"role":"user","content":"` + long + `tell me`
+	for i := range 6 { // a conversation that grows
+		turns += fmt.Sprintf(` and then number %d`, i)
+		post(t, g, "/v1/chat/completions", turns+`"}]}`)
+	}
+	if na, nb := len(a.seen()), len(b.seen()); na*nb != 0 || na+nb != 6 {
+		t.Errorf("a conversation was spread %d to %d, want it on one replica", na, nb)
+	}
+	for i := range 40 {
+		post(t, g, "/v1/completions", fmt.Sprintf(`{"prompt":"%d is a prompt of its own"}`, i))
+	}
+	if na, nb := len(a.seen()), len(b.seen()); na < 20 || nb < 20 {
+		t.Errorf("unrelated prompts were spread %d to %d, want about evenly", na, nb)
+	}
+}
+
+func TestAffinityYieldsToLoad(t *testing.T) {
+	t.Parallel()
+	a, b := newEngine(t), newEngine(t)
+	g := start(t, Config{}, a, b)
+	var release []chan struct{}
+	for _, e := range []*fakeEngine{a, b} {
+		_, r := blocking(e)
+		release = append(release, r)
+	}
+	var replies []chan reply
+	for range 3 * prefixSlack {
+		replies = append(replies, background(t, g, "/v1/completions", prompt))
+	}
+	eventually(t, "all at the engines", func() bool { return g.Status().InFlight == 3*prefixSlack })
+	if na, nb := len(a.seen()), len(b.seen()); na == 0 || nb == 0 || max(na, nb)-min(na, nb) > prefixSlack+1 {
+		t.Errorf("one hot prompt was spread %d to %d, want a difference of at most %d", na, nb, prefixSlack+1)
+	}
+	for _, r := range release {
+		close(r)
+	}
+	for _, r := range replies {
+		<-r
+	}
+}
+
+func TestStreamPassesUnbuffered(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	g := start(t, Config{Version: 2}, e)
+	next := make(chan struct{})
+	e.set(nil, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+		out := http.NewResponseController(w)
+		for i, piece := range []string{
+			`{"choices":[{"index":0,"text":"a","logprobs":{"token_logprobs":[-0.5],"tokens":["token_id:8"]},"prompt_token_ids":[1,2],"token_ids":[8]}]}`,
+			`{"choices":[{"index":0,"text":"b","logprobs":{"token_logprobs":[-1.5],"tokens":["token_id:9"]},"finish_reason":"stop","token_ids":[9]}]}`,
+			`[DONE]`,
+		} {
+			if i > 0 {
+				<-next
+			}
+			_, _ = io.WriteString(w, "data: "+piece+"\n\n")
+			_ = out.Flush()
+		}
+	})
+	req, _ := http.NewRequest(http.MethodPost, g.URL()+"/v1/completions", strings.NewReader(`{"stream":true,"prompt":"x"}`))
+	req.Header.Set("Authorization", "Bearer "+dataToken)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if v := resp.Header.Get(HeaderVersion); v != "2" {
+		t.Errorf("the header says version %q, want 2", v)
+	}
+	lines := bufio.NewScanner(resp.Body)
+	for i := range 3 { // each event must come before the engine is told to go on
+		for lines.Scan() && lines.Text() == "" {
+		}
+		if !strings.HasPrefix(lines.Text(), "data: ") {
+			t.Fatalf("event %d is %q", i, lines.Text())
+		}
+		if i == 1 { // an update between two tokens
+			if err := g.SetVersion(3); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if i < 2 {
+			next <- struct{}{}
+		}
+	}
+	for lines.Scan() {
+	}
+	if v := resp.Trailer.Get(HeaderVersionMax); v != "3" {
+		t.Errorf("the trailer says version %q, want 3", v)
+	}
+	eventually(t, "the record", func() bool { _, found, _ := g.Lookup([]int{1, 2, 8, 9}); return found })
+	rec, _, _ := g.Lookup([]int{1, 2, 8, 9})
+	if rec.Version != 2 || rec.VersionMax != 3 || rec.Logprobs[1] != -1.5 {
+		t.Errorf("recorded %+v", rec)
+	}
+}
+
+func TestAbortEndsAStreamWithAnError(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	g := start(t, Config{}, e)
+	e.set(nil, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "data: {\"choices\":[]}\n\n")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	req, _ := http.NewRequest(http.MethodPost, g.URL()+"/v1/completions", strings.NewReader(`{"stream":true,"prompt":"x"}`))
+	req.Header.Set("Authorization", "Bearer "+dataToken)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body := bufio.NewReader(resp.Body)
+	if _, err := body.ReadString('\n'); err != nil { // the stream has begun
+		t.Fatal(err)
+	}
+	if _, err := g.Hold(context.Background(), HoldRequest{ID: "x", Mode: ModeAbort}); err != nil {
+		t.Fatal(err)
+	}
+	rest, err := io.ReadAll(body)
+	if err != nil || !strings.Contains(string(rest), `"type":"aborted"`) || strings.Contains(string(rest), "[DONE]") {
+		t.Errorf("the stream ended with %q (%v), want an error event", rest, err)
+	}
+}
+
+func TestLongAnswerPassesUnstamped(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	g := start(t, Config{MaxResponseBytes: 1000}, e)
+	want := `{"x":"` + strings.Repeat("y", 100_000) + `"}`
+	e.set(nil, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, want) })
+	if r := post(t, g, "/v1/completions", `{"prompt":"x"}`); r.body != want || r.header.Get(HeaderVersion) != "0" {
+		t.Errorf("got %d bytes, want %d as they were; header %v", len(r.body), len(want), r.header)
+	}
+}
+
+func TestBodyLimit(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	g := start(t, Config{MaxBodyBytes: 100}, e)
+	if r := post(t, g, "/v1/completions", `{"prompt":"`+strings.Repeat("x", 200)+`"}`); r.status != 413 || len(e.seen()) != 0 {
+		t.Errorf("got %d %s, want 413", r.status, r.body)
+	}
+}
+
+func TestModels(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	g := start(t, Config{Models: []string{"org/policy"}}, e)
+	e.set(nil, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"object":"list","data":[{"id":"from-engine"}]}`)
+	})
+	get := func() string {
+		req, _ := http.NewRequest(http.MethodGet, g.URL()+"/v1/models", nil)
+		req.Header.Set("Authorization", "Bearer "+dataToken)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		b, _ := io.ReadAll(resp.Body)
+		return gjson.GetBytes(b, "data.0.id").Str
+	}
+	if id := get(); id != "from-engine" {
+		t.Errorf("model %q, want the engine's", id)
+	}
+	if _, err := g.Hold(context.Background(), HoldRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if id := get(); id != "org/policy" {
+		t.Errorf("model %q during a hold, want the configured one at once", id)
+	}
+}
+
+func TestUpstreamModelIsPutIn(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	g := start(t, Config{Record: RecordAll}, e)
+	g.SetUpstreamModel(`policy"v2`)
+	post(t, g, "/v1/chat/completions", `{ "temperature":1, "model" : "org/policy", "messages":[{"role":"user","content":"the model"}]}`)
+	post(t, g, "/generate", `{"prompt":[1]}`)
+	post(t, g, "/v1/completions", `{"prompt":[1,2],"n":2}`)
+	for i, want := range []string{`policy"v2`, `policy"v2`, ""} {
+		body := e.seen()[i].body
+		if !gjson.Valid(body) || gjson.Get(body, "model").Str != want {
+			t.Errorf("request %d: %s; want model %q", i, body, want)
+		}
+	}
+	if m := gjson.Get(e.seen()[0].body, "messages.0.content").Str; m != "the model" {
+		t.Errorf("the message became %q", m)
+	}
+	if _, found, _ := g.Lookup([]int{1, 2, 11, 21, 2}); !found {
+		t.Error("RecordAll did not record a completion whose client asked for nothing")
+	}
+}

@@ -1,0 +1,234 @@
+package gateway
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tidwall/gjson"
+)
+
+// testdata/generate holds one folder a case: request.json as the client sends it, upstream.json as the engine must get it,
+// engine.json as the engine answers, and reply.json as the client must get it. The engine's answers have the shapes of vLLM 0.24
+// and 0.32, shortened.
+func TestGenerateTranslation(t *testing.T) {
+	t.Parallel()
+	cases, err := filepath.Glob("testdata/generate/*")
+	if err != nil || len(cases) < 5 {
+		t.Fatalf("found %d cases (%v)", len(cases), err)
+	}
+	for _, dir := range cases {
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			t.Parallel()
+			read := func(name string) []byte {
+				b, err := os.ReadFile(filepath.Join(dir, name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return b
+			}
+			q, err := translateRequest(read("request.json"), "policy")
+			if err != nil {
+				t.Fatal(err)
+			}
+			sameJSON(t, "request to the engine", q.body, read("upstream.json"))
+			out, _, err := translateResponse(q, gjson.ParseBytes(read("engine.json")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			sameJSON(t, "reply to the client", out, read("reply.json"))
+		})
+	}
+}
+
+func sameJSON(t *testing.T, what string, got, want []byte) {
+	t.Helper()
+	var g, w any
+	if err := json.Unmarshal(got, &g); err != nil {
+		t.Fatalf("%s is not JSON: %v\n%s", what, err, got)
+	}
+	if err := json.Unmarshal(want, &w); err != nil {
+		t.Fatalf("golden %s: %v", what, err)
+	}
+	gb, _ := json.MarshalIndent(g, "", " ")
+	wb, _ := json.MarshalIndent(w, "", " ")
+	if string(gb) != string(wb) {
+		t.Errorf("%s:\n%s\nwant:\n%s", what, gb, wb)
+	}
+}
+
+// Clients take the first entry of each position for the sampled token, whatever else is listed.
+func TestSampledTokenComesFirst(t *testing.T) {
+	t.Parallel()
+	q, err := translateRequest([]byte(`{"prompt":[1],"logprobs":2}`), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, _, err := translateResponse(q, gjson.Parse(`{"choices":[{"index":0,"text":"x","token_ids":[7],"logprobs":{"token_logprobs":[-3],"tokens":["token_id:7"],"top_logprobs":[{"token_id:4":-0.1,"token_id:7":-3,"token_id:5":-2}]}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if raw := gjson.GetBytes(out, "logprobs.0.0.0").Raw; raw != `{"7":-3,"4":-0.1,"5":-2}` {
+		t.Errorf("position is %s", raw)
+	}
+}
+
+func TestGenerateRefusesBadRequests(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ body, want string }{
+		{`{`, "not JSON"},
+		{`[]`, "want an object"},
+		{`{}`, "no prompt"},
+		{`{"prompt":[]}`, "no token ids"},
+		{`{"prompt":""}`, "want a text"},
+		{`{"prompt":[1,-2]}`, "entry 1"},
+		{`{"prompt":[1,2.5]}`, "after entry 1"},
+		{`{"prompt":[1,99999999999]}`, "entry 1"},
+		{`{"prompt":[[1],[2]]}`, "entry 0"},
+		{`{"prompt":{"prompt_token_ids":"x"}}`, ""},
+		{`{"prompt":{"other":1}}`, "want a text"},
+		{`{"prompt":[1],"n":0}`, "n is"},
+		{`{"prompt":[1],"n":1.5}`, "n is"},
+		{`{"prompt":[1],"n":"8"}`, "n is"},
+		{`{"prompt":[1],"n":1e9}`, "n is"},
+		{`{"prompt":[1],"logprobs":-1}`, "logprobs is"},
+		{`{"prompt":[1],"stream":true}`, "stream with /v1"},
+		{`{"input_ids":[1],"logprob_start_len":0}`, "logprob_start_len"},
+		{`{"input_ids":[1],"sampling_params":{"n":-1}}`, "n is"},
+	}
+	for _, tc := range tests {
+		_, err := translateRequest([]byte(tc.body), "")
+		if tc.want == "" { // a text may hold anything
+			if err != nil {
+				t.Errorf("%s: %v", tc.body, err)
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: got %v, want something about %q", tc.body, err, tc.want)
+		}
+	}
+}
+
+// An answer with a hole must not become a training example.
+func TestGenerateRefusesBadAnswers(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ name, answer, want string }{
+		{"no choices", `{"error":"x"}`, "no choices"},
+		{"too few", `{"choices":[{"index":0,"text":"a","token_ids":[1],"logprobs":{"token_logprobs":[-1]}}]}`, "2 completions asked for, 1"},
+		{"lengths differ", `{"choices":[{"index":0,"text":"a","token_ids":[1,2],"logprobs":{"token_logprobs":[-1]}},{"index":1}]}`, "2 tokens but 1"},
+		{"null", `{"choices":[{"index":0,"text":"a","token_ids":[1],"logprobs":{"token_logprobs":[null]}},{"index":1}]}`, "want a number"},
+		{"no ids", `{"choices":[{"index":0,"text":"a","logprobs":{"token_logprobs":[-1],"tokens":["a"]}},{"index":1}]}`, "has no id"},
+		{"no logprobs", `{"choices":[{"index":0,"text":"a","token_ids":[1]},{"index":1,"text":"b","token_ids":[1]}]}`, "0 log-probabilities"},
+		{"text without tokens", `{"choices":[{"index":0,"text":"a"},{"index":1,"text":"b"}]}`, "no token ids"},
+	}
+	q, err := translateRequest([]byte(`{"prompt":[1],"n":2,"logprobs":0}`), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range tests {
+		if _, _, err := translateResponse(q, gjson.Parse(tc.answer)); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: got %v, want something about %q", tc.name, err, tc.want)
+		}
+	}
+}
+
+func TestGenerateOverHTTP(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	g := start(t, Config{Version: 4}, e)
+	r := post(t, g, "/generate", `{"prompt":{"prompt_token_ids":[1,2,3]},"logprobs":0,"n":3,"max_tokens":8,"temperature":1.0}`)
+	if r.status != 200 || !gjson.Valid(r.body) {
+		t.Fatalf("got %d %s", r.status, r.body)
+	}
+	if gjson.Get(r.body, "policy_version").Int() != 4 || r.header.Get(HeaderVersion) != "4" {
+		t.Errorf("not stamped: %v %s", r.header, r.body)
+	}
+	for i, ids := range [][]int{{10, 20, 2}, {11, 21, 2}, {12, 22, 2}} {
+		rec, found, _ := g.Lookup(append([]int{1, 2, 3}, ids...))
+		if !found || rec.Version != 4 || rec.Logprobs[0] != -0.5 {
+			t.Errorf("completion %d: %+v %v", i, rec, found)
+		}
+	}
+	if path := e.seen()[0].path; path != "/v1/completions" {
+		t.Errorf("the engine was asked at %s", path)
+	}
+	if r := post(t, g, "/generate", `{"prompt":[]}`); r.status != 400 {
+		t.Errorf("a bad request got %d", r.status)
+	}
+	native := start(t, Config{Generate: GenerateNative}, e)
+	post(t, native, "/generate", `{"text":"x"}`)
+	if seen := e.seen(); seen[len(seen)-1].path != "/generate" {
+		t.Errorf("native mode asked at %s", seen[len(seen)-1].path)
+	}
+}
+
+// Whatever a client sends, the translator either refuses or makes valid JSON with the prompt it was given; whatever an engine
+// answers, the result is an error or valid JSON whose tokens and log-probabilities agree.
+func FuzzGenerate(f *testing.F) {
+	dirs, _ := filepath.Glob("testdata/generate/*")
+	for _, dir := range dirs {
+		req, _ := os.ReadFile(filepath.Join(dir, "request.json"))
+		ans, _ := os.ReadFile(filepath.Join(dir, "engine.json"))
+		f.Add(req, ans)
+	}
+	f.Fuzz(func(t *testing.T, request, answer []byte) {
+		q, err := translateRequest(request, "m")
+		if err != nil {
+			return
+		}
+		if !json.Valid(q.body) {
+			t.Fatalf("made %s of %s", q.body, request)
+		}
+		if !json.Valid(answer) { // engines do answer JSON; the bytes are passed through otherwise
+			return
+		}
+		out, choices, err := translateResponse(q, gjson.ParseBytes(answer))
+		if err != nil {
+			return
+		}
+		if !json.Valid(out) {
+			t.Fatalf("made %s of %s", out, answer)
+		}
+		if !q.logprobs || q.sglang {
+			return
+		}
+		var r struct {
+			Logprobs [][][]map[string]json.Number `json:"logprobs"`
+			IDs      [][]int64                    `json:"token_ids"`
+		}
+		if err := json.Unmarshal(out, &r); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if len(r.Logprobs) != q.n || len(r.IDs) != q.n || len(choices) == 0 {
+			t.Fatalf("%d and %d completions, want %d", len(r.Logprobs), len(r.IDs), q.n)
+		}
+		for i := range r.IDs {
+			if len(r.IDs[i]) != len(r.Logprobs[i]) {
+				t.Fatalf("completion %d: %d tokens, %d log-probabilities", i, len(r.IDs[i]), len(r.Logprobs[i]))
+			}
+		}
+	})
+}
+
+// Bodies are stamped by splicing; the rest of them must stay what it was.
+func FuzzSplice(f *testing.F) {
+	for _, s := range []string{`{}`, ` { "a" : 1 }`, `[1]`, `{"a":{}}`, `"x"`, ``, `{`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		out := stamp(body, 3, 4)
+		if !json.Valid(body) {
+			return
+		}
+		if !json.Valid(out) {
+			t.Fatalf("%s became %s", body, out)
+		}
+		var m map[string]json.RawMessage
+		if json.Unmarshal(body, &m) == nil && m != nil && gjson.GetBytes(out, "policy_version_max").Int() != 4 {
+			t.Fatalf("%s became %s without a stamp", body, out)
+		}
+	})
+}
