@@ -74,3 +74,36 @@ class RecipeWorker:
                 head.quant_method.process_weights_after_loading(head)
                 refreshed = True
         return {"tied": tied is not None, "head_refreshed": refreshed}
+
+    def recipe_zero_adapter(self, path):
+        """Write a LoRA adapter of rank 1 that changes nothing to the folder path, for one projection of the first layer."""
+        import torch
+        from safetensors.torch import save_file
+
+        config = self.model_runner.get_model().config
+        config = getattr(config, "text_config", None) or config
+        heads = config.num_attention_heads
+        head = getattr(config, "head_dim", None) or config.hidden_size // heads
+        name = "base_model.model.model.layers.0.self_attn.q_proj.lora_"
+        if getattr(self, "rank", 0) == 0:
+            os.makedirs(path, exist_ok=True)
+            save_file(
+                {
+                    name + "A.weight": torch.zeros(1, config.hidden_size),
+                    name + "B.weight": torch.zeros(heads * head, 1),
+                },
+                os.path.join(path, "adapter_model.safetensors"),
+            )
+            with open(os.path.join(path, "adapter_config.json"), "w") as f:
+                json.dump(
+                    {
+                        "peft_type": "LORA",
+                        "task_type": "CAUSAL_LM",
+                        "r": 1,
+                        "lora_alpha": 1,
+                        "target_modules": ["q_proj"],
+                        "bias": "none",
+                    },
+                    f,
+                )
+        return {"path": path}

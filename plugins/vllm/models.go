@@ -1,0 +1,135 @@
+package vllm
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// shape is what memory arithmetic needs to know of a model.
+type shape struct {
+	Layers, Hidden, Heads, KVHeads, HeadDim, FFN, Vocab, MaxLen int64
+	Experts, ExpertFFN                                          int64 // of each layer; 0: dense
+	Tied                                                        bool
+	DtypeBytes                                                  int64 // of the checkpoint
+}
+
+// parameters counts the model's parameters: embedding, output head, and per layer attention, MLP and norms.
+func (s shape) parameters() int64 {
+	embedding := s.Vocab * s.Hidden
+	if !s.Tied {
+		embedding *= 2
+	}
+	attention := 2*s.Hidden*s.Heads*s.HeadDim + 2*s.Hidden*s.KVHeads*s.HeadDim
+	mlp := 3 * s.Hidden * s.FFN
+	if s.Experts > 0 {
+		mlp = 3*s.Hidden*s.ExpertFFN*s.Experts + s.Hidden*s.Experts
+	}
+	return embedding + s.Layers*(attention+mlp+2*s.Hidden) + s.Hidden
+}
+
+// kvBytes is what one token takes in the KV cache.
+func (s shape) kvBytes(elementBytes int64) int64 {
+	return 2 * s.Layers * s.KVHeads * s.HeadDim * elementBytes
+}
+
+// shapeOf finds the shape of a model: from config.json of a local folder, else from the table. False: not known, which is no error.
+func shapeOf(model string) (shape, bool, error) {
+	data, err := os.ReadFile(filepath.Join(model, "config.json"))
+	if err == nil {
+		s, err := parseShape(data)
+		if err != nil {
+			return shape{}, false, fmt.Errorf("read %s: %w", filepath.Join(model, "config.json"), err)
+		}
+		return s, true, nil
+	}
+	s, ok := known[strings.ToLower(model)]
+	return s, ok, nil
+}
+
+// parseShape reads a Hugging Face config.json, in which many names are optional.
+func parseShape(data []byte) (shape, error) {
+	type config struct {
+		Layers     int64  `json:"num_hidden_layers"`
+		Hidden     int64  `json:"hidden_size"`
+		Heads      int64  `json:"num_attention_heads"`
+		KVHeads    int64  `json:"num_key_value_heads"`
+		HeadDim    int64  `json:"head_dim"`
+		FFN        int64  `json:"intermediate_size"`
+		Vocab      int64  `json:"vocab_size"`
+		MaxLen     int64  `json:"max_position_embeddings"`
+		Experts    int64  `json:"num_experts"`
+		Experts2   int64  `json:"num_local_experts"`
+		ExpertFFN  int64  `json:"moe_intermediate_size"`
+		Tied       bool   `json:"tie_word_embeddings"`
+		TorchDtype string `json:"torch_dtype"`
+		Dtype      string `json:"dtype"`
+	}
+	var c struct {
+		config
+		Text *config `json:"text_config"`
+	}
+	if err := json.Unmarshal(data, &c); err != nil {
+		return shape{}, err
+	}
+	t := c.config
+	if c.Text != nil && c.Text.Layers > 0 {
+		t = *c.Text
+	}
+	if t.Layers <= 0 || t.Hidden <= 0 || t.Heads <= 0 || t.Vocab <= 0 {
+		return shape{}, fmt.Errorf("expected num_hidden_layers, hidden_size, num_attention_heads and vocab_size above 0, got %d, %d, %d, %d", t.Layers, t.Hidden, t.Heads, t.Vocab)
+	}
+	s := shape{
+		Layers: t.Layers, Hidden: t.Hidden, Heads: t.Heads, KVHeads: t.KVHeads, HeadDim: t.HeadDim, FFN: t.FFN, Vocab: t.Vocab, MaxLen: t.MaxLen,
+		Experts: max(t.Experts, t.Experts2), ExpertFFN: t.ExpertFFN, Tied: t.Tied, DtypeBytes: 2,
+	}
+	if s.KVHeads == 0 {
+		s.KVHeads = s.Heads
+	}
+	if s.HeadDim == 0 {
+		s.HeadDim = s.Hidden / s.Heads
+	}
+	if s.Experts > 0 && s.ExpertFFN == 0 {
+		s.ExpertFFN = s.FFN
+	}
+	if t.TorchDtype+t.Dtype == "float32" {
+		s.DtypeBytes = 4
+	}
+	return s, nil
+}
+
+// known are shapes of models that recipes name often, so that a plan works on a machine that has none of them. Figures are those
+// of the models' own config.json.
+var known = map[string]shape{
+	"qwen/qwen2.5-0.5b":                            qwen25(24, 896, 14, 2, 4864, 151936, true),
+	"qwen/qwen2.5-0.5b-instruct":                   qwen25(24, 896, 14, 2, 4864, 151936, true),
+	"qwen/qwen2.5-1.5b":                            qwen25(28, 1536, 12, 2, 8960, 151936, true),
+	"qwen/qwen2.5-1.5b-instruct":                   qwen25(28, 1536, 12, 2, 8960, 151936, true),
+	"qwen/qwen2.5-math-1.5b":                       qwen25(28, 1536, 12, 2, 8960, 151936, true),
+	"qwen/qwen2.5-3b":                              qwen25(36, 2048, 16, 2, 11008, 151936, true),
+	"qwen/qwen2.5-3b-instruct":                     qwen25(36, 2048, 16, 2, 11008, 151936, true),
+	"qwen/qwen2.5-7b":                              qwen25(28, 3584, 28, 4, 18944, 152064, false),
+	"qwen/qwen2.5-7b-instruct":                     qwen25(28, 3584, 28, 4, 18944, 152064, false),
+	"qwen/qwen2.5-14b-instruct":                    qwen25(48, 5120, 40, 8, 13824, 152064, false),
+	"qwen/qwen2.5-32b-instruct":                    qwen25(64, 5120, 40, 8, 27648, 152064, false),
+	"qwen/qwen2.5-72b-instruct":                    qwen25(80, 8192, 64, 8, 29568, 152064, false),
+	"qwen/qwen3-0.6b":                              {Layers: 28, Hidden: 1024, Heads: 16, KVHeads: 8, HeadDim: 128, FFN: 3072, Vocab: 151936, MaxLen: 40960, Tied: true, DtypeBytes: 2},
+	"qwen/qwen3-1.7b":                              {Layers: 28, Hidden: 2048, Heads: 16, KVHeads: 8, HeadDim: 128, FFN: 6144, Vocab: 151936, MaxLen: 40960, Tied: true, DtypeBytes: 2},
+	"qwen/qwen3-4b":                                {Layers: 36, Hidden: 2560, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 9728, Vocab: 151936, MaxLen: 40960, Tied: true, DtypeBytes: 2},
+	"qwen/qwen3-8b":                                {Layers: 36, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 12288, Vocab: 151936, MaxLen: 40960, DtypeBytes: 2},
+	"meta-llama/llama-3.2-1b-instruct":             {Layers: 16, Hidden: 2048, Heads: 32, KVHeads: 8, HeadDim: 64, FFN: 8192, Vocab: 128256, MaxLen: 131072, Tied: true, DtypeBytes: 2},
+	"meta-llama/llama-3.2-3b-instruct":             {Layers: 28, Hidden: 3072, Heads: 24, KVHeads: 8, HeadDim: 128, FFN: 8192, Vocab: 128256, MaxLen: 131072, Tied: true, DtypeBytes: 2},
+	"nousresearch/deephermes-3-llama-3-3b-preview": {Layers: 28, Hidden: 3072, Heads: 24, KVHeads: 8, HeadDim: 128, FFN: 8192, Vocab: 128256, MaxLen: 131072, Tied: true, DtypeBytes: 2},
+	"meta-llama/llama-3.1-8b-instruct":             {Layers: 32, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 14336, Vocab: 128256, MaxLen: 131072, DtypeBytes: 2},
+	"nousresearch/deephermes-3-llama-3-8b-preview": {Layers: 32, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 14336, Vocab: 128256, MaxLen: 131072, DtypeBytes: 2},
+	"meta-llama/llama-3.3-70b-instruct":            {Layers: 80, Hidden: 8192, Heads: 64, KVHeads: 8, HeadDim: 128, FFN: 28672, Vocab: 128256, MaxLen: 131072, DtypeBytes: 2},
+	"huggingfacetb/smollm2-135m-instruct":          {Layers: 30, Hidden: 576, Heads: 9, KVHeads: 3, HeadDim: 64, FFN: 1536, Vocab: 49152, MaxLen: 8192, Tied: true, DtypeBytes: 2},
+	"huggingfacetb/smollm2-360m-instruct":          {Layers: 32, Hidden: 960, Heads: 15, KVHeads: 5, HeadDim: 64, FFN: 2560, Vocab: 49152, MaxLen: 8192, Tied: true, DtypeBytes: 2},
+	"huggingfacetb/smollm2-1.7b-instruct":          {Layers: 24, Hidden: 2048, Heads: 32, KVHeads: 32, HeadDim: 64, FFN: 8192, Vocab: 49152, MaxLen: 8192, Tied: true, DtypeBytes: 2},
+}
+
+func qwen25(layers, hidden, heads, kvHeads, ffn, vocab int64, tied bool) shape {
+	return shape{Layers: layers, Hidden: hidden, Heads: heads, KVHeads: kvHeads, HeadDim: hidden / heads, FFN: ffn, Vocab: vocab, MaxLen: 32768, Tied: tied, DtypeBytes: 2}
+}

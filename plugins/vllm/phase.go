@@ -1,0 +1,81 @@
+package vllm
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// stage is how far a starting server has come, as a line of its log tells.
+type stage struct {
+	phase       sdk.Phase
+	message     string
+	done, total int64 // of what message names; total 0: no count
+}
+
+// milestone is a line that vLLM writes when it has come to a stage.
+type milestone struct {
+	pattern *regexp.Regexp
+	phase   sdk.Phase
+	message string // $1 … are what the pattern has caught
+}
+
+var milestones = []milestone{
+	{regexp.MustCompile(`Loading safetensors checkpoint shards:\s+\d+% Completed \| (\d+)/(\d+)`), sdk.Loading, "loading weights"},
+	{regexp.MustCompile(`Capturing CUDA graphs?[^:]*:\s+\d+%\|[^|]*\| (\d+)/(\d+)`), sdk.Loading, "capturing CUDA graphs"},
+	{regexp.MustCompile(`Resolved architecture: (\S+)`), sdk.Starting, "model is a $1"},
+	{regexp.MustCompile(`Initializing a V1 LLM engine`), sdk.Starting, "starting the engine"},
+	{regexp.MustCompile(`Time spent downloading weights`), sdk.Loading, "weights downloaded"},
+	{regexp.MustCompile(`Starting to load model`), sdk.Loading, "loading weights"},
+	{regexp.MustCompile(`Loading weights took ([\d.]+) s`), sdk.Loading, "weights loaded in $1 s"},
+	{regexp.MustCompile(`Dynamo bytecode transform|Compiling a graph|Start compiling|torch\.compile takes`), sdk.Loading, "compiling the model"},
+	{regexp.MustCompile(`KV cache size: ([\d,]+) tokens`), sdk.Loading, "KV cache holds $1 tokens"},
+	{regexp.MustCompile(`init engine .* took ([\d.]+) s`), sdk.Loading, "engine ready after $1 s, starting the front end"},
+	{regexp.MustCompile(`Application startup complete`), sdk.Loading, "waiting for the first answer"},
+}
+
+// stageOf reads a line of vLLM's log; false when it tells nothing about the start.
+func stageOf(line string) (stage, bool) {
+	for _, m := range milestones {
+		at := m.pattern.FindStringSubmatchIndex(line)
+		if at == nil {
+			continue
+		}
+		s := stage{phase: m.phase, message: string(m.pattern.ExpandString(nil, m.message, line, at))}
+		if len(at) == 6 { // two numbers: how many of how many
+			done, err1 := strconv.ParseInt(line[at[2]:at[3]], 10, 64)
+			total, err2 := strconv.ParseInt(line[at[4]:at[5]], 10, 64)
+			if err1 == nil && err2 == nil {
+				s.done, s.total = done, total
+			}
+		}
+		return s, true
+	}
+	return stage{}, false
+}
+
+// loggedLevel finds the level of a line of vLLM's log, whose form is "(Process pid=1) LEVEL 11-21 05:37:06 [file.py:1] text".
+var loggedLevel = regexp.MustCompile(`^(?:\([^)]*\) )?(DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]*\] (.*)$`)
+
+// noise are warnings that every start prints and that ask for nothing.
+var noise = regexp.MustCompile(`Development endpoints are enabled|LoRA dynamic loading & unloading is enabled|Found ulimit of|Enforce eager set|Inductor compilation was disabled|libtcmalloc is not found|libiomp is not found|requires Triton|Triton is not installed`)
+
+// worthTelling returns the level and text of a line that a person should see in the run's events; everything else stays in the
+// block's log file.
+func worthTelling(line string) (level, text string, ok bool) {
+	m := loggedLevel.FindStringSubmatch(line)
+	if m == nil || noise.MatchString(line) {
+		return "", "", false
+	}
+	switch m[1] {
+	case "WARNING":
+		level = "warn"
+	case "ERROR", "CRITICAL":
+		level = "error"
+	default:
+		return "", "", false
+	}
+	return level, strings.TrimSpace(m[2]), true
+}

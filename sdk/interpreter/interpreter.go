@@ -1,0 +1,93 @@
+// Package interpreter finds the Python that a block's program runs in.
+package interpreter
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// Find returns the absolute path of the interpreter of a block: runtime.python, else that of runtime.venv, else the one of an
+// activated virtual environment (VIRTUAL_ENV), else python3 in PATH. Relative paths count from recipeDir. A symbolic link is not
+// followed: a virtual environment's python is one, and is found by where it lies. The error is an *sdk.Error that says what was
+// looked for.
+func Find(r sdk.Runtime, recipeDir string, getenv func(string) string) (string, error) {
+	switch {
+	case r.Python != "":
+		return named(r.Python, recipeDir)
+	case r.Venv != "":
+		return inVenv(absolute(r.Venv, recipeDir), "runtime.venv")
+	case len(r.Requirements) > 0:
+		return "", &sdk.Error{
+			Summary: "the block's Python environment has not been prepared",
+			Detail:  "runtime.requirements = " + strings.Join(r.Requirements, ", "),
+			Remedy:  "run recipe init, which makes it; or set runtime { python = … } to an interpreter that has these packages",
+		}
+	case getenv("VIRTUAL_ENV") != "":
+		return inVenv(getenv("VIRTUAL_ENV"), "VIRTUAL_ENV")
+	default:
+		path, err := exec.LookPath("python3")
+		if err != nil {
+			return "", missing("python3 is not in PATH", err)
+		}
+		return filepath.Abs(path)
+	}
+}
+
+func named(python, recipeDir string) (string, error) {
+	if !strings.ContainsRune(python, filepath.Separator) {
+		path, err := exec.LookPath(python)
+		if err != nil {
+			return "", missing(fmt.Sprintf("runtime.python = %q is not in PATH", python), err)
+		}
+		return filepath.Abs(path)
+	}
+	path := absolute(python, recipeDir)
+	if err := executable(path); err != nil {
+		return "", missing(fmt.Sprintf("runtime.python = %q cannot be run", python), err)
+	}
+	return path, nil
+}
+
+func inVenv(dir, origin string) (string, error) {
+	path := filepath.Join(dir, "bin", "python")
+	if runtime.GOOS == "windows" {
+		path = filepath.Join(dir, "Scripts", "python.exe")
+	}
+	if err := executable(path); err != nil {
+		return "", missing(fmt.Sprintf("%s = %q holds no interpreter", origin, dir), err)
+	}
+	return path, nil
+}
+
+func absolute(path, base string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(base, path)
+}
+
+func executable(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() || info.Mode()&0o111 == 0 {
+		return errors.New(path + " is not an executable file")
+	}
+	return nil
+}
+
+func missing(summary string, err error) error {
+	return &sdk.Error{
+		Summary: summary,
+		Remedy:  "set runtime { python = \"/path/to/python\" }, or list runtime { requirements = [ … ] } and run recipe init",
+		Err:     err,
+	}
+}

@@ -1,0 +1,99 @@
+package tail_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/recipe-rl/recipe/sdk/tail"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func write(t *testing.T, path, text string, flag int) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|flag, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString(text); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFollowReadsWhatIsThereAndWhatComes(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "log")
+	lines := make(chan string, 16)
+	done := make(chan struct{})
+	ended := make(chan error, 1)
+	go func() {
+		ended <- tail.Follow(t.Context(), path, tail.Options{Poll: time.Millisecond, Done: done}, func(b []byte) { lines <- string(b) })
+	}()
+	next := func() string {
+		t.Helper()
+		select {
+		case l := <-lines:
+			return l
+		case <-time.After(10 * time.Second):
+			t.Fatal("waited 10 s for a line of the log")
+			return ""
+		}
+	}
+	write(t, path, "first\nsec", os.O_APPEND)
+	if got := next(); got != "first" {
+		t.Fatalf("got %q, want first", got)
+	}
+	write(t, path, "ond\n 10%\r 20%\r\nlast", os.O_APPEND)
+	for _, want := range []string{"second", " 10%", " 20%"} {
+		if got := next(); got != want {
+			t.Fatalf("got %q, want %q", got, want)
+		}
+	}
+	write(t, path, "new\n", os.O_TRUNC) // rotated
+	if got := next(); got != "new" {
+		t.Fatalf("after rotation: got %q, want new", got)
+	}
+	write(t, path, "no line end", os.O_APPEND)
+	close(done)
+	if got := next(); got != "no line end" {
+		t.Fatalf("got %q, want the unfinished last line", got)
+	}
+	if err := <-ended; err != nil {
+		t.Fatalf("Follow: %v", err)
+	}
+}
+
+func TestFollowEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := tail.Follow(ctx, filepath.Join(t.TempDir(), "none"), tail.Options{}, func([]byte) {})
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v, want context.Canceled", err)
+	}
+}
+
+func TestFollowStartsAtAnOffset(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "log")
+	write(t, path, "old\nnew\n", 0)
+	done := make(chan struct{})
+	close(done)
+	var got []string
+	if err := tail.Follow(t.Context(), path, tail.Options{From: 4, Done: done}, func(b []byte) { got = append(got, string(b)) }); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"new"}; !reflect.DeepEqual(got, want) {
+		t.Fatalf("got %q, want %q", got, want)
+	}
+}
