@@ -23,11 +23,7 @@ func (a *attachment) runner() (runner.AttachedRunner, error) { return a, nil }
 
 // Wait returns when the process has ended or this engine has let go of it.
 func (a *attachment) Wait(context.Context) error {
-	if local, ok := a.process.(interface{ done() <-chan struct{} }); ok {
-		<-local.done()
-		return nil
-	}
-	<-a.process.Exited()
+	a.process.Wait()
 	return nil
 }
 

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -89,7 +88,17 @@ func launch(ctx context.Context, s LaunchSpec) (*Plugin, error) {
 			c.StartTimeout = max(time.Until(deadline), time.Millisecond)
 		}
 	})
+	// go-plugin's Start knows no context; the end of the process ends it.
+	stop := context.AfterFunc(ctx, func() {
+		if p := started.get(); p != nil {
+			_ = p.Kill(context.WithoutCancel(ctx))
+		}
+	})
 	p, err := connect(ctx, client, started.get, &r, s.Dir, config)
+	if !stop() && err == nil {
+		_ = p.connection.Conn.Close()
+		err = ctx.Err()
+	}
 	if err != nil {
 		return nil, errors.Join(explain(err, s.Dir), started.undo(s.Dir))
 	}
@@ -165,18 +174,8 @@ func connect(ctx context.Context, client *plugin.Client, process func() Process,
 		server = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: state.PeerCertificates[0].Raw})
 		return nil
 	}
-	// go-plugin's Start knows no context; the end of the process ends it.
-	stop := context.AfterFunc(ctx, func() {
-		if p := process(); p != nil && r.Network == "" {
-			_ = p.Kill(context.WithoutCancel(ctx))
-		}
-	})
-	_, err := client.Start()
-	if !stop() && err != nil {
-		err = errors.Join(ctx.Err(), err)
-	}
-	if err != nil {
-		return nil, err
+	if _, err := client.Start(); err != nil {
+		return nil, errors.Join(ctx.Err(), err)
 	}
 	protocol, err := client.Client()
 	if err != nil {
@@ -281,6 +280,3 @@ func HasRecord(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, RecordName))
 	return err == nil
 }
-
-// trimmed is the text of an error on one line.
-func trimmed(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

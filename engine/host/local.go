@@ -20,6 +20,9 @@ type Local struct{}
 
 var _ Runner = Local{}
 
+// killTimeout bounds how long SIGKILL may take to end a process.
+const killTimeout = 10 * time.Second
+
 // maxStderr is the size above which a block's stderr file is set aside as stderr.1 before the next start.
 const maxStderr = 8 << 20
 
@@ -83,7 +86,7 @@ func (Local) Find(_ context.Context, id Identity) (Process, error) {
 		return nil, fmt.Errorf("pid %d: %w", id.PID, ErrGone)
 	}
 	exited, cancel := proc.Watch(id.PID, id.Start)
-	return &localProcess{id: id, exited: nil, watched: exited, released: make(chan struct{}), cancel: cancel}, nil
+	return &localProcess{id: id, watched: exited, released: make(chan struct{}), cancel: cancel}, nil
 }
 
 // Sweep ends what a dead plugin process has left behind.
@@ -130,7 +133,16 @@ func (p *localProcess) Exited() <-chan struct{} {
 	return p.exited
 }
 
+func (p *localProcess) Wait() {
+	select {
+	case <-p.Exited():
+	case <-p.released:
+	}
+}
+
 func (p *localProcess) Kill(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, killTimeout)
+	defer cancel()
 	if err := proc.KillSession(ctx, p.id.PID, p.id.Start); err != nil {
 		return err
 	}
@@ -176,7 +188,7 @@ func (t *tail) Read(b []byte) (int, error) {
 	for {
 		select {
 		case <-t.process.Exited():
-			return t.rest(b)
+			return t.file.Read(b)
 		case <-t.process.released:
 			return 0, io.EOF
 		case <-t.wait():
@@ -201,7 +213,5 @@ func (t *tail) wait() <-chan time.Time {
 	}
 	return time.After(tailPoll)
 }
-
-func (t *tail) rest(b []byte) (int, error) { return t.file.Read(b) }
 
 func (t *tail) Close() error { return t.file.Close() }

@@ -53,6 +53,8 @@ type Process interface {
 	Kill(ctx context.Context) error
 	// Reach translates the address of a socket that the process has opened to one that this machine can connect to.
 	Reach(network, address string) (string, string, error)
+	// Wait returns when the process has ended or Release was called.
+	Wait()
 	// Release stops watching. The process goes on.
 	Release()
 }

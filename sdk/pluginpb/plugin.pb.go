@@ -1445,6 +1445,7 @@ type Event struct {
 	//	*Event_Sample
 	//	*Event_Handle
 	//	*Event_Outputs
+	//	*Event_Gap
 	Body          isEvent_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1582,6 +1583,15 @@ func (x *Event) GetOutputs() *Outputs {
 	return nil
 }
 
+func (x *Event) GetGap() *Gap {
+	if x != nil {
+		if x, ok := x.Body.(*Event_Gap); ok {
+			return x.Gap
+		}
+	}
+	return nil
+}
+
 type isEvent_Body interface {
 	isEvent_Body()
 }
@@ -1622,6 +1632,10 @@ type Event_Outputs struct {
 	Outputs *Outputs `protobuf:"bytes,11,opt,name=outputs,proto3,oneof"`
 }
 
+type Event_Gap struct {
+	Gap *Gap `protobuf:"bytes,12,opt,name=gap,proto3,oneof"`
+}
+
 func (*Event_Phase) isEvent_Body() {}
 
 func (*Event_Progress) isEvent_Body() {}
@@ -1639,6 +1653,8 @@ func (*Event_Sample) isEvent_Body() {}
 func (*Event_Handle) isEvent_Body() {}
 
 func (*Event_Outputs) isEvent_Body() {}
+
+func (*Event_Gap) isEvent_Body() {}
 
 type Phase struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2188,6 +2204,59 @@ func (x *Outputs) GetValues() []byte {
 	return nil
 }
 
+// Gap says that the events From to To were kept nowhere any more; its own sequence number is To.
+type Gap struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	From          uint64                 `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`
+	To            uint64                 `protobuf:"varint,2,opt,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Gap) Reset() {
+	*x = Gap{}
+	mi := &file_plugin_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Gap) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Gap) ProtoMessage() {}
+
+func (x *Gap) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Gap.ProtoReflect.Descriptor instead.
+func (*Gap) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *Gap) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *Gap) GetTo() uint64 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
 type EvaluateRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Limit         int64                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`
@@ -2197,7 +2266,7 @@ type EvaluateRequest struct {
 
 func (x *EvaluateRequest) Reset() {
 	*x = EvaluateRequest{}
-	mi := &file_plugin_proto_msgTypes[33]
+	mi := &file_plugin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2209,7 +2278,7 @@ func (x *EvaluateRequest) String() string {
 func (*EvaluateRequest) ProtoMessage() {}
 
 func (x *EvaluateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[33]
+	mi := &file_plugin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2222,7 +2291,7 @@ func (x *EvaluateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvaluateRequest.ProtoReflect.Descriptor instead.
 func (*EvaluateRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{33}
+	return file_plugin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *EvaluateRequest) GetLimit() int64 {
@@ -2242,7 +2311,7 @@ type EvaluateResponse struct {
 
 func (x *EvaluateResponse) Reset() {
 	*x = EvaluateResponse{}
-	mi := &file_plugin_proto_msgTypes[34]
+	mi := &file_plugin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2254,7 +2323,7 @@ func (x *EvaluateResponse) String() string {
 func (*EvaluateResponse) ProtoMessage() {}
 
 func (x *EvaluateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[34]
+	mi := &file_plugin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2267,7 +2336,7 @@ func (x *EvaluateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvaluateResponse.ProtoReflect.Descriptor instead.
 func (*EvaluateResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{34}
+	return file_plugin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *EvaluateResponse) GetMetrics() map[string]float64 {
@@ -2292,7 +2361,7 @@ type CheckpointRequest struct {
 
 func (x *CheckpointRequest) Reset() {
 	*x = CheckpointRequest{}
-	mi := &file_plugin_proto_msgTypes[35]
+	mi := &file_plugin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2304,7 +2373,7 @@ func (x *CheckpointRequest) String() string {
 func (*CheckpointRequest) ProtoMessage() {}
 
 func (x *CheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[35]
+	mi := &file_plugin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2317,7 +2386,7 @@ func (x *CheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRequest.ProtoReflect.Descriptor instead.
 func (*CheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{35}
+	return file_plugin_proto_rawDescGZIP(), []int{36}
 }
 
 type CheckpointResponse struct {
@@ -2331,7 +2400,7 @@ type CheckpointResponse struct {
 
 func (x *CheckpointResponse) Reset() {
 	*x = CheckpointResponse{}
-	mi := &file_plugin_proto_msgTypes[36]
+	mi := &file_plugin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2343,7 +2412,7 @@ func (x *CheckpointResponse) String() string {
 func (*CheckpointResponse) ProtoMessage() {}
 
 func (x *CheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[36]
+	mi := &file_plugin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2356,7 +2425,7 @@ func (x *CheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointResponse.ProtoReflect.Descriptor instead.
 func (*CheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{36}
+	return file_plugin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *CheckpointResponse) GetPath() string {
@@ -2492,7 +2561,7 @@ const file_plugin_proto_rawDesc = "" +
 	"\blease_ms\x18\x02 \x01(\x03R\aleaseMs\"\x10\n" +
 	"\x0eAttachResponse\"$\n" +
 	"\fWatchRequest\x12\x14\n" +
-	"\x05after\x18\x01 \x01(\x04R\x05after\"\xaf\x04\n" +
+	"\x05after\x18\x01 \x01(\x04R\x05after\"\xda\x04\n" +
 	"\x05Event\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12$\n" +
 	"\x0etime_unix_nano\x18\x02 \x01(\x03R\ftimeUnixNano\x12/\n" +
@@ -2507,7 +2576,8 @@ const file_plugin_proto_rawDesc = "" +
 	"\x06sample\x18\t \x01(\v2\x18.recipe.plugin.v1.SampleH\x00R\x06sample\x122\n" +
 	"\x06handle\x18\n" +
 	" \x01(\v2\x18.recipe.plugin.v1.HandleH\x00R\x06handle\x125\n" +
-	"\aoutputs\x18\v \x01(\v2\x19.recipe.plugin.v1.OutputsH\x00R\aoutputsB\x06\n" +
+	"\aoutputs\x18\v \x01(\v2\x19.recipe.plugin.v1.OutputsH\x00R\aoutputs\x12)\n" +
+	"\x03gap\x18\f \x01(\v2\x15.recipe.plugin.v1.GapH\x00R\x03gapB\x06\n" +
 	"\x04body\"O\n" +
 	"\x05Phase\x12\x14\n" +
 	"\x05phase\x18\x01 \x01(\tR\x05phase\x12\x18\n" +
@@ -2553,7 +2623,10 @@ const file_plugin_proto_rawDesc = "" +
 	"\x06Handle\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\"!\n" +
 	"\aOutputs\x12\x16\n" +
-	"\x06values\x18\x01 \x01(\fR\x06values\"'\n" +
+	"\x06values\x18\x01 \x01(\fR\x06values\")\n" +
+	"\x03Gap\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\x04R\x04from\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\x04R\x02to\"'\n" +
 	"\x0fEvaluateRequest\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\x03R\x05limit\"\xc0\x01\n" +
 	"\x10EvaluateResponse\x12I\n" +
@@ -2593,7 +2666,7 @@ func file_plugin_proto_rawDescGZIP() []byte {
 	return file_plugin_proto_rawDescData
 }
 
-var file_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_plugin_proto_goTypes = []any{
 	(*DescribeRequest)(nil),    // 0: recipe.plugin.v1.DescribeRequest
 	(*DescribeResponse)(nil),   // 1: recipe.plugin.v1.DescribeResponse
@@ -2628,15 +2701,16 @@ var file_plugin_proto_goTypes = []any{
 	(*Sample)(nil),             // 30: recipe.plugin.v1.Sample
 	(*Handle)(nil),             // 31: recipe.plugin.v1.Handle
 	(*Outputs)(nil),            // 32: recipe.plugin.v1.Outputs
-	(*EvaluateRequest)(nil),    // 33: recipe.plugin.v1.EvaluateRequest
-	(*EvaluateResponse)(nil),   // 34: recipe.plugin.v1.EvaluateResponse
-	(*CheckpointRequest)(nil),  // 35: recipe.plugin.v1.CheckpointRequest
-	(*CheckpointResponse)(nil), // 36: recipe.plugin.v1.CheckpointResponse
-	nil,                        // 37: recipe.plugin.v1.Estimate.FactsEntry
-	nil,                        // 38: recipe.plugin.v1.StartRequest.EnvironmentEntry
-	nil,                        // 39: recipe.plugin.v1.Metrics.ValuesEntry
-	nil,                        // 40: recipe.plugin.v1.Weights.PhasesEntry
-	nil,                        // 41: recipe.plugin.v1.EvaluateResponse.MetricsEntry
+	(*Gap)(nil),                // 33: recipe.plugin.v1.Gap
+	(*EvaluateRequest)(nil),    // 34: recipe.plugin.v1.EvaluateRequest
+	(*EvaluateResponse)(nil),   // 35: recipe.plugin.v1.EvaluateResponse
+	(*CheckpointRequest)(nil),  // 36: recipe.plugin.v1.CheckpointRequest
+	(*CheckpointResponse)(nil), // 37: recipe.plugin.v1.CheckpointResponse
+	nil,                        // 38: recipe.plugin.v1.Estimate.FactsEntry
+	nil,                        // 39: recipe.plugin.v1.StartRequest.EnvironmentEntry
+	nil,                        // 40: recipe.plugin.v1.Metrics.ValuesEntry
+	nil,                        // 41: recipe.plugin.v1.Weights.PhasesEntry
+	nil,                        // 42: recipe.plugin.v1.EvaluateResponse.MetricsEntry
 }
 var file_plugin_proto_depIdxs = []int32{
 	2,  // 0: recipe.plugin.v1.ValidateResponse.diagnostics:type_name -> recipe.plugin.v1.Diagnostic
@@ -2644,8 +2718,8 @@ var file_plugin_proto_depIdxs = []int32{
 	2,  // 2: recipe.plugin.v1.PlanResponse.diagnostics:type_name -> recipe.plugin.v1.Diagnostic
 	7,  // 3: recipe.plugin.v1.PlanResponse.estimate:type_name -> recipe.plugin.v1.Estimate
 	8,  // 4: recipe.plugin.v1.Estimate.amounts:type_name -> recipe.plugin.v1.Amount
-	37, // 5: recipe.plugin.v1.Estimate.facts:type_name -> recipe.plugin.v1.Estimate.FactsEntry
-	38, // 6: recipe.plugin.v1.StartRequest.environment:type_name -> recipe.plugin.v1.StartRequest.EnvironmentEntry
+	38, // 5: recipe.plugin.v1.Estimate.facts:type_name -> recipe.plugin.v1.Estimate.FactsEntry
+	39, // 6: recipe.plugin.v1.StartRequest.environment:type_name -> recipe.plugin.v1.StartRequest.EnvironmentEntry
 	9,  // 7: recipe.plugin.v1.StartRequest.placement:type_name -> recipe.plugin.v1.Placement
 	10, // 8: recipe.plugin.v1.StartRequest.runtime:type_name -> recipe.plugin.v1.Runtime
 	12, // 9: recipe.plugin.v1.StartRequest.policy:type_name -> recipe.plugin.v1.Policy
@@ -2658,36 +2732,37 @@ var file_plugin_proto_depIdxs = []int32{
 	30, // 16: recipe.plugin.v1.Event.sample:type_name -> recipe.plugin.v1.Sample
 	31, // 17: recipe.plugin.v1.Event.handle:type_name -> recipe.plugin.v1.Handle
 	32, // 18: recipe.plugin.v1.Event.outputs:type_name -> recipe.plugin.v1.Outputs
-	39, // 19: recipe.plugin.v1.Metrics.values:type_name -> recipe.plugin.v1.Metrics.ValuesEntry
-	40, // 20: recipe.plugin.v1.Weights.phases:type_name -> recipe.plugin.v1.Weights.PhasesEntry
-	41, // 21: recipe.plugin.v1.EvaluateResponse.metrics:type_name -> recipe.plugin.v1.EvaluateResponse.MetricsEntry
-	0,  // 22: recipe.plugin.v1.Plugin.Describe:input_type -> recipe.plugin.v1.DescribeRequest
-	3,  // 23: recipe.plugin.v1.Plugin.Validate:input_type -> recipe.plugin.v1.ValidateRequest
-	5,  // 24: recipe.plugin.v1.Plugin.Plan:input_type -> recipe.plugin.v1.PlanRequest
-	11, // 25: recipe.plugin.v1.Plugin.Start:input_type -> recipe.plugin.v1.StartRequest
-	14, // 26: recipe.plugin.v1.Plugin.Update:input_type -> recipe.plugin.v1.UpdateRequest
-	16, // 27: recipe.plugin.v1.Plugin.Stop:input_type -> recipe.plugin.v1.StopRequest
-	18, // 28: recipe.plugin.v1.Plugin.Status:input_type -> recipe.plugin.v1.StatusRequest
-	20, // 29: recipe.plugin.v1.Plugin.Attach:input_type -> recipe.plugin.v1.AttachRequest
-	22, // 30: recipe.plugin.v1.Plugin.Watch:input_type -> recipe.plugin.v1.WatchRequest
-	33, // 31: recipe.plugin.v1.Plugin.Evaluate:input_type -> recipe.plugin.v1.EvaluateRequest
-	35, // 32: recipe.plugin.v1.Plugin.Checkpoint:input_type -> recipe.plugin.v1.CheckpointRequest
-	1,  // 33: recipe.plugin.v1.Plugin.Describe:output_type -> recipe.plugin.v1.DescribeResponse
-	4,  // 34: recipe.plugin.v1.Plugin.Validate:output_type -> recipe.plugin.v1.ValidateResponse
-	6,  // 35: recipe.plugin.v1.Plugin.Plan:output_type -> recipe.plugin.v1.PlanResponse
-	13, // 36: recipe.plugin.v1.Plugin.Start:output_type -> recipe.plugin.v1.StartResponse
-	15, // 37: recipe.plugin.v1.Plugin.Update:output_type -> recipe.plugin.v1.UpdateResponse
-	17, // 38: recipe.plugin.v1.Plugin.Stop:output_type -> recipe.plugin.v1.StopResponse
-	19, // 39: recipe.plugin.v1.Plugin.Status:output_type -> recipe.plugin.v1.StatusResponse
-	21, // 40: recipe.plugin.v1.Plugin.Attach:output_type -> recipe.plugin.v1.AttachResponse
-	23, // 41: recipe.plugin.v1.Plugin.Watch:output_type -> recipe.plugin.v1.Event
-	34, // 42: recipe.plugin.v1.Plugin.Evaluate:output_type -> recipe.plugin.v1.EvaluateResponse
-	36, // 43: recipe.plugin.v1.Plugin.Checkpoint:output_type -> recipe.plugin.v1.CheckpointResponse
-	33, // [33:44] is the sub-list for method output_type
-	22, // [22:33] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	33, // 19: recipe.plugin.v1.Event.gap:type_name -> recipe.plugin.v1.Gap
+	40, // 20: recipe.plugin.v1.Metrics.values:type_name -> recipe.plugin.v1.Metrics.ValuesEntry
+	41, // 21: recipe.plugin.v1.Weights.phases:type_name -> recipe.plugin.v1.Weights.PhasesEntry
+	42, // 22: recipe.plugin.v1.EvaluateResponse.metrics:type_name -> recipe.plugin.v1.EvaluateResponse.MetricsEntry
+	0,  // 23: recipe.plugin.v1.Plugin.Describe:input_type -> recipe.plugin.v1.DescribeRequest
+	3,  // 24: recipe.plugin.v1.Plugin.Validate:input_type -> recipe.plugin.v1.ValidateRequest
+	5,  // 25: recipe.plugin.v1.Plugin.Plan:input_type -> recipe.plugin.v1.PlanRequest
+	11, // 26: recipe.plugin.v1.Plugin.Start:input_type -> recipe.plugin.v1.StartRequest
+	14, // 27: recipe.plugin.v1.Plugin.Update:input_type -> recipe.plugin.v1.UpdateRequest
+	16, // 28: recipe.plugin.v1.Plugin.Stop:input_type -> recipe.plugin.v1.StopRequest
+	18, // 29: recipe.plugin.v1.Plugin.Status:input_type -> recipe.plugin.v1.StatusRequest
+	20, // 30: recipe.plugin.v1.Plugin.Attach:input_type -> recipe.plugin.v1.AttachRequest
+	22, // 31: recipe.plugin.v1.Plugin.Watch:input_type -> recipe.plugin.v1.WatchRequest
+	34, // 32: recipe.plugin.v1.Plugin.Evaluate:input_type -> recipe.plugin.v1.EvaluateRequest
+	36, // 33: recipe.plugin.v1.Plugin.Checkpoint:input_type -> recipe.plugin.v1.CheckpointRequest
+	1,  // 34: recipe.plugin.v1.Plugin.Describe:output_type -> recipe.plugin.v1.DescribeResponse
+	4,  // 35: recipe.plugin.v1.Plugin.Validate:output_type -> recipe.plugin.v1.ValidateResponse
+	6,  // 36: recipe.plugin.v1.Plugin.Plan:output_type -> recipe.plugin.v1.PlanResponse
+	13, // 37: recipe.plugin.v1.Plugin.Start:output_type -> recipe.plugin.v1.StartResponse
+	15, // 38: recipe.plugin.v1.Plugin.Update:output_type -> recipe.plugin.v1.UpdateResponse
+	17, // 39: recipe.plugin.v1.Plugin.Stop:output_type -> recipe.plugin.v1.StopResponse
+	19, // 40: recipe.plugin.v1.Plugin.Status:output_type -> recipe.plugin.v1.StatusResponse
+	21, // 41: recipe.plugin.v1.Plugin.Attach:output_type -> recipe.plugin.v1.AttachResponse
+	23, // 42: recipe.plugin.v1.Plugin.Watch:output_type -> recipe.plugin.v1.Event
+	35, // 43: recipe.plugin.v1.Plugin.Evaluate:output_type -> recipe.plugin.v1.EvaluateResponse
+	37, // 44: recipe.plugin.v1.Plugin.Checkpoint:output_type -> recipe.plugin.v1.CheckpointResponse
+	34, // [34:45] is the sub-list for method output_type
+	23, // [23:34] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_plugin_proto_init() }
@@ -2705,6 +2780,7 @@ func file_plugin_proto_init() {
 		(*Event_Sample)(nil),
 		(*Event_Handle)(nil),
 		(*Event_Outputs)(nil),
+		(*Event_Gap)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2712,7 +2788,7 @@ func file_plugin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_plugin_proto_rawDesc), len(file_plugin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   42,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,163 @@
+package host
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"sort"
+	"sync"
+
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kind"
+)
+
+// Catalog is every plugin that there is: the built-in ones, and those that dev_overrides name by path. It tells the language
+// their schemas and the engine how to start them. It is safe for concurrent use.
+type Catalog struct {
+	builtins  map[string]*sdk.Definition // by KIND/NAME
+	overrides map[string]string          // plugin name → path of its binary
+	cacheDir  string
+
+	mu       sync.Mutex
+	schemas  map[string]*schema.PluginSchema // by KIND/NAME, built-in
+	external map[string]*external            // by path
+}
+
+var _ schema.Plugins = (*Catalog)(nil)
+
+// NewCatalog makes a catalog. Overrides map the name of a plugin to the path of its binary, and hide built-in plugins of that
+// name and of the binary's kind. What a binary says of itself is kept below cacheDir by the digest of the binary, so that it is
+// started once to learn it and never again.
+func NewCatalog(builtins []*sdk.Definition, overrides map[string]string, cacheDir string) (*Catalog, error) {
+	c := &Catalog{
+		builtins: map[string]*sdk.Definition{}, overrides: map[string]string{}, cacheDir: cacheDir,
+		schemas: map[string]*schema.PluginSchema{}, external: map[string]*external{},
+	}
+	for _, def := range builtins {
+		if c.builtins[def.ID()] != nil {
+			return nil, fmt.Errorf("two built-in plugins are called %s", def.ID())
+		}
+		c.builtins[def.ID()] = def
+	}
+	for name, path := range overrides {
+		absolute, err := filepath.Abs(path)
+		if err != nil {
+			return nil, fmt.Errorf("dev_overrides: %s = %q: %w", name, path, err)
+		}
+		c.overrides[name] = absolute
+	}
+	return c, nil
+}
+
+// Lookup returns the schema of a plugin; nil when there is none. A binary is started only when its digest is not in the cache.
+func (c *Catalog) Lookup(k kind.Kind, name string) (*schema.PluginSchema, error) {
+	e, err := c.override(k, name)
+	if err != nil {
+		return nil, err
+	}
+	if e != nil {
+		return e.schema, nil
+	}
+	id := string(k) + "/" + name
+	def := c.builtins[id]
+	if def == nil {
+		return nil, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.schemas[id]; s != nil {
+		return s, nil
+	}
+	s := &schema.PluginSchema{
+		Kind: k, Name: name, Version: def.Version, Summary: def.Summary, Config: def.Schema, Outputs: def.Outputs,
+	}
+	if s.Digest, err = digestOf(s); err != nil {
+		return nil, err
+	}
+	c.schemas[id] = s
+	return s, nil
+}
+
+// Names lists the plugins of a kind, sorted.
+func (c *Catalog) Names(k kind.Kind) []string {
+	seen := map[string]bool{}
+	for _, def := range c.builtins {
+		if def.Kind == k {
+			seen[def.Name] = true
+		}
+	}
+	for name := range c.overrides {
+		if e, err := c.override(k, name); err == nil && e != nil {
+			seen[name] = true
+		}
+	}
+	names := make([]string, 0, len(seen))
+	for name := range seen {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// Definition returns a built-in plugin's definition, with which it can be asked to validate and plan in this process; nil for
+// a plugin that is a binary of its own.
+func (c *Catalog) Definition(k kind.Kind, name string) *sdk.Definition {
+	if e, err := c.override(k, name); err != nil || e != nil {
+		return nil
+	}
+	return c.builtins[string(k)+"/"+name]
+}
+
+// Command returns how to start a plugin's process: its argv, and environment variables to add.
+func (c *Catalog) Command(k kind.Kind, name string) (argv, env []string, err error) {
+	e, err := c.override(k, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if e != nil {
+		return []string{e.path}, nil, nil
+	}
+	if c.builtins[string(k)+"/"+name] == nil {
+		return nil, nil, fmt.Errorf("there is no %s plugin %q; there are %v", k, name, c.Names(k))
+	}
+	argv, variable, err := Builtin(k, name)
+	return argv, []string{variable}, err
+}
+
+// override returns the binary that dev_overrides name for a plugin; nil when there is none, or when it is of another kind.
+func (c *Catalog) override(k kind.Kind, name string) (*external, error) {
+	path, ok := c.overrides[name]
+	if !ok {
+		return nil, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.external[path]
+	if e == nil {
+		var err error
+		if e, err = loadExternal(path, c.cacheDir); err != nil {
+			return nil, fmt.Errorf("dev_overrides: %s = %q: %w", name, path, err)
+		}
+		c.external[path] = e
+	}
+	if e.schema.Name != name {
+		return nil, fmt.Errorf("dev_overrides: %s = %q: the binary says that it is %s %q; use that name", name, path, e.schema.Kind, e.schema.Name)
+	}
+	if e.schema.Kind != k {
+		return nil, nil
+	}
+	return e, nil
+}
+
+// digestOf identifies what a plugin's block looks like: a saved plan is bound to it.
+func digestOf(s *schema.PluginSchema) (string, error) {
+	data, err := json.Marshal([]any{s.Kind, s.Name, s.Version, s.Config, s.Outputs})
+	if err != nil {
+		return "", fmt.Errorf("digest of the schema of %s/%s: %w", s.Kind, s.Name, err)
+	}
+	sum := sha256.Sum256(data)
+	return "sha256:" + hex.EncodeToString(sum[:]), nil
+}

@@ -1,0 +1,150 @@
+package host
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// external is a plugin that is a binary of its own.
+type external struct {
+	path   string
+	schema *schema.PluginSchema
+}
+
+// described is what the cache keeps of a binary. The schemas are the JSON that the plugin gave.
+type described struct {
+	Kind    string          `json:"kind"`
+	Name    string          `json:"name"`
+	Version string          `json:"version"`
+	Summary string          `json:"summary"`
+	Config  json.RawMessage `json:"config"`
+	Outputs json.RawMessage `json:"outputs"`
+}
+
+// describeTimeout bounds the one start of a binary to learn its schema.
+const describeTimeout = 30 * time.Second
+
+func loadExternal(path, cacheDir string) (*external, error) {
+	digest, err := fileDigest(path)
+	if err != nil {
+		return nil, err
+	}
+	cached := filepath.Join(cacheDir, "schemas", digest+".json")
+	if e, err := readDescribed(path, cached); err == nil {
+		return e, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), describeTimeout)
+	defer cancel()
+	d, err := describeBinary(ctx, path)
+	if err != nil {
+		return nil, fmt.Errorf("ask it what it is: %w", err)
+	}
+	e, err := d.external(path)
+	if err != nil {
+		return nil, err
+	}
+	// Without a cache it is asked again next time, which is slower and nothing else.
+	_ = writeDescribed(cached, d)
+	return e, nil
+}
+
+func fileDigest(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+func readDescribed(path, cached string) (*external, error) {
+	data, err := os.ReadFile(cached)
+	if err != nil {
+		return nil, err
+	}
+	var d described
+	if err := json.Unmarshal(data, &d); err != nil {
+		return nil, err
+	}
+	return d.external(path)
+}
+
+func writeDescribed(cached string, d described) error {
+	data, err := json.Marshal(d)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(cached), 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(cached), "schema.*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), cached)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}
+
+func (d described) external(path string) (*external, error) {
+	config, err := spec.Parse(d.Config)
+	if err != nil {
+		return nil, fmt.Errorf("the schema of its block: %w", err)
+	}
+	outputs, err := spec.Parse(d.Outputs)
+	if err != nil {
+		return nil, fmt.Errorf("the schema of its outputs: %w", err)
+	}
+	k := kind.Kind(d.Kind)
+	if !k.Valid() {
+		return nil, fmt.Errorf("it says that it is of kind %q; the kinds are %v", d.Kind, kind.All())
+	}
+	s := &schema.PluginSchema{Kind: k, Name: d.Name, Version: d.Version, Summary: d.Summary, Config: config, Outputs: outputs}
+	if s.Digest, err = digestOf(s); err != nil {
+		return nil, err
+	}
+	return &external{path: path, schema: s}, nil
+}
+
+// describeBinary starts a binary, asks it, and ends it.
+func describeBinary(ctx context.Context, path string) (d described, err error) {
+	dir, err := os.MkdirTemp("", "recipe-describe")
+	if err != nil {
+		return described{}, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	p, err := Launch(ctx, LaunchSpec{Name: filepath.Base(path), Block: path, Command: []string{path}, Dir: dir})
+	if err != nil {
+		return described{}, err
+	}
+	defer func() { err = errors.Join(err, p.Exit(context.WithoutCancel(ctx))) }()
+	r, err := p.rpc.Describe(ctx, &pluginpb.DescribeRequest{})
+	if err != nil {
+		return described{}, p.failed("describe", err)
+	}
+	return described{
+		Kind: r.GetKind(), Name: r.GetName(), Version: r.GetVersion(), Summary: r.GetSummary(), Config: r.GetSchema(), Outputs: r.GetOutputs(),
+	}, nil
+}

@@ -1,0 +1,358 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	plugin "github.com/hashicorp/go-plugin"
+	"github.com/zclconf/go-cty/cty"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/spool"
+)
+
+// Plugin is a connected plugin process. It is safe for concurrent use. Every method but Exit takes its deadline from the
+// context: a plugin that is suspended answers nothing.
+type Plugin struct {
+	rpc        pluginpb.PluginClient
+	connection *plugin.GRPCClient
+	process    Process
+	runner     Runner
+	record     record
+	dir        string
+
+	mu          sync.Mutex
+	description *Description
+}
+
+// Description is what a plugin says of itself.
+type Description struct {
+	Kind             kind.Kind
+	Name, Version    string
+	Summary          string
+	ProtocolVersions []uint32
+	Config, Outputs  *spec.Schema
+	Capabilities     []string // "checkpoint", "evaluate", "plan", "update", "validate"
+}
+
+// Can says whether the plugin has an optional ability.
+func (d *Description) Can(capability string) bool {
+	for _, c := range d.Capabilities {
+		if c == capability {
+			return true
+		}
+	}
+	return false
+}
+
+// Start is everything that a block is started with; see sdk.Request for the meaning of each field.
+type Start struct {
+	Address, RunID, Recipe              string
+	Config                              cty.Value // wholly known, marks are dropped
+	Dir, RunDir, RecipeDir, Checkpoints string
+	Environment                         map[string]string
+	Placement                           sdk.Placement
+	Runtime                             sdk.Runtime
+	Token, ControlToken                 string
+	Listen                              string
+	Policy                              sdk.Policy
+	SyncedBy                            []string
+	Handle                              []byte
+	Resume                              bool
+	FirstEvent                          uint64 // number of the first event of this life; 0 means 1
+}
+
+// Status is where a block stands.
+type Status struct {
+	RunID, Address string
+	PID            int
+	Phase          sdk.Phase
+	Outputs        cty.Value // NilVal before the block was ready. Some are sensitive: never log or store them as they are.
+	LastEvent      uint64
+	Error          string
+	Handle         []byte
+	Listen         string
+	PolicyVersion  int64
+}
+
+// Diagnostic is one problem at a path inside of a block's body.
+type Diagnostic = spec.Problem
+
+// Describe returns what the plugin says of itself; it asks once.
+func (p *Plugin) Describe(ctx context.Context) (*Description, error) {
+	p.mu.Lock()
+	known := p.description
+	p.mu.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	r, err := p.rpc.Describe(ctx, &pluginpb.DescribeRequest{})
+	if err != nil {
+		return nil, p.failed("describe", err)
+	}
+	d, err := descriptionOf(r)
+	if err != nil {
+		return nil, fmt.Errorf("describe plugin %s/%s: %w", p.record.Kind, p.record.Name, err)
+	}
+	p.mu.Lock()
+	p.description = d
+	p.mu.Unlock()
+	return d, nil
+}
+
+func descriptionOf(r *pluginpb.DescribeResponse) (*Description, error) {
+	d := &Description{
+		Kind: kind.Kind(r.GetKind()), Name: r.GetName(), Version: r.GetVersion(), Summary: r.GetSummary(),
+		ProtocolVersions: r.GetProtocolVersions(), Capabilities: r.GetCapabilities(),
+	}
+	var err error
+	if d.Config, err = spec.Parse(r.GetSchema()); err != nil {
+		return nil, fmt.Errorf("the schema of its block: %w", err)
+	}
+	if d.Outputs, err = spec.Parse(r.GetOutputs()); err != nil {
+		return nil, fmt.Errorf("the schema of its outputs: %w", err)
+	}
+	return d, nil
+}
+
+// marshal encodes a configuration with the plugin's own schema.
+func (p *Plugin) marshal(ctx context.Context, config cty.Value) ([]byte, error) {
+	d, err := p.Describe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return spec.Marshal(config, d.Config)
+}
+
+// Validate lets the plugin check a configuration, which may hold unknown values.
+func (p *Plugin) Validate(ctx context.Context, config cty.Value) ([]Diagnostic, error) {
+	data, err := p.marshal(ctx, config)
+	if err != nil {
+		return nil, p.failed("validate", err)
+	}
+	r, err := p.rpc.Validate(ctx, &pluginpb.ValidateRequest{Config: data})
+	if err != nil {
+		return nil, p.failed("validate", err)
+	}
+	return diagnosticsOf(r.GetDiagnostics())
+}
+
+// Plan asks the plugin what the block will need.
+func (p *Plugin) Plan(ctx context.Context, address string, config cty.Value, placement sdk.Placement) (sdk.Estimate, []Diagnostic, error) {
+	data, err := p.marshal(ctx, config)
+	if err != nil {
+		return sdk.Estimate{}, nil, p.failed("plan", err)
+	}
+	r, err := p.rpc.Plan(ctx, &pluginpb.PlanRequest{Config: data, Address: address, Placement: placementTo(placement)})
+	if err != nil {
+		return sdk.Estimate{}, nil, p.failed("plan", err)
+	}
+	e := sdk.Estimate{Notes: r.GetEstimate().GetNotes(), Facts: r.GetEstimate().GetFacts()}
+	for _, a := range r.GetEstimate().GetAmounts() {
+		e.Amounts = append(e.Amounts, sdk.Amount{Resource: a.GetResource(), Part: a.GetPart(), Value: a.GetValue(), How: a.GetHow()})
+	}
+	problems, err := diagnosticsOf(r.GetDiagnostics())
+	return e, problems, err
+}
+
+func diagnosticsOf(list []*pluginpb.Diagnostic) ([]Diagnostic, error) {
+	var out []Diagnostic
+	for _, d := range list {
+		path, err := spec.UnmarshalPath(d.GetPath())
+		if err != nil {
+			return nil, fmt.Errorf("the path of %q: %w", d.GetSummary(), err)
+		}
+		out = append(out, Diagnostic{Path: path, Warning: d.GetWarning(), Summary: d.GetSummary(), Detail: d.GetDetail()})
+	}
+	return out, nil
+}
+
+func placementTo(p sdk.Placement) *pluginpb.Placement {
+	return &pluginpb.Placement{Gpus: int64(p.GPUs), Devices: p.Devices, Executor: p.Executor, Host: p.Host}
+}
+
+// Start begins the block's life and returns at once; Watch tells how it goes on.
+func (p *Plugin) Start(ctx context.Context, s Start) error {
+	config, err := p.marshal(ctx, s.Config)
+	if err != nil {
+		return p.failed("start", err)
+	}
+	_, err = p.rpc.Start(ctx, &pluginpb.StartRequest{
+		Address: s.Address, RunId: s.RunID, Recipe: s.Recipe, Config: config,
+		Dir: s.Dir, RunDir: s.RunDir, RecipeDir: s.RecipeDir, CheckpointDir: s.Checkpoints,
+		Environment: s.Environment, Placement: placementTo(s.Placement),
+		Runtime: &pluginpb.Runtime{Python: s.Runtime.Python, Requirements: s.Runtime.Requirements, Venv: s.Runtime.Venv},
+		Token:   s.Token, ControlToken: s.ControlToken, Listen: s.Listen,
+		Policy:   &pluginpb.Policy{Version: s.Policy.Version, Weights: s.Policy.Weights, Format: s.Policy.Format},
+		SyncedBy: s.SyncedBy, Handle: s.Handle, Resume: s.Resume, FirstEvent: s.FirstEvent,
+	})
+	if err != nil {
+		return p.failed("start", err)
+	}
+	return nil
+}
+
+// Update hands over new values of attributes that change live.
+func (p *Plugin) Update(ctx context.Context, config cty.Value) error {
+	data, err := p.marshal(ctx, config)
+	if err == nil {
+		_, err = p.rpc.Update(ctx, &pluginpb.UpdateRequest{Config: data})
+	}
+	if err != nil {
+		return p.failed("update", err)
+	}
+	return nil
+}
+
+// Stop drains and ends the block within the grace period, at once with kill. The process stays up to answer Status and
+// Watch until Exit. The context must last longer than the grace.
+func (p *Plugin) Stop(ctx context.Context, grace time.Duration, kill bool, reason string) error {
+	_, err := p.rpc.Stop(ctx, &pluginpb.StopRequest{GraceMs: grace.Milliseconds(), Kill: kill, Reason: reason})
+	if err != nil {
+		return p.failed("stop", err)
+	}
+	return nil
+}
+
+// Status asks the plugin where its block stands.
+func (p *Plugin) Status(ctx context.Context) (Status, error) {
+	r, err := p.rpc.Status(ctx, &pluginpb.StatusRequest{})
+	if err != nil {
+		return Status{}, p.failed("ask", err)
+	}
+	s := Status{
+		RunID: r.GetRunId(), Address: r.GetAddress(), PID: int(r.GetPid()), Phase: sdk.Phase(r.GetPhase()), LastEvent: r.GetLastEvent(),
+		Error: r.GetError(), Handle: r.GetHandle(), Listen: r.GetListen(), PolicyVersion: r.GetPolicyVersion(), Outputs: cty.NilVal,
+	}
+	if len(r.GetOutputs()) > 0 {
+		d, err := p.Describe(ctx)
+		if err != nil {
+			return Status{}, err
+		}
+		if s.Outputs, err = spec.Unmarshal(r.GetOutputs(), d.Outputs); err != nil {
+			return Status{}, p.failed("ask", err)
+		}
+	}
+	return s, nil
+}
+
+// Attach says that this engine owns the plugin now, and how long it may live without hearing from an engine; 0: for ever.
+func (p *Plugin) Attach(ctx context.Context, engineID string, lease time.Duration) error {
+	_, err := p.rpc.Attach(ctx, &pluginpb.AttachRequest{EngineId: engineID, LeaseMs: lease.Milliseconds()})
+	if err != nil {
+		return p.failed("attach to", err)
+	}
+	return nil
+}
+
+// Watch calls each for every event after a sequence number, in order, those that were kept first. It returns nil when the
+// block is over and everything was told, and an error when the context ends or the plugin has died; then continue after the
+// last event that was seen, with LastEvents if the plugin is dead.
+func (p *Plugin) Watch(ctx context.Context, after uint64, each func(Event)) error {
+	d, err := p.Describe(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := p.rpc.Watch(ctx, &pluginpb.WatchRequest{After: after})
+	if err != nil {
+		return p.failed("watch", err)
+	}
+	for {
+		e, err := stream.Recv()
+		if err != nil {
+			if isEOF(err) {
+				return nil
+			}
+			return p.failed("watch", err)
+		}
+		event, err := eventOf(e, d.Outputs)
+		if err != nil {
+			return p.failed("watch", err)
+		}
+		if event.Body != nil {
+			each(event)
+		}
+	}
+}
+
+// LastEvents returns the events after a sequence number which a plugin that is dead now has left in its directory. Outputs is
+// the schema of its outputs.
+func LastEvents(dir string, after uint64, outputs *spec.Schema) ([]Event, error) {
+	list, err := spool.Read(filepath.Join(dir, spool.FileName), after)
+	if err != nil {
+		return nil, err
+	}
+	events := make([]Event, 0, len(list))
+	for _, e := range list {
+		event, err := eventOf(e, outputs)
+		if err != nil {
+			return nil, fmt.Errorf("events in %s: %w", dir, err)
+		}
+		if event.Body != nil {
+			events = append(events, event)
+		}
+	}
+	return events, nil
+}
+
+// Evaluate runs an environment's evaluation once. Limit 0 means the whole held-out set.
+func (p *Plugin) Evaluate(ctx context.Context, limit int) (metrics map[string]float64, policyVersion int64, err error) {
+	r, err := p.rpc.Evaluate(ctx, &pluginpb.EvaluateRequest{Limit: int64(limit)})
+	if err != nil {
+		return nil, 0, p.failed("evaluate", err)
+	}
+	return r.GetMetrics(), r.GetPolicyVersion(), nil
+}
+
+// Checkpoint makes a trainer write a checkpoint now.
+func (p *Plugin) Checkpoint(ctx context.Context) (sdk.CheckpointInfo, error) {
+	r, err := p.rpc.Checkpoint(ctx, &pluginpb.CheckpointRequest{})
+	if err != nil {
+		return sdk.CheckpointInfo{}, p.failed("checkpoint", err)
+	}
+	return sdk.CheckpointInfo{Path: r.GetPath(), Step: r.GetStep(), Version: r.GetPolicyVersion()}, nil
+}
+
+// PID is the process id of the plugin.
+func (p *Plugin) PID() int { return p.process.Identity().PID }
+
+// Exited is closed when the plugin process has ended.
+func (p *Plugin) Exited() <-chan struct{} { return p.process.Exited() }
+
+// ErrUnsupported says that the plugin lacks an optional ability.
+var ErrUnsupported = errors.New("the plugin does not offer this")
+
+// failed says which block could not be told what, without gRPC's wrapping.
+func (p *Plugin) failed(what string, err error) error {
+	s, ok := status.FromError(err)
+	if !ok {
+		return fmt.Errorf("%s %s: %w", what, p.record.Block, err)
+	}
+	switch s.Code() {
+	case codes.Unimplemented:
+		return fmt.Errorf("%s %s: %w", what, p.record.Block, ErrUnsupported)
+	case codes.Canceled:
+		return fmt.Errorf("%s %s: %w", what, p.record.Block, context.Canceled)
+	case codes.DeadlineExceeded:
+		return fmt.Errorf("%s %s: %w: %s", what, p.record.Block, context.DeadlineExceeded, s.Message())
+	case codes.Unavailable:
+		select {
+		case <-p.Exited():
+			return fmt.Errorf("%s %s: %w (pid %d)", what, p.record.Block, ErrGone, p.PID())
+		default:
+		}
+	default:
+	}
+	return fmt.Errorf("%s %s: %s", what, p.record.Block, s.Message())
+}

@@ -1,0 +1,104 @@
+package sdk
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// Validate runs the plugin's own checks on a block's values, in this process. Unknown values are allowed: what depends on
+// them is checked again at Start. It touches nothing.
+func (d *Definition) Validate(config cty.Value) ([]spec.Problem, error) {
+	config, known := knownPart(d.Schema.ApplyDefaults(config))
+	if !known {
+		return nil, nil
+	}
+	return d.impl.instance().validate(config)
+}
+
+// Plan asks the plugin what the block will need, in this process. Values that are unknown are handed over as their zero
+// values, references among them, so that an estimate can be made before anything runs.
+func (d *Definition) Plan(config cty.Value, placement Placement) (Estimate, []spec.Problem, error) {
+	config, _ = knownPart(d.Schema.ApplyDefaults(config))
+	return d.impl.instance().plan(config, placement)
+}
+
+// knownPart replaces unknown values by null and says whether the values that matter for validation were all known. Unknown
+// values inside of a reference (the outputs of another block) do not matter.
+func knownPart(config cty.Value) (cty.Value, bool) {
+	config, _ = config.UnmarkDeep()
+	known := true
+	changed, err := cty.Transform(config, func(path cty.Path, v cty.Value) (cty.Value, error) {
+		if v.IsKnown() {
+			return v, nil
+		}
+		if len(path) == 1 {
+			known = false
+		}
+		return cty.NullVal(v.Type()), nil
+	})
+	if err != nil {
+		return config, false
+	}
+	return changed, known
+}
+
+func diagnosticsOf(problems []spec.Problem) ([]*pluginpb.Diagnostic, error) {
+	list := make([]*pluginpb.Diagnostic, 0, len(problems))
+	for _, p := range problems {
+		path, err := spec.MarshalPath(p.Path)
+		if err != nil {
+			return nil, fmt.Errorf("encode the path of %q: %w", p.Summary, err)
+		}
+		list = append(list, &pluginpb.Diagnostic{Warning: p.Warning, Summary: p.Summary, Detail: p.Detail, Path: path})
+	}
+	return list, nil
+}
+
+// describe puts problems into one text.
+func describe(problems []spec.Problem) string {
+	var b strings.Builder
+	for i, p := range problems {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		if len(p.Path) > 0 {
+			b.WriteString(spec.PathString(p.Path) + ": ")
+		}
+		b.WriteString(p.Summary)
+		if p.Detail != "" {
+			b.WriteString(": " + p.Detail)
+		}
+	}
+	return b.String()
+}
+
+func placementOf(p *pluginpb.Placement) Placement {
+	return Placement{GPUs: int(p.GetGpus()), Devices: p.GetDevices(), Executor: p.GetExecutor(), Host: p.GetHost()}
+}
+
+func estimateTo(e Estimate) *pluginpb.Estimate {
+	out := &pluginpb.Estimate{Notes: e.Notes, Facts: e.Facts}
+	for _, a := range e.Amounts {
+		out.Amounts = append(out.Amounts, &pluginpb.Amount{Resource: a.Resource, Part: a.Part, Value: a.Value, How: a.How})
+	}
+	return out
+}
+
+func startRequestOf(r *pluginpb.StartRequest, config cty.Value) startRequest {
+	return startRequest{Request[cty.Value]{
+		Address: r.GetAddress(), RunID: r.GetRunId(), Recipe: r.GetRecipe(), Config: config,
+		Dir: r.GetDir(), RunDir: r.GetRunDir(), RecipeDir: r.GetRecipeDir(), CheckpointDir: r.GetCheckpointDir(),
+		Environment: r.GetEnvironment(), Placement: placementOf(r.GetPlacement()),
+		Runtime: Runtime{
+			Python: r.GetRuntime().GetPython(), Requirements: r.GetRuntime().GetRequirements(), Venv: r.GetRuntime().GetVenv(),
+		},
+		Token: r.GetToken(), ControlToken: r.GetControlToken(), Listen: r.GetListen(),
+		Policy:   Policy{Version: r.GetPolicy().GetVersion(), Weights: r.GetPolicy().GetWeights(), Format: r.GetPolicy().GetFormat()},
+		SyncedBy: r.GetSyncedBy(), Handle: r.GetHandle(), Resume: r.GetResume(),
+	}}
+}

@@ -1,0 +1,172 @@
+package sdk
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// host is the Host that a plugin sees: it turns calls into events and remembers what Status tells.
+type host struct {
+	*life
+}
+
+var _ Host = (*host)(nil)
+
+func (h *host) Ready(outputs any) {
+	if h.setOutputs("Ready", outputs) {
+		h.setPhase(Ready, "", "")
+	}
+}
+
+func (h *host) SetOutputs(outputs any) { h.setOutputs("SetOutputs", outputs) }
+
+func (h *host) setOutputs(call string, outputs any) bool { return h.setOutputsWith(call, outputs, nil) }
+
+// failOutputs ends the block because its outputs do not fit the definition: dependents would start with values that are not
+// there.
+func (h *host) failOutputs(call string, err error) {
+	h.fail(&Error{
+		Summary: fmt.Sprintf("the plugin called %s with outputs that its definition does not describe", call),
+		Remedy:  "report this to the plugin's author",
+		Err:     err,
+	})
+}
+
+// setOutputsWith encodes the outputs, replaces some of their attributes and reports them.
+func (h *host) setOutputsWith(call string, outputs any, more map[string]cty.Value) bool {
+	err := h.describes(outputs)
+	var value cty.Value
+	if err == nil {
+		value, err = spec.Encode(h.def.Outputs, outputs)
+	}
+	if err == nil {
+		attributes := value.AsValueMap()
+		for name, v := range more {
+			attributes[name] = v
+		}
+		err = h.reportOutputs(cty.ObjectVal(attributes))
+	}
+	if err != nil {
+		h.failOutputs(call, err)
+		return false
+	}
+	return true
+}
+
+// describes says whether the definition knows every output of the struct.
+func (h *host) describes(outputs any) error {
+	given, err := spec.Of(outputs)
+	if err != nil {
+		return err
+	}
+	for _, a := range given.Attributes {
+		if h.def.Outputs.Attribute(a.Name) == nil {
+			return fmt.Errorf("%T has the output %q, which the definition of %s does not have; give it with WithOutputs", outputs, a.Name, h.def.ID())
+		}
+	}
+	return nil
+}
+
+func (h *host) reportOutputs(value cty.Value) error {
+	data, err := spec.Marshal(value, h.def.Outputs)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.phase.Over() {
+		return nil
+	}
+	h.outputs = value
+	h.emitLocked(&pluginpb.Event{Body: &pluginpb.Event_Outputs{Outputs: &pluginpb.Outputs{Values: data}}})
+	return nil
+}
+
+func (h *host) Phase(phase Phase, text string) {
+	if phase == Ready {
+		h.mu.Lock()
+		known := h.outputs != cty.NilVal
+		h.mu.Unlock()
+		if !known {
+			h.fail(&Error{Summary: "the plugin reported the phase ready without outputs", Remedy: "report this to the plugin's author: Host.Ready gives the outputs"})
+			return
+		}
+	}
+	if phase.Over() {
+		h.fail(&Error{Summary: fmt.Sprintf("the plugin reported the phase %s itself", phase), Remedy: "report this to the plugin's author: the last phase follows from what Run returns"})
+		return
+	}
+	h.setPhase(phase, text, "")
+}
+
+func (h *host) Progress(step, total int64, unit string) {
+	h.emit(&pluginpb.Event{Body: &pluginpb.Event_Progress{Progress: &pluginpb.Progress{Step: step, Total: total, Unit: unit}}})
+}
+
+func (h *host) Metrics(step int64, values map[string]float64) {
+	kept := make(map[string]float64, len(values))
+	for name, value := range values {
+		kept[name] = value
+	}
+	h.emit(&pluginpb.Event{Body: &pluginpb.Event_Metrics{Metrics: &pluginpb.Metrics{Step: step, Values: kept}}})
+}
+
+func (h *host) Log(level, text string) {
+	h.emit(&pluginpb.Event{Body: &pluginpb.Event_Log{Log: &pluginpb.Log{Level: level, Message: text}}})
+}
+
+func (h *host) Checkpoint(c CheckpointInfo) {
+	h.emit(&pluginpb.Event{Body: &pluginpb.Event_Checkpoint{Checkpoint: &pluginpb.CheckpointSaved{
+		Path: c.Path, Step: c.Step, PolicyVersion: c.Version,
+	}}})
+}
+
+func (h *host) Sample(s Sample) {
+	h.emit(&pluginpb.Event{Body: &pluginpb.Event_Sample{Sample: &pluginpb.Sample{
+		Environment: s.Environment, Prompt: s.Prompt, Completion: s.Completion, Score: s.Score, PolicyVersion: s.Version,
+	}}})
+}
+
+func (h *host) SetHandle(data []byte) {
+	kept := append([]byte(nil), data...)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.phase.Over() {
+		return
+	}
+	h.handle = kept
+	h.emitLocked(&pluginpb.Event{Body: &pluginpb.Event_Handle{Handle: &pluginpb.Handle{Data: kept}}})
+}
+
+func (h *host) Weights(w WeightsInfo) {
+	h.setVersion(w.Version)
+	h.emit(&pluginpb.Event{Body: &pluginpb.Event_Weights{Weights: &pluginpb.Weights{
+		Version: w.Version, Path: w.Path, Format: w.Format, Transport: w.Transport, Seconds: w.Seconds,
+		Phases: w.Phases, MaxLogprobDifference: w.MaxLogprobDifference, Inference: w.Inference,
+	}}})
+}
+
+func (h *host) Grace() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.grace
+}
+
+// setVersion raises the policy version that Status tells; it never goes back.
+func (h *host) setVersion(version int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.version = max(h.version, version)
+}
+
+// setListen records where the block listens, for its next life.
+func (h *host) setListen(addr string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.listen = addr
+}

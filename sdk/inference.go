@@ -1,0 +1,257 @@
+package sdk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/recipe-rl/recipe/sdk/gateway"
+)
+
+// ReplicaLogprober is an inference plugin that can ask one replica alone for log-probabilities. With several replicas it is
+// the only way to notice that one of them did not take an update; without it Inference.Logprobs answers for each of them.
+type ReplicaLogprober interface {
+	ReplicaLogprobs(ctx context.Context, replica Replica, tokens []int) ([]float64, error)
+}
+
+// inferenceHost is the Host of an inference plugin and the owner of its gateway.
+type inferenceHost struct {
+	*host
+	gateway *gateway.Gateway
+
+	mu       sync.Mutex
+	replicas []Replica
+	loaded   int64 // version that the engine was started with; unknownVersion until told
+	admit    chan struct{}
+}
+
+// unknownVersion is the version of weights for which nobody has vouched.
+const unknownVersion = -1
+
+var _ InferenceHost = (*inferenceHost)(nil)
+
+// gatewayClose bounds how long requests in flight may take when the block ends.
+const gatewayClose = 5 * time.Second
+
+// runInference serves the gateway around the plugin's Run.
+func runInference[C any](ctx context.Context, plugin Inference[C], req Request[C], h *host) (err error) {
+	ih := &inferenceHost{host: h, loaded: unknownVersion, admit: make(chan struct{}, 1)}
+	if req.Policy.Version == 0 {
+		ih.loaded = 0 // nothing has been trained yet: what the engine starts with is version 0
+	}
+	g, err := newGateway(plugin, req, ih)
+	if err != nil {
+		return err
+	}
+	ih.gateway = g
+	h.setListen(g.Addr().String())
+	serving, stop := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- g.Serve(serving) }()
+	var background sync.WaitGroup
+	background.Go(func() { ih.admitLoop(serving) })
+	defer func() {
+		closing, cancel := context.WithTimeout(context.Background(), min(gatewayClose, h.Grace()/2))
+		defer cancel()
+		err = errors.Join(err, g.Close(closing))
+		stop()
+		background.Wait()
+		err = errors.Join(err, <-served)
+	}()
+	return plugin.Run(ctx, req, ih)
+}
+
+func newGateway[C any](plugin Inference[C], req Request[C], h *inferenceHost) (*gateway.Gateway, error) {
+	listener, err := listen(req.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen for the gateway of %s: %w", req.Address, err)
+	}
+	if req.Listen != "" && listener.Addr().String() != req.Listen {
+		h.Log("warn", fmt.Sprintf("the gateway's earlier address %s is taken; it is now %s", req.Listen, listener.Addr()))
+	}
+	var flight singleflight.Group
+	g, err := gateway.New(gateway.Config{
+		Listener: listener, Token: req.Token, AdminToken: req.ControlToken, Version: int(req.Policy.Version),
+		Update: func(ctx context.Context, _ gateway.Replica, u gateway.WeightUpdate) error {
+			// The gateway asks for each replica, the plugin loads into all of them: side by side, that is one call.
+			_, err, _ := flight.Do(fmt.Sprint(u.Version, u.Path), func() (any, error) {
+				return nil, plugin.UpdateWeights(ctx, weightsOf(u))
+			})
+			return err
+		},
+		Logprobs: func(ctx context.Context, r gateway.Replica, tokens []int) ([]float64, error) {
+			var values []float64
+			var err error
+			if one, ok := plugin.(ReplicaLogprober); ok {
+				values, err = one.ReplicaLogprobs(ctx, Replica{ID: r.ID, URL: r.URL, APIKey: r.APIKey}, tokens)
+			} else {
+				values, err = plugin.Logprobs(ctx, tokens)
+			}
+			if err != nil {
+				return nil, err
+			}
+			return append([]float64{0}, values...), nil
+		},
+		Events: h.gatewayEvent,
+	})
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	return g, nil
+}
+
+// listen takes the earlier address when it can be had, else a free port on loopback.
+func listen(earlier string) (net.Listener, error) {
+	if earlier != "" {
+		if l, err := net.Listen("tcp", earlier); err == nil {
+			return l, nil
+		}
+	}
+	return net.Listen("tcp", "127.0.0.1:0")
+}
+
+func weightsOf(u gateway.WeightUpdate) Weights {
+	w := Weights{Version: int64(u.Version), Path: u.Path, Transport: u.Transport}
+	var extra updateOptions
+	if extra.read(u.Options) == nil {
+		w.Format, w.Precision = extra.Format, extra.Precision
+	}
+	return w
+}
+
+// gatewayEvent passes on what people and the engine want to know.
+func (h *inferenceHost) gatewayEvent(e gateway.Event) {
+	switch e.Kind {
+	case gateway.EventUpdated, gateway.EventVersionChanged:
+		h.setVersion(int64(e.Version))
+		h.Log("info", e.Message)
+	case gateway.EventReplicaDown, gateway.EventUpdateFailed, gateway.EventMismatch, gateway.EventHoldExpired:
+		h.Log("warn", e.Message)
+	case gateway.EventReplicaUp:
+		h.Log("info", e.Message)
+	default:
+		h.Log("debug", e.Message)
+	}
+}
+
+func (h *inferenceHost) Serve(replicas ...Replica) {
+	h.mu.Lock()
+	for _, old := range h.replicas {
+		if !contains(replicas, old) {
+			h.loaded = unknownVersion // an engine that comes back may have started from other weights
+			break
+		}
+	}
+	h.replicas = append([]Replica(nil), replicas...)
+	h.mu.Unlock()
+	list := make([]gateway.Replica, len(replicas))
+	for i, r := range replicas {
+		list[i] = gateway.Replica{ID: r.ID, URL: r.URL, APIKey: r.APIKey}
+	}
+	err := h.gateway.SetReplicas(list)
+	for _, r := range replicas {
+		// Healthy, but of unknown weights: it can be updated, and gets no requests before it has been.
+		err = errors.Join(err, h.gateway.SetReplicaHealthy(r.ID, true, ""))
+	}
+	if err != nil {
+		h.fail(&Error{Summary: "the plugin named replicas that cannot be served", Remedy: "report this to the plugin's author", Err: err})
+		return
+	}
+	h.wake()
+}
+
+func contains(list []Replica, r Replica) bool {
+	for _, other := range list {
+		if other == r {
+			return true
+		}
+	}
+	return false
+}
+
+func (h *inferenceHost) Loaded(version int64) {
+	h.mu.Lock()
+	h.loaded = version
+	h.mu.Unlock()
+	h.wake()
+}
+
+func (h *inferenceHost) wake() {
+	select {
+	case h.admit <- struct{}{}:
+	default:
+	}
+}
+
+// admitLoop lets replicas in once it is known which weights they were started with. It has its own goroutine because an
+// admission may load weights, and Serve and Loaded must not block.
+func (h *inferenceHost) admitLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.admit:
+		}
+		h.mu.Lock()
+		loaded, replicas := h.loaded, h.replicas
+		h.mu.Unlock()
+		if loaded == unknownVersion {
+			continue
+		}
+		if loaded > int64(h.gateway.Version()) {
+			if err := h.gateway.SetVersion(int(loaded)); err != nil {
+				h.Log("error", err.Error())
+				continue
+			}
+		}
+		for _, r := range h.admissible(replicas) {
+			if err := h.gateway.Admit(ctx, r.ID, int(loaded)); err != nil && ctx.Err() == nil {
+				h.Log("warn", err.Error())
+				// Only a sync can help now: keep it reachable for one, closed for requests.
+				_ = h.gateway.SetReplicaHealthy(r.ID, true, "")
+			}
+		}
+	}
+}
+
+// admissible are the replicas that do not serve the current version yet.
+func (h *inferenceHost) admissible(replicas []Replica) []Replica {
+	status := h.gateway.Status()
+	ready := map[string]bool{}
+	for _, r := range status.Replicas {
+		ready[r.ID] = r.Healthy && r.Version == status.Version
+	}
+	var list []Replica
+	for _, r := range replicas {
+		if !ready[r.ID] {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+func (h *inferenceHost) Ready(outputs any) {
+	if h.setEndpoints("Ready", outputs) {
+		h.setPhase(Ready, "", "")
+	}
+}
+
+func (h *inferenceHost) SetOutputs(outputs any) { h.setEndpoints("SetOutputs", outputs) }
+
+// setEndpoints adds what only the SDK knows to the outputs: where the gateway is, and its tokens.
+func (h *inferenceHost) setEndpoints(call string, outputs any) bool {
+	url := h.gateway.URL()
+	return h.setOutputsWith(call, outputs, map[string]cty.Value{
+		"base_url":      cty.StringVal(url + "/v1"),
+		"generate_url":  cty.StringVal(url + "/generate"),
+		"api_key":       cty.StringVal(h.start.Token),
+		"control_url":   cty.StringVal(url),
+		"control_token": cty.StringVal(h.start.ControlToken),
+	})
+}

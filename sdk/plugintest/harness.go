@@ -1,0 +1,289 @@
+// Package plugintest runs plugins in tests: a harness that drives any definition over a real gRPC connection inside of the
+// test's process, a compliance suite that every plugin passes, and a fake inference plugin for tests of other kinds.
+package plugintest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// Deadline bounds every wait of the harness. A test that reaches it fails with what it waited for.
+const Deadline = 60 * time.Second
+
+// Block is one block of a plugin under test: a plugin process without the process.
+type Block struct {
+	Def     *sdk.Definition
+	Address string
+	Dir     string // the block's directory
+	RunDir  string
+	Client  pluginpb.PluginClient
+
+	t       testing.TB
+	server  *sdk.Server
+	grpc    *grpc.Server
+	conn    *grpc.ClientConn
+	stop    context.CancelFunc
+	watched chan struct{}
+
+	mu      sync.Mutex
+	events  []*pluginpb.Event
+	changed chan struct{}
+}
+
+// Harness serves the definition and connects to it. Everything ends with the test, and a block that does not end fails it.
+func Harness(t testing.TB, def *sdk.Definition) *Block {
+	t.Helper()
+	run := t.TempDir()
+	b := &Block{
+		Def: def, Address: string(def.Kind) + "." + def.Name + ".test", RunDir: run, Dir: filepath.Join(run, "block"),
+		t: t, server: sdk.NewServer(def), watched: make(chan struct{}), changed: make(chan struct{}),
+	}
+	for _, dir := range []string{b.Dir, b.checkpoints()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The socket has a directory of its own: the path of a test's directory can be longer than a socket's may be.
+	sockets, err := os.MkdirTemp("", "plug")
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(sockets, "s")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.grpc = grpc.NewServer()
+	pluginpb.RegisterPluginServer(b.grpc, b.server.Service())
+	go func() { _ = b.grpc.Serve(listener) }()
+	b.conn, err = grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Client = pluginpb.NewPluginClient(b.conn)
+	ctx, cancel := context.WithCancel(context.Background())
+	b.stop = cancel
+	go b.watch(ctx)
+	t.Cleanup(func() {
+		b.close()
+		_ = os.RemoveAll(sockets)
+	})
+	return b
+}
+
+func (b *Block) checkpoints() string { return filepath.Join(b.RunDir, "checkpoints") }
+
+func (b *Block) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
+	defer cancel()
+	if err := b.server.Close(ctx, Deadline/2); err != nil {
+		b.t.Errorf("end %s: %v", b.Address, err)
+	}
+	b.stop()
+	<-b.watched
+	if err := b.conn.Close(); err != nil {
+		b.t.Errorf("close the connection to %s: %v", b.Address, err)
+	}
+	b.grpc.Stop()
+}
+
+// watch collects events until the block is over or the test is.
+func (b *Block) watch(ctx context.Context) {
+	defer close(b.watched)
+	stream, err := b.Client.Watch(ctx, &pluginpb.WatchRequest{})
+	for err == nil {
+		var e *pluginpb.Event
+		if e, err = stream.Recv(); err == nil {
+			b.mu.Lock()
+			b.events = append(b.events, e)
+			close(b.changed)
+			b.changed = make(chan struct{})
+			b.mu.Unlock()
+		}
+	}
+	if ctx.Err() == nil && !errors.Is(err, io.EOF) {
+		b.t.Errorf("watch %s: %v", b.Address, err)
+	}
+}
+
+// Ref makes the value of a reference to another block, with that block's outputs: a struct with `recipe` tags or a cty object.
+func Ref(address string, k kind.Kind, outputs any) spec.Ref {
+	values, ok := outputs.(cty.Value)
+	if !ok {
+		schema, err := spec.Of(outputs)
+		if err == nil {
+			values, err = spec.Encode(schema, outputs)
+		}
+		if err != nil {
+			panic(fmt.Sprintf("plugintest.Ref: %v", err))
+		}
+	}
+	object := values.AsValueMap()
+	if object == nil {
+		object = map[string]cty.Value{}
+	}
+	object["address"], object["kind"] = cty.StringVal(address), cty.StringVal(string(k))
+	return spec.Ref{Address: address, Kind: k, Values: cty.ObjectVal(object)}
+}
+
+// Option changes what a block is started with.
+type Option func(*pluginpb.StartRequest)
+
+// Request makes the request of Start from a configuration: the plugin's struct, or a cty object.
+func (b *Block) Request(config any, opts ...Option) *pluginpb.StartRequest {
+	b.t.Helper()
+	value, ok := config.(cty.Value)
+	if !ok {
+		var err error
+		if value, err = spec.Encode(b.Def.Schema, config); err != nil {
+			b.t.Fatalf("encode the configuration of %s: %v", b.Address, err)
+		}
+	}
+	data, err := spec.Marshal(value, b.Def.Schema)
+	if err != nil {
+		b.t.Fatalf("encode the configuration of %s: %v", b.Address, err)
+	}
+	r := &pluginpb.StartRequest{
+		Address: b.Address, RunId: "test-run", Recipe: "test", Config: data, Dir: b.Dir, RunDir: b.RunDir, RecipeDir: b.RunDir,
+		CheckpointDir: b.checkpoints(), Token: "test-token", ControlToken: "test-control-token", FirstEvent: 1,
+	}
+	for _, opt := range opts {
+		opt(r)
+	}
+	return r
+}
+
+// Start begins the block's life.
+func (b *Block) Start(config any, opts ...Option) {
+	b.t.Helper()
+	if err := b.TryStart(config, opts...); err != nil {
+		b.t.Fatalf("start %s: %v", b.Address, err)
+	}
+}
+
+// TryStart is Start for tests that expect an error.
+func (b *Block) TryStart(config any, opts ...Option) error {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
+	defer cancel()
+	_, err := b.Client.Start(ctx, b.Request(config, opts...))
+	return err
+}
+
+// Events returns the events so far.
+func (b *Block) Events() []*pluginpb.Event {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return append([]*pluginpb.Event(nil), b.events...)
+}
+
+// Wait waits until an event fits, from the first one on, and returns it. What says what is waited for.
+func (b *Block) Wait(what string, fits func(*pluginpb.Event) bool) *pluginpb.Event {
+	b.t.Helper()
+	deadline := time.After(Deadline)
+	for seen := 0; ; {
+		b.mu.Lock()
+		events, changed := b.events, b.changed
+		b.mu.Unlock()
+		for ; seen < len(events); seen++ {
+			if fits(events[seen]) {
+				return events[seen]
+			}
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			b.t.Fatalf("%s: no %s within %s; the events so far:\n%s", b.Address, what, Deadline, show(events))
+		}
+	}
+}
+
+func show(events []*pluginpb.Event) string {
+	text := ""
+	for _, e := range events {
+		if e.GetOutputs() == nil { // holds tokens
+			text += fmt.Sprintln("  ", e.GetBody())
+		}
+	}
+	return text
+}
+
+// WaitPhase waits for a phase and returns its message. A block that has failed instead fails the test with the reason.
+func (b *Block) WaitPhase(phase sdk.Phase) string {
+	b.t.Helper()
+	e := b.Wait("phase "+string(phase), func(e *pluginpb.Event) bool {
+		p := sdk.Phase(e.GetPhase().GetPhase())
+		return p == phase || p.Over()
+	})
+	if got := sdk.Phase(e.GetPhase().GetPhase()); got != phase {
+		b.t.Fatalf("%s: phase %s instead of %s: %s", b.Address, got, phase, e.GetPhase().GetMessage())
+	}
+	return e.GetPhase().GetMessage()
+}
+
+// Ready waits until the block is ready and returns its outputs.
+func (b *Block) Ready() cty.Value {
+	b.t.Helper()
+	b.WaitPhase(sdk.Ready)
+	return b.Outputs()
+}
+
+// Outputs asks for the outputs of now.
+func (b *Block) Outputs() cty.Value {
+	b.t.Helper()
+	values, err := spec.Unmarshal(b.Status().GetOutputs(), b.Def.Outputs)
+	if err != nil {
+		b.t.Fatalf("outputs of %s: %v", b.Address, err)
+	}
+	return values
+}
+
+// Output is one output as a string.
+func (b *Block) Output(name string) string {
+	b.t.Helper()
+	return b.Outputs().GetAttr(name).AsString()
+}
+
+// Reference makes a reference to this block, which is ready, for the configuration of another one.
+func (b *Block) Reference() spec.Ref {
+	b.t.Helper()
+	return Ref(b.Address, b.Def.Kind, b.Outputs())
+}
+
+// Status asks where the block stands.
+func (b *Block) Status() *pluginpb.StatusResponse {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
+	defer cancel()
+	s, err := b.Client.Status(ctx, &pluginpb.StatusRequest{})
+	if err != nil {
+		b.t.Fatalf("status of %s: %v", b.Address, err)
+	}
+	return s
+}
+
+// Stop stops the block within the grace and returns the error of the call.
+func (b *Block) Stop(grace time.Duration) error {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), grace+Deadline)
+	defer cancel()
+	_, err := b.Client.Stop(ctx, &pluginpb.StopRequest{GraceMs: grace.Milliseconds(), Reason: "the test says so"})
+	return err
+}

@@ -1,0 +1,236 @@
+package proc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Handle finds a program again after the plugin that started it has died. It holds nothing secret.
+type Handle struct {
+	Name    string `json:"name"`
+	PID     int    `json:"pid"`             // also its process group
+	Start   uint64 `json:"start"`           // when it was started, in the system's own unit; tells it from a later process of that pid
+	Session int    `json:"session"`         // the session of the plugin that started it
+	Boot    string `json:"boot"`            // of the machine: after a reboot nothing is alive
+	Mark    string `json:"mark"`            // carried in the environment of everything it starts
+	Log     string `json:"log"`             // its log file
+	Ports   []int  `json:"ports,omitempty"` // where it listens
+	Data    string `json:"data,omitempty"`  // whatever else the plugin wants to know again
+}
+
+// record is how handles are written: the form that the engine understands inside a block's handle.
+type record struct {
+	Programs []Handle `json:"programs"`
+}
+
+// Encode writes handles for Host.SetHandle.
+func Encode(handles ...Handle) []byte {
+	data, err := json.Marshal(record{Programs: handles})
+	if err != nil { // strings and numbers always encode
+		panic(err)
+	}
+	return data
+}
+
+// Parse reads what Encode wrote; nil when the handle is something else.
+func Parse(data []byte) []Handle {
+	var r record
+	if len(data) == 0 || json.Unmarshal(data, &r) != nil {
+		return nil
+	}
+	return r.Programs
+}
+
+// Alive says whether the very program of this handle still runs.
+func (h Handle) Alive() bool { return h.Boot == BootID() && Same(h.PID, h.Start) }
+
+// Same says whether the process with this pid is the one that started at the given moment (see StartOf), and runs.
+func Same(pid int, start uint64) bool {
+	if pid <= 0 || start == 0 {
+		return false
+	}
+	info, err := lookup(pid)
+	return err == nil && info.start == start && !info.dead
+}
+
+// StartOf returns when a process was started, in the system's own unit (clock ticks since boot, microseconds since 1970).
+func StartOf(pid int) (uint64, error) {
+	info, err := lookup(pid)
+	if err != nil {
+		return 0, fmt.Errorf("look up pid %d: %w", pid, err)
+	}
+	return info.start, nil
+}
+
+// process is what the system tells of one process.
+type process struct {
+	pid, parent, group, session int
+	start                       uint64
+	dead                        bool // has ended, but nobody has waited for it
+}
+
+// family lists what belongs to the program now.
+func (h Handle) family() []process {
+	if h.Boot != BootID() {
+		return nil
+	}
+	all, err := processes()
+	if err != nil {
+		return nil
+	}
+	leader, alive := all[h.PID]
+	if alive && leader.start != h.Start {
+		alive = false // another process has that pid, so the program's group is empty: a group's id is not given away
+	}
+	stranger := !alive && leader.pid == h.PID
+	var family []process
+	for _, p := range all {
+		switch {
+		case p.dead || p.pid == os.Getpid():
+		case p.pid == h.PID && alive,
+			!stranger && p.group == h.PID && p.session == h.Session,
+			alive && descends(all, p, h.PID),
+			h.Mark != "" && hasMark(p.pid, h.Mark):
+			family = append(family, p)
+		}
+	}
+	return family
+}
+
+// descends says whether p has the given ancestor.
+func descends(all map[int]process, p process, ancestor int) bool {
+	for range len(all) {
+		if p.parent == ancestor {
+			return true
+		}
+		next, ok := all[p.parent]
+		if !ok || p.parent <= 1 {
+			return false
+		}
+		p = next
+	}
+	return false
+}
+
+func (h Handle) signal(sig syscall.Signal) error {
+	var errs []error
+	for _, p := range h.family() {
+		errs = append(errs, signalSame(p, sig))
+	}
+	return errors.Join(errs...)
+}
+
+// signalSame signals a process unless its pid has been given to another one. One that has ended meanwhile is fine.
+func signalSame(p process, sig syscall.Signal) error {
+	if !Same(p.pid, p.start) {
+		return nil
+	}
+	if err := syscall.Kill(p.pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("send %s to pid %d: %w", sig, p.pid, err)
+	}
+	return nil
+}
+
+// KillAll ends the programs of the handles, with everything that they have started, at once. Programs that do not run any
+// more are fine. The context bounds the wait for their end.
+func KillAll(ctx context.Context, handles []Handle) error {
+	var errs []error
+	for _, h := range handles {
+		if err := killFamily(ctx, h, nil); err != nil {
+			errs = append(errs, fmt.Errorf("kill %s (pid %d): %w", h.Name, h.PID, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// killPoll is how often it is looked whether the killed have gone.
+const killPoll = 10 * time.Millisecond
+
+// killFamily sends SIGKILL until nothing is left: a process may start another one while it is being killed.
+func killFamily(ctx context.Context, h Handle, known []process) error {
+	for {
+		left := append(h.family(), stillThere(known)...)
+		if len(left) == 0 {
+			return nil
+		}
+		var errs []error
+		for _, p := range left {
+			errs = append(errs, signalSame(p, syscall.SIGKILL))
+		}
+		if err := errors.Join(errs...); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("pids %s do not end: %w", pids(left), ctx.Err())
+		case <-time.After(killPoll):
+		}
+	}
+}
+
+// KillSession ends every process of a session, the way to end what a dead plugin has left behind, except the programs of the
+// handles to keep. The session's id is not given to another one while a process is in it; start is that of the session's
+// leader, for the case that all have gone and the pid belongs to a stranger.
+func KillSession(ctx context.Context, leader int, start uint64, keep ...Handle) error {
+	if leader <= 1 {
+		return fmt.Errorf("kill session %d: not the session of a plugin", leader)
+	}
+	for {
+		all, err := processes()
+		if err != nil {
+			return fmt.Errorf("kill session %d: %w", leader, err)
+		}
+		if p, ok := all[leader]; ok && p.start != start {
+			return nil
+		}
+		kept := map[int]bool{os.Getpid(): true}
+		for _, h := range keep {
+			for _, p := range h.family() {
+				kept[p.pid] = true
+			}
+		}
+		var left []process
+		for _, p := range all {
+			if p.session == leader && !p.dead && !kept[p.pid] {
+				left = append(left, p)
+			}
+		}
+		if len(left) == 0 {
+			return nil
+		}
+		for _, p := range left {
+			if err := signalSame(p, syscall.SIGKILL); err != nil {
+				return fmt.Errorf("kill session %d: %w", leader, err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("kill session %d: pids %s do not end: %w", leader, pids(left), ctx.Err())
+		case <-time.After(killPoll):
+		}
+	}
+}
+
+func stillThere(known []process) []process {
+	var left []process
+	for _, p := range known {
+		if Same(p.pid, p.start) {
+			left = append(left, p)
+		}
+	}
+	return left
+}
+
+func pids(list []process) string {
+	names := make([]string, len(list))
+	for i, p := range list {
+		names[i] = fmt.Sprint(p.pid)
+	}
+	return strings.Join(names, ", ")
+}

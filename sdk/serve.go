@@ -1,0 +1,178 @@
+package sdk
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	plugin "github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc"
+
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
+)
+
+// What an engine and a plugin must agree on before they can talk.
+const (
+	// ProtocolVersion is the version of the protocol of package pluginpb.
+	ProtocolVersion = 1
+	// CookieKey and CookieValue are in the environment of every process that is started as a plugin. They keep a person from
+	// starting one by accident; they protect nothing.
+	CookieKey   = "RECIPE_PLUGIN_COOKIE"
+	CookieValue = "b7f6a1d0-recipe-plugin-v1"
+	// ServiceName is the name of the one service in go-plugin's set.
+	ServiceName = "block"
+	// BuiltinKey is the environment variable that makes a binary with several definitions serve one of them: kind/name.
+	BuiltinKey = "RECIPE_PLUGIN"
+)
+
+// Handshake is what go-plugin calls the agreement above.
+func Handshake() plugin.HandshakeConfig {
+	return plugin.HandshakeConfig{ProtocolVersion: ProtocolVersion, MagicCookieKey: CookieKey, MagicCookieValue: CookieValue}
+}
+
+// Serve runs the definition as a plugin process. The main function of a plugin calls it and nothing else; it does not return:
+// the process exits when the engine says so, when its lease has run out, or on SIGTERM. SIGINT and SIGHUP, which a terminal
+// sends to everything, are ignored. Standard output belongs to the handshake: what a plugin prints goes to its stderr file.
+func Serve(def *Definition) {
+	if os.Getenv(CookieKey) != CookieValue {
+		fmt.Fprintf(os.Stderr, "%s %q is a plugin of recipe and is started by it, not by hand.\nTo use it, name its path in dev_overrides; to test it, run: recipe plugin test %s\n",
+			def.Kind, def.Name, os.Args[0])
+		os.Exit(2)
+	}
+	if err := serve(def); err != nil {
+		fmt.Fprintf(os.Stderr, "serve %s %q: %v\n", def.Kind, def.Name, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// ServeBuiltin serves one of several definitions when the process was started for that (see BuiltinKey). Otherwise it returns
+// false at once. A main function calls it before anything else; when a definition was served it does not return.
+func ServeBuiltin(defs []*Definition) bool {
+	want, ok := os.LookupEnv(BuiltinKey)
+	if !ok {
+		return false
+	}
+	for _, def := range defs {
+		if def.ID() == want {
+			_ = os.Unsetenv(BuiltinKey)
+			Serve(def)
+		}
+	}
+	fmt.Fprintf(os.Stderr, "%s=%s: this binary has no such plugin\n", BuiltinKey, want)
+	os.Exit(1)
+	return true
+}
+
+// ID is the definition's kind and name, KIND/NAME.
+func (d *Definition) ID() string { return string(d.Kind) + "/" + d.Name }
+
+// exitGrace bounds how long a block may take to end when its process is told to exit without having been stopped first.
+const exitGrace = 10 * time.Second
+
+func serve(def *Definition) error {
+	provider, certificate, err := serverTLS(os.Getenv("PLUGIN_CLIENT_CERT"))
+	if err != nil {
+		return err
+	}
+	// Programs that the plugin starts must not take themselves for plugins.
+	for _, name := range []string{CookieKey, "PLUGIN_CLIENT_CERT", "PLUGIN_PROTOCOL_VERSIONS"} {
+		_ = os.Unsetenv(name)
+	}
+	signals := make(chan os.Signal, 4)
+	// Notify instead of Ignore: an ignored signal stays ignored in the programs that the plugin starts. With SIGPIPE caught, a
+	// stderr that nobody reads any more costs log lines and not the process.
+	signal.Notify(signals, os.Interrupt, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGPIPE)
+	defer signal.Stop(signals)
+
+	blocks := newServer(def)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	served := make(chan struct{})
+	address := make(chan *plugin.ReattachConfig, 1)
+	go plugin.Serve(&plugin.ServeConfig{
+		HandshakeConfig: Handshake(),
+		Plugins:         plugin.PluginSet{ServiceName: grpcPlugin{service: blocks}},
+		GRPCServer:      plugin.DefaultGRPCServer,
+		TLSProvider:     provider,
+		Logger:          hclog.New(&hclog.LoggerOptions{Level: hclog.Warn, Output: os.Stderr}),
+		// go-plugin's ordinary mode replaces stdout and stderr by pipes which only a connected engine drains: a plugin whose
+		// engine has died would hang after 64 KiB. Its test mode leaves them alone; the handshake below is all it omits.
+		Test: &plugin.ServeTestConfig{Context: ctx, ReattachConfigCh: address, CloseCh: served},
+	})
+	select {
+	case at := <-address:
+		fmt.Printf("%d|%d|%s|%s|%s|%s\n", plugin.CoreProtocolVersion, ProtocolVersion, at.Addr.Network(), at.Addr, plugin.ProtocolGRPC, certificate)
+		_ = os.Stdout.Sync()
+		os.Stdout = os.Stderr
+	case <-served:
+		return fmt.Errorf("no socket could be opened; see the lines above")
+	}
+	wait(blocks, signals, served)
+	end, stop := context.WithTimeout(context.Background(), exitGrace+5*time.Second)
+	defer stop()
+	err = blocks.shutdown(end, exitGrace)
+	cancel()
+	select {
+	case <-served:
+	case <-end.Done():
+	}
+	return err
+}
+
+// wait returns when the process has to end.
+func wait(blocks *server, signals <-chan os.Signal, served <-chan struct{}) {
+	for {
+		select {
+		case s := <-signals:
+			if s == syscall.SIGTERM {
+				return
+			}
+		case <-blocks.lease.expired:
+			return
+		case <-served: // GRPCController.Shutdown
+			return
+		}
+	}
+}
+
+// grpcPlugin registers the block server with go-plugin.
+type grpcPlugin struct {
+	plugin.NetRPCUnsupportedPlugin
+	service pluginpb.PluginServer
+}
+
+func (p grpcPlugin) GRPCServer(_ *plugin.GRPCBroker, s *grpc.Server) error {
+	pluginpb.RegisterPluginServer(s, p.service)
+	return nil
+}
+
+func (p grpcPlugin) GRPCClient(_ context.Context, _ *plugin.GRPCBroker, conn *grpc.ClientConn) (any, error) {
+	return pluginpb.NewPluginClient(conn), nil
+}
+
+// ClientPlugin is the engine's side of go-plugin's set: what it dispenses is a pluginpb.PluginClient.
+func ClientPlugin() plugin.Plugin { return grpcPlugin{} }
+
+// serverTLS makes the server's side of mutual TLS from the engine's certificate, and this side's certificate as the handshake
+// carries it. Without one the connection is plain, on a socket in a directory that only this user can enter.
+func serverTLS(client string) (provider func() (*tls.Config, error), certificate string, err error) {
+	if client == "" {
+		return nil, "", nil
+	}
+	pair, err := NewKeyPair()
+	if err != nil {
+		return nil, "", err
+	}
+	config, err := pair.ServerConfig([]byte(client))
+	if err != nil {
+		return nil, "", err
+	}
+	return func() (*tls.Config, error) { return config, nil }, base64.RawStdEncoding.EncodeToString(pair.DER()), nil
+}

@@ -1,0 +1,176 @@
+package sdk_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/plugintest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type config struct {
+	Behave string `recipe:"behave" default:"wait" doc:"what Run does"`
+	Level  int64  `recipe:"level" default:"1" change:"live" doc:"a number that changes live"`
+}
+
+// service is a plugin that does what its configuration says.
+type service struct{ levels chan int64 }
+
+func (s *service) Run(ctx context.Context, req sdk.Request[config], host sdk.Host) error {
+	switch req.Config.Behave {
+	case "fail":
+		return &sdk.Error{Summary: "no luck", Detail: "the dice say 3", Remedy: "roll again"}
+	case "panic":
+		panic("out of cheese")
+	case "bad outputs":
+		host.Ready(struct {
+			Color string `recipe:"color"`
+		}{"red"})
+		<-ctx.Done()
+		return ctx.Err()
+	case "deaf":
+		host.Ready(sdk.EnvironmentOutputs{Name: "deaf"})
+		time.Sleep(time.Second)
+		return nil
+	case "done":
+		host.Ready(sdk.EnvironmentOutputs{Name: "done"})
+		return nil
+	case "never ready":
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	host.Ready(sdk.EnvironmentOutputs{Name: req.Address, GroupSize: req.Config.Level})
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case level := <-s.levels:
+			host.Metrics(level, map[string]float64{"level": float64(level)})
+		}
+	}
+}
+
+func (s *service) Update(ctx context.Context, c config) error {
+	if c.Level < 0 {
+		return errors.New("below zero")
+	}
+	select {
+	case s.levels <- c.Level:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func definition() *sdk.Definition {
+	return sdk.NewEnvironment("fake", "A plugin for tests.", func() sdk.Service[config] {
+		return &service{levels: make(chan int64)}
+	})
+}
+
+func TestLifeOfABlock(t *testing.T) {
+	t.Parallel()
+	b := plugintest.Harness(t, definition())
+	b.Start(config{Behave: "wait", Level: 4})
+	out := b.Ready()
+	if name := out.GetAttr("name").AsString(); name != b.Address {
+		t.Errorf("output name is %q, want %q", name, b.Address)
+	}
+	s := b.Status()
+	if s.GetAddress() != b.Address || s.GetRunId() != "test-run" || s.GetPhase() != "ready" {
+		t.Errorf("status is %v", s)
+	}
+	if err := b.TryStart(config{}); err == nil || !strings.Contains(err.Error(), "already") {
+		t.Errorf("a second start: %v", err)
+	}
+	if err := b.Stop(5 * time.Second); err != nil {
+		t.Error(err)
+	}
+	b.WaitPhase(sdk.Stopped)
+	for i, e := range b.Events() {
+		if e.GetSeq() != uint64(i+1) {
+			t.Errorf("event %d has number %d", i, e.GetSeq())
+		}
+	}
+}
+
+func TestUpdateReachesTheRunningBlock(t *testing.T) {
+	t.Parallel()
+	b := plugintest.Harness(t, definition())
+	b.Start(config{Behave: "wait", Level: 1})
+	b.Ready()
+	ctx, cancel := context.WithTimeout(t.Context(), plugintest.Deadline)
+	defer cancel()
+	update := func(level int64) error {
+		_, err := b.Client.Update(ctx, &pluginpb.UpdateRequest{Config: b.Request(config{Behave: "wait", Level: level}).GetConfig()})
+		return err
+	}
+	if err := update(7); err != nil {
+		t.Fatal(err)
+	}
+	b.Wait("metric level 7", func(e *pluginpb.Event) bool { return e.GetMetrics().GetValues()["level"] == 7 })
+	if err := update(-1); err == nil || !strings.Contains(err.Error(), "below zero") {
+		t.Errorf("a refused update: %v", err)
+	}
+}
+
+func TestHowABlockEnds(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		behave          string
+		phase           sdk.Phase
+		message, remedy string
+	}{
+		{"fail", sdk.Failed, "no luck: the dice say 3", "roll again"},
+		{"panic", sdk.Failed, "out of cheese", "stderr"},
+		{"bad outputs", sdk.Failed, "outputs that its definition does not describe", "author"},
+		{"done", sdk.Completed, "", ""},
+	} {
+		t.Run(c.behave, func(t *testing.T) {
+			t.Parallel()
+			b := plugintest.Harness(t, definition())
+			b.Start(config{Behave: c.behave})
+			e := b.Wait("last phase", func(e *pluginpb.Event) bool { return sdk.Phase(e.GetPhase().GetPhase()).Over() }).GetPhase()
+			if sdk.Phase(e.GetPhase()) != c.phase || !strings.Contains(e.GetMessage(), c.message) || !strings.Contains(e.GetRemedy(), c.remedy) {
+				t.Errorf("got %v, want phase %s, message with %q, remedy with %q", e, c.phase, c.message, c.remedy)
+			}
+		})
+	}
+}
+
+func TestStopBeforeReadyAndBeforeStart(t *testing.T) {
+	t.Parallel()
+	b := plugintest.Harness(t, definition())
+	b.Start(config{Behave: "never ready"})
+	if err := b.Stop(5 * time.Second); err != nil {
+		t.Error(err)
+	}
+	b.WaitPhase(sdk.Stopped)
+
+	never := plugintest.Harness(t, definition())
+	if err := never.Stop(time.Second); err != nil {
+		t.Error(err)
+	}
+	if err := never.TryStart(config{}); err == nil || !strings.Contains(err.Error(), "stopped before") {
+		t.Errorf("start after stop: %v", err)
+	}
+}
+
+func TestABlockThatIgnoresStopFailsWithAReason(t *testing.T) {
+	t.Parallel()
+	b := plugintest.Harness(t, definition())
+	b.Start(config{Behave: "deaf"})
+	b.Ready()
+	// The sleep of the plugin is shorter than what stop grants after a kill, so this shows only that stop comes back.
+	if err := b.Stop(10 * time.Millisecond); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+}

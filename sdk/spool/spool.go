@@ -1,0 +1,182 @@
+// Package spool keeps the events of one block so that an engine which was away misses none of them.
+//
+// Every event gets the next sequence number, is kept in a bounded ring in memory and is written to a bounded file in the
+// block's directory. A reader asks for what comes after a sequence number: it is served from memory, else from the file, and
+// what is in neither is reported as a gap with its first and last number, never skipped in silence. The file outlives kill -9
+// of the plugin (not a power cut), so that an engine can still read the last words of a plugin that has died.
+package spool
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
+)
+
+// FileName is the name of the spool file inside a block's directory. A second file with the suffix ".old" stands beside it
+// once the first was full.
+const FileName = "events.spool"
+
+// Limits bound a Log.
+type Limits struct {
+	Events int   // events kept in memory; default 4096
+	Bytes  int64 // bytes of both files together; default 16 MiB
+}
+
+func (l *Limits) setDefaults() {
+	if l.Events <= 0 {
+		l.Events = 4096
+	}
+	if l.Bytes <= 0 {
+		l.Bytes = 16 << 20
+	}
+}
+
+// Log is the events of one life of a block. It is safe for concurrent use, and writers never wait for readers.
+type Log struct {
+	limits Limits
+
+	mu      sync.Mutex
+	ring    []*pluginpb.Event // oldest first
+	last    uint64            // sequence number of the newest event
+	file    *file             // nil after it could not be written
+	changed chan struct{}     // closed and replaced when an event comes
+	closed  bool
+}
+
+// Open starts a new log whose first event has the sequence number first (1 if 0). Files of an earlier life are removed: the
+// engine has read them before it starts the block again. Path is usually the block's directory joined with FileName; an
+// empty one keeps events in memory only.
+func Open(path string, first uint64, limits Limits) (*Log, error) {
+	limits.setDefaults()
+	if first == 0 {
+		first = 1
+	}
+	l := &Log{limits: limits, last: first - 1, changed: make(chan struct{})}
+	if path != "" {
+		f, err := create(path, limits.Bytes/2)
+		if err != nil {
+			return nil, fmt.Errorf("open the event spool: %w", err)
+		}
+		l.file = f
+	}
+	return l, nil
+}
+
+// Append gives the event the next sequence number and the time, keeps it and wakes the readers. The error says that the
+// event is in memory only, because the file cannot be written (a full disk); it is returned once, and the file is given up.
+func (l *Log) Append(e *pluginpb.Event) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil
+	}
+	l.last++
+	e.Seq = l.last
+	if e.TimeUnixNano == 0 {
+		e.TimeUnixNano = time.Now().UnixNano()
+	}
+	if len(l.ring) >= l.limits.Events {
+		// Half at once, so that the copy is paid once for many events.
+		l.ring = append(l.ring[:0:0], l.ring[len(l.ring)-l.limits.Events/2:]...)
+	}
+	l.ring = append(l.ring, e)
+	close(l.changed)
+	l.changed = make(chan struct{})
+	if l.file == nil {
+		return nil
+	}
+	if err := l.file.append(e); err != nil {
+		_ = l.file.close()
+		l.file = nil
+		return fmt.Errorf("write the event spool: %w; from here on events are kept in memory only", err)
+	}
+	return nil
+}
+
+// Last returns the sequence number of the newest event; first-1 when there is none.
+func (l *Log) Last() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last
+}
+
+// Next returns the events after the given sequence number, at least one: it waits until there is one. When some of them are
+// kept nowhere any more, the first one returned is a Gap that names them. It returns the
+// context's error when that ends, and neither events nor an error when the log is closed and there is nothing left. The
+// events are shared: do not change them.
+func (l *Log) Next(ctx context.Context, after uint64) ([]*pluginpb.Event, error) {
+	for {
+		l.mu.Lock()
+		if l.last > after {
+			events, err := l.afterLocked(after)
+			l.mu.Unlock()
+			return events, err
+		}
+		closed, changed := l.closed, l.changed
+		l.mu.Unlock()
+		if closed {
+			return nil, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// afterLocked collects what is kept after the given number. It holds the lock while it reads the file, which is bounded.
+func (l *Log) afterLocked(after uint64) ([]*pluginpb.Event, error) {
+	oldest := l.last + 1
+	if len(l.ring) > 0 {
+		oldest = l.ring[0].Seq
+	}
+	if after+1 >= oldest {
+		return append([]*pluginpb.Event(nil), l.ring[after+1-oldest:]...), nil
+	}
+	var events []*pluginpb.Event
+	if l.file != nil {
+		spilled, err := l.file.read(after, oldest)
+		if err != nil {
+			return nil, fmt.Errorf("read the event spool: %w", err)
+		}
+		events = spilled
+	}
+	return withGaps(after, append(events, l.ring...)), nil
+}
+
+// Close ends waiting readers once they have read everything, and closes the file.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil
+	}
+	l.closed = true
+	close(l.changed)
+	l.changed = make(chan struct{})
+	if l.file == nil {
+		return nil
+	}
+	return l.file.close()
+}
+
+// withGaps puts a Gap wherever sequence numbers are missing, beginning with what follows after.
+func withGaps(after uint64, events []*pluginpb.Event) []*pluginpb.Event {
+	complete := make([]*pluginpb.Event, 0, len(events)+1)
+	want := after + 1
+	for _, e := range events {
+		if e.Seq > want {
+			complete = append(complete, &pluginpb.Event{
+				Seq: e.Seq - 1, TimeUnixNano: e.TimeUnixNano,
+				Body: &pluginpb.Event_Gap{Gap: &pluginpb.Gap{From: want, To: e.Seq - 1}},
+			})
+		}
+		complete = append(complete, e)
+		want = e.Seq + 1
+	}
+	return complete
+}
