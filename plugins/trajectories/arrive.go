@@ -73,7 +73,6 @@ func (b *book) arrive(ctx context.Context, groups []*group.Group) ([]arrival, er
 			continue
 		}
 		out[i] = b.place(*it)
-		b.latest = append(b.latest[:0], groups[i].JSON...)
 	}
 	if err != nil {
 		b.freed()

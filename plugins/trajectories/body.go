@@ -16,32 +16,40 @@ import (
 
 var errTooLarge = errors.New("the body is too large")
 
-// buffers recycles the memory of request bodies: most posts of a run have about the same size.
-type buffers struct{ pool sync.Pool }
-
-func (p *buffers) get() *bytes.Buffer {
-	if b, ok := p.pool.Get().(*bytes.Buffer); ok {
-		b.Reset()
-		return b
-	}
-	return &bytes.Buffer{}
+// scratch is the memory that one request needs. Most posts of a run have about the same size, so it is used again.
+type scratch struct {
+	bytes.Buffer
+	reader group.Reader
 }
 
-// keep is the size above which a buffer is left to the garbage collector.
+type scratches struct{ pool sync.Pool }
+
+func (p *scratches) get() *scratch {
+	if s, ok := p.pool.Get().(*scratch); ok {
+		s.Reset()
+		return s
+	}
+	return &scratch{}
+}
+
+// keep is the size above which memory is left to the garbage collector.
 const keep = 4 << 20
 
-func (p *buffers) put(b *bytes.Buffer) {
-	if b.Cap() <= keep {
-		p.pool.Put(b)
+func (p *scratches) put(s *scratch) {
+	if s != nil && s.Cap() <= keep {
+		p.pool.Put(s)
 	}
 }
 
+// slack is what the reader may write behind a body: the fields that it lacks.
+const slack = 512
+
 // read fills buf with the body of a JSON request, decompressed.
-func (s *Server) read(w http.ResponseWriter, r *http.Request, buf *bytes.Buffer) error {
+func (s *Server) read(w http.ResponseWriter, r *http.Request, buf *scratch) error {
 	body := http.MaxBytesReader(w, r.Body, s.cfg.MaxBody)
 	compressed := strings.Contains(strings.ToLower(r.Header.Get("Content-Encoding")), "gzip")
 	if n := r.ContentLength; n > 0 && n <= s.cfg.MaxBody && !compressed {
-		buf.Grow(int(n) + bytes.MinRead)
+		buf.Grow(int(n) + slack + bytes.MinRead)
 	}
 	if compressed {
 		if err := s.inflate(buf, body); err != nil {
@@ -71,7 +79,7 @@ func isJSON(contentType string) bool {
 }
 
 // inflate decompresses a gzip body of one or more members, and no further than the limit.
-func (s *Server) inflate(buf *bytes.Buffer, body io.Reader) error {
+func (s *Server) inflate(buf *scratch, body io.Reader) error {
 	bad := &refusal{code: http.StatusBadRequest, message: "Invalid gzip payload", plain: true}
 	first := make([]byte, 1)
 	if _, err := io.ReadFull(body, first); err == io.EOF {

@@ -30,7 +30,7 @@ type book struct {
 	nextID  uint64
 	held    queue.Totals // what the bounds count: arriving, buffered, waiting and out
 	room    chan struct{}
-	latest  []byte
+	latest  latest
 	seen    map[int]time.Time // when an environment was last heard of
 	counts  counts
 }
@@ -167,6 +167,22 @@ func (b *book) enqueue(it queue.Item) {
 		return
 	}
 	b.queue.Add(it)
+}
+
+// latest is the group that arrived last, with the memory that its JSON lies in.
+type latest struct {
+	json []byte
+	in   *scratch
+}
+
+// remember makes a group the latest example. It keeps the memory that the group lies in, and returns the memory of the
+// one before for others to use: copying every group would cost more than all else that happens to it here.
+func (b *book) remember(json []byte, in *scratch) (free *scratch) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	free = b.latest.in
+	b.latest = latest{json, in}
+	return free
 }
 
 // hold adds a group to what the bounds count, or takes it away.

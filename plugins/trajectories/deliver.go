@@ -73,6 +73,7 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, out *batch, id str
 			}
 		}
 		buf.Reset()
+		buf.Grow(int(out.items[i].Bytes))
 		text, err := s.book.store.Body(r.Context(), out.items[i].ID, buf.AvailableBuffer())
 		if err != nil {
 			return fmt.Errorf("reading a stored group: %w", err)

@@ -11,11 +11,11 @@ func (s *Server) scoredData(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	buf := s.pool.get()
-	defer s.pool.put(buf)
+	defer func() { s.pool.put(buf) }()
 	if err := s.read(w, r, buf); err != nil {
 		return err
 	}
-	g, err := group.Parse(buf.Bytes())
+	g, err := buf.reader.Parse(buf.Bytes())
 	if err != nil {
 		s.book.count(func(c *counts) { c.reject("invalid") })
 		return err
@@ -24,6 +24,7 @@ func (s *Server) scoredData(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	buf = s.book.remember(g.JSON, buf)
 	if out[0].buffered {
 		reply(w, http.StatusOK, struct {
 			Status string `json:"status"`
@@ -44,7 +45,7 @@ func (s *Server) scoredDataList(w http.ResponseWriter, r *http.Request) error {
 	if err := s.read(w, r, buf); err != nil {
 		return err
 	}
-	groups, err := group.ParseList(buf.Bytes())
+	groups, err := buf.reader.ParseList(buf.Bytes())
 	if err != nil {
 		s.book.count(func(c *counts) { c.reject("invalid") })
 		return err
@@ -52,6 +53,9 @@ func (s *Server) scoredDataList(w http.ResponseWriter, r *http.Request) error {
 	out, err := s.book.arrive(r.Context(), groups)
 	if err != nil {
 		return err
+	}
+	if len(groups) > 0 {
+		s.book.remember(groups[len(groups)-1].JSON, nil)
 	}
 	answer := struct {
 		Status    string `json:"status"`

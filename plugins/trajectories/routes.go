@@ -1,7 +1,6 @@
 package trajectories
 
 import (
-	"bytes"
 	"crypto/rand"
 	"errors"
 	"math/big"
@@ -47,8 +46,9 @@ func (s *Server) root(w http.ResponseWriter, _ *http.Request) error {
 
 // form reads a small JSON object.
 func (s *Server) form(w http.ResponseWriter, r *http.Request) (*group.Form, error) {
-	var buf bytes.Buffer
-	if err := s.read(w, r, &buf); err != nil {
+	buf := s.pool.get()
+	defer s.pool.put(buf)
+	if err := s.read(w, r, buf); err != nil {
 		return nil, err
 	}
 	return group.ParseForm(buf.Bytes())
@@ -203,7 +203,7 @@ func (s *Server) statusEnv(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) latestExample(w http.ResponseWriter, _ *http.Request) error {
 	b := s.book
 	b.mu.Lock()
-	latest := append([]byte(nil), b.latest...)
+	latest := append([]byte(nil), b.latest.json...)
 	b.mu.Unlock()
 	if len(latest) == 0 {
 		latest = []byte(`{"tokens":[],"masks":[],"scores":[],"advantages":[],"ref_logprobs":[],"generation_params":[],"inference_logprobs":[],"messages":[],"images":[]}`)

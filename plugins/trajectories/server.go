@@ -16,7 +16,7 @@ import (
 type Server struct {
 	cfg  Config
 	book *book
-	pool buffers
+	pool scratches
 }
 
 // Open reads back what the store holds and returns a server that is ready for requests. The error says what is wrong
@@ -41,6 +41,10 @@ func openStore(ctx context.Context, cfg Config) (store.Store, error) {
 	switch {
 	case cfg.Store == "memory":
 		return store.NewMemory(), nil
+	case cfg.Store == "disk" && cfg.Dir == "":
+		return nil, errors.New("trajectories: the disk store needs a folder: set dir (--dir)")
+	case cfg.Store == "disk":
+		return store.OpenDisk(cfg.Dir, cfg.Sync == "always")
 	}
 	return nil, fmt.Errorf("trajectories: store is %q, expected \"disk\", \"memory\" or \"nats://host:port\"", cfg.Store)
 }

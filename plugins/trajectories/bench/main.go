@@ -1,0 +1,217 @@
+// Command bench puts two trajectory APIs through the same load in one run and writes a table that compares them.
+//
+//	bench --ours "runapi --dir DIR" --theirs "python -m atroposlib.cli.run_api --host 127.0.0.1" > docs/benchmarks/trajectories.md
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+func main() {
+	ours := flag.String("ours", "", "command that starts recipe's server")
+	theirs := flag.String("theirs", "", "command that starts run-api")
+	repeat := flag.Int("repeat", 3, "repetitions; the table shows the median")
+	only := flag.String("only", "", "comma-separated phases: status,post,drain,mixed,deep (default all)")
+	scale := flag.Float64("scale", 1, "factor on the amount of work")
+	note := flag.String("note", "", "a sentence for the head of the table")
+	flag.Parse()
+	if err := run(*ours, *theirs, *only, *note, *repeat, *scale); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// pair holds the two servers; theirs is nil when only ours is measured.
+type pair struct {
+	ours, theirs *server
+	repeat       int
+	scale        float64
+}
+
+func run(ours, theirs, only, note string, repeat int, scale float64) error {
+	ctx := context.Background()
+	p := pair{repeat: repeat, scale: scale}
+	var err error
+	if p.ours, err = start(ctx, "recipe", strings.Fields(ours)); err != nil {
+		return err
+	}
+	defer p.ours.stop()
+	if theirs != "" {
+		if p.theirs, err = start(ctx, "run-api", strings.Fields(theirs)); err != nil {
+			return err
+		}
+		defer p.theirs.stop()
+	}
+	fmt.Print(header(note))
+	for _, phase := range []struct {
+		name string
+		run  func() error
+	}{{"status", p.runStatus}, {"post", p.runPosts}, {"drain", p.runDrains}, {"mixed", p.runMixed}, {"deep", p.runDeep}} {
+		if only != "" && !slices.Contains(strings.Split(only, ","), phase.name) {
+			continue
+		}
+		if err := phase.run(); err != nil {
+			return fmt.Errorf("%s: %w", phase.name, err)
+		}
+	}
+	return nil
+}
+
+// times scales an amount of work, but not below 1.
+func (p pair) times(n int) int { return max(1, int(float64(n)*p.scale)) }
+
+// median repeats a measurement and keeps the run with the median figure, and the extremes.
+func (p pair) median(f func() (result, error)) (r result, err error) {
+	all := make([]result, p.repeat)
+	for i := range all {
+		if all[i], err = f(); err != nil {
+			return r, err
+		}
+	}
+	slices.SortFunc(all, func(a, b result) int { return int(1000 * (a.perCPU() - b.perCPU())) })
+	r = all[len(all)/2]
+	r.note = fmt.Sprintf("%.0f–%.0f", all[0].perCPU(), all[len(all)-1].perCPU())
+	return r, nil
+}
+
+func (p pair) row(name string, ours, theirs func() (result, error)) error {
+	o, err := p.median(ours)
+	if err != nil {
+		return err
+	}
+	line := fmt.Sprintf("| %s | **%.0f** (%s) | %.0f | %s / %s |", name, o.perCPU(), o.note, o.perWall(), ms(o.quantile(0.5)), ms(o.quantile(0.99)))
+	if p.theirs == nil {
+		fmt.Println(line + " – | – | – | – |")
+		return nil
+	}
+	t, err := p.median(theirs)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s %.0f (%s) | %.0f | %s / %s | **%.1f×** |\n", line, t.perCPU(), t.note, t.perWall(), ms(t.quantile(0.5)), ms(t.quantile(0.99)), o.perCPU()/t.perCPU())
+	return nil
+}
+
+func ms(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d.Microseconds())/1000) }
+
+const columns = `
+| %s | recipe, per server-CPU-s (range) | per wall s | ms p50 / p99 | run-api, per server-CPU-s (range) | per wall s | ms p50 / p99 | ratio |
+|---|---|---|---|---|---|---|---|
+`
+
+func (p pair) runStatus() error {
+	fmt.Printf(columns, "requests")
+	f := func(s *server, n int) func() (result, error) {
+		return func() (result, error) {
+			if err := s.prepare(256, 8, 1); err != nil {
+				return result{}, err
+			}
+			return s.measure(func() (float64, []time.Duration, error) {
+				latency, err := parallel(4, n, func(int) error { _, _, err := s.call("GET", "/status", nil); return err })
+				return float64(n), latency, err
+			})
+		}
+	}
+	return p.row("GET /status", f(p.ours, p.times(20000)), f(p.theirs, p.times(2000)))
+}
+
+func (p pair) runPosts() error {
+	fmt.Printf(columns, "posts")
+	for _, c := range []struct {
+		sh       shape
+		zipped   bool
+		n, other int
+	}{{shape{8, 512}, false, 4000, 400}, {shape{8, 512}, true, 4000, 400}, {shape{8, 4096}, false, 600, 60}, {shape{8, 4096}, true, 600, 60}} {
+		name := fmt.Sprintf("POST %s plain", c.sh)
+		if c.zipped {
+			name = fmt.Sprintf("POST %s gzip", c.sh)
+		}
+		err := p.row(name,
+			func() (result, error) { return p.ours.posts(c.sh, p.times(c.n), c.zipped) },
+			func() (result, error) { return p.theirs.posts(c.sh, p.times(c.other), c.zipped) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p pair) runDrains() error {
+	fmt.Printf(columns, "sequences")
+	for _, c := range []struct {
+		sh             shape
+		batch          int
+		batches, other int
+		accept         string
+	}{{shape{8, 512}, 256, 64, 4, "identity"}, {shape{8, 512}, 256, 64, 4, "gzip, deflate"}, {shape{8, 4096}, 64, 32, 2, "identity"}, {shape{8, 4096}, 64, 32, 2, "gzip, deflate"}} {
+		err := p.row(fmt.Sprintf("drain %s, batch %d, accept %s", c.sh, c.batch, c.accept),
+			func() (result, error) {
+				return p.ours.drain(c.sh, c.batch, p.times(c.batches), "Accept-Encoding", c.accept)
+			},
+			func() (result, error) {
+				return p.theirs.drain(c.sh, c.batch, p.times(c.other), "Accept-Encoding", c.accept)
+			})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p pair) runMixed() error {
+	fmt.Print("\n| mixed: 64 environments and a trainer, 8 × 512, batch 256 | posts/s | posts per server-CPU-s | POST ms p50 / p99 / max | /status-env ms p50 / p99 | /batch ms p50 / p99 | sequences out/s |\n|---|---|---|---|---|---|---|\n")
+	for _, c := range []struct {
+		name  string
+		pause time.Duration
+	}{{"one post per 2 s each", 2 * time.Second}, {"back to back", 0}} {
+		for _, s := range []*server{p.ours, p.theirs} {
+			if s == nil {
+				continue
+			}
+			m, err := s.mixed(shape{8, 512}, 64, 256, c.pause, time.Duration(20*p.scale*float64(time.Second)))
+			if err != nil {
+				return err
+			}
+			fmt.Printf("| %s, %s | %.0f | %.0f | %s / %s / %s | %s / %s | %s / %s | %.0f |\n", s.name, c.name, m.posts.perWall(), m.posts.perCPU(),
+				ms(m.posts.quantile(0.5)), ms(m.posts.quantile(0.99)), ms(m.posts.quantile(1)), ms(m.status.quantile(0.5)), ms(m.status.quantile(0.99)),
+				ms(m.batches.quantile(0.5)), ms(m.batches.quantile(0.99)), m.batches.count/m.posts.wall.Seconds())
+		}
+	}
+	return nil
+}
+
+func (p pair) runDeep() error {
+	fmt.Print("\n| queue depth | groups | resident MiB (without file pages) | /status-env ms | first /batch ms |\n|---|---|---|---|---|\n")
+	for _, c := range []struct {
+		s      *server
+		sh     shape
+		depths []int
+	}{
+		{p.ours, shape{8, 512}, []int{1000, 10_000, 50_000}},
+		{p.theirs, shape{8, 512}, []int{1000}},
+		{p.ours, shape{8, 16}, []int{1000, 100_000, 1_000_000}},
+		{p.theirs, shape{8, 16}, []int{1000, 10_000}},
+	} {
+		if c.s == nil {
+			continue
+		}
+		for i := range c.depths {
+			c.depths[i] = p.times(c.depths[i])
+		}
+		all, err := c.s.deep(c.sh, c.depths)
+		for _, d := range all {
+			fmt.Printf("| %s, %s | %d | %.0f (%.0f) | %s | %s |\n", c.s.name, c.sh, d.groups, d.resident, d.own, ms(d.status), ms(d.batch))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, _, err := p.ours.call("GET", "/reset_data", nil)
+	return err
+}

@@ -1,0 +1,232 @@
+package store
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// Disk keeps bodies in append-only files and everything that is small in a bbolt database beside them. Both are
+// written by one goroutine that commits whatever has been submitted in the meantime at once, so that many posts share
+// the cost of forcing the disk.
+type Disk struct {
+	dir    string
+	always bool // force every commit to the disk
+	db     *bolt.DB
+	bodies *bodies
+
+	mu      sync.Mutex
+	pending []submission
+	closed  bool
+	wake    chan struct{}
+	done    chan struct{}
+
+	broken error // a failed sync: nothing after it can be trusted; only the committer uses it
+}
+
+type submission struct {
+	change Change
+	ticket *Ticket
+}
+
+var _ Store = (*Disk)(nil)
+
+// The buckets of the index.
+var (
+	bucketGroups  = []byte("groups")  // id → record
+	bucketBatches = []byte("batches") // number → Batch as JSON
+	bucketState   = []byte("state")   // keyState, keyLast, keyFormat
+	keyState      = []byte("state")
+	keyLast       = []byte("last")
+	keyFormat     = []byte("format")
+)
+
+const format = "recipe trajectories 1"
+
+// OpenDisk opens or creates a store in a folder. Only one process can have it open.
+func OpenDisk(dir string, always bool) (*Disk, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("creating the trajectory store %s: %w; choose a folder that can be written to", dir, err)
+	}
+	index := filepath.Join(dir, "index.db")
+	db, err := bolt.Open(index, 0o600, &bolt.Options{Timeout: time.Second, NoFreelistSync: true, FreelistType: bolt.FreelistMapType, NoSync: !always})
+	switch {
+	case errors.Is(err, bolt.ErrTimeout): //nolint:staticcheck // the name that bbolt documents
+		return nil, fmt.Errorf("the trajectory store %s is in use by another process: stop it, or choose another folder", dir)
+	case errors.Is(err, bolt.ErrInvalid), errors.Is(err, bolt.ErrVersionMismatch), errors.Is(err, bolt.ErrChecksum): //nolint:staticcheck // the same
+		return nil, fmt.Errorf("%s is not the index of a trajectory store, or is damaged: %w; move it away, or choose another folder", index, err)
+	case err != nil:
+		return nil, fmt.Errorf("opening the trajectory store %s: %w", dir, err)
+	}
+	d := &Disk{dir: dir, always: always, db: db, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	if err := d.prepare(); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	if d.bodies, err = openBodies(filepath.Join(dir, "bodies")); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	d.reserve()
+	go d.commits()
+	return d, nil
+}
+
+// prepare creates the buckets of a new index and recognises an index of something else.
+func (d *Disk) prepare() error {
+	err := d.db.Update(func(tx *bolt.Tx) error {
+		if state := tx.Bucket(bucketState); state != nil {
+			if got := string(state.Get(keyFormat)); got != format {
+				return fmt.Errorf("its format is %q, this program knows %q", got, format)
+			}
+			return nil
+		}
+		if name, _ := tx.Cursor().First(); name != nil {
+			return fmt.Errorf("it is a database of something else (it holds %q)", name)
+		}
+		for _, name := range [][]byte{bucketGroups, bucketBatches, bucketState} {
+			if _, err := tx.CreateBucket(name); err != nil {
+				return err
+			}
+		}
+		return tx.Bucket(bucketState).Put(keyFormat, []byte(format))
+	})
+	if err != nil {
+		return fmt.Errorf("preparing the trajectory store %s: %w; choose another folder", d.dir, full(err))
+	}
+	return syncDir(d.dir)
+}
+
+// encode is what the index says about a group.
+func (p place) encode(m Meta) []byte {
+	b := binary.AppendUvarint(nil, uint64(p.Segment))
+	b = binary.AppendUvarint(b, uint64(p.Offset))
+	b = binary.AppendUvarint(b, uint64(p.Length))
+	b = binary.BigEndian.AppendUint32(b, p.Sum)
+	for _, v := range []int64{int64(m.Env), int64(m.Size), int64(m.Tokens), int64(m.Longest), m.Bytes, m.MinVersion, m.MaxVersion, int64(m.Place), m.At} {
+		b = binary.AppendVarint(b, v)
+	}
+	return b
+}
+
+func decode(b []byte) (p place, m Meta, err error) {
+	bad := false
+	unsigned := func() uint64 {
+		v, n := binary.Uvarint(b)
+		if n <= 0 {
+			bad = true
+			return 0
+		}
+		b = b[n:]
+		return v
+	}
+	p.Segment, p.Offset, p.Length = uint32(unsigned()), int64(unsigned()), int64(unsigned())
+	if bad || len(b) < 4 {
+		return p, m, errors.New("a record of the index is too short")
+	}
+	p.Sum, b = binary.BigEndian.Uint32(b), b[4:]
+	var v [9]int64
+	for i := range v {
+		n := 0
+		if v[i], n = binary.Varint(b); n <= 0 {
+			return p, m, errors.New("a record of the index is too short")
+		}
+		b = b[n:]
+	}
+	m = Meta{Env: int(v[0]), Size: int(v[1]), Tokens: int(v[2]), Longest: int(v[3]), Bytes: v[4],
+		MinVersion: v[5], MaxVersion: v[6], Place: uint64(v[7]), At: v[8]}
+	return p, m, nil
+}
+
+func key(id uint64) []byte { return binary.BigEndian.AppendUint64(nil, id) }
+
+// Scan reads the index. Groups whose bodies are damaged or gone are reported when they are read, not here.
+func (d *Disk) Scan(ctx context.Context, each func(uint64, Meta) error) (Snapshot, error) {
+	var s Snapshot
+	err := d.db.View(func(tx *bolt.Tx) error {
+		state := tx.Bucket(bucketState)
+		if doc := state.Get(keyState); doc != nil {
+			s.State = append(json.RawMessage(nil), doc...)
+		}
+		if last := state.Get(keyLast); len(last) == 8 {
+			s.LastID = binary.BigEndian.Uint64(last)
+		}
+		if err := tx.Bucket(bucketBatches).ForEach(func(_, v []byte) error {
+			var b Batch
+			if err := json.Unmarshal(v, &b); err != nil {
+				return err
+			}
+			s.Batches = append(s.Batches, b)
+			return nil
+		}); err != nil {
+			return err
+		}
+		return tx.Bucket(bucketGroups).ForEach(func(k, v []byte) error {
+			p, m, err := decode(v)
+			if err != nil {
+				return err
+			}
+			id := binary.BigEndian.Uint64(k)
+			d.bodies.use(p.Segment, 1)
+			if err := context.Cause(ctx); err != nil {
+				return err
+			}
+			return each(id, m)
+		})
+	})
+	if err != nil {
+		return s, fmt.Errorf("reading the index of the trajectory store %s: %w", d.dir, err)
+	}
+	d.bodies.idle = true
+	d.bodies.tidy()
+	return s, nil
+}
+
+// Body reads a body back.
+func (d *Disk) Body(_ context.Context, id uint64, dst []byte) ([]byte, error) {
+	var p place
+	err := d.db.View(func(tx *bolt.Tx) (err error) {
+		text := tx.Bucket(bucketGroups).Get(key(id))
+		if text == nil {
+			return fmt.Errorf("group %d: %w", id, ErrNotFound)
+		}
+		p, _, err = decode(text)
+		return err
+	})
+	if err != nil {
+		return dst, err
+	}
+	if dst, err = d.bodies.read(p, dst); err != nil {
+		return dst, fmt.Errorf("group %d: %w", id, err)
+	}
+	return dst, nil
+}
+
+// Close commits what was submitted and closes the files.
+func (d *Disk) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	d.mu.Unlock()
+	d.poke()
+	<-d.done
+	return errors.Join(d.bodies.close(), d.db.Close())
+}
+
+// full turns the system's ways to say "no room" into ErrFull.
+func full(err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return fmt.Errorf("%w: %w", ErrFull, err)
+	}
+	return err
+}
