@@ -1,0 +1,106 @@
+package vllm
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func TestArguments(t *testing.T) {
+	t.Parallel()
+	yes, no, seed := true, false, int64(0)
+	for name, l := range map[string]launch{
+		"least": {Config: Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", Dtype: "auto", GenerationConfig: "vllm", LogprobsMode: "processed_logprobs"}, Model: "Qwen/Qwen2.5-1.5B-Instruct", Port: 41000, Extension: "/run/python", APIKey: "key"},
+		"cpu": {
+			Config: Config{Model: "./smollm2", Dtype: "float32", MaxModelLen: 256, MaxNumSeqs: 64, EnforceEager: true, CPUKVCacheSpace: 1, GenerationConfig: "vllm", LogprobsMode: "processed_logprobs"},
+			Model:  "/recipes/smollm2", Port: 41000, Extension: "/run/python", APIKey: "key", Environment: map[string]string{"OMP_NUM_THREADS": "1", "PYTHONPATH": "/mine"},
+		},
+		"lora": {
+			Config: Config{Model: "org/m", EnableLora: true, MaxLoraRank: 64, MaxLoras: 2, ServedModelName: "policy", Seed: &seed, EnablePrefixCaching: &no},
+			Model:  "org/m", Port: 41001, Devices: []string{"2", "3"}, Extension: "/run/python", APIKey: "key",
+		},
+		"everything": {
+			Config: Config{
+				Model: "org/m", Revision: "main", Tokenizer: "org/t", ServedModelName: "m", Dtype: "bfloat16", Quantization: "fp8", LoadFormat: "safetensors", TrustRemoteCode: true,
+				HFOverrides: map[string]any{"rope_scaling": map[string]any{"factor": 2.0}}, MaxModelLen: 4096, MaxNumSeqs: 256, MaxNumBatchedTokens: 8192,
+				GPUMemoryUtilization: 0.45, KVCacheDtype: "fp8", KVCacheMemoryBytes: 1 << 30, EnablePrefixCaching: &yes, EnforceEager: true,
+				TensorParallelSize: 2, PipelineParallelSize: 2, DataParallelSize: 2, APIServerCount: 4, ToolCallParser: "hermes", ReasoningParser: "qwen3",
+				GenerationConfig: "auto", LogprobsMode: "raw_logprobs", MaxLogprobs: -1, EnableSleepMode: true, ExtraArgs: []string{"--swap-space", "4"},
+			},
+			Model: "org/m", Tokenizer: "org/t", ChatTemplate: "/run/chat_template.jinja", Port: 41002, APIKey: "key",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			args, err := l.arguments()
+			if err != nil {
+				t.Fatal(err)
+			}
+			env := l.environ([]string{"PATH=/bin", "VLLM_API_KEY=of the user", "PYTHONPATH=/theirs"})
+			golden(t, "argv/"+name, strings.Join(args, "\n")+"\n\n"+strings.Join(env, "\n")+"\n")
+		})
+	}
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs (go test -update writes it anew)\ngot:\n%s\nwant:\n%s", path, got, want)
+	}
+}
+
+func TestTheKeyIsNoArgument(t *testing.T) {
+	t.Parallel()
+	l := launch{Config: Config{Model: "m"}, APIKey: "very secret"}
+	args, err := l.arguments()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.ContainsFunc(args, func(a string) bool { return strings.Contains(a, "secret") }) {
+		t.Fatalf("every user of the machine can read the arguments of a process: %q", args)
+	}
+}
+
+func TestDevicesOfReplicas(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		devices  []string
+		tp       int64
+		replicas int
+		want     string
+	}{
+		"none":            {nil, 1, 2, "|"},
+		"one each":        {[]string{"4", "5"}, 1, 2, "4|5"},
+		"two each":        {[]string{"0", "1", "2", "3"}, 2, 2, "0,1|2,3"},
+		"shared":          {[]string{"0"}, 1, 2, "0|0"},
+		"fewer than need": {[]string{"0"}, 2, 1, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &Server{}
+			s.req.Config.TensorParallelSize, s.req.Placement.Devices = c.tp, c.devices
+			var got []string
+			for i := range c.replicas {
+				got = append(got, strings.Join(newReplica(s, i).devices(), ","))
+			}
+			if g := strings.Join(got, "|"); g != c.want {
+				t.Errorf("got %q, want %q", g, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,108 @@
+package vllm
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// Logs called NAME.real.log were written by vLLM 0.32 on a machine without a GPU; the texts of NAME.text.log are those that vLLM,
+// PyTorch, transformers and huggingface_hub have in their sources for failures that need a GPU or the hub.
+func TestDiagnose(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/log/*.log")
+	if err != nil || len(files) < 15 {
+		t.Fatalf("found %d logs, %v; want at least 15", len(files), err)
+	}
+	for _, file := range files {
+		name, _, _ := strings.Cut(filepath.Base(file), ".")
+		if name == "start" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := ""
+			for _, s := range symptoms {
+				if s.name == name {
+					want = s.headline()
+				}
+			}
+			cause := errors.New("exit status 1")
+			var e *sdk.Error
+			if err := diagnose(cause, string(data)); !errors.As(err, &e) || e.Summary != want || !errors.Is(err, cause) {
+				t.Fatalf("got %+v\nwant %q", e, want)
+			}
+			if e.Remedy == "" || e.Detail == "" || strings.Contains(e.Detail, "ulimit") {
+				t.Errorf("remedy %q, detail %q: both must help", e.Remedy, e.Detail)
+			}
+		})
+	}
+}
+
+func TestDiagnoseUnknown(t *testing.T) {
+	t.Parallel()
+	var e *sdk.Error
+	if err := diagnose(errors.New("exit status 1"), "a\nsomething new\n"); !errors.As(err, &e) || !strings.Contains(e.Detail, "something new") {
+		t.Fatalf("got %+v, want the log's last lines", e)
+	}
+	killed := exec.Command("sh", "-c", "kill -9 $$").Run()
+	if err := diagnose(killed, "INFO serving\n"); !errors.As(err, &e) || !strings.Contains(e.Remedy, "memory") {
+		t.Fatalf("got %+v, want a word on the machine's memory", e)
+	}
+}
+
+func TestStagesOfARealStart(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("testdata/log/start.real.log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	told := 0
+	for line := range strings.Lines(string(data)) {
+		line = strings.TrimRight(line, "\n")
+		if s, ok := stageOf(line); ok && (len(got) == 0 || got[len(got)-1] != string(s.phase)+" "+s.message) {
+			got = append(got, string(s.phase)+" "+s.message)
+		}
+		if _, _, ok := worthTelling(line); ok {
+			told++
+		}
+	}
+	want := []string{
+		"starting model is a LlamaForCausalLM", "starting starting the engine", "loading loading weights", "loading weights loaded in 0.84 s",
+		"loading KV cache holds 23,296 tokens", "loading engine ready after 1.38 s, starting the front end", "loading waiting for the first answer",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("stages:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if told > 1 {
+		t.Errorf("%d lines of an ordinary start are told as warnings; want at most 1", told)
+	}
+}
+
+func TestProgress(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]stage{
+		"Loading safetensors checkpoint shards:  50% Completed | 1/2 [00:00<00:00,  1.19it/s]":                                                    {sdk.Loading, "loading weights", 1, 2},
+		"Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  40%|████      | 27/67 [00:01<00:02, 18.1it/s]":                                 {sdk.Loading, "capturing CUDA graphs", 27, 67},
+		"(EngineCore pid=7) INFO 06-01 10:00:00 [monitor.py:34] torch.compile takes 14.20 s in total":                                             {sdk.Loading, "compiling the model", 0, 0},
+		"(EngineCore pid=7) INFO 06-01 10:00:00 [kv_cache_utils.py:1086] GPU KV cache size: 1,165,232 tokens":                                     {sdk.Loading, "KV cache holds 1,165,232 tokens", 0, 0},
+		"(EngineCore pid=7) INFO 06-01 10:00:00 [core.py:402] init engine (profile, create kv cache, warmup model) took 26.73 s (compile 14.2 s)": {sdk.Loading, "engine ready after 26.73 s, starting the front end", 0, 0},
+	} {
+		if got, ok := stageOf(line); !ok || got != want {
+			t.Errorf("%s\ngot %+v, %v; want %+v", line, got, ok, want)
+		}
+	}
+	if s, ok := stageOf("INFO: 200 OK"); ok {
+		t.Errorf("an ordinary line became stage %+v", s)
+	}
+}

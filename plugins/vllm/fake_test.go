@@ -1,0 +1,243 @@
+package vllm
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// The test binary plays vLLM when it is started as the block's interpreter: it takes vLLM's arguments, writes vLLM's log and
+// answers vLLM's routes. What it serves is a number, read from weights.txt of the loaded folder; its log-probabilities are made of it.
+
+const (
+	fakeMark = "FAKE_VLLM"      // set: play vLLM
+	fakeLog  = "FAKE_VLLM_LOG"  // write this file to the log and exit 1
+	fakeOnce = "FAKE_VLLM_ONCE" // fail only while this file does not exist, and make it
+	fakeLess = "FAKE_VLLM_LESS" // routes to leave out, comma separated
+	fakePids = "FAKE_VLLM_PIDS" // append the pids of server and engine to this file
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(fakeMark) != "" {
+		os.Exit(playVLLM(os.Args[1:]))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func playVLLM(args []string) int {
+	if log := os.Getenv(fakeLog); log != "" {
+		once := os.Getenv(fakeOnce)
+		_, err := os.Stat(once)
+		if once == "" || err != nil {
+			data, _ := os.ReadFile(log)
+			_, _ = os.Stderr.Write(data)
+			if once != "" {
+				_ = os.WriteFile(once, nil, 0o600)
+			}
+			return 1
+		}
+	}
+	f := &fakeServer{args: args, model: args[3], names: map[string]string{}}
+	base, port := f.flag("--served-model-name"), f.flag("--port")
+	f.names[base] = "base"
+	f.weight = readWeight(f.model)
+
+	engine := exec.Command("sleep", "600") // stands for vLLM's engine process
+	if err := engine.Start(); err != nil {
+		return 1
+	}
+	if path := os.Getenv(fakePids); path != "" {
+		out, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			return 1
+		}
+		_, _ = fmt.Fprintf(out, "%d %d\n", os.Getpid(), engine.Process.Pid)
+		_ = out.Close()
+	}
+	fmt.Println("(EngineCore pid=7) INFO 11-21 05:37:50 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config")
+	fmt.Println("Loading safetensors checkpoint shards:  50% Completed | 1/2 [00:00<00:00,  1.19it/s]")
+	fmt.Println("(Worker pid=9) WARNING 11-21 05:38:12 [cpu_worker.py:114] something to know")
+	l, err := net.Listen("tcp", "127.0.0.1:"+port)
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	fmt.Println("INFO:     Application startup complete.")
+	_ = http.Serve(l, f.routes()) //nolint:gosec // ends with the process
+	return 0
+}
+
+func readWeight(dir string) float64 {
+	data, err := os.ReadFile(filepath.Join(dir, "weights.txt"))
+	if err != nil {
+		return 0
+	}
+	v, _ := strconv.ParseFloat(strings.TrimSpace(string(data)), 64)
+	return v
+}
+
+type fakeServer struct {
+	args  []string
+	model string
+
+	mu      sync.Mutex
+	names   map[string]string // name a client may use: "base", or the path of an adapter
+	weight  float64
+	stale   float64 // what the prefix cache was made with
+	paused  bool
+	version string
+	poison  bool
+}
+
+func (f *fakeServer) flag(name string) string {
+	i := slices.Index(f.args, name)
+	if i < 0 {
+		return ""
+	}
+	return f.args[i+1]
+}
+
+func (f *fakeServer) routes() http.Handler {
+	paths := map[string]http.HandlerFunc{
+		"/health":                func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) },
+		"/version":               func(w http.ResponseWriter, _ *http.Request) { reply(w, map[string]any{"version": "0.32.0"}) },
+		"/is_paused":             func(w http.ResponseWriter, _ *http.Request) { reply(w, map[string]any{"is_paused": f.paused}) },
+		"/pause":                 f.set(func() { f.paused = true }),
+		"/resume":                f.set(func() { f.paused = false }),
+		"/reset_prefix_cache":    f.set(func() { f.stale = f.weight }),
+		"/v1/models":             func(w http.ResponseWriter, _ *http.Request) { reply(w, f.list()) },
+		"/v1/completions":        f.complete,
+		"/collective_rpc":        f.rpc,
+		"/update_weight_version": f.label,
+		"/v1/load_lora_adapter":  f.adapter,
+	}
+	for _, less := range strings.Split(os.Getenv(fakeLess), ",") {
+		delete(paths, less)
+	}
+	names := map[string]any{}
+	for p := range paths {
+		names[p] = map[string]any{}
+	}
+	paths["/openapi.json"] = func(w http.ResponseWriter, _ *http.Request) { reply(w, map[string]any{"paths": names}) }
+	mux := http.NewServeMux()
+	for p, h := range paths {
+		mux.HandleFunc(p, func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") != "Bearer "+os.Getenv("VLLM_API_KEY") {
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			h(w, r)
+		})
+	}
+	return mux
+}
+
+func reply(w http.ResponseWriter, v any) { _ = json.NewEncoder(w).Encode(v) }
+
+func (f *fakeServer) set(change func()) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { change(); reply(w, map[string]any{"ok": true}) }
+}
+
+func (f *fakeServer) list() any {
+	return map[string]any{"data": []any{map[string]any{"id": f.flag("--served-model-name"), "max_model_len": 256}}}
+}
+
+func (f *fakeServer) label(w http.ResponseWriter, r *http.Request) {
+	var b struct {
+		Version string `json:"new_version"`
+	}
+	_ = json.NewDecoder(r.Body).Decode(&b)
+	f.version = b.Version
+	reply(w, b)
+}
+
+func (f *fakeServer) adapter(w http.ResponseWriter, r *http.Request) {
+	var b struct {
+		Name    string `json:"lora_name"`
+		Path    string `json:"lora_path"`
+		Inplace bool   `json:"load_inplace"`
+	}
+	_ = json.NewDecoder(r.Body).Decode(&b)
+	old, known := f.names[b.Name]
+	if old == "base" || (known && !b.Inplace) {
+		http.Error(w, "conflicts with a served base model", http.StatusBadRequest)
+		return
+	}
+	f.names[b.Name] = b.Path
+	reply(w, "ok")
+}
+
+// rpc loads weights. A folder with a file "bad" poisons the parameters, as vLLM's loader does; a good one repairs them.
+func (f *fakeServer) rpc(w http.ResponseWriter, r *http.Request) {
+	var b struct {
+		Method string            `json:"method"`
+		Kwargs map[string]string `json:"kwargs"`
+	}
+	_ = json.NewDecoder(r.Body).Decode(&b)
+	switch b.Method {
+	case "recipe_reload":
+		path := b.Kwargs["weights_path"]
+		if _, err := os.Stat(filepath.Join(path, "bad")); err == nil {
+			f.poison = true
+			http.Error(w, "Worker failed", http.StatusInternalServerError)
+			return
+		}
+		if !f.paused {
+			http.Error(w, "not paused", http.StatusInternalServerError)
+			return
+		}
+		f.weight, f.poison = readWeight(path), false
+	case "recipe_zero_adapter":
+		_ = os.MkdirAll(b.Kwargs["path"], 0o700)
+	default:
+		http.Error(w, "no such method "+b.Method, http.StatusInternalServerError)
+		return
+	}
+	reply(w, map[string]any{"results": []any{nil}})
+}
+
+func (f *fakeServer) complete(w http.ResponseWriter, r *http.Request) {
+	var b struct {
+		Model          string `json:"model"`
+		Prompt         []int  `json:"prompt"`
+		PromptLogprobs *int   `json:"prompt_logprobs"`
+	}
+	_ = json.NewDecoder(r.Body).Decode(&b)
+	served, ok := f.names[b.Model]
+	switch {
+	case !ok:
+		http.Error(w, "The model does not exist", http.StatusNotFound)
+		return
+	case f.poison:
+		os.Exit(1) // the engine dies at the next request
+	case f.paused:
+		http.Error(w, "paused", http.StatusGatewayTimeout)
+		return
+	}
+	value := -1 - f.weight - f.stale
+	if served != "base" {
+		value -= readWeight(served)
+	}
+	choice := map[string]any{"text": "x"}
+	if b.PromptLogprobs != nil {
+		list := []any{nil}
+		for _, id := range b.Prompt[1:] {
+			list = append(list, map[string]any{strconv.Itoa(id): map[string]any{"logprob": value}})
+		}
+		choice["prompt_logprobs"] = list
+	}
+	reply(w, map[string]any{"choices": []any{choice}})
+}

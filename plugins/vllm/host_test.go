@@ -1,0 +1,130 @@
+package vllm
+
+import (
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// recorder is a host that remembers what it was told.
+type recorder struct {
+	mu       sync.Mutex
+	outputs  []any
+	phases   []string
+	logs     []string
+	handle   []byte
+	replicas []sdk.Replica
+	loaded   []int64
+	changed  chan struct{}
+}
+
+var _ sdk.InferenceHost = (*recorder)(nil)
+
+func newRecorder() *recorder { return &recorder{changed: make(chan struct{}, 1)} }
+
+func (r *recorder) note(change func()) {
+	r.mu.Lock()
+	change()
+	r.mu.Unlock()
+	select {
+	case r.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (r *recorder) Ready(o any)      { r.note(func() { r.outputs = append(r.outputs, o) }) }
+func (r *recorder) SetOutputs(o any) { r.note(func() { r.outputs = append(r.outputs, o) }) }
+func (r *recorder) Phase(p sdk.Phase, text string) {
+	r.note(func() { r.phases = append(r.phases, string(p)+": "+text) })
+}
+func (r *recorder) Progress(int64, int64, string) {}
+func (r *recorder) Metrics(int64, map[string]float64) {
+}
+func (r *recorder) Log(level, text string) {
+	r.note(func() { r.logs = append(r.logs, level+": "+text) })
+}
+func (r *recorder) Checkpoint(sdk.CheckpointInfo) {}
+func (r *recorder) Sample(sdk.Sample)             {}
+func (r *recorder) SetHandle(h []byte)            { r.note(func() { r.handle = h }) }
+func (r *recorder) Weights(sdk.WeightsInfo)       {}
+func (r *recorder) Grace() time.Duration          { return 4 * time.Second }
+func (r *recorder) Serve(list ...sdk.Replica)     { r.note(func() { r.replicas = list }) }
+func (r *recorder) Loaded(v int64)                { r.note(func() { r.loaded = append(r.loaded, v) }) }
+
+// await waits until ok holds of the recorder, and fails the test with everything that was told otherwise.
+func (r *recorder) await(t *testing.T, what string, ok func(*recorder) bool) {
+	t.Helper()
+	deadline := time.After(60 * time.Second)
+	for {
+		r.mu.Lock()
+		done := ok(r)
+		r.mu.Unlock()
+		if done {
+			return
+		}
+		select {
+		case <-r.changed:
+		case <-deadline:
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			t.Fatalf("waited 60 s for %s\nphases: %s\nlog: %s", what, strings.Join(r.phases, "\n  "), strings.Join(r.logs, "\n  "))
+		}
+	}
+}
+
+func (r *recorder) text() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return strings.Join(append(append([]string{}, r.phases...), r.logs...), "\n")
+}
+
+// model makes a folder that looks like a checkpoint and whose weights are one number.
+func model(t *testing.T, weight float64) string {
+	t.Helper()
+	dir := t.TempDir()
+	put(t, dir, "config.json", `{"num_hidden_layers":2,"hidden_size":8,"num_attention_heads":2,"vocab_size":16,"intermediate_size":16,"max_position_embeddings":512,"tie_word_embeddings":true}`)
+	put(t, dir, "weights.txt", strconv.FormatFloat(weight, 'g', -1, 64))
+	putSafetensors(t, filepath.Join(dir, "model.safetensors"))
+	return dir
+}
+
+func put(t *testing.T, dir, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func putSafetensors(t *testing.T, path string) {
+	t.Helper()
+	header := `{"__metadata__":{"format":"pt"},"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}`
+	data := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
+	data = append(append(data, header...), make([]byte, 8)...)
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// request is a block that the test binary serves as vLLM.
+func request(t *testing.T, c Config) sdk.Request[Config] {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Replicas == 0 {
+		c.Replicas = 1
+	}
+	c.StartTimeout, c.UpdateTimeout = time.Minute, time.Minute
+	return sdk.Request[Config]{
+		Address: "inference.vllm.policy", Config: c, Dir: t.TempDir(), RecipeDir: t.TempDir(),
+		Runtime: sdk.Runtime{Python: exe}, ControlToken: "control", Environment: map[string]string{fakeMark: "1"},
+	}
+}

@@ -1,0 +1,186 @@
+package vllm
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+func TestParametersOfKnownModels(t *testing.T) {
+	t.Parallel()
+	// Sizes as their publishers state them.
+	for name, want := range map[string]float64{
+		"qwen/qwen2.5-0.5b-instruct": 0.494e9, "qwen/qwen2.5-1.5b-instruct": 1.54e9, "qwen/qwen2.5-3b-instruct": 3.09e9, "qwen/qwen2.5-7b-instruct": 7.62e9,
+		"qwen/qwen3-8b": 8.19e9, "meta-llama/llama-3.2-1b-instruct": 1.24e9, "nousresearch/deephermes-3-llama-3-3b-preview": 3.21e9,
+		"meta-llama/llama-3.1-8b-instruct": 8.03e9, "huggingfacetb/smollm2-135m-instruct": 134.5e6,
+	} {
+		m, ok, err := shapeOf(name)
+		if err != nil || !ok {
+			t.Fatalf("%s: known %v, %v", name, ok, err)
+		}
+		if got := float64(m.parameters()); math.Abs(got-want)/want > 0.005 {
+			t.Errorf("%s: %.4g parameters, want %.4g", name, got, want)
+		}
+	}
+}
+
+func TestPlan(t *testing.T) {
+	t.Parallel()
+	e, problems := (&Server{}).Plan(Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", MaxModelLen: 2048, GPUMemoryUtilization: 0.45}, sdk.Placement{GPUs: 1})
+	if len(problems) > 0 {
+		t.Fatalf("problems: %+v", problems)
+	}
+	part := func(name string) sdk.Amount {
+		for _, a := range e.Amounts {
+			if a.Part == name {
+				return a
+			}
+		}
+		t.Fatalf("no amount %q in %+v", name, e.Amounts)
+		return sdk.Amount{}
+	}
+	if w := part("weights"); math.Abs(w.Value-3.087e9) > 0.01e9 || w.Resource != "gpu_memory" {
+		t.Errorf("weights %+v, want 3.09 GB of gpu_memory", w)
+	}
+	if kv := part("kv_cache"); kv.Value != 2*28*2*128*2*2048 || !strings.Contains(kv.How, "28672 bytes") {
+		t.Errorf("KV cache %+v, want 28,672 bytes a token", kv)
+	}
+	if e.Facts["tokenizer"] != "Qwen/Qwen2.5-1.5B-Instruct" || e.Facts["max_model_len"] != "2048" || e.Facts["gpu_memory_utilization"] != "0.45" {
+		t.Errorf("facts %v", e.Facts)
+	}
+	half, _ := (&Server{}).Plan(Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", MaxModelLen: 2048, TensorParallelSize: 2}, sdk.Placement{GPUs: 2})
+	if got := half.Amounts[0].Value * 2; math.Abs(got-part("weights").Value) > 1 {
+		t.Errorf("two GPUs hold %v of the weights, want half each", got)
+	}
+}
+
+func TestPlanProblems(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		config Config
+		place  sdk.Placement
+		want   string
+	}{
+		"too long":         {Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", MaxModelLen: 40000}, sdk.Placement{GPUs: 1}, "made for 32768 tokens"},
+		"heads":            {Config{Model: "HuggingFaceTB/SmolLM2-135M-Instruct", TensorParallelSize: 2}, sdk.Placement{GPUs: 2}, "9 attention heads"},
+		"too few GPUs":     {Config{Model: "Qwen/Qwen2.5-7B", Replicas: 2, TensorParallelSize: 2}, sdk.Placement{GPUs: 2}, "4 GPUs are needed"},
+		"longer on demand": {Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", MaxModelLen: 40000, HFOverrides: map[string]any{"rope_scaling": 1}}, sdk.Placement{GPUs: 1}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, problems := (&Server{}).Plan(c.config, c.place)
+			text := ""
+			for _, p := range problems {
+				text += p.Summary + "\n"
+			}
+			if (c.want == "") != (len(problems) == 0) || !strings.Contains(text, c.want) {
+				t.Errorf("problems %q, want %q", text, c.want)
+			}
+		})
+	}
+}
+
+func TestPlanOfAModelThatIsNotKnown(t *testing.T) {
+	t.Parallel()
+	e, problems := (&Server{}).Plan(Config{Model: "someone/new-model"}, sdk.Placement{GPUs: 1})
+	if len(problems) > 0 || len(e.Amounts) > 0 || len(e.Notes) != 1 {
+		t.Errorf("amounts %v, notes %v, problems %v; want one note and nothing invented", e.Amounts, e.Notes, problems)
+	}
+}
+
+func TestPlanOnACPU(t *testing.T) {
+	t.Parallel()
+	e, _ := (&Server{}).Plan(Config{Model: "HuggingFaceTB/SmolLM2-135M-Instruct", Dtype: "float32", MaxModelLen: 256, CPUKVCacheSpace: 1}, sdk.Placement{})
+	for _, a := range e.Amounts {
+		if a.Resource != "host_memory" {
+			t.Errorf("%+v, want host_memory", a)
+		}
+	}
+	if got := e.Amounts[1].Value; got != 1<<30 {
+		t.Errorf("KV cache %v, want 1 GiB", got)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	yes := true
+	for name, c := range map[string]struct {
+		config Config
+		want   string
+	}{
+		"managed flag":     {Config{ExtraArgs: []string{"--seed", "1", "--port=8000"}}, "--port cannot be given"},
+		"lora and servers": {Config{EnableLora: true, MaxLoraRank: 16, APIServerCount: 4}, "does not go with enable_lora"},
+		"rank":             {Config{EnableLora: true, MaxLoraRank: 24}, "LoRA rank 24"},
+		"tools":            {Config{EnableAutoToolChoice: &yes}, "needs tool_call_parser"},
+		"fine":             {Config{EnableLora: true, MaxLoraRank: 64, ToolCallParser: "hermes", ExtraArgs: []string{"--swap-space", "4"}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			problems := (&Server{}).Validate(c.config)
+			text := ""
+			for _, p := range problems {
+				text += p.Summary + "\n"
+			}
+			if (c.want == "") != (len(problems) == 0) || !strings.Contains(text, c.want) {
+				t.Errorf("problems %q, want %q", text, c.want)
+			}
+		})
+	}
+}
+
+func TestDefinition(t *testing.T) {
+	t.Parallel()
+	d := Plugin()
+	for _, name := range []string{"model", "max_model_len", "gpu_memory_utilization", "tensor_parallel_size", "extra_args"} {
+		a := d.Schema.Attribute(name)
+		if a == nil || a.Doc == "" {
+			t.Errorf("attribute %s is missing or has no documentation", name)
+		}
+	}
+}
+
+func TestChatTemplateThatIsAList(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	put(t, dir, "tokenizer_config.json", `{"chat_template":[{"name":"default","template":"A"},{"name":"tool_use","template":"B"}]}`)
+	for name, want := range map[string]string{"": "A", "default": "A", "tool_use": "B"} {
+		path, err := chatTemplate(Config{ChatTemplateName: name}, dir, dir, t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := os.ReadFile(path); string(got) != want {
+			t.Errorf("template %q is %q, want %q", name, got, want)
+		}
+	}
+	if _, err := chatTemplate(Config{ChatTemplateName: "rag"}, dir, dir, dir); err == nil || !strings.Contains(err.Error(), `"rag"`) {
+		t.Errorf("got %v, want an error that names the template", err)
+	}
+	put(t, dir, "tokenizer_config.json", `{"chat_template":{"default":"C"}}`)
+	path, err := chatTemplate(Config{}, dir, dir, t.TempDir())
+	if got, _ := os.ReadFile(path); err != nil || string(got) != "C" {
+		t.Errorf("a dict gave %q, %v; want C", got, err)
+	}
+	put(t, dir, "tokenizer_config.json", `{"chat_template":"one"}`)
+	if path, err := chatTemplate(Config{}, dir, dir, dir); err != nil || path != "" {
+		t.Errorf("a single template gave %q, %v; want none to be passed", path, err)
+	}
+	if path, err := chatTemplate(Config{ChatTemplate: "{{ messages }}"}, dir, dir, dir); err != nil || filepath.Base(path) != "chat_template.jinja" {
+		t.Errorf("a literal template gave %q, %v", path, err)
+	}
+}
+
+func FuzzReadHeader(f *testing.F) {
+	f.Add([]byte{2, 0, 0, 0, 0, 0, 0, 0, '{', '}'})
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		path := filepath.Join(t.TempDir(), "x.safetensors")
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = readHeader(path) // must neither panic nor allocate what the file claims
+	})
+}

@@ -1,0 +1,354 @@
+package vllm
+
+import (
+	"context"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/proc"
+)
+
+// start runs a server until the test ends.
+func start(t *testing.T, req sdk.Request[Config]) (*Server, *recorder, func() error) {
+	t.Helper()
+	s, host := &Server{}, newRecorder()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx, req, host) }()
+	stopped := false
+	stop := func() error {
+		if stopped {
+			return nil
+		}
+		stopped = true
+		cancel()
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(60 * time.Second):
+			t.Fatal("waited 60 s for Run to return")
+			return nil
+		}
+	}
+	t.Cleanup(func() { _ = stop() })
+	return s, host, stop
+}
+
+func ready(n int) func(*recorder) bool {
+	return func(r *recorder) bool { return len(r.outputs) > 0 && len(r.replicas) == n }
+}
+
+// serves checks the log-probability that every token has, which is -1 - 2 × weight (half of it from the prefix cache).
+func serves(t *testing.T, s *Server, weight float64) {
+	t.Helper()
+	got, err := s.Logprobs(t.Context(), []int{1, 2, 3})
+	if err != nil {
+		t.Fatalf("Logprobs: %v", err)
+	}
+	if len(got) != 2 || math.Abs(got[0]-(-1-2*weight)) > 1e-9 {
+		t.Fatalf("log-probabilities %v; want two of %v, those of weight %v with an empty prefix cache", got, -1-2*weight, weight)
+	}
+}
+
+func hf(version int64, path string) sdk.Weights {
+	return sdk.Weights{Version: version, Path: path, Format: "hf", Transport: "reload"}
+}
+
+func TestServeAndReload(t *testing.T) {
+	t.Parallel()
+	base := model(t, 0)
+	s, host, stop := start(t, request(t, Config{Model: base, ServedModelName: "policy"}))
+	host.await(t, "a replica", ready(1))
+	out := host.outputs[0].(sdk.InferenceOutputs)
+	if out.Model != "policy" || out.Tokenizer != base || out.MaxModelLen != 256 {
+		t.Fatalf("outputs %+v; want the served name, the model's tokenizer and 256 tokens", out)
+	}
+	if len(host.loaded) == 0 || host.loaded[0] != 0 {
+		t.Fatalf("Loaded was called with %v; want version 0 first", host.loaded)
+	}
+	text := host.text()
+	for _, want := range []string{"starting: starting the engine", "loading: loading weights", "warn: something to know", "vLLM 0.32.0 answers"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the host was not told %q:\n%s", want, text)
+		}
+	}
+	serves(t, s, 0)
+	if err := s.UpdateWeights(t.Context(), hf(1, model(t, 3))); err != nil {
+		t.Fatalf("UpdateWeights: %v", err)
+	}
+	serves(t, s, 3)
+	if err := stop(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+}
+
+func TestIncompleteWeightsTouchNothing(t *testing.T) {
+	t.Parallel()
+	s, host, _ := start(t, request(t, Config{Model: model(t, 0)}))
+	host.await(t, "a replica", ready(1))
+	cut := model(t, 5)
+	if err := os.Truncate(filepath.Join(cut, "model.safetensors"), 40); err != nil {
+		t.Fatal(err)
+	}
+	var e *sdk.Error
+	if err := s.UpdateWeights(t.Context(), hf(1, cut)); !errors.As(err, &e) || !strings.Contains(e.Error(), "not complete") {
+		t.Fatalf("got %v, want an error that says the weights are not complete", err)
+	}
+	serves(t, s, 0)
+}
+
+func TestPoisonedServerIsStartedAgainWithWhatItServed(t *testing.T) {
+	t.Parallel()
+	s, host, _ := start(t, request(t, Config{Model: model(t, 0), MaxRestarts: 2}))
+	host.await(t, "a replica", ready(1))
+	if err := s.UpdateWeights(t.Context(), hf(1, model(t, 3))); err != nil {
+		t.Fatal(err)
+	}
+	first := host.replicas[0].URL
+	bad := model(t, 9)
+	put(t, bad, "bad", "")
+	if err := s.UpdateWeights(t.Context(), hf(2, bad)); err == nil || !strings.Contains(err.Error(), "started again") {
+		t.Fatalf("got %v, want an error that says the replica is started again", err)
+	}
+	host.await(t, "another server", func(r *recorder) bool { return len(r.replicas) == 1 && r.replicas[0].URL != first })
+	serves(t, s, 3) // version 1 again, not the base model
+	host.mu.Lock()
+	defer host.mu.Unlock()
+	if got := host.loaded[len(host.loaded)-1]; got != 1 {
+		t.Fatalf("Loaded was last called with %d, want 1", got)
+	}
+}
+
+func TestKilledServerComesBackAtTheCurrentVersionAndLeavesNoEngine(t *testing.T) {
+	t.Parallel()
+	req := request(t, Config{Model: model(t, 0), MaxRestarts: 2})
+	pids := filepath.Join(t.TempDir(), "pids")
+	req.Environment[fakePids] = pids
+	s, host, stop := start(t, req)
+	host.await(t, "a replica", ready(1))
+	if err := s.UpdateWeights(t.Context(), hf(4, model(t, 2))); err != nil {
+		t.Fatal(err)
+	}
+	first := host.replicas[0].URL
+	server, engine := readPids(t, pids, 0)
+	if err := syscall.Kill(server, syscall.SIGKILL); err != nil { // the front end alone, as a user would
+		t.Fatal(err)
+	}
+	host.await(t, "another server", func(r *recorder) bool { return len(r.replicas) == 1 && r.replicas[0].URL != first })
+	serves(t, s, 2)
+	if alive(engine) {
+		t.Fatalf("engine process %d of the killed server is still there", engine)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	server, engine = readPids(t, pids, 1)
+	if alive(server) || alive(engine) {
+		t.Fatalf("processes %d and %d outlived the block", server, engine)
+	}
+}
+
+func readPids(t *testing.T, path string, line int) (server, engine int) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := strings.Fields(strings.Split(string(data), "\n")[line])
+	server, _ = strconv.Atoi(f[0])
+	engine, _ = strconv.Atoi(f[1])
+	return server, engine
+}
+
+func alive(pid int) bool {
+	start, err := proc.StartOf(pid)
+	return err == nil && proc.Same(pid, start)
+}
+
+func TestRestartAtTheRecordedPolicy(t *testing.T) {
+	t.Parallel()
+	req := request(t, Config{Model: model(t, 0)})
+	req.Policy = sdk.Policy{Version: 7, Weights: model(t, 4), Format: "hf"}
+	s, host, _ := start(t, req)
+	host.await(t, "a replica", ready(1))
+	serves(t, s, 4)
+	if host.loaded[0] != 7 {
+		t.Fatalf("Loaded(%d), want 7", host.loaded[0])
+	}
+}
+
+func TestWeightsThatWereNeverOnDiskKeepTheGatewayClosed(t *testing.T) {
+	t.Parallel()
+	req := request(t, Config{Model: model(t, 0)})
+	req.Policy = sdk.Policy{Version: 7}
+	_, host, _ := start(t, req)
+	host.await(t, "a replica", ready(1))
+	host.mu.Lock()
+	defer host.mu.Unlock()
+	if len(host.loaded) != 0 {
+		t.Fatalf("Loaded was called with %v; the base model must not be served as version 7", host.loaded)
+	}
+}
+
+func TestTransportRestart(t *testing.T) {
+	t.Parallel()
+	s, host, _ := start(t, request(t, Config{Model: model(t, 0), Replicas: 2}))
+	host.await(t, "two replicas", ready(2))
+	before := host.replicas
+	w := hf(1, model(t, 6))
+	w.Transport = "restart"
+	if err := s.UpdateWeights(t.Context(), w); err != nil {
+		t.Fatal(err)
+	}
+	host.await(t, "two other servers", func(r *recorder) bool {
+		return len(r.replicas) == 2 && r.replicas[0].URL != before[0].URL && r.replicas[1].URL != before[1].URL
+	})
+	for _, r := range host.replicas {
+		got, err := s.ReplicaLogprobs(t.Context(), r, []int{1, 2})
+		if err != nil || got[0] != -1-6 { // its prefix cache is fresh: no stale half
+			t.Fatalf("replica %s: %v, %v; want -7", r.ID, got, err)
+		}
+	}
+}
+
+func TestAdapter(t *testing.T) {
+	t.Parallel()
+	s, host, _ := start(t, request(t, Config{Model: model(t, 0), ServedModelName: "policy", EnableLora: true, MaxLoraRank: 8}))
+	host.await(t, "a replica", ready(1))
+	serves(t, s, 0) // the policy's name works before the first adapter
+	adapter := t.TempDir()
+	put(t, adapter, "adapter_config.json", "{}")
+	put(t, adapter, "weights.txt", "5")
+	putSafetensors(t, filepath.Join(adapter, "adapter_model.safetensors"))
+	if err := s.UpdateWeights(t.Context(), sdk.Weights{Version: 1, Path: adapter, Format: "lora", Transport: "lora"}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Logprobs(t.Context(), []int{1, 2})
+	if err != nil || got[0] != -6 {
+		t.Fatalf("%v, %v; want -6, the adapter's", got, err)
+	}
+}
+
+func TestAdapterWithoutLora(t *testing.T) {
+	t.Parallel()
+	s, host, _ := start(t, request(t, Config{Model: model(t, 0)}))
+	host.await(t, "a replica", ready(1))
+	var e *sdk.Error
+	err := s.UpdateWeights(t.Context(), sdk.Weights{Version: 1, Path: "/x", Format: "lora", Transport: "lora"})
+	if !errors.As(err, &e) || !strings.Contains(e.Remedy, "enable_lora") {
+		t.Fatalf("got %v, want a remedy that names enable_lora", err)
+	}
+	err = s.UpdateWeights(t.Context(), sdk.Weights{Version: 1, Path: "/x", Format: "tensor", Transport: "nccl"})
+	if !errors.As(err, &e) || !strings.Contains(e.Detail, "reload") {
+		t.Fatalf("got %v, want an error that lists what is offered", err)
+	}
+}
+
+func TestServerWithoutRoute(t *testing.T) {
+	t.Parallel()
+	req := request(t, Config{Model: model(t, 0)})
+	req.Environment[fakeLess] = "/collective_rpc"
+	s, host, _ := start(t, req)
+	host.await(t, "a replica", ready(1))
+	var e *sdk.Error
+	if err := s.UpdateWeights(t.Context(), hf(1, model(t, 3))); !errors.As(err, &e) || !strings.Contains(e.Remedy, "restart") {
+		t.Fatalf("got %v, want a remedy that names the restart transport", err)
+	}
+	if !strings.Contains(host.text(), "has no /collective_rpc") {
+		t.Errorf("the host was not told how weights will move:\n%s", host.text())
+	}
+}
+
+func TestPluginThatDiedFindsItsServerAgain(t *testing.T) {
+	t.Parallel()
+	req := request(t, Config{Model: model(t, 0)})
+	// The server of the life before, left behind by kill -9 of the plugin; its owner died while it was paused.
+	earlier := &Server{}
+	if err := earlier.prepare(req, newRecorder()); err != nil {
+		t.Fatal(err)
+	}
+	program, port, _, err := earlier.replicas[0].begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = program.Stop(context.Background(), time.Second) })
+	c := newClient(port, earlier.replicas[0].key(), "")
+	defer c.close()
+	for c.post(t.Context(), "/pause", nil, nil) != nil {
+		if err := pause(t.Context(), 50*time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stranger, err := proc.Start(t.Context(), proc.Spec{Name: "other", Argv: []string{"sleep", "600"}, LogDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = stranger.Stop(context.Background(), time.Second) })
+
+	req.Handle = proc.Encode(program.Handle(), stranger.Handle())
+	req.Policy = sdk.Policy{Version: 3, Weights: model(t, 8), Format: "hf"}
+	s, host, _ := start(t, req)
+	host.await(t, "a replica", ready(1))
+	if got, want := host.replicas[0].URL, "http://127.0.0.1:"+strconv.Itoa(port); got != want {
+		t.Fatalf("replica at %s, want the running one at %s", got, want)
+	}
+	serves(t, s, 8)
+	if alive(stranger.PID()) {
+		t.Error("a program of the earlier life that nobody can use was left running")
+	}
+}
+
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	t.Run("hopeless", func(t *testing.T) {
+		t.Parallel()
+		req := request(t, Config{Model: model(t, 0), MaxRestarts: 5})
+		req.Environment[fakeLog] = absolute(t, "testdata/log/context.real.log")
+		err := (&Server{}).Run(t.Context(), req, newRecorder())
+		var e *sdk.Error
+		if !errors.As(err, &e) || !strings.Contains(e.Summary, "max_model_len is longer") {
+			t.Fatalf("got %v, want the diagnosis at once, without five restarts", err)
+		}
+	})
+	t.Run("passing", func(t *testing.T) {
+		t.Parallel()
+		req := request(t, Config{Model: model(t, 0), MaxRestarts: 1})
+		req.Environment[fakeLog] = absolute(t, "testdata/log/port.real.log")
+		req.Environment[fakeOnce] = filepath.Join(t.TempDir(), "once")
+		_, host, _ := start(t, req)
+		host.await(t, "a replica at the second try", ready(1))
+	})
+	t.Run("no interpreter", func(t *testing.T) {
+		t.Parallel()
+		req := request(t, Config{Model: model(t, 0)})
+		req.Runtime.Python = filepath.Join(t.TempDir(), "python")
+		var e *sdk.Error
+		if err := (&Server{}).Run(t.Context(), req, newRecorder()); !errors.As(err, &e) || e.Remedy == "" {
+			t.Fatalf("got %v, want an error with a remedy", err)
+		}
+	})
+	t.Run("no model", func(t *testing.T) {
+		t.Parallel()
+		var e *sdk.Error
+		if err := (&Server{}).Run(t.Context(), request(t, Config{Model: "./none"}), newRecorder()); !errors.As(err, &e) || !strings.Contains(e.Summary, "config.json") {
+			t.Fatalf("got %v, want an error about the model's folder", err)
+		}
+	})
+}
+
+func absolute(t *testing.T, path string) string {
+	t.Helper()
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return abs
+}
