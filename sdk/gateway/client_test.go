@@ -101,7 +101,9 @@ func TestClientGoneWhileHolding(t *testing.T) {
 	go func() { _, err := c.Hold(ctx, HoldRequest{}); held <- err }()
 	eventually(t, "the gate to close", func() bool { return g.Status().Held })
 	cancel()
-	<-held
+	if err := <-held; err == nil {
+		t.Error("Hold succeeded with a request in flight")
+	}
 	eventually(t, "the gate to open", func() bool { return !g.Status().Held })
 	close(release)
 	<-first

@@ -29,40 +29,45 @@ func (r *refusal) Error() string { return r.reason }
 // takeOff waits until a replica may be asked, and counts the request as in flight there. The error is a *refusal, or the
 // context's.
 func (g *Gateway) takeOff(ctx context.Context, c *call) (*flight, error) {
-	var late chan struct{}
-	for {
-		g.mu.Lock()
-		now := g.cfg.Clock.Now()
-		f, why := g.startLocked(ctx, c, now)
-		if f != nil {
-			g.mu.Unlock()
-			return f, nil
-		}
-		if g.waiting >= g.cfg.MaxWaiting {
-			g.mu.Unlock()
-			return nil, &refusal{http.StatusServiceUnavailable, "too_many_waiting", fmt.Sprintf("%d requests wait already (%s)", g.cfg.MaxWaiting, why), 5 * time.Second}
-		}
-		changed := g.changed
-		g.waiting++
+	g.mu.Lock()
+	f, why := g.startLocked(ctx, c, g.cfg.Clock.Now())
+	if f != nil {
 		g.mu.Unlock()
-		if late == nil {
-			if c.waitUntil.IsZero() {
-				c.waitUntil = now.Add(g.cfg.HoldTimeout)
-			}
-			late = make(chan struct{})
-			stop := g.cfg.Clock.AfterFunc(c.waitUntil.Sub(now), func() { close(late) })
-			defer stop()
-			defer func() { g.met.waits.Observe(g.cfg.Clock.Now().Sub(now).Seconds()) }()
-		}
+		return f, nil
+	}
+	if g.waiting >= g.cfg.MaxWaiting {
+		g.mu.Unlock()
+		return nil, &refusal{http.StatusServiceUnavailable, "too_many_waiting", fmt.Sprintf("%d requests wait already (%s)", g.cfg.MaxWaiting, why), 5 * time.Second}
+	}
+	g.waiting++
+	f, err := g.waitForStart(ctx, c, why)
+	g.waiting--
+	g.mu.Unlock()
+	return f, err
+}
+
+// waitForStart is takeOff when it has to wait. It is called, and returns, with the lock held.
+func (g *Gateway) waitForStart(ctx context.Context, c *call, why string) (*flight, error) {
+	began := g.cfg.Clock.Now()
+	g.startWaiting(c)
+	late := make(chan struct{})
+	stop := g.cfg.Clock.AfterFunc(c.waitUntil.Sub(began), func() { close(late) })
+	defer stop()
+	defer func() { g.met.waits.Observe(g.cfg.Clock.Now().Sub(began).Seconds()) }()
+	for {
+		changed := g.changed
+		g.mu.Unlock()
 		err := g.waitChange(ctx, changed, late)
 		g.mu.Lock()
-		g.waiting--
-		g.mu.Unlock()
 		if errors.Is(err, errLate) {
 			return nil, &refusal{http.StatusServiceUnavailable, "held", fmt.Sprintf("waited %s in vain: %s", g.cfg.HoldTimeout, why), 10 * time.Second}
 		}
 		if err != nil {
 			return nil, err
+		}
+		var f *flight
+		if f, why = g.startLocked(ctx, c, g.cfg.Clock.Now()); f != nil {
+			return f, nil
 		}
 	}
 }

@@ -80,7 +80,7 @@ func (g *Gateway) Hold(ctx context.Context, q HoldRequest) (Hold, error) {
 	}
 	if !renewed && q.Mode != ModeKeep {
 		if err := g.waitIdle(ctx, q); err != nil {
-			g.endHold(h.ID, EventResumed, "requests go through: "+err.Error())
+			_ = g.endHold(h.ID, EventResumed, "requests go through: "+err.Error()) // fails if somebody resumed meanwhile
 			return Hold{}, err
 		}
 	}
