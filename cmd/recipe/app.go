@@ -2,15 +2,40 @@ package main
 
 import (
 	"io"
+	"os"
+	"path/filepath"
+	"sync"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/engine/host"
 )
 
-// app is where a command reads and writes. Tests give their own.
+// app is where a command reads and writes, and which plugins it knows. Tests give their own.
 type app struct {
 	in       io.Reader
 	out, err io.Writer
 	environ  []string // as os.Environ
+	catalog  func() (*host.Catalog, error)
+}
+
+// newApp is the app of this process. The catalog is made when a command first asks for it.
+func newApp(in io.Reader, out, err io.Writer, environ []string) *app {
+	return &app{in: in, out: out, err: err, environ: environ, catalog: sync.OnceValues(func() (*host.Catalog, error) {
+		overrides, err := devOverrides(environ)
+		if err != nil {
+			return nil, err
+		}
+		return host.NewCatalog(builtins(), overrides, cacheDir())
+	})}
+}
+
+// cacheDir is where schemas of external plugins are kept; losing it costs time and nothing else.
+func cacheDir() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		dir = os.TempDir()
+	}
+	return filepath.Join(dir, "recipe")
 }
 
 // style is what standard output can show.

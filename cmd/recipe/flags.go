@@ -1,8 +1,87 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recipe-rl/recipe/engine/session"
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/addr"
+)
 
 // addJSON gives a command the --json flag.
 func addJSON(cmd *cobra.Command, v *bool) {
 	cmd.Flags().BoolVar(v, "json", false, "write JSON instead of text for people")
+}
+
+// recipeFlags are the flags of every command that loads a recipe.
+type recipeFlags struct {
+	vars     []string
+	varFiles []string
+}
+
+func (f *recipeFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&f.vars, "var", nil, "set a variable, `NAME=VALUE`; may be given more than once; wins over everything else")
+	cmd.Flags().StringArrayVar(&f.varFiles, "var-file", nil, "read variables from a `FILE`; later files win; wins over RECIPE_VAR_NAME, which wins over defaults")
+	_ = cmd.MarkFlagFilename("var-file", "tfvars", "hcl", "json")
+}
+
+// options are what the language needs to load the recipe.
+func (f *recipeFlags) options(a *app) (schema.Options, error) {
+	vars, err := variables(f.vars)
+	return schema.Options{Vars: vars, VarFiles: f.varFiles, Environ: a.environ, Plugins: a.plugins()}, err
+}
+
+// request is what the engine needs to load the recipe, here or in the engine of a live run.
+func (f *recipeFlags) request(a *app, args, targets []string) (session.Request, error) {
+	file, err := recipeFile(args)
+	if err != nil {
+		return session.Request{}, err
+	}
+	vars, err := variables(f.vars)
+	if err != nil {
+		return session.Request{}, err
+	}
+	blocks, err := addresses(targets)
+	if err != nil {
+		return session.Request{}, err
+	}
+	return session.Request{File: file, Vars: vars, VarFiles: f.varFiles, Environ: a.environ, Targets: blocks}, nil
+}
+
+func variables(given []string) (map[string]schema.VarValue, error) {
+	vars := make(map[string]schema.VarValue, len(given))
+	for _, g := range given {
+		name, value, ok := strings.Cut(g, "=")
+		if !ok || name == "" {
+			return nil, fmt.Errorf("--var %q: expected NAME=VALUE, for example --var steps=200", g)
+		}
+		vars[strings.TrimSpace(name)] = schema.VarValue{Raw: value, Source: "--var"}
+	}
+	return vars, nil
+}
+
+func addresses(given []string) ([]addr.Block, error) {
+	blocks := make([]addr.Block, 0, len(given))
+	for _, g := range given {
+		b, err := addr.Parse(g)
+		if err != nil {
+			return nil, err
+		}
+		blocks = append(blocks, b)
+	}
+	return blocks, nil
+}
+
+// addTarget gives a command the --target flag.
+func addTarget(cmd *cobra.Command, v *[]string) {
+	cmd.Flags().StringArrayVar(v, "target", nil, "only the block at `ADDRESS` and what it needs; may be given more than once")
+}
+
+// addRun gives a command that looks at a run the flag that says which.
+func addRun(cmd *cobra.Command, v *string) {
+	cmd.Flags().StringVarP(v, "recipe", "r", "", "the recipe `FILE` whose run is meant; needed when there are several runs here")
+	_ = cmd.MarkFlagFilename("recipe", "hcl")
 }

@@ -7,11 +7,20 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/recipe-rl/recipe/sdk"
 )
 
-func main() {
+func main() { os.Exit(program()) }
+
+// program is main with an exit code, so that tests can run it as a command of its own.
+func program() int {
+	// The engine starts a built-in plugin by starting this binary again. Definitions are made only then: making them reads
+	// every plugin's schema, which no `recipe version` should wait for.
+	if _, plugin := os.LookupEnv(sdk.BuiltinKey); plugin {
+		sdk.ServeBuiltin(builtins())
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := execute(ctx, &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, environ: os.Environ()}, os.Args[1:])
-	stop()
-	os.Exit(code)
+	defer stop()
+	return execute(ctx, newApp(os.Stdin, os.Stdout, os.Stderr, os.Environ()), os.Args[1:])
 }

@@ -162,18 +162,13 @@ func openFiles(_ context.Context, m Machine) Finding {
 	return Finding{Verdict: OK, Found: found}
 }
 
-// socketLimit is the longest path of a unix socket: 104 bytes on macOS and 108 on Linux, each with its final zero.
-const socketLimit = 103
-
 func runDirectory(_ context.Context, m Machine) Finding {
 	dir, err := filepath.Abs(m.Dir)
-	if err != nil {
-		return Finding{Verdict: Fail, Found: err.Error(), Remedy: "change to a folder that exists"}
+	if err == nil {
+		err = m.Writable(dir)
 	}
-	longest := filepath.Join(dir, ".recipe", strings.Repeat("n", 24), "engine.sock")
-	if len(longest) > socketLimit {
-		return Finding{Verdict: Warn, Found: fmt.Sprintf("%s is %d characters long; unix sockets below it may not fit in %d", dir, len(dir), socketLimit),
-			Remedy: "move the recipe to a folder with a shorter path"}
+	if err != nil {
+		return Finding{Verdict: Fail, Found: fmt.Sprintf("%s cannot be written: %v", dir, err), Remedy: "put the recipe into a folder of your own: its run directory .recipe is made beside it"}
 	}
 	return Finding{Verdict: OK, Found: filepath.Join(dir, ".recipe")}
 }

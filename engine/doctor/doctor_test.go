@@ -23,10 +23,11 @@ func healthy(dir string) Machine {
 		Run: func(_ context.Context, name string, _ ...string) (string, error) {
 			return answers[name], nil
 		},
-		Listen: func(string) error { return nil },
-		Disk:   func(string) (uint64, error) { return 100 * gib, nil },
-		Memory: func() (uint64, uint64, error) { return 32 * gib, 16 * gib, nil },
-		Files:  func() (uint64, error) { return 4096, nil },
+		Listen:   func(string) error { return nil },
+		Writable: func(string) error { return nil },
+		Disk:     func(string) (uint64, error) { return 100 * gib, nil },
+		Memory:   func() (uint64, uint64, error) { return 32 * gib, 16 * gib, nil },
+		Files:    func() (uint64, error) { return 4096, nil },
 	}
 }
 
@@ -83,7 +84,7 @@ func TestExamine(t *testing.T) {
 		{"disk small", func(m *Machine) { m.Disk = func(string) (uint64, error) { return 5 * gib, nil } }, "disk", Warn, "5.0 GiB free", "checkpoint"},
 		{"little memory", func(m *Machine) { m.Memory = func() (uint64, uint64, error) { return gib, gib / 4, nil } }, "memory", Warn, "0.2 GiB available", "close"},
 		{"few files", func(m *Machine) { m.Files = func() (uint64, error) { return 256, nil } }, "open files", Warn, "256", "ulimit -n 4096"},
-		{"long path", func(m *Machine) { m.Dir = "/" + strings.Repeat("d", 100) }, "run directory", Warn, "characters long", "shorter"},
+		{"folder of others", func(m *Machine) { m.Writable = func(string) error { return errors.New("permission denied") } }, "run directory", Fail, "permission denied", "of your own"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

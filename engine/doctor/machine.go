@@ -29,6 +29,7 @@ func Local(dir string) Machine {
 			}
 			return l.Close()
 		},
+		Writable: func(dir string) error { return unix.Access(dir, unix.W_OK) },
 		Disk: func(dir string) (uint64, error) {
 			var s unix.Statfs_t
 			if err := unix.Statfs(dir, &s); err != nil {

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/engine/run"
+	"github.com/recipe-rl/recipe/engine/session"
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// applyFlags are what a person chose for one apply.
+type applyFlags struct {
+	recipe  recipeFlags
+	targets []string
+	approve bool
+	keep    bool
+	asJSON  bool
+}
+
+func newApply(a *app) *cobra.Command {
+	var f applyFlags
+	cmd := &cobra.Command{
+		Use:   "apply [FILE]",
+		Short: "Show the plan, ask, and make it happen",
+		Long: `Show the plan, ask, and make it happen: blocks start as soon as what they need is ready, jobs run to their end, then
+services stop in reverse order. What an earlier apply left alive is taken over; what was stopped goes on from its newest
+checkpoint. When another engine already works on the run, the change is handed to it.
+
+Ctrl-C drains: jobs write a checkpoint and end, and the run can be applied again. Ctrl-C a second time kills.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := a.open(&f.recipe, args, f.targets, f.asJSON)
+			if err != nil {
+				return err
+			}
+			p, err := s.Plan(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if !f.asJSON {
+				if err := view.Plan(a.out, a.style(), p); err != nil {
+					return err
+				}
+			}
+			if errs := p.Errors(); len(errs) > 0 {
+				return &sdk.Error{Summary: fmt.Sprintf("the plan has %d errors and cannot be applied", len(errs)), Remedy: "change the recipe as they say and plan again"}
+			}
+			if idle(p) {
+				return nil
+			}
+			if err := a.approve(f.approve, "Apply this plan?"); err != nil {
+				return err
+			}
+			if live := s.Live(cmd.Context()); live != nil {
+				defer live.Close()
+				return a.handOver(cmd.Context(), live, s, p)
+			}
+			return a.apply(cmd.Context(), s, p, &f)
+		},
+	}
+	f.recipe.add(cmd)
+	addTarget(cmd, &f.targets)
+	addJSON(cmd, &f.asJSON)
+	cmd.Flags().BoolVarP(&f.approve, "auto-approve", "y", false, "do not ask")
+	cmd.Flags().BoolVar(&f.keep, "keep", false, "keep services running when the last job has ended, until the run is stopped")
+	return cmd
+}
+
+// idle says that a plan leaves nothing to do and nothing to take over.
+func idle(p *plan.Plan) bool {
+	for _, op := range p.Operations {
+		if op.Action != plan.Nothing || op.Alive {
+			return false
+		}
+	}
+	return true
+}
+
+// handOver gives an approved plan to the engine that works on the run.
+func (a *app) handOver(ctx context.Context, live *session.Client, s *session.Session, p *plan.Plan) error {
+	if _, err := live.Apply(ctx, s.Request, p); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(a.out, "Handed to the engine that works on the run; recipe logs -f shows what it does.")
+	return err
+}
+
+// apply runs the plan in this process while a view follows the event log, and says at the end what came of it.
+func (a *app) apply(ctx context.Context, s *session.Session, p *plan.Plan, f *applyFlags) error {
+	orders := listen(a)
+	defer orders.close()
+	since := time.Now()
+	watching, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	watched := a.watch(watching, string(s.Dir.Events()), since, f.asJSON)
+
+	outputs, err := s.Apply(context.WithoutCancel(ctx), p, session.ApplyOptions{
+		Command: "apply " + s.Recipe.File, Keep: f.keep, Stop: orders.stop, Kill: orders.kill,
+	})
+	cancel()
+	b := <-watched
+	if b.err != nil && err == nil {
+		err = b.err
+	}
+	switch {
+	case f.asJSON && err != nil:
+		return exitError(exitFailed) // the event log that was just written says it
+	case f.asJSON:
+		return nil
+	case err != nil:
+		return failed(err)
+	case b.board.Status == "stopped":
+		return view.Stopped(a.out, a.style(), s.Recipe.File)
+	}
+	if err := view.Summary(a.out, a.style(), b.board); err != nil {
+		return err
+	}
+	if err := view.Values(a.out, a.style(), outputs); err != nil {
+		return err
+	}
+	return view.Next(a.out, a.style(), s.Recipe)
+}
+
+// failed turns the end of a run into an error with the words that a person needs.
+func failed(err error) error {
+	var f *run.Failure
+	if !errors.As(err, &f) {
+		return err
+	}
+	return &sdk.Error{Summary: f.Address.String() + " failed", Err: f.Err, Detail: view.LastLines(f.Last), Remedy: f.Remedy}
+}

@@ -1,0 +1,8 @@
+package main
+
+import "github.com/recipe-rl/recipe/sdk"
+
+// builtins are the plugins inside this binary. This is the one file that names them.
+func builtins() []*sdk.Definition {
+	return []*sdk.Definition{}
+}

@@ -1,0 +1,32 @@
+package main
+
+import (
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recipe-rl/recipe/cmd/recipe/reference"
+)
+
+// newDocs is hidden: `make docs` calls it.
+func newDocs(a *app) *cobra.Command {
+	var dir string
+	cmd := &cobra.Command{
+		Use:    "docs",
+		Short:  "Write the generated pages of docs/",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			plugins, err := a.everyPlugin()
+			if err != nil {
+				return err
+			}
+			if err := reference.Commands(cmd.Root()).Write(filepath.Join(dir, "cli")); err != nil {
+				return err
+			}
+			return reference.Blocks(plugins).Write(filepath.Join(dir, "blocks"))
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", "docs", "the `FOLDER` to write to")
+	return cmd
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/recipe-rl/recipe/engine/state"
+)
+
+// recipeFile is the file that a command means: the one given, or the only recipe in the folder given or in this one.
+func recipeFile(args []string) (string, error) {
+	dir := "."
+	if len(args) > 0 {
+		info, err := os.Stat(args[0])
+		if err != nil || !info.IsDir() {
+			return args[0], nil // the loader says what is wrong with a file that is not there
+		}
+		dir = args[0]
+	}
+	found, err := filepath.Glob(filepath.Join(dir, "*.hcl"))
+	if err != nil {
+		return "", fmt.Errorf("looking for a recipe: %w", err)
+	}
+	found = withoutLocks(found)
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return "", fmt.Errorf("there is no recipe (*.hcl) in %s: name one, for example recipe plan recipes/quickstart.hcl", dir)
+	default:
+		return "", fmt.Errorf("there are %d recipes in %s (%s): name the one that is meant", len(found), dir, strings.Join(found, ", "))
+	}
+}
+
+func withoutLocks(files []string) []string {
+	var out []string
+	for _, f := range files {
+		if !strings.HasSuffix(f, ".lock.hcl") {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// errNoRun means that nothing was ever applied.
+var errNoRun = errors.New("there is no run")
+
+// locateRun finds the run that a command means: that of the recipe file given, or the only one here or in a folder of here.
+func locateRun(file string) (state.Dir, *state.Run, error) {
+	dirs, err := runDirs(file)
+	if err != nil {
+		return "", nil, err
+	}
+	type candidate struct {
+		dir state.Dir
+		run *state.Run
+	}
+	var found []candidate
+	for _, d := range dirs {
+		dir := state.Dir(d)
+		if !dir.Exists() {
+			continue
+		}
+		run, err := state.Read(dir)
+		if err != nil {
+			return "", nil, err
+		}
+		if file == "" || filepath.Base(run.File) == filepath.Base(file) {
+			found = append(found, candidate{dir, run})
+		}
+	}
+	switch {
+	case len(found) == 1:
+		return found[0].dir, found[0].run, nil
+	case len(found) == 0 && file != "":
+		return "", nil, fmt.Errorf("%w of %s yet: recipe apply %s starts one", errNoRun, file, file)
+	case len(found) == 0:
+		return "", nil, fmt.Errorf("%w here yet: recipe apply FILE starts one; for a run elsewhere use -r FILE", errNoRun)
+	}
+	files := make([]string, len(found))
+	for i, c := range found {
+		files[i] = c.run.File
+	}
+	return "", nil, fmt.Errorf("there are %d runs here (of %s): say which with -r FILE", len(found), strings.Join(files, ", "))
+}
+
+func runDirs(file string) ([]string, error) {
+	patterns := []string{filepath.Join(".recipe", "*"), filepath.Join("*", ".recipe", "*")}
+	if file != "" {
+		patterns = []string{filepath.Join(filepath.Dir(file), ".recipe", "*")}
+	}
+	for _, p := range patterns {
+		dirs, err := filepath.Glob(p)
+		if err != nil {
+			return nil, fmt.Errorf("looking for runs: %w", err)
+		}
+		if len(dirs) > 0 {
+			return dirs, nil
+		}
+	}
+	return nil, nil
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/engine/event"
+)
+
+func newLogs(a *app) *cobra.Command {
+	var (
+		file           string
+		since          string
+		follow, asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "logs [ADDRESS…]",
+		Short: "Print what a run and its blocks have said",
+		Long: `Print what a run and its blocks have said: phases, log lines, metrics, checkpoints, weight updates, samples. With
+addresses, only of those blocks. It reads the run's one event log, so it works while a run goes on and long after.`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			blocks, err := addresses(args)
+			if err != nil {
+				return err
+			}
+			from, err := sinceTime(since, time.Now())
+			if err != nil {
+				return err
+			}
+			dir, _, err := locateRun(file)
+			if err != nil {
+				return err
+			}
+			wanted := view.Filter(blocks, from)
+			style, enc := a.style(), json.NewEncoder(a.out)
+			show := func(e event.Event) error {
+				if !wanted(e) {
+					return nil
+				}
+				if asJSON {
+					return enc.Encode(e)
+				}
+				return view.PrintLine(a.out, style, e)
+			}
+			if follow {
+				return event.Follow(cmd.Context(), dir.Events(), 0, show)
+			}
+			return event.Read(dir.Events(), 0, show)
+		},
+	}
+	addRun(cmd, &file)
+	addJSON(cmd, &asJSON)
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what comes, until Ctrl-C")
+	cmd.Flags().StringVar(&since, "since", "", "only what is younger: a `TIME` such as 10m, 2h or 2026-03-01T12:00:00Z")
+	return cmd
+}
+
+// sinceTime reads --since: a duration before now, or a moment.
+func sinceTime(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(text); err == nil {
+		return now.Add(-d), nil
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("--since %q: expected a duration such as 10m or a time such as 2026-03-01T12:00:00Z", text)
+	}
+	return t, nil
+}

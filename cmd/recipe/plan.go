@@ -1,0 +1,52 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/recipe-rl/recipe/cmd/recipe/view"
+)
+
+func newPlan(a *app) *cobra.Command {
+	var (
+		recipe   recipeFlags
+		targets  []string
+		asJSON   bool
+		detailed bool
+	)
+	cmd := &cobra.Command{
+		Use:   "plan [FILE]",
+		Short: "Say what apply would do, and why",
+		Long: `Say what apply would do with each block, and why: what the recipe declares is compared with what the run has
+recorded and with what is alive now. It starts nothing, changes nothing and needs neither network nor GPU.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := a.open(&recipe, args, targets, asJSON)
+			if err != nil {
+				return err
+			}
+			p, err := s.Plan(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				err = view.JSON(a.out, p)
+			} else {
+				err = view.Plan(a.out, a.style(), p)
+			}
+			switch {
+			case err != nil:
+				return err
+			case len(p.Errors()) > 0:
+				return exitError(exitFailed)
+			case detailed && p.Changes():
+				return exitError(exitChanges)
+			}
+			return nil
+		},
+	}
+	recipe.add(cmd)
+	addTarget(cmd, &targets)
+	addJSON(cmd, &asJSON)
+	cmd.Flags().BoolVar(&detailed, "detailed-exitcode", false, "exit with 2 when there is something to apply, 0 when there is not")
+	return cmd
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recipe-rl/recipe/engine/session"
+	"github.com/recipe-rl/recipe/schema/addr"
+)
+
+func newRestart(a *app) *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "restart ADDRESS",
+		Short: "Restart one block of a run that goes on",
+		Long:  "Restart one block of a run that goes on. An inference block is brought to the current policy version before anyone may use it; a trainer goes on from its newest checkpoint.",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			address, err := addr.Parse(args[0])
+			if err != nil {
+				return err
+			}
+			dir, _, err := locateRun(file)
+			if err != nil {
+				return err
+			}
+			live, err := session.Dial(cmd.Context(), dir)
+			if err != nil {
+				return err
+			}
+			defer live.Close()
+			if err := live.Restart(cmd.Context(), address); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(a.out, "%s is being restarted; recipe logs -f %s shows how it goes.\n", address, address)
+			return err
+		},
+	}
+	addRun(cmd, &file)
+	return cmd
+}

@@ -1,0 +1,1 @@
+# Settings that name nothing: tests see the plugins of this tree, whatever a person has in their own settings.

@@ -1,0 +1,215 @@
+package view
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"sort"
+	"time"
+
+	"github.com/recipe-rl/recipe/engine/board"
+	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/schema/addr"
+)
+
+// Standing says in one or a few words where a run stands. Holder is the engine that works on it, or nil.
+func Standing(run *state.Run, holder *state.Owner) string {
+	if run.Status != state.Running {
+		return string(run.Status)
+	}
+	if holder == nil {
+		return "running without an engine (apply takes it over)"
+	}
+	return "running"
+}
+
+// StatusJSON writes the machine-readable form of status.
+func StatusJSON(w io.Writer, run *state.Run, b *board.Board, holder *state.Owner) error {
+	type block struct {
+		Address  addr.Block         `json:"address"`
+		Phase    string             `json:"phase"`
+		Message  string             `json:"message,omitempty"`
+		Life     int                `json:"life"`
+		Restarts int                `json:"restarts"`
+		Step     int64              `json:"step,omitempty"`
+		Total    int64              `json:"total,omitempty"`
+		Version  int64              `json:"policy_version,omitempty"`
+		Metrics  map[string]float64 `json:"metrics,omitempty"`
+	}
+	blocks := []block{}
+	for _, a := range sorted(run) {
+		rec, out := run.Blocks[a], block{Address: a}
+		out.Phase, out.Life, out.Step, out.Total = rec.Phase, rec.Life, rec.Step, rec.Total
+		if seen := b.Blocks[a.String()]; seen != nil {
+			out.Message, out.Restarts, out.Version, out.Metrics = seen.Message, seen.Restarts, seen.Version, seen.Metrics
+			out.Step, out.Total = max(out.Step, seen.Step), max(out.Total, seen.Total)
+		}
+		blocks = append(blocks, out)
+	}
+	return JSON(w, struct {
+		FormatVersion string       `json:"format_version"`
+		Recipe        string       `json:"recipe"`
+		RunID         string       `json:"run_id"`
+		Status        state.Status `json:"status"`
+		Error         string       `json:"error,omitempty"`
+		Engine        *state.Owner `json:"engine"`
+		Version       int64        `json:"policy_version"`
+		Blocks        []block      `json:"blocks"`
+	}{"1.0", run.Recipe, run.ID, run.Status, run.Error, holder, run.Policy.Version, blocks})
+}
+
+func sorted(run *state.Run) []addr.Block {
+	out := make([]addr.Block, 0, len(run.Blocks))
+	for a := range run.Blocks {
+		out = append(out, a)
+	}
+	sort.Slice(out, func(i, j int) bool { return addr.Less(out[i], out[j]) })
+	return out
+}
+
+// Record shows what run.json says.
+func Record(w io.Writer, s Style, dir string, run *state.Run) error {
+	pairs := [][2]string{
+		{"run", run.ID}, {"recipe", run.File}, {"status", string(run.Status)}, {"error", run.Error},
+		{"started", moment(run.Started)}, {"ended", moment(run.Ended)}, {"directory", dir},
+		{"policy version", version(run.Policy.Version)}, {"weights", run.Policy.Weights},
+	}
+	if err := listing(w, s, pairs); err != nil {
+		return err
+	}
+	for _, a := range sorted(run) {
+		if _, err := fmt.Fprintln(w); err != nil {
+			return err
+		}
+		if err := RecordedBlock(w, s, a, run.Blocks[a]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RecordedBlock shows what run.json says of one block.
+func RecordedBlock(w io.Writer, s Style, a addr.Block, b *state.Block) error {
+	if _, err := fmt.Fprintln(w, s.Bold(a.String())); err != nil {
+		return err
+	}
+	pairs := [][2]string{
+		{"  phase", b.Phase}, {"  error", b.Error}, {"  started", moment(b.Started)}, {"  ended", moment(b.Ended)},
+		{"  life", fmt.Sprint(b.Life)}, {"  address", b.Listen},
+	}
+	if b.Total > 0 || b.Step > 0 {
+		pairs = append(pairs, [2]string{"  step", steps(&board.Block{Step: b.Step, Total: b.Total})})
+	}
+	if b.Checkpoint != nil {
+		pairs = append(pairs, [2]string{"  checkpoint", fmt.Sprintf("%s (step %d)", b.Checkpoint.Path, b.Checkpoint.Step)})
+	}
+	pairs = append(pairs, values("  ", b.Config)...)
+	pairs = append(pairs, values("  → ", b.Outputs)...)
+	return listing(w, s, pairs)
+}
+
+func values(prefix string, m map[string]json.RawMessage) [][2]string {
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	out := make([][2]string, len(names))
+	for i, name := range names {
+		out[i] = [2]string{prefix + name, Value(m[name])}
+	}
+	return out
+}
+
+func moment(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+// listing writes names and values in two columns; what has no value is left out.
+func listing(w io.Writer, s Style, pairs [][2]string) error {
+	var rows [][]Cell
+	for _, p := range pairs {
+		if p[1] != "" {
+			rows = append(rows, []Cell{{Text: p[0], Paint: s.Dim}, {Text: p[1]}})
+		}
+	}
+	for _, l := range Rows(rows, 0) {
+		if _, err := fmt.Fprintln(w, l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Outputs shows every output of a run.
+func Outputs(w io.Writer, outs map[string]state.RecordedOutput) error {
+	names := make([]string, 0, len(outs))
+	for name := range outs {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		text := Value(outs[name].Value)
+		if outs[name].Sensitive {
+			text = "(sensitive)"
+		}
+		if _, err := fmt.Fprintf(w, "%s = %s\n", name, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// OneOutput prints the value of one output: as JSON, raw for scripts, or as it would stand in a recipe.
+func OneOutput(w io.Writer, o state.RecordedOutput, asJSON, raw bool) error {
+	if asJSON {
+		return JSON(w, o.Value)
+	}
+	var text string
+	if raw && json.Unmarshal(o.Value, &text) == nil {
+		_, err := fmt.Fprintln(w, text)
+		return err
+	}
+	_, err := fmt.Fprintln(w, Value(o.Value))
+	return err
+}
+
+// Filter picks events of some blocks (of all when there are none) that are not older than since. A block without its key
+// stands for all its instances.
+func Filter(blocks []addr.Block, since time.Time) func(event.Event) bool {
+	return func(e event.Event) bool {
+		if e.Time.Before(since) {
+			return false
+		}
+		if len(blocks) == 0 {
+			return true
+		}
+		a, err := addr.Parse(e.Address)
+		if err != nil {
+			return false
+		}
+		for _, b := range blocks {
+			if a == b || a.Config() == b {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// PrintLine writes the plain line of an event, when it has one. Progress is left out: metrics say the same and more.
+func PrintLine(w io.Writer, s Style, e event.Event) error {
+	if e.Type == event.Progress {
+		return nil
+	}
+	text := Line(s, e)
+	if text == "" {
+		return nil
+	}
+	_, err := fmt.Fprintln(w, text)
+	return err
+}
