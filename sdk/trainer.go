@@ -52,7 +52,9 @@ func runTrainer[C any](ctx context.Context, plugin Trainer[C], req Request[C], h
 	return plugin.Run(ctx, req, &trainerHost{host: h, gate: g, url: "http://" + listener.Addr().String()})
 }
 
-func (h *trainerHost) Sync(ctx context.Context, step int64) (int64, error) { return h.gate.sync(ctx, step) }
+func (h *trainerHost) Sync(ctx context.Context, step int64) (int64, error) {
+	return h.gate.sync(ctx, step)
+}
 
 func (h *trainerHost) Version() int64 { return h.gate.current() }
 

@@ -13,6 +13,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	plugin "github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
@@ -81,7 +83,7 @@ func launch(ctx context.Context, s LaunchSpec) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := newClient(config, func(c *plugin.ClientConfig) {
+	client := newClient(ctx, config, func(c *plugin.ClientConfig) {
 		c.RunnerFunc = started.prepare
 		c.StartTimeout = startTimeout
 		if deadline, ok := ctx.Deadline(); ok {
@@ -153,8 +155,16 @@ func explain(err error, dir string) error {
 	return err
 }
 
-// newClient makes go-plugin's client, silent and without its automatic TLS, which would not survive this process.
-func newClient(config *tls.Config, adjust func(*plugin.ClientConfig)) *plugin.Client {
+// connectTimeout bounds a connection to the plugin's socket, when the context does not.
+const connectTimeout = 10 * time.Second
+
+// newClient makes go-plugin's client, silent and without its automatic TLS, which would not survive this process. It connects
+// without a context, and a suspended process accepts connections and says nothing, so the connection gets a deadline.
+func newClient(ctx context.Context, config *tls.Config, adjust func(*plugin.ClientConfig)) *plugin.Client {
+	patience := connectTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		patience = min(patience, max(time.Until(deadline), time.Millisecond))
+	}
 	c := &plugin.ClientConfig{
 		HandshakeConfig:  sdk.Handshake(),
 		Plugins:          plugin.PluginSet{sdk.ServiceName: sdk.ClientPlugin()},
@@ -162,6 +172,9 @@ func newClient(config *tls.Config, adjust func(*plugin.ClientConfig)) *plugin.Cl
 		TLSConfig:        config,
 		Logger:           hclog.New(&hclog.LoggerOptions{Level: hclog.Off, Output: io.Discard}),
 		SkipHostEnv:      true,
+		GRPCDialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff: backoff.DefaultConfig, MinConnectTimeout: patience,
+		})},
 	}
 	adjust(c)
 	return plugin.NewClient(c)
@@ -261,7 +274,7 @@ func reattach(ctx context.Context, r record, dir string, runner Runner) (*Plugin
 		process.Release()
 		return nil, err
 	}
-	client := newClient(config, func(c *plugin.ClientConfig) {
+	client := newClient(ctx, config, func(c *plugin.ClientConfig) {
 		c.Reattach = &plugin.ReattachConfig{
 			Protocol: plugin.ProtocolGRPC, ProtocolVersion: r.Protocol, Addr: address,
 			ReattachFunc: attached.runner,
@@ -270,7 +283,7 @@ func reattach(ctx context.Context, r record, dir string, runner Runner) (*Plugin
 	p, err := connect(ctx, client, func() Process { return process }, &r, dir, config)
 	if err != nil {
 		process.Release()
-		return nil, err
+		return nil, errors.Join(ctx.Err(), err)
 	}
 	return p, nil
 }
