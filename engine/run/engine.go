@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
@@ -32,9 +33,10 @@ type Options struct {
 	File    string // the recipe file, for the record
 	Name    string // of the recipe
 	Host    Host
-	Command string        // how this engine was called, for others that find the run locked
-	Lease   time.Duration // 0: DefaultLease; negative: detached, plugins live until stopped
-	Keep    bool          // services stay when the last job has ended, until the run is stopped
+	Plugins schema.Plugins // to read what plugins that are gone have left
+	Command string         // how this engine was called, for others that find the run locked
+	Lease   time.Duration  // 0: DefaultLease; negative: detached, plugins live until stopped
+	Keep    bool           // services stay when the last job has ended, until the run is stopped
 	Now     func() time.Time
 }
 
@@ -129,33 +131,96 @@ func (e *Engine) find(ctx context.Context) error {
 }
 
 func (e *Engine) reattach(ctx context.Context, a addr.Block, run string) (Process, error) {
-	proc, err := e.opts.Host.Reattach(ctx, e.opts.Dir.Block(a))
-	if errors.Is(err, ErrGone) {
-		return nil, nil //nolint:nilnil // gone is an answer, not a failure
+	dir := e.opts.Dir.Block(a)
+	proc, err := e.opts.Host.Reattach(ctx, dir)
+	if errors.Is(err, host.ErrGone) || errors.Is(err, host.ErrNoRecord) {
+		return nil, e.catchUp(a)
+	}
+	var st host.Status
+	if err == nil {
+		if st, err = proc.Status(ctx); err != nil {
+			proc.Release()
+		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("finding the process of %s again: %w", a, err)
+		// It runs but does not answer, suspended for one. It cannot be relied on, and left alone it would be an orphan.
+		e.notice("warn", fmt.Sprintf("%s: its process runs but does not answer (%v): it is ended and started again", a, err))
+		sweep, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+		defer cancel()
+		if serr := e.opts.Host.Sweep(sweep, dir); serr != nil {
+			return nil, fmt.Errorf("ending the process of %s, which does not answer: %w", a, serr)
+		}
+		return nil, e.catchUp(a)
 	}
-	st, err := proc.Status(ctx)
-	if err == nil && st.GetRunId() == run && st.GetAddress() == a.String() && !sdk.Phase(st.GetPhase()).Over() {
+	if st.RunID == run && st.Address == a.String() && !st.Phase.Over() {
 		return proc, nil
 	}
-	// It was launched but never started, has nothing more to do, or does not answer (stopped by a signal, for one):
-	// it cannot be relied on, and left alone it would be an orphan.
-	if xerr := proc.Exit(ctx); xerr != nil {
-		proc.Close()
-		return nil, fmt.Errorf("ending the process %d of %s, which does not answer as that block: %w", proc.PID(), a, xerr)
+	// It was launched but never started, or has nothing more to do.
+	if err := proc.Exit(ctx); err != nil {
+		return nil, fmt.Errorf("ending the process %d of %s, which has nothing to do: %w", proc.PID(), a, err)
 	}
-	proc.Close()
-	if err == nil && sdk.Phase(st.GetPhase()).Over() {
-		e.settle(a, sdk.Phase(st.GetPhase()), st.GetError())
+	return nil, e.catchUp(a)
+}
+
+// catchUp takes over what a process that is gone has told while no engine was there: its checkpoints and how it ended.
+func (e *Engine) catchUp(a addr.Block) error {
+	p, err := e.opts.Plugins.Lookup(a.Kind, a.Plugin)
+	if err != nil || p == nil {
+		return nil // the plugin itself is gone; what it left cannot be read
 	}
-	return nil, nil //nolint:nilnil // gone now
+	left, err := e.opts.Host.LastEvents(e.opts.Dir.Block(a), e.log.Cursor(a.String()).Seq, p.Outputs)
+	if err != nil {
+		e.notice("warn", fmt.Sprintf("%s: reading what it told while no engine was there: %v", a, err))
+		return nil
+	}
+	life := 0
+	if b := e.store.Run().Blocks[a]; b != nil {
+		life = b.Life
+	}
+	for _, ev := range left {
+		if h, ok := ev.Body.(host.Handle); ok {
+			if err := e.journal(a, func(b *state.Block) { b.Handle = h.Data }); err != nil {
+				return err
+			}
+		}
+		out, ok := translate(a.String(), life, ev)
+		if !ok {
+			continue
+		}
+		e.append(out)
+		if err := e.remember(a, out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remember keeps what the record must hold of an event.
+func (e *Engine) remember(a addr.Block, ev event.Event) error {
+	switch ev.Type {
+	case event.Checkpoint:
+		return e.journal(a, func(b *state.Block) {
+			b.Checkpoint = &state.Checkpoint{Path: ev.Path, Step: ev.Step, Version: ev.Version}
+			b.Step = max(b.Step, ev.Step)
+		})
+	case event.Weights:
+		return e.store.Update(func(r *state.Run) {
+			if ev.Version >= r.Policy.Version {
+				r.Policy = state.Policy{Version: ev.Version, Weights: ev.Path, Format: ev.Format}
+			}
+		})
+	case event.Phase:
+		if p := sdk.Phase(ev.Phase); p.Over() {
+			return e.settle(a, p, ev.Message)
+		}
+	default:
+	}
+	return nil
 }
 
 // settle records how a block ended while no engine was there.
-func (e *Engine) settle(a addr.Block, p sdk.Phase, msg string) {
-	_ = e.journal(a, func(b *state.Block) {
+func (e *Engine) settle(a addr.Block, p sdk.Phase, msg string) error {
+	return e.journal(a, func(b *state.Block) {
 		b.Phase, b.Error = string(p), msg
 		if p != sdk.Failed {
 			b.Intent = state.IntentDone
@@ -177,14 +242,14 @@ func (e *Engine) Observed() map[addr.Block]plan.Observed {
 }
 
 // Observe looks at a run without opening it: which recorded processes are alive. It changes nothing and talks to no one.
-func Observe(dir state.Dir, h Host) (*state.Run, map[addr.Block]plan.Observed, error) {
+func Observe(ctx context.Context, dir state.Dir, h Host) (*state.Run, map[addr.Block]plan.Observed, error) {
 	rec, err := state.Read(dir)
 	if err != nil {
 		return nil, nil, err
 	}
 	out := map[addr.Block]plan.Observed{}
 	for a, b := range rec.Blocks {
-		if pid, alive := h.Probe(dir.Block(a)); alive && b.Intent != state.IntentDone {
+		if pid, alive := h.Probe(ctx, dir.Block(a)); alive && b.Intent != state.IntentDone {
 			out[a] = plan.Observed{Alive: true, PID: pid, Phase: b.Phase}
 		}
 	}
@@ -194,7 +259,7 @@ func Observe(dir state.Dir, h Host) (*state.Run, map[addr.Block]plan.Observed, e
 // Close lets go of the run. It ends nothing: processes that were found and not adopted live on by their lease.
 func (e *Engine) Close() {
 	for a, p := range e.found {
-		p.Close()
+		p.Release()
 		delete(e.found, a)
 	}
 	if e.log != nil {

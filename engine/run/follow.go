@@ -9,23 +9,21 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
-	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // phase is a block's new phase, with its outputs when they are known.
-func (c *conductor) phase(u *unit, p sdk.Phase, raw []byte) {
+func (c *conductor) phase(u *unit, p sdk.Phase, outputs cty.Value) {
 	if u.life == nil {
 		return
 	}
 	before := u.outputs
-	if v, err := decodeOutputs(raw, u.block.Schema); err != nil {
-		c.e.notice("error", fmt.Sprintf("%s gave outputs that its schema does not describe: %v", u.addr(), err))
-	} else if v != cty.NilVal {
-		u.outputs = v
+	if outputs != cty.NilVal {
+		u.outputs = outputs
 	}
-	if u.phase == p && raw == nil {
+	if u.phase == p && outputs == cty.NilVal {
 		return
 	}
 	was := u.phase
@@ -82,10 +80,9 @@ func movedOutputs(a, b cty.Value) string {
 func (c *conductor) progress(u *unit, ev event.Event) {
 	switch ev.Type {
 	case event.Checkpoint:
-		_ = c.e.journal(u.addr(), func(b *state.Block) {
-			b.Checkpoint = &state.Checkpoint{Path: ev.Path, Step: ev.Step, Version: ev.Version}
-			b.Step = max(b.Step, ev.Step)
-		})
+		if err := c.e.remember(u.addr(), ev); err != nil {
+			c.e.notice("error", err.Error())
+		}
 	case event.Weights:
 		c.weights(ev)
 	case event.Metrics:
@@ -107,8 +104,7 @@ func (c *conductor) weights(ev event.Event) {
 		return
 	}
 	c.policy = state.Policy{Version: ev.Version, Weights: ev.Path, Format: ev.Format}
-	p := c.policy
-	if err := c.e.store.Update(func(r *state.Run) { r.Policy = p }); err != nil {
+	if err := c.e.remember(addr.Block{}, ev); err != nil {
 		c.e.notice("error", err.Error())
 	}
 }
@@ -136,8 +132,9 @@ func (c *conductor) ended(u *unit, end ending) {
 	u.cancel()
 	u.life = nil
 	c.dirty = true
-	if v, err := decodeOutputs(end.outputs, u.block.Schema); err == nil && v != cty.NilVal {
-		u.outputs = v
+	end = c.e.clean(end)
+	if end.outputs != cty.NilVal {
+		u.outputs = end.outputs
 	}
 	if u.ruleEnding != "" && end.phase == sdk.Stopped && end.ordered {
 		end.phase = sdk.Completed
@@ -228,13 +225,8 @@ func (c *conductor) sendUpdate(u *unit) {
 		return
 	}
 	c.e.learn(value)
-	config, err := spec.Marshal(value, u.block.Schema.Config)
-	if err != nil {
-		c.e.notice("error", fmt.Sprintf("updating %s: %v", u.addr(), err))
-		return
-	}
 	l, a, recorded := u.life, u.addr(), u.config
-	order := updateOrder{config: config, done: make(chan error, 1)}
+	order := updateOrder{config: value, done: make(chan error, 1)}
 	select {
 	case l.update <- order:
 	default:

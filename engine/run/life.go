@@ -7,12 +7,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/pluginpb"
 )
 
 // A life is one start of one block, from the process's launch (or its adoption) to its end. It runs in a goroutine of
@@ -23,7 +25,7 @@ type life struct {
 	plugin  *schema.PluginSchema
 	number  int
 	health  schema.Health
-	request *pluginpb.StartRequest // nil: adopt
+	request host.Start // unused when a process is adopted
 	adopt   Process
 	cursor  uint64
 
@@ -39,7 +41,7 @@ type stopOrder struct {
 
 // updateOrder hands new values to a running block.
 type updateOrder struct {
-	config []byte
+	config cty.Value
 	done   chan error
 }
 
@@ -50,13 +52,13 @@ type ending struct {
 	remedy  string
 	ready   bool // it had been ready
 	last    []string
-	outputs []byte // final, msgpack; nil when unknown
-	ordered bool   // it was told to stop
+	outputs cty.Value // final; NilVal when unknown
+	ordered bool      // it was told to stop
 }
 
 // report is what a life tells the conductor. Each runs in the conductor's goroutine.
 type report interface {
-	phase(p sdk.Phase, outputs []byte)
+	phase(p sdk.Phase, outputs cty.Value)
 	progress(e event.Event)
 	ended(end ending)
 }
@@ -73,7 +75,7 @@ func (l *life) run(ctx context.Context, r report) {
 	}
 	if proc != nil {
 		if end.phase == sdk.Failed && len(end.last) == 0 {
-			end.last = proc.LastLines(20)
+			end.last = l.e.opts.Host.LastLines(l.e.opts.Dir.Block(l.block), 20)
 		}
 		if ctx.Err() == nil || end.phase.Over() {
 			exitCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
@@ -82,7 +84,6 @@ func (l *life) run(ctx context.Context, r report) {
 			}
 			cancel()
 		}
-		proc.Close()
 	}
 	r.ended(*end)
 }
@@ -94,19 +95,16 @@ func (l *life) begin(ctx context.Context, r report) (Process, *ending) {
 	}
 	proc := l.adopt
 	if proc == nil {
-		r.phase(sdk.Starting, nil)
+		r.phase(sdk.Starting, cty.NilVal)
 		if err := l.e.journal(l.block, func(b *state.Block) {
 			b.Intent, b.Phase, b.Life, b.Error = state.IntentStart, string(sdk.Starting), l.number, ""
 			b.Started, b.Ended = l.e.now().UTC(), time.Time{}
 		}); err != nil {
 			return nil, failed("writing the journal before the start", err)
 		}
-		dir := l.e.opts.Dir.Block(l.block)
-		if err := l.e.opts.Host.Sweep(ctx, dir, l.request.GetHandle()); err != nil {
-			return nil, failed("ending what an earlier life left running", err)
-		}
+		launch := Launch{Block: l.block, RunID: l.request.RunID, Dir: l.e.opts.Dir.Block(l.block), Handle: l.request.Handle}
 		var err error
-		if proc, err = l.e.opts.Host.Launch(ctx, l.block, l.plugin, dir); err != nil {
+		if proc, err = l.e.opts.Host.Launch(ctx, launch); err != nil {
 			return nil, failed("starting the plugin process", err)
 		}
 	}
@@ -129,7 +127,7 @@ func (l *life) begin(ctx context.Context, r report) (Process, *ending) {
 
 // watched is what the watching goroutine hands to the life.
 type watched struct {
-	event *pluginpb.Event
+	event host.Event
 	err   error // the stream ended
 }
 
@@ -142,7 +140,7 @@ func (l *life) watch(ctx context.Context, proc Process, r report) *ending {
 	go func() { defer close(done); l.stream(ctx, proc, events) }()
 	defer func() { cancel(); <-done }()
 
-	w := &watcher{life: l, proc: proc, report: r}
+	w := &watcher{life: l, proc: proc, report: r, seen: l.cursor}
 	w.startDeadline = time.NewTimer(l.health.StartTimeout)
 	defer w.startDeadline.Stop()
 	w.stopDeadline = time.NewTimer(time.Hour)
@@ -191,8 +189,8 @@ func (l *life) watch(ctx context.Context, proc Process, r report) *ending {
 func (l *life) stream(ctx context.Context, proc Process, events chan<- watched) {
 	cursor := l.cursor
 	for ctx.Err() == nil {
-		err := proc.Watch(ctx, cursor, func(e *pluginpb.Event) {
-			cursor = e.GetSeq()
+		err := proc.Watch(ctx, cursor, func(e host.Event) {
+			cursor = e.Seq
 			select {
 			case events <- watched{event: e}:
 			case <-ctx.Done():
@@ -201,10 +199,12 @@ func (l *life) stream(ctx context.Context, proc Process, events chan<- watched) 
 		if ctx.Err() != nil {
 			return
 		}
-		select {
-		case events <- watched{err: err}:
-		case <-ctx.Done():
-			return
+		if err != nil && !errors.Is(err, context.Canceled) {
+			select {
+			case events <- watched{err: err}:
+			case <-ctx.Done():
+				return
+			}
 		}
 		select {
 		case <-time.After(200 * time.Millisecond):
@@ -230,6 +230,7 @@ type watcher struct {
 	report        report
 	ready         bool
 	ordered       *stopOrder
+	seen          uint64 // number of the newest event
 	failures      int
 	current       sdk.Phase
 	startDeadline *time.Timer
@@ -238,32 +239,34 @@ type watcher struct {
 }
 
 func (w *watcher) event(ctx context.Context, m watched) {
-	if m.err != nil || m.event == nil {
+	if m.err != nil {
 		return // the stream broke: it is reopened, and liveness is judged by Status and by the process itself
 	}
 	l := w.life
-	e := m.event
-	if h := e.GetHandle(); h != nil {
-		_ = l.e.journal(l.block, func(b *state.Block) { b.Handle = h.GetData() })
+	w.seen = max(w.seen, m.event.Seq)
+	if h, ok := m.event.Body.(host.Handle); ok {
+		_ = l.e.journal(l.block, func(b *state.Block) { b.Handle = h.Data })
 		return
 	}
-	out, ok := translate(l.block.String(), l.number, e)
+	out, ok := translate(l.block.String(), l.number, m.event)
 	if ok {
 		l.e.append(out)
 	}
-	switch {
-	case e.GetPhase() != nil:
-		w.phase(ctx, sdk.Phase(e.GetPhase().GetPhase()), e.GetPhase())
-	case e.GetOutputs() != nil:
-		w.refresh(ctx)
-	case ok:
-		w.report.progress(out)
+	switch b := m.event.Body.(type) {
+	case host.PhaseChange:
+		w.phase(ctx, b)
+	case host.Outputs:
+		w.report.phase(w.current, b.Values)
+	default:
+		if ok {
+			w.report.progress(out)
+		}
 	}
 }
 
-func (w *watcher) phase(ctx context.Context, p sdk.Phase, ph *pluginpb.Phase) {
-	w.current = p
-	switch p {
+func (w *watcher) phase(ctx context.Context, ph host.PhaseChange) {
+	w.current = ph.Phase
+	switch ph.Phase {
 	case sdk.Ready:
 		w.ready = true
 		w.startDeadline.Stop()
@@ -273,12 +276,12 @@ func (w *watcher) phase(ctx context.Context, p sdk.Phase, ph *pluginpb.Phase) {
 	case sdk.Stopped:
 		w.end = &ending{phase: sdk.Stopped, ready: w.ready, ordered: w.ordered != nil, outputs: w.outputs(ctx)}
 		if w.ordered == nil {
-			w.end.phase, w.end.err = sdk.Failed, errors.New("it stopped by itself: "+ph.GetMessage())
+			w.end.phase, w.end.err = sdk.Failed, errors.New("it stopped by itself: "+ph.Message)
 		}
 	case sdk.Failed:
-		w.end = &ending{phase: sdk.Failed, ready: w.ready, err: errors.New(ph.GetMessage()), remedy: ph.GetRemedy(), ordered: w.ordered != nil}
+		w.end = &ending{phase: sdk.Failed, ready: w.ready, err: errors.New(ph.Message), remedy: ph.Remedy, ordered: w.ordered != nil}
 	default:
-		w.report.phase(p, nil)
+		w.report.phase(ph.Phase, cty.NilVal)
 	}
 }
 
@@ -290,45 +293,53 @@ func (w *watcher) refresh(ctx context.Context) {
 	if err != nil {
 		return // judged by the next probe
 	}
-	p := sdk.Phase(st.GetPhase())
+	p := st.Phase
 	w.current = p
 	if p == sdk.Ready || p == sdk.Degraded {
 		w.ready = true
 		w.startDeadline.Stop()
 	}
-	if st.GetListen() != "" {
-		_ = w.life.e.journal(w.life.block, func(b *state.Block) { b.Listen = st.GetListen() })
+	if st.Listen != "" {
+		_ = w.life.e.journal(w.life.block, func(b *state.Block) { b.Listen = st.Listen })
 	}
 	switch {
 	case p == sdk.Failed:
-		w.end = &ending{phase: p, err: errors.New(st.GetError()), ready: w.ready}
+		w.end = &ending{phase: p, err: errors.New(st.Error), ready: w.ready}
 	case p == sdk.Completed, p == sdk.Stopped:
-		w.end = &ending{phase: p, ready: true, outputs: st.GetOutputs(), ordered: w.ordered != nil}
+		w.end = &ending{phase: p, ready: true, outputs: st.Outputs, ordered: w.ordered != nil}
 	default:
-		w.report.phase(p, st.GetOutputs())
+		w.report.phase(p, st.Outputs)
 	}
 }
 
-func (w *watcher) outputs(ctx context.Context) []byte {
+func (w *watcher) outputs(ctx context.Context) cty.Value {
 	c, cancel := context.WithTimeout(ctx, w.life.health.Timeout)
 	defer cancel()
 	st, err := w.proc.Status(c)
 	if err != nil {
-		return nil
+		return cty.NilVal
 	}
-	return st.GetOutputs()
+	return st.Outputs
 }
 
 // exited is the end of the process, after whatever it still had to say.
 func (w *watcher) exited(ctx context.Context, events <-chan watched) {
-	for drain := time.After(200 * time.Millisecond); w.end == nil; {
+	for drained := false; !drained && w.end == nil; {
 		select {
 		case e := <-events:
 			w.event(ctx, e)
-			continue
-		case <-drain:
+		default:
+			drained = true
 		}
-		break
+	}
+	if w.end == nil {
+		left, err := w.life.e.opts.Host.LastEvents(w.life.e.opts.Dir.Block(w.life.block), w.seen, w.life.plugin.Outputs)
+		if err != nil {
+			w.life.e.notice("warn", fmt.Sprintf("%s: reading the last events of its dead plugin: %v", w.life.block, err))
+		}
+		for _, e := range left {
+			w.event(ctx, watched{event: e})
+		}
 	}
 	if w.end != nil {
 		return
@@ -352,13 +363,14 @@ func (w *watcher) stop(ctx context.Context, o stopOrder) {
 	}
 	grace := w.life.health.StopTimeout
 	_ = w.life.e.journal(w.life.block, func(b *state.Block) { b.Intent = state.IntentStop })
-	w.report.phase(sdk.Draining, nil)
+	w.report.phase(sdk.Draining, cty.NilVal)
 	w.stopDeadline.Reset(grace + 5*time.Second)
-	c, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	// Stop answers when the block has been told; how it ends is seen in its phase. A plugin that cannot even be told is
-	// caught by the stop deadline.
-	_ = w.proc.Stop(c, grace, o.reason)
+	go func() {
+		c, cancel := context.WithTimeout(ctx, grace+2*time.Second)
+		defer cancel()
+		// How the block ends is seen in its phase. A plugin that cannot even be told is caught by the stop deadline.
+		_ = w.proc.Stop(c, grace, false, o.reason)
+	}()
 }
 
 func (w *watcher) startOverdue() {

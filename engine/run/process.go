@@ -2,46 +2,118 @@ package run
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/schema/addr"
-	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// ErrGone is returned by Host.Reattach when the recorded process is no longer alive.
-var ErrGone = errors.New("the recorded process is gone")
-
-// Host starts plugin processes and finds them again. engine/host implements it; tests put fakes in its place.
+// Host starts plugin processes and finds them again. Processes implements it; tests put fakes in its place.
 type Host interface {
-	// Launch starts the plugin of a block; its files go to dir. A host that fails on its way leaves no process behind.
-	Launch(ctx context.Context, block addr.Block, plugin *schema.PluginSchema, dir string) (Process, error)
-	// Reattach connects to the process that Launch recorded in dir, or returns ErrGone.
+	// Launch starts the plugin process of a block. What an earlier process in the same directory left behind is ended
+	// first, except the programs of the handle, which the new process adopts. A failed launch leaves nothing behind.
+	Launch(ctx context.Context, l Launch) (Process, error)
+	// Reattach connects to the process recorded in dir. The error is host.ErrGone or host.ErrNoRecord when there is none.
 	Reattach(ctx context.Context, dir string) (Process, error)
 	// Probe says whether the process recorded in dir is alive, without talking to it.
-	Probe(dir string) (pid int, alive bool)
-	// Sweep ends what a dead plugin has left running: the programs named in its handle. It is called before a new start.
-	Sweep(ctx context.Context, dir string, handle []byte) error
+	Probe(ctx context.Context, dir string) (pid int, alive bool)
+	// Sweep ends the process recorded in dir and what it started, without talking to it.
+	Sweep(ctx context.Context, dir string) error
+	// LastEvents returns the events after a number that a dead process has left in dir.
+	LastEvents(dir string, after uint64, outputs *spec.Schema) ([]host.Event, error)
+	// LastLines returns the end of what the process in dir wrote to stderr.
+	LastLines(dir string, n int) []string
 }
 
-// Process is one plugin process.
+// Launch says which plugin process to start.
+type Launch struct {
+	Block  addr.Block
+	RunID  string
+	Dir    string
+	Handle []byte
+}
+
+// Process is one plugin process; *host.Plugin is one.
 type Process interface {
 	PID() int
 	Attach(ctx context.Context, engine string, lease time.Duration) error
-	Start(ctx context.Context, req *pluginpb.StartRequest) error
-	Update(ctx context.Context, config []byte) error
-	// Stop drains the block within the grace period; the process stays up.
-	Stop(ctx context.Context, grace time.Duration, reason string) error
-	Status(ctx context.Context) (*pluginpb.StatusResponse, error)
-	// Watch calls fn with every event after the cursor until ctx ends or the stream breaks.
-	Watch(ctx context.Context, after uint64, fn func(*pluginpb.Event)) error
-	// Exit ends the process, first by asking, then by killing its whole session, and returns when it is gone.
+	Start(ctx context.Context, s host.Start) error
+	Update(ctx context.Context, config cty.Value) error
+	Stop(ctx context.Context, grace time.Duration, kill bool, reason string) error
+	Status(ctx context.Context) (host.Status, error)
+	Watch(ctx context.Context, after uint64, each func(host.Event)) error
 	Exit(ctx context.Context) error
-	// Exited is closed when the process has ended.
 	Exited() <-chan struct{}
-	// LastLines returns the end of what the process wrote to stderr.
-	LastLines(n int) []string
-	// Close lets go of the process without ending it.
-	Close()
+	Release()
+}
+
+// Processes is the Host of real plugin processes on this machine.
+type Processes struct{ Catalog *host.Catalog }
+
+var _ Host = Processes{}
+
+// Launch implements Host.
+func (p Processes) Launch(ctx context.Context, l Launch) (Process, error) {
+	argv, env, err := p.Catalog.Command(l.Block.Kind, l.Block.Plugin)
+	if err != nil {
+		return nil, fmt.Errorf("finding the plugin: %w", err)
+	}
+	return host.Launch(ctx, host.LaunchSpec{
+		Kind: l.Block.Kind, Name: l.Block.Plugin, RunID: l.RunID, Block: l.Block.String(), Command: argv,
+		Dir: l.Dir, Env: append(os.Environ(), env...), Keep: l.Handle,
+	})
+}
+
+// Reattach implements Host.
+func (Processes) Reattach(ctx context.Context, dir string) (Process, error) {
+	p, err := host.Reattach(ctx, dir, nil)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Probe implements Host.
+func (Processes) Probe(ctx context.Context, dir string) (int, bool) { return host.Probe(ctx, dir, nil) }
+
+// Sweep implements Host.
+func (Processes) Sweep(ctx context.Context, dir string) error { return host.Sweep(ctx, dir, nil) }
+
+// LastEvents implements Host.
+func (Processes) LastEvents(dir string, after uint64, outputs *spec.Schema) ([]host.Event, error) {
+	return host.LastEvents(dir, after, outputs)
+}
+
+// lastBytes bounds how much of a stderr file is read for its last lines.
+const lastBytes = 16 << 10
+
+// LastLines implements Host.
+func (Processes) LastLines(dir string, n int) []string {
+	f, err := os.Open(filepath.Join(dir, "stderr"))
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = f.Close() }()
+	if info, err := f.Stat(); err == nil && info.Size() > lastBytes {
+		if _, err := f.Seek(-lastBytes, io.SeekEnd); err != nil {
+			return nil
+		}
+	}
+	b, err := io.ReadAll(io.LimitReader(f, lastBytes))
+	if err != nil {
+		return nil
+	}
+	lines := strings.Split(strings.TrimRight(string(b), "\n"), "\n")
+	if len(lines) == 1 && lines[0] == "" {
+		return nil
+	}
+	return lines[max(0, len(lines)-n):]
 }

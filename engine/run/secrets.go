@@ -1,6 +1,7 @@
 package run
 
 import (
+	"errors"
 	"sort"
 	"strings"
 
@@ -63,4 +64,20 @@ func (e *Engine) scrub(s string) string {
 		return s
 	}
 	return e.secrets.Replace(s)
+}
+
+// clean takes secrets out of what a plugin said at its end: it goes into records, the log and the user's terminal.
+func (e *Engine) clean(end ending) ending {
+	if end.err != nil {
+		if plain := end.err.Error(); e.scrub(plain) != plain {
+			end.err = errors.New(e.scrub(plain))
+		}
+	}
+	end.remedy = e.scrub(end.remedy)
+	last := make([]string, len(end.last))
+	for i, l := range end.last {
+		last[i] = e.scrub(l)
+	}
+	end.last = last
+	return end
 }

@@ -15,13 +15,12 @@ import (
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
-	"github.com/recipe-rl/recipe/sdk/pluginpb"
-	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // start evaluates a block's body with the real outputs of what it needs and begins a life of it.
@@ -62,17 +61,17 @@ func (c *conductor) unfit(u *unit, err error) {
 	c.dirty = true
 }
 
-func (c *conductor) begin(u *unit, req *pluginpb.StartRequest) {
+func (c *conductor) begin(u *unit, req host.Start) {
 	u.number++
 	l := newLife(c.e, u.addr(), u.block.Schema, u.number, healthPolicy(u.block.Meta.Health, u.addr().Kind))
 	l.request, l.adopt = req, u.adopt
 	if u.adopt != nil {
 		u.number-- // an adopted process goes on with the life that it is in
 		l.number = u.number
-		if at := c.e.log.Cursor(u.addr().String()); at.Life == u.number {
-			l.cursor = at.Seq
-		}
 	}
+	// Events of a block are numbered over all of its lives.
+	l.cursor = c.e.log.Cursor(u.addr().String()).Seq
+	l.request.FirstEvent = l.cursor + 1
 	ctx, cancel := context.WithCancel(c.ctx)
 	u.life, u.cancel, u.adopt = l, cancel, nil
 	u.phase, u.ready, u.err, u.remedy, u.last = sdk.Starting, false, nil, "", nil
@@ -97,39 +96,35 @@ func (c *conductor) begin(u *unit, req *pluginpb.StartRequest) {
 func (c *conductor) adopt(u *unit) {
 	c.e.append(event.Event{Type: event.Adopted, Address: u.addr().String(), PID: u.adopt.PID(), Life: u.number, Message: "found alive after an earlier engine ended"})
 	goalWas, again, why := u.goal, u.again, u.why
-	c.begin(u, nil)
+	c.begin(u, host.Start{})
 	u.goal, u.again, u.why = goalWas, again, why
 }
 
 // request is everything that the block's process is told.
-func (c *conductor) request(u *unit, value cty.Value, meta schema.Meta) (*pluginpb.StartRequest, error) {
-	config, err := spec.Marshal(value, u.block.Schema.Config)
-	if err != nil {
-		return nil, fmt.Errorf("packing its configuration: %w", err)
-	}
+func (c *conductor) request(u *unit, value cty.Value, meta schema.Meta) (host.Start, error) {
 	e, a := c.e, u.addr()
 	token, err := e.opts.Dir.Token("data", a)
 	if err != nil {
-		return nil, err
+		return host.Start{}, err
 	}
 	control, err := e.opts.Dir.Token("control", a)
 	if err != nil {
-		return nil, err
+		return host.Start{}, err
 	}
 	e.addSecrets(token, control)
 	dir, checkpoints := e.opts.Dir.Block(a), e.opts.Dir.Checkpoints(a)
 	for _, d := range []string{dir, checkpoints} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
-			return nil, fmt.Errorf("making its folder: %w", err)
+			return host.Start{}, fmt.Errorf("making its folder: %w", err)
 		}
 	}
 	rec := e.store.Run()
-	req := &pluginpb.StartRequest{
-		Address: a.String(), RunId: rec.ID, Recipe: e.opts.Name, Config: config,
-		Dir: absolute(dir), RunDir: absolute(string(e.opts.Dir)), RecipeDir: absolute(c.recipe.Dir), CheckpointDir: absolute(checkpoints),
+	req := host.Start{
+		Address: a.String(), RunID: rec.ID, Recipe: e.opts.Name, Config: value,
+		Dir: absolute(dir), RunDir: absolute(string(e.opts.Dir)), RecipeDir: absolute(c.recipe.Dir), Checkpoints: absolute(checkpoints),
 		Environment: environment(meta), Placement: placement(meta), Runtime: runtime(meta),
 		Token: token, ControlToken: control, SyncedBy: c.syncedBy(a), Resume: u.resume || u.number > 0,
-		Policy: &pluginpb.Policy{Version: c.policy.Version, Weights: c.policy.Weights, Format: c.policy.Format},
+		Policy: sdk.Policy{Version: c.policy.Version, Weights: c.policy.Weights, Format: c.policy.Format},
 	}
 	if old := rec.Blocks[a]; old != nil {
 		req.Listen, req.Handle = old.Listen, old.Handle
@@ -137,7 +132,6 @@ func (c *conductor) request(u *unit, value cty.Value, meta schema.Meta) (*plugin
 	if u.fresh {
 		req.Resume, u.fresh = false, false
 	}
-	req.FirstEvent = 1
 	return req, nil
 }
 
@@ -159,19 +153,19 @@ func environment(m schema.Meta) map[string]string {
 	return out
 }
 
-func placement(m schema.Meta) *pluginpb.Placement {
+func placement(m schema.Meta) sdk.Placement {
 	if m.Placement == nil {
-		return nil
+		return sdk.Placement{}
 	}
 	p := m.Placement
-	return &pluginpb.Placement{Gpus: int64(p.GPUs), Devices: p.Devices, Executor: p.Executor, Host: p.Host}
+	return sdk.Placement{GPUs: p.GPUs, Devices: p.Devices, Executor: p.Executor, Host: p.Host}
 }
 
-func runtime(m schema.Meta) *pluginpb.Runtime {
+func runtime(m schema.Meta) sdk.Runtime {
 	if m.Runtime == nil {
-		return nil
+		return sdk.Runtime{}
 	}
-	return &pluginpb.Runtime{Python: m.Runtime.Python, Requirements: m.Runtime.Requirements, Venv: m.Runtime.Venv}
+	return sdk.Runtime{Python: m.Runtime.Python, Requirements: m.Runtime.Requirements, Venv: m.Runtime.Venv}
 }
 
 // syncedBy lists the sync blocks that refer to a.
@@ -234,14 +228,6 @@ func diagnosticsError(diags hcl.Diagnostics) error {
 		lines = append(lines, line)
 	}
 	return errors.New(strings.Join(lines, "\n"))
-}
-
-// decodeOutputs reads the outputs that a process gave.
-func decodeOutputs(raw []byte, p *schema.PluginSchema) (cty.Value, error) {
-	if len(raw) == 0 {
-		return cty.NilVal, nil
-	}
-	return spec.Unmarshal(raw, p.Outputs)
 }
 
 // storedOutputs is the form of outputs that may be written down: no sensitive ones.

@@ -35,7 +35,6 @@ type unit struct {
 	number  int // lives so far
 	adopt   Process
 	outputs cty.Value // known outputs; an object, or cty.NilVal
-	raw     []byte
 
 	why        string // why it is to be stopped
 	again      bool   // start it anew once it has ended
@@ -91,7 +90,7 @@ func (r lifeReport) send(fn func(*conductor, *unit)) {
 	})
 }
 
-func (r lifeReport) phase(p sdk.Phase, outputs []byte) {
+func (r lifeReport) phase(p sdk.Phase, outputs cty.Value) {
 	r.send(func(c *conductor, u *unit) { c.phase(u, p, outputs) })
 }
 

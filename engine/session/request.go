@@ -58,7 +58,7 @@ func (s *Session) Plan(ctx context.Context) (*plan.Plan, error) {
 		defer c.Close()
 		return c.Plan(ctx, s.Request)
 	}
-	rec, seen, err := run.Observe(s.Dir, s.host)
+	rec, seen, err := run.Observe(ctx, s.Dir, s.host)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func (s *Session) Live(ctx context.Context) *Client {
 
 // Apply executes the approved plan in this process and returns the outputs when the run is over.
 func (s *Session) Apply(ctx context.Context, approved *plan.Plan, o ApplyOptions) (map[string]any, error) {
-	opts := run.Options{Dir: s.Dir, File: s.Recipe.File, Name: s.Recipe.Name, Host: s.host, Command: o.Command, Keep: o.Keep}
+	opts := run.Options{Dir: s.Dir, File: s.Recipe.File, Name: s.Recipe.Name, Host: s.host, Plugins: s.plugins, Command: o.Command, Keep: o.Keep}
 	if o.Detached {
 		opts.Lease = -1
 	}

@@ -1,0 +1,226 @@
+// Package arithmetic adds up what the blocks of a recipe will need and compares it with what there is, and with each
+// other: the sums that cost GPU hours when nobody does them. Plugins report estimates and facts; nothing here touches a
+// GPU, a network or a weight.
+//
+// Facts that are compared, as plugins report them (sdk.Estimate.Facts), all optional:
+//
+//	model, tokenizer, chat_template   equal between a trainer and the inference blocks that serve its policy
+//	max_model_len                     of an inference block, in tokens
+//	max_prompt_tokens, max_completion_tokens, max_total_tokens   of an environment or trainer
+//	group_size                        of an environment: completions a prompt
+//	batch_size                        of a trainer: sequences an optimizer step
+//	ranks, micro_batch                of a trainer
+//	gpu_memory_utilization            of an inference block: the share of a GPU that it takes whatever its sum is
+//	max_staleness, queued_batches     of a sync block and of a trajectories block or an environment
+package arithmetic
+
+import (
+	"fmt"
+	"sort"
+	"strconv"
+
+	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// Machine is what the recipe is to run on. Zero values are unknown.
+type Machine struct {
+	GPUs      int     // number of GPUs
+	GPUMemory float64 // bytes of each
+	DiskFree  float64 // bytes where checkpoints go
+}
+
+// Sizer asks a block's plugin what it will need. A plugin that cannot say returns a zero Estimate.
+type Sizer func(b *schema.Block) (sdk.Estimate, []spec.Problem, error)
+
+// sized is a block with its estimate.
+type sized struct {
+	*schema.Block
+	sdk.Estimate
+}
+
+// fact returns a fact that is a whole number.
+func (s sized) fact(name string) (int64, bool) {
+	n, err := strconv.ParseInt(s.Facts[name], 10, 64)
+	return n, err == nil
+}
+
+// Check sizes every block and returns what was found, in address order.
+func Check(r *schema.Recipe, size Sizer, m Machine) []plan.Finding {
+	c := &checker{blocks: map[addr.Block]sized{}}
+	for _, b := range r.Blocks {
+		if b.Meta.External != nil {
+			continue
+		}
+		e, problems, err := size(b)
+		if err != nil {
+			c.add("warning", b.Addr, "its needs could not be estimated", err.Error())
+		}
+		for _, p := range problems {
+			severity := "error"
+			if p.Warning {
+				severity = "warning"
+			}
+			where := spec.PathString(p.Path)
+			if where != "" {
+				where += ": "
+			}
+			c.add(severity, b.Addr, where+p.Summary, p.Detail)
+		}
+		for _, n := range e.Notes {
+			c.add("info", b.Addr, n, "")
+		}
+		c.blocks[b.Addr] = sized{b, e}
+		c.order = append(c.order, b.Addr)
+	}
+	c.ports()
+	c.batches()
+	c.lengths()
+	c.models()
+	c.staleness()
+	c.memory(m)
+	c.disk(m)
+	sort.SliceStable(c.found, func(i, j int) bool { return addr.Less(c.found[i].Address, c.found[j].Address) })
+	return c.found
+}
+
+type checker struct {
+	blocks map[addr.Block]sized
+	order  []addr.Block
+	found  []plan.Finding
+}
+
+func (c *checker) add(severity string, a addr.Block, summary, detail string) {
+	c.found = append(c.found, plan.Finding{Severity: severity, Address: a, Summary: summary, Detail: detail})
+}
+
+// of returns the blocks of a kind, in address order.
+func (c *checker) of(k kind.Kind) (out []sized) {
+	for _, a := range c.order {
+		if a.Kind == k {
+			out = append(out, c.blocks[a])
+		}
+	}
+	return out
+}
+
+// needed returns the blocks of a kind that b refers to.
+func (c *checker) needed(b sized, k kind.Kind) (out []sized) {
+	seen := map[addr.Block]bool{}
+	for _, n := range b.Needs {
+		if s, ok := c.blocks[n.On]; ok && n.On.Kind == k && !seen[n.On] {
+			seen[n.On] = true
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// ports finds two blocks that are told to listen on one port.
+func (c *checker) ports() {
+	taken := map[string]addr.Block{}
+	for _, a := range c.order {
+		b := c.blocks[a]
+		for _, n := range b.Amounts {
+			if n.Resource != "port" || n.Value == 0 {
+				continue
+			}
+			host := ""
+			if b.Meta.Placement != nil {
+				host = b.Meta.Placement.Host
+			}
+			key := fmt.Sprintf("%s:%.0f", host, n.Value)
+			if other, ok := taken[key]; ok {
+				c.add("error", a, fmt.Sprintf("port %.0f is taken by %s", n.Value, other), "Give one of them another port, or leave it out: a free one is chosen then.")
+			}
+			taken[key] = a
+		}
+	}
+}
+
+// batches compares a trainer's batch with the groups that fill it and the ranks that share it.
+func (c *checker) batches() {
+	for _, t := range c.of(kind.Trainer) {
+		batch, ok := t.fact("batch_size")
+		if !ok {
+			continue
+		}
+		for _, e := range c.needed(t, kind.Environment) {
+			group, ok := e.fact("group_size")
+			switch {
+			case !ok:
+			case group > batch:
+				c.add("error", t.Addr, fmt.Sprintf("batch_size %d holds no whole group of %s", batch, e.Addr),
+					fmt.Sprintf("A group is %d completions and is never split: raise batch_size to a multiple of %d, or lower group_size to %d.", group, group, batch))
+			case batch%group != 0 && len(c.needed(t, kind.Environment)) == 1:
+				c.add("error", t.Addr, fmt.Sprintf("batch_size %d is no multiple of the group_size %d of %s", batch, group, e.Addr),
+					fmt.Sprintf("No number of whole groups fills a batch exactly, so none would ever be delivered: use %d or %d.", batch/group*group, (batch/group+1)*group))
+			}
+		}
+		if ranks, ok := t.fact("ranks"); ok && ranks > 1 && batch%ranks != 0 {
+			c.add("warning", t.Addr, fmt.Sprintf("batch_size %d is no multiple of %d ranks", batch, ranks), "Some ranks would have less to do than others at every step.")
+		}
+	}
+}
+
+// lengths compares what is asked of an inference server with what it can hold.
+func (c *checker) lengths() {
+	for _, e := range c.of(kind.Environment) {
+		prompt, _ := e.fact("max_prompt_tokens")
+		completion, hasCompletion := e.fact("max_completion_tokens")
+		total, hasTotal := e.fact("max_total_tokens")
+		for _, i := range c.needed(e, kind.Inference) {
+			limit, ok := i.fact("max_model_len")
+			switch {
+			case !ok:
+			case hasTotal && total > limit:
+				c.add("error", e.Addr, fmt.Sprintf("it asks for up to %d tokens, %s holds %d", total, i.Addr, limit),
+					fmt.Sprintf("Prompt and completion share max_model_len: raise it to %d, or lower the environment's limit to %d.", total, limit))
+			case hasCompletion && prompt+completion > limit:
+				c.add("error", e.Addr, fmt.Sprintf("prompt %d + completion %d = %d tokens, %s holds %d", prompt, completion, prompt+completion, i.Addr, limit),
+					fmt.Sprintf("Raise max_model_len to %d, or lower the completion to %d.", prompt+completion, limit-prompt))
+			}
+		}
+	}
+}
+
+// models compares what a trainer trains with what inference serves.
+func (c *checker) models() {
+	for _, s := range c.of(kind.Sync) {
+		for _, t := range c.needed(s, kind.Trainer) {
+			for _, i := range c.needed(s, kind.Inference) {
+				for _, name := range []string{"model", "tokenizer", "chat_template"} {
+					a, b := t.Facts[name], i.Facts[name]
+					if a == "" || b == "" || a == b {
+						continue
+					}
+					c.add("error", s.Addr, fmt.Sprintf("%s and %s disagree on %s", t.Addr, i.Addr, name),
+						fmt.Sprintf("%s has %q, %s has %q: tokens sampled by one would mean something else to the other. Use one variable for both.", t.Addr, a, i.Addr, b))
+				}
+			}
+		}
+	}
+}
+
+// staleness says how old a trained token can be under the declared schedule.
+func (c *checker) staleness() {
+	for _, s := range c.of(kind.Sync) {
+		limit, ok := s.fact("max_staleness")
+		if !ok {
+			continue
+		}
+		for _, t := range c.needed(s, kind.Trainer) {
+			for _, e := range c.needed(t, kind.Environment) {
+				queued, ok := e.fact("queued_batches")
+				if ok && queued > limit {
+					c.add("warning", s.Addr, fmt.Sprintf("%s may keep %d batches waiting, but groups older than %d versions are dropped", e.Addr, queued, limit),
+						fmt.Sprintf("With one version a step, a batch that waits behind %d others is %d versions old when it is trained. Lower the queue to %d, or raise max_staleness to %d.", queued, queued, limit, queued))
+				}
+			}
+		}
+	}
+}

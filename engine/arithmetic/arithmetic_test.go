@@ -1,0 +1,137 @@
+package arithmetic_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/recipe-rl/recipe/engine/arithmetic"
+	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+const gib = float64(1 << 30)
+
+// world is a loop of one inference, environment, trainer and sync block whose estimates a test sets.
+type world struct {
+	estimates map[kind.Kind]sdk.Estimate
+	placed    map[kind.Kind]*schema.Placement
+	machine   arithmetic.Machine
+}
+
+func (w world) check() []plan.Finding {
+	of := func(k kind.Kind) addr.Block { return addr.Block{Kind: k, Plugin: "x", Name: "a"} }
+	need := func(ks ...kind.Kind) (out []schema.Need) {
+		for _, k := range ks {
+			out = append(out, schema.Need{On: of(k), Condition: schema.Healthy})
+		}
+		return out
+	}
+	r := &schema.Recipe{}
+	for _, b := range []*schema.Block{
+		{Addr: of(kind.Environment), Needs: need(kind.Inference)},
+		{Addr: of(kind.Inference)},
+		{Addr: of(kind.Sync), Needs: need(kind.Trainer, kind.Inference)},
+		{Addr: of(kind.Trainer), Needs: need(kind.Environment)},
+	} {
+		b.Meta.Placement = w.placed[b.Addr.Kind]
+		r.Blocks = append(r.Blocks, b)
+	}
+	return arithmetic.Check(r, func(b *schema.Block) (sdk.Estimate, []spec.Problem, error) { return w.estimates[b.Addr.Kind], nil, nil }, w.machine)
+}
+
+func facts(kv ...string) sdk.Estimate {
+	e := sdk.Estimate{Facts: map[string]string{}}
+	for i := 0; i < len(kv); i += 2 {
+		e.Facts[kv[i]] = kv[i+1]
+	}
+	return e
+}
+
+func TestFindings(t *testing.T) {
+	t.Parallel()
+	gpu := &schema.Placement{GPUs: 1}
+	zero := &schema.Placement{Devices: []string{"0"}}
+	amounts := func(u string, parts ...any) sdk.Estimate {
+		e := facts("gpu_memory_utilization", u)
+		for i := 0; i < len(parts); i += 2 {
+			e.Amounts = append(e.Amounts, sdk.Amount{Resource: "gpu_memory", Part: parts[i].(string), Value: parts[i+1].(float64) * gib, How: "so many parameters"})
+		}
+		return e
+	}
+	type kinds = map[kind.Kind]sdk.Estimate
+	tests := []struct {
+		name     string
+		w        world
+		severity string // of the one finding that must be there; "" when there must be no error and no warning
+		says     []string
+	}{
+		{"all in order", world{estimates: kinds{kind.Trainer: facts("batch_size", "64", "model", "m"), kind.Environment: facts("group_size", "8"), kind.Inference: facts("model", "m")}}, "", nil},
+		{"group larger than the batch", world{estimates: kinds{kind.Trainer: facts("batch_size", "8"), kind.Environment: facts("group_size", "16")}}, "error", []string{"no whole group", "multiple of 16"}},
+		{"batch no multiple of the group", world{estimates: kinds{kind.Trainer: facts("batch_size", "20"), kind.Environment: facts("group_size", "8")}}, "error", []string{"no multiple", "use 16 or 24"}},
+		{"uneven ranks", world{estimates: kinds{kind.Trainer: facts("batch_size", "9", "ranks", "2")}}, "warning", []string{"2 ranks"}},
+		{"prompt and completion too long", world{estimates: kinds{kind.Environment: facts("max_prompt_tokens", "512", "max_completion_tokens", "1024"), kind.Inference: facts("max_model_len", "1024")}},
+			"error", []string{"512 + completion 1024 = 1536", "to 1536", "lower the completion to 512"}},
+		{"total too long", world{estimates: kinds{kind.Environment: facts("max_total_tokens", "4096"), kind.Inference: facts("max_model_len", "2048")}}, "error", []string{"4096", "2048"}},
+		{"different tokenizers", world{estimates: kinds{kind.Trainer: facts("tokenizer", "a"), kind.Inference: facts("tokenizer", "b")}}, "error", []string{"disagree on tokenizer", `"a"`, `"b"`}},
+		{"a fact that one side does not know", world{estimates: kinds{kind.Trainer: facts("tokenizer", "a"), kind.Inference: facts()}}, "", nil},
+		{"port twice", world{estimates: kinds{
+			kind.Inference: {Amounts: []sdk.Amount{{Resource: "port", Value: 8000}}}, kind.Environment: {Amounts: []sdk.Amount{{Resource: "port", Value: 8000}}},
+		}}, "error", []string{"port 8000 is taken by environment.x.a"}},
+		{"queue older than allowed", world{estimates: kinds{kind.Sync: facts("max_staleness", "2"), kind.Environment: facts("queued_batches", "4")}}, "warning", []string{"4 batches", "raise max_staleness to 4"}},
+		{"disk", world{machine: arithmetic.Machine{DiskFree: gib}, estimates: kinds{kind.Trainer: {Amounts: []sdk.Amount{{Resource: "disk", Part: "checkpoints", Value: 3 * gib, How: "3 × 1 GiB"}}}}}, "error", []string{"3.0 GiB", "1.0 GiB is free"}},
+		{"colocated and too much", world{
+			machine: arithmetic.Machine{GPUs: 1, GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			estimates: kinds{kind.Inference: amounts("0.5", "weights", 3.0), kind.Trainer: amounts("", "weights", 6.0, "optimizer", 40.0)},
+		}, "error", []string{"needs 86.0 GiB and has 80.0 GiB", "Reduce optimizer", "to 34.0 GiB or less", "so many parameters"}},
+		{"split over two GPUs fits", world{
+			machine: arithmetic.Machine{GPUs: 2, GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			estimates: kinds{kind.Inference: amounts("0.5", "weights", 3.0), kind.Trainer: amounts("", "weights", 6.0, "optimizer", 40.0)},
+		}, "", nil},
+		{"named device is shared even on two GPUs", world{
+			machine: arithmetic.Machine{GPUs: 2, GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: zero},
+			estimates: kinds{kind.Inference: amounts("0.5", "weights", 3.0), kind.Trainer: amounts("", "optimizer", 60.0)},
+		}, "error", []string{"will not fit"}},
+		{"share too small for what must fit in it", world{
+			machine: arithmetic.Machine{GPUs: 1, GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu},
+			estimates: kinds{kind.Inference: amounts("0.2", "weights", 15.0, "kv_cache", 5.0)},
+		}, "error", []string{"needs 20.0 GiB", "gives it 16.0 GiB", "to 0.26"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var serious []plan.Finding
+			for _, f := range tt.w.check() {
+				if f.Severity != "info" {
+					serious = append(serious, f)
+				}
+			}
+			if tt.severity == "" {
+				if len(serious) > 0 {
+					t.Errorf("found %+v", serious)
+				}
+				return
+			}
+			if len(serious) != 1 || serious[0].Severity != tt.severity {
+				t.Fatalf("found %+v, want one %s", serious, tt.severity)
+			}
+			for _, want := range tt.says {
+				if all := serious[0].Summary + "\n" + serious[0].Detail; !strings.Contains(all, want) {
+					t.Errorf("it does not say %q:\n%s", want, all)
+				}
+			}
+		})
+	}
+}
+
+func TestUnknownMachineNamesACardThatFits(t *testing.T) {
+	t.Parallel()
+	found := world{placed: map[kind.Kind]*schema.Placement{kind.Trainer: {GPUs: 1}},
+		estimates: map[kind.Kind]sdk.Estimate{kind.Trainer: {Amounts: []sdk.Amount{{Resource: "gpu_memory", Part: "weights", Value: 30 * gib}}}}}.check()
+	if len(found) != 1 || found[0].Severity != "info" || !strings.Contains(found[0].Summary, "fits a card of 40 GiB") {
+		t.Errorf("found %+v", found)
+	}
+}

@@ -1,0 +1,58 @@
+package session
+
+import (
+	"fmt"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/engine/arithmetic"
+	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// Sizes returns an Arithmetic that asks built-in plugins, in this process, what their blocks will need on the machine.
+// Plugins that are binaries of their own are not asked: a plan starts nothing.
+func Sizes(c *host.Catalog, m arithmetic.Machine) Arithmetic {
+	return func(r *schema.Recipe) []plan.Finding {
+		return arithmetic.Check(r, func(b *schema.Block) (sdk.Estimate, []spec.Problem, error) {
+			def := c.Definition(b.Addr.Kind, b.Addr.Plugin)
+			if def == nil {
+				return sdk.Estimate{}, nil, nil
+			}
+			value, err := settled(b)
+			if err != nil {
+				return sdk.Estimate{}, nil, err
+			}
+			return def.Plan(value, placementOf(b.Meta))
+		}, m)
+	}
+}
+
+// settled is a block's body in which what is not known before a start is left out.
+func settled(b *schema.Block) (cty.Value, error) {
+	plain, _ := b.Value.UnmarkDeep()
+	v, err := cty.Transform(plain, func(_ cty.Path, v cty.Value) (cty.Value, error) {
+		if !v.IsKnown() {
+			return cty.NullVal(v.Type()), nil
+		}
+		return v, nil
+	})
+	if err != nil {
+		return cty.NilVal, fmt.Errorf("reading the body of %s: %w", b.Addr, err)
+	}
+	if v, err = b.Schema.Config.Conform(v); err != nil {
+		return cty.NilVal, fmt.Errorf("reading the body of %s: %w", b.Addr, err)
+	}
+	return b.Schema.Config.ApplyDefaults(v), nil
+}
+
+func placementOf(m schema.Meta) sdk.Placement {
+	if m.Placement == nil {
+		return sdk.Placement{}
+	}
+	p := m.Placement
+	return sdk.Placement{GPUs: p.GPUs, Devices: p.Devices, Executor: p.Executor, Host: p.Host}
+}
