@@ -1,0 +1,313 @@
+package schema
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
+
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// decoder evaluates the body of one block instance against a schema.
+type decoder struct {
+	ev       *evaluation
+	ctx      *hcl.EvalContext
+	header   hcl.Range
+	label    string
+	fallback map[string]cty.Value // for attributes that are not set
+	diags    hcl.Diagnostics
+}
+
+func (d *decoder) report(diags ...*hcl.Diagnostic) { d.diags = append(d.diags, diags...) }
+
+// block decodes the plugin's part of a top-level block.
+func (d *decoder) block(s *spec.Schema, body *hclsyntax.Body) cty.Value {
+	return d.body(s, body, d.ctx, d.label, d.header, true)
+}
+
+// body evaluates a body to an object of the schema's type. What is wrong is reported and becomes unknown.
+func (d *decoder) body(s *spec.Schema, body *hclsyntax.Body, ctx *hcl.EvalContext, where string, at hcl.Range, top bool) cty.Value {
+	values := make(map[string]cty.Value, len(s.Attributes)+len(s.Blocks))
+	used := 0
+	for _, a := range s.Attributes {
+		attr := body.Attributes[a.Name]
+		if attr != nil {
+			used++
+		}
+		values[a.Name] = d.attribute(a, attr, ctx, where, at, top)
+	}
+	if used < len(body.Attributes) {
+		d.leftAttributes(s, body, where, top)
+	}
+	for _, b := range s.Blocks {
+		values[b.Name] = d.blocks(b, body, ctx, where, at)
+	}
+	if len(body.Blocks) > 0 {
+		d.leftBlocks(s, body, where, top)
+	}
+	return cty.ObjectVal(values)
+}
+
+func (d *decoder) attribute(a *spec.Attribute, attr *hclsyntax.Attribute, ctx *hcl.EvalContext, where string, at hcl.Range, top bool) cty.Value {
+	t := a.Type.WithoutOptionalAttributesDeep()
+	if attr == nil {
+		if v, ok := d.fallback[a.Name]; ok && top {
+			return v
+		}
+		if a.Required {
+			d.problems(a.Check(cty.NilVal, nil), nil, at, where)
+			return cty.UnknownVal(t)
+		}
+		if a.Default != cty.NilVal {
+			return d.mark(a, a.Default)
+		}
+		return d.mark(a, cty.NullVal(t))
+	}
+	if a.Computed {
+		d.report(problem(attr.NameRange, "Not to be set", fmt.Sprintf("%q in %s is set by the block itself when it runs. Remove it here; others can refer to it.", a.Name, where)))
+		return cty.UnknownVal(t)
+	}
+	if a.Deprecated != "" {
+		d.report(warning(attr.NameRange, "Deprecated attribute", fmt.Sprintf("%q in %s is deprecated: %s.", a.Name, where, a.Deprecated)))
+	}
+	var v cty.Value
+	if len(a.References) > 0 {
+		v = d.reference(a, attr.Expr, ctx)
+	} else {
+		var diags hcl.Diagnostics
+		v, diags = d.ev.eval(attr.Expr, ctx)
+		d.report(diags...)
+	}
+	if problems := a.Check(v, nil); len(problems) > 0 {
+		d.problems(problems, attr.Expr, attr.Expr.Range(), where)
+		return d.mark(a, cty.UnknownVal(t))
+	}
+	if v.IsNull() && a.Default != cty.NilVal {
+		v = a.Default.WithSameMarks(v)
+	}
+	if converted, err := convert.Convert(v, a.Type); err == nil {
+		v = converted
+	} else if v.IsKnown() {
+		d.report(problem(attr.Expr.Range(), "Wrong type", fmt.Sprintf("%q in %s expects %s: %s.", a.Name, where, a.Friendly(), err)))
+		v = cty.UnknownVal(t)
+	}
+	return d.mark(a, v)
+}
+
+func (d *decoder) mark(a *spec.Attribute, v cty.Value) cty.Value {
+	if a.Sensitive {
+		return v.Mark(Sensitive)
+	}
+	return v
+}
+
+// problems turns what a schema's checks found into diagnostics at the part of the expression that each is about.
+func (d *decoder) problems(problems []spec.Problem, expr hclsyntax.Expression, at hcl.Range, where string) {
+	for _, p := range problems {
+		rng := at
+		if expr != nil {
+			rng = descend(expr, p.Path).Range()
+		}
+		diag := problem(rng, p.Summary, fmt.Sprintf("In %s: %s", where, lowerFirst(p.Detail)))
+		if p.Warning {
+			diag.Severity = hcl.DiagWarning
+		}
+		d.report(diag)
+	}
+}
+
+// descend follows a path into list and object expressions, as far as they are written out.
+func descend(expr hclsyntax.Expression, path cty.Path) hclsyntax.Expression {
+	for _, step := range path {
+		next := child(expr, step)
+		if next == nil {
+			return expr
+		}
+		expr = next
+	}
+	return expr
+}
+
+func child(expr hclsyntax.Expression, step cty.PathStep) hclsyntax.Expression {
+	key := cty.NilVal
+	switch step := step.(type) {
+	case cty.GetAttrStep:
+		key = cty.StringVal(step.Name)
+	case cty.IndexStep:
+		key = step.Key
+	}
+	switch e := expr.(type) {
+	case *hclsyntax.ParenthesesExpr:
+		return child(e.Expression, step)
+	case *hclsyntax.TupleConsExpr:
+		if k, ok := keyOf(key); ok {
+			if i, ok := k.Int(); ok && i < len(e.Exprs) {
+				return e.Exprs[i]
+			}
+		}
+	case *hclsyntax.ObjectConsExpr:
+		for _, item := range e.Items {
+			name, diags := item.KeyExpr.Value(nil)
+			if !diags.HasErrors() && name.RawEquals(key) {
+				return item.ValueExpr
+			}
+		}
+	}
+	return nil
+}
+
+// leftAttributes reports attributes that the schema does not know.
+func (d *decoder) leftAttributes(s *spec.Schema, body *hclsyntax.Body, where string, top bool) {
+	for _, attr := range sortedAttributes(body) {
+		if s.Attribute(attr.Name) != nil || (top && slices.Contains(metaAttributes, attr.Name)) {
+			continue
+		}
+		if s.Block(attr.Name) != nil || (top && slices.Contains(metaBlocks, attr.Name)) {
+			d.report(problem(attr.NameRange, "Block expected", fmt.Sprintf("%q in %s is a block: write %s { … } without the equals sign.", attr.Name, where, attr.Name)))
+			continue
+		}
+		d.report(unknownAttribute(attr, where, d.known(s, top)))
+	}
+}
+
+func (d *decoder) leftBlocks(s *spec.Schema, body *hclsyntax.Body, where string, top bool) {
+	for _, block := range body.Blocks {
+		name := block.Type
+		if name == "dynamic" {
+			if len(block.Labels) != 1 {
+				d.report(problem(header(block), "Wrong number of labels", `A dynamic block names the block that it makes: write dynamic "rule" { for_each = … content { … } }.`))
+				continue
+			}
+			name = block.Labels[0]
+		} else if len(block.Labels) > 0 {
+			d.report(problem(header(block), "Wrong number of labels", fmt.Sprintf("A block %s in %s takes no label.", name, where)))
+			continue
+		}
+		if s.Block(name) != nil || (top && slices.Contains(metaBlocks, name) && block.Type != "dynamic") {
+			continue
+		}
+		at := block.TypeRange
+		if block.Type == "dynamic" {
+			at = block.LabelRanges[0]
+		}
+		if s.Attribute(name) != nil || (top && slices.Contains(metaAttributes, name)) {
+			d.report(problem(at, "Attribute expected", fmt.Sprintf("%q in %s is an attribute: write %s = … with an equals sign.", name, where, name)))
+			continue
+		}
+		d.report(problem(at, "Unknown block", fmt.Sprintf("There is no block %q in %s.%s", name, where, didYouMean(name, d.known(s, top)))))
+	}
+}
+
+func (d *decoder) known(s *spec.Schema, top bool) []string {
+	var names []string
+	for _, a := range s.Attributes {
+		if !a.Computed {
+			names = append(names, a.Name)
+		}
+	}
+	for _, b := range s.Blocks {
+		names = append(names, b.Name)
+	}
+	if top {
+		names = append(append(names, metaAttributes...), metaBlocks...)
+	}
+	return names
+}
+
+// blocks decodes all nested blocks of one name, dynamic ones among them.
+func (d *decoder) blocks(b *spec.Block, body *hclsyntax.Body, ctx *hcl.EvalContext, where string, at hcl.Range) cty.Value {
+	var values []cty.Value
+	var second *hclsyntax.Block
+	known := true
+	for _, block := range body.Blocks {
+		switch {
+		case block.Type == b.Name && len(block.Labels) == 0:
+			values = append(values, d.body(b.Schema, block.Body, ctx, b.Name, header(block), false))
+		case block.Type == "dynamic" && len(block.Labels) == 1 && block.Labels[0] == b.Name:
+			more, ok := d.dynamic(b, block, ctx)
+			known = known && ok
+			values = append(values, more...)
+		default:
+			continue
+		}
+		if len(values) > 1 && second == nil {
+			second = block
+		}
+	}
+	if b.Nesting == spec.Single && second != nil {
+		d.report(problem(header(second), "Block repeated", fmt.Sprintf("%s takes at most one block %s: merge them.", where, b.Name)))
+		values = values[:1]
+	}
+	switch {
+	case !known:
+		return cty.UnknownVal(b.Type())
+	case len(values) == 0 && b.Required:
+		d.report(problem(at, "Missing block", fmt.Sprintf("%s needs a block %s: write %s { … }.", where, b.Name, b.Name)))
+		return cty.UnknownVal(b.Type())
+	case len(values) == 0:
+		return b.Null()
+	case b.Nesting == spec.Single:
+		return values[0]
+	case b.Type() == cty.DynamicPseudoType:
+		return cty.TupleVal(values)
+	}
+	return cty.ListVal(values)
+}
+
+// dynamic expands a dynamic block. Not ok: its for_each is not known yet.
+func (d *decoder) dynamic(b *spec.Block, block *hclsyntax.Block, ctx *hcl.EvalContext) (values []cty.Value, ok bool) {
+	forEach := block.Body.Attributes["for_each"]
+	for _, attr := range sortedAttributes(block.Body) {
+		if attr.Name != "for_each" && attr.Name != "iterator" {
+			d.report(unknownAttribute(attr, "a dynamic block", []string{"for_each", "iterator"}))
+		}
+	}
+	var content *hclsyntax.Block
+	for _, inner := range block.Body.Blocks {
+		if inner.Type == "content" && content == nil {
+			content = inner
+		} else {
+			d.report(problem(header(inner), "Unknown block", "A dynamic block holds one block content { … }."))
+		}
+	}
+	if forEach == nil || content == nil {
+		d.report(problem(header(block), "Incomplete dynamic block", fmt.Sprintf("Write dynamic %q { for_each = …  content { … } }.", b.Name)))
+		return nil, true
+	}
+	v, diags := d.ev.eval(forEach.Expr, ctx)
+	d.report(diags...)
+	v, marks := v.Unmark()
+	if !v.IsKnown() {
+		return nil, false
+	}
+	if v.IsNull() || !v.CanIterateElements() {
+		d.report(problem(forEach.Expr.Range(), "Invalid for_each", "for_each of a dynamic block is a list, set, map or object, got "+given(v)+"."))
+		return nil, true
+	}
+	if v.LengthInt() > maxInstances {
+		d.report(problem(forEach.Expr.Range(), "Too many instances", fmt.Sprintf("for_each has at most %d elements, got %d.", maxInstances, v.LengthInt())))
+		return nil, true
+	}
+	iterator := iteratorOf(block)
+	for it := v.ElementIterator(); it.Next(); {
+		key, elem := it.Element()
+		if v.Type().IsSetType() {
+			key = elem
+		}
+		inner := ctx.NewChild()
+		inner.Variables = map[string]cty.Value{iterator: cty.ObjectVal(map[string]cty.Value{"key": key.WithMarks(marks), "value": elem.WithMarks(marks)})}
+		values = append(values, d.body(b.Schema, content.Body, inner, b.Name, header(content), false))
+	}
+	return values, true
+}
+
+func lowerFirst(s string) string {
+	if s == "" || s[0] < 'A' || s[0] > 'Z' {
+		return s
+	}
+	return string(s[0]+'a'-'A') + s[1:]
+}

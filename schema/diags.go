@@ -1,0 +1,153 @@
+package schema
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/agext/levenshtein"
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
+)
+
+func problem(at hcl.Range, summary, detail string) *hcl.Diagnostic {
+	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: detail, Subject: &at}
+}
+
+func warning(at hcl.Range, summary, detail string) *hcl.Diagnostic {
+	return &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: summary, Detail: detail, Subject: &at}
+}
+
+// didYouMean ends a message with the nearest known name, or with nothing.
+func didYouMean(given string, known []string) string {
+	best, distance := "", 4
+	if len(given) < 6 {
+		distance = 3
+	}
+	for _, name := range known {
+		if d := levenshtein.Distance(strings.ToLower(given), strings.ToLower(name), nil); d < distance && d < max(len(name), len(given)) {
+			best, distance = name, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf(" Did you mean %q?", best)
+}
+
+func unknownAttribute(attr *hclsyntax.Attribute, where string, known []string) *hcl.Diagnostic {
+	return problem(attr.NameRange, "Unknown attribute",
+		fmt.Sprintf("There is no attribute %q in %s; it takes %s.%s", attr.Name, where, orNothing(known), didYouMean(attr.Name, known)))
+}
+
+func orNothing(known []string) string {
+	if len(known) == 0 {
+		return "none"
+	}
+	known = slices.Clone(known)
+	sort.Strings(known)
+	return strings.Join(known, ", ")
+}
+
+func plural(n int, noun string) string {
+	switch n {
+	case 0:
+		return "no " + noun + "s"
+	case 1:
+		return "one " + noun
+	case 2:
+		return "two " + noun + "s"
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// at2 writes where something is, for the text of another diagnostic.
+func at2(r hcl.Range) string { return fmt.Sprintf("%s:%d", r.Filename, r.Start.Line) }
+
+func header(block *hclsyntax.Block) hcl.Range {
+	if n := len(block.LabelRanges); n > 0 {
+		return hcl.RangeBetween(block.TypeRange, block.LabelRanges[n-1])
+	}
+	return block.TypeRange
+}
+
+func sortedAttributes(body *hclsyntax.Body) []*hclsyntax.Attribute {
+	attrs := make([]*hclsyntax.Attribute, 0, len(body.Attributes))
+	for _, attr := range body.Attributes {
+		attrs = append(attrs, attr)
+	}
+	slices.SortFunc(attrs, func(a, b *hclsyntax.Attribute) int {
+		return cmp.Compare(a.NameRange.Start.Byte, b.NameRange.Start.Byte)
+	})
+	return attrs
+}
+
+func noBlocks(body *hclsyntax.Body, where string) hcl.Diagnostics {
+	var diags hcl.Diagnostics
+	for _, inner := range body.Blocks {
+		diags = append(diags, problem(header(inner), "Unknown block", fmt.Sprintf("A block %q has no place in %s.", inner.Type, where)))
+	}
+	return diags
+}
+
+// literalString evaluates an attribute that must be written out, because it is needed before anything is evaluated.
+func literalString(attr *hclsyntax.Attribute, diags *hcl.Diagnostics) string {
+	v := literal(attr, cty.String, `a string in quotes, like "text"`, diags)
+	if v == cty.NilVal {
+		return ""
+	}
+	return v.AsString()
+}
+
+func literalBool(attr *hclsyntax.Attribute, diags *hcl.Diagnostics) bool {
+	v := literal(attr, cty.Bool, "true or false", diags)
+	return v != cty.NilVal && v.True()
+}
+
+func literal(attr *hclsyntax.Attribute, t cty.Type, expected string, diags *hcl.Diagnostics) cty.Value {
+	if len(attr.Expr.Variables()) == 0 {
+		v, valueDiags := attr.Expr.Value(nil)
+		if !valueDiags.HasErrors() && !v.IsNull() && v.IsKnown() {
+			if v, err := convert.Convert(v, t); err == nil {
+				return v
+			}
+		}
+	}
+	*diags = append(*diags, problem(attr.Expr.Range(), "Literal expected",
+		fmt.Sprintf("%q must be %s; it is needed before variables and functions are evaluated.", attr.Name, expected)))
+	return cty.NilVal
+}
+
+// tidy sorts diagnostics by place and drops repetitions: instances of one block report the same mistake once.
+func tidy(diags hcl.Diagnostics) hcl.Diagnostics {
+	type key struct {
+		summary, detail string
+		subject         hcl.Range
+	}
+	seen := map[key]bool{}
+	out := diags[:0:0]
+	for _, d := range diags {
+		k := key{summary: d.Summary, detail: d.Detail}
+		if d.Subject != nil {
+			k.subject = *d.Subject
+		}
+		if !seen[k] {
+			seen[k] = true
+			out = append(out, d)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *hcl.Diagnostic) int {
+		if (a.Subject == nil) != (b.Subject == nil) {
+			return map[bool]int{true: -1, false: 1}[a.Subject == nil]
+		}
+		if a.Subject == nil {
+			return 0
+		}
+		return cmp.Or(cmp.Compare(a.Subject.Filename, b.Subject.Filename), cmp.Compare(a.Subject.Start.Byte, b.Subject.Start.Byte))
+	})
+	return out
+}

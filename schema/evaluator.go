@@ -1,3 +1,0 @@
-package schema
-
-type evaluator struct{}

@@ -1,0 +1,213 @@
+package function
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/function"
+)
+
+// maxFile bounds the files that a recipe reads into itself. Data sets are named by path, not read.
+const maxFile = 4 << 20
+
+// Files reads files relative to a folder and remembers what it has read, so that a plan can be bound to it.
+type Files struct {
+	Dir string
+
+	mu   sync.Mutex
+	read map[string]string // path to sha256
+}
+
+// Read lists the files read so far with the SHA-256 of their content.
+func (f *Files) Read() map[string]string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := make(map[string]string, len(f.read))
+	for path, sum := range f.read {
+		out[path] = sum
+	}
+	return out
+}
+
+func (f *Files) resolve(path string) string {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(f.Dir, path)
+}
+
+func (f *Files) load(path string) ([]byte, error) {
+	full := f.resolve(path)
+	info, err := os.Stat(full)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("there is no file %s (paths are relative to the folder of the recipe, %s)", path, f.Dir)
+	case err != nil:
+		return nil, fmt.Errorf("cannot read %s: %w", path, err)
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	case info.Size() > maxFile:
+		return nil, fmt.Errorf("%s has %d MiB; a recipe reads files of at most %d MiB into itself: pass the path instead", path, info.Size()>>20, maxFile>>20)
+	}
+	in, err := os.Open(full) //nolint:gosec // reading files that the recipe names is what the function is for
+	if err != nil {
+		return nil, fmt.Errorf("cannot read %s: %w", path, err)
+	}
+	defer func() { _ = in.Close() }()
+	data, err := io.ReadAll(io.LimitReader(in, maxFile))
+	if err != nil {
+		return nil, fmt.Errorf("cannot read %s: %w", path, err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.read == nil {
+		f.read = map[string]string{}
+	}
+	f.read[full] = hashed("sha256", data)
+	return data, nil
+}
+
+func (f *Files) text(path string) (string, error) {
+	data, err := f.load(path)
+	if err == nil && !utf8.Valid(data) {
+		err = fmt.Errorf("%s is not UTF-8 text; filebase64 reads any file", path)
+	}
+	return string(data), err
+}
+
+func file(f *Files, encode bool) function.Function {
+	return stringFunc(cty.String, func(a []string) (cty.Value, error) {
+		if encode {
+			data, err := f.load(a[0])
+			return cty.StringVal(base64.StdEncoding.EncodeToString(data)), err
+		}
+		s, err := f.text(a[0])
+		return cty.StringVal(s), err
+	}, "path")
+}
+
+func fileexists(f *Files) function.Function {
+	return stringFunc(cty.Bool, func(a []string) (cty.Value, error) {
+		info, err := os.Stat(f.resolve(a[0]))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return cty.NilVal, fmt.Errorf("cannot look at %s: %w", a[0], err)
+		}
+		return cty.BoolVal(err == nil && info.Mode().IsRegular()), nil
+	}, "path")
+}
+
+func filesha256(f *Files) function.Function {
+	return stringFunc(cty.String, func(a []string) (cty.Value, error) {
+		data, err := f.load(a[0])
+		return cty.StringVal(hashed("sha256", data)), err
+	}, "path")
+}
+
+// fileset lists the files in a folder that match a pattern, as paths inside that folder.
+func fileset(f *Files) function.Function {
+	return stringFunc(cty.Set(cty.String), func(a []string) (cty.Value, error) {
+		root := f.resolve(a[0])
+		matches, err := filepath.Glob(filepath.Join(root, a[1]))
+		if err != nil {
+			return cty.NilVal, function.NewArgErrorf(1, "not a pattern: %s", err)
+		}
+		var out []cty.Value
+		for _, m := range matches {
+			info, err := os.Stat(m)
+			rel, relErr := filepath.Rel(root, m)
+			if err == nil && relErr == nil && info.Mode().IsRegular() {
+				out = append(out, cty.StringVal(filepath.ToSlash(rel)))
+			}
+		}
+		if len(out) == 0 {
+			return cty.SetValEmpty(cty.String), nil
+		}
+		return cty.SetVal(out), nil
+	}, "folder", "pattern")
+}
+
+func abspath(f *Files) function.Function {
+	return stringFunc(cty.String, func(a []string) (cty.Value, error) {
+		abs, err := filepath.Abs(f.resolve(a[0]))
+		return cty.StringVal(filepath.ToSlash(abs)), err
+	}, "path")
+}
+
+func base(p string) string { return filepath.ToSlash(filepath.Base(p)) }
+func dir(p string) string  { return filepath.ToSlash(filepath.Dir(p)) }
+
+func path(of func(string) string) function.Function {
+	return stringFunc(cty.String, func(a []string) (cty.Value, error) { return cty.StringVal(of(a[0])), nil }, "path")
+}
+
+// pathexpand puts the home folder in place of a leading ~.
+func pathexpand(environ map[string]string) function.Function {
+	return stringFunc(cty.String, func(a []string) (cty.Value, error) {
+		rest, ok := strings.CutPrefix(a[0], "~")
+		if !ok || (rest != "" && rest[0] != '/') {
+			return cty.StringVal(a[0]), nil
+		}
+		home := environ["HOME"]
+		if home == "" {
+			return cty.NilVal, errors.New("~ cannot be expanded: HOME is not set")
+		}
+		return cty.StringVal(home + rest), nil
+	}, "path")
+}
+
+// templatefile renders a file with ${…} and %{…}, in which only the given names are known. A template cannot render another.
+func templatefile(f *Files, all map[string]function.Function) function.Function {
+	functions := make(map[string]function.Function, len(all))
+	for name, fn := range all {
+		functions[name] = fn
+	}
+	render := func(args []cty.Value) (cty.Value, error) {
+		if !args[1].IsWhollyKnown() {
+			return cty.UnknownVal(cty.String), nil
+		}
+		if t := args[1].Type(); !t.IsObjectType() && !t.IsMapType() {
+			return cty.NilVal, function.NewArgErrorf(1, "expected an object with the names that the template uses, got %s", t.FriendlyName())
+		}
+		src, err := f.text(args[0].AsString())
+		if err != nil {
+			return cty.NilVal, err
+		}
+		if strings.Count(src, "{") > maxFile>>8 {
+			return cty.NilVal, fmt.Errorf("template %s is too large", args[0].AsString())
+		}
+		expr, diags := hclsyntax.ParseTemplate([]byte(src), args[0].AsString(), hcl.InitialPos)
+		if diags.HasErrors() {
+			return cty.NilVal, diags
+		}
+		v, diags := expr.Value(&hcl.EvalContext{Variables: args[1].AsValueMap(), Functions: functions})
+		if diags.HasErrors() {
+			return cty.NilVal, diags
+		}
+		return v, nil
+	}
+	return function.New(&function.Spec{
+		Params: []function.Parameter{text("path"), dynamicParam("names")},
+		Type: func(args []cty.Value) (cty.Type, error) {
+			if !args[0].IsKnown() || !args[1].IsWhollyKnown() {
+				return cty.DynamicPseudoType, nil
+			}
+			v, err := render(args)
+			if err != nil {
+				return cty.NilType, err
+			}
+			return v.Type(), nil
+		},
+		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) { return render(args) },
+	})
+}

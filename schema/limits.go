@@ -1,0 +1,123 @@
+package schema
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+)
+
+const (
+	maxElements   = 1 << 20 // of a value, nested ones counted
+	maxText       = 4 << 20
+	maxIterations = 2 << 20 // of all for expressions in one pass
+)
+
+// budget bounds the work of for expressions: nested ones multiply, and hcl has no way to stop an evaluation.
+type budget struct{ left atomic.Int64 }
+
+func (b *budget) refill() { b.left.Store(maxIterations) }
+
+// guarded is the body of a for expression that counts its iterations. Embedding the interface makes it a node of its own.
+type guarded struct {
+	hclsyntax.Expression
+	budget *budget
+}
+
+func (g guarded) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
+	switch left := g.budget.left.Add(-1); {
+	case left > 0:
+		return g.Expression.Value(ctx)
+	case left == 0: // once
+		return cty.DynamicVal, hcl.Diagnostics{problem(g.Range(), "Too many iterations", fmt.Sprintf("All for expressions together go through at most %d elements.", maxIterations))}
+	}
+	return cty.DynamicVal, nil
+}
+
+// plain undoes guard for code that looks at the shape of an expression.
+func plain(e hclsyntax.Expression) hclsyntax.Expression {
+	if g, ok := e.(guarded); ok {
+		return g.Expression
+	}
+	return e
+}
+
+// guard makes every for expression below a body count.
+func (b *budget) guard(body *hclsyntax.Body) {
+	_ = hclsyntax.VisitAll(body, func(n hclsyntax.Node) hcl.Diagnostics {
+		if f, ok := n.(*hclsyntax.ForExpr); ok {
+			if _, done := f.ValExpr.(guarded); !done {
+				f.ValExpr = guarded{f.ValExpr, b}
+			}
+		}
+		return nil
+	})
+}
+
+// tooBig says whether a value has more elements or text than any recipe needs. It stops counting at the limit: values
+// may share parts, so that a few lines can stand for more than would ever fit into memory.
+func tooBig(v cty.Value) bool {
+	s := sizer{elements: maxElements, text: maxText}
+	s.count(v)
+	return s.elements < 0 || s.text < 0
+}
+
+type sizer struct{ elements, text int }
+
+func (s *sizer) count(v cty.Value) {
+	if s.elements--; s.elements < 0 || s.text < 0 {
+		return
+	}
+	v, _ = v.Unmark()
+	if !v.IsKnown() || v.IsNull() {
+		return
+	}
+	if v.Type() == cty.String {
+		s.text -= len(v.AsString())
+		return
+	}
+	if !v.CanIterateElements() {
+		return
+	}
+	for it := v.ElementIterator(); it.Next() && s.elements >= 0 && s.text >= 0; {
+		_, elem := it.Element()
+		s.count(elem)
+	}
+}
+
+// tooLarge refuses files that could exhaust the stack or the memory of the parser.
+func tooLarge(path string, src []byte) *hcl.Diagnostic {
+	at := hcl.Range{Filename: path, Start: hcl.InitialPos, End: hcl.InitialPos}
+	if len(src) > maxFileBytes {
+		return problem(at, "File too large", fmt.Sprintf("A recipe file has at most %d MiB, got %d.", maxFileBytes>>20, len(src)>>20))
+	}
+	depth, line, run, questions := 0, 1, 0, 0
+	for i, c := range src {
+		switch c {
+		case '\n':
+			line++
+			continue
+		case ' ', '\t', '\r':
+			continue
+		case '(', '[', '{':
+			depth++
+		case ')', ']', '}':
+			depth = max(0, depth-1)
+		case '?', ':':
+			questions++
+		}
+		if c == '!' || c == '-' {
+			run++
+		} else {
+			run = 0
+		}
+		if depth > maxNesting || run > maxNesting || questions > maxFileBytes>>5 {
+			at.Start = hcl.Pos{Line: line, Column: 1, Byte: i}
+			at.End = at.Start
+			return problem(at, "Nested too deep", fmt.Sprintf("Brackets and operators nest at most %d deep.", maxNesting))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,256 @@
+package schema
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+	ctyjson "github.com/zclconf/go-cty/cty/json"
+
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/function"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// Load reads, expands and checks the recipe at path: a .hcl file, or a folder with exactly one recipe in it. All mistakes
+// are reported at once; with errors the recipe holds what could be made of it (its Files at least), for showing them.
+func Load(path string, opts Options) (*Recipe, hcl.Diagnostics) {
+	file, err := findFile(path)
+	var src []byte
+	if err == nil {
+		src, err = os.ReadFile(file) //nolint:gosec // the user named it
+	}
+	if err != nil {
+		return &Recipe{File: path, Files: map[string]*hcl.File{}, eval: nil}, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Recipe not found", Detail: upperFirst(err.Error()) + "."}}
+	}
+	return LoadSource(file, src, opts)
+}
+
+// LoadSource is Load for a text that need not be on disk. Its folder, for modules and file functions, is that of filename.
+func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnostics) {
+	l := &loader{files: map[string]*hcl.File{}, sources: map[string]*source{}, required: map[string]RequiredPlugin{}, budget: &budget{}}
+	l.budget.refill()
+	dir := filepath.Dir(filename)
+	p := &evaluator{loader: l, opts: opts, bad: map[hclsyntax.Expression]bool{}, broken: map[*node]bool{}, instances: map[addr.Block]*instance{}}
+	files := &function.Files{Dir: dir}
+	p.functions = function.All(function.Options{Files: files, Environ: environ(opts.Environ), Sensitive: Sensitive, Ephemeral: Ephemeral})
+	p.base = &hcl.EvalContext{Functions: p.functions}
+	r := &Recipe{File: filename, Dir: dir, Files: l.files, eval: p}
+	var err error
+	if p.meta, err = newMetaSchemas(); err != nil {
+		return r, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Broken build", Detail: err.Error()}}
+	}
+	root := &module{source: l.parse(filename, src)}
+	l.grow(root)
+	p.root = &moduleInstance{module: root}
+	root.instances = []*moduleInstance{p.root}
+	p.given = p.readVariables(root.source)
+	p.ordered = p.order(p.connect(root))
+	p.evaluateAll(p.ordered)
+	p.finish(r, root, files)
+	diags := tidy(append(l.diags, p.diags...))
+	p.locate(diags)
+	for _, d := range diags {
+		if d.Severity == hcl.DiagWarning {
+			r.Warnings = append(r.Warnings, d)
+		}
+	}
+	return r, diags
+}
+
+func environ(entries []string) map[string]string {
+	out := make(map[string]string, len(entries))
+	for _, e := range entries {
+		if name, value, ok := strings.Cut(e, "="); ok {
+			out[name] = value
+		}
+	}
+	return out
+}
+
+// connect looks up plugins and resolves every name of every module.
+func (p *evaluator) connect(root *module) []*node {
+	var nodes []*node
+	for _, m := range p.loader.modules {
+		nodes = append(nodes, m.nodes()...)
+	}
+	lookups := map[blockName]*PluginSchema{}
+	for _, n := range nodes {
+		if n.block != nil {
+			n.plugin = p.lookup(n, lookups)
+		}
+	}
+	for _, n := range nodes {
+		if n.call != nil {
+			n.child = n.module.children[n.call.name]
+		}
+	}
+	for _, n := range nodes {
+		p.prepare(n)
+	}
+	nodes = p.wireTrajectories(root, nodes)
+	return nodes
+}
+
+func (p *evaluator) lookup(n *node, known map[blockName]*PluginSchema) *PluginSchema {
+	if p.opts.Plugins == nil {
+		return nil
+	}
+	key := blockName{kind: n.block.kind, plugin: n.block.plugin}
+	if s, ok := known[key]; ok && s != nil {
+		return s
+	}
+	s, err := p.opts.Plugins.Lookup(n.block.kind, n.block.plugin)
+	switch {
+	case err != nil:
+		p.diags = append(p.diags, problem(n.header, "Plugin not usable", fmt.Sprintf("The %s plugin %q could not be used: %s.", key.kind, key.plugin, err)))
+		s = nil
+	case s == nil:
+		names := slices.Clone(p.opts.Plugins.Names(key.kind))
+		p.diags = append(p.diags, problem(n.header, "Missing plugin",
+			fmt.Sprintf("There is no %s plugin %q; known are %s.%s A plugin that is not built in is named in recipe { required_plugins { … } } and fetched by recipe init.",
+				key.kind, key.plugin, orNothing(names), didYouMean(key.plugin, names))))
+	case s.Config == nil:
+		copied := *s
+		copied.Config = &spec.Schema{}
+		s = &copied
+	}
+	if s != nil {
+		p.reserved(n, s)
+	}
+	known[key] = s
+	return s
+}
+
+// reserved reports a plugin whose schema takes a name that the language keeps for itself.
+func (p *evaluator) reserved(n *node, s *PluginSchema) {
+	for _, name := range append(slices.Clone(metaAttributes), metaBlocks...) {
+		if s.Config.Attribute(name) != nil || s.Config.Block(name) != nil {
+			p.diags = append(p.diags, problem(n.header, "Plugin not usable",
+				fmt.Sprintf("The %s plugin %q declares %q, which is a meta-argument of every block. The plugin must rename it.", s.Kind, s.Name, name)))
+		}
+	}
+}
+
+// finish fills the public recipe.
+func (p *evaluator) finish(r *Recipe, root *module, files *function.Files) {
+	s := root.source
+	base := filepath.Base(r.File)
+	r.Name = strings.TrimSuffix(base, ".hcl")
+	if s.recipe != nil {
+		if s.recipe.name != "" {
+			r.Name = s.recipe.name
+		}
+		r.RequiredVersion = s.recipe.requiredVersion
+	}
+	for _, name := range sortedKeys(p.loader.required) {
+		r.Required = append(r.Required, p.loader.required[name])
+	}
+	for _, inst := range p.instances {
+		r.Blocks = append(r.Blocks, inst.block)
+	}
+	slices.SortFunc(r.Blocks, func(a, b *Block) int { return compare(a.Addr, b.Addr) })
+	for _, d := range s.variables {
+		n := root.variables[d.name]
+		if n.variable != d || len(n.done) == 0 || n.done[0] == nil {
+			continue
+		}
+		v := &Variable{Name: d.name, Description: d.description, Type: d.typ, Value: n.done[0].value, Source: "default", Sensitive: d.sensitive, Range: d.header}
+		if g, ok := p.given[d.name]; ok {
+			v.Source = g.source
+		}
+		r.Variables = append(r.Variables, v)
+	}
+	for _, d := range s.outputs {
+		n := root.outputs[d.name]
+		if n.output != d || len(n.done) == 0 || n.done[0] == nil {
+			continue
+		}
+		out := &Output{Name: d.name, Description: d.description, Sensitive: d.sensitive, Value: n.done[0].value, Range: d.header}
+		if !d.sensitive && containsSensitive(out.Value) {
+			p.diags = append(p.diags, problem(n.output.value.Expr.Range(), "Sensitive output",
+				fmt.Sprintf("The output %q draws on a sensitive value. Write sensitive = true in it, or nonsensitive(…) around the part that is no secret.", d.name)))
+		}
+		r.Outputs = append(r.Outputs, out)
+	}
+	slices.SortFunc(r.Variables, func(a, b *Variable) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(r.Outputs, func(a, b *Output) int { return cmp.Compare(a.Name, b.Name) })
+	r.Digest = p.digest(r, files)
+}
+
+func containsSensitive(v cty.Value) bool {
+	if !v.ContainsMarked() {
+		return false
+	}
+	_, marks := v.UnmarkDeep()
+	_, sensitive := marks[Sensitive]
+	_, ephemeral := marks[Ephemeral]
+	return sensitive || ephemeral
+}
+
+// digest covers every source file, every file that a function has read, and every variable.
+func (p *evaluator) digest(r *Recipe, files *function.Files) string {
+	h := sha256.New()
+	part := func(name string, data []byte) {
+		sum := sha256.Sum256(data)
+		_, _ = fmt.Fprintf(h, "%q %x\n", name, sum) // a hash never fails
+	}
+	rel := func(path string) string {
+		if out, err := filepath.Rel(r.Dir, path); err == nil {
+			return filepath.ToSlash(out)
+		}
+		return path
+	}
+	sources := map[string][]byte{}
+	for _, s := range p.loader.sources {
+		sources[rel(s.path)] = s.bytes
+	}
+	for _, name := range sortedKeys(sources) {
+		part("source:"+name, sources[name])
+	}
+	read := files.Read()
+	for _, name := range sortedKeys(read) {
+		part("file:"+rel(name), []byte(read[name]))
+	}
+	for _, v := range r.Variables {
+		value, _ := v.Value.UnmarkDeep()
+		data := []byte("unknown")
+		if value.IsWhollyKnown() {
+			if raw, err := ctyjson.Marshal(value, value.Type()); err == nil {
+				data = raw
+			}
+		}
+		part("variable:"+v.Name, data)
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+}
+
+// locate gives each diagnostic without an address that of the block it stands in.
+func (p *evaluator) locate(diags hcl.Diagnostics) {
+	if len(diags) == 0 {
+		return
+	}
+	for _, m := range p.loader.modules {
+		for _, n := range m.nodes() {
+			if n.block == nil || n.block.body == emptyBody {
+				continue
+			}
+			for _, d := range diags {
+				if d.Subject == nil || d.Subject.Filename != n.header.Filename || d.Subject.Start.Byte < n.header.Start.Byte || d.Subject.Start.Byte >= n.block.body.EndRange.End.Byte {
+					continue
+				}
+				if _, ok := hcl.DiagnosticExtra[interface{ DiagnosticAddress() string }](d); !ok {
+					d.Extra = InstanceExtra{Address: addr.Block{Module: m.path, Kind: n.block.kind, Plugin: n.block.plugin, Name: n.block.name}, Inner: d.Extra}
+				}
+			}
+		}
+	}
+}

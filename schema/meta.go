@@ -1,0 +1,315 @@
+package schema
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
+
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// metaAttributes and metaBlocks are what every block takes besides the configuration of its plugin.
+var (
+	metaAttributes = []string{"count", "for_each", "depends_on", "environment_variables"}
+	metaBlocks     = []string{"placement", "restart", "health", "lifecycle", "runtime", "external", "stop_when"}
+)
+
+type placementBlock struct {
+	GPUs     int       `recipe:"gpus" min:"0" doc:"how many GPUs the block gets for itself"`
+	Devices  []string  `recipe:"devices" doc:"which devices, by index or UUID; otherwise they are chosen"`
+	Executor *spec.Ref `recipe:"executor" reference:"executor" doc:"where the process runs; otherwise on this machine"`
+	Host     string    `recipe:"host" doc:"name of the host, for an executor that takes one"`
+}
+
+type restartBlock struct {
+	Attempts int           `recipe:"attempts" default:"3" min:"0" doc:"restarts allowed within window"`
+	Window   time.Duration `recipe:"window" default:"10m" min:"1s"`
+	Delay    time.Duration `recipe:"delay" default:"1s" min:"0s" doc:"first wait; it doubles with each restart"`
+	MaxDelay time.Duration `recipe:"max_delay" default:"1m" min:"0s"`
+	Mode     string        `recipe:"mode" default:"fail" enum:"fail,ignore" doc:"what happens when the attempts are used up: the run fails, or goes on without the block"`
+}
+
+type healthBlock struct {
+	StartTimeout time.Duration `recipe:"start_timeout" default:"10m" min:"1s" doc:"how long the block may take to become ready"`
+	Interval     time.Duration `recipe:"interval" default:"10s" min:"100ms"`
+	Timeout      time.Duration `recipe:"timeout" default:"5s" min:"100ms"`
+	Failures     int           `recipe:"failures" default:"3" min:"1" doc:"failures in a row before the block counts as failed"`
+	StopTimeout  time.Duration `recipe:"stop_timeout" default:"30s" min:"0s" doc:"how long the block may drain when it is stopped"`
+}
+
+type runtimeBlock struct {
+	Python       string   `recipe:"python" doc:"interpreter, or version to get"`
+	Requirements []string `recipe:"requirements" doc:"packages, as pip names them"`
+	Venv         string   `recipe:"venv" doc:"folder of an existing virtual environment"`
+}
+
+type stopBlock struct {
+	Metric  *string        `recipe:"metric" doc:"name of a metric of the trainer"`
+	Above   *float64       `recipe:"above"`
+	Below   *float64       `recipe:"below"`
+	AtLeast *float64       `recipe:"at_least"`
+	AtMost  *float64       `recipe:"at_most"`
+	For     int            `recipe:"for" default:"1" min:"1" doc:"steps in a row for which the comparison must hold"`
+	Tokens  *int64         `recipe:"tokens" min:"1" doc:"completion tokens trained on"`
+	Wall    *time.Duration `recipe:"wall" min:"1s" doc:"time since the trainer started"`
+}
+
+// metaSchemas are the schemas of the meta-argument blocks, each made by the same tags as a plugin's.
+type metaSchemas struct {
+	placement, restart, health, runtime, stop *spec.Schema
+}
+
+func newMetaSchemas() (*metaSchemas, error) {
+	var m metaSchemas
+	for _, each := range []struct {
+		into **spec.Schema
+		from any
+	}{{&m.placement, placementBlock{}}, {&m.restart, restartBlock{}}, {&m.health, healthBlock{}}, {&m.runtime, runtimeBlock{}}, {&m.stop, stopBlock{}}} {
+		s, err := spec.Of(each.from)
+		if err != nil {
+			return nil, err
+		}
+		*each.into = s
+	}
+	return &m, nil
+}
+
+// meta decodes the meta-arguments of a block.
+func (d *decoder) meta(n *node, self cty.Value) Meta {
+	body := n.block.body
+	var m Meta
+	if attr := body.Attributes["environment_variables"]; attr != nil {
+		m.Environment = d.environment(attr)
+	}
+	for _, block := range body.Blocks {
+		switch block.Type {
+		case "placement":
+			var b placementBlock
+			if d.once(block, m.Placement != nil) && d.into(d.ev.p.meta.placement, block, &b) {
+				m.Placement = &Placement{GPUs: b.GPUs, Devices: b.Devices, Host: b.Host}
+				if b.Executor != nil {
+					m.Placement.Executor = b.Executor.Address
+				}
+			}
+		case "restart":
+			var b restartBlock
+			if d.once(block, m.Restart != nil) && d.into(d.ev.p.meta.restart, block, &b) {
+				m.Restart = &Restart{Attempts: b.Attempts, Window: b.Window, Delay: b.Delay, MaxDelay: b.MaxDelay, Mode: b.Mode}
+			}
+		case "health":
+			var b healthBlock
+			if d.once(block, m.Health != nil) && d.into(d.ev.p.meta.health, block, &b) {
+				m.Health = &Health{StartTimeout: b.StartTimeout, Interval: b.Interval, Timeout: b.Timeout, Failures: b.Failures, StopTimeout: b.StopTimeout}
+			}
+		case "runtime":
+			var b runtimeBlock
+			if d.once(block, m.Runtime != nil) && d.into(d.ev.p.meta.runtime, block, &b) {
+				m.Runtime = &Runtime{Python: b.Python, Requirements: b.Requirements, Venv: b.Venv}
+			}
+		case "external":
+			if d.once(block, m.External != nil) {
+				m.External = d.external(n, block)
+			}
+		case "stop_when":
+			if rule, ok := d.stopWhen(n, block); ok {
+				m.StopWhen = append(m.StopWhen, rule)
+			}
+		case "lifecycle":
+			m.Lifecycle = append(m.Lifecycle, d.lifecycle(block, self)...)
+		}
+	}
+	return m
+}
+
+func (d *decoder) once(block *hclsyntax.Block, before bool) bool {
+	if before {
+		d.report(problem(header(block), "Block repeated", fmt.Sprintf("%s takes at most one block %s: merge them.", d.label, block.Type)))
+	}
+	return !before
+}
+
+// into decodes a meta-argument block, whose values must be known before anything starts and are no secrets.
+func (d *decoder) into(s *spec.Schema, block *hclsyntax.Block, into any) bool {
+	before := len(d.diags)
+	v := d.body(s, block.Body, d.ctx, block.Type, header(block), false)
+	if len(d.diags) > before {
+		return !d.diags[before:].HasErrors() && spec.Decode(v, s, into) == nil
+	}
+	values := v.AsValueMap()
+	for _, name := range sortedKeys(values) {
+		attr := block.Body.Attributes[name]
+		if attr == nil || isReference(s, name) {
+			continue
+		}
+		if values[name].ContainsMarked() {
+			d.report(problem(attr.Expr.Range(), "Sensitive value", fmt.Sprintf("%s of %s is shown in plans and logs: it must not draw on a sensitive value. nonsensitive(…) says that a value is no secret.", name, block.Type)))
+			return false
+		}
+		if !values[name].IsWhollyKnown() && !d.ev.p.bad[attr.Expr] {
+			d.report(problem(attr.Expr.Range(), "Value known too late", fmt.Sprintf("%s of %s must be known before anything starts: it must not draw on outputs of blocks.", name, block.Type)))
+			return false
+		}
+	}
+	if err := spec.Decode(v, s, into); err != nil {
+		if v.IsWhollyKnown() {
+			d.report(problem(header(block), "Wrong value", upperFirst(err.Error())+"."))
+		}
+		return false
+	}
+	return true
+}
+
+func (d *decoder) environment(attr *hclsyntax.Attribute) map[string]cty.Value {
+	v, diags := d.ev.eval(attr.Expr, d.ctx)
+	d.report(diags...)
+	v, marks := v.Unmark()
+	if !v.IsKnown() || v.IsNull() {
+		return nil
+	}
+	if !v.Type().IsObjectType() && !v.Type().IsMapType() {
+		d.report(problem(attr.Expr.Range(), "Wrong type", "environment_variables is a map of strings, got "+given(v)+`: write { NAME = "value" }.`))
+		return nil
+	}
+	out := make(map[string]cty.Value, v.LengthInt())
+	for it := v.ElementIterator(); it.Next(); {
+		key, elem := it.Element()
+		s, err := convert.Convert(elem, cty.String)
+		if err != nil {
+			d.report(problem(descend(attr.Expr, cty.Path{cty.IndexStep{Key: key}}).Range(), "Wrong type", fmt.Sprintf("The environment variable %s is a string, got %s.", key.AsString(), given(elem))))
+			continue
+		}
+		if u, _ := s.Unmark(); !u.IsKnown() || !u.IsNull() { // null: left out
+			out[key.AsString()] = s.WithMarks(marks)
+		}
+	}
+	return out
+}
+
+func (d *decoder) external(n *node, block *hclsyntax.Block) *External {
+	if n.block.kind.Life() != kind.Service {
+		d.report(problem(header(block), "Not a service", fmt.Sprintf("external adopts a server that someone else runs; %s is a %s and always runs as part of the recipe. Remove the block.", d.label, n.block.kind.Life())))
+		return nil
+	}
+	if diags := noBlocks(block.Body, "external"); len(diags) > 0 {
+		d.report(diags...)
+		return nil
+	}
+	x := &External{Values: map[string]cty.Value{}, Endpoint: cty.NullVal(cty.String)}
+	if block.Body.Attributes["endpoint"] == nil {
+		d.report(problem(header(block), "Missing attribute", `external needs an endpoint: write endpoint = "http://host:port".`))
+	}
+	for _, attr := range sortedAttributes(block.Body) {
+		v, diags := d.ev.eval(attr.Expr, d.ctx)
+		d.report(diags...)
+		t := cty.String
+		if attr.Name != "endpoint" && n.plugin != nil {
+			var out *spec.Attribute
+			if n.plugin.Outputs != nil {
+				out = n.plugin.Outputs.Attribute(attr.Name)
+			}
+			if out == nil {
+				d.report(unknownAttribute(attr, "external of "+d.label, append(outputNames(n.plugin), "endpoint")))
+				continue
+			}
+			t = out.Type
+		}
+		converted, err := convert.Convert(v, t)
+		if err != nil {
+			d.report(problem(attr.Expr.Range(), "Wrong type", fmt.Sprintf("%s of external expects %s, got %s.", attr.Name, t.FriendlyName(), given(v))))
+			continue
+		}
+		if attr.Name == "endpoint" {
+			x.Endpoint = converted
+		} else {
+			x.Values[attr.Name] = converted
+		}
+	}
+	return x
+}
+
+func (d *decoder) stopWhen(n *node, block *hclsyntax.Block) (StopRule, bool) {
+	if n.block.kind != kind.Trainer {
+		d.report(problem(header(block), "Not a trainer", fmt.Sprintf("stop_when ends a trainer early; %s is not one. Move the block to the trainer.", d.label)))
+		return StopRule{}, false
+	}
+	var b stopBlock
+	if !d.into(d.ev.p.meta.stop, block, &b) {
+		return StopRule{}, false
+	}
+	rule := StopRule{For: b.For, Range: header(block)}
+	rules, comparisons := 0, 0
+	if b.Metric != nil {
+		rules++
+		rule.Metric = *b.Metric
+	}
+	for op, limit := range map[string]*float64{">": b.Above, "<": b.Below, ">=": b.AtLeast, "<=": b.AtMost} {
+		if limit != nil {
+			comparisons++
+			rule.Op, rule.Value = op, *limit
+		}
+	}
+	if b.Tokens != nil {
+		rules++
+		rule.Tokens = *b.Tokens
+	}
+	if b.Wall != nil {
+		rules++
+		rule.Wall = *b.Wall
+	}
+	const form = `write metric = "reward" with one of above, below, at_least and at_most, or tokens = 1000000, or wall = "2h"; several stop_when blocks mean: whichever comes first`
+	if rules != 1 || (comparisons == 1) != (b.Metric != nil) || comparisons > 1 {
+		d.report(problem(header(block), "Unclear stop rule", "A stop_when block holds exactly one rule: "+form+"."))
+		return StopRule{}, false
+	}
+	return rule, true
+}
+
+// lifecycle reads the checks, and evaluates them so far as they can be told already.
+func (d *decoder) lifecycle(block *hclsyntax.Block, self cty.Value) []Check {
+	var checks []Check
+	for _, attr := range sortedAttributes(block.Body) {
+		d.report(unknownAttribute(attr, "a lifecycle block", []string{"precondition", "postcondition"}))
+	}
+	for _, inner := range block.Body.Blocks {
+		if inner.Type != "precondition" && inner.Type != "postcondition" {
+			d.report(problem(header(inner), "Unknown block", fmt.Sprintf("lifecycle holds precondition { … } and postcondition { … }, got %s.%s", inner.Type,
+				didYouMean(inner.Type, []string{"precondition", "postcondition"}))))
+			continue
+		}
+		rule, diags := conditionBlock(inner)
+		d.report(diags...)
+		if rule.condition == nil || rule.message == nil {
+			continue
+		}
+		check := Check{Post: inner.Type == "postcondition", Condition: rule.condition.Expr, ErrorMessage: rule.message.Expr, Range: header(inner)}
+		checks = append(checks, check)
+		if d.ev.p.bad[rule.condition.Expr] || d.ev.p.bad[rule.message.Expr] {
+			continue
+		}
+		ok, message, checkDiags := condition(check.Condition, check.ErrorMessage, withSelf(d.ctx, self))
+		d.report(checkDiags...)
+		if !ok && !checkDiags.HasErrors() {
+			d.report(failedCheck(check, message))
+		}
+	}
+	return checks
+}
+
+func failedCheck(check Check, message string) *hcl.Diagnostic {
+	what := "Precondition does not hold"
+	if check.Post {
+		what = "Postcondition does not hold"
+	}
+	return problem(check.Condition.Range(), what, message)
+}
+
+func withSelf(ctx *hcl.EvalContext, self cty.Value) *hcl.EvalContext {
+	child := ctx.NewChild()
+	child.Variables = map[string]cty.Value{"self": self}
+	return child
+}

@@ -1,0 +1,233 @@
+package schema
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk/kind"
+)
+
+// Limits keep a mistaken recipe from eating the machine. They are far above what a real one needs.
+const (
+	maxFileBytes   = 16 << 20
+	maxNesting     = 200     // brackets inside brackets
+	maxInstances   = 10_000  // of one block or module
+	maxTotal       = 100_000 // blocks of a recipe
+	maxModuleDepth = 16
+	maxModules     = 1_000
+)
+
+// module is one module call as declared, without instance keys; the root is the module without a call.
+type module struct {
+	path     string // "eval.inner"; "" is the root
+	source   *source
+	parent   *module
+	call     *node // in parent; nil for the root
+	depth    int
+	children map[string]*module
+
+	variables map[string]*node
+	locals    map[string]*node
+	outputs   map[string]*node
+	calls     map[string]*node
+	blocks    map[blockName]*node
+
+	instances []*moduleInstance
+	within    map[*moduleInstance][]*moduleInstance // instances by the parent's instance, in order of their keys
+}
+
+type blockName struct {
+	kind         kind.Kind
+	plugin, name string
+}
+
+// moduleInstance is one expansion of a module: count and for_each of the call and of all calls above it.
+type moduleInstance struct {
+	module *module
+	path   string // with keys: eval["a"].inner
+	index  int    // in module.instances
+	parent *moduleInstance
+	key    addr.Key
+	each   *hcl.EvalContext // holds count or each for the arguments of the call; nil without
+}
+
+// load parses files and builds the tree of modules.
+type loader struct {
+	files    map[string]*hcl.File
+	sources  map[string]*source // by absolute path of the file
+	modules  []*module
+	diags    hcl.Diagnostics
+	required map[string]RequiredPlugin
+	budget   *budget
+}
+
+// parse reads one file's declarations, once.
+func (l *loader) parse(path string, src []byte) *source {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		abs = path
+	}
+	if s, ok := l.sources[abs]; ok {
+		return s
+	}
+	s := &source{path: path, dir: filepath.Dir(path), bytes: src}
+	l.sources[abs] = s
+	if d := tooLarge(path, src); d != nil {
+		l.files[path] = &hcl.File{Bytes: src}
+		l.diags = append(l.diags, d)
+		return s
+	}
+	file, diags := hclsyntax.ParseConfig(src, path, hcl.InitialPos)
+	l.files[path] = file
+	l.diags = append(l.diags, diags...)
+	body, ok := file.Body.(*hclsyntax.Body)
+	if !ok {
+		return s
+	}
+	l.budget.guard(body)
+	declared, declDiags := declare(path, s.dir, src, body)
+	*s = *declared
+	l.diags = append(l.diags, declDiags...)
+	return s
+}
+
+// read finds and parses the recipe file of a module's folder.
+func (l *loader) read(path string) (*source, error) {
+	file, err := findFile(path)
+	if err != nil {
+		return nil, err
+	}
+	src, err := os.ReadFile(file) //nolint:gosec // the user named it
+	if err != nil {
+		return nil, fmt.Errorf("read the recipe: %w", err)
+	}
+	return l.parse(file, src), nil
+}
+
+// findFile returns the recipe file at path: the file itself, or the only one in a folder.
+func findFile(path string) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", fmt.Errorf("there is no recipe at %s: expected a .hcl file or a folder with one (%w)", path, err)
+	}
+	if !info.IsDir() {
+		return path, nil
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return "", fmt.Errorf("read the folder %s: %w", path, err)
+	}
+	var found []string
+	for _, e := range entries {
+		if !e.IsDir() && isRecipeFile(e.Name()) {
+			found = append(found, e.Name())
+		}
+	}
+	switch len(found) {
+	case 1:
+		return filepath.Join(path, found[0]), nil
+	case 0:
+		return "", fmt.Errorf("the folder %s holds no recipe: expected one .hcl file", path)
+	}
+	return "", fmt.Errorf("the folder %s holds several recipes (%s): name one of them", path, strings.Join(found, ", "))
+}
+
+// isRecipeFile tells recipes from lock files, variable files, tests and hidden files, which end in .hcl too.
+func isRecipeFile(name string) bool {
+	if !strings.HasSuffix(name, ".hcl") || strings.HasPrefix(name, ".") {
+		return false
+	}
+	for _, other := range []string{".lock.hcl", ".vars.hcl", ".test.hcl"} {
+		if strings.HasSuffix(name, other) {
+			return false
+		}
+	}
+	return true
+}
+
+// grow adds a module and everything below it to the tree.
+func (l *loader) grow(m *module) {
+	l.modules = append(l.modules, m)
+	m.children = map[string]*module{}
+	m.declareNodes()
+	if m.source.recipe != nil {
+		l.require(m.source.recipe.plugins)
+	}
+	for _, call := range m.source.calls {
+		if child := l.child(m, call); child != nil {
+			m.children[call.name] = child
+			l.grow(child)
+		}
+	}
+}
+
+func (l *loader) child(m *module, call *callDecl) *module {
+	n := m.calls[call.name]
+	if call.source == "" || n == nil || n.call != call {
+		return nil
+	}
+	fail := func(summary, detail string) *module {
+		l.diags = append(l.diags, problem(call.sourceAt, summary, detail))
+		return nil
+	}
+	if !strings.HasPrefix(call.source, "./") && !strings.HasPrefix(call.source, "../") && !filepath.IsAbs(call.source) {
+		return fail("Unknown module source", fmt.Sprintf("Expected a local folder that starts with ./ or ../, got %q.", call.source))
+	}
+	dir := call.source
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(m.source.dir, dir)
+	}
+	if m.depth >= maxModuleDepth || len(l.modules) >= maxModules {
+		return fail("Too many modules", fmt.Sprintf("Modules nest at most %d deep and a recipe has at most %d of them.", maxModuleDepth, maxModules))
+	}
+	src, err := l.read(dir)
+	if err != nil {
+		return fail("Module not found", upperFirst(err.Error())+".")
+	}
+	for above := m; above != nil; above = above.parent {
+		if above.source == src {
+			return fail("Module contains itself", fmt.Sprintf("%s is reached again from itself through module.%s. A module must not call itself, directly or through others.", src.path, pathOf(m, call)))
+		}
+	}
+	return &module{path: pathOf(m, call), source: src, parent: m, call: n, depth: m.depth + 1}
+}
+
+func pathOf(m *module, call *callDecl) string {
+	if m.path == "" {
+		return call.name
+	}
+	return m.path + "." + call.name
+}
+
+// require collects the required plugins of all modules; two that disagree are a mistake.
+func (l *loader) require(plugins []RequiredPlugin) {
+	for _, p := range plugins {
+		earlier, ok := l.required[p.Name]
+		if ok && (earlier.Source != p.Source || earlier.Version != p.Version) {
+			l.diags = append(l.diags, problem(p.Range, "Plugin required twice",
+				fmt.Sprintf("The plugin %q is required with another source or version at %s. Require it once, or the same each time.", p.Name, at2(earlier.Range))))
+			continue
+		}
+		l.required[p.Name] = p
+	}
+}
+
+func upperFirst(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+func (mi *moduleInstance) address(n *node, key addr.Key) addr.Block {
+	return addr.Block{Module: mi.path, Kind: n.block.kind, Plugin: n.block.plugin, Name: n.block.name, Key: key}
+}
+
+var noValue = cty.DynamicVal

@@ -1,0 +1,263 @@
+package schema
+
+import (
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// node is one thing that has a value: a variable, local, output, block or module call, as declared. It is evaluated once
+// for each instance of the module it stands in, in the order of its edges.
+type node struct {
+	label  string // as written in a reference: var.model, inference.vllm.policy, module.eval
+	header hcl.Range
+	module *module
+	scope  *module // whose names its expressions see: the parent's for an argument of a module
+
+	variable *variableDecl
+	argument *hclsyntax.Attribute // of a module call, for a variable that is not the root's
+	local    *localDecl
+	output   *outputDecl
+	call     *callDecl
+	child    *module // of call; nil when it could not be loaded
+	block    *blockDecl
+	plugin   *PluginSchema // of block; nil when there is none
+
+	exprs        []*expression
+	edges        []edge
+	depends      []dependency // depends_on, of block or call
+	trajectories *node        // the block that an unset `trajectories` attribute refers to
+	dynamic      bool         // its value draws on outputs of blocks, other than by typed references
+	done         []*result    // by instance of module; nil before evaluation and in a cycle
+}
+
+// edge says that a node is evaluated after another, and where that is written.
+type edge struct {
+	to        *node
+	attribute string
+	rng       hcl.Range
+}
+
+// expression is one expression of a node with the names it uses.
+type expression struct {
+	attribute string // path in the body: lora.rank
+	expr      hclsyntax.Expression
+	refs      []reference
+	typed     bool // the schema takes blocks here
+	early     bool // count and for_each: known before anything starts, so no block waits for what it names
+	bad       bool // a name in it does not exist: it is not evaluated
+}
+
+// result is what a node came to in one instance of its module.
+type result struct {
+	value     cty.Value
+	uses      []*instance // of blocks that the value draws on, directly or through other values
+	instances []*instance // block
+	whole     cty.Value   // block: value of a reference without a key
+}
+
+// instance is one instance of a block.
+type instance struct {
+	block *Block
+	node  *node
+	in    *moduleInstance
+	each  *hcl.EvalContext // holds count or each
+	ref   cty.Value        // value of a reference to it while nothing has started
+}
+
+// declareNodes makes the nodes of a module; names that are declared twice keep their first declaration.
+func (m *module) declareNodes() {
+	s := m.source
+	m.variables, m.locals = make(map[string]*node, len(s.variables)), make(map[string]*node, len(s.locals))
+	m.outputs, m.calls = make(map[string]*node, len(s.outputs)), make(map[string]*node, len(s.calls))
+	m.blocks = make(map[blockName]*node, len(s.blocks))
+	for _, d := range s.variables {
+		n := &node{label: "var." + d.name, header: d.header, variable: d, scope: m.parent}
+		if m.call != nil {
+			n.argument = m.call.call.args[d.name]
+		}
+		add(m, m.variables, d.name, n)
+	}
+	for _, d := range s.locals {
+		add(m, m.locals, d.name, &node{label: "local." + d.name, header: d.attr.NameRange, local: d, scope: m})
+	}
+	for _, d := range s.outputs {
+		add(m, m.outputs, d.name, &node{label: "output." + d.name, header: d.header, output: d, scope: m})
+	}
+	for _, d := range s.calls {
+		add(m, m.calls, d.name, &node{label: "module." + d.name, header: d.header, call: d, scope: m})
+	}
+	for _, d := range s.blocks {
+		name := blockName{d.kind, d.plugin, d.name}
+		add(m, m.blocks, name, &node{label: name.String(), header: d.header, block: d, scope: m})
+	}
+}
+
+func add[K comparable](m *module, to map[K]*node, key K, n *node) {
+	n.module = m
+	if _, ok := to[key]; !ok {
+		to[key] = n
+	}
+}
+
+func (b blockName) String() string { return string(b.kind) + "." + b.plugin + "." + b.name }
+
+// nodes lists the nodes of a module in the order of the file.
+func (m *module) nodes() []*node {
+	s := m.source
+	out := make([]*node, 0, len(s.variables)+len(s.locals)+len(s.outputs)+len(s.calls)+len(s.blocks))
+	keep := func(n *node, same bool) {
+		if same {
+			out = append(out, n)
+		}
+	}
+	for _, d := range s.variables {
+		n := m.variables[d.name]
+		keep(n, n.variable == d)
+	}
+	for _, d := range s.locals {
+		n := m.locals[d.name]
+		keep(n, n.local == d)
+	}
+	for _, d := range s.calls {
+		n := m.calls[d.name]
+		keep(n, n.call == d)
+	}
+	for _, d := range s.blocks {
+		n := m.blocks[blockName{d.kind, d.plugin, d.name}]
+		keep(n, n.block == d)
+	}
+	for _, d := range s.outputs {
+		n := m.outputs[d.name]
+		keep(n, n.output == d)
+	}
+	if n := m.blocks[defaultTrajectories]; n != nil && n.block.body == emptyBody {
+		out = append(out, n)
+	}
+	return out
+}
+
+// prepare finds the expressions of a node and resolves the names in them.
+func (p *evaluator) prepare(n *node) {
+	if m := n.module; m.call != nil {
+		n.edges = append(n.edges, edge{to: m.call, attribute: "module", rng: m.call.header})
+	}
+	r := resolver{p: p, node: n}
+	switch {
+	case n.variable != nil:
+		if n.argument != nil {
+			call := n.module.call.call
+			r.count, r.each = call.count != nil, call.forEach != nil
+			r.add(n.argument.Name, n.argument.Expr)
+		}
+	case n.local != nil:
+		r.add("value", n.local.attr.Expr)
+	case n.output != nil:
+		if n.output.value != nil {
+			r.add("value", n.output.value.Expr)
+		}
+	case n.call != nil:
+		r.early = true
+		r.repetition(n.call.count, n.call.forEach)
+		n.child = n.module.children[n.call.name]
+		p.checkArguments(n)
+		r.dependsOn(n.call.dependsOn)
+	case n.block != nil:
+		r.early = true
+		r.repetition(n.block.count, n.block.forEach)
+		r.early = false
+		r.count, r.each = n.block.count != nil, n.block.forEach != nil
+		r.blockBody(n.block.body)
+		r.dependsOn(n.block.dependsOn)
+	}
+}
+
+// blockBody collects the expressions of a block: its plugin's part and the meta-arguments.
+func (r *resolver) blockBody(body *hclsyntax.Body) {
+	var config *spec.Schema
+	if r.node.plugin != nil {
+		config = r.node.plugin.Config
+	}
+	for _, attr := range sortedAttributes(body) {
+		switch attr.Name {
+		case "count", "for_each", "depends_on":
+			continue
+		}
+		r.typed = config != nil && isReference(config, attr.Name)
+		r.add(attr.Name, attr.Expr)
+	}
+	r.typed = false
+	for _, block := range body.Blocks {
+		r.self = block.Type == "lifecycle"
+		r.nested(block, block.Type+".")
+		r.self = false
+	}
+}
+
+func isReference(s *spec.Schema, name string) bool {
+	a := s.Attribute(name)
+	return a != nil && len(a.References) > 0
+}
+
+// nested collects the expressions of a nested block and those in it. A dynamic block brings its iterator into scope.
+func (r *resolver) nested(block *hclsyntax.Block, prefix string) {
+	if block.Type == "dynamic" && len(block.Labels) == 1 {
+		iterator := iteratorOf(block)
+		if attr := block.Body.Attributes["for_each"]; attr != nil {
+			r.early = true
+			r.add(block.Labels[0], attr.Expr)
+			r.early = false
+		}
+		r.iterators = append(r.iterators, iterator)
+		for _, inner := range block.Body.Blocks {
+			r.nestedBody(inner.Body, block.Labels[0]+".")
+		}
+		r.iterators = r.iterators[:len(r.iterators)-1]
+		return
+	}
+	r.nestedBody(block.Body, prefix)
+}
+
+func (r *resolver) nestedBody(body *hclsyntax.Body, prefix string) {
+	for _, attr := range sortedAttributes(body) {
+		r.add(prefix+attr.Name, attr.Expr)
+	}
+	for _, inner := range body.Blocks {
+		r.nested(inner, prefix+inner.Type+".")
+	}
+}
+
+// iteratorOf is the name that the content of a dynamic block uses for the current element: its iterator, else its label.
+func iteratorOf(block *hclsyntax.Block) string {
+	if attr := block.Body.Attributes["iterator"]; attr != nil {
+		if name := hcl.ExprAsKeyword(attr.Expr); name != "" {
+			return name
+		}
+	}
+	return block.Labels[0]
+}
+
+// instancesOf selects instances of a block result: all, or the one with the key.
+func (res *result) instancesOf(key *addr.Key) []*instance {
+	if res == nil {
+		return nil
+	}
+	if key == nil {
+		return res.instances
+	}
+	if i, ok := key.Int(); ok { // count instances stand in order
+		if i >= 0 && i < len(res.instances) {
+			return res.instances[i : i+1]
+		}
+		return nil
+	}
+	for i, inst := range res.instances {
+		if inst.block.Addr.Key == *key {
+			return res.instances[i : i+1]
+		}
+	}
+	return nil
+}

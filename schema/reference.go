@@ -1,0 +1,368 @@
+package schema
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk/kind"
+)
+
+// reference is one use of a name.
+type reference struct {
+	node    *node                // variable, local, block or module call; nil for path, count, each, self
+	output  string               // of a module call: the output that is used; "" for all
+	key     *addr.Key            // instance that is written out; nil: all, or keyExpr
+	keyExpr hclsyntax.Expression // instance that an expression gives
+	rng     hcl.Range
+	root    string
+}
+
+// resolver resolves the names in the expressions of one node and reports those that do not exist.
+type resolver struct {
+	p           *evaluator
+	node        *node
+	count, each bool     // the node, or its module call, has them
+	self        bool     // inside lifecycle
+	typed       bool     // see expression
+	early       bool     // see expression
+	iterators   []string // of dynamic blocks around
+}
+
+func (r *resolver) add(attribute string, expr hclsyntax.Expression) {
+	if isLiteral(expr) {
+		return
+	}
+	e := &expression{attribute: attribute, expr: expr, typed: r.typed, early: r.early}
+	w := &walker{r: r, e: e, scopes: nil}
+	_ = hclsyntax.Walk(expr, w) // the walker reports into the evaluator
+	if len(e.refs) > 0 || e.bad {
+		r.node.exprs = append(r.node.exprs, e)
+	}
+	if e.bad {
+		r.p.bad[expr] = true
+	}
+	for _, ref := range e.refs {
+		r.link(ref, attribute)
+	}
+}
+
+// link adds the edges that a reference makes.
+func (r *resolver) link(ref reference, attribute string) {
+	if ref.node == nil {
+		return
+	}
+	r.node.edges = append(r.node.edges, edge{to: ref.node, attribute: attribute, rng: ref.rng})
+	if ref.node.call == nil || ref.node.child == nil && r.p.childOf(ref.node) == nil {
+		return
+	}
+	for name, out := range r.p.childOf(ref.node).outputs {
+		if ref.output == "" || ref.output == name {
+			r.node.edges = append(r.node.edges, edge{to: out, attribute: attribute, rng: ref.rng})
+		}
+	}
+}
+
+func (p *evaluator) childOf(call *node) *module { return call.module.children[call.call.name] }
+
+// isLiteral is the fast path for the most common expressions, which name nothing.
+func isLiteral(expr hclsyntax.Expression) bool {
+	switch e := expr.(type) {
+	case *hclsyntax.LiteralValueExpr:
+		return true
+	case *hclsyntax.TemplateExpr:
+		return e.IsStringLiteral()
+	}
+	return false
+}
+
+// walker finds the names in an expression that are not bound inside it.
+type walker struct {
+	r      *resolver
+	e      *expression
+	scopes []map[string]struct{}
+	keys   map[*hclsyntax.ScopeTraversalExpr]hclsyntax.Expression
+}
+
+func (w *walker) Enter(n hclsyntax.Node) hcl.Diagnostics {
+	switch n := n.(type) {
+	case hclsyntax.ChildScope:
+		w.scopes = append(w.scopes, n.LocalNames)
+	case *hclsyntax.IndexExpr:
+		if t, ok := n.Collection.(*hclsyntax.ScopeTraversalExpr); ok {
+			if w.keys == nil {
+				w.keys = map[*hclsyntax.ScopeTraversalExpr]hclsyntax.Expression{}
+			}
+			w.keys[t] = n.Key
+		}
+	case *hclsyntax.FunctionCallExpr:
+		w.function(n)
+	case *hclsyntax.ScopeTraversalExpr:
+		name := n.Traversal.RootName()
+		for _, scope := range w.scopes {
+			if _, bound := scope[name]; bound {
+				return nil
+			}
+		}
+		if slices.Contains(w.r.iterators, name) {
+			return nil
+		}
+		ref, d := w.r.resolve(n.Traversal, w.keys[n] != nil)
+		if d != nil {
+			w.e.bad = true
+			w.r.p.diags = append(w.r.p.diags, d)
+			return nil
+		}
+		if ref.key == nil {
+			ref.keyExpr = w.keys[n]
+		}
+		w.e.refs = append(w.e.refs, ref)
+	}
+	return nil
+}
+
+func (w *walker) Exit(n hclsyntax.Node) hcl.Diagnostics {
+	if _, ok := n.(hclsyntax.ChildScope); ok {
+		w.scopes = w.scopes[:len(w.scopes)-1]
+	}
+	return nil
+}
+
+// function reports a function that does not exist; hcl would do it too, but without the nearest name.
+func (w *walker) function(call *hclsyntax.FunctionCallExpr) {
+	if _, ok := w.r.p.functions[call.Name]; ok {
+		return
+	}
+	w.e.bad = true
+	w.r.p.diags = append(w.r.p.diags, problem(call.NameRange, "Unknown function",
+		fmt.Sprintf("There is no function %q.%s docs/language.md lists them all.", call.Name, didYouMean(call.Name, sortedKeys(w.r.p.functions)))))
+}
+
+// resolve finds what a traversal names. Indexed says that an index with a computed key follows it.
+func (r *resolver) resolve(t hcl.Traversal, indexed bool) (reference, *hcl.Diagnostic) {
+	ref := reference{rng: t.SourceRange(), root: t.RootName()}
+	m := r.node.scope
+	if m == nil {
+		m = r.node.module
+	}
+	switch root := t.RootName(); root {
+	case "var":
+		return r.named(ref, t, m.variables, "variable", `variable %q { … }`)
+	case "local":
+		return r.named(ref, t, m.locals, "local value", `locals { %s = … }`)
+	case "module":
+		return r.module(ref, t, m)
+	case "path":
+		return ref, oneOf(t, "path", "module", "root")
+	case "count":
+		if !r.count {
+			return ref, problem(ref.rng, "No count here", `count.index is only known in a block that has count = …. With for_each, use each.key and each.value.`)
+		}
+		return ref, oneOf(t, "count", "index")
+	case "each":
+		if !r.each {
+			return ref, problem(ref.rng, "No for_each here", `each.key and each.value are only known in a block that has for_each = …. With count, use count.index.`)
+		}
+		return ref, oneOf(t, "each", "key", "value")
+	case "self":
+		if !r.self {
+			return ref, problem(ref.rng, "No self here", "self is the block itself and stands only in lifecycle { postcondition { … } }.")
+		}
+		return ref, nil
+	default:
+		if kind.Kind(root).Valid() {
+			return r.block(ref, t, m, indexed)
+		}
+		return ref, r.unknownRoot(t)
+	}
+}
+
+func oneOf(t hcl.Traversal, root string, names ...string) *hcl.Diagnostic {
+	if name, ok := attrStep(t, 1); ok && slices.Contains(names, name) {
+		return nil
+	}
+	return problem(t.SourceRange(), "Unknown name", fmt.Sprintf("Expected %s.%s.", root, strings.Join(names, " or "+root+".")))
+}
+
+func (r *resolver) unknownRoot(t hcl.Traversal) *hcl.Diagnostic {
+	name := t.RootName()
+	roots := []string{"var", "local", "module", "path", "count", "each"}
+	for _, k := range kind.All() {
+		roots = append(roots, string(k))
+	}
+	detail := fmt.Sprintf("Nothing is called %q here. References begin with var, local, module, path or a kind of block: %s.%s", name, kindList(), didYouMean(name, roots))
+	if len(t) == 1 {
+		detail += fmt.Sprintf(" If you mean text, write it in quotes: %q.", name)
+	}
+	return problem(t.SourceRange(), "Unknown name", detail)
+}
+
+func kindList() string {
+	names := make([]string, 0, 6)
+	for _, k := range kind.All() {
+		names = append(names, string(k))
+	}
+	return strings.Join(names, ", ")
+}
+
+func (r *resolver) named(ref reference, t hcl.Traversal, in map[string]*node, what, declare string) (reference, *hcl.Diagnostic) {
+	name, ok := attrStep(t, 1)
+	if !ok {
+		return ref, problem(ref.rng, "Incomplete reference", fmt.Sprintf("Expected %s.NAME, the name of a %s.", t.RootName(), what))
+	}
+	n, ok := in[name]
+	if !ok {
+		hint := didYouMean(name, sortedKeys(in))
+		if hint == "" {
+			hint = fmt.Sprintf(" Declare it: "+declare+".", name)
+		}
+		return ref, problem(ref.rng, "Undeclared "+what, fmt.Sprintf("There is no %s %q.%s", what, name, hint))
+	}
+	ref.node = n
+	return ref, nil
+}
+
+func (r *resolver) module(ref reference, t hcl.Traversal, m *module) (reference, *hcl.Diagnostic) {
+	ref, d := r.named(ref, t, m.calls, "module", `module %q { source = "./…" }`)
+	if d != nil {
+		return ref, d
+	}
+	rest := t[2:]
+	if ref.key, rest = literalKey(rest); ref.key != nil && ref.node.call.count == nil && ref.node.call.forEach == nil {
+		return ref, problem(ref.rng, "Not repeated", fmt.Sprintf("%s has neither count nor for_each: remove the index.", ref.node.label))
+	}
+	name, ok := attrStep(rest, 0)
+	child := r.p.childOf(ref.node)
+	if !ok || child == nil {
+		return ref, nil
+	}
+	if _, ok := child.outputs[name]; !ok {
+		return ref, problem(ref.rng, "Unknown output", fmt.Sprintf("The module %q has no output %q; it has %s.%s", ref.node.call.name, name,
+			orNothing(sortedKeys(child.outputs)), didYouMean(name, sortedKeys(child.outputs))))
+	}
+	ref.output = name
+	return ref, nil
+}
+
+// literalKey takes an index with a literal key off the front of a traversal.
+func literalKey(t hcl.Traversal) (*addr.Key, hcl.Traversal) {
+	if len(t) == 0 {
+		return nil, t
+	}
+	index, ok := t[0].(hcl.TraverseIndex)
+	if !ok {
+		return nil, t
+	}
+	key, ok := keyOf(index.Key)
+	if !ok {
+		return nil, t[1:]
+	}
+	return &key, t[1:]
+}
+
+// keyOf turns a known number or string into an instance key.
+func keyOf(v cty.Value) (addr.Key, bool) {
+	v, marks := v.Unmark()
+	if len(marks) > 0 || !v.IsKnown() || v.IsNull() {
+		return addr.Key{}, false
+	}
+	switch v.Type() {
+	case cty.String:
+		return addr.StringKey(v.AsString()), true
+	case cty.Number:
+		if i, acc := v.AsBigFloat().Int64(); acc == 0 && i >= 0 {
+			return addr.IntKey(int(i)), true
+		}
+	}
+	return addr.Key{}, false
+}
+
+func (r *resolver) block(ref reference, t hcl.Traversal, m *module, indexed bool) (reference, *hcl.Diagnostic) {
+	k := kind.Kind(t.RootName())
+	plugin, ok1 := attrStep(t, 1)
+	name, ok2 := attrStep(t, 2)
+	if !ok1 || !ok2 {
+		return ref, problem(ref.rng, "Incomplete reference", fmt.Sprintf("Expected %s.PLUGIN.NAME, for example %s.", k, example(m, k)))
+	}
+	n, ok := m.blocks[blockName{k, plugin, name}]
+	if !ok {
+		return ref, r.noBlock(ref, m, blockName{k, plugin, name})
+	}
+	ref.node = n
+	rest := t[3:]
+	ref.key, rest = literalKey(rest)
+	switch repeated := n.block.repeated(); {
+	case ref.key != nil && !repeated:
+		return ref, problem(ref.rng, "Not repeated", fmt.Sprintf("%s has neither count nor for_each: remove the index.", n.label))
+	case ref.key == nil && repeated && !indexed && len(rest) > 0:
+		if step, ok := attrStep(rest, 0); ok {
+			return ref, problem(ref.rng, "Index missing", fmt.Sprintf("%s is repeated: write %s%s.%s for one of its instances.", n.label, n.label, exampleKey(n), step))
+		}
+		return ref, nil
+	case indexed && ref.key == nil:
+		return ref, nil // what follows is checked when the key is known
+	}
+	if step, ok := attrStep(rest, 0); ok {
+		return ref, r.member(ref, n, step)
+	}
+	return ref, nil
+}
+
+func exampleKey(n *node) string {
+	if n.block.count != nil {
+		return "[0]"
+	}
+	return `["key"]`
+}
+
+// member checks that a block has that attribute or output.
+func (r *resolver) member(ref reference, n *node, name string) *hcl.Diagnostic {
+	if n.plugin == nil || name == "address" || name == "kind" {
+		return nil
+	}
+	if n.plugin.hasMember(name) {
+		return nil
+	}
+	return problem(ref.rng, "Unknown attribute", fmt.Sprintf("%s has no attribute or output %q; its outputs are %s.%s", n.label, name,
+		orNothing(outputNames(n.plugin)), didYouMean(name, n.plugin.members())))
+}
+
+func example(m *module, k kind.Kind) string {
+	for _, n := range m.nodes() {
+		if n.block != nil && n.block.kind == k {
+			return n.label
+		}
+	}
+	return string(k) + ".vllm.policy"
+}
+
+// noBlock explains a reference to a block that is not there: another kind, plugin or name may be meant.
+func (r *resolver) noBlock(ref reference, m *module, want blockName) *hcl.Diagnostic {
+	var same, all []string
+	for name, n := range m.blocks {
+		all = append(all, n.label)
+		if name.kind == want.kind {
+			same = append(same, n.label)
+		}
+	}
+	slices.Sort(same)
+	slices.Sort(all)
+	hint := didYouMean(want.String(), same)
+	for _, label := range all {
+		if hint == "" && strings.HasSuffix(label, "."+want.name) {
+			hint = fmt.Sprintf(" Did you mean %q?", label)
+		}
+	}
+	if hint == "" {
+		hint = didYouMean(want.String(), all)
+	}
+	if hint == "" {
+		hint = fmt.Sprintf(" Declare it: %s %q %q { … }.", want.kind, want.plugin, want.name)
+	}
+	return problem(ref.rng, "Undeclared block", fmt.Sprintf("There is no block %s.%s", want, hint))
+}

@@ -1,0 +1,181 @@
+package schema
+
+import (
+	"fmt"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// Lookup returns the block at an address, or nil.
+func (r *Recipe) Lookup(a addr.Block) *Block {
+	if r.eval == nil {
+		return nil
+	}
+	if inst, ok := r.eval.instances[a]; ok {
+		return inst.block
+	}
+	return nil
+}
+
+func (p *evaluator) evaluation(outputs map[addr.Block]cty.Value) *evaluation {
+	if outputs == nil {
+		outputs = map[addr.Block]cty.Value{}
+	}
+	p.loader.budget.refill()
+	return &evaluation{p: p, outputs: outputs, memo: map[memoKey]*result{}, refs: map[*instance]cty.Value{}}
+}
+
+// Evaluate gives the body of a block and its meta-arguments with the outputs of the blocks that have given some; outputs
+// of all others are unknown. The map is only read. Defaults are applied and every check of the schema is made again.
+func (r *Recipe) Evaluate(a addr.Block, outputs map[addr.Block]cty.Value) (cty.Value, Meta, hcl.Diagnostics) {
+	inst, diags := r.instance(a)
+	if inst == nil {
+		return cty.NilVal, Meta{}, diags
+	}
+	ev := r.eval.evaluation(outputs)
+	config, d, _ := ev.config(inst)
+	self := refValue(inst.block, config, outputs[a])
+	meta := d.meta(inst.node, self)
+	diags = tidy(append(ev.diags, d.diags...))
+	for _, diag := range diags {
+		diag.Extra = InstanceExtra{Address: a, Inner: diag.Extra}
+	}
+	return config, meta, diags
+}
+
+func (r *Recipe) instance(a addr.Block) (*instance, hcl.Diagnostics) {
+	if r.eval != nil {
+		if inst, ok := r.eval.instances[a]; ok {
+			return inst, nil
+		}
+	}
+	return nil, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Unknown address", Detail: fmt.Sprintf("The recipe %s has no block %s.", r.Name, a)}}
+}
+
+// EvaluateOutputs gives the values of the recipe's output blocks with the outputs of the blocks that have given some.
+// Values of sensitive outputs carry the mark Sensitive.
+func (r *Recipe) EvaluateOutputs(outputs map[addr.Block]cty.Value) (map[string]cty.Value, hcl.Diagnostics) {
+	values := map[string]cty.Value{}
+	if r.eval == nil {
+		return values, nil
+	}
+	ev := r.eval.evaluation(outputs)
+	for _, out := range r.Outputs {
+		n := r.eval.root.module.outputs[out.Name]
+		v := ev.value(n, r.eval.root)
+		if out.Sensitive {
+			v = v.Mark(Sensitive)
+		}
+		values[out.Name] = v
+	}
+	return values, tidy(ev.diags)
+}
+
+// EvaluateCheck evaluates a precondition or postcondition of a block. Not ok: it does not hold, and message says what its
+// author wants to be done. An unknown condition holds.
+func (r *Recipe) EvaluateCheck(check Check, a addr.Block, outputs map[addr.Block]cty.Value) (ok bool, message string, diags hcl.Diagnostics) {
+	inst, diags := r.instance(a)
+	if inst == nil {
+		return false, "", diags
+	}
+	ev := r.eval.evaluation(outputs)
+	ctx := within(ev.context(inst.node.exprs, inst.in), inst.each)
+	self := cty.DynamicVal
+	if check.Post {
+		config := inst.block.Value
+		if inst.node.dynamic {
+			config, _, _ = ev.config(inst)
+		}
+		self = refValue(inst.block, config, outputs[a])
+	}
+	ok, message, diags = condition(check.Condition, check.ErrorMessage, withSelf(ctx, self))
+	return ok, message, tidy(append(ev.diags, diags...))
+}
+
+// EvaluateExpression evaluates an expression as if it stood in the root of the recipe, for `recipe console`.
+func (r *Recipe) EvaluateExpression(src string, outputs map[addr.Block]cty.Value) (cty.Value, hcl.Diagnostics) {
+	const filename = "<console>"
+	if r.eval == nil {
+		return noValue, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "No recipe", Detail: "The recipe could not be read, so nothing can be evaluated in it."}}
+	}
+	if d := tooLarge(filename, []byte(src)); d != nil {
+		return noValue, hcl.Diagnostics{d}
+	}
+	expr, diags := hclsyntax.ParseExpression([]byte(src), filename, hcl.InitialPos)
+	if diags.HasErrors() {
+		return noValue, diags
+	}
+	root := r.eval.root.module
+	// Names are resolved by a copy: the recipe itself stays as it is.
+	p := *r.eval
+	p.diags, p.bad = nil, map[hclsyntax.Expression]bool{}
+	n := &node{label: "console", module: root, scope: root}
+	res := resolver{p: &p, node: n}
+	res.add("value", expr)
+	if p.diags.HasErrors() {
+		return noValue, p.diags
+	}
+	ev := p.evaluation(outputs)
+	v, diags := ev.eval(expr, ev.context(n.exprs, r.eval.root))
+	return v, tidy(append(ev.diags, diags...))
+}
+
+// Diagnose turns problems that a plugin or the engine found in a block's values into diagnostics at their place in the file.
+func (r *Recipe) Diagnose(a addr.Block, problems []spec.Problem) hcl.Diagnostics {
+	inst, diags := r.instance(a)
+	if inst == nil {
+		return diags
+	}
+	for _, p := range problems {
+		diag := problem(locateIn(inst.node.block.body, inst.node.header, p), p.Summary, p.Detail)
+		if p.Warning {
+			diag.Severity = hcl.DiagWarning
+		}
+		diag.Extra = InstanceExtra{Address: a}
+		diags = append(diags, diag)
+	}
+	return diags
+}
+
+// locateIn follows a path through attributes and nested blocks to the source, as far as both go together.
+func locateIn(body *hclsyntax.Body, at hcl.Range, p spec.Problem) hcl.Range {
+	path := p.Path
+	for len(path) > 0 {
+		step, ok := path[0].(cty.GetAttrStep)
+		if !ok {
+			return at
+		}
+		if attr := body.Attributes[step.Name]; attr != nil {
+			return descend(attr.Expr, path[1:]).Range()
+		}
+		path = path[1:]
+		index := 0
+		if len(path) > 0 {
+			if i, ok := path[0].(cty.IndexStep); ok {
+				if k, ok := keyOf(i.Key); ok {
+					index, _ = k.Int()
+				}
+				path = path[1:]
+			}
+		}
+		var inner *hclsyntax.Block
+		for _, block := range body.Blocks {
+			if block.Type == step.Name {
+				if index--; index < 0 {
+					inner = block
+					break
+				}
+			}
+		}
+		if inner == nil {
+			return at
+		}
+		body, at = inner.Body, header(inner)
+	}
+	return at
+}

@@ -1,0 +1,233 @@
+package schema
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/recipe-rl/recipe/sdk/kind"
+)
+
+// source is what one recipe file declares, before anything is evaluated. Modules that share a folder share it.
+type source struct {
+	path      string // as given by the user or, in a module, joined to the caller's folder
+	dir       string
+	bytes     []byte
+	recipe    *recipeDecl
+	variables []*variableDecl
+	locals    []*localDecl
+	outputs   []*outputDecl
+	calls     []*callDecl
+	blocks    []*blockDecl
+}
+
+// blockDecl is a block of one of the kinds as written.
+type blockDecl struct {
+	kind         kind.Kind
+	plugin, name string
+	body         *hclsyntax.Body
+	header       hcl.Range
+	count        *hclsyntax.Attribute
+	forEach      *hclsyntax.Attribute
+	dependsOn    *hclsyntax.Attribute
+}
+
+func (d *blockDecl) repeated() bool { return d.count != nil || d.forEach != nil }
+
+type localDecl struct {
+	name string
+	attr *hclsyntax.Attribute
+}
+
+type outputDecl struct {
+	name        string
+	description string
+	sensitive   bool
+	value       *hclsyntax.Attribute
+	header      hcl.Range
+}
+
+// callDecl is a module block: a folder, its arguments and how often.
+type callDecl struct {
+	name      string
+	source    string
+	sourceAt  hcl.Range
+	args      map[string]*hclsyntax.Attribute
+	header    hcl.Range
+	count     *hclsyntax.Attribute
+	forEach   *hclsyntax.Attribute
+	dependsOn *hclsyntax.Attribute
+}
+
+type recipeDecl struct {
+	name            string
+	requiredVersion string
+	plugins         []RequiredPlugin
+	header          hcl.Range
+}
+
+// labels are how many labels each block of a file takes, with an example for the message.
+var labels = map[string]struct {
+	count   int
+	example string
+}{
+	"recipe":   {0, `recipe { … }`},
+	"locals":   {0, `locals { … }`},
+	"variable": {1, `variable "model" { … }`},
+	"output":   {1, `output "checkpoint" { … }`},
+	"module":   {1, `module "eval" { … }`},
+}
+
+// declare sorts the blocks of a parsed file into a source.
+func declare(path, dir string, src []byte, body *hclsyntax.Body) (*source, hcl.Diagnostics) {
+	s := &source{path: path, dir: dir, bytes: src}
+	var diags hcl.Diagnostics
+	for _, attr := range sortedAttributes(body) {
+		diags = append(diags, problem(attr.NameRange, "Attribute outside a block",
+			fmt.Sprintf("%q stands outside any block. Put values that several blocks share into locals { %s = … }, and settings of the recipe into recipe { … }.", attr.Name, attr.Name)))
+	}
+	for _, block := range body.Blocks {
+		diags = append(diags, s.declareBlock(block)...)
+	}
+	return s, append(diags, s.duplicates()...)
+}
+
+func (s *source) declareBlock(block *hclsyntax.Block) hcl.Diagnostics {
+	want, known := labels[block.Type]
+	k := kind.Kind(block.Type)
+	switch {
+	case k.Valid():
+		want.count, want.example = 2, fmt.Sprintf("%s %q %q { … }", block.Type, "plugin", "name")
+	case !known:
+		return hcl.Diagnostics{problem(block.TypeRange, "Unknown block",
+			fmt.Sprintf("There is no block %q. Expected one of %s.%s", block.Type, strings.Join(blockTypes(), ", "), didYouMean(block.Type, blockTypes())))}
+	}
+	if len(block.Labels) != want.count {
+		return hcl.Diagnostics{problem(header(block), "Wrong number of labels",
+			fmt.Sprintf("A block %s takes %s, got %d. Write %s.", block.Type, plural(want.count, "label"), len(block.Labels), want.example))}
+	}
+	if diags := checkLabels(block); diags.HasErrors() {
+		return diags
+	}
+	switch block.Type {
+	case "recipe":
+		return s.declareRecipe(block)
+	case "locals":
+		diags := noBlocks(block.Body, "locals")
+		for _, attr := range sortedAttributes(block.Body) {
+			s.locals = append(s.locals, &localDecl{name: attr.Name, attr: attr})
+		}
+		return diags
+	case "variable":
+		return s.declareVariable(block)
+	case "output":
+		return s.declareOutput(block)
+	case "module":
+		return s.declareCall(block)
+	}
+	attrs := block.Body.Attributes
+	s.blocks = append(s.blocks, &blockDecl{kind: k, plugin: block.Labels[0], name: block.Labels[1], body: block.Body, header: header(block),
+		count: attrs["count"], forEach: attrs["for_each"], dependsOn: attrs["depends_on"]})
+	return bothRepeated(attrs["count"], attrs["for_each"])
+}
+
+func blockTypes() []string {
+	types := []string{"recipe", "variable", "locals", "output", "module"}
+	for _, k := range kind.All() {
+		types = append(types, string(k))
+	}
+	return types
+}
+
+func bothRepeated(count, forEach *hclsyntax.Attribute) hcl.Diagnostics {
+	if count == nil || forEach == nil {
+		return nil
+	}
+	return hcl.Diagnostics{problem(forEach.NameRange, "Both count and for_each", "A block takes either count or for_each, not both. Remove one of them.")}
+}
+
+func checkLabels(block *hclsyntax.Block) hcl.Diagnostics {
+	var diags hcl.Diagnostics
+	for i, label := range block.Labels {
+		if !hclsyntax.ValidIdentifier(label) {
+			diags = append(diags, problem(block.LabelRanges[i], "Invalid name",
+				fmt.Sprintf("%q cannot be used in a reference. A name is letters, digits, _ and -, and starts with a letter.", label)))
+		}
+	}
+	return diags
+}
+
+func (s *source) declareOutput(block *hclsyntax.Block) hcl.Diagnostics {
+	diags := noBlocks(block.Body, "output")
+	out := &outputDecl{name: block.Labels[0], header: header(block), value: block.Body.Attributes["value"]}
+	for _, attr := range sortedAttributes(block.Body) {
+		switch attr.Name {
+		case "value":
+		case "description":
+			out.description = literalString(attr, &diags)
+		case "sensitive":
+			out.sensitive = literalBool(attr, &diags)
+		default:
+			diags = append(diags, unknownAttribute(attr, "an output block", []string{"value", "description", "sensitive"}))
+		}
+	}
+	if out.value == nil {
+		diags = append(diags, problem(out.header, "Missing attribute", `An output needs a value: write value = trainer.grpo.policy.checkpoint, for example.`))
+	}
+	s.outputs = append(s.outputs, out)
+	return diags
+}
+
+func (s *source) declareCall(block *hclsyntax.Block) hcl.Diagnostics {
+	diags := noBlocks(block.Body, "module")
+	attrs := block.Body.Attributes
+	call := &callDecl{name: block.Labels[0], header: header(block), args: map[string]*hclsyntax.Attribute{},
+		count: attrs["count"], forEach: attrs["for_each"], dependsOn: attrs["depends_on"]}
+	diags = append(diags, bothRepeated(call.count, call.forEach)...)
+	for name, attr := range attrs {
+		switch name {
+		case "source":
+			call.source, call.sourceAt = literalString(attr, &diags), attr.Expr.Range()
+		case "count", "for_each", "depends_on":
+		default:
+			call.args[name] = attr
+		}
+	}
+	if attrs["source"] == nil {
+		diags = append(diags, problem(call.header, "Missing attribute", `A module needs a source: write source = "./folder".`))
+	}
+	s.calls = append(s.calls, call)
+	return diags
+}
+
+// duplicates reports every name that is declared more than once, at each place after the first.
+func (s *source) duplicates() hcl.Diagnostics {
+	first := map[string]hcl.Range{}
+	var diags hcl.Diagnostics
+	see := func(what string, at hcl.Range) {
+		if earlier, ok := first[what]; ok {
+			diags = append(diags, problem(at, "Declared twice",
+				fmt.Sprintf("%s is already declared at %s. Every address is used once: give one of them another name.", what, at2(earlier))))
+			return
+		}
+		first[what] = at
+	}
+	for _, v := range s.variables {
+		see("var."+v.name, v.header)
+	}
+	for _, l := range s.locals {
+		see("local."+l.name, l.attr.NameRange)
+	}
+	for _, o := range s.outputs {
+		see("output."+o.name, o.header)
+	}
+	for _, c := range s.calls {
+		see("module."+c.name, c.header)
+	}
+	for _, b := range s.blocks {
+		see(string(b.kind)+"."+b.plugin+"."+b.name, b.header)
+	}
+	return diags
+}

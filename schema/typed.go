@@ -1,0 +1,166 @@
+package schema
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// reference evaluates an attribute that takes blocks. Conditionals and lists are followed here rather than by hcl, which
+// would demand that both branches have the same type: two inference blocks of different plugins have not.
+func (d *decoder) reference(a *spec.Attribute, expr hclsyntax.Expression, ctx *hcl.EvalContext) cty.Value {
+	v := d.follow(a, expr, ctx)
+	if !v.IsKnown() || v.IsNull() {
+		return v
+	}
+	if a.List && v.Type().IsObjectType() && isMapOfBlocks(v) {
+		return cty.TupleVal(v.AsValueSlice()) // all instances of a block with for_each, by key
+	}
+	if !a.List && !v.IsMarked() && v.Type().IsTupleType() {
+		if n := d.repeatedBlock(expr); n != "" {
+			d.report(problem(expr.Range(), "Index missing", fmt.Sprintf("%q expects one block, but %s is repeated: write %s[0] for one of its instances.", a.Name, n, n)))
+			return noValue
+		}
+	}
+	return v
+}
+
+func isMapOfBlocks(v cty.Value) bool {
+	if _, err := spec.RefOf(v); err == nil || v.IsMarked() || v.LengthInt() == 0 {
+		return false
+	}
+	for it := v.ElementIterator(); it.Next(); {
+		_, elem := it.Element()
+		if _, err := spec.RefOf(elem); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+func (d *decoder) repeatedBlock(expr hclsyntax.Expression) string {
+	if t, ok := unwrap(expr).(*hclsyntax.ScopeTraversalExpr); ok && len(t.Traversal) == 3 {
+		plugin, _ := attrStep(t.Traversal, 1)
+		name, _ := attrStep(t.Traversal, 2)
+		return t.Traversal.RootName() + "." + plugin + "." + name
+	}
+	return ""
+}
+
+func unwrap(expr hclsyntax.Expression) hclsyntax.Expression {
+	for {
+		p, ok := expr.(*hclsyntax.ParenthesesExpr)
+		if !ok {
+			return expr
+		}
+		expr = p.Expression
+	}
+}
+
+func (d *decoder) follow(a *spec.Attribute, expr hclsyntax.Expression, ctx *hcl.EvalContext) cty.Value {
+	if d.ev.p.bad[expr] {
+		d.static(a, expr)
+		return noValue
+	}
+	switch e := unwrap(expr).(type) {
+	case *hclsyntax.ConditionalExpr:
+		cond, diags := e.Condition.Value(ctx)
+		cond, _ = cond.Unmark()
+		if diags.HasErrors() || cond.Type() != cty.Bool || !cond.IsKnown() || cond.IsNull() {
+			d.report(diags...)
+			d.static(a, expr)
+			return noValue
+		}
+		if cond.True() {
+			d.static(a, e.FalseResult)
+			return d.follow(a, e.TrueResult, ctx)
+		}
+		d.static(a, e.TrueResult)
+		return d.follow(a, e.FalseResult, ctx)
+	case *hclsyntax.TupleConsExpr:
+		if !a.List {
+			break
+		}
+		values := make([]cty.Value, 0, len(e.Exprs))
+		for _, inner := range e.Exprs {
+			values = append(values, d.follow(a, inner, ctx))
+		}
+		return cty.TupleVal(values)
+	}
+	v, diags := d.ev.eval(expr, ctx)
+	d.report(diags...)
+	if !v.IsKnown() {
+		d.static(a, expr)
+	}
+	return v
+}
+
+// static checks the kinds of the blocks that an expression can come to when its value cannot be told: the branches of a
+// conditional, the elements of a list, what a for expression or splat goes over.
+func (d *decoder) static(a *spec.Attribute, expr hclsyntax.Expression) {
+	switch e := unwrap(expr).(type) {
+	case *hclsyntax.ConditionalExpr:
+		d.static(a, e.TrueResult)
+		d.static(a, e.FalseResult)
+	case *hclsyntax.TupleConsExpr:
+		for _, inner := range e.Exprs {
+			d.static(a, inner)
+		}
+	case *hclsyntax.ForExpr:
+		if t, ok := unwrap(plain(e.ValExpr)).(*hclsyntax.ScopeTraversalExpr); ok && len(t.Traversal) == 1 && t.Traversal.RootName() == e.ValVar {
+			d.static(a, e.CollExpr)
+			return
+		}
+		d.static(a, plain(e.ValExpr))
+	case *hclsyntax.SplatExpr:
+		if e.Each == hclsyntax.Expression(e.Item) {
+			d.static(a, e.Source)
+		}
+	case *hclsyntax.IndexExpr:
+		d.static(a, e.Collection)
+	case *hclsyntax.ScopeTraversalExpr:
+		d.staticTraversal(a, e)
+	}
+}
+
+func (d *decoder) staticTraversal(a *spec.Attribute, e *hclsyntax.ScopeTraversalExpr) {
+	t := e.Traversal
+	last := len(t)
+	if last > 3 {
+		if _, ok := t[3].(hcl.TraverseIndex); !ok || last > 4 {
+			return // an attribute of a block, whose type is checked when it is known
+		}
+	}
+	plugin, ok1 := attrStep(t, 1)
+	name, ok2 := attrStep(t, 2)
+	for _, k := range blockTypes()[5:] {
+		if t.RootName() != k || !ok1 || !ok2 {
+			continue
+		}
+		if !slices.Contains(kindNames(a), k) {
+			d.report(problem(e.Range(), "Reference to the wrong kind",
+				fmt.Sprintf("In %s: the attribute %q expects %s; got %s.%s.%s, %s block.", d.label, a.Name, a.Friendly(), k, plugin, name, withArticle(k))))
+		}
+	}
+}
+
+func withArticle(noun string) string {
+	switch noun[0] {
+	case 'a', 'e', 'i', 'o', 'u':
+		return "an " + noun
+	}
+	return "a " + noun
+}
+
+func kindNames(a *spec.Attribute) []string {
+	names := make([]string, 0, len(a.References))
+	for _, k := range a.References {
+		names = append(names, string(k))
+	}
+	return names
+}

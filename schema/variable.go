@@ -1,0 +1,210 @@
+package schema
+
+import (
+	"fmt"
+	"sort"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/ext/typeexpr"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
+)
+
+type variableDecl struct {
+	name, description string
+	typ               cty.Type
+	typed             bool
+	defaults          *typeexpr.Defaults
+	fallback          *hclsyntax.Attribute // default; nil: a value must be given
+	sensitive         bool
+	notNull           bool
+	validations       []validationDecl
+	header            hcl.Range
+}
+
+type validationDecl struct {
+	condition, message *hclsyntax.Attribute
+}
+
+var variableAttributes = []string{"type", "default", "description", "sensitive", "nullable"}
+
+func (s *source) declareVariable(block *hclsyntax.Block) hcl.Diagnostics {
+	v := &variableDecl{name: block.Labels[0], typ: cty.DynamicPseudoType, header: header(block)}
+	var diags hcl.Diagnostics
+	switch v.name {
+	case "source", "count", "for_each", "depends_on":
+		diags = append(diags, problem(v.header, "Reserved name", fmt.Sprintf("A variable cannot be called %q: a module block has that argument itself. Choose another name.", v.name)))
+	}
+	for _, attr := range sortedAttributes(block.Body) {
+		switch attr.Name {
+		case "type":
+			t, defaults, typeDiags := typeexpr.TypeConstraintWithDefaults(attr.Expr)
+			diags = append(diags, typeDiags...)
+			if !typeDiags.HasErrors() {
+				v.typ, v.defaults, v.typed = t, defaults, true
+			}
+		case "default":
+			v.fallback = attr
+		case "description":
+			v.description = literalString(attr, &diags)
+		case "sensitive":
+			v.sensitive = literalBool(attr, &diags)
+		case "nullable":
+			v.notNull = !literalBool(attr, &diags)
+		default:
+			diags = append(diags, unknownAttribute(attr, "a variable block", variableAttributes))
+		}
+	}
+	for _, inner := range block.Body.Blocks {
+		if inner.Type != "validation" || len(inner.Labels) > 0 {
+			diags = append(diags, problem(header(inner), "Unknown block",
+				fmt.Sprintf("A variable holds only validation { … } blocks, got %s.%s", inner.Type, didYouMean(inner.Type, []string{"validation"}))))
+			continue
+		}
+		rule, ruleDiags := conditionBlock(inner)
+		diags = append(diags, ruleDiags...)
+		if rule.condition != nil && rule.message != nil {
+			v.validations = append(v.validations, rule)
+		}
+	}
+	s.variables = append(s.variables, v)
+	return diags
+}
+
+// conditionBlock reads the condition and error_message of a validation, precondition or postcondition.
+func conditionBlock(block *hclsyntax.Block) (validationDecl, hcl.Diagnostics) {
+	diags := noBlocks(block.Body, block.Type)
+	rule := validationDecl{condition: block.Body.Attributes["condition"], message: block.Body.Attributes["error_message"]}
+	for _, attr := range sortedAttributes(block.Body) {
+		if attr != rule.condition && attr != rule.message {
+			diags = append(diags, unknownAttribute(attr, "a "+block.Type+" block", []string{"condition", "error_message"}))
+		}
+	}
+	if rule.condition == nil || rule.message == nil {
+		diags = append(diags, problem(header(block), "Missing attribute",
+			fmt.Sprintf("A %s needs a condition (true when all is well) and an error_message (what to do when it is not).", block.Type)))
+	}
+	return rule, diags
+}
+
+// variableValue turns a given value, or the default, into the variable's value: converted, checked, marked.
+// A problem gives a value that is unknown, so that what uses it is still checked.
+func (ev *evaluation) variableValue(v *variableDecl, given cty.Value, at hcl.Range, ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
+	var diags hcl.Diagnostics
+	broken := cty.UnknownVal(v.typ.WithoutOptionalAttributesDeep())
+	if v.sensitive {
+		broken = broken.Mark(Sensitive)
+	}
+	if given == cty.NilVal || (given.IsNull() && v.notNull && v.fallback != nil) {
+		if v.fallback == nil {
+			return broken, hcl.Diagnostics{problem(v.header, "Variable without a value",
+				fmt.Sprintf("The variable %q has no default and was given no value. Pass --var %s=…, put it into a --var-file, set RECIPE_VAR_%s, or give it a default.", v.name, v.name, v.name))}
+		}
+		at = v.fallback.Expr.Range()
+		if given, diags = v.fallback.Expr.Value(ctx); diags.HasErrors() {
+			return broken, diags
+		}
+	}
+	if given.IsNull() && v.notNull {
+		return broken, append(diags, problem(at, "Null variable", fmt.Sprintf("The variable %q is declared with nullable = false: give it a value.", v.name)))
+	}
+	if v.defaults != nil && !given.IsNull() {
+		given = v.applyDefaults(given)
+	}
+	value, err := convert.Convert(given, v.typ)
+	if err != nil {
+		return broken, append(diags, problem(at, "Wrong type",
+			fmt.Sprintf("The variable %q expects %s, got %s: %s.", v.name, typeexpr.TypeString(v.typ), given.Type().FriendlyName(), err)))
+	}
+	if v.sensitive {
+		value = value.Mark(Sensitive)
+	}
+	return value, append(diags, ev.validateVariable(v, value, at, ctx)...)
+}
+
+// applyDefaults guards against typeexpr, which panics when a value is far from the type that the defaults are for.
+func (v *variableDecl) applyDefaults(given cty.Value) (out cty.Value) {
+	defer func() {
+		if recover() != nil {
+			out = given // the conversion that follows reports it
+		}
+	}()
+	return v.defaults.Apply(given)
+}
+
+func (ev *evaluation) validateVariable(v *variableDecl, value cty.Value, at hcl.Range, functions *hcl.EvalContext) hcl.Diagnostics {
+	var diags hcl.Diagnostics
+	ctx := functions.NewChild()
+	ctx.Variables = map[string]cty.Value{"var": cty.ObjectVal(map[string]cty.Value{v.name: value})}
+	for _, rule := range v.validations {
+		if foreign := foreignReference(v, rule); foreign != nil {
+			diags = append(diags, foreign)
+			continue
+		}
+		ok, message, ruleDiags := condition(rule.condition.Expr, rule.message.Expr, ctx)
+		diags = append(diags, ruleDiags...)
+		if !ok && !ruleDiags.HasErrors() {
+			diags = append(diags, problem(at, "Invalid value for a variable", fmt.Sprintf("%s\n\nThis was checked by the validation at %s.", message, at2(rule.condition.SrcRange))))
+		}
+	}
+	return diags
+}
+
+// foreignReference finds the first name in a validation other than the variable itself.
+func foreignReference(v *variableDecl, rule validationDecl) *hcl.Diagnostic {
+	for _, t := range append(rule.condition.Expr.Variables(), rule.message.Expr.Variables()...) {
+		if name, ok := attrStep(t, 1); ok && t.RootName() == "var" && name == v.name {
+			continue
+		}
+		return problem(t.SourceRange(), "Reference outside the variable",
+			fmt.Sprintf("A validation of the variable %q may only refer to var.%s. Put conditions between several values into lifecycle { precondition { … } } of a block.", v.name, v.name))
+	}
+	return nil
+}
+
+// condition evaluates a check. An unknown condition holds for now. Both parts are evaluated, so that mistakes in either are found.
+func condition(cond, message hcl.Expression, ctx *hcl.EvalContext) (ok bool, text string, diags hcl.Diagnostics) {
+	text = "The condition does not hold."
+	m, messageDiags := message.Value(ctx)
+	diags = append(diags, messageDiags...)
+	if !messageDiags.HasErrors() {
+		m, marks := m.UnmarkDeep()
+		s, err := convert.Convert(m, cty.String)
+		switch {
+		case err != nil:
+			diags = append(diags, problem(message.Range(), "Wrong type", "An error_message is a string, got "+m.Type().FriendlyName()+"."))
+		case len(marks) > 0:
+			text = "The condition does not hold. (Its message is not shown: it contains sensitive values.)"
+		case s.IsKnown() && !s.IsNull():
+			text = s.AsString()
+		}
+	}
+	c, condDiags := cond.Value(ctx)
+	if diags = append(diags, condDiags...); condDiags.HasErrors() {
+		return true, text, diags
+	}
+	c, _ = c.UnmarkDeep()
+	b, err := convert.Convert(c, cty.Bool)
+	if err != nil || (b.IsKnown() && b.IsNull()) {
+		return true, text, append(diags, problem(cond.Range(), "Wrong type", "A condition is true or false, got "+c.Type().FriendlyName()+"."))
+	}
+	return !b.IsKnown() || b.True(), text, diags
+}
+
+func attrStep(t hcl.Traversal, i int) (string, bool) {
+	if i >= len(t) {
+		return "", false
+	}
+	step, ok := t[i].(hcl.TraverseAttr)
+	return step.Name, ok
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	return keys
+}

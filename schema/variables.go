@@ -1,0 +1,133 @@
+package schema
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	hcljson "github.com/hashicorp/hcl/v2/json"
+	"github.com/zclconf/go-cty/cty"
+)
+
+// givenValue is a value for a variable of the root and where it comes from.
+type givenValue struct {
+	value  cty.Value
+	source string
+	rng    hcl.Range
+	broken bool // it could not be read, which is reported
+}
+
+// readVariables collects values from the environment, then variable files, then --var: later ones win.
+func (p *evaluator) readVariables(s *source) map[string]givenValue {
+	declared := make(map[string]*variableDecl, len(s.variables))
+	for _, v := range s.variables {
+		declared[v.name] = v
+	}
+	out := map[string]givenValue{}
+	for _, entry := range p.opts.Environ {
+		name, raw, ok := strings.Cut(entry, "=")
+		name, isVar := strings.CutPrefix(name, "RECIPE_VAR_")
+		if v := declared[name]; ok && isVar && v != nil {
+			out[name] = p.rawValue(v, raw, "RECIPE_VAR_"+name)
+		}
+	}
+	for _, path := range p.opts.VarFiles {
+		p.variableFile(path, declared, out)
+	}
+	for _, name := range sortedKeys(p.opts.Vars) {
+		given := p.opts.Vars[name]
+		source := given.Source
+		if source == "" {
+			source = "--var"
+		}
+		v, ok := declared[name]
+		if !ok {
+			p.diags = append(p.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Undeclared variable",
+				Detail: fmt.Sprintf("%s sets the variable %q, but the recipe does not declare it; it declares %s.%s", source, name, orNothing(sortedKeys(declared)), didYouMean(name, sortedKeys(declared)))})
+			continue
+		}
+		out[name] = p.rawValue(v, given.Raw, source)
+	}
+	return out
+}
+
+// rawValue reads what a person gave on the command line or in the environment: text as it stands for a string variable,
+// an expression without names for every other type, and either for a variable without a type.
+func (p *evaluator) rawValue(v *variableDecl, raw, source string) givenValue {
+	if v.typ == cty.String {
+		return givenValue{value: cty.StringVal(raw), source: source, rng: v.header}
+	}
+	filename := fmt.Sprintf("<%s %s>", source, v.name)
+	if strings.HasPrefix(source, "RECIPE_VAR_") {
+		filename = "<" + source + ">"
+	}
+	if d := tooLarge(filename, []byte(raw)); d != nil {
+		p.diags = append(p.diags, d)
+		return givenValue{source: source, broken: true}
+	}
+	expr, diags := hclsyntax.ParseExpression([]byte(raw), filename, hcl.InitialPos)
+	if !diags.HasErrors() {
+		var value cty.Value
+		if value, diags = expr.Value(nil); !diags.HasErrors() {
+			p.keep(v, filename, raw)
+			return givenValue{value: value, source: source, rng: expr.Range()}
+		}
+	}
+	if !v.typed {
+		return givenValue{value: cty.StringVal(raw), source: source, rng: v.header}
+	}
+	p.diags = append(p.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Value not understood", Subject: &v.header,
+		Detail: fmt.Sprintf("%s gives the variable %q a value that is no expression of its type: %s. Strings inside lists and maps need quotes, for example --var '%s=[\"a\", \"b\"]'.", source, v.name, diags[0].Summary, v.name)})
+	return givenValue{source: source, broken: true}
+}
+
+// keep makes a given text available for snippets, unless it is a secret.
+func (p *evaluator) keep(v *variableDecl, filename, raw string) {
+	if !v.sensitive {
+		p.loader.files[filename] = &hcl.File{Bytes: []byte(raw)}
+	}
+}
+
+// variableFile reads `name = value` lines, or JSON when the name ends in .json. Names that the recipe does not declare
+// are a warning: a file may serve several recipes.
+func (p *evaluator) variableFile(path string, declared map[string]*variableDecl, out map[string]givenValue) {
+	src, err := os.ReadFile(path) //nolint:gosec // the user named it
+	if err != nil {
+		p.diags = append(p.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Variable file not found", Detail: fmt.Sprintf("The variable file %s cannot be read: %s.", path, err)})
+		return
+	}
+	if d := tooLarge(path, src); d != nil {
+		p.diags = append(p.diags, d)
+		return
+	}
+	var file *hcl.File
+	var diags hcl.Diagnostics
+	if strings.HasSuffix(path, ".json") {
+		file, diags = hcljson.Parse(src, path)
+	} else {
+		file, diags = hclsyntax.ParseConfig(src, path, hcl.InitialPos)
+	}
+	if p.diags = append(p.diags, diags...); file == nil || diags.HasErrors() {
+		return
+	}
+	p.loader.files[path] = file
+	if body, ok := file.Body.(*hclsyntax.Body); ok {
+		p.loader.budget.guard(body)
+	}
+	attrs, diags := file.Body.JustAttributes()
+	p.diags = append(p.diags, diags...)
+	for _, name := range sortedKeys(attrs) {
+		attr := attrs[name]
+		if declared[name] == nil {
+			p.diags = append(p.diags, warning(attr.NameRange, "Undeclared variable",
+				fmt.Sprintf("The recipe does not declare the variable %q.%s", name, didYouMean(name, sortedKeys(declared)))))
+			continue
+		}
+		value, diags := attr.Expr.Value(p.base)
+		p.diags = append(p.diags, diags...)
+		out[name] = givenValue{value: value, source: filepath.ToSlash(path), rng: attr.Expr.Range(), broken: diags.HasErrors()}
+	}
+}
