@@ -25,6 +25,6 @@ func (a *app) open(f *recipeFlags, args, targets []string, asJSON bool) (*sessio
 	return s, nil
 }
 
-func (a *app) diagnose(r *schema.Recipe, diags hcl.Diagnostics, asJSON bool) error { return nil }
+func (a *app) diagnose(r *schema.Recipe, diags hcl.Diagnostics, asJSON bool) error  { return nil }
 func (a *app) validated(r *schema.Recipe, diags hcl.Diagnostics, asJSON bool) error { return nil }
-func (a *app) plugins() schema.Plugins { c, _ := a.catalog(); return c }
+func (a *app) plugins() schema.Plugins                                              { c, _ := a.catalog(); return c }

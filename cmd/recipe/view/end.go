@@ -51,7 +51,9 @@ func Values(w io.Writer, s Style, outputs map[string]any) error {
 // Next says what to try after a run, from what the recipe declares.
 func Next(w io.Writer, s Style, r *schema.Recipe) error {
 	var rows [][]Cell
-	add := func(command, what string) { rows = append(rows, []Cell{{Text: "  " + command}, {Text: what, Paint: s.Dim}}) }
+	add := func(command, what string) {
+		rows = append(rows, []Cell{{Text: "  " + command}, {Text: what, Paint: s.Dim}})
+	}
 	for _, v := range r.Variables {
 		if !v.Sensitive {
 			add(fmt.Sprintf("recipe plan --var %s=… %s", v.Name, r.File), "what another value would change")

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/engine/run"
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kind"
+)
+
+func TestExitCode(t *testing.T) {
+	t.Parallel()
+	failure := failed(fmt.Errorf("apply: %w", &run.Failure{
+		Address: addr.Block{Kind: kind.Trainer, Plugin: "tiny", Name: "policy"},
+		Err:     errors.New("out of memory"), Remedy: "lower batch_size", Last: []string{"step 3", "killed\x1b[2J"},
+	}))
+	for _, c := range []struct {
+		name string
+		err  error
+		code int
+		says []string
+	}{
+		{"done", nil, exitDone, nil},
+		{"changes", exitError(exitChanges), exitChanges, nil},
+		{"wrapped code", fmt.Errorf("x: %w", exitError(exitChanges)), exitChanges, nil},
+		{"plain", errors.New("no such file"), exitFailed, []string{"Error: no such file"}},
+		{"remedy", fmt.Errorf("start: %w", &sdk.Error{Summary: "port taken", Detail: "by pid 7", Remedy: "stop it"}), exitFailed,
+			[]string{"Error: start: port taken", "by pid 7", "What to do: stop it"}},
+		{"failed block", failure, exitFailed, []string{"trainer.tiny.policy failed: out of memory", "│ step 3", "│ killed[2J", "What to do: lower batch_size"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var out bytes.Buffer
+			if code := exitCode(c.err, &out, view.Style{}); code != c.code {
+				t.Errorf("exit code %d, want %d", code, c.code)
+			}
+			for _, want := range c.says {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("%q is not in\n%s", want, out.String())
+				}
+			}
+			if len(c.says) == 0 && out.Len() > 0 {
+				t.Errorf("said %q", out.String())
+			}
+		})
+	}
+}
+
+func TestDevOverrides(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for _, c := range []struct {
+		name, path string
+		want       map[string]string
+		wrong      string
+	}{
+		{"relative to the file", write("a", `dev_overrides { vllm = "vllm" }`), map[string]string{"vllm": filepath.Join(dir, "vllm")}, ""},
+		{"absolute", write("b", `dev_overrides { vllm = "/opt/vllm" }`), map[string]string{"vllm": "/opt/vllm"}, ""},
+		{"empty", write("c", ``), nil, ""},
+		{"typo", write("d", `dev_override {}`), nil, "dev_overrides { NAME"},
+		{"named but not there", filepath.Join(dir, "none"), nil, "no such file"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := devOverrides([]string{"RECIPE_CONFIG=/not/this/one", "RECIPE_CONFIG=" + c.path})
+			if c.wrong != "" {
+				if err == nil || !strings.Contains(err.Error(), c.wrong) {
+					t.Fatalf("error %v, want …%s…", err, c.wrong)
+				}
+				return
+			}
+			if err != nil || !reflect.DeepEqual(got, c.want) {
+				t.Fatalf("got %v, %v, want %v", got, err, c.want)
+			}
+		})
+	}
+}
+
+func TestSinceTime(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for text, want := range map[string]time.Time{
+		"":                     {},
+		"90s":                  now.Add(-90 * time.Second),
+		"2026-02-01T00:00:00Z": time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC),
+	} {
+		if got, err := sinceTime(text, now); err != nil || !got.Equal(want) {
+			t.Errorf("sinceTime(%q) = %v, %v", text, got, err)
+		}
+	}
+	if _, err := sinceTime("last week", now); err == nil {
+		t.Error("words are no time")
+	}
+}
+
+func TestVariables(t *testing.T) {
+	t.Parallel()
+	got, err := variables([]string{"a=1", "b=x=y", "a=2"})
+	if err != nil || got["a"].Raw != "2" || got["b"].Raw != "x=y" || got["a"].Source != "--var" {
+		t.Fatalf("%v, %v", got, err)
+	}
+	for _, wrong := range []string{"a", "=1", ""} {
+		if _, err := variables([]string{wrong}); err == nil {
+			t.Errorf("%q is taken", wrong)
+		}
+	}
+}
