@@ -21,36 +21,81 @@ type choice struct {
 	promptLogprobs gjson.Result
 }
 
-// readChoices reads the completions of an answer of /v1/completions or /v1/chat/completions, in the shapes vLLM gives them:
-// token ids from "token_ids" (return_token_ids) or from tokens of the form "token_id:7" (return_tokens_as_token_ids).
-// Parts that are missing stay empty; parts that disagree are an error.
-func readChoices(root gjson.Result) ([]choice, error) {
-	list := root.Get("choices")
-	if !list.IsArray() {
-		return nil, fmt.Errorf("the answer has no choices: %s", brief(root.Raw))
+// completion is an answer of the engine, or one event of a stream, in the parts that the gateway uses.
+type completion struct {
+	id         string // raw
+	choices    []choice
+	bad        error // why the choices are of no use
+	tokens     int   // generated, as the engine counts
+	version    int   // as the engine says, or unknownVersion
+	versionMax int
+}
+
+// shape says what readCompletion is to read besides the rest.
+type shape struct {
+	choices bool
+	top     bool // alternatives to the sampled tokens
+}
+
+// readCompletion reads an answer of /v1/completions or /v1/chat/completions, in the shapes vLLM gives them: token ids from
+// "token_ids" (return_token_ids) or from tokens of the form "token_id:7" (return_tokens_as_token_ids). Parts that are missing stay
+// empty; parts that disagree make the choices bad.
+func readCompletion(root gjson.Result, want shape) *completion {
+	c := &completion{version: unknownVersion, versionMax: unknownVersion}
+	var list gjson.Result
+	var prompt []int32
+	root.ForEach(func(key, v gjson.Result) bool {
+		switch key.Str {
+		case "id":
+			c.id = v.Raw
+		case "choices":
+			list = v
+		case "usage":
+			c.tokens = int(v.Get("completion_tokens").Int())
+		case "prompt_token_ids": // only chat answers have it here
+			prompt, _ = parseIDs(v.Raw, nil)
+		case "policy_version":
+			c.version = wholeNumber(v)
+		case "policy_version_max":
+			c.versionMax = wholeNumber(v)
+		}
+		return true
+	})
+	c.versionMax = max(c.version, c.versionMax)
+	if !want.choices {
+		return c
 	}
-	common, _ := parseIDs(root.Get("prompt_token_ids").Raw, nil) // only chat answers have it here
-	var out []choice
-	var bad error
+	if !list.IsArray() {
+		c.bad = fmt.Errorf("the answer has no choices: %s", brief(root.Raw))
+		return c
+	}
 	list.ForEach(func(_, v gjson.Result) bool {
-		ch, err := readChoice(v)
+		ch, err := readChoice(v, want)
 		if err != nil {
-			bad = fmt.Errorf("choice %d: %w", len(out), err)
+			c.bad = fmt.Errorf("choice %d: %w", len(c.choices), err)
 			return false
 		}
 		if ch.promptIDs == nil {
-			ch.promptIDs = common
+			ch.promptIDs = prompt
 		}
 		if ch.index < 0 {
-			ch.index = len(out)
+			ch.index = len(c.choices)
 		}
-		out = append(out, ch)
+		c.choices = append(c.choices, ch)
 		return true
 	})
-	return out, bad
+	return c
 }
 
-func readChoice(v gjson.Result) (choice, error) {
+// wholeNumber is v as a version, or unknownVersion.
+func wholeNumber(v gjson.Result) int {
+	if v.Type != gjson.Number || v.Num < 0 || v.Num != float64(int(v.Num)) {
+		return unknownVersion
+	}
+	return int(v.Num)
+}
+
+func readChoice(v gjson.Result, want shape) (choice, error) {
 	ch := choice{index: -1, text: `""`, finish: "null", stop: "null"}
 	var logprobs gjson.Result
 	var bad error
@@ -83,57 +128,66 @@ func readChoice(v gjson.Result) (choice, error) {
 		return bad == nil
 	})
 	if bad == nil {
-		bad = ch.readLogprobs(logprobs)
+		bad = ch.readLogprobs(logprobs, want)
 	}
 	return ch, bad
 }
 
 // readLogprobs reads the log-probabilities of the tokens, and the token ids if the choice has none yet.
-func (ch *choice) readLogprobs(v gjson.Result) error {
+func (ch *choice) readLogprobs(v gjson.Result, want shape) error {
 	if !v.IsObject() {
 		return nil
 	}
-	var tokens []int32
+	var names []string
 	var bad error
-	token := func(name string) {
-		if ch.ids != nil || bad != nil {
-			return
+	v.ForEach(func(key, list gjson.Result) bool {
+		switch {
+		case key.Str == "token_logprobs":
+			ch.logprobs, bad = parseNumbers(list.Raw, make([]string, 0, max(16, len(ch.ids))))
+		case key.Str == "tokens" && ch.ids == nil:
+			list.ForEach(func(_, x gjson.Result) bool { names = append(names, x.Str); return true })
+		case key.Str == "top_logprobs" && want.top:
+			ch.top = list.Array()
+		case key.Str == "content": // chat
+			names, bad = ch.readContent(list)
 		}
-		id, err := tokenID(name)
-		if err != nil {
-			bad = err
-			return
-		}
-		tokens = append(tokens, id)
-	}
-	number := func(x gjson.Result) {
-		if x.Type != gjson.Number && bad == nil {
-			bad = fmt.Errorf("log-probability %d is %s, want a number", len(ch.logprobs), brief(x.Raw))
-		}
-		ch.logprobs = append(ch.logprobs, x.Raw)
-	}
-	each := func(list gjson.Result, f func(gjson.Result)) {
-		list.ForEach(func(_, x gjson.Result) bool { f(x); return bad == nil })
-	}
-	if content := v.Get("content"); content.IsArray() { // chat
-		each(content, func(x gjson.Result) {
-			number(x.Get("logprob"))
-			token(x.Get("token").Str)
-		})
-	} else {
-		each(v.Get("token_logprobs"), number)
-		if ch.ids == nil {
-			each(v.Get("tokens"), func(x gjson.Result) { token(x.Str) })
-		}
-		each(v.Get("top_logprobs"), func(x gjson.Result) { ch.top = append(ch.top, x) })
-	}
-	if ch.ids == nil {
-		ch.ids = tokens
+		return bad == nil
+	})
+	if ch.ids == nil && len(names) > 0 && bad == nil {
+		ch.ids, bad = tokenIDs(names)
 	}
 	if bad == nil && len(ch.logprobs) != len(ch.ids) {
 		bad = fmt.Errorf("%d tokens but %d log-probabilities", len(ch.ids), len(ch.logprobs))
 	}
 	return bad
+}
+
+// readContent reads the log-probabilities of a chat answer, and returns the names of the tokens.
+func (ch *choice) readContent(list gjson.Result) (names []string, bad error) {
+	list.ForEach(func(_, x gjson.Result) bool {
+		lp := x.Get("logprob")
+		if lp.Type != gjson.Number {
+			bad = fmt.Errorf("log-probability %d is %s, want a number", len(ch.logprobs), brief(lp.Raw))
+			return false
+		}
+		ch.logprobs = append(ch.logprobs, lp.Raw)
+		if ch.ids == nil {
+			names = append(names, x.Get("token").Str)
+		}
+		return true
+	})
+	return names, bad
+}
+
+func tokenIDs(names []string) ([]int32, error) {
+	ids := make([]int32, len(names))
+	for i, name := range names {
+		var err error
+		if ids[i], err = tokenID(name); err != nil {
+			return nil, err
+		}
+	}
+	return ids, nil
 }
 
 // tokenID reads "token_id:7".

@@ -130,7 +130,7 @@ func TestMetrics(t *testing.T) {
 		`recipe_gateway_requests_total{code="200",route="/generate"} 1`,
 		`recipe_gateway_requests_total{code="400",route="/generate"} 1`,
 		`recipe_gateway_requests_total{code="200",route="/v1/other"} 1`,
-		`recipe_gateway_output_tokens_total 9`,
+		`recipe_gateway_output_tokens_total 12`,
 		`recipe_gateway_recorded_completions_total 3`,
 		`recipe_gateway_policy_version 3`,
 		`recipe_gateway_replicas_ready 1`,

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -15,7 +16,13 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if role := os.Getenv(benchRole); role != "" {
+		playRole(role)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // fakeEngine stands for vLLM: it answers in vLLM's shapes and can be told to wait, fail, or die.
 type fakeEngine struct {

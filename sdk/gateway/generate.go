@@ -46,7 +46,11 @@ func translateRequest(body []byte, model string) (*generateQuery, error) {
 	if !root.IsObject() {
 		return nil, fmt.Errorf("the body is %s, want an object with prompt or input_ids", brief(root.Raw))
 	}
-	q := &generateQuery{n: 1, sglang: root.Get("input_ids").Exists() || root.Get("text").Exists()}
+	q := &generateQuery{n: 1}
+	root.ForEach(func(key, _ gjson.Result) bool {
+		q.sglang = key.Str == "input_ids" || key.Str == "text"
+		return !q.sglang
+	})
 	p := &params{q: q}
 	root.ForEach(func(key, value gjson.Result) bool {
 		if q.sglang {
@@ -79,6 +83,9 @@ func (p *params) set(name, raw string) {
 	p.fields = append(appendString(p.fields, name), ':')
 	p.fields = append(append(p.fields, raw...), ',')
 }
+
+// shape is what to read of the engine's answer to q.
+func (q *generateQuery) shape() shape { return shape{choices: true, top: q.topK > 0} }
 
 // finish makes the body.
 func (p *params) finish(model string) {
@@ -184,25 +191,25 @@ func (p *params) takePrompt(v gjson.Result) {
 
 // translateResponse turns the engine's answer to q into the shape the client asked in. Completions come in the order of their
 // index. An answer in which tokens and log-probabilities do not match is an error: a hole would be trained on.
-func translateResponse(q *generateQuery, root gjson.Result) ([]byte, []choice, error) {
-	list, err := readChoices(root)
-	if err != nil {
-		return nil, nil, err
+func translateResponse(q *generateQuery, c *completion) ([]byte, error) {
+	if c.bad != nil {
+		return nil, c.bad
 	}
+	list := c.choices
 	sort.SliceStable(list, func(i, j int) bool { return list[i].index < list[j].index })
 	want := q.n
 	if q.repeat {
 		want = 1
 	}
 	if len(list) != want {
-		return nil, nil, fmt.Errorf("%d completions asked for, %d in the answer", want, len(list))
+		return nil, fmt.Errorf("%d completions asked for, %d in the answer", want, len(list))
 	}
 	for i := range list {
 		if q.logprobs && len(list[i].logprobs) != len(list[i].ids) {
-			return nil, nil, fmt.Errorf("completion %d has %d tokens but %d log-probabilities", i, len(list[i].ids), len(list[i].logprobs))
+			return nil, fmt.Errorf("completion %d has %d tokens but %d log-probabilities", i, len(list[i].ids), len(list[i].logprobs))
 		}
 		if q.logprobs && len(list[i].ids) == 0 && list[i].text != `""` {
-			return nil, nil, fmt.Errorf("completion %d has a text but no token ids: the engine does not know return_token_ids", i)
+			return nil, fmt.Errorf("completion %d has a text but no token ids: the engine does not know return_token_ids", i)
 		}
 	}
 	shown := list
@@ -210,10 +217,9 @@ func translateResponse(q *generateQuery, root gjson.Result) ([]byte, []choice, e
 		shown = append(shown[:len(shown):len(shown)], list[0])
 	}
 	if q.sglang {
-		return appendSGLang(nil, q, shown, root.Get("id").Raw), list, nil
+		return appendSGLang(nil, q, shown, c.id), nil
 	}
-	out, err := appendAtropos(nil, q, shown)
-	return out, list, err
+	return appendAtropos(nil, q, shown)
 }
 
 // appendAtropos writes {"text","prompt","finish_reasons","token_ids","logprobs":[n][position][{"id":logprob}],…}.

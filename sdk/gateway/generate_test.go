@@ -34,7 +34,7 @@ func TestGenerateTranslation(t *testing.T) {
 				t.Fatal(err)
 			}
 			sameJSON(t, "request to the engine", q.body, read("upstream.json"))
-			out, _, err := translateResponse(q, gjson.ParseBytes(read("engine.json")))
+			out, err := translateResponse(q, readCompletion(gjson.ParseBytes(read("engine.json")), q.shape()))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -66,7 +66,7 @@ func TestSampledTokenComesFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, _, err := translateResponse(q, gjson.Parse(`{"choices":[{"index":0,"text":"x","token_ids":[7],"logprobs":{"token_logprobs":[-3],"tokens":["token_id:7"],"top_logprobs":[{"token_id:4":-0.1,"token_id:7":-3,"token_id:5":-2}]}}]}`))
+	out, err := translateResponse(q, readCompletion(gjson.Parse(`{"choices":[{"index":0,"text":"x","token_ids":[7],"logprobs":{"token_logprobs":[-3],"tokens":["token_id:7"],"top_logprobs":[{"token_id:4":-0.1,"token_id:7":-3,"token_id:5":-2}]}}]}`), q.shape()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestGenerateRefusesBadAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tc := range tests {
-		if _, _, err := translateResponse(q, gjson.Parse(tc.answer)); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, err := translateResponse(q, readCompletion(gjson.Parse(tc.answer), q.shape())); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: got %v, want something about %q", tc.name, err, tc.want)
 		}
 	}
@@ -185,7 +185,8 @@ func FuzzGenerate(f *testing.F) {
 		if !json.Valid(answer) { // engines do answer JSON; the bytes are passed through otherwise
 			return
 		}
-		out, choices, err := translateResponse(q, gjson.ParseBytes(answer))
+		done := readCompletion(gjson.ParseBytes(answer), q.shape())
+		out, err := translateResponse(q, done)
 		if err != nil {
 			return
 		}
@@ -202,7 +203,7 @@ func FuzzGenerate(f *testing.F) {
 		if err := json.Unmarshal(out, &r); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		if len(r.Logprobs) != q.n || len(r.IDs) != q.n || len(choices) == 0 {
+		if len(r.Logprobs) != q.n || len(r.IDs) != q.n || len(done.choices) == 0 {
 			t.Fatalf("%d and %d completions, want %d", len(r.Logprobs), len(r.IDs), q.n)
 		}
 		for i := range r.IDs {

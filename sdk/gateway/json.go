@@ -77,6 +77,33 @@ func parseIDs(raw string, dst []int32) ([]int32, error) {
 	}
 }
 
+// parseNumbers appends the numbers of a JSON array, each as it stands, so that they are passed on digit for digit. The array is
+// taken from valid JSON; that each entry is a number is checked by its first character.
+func parseNumbers(raw string, dst []string) ([]string, error) {
+	i := skipBlank(raw, 0)
+	if i >= len(raw) || raw[i] != '[' {
+		return nil, fmt.Errorf("want an array of log-probabilities, got %s", brief(raw))
+	}
+	i = skipBlank(raw, i+1)
+	for i < len(raw) && raw[i] != ']' {
+		start := i
+		if raw[i] != '-' && (raw[i] < '0' || raw[i] > '9') {
+			return nil, fmt.Errorf("log-probability %d is %s, want a number", len(dst), brief(raw[i:]))
+		}
+		for i < len(raw) && numeric[raw[i]] {
+			i++
+		}
+		dst = append(dst, raw[start:i])
+		if i = skipBlank(raw, i); i < len(raw) && raw[i] == ',' {
+			i = skipBlank(raw, i+1)
+		}
+	}
+	return dst, nil
+}
+
+// numeric marks the characters of a JSON number.
+var numeric = [256]bool{'-': true, '+': true, '.': true, 'e': true, 'E': true, '0': true, '1': true, '2': true, '3': true, '4': true, '5': true, '6': true, '7': true, '8': true, '9': true}
+
 func skipBlank(s string, at int) int {
 	for at < len(s) && (s[at] == ' ' || s[at] == '\n' || s[at] == '\r' || s[at] == '\t') {
 		at++

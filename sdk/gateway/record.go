@@ -5,8 +5,6 @@ import (
 	"hash/maphash"
 	"math"
 	"sync"
-
-	"github.com/tidwall/gjson"
 )
 
 // Record is what the gateway knows of one completion.
@@ -164,19 +162,6 @@ func (g *Gateway) Lookup(tokens []int) (r Record, found, ambiguous bool) {
 		ids[i] = int32(t)
 	}
 	return g.records.lookup(ids)
-}
-
-// note counts and records the completions of an answer. An answer that is not understood is simply not recorded.
-func (g *Gateway) note(c *call, root gjson.Result, low, high int) {
-	if !isCompletion(c.path) {
-		return
-	}
-	c.tokensOut = int(root.Get("usage.completion_tokens").Int())
-	choices, err := readChoices(root)
-	if err != nil {
-		return
-	}
-	g.keep(c, choices, low, high)
 }
 
 // keep records choices that have all it takes.

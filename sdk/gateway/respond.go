@@ -36,9 +36,12 @@ func (g *Gateway) respond(w http.ResponseWriter, c *call, a *answer) {
 		return
 	}
 	if a.status == http.StatusOK && c.method == http.MethodPost {
-		root := gjson.ParseBytes(a.body)
-		own := a.ownVersion(root)
-		g.note(c, root, a.low, a.high)
+		done := readCompletion(gjson.ParseBytes(a.body), shape{choices: isCompletion(c.path)})
+		c.tokensOut = done.tokens
+		own := a.ownVersion(done)
+		if done.bad == nil { // else it is simply not recorded
+			g.keep(c, done.choices, a.low, a.high)
+		}
 		if !own {
 			a.body = stamp(a.body, a.low, a.high)
 		}
@@ -47,15 +50,11 @@ func (g *Gateway) respond(w http.ResponseWriter, c *call, a *answer) {
 }
 
 // ownVersion takes the versions that the engine itself put into its answer, which knows better, and reports whether it did.
-func (a *answer) ownVersion(root gjson.Result) bool {
-	v, ok := wholeNumber(root.Get("policy_version"))
-	if !ok {
+func (a *answer) ownVersion(c *completion) bool {
+	if c.version == unknownVersion {
 		return false
 	}
-	a.low, a.high = v, v
-	if top, ok := wholeNumber(root.Get("policy_version_max")); ok {
-		a.high = max(v, top)
-	}
+	a.low, a.high = c.version, c.versionMax
 	return true
 }
 
@@ -67,13 +66,6 @@ func (a *answer) write(w http.ResponseWriter) {
 	h.Set("Content-Length", strconv.Itoa(len(a.body)))
 	w.WriteHeader(a.status)
 	_, _ = w.Write(a.body) // a client that is gone needs no answer
-}
-
-func wholeNumber(r gjson.Result) (int, bool) {
-	if r.Type != gjson.Number || r.Num < 0 || r.Num != float64(int(r.Num)) {
-		return 0, false
-	}
-	return int(r.Num), true
 }
 
 // stamp puts the versions at the head of a JSON object; anything else stays as it is.

@@ -30,16 +30,16 @@ func (g *Gateway) generate(w http.ResponseWriter, r *http.Request, body []byte) 
 		g.respond(w, c, a)
 		return c
 	}
-	root := gjson.ParseBytes(a.body)
-	out, choices, err := translateResponse(q, root)
+	done := readCompletion(gjson.ParseBytes(a.body), q.shape())
+	out, err := translateResponse(q, done)
 	if err != nil {
 		g.met.mistranslated.Inc()
 		writeError(w, &refusal{http.StatusBadGateway, "engine_answer", "/generate: the engine's answer cannot be used: " + err.Error(), 0})
 		return c
 	}
-	a.ownVersion(root)
-	c.tokensOut = int(root.Get("usage.completion_tokens").Int())
-	g.keep(c, choices, a.low, a.high)
+	a.ownVersion(done)
+	c.tokensOut = done.tokens
+	g.keep(c, done.choices, a.low, a.high)
 	a.body = stamp(out, a.low, a.high)
 	w.Header().Set("Content-Type", "application/json")
 	a.write(w)

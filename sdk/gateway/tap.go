@@ -58,18 +58,13 @@ func (t *tap) event(line string) {
 	if !root.IsObject() { // [DONE]
 		return
 	}
-	if n := root.Get("usage.completion_tokens").Int(); n > 0 {
-		t.usage = int(n)
-	}
-	if !root.Get("choices").IsArray() {
-		return
-	}
-	pieces, err := readChoices(root)
-	if err != nil {
+	done := readCompletion(root, shape{choices: true})
+	t.usage = max(t.usage, done.tokens)
+	if done.bad != nil {
 		t.deaf = true // a record with a hole would be worse than none
 		return
 	}
-	for _, p := range pieces {
+	for _, p := range done.choices {
 		ch := t.choices[p.index]
 		if ch == nil {
 			ch = &choice{index: p.index}
