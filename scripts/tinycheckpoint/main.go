@@ -28,7 +28,7 @@ func main() {
 func run() error {
 	warm := loop.WarmUp{}
 	flag.Uint64Var(&warm.Seed, "seed", 1, "seed of the warm-up")
-	flag.IntVar(&warm.Steps, "steps", 300, "optimizer steps of the warm-up")
+	flag.IntVar(&warm.Steps, "steps", 250, "optimizer steps of the warm-up")
 	flag.IntVar(&warm.Batch, "batch", 64, "problems a step")
 	flag.Float64Var(&warm.Rate, "rate", 1e-3, "learning rate of the warm-up")
 	every := flag.Int("every", 50, "steps between evaluations")
