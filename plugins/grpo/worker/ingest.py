@@ -126,12 +126,10 @@ def _temperature(raw: dict, override: dict, default: float) -> float:
 
 
 def _versions(raw: dict) -> tuple[int, int] | None:
-    """The policy versions of a group: policy_version (a number), or policy_versions ([oldest, newest], a list of all
-    versions, or {"min", "max"})."""
-    many, one = raw.get("policy_versions"), raw.get("policy_version")
-    if isinstance(many, dict):
-        many = [many.get("min"), many.get("max")]
-    found = [v for v in (many if isinstance(many, list) else [one]) if isinstance(v, int) and not isinstance(v, bool)]
+    """The policy versions that sampled a group: policy_version is one number, or the range [oldest, newest]."""
+    given = raw.get("policy_version")
+    found = given if isinstance(given, list) else [given]
+    found = [v for v in found if isinstance(v, int) and not isinstance(v, bool) and v >= 0]
     return (min(found), max(found)) if found else None
 
 

@@ -227,7 +227,7 @@ def resolve(raws, o=override.OverrideOptions(), ingest=IngestOptions(), normaliz
     g = adv.Groups(b.score, b.group, len(b.groups), b.length.double(), ~torch.isnan(b.score))
     computed = adv.grpo(g)[b.seq]
     names = [x.label() for x in b.groups]
-    out = adv.resolve(
+    out = override.resolve(
         computed, b.sent, b.has_sent, b.zeroed, b.seq, b.n, b.group, names, o, normalizer or override.Normalizer()
     )
     return out, computed, b

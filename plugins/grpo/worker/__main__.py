@@ -1,0 +1,84 @@
+"""python -m worker --config FILE"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+
+from . import config, fields
+from .control import Command, Control
+from .errors import WorkerError
+from .events import Events
+
+
+def main() -> int:
+    """0 completed, stopped or solved; 1 failed (the error event says why); 2 wrong configuration."""
+    parser = argparse.ArgumentParser(prog="worker", description="GRPO trainer worker; see PROTOCOL.md")
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument("--config", help="JSON configuration file")
+    group.add_argument("--schema", action="store_true", help="print every setting as JSON and exit")
+    group.add_argument("--check", metavar="FILE", help="check a configuration file and exit")
+    given = parser.parse_args()
+    if given.schema:
+        json.dump(fields.describe(config.Config), sys.stdout, indent=1)
+        print()
+        return 0
+    try:
+        c = config.load(given.config or given.check)
+    except (config.ConfigError, OSError) as e:
+        print(e, file=sys.stderr)
+        return 2
+    return 0 if given.check else work(c)
+
+
+def work(c: config.Config) -> int:
+    """One life of the worker."""
+    main_rank = int(os.environ.get("RANK", 0)) == 0
+    events = Events(c.events_file if main_rank else None)
+    control, ranks = None, None
+    try:
+        if main_rank:
+            control = Control(c.control, c.control_token, events.snapshot)
+            control.announce(c.ready_file)
+
+            def terminate(*_: object) -> None:
+                control.commands.put(Command("stop", {}))
+
+            signal.signal(signal.SIGTERM, terminate)
+            signal.signal(signal.SIGINT, terminate)
+        else:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        from .ranks import Ranks
+        from .train import Run
+
+        ranks = Ranks(c)
+        run = Run(c, ranks, events, control)
+        run.load()
+        run.connect()
+        run.loop()
+        return 0
+    except WorkerError as e:
+        events.emit("error", **e.record())
+        print(e, file=sys.stderr)
+    except Exception as e:
+        events.emit("error", code="internal", message=f"{type(e).__name__}: {e}", checks=[],
+                    traceback=traceback.format_exc())  # fmt: skip
+        traceback.print_exc()
+    finally:
+        if control is not None:
+            time.sleep(0.2)  # let the answer to a stop leave before the socket closes
+            control.close()
+        if ranks is not None:
+            ranks.close()
+        events.close()
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""A small JSON client over the standard library. Failures become AtroposAPIError with a kind and what to check."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import json
+import socket
+import urllib.error
+import urllib.request
+from typing import Any
+
+from .errors import AtroposAPIError
+
+
+def _checks(url: str) -> list[str]:
+    return [
+        f"Is the trajectory API running? `curl {url}/status` must answer with current_step and queue_size.",
+        "Is data.url right: scheme, host, port, path prefix, no trailing slash?",
+        "Is something between the two, such as a firewall, a proxy, or a token that is missing (data.token)?",
+    ]
+
+
+def _broken(error: BaseException, what: str, url: str) -> AtroposAPIError:
+    """A transport failure by its cause."""
+    cause = error.reason if isinstance(error, urllib.error.URLError) else error
+    number = getattr(cause, "errno", None)
+    if isinstance(cause, (socket.timeout, TimeoutError)):
+        kind, text = "timeout", "no answer in time"
+    elif isinstance(cause, ConnectionRefusedError):
+        kind, text = "refused", "connection refused: nothing listens there"
+    elif isinstance(cause, socket.gaierror):
+        kind, text = "unreachable", "the host name is unknown"
+    elif number in (errno.ENETUNREACH, errno.EHOSTUNREACH):
+        kind, text = "unreachable", "no route to the host"
+    else:
+        kind, text = "closed", f"the connection broke ({cause})"
+    return AtroposAPIError(kind, f"{what} at {url}: {text}", _checks(url))
+
+
+class Client:
+    """Requests relative to a base URL, which may have a path prefix."""
+
+    def __init__(self, url: str, token: str | None, timeout: float):
+        self.url, self.token, self.timeout = url.rstrip("/"), token, timeout
+
+    def call(self, method: str, path: str, body: Any = None, timeout: float | None = None) -> Any:
+        """The decoded JSON answer of a 2xx reply that is not an error in disguise."""
+        what = f"{method} {path}"
+        headers = {"Accept-Encoding": "gzip", "Accept": "application/json"}
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
+        data = None
+        if body is not None:
+            data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
+        request = urllib.request.Request(self.url + path, data, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=timeout or self.timeout) as reply:
+                raw, encoding = reply.read(), reply.headers.get("Content-Encoding", "")
+        except urllib.error.HTTPError as e:
+            kind = "http_4xx" if e.code < 500 else "http_5xx"
+            text = e.read(500).decode("utf-8", "replace")
+            problem = AtroposAPIError(kind, f"{what} at {self.url}: HTTP {e.code}: {text}", _checks(self.url))
+            problem.status = e.code
+            raise problem from e
+        except (urllib.error.URLError, OSError, EOFError) as e:
+            raise _broken(e, what, self.url) from e
+        except Exception as e:  # http.client's own errors: a reply cut short, a line that is no HTTP
+            raise _broken(e, what, self.url) from e
+        try:
+            answer = json.loads(gzip.decompress(raw) if "gzip" in encoding else raw)
+        except (ValueError, OSError, EOFError) as e:
+            raise AtroposAPIError("not_json", f"{what} at {self.url}: the answer is not JSON", _checks(self.url)) from e
+        if isinstance(answer, dict) and answer.get("status") == "error":
+            # run-api answers 200 with this; taken for "no batch yet" it would be waited on for ever
+            message = str(answer.get("message") or answer.get("error") or answer)
+            raise AtroposAPIError("status", f"{what} at {self.url}: {message}", _checks(self.url))
+        return answer

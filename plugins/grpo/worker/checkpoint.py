@@ -1,0 +1,162 @@
+"""Checkpoints: step_N directories that transformers loads, with everything an exact resume needs beside the weights.
+
+step_N/
+  config.json, model*.safetensors, tokenizer files   the policy (adapters merged, when save_merged)
+  adapter/                                           with adapters: what peft loads, and what resume reads
+  training/state.json                                step, policy version, cursor, normaliser, controllers, metrics
+  training/optimizer.pt, training/rng.pt
+  COMPLETE                                           written last; a directory without it is never read
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import weights
+from .config import Config
+from .errors import CheckpointError
+from .model import Policy
+
+MARKER = "COMPLETE"
+
+
+def newest(directory: str | os.PathLike) -> Path | None:
+    """The complete checkpoint of the highest step."""
+    found = complete(directory)
+    return found[-1] if found else None
+
+
+def complete(directory: str | os.PathLike) -> list[Path]:
+    """Complete checkpoints, oldest first."""
+    root = Path(directory)
+    steps = [(int(p.name.removeprefix("step_")), p) for p in root.glob("step_*")
+             if p.name.removeprefix("step_").isdigit() and (p / MARKER).exists()]  # fmt: skip
+    return [p for _, p in sorted(steps)]
+
+
+def rng_state() -> dict:
+    """Random states of this rank."""
+    state = {"torch": torch.get_rng_state(), "python": random.getstate()}
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def set_rng_state(state: dict) -> None:
+    """Puts rng_state back."""
+    torch.set_rng_state(state["torch"])
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])
+
+
+def optimizer_state(policy: Policy, optimizer: torch.optim.Optimizer) -> dict:
+    """The whole optimizer state by parameter name on the CPU, the same for any number of ranks; a collective."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
+
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    return get_optimizer_state_dict(policy, optimizer, options=options)
+
+
+def save(
+    c: Config, policy: Policy, optimizer: torch.optim.Optimizer, state: dict[str, Any], *, rank: int = 0,
+    gather: Any = None,
+) -> Path | None:  # fmt: skip
+    """Writes step_N in one step and applies keep-last and keep-best; rank 0 returns the path. gather: collects one
+    object from each rank (random states)."""
+    root = Path(c.checkpoint_dir)
+    final = root / f"step_{state['step']}"
+    temporary = root / f".tmp-step_{state['step']}-{os.getpid()}" if rank == 0 else None
+    if temporary is not None:
+        for leftover in root.glob(".tmp-step_*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        (temporary / "training").mkdir(parents=True)
+    if not policy.adapted or c.save_merged:
+        weights.save_model(policy, temporary, c.model.path)
+    if policy.adapted:
+        if temporary is not None:
+            (temporary / "adapter").mkdir()
+        weights.save_adapter(policy, temporary / "adapter" if temporary else None, c.model.path)
+    moments = optimizer_state(policy, optimizer)
+    random_states = gather(rng_state()) if gather else [rng_state()]
+    if temporary is None:
+        return None
+    torch.save(moments, temporary / "training" / "optimizer.pt")
+    torch.save(random_states, temporary / "training" / "rng.pt")
+    (temporary / "training" / "state.json").write_text(json.dumps(state, indent=1))
+    weights.sync_tree(temporary)
+    (temporary / MARKER).write_text(f"{state['step']}\n")
+    weights.replace_directory(temporary, final)
+    prune(c, keep=final)
+    return final
+
+
+def prune(c: Config, keep: Path) -> list[Path]:
+    """Removes checkpoints that neither keep_last nor keep_best wants; returns what went."""
+    if c.keep_last <= 0:
+        return []
+    found = complete(c.checkpoint_dir)
+    wanted = {keep, *found[-c.keep_last :]}
+    if c.keep_best > 0:
+        scored = [(s, p) for p in found if (s := read_state(p).get("metrics", {}).get(c.best_metric)) is not None]
+        wanted.update(p for _, p in sorted(scored, key=lambda x: x[0])[-c.keep_best :])
+    gone = [p for p in found if p not in wanted]
+    for p in gone:
+        (p / MARKER).unlink(missing_ok=True)  # from here on nobody reads it
+        shutil.rmtree(p, ignore_errors=True)
+    return gone
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """training/state.json of a checkpoint."""
+    try:
+        return json.loads((path / "training" / "state.json").read_text())
+    except (OSError, ValueError) as e:
+        raise CheckpointError(
+            f"cannot read {path}/training/state.json: {e}",
+            [f"Move {path} away to resume from the checkpoint before it.", "Or set resume = false to start anew."],
+        ) from e
+
+
+@torch.no_grad()
+def load_weights(path: Path, policy: Policy) -> None:
+    """Puts a checkpoint's weights into a freshly loaded policy, before it is sharded."""
+    from safetensors.torch import load_file
+
+    if policy.adapted:
+        stored = load_file(path / "adapter" / "adapter_model.safetensors")
+        target = {
+            n.replace(".default.weight", ".weight"): p for n, p in policy.model.named_parameters() if ".lora_" in n
+        }
+    else:
+        stored = {}
+        for part in sorted(path.glob("model*.safetensors")):
+            stored.update(load_file(part))
+        target = dict(policy.causal.named_parameters())
+    missing = sorted(set(target) - set(stored))
+    if missing:
+        raise CheckpointError(
+            f"{path} lacks {len(missing)} weights of this model, such as {missing[0]}",
+            ["Was the checkpoint written with another model.path or lora.rank? Use another checkpoint_dir."],
+        )
+    for name, p in target.items():
+        p.copy_(stored[name].to(p.dtype))
+
+
+def load_training(path: Path, policy: Policy, optimizer: torch.optim.Optimizer, rank: int = 0) -> dict[str, Any]:
+    """Puts optimizer and random states back; returns state.json."""
+    moments = torch.load(path / "training" / "optimizer.pt", map_location="cpu", weights_only=True)
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
+
+    set_optimizer_state_dict(policy, optimizer, moments, options=StateDictOptions(full_state_dict=True))
+    states = torch.load(path / "training" / "rng.pt", map_location="cpu", weights_only=True)
+    set_rng_state(states[rank] if rank < len(states) else states[0])
+    return read_state(path)

@@ -1,0 +1,90 @@
+"""The supervisor's commands, each a function of the run. All ranks execute them; rank 0's value is the answer. One that
+cannot be served raises and has changed nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from . import config, fields, metrics, publish
+from .errors import WorkerError
+
+if TYPE_CHECKING:
+    from .train import Run
+
+
+def _publish(run: Run, body: dict) -> dict:
+    before = run.events.state["phase"]
+    run.events.phase("publishing", version=body.get("version"), transport=body.get("transport", "full"))
+    try:
+        answer = publish.publish(run.config, run.policy, body, run.step, run.ranks.main)
+        run.version = answer["version"]
+        run.note_state()
+        run.events.emit("weights", published=True, **answer)
+    finally:
+        run.events.phase(before if before in ("sync", "grant") else "between")
+    return answer
+
+
+def _synced(run: Run, body: dict) -> dict:
+    version = int(body["version"])
+    if version != run.version:
+        raise WorkerError(f"version {version} was acknowledged, the last one published is {run.version}",
+                          ["Publish first; acknowledge the version that was published."])  # fmt: skip
+    run.synced_version = version
+    run.note_state()
+    run.events.emit("weights", synced=True, version=version, step=run.step)
+    if run.feed is not None:
+        run.feed.sync = None
+        run.feed.rollouts.report_version(version)
+    return {"version": version, "step": run.step}
+
+
+def _logprobs(run: Run, body: dict) -> dict:
+    raw = run.config.correction.logprobs_mode == "raw"
+    answer = publish.logprobs(run.policy, run.ranks.device, body, raw)
+    return {**answer, "step": run.step, "policy_version": run.version}
+
+
+def _checkpoint(run: Run, body: dict) -> dict:
+    return {"checkpoint": run.save("asked"), "step": run.step}
+
+
+def _update(run: Run, body: dict) -> dict:
+    new = config.update(run.config, body)
+    names = [n for n, _ in fields.changed(run.config, new)]
+    run.use(new)
+    run.events.emit("updated", settings=names)
+    return {"changed": names}
+
+
+def _grant(run: Run, body: dict) -> dict:
+    if run.feed is not None:
+        run.feed.granted = True
+    return {}
+
+
+def _sleep(run: Run, body: dict) -> dict:
+    """Colocated inference wants the device: give back what is cached and not in use."""
+    if run.ranks.device.type == "cuda":
+        torch.cuda.empty_cache()
+    return {"memory": metrics.memory(run.ranks.device)}
+
+
+HANDLERS = {
+    "publish": _publish, "synced": _synced, "logprobs": _logprobs, "checkpoint": _checkpoint, "update": _update,
+    "grant": _grant, "sleep": _sleep,
+}  # fmt: skip
+
+
+def carry_out(run: Run, name: str, body: dict) -> None:
+    """Runs one command on this rank; rank 0 answers it."""
+    answer: Any = None
+    error: Exception | None = None
+    try:
+        answer = HANDLERS[name](run, body)
+    except Exception as e:
+        error = e
+    if run.feed is not None:
+        run.feed.answer(answer, error)

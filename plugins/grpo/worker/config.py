@@ -1,0 +1,124 @@
+"""The configuration file: the whole of it, its contradictions, and what may change while the worker runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+
+from . import aggregate, fields, loss
+from .fields import ConfigError, option, section
+from .settings import Advantages, Correction, Data, Entropy, Kl, Lora, Loss, Model, Optimizer, Reference
+
+
+@dataclass(frozen=True)
+class Config:
+    """The whole configuration file."""
+
+    model: Model = section(Model, Model.__doc__)
+    lora: Lora = section(Lora, Lora.__doc__)
+    reference: Reference = section(Reference, Reference.__doc__)
+    optimizer: Optimizer = section(Optimizer, Optimizer.__doc__)
+    loss: Loss = section(Loss, Loss.__doc__)
+    kl: Kl = section(Kl, Kl.__doc__)
+    entropy: Entropy = section(Entropy, Entropy.__doc__)
+    advantages: Advantages = section(Advantages, Advantages.__doc__)
+    correction: Correction = section(Correction, Correction.__doc__)
+    data: Data = section(Data, Data.__doc__)
+    steps: int = option(100, "Training steps (batches) of the whole run.", live=True, least=0)
+    seed: int = option(0, "Seed of everything random.")
+    threads: int = option(0, "CPU threads; 0 = torch's own choice.", least=0)
+    checkpoint_dir: str = option("checkpoints", "Where step_N directories go.")
+    resume: bool = option(True, "Continue from the newest checkpoint there.")
+    save_every: int = option(20, "Steps between checkpoints; 0 = only at the end.", live=True, least=0)
+    keep_last: int = option(2, "Newest checkpoints kept; 0 = all.", live=True, least=0)
+    keep_best: int = option(0, "Best checkpoints kept besides.", live=True, least=0)
+    best_metric: str = option("reward/mean", "Metric that says which is best (higher).")
+    save_merged: bool = option(True, "With adapters: write the merged model beside the adapter.")
+    events_file: str = option("events.jsonl", "Events are appended here.")
+    ready_file: str = option("ready.json", "The control address is written here.")
+    control: str = option("127.0.0.1:0", "Control server: unix:PATH or HOST:PORT (loopback).")
+    control_token: str | None = option(None, "Bearer token of the control server.")
+    publish_every: int = option(1, "Training steps between weight publications.", live=True, least=1)
+    wait_for_sync: bool = option(False, "Wait for /publish and /synced before the next batch.")
+    sync_timeout: float = option(600.0, "Seconds to wait for them.", live=True, least=0)
+    wait_for_grant: bool = option(False, "Colocated: wait for POST /grant before each batch is trained.")
+    policy_version: int = option(0, "Version of the starting weights.", least=0)
+    collective_timeout: float = option(1800.0, "Seconds a rank waits for another.", least=1)
+    peak_tflops: float | None = option(None, "Device's peak for MFU; null = known devices only.")
+
+
+def check(c: Config) -> list[str]:
+    """Settings that contradict each other, one line each, with what to do."""
+    out = []
+    if c.advantages.clip is not None and not c.advantages.clip[0] <= 0 <= c.advantages.clip[1]:
+        out.append(f"advantages.clip: expected low <= 0 <= high, got {list(c.advantages.clip)}")
+    ratio = resolved(c)[0] not in ("gpg", "reinforce", *loss.SUPERVISED_LOSSES)
+    if c.correction.old_policy == "rollout" and c.correction.importance != "none" and ratio:
+        out.append("correction.importance: with old_policy = rollout the ratio already holds the weight; "
+                   "set it to none, or use loss.name = reinforce")  # fmt: skip
+    if c.loss.dual_clip is not None and c.loss.dual_clip <= 1:
+        out.append(f"loss.dual_clip: expected more than 1, got {c.loss.dual_clip}")
+    if not 0 < c.loss.top_entropy <= 1:
+        out.append(f"loss.top_entropy: expected a share in (0, 1], got {c.loss.top_entropy}")
+    if c.reference.source == "lora_off" and c.lora.rank == 0:
+        out.append("reference.source: lora_off needs lora.rank > 0; use copy")
+    if c.reference.source == "none" and (c.kl.coefficient or c.kl.reward_coefficient):
+        out.append("reference.source: none, but a KL coefficient is set; set kl.coefficient = 0 or a reference")
+    if c.loss.name in ("distill", "ref_kl") and c.reference.source in ("none", "lora_off"):
+        out.append("reference.source: distillation needs a teacher: copy with reference.path, or data")
+    if c.advantages.estimator in ("gdpo", "normalize_then_sum") and not c.advantages.objective_weights:
+        out.append("advantages.objective_weights: gdpo needs one weight per objective")
+    if c.data.mini_batch_size > c.data.batch_size:
+        out.append(f"data.mini_batch_size: {c.data.mini_batch_size} is more than batch_size {c.data.batch_size}")
+    if not (c.control.startswith("unix:") or c.control.rsplit(":", 1)[0] in ("127.0.0.1", "localhost", "[::1]")):
+        out.append(
+            f"control: {c.control} is not a loopback address or unix:PATH; commands would be open to the network"
+        )
+    return out
+
+
+def resolved(c: Config) -> tuple[str, str, str]:
+    """(loss, ratio level, aggregation) with aliases and presets taken apart."""
+    presets = {
+        "dapo": ("token", "token-mean"), "bnpo": ("token", "token-mean"), "dr_grpo": ("token", "batch-sum-norm"),
+        "luspo": ("sequence", "batch-mean-token-sum"), "sapo": ("token", "seq-mean-token-mean"),
+        "gspo": ("sequence_token", "seq-mean-token-mean"),
+    }  # fmt: skip
+    level, mode = presets.get(c.loss.name, ("token", "token-mean"))
+    mode = c.loss.aggregation or mode
+    return (loss.LOSS_ALIASES.get(c.loss.name, c.loss.name), c.loss.ratio_level or level,
+            aggregate.AGGREGATION_ALIASES.get(mode, mode))  # fmt: skip
+
+
+def from_dict(given: dict) -> Config:
+    """A checked configuration, or ConfigError with every mistake."""
+    errors: list[str] = []
+    missing = [s for s in ("model", "data") if s not in given]
+    config = fields.read(Config, {**{s: {} for s in missing}, **given}, "", errors)
+    if not errors:
+        errors = check(config)
+    if errors:
+        raise ConfigError("the configuration is wrong:\n" + "\n".join(f"  {e}" for e in errors))
+    return config
+
+
+def load(path: str) -> Config:
+    """Reads the configuration file."""
+    with open(path, encoding="utf-8") as f:
+        try:
+            given = json.load(f)
+        except json.JSONDecodeError as e:
+            raise ConfigError(f"{path} is not JSON: {e}") from e
+    if not isinstance(given, dict):
+        raise ConfigError(f"{path}: expected a JSON object")
+    return from_dict(given)
+
+
+def update(c: Config, change: dict) -> Config:
+    """c with live settings changed; ConfigError when a setting is unknown, wrong or needs a restart."""
+    new = from_dict(fields.merge(dataclasses.asdict(c), change))
+    fixed = [name for name, live in fields.changed(c, new) if not live]
+    if fixed:
+        raise ConfigError(f"only a restart can change {', '.join(fixed)}")
+    return new

@@ -1,0 +1,101 @@
+"""Errors that tell a user what to do. Each has a code for machines, a sentence, and numbered things to check."""
+
+from __future__ import annotations
+
+
+class WorkerError(RuntimeError):
+    """A failure that ends the run, or a request that cannot be served."""
+
+    code = "error"
+
+    def __init__(self, message: str, checks: list[str] | None = None, code: str | None = None):
+        super().__init__(message)
+        self.message, self.checks = message, checks or []
+        self.code = code or type(self).code
+
+    def __reduce__(self) -> tuple:
+        return _rebuild, (type(self), self.message, self.checks, self.code)
+
+    def __str__(self) -> str:
+        return "\n".join([self.message, *(f"  {k}. {c}" for k, c in enumerate(self.checks, 1))])
+
+    def record(self) -> dict:
+        """What an event carries."""
+        return {"code": self.code, "message": self.message, "checks": self.checks}
+
+
+def _rebuild(cls: type, message: str, checks: list[str], code: str) -> WorkerError:
+    """Errors travel between ranks."""
+    error = cls.__new__(cls)
+    WorkerError.__init__(error, message, checks, code)
+    if cls is AtroposAPIError:
+        error.kind = code.rsplit(".", 1)[-1]
+    return error
+
+
+class AtroposAPIError(WorkerError):
+    """The trajectory API cannot be reached or refuses. kind: refused | unreachable | timeout | http_4xx | http_5xx |
+    status | not_json | closed."""
+
+    code = "trajectory_api"
+
+    def __init__(self, kind: str, message: str, checks: list[str] | None = None):
+        super().__init__(message, checks, f"trajectory_api.{kind}")
+        self.kind = kind
+
+
+class NoDataError(WorkerError):
+    """No batch came for data.no_data_timeout seconds."""
+
+    code = "no_data"
+
+
+class MismatchError(WorkerError):
+    """The sampler's log-probabilities cannot belong to these weights."""
+
+    code = "mismatch"
+
+
+class SyncTimeout(WorkerError):
+    """The published weights were not acknowledged in time."""
+
+    code = "sync_timeout"
+
+
+class OutOfMemory(WorkerError):
+    """The device ran out of memory."""
+
+    code = "out_of_memory"
+
+
+class DataError(WorkerError):
+    """A batch breaks a rule that this run takes as fatal."""
+
+    code = "data"
+
+
+class CheckpointError(WorkerError):
+    """A checkpoint cannot be read."""
+
+    code = "checkpoint"
+
+
+def out_of_memory(phase: str, row_tokens: int, longest: int, used: int, limit: int, resident: int) -> OutOfMemory:
+    """What to lower, and by how much. used, limit, resident in bytes: peak so far, device size, and what stays
+    allocated whatever the row size (weights, gradients, optimizer)."""
+    gib = 1 << 30
+    room, wanted = max(limit - resident, 1), max(used - resident, 1)
+    share = min(0.9 * room / wanted, 0.5) if wanted >= room else 0.5
+    lower = max(int(row_tokens * share) // 64 * 64, 64)
+    checks = [
+        f"Lower model.row_tokens from {row_tokens} to {lower} (activations grow with it).",
+        f"The longest sequence has {longest} tokens and cannot be split: lower data.max_response_length"
+        + (f" below {lower}." if longest > lower else " if this happens with few tokens a row."),
+        "Turn model.gradient_checkpointing on, or train adapters (lora.rank), or set reference.offload = true.",
+        "When inference shares the GPU, lower its gpu_memory_utilization or let it sleep during training.",
+    ]
+    return OutOfMemory(
+        f"out of memory in phase {phase}: {used / gib:.1f} GiB used at the peak, {resident / gib:.1f} GiB of them "
+        f"resident, the device has {limit / gib:.1f} GiB",
+        checks,
+    )

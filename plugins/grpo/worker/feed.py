@@ -1,0 +1,133 @@
+"""What the run does next, decided by rank 0: a command, a batch, or waiting with a reason and a deadline."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any
+
+from .config import Config
+from .control import Command, Control
+from .errors import AtroposAPIError, NoDataError, SyncTimeout, WorkerError
+from .events import Events
+from .rollouts import Delivery, Rollouts
+
+HEARTBEAT = 10.0  # seconds after which ranks without work hear from rank 0
+Order = tuple[str, Any]
+
+
+class Feed:
+    """Commands come first, then a pending weight publication, then the next batch."""
+
+    def __init__(self, c: Config, events: Events, control: Control | None, rollouts: Rollouts):
+        self.config, self.events, self.control, self.rollouts = c, events, control, rollouts
+        rollouts.pause = self.pause
+        self.waiting: Command | None = None  # the command being carried out; its answer is due
+        self.rewards: deque[float] = deque(maxlen=8)
+        self.granted = False
+        self.sync: tuple[float, int] | None = None  # since when, and of which step, weights wait to be synced
+        self.held: Delivery | None = None
+        self.since = time.monotonic()
+        self.explained = False
+
+    def decide(self, last: bool = False) -> Order:
+        """("command", (name, body)) | ("batch", Delivery) | ("completed" | "stopped" | "solved", None) |
+        ("fail", error) | ("idle", None). Returns at least every HEARTBEAT seconds. last: the last step is done; only
+        its weights may still have to be synced."""
+        try:
+            return self._next(last)
+        except WorkerError as e:
+            return "fail", e
+
+    def _next(self, last: bool) -> Order:
+        until = time.monotonic() + HEARTBEAT
+        while time.monotonic() < until:
+            command = self.control.next(0) if self.control else None
+            if command is not None:
+                self.waiting = command
+                return ("stopped", None) if command.name == "stop" else ("command", (command.name, command.body))
+            if last and not self.sync:
+                return "completed", None
+            order = self._sync(until) if self.sync else self._batch()
+            if order is not None:
+                return order
+        return "idle", None
+
+    def answer(self, value: Any = None, error: Exception | None = None) -> None:
+        """Answers the command being carried out, if there is one."""
+        command, self.waiting = self.waiting, None
+        if command is None:
+            return
+        if error is not None:
+            command.answer.set_exception(error)
+        else:
+            command.answer.set_result(value)
+
+    def pause(self, seconds: float) -> None:
+        """Waits, but not beyond the arrival of a command."""
+        until = time.monotonic() + seconds
+        while self.quiet() and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, 0.05))
+
+    def quiet(self) -> bool:
+        """Whether no command waits."""
+        return self.control is None or self.control.commands.empty()
+
+    def expect_sync(self, step: int, version: int) -> None:
+        """No further batch until the weights of `step` are published and acknowledged."""
+        self.sync = (time.monotonic(), step)
+        self.events.phase("sync", for_what="POST /publish, then POST /synced", next_version=version + 1)
+
+    def _sync(self, until: float) -> Order | None:
+        since, step = self.sync
+        if time.monotonic() - since > self.config.sync_timeout:
+            raise SyncTimeout(
+                f"the weights of step {step} were ready, but nobody published and acknowledged them within "
+                f"{self.config.sync_timeout:.0f} s",
+                ["Is the sync block running, and does it reach inference?",
+                 "Did the supervisor die? Without one run with wait_for_sync = false.",
+                 "Does writing this model take longer? Raise sync_timeout."],
+            )  # fmt: skip
+        self.pause(min(1.0, max(until - time.monotonic(), 0.0)))
+        return None
+
+    def _batch(self) -> Order | None:
+        """A batch to train, or None after one round of polls."""
+        if self.events.state["phase"] not in ("waiting", "grant"):
+            self.since, self.explained = time.monotonic(), False
+            self.events.phase("waiting", for_what="a batch")
+        self.held = self.held or self.rollouts.replay()
+        if self.held is None:
+            try:
+                self.held = self.rollouts.round(lambda: not self.quiet())
+            except AtroposAPIError as e:
+                if e.kind == "http_4xx":
+                    raise
+                return self._nothing(e)
+        if self.held is None:
+            return self._nothing(None) if self.quiet() else None
+        if self.config.wait_for_grant and not self.granted:
+            if self.events.state["phase"] != "grant":
+                self.events.phase("grant", for_what="POST /grant: the device is shared", batch=self.held.number)
+            self.pause(1.0)
+            return None
+        delivery, self.held, self.granted = self.held, None, False
+        delivery.waited = time.monotonic() - self.since
+        return "batch", delivery
+
+    def _nothing(self, failure: AtroposAPIError | None) -> Order | None:
+        """Says once why nothing comes, and ends the wait by rule: solved, or a failure."""
+        d, idle = self.config.data, time.monotonic() - self.since
+        over = idle >= d.no_data_timeout
+        if not over and (self.explained or idle < d.explain_after):
+            return None
+        reason, checks = (failure.message, failure.checks) if failure else self.rollouts.why_nothing()
+        self.explained = True
+        self.events.emit("no_data", seconds=idle, reason=reason, checks=checks)
+        if not over:
+            return None
+        recent = sum(self.rewards) / len(self.rewards) if self.rewards else None
+        if failure is None and d.solved_reward is not None and recent is not None and recent >= d.solved_reward:
+            self.events.emit("solved", reward=recent, reason=reason)
+            return "solved", None
+        raise NoDataError(f"no batch for {idle:.0f} s: {reason}", checks)

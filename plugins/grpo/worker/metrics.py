@@ -1,0 +1,143 @@
+"""What is reported each step. Names are stable: PROTOCOL.md lists them."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .batch import Batch
+from .correction import Mismatch
+
+# dense 16-bit TFLOP/s by the name that torch gives
+PEAKS = {"H200": 989.0, "H100": 989.0, "H800": 989.0, "H20": 148.0, "A100": 312.0, "A800": 312.0, "L40S": 362.0,
+         "4090": 165.0, "B200": 2250.0}  # fmt: skip
+
+
+class Clock:
+    """Wall time per phase of one step."""
+
+    def __init__(self, device: torch.device):
+        self.device = device
+        self.seconds: dict[str, float] = {}
+        self.last = ""  # the phase that ran last, for errors
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Adds the block's time to `name`; on a GPU the work is waited for, so that the time is its own."""
+        start, self.last = time.perf_counter(), name
+        try:
+            yield
+        finally:
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+    def metrics(self) -> dict[str, float]:
+        """time/<phase> in seconds."""
+        return {f"time/{k}": v for k, v in self.seconds.items()}
+
+
+def _spread(prefix: str, x: Tensor) -> dict[str, float]:
+    if not len(x):
+        return {}
+    x = x.double()
+    deviation = float(x.std()) if len(x) > 1 else 0.0
+    return {f"{prefix}/mean": float(x.mean()), f"{prefix}/std": deviation, f"{prefix}/min": float(x.min()),
+            f"{prefix}/max": float(x.max())}  # fmt: skip
+
+
+def describe_batch(b: Batch) -> dict[str, float]:
+    """Rewards and lengths, over all and per environment; zero-variance groups."""
+    valid = ~torch.isnan(b.score)
+    out = _spread("reward", b.score[valid])
+    whole = torch.tensor([float(len(t)) for t in b.tokens])
+    out.update({f"length/response_{k.rsplit('/', 1)[1]}": v for k, v in _spread("x", b.length.double()).items()})
+    out.update({"length/total_max": float(whole.max()), "length/total_mean": float(whole.mean())})
+    flat_groups, by_env = 0, {}
+    env_of = [g.env for g in b.groups]
+    for k, env in enumerate(env_of):
+        scores = b.score[(b.group == k) & valid]
+        even = len(scores) > 1 and bool((scores == scores[0]).all())
+        flat_groups += even
+        entry = by_env.setdefault(env, {"scores": [], "groups": 0, "even": 0})
+        entry["scores"].append(scores)
+        entry["groups"] += 1
+        entry["even"] += even
+    for env, entry in sorted(by_env.items()):
+        out.update(_spread(f"env/{env}/reward", torch.cat(entry["scores"])))
+        out[f"env/{env}/groups"] = float(entry["groups"])
+        out[f"env/{env}/zero_variance_groups"] = float(entry["even"])
+    out.update({
+        "groups/count": float(len(b.groups)), "groups/zero_variance": float(flat_groups),
+        "sequences/count": float(b.n), "tokens/trained": float(b.size), "tokens/total": float(b.total_tokens),
+    })  # fmt: skip
+    return out
+
+
+def describe_advantages(b: Batch, adv: Tensor) -> dict[str, float]:
+    """The final advantages, over all and per environment."""
+    out = _spread("adv", adv)
+    env_of_token = b.group[b.seq]
+    for env in sorted({g.env for g in b.groups}):
+        members = torch.tensor([k for k, g in enumerate(b.groups) if g.env == env])
+        out.update(_spread(f"env/{env}/adv", adv[torch.isin(env_of_token, members)]))
+    return out
+
+
+def describe_staleness(versions: list[tuple[int, int] | None], now: int) -> dict[str, Any]:
+    """Policy versions between sampling and training, per group: mean, max, histogram of the oldest tokens."""
+    known = [now - v[0] for v in versions if v is not None]
+    out: dict[str, Any] = {"staleness/unknown_groups": float(len(versions) - len(known))}
+    if known:
+        out.update({"staleness/mean": sum(known) / len(known), "staleness/max": float(max(known))})
+        out["staleness/histogram"] = {str(k): n for k, n in sorted(Counter(known).items())}
+        out["staleness/mixed_groups"] = float(sum(v is not None and v[0] != v[1] for v in versions))
+    return out
+
+
+def describe_mismatch(m: Mismatch) -> dict[str, float]:
+    """Sampler against trainer."""
+    return {
+        "mismatch/kl": m.kl, "mismatch/k1": m.k1, "mismatch/mean_abs": m.mean_abs, "mismatch/max_abs": m.max_abs,
+        "mismatch/ess": m.ess, "mismatch/sequence_ess": m.sequence_ess, "mismatch/tokens": float(m.tokens),
+    }  # fmt: skip
+
+
+def memory(device: torch.device) -> dict[str, float]:
+    """Bytes: peak and present on the GPU, peak resident of the process."""
+    scale = 1 if sys.platform == "darwin" else 1024
+    out = {"memory/process_peak": float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale)}
+    if device.type == "cuda":
+        out["memory/device_peak"] = float(torch.cuda.max_memory_allocated(device))
+        out["memory/device_now"] = float(torch.cuda.memory_allocated(device))
+        torch.cuda.reset_peak_memory_stats(device)
+    return out
+
+
+def flops(config: Any, parameters: int, b: Batch, trained_weights: bool, passes: int) -> float:
+    """Model FLOPs of a step (recomputation not counted): matmuls of the body for every token, of the head for every
+    scored token, causal attention. Adapters need no weight gradient of the frozen body: 4 instead of 6 a parameter."""
+    hidden, layers, vocabulary = config.hidden_size, config.num_hidden_layers, config.vocab_size
+    embedding = vocabulary * hidden * (1 if config.tie_word_embeddings else 2)
+    per = 6 if trained_weights else 4
+    lengths = [len(t) for t in b.tokens]
+    attention = sum(6 * layers * hidden * n * n for n in lengths)
+    return passes * (per * (parameters - embedding) * sum(lengths) + per * vocabulary * hidden * b.size + attention)
+
+
+def peak(device: torch.device, given: float | None) -> float | None:
+    """FLOP/s of the device, if known."""
+    if given:
+        return given * 1e12
+    if device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(device)
+    return next((v * 1e12 for k, v in PEAKS.items() if k in name), None)

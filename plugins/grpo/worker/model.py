@@ -1,0 +1,255 @@
+"""The policy and its reference: load, adapters, sharding, log-probabilities of packed rows."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from . import attention
+from .batch import Row
+from .config import Config
+from .logprob import HeadOptions, token_logprobs
+
+DTYPES = {n: getattr(torch, n) for n in ("float32", "bfloat16", "float16", "float64")}
+
+
+class ModelError(RuntimeError):
+    """The model cannot be trained as configured; the text says what to change."""
+
+
+@dataclass
+class Scores:
+    """What a forward pass says about a row's scored tokens."""
+
+    lp: Tensor
+    entropy: Tensor | None
+    squared: Tensor | None
+
+
+class Policy(nn.Module):
+    """A causal language model that answers with log-probabilities of given tokens."""
+
+    def __init__(self, model: nn.Module, implementation: str, head: HeadOptions, autocast: torch.dtype | None):
+        super().__init__()
+        self.model = model
+        self.implementation = implementation
+        self.head_options = head
+        self.autocast = autocast
+
+    @property
+    def causal(self) -> nn.Module:
+        """The transformers model itself, inside peft's wrapper if there is one."""
+        return self.model.get_base_model() if hasattr(self.model, "peft_config") else self.model
+
+    @property
+    def backbone(self) -> nn.Module:
+        """The model without its output head."""
+        return getattr(self.causal, self.causal.base_model_prefix)
+
+    @property
+    def adapted(self) -> bool:
+        """Whether adapters are trained instead of the weights."""
+        return hasattr(self.model, "peft_config")
+
+    def forward(
+        self, row: Row, entropy: bool = False, squared: bool = False, raw: bool = False, entropy_gradient: bool = False
+    ) -> Scores:
+        """Scores of the row's labels. raw: temperature 1 whatever the row says."""
+        device_type = row.ids.device.type
+        cast = torch.autocast(device_type, self.autocast) if self.autocast else contextlib.nullcontext()
+        with cast:
+            hidden = self.backbone(
+                input_ids=row.ids, position_ids=row.position_ids, attention_mask=None, use_cache=False,
+                **attention.arguments(self.implementation, row),
+            ).last_hidden_state[0]  # fmt: skip
+        picked = hidden.index_select(0, row.read)
+        out = self.causal.get_output_embeddings()
+        temperature = torch.ones_like(row.temperature) if raw else row.temperature
+        options = replace(self.head_options, entropy=entropy, squared=squared, entropy_gradient=entropy_gradient)
+        with torch.autocast(device_type, enabled=False):
+            lp, h, s = token_logprobs(
+                picked, out.weight, getattr(out, "bias", None), row.label, temperature.to(picked.device), options
+            )
+        return Scores(lp, h, s)
+
+    @contextlib.contextmanager
+    def without_adapters(self) -> Iterator[None]:
+        """The model before training, for the reference."""
+        with self.model.disable_adapter():
+            yield
+
+
+def head_options(config: Any, c: Config, compute: torch.dtype | None) -> HeadOptions:
+    """How this model family makes logits."""
+    scale = 1.0
+    if getattr(config, "logits_scaling", None):  # Granite divides
+        scale = 1.0 / config.logits_scaling
+    elif getattr(config, "logit_scale", None):  # Cohere multiplies
+        scale = float(config.logit_scale)
+    return HeadOptions(c.model.head_chunk, scale, getattr(config, "final_logit_softcapping", None), compute)
+
+
+def device_of(c: Config, local_rank: int = 0) -> torch.device:
+    """The device of this rank."""
+    if c.model.device == "auto":
+        return torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
+    return torch.device(c.model.device)
+
+
+def _read(path: str, c: Config, device: torch.device) -> tuple[nn.Module, str, str]:
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    attention.register()
+    common = {"revision": c.model.revision, "trust_remote_code": c.model.trust_remote_code}
+    config = AutoConfig.from_pretrained(path, **common)
+    compute = DTYPES[c.model.compute_dtype or c.model.dtype]
+    softcap = getattr(config, "attn_logit_softcapping", None) is not None
+    implementation, why = attention.choose(c.model.attention, device, compute, softcap)
+    kwargs = {"dtype": DTYPES[c.model.dtype], "attn_implementation": implementation}
+    if c.model.random_init:
+        model = AutoModelForCausalLM.from_config(config, trust_remote_code=c.model.trust_remote_code, **kwargs)
+    else:
+        model = AutoModelForCausalLM.from_pretrained(path, **common, **kwargs)
+    model.config.use_cache = False
+    return model.to(device), implementation, why
+
+
+def _adapt(model: nn.Module, c: Config, world: int) -> nn.Module:
+    from peft import LoraConfig, get_peft_model
+
+    targets: Any = list(c.lora.target_modules)
+    if targets == ["all-linear"]:
+        targets = "all-linear"
+    elif "lm_head" in targets:
+        raise ModelError("lora.target_modules: lm_head cannot be adapted (logits are computed in chunks); remove it")
+    lora = LoraConfig(
+        r=c.lora.rank, lora_alpha=c.lora.alpha, lora_dropout=c.lora.dropout, target_modules=targets,
+        layers_to_transform=list(c.lora.layers) if c.lora.layers else None, use_rslora=c.lora.rank_stabilized,
+        bias="none", task_type="CAUSAL_LM",
+    )  # fmt: skip
+    # Adapters in float32 on bfloat16 weights keep small updates; sharding needs one precision per group.
+    return get_peft_model(model, lora, autocast_adapter_dtype=world == 1)
+
+
+def load_policy(c: Config, device: torch.device, world: int = 1) -> tuple[Policy, dict]:
+    """The policy to train, and a summary for the events. Raises ModelError when its logits cannot be reproduced."""
+    torch.manual_seed(c.seed)
+    model, implementation, why = _read(c.model.path, c, device)
+    compute = DTYPES[c.model.compute_dtype] if c.model.compute_dtype else None
+    autocast = compute if compute not in (None, DTYPES[c.model.dtype]) else None
+    if c.lora.rank:
+        model = _adapt(model, c, world)
+    if c.model.gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    policy = Policy(model, implementation, head_options(policy_config(model), c, compute), autocast)
+    verify_head(policy, device)
+    if c.model.compile:
+        for layer in policy.backbone.layers:
+            layer.forward = torch.compile(layer.forward, dynamic=True)
+    trained = sum(p.numel() for p in policy.parameters() if p.requires_grad)
+    total = sum(p.numel() for p in policy.parameters())
+    return policy, {
+        "attention": implementation, "attention_reason": why, "parameters": total, "trained_parameters": trained,
+        "dtype": c.model.dtype, "compute_dtype": c.model.compute_dtype or c.model.dtype, "device": str(device),
+    }  # fmt: skip
+
+
+def policy_config(model: nn.Module) -> Any:
+    """The transformers configuration of a model, inside peft's wrapper or not."""
+    return (model.get_base_model() if hasattr(model, "peft_config") else model).config
+
+
+@torch.no_grad()
+def verify_head(policy: Policy, device: torch.device) -> None:
+    """Compares the chunked head with the model's own logits once: a family with an unknown output transform must stop
+    here, not train on wrong probabilities."""
+    was = policy.training
+    policy.eval()
+    vocabulary = policy.causal.config.vocab_size
+    ids = (torch.arange(1, 9, device=device) * 7919 % vocabulary)[None]
+    n = ids.shape[1]
+    row = Row(
+        [0], ids, torch.arange(n, device=device)[None], torch.tensor([0, n], dtype=torch.int32, device=device), n,
+        torch.arange(n - 1, device=device), ids[0, 1:], torch.arange(n - 1), torch.ones(n - 1, device=device),
+    )  # fmt: skip
+    ours = policy(row).lp
+    device_type = device.type
+    cast = torch.autocast(device_type, policy.autocast) if policy.autocast else contextlib.nullcontext()
+    with cast:
+        logits = policy.causal(
+            input_ids=ids, position_ids=row.position_ids, use_cache=False,
+            **attention.arguments(policy.implementation, row),
+        ).logits[0, :-1]  # fmt: skip
+    own = logits.double().log_softmax(-1).gather(-1, ids[0, 1:, None]).squeeze(-1)
+    gap = float((ours.double() - own).abs().max())
+    narrow = logits.dtype in (torch.float16, torch.bfloat16) or policy.autocast is not None
+    if not gap < (0.2 if narrow else 1e-3):
+        raise ModelError(
+            f"log-probabilities of {type(policy.causal).__name__} differ by {gap:.3g} from the model's own logits: "
+            "its output head does something this worker does not know; report the model, or use another"
+        )
+    policy.train(was)
+
+
+def shard(policy: Policy, c: Config, mesh: Any, offload: bool = False) -> None:
+    """FSDP2: one group per decoder layer, one for the rest; the rest stays gathered during a step because the chunked
+    head reads its weight outside any module of its own."""
+    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+
+    compute = DTYPES[c.model.compute_dtype] if c.model.compute_dtype else None
+    kwargs: dict[str, Any] = {"mesh": mesh, "mp_policy": MixedPrecisionPolicy(param_dtype=compute)}
+    if offload:
+        kwargs["offload_policy"] = CPUOffloadPolicy()
+    for layer in policy.backbone.layers:
+        fully_shard(layer, **kwargs)
+    fully_shard(policy, reshard_after_forward=False, **kwargs)
+    policy.autocast = None
+
+
+class Reference:
+    """Log-probabilities of the policy before training, from wherever the configuration says."""
+
+    def __init__(self, c: Config, policy: Policy, device: torch.device, mesh: Any = None):
+        self.device, self.policy = device, policy
+        self.source = source_of(c)
+        self.offload = c.reference.offload and device.type != "cpu" and mesh is None
+        self.copy: Policy | None = None
+        if self.source == "copy":
+            target = torch.device("cpu") if self.offload else device
+            model, implementation, _ = _read(c.reference.path or c.model.path, c, target)
+            model.requires_grad_(False)
+            self.copy = Policy(model, implementation, policy.head_options, policy.autocast).eval()
+            if mesh is not None:
+                shard(self.copy, c, mesh, c.reference.offload)
+
+    @contextlib.contextmanager
+    def ready(self) -> Iterator[Policy]:
+        """The reference, on the device for as long as the block lasts."""
+        if self.source == "lora_off":
+            with self.policy.without_adapters():
+                yield self.policy
+            return
+        if self.offload:
+            self.copy.to(self.device)
+        try:
+            yield self.copy
+        finally:
+            if self.offload:
+                self.copy.to("cpu")
+
+
+def source_of(c: Config) -> str:
+    """reference.source with "auto" decided."""
+    if c.reference.source != "auto":
+        return c.reference.source
+    wanted = c.kl.coefficient or c.kl.reward_coefficient or c.loss.name in ("distill", "ref_kl")
+    if not wanted:
+        return "none"
+    return "lora_off" if c.lora.rank and not c.reference.path else "copy"

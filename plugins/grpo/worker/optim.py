@@ -1,0 +1,56 @@
+"""The optimizer and its learning-rate schedule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+
+from .config import Config
+
+
+def build(c: Config, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    """The optimizer over the parameters that train."""
+    o = c.optimizer
+    trained = [p for p in parameters if p.requires_grad]
+    if o.name == "adamw":
+        fused = trained[0].device.type == "cuda"
+        return torch.optim.AdamW(
+            trained, o.learning_rate, (o.beta1, o.beta2), o.epsilon, o.weight_decay, fused=fused or None
+        )
+    if o.name == "adafactor":
+        return torch.optim.Adafactor(trained, o.learning_rate, weight_decay=o.weight_decay)
+    if o.name == "sgd":
+        return torch.optim.SGD(trained, o.learning_rate, weight_decay=o.weight_decay)
+    try:
+        import bitsandbytes
+    except ImportError as e:
+        raise ImportError(
+            "optimizer.name = adamw_8bit needs the package bitsandbytes: add it to the runtime, or use adamw"
+        ) from e
+    return bitsandbytes.optim.AdamW8bit(trained, o.learning_rate, (o.beta1, o.beta2), o.epsilon, o.weight_decay)
+
+
+def learning_rate(c: Config, step: int) -> float:
+    """The rate of optimizer step `step` (0 = first). A function of the step alone, so that resume needs no state."""
+    o = c.optimizer
+    warmup = o.warmup_steps or round(o.warmup_ratio * c.steps)
+    if step < warmup:
+        return o.learning_rate * (step + 1) / warmup
+    if o.schedule == "constant":
+        return o.learning_rate
+    progress = min((step - warmup) / max(c.steps - warmup, 1), 1.0)
+    if o.schedule == "linear":
+        share = 1 - progress
+    else:
+        share = 0.5 * (1 + math.cos(math.pi * progress))
+    return o.learning_rate * (o.min_ratio + (1 - o.min_ratio) * share)
+
+
+def apply(c: Config, optimizer: torch.optim.Optimizer, step: int) -> float:
+    """Sets the step's rate and weight decay; returns the rate."""
+    rate = learning_rate(c, step)
+    for group in optimizer.param_groups:
+        group["lr"], group["weight_decay"] = rate, c.optimizer.weight_decay
+    return rate

@@ -1,0 +1,79 @@
+"""The processes that train together. With one process everything here is free of communication."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .config import Config
+from .model import device_of
+
+
+class Ranks:
+    """This process's place among `world` processes started by torchrun."""
+
+    def __init__(self, c: Config):
+        self.rank = int(os.environ.get("RANK", 0))
+        self.world = int(os.environ.get("WORLD_SIZE", 1))
+        self.device = device_of(c, int(os.environ.get("LOCAL_RANK", 0)))
+        self.mesh: Any = None
+        self.objects: Any = None
+        if self.world == 1:
+            return
+        import torch.distributed as dist
+        from torch.distributed.device_mesh import init_device_mesh
+
+        timeout = timedelta(seconds=c.collective_timeout)
+        cuda = self.device.type == "cuda"
+        if cuda:
+            torch.cuda.set_device(self.device)
+        if not dist.is_initialized():
+            dist.init_process_group("nccl" if cuda else "gloo", timeout=timeout)
+        self.mesh = init_device_mesh(self.device.type, (self.world,))
+        # Commands and batches travel over gloo: a rank that waits for work must not spin on the GPU.
+        self.objects = dist.new_group(backend="gloo", timeout=timeout) if cuda else dist.group.WORLD
+
+    @property
+    def main(self) -> bool:
+        """Whether this is rank 0, the one that talks to the outside."""
+        return self.rank == 0
+
+    def share(self, value: Any) -> Any:
+        """Rank 0's value on every rank."""
+        if self.world == 1:
+            return value
+        import torch.distributed as dist
+
+        box = [value]
+        dist.broadcast_object_list(box, src=0, group=self.objects)
+        return box[0]
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's value, on every rank."""
+        if self.world == 1:
+            return [value]
+        import torch.distributed as dist
+
+        out: list[Any] = [None] * self.world
+        dist.all_gather_object(out, value, group=self.objects)
+        return out
+
+    def sum(self, x: Tensor) -> Tensor:
+        """Element-wise sum over ranks (in place where possible)."""
+        if self.world > 1:
+            import torch.distributed as dist
+
+            dist.all_reduce(x)
+        return x
+
+    def close(self) -> None:
+        """Ends the process group."""
+        if self.world > 1:
+            import torch.distributed as dist
+
+            if dist.is_initialized():
+                dist.destroy_process_group()

@@ -1,0 +1,254 @@
+"""Batches from the trajectory API: registration, polling, leases, and a spool that makes resume exact.
+
+A batch is written to the spool (fsync) and only then acknowledged, so a kill at any moment neither loses it nor trains
+it twice. It stays in the spool until a checkpoint covers it: a resumed run reads the same batches in the same order.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from .api import Client
+from .config import Config
+from .errors import AtroposAPIError
+from .events import Events
+from .weights import sync_path
+
+Pause = Callable[[float], None]
+
+
+@dataclass
+class Delivery:
+    """A batch as it came. number: its place in this run's order (the cursor that checkpoints keep)."""
+
+    number: int
+    groups: list
+    replayed: bool
+    waited: float = 0.0
+
+
+class Spool:
+    """Batches since the last checkpoint, on disk."""
+
+    def __init__(self, directory: Path, cursor: int):
+        self.directory, self.cursor = directory, cursor
+        directory.mkdir(parents=True, exist_ok=True)
+        for path in directory.glob("*.tmp"):
+            path.unlink()
+
+    def _path(self, number: int, acked: bool) -> Path:
+        return self.directory / f"{number:08d}.{'json' if acked else 'leased'}"
+
+    def put(self, number: int, lease: str | None, groups: list) -> None:
+        """Stores a batch durably, not yet acknowledged."""
+        temporary = self.directory / f"{number:08d}.tmp"
+        with open(temporary, "w", encoding="utf-8") as f:
+            json.dump({"number": number, "lease": lease, "groups": groups}, f)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(temporary, self._path(number, False))
+        sync_path(self.directory)
+
+    def acked(self, number: int) -> None:
+        """Marks it ours for good."""
+        os.replace(self._path(number, False), self._path(number, True))
+        sync_path(self.directory)
+
+    def drop(self, number: int) -> None:
+        """Forgets a batch that the server gives to someone else."""
+        self._path(number, False).unlink(missing_ok=True)
+
+    def refuse(self, number: int) -> None:
+        """Keeps the place of a batch but none of its groups: it will not be trained."""
+        path = self._path(number, True)
+        path.write_text(json.dumps({"number": number, "lease": None, "groups": []}))
+        sync_path(path)
+
+    def pending(self) -> tuple[int, str | None] | None:
+        """A batch that was stored but not acknowledged before the process died: (number, lease)."""
+        for path in sorted(self.directory.glob("*.leased")):
+            stored = json.loads(path.read_text())
+            return stored["number"], stored["lease"]
+        return None
+
+    def get(self, number: int) -> list | None:
+        """The groups of a stored batch."""
+        path = self._path(number, True)
+        return json.loads(path.read_text())["groups"] if path.exists() else None
+
+    def covered(self, cursor: int) -> None:
+        """A checkpoint holds everything up to and including batch `cursor`."""
+        for path in self.directory.glob("*.json"):
+            if int(path.stem) <= cursor:
+                path.unlink()
+
+
+class Rollouts:
+    """The trajectory API as the trainer sees it."""
+
+    def __init__(self, config: Config, events: Events, spool: Spool, pause: Pause = time.sleep):
+        self.config, self.events, self.spool, self.pause = config, events, spool, pause
+        self.client = Client(config.data.url, config.data.token, config.data.timeout)
+        self.next = spool.cursor + 1
+        self.uuid = None
+        self.starting_step = 0
+
+    def connect(self, starting_step: int) -> None:
+        """Tests the connection, settles a lease left by an earlier life, registers. Order matters: registering makes
+        the server give unacknowledged leases to the next caller."""
+        self.starting_step = starting_step
+        self._attempts("reach the trajectory API", lambda: self._get("/status"))
+        left = self.spool.pending()
+        if left is not None:
+            self._settle(*left)
+        self.register()
+
+    def _get(self, path: str) -> object:
+        return self.client.call("GET", path, timeout=self.config.data.connect_timeout)
+
+    def _attempts(self, what: str, action: Callable[[], object]) -> object:
+        """R5: a few attempts with exponential delays. A refusal (4xx) is final."""
+        d = self.config.data
+        delay = d.register_delay[0]
+        for attempt in range(1, d.register_attempts + 1):
+            try:
+                return action()
+            except AtroposAPIError as e:
+                if attempt == d.register_attempts or e.kind == "http_4xx":
+                    raise
+                self.events.emit("retry", what=what, attempt=attempt, delay=delay, reason=e.message)
+                self.pause(delay)
+                delay = min(delay * 2, d.register_delay[1])
+        return None
+
+    def register(self) -> None:
+        """POST /register. Empty strings, not null, where W&B is off: run-api keeps environments waiting on null."""
+        c = self.config
+        body = {
+            "wandb_group": c.data.wandb_group, "wandb_project": c.data.wandb_project, "batch_size": c.data.batch_size,
+            "max_token_len": c.data.max_length, "checkpoint_dir": os.path.abspath(c.checkpoint_dir),
+            "save_checkpoint_interval": c.save_every, "starting_step": self.starting_step, "num_steps": c.steps,
+        }  # fmt: skip
+        answer = self._attempts("register", lambda: self.client.call("POST", "/register", body, c.data.connect_timeout))
+        self.uuid = answer.get("uuid") if isinstance(answer, dict) else None
+        self.events.emit("registered", uuid=str(self.uuid), starting_step=self.starting_step, url=self.client.url)
+
+    def _settle(self, number: int, lease: str | None) -> None:
+        """An earlier process stored batch `number` and died before it knew that the acknowledgement arrived."""
+        if lease is None or self._ack(lease):
+            self.spool.acked(number)
+            self.events.emit("lease", batch=number, outcome="kept")
+        else:
+            self.spool.drop(number)
+            self.events.emit("lease", batch=number, outcome="lost", reason="it ran out; the server delivers it again")
+
+    def _ack(self, lease: str) -> bool:
+        """True when the batch is ours; False when the lease was lost."""
+        try:
+            self.client.call("POST", f"/batch/{lease}/ack", {})
+        except AtroposAPIError as e:
+            if e.kind == "http_4xx":
+                return False
+            raise
+        return True
+
+    def replay(self) -> Delivery | None:
+        """The next batch that an earlier life of this run had already received, if any."""
+        groups = self.spool.get(self.next)
+        if groups is None:
+            return None
+        self.next += 1
+        return Delivery(self.next - 1, groups, True)
+
+    def poll(self) -> Delivery | None:
+        """One GET /batch: a batch, stored and acknowledged, or None when the server has none."""
+        d = self.config.data
+        path = f"/batch?lease={d.lease_seconds:g}s" if d.lease_seconds else "/batch"
+        try:
+            answer = self.client.call("GET", path)
+        except AtroposAPIError as e:
+            if e.kind == "status" and "register" in e.message.lower():
+                # a restarted run-api has forgotten everything; without this the trainer would wait for ever
+                self.events.emit("retry", what="batch", reason=f"{e.message}; registering again")
+                self.register()
+                return None
+            raise
+        groups = answer.get("batch") if isinstance(answer, dict) else None
+        if not groups:
+            return None
+        lease = answer.get("lease") or answer.get("id")
+        number = self.next
+        self.spool.put(number, lease, groups)
+        if lease is not None and not self._ack(lease):
+            self.spool.drop(number)
+            self.events.emit("lease", batch=number, outcome="lost", reason="it ran out before it was acknowledged")
+            return None
+        self.spool.acked(number)
+        self.next += 1
+        return Delivery(number, groups, False)
+
+    def round(self, interrupted: Callable[[], bool]) -> Delivery | None:
+        """R4: polls with growing delays; None after batch_retry_attempts polls or when interrupted. A connection error
+        counts as an empty poll until the round is over, then it is raised."""
+        d = self.config.data
+        failure: AtroposAPIError | None = None
+        for attempt in range(d.batch_retry_attempts):
+            try:
+                got = self.poll()
+                failure = None
+            except AtroposAPIError as e:
+                if e.kind == "http_4xx":
+                    raise
+                failure, got = e, None
+                self.events.emit("retry", what="batch", attempt=attempt + 1, reason=e.message)
+            if got is not None:
+                return got
+            if interrupted():
+                return None
+            self.pause(min(d.batch_retry_delay * 1.5**attempt, d.batch_max_wait))
+            if interrupted():
+                return None
+        if failure is not None:
+            raise failure
+        return None
+
+    def report_version(self, version: int) -> None:
+        """Tells a server that counts staleness which version is served; others answer 404 and are left alone."""
+        try:
+            self.client.call("POST", "/policy_version", {"version": version})
+        except AtroposAPIError as e:
+            if e.kind != "http_4xx":
+                self.events.emit("retry", what="policy_version", reason=e.message)
+
+    def why_nothing(self) -> tuple[str, list[str]]:
+        """(reason, what to check) when no batch comes, from what the server says about itself."""
+        size = self.config.data.batch_size
+        try:
+            status = self._get("/status")
+        except AtroposAPIError as e:
+            return e.message, e.checks
+        queue = status.get("queue_size", 0) if isinstance(status, dict) else 0
+        if queue:
+            return (
+                f"{queue} group(s) wait, but no exact batch of {size} sequences can be made of them",
+                [
+                    "Do the environments' group_size divide data.batch_size?",
+                    "Does an environment with min_batch_allocation send nothing?",
+                    "Do groups have odd sizes? run-api never mixes them; the built-in server does.",
+                ],
+            )
+        return (
+            "the queue is empty: no environment sends groups",
+            [
+                "Are the environments alive, and do their logs show requests to the inference server?",
+                "Does every group get equal scores? Environments drop those (ensure_scores_are_not_same): the task is "
+                "solved, or too hard.",
+                "Do lengths fit? max_token_length, max_model_len and data.max_length; a prompt that leaves no room "
+                "makes environments spin without a request.",
+            ],
+        )

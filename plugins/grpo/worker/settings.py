@@ -1,0 +1,238 @@
+"""The sections of the configuration. `python -m worker --schema` prints all of it as JSON. Defaults are verl's GRPO."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from . import advantage, aggregate, correction, loss
+from .fields import option
+
+_kl = (*aggregate.KL_ESTIMATORS, *aggregate.KL_ALIASES)
+_losses = (*loss.LOSSES, *loss.LOSS_ALIASES)
+_aggregations = (*aggregate.AGGREGATIONS, *aggregate.AGGREGATION_ALIASES)
+_estimators = (*advantage.ESTIMATORS, *advantage.ESTIMATOR_ALIASES)
+_dtypes = ("float32", "bfloat16", "float16", "float64")
+
+
+@dataclass(frozen=True)
+class Model:
+    """Which model, and how it is held and run."""
+
+    path: str = option(dataclasses.MISSING, "Directory or hub name of a transformers causal language model.")
+    revision: str | None = option(None, "Hub revision.")
+    dtype: str = option(
+        "float32", "Precision of the trained weights; bfloat16 rounds small updates away.", choices=_dtypes
+    )
+    compute_dtype: str | None = option(None, "Precision of the arithmetic (autocast); null = dtype.", choices=_dtypes)
+    device: str = option("auto", "auto, cpu, cuda or cuda:N.")
+    attention: str = option(
+        "auto", "Attention over packed rows.", choices=("auto", "sdpa", "eager", "varlen", "flash_attention_2")
+    )
+    gradient_checkpointing: bool = option(True, "Recompute activations in the backward pass: less memory, ~30% slower.")
+    row_tokens: int = option(8192, "Tokens packed into one forward pass: the memory knob.", live=True, least=1)
+    head_chunk: int = option(1024, "Tokens whose logits exist at a time.", live=True, least=1)
+    compile: bool = option(False, "torch.compile each decoder layer.")
+    trust_remote_code: bool = option(False, "Run code that the model's repository brings.")
+    random_init: bool = option(False, "Ignore the weights and start from random ones (tests, benchmarks).")
+
+
+@dataclass(frozen=True)
+class Lora:
+    """Low-rank adapters by peft; rank 0 trains all weights."""
+
+    rank: int = option(0, "Rank; 0 = full fine-tuning.", least=0)
+    alpha: float = option(32.0, "Scale: the update is multiplied by alpha / rank.")
+    dropout: float = option(0.0, "Dropout on the adapter's input. Not 0 makes ratios noisy.", least=0)
+    target_modules: tuple[str, ...] = option(("all-linear",), "Layer names, or all-linear.")
+    layers: tuple[int, ...] | None = option(None, "Only these decoder layers; null = all.")
+    rank_stabilized: bool = option(False, "Scale by alpha / sqrt(rank).")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The fixed policy that the KL term compares with."""
+
+    source: str = option(
+        "auto", "auto: none without a KL term, lora_off with adapters, else copy; data: the groups' ref_logprobs.",
+        choices=("auto", "none", "copy", "lora_off", "data"),
+    )  # fmt: skip
+    path: str | None = option(None, "Another model as reference; null = the model before training.")
+    offload: bool = option(False, "Keep the reference on the CPU between its uses.")
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """AdamW and its schedule."""
+
+    name: str = option("adamw", "adamw_8bit needs bitsandbytes.", choices=("adamw", "adamw_8bit", "adafactor", "sgd"))
+    learning_rate: float = option(1e-6, "Peak learning rate.", live=True, least=0)
+    beta1: float = option(0.9, "Adam's first decay.")
+    beta2: float = option(0.999, "Adam's second decay.")
+    epsilon: float = option(1e-8, "Adam's epsilon.")
+    weight_decay: float = option(0.01, "Decoupled weight decay.", live=True)
+    grad_clip: float = option(1.0, "Largest gradient norm; 0 = no clipping.", live=True, least=0)
+    schedule: str = option("constant", "After the warm-up.", choices=("constant", "linear", "cosine"), live=True)
+    warmup_steps: int = option(0, "Steps of linear warm-up.", least=0)
+    warmup_ratio: float = option(0.0, "Warm-up as a share of all steps, when warmup_steps is 0.", least=0)
+    min_ratio: float = option(0.0, "Where linear and cosine end, as a share of the peak.", least=0)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The policy loss and how tokens are averaged."""
+
+    name: str = option("ppo", "Policy loss; names of verl, TRL and prime-rl are aliases.", choices=_losses)
+    clip_low: float = option(0.2, "Ratio clip below 1 (verl: clip_ratio_low).", live=True, least=0)
+    clip_high: float = option(0.2, "Ratio clip above 1 (verl: clip_ratio_high).", live=True, least=0)
+    dual_clip: float | None = option(3.0, "Bound for A < 0 (verl: clip_ratio_c); null = off, as in TRL.", live=True)
+    delta: float | None = option(None, "TRL's two-sided clipping: bound of the unclipped ratio.", live=True)
+    ratio_level: str | None = option(None, "Importance ratio; null = the loss's own.", choices=loss.RATIO_LEVELS)
+    aggregation: str | None = option(None, "How tokens are averaged; null = the loss's own.", choices=_aggregations)
+    length_norm: float | None = option(None, "Constant of the -norm aggregations; null = longest response.")
+    cispo_cap: float | None = option(None, "TRL's cispo: absolute cap of the ratio; null = verl's 1 + clip_high.")
+    sapo_tau_positive: float = option(1.0, "sapo: temperature of the gate for A > 0.")
+    sapo_tau_negative: float = option(1.05, "sapo: the same for A <= 0.")
+    vespo_k: tuple[float, float] = option((2.0, 3.0), "vespo: k for A >= 0, A < 0.")
+    vespo_lambda: tuple[float, float] = option((3.0, 2.0), "vespo: lambda for A >= 0, A < 0.")
+    clip_cov_ratio: float = option(0.0002, "clip_cov: share of tokens without gradient.")
+    clip_cov_bounds: tuple[float, float] = option((1.0, 5.0), "clip_cov: covariances it picks from.")
+    kl_cov_ratio: float = option(0.0002, "kl_cov: share of tokens that pay.")
+    kl_cov_coefficient: float = option(1.0, "kl_cov: what they pay (verl: ppo_kl_coef).")
+    probability_gap: float = option(0.2, "dppo, ipo, distill: how far a token's probability may move.")
+    log_ratio_penalty: float = option(1e-3, "dppo, ipo, distill: coefficient of the squared log ratio.")
+    top_entropy: float = option(1.0, "Train only this share of tokens, of the highest entropy (TRL).", live=True)
+
+
+@dataclass(frozen=True)
+class Kl:
+    """Divergence from the reference."""
+
+    coefficient: float = option(0.001, "In the loss (verl: kl_loss_coef); 0 = none.", live=True, least=0)
+    estimator: str = option("k3", "Estimator; a trailing + takes k2's gradient.", choices=_kl)
+    bias_correction: bool = option(False, "Multiply by the ratio (TRL: use_bias_correction_kl).")
+    reward_coefficient: float = option(0.0, "In the reward instead (verl: use_kl_in_reward).", live=True, least=0)
+    reward_estimator: str = option("k1", "Estimator in the reward.", choices=_kl)
+    adaptive_target: float | None = option(None, "Adapts reward_coefficient to this KL.")
+    adaptive_horizon: int = option(10000, "Sequences over which it adapts.", least=1)
+
+
+@dataclass(frozen=True)
+class Entropy:
+    """Entropy bonus."""
+
+    coefficient: float = option(0.0, "Bonus (verl: entropy_coeff).", live=True)
+    adaptive: bool = option(False, "Raise or lower the coefficient around target (TRL).")
+    target: float = option(0.2, "adaptive: wanted entropy, nats per token.")
+    step: float = option(0.005, "adaptive: change per optimizer step.")
+    low: float = option(0.0, "adaptive: least coefficient.")
+    high: float = option(1.0, "adaptive: greatest coefficient.")
+
+
+@dataclass(frozen=True)
+class Advantages:
+    """Advantages computed from scores, and those that environments send."""
+
+    estimator: str = option("grpo", "Estimator; verl's and TRL's names are aliases.", choices=_estimators)
+    std: str = option("group", "Scale of grpo and grpo_passk.", choices=advantage.STANDARD_DEVIATIONS)
+    epsilon: float = option(1e-6, "Added to the deviation (TRL: 1e-4).")
+    single: str = option("zero", "A group of one: zero, or score (verl).", choices=("zero", "score"))
+    gamma: float = option(1.0, "Discount of gae and reinforce_plus_plus.")
+    lam: float = option(1.0, "gae's lambda.")
+    zero_tail: bool = option(False, "optimal_token_baseline: none where one sequence is left.")
+    length_penalty: bool = option(False, "Favour shorter ones among a group's best (prime-rl).")
+    objective_weights: tuple[float, ...] = option((), "gdpo: weights of the objectives in overrides[].rewards.")
+    use_advantages: bool = option(True, "Use advantages that environments send.")
+    fallback_to_grpo: bool = option(True, "Sequences without one use the estimator; false = stop.")
+    override_scope: str = option("sequence", "Whole groups or single sequences.", choices=("sequence", "group"))
+    layout: str = option("auto", "response: lists with one entry per trained token.", choices=("auto", "response"))
+    normalization: str = option("none", "Of the final advantages.", choices=("none", "batch", "global"))
+    normalize_scope: str = option("override", "Which are normalised.", choices=("override", "all"))
+    clip: tuple[float, float] | None = option(None, "Bounds after normalisation, [low <= 0, high >= 0].", live=True)
+    drop_equal_scores: bool = option(False, "Leave out groups of equal scores that use the estimator.", live=True)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rejection rule."""
+
+    rule: str = option(dataclasses.MISSING, "Level and estimator, such as seq_mean_k3.", choices=correction.REJECTIONS)
+    high: float = option(dataclasses.MISSING, "Upper bound (k1: of the ratio sampler / trainer).")
+    low: float | None = option(None, "k1: lower bound; null = 1 / high.")
+
+
+@dataclass(frozen=True)
+class Correction:
+    """Sampler and trainer are never quite the same policy; what is done about it."""
+
+    old_policy: str = option(
+        "trainer",
+        "Ratios against the trainer's log-probabilities (decoupled) or the sampler's (bypass).",
+        choices=("trainer", "rollout"),
+    )
+    recompute: str = option(
+        "auto",
+        "Recompute old log-probabilities: auto = only when more than one step uses them.",
+        choices=("auto", "always"),
+    )
+    importance: str = option(
+        "none", "Weights trainer / sampler (verl: rollout_is).", choices=("none", "token", "sequence")
+    )
+    importance_mode: str = option("truncate", "Beyond the bounds: clamp, or weight 0.", choices=("truncate", "mask"))
+    importance_high: float | None = option(2.0, "Upper bound.", live=True)
+    importance_low: float | None = option(None, "Lower bound.", live=True)
+    importance_normalize: bool = option(False, "Divide by the batch mean.")
+    rejections: tuple[Rule, ...] = option((), "Trust-region rules (verl: rollout_rs); a token must pass all.")
+    rejection_denominator: str = option(
+        "kept", "Denominators count kept tokens (verl) or the original ones (AReaL).", choices=("kept", "original")
+    )
+    off_policy_threshold: float | None = option(
+        None, "Drop A < 0 tokens of sequences that drifted by more (TRL, slime)."
+    )
+    off_policy_against: str = option(
+        "rollout", "Drift from the sampler or the old policy.", choices=("rollout", "trainer")
+    )
+    temperature: float = option(1.0, "Sampling temperature when a group does not tell its own.", least=0.001)
+    logprobs_mode: str = option(
+        "processed",
+        "What the server sends: processed (logits / temperature; vLLM --logprobs-mode) or raw.",
+        choices=("processed", "raw"),
+    )
+    mask_truncated: bool = option(False, "Completions without an end token train nothing (TRL).")
+    mismatch_limit: float | None = option(1.0, "Mean |log-probability difference| that cannot be right.", live=True)
+    mismatch_action: str = option(
+        "stop", "Then: stop, skip the batch, or warn.", choices=("stop", "skip", "warn"), live=True
+    )
+
+
+@dataclass(frozen=True)
+class Data:
+    """The trajectory API and what a batch is."""
+
+    url: str = option(dataclasses.MISSING, "Trajectory API, any path prefix included.")
+    token: str | None = option(None, "Bearer token of the API.")
+    batch_size: int = option(64, "Sequences of a batch.", least=1)
+    mini_batch_size: int = option(0, "Sequences of an optimizer step; 0 = the whole batch.", least=0)
+    epochs: int = option(1, "Passes over a batch (verl: ppo_epochs).", least=1)
+    max_length: int = option(2048, "Longest sequence, announced to environments.", least=2)
+    max_prompt_length: int = option(0, "Longest prompt; 0 = no limit.", least=0)
+    max_response_length: int = option(0, "Longest response; 0 = no limit.", least=0)
+    overlong: str = option("reject", "A longer sequence: reject its group, or stop.", choices=("reject", "error"))
+    max_staleness: int | None = option(None, "Groups older than this many policy versions are left out.", live=True)
+    lease_seconds: float = option(
+        120.0, "How long a batch is ours before it must be acknowledged; 0 = no leases.", least=0
+    )
+    timeout: float = option(30.0, "Seconds a request may take.", least=0.1)
+    connect_timeout: float = option(10.0, "Seconds of /register and the first /status.", least=0.1)
+    batch_retry_attempts: int = option(8, "Polls before a round without a batch ends.", least=1)
+    batch_retry_delay: float = option(0.3, "First delay; each is 1.5 times the last.", least=0.0)
+    batch_max_wait: float = option(12.0, "Longest delay between polls.", least=0.0)
+    register_attempts: int = option(3, "Attempts to register.", least=1)
+    register_delay: tuple[float, float] = option((4.0, 15.0), "First and longest delay between them.")
+    explain_after: float = option(60.0, "Seconds without a batch after which the worker says why.", live=True, least=0)
+    no_data_timeout: float = option(1800.0, "Seconds without a batch after which the run ends.", live=True, least=0)
+    solved_reward: float | None = option(
+        None, "If the recent mean reward is at least this, it then ends as solved.", live=True
+    )
+    wandb_group: str = option("", "Shared with the environments.")
+    wandb_project: str = option("", "Shared with the environments.")

@@ -1,0 +1,279 @@
+"""One training step: log-probabilities, advantages, optimizer steps. Knows nothing of where batches come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import advantage, aggregate, batch, correction, estimate, metrics, objective, optim, override
+from .batch import Batch, Row
+from .config import Config, resolved
+from .errors import DataError, MismatchError, out_of_memory
+from .loss import LossOptions
+from .model import Policy, Reference
+from .objective import ObjectiveOptions
+from .ranks import Ranks
+
+
+def objective_options(c: Config, entropy_coefficient: float | None = None) -> ObjectiveOptions:
+    """The configuration's objective, aliases resolved."""
+    name, level, mode = resolved(c)
+    o, k = c.loss, c.correction
+    loss = LossOptions(
+        name, o.clip_low, o.clip_high, o.dual_clip, o.delta, level, o.cispo_cap, o.sapo_tau_positive,
+        o.sapo_tau_negative, o.vespo_k, o.vespo_lambda, o.kl_cov_coefficient, o.probability_gap, o.log_ratio_penalty,
+    )  # fmt: skip
+    return ObjectiveOptions(
+        loss=loss, aggregation=mode, length_norm=o.length_norm, kl_coefficient=c.kl.coefficient,
+        kl_estimator=aggregate.KL_ALIASES.get(c.kl.estimator, c.kl.estimator), kl_bias_correction=c.kl.bias_correction,
+        entropy_coefficient=c.entropy.coefficient if entropy_coefficient is None else entropy_coefficient,
+        old_policy=k.old_policy, importance=k.importance, importance_mode=k.importance_mode,
+        importance_high=k.importance_high, importance_low=k.importance_low, importance_normalize=k.importance_normalize,
+        rejections=tuple(correction.Rejection(r.rule, r.high, r.low) for r in k.rejections),
+        rejection_denominator=k.rejection_denominator, off_policy_threshold=k.off_policy_threshold,
+        off_policy_against=k.off_policy_against, top_entropy=o.top_entropy, clip_cov_ratio=o.clip_cov_ratio,
+        clip_cov_bounds=o.clip_cov_bounds, kl_cov_ratio=o.kl_cov_ratio,
+    )  # fmt: skip
+
+
+@dataclass
+class Memory:
+    """What training remembers between steps besides weights and optimizer; part of every checkpoint."""
+
+    normalizer: override.Normalizer = field(default_factory=override.Normalizer)
+    kl_reward: float | None = None  # adaptive coefficient of the KL in the reward
+    entropy: float | None = None  # adaptive entropy coefficient
+    entropy_seen: float | None = None
+
+    def state(self) -> dict[str, Any]:
+        """JSON for the checkpoint."""
+        return {"normalizer": self.normalizer.state(), "kl_reward": self.kl_reward, "entropy": self.entropy,
+                "entropy_seen": self.entropy_seen}  # fmt: skip
+
+    @staticmethod
+    def restore(state: dict[str, Any]) -> Memory:
+        """The inverse of state."""
+        return Memory(override.Normalizer(**state["normalizer"]), state["kl_reward"], state["entropy"],
+                      state["entropy_seen"])  # fmt: skip
+
+
+class Stepper:
+    """Trains batches. `config` may be replaced between steps (live updates)."""
+
+    def __init__(self, c: Config, policy: Policy, reference: Reference, optimizer: Any, ranks: Ranks, memory: Memory):
+        self.config, self.policy, self.reference = c, policy, reference
+        self.optimizer, self.ranks, self.memory = optimizer, ranks, memory
+        self.parameters = [p for p in policy.parameters() if p.requires_grad]
+        self.wide = torch.float64 if self.parameters[0].dtype == torch.float64 else torch.float32
+        self.count = sum(p.numel() for p in policy.parameters())
+        self.row_tokens_now = 0
+
+    @property
+    def raw(self) -> bool:
+        """Whether log-probabilities ignore the sampling temperature."""
+        return self.config.correction.logprobs_mode == "raw"
+
+    def scores(self, model: Policy, rows: list[Row], size: int, entropy: bool = False, squared: bool = False) -> dict:
+        """Without gradient: {"lp", "entropy", "squared"} as (size,) vectors over the batch, the same on every rank."""
+        wanted = ["lp"] + ["entropy"] * entropy + ["squared"] * squared
+        out = {k: torch.zeros(size, dtype=self.wide, device=self.ranks.device) for k in wanted}
+        model.eval()
+        with torch.no_grad():
+            for row in batch.share(rows, self.ranks.rank, self.ranks.world):
+                real = row is not None
+                on_device = (row or rows[0]).to(self.ranks.device)
+                s = model(on_device, entropy=entropy, squared=squared, raw=self.raw)
+                if real:
+                    for k in wanted:
+                        out[k][on_device.index] = getattr(s, k).to(self.wide)
+        return {k: self.ranks.sum(v) for k, v in out.items()}
+
+    def train(self, b: Batch, step: int, clock: metrics.Clock) -> dict[str, Any]:
+        """Takes the batch's optimizer steps and returns the step's metrics."""
+        try:
+            return self._train(b, step, clock)
+        except torch.OutOfMemoryError as e:
+            device = self.ranks.device
+            used, limit = torch.cuda.max_memory_allocated(device), torch.cuda.get_device_properties(device).total_memory
+            self.optimizer.zero_grad(set_to_none=True)
+            torch.cuda.empty_cache()
+            longest = max(len(t) for t in b.tokens)
+            resident = torch.cuda.memory_allocated(device)
+            raise out_of_memory(clock.last, self.config.model.row_tokens, longest, used, limit, resident) from e
+
+    def _train(self, b: Batch, step: int, clock: metrics.Clock) -> dict[str, Any]:
+        c, device = self.config, self.ranks.device
+        o = objective_options(c, self.memory.entropy if c.entropy.adaptive else None)
+        if c.entropy.adaptive and (self.memory.entropy_seen or 0.0) > c.entropy.target:
+            o = replace(o, entropy_coefficient=0.0)
+        rows = batch.pack(b, range(b.n), c.model.row_tokens)
+        if not rows:
+            raise DataError("the batch has no trained token", ["Do the masks mark any token (value other than -100)?"])
+        parts = batch.split(b, c.data.mini_batch_size)
+        estimator = advantage.ESTIMATOR_ALIASES.get(c.advantages.estimator, c.advantages.estimator)
+        several = len(parts) * c.data.epochs > 1
+        in_reward = (self.memory.kl_reward if c.kl.adaptive_target else c.kl.reward_coefficient) or 0.0
+        baseline = estimator == "optimal_token_baseline"
+        need_old = (
+            (several and o.old_policy == "trainer") or c.correction.recompute == "always" or o.needs_current
+            or bool(in_reward) or baseline
+        )  # fmt: skip
+        old: dict[str, Tensor] = {}
+        with clock.phase("logprobs"):
+            if need_old:
+                old = self.scores(self.policy, rows, b.size, o.needs_entropy, baseline)
+        with clock.phase("reference"):
+            ref = self._reference(b, rows)
+        behavior = b.behavior.to(device, self.wide)
+        report: dict[str, Any] = metrics.describe_batch(b)
+        with clock.phase("advantage"):
+            adv, facts = estimate.advantages(c, b, estimator, self.memory.normalizer, old, ref, in_reward)
+        report.update(facts)
+        adv_here = adv.to(device, self.wide)
+        ran: list[dict[str, Any]] = []
+        for part in parts * c.data.epochs:
+            fresh = old if not ran else {}  # after the first optimizer step these are no longer the current weights'
+            ran.append(self._optimize(
+                b, part, o, adv_here, behavior, ref, old.get("lp"), fresh.get("lp"), fresh.get("entropy"), step,
+                len(ran), clock,
+            ))  # fmt: skip
+            if ran[-1].get("absurd"):
+                break
+        counted = [r for r in ran if "loss/total" in r] or ran
+        for key in counted[0]:
+            values = [r[key] for r in counted if key in r]
+            worst = key.endswith("max") or key.endswith("max_abs")
+            report[key] = max(values) if worst else sum(values) / len(values)
+        report["optimizer_steps"] = float(sum("learning_rate" in r for r in ran))
+        report["mismatch/mean_abs_first"] = ran[0].get("mismatch/mean_abs", 0.0)
+        self._adapt(report, b.n)
+        return report
+
+    def _reference(self, b: Batch, rows: list[Row]) -> Tensor | None:
+        c = self.config
+        if not (c.kl.coefficient or c.kl.reward_coefficient or resolved(c)[0] == "distill"):
+            return None
+        if self.reference.source == "data":
+            return b.ref.to(self.ranks.device, self.wide)
+        if self.reference.source == "none":
+            return None
+        with self.reference.ready() as model:
+            return self.scores(model, rows, b.size)["lp"]
+
+    def _optimize(
+        self, b: Batch, part: list[int], o: ObjectiveOptions, adv: Tensor, behavior: Tensor, ref: Tensor | None,
+        old: Tensor | None, current: Tensor | None, entropy: Tensor | None, step: int, number: int, clock: Any,
+    ) -> dict[str, Any]:  # fmt: skip
+        """One optimizer step over the sequences `part` (contiguous)."""
+        c, ranks, device = self.config, self.ranks, self.ranks.device
+        first, last = int(b.offset[part[0]]), int(b.offset[part[-1] + 1])
+        window = slice(first, last)
+        rows = batch.pack(b, part, c.model.row_tokens)
+        if not rows:
+            return {"empty": 1.0}
+        if o.needs_current and current is None:
+            with clock.phase("logprobs"):
+                now = self.scores(self.policy, rows, b.size, o.needs_entropy)
+            current, entropy = now["lp"], now.get("entropy")
+        cut = lambda x: None if x is None else x[window]  # noqa: E731
+        plan = objective.prepare(
+            o, seq=b.seq[window].to(device) - part[0], n=len(part), adv=adv[window], behavior=behavior[window],
+            span=float(b.span), old=cut(old) if o.old_policy == "trainer" else None, ref=cut(ref),
+            current=cut(current), entropy=cut(entropy), seed=c.seed * 1_000_003 + step * 1009 + number,
+        )  # fmt: skip
+        self.optimizer.zero_grad(set_to_none=True)
+        self.policy.train()
+        size = last - first
+        lp, ent = (torch.zeros(size, dtype=self.wide, device=device) for _ in range(2))
+        sums = torch.zeros(8, dtype=torch.float64, device=device)
+        ratio_max = 0.0
+        for row in batch.share(rows, ranks.rank, ranks.world):
+            real = row is not None
+            here = (row or rows[0]).to(device)
+            with clock.phase("forward"):
+                s = self.policy(here, entropy=True, raw=self.raw, entropy_gradient=o.needs_entropy)
+                index = here.index - first
+                if real:
+                    parts = objective.micro_loss(o, plan, index, s.lp, s.entropy)
+                    lp[index], ent[index] = s.lp.detach().to(self.wide), s.entropy.detach().to(self.wide)
+                    sums += torch.tensor([
+                        float(parts.total.detach()), float(parts.policy), float(parts.kl), float(parts.entropy),
+                        parts.ratio_sum, parts.clipped_high, parts.clipped_low, parts.clipped_dual,
+                    ], dtype=torch.float64, device=device)  # fmt: skip
+                    ratio_max = max(ratio_max, parts.ratio_max)
+            with clock.phase("backward"):
+                # Sharded gradients are averaged over ranks; the objective is a sum. Ranks without work still run.
+                total = parts.total * ranks.world if real else s.lp.sum() * 0
+                total.backward()
+        lp, ent, sums = ranks.sum(lp), ranks.sum(ent), ranks.sum(sums)
+        ratio_max = max(ranks.gather(ratio_max))
+        known = lp if current is None else current[window]
+        apart = correction.mismatch(known, plan.behavior, plan.seq, plan.n)
+        out = {**metrics.describe_mismatch(apart), **self._sizes(sums.tolist(), plan, ratio_max, lp, ent)}
+        if number == 0 and self._absurd(apart):
+            self.optimizer.zero_grad(set_to_none=True)
+            return {**out, "absurd": 1.0}
+        with clock.phase("optimizer"):
+            norm = torch.nn.utils.clip_grad_norm_(self.parameters, c.optimizer.grad_clip or float("inf"))
+            norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+            out["grad_norm"] = float(norm)
+            out["learning_rate"] = optim.apply(c, self.optimizer, step)
+            if torch.isfinite(norm):
+                self.optimizer.step()
+            else:
+                out["skipped_nonfinite"] = 1.0
+            self.optimizer.zero_grad(set_to_none=True)
+        return out
+
+    def _sizes(self, sums: list[float], plan: objective.Plan, ratio_max: float, lp: Tensor, ent: Tensor) -> dict:
+        total, policy, kl, bonus, ratio, high, low, dual = sums
+        kept = max(int(plan.keep.sum()), 1)
+        out = {
+            "loss/total": total, "loss/policy": policy, "loss/kl": kl, "loss/entropy": bonus,
+            "ratio/mean": ratio / kept, "ratio/max": ratio_max,
+            "clip/high": high / kept, "clip/low": low / kept, "clip/dual": dual / kept,
+            "rejected/frac": 1 - float(plan.keep.double().mean()), "entropy": float(ent.mean()),
+            "logprob/mean": float(lp.mean()),
+        }  # fmt: skip
+        for sign, name in ((plan.adv > 0, "positive"), (plan.adv < 0, "negative")):
+            if bool(sign.any()):
+                out[f"logprob/{name}"] = float(lp[sign].mean())
+        if plan.old is not None:
+            out["kl/old"] = float((plan.old - lp).nan_to_num(0.0).mean())
+        if plan.ref is not None:
+            out["kl/reference"] = float(aggregate.kl(lp, plan.ref, "k3").nan_to_num(0.0).mean())
+        if plan.weight is not None:
+            out.update({"importance/mean": float(plan.weight.mean()), "importance/max": float(plan.weight.max())})
+        return out
+
+    def _absurd(self, m: correction.Mismatch) -> bool:
+        """Stops, or says that the batch must not train, when the sampler cannot have had about these weights."""
+        k = self.config.correction
+        if k.mismatch_limit is None or m.tokens == 0 or m.mean_abs <= k.mismatch_limit or k.mismatch_action == "warn":
+            return False
+        if k.mismatch_action == "skip":
+            return True
+        raise MismatchError(
+            f"the sampler's log-probabilities differ from the trainer's by {m.mean_abs:.3g} on average "
+            f"(limit {k.mismatch_limit:g}; largest {m.max_abs:.3g}, effective sample size {m.ess:.2f})",
+            ["Does inference serve this run's weights? Restarted by an old command line it serves the base model.",
+             "Do temperature and top_p reach the log-probabilities alike on both sides (correction.logprobs_mode, "
+             "vLLM's --logprobs-mode)?",
+             "Are inference_logprobs aligned with tokens: entry t belongs to token t, 1.0 on the prompt?",
+             "Is the data far too old? Lower data.max_staleness, or set correction.mismatch_action = skip."],
+        )  # fmt: skip
+
+    def _adapt(self, report: dict[str, Any], sequences: int) -> None:
+        """Moves the adaptive coefficients for the next step."""
+        c, m = self.config, self.memory
+        if c.kl.adaptive_target and "kl/reward" in report:
+            error = min(max(report["kl/reward"] / c.kl.adaptive_target - 1, -0.2), 0.2)
+            m.kl_reward = (m.kl_reward or c.kl.reward_coefficient) * (1 + error * sequences / c.kl.adaptive_horizon)
+        if c.entropy.adaptive:
+            now = c.entropy.coefficient if m.entropy is None else m.entropy
+            m.entropy_seen = report["entropy"]
+            change = c.entropy.step if m.entropy_seen <= c.entropy.target else -c.entropy.step
+            m.entropy = min(max(now + change, c.entropy.low), c.entropy.high)

@@ -1,0 +1,151 @@
+"""A tiny model on disk, a trajectory server, and runs of the worker inside this process."""
+
+import json
+import threading
+import urllib.error
+import urllib.request
+
+import pytest
+import torch
+
+from worker import config
+from worker.control import Control
+from worker.events import Events
+from worker.ranks import Ranks
+from worker.train import Run
+
+from .fakes import VOCABULARY, FakeAPI
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory):
+    """A randomly initialised Llama of two layers in float64-friendly size."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(5)
+    c = LlamaConfig(
+        vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=256, tie_word_embeddings=False, eos_token_id=2, bos_token_id=1,
+    )  # fmt: skip
+    path = tmp_path_factory.mktemp("tiny")
+    LlamaForCausalLM(c).save_pretrained(path)
+    return str(path)
+
+
+@pytest.fixture
+def api():
+    """Makes trajectory servers and closes them."""
+    made = []
+
+    def make(**kwargs):
+        made.append(FakeAPI(**kwargs))
+        return made[-1]
+
+    yield make
+    for a in made:
+        a.close()
+
+
+def settings(tmp_path, model, url, **change):
+    """A configuration for quick runs in float64."""
+    base = {
+        "model": {"path": model, "dtype": "float64", "device": "cpu", "gradient_checkpointing": False, "row_tokens": 64},
+        "optimizer": {"learning_rate": 1e-3},
+        "kl": {"coefficient": 0.0},
+        "data": {"url": url, "batch_size": 8, "batch_retry_delay": 0.01, "batch_max_wait": 0.05, "batch_retry_attempts": 3,
+                 "register_delay": [0.01, 0.02], "timeout": 10},
+        "steps": 4, "save_every": 2, "checkpoint_dir": str(tmp_path / "checkpoints"),
+        "events_file": str(tmp_path / "events.jsonl"), "ready_file": str(tmp_path / "ready.json"),
+    }  # fmt: skip
+    return config.fields.merge(base, change)
+
+
+class Worker:
+    """A run in this process, its control server included."""
+
+    def __init__(self, given):
+        self.config = config.from_dict(given)
+        self.events = Events(self.config.events_file)
+        self.control = Control(self.config.control, self.config.control_token, self.events.snapshot)
+        self.run = Run(self.config, Ranks(self.config), self.events, self.control)
+        self.error = None
+        self.thread = None
+
+    def load(self):
+        self.run.load()
+        self.run.connect()
+        return self
+
+    def __call__(self):
+        """Load, train, close."""
+        try:
+            self.load()
+            self.reason = self.run.loop()
+        finally:
+            self.control.close()
+            self.events.close()
+        return self
+
+    def background(self):
+        """The same in a thread; join() raises what it raised."""
+
+        def body():
+            try:
+                self()
+            except BaseException as e:
+                self.error = e
+
+        self.thread = threading.Thread(target=body)
+        self.thread.start()
+        return self
+
+    def join(self):
+        self.thread.join(timeout=120)
+        assert not self.thread.is_alive()
+        if self.error:
+            raise self.error
+        return self
+
+    def call(self, method, path, body=None, token=None):
+        return request(self.control.address, method, path, body, token)
+
+    def read(self):
+        with open(self.config.events_file, encoding="utf-8") as f:
+            return [json.loads(line) for line in f]
+
+    def metrics(self):
+        return [e["metrics"] for e in self.read() if e["type"] == "metric"]
+
+    def close(self):
+        self.control.close()
+        self.events.close()
+
+
+def request(address, method, path, body=None, token=None):
+    """(status, JSON) of a control request."""
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    r = urllib.request.Request(address + path, data, headers, method=method)
+    try:
+        with urllib.request.urlopen(r, timeout=60) as reply:
+            return reply.status, json.loads(reply.read())
+    except urllib.error.HTTPError as e:
+        return e.code, json.loads(e.read())
+
+
+@pytest.fixture
+def make(tmp_path, tiny):
+    """make(url, **settings) -> Worker."""
+    made = []
+
+    def build(url, where=None, **change):
+        directory = where or tmp_path
+        made.append(Worker(settings(directory, change.pop("model_path", tiny), url, **change)))
+        return made[-1]
+
+    yield build
+    for w in made:
+        if w.thread is None or not w.thread.is_alive():
+            w.close()

@@ -1,0 +1,128 @@
+"""A small trajectory server with leases and faults to order, and groups that a tiny model could have sampled."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlparse
+
+VOCABULARY = 61
+
+
+def make_group(seed: int, n: int = 4, env: int = 0, version: int | None = 0) -> dict:
+    """n completions of one prompt; log-probabilities near those of an untrained model."""
+    r = random.Random(seed)
+    prompt = [r.randrange(1, VOCABULARY) for _ in range(r.randrange(2, 6))]
+    tokens, masks, logprobs, scores = [], [], [], []
+    for _ in range(n):
+        answer = [r.randrange(1, VOCABULARY) for _ in range(r.randrange(1, 7))]
+        tokens.append(prompt + answer)
+        masks.append([-100] * len(prompt) + answer)
+        logprobs.append([1.0] * len(prompt) + [-4.1 + r.uniform(-0.05, 0.05) for _ in answer])
+        scores.append(float(r.random() < 0.5) + 0.25 * (answer[0] % 2))
+    group = {"tokens": tokens, "masks": masks, "scores": scores, "inference_logprobs": logprobs, "env_id": env,
+             "advantages": None, "ref_logprobs": None, "overrides": None, "generation_params": None}  # fmt: skip
+    if version is not None:
+        group["policy_version"] = version
+    return group
+
+
+class FakeAPI:
+    """Answers like run-api. `batches` yields each batch's groups by number; `fault(method, path, count)` may return
+    (status, body) to answer instead, or "drop" to close the connection."""
+
+    def __init__(self, batch=None, leases=True, limit=10**9, fault=None):
+        self.batch = batch or (lambda k: [make_group(100 * k + j) for j in range(2)])
+        self.leases, self.limit, self.fault = leases, limit, fault
+        self.requests: list[tuple[str, str, dict]] = []
+        self.registered: list[dict] = []
+        self.formed = 0
+        self.leased: dict[str, int] = {}
+        self.back: list[int] = []
+        self.acked: list[int] = []
+        self.versions: list[int] = []
+        self.lock = threading.Lock()
+        api = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, *args):
+                pass
+
+            def reply(self, status, body):
+                raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(raw)))
+                self.end_headers()
+                self.wfile.write(raw)
+
+            def serve(self):
+                raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                with api.lock:
+                    result = api.handle(self.command, self.path, json.loads(raw) if raw else {}, self.headers)
+                if result == "drop":
+                    self.connection.close()
+                else:
+                    self.reply(*result)
+
+            do_GET = do_POST = serve
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        self.thread.start()
+
+    def handle(self, method, path, body, headers):
+        url = urlparse(path)
+        count = sum(m == method and urlparse(p).path == url.path for m, p, _ in self.requests)
+        self.requests.append((method, path, body))
+        self.token = headers.get("Authorization")
+        if self.fault and (result := self.fault(method, url.path, count)) is not None:
+            return result
+        if url.path == "/status":
+            return 200, {"current_step": self.formed, "queue_size": 0}
+        if url.path == "/register":
+            self.registered.append(body)
+            return 200, {"uuid": 2**100 + len(self.registered)}
+        if url.path == "/policy_version":
+            self.versions.append(body["version"])
+            return 200, body
+        if url.path == "/batch":
+            return 200, self.take("lease" in parse_qs(url.query))
+        if url.path.endswith("/ack"):
+            lease = url.path.split("/")[2]
+            if lease not in self.leased:
+                return 404, {"detail": "unknown lease"}
+            number = self.leased[lease]
+            if number not in self.acked:
+                self.acked.append(number)
+            return 200, {"status": "success"}
+        return 404, {"detail": "Not Found"}
+
+    def take(self, lease):
+        if not self.registered:
+            return {"status": "error", "message": "Trainer not registered. Call /register first.", "batch": []}
+        if self.back:
+            number = self.back.pop(0)
+        elif self.formed < self.limit:
+            number, self.formed = self.formed, self.formed + 1
+        else:
+            return {"batch": None}
+        answer = {"batch": self.batch(number)}
+        if lease and self.leases:
+            answer["id"] = f"L{number}-{len(self.requests)}"
+            self.leased[answer["id"]] = number
+        return answer
+
+    def expire(self):
+        """All leases that were not acknowledged run out."""
+        with self.lock:
+            self.back = sorted(n for n in set(self.leased.values()) if n not in self.acked)
+            self.leased = {k: n for k, n in self.leased.items() if n in self.acked}
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join(timeout=5)

@@ -1,0 +1,400 @@
+"""The worker end to end on the CPU against a trajectory server: training, leases, resume, faults, commands."""
+
+import json
+import math
+import shutil
+import time
+
+import pytest
+import torch
+
+from worker import checkpoint, errors
+from worker.rollouts import Spool
+
+from .fakes import make_group
+
+
+def losses(worker):
+    return [m["loss/total"] for m in worker.metrics()]
+
+
+def test_a_run_trains_saves_and_reports(make, api):
+    server = api()
+    w = make(server.url, data={"token": "secret"})()
+    assert w.reason == "completed" and w.run.step == 4
+    assert server.token == "Bearer secret"
+    assert server.acked == [0, 1, 2, 3]
+    assert server.registered[0] == {
+        "wandb_group": "", "wandb_project": "", "batch_size": 8, "max_token_len": 2048, "starting_step": 0,
+        "checkpoint_dir": w.config.checkpoint_dir, "save_checkpoint_interval": 2, "num_steps": 4,
+    }  # fmt: skip
+    assert [p.name for p in checkpoint.complete(w.config.checkpoint_dir)] == ["step_2", "step_4"]
+    for m in w.metrics():
+        for key in ("loss/policy", "reward/mean", "reward/std", "groups/zero_variance", "length/response_mean",
+                    "clip/high", "clip/low", "entropy", "grad_norm", "learning_rate", "tokens/per_second",
+                    "mismatch/kl", "mismatch/max_abs", "mismatch/ess", "staleness/mean", "time/wait", "time/forward",
+                    "time/backward", "time/optimizer", "memory/process_peak", "adv/override_frac", "env/0/reward/mean",
+                    "logprob/positive", "rejected_groups/total"):  # fmt: skip
+            assert key in m and (m[key] is None or math.isfinite(m[key])), key
+        assert m["grad_norm"] > 0
+    kinds = [e["type"] for e in w.read()]
+    assert kinds.count("metric") == 4 and kinds.count("weights") == 4 and "registered" in kinds
+    assert "secret" not in open(w.config.events_file).read()
+    assert "secret" not in (checkpoint.newest(w.config.checkpoint_dir) / "training" / "state.json").read_text()
+
+
+def test_checkpoints_load_in_transformers_and_hold_the_trained_weights(make, api):
+    from transformers import AutoModelForCausalLM
+
+    w = make(api().url, steps=2)()
+    path = checkpoint.newest(w.config.checkpoint_dir)
+    loaded = AutoModelForCausalLM.from_pretrained(path)
+    assert loaded.dtype == torch.float64
+    mine = dict(w.run.policy.causal.named_parameters())
+    for name, p in loaded.named_parameters():
+        assert torch.equal(p, mine[name])
+
+
+@pytest.mark.parametrize("extra", [
+    {},
+    {"lora": {"rank": 4}, "kl": {"coefficient": 0.1}},
+    {"advantages": {"normalization": "global", "normalize_scope": "all"}, "entropy": {"coefficient": 0.01, "adaptive": True},
+     "kl": {"reward_coefficient": 0.1, "adaptive_target": 0.01, "adaptive_horizon": 8},
+     "optimizer": {"schedule": "cosine", "warmup_steps": 2}, "loss": {"name": "clip_cov", "clip_cov_ratio": 0.3,
+                                                                      "clip_cov_bounds": [0.0, 9.0]}},
+], ids=["full", "lora", "stateful"])  # fmt: skip
+def test_resume_is_exact_after_a_kill(make, api, tmp_path, extra):
+    """Killed after step 5 with a checkpoint at 4 and one batch taken but not trained: the resumed run's losses and
+    final weights are those of the unbroken run, and no batch is lost or trained twice."""
+    unbroken = make(api().url, where=tmp_path / "a", steps=8, save_every=4, **extra)()
+    server = api()
+    first = make(server.url, where=tmp_path / "b", steps=8, save_every=4, **extra).load()
+    for _ in range(5):
+        first.run.train(first.run.feed.decide()[1])
+    first.run.feed.decide()  # batch 5 is spooled and acknowledged, then the process dies
+    first.close()
+    second = make(server.url, where=tmp_path / "b", steps=8, save_every=4, **extra)()
+    assert losses(second)[-4:] == losses(unbroken)[-4:]
+    assert server.acked == list(range(8))
+    assert server.registered[-1]["starting_step"] == 4
+    a, b = (dict(w.run.policy.named_parameters()) for w in (unbroken, second))
+    assert all(torch.equal(a[n], b[n]) for n in a)
+
+
+def test_kill_between_storing_a_batch_and_its_acknowledgement(make, api, tmp_path):
+    for lost in (False, True):
+        server = api()
+        where = tmp_path / str(lost)
+        first = make(server.url, where=where, steps=4).load()
+        first.run.feed.rollouts._ack = lambda lease: (_ for _ in ()).throw(KeyboardInterrupt)
+        with pytest.raises(KeyboardInterrupt):
+            first.run.feed.rollouts.poll()
+        first.close()
+        if lost:
+            server.expire()
+        second = make(server.url, where=where, steps=4)()
+        assert server.acked == [0, 1, 2, 3]
+        outcome = [e["outcome"] for e in second.read() if e["type"] == "lease"]
+        assert outcome == (["lost"] if lost else ["kept"])
+        assert second.run.step == 4
+
+
+def test_half_written_checkpoints_are_never_read(make, api):
+    server = api()
+    w = make(server.url, steps=4)()
+    newest = checkpoint.newest(w.config.checkpoint_dir)
+    (newest / checkpoint.MARKER).unlink()
+    shutil.rmtree(newest / "training")
+    assert checkpoint.newest(w.config.checkpoint_dir).name == "step_2"
+
+
+def test_keep_last_and_keep_best(make, api):
+    def batch(k):  # rewards peak in the second batch
+        groups = [make_group(100 * k + j) for j in range(2)]
+        for g in groups:
+            g["scores"] = [s + (10.0 if k == 1 else 0.0) for s in g["scores"]]
+        return groups
+
+    w = make(api(batch=batch).url, steps=6, save_every=1, keep_last=1, keep_best=1)()
+    assert [p.name for p in checkpoint.complete(w.config.checkpoint_dir)] == ["step_2", "step_6"]
+
+
+def test_servers_without_leases_work(make, api):
+    w = make(api(leases=False).url)()
+    assert w.run.step == 4
+
+
+def test_status_error_with_200_is_an_error_and_a_forgotten_registration_is_renewed(make, api):
+    def fault(method, path, count):
+        if path == "/batch" and count == 2:
+            return 200, {"status": "error", "message": "Trainer not registered. Call /register first.", "batch": []}
+        if path == "/batch" and count == 4:
+            return 200, {"status": "error", "message": "disk on fire", "batch": []}
+        return None
+
+    server = api(fault=fault)
+    w = make(server.url)()
+    assert len(server.registered) == 2 and w.run.step == 4
+    reasons = [e["reason"] for e in w.read() if e["type"] == "retry"]
+    assert any("registering again" in r for r in reasons) and any("disk on fire" in r for r in reasons)
+
+
+def test_connection_faults_are_retried(make, api):
+    def fault(method, path, count):
+        if path == "/register" and count == 0:
+            return 503, {"detail": "starting"}
+        if path == "/batch":
+            return {1: "drop", 2: (500, b"Internal Server Error"), 3: (200, b"{half")}.get(count)
+        return None
+
+    w = make(api(fault=fault).url)()
+    assert w.run.step == 4
+    retries = [e for e in w.read() if e["type"] == "retry"]
+    assert [r["what"] for r in retries] == ["register", "batch", "batch", "batch"]
+    assert "HTTP 503" in retries[0]["reason"] and "not JSON" in retries[3]["reason"]
+
+
+def test_registration_gives_up_with_guidance(make):
+    w = make("http://127.0.0.1:9", data={"register_attempts": 2})
+    with pytest.raises(errors.AtroposAPIError) as e:
+        w()
+    assert e.value.kind == "refused" and len(e.value.checks) == 3
+    assert "1. " in str(e.value) and "3. " in str(e.value)
+
+
+def test_a_refusal_is_final(make, api):
+    w = make(api(fault=lambda m, p, n: (401, {"detail": "token"}) if p == "/register" else None).url)
+    with pytest.raises(errors.AtroposAPIError) as e:
+        w()
+    assert e.value.kind == "http_4xx" and "401" in str(e.value)
+
+
+def test_no_data_says_why_and_fails(make, api):
+    w = make(api(limit=1).url, data={"explain_after": 0.05, "no_data_timeout": 0.3})
+    with pytest.raises(errors.NoDataError, match="queue is empty"):
+        w()
+    explained = [e for e in w.read() if e["type"] == "no_data"]
+    assert len(explained) == 2 and any("equal scores" in c for c in explained[0]["checks"])
+
+
+def test_no_data_after_a_solved_task_ends_well(make, api):
+    w = make(api(limit=2).url, data={"explain_after": 0.05, "no_data_timeout": 0.3, "solved_reward": 0.0})()
+    assert w.reason == "solved" and w.run.step == 2
+    assert checkpoint.newest(w.config.checkpoint_dir).name == "step_2"
+
+
+def test_bad_groups_are_refused_with_reasons_and_the_rest_trains(make, api):
+    def batch(k):
+        good, bad = make_group(k), make_group(k + 50)
+        bad["masks"][0] = bad["masks"][0][:-1]
+        return [good, bad] if k != 1 else [bad]
+
+    w = make(api(batch=batch).url, steps=2)()
+    refused = [e for e in w.read() if e["type"] == "rejected"]
+    assert len(refused) == 3 and refused[0]["reasons"] == {"shape": 1}
+    assert [m["rejected_groups/shape"] for m in w.metrics()] == [1, 1]
+    assert [e["reason"] for e in w.read() if e["type"] == "skipped"] == ["no group of it can be trained"]
+
+
+def test_absurd_mismatch_stops_before_the_weights_change(make, api):
+    def batch(k):
+        groups = [make_group(k)]
+        if k == 1:
+            groups[0]["inference_logprobs"] = [
+                [x - 3 if x < 0 else x for x in s] for s in groups[0]["inference_logprobs"]
+            ]
+        return groups
+
+    w = make(api(batch=batch).url)
+    w.load()
+    w.run.train(w.run.feed.decide()[1])
+    before = {n: p.clone() for n, p in w.run.policy.named_parameters()}
+    with pytest.raises(errors.MismatchError, match="base model"):
+        w.run.loop()
+    assert all(torch.equal(before[n], p) for n, p in w.run.policy.named_parameters())
+    w.close()
+    again = make(w.config.data.url)()  # the poisoned batch is not met again
+    assert again.run.step == 4
+
+
+def test_mismatch_can_skip(make, api):
+    def batch(k):
+        g = make_group(k)
+        g["inference_logprobs"] = [[x - 3 if x < 0 and k == 1 else x for x in s] for s in g["inference_logprobs"]]
+        return [g]
+
+    w = make(api(batch=batch).url, steps=3, correction={"mismatch_action": "skip"})()
+    assert [e["batch"] for e in w.read() if e["type"] == "skipped"] == [1]
+    assert w.run.step == 3
+
+
+def test_staleness_is_measured_and_bounded(make, api):
+    def batch(k):
+        return [make_group(2 * k, version=7), make_group(2 * k + 1, version=3), make_group(99, version=None)]
+
+    w = make(api(batch=batch).url, steps=1, policy_version=8, data={"max_staleness": 2})()
+    (m,) = w.metrics()
+    assert m["staleness/histogram"] == {"1": 1, "5": 1} and m["staleness/unknown_groups"] == 1
+    assert m["staleness/dropped_groups"] == 1 and m["groups/count"] == 2
+
+
+def test_equal_scores_are_dropped_only_without_overrides(make, api):
+    def batch(k):
+        groups = [make_group(j) for j in range(3)]
+        groups[0]["scores"] = groups[1]["scores"] = [1.0] * 4
+        groups[1]["advantages"] = [[0.5]] * 4
+        return groups
+
+    w = make(api(batch=batch).url, steps=1, advantages={"drop_equal_scores": True})()
+    (m,) = w.metrics()
+    assert m["groups/equal_dropped"] == 1 and m["groups/count"] == 2 and m["adv/override_frac"] > 0
+
+
+def test_missing_overrides_without_fallback_name_the_environment(make, api):
+    w = make(api().url, advantages={"fallback_to_grpo": False})
+    with pytest.raises(errors.DataError, match="env_id 0"):
+        w()
+
+
+def test_spool_forgets_what_a_checkpoint_covers(tmp_path):
+    s = Spool(tmp_path / "spool", -1)
+    for k in range(4):
+        s.put(k, None, [{"k": k}])
+        s.acked(k)
+    s.covered(1)
+    assert [s.get(k) for k in range(4)] == [None, None, [{"k": 2}], [{"k": 3}]]
+
+
+# ---- commands ----
+
+
+def wait_for(worker, phase):
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        status, state = worker.call("GET", "/state")
+        assert status == 200
+        if state["phase"] == phase:
+            return state
+        time.sleep(0.02)
+    raise AssertionError(f"never reached {phase}: {state}")
+
+
+def test_synchronised_publication_is_proved_by_log_probabilities(make, api, tmp_path):
+    from transformers import AutoModelForCausalLM
+
+    server = api()
+    w = make(server.url, steps=2, wait_for_sync=True).background()
+    ids = [3, 14, 15, 9, 26, 5]
+    for step in (1, 2):
+        state = wait_for(w, "sync")
+        assert state["step"] == step and state["policy_version"] == step - 1
+        status, answer = w.call(
+            "POST", "/publish", {"version": step, "transport": "full", "dir": str(tmp_path / "served")}
+        )
+        assert status == 200 and answer["dtype"] == "float64" and answer["rounded"] is False
+        served = AutoModelForCausalLM.from_pretrained(tmp_path / "served")
+        want = served(torch.tensor([ids])).logits[0].log_softmax(-1)[range(5), ids[1:]]
+        _, proof = w.call("POST", "/logprobs", {"token_ids": ids})
+        assert proof["policy_version"] == step
+        assert torch.allclose(torch.tensor(proof["logprobs"], dtype=torch.float64), want, atol=1e-9)
+        assert w.call("POST", "/synced", {"version": step + 5})[0] == 409
+        assert w.call("POST", "/synced", {"version": step})[0] == 200
+    w.join()
+    assert server.versions == [0, 1, 2]
+    assert [m["staleness/max"] for m in w.metrics()] == [0, 1]
+
+
+def test_sync_deadline_names_what_was_awaited(make, api):
+    w = make(api().url, wait_for_sync=True, sync_timeout=0.2)
+    with pytest.raises(errors.SyncTimeout, match="published and acknowledged"):
+        w()
+
+
+def test_adapters_are_published_for_inference(make, api, tmp_path):
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    w = make(api(limit=1).url, lora={"rank": 4}, publish_every=5).background()
+    wait_for(w, "waiting")
+    until = time.monotonic() + 60
+    while w.call("GET", "/state")[1]["step"] < 1 and time.monotonic() < until:
+        time.sleep(0.02)
+    ids = [3, 14, 15, 9]
+    _, proof = w.call("POST", "/logprobs", {"token_ids": ids})
+    assert w.call("POST", "/publish", {"version": 1, "transport": "lora", "dir": str(tmp_path / "adapter")})[0] == 200
+    assert w.call("POST", "/publish", {"version": 2, "transport": "full", "dir": str(tmp_path / "whole")})[0] == 200
+    assert w.call("POST", "/publish", {"version": 3, "transport": "pigeon", "dir": "x"})[0] == 409
+    base = AutoModelForCausalLM.from_pretrained(w.config.model.path, dtype=torch.float64)
+    for served in (
+        PeftModel.from_pretrained(base, tmp_path / "adapter", autocast_adapter_dtype=False),
+        AutoModelForCausalLM.from_pretrained(tmp_path / "whole", dtype=torch.float64),
+    ):
+        got = served(torch.tensor([ids])).logits[0].log_softmax(-1)[range(3), ids[1:]]
+        assert torch.allclose(torch.tensor(proof["logprobs"], dtype=torch.float64), got.double(), atol=1e-6)
+    assert w.call("POST", "/stop", {})[0] == 200
+    w.join()
+
+
+def test_tied_models_can_be_published_untied_and_rounding_is_said(make, api, tmp_path):
+    from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+    LlamaForCausalLM(LlamaConfig(
+        vocab_size=61, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1, tie_word_embeddings=True,
+    )).save_pretrained(tmp_path / "tied")  # fmt: skip
+    w = make(api().url, model_path=str(tmp_path / "tied"), steps=1, wait_for_sync=True).background()
+    wait_for(w, "sync")
+    body = {"version": 1, "dir": str(tmp_path / "out"), "untie_embeddings": True}
+    status, answer = w.call("POST", "/publish", body)
+    assert status == 200
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["tie_word_embeddings"] is False
+    served = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert torch.equal(served.lm_head.weight, w.run.policy.causal.model.embed_tokens.weight)
+    _, answer = w.call("POST", "/publish", {**body, "dtype": "bfloat16", "version": 2, "untie_embeddings": False})
+    assert answer["rounded"] is True and answer["dtype"] == "bfloat16"
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["tie_word_embeddings"] is True
+    w.call("POST", "/stop", {})
+    w.join()
+
+
+def test_commands(make, api):
+    w = make(api(limit=2).url, steps=50, control_token="abc").background()
+    try:
+        assert w.call("GET", "/state")[0] == 401
+        call = lambda m, p, b=None: w.call(m, p, b, "abc")  # noqa: E731
+        until = time.monotonic() + 60
+        while call("GET", "/state")[1]["step"] < 2 and time.monotonic() < until:
+            time.sleep(0.02)
+        assert call("POST", "/nothing", {})[0] == 404
+        assert call("POST", "/update", {"optimizer": {"learning_rate": 5e-4}})[1]["changed"] == [
+            "optimizer.learning_rate"
+        ]
+        status, answer = call("POST", "/update", {"lora": {"rank": 3}})
+        assert status == 422 and "restart" in answer["error"]["message"]
+        assert call("POST", "/update", {"optimizer": {"learning_rat": 1}})[0] == 422
+        assert call("POST", "/logprobs", {"token_ids": [1]})[0] == 409
+        assert call("POST", "/logprobs", {})[0] == 400
+        status, answer = call("POST", "/checkpoint", {})
+        assert status == 200 and answer["checkpoint"].endswith("step_2")
+        status, answer = call("POST", "/stop", {})
+        assert status == 200 and answer["step"] == 2
+    finally:
+        w.join()
+    assert w.reason == "stopped"
+    assert w.run.stepper.config.optimizer.learning_rate == 5e-4
+
+
+def test_colocated_training_waits_for_its_grant(make, api):
+    w = make(api().url, steps=2, wait_for_grant=True).background()
+    for _ in range(2):
+        wait_for(w, "grant")
+        assert w.call("POST", "/sleep", {})[0] == 200
+        assert w.call("POST", "/grant", {})[0] == 200
+        until = time.monotonic() + 60
+        while w.call("GET", "/state")[1]["phase"] == "grant" and time.monotonic() < until:
+            time.sleep(0.01)
+        if w.run.step == 2 or not w.thread.is_alive():
+            break
+    w.join()
+    assert w.run.step == 2
