@@ -302,12 +302,8 @@ func (w *watcher) refresh(ctx context.Context) {
 	if st.Listen != "" {
 		_ = w.life.e.journal(w.life.block, func(b *state.Block) { b.Listen = st.Listen })
 	}
-	switch {
-	case p == sdk.Failed:
-		w.end = &ending{phase: p, err: errors.New(st.Error), ready: w.ready}
-	case p == sdk.Completed, p == sdk.Stopped:
-		w.end = &ending{phase: p, ready: true, outputs: st.Outputs, ordered: w.ordered != nil}
-	default:
+	// Status may be ahead of the events: the end of the block is taken from its event, after everything that came before it.
+	if !p.Over() {
 		w.report.phase(p, st.Outputs)
 	}
 }

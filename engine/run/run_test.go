@@ -26,9 +26,15 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const wholeLoop = `
-inference "x" "p" { model = "m" }
-environment "x" "e" { inference = inference.x.p }
-trainer "x" "t" { environments = [environment.x.e] }
+inference "x" "p" {
+  model = "m"
+}
+environment "x" "e" {
+  inference = inference.x.p
+}
+trainer "x" "t" {
+  environments = [environment.x.e]
+}
 sync "x" "s" {
   trainer   = trainer.x.t
   inference = [inference.x.p]
@@ -246,7 +252,7 @@ func TestBlockThatKeepsFailingFailsTheRun(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.host.scripts[env] = func(p *fakeProcess) { p.ready("u"); p.crash("Traceback", "KeyError: inference_logprobs") }
-	a := f.apply(f.load(strings.Replace(wholeLoop, "{ inference = inference.x.p }", "{\n inference = inference.x.p\n restart {\n attempts = 2\n delay = \"1ms\"\n }\n}", 1))).wait()
+	a := f.apply(f.load(strings.Replace(wholeLoop, "inference = inference.x.p\n", "inference = inference.x.p\n restart {\n attempts = 2\n delay = \"1ms\"\n }\n", 1))).wait()
 	var fail *run.Failure
 	if !errors.As(a.err, &fail) || fail.Address.String() != env {
 		t.Fatalf("error = %v", a.err)
@@ -282,8 +288,8 @@ func TestNotReadyInTime(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.host.scripts[inf] = func(p *fakeProcess) { p.say(sdk.Loading, "", ""); <-p.stopping }
-	a := f.apply(f.load(strings.Replace(wholeLoop, `model = "m"`, "model = \"m\"\n health { start_timeout = \"50ms\" }\n restart { attempts = 0 }\n", 1))).wait()
-	if a.err == nil || !strings.Contains(a.err.Error(), "not ready within 50ms") || !strings.Contains(a.err.Error(), "loading") {
+	a := f.apply(f.load(strings.Replace(wholeLoop, `model = "m"`, "model = \"m\"\n health { start_timeout = \"1s\" }\n restart { attempts = 0 }\n", 1))).wait()
+	if a.err == nil || !strings.Contains(a.err.Error(), "not ready within 1s") || !strings.Contains(a.err.Error(), "loading") {
 		t.Errorf("error = %v", a.err)
 	}
 }
@@ -293,7 +299,7 @@ func TestHungProcessIsReplaced(t *testing.T) {
 	f := newFixture(t)
 	f.host.scripts[trainer] = job(100000, time.Millisecond)
 	a := f.apply(f.load(strings.Replace(wholeLoop, `model = "m"`,
-		"model = \"m\"\n health {\n interval = \"10ms\"\n timeout = \"50ms\"\n failures = 2\n }\n restart { delay = \"1ms\" }\n", 1)))
+		"model = \"m\"\n health {\n interval = \"100ms\"\n timeout = \"100ms\"\n failures = 2\n }\n restart { delay = \"1ms\" }\n", 1)))
 	f.until("inference is ready", func() bool { return len(f.host.startsOf(trainer)) == 1 })
 	p := f.host.process(inf)
 	p.mu.Lock()
@@ -355,8 +361,8 @@ func TestConvergeTouchesOnlyWhatChanged(t *testing.T) {
 	count := func(a string) int { return len(f.host.startsOf(a)) }
 
 	// Another environment, and a live change of the trainer's list of them.
-	two := strings.Replace(wholeLoop, `trainer "x" "t" { environments = [environment.x.e] }`,
-		"environment \"x\" \"f\" { inference = inference.x.p }\ntrainer \"x\" \"t\" { environments = [environment.x.e, environment.x.f] }", 1)
+	two := strings.Replace(wholeLoop, "environments = [environment.x.e]", "environments = [environment.x.e, environment.x.f]", 1) +
+		"environment \"x\" \"f\" { inference = inference.x.p }\n"
 	converge(two)
 	f.until("the new environment runs", func() bool { return count("environment.x.f") == 1 })
 	f.until("the trainer has taken the change over", func() bool {

@@ -48,8 +48,20 @@ func parse(dir Dir, b []byte) (*Run, error) {
 		if blk == nil {
 			return nil, damaged(fmt.Errorf("block %s is null", a))
 		}
+		compact(blk.Config)
+		compact(blk.Outputs)
 	}
 	return &r, nil
+}
+
+// compact undoes the indentation of the file inside raw values: they are compared byte by byte.
+func compact(values map[string]json.RawMessage) {
+	for k, v := range values {
+		var b bytes.Buffer
+		if json.Compact(&b, v) == nil {
+			values[k] = b.Bytes()
+		}
+	}
 }
 
 // Store holds the record of a run whose lock this process holds. Every change is on disk before the call returns.
