@@ -102,7 +102,7 @@ func benchAnswer(n, length int) []byte {
 			tokens, top = append(tokens, fmt.Sprintf(`"token_id:%d"`, id)), append(top, fmt.Sprintf(`{"token_id:%d":%s}`, id, lp))
 		}
 		join := func(s []string) string { return "[" + strings.Join(s, ",") + "]" }
-		choices = append(choices, fmt.Sprintf(`{"index":%d,"text":"%s","logprobs":{"text_offset":%s,"token_logprobs":%s,"tokens":%s,"top_logprobs":%s},"finish_reason":"length","stop_reason":null,"token_ids":%s,"prompt_logprobs":null,"prompt_token_ids":%s}`,
+		choices = append(choices, fmt.Sprintf(`{"index":%d,"text":%q,"logprobs":{"text_offset":%s,"token_logprobs":%s,"tokens":%s,"top_logprobs":%s},"finish_reason":"length","stop_reason":null,"token_ids":%s,"prompt_logprobs":null,"prompt_token_ids":%s}`,
 			i, strings.Repeat("word ", length), join(offsets), join(lps), join(tokens), join(top), join(ids), benchPrompt))
 	}
 	return fmt.Appendf(nil, `{"id":"cmpl-1","object":"text_completion","created":1,"model":"m","choices":[%s],"service_tier":null,"usage":{"prompt_tokens":32,"total_tokens":99,"completion_tokens":%d}}`, strings.Join(choices, ","), n*length)

@@ -101,15 +101,24 @@ func (c *Client) Logprobs(ctx context.Context, tokens []int) ([]ReplicaLogprobs,
 }
 
 // Lookup finds the completion that ends these tokens; see Gateway.Lookup.
-func (c *Client) Lookup(ctx context.Context, tokens []int) (r Record, found, ambiguous bool, err error) {
-	var out lookupBody
-	if err := c.do(ctx, http.MethodPost, "lookup", map[string][]int{"tokens": tokens}, &out); err != nil {
-		return Record{}, false, false, err
+func (c *Client) Lookup(ctx context.Context, tokens []int) (LookupResult, error) {
+	var out LookupResult
+	return out, c.do(ctx, http.MethodPost, "lookup", map[string][]int{"tokens": tokens}, &out)
+}
+
+// LookupAll is Lookup for many sequences in one call; the results come in their order.
+func (c *Client) LookupAll(ctx context.Context, sequences [][]int) ([]LookupResult, error) {
+	var out struct {
+		Results []LookupResult `json:"results"`
 	}
-	if out.Record != nil {
-		r = *out.Record
+	if sequences == nil {
+		sequences = [][]int{}
 	}
-	return r, out.Found, out.Ambiguous, nil
+	err := c.do(ctx, http.MethodPost, "lookup", map[string][][]int{"sequences": sequences}, &out)
+	if err == nil && len(out.Results) != len(sequences) {
+		err = fmt.Errorf("gateway lookup: %d results for %d sequences", len(out.Results), len(sequences))
+	}
+	return out.Results, err
 }
 
 // do makes one call. The body of an error may hold a result too.

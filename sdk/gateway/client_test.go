@@ -67,12 +67,13 @@ func TestClientDrivesAnUpdate(t *testing.T) {
 	if res, err = c.UpdateWeights(ctx, u); !errors.Is(err, ErrMismatch) || len(res.Replicas) != 1 || res.Replicas[0].Difference != 5.5 {
 		t.Errorf("mismatch: %+v, %v; want ErrMismatch and the difference", res, err)
 	}
-	rec, found, ambiguous, err := c.Lookup(ctx, []int{1, 2, 3, 10, 20, 2})
-	if err != nil || !found || ambiguous || rec.Version != 1 || len(rec.Output) != 3 {
-		t.Errorf("lookup: %+v %v %v %v", rec, found, ambiguous, err)
+	got, err := c.Lookup(ctx, []int{1, 2, 3, 10, 20, 2})
+	if err != nil || !got.Found || got.Ambiguous || got.Record.Version != 1 || len(got.Record.Output) != 3 {
+		t.Errorf("lookup: %+v %v", got, err)
 	}
-	if _, found, _, err := c.Lookup(ctx, []int{9}); found || err != nil {
-		t.Errorf("lookup of nothing: %v, %v", found, err)
+	all, err := c.LookupAll(ctx, [][]int{{9}, {1, 2, 3, 10, 20, 2}})
+	if err != nil || all[0].Found || !all[1].Found || all[1].Record.Logprobs[2] != -0.125 {
+		t.Errorf("lookup of two: %+v, %v; want the second found", all, err)
 	}
 	if err := c.SetVersion(ctx, 8); err != nil || g.Version() != 8 {
 		t.Errorf("version: %v, %d", err, g.Version())

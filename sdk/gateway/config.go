@@ -73,10 +73,13 @@ type Config struct {
 	Cooldown time.Duration
 	// Version is the policy version at the start.
 	Version int
+	// Last is the weight update that made Version, as LastUpdate gave it in an earlier life of the gateway. With it an engine that
+	// was restarted meanwhile is brought to Version when it is admitted. Nil: unknown.
+	Last *WeightUpdate
 
 	// Update loads the weights of u into replica r, resets its caches, and returns when the replica would serve them. It is
-	// called for all replicas side by side while requests are held (unless u.Mode is ModeNone). An error takes the replica
-	// out. Nil: weight updates are refused.
+	// called for all replicas side by side while requests are held (unless u.Mode is ModeNone), and again for a replica that is
+	// admitted later. It must return when ctx ends. An error takes the replica out. Nil: weight updates are refused.
 	Update func(ctx context.Context, r Replica, u WeightUpdate) error
 	// Logprobs returns the log-probability of each of tokens given those before it, as replica r computes it; the first, which
 	// nothing precedes, is 0. Nil: asked of the engine's /v1/completions with prompt_logprobs, as vLLM answers it.
@@ -84,7 +87,7 @@ type Config struct {
 	// Recover brings the engines back to serving after a hold ran out of its lease (its owner died, perhaps after it had
 	// paused the engines). It is called before requests are let through; its error takes every replica out. Nil: nothing to do.
 	Recover func(ctx context.Context, replicas []Replica) error
-	// Events is told what happens, in order of happening. It must return soon and must not call the gateway.
+	// Events is told what happens, from several goroutines. It must return soon and must not call the gateway.
 	Events func(Event)
 	// Clock replaces the machine's clock in tests.
 	Clock Clock
@@ -130,6 +133,9 @@ func (c *Config) check() error {
 	}
 	if c.Version < 0 {
 		errs = append(errs, fmt.Errorf("gateway: Version is %d; want 0 or more", c.Version))
+	}
+	if c.Last != nil && c.Last.Version != c.Version {
+		errs = append(errs, fmt.Errorf("gateway: Last made policy version %d, Version is %d; want equal, or Last nil", c.Last.Version, c.Version))
 	}
 	if c.Token != "" && c.Token == c.AdminToken {
 		errs = append(errs, errors.New("gateway: Token and AdminToken are equal, so every environment could replace the weights; use two"))

@@ -18,11 +18,11 @@ type holdBody struct {
 	Reason       string  `json:"reason,omitempty"`
 }
 
-// lookupBody is the answer of POST /recipe/v1/lookup.
-type lookupBody struct {
+// LookupResult is what the record says of one sequence of tokens.
+type LookupResult struct {
 	Found     bool    `json:"found"`
 	Ambiguous bool    `json:"ambiguous"`
-	Record    *Record `json:"record,omitempty"`
+	Record    *Record `json:"record,omitempty"` // if found
 }
 
 // control answers /recipe/v1/….
@@ -161,19 +161,31 @@ func (g *Gateway) postLogprobs(r *http.Request, body []byte) (any, error) {
 	return map[string]any{"replicas": list}, err
 }
 
+// postLookup takes one sequence as "tokens", or many as "sequences".
 func (g *Gateway) postLookup(_ *http.Request, body []byte) (any, error) {
 	var q struct {
-		Tokens []int `json:"tokens"`
+		Tokens    []int   `json:"tokens"`
+		Sequences [][]int `json:"sequences"`
 	}
 	if err := decode(body, &q); err != nil {
 		return nil, err
 	}
-	rec, found, ambiguous := g.Lookup(q.Tokens)
-	out := lookupBody{Found: found, Ambiguous: ambiguous}
-	if found {
-		out.Record = &rec
+	if q.Sequences == nil {
+		return g.lookupResult(q.Tokens), nil
 	}
-	return out, nil
+	out := make([]LookupResult, len(q.Sequences))
+	for i, tokens := range q.Sequences {
+		out[i] = g.lookupResult(tokens)
+	}
+	return map[string]any{"results": out}, nil
+}
+
+func (g *Gateway) lookupResult(tokens []int) LookupResult {
+	rec, found, ambiguous := g.Lookup(tokens)
+	if !found {
+		return LookupResult{Ambiguous: ambiguous}
+	}
+	return LookupResult{Found: true, Record: &rec}
 }
 
 func (g *Gateway) postReplica(_ *http.Request, body []byte) (any, error) {

@@ -25,7 +25,7 @@ type Gateway struct {
 	end       context.CancelFunc
 	started   time.Time
 
-	updating sync.Mutex // one weight update or admission at a time; taken before mu
+	updating turn // one weight update or admission at a time; taken before mu
 
 	mu       sync.Mutex
 	changed  chan struct{} // closed and replaced whenever somebody who waits should look again
@@ -58,7 +58,7 @@ func New(cfg Config) (*Gateway, error) {
 	g := &Gateway{
 		cfg: cfg, keys: newKeys(cfg.Token, cfg.AdminToken), listener: ln, version: cfg.Version, started: cfg.Clock.Now(),
 		changed: make(chan struct{}), flights: map[*flight]struct{}{}, records: newRecords(cfg.RecordTokens),
-		clients: clients{byName: map[string]*client{}},
+		clients: clients{byName: map[string]*client{}}, updating: make(turn, 1), last: cfg.Last,
 	}
 	g.prefixes.seed = maphash.MakeSeed()
 	g.life, g.end = context.WithCancel(context.Background())

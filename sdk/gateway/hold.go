@@ -165,6 +165,8 @@ func (g *Gateway) waitIdle(ctx context.Context, q HoldRequest) error {
 			return fmt.Errorf("gateway: %d requests still in flight after draining for %s; give a longer drain time, or hold with mode %q", left, q.Drain, ModeAbort)
 		case <-ctx.Done():
 			return fmt.Errorf("gateway: waiting for %d requests in flight: %w", left, context.Cause(ctx))
+		case <-g.life.Done():
+			return fmt.Errorf("gateway: closed while waiting for %d requests in flight", left)
 		}
 	}
 }
@@ -195,15 +197,15 @@ func (g *Gateway) endHold(id string, kind EventKind, message string) error {
 
 // expire is the dead man's switch: the owner of the hold did not come back.
 func (g *Gateway) expire(h *hold) {
-	if !g.updating.TryLock() { // the update that is going on comes first, and then looks at overdue
+	if !g.updating.try() { // the update that is going on comes first, and then looks at overdue
 		g.mu.Lock()
 		h.overdue = true
 		g.mu.Unlock()
-		if !g.updating.TryLock() {
+		if !g.updating.try() {
 			return
 		}
 	}
-	defer g.updating.Unlock()
+	defer g.updating.give()
 	g.mu.Lock()
 	current := g.hold == h && !g.cfg.Clock.Now().Before(h.Expires)
 	g.mu.Unlock()
@@ -232,7 +234,7 @@ func (g *Gateway) recover() {
 		list[i] = r.Replica
 	}
 	g.mu.Unlock()
-	ctx, cancel := context.WithTimeout(g.life, g.cfg.UpdateTimeout)
+	ctx, cancel := g.bounded(g.life)
 	defer cancel()
 	if err := g.cfg.Recover(ctx, list); err != nil {
 		for _, r := range known {

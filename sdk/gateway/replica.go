@@ -77,9 +77,13 @@ func (g *Gateway) SetReplicas(list []Replica) error {
 // the current version, the latest weight update is loaded into it first, so that an engine restarted from its base model never
 // answers for the policy. The error says why it stays out; the next weight update tries it again, as does another Admit.
 func (g *Gateway) Admit(ctx context.Context, id string, version int) error {
-	g.updating.Lock()
+	ctx, cancel := g.bounded(ctx)
+	defer cancel()
+	if err := g.updating.take(ctx); err != nil {
+		return err
+	}
 	err := g.admit(ctx, id, version)
-	g.updating.Unlock()
+	g.updating.give()
 	g.afterUpdate()
 	return err
 }
@@ -102,8 +106,6 @@ func (g *Gateway) admit(ctx context.Context, id string, version int) error {
 			g.takeOut(r, EventReplicaDown, err)
 			return err
 		}
-		ctx, cancel := context.WithTimeout(ctx, g.cfg.UpdateTimeout)
-		defer cancel()
 		if _, err := g.loadChecked(ctx, r, *last); err != nil {
 			return err
 		}

@@ -65,13 +65,13 @@ func (g *Gateway) UpdateWeights(ctx context.Context, u WeightUpdate) (UpdateResu
 	if err := g.checkUpdate(&u); err != nil {
 		return UpdateResult{Version: g.Version()}, err
 	}
-	if !g.updating.TryLock() {
+	if !g.updating.try() {
 		return UpdateResult{Version: g.Version()}, fmt.Errorf("%w: another weight update or admission is going on; wait for it", ErrHeld)
 	}
-	ctx, cancel := context.WithTimeout(ctx, g.cfg.UpdateTimeout)
+	ctx, cancel := g.bounded(ctx)
 	defer cancel()
 	res, err := g.update(ctx, u)
-	g.updating.Unlock()
+	g.updating.give()
 	g.afterUpdate()
 	return res, err
 }
@@ -227,6 +227,17 @@ func (g *Gateway) compare(ctx context.Context, r Replica, c Check) (float64, err
 		return worst, fmt.Errorf("%w: replica %s gives token %d (position %d) log-probability %.6g, the trainer %.6g; difference %.3g, tolerance %.3g", ErrMismatch, r.ID, c.Tokens[at], at, got[at], c.Logprobs[at], worst, c.Tolerance)
 	}
 	return worst, nil
+}
+
+// LastUpdate is the weight update that made the current version, for Config.Last of the next life. It is false if there was none,
+// or the version was set since.
+func (g *Gateway) LastUpdate() (WeightUpdate, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.last == nil {
+		return WeightUpdate{}, false
+	}
+	return *g.last, true
 }
 
 // afterUpdate ends a hold whose lease ran out while an update was going on under it.

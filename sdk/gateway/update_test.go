@@ -170,6 +170,17 @@ func TestRestartedReplicaIsBroughtUpFirst(t *testing.T) {
 	if fmt.Sprint(loads) != "[6 6]" {
 		t.Errorf("loaded %v, want version 6 twice", loads)
 	}
+	last, _ := g.LastUpdate()
+	next := start(t, Config{Version: 6, Last: &last, Update: func(_ context.Context, _ Replica, u WeightUpdate) error {
+		loads = append(loads, -u.Version)
+		return nil
+	}})
+	if err := next.SetReplicas([]Replica{{ID: "0", URL: e.URL}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := next.Admit(context.Background(), "0", 0); err != nil || loads[len(loads)-1] != -6 || !next.Status().Replicas[0].Ready {
+		t.Errorf("in the next life: %v, loaded %v", err, loads)
+	}
 	if err := g.SetVersion(9); err != nil {
 		t.Fatal(err)
 	}
