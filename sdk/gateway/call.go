@@ -18,6 +18,7 @@ type call struct {
 	promptIDs           []int32 // the prompt, if body gives it as token ids
 	stream              bool    // the client asked for server-sent events
 
+	repeat    int               // how often the client wants each choice; see askOnce
 	tokensOut int               // tokens generated, as the answer says
 	prefix    []uint64          // hashes of prompt's blocks, once needed
 	failed    map[*replica]bool // replicas that failed this call
@@ -41,7 +42,9 @@ func newCall(r *http.Request, path string, body []byte, record RecordMode) *call
 
 // read notes the fields of the body, and returns the fields to add so that the completion can be recorded.
 func (c *call) read(record RecordMode) (add string) {
-	var hasIDs, hasLogprobs bool
+	var hasIDs, hasLogprobs, greedy bool
+	var n int
+	var atN span
 	root := gjson.ParseBytes(c.body)
 	if !root.IsObject() {
 		return ""
@@ -49,14 +52,19 @@ func (c *call) read(record RecordMode) (add string) {
 	root.ForEach(func(key, value gjson.Result) bool {
 		switch key.Str {
 		case "model":
-			if at := value.Index; at > 0 && at+len(value.Raw) <= len(c.body) && string(c.body[at:at+len(value.Raw)]) == value.Raw {
-				c.model = span{at, at + len(value.Raw)}
-			}
+			c.model, _ = spanOf(c.body, value)
 		case "stream":
 			c.stream = value.Bool()
 		case "prompt", "messages", "input", "input_ids", "text":
 			c.prompt = []byte(value.Raw[:min(len(value.Raw), prefixBlock*prefixMax)])
 			c.promptIDs, _ = parseIDs(value.Raw, nil) // a prompt in words has none
+		case "n":
+			if value.Type == gjson.Number {
+				n = int(value.Num)
+				atN, _ = spanOf(c.body, value)
+			}
+		case "temperature":
+			greedy = value.Type == gjson.Number && value.Num == 0
 		case "return_token_ids":
 			hasIDs = true
 		case "logprobs":
@@ -64,6 +72,9 @@ func (c *call) read(record RecordMode) (add string) {
 		}
 		return true
 	})
+	if greedy {
+		c.askOnce(n, atN)
+	}
 	if record != RecordAll {
 		return ""
 	}

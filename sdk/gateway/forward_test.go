@@ -354,3 +354,38 @@ func TestUpstreamModelIsPutIn(t *testing.T) {
 		t.Error("RecordAll did not record a completion whose client asked for nothing")
 	}
 }
+
+// vLLM refuses n > 1 at temperature 0; environments ask for it all the same.
+func TestGreedyGroupIsAskedOnce(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	g := start(t, Config{}, e)
+	g.SetUpstreamModel("engine-name")
+	tests := []struct {
+		body    string
+		askedN  int64
+		choices int64
+	}{
+		{`{"n":16,"model":"policy","temperature":0.0,"prompt":[1]}`, 1, 16},
+		{`{"model":"policy","temperature":0,"prompt":[1],"n": 2}`, 1, 2},
+		{`{"model":"policy","temperature":0.5,"prompt":[1],"n":2}`, 2, 2},
+		{`{"model":"policy","prompt":[1],"n":2}`, 2, 2},
+		{`{"model":"policy","temperature":0,"prompt":[1]}`, 0, 1},
+	}
+	for i, tc := range tests {
+		r := post(t, g, "/v1/completions", tc.body)
+		asked := e.seen()[i].body
+		if gjson.Get(asked, "n").Int() != tc.askedN || gjson.Get(asked, "model").Str != "engine-name" || !gjson.Valid(asked) {
+			t.Errorf("%s was asked as %s, want n %d", tc.body, asked, tc.askedN)
+		}
+		if !gjson.Valid(r.body) || gjson.Get(r.body, "choices.#").Int() != tc.choices {
+			t.Errorf("%s got %s, want %d choices", tc.body, r.body, tc.choices)
+		}
+		for k := range tc.choices {
+			ch := gjson.Get(r.body, fmt.Sprintf("choices.%d", k))
+			if ch.Get("index").Int() != k || ch.Get("token_ids").Raw == "" {
+				t.Errorf("%s: choice %d is %s", tc.body, k, ch.Raw)
+			}
+		}
+	}
+}

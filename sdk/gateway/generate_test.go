@@ -233,3 +233,19 @@ func FuzzSplice(f *testing.F) {
 		}
 	})
 }
+
+// Answers whose choices are given several times stay valid whatever they hold.
+func FuzzRepeatChoices(f *testing.F) {
+	for _, s := range []string{`{"choices":[{"index":0,"text":"a"}]}`, `{"choices":[]}`, `{"choices":[{"text":"index"},{"index":0}],"b":1}`, `{"choices":{"index":0}}`, `{}`} {
+		f.Add([]byte(s), 3)
+	}
+	f.Fuzz(func(t *testing.T, body []byte, n int) {
+		if n < 2 || n > 50 || !json.Valid(body) {
+			return
+		}
+		out := repeatChoices(body, n)
+		if !json.Valid(out) {
+			t.Fatalf("%s became %s", body, out)
+		}
+	})
+}

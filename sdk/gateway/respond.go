@@ -42,6 +42,9 @@ func (g *Gateway) respond(w http.ResponseWriter, c *call, a *answer) {
 		if done.bad == nil { // else it is simply not recorded
 			g.keep(c, done.choices, a.low, a.high)
 		}
+		if c.repeat > 1 {
+			a.body = repeatChoices(a.body, c.repeat)
+		}
 		if !own {
 			a.body = stamp(a.body, a.low, a.high)
 		}
