@@ -12,10 +12,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/recipe-rl/recipe/plugins/tiny/arithmetic"
+	"github.com/recipe-rl/recipe/plugins/arithmetic"
 	"github.com/recipe-rl/recipe/plugins/tiny/grpo"
 	"github.com/recipe-rl/recipe/plugins/tiny/lm"
-	"github.com/recipe-rl/recipe/plugins/tiny/loop"
+	"github.com/recipe-rl/recipe/scripts/tinycheckpoint/loop"
 )
 
 func main() {

@@ -4,10 +4,10 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/plugins/tiny"
-	"github.com/recipe-rl/recipe/plugins/tiny/arithmetic"
+	"github.com/recipe-rl/recipe/plugins/arithmetic"
 	"github.com/recipe-rl/recipe/plugins/tiny/grpo"
 	"github.com/recipe-rl/recipe/plugins/tiny/lm"
-	"github.com/recipe-rl/recipe/plugins/tiny/loop"
+	"github.com/recipe-rl/recipe/scripts/tinycheckpoint/loop"
 )
 
 // learn runs some steps with a fixed seed and returns held-out accuracy.

@@ -3,7 +3,7 @@ package loop
 import (
 	"math/rand/v2"
 
-	"github.com/recipe-rl/recipe/plugins/tiny/arithmetic"
+	"github.com/recipe-rl/recipe/plugins/arithmetic"
 	"github.com/recipe-rl/recipe/plugins/tiny/grpo"
 	"github.com/recipe-rl/recipe/plugins/tiny/lm"
 )

@@ -8,7 +8,7 @@ import (
 	"runtime"
 	"sync"
 
-	"github.com/recipe-rl/recipe/plugins/tiny/arithmetic"
+	"github.com/recipe-rl/recipe/plugins/arithmetic"
 	"github.com/recipe-rl/recipe/plugins/tiny/lm"
 )
 

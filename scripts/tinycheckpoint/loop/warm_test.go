@@ -3,8 +3,8 @@ package tiny
 import (
 	"testing"
 
-	"github.com/recipe-rl/recipe/plugins/tiny/arithmetic"
-	"github.com/recipe-rl/recipe/plugins/tiny/loop"
+	"github.com/recipe-rl/recipe/plugins/arithmetic"
+	"github.com/recipe-rl/recipe/scripts/tinycheckpoint/loop"
 )
 
 // The checkpoint must leave GRPO clear room to learn in, on problems it has never seen.
