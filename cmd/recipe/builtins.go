@@ -1,8 +1,13 @@
 package main
 
-import "github.com/recipe-rl/recipe/sdk"
+import (
+	"github.com/recipe-rl/recipe/plugins/vllm"
+	"github.com/recipe-rl/recipe/sdk"
+)
 
 // builtins are the plugins inside this binary. This is the one file that names them.
 func builtins() []*sdk.Definition {
-	return []*sdk.Definition{}
+	return []*sdk.Definition{
+		vllm.Plugin(),
+	}
 }

@@ -31,7 +31,11 @@ func (f *recipeFlags) add(cmd *cobra.Command) {
 // options are what the language needs to load the recipe.
 func (f *recipeFlags) options(a *app) (schema.Options, error) {
 	vars, err := variables(f.vars)
-	return schema.Options{Vars: vars, VarFiles: f.varFiles, Environ: a.environ, Plugins: a.plugins()}, err
+	if err != nil {
+		return schema.Options{}, err
+	}
+	catalog, err := a.catalog()
+	return schema.Options{Vars: vars, VarFiles: f.varFiles, Environ: a.environ, Plugins: catalog}, err
 }
 
 // request is what the engine needs to load the recipe, here or in the engine of a live run.

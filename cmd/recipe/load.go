@@ -3,12 +3,13 @@ package main
 import (
 	"github.com/hashicorp/hcl/v2"
 
+	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/schema"
 )
 
-// open loads the recipe that a command means and says what is wrong with it. Once something is wrong it has been said, and
-// the error is only an exit code.
+// open loads the recipe that a command means and says what is wrong with it. Once that is said, the error is only an exit code.
 func (a *app) open(f *recipeFlags, args, targets []string, asJSON bool) (*session.Session, error) {
 	req, err := f.request(a, args, targets)
 	if err != nil {
@@ -18,13 +19,32 @@ func (a *app) open(f *recipeFlags, args, targets []string, asJSON bool) (*sessio
 	if err != nil {
 		return nil, err
 	}
-	s, diags := session.Open(req, catalog, nil, nil)
-	if err := a.diagnose(nil, diags, asJSON); err != nil {
+	s, diags := session.Open(req, catalog, run.Processes{Catalog: catalog}, nil)
+	if s != nil {
+		return s, a.diagnose(s.Recipe, diags, asJSON)
+	}
+	// The loader keeps the sources beside the mistakes; the session does not. Mistakes are shown with their lines.
+	opts, err := f.options(a)
+	if err != nil {
 		return nil, err
 	}
-	return s, nil
+	r, diags := schema.Load(req.File, opts)
+	return nil, a.diagnose(r, diags, asJSON)
 }
 
-func (a *app) diagnose(r *schema.Recipe, diags hcl.Diagnostics, asJSON bool) error  { return nil }
-func (a *app) validated(r *schema.Recipe, diags hcl.Diagnostics, asJSON bool) error { return nil }
-func (a *app) plugins() schema.Plugins                                              { c, _ := a.catalog(); return c }
+// diagnose shows what is wrong with a recipe: to people on standard error, to machines on standard output.
+func (a *app) diagnose(r *schema.Recipe, diags hcl.Diagnostics, asJSON bool) error {
+	var err error
+	switch {
+	case len(diags) == 0:
+	case asJSON && diags.HasErrors():
+		err = view.DiagnosticsJSON(a.out, r, diags)
+	case asJSON: // warnings must not stand between a machine and what it asked for
+	default:
+		err = view.Diagnostics(a.err, a.errStyle(), r, diags)
+	}
+	if err == nil && diags.HasErrors() {
+		return exitError(exitFailed)
+	}
+	return err
+}

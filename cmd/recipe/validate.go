@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/schema"
 )
 
@@ -25,7 +26,15 @@ func newValidate(a *app) *cobra.Command {
 				return err
 			}
 			r, diags := schema.Load(file, opts)
-			return a.validated(r, diags, asJSON)
+			if asJSON {
+				err = view.DiagnosticsJSON(a.out, r, diags)
+			} else {
+				err = view.Validation(a.out, a.err, a.style(), a.errStyle(), r, diags)
+			}
+			if err == nil && diags.HasErrors() {
+				return exitError(exitFailed)
+			}
+			return err
 		},
 	}
 	recipe.add(cmd)

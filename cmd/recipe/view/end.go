@@ -7,6 +7,8 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/recipe-rl/recipe/schema"
 )
 
@@ -55,10 +57,11 @@ func Next(w io.Writer, s Style, r *schema.Recipe) error {
 		rows = append(rows, []Cell{{Text: "  " + command}, {Text: what, Paint: s.Dim}})
 	}
 	for _, v := range r.Variables {
-		if !v.Sensitive {
-			add(fmt.Sprintf("recipe plan --var %s=… %s", v.Name, r.File), "what another value would change")
-			break
+		if v.Sensitive || v.Type != cty.Number || !v.Value.IsKnown() || v.Value.IsNull() {
+			continue
 		}
+		add(fmt.Sprintf("recipe plan --var %s=%s %s", v.Name, Expression(v.Value.Multiply(cty.NumberIntVal(2))), r.File), "what twice as much would change")
+		break
 	}
 	add("recipe logs -r "+r.File, "everything that was said")
 	add("recipe show -r "+r.File, "what is recorded")

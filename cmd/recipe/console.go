@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/schema"
+)
+
+// consoleFile is what the language calls the source of an expression in its diagnostics.
+const consoleFile = "<console>"
+
+func newConsole(a *app) *cobra.Command {
+	var recipe recipeFlags
+	cmd := &cobra.Command{
+		Use:   "console [FILE]",
+		Short: "Evaluate expressions as they would stand in a recipe",
+		Long: `Evaluate expressions as they would stand in a recipe: variables, locals, functions, blocks and what is known of them
+before they start. At a terminal it asks; from a pipe it reads an expression a line:
+
+  echo 'upper(var.model)' | recipe console recipes/quickstart.hcl`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			file, err := recipeFile(args)
+			if err != nil {
+				return err
+			}
+			opts, err := recipe.options(a)
+			if err != nil {
+				return err
+			}
+			r, diags := schema.Load(file, opts)
+			if err := a.diagnose(r, diags, false); err != nil {
+				return err
+			}
+			return a.converse(r)
+		},
+	}
+	recipe.add(cmd)
+	return cmd
+}
+
+// converse evaluates one expression a line until the input ends. From a pipe, a mistake makes the command fail.
+func (a *app) converse(r *schema.Recipe) error {
+	f, isFile := a.in.(*os.File)
+	asks := isFile && term.IsTerminal(int(f.Fd()))
+	lines := bufio.NewScanner(a.in)
+	lines.Buffer(nil, 1<<20)
+	var err error
+	for {
+		if asks {
+			fmt.Fprint(a.out, a.style().Dim("> "))
+		}
+		if !lines.Scan() {
+			break
+		}
+		src := strings.TrimSpace(lines.Text())
+		switch src {
+		case "":
+			continue
+		case "exit", "quit":
+			return err
+		}
+		if failed := a.evaluate(r, src); failed != nil && !asks {
+			err = failed
+		}
+	}
+	if asks {
+		fmt.Fprintln(a.out)
+	}
+	if lines.Err() != nil {
+		return fmt.Errorf("reading expressions: %w", lines.Err())
+	}
+	return err
+}
+
+func (a *app) evaluate(r *schema.Recipe, src string) error {
+	value, diags := r.EvaluateExpression(src, nil)
+	shown := *r
+	shown.Files = map[string]*hcl.File{consoleFile: {Bytes: []byte(src)}}
+	if err := a.diagnose(&shown, diags, false); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(a.out, view.Expression(value))
+	return err
+}

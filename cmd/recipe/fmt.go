@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/spf13/cobra"
+
+	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/schema"
+)
+
+// formatting is what a person chose for one run of fmt.
+type formatting struct {
+	check, diff, recursive bool
+}
+
+func newFmt(a *app) *cobra.Command {
+	var f formatting
+	cmd := &cobra.Command{
+		Use:   "fmt [PATH…]",
+		Short: "Format recipes in place",
+		Long: `Format recipes in place: files, or the *.hcl files of folders (of this one without arguments). It prints the names of
+files that it changed. With - it formats standard input to standard output.
+
+With --check nothing is written, and the exit code is 1 when something would change.`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) == 1 && args[0] == "-" {
+				return a.formatInput(f)
+			}
+			paths, err := recipeFiles(args, f.recursive)
+			if err != nil {
+				return err
+			}
+			changed := false
+			for _, path := range paths {
+				differs, err := a.formatFile(path, f)
+				if err != nil {
+					return err
+				}
+				changed = changed || differs
+			}
+			if f.check && changed {
+				return exitError(exitFailed)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&f.check, "check", false, "write nothing; exit with 1 when something would change")
+	cmd.Flags().BoolVar(&f.diff, "diff", false, "show what changes")
+	cmd.Flags().BoolVar(&f.recursive, "recursive", false, "go into folders below")
+	return cmd
+}
+
+func (a *app) formatInput(f formatting) error {
+	src, err := io.ReadAll(a.in)
+	if err != nil {
+		return fmt.Errorf("reading standard input: %w", err)
+	}
+	out, err := a.formatted("<stdin>", src)
+	if err != nil {
+		return err
+	}
+	differs := !bytes.Equal(src, out)
+	switch {
+	case f.diff:
+		err = view.Diff(a.out, a.style(), "<stdin>", src, out)
+	case !f.check:
+		_, err = a.out.Write(out)
+	}
+	if err == nil && f.check && differs {
+		return exitError(exitFailed)
+	}
+	return err
+}
+
+func (a *app) formatFile(path string, f formatting) (differs bool, err error) {
+	src, err := os.ReadFile(path)
+	if err != nil {
+		return false, fmt.Errorf("formatting: %w", err)
+	}
+	out, err := a.formatted(path, src)
+	if err != nil || bytes.Equal(src, out) {
+		return false, err
+	}
+	if _, err := fmt.Fprintln(a.out, path); err != nil {
+		return true, err
+	}
+	if f.diff {
+		if err := view.Diff(a.out, a.style(), path, src, out); err != nil {
+			return true, err
+		}
+	}
+	if f.check {
+		return true, nil
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return true, fmt.Errorf("formatting: %w", err)
+	}
+	return true, os.WriteFile(path, out, info.Mode().Perm())
+}
+
+// formatted refuses what does not parse: laying out a file that is broken would only hide where.
+func (a *app) formatted(path string, src []byte) ([]byte, error) {
+	file, diags := hclsyntax.ParseConfig(src, path, hcl.InitialPos)
+	if diags.HasErrors() {
+		return nil, a.diagnose(&schema.Recipe{Files: map[string]*hcl.File{path: file}}, diags, false)
+	}
+	return schema.Format(src), nil
+}
+
+// recipeFiles lists the files that fmt means, sorted. Hidden folders, such as run directories, are left alone.
+func recipeFiles(args []string, recursive bool) ([]string, error) {
+	if len(args) == 0 {
+		args = []string{"."}
+	}
+	var out []string
+	for _, arg := range args {
+		info, err := os.Stat(arg)
+		if err != nil {
+			return nil, fmt.Errorf("formatting: %w", err)
+		}
+		if !info.IsDir() {
+			out = append(out, arg)
+			continue
+		}
+		err = filepath.WalkDir(arg, func(path string, d fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case d.IsDir() && path != arg && (!recursive || strings.HasPrefix(d.Name(), ".")):
+				return filepath.SkipDir
+			case !d.IsDir() && strings.HasSuffix(path, ".hcl"):
+				out = append(out, path)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("formatting: %w", err)
+		}
+	}
+	sort.Strings(out)
+	return out, nil
+}

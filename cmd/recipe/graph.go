@@ -1,0 +1,41 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recipe-rl/recipe/schema"
+)
+
+func newGraph(a *app) *cobra.Command {
+	var (
+		recipe recipeFlags
+		format string
+	)
+	cmd := &cobra.Command{
+		Use:   "graph [FILE]",
+		Short: "Draw how the blocks of a recipe hang together",
+		Long:  "Draw the start order of a recipe: an arrow goes from a block to what must come before it. For a picture: recipe graph | dot -Tsvg > graph.svg",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			file, err := recipeFile(args)
+			if err != nil {
+				return err
+			}
+			opts, err := recipe.options(a)
+			if err != nil {
+				return err
+			}
+			r, diags := schema.Load(file, opts)
+			if err := a.diagnose(r, diags, false); err != nil {
+				return err
+			}
+			return r.WriteGraph(a.out, format)
+		},
+	}
+	recipe.add(cmd)
+	cmd.Flags().StringVar(&format, "format", "dot", "one of "+strings.Join(schema.GraphFormats(), ", "))
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(schema.GraphFormats(), cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
