@@ -88,3 +88,7 @@ cross: ## build for every supported platform into dist/
 
 clean: ## remove what the build made
 	rm -rf bin dist
+
+.PHONY: conformance
+conformance: ## run the trajectory API suite against ours and the original run-api (needs Python)
+	scripts/conformance.sh

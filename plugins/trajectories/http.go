@@ -115,23 +115,17 @@ func cors(w http.ResponseWriter, r *http.Request) (done bool) {
 		return false
 	}
 	h := w.Header()
+	h.Set("Access-Control-Allow-Origin", origin)
 	h.Set("Access-Control-Allow-Credentials", "true")
+	h.Set("Vary", "Origin")
 	if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
-		h.Set("Access-Control-Allow-Origin", origin)
 		h.Set("Access-Control-Allow-Methods", "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT")
 		h.Set("Access-Control-Max-Age", "600")
 		if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
 			h.Set("Access-Control-Allow-Headers", asked)
 		}
-		h.Set("Vary", "Origin")
 		text(w, http.StatusOK, "OK")
 		return true
-	}
-	if r.Header.Get("Cookie") != "" {
-		h.Set("Access-Control-Allow-Origin", origin)
-		h.Set("Vary", "Origin")
-	} else {
-		h.Set("Access-Control-Allow-Origin", "*")
 	}
 	return false
 }

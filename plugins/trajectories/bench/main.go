@@ -18,10 +18,11 @@ func main() {
 	theirs := flag.String("theirs", "", "command that starts run-api")
 	repeat := flag.Int("repeat", 3, "repetitions; the table shows the median")
 	only := flag.String("only", "", "comma-separated phases: status,post,drain,mixed,deep (default all)")
+	match := flag.String("match", "", "only rows whose name contains this")
 	scale := flag.Float64("scale", 1, "factor on the amount of work")
 	note := flag.String("note", "", "a sentence for the head of the table")
 	flag.Parse()
-	if err := run(*ours, *theirs, *only, *note, *repeat, *scale); err != nil {
+	if err := run(*ours, *theirs, *only, *note, pair{repeat: *repeat, scale: *scale, match: *match}); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -32,11 +33,11 @@ type pair struct {
 	ours, theirs *server
 	repeat       int
 	scale        float64
+	match        string
 }
 
-func run(ours, theirs, only, note string, repeat int, scale float64) error {
+func run(ours, theirs, only, note string, p pair) error {
 	ctx := context.Background()
-	p := pair{repeat: repeat, scale: scale}
 	var err error
 	if p.ours, err = start(ctx, "recipe", strings.Fields(ours)); err != nil {
 		return err
@@ -81,6 +82,9 @@ func (p pair) median(f func() (result, error)) (r result, err error) {
 }
 
 func (p pair) row(name string, ours, theirs func() (result, error)) error {
+	if !strings.Contains(name, p.match) {
+		return nil
+	}
 	o, err := p.median(ours)
 	if err != nil {
 		return err

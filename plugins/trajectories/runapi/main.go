@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/pprof"
 	"syscall"
 
 	"github.com/recipe-rl/recipe/plugins/trajectories"
@@ -25,11 +26,27 @@ func main() {
 	flag.StringVar(&o.Token, "token", "", "token to require")
 	flag.BoolVar(&o.Insecure, "insecure", false, "listen beyond this machine without a token")
 	flag.IntVar(&o.MaxQueueGroups, "max-queue-groups", 0, "groups to hold at most")
+	profile := flag.String("cpuprofile", "", "write a CPU profile to this file")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := trajectories.Run(ctx, o, os.Stdout); err != nil {
+	if err := run(ctx, o, *profile); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+func run(ctx context.Context, o trajectories.RunOptions, profile string) error {
+	if profile != "" {
+		f, err := os.Create(profile) //nolint:gosec // the caller's file
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	return trajectories.Run(ctx, o, os.Stdout)
 }
