@@ -38,6 +38,8 @@ type Options struct {
 	Lease   time.Duration  // 0: DefaultLease; negative: detached, plugins live until stopped
 	Keep    bool           // services stay when the last job has ended, until the run is stopped
 	Now     func() time.Time
+	// OnJournal is called after every write of the record. Tests kill the engine there.
+	OnJournal func()
 }
 
 // Engine works on one run. Only one engine can be open on a run directory at a time.
@@ -83,7 +85,7 @@ func Open(ctx context.Context, opts Options) (*Engine, error) {
 	if e.lock, err = state.TryLock(opts.Dir, opts.Command); err != nil {
 		return nil, err
 	}
-	if e.store, err = state.OpenStore(opts.Dir); err == nil {
+	if e.store, err = state.OpenStore(opts.Dir, opts.OnJournal); err == nil {
 		e.log, err = event.Open(opts.Dir.Events())
 	}
 	if err == nil {

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/plan"
@@ -22,8 +20,6 @@ import (
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const wholeLoop = `
 inference "x" "p" {

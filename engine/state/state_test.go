@@ -29,7 +29,7 @@ func dir(t *testing.T) state.Dir {
 func TestUpdateIsOnDiskAndPrivate(t *testing.T) {
 	t.Parallel()
 	d := dir(t)
-	s, err := state.OpenStore(d)
+	s, err := state.OpenStore(d, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestDamagedRecordSaysTheWayOut(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(string(d), "run.json"), []byte(content), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			_, err := state.OpenStore(d)
+			_, err := state.OpenStore(d, nil)
 			if err == nil || !strings.Contains(err.Error(), "damaged") || !strings.Contains(err.Error(), "move the folder") {
 				t.Errorf("error = %v", err)
 			}

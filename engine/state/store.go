@@ -66,13 +66,14 @@ func compact(values map[string]json.RawMessage) {
 
 // Store holds the record of a run whose lock this process holds. Every change is on disk before the call returns.
 type Store struct {
-	dir Dir
-	mu  sync.Mutex
-	run *Run
+	dir   Dir
+	mu    sync.Mutex
+	run   *Run
+	wrote func()
 }
 
-// OpenStore reads the record, making a new one with a fresh id when there is none.
-func OpenStore(dir Dir) (*Store, error) {
+// OpenStore reads the record, making a new one with a fresh id when there is none. wrote, if not nil, is called after every write.
+func OpenStore(dir Dir, wrote func()) (*Store, error) {
 	r, err := Read(dir)
 	if err != nil {
 		return nil, err
@@ -84,7 +85,7 @@ func OpenStore(dir Dir) (*Store, error) {
 		}
 		r.ID = hex.EncodeToString(id)
 	}
-	return &Store{dir: dir, run: r}, nil
+	return &Store{dir: dir, run: r, wrote: wrote}, nil
 }
 
 // Run returns a copy of the record.
@@ -108,6 +109,9 @@ func (s *Store) Update(change func(*Run)) error {
 		return fmt.Errorf("writing the run's record: %w", err)
 	}
 	s.run = next
+	if s.wrote != nil {
+		s.wrote()
+	}
 	return nil
 }
 
