@@ -39,7 +39,7 @@ func (ev *evaluation) computeBlock(n *node, mi *moduleInstance) *result {
 func (ev *evaluation) fill(inst *instance, shared *hcl.EvalContext) {
 	n, b := inst.node, inst.block
 	ctx := within(shared, inst.each)
-	d := &decoder{ev: ev, header: n.header, ctx: ctx, label: n.label}
+	d := &decoder{ev: ev, header: n.header, ctx: ctx, label: n.label, scope: n.scope}
 	d.fallback = ev.fallback(n, inst.in)
 	b.Value = noValue
 	if n.plugin != nil {
@@ -58,7 +58,7 @@ func (ev *evaluation) fill(inst *instance, shared *hcl.EvalContext) {
 func (ev *evaluation) config(inst *instance) (cty.Value, *decoder, *hcl.EvalContext) {
 	n := inst.node
 	ctx := within(ev.context(n.exprs, inst.in), inst.each)
-	d := &decoder{ev: ev, header: n.header, ctx: ctx, label: n.label}
+	d := &decoder{ev: ev, header: n.header, ctx: ctx, label: n.label, scope: n.scope}
 	d.fallback = ev.fallback(n, inst.in)
 	if n.plugin == nil {
 		return noValue, d, ctx

@@ -18,6 +18,7 @@ type decoder struct {
 	ctx      *hcl.EvalContext
 	header   hcl.Range
 	label    string
+	scope    *module              // whose blocks the expressions see
 	fallback map[string]cty.Value // for attributes that are not set
 	diags    hcl.Diagnostics
 }

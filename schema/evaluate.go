@@ -50,9 +50,6 @@ func (p *evaluator) evaluateAll(nodes []*node) {
 		n.dynamic = isDynamic(n)
 		n.done = make([]*result, len(n.module.instances))
 		for i, mi := range n.module.instances {
-			if p.broken[n] {
-				continue
-			}
 			n.done[i] = ev.compute(n, mi)
 			if n.block != nil && n.done[i] != nil {
 				total += len(n.done[i].instances)
@@ -207,8 +204,10 @@ func (ev *evaluation) eval(expr hclsyntax.Expression, ctx *hcl.EvalContext) (cty
 	if diags.HasErrors() {
 		return noValue, diags
 	}
-	if !isLiteral(expr) && tooBig(v) {
-		return noValue, append(diags, problem(expr.Range(), "Value too large", fmt.Sprintf("A value has at most %d elements and %d MiB of text.", maxElements, maxText>>20)))
+	if !isLiteral(expr) {
+		if d := implausible(v, expr.Range()); d != nil {
+			return noValue, append(diags, d)
+		}
 	}
 	return v, diags
 }
@@ -230,6 +229,10 @@ func (ev *evaluation) computeVariable(n *node, mi *moduleInstance) *result {
 			}
 			given, at = g.value, g.rng
 		}
+	}
+	if n.module.call != nil && n.argument == nil && n.variable.fallback == nil {
+		res.value = cty.UnknownVal(n.variable.typ.WithoutOptionalAttributesDeep()) // reported at the call
+		return res
 	}
 	var diags hcl.Diagnostics
 	res.value, diags = ev.variableValue(n.variable, given, at, ev.p.base)

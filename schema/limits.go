@@ -12,7 +12,7 @@ import (
 const (
 	maxElements   = 1 << 20 // of a value, nested ones counted
 	maxText       = 4 << 20
-	maxIterations = 2 << 20 // of all for expressions in one pass
+	maxIterations = 1 << 18 // of all for expressions in one pass
 )
 
 // budget bounds the work of for expressions: nested ones multiply, and hcl has no way to stop an evaluation.
@@ -56,15 +56,24 @@ func (b *budget) guard(body *hclsyntax.Body) {
 	})
 }
 
-// tooBig says whether a value has more elements or text than any recipe needs. It stops counting at the limit: values
-// may share parts, so that a few lines can stand for more than would ever fit into memory.
-func tooBig(v cty.Value) bool {
+// implausible refuses values with more elements or text than any recipe needs, and infinite numbers. It stops counting
+// at the limit: values may share parts, so that a few lines can stand for more than would ever fit into memory.
+func implausible(v cty.Value, at hcl.Range) *hcl.Diagnostic {
 	s := sizer{elements: maxElements, text: maxText}
 	s.count(v)
-	return s.elements < 0 || s.text < 0
+	switch {
+	case s.elements < 0 || s.text < 0:
+		return problem(at, "Value too large", fmt.Sprintf("A value has at most %d elements and %d MiB of text.", maxElements, maxText>>20))
+	case s.infinite:
+		return problem(at, "Not a number", "The value is infinite, as after a division by zero.")
+	}
+	return nil
 }
 
-type sizer struct{ elements, text int }
+type sizer struct {
+	elements, text int
+	infinite       bool
+}
 
 func (s *sizer) count(v cty.Value) {
 	if s.elements--; s.elements < 0 || s.text < 0 {
@@ -74,8 +83,12 @@ func (s *sizer) count(v cty.Value) {
 	if !v.IsKnown() || v.IsNull() {
 		return
 	}
-	if v.Type() == cty.String {
+	switch v.Type() {
+	case cty.String:
 		s.text -= len(v.AsString())
+		return
+	case cty.Number:
+		s.infinite = s.infinite || v.AsBigFloat().IsInf()
 		return
 	}
 	if !v.CanIterateElements() {
@@ -93,11 +106,11 @@ func tooLarge(path string, src []byte) *hcl.Diagnostic {
 	if len(src) > maxFileBytes {
 		return problem(at, "File too large", fmt.Sprintf("A recipe file has at most %d MiB, got %d.", maxFileBytes>>20, len(src)>>20))
 	}
-	depth, line, run, questions := 0, 1, 0, 0
+	depth, line, begin, run, questions := 0, 1, 0, 0, 0
 	for i, c := range src {
 		switch c {
 		case '\n':
-			line++
+			line, begin = line+1, i+1
 			continue
 		case ' ', '\t', '\r':
 			continue
@@ -114,8 +127,8 @@ func tooLarge(path string, src []byte) *hcl.Diagnostic {
 			run = 0
 		}
 		if depth > maxNesting || run > maxNesting || questions > maxFileBytes>>5 {
-			at.Start = hcl.Pos{Line: line, Column: 1, Byte: i}
-			at.End = at.Start
+			at.Start = hcl.Pos{Line: line, Column: i - begin + 1, Byte: i}
+			at.End = hcl.Pos{Line: line, Column: i - begin + 2, Byte: i + 1}
 			return problem(at, "Nested too deep", fmt.Sprintf("Brackets and operators nest at most %d deep.", maxNesting))
 		}
 	}

@@ -36,7 +36,7 @@ func Load(path string, opts Options) (*Recipe, hcl.Diagnostics) {
 
 // LoadSource is Load for a text that need not be on disk. Its folder, for modules and file functions, is that of filename.
 func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnostics) {
-	l := &loader{files: map[string]*hcl.File{}, sources: map[string]*source{}, required: map[string]RequiredPlugin{}, budget: &budget{}}
+	l := &loader{files: map[string]*hcl.File{}, sources: map[string]*source{}, required: map[string]RequiredPlugin{}, budget: &budget{}, damaged: map[string]bool{}}
 	l.budget.refill()
 	dir := filepath.Dir(filename)
 	p := &evaluator{loader: l, opts: opts, bad: map[hclsyntax.Expression]bool{}, broken: map[*node]bool{}, instances: map[addr.Block]*instance{}}
@@ -56,7 +56,7 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 	p.ordered = p.order(p.connect(root))
 	p.evaluateAll(p.ordered)
 	p.finish(r, root, files)
-	diags := tidy(append(l.diags, p.diags...))
+	diags := tidy(append(l.diags, l.credible(p.diags)...))
 	p.locate(diags)
 	for _, d := range diags {
 		if d.Severity == hcl.DiagWarning {
@@ -64,6 +64,13 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 		}
 	}
 	return r, diags
+}
+
+// credible drops what may only seem to be missing because the parser could not read a part of the file.
+func (l *loader) credible(diags hcl.Diagnostics) hcl.Diagnostics {
+	return slices.DeleteFunc(diags, func(d *hcl.Diagnostic) bool {
+		return d.Subject != nil && l.damaged[d.Subject.Filename] && (strings.HasPrefix(d.Summary, "Missing") || strings.HasPrefix(d.Summary, "Undeclared"))
+	})
 }
 
 func environ(entries []string) map[string]string {

@@ -1,7 +1,9 @@
 package schema
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -66,6 +68,7 @@ type loader struct {
 	diags    hcl.Diagnostics
 	required map[string]RequiredPlugin
 	budget   *budget
+	damaged  map[string]bool // files with syntax errors
 }
 
 // parse reads one file's declarations, once.
@@ -87,6 +90,7 @@ func (l *loader) parse(path string, src []byte) *source {
 	file, diags := hclsyntax.ParseConfig(src, path, hcl.InitialPos)
 	l.files[path] = file
 	l.diags = append(l.diags, diags...)
+	l.damaged[path] = diags.HasErrors()
 	body, ok := file.Body.(*hclsyntax.Body)
 	if !ok {
 		return s
@@ -114,8 +118,11 @@ func (l *loader) read(path string) (*source, error) {
 // findFile returns the recipe file at path: the file itself, or the only one in a folder.
 func findFile(path string) (string, error) {
 	info, err := os.Stat(path)
-	if err != nil {
-		return "", fmt.Errorf("there is no recipe at %s: expected a .hcl file or a folder with one (%w)", path, err)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("there is no recipe at %s: expected a .hcl file or a folder with one", path)
+	case err != nil:
+		return "", fmt.Errorf("look for a recipe at %s: %w", path, err)
 	}
 	if !info.IsDir() {
 		return path, nil

@@ -98,7 +98,10 @@ func (ev *evaluation) forEach(attr *hclsyntax.Attribute, ctx *hcl.EvalContext) (
 	for it := v.ElementIterator(); it.Next(); {
 		key, elem := it.Element()
 		if !keyed {
-			if !elem.IsKnown() || elem.IsNull() || elem.Type() != cty.String {
+			if !elem.IsKnown() {
+				return ev.fail(at, "Unknown for_each", "The keys of for_each must be known before anything starts: they must not draw on outputs of blocks. Use a variable or a local value.")
+			}
+			if elem.IsNull() || elem.Type() != cty.String {
 				return ev.fail(at, "Invalid for_each", expected+", got "+given(elem)+" in it.")
 			}
 			key = elem

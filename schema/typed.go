@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -64,7 +65,6 @@ func unwrap(expr hclsyntax.Expression) hclsyntax.Expression {
 
 func (d *decoder) follow(a *spec.Attribute, expr hclsyntax.Expression, ctx *hcl.EvalContext) cty.Value {
 	if d.ev.p.bad[expr] {
-		d.static(a, expr)
 		return noValue
 	}
 	switch e := unwrap(expr).(type) {
@@ -130,11 +130,10 @@ func (d *decoder) static(a *spec.Attribute, expr hclsyntax.Expression) {
 
 func (d *decoder) staticTraversal(a *spec.Attribute, e *hclsyntax.ScopeTraversalExpr) {
 	t := e.Traversal
-	last := len(t)
-	if last > 3 {
-		if _, ok := t[3].(hcl.TraverseIndex); !ok || last > 4 {
-			return // an attribute of a block, whose type is checked when it is known
-		}
+	rest := t[min(3, len(t)):]
+	if _, rest = literalKey(rest); len(rest) > 0 {
+		d.staticMember(a, e, rest)
+		return
 	}
 	plugin, ok1 := attrStep(t, 1)
 	name, ok2 := attrStep(t, 2)
@@ -147,6 +146,22 @@ func (d *decoder) staticTraversal(a *spec.Attribute, e *hclsyntax.ScopeTraversal
 				fmt.Sprintf("In %s: the attribute %q expects %s; got %s.%s.%s, %s block.", d.label, a.Name, a.Friendly(), k, plugin, name, withArticle(k))))
 		}
 	}
+}
+
+// staticMember reports an attribute of a block where the block itself is meant.
+func (d *decoder) staticMember(a *spec.Attribute, e *hclsyntax.ScopeTraversalExpr, rest hcl.Traversal) {
+	plugin, ok1 := attrStep(e.Traversal, 1)
+	name, ok2 := attrStep(e.Traversal, 2)
+	member, ok3 := attrStep(rest, 0)
+	if !ok1 || !ok2 || !ok3 {
+		return
+	}
+	n := d.scope.blocks[blockName{kind.Kind(e.Traversal.RootName()), plugin, name}]
+	if n == nil || n.plugin == nil || isReference(n.plugin.Config, member) {
+		return
+	}
+	d.report(problem(e.Range(), "Reference to the wrong kind",
+		fmt.Sprintf("In %s: the attribute %q expects %s; got %q, one of the values of %s. Refer to the block itself: %s.", d.label, a.Name, a.Friendly(), member, n.label, n.label)))
 }
 
 func withArticle(noun string) string {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/ext/typeexpr"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	hcljson "github.com/hashicorp/hcl/v2/json"
 	"github.com/zclconf/go-cty/cty"
@@ -80,7 +81,7 @@ func (p *evaluator) rawValue(v *variableDecl, raw, source string) givenValue {
 		return givenValue{value: cty.StringVal(raw), source: source, rng: v.header}
 	}
 	p.diags = append(p.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Value not understood", Subject: &v.header,
-		Detail: fmt.Sprintf("%s gives the variable %q a value that is no expression of its type: %s. Strings inside lists and maps need quotes, for example --var '%s=[\"a\", \"b\"]'.", source, v.name, diags[0].Summary, v.name)})
+		Detail: fmt.Sprintf("%s gives the variable %q a value that cannot be read as %s (%s). Strings inside lists and maps need quotes, for example --var '%s=[\"a\", \"b\"]'.", source, v.name, typeexpr.TypeString(v.typ), lowerFirst(diags[0].Summary), v.name)})
 	return givenValue{source: source, broken: true}
 }
 

@@ -305,12 +305,12 @@ func (a *Attribute) Friendly() string {
 
 // Range says in words what min and max allow, or nothing.
 func (a *Attribute) Range() string {
-	unit := ""
+	with, unit := "of", ""
 	switch {
 	case a.Format == FormatDuration:
 		unit = " seconds"
 	case a.Type != cty.Number:
-		unit = " elements"
+		with, unit = "with", " element(s)"
 	case a.Unit != "":
 		unit = " " + a.Unit
 	}
@@ -319,9 +319,9 @@ func (a *Attribute) Range() string {
 	case a.Min != nil && a.Max != nil:
 		return "from " + show(*a.Min) + " to " + show(*a.Max) + unit
 	case a.Min != nil:
-		return "of at least " + show(*a.Min) + unit
+		return with + " at least " + show(*a.Min) + unit
 	case a.Max != nil:
-		return "of at most " + show(*a.Max) + unit
+		return with + " at most " + show(*a.Max) + unit
 	}
 	return ""
 }

@@ -1,0 +1,92 @@
+package diagnostic
+
+import (
+	"encoding/json"
+	"io"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+)
+
+// FormatVersion is the version of the JSON form. A new field raises the second number, any other change the first.
+const FormatVersion = "1.0"
+
+// Report is the JSON form: what WriteJSON writes and `recipe validate --json` prints.
+type Report struct {
+	FormatVersion string `json:"format_version"`
+	Valid         bool   `json:"valid"` // no errors
+	Errors        int    `json:"error_count"`
+	Warnings      int    `json:"warning_count"`
+	Diagnostics   []Item `json:"diagnostics"` // by file and line
+}
+
+// Item is one diagnostic.
+type Item struct {
+	Severity string   `json:"severity"` // "error" or "warning"
+	Summary  string   `json:"summary"`
+	Detail   string   `json:"detail,omitempty"`
+	Address  string   `json:"address,omitempty"` // of the block that it is about
+	Range    *Range   `json:"range,omitempty"`
+	Snippet  *Snippet `json:"snippet,omitempty"`
+}
+
+// Range is a part of a file.
+type Range struct {
+	File  string `json:"file"`
+	Start Pos    `json:"start"`
+	End   Pos    `json:"end"` // just behind the last character
+}
+
+// Pos is a place in a file: line and column count from 1, column in characters; byte counts from 0.
+type Pos struct {
+	Line   int `json:"line"`
+	Column int `json:"column"`
+	Byte   int `json:"byte"`
+}
+
+// Snippet is the source around a range.
+type Snippet struct {
+	Code      string `json:"code"`       // whole lines, at most three
+	StartLine int    `json:"start_line"` // line of the first
+	Highlight [2]int `json:"highlight"`  // bytes of code that are meant: from, to
+}
+
+// NewReport makes the JSON form of diagnostics.
+func NewReport(diags hcl.Diagnostics, files map[string]*hcl.File) Report {
+	r := Report{FormatVersion: FormatVersion, Diagnostics: make([]Item, 0, len(diags))}
+	for _, d := range diags {
+		item := Item{Severity: "error", Summary: d.Summary, Detail: d.Detail, Address: address(d)}
+		if d.Severity == hcl.DiagWarning {
+			item.Severity = "warning"
+			r.Warnings++
+		} else {
+			r.Errors++
+		}
+		if s := d.Subject; s != nil {
+			item.Range = &Range{File: s.Filename, Start: Pos(s.Start), End: Pos(s.End)}
+			item.Snippet = snippet(files, s)
+		}
+		r.Diagnostics = append(r.Diagnostics, item)
+	}
+	r.Valid = r.Errors == 0
+	return r
+}
+
+func snippet(files map[string]*hcl.File, at *hcl.Range) *Snippet {
+	lines := sourceLines(files, at)
+	if len(lines) == 0 {
+		return nil
+	}
+	s := &Snippet{Code: strings.ToValidUTF8(strings.Join(lines, "\n"), "�"), StartLine: at.Start.Line}
+	from := min(byteOfColumn(lines[0], at.Start.Column), len(s.Code))
+	s.Highlight = [2]int{from, max(from, min(from+at.End.Byte-at.Start.Byte, len(s.Code)))}
+	return s
+}
+
+// WriteJSON writes a Report, indented, with a newline at the end.
+func WriteJSON(w io.Writer, diags hcl.Diagnostics, files map[string]*hcl.File) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(NewReport(diags, files))
+}

@@ -1,0 +1,95 @@
+package schema_test
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// caseOptions reads `# var: name=value`, `# var-file: path` and `# environ: NAME=value` lines at the top of a test file.
+func caseOptions(tb testing.TB, src []byte) schema.Options {
+	tb.Helper()
+	o := schema.Options{Plugins: fakePlugins(tb), Vars: map[string]schema.VarValue{}, Environ: []string{"HF_TOKEN=hf_secret", "HOME=/home/user"}}
+	for line := range strings.Lines(string(src)) {
+		line = strings.TrimSpace(line)
+		if rest, ok := strings.CutPrefix(line, "# var: "); ok {
+			name, value, _ := strings.Cut(rest, "=")
+			o.Vars[name] = schema.VarValue{Raw: value, Source: "--var"}
+		}
+		if rest, ok := strings.CutPrefix(line, "# var-file: "); ok {
+			o.VarFiles = append(o.VarFiles, rest)
+		}
+		if rest, ok := strings.CutPrefix(line, "# environ: "); ok {
+			o.Environ = append(o.Environ, rest)
+		}
+	}
+	return o
+}
+
+func cases(tb testing.TB, folder string) []string {
+	tb.Helper()
+	files, err := filepath.Glob(filepath.Join("testdata", folder, "*.hcl"))
+	if err != nil || len(files) == 0 {
+		tb.Fatalf("no cases in testdata/%s: %v", folder, err)
+	}
+	return files
+}
+
+func load(tb testing.TB, path string) (*schema.Recipe, hcl.Diagnostics) {
+	tb.Helper()
+	src, err := os.ReadFile(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return schema.Load(path, caseOptions(tb, src))
+}
+
+// golden compares got with the golden file, or writes it.
+func golden(t *testing.T, path string, got []byte) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, got, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v (run the tests with -update to write it)", err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s:\n--- got\n%s\n--- want\n%s", path, got, want)
+	}
+}
+
+// TestInvalidRecipes prints what is wrong with each file of testdata/invalid and compares it with the golden text.
+func TestInvalidRecipes(t *testing.T) {
+	t.Parallel()
+	for _, path := range cases(t, "invalid") {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".hcl"), func(t *testing.T) {
+			t.Parallel()
+			r, diags := load(t, path)
+			if !diags.HasErrors() {
+				t.Error("expected errors, got none")
+			}
+			var out bytes.Buffer
+			if err := diagnostic.Print(&out, diags, r.Files, diagnostic.Options{Width: 100}); err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(out.String(), "hunter2") && !strings.Contains(path, "sensitive_value_hidden") {
+				t.Error("a secret is shown")
+			}
+			golden(t, strings.TrimSuffix(path, ".hcl")+".golden", out.Bytes())
+		})
+	}
+}

@@ -1,0 +1,3 @@
+inference "vllm" "my policy" {
+  model = "m"
+}

@@ -1,0 +1,3 @@
+inference "vllm" "policy" {
+  model = qwen
+}

@@ -1,0 +1,5 @@
+inference "vllm" "x" {
+  count    = 1
+  for_each = {}
+  model    = "m"
+}

@@ -1,0 +1,4 @@
+inference "vllm" "policy" {
+  count = -1
+  model = "m"
+}

@@ -1,0 +1,4 @@
+inference "vllm" "policy" {
+  count = "two"
+  model = "m"
+}

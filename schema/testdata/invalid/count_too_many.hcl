@@ -1,0 +1,4 @@
+inference "vllm" "policy" {
+  count = 1000000
+  model = "m"
+}

@@ -1,0 +1,3 @@
+inference "vllm" "policy" {
+  model = inference.vllm.policy.base_url
+}

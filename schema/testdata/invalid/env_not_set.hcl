@@ -1,0 +1,4 @@
+inference "vllm" "x" {
+  model = "m"
+  token = env("HF_TOKN")
+}

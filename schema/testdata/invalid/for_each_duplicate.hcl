@@ -1,0 +1,4 @@
+inference "vllm" "x" {
+  for_each = ["a", "b", "a"]
+  model    = each.key
+}

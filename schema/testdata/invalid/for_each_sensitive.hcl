@@ -1,0 +1,4 @@
+inference "vllm" "x" {
+  for_each = toset([sensitive("a")])
+  model    = each.key
+}

@@ -1,0 +1,4 @@
+inference "vllm" "policy" { model = "m" }
+environment "atropos" "e" {
+  inference = inference.vllm
+}

@@ -1,0 +1,5 @@
+inference "vllm" {
+  model = "m"
+}
+variable "a" "b" {}
+locals "x" {}

@@ -1,0 +1,17 @@
+inference "vllm" "policy" { model = "m" }
+environment "atropos" "e" { inference = inference.vllm.policy }
+trainer "grpo" "t" {
+  model        = "m"
+  environments = [environment.atropos.e]
+  steps        = 3
+  placement {
+    gpus = -1
+  }
+  restart {
+    mode   = "retry"
+    window = "soon"
+  }
+  health {
+    failures = 0
+  }
+}

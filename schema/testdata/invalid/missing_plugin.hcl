@@ -1,0 +1,6 @@
+inference "vlm" "policy" {
+  model = "m"
+}
+trainer "ppo" "t" {
+  model = "m"
+}

@@ -1,0 +1,4 @@
+inference "vllm" "policy" {
+}
+trainer "grpo" "t" {
+}

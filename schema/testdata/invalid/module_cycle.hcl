@@ -1,0 +1,4 @@
+module "eval" {
+  source = "./modules/eval"
+  model  = module.eval.url
+}

@@ -1,0 +1,4 @@
+module "broken" {
+  source = "./modules/broken"
+  count  = 3
+}

@@ -1,0 +1,3 @@
+module "loop" {
+  source = "./modules/loop"
+}

@@ -1,0 +1,4 @@
+inference "vllm" "m" {
+  model = 1 + "x"
+  nope  = 2
+}

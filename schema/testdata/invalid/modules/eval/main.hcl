@@ -1,0 +1,3 @@
+variable "model" { type = string }
+inference "vllm" "m" { model = var.model }
+output "url" { value = inference.vllm.m.base_url }

@@ -1,0 +1,6 @@
+inference "vllm" "policy" {
+  model = "m"
+  placement {
+    gpu = 1
+  }
+}

@@ -1,0 +1,12 @@
+inference "vllm" "policy" { model = "m" }
+environment "atropos" "e" { inference = inference.vllm.policy }
+trainer "grpo" "t" {
+  model        = "m"
+  environments = [environment.atropos.e]
+  steps        = 3
+  lora {
+  }
+  reward {
+    weight = 2
+  }
+}

@@ -1,0 +1,4 @@
+inference "vllm" "policy" {
+  model         = "m"
+  max_model_len = 100.5
+}

@@ -1,0 +1,4 @@
+inference "vllm" "policy" {
+  model       = "m"
+  served_name = "Policy 1"
+}

@@ -1,0 +1,4 @@
+variable "x" { default = "n" }
+recipe {
+  name = var.x
+}

@@ -1,0 +1,3 @@
+environment "atropos" "e" {
+  inference = "inference.vllm.policy"
+}

@@ -1,0 +1,11 @@
+inference "vllm" "policy" { model = "m" }
+environment "atropos" "e" { inference = inference.vllm.policy }
+trainer "grpo" "t" {
+  model        = "m"
+  environments = [environment.atropos.e]
+  steps        = 3
+}
+variable "big" { default = false }
+environment "atropos" "bad" {
+  inference = var.big ? trainer.grpo.t : inference.vllm.policy
+}

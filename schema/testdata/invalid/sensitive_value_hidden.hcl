@@ -1,0 +1,4 @@
+inference "vllm" "policy" {
+  model = "m"
+  dtype = sensitive("hunter2")
+}

@@ -1,0 +1,6 @@
+inference "vllm" "policy" { model = "m" }
+trajectories "builtin" "a" {}
+trajectories "builtin" "b" {}
+environment "atropos" "e" {
+  inference = inference.vllm.policy
+}

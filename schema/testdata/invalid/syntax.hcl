@@ -1,0 +1,3 @@
+inference "vllm" "x" {
+  model = 
+}

@@ -1,0 +1,3 @@
+trainer "grpo" "t" {
+  lora { rank = 64 alpha = 32 }
+}

@@ -1,0 +1,4 @@
+locals {
+  l = [1]
+  s = "x ${local.l}"
+}

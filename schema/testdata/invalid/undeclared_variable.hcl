@@ -1,0 +1,7 @@
+variable "model" { default = "m" }
+inference "vllm" "policy" {
+  model = var.modle
+}
+inference "vllm" "other" {
+  model = var.zzz
+}

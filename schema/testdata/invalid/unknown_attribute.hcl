@@ -1,0 +1,5 @@
+inference "vllm" "policy" {
+  model  = "m"
+  modle_len = 3
+  max_model_length = 12
+}

@@ -1,0 +1,4 @@
+inferense "vllm" "policy" {
+  model = "m"
+}
+resource "x" "y" {}

@@ -1,0 +1,6 @@
+inference "vllm" "policy" {
+  model = "m"
+  placment {
+    gpus = 1
+  }
+}

@@ -1,0 +1,8 @@
+variable "n" {
+  tpye = number
+  validation {
+    condition = true
+  }
+  validate {}
+}
+variable "count" {}

@@ -1,0 +1,2 @@
+# var: list=[a
+variable "list" { type = list(string) }

@@ -1,0 +1,2 @@
+# var: modell=x
+variable "model" { default = "m" }

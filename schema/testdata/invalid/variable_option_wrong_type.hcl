@@ -1,0 +1,2 @@
+# var: n={}
+variable "n" { type = number }

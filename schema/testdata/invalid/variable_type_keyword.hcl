@@ -1,0 +1,4 @@
+variable "n" {
+  type    = integer
+  default = 3
+}

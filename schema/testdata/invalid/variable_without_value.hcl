@@ -1,0 +1,2 @@
+variable "model" { type = string }
+inference "vllm" "x" { model = var.model }

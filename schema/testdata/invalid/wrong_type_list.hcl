@@ -1,0 +1,5 @@
+inference "vllm" "policy" { model = "m" }
+environment "atropos" "e" {
+  inference = inference.vllm.policy
+  tags      = { a = 1 }
+}
