@@ -264,7 +264,7 @@ func (b *Block) Output(name string) string {
 // Reference makes a reference to this block, which is ready, for the configuration of another one.
 func (b *Block) Reference() spec.Ref {
 	b.t.Helper()
-	return Ref(b.Address, b.Def.Kind, b.Outputs())
+	return Ref(b.Status().GetAddress(), b.Def.Kind, b.Outputs())
 }
 
 // Status asks where the block stands.

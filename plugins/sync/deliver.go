@@ -1,0 +1,379 @@
+package sync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/gateway"
+)
+
+// lease is how long a gateway stays held without a word from this block; it is renewed while the update lasts.
+const lease = time.Minute
+
+// update is one publication on its way.
+type update struct {
+	sdk.Publication
+	started time.Time
+	phases  map[string]float64 // seconds
+	holds   map[*server]string
+	weights sdk.Weights
+	check   *gateway.Check
+
+	mu     sync.Mutex          // of what follows and of holds, which goroutines side by side write
+	worst  map[*server]float64 // largest difference of log-probabilities
+	took   map[*server]bool    // at least one replica serves the weights
+	failed map[*server]error
+}
+
+// timed runs one phase and notes how long it took.
+func (u *update) timed(phase string, f func() error) error {
+	begun := time.Now()
+	err := f()
+	u.phases[phase] += time.Since(begun).Seconds()
+	return err
+}
+
+// deliver brings one publication to inference and tells the trainer how it went. An error ends the block: the trainer has been
+// told why.
+func (s *syncer) deliver(ctx context.Context, p sdk.Publication) error {
+	u := &update{
+		Publication: p, started: time.Now(), phases: map[string]float64{}, holds: map[*server]string{},
+		worst: map[*server]float64{}, took: map[*server]bool{}, failed: map[*server]error{},
+	}
+	within, cancel := context.WithTimeout(ctx, s.config.Timeout)
+	defer cancel()
+	err := s.move(within, u)
+	if ctx.Err() != nil {
+		return ctx.Err() // the publication stays pending, and the holds have been ended
+	}
+	done := sdk.SyncDone{Version: p.Version}
+	if err != nil {
+		done.Error = err.Error()
+	}
+	if told := s.tellTrainer(ctx, done); told != nil {
+		s.host.Log("warn", fmt.Sprintf("policy version %d: %v", p.Version, told))
+	}
+	if err != nil {
+		return &sdk.Error{
+			Summary: fmt.Sprintf("policy version %d did not reach inference", p.Version),
+			Remedy:  "read the log of the inference blocks that are named",
+			Err:     err,
+		}
+	}
+	return nil
+}
+
+// move is the update itself: publish, hold, load, prove, raise the version, let requests through.
+func (s *syncer) move(ctx context.Context, u *update) error {
+	// Files are written before requests are held, so that inference goes on meanwhile; other transports write into the
+	// server's memory, which must be at rest.
+	if throughFiles(s.transport) {
+		if err := u.timed("publish", func() error { return s.publish(ctx, u) }); err != nil {
+			return err
+		}
+	}
+	defer s.letGo(u)
+	stop, err := s.hold(ctx, u)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	if !throughFiles(s.transport) {
+		if err := u.timed("publish", func() error { return s.publish(ctx, u) }); err != nil {
+			return err
+		}
+	}
+	if err := s.load(ctx, u); err != nil {
+		return err
+	}
+	s.last = &published{Weights: u.weights, Check: u.check}
+	s.raise(u.Version)
+	if err := s.last.save(s.dir); err != nil {
+		return err
+	}
+	s.tellBook(ctx)
+	stop()
+	_ = u.timed("resume", func() error { s.letGo(u); return nil })
+	s.report(u)
+	prune(s.dir, u.weights.Path)
+	return nil
+}
+
+// publish lets the trainer write its weights and say what it makes of the fixed text.
+func (s *syncer) publish(ctx context.Context, u *update) error {
+	dir := folder(s.dir, u.Version)
+	// What an attempt that was broken off has left there is not to be mistaken for the new weights.
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("make room for policy version %d: %w", u.Version, err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make room for policy version %d: %w", u.Version, err)
+	}
+	w, err := s.trainer.Publish(ctx, sdk.PublishRequest{Version: u.Version, Transport: s.transport, Dir: dir})
+	if err != nil {
+		return fmt.Errorf("publish policy version %d: %w", u.Version, err)
+	}
+	w.Version = u.Version
+	if w.Transport == "" {
+		w.Transport = s.transport
+	}
+	if throughFiles(s.transport) {
+		if _, err := os.Stat(w.Path); err != nil {
+			return fmt.Errorf("publish policy version %d: %s says that the weights are in %q: %w", u.Version, s.config.Trainer.Address, w.Path, err)
+		}
+	}
+	tokens := s.config.probe()
+	expected, err := s.trainer.Logprobs(ctx, tokens)
+	if err != nil {
+		return fmt.Errorf("ask for the trainer's log-probabilities of the fixed text: %w", err)
+	}
+	u.weights = w
+	u.check = &gateway.Check{Tokens: tokens, Logprobs: append([]float64{0}, expected...), Tolerance: s.config.tolerance(w.Precision)}
+	return nil
+}
+
+// hold closes every gateway that answers, and keeps it closed until the function that it returns is called. One that does not
+// answer is brought up to date when it comes back; if none answers, it waits for the first.
+func (s *syncer) hold(ctx context.Context, u *update) (stop func(), err error) {
+	begun := time.Now()
+	for len(u.holds) == 0 {
+		s.each(s.servers, func(v *server) {
+			h, err := v.client.Hold(ctx, gateway.HoldRequest{Lease: lease, Drain: s.config.Timeout, Reason: s.reason(u.Version)})
+			u.mu.Lock()
+			defer u.mu.Unlock()
+			delete(u.failed, v)
+			if err != nil {
+				u.failed[v] = fmt.Errorf("%s: %w", v.address, err)
+				return
+			}
+			u.holds[v] = h.ID
+		})
+		if len(u.holds) > 0 {
+			break
+		}
+		s.host.Phase(sdk.Degraded, fmt.Sprintf("policy version %d waits: no inference block can be held: %v", u.Version, joined(u.failed)))
+		timer := time.NewTimer(tendEvery)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, fmt.Errorf("hold inference for policy version %d: %w", u.Version, errors.Join(ctx.Err(), joined(u.failed)))
+		case <-timer.C:
+		}
+	}
+	u.phases["hold"] = time.Since(begun).Seconds()
+	return s.renew(ctx, u), nil
+}
+
+// renew keeps the holds alive.
+func (s *syncer) renew(ctx context.Context, u *update) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	held := make(map[*server]string, len(u.holds))
+	for v, id := range u.holds {
+		held[v] = id
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(lease / 3)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			for v, id := range held {
+				// A hold that could not be renewed shows when the update under it is refused.
+				_, _ = v.client.Hold(ctx, gateway.HoldRequest{ID: id, Lease: lease})
+			}
+		}
+	}()
+	var once sync.Once
+	return func() { once.Do(func() { cancel(); <-done }) }
+}
+
+// letGo opens what is still held. It must work when the update's own context has ended.
+func (s *syncer) letGo(u *update) {
+	if len(u.holds) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	var list []*server
+	for v := range u.holds {
+		list = append(list, v)
+	}
+	s.each(list, func(v *server) {
+		// A hold whose lease ran out has ended already; any other failure ends with its lease.
+		_ = v.client.Resume(ctx, u.holds[v])
+	})
+	clear(u.holds)
+}
+
+// load lets every held gateway load and prove the weights; one that fails gets a second try.
+func (s *syncer) load(ctx context.Context, u *update) error {
+	var list []*server
+	for v := range u.holds {
+		list = append(list, v)
+	}
+	attempt := func(v *server) {
+		result, err := v.client.UpdateWeights(ctx, u.request(u.holds[v]))
+		worst, failed := inspect(result)
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		delete(u.failed, v)
+		u.worst[v], u.took[v] = worst, err == nil
+		if err := errors.Join(err, failed); err != nil {
+			u.failed[v] = fmt.Errorf("%s: %w", v.address, err)
+		}
+	}
+	_ = u.timed("update", func() error { s.each(list, attempt); return nil })
+	if again := failing(list, u.failed); len(again) > 0 {
+		s.host.Log("warn", fmt.Sprintf("policy version %d is loaded once more: %v", u.Version, joined(u.failed)))
+		_ = u.timed("repair", func() error {
+			s.each(again, func(v *server) { s.revive(ctx, v); attempt(v) })
+			return nil
+		})
+	}
+	for _, v := range list {
+		if u.took[v] {
+			return nil // what failed is out, and is brought back when it can be
+		}
+	}
+	return fmt.Errorf("no inference block took policy version %d: %w", u.Version, joined(u.failed))
+}
+
+// request is the update as a gateway takes it.
+func (u *update) request(hold string) gateway.WeightUpdate {
+	return (&published{Weights: u.weights, Check: u.check}).request(hold)
+}
+
+// inspect finds the largest difference of log-probabilities and the replicas that did not take the weights.
+func inspect(r gateway.UpdateResult) (worst float64, err error) {
+	var errs []error
+	for _, replica := range r.Replicas {
+		worst = max(worst, replica.Difference)
+		if replica.Error != "" {
+			errs = append(errs, fmt.Errorf("replica %s: %s", replica.ID, replica.Error))
+		}
+	}
+	return worst, errors.Join(errs...)
+}
+
+// revive makes replicas that were taken out take part in the next update; they get no requests before they pass it.
+func (s *syncer) revive(ctx context.Context, v *server) {
+	status, err := v.client.Status(ctx)
+	if err != nil {
+		return
+	}
+	for _, r := range status.Replicas {
+		if !r.Healthy && r.Version < 0 {
+			_ = v.client.SetReplicaHealthy(ctx, r.ID, true, "")
+		}
+	}
+}
+
+func failing(list []*server, failed map[*server]error) []*server {
+	var left []*server
+	for _, v := range list {
+		if failed[v] != nil {
+			left = append(left, v)
+		}
+	}
+	return left
+}
+
+func joined(failed map[*server]error) error {
+	var errs []error
+	for _, err := range failed {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// reason marks a hold as this block's, so that its next life knows it again.
+func (s *syncer) reason(version int64) string {
+	return fmt.Sprintf("%s brings policy version %d", s.address, version)
+}
+
+// each runs f for the servers side by side and waits for all.
+func (s *syncer) each(list []*server, f func(*server)) {
+	var wg sync.WaitGroup
+	for _, v := range list {
+		wg.Go(func() { f(v) })
+	}
+	wg.Wait()
+}
+
+// tellBook tells the trajectory API the version that is served now. It measures and limits staleness by it, so it should know
+// before the first sample of that version arrives; when it does not answer, it is told again later.
+func (s *syncer) tellBook(ctx context.Context) {
+	if s.book == nil || s.told == s.version.Load() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	version := s.version.Load()
+	if err := s.book.SetPolicyVersion(ctx, version); err != nil {
+		s.host.Log("warn", fmt.Sprintf("tell %s the policy version: %v", s.config.Trajectories.Address, err))
+		return
+	}
+	s.told = version
+}
+
+// tellTrainer acknowledges, a few times if need be: the trainer waits for it.
+func (s *syncer) tellTrainer(ctx context.Context, done sdk.SyncDone) (err error) {
+	for range 3 {
+		one, cancel := context.WithTimeout(ctx, callTimeout)
+		err = s.trainer.Synced(one, done)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		if s.pause(ctx, tendEvery/5) != nil {
+			return ctx.Err()
+		}
+	}
+	return err
+}
+
+// report tells what was done, one event an inference block.
+func (s *syncer) report(u *update) {
+	s.host.SetOutputs(sdk.SyncOutputs{Version: s.version.Load(), Transport: s.transport})
+	seconds := time.Since(u.started).Seconds()
+	values := map[string]float64{"policy_version": float64(u.Version), "sync_seconds": seconds}
+	for phase, took := range u.phases {
+		values["sync_"+phase+"_seconds"] = took
+	}
+	for _, v := range s.servers {
+		if err := u.failed[v]; err != nil {
+			s.host.Log("error", fmt.Sprintf("%s does not serve policy version %d: %v", v.address, u.Version, err))
+			v.trouble = strings.TrimSpace(err.Error())
+			continue
+		}
+		v.trouble = ""
+		values["sync_logprob_difference"] = max(values["sync_logprob_difference"], u.worst[v])
+		s.host.Weights(sdk.WeightsInfo{
+			Version: u.Version, Path: u.weights.Path, Format: u.weights.Format, Transport: u.weights.Transport, Inference: v.address,
+			Seconds: seconds, Phases: u.phases, MaxLogprobDifference: u.worst[v],
+		})
+	}
+	s.host.Metrics(u.Step, values)
+	if s.behind() {
+		s.host.Phase(sdk.Degraded, "not every inference block serves the newest version")
+	} else {
+		s.host.Phase(sdk.Ready, "")
+	}
+}
+
+// folder is where a version's files go.
+func folder(dir string, version int64) string {
+	return filepath.Join(dir, "weights", fmt.Sprintf("v%09d", version))
+}

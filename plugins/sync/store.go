@@ -1,0 +1,103 @@
+package sync
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/gateway"
+)
+
+// published is the newest weights that inference took, with what proves them, kept so that an inference block that comes back
+// can be brought up to date without the trainer, also by the next life of this block.
+type published struct {
+	Weights sdk.Weights    `json:"weights"`
+	Check   *gateway.Check `json:"check"`
+}
+
+const lastName = "last.json"
+
+// request is the update as a gateway takes it.
+func (p *published) request(hold string) gateway.WeightUpdate {
+	return gateway.WeightUpdate{
+		Version: int(p.Weights.Version), Path: p.Weights.Path, Transport: p.Weights.Transport, Options: sdk.UpdateOptions(p.Weights),
+		Hold: hold, Check: p.Check,
+	}
+}
+
+// save replaces the record at once.
+func (p *published) save(dir string) error {
+	data, err := json.Marshal(p)
+	if err != nil {
+		return fmt.Errorf("record policy version %d: %w", p.Weights.Version, err)
+	}
+	f, err := os.CreateTemp(dir, lastName+".*")
+	if err != nil {
+		return fmt.Errorf("record policy version %d: %w", p.Weights.Version, err)
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), filepath.Join(dir, lastName))
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+		return fmt.Errorf("record policy version %d: %w", p.Weights.Version, err)
+	}
+	return nil
+}
+
+// restore reads what an earlier life has recorded; nil when there is nothing or its files are gone.
+func restore(dir string) (*published, error) {
+	path := filepath.Join(dir, lastName)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the last policy version: %w", err)
+	}
+	var p published
+	if err := json.Unmarshal(data, &p); err != nil {
+		return nil, &sdk.Error{
+			Summary: path + " is damaged", Err: err,
+			Remedy: "remove the file; the trainer publishes its weights again at the next step",
+		}
+	}
+	if p.Weights.Path == "" {
+		return nil, nil // they were never in a file
+	}
+	if _, err := os.Stat(p.Weights.Path); err != nil {
+		return nil, nil //nolint:nilerr // gone: only the trainer can bring them again
+	}
+	return &p, nil
+}
+
+// kept is how many versions stay on disk: the one that is served, and the one before it, which may be being read.
+const kept = 2
+
+// prune removes older versions. What cannot be removed stays, and is tried again next time.
+func prune(dir, current string) {
+	entries, err := os.ReadDir(filepath.Join(dir, "weights"))
+	if err != nil {
+		return
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() && strings.HasPrefix(e.Name(), "v") {
+			names = append(names, e.Name())
+		}
+	}
+	sort.Strings(names)
+	for i := range len(names) - kept {
+		path := filepath.Join(dir, "weights", names[i])
+		if !strings.HasPrefix(current, path) {
+			_ = os.RemoveAll(path)
+		}
+	}
+}

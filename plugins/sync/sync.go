@@ -1,0 +1,292 @@
+package sync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/control"
+	"github.com/recipe-rl/recipe/sdk/gateway"
+	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/trajectory"
+)
+
+// How often things are looked at again.
+const (
+	tendEvery   = time.Second
+	pendingWait = 20 * time.Second
+	callTimeout = 10 * time.Second // of calls that do no work
+)
+
+// syncer is one sync block. Its state belongs to the goroutine of Run, but for version.
+type syncer struct {
+	updates chan Config
+
+	host      sdk.Host
+	address   string
+	dir       string
+	config    Config
+	transport string
+	trainer   *control.Client
+	servers   []*server
+	book      *trajectory.Client // nil: none is configured
+	told      int64              // version that the trajectory API knows
+	last      *published         // the newest weights that all went well with; nil: none yet
+	attached  bool
+	version   atomic.Int64 // of last, or what inference served when this block came; goroutines of each read and raise it
+}
+
+// server is one inference block.
+type server struct {
+	address string
+	client  *gateway.Client
+	trouble string    // what is wrong with it, as last reported; empty: nothing
+	retry   time.Time // no repair before this moment
+	patience
+}
+
+var (
+	_ sdk.Loop[Config]    = (*syncer)(nil)
+	_ sdk.Updater[Config] = (*syncer)(nil)
+)
+
+// Update takes over new values; they count from the next publication on.
+func (s *syncer) Update(ctx context.Context, c Config) error {
+	if _, err := c.choose(); err != nil {
+		return err
+	}
+	select {
+	case s.updates <- c:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Run moves weights until the context ends.
+func (s *syncer) Run(ctx context.Context, req sdk.Request[Config], host sdk.Host) error {
+	s.host, s.address, s.dir = host, req.Address, req.Dir
+	if err := s.configure(req.Config); err != nil {
+		return err
+	}
+	defer s.close()
+	last, err := restore(req.Dir)
+	if err != nil {
+		return err
+	}
+	if last != nil {
+		s.last = last
+		s.raise(last.Weights.Version)
+	}
+	s.raise(req.Policy.Version)
+	if err := s.takeCharge(ctx); err != nil {
+		return err
+	}
+	host.Ready(sdk.SyncOutputs{Version: s.version.Load(), Transport: s.transport})
+	return s.loop(ctx)
+}
+
+// configure connects to the blocks that the configuration names.
+func (s *syncer) configure(c Config) error {
+	transport, err := c.choose()
+	if err != nil {
+		return err
+	}
+	var trainer sdk.TrainerOutputs
+	if err := c.Trainer.Decode(&trainer); err != nil {
+		return err
+	}
+	var servers []*server
+	for _, r := range c.Inference {
+		var out sdk.InferenceOutputs
+		if err := r.Decode(&out); err != nil {
+			return err
+		}
+		if out.ControlURL == "" {
+			return &sdk.Error{
+				Summary: r.Address + " has no control endpoint, so its weights cannot be changed",
+				Remedy:  "an external server can be trained against only through a gateway of recipe; remove it from this block's inference list",
+			}
+		}
+		servers = append(servers, &server{address: r.Address, client: gateway.NewClient(out.ControlURL, out.ControlToken)})
+	}
+	book, err := bookOf(c.Trajectories)
+	if err != nil {
+		return err
+	}
+	s.close()
+	s.config, s.transport, s.servers, s.book = c, transport, servers, book
+	s.trainer = control.New(trainer.ControlURL, trainer.ControlToken)
+	return nil
+}
+
+func bookOf(r *spec.Ref) (*trajectory.Client, error) {
+	if r == nil || r.Address == "" {
+		return nil, nil
+	}
+	var out sdk.TrajectoriesOutputs
+	if err := r.Decode(&out); err != nil {
+		return nil, err
+	}
+	return trajectory.New(out.URL, trajectory.WithToken(out.Token))
+}
+
+func (s *syncer) close() {
+	if s.trainer != nil {
+		s.trainer.Close()
+	}
+	for _, v := range s.servers {
+		v.client.Close()
+	}
+}
+
+// takeCharge attaches to the trainer, as often as it takes: it may be starting again.
+func (s *syncer) takeCharge(ctx context.Context) error {
+	s.attached = false
+	for reported := false; ; {
+		s.tend(ctx) // the trainer must learn the highest version that is served
+		err := s.attach(ctx)
+		if err == nil {
+			s.attached = true
+			if reported {
+				s.host.Phase(sdk.Ready, "")
+			}
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if errors.Is(err, control.ErrRefused) {
+			return fmt.Errorf("take charge of the weights of %s: %w", s.config.Trainer.Address, err)
+		}
+		if !reported {
+			reported = true
+			s.host.Log("warn", fmt.Sprintf("%s: %v", s.config.Trainer.Address, err))
+		}
+		if err := s.pause(ctx, tendEvery); err != nil {
+			return err
+		}
+	}
+}
+
+// attach says which period and transport are wanted, and which version is served.
+func (s *syncer) attach(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	lost := s.version.Load() > 0 && s.last == nil && s.behind()
+	state, err := s.trainer.Attach(ctx, sdk.SyncAttach{
+		Address: s.address, Every: s.config.Every, Transport: s.transport, Version: s.version.Load(), Republish: lost,
+	})
+	if err != nil {
+		return err
+	}
+	s.host.Log("info", fmt.Sprintf("in charge of the weights of %s: step %d, policy version %d, every %d steps, transport %s",
+		s.config.Trainer.Address, state.Step, state.Version, s.config.Every, s.transport))
+	return nil
+}
+
+// behind says whether an inference block waits for weights that this block does not have.
+func (s *syncer) behind() bool {
+	for _, v := range s.servers {
+		if v.trouble != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// pause waits, and takes over a new configuration meanwhile.
+func (s *syncer) pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	case c := <-s.updates:
+		return s.configure(c)
+	}
+}
+
+// answer is what a question for a pending publication came to.
+type answer struct {
+	publication *sdk.Publication
+	err         error
+}
+
+// loop waits for publications and looks after the inference blocks meanwhile.
+func (s *syncer) loop(ctx context.Context) error {
+	tick := time.NewTicker(tendEvery)
+	defer tick.Stop()
+	for {
+		asking, stop := context.WithCancel(ctx)
+		answers := s.ask(asking)
+		var a answer
+		waiting := true
+		for waiting {
+			select {
+			case a = <-answers:
+				waiting = false
+			case <-tick.C:
+				s.tend(ctx)
+			case c := <-s.updates:
+				stop()
+				<-answers
+				if err := s.reconfigure(ctx, c); err != nil {
+					return err
+				}
+				a, waiting = answer{}, false
+			}
+		}
+		stop()
+		if err := s.act(ctx, a); err != nil {
+			return err
+		}
+	}
+}
+
+// ask puts the question in a goroutine of its own, which ends with its context.
+func (s *syncer) ask(ctx context.Context) <-chan answer {
+	answers := make(chan answer, 1)
+	trainer := s.trainer
+	// After 0: one that was offered before and not settled is offered again, for example after a restart of this block.
+	go func() {
+		ctx, cancel := context.WithTimeout(ctx, pendingWait+callTimeout)
+		defer cancel()
+		p, err := trainer.Pending(ctx, 0, pendingWait)
+		answers <- answer{p, err}
+	}()
+	return answers
+}
+
+// act does what an answer asks for.
+func (s *syncer) act(ctx context.Context, a answer) error {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(a.err, control.ErrOver):
+		// The trainer has done its work; inference goes on with what it has until the engine stops this block.
+		return s.pause(ctx, tendEvery)
+	case a.err != nil:
+		s.host.Phase(sdk.Degraded, fmt.Sprintf("%s does not answer", s.config.Trainer.Address))
+		if err := s.takeCharge(ctx); err != nil {
+			return err
+		}
+		s.host.Phase(sdk.Ready, "")
+		return nil
+	case a.publication != nil:
+		return s.deliver(ctx, *a.publication)
+	}
+	return nil
+}
+
+func (s *syncer) reconfigure(ctx context.Context, c Config) error {
+	if err := s.configure(c); err != nil {
+		return err
+	}
+	return s.takeCharge(ctx)
+}

@@ -1,0 +1,299 @@
+package sync_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+	"go.uber.org/goleak"
+
+	"github.com/recipe-rl/recipe/plugins/sync"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/gateway"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/plugintest"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const syncAddress = "sync.weights.test"
+
+// syncedBy declares the sync block, as the engine does.
+func syncedBy(r *pluginpb.StartRequest) { r.SyncedBy = []string{syncAddress} }
+
+func address(name string) plugintest.Option {
+	return func(r *pluginpb.StartRequest) { r.Address = name }
+}
+
+func inference(t *testing.T, c plugintest.FakeConfig, opts ...plugintest.Option) *plugintest.Block {
+	t.Helper()
+	b := plugintest.Harness(t, plugintest.FakeInference())
+	b.Start(c, opts...)
+	b.Ready()
+	return b
+}
+
+func trainer(t *testing.T, c plugintest.FakeTrainerConfig, opts ...plugintest.Option) *plugintest.Block {
+	t.Helper()
+	b := plugintest.Harness(t, plugintest.FakeTrainer())
+	b.Start(c, append(opts, syncedBy)...)
+	b.Ready()
+	return b
+}
+
+func config(trainer *plugintest.Block, servers ...*plugintest.Block) sync.Config {
+	c := sync.Config{Trainer: trainer.Reference(), Every: 1, Transport: "auto", Timeout: 30 * time.Second}
+	for _, s := range servers {
+		c.Inference = append(c.Inference, s.Reference())
+	}
+	return c
+}
+
+func client(b *plugintest.Block) *gateway.Client {
+	return gateway.NewClient(b.Output("control_url"), b.Output("control_token"))
+}
+
+// serves waits until a gateway serves a version and lets requests through, and returns what it makes of a text.
+func serves(t *testing.T, b *plugintest.Block, version int) []float64 {
+	t.Helper()
+	c := client(b)
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), plugintest.Deadline)
+	defer cancel()
+	for {
+		s, err := c.Status(ctx)
+		if err == nil && s.Version == version && !s.Held && len(s.Replicas) > 0 && s.Replicas[0].Ready {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s does not serve version %d: %+v %v", b.Address, version, s, err)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	list, err := c.Logprobs(ctx, []int{1, 2, 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list[0].Logprobs[1:]
+}
+
+func TestWeightsReachEveryInferenceBlockAndTheVersionRises(t *testing.T) {
+	t.Parallel()
+	first, second := inference(t, plugintest.FakeConfig{}), inference(t, plugintest.FakeConfig{}, address("inference.fake.second"))
+	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 3})
+	b := plugintest.Harness(t, sync.Definition())
+	c := config(train, first, second)
+	b.Start(c)
+	b.Ready()
+	train.WaitPhase(sdk.Completed)
+	want := plugintest.FakeLogprobs(3, []int{1, 2, 3})
+	for _, server := range []*plugintest.Block{first, second} {
+		if got := serves(t, server, 3); got[0] != want[0] || got[1] != want[1] {
+			t.Errorf("log-probabilities are %v, want %v: the weights are not those of step 3", got, want)
+		}
+	}
+	told := map[string]int64{}
+	for _, e := range b.Events() {
+		if w := e.GetWeights(); w != nil {
+			told[w.GetInference()]++
+			if w.GetTransport() != "reload" || w.GetPhases()["update"] <= 0 || w.GetSeconds() <= 0 || w.GetFormat() != "fake" {
+				t.Errorf("weights event is %v", w)
+			}
+		}
+	}
+	if told["inference.fake.test"] != 3 || told["inference.fake.second"] != 3 {
+		t.Errorf("weights events by inference block: %v, want 3 each", told)
+	}
+	dirs, err := os.ReadDir(filepath.Join(b.Dir, "weights"))
+	if err != nil || len(dirs) != 2 {
+		t.Errorf("published files of %d versions are kept (%v), want 2", len(dirs), err)
+	}
+	if v := b.Outputs().GetAttr("version"); v.Equals(cty.NumberIntVal(3)).False() {
+		t.Errorf("output version is %#v, want 3", v)
+	}
+}
+
+func TestEveryNthStep(t *testing.T) {
+	t.Parallel()
+	server := inference(t, plugintest.FakeConfig{})
+	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 5})
+	b := plugintest.Harness(t, sync.Definition())
+	c := config(train, server)
+	c.Every = 2
+	b.Start(c)
+	train.WaitPhase(sdk.Completed)
+	want := plugintest.FakeLogprobs(4, []int{1, 2, 3})
+	if got := serves(t, server, 2); got[0] != want[0] {
+		t.Errorf("version 2 has log-probabilities %v, want those of step 4, %v", got, want)
+	}
+}
+
+// A server that takes updates and does not change is what the proof is for.
+func TestAnUpdateThatChangesNothingIsNoticed(t *testing.T) {
+	t.Parallel()
+	server := inference(t, plugintest.FakeConfig{Stuck: true})
+	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 2})
+	b := plugintest.Harness(t, sync.Definition())
+	b.Start(config(train, server))
+	failed := b.Wait("failure", func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Failed) })
+	if m := failed.GetPhase().GetMessage(); !strings.Contains(m, "log-probability") || !strings.Contains(m, "inference.fake.test") {
+		t.Errorf("the failure says %q", m)
+	}
+	lost := train.Wait("failure", func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Failed) })
+	if m := lost.GetPhase().GetMessage(); !strings.Contains(m, syncAddress) {
+		t.Errorf("the trainer's failure does not name the sync block: %q", m)
+	}
+	c := client(server)
+	defer c.Close()
+	s, err := c.Status(t.Context())
+	if err != nil || s.Held || s.Replicas[0].Ready {
+		t.Errorf("a server with unproved weights lets requests through, or is still held: %+v %v", s, err)
+	}
+}
+
+func TestOneOfTwoIsTakenOutAndTheRunGoesOn(t *testing.T) {
+	t.Parallel()
+	good, bad := inference(t, plugintest.FakeConfig{}), inference(t, plugintest.FakeConfig{Stuck: true}, address("inference.fake.bad"))
+	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1})
+	b := plugintest.Harness(t, sync.Definition())
+	c := config(train, good, bad)
+	b.Start(c)
+	train.WaitPhase(sdk.Completed)
+	serves(t, good, 1)
+	b.Wait("degraded", func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Degraded) })
+
+	// The server recovers, and is brought to the version that it missed.
+	ctx, cancel := context.WithTimeout(t.Context(), plugintest.Deadline)
+	defer cancel()
+	if _, err := bad.Client.Update(ctx, &pluginpb.UpdateRequest{Config: bad.Request(plugintest.FakeConfig{}).GetConfig()}); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := serves(t, bad, 1), plugintest.FakeLogprobs(1, []int{1, 2, 3}); got[0] != want[0] {
+		t.Errorf("after its repair it gives %v, want %v", got, want)
+	}
+}
+
+func TestARestartedInferenceBlockGetsTheWeightsAgain(t *testing.T) {
+	t.Parallel()
+	server := inference(t, plugintest.FakeConfig{})
+	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 2})
+	b := plugintest.Harness(t, sync.Definition())
+	b.Start(config(train, server))
+	train.WaitPhase(sdk.Completed)
+	serves(t, server, 2)
+	listen := server.Status().GetListen()
+	if err := server.Stop(5 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	// The engine knows that the run has reached version 2, and has no file: the gateway must stay closed until the sync block
+	// has brought the weights.
+	again := inference(t, plugintest.FakeConfig{}, func(r *pluginpb.StartRequest) {
+		r.Listen, r.Policy = listen, &pluginpb.Policy{Version: 2}
+	})
+	if got, want := serves(t, again, 2), plugintest.FakeLogprobs(2, []int{1, 2, 3}); got[0] != want[0] {
+		t.Errorf("it gives %v, want %v", got, want)
+	}
+}
+
+func TestAResumedTrainerNeverGoesBackInVersions(t *testing.T) {
+	t.Parallel()
+	server := inference(t, plugintest.FakeConfig{})
+	first := trainer(t, plugintest.FakeTrainerConfig{Steps: 2})
+	b := plugintest.Harness(t, sync.Definition())
+	b.Start(config(first, server))
+	first.WaitPhase(sdk.Completed)
+	serves(t, server, 2)
+	if err := b.Stop(5 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	// Its checkpoint is of step 1, and the engine has recorded version 1 only; version 2 is served.
+	second := plugintest.Harness(t, plugintest.FakeTrainer())
+	if err := os.WriteFile(filepath.Join(second.RunDir, "checkpoints", "step"), []byte("1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	second.Start(plugintest.FakeTrainerConfig{Steps: 2}, syncedBy, func(r *pluginpb.StartRequest) {
+		r.Resume, r.Policy = true, &pluginpb.Policy{Version: 1}
+	})
+	second.Ready()
+	next := plugintest.Harness(t, sync.Definition())
+	next.Start(config(second, server))
+	second.WaitPhase(sdk.Completed)
+	// Version 3: the weights of the checkpoint. Version 4: those of step 2.
+	if got, want := serves(t, server, 4), plugintest.FakeLogprobs(2, []int{1, 2, 3}); got[0] != want[0] {
+		t.Errorf("it gives %v, want %v", got, want)
+	}
+	var versions []int64
+	for _, e := range next.Events() {
+		if w := e.GetWeights(); w != nil {
+			versions = append(versions, w.GetVersion())
+		}
+	}
+	if len(versions) != 2 || versions[0] != 3 || versions[1] != 4 {
+		t.Errorf("versions published after the resume: %v, want [3 4]", versions)
+	}
+}
+
+func TestTheTrajectoryAPILearnsTheVersion(t *testing.T) {
+	t.Parallel()
+	var told atomic.Value
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body := make([]byte, 100)
+		n, _ := r.Body.Read(body)
+		told.Store(r.URL.Path + string(body[:n]) + r.Header.Get("Authorization"))
+		_, _ = w.Write([]byte(`{"status":"success"}`))
+	}))
+	defer api.Close()
+	server := inference(t, plugintest.FakeConfig{})
+	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1})
+	b := plugintest.Harness(t, sync.Definition())
+	c := config(train, server)
+	book := plugintest.Ref("trajectories.x.y", kind.Trajectories, sdk.TrajectoriesOutputs{URL: api.URL, Token: "secret"})
+	c.Trajectories = &book
+	b.Start(c)
+	train.WaitPhase(sdk.Completed)
+	if got := told.Load(); got != `/policy_version{"version":1}Bearer secret` {
+		t.Errorf("the trajectory API was told %v", got)
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+func TestConfigurationsThatCannotWork(t *testing.T) {
+	t.Parallel()
+	good := plugintest.Ref("inference.vllm.a", kind.Inference, sdk.InferenceOutputs{ControlURL: "http://127.0.0.1:1"})
+	from := plugintest.Ref("trainer.grpo.a", kind.Trainer, sdk.TrainerOutputs{ControlURL: "http://127.0.0.1:1"})
+	for name, c := range map[string]struct {
+		config sync.Config
+		want   string
+	}{
+		"unknown transport":     {sync.Config{Trainer: from, Inference: []spec.Ref{good}, Every: 1, Transport: "pigeon"}, "unknown transport"},
+		"transport not offered": {sync.Config{Trainer: from, Inference: []spec.Ref{good}, Every: 1, Transport: "nccl"}, "offered by all: reload"},
+		"twice":                 {sync.Config{Trainer: from, Inference: []spec.Ref{good, good}, Every: 1, Transport: "auto"}, "the same block twice"},
+		"negative token":        {sync.Config{Trainer: from, Inference: []spec.Ref{good}, Every: 1, Transport: "auto", ProbeTokens: []int64{1, -2}}, "not a token id"},
+		"no control":            {sync.Config{Trainer: from, Inference: []spec.Ref{plugintest.Ref("inference.x.y", kind.Inference, sdk.InferenceOutputs{})}, Every: 1, Transport: "auto"}, "no control endpoint"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := plugintest.Harness(t, sync.Definition())
+			c.config.Timeout = time.Minute
+			err := b.TryStart(c.config)
+			if err == nil {
+				e := b.Wait("failure", func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Failed) })
+				err = errors.New(e.GetPhase().GetMessage() + e.GetPhase().GetRemedy())
+			}
+			if !strings.Contains(err.Error(), c.want) {
+				t.Errorf("the error is %v, want %q in it", err, c.want)
+			}
+		})
+	}
+}

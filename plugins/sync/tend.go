@@ -1,0 +1,128 @@
+package sync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/gateway"
+)
+
+// patience spaces out the repairs of a server that does not recover.
+type patience struct{ wait time.Duration }
+
+const longestPatience = 30 * time.Second
+
+func (p *patience) next() time.Duration {
+	p.wait = min(max(2*p.wait, tendEvery), longestPatience)
+	return p.wait
+}
+
+// tend looks at every inference block and brings those up to date that are behind: a restarted one serves nobody before it has
+// the current weights.
+func (s *syncer) tend(ctx context.Context) {
+	s.tellBook(ctx)
+	before := s.troubles()
+	s.each(s.servers, func(v *server) { s.look(ctx, v) })
+	if after := s.troubles(); after != before && s.attached {
+		if after == "" {
+			s.host.Phase(sdk.Ready, "")
+		} else {
+			s.host.Phase(sdk.Degraded, after)
+		}
+	}
+}
+
+func (s *syncer) troubles() string {
+	var list []string
+	for _, v := range s.servers {
+		if v.trouble != "" {
+			list = append(list, v.address+": "+v.trouble)
+		}
+	}
+	return strings.Join(list, "; ")
+}
+
+// look asks one server and repairs it when it is due.
+func (s *syncer) look(ctx context.Context, v *server) {
+	asking, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	status, err := v.client.Status(asking)
+	if err != nil {
+		if ctx.Err() == nil {
+			v.trouble = "it does not answer"
+		}
+		return
+	}
+	if s.ours(status) {
+		_ = v.client.Resume(asking, status.Hold.ID) // an earlier life of this block died while it held
+	}
+	behind := s.lacks(status)
+	if behind == "" {
+		s.raise(int64(status.Version))
+		v.trouble, v.patience = "", patience{}
+		return
+	}
+	v.trouble = behind
+	if s.last == nil || time.Now().Before(v.retry) {
+		return
+	}
+	v.retry = time.Now().Add(v.next())
+	if err := s.bring(ctx, v, status); err != nil {
+		v.trouble = err.Error()
+		s.host.Log("warn", fmt.Sprintf("%s: bring policy version %d again: %v", v.address, s.version.Load(), err))
+		return
+	}
+	v.trouble, v.patience = "", patience{}
+	s.host.Log("info", fmt.Sprintf("%s serves policy version %d again", v.address, s.version.Load()))
+	s.host.Weights(sdk.WeightsInfo{
+		Version: s.version.Load(), Path: s.last.Weights.Path, Format: s.last.Weights.Format, Transport: s.last.Weights.Transport, Inference: v.address,
+	})
+}
+
+// ours says whether the gateway is held by an earlier life of this block.
+func (s *syncer) ours(status gateway.Status) bool {
+	return status.Held && strings.HasPrefix(status.Hold.Reason, s.address+" brings ")
+}
+
+// lacks says what a gateway lacks; empty when it serves the current version.
+func (s *syncer) lacks(status gateway.Status) string {
+	if newest := s.version.Load(); int64(status.Version) < newest {
+		return fmt.Sprintf("it serves policy version %d, the newest is %d", status.Version, newest)
+	}
+	for _, r := range status.Replicas {
+		if r.Healthy && r.Version != status.Version {
+			return fmt.Sprintf("nobody knows which weights replica %s has", r.ID)
+		}
+		if !r.Healthy && r.Version < 0 {
+			return fmt.Sprintf("replica %s is out: %s", r.ID, r.Reason)
+		}
+	}
+	return ""
+}
+
+// raise takes over a version, also one that inference was seen to serve: the engine may have died before it had recorded it.
+func (s *syncer) raise(version int64) {
+	for {
+		known := s.version.Load()
+		if version <= known || s.version.CompareAndSwap(known, version) {
+			return
+		}
+	}
+}
+
+// bring loads the newest weights into one server, and proves them.
+func (s *syncer) bring(ctx context.Context, v *server, status gateway.Status) error {
+	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
+	defer cancel()
+	if int64(status.Version) > s.last.Weights.Version {
+		return errors.New("the newest weights are not in a file; the next publication brings them")
+	}
+	s.revive(ctx, v)
+	result, err := v.client.UpdateWeights(ctx, s.last.request(""))
+	_, failed := inspect(result)
+	return errors.Join(err, failed)
+}

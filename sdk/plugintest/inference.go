@@ -1,0 +1,245 @@
+package plugintest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// FakeConfig is the configuration of FakeInference.
+type FakeConfig struct {
+	Delay time.Duration `recipe:"delay" default:"0s" doc:"How long each completion takes."`
+	Stuck bool          `recipe:"stuck" default:"false" doc:"Weight updates answer well and change nothing, as some servers do."`
+}
+
+// FakeModel is the model's name at a fake inference block, FakeVocabulary the number of its token ids.
+const (
+	FakeModel      = "fake"
+	FakeVocabulary = 32
+)
+
+// FakeInference is an inference plugin without a model, for tests of environments, trainers and sync plugins: an engine in the
+// shapes of vLLM behind the SDK's own gateway. It answers with the ids of random letters; its weights are one number, read from
+// files as FakeWeights writes them, and its log-probabilities follow from that number (see FakeLogprobs).
+func FakeInference() *sdk.Definition {
+	return sdk.NewInference("fake", "Inference without a model, for tests.", func() sdk.Inference[FakeConfig] { return &fake{} })
+}
+
+// FakeLogprobs are the log-probabilities of all but the first token under weights that are one number.
+func FakeLogprobs(weights float64, tokens []int) []float64 {
+	out := make([]float64, 0, len(tokens))
+	for i := 1; i < len(tokens); i++ {
+		out = append(out, -1-math.Mod(math.Abs(weights)*0.37+float64(tokens[i])*0.11+float64(tokens[i-1])*0.05, 2))
+	}
+	return out
+}
+
+// FakeWeights writes weights that are one number into a folder, as a trainer's Publish does, and returns the path.
+func FakeWeights(dir string, weights float64) (string, error) {
+	path := filepath.Join(dir, "fake.json")
+	data, err := json.Marshal(weights)
+	if err != nil {
+		return "", err
+	}
+	return path, os.WriteFile(path, data, 0o600)
+}
+
+// fake is the plugin and its engine in one process.
+type fake struct {
+	mu      sync.Mutex
+	weights float64
+	config  FakeConfig
+}
+
+var (
+	_ sdk.Inference[FakeConfig] = (*fake)(nil)
+	_ sdk.Updater[FakeConfig]   = (*fake)(nil)
+)
+
+func (f *fake) Run(ctx context.Context, req sdk.Request[FakeConfig], host sdk.InferenceHost) error {
+	f.mu.Lock()
+	f.config = req.Config
+	f.mu.Unlock()
+	host.Phase(sdk.Loading, "")
+	if w := req.Policy.Weights; w != "" {
+		if err := f.load(w); err != nil {
+			return fmt.Errorf("load the policy's weights: %w", err)
+		}
+		host.Loaded(req.Policy.Version)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/completions", f.complete)
+	mux.HandleFunc("POST /v1/chat/completions", f.complete)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	host.Serve(sdk.Replica{ID: "0", URL: "http://" + listener.Addr().String()})
+	host.Ready(sdk.InferenceOutputs{Model: FakeModel, Tokenizer: FakeModel, MaxModelLen: 4096})
+	select {
+	case <-ctx.Done():
+	case err = <-served:
+		return err
+	}
+	host.Serve()
+	err = server.Close()
+	if e := <-served; !errors.Is(e, http.ErrServerClosed) {
+		err = errors.Join(err, e)
+	}
+	return errors.Join(err, ctx.Err())
+}
+
+func (f *fake) Update(_ context.Context, c FakeConfig) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.config = c
+	return nil
+}
+
+func (f *fake) UpdateWeights(_ context.Context, w sdk.Weights) error {
+	f.mu.Lock()
+	stuck := f.config.Stuck
+	f.mu.Unlock()
+	if stuck {
+		return nil
+	}
+	return f.load(w.Path)
+}
+
+func (f *fake) load(path string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var weights float64
+	if err := json.Unmarshal(data, &weights); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.weights = weights
+	return nil
+}
+
+func (f *fake) Logprobs(_ context.Context, tokens []int) ([]float64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return FakeLogprobs(f.weights, tokens), nil
+}
+
+// completionRequest is what the fake engine understands of an OpenAI request.
+type completionRequest struct {
+	Prompt    json.RawMessage   `json:"prompt"`
+	Messages  []json.RawMessage `json:"messages"`
+	N         int               `json:"n"`
+	MaxTokens int               `json:"max_tokens"`
+}
+
+// FakeTokens is how the fake tokenizer splits a text: one token a byte.
+func FakeTokens(text string) []int {
+	ids := make([]int, len(text))
+	for i := range len(text) {
+		ids[i] = int(text[i]) % FakeVocabulary
+	}
+	return ids
+}
+
+func (f *fake) complete(w http.ResponseWriter, r *http.Request) {
+	var q completionRequest
+	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	f.mu.Lock()
+	delay := f.config.Delay
+	f.mu.Unlock()
+	select {
+	case <-time.After(delay):
+	case <-r.Context().Done():
+		return
+	}
+	prompt := promptTokens(q)
+	choices := make([]map[string]any, max(1, q.N))
+	for i := range choices {
+		choices[i] = f.choice(i, prompt, q)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{
+		"id": "fake-" + strconv.FormatUint(rand.Uint64(), 36), "object": "text_completion", "created": time.Now().Unix(), "model": FakeModel,
+		"choices":          choices,
+		"prompt_token_ids": prompt,
+		"usage":            map[string]int{"prompt_tokens": len(prompt), "completion_tokens": len(choices) * max(1, q.MaxTokens)},
+	})
+}
+
+func promptTokens(q completionRequest) []int {
+	var ids []int
+	if json.Unmarshal(q.Prompt, &ids) == nil && ids != nil {
+		return ids
+	}
+	var text string
+	if json.Unmarshal(q.Prompt, &text) == nil {
+		return FakeTokens(text)
+	}
+	for _, m := range q.Messages {
+		var message struct {
+			Content string `json:"content"`
+		}
+		if json.Unmarshal(m, &message) == nil {
+			ids = append(ids, FakeTokens(message.Content)...)
+		}
+	}
+	return ids
+}
+
+// choice makes one completion of random letters.
+func (f *fake) choice(index int, prompt []int, q completionRequest) map[string]any {
+	var text strings.Builder
+	for range max(1, q.MaxTokens) {
+		text.WriteByte("abcdefghijklmnop"[rand.IntN(16)])
+	}
+	ids := FakeTokens(text.String())
+	last := prompt
+	if len(last) > 1 {
+		last = last[len(last)-1:]
+	}
+	f.mu.Lock()
+	logprobs := FakeLogprobs(f.weights, append(append([]int{0}, last...), ids...))
+	f.mu.Unlock()
+	logprobs = logprobs[len(logprobs)-len(ids):]
+	choice := map[string]any{
+		"index": index, "finish_reason": "length", "token_ids": ids, "prompt_token_ids": prompt, "stop_reason": nil,
+	}
+	if q.Messages != nil {
+		content := make([]map[string]any, len(ids))
+		for i, id := range ids {
+			content[i] = map[string]any{"token": "token_id:" + strconv.Itoa(id), "logprob": logprobs[i], "top_logprobs": []any{}}
+		}
+		choice["message"] = map[string]any{"role": "assistant", "content": text.String()}
+		choice["logprobs"] = map[string]any{"content": content}
+		return choice
+	}
+	names := make([]string, len(ids))
+	for i, id := range ids {
+		names[i] = "token_id:" + strconv.Itoa(id)
+	}
+	choice["text"] = text.String()
+	choice["logprobs"] = map[string]any{"tokens": names, "token_logprobs": logprobs}
+	return choice
+}

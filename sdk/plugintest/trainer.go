@@ -1,0 +1,113 @@
+package plugintest
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// FakeTrainerConfig is the configuration of FakeTrainer.
+type FakeTrainerConfig struct {
+	Steps int64         `recipe:"steps" default:"3" min:"0" doc:"Optimizer steps to make."`
+	Delay time.Duration `recipe:"delay" default:"0s" doc:"How long a step takes."`
+}
+
+// FakeTrainer is a trainer without a model, for tests of sync plugins and of the engine: its weights are one number, which is
+// the step. It checkpoints that number after each step and continues from it.
+func FakeTrainer() *sdk.Definition {
+	return sdk.NewTrainer("fake", "A trainer without a model, for tests.", func() sdk.Trainer[FakeTrainerConfig] { return &fakeTrainer{} })
+}
+
+type fakeTrainer struct {
+	mu   sync.Mutex
+	step int64
+	host sdk.TrainerHost
+	dir  string
+}
+
+var (
+	_ sdk.Trainer[FakeTrainerConfig] = (*fakeTrainer)(nil)
+	_ sdk.Checkpointer               = (*fakeTrainer)(nil)
+)
+
+func (f *fakeTrainer) Run(ctx context.Context, req sdk.Request[FakeTrainerConfig], host sdk.TrainerHost) error {
+	f.host, f.dir = host, req.CheckpointDir
+	if req.Resume {
+		if err := f.restore(); err != nil {
+			return err
+		}
+	}
+	host.Ready(sdk.TrainerOutputs{Model: FakeModel, Step: f.step})
+	// Before the first step, so that a trainer that continues an earlier life hands over the weights that it has.
+	if _, err := host.Sync(ctx, f.step); err != nil {
+		return err
+	}
+	for f.step < req.Config.Steps {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(req.Config.Delay):
+		}
+		f.mu.Lock()
+		f.step++
+		f.mu.Unlock()
+		host.Progress(f.step, req.Config.Steps, "steps")
+		version, err := host.Sync(ctx, f.step)
+		if err != nil {
+			return err
+		}
+		host.Metrics(f.step, map[string]float64{"policy_version": float64(version)})
+		if _, err := f.SaveCheckpoint(ctx); err != nil {
+			return err
+		}
+	}
+	host.SetOutputs(sdk.TrainerOutputs{Model: FakeModel, Step: f.step, Checkpoint: f.path()})
+	return nil
+}
+
+func (f *fakeTrainer) path() string { return filepath.Join(f.dir, "step") }
+
+func (f *fakeTrainer) restore() error {
+	data, err := os.ReadFile(f.path())
+	if os.IsNotExist(err) {
+		return nil
+	}
+	if err == nil {
+		f.step, err = strconv.ParseInt(string(data), 10, 64)
+	}
+	return err
+}
+
+// SaveCheckpoint writes the step.
+func (f *fakeTrainer) SaveCheckpoint(context.Context) (sdk.CheckpointInfo, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	next := f.path() + ".new"
+	if err := os.WriteFile(next, []byte(strconv.FormatInt(f.step, 10)), 0o600); err != nil {
+		return sdk.CheckpointInfo{}, err
+	}
+	if err := os.Rename(next, f.path()); err != nil {
+		return sdk.CheckpointInfo{}, err
+	}
+	c := sdk.CheckpointInfo{Path: f.path(), Step: f.step, Version: f.host.Version()}
+	f.host.Checkpoint(c)
+	return c, nil
+}
+
+func (f *fakeTrainer) Publish(_ context.Context, r sdk.PublishRequest) (sdk.Weights, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	path, err := FakeWeights(r.Dir, float64(f.step))
+	return sdk.Weights{Version: r.Version, Path: path, Format: "fake", Transport: r.Transport, Precision: "float64"}, err
+}
+
+func (f *fakeTrainer) Logprobs(_ context.Context, tokens []int) ([]float64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return FakeLogprobs(float64(f.step), tokens), nil
+}
