@@ -1,0 +1,219 @@
+// Package atropos runs unmodified atroposlib environments: it writes the settings that connect one to inference and to the trajectory
+// API, starts it in its own Python, watches what it does, says in plain words why it failed, evaluates it on demand, and ends it
+// without losing a scored group.
+package atropos
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/sdk/proc"
+)
+
+// Plugin defines `environment "atropos"`.
+func Plugin() *sdk.Definition {
+	return sdk.NewEnvironment("atropos", "Runs an unmodified environment of atroposlib",
+		func() sdk.Service[Config] { return &Environment{} },
+		sdk.WithDoc("Runs any environment written for atroposlib, unmodified. Its Python comes from runtime { python = … } or requirements."))
+}
+
+//go:embed launcher/recipe_atropos.py
+var launcherSource []byte
+
+// Environment is one environment block.
+type Environment struct {
+	mu  sync.Mutex
+	run *running // nil before Run has found out everything
+}
+
+// running is what does not change while the block runs.
+type running struct {
+	req       sdk.Request[Config]
+	host      sdk.Host
+	endpoints endpoints
+	python    string
+	launcher  string
+	name      string
+	folder    string // working directory
+	how       string // --script or --module
+	what      string
+}
+
+var (
+	_ sdk.Service[Config]   = (*Environment)(nil)
+	_ sdk.Evaluator         = (*Environment)(nil)
+	_ sdk.Planner[Config]   = (*Environment)(nil)
+	_ sdk.Validator[Config] = (*Environment)(nil)
+)
+
+// Run starts the environment's processes and watches them until the context ends.
+func (e *Environment) Run(ctx context.Context, req sdk.Request[Config], host sdk.Host) error {
+	r, err := prepare(req, host)
+	if err != nil {
+		return err
+	}
+	// A process of an earlier life cannot be taken over: it is registered with the trajectory API under an id that is only its own.
+	if err := proc.KillAll(ctx, proc.Parse(req.Handle)); err != nil {
+		host.Log("warn", err.Error())
+	}
+	e.mu.Lock()
+	e.run = r
+	e.mu.Unlock()
+	if req.Config.EvaluateBefore {
+		if err := r.evaluateAndTell(ctx, "before"); err != nil {
+			return err
+		}
+	}
+	if err := r.serve(ctx); err != nil {
+		return err
+	}
+	if req.Config.EvaluateAfter {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), host.Grace()/2)
+		defer cancel()
+		if err := r.evaluateAndTell(last, "after"); err != nil {
+			host.Log("warn", "evaluation after training: "+err.Error())
+		}
+	}
+	return nil
+}
+
+func prepare(req sdk.Request[Config], host sdk.Host) (*running, error) {
+	c := req.Config
+	ends, err := endpointsOf(c)
+	if err != nil {
+		return nil, err
+	}
+	r := &running{req: req, host: host, endpoints: ends, folder: req.RecipeDir, name: c.Name}
+	if r.name == "" {
+		r.name = req.Address[strings.LastIndexByte(req.Address, '.')+1:]
+	}
+	if c.Path != "" {
+		r.folder = within(req.RecipeDir, c.Path)
+	}
+	r.how, r.what = "--module", c.Module
+	if c.Script != "" {
+		r.how, r.what = "--script", within(r.folder, c.Script)
+		if _, err := os.Stat(r.what); err != nil {
+			return nil, &sdk.Error{Summary: "the environment's script cannot be read", Err: err,
+				Remedy: "correct script; it counts from path, else from the recipe's folder"}
+		}
+	}
+	r.python, err = interpreter.Find(req.Runtime, req.RecipeDir, func(name string) string {
+		if v, ok := req.Environment[name]; ok {
+			return v
+		}
+		return os.Getenv(name)
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.launcher = filepath.Join(req.Dir, "recipe_atropos.py")
+	if err := os.WriteFile(r.launcher, launcherSource, 0o600); err != nil {
+		return nil, fmt.Errorf("write the environment's launcher: %w", err)
+	}
+	return r, nil
+}
+
+func within(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
+}
+
+// serve runs all replicas. When one ends before it was told to, all end: the engine starts the block again.
+func (r *running) serve(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	total := int(max(1, r.req.Config.Replicas))
+	team := &team{host: r.host, outputs: sdk.EnvironmentOutputs{Name: r.name, GroupSize: r.req.Config.GroupSize}, total: total}
+	for i := range total {
+		p := &process{running: r, team: team, index: i, dir: filepath.Join(r.req.Dir, "process-"+strconv.Itoa(i))}
+		group.Go(func() error { return p.live(ctx) })
+	}
+	err := group.Wait()
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// environ is the environment of the environment's process.
+func (r *running) environ() []string {
+	env := map[string]string{
+		"PYTHONUNBUFFERED":       "1",
+		"TOKENIZERS_PARALLELISM": "false",
+	}
+	if !r.req.Config.Wandb {
+		env["WANDB_MODE"] = "disabled" // some environments force it on
+	}
+	for k, v := range r.req.Environment {
+		env[k] = v
+	}
+	out := make([]string, 0, len(env)+len(os.Environ()))
+	for _, entry := range os.Environ() {
+		name, _, _ := strings.Cut(entry, "=")
+		_, replaced := env[name]
+		if !replaced && name != "INFER_TP" { // atroposlib divides a number by this text
+			out = append(out, entry)
+		}
+	}
+	for k, v := range env {
+		out = append(out, k+"="+v)
+	}
+	return out
+}
+
+// argv is the command line of one process.
+func (r *running) argv(events, config, command string) []string {
+	return append([]string{r.python, r.launcher, events, config, r.how, r.what, command}, r.req.Config.Args...)
+}
+
+// team collects what the replicas tell, so that the block becomes ready when all of them are.
+type team struct {
+	host    sdk.Host
+	outputs sdk.EnvironmentOutputs
+	total   int
+
+	mu      sync.Mutex
+	up      int
+	ready   bool
+	handles map[int]proc.Handle
+}
+
+func (t *team) started(index int, h proc.Handle) {
+	t.mu.Lock()
+	if t.handles == nil {
+		t.handles = map[int]proc.Handle{}
+	}
+	t.handles[index] = h
+	all := make([]proc.Handle, 0, len(t.handles))
+	for _, h := range t.handles {
+		all = append(all, h)
+	}
+	t.mu.Unlock()
+	t.host.SetHandle(proc.Encode(all...))
+}
+
+// waiting says that a replica has set up and speaks with the trajectory API. It need not have registered: that is allowed only once
+// the trainer asks for its first batch, and the trainer may well wait for this block.
+func (t *team) waiting() {
+	t.mu.Lock()
+	t.up++
+	now := t.up == t.total && !t.ready
+	t.ready = t.ready || now
+	t.mu.Unlock()
+	if now {
+		t.host.Ready(t.outputs)
+	}
+}

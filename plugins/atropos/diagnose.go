@@ -1,0 +1,144 @@
+package atropos
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// explainSettings turns what the launcher found wrong with the settings into an error; nil when it found nothing.
+func (p *process) explainSettings() error {
+	switch p.last.Event {
+	case "unknown":
+		var close map[string][]string
+		_ = json.Unmarshal(p.last.Fields.data, &close)
+		var parts []string
+		for _, name := range slices.Sorted(maps.Keys(close)) {
+			part := name
+			if len(close[name]) > 0 {
+				part += fmt.Sprintf(" (did you mean %s?)", close[name][0])
+			}
+			parts = append(parts, part)
+		}
+		return &sdk.Error{
+			Summary: "the environment's class has no setting " + strings.Join(parts, ", "),
+			Detail:  "atroposlib would ignore it without a word",
+			Remedy:  "correct config; the class's own settings are listed in the block's events",
+		}
+	case "ignored":
+		return &sdk.Error{
+			Summary: "the environment did not take over where inference is",
+			Detail:  fmt.Sprintf("it was given %v and uses %v", p.last.Wanted, p.last.Got),
+			Remedy:  "its code sets the servers by itself after config_init; remove that from the environment",
+		}
+	case "no-environment":
+		return &sdk.Error{
+			Summary: "the script ended without starting an environment",
+			Detail:  p.what,
+			Remedy:  "it must end in: if __name__ == \"__main__\": YourEnvironment.cli()",
+		}
+	}
+	return nil
+}
+
+// symptom is a known failure of an environment, told by its log.
+type symptom struct {
+	name    string
+	pattern *regexp.Regexp
+	summary string
+	remedy  string
+}
+
+var symptoms = []symptom{
+	{"no-atroposlib", regexp.MustCompile(`No module named '?(atroposlib|yaml)\b`),
+		"the Python of this block has no atroposlib",
+		"point runtime { python = … } at an interpreter that has it, or list requirements = [\"atroposlib\"] and run recipe init"},
+	{"module", regexp.MustCompile(`No module named '?([\w.]+)`),
+		"the environment needs a Python package that is not installed",
+		"add the package to the block's runtime { requirements = [ … ] } and run recipe init, or install it into runtime.python; for a module of a checkout set path"},
+	{"group-size", regexp.MustCompile(`group_size \(\d+\) must be less than batch_size \(-?\d+\)`),
+		"group_size is larger than the trainer's batch_size",
+		"lower group_size in this block or raise batch_size in the trainer; batch_size counts completions, not prompts"},
+	{"total-steps", regexp.MustCompile(`Total steps not set in config or server`),
+		"neither the environment nor the trainer says how many steps there are",
+		"set steps in the trainer, or total_steps here"},
+	{"tokenizer", regexp.MustCompile(`(?i)(Repo id must be in the form|couldn't connect|can't load (the )?tokenizer|is not a local folder and is not a valid model identifier)`),
+		"the tokenizer cannot be loaded",
+		"it must be a folder on this machine or in the hub's cache; set tokenizer, or unset HF_HUB_OFFLINE"},
+	{"dataset", regexp.MustCompile(`(?i)(Couldn't reach .{1,80} on the Hub|OfflineModeIsEnabled|DatasetNotFoundError|Couldn't find any data file|Couldn't find cache for)`),
+		"the environment's data set cannot be loaded",
+		"download it beforehand into the cache (HF_HOME), or put a folder of its name with the data in the directory that path names: load_dataset takes it from there"},
+	{"trajectories", regexp.MustCompile(`RetryError|Error registering env|Cannot connect to host`),
+		"the trajectory API does not answer",
+		"see whether its block is up (recipe status); the environment is started again by itself"},
+	{"settings", regexp.MustCompile(`validation errors? for \w+`),
+		"a setting has a value that the environment's class refuses",
+		"correct it in config or openai; the lines above name the setting and what is expected"},
+	{"chat-template", regexp.MustCompile(`chat_template is not set|no chat template`),
+		"the tokenizer has no chat template, and this environment uses one",
+		"use an instruction-tuned model, or set tokenizer to one that has a chat template"},
+	{"logprobs", regexp.MustCompile(`does not support token IDs/logprobs|ATROPOS_ALLOW_DUMMY_MANAGED_SERVER`),
+		"the environment needs token ids and log-probabilities, which server_type = \"openai\" does not give",
+		"set server_type = \"vllm\""},
+	{"wandb", regexp.MustCompile(`(?i)wandb.{0,40}(api_key not configured|No API key configured|login)`),
+		"Weights & Biases asks for a key",
+		"set wandb = false, or environment_variables = { WANDB_API_KEY = env(\"WANDB_API_KEY\") }"},
+	{"argument", regexp.MustCompile(`error: (unrecognized arguments|argument |the following arguments are required)`),
+		"the environment does not know a command-line argument",
+		"correct args; the settings of its class go into config"},
+	{"syntax", regexp.MustCompile(`SyntaxError|IndentationError`),
+		"the environment's code is not valid for this version of Python",
+		"correct it, or choose another interpreter in runtime { python = … }"},
+	{"disk", regexp.MustCompile(`No space left on device`),
+		"a disk is full", "free space where data sets are cached (HF_HOME) and in the run directory"},
+}
+
+// diagnose explains the end of an environment from the end of its log.
+func diagnose(cause error, log string) error {
+	for _, s := range symptoms {
+		at := s.pattern.FindStringIndex(log)
+		if at == nil {
+			continue
+		}
+		return &sdk.Error{Summary: s.summary, Detail: around(log, at[0], at[1]), Remedy: s.remedy, Err: cause}
+	}
+	if cause == nil {
+		return &sdk.Error{Summary: "the environment ended by itself", Detail: lastLines(log, 10),
+			Remedy: "it came to the end of its code (a data set that ran out?); the lines above are its last"}
+	}
+	return &sdk.Error{Summary: "the environment failed", Detail: lastLines(log, 20), Err: cause,
+		Remedy: "the lines above are the end of its log, usually with the place in its code"}
+}
+
+// around returns the line of a match and the two after it, where Python's errors say what they mean.
+func around(text string, start, end int) string {
+	from := strings.LastIndexByte(text[:start], '\n') + 1
+	rest := text[end:]
+	to := len(text)
+	for range 3 {
+		i := strings.IndexByte(rest, '\n')
+		if i < 0 {
+			break
+		}
+		rest = rest[i+1:]
+		to = len(text) - len(rest)
+	}
+	out := strings.TrimSpace(text[from:to])
+	if len(out) > 600 {
+		out = out[:600] + "…"
+	}
+	return out
+}
+
+func lastLines(text string, n int) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	if len(lines) > n {
+		lines = lines[len(lines)-n:]
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,159 @@
+package atropos
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// event is one line that the launcher writes.
+type event struct {
+	Event      string             `json:"event"`
+	Name       string             `json:"name"`
+	EnvID      *int64             `json:"env_id"`
+	Step       int64              `json:"step"`
+	Queue      int64              `json:"queue"`
+	Workers    int64              `json:"workers"`
+	Scores     []float64          `json:"scores"`
+	Lengths    []float64          `json:"lengths"`
+	Same       bool               `json:"same"`
+	Long       bool               `json:"long"`
+	Metrics    map[string]float64 `json:"metrics"`
+	Prompt     string             `json:"prompt"`
+	Completion string             `json:"completion"`
+	Score      float64            `json:"score"`
+	Rollouts   int64              `json:"rollouts"`
+	Fields     jsonAny            `json:"fields"`
+	Error      string             `json:"error"`
+	Field      string             `json:"field"`
+	Wanted     any                `json:"wanted"`
+	Got        any                `json:"got"`
+}
+
+// jsonAny keeps a value whose shape depends on the event.
+type jsonAny struct{ data []byte }
+
+// UnmarshalJSON keeps the text.
+func (j *jsonAny) UnmarshalJSON(data []byte) error {
+	j.data = slices.Clone(data)
+	return nil
+}
+
+// counts are what the groups so far came to. All groups are counted, also those that are not sent: a curve of sent groups only is
+// biased, because the better the policy the more groups have equal scores and are dropped.
+type counts struct {
+	groups, same, long, sent float64
+	reward, length           float64 // sums over sequences
+	sequences                float64
+	step                     int64
+	reported                 float64 // groups at the last report
+}
+
+// take turns an event into what the host is told.
+func (p *process) take(ctx context.Context, e event) {
+	switch e.Event {
+	case "class":
+		p.host.Phase(sdk.Starting, "setting up "+e.Name)
+	case "waiting", "registered":
+		p.registered(e)
+	case "poll":
+		p.report(e.Step)
+		p.host.Progress(e.Step, max(0, p.req.Config.TotalSteps), "optimizer steps")
+	case "group":
+		p.count.add(e)
+	case "sample":
+		p.host.Sample(sdk.Sample{Environment: p.name, Prompt: e.Prompt, Completion: e.Completion, Score: e.Score, Version: p.version(ctx)})
+	case "metrics":
+		p.host.Metrics(e.Step, e.Metrics)
+	case "evaluation":
+		p.evaluation(ctx, e)
+	case "replaced":
+		p.host.Log("warn", fmt.Sprintf("the environment replaced its setting %s = %v by %v", e.Field, e.Wanted, e.Got))
+	case "rollout-failed":
+		p.host.Log("warn", fmt.Sprintf("%d rollouts have failed so far, the last one with %s", e.Rollouts, e.Error))
+	case "empty":
+		p.host.Log("warn", fmt.Sprintf("%d rollouts in a row ended at once and brought no group. Lengths that do not fit do that: max_token_length (%s) against prompt and max_model_len; "+
+			"so does a scoring that rejects every answer", e.Rollouts, limitText(p.req.Config.MaxTokenLength)))
+	case "unknown", "ignored", "no-environment":
+		p.last = e
+	}
+}
+
+func limitText(n int64) string {
+	if n == 0 {
+		return "the environment's own"
+	}
+	return fmt.Sprint(n)
+}
+
+func (p *process) registered(e event) {
+	if !p.up {
+		p.up = true
+		p.team.waiting()
+	}
+	if e.Event == "registered" {
+		p.host.Phase(sdk.Ready, fmt.Sprintf("registered as %s", e.Name))
+		return
+	}
+	p.host.Phase(sdk.Ready, "waits for the trainer to ask for its first batch")
+}
+
+// evaluation reports an evaluation that the environment ran by itself, under the policy version that is served now.
+func (p *process) evaluation(ctx context.Context, e event) {
+	named := map[string]float64{"eval/policy_version": float64(p.version(ctx))}
+	for k, v := range e.Metrics {
+		named["eval/"+strings.TrimPrefix(k, "eval/")] = v
+	}
+	p.host.Metrics(e.Step, named)
+}
+
+func (c *counts) add(e event) {
+	c.groups++
+	switch {
+	case e.Same:
+		c.same++
+	case e.Long:
+		c.long++
+	default:
+		c.sent++
+	}
+	for _, s := range e.Scores {
+		c.reward += s
+	}
+	for _, l := range e.Lengths {
+		c.length += l
+	}
+	c.sequences += float64(len(e.Scores))
+}
+
+// report tells the numbers of the groups since the last report, once per step of the trainer.
+func (p *process) report(step int64) {
+	c := &p.count
+	if step == c.step || c.groups == c.reported {
+		return
+	}
+	n := max(1, c.sequences)
+	p.host.Metrics(step, map[string]float64{
+		"env/reward_all_groups":    c.reward / n,
+		"env/completion_length":    c.length / n,
+		"env/groups":               c.groups,
+		"env/groups_sent":          c.sent,
+		"env/groups_same_scores":   c.same,
+		"env/groups_too_long":      c.long,
+		"env/fraction_same_scores": c.same / max(1, c.groups),
+	})
+	*c = counts{step: step}
+}
+
+// text writes metrics for a log line, in order of their names.
+func text(metrics map[string]float64) string {
+	parts := make([]string, 0, len(metrics))
+	for _, k := range slices.Sorted(maps.Keys(metrics)) {
+		parts = append(parts, fmt.Sprintf("%s %.4g", k, metrics[k]))
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,293 @@
+"""Runs an unmodified atroposlib environment and tells its supervisor how it fares.
+
+usage: recipe_atropos.py EVENTS CONFIG.yaml (--script FILE | --module NAME) COMMAND [FLAG ...]
+
+The environment is run as if it had been called directly: same arguments, same settings, same code. Around a few methods of
+atroposlib's BaseEnv this adds what a supervisor needs and a log cannot give:
+- settings that the environment's class does not know, or that did not take effect, are reported instead of ignored;
+- registration, status polls, groups, evaluations and their numbers are written to EVENTS, one JSON object a line;
+- SIGTERM ends the environment without losing a group that has been scored: no new rollouts, then what is being sent is sent;
+- an environment whose steps are all queued stays connected instead of leaving, until it is told to.
+"""
+
+import asyncio
+import difflib
+import functools
+import json
+import os
+import runpy
+import signal
+import sys
+import time
+
+import yaml
+
+NOT_AN_ENVIRONMENT = 64
+BAD_SETTINGS = 65
+SETTINGS_IGNORED = 66
+
+
+class Events:
+    """The file that the supervisor follows. A full disk must not stop rollouts."""
+
+    def __init__(self, path):
+        self.file = open(path, "a", buffering=1)
+
+    def write(self, event, **fields):
+        line = json.dumps({"event": event, "time": time.time(), **fields}, default=str)
+        try:
+            self.file.write(line + "\n")
+        except OSError:
+            pass
+
+
+class Observer:
+    """Wraps the methods of one environment class."""
+
+    def __init__(self, events, settings):
+        self.events = events
+        self.settings = settings
+        self.rolling = False  # registered: from now on there may be something to lose
+        self.draining = False
+        self.sending = set()
+        self.empty = 0  # rollouts in a row that brought no group
+        self.failed = 0
+        self.sampled = 0.0
+        self.polled = 0.0
+        self.called = False
+
+    def drain(self, *_):
+        if self.draining or not self.rolling:
+            os._exit(143)  # told twice, or nothing has been scored yet
+        self.draining = True
+        self.events.write("draining", sending=len(self.sending))
+
+    # Settings.
+
+    def check_known(self, cls):
+        """Stop when the recipe sets something that the environment's class does not declare; pydantic would ignore it."""
+        config, servers = cls.config_init()
+        known = list(type(config).model_fields)
+        asked = self.settings.get("env", {})
+        unknown = {k: difflib.get_close_matches(k, known, 1) for k in asked if k not in known}
+        shape = "list" if isinstance(servers, list) else type(servers).__name__
+        self.events.write("class", name=cls.__name__, config=type(config).__name__, fields=known, servers=shape)
+        if unknown:
+            self.events.write("unknown", fields=unknown, known=known)
+            sys.exit(BAD_SETTINGS)
+
+    def check_taken(self, env):
+        """Report settings that the environment replaced by its own."""
+        for name, wanted in self.settings.get("env", {}).items():
+            got = getattr(env.config, name, None)
+            got = getattr(got, "value", got)  # an enumeration
+            if got != wanted:
+                self.events.write("replaced", field=name, wanted=wanted, got=got)
+        wanted = self.settings.get("openai") or []
+        got = [getattr(s.config, "base_url", None) for s in env.server.servers if hasattr(s, "config")]
+        if wanted and any(u != wanted[0]["base_url"] for u in got):
+            # Rollouts would go to another server, or nowhere.
+            self.events.write("ignored", wanted=wanted[0]["base_url"], got=got)
+            sys.exit(SETTINGS_IGNORED)
+
+    # What happens.
+
+    def group(self, env, group, item):
+        scores = [float(s) for s in group.get("scores") or []]
+        if not scores:
+            return
+        masks = group.get("masks") or []
+        lengths = [sum(1 for m in mask if m != -100) for mask in masks]
+        longest = max((len(t) for t in group.get("tokens") or []), default=0)
+        limit = env.max_token_len if env.max_token_len > 0 else None
+        self.events.write(
+            "group",
+            scores=scores,
+            same=len(set(scores)) == 1 and env.config.ensure_scores_are_not_same,
+            long=limit is not None and longest >= limit,
+            lengths=lengths,
+            step=env.curr_step,
+        )
+        now = time.time()
+        if now - self.sampled < 1 or not masks:
+            return
+        self.sampled = now
+        best = max(range(len(scores)), key=scores.__getitem__)
+        tokens = group["tokens"][best]
+        start = next((i for i, m in enumerate(masks[best]) if m != -100), len(tokens))
+        self.events.write(
+            "sample",
+            prompt=env.tokenizer.decode(tokens[:start]),
+            completion=env.tokenizer.decode(tokens[start:]),
+            score=scores[best],
+        )
+
+    def install(self, base):
+        observer, events = self, self.events
+        original = {
+            name: getattr(base, name)
+            for name in ("_register_env", "get_status", "add_train_workers", "collect_trajectories", "handle_send_to_api", "evaluate_log", "wandb_log", "__init__")
+        }
+
+        def wrap(name):
+            def put(function):
+                setattr(base, name, functools.wraps(original[name])(function))
+
+            return put
+
+        @wrap("__init__")
+        def init(env, *args, **kwargs):
+            original["__init__"](env, *args, **kwargs)
+            observer.check_taken(env)
+            events.write("made", name=env.name or type(env).__name__, group_size=env.config.group_size)
+            # Methods that a subclass replaces are wrapped on the instance.
+            for method in ("collect_trajectories", "evaluate"):
+                setattr(env, method, getattr(observer, "around_" + method)(env, getattr(env, method)))
+
+        @wrap("_register_env")
+        async def register(env):
+            data = await original["_register_env"](env)
+            events.write("registered" if data.get("status") == "success" else "waiting", env_id=data.get("env_id"), name=data.get("wandb_name"))
+            return data
+
+        @wrap("get_status")
+        async def status(env):
+            observer.rolling = True
+            await original["get_status"](env)
+            observer.poll(env)
+            while observer.finished(env) and not observer.draining:
+                await asyncio.sleep(0.5)
+                await original["get_status"](env)
+                observer.poll(env)
+            if observer.draining:
+                for worker in env.workers:
+                    worker.cancel()
+                if observer.sending:
+                    await asyncio.wait(observer.sending)
+                events.write("drained")
+                raise SystemExit(0)
+
+        @wrap("add_train_workers")
+        async def add(env):
+            if not observer.draining:
+                await original["add_train_workers"](env)
+
+        @wrap("handle_send_to_api")
+        async def send(env, scored_data, item=None, *args, **kwargs):
+            for group in scored_data if isinstance(scored_data, list) else [scored_data]:
+                if group is not None:
+                    observer.group(env, group, item)
+            # A worker may be cancelled (a full queue, an evaluation, the end); what it has scored is sent all the same.
+            task = asyncio.ensure_future(original["handle_send_to_api"](env, scored_data, item, *args, **kwargs))
+            observer.sending.add(task)
+            task.add_done_callback(observer.sending.discard)
+            return await asyncio.shield(task)
+
+        @wrap("evaluate_log")
+        async def evaluate_log(env, metrics, *args, **kwargs):
+            events.write("evaluation", metrics=numbers(metrics), step=env.curr_step)
+            return await original["evaluate_log"](env, metrics, *args, **kwargs)
+
+        @wrap("wandb_log")
+        async def wandb_log(env, wandb_metrics=None):
+            found = numbers(wandb_metrics or {})
+            if found:
+                events.write("metrics", metrics=found, step=env.curr_step)
+            return await original["wandb_log"](env, wandb_metrics)
+
+        cli = base.cli.__func__
+
+        def observed_cli(cls):
+            observer.called = True
+            observer.check_known(cls)
+            return cli(cls)
+
+        base.cli = classmethod(observed_cli)
+
+    def around_collect_trajectories(self, env, method):
+        async def collect(item):
+            started = time.time()
+            try:
+                result = await method(item)
+            except Exception as e:  # atroposlib writes one line to its log and goes on
+                self.failed += 1
+                if self.failed & (self.failed - 1) == 0:
+                    self.events.write("rollout-failed", rollouts=self.failed, error=cause(e))
+                raise
+            group = result[0] if isinstance(result, tuple) else result
+            self.empty = 0 if group else self.empty + 1
+            if self.empty in (50, 500) and time.time() - started < 1:
+                self.events.write("empty", rollouts=self.empty)
+            return result
+
+        return collect
+
+    def around_evaluate(self, env, method):
+        async def evaluate(*args, **kwargs):
+            self.events.write("evaluating", step=env.curr_step)
+            try:
+                return await method(*args, **kwargs)
+            finally:
+                self.events.write("evaluated", step=env.curr_step)
+
+        return evaluate
+
+    def poll(self, env):
+        now = time.time()
+        if now - self.polled >= 2:
+            self.polled = now
+            self.events.write("poll", step=env.status_dict.get("current_step"), queue=env.status_dict.get("queue_size"), workers=len(env.workers))
+
+    def finished(self, env):
+        """Whether the environment would leave now: enough is queued for all of its steps."""
+        queued = env.status_dict["queue_size"] * env.config.group_size // max(1, env.config.batch_size)
+        return env.status_dict["current_step"] + queued > env.config.total_steps
+
+
+def cause(error):
+    """The first error behind a retry, in one line."""
+    last = getattr(error, "last_attempt", None)
+    if last is not None:
+        error = last.exception() or error
+    return f"{type(error).__name__}: {error}"[:500]
+
+
+def numbers(metrics):
+    out = {}
+    for name, value in metrics.items():
+        if isinstance(value, bool):
+            continue
+        try:
+            out[name] = float(value)
+        except (TypeError, ValueError):
+            continue
+    return out
+
+
+def main():
+    path, config, how, what, *arguments = sys.argv[1:]
+    events = Events(path)
+    with open(config) as f:
+        settings = yaml.safe_load(f)
+    if how == "--script":
+        sys.path.insert(0, os.path.dirname(os.path.abspath(what)))
+    elif os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+
+    from atroposlib.envs.base import BaseEnv
+
+    observer = Observer(events, settings)
+    observer.install(BaseEnv)
+    signal.signal(signal.SIGTERM, observer.drain)
+    sys.argv = [what, arguments[0], "--config", config, *arguments[1:]]
+    if how == "--script":
+        runpy.run_path(what, run_name="__main__")
+    else:
+        runpy.run_module(what, run_name="__main__", alter_sys=False)
+    if not observer.called:
+        events.write("no-environment")
+        sys.exit(NOT_AN_ENVIRONMENT)
+
+
+if __name__ == "__main__":
+    main()

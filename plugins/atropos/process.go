@@ -1,0 +1,182 @@
+package atropos
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/proc"
+	"github.com/recipe-rl/recipe/sdk/tail"
+)
+
+// process is one process of the environment.
+type process struct {
+	*running
+	team  *team
+	index int
+	dir   string
+
+	// Owned by the goroutine of live.
+	settings settings
+	last     event // of those that say why it ended
+	up       bool
+	count    counts
+}
+
+// drainShare is how much of the grace period an environment gets to send what it has scored.
+const drainShare = 0.6
+
+// live runs the process until the context ends, or until it ends by itself, which is an error.
+func (p *process) live(ctx context.Context) error {
+	program, events, err := p.start(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		grace := time.Duration(float64(p.host.Grace()) * drainShare)
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.host.Grace())
+		defer cancel()
+		if err := program.Stop(stop, grace); err != nil {
+			p.host.Log("error", err.Error())
+		}
+	}()
+	p.team.started(p.index, program.Handle())
+
+	lines := make(chan event, 64)
+	following, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	followed := make(chan error, 1)
+	go func() {
+		defer close(lines)
+		followed <- tail.Follow(following, events, tail.Options{Done: program.Done()}, func(raw []byte) {
+			var e event
+			if json.Unmarshal(raw, &e) == nil {
+				select {
+				case lines <- e:
+				case <-following.Done():
+				}
+			}
+		})
+	}()
+	defer func() { cancel(); <-followed }()
+	return p.watch(ctx, program, lines)
+}
+
+// start writes the settings and starts the program.
+func (p *process) start(ctx context.Context) (*proc.Program, string, error) {
+	if err := os.MkdirAll(p.dir, 0o700); err != nil {
+		return nil, "", fmt.Errorf("make a directory for the environment: %w", err)
+	}
+	p.settings = makeSettings(p.req.Config, p.endpoints, p.name, p.dir)
+	config, events, err := writeSettings(p.settings, p.dir)
+	if err != nil {
+		return nil, "", err
+	}
+	p.host.Phase(sdk.Starting, "importing the environment")
+	program, err := proc.Start(ctx, proc.Spec{
+		Name: "environment-" + strconv.Itoa(p.index), Argv: p.argv(events, config, "serve"), Env: p.environ(), Dir: p.folder, LogDir: p.req.Dir,
+	})
+	if err != nil {
+		return nil, "", &sdk.Error{Summary: "the environment could not be started", Err: err, Remedy: "runtime { python = … } must name an interpreter that can be run"}
+	}
+	return program, events, nil
+}
+
+// writeSettings writes the settings into a directory and names an empty file for events beside them.
+func writeSettings(s settings, dir string) (config, events string, err error) {
+	data, err := s.encode()
+	if err != nil {
+		return "", "", err
+	}
+	config, events = filepath.Join(dir, "config.yaml"), filepath.Join(dir, "events.jsonl")
+	if err := os.WriteFile(config, data, 0o600); err != nil { // it holds tokens
+		return "", "", fmt.Errorf("write the environment's settings: %w", err)
+	}
+	if err := os.WriteFile(events, nil, 0o600); err != nil {
+		return "", "", fmt.Errorf("make the environment's event file: %w", err)
+	}
+	return config, events, nil
+}
+
+// watch takes the events until the end of the process or of the context.
+func (p *process) watch(ctx context.Context, program *proc.Program, lines <-chan event) error {
+	limit := time.NewTimer(p.req.Config.StartTimeout)
+	defer limit.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			p.host.Phase(sdk.Draining, "sending what has been scored")
+			return ctx.Err()
+		case e, ok := <-lines:
+			if !ok {
+				<-program.Done()
+				return p.ended(program)
+			}
+			p.take(ctx, e)
+			if p.up {
+				limit.Reset(p.req.Config.Silence)
+			}
+		case <-limit.C:
+			return p.silent(program)
+		}
+	}
+}
+
+// ended explains why the process ended.
+func (p *process) ended(program *proc.Program) error {
+	if err := p.explainSettings(); err != nil {
+		return err
+	}
+	return diagnose(program.Err(), program.Tail(logTail))
+}
+
+const logTail = 300
+
+// silent explains a process that says nothing any more, or that never came up.
+func (p *process) silent(program *proc.Program) error {
+	if !p.up {
+		return &sdk.Error{
+			Summary: fmt.Sprintf("the environment did not come up within start_timeout = %s", p.req.Config.StartTimeout), Detail: lastLines(program.Tail(logTail), 10),
+			Remedy: "its imports or its setup() take longer (data sets are downloaded there): raise start_timeout, or fill the cache of data sets beforehand",
+		}
+	}
+	return &sdk.Error{
+		Summary: fmt.Sprintf("the environment has not polled the trajectory API for %s", p.req.Config.Silence), Detail: lastLines(program.Tail(logTail), 10),
+		Remedy: "a call in its code blocks the event loop (a subprocess, a lock, time.sleep); make it asynchronous, or raise silence",
+	}
+}
+
+// evaluateAndTell evaluates and reports the numbers as metrics.
+func (r *running) evaluateAndTell(ctx context.Context, when string) error {
+	r.host.Phase(sdk.Loading, "evaluating "+when+" training")
+	found, version, err := r.evaluate(ctx)
+	if err != nil {
+		return err
+	}
+	named := make(map[string]float64, len(found)+1)
+	for k, v := range found {
+		named["eval/"+k] = v
+	}
+	named["eval/policy_version"] = float64(version)
+	r.host.Metrics(version, named)
+	r.host.Log("info", fmt.Sprintf("evaluation %s training, policy version %d: %s", when, version, text(found)))
+	return nil
+}
+
+// Evaluate runs the environment's own evaluation once, in a process beside those that roll out. Atroposlib has no way to limit how
+// much is evaluated, so limit is left to the environment's settings. The version is the one that was served from start to end; when
+// it changed meanwhile the numbers belong to no version, which is an error.
+func (e *Environment) Evaluate(ctx context.Context, _ int) (map[string]float64, int64, error) {
+	e.mu.Lock()
+	r := e.run
+	e.mu.Unlock()
+	if r == nil {
+		return nil, 0, errors.New("evaluate: the environment has not started yet")
+	}
+	return r.evaluate(ctx)
+}

@@ -1,0 +1,344 @@
+package atropos
+
+import (
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// python is the interpreter with atroposlib; scripts/venv.sh atropos makes it. Without it these tests are skipped, because they are
+// about the real library.
+func python(t *testing.T) string {
+	t.Helper()
+	root := repository(t)
+	path := filepath.Join(root, ".cache", "venv-atropos", "bin", "python")
+	if _, err := os.Stat(path); err != nil {
+		t.Skip("no .cache/venv-atropos; scripts/venv.sh atropos makes it")
+	}
+	return path
+}
+
+func repository(t *testing.T) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		if filepath.Dir(dir) == dir {
+			t.Fatal("no go.mod above the test")
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// world is inference and trajectory API as an environment sees them.
+type world struct {
+	*httptest.Server
+	mu       sync.Mutex
+	trainer  bool // has asked for a batch: environments may register
+	step     int
+	tokens   int // answers begin with this token
+	groups   []map[string]any
+	requests int
+	slow     chan struct{} // not nil: a post is answered when it is closed
+	posted   chan struct{}
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{trainer: true, posted: make(chan struct{}, 1024)}
+	w.Server = httptest.NewServer(http.HandlerFunc(w.serve))
+	t.Cleanup(w.Close)
+	return w
+}
+
+func (w *world) serve(out http.ResponseWriter, r *http.Request) {
+	path := strings.TrimPrefix(r.URL.Path, "/t/token")
+	if path == "/health" {
+		return
+	}
+	if path == "/generate" {
+		w.generate(out, r)
+		return
+	}
+	if path == r.URL.Path {
+		http.Error(out, "no token", http.StatusForbidden)
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out.Header().Set("Content-Type", "application/json")
+	var answer any
+	switch path {
+	case "/register-env":
+		answer = map[string]any{"status": "wait for trainer to start"}
+		if w.trainer {
+			answer = map[string]any{"status": "success", "env_id": 0, "wandb_name": "addition_0", "checkpoint_dir": "", "starting_step": 0, "checkpoint_interval": 0, "num_steps": 100}
+		}
+	case "/info":
+		answer = map[string]any{"batch_size": 16, "max_token_len": 64}
+	case "/status-env":
+		answer = map[string]any{"current_step": w.step, "queue_size": 0, "unallocated_fraction": 1.0, "self_queue_size": 0, "max_group_size": 8, "env_weight": 1.0}
+	case "/scored_data":
+		slow := w.slow
+		if slow != nil {
+			w.mu.Unlock()
+			w.posted <- struct{}{}
+			<-slow
+			w.mu.Lock()
+		}
+		w.groups = append(w.groups, decode(r))
+		w.step = len(w.groups) / 2
+		answer = map[string]any{"status": "received"}
+		if slow == nil {
+			w.posted <- struct{}{}
+		}
+	default:
+		http.NotFound(out, r)
+		return
+	}
+	_ = json.NewEncoder(out).Encode(answer)
+}
+
+func decode(r *http.Request) map[string]any {
+	body := io.Reader(r.Body)
+	if r.Header.Get("Content-Encoding") == "gzip" {
+		z, err := gzip.NewReader(r.Body)
+		if err != nil {
+			return nil
+		}
+		body = z
+	}
+	var v map[string]any
+	_ = json.NewDecoder(body).Decode(&v)
+	return v
+}
+
+// generate answers half of the completions with 7 and half with 8, so that scores differ for 3+4 and are equal for most others.
+func (w *world) generate(out http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Authorization") != "Bearer key" {
+		http.Error(out, "no key", http.StatusUnauthorized)
+		return
+	}
+	var q struct {
+		N      int `json:"n"`
+		Prompt struct {
+			IDs []int `json:"prompt_token_ids"`
+		} `json:"prompt"`
+	}
+	_ = json.NewDecoder(r.Body).Decode(&q)
+	q.N = max(1, q.N)
+	w.mu.Lock()
+	w.requests++
+	w.mu.Unlock()
+	logprobs, reasons, texts := []any{}, []any{}, []any{}
+	for i := range q.N {
+		// The digits have ids 20 to 29; every digit appears, so that some answer of eight is right for most sums below ten.
+		id := 20 + i
+		logprobs = append(logprobs, []any{[]any{map[string]any{itoa(id): -0.5}}})
+		reasons = append(reasons, map[string]any{"type": "length"})
+		texts = append(texts, itoa(i))
+	}
+	out.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(out).Encode(map[string]any{"text": texts, "logprobs": logprobs, "finish_reasons": reasons})
+}
+
+func itoa(i int) string { b, _ := json.Marshal(i); return string(b) }
+
+// host remembers what it was told.
+type host struct {
+	mu      sync.Mutex
+	ready   int
+	phases  []string
+	logs    []string
+	metrics map[string]float64
+	samples []sdk.Sample
+	changed chan struct{}
+}
+
+func newHost() *host { return &host{metrics: map[string]float64{}, changed: make(chan struct{}, 1)} }
+
+func (h *host) note(change func()) {
+	h.mu.Lock()
+	change()
+	h.mu.Unlock()
+	select {
+	case h.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (h *host) Ready(any)      { h.note(func() { h.ready++ }) }
+func (h *host) SetOutputs(any) {}
+func (h *host) Phase(p sdk.Phase, text string) {
+	h.note(func() { h.phases = append(h.phases, string(p)+": "+text) })
+}
+func (h *host) Progress(int64, int64, string) {}
+func (h *host) Log(level, text string)        { h.note(func() { h.logs = append(h.logs, level+": "+text) }) }
+func (h *host) Checkpoint(sdk.CheckpointInfo) {}
+func (h *host) Sample(s sdk.Sample)           { h.note(func() { h.samples = append(h.samples, s) }) }
+func (h *host) SetHandle([]byte)              {}
+func (h *host) Weights(sdk.WeightsInfo)       {}
+func (h *host) Grace() time.Duration          { return 10 * time.Second }
+func (h *host) Metrics(_ int64, m map[string]float64) {
+	h.note(func() {
+		for k, v := range m {
+			h.metrics[k] = v
+		}
+	})
+}
+
+func (h *host) await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(90 * time.Second)
+	for {
+		h.mu.Lock()
+		done := ok()
+		h.mu.Unlock()
+		if done {
+			return
+		}
+		select {
+		case <-h.changed:
+		case <-time.After(100 * time.Millisecond):
+		case <-deadline:
+			t.Fatalf("waited 90 s for %s; phases %q, log %q, metrics %v, %d samples", what, h.phases, h.logs, h.metrics, len(h.samples))
+		}
+	}
+}
+
+// request is the block of recipes/environments/addition.py.
+func request(t *testing.T, w *world, change func(*Config)) sdk.Request[Config] {
+	t.Helper()
+	inference, trajectories := refs(w.URL, w.URL)
+	c := Config{
+		Script: filepath.Join(repository(t), "recipes", "environments", "addition.py"), Inference: inference, Trajectories: trajectories,
+		GroupSize: 8, TotalSteps: -1, Weight: 1, ServerType: "vllm", RequestTimeout: time.Minute, Replicas: 1, StartTimeout: 2 * time.Minute, Silence: time.Minute,
+		Tokenizer: filepath.Join(repository(t), "plugins", "atropos", "testdata", "tokenizer"),
+	}
+	if change != nil {
+		change(&c)
+	}
+	return sdk.Request[Config]{
+		Address: "environment.atropos.addition", Config: c, Dir: t.TempDir(), RecipeDir: t.TempDir(), Runtime: sdk.Runtime{Python: python(t)},
+		Environment: map[string]string{"HF_HUB_OFFLINE": "1"},
+	}
+}
+
+// TestRealEnvironment runs atroposlib itself: it waits for the trainer, registers, rolls out, posts, is evaluated beside, and ends
+// without losing a group that is on its way.
+func TestRealEnvironment(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.trainer = false
+	req := request(t, w, func(c *Config) { c.SaveGroups = true })
+	env, h := &Environment{}, newHost()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- env.Run(ctx, req, h) }()
+	defer cancel()
+
+	h.await(t, "the block to be ready before the trainer is", func() bool { return h.ready == 1 })
+	w.mu.Lock()
+	w.trainer = true
+	w.mu.Unlock()
+	h.await(t, "metrics of groups", func() bool {
+		return h.metrics["env/groups_sent"] > 0 && h.metrics["train/percent_correct"] > 0 && len(h.samples) > 0
+	})
+	if h.metrics["env/groups"] < h.metrics["env/groups_sent"]+h.metrics["env/groups_same_scores"] {
+		t.Errorf("metrics %v: all groups must be counted, those of equal scores too", h.metrics)
+	}
+	if s := h.samples[0]; !strings.HasPrefix(s.Prompt, "What is ") || len(s.Completion) != 1 || s.Score != 1 {
+		t.Errorf("sample %+v; want the prompt, one right digit and its score", s)
+	}
+	found, _, err := env.Evaluate(ctx, 0)
+	if err != nil {
+		t.Fatalf("Evaluate: %v", err)
+	}
+	if v, ok := found["eval/held_out_accuracy"]; !ok || v < 0 || v > 1 {
+		t.Errorf("evaluation %v, want eval/held_out_accuracy", found)
+	}
+
+	w.mu.Lock()
+	w.slow = make(chan struct{})
+	before := len(w.groups)
+	for len(w.posted) > 0 {
+		<-w.posted
+	}
+	w.mu.Unlock()
+	select {
+	case <-w.posted:
+	case <-time.After(60 * time.Second):
+		t.Fatal("waited 60 s for a group on its way")
+	}
+	cancel()
+	time.AfterFunc(time.Second, func() { close(w.slow) }) // the environment has been told to end by then
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Fatalf("Run: %v", err)
+		}
+	case <-time.After(60 * time.Second):
+		t.Fatal("waited 60 s for the environment to end")
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.groups) <= before {
+		t.Error("the group that was being sent when the environment was told to end is lost")
+	}
+	g := w.groups[0]
+	if len(g["tokens"].([]any)) != 8 || g["inference_logprobs"] == nil || g["env_id"] != 0.0 {
+		t.Errorf("group %v", g)
+	}
+}
+
+// TestRealEnvironmentFailures checks what a user reads when settings are wrong.
+func TestRealEnvironmentFailures(t *testing.T) {
+	t.Parallel()
+	script := func(text string) func(*Config) {
+		return func(c *Config) {
+			c.Script = filepath.Join(t.TempDir(), "environment.py")
+			if err := os.WriteFile(c.Script, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*Config)
+		want   string
+	}{
+		"unknown setting": {func(c *Config) { c.Config = map[string]any{"max_new_token": 3} }, "max_new_token (did you mean max_new_tokens?)"},
+		"bad value":       {func(c *Config) { c.Config = map[string]any{"temperature": "hot"} }, "value that the environment's class refuses"},
+		"too large group": {func(c *Config) { c.GroupSize = 32 }, "larger than the trainer's batch_size"},
+		"no tokenizer":    {func(c *Config) { c.Tokenizer = "/no/such/tokenizer" }, "tokenizer cannot be loaded"},
+		"no environment":  {script("print('hello')\n"), "without starting an environment"},
+		"missing package": {script("import a_package_that_is_not_there\n"), "package that is not installed"},
+		"no script":       {func(c *Config) { c.Script = "none.py" }, "script cannot be read"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// Not in parallel: each imports transformers, and there are few cores.
+			w := newWorld(t)
+			err := (&Environment{}).Run(t.Context(), request(t, w, c.change), newHost())
+			var e *sdk.Error
+			if !errors.As(err, &e) || !strings.Contains(e.Summary, c.want) || e.Remedy == "" {
+				t.Fatalf("got %v (%+v)\nwant a summary with %q and a remedy", err, e, c.want)
+			}
+		})
+	}
+}
