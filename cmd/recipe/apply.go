@@ -36,7 +36,7 @@ checkpoint. When another engine already works on the run, the change is handed t
 Ctrl-C drains: jobs write a checkpoint and end, and the run can be applied again. Ctrl-C a second time kills.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := a.open(&f.recipe, args, f.targets, f.asJSON)
+			s, err := a.open(cmd.Context(), &f.recipe, args, f.targets, f.asJSON)
 			if err != nil {
 				return err
 			}

@@ -2,22 +2,40 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/doctor"
+	"github.com/recipe-rl/recipe/schema"
 )
 
 func newDoctor(a *app) *cobra.Command {
-	var asJSON bool
+	var (
+		recipe recipeFlags
+		asJSON bool
+	)
 	cmd := &cobra.Command{
-		Use:   "doctor",
-		Short: "Look at this machine and say what is wrong and what to do about it",
-		Long:  "Look at this machine and say what is wrong and what to do about it. Looking changes nothing. The exit code is 1 when no recipe can run here.",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			findings := doctor.Examine(cmd.Context(), doctor.Local("."))
+		Use:   "doctor [FILE]",
+		Short: "Look at this machine and a recipe, and say what is wrong and what to do about it",
+		Long: `Look at this machine, and at a recipe when one is named, and say what is wrong and what to do about it. Looking changes
+nothing. The exit code is 1 when a check failed; warnings are about things that only some recipes need.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir := "."
+			if len(args) > 0 {
+				dir = filepath.Dir(args[0])
+			}
+			findings := doctor.Examine(cmd.Context(), doctor.Local(dir))
+			if len(args) > 0 {
+				opts, err := recipe.options(a)
+				if err != nil {
+					return err
+				}
+				r, diags := schema.Load(args[0], opts)
+				findings = append(findings, doctor.Recipe(args[0], r, diags))
+			}
 			var err error
 			if asJSON {
 				err = view.FindingsJSON(a.out, findings)
@@ -33,6 +51,7 @@ func newDoctor(a *app) *cobra.Command {
 			return nil
 		},
 	}
+	recipe.add(cmd)
 	addJSON(cmd, &asJSON)
 	return cmd
 }

@@ -1,16 +1,20 @@
 package main
 
 import (
+	"context"
+	"path/filepath"
+
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/engine/doctor"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/schema"
 )
 
 // open loads the recipe that a command means and says what is wrong with it. Once that is said, the error is only an exit code.
-func (a *app) open(f *recipeFlags, args, targets []string, asJSON bool) (*session.Session, error) {
+func (a *app) open(ctx context.Context, f *recipeFlags, args, targets []string, asJSON bool) (*session.Session, error) {
 	req, err := f.request(a, args, targets)
 	if err != nil {
 		return nil, err
@@ -19,7 +23,8 @@ func (a *app) open(f *recipeFlags, args, targets []string, asJSON bool) (*sessio
 	if err != nil {
 		return nil, err
 	}
-	s, diags := session.Open(req, catalog, run.Processes{Catalog: catalog}, nil)
+	machine := doctor.Hardware(ctx, doctor.Local(filepath.Dir(req.File)))
+	s, diags := session.Open(req, catalog, run.Processes{Catalog: catalog}, session.Sizes(catalog, machine))
 	if s != nil {
 		return s, a.diagnose(s.Recipe, diags, asJSON)
 	}

@@ -20,7 +20,7 @@ func newPlan(a *app) *cobra.Command {
 recorded and with what is alive now. It starts nothing, changes nothing and needs neither network nor GPU.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := a.open(&recipe, args, targets, asJSON)
+			s, err := a.open(cmd.Context(), &recipe, args, targets, asJSON)
 			if err != nil {
 				return err
 			}

@@ -72,31 +72,21 @@ func uv(ctx context.Context, m Machine) Finding {
 }
 
 func gpu(ctx context.Context, m Machine) Finding {
-	path, err := m.LookPath("nvidia-smi")
-	if err != nil {
+	cards, err := cardsOf(ctx, m)
+	switch {
+	case errors.Is(err, errNoDriver):
 		return Finding{Verdict: OK, Found: "no NVIDIA driver; recipes with placement { gpus = … } will not run here, those with the tiny plugins will"}
+	case err != nil:
+		return Finding{Verdict: Warn, Found: err.Error(), Remedy: "check the driver with `nvidia-smi`; after a driver update a reboot is usual"}
 	}
-	out, err := m.Run(ctx, path, "--query-gpu=name,memory.total,memory.used,driver_version", "--format=csv,noheader,nounits")
-	if err != nil {
-		return Finding{Verdict: Warn, Found: "nvidia-smi fails: " + reason(ctx, err), Remedy: "check the driver with `nvidia-smi`; after a driver update a reboot is usual"}
-	}
-	var cards, busy []string
-	for i, line := range strings.Split(strings.TrimSpace(out), "\n") {
-		fields := strings.Split(line, ",")
-		if len(fields) != 4 {
-			return Finding{Verdict: Warn, Found: fmt.Sprintf("nvidia-smi said %q", line), Remedy: "check the driver with `nvidia-smi`"}
-		}
-		for j := range fields {
-			fields[j] = strings.TrimSpace(fields[j])
-		}
-		total, _ := strconv.ParseFloat(fields[1], 64)
-		used, _ := strconv.ParseFloat(fields[2], 64)
-		cards = append(cards, fmt.Sprintf("GPU %d %s, %.0f GiB, driver %s", i, fields[0], total/1024, fields[3]))
-		if total > 0 && used > total/10 {
-			busy = append(busy, fmt.Sprintf("GPU %d has %.1f GiB in use", i, used/1024))
+	var seen, busy []string
+	for i, c := range cards {
+		seen = append(seen, fmt.Sprintf("GPU %d %s, %.0f GiB, driver %s", i, c.name, c.total/gib, c.driver))
+		if c.used > c.total/10 {
+			busy = append(busy, fmt.Sprintf("GPU %d has %.1f GiB in use", i, c.used/gib))
 		}
 	}
-	found := strings.Join(cards, "; ")
+	found := strings.Join(seen, "; ")
 	if len(busy) > 0 {
 		return Finding{Verdict: Warn, Found: found + "; " + strings.Join(busy, "; "),
 			Remedy: "see who holds the memory with `nvidia-smi`; a run of recipe that was left alive shows in `recipe status`"}

@@ -131,3 +131,19 @@ func TestLocalLooksAtThisMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+func TestHardware(t *testing.T) {
+	t.Parallel()
+	m := healthy("/srv")
+	m.Run = func(context.Context, string, ...string) (string, error) {
+		return "NVIDIA H200, 143771, 12, 570.1\nNVIDIA L4, 23034, 0, 570.1\n", nil
+	}
+	if h := Hardware(context.Background(), m); h.GPUs != 2 || h.GPUMemory != 23034*(1<<20) || h.DiskFree != 100*gib {
+		t.Fatalf("%+v", h)
+	}
+	m.LookPath = func(string) (string, error) { return "", exec.ErrNotFound }
+	m.Disk = func(string) (uint64, error) { return 0, errors.New("gone") }
+	if h := Hardware(context.Background(), m); h.GPUs != 0 || h.GPUMemory != 0 || h.DiskFree != 0 {
+		t.Fatalf("what is not known must be zero: %+v", h)
+	}
+}

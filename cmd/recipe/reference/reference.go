@@ -96,7 +96,7 @@ func Blocks(plugins []*schema.PluginSchema) Pages {
 		for _, p := range plugins {
 			if p.Kind == k {
 				name := string(p.Kind) + "." + p.Name + ".md"
-				pages[name] = Block(p)
+				pages[name] = notice + "\n" + Block(p)
 				rows = append(rows, fmt.Sprintf("| [`%s %q`](%s) | %s |", p.Kind, p.Name, name, p.Summary))
 			}
 		}
@@ -111,7 +111,7 @@ func Blocks(plugins []*schema.PluginSchema) Pages {
 // Block is the page of one plugin.
 func Block(p *schema.PluginSchema) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# %s %q\n%s\n%s\n", p.Kind, p.Name, notice, sentence(p.Summary))
+	fmt.Fprintf(&b, "# %s %q\n\n%s\n", p.Kind, p.Name, sentence(p.Summary))
 	if p.Config != nil {
 		if p.Config.Doc != "" {
 			fmt.Fprintf(&b, "\n%s\n", p.Config.Doc)

@@ -1,0 +1,67 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/recipe-rl/recipe/engine/arithmetic"
+)
+
+// errNoDriver means that this machine has no NVIDIA GPU, as far as a program can tell.
+var errNoDriver = errors.New("no nvidia-smi on PATH")
+
+// card is one GPU; memory is in bytes.
+type card struct {
+	name, driver string
+	total, used  float64
+}
+
+func cardsOf(ctx context.Context, m Machine) ([]card, error) {
+	path, err := m.LookPath("nvidia-smi")
+	if err != nil {
+		return nil, errNoDriver
+	}
+	out, err := m.Run(ctx, path, "--query-gpu=name,memory.total,memory.used,driver_version", "--format=csv,noheader,nounits")
+	if err != nil {
+		return nil, fmt.Errorf("nvidia-smi fails: %s", reason(ctx, err))
+	}
+	var cards []card
+	for _, line := range strings.Split(strings.TrimSpace(out), "\n") {
+		fields := strings.Split(line, ",")
+		if len(fields) != 4 {
+			return nil, fmt.Errorf("nvidia-smi said %q", line)
+		}
+		for i := range fields {
+			fields[i] = strings.TrimSpace(fields[i])
+		}
+		total, errTotal := strconv.ParseFloat(fields[1], 64)
+		used, errUsed := strconv.ParseFloat(fields[2], 64)
+		if err := errors.Join(errTotal, errUsed); err != nil {
+			return nil, fmt.Errorf("nvidia-smi said %q", line)
+		}
+		cards = append(cards, card{name: fields[0], driver: fields[3], total: total * (1 << 20), used: used * (1 << 20)})
+	}
+	return cards, nil
+}
+
+// Hardware is what the arithmetic of a plan compares needs with: the smallest of the GPUs, and the disk at m.Dir. What cannot
+// be found out is zero, which means unknown: a plan may be made on another machine than the one that will run it.
+func Hardware(ctx context.Context, m Machine) arithmetic.Machine {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	var h arithmetic.Machine
+	if cards, err := cardsOf(ctx, m); err == nil && len(cards) > 0 {
+		h.GPUs, h.GPUMemory = len(cards), math.Inf(1)
+		for _, c := range cards {
+			h.GPUMemory = min(h.GPUMemory, c.total)
+		}
+	}
+	if free, err := m.Disk(m.Dir); err == nil {
+		h.DiskFree = float64(free)
+	}
+	return h
+}

@@ -1,0 +1,27 @@
+package doctor
+
+import (
+	"fmt"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/recipe-rl/recipe/schema"
+)
+
+// Recipe is the finding about a recipe that was loaded from file, with everything that is wrong with it.
+func Recipe(file string, r *schema.Recipe, diags hcl.Diagnostics) Finding {
+	f := Finding{Name: "recipe", Verdict: OK}
+	switch errs := diags.Errs(); {
+	case diags.HasErrors():
+		f.Verdict = Fail
+		f.Found = fmt.Sprintf("%s has %d mistakes, the first: %s", file, len(errs), errs[0])
+		f.Remedy = "recipe validate " + file + " shows each with its line and what to do"
+	case len(diags) > 0:
+		f.Verdict = Warn
+		f.Found = fmt.Sprintf("%s declares %d blocks, with %d warnings", file, len(r.Blocks), len(diags))
+		f.Remedy = "recipe validate " + file + " shows them"
+	default:
+		f.Found = fmt.Sprintf("%s declares %d blocks", file, len(r.Blocks))
+	}
+	return f
+}
