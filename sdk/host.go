@@ -164,6 +164,9 @@ func (h *host) setVersion(version int64) {
 	h.version = max(h.version, version)
 }
 
+// Listening implements Host.
+func (h *host) Listening(addr string) { h.setListen(addr) }
+
 // setListen records where the block listens, for its next life.
 func (h *host) setListen(addr string) {
 	h.mu.Lock()

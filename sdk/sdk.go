@@ -79,6 +79,8 @@ type Host interface {
 	Sample(Sample)
 	// SetHandle records what is needed to find the real program again after this process has died (pid, port, …).
 	SetHandle([]byte)
+	// Listening records the host:port where the block serves: it becomes Request.Listen of its next life.
+	Listening(address string)
 	// Weights reports one completed weight update. Sync blocks call it.
 	Weights(WeightsInfo)
 	// Grace is how long the block may take once Run's context has ended.

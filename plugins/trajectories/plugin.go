@@ -1,0 +1,156 @@
+package trajectories
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/gateway"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// Block is the configuration of a `trajectories "builtin"` block.
+type Block struct {
+	Inference          []spec.Ref    `recipe:"inference" reference:"inference" doc:"inference blocks whose gateways are asked for log-probabilities and policy versions that posted groups lack; left out: those that environments refer to" change:"restart"`
+	Store              string        `recipe:"store" doc:"where groups are kept: disk, memory, or the URL of a NATS cluster with JetStream (nats://host:4222)" default:"disk" change:"restart"`
+	Sync               string        `recipe:"sync" doc:"always: a post is answered when the disk has it; never: when the kernel has it, which survives the death of any process but no power cut" default:"always" enum:"always,never" change:"restart"`
+	Host               string        `recipe:"host" doc:"address to listen on; beyond loopback the block's token is required of every request" default:"127.0.0.1" change:"restart"`
+	Port               int           `recipe:"port" doc:"port to listen on; 0 takes a free one and keeps it over restarts" default:"0" min:"0" max:"65535" change:"restart"`
+	MaxQueueGroups     int           `recipe:"max_queue_groups" doc:"groups that may wait or be leased; a post beyond it is held" unit:"groups" default:"100000" min:"1" change:"restart"`
+	MaxQueueBytes      int64         `recipe:"max_queue_bytes" doc:"the same in bytes" unit:"bytes" default:"68719476736" min:"1" change:"restart"`
+	HoldTimeout        time.Duration `recipe:"hold_timeout" doc:"how long a post is held while the queue is full before it gets a 503" default:"240s" change:"restart"`
+	MaxBody            int64         `recipe:"max_body" doc:"largest request body after decompression" unit:"bytes" default:"268435456" min:"1" change:"restart"`
+	MaxStaleness       *int64        `recipe:"max_staleness" doc:"drop a group when the policy is more than this many versions ahead of the one that sampled it; left out: keep all" unit:"policy versions" min:"0" change:"restart"`
+	EnvironmentTimeout time.Duration `recipe:"environment_timeout" doc:"silence after which an environment no longer counts, until it is heard of again" default:"5m" change:"restart"`
+	Batching           string        `recipe:"batching" doc:"fair: the weights of environments shape the mix of batches; compatible: strictly in order of arrival, as run-api does" default:"fair" enum:"fair,compatible" change:"restart"`
+}
+
+// Plugin is the built-in trajectories plugin.
+func Plugin() *sdk.Definition {
+	return sdk.NewTrajectories("builtin", "The Atropos-compatible trajectory API: durable, bounded, versioned",
+		func() sdk.Service[Block] { return service{} })
+}
+
+type service struct{}
+
+var (
+	_ sdk.Service[Block] = service{}
+	_ sdk.Planner[Block] = service{}
+)
+
+// Plan implements sdk.Planner.
+func (service) Plan(b Block, _ sdk.Placement) (sdk.Estimate, []spec.Problem) {
+	if b.Port == 0 {
+		return sdk.Estimate{}, nil
+	}
+	return sdk.Estimate{Amounts: []sdk.Amount{{Resource: "port", Part: "api", Value: float64(b.Port), How: "port"}}}, nil
+}
+
+// Run implements sdk.Service: it serves until ctx ends. Groups lie in the run directory and outlive the process.
+func (service) Run(ctx context.Context, req sdk.Request[Block], host sdk.Host) error {
+	b := req.Config
+	ln, err := listen(ctx, b, req.Listen)
+	if err != nil {
+		return err
+	}
+	lookup, stop, err := gateways(b.Inference)
+	if err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	defer stop()
+	c := Config{
+		Store: b.Store, Sync: b.Sync, MaxQueueGroups: b.MaxQueueGroups, MaxQueueBytes: b.MaxQueueBytes,
+		HoldTimeout: b.HoldTimeout, MaxBody: b.MaxBody, EnvironmentTimeout: b.EnvironmentTimeout, Batching: b.Batching,
+		Token: req.Token, AdminToken: req.ControlToken, Completions: lookup, Log: slog.New(slog.DiscardHandler),
+	}
+	if b.Store == "disk" {
+		c.Dir = filepath.Join(req.RunDir, "trajectories", filepath.Base(req.Dir))
+	}
+	if b.MaxStaleness != nil {
+		c.LimitStaleness, c.MaxStaleness = true, *b.MaxStaleness
+	}
+	server, err := Open(ctx, c)
+	if err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	if req.Policy.Version > 0 {
+		if err := server.SetPolicyVersion(ctx, req.Policy.Version); err != nil {
+			return errors.Join(err, ln.Close(), server.Close(context.WithoutCancel(ctx)))
+		}
+	}
+	host.Listening(ln.Addr().String())
+	host.Ready(sdk.TrajectoriesOutputs{URL: URL(ln.Addr(), ""), Token: req.Token})
+	err = server.Serve(ctx, ln)
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), host.Grace())
+	defer cancel()
+	return errors.Join(err, server.Close(closing))
+}
+
+// listen takes the port that the recipe names, or the one of an earlier life, or a free one.
+func listen(ctx context.Context, b Block, before string) (net.Listener, error) {
+	var lc net.ListenConfig
+	if b.Port == 0 && before != "" {
+		if ln, err := lc.Listen(ctx, "tcp", before); err == nil {
+			return ln, nil
+		}
+	}
+	address := net.JoinHostPort(b.Host, fmt.Sprint(b.Port))
+	ln, err := lc.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, &sdk.Error{
+			Summary: fmt.Sprintf("the trajectory API cannot listen on %s", address), Err: err,
+			Remedy: "End what uses that address, or leave port out: a free one is taken then.",
+		}
+	}
+	return ln, nil
+}
+
+// gateways asks the gateways of inference blocks for the record of a completion.
+func gateways(refs []spec.Ref) (Lookup, func(), error) {
+	var clients []*gateway.Client
+	stop := func() {
+		for _, c := range clients {
+			c.Close()
+		}
+	}
+	for _, r := range refs {
+		var out sdk.InferenceOutputs
+		if err := r.Decode(&out); err != nil {
+			stop()
+			return nil, nil, fmt.Errorf("reading the outputs of %s: %w", r.Address, err)
+		}
+		if out.ControlURL != "" {
+			clients = append(clients, gateway.NewClient(out.ControlURL, out.ControlToken))
+		}
+	}
+	if len(clients) == 0 {
+		return nil, stop, nil
+	}
+	return func(ctx context.Context, tokens []int64, _ int) ([]Completion, error) {
+		ids := make([]int, len(tokens))
+		for i, t := range tokens {
+			ids[i] = int(t)
+		}
+		var found []Completion
+		for _, c := range clients {
+			r, err := c.Lookup(ctx, ids)
+			if err != nil {
+				return nil, fmt.Errorf("asking a gateway for the record of a completion: %w", err)
+			}
+			if !r.Found {
+				continue
+			}
+			logprobs := make([]float64, len(r.Record.Logprobs))
+			for i, l := range r.Record.Logprobs {
+				logprobs[i] = float64(l)
+			}
+			found = append(found, Completion{Logprobs: logprobs, MinVersion: int64(r.Record.Version), MaxVersion: int64(r.Record.VersionMax)})
+		}
+		return found, nil
+	}, stop, nil
+}
