@@ -52,6 +52,8 @@ func (r *recorder) Log(level, text string) {
 }
 func (r *recorder) Checkpoint(sdk.CheckpointInfo) {}
 func (r *recorder) Sample(sdk.Sample)             {}
+func (r *recorder) Listening(string) {}
+
 func (r *recorder) SetHandle(h []byte)            { r.note(func() { r.handle = h }) }
 func (r *recorder) Weights(sdk.WeightsInfo)       {}
 func (r *recorder) Grace() time.Duration          { return 4 * time.Second }
