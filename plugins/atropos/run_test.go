@@ -193,11 +193,11 @@ func (h *host) Progress(int64, int64, string) {}
 func (h *host) Log(level, text string)        { h.note(func() { h.logs = append(h.logs, level+": "+text) }) }
 func (h *host) Checkpoint(sdk.CheckpointInfo) {}
 func (h *host) Sample(s sdk.Sample)           { h.note(func() { h.samples = append(h.samples, s) }) }
-func (h *host) Listening(string) {}
+func (h *host) Listening(string)              {}
 
-func (h *host) SetHandle([]byte)              {}
-func (h *host) Weights(sdk.WeightsInfo)       {}
-func (h *host) Grace() time.Duration          { return 10 * time.Second }
+func (h *host) SetHandle([]byte)        {}
+func (h *host) Weights(sdk.WeightsInfo) {}
+func (h *host) Grace() time.Duration    { return 10 * time.Second }
 func (h *host) Metrics(_ int64, m map[string]float64) {
 	h.note(func() {
 		for k, v := range m {
