@@ -12,6 +12,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/session"
+	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -21,6 +22,7 @@ type applyFlags struct {
 	targets []string
 	approve bool
 	keep    bool
+	detach  bool
 	asJSON  bool
 }
 
@@ -62,6 +64,9 @@ Ctrl-C drains: jobs write a checkpoint and end, and the run can be applied again
 				defer live.Close()
 				return a.handOver(cmd.Context(), live, s, p)
 			}
+			if f.detach {
+				return a.detach(cmd.Context(), s, p, f.keep)
+			}
 			return a.apply(cmd.Context(), s, p, &f)
 		},
 	}
@@ -69,6 +74,7 @@ Ctrl-C drains: jobs write a checkpoint and end, and the run can be applied again
 	addTarget(cmd, &f.targets)
 	addJSON(cmd, &f.asJSON)
 	cmd.Flags().BoolVarP(&f.approve, "auto-approve", "y", false, "do not ask")
+	cmd.Flags().BoolVarP(&f.detach, "detach", "d", false, "leave the run to an engine of its own and return")
 	cmd.Flags().BoolVar(&f.keep, "keep", false, "keep services running when the last job has ended, until the run is stopped")
 	return cmd
 }
@@ -101,7 +107,7 @@ func (a *app) apply(ctx context.Context, s *session.Session, p *plan.Plan, f *ap
 	defer cancel()
 	watched := a.watch(watching, string(s.Dir.Events()), since, f.asJSON)
 
-	outputs, err := s.Apply(context.WithoutCancel(ctx), p, session.ApplyOptions{
+	_, err := s.Apply(context.WithoutCancel(ctx), p, session.ApplyOptions{
 		Command: "apply " + s.Recipe.File, Keep: f.keep, Stop: orders.stop, Kill: orders.kill,
 	})
 	cancel()
@@ -122,7 +128,12 @@ func (a *app) apply(ctx context.Context, s *session.Session, p *plan.Plan, f *ap
 	if err := view.Summary(a.out, a.style(), b.board); err != nil {
 		return err
 	}
-	if err := view.Values(a.out, a.style(), outputs); err != nil {
+	// What is shown is what was recorded: sensitive outputs are not in it.
+	rec, err := state.Read(s.Dir)
+	if err != nil {
+		return err
+	}
+	if err := view.Ended(a.out, a.style(), rec.Outputs); err != nil {
 		return err
 	}
 	return view.Next(a.out, a.style(), s.Recipe)

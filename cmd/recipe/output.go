@@ -27,7 +27,7 @@ func newOutput(a *app) *cobra.Command {
 				if asJSON {
 					return view.JSON(a.out, run.Outputs)
 				}
-				return view.Outputs(a.out, run.Outputs)
+				return view.Outputs(a.out, "", run.Outputs)
 			}
 			o, ok := run.Outputs[args[0]]
 			if !ok {

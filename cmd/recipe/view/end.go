@@ -1,14 +1,13 @@
 package view
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"sort"
 	"strings"
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 )
 
@@ -28,26 +27,15 @@ func Stopped(w io.Writer, s Style, file string) error {
 	return err
 }
 
-// Values shows the outputs that an apply ends with.
-func Values(w io.Writer, s Style, outputs map[string]any) error {
+// Ended shows the outputs that an apply ends with.
+func Ended(w io.Writer, s Style, outputs map[string]state.RecordedOutput) error {
 	if len(outputs) == 0 {
 		return nil
 	}
-	names := make([]string, 0, len(outputs))
-	for name := range outputs {
-		names = append(names, name)
+	if _, err := fmt.Fprintf(w, "\n%s\n", s.Bold("Outputs:")); err != nil {
+		return err
 	}
-	sort.Strings(names)
-	lines := []string{"", s.Bold("Outputs:")}
-	for _, name := range names {
-		text := fmt.Sprint(outputs[name])
-		if raw, err := json.Marshal(outputs[name]); err == nil {
-			text = Value(raw)
-		}
-		lines = append(lines, "  "+name+" = "+text)
-	}
-	_, err := io.WriteString(w, strings.Join(lines, "\n")+"\n")
-	return err
+	return Outputs(w, "  ", outputs)
 }
 
 // Next says what to try after a run, from what the recipe declares.
@@ -80,4 +68,15 @@ func LastLines(lines []string) string {
 		out[i] = "  │ " + oneLine(l)
 	}
 	return "Its last words:\n" + strings.Join(out, "\n")
+}
+
+// Destroying says what a destroy is about to remove.
+func Destroying(w io.Writer, s Style, dir string, run *state.Run, checkpoints bool) error {
+	kept := "its checkpoints stay"
+	if checkpoints {
+		kept = "its checkpoints, too"
+	}
+	_, err := fmt.Fprintf(w, "%s of %s (%s): every process is stopped, and %s is removed; %s.\n",
+		s.Bold("Run "+run.ID), run.File, run.Status, dir, kept)
+	return err
 }

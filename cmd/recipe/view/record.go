@@ -145,8 +145,8 @@ func listing(w io.Writer, s Style, pairs [][2]string) error {
 	return nil
 }
 
-// Outputs shows every output of a run.
-func Outputs(w io.Writer, outs map[string]state.RecordedOutput) error {
+// Outputs shows every output of a run, a line each, after a prefix.
+func Outputs(w io.Writer, prefix string, outs map[string]state.RecordedOutput) error {
 	names := make([]string, 0, len(outs))
 	for name := range outs {
 		names = append(names, name)
@@ -157,7 +157,7 @@ func Outputs(w io.Writer, outs map[string]state.RecordedOutput) error {
 		if outs[name].Sensitive {
 			text = "(sensitive)"
 		}
-		if _, err := fmt.Fprintf(w, "%s = %s\n", name, text); err != nil {
+		if _, err := fmt.Fprintf(w, "%s%s = %s\n", prefix, name, text); err != nil {
 			return err
 		}
 	}

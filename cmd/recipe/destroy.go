@@ -1,0 +1,53 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recipe-rl/recipe/engine/run"
+	"github.com/recipe-rl/recipe/engine/session"
+)
+
+func newDestroy(a *app) *cobra.Command {
+	var (
+		file        string
+		approve     bool
+		checkpoints bool
+	)
+	cmd := &cobra.Command{
+		Use:   "destroy",
+		Short: "End every process of a run and forget it",
+		Long: `End every process of a run and forget it: its record, events, logs and queued groups are removed. Checkpoints stay where
+they are unless --checkpoints says otherwise.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dir, rec, err := locateRun(file)
+			if err != nil {
+				return err
+			}
+			catalog, err := a.catalog()
+			if err != nil {
+				return err
+			}
+			if err := a.approve(approve, fmt.Sprintf("End and forget the run of %s in %s?", rec.Recipe, dir)); err != nil {
+				return err
+			}
+			d, err := session.Destroy(cmd.Context(), dir, run.Processes{Catalog: catalog}, checkpoints)
+			if err != nil {
+				return err
+			}
+			if _, err := fmt.Fprintf(a.out, "The run is gone; %d of its processes were ended.\n", d.Ended); err != nil {
+				return err
+			}
+			if d.Checkpoints != "" {
+				_, err = fmt.Fprintf(a.out, "Its checkpoints are still in %s.\n", d.Checkpoints)
+			}
+			return err
+		},
+	}
+	addRun(cmd, &file)
+	cmd.Flags().BoolVarP(&approve, "auto-approve", "y", false, "do not ask")
+	cmd.Flags().BoolVar(&checkpoints, "checkpoints", false, "remove the checkpoints as well")
+	return cmd
+}

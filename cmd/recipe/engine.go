@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/engine/run"
+	"github.com/recipe-rl/recipe/engine/session"
+)
+
+// detach leaves an approved plan to an engine process of its own.
+func (a *app) detach(ctx context.Context, s *session.Session, p *plan.Plan, keep bool) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding this program: %w", err)
+	}
+	pid, err := s.Detach(ctx, []string{self, "engine"}, session.Handover{Request: s.Request, Approved: p, Keep: keep})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.out, "The run goes on in engine process %d. recipe status and recipe logs -f show it; recipe stop ends it where it can go on later.\n", pid)
+	return err
+}
+
+// newEngine is the command behind apply --detach; people do not call it.
+func newEngine(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:    "engine",
+		Short:  "Work on a run that apply --detach hands over on standard input",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			h, err := session.ReadHandover(a.in)
+			if err != nil {
+				return err
+			}
+			catalog, err := a.catalog()
+			if err != nil {
+				return err
+			}
+			s, diags := session.Open(h.Request, catalog, run.Processes{Catalog: catalog}, nil)
+			if s == nil {
+				return diags
+			}
+			orders := listen(a)
+			defer orders.close()
+			_, err = s.Apply(context.WithoutCancel(cmd.Context()), h.Approved, session.ApplyOptions{
+				Command: "apply --detach " + s.Recipe.File, Detached: true, Keep: h.Keep, Stop: orders.stop, Kill: orders.kill,
+			})
+			return err
+		},
+	}
+}

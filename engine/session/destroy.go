@@ -1,0 +1,119 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/recipe-rl/recipe/engine/run"
+	"github.com/recipe-rl/recipe/engine/state"
+)
+
+// destroyTimeout is how long a live engine may take to let go of a run.
+const destroyTimeout = 2 * time.Minute
+
+// Destroyed says what became of a run.
+type Destroyed struct {
+	Ended       int    // processes that were still alive
+	Checkpoints string // where its checkpoints still are; empty when they were removed or there were none
+}
+
+// Destroy ends every process of a run and forgets it: its record, events, logs and queued groups are removed. Checkpoints
+// are the one thing that cannot be made again in a moment: they stay, unless they are to go as well.
+func Destroy(ctx context.Context, dir state.Dir, host run.Host, checkpoints bool) (Destroyed, error) {
+	var out Destroyed
+	if err := stopLive(ctx, dir); err != nil {
+		return out, err
+	}
+	lock, err := state.TryLock(dir, "recipe destroy")
+	if err != nil {
+		return out, err
+	}
+	defer func() { _ = lock.Unlock() }()
+	rec, err := state.Read(dir)
+	if err != nil {
+		return out, err
+	}
+	var errs []error
+	for a := range rec.Blocks {
+		if _, alive := host.Probe(ctx, dir.Block(a)); alive {
+			out.Ended++
+		}
+		if err := host.Sweep(ctx, dir.Block(a)); err != nil {
+			errs = append(errs, fmt.Errorf("ending %s: %w", a, err))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return out, fmt.Errorf("nothing was removed: %w", err)
+	}
+	return out, forget(dir, checkpoints, &out)
+}
+
+// stopLive makes the engine of a run kill everything and waits until it has let go.
+func stopLive(ctx context.Context, dir state.Dir) error {
+	c, err := Dial(ctx, dir)
+	if errors.Is(err, ErrNoEngine) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.Stop(ctx, "recipe destroy", true); err != nil && !errors.Is(err, run.ErrOver) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, destroyTimeout)
+	defer cancel()
+	for tick := time.NewTicker(50 * time.Millisecond); ; {
+		if state.Holder(dir) == nil {
+			tick.Stop()
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			return fmt.Errorf("waiting for the engine to let go of the run: %w", ctx.Err())
+		case <-tick.C:
+		}
+	}
+}
+
+func forget(dir state.Dir, checkpoints bool, out *Destroyed) error {
+	entries, err := os.ReadDir(string(dir))
+	if err != nil {
+		return fmt.Errorf("removing the run: %w", err)
+	}
+	kept := false
+	for _, e := range entries {
+		path := filepath.Join(string(dir), e.Name())
+		if e.Name() == "checkpoints" && !checkpoints && holdsFiles(path) {
+			kept, out.Checkpoints = true, path
+			continue
+		}
+		if err := os.RemoveAll(path); err != nil {
+			return fmt.Errorf("removing the run: %w", err)
+		}
+	}
+	if !kept {
+		if err := os.Remove(string(dir)); err != nil {
+			return fmt.Errorf("removing the run: %w", err)
+		}
+		_ = os.Remove(filepath.Dir(string(dir))) // .recipe itself, when this was the only run in it
+	}
+	return nil
+}
+
+func holdsFiles(dir string) bool {
+	found := false
+	_ = filepath.WalkDir(dir, func(_ string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			found = true
+			return filepath.SkipAll
+		}
+		return nil
+	})
+	return found
+}
