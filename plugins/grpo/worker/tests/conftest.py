@@ -48,7 +48,7 @@ def api():
         a.close()
 
 
-def settings(tmp_path, model, url, **change):
+def settings(tmp_path, model, url, /, **change):
     """A configuration for quick runs in float64."""
     base = {
         "model": {"path": model, "dtype": "float64", "device": "cpu", "gradient_checkpointing": False, "row_tokens": 64},

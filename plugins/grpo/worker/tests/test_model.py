@@ -1,0 +1,193 @@
+"""The model side: chunked head against plain softmax, packing, micro-batches, ranks, adapters off for the reference."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from worker import batch as batches
+from worker import config, model, optim
+from worker.events import Events
+from worker.ingest import IngestOptions, read_group
+from worker.logprob import HeadOptions, token_logprobs
+from worker.metrics import Clock
+from worker.ranks import Ranks
+from worker.step import Memory, Stepper
+
+from .conftest import settings
+from .fakes import make_group
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("o", [
+    HeadOptions(chunk=3), HeadOptions(chunk=100), HeadOptions(chunk=2, scale=0.25, softcap=3.0),
+], ids=["small-chunks", "one-chunk", "scaled-capped"])  # fmt: skip
+@pytest.mark.parametrize("biased", [False, True])
+def test_chunked_head_equals_plain_softmax(o, biased):
+    g = torch.Generator().manual_seed(0)
+    rand = lambda *s: torch.randn(*s, generator=g, dtype=torch.float64)  # noqa: E731
+    label, warm = torch.tensor([1, 0, 6, 3, 3, 2, 5]), rand(7).abs() + 0.5
+    gl, gh = rand(7), rand(7)
+    results = []
+    base = [rand(7, 4), rand(8, 4), rand(8) if biased else None]
+    for mine in (True, False):
+        h, w, b = (x.clone().requires_grad_() if x is not None else None for x in base)
+        if mine:
+            lp, entropy, squared = token_logprobs(
+                h, w, b, label, warm, dataclasses.replace(o, entropy=True, entropy_gradient=True, squared=True)
+            )
+        else:
+            z = h @ w.t() if b is None else h @ w.t() + b
+            z = z * o.scale
+            z = o.softcap * torch.tanh(z / o.softcap) if o.softcap else z
+            full = (z / warm[:, None]).log_softmax(-1)
+            lp, entropy = full[range(7), label], -(full.exp() * full).sum(-1)
+            squared = (2 * full).exp().sum(-1)
+        (lp @ gl + entropy @ gh).backward()
+        results.append([lp, entropy, squared, h.grad, w.grad] + ([b.grad] if biased else []))
+    for a, b in zip(*results, strict=True):
+        assert float((a - b).detach().abs().max()) < 1e-12
+
+
+def stepper(tmp_path, tiny, ranks=None, **change):
+    c = config.from_dict(settings(tmp_path, tiny, "http://unused", **change))
+    ranks = ranks or Ranks(c)
+    policy, _ = model.load_policy(c, ranks.device, ranks.world)
+    reference = model.Reference(c, policy, ranks.device, ranks.mesh)
+    if ranks.mesh is not None:
+        model.shard(policy, c, ranks.mesh)
+    return Stepper(c, policy, reference, optim.build(c, policy.parameters()), ranks, Memory())
+
+
+def groups(n=3):
+    return [read_group(make_group(10 + k, env=k % 2), IngestOptions()) for k in range(n)]
+
+
+def after_steps(s, n=2):
+    """Weights after n steps on the same batch, and the losses."""
+    losses = []
+    for k in range(n):
+        report = s.train(batches.build(groups()), k, Clock(CPU))
+        losses.append((report["loss/total"], report["grad_norm"]))
+    full = lambda p: p.full_tensor() if hasattr(p, "full_tensor") else p  # noqa: E731
+    return losses, {k: full(p.detach()).clone() for k, p in s.policy.named_parameters()}
+
+
+SETTINGS = {
+    "grpo": {"kl": {"coefficient": 0.1}},
+    "sequence": {"loss": {"name": "gspo"}, "entropy": {"coefficient": 0.05},
+                 "correction": {"importance": "sequence", "importance_normalize": True}},
+    "mini-batches": {"data": {"mini_batch_size": 4, "epochs": 2}, "loss": {"name": "kl_cov", "kl_cov_ratio": 0.2}},
+    "lora": {"lora": {"rank": 4}, "kl": {"coefficient": 0.1, "reward_coefficient": 0.05}},
+    "otb": {"advantages": {"estimator": "optimal_token_baseline"}, "loss": {"top_entropy": 0.5}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_row_size_checkpointing_and_attention_do_not_change_a_step(tmp_path, tiny, name):
+    """Each sequence alone, several rows, one packed row; activations kept or recomputed; head chunks of 2."""
+    want, weights = after_steps(stepper(tmp_path, tiny, **SETTINGS[name]))
+    for change in (
+        {"row_tokens": 1}, {"row_tokens": 30, "head_chunk": 2},
+        {"row_tokens": 10_000, "gradient_checkpointing": True}, {"row_tokens": 40, "attention": "eager"},
+    ):  # fmt: skip
+        got, other = after_steps(stepper(tmp_path, tiny, **config.fields.merge(SETTINGS[name], {"model": change})))
+        exact = 1e-6 if change.get("attention") == "eager" else 1e-10  # eager takes its softmax in float32
+        for a, b in zip(want, got, strict=True):
+            assert a == pytest.approx(b, abs=exact)
+        # Adam divides by the root of squared gradients: where those are ~0 a rounding error moves a weight visibly
+        assert all(torch.allclose(weights[k], other[k], atol=1e-6 if exact < 1e-9 else 1e-3) for k in weights)
+
+
+def test_packed_rows_score_as_single_sequences(tmp_path, tiny):
+    s = stepper(tmp_path, tiny)
+    b = batches.build(groups())
+    packed = s.scores(s.policy, batches.pack(b, range(b.n), 10_000), b.size, entropy=True)
+    causal = s.policy.causal
+    for i in range(b.n):
+        logits = causal(b.tokens[i][None]).logits[0].detach().log_softmax(-1)
+        for k, t in enumerate(b.positions[i].tolist()):
+            place = int(b.offset[i]) + k
+            assert float(packed["lp"][place]) == pytest.approx(float(logits[t - 1, b.tokens[i][t]]), abs=1e-10)
+            entropy = -float((logits[t - 1].exp() * logits[t - 1]).sum())
+            assert float(packed["entropy"][place]) == pytest.approx(entropy, abs=1e-10)
+
+
+def test_temperature_is_part_of_the_log_probability(tmp_path, tiny):
+    raw = make_group(3)
+    raw["generation_params"] = {"temperature": 0.5}
+    b = batches.build([read_group(raw, IngestOptions())])
+    for mode, factor in (("processed", 0.5), ("raw", 1.0)):
+        s = stepper(tmp_path, tiny, correction={"logprobs_mode": mode})
+        got = s.scores(s.policy, batches.pack(b, range(b.n), 100), b.size)["lp"]
+        logits = (s.policy.causal(b.tokens[0][None]).logits[0].detach() / factor).log_softmax(-1)
+        t = int(b.positions[0][0])
+        assert float(got[0]) == pytest.approx(float(logits[t - 1, b.tokens[0][t]]), abs=1e-10)
+
+
+def test_references_agree(tmp_path, tiny):
+    """The frozen copy, the policy with adapters off, and ref_logprobs of the data are the same reference."""
+    b = batches.build(groups())
+    rows = batches.pack(b, range(b.n), 100)
+    adapted = stepper(tmp_path, tiny, lora={"rank": 4}, kl={"coefficient": 0.1})
+    base = adapted.scores(adapted.policy, rows, b.size)["lp"]
+    with torch.no_grad():
+        for n, p in adapted.policy.named_parameters():
+            if ".lora_B" in n:
+                p.add_(0.1)
+    assert model.source_of(adapted.config) == "lora_off"
+    off = adapted._reference(b, rows)
+    assert torch.allclose(off, base, atol=1e-12)
+    assert not torch.allclose(adapted.scores(adapted.policy, rows, b.size)["lp"], base, atol=1e-3)
+    copied = stepper(tmp_path, tiny, kl={"coefficient": 0.1})
+    assert model.source_of(copied.config) == "copy"
+    assert torch.allclose(copied._reference(b, rows), base, atol=1e-12)
+    from_data = stepper(tmp_path, tiny, kl={"coefficient": 0.1}, reference={"source": "data"})
+    b.ref = base
+    assert torch.equal(from_data._reference(b, rows), base)
+
+
+def test_unknown_output_heads_are_refused(tmp_path, tiny):
+    s = stepper(tmp_path, tiny)
+    s.policy.head_options = HeadOptions(scale=1.5)
+    with pytest.raises(model.ModelError, match="own logits"):
+        model.verify_head(s.policy, CPU)
+
+
+def test_learning_rate_schedules():
+    c = config.from_dict({"model": {"path": "x"}, "data": {"url": "u"}, "steps": 10, "optimizer": {
+        "learning_rate": 1.0, "schedule": "linear", "warmup_steps": 2, "min_ratio": 0.1}})  # fmt: skip
+    assert [round(optim.learning_rate(c, k), 4) for k in (0, 1, 2, 6, 10, 50)] == [0.5, 1.0, 1.0, 0.55, 0.1, 0.1]
+    c = config.update(c, {"optimizer": {"schedule": "cosine"}})
+    assert optim.learning_rate(c, 6) == pytest.approx(0.55)
+
+
+def test_two_ranks_take_the_same_step_as_one(tmp_path, tiny):
+    """FSDP2 over two gloo processes: losses, gradient norms and weights equal those of a single process."""
+    names = ["grpo", "lora", "mini-batches"]
+    out = tmp_path / "ranks.pt"
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m",
+               "worker.tests.two_ranks", tiny, str(tmp_path), ",".join(names), str(out)]  # fmt: skip
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr[-3000:]
+    results = torch.load(out)
+    for name in names:
+        want, weights = after_steps(stepper(tmp_path, tiny, **SETTINGS[name]))
+        got, other = results[name]
+        for a, b in zip(want, got, strict=True):
+            assert a == pytest.approx(b, abs=1e-10)
+        assert set(other) == set(weights)
+        assert all(torch.allclose(weights[k], other[k], atol=1e-6) for k in weights)
+
+
+def test_events_have_no_word_for_infinity(tmp_path):
+    e = Events(str(tmp_path / "e.jsonl"))
+    e.emit("x", value=float("nan"), nested={"a": [float("inf"), 1.0]})
+    e.close()
+    assert (tmp_path / "e.jsonl").read_text().count("null") == 2
