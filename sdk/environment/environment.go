@@ -1,0 +1,124 @@
+// Package environment makes an environment from two functions: Next gives a task, Score says how good a completion is. The
+// package does the rest: it samples groups of completions from the inference block, with their token ids and
+// log-probabilities, scores them, and posts them to the trajectory API as the trainer expects them; it waits for the trainer,
+// pauses when there is enough to train on, retries what may pass, and measures rewards over all groups, also those that
+// teach nothing and are not sent.
+package environment
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// Environment is what an author writes. Next and Score are called from several goroutines at once.
+type Environment interface {
+	// Next returns the next task to sample completions of. It may block; io.EOF says that there are no more.
+	Next(ctx context.Context) (Task, error)
+	// Score says how good a completion is; higher is better. An error means that it cannot be told: then the whole group is
+	// left out, because a score that is made up teaches the model nonsense.
+	Score(ctx context.Context, task Task, completion Completion) (float64, error)
+}
+
+// Evaluable is an environment with a held-out set, on which it can be evaluated on demand.
+type Evaluable interface {
+	// EvaluationTasks returns the held-out set, always in the same order.
+	EvaluationTasks(ctx context.Context) ([]Task, error)
+}
+
+// Closer is an environment that holds something to be let go of.
+type Closer interface {
+	Close() error
+}
+
+// EOF is what Next returns when there are no more tasks.
+var EOF = io.EOF
+
+// Task is one prompt. Exactly one of Prompt and Messages is set.
+type Task struct {
+	Prompt   string    // sent as it is
+	Messages []Message // sent as a conversation: the server applies the model's chat template
+	Data     any       // the author's own: the right answer, the test cases, …
+}
+
+// Message is one turn of a conversation.
+type Message struct {
+	Role    string `json:"role"` // system, user or assistant
+	Content string `json:"content"`
+}
+
+// Completion is one answer of the model.
+type Completion struct {
+	Text     string
+	Finish   string // "stop": it ended by itself; "length": it was cut off at max_tokens
+	Tokens   []int  // without the prompt
+	Logprobs []float64
+}
+
+// Settings are the attributes that every environment made with this package has. An author's configuration struct embeds
+// them.
+type Settings struct {
+	Inference           spec.Ref      `recipe:"inference" required:"true" reference:"inference" doc:"The inference block that samples."`
+	Trajectories        *spec.Ref     `recipe:"trajectories" reference:"trajectories" doc:"The trajectory API that takes the groups. Default: the recipe's only one."`
+	GroupSize           int64         `recipe:"group_size" default:"8" min:"1" max:"1024" unit:"completions" doc:"Completions per prompt."`
+	MaxTokens           int64         `recipe:"max_tokens" default:"512" min:"1" unit:"tokens" doc:"Longest completion."`
+	Temperature         float64       `recipe:"temperature" default:"1" min:"0" max:"2" doc:"Of sampling. 1 keeps the log-probabilities of server and trainer comparable."`
+	TopP                float64       `recipe:"top_p" default:"1" min:"0" max:"1" doc:"Of sampling; below 1 the sampled tokens are not those of the trained policy."`
+	Stop                []string      `recipe:"stop" doc:"Texts at which a completion ends."`
+	Concurrency         int64         `recipe:"concurrency" default:"16" min:"1" unit:"groups" doc:"Groups that are sampled at once."`
+	MaxBatchesOffpolicy int64         `recipe:"max_batches_offpolicy" default:"1" min:"1" unit:"batches" doc:"How far sampling may run ahead of training, groups in flight included. More keeps inference busier and trains on older samples."`
+	Weight              float64       `recipe:"weight" default:"1" min:"0" doc:"Share of this environment in the mix."`
+	MinBatchAllocation  *float64      `recipe:"min_batch_allocation" min:"0" max:"1" doc:"Part of every batch that must come from this environment."`
+	DropUninformative   bool          `recipe:"drop_uninformative" default:"true" doc:"Leave out groups whose scores are all equal: they have no advantage to learn from. They count in the metrics all the same."`
+	RequestTimeout      time.Duration `recipe:"request_timeout" default:"20m" min:"1s" doc:"How long one group may take to sample, waiting for a weight update or a restart included."`
+}
+
+// settings lets a generic function reach the embedded Settings.
+func (s Settings) settings() Settings { return s }
+
+// Config is the configuration of an environment: a struct that embeds Settings.
+type Config interface{ settings() Settings }
+
+// Setup is what an environment is made with.
+type Setup[C Config] struct {
+	Config    C
+	Name      string // under which the environment registers: the last part of its address
+	Dir       string // its own directory
+	RecipeDir string // relative paths of the recipe are relative to it
+	// Environment holds the variables of the recipe's environment_variables.
+	Environment map[string]string
+	Log         func(level, message string)
+}
+
+// Define makes the definition of an environment plugin. Open makes the environment when the block starts; it may load data, and
+// its error fails the block. When E has EvaluationTasks, the plugin can be evaluated.
+func Define[C Config, E Environment](
+	name, summary string, open func(ctx context.Context, setup Setup[C]) (E, error), opts ...sdk.Option,
+) *sdk.Definition {
+	var zero E
+	_, evaluable := any(zero).(Evaluable)
+	return sdk.NewEnvironment(name, summary, func() sdk.Service[C] {
+		r := &runner[C, E]{open: open}
+		if evaluable {
+			return &evaluated[C, E]{runner: r}
+		}
+		return r
+	}, opts...)
+}
+
+// evaluated is a runner whose environment can be evaluated.
+type evaluated[C Config, E Environment] struct{ *runner[C, E] }
+
+var _ sdk.Evaluator = (*evaluated[Settings, Environment])(nil)
+
+// check finds what a schema cannot say.
+func (t Task) check() error {
+	if (t.Prompt == "") == (len(t.Messages) == 0) {
+		return fmt.Errorf("the environment's Next returned a task with both or neither of Prompt and Messages; set one")
+	}
+	return nil
+}

@@ -1,0 +1,366 @@
+package environment_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/environment"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/plugintest"
+	"github.com/recipe-rl/recipe/sdk/trajectory"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type config struct {
+	environment.Settings
+	Letter string `recipe:"letter" default:"a" doc:"The letter that scores."`
+	Tasks  int64  `recipe:"tasks" default:"0" doc:"How many tasks there are; 0: no end."`
+	Broken bool   `recipe:"broken" default:"false" doc:"Score returns errors."`
+	Chat   bool   `recipe:"chat" default:"false" doc:"Ask as a conversation."`
+}
+
+// letters scores the share of a letter in a completion.
+type letters struct {
+	config config
+	mu     sync.Mutex
+	given  int64
+}
+
+func (l *letters) Next(context.Context) (environment.Task, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.config.Tasks > 0 && l.given >= l.config.Tasks {
+		return environment.Task{}, environment.EOF
+	}
+	l.given++
+	return l.task(fmt.Sprintf("task %d:", l.given)), nil
+}
+
+func (l *letters) task(text string) environment.Task {
+	if l.config.Chat {
+		return environment.Task{Messages: []environment.Message{{Role: "system", Content: "be brief"}, {Role: "user", Content: text}}}
+	}
+	return environment.Task{Prompt: text}
+}
+
+func (l *letters) Score(_ context.Context, _ environment.Task, c environment.Completion) (float64, error) {
+	if l.config.Broken {
+		return 0, errors.New("the judge is on strike")
+	}
+	return float64(strings.Count(c.Text, l.config.Letter)), nil
+}
+
+func (l *letters) EvaluationTasks(context.Context) ([]environment.Task, error) {
+	return []environment.Task{l.task("one"), l.task("two"), l.task("three")}, nil
+}
+
+func definition() *sdk.Definition {
+	return environment.Define("letters", "Counts letters.", func(_ context.Context, s environment.Setup[config]) (*letters, error) {
+		return &letters{config: s.Config}, nil
+	})
+}
+
+// api is a trajectory API that keeps what is posted.
+type api struct {
+	*httptest.Server
+	mu       sync.Mutex
+	groups   []trajectory.Group
+	waiting  bool // the trainer has not come yet
+	asked    int
+	queue    int // groups; negative: as many as were posted
+	refuse   int // posts to answer with 500
+	envs     int
+	unknown  bool // forget the environment once
+	register trajectory.EnvRegistration
+}
+
+func newAPI(t *testing.T) *api {
+	a := &api{}
+	a.Server = httptest.NewServer(http.HandlerFunc(a.serve))
+	t.Cleanup(a.Close)
+	return a
+}
+
+func (a *api) serve(w http.ResponseWriter, r *http.Request) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	reply := func(v any) { _ = json.NewEncoder(w).Encode(v) }
+	switch r.URL.Path {
+	case "/register-env":
+		a.asked++
+		if a.waiting {
+			reply(map[string]string{"status": "wait for trainer to start"})
+			return
+		}
+		_ = json.NewDecoder(r.Body).Decode(&a.register)
+		reply(map[string]any{"status": "success", "env_id": a.envs, "wandb_name": "letters_0", "num_steps": 10})
+		a.envs++
+	case "/info":
+		reply(map[string]int{"batch_size": 16, "max_token_len": 100})
+	case "/status-env":
+		if a.unknown {
+			a.unknown = false
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			return
+		}
+		queue := a.queue
+		if queue < 0 {
+			queue = len(a.groups)
+		}
+		reply(map[string]any{"current_step": 3, "queue_size": queue})
+	case "/scored_data":
+		if a.refuse > 0 {
+			a.refuse--
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		var g trajectory.Group
+		if err := json.NewDecoder(r.Body).Decode(&g); err != nil {
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			return
+		}
+		a.groups = append(a.groups, g)
+		reply(map[string]string{"status": "received"})
+	default:
+		reply(map[string]string{"status": "success"})
+	}
+}
+
+func (a *api) set(f func(*api)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	f(a)
+}
+
+// until waits for a condition on the API.
+func (a *api) until(t *testing.T, what string, fits func(*api) bool) {
+	t.Helper()
+	deadline := time.Now().Add(plugintest.Deadline)
+	for {
+		a.mu.Lock()
+		ok := fits(a)
+		a.mu.Unlock()
+		if ok {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no %s within %s", what, plugintest.Deadline)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+func setUp(t *testing.T, change func(*config)) (*api, *plugintest.Block) {
+	t.Helper()
+	a := newAPI(t)
+	server := plugintest.Harness(t, plugintest.FakeInference())
+	server.Start(plugintest.FakeConfig{})
+	server.Ready()
+	book := plugintest.Ref("trajectories.x.y", kind.Trajectories, sdk.TrajectoriesOutputs{URL: a.URL})
+	c := config{Letter: "a", Settings: environment.Settings{
+		Inference: server.Reference(), Trajectories: &book, GroupSize: 4, MaxTokens: 8, Temperature: 1, TopP: 1, Concurrency: 4,
+		MaxBatchesOffpolicy: 1, Weight: 1, DropUninformative: true, RequestTimeout: time.Minute,
+	}}
+	if change != nil {
+		change(&c)
+	}
+	b := plugintest.Harness(t, definition())
+	b.Start(c)
+	return a, b
+}
+
+func TestGroupsArriveInTheFormOfAtropos(t *testing.T) {
+	t.Parallel()
+	for _, chat := range []bool{false, true} {
+		t.Run(fmt.Sprintf("chat %v", chat), func(t *testing.T) {
+			t.Parallel()
+			a, b := setUp(t, func(c *config) { c.Chat = chat })
+			b.Ready()
+			a.until(t, "5 groups", func(a *api) bool { return len(a.groups) >= 5 })
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			if a.register.DesiredName != "test" || a.register.GroupSize != 4 || a.register.MaxTokenLength != 4096 {
+				t.Errorf("registered as %+v", a.register)
+			}
+			for _, g := range a.groups {
+				checkGroup(t, g, chat)
+			}
+		})
+	}
+}
+
+func checkGroup(t *testing.T, g trajectory.Group, chat bool) {
+	t.Helper()
+	if len(g.Tokens) != 4 || len(g.Masks) != 4 || len(g.Scores) != 4 || len(g.InferenceLogprobs) != 4 {
+		t.Fatalf("lists of %d, %d, %d and %d for a group of 4", len(g.Tokens), len(g.Masks), len(g.Scores), len(g.InferenceLogprobs))
+	}
+	if g.EnvID == nil || *g.EnvID != 0 || g.PolicyVersion == nil || g.PolicyVersion.Max != 0 || g.GenerationParams["temperature"] != 1.0 {
+		t.Errorf("env id %v, policy version %v, generation params %v", g.EnvID, g.PolicyVersion, g.GenerationParams)
+	}
+	var messages [][]environment.Message
+	if err := json.Unmarshal(g.Messages, &messages); err != nil || len(messages) != 4 {
+		t.Fatalf("messages: %s, %v", g.Messages, err)
+	}
+	for i, tokens := range g.Tokens {
+		said := messages[i]
+		want := []environment.Message{{Role: "user"}, {Role: "assistant"}}
+		if chat {
+			want = []environment.Message{{Role: "system"}, {Role: "user"}, {Role: "assistant"}}
+		}
+		if len(said) != len(want) || said[len(said)-1].Role != "assistant" {
+			t.Fatalf("conversation %v", said)
+		}
+		completion := plugintest.FakeTokens(said[len(said)-1].Content)
+		prompt := len(tokens) - len(completion)
+		if prompt < 1 || len(completion) != 8 {
+			t.Fatalf("%d tokens, of which %d are the completion", len(tokens), len(completion))
+		}
+		if got := float64(strings.Count(said[len(said)-1].Content, "a")); got != g.Scores[i] {
+			t.Errorf("score %v for %q", g.Scores[i], said[len(said)-1].Content)
+		}
+		logprobs := plugintest.FakeLogprobs(0, tokens)
+		for j := range tokens {
+			switch {
+			case j < prompt && (g.Masks[i][j] != -100 || g.InferenceLogprobs[i][j] != 1):
+				t.Errorf("prompt position %d has mask %d and log-probability %v, want -100 and 1", j, g.Masks[i][j], g.InferenceLogprobs[i][j])
+			case j >= prompt && (g.Masks[i][j] != tokens[j] || tokens[j] != completion[j-prompt]):
+				t.Errorf("position %d: token %d, mask %d, want both %d", j, tokens[j], g.Masks[i][j], completion[j-prompt])
+			case j >= prompt && g.InferenceLogprobs[i][j] != logprobs[j-1]:
+				t.Errorf("position %d: log-probability %v, want %v: they are shifted or mixed up", j, g.InferenceLogprobs[i][j], logprobs[j-1])
+			}
+		}
+	}
+}
+
+func TestItIsReadyBeforeItIsRegisteredAndWaitsForTheTrainer(t *testing.T) {
+	t.Parallel()
+	a, b := setUp(t, nil)
+	a.set(func(a *api) { a.waiting = true })
+	b.Ready()
+	a.until(t, "question whether the trainer is there", func(a *api) bool { return a.asked > 0 })
+	a.set(func(a *api) { a.waiting = false })
+	a.until(t, "group", func(a *api) bool { return len(a.groups) > 0 })
+}
+
+func TestItPausesWhenThereIsEnoughToTrainOn(t *testing.T) {
+	t.Parallel()
+	a, b := setUp(t, nil)
+	a.set(func(a *api) { a.queue = -1 })
+	b.Ready()
+	// A batch of 16 sequences is 4 groups of 4: no more than these may be made before the trainer takes some.
+	a.until(t, "batch", func(a *api) bool { return len(a.groups) == 4 })
+	time.Sleep(500 * time.Millisecond)
+	a.set(func(a *api) {
+		if len(a.groups) != 4 {
+			t.Errorf("%d groups were posted although the queue was full at 4", len(a.groups))
+		}
+		a.groups = nil
+	})
+	a.until(t, "next batch", func(a *api) bool { return len(a.groups) == 4 })
+}
+
+func TestPostsAreRepeatedAndAForgottenEnvironmentRegistersAgain(t *testing.T) {
+	t.Parallel()
+	a, b := setUp(t, nil)
+	a.set(func(a *api) { a.refuse, a.unknown = 2, true })
+	b.Ready()
+	a.until(t, "groups of the second registration", func(a *api) bool {
+		return a.envs == 2 && len(a.groups) > 0 && *a.groups[len(a.groups)-1].EnvID == 1
+	})
+}
+
+func TestGroupsThatTeachNothingAreCountedAndNotSent(t *testing.T) {
+	t.Parallel()
+	// No completion has a "z", so all scores are 0.
+	a, b := setUp(t, func(c *config) { c.Letter = "z" })
+	b.Ready()
+	e := b.Wait("metrics", func(e *pluginpb.Event) bool { return e.GetMetrics() != nil }).GetMetrics()
+	if e.GetValues()["dropped_fraction"] != 1 || e.GetValues()["groups_uninformative"] < 1 || e.GetStep() != 3 {
+		t.Errorf("metrics are %v", e)
+	}
+	if reward, ok := e.GetValues()["reward"]; !ok || reward != 0 {
+		t.Errorf("the reward of all groups is %v, want 0 and to be there", reward)
+	}
+	a.set(func(a *api) {
+		if len(a.groups) != 0 {
+			t.Errorf("%d groups with equal scores were sent", len(a.groups))
+		}
+	})
+}
+
+func TestTheEndOfTheTasksEndsTheBlock(t *testing.T) {
+	t.Parallel()
+	a, b := setUp(t, func(c *config) { c.Tasks, c.DropUninformative = 3, false })
+	b.WaitPhase(sdk.Completed)
+	a.set(func(a *api) {
+		if len(a.groups) != 3 {
+			t.Errorf("%d groups for 3 tasks", len(a.groups))
+		}
+	})
+}
+
+func TestScoresThatCannotBeToldFailTheBlockAndAreNeverSent(t *testing.T) {
+	t.Parallel()
+	a, b := setUp(t, func(c *config) { c.Broken = true })
+	e := b.Wait("failure", func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Failed) })
+	if m := e.GetPhase().GetMessage(); !strings.Contains(m, "on strike") {
+		t.Errorf("the failure says %q", m)
+	}
+	a.set(func(a *api) {
+		if len(a.groups) != 0 {
+			t.Errorf("%d groups without scores were sent", len(a.groups))
+		}
+	})
+}
+
+func TestEvaluate(t *testing.T) {
+	t.Parallel()
+	_, b := setUp(t, nil)
+	b.Ready()
+	ctx, cancel := context.WithTimeout(t.Context(), plugintest.Deadline)
+	defer cancel()
+	for _, c := range []struct{ limit, tasks int64 }{{0, 3}, {2, 2}} {
+		r, err := b.Client.Evaluate(ctx, &pluginpb.EvaluateRequest{Limit: c.limit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.GetMetrics()["tasks"] != float64(c.tasks) || r.GetMetrics()["truncated"] != 1 || r.GetMetrics()["completion_tokens"] != 8 {
+			t.Errorf("limit %d: %v", c.limit, r)
+		}
+	}
+}
+
+func TestTheTrajectoryAPIGoesAwayAndComesBack(t *testing.T) {
+	t.Parallel()
+	a, b := setUp(t, nil)
+	b.Ready()
+	a.until(t, "group", func(a *api) bool { return len(a.groups) > 0 })
+	a.CloseClientConnections()
+	address := a.Listener.Addr().String()
+	a.Close()
+	b.Wait("degraded", func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Degraded) })
+	again := httptest.NewUnstartedServer(http.HandlerFunc(a.serve))
+	listener, err := listenAgain(address)
+	if err != nil {
+		t.Skipf("the port is taken: %v", err)
+	}
+	_ = again.Listener.Close()
+	again.Listener = listener
+	a.set(func(a *api) { a.groups = nil })
+	again.Start()
+	t.Cleanup(again.Close)
+	a.until(t, "group after the return", func(a *api) bool { return len(a.groups) > 0 })
+}

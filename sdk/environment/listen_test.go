@@ -1,0 +1,17 @@
+package environment_test
+
+import (
+	"net"
+	"time"
+)
+
+// listenAgain takes a port that was just given back.
+func listenAgain(address string) (l net.Listener, err error) {
+	for range 50 {
+		if l, err = net.Listen("tcp", address); err == nil {
+			return l, nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return nil, err
+}

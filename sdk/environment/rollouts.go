@@ -1,0 +1,338 @@
+package environment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/trajectory"
+)
+
+const (
+	postTimeout = 5 * time.Minute        // the API holds a post while its queue is full
+	steerEvery  = 100 * time.Millisecond // how often the queue is looked at
+	reportEvery = 2 * time.Second
+	retryFirst  = 200 * time.Millisecond // wait after a sampling that failed; doubles up to retryLast
+	retryLast   = 10 * time.Second
+	maxFailures = 10 // groups in a row whose score cannot be told
+)
+
+// postRetry is patient: a scored group has cost seconds of inference.
+func postRetry() trajectory.Retry {
+	return trajectory.Retry{Attempts: 8, First: 200 * time.Millisecond, Factor: 2, Cap: 10 * time.Second}
+}
+
+// rollouts samples, scores and posts groups.
+type rollouts struct {
+	env       Environment
+	host      sdk.Host
+	api       *trajectory.Client
+	sampler   *sampler
+	plan      sampling
+	settings  Settings
+	name      string
+	maxLength int
+	tally     *tally
+
+	id        int // of the environment at the trajectory API
+	batchSize int // sequences; 0: not known
+	maxTokens int // of a sequence, as the trainer has it; 0: not known
+	step      int
+	queued    int // groups waiting, as the API last said
+	posted    int // since then
+	inFlight  int
+	finished  bool // Next said that there are no more tasks
+	failures  int  // in a row
+	trouble   bool // the last look at the API failed
+}
+
+// outcome is how one group ended.
+type outcome struct {
+	posted bool
+	eof    bool
+	err    error // ends the block
+	bad    error // of this group alone: its score cannot be told
+}
+
+// run is the loop: it owns all state; groups are made in goroutines and report back.
+func (r *rollouts) run(ctx context.Context) error {
+	if err := r.register(ctx); err != nil {
+		return err
+	}
+	// What is scored when the block is told to stop is still posted.
+	working, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	sampling, stop := context.WithCancel(ctx)
+	defer stop()
+	done := make(chan outcome)
+	err := r.loop(sampling, working, done)
+	stop()
+	if r.inFlight > 0 {
+		patience := time.NewTimer(min(farewell, r.host.Grace()/2))
+		defer patience.Stop()
+		for r.inFlight > 0 {
+			select {
+			case <-done:
+				r.inFlight--
+			case <-patience.C:
+				cancel()
+			}
+		}
+	}
+	r.report(true)
+	leaving, gone := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer gone()
+	_ = r.api.DisconnectEnv(leaving, r.id) // it forgets silent environments by itself
+	return err
+}
+
+func (r *rollouts) loop(ctx, working context.Context, done chan outcome) error {
+	steer := time.NewTicker(steerEvery)
+	defer steer.Stop()
+	report := time.NewTicker(reportEvery)
+	defer report.Stop()
+	if err := r.look(ctx); err != nil {
+		return err
+	}
+	for !(r.finished && r.inFlight == 0) {
+		for r.room() {
+			r.inFlight++
+			go func() { done <- r.group(ctx, working) }()
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case o := <-done:
+			r.inFlight--
+			if err := r.settle(o); err != nil {
+				return err
+			}
+		case <-steer.C:
+			if err := r.look(ctx); err != nil {
+				return err
+			}
+		case <-report.C:
+			r.report(false)
+		}
+	}
+	return nil
+}
+
+// room says whether another group may be begun: what waits, what was posted and what is in flight together are less than the
+// batches by which sampling may run ahead.
+func (r *rollouts) room() bool {
+	if r.finished || r.trouble || r.inFlight >= int(r.settings.Concurrency) {
+		return false
+	}
+	if r.batchSize <= 0 {
+		return r.inFlight == 0
+	}
+	limit := max(1, r.batchSize*int(r.settings.MaxBatchesOffpolicy)/int(r.settings.GroupSize))
+	return r.queued+r.posted+r.inFlight < limit
+}
+
+func (r *rollouts) settle(o outcome) error {
+	switch {
+	case o.err != nil:
+		return o.err
+	case o.eof:
+		r.finished = true
+	case o.bad != nil:
+		r.failures++
+		r.host.Log("warn", fmt.Sprintf("a group is left out: %v", o.bad))
+		if r.failures >= maxFailures {
+			return &sdk.Error{
+				Summary: fmt.Sprintf("%d groups in a row could not be scored", r.failures), Err: o.bad,
+				Remedy: "the environment's Score must return an error only when a score cannot be told",
+			}
+		}
+	default:
+		r.failures = 0
+		if o.posted {
+			r.posted++
+		}
+	}
+	return nil
+}
+
+// register waits for the trainer and announces the environment, for as long as it takes.
+func (r *rollouts) register(ctx context.Context) error {
+	maxLength := r.maxLength
+	if maxLength <= 0 {
+		maxLength = int(r.settings.MaxTokens)
+	}
+	for wait := retryFirst; ; wait = min(2*wait, retryLast) {
+		w, err := r.api.RegisterEnv(ctx, trajectory.EnvRegistration{
+			DesiredName: r.name, MaxTokenLength: maxLength, Weight: r.settings.Weight, GroupSize: int(r.settings.GroupSize),
+			MinBatchAllocation: r.settings.MinBatchAllocation,
+		})
+		if err == nil {
+			r.id, r.step = w.EnvID, w.StartingStep
+			r.host.Log("info", fmt.Sprintf("registered as %s (id %d) at step %d", w.WandbName, w.EnvID, w.StartingStep))
+			return r.learn(ctx)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if refused(err) {
+			return fmt.Errorf("register the environment: %w", err)
+		}
+		r.host.Log("warn", fmt.Sprintf("register the environment: %v; trying again in %s", err, wait))
+		if err := pause(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
+// learn asks what the trainer has registered.
+func (r *rollouts) learn(ctx context.Context) error {
+	info, err := r.api.Info(ctx)
+	if err != nil {
+		return nil //nolint:nilerr // looked at again with the queue
+	}
+	r.batchSize, r.maxTokens = max(0, info.BatchSize), max(0, info.MaxTokenLen)
+	if r.batchSize > 0 && int(r.settings.GroupSize) > r.batchSize {
+		return &sdk.Error{
+			Summary: fmt.Sprintf("group_size is %d and the trainer's batch_size %d, so no batch can hold a group", r.settings.GroupSize, r.batchSize),
+			Remedy:  "lower group_size or raise batch_size",
+		}
+	}
+	return nil
+}
+
+// look asks how much is waiting. An API that does not answer pauses the environment; one that does not know it any more makes
+// it register again.
+func (r *rollouts) look(ctx context.Context) error {
+	asking, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	status, err := r.api.EnvStatus(asking, r.id)
+	switch {
+	case err == nil:
+		if r.trouble {
+			r.host.Phase(sdk.Ready, "")
+		}
+		r.queued, r.posted, r.step, r.trouble = status.QueueSize, 0, status.CurrentStep, false
+		if r.batchSize <= 0 {
+			return r.learn(ctx)
+		}
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case refused(err):
+		r.host.Log("warn", fmt.Sprintf("the trajectory API does not know this environment any more: %v", err))
+		return r.register(ctx)
+	case !r.trouble:
+		r.trouble = true
+		r.host.Phase(sdk.Degraded, fmt.Sprintf("the trajectory API does not answer: %v", err))
+	}
+	return nil
+}
+
+// refused says whether the API has answered that the request must change.
+func refused(err error) bool {
+	var e *trajectory.Error
+	return errors.As(err, &e) && e.Reason == trajectory.ClientError
+}
+
+// group makes one group: it begins only while ctx lives, and finishes scoring and posting while working does.
+func (r *rollouts) group(ctx, working context.Context) outcome {
+	task, err := r.env.Next(ctx)
+	if errors.Is(err, EOF) {
+		return outcome{eof: true}
+	}
+	if err == nil {
+		err = task.check()
+	}
+	if err != nil {
+		return r.ended(ctx, fmt.Errorf("the next task: %w", err))
+	}
+	drawn, err := r.draw(ctx, task)
+	if err != nil {
+		return r.ended(ctx, err)
+	}
+	scores, err := r.score(working, task, drawn.completions)
+	if err != nil {
+		r.tally.lost()
+		return outcome{bad: err}
+	}
+	g, err := drawn.group(task, scores, r.plan, r.id)
+	if err != nil {
+		return outcome{err: err}
+	}
+	send := !(r.settings.DropUninformative && len(scores) > 1 && equal(scores))
+	tooLong := r.maxTokens > 0 && longest(g) > r.maxTokens
+	r.tally.add(task, drawn, scores, send && !tooLong, tooLong)
+	if !send || tooLong {
+		return outcome{}
+	}
+	if _, err := r.api.Post(working, g); err != nil {
+		if working.Err() != nil {
+			return outcome{}
+		}
+		if refused(err) {
+			return outcome{err: fmt.Errorf("post a group: %w", err)}
+		}
+		return outcome{bad: fmt.Errorf("post a group: %w", err)}
+	}
+	return outcome{posted: true}
+}
+
+// ended is a failure, unless the block was told to stop.
+func (r *rollouts) ended(ctx context.Context, err error) outcome {
+	if ctx.Err() != nil {
+		return outcome{}
+	}
+	return outcome{err: err}
+}
+
+// draw samples, again and again while the inference block is away: a failure of the server must never become a low score.
+func (r *rollouts) draw(ctx context.Context, task Task) (*sample, error) {
+	for wait := retryFirst; ; wait = min(2*wait, retryLast) {
+		drawn, err := r.sampler.draw(ctx, task, r.plan)
+		var no *refusal
+		if err == nil || errors.As(err, &no) || ctx.Err() != nil {
+			return drawn, err
+		}
+		r.tally.failed()
+		if wait > time.Second {
+			r.host.Log("warn", fmt.Sprintf("%s: %v; trying again in %s", r.settings.Inference.Address, err, wait))
+		}
+		if err := pause(ctx, wait); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// score asks for the score of every completion.
+func (r *rollouts) score(ctx context.Context, task Task, list []Completion) ([]float64, error) {
+	scores := make([]float64, len(list))
+	errs := make([]error, len(list))
+	var wg sync.WaitGroup
+	for i, c := range list {
+		wg.Go(func() {
+			scores[i], errs[i] = r.env.Score(ctx, task, c)
+			if errs[i] == nil && (math.IsNaN(scores[i]) || math.IsInf(scores[i], 0)) {
+				errs[i] = fmt.Errorf("the score is %v; want a finite number", scores[i])
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("score %q: %w", task.text(), err)
+	}
+	return scores, nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,177 @@
+package environment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/trajectory"
+)
+
+// runner is one environment block.
+type runner[C Config, E Environment] struct {
+	open func(context.Context, Setup[C]) (E, error)
+
+	mu      sync.Mutex // of what Evaluate uses while Run runs
+	env     *E
+	sampler *sampler
+	plan    sampling
+}
+
+var _ sdk.Service[Settings] = (*runner[Settings, Environment])(nil)
+
+// farewell bounds what is still done after the block was told to stop: posting groups that are scored, saying goodbye.
+const farewell = 5 * time.Second
+
+// Run samples, scores and posts until the context ends or there are no more tasks.
+func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Host) (err error) {
+	s := req.Config.settings()
+	name := nameOf(req.Address)
+	var served sdk.InferenceOutputs
+	if err := s.Inference.Decode(&served); err != nil {
+		return err
+	}
+	if s.Trajectories == nil {
+		return &sdk.Error{Summary: "no trajectories block is named", Remedy: "set trajectories = trajectories.…"}
+	}
+	var taking sdk.TrajectoriesOutputs
+	if err := s.Trajectories.Decode(&taking); err != nil {
+		return err
+	}
+	transport := &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}
+	defer transport.CloseIdleConnections()
+	api, err := trajectory.New(taking.URL, trajectory.WithToken(taking.Token), trajectory.WithTimeout(postTimeout),
+		trajectory.WithHTTPClient(&http.Client{Transport: transport}), trajectory.WithRetry(postRetry()))
+	if err != nil {
+		return err
+	}
+	env, err := r.open(ctx, Setup[C]{
+		Config: req.Config, Name: name, Dir: req.Dir, RecipeDir: req.RecipeDir, Environment: req.Environment, Log: host.Log,
+	})
+	if err != nil {
+		return fmt.Errorf("open the environment: %w", err)
+	}
+	if closer, ok := any(env).(Closer); ok {
+		defer func() { err = errors.Join(err, closer.Close()) }()
+	}
+	sampler := newSampler(served, name, s.RequestTimeout)
+	defer sampler.http.CloseIdleConnections()
+	plan := sampling{N: s.GroupSize, MaxTokens: s.MaxTokens, Temperature: s.Temperature, TopP: s.TopP, Stop: s.Stop}
+	r.set(&env, sampler, plan)
+	defer r.set(nil, nil, sampling{})
+	// Ready before it is registered: the trajectory API lets nobody in before the trainer has asked for a batch, and the
+	// trainer waits for its environments to be ready.
+	host.Ready(sdk.EnvironmentOutputs{Name: name, GroupSize: s.GroupSize})
+	rollouts := &rollouts{
+		env: env, host: host, api: api, sampler: sampler, plan: plan, settings: s, name: name,
+		maxLength: int(served.MaxModelLen), tally: newTally(),
+	}
+	return rollouts.run(ctx)
+}
+
+func (r *runner[C, E]) set(env *E, s *sampler, p sampling) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.env, r.sampler, r.plan = env, s, p
+}
+
+// nameOf is the last part of an address: the name that people gave the block, with its key.
+func nameOf(address string) string {
+	at := strings.IndexByte(address, '[')
+	if at < 0 {
+		at = len(address)
+	}
+	return address[strings.LastIndexByte(address[:at], '.')+1:]
+}
+
+// evaluating bounds how many held-out tasks are asked at once.
+const evaluating = 32
+
+// Evaluate answers the held-out set greedily and scores it.
+func (r *evaluated[C, E]) Evaluate(ctx context.Context, limit int) (map[string]float64, int64, error) {
+	r.mu.Lock()
+	env, sampler, plan := r.env, r.sampler, r.plan
+	r.mu.Unlock()
+	if env == nil {
+		return nil, 0, errors.New("the environment does not run")
+	}
+	tasks, err := any(*env).(Evaluable).EvaluationTasks(ctx)
+	if err != nil {
+		return nil, 0, fmt.Errorf("the held-out set: %w", err)
+	}
+	if limit > 0 && limit < len(tasks) {
+		tasks = tasks[:limit]
+	}
+	if len(tasks) == 0 {
+		return nil, 0, errors.New("the held-out set is empty")
+	}
+	plan.N, plan.Temperature, plan.TopP = 1, 0, 1
+	e := evaluation{oldest: math.MaxInt64}
+	err = each(ctx, evaluating, tasks, func(ctx context.Context, task Task) error {
+		return e.one(ctx, *env, sampler, task, plan)
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	n := float64(len(tasks))
+	return map[string]float64{"score": e.sum / n, "truncated": e.cut / n, "tasks": n, "completion_tokens": e.tokens / n}, e.version(), nil
+}
+
+// evaluation adds up.
+type evaluation struct {
+	mu               sync.Mutex
+	sum, cut, tokens float64
+	oldest           int64
+}
+
+func (e *evaluation) one(ctx context.Context, env Environment, sampler *sampler, task Task, plan sampling) error {
+	if err := task.check(); err != nil {
+		return err
+	}
+	drawn, err := sampler.draw(ctx, task, plan)
+	if err != nil {
+		return err
+	}
+	c := drawn.completions[0]
+	score, err := env.Score(ctx, task, c)
+	if err != nil {
+		return fmt.Errorf("score a held-out task: %w", err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.sum += score
+	e.tokens += float64(len(c.Tokens))
+	if c.Finish == "length" {
+		e.cut++
+	}
+	if drawn.versions != nil {
+		e.oldest = min(e.oldest, drawn.versions.Min)
+	}
+	return nil
+}
+
+// version is the oldest policy version that answered; 0 when nobody said.
+func (e *evaluation) version() int64 {
+	if e.oldest == math.MaxInt64 {
+		return 0
+	}
+	return e.oldest
+}
+
+// each calls f for every task, some at once, and ends with the first error.
+func each(ctx context.Context, atOnce int, tasks []Task, f func(context.Context, Task) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	for _, task := range tasks {
+		group.Go(func() error { return f(ctx, task) })
+	}
+	return group.Wait()
+}

@@ -1,0 +1,196 @@
+package environment
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/trajectory"
+)
+
+// sampler asks an inference block for completions.
+type sampler struct {
+	base, model, key string
+	name             string // of the environment, for the gateway's statistics
+	http             *http.Client
+}
+
+func newSampler(out sdk.InferenceOutputs, name string, timeout time.Duration) *sampler {
+	return &sampler{
+		base: strings.TrimRight(out.BaseURL, "/"), model: out.Model, key: out.APIKey, name: name,
+		http: &http.Client{Timeout: timeout, Transport: &http.Transport{MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute}},
+	}
+}
+
+// sampling is how completions are drawn.
+type sampling struct {
+	N           int64    `json:"n"`
+	MaxTokens   int64    `json:"max_tokens"`
+	Temperature float64  `json:"temperature"`
+	TopP        float64  `json:"top_p"`
+	Stop        []string `json:"stop,omitempty"`
+}
+
+// sample is the answer to one task.
+type sample struct {
+	prompt      []int
+	completions []Completion
+	versions    *trajectory.Versions // that sampled it; nil when the server does not say
+}
+
+// refusal is an answer of the server that no repetition changes.
+type refusal struct {
+	status int
+	text   string
+}
+
+func (r *refusal) Error() string {
+	return fmt.Sprintf("the inference block refused the request (HTTP %d): %s", r.status, r.text)
+}
+
+// draw samples the completions of one task.
+func (s *sampler) draw(ctx context.Context, task Task, p sampling) (*sample, error) {
+	body := struct {
+		Model    string    `json:"model"`
+		Prompt   string    `json:"prompt,omitempty"`
+		Messages []Message `json:"messages,omitempty"`
+		sampling
+		Logprobs any  `json:"logprobs"`
+		TokenIDs bool `json:"return_token_ids"`
+	}{Model: s.model, Prompt: task.Prompt, Messages: task.Messages, sampling: p, Logprobs: 0, TokenIDs: true}
+	route := "/completions"
+	if task.Messages != nil {
+		route, body.Logprobs = "/chat/completions", true
+	}
+	data, err := json.Marshal(body)
+	if err != nil {
+		return nil, fmt.Errorf("encode the request for completions: %w", err)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.base+route, bytes.NewReader(data))
+	if err != nil {
+		return nil, fmt.Errorf("ask for completions: %w", err)
+	}
+	request.Header.Set("Authorization", "Bearer "+s.key)
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("X-Recipe-Client", s.name)
+	response, err := s.http.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("ask for completions: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	answer, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, fmt.Errorf("read the completions: %w", err)
+	}
+	switch code := response.StatusCode; {
+	case code == http.StatusOK:
+	case code >= 400 && code < 500 && code != http.StatusTooManyRequests && code != http.StatusRequestTimeout:
+		return nil, &refusal{code, brief(answer)}
+	default:
+		return nil, fmt.Errorf("ask for completions: HTTP %d: %s", code, brief(answer))
+	}
+	return readSample(answer, int(p.N))
+}
+
+func brief(text []byte) string {
+	s := strings.TrimSpace(string(text))
+	if len(s) > 500 {
+		s = strings.ToValidUTF8(s[:500], "") + " …"
+	}
+	return s
+}
+
+// completionAnswer is what is read of an answer of /v1/completions or /v1/chat/completions.
+type completionAnswer struct {
+	PromptTokenIDs []int  `json:"prompt_token_ids"`
+	Version        *int64 `json:"policy_version"`
+	VersionMax     *int64 `json:"policy_version_max"`
+	Choices        []struct {
+		Text    string `json:"text"`
+		Message struct {
+			Content string `json:"content"`
+		} `json:"message"`
+		Finish         string `json:"finish_reason"`
+		TokenIDs       []int  `json:"token_ids"`
+		PromptTokenIDs []int  `json:"prompt_token_ids"`
+		Logprobs       *struct {
+			Tokens        []string   `json:"tokens"`
+			TokenLogprobs []*float64 `json:"token_logprobs"`
+			Content       []struct {
+				Token   string  `json:"token"`
+				Logprob float64 `json:"logprob"`
+			} `json:"content"`
+		} `json:"logprobs"`
+	} `json:"choices"`
+}
+
+// readSample reads an answer and checks that it can be trained on: every token with its id and its log-probability.
+func readSample(data []byte, want int) (*sample, error) {
+	var a completionAnswer
+	if err := json.Unmarshal(data, &a); err != nil {
+		return nil, fmt.Errorf("read the completions: %w", err)
+	}
+	if len(a.Choices) != want {
+		return nil, fmt.Errorf("read the completions: asked for %d, got %d", want, len(a.Choices))
+	}
+	s := &sample{prompt: a.PromptTokenIDs}
+	if a.Version != nil {
+		s.versions = &trajectory.Versions{Min: *a.Version, Max: *a.Version}
+		if a.VersionMax != nil {
+			s.versions.Max = max(*a.Version, *a.VersionMax)
+		}
+	}
+	for i, c := range a.Choices {
+		out := Completion{Text: c.Text + c.Message.Content, Finish: c.Finish, Tokens: c.TokenIDs}
+		var names []string
+		if c.Logprobs != nil {
+			names = c.Logprobs.Tokens
+			for _, v := range c.Logprobs.TokenLogprobs {
+				if v == nil {
+					return nil, fmt.Errorf("read completion %d: a token has no log-probability", i)
+				}
+				out.Logprobs = append(out.Logprobs, *v)
+			}
+			for _, t := range c.Logprobs.Content {
+				out.Logprobs = append(out.Logprobs, t.Logprob)
+				names = append(names, t.Token)
+			}
+		}
+		if out.Tokens == nil {
+			out.Tokens = idsOf(names)
+		}
+		if len(out.Tokens) == 0 || len(out.Tokens) != len(out.Logprobs) {
+			return nil, fmt.Errorf("read completion %d: %d token ids and %d log-probabilities; training needs both for every token (does the server know return_token_ids?)", i, len(out.Tokens), len(out.Logprobs))
+		}
+		if s.prompt == nil {
+			s.prompt = c.PromptTokenIDs
+		}
+		s.completions = append(s.completions, out)
+	}
+	if len(s.prompt) == 0 {
+		return nil, errors.New("read the completions: the answer has no prompt_token_ids, so the prompt cannot be told from the completion")
+	}
+	return s, nil
+}
+
+// idsOf reads names of the form token_id:7; nil when they are something else.
+func idsOf(names []string) []int {
+	ids := make([]int, len(names))
+	for i, name := range names {
+		digits, ok := strings.CutPrefix(name, "token_id:")
+		id, err := strconv.Atoi(digits)
+		if !ok || err != nil {
+			return nil
+		}
+		ids[i] = id
+	}
+	return ids
+}

@@ -1,0 +1,121 @@
+package environment
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// tally adds up what was sampled since the last report. Rewards are counted over all groups: the reward of those that are sent
+// is biased, since the better the policy, the more groups are all right and not sent.
+type tally struct {
+	mu     sync.Mutex
+	began  time.Time
+	counts counts
+	show   *sdk.Sample
+}
+
+type counts struct {
+	groups, sent, uninformative, tooLong, lost, retries float64
+	sequences, reward, rewardSent, sentSequences        float64
+	tokens, cut                                         float64
+}
+
+func newTally() *tally { return &tally{began: time.Now()} }
+
+func (t *tally) add(task Task, drawn *sample, scores []float64, sent, tooLong bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := &t.counts
+	c.groups++
+	for i, completion := range drawn.completions {
+		c.sequences++
+		c.reward += scores[i]
+		c.tokens += float64(len(completion.Tokens))
+		if completion.Finish == "length" {
+			c.cut++
+		}
+		if sent {
+			c.rewardSent += scores[i]
+			c.sentSequences++
+		}
+	}
+	switch {
+	case sent:
+		c.sent++
+	case tooLong:
+		c.tooLong++
+	default:
+		c.uninformative++
+	}
+	if t.show == nil {
+		t.show = &sdk.Sample{Prompt: task.text(), Completion: drawn.completions[0].Text, Score: scores[0]}
+		if drawn.versions != nil {
+			t.show.Version = drawn.versions.Max
+		}
+	}
+}
+
+// lost counts a group whose score could not be told.
+func (t *tally) lost() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.counts.groups++
+	t.counts.lost++
+}
+
+// failed counts a request to the inference block that was repeated.
+func (t *tally) failed() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.counts.retries++
+}
+
+// take returns the metrics since the last call, nil when there are none, and one completion to show.
+func (t *tally) take() (map[string]float64, *sdk.Sample) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c, show, took := t.counts, t.show, time.Since(t.began).Seconds()
+	t.counts, t.show, t.began = counts{}, nil, time.Now()
+	if c == (counts{}) {
+		return nil, nil
+	}
+	values := map[string]float64{
+		"groups": c.groups, "groups_sent": c.sent, "groups_uninformative": c.uninformative, "groups_too_long": c.tooLong,
+		"groups_lost": c.lost, "sampling_retries": c.retries,
+	}
+	if c.groups > 0 {
+		values["dropped_fraction"] = (c.groups - c.sent) / c.groups
+	}
+	if c.sequences > 0 {
+		values["reward"] = c.reward / c.sequences
+		values["completion_tokens"] = c.tokens / c.sequences
+		values["truncated"] = c.cut / c.sequences
+		values["tokens_per_second"] = c.tokens / max(took, 1e-9)
+	}
+	if c.sentSequences > 0 {
+		values["reward_sent"] = c.rewardSent / c.sentSequences
+	}
+	return values, show
+}
+
+// manyGroups without a difference in their scores are worth a warning: the trainer waits and would not say why.
+const manyGroups = 20
+
+// report tells the metrics since the last report.
+func (r *rollouts) report(last bool) {
+	values, show := r.tally.take()
+	if values == nil {
+		return
+	}
+	r.host.Metrics(int64(r.step), values)
+	if n := values["groups"]; n >= manyGroups && values["groups_uninformative"] == n {
+		r.host.Log("warn", fmt.Sprintf("all scores were equal in each of the last %.0f groups (mean %.3g), so there is nothing to train on: the tasks are too easy, too hard, or scored wrongly", n, values["reward"]))
+	}
+	if show != nil && !last {
+		show.Environment = r.name
+		r.host.Sample(*show)
+	}
+}
