@@ -131,6 +131,17 @@ func (t *Trainer) Train(groups []Group) (Metrics, error) {
 	return m, nil
 }
 
+// SetLearningRate changes the rate that the next steps use, after the warm-up.
+func (t *Trainer) SetLearningRate(rate float64) error {
+	c := t.cfg
+	c.LearningRate = rate
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	t.cfg = c
+	return nil
+}
+
 func (t *Trainer) rate() float64 {
 	if t.cfg.WarmupSteps == 0 {
 		return t.cfg.LearningRate

@@ -1,0 +1,104 @@
+// Package e2e holds tests that put real plugins together.
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+	"go.uber.org/goleak"
+
+	"github.com/recipe-rl/recipe/plugins/arithmetic"
+	weights "github.com/recipe-rl/recipe/plugins/sync"
+	"github.com/recipe-rl/recipe/plugins/tiny"
+	"github.com/recipe-rl/recipe/plugins/tiny/lm"
+	"github.com/recipe-rl/recipe/plugins/trajectories"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/plugintest"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// configure makes a block's configuration from its defaults and what a recipe would set.
+func configure[C any](t *testing.T, def *sdk.Definition, change func(*C)) C {
+	t.Helper()
+	var c C
+	if err := spec.Decode(def.Schema.ApplyDefaults(cty.EmptyObjectVal), def.Schema, &c); err != nil {
+		t.Fatal(err)
+	}
+	change(&c)
+	return c
+}
+
+// quickstart is the quickstart recipe's blocks, in the order in which an engine starts them.
+type quickstart struct {
+	api, inference, environment, trainer, sync *plugintest.Block
+}
+
+func startQuickstart(t *testing.T, steps int64, rate float64) quickstart {
+	t.Helper()
+	q := quickstart{
+		api: plugintest.Harness(t, trajectories.Plugin()), inference: plugintest.Harness(t, tiny.Inference()),
+		environment: plugintest.Harness(t, arithmetic.Definition()), trainer: plugintest.Harness(t, tiny.Trainer()),
+		sync: plugintest.Harness(t, weights.Definition()),
+	}
+	q.api.Start(configure(t, q.api.Def, func(*trajectories.Block) {}))
+	q.api.Ready()
+	q.inference.Start(configure(t, q.inference.Def, func(*tiny.InferenceConfig) {}))
+	q.inference.Ready()
+	api := q.api.Reference()
+	q.environment.Start(configure(t, q.environment.Def, func(c *arithmetic.Config) {
+		c.Inference, c.Trajectories = q.inference.Reference(), &api
+	}))
+	q.environment.Ready()
+	q.trainer.Start(configure(t, q.trainer.Def, func(c *tiny.TrainerConfig) {
+		c.Model = q.inference.Output("model")
+		c.Environments, c.Trajectories = []spec.Ref{q.environment.Reference()}, &api
+		c.Steps, c.LearningRate, c.SaveEvery = steps, rate, 20
+	}), func(r *pluginpb.StartRequest) { r.SyncedBy = []string{q.sync.Address} })
+	q.trainer.Ready()
+	q.sync.Start(configure(t, q.sync.Def, func(c *weights.Config) {
+		c.Trainer, c.Inference = q.trainer.Reference(), []spec.Ref{q.inference.Reference()}
+	}))
+	return q
+}
+
+// evaluate asks the environment how well the served policy does on problems it never trains on.
+func (q quickstart) evaluate(t *testing.T) (sampled float64, version int64) {
+	t.Helper()
+	answer, err := q.environment.Client.Evaluate(t.Context(), &pluginpb.EvaluateRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.GetMetrics()["eval/sampled"], answer.GetPolicyVersion()
+}
+
+// The quickstart learns through the real plugins, gateway, trajectory API and sync; with a learning rate of nothing it does not.
+func TestQuickstartBlocksLearn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("trains for some seconds")
+	}
+	const steps = 60
+	q := startQuickstart(t, steps, 3e-4)
+	began := time.Now()
+	q.trainer.WaitPhase(sdk.Completed)
+	took := time.Since(began)
+	learned, version := q.evaluate(t)
+	if version < steps-1 {
+		t.Errorf("after %d steps the server is at policy version %d", steps, version)
+	}
+	path := q.trainer.Output("checkpoint")
+	c, err := lm.Load(path)
+	if err != nil || c.Step != steps {
+		t.Fatalf("checkpoint %q: %v, want step %d", path, err, steps)
+	}
+	idle := startQuickstart(t, 5, 1e-12)
+	idle.trainer.WaitPhase(sdk.Completed)
+	before, _ := idle.evaluate(t)
+	t.Logf("held-out sampled accuracy %.3f, without training %.3f; %d steps in %s", learned, before, steps, took.Round(time.Millisecond))
+	if learned < before+0.03 {
+		t.Errorf("held-out sampled accuracy is %.3f after %d steps, %.3f without training; want a clear rise", learned, steps, before)
+	}
+}

@@ -1,0 +1,89 @@
+package tiny
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/recipe-rl/recipe/plugins/tiny/grpo"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/trajectory"
+)
+
+// masked stands in a mask where a token is not trained on.
+const masked = -100
+
+// convert takes a group from the form in which environments post it. What the lists hold is checked by grpo.Group.Validate; here
+// it is only made sure that they have one entry a sequence.
+func convert(g *trajectory.Group) (grpo.Group, error) {
+	out := grpo.Group{Name: "environment unknown"}
+	if g.EnvID != nil {
+		out.Name = "environment " + strconv.Itoa(*g.EnvID)
+	}
+	n := len(g.Tokens)
+	for _, list := range []struct {
+		name string
+		len  int
+		must bool
+	}{
+		{"masks", len(g.Masks), true}, {"scores", len(g.Scores), true}, {"advantages", len(g.Advantages), false},
+		{"inference_logprobs", len(g.InferenceLogprobs), false}, {"overrides", len(g.Overrides), false},
+	} {
+		if list.len != n && (list.must || list.len > 0) {
+			return out, fmt.Errorf("group of %s: %s: want one entry a sequence (%d), got %d", out.Name, list.name, n, list.len)
+		}
+	}
+	for i, tokens := range g.Tokens {
+		s := grpo.Sequence{Tokens: narrow(tokens), Trained: make([]bool, len(g.Masks[i])), Score: g.Scores[i]}
+		for t, m := range g.Masks[i] {
+			s.Trained[t] = m != masked
+		}
+		if len(g.InferenceLogprobs) > 0 && len(g.InferenceLogprobs[i]) > 0 {
+			s.LogProbs = g.InferenceLogprobs[i]
+		}
+		if len(g.Advantages) > 0 {
+			s.Advantages = g.Advantages[i]
+		}
+		if len(g.Overrides) > 0 {
+			s.ZeroAdvantage, _ = g.Overrides[i]["set_advantage_to_zero"].(bool)
+		}
+		out.Sequences = append(out.Sequences, s)
+	}
+	return out, nil
+}
+
+// report is what is told about one batch.
+type report struct {
+	trained   bool
+	metrics   grpo.Metrics
+	staleness []float64      // policy versions, one a group that knows its own
+	rejected  map[string]int // groups, by environment
+}
+
+func (r *report) emit(host sdk.Host, c TrainerConfig, waited, trained, total time.Duration) {
+	m, rejected := r.metrics, 0
+	for _, n := range r.rejected {
+		rejected += n
+	}
+	values := map[string]float64{
+		"reward": m.RewardMean, "reward_deviation": m.RewardDeviation, "loss": m.Loss, "policy_kl": m.PolicyKL,
+		"clip_fraction": m.ClipFraction, "entropy": m.Entropy, "grad_norm": m.GradNorm, "learning_rate": m.LearningRate,
+		"tokens": float64(m.Tokens), "tokens_per_second": float64(m.TotalTokens) / total.Seconds(),
+		"sequences": float64(m.Sequences), "groups": float64(m.Groups), "flat_groups": float64(m.FlatGroups), "rejected_groups": float64(rejected),
+		"advantage_mean": m.AdvantageMean, "advantage_deviation": m.AdvantageDeviation, "advantage_min": m.AdvantageMin, "advantage_max": m.AdvantageMax,
+		"override_fraction": m.OverrideFraction, "fallback_groups": float64(m.FallbackGroups), "zeroed_sequences": float64(m.ZeroedSequences),
+		"seconds_waiting": waited.Seconds(), "seconds_training": trained.Seconds(), "seconds_syncing": (total - waited - trained).Seconds(),
+	}
+	if c.KL != nil {
+		values["kl"] = m.KL
+	}
+	if len(r.staleness) > 0 {
+		var sum, most float64
+		for _, v := range r.staleness {
+			sum, most = sum+v, max(most, v)
+		}
+		values["staleness"], values["staleness_max"] = sum/float64(len(r.staleness)), most
+	}
+	host.Metrics(int64(m.Step), values)
+	host.Progress(int64(m.Step), c.Steps, "steps")
+}

@@ -1,0 +1,117 @@
+package tiny
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/plugins/tiny/grpo"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// TrainerConfig is the body of `trainer "tiny" "name"`.
+type TrainerConfig struct {
+	Model        string     `recipe:"model" default:"tiny" change:"replace" doc:"Model to train from: tiny, the one built into the program, or the path of a checkpoint. The inference blocks must serve the same"`
+	Environments []spec.Ref `recipe:"environments" reference:"environment" required:"true" min:"1" doc:"Where the groups come from"`
+	Trajectories *spec.Ref  `recipe:"trajectories" reference:"trajectories" doc:"Where batches are fetched. Default: the recipe's only trajectory API"`
+
+	Steps     int64 `recipe:"steps" default:"100" min:"1" unit:"optimizer steps" change:"live" doc:"Optimizer steps of the whole run, earlier lives included"`
+	BatchSize int64 `recipe:"batch_size" default:"256" min:"1" unit:"sequences" change:"resume" doc:"Sequences a batch; a multiple of the environments' group sizes"`
+	Epochs    int64 `recipe:"epochs" default:"1" min:"1" change:"resume" doc:"Optimizer steps on each batch"`
+
+	LearningRate float64 `recipe:"learning_rate" default:"3e-4" change:"live" doc:"Learning rate after the warm-up"`
+	WarmupSteps  int64   `recipe:"warmup_steps" default:"20" min:"0" unit:"optimizer steps" change:"resume" doc:"Steps in which the learning rate rises to its full value"`
+	WeightDecay  float64 `recipe:"weight_decay" default:"0" min:"0" change:"resume" doc:"Decoupled weight decay (AdamW)"`
+	GradientClip float64 `recipe:"gradient_clip" default:"1" min:"0" change:"resume" doc:"Largest norm of the gradient; 0: no limit"`
+	ClipLow      float64 `recipe:"clip_low" default:"0.2" min:"0" max:"1" change:"resume" doc:"How far the probability ratio may fall below 1"`
+	ClipHigh     float64 `recipe:"clip_high" default:"0.2" min:"0" change:"resume" doc:"How far the probability ratio may rise above 1"`
+	DualClip     float64 `recipe:"dual_clip" default:"3" min:"0" change:"resume" doc:"Bound of the loss of tokens with a negative advantage; more than 1, or 0: none"`
+
+	KL         *KLConfig         `recipe:"kl,block"`
+	Advantages *AdvantagesConfig `recipe:"advantages,block"`
+
+	SaveEvery int64 `recipe:"save_every" default:"50" min:"0" unit:"optimizer steps" change:"live" doc:"How often a checkpoint is written; 0: only at the end. A run that is interrupted goes on from the newest"`
+	Keep      int64 `recipe:"keep" default:"3" min:"1" change:"live" doc:"Checkpoints to keep, the newest"`
+}
+
+// KLConfig holds the policy near the model that training started from.
+type KLConfig struct {
+	Coefficient float64 `recipe:"coefficient" default:"0.001" min:"0" change:"resume" doc:"Weight of the divergence from the starting model in the loss"`
+	Estimator   string  `recipe:"estimator" default:"k3" enum:"k3" change:"resume" doc:"How the divergence is estimated"`
+}
+
+// AdvantagesConfig says where advantages come from.
+type AdvantagesConfig struct {
+	Overrides     bool      `recipe:"overrides" default:"true" change:"resume" doc:"Use advantages that environments send; otherwise they are counted and ignored"`
+	Fallback      string    `recipe:"fallback" default:"grpo" enum:"grpo,none" change:"resume" doc:"What sequences without advantages of their own get: their score relative to the group's, or an error"`
+	Scope         string    `recipe:"scope" default:"sequence" enum:"sequence,group" change:"resume" doc:"group: overrides count only where every sequence of a group has one"`
+	Layout        string    `recipe:"layout" default:"token" enum:"token,response" change:"resume" doc:"Whether a list of advantages has one entry a token, or one a trained token"`
+	Deviation     bool      `recipe:"deviation" default:"true" change:"resume" doc:"Divide by the standard deviation of the group's scores"`
+	Single        string    `recipe:"single" default:"zero" enum:"zero,score" change:"resume" doc:"Advantage of the only sequence of a group"`
+	Normalization string    `recipe:"normalization" default:"none" enum:"none,batch" change:"resume" doc:"batch: bring advantages to mean 0 and deviation 1 over the trained tokens of the batch"`
+	Normalize     string    `recipe:"normalize" default:"override" enum:"override,all" change:"resume" doc:"Which sequences normalization covers"`
+	Clip          []float64 `recipe:"clip" change:"resume" doc:"Lowest and highest advantage, as [low, high] with low ≤ 0 ≤ high"`
+}
+
+// trainerConfig turns the block into the trainer's hyperparameters.
+func (c *TrainerConfig) trainerConfig() grpo.Config {
+	out := grpo.DefaultConfig()
+	out.LearningRate, out.WarmupSteps = c.LearningRate, int(c.WarmupSteps)
+	out.ClipLow, out.ClipHigh, out.DualClip = c.ClipLow, c.ClipHigh, c.DualClip
+	out.GradientClip, out.Adam.WeightDecay, out.Epochs = c.GradientClip, c.WeightDecay, int(c.Epochs)
+	if c.KL != nil {
+		out.KL = c.KL.Coefficient
+	}
+	if a := c.Advantages; a != nil {
+		out.Advantages = grpo.Advantages{
+			Overrides: a.Overrides, Fallback: a.Fallback == "grpo", WholeGroup: a.Scope == "group", Layout: grpo.Layout(a.Layout),
+			Deviation: a.Deviation, SingleScore: a.Single == "score",
+			Whiten: a.Normalization == "batch", WhitenAll: a.Normalization == "batch" && a.Normalize == "all",
+		}
+		if len(a.Clip) == 2 {
+			out.Advantages.Clip = &[2]float64{a.Clip[0], a.Clip[1]}
+		}
+	}
+	return out
+}
+
+// Validate finds what the schema cannot express.
+func (t *training) Validate(c TrainerConfig) []spec.Problem {
+	var problems []spec.Problem
+	if a := c.Advantages; a != nil && a.Clip != nil && (len(a.Clip) != 2 || a.Clip[0] > 0 || a.Clip[1] < 0) {
+		problems = append(problems, spec.Problem{
+			Path: cty.GetAttrPath("advantages").GetAttr("clip"), Summary: "clip wants two numbers around 0",
+			Detail: fmt.Sprintf("Expected [low, high] with low ≤ 0 ≤ high, for example [-5, 5]; got %v.", a.Clip),
+		})
+		return problems
+	}
+	g := c.trainerConfig()
+	if err := g.Validate(); err != nil {
+		problems = append(problems, spec.Problem{Summary: "a hyperparameter is out of range", Detail: err.Error()})
+	}
+	return problems
+}
+
+// Plan adds up what the trainer will need.
+func (t *training) Plan(c TrainerConfig, placement sdk.Placement) (sdk.Estimate, []spec.Problem) {
+	model, problems := planned(c.Model, placement)
+	if model == nil {
+		return sdk.Estimate{}, problems
+	}
+	weights := 4 * float64(model.Params.Config.Parameters())
+	e := estimate(model, map[string]float64{"weights": weights, "gradients": weights, "optimizer": 2 * weights})
+	e.Facts["model"], e.Facts["batch_size"] = c.Model, strconv.FormatInt(c.BatchSize, 10)
+	e.Facts["max_total_tokens"] = strconv.Itoa(model.Params.Config.Context)
+	e.Amounts = append(e.Amounts, sdk.Amount{
+		Resource: "disk", Part: "checkpoints", Value: float64(c.Keep+1) * 3 * weights,
+		How: fmt.Sprintf("%d checkpoints of weights and optimizer state", c.Keep+1),
+	})
+	return e, problems
+}
+
+var (
+	_ sdk.Validator[TrainerConfig] = (*training)(nil)
+	_ sdk.Planner[TrainerConfig]   = (*training)(nil)
+)

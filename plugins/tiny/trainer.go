@@ -1,0 +1,275 @@
+package tiny
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/recipe-rl/recipe/plugins/tiny/grpo"
+	"github.com/recipe-rl/recipe/plugins/tiny/lm"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/trajectory"
+)
+
+// Trainer defines `trainer "tiny"`.
+func Trainer() *sdk.Definition {
+	return sdk.NewTrainer("tiny", "Trains the small character model with GRPO in pure Go", func() sdk.Trainer[TrainerConfig] { return &training{} },
+		sdk.WithDoc("Group relative policy optimization with Adam on the CPU, without Python. It takes batches from the trajectory API as every trainer does, writes checkpoints and goes on from the newest."))
+}
+
+// training is one trainer block.
+type training struct {
+	host   sdk.TrainerHost
+	req    sdk.Request[TrainerConfig]
+	client *trajectory.Client
+	base   *lm.Checkpoint // what training started from, and the reference of the KL term
+
+	mu      sync.Mutex // held while the weights change or are written
+	config  TrainerConfig
+	trainer *grpo.Trainer
+	saved   string // newest checkpoint
+	savedAt int    // its step
+}
+
+var (
+	_ sdk.Trainer[TrainerConfig] = (*training)(nil)
+	_ sdk.Updater[TrainerConfig] = (*training)(nil)
+	_ sdk.Checkpointer           = (*training)(nil)
+)
+
+// Run trains until the declared number of steps is done. When ctx ends first, it writes a checkpoint.
+func (t *training) Run(ctx context.Context, req sdk.Request[TrainerConfig], host sdk.TrainerHost) error {
+	host.Phase(sdk.Loading, "")
+	if err := t.prepare(req, host); err != nil {
+		return err
+	}
+	if _, err := t.client.Check(ctx); err != nil {
+		return &sdk.Error{Summary: "the trajectory API does not answer", Err: err, Remedy: "look at the log of the trajectories block"}
+	}
+	if _, err := t.client.Register(ctx, trajectory.Registration{
+		WandbGroup: req.RunID, WandbProject: req.Recipe, BatchSize: int(req.Config.BatchSize), MaxTokenLen: t.base.Params.Config.Context,
+		CheckpointDir: req.CheckpointDir, SaveCheckpointInterval: int(req.Config.SaveEvery), StartingStep: t.trainer.Steps(), NumSteps: int(req.Config.Steps),
+	}); err != nil {
+		return fmt.Errorf("registering with the trajectory API: %w", err)
+	}
+	host.Ready(t.outputs())
+	err := t.train(ctx)
+	// Whatever ended the training, the work done so far is kept.
+	if t.steps() > t.savedAt {
+		if _, saveErr := t.SaveCheckpoint(context.WithoutCancel(ctx)); saveErr != nil {
+			return errors.Join(err, saveErr)
+		}
+	}
+	return err
+}
+
+// prepare loads the model, an earlier life's checkpoint if there is one, and connects.
+func (t *training) prepare(req sdk.Request[TrainerConfig], host sdk.TrainerHost) (err error) {
+	t.req, t.host, t.config = req, host, req.Config
+	if t.base, err = load(req.Config.Model, req.RecipeDir); err != nil {
+		return err
+	}
+	from := t.base
+	if req.Resume {
+		if c, path := newest(req.CheckpointDir, t.base, host.Log); c != nil {
+			from, t.saved, t.savedAt = c, path, c.Step
+			host.Log("info", fmt.Sprintf("going on at step %d from %s", c.Step, path))
+		}
+	}
+	if t.trainer, err = grpo.New(req.Config.trainerConfig(), from, t.base.Params); err != nil {
+		return err
+	}
+	if req.Config.Trajectories == nil {
+		return &sdk.Error{Summary: "no trajectory API was given", Remedy: "write trajectories = trajectories.NAME.NAME in the block"}
+	}
+	var api sdk.TrajectoriesOutputs
+	if err := req.Config.Trajectories.Decode(&api); err != nil {
+		return fmt.Errorf("reading the outputs of %s: %w", req.Config.Trajectories.Address, err)
+	}
+	// A step takes milliseconds here, so a batch is asked for often.
+	t.client, err = trajectory.New(api.URL, trajectory.WithToken(api.Token),
+		trajectory.WithBatchRetry(trajectory.Retry{Attempts: 100, First: 2 * time.Millisecond, Factor: 1.3, Cap: 50 * time.Millisecond}))
+	return err
+}
+
+// lease is how long a batch may be trained on before another trainer would get it.
+const lease = 2 * time.Minute
+
+// train is the loop: fetch, learn, hand over the weights.
+func (t *training) train(ctx context.Context) error {
+	// After a restart the weights differ from those that are served; a new run returns at once.
+	if _, err := t.host.Sync(ctx, int64(t.steps())); err != nil {
+		return err
+	}
+	for t.steps() < t.settings().totalSteps() {
+		began := time.Now()
+		batch, err := t.client.Batch(ctx, lease)
+		if err != nil {
+			return err
+		}
+		if batch == nil {
+			t.host.Log("debug", "waiting for environments to send a batch")
+			continue
+		}
+		waited := time.Since(began)
+		report, err := t.learn(batch)
+		if err != nil {
+			return err
+		}
+		if batch.ID != "" {
+			if err := t.client.Ack(ctx, batch.ID); err != nil && !errors.Is(err, trajectory.LeaseLost) {
+				return err
+			}
+		}
+		if !report.trained {
+			continue
+		}
+		if err := t.checkpointIfDue(ctx); err != nil {
+			return err
+		}
+		trained := time.Since(began) - waited
+		if err := t.handOver(ctx); err != nil {
+			return err
+		}
+		report.emit(t.host, t.settings(), waited, trained, time.Since(began))
+	}
+	return nil
+}
+
+// handOver lets a sync block take the weights and tells the trajectory API the version reached.
+func (t *training) handOver(ctx context.Context) error {
+	before := t.host.Version()
+	version, err := t.host.Sync(ctx, int64(t.steps()))
+	if err != nil || version == before {
+		return err
+	}
+	return t.client.SetPolicyVersion(ctx, version)
+}
+
+// learn makes the optimizer steps of one batch.
+func (t *training) learn(batch *trajectory.Batch) (report, error) {
+	r := report{rejected: map[string]int{}}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	version := t.host.Version()
+	var groups []grpo.Group
+	for i := range batch.Groups {
+		g, err := convert(&batch.Groups[i])
+		if err == nil {
+			err = g.Validate(t.base.Params.Config, t.config.trainerConfig().Advantages.Layout)
+		}
+		if err != nil {
+			r.rejected[g.Name]++
+			t.host.Log("warn", fmt.Sprintf("a group cannot be trained on and is left out: %v", err))
+			continue
+		}
+		groups = append(groups, g)
+		if v := batch.Groups[i].PolicyVersion; v != nil {
+			r.staleness = append(r.staleness, float64(version-v.Min))
+		}
+	}
+	if len(groups) == 0 {
+		return r, nil
+	}
+	m, err := t.trainer.Train(groups)
+	if err != nil {
+		return r, err
+	}
+	r.metrics, r.trained = m, true
+	return r, nil
+}
+
+func (t *training) steps() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.trainer.Steps()
+}
+
+func (t *training) settings() TrainerConfig {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.config
+}
+
+func (c TrainerConfig) totalSteps() int { return int(c.Steps) }
+
+// Update takes over the attributes that change live.
+func (t *training) Update(_ context.Context, c TrainerConfig) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.trainer == nil {
+		return errors.New("the trainer has not loaded its model yet; try again")
+	}
+	if err := t.trainer.SetLearningRate(c.LearningRate); err != nil {
+		return err
+	}
+	t.config.LearningRate, t.config.Steps, t.config.SaveEvery, t.config.Keep = c.LearningRate, c.Steps, c.SaveEvery, c.Keep
+	return nil
+}
+
+// Publish writes the current weights into a file that a tiny server loads.
+func (t *training) Publish(_ context.Context, req sdk.PublishRequest) (sdk.Weights, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	path := filepath.Join(req.Dir, "policy.tiny")
+	c := &lm.Checkpoint{Params: t.trainer.Policy(), Alphabet: t.base.Alphabet, Step: t.trainer.Steps()}
+	if err := c.Save(path); err != nil {
+		return sdk.Weights{}, err
+	}
+	return sdk.Weights{Version: req.Version, Path: path, Format: format, Transport: req.Transport, Precision: "float32"}, nil
+}
+
+// Logprobs answers from the current weights.
+func (t *training) Logprobs(_ context.Context, tokens []int) ([]float64, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return logProbs(t.trainer.Policy(), tokens)
+}
+
+func (t *training) outputs() sdk.TrainerOutputs {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return sdk.TrainerOutputs{Model: modelName(t.config.Model, t.req.RecipeDir), Checkpoint: t.saved, Step: int64(t.trainer.Steps())}
+}
+
+// checkpointIfDue writes a checkpoint every so many steps.
+func (t *training) checkpointIfDue(ctx context.Context) error {
+	every, step := int(t.settings().SaveEvery), t.steps()
+	if every == 0 || step-t.savedAt < every {
+		return nil
+	}
+	_, err := t.SaveCheckpoint(ctx)
+	return err
+}
+
+// SaveCheckpoint writes weights and optimizer state, between two steps, and forgets the oldest checkpoints.
+func (t *training) SaveCheckpoint(context.Context) (sdk.CheckpointInfo, error) {
+	t.mu.Lock()
+	if t.trainer == nil {
+		t.mu.Unlock()
+		return sdk.CheckpointInfo{}, errors.New("the trainer has not loaded its model yet; try again")
+	}
+	step, folder, keep := t.trainer.Steps(), t.req.CheckpointDir, int(t.config.Keep)
+	path := checkpointPath(folder, step)
+	err := t.trainer.State(t.base.Alphabet, map[string]string{"run": t.req.RunID, "block": t.req.Address}).Save(path)
+	if err == nil {
+		t.saved, t.savedAt = path, step
+	}
+	t.mu.Unlock()
+	if err != nil {
+		return sdk.CheckpointInfo{}, err
+	}
+	info := sdk.CheckpointInfo{Path: path, Step: int64(step), Version: t.host.Version()}
+	t.host.Checkpoint(info)
+	t.host.SetOutputs(t.outputs())
+	for _, old := range obsolete(folder, keep) {
+		if err := os.Remove(old); err != nil {
+			t.host.Log("warn", fmt.Sprintf("an old checkpoint could not be removed: %v", err))
+		}
+	}
+	return info, nil
+}
