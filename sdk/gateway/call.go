@@ -17,6 +17,7 @@ type call struct {
 	prompt              []byte  // head of the prompt as it stands in body, for prefix affinity
 	promptIDs           []int32 // the prompt, if body gives it as token ids
 	stream              bool    // the client asked for server-sent events
+	ids                 bool    // the client asked for token ids in one of vLLM's ways
 
 	repeat    int               // how often the client wants each choice; see askOnce
 	tokensOut int               // tokens generated, as the answer says
@@ -67,6 +68,9 @@ func (c *call) read(record RecordMode) (add string) {
 			greedy = value.Type == gjson.Number && value.Num == 0
 		case "return_token_ids":
 			hasIDs = true
+			c.ids = c.ids || value.Bool()
+		case "return_tokens_as_token_ids":
+			c.ids = c.ids || value.Bool()
 		case "logprobs":
 			hasLogprobs = value.Type != gjson.Null
 		}
@@ -83,6 +87,7 @@ func (c *call) read(record RecordMode) (add string) {
 	default:
 		return ""
 	}
+	c.ids = true
 	if !hasIDs {
 		add += `"return_token_ids":true,`
 	}

@@ -216,7 +216,7 @@ func TestStreamPassesUnbuffered(t *testing.T) {
 			_ = out.Flush()
 		}
 	})
-	req, _ := http.NewRequest(http.MethodPost, g.URL()+"/v1/completions", strings.NewReader(`{"stream":true,"prompt":"x"}`))
+	req, _ := http.NewRequest(http.MethodPost, g.URL()+"/v1/completions", strings.NewReader(`{"stream":true,"prompt":"x","return_token_ids":true}`))
 	req.Header.Set("Authorization", "Bearer "+dataToken)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -388,4 +388,19 @@ func TestGreedyGroupIsAskedOnce(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A stream without token ids is not read event by event, but its tokens are counted when it says how many there were.
+func TestStreamUsageIsCounted(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	g := start(t, Config{}, e)
+	e.set(nil, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"}}]}\n\ndata: {\"choices\":[],\"usage\":{\"prompt_tokens\":4,\"completion_tokens\":7}}\n\ndata: [DONE]\n\n")
+	})
+	if r := post(t, g, "/c/env/v1/chat/completions", `{"stream":true,"messages":[]}`); !strings.HasSuffix(r.body, "[DONE]\n\n") {
+		t.Fatalf("got %q", r.body)
+	}
+	eventually(t, "the count", func() bool { return g.Status().Clients["env"].OutputTokens == 7 })
 }

@@ -15,6 +15,7 @@ const maxEvent = 1 << 20
 type tap struct {
 	line    []byte // begun, not ended
 	choices map[int]*choice
+	full    bool // the events have token ids; else only the count of tokens is of interest
 	usage   int
 	deaf    bool // gave up
 }
@@ -23,7 +24,7 @@ func newTap(c *call, events bool) *tap {
 	if !events || !isCompletion(c.path) {
 		return nil
 	}
-	return &tap{choices: map[int]*choice{}}
+	return &tap{choices: map[int]*choice{}, full: c.ids}
 }
 
 func (t *tap) write(p []byte) {
@@ -51,14 +52,14 @@ func (t *tap) write(p []byte) {
 // event takes one line of the stream.
 func (t *tap) event(line string) {
 	data, ok := strings.CutPrefix(line, "data:")
-	if !ok {
+	if !ok || (!t.full && !strings.Contains(data, "completion_tokens")) {
 		return
 	}
 	root := gjson.Parse(strings.TrimSpace(data))
 	if !root.IsObject() { // [DONE]
 		return
 	}
-	done := readCompletion(root, shape{choices: true})
+	done := readCompletion(root, shape{choices: t.full})
 	t.usage = max(t.usage, done.tokens)
 	if done.bad != nil {
 		t.deaf = true // a record with a hole would be worse than none
