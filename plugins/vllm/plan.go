@@ -7,6 +7,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/shape"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -18,7 +19,7 @@ func (s *Server) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.P
 		e.Facts["gpu_memory_utilization"] = strconv.FormatFloat(c.GPUMemoryUtilization, 'g', -1, 64)
 	}
 	problems := placementProblems(c, placement)
-	m, known, err := shapeOf(c.Model)
+	m, known, err := shape.Of(c.Model)
 	if err != nil {
 		return e, append(problems, spec.Problem{Path: cty.GetAttrPath("model"), Summary: "the model's config.json cannot be read", Detail: err.Error()})
 	}
@@ -48,17 +49,17 @@ func (s *Server) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.P
 	return e, problems
 }
 
-func weightsAmount(c Config, m shape, resource string, share float64) sdk.Amount {
+func weightsAmount(c Config, m shape.Shape, resource string, share float64) sdk.Amount {
 	bytes := elementBytes(c, m)
-	value := float64(m.parameters()) * bytes / share
+	value := float64(m.Parameters()) * bytes / share
 	return sdk.Amount{
 		Resource: resource, Part: "weights", Value: value,
-		How: fmt.Sprintf("%s parameters × %g bytes%s", count(m.parameters()), bytes, dividedBy(share)),
+		How: fmt.Sprintf("%s parameters × %g bytes%s", count(m.Parameters()), bytes, dividedBy(share)),
 	}
 }
 
 // cacheAmount is the least that the KV cache must hold. What gpu_memory_utilization leaves beyond it lets more sequences run at once.
-func cacheAmount(c Config, m shape, resource string, share float64, length int64) sdk.Amount {
+func cacheAmount(c Config, m shape.Shape, resource string, share float64, length int64) sdk.Amount {
 	if c.CPUKVCacheSpace > 0 && resource == "host_memory" {
 		return sdk.Amount{Resource: resource, Part: "kv_cache", Value: float64(c.CPUKVCacheSpace<<30) / share, How: fmt.Sprintf("cpu_kvcache_space = %d GiB", c.CPUKVCacheSpace)}
 	}
@@ -72,7 +73,7 @@ func cacheAmount(c Config, m shape, resource string, share float64, length int64
 	case elementBytes(c, m) == 4:
 		element = 4
 	}
-	per := m.kvBytes(element)
+	per := m.KVBytes(element)
 	return sdk.Amount{
 		Resource: resource, Part: "kv_cache", Value: float64(per*length) / share,
 		How: fmt.Sprintf("one sequence of %d tokens × %d bytes (2 × %d layers × %d KV heads × %d × %d bytes)%s; more sequences at once need as much again each",
@@ -81,7 +82,7 @@ func cacheAmount(c Config, m shape, resource string, share float64, length int64
 }
 
 // elementBytes is how much one parameter takes.
-func elementBytes(c Config, m shape) float64 {
+func elementBytes(c Config, m shape.Shape) float64 {
 	switch c.Quantization {
 	case "":
 	case "fp8":
@@ -110,7 +111,7 @@ func placementProblems(c Config, placement sdk.Placement) []spec.Problem {
 	}}
 }
 
-func shapeProblems(c Config, m shape) []spec.Problem {
+func shapeProblems(c Config, m shape.Shape) []spec.Problem {
 	var problems []spec.Problem
 	if m.MaxLen > 0 && c.MaxModelLen > m.MaxLen && c.HFOverrides == nil {
 		problems = append(problems, spec.Problem{

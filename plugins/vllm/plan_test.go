@@ -10,24 +10,6 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-func TestParametersOfKnownModels(t *testing.T) {
-	t.Parallel()
-	// Sizes as their publishers state them.
-	for name, want := range map[string]float64{
-		"qwen/qwen2.5-0.5b-instruct": 0.494e9, "qwen/qwen2.5-1.5b-instruct": 1.54e9, "qwen/qwen2.5-3b-instruct": 3.09e9, "qwen/qwen2.5-7b-instruct": 7.62e9,
-		"qwen/qwen3-8b": 8.19e9, "meta-llama/llama-3.2-1b-instruct": 1.24e9, "nousresearch/deephermes-3-llama-3-3b-preview": 3.21e9,
-		"meta-llama/llama-3.1-8b-instruct": 8.03e9, "huggingfacetb/smollm2-135m-instruct": 134.5e6,
-	} {
-		m, ok, err := shapeOf(name)
-		if err != nil || !ok {
-			t.Fatalf("%s: known %v, %v", name, ok, err)
-		}
-		if got := float64(m.parameters()); math.Abs(got-want)/want > 0.005 {
-			t.Errorf("%s: %.4g parameters, want %.4g", name, got, want)
-		}
-	}
-}
-
 func TestPlan(t *testing.T) {
 	t.Parallel()
 	e, problems := (&Server{}).Plan(Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", MaxModelLen: 2048, GPUMemoryUtilization: 0.45}, sdk.Placement{GPUs: 1})

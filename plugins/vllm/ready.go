@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
@@ -106,22 +107,8 @@ func (r *replica) install(ctx context.Context, c *client, adopted bool) error {
 	s.mu.Lock()
 	r.live, r.version = true, current.Version
 	s.mu.Unlock()
-	s.host.Log("info", fmt.Sprintf("replica %s: vLLM %s answers, policy version %d, weights by %s", r.id, o.Version, current.Version, s.ways(o)))
+	s.host.Log("info", fmt.Sprintf("replica %s: vLLM %s answers, policy version %d, weights by %s", r.id, o.Version, current.Version, strings.Join(s.transports(o), ", ")))
 	return nil
-}
-
-// ways says how weights will reach a server, and why not otherwise.
-func (s *Server) ways(o offers) string {
-	switch {
-	case s.req.Config.Quantization != "":
-		return "restart (a quantized server takes no others)"
-	case o.lacks("/collective_rpc"):
-		return "restart (vLLM " + o.Version + " has no /collective_rpc)"
-	case s.req.Config.EnableLora:
-		return "lora or reload"
-	default:
-		return "reload (lora needs enable_lora = true)"
-	}
 }
 
 // plainAdapter gives the policy's name to an adapter that changes nothing, where LoRA is on.

@@ -67,7 +67,7 @@ func TestServeAndReload(t *testing.T) {
 	base := model(t, 0)
 	s, host, stop := start(t, request(t, Config{Model: base, ServedModelName: "policy"}))
 	host.await(t, "a replica", ready(1))
-	out := host.outputs[0].(sdk.InferenceOutputs)
+	out := host.outputs[0].(Outputs)
 	if out.Model != "policy" || out.Tokenizer != base || out.MaxModelLen != 256 {
 		t.Fatalf("outputs %+v; want the served name, the model's tokenizer and 256 tokens", out)
 	}
@@ -262,8 +262,8 @@ func TestServerWithoutRoute(t *testing.T) {
 	if err := s.UpdateWeights(t.Context(), hf(1, model(t, 3))); !errors.As(err, &e) || !strings.Contains(e.Remedy, "restart") {
 		t.Fatalf("got %v, want a remedy that names the restart transport", err)
 	}
-	if !strings.Contains(host.text(), "has no /collective_rpc") {
-		t.Errorf("the host was not told how weights will move:\n%s", host.text())
+	if out := host.outputs[0].(Outputs); strings.Join(out.Transports, " ") != "restart" || !strings.Contains(host.text(), "weights by restart") {
+		t.Errorf("transports %q, told:\n%s\nwant restart alone", out.Transports, host.text())
 	}
 }
 

