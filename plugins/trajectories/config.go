@@ -22,6 +22,8 @@ type Config struct {
 	Store string
 	// Dir is the folder of the disk store. It is created, and locked while the server is open.
 	Dir string
+	// Existing refuses to create a disk store where there is none: for tools that only look.
+	Existing bool
 	// Sync is "always" (default: a post is answered when the disk has it, which survives a power cut) or "never" (when
 	// the kernel has it, which survives the death of any process).
 	Sync string

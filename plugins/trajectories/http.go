@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/recipe-rl/recipe/plugins/trajectories/group"
 	"github.com/recipe-rl/recipe/plugins/trajectories/store"
@@ -44,13 +45,13 @@ func (s *Server) Handler() http.Handler {
 }
 
 func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, routes map[string]map[string]route, path, token string) {
-	methods, ok := routes[path]
+	pattern := path
+	methods, ok := routes[pattern]
 	if !ok {
-		if id, found := strings.CutPrefix(path, "/batch/"); found {
-			id, action, _ := strings.Cut(id, "/")
-			if methods, ok = routes["/batch/{id}/"+action]; ok {
-				r.SetPathValue("id", id)
-			}
+		var id string
+		pattern, id = withID(path)
+		if methods, ok = routes[pattern]; ok {
+			r.SetPathValue("id", id)
 		}
 	}
 	if !ok {
@@ -71,9 +72,23 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, routes map[str
 		reply(w, http.StatusUnauthorized, map[string]string{"detail": "This trajectory API needs a token: send Authorization: Bearer <token>, or use the URL http://host:port/t/<token>"})
 		return
 	}
+	began := time.Now()
+	defer func() { s.timings.observe(pattern, time.Since(began)) }()
 	if err := h.handle(w, r); err != nil {
 		s.fail(w, r, err)
 	}
+}
+
+// withID splits the id out of /batch/{id}/action and /groups/{id}.
+func withID(path string) (pattern, id string) {
+	if rest, found := strings.CutPrefix(path, "/batch/"); found {
+		id, action, _ := strings.Cut(rest, "/")
+		return "/batch/{id}/" + action, id
+	}
+	if id, found := strings.CutPrefix(path, "/groups/"); found && id != "" {
+		return "/groups/{id}", id
+	}
+	return path, ""
 }
 
 // credentials takes the token from the header, or from the path, which it then shortens.

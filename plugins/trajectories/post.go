@@ -20,10 +20,12 @@ func (s *Server) scoredData(w http.ResponseWriter, r *http.Request) error {
 		s.book.count(func(c *counts) { c.reject("invalid") })
 		return err
 	}
+	g = s.fill(r.Context(), g)
 	out, err := s.book.arrive(r.Context(), []*group.Group{g})
 	if err != nil {
 		return err
 	}
+	s.show(g)
 	buf = s.book.remember(g.JSON, buf)
 	if out[0].buffered {
 		reply(w, http.StatusOK, struct {
@@ -50,9 +52,15 @@ func (s *Server) scoredDataList(w http.ResponseWriter, r *http.Request) error {
 		s.book.count(func(c *counts) { c.reject("invalid") })
 		return err
 	}
+	for i := range groups {
+		groups[i] = s.fill(r.Context(), groups[i])
+	}
 	out, err := s.book.arrive(r.Context(), groups)
 	if err != nil {
 		return err
+	}
+	for _, g := range groups {
+		s.show(g)
 	}
 	if len(groups) > 0 {
 		s.book.remember(groups[len(groups)-1].JSON, nil)

@@ -35,6 +35,12 @@ func (s *Server) routes() map[string]map[string]route {
 		"/batch/{id}/release": post(s.releaseBatch),
 		"/latest_example":     get(s.latestExample),
 		"/reset_data":         {http.MethodGet: {handle: s.resetData, admin: true}},
+		"/metrics":            get(s.metrics),
+		"/groups":             get(s.listGroups),
+		"/groups/{id}":        get(s.showGroup),
+		"/environments":       get(s.environments),
+		"/tail":               get(s.tail),
+		"/openapi.json":       {http.MethodGet: {handle: s.openAPI, open: true}},
 		"/policy_version":     {http.MethodPost: {handle: s.setPolicyVersion}, http.MethodGet: {handle: s.policyVersion}},
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -14,9 +16,11 @@ import (
 
 // Server is the trajectory API. Its handler may be used by any HTTP server; Serve is one with sensible limits.
 type Server struct {
-	cfg  Config
-	book *book
-	pool scratches
+	cfg      Config
+	book     *book
+	pool     scratches
+	timings  timings
+	watchers watchers
 }
 
 // Open reads back what the store holds and returns a server that is ready for requests. The error says what is wrong
@@ -34,7 +38,7 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	return &Server{cfg: cfg, book: b}, nil
+	return &Server{cfg: cfg, book: b, timings: timings{routes: map[string]*timing{}}}, nil
 }
 
 func openStore(ctx context.Context, cfg Config) (store.Store, error) {
@@ -43,6 +47,11 @@ func openStore(ctx context.Context, cfg Config) (store.Store, error) {
 		return store.NewMemory(), nil
 	case cfg.Store == "disk" && cfg.Dir == "":
 		return nil, errors.New("trajectories: the disk store needs a folder: set dir (--dir)")
+	case cfg.Store == "disk" && cfg.Existing:
+		if _, err := os.Stat(filepath.Join(cfg.Dir, "index.db")); err != nil {
+			return nil, fmt.Errorf("trajectories: %s holds no trajectory store: %w", cfg.Dir, err)
+		}
+		return store.OpenDisk(cfg.Dir, cfg.Sync == "always")
 	case cfg.Store == "disk":
 		return store.OpenDisk(cfg.Dir, cfg.Sync == "always")
 	}
