@@ -18,12 +18,12 @@ func (k *Cache) Len() int { return k.length }
 // Reset forgets every token, for another sequence or for other weights.
 func (k *Cache) Reset() { k.length = 0 }
 
-// CopyFrom makes k hold what src holds. The n completions of one prompt read the prompt once.
+// CopyFrom makes k hold what src holds. What k holds already must be the beginning of src, and is not copied again.
 func (k *Cache) CopyFrom(c Config, src *Cache) {
 	for l := range c.Layers {
-		at := l * c.Context * c.Width
-		copy(k.keys[at:], src.keys[at:at+src.length*c.Width])
-		copy(k.values[at:], src.values[at:at+src.length*c.Width])
+		from, to := (l*c.Context+k.length)*c.Width, (l*c.Context+src.length)*c.Width
+		copy(k.keys[from:to], src.keys[from:to])
+		copy(k.values[from:to], src.values[from:to])
 	}
 	k.length = src.length
 }

@@ -77,11 +77,13 @@ func TestCacheCopyAndReset(t *testing.T) {
 	want := feed(p, &d, NewCache(p.Config), tokens, 12)
 	prompt, fork := NewCache(p.Config), NewCache(p.Config)
 	feed(p, &d, prompt, tokens, 6)
-	feed(p, &d, fork, []int32{4, 4, 4}, 3)
+	feed(p, &d, fork, tokens, 4)
 	fork.CopyFrom(p.Config, prompt)
 	if got := feed(p, &d, fork, tokens[6:], 6); !slices.Equal(got, want) {
 		t.Error("a copied cache gives other logits")
 	}
+	fork.Reset()
+	feed(p, &d, fork, []int32{4, 4, 4}, 3)
 	fork.Reset()
 	if got := feed(p, &d, fork, tokens, 12); fork.Len() != 12 || !slices.Equal(got, want) {
 		t.Error("a reset cache gives other logits")

@@ -238,6 +238,35 @@ func TestSwapRefusesWeightsThatCannotBeServed(t *testing.T) {
 	}
 }
 
+// Completions that are equal so far share the model's work and still part ways when they draw differently.
+func TestEqualCompletionsAreComputedOnce(t *testing.T) {
+	t.Parallel()
+	e := testEngine(t, Options{})
+	r := plain(4, 5)
+	r.N, r.Sampling.Temperature = 64, 0
+	l := newLoop(e)
+	j := e.newJob(testContext(t), r)
+	l.waiting = j.sequences
+	l.admit()
+	l.step()
+	if readers, _ := l.readers(); len(readers) != 1 {
+		t.Errorf("64 equal completions take %d places in the batch", len(readers))
+	}
+	r.Sampling.Temperature = 1
+	l = newLoop(e)
+	j = e.newJob(testContext(t), r)
+	l.waiting = j.sequences
+	l.admit()
+	l.step()
+	distinct := map[int32]bool{}
+	for _, s := range l.active {
+		distinct[s.sampled[0]] = true
+	}
+	if readers, _ := l.readers(); len(readers) != len(distinct) || len(distinct) < 2 {
+		t.Errorf("%d different completions take %d places in the batch", len(distinct), len(readers))
+	}
+}
+
 func TestStopTexts(t *testing.T) {
 	t.Parallel()
 	e := testEngine(t, Options{})

@@ -28,7 +28,12 @@ type sequence struct {
 	cache   *lm.Cache
 	sampled []int32
 	text    string
+	// branch is the same for two sequences of a request exactly if they have drawn the same tokens so far.
+	branch branch
 }
+
+// branch names a node in the tree of all that has been drawn; the zero branch has drawn nothing.
+type branch int64
 
 // pending is what the model has not read yet.
 func (s *sequence) pending() []int32 {
@@ -47,6 +52,7 @@ type loop struct {
 	active   []*sequence
 	caches   []*lm.Cache // free
 	decoders []lm.Decoder
+	branches branch // given out so far
 }
 
 func newLoop(e *Engine) *loop {
@@ -130,16 +136,16 @@ func (l *loop) step() {
 	}
 	readers, reader := l.readers()
 	logits := l.extend(readers)
-	// Completions that begin with this step share the reading of their prompt. All copies are made
-	// before any sequence ends and gives its cache back.
+	// All copies are made before any sequence ends and gives its cache back.
 	for i, s := range l.active {
 		if from := readers[reader[i]]; from != s {
 			s.cache.CopyFrom(l.engine.config, from.cache)
 		}
 	}
-	kept := 0
+	kept, grown := 0, map[growth]branch{}
 	for i, s := range l.active {
 		if l.draw(s, logits[reader[i]]) {
+			s.branch = l.grow(grown, growth{reader[i], s.sampled[len(s.sampled)-1]})
 			l.active[kept] = s
 			kept++
 		}
@@ -149,21 +155,44 @@ func (l *loop) step() {
 	l.engine.active.Store(int64(kept))
 }
 
-// readers chooses which sequences go through the model, and whose logits each active one uses: its
-// own, except that new completions of one prompt use those of the first.
+// growth is a reader and the token drawn from its logits: sequences that share both stay equal.
+type growth struct {
+	reader int
+	token  int32
+}
+
+func (l *loop) grow(grown map[growth]branch, g growth) branch {
+	b, seen := grown[g]
+	if !seen {
+		l.branches++
+		b = l.branches
+		grown[g] = b
+	}
+	return b
+}
+
+// readers chooses which sequences go through the model, and whose logits each active one uses: of those of a request that are
+// equal so far, and have been read equally far, only the first goes. Completions of one prompt are equal at their beginning,
+// and those of a policy that is sure of itself to their end.
 func (l *loop) readers() (readers []*sequence, reader []int) {
-	first := map[*job]int{}
+	type equal struct {
+		job    *job
+		branch branch
+		read   int
+	}
+	first := map[equal]int{}
 	for _, s := range l.active {
-		if s.cache.Len() == 0 && len(s.sampled) == 0 {
-			if at, seen := first[s.job]; seen {
-				reader = append(reader, at)
-				continue
+		key := equal{s.job, s.branch, s.cache.Len()}
+		at, seen := first[key]
+		if !seen {
+			at = len(readers)
+			first[key] = at
+			readers = append(readers, s)
+			if key.read == 0 {
+				l.engine.promptTokens.Add(int64(len(s.job.request.Prompt)))
 			}
-			first[s.job] = len(readers)
-			l.engine.promptTokens.Add(int64(len(s.job.request.Prompt)))
 		}
-		reader = append(reader, len(readers))
-		readers = append(readers, s)
+		reader = append(reader, at)
 	}
 	return readers, reader
 }
