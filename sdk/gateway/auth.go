@@ -3,6 +3,7 @@ package gateway
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+	"net"
 	"net/http"
 	"strings"
 )
@@ -55,10 +56,11 @@ func (g *Gateway) authorize(r *http.Request) (s scope, client, path string) {
 		path = "/" + path
 	}
 	if client == "" {
-		client, _, _ = strings.Cut(r.RemoteAddr, ":")
-		if strings.HasPrefix(r.RemoteAddr, "[") {
-			client, _, _ = strings.Cut(r.RemoteAddr, "]:")
+		host, _, err := net.SplitHostPort(r.RemoteAddr)
+		if err != nil { // not over TCP
+			host = r.RemoteAddr
 		}
+		client = host
 	}
 	return g.keys.scopeOf(token), client, path
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tidwall/gjson"
 )
@@ -22,6 +23,10 @@ const (
 	// HeaderClient names the client, so that status can tell clients apart. The path prefix /c/NAME/ does the same.
 	HeaderClient = "X-Recipe-Client"
 )
+
+// stall is how long a client may take over one piece of a body. One that has stopped reading would else keep a stream in flight,
+// and with it every weight update waiting.
+const stall = time.Minute
 
 // respond writes an answer to the client and records its completions.
 func (g *Gateway) respond(w http.ResponseWriter, c *call, a *answer) {
@@ -67,6 +72,7 @@ func (a *answer) write(w http.ResponseWriter) {
 	h.Set(HeaderVersion, strconv.Itoa(a.low))
 	h.Set(HeaderVersionMax, strconv.Itoa(a.high))
 	h.Set("Content-Length", strconv.Itoa(len(a.body)))
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(stall))
 	w.WriteHeader(a.status)
 	_, _ = w.Write(a.body) // a client that is gone needs no answer
 }
@@ -119,6 +125,7 @@ func copyFlushed(w io.Writer, out *http.ResponseController, head []byte, src io.
 	for {
 		if len(piece) > 0 {
 			tap.write(piece)
+			_ = out.SetWriteDeadline(time.Now().Add(stall)) // not offered by test recorders
 			if _, err := w.Write(piece); err != nil {
 				return fmt.Errorf("writing to the client: %w", err)
 			}

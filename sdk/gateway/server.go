@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"time"
 )
 
 // ServeHTTP answers one request.
@@ -101,6 +102,9 @@ func (g *Gateway) data(w http.ResponseWriter, r *http.Request, allowed scope, na
 	g.respond(seen, c, a)
 }
 
+// bodyTimeout bounds the reading of a request body.
+const bodyTimeout = 5 * time.Minute
+
 func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if r.ContentLength > g.cfg.MaxBodyBytes {
 		return nil, tooLarge(g.cfg.MaxBodyBytes)
@@ -108,6 +112,9 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, erro
 	if r.ContentLength == 0 {
 		return nil, nil
 	}
+	conn := http.NewResponseController(w)
+	_ = conn.SetReadDeadline(time.Now().Add(bodyTimeout))
+	defer func() { _ = conn.SetReadDeadline(time.Time{}) }()
 	if r.ContentLength > 0 {
 		body := make([]byte, r.ContentLength)
 		if _, err := io.ReadFull(r.Body, body); err != nil {
