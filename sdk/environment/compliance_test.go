@@ -1,0 +1,27 @@
+package environment_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk/environment"
+	"github.com/recipe-rl/recipe/sdk/plugintest"
+)
+
+func TestEnvironmentsMadeWithThisPackageComply(t *testing.T) {
+	groups := func(t *testing.T) (any, *plugintest.Trajectories) {
+		api := plugintest.FakeTrajectories(t, 16)
+		server := plugintest.Harness(t, plugintest.FakeInference())
+		server.Start(plugintest.FakeConfig{})
+		server.Ready()
+		book := api.Reference()
+		return config{Letter: "a", Settings: environment.Settings{
+			Inference: server.Reference(), Trajectories: &book, GroupSize: 4, MaxTokens: 8, Temperature: 1, TopP: 1,
+			Concurrency: 4, MaxBatchesOffpolicy: 1, RequestTimeout: time.Minute,
+		}}, api
+	}
+	plugintest.Compliance(t, definition(), plugintest.Suite{
+		Config: func(t *testing.T) any { c, _ := groups(t); return c },
+		Groups: groups,
+	})
+}

@@ -1,0 +1,340 @@
+package plugintest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/proc"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// Suite says how a plugin is to be tried.
+type Suite struct {
+	// Config makes a configuration that works, the plugin's struct or a cty object, with whatever it refers to (FakeInference,
+	// FakeTrainer, FakeTrajectories). It is called anew for each check.
+	Config func(t *testing.T) any
+	// Bad are configurations that must be refused, by what is wrong with them.
+	Bad map[string]func(t *testing.T) any
+	// Options change the request of Start.
+	Options []Option
+	// Grace is how long the block may take to stop. Default: 20 seconds.
+	Grace time.Duration
+	// Weights, for inference, writes weights of a policy version into a folder, as a trainer would, and says what the plugin
+	// must then give as log-probabilities of tokens (nil: not compared). Without it weight updates are not tried.
+	Weights func(t *testing.T, dir string, version int64) sdk.Weights
+	// Groups, for environments, makes a configuration and the trajectory API that it refers to, so that the groups can be looked at.
+	Groups func(t *testing.T) (config any, api *Trajectories)
+	// Leaks are functions whose goroutines may outlive a block, as goleak names them.
+	Leaks []string
+}
+
+// Compliance runs the checks that every plugin must pass, those of all kinds and those of its own. Checks that look for leaks
+// do not run side by side with other tests, so call it from a test that is not parallel.
+func Compliance(t *testing.T, def *sdk.Definition, s Suite) {
+	t.Helper()
+	if s.Grace == 0 {
+		s.Grace = 20 * time.Second
+	}
+	t.Run("describe", func(t *testing.T) { describe(t, def) })
+	t.Run("plan and validate touch nothing", func(t *testing.T) { dryRun(t, def, s) })
+	t.Run("ready", func(t *testing.T) { ready(t, def, s) })
+	t.Run("events", func(t *testing.T) { events(t, def, s) })
+	t.Run("second start", func(t *testing.T) { secondStart(t, def, s) })
+	t.Run("stop leaves nothing", func(t *testing.T) { stopLeavesNothing(t, def, s) })
+	t.Run("stop before ready", func(t *testing.T) { stopBeforeReady(t, def, s) })
+	t.Run("bad configurations", func(t *testing.T) { badConfigurations(t, def, s) })
+	switch def.Kind {
+	case kind.Inference:
+		inferenceChecks(t, def, s)
+	case kind.Trainer:
+		trainerChecks(t, def, s)
+	case kind.Environment:
+		environmentChecks(t, def, s)
+	default:
+	}
+}
+
+// started is a block that runs.
+func (s Suite) started(t *testing.T, def *sdk.Definition, opts ...Option) *Block {
+	t.Helper()
+	config := s.Config(t)
+	b := Harness(t, def)
+	b.Start(config, append(append([]Option(nil), s.Options...), opts...)...)
+	return b
+}
+
+func describe(t *testing.T, def *sdk.Definition) {
+	b := Harness(t, def)
+	ctx, cancel := context.WithTimeout(t.Context(), Deadline)
+	defer cancel()
+	first, err := b.Client.Describe(ctx, &pluginpb.DescribeRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := b.Client.Describe(ctx, &pluginpb.DescribeRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(first.GetSchema(), second.GetSchema()) || !bytes.Equal(first.GetOutputs(), second.GetOutputs()) {
+		t.Error("two descriptions differ: digests and saved plans would not hold")
+	}
+	if !kind.Kind(first.GetKind()).Valid() || first.GetName() == "" || first.GetVersion() == "" || first.GetSummary() == "" {
+		t.Errorf("kind %q, name %q, version %q, summary %q: all four must be there", first.GetKind(), first.GetName(), first.GetVersion(), first.GetSummary())
+	}
+	config, err := spec.Parse(first.GetSchema())
+	if err != nil {
+		t.Fatalf("the schema of the block cannot be read: %v", err)
+	}
+	outputs, err := spec.Parse(first.GetOutputs())
+	if err != nil {
+		t.Fatalf("the schema of the outputs cannot be read: %v", err)
+	}
+	documented(t, "", config)
+	documented(t, "output ", outputs)
+	for _, a := range kindOutputs(t, def.Kind).Attributes {
+		if got := outputs.Attribute(a.Name); got == nil || !got.Type.Equals(a.Type) {
+			t.Errorf("the output %q of every %s block is missing or of another type", a.Name, def.Kind)
+		}
+	}
+}
+
+// documented says which attributes lack a description.
+func documented(t *testing.T, path string, s *spec.Schema) {
+	t.Helper()
+	for _, a := range s.Attributes {
+		if strings.TrimSpace(a.Doc) == "" {
+			t.Errorf("attribute %s%s has no doc", path, a.Name)
+		}
+	}
+	for _, b := range s.Blocks {
+		documented(t, path+b.Name+".", b.Schema)
+	}
+}
+
+func kindOutputs(t *testing.T, k kind.Kind) *spec.Schema {
+	t.Helper()
+	structs := map[kind.Kind]any{
+		kind.Inference: sdk.InferenceOutputs{}, kind.Trajectories: sdk.TrajectoriesOutputs{}, kind.Environment: sdk.EnvironmentOutputs{},
+		kind.Trainer: sdk.TrainerOutputs{}, kind.Sync: sdk.SyncOutputs{},
+	}
+	schema, err := spec.Of(structs[k])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return schema
+}
+
+// dryRun plans and validates with a configuration that works and with one of which nothing is known.
+func dryRun(t *testing.T, def *sdk.Definition, s Suite) {
+	known := s.Config(t)
+	b := Harness(t, def)
+	ctx, cancel := context.WithTimeout(t.Context(), Deadline)
+	defer cancel()
+	unknown := map[string]cty.Value{}
+	for _, a := range def.Schema.Attributes {
+		unknown[a.Name] = cty.UnknownVal(a.Type)
+	}
+	for name, config := range map[string]any{"known": known, "unknown": cty.ObjectVal(unknown)} {
+		data := b.Request(config).GetConfig()
+		r, err := b.Client.Validate(ctx, &pluginpb.ValidateRequest{Config: data})
+		if err != nil {
+			t.Errorf("validate with %s values: %v", name, err)
+		}
+		for _, d := range r.GetDiagnostics() {
+			if !d.GetWarning() {
+				t.Errorf("validate with %s values: %s: %s", name, d.GetSummary(), d.GetDetail())
+			}
+		}
+		plan, err := b.Client.Plan(ctx, &pluginpb.PlanRequest{Config: data, Address: b.Address})
+		if err != nil {
+			t.Errorf("plan with %s values: %v", name, err)
+		}
+		for _, a := range plan.GetEstimate().GetAmounts() {
+			if a.GetResource() == "" || a.GetHow() == "" || a.GetValue() < 0 {
+				t.Errorf("plan with %s values: amount %v lacks its resource or the sum that leads to it", name, a)
+			}
+		}
+	}
+	if entries := b.Events(); len(entries) > 0 {
+		t.Errorf("events before the start: %v", entries)
+	}
+}
+
+func ready(t *testing.T, def *sdk.Definition, s Suite) {
+	b := s.started(t, def)
+	outputs := b.Ready()
+	for _, a := range def.Outputs.Attributes {
+		if v := outputs.GetAttr(a.Name); !v.IsKnown() {
+			t.Errorf("the output %q is unknown although the block is ready", a.Name)
+		}
+	}
+	st := b.Status()
+	if st.GetAddress() != b.Address || st.GetRunId() != "test-run" || st.GetPid() == 0 || st.GetLastEvent() == 0 {
+		t.Errorf("status does not identify the block: %v", st.GetAddress())
+	}
+}
+
+// events reads some, goes away, and comes back with the number of the last one.
+func events(t *testing.T, def *sdk.Definition, s Suite) {
+	b := s.started(t, def)
+	b.Ready()
+	if err := b.Stop(s.Grace); err != nil {
+		t.Fatal(err)
+	}
+	b.Wait("last phase", func(e *pluginpb.Event) bool { return sdk.Phase(e.GetPhase().GetPhase()).Over() })
+	last := b.Status().GetLastEvent()
+	for after := uint64(0); after <= last; after++ {
+		ctx, cancel := context.WithTimeout(t.Context(), Deadline)
+		stream, err := b.Client.Watch(ctx, &pluginpb.WatchRequest{After: after})
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := after + 1
+		for {
+			e, err := stream.Recv()
+			if err != nil {
+				break
+			}
+			if e.GetSeq() != next {
+				t.Errorf("after %d: event %d where %d was due", after, e.GetSeq(), next)
+			}
+			if e.GetTimeUnixNano() == 0 {
+				t.Errorf("event %d has no time", e.GetSeq())
+			}
+			next = e.GetSeq() + 1
+		}
+		cancel()
+		if next != last+1 {
+			t.Errorf("after %d: the stream ended before event %d, the last is %d", after, next, last)
+		}
+		if after > 20 {
+			after = max(after, last-1)
+		}
+	}
+}
+
+func secondStart(t *testing.T, def *sdk.Definition, s Suite) {
+	config := s.Config(t)
+	b := Harness(t, def)
+	b.Start(config, s.Options...)
+	if err := b.TryStart(config, s.Options...); status.Code(err) != codes.AlreadyExists {
+		t.Errorf("a second start: %v, want AlreadyExists", err)
+	}
+}
+
+func stopLeavesNothing(t *testing.T, def *sdk.Definition, s Suite) {
+	config := s.Config(t) // first, so that what it starts is there already
+	before := goleak.IgnoreCurrent()
+	var listen string
+	var handle []byte
+	t.Run("block", func(t *testing.T) {
+		b := Harness(t, def)
+		b.Start(config, s.Options...)
+		b.Ready()
+		st := b.Status()
+		listen, handle = st.GetListen(), st.GetHandle()
+		begun := time.Now()
+		if err := b.Stop(s.Grace); err != nil {
+			t.Errorf("stop: %v", err)
+		}
+		if took := time.Since(begun); took > s.Grace {
+			t.Errorf("stop took %s, its grace was %s", took, s.Grace)
+		}
+		e := b.Wait("last phase", func(e *pluginpb.Event) bool { return sdk.Phase(e.GetPhase().GetPhase()).Over() }).GetPhase()
+		if e.GetPhase() == string(sdk.Failed) {
+			t.Errorf("it failed when it was stopped: %s", e.GetMessage())
+		}
+	})
+	for _, h := range proc.Parse(handle) {
+		if h.Alive() {
+			t.Errorf("program %s (pid %d) is still there", h.Name, h.PID)
+		}
+	}
+	if listen != "" {
+		if c, err := net.DialTimeout("tcp", listen, time.Second); err == nil {
+			_ = c.Close()
+			t.Errorf("%s still listens", listen)
+		}
+	}
+	options := []goleak.Option{before}
+	for _, name := range s.Leaks {
+		options = append(options, goleak.IgnoreAnyFunction(name))
+	}
+	goleak.VerifyNone(t, options...)
+}
+
+func stopBeforeReady(t *testing.T, def *sdk.Definition, s Suite) {
+	b := s.started(t, def)
+	if err := b.Stop(s.Grace); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	e := b.Wait("last phase", func(e *pluginpb.Event) bool { return sdk.Phase(e.GetPhase().GetPhase()).Over() }).GetPhase()
+	if e.GetPhase() == string(sdk.Failed) {
+		t.Errorf("it failed when it was stopped: %s", e.GetMessage())
+	}
+}
+
+func badConfigurations(t *testing.T, def *sdk.Definition, s Suite) {
+	bad := map[string]func(*testing.T) any{}
+	for name, config := range s.Bad {
+		bad[name] = config
+	}
+	for _, a := range def.Schema.Attributes {
+		if a.Required {
+			bad["without "+a.Name] = func(t *testing.T) any { return without(t, def, s.Config(t), a.Name) }
+		}
+	}
+	for name, config := range bad {
+		t.Run(name, func(t *testing.T) {
+			given := config(t)
+			b := Harness(t, def)
+			err := b.TryStart(given, s.Options...)
+			if err == nil {
+				e := b.Wait("failure", func(e *pluginpb.Event) bool { return sdk.Phase(e.GetPhase().GetPhase()).Over() }).GetPhase()
+				if e.GetPhase() != string(sdk.Failed) || e.GetMessage() == "" {
+					t.Errorf("the configuration was accepted: %v", e)
+				}
+				return
+			}
+			if status.Code(err) != codes.InvalidArgument || len(status.Convert(err).Message()) < 10 {
+				t.Errorf("the configuration is refused without a reason: %v", err)
+			}
+		})
+	}
+}
+
+// without is a configuration that lacks one attribute.
+func without(t *testing.T, def *sdk.Definition, config any, name string) cty.Value {
+	t.Helper()
+	value, ok := config.(cty.Value)
+	if !ok {
+		var err error
+		if value, err = spec.Encode(def.Schema, config); err != nil {
+			t.Fatal(err)
+		}
+	}
+	attributes := value.AsValueMap()
+	attributes[name] = cty.NullVal(def.Schema.Attribute(name).Type)
+	return cty.ObjectVal(attributes)
+}
+
+// equalJSON compares two values by what JSON makes of them.
+func equalJSON(a, b any) bool {
+	x, err := json.Marshal(a)
+	y, err2 := json.Marshal(b)
+	return err == nil && err2 == nil && reflect.DeepEqual(x, y)
+}

@@ -1,0 +1,103 @@
+package plugintest
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/trajectory"
+)
+
+// Trajectories is a trajectory API that keeps what environments post, for tests of environments.
+type Trajectories struct {
+	t      testing.TB
+	server *httptest.Server
+
+	mu     sync.Mutex
+	batch  int
+	groups []trajectory.Group
+	envs   []trajectory.EnvRegistration
+}
+
+// FakeTrajectories starts a trajectory API whose trainer has asked for batches of the given number of sequences and takes
+// everything at once.
+func FakeTrajectories(t testing.TB, batchSize int) *Trajectories {
+	t.Helper()
+	f := &Trajectories{t: t, batch: batchSize}
+	f.server = httptest.NewServer(http.HandlerFunc(f.serve))
+	t.Cleanup(f.server.Close)
+	return f
+}
+
+// Reference makes a reference to it for an environment's configuration.
+func (f *Trajectories) Reference() spec.Ref {
+	return Ref("trajectories.fake.test", kind.Trajectories, sdk.TrajectoriesOutputs{URL: f.server.URL})
+}
+
+func (f *Trajectories) serve(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	reply := func(v any) { _ = json.NewEncoder(w).Encode(v) }
+	switch r.URL.Path {
+	case "/register-env":
+		var e trajectory.EnvRegistration
+		if json.NewDecoder(r.Body).Decode(&e) != nil || e.DesiredName == "" || e.GroupSize < 1 || e.MaxTokenLength < 1 {
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			return
+		}
+		f.envs = append(f.envs, e)
+		reply(map[string]any{
+			"status": "success", "env_id": len(f.envs) - 1, "wandb_name": e.DesiredName + "_0", "checkpoint_dir": "", "num_steps": 1000,
+		})
+	case "/info":
+		reply(trajectory.Info{BatchSize: f.batch, MaxTokenLen: 1 << 20})
+	case "/wandb_info":
+		reply(map[string]any{"group": "test", "project": "test"})
+	case "/status", "/status-env":
+		reply(map[string]any{"current_step": len(f.groups), "queue_size": 0, "unallocated_fraction": 1, "max_group_size": 1, "env_weight": 1})
+	case "/scored_data", "/scored_data_list":
+		f.take(w, r)
+	default:
+		reply(map[string]string{"status": "success"})
+	}
+}
+
+func (f *Trajectories) take(w http.ResponseWriter, r *http.Request) {
+	groups := make([]trajectory.Group, 1)
+	var err error
+	if r.URL.Path == "/scored_data" {
+		err = json.NewDecoder(r.Body).Decode(&groups[0])
+	} else {
+		err = json.NewDecoder(r.Body).Decode(&groups)
+	}
+	if err != nil {
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		return
+	}
+	f.groups = append(f.groups, groups...)
+	_ = json.NewEncoder(w).Encode(map[string]any{"status": "received", "groups_processed": len(groups)})
+}
+
+// Wait waits until so many groups have been posted, and returns all.
+func (f *Trajectories) Wait(n int) []trajectory.Group {
+	f.t.Helper()
+	deadline := time.Now().Add(Deadline)
+	for {
+		f.mu.Lock()
+		groups := append([]trajectory.Group(nil), f.groups...)
+		f.mu.Unlock()
+		if len(groups) >= n {
+			return groups
+		}
+		if time.Now().After(deadline) {
+			f.t.Fatalf("%d groups were posted within %s, want %d", len(groups), Deadline, n)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
