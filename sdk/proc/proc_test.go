@@ -1,0 +1,264 @@
+package proc_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/recipe-rl/recipe/sdk/proc"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func sh(t *testing.T, script string, change ...func(*proc.Spec)) *proc.Program {
+	t.Helper()
+	s := proc.Spec{Name: "test", Argv: []string{"sh", "-c", script}, LogDir: t.TempDir()}
+	for _, f := range change {
+		f(&s)
+	}
+	p, err := proc.Start(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Stop(context.Background(), 0); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// wait polls for a condition.
+func wait(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !ok(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("no %s within 30s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// said waits until the program has written so many lines, and returns them as numbers.
+func said(t *testing.T, p *proc.Program, lines int) []int {
+	t.Helper()
+	wait(t, fmt.Sprintf("%d lines", lines), func() bool { return len(strings.Fields(p.Tail(lines))) == lines })
+	var out []int
+	for _, word := range strings.Fields(p.Tail(lines)) {
+		n, err := strconv.Atoi(word)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+func alive(pid int) bool {
+	start, err := proc.StartOf(pid)
+	return err == nil && proc.Same(pid, start)
+}
+
+func TestAProgramRunsWritesAndEnds(t *testing.T) {
+	t.Parallel()
+	p := sh(t, "echo out; echo err >&2; exit 3")
+	<-p.Done()
+	if p.Err() == nil || !strings.Contains(p.Err().Error(), "3") {
+		t.Errorf("it ended with %v", p.Err())
+	}
+	if tail := p.Tail(5); tail != "out\nerr" {
+		t.Errorf("it wrote %q", tail)
+	}
+	if err := p.Explain(p.Err()); !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "err") {
+		t.Errorf("explained as %v", err)
+	}
+	info, err := os.Stat(p.Handle().Log)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("log file %v, %v", info, err)
+	}
+	if p.Handle().Alive() {
+		t.Error("its handle says that it runs")
+	}
+	if err := p.Signal(syscall.SIGTERM); !errors.Is(err, proc.ErrGone) {
+		t.Errorf("a signal to it: %v", err)
+	}
+}
+
+func TestAProgramThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	for _, argv := range [][]string{nil, {"/no/such/program"}} {
+		if _, err := proc.Start(t.Context(), proc.Spec{Argv: argv, LogDir: t.TempDir()}); err == nil {
+			t.Errorf("%v was started", argv)
+		}
+	}
+}
+
+func TestStopIsGentleFirst(t *testing.T) {
+	t.Parallel()
+	p := sh(t, `trap 'echo 7; exit 0' TERM; echo 1; while :; do sleep 0.05; done`)
+	said(t, p, 1)
+	if err := p.Stop(context.Background(), 20*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if tail := p.Tail(1); tail != "7" {
+		t.Errorf("the last line is %q: it had no chance to end by itself", tail)
+	}
+}
+
+// Its children ignore SIGTERM, one has a group of its own, one a session of its own with a parent that has gone.
+func TestStopEndsTheWholeFamily(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/usr/bin/setsid"); err != nil {
+		t.Skip("there is no setsid here")
+	}
+	p := sh(t, `trap '' TERM
+sh -c 'trap "" TERM; echo $$; while :; do sleep 1; done' &
+setsid sh -c 'trap "" TERM; echo $$; while :; do sleep 1; done' &
+(setsid sh -c 'echo $$; while :; do sleep 1; done' &)
+while :; do sleep 1; done`)
+	pids := append(said(t, p, 3), p.PID())
+	if err := p.Stop(context.Background(), 100*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range pids {
+		if alive(pid) {
+			t.Errorf("pid %d is still there", pid)
+		}
+	}
+}
+
+func TestStopAfterTheLeaderHasDiedEndsTheRest(t *testing.T) {
+	t.Parallel()
+	p := sh(t, `sh -c 'echo $$; while :; do sleep 1; done' & exit 1`)
+	child := said(t, p, 1)[0]
+	<-p.Done()
+	if !alive(child) {
+		t.Fatal("the child ended with its parent")
+	}
+	if err := p.Stop(context.Background(), time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if alive(child) {
+		t.Errorf("pid %d is still there", child)
+	}
+}
+
+func TestAdoptFromAHandle(t *testing.T) {
+	t.Parallel()
+	first := sh(t, `echo $$; while :; do sleep 0.05; done`, func(s *proc.Spec) { s.Ports, s.Data = []int{8000}, "replica 0" })
+	said(t, first, 1)
+	handles := proc.Parse(proc.Encode(first.Handle()))
+	if len(handles) != 1 || handles[0].Ports[0] != 8000 || handles[0].Data != "replica 0" {
+		t.Fatalf("handles %+v", handles)
+	}
+	second, err := proc.Adopt(handles[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second.PID() != first.PID() || second.Tail(1) != strconv.Itoa(first.PID()) {
+		t.Errorf("adopted pid %d with tail %q, want pid %d", second.PID(), second.Tail(1), first.PID())
+	}
+	if err := second.Stop(context.Background(), time.Second); err != nil {
+		t.Fatal(err)
+	}
+	<-first.Done()
+	if _, err := proc.Adopt(handles[0]); !errors.Is(err, proc.ErrGone) {
+		t.Errorf("adopting a dead program: %v", err)
+	}
+}
+
+func TestAStrangerIsNeverTouched(t *testing.T) {
+	t.Parallel()
+	stranger := sh(t, "while :; do sleep 0.05; done")
+	for name, change := range map[string]func(*proc.Handle){
+		"another start": func(h *proc.Handle) { h.Start++ },
+		"another boot":  func(h *proc.Handle) { h.Boot = "earlier" },
+	} {
+		h := stranger.Handle()
+		h.Mark = "0123456789abcdef01234567"
+		change(&h)
+		if h.Alive() {
+			t.Errorf("%s: it is taken for the program", name)
+		}
+		if err := proc.KillAll(t.Context(), []proc.Handle{h}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := proc.KillSession(t.Context(), stranger.PID(), stranger.Handle().Start+1); err != nil {
+		t.Error(err)
+	}
+	if !stranger.Handle().Alive() {
+		t.Error("a stranger was killed")
+	}
+	if proc.KillSession(t.Context(), 1, 1) == nil || proc.KillSession(t.Context(), 0, 1) == nil {
+		t.Error("the session of init may be killed")
+	}
+}
+
+func TestTheLogIsRotated(t *testing.T) {
+	t.Parallel()
+	p := sh(t, `i=0; while [ $i -lt 3000 ]; do echo "line number $i of the log"; i=$((i+1)); done; sleep 600`, func(s *proc.Spec) { s.MaxLog = 20_000 })
+	wait(t, "rotated log", func() bool {
+		info, err := os.Stat(p.Handle().Log + ".1")
+		return err == nil && info.Size() > 0
+	})
+	info, err := os.Stat(p.Handle().Log + ".1")
+	if err != nil || info.Size() > 20_000 {
+		t.Errorf("the rotated log: %v, %v", info, err)
+	}
+}
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	for _, data := range []string{"", "not json", "[1]", `{"other": true}`} {
+		if h := proc.Parse([]byte(data)); len(h) != 0 {
+			t.Errorf("Parse(%q) is %v", data, h)
+		}
+	}
+}
+
+func TestTail(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "log")
+	if got := proc.Tail(path, 3); got != "" {
+		t.Errorf("tail of nothing: %q", got)
+	}
+	if err := os.WriteFile(path, []byte("a\nb\nc\nd\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := proc.Tail(path, 3); got != "b\nc\nd" {
+		t.Errorf("tail: %q", got)
+	}
+}
+
+func TestWatchIsTold(t *testing.T) {
+	t.Parallel()
+	p := sh(t, "sleep 600")
+	exited, cancel := proc.Watch(p.PID(), p.Handle().Start)
+	defer cancel()
+	select {
+	case <-exited:
+		t.Fatal("a living process was said to have ended")
+	case <-time.After(300 * time.Millisecond):
+	}
+	if err := syscall.Kill(p.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-exited:
+	case <-time.After(30 * time.Second):
+		t.Fatal("its end was not told")
+	}
+	again, done := proc.Watch(p.PID(), p.Handle().Start)
+	defer done()
+	<-again // has ended already
+}

@@ -1,0 +1,240 @@
+package spool_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/spool"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func progress(step int64) *pluginpb.Event {
+	return &pluginpb.Event{Body: &pluginpb.Event_Progress{Progress: &pluginpb.Progress{Step: step}}}
+}
+
+func text(n int) *pluginpb.Event {
+	return &pluginpb.Event{Body: &pluginpb.Event_Log{Log: &pluginpb.Log{Message: strings.Repeat("x", n)}}}
+}
+
+// drain reads everything after a number that is there now, and fails on a hole or a repetition.
+func drain(t *testing.T, l *spool.Log, after uint64) []*pluginpb.Event {
+	t.Helper()
+	var all []*pluginpb.Event
+	for after < l.Last() {
+		events, err := l.Next(t.Context(), after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range events {
+			want := after + 1
+			if g := e.GetGap(); g != nil {
+				if g.GetFrom() != want || g.GetTo() != e.GetSeq() {
+					t.Fatalf("gap %v with number %d after %d", g, e.GetSeq(), after)
+				}
+			} else if e.GetSeq() != want {
+				t.Fatalf("event %d follows %d", e.GetSeq(), after)
+			}
+			after = e.GetSeq()
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+func TestAReaderMissesNothing(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), spool.FileName)
+	l, err := spool.Open(path, 100, spool.Limits{Events: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range int64(50) {
+		if err := l.Append(progress(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Most of them are in the file only.
+	for _, after := range []uint64{0, 99, 100, 120, 141, 142, 148} {
+		events := drain(t, l, after)
+		first := max(after, 99) + 1
+		if after < 99 {
+			if events[0].GetGap() == nil {
+				t.Errorf("after %d: the first is %v, want a gap", after, events[0])
+			}
+			events = events[1:]
+		}
+		if uint64(len(events)) != 150-first || events[0].GetProgress().GetStep() != int64(first-100) {
+			t.Errorf("after %d: %d events, the first %v", after, len(events), events[0])
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if events, err := spool.Read(path, 120); err != nil || len(events) != 29 || events[0].GetSeq() != 121 {
+		t.Errorf("read from the file: %d events, %v", len(events), err)
+	}
+}
+
+func TestWhatIsKeptNowhereIsAGap(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), spool.FileName)
+	l, err := spool.Open(path, 1, spool.Limits{Events: 4, Bytes: 4000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	for range 100 {
+		if err := l.Append(text(100)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	events := drain(t, l, 10)
+	if g := events[0].GetGap(); g.GetFrom() != 11 || g.GetTo() < 20 {
+		t.Errorf("the first is %v, want a gap from 11 on", events[0])
+	}
+	if len(events) < 10 {
+		t.Errorf("only %d events were kept", len(events))
+	}
+	for _, name := range []string{path, path + ".old"} {
+		info, err := os.Stat(name)
+		if err != nil || info.Size() > 2000 || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v; want at most 2000 bytes, mode 0600", name, info, err)
+		}
+	}
+}
+
+func TestReadersWaitAndEnd(t *testing.T) {
+	t.Parallel()
+	l, err := spool.Open("", 0, spool.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := l.Next(ctx, 0); err == nil {
+		t.Error("Next came back without an event")
+	}
+	got := make(chan []*pluginpb.Event)
+	go func() {
+		events, _ := l.Next(context.Background(), 0)
+		got <- events
+		events, _ = l.Next(context.Background(), 1)
+		got <- events
+	}()
+	_ = l.Append(progress(1))
+	if e := <-got; len(e) != 1 || e[0].GetSeq() != 1 || e[0].GetTimeUnixNano() == 0 {
+		t.Errorf("got %v", e)
+	}
+	_ = l.Close()
+	if e := <-got; e != nil {
+		t.Errorf("after the end: %v", e)
+	}
+}
+
+func TestManyWritersAndReaders(t *testing.T) {
+	t.Parallel()
+	l, err := spool.Open(filepath.Join(t.TempDir(), spool.FileName), 1, spool.Limits{Events: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var writers, readers sync.WaitGroup
+	for range 4 {
+		writers.Go(func() {
+			for i := range int64(200) {
+				_ = l.Append(progress(i))
+			}
+		})
+		readers.Go(func() {
+			for after := uint64(0); ; {
+				events, err := l.Next(context.Background(), after)
+				if err != nil || events == nil {
+					if after != 800 {
+						t.Errorf("a reader ended at %d: %v", after, err)
+					}
+					return
+				}
+				for _, e := range events {
+					if e.GetSeq() != after+1 || e.GetGap() != nil {
+						t.Errorf("event %d follows %d", e.GetSeq(), after)
+					}
+					after = e.GetSeq()
+				}
+			}
+		})
+	}
+	writers.Wait()
+	_ = l.Close()
+	readers.Wait()
+}
+
+func TestAFullDiskKeepsEventsInMemory(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("there is no /dev/full here")
+	}
+	path := filepath.Join(t.TempDir(), spool.FileName)
+	if err := os.Symlink("/dev/full", path); err != nil {
+		t.Fatal(err)
+	}
+	l, err := spool.Open(path, 1, spool.Limits{})
+	if err != nil {
+		t.Skipf("open: %v", err)
+	}
+	defer func() { _ = l.Close() }()
+	if err := l.Append(progress(1)); err == nil {
+		t.Error("a full disk was not told")
+	}
+	if err := l.Append(progress(2)); err != nil {
+		t.Errorf("it was told twice: %v", err)
+	}
+	if events := drain(t, l, 0); len(events) != 2 {
+		t.Errorf("%d events in memory, want 2", len(events))
+	}
+}
+
+// FuzzRead gives the reader damaged files: it must not fail, nor make up events that are out of order.
+func FuzzRead(f *testing.F) {
+	path := filepath.Join(f.TempDir(), spool.FileName)
+	l, err := spool.Open(path, 1, spool.Limits{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	for i := range int64(3) {
+		_ = l.Append(progress(i))
+	}
+	_ = l.Close()
+	good, err := os.ReadFile(path)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add(good[:len(good)-3])
+	f.Add([]byte{255, 255, 255, 255, 0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		path := filepath.Join(t.TempDir(), spool.FileName)
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		events, err := spool.Read(path, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := uint64(0)
+		for _, e := range events {
+			if e.GetSeq() <= last || !proto.Equal(e, e) {
+				t.Fatalf("event %d after %d", e.GetSeq(), last)
+			}
+			last = e.GetSeq()
+		}
+	})
+}
