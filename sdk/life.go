@@ -32,6 +32,7 @@ type life struct {
 
 	mu       sync.Mutex
 	phase    Phase
+	said     string // message of the phase
 	failure  string
 	outputs  cty.Value
 	handle   []byte
@@ -123,10 +124,11 @@ func message(err error) string {
 func (l *life) setPhase(phase Phase, text, remedy string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.phase.Over() {
+	// Saying again what was just said is no event: a plugin may report its phase from a loop.
+	if l.phase.Over() || (l.phase == phase && l.said == text) {
 		return
 	}
-	l.phase = phase
+	l.phase, l.said = phase, text
 	if phase == Failed {
 		l.failure = text
 	}

@@ -171,7 +171,7 @@ func (c *conductor) record(u *unit, end ending, intent state.Intent) {
 	}); err != nil {
 		c.e.notice("error", err.Error())
 	}
-	if phase == sdk.Completed || phase == sdk.Stopped {
+	if !end.told && (phase == sdk.Completed || phase == sdk.Stopped) {
 		c.e.append(event.Event{Type: event.Phase, Address: u.addr().String(), Life: u.number, Phase: string(phase), Message: msg})
 	}
 }
@@ -192,7 +192,9 @@ func (c *conductor) failed(u *unit, end ending) {
 			u.err = fmt.Errorf("%w (after %d restarts within %s)", end.err, len(v.History), policy.Window)
 		}
 		u.phase = sdk.Failed
-		c.e.append(event.Event{Type: event.Phase, Address: u.addr().String(), Life: u.number, Phase: string(sdk.Failed), Message: msg, Remedy: end.remedy})
+		if !end.told {
+			c.e.append(event.Event{Type: event.Phase, Address: u.addr().String(), Life: u.number, Phase: string(sdk.Failed), Message: msg, Remedy: end.remedy})
+		}
 		return
 	}
 	c.e.append(event.Event{Type: event.Restart, Address: u.addr().String(), Life: u.number, Attempt: v.Attempt, Delay: v.Delay.Seconds(), Message: end.message()})

@@ -54,6 +54,7 @@ type ending struct {
 	last    []string
 	outputs cty.Value // final; NilVal when unknown
 	ordered bool      // it was told to stop
+	told    bool      // the log already holds its last phase
 }
 
 // report is what a life tells the conductor. Each runs in the conductor's goroutine.
@@ -272,14 +273,14 @@ func (w *watcher) phase(ctx context.Context, ph host.PhaseChange) {
 		w.startDeadline.Stop()
 		w.refresh(ctx)
 	case sdk.Completed:
-		w.end = &ending{phase: sdk.Completed, ready: true, outputs: w.outputs(ctx)}
+		w.end = &ending{phase: sdk.Completed, ready: true, outputs: w.outputs(ctx), told: true}
 	case sdk.Stopped:
-		w.end = &ending{phase: sdk.Stopped, ready: w.ready, ordered: w.ordered != nil, outputs: w.outputs(ctx)}
+		w.end = &ending{phase: sdk.Stopped, ready: w.ready, ordered: w.ordered != nil, outputs: w.outputs(ctx), told: true}
 		if w.ordered == nil {
 			w.end.phase, w.end.err = sdk.Failed, errors.New("it stopped by itself: "+ph.Message)
 		}
 	case sdk.Failed:
-		w.end = &ending{phase: sdk.Failed, ready: w.ready, err: errors.New(ph.Message), remedy: ph.Remedy, ordered: w.ordered != nil}
+		w.end = &ending{phase: sdk.Failed, ready: w.ready, err: errors.New(ph.Message), remedy: ph.Remedy, ordered: w.ordered != nil, told: true}
 	default:
 		w.report.phase(ph.Phase, cty.NilVal)
 	}
