@@ -1,0 +1,350 @@
+package grpo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/proc"
+	"github.com/recipe-rl/recipe/sdk/tail"
+)
+
+// event is one line of the worker's event file.
+type event struct {
+	Type       string          `json:"type"`
+	Phase      string          `json:"phase"`
+	ForWhat    string          `json:"for_what"`
+	Step       int64           `json:"step"`
+	Steps      int64           `json:"steps"`
+	Version    int64           `json:"policy_version"`
+	Metrics    map[string]any  `json:"metrics"`
+	Ready      bool            `json:"ready"`
+	Path       string          `json:"path"`
+	Checkpoint string          `json:"checkpoint"`
+	What       string          `json:"what"`
+	Attempt    int64           `json:"attempt"`
+	Reason     string          `json:"reason"`
+	Reasons    map[string]int  `json:"reasons"`
+	Outcome    string          `json:"outcome"`
+	Batch      json.RawMessage `json:"batch"`
+	Seconds    float64         `json:"seconds"`
+	Reward     float64         `json:"reward"`
+	problem
+}
+
+// follow takes the worker's events until it ends, and answers for its weights meanwhile.
+func (t *Trainer) follow(ctx context.Context, program *proc.Program, f files) error {
+	if err := t.listen(ctx, program, f); err != nil {
+		return err
+	}
+	defer func() {
+		t.mu.Lock()
+		if t.control != nil {
+			t.control.close()
+		}
+		t.control = nil
+		t.mu.Unlock()
+	}()
+	// The worker goes on writing while it ends: its last checkpoint must be heard of.
+	following, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	lines := make(chan event, 256)
+	failed := make(chan error, 1)
+	go func() {
+		defer close(lines)
+		err := tail.Follow(following, f.events, tail.Options{Poll: 50 * time.Millisecond, Done: program.Done()}, func(raw []byte) {
+			var e event
+			if err := json.Unmarshal(raw, &e); err != nil {
+				t.host.Log("warn", fmt.Sprintf("the worker wrote an event that cannot be read: %v", err))
+				return
+			}
+			select {
+			case lines <- e:
+			case <-following.Done():
+			}
+		})
+		failed <- err
+	}()
+	w := &watch{trainer: t, done: make(chan error, 1)}
+	stop := ctx.Done()
+	var kill <-chan time.Time
+	for {
+		select {
+		case e, more := <-lines:
+			if !more {
+				<-program.Done()
+				w.wait()
+				return w.end(ctx, program, <-failed)
+			}
+			w.take(ctx, e)
+		case err := <-w.done:
+			w.syncing = false
+			if err != nil && ctx.Err() == nil {
+				return fmt.Errorf("bring the weights of step %d to inference: %w", w.step, err)
+			}
+		case <-stop:
+			stop = nil
+			t.host.Phase(sdk.Draining, "writing a last checkpoint")
+			if err := program.Signal(stopSignal); err != nil && !errors.Is(err, proc.ErrGone) {
+				t.host.Log("warn", err.Error())
+			}
+			kill = time.After(time.Duration(float64(t.host.Grace()) * stopShare))
+		case <-kill:
+			w.wait()
+			return fmt.Errorf("the worker did not write its last checkpoint within the grace period of %s; it is killed and continues from the checkpoint before: %w", t.host.Grace(), ctx.Err())
+		}
+	}
+}
+
+// listen waits until the worker's control server is there, or the worker has ended.
+func (t *Trainer) listen(ctx context.Context, program *proc.Program, f files) error {
+	limit := time.NewTimer(listenTimeout)
+	defer limit.Stop()
+	for {
+		var ready struct {
+			Address  string `json:"address"`
+			Protocol int    `json:"protocol"`
+		}
+		data, err := os.ReadFile(f.ready)
+		if err == nil && json.Unmarshal(data, &ready) == nil && ready.Address != "" {
+			if ready.Protocol != protocolVersion {
+				return fmt.Errorf("the worker speaks protocol %d, this supervisor %d; they must come from one build", ready.Protocol, protocolVersion)
+			}
+			t.mu.Lock()
+			t.control = newControl(ready.Address, t.token())
+			t.mu.Unlock()
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-program.Done():
+			return nil // its events say why, or its log does
+		case <-limit.C:
+			return &sdk.Error{Summary: fmt.Sprintf("the worker did not listen within %s", listenTimeout), Detail: program.Tail(10),
+				Remedy: "importing PyTorch hangs or the machine is overloaded: try `python -c \"import torch, transformers\"` with the block's interpreter"}
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// protocolVersion is that of worker/PROTOCOL.md.
+const protocolVersion = 1
+
+const logTail = 200
+
+// watch is what the events so far came to. One goroutine owns it.
+type watch struct {
+	trainer *Trainer
+	done    chan error // of the sync in progress
+	syncing bool
+	ever    bool // a sync has begun in this life
+	step    int64
+	failure *problem
+	over    string // completed, stopped or solved
+}
+
+// take turns an event into what the host is told.
+func (w *watch) take(ctx context.Context, e event) {
+	t, host := w.trainer, w.trainer.host
+	switch e.Type {
+	case "phase":
+		w.phase(ctx, e)
+	case "loaded":
+		t.ready()
+	case "resumed":
+		host.Log("info", fmt.Sprintf("continues from %s: step %d, policy version %d", e.Checkpoint, e.Step, e.Version))
+	case "metric":
+		host.Metrics(e.Step, flatten(e.Metrics))
+	case "progress":
+		host.Progress(e.Step, e.Steps, "steps")
+		t.setOutputs(func(o *Outputs) { o.Step = e.Step })
+	case "weights":
+		if e.Ready {
+			w.sync(ctx, e.Step)
+		}
+	case "checkpoint":
+		host.Checkpoint(sdk.CheckpointInfo{Path: e.Path, Step: e.Step, Version: host.Version()})
+		t.setOutputs(func(o *Outputs) { o.Checkpoint, o.Step = e.Path, e.Step })
+	case "error":
+		p := e.problem
+		w.failure = &p
+	default:
+		if level, text := describe(e); text != "" {
+			host.Log(level, text)
+		}
+	}
+}
+
+// phase tells where the worker stands. Only what comes before the first batch is not ready.
+func (w *watch) phase(ctx context.Context, e event) {
+	host := w.trainer.host
+	switch e.Phase {
+	case "starting", "loading", "connecting":
+		host.Phase(sdk.Loading, map[string]string{"starting": "starting", "loading": "loading the model", "connecting": "registering with the trajectory API"}[e.Phase])
+	case "sync":
+		// A worker that continued from a checkpoint wants its weights served before anything else. Otherwise the event weights has
+		// said so already, and the phase comes back after each publication.
+		if !w.ever {
+			w.sync(ctx, e.Step)
+		}
+	case "done":
+		w.over = e.Reason
+	default:
+		text := e.Phase
+		if e.ForWhat != "" {
+			text += " for " + e.ForWhat
+		}
+		w.trainer.tellPhase(text)
+	}
+}
+
+// sync lets the sync block take the weights of a step, in its own goroutine: publishing is one of the worker's events.
+func (w *watch) sync(ctx context.Context, step int64) {
+	if w.syncing || len(w.trainer.req.SyncedBy) == 0 {
+		return // nobody takes weights, and the worker does not wait
+	}
+	w.syncing, w.ever, w.step = true, true, step
+	go func() { w.done <- w.trainer.serve(ctx, step) }()
+}
+
+// wait waits for a sync in progress, whose calls fail now that the worker is gone.
+func (w *watch) wait() {
+	if w.syncing {
+		<-w.done
+		w.syncing = false
+	}
+}
+
+// serve is one synchronised step: the host returns when inference serves the weights, or at once when nobody wants them.
+func (t *Trainer) serve(ctx context.Context, step int64) error {
+	t.mu.Lock()
+	t.published = noVersion
+	t.mu.Unlock()
+	if _, err := t.host.Sync(ctx, step); err != nil {
+		return err
+	}
+	c, err := t.worker()
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	version := t.published
+	t.mu.Unlock()
+	if version == noVersion { // not taken: the worker goes on under the version that it had
+		var state struct {
+			Version int64 `json:"policy_version"`
+		}
+		if err := c.do(ctx, "GET", "state", nil, &state); err != nil {
+			return err
+		}
+		version = state.Version
+	}
+	return c.post(ctx, "synced", map[string]any{"version": version}, nil)
+}
+
+// noVersion says that nothing has been published.
+const noVersion = -1
+
+// end says how the worker ended.
+func (w *watch) end(ctx context.Context, program *proc.Program, followed error) error {
+	err := program.Err()
+	switch {
+	case w.failure != nil:
+		return errors.Join(w.failure.asError("training failed"), followed)
+	case err != nil && ctx.Err() == nil:
+		return diagnose(err, program.Tail(logTail))
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case w.over == "":
+		return errors.Join(errors.New("the worker ended without saying that it was done"), followed)
+	}
+	w.trainer.host.Log("info", "training is over: "+w.over)
+	return followed
+}
+
+// ready gives the outputs when the model is loaded, before the first batch: the sync block needs the control endpoint by then.
+func (t *Trainer) ready() {
+	t.mu.Lock()
+	t.outputs = Outputs{sdk.TrainerOutputs{Model: t.req.Config.Model}, t.transports()}
+	out := t.outputs
+	t.mu.Unlock()
+	t.host.Ready(out)
+}
+
+func (t *Trainer) setOutputs(change func(*Outputs)) {
+	t.mu.Lock()
+	change(&t.outputs)
+	out := t.outputs
+	t.mu.Unlock()
+	if out.Model != "" {
+		t.host.SetOutputs(out)
+	}
+}
+
+func (t *Trainer) tellPhase(text string) {
+	t.mu.Lock()
+	known := t.outputs.Model != ""
+	t.mu.Unlock()
+	if known {
+		t.host.Phase(sdk.Ready, text)
+	}
+}
+
+// flatten keeps numbers; a histogram becomes one metric for each of its keys.
+func flatten(metrics map[string]any) map[string]float64 {
+	out := make(map[string]float64, len(metrics))
+	for name, value := range metrics {
+		switch v := value.(type) {
+		case float64:
+			out[name] = v
+		case map[string]any:
+			for key, n := range v {
+				if f, ok := n.(float64); ok {
+					out[name+"/"+key] = f
+				}
+			}
+		}
+	}
+	return out
+}
+
+// describe puts what a person should know into words.
+func describe(e event) (level, text string) {
+	switch e.Type {
+	case "warning":
+		return "warn", e.Message
+	case "retry":
+		return "warn", fmt.Sprintf("%s: attempt %d failed: %s", e.What, e.Attempt, e.Reason)
+	case "no_data":
+		return "warn", fmt.Sprintf("no batch for %.0f s: %s%s", e.Seconds, e.Reason, numbered(e.Checks))
+	case "skipped":
+		return "warn", fmt.Sprintf("batch %s was used up without a step: %s", e.Batch, e.Reason)
+	case "lease":
+		if e.Outcome == "lost" {
+			return "warn", fmt.Sprintf("the lease of batch %s ran out before it was acknowledged", e.Batch)
+		}
+	case "rejected":
+		var parts []string
+		for reason, n := range e.Reasons {
+			parts = append(parts, fmt.Sprintf("%d × %s", n, reason))
+		}
+		return "warn", fmt.Sprintf("groups of batch %s were rejected: %s", e.Batch, strings.Join(parts, ", "))
+	case "solved":
+		return "info", fmt.Sprintf("no batch comes any more and the reward is %.3g: the task is solved", e.Reward)
+	}
+	return "", ""
+}
+
+func numbered(checks []string) string {
+	var b strings.Builder
+	for i, c := range checks {
+		fmt.Fprintf(&b, "\n%d. %s", i+1, c)
+	}
+	return b.String()
+}

@@ -1,0 +1,273 @@
+package grpo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// host remembers what it was told, and plays the sync block.
+type host struct {
+	trainer *Trainer
+	publish func(step int64) bool
+	dir     string
+
+	mu          sync.Mutex
+	version     int64
+	synced      []int64 // steps
+	outputs     []Outputs
+	phases      []string
+	logs        []string
+	metrics     map[string]float64
+	checkpoints []sdk.CheckpointInfo
+	failSync    error
+	changed     chan struct{}
+}
+
+var _ sdk.TrainerHost = (*host)(nil)
+
+func (h *host) note(change func()) {
+	h.mu.Lock()
+	change()
+	h.mu.Unlock()
+	select {
+	case h.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (h *host) Ready(o any)      { h.note(func() { h.outputs = append(h.outputs, o.(Outputs)) }) }
+func (h *host) SetOutputs(o any) { h.note(func() { h.outputs = append(h.outputs, o.(Outputs)) }) }
+func (h *host) Phase(p sdk.Phase, text string) {
+	h.note(func() { h.phases = append(h.phases, string(p)+": "+text) })
+}
+func (h *host) Progress(int64, int64, string) {}
+func (h *host) Log(level, text string)        { h.note(func() { h.logs = append(h.logs, level+": "+text) }) }
+func (h *host) Checkpoint(c sdk.CheckpointInfo) {
+	h.note(func() { h.checkpoints = append(h.checkpoints, c) })
+}
+func (h *host) Sample(sdk.Sample)       {}
+func (h *host) SetHandle([]byte)        {}
+func (h *host) Listening(string)        {}
+func (h *host) Weights(sdk.WeightsInfo) {}
+func (h *host) Grace() time.Duration    { return 10 * time.Second }
+func (h *host) Metrics(_ int64, m map[string]float64) {
+	h.note(func() {
+		for k, v := range m {
+			h.metrics[k] = v
+		}
+	})
+}
+
+func (h *host) Version() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.version
+}
+
+// Sync publishes, proves and acknowledges, as a sync block has it done.
+func (h *host) Sync(ctx context.Context, step int64) (int64, error) {
+	h.mu.Lock()
+	h.synced = append(h.synced, step)
+	err := h.failSync
+	h.mu.Unlock()
+	if err != nil || !h.publish(step) {
+		return h.Version(), err
+	}
+	next := h.Version() + 1
+	w, err := h.trainer.Publish(ctx, sdk.PublishRequest{Version: next, Transport: "reload", Dir: h.dir})
+	if err != nil {
+		return 0, err
+	}
+	if w.Version != next || w.Format != "hf" || w.Precision != "float32" || w.Path != h.dir {
+		return 0, fmt.Errorf("weights %+v", w)
+	}
+	if lp, err := h.trainer.Logprobs(ctx, []int{1, 2, 3}); err != nil || len(lp) != 2 {
+		return 0, fmt.Errorf("log-probabilities %v, %w", lp, err)
+	}
+	h.mu.Lock()
+	h.version = next
+	h.mu.Unlock()
+	return next, nil
+}
+
+func (h *host) await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(60 * time.Second)
+	for {
+		h.mu.Lock()
+		done := ok()
+		h.mu.Unlock()
+		if done {
+			return
+		}
+		select {
+		case <-h.changed:
+		case <-deadline:
+			t.Fatalf("waited 60 s for %s; phases %q, log %q", what, h.phases, h.logs)
+		}
+	}
+}
+
+// start makes a trainer whose worker the test binary plays.
+func start(t *testing.T, mode string, change func(*sdk.Request[Config])) (*Trainer, *host, sdk.Request[Config]) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := sdk.Request[Config]{
+		Address: "trainer.grpo.policy", Dir: t.TempDir(), RecipeDir: t.TempDir(), CheckpointDir: t.TempDir(), ControlToken: "control",
+		Runtime: sdk.Runtime{Python: exe}, Environment: map[string]string{fakeMark: "1", fakeMode: mode}, SyncedBy: []string{"sync.weights.policy"},
+		Config: Config{Model: "org/model", Steps: 3, BatchSize: 64, LearningRate: 1e-5, Trajectories: &spec.Ref{
+			Address: "trajectories.api", Kind: kind.Trajectories,
+			Values: cty.ObjectVal(map[string]cty.Value{"url": cty.StringVal("http://127.0.0.1:8000"), "token": cty.StringVal("secret")}),
+		}},
+	}
+	if change != nil {
+		change(&req)
+	}
+	tr := &Trainer{}
+	h := &host{trainer: tr, publish: func(int64) bool { return true }, dir: t.TempDir(), version: req.Policy.Version, metrics: map[string]float64{}, changed: make(chan struct{}, 1)}
+	return tr, h, req
+}
+
+func TestTrainToTheEnd(t *testing.T) {
+	t.Parallel()
+	tr, h, req := start(t, "", nil)
+	h.publish = func(step int64) bool { return step != 2 } // a period of which step 2 is not
+	if err := tr.Run(t.Context(), req, h); err != nil {
+		t.Fatalf("Run: %v; log %q", err, h.logs)
+	}
+	if fmt.Sprint(h.synced) != "[1 2 3]" || h.version != 2 {
+		t.Errorf("Sync was called for steps %v, version is %d; want one call for each of three steps and two versions", h.synced, h.version)
+	}
+	if h.metrics["reward/mean"] != 0.5 || h.metrics["staleness/histogram/1"] != 2 {
+		t.Errorf("metrics %v", h.metrics)
+	}
+	last := h.outputs[len(h.outputs)-1]
+	if !strings.HasSuffix(last.Checkpoint, "step_3") || last.Step != 3 || len(h.checkpoints) != 1 || h.checkpoints[0].Version != 2 {
+		t.Errorf("outputs %+v, checkpoints %+v", last, h.checkpoints)
+	}
+	info, err := os.Stat(filepath.Join(req.Dir, "config.json"))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the worker's configuration holds tokens: mode %v, %v; want 0600", info.Mode(), err)
+	}
+}
+
+func TestWithoutASyncBlockTheWorkerDoesNotWait(t *testing.T) {
+	t.Parallel()
+	tr, h, req := start(t, "", func(r *sdk.Request[Config]) { r.SyncedBy = nil })
+	if err := tr.Run(t.Context(), req, h); err != nil {
+		t.Fatal(err)
+	}
+	if len(h.synced) != 0 {
+		t.Errorf("Sync was called for steps %v", h.synced)
+	}
+}
+
+func TestResumedWeightsAreServedFirst(t *testing.T) {
+	t.Parallel()
+	tr, h, req := start(t, "", func(r *sdk.Request[Config]) {
+		r.Resume, r.Policy.Version, r.Config.Steps = true, 7, 4
+	})
+	if err := tr.Run(t.Context(), req, h); err != nil {
+		t.Fatalf("%v; log %q", err, h.logs)
+	}
+	if fmt.Sprint(h.synced) != "[3 4]" || h.version != 9 {
+		t.Errorf("Sync was called for steps %v, version is %d; want the checkpoint's step 3 first and versions 8 and 9", h.synced, h.version)
+	}
+}
+
+func TestStopWritesACheckpoint(t *testing.T) {
+	t.Parallel()
+	tr, h, req := start(t, "hang", nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- tr.Run(ctx, req, h) }()
+	h.await(t, "the worker to wait for a batch", func() bool { return strings.Contains(strings.Join(h.phases, "\n"), "waiting for a batch") })
+	info, err := tr.SaveCheckpoint(t.Context())
+	if err != nil || info.Path != "step_x" {
+		t.Errorf("SaveCheckpoint: %+v, %v", info, err)
+	}
+	next := req.Config
+	next.LearningRate = 2e-5
+	if err := tr.Update(t.Context(), next); err != nil {
+		t.Errorf("Update: %v", err)
+	}
+	next.Steps = 9
+	if err := tr.Update(t.Context(), next); err == nil || !strings.Contains(err.Error(), "only a restart can change steps") {
+		t.Errorf("Update: got %v, want the worker's refusal", err)
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("Run: %v, want context.Canceled", err)
+	}
+	if len(h.checkpoints) != 1 {
+		t.Errorf("checkpoints %+v, want the one that was written while stopping", h.checkpoints)
+	}
+	if _, err := tr.Logprobs(t.Context(), []int{1, 2}); err == nil {
+		t.Error("Logprobs answered after the worker was gone")
+	}
+}
+
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		mode   string
+		change func(*sdk.Request[Config])
+		want   string
+		remedy string
+	}{
+		"the worker says why": {"error", nil, "the GPU is full", "1. lower row_tokens\n2. use lora"},
+		"the worker cannot":   {"crash", nil, "lacks a package", "install torch"},
+		"wrong settings":      {"config", nil, "settings are wrong", "correct"},
+		"no trajectory API":   {"", func(r *sdk.Request[Config]) { r.Config.Trajectories = nil }, "no trajectory API", "trajectories"},
+		"no interpreter":      {"", func(r *sdk.Request[Config]) { r.Runtime.Python = "/no/such/python" }, "cannot be run", "runtime"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tr, h, req := start(t, c.mode, c.change)
+			err := tr.Run(t.Context(), req, h)
+			var e *sdk.Error
+			if !errors.As(err, &e) || !strings.Contains(e.Summary, c.want) || !strings.Contains(e.Remedy, c.remedy) {
+				t.Fatalf("got %v (%+v), want %q with a remedy of %q", err, e, c.want, c.remedy)
+			}
+		})
+	}
+	t.Run("the sync block fails", func(t *testing.T) {
+		t.Parallel()
+		tr, h, req := start(t, "", nil)
+		h.failSync = errors.New("served weights differ")
+		if err := tr.Run(t.Context(), req, h); err == nil || !strings.Contains(err.Error(), "served weights differ") {
+			t.Fatalf("got %v, want the sync block's reason", err)
+		}
+	})
+}
+
+func TestPublishByAnUnknownTransport(t *testing.T) {
+	t.Parallel()
+	tr, h, req := start(t, "hang", nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- tr.Run(ctx, req, h) }()
+	h.await(t, "the worker to wait for a batch", func() bool { return strings.Contains(strings.Join(h.phases, "\n"), "waiting for a batch") })
+	var e *sdk.Error
+	if _, err := tr.Publish(ctx, sdk.PublishRequest{Transport: "nccl"}); !errors.As(err, &e) || !strings.Contains(e.Detail, "reload") {
+		t.Errorf("got %v, want an error that lists what is offered", err)
+	}
+	cancel()
+	<-ended
+}

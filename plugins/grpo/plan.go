@@ -1,0 +1,165 @@
+package grpo
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/shape"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// Validate finds what the schema cannot express.
+func (t *Trainer) Validate(c Config) []spec.Problem {
+	var problems []spec.Problem
+	add := func(path cty.Path, warning bool, summary, detail string) {
+		problems = append(problems, spec.Problem{Path: path, Warning: warning, Summary: summary, Detail: detail})
+	}
+	if c.MiniBatchSize > c.BatchSize {
+		add(cty.GetAttrPath("mini_batch_size"), false, "mini_batch_size is larger than batch_size", fmt.Sprintf("A batch of %d is split into optimizer steps of mini_batch_size; lower it.", c.BatchSize))
+	}
+	if c.BatchSize < 1 {
+		add(cty.GetAttrPath("batch_size"), false, "batch_size must be at least 1", "It counts completions: prompts × group_size.")
+	}
+	if c.MaxLength < 2 {
+		add(cty.GetAttrPath("max_length"), false, "max_length must be at least 2", "It counts the tokens of prompt and completion together.")
+	}
+	if c.MaxPromptLength+c.MaxResponseLength > c.MaxLength && c.MaxPromptLength > 0 && c.MaxResponseLength > 0 {
+		add(cty.GetAttrPath("max_length"), true, "max_prompt_length and max_response_length together exceed max_length",
+			fmt.Sprintf("%d + %d is more than %d, so the longest sequences are rejected.", c.MaxPromptLength, c.MaxResponseLength, c.MaxLength))
+	}
+	if a := c.Advantages; a != nil && len(a.Clip) > 0 && (len(a.Clip) != 2 || a.Clip[0] > 0 || a.Clip[1] < 0) {
+		add(cty.GetAttrPath("advantages").GetAttr("clip"), false, "clip needs two numbers, low ≤ 0 ≤ high", "For example clip = [-3, 3].")
+	}
+	if l := c.Loss; l != nil && l.DualClip > 0 && l.DualClip <= 1 {
+		add(cty.GetAttrPath("loss").GetAttr("dual_clip"), false, "dual_clip must be above 1, or 0 for none", "It bounds the ratio of completions that were worse than the group.")
+	}
+	if k, r := c.KL, c.Reference; r != nil && r.Source == "none" && k != nil && (k.Coefficient > 0 || k.RewardCoefficient > 0) {
+		add(cty.GetAttrPath("reference").GetAttr("source"), false, "a KL term needs a reference", "Set kl { coefficient = 0 }, or reference { source = \"auto\" }.")
+	}
+	if r := c.Reference; r != nil && r.Source == "lora_off" && (c.Lora == nil || c.Lora.Rank == 0) {
+		add(cty.GetAttrPath("reference").GetAttr("source"), false, "lora_off needs adapters", "Add lora { rank = … }, or use source = \"copy\".")
+	}
+	if c.Compute != nil && c.Compute.Dtype != "float32" && c.Compute.Dtype != "" && (c.Lora == nil || c.Lora.Rank == 0) {
+		add(cty.GetAttrPath("compute").GetAttr("dtype"), true, "training all weights in "+c.Compute.Dtype+" rounds small updates away",
+			"At a learning rate of 1e-5 most steps do not change a bfloat16 weight at all. Keep dtype = \"float32\" and set compute_dtype = \"bfloat16\".")
+	}
+	return problems
+}
+
+// Plan says what training will need on each GPU, or of the machine when it has none.
+func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.Problem) {
+	e := sdk.Estimate{Facts: map[string]string{
+		"model": c.Model, "tokenizer": c.Model, "batch_size": strconv.FormatInt(c.BatchSize, 10), "max_length": strconv.FormatInt(c.MaxLength, 10),
+	}}
+	m, known, err := shape.Of(c.Model)
+	if err != nil {
+		return e, []spec.Problem{{Path: cty.GetAttrPath("model"), Summary: "the model's config.json cannot be read", Detail: err.Error()}}
+	}
+	if !known {
+		e.Notes = append(e.Notes, c.Model+" is not on this machine and not in the table of usual models, so its memory is not known before it is downloaded")
+		return e, nil
+	}
+	s := sizesOf(c, m)
+	share, resource := float64(max(1, placement.GPUs, len(placement.Devices))), "gpu_memory"
+	if placement.GPUs == 0 && len(placement.Devices) == 0 {
+		resource = "host_memory"
+	}
+	add := func(part string, value float64, how string) {
+		if value > 0 {
+			if share > 1 && part != "activations" && part != "logits" {
+				value, how = value/share, fmt.Sprintf("%s ÷ %g GPUs", how, share)
+			}
+			e.Amounts = append(e.Amounts, sdk.Amount{Resource: resource, Part: part, Value: value, How: how})
+		}
+	}
+	add("weights", s.total*s.weight, fmt.Sprintf("%s parameters × %g bytes", count(s.total), s.weight))
+	add("gradients", s.trained*s.gradient, fmt.Sprintf("%s trained parameters × %g bytes", count(s.trained), s.gradient))
+	add("optimizer", s.trained*s.optimizer, fmt.Sprintf("%s trained parameters × %g bytes (%s)", count(s.trained), s.optimizer, s.name))
+	add("reference", s.reference*s.weight, fmt.Sprintf("%s parameters × %g bytes (a copy for the KL term)", count(s.reference), s.weight))
+	add("activations", s.activations, s.activationsHow)
+	add("logits", s.logits, fmt.Sprintf("head_chunk = %d tokens × %d words × 4 bytes × 3", s.chunk, m.Vocab))
+	e.Amounts = append(e.Amounts, sdk.Amount{
+		Resource: "disk", Part: "checkpoints", Value: s.checkpoints,
+		How: fmt.Sprintf("%d checkpoints × (weights + optimizer)", s.kept),
+	})
+	return e, nil
+}
+
+// sizes are the terms of the sum.
+type sizes struct {
+	total, trained, reference   float64 // parameters
+	weight, gradient, optimizer float64 // bytes each
+	name                        string
+	activations, logits         float64
+	activationsHow              string
+	chunk, kept                 int64
+	checkpoints                 float64
+}
+
+func sizesOf(c Config, m shape.Shape) sizes {
+	compute, opt, checks := Compute{Dtype: "float32", RowTokens: 8192, HeadChunk: 1024, GradientCheckpointing: true}, "adamw", int64(2)
+	if c.Compute != nil {
+		compute = *c.Compute
+	}
+	if c.Optimizer != nil && c.Optimizer.Name != "" {
+		opt = c.Optimizer.Name
+	}
+	if c.Checkpoints != nil {
+		checks = c.Checkpoints.KeepLast
+	}
+	s := sizes{total: float64(m.Parameters()), weight: bytesOf(compute.Dtype), name: opt, chunk: compute.HeadChunk, kept: max(1, checks)}
+	s.trained, s.gradient = s.total, s.weight
+	lora := c.Lora != nil && c.Lora.Rank > 0
+	if lora {
+		// Two matrices beside each linear layer: in + out, times the rank.
+		perLayer := m.Hidden*4 + m.Heads*m.HeadDim*2 + 2*m.KVHeads*m.HeadDim + 3*(m.Hidden+m.FFN)
+		s.trained, s.gradient = float64(c.Lora.Rank*m.Layers*perLayer), 4
+	}
+	s.optimizer = map[string]float64{"adamw": 2 * s.gradient, "adamw_8bit": 2, "adafactor": 0.1 * s.gradient}[opt]
+	kl := c.KL == nil || c.KL.Coefficient > 0 || c.KL.RewardCoefficient > 0
+	if source := "auto"; kl && !lora {
+		if c.Reference != nil && c.Reference.Source != "" {
+			source = c.Reference.Source
+		}
+		if (source == "auto" || source == "copy") && (c.Reference == nil || !c.Reference.Offload) {
+			s.reference = s.total
+		}
+	}
+	arithmetic := bytesOf(compute.Dtype)
+	if compute.ComputeDtype != "" {
+		arithmetic = bytesOf(compute.ComputeDtype)
+	}
+	// One row of packed tokens: inputs of each layer are kept, one layer at a time is recomputed; without recomputation all are.
+	tokens, layer := float64(compute.RowTokens), float64(8*m.Hidden+4*m.FFN)
+	if compute.GradientCheckpointing {
+		s.activations = tokens * (float64(m.Layers*m.Hidden) + layer) * arithmetic
+		s.activationsHow = fmt.Sprintf("row_tokens = %d × (%d layers × %d + one layer recomputed) × %g bytes", compute.RowTokens, m.Layers, m.Hidden, arithmetic)
+	} else {
+		s.activations = tokens * float64(m.Layers) * layer * arithmetic
+		s.activationsHow = fmt.Sprintf("row_tokens = %d × %d layers × %.0f × %g bytes; gradient_checkpointing = true keeps a fraction", compute.RowTokens, m.Layers, layer, arithmetic)
+	}
+	s.logits = float64(compute.HeadChunk*m.Vocab) * 4 * 3
+	s.checkpoints = float64(s.kept) * (s.total*s.weight + s.trained*s.optimizer)
+	return s
+}
+
+func bytesOf(dtype string) float64 {
+	switch dtype {
+	case "bfloat16", "float16":
+		return 2
+	case "float64":
+		return 8
+	}
+	return 4
+}
+
+// count writes a number of parameters the way people say it.
+func count(n float64) string {
+	if n >= 1e9 {
+		return fmt.Sprintf("%.2f billion", n/1e9)
+	}
+	return fmt.Sprintf("%.1f million", n/1e6)
+}

@@ -1,0 +1,162 @@
+package grpo
+
+import (
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"strings"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// settings is the worker's configuration: what the recipe says, and what only the supervisor knows.
+func (t *Trainer) settings(f files) (map[string]any, error) {
+	c := t.req.Config
+	c.Model = t.local(c.Model)
+	if r := c.Reference; r != nil && r.Path != "" {
+		moved := *r
+		moved.Path = t.local(r.Path)
+		c.Reference = &moved
+	}
+	s := workerSettings(c)
+	url, token, err := trajectories(c.Trajectories)
+	if err != nil {
+		return nil, err
+	}
+	put(s, "data.url", url)
+	if token != "" {
+		put(s, "data.token", token)
+	}
+	put(s, "checkpoint_dir", t.req.CheckpointDir)
+	put(s, "resume", t.req.Resume)
+	put(s, "events_file", f.events)
+	put(s, "ready_file", f.ready)
+	put(s, "control", "127.0.0.1:0") // a socket's path could be longer than the system allows
+	put(s, "control_token", t.token())
+	put(s, "policy_version", t.req.Policy.Version)
+	put(s, "wait_for_sync", len(t.req.SyncedBy) > 0)
+	return s, nil
+}
+
+// local makes the path of a local model absolute; hub names stay.
+func (t *Trainer) local(model string) string {
+	if (strings.HasPrefix(model, "./") || strings.HasPrefix(model, "../") || model == "." || model == "..") && !filepath.IsAbs(model) {
+		return filepath.Join(t.req.RecipeDir, model)
+	}
+	return model
+}
+
+// trajectories finds the trajectory API.
+func trajectories(ref *spec.Ref) (url, token string, err error) {
+	if ref == nil {
+		return "", "", &sdk.Error{Summary: "no trajectory API to take batches from", Remedy: "add a block trajectories to the recipe, or set trajectories = … here"}
+	}
+	read := func(name string) string {
+		if ref.Values == cty.NilVal || !ref.Values.Type().IsObjectType() || !ref.Values.Type().HasAttribute(name) {
+			return ""
+		}
+		v, _ := ref.Values.GetAttr(name).Unmark()
+		if v.IsNull() || !v.IsKnown() || v.Type() != cty.String {
+			return ""
+		}
+		return v.AsString()
+	}
+	if url = strings.TrimRight(read("url"), "/"); url == "" {
+		return "", "", fmt.Errorf("output url of %s is not known", ref.Address)
+	}
+	return url, read("token"), nil
+}
+
+// workerSettings turns the tagged fields of a configuration into the worker's nested settings. A nil pointer, an empty text and an
+// empty list are left out, so that the worker's default holds.
+func workerSettings(c Config) map[string]any {
+	out := map[string]any{}
+	collect(reflect.ValueOf(c), out)
+	return out
+}
+
+func collect(v reflect.Value, out map[string]any) {
+	t := v.Type()
+	for i := range t.NumField() {
+		field, value := t.Field(i), v.Field(i)
+		path, named := field.Tag.Lookup("worker")
+		if !named {
+			if value.Kind() == reflect.Pointer && value.Type().Elem().Kind() == reflect.Struct && !value.IsNil() && strings.HasSuffix(field.Tag.Get("recipe"), ",block") {
+				collect(value.Elem(), out)
+			}
+			continue
+		}
+		if setting, ok := settingOf(field, value); ok {
+			put(out, path, setting)
+		}
+	}
+}
+
+// settingOf is a field's value as the worker reads it; false when it was not set.
+func settingOf(field reflect.StructField, value reflect.Value) (any, bool) {
+	switch value.Kind() {
+	case reflect.Pointer:
+		if value.IsNil() {
+			return nil, false
+		}
+		return value.Elem().Interface(), true
+	case reflect.String:
+		return value.String(), value.Len() > 0
+	case reflect.Slice:
+		if value.Len() == 0 {
+			return nil, false
+		}
+		if value.Type().Elem().Kind() != reflect.Struct {
+			return value.Interface(), true
+		}
+		list := make([]any, value.Len())
+		for i := range list {
+			item := map[string]any{}
+			collect(value.Index(i), item)
+			list[i] = item
+		}
+		return list, true
+	}
+	if off, ok := field.Tag.Lookup("null"); ok && fmt.Sprint(value.Interface()) == off {
+		return nil, true // the worker says null for "none"
+	}
+	return value.Interface(), true
+}
+
+// put sets a.b.c in nested maps.
+func put(m map[string]any, path string, value any) {
+	section, name, nested := strings.Cut(path, ".")
+	if !nested {
+		m[path] = value
+		return
+	}
+	inner, ok := m[section].(map[string]any)
+	if !ok {
+		inner = map[string]any{}
+		m[section] = inner
+	}
+	put(inner, name, value)
+}
+
+// difference is what in other is not in base, nested as both are.
+func difference(base, other map[string]any) map[string]any {
+	out := map[string]any{}
+	for name, value := range other {
+		old := base[name]
+		oldSection, isOld := old.(map[string]any)
+		section, isNew := value.(map[string]any)
+		if isOld && isNew {
+			if d := difference(oldSection, section); len(d) > 0 {
+				out[name] = d
+			}
+			continue
+		}
+		if !reflect.DeepEqual(old, value) {
+			out[name] = value
+		}
+	}
+	return out
+}

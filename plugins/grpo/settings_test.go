@@ -1,0 +1,205 @@
+package grpo
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+func TestWorkerSettings(t *testing.T) {
+	t.Parallel()
+	low := 0.5
+	got := workerSettings(Config{
+		Model: "m", Steps: 12, BatchSize: 64, LearningRate: 1e-5, Overlong: "reject",
+		Lora:       &Lora{Rank: 8, Alpha: 16, TargetModules: []string{"q_proj"}},
+		Loss:       &Loss{Name: "ppo", DualClip: 0},
+		Correction: &Correction{ImportanceHigh: 5, Rejections: []Rejection{{Rule: "seq_mean_k3", High: 2, Low: &low}}},
+	})
+	data, err := json.Marshal(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(data)
+	for _, want := range []string{
+		`"path":"m"`, `"batch_size":64`, `"learning_rate":0.00001`, `"rank":8`, `"target_modules":["q_proj"]`, `"dual_clip":null`, `"importance_high":5`,
+		`"rejections":[{"high":2,"low":0.5,"rule":"seq_mean_k3"}]`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s is missing in %s", want, text)
+		}
+	}
+	for _, not := range []string{"kl", "max_staleness", "revision"} {
+		if strings.Contains(text, `"`+not+`"`) {
+			t.Errorf("%s was not set and must be left to the worker: %s", not, text)
+		}
+	}
+}
+
+func TestDifference(t *testing.T) {
+	t.Parallel()
+	a := map[string]any{"steps": int64(1), "optimizer": map[string]any{"learning_rate": 1.0, "name": "adamw"}}
+	b := map[string]any{"steps": int64(1), "optimizer": map[string]any{"learning_rate": 2.0, "name": "adamw"}, "seed": int64(3)}
+	want := map[string]any{"optimizer": map[string]any{"learning_rate": 2.0}, "seed": int64(3)}
+	if got := difference(a, b); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// TestSchemaFitsTheWorker compares every attribute with the worker's own description of its settings, so that the two cannot drift
+// apart. It needs a Python with torch, which scripts/venv.sh makes.
+func TestSchemaFitsTheWorker(t *testing.T) {
+	t.Parallel()
+	var python string
+	for _, name := range []string{"venv-torch", "venv-vllm"} {
+		path, err := filepath.Abs(filepath.Join("..", "..", ".cache", name, "bin", "python"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(path); err == nil {
+			python = path
+			break
+		}
+	}
+	if python == "" {
+		t.Skip("no .cache/venv-torch; scripts/venv.sh makes one")
+	}
+	cmd := exec.CommandContext(t.Context(), python, "-m", "worker", "--schema") //nolint:gosec // our own interpreter
+	cmd.Env = append(os.Environ(), "OMP_NUM_THREADS=1")
+	data, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("python -m worker --schema: %v", err)
+	}
+	var described []struct {
+		Name    string
+		Default any
+		Choices []string
+		Live    bool
+	}
+	if err := json.Unmarshal(data, &described); err != nil {
+		t.Fatal(err)
+	}
+	// Settings that the supervisor alone decides.
+	own := map[string]bool{
+		"data.url": true, "data.token": true, "checkpoint_dir": true, "resume": true, "events_file": true, "ready_file": true, "control": true, "control_token": true,
+		"policy_version": true, "publish_every": true, "wait_for_sync": true, "wait_for_grant": true, "model.random_init": true,
+	}
+	fields := map[string]reflect.StructField{}
+	tagged(reflect.TypeFor[Config](), fields)
+	for _, s := range described {
+		f, ok := fields[s.Name]
+		switch {
+		case own[s.Name]:
+		case !ok:
+			t.Errorf("the worker's setting %s has no attribute", s.Name)
+		default:
+			compareField(t, s.Name, f, s.Default, s.Choices, s.Live)
+		}
+		delete(fields, s.Name)
+	}
+	for name := range fields {
+		t.Errorf("the worker has no setting %s", name)
+	}
+}
+
+func tagged(t reflect.Type, out map[string]reflect.StructField) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if name, ok := f.Tag.Lookup("worker"); ok {
+			out[name] = f
+			continue
+		}
+		if f.Type.Kind() == reflect.Pointer && strings.HasSuffix(f.Tag.Get("recipe"), ",block") {
+			tagged(f.Type.Elem(), out)
+		}
+	}
+}
+
+func compareField(t *testing.T, name string, f reflect.StructField, def any, choices []string, live bool) {
+	t.Helper()
+	if got := f.Tag.Get("change") == "live"; got != live {
+		t.Errorf("%s: live is %v here, %v in the worker", name, got, live)
+	}
+	if got := f.Tag.Get("enum"); got != strings.Join(choices, ",") {
+		t.Errorf("%s: choices %q here, %q in the worker", name, got, strings.Join(choices, ","))
+	}
+	text, ok := f.Tag.Lookup("default")
+	if !ok {
+		return // left to the worker
+	}
+	var got any
+	if json.Unmarshal([]byte(text), &got) != nil {
+		got = text
+	}
+	if !reflect.DeepEqual(got, def) {
+		t.Errorf("%s: default %v here, %v in the worker", name, got, def)
+	}
+}
+
+func TestPlan(t *testing.T) {
+	t.Parallel()
+	parts := func(c Config, gpus int) map[string]float64 {
+		e, problems := (&Trainer{}).Plan(c, sdk.Placement{GPUs: gpus})
+		if len(problems) > 0 {
+			t.Fatalf("%+v", problems)
+		}
+		out := map[string]float64{}
+		for _, a := range e.Amounts {
+			out[a.Part] = a.Value
+		}
+		return out
+	}
+	full := parts(Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", BatchSize: 64, MaxLength: 2048}, 1)
+	if full["weights"] < 6.1e9 || full["weights"] > 6.2e9 || full["gradients"] != full["weights"] || full["optimizer"] != 2*full["weights"] || full["reference"] != full["weights"] {
+		t.Errorf("full fine-tuning in float32: %v; want 6.17 GB four times over, once for weights, gradients and reference, twice for AdamW", full)
+	}
+	lora := parts(Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", Lora: &Lora{Rank: 64}}, 1)
+	if lora["optimizer"] > full["optimizer"]/15 || lora["reference"] != 0 {
+		t.Errorf("LoRA: %v; want a small optimizer and no copy of the model", lora)
+	}
+	if two := parts(Config{Model: "Qwen/Qwen2.5-1.5B-Instruct"}, 2); two["optimizer"] != full["optimizer"]/2 {
+		t.Errorf("two GPUs: %v; want half of the optimizer each", two)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	good := Config{Model: "m", BatchSize: 64, MaxLength: 128}
+	for name, c := range map[string]struct {
+		change func(*Config)
+		want   string
+	}{
+		"fine":       {func(*Config) {}, ""},
+		"mini batch": {func(c *Config) { c.MiniBatchSize = 65 }, "larger than batch_size"},
+		"clip":       {func(c *Config) { c.Advantages = &Advantages{Clip: []float64{1, 3}} }, "two numbers"},
+		"kl":         {func(c *Config) { c.Reference, c.KL = &Reference{Source: "none"}, &KL{Coefficient: 0.1} }, "needs a reference"},
+		"lora off":   {func(c *Config) { c.Reference = &Reference{Source: "lora_off"} }, "needs adapters"},
+		"rounding":   {func(c *Config) { c.Compute = &Compute{Dtype: "bfloat16"} }, "rounds small updates"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config := good
+			c.change(&config)
+			text := ""
+			for _, p := range (&Trainer{}).Validate(config) {
+				text += p.Summary + "\n"
+			}
+			if (c.want == "") != (text == "") || !strings.Contains(text, c.want) {
+				t.Errorf("problems %q, want %q", text, c.want)
+			}
+		})
+	}
+}
+
+func TestDefinition(t *testing.T) {
+	t.Parallel()
+	d := Plugin()
+	if d.Schema.Attribute("learning_rate") == nil || d.Schema.Block("lora") == nil || d.Schema.Block("correction").Schema.Block("rejection") == nil {
+		t.Error("the schema lacks learning_rate, lora or correction.rejection")
+	}
+}
