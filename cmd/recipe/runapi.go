@@ -1,0 +1,75 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recipe-rl/recipe/plugins/trajectories"
+)
+
+func newRunAPI(a *app) *cobra.Command {
+	var (
+		o            trajectories.RunOptions
+		maxStaleness int64
+		tokenFile    string
+	)
+	cmd := &cobra.Command{
+		Use:   "run-api",
+		Short: "Serve the trajectory API alone, in place of Atropos's run-api",
+		Long: `Serve the trajectory API without a recipe: the same routes as Atropos's run-api, for the same environments and trainers.
+Groups are stored in a folder and survive a restart. Beyond this machine a token is required; environments that can be given
+nothing but a URL use http://HOST:PORT/t/TOKEN.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.Store == "memory" || strings.HasPrefix(o.Store, "nats:") {
+				o.Dir = ""
+			}
+			if o.Token == "" {
+				o.Token = environment(a.environ, "RECIPE_RUN_API_TOKEN")
+			}
+			if tokenFile != "" {
+				text, err := os.ReadFile(tokenFile) //nolint:gosec // the file that the user names
+				if err != nil {
+					return fmt.Errorf("reading the token: %w", err)
+				}
+				o.Token = strings.TrimSpace(string(text))
+			}
+			if cmd.Flags().Changed("max-staleness") {
+				o.LimitStaleness, o.MaxStaleness = true, maxStaleness
+			}
+			o.Log = slog.New(slog.NewTextHandler(a.err, nil))
+			return trajectories.Run(cmd.Context(), o, a.out)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Host, "host", "127.0.0.1", "`ADDRESS` to listen on")
+	f.IntVar(&o.Port, "port", 8000, "port to listen on; 0 takes a free one")
+	f.StringVar(&o.Dir, "dir", ".recipe/run-api", "`FOLDER` of the disk store")
+	f.StringVar(&o.Store, "store", "disk", "where groups are kept: disk, memory, or a NATS cluster with JetStream (nats://HOST:PORT)")
+	f.StringVar(&o.Sync, "sync", "always", "always: a post is answered when the disk has it; never: when the kernel has it")
+	f.StringVar(&o.Token, "token", "", "token to require; better given as RECIPE_RUN_API_TOKEN or --token-file, which other users cannot see")
+	f.StringVar(&tokenFile, "token-file", "", "read the token from a `FILE`")
+	f.StringVar(&o.AdminToken, "admin-token", "", "token that /reset_data requires instead")
+	f.BoolVar(&o.Insecure, "insecure", false, "listen beyond this machine without a token")
+	f.IntVar(&o.MaxQueueGroups, "max-queue-groups", 0, "groups that may wait or be leased; a post beyond it is held (default 100000)")
+	f.Int64Var(&o.MaxQueueBytes, "max-queue-bytes", 0, "the same in bytes (default 64 GiB)")
+	f.Int64Var(&maxStaleness, "max-staleness", 0, "drop groups sampled by a policy more than so many versions behind (default: keep all)")
+	f.DurationVar(&o.EnvironmentTimeout, "environment-timeout", 0, "silence after which an environment no longer counts (default 5m; negative: never)")
+	f.StringVar(&o.Batching, "batching", "fair", "fair: weights shape the mix of batches; compatible: strictly in order of arrival")
+	f.StringVar(&o.Compression, "compression", "auto", "of batches, for clients that accept it: auto (not on this machine), always or never")
+	return cmd
+}
+
+// environment reads a variable of the environment that the app was given.
+func environment(environ []string, name string) string {
+	for _, e := range environ {
+		if value, ok := strings.CutPrefix(e, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}

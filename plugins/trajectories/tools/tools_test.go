@@ -1,0 +1,234 @@
+package tools
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/parquet-go/parquet-go"
+
+	"github.com/recipe-rl/recipe/plugins/trajectories"
+)
+
+// serve starts a server, with a store in dir unless that is empty.
+func serve(t *testing.T, dir string) (url string, stop func()) {
+	t.Helper()
+	s, err := trajectories.Open(t.Context(), trajectories.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(s.Handler())
+	done := false
+	stop = func() {
+		if !done {
+			done = true
+			server.CloseClientConnections()
+			server.Close()
+			if err := s.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	t.Cleanup(stop)
+	return server.URL, stop
+}
+
+func send(t *testing.T, method, url, body string) string {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	reply, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = reply.Body.Close() }()
+	var b bytes.Buffer
+	_, _ = b.ReadFrom(reply.Body)
+	if reply.StatusCode != http.StatusOK {
+		t.Fatalf("%s %s answered %d %s", method, url, reply.StatusCode, b.String())
+	}
+	return b.String()
+}
+
+func groupBody(mark int) string {
+	return fmt.Sprintf(`{"tokens":[[1,%d,3],[1,%d,4]],"masks":[[-100,%d,3],[-100,%d,4]],
+"scores":[0.25,1],"env_id":0,"policy_version":[3,4],"inference_logprobs":[[1,-0.5,-1],[1,-0.5,-2]],
+"messages":[[{"role":"user","content":"what is %d?"},{"role":"assistant","content":"no idea"}],[{"role":"user","content":"what is %d?"},{"role":"assistant","content":"it is\n%d"}]]}`, mark, mark, mark, mark, mark, mark, mark)
+}
+
+func prepare(t *testing.T, url string) {
+	t.Helper()
+	send(t, "POST", url+"/register", `{"wandb_group":"","batch_size":4,"max_token_len":9,"checkpoint_dir":"","num_steps":5}`)
+	send(t, "GET", url+"/batch", "")
+	send(t, "POST", url+"/register-env", `{"max_token_length":9,"desired_name":"math","weight":1,"group_size":2}`)
+}
+
+func TestShowListsGroupsAndTheirText(t *testing.T) {
+	t.Parallel()
+	url, _ := serve(t, "")
+	prepare(t, url)
+	send(t, "POST", url+"/scored_data", groupBody(42))
+	var out bytes.Buffer
+	if err := Show(t.Context(), ShowOptions{Target: Target{URL: url}}, &out); err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(text, "1 math_0 2 6 ") || !strings.Contains(text, "v3–4 waiting") {
+		t.Errorf("the list is %s", out.String())
+	}
+	out.Reset()
+	if err := Show(t.Context(), ShowOptions{Target: Target{URL: url}, ID: 1}, &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"2 sequences", "policy version [3,4]", "#1  score 1, 3 tokens, 2 trained", "what is 42?", "it is 42"} {
+		if !strings.Contains(out.String(), part) {
+			t.Errorf("the group lacks %q: %s", part, out.String())
+		}
+	}
+	if err := Show(t.Context(), ShowOptions{Target: Target{URL: url}, ID: 7}, &out); err == nil || !strings.Contains(err.Error(), "no group of this id") {
+		t.Errorf("a group that is not there: %v", err)
+	}
+}
+
+func TestTailShowsArrivals(t *testing.T) {
+	t.Parallel()
+	url, _ := serve(t, "")
+	prepare(t, url)
+	var out bytes.Buffer
+	done := make(chan error, 1)
+	go func() {
+		done <- Tail(t.Context(), TailOptions{Target: Target{URL: url}, Count: 1, Env: "math_0", Width: 200}, &out)
+	}()
+	for running := true; running; { // the tail may begin after the first of these
+		send(t, "POST", url+"/scored_data", strings.Replace(groupBody(1), `"env_id":0`, `"env_id":5`, 1))
+		send(t, "POST", url+"/scored_data", groupBody(42))
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+			running = false
+		default:
+		}
+	}
+	for _, part := range []string{"math_0", "2×3", "score 0.625 (0.25…1)", "v3–4", "what is 42? → it is 42"} {
+		if !strings.Contains(out.String(), part) {
+			t.Errorf("the line lacks %q: %s", part, out.String())
+		}
+	}
+}
+
+func TestExportAndReplayCarryGroupsToAnotherServer(t *testing.T) {
+	t.Parallel()
+	url, _ := serve(t, "")
+	prepare(t, url)
+	for i := range 3 {
+		send(t, "POST", url+"/scored_data", groupBody(i))
+	}
+	var lines bytes.Buffer
+	n, err := Export(t.Context(), ExportOptions{Target: Target{URL: url}}, &lines)
+	if err != nil || n != 3 || strings.Count(lines.String(), "\n") != 3 {
+		t.Fatalf("exported %d groups, %v: %s", n, err, lines.String())
+	}
+	other, _ := serve(t, "")
+	send(t, "POST", other+"/register", `{"wandb_group":"","batch_size":4,"max_token_len":9,"checkpoint_dir":"","num_steps":5}`)
+	var out bytes.Buffer
+	if err := Replay(t.Context(), ReplayOptions{Target: Target{URL: other}, Loop: 2}, bytes.NewReader(lines.Bytes()), &out); err != nil {
+		t.Fatal(err)
+	}
+	if out.String() != "6 groups replayed\n" {
+		t.Errorf("said %q", out.String())
+	}
+	var batch struct {
+		Batch []struct {
+			Tokens   [][]int
+			Env      *int            `json:"env_id"`
+			Version  []int           `json:"policy_version"`
+			Messages json.RawMessage `json:"messages"`
+		}
+	}
+	if err := json.Unmarshal([]byte(send(t, "GET", other+"/batch", "")), &batch); err != nil {
+		t.Fatal(err)
+	}
+	if len(batch.Batch) != 2 || batch.Batch[1].Tokens[0][1] != 1 || batch.Batch[0].Env != nil || fmt.Sprint(batch.Batch[0].Version) != "[3 4]" || !strings.Contains(string(batch.Batch[0].Messages), `it is\n0`) {
+		t.Errorf("the trainer got %+v", batch.Batch)
+	}
+	err = Replay(t.Context(), ReplayOptions{Target: Target{URL: other}}, strings.NewReader("{\"tokens\":[]}\n"), &out)
+	if err == nil || !strings.Contains(err.Error(), "line 1") {
+		t.Errorf("a bad line: %v", err)
+	}
+}
+
+func TestExportWritesParquetFromAStoppedStore(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	url, stop := serve(t, dir)
+	prepare(t, url)
+	send(t, "POST", url+"/scored_data", groupBody(42))
+	send(t, "POST", url+"/scored_data", `{"tokens":[[7]],"masks":[[7]],"scores":[2]}`)
+	if _, err := Export(t.Context(), ExportOptions{Target: Target{Dir: dir}}, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "in use by another process") {
+		t.Errorf("reading a store that a server has open: %v", err)
+	}
+	stop()
+	file := filepath.Join(t.TempDir(), "x.parquet")
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := Export(t.Context(), ExportOptions{Target: Target{Dir: dir}, Format: "parquet"}, f)
+	if err != nil || n != 2 || f.Close() != nil {
+		t.Fatalf("exported %d groups, %v", n, err)
+	}
+	rows, err := parquet.ReadFile[Row](file)
+	if err != nil || len(rows) != 3 {
+		t.Fatalf("read %d rows, %v", len(rows), err)
+	}
+	if r := rows[1]; r.Group != 1 || r.Index != 1 || r.Env != "math_0" || r.Score != 1 || r.MinVersion != 3 || r.MaxVersion != 4 || fmt.Sprint(r.Tokens, r.Masks, r.InferenceLogprobs) != "[1 42 4] [-100 42 4] [1 -0.5 -2]" {
+		t.Errorf("read %+v", r)
+	}
+	if r := rows[2]; r.MinVersion != -1 || r.Env != "anonymous" || r.Messages != "" {
+		t.Errorf("read %+v", r)
+	}
+	if err := Show(t.Context(), ShowOptions{Target: Target{Dir: t.TempDir()}}, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "holds no trajectory store") {
+		t.Errorf("a folder without a store: %v", err)
+	}
+}
+
+func TestStats(t *testing.T) {
+	t.Parallel()
+	url, _ := serve(t, "")
+	prepare(t, url)
+	for i := range 3 {
+		send(t, "POST", url+"/scored_data", groupBody(i))
+	}
+	send(t, "GET", url+"/batch", "")
+	var out bytes.Buffer
+	if err := Stats(t.Context(), StatsOptions{Target: Target{URL: url}}, &out); err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(text, "step 1, 1 groups waiting, policy v?") || !strings.Contains(text, "math_0 yes") || !strings.Contains(text, " 1 3 2 2 0.0% -") {
+		t.Errorf("the report is %s", out.String())
+	}
+	out.Reset()
+	if err := Stats(t.Context(), StatsOptions{Target: Target{URL: url}, JSON: true}, &out); err != nil || !json.Valid(out.Bytes()) {
+		t.Errorf("as JSON: %s, %v", out.String(), err)
+	}
+}
+
+func TestATargetIsNeeded(t *testing.T) {
+	t.Parallel()
+	for _, target := range []Target{{}, {URL: "http://x", Dir: "y"}} {
+		if err := Stats(t.Context(), StatsOptions{Target: target}, &bytes.Buffer{}); err == nil {
+			t.Errorf("accepted %+v", target)
+		}
+	}
+}
