@@ -22,6 +22,16 @@ func warning(at hcl.Range, summary, detail string) *hcl.Diagnostic {
 	return &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: summary, Detail: detail, Subject: &at}
 }
 
+// placed gives diagnostics of hcl a place where it has left that out, as for a call whose arguments are cut off.
+func placed(diags hcl.Diagnostics, at hcl.Range) hcl.Diagnostics {
+	for _, d := range diags {
+		if d.Subject == nil || d.Subject.Filename == "" {
+			d.Subject = &at
+		}
+	}
+	return diags
+}
+
 // didYouMean ends a message with the nearest known name, or with nothing.
 func didYouMean(given string, known []string) string {
 	best, distance := "", 4

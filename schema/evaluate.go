@@ -202,7 +202,7 @@ func (ev *evaluation) eval(expr hclsyntax.Expression, ctx *hcl.EvalContext) (cty
 	}
 	v, diags := expr.Value(ctx)
 	if diags.HasErrors() {
-		return noValue, diags
+		return noValue, placed(diags, expr.Range())
 	}
 	if !isLiteral(expr) {
 		if d := implausible(v, expr.Range()); d != nil {

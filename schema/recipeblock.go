@@ -56,7 +56,7 @@ func (s *source) declareRecipe(block *hclsyntax.Block) hcl.Diagnostics {
 func (s *source) declareRequired(attr *hclsyntax.Attribute) hcl.Diagnostics {
 	v, diags := attr.Expr.Value(nil)
 	if diags.HasErrors() {
-		return diags
+		return placed(diags, attr.Expr.Range())
 	}
 	example := fmt.Sprintf(`write %s = { source = "oci://registry/path", version = "~> 0.1" }`, attr.Name)
 	if !v.Type().IsObjectType() || v.IsNull() {

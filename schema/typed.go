@@ -72,7 +72,7 @@ func (d *decoder) follow(a *spec.Attribute, expr hclsyntax.Expression, ctx *hcl.
 		cond, diags := e.Condition.Value(ctx)
 		cond, _ = cond.Unmark()
 		if diags.HasErrors() || cond.Type() != cty.Bool || !cond.IsKnown() || cond.IsNull() {
-			d.report(diags...)
+			d.report(placed(diags, e.Condition.Range())...)
 			d.static(a, expr)
 			return noValue
 		}

@@ -103,7 +103,7 @@ func (ev *evaluation) variableValue(v *variableDecl, given cty.Value, at hcl.Ran
 		}
 		at = v.fallback.Expr.Range()
 		if given, diags = v.fallback.Expr.Value(ctx); diags.HasErrors() {
-			return broken, diags
+			return broken, placed(diags, at)
 		}
 	}
 	if given.IsNull() && v.notNull {
@@ -167,7 +167,7 @@ func foreignReference(v *variableDecl, rule validationDecl) *hcl.Diagnostic {
 func condition(cond, message hcl.Expression, ctx *hcl.EvalContext) (ok bool, text string, diags hcl.Diagnostics) {
 	text = "The condition does not hold."
 	m, messageDiags := message.Value(ctx)
-	diags = append(diags, messageDiags...)
+	diags = append(diags, placed(messageDiags, message.Range())...)
 	if !messageDiags.HasErrors() {
 		m, marks := m.UnmarkDeep()
 		s, err := convert.Convert(m, cty.String)
@@ -181,7 +181,7 @@ func condition(cond, message hcl.Expression, ctx *hcl.EvalContext) (ok bool, tex
 		}
 	}
 	c, condDiags := cond.Value(ctx)
-	if diags = append(diags, condDiags...); condDiags.HasErrors() {
+	if diags = append(diags, placed(condDiags, cond.Range())...); condDiags.HasErrors() {
 		return true, text, diags
 	}
 	c, _ = c.UnmarkDeep()

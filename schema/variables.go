@@ -128,7 +128,7 @@ func (p *evaluator) variableFile(path string, declared map[string]*variableDecl,
 			continue
 		}
 		value, diags := attr.Expr.Value(p.base)
-		p.diags = append(p.diags, diags...)
+		p.diags = append(p.diags, placed(diags, attr.Expr.Range())...)
 		out[name] = givenValue{value: value, source: filepath.ToSlash(path), rng: attr.Expr.Range(), broken: diags.HasErrors()}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
@@ -77,13 +78,16 @@ func Parse(s string) (Block, error) {
 			return Block{}, fmt.Errorf("address %q: expected module.PATH.KIND.PLUGIN.NAME", s)
 		}
 		b.Module, rest = after[:at], after[at+1:]
+		if err := checkPath(b.Module); err != nil {
+			return Block{}, fmt.Errorf("address %q: module path: %w", s, err)
+		}
 	}
 	head, key, err := cutKey(rest)
 	if err != nil {
 		return Block{}, fmt.Errorf("address %q: %w", s, err)
 	}
 	parts := strings.Split(head, ".")
-	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
+	if len(parts) != 3 || !validName(parts[1]) || !validName(parts[2]) {
 		return Block{}, fmt.Errorf("address %q: expected KIND.PLUGIN.NAME, for example inference.vllm.policy", s)
 	}
 	b.Kind, b.Plugin, b.Name, b.Key = kind.Kind(parts[0]), parts[1], parts[2], key
@@ -91,6 +95,39 @@ func Parse(s string) (Block, error) {
 		return Block{}, fmt.Errorf("address %q: %q is not a kind of block (expected one of %v)", s, parts[0], kind.All())
 	}
 	return b, nil
+}
+
+// checkPath checks each step of a module path: a name, perhaps with a key.
+func checkPath(path string) error {
+	for path != "" {
+		step := path
+		if at := firstDot(path); at >= 0 {
+			step, path = path[:at], path[at+1:]
+			if path == "" {
+				return fmt.Errorf("%q ends in a dot", step+".")
+			}
+		} else {
+			path = ""
+		}
+		name, _, err := cutKey(step)
+		if err != nil {
+			return err
+		}
+		if !validName(name) {
+			return fmt.Errorf("%q is not a name (letters, digits, _ and -)", name)
+		}
+	}
+	return nil
+}
+
+// validName accepts what the language accepts as a label: letters, digits, _ and -, beginning with a letter or _.
+func validName(s string) bool {
+	for i, r := range s {
+		if !(r == '_' || unicode.IsLetter(r) || (i > 0 && (r == '-' || unicode.IsDigit(r) || unicode.IsMark(r)))) {
+			return false
+		}
+	}
+	return s != ""
 }
 
 func cutKey(s string) (string, Key, error) {
@@ -114,6 +151,22 @@ func cutKey(s string) (string, Key, error) {
 
 // lastDots returns the index of the n-th dot from the end of s, not counting dots inside brackets; -1 when there are fewer.
 func lastDots(s string, n int) int {
+	dots := outerDots(s)
+	if len(dots) < n {
+		return -1
+	}
+	return dots[len(dots)-n]
+}
+
+func firstDot(s string) int {
+	if dots := outerDots(s); len(dots) > 0 {
+		return dots[0]
+	}
+	return -1
+}
+
+// outerDots lists the dots of s that stand outside brackets and quotes.
+func outerDots(s string) []int {
 	var dots []int
 	depth, quoted := 0, false
 	for i := 0; i < len(s); i++ {
@@ -131,10 +184,7 @@ func lastDots(s string, n int) int {
 			dots = append(dots, i)
 		}
 	}
-	if len(dots) < n {
-		return -1
-	}
-	return dots[len(dots)-n]
+	return dots
 }
 
 // Less orders addresses for display: by module, kind, plugin, name, key (numbers before strings, numerically).

@@ -195,3 +195,61 @@ func fold(start cty.Value, combine func(cty.Value, cty.Value) cty.Value) functio
 		},
 	})
 }
+
+// index returns the position of a value in a list.
+func index() function.Function {
+	return function.New(&function.Spec{
+		Params: []function.Parameter{dynamicParam("list"), dynamicParam("value")},
+		Type:   function.StaticReturnType(cty.Number),
+		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
+			list, want := args[0], args[1]
+			if t := list.Type(); !t.IsListType() && !t.IsTupleType() {
+				return cty.NilVal, function.NewArgErrorf(0, "expected a list, got %s", t.FriendlyName())
+			}
+			for i := 0; i < list.LengthInt(); i++ {
+				same, err := stdlib.Equal(list.Index(cty.NumberIntVal(int64(i))), want)
+				switch {
+				case err != nil:
+					return cty.NilVal, err
+				case !same.IsKnown():
+					return cty.UnknownVal(cty.Number), nil
+				case same.True():
+					return cty.NumberIntVal(int64(i)), nil
+				}
+			}
+			return cty.NilVal, function.NewArgErrorf(1, "the value is not in the list")
+		},
+	})
+}
+
+// coalesce returns the first value that is neither null nor an empty string.
+func coalesce() function.Function {
+	return function.New(&function.Spec{
+		VarParam: &function.Parameter{Name: "values", Type: cty.DynamicPseudoType, AllowNull: true, AllowUnknown: true, AllowDynamicType: true},
+		Type: func(args []cty.Value) (cty.Type, error) {
+			types := make([]cty.Type, len(args))
+			for i, a := range args {
+				types[i] = a.Type()
+			}
+			t, _ := convert.UnifyUnsafe(types)
+			if t == cty.NilType {
+				return cty.NilType, fmt.Errorf("all arguments must have the same type")
+			}
+			return t, nil
+		},
+		Impl: func(args []cty.Value, ret cty.Type) (cty.Value, error) {
+			for _, a := range args {
+				v, err := convert.Convert(a, ret)
+				switch {
+				case err != nil:
+					return cty.NilVal, err
+				case !v.IsKnown():
+					return cty.UnknownVal(ret), nil
+				case !v.IsNull() && !(v.Type() == cty.String && v.AsString() == ""):
+					return v, nil
+				}
+			}
+			return cty.NilVal, fmt.Errorf("every argument is null or an empty string")
+		},
+	})
+}

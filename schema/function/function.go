@@ -30,9 +30,9 @@ func All(o Options) map[string]function.Function {
 		"strrev": stdlib.ReverseFunc, "substr": stdlib.SubstrFunc, "title": stdlib.TitleFunc, "trim": stdlib.TrimFunc, "trimprefix": stdlib.TrimPrefixFunc,
 		"trimspace": stdlib.TrimSpaceFunc, "trimsuffix": stdlib.TrimSuffixFunc, "upper": stdlib.UpperFunc,
 		// collections
-		"alltrue": all_(), "anytrue": any_(), "chunklist": stdlib.ChunklistFunc, "coalesce": stdlib.CoalesceFunc, "coalescelist": stdlib.CoalesceListFunc,
+		"alltrue": all_(), "anytrue": any_(), "chunklist": stdlib.ChunklistFunc, "coalesce": coalesce(), "coalescelist": stdlib.CoalesceListFunc,
 		"compact": stdlib.CompactFunc, "concat": stdlib.ConcatFunc, "contains": stdlib.ContainsFunc, "distinct": stdlib.DistinctFunc, "element": stdlib.ElementFunc,
-		"flatten": stdlib.FlattenFunc, "index": stdlib.IndexFunc, "keys": stdlib.KeysFunc, "length": length(), "lookup": lookup(), "merge": stdlib.MergeFunc,
+		"flatten": stdlib.FlattenFunc, "index": index(), "keys": stdlib.KeysFunc, "length": length(), "lookup": lookup(), "merge": stdlib.MergeFunc,
 		"one": one(), "range": stdlib.RangeFunc, "reverse": stdlib.ReverseListFunc, "setintersection": stdlib.SetIntersectionFunc,
 		"setproduct": bounded(stdlib.SetProductFunc, productSize), "setsubtract": stdlib.SetSubtractFunc, "setunion": stdlib.SetUnionFunc, "slice": stdlib.SliceFunc,
 		"sort": stdlib.SortFunc, "values": stdlib.ValuesFunc, "zipmap": stdlib.ZipmapFunc,

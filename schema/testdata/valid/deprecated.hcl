@@ -1,0 +1,4 @@
+inference "vllm" "m" {
+  model = "m"
+  seed  = 3
+}

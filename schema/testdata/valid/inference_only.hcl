@@ -1,0 +1,1 @@
+inference "vllm" "policy" { model = "m" }

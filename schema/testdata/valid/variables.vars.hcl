@@ -1,0 +1,3 @@
+from_file = ["a", upper("b")]
+wins      = "file"
+unknown_here = 1
