@@ -66,6 +66,8 @@ func (p Processes) Launch(ctx context.Context, l Launch) (Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding the plugin: %w", err)
 	}
+	// The address is for people who look at the list of processes.
+	argv = append(argv, l.Block.String())
 	return host.Launch(ctx, host.LaunchSpec{
 		Kind: l.Block.Kind, Name: l.Block.Plugin, RunID: l.RunID, Block: l.Block.String(), Command: argv,
 		Dir: l.Dir, Env: append(os.Environ(), env...), Keep: l.Handle,
