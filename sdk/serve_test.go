@@ -7,14 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 type config struct {
 	Behave string `recipe:"behave" default:"wait" doc:"what Run does"`
