@@ -168,6 +168,8 @@ func (c *conductor) add(op *plan.Operation) {
 		u.resume, u.fresh = op.Action != plan.Replace, op.Action == plan.Replace
 		if u.adopt != nil {
 			u.again, u.why = true, firstReason(op)
+		} else if u.fresh {
+			c.forgetProduct(u)
 		}
 	case plan.Create:
 		u.resume = false
@@ -331,7 +333,7 @@ func (c *conductor) stopped(u *unit) {
 	case u.again && c.ending == nil && u.goal == up:
 		u.again, u.stopAsked, u.phase, u.ready = false, time.Time{}, sdk.Pending, false
 		if u.fresh {
-			c.setAside(u)
+			c.forgetProduct(u)
 		}
 		c.dirty = true
 	case u.goal == gone:

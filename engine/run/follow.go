@@ -244,17 +244,23 @@ func (c *conductor) sendUpdate(u *unit) {
 	}()
 }
 
-// setAside moves what a replaced block had produced out of the way, so that nothing is lost and nothing is resumed.
-func (c *conductor) setAside(u *unit) {
+// setAside moves checkpoints that the block must not resume from out of the way: nothing is lost and nothing is mixed.
+func (c *conductor) setAside(u *unit) error {
 	from := c.e.opts.Dir.Checkpoints(u.addr())
-	if entries, err := os.ReadDir(from); err == nil && len(entries) > 0 {
-		to := fmt.Sprintf("%s.replaced-%s", from, c.e.now().UTC().Format("20060102T150405.000"))
-		if err := os.Rename(from, to); err != nil {
-			c.unfit(u, fmt.Errorf("setting its earlier checkpoints aside: %w", err))
-			return
-		}
-		c.e.notice("info", fmt.Sprintf("%s is replaced; its earlier checkpoints are in %s", u.addr(), to))
+	entries, err := os.ReadDir(from)
+	if err != nil || len(entries) == 0 {
+		return nil // there are none
 	}
+	to := fmt.Sprintf("%s.before-%s", from, c.e.now().UTC().Format("20060102T150405.000"))
+	if err := os.Rename(from, to); err != nil {
+		return fmt.Errorf("setting its earlier checkpoints aside: %w", err)
+	}
+	c.e.notice("info", fmt.Sprintf("%s starts from nothing; its earlier checkpoints are in %s", u.addr(), to))
+	return nil
+}
+
+// forgetProduct drops what is recorded of a replaced block's work.
+func (c *conductor) forgetProduct(u *unit) {
 	u.outputs = cty.NilVal
 	_ = c.e.journal(u.addr(), func(b *state.Block) { b.Checkpoint, b.Step, b.Outputs, b.Handle = nil, 0, nil, nil })
 	if u.addr().Kind == kind.Inference || u.addr().Kind == kind.Trainer {

@@ -476,3 +476,32 @@ func TestSecondEngineIsRefused(t *testing.T) {
 		t.Errorf("still alive after a kill: %v", alive)
 	}
 }
+
+func TestNewRunDoesNotMixWithEarlierCheckpoints(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	if err := f.dir.Make(); err != nil {
+		t.Fatal(err)
+	}
+	a, err := addr.Parse(trainer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := f.dir.Checkpoints(a)
+	if err := os.MkdirAll(old, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(old, "step_900"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.host.scripts[trainer] = job(2, time.Millisecond)
+	if r := f.apply(f.load(wholeLoop)).wait(); r.err != nil {
+		t.Fatal(r.err)
+	}
+	if left, _ := os.ReadDir(old); len(left) > 0 {
+		t.Errorf("a new run has %v among its checkpoints", left)
+	}
+	if kept, _ := filepath.Glob(old + ".before-*/step_900"); len(kept) != 1 {
+		t.Error("the earlier checkpoint is lost")
+	}
+}

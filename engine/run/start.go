@@ -132,6 +132,14 @@ func (c *conductor) request(u *unit, value cty.Value, meta schema.Meta) (host.St
 	if u.fresh {
 		req.Resume, u.fresh = false, false
 	}
+	if !req.Resume {
+		if err := c.setAside(u); err != nil {
+			return host.Start{}, err
+		}
+		if err := os.MkdirAll(checkpoints, 0o700); err != nil {
+			return host.Start{}, fmt.Errorf("making its folder: %w", err)
+		}
+	}
 	return req, nil
 }
 
