@@ -1,8 +1,12 @@
 package main
 
 import (
+	"github.com/recipe-rl/recipe/plugins/arithmetic"
 	"github.com/recipe-rl/recipe/plugins/atropos"
+	"github.com/recipe-rl/recipe/plugins/grpo"
 	"github.com/recipe-rl/recipe/plugins/sync"
+	"github.com/recipe-rl/recipe/plugins/tiny"
+	"github.com/recipe-rl/recipe/plugins/trajectories"
 	"github.com/recipe-rl/recipe/plugins/vllm"
 	"github.com/recipe-rl/recipe/sdk"
 )
@@ -10,8 +14,13 @@ import (
 // builtins are the plugins inside this binary. This is the one file that names them.
 func builtins() []*sdk.Definition {
 	return []*sdk.Definition{
+		arithmetic.Definition(),
 		atropos.Plugin(),
+		grpo.Plugin(),
 		sync.Definition(),
+		tiny.Inference(),
+		tiny.Trainer(),
+		trajectories.Plugin(),
 		vllm.Plugin(),
 	}
 }
