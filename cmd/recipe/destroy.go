@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/session"
 )
@@ -30,7 +31,10 @@ they are unless --checkpoints says otherwise.`,
 			if err != nil {
 				return err
 			}
-			if err := a.approve(approve, fmt.Sprintf("End and forget the run of %s in %s?", rec.Recipe, dir)); err != nil {
+			if err := view.Destroying(a.out, a.style(), string(dir), rec, checkpoints); err != nil {
+				return err
+			}
+			if err := a.approve(approve, "End and forget this run?"); err != nil {
 				return err
 			}
 			d, err := session.Destroy(cmd.Context(), dir, run.Processes{Catalog: catalog}, checkpoints)

@@ -38,6 +38,7 @@ addresses, only of those blocks. It reads the run's one event log, so it works w
 			}
 			wanted := view.Filter(blocks, from)
 			style, enc := a.style(), json.NewEncoder(a.out)
+			var printer view.Printer
 			show := func(e event.Event) error {
 				if !wanted(e) {
 					return nil
@@ -45,7 +46,7 @@ addresses, only of those blocks. It reads the run's one event log, so it works w
 				if asJSON {
 					return enc.Encode(e)
 				}
-				return view.PrintLine(a.out, style, e)
+				return printer.Print(a.out, style, e)
 			}
 			if follow {
 				return event.Follow(cmd.Context(), dir.Events(), 0, show)

@@ -2,7 +2,10 @@ package main
 
 import (
 	"os"
+	"path/filepath"
+	"regexp"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -21,10 +24,41 @@ func TestMain(m *testing.M) {
 // `go test -run TestScripts ./cmd/recipe -args -update` their golden parts are written anew.
 func TestScripts(t *testing.T) {
 	t.Parallel()
+	recipes, err := filepath.Abs(filepath.Join(repository, "recipes"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"await": await},
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("RECIPES", recipes)
+			env.Setenv("TZ", "UTC")
+			return nil
+		},
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		UpdateScripts:       *update,
 	})
+}
+
+// await waits until the event log of the run in a folder of the script has a line that matches: await FOLDER REGEXP.
+func await(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: await FOLDER REGEXP")
+	}
+	want, err := regexp.Compile(args[1])
+	ts.Check(err)
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		files, err := filepath.Glob(filepath.Join(ts.MkAbs(args[0]), ".recipe", "*", "events", "*.jsonl"))
+		ts.Check(err)
+		for _, f := range files {
+			content, err := os.ReadFile(f)
+			ts.Check(err)
+			if want.Match(content) {
+				return
+			}
+		}
+	}
+	ts.Fatalf("no event matched %s within a minute", args[1])
 }

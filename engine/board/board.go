@@ -78,6 +78,12 @@ func (b *Board) Apply(e event.Event) {
 	}
 }
 
+// Stands says whether the block of a phase event already stands at that phase, for the same reason.
+func (b *Board) Stands(e event.Event) bool {
+	blk := b.Blocks[e.Address]
+	return blk != nil && blk.Phase == e.Phase && blk.Message == e.Message && blk.Life >= e.Life
+}
+
 func (b *Board) block(address string) *Block {
 	if b.Blocks == nil {
 		b.Blocks = map[string]*Block{}

@@ -2,10 +2,12 @@ package view
 
 import (
 	"fmt"
+	"io"
 	"sort"
 	"strings"
 	"time"
 
+	"github.com/recipe-rl/recipe/engine/board"
 	"github.com/recipe-rl/recipe/engine/event"
 )
 
@@ -51,7 +53,7 @@ func say(s Style, e event.Event) string {
 	case event.Weights:
 		return fmt.Sprintf("weights version %d served by %s after %.2fs (%s)", e.Version, e.Inference, e.Seconds, e.Transport)
 	case event.Sample:
-		return fmt.Sprintf("sample, score %s: %s → %s", number(e.Score), quote(e.Prompt), quote(e.Completion))
+		return fmt.Sprintf("sample, score %s: %s → %s", number(e.Score), quote(brief(e.Prompt)), quote(brief(e.Completion)))
 	case event.Restart:
 		return s.Yellow(fmt.Sprintf("restart %d in %.1fs", e.Attempt, e.Delay)) + after(": ", message)
 	case event.Adopted:
@@ -80,4 +82,25 @@ func measurements(m map[string]float64) string {
 		names[i] = name + " " + number(m[name])
 	}
 	return strings.Join(names, ", ")
+}
+
+// Printer writes events as plain lines, one after the other. It leaves out what a reader has just read: progress, of which
+// metrics say the same and more, and a phase that the block was in already, and what only a plugin's author wants to know (--json has it all).
+type Printer struct{ board board.Board }
+
+// Print writes the line of an event, when it has one.
+func (p *Printer) Print(w io.Writer, s Style, e event.Event) error {
+	again := e.Type == event.Phase && p.board.Stands(e)
+	if e.Type == event.Phase {
+		p.board.Apply(e)
+	}
+	if again || e.Type == event.Progress || e.Level == "debug" {
+		return nil
+	}
+	text := Line(s, e)
+	if text == "" {
+		return nil
+	}
+	_, err := fmt.Fprintln(w, text)
+	return err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -85,9 +86,13 @@ func (l *Live) Follow(ctx context.Context, dir string) (*board.Board, error) {
 var errEnded = errors.New("the run has ended")
 
 func (l *Live) event(e event.Event) {
+	again := e.Type == event.Phase && l.board.Stands(e)
 	l.board.Apply(e)
-	if e.Time.Before(l.since) || !l.worthALine(e) {
+	if again || e.Time.Before(l.since) || !l.worthALine(e) {
 		return
+	}
+	if e.Type == event.Metrics {
+		e.Metrics = headline(e.Metrics)
 	}
 	text := Line(l.style, e)
 	if text == "" {
@@ -95,6 +100,20 @@ func (l *Live) event(e event.Event) {
 	}
 	l.erase()
 	_, _ = fmt.Fprintln(l.out, text)
+}
+
+// headline picks the numbers that say how a run goes; the rest is in the log. A block that has none of them shows all.
+func headline(m map[string]float64) map[string]float64 {
+	out := map[string]float64{}
+	for name, value := range m {
+		if measuresSkill(name) || slices.Contains([]string{"reward", "loss", "staleness", "tokens_per_second"}, name) {
+			out[name] = value
+		}
+	}
+	if len(out) == 0 {
+		return m
+	}
+	return out
 }
 
 // worthALine says whether an event stays on the screen. At a terminal the table tells what changes all the time.
@@ -162,7 +181,7 @@ func (l *Live) draw(now time.Time) {
 func (l *Live) curve(width int) string {
 	for _, a := range l.board.Addresses() {
 		series := l.board.Blocks[a].History["reward"]
-		if series == nil || len(series.Points) < 2 {
+		if series == nil || len(series.Points) < 2 || !isTrainer(a) {
 			continue
 		}
 		values := series.Resample(min(60, max(width-30, 8)))

@@ -7,8 +7,11 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // sign is how an action is shown: its symbol, its verb for the counts, what it means, and its color.
@@ -84,39 +87,55 @@ func operation(w io.Writer, s Style, op *plan.Operation) {
 	}
 	fmt.Fprintln(w)
 	for _, r := range forced {
-		fmt.Fprintf(w, "        %s %s = %s %s %s", s.Yellow("~"), r.Attribute, Value(r.Before), s.Yellow("→"), Value(r.After))
-		if r.Change != "" {
-			fmt.Fprintf(w, "  %s", s.Dim("# forces: "+changeMeans(string(r.Change))))
+		fmt.Fprintf(w, "        %s %s = %s %s %s", s.Yellow("~"), r.Attribute, brief(Value(r.Before)), s.Yellow("→"), brief(Value(r.After)))
+		switch {
+		case r.Change != "" && r.Change != spec.ChangeLive:
+			fmt.Fprintf(w, "  %s", s.Dim("# forces "+string(r.Change)))
+		case op.Action == plan.Update:
+			fmt.Fprintf(w, "  %s", s.Dim("# taken over live"))
 		}
 		fmt.Fprintln(w)
 	}
 	if op.Action == plan.Create {
-		config(w, op)
+		config(w, s, op)
 	}
 	fmt.Fprintln(w)
 }
 
-func changeMeans(change string) string {
-	if change == "live" {
-		return "nothing, it is taken over live"
-	}
-	return change
-}
-
-// config shows the body of a block that will be created; nulls are left out.
-func config(w io.Writer, op *plan.Operation) {
+// config shows the body of a block that will be created: what was chosen, and how much was left at its default.
+func config(w io.Writer, s Style, op *plan.Operation) {
 	names := make([]string, 0, len(op.Config))
-	width := 0
+	width, defaults := 0, 0
 	for name, raw := range op.Config {
-		if text := string(raw); text != "null" && text != "[]" && text != "{}" {
+		switch text := string(raw); {
+		case text == "null" || text == "[]" || text == "{}":
+		case isDefault(op, name):
+			defaults++
+		default:
 			names = append(names, name)
 			width = max(width, len(name))
 		}
 	}
 	sort.Strings(names)
 	for _, name := range names {
-		fmt.Fprintf(w, "        %-*s = %s\n", width, name, Value(op.Config[name]))
+		fmt.Fprintf(w, "        %-*s = %s\n", width, name, brief(Value(op.Config[name])))
 	}
+	if defaults > 0 {
+		fmt.Fprintf(w, "        %s\n", s.Dim(fmt.Sprintf("# and %s", count(defaults, "default"))))
+	}
+}
+
+// isDefault says whether an attribute has the value that it has when it is left out.
+func isDefault(op *plan.Operation, name string) bool {
+	if op.Block == nil || op.Block.Schema == nil || op.Block.Schema.Config == nil {
+		return false
+	}
+	for _, a := range op.Block.Schema.Config.Attributes {
+		if a.Name == name && a.Default != cty.NilVal {
+			return Value(op.Config[name]) == Expression(a.Default)
+		}
+	}
+	return false
 }
 
 func outputs(w io.Writer, s Style, outs []plan.Output) {
@@ -130,7 +149,7 @@ func outputs(w io.Writer, s Style, outs []plan.Output) {
 		case o.Sensitive:
 			text = "(sensitive)"
 		case o.Known:
-			text = Value(o.Value)
+			text = brief(Value(o.Value))
 		}
 		fmt.Fprintf(w, "  %s = %s\n", o.Name, text)
 	}

@@ -116,6 +116,16 @@ func TestPlanJSON(t *testing.T) {
 	golden(t, "plan.json", b.Bytes())
 }
 
+func TestBrief(t *testing.T) {
+	t.Parallel()
+	if got := brief("short"); got != "short" {
+		t.Errorf("got %q", got)
+	}
+	if got := brief(strings.Repeat("é", 300)); got != strings.Repeat("é", 99)+"…" {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestPlanWithoutChanges(t *testing.T) {
 	t.Parallel()
 	p := &plan.Plan{Recipe: "sums", Operations: []*plan.Operation{{Action: plan.Nothing}}, Counts: map[plan.Action]int{plan.Nothing: 1}}
@@ -131,19 +141,18 @@ func TestPlanWithoutChanges(t *testing.T) {
 func TestValue(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
-		``:                                   "unset",
-		`"a <b> & \"c\""`:                    `"a <b> & \"c\""`,
-		`3e-6`:                               "3e-6",
-		`12345678901234567890`:               "12345678901234567890",
-		`[1,[true,null]]`:                    "[1, [true, null]]",
-		`{"b":1,"a":"x"}`:                    `{ a = "x", b = 1 }`,
-		`{"ref":"trainer.grpo.policy"}`:      "trainer.grpo.policy",
-		`{"ref":"x","more":1}`:               `{ more = 1, ref = "x" }`,
-		`{"sensitive":"abc"}`:                "(sensitive)",
-		`{"unknown":true}`:                   "(known after start)",
-		`{}`:                                 "{}",
-		`"\u001b[31mred"`:                    `"\u001b[31mred"`,
-		`"` + strings.Repeat("é", 300) + `"`: `"` + strings.Repeat("é", 99) + `…"`,
+		``:                              "unset",
+		`"a <b> & \"c\""`:               `"a <b> & \"c\""`,
+		`3e-6`:                          "3e-6",
+		`12345678901234567890`:          "12345678901234567890",
+		`[1,[true,null]]`:               "[1, [true, null]]",
+		`{"b":1,"a":"x"}`:               `{ a = "x", b = 1 }`,
+		`{"ref":"trainer.grpo.policy"}`: "trainer.grpo.policy",
+		`{"ref":"x","more":1}`:          `{ more = 1, ref = "x" }`,
+		`{"sensitive":"abc"}`:           "(sensitive)",
+		`{"unknown":true}`:              "(known after start)",
+		`{}`:                            "{}",
+		`"\u001b[31mred"`:               `"\u001b[31mred"`,
 	} {
 		if got := Value(raw(in)); got != want {
 			t.Errorf("Value(%s) = %s, want %s", in, got, want)

@@ -200,16 +200,3 @@ func Filter(blocks []addr.Block, since time.Time) func(event.Event) bool {
 		return false
 	}
 }
-
-// PrintLine writes the plain line of an event, when it has one. Progress is left out: metrics say the same and more.
-func PrintLine(w io.Writer, s Style, e event.Event) error {
-	if e.Type == event.Progress {
-		return nil
-	}
-	text := Line(s, e)
-	if text == "" {
-		return nil
-	}
-	_, err := fmt.Fprintln(w, text)
-	return err
-}

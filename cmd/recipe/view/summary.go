@@ -7,21 +7,24 @@ import (
 	"strings"
 
 	"github.com/recipe-rl/recipe/engine/board"
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
 // plotHeight and plotWidth are the size of the reward's picture in a summary.
 const plotHeight, plotWidth = 6, 60
 
-// Summary says what a finished run came to: the reward's way, the numbers beside it, one example before and after, where
-// the checkpoint is. All of it is in the board; what a trainer did not report is left out.
+// Summary says what a finished run came to: the way of each trainer's reward, what held-out evaluations found, one example
+// before and after, where the checkpoint is. All of it is in the board; what was not reported is left out.
 func Summary(w io.Writer, s Style, b *board.Board) error {
 	var lines []string
 	for _, a := range b.Addresses() {
-		blk := b.Blocks[a]
-		if blk.History["reward"] == nil {
-			continue
+		if blk := b.Blocks[a]; blk.History["reward"] != nil && isTrainer(a) {
+			lines = append(lines, trained(s, blk)...)
 		}
-		lines = append(lines, trained(s, blk)...)
+	}
+	for _, a := range b.Addresses() {
+		lines = append(lines, evaluated(s, b.Blocks[a])...)
 	}
 	lines = append(lines, examples(s, b)...)
 	if len(lines) == 0 {
@@ -31,29 +34,42 @@ func Summary(w io.Writer, s Style, b *board.Board) error {
 	return err
 }
 
+func isTrainer(address string) bool {
+	a, err := addr.Parse(address)
+	return err == nil && a.Kind == kind.Trainer
+}
+
 func trained(s Style, blk *board.Block) []string {
 	reward := blk.History["reward"]
 	before, now := reward.Ends()
-	change := fmt.Sprintf("reward %s → %s over %d %s", number(before), s.Bold(number(now)), blk.Step, unit(blk.Unit))
-	lines := []string{"", s.Bold(blk.Address) + ": " + change}
+	lines := []string{"", fmt.Sprintf("%s: reward %s → %s over %d %s", s.Bold(blk.Address), number(before), s.Bold(number(now)), blk.Step, unit(blk.Unit))}
 	if len(reward.Points) > 1 {
 		for _, l := range Plot(reward.Resample(plotWidth), plotHeight) {
 			lines = append(lines, "  "+s.Green(l))
 		}
 	}
+	if blk.Checkpoint.Path != "" {
+		lines = append(lines, fmt.Sprintf("  checkpoint of step %d: %s", blk.Checkpoint.Step, blk.Checkpoint.Path))
+	}
+	return lines
+}
+
+// evaluated is how the measures of skill of a block have changed between its first report and its last.
+func evaluated(s Style, blk *board.Block) []string {
 	var names []string
 	for name, series := range blk.History {
-		if measuresSkill(name) && series.Count > 1 {
+		if measuresSkill(name) && series.Count > 1 && series.First != series.Last {
 			names = append(names, name)
 		}
 	}
+	if len(names) == 0 {
+		return nil
+	}
 	sort.Strings(names)
+	lines := []string{"", s.Bold(blk.Address) + ": evaluation, before → after"}
 	for _, name := range names {
 		series := blk.History[name]
 		lines = append(lines, fmt.Sprintf("  %s %s → %s", name, number(series.First), s.Bold(number(series.Last))))
-	}
-	if blk.Checkpoint.Path != "" {
-		lines = append(lines, fmt.Sprintf("  checkpoint of step %d: %s", blk.Checkpoint.Step, blk.Checkpoint.Path))
 	}
 	return lines
 }
@@ -80,9 +96,9 @@ func examples(s Style, b *board.Board) []string {
 	for _, name := range names {
 		first, last := b.Samples[name].First, b.Samples[name].Last
 		lines = append(lines, "", s.Bold(name)+": what the policy answered")
-		lines = append(lines, fmt.Sprintf("  first  %s → %s (score %s)", quote(first.Prompt), quote(first.Completion), number(first.Score)))
+		lines = append(lines, fmt.Sprintf("  first  %s → %s (score %s)", quote(brief(first.Prompt)), quote(brief(first.Completion)), number(first.Score)))
 		if last.Seq != first.Seq {
-			lines = append(lines, fmt.Sprintf("  last   %s → %s (score %s)", quote(last.Prompt), quote(last.Completion), number(last.Score)))
+			lines = append(lines, fmt.Sprintf("  last   %s → %s (score %s)", quote(brief(last.Prompt)), quote(brief(last.Completion)), number(last.Score)))
 		}
 	}
 	return lines

@@ -68,12 +68,8 @@ func object(m map[string]any) string {
 	return "{ " + strings.Join(names, ", ") + " }"
 }
 
-// quote writes a string as HCL does; a long one is cut, a plan is not the place to read a prompt.
+// quote writes a string as HCL does. Control characters come out as escapes, so that no value can play with the terminal.
 func quote(s string) string {
-	const most = 100
-	if r := []rune(s); len(r) > most {
-		s = string(r[:most-1]) + "…"
-	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
@@ -81,4 +77,13 @@ func quote(s string) string {
 		return fmt.Sprintf("%q", s)
 	}
 	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// brief cuts a text that is longer than a line should be: a plan is not the place to read a prompt.
+func brief(text string) string {
+	const most = 100
+	if r := []rune(text); len(r) > most {
+		return string(r[:most-1]) + "…"
+	}
+	return text
 }
