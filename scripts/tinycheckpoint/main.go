@@ -38,9 +38,14 @@ func run() error {
 	budget := flag.Float64("cpu", 90, "processor seconds of GRPO for each seed")
 	rate := flag.Float64("lr", 3e-4, "learning rate of GRPO")
 	high := flag.Float64("clip-high", 0.2, "upper ratio clip of GRPO")
+	groups := flag.Int("groups", 16, "problems a step of GRPO")
+	size := flag.Int("size", 16, "completions a problem of GRPO")
+	limit := flag.Int("grpo-steps", 0, "end each seed after so many steps of GRPO (0: when the processor seconds are used up)")
 	flag.Parse()
 	if *measure != "" {
-		return table(*measure, *seeds, *budget, *rate, *high)
+		return table(*measure, *seeds, *budget, *limit, func(l *loop.Learn) {
+			l.Groups, l.Size, l.Trainer.LearningRate, l.Trainer.ClipHigh = *groups, *size, *rate, *high
+		})
 	}
 	held := arithmetic.Problems(arithmetic.HeldOut)
 	c, err := warm.Run(func(step int, c *lm.Checkpoint) bool {
@@ -61,7 +66,7 @@ func run() error {
 }
 
 // table runs GRPO once for each seed and prints accuracy on problems it never saw.
-func table(path string, seeds uint64, budget, rate, high float64) error {
+func table(path string, seeds uint64, budget float64, limit int, change func(*loop.Learn)) error {
 	c, err := lm.Load(path)
 	if err != nil {
 		return err
@@ -75,7 +80,7 @@ func table(path string, seeds uint64, budget, rate, high float64) error {
 	fmt.Println("| seed | steps | wall s | cpu s | train reward first 20 → last 20 | greedy | sampled |\n|---|---|---|---|---|---|---|")
 	for seed := uint64(1); seed <= seeds; seed++ {
 		l := loop.DefaultLearn(seed)
-		l.Trainer.LearningRate, l.Trainer.ClipHigh = rate, high
+		change(&l)
 		began, used := time.Now(), cpu()
 		var rewards []float64
 		var last *lm.Checkpoint
@@ -84,7 +89,7 @@ func table(path string, seeds uint64, budget, rate, high float64) error {
 			if n := len(rewards); n%100 == 0 {
 				fmt.Fprintf(os.Stderr, "seed %d step %d reward %.3f entropy %.3f kl %.4f flat %d cpu %.0f\n", seed, m.Step, mean(rewards[n-20:]), m.Entropy, m.PolicyKL, m.FlatGroups, cpu()-used)
 			}
-			return cpu()-used < budget
+			return cpu()-used < budget && (limit == 0 || len(rewards) < limit)
 		})
 		if err != nil {
 			return err
