@@ -3,6 +3,8 @@ package state
 import (
 	"encoding/json"
 	"fmt"
+	"math/big"
+	"strconv"
 
 	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
@@ -54,6 +56,8 @@ func recordable(v cty.Value, sensitive bool, dir Dir) (any, error) {
 		return map[string]any{"ref": address}, nil
 	}
 	switch {
+	case ty == cty.Number:
+		return number(v.AsBigFloat()), nil
 	case ty.IsPrimitiveType():
 		b, err := ctyjson.Marshal(v, ty)
 		return json.RawMessage(b), err
@@ -112,4 +116,15 @@ func fingerprint(v cty.Value, dir Dir) (any, error) {
 		return nil, err
 	}
 	return map[string]any{"sensitive": dir.Fingerprint(b)}, nil
+}
+
+// number writes whole numbers and float64s the short way; the general one costs more than all the rest of a plan.
+func number(f *big.Float) json.RawMessage {
+	if i, exact := f.Int64(); exact == big.Exact {
+		return strconv.AppendInt(nil, i, 10)
+	}
+	if x, exact := f.Float64(); exact == big.Exact {
+		return strconv.AppendFloat(nil, x, 'g', -1, 64)
+	}
+	return []byte(f.Text('g', -1))
 }

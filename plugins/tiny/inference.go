@@ -186,6 +186,9 @@ func (s *serving) Plan(c InferenceConfig, placement sdk.Placement) (sdk.Estimate
 	return e, problems
 }
 
+// shared is the built-in checkpoint, decoded once for all the blocks of a plan; nobody writes to it.
+var shared = sync.OnceValues(Warm)
+
 // planned reads the model for a plan. A file that is not there yet is no mistake: an earlier run of the recipe may have to write it.
 func planned(model string, placement sdk.Placement) (*lm.Checkpoint, []spec.Problem) {
 	var problems []spec.Problem
@@ -195,7 +198,11 @@ func planned(model string, placement sdk.Placement) (*lm.Checkpoint, []spec.Prob
 	if model != BuiltIn && !fileExists(model) {
 		return nil, problems
 	}
-	c, err := load(model, "")
+	read := func() (*lm.Checkpoint, error) { return load(model, "") }
+	if model == BuiltIn {
+		read = shared
+	}
+	c, err := read()
 	if err != nil {
 		return nil, append(problems, spec.Problem{Path: cty.GetAttrPath("model"), Summary: "the model cannot be loaded", Detail: err.Error()})
 	}
