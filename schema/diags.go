@@ -132,6 +132,9 @@ func literal(attr *hclsyntax.Attribute, t cty.Type, expected string, diags *hcl.
 	return cty.NilVal
 }
 
+// maxDiagnostics bounds what one run reports: a file that is no recipe at all can hold a mistake in every byte.
+const maxDiagnostics = 1000
+
 // tidy sorts diagnostics by place and drops repetitions: instances of one block report the same mistake once.
 func tidy(diags hcl.Diagnostics) hcl.Diagnostics {
 	type key struct {
@@ -159,5 +162,8 @@ func tidy(diags hcl.Diagnostics) hcl.Diagnostics {
 		}
 		return cmp.Or(cmp.Compare(a.Subject.Filename, b.Subject.Filename), cmp.Compare(a.Subject.Start.Byte, b.Subject.Start.Byte))
 	})
+	if more := len(out) - maxDiagnostics; more > 0 {
+		out = append(out[:maxDiagnostics], &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Too many mistakes", Detail: fmt.Sprintf("%d more are not shown. The first ones may be the cause of the others.", more)})
+	}
 	return out
 }

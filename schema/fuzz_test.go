@@ -85,7 +85,7 @@ func FuzzLoad(f *testing.F) {
 
 // FuzzExpression: the console answers anything with a value or a diagnostic.
 func FuzzExpression(f *testing.F) {
-	for _, src := range []string{"1 + 2", "[for x in range(1000) : [for y in range(1000) : x * y]]", "inference.vllm.policy", "merge({}, {a = 1})", "try(local.x, 3)",
+	for _, src := range []string{"1 + 2", "[for x in range(100) : [for y in range(100) : x * y]]", "inference.vllm.policy", "merge({}, {a = 1})", "try(local.x, 3)",
 		"format(\"%5.2f%%\", 1/3)", "replace(\"a\", \"/(.)/\", \"$1$1\")", "pow(10, 1e9)", "jsondecode(\"[1,\")", "env(\"HF_TOKEN\")", "substr(\"é\", -1, 1)", "\"${upper(\"x\")}%{if true}y%{endif}\""} {
 		f.Add(src)
 	}

@@ -12,7 +12,7 @@ import (
 const (
 	maxElements   = 1 << 20 // of a value, nested ones counted
 	maxText       = 4 << 20
-	maxIterations = 1 << 18 // of all for expressions in one pass
+	maxIterations = 1 << 17 // of all for expressions in one pass
 )
 
 // budget bounds the work of for expressions: nested ones multiply, and hcl has no way to stop an evaluation.
@@ -44,9 +44,9 @@ func plain(e hclsyntax.Expression) hclsyntax.Expression {
 	return e
 }
 
-// guard makes every for expression below a body count.
-func (b *budget) guard(body *hclsyntax.Body) {
-	_ = hclsyntax.VisitAll(body, func(n hclsyntax.Node) hcl.Diagnostics {
+// guard makes every for expression below a body or expression count.
+func (b *budget) guard(below hclsyntax.Node) {
+	_ = hclsyntax.VisitAll(below, func(n hclsyntax.Node) hcl.Diagnostics {
 		if f, ok := n.(*hclsyntax.ForExpr); ok {
 			if _, done := f.ValExpr.(guarded); !done {
 				f.ValExpr = guarded{f.ValExpr, b}
@@ -98,6 +98,19 @@ func (s *sizer) count(v cty.Value) {
 		_, elem := it.Element()
 		s.count(elem)
 	}
+}
+
+// template parses a template file with the same care as a recipe.
+func (b *budget) template(path string, src []byte) (hclsyntax.Expression, error) {
+	if d := tooLarge(path, src); d != nil {
+		return nil, hcl.Diagnostics{d}
+	}
+	expr, diags := hclsyntax.ParseTemplate(src, path, hcl.InitialPos)
+	if diags.HasErrors() {
+		return nil, diags
+	}
+	b.guard(expr)
+	return expr, nil
 }
 
 // tooLarge refuses files that could exhaust the stack or the memory of the parser.

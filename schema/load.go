@@ -41,7 +41,7 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 	dir := filepath.Dir(filename)
 	p := &evaluator{loader: l, opts: opts, bad: map[hclsyntax.Expression]bool{}, broken: map[*node]bool{}, instances: map[addr.Block]*instance{}}
 	files := &function.Files{Dir: dir}
-	p.functions = function.All(function.Options{Files: files, Environ: environ(opts.Environ), Sensitive: Sensitive, Ephemeral: Ephemeral})
+	p.functions = function.All(function.Options{Files: files, Template: l.budget.template, Environ: environ(opts.Environ), Sensitive: Sensitive, Ephemeral: Ephemeral})
 	p.base = &hcl.EvalContext{Functions: p.functions}
 	r := &Recipe{File: filename, Dir: dir, Files: l.files, eval: p}
 	var err error

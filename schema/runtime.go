@@ -110,6 +110,7 @@ func (r *Recipe) EvaluateExpression(src string, outputs map[addr.Block]cty.Value
 	if diags.HasErrors() {
 		return noValue, diags
 	}
+	r.eval.loader.budget.guard(expr)
 	root := r.eval.root.module
 	// Names are resolved by a copy: the recipe itself stays as it is.
 	p := *r.eval

@@ -3,6 +3,7 @@ package diagnostic
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"strings"
@@ -105,6 +106,21 @@ func (p *printer) snippet(d *hcl.Diagnostic, color string) {
 
 // fit cuts a line to the width around the part that is meant, and gives that part's columns in the result.
 func (p *printer) fit(subject *hcl.Range, text string, number, gutter int) (shown string, from, to int) {
+	if cutAt := byteOfColumn(text, subject.Start.Column); number == subject.Start.Line && cutAt > 4*p.o.Width {
+		// A line of generated text may be as long as the file: only the part around the mistake is looked at.
+		text = text[cutAt-p.o.Width:]
+		for len(text) > 0 && !utf8.RuneStart(text[0]) {
+			text = text[1:]
+		}
+		shifted := *subject
+		shifted.Start.Column = utf8.RuneCountInString(text[:min(p.o.Width, len(text))]) + 1
+		shifted.End.Column -= subject.Start.Column - shifted.Start.Column
+		shown, from, to = p.fit(&shifted, text, number, gutter)
+		return "…" + shown, from + 1, to + 1
+	}
+	if len(text) > 16*p.o.Width {
+		text = text[:16*p.o.Width]
+	}
 	start, end := 0, len(text)
 	if number == subject.Start.Line {
 		start = min(byteOfColumn(text, subject.Start.Column), len(text))
@@ -185,9 +201,15 @@ func sourceLines(files map[string]*hcl.File, at *hcl.Range) []string {
 	if file == nil || at.Start.Byte > len(file.Bytes) {
 		return nil
 	}
-	src := string(file.Bytes)
-	begin := strings.LastIndexByte(src[:at.Start.Byte], '\n') + 1
-	lines := strings.SplitN(src[begin:], "\n", 4)
+	begin := bytes.LastIndexByte(file.Bytes[:at.Start.Byte], '\n') + 1
+	var lines []string
+	for rest := file.Bytes[begin:]; len(lines) < 4; {
+		line, after, more := bytes.Cut(rest, []byte("\n"))
+		lines = append(lines, string(line))
+		if rest = after; !more {
+			break
+		}
+	}
 	count := min(max(1, at.End.Line-at.Start.Line+1), 3, len(lines))
 	if at.End.Line == at.Start.Line+1 && at.End.Column == 1 { // only the end of the line
 		count = 1

@@ -167,10 +167,20 @@ func pathexpand(environ map[string]string) function.Function {
 }
 
 // templatefile renders a file with ${…} and %{…}, in which only the given names are known. A template cannot render another.
-func templatefile(f *Files, all map[string]function.Function) function.Function {
+func templatefile(o Options, all map[string]function.Function) function.Function {
 	functions := make(map[string]function.Function, len(all))
 	for name, fn := range all {
 		functions[name] = fn
+	}
+	parse := o.Template
+	if parse == nil {
+		parse = func(path string, src []byte) (hclsyntax.Expression, error) {
+			expr, diags := hclsyntax.ParseTemplate(src, path, hcl.InitialPos)
+			if diags.HasErrors() {
+				return nil, diags
+			}
+			return expr, nil
+		}
 	}
 	render := func(args []cty.Value) (cty.Value, error) {
 		if !args[1].IsWhollyKnown() {
@@ -179,16 +189,13 @@ func templatefile(f *Files, all map[string]function.Function) function.Function 
 		if t := args[1].Type(); !t.IsObjectType() && !t.IsMapType() {
 			return cty.NilVal, function.NewArgErrorf(1, "expected an object with the names that the template uses, got %s", t.FriendlyName())
 		}
-		src, err := f.text(args[0].AsString())
+		src, err := o.Files.text(args[0].AsString())
 		if err != nil {
 			return cty.NilVal, err
 		}
-		if strings.Count(src, "{") > maxFile>>8 {
-			return cty.NilVal, fmt.Errorf("template %s is too large", args[0].AsString())
-		}
-		expr, diags := hclsyntax.ParseTemplate([]byte(src), args[0].AsString(), hcl.InitialPos)
-		if diags.HasErrors() {
-			return cty.NilVal, diags
+		expr, err := parse(args[0].AsString(), []byte(src))
+		if err != nil {
+			return cty.NilVal, err
 		}
 		v, diags := expr.Value(&hcl.EvalContext{Variables: args[1].AsValueMap(), Functions: functions})
 		if diags.HasErrors() {

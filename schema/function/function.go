@@ -3,6 +3,7 @@ package function
 
 import (
 	"github.com/hashicorp/hcl/v2/ext/tryfunc"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
 	yaml "github.com/zclconf/go-cty-yaml"
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/function"
@@ -11,10 +12,11 @@ import (
 
 // Options are what the functions that look beyond their arguments need.
 type Options struct {
-	Files     *Files            // what file, templatefile, … read
-	Environ   map[string]string // what env reads
-	Sensitive any               // mark of values that are never shown
-	Ephemeral any               // mark of values that are read again whenever they are used
+	Files     *Files                                                      // what file, templatefile, … read
+	Environ   map[string]string                                           // what env reads
+	Template  func(path string, src []byte) (hclsyntax.Expression, error) // how templatefile parses; nil: as hcl does
+	Sensitive any                                                         // mark of values that are never shown
+	Ephemeral any                                                         // mark of values that are read again whenever they are used
 }
 
 // All returns every function by name. Functions are pure but for those that read files and the environment.
@@ -52,6 +54,6 @@ func All(o Options) map[string]function.Function {
 		"abspath": abspath(o.Files), "basename": path(base), "dirname": path(dir), "file": file(o.Files, false), "filebase64": file(o.Files, true),
 		"fileexists": fileexists(o.Files), "fileset": fileset(o.Files), "filesha256": filesha256(o.Files), "pathexpand": pathexpand(o.Environ),
 	}
-	all["templatefile"] = templatefile(o.Files, all)
+	all["templatefile"] = templatefile(o, all)
 	return all
 }
