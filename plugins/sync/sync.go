@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/control"
 	"github.com/recipe-rl/recipe/sdk/gateway"
@@ -113,7 +115,7 @@ func (s *syncer) configure(c Config) error {
 		}
 		servers = append(servers, &server{address: r.Address, client: gateway.NewClient(out.ControlURL, out.ControlToken)})
 	}
-	book, err := bookOf(c.Trajectories)
+	book, err := bookOf(c.api())
 	if err != nil {
 		return err
 	}
@@ -121,6 +123,22 @@ func (s *syncer) configure(c Config) error {
 	s.config, s.transport, s.servers, s.book = c, transport, servers, book
 	s.trainer = control.New(trainer.ControlURL, trainer.ControlToken)
 	return nil
+}
+
+// api is the trajectory API to tell: the one that the block names, else the one that the trainer takes its batches from.
+func (c Config) api() *spec.Ref {
+	if c.Trajectories != nil {
+		return c.Trajectories
+	}
+	v := c.Trainer.Values
+	if v == cty.NilVal || !v.Type().IsObjectType() || !v.Type().HasAttribute("trajectories") {
+		return nil
+	}
+	r, err := spec.RefOf(v.GetAttr("trajectories"))
+	if err != nil {
+		return nil // not set, or another kind of value
+	}
+	return &r
 }
 
 func bookOf(r *spec.Ref) (*trajectory.Client, error) {
