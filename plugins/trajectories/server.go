@@ -45,6 +45,8 @@ func openStore(ctx context.Context, cfg Config) (store.Store, error) {
 	switch {
 	case cfg.Store == "memory":
 		return store.NewMemory(), nil
+	case strings.HasPrefix(cfg.Store, "nats://"), strings.HasPrefix(cfg.Store, "tls://"):
+		return store.OpenNATS(ctx, cfg.Store)
 	case cfg.Store == "disk" && cfg.Dir == "":
 		return nil, errors.New("trajectories: the disk store needs a folder: set dir (--dir)")
 	case cfg.Store == "disk" && cfg.Existing:
