@@ -21,7 +21,7 @@ import (
 type Config struct {
 	Trainer      spec.Ref      `recipe:"trainer" required:"true" reference:"trainer" doc:"The trainer whose weights are served."`
 	Inference    []spec.Ref    `recipe:"inference" required:"true" min:"1" reference:"inference" change:"live" doc:"The inference blocks that serve them."`
-	Trajectories *spec.Ref     `recipe:"trajectories" reference:"trajectories" doc:"The trajectory API that is told each new policy version, so that it can measure and limit staleness. Default: the trainer's."`
+	Trajectories *spec.Ref     `recipe:"trajectories" reference:"trajectories" doc:"The trajectory API that is told each new policy version, so that it can measure and limit staleness. Default: the recipe's only one."`
 	Every        int64         `recipe:"every" default:"1" min:"1" unit:"optimizer steps" change:"live" doc:"How often the weights are moved."`
 	Transport    string        `recipe:"transport" default:"auto" doc:"How the weights move. auto takes the quickest that the trainer and every inference block offer; reload, through files, is offered by all."`
 	MaxStaleness *int64        `recipe:"max_staleness" min:"0" unit:"policy versions" doc:"Groups sampled by an older policy than this are not trained on. The trajectories block enforces it."`

@@ -322,7 +322,7 @@ func (s *syncer) tellBook(ctx context.Context) {
 	defer cancel()
 	version := s.version.Load()
 	if err := s.book.SetPolicyVersion(ctx, version); err != nil {
-		s.host.Log("warn", fmt.Sprintf("tell %s the policy version: %v", s.config.api().Address, err))
+		s.host.Log("warn", fmt.Sprintf("tell %s the policy version: %v", s.config.Trajectories.Address, err))
 		return
 	}
 	s.told = version

@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/zclconf/go-cty/cty"
-
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/control"
 	"github.com/recipe-rl/recipe/sdk/gateway"
@@ -115,7 +113,7 @@ func (s *syncer) configure(c Config) error {
 		}
 		servers = append(servers, &server{address: r.Address, client: gateway.NewClient(out.ControlURL, out.ControlToken)})
 	}
-	book, err := bookOf(c.api())
+	book, err := bookOf(c.Trajectories)
 	if err != nil {
 		return err
 	}
@@ -123,22 +121,6 @@ func (s *syncer) configure(c Config) error {
 	s.config, s.transport, s.servers, s.book = c, transport, servers, book
 	s.trainer = control.New(trainer.ControlURL, trainer.ControlToken)
 	return nil
-}
-
-// api is the trajectory API to tell: the one that the block names, else the one that the trainer takes its batches from.
-func (c Config) api() *spec.Ref {
-	if c.Trajectories != nil {
-		return c.Trajectories
-	}
-	v := c.Trainer.Values
-	if v == cty.NilVal || !v.Type().IsObjectType() || !v.Type().HasAttribute("trajectories") {
-		return nil
-	}
-	r, err := spec.RefOf(v.GetAttr("trajectories"))
-	if err != nil {
-		return nil // not set, or another kind of value
-	}
-	return &r
 }
 
 func bookOf(r *spec.Ref) (*trajectory.Client, error) {

@@ -246,15 +246,6 @@ func TestAResumedTrainerNeverGoesBackInVersions(t *testing.T) {
 
 func TestTheTrajectoryAPILearnsTheVersion(t *testing.T) {
 	t.Parallel()
-	for _, through := range []string{"its own attribute", "the trainer's"} {
-		t.Run(through, func(t *testing.T) {
-			t.Parallel()
-			learnsTheVersion(t, through == "its own attribute")
-		})
-	}
-}
-
-func learnsTheVersion(t *testing.T, direct bool) {
 	var told atomic.Value
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body := make([]byte, 100)
@@ -268,13 +259,7 @@ func learnsTheVersion(t *testing.T, direct bool) {
 	b := plugintest.Harness(t, sync.Definition())
 	c := config(train, server)
 	book := plugintest.Ref("trajectories.x.y", kind.Trajectories, sdk.TrajectoriesOutputs{URL: api.URL, Token: "secret"})
-	if direct {
-		c.Trajectories = &book
-	} else {
-		values := c.Trainer.Values.AsValueMap()
-		values["trajectories"] = book.Values
-		c.Trainer.Values = cty.ObjectVal(values)
-	}
+	c.Trajectories = &book
 	b.Start(c)
 	train.WaitPhase(sdk.Completed)
 	if got := told.Load(); got != `/policy_version{"version":1}Bearer secret` {
