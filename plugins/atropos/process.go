@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
@@ -30,7 +31,7 @@ type process struct {
 }
 
 // drainShare is how much of the grace period an environment gets to send what it has scored.
-const drainShare = 0.6
+const drainShare = 0.4
 
 // live runs the process until the context ends, or until it ends by itself, which is an error.
 func (p *process) live(ctx context.Context) error {
@@ -160,7 +161,7 @@ func (r *running) evaluateAndTell(ctx context.Context, when string) error {
 	}
 	named := make(map[string]float64, len(found)+1)
 	for k, v := range found {
-		named["eval/"+k] = v
+		named["eval/"+strings.TrimPrefix(k, "eval/")] = v
 	}
 	named["eval/policy_version"] = float64(version)
 	r.host.Metrics(version, named)

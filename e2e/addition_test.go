@@ -1,0 +1,189 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	inference   = "inference.vllm.policy"
+	environment = "environment.atropos.addition"
+	trainer     = "trainer.grpo.policy"
+	syncBlock   = "sync.weights.policy"
+
+	accuracy = "eval/held_out_accuracy"
+	// Log-probabilities of the fixed text, server against trainer, both in float32.
+	tolerance = 1e-3
+)
+
+// TestAddition is the whole loop, with accidents: vLLM and the trainer's worker are killed on the way, and the run completes all the
+// same, at least 0.3 better on questions that were never trained on.
+func TestAddition(t *testing.T) {
+	r := newRun(t, "addition.hcl", map[string]string{"steps": "12"})
+	r.apply()
+	before := r.await(15*time.Minute, "the evaluation before training", 0, has(environment, accuracy)).Metrics[accuracy]
+
+	third := r.await(10*time.Minute, "step 3 to be served", 0, served(3))
+	kill(t, r, `vllm\.entrypoints\.cli\.main serve`)
+	back := r.await(10*time.Minute, "vLLM to answer again", third.Seq, func(e event) bool {
+		return e.Address == inference && strings.Contains(e.Message, "answers, policy version")
+	})
+	if v := versionIn(t, back.Message); v < third.Version {
+		t.Errorf("vLLM came back with policy version %d, version %d had been served: a restarted server must not fall back", v, third.Version)
+	}
+
+	seventh := r.await(15*time.Minute, "step 7 to be served", back.Seq, func(e event) bool { return e.Type == "weights" && e.Version >= third.Version+4 })
+	kill(t, r, `-m worker --config`)
+	r.await(10*time.Minute, "the trainer to be started again", seventh.Seq, func(e event) bool { return e.Type == "restart" && e.Address == trainer })
+	if err := r.wait(30 * time.Minute); err != nil {
+		t.Fatalf("apply: %v\n%s", err, r.story())
+	}
+
+	evaluations := r.all(has(environment, accuracy))
+	after := evaluations[len(evaluations)-1].Metrics[accuracy]
+	t.Logf("held-out accuracy %.3f before, %.3f after", before, after)
+	if after < before+0.3 {
+		t.Errorf("held-out accuracy went from %.3f to %.3f; want at least 0.3 more", before, after)
+	}
+	checkWeights(t, r, "reload")
+	checkSteps(t, r, 12)
+	checkCheckpoint(t, r)
+}
+
+// TestShuffledRewards is the control: the same run with nothing to learn must not get better.
+func TestShuffledRewards(t *testing.T) {
+	r := newRun(t, "addition.hcl", map[string]string{"steps": "8", "shuffle_rewards": "true"})
+	r.apply()
+	if err := r.wait(40 * time.Minute); err != nil {
+		t.Fatalf("apply: %v\n%s", err, r.story())
+	}
+	evaluations := r.all(has(environment, accuracy))
+	if len(evaluations) < 2 {
+		t.Fatalf("%d evaluations, want one before and one after\n%s", len(evaluations), r.story())
+	}
+	before, after := evaluations[0].Metrics[accuracy], evaluations[len(evaluations)-1].Metrics[accuracy]
+	t.Logf("held-out accuracy %.3f before, %.3f after", before, after)
+	if after > before+0.2 {
+		t.Errorf("with shuffled rewards held-out accuracy went from %.3f to %.3f: something other than the reward teaches", before, after)
+	}
+	checkWeights(t, r, "reload")
+}
+
+// TestAdapter moves the weights as a LoRA adapter.
+func TestAdapter(t *testing.T) {
+	r := newRun(t, "addition.hcl", map[string]string{"steps": "2", "lora_rank": "8"})
+	r.apply()
+	if err := r.wait(30 * time.Minute); err != nil {
+		t.Fatalf("apply: %v\n%s", err, r.story())
+	}
+	checkWeights(t, r, "lora")
+}
+
+func served(version int64) func(event) bool {
+	return func(e event) bool { return e.Type == "weights" && e.Version >= version }
+}
+
+// kill sends SIGKILL to the run's process whose command line fits.
+func kill(t *testing.T, r *run, pattern string) {
+	t.Helper()
+	re := regexp.MustCompile(pattern)
+	for pid, line := range processes(t, r.dir) {
+		if re.MatchString(line) {
+			t.Logf("kill -9 %d: %.100s", pid, line)
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+	}
+	t.Fatalf("no process of the run fits %q among %v", pattern, processes(t, r.dir))
+}
+
+func versionIn(t *testing.T, message string) int64 {
+	t.Helper()
+	m := regexp.MustCompile(`policy version (\d+)`).FindStringSubmatch(message)
+	if m == nil {
+		t.Fatalf("no policy version in %q", message)
+	}
+	v, err := strconv.ParseInt(m[1], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// checkWeights: every update was proved, versions only rise, and the way was the one asked for.
+func checkWeights(t *testing.T, r *run, transport string) {
+	t.Helper()
+	list := r.all(func(e event) bool { return e.Type == "weights" && e.Address == syncBlock })
+	if len(list) == 0 {
+		t.Fatalf("no weights were moved\n%s", r.story())
+	}
+	var last int64
+	for _, e := range list {
+		if e.Version < last {
+			t.Errorf("policy version went from %d back to %d", last, e.Version)
+		}
+		last = e.Version
+		if e.Transport != transport {
+			t.Errorf("version %d went by %q, want %q", e.Version, e.Transport, transport)
+		}
+		d, ok := e.Metrics["max_logprob_difference"]
+		if !ok || math.IsNaN(d) || d > tolerance {
+			t.Errorf("version %d: served log-probabilities differ from the trainer's by %v (told: %v), want at most %v", e.Version, d, ok, tolerance)
+		}
+	}
+	t.Logf("%d updates, the last is version %d", len(list), last)
+}
+
+// checkSteps: all steps were trained; a step that was trained again after a crash came to the same loss; staleness stayed bounded.
+func checkSteps(t *testing.T, r *run, steps int64) {
+	t.Helper()
+	losses, again := map[int64]float64{}, 0
+	for _, e := range r.all(has(trainer, "loss/total")) {
+		loss := e.Metrics["loss/total"]
+		if old, ok := losses[e.Step]; ok {
+			again++
+			if math.Abs(old-loss) > 1e-5*math.Max(1, math.Abs(old)) {
+				t.Errorf("step %d came to loss %v, and to %v when it was trained again after the crash", e.Step, old, loss)
+			}
+		}
+		losses[e.Step] = loss
+		if s := e.Metrics["staleness/max"]; s > 4 {
+			t.Errorf("step %d trained on groups that were %v versions old; max_staleness is 4", e.Step, s)
+		}
+	}
+	for step := int64(1); step <= steps; step++ {
+		if _, ok := losses[step]; !ok {
+			t.Errorf("step %d was not trained", step)
+		}
+	}
+	t.Logf("%d steps, %d of them trained again after the crash", len(losses), again)
+}
+
+// checkCheckpoint: the last checkpoint is one that transformers can load.
+func checkCheckpoint(t *testing.T, r *run) {
+	t.Helper()
+	list := r.all(func(e event) bool { return e.Type == "checkpoint" && e.Address == trainer })
+	if len(list) == 0 {
+		t.Fatal("no checkpoint was written")
+	}
+	path := list[len(list)-1].Path
+	for _, name := range []string{"config.json", "tokenizer.json"} {
+		if _, err := os.Stat(filepath.Join(path, name)); err != nil {
+			t.Errorf("the last checkpoint: %v", err)
+		}
+	}
+	if files, err := filepath.Glob(filepath.Join(path, "*.safetensors")); err != nil || len(files) == 0 {
+		t.Errorf("the last checkpoint %s holds no safetensors: %v", path, err)
+	}
+}

@@ -1,0 +1,261 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// event is one line of the event log (docs/events.md).
+type event struct {
+	Seq         int64              `json:"seq"`
+	Type        string             `json:"type"`
+	Address     string             `json:"address"`
+	Life        int64              `json:"life"`
+	Phase       string             `json:"phase"`
+	Level       string             `json:"level"`
+	Message     string             `json:"message"`
+	Remedy      string             `json:"remedy"`
+	Step        int64              `json:"step"`
+	Version     int64              `json:"version"`
+	Transport   string             `json:"transport"`
+	Metrics     map[string]float64 `json:"metrics"`
+	Path        string             `json:"path"`
+	Name        string             `json:"name"`
+	Value       any                `json:"value"`
+	Environment string             `json:"environment"`
+}
+
+// repository is the root of the checkout.
+func repository(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// run is one `recipe apply`.
+type run struct {
+	t      *testing.T
+	dir    string // with the recipe
+	recipe string
+	args   []string
+
+	mu      sync.Mutex
+	cmd     *exec.Cmd
+	events  []event
+	changed chan struct{}
+	ended   chan struct{}
+	err     error
+	stderr  bytes.Buffer
+}
+
+// newRun copies the recipes into a directory of the test's own, so that runs do not meet.
+func newRun(t *testing.T, recipe string, vars map[string]string) *run {
+	t.Helper()
+	root := repository(t)
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join(root, "recipes"))); err != nil && !errors.Is(err, fs.ErrExist) {
+		t.Fatal(err)
+	}
+	r := &run{t: t, dir: dir, recipe: recipe}
+	all := map[string]string{
+		"model":          filepath.Join(root, ".cache", "models", "smollm2-135m"),
+		"python":         filepath.Join(root, ".cache", "venv-vllm", "bin", "python"),
+		"atropos_python": filepath.Join(root, ".cache", "venv-atropos", "bin", "python"),
+	}
+	for k, v := range vars {
+		all[k] = v
+	}
+	for k, v := range all {
+		r.args = append(r.args, "--var", k+"="+v)
+	}
+	t.Cleanup(r.cleanup)
+	return r
+}
+
+func (r *run) binary() string { return filepath.Join(repository(r.t), "bin", "recipe") }
+
+// apply starts `recipe apply` and follows what it says.
+func (r *run) apply() {
+	r.t.Helper()
+	args := append([]string{"apply", "--auto-approve", "--json"}, append(r.args, r.recipe)...)
+	cmd := exec.Command(r.binary(), args...) //nolint:gosec // our own binary
+	cmd.Dir = r.dir
+	cmd.Stderr = &r.stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		r.t.Fatalf("%s (make build makes it): %v", r.binary(), err)
+	}
+	r.mu.Lock()
+	r.cmd, r.changed, r.ended = cmd, make(chan struct{}), make(chan struct{})
+	ended := r.ended
+	r.mu.Unlock()
+	go func() {
+		r.read(out)
+		err := cmd.Wait()
+		r.mu.Lock()
+		r.err = err
+		r.mu.Unlock()
+		close(ended)
+	}()
+}
+
+func (r *run) read(out io.Reader) {
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var e event
+		if json.Unmarshal(lines.Bytes(), &e) != nil {
+			continue
+		}
+		r.mu.Lock()
+		r.events = append(r.events, e)
+		close(r.changed)
+		r.changed = make(chan struct{})
+		r.mu.Unlock()
+	}
+}
+
+// await waits until an event fits, from the one after the given number on, and returns it.
+func (r *run) await(limit time.Duration, what string, after int64, fits func(event) bool) event {
+	r.t.Helper()
+	deadline := time.After(limit)
+	for {
+		r.mu.Lock()
+		for _, e := range r.events {
+			if e.Seq > after && fits(e) {
+				r.mu.Unlock()
+				return e
+			}
+		}
+		changed, ended := r.changed, r.ended
+		r.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ended:
+			r.t.Fatalf("the run ended while the test waited for %s\n%s", what, r.story())
+		case <-deadline:
+			r.t.Fatalf("waited %s for %s\n%s", limit, what, r.story())
+		}
+	}
+}
+
+// wait waits for the end of apply.
+func (r *run) wait(limit time.Duration) error {
+	r.t.Helper()
+	select {
+	case <-r.ended:
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.err
+	case <-time.After(limit):
+		r.t.Fatalf("waited %s for the run to end\n%s", limit, r.story())
+		return nil
+	}
+}
+
+// story is what happened, for a failed test: everything but metrics and samples, and the ends of the programs' logs.
+func (r *run) story() string {
+	r.mu.Lock()
+	var b strings.Builder
+	for _, e := range r.events {
+		switch e.Type {
+		case "phase", "log", "restart", "notice", "run_ended", "weights", "checkpoint":
+			fmt.Fprintf(&b, "%d %s %s %s %s %s %s\n", e.Seq, e.Type, e.Address, e.Phase, e.Level, e.Message, e.Remedy)
+		}
+	}
+	b.WriteString(r.stderr.String())
+	r.mu.Unlock()
+	_ = filepath.WalkDir(filepath.Join(r.dir, ".recipe"), func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && strings.HasSuffix(path, ".log") {
+			if data, err := os.ReadFile(path); err == nil {
+				fmt.Fprintf(&b, "--- %s\n%s\n", path, data[max(0, len(data)-3000):])
+			}
+		}
+		return nil
+	})
+	text := b.String()
+	return text[max(0, len(text)-20000):]
+}
+
+// cleanup ends everything of the run, and fails the test when something is left.
+func (r *run) cleanup() {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, r.binary(), append([]string{"destroy", "--auto-approve"}, append(r.args, r.recipe)...)...) //nolint:gosec // our own binary
+	cmd.Dir = r.dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		r.t.Logf("recipe destroy: %v\n%s", err, out)
+	}
+	if left := processes(r.t, r.dir); len(left) > 0 {
+		r.t.Errorf("processes of the run were left behind: %v", left)
+		for pid := range left {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
+// processes lists those whose command line or working directory is inside dir.
+func processes(t *testing.T, dir string) map[int]string {
+	t.Helper()
+	found := map[int]string{}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		line, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		cwd, _ := os.Readlink(filepath.Join("/proc", e.Name(), "cwd"))
+		if bytes.Contains(line, []byte(dir)) || strings.HasPrefix(cwd, dir) {
+			found[pid] = strings.ReplaceAll(string(line), "\x00", " ")
+		}
+	}
+	return found
+}
+
+// all returns the events so far that fit.
+func (r *run) all(fits func(event) bool) []event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []event
+	for _, e := range r.events {
+		if fits(e) {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+func has(address, metric string) func(event) bool {
+	return func(e event) bool {
+		_, ok := e.Metrics[metric]
+		return e.Type == "metrics" && ok && (address == "" || e.Address == address)
+	}
+}

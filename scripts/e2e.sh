@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# e2e.sh [go test flags]: whole recipes with real vLLM, a real Atropos environment and PyTorch, on the CPU. What they need is made
+# by pinned scripts the first time (about 6 GB). The last lines say what passed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+scripts/venv.sh vllm
+scripts/venv.sh atropos
+scripts/model.sh
+[ -x bin/recipe ] || make build
+
+# Threads beyond the cores make every process slower.
+export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
+exec go test -tags e2e -count 1 -p 1 -timeout 40m "$@" ./e2e/...
