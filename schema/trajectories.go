@@ -16,7 +16,7 @@ var defaultTrajectories = blockName{kind.Trajectories, "builtin", "default"}
 
 var emptyBody = &hclsyntax.Body{Attributes: hclsyntax.Attributes{}}
 
-// wireTrajectories gives every environment and trainer that leaves its `trajectories` attribute out the only block of
+// wireTrajectories gives every environment, trainer and sync block that leaves its `trajectories` attribute out the only block of
 // that kind: of its own module, else of one above, else a default one in the root.
 func (p *evaluator) wireTrajectories(root *module, nodes []*node) []*node {
 	var fallback *node
@@ -50,7 +50,7 @@ func (p *evaluator) wireTrajectories(root *module, nodes []*node) []*node {
 }
 
 func wantsTrajectories(n *node) bool {
-	if n.block == nil || n.plugin == nil || (n.block.kind != kind.Environment && n.block.kind != kind.Trainer) || n.block.body.Attributes["trajectories"] != nil {
+	if n.block == nil || n.plugin == nil || (n.block.kind != kind.Environment && n.block.kind != kind.Trainer && n.block.kind != kind.Sync) || n.block.body.Attributes["trajectories"] != nil {
 		return false
 	}
 	a := n.plugin.Config.Attribute("trajectories")
