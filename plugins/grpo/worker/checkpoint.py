@@ -58,17 +58,40 @@ def set_rng_state(state: dict) -> None:
         torch.cuda.set_rng_state(state["cuda"])
 
 
-def optimizer_state(policy: Policy, optimizer: torch.optim.Optimizer) -> dict:
+def optimizer_state(policy: Policy, optimizer: torch.optim.Optimizer, sharded: bool) -> dict:
     """The whole optimizer state by parameter name on the CPU, the same for any number of ranks; a collective."""
-    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
+    if sharded:
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
 
-    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    return get_optimizer_state_dict(policy, optimizer, options=options)
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        return get_optimizer_state_dict(policy, optimizer, options=options)
+    names = _names(policy, optimizer)
+    plain = optimizer.state_dict()
+    groups = [{**g, "params": [names[k] for k in g["params"]]} for g in plain["param_groups"]]
+    return {"state": {names[k]: v for k, v in plain["state"].items()}, "param_groups": groups}
+
+
+def set_optimizer_state(policy: Policy, optimizer: torch.optim.Optimizer, state: dict, sharded: bool) -> None:
+    """Puts optimizer_state back."""
+    if sharded:
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
+
+        set_optimizer_state_dict(policy, optimizer, state, options=StateDictOptions(full_state_dict=True))
+        return
+    number = {n: k for k, n in enumerate(_names(policy, optimizer))}
+    groups = [{**g, "params": [number[n] for n in g["params"]]} for g in state["param_groups"]]
+    optimizer.load_state_dict({"state": {number[n]: v for n, v in state["state"].items()}, "param_groups": groups})
+
+
+def _names(policy: Policy, optimizer: torch.optim.Optimizer) -> list[str]:
+    """Names of the optimizer's parameters in its own order."""
+    by_identity = {id(p): n for n, p in policy.named_parameters()}
+    return [by_identity[id(p)] for g in optimizer.param_groups for p in g["params"]]
 
 
 def save(
     c: Config, policy: Policy, optimizer: torch.optim.Optimizer, state: dict[str, Any], *, rank: int = 0,
-    gather: Any = None,
+    sharded: bool = False, gather: Any = None,
 ) -> Path | None:  # fmt: skip
     """Writes step_N in one step and applies keep-last and keep-best; rank 0 returns the path. gather: collects one
     object from each rank (random states)."""
@@ -85,7 +108,7 @@ def save(
         if temporary is not None:
             (temporary / "adapter").mkdir()
         weights.save_adapter(policy, temporary / "adapter" if temporary else None, c.model.path)
-    moments = optimizer_state(policy, optimizer)
+    moments = optimizer_state(policy, optimizer, sharded)
     random_states = gather(rng_state()) if gather else [rng_state()]
     if temporary is None:
         return None
@@ -151,12 +174,12 @@ def load_weights(path: Path, policy: Policy) -> None:
         p.copy_(stored[name].to(p.dtype))
 
 
-def load_training(path: Path, policy: Policy, optimizer: torch.optim.Optimizer, rank: int = 0) -> dict[str, Any]:
+def load_training(
+    path: Path, policy: Policy, optimizer: torch.optim.Optimizer, rank: int = 0, sharded: bool = False
+) -> dict[str, Any]:
     """Puts optimizer and random states back; returns state.json."""
     moments = torch.load(path / "training" / "optimizer.pt", map_location="cpu", weights_only=True)
-    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
-
-    set_optimizer_state_dict(policy, optimizer, moments, options=StateDictOptions(full_state_dict=True))
+    set_optimizer_state(policy, optimizer, moments, sharded)
     states = torch.load(path / "training" / "rng.pt", map_location="cpu", weights_only=True)
     set_rng_state(states[rank] if rank < len(states) else states[0])
     return read_state(path)

@@ -18,10 +18,11 @@ def _publish(run: Run, body: dict) -> dict:
     before = run.events.state["phase"]
     run.events.phase("publishing", version=body.get("version"), transport=body.get("transport", "full"))
     try:
-        answer = publish.publish(run.config, run.policy, body, run.step, run.ranks.main)
+        answer = publish.publish(run.config, run.policy, run.shared, run.ranks, body, run.step)
         run.version = answer["version"]
         run.note_state()
-        run.events.emit("weights", published=True, **answer)
+        shown = {k: v for k, v in answer.items() if k not in ("handles", "names")}
+        run.events.emit("weights", published=True, **shown)
     finally:
         run.events.phase(before if before in ("sync", "grant") else "between")
     return answer

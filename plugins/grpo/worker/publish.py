@@ -18,16 +18,18 @@ from . import weights
 from .batch import Row
 from .config import Config
 from .errors import WorkerError
+from .ipc import Shared
 from .model import DTYPES, Policy
+from .ranks import Ranks
 
-TRANSPORTS = ("full", "lora", "none")
+TRANSPORTS = ("full", "lora", "ipc", "none")
 
 
-def publish(c: Config, policy: Policy, body: dict[str, Any], step: int, main: bool) -> dict[str, Any]:
-    """Writes the current weights as the command says; every rank takes part.
+def publish(c: Config, policy: Policy, shared: Shared, ranks: Ranks, body: dict[str, Any], step: int) -> dict[str, Any]:
+    """Makes the current weights available as the command says; every rank takes part.
 
-    body: version (integer), transport ("full": the whole model; "lora": the adapter; "none": only the version),
-    dir (target directory, replaced if it exists), dtype (default: the trainer's), untie_embeddings."""
+    body: version (integer), transport ("full": the whole model; "lora": the adapter; "ipc": CUDA handles; "none": only
+    the version), dir (target directory, replaced if it exists), dtype (default: the trainer's), untie_embeddings."""
     version, transport = int(body["version"]), body.get("transport", "full")
     if transport not in TRANSPORTS:
         raise WorkerError(f"transport {transport!r} is unknown; expected one of {', '.join(TRANSPORTS)}")
@@ -39,9 +41,15 @@ def publish(c: Config, policy: Policy, body: dict[str, Any], step: int, main: bo
     answer = {"version": version, "transport": transport, "step": step}
     if transport == "none":
         return answer
+    if transport == "ipc":
+        if ranks.world > 1:
+            raise WorkerError("transport ipc serves one training process, this run has several", ["Use full or lora."])
+        started = time.monotonic()
+        facts = shared.refresh(policy, ranks.device, dtype)
+        return {**answer, "write_seconds": time.monotonic() - started, "rounded": _rounds(c, policy, dtype), **facts}
     final, started = Path(body["dir"]), time.monotonic()
     temporary = None
-    if main:
+    if ranks.main:
         final.parent.mkdir(parents=True, exist_ok=True)
         temporary = final.with_name(f".tmp-{final.name}-{os.getpid()}")
         shutil.rmtree(temporary, ignore_errors=True)
@@ -52,9 +60,15 @@ def publish(c: Config, policy: Policy, body: dict[str, Any], step: int, main: bo
         facts = weights.save_adapter(policy, temporary, c.model.path, dtype)
     if temporary is not None:
         weights.replace_directory(temporary, final)
-    trained = "float32" if policy.adapted else c.model.dtype
-    facts["rounded"] = dtype is not None and torch.finfo(DTYPES[dtype]).bits < torch.finfo(DTYPES[trained]).bits
+    facts["rounded"] = _rounds(c, policy, dtype)
     return {**answer, "dir": str(final), "write_seconds": time.monotonic() - started, **facts}
+
+
+def _rounds(c: Config, policy: Policy, dtype: str | None) -> bool:
+    """Whether what is published is coarser than what is trained. Merged adapters take the precision of the weights."""
+    carried = DTYPES[dtype or c.model.dtype]
+    trained = max((p.dtype for p in policy.parameters() if p.requires_grad), key=lambda d: torch.finfo(d).bits)
+    return torch.finfo(carried).bits < torch.finfo(trained).bits
 
 
 @torch.no_grad()

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import advantage, aggregate, batch, correction, estimate, metrics, objective, optim, override
+from . import advantage, aggregate, batch, checks, correction, estimate, metrics, objective, optim, override
 from .batch import Batch, Row
 from .config import Config, resolved
-from .errors import DataError, MismatchError, out_of_memory
+from .errors import DataError, out_of_memory
 from .loss import LossOptions
 from .model import Policy, Reference
 from .objective import ObjectiveOptions
@@ -69,14 +69,17 @@ class Stepper:
         self.parameters = [p for p in policy.parameters() if p.requires_grad]
         self.wide = torch.float64 if self.parameters[0].dtype == torch.float64 else torch.float32
         self.count = sum(p.numel() for p in policy.parameters())
-        self.row_tokens_now = 0
+        self.checked = False  # whether the sampler's definition of log-probability has been compared with ours
 
     @property
     def raw(self) -> bool:
         """Whether log-probabilities ignore the sampling temperature."""
         return self.config.correction.logprobs_mode == "raw"
 
-    def scores(self, model: Policy, rows: list[Row], size: int, entropy: bool = False, squared: bool = False) -> dict:
+    def scores(
+        self, model: Policy, rows: list[Row], size: int, entropy: bool = False, squared: bool = False,
+        raw: bool | None = None,
+    ) -> dict[str, Tensor]:  # fmt: skip
         """Without gradient: {"lp", "entropy", "squared"} as (size,) vectors over the batch, the same on every rank."""
         wanted = ["lp"] + ["entropy"] * entropy + ["squared"] * squared
         out = {k: torch.zeros(size, dtype=self.wide, device=self.ranks.device) for k in wanted}
@@ -85,7 +88,7 @@ class Stepper:
             for row in batch.share(rows, self.ranks.rank, self.ranks.world):
                 real = row is not None
                 on_device = (row or rows[0]).to(self.ranks.device)
-                s = model(on_device, entropy=entropy, squared=squared, raw=self.raw)
+                s = model(on_device, entropy=entropy, squared=squared, raw=self.raw if raw is None else raw)
                 if real:
                     for k in wanted:
                         out[k][on_device.index] = getattr(s, k).to(self.wide)
@@ -128,6 +131,7 @@ class Stepper:
         with clock.phase("reference"):
             ref = self._reference(b, rows)
         behavior = b.behavior.to(device, self.wide)
+        self._check_definition(b, rows, behavior)
         report: dict[str, Any] = metrics.describe_batch(b)
         with clock.phase("advantage"):
             adv, facts = estimate.advantages(c, b, estimator, self.memory.normalizer, old, ref, in_reward)
@@ -213,7 +217,7 @@ class Stepper:
         known = lp if current is None else current[window]
         apart = correction.mismatch(known, plan.behavior, plan.seq, plan.n)
         out = {**metrics.describe_mismatch(apart), **self._sizes(sums.tolist(), plan, ratio_max, lp, ent)}
-        if number == 0 and self._absurd(apart):
+        if number == 0 and checks.absurd(c, apart):
             self.optimizer.zero_grad(set_to_none=True)
             return {**out, "absurd": 1.0}
         with clock.phase("optimizer"):
@@ -249,22 +253,19 @@ class Stepper:
             out.update({"importance/mean": float(plan.weight.mean()), "importance/max": float(plan.weight.max())})
         return out
 
-    def _absurd(self, m: correction.Mismatch) -> bool:
-        """Stops, or says that the batch must not train, when the sampler cannot have had about these weights."""
-        k = self.config.correction
-        if k.mismatch_limit is None or m.tokens == 0 or m.mean_abs <= k.mismatch_limit or k.mismatch_action == "warn":
-            return False
-        if k.mismatch_action == "skip":
-            return True
-        raise MismatchError(
-            f"the sampler's log-probabilities differ from the trainer's by {m.mean_abs:.3g} on average "
-            f"(limit {k.mismatch_limit:g}; largest {m.max_abs:.3g}, effective sample size {m.ess:.2f})",
-            ["Does inference serve this run's weights? Restarted by an old command line it serves the base model.",
-             "Do temperature and top_p reach the log-probabilities alike on both sides (correction.logprobs_mode, "
-             "vLLM's --logprobs-mode)?",
-             "Are inference_logprobs aligned with tokens: entry t belongs to token t, 1.0 on the prompt?",
-             "Is the data far too old? Lower data.max_staleness, or set correction.mismatch_action = skip."],
-        )  # fmt: skip
+    def _check_definition(self, b: Batch, rows: list[Row], behavior: Tensor) -> None:
+        """Once per life, on the first batch sampled at a temperature other than 1."""
+        warm = float(b.temperature[0]) if b.size else 1.0
+        if self.checked or abs(warm - 1) < 1e-6 or bool(torch.isnan(behavior).all()):
+            return
+        self.checked = True
+        found = []
+        for raw in (self.raw, not self.raw):
+            lp = self.scores(self.policy, rows[:1], b.size, raw=raw)["lp"]
+            seen = torch.full_like(behavior, float("nan"))
+            seen[rows[0].index] = behavior[rows[0].index]
+            found.append(correction.mismatch(lp, seen, b.seq.to(lp.device), b.n))
+        checks.definition(self.config, *found, warm)
 
     def _adapt(self, report: dict[str, Any], sequences: int) -> None:
         """Moves the adaptive coefficients for the next step."""

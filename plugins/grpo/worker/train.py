@@ -17,6 +17,7 @@ from .errors import DataError, MismatchError
 from .events import Events
 from .feed import Feed
 from .ingest import Group, GroupRejected, IngestOptions, read_group
+from .ipc import Shared
 from .ranks import Ranks
 from .rollouts import Delivery, Rollouts, Spool
 from .step import Memory, Stepper, objective_options
@@ -32,6 +33,7 @@ class Run:
         self.synced_version = c.policy_version
         self.last: dict[str, Any] = {}
         self.feed: Feed | None = None
+        self.shared = Shared()
         self.resumed = False
 
     def load(self) -> None:
@@ -51,7 +53,7 @@ class Run:
         memory = Memory()
         torch.manual_seed(c.seed + 1)
         if found is not None:
-            state = checkpoint.load_training(found, self.policy, optimizer, ranks.rank)
+            state = checkpoint.load_training(found, self.policy, optimizer, ranks.rank, ranks.world > 1)
             memory = Memory.restore(state["memory"])
             self.step, self.version, self.cursor = state["step"], state["policy_version"], state["cursor"]
             self.last, self.synced_version, self.resumed = state["metrics"], state["policy_version"], True
@@ -198,7 +200,9 @@ class Run:
             "memory": self.stepper.memory.state(), "world": self.ranks.world, "config": public,
         }  # fmt: skip
         optimizer, ranks = self.stepper.optimizer, self.ranks
-        path = checkpoint.save(self.config, self.policy, optimizer, state, rank=ranks.rank, gather=ranks.gather)
+        path = checkpoint.save(
+            self.config, self.policy, optimizer, state, rank=ranks.rank, sharded=ranks.world > 1, gather=ranks.gather
+        )
         if path is not None:
             if self.feed:
                 self.feed.rollouts.spool.covered(self.cursor)

@@ -1,16 +1,13 @@
 """The model side: chunked head against plain softmax, packing, micro-batches, ranks, adapters off for the reference."""
 
 import dataclasses
-import os
-import subprocess
-import sys
-from pathlib import Path
+import socket
 
 import pytest
 import torch
 
 from worker import batch as batches
-from worker import config, model, optim
+from worker import checkpoint, config, model, optim
 from worker.events import Events
 from worker.ingest import IngestOptions, read_group
 from worker.logprob import HeadOptions, token_logprobs
@@ -18,6 +15,7 @@ from worker.metrics import Clock
 from worker.ranks import Ranks
 from worker.step import Memory, Stepper
 
+from . import processes, two_ranks
 from .conftest import settings
 from .fakes import make_group
 
@@ -171,11 +169,11 @@ def test_two_ranks_take_the_same_step_as_one(tmp_path, tiny):
     """FSDP2 over two gloo processes: losses, gradient norms and weights equal those of a single process."""
     names = ["grpo", "lora", "mini-batches"]
     out = tmp_path / "ranks.pt"
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m",
-               "worker.tests.two_ranks", tiny, str(tmp_path), ",".join(names), str(out)]  # fmt: skip
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr[-3000:]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    both = [processes.start(two_ranks.main, r, port, tiny, str(tmp_path), names, str(out)) for r in range(2)]
+    assert [processes.finish(p, 240) for p in both] == [0, 0]
     results = torch.load(out)
     for name in names:
         want, weights = after_steps(stepper(tmp_path, tiny, **SETTINGS[name]))
@@ -184,6 +182,15 @@ def test_two_ranks_take_the_same_step_as_one(tmp_path, tiny):
             assert a == pytest.approx(b, abs=1e-10)
         assert set(other) == set(weights)
         assert all(torch.allclose(weights[k], other[k], atol=1e-6) for k in weights)
+        # what two ranks saved, one process resumes: its third step is the third step of the unbroken run
+        resumed = stepper(tmp_path, tiny, **SETTINGS[name])
+        path = checkpoint.newest(tmp_path / name)
+        checkpoint.load_weights(path, resumed.policy)
+        checkpoint.load_training(path, resumed.policy, resumed.optimizer)
+        single = stepper(tmp_path, tiny, **SETTINGS[name])
+        after_steps(single)
+        for a, b in zip(after_steps(single, 1)[0], after_steps(resumed, 1)[0], strict=True):
+            assert a == pytest.approx(b, abs=1e-6)
 
 
 def test_events_have_no_word_for_infinity(tmp_path):

@@ -1,16 +1,24 @@
 """The worker end to end on the CPU against a trajectory server: training, leases, resume, faults, commands."""
 
+import http.client
 import json
 import math
+import os
 import shutil
+import signal
+import socket
+import sys
 import time
 
 import pytest
 import torch
 
 from worker import checkpoint, errors
+from worker.__main__ import main as command_line
 from worker.rollouts import Spool
 
+from . import processes
+from .conftest import settings
 from .fakes import make_group
 
 
@@ -228,6 +236,31 @@ def test_mismatch_can_skip(make, api):
     assert w.run.step == 3
 
 
+@pytest.mark.parametrize("served,configured", [("raw", "processed"), ("processed", "raw")])
+def test_a_wrong_definition_of_log_probability_is_named(make, api, tiny, served, configured):
+    from transformers import AutoModelForCausalLM
+
+    base = AutoModelForCausalLM.from_pretrained(tiny, dtype=torch.float64)
+
+    def batch(k):
+        g = make_group(k)
+        g["generation_params"] = {"temperature": 0.3}
+        with torch.no_grad():
+            for tokens, values in zip(g["tokens"], g["inference_logprobs"], strict=True):
+                logits = base(torch.tensor([tokens])).logits[0]
+                full = (logits / (0.3 if served == "processed" else 1.0)).log_softmax(-1)
+                for t, v in enumerate(values):
+                    if v < 0:
+                        values[t] = float(full[t - 1, tokens[t]])
+        return [g]
+
+    w = make(api(batch=batch).url, steps=1, correction={"logprobs_mode": configured})
+    with pytest.raises(errors.MismatchError, match=f"are {served} ones, this run is set up for {configured}"):
+        w()
+    right = make(api(batch=batch).url, steps=1, correction={"logprobs_mode": served}, resume=False)()
+    assert right.metrics()[0]["mismatch/max_abs"] < 1e-5
+
+
 def test_staleness_is_measured_and_bounded(make, api):
     def batch(k):
         return [make_group(2 * k, version=7), make_group(2 * k + 1, version=3), make_group(99, version=None)]
@@ -263,6 +296,91 @@ def test_spool_forgets_what_a_checkpoint_covers(tmp_path):
         s.acked(k)
     s.covered(1)
     assert [s.get(k) for k in range(4)] == [None, None, [{"k": 2}], [{"k": 3}]]
+
+
+# ---- the process itself ----
+
+
+def start(tmp_path, given):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(given))
+    path.chmod(0o600)
+    return processes.start(processes.worker, str(path))
+
+
+def over_socket(path, method, route, body=None):
+    """A request over the control server's Unix socket."""
+    connection = http.client.HTTPConnection("worker", timeout=60)
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.connect(path)
+    connection.request(method, route, json.dumps(body) if body is not None else None)
+    reply = connection.getresponse()
+    out = reply.status, json.loads(reply.read())
+    connection.close()
+    return out
+
+
+def test_a_killed_process_resumes_exactly_and_a_terminated_one_saves(make, api, tmp_path, tiny):
+    """kill -9 in the middle, start again, SIGTERM, start again: the losses are those of an unbroken run."""
+    unbroken = make(api().url, where=tmp_path / "unbroken", steps=7)()
+    server, where = api(), tmp_path / "killed"
+    where.mkdir()
+    sock = str(tmp_path / "s")
+    given = settings(where, tiny, server.url, steps=7, control=f"unix:{sock}", threads=1)
+
+    def until(process, step):
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and process.is_alive():
+            if os.path.exists(where / "events.jsonl"):
+                text = (where / "events.jsonl").read_text()
+                if f'"type": "progress", "step": {step}' in text:
+                    return
+            time.sleep(0.02)
+        raise AssertionError(f"step {step} was not reached; exit status {process.exitcode}")
+
+    first = start(tmp_path, given)
+    until(first, 3)
+    first.kill()
+    first.join()
+    second = start(tmp_path, {**given, "wait_for_sync": True})
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        ready = json.loads((where / "ready.json").read_text())
+        if ready["pid"] == second.pid:
+            break
+        time.sleep(0.02)
+    assert ready["address"] == f"unix:{sock}" and ready["protocol"] == 1
+    assert (os.stat(where / "ready.json").st_mode & 0o777) == (os.stat(sock).st_mode & 0o777) == 0o600
+    while (state := over_socket(sock, "GET", "/state")[1])["phase"] != "sync":
+        assert second.is_alive() and time.monotonic() < deadline
+        time.sleep(0.02)  # after a resume the first thing is that inference gets these weights
+    version = state["policy_version"] + 1
+    assert over_socket(sock, "POST", "/publish", {"version": version, "transport": "none"})[0] == 200
+    assert over_socket(sock, "POST", "/update", {"publish_every": 100})[0] == 200
+    assert over_socket(sock, "POST", "/synced", {"version": version})[0] == 200
+    until(second, 5)
+    os.kill(second.pid, signal.SIGTERM)
+    assert processes.finish(second, 120) == 0
+    assert not os.path.exists(sock)
+    assert checkpoint.newest(where / "checkpoints").name >= "step_5"
+    rest = make(server.url, where=where, steps=7)()
+    assert rest.run.resumed or rest.run.step == 7
+    by_step = {}
+    for line in (where / "events.jsonl").read_text().splitlines():
+        e = json.loads(line)
+        if e["type"] == "metric":
+            by_step.setdefault(e["step"], set()).add(e["metrics"]["loss/total"])
+    assert {k: list(v) for k, v in by_step.items()} == {k + 1: [x] for k, x in enumerate(losses(unbroken))}
+    assert server.acked == list(range(7))
+
+
+def test_a_wrong_configuration_is_refused_before_anything_starts(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model": {"path": "x"}, "data": {"url": "u"}, "stepz": 3}))
+    for option in ("--config", "--check"):
+        monkeypatch.setattr(sys, "argv", ["worker", option, str(path)])
+        assert command_line() == 2
+        assert "did you mean steps?" in capsys.readouterr().err
 
 
 # ---- commands ----
@@ -324,6 +442,9 @@ def test_adapters_are_published_for_inference(make, api, tmp_path):
     assert w.call("POST", "/publish", {"version": 1, "transport": "lora", "dir": str(tmp_path / "adapter")})[0] == 200
     assert w.call("POST", "/publish", {"version": 2, "transport": "full", "dir": str(tmp_path / "whole")})[0] == 200
     assert w.call("POST", "/publish", {"version": 3, "transport": "pigeon", "dir": "x"})[0] == 409
+    assert w.call("POST", "/publish", {"version": 3, "transport": "ipc"})[1]["error"]["checks"] == [
+        "Use transport full or lora."
+    ]
     base = AutoModelForCausalLM.from_pretrained(w.config.model.path, dtype=torch.float64)
     for served in (
         PeftModel.from_pretrained(base, tmp_path / "adapter", autocast_adapter_dtype=False),

@@ -1,25 +1,36 @@
-"""One of the ranks of test_two_ranks_take_the_same_step_as_one; started by torchrun."""
+"""One of the ranks of test_two_ranks_take_the_same_step_as_one; started as torchrun would."""
 
-import sys
+import dataclasses
+import os
 from pathlib import Path
 
 import torch
 
-from worker import config
+from worker import checkpoint, config
 from worker.ranks import Ranks
 from worker.tests.conftest import settings
-from worker.tests.test_model import SETTINGS, after_steps, stepper
 
 
-def main() -> None:
-    tiny, directory, names, out = sys.argv[1:]
+def main(rank: int, port: int, tiny: str, directory: str, names: list[str], out: str) -> None:
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
+                      MASTER_PORT=str(port))  # fmt: skip
+    from worker.tests.test_model import SETTINGS, after_steps, stepper
+
     torch.set_num_threads(1)
     ranks = Ranks(config.from_dict(settings(Path(directory), tiny, "http://unused")))
-    results = {n: after_steps(stepper(Path(directory), tiny, ranks, **SETTINGS[n])) for n in names.split(",")}
+    results = {}
+    for name in names:
+        s = stepper(Path(directory), tiny, ranks, **SETTINGS[name])
+        results[name] = after_steps(s)
+        c = dataclasses.replace(s.config, checkpoint_dir=f"{directory}/{name}")
+        state = {"step": 2, "metrics": {}}
+        checkpoint.save(c, s.policy, s.optimizer, state, rank=ranks.rank, sharded=True, gather=ranks.gather)
+        ranks.gather(None)
+        again = stepper(Path(directory), tiny, ranks, **SETTINGS[name])  # sharded state goes into fresh shards
+        found = checkpoint.newest(f"{directory}/{name}")
+        checkpoint.load_training(found, again.policy, again.optimizer, ranks.rank, True)
+        for a, b in zip(s.optimizer.state.values(), again.optimizer.state.values(), strict=True):
+            assert torch.equal(a["exp_avg"].full_tensor(), b["exp_avg"].full_tensor())
     if ranks.main:
         torch.save(results, out)
     ranks.close()
-
-
-if __name__ == "__main__":
-    main()

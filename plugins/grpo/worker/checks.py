@@ -1,0 +1,43 @@
+"""Is the sampler the policy that it should be? Asked before every step, because nothing else notices when it is not."""
+
+from __future__ import annotations
+
+from .config import Config
+from .correction import Mismatch
+from .errors import MismatchError
+
+
+def absurd(c: Config, m: Mismatch) -> bool:
+    """True when the batch must not train (mismatch_action = skip); MismatchError when the run must stop."""
+    k = c.correction
+    if k.mismatch_limit is None or m.tokens == 0 or m.mean_abs <= k.mismatch_limit or k.mismatch_action == "warn":
+        return False
+    if k.mismatch_action == "skip":
+        return True
+    raise MismatchError(
+        f"the sampler's log-probabilities differ from the trainer's by {m.mean_abs:.3g} on average "
+        f"(limit {k.mismatch_limit:g}; largest {m.max_abs:.3g}, effective sample size {m.ess:.2f})",
+        ["Does inference serve this run's weights? Restarted by an old command line it serves the base model.",
+         "Do temperature and top_p reach the log-probabilities alike on both sides (correction.logprobs_mode, "
+         "vLLM's --logprobs-mode)?",
+         "Are inference_logprobs aligned with tokens: entry t belongs to token t, 1.0 on the prompt?",
+         "Is the data far too old? Lower data.max_staleness, or set correction.mismatch_action = skip."],
+    )  # fmt: skip
+
+
+def definition(c: Config, configured: Mismatch, other: Mismatch, temperature: float) -> None:
+    """Raises when log-probabilities sampled at `temperature` fit the other definition (with or without the division by
+    the temperature) clearly better than the configured one."""
+    if configured.tokens == 0 or configured.mean_abs < 0.02 or other.mean_abs > configured.mean_abs / 4:
+        return
+    mode = c.correction.logprobs_mode
+    right = "raw" if mode == "processed" else "processed"
+    remedy = "start vLLM with --logprobs-mode processed_logprobs" if mode == "processed" else "drop that vLLM flag"
+    raise MismatchError(
+        f"the server's log-probabilities at temperature {temperature:g} are {right} ones, "
+        f"this run is set up for {mode}: they differ by {configured.mean_abs:.3g} on average, "
+        f"by {other.mean_abs:.3g} under the other definition",
+        [f"Set correction.logprobs_mode = {right}, or {remedy}.",
+         "Both sides must mean the same: logits divided by the temperature before the softmax, or not."],
+        "mismatch",
+    )  # fmt: skip

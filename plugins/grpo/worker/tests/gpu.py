@@ -1,0 +1,204 @@
+"""By hand on a machine with an NVIDIA GPU: python -m worker.tests.gpu OUT.json [--only NAME,NAME]
+
+Kernels agree (variable-length attention against the block-diagonal mask), weights reach another process by CUDA
+handles and follow further steps, and how fast a step of a Qwen2.5-1.5B-shaped model with random weights is."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import math
+import multiprocessing
+import pickle
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+import torch
+
+from worker import batch as batches
+from worker import config, model, optim
+from worker.ingest import IngestOptions, read_group
+from worker.ipc import Shared
+from worker.metrics import PEAKS, Clock, flops
+from worker.ranks import Ranks
+from worker.step import Memory, Stepper
+
+SHAPES = {
+    "small": dict(vocab_size=4096, hidden_size=512, intermediate_size=1024, num_hidden_layers=4, num_attention_heads=8,
+                  num_key_value_heads=2, head_dim=64),
+    "1.5B": dict(vocab_size=151936, hidden_size=1536, intermediate_size=8960, num_hidden_layers=28,
+                 num_attention_heads=12, num_key_value_heads=2),
+}  # fmt: skip
+
+
+def make(directory: str, shape: str, **change) -> Stepper:
+    """A stepper for random weights of a shape."""
+    from transformers import Qwen2Config
+
+    path = Path(directory) / shape
+    if not path.exists():
+        Qwen2Config(**SHAPES[shape], tie_word_embeddings=True, max_position_embeddings=32768).save_pretrained(path)
+    c = config.from_dict(config.fields.merge({
+        "model": {"path": str(path), "random_init": True, "dtype": "bfloat16", "gradient_checkpointing": False},
+        "kl": {"coefficient": 0.0}, "data": {"url": "http://unused"}, "optimizer": {"learning_rate": 1e-4},
+        "correction": {"mismatch_action": "warn"},
+    }, change))  # fmt: skip
+    ranks = Ranks(c)
+    policy, summary = model.load_policy(c, ranks.device)
+    print(summary, flush=True)
+    reference = model.Reference(c, policy, ranks.device)
+    return Stepper(c, policy, reference, optim.build(c, policy.parameters()), ranks, Memory())
+
+
+def batch(vocabulary: int, lengths: list[int], prompt: int) -> batches.Batch:
+    """Groups of 8 random completions."""
+    g = torch.Generator().manual_seed(1)
+    groups = []
+    for k in range(0, len(lengths), 8):
+        tokens = [torch.randint(1, vocabulary, (n,), generator=g).tolist() for n in lengths[k : k + 8]]
+        groups.append(read_group({
+            "tokens": tokens, "masks": [[-100] * prompt + t[prompt:] for t in tokens],
+            "scores": torch.randn(len(tokens), generator=g).tolist(),
+            "inference_logprobs": [[1.0] * prompt + [-math.log(vocabulary)] * (len(t) - prompt) for t in tokens],
+        }, IngestOptions()))  # fmt: skip
+    return batches.build(groups)
+
+
+def ragged(n: int, prompt: int, longest: int) -> list[int]:
+    """The ragged lengths of the reference measurements."""
+    g = torch.Generator().manual_seed(1)
+    x = torch.exp(torch.randn(n, generator=g) * 0.55 + math.log(0.3 * longest)).clamp(16, longest)
+    return [prompt + int(v) for v in x.long()]
+
+
+def kernels(directory: str) -> dict:
+    """Log-probabilities by two attention implementations in bfloat16, and against float32."""
+    out = {}
+    b = batch(4096, ragged(16, 64, 300), 64)
+    reference = None
+    for name, change in {
+        "float32 sdpa": {"dtype": "float32", "attention": "sdpa"}, "bfloat16 sdpa": {"attention": "sdpa"},
+        "bfloat16 varlen": {"attention": "varlen"}, "bfloat16 auto": {}, "bfloat16 auto single rows": {"row_tokens": 1},
+        "autocast varlen": {"dtype": "float32", "compute_dtype": "bfloat16", "attention": "varlen"},
+    }.items():  # fmt: skip
+        s = make(directory, "small", model=change)
+        rows = batches.pack(b, range(b.n), s.config.model.row_tokens)
+        lp = s.scores(s.policy, rows, b.size)["lp"]
+        reference = lp if reference is None else reference
+        out[name] = {"mean_abs": float((lp - reference).abs().mean()), "max_abs": float((lp - reference).abs().max()),
+                     "attention": s.policy.implementation}  # fmt: skip
+    return out
+
+
+def receive(connection) -> None:
+    """The other process: opens the handles once, then answers with checksums."""
+    from torch.multiprocessing.reductions import rebuild_cuda_tensor
+
+    told = pickle.loads(base64.b64decode(connection.recv()))
+    tensors = [rebuild_cuda_tensor(*args) for _, args in told["handles"]]
+    while connection.recv():
+        torch.cuda.synchronize()
+        connection.send({n: float(t.double().sum()) for n, t in zip(told["names"], tensors, strict=True)})
+
+
+def handles(directory: str) -> dict:
+    """Plain weights, and merged adapters, seen from another process after each of two steps."""
+    out = {}
+    for name, change in {
+        "full": {},
+        "lora": {"lora": {"rank": 8}},
+        "float32 to bfloat16": {"model": {"dtype": "float32"}},
+    }.items():
+        s = make(directory, "small", **change)
+        b = batch(4096, ragged(16, 64, 300), 64)
+        here, there = multiprocessing.get_context("spawn").Pipe()
+        child = multiprocessing.get_context("spawn").Process(target=receive, args=(there,))
+        child.start()
+        shared, seen = Shared(), []
+        dtype = "bfloat16" if "to" in name else None
+        times = []
+        for step in range(3):
+            if step:
+                s.train(b, step, Clock(s.ranks.device))
+            start = time.perf_counter()
+            answer = shared.refresh(s.policy, s.ranks.device, dtype)
+            times.append((time.perf_counter() - start) * 1e3)
+            if step == 0:
+                here.send(answer["handles"])
+            here.send(True)
+            theirs = here.recv()
+            from worker.weights import merged
+
+            mine = {n: float(v.to(shared.tensors[n].dtype).double().sum()) for n, v in merged(s.policy)}
+            assert theirs == mine, "the other process sees other weights"
+            seen.append(sum(mine.values()))
+        here.send(False)
+        child.join(20)
+        assert len(set(seen)) == 3, "the weights did not change"
+        out[name] = {
+            "tensors": answer["tensors"],
+            "copied": answer["copied"],
+            "bytes": answer["bytes"],
+            "refresh_ms": times,
+        }
+    return out
+
+
+def speed(directory: str) -> dict:
+    """Tokens a second of whole training steps."""
+    out = {}
+    peak = next((v for k, v in PEAKS.items() if k in torch.cuda.get_device_name()), 989.0) * 1e12
+    cases = {
+        "64x1024": ([1024] * 64, {"row_tokens": 16384}),
+        "64x1024 compiled": ([1024] * 64, {"row_tokens": 16384, "compile": True}),
+        "ragged compiled": (ragged(64, 256, 768), {"row_tokens": 16384, "compile": True}),
+        "64x1024 recomputed compiled": ([1024] * 64, {"row_tokens": 65536, "compile": True, "gradient_checkpointing": True}),
+    }  # fmt: skip
+    for name, (lengths, change) in cases.items():
+        try:
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+            s = make(directory, "1.5B", model={**change, "head_chunk": 4096})
+            b = batch(151936, lengths, 256)
+            times, clock = [], None
+            for k in range(5):
+                clock = Clock(s.ranks.device)
+                torch.cuda.synchronize()
+                start = time.perf_counter()
+                s.train(b, k, clock)
+                torch.cuda.synchronize()
+                times.append(time.perf_counter() - start)
+            best = sorted(times[2:])[1]
+            work = flops(s.policy.causal.config, s.count, b, True, 1)
+            out[name] = {
+                "tokens_per_second": b.total_tokens / best, "step_s": best, "warmup_s": times[0], "mfu": work / best / peak,
+                "peak_gib": torch.cuda.max_memory_allocated() / 2**30, "phases": clock.seconds,
+            }  # fmt: skip
+        except Exception as e:
+            out[name] = {"error": f"{type(e).__name__}: {e}"[:300]}
+        print(name, out[name], flush=True)
+        s = None
+    return out
+
+
+def main() -> None:
+    p = argparse.ArgumentParser()
+    p.add_argument("out")
+    p.add_argument("--only", default="kernels,handles,speed")
+    given = p.parse_args()
+    result = {"torch": torch.__version__, "gpu": torch.cuda.get_device_name()}
+    with tempfile.TemporaryDirectory() as directory:
+        for name in given.only.split(","):
+            try:
+                result[name] = {"kernels": kernels, "handles": handles, "speed": speed}[name](directory)
+            except Exception:
+                result[name] = {"failed": traceback.format_exc()[-1500:]}
+            print(name, json.dumps(result[name], indent=1), flush=True)
+            Path(given.out).write_text(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()
