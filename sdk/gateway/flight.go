@@ -40,14 +40,14 @@ func (g *Gateway) takeOff(ctx context.Context, c *call) (*flight, error) {
 		return nil, &refusal{http.StatusServiceUnavailable, "too_many_waiting", fmt.Sprintf("%d requests wait already (%s)", g.cfg.MaxWaiting, why), 5 * time.Second}
 	}
 	g.waiting++
-	f, err := g.waitForStart(ctx, c, why)
+	f, err := g.waitForStart(ctx, c)
 	g.waiting--
 	g.mu.Unlock()
 	return f, err
 }
 
 // waitForStart is takeOff when it has to wait. It is called, and returns, with the lock held.
-func (g *Gateway) waitForStart(ctx context.Context, c *call, why string) (*flight, error) {
+func (g *Gateway) waitForStart(ctx context.Context, c *call) (*flight, error) {
 	began := g.cfg.Clock.Now()
 	g.startWaiting(c)
 	late := make(chan struct{})
@@ -59,15 +59,15 @@ func (g *Gateway) waitForStart(ctx context.Context, c *call, why string) (*fligh
 		g.mu.Unlock()
 		err := g.waitChange(ctx, changed, late)
 		g.mu.Lock()
-		if errors.Is(err, errLate) {
-			return nil, &refusal{http.StatusServiceUnavailable, "held", fmt.Sprintf("waited %s in vain: %s", g.cfg.HoldTimeout, why), 10 * time.Second}
-		}
-		if err != nil {
+		if err != nil && !errors.Is(err, errLate) {
 			return nil, err
 		}
-		var f *flight
-		if f, why = g.startLocked(ctx, c, g.cfg.Clock.Now()); f != nil {
+		f, why := g.startLocked(ctx, c, g.cfg.Clock.Now())
+		if f != nil {
 			return f, nil
+		}
+		if err != nil {
+			return nil, &refusal{http.StatusServiceUnavailable, "held", fmt.Sprintf("waited %s in vain: %s", g.cfg.HoldTimeout, why), 10 * time.Second}
 		}
 	}
 }
