@@ -1,6 +1,7 @@
 package trajectories
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -31,7 +32,10 @@ func (s *Server) batch(w http.ResponseWriter, r *http.Request) error {
 	}
 	err = s.send(w, r, out, id)
 	var after error
+	var lost *unreadable
 	switch {
+	case errors.As(err, &lost) && !errors.Is(err, context.Canceled):
+		after = s.book.damaged(r.Context(), out, lost.id, err)
 	case lease == 0:
 		after = s.book.delivered(r.Context(), out, err == nil)
 	case err != nil:
@@ -46,6 +50,15 @@ func (s *Server) batch(w http.ResponseWriter, r *http.Request) error {
 	}
 	return nil
 }
+
+// unreadable is a group of a batch whose body the store cannot give.
+type unreadable struct {
+	id  uint64
+	err error
+}
+
+func (e *unreadable) Error() string { return fmt.Sprintf("reading group %d back: %v", e.id, e.err) }
+func (e *unreadable) Unwrap() error { return e.err }
 
 // send writes a batch: the stored bodies as they are, with commas between them.
 func (s *Server) send(w http.ResponseWriter, r *http.Request, out *batch, id string) error {
@@ -76,7 +89,7 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, out *batch, id str
 		buf.Grow(int(out.items[i].Bytes))
 		text, err := s.book.store.Body(r.Context(), out.items[i].ID, buf.AvailableBuffer())
 		if err != nil {
-			return fmt.Errorf("reading a stored group: %w", err)
+			return &unreadable{out.items[i].ID, err}
 		}
 		if _, err := body.Write(text); err != nil {
 			return fmt.Errorf("sending a batch: %w", err)

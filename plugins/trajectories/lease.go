@@ -114,6 +114,32 @@ func (b *book) delivered(ctx context.Context, out *batch, whole bool) error {
 	return b.finish(ctx, out)
 }
 
+// damaged takes a group that the disk has lost or changed out of a batch, and puts the rest back into the queue. The
+// group is counted and named in the log: it was acknowledged, and only a broken disk or a changed file loses it.
+func (b *book) damaged(ctx context.Context, out *batch, id uint64, why error) error {
+	b.mu.Lock()
+	if b.batches[out.number] != out {
+		b.mu.Unlock()
+		return nil
+	}
+	delete(b.batches, out.number)
+	for _, it := range out.items {
+		if it.ID == id {
+			b.hold(&it, -1)
+			b.counts.drop(it.Env, "damaged")
+			continue
+		}
+		b.queue.Add(it)
+	}
+	if out.counted {
+		b.doc.Step--
+	}
+	ticket := b.store.Submit(store.Change{State: b.saved(), End: []uint64{id}, Ended: []uint64{out.number}})
+	b.mu.Unlock()
+	b.cfg.Log.Error("a stored group cannot be read and is dropped", "group", id, "error", why)
+	return forever(ctx, ticket)
+}
+
 // finish forgets a batch whose trainer has it for good. It is called with the lock and returns without it.
 func (b *book) finish(ctx context.Context, out *batch) error {
 	if b.batches[out.number] != out { // a reset came in between

@@ -11,6 +11,7 @@ type Reader struct {
 	spans  [fieldCount]span
 	lens   [fieldCount][]int32 // of the inner lists, for fields that must agree
 	counts [fieldCount]int     // of the outer lists
+	texts  []span              // of the sequences in tokens, without their brackets
 	extra  bool                // there were keys to drop
 	body   []byte
 }
@@ -73,7 +74,7 @@ func (r *Reader) fast(body []byte, i int) (*Group, int) {
 	if i >= len(body) || body[i] != '{' {
 		return nil, 0
 	}
-	r.body, r.extra = body, false
+	r.body, r.extra, r.texts = body, false, r.texts[:0]
 	for f := range r.spans {
 		r.spans[f], r.lens[f], r.counts[f] = span{}, r.lens[f][:0], 0
 	}

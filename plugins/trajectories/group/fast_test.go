@@ -104,9 +104,14 @@ func seeds() []string {
 		`"messages":[[{"role":"user","content":"x"}]]`, `"messages":[[{"role":"user"}]]`, `"messages":[[1]]`, `"messages":[[{"r\u006fle":1,"content":2}]]`, `"messages":null`, `"messages":[[]]`,
 		`"images":{"a":[1,{"b":"é\ud83d\ude00"}]}`, `"images":Infinity`, `"images":"\x"`, "\"images\":\"\xff\"", `"images":1e99`,
 		`"overrides":[{},{"a":1}]`, `"overrides":[1,2]`, `"overrides":[{}]`, `"group_overrides":{}`, `"group_overrides":[]`, `"generation_params":{"t":1.5}`,
+		`"masks":[[1]]`, `"inference_logprobs":[[-0.12345678901234567890, -1.5],[0.1, -0.0]]`,
 		`"unknown":1`, `"tok\u0065ns":1`, `"tokens":[[9]]`, `"distill_token_ids":[[[1],[2]],[[3],[]]]`, `"distill_logprobs":[[[1.5]],[]]`,
 	} {
 		out = append(out, good+","+more+"}")
+	}
+	for _, masks := range []string{`[[1, 2, 3]]`, `[[-100, 2, 3]]`, `[[-100, -100, 3]]`, `[[-100, -100, -100]]`, `[[2, 3]]`, `[[-100, 23]]`, `[[-100, 100, 3]]`,
+		`[[, 2, 3]]`, `[[-100,  2, 3]]`, `[[1, 2, 3 ]]`, `[[-100, 3, 3]]`, `[[-100, ]]`, `[[1, 2, 3], [1, 2, 3]]`, `[[]]`} {
+		out = append(out, `{"tokens": [[1, 2, 3]], "masks": `+masks+`, "scores": [1]}`, `{"tokens": [[12, 2, 3]], "masks": `+masks+`, "scores": [1]}`, `{"masks": `+masks+`, "tokens": [[1,2, 3]], "scores": [1]}`)
 	}
 	for _, body := range []string{``, `[]`, `{}`, `null`, `{"tokens":[],"masks":[],"scores":[]}`, good, good + `}}`, good + `,}`, `{"tokens":[["1",true,2.0]],"masks":[[1,2,3]],"scores":["1.5"]}`} {
 		out = append(out, body)

@@ -1,5 +1,11 @@
 package group
 
+import (
+	"bytes"
+	"encoding/binary"
+	"math/bits"
+)
+
 // The functions of this file walk over one value and return the index after it, or -1 when it is not what they expect.
 
 // skipper walks over one value.
@@ -15,12 +21,18 @@ func (r *Reader) lists(f, i int) int {
 	if i < len(b) && b[i] == ']' {
 		return i + 1
 	}
-	integers := f == fieldTokens || f == fieldMasks
 	for {
 		var n int
-		if integers {
+		from := i
+		switch f {
+		case fieldTokens:
 			i, n = skipIntegers(b, i)
-		} else {
+			r.texts = append(r.texts, span{from + 1, i - 1})
+		case fieldMasks:
+			if i, n = r.likeTokens(len(r.lens[f]), i); i < 0 {
+				i, n = skipIntegers(b, from)
+			}
+		default:
 			i, n = skipNumbers(b, i)
 		}
 		if i < 0 {
@@ -42,6 +54,33 @@ func (r *Reader) lists(f, i int) int {
 	}
 }
 
+// masked is how Python writes a token that is not trained on, before another.
+const masked = "-100, "
+
+// likeTokens walks over the mask of a sequence in the form that nearly all have: some -100, then the token ids, with
+// the very text that stands in tokens and has been walked over there. -1 means that it is another.
+func (r *Reader) likeTokens(sequence, i int) (end, count int) {
+	b := r.body
+	if sequence >= len(r.texts) || b[i] != '[' {
+		return -1, 0
+	}
+	i++
+	for len(b)-i >= len(masked) && string(b[i:i+len(masked)]) == masked {
+		i += len(masked)
+		count++
+	}
+	n := bytes.IndexByte(b[i:], ']')
+	if n <= 0 {
+		return -1, 0
+	}
+	rest, text := b[i:i+n], b[r.texts[sequence].from:r.texts[sequence].to]
+	at := len(text) - len(rest)
+	if at < 0 || rest[0] != '-' && rest[0]-'0' > 9 || at > 0 && text[at-1] != ' ' && text[at-1] != ',' || !bytes.Equal(text[at:], rest) {
+		return -1, 0
+	}
+	return i + n + 1, count + bytes.Count(rest, []byte{','}) + 1
+}
+
 // skipIntegers walks over an array of integers and counts them.
 func skipIntegers(b []byte, i int) (end, count int) {
 	if i >= len(b) || b[i] != '[' {
@@ -52,11 +91,21 @@ func skipIntegers(b []byte, i int) (end, count int) {
 		return i + 1, 0
 	}
 	for {
+		for len(b)-i >= 8 { // up to six digits, a comma and a space, as Python writes them
+			w := binary.LittleEndian.Uint64(b[i:])
+			x := w ^ '0'*ones
+			n := bits.TrailingZeros64((x+0x76*ones|x)&highs) / 8
+			if n == 0 || n > 6 || n > 1 && w&0xff == '0' || uint16(w>>(n*8%64)) != ','|' '<<8 { //nolint:gosec // two bytes are meant
+				break
+			}
+			i += n + 2
+			count++
+		}
 		if i = skipInteger(b, i); i < 0 {
 			return -1, 0
 		}
 		count++
-		if i+1 < len(b) && b[i] == ',' && b[i+1] == ' ' { // as Python writes it
+		if len(b)-i >= 2 && b[i] == ',' && b[i+1] == ' ' {
 			i += 2
 			continue
 		}
@@ -77,11 +126,19 @@ func skipNumbers(b []byte, i int) (end, count int) {
 		return i + 1, 0
 	}
 	for {
+		for len(b)-i >= 40 { // a digit, a point and up to 31 digits, a comma and a space, as Python writes most of them
+			end := i + skipShortFraction(b[i:i+40])
+			if end == i {
+				break
+			}
+			i = end
+			count++
+		}
 		if i = skipNumber(b, i); i < 0 {
 			return -1, 0
 		}
 		count++
-		if i+1 < len(b) && b[i] == ',' && b[i+1] == ' ' {
+		if len(b)-i >= 2 && b[i] == ',' && b[i+1] == ' ' {
 			i += 2
 			continue
 		}
@@ -90,6 +147,32 @@ func skipNumbers(b []byte, i int) (end, count int) {
 			return i, count
 		}
 	}
+}
+
+// skipShortFraction walks over a number such as "-0.25, " at the start of forty bytes; 0 when it has another form.
+func skipShortFraction(b []byte) int {
+	_ = b[39]
+	i := 0
+	if b[0] == '-' {
+		i = 1
+	}
+	if b[i]-'0' > 9 || b[i+1] != '.' {
+		return 0
+	}
+	i += 2
+	from := i
+	for i+10 <= len(b) {
+		x := binary.LittleEndian.Uint64(b[i:]) ^ '0'*ones
+		if other := (x + 0x76*ones | x) & highs; other != 0 {
+			i += bits.TrailingZeros64(other) / 8
+			if i == from || b[i] != ',' || b[i+1] != ' ' {
+				return 0
+			}
+			return i + 2
+		}
+		i += 8
+	}
+	return 0
 }
 
 // next moves past the comma after an element; more is false at the end of the array, where the index is the one after

@@ -15,9 +15,9 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Disk keeps bodies in append-only files and everything that is small in a bbolt database beside them. Both are
-// written by one goroutine that commits whatever has been submitted in the meantime at once, so that many posts share
-// the cost of forcing the disk.
+// Disk keeps groups in a log of append-only files, and an index of them in a bbolt database beside it. One goroutine
+// writes: it commits whatever has been submitted in the meantime at once, with one forced write, so that many posts
+// share its cost. The index follows behind (see checkpoint.go).
 type Disk struct {
 	dir    string
 	always bool // force every commit to the disk
@@ -30,7 +30,14 @@ type Disk struct {
 	wake    chan struct{}
 	done    chan struct{}
 
-	broken error // a failed sync: nothing after it can be trusted; only the committer uses it
+	freshMu sync.RWMutex
+	fresh   map[uint64]place // what the index does not know yet; the zero place stands for an ended group
+
+	// Only the committer uses what follows, and recovery before it starts.
+	recent   []*record // since the last checkpoint
+	groups   int       // put by them
+	appended *record   // written, not yet forced
+	broken   error     // a failed sync: nothing after it can be trusted
 }
 
 type submission struct {
@@ -44,7 +51,7 @@ var _ Store = (*Disk)(nil)
 var (
 	bucketGroups  = []byte("groups")  // id → record
 	bucketBatches = []byte("batches") // number → Batch as JSON
-	bucketState   = []byte("state")   // keyState, keyLast, keyFormat
+	bucketState   = []byte("state")   // keyState, keyLast, keyFormat, keyPosition
 	keyState      = []byte("state")
 	keyLast       = []byte("last")
 	keyFormat     = []byte("format")
@@ -67,12 +74,15 @@ func OpenDisk(dir string, always bool) (*Disk, error) {
 	case err != nil:
 		return nil, fmt.Errorf("opening the trajectory store %s: %w", dir, err)
 	}
-	d := &Disk{dir: dir, always: always, db: db, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	d := &Disk{dir: dir, always: always, db: db, fresh: map[uint64]place{}, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	if err := d.prepare(); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	if d.bodies, err = openBodies(filepath.Join(dir, "bodies")); err != nil {
+	if d.bodies, err = openBodies(filepath.Join(dir, "log")); err != nil {
 		return nil, errors.Join(err, db.Close())
+	}
+	if err := d.recover(); err != nil {
+		return nil, errors.Join(err, d.bodies.close(), db.Close())
 	}
 	d.reserve()
 	go d.commits()
@@ -169,12 +179,11 @@ func (d *Disk) Scan(ctx context.Context, each func(uint64, Meta) error) (Snapsho
 			return err
 		}
 		return tx.Bucket(bucketGroups).ForEach(func(k, v []byte) error {
-			p, m, err := decode(v)
+			_, m, err := decode(v)
 			if err != nil {
 				return err
 			}
 			id := binary.BigEndian.Uint64(k)
-			d.bodies.use(p.Segment, 1)
 			if err := context.Cause(ctx); err != nil {
 				return err
 			}
@@ -184,14 +193,20 @@ func (d *Disk) Scan(ctx context.Context, each func(uint64, Meta) error) (Snapsho
 	if err != nil {
 		return s, fmt.Errorf("reading the index of the trajectory store %s: %w", d.dir, err)
 	}
-	d.bodies.idle = true
-	d.bodies.tidy()
 	return s, nil
 }
 
 // Body reads a body back.
 func (d *Disk) Body(_ context.Context, id uint64, dst []byte) ([]byte, error) {
-	var p place
+	d.freshMu.RLock()
+	p, fresh := d.fresh[id]
+	d.freshMu.RUnlock()
+	if fresh {
+		if p.Length == 0 {
+			return dst, fmt.Errorf("group %d: %w", id, ErrNotFound)
+		}
+		return d.read(id, p, dst)
+	}
 	err := d.db.View(func(tx *bolt.Tx) (err error) {
 		text := tx.Bucket(bucketGroups).Get(key(id))
 		if text == nil {
@@ -203,7 +218,12 @@ func (d *Disk) Body(_ context.Context, id uint64, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	if dst, err = d.bodies.read(p, dst); err != nil {
+	return d.read(id, p, dst)
+}
+
+func (d *Disk) read(id uint64, p place, dst []byte) ([]byte, error) {
+	dst, err := d.bodies.read(p, dst)
+	if err != nil {
 		return dst, fmt.Errorf("group %d: %w", id, err)
 	}
 	return dst, nil
@@ -220,7 +240,7 @@ func (d *Disk) Close() error {
 	d.mu.Unlock()
 	d.poke()
 	<-d.done
-	return errors.Join(d.bodies.close(), d.db.Close())
+	return errors.Join(d.checkpoint(), d.bodies.close(), d.db.Close())
 }
 
 // full turns the system's ways to say "no room" into ErrFull.

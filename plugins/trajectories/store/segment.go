@@ -1,6 +1,7 @@
 package store
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -13,12 +14,14 @@ import (
 	"syscall"
 )
 
-// Bodies lie back to back in append-only files. The index says where each one is, so nothing in these files has to be
-// parsed, and what a crash left at the end of one is simply never referred to. A file is deleted when the last group
-// in it has ended.
+// The log is a row of append-only files of frames (see frame.go): what a commit changed, followed by the bodies of the
+// groups that it put. The index remembers where each body is, and up to where it has taken the log in. A file is
+// deleted when the last group in it has ended.
 
-// magic starts every body file: a file without it is not ours and is left alone.
+// magic starts every log file: a file without it is not ours and is left alone. Eight random bytes follow it.
 const magic = "recipe trajectories 1\n"
+
+const headSize = len(magic) + 8
 
 // segmentSize is where a new file is begun: small enough that ended groups free space soon.
 const segmentSize = 64 << 20
@@ -31,18 +34,18 @@ type place struct {
 	Sum     uint32 // CRC-32C
 }
 
-// segment is one body file.
+// segment is one log file.
 type segment struct {
 	number uint32
 	file   *os.File
+	seed   uint32 // of its frames' checksums, so that nothing from elsewhere is taken for one of them
 	size   int64
 	live   int // groups that the index refers to
 }
 
-// bodies is the set of body files. Writing is for one goroutine, reading for any.
+// bodies is the set of log files. Writing is for one goroutine, reading for any.
 type bodies struct {
-	dir   string
-	table *crc32.Table
+	dir string
 
 	mu       sync.RWMutex
 	segments map[uint32]*segment
@@ -55,7 +58,7 @@ type bodies struct {
 var ErrCorrupt = errors.New("a stored group is damaged")
 
 func openBodies(dir string) (*bodies, error) {
-	b := &bodies{dir: dir, table: crc32.MakeTable(crc32.Castagnoli), segments: map[uint32]*segment{}, next: 1}
+	b := &bodies{dir: dir, segments: map[uint32]*segment{}, next: 1}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("creating the folder of the trajectory bodies: %w", err)
 	}
@@ -64,8 +67,8 @@ func openBodies(dir string) (*bodies, error) {
 		return nil, fmt.Errorf("listing the trajectory bodies: %w", err)
 	}
 	for _, e := range entries {
-		number, err := strconv.ParseUint(strings.TrimSuffix(e.Name(), ".bodies"), 10, 32)
-		if err != nil || !strings.HasSuffix(e.Name(), ".bodies") {
+		number, err := strconv.ParseUint(strings.TrimSuffix(e.Name(), ".log"), 10, 32)
+		if err != nil || !strings.HasSuffix(e.Name(), ".log") {
 			continue
 		}
 		b.next = max(b.next, uint32(number)+1)
@@ -86,8 +89,8 @@ func openSegment(name string, number uint32) (*segment, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening trajectory bodies: %w", err)
 	}
-	head := make([]byte, len(magic))
-	if n, err := f.ReadAt(head, 0); n < len(magic) && err != nil || string(head) != magic {
+	head := make([]byte, headSize)
+	if n, err := f.ReadAt(head, 0); n < headSize && err != nil || string(head[:len(magic)]) != magic {
 		_ = f.Close()
 		return nil, nil
 	}
@@ -96,53 +99,48 @@ func openSegment(name string, number uint32) (*segment, error) {
 		_ = f.Close()
 		return nil, fmt.Errorf("opening trajectory bodies: %w", err)
 	}
-	return &segment{number: number, file: f, size: info.Size()}, nil
+	return &segment{number: number, file: f, seed: seedOf(head), size: info.Size()}, nil
 }
 
 func (b *bodies) name(number uint32) string {
-	return filepath.Join(b.dir, fmt.Sprintf("%08d.bodies", number))
+	return filepath.Join(b.dir, fmt.Sprintf("%08d.log", number))
 }
 
-// writable returns the file to append to, beginning a new one when the current one is full. A file from before a
-// restart is never appended to, so what follows its last referenced byte does not matter.
-func (b *bodies) writable() (*segment, error) {
-	if b.current != nil && b.current.size < segmentSize {
-		return b.current, nil
+// end is where the next frame goes: in the current file, or in the one that will be begun next.
+func (b *bodies) end() (number uint32, size int64) {
+	if b.current == nil {
+		return b.next, int64(headSize)
 	}
+	return b.current.number, b.current.size
+}
+
+func seedOf(head []byte) uint32 { return crc32.Checksum(head, castagnoli) }
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// begin starts a new file and makes it the current one. A file from before a restart is never appended to.
+func (b *bodies) begin() error {
 	name := b.name(b.next)
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the folder is the store's own
 	if err != nil {
-		return nil, fmt.Errorf("beginning a file of trajectory bodies: %w", err)
+		return fmt.Errorf("beginning a file of trajectories: %w", err)
 	}
-	if _, err := f.WriteAt([]byte(magic), 0); err != nil {
-		return nil, errors.Join(fmt.Errorf("beginning a file of trajectory bodies: %w", err), f.Close(), os.Remove(name))
+	head := append([]byte(magic), make([]byte, headSize-len(magic))...)
+	_, _ = rand.Read(head[len(magic):]) // never fails
+	if _, err = f.WriteAt(head, 0); err == nil {
+		err = syncDir(b.dir)
 	}
-	if err := syncDir(b.dir); err != nil {
-		return nil, errors.Join(err, f.Close(), os.Remove(name))
+	if err != nil {
+		return errors.Join(fmt.Errorf("beginning a file of trajectories: %w", err), f.Close(), os.Remove(name))
 	}
-	s := &segment{number: b.next, file: f, size: int64(len(magic))}
+	s := &segment{number: b.next, file: f, seed: seedOf(head), size: int64(headSize)}
 	b.mu.Lock()
 	b.next++
 	b.segments[s.number] = s
 	b.current = s
-	b.idle = true // the one before may be without references already
 	b.mu.Unlock()
-	return s, nil
-}
-
-// append writes a body at the end of the current file, without forcing it to the disk.
-func (b *bodies) append(body []byte) (place, error) {
-	s, err := b.writable()
-	if err != nil {
-		return place{}, err
-	}
-	if _, err := s.file.WriteAt(body, s.size); err != nil {
-		// What was written of it lies behind the end and will be overwritten.
-		return place{}, fmt.Errorf("writing a trajectory body: %w", err)
-	}
-	p := place{Segment: s.number, Offset: s.size, Length: int64(len(body)), Sum: crc32.Checksum(body, b.table)}
-	s.size += int64(len(body))
-	return p, nil
+	b.idle = true // the one before may be without references already
+	return nil
 }
 
 // read appends a body to dst and checks that it is what was written.
@@ -158,7 +156,7 @@ func (b *bodies) read(p place, dst []byte) ([]byte, error) {
 	if _, err := s.file.ReadAt(dst[from:], p.Offset); err != nil {
 		return dst[:from], fmt.Errorf("%w: reading %d bytes at %d of %s: %w", ErrCorrupt, p.Length, p.Offset, b.name(p.Segment), err)
 	}
-	if crc32.Checksum(dst[from:], b.table) != p.Sum {
+	if crc32.Checksum(dst[from:], castagnoli) != p.Sum {
 		return dst[:from], fmt.Errorf("%w: %d bytes at %d of %s have another checksum than when they were written", ErrCorrupt, p.Length, p.Offset, b.name(p.Segment))
 	}
 	return dst, nil
@@ -176,8 +174,8 @@ func (b *bodies) use(number uint32, sign int) {
 	b.idle = b.idle || s.live == 0
 }
 
-// tidy deletes the files that nothing refers to and nothing will be added to. It must not be called while bodies are
-// written whose index is not: their file may have no references yet.
+// tidy deletes the files that nothing refers to and nothing will be added to. It must only be called when the index
+// has taken in all of the log: before that, what a file says may still be needed.
 func (b *bodies) tidy() {
 	if !b.idle {
 		return
@@ -203,22 +201,6 @@ func (b *bodies) remove(s *segment) {
 	b.mu.Unlock()
 	_ = s.file.Close()
 	_ = os.Remove(b.name(s.number))
-}
-
-// sync forces the given files to the disk.
-func (b *bodies) sync(touched map[uint32]bool) error {
-	for number := range touched {
-		b.mu.RLock()
-		s := b.segments[number]
-		b.mu.RUnlock()
-		if s == nil {
-			continue
-		}
-		if err := datasync(s.file); err != nil {
-			return fmt.Errorf("forcing trajectory bodies to the disk: %w", err)
-		}
-	}
-	return nil
 }
 
 func (b *bodies) close() error {
