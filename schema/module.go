@@ -19,9 +19,9 @@ import (
 // Limits keep a mistaken recipe from eating the machine. They are far above what a real one needs.
 const (
 	maxFileBytes   = 16 << 20
-	maxNesting     = 200     // brackets inside brackets
-	maxInstances   = 10_000  // of one block or module
-	maxTotal       = 100_000 // blocks of a recipe
+	maxNesting     = 200    // brackets inside brackets
+	maxInstances   = 10_000 // of one block or module
+	maxTotal       = 20_000 // blocks of a recipe
 	maxModuleDepth = 16
 	maxModules     = 1_000
 )

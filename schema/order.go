@@ -1,7 +1,9 @@
 package schema
 
 import (
+	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -136,6 +138,9 @@ func refersToItself(n *node) bool {
 	return false
 }
 
+// maxShown is how many edges of a long cycle are shown.
+const maxShown = 20
+
 // reportCycle names a shortest cycle of a component, one line and snippet for each edge.
 func (p *evaluator) reportCycle(nodes []*node, position map[*node]int, component map[int]bool) {
 	path := shortestCycle(nodes, position, component)
@@ -144,7 +149,13 @@ func (p *evaluator) reportCycle(nodes []*node, position map[*node]int, component
 	}
 	names := make([]string, 0, len(path)+1)
 	var lines []string
-	for _, step := range path {
+	for i, step := range path {
+		if len(path) > maxShown && i >= maxShown/2 && i < len(path)-maxShown/2 {
+			if i == maxShown/2 {
+				names, lines = append(names, "…"), append(lines, fmt.Sprintf("  … and %d more", len(path)-maxShown/2*2))
+			}
+			continue
+		}
 		names = append(names, step.from.qualified())
 		lines = append(lines, fmt.Sprintf("  %s needs %s\n    %s: %s", step.from.qualified(), step.to.qualified(), at2(step.rng), p.line(step.rng)))
 	}
@@ -185,8 +196,9 @@ func shortestCycle(nodes []*node, position map[*node]int, component map[int]bool
 			if j == start {
 				path := []step{s}
 				for at := i; at != start; at = position[came[at].from] {
-					path = append([]step{came[at]}, path...)
+					path = append(path, came[at])
 				}
+				slices.Reverse(path)
 				return path
 			}
 			if _, seen := came[j]; !seen {
@@ -211,10 +223,7 @@ func (p *evaluator) line(r hcl.Range) string {
 	if !ok || r.Start.Byte > len(file.Bytes) {
 		return ""
 	}
-	begin := strings.LastIndexByte(string(file.Bytes[:r.Start.Byte]), '\n') + 1
-	rest := string(file.Bytes[begin:])
-	if end := strings.IndexByte(rest, '\n'); end >= 0 {
-		rest = rest[:end]
-	}
-	return strings.TrimSpace(rest)
+	begin := bytes.LastIndexByte(file.Bytes[:r.Start.Byte], '\n') + 1
+	line, _, _ := bytes.Cut(file.Bytes[begin:], []byte("\n"))
+	return string(bytes.TrimSpace(line[:min(len(line), 200)]))
 }
