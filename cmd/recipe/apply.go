@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/engine/board"
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/session"
@@ -21,6 +22,7 @@ type applyFlags struct {
 	recipe  recipeFlags
 	targets []string
 	approve bool
+	saved   string
 	keep    bool
 	detach  bool
 	asJSON  bool
@@ -38,6 +40,10 @@ checkpoint. When another engine already works on the run, the change is handed t
 Ctrl-C drains: jobs write a checkpoint and end, and the run can be applied again. Ctrl-C a second time kills.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			saved, args, err := f.savedPlan(args)
+			if err != nil {
+				return err
+			}
 			s, err := a.open(cmd.Context(), &f.recipe, args, f.targets, f.asJSON)
 			if err != nil {
 				return err
@@ -45,6 +51,11 @@ Ctrl-C drains: jobs write a checkpoint and end, and the run can be applied again
 			p, err := s.Plan(cmd.Context())
 			if err != nil {
 				return err
+			}
+			if saved != nil {
+				if err := s.Fits(saved, p); err != nil {
+					return err
+				}
 			}
 			if !f.asJSON {
 				if err := view.Plan(a.out, a.style(), p); err != nil {
@@ -55,9 +66,9 @@ Ctrl-C drains: jobs write a checkpoint and end, and the run can be applied again
 				return &sdk.Error{Summary: fmt.Sprintf("the plan has %d errors and cannot be applied", len(errs)), Remedy: "change the recipe as they say and plan again"}
 			}
 			if idle(p) {
-				return nil
+				return a.nothingToDo(s, p, f.asJSON)
 			}
-			if err := a.approve(f.approve, "Apply this plan?"); err != nil {
+			if err := a.approve(f.approve || saved != nil, "Apply this plan?"); err != nil {
 				return err
 			}
 			if live := s.Live(cmd.Context()); live != nil {
@@ -74,9 +85,37 @@ Ctrl-C drains: jobs write a checkpoint and end, and the run can be applied again
 	addTarget(cmd, &f.targets)
 	addJSON(cmd, &f.asJSON)
 	cmd.Flags().BoolVarP(&f.approve, "auto-approve", "y", false, "do not ask")
+	cmd.Flags().StringVar(&f.saved, "plan", "", "apply exactly the plan that recipe plan --out saved in this file, without asking; refused when the recipe, a plugin or the run has moved")
 	cmd.Flags().BoolVarP(&f.detach, "detach", "d", false, "leave the run to an engine of its own and return")
 	cmd.Flags().BoolVar(&f.keep, "keep", false, "keep services running when the last job has ended, until the run is stopped")
 	return cmd
+}
+
+// nothingToDo shows once more what the run came to, when it has ended.
+func (a *app) nothingToDo(s *session.Session, p *plan.Plan, asJSON bool) error {
+	if asJSON || p.Status != state.Completed {
+		return nil
+	}
+	b, err := board.Read(s.Dir.Events())
+	if err != nil {
+		return err
+	}
+	return a.conclude(s, b)
+}
+
+// savedPlan reads the plan of --plan, which also says which recipe is meant. Who saved a plan and names it has approved it.
+func (f *applyFlags) savedPlan(args []string) (*session.Saved, []string, error) {
+	if f.saved == "" {
+		return nil, args, nil
+	}
+	saved, err := session.ReadSaved(f.saved)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(args) == 0 {
+		args = []string{saved.File}
+	}
+	return saved, args, nil
 }
 
 // idle says that a plan leaves nothing to do and nothing to take over.
@@ -91,6 +130,10 @@ func idle(p *plan.Plan) bool {
 
 // handOver gives an approved plan to the engine that works on the run.
 func (a *app) handOver(ctx context.Context, live *session.Client, s *session.Session, p *plan.Plan) error {
+	if !p.Changes() {
+		_, err := fmt.Fprintln(a.out, "An engine already works on the run, as the recipe says; recipe logs -f shows what it does.")
+		return err
+	}
 	if _, err := live.Apply(ctx, s.Request, p); err != nil {
 		return err
 	}
@@ -100,32 +143,34 @@ func (a *app) handOver(ctx context.Context, live *session.Client, s *session.Ses
 
 // apply runs the plan in this process while a view follows the event log, and says at the end what came of it.
 func (a *app) apply(ctx context.Context, s *session.Session, p *plan.Plan, f *applyFlags) error {
-	orders := listen(a)
-	defer orders.close()
-	since := time.Now()
 	watching, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	watched := a.watch(watching, string(s.Dir.Events()), since, f.asJSON)
+	w := a.watch(watching, s.Dir.Events(), time.Now(), f.asJSON)
+	orders := listen(w.live.Draining, w.live.Killing)
+	defer orders.close()
 
 	_, err := s.Apply(context.WithoutCancel(ctx), p, session.ApplyOptions{
 		Command: "apply " + s.Recipe.File, Keep: f.keep, Stop: orders.stop, Kill: orders.kill,
 	})
 	cancel()
-	b := <-watched
+	b := <-w.done
 	if b.err != nil && err == nil {
 		err = b.err
 	}
 	switch {
-	case f.asJSON && err != nil:
-		return exitError(exitFailed) // the event log that was just written says it
-	case f.asJSON:
-		return nil
 	case err != nil:
 		return failed(err)
-	case b.board.Status == "stopped":
+	case f.asJSON:
+		return nil
+	case b.board.Status == string(state.Stopped):
 		return view.Stopped(a.out, a.style(), s.Recipe.File)
 	}
-	if err := view.Summary(a.out, a.style(), b.board); err != nil {
+	return a.conclude(s, b.board)
+}
+
+// conclude says what a run that has ended came to.
+func (a *app) conclude(s *session.Session, b *board.Board) error {
+	if err := view.Summary(a.out, a.style(), b); err != nil {
 		return err
 	}
 	// What is shown is what was recorded: sensitive outputs are not in it.

@@ -12,6 +12,7 @@ func newPlan(a *app) *cobra.Command {
 		targets  []string
 		asJSON   bool
 		detailed bool
+		out      string
 	)
 	cmd := &cobra.Command{
 		Use:   "plan [FILE]",
@@ -27,6 +28,11 @@ recorded and with what is alive now. It starts nothing, changes nothing and need
 			p, err := s.Plan(cmd.Context())
 			if err != nil {
 				return err
+			}
+			if out != "" {
+				if err := s.SaveAs(out, p); err != nil {
+					return err
+				}
 			}
 			if asJSON {
 				err = view.JSON(a.out, p)
@@ -47,6 +53,7 @@ recorded and with what is alive now. It starts nothing, changes nothing and need
 	recipe.add(cmd)
 	addTarget(cmd, &targets)
 	addJSON(cmd, &asJSON)
+	cmd.Flags().StringVarP(&out, "out", "o", "", "save the plan in this file, for apply --plan")
 	cmd.Flags().BoolVar(&detailed, "detailed-exitcode", false, "exit with 2 when there is something to apply, 0 when there is not")
 	return cmd
 }

@@ -56,7 +56,14 @@ func load(req Request, plugins schema.Plugins) (*schema.Recipe, hcl.Diagnostics)
 func (s *Session) Plan(ctx context.Context) (*plan.Plan, error) {
 	if c, err := Dial(ctx, s.Dir); err == nil {
 		defer c.Close()
-		return c.Plan(ctx, s.Request)
+		p, err := c.Plan(ctx, s.Request)
+		if err != nil {
+			return nil, err
+		}
+		for _, op := range p.Operations {
+			op.Block = s.Recipe.Lookup(op.Address) // views want the schema, which does not cross the socket
+		}
+		return p, nil
 	}
 	rec, seen, err := run.Observe(ctx, s.Dir, s.host)
 	if err != nil {

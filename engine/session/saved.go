@@ -1,0 +1,148 @@
+package session
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/schema"
+)
+
+// SavedVersion is the format version of a saved plan.
+const SavedVersion = 1
+
+// Saved is a plan in a file: what was decided, and the digests of everything that it was decided from. It holds no value
+// of a sensitive variable and no value of env(), so apply must be given the same ones again.
+type Saved struct {
+	FormatVersion int               `json:"saved_plan_version"`
+	File          string            `json:"recipe_file"`
+	Run           string            `json:"run_id,omitempty"` // of the run that it was made against; empty: a new one
+	Schemas       map[string]string `json:"schemas"`          // digest of each plugin's schema, by KIND/NAME
+	Plan          *plan.Plan        `json:"plan"`
+}
+
+// SaveAs writes a plan to a file that only its owner can read.
+func (s *Session) SaveAs(path string, p *plan.Plan) error {
+	rec, err := state.Read(s.Dir)
+	if err != nil {
+		return err
+	}
+	b, err := json.MarshalIndent(Saved{FormatVersion: SavedVersion, File: s.Recipe.File, Run: rec.ID, Schemas: schemas(s.Recipe), Plan: p}, "", "  ")
+	if err != nil {
+		return fmt.Errorf("saving the plan: %w", err)
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("saving the plan: %w", err)
+	}
+	_, err = f.Write(append(b, '\n'))
+	if serr := f.Sync(); err == nil {
+		err = serr
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+		return fmt.Errorf("saving the plan to %s: %w", path, err)
+	}
+	return nil
+}
+
+// ReadSaved reads what Save wrote.
+func ReadSaved(path string) (*Saved, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the saved plan: %w", err)
+	}
+	var out Saved
+	dec := json.NewDecoder(bytes.NewReader(b))
+	if err := dec.Decode(&out); err != nil || out.FormatVersion == 0 || out.Plan == nil {
+		return nil, fmt.Errorf("%s is no saved plan (recipe plan --out writes one)", path)
+	}
+	if out.FormatVersion > SavedVersion {
+		return nil, fmt.Errorf("the saved plan %s has format version %d, this program reads up to %d: apply it with the version that wrote it", path, out.FormatVersion, SavedVersion)
+	}
+	return &out, nil
+}
+
+// MovedError says what has changed between a saved plan and now.
+type MovedError struct{ What []string }
+
+func (e *MovedError) Error() string {
+	return "the saved plan no longer fits: " + strings.Join(e.What, "; ") + ". Make a new one with recipe plan --out"
+}
+
+// Unwrap makes errors.Is(err, ErrMoved) hold.
+func (e *MovedError) Unwrap() error { return ErrMoved }
+
+// Fits compares a saved plan with the recipe, the plugins and the run as they are now, and returns a *MovedError that names
+// every difference. now is the plan that would be made now.
+func (s *Session) Fits(saved *Saved, now *plan.Plan) error {
+	rec, err := state.Read(s.Dir)
+	if err != nil {
+		return err
+	}
+	runID := rec.ID
+	var moved []string
+	if saved.Plan.Digest != s.Recipe.Digest {
+		moved = append(moved, "the recipe or the value of a variable has changed")
+	}
+	have := schemas(s.Recipe)
+	for _, name := range union(saved.Schemas, have) {
+		if have[name] != "" && saved.Schemas[name] != "" && saved.Schemas[name] != have[name] { // a block that came or went is named below
+			moved = append(moved, "the schema of plugin "+name+" has changed")
+		}
+	}
+	if saved.Run != "" && saved.Run != runID {
+		moved = append(moved, "the run that it was made against is gone")
+	}
+	for _, op := range now.Operations {
+		was := saved.Plan.Operation(op.Address)
+		if was == nil {
+			moved = append(moved, fmt.Sprintf("%s is new", op.Address))
+		} else if was.Action != op.Action {
+			moved = append(moved, fmt.Sprintf("%s would now be: %s (saved: %s)", op.Address, op.Action, was.Action))
+		}
+	}
+	for _, op := range saved.Plan.Operations {
+		if now.Operation(op.Address) == nil {
+			moved = append(moved, fmt.Sprintf("%s is gone", op.Address))
+		}
+	}
+	if len(moved) > 0 {
+		return &MovedError{What: moved}
+	}
+	return nil
+}
+
+func schemas(r *schema.Recipe) map[string]string {
+	out := map[string]string{}
+	for _, b := range r.Blocks {
+		out[string(b.Addr.Kind)+"/"+b.Addr.Plugin] = b.Schema.Digest
+	}
+	return out
+}
+
+func union(a, b map[string]string) []string {
+	var out []string
+	for k := range a {
+		out = append(out, k)
+	}
+	for k := range b {
+		if _, ok := a[k]; !ok {
+			out = append(out, k)
+		}
+	}
+	sort.Strings(out)
+	return out
+}
