@@ -46,7 +46,7 @@ func newEngine(a *app) *cobra.Command {
 			if s == nil {
 				return diags
 			}
-			orders := listen(a)
+			orders := listen(func() {}, func() {})
 			defer orders.close()
 			_, err = s.Apply(context.WithoutCancel(cmd.Context()), h.Approved, session.ApplyOptions{
 				Command: "apply --detach " + s.Recipe.File, Detached: true, Keep: h.Keep, Stop: orders.stop, Kill: orders.kill,

@@ -20,13 +20,19 @@ type watched struct {
 	err   error
 }
 
-// watch shows the events of a run until it has ended or ctx ends: live for people, one JSON object a line for machines.
-func (a *app) watch(ctx context.Context, dir string, since time.Time, asJSON bool) <-chan watched {
-	done := make(chan watched, 1)
+// watcher shows the events of a run: live for people, one JSON object a line for machines.
+type watcher struct {
+	live *view.Live
+	done chan watched
+}
+
+// watch begins to show the events of a run and goes on until it has ended or ctx ends. Events older than since are not shown.
+func (a *app) watch(ctx context.Context, dir string, since time.Time, asJSON bool) *watcher {
+	w := &watcher{live: view.NewLive(a.out, a.style(), since), done: make(chan watched, 1)}
 	go func() {
 		if !asJSON {
-			b, err := view.NewLive(a.out, a.style(), since).Follow(ctx, dir)
-			done <- watched{b, err}
+			b, err := w.live.Follow(ctx, dir)
+			w.done <- watched{b, err}
 			return
 		}
 		b, enc := &board.Board{}, json.NewEncoder(a.out)
@@ -37,9 +43,9 @@ func (a *app) watch(ctx context.Context, dir string, since time.Time, asJSON boo
 			}
 			return enc.Encode(e)
 		})
-		done <- watched{b, err}
+		w.done <- watched{b, err}
 	}()
-	return done
+	return w
 }
 
 // orders are what signals say to a run: the first drains it, the second kills it.
@@ -49,8 +55,9 @@ type orders struct {
 	wait       sync.WaitGroup
 }
 
-// listen takes SIGINT, SIGTERM and SIGHUP (a terminal that was closed) until close is called.
-func listen(a *app) *orders {
+// listen takes SIGINT, SIGTERM and SIGHUP (a terminal that was closed) until close is called. It tells what it heard through
+// draining and killing.
+func listen(draining, killing func()) *orders {
 	o := &orders{stop: make(chan struct{}), kill: make(chan struct{}), signals: make(chan os.Signal, 4)}
 	signal.Notify(o.signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	o.wait.Go(func() {
@@ -58,10 +65,10 @@ func listen(a *app) *orders {
 		for range o.signals {
 			switch heard++; heard {
 			case 1:
-				view.Draining(a.err, a.errStyle())
+				draining()
 				close(o.stop)
 			case 2:
-				view.Killing(a.err, a.errStyle())
+				killing()
 				close(o.kill)
 			}
 		}

@@ -32,10 +32,10 @@ type Block struct {
 	Since      time.Time // when the phase began
 	Life       int       // how often it was started
 	Restarts   int       // by policy, in this apply
-	Step       int64
-	Total      int64 // 0: unknown
+	Step       int64     // as its progress says; metrics count in steps of their own
+	Total      int64     // 0: unknown
 	Unit       string
-	Version    int64              // policy version: served by inference, reached by a trainer or sync
+	Version    int64              // policy version that inference serves or a sync block has brought
 	Metrics    map[string]float64 // newest value of each
 	History    map[string]*Series
 	Checkpoint event.Event // newest; zero Type when there is none
@@ -132,13 +132,11 @@ func (blk *Block) apply(e event.Event) {
 			}
 			series.Add(e.Step, value)
 		}
-		blk.Step = max(blk.Step, e.Step)
 		if v, ok := e.Metrics["policy_version"]; ok {
 			blk.Version = int64(v)
 		}
 	case event.Checkpoint:
 		blk.Checkpoint = e
-		blk.Version = max(blk.Version, e.Version)
 	case event.Weights:
 		blk.Updates++
 		blk.Version = max(blk.Version, e.Version)

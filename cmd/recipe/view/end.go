@@ -11,16 +11,6 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 )
 
-// Draining answers the first Ctrl-C.
-func Draining(w io.Writer, s Style) {
-	fmt.Fprintln(w, s.Yellow("\nStopping: jobs write a checkpoint and end, then services stop. Ctrl-C again kills."))
-}
-
-// Killing answers the second.
-func Killing(w io.Writer, s Style) {
-	fmt.Fprintln(w, s.Red("\nKilling every process of the run."))
-}
-
 // Stopped closes an apply that was interrupted.
 func Stopped(w io.Writer, s Style, file string) error {
 	_, err := fmt.Fprintf(w, "\n%s Go on with: recipe apply %s\n", s.Bold("The run is stopped."), file)

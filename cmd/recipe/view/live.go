@@ -30,6 +30,8 @@ type Live struct {
 	since time.Time // of the events shown: those of earlier applies only fill the board
 	drawn int       // lines of the table that stand on the screen
 	told  map[string]time.Time
+	said  chan string
+	hint  string // what Ctrl-C does now
 }
 
 // NewLive shows events on out. Events older than since are taken into account and not shown.
@@ -44,7 +46,23 @@ func NewLive(out io.Writer, s Style, since time.Time) *Live {
 			return width, height
 		}
 	}
-	return &Live{out: out, style: s, size: size, board: &board.Board{}, since: since, told: map[string]time.Time{}}
+	return &Live{out: out, style: s, size: size, board: &board.Board{}, since: since, told: map[string]time.Time{},
+		said: make(chan string, 4), hint: "Ctrl-C stops the run where it can go on later"}
+}
+
+// Draining answers the first Ctrl-C. Like Killing it may be called from anywhere; Follow shows it.
+func (l *Live) Draining() {
+	l.say(l.style.Yellow("Stopping: jobs write a checkpoint and end, then services stop. Ctrl-C again kills."))
+}
+
+// Killing answers the second.
+func (l *Live) Killing() { l.say(l.style.Red("Killing every process of the run.")) }
+
+func (l *Live) say(text string) {
+	select {
+	case l.said <- text:
+	default: // nobody follows any more
+	}
 }
 
 // Follow shows the events in dir until the run has ended or ctx ends. It returns what the run looked like last.
@@ -76,6 +94,9 @@ func (l *Live) Follow(ctx context.Context, dir string) (*board.Board, error) {
 				return l.board, nil
 			}
 			l.event(e)
+		case text := <-l.said:
+			l.hint = "Ctrl-C again kills"
+			l.line(text)
 		case now := <-tick.C:
 			l.draw(now)
 		}
@@ -98,6 +119,11 @@ func (l *Live) event(e event.Event) {
 	if text == "" {
 		return
 	}
+	l.line(text)
+}
+
+// line writes one line that stays, above the table.
+func (l *Live) line(text string) {
 	l.erase()
 	_, _ = fmt.Fprintln(l.out, text)
 }
@@ -145,7 +171,7 @@ func (l *Live) worthALine(e event.Event) bool {
 // erase takes the table off the screen so that a line can be written in its place.
 func (l *Live) erase() {
 	if l.drawn > 0 {
-		_, _ = fmt.Fprintf(l.out, "\x1b[%dA\x1b[J", l.drawn)
+		_, _ = fmt.Fprintf(l.out, "\r\x1b[%dA\x1b[J", l.drawn)
 		l.drawn = 0
 	}
 }
@@ -167,7 +193,7 @@ func (l *Live) draw(now time.Time) {
 	// One write for the whole picture: a terminal then never shows half of it.
 	var b strings.Builder
 	if l.drawn > 0 {
-		fmt.Fprintf(&b, "\x1b[%dA", l.drawn)
+		fmt.Fprintf(&b, "\r\x1b[%dA", l.drawn) // the terminal may have echoed ^C: begin at the first column
 	}
 	for _, line := range lines {
 		b.WriteString("\x1b[2K" + line + "\n")
@@ -184,7 +210,7 @@ func (l *Live) curve(width int) string {
 		if series == nil || len(series.Points) < 2 || !isTrainer(a) {
 			continue
 		}
-		values := series.Resample(min(60, max(width-30, 8)))
+		values := series.Resample(min(32, max(width-30, 8)))
 		return fmt.Sprintf("reward %s %s %s", number(values[0]), l.style.Green(Sparkline(values)), number(values[len(values)-1]))
 	}
 	return ""
@@ -194,9 +220,8 @@ func (l *Live) footer(now time.Time) string {
 	if l.board.Started.IsZero() {
 		return ""
 	}
-	end := l.board.Ended
-	if end.IsZero() {
-		end = now
+	if end := l.board.Ended; !end.IsZero() {
+		return span(end.Sub(l.board.Started))
 	}
-	return span(end.Sub(l.board.Started)) + " · Ctrl-C stops the run where it can go on later"
+	return span(now.Sub(l.board.Started)) + " · " + l.hint
 }

@@ -131,6 +131,10 @@ func screen(t *testing.T, text string) []string {
 			}
 			continue
 		}
+		if after, ok := strings.CutPrefix(text, "\r"); ok {
+			text = after
+			continue
+		}
 		line, rest, _ := strings.Cut(text, "\n")
 		text = rest
 		for len(lines) <= at {
@@ -157,6 +161,26 @@ func TestLiveAtATerminalRedrawsOneTable(t *testing.T) {
 	golden(t, "live.screen", []byte(got+"\n"))
 	if n := strings.Count(got, "BLOCK"); n != 1 {
 		t.Errorf("%d tables stand on the screen", n)
+	}
+}
+
+func TestLiveAnswersCtrlC(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var out bytes.Buffer
+	l := NewLive(&out, Style{Width: 80}, began)
+	l.Draining()
+	l.Killing()
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := l.Follow(ctx, dir); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.String(); !strings.Contains(got, "Stopping: jobs write a checkpoint") || !strings.Contains(got, "Killing every process") {
+		t.Errorf("said %q", got)
+	}
+	for range 10 {
+		l.Draining() // nobody follows: it must not wait
 	}
 }
 
