@@ -197,7 +197,11 @@ func templatefile(o Options, all map[string]function.Function) function.Function
 		if err != nil {
 			return cty.NilVal, err
 		}
-		v, diags := expr.Value(&hcl.EvalContext{Variables: args[1].AsValueMap(), Functions: functions})
+		names := args[1].AsValueMap()
+		if names == nil {
+			names = map[string]cty.Value{} // to hcl, nil would mean that names are not allowed at all
+		}
+		v, diags := expr.Value(&hcl.EvalContext{Variables: names, Functions: functions})
 		if diags.HasErrors() {
 			return cty.NilVal, diags
 		}
