@@ -265,6 +265,13 @@ func containsString(list []string, s string) bool {
 	return false
 }
 
+// hear notes that the sync block is there.
+func (g *gate) hear() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.heard = time.Now()
+}
+
 // next waits for a publication above a version; nil when there is none within the wait.
 func (g *gate) next(ctx context.Context, after int64, wait time.Duration) *Publication {
 	timer := time.NewTimer(wait)

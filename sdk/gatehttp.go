@@ -44,7 +44,10 @@ func (g *gate) handler(token string) http.Handler {
 	mux.HandleFunc("POST /recipe/v1/synced", post(g, func(_ *http.Request, d SyncDone) (any, error) {
 		return struct{}{}, g.done(d)
 	}))
-	mux.HandleFunc("GET /recipe/v1/state", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, g.state()) })
+	mux.HandleFunc("GET /recipe/v1/state", func(w http.ResponseWriter, _ *http.Request) {
+		g.hear()
+		answer(w, http.StatusOK, g.state())
+	})
 	mux.HandleFunc("GET /recipe/v1/pending", g.getPending)
 	return authorized(token, mux)
 }

@@ -49,7 +49,9 @@ func (s *syncer) deliver(ctx context.Context, p sdk.Publication) error {
 	}
 	within, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
+	quiet := s.beat(within)
 	err := s.move(within, u)
+	quiet()
 	if ctx.Err() != nil {
 		return ctx.Err() // the publication stays pending, and the holds have been ended
 	}
@@ -69,6 +71,30 @@ func (s *syncer) deliver(ctx context.Context, p sdk.Publication) error {
 	}
 	return nil
 }
+
+// beat lets the trainer know that somebody works on its publication: loading a large model takes longer than its patience.
+func (s *syncer) beat(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	trainer := s.trainer
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(beatEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				_, _ = trainer.State(ctx) // if it does not answer, publishing and acknowledging will say so
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+// beatEvery is well within the patience of a trainer.
+const beatEvery = 20 * time.Second
 
 // move is the update itself: publish, hold, load, prove, raise the version, let requests through.
 func (s *syncer) move(ctx context.Context, u *update) error {
@@ -145,7 +171,9 @@ func (s *syncer) hold(ctx context.Context, u *update) (stop func(), err error) {
 	begun := time.Now()
 	for len(u.holds) == 0 {
 		s.each(s.servers, func(v *server) {
-			h, err := v.client.Hold(ctx, gateway.HoldRequest{Lease: lease, Drain: s.config.Timeout, Reason: s.reason(u.Version)})
+			h, err := v.client.Hold(ctx, gateway.HoldRequest{
+				Mode: gateway.Mode(s.config.InFlight), Lease: lease, Drain: s.config.Timeout, Reason: s.reason(u.Version),
+			})
 			u.mu.Lock()
 			defer u.mu.Unlock()
 			delete(u.failed, v)

@@ -52,7 +52,7 @@ func trainer(t *testing.T, c plugintest.FakeTrainerConfig, opts ...plugintest.Op
 }
 
 func config(trainer *plugintest.Block, servers ...*plugintest.Block) sync.Config {
-	c := sync.Config{Trainer: trainer.Reference(), Every: 1, Transport: "auto", Timeout: 30 * time.Second}
+	c := sync.Config{Trainer: trainer.Reference(), Every: 1, Transport: "auto", InFlight: "drain", Timeout: 30 * time.Second}
 	for _, s := range servers {
 		c.Inference = append(c.Inference, s.Reference())
 	}
@@ -285,7 +285,7 @@ func TestConfigurationsThatCannotWork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := plugintest.Harness(t, sync.Definition())
-			c.config.Timeout = time.Minute
+			c.config.Timeout, c.config.InFlight = time.Minute, "drain"
 			err := b.TryStart(c.config)
 			if err == nil {
 				e := b.Wait("failure", func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Failed) })
@@ -296,4 +296,77 @@ func TestConfigurationsThatCannotWork(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAHoldOfAnEarlierLifeIsEnded(t *testing.T) {
+	t.Parallel()
+	server := inference(t, plugintest.FakeConfig{})
+	g := client(server)
+	defer g.Close()
+	if _, err := g.Hold(t.Context(), gateway.HoldRequest{Lease: 10 * time.Minute, Reason: syncAddress + " brings policy version 1"}); err != nil {
+		t.Fatal(err)
+	}
+	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1})
+	b := plugintest.Harness(t, sync.Definition())
+	b.Start(config(train, server))
+	train.WaitPhase(sdk.Completed)
+	serves(t, server, 1)
+}
+
+// What is being generated when new weights come.
+func TestInFlight(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"drain", "keep"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			server := inference(t, plugintest.FakeConfig{Delay: 2 * time.Second})
+			answered := make(chan error, 1)
+			base, key := server.Output("base_url"), server.Output("api_key")
+			go func() { answered <- complete(t.Context(), base, key) }()
+			g := client(server)
+			defer g.Close()
+			for s, err := g.Status(t.Context()); err == nil && s.InFlight == 0; s, err = g.Status(t.Context()) {
+				time.Sleep(time.Millisecond)
+			}
+			train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1})
+			b := plugintest.Harness(t, sync.Definition())
+			c := config(train, server)
+			c.InFlight = mode
+			b.Start(c)
+			train.WaitPhase(sdk.Completed)
+			var err error
+			ended := true
+			select {
+			case err = <-answered:
+			default:
+				ended = false
+				err = <-answered
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			if ended != (mode == "drain") {
+				t.Errorf("when the weights were loaded, the completion had ended: %v", ended)
+			}
+		})
+	}
+}
+
+func complete(ctx context.Context, base, key string) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/completions", strings.NewReader(`{"model":"fake","prompt":"a","max_tokens":1}`))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Authorization", "Bearer "+key)
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	response, err := transport.RoundTrip(r)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return errors.New(response.Status)
+	}
+	return nil
 }

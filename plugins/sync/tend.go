@@ -122,7 +122,9 @@ func (s *syncer) bring(ctx context.Context, v *server, status gateway.Status) er
 		return errors.New("the newest weights are not in a file; the next publication brings them")
 	}
 	s.revive(ctx, v)
-	result, err := v.client.UpdateWeights(ctx, s.last.request(""))
+	request := s.last.request("")
+	request.Mode = gateway.Mode(s.config.InFlight)
+	result, err := v.client.UpdateWeights(ctx, request)
 	_, failed := inspect(result)
 	return errors.Join(err, failed)
 }
