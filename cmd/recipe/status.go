@@ -28,6 +28,7 @@ func newStatus(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			view.Complete(b, run)
 			if asJSON {
 				return view.StatusJSON(a.out, run, b, state.Holder(dir))
 			}

@@ -75,7 +75,10 @@ func await(ctx context.Context, dir state.Dir, ended <-chan error, log string) e
 			c, err := Dial(ctx, dir)
 			if err == nil {
 				c.Close()
-				return nil
+				if dir.Exists() {
+					return nil // it has recorded the run, so status and stop find it
+				}
+				continue
 			}
 			if !errors.Is(err, ErrNoEngine) {
 				return err

@@ -178,7 +178,17 @@ func findings(w io.Writer, s Style, all []plan.Finding) {
 // Counts is the closing line of a plan.
 func Counts(s Style, p *plan.Plan) string {
 	if !p.Changes() {
-		return s.Green("No changes.") + fmt.Sprintf(" %s is as the recipe declares it: %d blocks, nothing to do.", p.Recipe, len(p.Operations))
+		alive := 0
+		for _, op := range p.Operations {
+			if op.Alive {
+				alive++
+			}
+		}
+		what := "nothing to do"
+		if alive > 0 {
+			what = fmt.Sprintf("%d of them running", alive)
+		}
+		return s.Green("No changes.") + fmt.Sprintf(" %s is as the recipe declares it: %s, %s.", p.Recipe, count(len(p.Operations), "block"), what)
 	}
 	var parts []string
 	for _, a := range plan.Actions() {

@@ -24,6 +24,21 @@ func Standing(run *state.Run, holder *state.Owner) string {
 	return "running"
 }
 
+// Complete adds to a board what only the record knows, for a log of which old files were deleted.
+func Complete(b *board.Board, run *state.Run) {
+	for a, rec := range run.Blocks {
+		blk := b.Blocks[a.String()]
+		if blk == nil {
+			blk = &board.Block{Address: a.String(), Phase: rec.Phase}
+			if b.Blocks == nil {
+				b.Blocks = map[string]*board.Block{}
+			}
+			b.Blocks[a.String()] = blk
+		}
+		blk.Step, blk.Total = max(blk.Step, rec.Step), max(blk.Total, rec.Total)
+	}
+}
+
 // StatusJSON writes the machine-readable form of status.
 func StatusJSON(w io.Writer, run *state.Run, b *board.Board, holder *state.Owner) error {
 	type block struct {
@@ -43,7 +58,6 @@ func StatusJSON(w io.Writer, run *state.Run, b *board.Board, holder *state.Owner
 		out.Phase, out.Life, out.Step, out.Total = rec.Phase, rec.Life, rec.Step, rec.Total
 		if seen := b.Blocks[a.String()]; seen != nil {
 			out.Message, out.Restarts, out.Version, out.Metrics = seen.Message, seen.Restarts, seen.Version, seen.Metrics
-			out.Step, out.Total = max(out.Step, seen.Step), max(out.Total, seen.Total)
 		}
 		blocks = append(blocks, out)
 	}
