@@ -2,6 +2,7 @@
 package e2e
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -75,6 +76,15 @@ func (q quickstart) evaluate(t *testing.T) (score float64, version int64) {
 	return answer.GetMetrics()["score"], answer.GetPolicyVersion()
 }
 
+// train waits until the trainer has done its steps. The harness bounds each wait, and a busy machine may need more than one.
+func (q quickstart) train(t *testing.T, steps int64) {
+	t.Helper()
+	for next := int64(10); next <= steps; next += 10 {
+		q.trainer.Wait(fmt.Sprintf("step %d", next), func(e *pluginpb.Event) bool { return e.GetMetrics().GetStep() >= next })
+	}
+	q.trainer.WaitPhase(sdk.Completed)
+}
+
 // reward is the mean reward of the trainer's steps first to last.
 func (q quickstart) reward(first, last int64) float64 {
 	var sum, n float64
@@ -95,7 +105,7 @@ func TestQuickstartBlocksLearn(t *testing.T) {
 	const steps = 120
 	q := startQuickstart(t, steps, 3e-4)
 	began := time.Now()
-	q.trainer.WaitPhase(sdk.Completed)
+	q.train(t, steps)
 	took := time.Since(began)
 	learned, version := q.evaluate(t)
 	if version != steps {
@@ -107,7 +117,7 @@ func TestQuickstartBlocksLearn(t *testing.T) {
 		t.Fatalf("checkpoint %q: %v, want step %d", path, err, steps)
 	}
 	idle := startQuickstart(t, 20, 1e-12)
-	idle.trainer.WaitPhase(sdk.Completed)
+	idle.train(t, 20)
 	before, _ := idle.evaluate(t)
 	risen, flat := q.reward(steps-19, steps), idle.reward(1, 20)
 	t.Logf("reward %.3f after training, %.3f without; held-out greedy %.3f and %.3f; %d steps in %s", risen, flat, learned, before, steps, took.Round(time.Millisecond))

@@ -59,7 +59,7 @@ func (t *training) Run(ctx context.Context, req sdk.Request[TrainerConfig], host
 	host.Ready(t.outputs())
 	err := t.train(ctx)
 	// Whatever ended the training, the work done so far is kept.
-	if t.steps() > t.savedAt {
+	if t.unsaved() > 0 {
 		if _, saveErr := t.SaveCheckpoint(context.WithoutCancel(ctx)); saveErr != nil {
 			return errors.Join(err, saveErr)
 		}
@@ -69,6 +69,8 @@ func (t *training) Run(ctx context.Context, req sdk.Request[TrainerConfig], host
 
 // prepare loads the model, an earlier life's checkpoint if there is one, and connects.
 func (t *training) prepare(req sdk.Request[TrainerConfig], host sdk.TrainerHost) (err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.req, t.host, t.config = req, host, req.Config
 	if t.base, err = load(req.Config.Model, req.RecipeDir); err != nil {
 		return err
@@ -105,7 +107,7 @@ func (t *training) train(ctx context.Context) error {
 	if _, err := t.host.Sync(ctx, int64(t.steps())); err != nil {
 		return err
 	}
-	for t.steps() < t.settings().totalSteps() {
+	for t.steps() < int(t.settings().Steps) {
 		began := time.Now()
 		batch, err := t.client.Batch(ctx, lease)
 		if err != nil {
@@ -189,13 +191,18 @@ func (t *training) steps() int {
 	return t.trainer.Steps()
 }
 
+// unsaved is the number of steps since the newest checkpoint.
+func (t *training) unsaved() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.trainer.Steps() - t.savedAt
+}
+
 func (t *training) settings() TrainerConfig {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.config
 }
-
-func (c TrainerConfig) totalSteps() int { return int(c.Steps) }
 
 // Update takes over the attributes that change live.
 func (t *training) Update(_ context.Context, c TrainerConfig) error {
@@ -238,8 +245,7 @@ func (t *training) outputs() sdk.TrainerOutputs {
 
 // checkpointIfDue writes a checkpoint every so many steps.
 func (t *training) checkpointIfDue(ctx context.Context) error {
-	every, step := int(t.settings().SaveEvery), t.steps()
-	if every == 0 || step-t.savedAt < every {
+	if every := int(t.settings().SaveEvery); every == 0 || t.unsaved() < every {
 		return nil
 	}
 	_, err := t.SaveCheckpoint(ctx)

@@ -57,7 +57,7 @@ func (s *Server) form(w http.ResponseWriter, r *http.Request) (*group.Form, erro
 	if err := s.read(w, r, buf); err != nil {
 		return nil, err
 	}
-	return group.ParseForm(buf.Bytes())
+	return group.ParseForm(append([]byte(nil), buf.Bytes()...)) // the form outlives the buffer
 }
 
 func (s *Server) register(w http.ResponseWriter, r *http.Request) error {
