@@ -129,7 +129,7 @@ func (b *book) damaged(ctx context.Context, out *batch, id uint64, why error) er
 			b.counts.drop(it.Env, "damaged")
 			continue
 		}
-		b.queue.Add(it)
+		b.queue.PutBack(it)
 	}
 	if out.counted {
 		b.doc.Step--

@@ -124,12 +124,9 @@ func (s *selection) allows(i int) bool {
 // laneHeap orders lanes by the place of their first group.
 type laneHeap []*lane
 
-func (h laneHeap) Len() int { return len(h) }
-func (h laneHeap) Less(i, j int) bool {
-	a, b := h[i].front(), h[j].front()
-	return a.key < b.key || a.key == b.key && a.Place < b.Place
-}
-func (h laneHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h laneHeap) Len() int           { return len(h) }
+func (h laneHeap) Less(i, j int) bool { return h[i].front().before(h[j].front()) }
+func (h laneHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
 
 // Push is part of heap.Interface.
 func (h *laneHeap) Push(x any) { *h = append(*h, x.(*lane)) }

@@ -10,7 +10,10 @@
 // many groups wait.
 package queue
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Item is one waiting group.
 type Item struct {
@@ -26,6 +29,11 @@ type Item struct {
 	Longest int
 
 	key float64 // position in the order of service, given by Add
+}
+
+// before orders groups as they are served.
+func (it *Item) before(other *Item) bool {
+	return it.key < other.key || it.key == other.key && it.Place < other.Place
 }
 
 // lane holds the groups of one environment and one size in their order.
@@ -102,15 +110,30 @@ func (q *Queue) Add(it Item) {
 		it.key = max(q.served, q.last[it.Env])
 		q.last[it.Env] = it.key + float64(it.Size)/w
 	}
-	k := laneKey{it.Env, it.Size}
+	q.lane(it.Env, it.Size).push(it)
+	q.account(&it, 1)
+}
+
+// PutBack returns a group that Pick took to the place that it had.
+func (q *Queue) PutBack(it Item) {
+	l := q.lane(it.Env, it.Size)
+	at := l.head
+	for at < len(l.items) && l.items[at].before(&it) {
+		at++
+	}
+	l.items = slices.Insert(l.items, at, it)
+	q.account(&it, 1)
+}
+
+func (q *Queue) lane(env, size int) *lane {
+	k := laneKey{env, size}
 	l := q.lanes[k]
 	if l == nil {
-		l = &lane{env: it.Env, size: it.Size}
+		l = &lane{env: env, size: size}
 		q.lanes[k] = l
 		q.order = append(q.order, l)
 	}
-	l.push(it)
-	q.account(&it, 1)
+	return l
 }
 
 func (q *Queue) account(it *Item, sign int) {

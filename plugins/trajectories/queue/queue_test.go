@@ -109,6 +109,17 @@ func TestRemoveForgetsNothingElse(t *testing.T) {
 	}
 }
 
+func TestPutBackRestoresTheOrder(t *testing.T) {
+	t.Parallel()
+	q := fill(func(int) float64 { return 1 }, []int{2, 2, 2, 2, 2}, nil)
+	first := q.Pick(4, nil)
+	q.PutBack(first[1])
+	q.PutBack(first[0])
+	if got := ids(q.Pick(10, nil)); !slices.Equal(got, []int{0, 1, 2, 3, 4}) {
+		t.Errorf("picked %v", got)
+	}
+}
+
 // exists says by brute force whether some choice of the groups adds up and keeps the minimums.
 func exists(sizes, envs []int, target int, minimums []Minimum) bool {
 	for mask := range 1 << len(sizes) {

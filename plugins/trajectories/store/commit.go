@@ -97,7 +97,7 @@ func (d *Disk) commit(work []submission) {
 	}
 	d.take(d.appended)
 	settle(work, nil)
-	if d.bodies.current.size >= segmentSize || d.groups >= checkpointGroups {
+	if d.bodies.current.size >= segmentSize || d.groups >= d.every {
 		// A failure is no loss: the log has everything. The next commit tries again.
 		if d.checkpoint() == nil && d.bodies.current.size >= segmentSize {
 			_ = d.bodies.begin() // append does it otherwise, and tells

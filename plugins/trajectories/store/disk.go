@@ -21,6 +21,7 @@ import (
 type Disk struct {
 	dir    string
 	always bool // force every commit to the disk
+	every  int  // groups between two checkpoints
 	db     *bolt.DB
 	bodies *bodies
 
@@ -74,7 +75,7 @@ func OpenDisk(dir string, always bool) (*Disk, error) {
 	case err != nil:
 		return nil, fmt.Errorf("opening the trajectory store %s: %w", dir, err)
 	}
-	d := &Disk{dir: dir, always: always, db: db, fresh: map[uint64]place{}, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	d := &Disk{dir: dir, always: always, every: checkpointGroups, db: db, fresh: map[uint64]place{}, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	if err := d.prepare(); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}

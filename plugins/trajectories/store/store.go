@@ -81,6 +81,13 @@ type Ticket struct {
 
 func newTicket() *Ticket { return &Ticket{done: make(chan struct{})} }
 
+// Failed is the ticket of a change that a store does not even try, for stores that wrap another.
+func Failed(err error) *Ticket {
+	t := newTicket()
+	t.resolve(err)
+	return t
+}
+
 func (t *Ticket) resolve(err error) {
 	t.err = err
 	close(t.done)

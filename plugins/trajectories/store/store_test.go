@@ -124,7 +124,7 @@ func contract(t *testing.T, open func() Store) {
 func random(t *testing.T, s Store, open func() Store) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a reproducible test
-	model := scanless{3: true}
+	model := map[uint64]bool{3: true}
 	next := uint64(100)
 	for range 20 {
 		var tickets []*Ticket
@@ -163,8 +163,6 @@ func random(t *testing.T, s Store, open func() Store) {
 		t.Fatal(err)
 	}
 }
-
-type scanless map[uint64]bool
 
 func TestDisk(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,86 @@
+package trajectories
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/recipe-rl/recipe/plugins/trajectories/store"
+)
+
+// failing is a store that refuses what brings groups in.
+type failing struct {
+	store.Store
+	refuse error
+}
+
+func (s *failing) Submit(c store.Change) *store.Ticket {
+	if len(c.Put) > 0 && s.refuse != nil {
+		return store.Failed(s.refuse)
+	}
+	return s.Store.Submit(c)
+}
+
+func TestAFullDiskIsAClearAnswer(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, Config{})
+	bad := &failing{Store: f.book.store, refuse: errors.Join(store.ErrFull)}
+	f.book.store = bad
+	f.trainer(2)
+	code, out := f.call("POST", "/scored_data", groupText(1, 2, ""))
+	if code != http.StatusInsufficientStorage || !strings.Contains(out["detail"].(string), "no space left") {
+		t.Errorf("answered %d %v, expected 507 and the reason", code, out)
+	}
+	equal(t, "what counts as waiting", f.book.held.Groups, 0)
+	bad.refuse = nil
+	f.post(2, 2, "")
+	equal(t, "the batch", marksOf(f.ok("GET", "/batch", "")), []int{2})
+}
+
+func TestADamagedGroupIsDroppedAndTheRestGoesOn(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	f := newFixture(t, Config{Dir: dir})
+	f.trainer(4)
+	for i := range 4 {
+		f.post(7770+i, 2, "")
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "log", "*.log"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("the log is %v, %v", files, err)
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	text[strings.Index(string(text), "[[7770]")+2] = '8'
+	if err := os.WriteFile(files[0], text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(f.h)
+	defer server.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, "GET", server.URL+"/batch", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reply, err := http.DefaultTransport.(*http.Transport).Clone().RoundTrip(r); err == nil {
+		defer func() { _ = reply.Body.Close() }()
+		if _, err := reply.Body.Read(make([]byte, 1<<20)); err == nil {
+			if _, err := reply.Body.Read(make([]byte, 1<<20)); err == nil {
+				t.Error("half a batch looks like a whole one")
+			}
+		}
+	}
+	equal(t, "the next batch", marksOf(f.ok("GET", "/batch", "")), []int{7771, 7772})
+	equal(t, "the step", f.ok("GET", "/status", "")["current_step"], 1)
+	report := f.ok("GET", "/environments", "")["environments"].([]any)[0].(map[string]any)
+	equal(t, "the drops", report["dropped"], "map[damaged:1]")
+}

@@ -1,0 +1,301 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func openDisk(t *testing.T, dir string) *Disk {
+	t.Helper()
+	d, err := OpenDisk(dir, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// crash leaves the files as kill -9 would: without a last checkpoint.
+func (d *Disk) crash() {
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	d.poke()
+	<-d.done
+	_ = d.bodies.close()
+	_ = d.db.Close()
+}
+
+func logs(t *testing.T, dir string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "log", "*.log"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no log files in %s: %v", dir, err)
+	}
+	slices.Sort(files)
+	return files
+}
+
+func TestATornLastRecordLosesNothingBeforeIt(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := openDisk(t, dir)
+	scan(t, d)
+	var ends []int64 // of the log after each commit
+	for id := uint64(1); id <= 5; id++ {
+		commit(t, d, Change{Put: []Entry{entry(id, 200)}, State: fmt.Appendf(nil, "%d", id)})
+		ends = append(ends, d.bodies.current.size)
+	}
+	d.crash()
+	file := logs(t, dir)[0]
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for size := ends[2]; size <= ends[4]; size += 61 {
+		torn := t.TempDir()
+		if err := os.CopyFS(torn, os.DirFS(dir)); err != nil {
+			t.Fatal(err)
+		}
+		// What a power cut leaves: the file is shorter, or long enough but with other bytes in it.
+		for _, tail := range [][]byte{nil, make([]byte, 4096), whole[:300]} {
+			if err := os.WriteFile(logs(t, torn)[0], append(slices.Clone(whole[:size]), tail...), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			must := 3
+			if size >= ends[3] {
+				must = 4
+			}
+			if size >= ends[4] {
+				must = 5
+			}
+			d := openDisk(t, torn)
+			c := scan(t, d)
+			for id := range must {
+				holds(t, d, uint64(id+1))
+			}
+			if len(c.groups) != must || string(c.State) != fmt.Sprint(must) {
+				t.Fatalf("cut at %d of %v: %v groups and state %s, expected the first %d", size, ends, slices.Sorted(maps.Keys(c.groups)), c.State, must)
+			}
+			commit(t, d, Change{Put: []Entry{entry(9, 50)}})
+			d.crash()
+			d = openDisk(t, torn)
+			holds(t, d, 1, 9)
+			d.crash()
+			if err := os.RemoveAll(torn); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.CopyFS(torn, os.DirFS(dir)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func TestACrashBetweenCheckpointsRepeatsNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	open := func() *Disk {
+		d := openDisk(t, dir)
+		d.every = 7
+		return d
+	}
+	d := open()
+	scan(t, d)
+	live := map[uint64]bool{}
+	next := uint64(0)
+	for round := range 6 {
+		for range 20 {
+			next++
+			commit(t, d, Change{Put: []Entry{entry(next, 300)}})
+			live[next] = true
+			if next%3 == 0 {
+				commit(t, d, Change{End: []uint64{next - 1}})
+				delete(live, next-1)
+			}
+		}
+		if round%2 == 0 {
+			d.crash()
+		} else if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		d = open()
+		if c := scan(t, d); !slices.Equal(slices.Sorted(maps.Keys(c.groups)), slices.Sorted(maps.Keys(live))) {
+			t.Fatalf("round %d: %v, expected %v", round, slices.Sorted(maps.Keys(c.groups)), slices.Sorted(maps.Keys(live)))
+		}
+	}
+	var all []uint64
+	for id := range live {
+		all = append(all, id)
+	}
+	commit(t, d, Change{End: all})
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d = openDisk(t, dir)
+	if files, _ := filepath.Glob(filepath.Join(dir, "log", "*.log")); len(files) != 0 {
+		t.Errorf("all groups have ended and %v are left", files)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestForeignFilesAreLeftAloneOrNamed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := openDisk(t, dir)
+	scan(t, d)
+	commit(t, d, Change{Put: []Entry{entry(1, 100)}})
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	foreign := map[string]string{"notes.txt": "hello", "log/00000777.log": "not a log of ours, though it is called so", "log/x.log": "", "log/readme": "x"}
+	for name, text := range foreign {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d = openDisk(t, dir)
+	scan(t, d)
+	holds(t, d, 1)
+	commit(t, d, Change{Put: []Entry{entry(2, 100)}, End: []uint64{1}})
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range foreign {
+		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != text {
+			t.Errorf("%s became %q, %v", name, got, err)
+		}
+	}
+	for _, text := range []string{"this is no database", strings.Repeat("x", 1<<16)} {
+		other := t.TempDir()
+		if err := os.WriteFile(filepath.Join(other, "index.db"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := OpenDisk(other, true); err == nil || !strings.Contains(err.Error(), "index.db is not the index of a trajectory store") || !strings.Contains(err.Error(), "move it away") {
+			t.Errorf("an index of something else: %v", err)
+		}
+	}
+}
+
+func TestTwoServersCannotShareAFolder(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := openDisk(t, dir)
+	defer func() { _ = d.Close() }()
+	if _, err := OpenDisk(dir, true); err == nil || !strings.Contains(err.Error(), "in use by another process") {
+		t.Errorf("the second is told %v", err)
+	}
+}
+
+func TestDamagedBodiesAreNoticed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := openDisk(t, dir)
+	scan(t, d)
+	commit(t, d, Change{Put: []Entry{entry(1, 1000), entry(2, 1000)}})
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file := logs(t, dir)[0]
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := strings.Index(string(text), string(body(1, 50)))
+	text[at+25] ^= 1
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d = openDisk(t, dir)
+	defer func() { _ = d.Close() }()
+	scan(t, d)
+	if _, err := d.Body(t.Context(), 1, nil); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "00000001.log") {
+		t.Errorf("a changed body: %v", err)
+	}
+	holds(t, d, 2)
+}
+
+// inSmallDisk runs the test again in a mount of its own, where dir is a file system of the given size.
+func inSmallDisk(t *testing.T, size string) (dir string, inside bool) {
+	t.Helper()
+	const variable = "STORE_TEST_SMALL_DISK"
+	if dir := os.Getenv(variable); dir != "" {
+		return dir, true
+	}
+	dir = t.TempDir()
+	script := fmt.Sprintf(`mount -t tmpfs -o size=%s none %q && exec "$0" "-test.run=^%s$" -test.v`, size, dir, t.Name())
+	cmd := exec.CommandContext(t.Context(), "unshare", "-rm", "sh", "-c", script, os.Args[0]) //nolint:gosec // this very test
+	cmd.Env = append(os.Environ(), variable+"="+dir)
+	out, err := cmd.CombinedOutput()
+	switch {
+	case strings.Contains(string(out), "--- PASS"):
+	case strings.Contains(string(out), "--- FAIL"), strings.Contains(string(out), "panic:"):
+		t.Errorf("in a small disk:\n%s", out)
+	default:
+		t.Skipf("this machine does not let the test mount a small disk: %v %s", err, out)
+	}
+	return "", false
+}
+
+func TestAFullDiskRefusesGroupsAndStillLetsThemEnd(t *testing.T) {
+	dir, inside := inSmallDisk(t, "24m")
+	if !inside {
+		return
+	}
+	d := openDisk(t, dir)
+	scan(t, d)
+	var stored []uint64
+	var refused error
+	for id := uint64(1); id <= 400 && refused == nil; id++ {
+		if refused = try(t, d, Change{Put: []Entry{entry(id, 100_000)}}); refused == nil {
+			stored = append(stored, id)
+		}
+	}
+	if !errors.Is(refused, ErrFull) || len(stored) < 50 {
+		t.Fatalf("after %d groups of 100 kB in 24 MB: %v", len(stored), refused)
+	}
+	holds(t, d, stored...)
+	if err := try(t, d, Change{Put: []Entry{entry(1000, 100_000)}}); !errors.Is(err, ErrFull) {
+		t.Errorf("a second group is answered with %v", err)
+	}
+	commit(t, d, Change{End: stored[:10], State: []byte(`"acknowledged"`)})
+	d.crash()
+	d = openDisk(t, dir) // on a disk that is still full
+	c := scan(t, d)
+	if len(c.groups) != len(stored)-10 || string(c.State) != `"acknowledged"` {
+		t.Fatalf("%d groups are left of %d, state %s", len(c.groups), len(stored)-10, c.State)
+	}
+	holds(t, d, stored[10:]...)
+	commit(t, d, Change{End: stored[10:]})
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d = openDisk(t, dir)
+	commit(t, d, Change{Put: []Entry{entry(2000, 100_000)}})
+	holds(t, d, 2000)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAReadOnlyDiskIsNamed(t *testing.T) {
+	dir, inside := inSmallDisk(t, "1m")
+	if !inside {
+		return
+	}
+	if out, err := exec.CommandContext(t.Context(), "mount", "-o", "remount,ro", dir).CombinedOutput(); err != nil { //nolint:gosec // the test's own mount
+		t.Skipf("cannot make the disk read-only: %v %s", err, out)
+	}
+	_, err := OpenDisk(filepath.Join(dir, "store"), true)
+	if err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "read-only") {
+		t.Errorf("a read-only disk: %v", err)
+	}
+}
