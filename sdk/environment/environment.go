@@ -62,19 +62,19 @@ type Completion struct {
 // Settings are the attributes that every environment made with this package has. An author's configuration struct embeds
 // them.
 type Settings struct {
-	Inference           spec.Ref      `recipe:"inference" required:"true" reference:"inference" doc:"The inference block that samples."`
-	Trajectories        *spec.Ref     `recipe:"trajectories" reference:"trajectories" doc:"The trajectory API that takes the groups. Default: the recipe's only one."`
-	GroupSize           int64         `recipe:"group_size" default:"8" min:"1" max:"1024" unit:"completions" doc:"Completions per prompt."`
-	MaxTokens           int64         `recipe:"max_tokens" default:"512" min:"1" unit:"tokens" doc:"Longest completion."`
-	Temperature         float64       `recipe:"temperature" default:"1" min:"0" max:"2" doc:"Of sampling. 1 keeps the log-probabilities of server and trainer comparable."`
-	TopP                float64       `recipe:"top_p" default:"1" min:"0" max:"1" doc:"Of sampling; below 1 the sampled tokens are not those of the trained policy."`
-	Stop                []string      `recipe:"stop" doc:"Texts at which a completion ends."`
-	Concurrency         int64         `recipe:"concurrency" default:"16" min:"1" unit:"groups" doc:"Groups that are sampled at once."`
-	MaxBatchesOffpolicy int64         `recipe:"max_batches_offpolicy" default:"1" min:"1" unit:"batches" doc:"How far sampling may run ahead of training, groups in flight included. More keeps inference busier and trains on older samples."`
-	Weight              float64       `recipe:"weight" default:"1" min:"0" doc:"Share of this environment in the mix."`
-	MinBatchAllocation  *float64      `recipe:"min_batch_allocation" min:"0" max:"1" doc:"Part of every batch that must come from this environment."`
-	DropUninformative   bool          `recipe:"drop_uninformative" default:"true" doc:"Leave out groups whose scores are all equal: they have no advantage to learn from. They count in the metrics all the same."`
-	RequestTimeout      time.Duration `recipe:"request_timeout" default:"20m" min:"1s" doc:"How long one group may take to sample, waiting for a weight update or a restart included."`
+	Inference           spec.Ref      `recipe:"inference" required:"true" reference:"inference" doc:"The inference block that samples"`
+	Trajectories        *spec.Ref     `recipe:"trajectories" reference:"trajectories" doc:"The trajectory API that takes the groups. Default: the recipe's only one"`
+	GroupSize           int64         `recipe:"group_size" default:"8" min:"1" max:"1024" unit:"completions" doc:"Completions per prompt"`
+	MaxTokens           int64         `recipe:"max_tokens" default:"512" min:"1" unit:"tokens" doc:"Longest completion"`
+	Temperature         float64       `recipe:"temperature" default:"1" min:"0" max:"2" doc:"Of sampling. 1 keeps the log-probabilities of server and trainer comparable"`
+	TopP                float64       `recipe:"top_p" default:"1" min:"0" max:"1" doc:"Of sampling; below 1 the sampled tokens are not those of the trained policy"`
+	Stop                []string      `recipe:"stop" doc:"Texts at which a completion ends"`
+	Concurrency         int64         `recipe:"concurrency" default:"16" min:"1" unit:"groups" doc:"Groups that are sampled at once"`
+	MaxBatchesOffpolicy int64         `recipe:"max_batches_offpolicy" default:"1" min:"1" unit:"batches" doc:"How far sampling may run ahead of training, groups in flight included. More keeps inference busier and trains on older samples"`
+	Weight              float64       `recipe:"weight" default:"1" min:"0" doc:"Share of this environment in the mix"`
+	MinBatchAllocation  *float64      `recipe:"min_batch_allocation" min:"0" max:"1" doc:"Part of every batch that must come from this environment"`
+	DropUninformative   bool          `recipe:"drop_uninformative" default:"true" doc:"Leave out groups whose scores are all equal: they have no advantage to learn from. They count in the metrics all the same"`
+	RequestTimeout      time.Duration `recipe:"request_timeout" default:"20m" min:"1s" doc:"How long one group may take to sample, waiting for a weight update or a restart included"`
 }
 
 // settings lets a generic function reach the embedded Settings.

@@ -26,10 +26,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 type config struct {
 	environment.Settings
-	Letter string `recipe:"letter" default:"a" doc:"The letter that scores."`
-	Tasks  int64  `recipe:"tasks" default:"0" doc:"How many tasks there are; 0: no end."`
-	Broken bool   `recipe:"broken" default:"false" doc:"Score returns errors."`
-	Chat   bool   `recipe:"chat" default:"false" doc:"Ask as a conversation."`
+	Letter string `recipe:"letter" default:"a" doc:"The letter that scores"`
+	Tasks  int64  `recipe:"tasks" default:"0" doc:"How many tasks there are; 0: no end"`
+	Broken bool   `recipe:"broken" default:"false" doc:"Score returns errors"`
+	Chat   bool   `recipe:"chat" default:"false" doc:"Ask as a conversation"`
 }
 
 // letters scores the share of a letter in a completion.

@@ -21,8 +21,8 @@ import (
 
 // FakeConfig is the configuration of FakeInference.
 type FakeConfig struct {
-	Delay time.Duration `recipe:"delay" default:"0s" doc:"How long each completion takes."`
-	Stuck bool          `recipe:"stuck" default:"false" doc:"Weight updates answer well and change nothing, as some servers do."`
+	Delay time.Duration `recipe:"delay" default:"0s" doc:"How long each completion takes"`
+	Stuck bool          `recipe:"stuck" default:"false" doc:"Weight updates answer well and change nothing, as some servers do"`
 }
 
 // FakeModel is the model's name at a fake inference block, FakeVocabulary the number of its token ids.

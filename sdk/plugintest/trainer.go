@@ -13,8 +13,8 @@ import (
 
 // FakeTrainerConfig is the configuration of FakeTrainer.
 type FakeTrainerConfig struct {
-	Steps int64         `recipe:"steps" default:"3" min:"0" doc:"Optimizer steps to make."`
-	Delay time.Duration `recipe:"delay" default:"0s" doc:"How long a step takes."`
+	Steps int64         `recipe:"steps" default:"3" min:"0" doc:"Optimizer steps to make"`
+	Delay time.Duration `recipe:"delay" default:"0s" doc:"How long a step takes"`
 }
 
 // FakeTrainer is a trainer without a model, for tests of sync plugins and of the engine: its weights are one number, which is

@@ -17,7 +17,7 @@ import (
 // Config is the body of the block: the settings that every environment has, and our own.
 type Config struct {
 	environment.Settings
-	Words string `recipe:"words" required:"true" doc:"A file with one word a line; relative to the recipe."`
+	Words string `recipe:"words" required:"true" doc:"A file with one word a line; relative to the recipe"`
 }
 
 // reverse is the environment.
