@@ -45,8 +45,7 @@ func (ev *evaluation) fill(inst *instance, shared *hcl.EvalContext) {
 	if n.plugin != nil {
 		b.Value = d.block(n.plugin.Config, n.block.body)
 	}
-	inst.ref = refValue(b, b.Value, cty.NilVal)
-	b.Meta = d.meta(n, inst.ref)
+	b.Meta = d.meta(n, inst.waiting)
 	ev.needs(inst, ctx)
 	for _, diag := range d.diags {
 		diag.Extra = InstanceExtra{Address: b.Addr, Inner: diag.Extra}

@@ -167,7 +167,7 @@ func (ev *evaluation) ref(inst *instance) cty.Value {
 			return v
 		}
 	}
-	return inst.ref
+	return inst.waiting()
 }
 
 // compute evaluates a node in one instance of its module.

@@ -79,8 +79,8 @@ func newMetaSchemas() (*metaSchemas, error) {
 	return &m, nil
 }
 
-// meta decodes the meta-arguments of a block.
-func (d *decoder) meta(n *node, self cty.Value) Meta {
+// meta decodes the meta-arguments of a block. Self gives the value of a reference to the block itself.
+func (d *decoder) meta(n *node, self func() cty.Value) Meta {
 	body := n.block.body
 	var m Meta
 	if attr := body.Attributes["environment_variables"]; attr != nil {
@@ -120,7 +120,7 @@ func (d *decoder) meta(n *node, self cty.Value) Meta {
 				m.StopWhen = append(m.StopWhen, rule)
 			}
 		case "lifecycle":
-			m.Lifecycle = append(m.Lifecycle, d.lifecycle(block, self)...)
+			m.Lifecycle = append(m.Lifecycle, d.lifecycle(block, self())...)
 		}
 	}
 	return m

@@ -1,6 +1,8 @@
 package schema
 
 import (
+	"sync"
+
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
@@ -65,7 +67,15 @@ type instance struct {
 	node  *node
 	in    *moduleInstance
 	each  *hcl.EvalContext // holds count or each
-	ref   cty.Value        // value of a reference to it while nothing has started
+
+	once sync.Once
+	ref  cty.Value // see waiting
+}
+
+// waiting is the value of a reference to the block while nothing has started. Most blocks are never referred to.
+func (inst *instance) waiting() cty.Value {
+	inst.once.Do(func() { inst.ref = refValue(inst.block, inst.block.Value, cty.NilVal) })
+	return inst.ref
 }
 
 // declareNodes makes the nodes of a module; names that are declared twice keep their first declaration.

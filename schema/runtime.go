@@ -39,8 +39,7 @@ func (r *Recipe) Evaluate(a addr.Block, outputs map[addr.Block]cty.Value) (cty.V
 	}
 	ev := r.eval.evaluation(outputs)
 	config, d, _ := ev.config(inst)
-	self := refValue(inst.block, config, outputs[a])
-	meta := d.meta(inst.node, self)
+	meta := d.meta(inst.node, func() cty.Value { return refValue(inst.block, config, outputs[a]) })
 	diags = tidy(append(ev.diags, d.diags...))
 	for _, diag := range diags {
 		diag.Extra = InstanceExtra{Address: a, Inner: diag.Extra}
