@@ -92,3 +92,12 @@ clean: ## remove what the build made
 .PHONY: conformance
 conformance: ## run the trajectory API suite against ours and the original run-api (needs Python)
 	scripts/conformance.sh
+
+# The short forms of these tests are part of `make test`. KILLS sets how often the stand-in plugins are struck; a real run takes
+# longer to come back, so it is struck a quarter as often.
+KILLS ?= 500
+.PHONY: chaos
+chaos: ## kill engines and plugins at random, hundreds of times, and count what is lost (half an hour)
+	RECIPE_CHAOS=$(KILLS) $(GO) test -count 1 -v -timeout 60m -run 'TestEngineKilledAtEveryJournalWrite|TestRandomKills' ./engine/run
+	RECIPE_CHAOS=$$(($(KILLS) / 4)) $(GO) test -count 1 -v -timeout 60m -run TestRealRunSurvivesRandomKills ./cmd/recipe
+	$(GO) test -count 1 -v -timeout 60m -run TestNothingAcknowledgedIsLost ./plugins/trajectories/chaos -kills $(KILLS)
