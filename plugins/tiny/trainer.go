@@ -23,10 +23,10 @@ func Trainer() *sdk.Definition {
 
 // training is one trainer block.
 type training struct {
-	host   sdk.TrainerHost
-	req    sdk.Request[TrainerConfig]
-	client *trajectory.Client
-	base   *lm.Checkpoint // what training started from, and the reference of the KL term
+	host sdk.TrainerHost
+	req  sdk.Request[TrainerConfig]
+	feed *feed
+	base *lm.Checkpoint // what training started from, and the reference of the KL term
 
 	mu      sync.Mutex // held while the weights change or are written
 	config  TrainerConfig
@@ -47,14 +47,12 @@ func (t *training) Run(ctx context.Context, req sdk.Request[TrainerConfig], host
 	if err := t.prepare(req, host); err != nil {
 		return err
 	}
-	if _, err := t.client.Check(ctx); err != nil {
-		return &sdk.Error{Summary: "the trajectory API does not answer", Err: err, Remedy: "look at the log of the trajectories block"}
-	}
-	if _, err := t.client.Register(ctx, trajectory.Registration{
+	defer t.feed.close()
+	if err := t.feed.register(ctx, trajectory.Registration{
 		WandbGroup: req.RunID, WandbProject: req.Recipe, BatchSize: int(req.Config.BatchSize), MaxTokenLen: t.base.Params.Config.Context,
 		CheckpointDir: req.CheckpointDir, SaveCheckpointInterval: int(req.Config.SaveEvery), StartingStep: t.trainer.Steps(), NumSteps: int(req.Config.Steps),
 	}); err != nil {
-		return fmt.Errorf("registering with the trajectory API: %w", err)
+		return err
 	}
 	host.Ready(t.outputs())
 	err := t.train(ctx)
@@ -92,14 +90,9 @@ func (t *training) prepare(req sdk.Request[TrainerConfig], host sdk.TrainerHost)
 	if err := req.Config.Trajectories.Decode(&api); err != nil {
 		return fmt.Errorf("reading the outputs of %s: %w", req.Config.Trajectories.Address, err)
 	}
-	// A step takes milliseconds here, so a batch is asked for often.
-	t.client, err = trajectory.New(api.URL, trajectory.WithToken(api.Token),
-		trajectory.WithBatchRetry(trajectory.Retry{Attempts: 100, First: 2 * time.Millisecond, Factor: 1.3, Cap: 50 * time.Millisecond}))
+	t.feed, err = newFeed(api, host)
 	return err
 }
-
-// lease is how long a batch may be trained on before another trainer would get it.
-const lease = 2 * time.Minute
 
 // train is the loop: fetch, learn, hand over the weights.
 func (t *training) train(ctx context.Context) error {
@@ -109,24 +102,16 @@ func (t *training) train(ctx context.Context) error {
 	}
 	for t.steps() < int(t.settings().Steps) {
 		began := time.Now()
-		batch, err := t.client.Batch(ctx, lease)
+		batch, err := t.feed.next(ctx, t.steps())
 		if err != nil {
 			return err
-		}
-		if batch == nil {
-			t.host.Log("debug", "waiting for environments to send a batch")
-			continue
 		}
 		waited := time.Since(began)
 		report, err := t.learn(batch)
 		if err != nil {
 			return err
 		}
-		if batch.ID != "" {
-			if err := t.client.Ack(ctx, batch.ID); err != nil && !errors.Is(err, trajectory.LeaseLost) {
-				return err
-			}
-		}
+		t.feed.done(ctx, batch)
 		if !report.trained {
 			continue
 		}
@@ -146,10 +131,10 @@ func (t *training) train(ctx context.Context) error {
 func (t *training) handOver(ctx context.Context) error {
 	before := t.host.Version()
 	version, err := t.host.Sync(ctx, int64(t.steps()))
-	if err != nil || version == before {
-		return err
+	if err == nil && version != before {
+		t.feed.reached(ctx, version)
 	}
-	return t.client.SetPolicyVersion(ctx, version)
+	return err
 }
 
 // learn makes the optimizer steps of one batch.
