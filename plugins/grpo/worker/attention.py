@@ -12,7 +12,8 @@ def _varlen(module, query, key, value, attention_mask, scaling=None, dropout=0.0
     from torch.nn.attention.varlen import varlen_attn
 
     bounds, longest = kwargs["cu_seq_lens_q"], kwargs["max_length_q"]
-    q, k, v = (t.transpose(1, 2).squeeze(0) for t in (query, key, value))
+    # under autocast the rotary embedding leaves queries and keys in float32, which the kernel refuses
+    q, k, v = (t.transpose(1, 2).squeeze(0).to(value.dtype) for t in (query, key, value))
     repeat = q.shape[1] // k.shape[1]
     if repeat > 1:
         k, v = k.repeat_interleave(repeat, 1), v.repeat_interleave(repeat, 1)

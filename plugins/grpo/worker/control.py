@@ -108,7 +108,7 @@ class _UnixServer(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     owner: Control
     protocol_version = "HTTP/1.1"
-    timeout = 60
+    timeout = 3600  # longer than clients keep an idle connection, so that it is never closed under a request
 
     def address_string(self) -> str:
         return "local"
@@ -134,6 +134,7 @@ class _Handler(BaseHTTPRequestHandler):
         return False
 
     def do_GET(self) -> None:
+        self.rfile.read(min(int(self.headers.get("Content-Length") or 0), BODY_LIMIT))  # else it is the next request
         if not self._allowed():
             return
         if self.path == "/state":

@@ -6,6 +6,7 @@ forward keeps one number per token, backward computes the chunk's logits again.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +21,7 @@ class HeadOptions:
     scale: float = 1.0
     softcap: float | None = None
     dtype: torch.dtype | None = None  # of the matmul; None = the hidden state's
+    compile: bool = False  # fuse the element-wise work on the logits (GPU)
     entropy: bool = False
     entropy_gradient: bool = False  # off: the entropy is only reported, which spares its backward pass
     squared: bool = False
@@ -29,17 +31,47 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def _logits(h: Tensor, w: Tensor, b: Tensor | None, warm: Tensor, o: HeadOptions) -> tuple[Tensor, Tensor | None]:
-    """(c, V) logits over temperature in wide precision, and d(logits) / d(matmul) where it is not constant."""
-    z = h @ w.t()
-    if b is not None:
-        z = z + b
-    z = z.to(_wide(z.dtype)) * o.scale
-    slope = None
-    if o.softcap:
-        t = torch.tanh(z / o.softcap)
-        z, slope = o.softcap * t, 1 - t * t
-    return z / warm[:, None], slope
+def _logits(product: Tensor, b: Tensor | None, warm: Tensor, scale: float, softcap: float | None) -> Tensor:
+    """(c, V) logits over temperature in wide precision, from hidden @ weight."""
+    z = product if b is None else product + b
+    z = z.to(_wide(z.dtype)) * scale
+    if softcap:
+        z = softcap * torch.tanh(z / softcap)
+    return z / warm[:, None]
+
+
+def _forward(product, b, label, warm, scale, softcap, entropy, squared):
+    """Log-probability, logsumexp, entropy and sum of squares (c,) of one chunk."""
+    z = _logits(product, b, warm, scale, softcap)
+    lse = torch.logsumexp(z, -1)
+    lp = z.gather(-1, label[:, None]).squeeze(-1) - lse
+    h = lse - (torch.exp(z - lse[:, None]) * z).sum(-1) if entropy else None
+    s = torch.exp(torch.logsumexp(2 * z, -1) - 2 * lse) if squared else None
+    return lp, lse, h, s
+
+
+def _backward(product, b, label, warm, lse, g_lp, h, g_entropy, scale, softcap):
+    """Gradient (c, V) of hidden @ weight (+ bias); h and g_entropy None where the entropy carries none."""
+    z = _logits(product, b, warm, scale, softcap)
+    log_p = z - lse[:, None]
+    p = torch.exp(log_p)
+    hit = torch.arange(z.shape[1], device=z.device)[None] == label[:, None]
+    d = (hit.to(p.dtype) - p) * g_lp[:, None]
+    if h is not None:
+        d = d - p * (log_p + h[:, None]) * g_entropy[:, None]
+    d = d / warm[:, None]
+    if softcap:
+        capped = z * warm[:, None] / softcap
+        d = d * (1 - capped * capped)
+    return (d * scale).to(product.dtype)
+
+
+@functools.cache
+def _kernels(compiled: bool):
+    """The two chunk functions, fused or plain."""
+    if not compiled:
+        return _forward, _backward
+    return torch.compile(_forward, dynamic=True), torch.compile(_backward, dynamic=True)
 
 
 class _Head(torch.autograd.Function):
@@ -50,18 +82,20 @@ class _Head(torch.autograd.Function):
         b = bias.to(dtype) if bias is not None else None
         wide, n = _wide(dtype), len(label)
         warm = temperature.to(wide)
+        forward, _ = _kernels(o.compile and hidden.is_cuda)
         lp, lse = hidden.new_empty(n, dtype=wide), hidden.new_empty(n, dtype=wide)
         entropy = hidden.new_zeros(n if o.entropy else 0, dtype=wide)
         squared = hidden.new_zeros(n if o.squared else 0, dtype=wide)
         for i in range(0, n, o.chunk):
             part = slice(i, i + o.chunk)
-            z, _ = _logits(h[part], w, b, warm[part], o)
-            lse[part] = torch.logsumexp(z, -1)
-            lp[part] = z.gather(-1, label[part, None]).squeeze(-1) - lse[part]
+            product = h[part] @ w.t()
+            lp[part], lse[part], e, s = forward(
+                product, b, label[part], warm[part], o.scale, o.softcap, o.entropy, o.squared
+            )
             if o.entropy:
-                entropy[part] = lse[part] - (torch.exp(z - lse[part, None]) * z).sum(-1)
+                entropy[part] = e
             if o.squared:
-                squared[part] = torch.exp(torch.logsumexp(2 * z, -1) - 2 * lse[part])
+                squared[part] = s
         ctx.o, ctx.dtype = o, dtype
         ctx.save_for_backward(hidden, weight, bias, label, warm, lse, entropy)
         ctx.mark_non_differentiable(squared)
@@ -72,6 +106,8 @@ class _Head(torch.autograd.Function):
         hidden, weight, bias, label, warm, lse, entropy = ctx.saved_tensors
         o, dtype = ctx.o, ctx.dtype
         need_h, need_w, need_b = ctx.needs_input_grad[:3]
+        _, backward = _kernels(o.compile and hidden.is_cuda)
+        inward = o.entropy and o.entropy_gradient
         h, w = hidden.to(dtype), weight.to(dtype)
         b = bias.to(dtype) if bias is not None else None
         grad_h = torch.zeros_like(hidden) if need_h else None
@@ -79,17 +115,10 @@ class _Head(torch.autograd.Function):
         grad_b = torch.zeros_like(bias, dtype=_wide(dtype)) if need_b and bias is not None else None
         for i in range(0, len(label), o.chunk):
             part = slice(i, i + o.chunk)
-            z, slope = _logits(h[part], w, b, warm[part], o)
-            log_p = z - lse[part, None]
-            p = torch.exp(log_p)
-            d = -p * g_lp[part, None]
-            d.scatter_add_(1, label[part, None], g_lp[part, None].to(d.dtype))
-            if o.entropy and o.entropy_gradient:
-                d -= p * (log_p + entropy[part, None]) * g_entropy[part, None]
-            d = d / warm[part, None]
-            if slope is not None:
-                d = d * slope
-            d = (d * o.scale).to(dtype)
+            d = backward(
+                h[part] @ w.t(), b, label[part], warm[part], lse[part], g_lp[part], entropy[part] if inward else None,
+                g_entropy[part] if inward else None, o.scale, o.softcap,
+            )  # fmt: skip
             if need_h:
                 grad_h[part] = (d @ w).to(hidden.dtype)
             if need_w:

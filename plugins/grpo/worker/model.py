@@ -91,7 +91,8 @@ def head_options(config: Any, c: Config, compute: torch.dtype | None) -> HeadOpt
         scale = 1.0 / config.logits_scaling
     elif getattr(config, "logit_scale", None):  # Cohere multiplies
         scale = float(config.logit_scale)
-    return HeadOptions(c.model.head_chunk, scale, getattr(config, "final_logit_softcapping", None), compute)
+    return HeadOptions(c.model.head_chunk, scale, getattr(config, "final_logit_softcapping", None), compute,
+                       c.model.compile)  # fmt: skip
 
 
 def device_of(c: Config, local_rank: int = 0) -> torch.device:

@@ -1,4 +1,4 @@
-"""By hand on a machine with an NVIDIA GPU: python -m worker.tests.gpu OUT.json [--only NAME,NAME]
+"""By hand on a machine with an NVIDIA GPU: python -m worker.tests.gpu OUT.json [--only kernels,handles,speed,ranks]
 
 Kernels agree (variable-length attention against the block-diagonal mask), weights reach another process by CUDA
 handles and follow further steps, and how fast a step of a Qwen2.5-1.5B-shaped model with random weights is."""
@@ -11,6 +11,8 @@ import json
 import math
 import multiprocessing
 import pickle
+import subprocess
+import sys
 import tempfile
 import time
 import traceback
@@ -75,19 +77,20 @@ def ragged(n: int, prompt: int, longest: int) -> list[int]:
 
 
 def kernels(directory: str) -> dict:
-    """Log-probabilities by two attention implementations in bfloat16, and against float32."""
+    """Log-probabilities by several implementations against block-diagonal sdpa of the same weights."""
     out = {}
     b = batch(4096, ragged(16, 64, 300), 64)
-    reference = None
+    known: dict[str, torch.Tensor] = {}
     for name, change in {
-        "float32 sdpa": {"dtype": "float32", "attention": "sdpa"}, "bfloat16 sdpa": {"attention": "sdpa"},
-        "bfloat16 varlen": {"attention": "varlen"}, "bfloat16 auto": {}, "bfloat16 auto single rows": {"row_tokens": 1},
-        "autocast varlen": {"dtype": "float32", "compute_dtype": "bfloat16", "attention": "varlen"},
+        "bfloat16 sdpa": {"attention": "sdpa"}, "bfloat16 varlen": {"attention": "varlen"}, "bfloat16 auto": {},
+        "bfloat16 varlen single rows": {"row_tokens": 1}, "bfloat16 compiled": {"compile": True},
+        "float32 sdpa": {"dtype": "float32", "attention": "sdpa"},
+        "float32 autocast varlen": {"dtype": "float32", "compute_dtype": "bfloat16", "attention": "varlen"},
     }.items():  # fmt: skip
         s = make(directory, "small", model=change)
         rows = batches.pack(b, range(b.n), s.config.model.row_tokens)
         lp = s.scores(s.policy, rows, b.size)["lp"]
-        reference = lp if reference is None else reference
+        reference = known.setdefault(name.split()[0], lp)  # the first of the same weights
         out[name] = {"mean_abs": float((lp - reference).abs().mean()), "max_abs": float((lp - reference).abs().max()),
                      "attention": s.policy.implementation}  # fmt: skip
     return out
@@ -184,6 +187,44 @@ def speed(directory: str) -> dict:
     return out
 
 
+def ranks(directory: str) -> dict:
+    """The worker under torchrun on two GPUs against the same run on one: losses, then a resume of one from the other."""
+    from transformers import Qwen2Config
+
+    from .fakes import FakeAPI, make_group
+
+    path = Path(directory) / "two"
+    Qwen2Config(**SHAPES["small"], tie_word_embeddings=True).save_pretrained(path)
+    out: dict = {}
+    for name, extra in {"full": {}, "lora": {"lora": {"rank": 8}, "kl": {"coefficient": 0.01}}}.items():
+        for world in (1, 2):
+            api = FakeAPI(batch=lambda k: [make_group(10 * k + j, n=8) for j in range(4)])
+            where = Path(directory) / f"{name}-{world}"
+            where.mkdir()
+            given = config.fields.merge({
+                "model": {"path": str(path), "random_init": True, "dtype": "float32", "compute_dtype": "bfloat16",
+                          "row_tokens": 128},
+                "kl": {"coefficient": 0.0}, "data": {"url": api.url}, "optimizer": {"learning_rate": 1e-4},
+                "correction": {"mismatch_limit": None}, "steps": 4, "save_every": 2,
+                "checkpoint_dir": str(where / "c"), "events_file": str(where / "e"), "ready_file": str(where / "r"),
+            }, extra)  # fmt: skip
+            (where / "config.json").write_text(json.dumps(given))
+            launch = ["-m", "worker"] if world == 1 else [
+                "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "worker"]  # fmt: skip
+            start = time.perf_counter()
+            done = subprocess.run([sys.executable, *launch, "--config", str(where / "config.json")],
+                                  capture_output=True, text=True, timeout=150)  # fmt: skip
+            lines = [json.loads(x) for x in (where / "e").read_text().splitlines()]
+            api.close()
+            out[f"{name} {world}"] = {
+                "status": done.returncode, "seconds": time.perf_counter() - start, "acked": api.acked,
+                "losses": [x["metrics"]["loss/total"] for x in lines if x["type"] == "metric"],
+                "grad_norms": [x["metrics"]["grad_norm"] for x in lines if x["type"] == "metric"],
+                "error": done.stderr[-1500:] if done.returncode else "",
+            }  # fmt: skip
+    return out
+
+
 def main() -> None:
     p = argparse.ArgumentParser()
     p.add_argument("out")
@@ -193,7 +234,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         for name in given.only.split(","):
             try:
-                result[name] = {"kernels": kernels, "handles": handles, "speed": speed}[name](directory)
+                result[name] = {"kernels": kernels, "handles": handles, "speed": speed, "ranks": ranks}[name](directory)
             except Exception:
                 result[name] = {"failed": traceback.format_exc()[-1500:]}
             print(name, json.dumps(result[name], indent=1), flush=True)
