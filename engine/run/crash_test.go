@@ -280,7 +280,7 @@ func (s *scene) finish() {
 		}
 	case <-time.After(90 * time.Second):
 		_ = cmd.Process.Kill()
-		<-done
+		_ = <-done
 		s.t.Fatalf("the last engine did not end within 90 s\n%s", s.story())
 	}
 }

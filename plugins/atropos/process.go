@@ -64,7 +64,7 @@ func (p *process) live(ctx context.Context) error {
 			}
 		})
 	}()
-	defer func() { cancel(); <-followed }()
+	defer func() { cancel(); _ = <-followed }()
 	return p.watch(ctx, program, lines)
 }
 

@@ -54,7 +54,6 @@ type world struct {
 	mu       sync.Mutex
 	trainer  bool // has asked for a batch: environments may register
 	step     int
-	tokens   int // answers begin with this token
 	groups   []map[string]any
 	requests int
 	slow     chan struct{} // not nil: a post is answered when it is closed

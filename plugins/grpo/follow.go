@@ -216,7 +216,7 @@ func (w *watch) sync(ctx context.Context, step int64) {
 // wait waits for a sync in progress, whose calls fail now that the worker is gone.
 func (w *watch) wait() {
 	if w.syncing {
-		<-w.done
+		_ = <-w.done
 		w.syncing = false
 	}
 }

@@ -269,5 +269,5 @@ func TestPublishByAnUnknownTransport(t *testing.T) {
 		t.Errorf("got %v, want an error that lists what is offered", err)
 	}
 	cancel()
-	<-ended
+	_ = <-ended
 }

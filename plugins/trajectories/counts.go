@@ -19,9 +19,8 @@ type flow struct {
 type counts struct {
 	envs     map[int]*flow
 	rejected map[string]int64 // by reason
-	batches  int64
-	expired  int64 // leases that ran out
-	filled   int64 // groups whose log-probabilities were filled from the gateway's record
+	expired  int64            // leases that ran out
+	filled   int64            // groups whose log-probabilities were filled from the gateway's record
 }
 
 func newCounts() counts {

@@ -113,10 +113,7 @@ func seeds() []string {
 		`[[, 2, 3]]`, `[[-100,  2, 3]]`, `[[1, 2, 3 ]]`, `[[-100, 3, 3]]`, `[[-100, ]]`, `[[1, 2, 3], [1, 2, 3]]`, `[[]]`} {
 		out = append(out, `{"tokens": [[1, 2, 3]], "masks": `+masks+`, "scores": [1]}`, `{"tokens": [[12, 2, 3]], "masks": `+masks+`, "scores": [1]}`, `{"masks": `+masks+`, "tokens": [[1,2, 3]], "scores": [1]}`)
 	}
-	for _, body := range []string{``, `[]`, `{}`, `null`, `{"tokens":[],"masks":[],"scores":[]}`, good, good + `}}`, good + `,}`, `{"tokens":[["1",true,2.0]],"masks":[[1,2,3]],"scores":["1.5"]}`} {
-		out = append(out, body)
-	}
-	return out
+	return append(out, []string{``, `[]`, `{}`, `null`, `{"tokens":[],"masks":[],"scores":[]}`, good, good + `}}`, good + `,}`, `{"tokens":[["1",true,2.0]],"masks":[[1,2,3]],"scores":["1.5"]}`}...)
 }
 
 func FuzzReaders(f *testing.F) {
