@@ -102,6 +102,10 @@ sync "weights" "policy" {
   every         = 1
   transport     = var.lora_rank > 0 ? "lora" : "reload"
   max_staleness = 4
+
+  # "What is 3+4? Answer: 7. The capital of France is Paris." for SmolLM2: on plain text server and trainer agree to 3e-5 in float32, while
+  # an output head that missed one optimizer step is off by 5e-3. Text that a model finds absurd is a hundred times less exact.
+  probe_tokens = [1780, 314, 216, 35, 27, 36, 47, 19842, 42, 216, 39, 30, 378, 3575, 282, 4649, 314, 7042, 30]
 }
 
 output "checkpoint" { value = trainer.grpo.policy.checkpoint }

@@ -20,7 +20,7 @@ import (
 
 const (
 	fakeMark = "FAKE_WORKER"      // set: play the worker
-	fakeMode = "FAKE_WORKER_MODE" // what goes wrong: crash, error, config, hang
+	fakeMode = "FAKE_WORKER_MODE" // what goes wrong: crash, error, config; hang and patient: no batch comes
 )
 
 func TestMain(m *testing.M) {
@@ -116,7 +116,7 @@ func (w *fakeWorker) train(mode string) int {
 	}
 	for w.step < w.config.Steps {
 		w.emit("phase", map[string]any{"phase": "waiting", "for_what": "a batch"})
-		if mode == "hang" {
+		if mode == "hang" || (mode == "patient" && !w.config.Wait) { // with nobody to wait for, the end would come at once
 			<-w.stop
 			w.save("stop")
 			w.emit("phase", map[string]any{"phase": "done", "reason": "stopped"})
@@ -181,7 +181,11 @@ func (w *fakeWorker) serve(out http.ResponseWriter, r *http.Request) {
 		w.synced <- w.version
 		answer = map[string]any{}
 	case "/logprobs":
-		answer = map[string]any{"logprobs": make([]float64, len(body["token_ids"].([]any))-1)}
+		lp := make([]float64, len(body["token_ids"].([]any))-1)
+		for i := range lp {
+			lp[i] = -1 - float64(w.step)
+		}
+		answer = map[string]any{"logprobs": lp}
 	case "/checkpoint":
 		answer = map[string]any{"checkpoint": "step_x", "step": w.step}
 	case "/update":

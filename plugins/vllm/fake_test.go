@@ -212,7 +212,7 @@ func (f *fakeServer) rpc(w http.ResponseWriter, r *http.Request) {
 func (f *fakeServer) complete(w http.ResponseWriter, r *http.Request) {
 	var b struct {
 		Model          string `json:"model"`
-		Prompt         []int  `json:"prompt"`
+		Prompt         any    `json:"prompt"` // text or token ids
 		PromptLogprobs *int   `json:"prompt_logprobs"`
 	}
 	_ = json.NewDecoder(r.Body).Decode(&b)
@@ -231,11 +231,14 @@ func (f *fakeServer) complete(w http.ResponseWriter, r *http.Request) {
 	if served != "base" {
 		value -= readWeight(served)
 	}
-	choice := map[string]any{"text": "x"}
+	choice := map[string]any{
+		"index": 0, "text": "x", "finish_reason": "length", "token_ids": []int{7}, "prompt_token_ids": []int{1},
+		"logprobs": map[string]any{"tokens": []string{"x"}, "token_logprobs": []float64{value}},
+	}
 	if b.PromptLogprobs != nil {
 		list := []any{nil}
-		for _, id := range b.Prompt[1:] {
-			list = append(list, map[string]any{strconv.Itoa(id): map[string]any{"logprob": value}})
+		for _, id := range b.Prompt.([]any)[1:] {
+			list = append(list, map[string]any{fmt.Sprint(id): map[string]any{"logprob": value}})
 		}
 		choice["prompt_logprobs"] = list
 	}

@@ -1,0 +1,39 @@
+package grpo
+
+import (
+	"os"
+	"testing"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/plugintest"
+)
+
+// TestCompliance runs the checks that every trainer must pass, over a real gRPC connection.
+func TestCompliance(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := func(*testing.T) any {
+		api := plugintest.Ref("trajectories.builtin.default", kind.Trajectories, sdk.TrajectoriesOutputs{URL: "http://127.0.0.1:8000", Token: "token"})
+		return cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal("org/model"), "steps": cty.NumberIntVal(1000), "trajectories": api.Values})
+	}
+	plugintest.Compliance(t, Plugin(), plugintest.Suite{
+		Config: config,
+		Options: []plugintest.Option{func(r *pluginpb.StartRequest) {
+			r.Runtime = &pluginpb.Runtime{Python: exe}
+			r.Environment = map[string]string{fakeMark: "1", fakeMode: "patient"}
+		}},
+		Bad: map[string]func(t *testing.T) any{
+			"mini batch larger than batch": func(t *testing.T) any {
+				values := config(t).(cty.Value).AsValueMap()
+				values["mini_batch_size"] = cty.NumberIntVal(128)
+				return cty.ObjectVal(values)
+			},
+		},
+	})
+}
