@@ -60,45 +60,67 @@ type unreadable struct {
 func (e *unreadable) Error() string { return fmt.Sprintf("reading group %d back: %v", e.id, e.err) }
 func (e *unreadable) Unwrap() error { return e.err }
 
-// send writes a batch: the stored bodies as they are, with commas between them.
-func (s *Server) send(w http.ResponseWriter, r *http.Request, out *batch, id string) error {
+// send writes a batch, compressed when that is worth it.
+func (s *Server) send(w http.ResponseWriter, r *http.Request, out *batch, id string) (err error) {
+	w.Header().Set("Content-Type", "application/json")
+	body, length := io.Writer(w), int64(0)
+	for i := range out.items {
+		length += out.items[i].Bytes
+	}
+	if name := s.choose(r); name != "" && length >= compressAbove {
+		z, done, err := s.encoders.encode(name, w)
+		if err != nil {
+			return fmt.Errorf("sending a batch: %w", err)
+		}
+		w.Header().Set("Content-Encoding", name)
+		w.Header().Add("Vary", "Accept-Encoding")
+		if err := s.splice(z, w, r, out, id, 0); err != nil {
+			return err
+		}
+		err = z.Close()
+		done()
+		if err != nil {
+			return fmt.Errorf("sending a batch: %w", err)
+		}
+	} else if err := s.splice(body, w, r, out, id, length); err != nil {
+		return err
+	}
+	if err := http.NewResponseController(w).Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return fmt.Errorf("sending a batch: %w", err)
+	}
+	return nil
+}
+
+// compressAbove is the size from which replies are compressed, as run-api does it.
+const compressAbove = 1000
+
+// splice writes the stored bodies as they are, with commas between them. length is that of the bodies when it is known
+// what goes over the wire, and 0 otherwise.
+func (s *Server) splice(body io.Writer, w http.ResponseWriter, r *http.Request, out *batch, id string, length int64) error {
+	const head = `{"batch":[`
 	tail := "]}"
 	if id != "" {
 		tail = fmt.Sprintf(`],"id":%q,"lease_seconds":%g}`, id, out.lease.Seconds())
 	}
-	const head = `{"batch":[`
-	length := int64(len(head) + len(tail) + len(out.items) - 1)
-	for i := range out.items {
-		length += out.items[i].Bytes
+	if length > 0 {
+		w.Header().Set("Content-Length", strconv.FormatInt(length+int64(len(head)+len(tail)+len(out.items)-1), 10))
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.FormatInt(length, 10))
-	body := io.Writer(w)
 	buf := s.pool.get()
 	defer s.pool.put(buf)
-	if _, err := io.WriteString(body, head); err != nil {
-		return fmt.Errorf("sending a batch: %w", err)
-	}
+	before := head
 	for i := range out.items {
-		if i > 0 {
-			if _, err := io.WriteString(body, ","); err != nil {
-				return fmt.Errorf("sending a batch: %w", err)
-			}
-		}
 		buf.Reset()
-		buf.Grow(int(out.items[i].Bytes))
-		text, err := s.book.store.Body(r.Context(), out.items[i].ID, buf.AvailableBuffer())
+		buf.Grow(int(out.items[i].Bytes) + len(head))
+		text, err := s.book.store.Body(r.Context(), out.items[i].ID, append(buf.AvailableBuffer(), before...))
 		if err != nil {
 			return &unreadable{out.items[i].ID, err}
 		}
 		if _, err := body.Write(text); err != nil {
 			return fmt.Errorf("sending a batch: %w", err)
 		}
+		before = ","
 	}
 	if _, err := io.WriteString(body, tail); err != nil {
-		return fmt.Errorf("sending a batch: %w", err)
-	}
-	if err := http.NewResponseController(w).Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return fmt.Errorf("sending a batch: %w", err)
 	}
 	return nil

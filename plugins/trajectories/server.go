@@ -16,11 +16,13 @@ import (
 
 // Server is the trajectory API. Its handler may be used by any HTTP server; Serve is one with sensible limits.
 type Server struct {
-	cfg      Config
-	book     *book
-	pool     scratches
-	timings  timings
-	watchers watchers
+	cfg       Config
+	book      *book
+	pool      scratches
+	timings   timings
+	watchers  watchers
+	encoders  encoders
+	inflaters inflaters
 }
 
 // Open reads back what the store holds and returns a server that is ready for requests. The error says what is wrong
@@ -90,7 +92,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = server.Close()
 	}
-	<-failed
+	_ = <-failed
 	return err
 }
 

@@ -2,6 +2,7 @@ package trajectories
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
 	"go.uber.org/goleak"
 )
 
@@ -415,6 +417,47 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 	} {
 		if !strings.Contains(page, line+"\n") {
 			t.Errorf("the metrics lack %s", line)
+		}
+	}
+}
+
+func TestBatchesAreCompressedForClientsElsewhere(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ compression, from, accept, want string }{
+		{"auto", "127.0.0.1:5", "gzip", ""}, {"auto", "10.0.0.1:5", "gzip, deflate", "gzip"}, {"auto", "10.0.0.1:5", "deflate", ""},
+		{"always", "127.0.0.1:5", "gzip;q=0.5, zstd", "zstd"}, {"always", "127.0.0.1:5", "gzip;q=0", ""}, {"never", "10.0.0.1:5", "gzip", ""},
+	} {
+		f := newFixture(t, Config{Compression: c.compression})
+		f.trainer(32)
+		f.post(5, 32, `,"images":"`+strings.Repeat("x", 2000)+`"`)
+		r := httptest.NewRequestWithContext(t.Context(), "GET", "/batch", nil)
+		r.RemoteAddr = c.from
+		r.Header.Set("Accept-Encoding", c.accept)
+		w := httptest.NewRecorder()
+		f.h.ServeHTTP(w, r)
+		if got := w.Header().Get("Content-Encoding"); got != c.want {
+			t.Errorf("%+v: encoded as %q", c, got)
+			continue
+		}
+		var out io.Reader = w.Body
+		switch c.want {
+		case "gzip":
+			z, err := gzip.NewReader(w.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = z
+		case "zstd":
+			z, err := zstd.NewReader(w.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer z.Close()
+			out = z
+		}
+		var batch map[string]any
+		if err := json.NewDecoder(out).Decode(&batch); err != nil || fmt.Sprint(marksOf(batch)) != "[5]" {
+			t.Errorf("%+v: read %v, %v", c, marksOf(batch), err)
 		}
 	}
 }
