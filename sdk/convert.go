@@ -12,19 +12,27 @@ import (
 
 // Validate runs the plugin's own checks on a block's values, in this process. Unknown values are allowed: what depends on
 // them is checked again at Start. It touches nothing.
-func (d *Definition) Validate(config cty.Value) ([]spec.Problem, error) {
+func (d *Definition) Validate(config cty.Value) (problems []spec.Problem, err error) {
 	config, known := knownPart(d.Schema.ApplyDefaults(config))
 	if !known {
 		return nil, nil
 	}
-	return d.impl.instance().validate(config)
+	err = guard(d.ID(), func() (err error) {
+		problems, err = d.impl.instance().validate(config)
+		return err
+	})
+	return problems, err
 }
 
 // Plan asks the plugin what the block will need, in this process. Values that are unknown are handed over as their zero
 // values, references among them, so that an estimate can be made before anything runs.
-func (d *Definition) Plan(config cty.Value, placement Placement) (Estimate, []spec.Problem, error) {
+func (d *Definition) Plan(config cty.Value, placement Placement) (estimate Estimate, problems []spec.Problem, err error) {
 	config, _ = knownPart(d.Schema.ApplyDefaults(config))
-	return d.impl.instance().plan(config, placement)
+	err = guard(d.ID(), func() (err error) {
+		estimate, problems, err = d.impl.instance().plan(config, placement)
+		return err
+	})
+	return estimate, problems, err
 }
 
 // knownPart replaces unknown values by null and says whether the values that matter for validation were all known. Unknown
@@ -90,7 +98,7 @@ func estimateTo(e Estimate) *pluginpb.Estimate {
 }
 
 func startRequestOf(r *pluginpb.StartRequest, config cty.Value) startRequest {
-	return startRequest{Request[cty.Value]{
+	return startRequest{sensitive: r.GetSensitive(), Request: Request[cty.Value]{
 		Address: r.GetAddress(), RunID: r.GetRunId(), Recipe: r.GetRecipe(), Config: config,
 		Dir: r.GetDir(), RunDir: r.GetRunDir(), RecipeDir: r.GetRecipeDir(), CheckpointDir: r.GetCheckpointDir(),
 		Environment: r.GetEnvironment(), Placement: placementOf(r.GetPlacement()),

@@ -309,7 +309,7 @@ func (g *gate) call(version int64, f func() error) error {
 	if pending == nil || settled || (version != 0 && pending.Version != version) {
 		return fmt.Errorf("%s has no publication of version %d waiting: its weights are not at rest", g.address, version)
 	}
-	err := f()
+	err := guard(g.address, f)
 	g.mu.Lock()
 	g.heard = time.Now()
 	g.mu.Unlock()

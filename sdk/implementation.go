@@ -32,6 +32,7 @@ type instance interface {
 // startRequest is a Request before its configuration has been decoded.
 type startRequest struct {
 	Request[cty.Value]
+	sensitive []string // blanked out of what the block reports
 }
 
 // errUnsupported says that the plugin lacks an optional ability.

@@ -81,18 +81,20 @@ func newGateway[C any](plugin Inference[C], req Request[C], h *inferenceHost) (*
 		Update: func(ctx context.Context, _ gateway.Replica, u gateway.WeightUpdate) error {
 			// The gateway asks for each replica, the plugin loads into all of them: side by side, that is one call.
 			_, err, _ := flight.Do(fmt.Sprint(u.Version, u.Path), func() (any, error) {
-				return nil, plugin.UpdateWeights(ctx, weightsOf(u))
+				return nil, guard(req.Address, func() error { return plugin.UpdateWeights(ctx, weightsOf(u)) })
 			})
 			return err
 		},
 		Logprobs: func(ctx context.Context, r gateway.Replica, tokens []int) ([]float64, error) {
 			var values []float64
-			var err error
-			if one, ok := plugin.(ReplicaLogprober); ok {
-				values, err = one.ReplicaLogprobs(ctx, Replica{ID: r.ID, URL: r.URL, APIKey: r.APIKey}, tokens)
-			} else {
-				values, err = plugin.Logprobs(ctx, tokens)
-			}
+			err := guard(req.Address, func() (err error) {
+				if one, ok := plugin.(ReplicaLogprober); ok {
+					values, err = one.ReplicaLogprobs(ctx, Replica{ID: r.ID, URL: r.URL, APIKey: r.APIKey}, tokens)
+				} else {
+					values, err = plugin.Logprobs(ctx, tokens)
+				}
+				return err
+			})
 			if err != nil {
 				return nil, err
 			}

@@ -23,12 +23,13 @@ const defaultGrace = 30 * time.Second
 
 // life is the one life of a block in this process: from Start until Run has returned.
 type life struct {
-	def    *Definition
-	plugin instance
-	events *spool.Log
-	start  startRequest
-	cancel context.CancelCauseFunc
-	done   chan struct{} // closed when Run has returned and the last phase has been reported
+	def     *Definition
+	plugin  instance
+	events  *spool.Log
+	start   startRequest
+	blanker *strings.Replacer
+	cancel  context.CancelCauseFunc
+	done    chan struct{} // closed when Run has returned and the last phase has been reported
 
 	mu       sync.Mutex
 	phase    Phase
@@ -55,7 +56,7 @@ func begin(def *Definition, start startRequest, firstEvent uint64) (*life, error
 	l := &life{
 		def: def, plugin: def.impl.instance(), events: events, start: start, cancel: cancel, done: make(chan struct{}),
 		phase: Pending, outputs: cty.NilVal, handle: start.Handle, listen: start.Listen, version: start.Policy.Version,
-		grace: defaultGrace,
+		grace: defaultGrace, blanker: newBlanker(start.sensitive),
 	}
 	l.setPhase(Starting, "", "")
 	if len(start.Handle) > 0 {
@@ -75,18 +76,31 @@ func (l *life) run(ctx context.Context) {
 	_ = l.events.Close()
 }
 
-// guarded runs the plugin; a panic becomes an error, and its stack goes to stderr.
-func (l *life) guarded(ctx context.Context, h *host) (err error) {
+// guarded runs the plugin.
+func (l *life) guarded(ctx context.Context, h *host) error {
+	return guard(l.start.Address, func() error {
+		defer func() {
+			if r := recover(); r != nil {
+				panic(l.blanker.Replace(fmt.Sprint(r))) // what it says goes to stderr
+			}
+		}()
+		return l.plugin.run(ctx, l.start, h)
+	})
+}
+
+// guard calls code of the plugin's author. A panic becomes an error, and its stack goes to stderr: it must not take the gateway
+// and the answers to the engine with it.
+func guard(address string, f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			fmt.Fprintf(os.Stderr, "panic in %s: %v\n%s", l.start.Address, r, debug.Stack())
+			fmt.Fprintf(os.Stderr, "panic in %s: %v\n%s", address, r, debug.Stack())
 			err = &Error{
 				Summary: fmt.Sprintf("the plugin panicked: %v", r),
 				Remedy:  "the stack is in the block's stderr file; report it to the plugin's author",
 			}
 		}
 	}()
-	return l.plugin.run(ctx, l.start, h)
+	return f()
 }
 
 // finish turns what Run returned into the last phase.
@@ -124,6 +138,7 @@ func message(err error) string {
 func (l *life) setPhase(phase Phase, text, remedy string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	text = l.blanker.Replace(text)
 	// Saying again what was just said is no event: a plugin may report its phase from a loop.
 	if l.phase.Over() || (l.phase == phase && l.said == text) {
 		return
@@ -147,6 +162,7 @@ func (l *life) emit(e *pluginpb.Event) {
 }
 
 func (l *life) emitLocked(e *pluginpb.Event) {
+	l.blank(e)
 	if err := l.events.Append(e); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", l.start.Address, err)
 		_ = l.events.Append(&pluginpb.Event{Body: &pluginpb.Event_Log{

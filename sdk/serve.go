@@ -73,7 +73,7 @@ func ServeBuiltin(defs []*Definition) bool {
 // ID is the definition's kind and name, KIND/NAME.
 func (d *Definition) ID() string { return string(d.Kind) + "/" + d.Name }
 
-// exitGrace bounds how long a block may take to end when its process is told to exit without having been stopped first.
+// exitGrace is how long a block may take to end when the engine tells its process to exit without having stopped it first.
 const exitGrace = 10 * time.Second
 
 func serve(def *Definition) error {
@@ -114,10 +114,10 @@ func serve(def *Definition) error {
 	case <-served:
 		return fmt.Errorf("no socket could be opened; see the lines above")
 	}
-	wait(blocks, signals, served)
-	end, stop := context.WithTimeout(context.Background(), exitGrace+5*time.Second)
+	grace := wait(blocks, signals, served)
+	end, stop := context.WithTimeout(context.Background(), max(grace, defaultGrace)+15*time.Second)
 	defer stop()
-	err = blocks.shutdown(end, exitGrace)
+	err = blocks.shutdown(end, grace)
 	cancel()
 	select {
 	case <-served:
@@ -126,18 +126,18 @@ func serve(def *Definition) error {
 	return err
 }
 
-// wait returns when the process has to end.
-func wait(blocks *server, signals <-chan os.Signal, served <-chan struct{}) {
+// wait returns when the process has to end, with the time that its block gets for it; 0 is the block's own grace.
+func wait(blocks *server, signals <-chan os.Signal, served <-chan struct{}) (grace time.Duration) {
 	for {
 		select {
 		case s := <-signals:
 			if s == syscall.SIGTERM {
-				return
+				return 0
 			}
 		case <-blocks.lease.expired:
-			return
+			return exitGrace
 		case <-served: // GRPCController.Shutdown
-			return
+			return exitGrace
 		}
 	}
 }

@@ -55,7 +55,10 @@ func (s *service) Run(ctx context.Context, req sdk.Request[config], host sdk.Hos
 }
 
 func (s *service) Update(ctx context.Context, c config) error {
-	if c.Level < 0 {
+	switch {
+	case c.Level < -1:
+		panic("far below zero")
+	case c.Level < 0:
 		return errors.New("below zero")
 	}
 	select {
@@ -115,6 +118,12 @@ func TestUpdateReachesTheRunningBlock(t *testing.T) {
 	b.Wait("metric level 7", func(e *pluginpb.Event) bool { return e.GetMetrics().GetValues()["level"] == 7 })
 	if err := update(-1); err == nil || !strings.Contains(err.Error(), "below zero") {
 		t.Errorf("a refused update: %v", err)
+	}
+	if err := update(-2); err == nil || !strings.Contains(err.Error(), "panicked: far below zero") {
+		t.Errorf("an update that panics: %v", err)
+	}
+	if s := b.Status(); s.GetPhase() != "ready" {
+		t.Errorf("after it the block is %s", s.GetPhase())
 	}
 }
 

@@ -201,7 +201,8 @@ func (s *server) Update(ctx context.Context, req *pluginpb.UpdateRequest) (*plug
 	if err := l.running(); err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
-	if err := l.plugin.update(ctx, s.def.Schema.ApplyDefaults(config)); err != nil {
+	err = guard(l.start.Address, func() error { return l.plugin.update(ctx, s.def.Schema.ApplyDefaults(config)) })
+	if err != nil {
 		return nil, callError("update "+l.start.Address, err)
 	}
 	return &pluginpb.UpdateResponse{}, nil
@@ -240,7 +241,12 @@ func (s *server) Evaluate(ctx context.Context, req *pluginpb.EvaluateRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	metrics, version, err := l.plugin.evaluate(ctx, int(req.GetLimit()))
+	var metrics map[string]float64
+	var version int64
+	err = guard(l.start.Address, func() (err error) {
+		metrics, version, err = l.plugin.evaluate(ctx, int(req.GetLimit()))
+		return err
+	})
 	if err != nil {
 		return nil, callError("evaluate "+l.start.Address, err)
 	}
@@ -256,7 +262,11 @@ func (s *server) Checkpoint(ctx context.Context, _ *pluginpb.CheckpointRequest) 
 	if err := l.running(); err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
-	c, err := l.plugin.checkpoint(ctx)
+	var c CheckpointInfo
+	err = guard(l.start.Address, func() (err error) {
+		c, err = l.plugin.checkpoint(ctx)
+		return err
+	})
 	if err != nil {
 		return nil, callError("checkpoint "+l.start.Address, err)
 	}

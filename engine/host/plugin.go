@@ -68,7 +68,8 @@ type Start struct {
 	SyncedBy                            []string
 	Handle                              []byte
 	Resume                              bool
-	FirstEvent                          uint64 // number of the first event of this life; 0 means 1
+	FirstEvent                          uint64   // number of the first event of this life; 0 means 1
+	Sensitive                           []string // secrets in Config and Environment: the plugin blanks them out of its events
 }
 
 // Status is where a block stands.
@@ -193,7 +194,7 @@ func (p *Plugin) Start(ctx context.Context, s Start) error {
 		Runtime: &pluginpb.Runtime{Python: s.Runtime.Python, Requirements: s.Runtime.Requirements, Venv: s.Runtime.Venv},
 		Token:   s.Token, ControlToken: s.ControlToken, Listen: s.Listen,
 		Policy:   &pluginpb.Policy{Version: s.Policy.Version, Weights: s.Policy.Weights, Format: s.Policy.Format},
-		SyncedBy: s.SyncedBy, Handle: s.Handle, Resume: s.Resume, FirstEvent: s.FirstEvent,
+		SyncedBy: s.SyncedBy, Handle: s.Handle, Resume: s.Resume, FirstEvent: s.FirstEvent, Sensitive: s.Sensitive,
 	})
 	if err != nil {
 		return p.failed("start", err)

@@ -57,7 +57,10 @@ func (l *letters) task(text string) environment.Task {
 }
 
 func (l *letters) Score(_ context.Context, _ environment.Task, c environment.Completion) (float64, error) {
-	if l.config.Broken {
+	switch {
+	case l.config.Broken && l.config.Letter == "p":
+		panic("the judge is on strike")
+	case l.config.Broken:
 		return 0, errors.New("the judge is on strike")
 	}
 	return float64(strings.Count(c.Text, l.config.Letter)), nil
@@ -314,7 +317,16 @@ func TestTheEndOfTheTasksEndsTheBlock(t *testing.T) {
 
 func TestScoresThatCannotBeToldFailTheBlockAndAreNeverSent(t *testing.T) {
 	t.Parallel()
-	a, b := setUp(t, func(c *config) { c.Broken = true })
+	for _, letter := range []string{"a", "p"} {
+		t.Run(letter, func(t *testing.T) {
+			t.Parallel()
+			cannotBeTold(t, letter)
+		})
+	}
+}
+
+func cannotBeTold(t *testing.T, letter string) {
+	a, b := setUp(t, func(c *config) { c.Broken, c.Letter = true, letter })
 	e := b.Wait("failure", func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Failed) })
 	if m := e.GetPhase().GetMessage(); !strings.Contains(m, "on strike") {
 		t.Errorf("the failure says %q", m)

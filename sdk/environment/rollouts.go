@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -313,7 +315,7 @@ func (r *rollouts) score(ctx context.Context, task Task, list []Completion) ([]f
 	var wg sync.WaitGroup
 	for i, c := range list {
 		wg.Go(func() {
-			scores[i], errs[i] = r.env.Score(ctx, task, c)
+			scores[i], errs[i] = scoreOne(ctx, r.env, task, c)
 			if errs[i] == nil && (math.IsNaN(scores[i]) || math.IsInf(scores[i], 0)) {
 				errs[i] = fmt.Errorf("the score is %v; want a finite number", scores[i])
 			}
@@ -324,6 +326,17 @@ func (r *rollouts) score(ctx context.Context, task Task, list []Completion) ([]f
 		return nil, fmt.Errorf("score %q: %w", task.text(), err)
 	}
 	return scores, nil
+}
+
+// scoreOne asks for one score. A panic of the author's code becomes an error of this group; its stack goes to stderr.
+func scoreOne(ctx context.Context, env Environment, task Task, c Completion) (score float64, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			fmt.Fprintf(os.Stderr, "panic in Score: %v\n%s", p, debug.Stack())
+			err = fmt.Errorf("Score panicked: %v; the stack is in the block's stderr file", p)
+		}
+	}()
+	return env.Score(ctx, task, c)
 }
 
 func pause(ctx context.Context, d time.Duration) error {

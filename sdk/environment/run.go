@@ -141,7 +141,7 @@ func (e *evaluation) one(ctx context.Context, env Environment, sampler *sampler,
 		return err
 	}
 	c := drawn.completions[0]
-	score, err := env.Score(ctx, task, c)
+	score, err := scoreOne(ctx, env, task, c)
 	if err != nil {
 		return fmt.Errorf("score a held-out task: %w", err)
 	}

@@ -707,6 +707,7 @@ type StartRequest struct {
 	Handle        []byte                 `protobuf:"bytes,17,opt,name=handle,proto3" json:"handle,omitempty"`                                 // what an earlier life recorded about the real program
 	Resume        bool                   `protobuf:"varint,18,opt,name=resume,proto3" json:"resume,omitempty"`                                // continue from the newest checkpoint in checkpoint_dir
 	FirstEvent    uint64                 `protobuf:"varint,19,opt,name=first_event,json=firstEvent,proto3" json:"first_event,omitempty"`      // sequence number of the first event of this life
+	Sensitive     []string               `protobuf:"bytes,20,rep,name=sensitive,proto3" json:"sensitive,omitempty"`                           // texts that must be blanked out of everything that the plugin writes down or reports
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -872,6 +873,13 @@ func (x *StartRequest) GetFirstEvent() uint64 {
 		return x.FirstEvent
 	}
 	return 0
+}
+
+func (x *StartRequest) GetSensitive() []string {
+	if x != nil {
+		return x.Sensitive
+	}
+	return nil
 }
 
 type Policy struct {
@@ -2502,7 +2510,7 @@ const file_plugin_proto_rawDesc = "" +
 	"\aRuntime\x12\x16\n" +
 	"\x06python\x18\x01 \x01(\tR\x06python\x12\"\n" +
 	"\frequirements\x18\x02 \x03(\tR\frequirements\x12\x12\n" +
-	"\x04venv\x18\x03 \x01(\tR\x04venv\"\xd6\x05\n" +
+	"\x04venv\x18\x03 \x01(\tR\x04venv\"\xf4\x05\n" +
 	"\fStartRequest\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x15\n" +
 	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x16\n" +
@@ -2525,7 +2533,8 @@ const file_plugin_proto_rawDesc = "" +
 	"\x06handle\x18\x11 \x01(\fR\x06handle\x12\x16\n" +
 	"\x06resume\x18\x12 \x01(\bR\x06resume\x12\x1f\n" +
 	"\vfirst_event\x18\x13 \x01(\x04R\n" +
-	"firstEvent\x1a>\n" +
+	"firstEvent\x12\x1c\n" +
+	"\tsensitive\x18\x14 \x03(\tR\tsensitive\x1a>\n" +
 	"\x10EnvironmentEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"T\n" +
