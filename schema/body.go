@@ -188,6 +188,10 @@ func (d *decoder) leftBlocks(s *spec.Schema, body *hclsyntax.Body, where string,
 			d.report(problem(header(block), "Wrong number of labels", fmt.Sprintf("A block %s in %s takes no label.", name, where)))
 			continue
 		}
+		if top && block.Type == "dynamic" && slices.Contains(metaBlocks, name) {
+			d.report(problem(block.LabelRanges[0], "Not dynamic", fmt.Sprintf("%s cannot be made by a dynamic block. Write it out, with conditions in its values.", name)))
+			continue
+		}
 		if s.Block(name) != nil || (top && slices.Contains(metaBlocks, name) && block.Type != "dynamic") {
 			continue
 		}

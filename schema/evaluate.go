@@ -25,6 +25,7 @@ type evaluator struct {
 	broken    map[*node]bool                // in a cycle
 	instances map[addr.Block]*instance
 	ordered   []*node
+	secrets   *secrets
 }
 
 // evaluation is one pass over the values of a recipe. While loading there are no outputs and results stay in the nodes;

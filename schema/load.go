@@ -26,7 +26,7 @@ func Load(path string, opts Options) (*Recipe, hcl.Diagnostics) {
 	file, err := findFile(path)
 	var src []byte
 	if err == nil {
-		src, err = os.ReadFile(file) //nolint:gosec // the user named it
+		src, err = os.ReadFile(file)
 	}
 	if err != nil {
 		return &Recipe{File: path, Files: map[string]*hcl.File{}, eval: nil}, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Recipe not found", Detail: upperFirst(err.Error()) + "."}}
@@ -39,9 +39,9 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 	l := &loader{files: map[string]*hcl.File{}, sources: map[string]*source{}, required: map[string]RequiredPlugin{}, budget: &budget{}, damaged: map[string]bool{}}
 	l.budget.refill()
 	dir := filepath.Dir(filename)
-	p := &evaluator{loader: l, opts: opts, bad: map[hclsyntax.Expression]bool{}, broken: map[*node]bool{}, instances: map[addr.Block]*instance{}}
+	p := &evaluator{loader: l, opts: opts, bad: map[hclsyntax.Expression]bool{}, broken: map[*node]bool{}, secrets: &secrets{}, instances: map[addr.Block]*instance{}}
 	files := &function.Files{Dir: dir}
-	p.functions = function.All(function.Options{Files: files, Template: l.budget.template, Environ: environ(opts.Environ), Sensitive: Sensitive, Ephemeral: Ephemeral})
+	p.functions = function.All(function.Options{Files: files, Template: l.budget.template, Environ: environ(opts.Environ), Secret: p.secrets.add, Sensitive: Sensitive, Ephemeral: Ephemeral})
 	p.base = &hcl.EvalContext{Functions: p.functions}
 	r := &Recipe{File: filename, Dir: dir, Files: l.files, eval: p}
 	var err error
@@ -56,7 +56,7 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 	p.ordered = p.order(p.connect(root))
 	p.evaluateAll(p.ordered)
 	p.finish(r, root, files)
-	diags := tidy(append(l.diags, l.credible(p.diags)...))
+	diags := p.redact(tidy(append(l.diags, l.credible(p.diags)...)), nil)
 	p.locate(diags)
 	for _, d := range diags {
 		if d.Severity == hcl.DiagWarning {

@@ -195,10 +195,7 @@ func (d *decoder) external(n *node, block *hclsyntax.Block) *External {
 		d.report(problem(header(block), "Not a service", fmt.Sprintf("external adopts a server that someone else runs; %s is a %s and always runs as part of the recipe. Remove the block.", d.label, n.block.kind.Life())))
 		return nil
 	}
-	if diags := noBlocks(block.Body, "external"); len(diags) > 0 {
-		d.report(diags...)
-		return nil
-	}
+	d.report(noBlocks(block.Body, "external")...)
 	x := &External{Values: map[string]cty.Value{}, Endpoint: cty.NullVal(cty.String)}
 	if block.Body.Attributes["endpoint"] == nil {
 		d.report(problem(header(block), "Missing attribute", `external needs an endpoint: write endpoint = "http://host:port".`))

@@ -108,7 +108,7 @@ func (l *loader) read(path string) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	src, err := os.ReadFile(file) //nolint:gosec // the user named it
+	src, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("read the recipe: %w", err)
 	}

@@ -40,7 +40,7 @@ func (r *Recipe) Evaluate(a addr.Block, outputs map[addr.Block]cty.Value) (cty.V
 	ev := r.eval.evaluation(outputs)
 	config, d, _ := ev.config(inst)
 	meta := d.meta(inst.node, func() cty.Value { return refValue(inst.block, config, outputs[a]) })
-	diags = tidy(append(ev.diags, d.diags...))
+	diags = r.eval.redact(tidy(append(ev.diags, d.diags...)), outputs)
 	for _, diag := range diags {
 		diag.Extra = InstanceExtra{Address: a, Inner: diag.Extra}
 	}
@@ -72,7 +72,7 @@ func (r *Recipe) EvaluateOutputs(outputs map[addr.Block]cty.Value) (map[string]c
 		}
 		values[out.Name] = v
 	}
-	return values, tidy(ev.diags)
+	return values, r.eval.redact(tidy(ev.diags), outputs)
 }
 
 // EvaluateCheck evaluates a precondition or postcondition of a block. Not ok: it does not hold, and message says what its
@@ -84,16 +84,13 @@ func (r *Recipe) EvaluateCheck(check Check, a addr.Block, outputs map[addr.Block
 	}
 	ev := r.eval.evaluation(outputs)
 	ctx := within(ev.context(inst.node.exprs, inst.in), inst.each)
-	self := cty.DynamicVal
-	if check.Post {
-		config := inst.block.Value
-		if inst.node.dynamic {
-			config, _, _ = ev.config(inst)
-		}
-		self = refValue(inst.block, config, outputs[a])
+	config := inst.block.Value
+	if inst.node.dynamic {
+		config, _, _ = ev.config(inst)
 	}
+	self := refValue(inst.block, config, outputs[a])
 	ok, message, diags = condition(check.Condition, check.ErrorMessage, withSelf(ctx, self))
-	return ok, message, tidy(append(ev.diags, diags...))
+	return ok, message, r.eval.redact(tidy(append(ev.diags, diags...)), outputs)
 }
 
 // EvaluateExpression evaluates an expression as if it stood in the root of the recipe, for `recipe console`.
@@ -122,7 +119,7 @@ func (r *Recipe) EvaluateExpression(src string, outputs map[addr.Block]cty.Value
 	}
 	ev := p.evaluation(outputs)
 	v, diags := ev.eval(expr, ev.context(n.exprs, r.eval.root))
-	return v, tidy(append(ev.diags, diags...))
+	return v, r.eval.redact(tidy(append(ev.diags, diags...)), outputs)
 }
 
 // Diagnose turns problems that a plugin or the engine found in a block's values into diagnostics at their place in the file.

@@ -313,3 +313,24 @@ func TestDigestCoversWhatMatters(t *testing.T) {
 		t.Error("the content of files that functions read belongs to the digest")
 	}
 }
+
+func TestErrorsAtRunTimeShowNoSecrets(t *testing.T) {
+	t.Parallel()
+	r := mustLoad(t, `
+inference "vllm" "p" { model = "m" }
+inference "vllm" "q" { model = file(inference.vllm.p.api_key) }
+output "o" {
+  value     = file(inference.vllm.p.api_key)
+  sensitive = true
+}
+`)
+	outputs := outputsOf(t, "inference.vllm.p", sdk.InferenceOutputs{APIKey: "hunter2"})
+	_, _, first := r.Evaluate(address(t, "inference.vllm.q"), outputs)
+	_, second := r.EvaluateOutputs(outputs)
+	_, third := r.EvaluateExpression("file(inference.vllm.p.api_key)", outputs)
+	for _, diags := range []hcl.Diagnostics{first, second, third} {
+		if !diags.HasErrors() || strings.Contains(details(diags), "hunter2") || !strings.Contains(details(diags), "(sensitive)") {
+			t.Errorf("%v", diags)
+		}
+	}
+}

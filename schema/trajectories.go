@@ -37,7 +37,11 @@ func (p *evaluator) wireTrajectories(root *module, nodes []*node) []*node {
 		if len(candidates) > 1 || candidates[0].block.repeated() {
 			labels := make([]string, 0, len(candidates))
 			for _, c := range candidates {
-				labels = append(labels, c.label)
+				label := c.label
+				if c.block.repeated() {
+					label += exampleKey(c)
+				}
+				labels = append(labels, label)
 			}
 			p.diags = append(p.diags, problem(n.header, "Several trajectories blocks",
 				fmt.Sprintf("%s does not say which trajectories block it uses, and there are several. Write trajectories = … with one of %s.", n.label, strings.Join(labels, ", "))))

@@ -17,6 +17,7 @@ type variableDecl struct {
 	typed             bool
 	defaults          *typeexpr.Defaults
 	fallback          *hclsyntax.Attribute // default; nil: a value must be given
+	broken            bool                 // its default is reported already
 	sensitive         bool
 	notNull           bool
 	validations       []validationDecl
@@ -46,6 +47,11 @@ func (s *source) declareVariable(block *hclsyntax.Block) hcl.Diagnostics {
 			}
 		case "default":
 			v.fallback = attr
+			if refs := attr.Expr.Variables(); len(refs) > 0 {
+				v.broken = true
+				diags = append(diags, problem(refs[0].SourceRange(), "Reference in a default", fmt.Sprintf(
+					"The default of a variable is fixed; it may call functions but refer to nothing. If it depends on other values, use locals { %s = … } instead.", v.name)))
+			}
 		case "description":
 			v.description = literalString(attr, &diags)
 		case "sensitive":
@@ -100,6 +106,9 @@ func (ev *evaluation) variableValue(v *variableDecl, given cty.Value, at hcl.Ran
 		if v.fallback == nil {
 			return broken, hcl.Diagnostics{problem(v.header, "Variable without a value",
 				fmt.Sprintf("The variable %q has no default and was given no value. Pass --var %s=…, put it into a --var-file, set RECIPE_VAR_%s, or give it a default.", v.name, v.name, v.name))}
+		}
+		if v.broken {
+			return broken, nil
 		}
 		at = v.fallback.Expr.Range()
 		if given, diags = v.fallback.Expr.Value(ctx); diags.HasErrors() {

@@ -95,7 +95,7 @@ func (p *evaluator) keep(v *variableDecl, filename, raw string) {
 // variableFile reads `name = value` lines, or JSON when the name ends in .json. Names that the recipe does not declare
 // are a warning: a file may serve several recipes.
 func (p *evaluator) variableFile(path string, declared map[string]*variableDecl, out map[string]givenValue) {
-	src, err := os.ReadFile(path) //nolint:gosec // the user named it
+	src, err := os.ReadFile(path)
 	if err != nil {
 		p.diags = append(p.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Variable file not found", Detail: fmt.Sprintf("The variable file %s cannot be read: %s.", path, err)})
 		return

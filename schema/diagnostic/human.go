@@ -85,7 +85,7 @@ func (p *printer) paragraph(s string) {
 		p.line("  " + s)
 		return
 	}
-	for _, line := range strings.Split(wordwrap.WrapString(s, uint(max(20, p.o.Width-2))), "\n") { //nolint:gosec // positive
+	for _, line := range strings.Split(wordwrap.WrapString(s, uint(max(20, p.o.Width-2))), "\n") {
 		p.line("  " + line)
 	}
 }

@@ -14,6 +14,7 @@ import (
 type Options struct {
 	Files     *Files                                                      // what file, templatefile, … read
 	Environ   map[string]string                                           // what env reads
+	Secret    func(value string)                                          // is told what env has read; nil: nobody
 	Template  func(path string, src []byte) (hclsyntax.Expression, error) // how templatefile parses; nil: as hcl does
 	Sensitive any                                                         // mark of values that are never shown
 	Ephemeral any                                                         // mark of values that are read again whenever they are used

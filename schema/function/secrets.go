@@ -22,6 +22,9 @@ func env(o Options) function.Function {
 			value, ok := o.Environ[name]
 			switch {
 			case ok:
+				if o.Secret != nil {
+					o.Secret(value)
+				}
 				return cty.StringVal(value).Mark(o.Sensitive).Mark(o.Ephemeral), nil
 			case len(args) == 2:
 				return args[1].Mark(o.Sensitive).Mark(o.Ephemeral), nil

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"errors"
 	"fmt"
 	"math/big"
 	"regexp"
@@ -135,7 +136,7 @@ func (a *Attribute) check(v cty.Value, path cty.Path) []Problem {
 }
 
 func conversionHint(err error) string {
-	if _, ok := err.(cty.PathError); ok { //nolint:errorlint // convert never wraps
+	if errors.As(err, new(cty.PathError)) {
 		return " (" + err.Error() + ")"
 	}
 	return ""

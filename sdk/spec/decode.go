@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"errors"
 	"fmt"
 	"math/big"
 	"reflect"
@@ -33,7 +34,8 @@ func decodeError(err error) error {
 	if err == nil {
 		return nil
 	}
-	if pathErr, ok := err.(cty.PathError); ok { //nolint:errorlint // made here, never wrapped
+	var pathErr cty.PathError
+	if errors.As(err, &pathErr) {
 		return fmt.Errorf("decode %s: %w", PathString(pathErr.Path), pathErr)
 	}
 	return fmt.Errorf("decode: %w", err)

@@ -1,0 +1,87 @@
+package schema
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/schema/addr"
+)
+
+// secrets remembers the texts that must not appear in a message. Functions word their errors with the values that they
+// were given, and know nothing of marks: file(var.key) would name the key.
+type secrets struct {
+	mu    sync.Mutex
+	texts map[string]bool
+}
+
+// shortest is the length from which a text is looked for: shorter ones would garble every message.
+const shortest = 4
+
+func (s *secrets) add(text string) {
+	if len(text) < shortest {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.texts == nil {
+		s.texts = map[string]bool{}
+	}
+	s.texts[text] = true
+}
+
+// addValue adds every text inside a value.
+func (s *secrets) addValue(v cty.Value) {
+	v, _ = v.Unmark()
+	if !v.IsKnown() || v.IsNull() {
+		return
+	}
+	if v.Type() == cty.String {
+		s.add(v.AsString())
+		return
+	}
+	if v.CanIterateElements() {
+		for it := v.ElementIterator(); it.Next(); {
+			_, elem := it.Element()
+			s.addValue(elem)
+		}
+	}
+}
+
+// redact takes the secrets out of messages: those that env has read, sensitive variables, and sensitive outputs.
+func (p *evaluator) redact(diags hcl.Diagnostics, outputs map[addr.Block]cty.Value) hcl.Diagnostics {
+	if len(diags) == 0 {
+		return diags
+	}
+	for _, n := range p.root.module.variables {
+		if n.variable.sensitive && len(n.done) > 0 && n.done[0] != nil {
+			p.secrets.addValue(n.done[0].value)
+		}
+	}
+	for a, values := range outputs {
+		inst := p.instances[a]
+		if inst == nil || inst.block.Schema == nil || inst.block.Schema.Outputs == nil || !values.Type().IsObjectType() || !values.IsKnown() || values.IsNull() {
+			continue
+		}
+		for _, attr := range inst.block.Schema.Outputs.Attributes {
+			if attr.Sensitive && values.Type().HasAttribute(attr.Name) {
+				p.secrets.addValue(values.GetAttr(attr.Name))
+			}
+		}
+	}
+	p.secrets.mu.Lock()
+	texts := sortedKeys(p.secrets.texts)
+	p.secrets.mu.Unlock()
+	slices.SortStableFunc(texts, func(a, b string) int { return cmp.Compare(len(b), len(a)) }) // one may contain another
+	for _, d := range diags {
+		for _, text := range texts {
+			d.Summary = strings.ReplaceAll(d.Summary, text, "(sensitive)")
+			d.Detail = strings.ReplaceAll(d.Detail, text, "(sensitive)")
+		}
+	}
+	return diags
+}

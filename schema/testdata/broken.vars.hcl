@@ -1,0 +1,3 @@
+a = "x"
+b = var.a
+block {}
