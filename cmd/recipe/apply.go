@@ -75,6 +75,9 @@ Ctrl-C drains: jobs write a checkpoint and end, and the run can be applied again
 				defer live.Close()
 				return a.handOver(cmd.Context(), live, s, p)
 			}
+			if f.approve && saved == nil {
+				p = nil // whatever is to be done when the run is opened: a process may die in between
+			}
 			if f.detach {
 				return a.detach(cmd.Context(), s, p, f.keep)
 			}

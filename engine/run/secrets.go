@@ -6,14 +6,19 @@ import (
 	"strings"
 
 	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/schema"
 )
 
 // secretMin is the length from which a sensitive string is searched for in messages. Shorter ones would blank out text at random.
 const secretMin = 6
 
 // learn remembers the sensitive strings in a value, so that no message of a plugin carries them into the log.
-func (e *Engine) learn(v cty.Value) {
-	var found []string
+// It returns them.
+func (e *Engine) learn(v cty.Value) (found []string) {
+	if v == cty.NilVal {
+		return nil
+	}
 	_ = cty.Walk(v, func(_ cty.Path, x cty.Value) (bool, error) {
 		if !x.IsMarked() {
 			return true, nil
@@ -28,6 +33,16 @@ func (e *Engine) learn(v cty.Value) {
 		return false, nil
 	})
 	e.addSecrets(found...)
+	return found
+}
+
+// learnAll is learn for everything that a block is started with.
+func (e *Engine) learnAll(body cty.Value, meta schema.Meta) []string {
+	found := e.learn(body)
+	for _, v := range meta.Environment {
+		found = append(found, e.learn(v)...)
+	}
+	return found
 }
 
 func (e *Engine) addSecrets(values ...string) {

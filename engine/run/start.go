@@ -31,7 +31,7 @@ func (c *conductor) start(u *unit) {
 		c.unfit(u, diagnosticsError(diags))
 		return
 	}
-	c.e.learn(value)
+	secrets := c.e.learnAll(value, meta)
 	if err := c.checks(u, false); err != nil {
 		c.unfit(u, err)
 		return
@@ -50,14 +50,18 @@ func (c *conductor) start(u *unit) {
 		c.unfit(u, err)
 		return
 	}
+	req.Sensitive = append(secrets, req.Token, req.ControlToken)
 	c.begin(u, req)
 }
 
 // unfit is a block that cannot be started: it fails for good, since trying again would end the same way.
 func (c *conductor) unfit(u *unit, err error) {
+	if said := c.e.scrub(err.Error()); said != err.Error() {
+		err = errors.New(said)
+	}
 	u.phase, u.err, u.ready = sdk.Failed, err, false
 	c.e.append(event.Event{Type: event.Phase, Address: u.addr().String(), Phase: string(sdk.Failed), Message: err.Error()})
-	_ = c.e.journal(u.addr(), func(b *state.Block) { b.Phase, b.Error = string(sdk.Failed), c.e.scrub(err.Error()) })
+	_ = c.e.journal(u.addr(), func(b *state.Block) { b.Phase, b.Error = string(sdk.Failed), err.Error() })
 	c.dirty = true
 }
 
@@ -95,6 +99,7 @@ func (c *conductor) begin(u *unit, req host.Start) {
 // adopt begins to follow a process that was found alive.
 func (c *conductor) adopt(u *unit) {
 	c.e.append(event.Event{Type: event.Adopted, Address: u.addr().String(), PID: u.adopt.PID(), Life: u.number, Message: "found alive after an earlier engine ended"})
+	c.e.learnAll(u.block.Value, u.block.Meta) // it may still repeat what an earlier engine gave it
 	goalWas, again, why := u.goal, u.again, u.why
 	c.begin(u, host.Start{})
 	u.goal, u.again, u.why = goalWas, again, why
