@@ -25,7 +25,7 @@ type Config struct {
 	Every        int64         `recipe:"every" default:"1" min:"1" unit:"optimizer steps" change:"live" doc:"How often the weights are moved"`
 	Transport    string        `recipe:"transport" default:"auto" doc:"How the weights move. auto takes the quickest that the trainer and every inference block offer; reload, through files, is offered by all"`
 	InFlight     string        `recipe:"in_flight" default:"drain" enum:"drain,keep,abort" change:"live" doc:"What becomes of completions that are being generated when new weights come: drain lets them end first, keep lets them go on with the new weights (the versions of their tokens are recorded as a range), abort has them asked for again"`
-	MaxStaleness *int64        `recipe:"max_staleness" min:"0" unit:"policy versions" doc:"Groups sampled by an older policy than this are not trained on. The trajectories block enforces it"`
+	MaxStaleness *int64        `recipe:"max_staleness" min:"0" unit:"policy versions" doc:"Groups that were sampled by a policy more versions older than this are not trained on: the trajectory API drops and counts them"`
 	ProbeTokens  []int64       `recipe:"probe_tokens" min:"2" doc:"Token ids of the fixed text whose log-probabilities prove that the weights arrived. Default: a dozen low ids, which every vocabulary has"`
 	Tolerance    float64       `recipe:"tolerance" default:"0" min:"0" change:"live" doc:"Largest difference of log-probabilities between trainer and server that passes. 0 chooses by the precision of the published weights: 0.001 for float32, 0.3 for the 16-bit formats"`
 	Timeout      time.Duration `recipe:"timeout" default:"10m" min:"1s" change:"live" doc:"How long one update may take, holding, publishing, loading and proving together"`

@@ -349,7 +349,11 @@ func (s *syncer) tellBook(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	version := s.version.Load()
-	if err := s.book.SetPolicyVersion(ctx, version); err != nil {
+	tell := func() error { return s.book.SetPolicyVersion(ctx, version) }
+	if limit := s.config.MaxStaleness; limit != nil {
+		tell = func() error { return s.book.SetPolicy(ctx, version, *limit) }
+	}
+	if err := tell(); err != nil {
 		s.host.Log("warn", fmt.Sprintf("tell %s the policy version: %v", s.config.Trajectories.Address, err))
 		return
 	}

@@ -259,10 +259,11 @@ func TestTheTrajectoryAPILearnsTheVersion(t *testing.T) {
 	b := plugintest.Harness(t, sync.Definition())
 	c := config(train, server)
 	book := plugintest.Ref("trajectories.x.y", kind.Trajectories, sdk.TrajectoriesOutputs{URL: api.URL, Token: "secret"})
-	c.Trajectories = &book
+	limit := int64(4)
+	c.Trajectories, c.MaxStaleness = &book, &limit
 	b.Start(c)
 	train.WaitPhase(sdk.Completed)
-	if got := told.Load(); got != `/policy_version{"version":1}Bearer secret` {
+	if got := told.Load(); got != `/policy_version{"max_staleness":4,"version":1}Bearer secret` {
 		t.Errorf("the trajectory API was told %v", got)
 	}
 	http.DefaultClient.CloseIdleConnections()

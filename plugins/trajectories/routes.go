@@ -234,10 +234,15 @@ func (s *Server) setPolicyVersion(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	version := f.Int("version", 0)
+	var stalest *int64
+	if f.Has("max_staleness") {
+		limit := f.Int("max_staleness", 0)
+		stalest = &limit
+	}
 	if err := f.Err(); err != nil {
 		return err
 	}
-	if err := s.book.setVersion(r.Context(), version); err != nil {
+	if err := s.book.setVersion(r.Context(), version, stalest); err != nil {
 		return err
 	}
 	return s.policyVersion(w, r)

@@ -64,7 +64,7 @@ func openStore(ctx context.Context, cfg Config) (store.Store, error) {
 
 // SetPolicyVersion tells the server which policy version the trainer has reached, like POST /policy_version.
 func (s *Server) SetPolicyVersion(ctx context.Context, version int64) error {
-	return s.book.setVersion(ctx, version)
+	return s.book.setVersion(ctx, version, nil)
 }
 
 // Serve answers requests on ln until ctx ends or Close is called, then lets those under way finish for a few seconds.

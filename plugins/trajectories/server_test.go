@@ -221,6 +221,29 @@ func TestStaleGroupsAreDroppedAndCounted(t *testing.T) {
 	equal(t, "the lag", report["lag"], 2)
 }
 
+// A sync block has a limit of its own; the tighter one counts, also after a restart.
+func TestALimitThatComesWithTheVersionCounts(t *testing.T) {
+	t.Parallel()
+	cfg := Config{Dir: t.TempDir()}
+	f := newFixture(t, cfg)
+	f.trainer(2)
+	f.env("e", 2, `"weight":1`)
+	for i := range 4 {
+		f.post(i, 2, fmt.Sprintf(`,"env_id":0,"policy_version":%d`, i))
+	}
+	f.ok("POST", "/policy_version", `{"version":4,"max_staleness":2}`)
+	equal(t, "what is left", f.ok("GET", "/status", "")["queue_size"], 2)
+	f.ok("POST", "/policy_version", `{"version":5}`)
+	equal(t, "what is left of the next version", f.ok("GET", "/status", "")["queue_size"], 1)
+	if err := f.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	cfg.LimitStaleness, cfg.MaxStaleness = true, 100
+	f = newFixture(t, cfg)
+	f.ok("POST", "/policy_version", `{"version":6}`)
+	equal(t, "what is left under a configured limit that is looser", f.ok("GET", "/status", "")["queue_size"], 0)
+}
+
 func TestASilentEnvironmentNoLongerCounts(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Config{EnvironmentTimeout: time.Minute})

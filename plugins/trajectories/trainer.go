@@ -52,11 +52,14 @@ func (b *book) refit() {
 
 // setVersion tells the book which policy version the trainer has reached. Groups that are too old for it are dropped
 // and counted; the version never goes back, except by a reset.
-func (b *book) setVersion(ctx context.Context, version int64) error {
+func (b *book) setVersion(ctx context.Context, version int64, stalest *int64) error {
 	b.mu.Lock()
+	if stalest != nil {
+		b.doc.Stalest = stalest
+	}
 	b.doc.Version = max(b.doc.Version, version)
 	change := store.Change{State: b.saved()}
-	if b.cfg.LimitStaleness {
+	if b.staleness() >= 0 {
 		stale := func(it *queue.Item) bool { return b.stale(it.MinVersion) }
 		old := b.queue.Remove(stale)
 		for _, buffer := range b.buffers {
@@ -81,7 +84,20 @@ func (b *book) setVersion(ctx context.Context, version int64) error {
 
 // stale says whether a group's oldest tokens are too old for the trainer.
 func (b *book) stale(oldest int64) bool {
-	return b.cfg.LimitStaleness && b.cfg.MaxStaleness >= 0 && oldest >= 0 && b.doc.Version-oldest > b.cfg.MaxStaleness
+	limit := b.staleness()
+	return limit >= 0 && oldest >= 0 && b.doc.Version-oldest > limit
+}
+
+// staleness is the limit in force, the tighter of the configured one and the one that was told with the version; -1: none.
+func (b *book) staleness() int64 {
+	limit := int64(-1)
+	if b.cfg.LimitStaleness {
+		limit = max(-1, b.cfg.MaxStaleness)
+	}
+	if told := b.doc.Stalest; told != nil && (limit < 0 || *told < limit) {
+		limit = *told
+	}
+	return limit
 }
 
 // reset forgets everything but max_token_len, checkpoint_dir and the latest example, as run-api does.

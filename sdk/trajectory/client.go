@@ -172,6 +172,12 @@ func (c *Client) SetPolicyVersion(ctx context.Context, version int64) error {
 	return c.repeat(ctx, http.MethodPost, "/policy_version", map[string]int64{"version": version}, nil)
 }
 
+// SetPolicy is SetPolicyVersion together with how many versions older the policy that sampled a group may be. The server holds
+// to the tighter of this limit and its own.
+func (c *Client) SetPolicy(ctx context.Context, version, maxStaleness int64) error {
+	return c.repeat(ctx, http.MethodPost, "/policy_version", map[string]int64{"version": version, "max_staleness": maxStaleness}, nil)
+}
+
 // RegisterEnv announces an environment. The server accepts none before the trainer has asked for its first batch:
 // until then it asks again every second, for as long as ctx lives.
 func (c *Client) RegisterEnv(ctx context.Context, r EnvRegistration) (EnvWelcome, error) {
