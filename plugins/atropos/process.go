@@ -64,7 +64,12 @@ func (p *process) live(ctx context.Context) error {
 			}
 		})
 	}()
-	defer func() { cancel(); _ = <-followed }()
+	defer func() {
+		cancel()
+		if err := <-followed; err != nil && !errors.Is(err, context.Canceled) {
+			p.host.Log("warn", err.Error())
+		}
+	}()
 	return p.watch(ctx, program, lines)
 }
 

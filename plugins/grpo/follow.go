@@ -216,7 +216,9 @@ func (w *watch) sync(ctx context.Context, step int64) {
 // wait waits for a sync in progress, whose calls fail now that the worker is gone.
 func (w *watch) wait() {
 	if w.syncing {
-		_ = <-w.done
+		if err := <-w.done; err != nil {
+			w.trainer.host.Log("debug", fmt.Sprintf("the sync of step %d ended with the worker: %v", w.step, err))
+		}
 		w.syncing = false
 	}
 }

@@ -269,5 +269,7 @@ func TestPublishByAnUnknownTransport(t *testing.T) {
 		t.Errorf("got %v, want an error that lists what is offered", err)
 	}
 	cancel()
-	_ = <-ended
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("Run: %v, want context.Canceled", err)
+	}
 }
