@@ -92,7 +92,7 @@ func (d *decoder) attribute(a *spec.Attribute, attr *hclsyntax.Attribute, ctx *h
 	}
 	if converted, err := convert.Convert(v, a.Type); err == nil {
 		v = converted
-	} else if v.IsKnown() {
+	} else {
 		d.report(problem(attr.Expr.Range(), "Wrong type", fmt.Sprintf("%q in %s expects %s: %s.", a.Name, where, a.Friendly(), err)))
 		v = cty.UnknownVal(t)
 	}

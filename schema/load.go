@@ -203,7 +203,8 @@ func containsSensitive(v cty.Value) bool {
 	return sensitive || ephemeral
 }
 
-// digest covers every source file, every file that a function has read, and every variable.
+// digest covers every source file, every file that a function has read, and every variable but those that draw on env:
+// they are read again when they are used, and a plan is not bound to them.
 func (p *evaluator) digest(r *Recipe, files *function.Files) string {
 	h := sha256.New()
 	part := func(name string, data []byte) {
@@ -228,9 +229,9 @@ func (p *evaluator) digest(r *Recipe, files *function.Files) string {
 		part("file:"+rel(name), []byte(read[name]))
 	}
 	for _, v := range r.Variables {
-		value, _ := v.Value.UnmarkDeep()
-		data := []byte("unknown")
-		if value.IsWhollyKnown() {
+		value, marks := v.Value.UnmarkDeep()
+		data := []byte("not part of it")
+		if _, ephemeral := marks[Ephemeral]; !ephemeral && value.IsWhollyKnown() {
 			if raw, err := ctyjson.Marshal(value, value.Type()); err == nil {
 				data = raw
 			}

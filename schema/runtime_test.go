@@ -306,6 +306,16 @@ func TestDigestCoversWhatMatters(t *testing.T) {
 	if first == digest(src, map[string]string{"a": "2"}) || first == digest(src+"\n", nil) {
 		t.Error("another variable or another source must have another digest")
 	}
+	token := func(value string) string {
+		r, diags := schema.LoadSource("x.hcl", []byte("variable \"t\" {\n  default = env(\"T\")\n}\n"), schema.Options{Environ: []string{"T=" + value}})
+		if diags.HasErrors() {
+			t.Fatal(diags)
+		}
+		return r.Digest
+	}
+	if token("one") != token("two") {
+		t.Error("what env yields is no part of the digest")
+	}
 	withFile := func(name string) string {
 		return digest(`locals { x = file("testdata/files/`+name+`") }`+"\n", nil)
 	}

@@ -52,6 +52,7 @@ func TestPrint(t *testing.T) {
 		"many lines":  {"a = [\n1,\n2,\n3,\n]\n", "[\n1,\n2,\n3,\n]", "  1 │ a = [\n    │     ^\n  2 │ 1,\n    │ ^^\n  3 │ 2,\n    │ ^^\n"},
 		"end of line": {"a =\nb = 1\n", "\n", "  1 │ a =\n    │    ^\n"},
 		"control":     {"a = \x01\x02\n", "\x01", "  1 │ a = ��\n    │     ^\n"},
+		"combining":   {"a = \"e\u0301\" + x\n", "x", "  1 │ a = \"e\u0301\" + x\n    │           ^\n"},
 		"no newline":  {"a = b", "b", "  1 │ a = b\n    │     ^\n"},
 	} {
 		t.Run(name, func(t *testing.T) {

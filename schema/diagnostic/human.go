@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/hashicorp/hcl/v2"
@@ -94,49 +95,28 @@ func (p *printer) paragraph(s string) {
 func (p *printer) snippet(d *hcl.Diagnostic, color string) {
 	lines := sourceLines(p.files, d.Subject)
 	gutter := len(fmt.Sprint(d.Subject.Start.Line + len(lines)))
-	for i, text := range lines {
-		number := d.Subject.Start.Line + i
-		shown, from, to := p.fit(d.Subject, text, number, gutter)
-		p.line("  " + p.paint(dim, fmt.Sprintf("%*d │", gutter, number)) + " " + shown)
-		if to > from {
-			p.line("  " + strings.Repeat(" ", gutter) + p.paint(dim, " │") + " " + strings.Repeat(" ", from) + p.paint(color, strings.Repeat("^", to-from)))
-		}
+	for i, line := range lines {
+		shown, from, to := p.fit(d.Subject, line, i == 0, gutter)
+		p.line("  " + p.paint(dim, fmt.Sprintf("%*d │", gutter, d.Subject.Start.Line+i)) + " " + shown)
+		p.line("  " + strings.Repeat(" ", gutter) + p.paint(dim, " │") + " " + strings.Repeat(" ", from) + p.paint(color, strings.Repeat("^", to-from)))
 	}
 }
 
 // fit cuts a line to the width around the part that is meant, and gives that part's columns in the result.
-func (p *printer) fit(subject *hcl.Range, text string, number, gutter int) (shown string, from, to int) {
-	if cutAt := byteOfColumn(text, subject.Start.Column); number == subject.Start.Line && cutAt > 4*p.o.Width {
-		// A line of generated text may be as long as the file: only the part around the mistake is looked at.
-		text = text[cutAt-p.o.Width:]
-		for len(text) > 0 && !utf8.RuneStart(text[0]) {
-			text = text[1:]
-		}
-		shifted := *subject
-		shifted.Start.Column = utf8.RuneCountInString(text[:min(p.o.Width, len(text))]) + 1
-		shifted.End.Column -= subject.Start.Column - shifted.Start.Column
-		shown, from, to = p.fit(&shifted, text, number, gutter)
-		return "…" + shown, from + 1, to + 1
+func (p *printer) fit(subject *hcl.Range, line sourceLine, first bool, gutter int) (shown string, from, to int) {
+	text := line.text
+	start := len(text) - len(strings.TrimLeft(text, " \t"))
+	if first {
+		start = min(max(0, subject.Start.Byte-line.at), len(text))
 	}
-	if len(text) > 16*p.o.Width {
-		text = text[:16*p.o.Width]
-	}
-	start, end := 0, len(text)
-	if number == subject.Start.Line {
-		start = min(byteOfColumn(text, subject.Start.Column), len(text))
-	} else {
-		start = len(text) - len(strings.TrimLeft(text, " \t"))
-	}
-	if number == subject.End.Line {
-		end = min(byteOfColumn(text, subject.End.Column), len(text))
-	}
-	end = max(end, start)
-	before, marked, after := expand(text[:start]), expand(text[start:end]), expand(text[end:])
+	end := max(start, min(subject.End.Byte-line.at, len(text)))
 	room := max(20, p.o.Width-gutter-5)
-	if columns(before) > room/2 && columns(before)+columns(marked) > room {
-		keep := room / 4
+	// A line of generated text may be as long as the file: only the part around the mistake is looked at.
+	left, right := max(0, start-4*room), min(len(text), end, start+4*room)
+	before, marked, after := expand(text[left:start]), expand(text[start:right]), expand(text[right:min(len(text), right+4*room)])
+	if columns(before) > room/2 && columns(before)+columns(marked) > room || left > 0 {
 		runes := []rune(before)
-		before = "…" + string(runes[max(0, len(runes)-keep):])
+		before = "…" + string(runes[max(0, len(runes)-room/4):])
 	}
 	shown = before + marked + after
 	from, to = columns(before), columns(before)+max(1, columns(marked))
@@ -166,7 +146,7 @@ func expand(s string) string {
 	}, strings.ReplaceAll(strings.TrimRight(s, "\r\n"), "\t", "  "))
 }
 
-// columns is the width of a text on a terminal: East Asian wide characters take two columns.
+// columns is the width of a text on a terminal: East Asian wide characters take two columns, combining ones none.
 func columns(s string) int {
 	n := 0
 	for _, r := range s {
@@ -176,6 +156,12 @@ func columns(s string) int {
 }
 
 func runeWidth(r rune) int {
+	if r < 0x300 {
+		return 1
+	}
+	if unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf) {
+		return 0
+	}
 	switch width.LookupRune(r).Kind() {
 	case width.EastAsianWide, width.EastAsianFullwidth:
 		return 2
@@ -183,38 +169,30 @@ func runeWidth(r rune) int {
 	return 1
 }
 
-// byteOfColumn finds the byte of a column of hcl, which counts characters from 1.
-func byteOfColumn(text string, column int) int {
-	i := 0
-	for range column - 1 {
-		if i >= len(text) {
-			break
-		}
-		_, size := utf8.DecodeRuneInString(text[i:])
-		i += size
-	}
-	return i
+// sourceLine is one line of a file and the byte at which it begins.
+type sourceLine struct {
+	text string
+	at   int
 }
 
-func sourceLines(files map[string]*hcl.File, at *hcl.Range) []string {
+// sourceLines are the lines of a range, at most three.
+func sourceLines(files map[string]*hcl.File, at *hcl.Range) []sourceLine {
 	file := files[at.Filename]
 	if file == nil || at.Start.Byte > len(file.Bytes) {
 		return nil
 	}
-	begin := bytes.LastIndexByte(file.Bytes[:at.Start.Byte], '\n') + 1
-	var lines []string
-	for rest := file.Bytes[begin:]; len(lines) < 4; {
-		line, after, more := bytes.Cut(rest, []byte("\n"))
-		lines = append(lines, string(line))
-		if rest = after; !more {
-			break
-		}
-	}
-	count := min(max(1, at.End.Line-at.Start.Line+1), 3, len(lines))
+	count := min(max(1, at.End.Line-at.Start.Line+1), 3)
 	if at.End.Line == at.Start.Line+1 && at.End.Column == 1 { // only the end of the line
 		count = 1
 	}
-	return lines[:count]
+	var lines []sourceLine
+	begin := bytes.LastIndexByte(file.Bytes[:at.Start.Byte], '\n') + 1
+	for len(lines) < count && begin <= len(file.Bytes) {
+		line, _, _ := bytes.Cut(file.Bytes[begin:], []byte("\n"))
+		lines = append(lines, sourceLine{string(line), begin})
+		begin += len(line) + 1
+	}
+	return lines
 }
 
 // values shows what the names in a failed expression stood for.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/hashicorp/hcl/v2"
 )
@@ -77,10 +78,17 @@ func snippet(files map[string]*hcl.File, at *hcl.Range) *Snippet {
 	if len(lines) == 0 {
 		return nil
 	}
-	s := &Snippet{Code: strings.ToValidUTF8(strings.Join(lines, "\n"), "�"), StartLine: at.Start.Line}
-	from := min(byteOfColumn(lines[0], at.Start.Column), len(s.Code))
-	s.Highlight = [2]int{from, max(from, min(from+at.End.Byte-at.Start.Byte, len(s.Code)))}
-	return s
+	texts := make([]string, len(lines))
+	for i, line := range lines {
+		texts[i] = line.text
+	}
+	code := strings.Join(texts, "\n")
+	from := min(max(0, at.Start.Byte-lines[0].at), len(code))
+	to := max(from, min(at.End.Byte-lines[0].at, len(code)))
+	if !utf8.ValidString(code) { // JSON is UTF-8: the places of bytes would not hold
+		return &Snippet{Code: strings.ToValidUTF8(code, "�"), StartLine: at.Start.Line}
+	}
+	return &Snippet{Code: code, StartLine: at.Start.Line, Highlight: [2]int{from, to}}
 }
 
 // WriteJSON writes a Report, indented, with a newline at the end.

@@ -1,0 +1,2 @@
+locals {
+  x = element(["a"],
