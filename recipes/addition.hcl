@@ -57,6 +57,7 @@ inference "vllm" "policy" {
 
   runtime { python = var.python }
   environment_variables = local.environment
+  health { start_timeout = "30m" } # seconds on a GPU machine; minutes on two busy cores
 }
 
 environment "atropos" "addition" {
@@ -71,7 +72,10 @@ environment "atropos" "addition" {
 
   runtime { python = var.atropos_python }
   environment_variables = local.environment
-  health { stop_timeout = "5m" } # the evaluation after training takes part of it
+  health {
+    start_timeout = "30m"
+    stop_timeout  = "10m" # the evaluation after training takes part of it
+  }
 }
 
 trainer "grpo" "policy" {
@@ -94,6 +98,7 @@ trainer "grpo" "policy" {
 
   runtime { python = var.python }
   environment_variables = local.environment
+  health { start_timeout = "30m" }
 }
 
 sync "weights" "policy" {

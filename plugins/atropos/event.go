@@ -61,8 +61,7 @@ func (p *process) take(ctx context.Context, e event) {
 	case "waiting", "registered":
 		p.registered(e)
 	case "poll":
-		p.report(e.Step)
-		p.host.Progress(e.Step, max(0, p.req.Config.TotalSteps), "optimizer steps")
+		p.polled(e.Step)
 	case "group":
 		p.count.add(e)
 	case "sample":
@@ -128,6 +127,16 @@ func (c *counts) add(e event) {
 		c.length += l
 	}
 	c.sequences += float64(len(e.Scores))
+}
+
+// polled takes the trainer's step from a status poll, of which there is one every two seconds.
+func (p *process) polled(step int64) {
+	if p.known && step == p.at {
+		return
+	}
+	p.known, p.at = true, step
+	p.report(step)
+	p.host.Progress(step, max(0, p.req.Config.TotalSteps), "optimizer steps")
 }
 
 // report tells the numbers of the groups since the last report, once per step of the trainer.

@@ -27,6 +27,8 @@ type process struct {
 	settings settings
 	last     event // of those that say why it ended
 	up       bool
+	known    bool  // a poll has told at
+	at       int64 // step of the trainer
 	count    counts
 }
 

@@ -59,8 +59,8 @@ func stageOf(line string) (stage, bool) {
 // loggedLevel finds the level of a line of vLLM's log, whose form is "(Process pid=1) LEVEL 11-21 05:37:06 [file.py:1] text".
 var loggedLevel = regexp.MustCompile(`^(?:\([^)]*\) )?(DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]*\] (.*)$`)
 
-// noise are warnings that every start prints and that ask for nothing.
-var noise = regexp.MustCompile(`Development endpoints are enabled|LoRA dynamic loading & unloading is enabled|Found ulimit of|Enforce eager set|Inductor compilation was disabled|libtcmalloc is not found|libiomp is not found|requires Triton|Triton is not installed`)
+// noise are warnings that every start or reload prints and that ask for nothing (layers without weights of their own).
+var noise = regexp.MustCompile(`Development endpoints are enabled|LoRA dynamic loading & unloading is enabled|Found ulimit of|Enforce eager set|Inductor compilation was disabled|libtcmalloc is not found|libiomp is not found|requires Triton|Triton is not installed|(RotaryEmbedding|ParallelLMHead): Failed to load weights`)
 
 // worthTelling returns the level and text of a line that a person should see in the run's events; everything else stays in the
 // block's log file.
