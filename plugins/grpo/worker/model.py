@@ -79,9 +79,18 @@ class Policy(nn.Module):
 
     @contextlib.contextmanager
     def without_adapters(self) -> Iterator[None]:
-        """The model before training, for the reference."""
-        with self.model.disable_adapter():
+        """The model before training, for the reference. Only the switch in the layers is turned: peft's own context
+        manager also takes requires_grad away, and sharding that first runs under it never reduces gradients right."""
+        from peft.tuners.tuners_utils import BaseTunerLayer
+
+        layers = [m for m in self.model.modules() if isinstance(m, BaseTunerLayer)]
+        for layer in layers:
+            layer._disable_adapters = True
+        try:
             yield
+        finally:
+            for layer in layers:
+                layer._disable_adapters = False
 
 
 def head_options(config: Any, c: Config, compute: torch.dtype | None) -> HeadOptions:
@@ -205,7 +214,10 @@ def shard(policy: Policy, c: Config, mesh: Any, offload: bool = False) -> None:
     from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 
     compute = DTYPES[c.model.compute_dtype] if c.model.compute_dtype else None
-    kwargs: dict[str, Any] = {"mesh": mesh, "mp_policy": MixedPrecisionPolicy(param_dtype=compute)}
+    reduce = DTYPES[c.model.dtype] if compute else None  # gradients are summed over ranks in the weights' precision
+    kwargs: dict[str, Any] = {
+        "mesh": mesh, "mp_policy": MixedPrecisionPolicy(param_dtype=compute, reduce_dtype=reduce)
+    }  # fmt: skip
     if offload:
         kwargs["offload_policy"] = CPUOffloadPolicy()
     for layer in policy.backbone.layers:

@@ -82,11 +82,13 @@ SETTINGS = {
                  "correction": {"importance": "sequence", "importance_normalize": True}},
     "mini-batches": {"data": {"mini_batch_size": 4, "epochs": 2}, "loss": {"name": "kl_cov", "kl_cov_ratio": 0.2}},
     "lora": {"lora": {"rank": 4}, "kl": {"coefficient": 0.1, "reward_coefficient": 0.05}},
+    "mixed": {"lora": {"rank": 4}, "kl": {"coefficient": 0.1},
+              "model": {"dtype": "float32", "compute_dtype": "bfloat16"}},
     "otb": {"advantages": {"estimator": "optimal_token_baseline"}, "loss": {"top_entropy": 0.5}},
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("name", [n for n in SETTINGS if n != "mixed"])
 def test_row_size_checkpointing_and_attention_do_not_change_a_step(tmp_path, tiny, name):
     """Each sequence alone, several rows, one packed row; activations kept or recomputed; head chunks of 2."""
     want, weights = after_steps(stepper(tmp_path, tiny, **SETTINGS[name]))
@@ -167,7 +169,7 @@ def test_learning_rate_schedules():
 
 def test_two_ranks_take_the_same_step_as_one(tmp_path, tiny):
     """FSDP2 over two gloo processes: losses, gradient norms and weights equal those of a single process."""
-    names = ["grpo", "lora", "mini-batches"]
+    names = ["grpo", "lora", "mini-batches", "mixed"]
     out = tmp_path / "ranks.pt"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -178,6 +180,11 @@ def test_two_ranks_take_the_same_step_as_one(tmp_path, tiny):
     for name in names:
         want, weights = after_steps(stepper(tmp_path, tiny, **SETTINGS[name]))
         got, other = results[name]
+        if name == "mixed":  # bfloat16 arithmetic differs with the split; gradients still arrive in float32
+            for a, b in zip(want, got, strict=True):
+                assert a == pytest.approx(b, rel=0.05, abs=0.01)
+            assert {v.dtype for v in other.values()} == {torch.float32}
+            continue
         for a, b in zip(want, got, strict=True):
             assert a == pytest.approx(b, abs=1e-10)
         assert set(other) == set(weights)
