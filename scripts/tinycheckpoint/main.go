@@ -2,7 +2,8 @@
 // measures how GRPO goes on from it.
 //
 //	go run ./scripts/tinycheckpoint -o plugins/tiny/warm.tiny      # make it
-//	go run ./scripts/tinycheckpoint -measure plugins/tiny/warm.tiny # the table of docs/benchmarks/quickstart.md
+//	go run ./scripts/tinycheckpoint -measure plugins/tiny/warm.tiny # the first table of docs/benchmarks/quickstart.md
+//	go run ./scripts/tinycheckpoint -evaluate .recipe/quickstart/checkpoints/trainer.tiny.policy/step-00000300.tiny
 package main
 
 import (
@@ -34,6 +35,7 @@ func run() error {
 	every := flag.Int("every", 50, "steps between evaluations")
 	out := flag.String("o", "", "where to write the checkpoint")
 	measure := flag.String("measure", "", "measure GRPO from this checkpoint instead of making one")
+	evaluate := flag.String("evaluate", "", "print the held-out accuracy of this checkpoint instead of making one")
 	seeds := flag.Uint64("seeds", 5, "how many seeds to measure")
 	budget := flag.Float64("cpu", 90, "processor seconds of GRPO for each seed")
 	rate := flag.Float64("lr", 3e-4, "learning rate of GRPO")
@@ -42,6 +44,9 @@ func run() error {
 	size := flag.Int("size", 16, "completions a problem of GRPO")
 	limit := flag.Int("grpo-steps", 0, "end each seed after so many steps of GRPO (0: when the processor seconds are used up)")
 	flag.Parse()
+	if *evaluate != "" {
+		return show(*evaluate)
+	}
 	if *measure != "" {
 		return table(*measure, *seeds, *budget, *limit, func(l *loop.Learn) {
 			l.Groups, l.Size, l.Trainer.LearningRate, l.Trainer.ClipHigh = *groups, *size, *rate, *high
@@ -63,6 +68,20 @@ func run() error {
 		return nil
 	}
 	return c.Save(*out)
+}
+
+// show prints how a checkpoint does on problems that no training has seen.
+func show(path string) error {
+	c, err := lm.Load(path)
+	if err != nil {
+		return err
+	}
+	a, err := loop.Evaluate(c, arithmetic.Problems(arithmetic.HeldOut), 1)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("step %d: held-out greedy %.3f, sampled %.3f\n", c.Step, a.Greedy, a.Sampled)
+	return nil
 }
 
 // table runs GRPO once for each seed and prints accuracy on problems it never saw.

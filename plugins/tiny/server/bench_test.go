@@ -6,7 +6,9 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/recipe-rl/recipe/plugins/tiny/lm"
 )
@@ -55,7 +57,7 @@ func BenchmarkSampling(b *testing.B) {
 					return answer.Body.Close()
 				}
 			}
-			before := e.Stats().SampledTokens
+			before, used := e.Stats().SampledTokens, processorSeconds()
 			for b.Loop() {
 				var clients sync.WaitGroup
 				for range 16 {
@@ -67,7 +69,18 @@ func BenchmarkSampling(b *testing.B) {
 				}
 				clients.Wait()
 			}
-			b.ReportMetric(float64(e.Stats().SampledTokens-before)/b.Elapsed().Seconds(), "tokens/s")
+			sampled := float64(e.Stats().SampledTokens - before)
+			b.ReportMetric(sampled/b.Elapsed().Seconds(), "tokens/s")
+			b.ReportMetric(sampled/(processorSeconds()-used), "tokens/cpu-s")
 		})
 	}
+}
+
+// processorSeconds is what this process has used: on a busy machine it says more than the clock.
+func processorSeconds() float64 {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
