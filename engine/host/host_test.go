@@ -18,6 +18,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/proc"
+	schemaspec "github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // TestMain lets the test binary be what the tests start: a plugin, or an engine to be killed.
@@ -73,6 +74,34 @@ func (service) Run(ctx context.Context, req sdk.Request[config], h sdk.Host) err
 		case <-tick.C:
 		}
 	}
+}
+
+// The optional abilities, so that each call goes through a real process.
+var (
+	_ sdk.Validator[config] = service{}
+	_ sdk.Planner[config]   = service{}
+	_ sdk.Updater[config]   = service{}
+)
+
+func (service) Validate(c config) []schemaspec.Problem {
+	if c.Behave == "nonsense" {
+		return []schemaspec.Problem{{Path: cty.GetAttrPath("behave"), Summary: "nonsense", Detail: "say something else"}}
+	}
+	return nil
+}
+
+func (service) Plan(_ config, p sdk.Placement) (sdk.Estimate, []schemaspec.Problem) {
+	return sdk.Estimate{
+		Amounts: []sdk.Amount{{Resource: "gpu_memory", Part: "weights", Value: 2 * float64(p.GPUs), How: "2 bytes a GPU"}},
+		Notes:   []string{"a note"}, Facts: map[string]string{"tokenizer": "none"},
+	}, nil
+}
+
+func (service) Update(_ context.Context, c config) error {
+	if c.Behave == "refuse" {
+		return &sdk.Error{Summary: "not now", Detail: "busy"}
+	}
+	return nil
 }
 
 func definition() *sdk.Definition {
@@ -186,6 +215,41 @@ func TestLaunchTalkExit(t *testing.T) {
 	info, err := os.Stat(dir + "/stderr")
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("stderr file: %v, %v", info, err)
+	}
+}
+
+func TestOptionalCalls(t *testing.T) {
+	t.Parallel()
+	p := launch(t, t.TempDir(), none())
+	ctx := contextOf(t)
+	behave := func(s string) cty.Value {
+		return cty.ObjectVal(map[string]cty.Value{"behave": cty.StringVal(s), "program": cty.UnknownVal(cty.Bool)})
+	}
+	known := func(s string) cty.Value { return cty.ObjectVal(map[string]cty.Value{"behave": cty.StringVal(s)}) }
+	if problems, err := p.Validate(ctx, known("nonsense")); err != nil || len(problems) != 1 || problems[0].Detail != "say something else" || schemaspec.PathString(problems[0].Path) != "behave" {
+		t.Errorf("validate: %+v, %v", problems, err)
+	}
+	if problems, err := p.Validate(ctx, behave("nonsense")); err != nil || len(problems) != 0 {
+		t.Errorf("validate with unknown values: %+v, %v", problems, err)
+	}
+	e, _, err := p.Plan(ctx, "environment.ticker.a", behave(""), sdk.Placement{GPUs: 3})
+	if err != nil || len(e.Amounts) != 1 || e.Amounts[0].Value != 6 || e.Notes[0] != "a note" || e.Facts["tokenizer"] != "none" {
+		t.Errorf("plan: %+v, %v", e, err)
+	}
+	if err := p.Update(ctx, known("")); err != nil {
+		t.Errorf("update: %v", err)
+	}
+	if err := p.Update(ctx, known("refuse")); err == nil || !strings.Contains(err.Error(), "environment.ticker.a") || !strings.Contains(err.Error(), "not now: busy") {
+		t.Errorf("a refused update: %v", err)
+	}
+	if _, err := p.Checkpoint(ctx); !errors.Is(err, host.ErrUnsupported) {
+		t.Errorf("checkpoint: %v", err)
+	}
+	if d, err := p.Describe(ctx); err != nil || !d.Can("update") || !d.Can("plan") || !d.Can("validate") || d.Can("checkpoint") {
+		t.Errorf("capabilities: %+v, %v", d, err)
+	}
+	if err := p.Start(ctx, start(t.TempDir(), none())); err == nil || !strings.Contains(err.Error(), "already") {
+		t.Errorf("a second start: %v", err)
 	}
 }
 
@@ -412,10 +476,17 @@ func TestASuspendedPluginCanBeEnded(t *testing.T) {
 	if err := syscall.Kill(p.PID(), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	short, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
-	defer cancel()
-	if _, err := p.Status(short); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("status of a suspended plugin: %v", err)
+	// A stop takes a moment to reach every thread.
+	for deadline := time.Now().Add(deadline); ; {
+		short, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+		_, err := p.Status(short)
+		cancel()
+		if errors.Is(err, context.DeadlineExceeded) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("status of a suspended plugin: %v", err)
+		}
 	}
 	other, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
