@@ -35,10 +35,11 @@ type Disk struct {
 	fresh   map[uint64]place // what the index does not know yet; the zero place stands for an ended group
 
 	// Only the committer uses what follows, and recovery before it starts.
-	recent   []*record // since the last checkpoint
-	groups   int       // put by them
-	appended *record   // written, not yet forced
-	broken   error     // a failed sync: nothing after it can be trusted
+	companions int       // changes in the last commit
+	recent     []*record // since the last checkpoint
+	groups     int       // put by them
+	appended   *record   // written, not yet forced
+	broken     error     // a failed sync: nothing after it can be trusted
 }
 
 type submission struct {
