@@ -43,6 +43,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	limitFiles()
 	if sdk.ServeBuiltin(crashPlugins()) {
 		return
 	}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/event"
@@ -60,6 +61,7 @@ type Engine struct {
 	inbox chan func(*conductor)
 	done  chan struct{} // closed when Apply has returned
 	begun sync.Once
+	mute  atomic.Bool // the event log could not be written the last time
 }
 
 // Open takes the run's lock, reads its record and finds what is alive of it. It returns *state.LockedError when another
@@ -281,8 +283,9 @@ func (e *Engine) journal(a addr.Block, change func(*state.Block)) error {
 func (e *Engine) append(ev event.Event) {
 	ev.Message, ev.Remedy = e.scrub(ev.Message), e.scrub(ev.Remedy)
 	ev.Prompt, ev.Completion = e.scrub(ev.Prompt), e.scrub(ev.Completion)
-	if _, err := e.log.Append(ev); err != nil {
-		fmt.Fprintf(os.Stderr, "recipe: %v\n", err)
+	_, err := e.log.Append(ev)
+	if failed := err != nil; e.mute.Swap(failed) != failed && failed {
+		fmt.Fprintf(os.Stderr, "recipe: %v. The run goes on; what happens is not recorded until that works again\n", err)
 	}
 }
 

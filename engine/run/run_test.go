@@ -160,7 +160,7 @@ func (f *fixture) recordedBlock(a string) *state.Block {
 func TestRunStartsInOrderCompletesAndStopsInReverse(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.host.scripts[trainer] = job(5, time.Millisecond)
+	f.host.scripts[trainer] = job(200, 5*time.Millisecond) // longer than sync needs to start
 	a := f.apply(f.load(wholeLoop)).wait()
 	if a.err != nil {
 		t.Fatal(a.err)
