@@ -136,6 +136,11 @@ class Stepper:
         with clock.phase("advantage"):
             adv, facts = estimate.advantages(c, b, estimator, self.memory.normalizer, old, ref, in_reward)
         report.update(facts)
+        if o.loss.ratio_level == "sequence" and facts["adv/override_frac"] > 0:
+            # one ratio a sequence would spread a token's advantage over its neighbours: GSPO-token keeps them apart
+            o = replace(o, loss=replace(o.loss, ratio_level="sequence_token"))
+        if o.loss.name == "weighted_sft" and c.advantages.clip is None and bool((adv < 0).any()):
+            report["warning"] = "advantages below 0 make weighted cross entropy unbounded: set advantages.clip"
         adv_here = adv.to(device, self.wide)
         ran: list[dict[str, Any]] = []
         for part in parts * c.data.epochs:

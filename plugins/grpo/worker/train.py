@@ -34,6 +34,7 @@ class Run:
         self.last: dict[str, Any] = {}
         self.feed: Feed | None = None
         self.shared = Shared()
+        self.warned: set[str] = set()
         self.resumed = False
 
     def load(self) -> None:
@@ -108,6 +109,10 @@ class Run:
             raise
         seconds = time.perf_counter() - started
         report.update(facts)
+        warning = report.pop("warning", None)
+        if warning and warning not in self.warned:
+            self.warned.add(warning)
+            self.events.emit("warning", message=warning)
         if report.get("absurd"):
             self._skip(delivery, "the sampler's log-probabilities cannot belong to these weights", report)
             return

@@ -200,6 +200,32 @@ def test_two_ranks_take_the_same_step_as_one(tmp_path, tiny):
             assert a == pytest.approx(b, abs=1e-6)
 
 
+def test_sequence_ratios_keep_token_advantages_apart(tmp_path, tiny):
+    """With advantages from the environment a sequence-level ratio becomes GSPO-token: a token with advantage 0 gets no
+    gradient of its own, which one shared ratio would give it."""
+
+    def loss_of(level, advantages):
+        raw = [make_group(10)]
+        raw[0]["advantages"] = advantages(raw[0])
+        s = stepper(tmp_path, tiny, loss={"ratio_level": level, "dual_clip": None})
+        report = s.train(batches.build([read_group(g, IngestOptions()) for g in raw]), 0, Clock(CPU))
+        return report["grad_norm"]
+
+    def last_only(g):
+        return [[0.0] * (len(t) - 1) + [1.0] for t in g["tokens"]]
+
+    assert loss_of("sequence", last_only) == pytest.approx(loss_of("sequence_token", last_only), abs=1e-12)
+    assert loss_of("sequence", lambda g: None) > 0
+
+
+def test_negative_weights_of_cross_entropy_are_warned_of(tmp_path, tiny):
+    b = batches.build(groups())
+    free = stepper(tmp_path, tiny, loss={"name": "weighted_sft"}).train(b, 0, Clock(CPU))
+    assert "advantages.clip" in free["warning"]
+    bounded = stepper(tmp_path, tiny, loss={"name": "weighted_sft"}, advantages={"clip": [-1.0, 1.0]})
+    assert "warning" not in bounded.train(b, 0, Clock(CPU))
+
+
 def test_events_have_no_word_for_infinity(tmp_path):
     e = Events(str(tmp_path / "e.jsonl"))
     e.emit("x", value=float("nan"), nested={"a": [float("inf"), 1.0]})

@@ -1,0 +1,157 @@
+"""Configuration, estimators as the configuration reaches them, and what errors tell."""
+
+import math
+import pickle
+
+import pytest
+import torch
+
+from worker import advantage, config, errors, estimate, fields, override
+from worker import batch as batches
+from worker.config import ConfigError
+from worker.ingest import IngestOptions, read_group
+from worker.step import objective_options
+
+from .fakes import make_group
+
+BASE = {"model": {"path": "m"}, "data": {"url": "u"}}
+
+
+def settings(**change):
+    return config.from_dict(fields.merge(BASE, change))
+
+
+def test_defaults_are_verls_grpo():
+    c = settings()
+    o = objective_options(c)
+    assert (o.loss.name, o.loss.clip_low, o.loss.clip_high, o.loss.dual_clip) == ("ppo", 0.2, 0.2, 3.0)
+    assert (o.aggregation, o.kl_coefficient, o.kl_estimator) == ("token-mean", 0.001, "k3")
+    assert (c.optimizer.grad_clip, c.optimizer.weight_decay, c.data.epochs) == (1.0, 0.01, 1)
+    assert c.advantages.std == "group" and c.entropy.coefficient == 0.0
+
+
+def test_every_mistake_is_reported_at_once():
+    with pytest.raises(ConfigError) as e:
+        config.from_dict({
+            "model": {"pth": "x", "row_tokens": 0}, "data": {"url": 3}, "loss": {"name": "pppo"}, "stepz": 1,
+            "correction": {"rejections": [{"rule": "token_k1"}]}, "advantages": {"clip": [1]},
+        })  # fmt: skip
+    text = str(e.value)
+    for part in ("stepz: unknown setting; did you mean steps?", "model.pth: unknown setting; did you mean path?",
+                 "model.path: required", "model.row_tokens: expected at least 1, got 0", "did you mean ppo?",
+                 "data.url: expected a string, got 3", "high: required", "advantages.clip: expected a list of 2"):  # fmt: skip
+        assert part in text
+
+
+@pytest.mark.parametrize("change,part", [
+    ({"advantages": {"clip": [1.0, 2.0]}}, "low <= 0 <= high"),
+    ({"correction": {"old_policy": "rollout", "importance": "token"}}, "already holds the weight"),
+    ({"reference": {"source": "lora_off"}}, "needs lora.rank"),
+    ({"reference": {"source": "none"}}, "KL coefficient is set"),
+    ({"loss": {"dual_clip": 0.5}}, "more than 1"),
+    ({"control": "0.0.0.0:80"}, "open to the network"),
+    ({"advantages": {"estimator": "gdpo"}}, "one weight per objective"),
+    ({"data": {"mini_batch_size": 100}}, "more than batch_size"),
+])  # fmt: skip
+def test_contradictions(change, part):
+    with pytest.raises(ConfigError, match=part):
+        settings(**change)
+
+
+@pytest.mark.parametrize("name,want", [
+    ("vanilla", ("ppo", "token", "token-mean")), ("dapo", ("ppo", "token", "token-mean")),
+    ("dr_grpo", ("ppo", "token", "batch-sum-norm")), ("luspo", ("ppo", "sequence", "batch-mean-token-sum")),
+    ("geo_mean", ("gmpo", "token", "token-mean")), ("gspo", ("gspo", "sequence_token", "seq-mean-token-mean")),
+    ("ref_kl", ("distill", "token", "token-mean")),
+])  # fmt: skip
+def test_names_of_other_projects(name, want):
+    extra = {"reference": {"source": "copy", "path": "teacher"}} if name == "ref_kl" else {}
+    assert config.resolved(settings(loss={"name": name}, **extra)) == want
+
+
+def test_schema_describes_every_setting():
+    described = fields.describe(config.Config)
+    assert len({d["name"] for d in described}) == len(described) > 120
+    assert all(len(d["description"]) > 3 for d in described)
+    assert {d["name"] for d in described if d["required"]} == {"model.path", "data.url"}
+    assert {"optimizer.learning_rate", "steps", "loss.clip_high"} <= {d["name"] for d in described if d["live"]}
+
+
+def test_errors_travel_between_ranks():
+    e = errors.AtroposAPIError("timeout", "no answer", ["a", "b", "c"])
+    again = pickle.loads(pickle.dumps(e))
+    assert type(again) is errors.AtroposAPIError and again.kind == "timeout" and str(again) == str(e)
+    m = pickle.loads(pickle.dumps(errors.MismatchError("x", ["y"])))
+    assert type(m) is errors.MismatchError and m.code == "mismatch"
+
+
+def test_out_of_memory_says_what_to_lower_and_by_how_much():
+    gib = 1 << 30
+    e = errors.out_of_memory("backward", 16384, 3000, used=80 * gib, limit=80 * gib, resident=40 * gib)
+    assert e.code == "out_of_memory" and "backward" in e.message
+    assert "row_tokens from 16384 to 8192" in e.checks[0]
+    assert "longest sequence has 3000 tokens" in e.checks[1]
+    assert "gradient_checkpointing" in e.checks[2] and "gpu_memory_utilization" in e.checks[3]
+    worse = errors.out_of_memory("forward", 16384, 9000, used=120 * gib, limit=80 * gib, resident=60 * gib)
+    assert "to 4864" in worse.checks[0] and "below 4864" in worse.checks[1]
+
+
+# ---- estimators through the configuration ----
+
+
+def batch(**more):
+    raws = [{**make_group(k), **more} for k in range(3)]
+    for r in raws:
+        r["overrides"] = [{"rewards": {"b": s, "a": 1.0 - s}} for s in r["scores"]]
+        r["group_overrides"] = {"reward_baseline": 0.25}
+    return batches.build([read_group(r, IngestOptions()) for r in raws])
+
+
+def run(b, name, beta=0.0, ref=None, **change):
+    c = settings(advantages={"estimator": name, **change})
+    n = advantage.ESTIMATOR_ALIASES.get(name, name)
+    lp = torch.linspace(-2, -1, b.size, dtype=torch.float64)
+    old = {"lp": lp, "squared": torch.full((b.size,), 0.3, dtype=torch.float64)}
+    return estimate.advantages(c, b, n, override.Normalizer(), old, lp - 0.5 if ref is None else ref, beta)
+
+
+@pytest.mark.parametrize("name", [*advantage.ESTIMATORS, *advantage.ESTIMATOR_ALIASES])
+def test_every_estimator_reaches_the_loss(name):
+    b = batch()
+    adv, facts = run(b, name, objective_weights=[1.0, 0.5])
+    assert adv.shape == (b.size,) and bool(torch.isfinite(adv).all()) and float(adv.abs().sum()) > 0
+    assert facts["adv/override_frac"] == 0 and facts["adv/fallback_groups"] == 3
+    g = advantage.Groups(b.score, b.group, 3, b.length.double(), torch.ones(b.n, dtype=torch.bool))
+    if name in ("grpo", "rloo", "opo", "gpg"):
+        want = {"grpo": advantage.grpo, "rloo": advantage.rloo, "opo": advantage.opo, "gpg": advantage.gpg}[name](g)
+        assert torch.equal(adv, want[b.seq])
+
+
+def test_kl_in_the_reward_lowers_scores_but_never_an_override():
+    b = batch()
+    plain, _ = run(b, "grpo", std="none")
+    shaped, facts = run(b, "grpo", beta=0.1, std="none")
+    assert facts["kl/reward"] == pytest.approx(0.5) and facts["kl/reward_coefficient"] == 0.1
+    penalty = 0.1 * 0.5 * b.length.double()  # k1 of 0.5 a token, summed over the sequence
+    g = advantage.Groups(b.score - penalty, b.group, 3, b.length.double(), torch.ones(b.n, dtype=torch.bool))
+    assert torch.allclose(shaped, advantage.grpo(g, "none")[b.seq]) and not torch.equal(plain, shaped)
+    sent = batch(advantages=[[0.7]] * 4)
+    with_kl, facts = run(sent, "grpo", beta=0.1)
+    assert facts["adv/override_frac"] == 1 and bool((with_kl == 0.7).all())
+
+
+def test_estimators_name_what_the_data_lacks():
+    b = batches.build([read_group(make_group(1), IngestOptions())])
+    with pytest.raises(errors.DataError, match=r"reward_baseline.*env_id 0"):
+        run(b, "remax")
+    with pytest.raises(errors.DataError, match=r"2 numbers.*env_id 0"):
+        run(b, "gdpo", objective_weights=[1.0, 1.0])
+
+
+def test_an_unscored_completion_trains_nothing():
+    raw = make_group(2)
+    raw["scores"][1] = None
+    b = batches.build([read_group(raw, IngestOptions())])
+    assert math.isnan(float(b.score[1]))
+    adv, _ = run(b, "grpo")
+    assert bool((adv[b.seq == 1] == 0).all()) and bool(torch.isfinite(adv).all())
