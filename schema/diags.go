@@ -22,12 +22,14 @@ func warning(at hcl.Range, summary, detail string) *hcl.Diagnostic {
 	return &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: summary, Detail: detail, Subject: &at}
 }
 
-// placed gives diagnostics of hcl a place where it has left that out, as for a call whose arguments are cut off.
+// placed completes diagnostics of hcl: with a place where it has left that out, as for a call whose arguments are cut off,
+// and with what would have been right.
 func placed(diags hcl.Diagnostics, at hcl.Range) hcl.Diagnostics {
 	for _, d := range diags {
 		if d.Subject == nil || d.Subject.Filename == "" {
 			d.Subject = &at
 		}
+		enrich(d)
 	}
 	return diags
 }

@@ -145,7 +145,7 @@ func TestPrintShowsValuesButNoSecrets(t *testing.T) {
 		"a": cty.ObjectVal(map[string]cty.Value{"plain": cty.StringVal("seen"), "secret": cty.StringVal("hunter2").Mark("sensitive"),
 			"list": cty.TupleVal([]cty.Value{cty.True}), "unknown": cty.UnknownVal(cty.String)})}}}
 	got := printed(t, d, nil, diagnostic.Options{})
-	for _, want := range []string{`with a.plain = "seen"`, "with a.secret is a sensitive value", "with a.list is a list with 1 elements", "with a.unknown is not known yet"} {
+	for _, want := range []string{`with a.plain = "seen"`, "with a.secret is a sensitive value", "with a.list is a list with 1 element(s)", "with a.unknown is not known yet"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("lacks %q:\n%s", want, got)
 		}

@@ -247,17 +247,16 @@ func show(v cty.Value) string {
 		return "= " + v.AsBigFloat().Text('g', 12)
 	case v.Type() == cty.Bool:
 		return fmt.Sprintf("= %t", v.True())
+	case v.Type().IsObjectType():
+		return fmt.Sprintf("is an object with %d attribute(s)", v.LengthInt())
 	case v.CanIterateElements():
-		return fmt.Sprintf("is a %s with %d elements", shortType(v.Type()), v.LengthInt())
+		return fmt.Sprintf("is a %s with %d element(s)", shortType(v.Type()), v.LengthInt())
 	}
 	return ""
 }
 
 func shortType(t cty.Type) string {
-	switch {
-	case t.IsObjectType():
-		return "object"
-	case t.IsTupleType():
+	if t.IsTupleType() {
 		return "list"
 	}
 	return t.FriendlyName()

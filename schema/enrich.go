@@ -1,0 +1,73 @@
+package schema
+
+import (
+	"fmt"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+)
+
+// enrich adds what would have been right to messages of hcl that only say that a name or index is wrong.
+func enrich(d *hcl.Diagnostic) {
+	if d.Summary != "Unsupported attribute" && d.Summary != "Invalid index" {
+		return
+	}
+	switch e := d.Expression.(type) {
+	case *hclsyntax.ScopeTraversalExpr:
+		for i := len(e.Traversal) - 1; i > 0; i-- {
+			if v, diags := e.Traversal[:i].TraverseAbs(d.EvalContext); !diags.HasErrors() {
+				d.Detail += whatThereIs(v, e.Traversal[i])
+				return
+			}
+		}
+	case *hclsyntax.RelativeTraversalExpr:
+		v, diags := e.Source.Value(d.EvalContext)
+		for i := len(e.Traversal) - 1; i >= 0 && !diags.HasErrors(); i-- {
+			if inner, diags := e.Traversal[:i].TraverseRel(v); !diags.HasErrors() {
+				d.Detail += whatThereIs(inner, e.Traversal[i])
+				return
+			}
+		}
+	case *hclsyntax.IndexExpr:
+		v, diags := e.Collection.Value(d.EvalContext)
+		key, keyDiags := e.Key.Value(d.EvalContext)
+		if !diags.HasErrors() && !keyDiags.HasErrors() {
+			d.Detail += whatThereIs(v, hcl.TraverseIndex{Key: key})
+		}
+	}
+}
+
+// whatThereIs says which names or indices a value has, as the end of a message.
+func whatThereIs(v cty.Value, step hcl.Traverser) string {
+	if v.ContainsMarked() || !v.IsKnown() || v.IsNull() {
+		return ""
+	}
+	t := v.Type()
+	switch {
+	case t.IsObjectType() || t.IsMapType():
+		names := sortedKeys(v.AsValueMap())
+		given := ""
+		switch step := step.(type) {
+		case hcl.TraverseAttr:
+			given = step.Name
+		case hcl.TraverseIndex:
+			if k, ok := keyOf(step.Key); ok {
+				given, _ = k.Str()
+			}
+		}
+		if len(names) > 40 {
+			return didYouMean(given, names)
+		}
+		return fmt.Sprintf(" It has %s.%s", orNothing(names), didYouMean(given, names))
+	case t.IsTupleType() || t.IsListType():
+		if _, isIndex := step.(hcl.TraverseIndex); !isIndex {
+			return fmt.Sprintf(" It is a list of %d: write [0] for its first element, or [*] for the attribute of all.", v.LengthInt())
+		}
+		if n := v.LengthInt(); n > 0 {
+			return fmt.Sprintf(" It has the indices 0 to %d.", n-1)
+		}
+		return " It is empty."
+	}
+	return ""
+}

@@ -1,0 +1,104 @@
+package schema_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// oddPlugins has a plugin for each way in which one can be unusable.
+type oddPlugins struct{ calls map[string]int }
+
+func (o oddPlugins) Names(kind.Kind) []string { return []string{"broken", "greedy", "plain"} }
+
+func (o oddPlugins) Lookup(k kind.Kind, name string) (*schema.PluginSchema, error) {
+	o.calls[name]++
+	switch name {
+	case "broken":
+		return nil, errors.New("its schema is not cached; run recipe init")
+	case "greedy":
+		s, err := spec.Of(struct {
+			Count     int       `recipe:"count"`
+			Placement *struct{} `recipe:"placement,block"`
+		}{})
+		return &schema.PluginSchema{Kind: k, Name: name, Config: s}, err
+	case "plain":
+		return &schema.PluginSchema{Kind: k, Name: name}, nil // neither configuration nor outputs
+	}
+	return nil, nil
+}
+
+func TestUnusablePlugins(t *testing.T) {
+	t.Parallel()
+	plugins := oddPlugins{calls: map[string]int{}}
+	src := `
+inference "broken" "a" {
+  model = local.nope
+}
+inference "greedy" "b" {}
+inference "greedy" "b2" {}
+inference "plain" "c" {
+  modle = 1
+}
+inference "plian" "d" {}
+output "o" { value = inference.plain.c.address }
+`
+	r, diags := schema.LoadSource("x.hcl", []byte(src), schema.Options{Plugins: plugins})
+	all := details(diags)
+	for _, want := range []string{
+		`The inference plugin "broken" could not be used: its schema is not cached; run recipe init.`,
+		`declares "count", which is a meta-argument`,
+		`declares "placement", which is a meta-argument`,
+		`There is no attribute "modle"`,
+		`Did you mean "plain"?`,
+		`There is no local value "nope"`, // a block without a usable plugin is still looked at
+	} {
+		if !strings.Contains(all, want) {
+			t.Errorf("lacks %q:\n%s", want, all)
+		}
+	}
+	if plugins.calls["greedy"] != 1 || plugins.calls["plain"] != 1 {
+		t.Errorf("a schema is looked up once, not once a block: %v", plugins.calls)
+	}
+	if got := text(r.Outputs[0].Value); got != `"inference.plain.c"` {
+		t.Errorf("the address is known without any schema: %s", got)
+	}
+}
+
+func TestWithoutPluginsNamesAreStillChecked(t *testing.T) {
+	t.Parallel()
+	r, diags := schema.LoadSource("x.hcl", []byte("inference \"any\" \"a\" {\n  model = var.x\n}\n"), schema.Options{})
+	if len(diags) != 1 || diags[0].Summary != "Undeclared variable" || len(r.Blocks) != 1 {
+		t.Errorf("%v %v", diags, r.Blocks)
+	}
+	extra, ok := hcl.DiagnosticExtra[interface{ DiagnosticAddress() string }](diags[0])
+	if !ok || extra.DiagnosticAddress() != "inference.any.a" {
+		t.Error("a diagnostic names the block that it stands in")
+	}
+}
+
+func TestRequiredPlugins(t *testing.T) {
+	t.Parallel()
+	r := mustLoad(t, `
+recipe {
+  name             = "n"
+  required_version = "~> 0.1"
+  required_plugins {
+    vllm = { source = "oci://x/vllm", version = ">= 0.1, < 2" }
+    grpo = { source = "./bin/grpo" }
+  }
+}
+`)
+	if r.Name != "n" || r.RequiredVersion != "~> 0.1" || len(r.Required) != 2 {
+		t.Fatalf("%+v", r)
+	}
+	if p := r.Required[1]; p.Name != "vllm" || p.Source != "oci://x/vllm" || p.Version != ">= 0.1, < 2" || p.Range.Start.Line != 6 {
+		t.Errorf("%+v", p)
+	}
+}
