@@ -121,3 +121,24 @@ func TestSeriesEnds(t *testing.T) {
 		t.Fatalf("resampled to %v", got)
 	}
 }
+
+func TestBestIsNoLuckyStep(t *testing.T) {
+	t.Parallel()
+	var s Series
+	if s.Best() != 0 {
+		t.Errorf("the best of nothing is %v", s.Best())
+	}
+	for i := range 100 {
+		v := 0.5
+		switch {
+		case i == 3:
+			v = 2 // one step
+		case i >= 40 && i < 50:
+			v = 0.9 // a tenth of the run
+		}
+		s.Add(int64(i), v)
+	}
+	if got := s.Best(); got < 0.899 || got > 0.901 {
+		t.Errorf("best = %v, expected 0.9", got)
+	}
+}

@@ -1,5 +1,7 @@
 package board
 
+import "math"
+
 // seriesPoints bounds a series: past it, neighbors are averaged, so that a run of a million steps still fits and still
 // has its shape.
 const seriesPoints = 1024
@@ -51,7 +53,7 @@ func (s *Series) Add(step int64, value float64) {
 // Ends are the means over the first and the last tenth of the points (at least one, at most 16): what a metric was at the
 // start and is now, without the noise of one step.
 func (s *Series) Ends() (before, after float64) {
-	n := min(max(len(s.Points)/10, 1), 16, len(s.Points))
+	n := s.window()
 	if n == 0 {
 		return 0, 0
 	}
@@ -61,6 +63,25 @@ func (s *Series) Ends() (before, after float64) {
 	}
 	return before, after
 }
+
+// Best is the highest mean over as many points in a row as Ends takes: one lucky step does not count.
+func (s *Series) Best() float64 {
+	n := s.window()
+	if n == 0 {
+		return 0
+	}
+	best := math.Inf(-1)
+	for i := 0; i+n <= len(s.Points); i++ {
+		sum := 0.0
+		for _, p := range s.Points[i : i+n] {
+			sum += p.Value
+		}
+		best = max(best, sum/float64(n))
+	}
+	return best
+}
+
+func (s *Series) window() int { return min(max(len(s.Points)/10, 1), 16, len(s.Points)) }
 
 // Resample is the series as n means over equal parts of it; fewer when it has fewer points.
 func (s *Series) Resample(n int) []float64 {

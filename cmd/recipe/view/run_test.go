@@ -293,3 +293,34 @@ func TestStyleOfAFileIsPlain(t *testing.T) {
 		t.Errorf("a file is taken for a terminal: %+v", s)
 	}
 }
+
+// A sweep ends with one row a trainer, also for one that never reported a reward.
+func TestSummaryOfASweepComparesItsTrainers(t *testing.T) {
+	t.Parallel()
+	var b board.Board
+	seq := uint64(0)
+	say := func(e event.Event) {
+		seq++
+		e.Seq, e.Time = seq, began.Add(time.Duration(seq)*time.Second)
+		b.Apply(e)
+	}
+	for rate, slope := range map[string]float64{"low": 0.01, "high": 0.03} {
+		a := `trainer.tiny.policy["` + rate + `"]`
+		for i := range 20 {
+			reward := 0.1 + slope*float64(i)
+			if rate == "high" && i > 15 {
+				reward = 0.2 // it collapses: what it was at its best is told beside what it is
+			}
+			say(event.Event{Type: event.Progress, Address: a, Step: int64(i + 1), Total: 20, Unit: "steps"})
+			say(event.Event{Type: event.Metrics, Address: a, Step: int64(i + 1), Metrics: map[string]float64{"reward": reward}})
+		}
+		say(event.Event{Type: event.Checkpoint, Address: a, Path: "checkpoints/" + rate + "/step-20", Step: 20})
+		say(event.Event{Type: event.Phase, Address: a, Phase: "completed"})
+	}
+	say(event.Event{Type: event.Phase, Address: `trainer.tiny.policy["broken"]`, Phase: "failed", Message: "out of memory"})
+	var out bytes.Buffer
+	if err := Summary(&out, Style{}, &b); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "sweep.txt", out.Bytes())
+}

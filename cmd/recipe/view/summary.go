@@ -8,6 +8,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/board"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
@@ -18,9 +19,19 @@ const plotHeight, plotWidth = 6, 60
 // before and after, where the checkpoint is. All of it is in the board; what was not reported is left out.
 func Summary(w io.Writer, s Style, b *board.Board) error {
 	var lines []string
+	var trainers []*board.Block
 	for _, a := range b.Addresses() {
-		if blk := b.Blocks[a]; blk.History["reward"] != nil && isTrainer(a) {
-			lines = append(lines, trained(s, blk)...)
+		if blk := b.Blocks[a]; isTrainer(a) && blk.Phase != string(sdk.Pending) {
+			trainers = append(trainers, blk)
+		}
+	}
+	if len(trainers) > 1 {
+		lines = results(s, trainers)
+	} else {
+		for _, blk := range trainers {
+			if blk.History["reward"] != nil {
+				lines = trained(s, blk)
+			}
 		}
 	}
 	for _, a := range b.Addresses() {
