@@ -2,12 +2,16 @@ package vllm
 
 import (
 	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/gateway"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
@@ -41,4 +45,36 @@ func TestCompliance(t *testing.T) {
 			return sdk.Weights{Version: version, Path: dir, Format: "hf", Transport: "reload", Precision: "float32"}
 		},
 	})
+}
+
+// TestUpdateWhileAServerIsStartedAgain: weights that come while the only server is being started wait for it, instead of failing
+// the trainer.
+func TestUpdateWhileAServerIsStartedAgain(t *testing.T) {
+	t.Parallel()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pids := filepath.Join(t.TempDir(), "pids")
+	b := plugintest.Harness(t, Plugin())
+	b.Start(cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal(model(t, 0))}), func(r *pluginpb.StartRequest) {
+		r.Runtime = &pluginpb.Runtime{Python: exe}
+		r.Environment = map[string]string{fakeMark: "1", fakePids: pids}
+	})
+	b.Ready()
+	g := gateway.NewClient(b.Output("control_url"), b.Output("control_token"))
+	defer g.Close()
+	server, _ := readPids(t, pids, 0)
+	if err := syscall.Kill(server, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	b.Wait("the end of the server to be noticed", func(e *pluginpb.Event) bool {
+		return strings.Contains(e.GetPhase().GetMessage(), "starting it again")
+	})
+	w := sdk.Weights{Version: 1, Path: model(t, 5), Format: "hf", Transport: "reload"}
+	want := []float64{0, -11, -11}
+	check := &gateway.Check{Tokens: []int{1, 2, 3}, Logprobs: want, Tolerance: 1e-9}
+	if _, err := g.UpdateWeights(t.Context(), gateway.WeightUpdate{Version: 1, Path: w.Path, Transport: "reload", Options: sdk.UpdateOptions(w), Check: check}); err != nil {
+		t.Fatalf("the update did not wait for the server: %v", err)
+	}
 }

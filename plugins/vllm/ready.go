@@ -174,11 +174,17 @@ func (r *replica) isLive() bool {
 	return r.live
 }
 
-func (r *replica) setProgram(h proc.Handle, c *client) {
+// setProgram says that a server has been started, and returns what speaks to it.
+func (r *replica) setProgram(h proc.Handle, port int) *client {
 	r.server.mu.Lock()
-	r.handle, r.client = h, c
+	if r.next != port { // taken over from an earlier life
+		r.client = r.newClient(port)
+	}
+	r.handle, r.next = h, 0
+	c := r.client
 	r.server.mu.Unlock()
 	r.server.notify()
+	return c
 }
 
 func (r *replica) setVersion(version int64) {
@@ -187,11 +193,14 @@ func (r *replica) setVersion(version int64) {
 	r.server.mu.Unlock()
 }
 
-// down says that the server is gone.
+// down says that the server is gone, and where the next one will be.
 func (r *replica) down() {
 	r.server.mu.Lock()
-	r.live, r.handle, r.client = false, proc.Handle{}, nil
+	r.live, r.handle, r.client, r.next = false, proc.Handle{}, nil, 0
 	r.server.mu.Unlock()
+	if _, err := r.reserve(); err != nil {
+		r.server.host.Log("warn", err.Error()) // the next start tries again and tells
+	}
 	r.server.notify()
 }
 

@@ -27,8 +27,9 @@ type replica struct {
 	restart chan struct{}
 
 	handle  proc.Handle
-	client  *client
+	client  *client // of the server that runs, or of the one that is about to
 	offers  offers
+	next    int   // port of the server that is about to start; 0: not chosen yet
 	live    bool  // answers, and serves version
 	version int64 // of its weights
 }
@@ -92,9 +93,8 @@ func (r *replica) life(ctx context.Context) error {
 			r.server.host.Log("error", stopErr.Error())
 		}
 	}()
-	c := newClient(port, r.key(), r.server.req.Config.servedName())
+	c := r.setProgram(program.Handle(), port)
 	defer c.close()
-	r.setProgram(program.Handle(), c)
 
 	following, endFollowing := context.WithCancel(ctx)
 	followed := make(chan struct{})
@@ -127,7 +127,7 @@ func (r *replica) begin(ctx context.Context) (program *proc.Program, port int, a
 			return program, h.Ports[0], true, nil
 		}
 	}
-	if port, err = freePort(); err != nil {
+	if port, err = r.reserve(); err != nil {
 		return nil, 0, false, err
 	}
 	l := r.launch(port)
@@ -209,6 +209,25 @@ func (r *replica) claim(h proc.Handle) bool {
 	}
 	r.adopt = h
 	return true
+}
+
+// reserve chooses where the next server will listen, unless that is known already: a weight update that comes while the server is
+// being started waits for it there, instead of finding nobody.
+func (r *replica) reserve() (int, error) {
+	r.server.mu.Lock()
+	defer r.server.mu.Unlock()
+	if r.next == 0 {
+		port, err := freePort()
+		if err != nil {
+			return 0, err
+		}
+		r.next, r.client = port, r.newClient(port)
+	}
+	return r.next, nil
+}
+
+func (r *replica) newClient(port int) *client {
+	return newClient(port, r.key(), r.server.req.Config.servedName())
 }
 
 func freePort() (int, error) {

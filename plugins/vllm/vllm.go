@@ -136,26 +136,33 @@ func (s *Server) announce(ctx context.Context, events <-chan struct{}) error {
 
 func (s *Server) announceOnce() {
 	s.mu.Lock()
-	var live []sdk.Replica
+	var live, coming []sdk.Replica
 	var handles []proc.Handle
 	var offer offers
 	for _, r := range s.replicas {
 		if r.handle.PID != 0 {
 			handles = append(handles, r.handle)
 		}
-		if r.live {
+		switch {
+		case r.live:
 			live = append(live, sdk.Replica{ID: r.id, URL: r.client.base, APIKey: r.client.key})
 			offer = r.offers
+		case r.client != nil:
+			coming = append(coming, sdk.Replica{ID: r.id, URL: r.client.base, APIKey: r.client.key})
 		}
 	}
 	total, version, known := len(s.replicas), s.current.Version, s.loadable()
 	s.mu.Unlock()
 
 	s.host.SetHandle(proc.Encode(handles...))
-	s.host.Serve(live...)
 	if len(live) == 0 {
+		if s.ready {
+			// Of unknown weights, so they get no requests; but a weight update finds somebody to wait for.
+			s.host.Serve(coming...)
+		}
 		return
 	}
+	s.host.Serve(live...)
 	if known {
 		s.host.Loaded(version)
 	}
