@@ -376,3 +376,52 @@ func TestTheTrajectoryAPIGoesAwayAndComesBack(t *testing.T) {
 	t.Cleanup(again.Close)
 	a.until(t, "group after the return", func(a *api) bool { return len(a.groups) > 0 })
 }
+
+// A server that is away must cost time and nothing else: no group is lost, and none gets a low score for it.
+func TestInferenceGoesAwayAndComesBack(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	server := plugintest.Harness(t, plugintest.FakeInference())
+	server.Start(plugintest.FakeConfig{})
+	server.Ready()
+	book := plugintest.Ref("trajectories.x.y", kind.Trajectories, sdk.TrajectoriesOutputs{URL: a.URL})
+	b := plugintest.Harness(t, definition())
+	b.Start(config{Letter: "a", Settings: environment.Settings{
+		Inference: server.Reference(), Trajectories: &book, GroupSize: 4, MaxTokens: 8, Temperature: 1, TopP: 1, Concurrency: 2,
+		MaxBatchesOffpolicy: 1, RequestTimeout: time.Minute,
+	}})
+	a.until(t, "group", func(a *api) bool { return len(a.groups) > 0 })
+	listen := server.Status().GetListen()
+	if err := server.Stop(5 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	b.Wait("retry", func(e *pluginpb.Event) bool { return e.GetMetrics().GetValues()["sampling_retries"] > 0 })
+	again := plugintest.Harness(t, plugintest.FakeInference())
+	again.Start(plugintest.FakeConfig{}, func(r *pluginpb.StartRequest) { r.Listen = listen })
+	again.Ready()
+	if again.Status().GetListen() != listen {
+		t.Skip("the port was taken meanwhile")
+	}
+	a.set(func(a *api) { a.groups = nil })
+	a.until(t, "group after the return", func(a *api) bool { return len(a.groups) > 0 })
+	a.set(func(a *api) {
+		for _, g := range a.groups {
+			checkGroup(t, g, false)
+		}
+	})
+}
+
+func TestARequestThatIsRefusedFailsTheBlockWithTheReason(t *testing.T) {
+	t.Parallel()
+	refuses := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = w.Write([]byte("max_tokens is too large for this model"))
+	}))
+	t.Cleanup(refuses.Close)
+	server := plugintest.Ref("inference.x.y", kind.Inference, sdk.InferenceOutputs{BaseURL: refuses.URL + "/v1", Model: "m"})
+	_, b := setUp(t, func(c *config) { c.Inference = server })
+	e := b.Wait("failure", func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Failed) })
+	if m := e.GetPhase().GetMessage(); !strings.Contains(m, "max_tokens is too large") || !strings.Contains(m, "400") {
+		t.Errorf("the failure says %q", m)
+	}
+}

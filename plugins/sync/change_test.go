@@ -1,0 +1,92 @@
+package sync_test
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/recipe-rl/recipe/plugins/sync"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/plugintest"
+)
+
+func TestAnInferenceBlockIsAddedLive(t *testing.T) {
+	t.Parallel()
+	first := inference(t, plugintest.FakeConfig{})
+	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1000, Delay: 20 * time.Millisecond})
+	b := plugintest.Harness(t, sync.Definition())
+	c := config(train, first)
+	b.Start(c)
+	b.Wait("first version", func(e *pluginpb.Event) bool { return e.GetWeights() != nil })
+
+	second := inference(t, plugintest.FakeConfig{}, address("inference.fake.second"))
+	c.Inference = append(c.Inference, second.Reference())
+	c.Every = 2
+	ctx, cancel := context.WithTimeout(t.Context(), plugintest.Deadline)
+	defer cancel()
+	if _, err := b.Client.Update(ctx, &pluginpb.UpdateRequest{Config: b.Request(c).GetConfig()}); err != nil {
+		t.Fatal(err)
+	}
+	b.Wait("update of the second block", func(e *pluginpb.Event) bool { return e.GetWeights().GetInference() == "inference.fake.second" })
+	// From here on, every other step.
+	var steps []int64
+	b.Wait("three publications of the new period", func(e *pluginpb.Event) bool {
+		if m := e.GetMetrics(); m != nil && m.GetStep()%2 == 0 {
+			steps = append(steps, m.GetStep())
+		}
+		n := len(steps)
+		return n >= 3 && steps[n-1] == steps[n-2]+2 && steps[n-2] == steps[n-3]+2
+	})
+
+	c.Transport = "nccl"
+	if _, err := b.Client.Update(ctx, &pluginpb.UpdateRequest{Config: b.Request(c).GetConfig()}); err == nil {
+		t.Error("a transport that nobody offers was taken over")
+	}
+	if s := b.Status(); s.GetPhase() == string(sdk.Failed) {
+		t.Errorf("after an update that was refused the block is %s: %s", s.GetPhase(), s.GetError())
+	}
+}
+
+// Both the sync block and the inference block come back, and the trainer has nothing new: the files of the last version do.
+func TestANewLifeRepairsFromTheFilesOfTheLast(t *testing.T) {
+	t.Parallel()
+	server := inference(t, plugintest.FakeConfig{})
+	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 2, Delay: 5 * time.Millisecond})
+	b := plugintest.Harness(t, sync.Definition())
+	b.Start(config(train, server))
+	train.WaitPhase(sdk.Completed)
+	serves(t, server, 2)
+	listen := server.Status().GetListen()
+	for _, block := range []*plugintest.Block{b, server} {
+		if err := block.Stop(5 * time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again := inference(t, plugintest.FakeConfig{}, func(r *pluginpb.StartRequest) {
+		r.Listen, r.Policy = listen, &pluginpb.Policy{Version: 2}
+	})
+	idle := trainer(t, plugintest.FakeTrainerConfig{Steps: 1, Delay: time.Hour})
+	next := plugintest.Harness(t, sync.Definition())
+	next.Start(config(idle, again), func(r *pluginpb.StartRequest) { r.Dir = b.Dir })
+	next.Ready()
+	if got, want := serves(t, again, 2), plugintest.FakeLogprobs(2, []int{1, 2, 3}); got[0] != want[0] {
+		t.Errorf("it gives %v, want %v", got, want)
+	}
+}
+
+func TestADamagedRecordIsReportedWithTheWayOut(t *testing.T) {
+	t.Parallel()
+	server := inference(t, plugintest.FakeConfig{})
+	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1, Delay: time.Hour})
+	b := plugintest.Harness(t, sync.Definition())
+	if err := os.WriteFile(b.Dir+"/last.json", []byte(`{"weights":`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.Start(config(train, server))
+	e := b.Wait("failure", func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Failed) }).GetPhase()
+	if e.GetMessage() == "" || e.GetRemedy() == "" {
+		t.Errorf("failed with %v", e)
+	}
+}

@@ -1,0 +1,64 @@
+package environment
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestReadSample(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ body, problem string }{
+		"ids and log-probabilities": {`{"policy_version":3,"policy_version_max":4,"choices":[{"text":"x","finish_reason":"stop","token_ids":[5,6],"prompt_token_ids":[1],"logprobs":{"token_logprobs":[-1,-2]}}]}`, ""},
+		"ids as names":              {`{"prompt_token_ids":[1],"choices":[{"text":"x","logprobs":{"tokens":["token_id:5","token_id:6"],"token_logprobs":[-1,-2]}}]}`, ""},
+		"chat":                      {`{"prompt_token_ids":[1],"choices":[{"message":{"content":"x"},"token_ids":[5,6],"logprobs":{"content":[{"token":"a","logprob":-1},{"token":"b","logprob":-2}]}}]}`, ""},
+		"no ids":                    {`{"prompt_token_ids":[1],"choices":[{"text":"x","logprobs":{"tokens":["a","b"],"token_logprobs":[-1,-2]}}]}`, "0 token ids"},
+		"no log-probabilities":      {`{"prompt_token_ids":[1],"choices":[{"text":"x","token_ids":[5,6]}]}`, "0 log-probabilities"},
+		"one is null":               {`{"prompt_token_ids":[1],"choices":[{"text":"x","token_ids":[5,6],"logprobs":{"token_logprobs":[-1,null]}}]}`, "no log-probability"},
+		"fewer of them":             {`{"prompt_token_ids":[1],"choices":[{"text":"x","token_ids":[5,6],"logprobs":{"token_logprobs":[-1]}}]}`, "2 token ids and 1"},
+		"no prompt":                 {`{"choices":[{"text":"x","token_ids":[5,6],"logprobs":{"token_logprobs":[-1,-2]}}]}`, "no prompt_token_ids"},
+		"too few choices":           {`{"choices":[]}`, "asked for 1, got 0"},
+		"no JSON":                   {`<html>`, "read the completions"},
+	} {
+		s, err := readSample([]byte(c.body), 1)
+		switch {
+		case c.problem != "":
+			if err == nil || !strings.Contains(err.Error(), c.problem) {
+				t.Errorf("%s: %v, want %q", name, err, c.problem)
+			}
+		case err != nil:
+			t.Errorf("%s: %v", name, err)
+		case s.completions[0].Text != "x" || s.completions[0].Tokens[1] != 6 || s.completions[0].Logprobs[1] != -2 || s.prompt[0] != 1:
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+}
+
+// FuzzReadSample: whatever a server answers, it is refused or can be trained on.
+func FuzzReadSample(f *testing.F) {
+	f.Add([]byte(`{"prompt_token_ids":[1],"choices":[{"text":"x","token_ids":[5,6],"logprobs":{"token_logprobs":[-1,-2]}}]}`))
+	f.Add([]byte(`{"choices":[{"logprobs":{"tokens":["token_id:-1"],"content":[{}]}}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := readSample(data, 1)
+		if err != nil {
+			return
+		}
+		g, err := s.group(Task{Prompt: "p"}, []float64{0}, sampling{}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(g.Tokens[0]) != len(g.Masks[0]) || len(g.Tokens[0]) != len(g.InferenceLogprobs[0]) || len(g.Tokens[0]) == 0 {
+			t.Fatalf("a group that cannot be trained on: %+v", g)
+		}
+	})
+}
+
+func TestNameOf(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"environment.letters.a": "a", `environment.letters.a["x.y"]`: `a["x.y"]`, "module.m.environment.letters.b[2]": "b[2]",
+	} {
+		if got := nameOf(address); got != want {
+			t.Errorf("%s: %q, want %q", address, got, want)
+		}
+	}
+}
