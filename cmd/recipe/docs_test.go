@@ -1,12 +1,17 @@
 package main
 
 import (
+	"bytes"
 	"flag"
 	"io"
+	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/reference"
+	"github.com/recipe-rl/recipe/schema"
 )
 
 var update = flag.Bool("update", false, "write golden parts anew")
@@ -29,6 +34,60 @@ func TestDocsAreUpToDate(t *testing.T) {
 		}
 		for _, w := range wrong {
 			t.Errorf("docs/%s/%s; run make docs", dir, w)
+		}
+	}
+}
+
+// TestReadmeShowsARecipeThatLoads loads every recipe that the README shows, and follows its links within the repository.
+func TestReadmeShowsARecipeThatLoads(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join(repository, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	catalog, err := newApp(nil, io.Discard, io.Discard, []string{"RECIPE_CONFIG=" + filepath.Join("testdata", "settings.hcl")}).catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	recipes := regexp.MustCompile("(?s)```hcl\n(.*?)```").FindAllSubmatch(page, -1)
+	if len(recipes) == 0 {
+		t.Error("the README shows no recipe")
+	}
+	for _, m := range recipes {
+		if _, diags := schema.LoadSource("README.hcl", m[1], schema.Options{Plugins: catalog}); diags.HasErrors() {
+			t.Errorf("a recipe of the README does not load: %v", diags)
+		}
+	}
+	for _, m := range regexp.MustCompile(`\]\(([^)#]+)\)`).FindAllSubmatch(page, -1) {
+		if link := string(m[1]); !strings.Contains(link, "://") {
+			if _, err := os.Stat(filepath.Join(repository, filepath.FromSlash(link))); err != nil {
+				t.Errorf("the README links to %s, which is not there", link)
+			}
+		}
+	}
+}
+
+// TestRecipesAreWell loads and checks the layout of every recipe in recipes/.
+func TestRecipesAreWell(t *testing.T) {
+	t.Parallel()
+	catalog, err := newApp(nil, io.Discard, io.Discard, []string{"RECIPE_CONFIG=" + filepath.Join("testdata", "settings.hcl")}).catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths, err := filepath.Glob(filepath.Join(repository, "recipes", "*.hcl"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("recipes: %v, %v", paths, err)
+	}
+	for _, path := range paths {
+		src, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(src, schema.Format(src)) {
+			t.Errorf("%s is not laid out as recipe fmt does it", path)
+		}
+		if _, diags := schema.Load(path, schema.Options{Plugins: catalog}); diags.HasErrors() {
+			t.Errorf("%s does not load: %v", path, diags)
 		}
 	}
 }
