@@ -141,7 +141,7 @@ func (n *NATS) confirm(f jetstream.PubAckFuture, e *Entry) (seq uint64, err erro
 		select {
 		case ack := <-f.Ok():
 			return ack.Sequence, nil
-		case _ = <-f.Err():
+		case <-f.Err():
 		case <-time.After(5 * time.Second):
 		case <-n.ctx.Done():
 			return 0, context.Cause(n.ctx)
