@@ -1,0 +1,71 @@
+# Two environments feed one trainer: grade-school mathematics, and sums of one digit. Each keeps its own group size, weight and share.
+
+variable "model" {
+  type    = string
+  default = "Qwen/Qwen2.5-1.5B-Instruct"
+}
+
+variable "python" {
+  type        = string
+  default     = "python3"
+  description = "Interpreter with vllm, torch, transformers and peft"
+}
+
+variable "atropos_python" {
+  type        = string
+  default     = "python3"
+  description = "Interpreter with atroposlib, datasets and math-verify"
+}
+
+inference "vllm" "policy" {
+  model         = var.model
+  max_model_len = 2048
+  replicas      = 2 # behind one address; requests with a common beginning go to the same one
+  placement { gpus = 2 }
+  runtime { python = var.python }
+}
+
+environment "atropos" "gsm8k" {
+  script               = "environments/gsm8k.py"
+  inference            = inference.vllm.policy
+  group_size           = 8
+  max_token_length     = 1024
+  weight               = 2   # gets twice the inference of the other
+  min_batch_allocation = 0.5 # and at least half of each batch
+  runtime { python = var.atropos_python }
+}
+
+environment "atropos" "addition" {
+  script           = "environments/addition.py"
+  inference        = inference.vllm.policy
+  group_size       = 4 # group sizes may differ; batches are packed exactly
+  max_token_length = 64
+  runtime { python = var.atropos_python }
+}
+
+trainer "grpo" "policy" {
+  model         = var.model
+  environments  = [environment.atropos.gsm8k, environment.atropos.addition]
+  steps         = 100
+  batch_size    = 128
+  learning_rate = 3e-6
+  max_length    = 2048
+
+  lora {
+    rank  = 32
+    alpha = 32
+  }
+  kl { coefficient = 0.001 }
+  compute { compute_dtype = "bfloat16" }
+
+  placement { gpus = 1 }
+  runtime { python = var.python }
+}
+
+sync "weights" "policy" {
+  trainer       = trainer.grpo.policy
+  inference     = [inference.vllm.policy]
+  max_staleness = 4
+}
+
+output "checkpoint" { value = trainer.grpo.policy.checkpoint }
