@@ -17,6 +17,7 @@ const (
 // that was suspended (SIGSTOP, a sleeping laptop) must not take that time for an absent engine.
 type lease struct {
 	tick    time.Duration
+	alone   func() bool // the process is of no use to anyone: it does not wait for its lease; nil: never
 	expire  func()
 	expired chan struct{} // closed when expire has returned
 	quit    chan struct{}
@@ -28,8 +29,8 @@ type lease struct {
 	open  int // calls in progress, streams too
 }
 
-func newLease(whole, tick time.Duration, expire func()) *lease {
-	l := &lease{tick: tick, expire: expire, expired: make(chan struct{}), quit: make(chan struct{}), whole: whole, left: whole}
+func newLease(whole, tick time.Duration, alone func() bool, expire func()) *lease {
+	l := &lease{tick: tick, alone: alone, expire: expire, expired: make(chan struct{}), quit: make(chan struct{}), whole: whole, left: whole}
 	go l.count()
 	return l
 }
@@ -42,7 +43,7 @@ func (l *lease) count() {
 		case <-l.quit:
 			return
 		case <-ticker.C:
-			if l.spend() {
+			if l.spend() || l.alone != nil && l.alone() {
 				l.expire()
 				close(l.expired)
 				return

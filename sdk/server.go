@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"sync"
 	"time"
 
@@ -51,7 +52,7 @@ func (s *Server) Expired() <-chan struct{} { return s.server.lease.expired }
 
 func newServer(def *Definition) *server {
 	s := &server{def: def, started: make(chan struct{})}
-	s.lease = newLease(firstLease, leaseTick, func() {
+	s.lease = newLease(firstLease, leaseTick, s.forsaken(os.Getenv(EngineKey)), func() {
 		fmt.Fprintf(os.Stderr, "no engine was heard of for the lease; the block ends itself\n")
 		ctx, cancel := context.WithTimeout(context.Background(), defaultGrace+15*time.Second)
 		defer cancel()
@@ -62,6 +63,16 @@ func newServer(def *Definition) *server {
 		}
 	})
 	return s
+}
+
+// forsaken says that the engine which started this process is gone and never gave it a block: an engine that was killed before
+// it could write the process down. Whoever comes next does not know of it, or ends it. Nil where the engine is not the parent.
+func (s *server) forsaken(engine string) func() bool {
+	pid, err := strconv.Atoi(engine)
+	if err != nil {
+		return nil
+	}
+	return func() bool { return os.Getppid() != pid && s.current() == nil }
 }
 
 func (s *server) shutdown(ctx context.Context, grace time.Duration) error {
