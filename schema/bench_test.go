@@ -178,3 +178,32 @@ func cpuTime(b *testing.B) time.Duration {
 	}
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
+
+// BenchmarkWide loads n instances of one block that each refer to their own instance of another, and starts the last.
+func BenchmarkWide(b *testing.B) {
+	for _, n := range []int{100, 1000, 5000} {
+		src := fmt.Sprintf("inference \"vllm\" \"p\" {\n  count = %d\n  model = \"m\"\n}\nenvironment \"atropos\" \"e\" {\n  count     = %d\n  inference = inference.vllm.p[count.index]\n}\n", n, n)
+		plugins := fakePlugins(b)
+		var r *schema.Recipe
+		b.Run(fmt.Sprintf("load/%d", n), func(b *testing.B) {
+			measure(b, func() {
+				var diags hcl.Diagnostics
+				if r, diags = schema.LoadSource("bench.hcl", []byte(src), schema.Options{Plugins: plugins}); diags.HasErrors() {
+					b.Fatal(diags)
+				}
+			})
+		})
+		outputs := map[addr.Block]cty.Value{}
+		for _, block := range r.Blocks {
+			outputs[block.Addr] = cty.ObjectVal(map[string]cty.Value{"tokenizer": cty.StringVal("t"), "base_url": cty.StringVal("http://x/v1")})
+		}
+		last := addr.Block{Kind: "environment", Plugin: "atropos", Name: "e", Key: addr.IntKey(n - 1)}
+		b.Run(fmt.Sprintf("start/%d", n), func(b *testing.B) {
+			measure(b, func() {
+				if _, _, diags := r.Evaluate(last, outputs); diags.HasErrors() {
+					b.Fatal(diags)
+				}
+			})
+		})
+	}
+}

@@ -217,9 +217,7 @@ func (r *resolver) nested(block *hclsyntax.Block, prefix string) {
 	if block.Type == "dynamic" && len(block.Labels) == 1 {
 		iterator := iteratorOf(block)
 		if attr := block.Body.Attributes["for_each"]; attr != nil {
-			r.early = true
 			r.add(block.Labels[0], attr.Expr)
-			r.early = false
 		}
 		r.iterators = append(r.iterators, iterator)
 		for _, inner := range block.Body.Blocks {

@@ -44,7 +44,7 @@ inference "broken" "a" {
 inference "greedy" "b" {}
 inference "greedy" "b2" {}
 inference "plain" "c" {
-  modle = 1
+  modl = 1
 }
 inference "plian" "d" {}
 output "o" { value = inference.plain.c.address }
@@ -55,7 +55,7 @@ output "o" { value = inference.plain.c.address }
 		`The inference plugin "broken" could not be used: its schema is not cached; run recipe init.`,
 		`declares "count", which is a meta-argument`,
 		`declares "placement", which is a meta-argument`,
-		`There is no attribute "modle"`,
+		`There is no attribute "modl"`,
 		`Did you mean "plain"?`,
 		`There is no local value "nope"`, // a block without a usable plugin is still looked at
 	} {

@@ -30,6 +30,30 @@ func (p *evaluator) evaluation(outputs map[addr.Block]cty.Value) *evaluation {
 	return &evaluation{p: p, outputs: outputs, memo: map[memoKey]*result{}, refs: map[*instance]cty.Value{}}
 }
 
+// narrow leaves only the outputs that a block draws on: its own, those of what it needs, and behind those whose own
+// configuration draws on outputs, what they need in turn. Without it, each of n instances of one block would cost a look at
+// the outputs of all n instances of another.
+func (p *evaluator) narrow(inst *instance, outputs map[addr.Block]cty.Value) map[addr.Block]cty.Value {
+	out := make(map[addr.Block]cty.Value, len(inst.block.Needs)+1)
+	seen := map[*instance]bool{inst: true}
+	for queue := []*instance{inst}; len(queue) > 0; queue = queue[1:] {
+		at := queue[0]
+		if v, ok := outputs[at.block.Addr]; ok {
+			out[at.block.Addr] = v
+		}
+		if at != inst && !at.node.dynamic {
+			continue
+		}
+		for _, need := range at.block.Needs {
+			if next := p.instances[need.On]; next != nil && !seen[next] {
+				seen[next] = true
+				queue = append(queue, next)
+			}
+		}
+	}
+	return out
+}
+
 // Evaluate gives the body of a block and its meta-arguments with the outputs of the blocks that have given some; outputs
 // of all others are unknown. The map is only read. Defaults are applied and every check of the schema is made again.
 func (r *Recipe) Evaluate(a addr.Block, outputs map[addr.Block]cty.Value) (cty.Value, Meta, hcl.Diagnostics) {
@@ -37,6 +61,7 @@ func (r *Recipe) Evaluate(a addr.Block, outputs map[addr.Block]cty.Value) (cty.V
 	if inst == nil {
 		return cty.NilVal, Meta{}, diags
 	}
+	outputs = r.eval.narrow(inst, outputs)
 	ev := r.eval.evaluation(outputs)
 	config, d, _ := ev.config(inst)
 	meta := d.meta(inst.node, func() cty.Value { return refValue(inst.block, config, outputs[a]) })
@@ -82,6 +107,7 @@ func (r *Recipe) EvaluateCheck(check Check, a addr.Block, outputs map[addr.Block
 	if inst == nil {
 		return false, "", diags
 	}
+	outputs = r.eval.narrow(inst, outputs)
 	ev := r.eval.evaluation(outputs)
 	ctx := within(ev.context(inst.node.exprs, inst.in), inst.each)
 	config := inst.block.Value

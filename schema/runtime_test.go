@@ -344,3 +344,44 @@ output "o" {
 		}
 	}
 }
+
+// What a block is told of another includes values that came from a third.
+func TestEvaluateSeesThroughBlocks(t *testing.T) {
+	t.Parallel()
+	r := mustLoad(t, `
+inference "vllm" "first" { model = "m" }
+inference "tiny" "second" {
+  model = "m"
+  wait  = inference.vllm.first.tokenizer
+}
+inference "tiny" "third" {
+  model = "m"
+  wait  = "${inference.tiny.second.wait}!"
+}
+environment "atropos" "e" {
+  inference = inference.tiny.third
+  script    = inference.tiny.third.wait
+}
+trainer "grpo" "t" {
+  model        = "m"
+  environments = [environment.atropos.e]
+  steps        = 3
+  dynamic "reward" {
+    for_each = split(",", inference.vllm.first.tokenizer)
+    content { name = reward.value }
+  }
+}
+`)
+	outputs := outputsOf(t, "inference.vllm.first", sdk.InferenceOutputs{Tokenizer: "a,b"}, "inference.tiny.second", sdk.InferenceOutputs{}, "inference.tiny.third", sdk.InferenceOutputs{})
+	v, _, diags := r.Evaluate(address(t, "environment.atropos.e"), outputs)
+	if diags.HasErrors() || text(v.GetAttr("script")) != `"a,b!"` || text(v.GetAttr("inference").GetAttr("wait")) != `"a,b!"` {
+		t.Errorf("%v %s", diags, text(v.GetAttr("script")))
+	}
+	trainer := address(t, "trainer.grpo.t")
+	if needs := r.Lookup(trainer).Needs; len(needs) != 3 || needs[1].On != address(t, "inference.vllm.first") {
+		t.Errorf("for_each of a dynamic block is a need: %v", needs)
+	}
+	if v, _, diags = r.Evaluate(trainer, outputs); diags.HasErrors() || v.GetAttr("reward").LengthInt() != 2 {
+		t.Errorf("%v %s", diags, text(v.GetAttr("reward")))
+	}
+}
