@@ -8,10 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
 
@@ -46,7 +48,7 @@ func (Local) Start(ctx context.Context, c Command) (Process, error) {
 	}
 	defer func() { _ = stderr.Close() }()
 	cmd := exec.Command(c.Argv[0], c.Argv[1:]...) //nolint:gosec // the engine decides what it runs
-	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = c.Env, c.Dir, stdout, stderr
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = append(slices.Clip(c.Env), fmt.Sprintf("%s=%d", sdk.EngineKey, os.Getpid())), c.Dir, stdout, stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, err

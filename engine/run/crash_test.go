@@ -305,6 +305,15 @@ func (s *scene) processes() (pids []int) {
 	return pids
 }
 
+// settled is processes after those that an engine started and died before it knew them have noticed, within seconds.
+func (s *scene) settled() (left []int) {
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		if left = s.processes(); len(left) == 0 || time.Now().After(deadline) {
+			return left
+		}
+	}
+}
+
 // story is what the scene's processes said, for a failed test.
 func (s *scene) story() string {
 	var b strings.Builder
@@ -329,7 +338,7 @@ func (s *scene) check(steps int) {
 	if r.Status != state.Completed {
 		s.t.Errorf("the run is %s: %s\n%s", r.Status, r.Error, s.story())
 	}
-	if left := s.processes(); len(left) > 0 {
+	if left := s.settled(); len(left) > 0 {
 		s.t.Errorf("processes %v are left\n%s", left, s.story())
 	}
 	if dup, _ := filepath.Glob(filepath.Join(string(d), "blocks", "*", "duplicate")); len(dup) > 0 {

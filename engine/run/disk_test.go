@@ -75,7 +75,7 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 		if left, _ := filepath.Glob(filepath.Join(string(d), ".run.json*")); len(left) > 0 {
 			t.Errorf("%d bytes: half-written files are left: %v", size, left)
 		}
-		if left := s.processes(); len(left) > 0 {
+		if left := s.settled(); len(left) > 0 {
 			t.Errorf("%d bytes: processes %v are left\n%s", size, left, s.story())
 		}
 		s.finish()
