@@ -30,7 +30,7 @@ class Model:
         "auto", "Attention over packed rows.", choices=("auto", "sdpa", "eager", "varlen", "flash_attention_2")
     )
     gradient_checkpointing: bool = option(True, "Recompute activations in the backward pass: less memory, ~30% slower.")
-    row_tokens: int = option(8192, "Tokens packed into one forward pass: the memory knob.", live=True, least=1)
+    row_tokens: int = option(8192, "Most tokens packed into one forward pass: the memory knob.", live=True, least=1)
     head_chunk: int = option(1024, "Tokens whose logits exist at a time.", live=True, least=1)
     compile: bool = option(False, "torch.compile each decoder layer.")
     trust_remote_code: bool = option(False, "Run code that the model's repository brings.")

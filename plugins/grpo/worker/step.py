@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -94,6 +95,14 @@ class Stepper:
                         out[k][on_device.index] = getattr(s, k).to(self.wide)
         return {k: self.ranks.sum(v) for k, v in out.items()}
 
+    def _rows(self, b: Batch, sequences: Iterable[int]) -> list[Row]:
+        """Packed rows. Without a variable-length kernel attention costs the square of the row, so rows stay short."""
+        limit = self.config.model.row_tokens
+        if self.policy.implementation in ("sdpa", "eager"):
+            longest = max((len(b.tokens[i]) for i in sequences), default=0)
+            limit = min(limit, max(longest, 4096 if self.ranks.device.type == "cuda" else 256))
+        return batch.pack(b, sequences, limit)
+
     def train(self, b: Batch, step: int, clock: metrics.Clock) -> dict[str, Any]:
         """Takes the batch's optimizer steps and returns the step's metrics."""
         try:
@@ -112,7 +121,7 @@ class Stepper:
         o = objective_options(c, self.memory.entropy if c.entropy.adaptive else None)
         if c.entropy.adaptive and (self.memory.entropy_seen or 0.0) > c.entropy.target:
             o = replace(o, entropy_coefficient=0.0)
-        rows = batch.pack(b, range(b.n), c.model.row_tokens)
+        rows = self._rows(b, range(b.n))
         if not rows:
             raise DataError("the batch has no trained token", ["Do the masks mark any token (value other than -100)?"])
         parts = batch.split(b, c.data.mini_batch_size)
@@ -180,7 +189,7 @@ class Stepper:
         c, ranks, device = self.config, self.ranks, self.ranks.device
         first, last = int(b.offset[part[0]]), int(b.offset[part[-1] + 1])
         window = slice(first, last)
-        rows = batch.pack(b, part, c.model.row_tokens)
+        rows = self._rows(b, part)
         if not rows:
             return {"empty": 1.0}
         if o.needs_current and current is None:

@@ -102,7 +102,7 @@ class Worker:
         return self
 
     def join(self):
-        self.thread.join(timeout=120)
+        self.thread.join(timeout=300)
         assert not self.thread.is_alive()
         if self.error:
             raise self.error
@@ -129,7 +129,7 @@ def request(address, method, path, body=None, token=None):
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     r = urllib.request.Request(address + path, data, headers, method=method)
     try:
-        with urllib.request.urlopen(r, timeout=60) as reply:
+        with urllib.request.urlopen(r, timeout=300) as reply:
             return reply.status, json.loads(reply.read())
     except urllib.error.HTTPError as e:
         return e.code, json.loads(e.read())
