@@ -1,0 +1,83 @@
+package sync_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/plugins/sync"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/plugintest"
+)
+
+// hanging stands in front of a gateway's control endpoint and answers no request to load weights: a collective operation that
+// waits for a peer which is gone looks like this.
+func hanging(t *testing.T, control string) string {
+	t.Helper()
+	target, err := url.Parse(control)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pass := httputil.NewSingleHostReverseProxy(target)
+	transport := &http.Transport{}
+	pass.Transport = transport
+	ended, end := context.WithCancel(context.Background())
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/weights") {
+			select {
+			case <-r.Context().Done():
+			case <-ended.Done():
+			}
+			return
+		}
+		pass.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() { end(); s.Close(); transport.CloseIdleConnections() })
+	return s.URL
+}
+
+// An update that hangs ends with its deadline, names who hangs and in which phase, and leaves the gateway open.
+func TestAnUpdateThatHangsIsNamedWithinItsDeadline(t *testing.T) {
+	t.Parallel()
+	server := inference(t, plugintest.FakeConfig{})
+	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 2})
+	b := plugintest.Harness(t, sync.Definition())
+	c := config(train, server)
+	c.Timeout = time.Second
+	attributes := c.Inference[0].Values.AsValueMap()
+	attributes["control_url"] = cty.StringVal(hanging(t, server.Output("control_url")))
+	c.Inference[0].Values = cty.ObjectVal(attributes)
+	b.Start(c)
+	over := func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Failed) }
+	said := b.Wait("failure", over).GetPhase()
+	for _, want := range []string{"policy version 1", "inference.fake.test"} {
+		if !strings.Contains(said.GetMessage(), want) {
+			t.Errorf("the failure does not say %q: %s", want, said.GetMessage())
+		}
+	}
+	if said.GetRemedy() == "" {
+		t.Error("the failure says no remedy")
+	}
+	if m := train.Wait("failure", over).GetPhase().GetMessage(); !strings.Contains(m, syncAddress) {
+		t.Errorf("the trainer waits without end, or does not say for whom: %q", m)
+	}
+	direct := client(server)
+	defer direct.Close()
+	for deadline := time.Now().Add(plugintest.Deadline); ; time.Sleep(5 * time.Millisecond) {
+		s, err := direct.Status(t.Context())
+		if err == nil && !s.Held {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the gateway is still held: %+v %v", s, err)
+		}
+	}
+}
