@@ -41,6 +41,7 @@ func (d *Disk) poke() {
 // commits is the only writer. While it forces one commit to the disk, the next one gathers.
 func (d *Disk) commits() {
 	defer close(d.done)
+	d.reserve() // not before: it takes longer than the rest of opening
 	for range d.wake {
 		for {
 			d.gather()

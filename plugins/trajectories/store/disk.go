@@ -86,7 +86,6 @@ func OpenDisk(dir string, always bool) (*Disk, error) {
 	if err := d.recover(); err != nil {
 		return nil, errors.Join(err, d.bodies.close(), db.Close())
 	}
-	d.reserve()
 	go d.commits()
 	return d, nil
 }
