@@ -122,8 +122,10 @@ func (v *victim) strike(engine int) string {
 	all := v.processes()
 	delete(all, engine)
 	pids := make([]int, 0, len(all))
-	for pid := range all {
-		pids = append(pids, pid)
+	for pid, dir := range all {
+		if filepath.Base(filepath.Dir(dir)) == "blocks" { // else it is a copy of the engine that is no plugin yet
+			pids = append(pids, pid)
+		}
 	}
 	n := v.rng.IntN(20)
 	if n < 7 || len(pids) == 0 {

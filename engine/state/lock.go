@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -39,7 +40,7 @@ func TryLock(dir Dir, command string) (*Lock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the run's lock: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := flock(f); err != nil {
 		defer func() { _ = f.Close() }()
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("locking %s: %w", path, err)
@@ -61,6 +62,30 @@ func TryLock(dir Dir, command string) (*Lock, error) {
 		return nil, fmt.Errorf("writing the run's lock: %w", err)
 	}
 	return &Lock{file: f}, nil
+}
+
+// lockPatience is how long the lock of an engine that is gone may still be held: by a copy of it that was about to become a
+// plugin process when the engine was killed, and lets go as soon as it has.
+const lockPatience = 5 * time.Second
+
+// flock takes the lock without waiting for an engine that lives.
+func flock(f *os.File) error {
+	for deadline := time.Now().Add(lockPatience); ; time.Sleep(20 * time.Millisecond) {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EWOULDBLOCK) || !ownerGone(f) || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+// ownerGone says whether the engine that wrote the lock file was on this machine and does not run any more.
+func ownerGone(f *os.File) bool {
+	var o Owner
+	if err := json.NewDecoder(io.NewSectionReader(f, 0, 1<<16)).Decode(&o); err != nil || o.PID <= 0 {
+		return false
+	}
+	here, err := os.Hostname()
+	return err == nil && here == o.Host && errors.Is(syscall.Kill(o.PID, 0), syscall.ESRCH)
 }
 
 // Holder returns the engine that holds the run's lock now, or nil.

@@ -2,10 +2,12 @@ package state_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/zclconf/go-cty/cty"
 
@@ -200,4 +202,28 @@ func TestRecordableHidesSecretsAndReducesReferences(t *testing.T) {
 	if again := rec("canary-1234567890"); again["key"] != a["key"] {
 		t.Error("the same secret has two fingerprints")
 	}
+}
+
+// A copy of a killed engine may hold its lock for a moment; a living engine is never waited for.
+func TestTheLockOfADeadEngineIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	d := dir(t)
+	l, err := state.TryLock(d, "killed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const nobody = 1 << 22 // above every pid
+	if err := os.WriteFile(filepath.Join(string(d), "lock"), fmt.Appendf(nil, `{"pid": %d, "host": %q}`, nobody, host), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(100*time.Millisecond, func() { _ = l.Unlock() })
+	next, err := state.TryLock(d, "next")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = next.Unlock()
 }
