@@ -202,7 +202,7 @@ func (p pair) runDeep() error {
 		{p.ours, shape{8, 16}, []int{1000, 100_000, 1_000_000}},
 		{p.theirs, shape{8, 16}, []int{1000, 10_000}},
 	} {
-		if c.s == nil {
+		if c.s == nil || !strings.Contains(c.s.name+", "+c.sh.String(), p.match) {
 			continue
 		}
 		for i := range c.depths {

@@ -217,7 +217,7 @@ func (s *server) deep(sh shape, depths []int) (out []depth, err error) {
 // fill posts groups, many to a request so that a million of them fit into a benchmark.
 func (s *server) fill(p *payloads, n int) error {
 	list := 1
-	if p.size < 4096 {
+	if p.size < 16<<10 {
 		list = 500
 	}
 	_, err := parallel(4, (n+list-1)/list, func(i int) error {
