@@ -85,6 +85,7 @@ class FakeAPI:
             return 200, {"current_step": self.formed, "queue_size": 0}
         if url.path == "/register":
             self.registered.append(body)
+            self.reclaim()  # as the built-in server does: what the trainer before had not acknowledged goes to this one
             return 200, {"uuid": 2**100 + len(self.registered)}
         if url.path == "/policy_version":
             self.versions.append(body["version"])
@@ -116,11 +117,14 @@ class FakeAPI:
             self.leased[answer["id"]] = number
         return answer
 
+    def reclaim(self):
+        self.back = sorted({n for n in self.leased.values() if n not in self.acked} | set(self.back))
+        self.leased = {k: n for k, n in self.leased.items() if n in self.acked}
+
     def expire(self):
         """All leases that were not acknowledged run out."""
         with self.lock:
-            self.back = sorted(n for n in set(self.leased.values()) if n not in self.acked)
-            self.leased = {k: n for k, n in self.leased.items() if n in self.acked}
+            self.reclaim()
 
     def close(self):
         self.server.shutdown()

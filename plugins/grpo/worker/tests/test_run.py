@@ -107,6 +107,22 @@ def test_kill_between_storing_a_batch_and_its_acknowledgement(make, api, tmp_pat
         assert second.run.step == 4
 
 
+def test_kill_between_the_lease_and_the_spool(make, api, tmp_path):
+    """The server leased a batch, and the process died before it stored it: registering again brings it back, in order."""
+    unbroken = make(api().url, where=tmp_path / "a", steps=4)()
+    server = api()
+    first = make(server.url, where=tmp_path / "b", steps=4).load()
+    first.run.train(first.run.feed.decide()[1])
+    first.run.feed.rollouts.spool.put = lambda *a: (_ for _ in ()).throw(KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        first.run.feed.decide()
+    first.close()
+    assert server.formed == 2 and server.acked == [0]
+    second = make(server.url, where=tmp_path / "b", steps=4)()
+    assert losses(second)[-4:] == losses(unbroken)
+    assert server.acked == [0, 1, 2, 3]
+
+
 def test_tokenizers_are_copied_whatever_their_templates_are(make, api, tmp_path, tiny):
     """DeepHermes and tool-calling models bring a list or dictionary of chat templates; it must arrive as it is."""
     shutil.copytree(tiny, tmp_path / "model")
