@@ -67,7 +67,10 @@ func TestANewLifeRepairsFromTheFilesOfTheLast(t *testing.T) {
 	again := inference(t, plugintest.FakeConfig{}, func(r *pluginpb.StartRequest) {
 		r.Listen, r.Policy = listen, &pluginpb.Policy{Version: 2}
 	})
-	idle := trainer(t, plugintest.FakeTrainerConfig{Steps: 1, Delay: time.Hour})
+	// Started as if no sync block were declared, so that it is past its first Sync, where it would hand over its own weights.
+	idle := plugintest.Harness(t, plugintest.FakeTrainer())
+	idle.Start(plugintest.FakeTrainerConfig{Steps: 1, Delay: time.Hour})
+	idle.Ready()
 	next := plugintest.Harness(t, sync.Definition())
 	next.Start(config(idle, again), func(r *pluginpb.StartRequest) { r.Dir = b.Dir })
 	next.Ready()
