@@ -156,6 +156,8 @@ func (w *world) generate(out http.ResponseWriter, r *http.Request) {
 		texts = append(texts, itoa(i))
 	}
 	out.Header().Set("Content-Type", "application/json")
+	out.Header().Set("X-Recipe-Policy-Version", "3")
+	out.Header().Set("X-Recipe-Policy-Version-Max", "4")
 	_ = json.NewEncoder(out).Encode(map[string]any{"text": texts, "logprobs": logprobs, "finish_reasons": reasons})
 }
 
@@ -266,8 +268,8 @@ func TestRealEnvironment(t *testing.T) {
 	if h.metrics["env/groups"] < h.metrics["env/groups_sent"]+h.metrics["env/groups_same_scores"] {
 		t.Errorf("metrics %v: all groups must be counted, those of equal scores too", h.metrics)
 	}
-	if s := h.samples[0]; !strings.HasPrefix(s.Prompt, "What is ") || len(s.Completion) != 1 || s.Score != 1 {
-		t.Errorf("sample %+v; want the prompt, one right digit and its score", s)
+	if s := h.samples[0]; !strings.HasPrefix(s.Prompt, "What is ") || len(s.Completion) != 1 || (s.Score != 0 && s.Score != 1) {
+		t.Errorf("sample %+v; want the prompt, one digit and its score", s)
 	}
 	found, _, err := env.Evaluate(ctx, 0)
 	if err != nil {
@@ -307,6 +309,9 @@ func TestRealEnvironment(t *testing.T) {
 	g := w.groups[0]
 	if len(g["tokens"].([]any)) != 8 || g["inference_logprobs"] == nil || g["env_id"] != 0.0 {
 		t.Errorf("group %v", g)
+	}
+	if v, ok := g["policy_version"].([]any); !ok || len(v) != 2 || v[0] != 3.0 || v[1] != 4.0 {
+		t.Errorf("policy_version %v, want [3 4], the versions that the gateway stamped on the answers", g["policy_version"])
 	}
 }
 

@@ -6,11 +6,13 @@ The environment is run as if it had been called directly: same arguments, same s
 atroposlib's BaseEnv this adds what a supervisor needs and a log cannot give:
 - settings that the environment's class does not know, or that did not take effect, are reported instead of ignored;
 - registration, status polls, groups, evaluations and their numbers are written to EVENTS, one JSON object a line;
+- groups say which policy versions sampled them, from the stamp that the gateway puts on each answer;
 - SIGTERM ends the environment without losing a group that has been scored: no new rollouts, then what is being sent is sent;
 - an environment whose steps are all queued stays connected instead of leaving, until it is told to.
 """
 
 import asyncio
+import contextvars
 import difflib
 import functools
 import json
@@ -21,6 +23,9 @@ import sys
 import time
 
 import yaml
+
+# Policy versions that answered the rollout of this task so far; tasks that it starts share the list.
+VERSIONS = contextvars.ContextVar("policy_versions", default=None)
 
 NOT_AN_ENVIRONMENT = 64
 BAD_SETTINGS = 65
@@ -177,6 +182,9 @@ class Observer:
             for group in scored_data if isinstance(scored_data, list) else [scored_data]:
                 if group is not None:
                     observer.group(env, group, item)
+                    versions = VERSIONS.get()
+                    if versions:
+                        group.setdefault("policy_version", [min(versions), max(versions)])
             # A worker may be cancelled (a full queue, an evaluation, the end); what it has scored is sent all the same.
             task = asyncio.ensure_future(original["handle_send_to_api"](env, scored_data, item, *args, **kwargs))
             observer.sending.add(task)
@@ -207,6 +215,7 @@ class Observer:
     def around_collect_trajectories(self, env, method):
         async def collect(item):
             started = time.time()
+            VERSIONS.set([])
             try:
                 result = await method(item)
             except Exception as e:  # atroposlib writes one line to its log and goes on
@@ -244,6 +253,38 @@ class Observer:
         return env.status_dict["current_step"] + queued > env.config.total_steps
 
 
+def note_versions(headers):
+    """Keep the policy versions that an answer is stamped with."""
+    versions = VERSIONS.get()
+    if versions is None:
+        return
+    for name in ("X-Recipe-Policy-Version", "X-Recipe-Policy-Version-Max"):
+        value = headers.get(name, "")
+        if value.isdigit():
+            versions.append(int(value))
+
+
+def watch_answers():
+    """Look at the headers of every answer, of both HTTP clients that atroposlib uses."""
+    import aiohttp
+    import httpx
+
+    request, send = aiohttp.ClientSession._request, httpx.AsyncClient.send
+
+    async def aiohttp_request(session, *args, **kwargs):
+        answer = await request(session, *args, **kwargs)
+        note_versions(answer.headers)
+        return answer
+
+    async def httpx_send(client, *args, **kwargs):
+        answer = await send(client, *args, **kwargs)
+        note_versions(answer.headers)
+        return answer
+
+    aiohttp.ClientSession._request = aiohttp_request
+    httpx.AsyncClient.send = httpx_send
+
+
 def cause(error):
     """The first error behind a retry, in one line."""
     last = getattr(error, "last_attempt", None)
@@ -278,6 +319,7 @@ def main():
 
     observer = Observer(events, settings)
     observer.install(BaseEnv)
+    watch_answers()
     signal.signal(signal.SIGTERM, observer.drain)
     sys.argv = [what, arguments[0], "--config", config, *arguments[1:]]
     if how == "--script":
