@@ -14,7 +14,9 @@ mkdir -p "$root/.cache"
 exec 9>"$root/.cache/venv-$name.flock"
 flock 9 # two callers at once: the second finds the work done
 
-want=$(cat "$list" "$override" "$0" 2>/dev/null | sha256sum | cut -d' ' -f1)
+inputs=("$list" "$0")
+[ -r "$override" ] && inputs+=("$override")
+want=$(cat "${inputs[@]}" | sha256sum | cut -d' ' -f1)
 if [ -x "$venv/bin/python" ] && [ "$(cat "$venv/stamp" 2>/dev/null)" = "$want" ]; then
   exit 0
 fi
