@@ -85,6 +85,9 @@ func (p *process) start(ctx context.Context) (*proc.Program, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
+	if err := tail.SetAside(filepath.Join(p.req.Dir, "environment-"+strconv.Itoa(p.index)+".log")); err != nil {
+		p.host.Log("warn", err.Error())
+	}
 	p.host.Phase(sdk.Starting, "importing the environment")
 	program, err := proc.Start(ctx, proc.Spec{
 		Name: "environment-" + strconv.Itoa(p.index), Argv: p.argv(events, config, "serve"), Env: p.environ(), Dir: p.folder, LogDir: p.req.Dir,

@@ -181,13 +181,19 @@ func (w *watch) take(ctx context.Context, e event) {
 	}
 }
 
-// phase tells where the worker stands. Only what comes before the first batch is not ready.
+// phase tells where the worker stands. Once its model is loaded the block is ready and stays so.
 func (w *watch) phase(ctx context.Context, e event) {
 	host := w.trainer.host
 	switch e.Phase {
-	case "starting", "loading", "connecting":
-		host.Phase(sdk.Loading, map[string]string{"starting": "starting", "loading": "loading the model", "connecting": "registering with the trajectory API"}[e.Phase])
+	case "starting":
+		host.Phase(sdk.Loading, "starting")
+	case "loading":
+		host.Phase(sdk.Loading, "loading the model")
+	case "connecting":
+		w.trainer.tellPhase("registering with the trajectory API")
 	case "sync":
+		// Still ready: the sync block comes only to a trainer that is, and this one waits for it.
+		w.trainer.tellPhase("waiting until inference serves its weights")
 		// A worker that continued from a checkpoint wants its weights served before anything else. Otherwise the event weights has
 		// said so already, and the phase comes back after each publication.
 		if !w.ever {

@@ -22,6 +22,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
 	"github.com/recipe-rl/recipe/sdk/proc"
+	"github.com/recipe-rl/recipe/sdk/tail"
 )
 
 // Plugin defines `trainer "grpo"`.
@@ -90,6 +91,9 @@ func (t *Trainer) Run(ctx context.Context, req sdk.Request[Config], host sdk.Tra
 	f, err := t.write()
 	if err != nil {
 		return err
+	}
+	if err := tail.SetAside(filepath.Join(req.Dir, "worker.log")); err != nil {
+		host.Log("warn", err.Error())
 	}
 	host.Phase(sdk.Starting, "importing PyTorch")
 	program, err := proc.Start(ctx, proc.Spec{

@@ -189,6 +189,15 @@ func TestResumedWeightsAreServedFirst(t *testing.T) {
 	if fmt.Sprint(h.synced) != "[3 4]" || h.version != 9 {
 		t.Errorf("Sync was called for steps %v, version is %d; want the checkpoint's step 3 first and versions 8 and 9", h.synced, h.version)
 	}
+	// The engine starts a sync block again only beside a trainer that is ready, and this trainer waits for it.
+	ready := false
+	for _, p := range h.phases {
+		if strings.HasPrefix(p, "ready") {
+			ready = true
+		} else if ready {
+			t.Errorf("phase %q after the block was ready: %q", p, h.phases)
+		}
+	}
 }
 
 func TestStopWritesACheckpoint(t *testing.T) {

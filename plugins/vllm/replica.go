@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -134,6 +135,9 @@ func (r *replica) begin(ctx context.Context) (program *proc.Program, port int, a
 	args, err := l.arguments()
 	if err != nil {
 		return nil, 0, false, err
+	}
+	if err := tail.SetAside(filepath.Join(r.server.req.Dir, "vllm-"+r.id+".log")); err != nil {
+		r.server.host.Log("warn", err.Error())
 	}
 	r.server.host.Phase(sdk.Starting, "starting vLLM")
 	r.server.host.Log("info", fmt.Sprintf("replica %s: %s %s", r.id, r.server.python, strings.Join(args, " ")))

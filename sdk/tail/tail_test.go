@@ -97,3 +97,21 @@ func TestFollowStartsAtAnOffset(t *testing.T) {
 		t.Fatalf("got %q, want %q", got, want)
 	}
 }
+
+func TestSetAside(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "log")
+	if err := tail.SetAside(path); err != nil {
+		t.Fatalf("no log yet: %v", err)
+	}
+	write(t, path, "old", 0)
+	if err := tail.SetAside(path); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(path + ".previous"); err != nil || string(got) != "old" {
+		t.Fatalf("got %q, %v; want the old log", got, err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("the old log is still there: %v", err)
+	}
+}
