@@ -281,7 +281,7 @@ func (s *scene) finish() {
 		}
 	case <-time.After(90 * time.Second):
 		_ = cmd.Process.Kill()
-		_ = <-done
+		<-done //nolint:errcheck // it was killed
 		s.t.Fatalf("the last engine did not end within 90 s\n%s", s.story())
 	}
 }
