@@ -89,6 +89,7 @@ func (p *evaluator) connect(root *module) []*node {
 	for _, m := range p.loader.modules {
 		nodes = append(nodes, m.nodes()...)
 	}
+	p.requirePaths()
 	lookups := map[blockName]*PluginSchema{}
 	for _, n := range nodes {
 		if n.block != nil {
@@ -105,6 +106,32 @@ func (p *evaluator) connect(root *module) []*node {
 	}
 	nodes = p.wireTrajectories(root, nodes)
 	return nodes
+}
+
+// Requirer is what Plugins implements to take the binaries that a recipe itself names by path.
+type Requirer interface {
+	// Require says that the plugin of that name is the binary at path, unless dev_overrides say otherwise.
+	Require(name, path string)
+}
+
+// requirePaths hands on the required plugins whose source is a path: "./bin/vllm", "../bin/vllm" or an absolute one,
+// relative to the file that says so.
+func (p *evaluator) requirePaths() {
+	r, ok := p.opts.Plugins.(Requirer)
+	if !ok {
+		return
+	}
+	for _, name := range sortedKeys(p.loader.required) {
+		q := p.loader.required[name]
+		path := q.Source
+		if !filepath.IsAbs(path) && !strings.HasPrefix(path, "./") && !strings.HasPrefix(path, "../") {
+			continue
+		}
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(filepath.Dir(q.Range.Filename), path)
+		}
+		r.Require(name, path)
+	}
 }
 
 func (p *evaluator) lookup(n *node, known map[blockName]*PluginSchema) *PluginSchema {

@@ -5,7 +5,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"sort"
 	"sync"
 
@@ -17,16 +19,19 @@ import (
 // Catalog is every plugin that there is: the built-in ones, and those that dev_overrides name by path. It tells the language
 // their schemas and the engine how to start them. It is safe for concurrent use.
 type Catalog struct {
-	builtins  map[string]*sdk.Definition // by KIND/NAME
-	overrides map[string]string          // plugin name → path of its binary
-	cacheDir  string
+	builtins map[string]*sdk.Definition // by KIND/NAME
+	cacheDir string
 
-	mu       sync.Mutex
-	schemas  map[string]*schema.PluginSchema // by KIND/NAME, built-in
-	external map[string]*external            // by path
+	mu        sync.Mutex
+	overrides map[string]string               // plugin name → path of its binary
+	schemas   map[string]*schema.PluginSchema // by KIND/NAME, built-in
+	external  map[string]*external            // by path
 }
 
-var _ schema.Plugins = (*Catalog)(nil)
+var (
+	_ schema.Plugins  = (*Catalog)(nil)
+	_ schema.Requirer = (*Catalog)(nil)
+)
 
 // NewCatalog makes a catalog. Overrides map the name of a plugin to the path of its binary, and hide built-in plugins of that
 // name and of the binary's kind. What a binary says of itself is kept below cacheDir by the digest of the binary, so that it is
@@ -50,6 +55,18 @@ func NewCatalog(builtins []*sdk.Definition, overrides map[string]string, cacheDi
 		c.overrides[name] = absolute
 	}
 	return c, nil
+}
+
+// Require implements schema.Requirer: a recipe names the binary of a plugin by path. dev_overrides win.
+func (c *Catalog) Require(name, path string) {
+	if absolute, err := filepath.Abs(path); err == nil {
+		path = absolute
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, overridden := c.overrides[name]; !overridden {
+		c.overrides[name] = path
+	}
 }
 
 // Lookup returns the schema of a plugin; nil when there is none. A binary is started only when its digest is not in the cache.
@@ -89,7 +106,10 @@ func (c *Catalog) Names(k kind.Kind) []string {
 			seen[def.Name] = true
 		}
 	}
-	for name := range c.overrides {
+	c.mu.Lock()
+	named := slices.Collect(maps.Keys(c.overrides))
+	c.mu.Unlock()
+	for _, name := range named {
 		if e, err := c.override(k, name); err == nil && e != nil {
 			seen[name] = true
 		}
@@ -129,22 +149,22 @@ func (c *Catalog) Command(k kind.Kind, name string) (argv, env []string, err err
 
 // override returns the binary that dev_overrides name for a plugin; nil when there is none, or when it is of another kind.
 func (c *Catalog) override(k kind.Kind, name string) (*external, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	path, ok := c.overrides[name]
 	if !ok {
 		return nil, nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	e := c.external[path]
 	if e == nil {
 		var err error
 		if e, err = loadExternal(path, c.cacheDir); err != nil {
-			return nil, fmt.Errorf("dev_overrides: %s = %q: %w", name, path, err)
+			return nil, fmt.Errorf("plugin %s = %q: %w", name, path, err)
 		}
 		c.external[path] = e
 	}
 	if e.schema.Name != name {
-		return nil, fmt.Errorf("dev_overrides: %s = %q: the binary says that it is %s %q; use that name", name, path, e.schema.Kind, e.schema.Name)
+		return nil, fmt.Errorf("plugin %s = %q: the binary says that it is %s %q; use that name", name, path, e.schema.Kind, e.schema.Name)
 	}
 	if e.schema.Kind != k {
 		return nil, nil

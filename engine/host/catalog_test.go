@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
@@ -107,6 +108,31 @@ func TestABinaryIsAskedOnceForItsSchema(t *testing.T) {
 	}
 }
 
+func TestARecipeNamesABinaryByPath(t *testing.T) {
+	t.Parallel()
+	path, _ := binary(t, "")
+	catalog, err := host.NewCatalog(nil, nil, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.Symlink(path, filepath.Join(dir, "ticker")); err != nil {
+		t.Fatal(err)
+	}
+	src := "recipe {\n  required_plugins {\n    ticker = { source = \"./ticker\" }\n  }\n}\nenvironment \"ticker\" \"t\" {}\n"
+	if err := os.WriteFile(filepath.Join(dir, "r.hcl"), []byte(src), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, diags := schema.Load(filepath.Join(dir, "r.hcl"), schema.Options{Plugins: catalog})
+	if r == nil || len(r.Blocks) != 1 || r.Blocks[0].Schema.Name != "ticker" {
+		t.Fatalf("the recipe does not use the binary that it names: %v", diags)
+	}
+	argv, _, err := catalog.Command(kind.Environment, "ticker")
+	if err != nil || argv[0] != filepath.Join(dir, "ticker") {
+		t.Errorf("it would be started by %v, %v", argv, err)
+	}
+}
+
 func TestBinariesThatAreNoPlugins(t *testing.T) {
 	t.Parallel()
 	path, _ := binary(t, "")
@@ -119,7 +145,7 @@ func TestBinariesThatAreNoPlugins(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := catalog.Lookup(kind.Environment, c.plugin); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "dev_overrides") {
+		if _, err := catalog.Lookup(kind.Environment, c.plugin); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), c.plugin+" = ") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
