@@ -57,7 +57,10 @@ func (e *Environment) Validate(c Config) []spec.Problem {
 func (e *Environment) Plan(c Config, _ sdk.Placement) (sdk.Estimate, []spec.Problem) {
 	facts := map[string]string{"group_size": strconv.FormatInt(c.GroupSize, 10)}
 	if c.MaxTokenLength > 0 {
-		facts["max_token_length"] = strconv.FormatInt(c.MaxTokenLength, 10)
+		facts["max_completion_tokens"] = strconv.FormatInt(c.MaxTokenLength, 10)
+	}
+	if c.MaxBatchesOffpolicy > 0 {
+		facts["queued_batches"] = strconv.FormatInt(c.MaxBatchesOffpolicy, 10)
 	}
 	if c.Tokenizer != "" {
 		facts["tokenizer"] = c.Tokenizer
