@@ -4,7 +4,11 @@
 //
 // Facts that are compared, as plugins report them (sdk.Estimate.Facts), all optional:
 //
-//	model, tokenizer, chat_template   equal between a trainer and the inference blocks that serve its policy
+//	model, tokenizer                  equal between a trainer and the inference blocks that serve its policy
+//	chat_template                     digests, blank between: what an inference block renders chats with, an environment, or a trainer's checkpoints
+//	chat_template_from                where that was found, in words
+//	tokenizer_chat_template           of an inference block: those that its tokenizer has
+//	renders_chat                      of an environment, "true": it renders chats itself, with its tokenizer or that of inference
 //	max_model_len                     of an inference block, in tokens
 //	max_prompt_tokens, max_completion_tokens, max_total_tokens   of an environment or trainer
 //	group_size                        of an environment: completions a prompt
@@ -81,6 +85,7 @@ func Check(r *schema.Recipe, size Sizer, m Machine) []plan.Finding {
 	c.batches()
 	c.lengths()
 	c.models()
+	c.templates()
 	c.staleness()
 	c.memory(m)
 	c.disk(m)
@@ -183,24 +188,6 @@ func (c *checker) lengths() {
 			case hasCompletion && prompt+completion > limit:
 				c.add("error", e.Addr, fmt.Sprintf("prompt %d + completion %d = %d tokens, %s holds %d", prompt, completion, prompt+completion, i.Addr, limit),
 					fmt.Sprintf("Raise max_model_len to %d, or lower the completion to %d.", prompt+completion, limit-prompt))
-			}
-		}
-	}
-}
-
-// models compares what a trainer trains with what inference serves.
-func (c *checker) models() {
-	for _, s := range c.of(kind.Sync) {
-		for _, t := range c.needed(s, kind.Trainer) {
-			for _, i := range c.needed(s, kind.Inference) {
-				for _, name := range []string{"model", "tokenizer", "chat_template"} {
-					a, b := t.Facts[name], i.Facts[name]
-					if a == "" || b == "" || a == b {
-						continue
-					}
-					c.add("error", s.Addr, fmt.Sprintf("%s and %s disagree on %s", t.Addr, i.Addr, name),
-						fmt.Sprintf("%s has %q, %s has %q: tokens sampled by one would mean something else to the other. Use one variable for both.", t.Addr, a, i.Addr, b))
-				}
 			}
 		}
 	}

@@ -78,6 +78,19 @@ func TestFindings(t *testing.T) {
 		{"total too long", world{estimates: kinds{kind.Environment: facts("max_total_tokens", "4096"), kind.Inference: facts("max_model_len", "2048")}}, "error", []string{"4096", "2048"}},
 		{"different tokenizers", world{estimates: kinds{kind.Trainer: facts("tokenizer", "a"), kind.Inference: facts("tokenizer", "b")}}, "error", []string{"disagree on tokenizer", `"a"`, `"b"`}},
 		{"a fact that one side does not know", world{estimates: kinds{kind.Trainer: facts("tokenizer", "a"), kind.Inference: facts()}}, "", nil},
+		{"several templates, one in common", world{estimates: kinds{kind.Trainer: facts("chat_template", "a b"), kind.Inference: facts("chat_template", "b")}}, "", nil},
+		{"checkpoints with another template", world{estimates: kinds{
+			kind.Trainer: facts("chat_template", "a", "chat_template_from", "m"), kind.Inference: facts("chat_template", "b", "chat_template_from", "chat.jinja"),
+		}}, "warning", []string{"carry another chat template", "chat.jinja (b)", "template of m (a)"}},
+		{"environment renders otherwise", world{estimates: kinds{
+			kind.Environment: facts("chat_template", "a", "chat_template_from", "folder"), kind.Inference: facts("chat_template", "b"),
+		}}, "warning", []string{"different chat templates", "folder (a)"}},
+		{"environment renders by the tokenizer, the server does not", world{estimates: kinds{
+			kind.Environment: facts("renders_chat", "true"), kind.Inference: facts("chat_template", "b", "tokenizer_chat_template", "a"),
+		}}, "warning", []string{"the tokenizer of inference.x.a (a)", "/v1/chat/completions"}},
+		{"environment leaves rendering to the server", world{estimates: kinds{
+			kind.Environment: facts("renders_chat", "false"), kind.Inference: facts("chat_template", "b", "tokenizer_chat_template", "a"),
+		}}, "", nil},
 		{"port twice", world{estimates: kinds{
 			kind.Inference: {Amounts: []sdk.Amount{{Resource: "port", Value: 8000}}}, kind.Environment: {Amounts: []sdk.Amount{{Resource: "port", Value: 8000}}},
 		}}, "error", []string{"port 8000 is taken by environment.x.a"}},

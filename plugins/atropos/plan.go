@@ -8,6 +8,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/chat"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -55,7 +56,8 @@ func (e *Environment) Validate(c Config) []spec.Problem {
 
 // Plan gives the facts that are compared with other blocks.
 func (e *Environment) Plan(c Config, _ sdk.Placement) (sdk.Estimate, []spec.Problem) {
-	facts := map[string]string{"group_size": strconv.FormatInt(c.GroupSize, 10)}
+	// With these servers the environment renders conversations itself, by its tokenizer, and sends token ids.
+	facts := map[string]string{"group_size": strconv.FormatInt(c.GroupSize, 10), "renders_chat": strconv.FormatBool(c.ServerType == "vllm" || c.ServerType == "sglang")}
 	if c.MaxTokenLength > 0 {
 		facts["max_completion_tokens"] = strconv.FormatInt(c.MaxTokenLength, 10)
 	}
@@ -64,6 +66,13 @@ func (e *Environment) Plan(c Config, _ sdk.Placement) (sdk.Estimate, []spec.Prob
 	}
 	if c.Tokenizer != "" {
 		facts["tokenizer"] = c.Tokenizer
+		templates, _, err := chat.Of(c.Tokenizer)
+		if err != nil {
+			return sdk.Estimate{Facts: facts}, []spec.Problem{{Path: cty.GetAttrPath("tokenizer"), Summary: "the tokenizer's chat templates cannot be read", Detail: err.Error()}}
+		}
+		if text, ok := templates[chat.Default]; ok {
+			facts["chat_template"], facts["chat_template_from"] = chat.Digest(text), c.Tokenizer
+		}
 	}
 	memory := float64(max(1, c.Replicas)) * 400 * (1 << 20)
 	return sdk.Estimate{

@@ -7,6 +7,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/chat"
 	"github.com/recipe-rl/recipe/sdk/shape"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -54,6 +55,14 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	e := sdk.Estimate{Facts: map[string]string{
 		"model": c.Model, "tokenizer": c.Model, "batch_size": strconv.FormatInt(c.BatchSize, 10), "max_length": strconv.FormatInt(c.MaxLength, 10),
 	}}
+	// Checkpoints carry the model's tokenizer with all of its chat templates.
+	templates, _, err := chat.Of(c.Model)
+	if err != nil {
+		return e, []spec.Problem{{Path: cty.GetAttrPath("model"), Summary: "the model's chat templates cannot be read", Detail: err.Error()}}
+	}
+	if all := templates.Digests(); all != "" {
+		e.Facts["chat_template"], e.Facts["chat_template_from"] = all, c.Model
+	}
 	m, known, err := shape.Of(c.Model)
 	if err != nil {
 		return e, []spec.Problem{{Path: cty.GetAttrPath("model"), Summary: "the model's config.json cannot be read", Detail: err.Error()}}

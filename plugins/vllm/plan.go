@@ -1,7 +1,9 @@
 package vllm
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 
 	"github.com/zclconf/go-cty/cty"
@@ -19,6 +21,11 @@ func (s *Server) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.P
 		e.Facts["gpu_memory_utilization"] = strconv.FormatFloat(c.GPUMemoryUtilization, 'g', -1, 64)
 	}
 	problems := placementProblems(c, placement)
+	templates, err := templateFacts(c)
+	maps.Copy(e.Facts, templates)
+	if err != nil {
+		problems = append(problems, templateProblem(err))
+	}
 	m, known, err := shape.Of(c.Model)
 	if err != nil {
 		return e, append(problems, spec.Problem{Path: cty.GetAttrPath("model"), Summary: "the model's config.json cannot be read", Detail: err.Error()})
@@ -126,6 +133,15 @@ func shapeProblems(c Config, m shape.Shape) []spec.Problem {
 		})
 	}
 	return problems
+}
+
+func templateProblem(err error) spec.Problem {
+	p := spec.Problem{Path: cty.GetAttrPath("chat_template_name"), Summary: "the tokenizer's chat templates cannot be used", Detail: err.Error()}
+	var e *sdk.Error
+	if errors.As(err, &e) {
+		p.Summary, p.Detail = e.Summary, fmt.Sprintf("%s: %s.", e.Detail, e.Remedy)
+	}
+	return p
 }
 
 func dividedBy(share float64) string {

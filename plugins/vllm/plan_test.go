@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/chat"
 )
 
 func TestPlan(t *testing.T) {
@@ -152,6 +153,38 @@ func TestChatTemplateThatIsAList(t *testing.T) {
 	}
 	if path, err := chatTemplate(Config{ChatTemplate: "{{ messages }}"}, dir, dir, dir); err != nil || filepath.Base(path) != "chat_template.jinja" {
 		t.Errorf("a literal template gave %q, %v", path, err)
+	}
+}
+
+func TestPlanTellsTheChatTemplate(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	put(t, dir, "tokenizer_config.json", `{"chat_template":[{"name":"default","template":"A"},{"name":"tool_use","template":"B"}]}`)
+	put(t, dir, "own.jinja", "C\n")
+	own := filepath.Join(dir, "own.jinja")
+	for name, c := range map[string]struct {
+		config     Config
+		want, from string
+		wrong      string
+	}{
+		"default of the tokenizer": {Config{Model: dir}, chat.Digest("A"), dir, ""},
+		"by name":                  {Config{Model: dir, ChatTemplateName: "tool_use"}, chat.Digest("B"), dir, ""},
+		"no such name":             {Config{Model: dir, ChatTemplateName: "rag"}, "", "", `none is called "rag"`},
+		"file":                     {Config{Model: dir, ChatTemplate: own}, chat.Digest("C"), own, ""},
+		"literal":                  {Config{Model: dir, ChatTemplate: "{{ messages }}"}, chat.Digest("{{ messages }}"), "its attribute chat_template", ""},
+		"tokenizer elsewhere":      {Config{Model: "org/m", Tokenizer: dir}, chat.Digest("A"), dir, ""},
+		"not on this machine":      {Config{Model: "org/m"}, "", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e, problems := (&Server{}).Plan(c.config, sdk.Placement{})
+			if got := e.Facts["chat_template"]; got != c.want || e.Facts["chat_template_from"] != c.from {
+				t.Errorf("facts %v, want template %q from %q", e.Facts, c.want, c.from)
+			}
+			if (c.wrong == "") != (len(problems) == 0) || c.wrong != "" && !strings.Contains(problems[0].Summary, c.wrong) {
+				t.Errorf("problems %v, want %q", problems, c.wrong)
+			}
+		})
 	}
 }
 

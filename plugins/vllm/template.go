@@ -1,15 +1,13 @@
 package vllm
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/chat"
 )
 
 // chatTemplate decides which chat template the server gets: the file that the block names, or one picked out of a tokenizer that
@@ -28,56 +26,62 @@ func chatTemplate(c Config, model, recipeDir, dir string) (string, error) {
 		}
 		return path, nil
 	}
-	named, err := namedTemplates(filepath.Join(model, "tokenizer_config.json"))
-	if err != nil || len(named) == 0 {
+	templates, named, err := chat.Of(model)
+	if err != nil || !named {
 		return "", err
 	}
+	text, err := pick(c, templates)
+	if err != nil {
+		return "", err
+	}
+	return writeTemplate(dir, text)
+}
+
+// pick takes the template that the block names out of those that the tokenizer has.
+func pick(c Config, named chat.Templates) (string, error) {
 	name := c.ChatTemplateName
 	if name == "" {
-		name = "default"
+		name = chat.Default
 	}
 	text, ok := named[name]
 	if !ok {
 		return "", &sdk.Error{
 			Summary: fmt.Sprintf("the tokenizer has several chat templates, but none is called %q", name),
-			Detail:  "it has " + strings.Join(sortedKeys(named), ", "),
+			Detail:  "it has " + strings.Join(named.Names(), ", "),
 			Remedy:  "set chat_template_name to one of them",
 		}
 	}
-	return writeTemplate(dir, text)
+	return text, nil
 }
 
-// namedTemplates reads the chat templates of a tokenizer that has several; none when it has one or is not in a local folder.
-func namedTemplates(path string) (map[string]string, error) {
-	data, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
+// templateFacts say which chat template the server will use, and which ones its tokenizer has, so that a plan can compare them with
+// those of environments and trainers. What is not on this machine is left out: it is not known.
+func templateFacts(c Config) (map[string]string, error) {
+	facts := map[string]string{}
+	folder := c.tokenizer()
+	named, _, err := chat.Of(folder)
 	if err != nil {
-		return nil, fmt.Errorf("read the tokenizer's settings: %w", err)
+		return facts, err
 	}
-	var config struct {
-		ChatTemplate json.RawMessage `json:"chat_template"`
+	if all := named.Digests(); all != "" {
+		facts["tokenizer_chat_template"] = all
 	}
-	if err := json.Unmarshal(data, &config); err != nil {
-		return nil, fmt.Errorf("read the tokenizer's settings %s: %w", path, err)
-	}
-	var list []struct {
-		Name     string `json:"name"`
-		Template string `json:"template"`
-	}
-	if json.Unmarshal(config.ChatTemplate, &list) == nil {
-		named := make(map[string]string, len(list))
-		for _, t := range list {
-			named[t.Name] = t.Template
+	switch {
+	case strings.ContainsAny(c.ChatTemplate, "{\n"):
+		facts["chat_template"], facts["chat_template_from"] = chat.Digest(c.ChatTemplate), "its attribute chat_template"
+	case c.ChatTemplate != "":
+		// A relative path counts from the recipe, which a plan does not know; apply reports a file that is not there.
+		if text, err := os.ReadFile(c.ChatTemplate); err == nil {
+			facts["chat_template"], facts["chat_template_from"] = chat.Digest(string(text)), c.ChatTemplate
 		}
-		return named, nil
+	case len(named) > 0:
+		text, err := pick(c, named)
+		if err != nil {
+			return facts, err
+		}
+		facts["chat_template"], facts["chat_template_from"] = chat.Digest(text), folder
 	}
-	var dict map[string]string
-	if json.Unmarshal(config.ChatTemplate, &dict) == nil {
-		return dict, nil
-	}
-	return nil, nil // a single text, or none
+	return facts, nil
 }
 
 func writeTemplate(dir, text string) (string, error) {
@@ -86,13 +90,4 @@ func writeTemplate(dir, text string) (string, error) {
 		return "", fmt.Errorf("write the chat template: %w", err)
 	}
 	return path, nil
-}
-
-func sortedKeys(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

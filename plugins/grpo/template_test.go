@@ -1,0 +1,34 @@
+package grpo
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/chat"
+)
+
+// Checkpoints carry every template of the model's tokenizer, so a plan is told all of them.
+func TestPlanTellsTheChatTemplates(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "tokenizer_config.json")
+	if err := os.WriteFile(path, []byte(`{"chat_template":[{"name":"default","template":"A"},{"name":"tool_use","template":"B"}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e, problems := (&Trainer{}).Plan(Config{Model: dir}, sdk.Placement{})
+	want := chat.Templates{"default": "A", "tool_use": "B"}.Digests()
+	if e.Facts["chat_template"] != want || e.Facts["chat_template_from"] != dir || len(problems) > 0 {
+		t.Errorf("facts %v, problems %v, want the templates %s", e.Facts, problems, want)
+	}
+	if e, _ := (&Trainer{}).Plan(Config{Model: "org/m"}, sdk.Placement{}); e.Facts["chat_template"] != "" {
+		t.Errorf("facts %v of a model that is not on this machine", e.Facts)
+	}
+	if err := os.WriteFile(path, []byte(`{`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, problems := (&Trainer{}).Plan(Config{Model: dir}, sdk.Placement{}); len(problems) != 1 {
+		t.Errorf("problems %v of a tokenizer whose settings are no JSON", problems)
+	}
+}
