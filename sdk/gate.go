@@ -15,12 +15,31 @@ type SyncAttach struct {
 	Transport string `json:"transport"`           // how weights will move
 	Version   int64  `json:"version,omitempty"`   // highest policy version that inference serves, as far as the sync block sees
 	Republish bool   `json:"republish,omitempty"` // inference lost the weights: publish at the next step whatever the period says
+	Colocated bool   `json:"colocated,omitempty"` // trainer and inference take turns on the GPU
 }
 
-// Publication is a policy version that waits to be taken.
+// Publication is what a trainer waits for: that a policy version is taken, or, where it shares its GPU with inference, that it
+// gets its turn or that the turn is taken back.
 type Publication struct {
-	Version int64 `json:"version"`
-	Step    int64 `json:"step"`
+	Kind    PublicationKind `json:"kind,omitempty"`
+	Version int64           `json:"version"` // of a turn: the version that inference serves
+	Step    int64           `json:"step"`
+}
+
+// PublicationKind says what a trainer waits for.
+type PublicationKind string
+
+// What a trainer waits for. Only a sync block that attached as colocated is asked for turns.
+const (
+	WeightsReady PublicationKind = ""     // weights of Version wait to be taken; acknowledged by SyncDone
+	TurnWanted   PublicationKind = "turn" // the GPU is wanted for a step; answered by TurnGiven
+	TurnOver     PublicationKind = "rest" // the GPU is free again and there are no new weights; acknowledged by SyncDone
+)
+
+// TurnGiven says that a trainer has the GPU for itself, or why it cannot have it.
+type TurnGiven struct {
+	Step  int64  `json:"step"`
+	Error string `json:"error,omitempty"` // empty: inference has given its memory back
 }
 
 // SyncDone says how a publication ended.
@@ -31,11 +50,12 @@ type SyncDone struct {
 
 // TrainerState is where a trainer stands.
 type TrainerState struct {
-	Phase   string       `json:"phase"` // "training", "syncing" or "over"
+	Phase   string       `json:"phase"` // "training", "waiting" (for its turn), "syncing" or "over"
 	Step    int64        `json:"step"`
 	Version int64        `json:"version"`
 	Pending *Publication `json:"pending,omitempty"`
 	Sync    string       `json:"sync,omitempty"` // the attached sync block
+	Turn    bool         `json:"turn,omitempty"` // it has the GPU for itself
 }
 
 // How long a trainer waits for its sync block. A sync block asks for pending publications all the time, so silence means that
@@ -71,7 +91,11 @@ type gate struct {
 	first    bool // nothing has been published in this life
 	pending  *Publication
 	outcome  *SyncDone // of pending
+	turn     turn
+	offered  bool // something has been offered in this life, of offeredStep last
 	over     bool
+
+	offeredStep int64
 }
 
 func newGate(c gateConfig) *gate {
@@ -122,7 +146,7 @@ func (g *gate) sync(ctx context.Context, step int64) (int64, error) {
 	if err := g.waitAttached(ctx); err != nil {
 		return version, err
 	}
-	if version, due := g.offer(step); !due {
+	if version, due := g.offer(step); !due && !g.rest(step) {
 		return version, nil
 	}
 	return g.waitDone(ctx)
@@ -136,10 +160,14 @@ func (g *gate) offer(step int64) (version int64, due bool) {
 	// the period says, as a version of their own. Step 0 of a new run is what inference starts with.
 	continued := g.first && (g.resumed || g.version > 0)
 	onPeriod := step > 0 && step%max(1, g.attached.Every) == 0
+	if again := g.offered && step == g.offeredStep; again {
+		onPeriod = false // the same weights as before: a turn came to no step
+	}
 	if !continued && !onPeriod && !g.attached.Republish {
 		return g.version, false
 	}
 	g.first, g.attached.Republish = false, false
+	g.offered, g.offeredStep = true, step
 	g.pending = &Publication{Version: g.version + 1, Step: step}
 	g.outcome = nil
 	g.heard = time.Now()
@@ -202,7 +230,7 @@ func (g *gate) waitDone(ctx context.Context) (int64, error) {
 // drop takes back the pending publication, after any call of the plugin in progress.
 func (g *gate) drop() {
 	g.mu.Lock()
-	g.pending = nil
+	g.pending, g.turn = nil, turn{}
 	g.changedLocked()
 	g.mu.Unlock()
 	g.calls.Lock()
@@ -212,7 +240,7 @@ func (g *gate) drop() {
 func (g *gate) settle(outcome SyncDone, by string) (int64, error) {
 	g.calls.Lock() // the plugin's weights must not be touched any more
 	g.mu.Lock()
-	g.pending, g.outcome = nil, nil
+	g.pending, g.outcome, g.turn = nil, nil, turn{}
 	if outcome.Error == "" {
 		g.version = outcome.Version
 	}
@@ -248,7 +276,11 @@ func (g *gate) attach(a SyncAttach) error {
 	g.heard = time.Now()
 	if a.Version > g.version {
 		g.version = a.Version // inference is ahead of what the engine recorded: never go back
-		if g.pending != nil && g.pending.Version <= a.Version {
+		switch {
+		case g.pending == nil:
+		case g.pending.Kind == TurnOver:
+			g.pending.Version = a.Version
+		case g.pending.Version <= a.Version:
 			g.pending.Version = a.Version + 1
 		}
 	}
@@ -272,18 +304,17 @@ func (g *gate) hear() {
 	g.heard = time.Now()
 }
 
-// next waits for a publication above a version; nil when there is none within the wait.
+// next waits until the trainer wants something: a publication above a version, or a turn; nil when it does not within the wait.
 func (g *gate) next(ctx context.Context, after int64, wait time.Duration) *Publication {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {
 		g.mu.Lock()
 		g.heard = time.Now()
-		pending, settled, changed, over := g.pending, g.outcome != nil, g.changed, g.over
+		wanted, changed, over := g.wantedLocked(after), g.changed, g.over
 		g.mu.Unlock()
-		if pending != nil && !settled && pending.Version > after {
-			copied := *pending
-			return &copied
+		if wanted != nil {
+			return wanted
 		}
 		if over {
 			return nil
@@ -334,13 +365,15 @@ func (g *gate) done(d SyncDone) error {
 func (g *gate) state() TrainerState {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s := TrainerState{Phase: "training", Step: g.step, Version: g.version}
+	s := TrainerState{Phase: "training", Step: g.step, Version: g.version, Turn: g.turn.has}
 	if g.attached != nil {
 		s.Sync = g.attached.Address
 	}
 	switch {
 	case g.over:
 		s.Phase = "over"
+	case g.turn.wanted:
+		s.Phase = "waiting"
 	case g.pending != nil:
 		s.Phase = "syncing"
 		copied := *g.pending

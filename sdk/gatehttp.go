@@ -44,6 +44,9 @@ func (g *gate) handler(token string) http.Handler {
 	mux.HandleFunc("POST /recipe/v1/synced", post(g, func(_ *http.Request, d SyncDone) (any, error) {
 		return struct{}{}, g.done(d)
 	}))
+	mux.HandleFunc("POST /recipe/v1/turn", post(g, func(_ *http.Request, t TurnGiven) (any, error) {
+		return struct{}{}, g.give(t)
+	}))
 	mux.HandleFunc("GET /recipe/v1/state", func(w http.ResponseWriter, _ *http.Request) {
 		g.hear()
 		answer(w, http.StatusOK, g.state())

@@ -20,6 +20,10 @@ type ReplicaLogprober interface {
 	ReplicaLogprobs(ctx context.Context, replica Replica, tokens []int) ([]float64, error)
 }
 
+// CacheSalter is an inference plugin whose engine keeps what it has computed of a prompt and tells such prompts apart by the
+// field cache_salt, as vLLM does. The gateway then sends the policy version in it.
+type CacheSalter interface{ CacheSalt() bool }
+
 // inferenceHost is the Host of an inference plugin and the owner of its gateway.
 type inferenceHost struct {
 	*host
@@ -76,7 +80,7 @@ func newGateway[C any](plugin Inference[C], req Request[C], h *inferenceHost) (*
 		h.Log("warn", fmt.Sprintf("the gateway's earlier address %s is taken; it is now %s", req.Listen, listener.Addr()))
 	}
 	var flight singleflight.Group
-	g, err := gateway.New(gateway.Config{
+	config := gateway.Config{
 		Listener: listener, Token: req.Token, AdminToken: req.ControlToken, Version: int(req.Policy.Version),
 		Update: func(ctx context.Context, _ gateway.Replica, u gateway.WeightUpdate) error {
 			// The gateway asks for each replica, the plugin loads into all of them: side by side, that is one call.
@@ -101,7 +105,19 @@ func newGateway[C any](plugin Inference[C], req Request[C], h *inferenceHost) (*
 			return append([]float64{0}, values...), nil
 		},
 		Events: h.gatewayEvent,
-	})
+	}
+	if salter, ok := plugin.(CacheSalter); ok {
+		config.CacheSalt = salter.CacheSalt()
+	}
+	if sleeper, ok := plugin.(Sleeper); ok {
+		config.Sleep = func(ctx context.Context, level int) error {
+			return guard(req.Address, func() error { return sleeper.Sleep(ctx, SleepLevel(level)) })
+		}
+		config.Recover = func(ctx context.Context, _ []gateway.Replica) error {
+			return guard(req.Address, func() error { return sleeper.Wake(ctx) })
+		}
+	}
+	g, err := gateway.New(config)
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}

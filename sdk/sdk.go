@@ -97,6 +97,14 @@ type TrainerHost interface {
 	Sync(ctx context.Context, step int64) (version int64, err error)
 	// Version is the current policy version.
 	Version() int64
+	// Turn is called when the trainer has what it needs for its next step. Where inference lives on the same GPU and gives its
+	// memory back for training (see Shared) it returns when that has happened; else at once. The turn ends with the next Sync:
+	// before it the trainer gives back whatever it needs for training alone. A step that comes to nothing must call Sync, too,
+	// or inference sleeps on.
+	Turn(ctx context.Context, step int64) error
+	// Shared says whether inference and this trainer take turns on the GPU, as the attached sync block has it; false while none
+	// is attached. A trainer that need not ask for turns may skip Turn while it is false.
+	Shared() bool
 }
 
 // Phase is where a block stands in its life.

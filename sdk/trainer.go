@@ -77,3 +77,7 @@ func (h *trainerHost) Progress(step, total int64, unit string) {
 	h.gate.setStep(step)
 	h.host.Progress(step, total, unit)
 }
+
+func (h *trainerHost) Turn(ctx context.Context, step int64) error { return h.gate.take(ctx, step) }
+
+func (h *trainerHost) Shared() bool { return h.gate.shared() }

@@ -87,6 +87,12 @@ func (c *Client) Synced(ctx context.Context, d sdk.SyncDone) error {
 	return err
 }
 
+// Turn tells the trainer that it has the GPU for itself, or why it cannot have it.
+func (c *Client) Turn(ctx context.Context, t sdk.TurnGiven) error {
+	_, err := c.do(ctx, http.MethodPost, "turn", t, nil)
+	return err
+}
+
 // State asks where the trainer stands.
 func (c *Client) State(ctx context.Context) (s sdk.TrainerState, err error) {
 	_, err = c.do(ctx, http.MethodGet, "state", nil, &s)

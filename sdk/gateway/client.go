@@ -29,7 +29,7 @@ func NewClient(baseURL, adminToken string) *Client {
 // Close frees idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// RemoteError is an error that a gateway answered with. It matches ErrHeld, ErrNotHeld and ErrMismatch with errors.Is.
+// RemoteError is an error that a gateway answered with. It matches ErrHeld, ErrNotHeld, ErrMismatch and ErrNoSleep with errors.Is.
 type RemoteError struct {
 	Status  int    // HTTP status
 	Kind    string // for programs
@@ -47,6 +47,8 @@ func (e *RemoteError) Is(target error) bool {
 		return target == ErrNotHeld
 	case "mismatch":
 		return target == ErrMismatch
+	case "no_sleep":
+		return target == ErrNoSleep
 	}
 	return false
 }
@@ -67,6 +69,11 @@ func (c *Client) Hold(ctx context.Context, q HoldRequest) (Hold, error) {
 // Resume ends a hold; see Gateway.Resume.
 func (c *Client) Resume(ctx context.Context, id string) error {
 	return c.do(ctx, http.MethodPost, "resume", map[string]string{"id": id}, nil)
+}
+
+// Sleep makes the engines give their GPU's memory back under a hold; see Gateway.Sleep.
+func (c *Client) Sleep(ctx context.Context, hold string, level int) error {
+	return c.do(ctx, http.MethodPost, "sleep", map[string]any{"hold": hold, "level": level}, nil)
 }
 
 // SetVersion says that every replica serves this policy version; see Gateway.SetVersion.

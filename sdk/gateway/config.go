@@ -55,6 +55,9 @@ type Config struct {
 	// RecordTokens bounds the record: the oldest completions are forgotten when more output tokens than this are held.
 	// 8 bytes a token. Default: 4,000,000.
 	RecordTokens int
+	// CacheSalt adds cache_salt, the policy version, to every completion that is asked for, so that an engine in the manner of
+	// vLLM never continues what older weights have computed of the same prompt.
+	CacheSalt bool
 	// MaxBodyBytes bounds a request body. Default: 64 MiB.
 	MaxBodyBytes int64
 	// MaxResponseBytes bounds an answer that is buffered to be stamped and recorded; a longer one is passed through with its
@@ -84,9 +87,13 @@ type Config struct {
 	// Logprobs returns the log-probability of each of tokens given those before it, as replica r computes it; the first, which
 	// nothing precedes, is 0. Nil: asked of the engine's /v1/completions with prompt_logprobs, as vLLM answers it.
 	Logprobs func(ctx context.Context, r Replica, tokens []int) ([]float64, error)
-	// Recover brings the engines back to serving after a hold ran out of its lease (its owner died, perhaps after it had
-	// paused the engines). It is called before requests are let through; its error takes every replica out. Nil: nothing to do.
+	// Recover brings the engines back to serving the weights that they served, after a hold ran out of its lease (its owner died,
+	// perhaps after it had paused the engines or put them to sleep), and when a hold ends under which they sleep. It is called
+	// before requests are let through; its error takes every replica out. Nil: nothing to do.
 	Recover func(ctx context.Context, replicas []Replica) error
+	// Sleep makes every engine give the memory of its GPU back; Recover, or the next Update, wakes them. Level 1 keeps the weights in
+	// the host's memory, level 2 drops them. Nil: Sleep is refused.
+	Sleep func(ctx context.Context, level int) error
 	// Events is told what happens, from several goroutines. It must return soon and must not call the gateway.
 	Events func(Event)
 	// Clock replaces the machine's clock in tests.

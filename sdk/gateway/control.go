@@ -42,9 +42,10 @@ func (g *Gateway) control(w http.ResponseWriter, r *http.Request, allowed scope,
 	handle := map[string]func(*http.Request, []byte) (any, error){
 		"hold": g.postHold, "resume": g.postResume, "version": g.postVersion, "weights": g.postWeights,
 		"logprobs": g.postLogprobs, "lookup": g.postLookup, "replica": g.postReplica, "admit": g.postAdmit,
+		"sleep": g.postSleep,
 	}[route]
 	if handle == nil {
-		writeError(w, &refusal{http.StatusNotFound, "not_found", "no control route " + route + "; there are GET status, POST hold, resume, version, weights, logprobs, lookup, replica, admit", 0})
+		writeError(w, &refusal{http.StatusNotFound, "not_found", "no control route " + route + "; there are GET status, POST hold, resume, version, weights, logprobs, lookup, replica, admit, sleep", 0})
 		return
 	}
 	if r.Method != http.MethodPost {
@@ -91,6 +92,8 @@ func controlKind(err error) string {
 		return "not_held"
 	case errors.Is(err, ErrMismatch):
 		return "mismatch"
+	case errors.Is(err, ErrNoSleep):
+		return "no_sleep"
 	}
 	return "failed"
 }
@@ -127,6 +130,20 @@ func (g *Gateway) postResume(_ *http.Request, body []byte) (any, error) {
 		return nil, err
 	}
 	return struct{}{}, g.Resume(q.ID)
+}
+
+func (g *Gateway) postSleep(r *http.Request, body []byte) (any, error) {
+	var q struct {
+		Hold  string `json:"hold"`
+		Level int    `json:"level"`
+	}
+	if err := decode(body, &q); err != nil {
+		return nil, err
+	}
+	if q.Level != 1 && q.Level != 2 {
+		return nil, fmt.Errorf("%w: level is %d; want 1 (keep the weights in the host's memory) or 2 (drop them)", errBody, q.Level)
+	}
+	return struct{}{}, g.Sleep(r.Context(), q.Hold, q.Level)
 }
 
 func (g *Gateway) postVersion(_ *http.Request, body []byte) (any, error) {

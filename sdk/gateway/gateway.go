@@ -34,6 +34,7 @@ type Gateway struct {
 	flights  map[*flight]struct{}
 	waiting  int
 	hold     *hold
+	asleep   int // level at which the engines sleep; 0: awake
 	version  int
 	last     *WeightUpdate // the update that made the current version
 	upstream string        // the policy's name at the engine

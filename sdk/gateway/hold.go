@@ -172,8 +172,14 @@ func (g *Gateway) waitIdle(ctx context.Context, q HoldRequest) error {
 }
 
 // Resume ends the hold with this ID, or any hold if id is empty, and lets requests through. ErrNotHeld says that it was not in
-// force any more: its lease ran out, and requests may have been answered meanwhile.
+// force any more: its lease ran out, and requests may have been answered meanwhile. Engines that sleep are woken first; one that
+// cannot be is taken out.
 func (g *Gateway) Resume(id string) error {
+	if g.sleeps() {
+		if err := g.rouse(id); err != nil {
+			return err
+		}
+	}
 	return g.endHold(id, EventResumed, "requests go through")
 }
 
@@ -222,8 +228,9 @@ func (g *Gateway) abandon(h *hold) {
 	_ = g.endHold(h.ID, EventHoldExpired, message) // only fails if the owner resumed at this very moment
 }
 
-// recover asks the owner to bring the engines back to serving, and takes all out if that fails.
+// recover asks the owner to bring the engines back to serving, and takes all out if that fails. Called with g.updating held.
 func (g *Gateway) recover() {
+	defer g.setAsleep(0)
 	if g.cfg.Recover == nil {
 		return
 	}

@@ -177,6 +177,7 @@ func (g *Gateway) loadAll(ctx context.Context, u WeightUpdate) ([]ReplicaResult,
 		g.version = u.Version
 		u.Hold, u.Rollback = "", false
 		g.last = &u
+		g.asleep = 0 // Config.Update woke them
 	}
 	g.changedLocked()
 	g.mu.Unlock()

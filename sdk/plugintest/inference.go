@@ -23,6 +23,15 @@ import (
 type FakeConfig struct {
 	Delay time.Duration `recipe:"delay" default:"0s" doc:"How long each completion takes"`
 	Stuck bool          `recipe:"stuck" default:"false" doc:"Weight updates answer well and change nothing, as some servers do"`
+
+	EnableSleepMode bool  `recipe:"enable_sleep_mode" default:"false" doc:"It can sleep"`
+	WakeFailures    int64 `recipe:"wake_failures" default:"0" doc:"How often waking fails before it works; each time the engine is as good as started again"`
+}
+
+// FakeOutputs is what FakeInference gives.
+type FakeOutputs struct {
+	sdk.InferenceOutputs
+	Sleeps bool `recipe:"sleeps" doc:"Whether it can give its memory back"`
 }
 
 // FakeModel is the model's name at a fake inference block, FakeVocabulary the number of its token ids.
@@ -35,7 +44,8 @@ const (
 // shapes of vLLM behind the SDK's own gateway. It answers with the ids of random letters; its weights are one number, read from
 // files as FakeWeights writes them, and its log-probabilities follow from that number (see FakeLogprobs).
 func FakeInference() *sdk.Definition {
-	return sdk.NewInference("fake", "Inference without a model, for tests.", func() sdk.Inference[FakeConfig] { return &fake{} })
+	return sdk.NewInference("fake", "Inference without a model, for tests.", func() sdk.Inference[FakeConfig] { return &fake{} },
+		sdk.WithOutputs(FakeOutputs{}))
 }
 
 // FakeLogprobs are the log-probabilities of all but the first token under weights that are one number.
@@ -62,16 +72,19 @@ type fake struct {
 	mu      sync.Mutex
 	weights float64
 	config  FakeConfig
+	host    sdk.InferenceHost
+	nap     fakeNap
 }
 
 var (
 	_ sdk.Inference[FakeConfig] = (*fake)(nil)
 	_ sdk.Updater[FakeConfig]   = (*fake)(nil)
+	_ sdk.Sleeper               = (*fake)(nil)
 )
 
 func (f *fake) Run(ctx context.Context, req sdk.Request[FakeConfig], host sdk.InferenceHost) error {
 	f.mu.Lock()
-	f.config = req.Config
+	f.config, f.host = req.Config, host
 	f.mu.Unlock()
 	host.Phase(sdk.Loading, "")
 	if w := req.Policy.Weights; w != "" {
@@ -91,7 +104,7 @@ func (f *fake) Run(ctx context.Context, req sdk.Request[FakeConfig], host sdk.In
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	host.Serve(sdk.Replica{ID: "0", URL: "http://" + listener.Addr().String()})
-	host.Ready(sdk.InferenceOutputs{Model: FakeModel, Tokenizer: FakeModel, MaxModelLen: 4096})
+	host.Ready(FakeOutputs{sdk.InferenceOutputs{Model: FakeModel, Tokenizer: FakeModel, MaxModelLen: 4096}, req.Config.EnableSleepMode})
 	select {
 	case <-ctx.Done():
 	case err = <-served:
@@ -113,6 +126,9 @@ func (f *fake) Update(_ context.Context, c FakeConfig) error {
 }
 
 func (f *fake) UpdateWeights(_ context.Context, w sdk.Weights) error {
+	if err := f.rise(fmt.Sprintf("for version %d", w.Version)); err != nil {
+		return err
+	}
 	f.mu.Lock()
 	stuck := f.config.Stuck
 	f.mu.Unlock()
@@ -167,8 +183,12 @@ func (f *fake) complete(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f.mu.Lock()
-	delay := f.config.Delay
+	delay, asleep := f.config.Delay, f.nap.level > 0
 	f.mu.Unlock()
+	if asleep {
+		http.Error(w, "asked while asleep", http.StatusInternalServerError)
+		return
+	}
 	select {
 	case <-time.After(delay):
 	case <-r.Context().Done():

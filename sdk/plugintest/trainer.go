@@ -2,6 +2,7 @@ package plugintest
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -48,6 +49,10 @@ func (f *fakeTrainer) Run(ctx context.Context, req sdk.Request[FakeTrainerConfig
 		return err
 	}
 	for f.step < req.Config.Steps {
+		if err := host.Turn(ctx, f.step+1); err != nil {
+			return err
+		}
+		host.Log("info", fmt.Sprintf("trains step %d", f.step+1))
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -1,0 +1,78 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// ErrNoSleep says that the engines behind the gateway cannot give their memory back.
+var ErrNoSleep = errors.New("gateway: the engine cannot sleep")
+
+// Sleep makes the engines give the memory of their GPU back while somebody else works there. The caller must hold the gateway
+// (hold is the ID): nothing may be asked of an engine that sleeps. They wake when that hold ends, however it ends: by Resume, by
+// its lease, or because a weight update under it succeeds, which wakes them on its way. Level is Config.Sleep's. An error says
+// that not all sleep; those that do are woken with the hold.
+func (g *Gateway) Sleep(ctx context.Context, hold string, level int) error {
+	if g.cfg.Sleep == nil {
+		return fmt.Errorf("%w: its plugin does not offer it", ErrNoSleep)
+	}
+	ctx, cancel := g.bounded(ctx)
+	defer cancel()
+	if err := g.updating.take(ctx); err != nil {
+		return err
+	}
+	err := g.sleep(ctx, hold, level)
+	g.updating.give()
+	g.afterUpdate()
+	return err
+}
+
+// sleep is Sleep with g.updating held.
+func (g *Gateway) sleep(ctx context.Context, hold string, level int) error {
+	if err := g.owns(hold); err != nil {
+		return err
+	}
+	started := g.cfg.Clock.Now()
+	g.setAsleep(level) // before the engines are asked: one that does so and whose answer is lost must be woken, too
+	if err := g.cfg.Sleep(ctx, level); err != nil {
+		return fmt.Errorf("gateway: putting the engine to sleep: %w", err)
+	}
+	g.emit(Event{Kind: EventAsleep, Hold: hold, Version: g.Version(), Duration: g.cfg.Clock.Now().Sub(started), Message: fmt.Sprintf("the engine sleeps (level %d)", level)})
+	return nil
+}
+
+func (g *Gateway) setAsleep(level int) {
+	g.mu.Lock()
+	g.asleep = level
+	g.changedLocked()
+	g.mu.Unlock()
+}
+
+func (g *Gateway) sleeps() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.asleep > 0
+}
+
+// rouse wakes engines that sleep before their hold ends. Not the caller's context: a hold that is to end must not stay because
+// whoever ended it has gone.
+func (g *Gateway) rouse(id string) error {
+	ctx, cancel := g.bounded(g.life)
+	defer cancel()
+	if err := g.updating.take(ctx); err != nil {
+		return err
+	}
+	defer g.updating.give()
+	if !g.sleeps() {
+		return nil
+	}
+	g.mu.Lock()
+	ours := g.hold != nil && (id == "" || id == g.hold.ID)
+	g.mu.Unlock()
+	if !ours {
+		return fmt.Errorf("%w by %q", ErrNotHeld, id)
+	}
+	g.recover()
+	return nil
+}

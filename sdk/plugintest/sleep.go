@@ -1,0 +1,46 @@
+package plugintest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// fakeNap is the sleep of a fake engine. It tells the log when it falls asleep and when it wakes, in these words:
+// "asleep at level N", "awake for version N", "awake as before", "cannot wake".
+type fakeNap struct {
+	level  sdk.SleepLevel
+	failed int64
+}
+
+func (f *fake) Sleep(_ context.Context, level sdk.SleepLevel) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.config.EnableSleepMode {
+		return errors.New("this engine was started without enable_sleep_mode")
+	}
+	f.nap.level = level
+	f.host.Log("info", fmt.Sprintf("asleep at level %d", level))
+	return nil
+}
+
+func (f *fake) Wake(context.Context) error { return f.rise("as before") }
+
+// rise wakes the engine, or fails as often as it was told to.
+func (f *fake) rise(how string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.nap.level == 0 {
+		return nil
+	}
+	if f.nap.failed < f.config.WakeFailures {
+		f.nap.failed++
+		f.host.Log("warn", "cannot wake")
+		return errors.New("out of memory at wake-up")
+	}
+	f.nap.level = 0
+	f.host.Log("info", "awake "+how)
+	return nil
+}
