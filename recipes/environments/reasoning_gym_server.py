@@ -1,0 +1,130 @@
+"""Any task of reasoning-gym as an Atropos environment: problems are generated, and the task itself verifies the answers.
+
+A plain atroposlib environment that knows nothing of recipe; copy it to start your own. `dataset` names one of reasoning-gym's tasks
+(about a hundred: arithmetic, logic, games, graphs) and `dataset_config` sets how hard it is. The first text in the completion that
+fits `answer_pattern` is the answer; the task's own score_answer says what it is worth, 1 when it is right and in some tasks a part of
+it. Held-out questions are drawn first, and a question among them is never trained on.
+"""
+
+import random
+import re
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+import reasoning_gym
+from atroposlib.envs.base import APIServerConfig, BaseEnv, BaseEnvConfig, ScoredDataGroup
+from pydantic import Field
+
+HELD_OUT_SEED = 10**9  # far from the seeds of training questions: entry i of a task is made from seed + i
+
+
+class ReasoningGymConfig(BaseEnvConfig):
+    dataset: str = Field(default="chain_sum", description="Name of the task in reasoning-gym")
+    dataset_config: Dict[str, Any] = Field(default_factory=dict, description="Settings of the task: how hard it is")
+    questions: int = Field(default=2000, description="Training questions that are generated")
+    held_out: int = Field(default=32, description="Questions that are only evaluated")
+    prompt_template: str = Field(default="{question}\nAnswer: ", description="What the model completes")
+    answer_pattern: str = Field(default=r"-?\d+", description="Regular expression of an answer; its first match counts")
+    max_new_tokens: int = Field(default=6, description="Tokens of one answer")
+    temperature: float = Field(default=1.0, description="Temperature of rollouts; evaluation is greedy")
+    seed: int = Field(default=0, description="Seed of the training questions")
+
+
+def answer(text: str, pattern: str) -> Optional[str]:
+    found = re.search(pattern, text)
+    return found[0] if found else None
+
+
+class ReasoningGym(BaseEnv):
+    name = "reasoning_gym"
+    env_config_cls = ReasoningGymConfig
+
+    @classmethod
+    def config_init(cls) -> Tuple[ReasoningGymConfig, List[APIServerConfig]]:
+        config = ReasoningGymConfig(
+            group_size=8,
+            use_wandb=False,
+            max_token_length=128,
+            steps_per_eval=0,
+            wandb_name="reasoning_gym",
+        )
+        server = APIServerConfig(model_name="policy", base_url="http://localhost:9001/v1", server_type="vllm")
+        return config, [server]
+
+    def generate(self, seed: int, size: int):
+        return reasoning_gym.create_dataset(self.config.dataset, seed=seed, size=size, **self.config.dataset_config)
+
+    async def setup(self):
+        c = self.config
+        self.held_out = list(self.generate(HELD_OUT_SEED, c.held_out))
+        self.task = self.generate(c.seed, c.questions)
+        kept = {entry["question"] for entry in self.held_out}
+        self.train = [entry for entry in self.task if entry["question"] not in kept]
+        if not self.train:
+            raise ValueError(
+                f"all {c.questions} questions of {c.dataset} are among the {c.held_out} held-out ones: "
+                "lower held_out, or make the task larger by dataset_config"
+            )
+        self.random = random.Random(c.seed)
+        self.correct: List[float] = []
+
+    async def get_next_item(self) -> Dict[str, Any]:
+        return self.random.choice(self.train)
+
+    def score_text(self, text: str, entry: Dict[str, Any]) -> float:
+        return float(self.task.score_answer(answer(text, self.config.answer_pattern), entry))
+
+    async def collect_trajectories(self, item) -> Tuple[Optional[ScoredDataGroup], list]:
+        async with self.server.managed_server(tokenizer=self.tokenizer) as managed:
+            answers = await managed.completion(
+                prompt=self.config.prompt_template.format(question=item["question"].strip()),
+                n=self.config.group_size,
+                max_tokens=self.config.max_new_tokens,
+                temperature=self.config.temperature,
+            )
+            nodes = managed.get_state()["nodes"]
+        scores = [self.score_text(choice.text, item) for choice in answers.choices]
+        self.correct.extend(float(s == 1) for s in scores)
+        group = ScoredDataGroup(
+            tokens=[node.tokens for node in nodes],
+            masks=[node.masked_tokens for node in nodes],
+            inference_logprobs=[node.logprobs for node in nodes],
+            scores=scores,
+        )
+        return group, []  # BaseEnv drops it when all scores are equal
+
+    async def evaluate(self, *args, **kwargs):
+        started = time.time()
+        correct, samples = [], []
+        for entry in self.held_out:
+            prompt = self.config.prompt_template.format(question=entry["question"].strip())
+            async with self.server.managed_server(tokenizer=self.tokenizer) as managed:
+                reply = await managed.completion(
+                    prompt=prompt,
+                    n=1,
+                    max_tokens=self.config.max_new_tokens,
+                    temperature=0.0,
+                    split="eval",
+                )
+            text = reply.choices[0].text
+            score = self.score_text(text, entry)
+            correct.append(float(score == 1))
+            samples.append({"prompt": prompt, "completion": text, "gold": entry["answer"], "score": score})
+        await self.evaluate_log(
+            metrics={"eval/held_out_accuracy": sum(correct) / len(correct)},
+            samples=samples,
+            start_time=started,
+            end_time=time.time(),
+            generation_parameters={"temperature": 0.0, "max_new_tokens": self.config.max_new_tokens},
+        )
+
+    async def wandb_log(self, wandb_metrics=None):
+        metrics = wandb_metrics or {}
+        if self.correct:
+            metrics["train/percent_correct"] = sum(self.correct) / len(self.correct)
+            self.correct = []
+        await super().wandb_log(metrics)
+
+
+if __name__ == "__main__":
+    ReasoningGym.cli()
