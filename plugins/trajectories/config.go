@@ -12,6 +12,8 @@ import (
 	"log/slog"
 	"net"
 	"time"
+
+	"github.com/recipe-rl/recipe/plugins/trajectories/store"
 )
 
 // Config says where groups are kept, how many, and who may talk to the server. The zero value is a working server
@@ -27,6 +29,8 @@ type Config struct {
 	// Sync is "always" (default: a post is answered when the disk has it, which survives a power cut) or "never" (when
 	// the kernel has it, which survives the death of any process).
 	Sync string
+	// SegmentBytes is the size at which a file of the disk store's log is full (default 64 MiB).
+	SegmentBytes int64
 
 	// MaxQueueGroups and MaxQueueBytes bound what waits or is leased (defaults 100,000 groups and 64 GiB).
 	MaxQueueGroups int
@@ -75,6 +79,10 @@ type Completion struct {
 	Logprobs []float64
 	// MinVersion and MaxVersion are the oldest and newest policy version that sampled its tokens, or negative.
 	MinVersion, MaxVersion int64
+}
+
+func (c Config) disk() store.DiskOptions {
+	return store.DiskOptions{Always: c.Sync == "always", SegmentBytes: c.SegmentBytes}
 }
 
 func (c Config) withDefaults() (Config, error) {

@@ -55,9 +55,9 @@ func openStore(ctx context.Context, cfg Config) (store.Store, error) {
 		if _, err := os.Stat(filepath.Join(cfg.Dir, "index.db")); err != nil {
 			return nil, fmt.Errorf("trajectories: %s holds no trajectory store: %w", cfg.Dir, err)
 		}
-		return store.OpenDisk(cfg.Dir, cfg.Sync == "always")
+		return store.OpenDisk(cfg.Dir, cfg.disk())
 	case cfg.Store == "disk":
-		return store.OpenDisk(cfg.Dir, cfg.Sync == "always")
+		return store.OpenDisk(cfg.Dir, cfg.disk())
 	}
 	return nil, fmt.Errorf("trajectories: store is %q, expected \"disk\", \"memory\" or \"nats://host:port\"", cfg.Store)
 }

@@ -37,7 +37,7 @@ func BenchmarkStores(b *testing.B) {
 }
 
 func openBench(b *testing.B, always bool) Store {
-	s, err := OpenDisk(b.TempDir(), always)
+	s, err := OpenDisk(b.TempDir(), DiskOptions{Always: always})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func (d *Disk) checkpoint() error {
 	clear(d.fresh)
 	d.freshMu.Unlock()
 	for _, p := range gone {
-		d.bodies.use(p.Segment, -1)
+		d.bodies.use(p, -1)
 	}
 	d.bodies.tidy()
 	return nil
@@ -56,7 +56,7 @@ func (d *Disk) index(work []*record) (gone []place, err error) {
 	}
 	err = d.db.Update(func(tx *bolt.Tx) error {
 		gone = gone[:0]
-		groups, batches, state := tx.Bucket(bucketGroups), tx.Bucket(bucketBatches), tx.Bucket(bucketState)
+		groups, batches, state, keys := tx.Bucket(bucketGroups), tx.Bucket(bucketBatches), tx.Bucket(bucketState), tx.Bucket(bucketKeys)
 		groups.FillPercent = 0.9 // ids only grow
 		last := uint64(0)
 		if old := state.Get(keyLast); len(old) == 8 {
@@ -65,9 +65,15 @@ func (d *Disk) index(work []*record) (gone []place, err error) {
 		for _, r := range work {
 			for _, p := range r.Put {
 				last = max(last, p.ID)
-				if over[p.ID] {
+				old := before(groups, p)
+				if over[p.ID] || p.Moved && old == nil {
 					gone = append(gone, p.place)
-				} else if err := groups.Put(key(p.ID), p.place.encode(p.Meta)); err != nil {
+					continue
+				}
+				if old != nil {
+					gone = append(gone, *old)
+				}
+				if err := groups.Put(key(p.ID), p.place.encode(p.Meta)); err != nil {
 					return err
 				}
 			}
@@ -77,6 +83,9 @@ func (d *Disk) index(work []*record) (gone []place, err error) {
 					return err
 				}
 				gone = append(gone, ended...)
+				if err := addKeys(keys, r.Changes[i].Keys); err != nil {
+					return err
+				}
 				for _, place := range r.Changes[i].Place {
 					last = max(last, place)
 				}
@@ -91,7 +100,19 @@ func (d *Disk) index(work []*record) (gone []place, err error) {
 	return gone, full(err)
 }
 
-// change writes everything of a change but its puts.
+// before is where a moved group was; nil for one that is new.
+func before(groups *bolt.Bucket, p putRecord) *place {
+	if !p.Moved {
+		return nil
+	}
+	old, _, err := decode(groups.Get(key(p.ID)))
+	if err != nil {
+		return nil
+	}
+	return &old
+}
+
+// change writes everything of a change but its puts and its keys.
 func change(c *journalled, groups, batches, state *bolt.Bucket) (gone []place, err error) {
 	for id, to := range c.Place {
 		text := groups.Get(key(id))
@@ -152,7 +173,7 @@ func (d *Disk) recover() error {
 		return tx.Bucket(bucketGroups).ForEach(func(_, v []byte) error {
 			p, _, err := decode(v)
 			if err == nil {
-				d.bodies.use(p.Segment, 1)
+				d.bodies.use(p, 1)
 			}
 			return err
 		})

@@ -104,22 +104,31 @@ func (d *Disk) commit(work []submission) {
 		settle(work, err)
 		return
 	}
-	if d.always {
-		if err := datasync(d.bodies.current.file); err != nil {
-			// After a failed sync the kernel may have forgotten which pages were dirty: trying again would lie.
-			d.broken = fmt.Errorf("forcing trajectories to the disk: %w; the store takes nothing until the server is restarted on a sound disk", err)
-			settle(work, d.broken)
-			return
-		}
+	if err := d.force(); err != nil {
+		settle(work, err)
+		return
 	}
 	d.take(d.appended)
 	settle(work, nil)
-	if d.bodies.current.size >= segmentSize || d.groups >= d.every {
+	if d.bodies.full() || d.groups >= d.every {
 		// A failure is no loss: the log has everything. The next commit tries again.
-		if d.checkpoint() == nil && d.bodies.current.size >= segmentSize {
-			_ = d.bodies.begin() // append does it otherwise, and tells
+		if d.checkpoint() == nil {
+			_ = d.bodies.room() // append does it otherwise, and tells
+			_ = d.compact()
 		}
 	}
+}
+
+// force makes what was appended durable.
+func (d *Disk) force() error {
+	if !d.always {
+		return nil
+	}
+	if err := datasync(d.bodies.current.file); err != nil {
+		// After a failed sync the kernel may have forgotten which pages were dirty: trying again would lie.
+		d.broken = fmt.Errorf("forcing trajectories to the disk: %w; the store takes nothing until the server is restarted on a sound disk", err)
+	}
+	return d.broken
 }
 
 func settle(work []submission, err error) {
@@ -130,10 +139,8 @@ func settle(work []submission, err error) {
 
 // append writes a frame with all changes.
 func (d *Disk) append(work []submission) error {
-	if d.bodies.current == nil {
-		if err := d.bodies.begin(); err != nil {
-			return full(err)
-		}
+	if err := d.bodies.room(); err != nil {
+		return full(err)
 	}
 	r := &record{}
 	var bodies [][]byte
@@ -143,8 +150,8 @@ func (d *Disk) append(work []submission) error {
 			r.Put = append(r.Put, putRecord{ID: c.Put[i].ID, Meta: c.Put[i].Meta})
 			bodies = append(bodies, c.Put[i].Body)
 		}
-		if len(c.Place)+len(c.Batches)+len(c.End)+len(c.Ended) > 0 || c.State != nil {
-			r.Changes = append(r.Changes, journalled{Place: c.Place, Batches: c.Batches, End: c.End, Ended: c.Ended, State: c.State})
+		if j := journal(c); !j.empty() {
+			r.Changes = append(r.Changes, j)
 		}
 	}
 	d.appended = r
@@ -159,7 +166,7 @@ func (d *Disk) take(r *record) {
 	defer d.freshMu.Unlock()
 	for _, p := range r.Put {
 		d.fresh[p.ID] = p.place
-		d.bodies.use(p.place.Segment, 1)
+		d.bodies.use(p.place, 1)
 	}
 	for _, c := range r.Changes {
 		for _, id := range c.End {

@@ -54,6 +54,7 @@ var (
 	bucketGroups  = []byte("groups")  // id → record
 	bucketBatches = []byte("batches") // number → Batch as JSON
 	bucketState   = []byte("state")   // keyState, keyLast, keyFormat, keyPosition
+	bucketKeys    = []byte("keys")    // count → Key, see keys.go
 	keyState      = []byte("state")
 	keyLast       = []byte("last")
 	keyFormat     = []byte("format")
@@ -61,13 +62,24 @@ var (
 
 const format = "recipe trajectories 1"
 
+// DiskOptions say how a disk store writes. The zero value never forces anything to the disk.
+type DiskOptions struct {
+	// Always forces every commit to the disk before it is confirmed, which survives a power cut.
+	Always bool
+	// SegmentBytes is the size at which a file of the log is full; 0 means 64 MiB.
+	SegmentBytes int64
+}
+
 // OpenDisk opens or creates a store in a folder. Only one process can have it open.
-func OpenDisk(dir string, always bool) (*Disk, error) {
+func OpenDisk(dir string, o DiskOptions) (*Disk, error) {
+	if o.SegmentBytes <= 0 {
+		o.SegmentBytes = segmentSize
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("creating the trajectory store %s: %w; choose a folder that can be written to", dir, err)
 	}
 	index := filepath.Join(dir, "index.db")
-	db, err := bolt.Open(index, 0o600, &bolt.Options{Timeout: time.Second, NoFreelistSync: true, FreelistType: bolt.FreelistMapType, NoSync: !always})
+	db, err := bolt.Open(index, 0o600, &bolt.Options{Timeout: time.Second, NoFreelistSync: true, FreelistType: bolt.FreelistMapType, NoSync: !o.Always})
 	switch {
 	case errors.Is(err, bolt.ErrTimeout): //nolint:staticcheck // the name that bbolt documents
 		return nil, fmt.Errorf("the trajectory store %s is in use by another process: stop it, or choose another folder", dir)
@@ -76,11 +88,11 @@ func OpenDisk(dir string, always bool) (*Disk, error) {
 	case err != nil:
 		return nil, fmt.Errorf("opening the trajectory store %s: %w", dir, err)
 	}
-	d := &Disk{dir: dir, always: always, every: checkpointGroups, db: db, fresh: map[uint64]place{}, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	d := &Disk{dir: dir, always: o.Always, every: checkpointGroups, db: db, fresh: map[uint64]place{}, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	if err := d.prepare(); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	if d.bodies, err = openBodies(filepath.Join(dir, "log")); err != nil {
+	if d.bodies, err = openBodies(filepath.Join(dir, "log"), o.SegmentBytes); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	if err := d.recover(); err != nil {
@@ -97,12 +109,13 @@ func (d *Disk) prepare() error {
 			if got := string(state.Get(keyFormat)); got != format {
 				return fmt.Errorf("its format is %q, this program knows %q", got, format)
 			}
-			return nil
+			_, err := tx.CreateBucketIfNotExists(bucketKeys) // stores of earlier programs have none
+			return err
 		}
 		if name, _ := tx.Cursor().First(); name != nil {
 			return fmt.Errorf("it is a database of something else (it holds %q)", name)
 		}
-		for _, name := range [][]byte{bucketGroups, bucketBatches, bucketState} {
+		for _, name := range [][]byte{bucketGroups, bucketBatches, bucketState, bucketKeys} {
 			if _, err := tx.CreateBucket(name); err != nil {
 				return err
 			}
@@ -161,7 +174,7 @@ func key(id uint64) []byte { return binary.BigEndian.AppendUint64(nil, id) }
 // Scan reads the index. Groups whose bodies are damaged or gone are reported when they are read, not here.
 func (d *Disk) Scan(ctx context.Context, each func(uint64, Meta) error) (Snapshot, error) {
 	var s Snapshot
-	err := d.db.View(func(tx *bolt.Tx) error {
+	err := d.db.View(func(tx *bolt.Tx) (err error) {
 		state := tx.Bucket(bucketState)
 		if doc := state.Get(keyState); doc != nil {
 			s.State = append(json.RawMessage(nil), doc...)
@@ -177,6 +190,9 @@ func (d *Disk) Scan(ctx context.Context, each func(uint64, Meta) error) (Snapsho
 			s.Batches = append(s.Batches, b)
 			return nil
 		}); err != nil {
+			return err
+		}
+		if s.Keys, err = readKeys(tx.Bucket(bucketKeys)); err != nil {
 			return err
 		}
 		return tx.Bucket(bucketGroups).ForEach(func(k, v []byte) error {
@@ -199,35 +215,43 @@ func (d *Disk) Scan(ctx context.Context, each func(uint64, Meta) error) (Snapsho
 
 // Body reads a body back.
 func (d *Disk) Body(_ context.Context, id uint64, dst []byte) ([]byte, error) {
+	var before place
+	for {
+		p, err := d.where(id)
+		if err != nil {
+			return dst, fmt.Errorf("group %d: %w", id, err)
+		}
+		dst, err = d.bodies.read(p, dst)
+		if err == nil {
+			return dst, nil
+		}
+		if p == before {
+			return dst, fmt.Errorf("group %d: %w", id, err)
+		}
+		before = p // it may have been moved in this moment: then it is found elsewhere
+	}
+}
+
+// where finds a body.
+func (d *Disk) where(id uint64) (p place, err error) {
 	d.freshMu.RLock()
 	p, fresh := d.fresh[id]
 	d.freshMu.RUnlock()
 	if fresh {
 		if p.Length == 0 {
-			return dst, fmt.Errorf("group %d: %w", id, ErrNotFound)
+			return p, ErrNotFound
 		}
-		return d.read(id, p, dst)
+		return p, nil
 	}
-	err := d.db.View(func(tx *bolt.Tx) (err error) {
+	err = d.db.View(func(tx *bolt.Tx) (err error) {
 		text := tx.Bucket(bucketGroups).Get(key(id))
 		if text == nil {
-			return fmt.Errorf("group %d: %w", id, ErrNotFound)
+			return ErrNotFound
 		}
 		p, _, err = decode(text)
 		return err
 	})
-	if err != nil {
-		return dst, err
-	}
-	return d.read(id, p, dst)
-}
-
-func (d *Disk) read(id uint64, p place, dst []byte) ([]byte, error) {
-	dst, err := d.bodies.read(p, dst)
-	if err != nil {
-		return dst, fmt.Errorf("group %d: %w", id, err)
-	}
-	return dst, nil
+	return p, err
 }
 
 // Close commits what was submitted and closes the files.

@@ -14,7 +14,7 @@ import (
 
 func openDisk(t *testing.T, dir string) *Disk {
 	t.Helper()
-	d, err := OpenDisk(dir, true)
+	d, err := OpenDisk(dir, DiskOptions{Always: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +179,7 @@ func TestForeignFilesAreLeftAloneOrNamed(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(other, "index.db"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := OpenDisk(other, true); err == nil || !strings.Contains(err.Error(), "index.db is not the index of a trajectory store") || !strings.Contains(err.Error(), "move it away") {
+		if _, err := OpenDisk(other, DiskOptions{Always: true}); err == nil || !strings.Contains(err.Error(), "index.db is not the index of a trajectory store") || !strings.Contains(err.Error(), "move it away") {
 			t.Errorf("an index of something else: %v", err)
 		}
 	}
@@ -190,7 +190,7 @@ func TestTwoServersCannotShareAFolder(t *testing.T) {
 	dir := t.TempDir()
 	d := openDisk(t, dir)
 	defer func() { _ = d.Close() }()
-	if _, err := OpenDisk(dir, true); err == nil || !strings.Contains(err.Error(), "in use by another process") {
+	if _, err := OpenDisk(dir, DiskOptions{Always: true}); err == nil || !strings.Contains(err.Error(), "in use by another process") {
 		t.Errorf("the second is told %v", err)
 	}
 }
@@ -294,7 +294,7 @@ func TestAReadOnlyDiskIsNamed(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "mount", "-o", "remount,ro", dir).CombinedOutput(); err != nil { //nolint:gosec // the test's own mount
 		t.Skipf("cannot make the disk read-only: %v %s", err, out)
 	}
-	_, err := OpenDisk(filepath.Join(dir, "store"), true)
+	_, err := OpenDisk(filepath.Join(dir, "store"), DiskOptions{Always: true})
 	if err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "read-only") {
 		t.Errorf("a read-only disk: %v", err)
 	}

@@ -33,6 +33,7 @@ type putRecord struct {
 	Length int64  `json:"length"`
 	Sum    uint32 `json:"sum"`
 	Meta   Meta   `json:"meta"`
+	Moved  bool   `json:"moved,omitempty"` // it was put before, and lies here from now on
 
 	place place // where the body is
 }
@@ -87,6 +88,11 @@ func (s *segment) sum(at int64, head, text []byte) uint32 {
 
 // replay reads frames from an offset to the first that is not valid, and returns where that is.
 func (s *segment) replay(from int64, each func(*record) error) (end int64, err error) {
+	return s.frames(from, true, each)
+}
+
+// frames is replay; without bodies it does not check them, which costs nearly nothing.
+func (s *segment) frames(from int64, bodies bool, each func(*record) error) (end int64, err error) {
 	head := make([]byte, frameHead)
 	for {
 		if _, err := s.file.ReadAt(head, from); err != nil {
@@ -105,8 +111,10 @@ func (s *segment) replay(from int64, each func(*record) error) (end int64, err e
 			return from, nil
 		}
 		s.locate(&r, from+frameHead+length)
-		if whole, err := s.whole(&r); err != nil || !whole {
-			return from, err
+		if bodies {
+			if whole, err := s.whole(&r); err != nil || !whole {
+				return from, err
+			}
 		}
 		if err := each(&r); err != nil {
 			return from, err

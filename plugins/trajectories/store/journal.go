@@ -26,6 +26,7 @@ type step struct {
 	Batches []Batch         `json:"batches,omitempty"`
 	State   json.RawMessage `json:"state,omitempty"`
 	LastID  uint64          `json:"last_id,omitempty"`
+	Keys    []Key           `json:"keys,omitempty"`
 }
 
 // journalled is a change without bodies.
@@ -35,6 +36,16 @@ type journalled struct {
 	End     []uint64          `json:"end,omitempty"`
 	Ended   []uint64          `json:"ended,omitempty"`
 	State   json.RawMessage   `json:"state,omitempty"`
+	Keys    []Key             `json:"keys,omitempty"`
+}
+
+func journal(c *Change) journalled {
+	return journalled{Place: c.Place, Batches: c.Batches, End: c.End, Ended: c.Ended, State: c.State, Keys: c.Keys}
+}
+
+// empty says that a change does nothing but put groups.
+func (c *journalled) empty() bool {
+	return len(c.Place)+len(c.Batches)+len(c.End)+len(c.Ended)+len(c.Keys) == 0 && c.State == nil
 }
 
 const (
@@ -55,8 +66,7 @@ func (n *NATS) commit(work []submission) {
 	}
 	s := step{Put: put}
 	for _, w := range kept {
-		c := w.change
-		s.Changes = append(s.Changes, journalled{Place: c.Place, Batches: c.Batches, End: c.End, Ended: c.Ended, State: c.State})
+		s.Changes = append(s.Changes, journal(&w.change))
 	}
 	if err := n.write(s); err != nil {
 		// Whether it was written is not known: going on could contradict it.
@@ -213,20 +223,30 @@ func (n *NATS) apply(s step) (gone []uint64) {
 		if c.State != nil {
 			n.state = c.State
 		}
+		if n.keys = append(n.keys, c.Keys...); len(n.keys) > 2*KeepKeys {
+			n.keys = slices.Clone(n.newestKeys())
+		}
 	}
 	return gone
 }
 
+func (n *NATS) newestKeys() []Key { return n.keys[max(0, len(n.keys)-KeepKeys):] }
+
 // snapshot writes everything that is known in pieces, and drops the journal before it.
 func (n *NATS) snapshot() error {
 	ids := slices.Sorted(maps.Keys(n.index)) // the committer alone writes it
-	pieces := max(1, (len(ids)+snapshotGroups-1)/snapshotGroups)
+	keys := n.newestKeys()
+	pieces := max(1, (max(len(ids), len(keys))+snapshotGroups-1)/snapshotGroups)
+	part := func(i, n int) (from, to int) { return min(n, i*snapshotGroups), min(n, (i+1)*snapshotGroups) }
 	first := uint64(0)
 	for i := range pieces {
 		s := step{Piece: i + 1, Pieces: pieces, Put: map[uint64]kept{}}
-		for _, id := range ids[i*snapshotGroups : min(len(ids), (i+1)*snapshotGroups)] {
+		from, to := part(i, len(ids))
+		for _, id := range ids[from:to] {
 			s.Put[id] = n.index[id]
 		}
+		from, to = part(i, len(keys))
+		s.Keys = keys[from:to]
 		if i == pieces-1 {
 			s.Batches, s.State, s.LastID = slices.Collect(maps.Values(n.batches)), n.state, n.lastID
 		}
@@ -265,7 +285,7 @@ func (n *NATS) Scan(ctx context.Context, each func(uint64, Meta) error) (Snapsho
 		}
 	}
 	batches := slices.SortedFunc(maps.Values(n.batches), func(a, b Batch) int { return int(int64(a.Number) - int64(b.Number)) })
-	return Snapshot{State: n.state, Batches: batches, LastID: n.lastID}, nil
+	return Snapshot{State: n.state, Batches: batches, LastID: n.lastID, Keys: n.newestKeys()}, nil
 }
 
 // messages calls f for every message of a stream in order.
@@ -329,9 +349,10 @@ func (n *NATS) replay(ctx context.Context) (err error) {
 
 // restore replaces everything by a complete snapshot.
 func (n *NATS) restore(pieces []step) {
-	n.index, n.batches = map[uint64]kept{}, map[uint64]Batch{}
+	n.index, n.batches, n.keys = map[uint64]kept{}, map[uint64]Batch{}, nil
 	for _, p := range pieces {
 		maps.Copy(n.index, p.Put)
+		n.keys = append(n.keys, p.Keys...)
 	}
 	last := pieces[len(pieces)-1]
 	for _, b := range last.Batches {

@@ -41,6 +41,7 @@ type NATS struct {
 	state   json.RawMessage
 	batches map[uint64]Batch
 	lastID  uint64
+	keys    []Key  // the oldest first
 	last    uint64 // sequence of the newest journal message
 	since   int    // journal messages since the last snapshot
 	broken  error

@@ -23,7 +23,7 @@ const magic = "recipe trajectories 1\n"
 
 const headSize = len(magic) + 8
 
-// segmentSize is where a new file is begun: small enough that ended groups free space soon.
+// segmentSize is where a new file is begun, unless the options say otherwise: small enough that ended groups free space soon.
 const segmentSize = 64 << 20
 
 // place is where a body lies.
@@ -40,12 +40,15 @@ type segment struct {
 	file   *os.File
 	seed   uint32 // of its frames' checksums, so that nothing from elsewhere is taken for one of them
 	size   int64
-	live   int // groups that the index refers to
+	live   int   // groups that the index refers to
+	bytes  int64 // of their bodies
+	tried  bool  // its groups have been moved, or cannot be
 }
 
 // bodies is the set of log files. Writing is for one goroutine, reading for any.
 type bodies struct {
-	dir string
+	dir   string
+	limit int64 // of a file
 
 	mu       sync.RWMutex
 	segments map[uint32]*segment
@@ -57,8 +60,8 @@ type bodies struct {
 // ErrCorrupt says that a body is not what was written: the file was changed or the disk has lost it.
 var ErrCorrupt = errors.New("a stored group is damaged")
 
-func openBodies(dir string) (*bodies, error) {
-	b := &bodies{dir: dir, segments: map[uint32]*segment{}, next: 1}
+func openBodies(dir string, limit int64) (*bodies, error) {
+	b := &bodies{dir: dir, limit: limit, segments: map[uint32]*segment{}, next: 1}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("creating the folder of the trajectory bodies: %w", err)
 	}
@@ -162,15 +165,27 @@ func (b *bodies) read(p place, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
+// full says that the current file is.
+func (b *bodies) full() bool { return b.current != nil && b.current.size >= b.limit }
+
+// room makes sure that there is a file to append to.
+func (b *bodies) room() error {
+	if b.current == nil || b.full() {
+		return b.begin()
+	}
+	return nil
+}
+
 // use counts a reference to a file.
-func (b *bodies) use(number uint32, sign int) {
+func (b *bodies) use(p place, sign int) {
 	b.mu.RLock()
-	s := b.segments[number]
+	s := b.segments[p.Segment]
 	b.mu.RUnlock()
 	if s == nil {
 		return
 	}
 	s.live += sign
+	s.bytes += int64(sign) * p.Length
 	b.idle = b.idle || s.live == 0
 }
 

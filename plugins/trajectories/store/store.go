@@ -50,13 +50,25 @@ type Change struct {
 	End     []uint64          // groups that are done with: delivered, dropped or forgotten
 	Ended   []uint64          // numbers of batches that are done with; their groups are named in End
 	State   json.RawMessage   // replaces the small state document when not nil
+	Keys    []Key             // posts that must be recognised when they are repeated
 }
+
+// Key is the mark of a post whose sender may repeat it.
+type Key struct {
+	Name   []byte `json:"name"`   // at most 64 bytes
+	Sum    uint32 `json:"sum"`    // a checksum of what was posted
+	Groups int    `json:"groups"` // how many groups it held
+}
+
+// KeepKeys is how many keys a store remembers: the newest. It is a number and not a time, because clocks jump.
+const KeepKeys = 32768
 
 // Snapshot is what a store holds when it is opened.
 type Snapshot struct {
 	State   json.RawMessage // nil when there was none
 	Batches []Batch         // in order of their numbers
 	LastID  uint64          // at least the largest id ever put
+	Keys    []Key           // the newest KeepKeys, the oldest first
 }
 
 // Store is where groups live until they are trained on.

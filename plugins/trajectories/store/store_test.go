@@ -84,7 +84,8 @@ func contract(t *testing.T, open func() Store) {
 	}
 	one, two, three := entry(1, 100), entry(2, 100_000), entry(3, 10)
 	three.Meta.Place = 0
-	commit(t, s, Change{Put: []Entry{one, two}, State: json.RawMessage(`{"step":1}`)})
+	commit(t, s, Change{Put: []Entry{one, two}, State: json.RawMessage(`{"step":1}`), Keys: []Key{{Name: []byte("first"), Sum: 7, Groups: 2}}})
+	commit(t, s, Change{Keys: []Key{{Name: []byte{0, 255}, Sum: 1<<32 - 1, Groups: -0}, {Name: []byte("third"), Groups: 1000}}})
 	commit(t, s, Change{Put: []Entry{three}, Batches: []Batch{{Number: 7, Grant: 2, Lease: time.Minute, Groups: []uint64{1, 2}}}})
 	commit(t, s, Change{Place: map[uint64]uint64{3: 44, 99: 5}})
 	holds(t, s, 1, 2, 3)
@@ -104,6 +105,10 @@ func contract(t *testing.T, open func() Store) {
 	if string(c.State) != `{"step":1}` || len(c.Batches) != 1 || fmt.Sprint(c.Batches[0]) != fmt.Sprint(Batch{7, 2, time.Minute, []uint64{1, 2}}) || c.LastID != 44 {
 		t.Errorf("after opening again the rest is %+v", c.Snapshot)
 	}
+	keys := fmt.Sprint([]Key{{[]byte("first"), 7, 2}, {[]byte{0, 255}, 1<<32 - 1, 0}, {[]byte("third"), 0, 1000}})
+	if fmt.Sprint(c.Keys) != keys {
+		t.Errorf("after opening again the keys are %v, expected %v", c.Keys, keys)
+	}
 	holds(t, s, 1, 2, 3)
 	commit(t, s, Change{End: []uint64{1, 2, 77}, Ended: []uint64{7}, State: json.RawMessage(`{"step":2}`)})
 	if _, err := s.Body(t.Context(), 1, nil); !errors.Is(err, ErrNotFound) {
@@ -114,7 +119,7 @@ func contract(t *testing.T, open func() Store) {
 	}
 
 	s = open()
-	if c := scan(t, s); len(c.groups) != 1 || len(c.Batches) != 0 || string(c.State) != `{"step":2}` || c.LastID != 44 {
+	if c := scan(t, s); len(c.groups) != 1 || len(c.Batches) != 0 || string(c.State) != `{"step":2}` || c.LastID != 44 || fmt.Sprint(c.Keys) != keys {
 		t.Errorf("in the end it holds %+v", c)
 	}
 	random(t, s, open)
@@ -171,7 +176,7 @@ func TestDisk(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			contract(t, func() Store {
-				s, err := OpenDisk(dir, always)
+				s, err := OpenDisk(dir, DiskOptions{Always: always})
 				if err != nil {
 					t.Fatal(err)
 				}
