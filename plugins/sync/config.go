@@ -28,6 +28,8 @@ type Config struct {
 	MaxStaleness *int64        `recipe:"max_staleness" min:"0" unit:"policy versions" doc:"Groups that were sampled by a policy more versions older than this are not trained on: the trajectory API drops and counts them"`
 	ProbeTokens  []int64       `recipe:"probe_tokens" min:"2" doc:"Token ids of the fixed text whose log-probabilities prove that the weights arrived. Default: a dozen low ids, which every vocabulary has"`
 	Tolerance    float64       `recipe:"tolerance" default:"0" min:"0" change:"live" doc:"Largest difference of log-probabilities between trainer and server that passes. 0 chooses by the precision of the published weights: 0.001 for float32, 0.3 for the 16-bit formats"`
+	Colocated    string        `recipe:"colocated" default:"auto" enum:"auto,share,sleep" doc:"How trainer and inference get along on one GPU. sleep: inference gives its memory back while the trainer works, and takes it again for the new weights. share: both stay in memory; also right for GPUs of their own. auto: sleep when every inference block has enable_sleep_mode = true, else share, which is as quick when the memory suffices"`
+	SleepLevel   int64         `recipe:"sleep_level" default:"0" min:"0" max:"2" change:"live" doc:"What becomes of the weights of inference that sleeps: 1 keeps them in the host's memory, 2 drops them, which is quicker and needs them again at wake-up. 0: 2 where new weights come with each step and the current ones lie in files, else 1"`
 	Timeout      time.Duration `recipe:"timeout" default:"10m" min:"1s" change:"live" doc:"How long one update may take, holding, publishing, loading and proving together"`
 }
 

@@ -168,6 +168,9 @@ func (s *syncer) publish(ctx context.Context, u *update) error {
 // hold closes every gateway that answers, and keeps it closed until the function that it returns is called. One that does not
 // answer is brought up to date when it comes back; if none answers, it waits for the first.
 func (s *syncer) hold(ctx context.Context, u *update) (stop func(), err error) {
+	if stop, ok := s.takeOver(u); ok {
+		return stop, nil // they sleep, and have been held all the time
+	}
 	begun := time.Now()
 	for len(u.holds) == 0 {
 		s.each(s.servers, func(v *server) {

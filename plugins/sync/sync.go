@@ -36,6 +36,8 @@ type syncer struct {
 	told      int64              // version that the trajectory API knows
 	last      *published         // the newest weights that all went well with; nil: none yet
 	attached  bool
+	colocated bool         // inference sleeps while the trainer works
+	nap       *nap         // inference sleeps now; nil: it is awake
 	version   atomic.Int64 // of last, or what inference served when this block came; goroutines of each read and raise it
 }
 
@@ -45,6 +47,7 @@ type server struct {
 	client  *gateway.Client
 	trouble string    // what is wrong with it, as last reported; empty: nothing
 	retry   time.Time // no repair before this moment
+	lent    string    // hold of an earlier life of this block under which it sleeps; empty: none
 	patience
 }
 
@@ -73,6 +76,7 @@ func (s *syncer) Run(ctx context.Context, req sdk.Request[Config], host sdk.Host
 		return err
 	}
 	defer s.close()
+	defer func() { s.endNap(ctx, "this block ends") }()
 	last, err := restore(req.Dir)
 	if err != nil {
 		return err
@@ -92,6 +96,10 @@ func (s *syncer) Run(ctx context.Context, req sdk.Request[Config], host sdk.Host
 // configure connects to the blocks that the configuration names.
 func (s *syncer) configure(c Config) error {
 	transport, err := c.choose()
+	if err != nil {
+		return err
+	}
+	colocated, err := c.colocate()
 	if err != nil {
 		return err
 	}
@@ -119,6 +127,7 @@ func (s *syncer) configure(c Config) error {
 	}
 	s.close()
 	s.config, s.transport, s.servers, s.book = c, transport, servers, book
+	s.colocated = colocated
 	s.trainer = control.New(trainer.ControlURL, trainer.ControlToken)
 	return nil
 }
@@ -159,6 +168,9 @@ func (s *syncer) takeCharge(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		if away(err) {
+			s.reconcile(ctx, false)
+		}
 		if errors.Is(err, control.ErrRefused) {
 			return fmt.Errorf("take charge of the weights of %s: %w", s.config.Trainer.Address, err)
 		}
@@ -174,17 +186,18 @@ func (s *syncer) takeCharge(ctx context.Context) error {
 
 // attach says which period and transport are wanted, and which version is served.
 func (s *syncer) attach(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	asking, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	lost := s.version.Load() > 0 && s.last == nil && s.behind()
-	state, err := s.trainer.Attach(ctx, sdk.SyncAttach{
-		Address: s.address, Every: s.config.Every, Transport: s.transport, Version: s.version.Load(), Republish: lost,
+	state, err := s.trainer.Attach(asking, sdk.SyncAttach{
+		Address: s.address, Every: s.config.Every, Transport: s.transport, Version: s.version.Load(), Republish: lost, Colocated: s.colocated,
 	})
 	if err != nil {
 		return err
 	}
-	s.host.Log("info", fmt.Sprintf("in charge of the weights of %s: step %d, policy version %d, every %d steps, transport %s",
-		s.config.Trainer.Address, state.Step, state.Version, s.config.Every, s.transport))
+	s.reconcile(ctx, state.Turn)
+	s.host.Log("info", fmt.Sprintf("in charge of the weights of %s: step %d, policy version %d, every %d steps, transport %s%s",
+		s.config.Trainer.Address, state.Step, state.Version, s.config.Every, s.transport, map[bool]string{true: "; inference sleeps while it works"}[s.colocated]))
 	return nil
 }
 
@@ -269,6 +282,7 @@ func (s *syncer) act(ctx context.Context, a answer) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(a.err, control.ErrOver):
+		s.endNap(ctx, "the trainer is over")
 		// The trainer has done its work; inference goes on with what it has until the engine stops this block.
 		return s.pause(ctx, tendEvery)
 	case a.err != nil:
@@ -278,6 +292,10 @@ func (s *syncer) act(ctx context.Context, a answer) error {
 		}
 		s.host.Phase(sdk.Ready, "")
 		return nil
+	case a.publication != nil && a.publication.Kind == sdk.TurnWanted:
+		return s.giveTurn(ctx, *a.publication)
+	case a.publication != nil && a.publication.Kind == sdk.TurnOver:
+		return s.endTurn(ctx, *a.publication)
 	case a.publication != nil:
 		return s.deliver(ctx, *a.publication)
 	}

@@ -52,7 +52,7 @@ func trainer(t *testing.T, c plugintest.FakeTrainerConfig, opts ...plugintest.Op
 }
 
 func config(trainer *plugintest.Block, servers ...*plugintest.Block) sync.Config {
-	c := sync.Config{Trainer: trainer.Reference(), Every: 1, Transport: "auto", InFlight: "drain", Timeout: 30 * time.Second}
+	c := sync.Config{Trainer: trainer.Reference(), Every: 1, Transport: "auto", InFlight: "drain", Colocated: "auto", Timeout: 30 * time.Second}
 	for _, s := range servers {
 		c.Inference = append(c.Inference, s.Reference())
 	}
@@ -286,7 +286,7 @@ func TestConfigurationsThatCannotWork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := plugintest.Harness(t, sync.Definition())
-			c.config.Timeout, c.config.InFlight = time.Minute, "drain"
+			c.config.Timeout, c.config.InFlight, c.config.Colocated = time.Minute, "drain", "auto"
 			err := b.TryStart(c.config)
 			if err == nil {
 				e := b.Wait("failure", func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Failed) })

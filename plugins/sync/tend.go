@@ -57,7 +57,14 @@ func (s *syncer) look(ctx context.Context, v *server) {
 		}
 		return
 	}
-	if s.ours(status) {
+	switch {
+	case s.nap != nil:
+		s.keepAsleep(ctx, v, status)
+		return
+	case s.ours(status) && status.Asleep > 0 && !s.attached:
+		v.lent = status.Hold.ID // the trainer knows whether it still works
+		return
+	case s.ours(status):
 		_ = v.client.Resume(asking, status.Hold.ID) // an earlier life of this block died while it held
 	}
 	behind := s.lacks(status)
@@ -85,7 +92,7 @@ func (s *syncer) look(ctx context.Context, v *server) {
 
 // ours says whether the gateway is held by an earlier life of this block.
 func (s *syncer) ours(status gateway.Status) bool {
-	return status.Held && strings.HasPrefix(status.Hold.Reason, s.address+" brings ")
+	return status.Held && (strings.HasPrefix(status.Hold.Reason, s.address+" brings ") || strings.HasPrefix(status.Hold.Reason, s.address+" lends "))
 }
 
 // lacks says what a gateway lacks; empty when it serves the current version.

@@ -1,0 +1,343 @@
+package sync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/control"
+	"github.com/recipe-rl/recipe/sdk/gateway"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// nap is the time in which inference sleeps and the trainer has the GPU. Its holds are renewed until stop.
+type nap struct {
+	since time.Time
+	took  time.Duration // until all slept
+	stop  func()        // of the renewals
+
+	mu    sync.Mutex
+	holds map[string]lent // by the address of the inference block
+}
+
+// lent is the hold under which one inference block sleeps.
+type lent struct {
+	client *gateway.Client
+	id     string
+	reason string
+}
+
+// colocate says whether inference is to sleep while the trainer works, or why it cannot.
+func (c Config) colocate() (bool, error) {
+	var awake []string
+	for _, r := range c.Inference {
+		if !canSleep(r) {
+			awake = append(awake, r.Address)
+		}
+	}
+	switch {
+	case c.Colocated == "sleep" && len(awake) > 0:
+		return false, &sdk.Error{
+			Summary: "colocated = \"sleep\", and " + strings.Join(awake, ", ") + " cannot sleep",
+			Detail:  "a vLLM server sleeps with enable_sleep_mode = true and on a GPU; on a CPU it answers well and does nothing",
+			Remedy:  "set enable_sleep_mode = true there, or colocated = \"share\" here: then both stay in memory side by side",
+		}
+	case c.Colocated == "share" || c.Colocated == "":
+		return false, nil
+	}
+	return len(awake) == 0, nil
+}
+
+// canSleep is what an inference block says of itself: its output "sleeps".
+func canSleep(r spec.Ref) bool {
+	if r.Values == cty.NilVal || !r.Values.Type().IsObjectType() || !r.Values.Type().HasAttribute("sleeps") {
+		return false
+	}
+	v, _ := r.Values.GetAttr("sleeps").Unmark()
+	return v.IsKnown() && !v.IsNull() && v.Type() == cty.Bool && v.True()
+}
+
+// level is how deep inference sleeps: its weights are dropped only where others certainly come at wake-up, and those that it
+// serves now can be read again if the trainer dies meanwhile.
+func (s *syncer) level() int {
+	switch files := s.last != nil && s.last.Weights.Path != "" && s.last.Weights.Format != "lora"; {
+	case s.transport == "lora": // an adapter alone does not make a model
+		return int(sdk.SleepKeep)
+	case s.config.SleepLevel > 0:
+		return int(s.config.SleepLevel)
+	case s.config.Every == 1 && files && throughFiles(s.transport):
+		return int(sdk.SleepDrop)
+	}
+	return int(sdk.SleepKeep)
+}
+
+// giveTurn puts inference to sleep and lets the trainer work. An error ends the block: the trainer has been told why.
+func (s *syncer) giveTurn(ctx context.Context, p sdk.Publication) error {
+	given := sdk.TurnGiven{Step: p.Step}
+	var err error
+	if s.nap == nil {
+		within, cancel := context.WithTimeout(ctx, s.config.Timeout)
+		defer cancel()
+		quiet := s.beat(within)
+		err = s.lullAll(ctx, within, p.Step)
+		quiet()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	if err != nil {
+		given.Error = err.Error()
+	}
+	told := s.trainer.Turn(ctx, given)
+	switch {
+	case err != nil:
+		return &sdk.Error{
+			Summary: fmt.Sprintf("inference could not be put to sleep for step %d", p.Step),
+			Remedy:  "read the log of the inference blocks that are named; colocated = \"share\" trains beside a server that stays awake",
+			Err:     err,
+		}
+	case told != nil: // it died meanwhile, or asks again
+		s.host.Log("warn", fmt.Sprintf("give %s its turn: %v", s.config.Trainer.Address, told))
+		s.endNap(ctx, "the trainer did not take its turn")
+	default:
+		s.host.Phase(sdk.Ready, fmt.Sprintf("inference sleeps while %s works", s.config.Trainer.Address))
+	}
+	return nil
+}
+
+// lullAll holds every gateway and puts the engines behind to sleep; all or none. The nap lives as long as ctx.
+func (s *syncer) lullAll(ctx, within context.Context, step int64) error {
+	begun, level := time.Now(), s.level()
+	n := s.newNap(ctx)
+	missing, refused := s.servers, 0
+	for {
+		failed := map[*server]error{}
+		var mu sync.Mutex
+		s.each(missing, func(v *server) {
+			if err := s.lull(within, n, v, step, level); err != nil {
+				mu.Lock()
+				failed[v] = fmt.Errorf("%s: %w", v.address, err)
+				mu.Unlock()
+			}
+		})
+		if len(failed) == 0 {
+			n.took = time.Since(begun)
+			s.nap = n
+			return nil
+		}
+		if missing = failing(missing, failed); anySleepRefused(failed) {
+			refused++
+		}
+		timer := time.NewTimer(tendEvery)
+		select {
+		case <-timer.C:
+			if refused < 2 {
+				s.host.Phase(sdk.Degraded, fmt.Sprintf("step %d waits until inference sleeps: %v", step, joined(failed)))
+				continue
+			}
+		case <-within.Done():
+			timer.Stop()
+		}
+		s.nap = n
+		s.endNap(ctx, "not all could be put to sleep")
+		return errors.Join(within.Err(), joined(failed))
+	}
+}
+
+// errRefused marks an engine that answered and does not sleep.
+var errRefused = errors.New("it does not fall asleep")
+
+func anySleepRefused(failed map[*server]error) bool {
+	for _, err := range failed {
+		if errors.Is(err, errRefused) {
+			return true
+		}
+	}
+	return false
+}
+
+// lull holds one gateway and puts the engine behind it to sleep.
+func (s *syncer) lull(ctx context.Context, n *nap, v *server, step int64, level int) error {
+	reason := fmt.Sprintf("%s lends the GPU to %s for step %d", s.address, s.config.Trainer.Address, step)
+	id, held := n.hold(v.address)
+	h, err := v.client.Hold(ctx, gateway.HoldRequest{
+		ID: id, Mode: gateway.Mode(s.config.InFlight), Lease: lease, Drain: s.config.Timeout, Reason: reason,
+	})
+	if err != nil {
+		return fmt.Errorf("hold it: %w", err)
+	}
+	n.put(v.address, lent{v.client, h.ID, reason})
+	if err := v.client.Sleep(ctx, h.ID, level); err != nil {
+		if !held {
+			n.remove(v.address)
+			_ = v.client.Resume(ctx, h.ID) // else its lease ends it
+		}
+		return fmt.Errorf("%w: %w", errRefused, err)
+	}
+	return nil
+}
+
+// newNap begins to renew holds.
+func (s *syncer) newNap(ctx context.Context) *nap {
+	n := &nap{since: time.Now(), holds: map[string]lent{}}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(lease / 3)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			for _, l := range n.all() {
+				// One that has ended is seen, and begun anew, by keepAsleep.
+				_, _ = l.client.Hold(ctx, gateway.HoldRequest{ID: l.id, Lease: lease, Reason: l.reason})
+			}
+		}
+	}()
+	var once sync.Once
+	n.stop = func() { once.Do(func() { cancel(); <-done }) }
+	return n
+}
+
+func (n *nap) hold(address string) (id string, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l, ok := n.holds[address]
+	return l.id, ok
+}
+
+func (n *nap) put(address string, l lent) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.holds[address] = l
+}
+
+func (n *nap) remove(address string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.holds, address)
+}
+
+func (n *nap) all() map[string]lent {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return maps.Clone(n.holds)
+}
+
+// keepAsleep sees to it that an inference block that came back, or whose hold ran out, does not serve beside the trainer.
+func (s *syncer) keepAsleep(ctx context.Context, v *server, status gateway.Status) {
+	id, ok := s.nap.hold(v.address)
+	if ok && status.Held && status.Hold.ID == id && status.Asleep > 0 {
+		v.trouble = ""
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if err := s.lull(ctx, s.nap, v, 0, s.level()); err != nil && ctx.Err() == nil {
+		v.trouble = "it is awake while the trainer works: " + err.Error()
+	}
+}
+
+// takeOver makes the holds of the nap those of an update, which wakes inference on its way.
+func (s *syncer) takeOver(u *update) (stop func(), ok bool) {
+	n := s.nap
+	if n == nil {
+		return nil, false
+	}
+	holds := n.all()
+	for _, v := range s.servers {
+		if l, held := holds[v.address]; held {
+			u.holds[v] = l.id
+		}
+	}
+	if len(u.holds) == 0 {
+		n.stop()
+		s.nap = nil
+		return nil, false
+	}
+	u.phases["sleep"], u.phases["turn"] = n.took.Seconds(), time.Since(n.since).Seconds()-n.took.Seconds()
+	s.nap = nil
+	return n.stop, true
+}
+
+// endTurn wakes inference after a turn without new weights.
+func (s *syncer) endTurn(ctx context.Context, p sdk.Publication) error {
+	quiet := s.beat(ctx)
+	s.endNap(ctx, fmt.Sprintf("step %d brought no new weights", p.Step))
+	quiet()
+	if err := s.tellTrainer(ctx, sdk.SyncDone{Version: p.Version}); err != nil && ctx.Err() == nil {
+		s.host.Log("warn", fmt.Sprintf("the turn of step %d: %v", p.Step, err))
+	}
+	return ctx.Err()
+}
+
+// endNap wakes inference with the weights that it served before: gateways wake their engines before a hold ends. When ctx has
+// ended the holds stay: a next life of this block takes them over, or their lease ends them.
+func (s *syncer) endNap(ctx context.Context, why string) {
+	n := s.nap
+	if n == nil {
+		return
+	}
+	s.nap = nil
+	n.stop()
+	if ctx.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
+	defer cancel()
+	var wg sync.WaitGroup
+	for address, l := range n.all() {
+		wg.Go(func() {
+			if err := l.client.Resume(ctx, l.id); err != nil && !errors.Is(err, gateway.ErrNotHeld) {
+				s.host.Log("warn", fmt.Sprintf("wake %s: %v", address, err))
+			}
+		})
+	}
+	wg.Wait()
+	s.host.Log("info", "inference is awake again: "+why)
+	s.host.Phase(sdk.Ready, "")
+}
+
+// reconcile makes the nap fit what the trainer says of its turn, after this block or the trainer was started again.
+func (s *syncer) reconcile(ctx context.Context, hasTurn bool) {
+	if hasTurn && s.colocated {
+		if s.nap == nil {
+			s.nap = s.newNap(ctx)
+		}
+		for _, v := range s.servers {
+			if v.lent != "" { // of the life before this one; others are put to sleep when they are looked at
+				s.nap.put(v.address, lent{v.client, v.lent, s.address + " lends the GPU to " + s.config.Trainer.Address})
+			}
+			v.lent = ""
+		}
+		return
+	}
+	s.wakeLent(ctx)
+	s.endNap(ctx, "the trainer has no turn")
+}
+
+// wakeLent ends the holds of an earlier life under which inference still sleeps.
+func (s *syncer) wakeLent(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
+	defer cancel()
+	s.each(s.servers, func(v *server) {
+		if v.lent != "" {
+			_ = v.client.Resume(ctx, v.lent) // it may have run out
+		}
+		v.lent = ""
+	})
+}
+
+// away says that the trainer uses nothing any more.
+func away(err error) bool { return errors.Is(err, control.ErrAway) || errors.Is(err, control.ErrOver) }

@@ -1,0 +1,271 @@
+package sync_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/recipe-rl/recipe/plugins/sync"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/gateway"
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/plugintest"
+)
+
+func sleeper(t *testing.T, change func(*plugintest.FakeConfig), opts ...plugintest.Option) *plugintest.Block {
+	t.Helper()
+	c := plugintest.FakeConfig{EnableSleepMode: true}
+	if change != nil {
+		change(&c)
+	}
+	return inference(t, c, opts...)
+}
+
+// said returns the log lines of a block that hold one of the words, in order.
+func said(b *plugintest.Block, words ...string) []string {
+	var lines []string
+	for _, e := range b.Events() {
+		line := e.GetLog().GetMessage()
+		if slices.ContainsFunc(words, func(w string) bool { return strings.Contains(line, w) }) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+func waitSaid(t *testing.T, b *plugintest.Block, word string) {
+	t.Helper()
+	b.Wait(word, func(e *pluginpb.Event) bool { return strings.Contains(e.GetLog().GetMessage(), word) })
+}
+
+// The whole of it: asleep for each step, awake for its weights, and nothing is asked of a server that sleeps.
+func TestInferenceSleepsWhileTheTrainerWorks(t *testing.T) {
+	t.Parallel()
+	first, second := sleeper(t, nil), sleeper(t, nil, address("inference.fake.second"))
+	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 3, Delay: 50 * time.Millisecond})
+	b := plugintest.Harness(t, sync.Definition())
+	b.Start(config(train, first, second))
+	asked := make(chan error, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	base, key := first.Output("base_url"), first.Output("api_key")
+	go func() { // an environment that never pauses: each request is answered, however long it waits
+		for ctx.Err() == nil {
+			if err := complete(ctx, base, key); err != nil && ctx.Err() == nil {
+				asked <- err
+				return
+			}
+		}
+		asked <- nil
+	}()
+	train.WaitPhase(sdk.Completed)
+	stop()
+	if err := <-asked; err != nil {
+		t.Errorf("a request failed: %v", err)
+	}
+	want := plugintest.FakeLogprobs(3, []int{1, 2, 3})
+	for _, server := range []*plugintest.Block{first, second} {
+		if got := serves(t, server, 3); got[0] != want[0] {
+			t.Errorf("%s gives %v, want those of step 3, %v", server.Address, got, want)
+		}
+		// The first time nothing could be read again if its weights were dropped; afterwards the last version lies in files.
+		order := []string{"asleep at level 1", "awake for version 1", "asleep at level 2", "awake for version 2", "asleep at level 2", "awake for version 3"}
+		if got := said(server, "asleep", "awake"); !slices.Equal(got, order) {
+			t.Errorf("%s: %q, want %q", server.Address, got, order)
+		}
+	}
+	for _, e := range b.Events() {
+		if w := e.GetWeights(); w != nil && w.GetPhases()["turn"] <= 0.04 {
+			t.Errorf("the weights event says nothing of the turn: %v", w.GetPhases())
+		}
+	}
+}
+
+func TestATurnWithoutNewWeightsWakesWhatWasServed(t *testing.T) {
+	t.Parallel()
+	server := sleeper(t, nil)
+	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 3})
+	b := plugintest.Harness(t, sync.Definition())
+	c := config(train, server)
+	c.Every = 2
+	b.Start(c)
+	train.WaitPhase(sdk.Completed)
+	serves(t, server, 1)
+	order := []string{"asleep at level 1", "awake as before", "asleep at level 1", "awake for version 1", "asleep at level 1", "awake as before"}
+	if got := said(server, "asleep", "awake"); !slices.Equal(got, order) {
+		t.Errorf("%q, want %q", got, order)
+	}
+}
+
+func TestWhoSleeps(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		mode   string
+		sleeps bool
+		want   bool
+		err    string
+	}{
+		"auto, can":     {"auto", true, true, ""},
+		"auto, cannot":  {"auto", false, false, ""},
+		"share":         {"share", true, false, ""},
+		"sleep, can":    {"sleep", true, true, ""},
+		"sleep, cannot": {"sleep", false, false, "inference.fake.test cannot sleep"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := sleeper(t, func(f *plugintest.FakeConfig) { f.EnableSleepMode = c.sleeps })
+			train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1})
+			b := plugintest.Harness(t, sync.Definition())
+			conf := config(train, server)
+			conf.Colocated = c.mode
+			b.Start(conf)
+			if c.err != "" {
+				e := b.Wait("failure", func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Failed) })
+				if !strings.Contains(e.GetPhase().GetMessage(), c.err) {
+					t.Errorf("the failure says %q", e.GetPhase().GetMessage())
+				}
+				return
+			}
+			train.WaitPhase(sdk.Completed)
+			serves(t, server, 1)
+			if got := len(said(server, "asleep")) > 0; got != c.want {
+				t.Errorf("slept: %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+// The trainer dies in the middle of its turn: inference serves what it served.
+func TestInferenceWakesWhenTheTrainerDies(t *testing.T) {
+	t.Parallel()
+	server := sleeper(t, nil)
+	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 3, Delay: time.Hour})
+	b := plugintest.Harness(t, sync.Definition())
+	b.Start(config(train, server))
+	waitSaid(t, server, "asleep")
+	waitSaid(t, train, "trains step 1")
+	if err := train.Stop(time.Second); err != nil {
+		t.Fatal(err)
+	}
+	serves(t, server, 0)
+	if got := said(server, "awake"); !slices.Equal(got, []string{"awake as before"}) {
+		t.Errorf("%q", got)
+	}
+}
+
+// The sync block dies in the middle of the trainer's turn: its next life finds the server asleep and leaves it so.
+func TestANextLifeOfSyncLeavesInferenceAsleep(t *testing.T) {
+	t.Parallel()
+	server := sleeper(t, nil)
+	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1, Delay: 3 * time.Second})
+	b := plugintest.Harness(t, sync.Definition())
+	b.Start(config(train, server))
+	waitSaid(t, train, "trains step 1")
+	if err := b.Stop(5 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	g := client(server)
+	defer g.Close()
+	if s, err := g.Status(t.Context()); err != nil || !s.Held || s.Asleep == 0 {
+		t.Fatalf("a sync block that stops wakes inference beside the trainer: %+v %v", s, err)
+	}
+	next := plugintest.Harness(t, sync.Definition())
+	next.Start(config(train, server))
+	train.WaitPhase(sdk.Completed)
+	serves(t, server, 1)
+	if got := said(server, "asleep", "awake"); !slices.Equal(got, []string{"asleep at level 1", "awake for version 1"}) {
+		t.Errorf("%q: it was awake in between", got)
+	}
+}
+
+// An earlier life died in a turn that is over: nobody works, so nothing sleeps on.
+func TestANextLifeOfSyncWakesWhatNobodyNeedsAsleep(t *testing.T) {
+	t.Parallel()
+	server := sleeper(t, nil)
+	g := client(server)
+	defer g.Close()
+	h, err := g.Hold(t.Context(), gateway.HoldRequest{Lease: 10 * time.Minute, Reason: syncAddress + " lends the GPU to trainer.fake.test for step 7"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Sleep(t.Context(), h.ID, 1); err != nil {
+		t.Fatal(err)
+	}
+	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 0})
+	b := plugintest.Harness(t, sync.Definition())
+	b.Start(config(train, server))
+	serves(t, server, 0)
+}
+
+// An inference block that is started again in the middle of a turn does not serve beside the trainer.
+func TestARestartedInferenceBlockSleepsOn(t *testing.T) {
+	t.Parallel()
+	server := sleeper(t, nil)
+	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1, Delay: 4 * time.Second})
+	b := plugintest.Harness(t, sync.Definition())
+	b.Start(config(train, server))
+	waitSaid(t, train, "trains step 1")
+	listen := server.Status().GetListen()
+	if err := server.Stop(5 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	again := sleeper(t, nil, func(r *pluginpb.StartRequest) { r.Listen = listen })
+	waitSaid(t, again, "asleep")
+	train.WaitPhase(sdk.Completed)
+	serves(t, again, 1)
+}
+
+// Waking fails: out of memory, say. Nothing is answered, it is tried again, and what cannot be helped ends the run with the reason.
+func TestFailureAtWakeUp(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		failures int64
+		goesOn   bool
+	}{"once": {1, true}, "for ever": {1000, false}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := sleeper(t, func(f *plugintest.FakeConfig) { f.WakeFailures = c.failures })
+			train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1})
+			b := plugintest.Harness(t, sync.Definition())
+			b.Start(config(train, server))
+			if c.goesOn {
+				train.WaitPhase(sdk.Completed)
+				serves(t, server, 1)
+				return
+			}
+			failed := b.Wait("failure", func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Failed) })
+			if m := failed.GetPhase().GetMessage(); !strings.Contains(m, "out of memory at wake-up") || !strings.Contains(m, "inference.fake.test") {
+				t.Errorf("the failure says %q", m)
+			}
+			g := client(server)
+			defer g.Close()
+			if s, err := g.Status(t.Context()); err != nil || s.Replicas[0].Ready {
+				t.Errorf("a server that did not wake gets requests: %+v %v", s, err)
+			}
+		})
+	}
+}
+
+// A server that does not fall asleep: the trainer is told and does not work beside it.
+func TestAServerThatDoesNotSleepIsNamed(t *testing.T) {
+	t.Parallel()
+	server := sleeper(t, nil)
+	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1})
+	ctx, cancel := context.WithTimeout(t.Context(), plugintest.Deadline)
+	defer cancel()
+	// From now on it refuses, although it said that it can.
+	if _, err := server.Client.Update(ctx, &pluginpb.UpdateRequest{Config: server.Request(plugintest.FakeConfig{}).GetConfig()}); err != nil {
+		t.Fatal(err)
+	}
+	b := plugintest.Harness(t, sync.Definition())
+	b.Start(config(train, server))
+	lost := train.Wait("failure", func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Failed) })
+	if m := lost.GetPhase().GetMessage(); !strings.Contains(m, "could not give") || !strings.Contains(m, syncAddress) {
+		t.Errorf("the trainer's failure says %q", m)
+	}
+	if got := said(train, "trains"); len(got) > 0 {
+		t.Errorf("the trainer worked beside a server that is awake: %q", got)
+	}
+	serves(t, server, 0)
+}
