@@ -72,6 +72,7 @@ type gateConfig struct {
 	resumed  bool
 	publish  func(context.Context, PublishRequest) (Weights, error)
 	logprobs func(context.Context, []int) ([]float64, error)
+	tokenize func(context.Context, string) ([]int, error) // nil: the trainer cannot
 	raised   func(int64)
 
 	attachDeadline, silence time.Duration // 0: the constants above

@@ -41,6 +41,17 @@ func (g *gate) handler(token string) http.Handler {
 		})
 		return answer, err
 	}))
+	mux.HandleFunc("POST /recipe/v1/tokenize", post(g, func(r *http.Request, q tokenizeBody) (any, error) {
+		var answer tokenizeBody
+		if g.tokenize == nil {
+			return answer, nil // no ids: it cannot
+		}
+		err := g.call(0, func() (err error) {
+			answer.TokenIDs, err = g.tokenize(r.Context(), q.Text)
+			return err
+		})
+		return answer, err
+	}))
 	mux.HandleFunc("POST /recipe/v1/synced", post(g, func(_ *http.Request, d SyncDone) (any, error) {
 		return struct{}{}, g.done(d)
 	}))
@@ -58,6 +69,11 @@ func (g *gate) handler(token string) http.Handler {
 type logprobsBody struct {
 	TokenIDs []int     `json:"token_ids,omitempty"`
 	Logprobs []float64 `json:"logprobs,omitempty"`
+}
+
+type tokenizeBody struct {
+	Text     string `json:"text,omitempty"`
+	TokenIDs []int  `json:"token_ids,omitempty"`
 }
 
 func (g *gate) getPending(w http.ResponseWriter, r *http.Request) {

@@ -138,7 +138,7 @@ func weightsOf(u gateway.WeightUpdate) Weights {
 	w := Weights{Version: int64(u.Version), Path: u.Path, Transport: u.Transport}
 	var extra updateOptions
 	if extra.read(u.Options) == nil {
-		w.Format, w.Precision = extra.Format, extra.Precision
+		w.Format, w.Precision, w.Handles = extra.Format, extra.Precision, extra.Handles
 	}
 	return w
 }

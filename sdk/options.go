@@ -9,6 +9,7 @@ import (
 type updateOptions struct {
 	Format    string `json:"format,omitempty"`
 	Precision string `json:"precision,omitempty"`
+	Handles   string `json:"handles,omitempty"`
 }
 
 func (o *updateOptions) read(data []byte) error {
@@ -23,7 +24,7 @@ func (o *updateOptions) read(data []byte) error {
 
 // UpdateOptions writes the part of published weights that a gateway's weight update carries in its options.
 func UpdateOptions(w Weights) json.RawMessage {
-	data, err := json.Marshal(updateOptions{Format: w.Format, Precision: w.Precision})
+	data, err := json.Marshal(updateOptions{Format: w.Format, Precision: w.Precision, Handles: w.Handles})
 	if err != nil { // strings always encode
 		panic(err)
 	}

@@ -160,6 +160,10 @@ type Weights struct {
 	Format    string `json:"format"`         // "tiny", "hf", "lora"
 	Transport string `json:"transport"`
 	Precision string `json:"precision"` // "float32", "bfloat16", …: what was written, after any rounding
+	// Handles say how to reach weights that are in memory instead of files (transports live, ipc and nccl): the text of a
+	// JSON object that the trainer's side writes and the inference engine's side reads, with its own form number; nobody in
+	// between looks into it. It holds no secret, and means nothing once the trainer that wrote it has ended.
+	Handles string `json:"handles,omitempty"`
 }
 
 // PublishRequest asks a trainer to write its current weights.
@@ -167,6 +171,9 @@ type PublishRequest struct {
 	Version   int64  `json:"version"`
 	Transport string `json:"transport"` // live, ipc, nccl, lora, reload or restart
 	Dir       string `json:"dir"`       // where to put them; exists
+	// Keep asks that weights in memory keep these values until the next publication, although training goes on: there will be
+	// steps without one, and an inference block that is restarted meanwhile must still find this version.
+	Keep bool `json:"keep,omitempty"`
 }
 
 // Error is a failure that tells the user what to do. Run may return it wrapped.
@@ -226,6 +233,13 @@ type Trainer[C any] interface {
 	Publish(ctx context.Context, req PublishRequest) (Weights, error)
 	// Logprobs is Inference.Logprobs under the trainer's weights; called only while Run waits in TrainerHost.Sync.
 	Logprobs(ctx context.Context, tokens []int) ([]float64, error)
+}
+
+// Tokenizing is a trainer that can split a text into the model's tokens. A sync block proves the weights with a text that the
+// model finds likely; without this it must make do with arbitrary token ids, on which server and trainer agree less exactly.
+type Tokenizing interface {
+	// Tokenize returns the ids of a text without special tokens; called only while Run waits in TrainerHost.Sync.
+	Tokenize(ctx context.Context, text string) ([]int, error)
 }
 
 // Loop is what a sync plugin implements: it runs beside the blocks that it joins.

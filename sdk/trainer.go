@@ -27,10 +27,14 @@ func runTrainer[C any](ctx context.Context, plugin Trainer[C], req Request[C], h
 		return fmt.Errorf("listen for the control endpoint of %s: %w", req.Address, err)
 	}
 	h.setListen(listener.Addr().String())
-	g := newGate(gateConfig{
+	c := gateConfig{
 		address: req.Address, syncedBy: req.SyncedBy, version: req.Policy.Version, resumed: req.Resume,
 		publish: plugin.Publish, logprobs: plugin.Logprobs, raised: h.setVersion,
-	})
+	}
+	if t, ok := plugin.(Tokenizing); ok {
+		c.tokenize = t.Tokenize
+	}
+	g := newGate(c)
 	server := &http.Server{
 		Handler:           g.handler(req.ControlToken),
 		ReadHeaderTimeout: 10 * time.Second,

@@ -109,6 +109,8 @@ func (t *Trainer) Publish(ctx context.Context, req sdk.PublishRequest) (sdk.Weig
 	form := "hf"
 	body := map[string]any{"version": req.Version, "transport": "full", "dir": req.Dir}
 	switch req.Transport {
+	case "live", "ipc":
+		form, body["transport"], body["keep"] = "tensors", "ipc", req.Keep
 	case "reload", "restart":
 		if t.req.Config.UntieEmbeddings {
 			body["untie_embeddings"] = true
@@ -117,7 +119,7 @@ func (t *Trainer) Publish(ctx context.Context, req sdk.PublishRequest) (sdk.Weig
 		form, body["transport"] = "lora", "lora"
 	default:
 		return sdk.Weights{}, &sdk.Error{Summary: fmt.Sprintf("this trainer cannot publish by transport %q", req.Transport),
-			Detail: "it offers " + strings.Join(t.transports(), ", "), Remedy: "set transport to one of these in the sync block, or leave it at auto"}
+			Detail: "it offers " + strings.Join(t.req.Config.transports(), ", "), Remedy: "set transport to one of these in the sync block, or leave it at auto"}
 	}
 	if t.req.Config.PublishDtype != "" {
 		body["dtype"] = t.req.Config.PublishDtype
@@ -129,6 +131,8 @@ func (t *Trainer) Publish(ctx context.Context, req sdk.PublishRequest) (sdk.Weig
 		Bytes   int64   `json:"bytes"`
 		Rounded bool    `json:"rounded"`
 		Seconds float64 `json:"write_seconds"`
+
+		Handles json.RawMessage `json:"handles"`
 	}
 	if err := c.post(ctx, "publish", body, &answer); err != nil {
 		return sdk.Weights{}, err
@@ -139,7 +143,22 @@ func (t *Trainer) Publish(ctx context.Context, req sdk.PublishRequest) (sdk.Weig
 	if answer.Rounded {
 		t.host.Log("warn", fmt.Sprintf("version %d was written in %s, less precise than the trainer: small updates are lost in it", req.Version, answer.Dtype))
 	}
-	return sdk.Weights{Version: req.Version, Path: answer.Dir, Format: form, Transport: req.Transport, Precision: answer.Dtype}, nil
+	return sdk.Weights{
+		Version: req.Version, Path: answer.Dir, Format: form, Transport: req.Transport, Precision: answer.Dtype, Handles: string(answer.Handles),
+	}, nil
+}
+
+// Tokenize splits a text into the model's tokens.
+func (t *Trainer) Tokenize(ctx context.Context, text string) ([]int, error) {
+	c, err := t.worker()
+	if err != nil {
+		return nil, err
+	}
+	var answer struct {
+		TokenIDs []int `json:"token_ids"`
+	}
+	err = c.post(ctx, "logprobs", map[string]any{"text": text}, &answer)
+	return answer.TokenIDs, err
 }
 
 // Logprobs returns log p(token[i] | token[:i]) for i ≥ 1 under the current weights.

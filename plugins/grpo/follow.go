@@ -34,6 +34,7 @@ type event struct {
 	Batch      json.RawMessage `json:"batch"`
 	Seconds    float64         `json:"seconds"`
 	Reward     float64         `json:"reward"`
+	Memory     string          `json:"memory"`
 	problem
 }
 
@@ -156,7 +157,7 @@ func (w *watch) take(ctx context.Context, e event) {
 	case "phase":
 		w.phase(ctx, e)
 	case "loaded":
-		t.ready()
+		t.ready(e.Memory)
 	case "resumed":
 		host.Log("info", fmt.Sprintf("continues from %s: step %d, policy version %d", e.Checkpoint, e.Step, e.Version))
 	case "metric":
@@ -277,9 +278,9 @@ func (w *watch) end(ctx context.Context, program *proc.Program, followed error) 
 }
 
 // ready gives the outputs when the model is loaded, before the first batch: the sync block needs the control endpoint by then.
-func (t *Trainer) ready() {
+func (t *Trainer) ready(memory string) {
 	t.mu.Lock()
-	t.outputs = Outputs{sdk.TrainerOutputs{Model: t.req.Config.Model}, t.transports()}
+	t.outputs = Outputs{sdk.TrainerOutputs{Model: t.req.Config.Model}, t.req.Config.transports(), memory}
 	out := t.outputs
 	t.mu.Unlock()
 	t.host.Ready(out)

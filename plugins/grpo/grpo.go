@@ -37,6 +37,7 @@ func Plugin() *sdk.Definition {
 type Outputs struct {
 	sdk.TrainerOutputs
 	Transports []string `recipe:"transports" doc:"How its weights can leave it"`
+	Memory     string   `recipe:"memory" doc:"Where its weights lie in memory: gpu:UUID, or host:ID. A server that reaches it can copy them (transports live and ipc)"`
 }
 
 //go:embed worker/*.py
@@ -59,6 +60,7 @@ type Trainer struct {
 var (
 	_ sdk.Trainer[Config]   = (*Trainer)(nil)
 	_ sdk.Checkpointer      = (*Trainer)(nil)
+	_ sdk.Tokenizing        = (*Trainer)(nil)
 	_ sdk.Updater[Config]   = (*Trainer)(nil)
 	_ sdk.Planner[Config]   = (*Trainer)(nil)
 	_ sdk.Validator[Config] = (*Trainer)(nil)
@@ -205,10 +207,21 @@ func (t *Trainer) token() string {
 }
 
 // transports are the ways in which this run's weights can leave it.
-func (t *Trainer) transports() []string {
-	list := []string{"reload", "restart"}
-	if l := t.req.Config.Lora; l != nil && l.Rank > 0 {
+func (c Config) transports() []string {
+	list := []string{"live", "ipc", "reload", "restart"}
+	if c.Lora != nil && c.Lora.Rank > 0 {
 		list = append(list, "lora")
 	}
 	return list
+}
+
+// precision is that of published weights.
+func (c Config) precision() string {
+	switch {
+	case c.PublishDtype != "":
+		return c.PublishDtype
+	case c.Compute != nil && c.Compute.Dtype != "":
+		return c.Compute.Dtype
+	}
+	return "float32"
 }

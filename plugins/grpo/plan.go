@@ -3,6 +3,7 @@ package grpo
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/zclconf/go-cty/cty"
 
@@ -63,6 +64,8 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	if all := templates.Digests(); all != "" {
 		e.Facts["chat_template"], e.Facts["chat_template_from"] = all, c.Model
 	}
+	e.Facts["transports"], e.Facts["precision"] = strings.Join(c.transports(), ","), c.precision()
+	e.Facts["devices"] = strings.Join(placement.Devices, ",")
 	m, known, err := shape.Of(c.Model)
 	if err != nil {
 		return e, []spec.Problem{{Path: cty.GetAttrPath("model"), Summary: "the model's config.json cannot be read", Detail: err.Error()}}

@@ -21,6 +21,7 @@ type client struct {
 	key   string
 	model string // name that the policy has there
 	http  *http.Client
+	warn  func(message string) // tells what is odd and does no harm; nil: nobody listens
 }
 
 func newClient(port int, key, model string) *client {
@@ -86,7 +87,7 @@ func (c *client) do(ctx context.Context, method, path string, body, out any) err
 	if resp.StatusCode/100 != 2 {
 		return &statusError{Method: method, Path: path, Status: resp.StatusCode, Body: string(data)}
 	}
-	if out == nil {
+	if out == nil || len(data) == 0 {
 		return nil
 	}
 	if err := json.Unmarshal(data, out); err != nil {
@@ -110,6 +111,8 @@ type offers struct {
 	Version     string
 	Routes      map[string]bool
 	MaxModelLen int64
+	Reach       []string // memory that its worker can copy weights from; empty without the worker extension
+	Arithmetic  string   // how exactly it multiplies; empty: not known
 }
 
 // probe asks the server for its version, its routes and the length that it settled on.

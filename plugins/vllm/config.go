@@ -31,6 +31,8 @@ type Config struct {
 	Replicas             int64 `recipe:"replicas" default:"1" min:"1" doc:"vLLM servers behind the gateway, each with its own GPUs"`
 	APIServerCount       int64 `recipe:"api_server_count" min:"1" doc:"Front-end processes of one server; raises throughput when log-probabilities are asked for. Not together with enable_lora"`
 
+	PeerDevices []string `recipe:"peer_devices" doc:"Further GPUs of this machine that a server may see without using them: those of a trainer whose weights it copies directly (transport live or ipc)"`
+
 	EnableLora  bool  `recipe:"enable_lora" doc:"Serve LoRA adapters; needed for transport lora. Decoding through an adapter is several times slower than through merged weights"`
 	MaxLoraRank int64 `recipe:"max_lora_rank" default:"16" min:"1" doc:"Largest rank of an adapter"`
 	MaxLoras    int64 `recipe:"max_loras" min:"1" doc:"Adapters in one step"`

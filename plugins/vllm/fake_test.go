@@ -25,6 +25,7 @@ const (
 	fakeLog  = "FAKE_VLLM_LOG"  // write this file to the log and exit 1
 	fakeOnce = "FAKE_VLLM_ONCE" // fail only while this file does not exist, and make it
 	fakeLess = "FAKE_VLLM_LESS" // routes to leave out, comma separated
+	fakeBusy = "FAKE_VLLM_BUSY" // the prefix cache cannot be emptied: "answer" says so, "assert" fails
 	fakePids = "FAKE_VLLM_PIDS" // append the pids of server and engine to this file
 )
 
@@ -98,6 +99,21 @@ type fakeServer struct {
 	paused  bool
 	version string
 	poison  bool
+	opened  string  // key of the trainer's tensors
+	shared  float64 // what they hold
+	live    bool    // weights were copied without a pause
+}
+
+// forget empties the prefix cache, or does what vLLM does when a request still holds a part of it.
+func (f *fakeServer) forget(w http.ResponseWriter, _ *http.Request) {
+	switch os.Getenv(fakeBusy) {
+	case "answer":
+		reply(w, map[string]any{"success": false})
+	case "assert":
+		http.Error(w, "AssertionError: the cache is in use", http.StatusInternalServerError)
+	default:
+		f.stale = f.weight // vLLM 0.24 answers with an empty body
+	}
 }
 
 func (f *fakeServer) flag(name string) string {
@@ -115,7 +131,7 @@ func (f *fakeServer) routes() http.Handler {
 		"/is_paused":             func(w http.ResponseWriter, _ *http.Request) { reply(w, map[string]any{"is_paused": f.paused}) },
 		"/pause":                 f.set(func() { f.paused = true }),
 		"/resume":                f.set(func() { f.paused = false }),
-		"/reset_prefix_cache":    f.set(func() { f.stale = f.weight }),
+		"/reset_prefix_cache":    f.forget,
 		"/v1/models":             func(w http.ResponseWriter, _ *http.Request) { reply(w, f.list()) },
 		"/v1/completions":        f.complete,
 		"/collective_rpc":        f.rpc,
@@ -200,6 +216,12 @@ func (f *fakeServer) rpc(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		f.weight, f.poison = readWeight(path), false
+	case "recipe_facts":
+		reply(w, map[string]any{"results": []any{map[string]any{"reach": []string{"host:here"}, "arithmetic": "float32"}}})
+		return
+	case "recipe_attach", "recipe_pull":
+		reply(w, map[string]any{"results": []any{f.pull(b.Method, b.Kwargs)}})
+		return
 	case "recipe_zero_adapter":
 		_ = os.MkdirAll(b.Kwargs["path"], 0o700)
 	default:
@@ -207,6 +229,33 @@ func (f *fakeServer) rpc(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	reply(w, map[string]any{"results": []any{nil}})
+}
+
+// pull is the worker extension: handles are {"key", "weight"}, and a negative weight does not fit. Key "half" dies half-way.
+func (f *fakeServer) pull(method string, kwargs map[string]string) any {
+	if method == "recipe_attach" {
+		var handles struct {
+			Key    string  `json:"key"`
+			Weight float64 `json:"weight"`
+		}
+		_ = json.Unmarshal([]byte(kwargs["handles"]), &handles)
+		if handles.Weight < 0 {
+			return map[string]any{"refused": "model.norm.weight has shape [3] in the trainer and [4] in the server"}
+		}
+		f.opened, f.shared = handles.Key, handles.Weight
+		return map[string]any{"bytes": 8}
+	}
+	switch {
+	case f.opened != kwargs["key"]:
+		return map[string]any{"unknown": true}
+	case f.opened == "half":
+		os.Exit(1)
+	}
+	if !f.paused {
+		f.live = true
+	}
+	f.weight = f.shared
+	return map[string]any{"path": "direct", "tensors": 1, "bytes": 8, "seconds": 0.001}
 }
 
 func (f *fakeServer) complete(w http.ResponseWriter, r *http.Request) {

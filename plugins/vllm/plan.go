@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/zclconf/go-cty/cty"
 
@@ -17,6 +19,7 @@ import (
 // model that is neither local nor known gives a note instead of an amount.
 func (s *Server) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.Problem) {
 	e := sdk.Estimate{Facts: map[string]string{"model": c.Model, "tokenizer": c.tokenizer()}}
+	transportFacts(c, placement, e.Facts)
 	if c.GPUMemoryUtilization > 0 {
 		e.Facts["gpu_memory_utilization"] = strconv.FormatFloat(c.GPUMemoryUtilization, 'g', -1, 64)
 	}
@@ -54,6 +57,18 @@ func (s *Server) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.P
 		e.Amounts = append(e.Amounts, sdk.Amount{Resource: resource, Part: "cuda_graphs", Value: 1 << 30, How: "about 1 GiB for CUDA graphs and activations; enforce_eager = true saves most of it"})
 	}
 	return e, problems
+}
+
+// transportFacts says how weights can arrive, for the comparison with what trainer and sync say.
+func transportFacts(c Config, placement sdk.Placement, facts map[string]string) {
+	facts["transports"] = strings.Join(c.transports(), ",")
+	facts["devices"] = strings.Join(append(slices.Clone(placement.Devices), c.PeerDevices...), ",")
+	if why := c.withheld(); why != "" {
+		facts["no_memory"] = why
+	}
+	if c.Dtype != "" && c.Dtype != "auto" {
+		facts["dtype"] = c.Dtype
+	}
 }
 
 func weightsAmount(c Config, m shape.Shape, resource string, share float64) sdk.Amount {

@@ -79,6 +79,11 @@ func (r *replica) install(ctx context.Context, c *client, adopted bool) error {
 	if err != nil {
 		return fmt.Errorf("ask vLLM what it offers: %w", err)
 	}
+	if s.extension != "" && !o.lacks("/collective_rpc") {
+		if err := c.facts(ctx, &o); err != nil {
+			s.host.Log("warn", fmt.Sprintf("replica %s: weights cannot reach it through memory: %v", r.id, err))
+		}
+	}
 	s.updating.Lock()
 	defer s.updating.Unlock()
 	s.mu.Lock()
@@ -106,10 +111,17 @@ func (r *replica) install(ctx context.Context, c *client, adopted bool) error {
 	}
 	s.mu.Lock()
 	r.live, r.version = true, current.Version
+	serves := fmt.Sprintf("policy version %d", current.Version)
+	if !s.loadable() {
+		r.version, serves = unknownVersion, fmt.Sprintf("waits for policy version %d, which is in no file", current.Version)
+	}
 	s.mu.Unlock()
-	s.host.Log("info", fmt.Sprintf("replica %s: vLLM %s answers, policy version %d, weights by %s", r.id, o.Version, current.Version, strings.Join(s.transports(o), ", ")))
+	s.host.Log("info", fmt.Sprintf("replica %s: vLLM %s answers, %s, weights by %s", r.id, o.Version, serves, strings.Join(s.transports(o), ", ")))
 	return nil
 }
+
+// unknownVersion is that of a server whose weights are not those of any policy version.
+const unknownVersion = -1
 
 // plainAdapter gives the policy's name to an adapter that changes nothing, where LoRA is on.
 func (t target) plainAdapter(ctx context.Context) error {

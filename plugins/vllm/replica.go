@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -159,7 +160,7 @@ func (r *replica) launch(port int) launch {
 	s.mu.Unlock()
 	l := launch{
 		Config: s.req.Config, Model: resolve(s.req.Config.Model, s.req.RecipeDir), Tokenizer: resolve(s.req.Config.Tokenizer, s.req.RecipeDir),
-		ChatTemplate: s.template, Port: port, Devices: r.devices(), Extension: s.extension, APIKey: r.key(), Environment: s.req.Environment,
+		ChatTemplate: s.template, Port: port, Devices: r.visible(), Extension: s.extension, APIKey: r.key(), Environment: s.req.Environment,
 	}
 	if s.bakes(current) {
 		if l.Tokenizer == "" {
@@ -188,6 +189,20 @@ func (r *replica) devices() []string {
 		from = 0
 	}
 	return all[from : from+n]
+}
+
+// visible is devices, and those that it may copy weights from: vLLM takes the first ones for itself.
+func (r *replica) visible() []string {
+	own := r.devices()
+	if own == nil {
+		return nil
+	}
+	for _, d := range r.server.req.Config.PeerDevices {
+		if !slices.Contains(own, d) {
+			own = append(slices.Clone(own), d)
+		}
+	}
+	return own
 }
 
 // key is the server's API key: the same in every life of the block, so that a server can be taken over, and never written down.
@@ -231,7 +246,9 @@ func (r *replica) reserve() (int, error) {
 }
 
 func (r *replica) newClient(port int) *client {
-	return newClient(port, r.key(), r.server.req.Config.servedName())
+	c := newClient(port, r.key(), r.server.req.Config.servedName())
+	c.warn = func(message string) { r.server.host.Log("warn", fmt.Sprintf("replica %s: %s", r.id, message)) }
+	return c
 }
 
 func freePort() (int, error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -25,7 +24,7 @@ func (c *client) reload(ctx context.Context, o offers, extension bool, w sdk.Wei
 	if err := checkCheckpoint(w.Path); err != nil {
 		return err
 	}
-	resume, err := c.pause(ctx, o)
+	resume, err := c.pause(ctx, o, keepCache)
 	if err != nil {
 		return err
 	}
@@ -38,8 +37,8 @@ func (c *client) reload(ctx context.Context, o offers, extension bool, w sdk.Wei
 	if _, err := c.call(ctx, method, map[string]any{"weights_path": w.Path}); err != nil {
 		return fmt.Errorf("load %s: %w", w.Path, err)
 	}
-	if err := c.post(ctx, "/reset_prefix_cache", nil, nil); err != nil {
-		return fmt.Errorf("empty the prefix cache, which still holds what the old weights computed: %w", err)
+	if err := c.forget(ctx); err != nil {
+		return err
 	}
 	return c.label(ctx, o, w.Version)
 }
@@ -52,7 +51,7 @@ func (c *client) loadAdapter(ctx context.Context, o offers, w sdk.Weights) (err 
 	if err := checkAdapter(w.Path); err != nil {
 		return err
 	}
-	resume, err := c.pause(ctx, o)
+	resume, err := c.pause(ctx, o, keepCache)
 	if err != nil {
 		return err
 	}
@@ -61,19 +60,18 @@ func (c *client) loadAdapter(ctx context.Context, o offers, w sdk.Weights) (err 
 	if err := c.post(ctx, "/v1/load_lora_adapter", body, nil); err != nil {
 		return fmt.Errorf("load the adapter %s: %w", w.Path, err)
 	}
-	if err := c.post(ctx, "/reset_prefix_cache", nil, nil); err != nil {
-		return fmt.Errorf("empty the prefix cache, which still holds what the old adapter computed: %w", err)
+	if err := c.forget(ctx); err != nil {
+		return err
 	}
 	return c.label(ctx, o, w.Version)
 }
 
 // pause stops generation between two steps and returns what lets it go on. Requests in flight are kept: the gateway in front
-// decides whether there are any. Their cached keys and values are recomputed, because the old weights made them.
-func (c *client) pause(ctx context.Context, o offers) (resume func() error, err error) {
+// decides whether there are any. clear says what becomes of what has been computed of them.
+func (c *client) pause(ctx context.Context, o offers, clear string) (resume func() error, err error) {
 	if o.lacks("/pause") {
 		return func() error { return nil }, nil // older servers: the gateway's hold is all there is
 	}
-	query := url.Values{"mode": {"keep"}}
 	resume = func() error {
 		// Not the caller's context: the way back must be taken when that has ended, too.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resumeTimeout)
@@ -83,7 +81,7 @@ func (c *client) pause(ctx context.Context, o offers) (resume func() error, err 
 		}
 		return nil
 	}
-	if err := c.post(ctx, "/pause?"+query.Encode(), nil, nil); err != nil {
+	if err := c.post(ctx, "/pause?"+pauseQuery(clear), nil, nil); err != nil {
 		return nil, errors.Join(fmt.Errorf("pause generation for an update: %w", err), resume())
 	}
 	return resume, nil

@@ -31,6 +31,8 @@ func Plugin() *sdk.Definition {
 type Outputs struct {
 	sdk.InferenceOutputs
 	Transports []string `recipe:"transports" doc:"How new weights can reach it"`
+	Reach      []string `recipe:"reach" doc:"Memory that it can copy weights from: gpu:UUID of each GPU that it sees, or host:ID"`
+	Arithmetic string   `recipe:"arithmetic" doc:"How exactly it computes: float32, tf32, bfloat16 or float16"`
 }
 
 // Server is one inference block served by vLLM.
@@ -54,6 +56,7 @@ type Server struct {
 var (
 	_ sdk.Inference[Config] = (*Server)(nil)
 	_ sdk.ReplicaLogprober  = (*Server)(nil)
+	_ sdk.CacheSalter       = (*Server)(nil)
 	_ sdk.Updater[Config]   = (*Server)(nil)
 	_ sdk.Planner[Config]   = (*Server)(nil)
 	_ sdk.Validator[Config] = (*Server)(nil)
@@ -170,7 +173,7 @@ func (s *Server) announceOnce() {
 		s.ready = true
 		s.host.Ready(Outputs{sdk.InferenceOutputs{
 			Model: s.req.Config.servedName(), Tokenizer: resolve(s.req.Config.tokenizer(), s.req.RecipeDir), MaxModelLen: offer.MaxModelLen,
-		}, s.transports(offer)})
+		}, s.transports(offer), offer.Reach, offer.Arithmetic})
 	}
 	if len(live) < total {
 		s.host.Phase(sdk.Degraded, fmt.Sprintf("%d of %d replicas answer", len(live), total))
@@ -178,6 +181,9 @@ func (s *Server) announceOnce() {
 	}
 	s.host.Phase(sdk.Ready, fmt.Sprintf("vLLM %s, policy version %d", offer.Version, version))
 }
+
+// CacheSalt implements sdk.CacheSalter: vLLM keeps the prefixes that it has computed apart by cache_salt.
+func (s *Server) CacheSalt() bool { return true }
 
 // loadable says whether the current version's weights can be put into a fresh server: they lie on a disk, or nothing has been
 // trained yet. Call it with mu held.

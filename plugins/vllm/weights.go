@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -14,13 +15,44 @@ import (
 // transports are the ways in which weights can reach the servers.
 func (s *Server) transports(o offers) []string {
 	var list []string
-	if s.req.Config.Quantization == "" && !o.lacks("/collective_rpc") {
-		list = append(list, "reload")
+	for _, name := range s.req.Config.transports() {
+		switch {
+		case (name == "live" || name == "ipc") && len(o.Reach) == 0:
+		case name == "lora" && o.lacks("/v1/load_lora_adapter"):
+		case name != "restart" && name != "lora" && o.lacks("/collective_rpc"):
+		default:
+			list = append(list, name)
+		}
 	}
-	if s.req.Config.EnableLora && !o.lacks("/v1/load_lora_adapter") {
+	return list
+}
+
+// transports are the ways that the settings allow.
+func (c Config) transports() []string {
+	var list []string
+	if c.Quantization == "" && c.PipelineParallelSize <= 1 && c.DataParallelSize <= 1 {
+		list = append(list, "live", "ipc")
+	}
+	if c.EnableLora {
 		list = append(list, "lora")
 	}
+	if c.Quantization == "" {
+		list = append(list, "reload")
+	}
 	return append(list, "restart")
+}
+
+// withheld says why weights cannot reach the servers through memory; empty: they can.
+func (c Config) withheld() string {
+	switch {
+	case c.Quantization != "":
+		return fmt.Sprintf("quantization = %q: its parameters are not those that are trained", c.Quantization)
+	case c.PipelineParallelSize > 1:
+		return "pipeline_parallel_size > 1: no worker has all layers"
+	case c.DataParallelSize > 1:
+		return "data_parallel_size > 1; replicas = … are updated one by one"
+	}
+	return ""
 }
 
 // UpdateWeights loads published weights into every replica. A replica that is being restarted comes up with them.
@@ -73,6 +105,15 @@ func (s *Server) loader(w sdk.Weights) (load, error) {
 				Remedy: "set enable_lora = true (and max_lora_rank) in the inference block, or transport = \"reload\" in the sync block"}
 		}
 		return func(ctx context.Context, t target) error { return t.client.loadAdapter(ctx, t.offers, w) }, nil
+	case w.Transport == "ipc", w.Transport == "live":
+		return func(ctx context.Context, t target) error {
+			told, err := t.client.pull(ctx, t.offers, w)
+			if err != nil {
+				return err
+			}
+			s.host.Log("debug", fmt.Sprintf("replica %s: version %d: %s", t.replica.id, w.Version, told))
+			return t.plainAdapter(ctx)
+		}, nil
 	case w.Transport == "reload", w.Transport == "", w.Format == "hf":
 		if s.req.Config.Quantization != "" {
 			return nil, &sdk.Error{Summary: "weights cannot be reloaded into a quantized server", Detail: "quantization = " + s.req.Config.Quantization,
@@ -85,7 +126,7 @@ func (s *Server) loader(w sdk.Weights) (load, error) {
 			return t.plainAdapter(ctx)
 		}, nil
 	default:
-		return nil, &sdk.Error{Summary: fmt.Sprintf("this plugin cannot take weights by transport %q", w.Transport), Detail: "it offers reload, restart, and with enable_lora = true lora",
+		return nil, &sdk.Error{Summary: fmt.Sprintf("this plugin cannot take weights by transport %q", w.Transport), Detail: "its settings allow " + strings.Join(s.req.Config.transports(), ", "),
 			Remedy: "set transport to one of these in the sync block, or leave it at auto"}
 	}
 }

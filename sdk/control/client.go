@@ -81,6 +81,15 @@ func (c *Client) Logprobs(ctx context.Context, tokens []int) ([]float64, error) 
 	return out.Logprobs, nil
 }
 
+// Tokenize returns the model's token ids of a text; none when the trainer cannot tell.
+func (c *Client) Tokenize(ctx context.Context, text string) ([]int, error) {
+	var out struct {
+		TokenIDs []int `json:"token_ids"`
+	}
+	_, err := c.do(ctx, http.MethodPost, "tokenize", map[string]string{"text": text}, &out)
+	return out.TokenIDs, err
+}
+
 // Synced tells the trainer that inference serves the version, or why it does not.
 func (c *Client) Synced(ctx context.Context, d sdk.SyncDone) error {
 	_, err := c.do(ctx, http.MethodPost, "synced", d, nil)

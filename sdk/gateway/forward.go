@@ -186,6 +186,9 @@ func (g *Gateway) request(f *flight, c *call) *http.Request {
 	base := f.replica.base
 	target := &url.URL{Scheme: base.Scheme, Host: base.Host, Path: base.Path + c.path, RawQuery: c.query}
 	body := c.bodyFor(g.upstreamModel())
+	if g.cfg.CacheSalt {
+		body = salted(c, body, g.salt(f))
+	}
 	h := make(http.Header, len(c.header)+2)
 	for k, v := range c.header {
 		if !dropped(k) {

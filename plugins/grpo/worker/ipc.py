@@ -1,14 +1,21 @@
-"""Weights for inference on the same host without files: CUDA handles of tensors that stay where they are.
+"""Weights for inference on the same host without files: handles of tensors that stay where they are.
 
-An inference process opens the handles once and copies from them whenever it is told. Plain weights in the wanted
-precision are the trainer's own parameters; merged adapters and other precisions go through buffers of their own, which
-every publication refreshes in place.
+An inference process opens the handles once and copies whenever it is told. On a GPU the handles are CUDA's: plain
+weights in the wanted precision are the trainer's own parameters; merged adapters, other precisions, shards, and weights
+that must outlast the next step go through buffers of their own, which every publication refreshes in place. Without a
+GPU all weights are copied into anonymous shared memory: it has no name in any file system, so a trainer that dies
+leaves nothing behind.
+
+The form of the handles is that of plugins/vllm/extension/recipe_pull.py; FORM is raised when it changes.
 """
 
 from __future__ import annotations
 
 import base64
-import pickle
+import mmap
+import os
+import uuid
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -17,6 +24,38 @@ from . import weights
 from .errors import WorkerError
 from .model import DTYPES, Policy
 
+FORM = 1
+HEADER, ALIGNMENT = 4096, 64
+
+
+class Segment:
+    """Anonymous memory that processes of one user map through /proc/PID/fd; it goes with the last that holds it."""
+
+    def __init__(self, key: str, size: int):
+        self.fd = os.memfd_create(f"recipe-{key}", os.MFD_CLOEXEC)
+        os.ftruncate(self.fd, HEADER + size)
+        self.bytes = torch.frombuffer(mmap.mmap(self.fd, HEADER + size), dtype=torch.uint8)
+        self._version = self.bytes[:8].view(torch.int64)
+        self.version = -1
+
+    def close(self) -> None:
+        """No further process can open it. Those that have keep what they see."""
+        os.close(self.fd)
+
+    @property
+    def version(self) -> int:
+        """Whose weights lie here; -1 while they are being written."""
+        return int(self._version[0])
+
+    @version.setter
+    def version(self, value: int) -> None:
+        self._version[0] = value
+
+    def tensor(self, at: int, shape: list[int], dtype: torch.dtype) -> Tensor:
+        """The tensor that lies at a place behind the header."""
+        size = _bytes(shape, dtype)
+        return self.bytes[HEADER + at : HEADER + at + size].view(dtype).view(shape)
+
 
 class Shared:
     """The tensors that inference has been told about. Alive as long as the worker: their storage must not move."""
@@ -24,44 +63,132 @@ class Shared:
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}
         self.own: set[str] = set()  # names whose tensor is a buffer that needs refreshing
-        self.dtype: str | None = None
-        self.blob = ""
+        self.setup: tuple[str | None, bool] | None = None  # dtype and keep that the tensors were made for
+        self.segment: Segment | None = None
+        self.handles: dict = {}
 
     @torch.no_grad()
-    def refresh(self, policy: Policy, device: torch.device, dtype: str | None) -> dict:
-        """Makes the shared tensors equal the current weights; the answer for the supervisor."""
-        if device.type != "cuda":
-            raise WorkerError(
-                "transport ipc needs a CUDA device, this run trains on the CPU", ["Use transport full or lora."]
-            )
-        wanted = DTYPES[dtype] if dtype else None
-        first = not self.tensors
-        if not first and dtype != self.dtype:
-            raise WorkerError(f"transport ipc was set up with dtype {self.dtype}, now {dtype} is asked for")
-        own = {p.data_ptr() for p in policy.causal.parameters()}
+    def refresh(
+        self, policy: Policy, device: torch.device, version: int, dtype: str | None, keep: bool, main: bool = True
+    ) -> dict:
+        """Makes the shared tensors equal the current weights; the answer for the supervisor. keep: they must stay so
+        until the next publication, though training goes on. main: this process holds the tensors; the others only take
+        part in gathering shards."""
+        if self.setup != (dtype, keep):
+            self._lay_out(policy, device, dtype, keep, main)
+        if self.segment is not None:
+            self.segment.version = -1
         for name, value in weights.merged(policy):
-            target = wanted if wanted is not None and value.is_floating_point() else value.dtype
-            if first and value.data_ptr() in own and value.dtype == target:
-                self.tensors[name] = value
-            elif first:
-                self.tensors[name] = value.to(target, copy=True)
-                self.own.add(name)
-            elif name in self.own:
+            if name in self.own:
                 self.tensors[name].copy_(value)
-        torch.cuda.synchronize(device)
-        if first:
-            self.dtype, self.blob = dtype, self._handles(device)
-        total = sum(t.numel() * t.element_size() for t in self.tensors.values())
-        kinds = sorted({str(t.dtype).removeprefix("torch.") for t in self.tensors.values()})
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        if not main:
+            return {}
+        if self.segment is not None:
+            self.segment.version = version
+        total = sum(_bytes(t.shape, t.dtype) for t in self.tensors.values())
+        kinds = sorted({_name(t.dtype) for t in self.tensors.values() if t.is_floating_point()})
         return {
-            "handles": self.blob, "names": list(self.tensors), "tensors": len(self.tensors), "bytes": total,
-            "dtype": "+".join(kinds), "device": str(torch.cuda.get_device_properties(device).uuid),
-            "copied": len(self.own),
+            "handles": self.handles, "tensors": len(self.tensors), "bytes": total, "dtype": "+".join(kinds),
+            "copied": len(self.own), "kept": len(self.own) == len(self.tensors),
         }  # fmt: skip
 
-    def _handles(self, device: torch.device) -> str:
+    def _lay_out(self, policy: Policy, device: torch.device, dtype: str | None, keep: bool, main: bool) -> None:
+        """Chooses a tensor for every weight: a parameter itself, or a buffer."""
+        self.tensors, self.own, self.setup = {}, set(), (dtype, keep)
+        if self.segment is not None:
+            self.segment.close()
+            self.segment = None
+        key = uuid.uuid4().hex
+        plain = {} if keep or device.type != "cuda" else {p.data_ptr() for p in policy.causal.parameters()}
+        places, size = {}, 0
+        for name, value in weights.merged(policy):
+            target = DTYPES[dtype] if dtype and value.is_floating_point() else value.dtype
+            if not main:
+                continue
+            if value.data_ptr() in plain and value.dtype == target:
+                self.tensors[name] = value
+                continue
+            self.own.add(name)
+            if device.type == "cuda":
+                self.tensors[name] = torch.empty_like(value, dtype=target, memory_format=torch.contiguous_format)
+            else:
+                places[name] = (size, list(value.shape), target)
+                size += -(-_bytes(value.shape, target) // ALIGNMENT) * ALIGNMENT
+        if not main:
+            return
+        if device.type == "cuda":
+            self.handles = self._cuda_handles(key, device)
+        else:
+            self.segment = _segment(key, size)
+            self.tensors = {name: self.segment.tensor(*place) for name, place in places.items()}
+            self.handles = _about(key, "memory") | {
+                "fd": self.segment.fd, "header": HEADER,
+                "tensors": [{"name": name, "at": at, "shape": shape, "dtype": _name(kind)}
+                            for name, (at, shape, kind) in places.items()],
+            }  # fmt: skip
+
+    def _cuda_handles(self, key: str, device: torch.device) -> dict:
         from torch.multiprocessing.reductions import reduce_tensor
 
-        uuid = str(torch.cuda.get_device_properties(device).uuid)
-        handles = [(uuid, reduce_tensor(t)[1]) for t in self.tensors.values()]
-        return base64.b64encode(pickle.dumps({"names": list(self.tensors), "handles": handles})).decode()
+        gpu = str(torch.cuda.get_device_properties(device).uuid)
+        return _about(key, "cuda") | {"gpu": gpu, "tensors": list(_described(self.tensors, reduce_tensor))}
+
+
+def _described(tensors: dict[str, Tensor], reduce_tensor) -> Iterator[dict]:
+    """What torch needs to open each tensor, in JSON: handles of CUDA are bytes."""
+    for name, tensor in tensors.items():
+        (_, size, stride, offset, _, dtype, _, handle, length, start, _, counter, counter_at, event, waits) = (
+            reduce_tensor(tensor)[1]
+        )
+        yield {
+            "name": name, "shape": list(size), "stride": list(stride), "offset": offset, "dtype": _name(dtype),
+            "handle": _text(handle), "bytes": length, "start": start, "counter": _text(counter),
+            "counter_at": counter_at, "event": _text(event), "event_waits": waits,
+        }  # fmt: skip
+
+
+def _about(key: str, kind: str) -> dict:
+    return {"form": FORM, "key": key, "kind": kind, "pid": os.getpid(), "started": started(os.getpid()), "host": host()}
+
+
+def _segment(key: str, size: int) -> Segment:
+    try:
+        return Segment(key, size)
+    except (OSError, AttributeError) as e:
+        raise WorkerError(
+            f"{size >> 20} MiB of shared memory could not be had: {e}",
+            ["Is there as much memory again as the weights take?", "Use transport reload: it goes through files."],
+        ) from e  # fmt: skip
+
+
+def started(pid: int) -> str:
+    """When a process was started, in the kernel's ticks: with it a process id means one process for ever."""
+    with open(f"/proc/{pid}/stat") as f:
+        return f.read().rpartition(")")[2].split()[19]
+
+
+def host() -> str:
+    """The machine, until it is booted again."""
+    with open("/proc/sys/kernel/random/boot_id") as f:
+        return f.read().strip()
+
+
+def place(device: torch.device) -> str:
+    """The memory that a device's tensors lie in, in the words in which inference says what it can reach."""
+    if device.type == "cuda":
+        return f"gpu:{torch.cuda.get_device_properties(device).uuid}"
+    return f"host:{host()}"
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _bytes(shape, dtype: torch.dtype) -> int:
+    return torch.Size(shape).numel() * dtype.itemsize
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode()

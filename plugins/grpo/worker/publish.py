@@ -6,6 +6,7 @@ held-out accuracy .967 in float32, .467 after rounding the same weights).
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import time
@@ -28,8 +29,9 @@ TRANSPORTS = ("full", "lora", "ipc", "none")
 def publish(c: Config, policy: Policy, shared: Shared, ranks: Ranks, body: dict[str, Any], step: int) -> dict[str, Any]:
     """Makes the current weights available as the command says; every rank takes part.
 
-    body: version (integer), transport ("full": the whole model; "lora": the adapter; "ipc": CUDA handles; "none": only
-    the version), dir (target directory, replaced if it exists), dtype (default: the trainer's), untie_embeddings."""
+    body: version (integer), transport ("full": the whole model; "lora": the adapter; "ipc": handles of tensors in
+    memory; "none": only the version), dir (target directory, replaced if it exists), dtype (default: the trainer's),
+    untie_embeddings, keep (ipc: the tensors must keep their values until the next publication)."""
     version, transport = int(body["version"]), body.get("transport", "full")
     if transport not in TRANSPORTS:
         raise WorkerError(f"transport {transport!r} is unknown; expected one of {', '.join(TRANSPORTS)}")
@@ -42,10 +44,9 @@ def publish(c: Config, policy: Policy, shared: Shared, ranks: Ranks, body: dict[
     if transport == "none":
         return answer
     if transport == "ipc":
-        if ranks.world > 1:
-            raise WorkerError("transport ipc serves one training process, this run has several", ["Use full or lora."])
         started = time.monotonic()
-        facts = shared.refresh(policy, ranks.device, dtype)
+        keep = bool(body.get("keep")) or ranks.world > 1  # shards are gathered into buffers anyway
+        facts = shared.refresh(policy, ranks.device, version, dtype, keep, ranks.main)
         return {**answer, "write_seconds": time.monotonic() - started, "rounded": _rounds(c, policy, dtype), **facts}
     final, started = Path(body["dir"]), time.monotonic()
     temporary = None
@@ -74,8 +75,10 @@ def _rounds(c: Config, policy: Policy, dtype: str | None) -> bool:
 @torch.no_grad()
 def logprobs(policy: Policy, device: torch.device, body: dict[str, Any], raw: bool) -> dict[str, Any]:
     """Log-probabilities of token_ids[1:] under the current weights, each given what comes before it: what a server
-    that holds the same weights must answer for the same ids. temperature: default 1."""
-    ids = body["token_ids"]
+    that holds the same weights must answer for the same ids. Instead of token_ids text may be given; the answer names
+    its ids. temperature: default 1."""
+    text = body.get("text")
+    ids = body["token_ids"] if text is None else _tokenized(policy.causal.config._name_or_path, str(text))
     if not isinstance(ids, list) or len(ids) < 2 or not all(isinstance(i, int) for i in ids):
         raise WorkerError("token_ids: expected a list of at least two token ids")
     vocabulary = policy.causal.config.vocab_size
@@ -88,4 +91,15 @@ def logprobs(policy: Policy, device: torch.device, body: dict[str, Any], raw: bo
         tokens[1:], torch.arange(n - 1), torch.full((n - 1,), temperature, dtype=torch.float64),
     ).to(device)  # fmt: skip
     policy.eval()
-    return {"logprobs": policy(row, raw=raw).lp.double().tolist()}
+    return {"logprobs": policy(row, raw=raw).lp.double().tolist(), "token_ids": ids}
+
+
+@functools.cache
+def _tokenized(model: str, text: str) -> list[int]:
+    """The text's token ids without special tokens."""
+    from transformers import AutoTokenizer
+
+    try:
+        return list(AutoTokenizer.from_pretrained(model).encode(text, add_special_tokens=False))
+    except (OSError, ValueError) as e:
+        raise WorkerError(f"{model} has no tokenizer that can be loaded: {e}", ["Give token_ids."]) from e

@@ -17,7 +17,7 @@ from .errors import DataError, MismatchError
 from .events import Events
 from .feed import Feed
 from .ingest import Group, GroupRejected, IngestOptions, read_group
-from .ipc import Shared
+from .ipc import Shared, place
 from .ranks import Ranks
 from .rollouts import Delivery, Rollouts, Spool
 from .step import Memory, Stepper, objective_options
@@ -62,6 +62,7 @@ class Run:
         self.stepper = Stepper(c, self.policy, self.reference, optimizer, ranks, memory)
         self.eos = end_tokens(self.policy)
         self.note_state()
+        summary["memory"] = place(ranks.device)
         self.events.emit("loaded", reference=model.source_of(c), world=ranks.world, step=self.step, **summary)
 
     def connect(self) -> None:

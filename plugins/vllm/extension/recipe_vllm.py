@@ -62,6 +62,10 @@ class RecipeWorker:
         """
         check_checkpoint(weights_path)
         self.reload_weights(weights_path=weights_path)
+        return self._recipe_head()
+
+    def _recipe_head(self):
+        """Make the output head of a tied model anew."""
         model = self.model_runner.get_model()
         tied = _tied(model)
         refreshed = False
@@ -74,6 +78,44 @@ class RecipeWorker:
                 head.quant_method.process_weights_after_loading(head)
                 refreshed = True
         return {"tied": tied is not None, "head_refreshed": refreshed}
+
+    def recipe_facts(self):
+        """What decides how weights can arrive, and how exactly they compute."""
+        import recipe_pull
+
+        return {"reach": recipe_pull.reach(), "arithmetic": recipe_pull.arithmetic(self.model_runner.model_config.dtype)}
+
+    def recipe_attach(self, handles):
+        """Open a trainer's tensors; handles is the JSON text that it published. Those of an earlier trainer are let go."""
+        import recipe_pull
+        import torch
+
+        self._recipe_puller = None
+        if torch.cuda.is_available():
+            torch.cuda.ipc_collect()
+        model = self.model_runner.get_model()
+        packs = any(hasattr(m, "cpu_linear") for m in model.modules())
+        mla = getattr(self.model_runner.model_config, "use_mla", False)  # keeps products of its weights
+        try:
+            self._recipe_puller = recipe_pull.Puller(model, json.loads(handles), direct=not packs and not mla)
+        except recipe_pull.Refused as e:
+            return {"refused": str(e)}
+        return {"bytes": self._recipe_puller.bytes, "why": self._recipe_puller.why}
+
+    def recipe_pull(self, key, version):
+        """Copy a version from the tensors that were attached as key."""
+        import recipe_pull
+
+        puller = getattr(self, "_recipe_puller", None)
+        if puller is None or puller.handles["key"] != key:
+            return {"unknown": True}
+        try:
+            told = puller.pull(int(version), lambda items: self.reload_weights(weights_iterator=items))
+        except recipe_pull.Refused as e:
+            return {"refused": str(e)}
+        if told["path"] == "loader":
+            self._recipe_head()
+        return told
 
     def recipe_zero_adapter(self, path):
         """Write a LoRA adapter of rank 1 that changes nothing to the folder path, for one projection of the first layer."""

@@ -6,11 +6,9 @@ handles and follow further steps, and how fast a step of a Qwen2.5-1.5B-shaped m
 from __future__ import annotations
 
 import argparse
-import base64
 import json
 import math
 import multiprocessing
-import pickle
 import subprocess
 import sys
 import tempfile
@@ -97,14 +95,16 @@ def kernels(directory: str) -> dict:
 
 
 def receive(connection) -> None:
-    """The other process: opens the handles once, then answers with checksums."""
-    from torch.multiprocessing.reductions import rebuild_cuda_tensor
+    """The other process: opens the handles once, as vLLM's worker does, then answers with checksums."""
+    sys.path.insert(0, str(Path(__file__).parents[3] / "vllm" / "extension"))
+    import recipe_pull
 
-    told = pickle.loads(base64.b64decode(connection.recv()))
-    tensors = [rebuild_cuda_tensor(*args) for _, args in told["handles"]]
+    told = connection.recv()
+    tensors = recipe_pull._open(told)
+    names = [t["name"] for t in told["tensors"]]
     while connection.recv():
         torch.cuda.synchronize()
-        connection.send({n: float(t.double().sum()) for n, t in zip(told["names"], tensors, strict=True)})
+        connection.send({n: float(t.double().sum()) for n, t in zip(names, tensors, strict=True)})
 
 
 def handles(directory: str) -> dict:
@@ -127,7 +127,7 @@ def handles(directory: str) -> dict:
             if step:
                 s.train(b, step, Clock(s.ranks.device))
             start = time.perf_counter()
-            answer = shared.refresh(s.policy, s.ranks.device, dtype)
+            answer = shared.refresh(s.policy, s.ranks.device, step, dtype, False)
             times.append((time.perf_counter() - start) * 1e3)
             if step == 0:
                 here.send(answer["handles"])

@@ -1,0 +1,50 @@
+package gateway
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+)
+
+// What older weights computed of a prompt must not be found by requests of newer ones.
+func TestCompletionsCarryTheVersionAsCacheSalt(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	g := start(t, Config{Version: 4, CacheSalt: true}, e)
+	for _, c := range []struct{ path, body, want string }{
+		{"/v1/completions", `{"prompt":[1,2,3]}`, "policy-4"},
+		{"/v1/completions", `{"prompt":[1,2,3],"cache_salt":"mine"} `, "policy-4:mine"},
+		{"/v1/chat/completions", `{"messages":[],"model":"m"}`, "policy-4"},
+		{"/generate", `{"prompt":{"prompt_token_ids":[1,2]},"max_tokens":3}`, "policy-4"},
+		{"/tokenize", `{"prompt":"a"}`, ""},
+		{"/v1/completions", `[1]`, ""},
+	} {
+		post(t, g, c.path, c.body)
+		seen := e.seen()
+		var got struct {
+			Salt string `json:"cache_salt"`
+		}
+		last := seen[len(seen)-1].body
+		if err := json.Unmarshal([]byte(last), &got); err != nil && c.want != "" {
+			t.Fatalf("%s: the engine got %s: %v", c.path, last, err)
+		}
+		if got.Salt != c.want {
+			t.Errorf("%s %s: the engine got the salt %q, want %q", c.path, c.body, got.Salt, c.want)
+		}
+	}
+}
+
+// A request that starts while weights change without a hold may be computed by either version.
+func TestSaltWhileWeightsChange(t *testing.T) {
+	t.Parallel()
+	g := &Gateway{}
+	if got := g.salt(&flight{low: 3, high: 3}); got != "policy-3" {
+		t.Errorf("at rest: %q", got)
+	}
+	if got := g.salt(&flight{low: 3, high: 4}); got == "policy-3" || got == "policy-4" {
+		t.Errorf("while version 4 arrives the salt is %q, which later requests of that version would find", got)
+	}
+	if got := salted(&call{method: http.MethodPost, path: "/v1/completions"}, []byte(`{}`), "s"); string(got) != `{"cache_salt":"s"}` {
+		t.Errorf("an empty object became %s", got)
+	}
+}
