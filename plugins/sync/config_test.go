@@ -23,25 +23,52 @@ func side(address string, k kind.Kind, transports ...string) spec.Ref {
 	return spec.Ref{Address: address, Kind: k, Values: cty.ObjectVal(values)}
 }
 
+// with adds outputs to a side.
+func with(r spec.Ref, outputs map[string]string) spec.Ref {
+	values := r.Values.AsValueMap()
+	for name, text := range outputs {
+		values[name] = cty.StringVal(text)
+		if name == "reach" {
+			values[name] = cty.ListVal([]cty.Value{cty.StringVal(text)})
+		}
+	}
+	r.Values = cty.ObjectVal(values)
+	return r
+}
+
 func TestChoice(t *testing.T) {
 	t.Parallel()
+	all := []string{"restart", "lora", "reload", "ipc", "live"}
+	here, there := map[string]string{"memory": "gpu:A", "reach": "gpu:A"}, map[string]string{"reach": "gpu:B"}
 	for name, c := range map[string]struct {
 		trainer, first, second []string
-		asked, want, problem   string
+		reach                  map[string]string // of the second
+		asked, inFlight        string
+		want, problem          string
 	}{
-		"nobody says":         {nil, nil, nil, "auto", "reload", ""},
-		"the quickest of all": {[]string{"reload", "lora"}, []string{"lora", "reload"}, []string{"reload", "lora"}, "auto", "lora", ""},
-		"what all share":      {[]string{"reload", "lora"}, []string{"lora", "reload"}, nil, "auto", "reload", ""},
-		"asked for":           {[]string{"reload", "lora"}, []string{"lora", "reload"}, []string{"lora", "reload"}, "reload", "reload", ""},
-		"not offered by one":  {[]string{"lora", "reload"}, []string{"lora", "reload"}, nil, "lora", "", "not offered by inference.b.second"},
-		"nothing in common":   {[]string{"live"}, []string{"nccl"}, []string{"nccl"}, "auto", "", "no transport in common"},
+		"nobody says":                 {asked: "auto", want: "reload"},
+		"the quickest of all":         {trainer: []string{"reload", "lora"}, first: []string{"lora", "reload"}, second: []string{"reload", "lora"}, asked: "auto", want: "lora"},
+		"what all share":              {trainer: []string{"reload", "lora"}, first: []string{"lora", "reload"}, asked: "auto", want: "reload"},
+		"asked for":                   {trainer: []string{"reload", "lora"}, first: []string{"lora", "reload"}, second: []string{"lora", "reload"}, asked: "reload", want: "reload"},
+		"not offered by one":          {trainer: []string{"lora", "reload"}, first: []string{"lora", "reload"}, asked: "lora", problem: "not offered by inference.b.second"},
+		"nothing in common":           {trainer: []string{"live"}, first: []string{"nccl"}, second: []string{"nccl"}, asked: "auto", problem: "no transport in common"},
+		"memory of the same GPU":      {trainer: all, first: all, second: all, reach: here, asked: "auto", want: "ipc"},
+		"another GPU":                 {trainer: all, first: all, second: all, reach: there, asked: "auto", want: "lora"},
+		"another GPU, and asked for":  {trainer: all, first: all, second: all, reach: there, asked: "ipc", problem: "out of reach of inference.b.second"},
+		"live where answers go on":    {trainer: all, first: all, second: all, reach: here, asked: "auto", inFlight: "keep", want: "live"},
+		"live only if asked for":      {trainer: all, first: all, second: all, reach: here, asked: "auto", inFlight: "abort", want: "ipc"},
+		"live asked for while others": {trainer: all, first: all, second: all, reach: here, asked: "live", inFlight: "drain", want: "live"},
 	} {
 		config := Config{
 			Trainer:   side("trainer.a.t", kind.Trainer, c.trainer...),
 			Inference: []spec.Ref{side("inference.a.first", kind.Inference, c.first...), side("inference.b.second", kind.Inference, c.second...)},
-			Transport: c.asked,
+			Transport: c.asked, InFlight: c.inFlight,
 		}
-		got, err := config.choose()
+		if c.reach != nil {
+			config.Trainer, config.Inference[0] = with(config.Trainer, here), with(config.Inference[0], here)
+			config.Inference[1] = with(config.Inference[1], c.reach)
+		}
+		got, _, err := config.choose()
 		if got != c.want || (err == nil) != (c.problem == "") || (err != nil && !strings.Contains(err.Error(), c.problem)) {
 			t.Errorf("%s: %q, %v; want %q, %q", name, got, err, c.want, c.problem)
 		}
@@ -50,15 +77,18 @@ func TestChoice(t *testing.T) {
 
 func TestTolerance(t *testing.T) {
 	t.Parallel()
-	for precision, want := range map[string]float64{"": 1e-3, "float32": 1e-3, "float64": 1e-3, "bfloat16": 0.3, "float16": 0.3} {
+	for precision, want := range map[string]float64{"": 1e-3, "float32": 1e-3, "float64": 1e-3, "bfloat16": 0.3, "float16": 0.3, "bfloat16+float32": 0.3} {
 		if got := (Config{}).tolerance(precision); got != want {
 			t.Errorf("%q: %v, want %v", precision, got, want)
 		}
 	}
+	for arithmetic, want := range map[string]float64{"float32": 1e-3, "tf32": 3e-2, "bfloat16": 0.3} {
+		c := Config{Inference: []spec.Ref{with(side("inference.a.b", kind.Inference), map[string]string{"arithmetic": arithmetic})}}
+		if got := c.tolerance("float32"); got != want {
+			t.Errorf("float32 weights in a server that computes in %s: %v, want %v", arithmetic, got, want)
+		}
+	}
 	if got := (Config{Tolerance: 0.05}).tolerance("bfloat16"); got != 0.05 {
 		t.Errorf("the recipe's tolerance became %v", got)
-	}
-	if got := (Config{ProbeTokens: []int64{7, 8}}).probe(); len(got) != 2 || got[1] != 8 {
-		t.Errorf("the recipe's tokens became %v", got)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/control"
 	"github.com/recipe-rl/recipe/sdk/gateway"
 )
 
@@ -22,7 +23,7 @@ type update struct {
 	sdk.Publication
 	started time.Time
 	phases  map[string]float64 // seconds
-	holds   map[*server]string
+	holds   map[*server]string // ID of the hold, empty where nothing is held; its keys take part
 	weights sdk.Weights
 	check   *gateway.Check
 
@@ -55,6 +56,11 @@ func (s *syncer) deliver(ctx context.Context, p sdk.Publication) error {
 	if ctx.Err() != nil {
 		return ctx.Err() // the publication stays pending, and the holds have been ended
 	}
+	if err != nil && s.trainerGone(ctx) {
+		// Its next life publishes what it has before anything else; meanwhile inference is looked after as ever.
+		s.host.Log("warn", fmt.Sprintf("policy version %d is given up, %s died while it was brought to inference: %v", p.Version, s.config.Trainer.Address, err))
+		return nil
+	}
 	done := sdk.SyncDone{Version: p.Version}
 	if err != nil {
 		done.Error = err.Error()
@@ -70,6 +76,14 @@ func (s *syncer) deliver(ctx context.Context, p sdk.Publication) error {
 		}
 	}
 	return nil
+}
+
+// trainerGone says whether nobody answers for the trainer.
+func (s *syncer) trainerGone(ctx context.Context) bool {
+	asking, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := s.trainer.State(asking)
+	return errors.Is(err, control.ErrAway) && ctx.Err() == nil
 }
 
 // beat lets the trainer know that somebody works on its publication: loading a large model takes longer than its patience.
@@ -98,9 +112,10 @@ const beatEvery = 20 * time.Second
 
 // move is the update itself: publish, hold, load, prove, raise the version, let requests through.
 func (s *syncer) move(ctx context.Context, u *update) error {
-	// Files are written before requests are held, so that inference goes on meanwhile; other transports write into the
-	// server's memory, which must be at rest.
-	if throughFiles(s.transport) {
+	// What lies in files or in the trainer's memory is made ready before requests are held, so that inference goes on meanwhile;
+	// a broadcast goes into the server's memory, which must be at rest.
+	first := s.transport != nccl
+	if first {
 		if err := u.timed("publish", func() error { return s.publish(ctx, u) }); err != nil {
 			return err
 		}
@@ -111,7 +126,7 @@ func (s *syncer) move(ctx context.Context, u *update) error {
 		return err
 	}
 	defer stop()
-	if !throughFiles(s.transport) {
+	if !first {
 		if err := u.timed("publish", func() error { return s.publish(ctx, u) }); err != nil {
 			return err
 		}
@@ -119,7 +134,7 @@ func (s *syncer) move(ctx context.Context, u *update) error {
 	if err := s.load(ctx, u); err != nil {
 		return err
 	}
-	s.last = &published{Weights: u.weights, Check: u.check}
+	s.last, s.asked = &published{Weights: u.weights, Check: u.check}, false
 	s.raise(u.Version)
 	if err := s.last.save(s.dir); err != nil {
 		return err
@@ -134,15 +149,22 @@ func (s *syncer) move(ctx context.Context, u *update) error {
 
 // publish lets the trainer write its weights and say what it makes of the fixed text.
 func (s *syncer) publish(ctx context.Context, u *update) error {
-	dir := folder(s.dir, u.Version)
-	// What an attempt that was broken off has left there is not to be mistaken for the new weights.
-	if err := os.RemoveAll(dir); err != nil {
-		return fmt.Errorf("make room for policy version %d: %w", u.Version, err)
+	request := sdk.PublishRequest{Version: u.Version, Transport: s.transport}
+	if throughFiles(s.transport) {
+		request.Dir = folder(s.dir, u.Version)
+		// What an attempt that was broken off has left there is not to be mistaken for the new weights.
+		if err := os.RemoveAll(request.Dir); err != nil {
+			return fmt.Errorf("make room for policy version %d: %w", u.Version, err)
+		}
+		if err := os.MkdirAll(request.Dir, 0o700); err != nil {
+			return fmt.Errorf("make room for policy version %d: %w", u.Version, err)
+		}
+	} else {
+		// With every step published, a trainer that waits for data has not changed since; else it may have, and inference that is
+		// restarted would wait for weights while the trainer waits for inference.
+		request.Keep = s.config.Every > 1
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("make room for policy version %d: %w", u.Version, err)
-	}
-	w, err := s.trainer.Publish(ctx, sdk.PublishRequest{Version: u.Version, Transport: s.transport, Dir: dir})
+	w, err := s.trainer.Publish(ctx, request)
 	if err != nil {
 		return fmt.Errorf("publish policy version %d: %w", u.Version, err)
 	}
@@ -155,7 +177,10 @@ func (s *syncer) publish(ctx context.Context, u *update) error {
 			return fmt.Errorf("publish policy version %d: %s says that the weights are in %q: %w", u.Version, s.config.Trainer.Address, w.Path, err)
 		}
 	}
-	tokens := s.config.probe()
+	tokens, err := s.probe(ctx)
+	if err != nil {
+		return err
+	}
 	expected, err := s.trainer.Logprobs(ctx, tokens)
 	if err != nil {
 		return fmt.Errorf("ask for the trainer's log-probabilities of the fixed text: %w", err)
@@ -163,6 +188,24 @@ func (s *syncer) publish(ctx context.Context, u *update) error {
 	u.weights = w
 	u.check = &gateway.Check{Tokens: tokens, Logprobs: append([]float64{0}, expected...), Tolerance: s.config.tolerance(w.Precision)}
 	return nil
+}
+
+// mode is what becomes of requests in flight.
+func (s *syncer) mode() gateway.Mode {
+	if s.transport == live {
+		return gateway.ModeNone
+	}
+	return gateway.Mode(s.config.InFlight)
+}
+
+// take closes one gateway, or with transport live asks only whether it is there.
+func (s *syncer) take(ctx context.Context, v *server, version int64) (hold string, err error) {
+	if s.transport == live {
+		_, err := v.client.Status(ctx)
+		return "", err
+	}
+	h, err := v.client.Hold(ctx, gateway.HoldRequest{Mode: s.mode(), Lease: lease, Drain: s.config.Timeout, Reason: s.reason(version)})
+	return h.ID, err
 }
 
 // hold closes every gateway that answers, and keeps it closed until the function that it returns is called. One that does not
@@ -174,9 +217,7 @@ func (s *syncer) hold(ctx context.Context, u *update) (stop func(), err error) {
 	begun := time.Now()
 	for len(u.holds) == 0 {
 		s.each(s.servers, func(v *server) {
-			h, err := v.client.Hold(ctx, gateway.HoldRequest{
-				Mode: gateway.Mode(s.config.InFlight), Lease: lease, Drain: s.config.Timeout, Reason: s.reason(u.Version),
-			})
+			id, err := s.take(ctx, v, u.Version)
 			u.mu.Lock()
 			defer u.mu.Unlock()
 			delete(u.failed, v)
@@ -184,7 +225,7 @@ func (s *syncer) hold(ctx context.Context, u *update) (stop func(), err error) {
 				u.failed[v] = fmt.Errorf("%s: %w", v.address, err)
 				return
 			}
-			u.holds[v] = h.ID
+			u.holds[v] = id
 		})
 		if len(u.holds) > 0 {
 			break
@@ -207,7 +248,9 @@ func (s *syncer) renew(ctx context.Context, u *update) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	held := make(map[*server]string, len(u.holds))
 	for v, id := range u.holds {
-		held[v] = id
+		if id != "" {
+			held[v] = id
+		}
 	}
 	done := make(chan struct{})
 	go func() {
@@ -238,8 +281,10 @@ func (s *syncer) letGo(u *update) {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
 	var list []*server
-	for v := range u.holds {
-		list = append(list, v)
+	for v, id := range u.holds {
+		if id != "" { // without an ID whatever hold there is would be ended
+			list = append(list, v)
+		}
 	}
 	s.each(list, func(v *server) {
 		// A hold whose lease ran out has ended already; any other failure ends with its lease.
@@ -255,7 +300,9 @@ func (s *syncer) load(ctx context.Context, u *update) error {
 		list = append(list, v)
 	}
 	attempt := func(v *server) {
-		result, err := v.client.UpdateWeights(ctx, u.request(u.holds[v]))
+		request := u.request(u.holds[v])
+		request.Mode = s.mode()
+		result, err := v.client.UpdateWeights(ctx, request)
 		worst, failed := inspect(result)
 		u.mu.Lock()
 		defer u.mu.Unlock()

@@ -2,15 +2,18 @@ package sync
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// Plan implements sdk.Planner: the staleness that is allowed is compared with what environments may queue.
+// Plan implements sdk.Planner: the staleness that is allowed is compared with what environments may queue, and the transports that
+// may be taken, the best first, with what trainer and inference offer.
 func (s *syncer) Plan(c Config, _ sdk.Placement) (sdk.Estimate, []spec.Problem) {
-	if c.MaxStaleness == nil {
-		return sdk.Estimate{}, nil
+	facts := map[string]string{"transport": c.Transport, "transports": strings.Join(c.candidates(), ","), "in_flight": c.InFlight}
+	if c.MaxStaleness != nil {
+		facts["max_staleness"] = strconv.FormatInt(*c.MaxStaleness, 10)
 	}
-	return sdk.Estimate{Facts: map[string]string{"max_staleness": strconv.FormatInt(*c.MaxStaleness, 10)}}, nil
+	return sdk.Estimate{Facts: facts}, nil
 }

@@ -70,7 +70,10 @@ func restore(dir string) (*published, error) {
 		}
 	}
 	if p.Weights.Path == "" {
-		return nil, nil // they were never in a file
+		if len(p.Weights.Handles) == 0 {
+			return nil, nil
+		}
+		return &p, nil // in the trainer's memory, if that still lives
 	}
 	if _, err := os.Stat(p.Weights.Path); err != nil {
 		return nil, nil //nolint:nilerr // gone: only the trainer can bring them again

@@ -30,12 +30,14 @@ type syncer struct {
 	dir       string
 	config    Config
 	transport string
+	text      []int // tokens of the fixed text; nil: not asked for yet
 	trainer   *control.Client
 	servers   []*server
 	book      *trajectory.Client // nil: none is configured
 	told      int64              // version that the trajectory API knows
 	last      *published         // the newest weights that all went well with; nil: none yet
 	attached  bool
+	asked     bool         // the trainer has been asked to publish again, because inference lost weights that are in no file
 	colocated bool         // inference sleeps while the trainer works
 	nap       *nap         // inference sleeps now; nil: it is awake
 	version   atomic.Int64 // of last, or what inference served when this block came; goroutines of each read and raise it
@@ -58,7 +60,7 @@ var (
 
 // Update takes over new values; they count from the next publication on.
 func (s *syncer) Update(ctx context.Context, c Config) error {
-	if _, err := c.choose(); err != nil {
+	if _, _, err := c.choose(); err != nil {
 		return err
 	}
 	select {
@@ -95,9 +97,12 @@ func (s *syncer) Run(ctx context.Context, req sdk.Request[Config], host sdk.Host
 
 // configure connects to the blocks that the configuration names.
 func (s *syncer) configure(c Config) error {
-	transport, err := c.choose()
+	transport, why, err := c.choose()
 	if err != nil {
 		return err
+	}
+	if transport != s.transport {
+		s.host.Log("info", fmt.Sprintf("weights move by %s (%s)", transport, why))
 	}
 	colocated, err := c.colocate()
 	if err != nil {
@@ -126,7 +131,7 @@ func (s *syncer) configure(c Config) error {
 		return err
 	}
 	s.close()
-	s.config, s.transport, s.servers, s.book = c, transport, servers, book
+	s.config, s.transport, s.servers, s.book, s.text = c, transport, servers, book, nil
 	s.colocated = colocated
 	s.trainer = control.New(trainer.ControlURL, trainer.ControlToken)
 	return nil
@@ -188,7 +193,7 @@ func (s *syncer) takeCharge(ctx context.Context) error {
 func (s *syncer) attach(ctx context.Context) error {
 	asking, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	lost := s.version.Load() > 0 && s.last == nil && s.behind()
+	lost := s.version.Load() > 0 && s.behind() && (s.last == nil || !throughFiles(s.last.Weights.Transport))
 	state, err := s.trainer.Attach(asking, sdk.SyncAttach{
 		Address: s.address, Every: s.config.Every, Transport: s.transport, Version: s.version.Load(), Republish: lost, Colocated: s.colocated,
 	})
@@ -284,7 +289,10 @@ func (s *syncer) act(ctx context.Context, a answer) error {
 	case errors.Is(a.err, control.ErrOver):
 		s.endNap(ctx, "the trainer is over")
 		// The trainer has done its work; inference goes on with what it has until the engine stops this block.
-		return s.pause(ctx, tendEvery)
+		if err := s.pause(ctx, tendEvery); err != nil {
+			return err
+		}
+		return s.again(ctx)
 	case a.err != nil:
 		s.host.Phase(sdk.Degraded, fmt.Sprintf("%s does not answer", s.config.Trainer.Address))
 		if err := s.takeCharge(ctx); err != nil {
@@ -299,7 +307,19 @@ func (s *syncer) act(ctx context.Context, a answer) error {
 	case a.publication != nil:
 		return s.deliver(ctx, *a.publication)
 	}
-	return nil
+	return s.again(ctx)
+}
+
+// again takes charge of a trainer that does not know this block: one that failed and was started again at the same address
+// between two questions looks like the one before, but waits for somebody to attach.
+func (s *syncer) again(ctx context.Context) error {
+	asking, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	state, err := s.trainer.State(asking)
+	if err != nil || state.Phase == "over" || state.Sync == s.address {
+		return nil //nolint:nilerr // whoever does not answer is found out by the next question
+	}
+	return s.takeCharge(ctx)
 }
 
 func (s *syncer) reconfigure(ctx context.Context, c Config) error {

@@ -278,7 +278,7 @@ func TestConfigurationsThatCannotWork(t *testing.T) {
 		want   string
 	}{
 		"unknown transport":     {sync.Config{Trainer: from, Inference: []spec.Ref{good}, Every: 1, Transport: "pigeon"}, "unknown transport"},
-		"transport not offered": {sync.Config{Trainer: from, Inference: []spec.Ref{good}, Every: 1, Transport: "nccl"}, "offered by all: reload"},
+		"transport not offered": {sync.Config{Trainer: from, Inference: []spec.Ref{good}, Every: 1, Transport: "nccl"}, "possible here: reload"},
 		"twice":                 {sync.Config{Trainer: from, Inference: []spec.Ref{good, good}, Every: 1, Transport: "auto"}, "the same block twice"},
 		"negative token":        {sync.Config{Trainer: from, Inference: []spec.Ref{good}, Every: 1, Transport: "auto", ProbeTokens: []int64{1, -2}}, "not a token id"},
 		"no control":            {sync.Config{Trainer: from, Inference: []spec.Ref{plugintest.Ref("inference.x.y", kind.Inference, sdk.InferenceOutputs{})}, Every: 1, Transport: "auto"}, "no control endpoint"},

@@ -27,12 +27,25 @@ func (s *syncer) tend(ctx context.Context) {
 	s.tellBook(ctx)
 	before := s.troubles()
 	s.each(s.servers, func(v *server) { s.look(ctx, v) })
+	s.askAgain(ctx)
 	if after := s.troubles(); after != before && s.attached {
 		if after == "" {
 			s.host.Phase(sdk.Ready, "")
 		} else {
 			s.host.Phase(sdk.Degraded, after)
 		}
+	}
+}
+
+// askAgain has the trainer publish at its next step, whatever the period says, when weights that are in no file could not be
+// brought from its memory.
+func (s *syncer) askAgain(ctx context.Context) {
+	if !s.attached || s.asked || s.last == nil || throughFiles(s.last.Weights.Transport) || !s.behind() {
+		return
+	}
+	s.asked = true
+	if err := s.attach(ctx); err != nil {
+		s.host.Log("debug", fmt.Sprintf("ask %s to publish again: %v", s.config.Trainer.Address, err))
 	}
 }
 
@@ -126,11 +139,11 @@ func (s *syncer) bring(ctx context.Context, v *server, status gateway.Status) er
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
 	if int64(status.Version) > s.last.Weights.Version {
-		return errors.New("the newest weights are not in a file; the next publication brings them")
+		return errors.New("the newest weights are in no file; the next publication brings them")
 	}
 	s.revive(ctx, v)
 	request := s.last.request("")
-	request.Mode = gateway.Mode(s.config.InFlight)
+	request.Mode = s.mode()
 	result, err := v.client.UpdateWeights(ctx, request)
 	_, failed := inspect(result)
 	return errors.Join(err, failed)

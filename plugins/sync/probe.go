@@ -1,0 +1,71 @@
+package sync
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// probeText is the fixed text when the recipe gives none. On plain English server and trainer agree a hundred times better than
+// on a text that the model finds absurd, where small errors of the arithmetic are magnified.
+const probeText = "What is 3+4? Answer: 7. The capital of France is Paris, and water boils at one hundred degrees."
+
+// probeLength bounds it: an inference block may hold few tokens.
+const probeLength = 32
+
+// probe returns the tokens of the fixed text; the trainer's weights are at rest.
+func (s *syncer) probe(ctx context.Context) ([]int, error) {
+	if len(s.config.ProbeTokens) > 0 {
+		tokens := make([]int, len(s.config.ProbeTokens))
+		for i, t := range s.config.ProbeTokens {
+			tokens[i] = int(t)
+		}
+		return tokens, nil
+	}
+	if s.text == nil {
+		tokens, err := s.trainer.Tokenize(ctx, probeText)
+		if err != nil {
+			return nil, fmt.Errorf("let the trainer split the fixed text into tokens: %w", err)
+		}
+		if len(tokens) < 2 { // a trainer without a tokenizer; every vocabulary has low ids
+			tokens = []int{1, 2, 3, 5, 8, 4, 7, 9, 6, 10, 3, 1}
+		}
+		s.text = tokens[:min(len(tokens), probeLength)]
+	}
+	return s.text, nil
+}
+
+// How far log-probabilities may be apart when nobody said. In float32 server and trainer agree to 4e-5 (measured with vLLM and
+// torch on a CPU); a GPU computes float32 attention in TensorFloat-32, which has ten bits (0.003 to 0.009 measured on an H200);
+// in 16 bits the kernels of the two sides round differently.
+const (
+	exactTolerance   = 1e-3
+	tf32Tolerance    = 3e-2
+	roundedTolerance = 0.3
+)
+
+// tolerance chooses by the coarsest of what was published and how the servers compute.
+func (c Config) tolerance(precision string) float64 {
+	if c.Tolerance > 0 {
+		return c.Tolerance
+	}
+	widest := toleranceOf(precision)
+	for _, r := range c.Inference {
+		widest = max(widest, toleranceOf(strings.Join(listed(r, "arithmetic"), "")))
+	}
+	return widest
+}
+
+func toleranceOf(precision string) float64 {
+	widest := exactTolerance
+	for _, part := range strings.Split(precision, "+") { // "bfloat16+float32": tensors of both
+		switch part {
+		case "", "float32", "float64":
+		case "tf32":
+			widest = max(widest, tf32Tolerance)
+		default:
+			widest = max(widest, roundedTolerance)
+		}
+	}
+	return widest
+}

@@ -1,0 +1,144 @@
+package sync
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// The transports, as docs/weights.md describes them.
+const (
+	auto    = "auto"
+	live    = "live"    // copied from the trainer's memory between two steps of the engine; requests go on
+	ipc     = "ipc"     // copied from the trainer's memory while requests are held
+	nccl    = "nccl"    // broadcast from the trainer's GPUs
+	lora    = "lora"    // an adapter in files
+	reload  = "reload"  // files; the one that every trainer and every inference plugin offers
+	restart = "restart" // files, and a new server
+)
+
+// transports are the ways in which weights can move, the quickest first.
+func transports() []string { return []string{live, ipc, nccl, lora, reload, restart} }
+
+// throughFiles says whether the weights lie in files that can be loaded again.
+func throughFiles(transport string) bool {
+	return transport == reload || transport == lora || transport == restart
+}
+
+// inMemory says whether inference copies the weights out of the trainer's memory.
+func inMemory(transport string) bool { return transport == live || transport == ipc }
+
+// candidates are the transports that auto may take, the best first. live changes the weights under requests that are being
+// answered, so it is chosen only where the recipe wants those to go on with the new weights anyway.
+func (c Config) candidates() []string {
+	if c.Transport != auto {
+		return []string{c.Transport}
+	}
+	list := transports()
+	if c.InFlight != "keep" {
+		list = slices.DeleteFunc(list, func(name string) bool { return name == live })
+	}
+	return list
+}
+
+// listed reads an output that is a list of texts; nothing when there is none.
+func listed(r spec.Ref, name string) []string {
+	if r.Values == cty.NilVal || !r.Values.Type().IsObjectType() || !r.Values.Type().HasAttribute(name) {
+		return nil
+	}
+	v, _ := r.Values.GetAttr(name).Unmark()
+	if v.IsNull() || !v.IsWhollyKnown() {
+		return nil
+	}
+	if v.Type() == cty.String {
+		return []string{v.AsString()}
+	}
+	if !v.CanIterateElements() {
+		return nil
+	}
+	var out []string
+	for it := v.ElementIterator(); it.Next(); {
+		if _, e := it.Element(); e.Type() == cty.String && !e.IsNull() {
+			out = append(out, e.AsString())
+		}
+	}
+	return out
+}
+
+// offers is what a block can do: its output "transports", or reload when it has none.
+func offers(r spec.Ref, transport string) bool {
+	list := listed(r, "transports")
+	if len(list) == 0 {
+		return transport == reload
+	}
+	return slices.Contains(list, transport)
+}
+
+// unable says why a transport cannot be used; empty: it can.
+func (c Config) unable(transport string) string {
+	var lacking []string
+	for _, side := range append([]spec.Ref{c.Trainer}, c.Inference...) {
+		if !offers(side, transport) {
+			lacking = append(lacking, side.Address)
+		}
+	}
+	if len(lacking) > 0 {
+		return "not offered by " + strings.Join(lacking, ", ")
+	}
+	place := strings.Join(listed(c.Trainer, "memory"), "")
+	if !inMemory(transport) || place == "" {
+		return ""
+	}
+	for _, r := range c.Inference {
+		if reach := listed(r, "reach"); !slices.Contains(reach, place) {
+			return fmt.Sprintf("out of reach of %s: the weights of %s are in %s, it sees %s", r.Address, c.Trainer.Address, place, strings.Join(reach, ", "))
+		}
+	}
+	return ""
+}
+
+// choose returns the transport to use and why, or why the one that was asked for cannot be.
+func (c Config) choose() (transport, why string, err error) {
+	var skipped []string
+	for _, name := range c.candidates() {
+		reason := c.unable(name)
+		if reason == "" {
+			if c.Transport != auto {
+				return name, "the recipe says so", nil
+			}
+			return name, strings.Join(append(skipped, name+": offered by all"), "; "), nil
+		}
+		skipped = append(skipped, name+": "+reason)
+	}
+	if c.Transport != auto {
+		return "", "", &sdk.Error{
+			Summary: fmt.Sprintf("transport = %q is %s", c.Transport, c.unable(c.Transport)),
+			Detail:  "possible here: " + c.common(),
+			Remedy:  `set transport = "auto" or one of those that are possible`,
+		}
+	}
+	return "", "", &sdk.Error{
+		Summary: "the trainer and the inference blocks offer no transport in common",
+		Detail:  strings.Join(skipped, "; "),
+		Remedy:  "use plugins that share one; reload needs a folder that both sides see",
+	}
+}
+
+// common lists the transports that could be used, for people.
+func (c Config) common() string {
+	var names []string
+	for _, name := range transports() {
+		if c.unable(name) == "" {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
