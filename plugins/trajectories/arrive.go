@@ -21,8 +21,8 @@ type arrival struct {
 	waiting  int // sequences left in the environment's buffer
 }
 
-// arrive makes groups durable, then makes them available. It returns when a kill can no longer lose them.
-func (b *book) arrive(ctx context.Context, groups []*group.Group) ([]arrival, error) {
+// arrive makes groups and the key of their post durable, then makes them available. It returns when a kill can no longer lose them.
+func (b *book) arrive(ctx context.Context, groups []*group.Group, keys []store.Key) ([]arrival, error) {
 	at := time.Now().UnixNano()
 	b.mu.Lock()
 	if err := b.refuse(groups); err != nil {
@@ -30,7 +30,7 @@ func (b *book) arrive(ctx context.Context, groups []*group.Group) ([]arrival, er
 		return nil, err
 	}
 	kept := make([]*queue.Item, len(groups))
-	var change store.Change
+	change := store.Change{Keys: keys}
 	for i, g := range groups {
 		env := b.known(g.Env)
 		b.hear(env)
@@ -52,7 +52,7 @@ func (b *book) arrive(ctx context.Context, groups []*group.Group) ([]arrival, er
 			MinVersion: it.MinVersion, MaxVersion: it.MaxVersion, Place: it.Place, At: at}})
 	}
 	var ticket *store.Ticket
-	if len(change.Put) > 0 {
+	if len(change.Put)+len(keys) > 0 {
 		ticket = b.store.Submit(change)
 	}
 	b.mu.Unlock()
@@ -77,6 +77,9 @@ func (b *book) arrive(ctx context.Context, groups []*group.Group) ([]arrival, er
 	if err != nil {
 		b.freed()
 		return nil, fmt.Errorf("storing a posted group: %w", err)
+	}
+	for _, k := range keys {
+		b.repeats.add(k)
 	}
 	return out, nil
 }

@@ -33,6 +33,7 @@ type book struct {
 	latest  latest
 	seen    map[int]time.Time // when an environment was last heard of
 	counts  counts
+	repeats repeats
 }
 
 // doc is the part of the book that is small enough to be written whole.
@@ -121,6 +122,7 @@ func (b *book) recover(ctx context.Context) error {
 		return fmt.Errorf("reading the stored trajectories back: %w", err)
 	}
 	b.nextID = max(b.nextID, snapshot.LastID)
+	b.repeats = newRepeats(snapshot.Keys)
 	if snapshot.State != nil {
 		if err := json.Unmarshal(snapshot.State, &b.doc); err != nil {
 			return fmt.Errorf("reading the stored state of the trajectory queue: %w", err)

@@ -20,6 +20,7 @@ type counts struct {
 	envs     map[int]*flow
 	rejected map[string]int64 // by reason
 	expired  int64            // leases that ran out
+	repeated int64            // posts that had been stored before
 	filled   int64            // groups whose log-probabilities were filled from the gateway's record
 }
 

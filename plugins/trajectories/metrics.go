@@ -112,6 +112,7 @@ func (b *book) queueMetrics(p *page) {
 	p.single("step", "gauge", "Batches delivered, plus the trainer's first step.", float64(b.doc.Step))
 	p.single("policy_version", "gauge", "The trainer's policy version; -1 when it has not said.", float64(b.doc.Version))
 	p.single("filled_logprobs_total", "counter", "Groups whose log-probabilities came from the gateway's record.", float64(b.counts.filled))
+	p.single("repeated_posts_total", "counter", "Posts that had been stored before and were not stored again.", float64(b.counts.repeated))
 	p.family("rejected_total", "counter", "Posts that were refused.")
 	for _, reason := range sortedKeys(b.counts.rejected) {
 		p.sample("rejected_total", float64(b.counts.rejected[reason]), "reason", reason)

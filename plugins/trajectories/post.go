@@ -4,79 +4,123 @@ import (
 	"net/http"
 
 	"github.com/recipe-rl/recipe/plugins/trajectories/group"
+	"github.com/recipe-rl/recipe/plugins/trajectories/store"
 )
 
 func (s *Server) scoredData(w http.ResponseWriter, r *http.Request) error {
-	if err := s.book.admit(r.Context(), max(r.ContentLength, 0)); err != nil {
-		return err
-	}
 	buf := s.pool.get()
 	defer func() { s.pool.put(buf) }()
-	if err := s.read(w, r, buf); err != nil {
-		return err
-	}
-	g, err := buf.reader.Parse(buf.Bytes())
-	if err != nil {
-		s.book.count(func(c *counts) { c.reject("invalid") })
-		return err
-	}
-	g = s.fill(r.Context(), g)
-	out, err := s.book.arrive(r.Context(), []*group.Group{g})
+	p, err := s.post(w, r, buf, func(body []byte) ([]*group.Group, error) {
+		g, err := buf.reader.Parse(body)
+		return []*group.Group{g}, err
+	})
 	if err != nil {
 		return err
 	}
-	s.show(g)
-	buf = s.book.remember(g.JSON, buf)
-	if out[0].buffered {
-		reply(w, http.StatusOK, struct {
-			Status string `json:"status"`
-			Size   int    `json:"buffer_size"`
-		}{"buffered", out[0].waiting})
-		return nil
+	if !p.repeated {
+		buf = s.book.remember(p.groups[0].JSON, buf)
+		if p.arrivals[0].buffered {
+			reply(w, http.StatusOK, struct {
+				Status string `json:"status"`
+				Size   int    `json:"buffer_size"`
+			}{"buffered", p.arrivals[0].waiting})
+			return nil
+		}
 	}
 	reply(w, http.StatusOK, map[string]string{"status": "received"})
 	return nil
 }
 
 func (s *Server) scoredDataList(w http.ResponseWriter, r *http.Request) error {
-	if err := s.book.admit(r.Context(), max(r.ContentLength, 0)); err != nil {
-		return err
-	}
 	buf := s.pool.get()
 	defer s.pool.put(buf)
-	if err := s.read(w, r, buf); err != nil {
-		return err
-	}
-	groups, err := buf.reader.ParseList(buf.Bytes())
-	if err != nil {
-		s.book.count(func(c *counts) { c.reject("invalid") })
-		return err
-	}
-	for i := range groups {
-		groups[i] = s.fill(r.Context(), groups[i])
-	}
-	out, err := s.book.arrive(r.Context(), groups)
+	p, err := s.post(w, r, buf, buf.reader.ParseList)
 	if err != nil {
 		return err
 	}
-	for _, g := range groups {
-		s.show(g)
-	}
-	if len(groups) > 0 {
-		s.book.remember(groups[len(groups)-1].JSON, nil)
+	if n := len(p.groups); n > 0 && !p.repeated {
+		s.book.remember(p.groups[n-1].JSON, nil)
 	}
 	answer := struct {
 		Status    string `json:"status"`
 		Processed int    `json:"groups_processed"`
 		Buffered  int    `json:"buffered,omitempty"`
 		Last      *int   `json:"last_buffer_size,omitempty"`
-	}{Status: "received", Processed: len(groups)}
-	for i := range out {
-		if out[i].buffered {
+	}{Status: "received", Processed: p.count}
+	for i := range p.arrivals {
+		if p.arrivals[i].buffered {
 			answer.Buffered++
-			answer.Last = &out[i].waiting
+			answer.Last = &p.arrivals[i].waiting
 		}
 	}
 	reply(w, http.StatusOK, answer)
 	return nil
+}
+
+// posted is the outcome of a post.
+type posted struct {
+	groups   []*group.Group // as they are stored; nil when repeated by key
+	arrivals []arrival      // one for each group, unless repeated
+	count    int            // of groups
+	repeated bool           // it had been stored before
+}
+
+// post takes a body in. When it returns without an error the groups are safe, and once.
+func (s *Server) post(w http.ResponseWriter, r *http.Request, buf *scratch, parse func([]byte) ([]*group.Group, error)) (p posted, err error) {
+	ctx := r.Context()
+	key, err := keyOf(r)
+	if err != nil {
+		return p, err
+	}
+	keyed := key != postKey{}
+	if !keyed || !s.book.stored(key) {
+		if err := s.book.admit(ctx, max(r.ContentLength, 0)); err != nil {
+			return p, err
+		}
+	}
+	if err := s.read(w, r, buf); err != nil {
+		return p, err
+	}
+	var keys []store.Key
+	if keyed {
+		sum := sumOf(buf.Bytes())
+		before, end, err := s.book.begin(ctx, key, sum)
+		if err != nil {
+			return p, err
+		}
+		if before != nil {
+			w.Header().Set(repeatedHeader, "true")
+			s.book.count(func(c *counts) { c.repeated++ })
+			return posted{count: before.Groups, repeated: true}, nil
+		}
+		defer end()
+		keys = []store.Key{{Name: key[:], Sum: sum}}
+	}
+	groups, err := parse(buf.Bytes())
+	if err != nil {
+		s.book.count(func(c *counts) { c.reject("invalid") })
+		return p, err
+	}
+	if !keyed && s.book.found(groups) {
+		return posted{groups: groups, count: len(groups), repeated: true}, nil
+	}
+	full := make([]*group.Group, len(groups))
+	for i, g := range groups {
+		full[i] = s.fill(ctx, g)
+	}
+	if keyed {
+		keys[0].Groups = len(groups)
+	}
+	arrivals, err := s.book.arrive(ctx, full, keys)
+	if err != nil {
+		return p, err
+	}
+	for _, g := range full {
+		s.show(g)
+	}
+	if !keyed && ctx.Err() != nil {
+		s.book.lost(digest(groups))
+		panic(http.ErrAbortHandler) // not even half an answer: see unheard
+	}
+	return posted{groups: full, arrivals: arrivals, count: len(groups)}, nil
 }

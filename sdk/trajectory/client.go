@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -212,19 +213,26 @@ func (c *Client) EnvStatus(ctx context.Context, id int) (s EnvStatus, err error)
 	return s, c.once(ctx, http.MethodGet, "/status-env", map[string]int{"env_id": id}, &s)
 }
 
-// Post hands in one group. When it returns without an error the group is safe. After an error the group may or may
-// not have arrived: a repeated post can then deliver it twice, never split it.
+// Post hands in one group. When it returns without an error the group is safe. Attempts that the client repeats by itself
+// carry one Idempotency-Key, so that recipe's server stores the group once, even if it was killed before it could answer;
+// run-api knows no such key and may then hold the group twice. After an error the group may or may not have arrived.
 func (c *Client) Post(ctx context.Context, g *Group) (r Receipt, err error) {
-	return r, c.repeat(ctx, http.MethodPost, "/scored_data", g, &r)
+	return r, c.repeat(ctx, http.MethodPost, "/scored_data", g, &r, newKey())
 }
 
-// PostList hands in several groups at once: all of them, or none.
+// PostList hands in several groups at once: all of them, or none. It repeats itself as Post does.
 func (c *Client) PostList(ctx context.Context, groups []*Group) error {
-	return c.repeat(ctx, http.MethodPost, "/scored_data_list", groups, nil)
+	return c.repeat(ctx, http.MethodPost, "/scored_data_list", groups, nil, newKey())
 }
+
+// header is one to send with every attempt of a call.
+type header struct{ name, value string }
+
+// newKey names a post, so that the server can tell a repeated one from another of the same content.
+func newKey() header { return header{"Idempotency-Key", rand.Text()} }
 
 // repeat makes a call, again while it fails in a way that may pass.
-func (c *Client) repeat(ctx context.Context, method, path string, in, out any) error {
+func (c *Client) repeat(ctx context.Context, method, path string, in, out any, headers ...header) error {
 	var last error
 	for n := range max(1, c.calls.Attempts) {
 		if n > 0 {
@@ -232,7 +240,7 @@ func (c *Client) repeat(ctx context.Context, method, path string, in, out any) e
 				return errors.Join(last, err)
 			}
 		}
-		last = c.once(ctx, method, path, in, out)
+		last = c.once(ctx, method, path, in, out, headers...)
 		var failure *Error
 		if last == nil || !errors.As(last, &failure) || !failure.transient() || ctx.Err() != nil {
 			return last
@@ -242,13 +250,16 @@ func (c *Client) repeat(ctx context.Context, method, path string, in, out any) e
 }
 
 // once makes a call.
-func (c *Client) once(ctx context.Context, method, path string, in, out any) error {
+func (c *Client) once(ctx context.Context, method, path string, in, out any, headers ...header) error {
 	op := method + " " + strings.SplitN(path, "?", 2)[0]
 	request, cancel, err := c.request(ctx, method, path, in)
 	if err != nil {
 		return fmt.Errorf("preparing %s: %w", op, err)
 	}
 	defer cancel()
+	for _, h := range headers {
+		request.Header.Set(h.name, h.value)
+	}
 	response, err := c.http.Do(request)
 	if err != nil {
 		return &Error{Op: op, URL: redact(c.base), Reason: classify(err), Err: withoutURL(err)}

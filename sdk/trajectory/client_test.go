@@ -28,6 +28,7 @@ type script struct {
 	replies  []func(http.ResponseWriter)
 	requests []string
 	bodies   []string
+	keys     []string
 }
 
 func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -43,6 +44,7 @@ func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.requests = append(s.requests, r.Method+" "+r.URL.String()+" "+r.Header.Get("Authorization"))
 	s.bodies = append(s.bodies, string(text))
+	s.keys = append(s.keys, r.Header.Get("Idempotency-Key"))
 	reply := s.replies[0]
 	if len(s.replies) > 1 {
 		s.replies = s.replies[1:]
@@ -220,6 +222,28 @@ func TestPostCompressesAndAuthenticates(t *testing.T) {
 	}
 	if !strings.HasSuffix(s.requests[0], "Bearer secret") {
 		t.Errorf("sent %s, expected a bearer token", s.requests[0])
+	}
+}
+
+// A post that is tried again is the same post; another one of the same group is not.
+func TestARepeatedPostKeepsItsKey(t *testing.T) {
+	t.Parallel()
+	c, s, _, _ := start(t, says(500, ""), says(503, ""), says(200, `{"status":"received"}`))
+	g := &Group{Tokens: [][]int{{1}}, Masks: [][]int{{1}}, Scores: []float64{1}}
+	for range 2 {
+		if _, err := c.Post(t.Context(), g); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.PostList(t.Context(), []*Group{g}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetPolicyVersion(t.Context(), 3); err != nil {
+		t.Fatal(err)
+	}
+	k := s.keys
+	if len(k) != 6 || len(k[0]) < 20 || k[1] != k[0] || k[2] != k[0] || k[3] == k[0] || k[3] == "" || k[4] == k[3] || k[4] == "" || k[5] != "" {
+		t.Errorf("the keys of three attempts, of another post, of a list and of another call are %q", k)
 	}
 }
 

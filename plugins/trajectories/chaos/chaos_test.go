@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -35,7 +36,7 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(childDir); dir != "" {
 		var port int
 		_, _ = fmt.Sscan(os.Getenv(childPort), &port)
-		err := trajectories.Run(context.Background(), trajectories.RunOptions{Port: port, Config: trajectories.Config{Dir: dir}}, io.Discard)
+		err := trajectories.Run(context.Background(), trajectories.RunOptions{Port: port, Config: trajectories.Config{Dir: dir, SegmentBytes: 256 << 10}}, io.Discard)
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -94,13 +95,16 @@ func (s *server) ready() {
 
 var client = &http.Client{Timeout: 20 * time.Second}
 
-func (s *server) call(method, path string, body []byte) (int, []byte, error) {
+func (s *server) call(method, path string, body []byte, headers ...string) (int, []byte, error) {
 	r, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, bytes.NewReader(body))
 	if err != nil {
 		return 0, nil, err
 	}
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
 	}
 	reply, err := client.Do(r)
 	if err != nil {
@@ -131,6 +135,8 @@ type ledger struct {
 	acknowledged map[int]bool // posts that were answered with 200
 	trained      map[int]int  // how often a group was in a batch that was acknowledged to us
 	next         atomic.Int64
+	repeated     atomic.Int64
+	keys         bool // posts carry keys and are repeated until they are answered
 }
 
 func group(mark, size, tokens, env int) []byte {
@@ -152,13 +158,23 @@ func group(mark, size, tokens, env int) []byte {
 	return text
 }
 
-// post sends groups of all sizes for as long as ctx lives, each once.
+// post sends groups of all sizes for as long as ctx lives: each once, or each with a key until it is answered.
 func (l *ledger) post(ctx context.Context, s *server, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test
 	for ctx.Err() == nil {
 		mark := int(l.next.Add(1))
 		size := []int{1, 2, 3, 4, 4, 4, 8}[rng.IntN(7)]
-		code, _, err := s.call(http.MethodPost, "/scored_data", group(mark, size, 1+rng.IntN(600), rng.IntN(3)-1))
+		body := group(mark, size, 1+rng.IntN(600), rng.IntN(3)-1)
+		var key []string
+		if l.keys {
+			key = []string{"Idempotency-Key", fmt.Sprint("post ", mark)}
+		}
+		code, _, err := s.call(http.MethodPost, "/scored_data", body, key...)
+		for l.keys && (err != nil || code >= 500) && s.t.Context().Err() == nil {
+			l.repeated.Add(1)
+			time.Sleep(5 * time.Millisecond)
+			code, _, err = s.call(http.MethodPost, "/scored_data", body, key...)
+		}
 		if err == nil && code == http.StatusOK {
 			l.mu.Lock()
 			l.acknowledged[mark] = true
@@ -236,12 +252,17 @@ func TestNothingAcknowledgedIsLost(t *testing.T) {
 func run(t *testing.T, leased bool, kills int) {
 	s := newServer(t)
 	s.ready()
+	l := &ledger{acknowledged: map[int]bool{}, trained: map[int]int{}, keys: leased}
+	for range 5 { // larger than any batch: they wait to the end, and files of the log may not wait with them
+		mark := int(l.next.Add(1))
+		s.until(http.MethodPost, "/scored_data", group(mark, 20, 300, -1))
+		l.acknowledged[mark] = true
+	}
 	s.until(http.MethodPost, "/register", registration)
 	s.until(http.MethodGet, "/batch", nil)
 	for i := range 2 {
 		s.until(http.MethodPost, "/register-env", fmt.Appendf(nil, `{"max_token_length":600,"desired_name":"e%d","weight":1,"group_size":4}`, i))
 	}
-	l := &ledger{acknowledged: map[int]bool{}, trained: map[int]int{}}
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for i := range 4 {
@@ -287,7 +308,11 @@ func (l *ledger) check(t *testing.T, s *server, kills int, leased bool) {
 			twice++
 		}
 	}
-	t.Logf("%d kills: %d groups acknowledged, %d trained, %d waiting, %d more than once", kills, len(l.acknowledged), len(l.trained), len(waiting), twice)
+	files, err := filepath.Glob(filepath.Join(s.dir, "log", "*.log"))
+	if err != nil || len(files) > 48 {
+		t.Errorf("%d files of the log are left, %v", len(files), err)
+	}
+	t.Logf("%d kills: %d groups acknowledged, %d trained, %d waiting, %d more than once, %d posts repeated, %d files of the log", kills, len(l.acknowledged), len(l.trained), len(waiting), twice, l.repeated.Load(), len(files))
 	if lost > 0 {
 		t.Errorf("%d of %d acknowledged groups are lost", lost, len(l.acknowledged))
 	}

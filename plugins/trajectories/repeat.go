@@ -1,0 +1,181 @@
+package trajectories
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"hash/crc32"
+	"net/http"
+	"time"
+
+	"github.com/recipe-rl/recipe/plugins/trajectories/group"
+	"github.com/recipe-rl/recipe/plugins/trajectories/store"
+)
+
+// A client that does not hear the answer to its post sends it again. Clients of ours give each post an Idempotency-Key: the
+// key is stored together with the groups, so that the repeated post is recognised even by a server that was killed in
+// between. Stock clients send none. For them there is unheard, which is safe but sees less.
+
+// keyHeader names a post for as long as its sender may repeat it.
+const keyHeader = "Idempotency-Key"
+
+// repeatedHeader marks the answer to a post that had been stored before.
+const repeatedHeader = "Idempotency-Replayed"
+
+const maxKey = 255 // characters
+
+// postKey is what is kept of a key; the zero value stands for none.
+type postKey [16]byte
+
+// keyOf reads a request's key.
+func keyOf(r *http.Request) (k postKey, err error) {
+	given := r.Header.Get(keyHeader)
+	if len(given) > maxKey {
+		return k, &group.Invalid{Details: []group.Detail{{Type: "string_too_long", Loc: []any{"header", keyHeader}, Input: given[:32] + " …",
+			Msg: fmt.Sprintf("String should have at most %d characters", maxKey), Ctx: map[string]any{"max_length": maxKey}}}}
+	}
+	if given != "" {
+		sum := sha256.Sum256([]byte(given))
+		copy(k[:], sum[:])
+	}
+	return k, nil
+}
+
+// repeats is what the server knows about posts that may come again. The book's lock guards it.
+type repeats struct {
+	stored  map[postKey]store.Key
+	order   []postKey                 // the oldest first, at most 2·KeepKeys
+	under   map[postKey]chan struct{} // posts under way; closed when they are over
+	unheard map[[sha256.Size]byte]*unheard
+}
+
+func newRepeats(keys []store.Key) repeats {
+	r := repeats{stored: map[postKey]store.Key{}, under: map[postKey]chan struct{}{}, unheard: map[[sha256.Size]byte]*unheard{}}
+	for _, k := range keys {
+		r.add(k)
+	}
+	return r
+}
+
+// add remembers a stored post and forgets the one that is too old.
+func (r *repeats) add(k store.Key) {
+	id := postKey(k.Name)
+	r.stored[id] = k
+	r.order = append(r.order, id)
+	if over := len(r.order) - store.KeepKeys; over > 0 {
+		delete(r.stored, r.order[over-1])
+		if over == store.KeepKeys {
+			r.order = append([]postKey(nil), r.order[over:]...)
+		}
+	}
+}
+
+// stored says whether a post of this key has been stored: such a post needs no room.
+func (b *book) stored(k postKey) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_, ok := b.repeats.stored[k]
+	return ok
+}
+
+// begin claims a key for a post. When the post has been stored before, it returns how many groups it held; when the same
+// post is under way on another connection, it waits for the outcome of that one. Otherwise end must follow.
+func (b *book) begin(ctx context.Context, k postKey, sum uint32) (before *store.Key, end func(), err error) {
+	for {
+		b.mu.Lock()
+		if known, ok := b.repeats.stored[k]; ok {
+			b.mu.Unlock()
+			if known.Sum != sum {
+				return nil, nil, &group.Invalid{Details: []group.Detail{{Type: "value_error", Loc: []any{"header", keyHeader},
+					Msg: "Another post was stored under this key: use a new one for each post, and the same only to repeat it"}}}
+			}
+			return &known, nil, nil
+		}
+		other, busy := b.repeats.under[k]
+		if !busy {
+			over := make(chan struct{})
+			b.repeats.under[k] = over
+			b.mu.Unlock()
+			return nil, func() {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				delete(b.repeats.under, k)
+				close(over)
+			}, nil
+		}
+		b.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, nil, fmt.Errorf("waiting for the outcome of the same post on another connection: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// unheard is a post without a key that was stored although its client had gone before it could be answered: a stock client
+// will send it again. The next post of exactly the same groups is taken for that and not stored twice.
+//
+// This cannot lose an acknowledged group, even if two posts are equal by chance: the first was never acknowledged, because
+// its connection is broken off instead of answered, and each is paired with one later post at most. So as many copies are
+// stored as were acknowledged, or more. What it cannot see is an answer that was lost on its way, and a server that was
+// killed before it answered: then a stock client's retry is stored twice.
+type unheard struct {
+	times int
+	until time.Time
+}
+
+const (
+	unheardFor  = time.Minute // atroposlib sends again within 10 s
+	unheardMost = 1024
+)
+
+func digest(groups []*group.Group) [sha256.Size]byte {
+	h := sha256.New()
+	for _, g := range groups {
+		h.Write(g.JSON)
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// lost notes a post that nobody will be told of.
+func (b *book) lost(d [sha256.Size]byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.now()
+	for k, u := range b.repeats.unheard {
+		if now.After(u.until) {
+			delete(b.repeats.unheard, k)
+		}
+	}
+	if u := b.repeats.unheard[d]; u != nil {
+		u.times, u.until = u.times+1, now.Add(unheardFor)
+	} else if len(b.repeats.unheard) < unheardMost {
+		b.repeats.unheard[d] = &unheard{1, now.Add(unheardFor)}
+	}
+}
+
+// found says whether groups are those of an unheard post, which is then settled.
+func (b *book) found(groups []*group.Group) bool {
+	b.mu.Lock()
+	none := len(b.repeats.unheard) == 0
+	b.mu.Unlock()
+	if none { // nearly always: then the groups need not be summed up
+		return false
+	}
+	d := digest(groups)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	u := b.repeats.unheard[d]
+	if u == nil || b.now().After(u.until) {
+		return false
+	}
+	if u.times--; u.times == 0 {
+		delete(b.repeats.unheard, d)
+	}
+	b.counts.repeated++
+	return true
+}
+
+func sumOf(body []byte) uint32 { return crc32.Checksum(body, castagnoli) }
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
