@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -113,6 +114,8 @@ type offers struct {
 	MaxModelLen int64
 	Reach       []string // memory that its worker can copy weights from; empty without the worker extension
 	Arithmetic  string   // how exactly it multiplies; empty: not known
+	Device      string   // cuda, cpu, …; empty: not known
+	Barred      []string // routes that must not be used now
 }
 
 // probe asks the server for its version, its routes and the length that it settled on.
@@ -148,7 +151,9 @@ func (c *client) probe(ctx context.Context) (offers, error) {
 }
 
 // lacks says that the server is known not to have a route.
-func (o offers) lacks(route string) bool { return len(o.Routes) > 0 && !o.Routes[route] }
+func (o offers) lacks(route string) bool {
+	return (len(o.Routes) > 0 && !o.Routes[route]) || slices.Contains(o.Barred, route)
+}
 
 // require explains a missing route.
 func (o offers) require(route, purpose string) error {

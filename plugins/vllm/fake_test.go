@@ -102,6 +102,7 @@ type fakeServer struct {
 	opened  string  // key of the trainer's tensors
 	shared  float64 // what they hold
 	live    bool    // weights were copied without a pause
+	nap     fakeNap
 }
 
 // forget empties the prefix cache, or does what vLLM does when a request still holds a part of it.
@@ -130,7 +131,7 @@ func (f *fakeServer) routes() http.Handler {
 		"/version":               func(w http.ResponseWriter, _ *http.Request) { reply(w, map[string]any{"version": "0.32.0"}) },
 		"/is_paused":             func(w http.ResponseWriter, _ *http.Request) { reply(w, map[string]any{"is_paused": f.paused}) },
 		"/pause":                 f.set(func() { f.paused = true }),
-		"/resume":                f.set(func() { f.paused = false }),
+		"/resume":                f.set(func() { f.needs(weightsPart, cachePart); f.paused = false }),
 		"/reset_prefix_cache":    f.forget,
 		"/v1/models":             func(w http.ResponseWriter, _ *http.Request) { reply(w, f.list()) },
 		"/v1/completions":        f.complete,
@@ -138,6 +139,7 @@ func (f *fakeServer) routes() http.Handler {
 		"/update_weight_version": f.label,
 		"/v1/load_lora_adapter":  f.adapter,
 	}
+	f.sleepRoutes(paths)
 	for _, less := range strings.Split(os.Getenv(fakeLess), ",") {
 		delete(paths, less)
 	}
@@ -203,6 +205,7 @@ func (f *fakeServer) rpc(w http.ResponseWriter, r *http.Request) {
 		Kwargs map[string]string `json:"kwargs"`
 	}
 	_ = json.NewDecoder(r.Body).Decode(&b)
+	f.needs(weightsPart)
 	switch b.Method {
 	case "recipe_reload":
 		path := b.Kwargs["weights_path"]
@@ -217,7 +220,7 @@ func (f *fakeServer) rpc(w http.ResponseWriter, r *http.Request) {
 		}
 		f.weight, f.poison = readWeight(path), false
 	case "recipe_facts":
-		reply(w, map[string]any{"results": []any{map[string]any{"reach": []string{"host:here"}, "arithmetic": "float32"}}})
+		reply(w, map[string]any{"results": []any{map[string]any{"reach": []string{"host:here"}, "arithmetic": "float32", "device": os.Getenv(fakeDevice)}}})
 		return
 	case "recipe_attach", "recipe_pull":
 		reply(w, map[string]any{"results": []any{f.pull(b.Method, b.Kwargs)}})
@@ -265,6 +268,7 @@ func (f *fakeServer) complete(w http.ResponseWriter, r *http.Request) {
 		PromptLogprobs *int   `json:"prompt_logprobs"`
 	}
 	_ = json.NewDecoder(r.Body).Decode(&b)
+	f.needs(weightsPart, cachePart)
 	served, ok := f.names[b.Model]
 	switch {
 	case !ok:

@@ -120,11 +120,12 @@ func (c *client) facts(ctx context.Context, o *offers) error {
 	var list []struct {
 		Reach      []string `json:"reach"`
 		Arithmetic string   `json:"arithmetic"`
+		Device     string   `json:"device"`
 	}
 	if err := json.Unmarshal(results, &list); err != nil || len(list) == 0 {
 		return fmt.Errorf("read the workers' answer: %s: %w", brief(string(results)), err)
 	}
-	o.Reach, o.Arithmetic = list[0].Reach, list[0].Arithmetic
+	o.Reach, o.Arithmetic, o.Device = list[0].Reach, list[0].Arithmetic, list[0].Device
 	return nil
 }
 

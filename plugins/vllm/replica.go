@@ -31,9 +31,11 @@ type replica struct {
 	handle  proc.Handle
 	client  *client // of the server that runs, or of the one that is about to
 	offers  offers
-	next    int   // port of the server that is about to start; 0: not chosen yet
-	live    bool  // answers, and serves version
-	version int64 // of its weights
+	next    int            // port of the server that is about to start; 0: not chosen yet
+	live    bool           // answers, and serves version
+	parked  bool           // waits to be started until the others wake
+	nap     sdk.SleepLevel // how deep it sleeps; 0: awake
+	version int64          // of its weights
 }
 
 func newReplica(s *Server, index int) *replica {
@@ -55,6 +57,9 @@ var errAsked = errors.New("a restart was asked for")
 func (r *replica) keep(ctx context.Context) error {
 	var failures int64
 	for {
+		if err := r.awaitAwake(ctx); err != nil {
+			return err
+		}
 		started := time.Now()
 		err := r.life(ctx)
 		r.down()
@@ -106,6 +111,11 @@ func (r *replica) life(ctx context.Context) error {
 	}()
 	defer func() { endFollowing(); <-followed }()
 
+	if adopted {
+		if err := r.rouse(ctx, c); err != nil {
+			return err
+		}
+	}
 	if err := r.awaitAnswer(ctx, program, c); err != nil {
 		return err
 	}

@@ -33,6 +33,7 @@ type Outputs struct {
 	Transports []string `recipe:"transports" doc:"How new weights can reach it"`
 	Reach      []string `recipe:"reach" doc:"Memory that it can copy weights from: gpu:UUID of each GPU that it sees, or host:ID"`
 	Arithmetic string   `recipe:"arithmetic" doc:"How exactly it computes: float32, tf32, bfloat16 or float16"`
+	Sleeps     bool     `recipe:"sleeps" doc:"Whether it can give its GPU's memory back while a trainer works there"`
 }
 
 // Server is one inference block served by vLLM.
@@ -51,6 +52,8 @@ type Server struct {
 	replicas []*replica
 	current  sdk.Weights // what a restarted replica has to serve; Path empty: the base model, or unknown when unloadable
 	changed  chan struct{}
+	awake    chan struct{}     // closed when servers may be started again; nil: none is held up
+	told     map[string]string // where the host last heard that each replica listens
 }
 
 var (
@@ -161,11 +164,11 @@ func (s *Server) announceOnce() {
 	if len(live) == 0 {
 		if s.ready {
 			// Of unknown weights, so they get no requests; but a weight update finds somebody to wait for.
-			s.host.Serve(coming...)
+			s.serve(coming)
 		}
 		return
 	}
-	s.host.Serve(live...)
+	s.serve(live)
 	if known {
 		s.host.Loaded(version)
 	}
@@ -173,13 +176,25 @@ func (s *Server) announceOnce() {
 		s.ready = true
 		s.host.Ready(Outputs{sdk.InferenceOutputs{
 			Model: s.req.Config.servedName(), Tokenizer: resolve(s.req.Config.tokenizer(), s.req.RecipeDir), MaxModelLen: offer.MaxModelLen,
-		}, s.transports(offer), offer.Reach, offer.Arithmetic})
+		}, s.transports(offer), offer.Reach, offer.Arithmetic, offer.sleeps(s.req.Config)})
 	}
 	if len(live) < total {
 		s.host.Phase(sdk.Degraded, fmt.Sprintf("%d of %d replicas answer", len(live), total))
 		return
 	}
 	s.host.Phase(sdk.Ready, fmt.Sprintf("vLLM %s, policy version %d", offer.Version, version))
+}
+
+// serve tells the host where replicas listen.
+func (s *Server) serve(list []sdk.Replica) {
+	s.host.Serve(list...)
+	told := make(map[string]string, len(list))
+	for _, r := range list {
+		told[r.ID] = r.URL
+	}
+	s.mu.Lock()
+	s.told = told
+	s.mu.Unlock()
 }
 
 // CacheSalt implements sdk.CacheSalter: vLLM keeps the prefixes that it has computed apart by cache_salt.

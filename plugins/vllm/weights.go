@@ -59,6 +59,7 @@ func (c Config) withheld() string {
 func (s *Server) UpdateWeights(ctx context.Context, w sdk.Weights) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.limits().UpdateTimeout, fmt.Errorf("update_timeout of %s is over", s.limits().UpdateTimeout))
 	defer cancel()
+	s.setAsleep(false)
 	live, err := s.awaitLive(ctx)
 	if err != nil {
 		return err
@@ -71,6 +72,7 @@ func (s *Server) UpdateWeights(ctx context.Context, w sdk.Weights) error {
 		return err
 	}
 
+	load = waking(load)
 	s.updating.Lock()
 	defer s.updating.Unlock()
 	group := new(errgroup.Group) // not cancelled by the first failure: the others should end up with the new weights
@@ -229,6 +231,9 @@ func (t target) update(ctx context.Context, load load, w sdk.Weights) error {
 	if err == nil {
 		r.setVersion(w.Version)
 		return nil
+	}
+	if stuck := (*wakeError)(nil); errors.As(err, &stuck) {
+		return fmt.Errorf("replica %s did not wake and is started again with what it served before: %w", r.id, errors.Join(err, r.replace(ctx)))
 	}
 	var refused *sdk.Error // before anything was touched
 	if errors.As(err, &refused) {

@@ -83,7 +83,11 @@ class RecipeWorker:
         """What decides how weights can arrive, and how exactly they compute."""
         import recipe_pull
 
-        return {"reach": recipe_pull.reach(), "arithmetic": recipe_pull.arithmetic(self.model_runner.model_config.dtype)}
+        return {
+            "reach": recipe_pull.reach(),
+            "arithmetic": recipe_pull.arithmetic(self.model_runner.model_config.dtype),
+            "device": getattr(getattr(self, "device", None), "type", ""),
+        }
 
     def recipe_attach(self, handles):
         """Open a trainer's tensors; handles is the JSON text that it published. Those of an earlier trainer are let go."""

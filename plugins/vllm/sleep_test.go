@@ -1,0 +1,198 @@
+package vllm
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+func sleeper(t *testing.T, change func(*sdk.Request[Config])) sdk.Request[Config] {
+	t.Helper()
+	req := request(t, Config{Model: model(t, 0), EnableSleepMode: true, MaxRestarts: 2})
+	if change != nil {
+		change(&req)
+	}
+	return req
+}
+
+func sleep(t *testing.T, s *Server, level sdk.SleepLevel) {
+	t.Helper()
+	if err := s.Sleep(t.Context(), level); err != nil {
+		t.Fatalf("Sleep: %v", err)
+	}
+}
+
+// A server that sleeps wakes for new weights: for them first, for the rest when they are loaded. The fake dies when anything is
+// used whose memory is away.
+func TestWeightsWakeAServerThatSleeps(t *testing.T) {
+	t.Parallel()
+	for _, level := range []sdk.SleepLevel{sdk.SleepKeep, sdk.SleepDrop} {
+		for _, replicas := range []int64{1, 2} {
+			s, host, _ := start(t, sleeper(t, func(r *sdk.Request[Config]) { r.Config.Replicas = replicas }))
+			host.await(t, "replicas", ready(int(replicas)))
+			if o := host.outputs[0].(Outputs); !o.Sleeps {
+				t.Fatal("the output sleeps is false")
+			}
+			for version := range int64(2) {
+				sleep(t, s, level)
+				if err := s.UpdateWeights(t.Context(), hf(version+1, model(t, float64(version+3)))); err != nil {
+					t.Fatalf("level %d: UpdateWeights: %v", level, err)
+				}
+				serves(t, s, float64(version+3))
+			}
+		}
+	}
+}
+
+func TestWakeBringsBackWhatWasServed(t *testing.T) {
+	t.Parallel()
+	s, host, _ := start(t, sleeper(t, nil))
+	host.await(t, "a replica", ready(1))
+	url := host.replicas[0].URL
+	wake := func() {
+		t.Helper()
+		if err := s.Wake(t.Context()); err != nil {
+			t.Fatalf("Wake: %v", err)
+		}
+	}
+	wake() // nothing sleeps
+	sleep(t, s, sdk.SleepKeep)
+	wake()
+	serves(t, s, 0)
+	if err := s.UpdateWeights(t.Context(), hf(1, model(t, 3))); err != nil {
+		t.Fatal(err)
+	}
+	sleep(t, s, sdk.SleepDrop)
+	sleep(t, s, sdk.SleepDrop) // asked twice: the first answer was lost
+	wake()
+	serves(t, s, 3)
+	if host.replicas[0].URL != url {
+		t.Error("the server was started again, although waking suffices")
+	}
+	// Dropped weights that lie in no file: only a fresh start can serve the version again.
+	s.mu.Lock()
+	s.current = sdk.Weights{}
+	s.mu.Unlock()
+	sleep(t, s, sdk.SleepDrop)
+	wake()
+	host.await(t, "another server", func(r *recorder) bool {
+		return len(r.replicas) == 1 && r.replicas[0].URL != url && strings.Count(strings.Join(r.logs, "\n"), "answers,") == 2
+	})
+	serves(t, s, 0)
+}
+
+// Memory that cannot be had back: the server is started again at the version that it served, and a second attempt finds that one.
+func TestAServerThatDoesNotWakeIsStartedAgain(t *testing.T) {
+	t.Parallel()
+	once := filepath.Join(t.TempDir(), "failed")
+	s, host, _ := start(t, sleeper(t, func(r *sdk.Request[Config]) { r.Environment[fakeWake] = once }))
+	host.await(t, "a replica", ready(1))
+	if err := s.UpdateWeights(t.Context(), hf(1, model(t, 3))); err != nil {
+		t.Fatal(err)
+	}
+	first := host.replicas[0].URL
+	sleep(t, s, sdk.SleepKeep)
+	err := s.UpdateWeights(t.Context(), hf(2, model(t, 5)))
+	if err == nil || !strings.Contains(err.Error(), "did not wake") || !strings.Contains(err.Error(), "out of memory") {
+		t.Fatalf("got %v, want an error that says that it did not wake and why", err)
+	}
+	if host.text(); len(host.replicas) != 1 || host.replicas[0].URL == first {
+		t.Fatalf("the host still thinks that the server at %s takes weights: %+v", first, host.replicas)
+	}
+	if err := s.UpdateWeights(t.Context(), hf(2, model(t, 5))); err != nil {
+		t.Fatalf("second attempt: %v", err)
+	}
+	serves(t, s, 5)
+	if text := host.text(); !strings.Contains(text, "answers, policy version 1,") {
+		t.Errorf("it did not come back at the version that it served:\n%s", text)
+	}
+}
+
+// A server that dies in its sleep waits until the others wake: the trainer has its memory.
+func TestAServerThatDiesInItsSleepStartsWhenTheOthersWake(t *testing.T) {
+	t.Parallel()
+	pids := filepath.Join(t.TempDir(), "pids")
+	s, host, _ := start(t, sleeper(t, func(r *sdk.Request[Config]) { r.Environment[fakePids] = pids }))
+	host.await(t, "a replica", ready(1))
+	sleep(t, s, sdk.SleepKeep)
+	server, _ := readPids(t, pids, 0)
+	if err := syscall.Kill(server, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	host.await(t, "it waits", func(r *recorder) bool {
+		return slices.ContainsFunc(r.phases, func(p string) bool { return strings.Contains(p, "when the trainer has done its step") })
+	})
+	sleep(t, s, sdk.SleepKeep) // nothing to do for a replica that is not there
+	if err := s.UpdateWeights(t.Context(), hf(1, model(t, 4))); err != nil {
+		t.Fatalf("UpdateWeights: %v", err)
+	}
+	serves(t, s, 4)
+}
+
+// The plugin dies while its server sleeps: the next life takes the server over awake, at the version that the run has reached.
+func TestAServerThatIsFoundAsleepIsWoken(t *testing.T) {
+	t.Parallel()
+	for name, version := range map[string]int64{"base model": 0, "trained": 7} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			req := sleeper(t, nil)
+			weights := model(t, 6)
+			first, host, stop := start(t, req)
+			host.await(t, "a replica", ready(1))
+			want := 0.0
+			if version > 0 {
+				want = 6
+				if err := first.UpdateWeights(t.Context(), hf(version, weights)); err != nil {
+					t.Fatal(err)
+				}
+				req.Policy = sdk.Policy{Version: version, Weights: weights, Format: "hf"}
+			}
+			sleep(t, first, sdk.SleepDrop)
+			host.text()
+			req.Handle = host.handle
+			second, host2, _ := start(t, req)
+			host2.await(t, "a replica", ready(1))
+			serves(t, second, want)
+			if err := stop(); err != nil && !errors.Is(err, context.Canceled) {
+				t.Log(err)
+			}
+		})
+	}
+}
+
+func TestWhatCannotSleepSaysSo(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(*sdk.Request[Config])
+		want   string
+	}{
+		"not enabled": {func(r *sdk.Request[Config]) { r.Config.EnableSleepMode = false }, "enable_sleep_mode"},
+		"on a CPU":    {func(r *sdk.Request[Config]) { r.Environment[fakeDevice] = "cpu" }, "cannot sleep"},
+		"no route":    {func(r *sdk.Request[Config]) { r.Environment[fakeLess] = "/sleep" }, "cannot sleep"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, host, _ := start(t, sleeper(t, c.change))
+			host.await(t, "a replica", ready(1))
+			if host.outputs[0].(Outputs).Sleeps {
+				t.Error("the output sleeps is true")
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if err := s.Sleep(ctx, sdk.SleepKeep); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("Sleep: %v, want %q in it", err, c.want)
+			}
+			if err := s.Wake(ctx); err != nil {
+				t.Errorf("Wake: %v", err)
+			}
+			serves(t, s, 0)
+		})
+	}
+}
