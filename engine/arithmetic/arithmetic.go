@@ -9,6 +9,9 @@
 //	chat_template_from                where that was found, in words
 //	tokenizer_chat_template           of an inference block: those that its tokenizer has
 //	renders_chat                      of an environment, "true": it renders chats itself, with its tokenizer or that of inference
+//	logprobs_mode                     processed or raw: of an inference block what it sends, of a trainer what it takes it for
+//	dtype                             of an inference block and a trainer: the precision in which they hold the weights
+//	publish_dtype                     of a trainer: the precision in which they travel
 //	max_model_len                     of an inference block, in tokens
 //	max_prompt_tokens, max_completion_tokens, max_total_tokens   of an environment or trainer
 //	group_size                        of an environment: completions a prompt

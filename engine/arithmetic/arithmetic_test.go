@@ -91,6 +91,11 @@ func TestFindings(t *testing.T) {
 		{"environment leaves rendering to the server", world{estimates: kinds{
 			kind.Environment: facts("renders_chat", "false"), kind.Inference: facts("chat_template", "b", "tokenizer_chat_template", "a"),
 		}}, "", nil},
+		{"log-probabilities by two definitions", world{estimates: kinds{kind.Trainer: facts("logprobs_mode", "processed"), kind.Inference: facts("logprobs_mode", "raw")}},
+			"error", []string{"sends raw log-probabilities", "takes them for processed"}},
+		{"weights rounded on the way", world{estimates: kinds{kind.Trainer: facts("dtype", "float32", "publish_dtype", "bfloat16"), kind.Inference: facts("dtype", "float32")}},
+			"warning", []string{"trained in float32 and published in bfloat16"}},
+		{"weights rounded by the server, which is said but no mistake", world{estimates: kinds{kind.Trainer: facts("dtype", "float32", "publish_dtype", "float32"), kind.Inference: facts("dtype", "bfloat16")}}, "", nil},
 		{"port twice", world{estimates: kinds{
 			kind.Inference: {Amounts: []sdk.Amount{{Resource: "port", Value: 8000}}}, kind.Environment: {Amounts: []sdk.Amount{{Resource: "port", Value: 8000}}},
 		}}, "error", []string{"port 8000 is taken by environment.x.a"}},
@@ -146,5 +151,18 @@ func TestUnknownMachineNamesACardThatFits(t *testing.T) {
 		estimates: map[kind.Kind]sdk.Estimate{kind.Trainer: {Amounts: []sdk.Amount{{Resource: "gpu_memory", Part: "weights", Value: 30 * gib}}}}}.check()
 	if len(found) != 1 || found[0].Severity != "info" || !strings.Contains(found[0].Summary, "fits a card of 40 GiB") {
 		t.Errorf("found %+v", found)
+	}
+}
+
+// The plan states the precision in which weights travel, also when nothing is wrong with it.
+func TestPrecisionOfWeightsIsStated(t *testing.T) {
+	t.Parallel()
+	for served, want := range map[string]string{"float32": "travel in float32, as they are trained", "bfloat16": "holds them in bfloat16", "": "travel in float32"} {
+		found := world{estimates: map[kind.Kind]sdk.Estimate{
+			kind.Trainer: facts("dtype", "float32", "publish_dtype", "float32"), kind.Inference: facts("dtype", served),
+		}}.check()
+		if len(found) != 1 || found[0].Severity != "info" || !strings.Contains(found[0].Summary, want) {
+			t.Errorf("served in %q: found %+v, want %q", served, found, want)
+		}
 	}
 }

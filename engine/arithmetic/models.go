@@ -13,6 +13,8 @@ func (c *checker) models() {
 	for _, s := range c.of(kind.Sync) {
 		for _, t := range c.needed(s, kind.Trainer) {
 			for _, i := range c.needed(s, kind.Inference) {
+				c.logprobs(t, i)
+				c.precision(s, t, i)
 				for _, name := range []string{"model", "tokenizer"} {
 					a, b := t.Facts[name], i.Facts[name]
 					if a == "" || b == "" || a == b {
@@ -24,6 +26,35 @@ func (c *checker) models() {
 			}
 		}
 	}
+}
+
+// logprobs compares what an inference server calls a log-probability with what the trainer takes it for.
+func (c *checker) logprobs(t, i sized) {
+	a, b := t.Facts["logprobs_mode"], i.Facts["logprobs_mode"]
+	if a == "" || b == "" || a == b {
+		return
+	}
+	c.add("error", t.Addr, fmt.Sprintf("%s sends %s log-probabilities, %s takes them for %s ones", i.Addr, b, t.Addr, a),
+		"They differ as soon as the temperature is not 1 or top_p cuts, and every importance ratio would be wrong without a word. Set logprobs_mode of both to the same, best to processed.")
+}
+
+// precision says what a weight update can carry: 16 bits round away the small steps of a trainer that keeps 32.
+func (c *checker) precision(s, t, i sized) {
+	trained, published, served := t.Facts["dtype"], t.Facts["publish_dtype"], i.Facts["dtype"]
+	if trained == "" || published == "" {
+		return
+	}
+	if trained == "float32" && published != trained {
+		c.add("warning", s.Addr, fmt.Sprintf("weights are trained in %s and published in %s", trained, published),
+			"Most steps at a learning rate around 1e-5 do not change a 16-bit weight at all, so inference would go on with nearly the old policy. Leave publish_dtype out.")
+		return
+	}
+	if served != "" && served != published {
+		c.add("info", s.Addr, fmt.Sprintf("weights travel in %s, %s holds them in %s", published, i.Addr, served),
+			"The server rounds what it gets, small updates with it. The proof after each update allows for that; dtype of the inference block changes it.")
+		return
+	}
+	c.add("info", s.Addr, fmt.Sprintf("weights travel in %s, as they are trained", published), "")
 }
 
 // templates compares how conversations become tokens: in the server, in environments that do it themselves, and in whatever serves

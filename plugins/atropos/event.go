@@ -27,6 +27,7 @@ type event struct {
 	Completion string             `json:"completion"`
 	Score      float64            `json:"score"`
 	Rollouts   int64              `json:"rollouts"`
+	Answers    int64              `json:"answers"`
 	Fields     jsonAny            `json:"fields"`
 	Error      string             `json:"error"`
 	Field      string             `json:"field"`
@@ -75,11 +76,22 @@ func (p *process) take(ctx context.Context, e event) {
 	case "rollout-failed":
 		p.host.Log("warn", fmt.Sprintf("%d rollouts have failed so far, the last one with %s", e.Rollouts, e.Error))
 	case "empty":
-		p.host.Log("warn", fmt.Sprintf("%d rollouts in a row ended at once and brought no group. Lengths that do not fit do that: max_token_length (%s) against prompt and max_model_len; "+
-			"so does a scoring that rejects every answer", e.Rollouts, limitText(p.req.Config.MaxTokenLength)))
+		p.host.Log("warn", emptyText(e, p.req.Config.MaxTokenLength))
+	case "evaluating":
+		p.evaluating = p.version(ctx)
 	case "unknown", "ignored", "no-environment":
 		p.last = e
 	}
+}
+
+// emptyText says why nothing comes of rollouts, as far as it can be seen: they asked inference for nothing, or every answer was thrown away.
+func emptyText(e event, limit int64) string {
+	if e.Answers == 0 {
+		return fmt.Sprintf("%d rollouts in a row brought no group, and none of them asked inference for anything. Lengths that do not fit do that: "+
+			"max_token_length (%s) against the prompt and max_model_len", e.Rollouts, limitText(limit))
+	}
+	return fmt.Sprintf("%d rollouts in a row brought no group, although inference answered %d times: the environment throws every answer away. "+
+		"A minimum length does that (some environments drop answers of fewer than 10 tokens), or a scoring that rejects what the model writes", e.Rollouts, e.Answers)
 }
 
 func limitText(n int64) string {
@@ -101,9 +113,15 @@ func (p *process) registered(e event) {
 	p.host.Phase(sdk.Ready, "waits for the trainer to ask for its first batch")
 }
 
-// evaluation reports an evaluation that the environment ran by itself, under the policy version that is served now.
+// evaluation reports an evaluation that the environment ran by itself, under the policy version that is served now. When that was
+// another one at its start the numbers belong to neither, and that is said.
 func (p *process) evaluation(ctx context.Context, e event) {
-	named := map[string]float64{"eval/policy_version": float64(p.version(ctx))}
+	now := p.version(ctx)
+	named := map[string]float64{"eval/policy_version": float64(now)}
+	if now != p.evaluating {
+		named["eval/policy_version_first"] = float64(p.evaluating)
+		p.host.Log("warn", fmt.Sprintf("the policy went from version %d to %d during the evaluation; for numbers that belong to one version use evaluate_before and evaluate_after", p.evaluating, now))
+	}
 	for k, v := range e.Metrics {
 		named["eval/"+strings.TrimPrefix(k, "eval/")] = v
 	}

@@ -30,6 +30,8 @@ type process struct {
 	known    bool  // a poll has told at
 	at       int64 // step of the trainer
 	count    counts
+
+	evaluating int64 // policy version when the evaluation that is under way began
 }
 
 // drainShare is how much of the grace period an environment gets to send what it has scored.

@@ -56,6 +56,16 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	e := sdk.Estimate{Facts: map[string]string{
 		"model": c.Model, "tokenizer": c.Model, "batch_size": strconv.FormatInt(c.BatchSize, 10), "max_length": strconv.FormatInt(c.MaxLength, 10),
 	}}
+	e.Facts["logprobs_mode"], e.Facts["dtype"] = "processed", "float32"
+	if c.Correction != nil && c.Correction.LogprobsMode != "" {
+		e.Facts["logprobs_mode"] = c.Correction.LogprobsMode
+	}
+	if c.Compute != nil && c.Compute.Dtype != "" {
+		e.Facts["dtype"] = c.Compute.Dtype
+	}
+	if e.Facts["publish_dtype"] = c.PublishDtype; c.PublishDtype == "" {
+		e.Facts["publish_dtype"] = e.Facts["dtype"]
+	}
 	// Checkpoints carry the model's tokenizer with all of its chat templates.
 	templates, _, err := chat.Of(c.Model)
 	if err != nil {

@@ -23,6 +23,12 @@ func (s *Server) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.P
 	if c.GPUMemoryUtilization > 0 {
 		e.Facts["gpu_memory_utilization"] = strconv.FormatFloat(c.GPUMemoryUtilization, 'g', -1, 64)
 	}
+	if c.LogprobsMode != "" {
+		e.Facts["logprobs_mode"] = strings.TrimSuffix(c.LogprobsMode, "_logprobs")
+	}
+	if d := servedDtype(c); d != "" {
+		e.Facts["dtype"] = d
+	}
 	problems := placementProblems(c, placement)
 	templates, err := templateFacts(c)
 	maps.Copy(e.Facts, templates)
@@ -101,6 +107,22 @@ func cacheAmount(c Config, m shape.Shape, resource string, share float64, length
 		How: fmt.Sprintf("one sequence of %d tokens × %d bytes (2 × %d layers × %d KV heads × %d × %d bytes)%s; more sequences at once need as much again each",
 			length, per, m.Layers, m.KVHeads, m.HeadDim, element, dividedBy(share)),
 	}
+}
+
+// servedDtype is the precision in which the server holds the weights; empty when only the server knows.
+func servedDtype(c Config) string {
+	if c.Quantization != "" {
+		return c.Quantization
+	}
+	switch c.Dtype {
+	case "half", "float16":
+		return "float16"
+	case "float", "float32":
+		return "float32"
+	case "bfloat16":
+		return c.Dtype
+	}
+	return "" // auto follows the model's config.json
 }
 
 // elementBytes is how much one parameter takes.

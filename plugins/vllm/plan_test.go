@@ -156,6 +156,24 @@ func TestChatTemplateThatIsAList(t *testing.T) {
 	}
 }
 
+func TestPlanTellsPrecisionAndLogprobs(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		config Config
+		want   [2]string
+	}{
+		"nothing set": {Config{Dtype: "auto", LogprobsMode: "processed_logprobs"}, [2]string{"processed", ""}},
+		"half":        {Config{Dtype: "half", LogprobsMode: "raw_logprobs"}, [2]string{"raw", "float16"}},
+		"float":       {Config{Dtype: "float", LogprobsMode: "processed_logprobs"}, [2]string{"processed", "float32"}},
+		"quantized":   {Config{Dtype: "auto", Quantization: "fp8", LogprobsMode: "processed_logprobs"}, [2]string{"processed", "fp8"}},
+	} {
+		e, _ := (&Server{}).Plan(c.config, sdk.Placement{})
+		if got := [2]string{e.Facts["logprobs_mode"], e.Facts["dtype"]}; got != c.want {
+			t.Errorf("%s: facts %v, want %v", name, got, c.want)
+		}
+	}
+}
+
 func TestPlanTellsTheChatTemplate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -26,6 +26,8 @@ import yaml
 
 # Policy versions that answered the rollout of this task so far; tasks that it starts share the list.
 VERSIONS = contextvars.ContextVar("policy_versions", default=None)
+# One entry an answer that the rollout of this task got.
+ANSWERS = contextvars.ContextVar("answers", default=None)
 
 NOT_AN_ENVIRONMENT = 64
 BAD_SETTINGS = 65
@@ -56,6 +58,7 @@ class Observer:
         self.draining = False
         self.sending = set()
         self.empty = 0  # rollouts in a row that brought no group
+        self.asked = 0  # answers that they got from inference
         self.failed = 0
         self.sampled = 0.0
         self.polled = 0.0
@@ -214,8 +217,8 @@ class Observer:
 
     def around_collect_trajectories(self, env, method):
         async def collect(item):
-            started = time.time()
             VERSIONS.set([])
+            ANSWERS.set([])
             try:
                 result = await method(item)
             except Exception as e:  # atroposlib writes one line to its log and goes on
@@ -225,8 +228,9 @@ class Observer:
                 raise
             group = result[0] if isinstance(result, tuple) else result
             self.empty = 0 if group else self.empty + 1
-            if self.empty in (50, 500) and time.time() - started < 1:
-                self.events.write("empty", rollouts=self.empty)
+            self.asked = 0 if group else self.asked + len(ANSWERS.get())
+            if self.empty in (50, 500):
+                self.events.write("empty", rollouts=self.empty, answers=self.asked)
             return result
 
         return collect
@@ -253,8 +257,11 @@ class Observer:
         return env.status_dict["current_step"] + queued > env.config.total_steps
 
 
-def note_versions(headers):
-    """Keep the policy versions that an answer is stamped with."""
+def note_answer(headers):
+    """Count an answer, and keep the policy versions that it is stamped with."""
+    answers = ANSWERS.get()
+    if answers is not None:
+        answers.append(True)
     versions = VERSIONS.get()
     if versions is None:
         return
@@ -273,12 +280,12 @@ def watch_answers():
 
     async def aiohttp_request(session, *args, **kwargs):
         answer = await request(session, *args, **kwargs)
-        note_versions(answer.headers)
+        note_answer(answer.headers)
         return answer
 
     async def httpx_send(client, *args, **kwargs):
         answer = await send(client, *args, **kwargs)
-        note_versions(answer.headers)
+        note_answer(answer.headers)
         return answer
 
     aiohttp.ClientSession._request = aiohttp_request

@@ -1,0 +1,183 @@
+package atropos
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/proc"
+)
+
+// The silent faults of environments: each goes on for ever where nobody looks, and none raises an error by itself.
+
+// handles remembers the processes that the block told of.
+type handles struct {
+	*host
+	last atomic.Pointer[[]byte]
+}
+
+func (h *handles) SetHandle(data []byte) { h.last.Store(&data) }
+
+func (h *handles) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	list := proc.Parse(*h.last.Load())
+	if len(list) != 1 {
+		t.Fatalf("%d processes, want 1", len(list))
+	}
+	if err := syscall.Kill(list[0].PID, s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// derived writes an environment that replaces collect_trajectories of the addition environment.
+func derived(t *testing.T, body string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "derived.py")
+	text := "import sys\nsys.path.insert(0, " + quote(filepath.Join(repository(t), "recipes", "environments")) + ")\n" +
+		"from addition import Addition, prompt\n\nclass Derived(Addition):\n    count = 0\n\n" +
+		"    async def collect_trajectories(self, item):\n" + body + "\n\nif __name__ == '__main__':\n    Derived.cli()\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func quote(s string) string { b, _ := json.Marshal(s); return string(b) }
+
+// TestRolloutsWithoutAGroupAreExplained: first rollouts that ask inference for nothing (lengths that do not fit), then ones whose every
+// answer is thrown away (a minimum length).
+func TestRolloutsWithoutAGroupAreExplained(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ body, want string }{
+		"no request": {"        return None, []", "none of them asked inference for anything. Lengths that do not fit"},
+		"every answer is too short": {`        async with self.server.managed_server(tokenizer=self.tokenizer) as managed:
+            await managed.completion(prompt=prompt(item), n=2, max_tokens=1, temperature=1.0)
+        return None, []`, "the environment throws every answer away. A minimum length does that"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			h := newHost()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() {
+				ended <- (&Environment{}).Run(ctx, request(t, w, func(c2 *Config) { c2.Script = derived(t, c.body) }), h)
+			}()
+			h.await(t, "a warning with "+c.want, func() bool {
+				for _, line := range h.logs {
+					if strings.HasPrefix(line, "warn: ") && strings.Contains(line, c.want) {
+						return true
+					}
+				}
+				return false
+			})
+			cancel()
+			<-ended
+		})
+	}
+}
+
+// TestADeadOrHungEnvironmentIsMissed: unmodified, both leave a trainer that waits for ever and no error anywhere.
+func TestADeadOrHungEnvironmentIsMissed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		signal syscall.Signal
+		want   string
+	}{
+		"killed": {syscall.SIGKILL, "the environment failed"},
+		"hung":   {syscall.SIGSTOP, "has not polled the trajectory API for 8s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			h := &handles{host: newHost()}
+			ended := make(chan error, 1)
+			go func() {
+				ended <- (&Environment{}).Run(t.Context(), request(t, w, func(c *Config) { c.Silence = 8 * time.Second }), h)
+			}()
+			h.await(t, "the first group", func() bool { return h.metrics["env/groups"] > 0 })
+			h.signal(t, c.signal)
+			select {
+			case err := <-ended:
+				var e *sdk.Error
+				if !errors.As(err, &e) || !strings.Contains(e.Summary, c.want) || e.Remedy == "" {
+					t.Errorf("got %v, want an error with %q and a remedy", err, c.want)
+				}
+			case <-time.After(60 * time.Second):
+				t.Fatal("waited 60 s for the block to notice")
+			}
+		})
+	}
+}
+
+// TestEvaluationsBelongToOneVersion: numbers that were measured while the policy changed are not given a version.
+func TestEvaluationsBelongToOneVersion(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		step int64 // what each question about the version adds to it
+		want string
+	}{
+		"it stays":   {0, ""},
+		"it changes": {1, "so its numbers belong to neither"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			var version atomic.Int64
+			version.Store(5)
+			control := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+				if r.URL.Path != "/recipe/v1/status" || r.Header.Get("Authorization") != "Bearer control" {
+					http.NotFound(out, r)
+					return
+				}
+				_ = json.NewEncoder(out).Encode(map[string]any{"version": version.Add(c.step)})
+			}))
+			t.Cleanup(control.Close)
+			req := request(t, w, nil)
+			values := maps.Clone(req.Config.Inference.Values.AsValueMap())
+			values["control_url"], values["control_token"] = cty.StringVal(control.URL), cty.StringVal("control")
+			req.Config.Inference.Values = cty.ObjectVal(values)
+			r, err := prepare(req, newHost())
+			if err != nil {
+				t.Fatal(err)
+			}
+			found, at, err := r.evaluate(t.Context())
+			if c.want != "" {
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("got %v, version %d, %v; want an error with %q", found, at, err, c.want)
+				}
+				return
+			}
+			if err != nil || at != 5 || found["eval/held_out_accuracy"] < 0 {
+				t.Errorf("got %v, version %d, %v; want numbers of version 5", found, at, err)
+			}
+		})
+	}
+}
+
+// TestAnEvaluationOfTheEnvironmentsOwnTellsBothVersions: in training it is not held back, so what it spans is said.
+func TestAnEvaluationOfTheEnvironmentsOwnTellsBothVersions(t *testing.T) {
+	t.Parallel()
+	h := newHost()
+	p := &process{running: &running{host: h}, evaluating: 3} // without a control endpoint the version is 0
+	p.take(t.Context(), event{Event: "evaluation", Metrics: map[string]float64{"eval/accuracy": 0.5}})
+	if h.metrics["eval/policy_version_first"] != 3 || h.metrics["eval/policy_version"] != 0 || h.metrics["eval/accuracy"] != 0.5 || len(h.logs) != 1 {
+		t.Errorf("metrics %v, log %q; want both versions and a warning", h.metrics, h.logs)
+	}
+	p.evaluating, h.logs = 0, nil
+	p.take(t.Context(), event{Event: "evaluation", Metrics: map[string]float64{"eval/accuracy": 0.5}})
+	if len(h.logs) != 0 {
+		t.Errorf("log %q after an evaluation under one version", h.logs)
+	}
+}
