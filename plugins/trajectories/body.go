@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/recipe-rl/recipe/plugins/trajectories/group"
 )
@@ -47,12 +48,13 @@ const slack = 512
 // read fills buf with the body of a JSON request, decompressed.
 func (s *Server) read(w http.ResponseWriter, r *http.Request, buf *scratch) error {
 	body := http.MaxBytesReader(w, r.Body, s.cfg.MaxBody)
-	compressed := strings.Contains(strings.ToLower(r.Header.Get("Content-Encoding")), "gzip")
-	if n := r.ContentLength; n > 0 && n <= s.cfg.MaxBody && !compressed {
+	encoding := strings.ToLower(r.Header.Get("Content-Encoding"))
+	plain := !strings.Contains(encoding, "gzip") && encoding != "zstd" // what else it may say, run-api reads as it comes
+	if n := r.ContentLength; n > 0 && n <= s.cfg.MaxBody && plain {
 		buf.Grow(int(n) + slack + bytes.MinRead)
 	}
-	if compressed {
-		if err := s.inflate(buf, body); err != nil {
+	if !plain {
+		if err := s.inflate(buf, body, encoding); err != nil {
 			return err
 		}
 	} else if _, err := buf.ReadFrom(body); err != nil {
@@ -81,15 +83,31 @@ func isJSON(contentType string) bool {
 // inflaters recycles decompressors.
 type inflaters struct{ pool sync.Pool }
 
-// inflater reads a gzip body that lies in memory, which is faster than reading it as it comes.
+// inflater reads a body that lies in memory, which is faster than reading it as it comes.
 type inflater struct {
-	raw bytes.Buffer
-	src bytes.Reader
-	z   gzip.Reader
+	raw  bytes.Buffer
+	src  bytes.Reader
+	gzip gzip.Reader
+	zstd *zstd.Decoder
 }
 
-// inflate decompresses a gzip body of one or more members, and no further than the limit.
-func (s *Server) inflate(buf *scratch, body io.Reader) error {
+// open begins to decompress src.
+func (in *inflater) open(encoding string) (z io.Reader, err error) {
+	in.src.Reset(in.raw.Bytes())
+	if encoding != "zstd" {
+		return &in.gzip, in.gzip.Reset(&in.src)
+	}
+	if in.zstd == nil {
+		// One at a time needs no goroutine; the window is what a body may make the server allocate.
+		if in.zstd, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(8<<20)); err != nil {
+			return nil, err
+		}
+	}
+	return in.zstd, in.zstd.Reset(&in.src)
+}
+
+// inflate decompresses a body of one or more gzip members or zstd frames, and no further than the limit.
+func (s *Server) inflate(buf *scratch, body io.Reader, encoding string) error {
 	in, ok := s.inflaters.pool.Get().(*inflater)
 	if !ok {
 		in = &inflater{}
@@ -106,13 +124,16 @@ func (s *Server) inflate(buf *scratch, body io.Reader) error {
 	if in.raw.Len() == 0 {
 		return nil
 	}
-	in.src.Reset(in.raw.Bytes())
 	bad := &refusal{code: http.StatusBadRequest, message: "Invalid gzip payload", plain: true}
-	if err := in.z.Reset(&in.src); err != nil {
+	if encoding == "zstd" {
+		bad.message = "Invalid zstd payload"
+	}
+	z, err := in.open(encoding)
+	if err != nil {
 		return bad
 	}
 	buf.Grow(min(4*in.raw.Len(), keep) + slack)
-	if _, err := buf.ReadFrom(io.LimitReader(&in.z, s.cfg.MaxBody+1)); err != nil {
+	if _, err := buf.ReadFrom(io.LimitReader(z, s.cfg.MaxBody+1)); err != nil {
 		return bad
 	}
 	if int64(buf.Len()) > s.cfg.MaxBody {

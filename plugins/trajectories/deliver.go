@@ -7,6 +7,9 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
+
+	"github.com/recipe-rl/recipe/plugins/trajectories/columns"
 )
 
 // batch hands out the next batch: GET /batch as run-api does it, GET /batch?lease=120s with an acknowledgement.
@@ -62,8 +65,14 @@ func (e *unreadable) Unwrap() error { return e.err }
 
 // send writes a batch, compressed when that is worth it.
 func (s *Server) send(w http.ResponseWriter, r *http.Request, out *batch, id string) (err error) {
+	write := s.splice
 	w.Header().Set("Content-Type", "application/json")
-	body, length := io.Writer(w), int64(0)
+	w.Header().Add("Vary", "Accept")
+	if acceptsColumns(r) {
+		write = s.columns
+		w.Header().Set("Content-Type", columns.ContentType)
+	}
+	length := int64(0)
 	for i := range out.items {
 		length += out.items[i].Bytes
 	}
@@ -74,7 +83,7 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, out *batch, id str
 		}
 		w.Header().Set("Content-Encoding", name)
 		w.Header().Add("Vary", "Accept-Encoding")
-		if err := s.splice(z, w, r, out, id, 0); err != nil {
+		if err := write(z, w, r, out, id, 0); err != nil {
 			return err
 		}
 		err = z.Close()
@@ -82,7 +91,7 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, out *batch, id str
 		if err != nil {
 			return fmt.Errorf("sending a batch: %w", err)
 		}
-	} else if err := s.splice(body, w, r, out, id, length); err != nil {
+	} else if err := write(w, w, r, out, id, length); err != nil {
 		return err
 	}
 	if err := http.NewResponseController(w).Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
@@ -124,4 +133,40 @@ func (s *Server) splice(body io.Writer, w http.ResponseWriter, r *http.Request, 
 		return fmt.Errorf("sending a batch: %w", err)
 	}
 	return nil
+}
+
+// acceptsColumns says whether a client asks for an Arrow stream by name: a star means JSON, as it always did.
+func acceptsColumns(r *http.Request) bool {
+	for part := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
+		kind, weight, _ := strings.Cut(part, ";")
+		if strings.TrimSpace(kind) == columns.ContentType && strings.ReplaceAll(weight, " ", "") != "q=0" {
+			return true
+		}
+	}
+	return false
+}
+
+// columns writes the stored groups as an Arrow stream.
+func (s *Server) columns(body io.Writer, _ http.ResponseWriter, r *http.Request, out *batch, id string, _ int64) error {
+	about := map[string]string{}
+	if id != "" {
+		about["id"], about["lease_seconds"] = id, strconv.FormatFloat(out.lease.Seconds(), 'g', -1, 64)
+	}
+	stream := columns.NewWriter(body, about)
+	buf := s.pool.get()
+	defer s.pool.put(buf)
+	for i := range out.items {
+		buf.Reset()
+		buf.Grow(int(out.items[i].Bytes))
+		text, err := s.book.store.Body(r.Context(), out.items[i].ID, buf.AvailableBuffer())
+		if err == nil {
+			err = stream.Write(text)
+		} else {
+			err = &unreadable{out.items[i].ID, err}
+		}
+		if err != nil {
+			return errors.Join(err, stream.Close())
+		}
+	}
+	return stream.Close()
 }

@@ -1,0 +1,145 @@
+package group
+
+import (
+	"strconv"
+	"unsafe"
+)
+
+// Columns are the numbers of a group as a binary reply carries them. Its memory belongs to the Reader that filled it, and is
+// used again for the next group.
+type Columns struct {
+	Tokens, Masks Lists[int32]
+	Scores        []float64
+	Advantages    Lists[float64]
+	RefLogprobs   Lists[float64]
+	Logprobs      Lists[float64] // inference_logprobs
+	// Rest is a JSON object of all other fields, as they stand in the group.
+	Rest []byte
+}
+
+// Lists is a list of lists, back to back.
+type Lists[T any] struct {
+	Given  bool  // false for null
+	Ends   []int // of each inner list in Values
+	Values []T
+}
+
+func (l *Lists[T]) reset() { l.Given, l.Ends, l.Values = false, l.Ends[:0], l.Values[:0] }
+
+// Columns reads a group's JSON, as Parse made it, into c. It returns false for a group that has not exactly this form: ids
+// beyond 32 bits, numbers that a double does not hold exactly, keys with escapes. Then c means nothing.
+func (r *Reader) Columns(json []byte, c *Columns) bool {
+	g, end := r.fast(json, 0)
+	if g == nil || end != len(json) || r.extra {
+		return false
+	}
+	c.Scores = c.Scores[:0]
+	ok := true
+	text := func(f int) []byte { return json[r.spans[f].from:r.spans[f].to] }
+	ok = readLists(&c.Tokens, text(fieldTokens), readInt32) && readLists(&c.Masks, text(fieldMasks), readInt32)
+	c.Scores, ok = readList(c.Scores, text(fieldScores), readFloat, ok)
+	for f, to := range map[int]*Lists[float64]{fieldAdvantages: &c.Advantages, fieldRefLogprobs: &c.RefLogprobs, fieldInferenceLogprobs: &c.Logprobs} {
+		ok = ok && readLists(to, text(f), readFloat)
+	}
+	c.Rest = append(c.Rest[:0], '{')
+	for f, name := range names {
+		switch f {
+		case fieldTokens, fieldMasks, fieldScores, fieldAdvantages, fieldRefLogprobs, fieldInferenceLogprobs:
+			continue
+		}
+		if s := r.spans[f]; s != (span{}) {
+			if len(c.Rest) > 1 {
+				c.Rest = append(c.Rest, ',')
+			}
+			c.Rest = append(append(append(c.Rest, '"'), name...), `":`...)
+			c.Rest = append(c.Rest, json[s.from:s.to]...)
+		}
+	}
+	c.Rest = append(c.Rest, '}')
+	return ok
+}
+
+// number reads one number and returns the index after it, or -1.
+type number[T any] func(b []byte, i int) (v T, end int)
+
+func readLists[T any](to *Lists[T], b []byte, read number[T]) bool {
+	to.reset()
+	if len(b) == 0 || b[0] == 'n' {
+		return true
+	}
+	to.Given = true
+	i := skipSpace(b, 1)
+	for b[i] != ']' {
+		var ok bool
+		if to.Values, i, ok = readItems(to.Values, b, i, read); !ok {
+			return false
+		}
+		to.Ends = append(to.Ends, len(to.Values))
+		if i = skipSpace(b, i); b[i] == ',' {
+			i = skipSpace(b, i+1)
+		}
+	}
+	return true
+}
+
+func readList[T any](to []T, b []byte, read number[T], ok bool) ([]T, bool) {
+	if !ok {
+		return to, false
+	}
+	to, _, ok = readItems(to, b, 0, read)
+	return to, ok
+}
+
+// readItems reads the array at b[i], which has been validated.
+func readItems[T any](to []T, b []byte, i int, read number[T]) (all []T, end int, ok bool) {
+	i = skipSpace(b, i+1)
+	for b[i] != ']' {
+		v, end := read(b, i)
+		if end < 0 {
+			return to, i, false
+		}
+		to = append(to, v)
+		if i = skipSpace(b, end); b[i] == ',' {
+			i = skipSpace(b, i+1)
+		}
+	}
+	return to, i + 1, true
+}
+
+func readInt32(b []byte, i int) (v int32, end int) {
+	negative := b[i] == '-'
+	if negative {
+		i++
+	}
+	n, from := int64(0), i
+	for i < len(b) && b[i]-'0' <= 9 {
+		n = n*10 + int64(b[i]-'0')
+		i++
+	}
+	if i-from > 10 || n > 1<<31-1 {
+		return 0, -1
+	}
+	if negative {
+		n = -n
+	}
+	return int32(n), i //nolint:gosec // checked
+}
+
+func readFloat(b []byte, i int) (v float64, end int) {
+	whole := true
+	for end = i; end < len(b); end++ {
+		c := b[end]
+		if c-'0' > 9 && c != '-' && c != '+' && c != '.' && c != 'e' && c != 'E' {
+			break
+		}
+		whole = whole && c != '.' && c != 'e' && c != 'E'
+	}
+	if whole && end-i > 15 { // a client in Python reads it as an integer, exactly
+		return 0, -1
+	}
+	v, err := strconv.ParseFloat(unsafe.String(&b[i], end-i), 64)
+	if err != nil {
+		return 0, -1
+	}
+	return v, end
+}
