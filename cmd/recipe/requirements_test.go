@@ -36,12 +36,25 @@ func TestRequirementsNameRealTests(t *testing.T) {
 			subtests[m[1]] = true
 		}
 	})
+	named := regexp.MustCompile("`((?:Test|test_)[^`]+)`")
+	check := func(where, text string) {
+		for _, name := range named.FindAllStringSubmatch(text, -1) {
+			test, sub, nested := strings.Cut(name[1], "/")
+			if !tests[test] || nested && !subtests[sub] {
+				t.Errorf("%s names the test %s, which does not exist", where, name[1])
+			}
+		}
+	}
+	faults, err := os.ReadFile(filepath.Join(repository, "docs", "troubleshooting.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("docs/troubleshooting.md", string(faults))
 	page, err := os.ReadFile(filepath.Join(repository, "docs", "requirements.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	row := regexp.MustCompile(`(?m)^\| ([A-Z]\d+) \| (.+) \| (met|part|open) \| (.*) \| (.*) \|$`)
-	named := regexp.MustCompile("`((?:Test|test_)[^`]+)`")
 	seen := map[string]bool{}
 	for _, m := range row.FindAllStringSubmatch(string(page), -1) {
 		id, state, where, names := m[1], m[3], m[4], m[5]
@@ -52,12 +65,7 @@ func TestRequirementsNameRealTests(t *testing.T) {
 		if state == "met" && named.FindString(names) == "" && !strings.Contains(where, ".md") && !strings.Contains(where, "scripts/") {
 			t.Errorf("%s says that it is met and names no test", id)
 		}
-		for _, name := range named.FindAllStringSubmatch(names, -1) {
-			test, sub, nested := strings.Cut(name[1], "/")
-			if !tests[test] || nested && !subtests[sub] {
-				t.Errorf("%s names the test %s, which does not exist", id, name[1])
-			}
-		}
+		check(id, names)
 	}
 	if len(seen) != 130 {
 		t.Errorf("%d requirements stand in the table, of 130", len(seen))
