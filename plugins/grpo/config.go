@@ -86,6 +86,7 @@ type Optimizer struct {
 	Schedule    string  `recipe:"schedule" worker:"optimizer.schedule" default:"constant" enum:"constant,linear,cosine" change:"live" doc:"After the warm-up"`
 	WarmupSteps int64   `recipe:"warmup_steps" worker:"optimizer.warmup_steps" default:"0" min:"0" change:"resume" doc:"Steps of linear warm-up"`
 	WarmupRatio float64 `recipe:"warmup_ratio" worker:"optimizer.warmup_ratio" default:"0" min:"0" change:"resume" doc:"Warm-up as a share of all steps, when warmup_steps is 0"`
+	Offload     bool    `recipe:"offload" worker:"optimizer.offload" default:"false" change:"resume" doc:"Where inference sleeps while this trainer works (colocated): keep the optimizer's state in the host's memory while inference has the GPU"`
 	MinRatio    float64 `recipe:"min_ratio" worker:"optimizer.min_ratio" default:"0" min:"0" change:"resume" doc:"Where linear and cosine end, as a share of the peak"`
 }
 

@@ -40,11 +40,13 @@ type fakeWorker struct {
 		Version       int64  `json:"policy_version"`
 		Resume        bool   `json:"resume"`
 		Wait          bool   `json:"wait_for_sync"`
+		Grant         bool   `json:"wait_for_grant"`
 	}
 	events  *os.File
 	version int64
 	step    int64
 	synced  chan int64
+	granted chan bool
 	stop    chan os.Signal
 }
 
@@ -58,7 +60,7 @@ func playWorker(args []string) int {
 		fmt.Fprintln(os.Stderr, "usage", args)
 		return 9
 	}
-	w := &fakeWorker{synced: make(chan int64, 16), stop: make(chan os.Signal, 1)}
+	w := &fakeWorker{synced: make(chan int64, 16), granted: make(chan bool, 16), stop: make(chan os.Signal, 1)}
 	data, err := os.ReadFile(args[3])
 	if err != nil || json.Unmarshal(data, &w.config) != nil {
 		return 9
@@ -122,6 +124,9 @@ func (w *fakeWorker) train(mode string) int {
 			w.emit("phase", map[string]any{"phase": "done", "reason": "stopped"})
 			return 0
 		}
+		if w.config.Grant && !w.awaitTurn() {
+			return 0
+		}
 		w.step++
 		w.emit("metric", map[string]any{"step": w.step, "metrics": map[string]any{"reward/mean": 0.5, "staleness/histogram": map[string]any{"1": 2.0}, "mfu": nil}})
 		w.emit("progress", map[string]any{"step": w.step, "steps": w.config.Steps})
@@ -136,6 +141,21 @@ func (w *fakeWorker) train(mode string) int {
 	w.save("end")
 	w.emit("phase", map[string]any{"phase": "done", "reason": "completed"})
 	return 0
+}
+
+// awaitTurn waits for a grant, or for the word that none is needed.
+func (w *fakeWorker) awaitTurn() bool {
+	w.emit("phase", map[string]any{"phase": "grant", "step": w.step})
+	w.emit("phase", map[string]any{"phase": "grant", "step": w.step}) // as after a command
+	select {
+	case shared := <-w.granted:
+		w.config.Grant = shared
+		return true
+	case <-w.stop:
+		w.save("stop")
+		w.emit("phase", map[string]any{"phase": "done", "reason": "stopped"})
+		return false
+	}
 }
 
 func (w *fakeWorker) await() bool {
@@ -188,7 +208,16 @@ func (w *fakeWorker) serve(out http.ResponseWriter, r *http.Request) {
 		answer = map[string]any{"logprobs": lp}
 	case "/checkpoint":
 		answer = map[string]any{"checkpoint": "step_x", "step": w.step}
+	case "/grant":
+		w.granted <- true
+		answer = map[string]any{}
 	case "/update":
+		if shared, ok := body["wait_for_grant"].(bool); ok {
+			w.emit("warning", map[string]any{"message": fmt.Sprintf("asks for turns: %v", shared)})
+			w.granted <- shared
+			_ = json.NewEncoder(out).Encode(map[string]any{})
+			return
+		}
 		if _, ok := body["optimizer"]; !ok {
 			out.WriteHeader(http.StatusUnprocessableEntity)
 			_ = json.NewEncoder(out).Encode(map[string]any{"error": map[string]any{"code": "bad_setting", "message": "only a restart can change steps"}})

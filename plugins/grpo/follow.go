@@ -71,7 +71,10 @@ func (t *Trainer) follow(ctx context.Context, program *proc.Program, f files) er
 		})
 		failed <- err
 	}()
-	w := &watch{trainer: t, done: make(chan error, 1)}
+	w := &watch{trainer: t, done: make(chan error, 1), turns: turns{taken: make(chan error, 1)}}
+	t.mu.Lock()
+	t.asks = len(t.req.SyncedBy) > 0
+	t.mu.Unlock()
 	stop := ctx.Done()
 	var kill <-chan time.Time
 	for {
@@ -87,6 +90,11 @@ func (t *Trainer) follow(ctx context.Context, program *proc.Program, f files) er
 			w.syncing = false
 			if err != nil && ctx.Err() == nil {
 				return fmt.Errorf("bring the weights of step %d to inference: %w", w.step, err)
+			}
+		case err := <-w.turns.taken:
+			w.turns.took()
+			if err != nil && ctx.Err() == nil {
+				return err
 			}
 		case <-stop:
 			stop = nil
@@ -148,6 +156,7 @@ type watch struct {
 	step    int64
 	failure *problem
 	over    string // completed, stopped or solved
+	turns   turns
 }
 
 // take turns an event into what the host is told.
@@ -200,6 +209,9 @@ func (w *watch) phase(ctx context.Context, e event) {
 		if !w.ever {
 			w.sync(ctx, e.Step)
 		}
+	case "grant":
+		w.trainer.tellPhase("has a batch")
+		w.turn(ctx, e.Step+1)
 	case "done":
 		w.over = e.Reason
 	default:
@@ -222,6 +234,7 @@ func (w *watch) sync(ctx context.Context, step int64) {
 
 // wait waits for a sync in progress, whose calls fail now that the worker is gone.
 func (w *watch) wait() {
+	w.turns.wait()
 	if w.syncing {
 		if err := <-w.done; err != nil {
 			w.trainer.host.Log("debug", fmt.Sprintf("the sync of step %d ended with the worker: %v", w.step, err))
@@ -245,6 +258,9 @@ func (t *Trainer) serve(ctx context.Context, step int64) error {
 	t.mu.Lock()
 	version := t.published
 	t.mu.Unlock()
+	if err := t.fitShared(ctx); err != nil { // before the next batch
+		return err
+	}
 	if version == noVersion { // not taken: the worker goes on under the version that it had
 		var state struct {
 			Version int64 `json:"policy_version"`

@@ -50,6 +50,7 @@ type Trainer struct {
 
 	mu      sync.Mutex
 	control *control // nil until the worker listens
+	asks    bool     // the worker asks for its turn before each batch
 	config  Config
 
 	outputs Outputs

@@ -33,6 +33,10 @@ type host struct {
 	metrics     map[string]float64
 	checkpoints []sdk.CheckpointInfo
 	failSync    error
+	failTurn    error
+	noTurn      bool // it never comes
+	shared      bool
+	turns       []int64
 	changed     chan struct{}
 }
 
@@ -69,6 +73,24 @@ func (h *host) Metrics(_ int64, m map[string]float64) {
 			h.metrics[k] = v
 		}
 	})
+}
+
+func (h *host) Turn(ctx context.Context, step int64) error {
+	h.mu.Lock()
+	h.turns = append(h.turns, step)
+	err, forever := h.failTurn, h.noTurn
+	h.mu.Unlock()
+	if forever {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return err
+}
+
+func (h *host) Shared() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.shared
 }
 
 func (h *host) Version() int64 {

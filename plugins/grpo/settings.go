@@ -38,6 +38,7 @@ func (t *Trainer) settings(f files) (map[string]any, error) {
 	put(s, "control_token", t.token())
 	put(s, "policy_version", t.req.Policy.Version)
 	put(s, "wait_for_sync", len(t.req.SyncedBy) > 0)
+	put(s, "wait_for_grant", len(t.req.SyncedBy) > 0) // until the sync block has said whether the GPU is shared
 	return s, nil
 }
 

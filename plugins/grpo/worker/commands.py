@@ -5,9 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from . import config, fields, metrics, publish
+from . import config, fields, metrics, publish, turns
 from .errors import WorkerError
 
 if TYPE_CHECKING:
@@ -24,6 +22,7 @@ def _publish(run: Run, body: dict) -> dict:
         shown = {k: v for k, v in answer.items() if k not in ("handles", "names")}
         run.events.emit("weights", published=True, **shown)
     finally:
+        run.vacate()
         run.events.phase(before if before in ("sync", "grant") else "between")
     return answer
 
@@ -45,6 +44,7 @@ def _synced(run: Run, body: dict) -> dict:
 def _logprobs(run: Run, body: dict) -> dict:
     raw = run.config.correction.logprobs_mode == "raw"
     answer = publish.logprobs(run.policy, run.ranks.device, body, raw)
+    run.vacate()
     return {**answer, "step": run.step, "policy_version": run.version}
 
 
@@ -61,15 +61,15 @@ def _update(run: Run, body: dict) -> dict:
 
 
 def _grant(run: Run, body: dict) -> dict:
+    """For the batch that waits; one that comes late, when nothing waits any more, is good for nothing."""
     if run.feed is not None:
-        run.feed.granted = True
+        run.feed.granted = run.feed.held is not None
     return {}
 
 
 def _sleep(run: Run, body: dict) -> dict:
-    """Colocated inference wants the device: give back what is cached and not in use."""
-    if run.ranks.device.type == "cuda":
-        torch.cuda.empty_cache()
+    """Colocated inference wants the device: give back what training alone needs."""
+    turns.vacate(run.stepper.optimizer, run.ranks.device, run.config.optimizer.offload)
     return {"memory": metrics.memory(run.ranks.device)}
 
 

@@ -42,7 +42,9 @@ class Config:
     publish_every: int = option(1, "Training steps between weight publications.", live=True, least=1)
     wait_for_sync: bool = option(False, "Wait for /publish and /synced before the next batch.")
     sync_timeout: float = option(600.0, "Seconds to wait for them.", live=True, least=0)
-    wait_for_grant: bool = option(False, "Colocated: wait for POST /grant before each batch is trained.")
+    wait_for_grant: bool = option(
+        False, "Colocated: wait for POST /grant before each batch, and offer the weights after it.", live=True
+    )
     policy_version: int = option(0, "Version of the starting weights.", least=0)
     collective_timeout: float = option(1800.0, "Seconds a rank waits for another.", least=1)
     peak_tflops: float | None = option(None, "Device's peak for MFU; null = known devices only.")

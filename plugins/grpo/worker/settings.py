@@ -76,6 +76,7 @@ class Optimizer:
     warmup_steps: int = option(0, "Steps of linear warm-up.", least=0)
     warmup_ratio: float = option(0.0, "Warm-up as a share of all steps, when warmup_steps is 0.", least=0)
     min_ratio: float = option(0.0, "Where linear and cosine end, as a share of the peak.", least=0)
+    offload: bool = option(False, "Colocated: keep its state in the host's memory while inference has the GPU.")
 
 
 @dataclass(frozen=True)

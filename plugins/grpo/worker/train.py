@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from . import batch, checkpoint, commands, metrics, model, optim
+from . import batch, checkpoint, commands, metrics, model, optim, turns
 from .config import Config
 from .control import Control
 from .errors import DataError, MismatchError
@@ -61,6 +61,7 @@ class Run:
             self.events.emit("resumed", checkpoint=str(found), step=self.step, policy_version=self.version)
         self.stepper = Stepper(c, self.policy, self.reference, optimizer, ranks, memory)
         self.eos = end_tokens(self.policy)
+        self.vacate()
         self.note_state()
         summary["memory"] = place(ranks.device)
         self.events.emit("loaded", reference=model.source_of(c), world=ranks.world, step=self.step, **summary)
@@ -92,8 +93,25 @@ class Run:
                 self.finish(kind)
                 return kind
 
+    def vacate(self) -> None:
+        """Where the device is shared, inference has it from now on."""
+        if self.config.wait_for_grant:
+            turns.vacate(self.stepper.optimizer, self.ranks.device, self.config.optimizer.offload)
+
     def train(self, delivery: Delivery) -> None:
-        """One batch: read, train, report, save, offer the weights."""
+        """One batch and the offer of its weights, which ends a turn on a shared device whatever came of the batch."""
+        turns.occupy(self.stepper.optimizer, self.ranks.device, self.config.optimizer.offload)
+        before = self.step
+        self._train(delivery)
+        self.vacate()
+        c = self.config
+        if (self.step > before and self.step % c.publish_every == 0) or c.wait_for_grant:
+            self.events.emit("weights", ready=True, step=self.step, policy_version=self.version)
+            if c.wait_for_sync and self.feed:
+                self.feed.expect_sync(self.step, self.version)
+
+    def _train(self, delivery: Delivery) -> None:
+        """Read, train, report, save."""
         c, clock = self.config, metrics.Clock(self.ranks.device)
         self.events.phase("training", batch=delivery.number, replayed=delivery.replayed)
         groups, facts = self._read(delivery)
@@ -135,10 +153,6 @@ class Run:
             self.feed.rewards.append(report.get("reward/mean", 0.0))
         if c.save_every and self.step % c.save_every == 0 and self.step < c.steps:
             self.save("interval")
-        if self.step % c.publish_every == 0:
-            self.events.emit("weights", ready=True, step=self.step, policy_version=self.version)
-            if c.wait_for_sync and self.feed:
-                self.feed.expect_sync(self.step, self.version)
 
     def _skip(self, delivery: Delivery, reason: str, facts: dict[str, Any]) -> None:
         """The batch is used up without a step."""
