@@ -28,6 +28,7 @@ const (
 // TestAddition is the whole loop, with accidents: vLLM and the trainer's worker are killed on the way, and the run completes all the
 // same, at least 0.3 better on questions that were never trained on.
 func TestAddition(t *testing.T) {
+	t.Parallel()
 	r := newRun(t, "addition.hcl", map[string]string{"steps": "12"})
 	r.apply()
 	before := r.await(15*time.Minute, "the evaluation before training", 0, has(environment, accuracy)).Metrics[accuracy]
@@ -61,6 +62,7 @@ func TestAddition(t *testing.T) {
 
 // TestShuffledRewards is the control: the same run with nothing to learn must not get better.
 func TestShuffledRewards(t *testing.T) {
+	t.Parallel()
 	r := newRun(t, "addition.hcl", map[string]string{"steps": "8", "shuffle_rewards": "true"})
 	r.apply()
 	if err := r.wait(40 * time.Minute); err != nil {
@@ -80,12 +82,27 @@ func TestShuffledRewards(t *testing.T) {
 
 // TestAdapter moves the weights as a LoRA adapter.
 func TestAdapter(t *testing.T) {
-	r := newRun(t, "addition.hcl", map[string]string{"steps": "2", "lora_rank": "8"})
+	t.Parallel()
+	r := newRun(t, "addition.hcl", map[string]string{"steps": "2", "lora_rank": "8", "evaluate": "false"})
 	r.apply()
 	if err := r.wait(30 * time.Minute); err != nil {
 		t.Fatalf("apply: %v\n%s", err, r.story())
 	}
 	checkWeights(t, r, "lora")
+}
+
+// TestMemory moves the weights through memory: no file of them is written.
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	r := newRun(t, "addition.hcl", map[string]string{"steps": "2", "transport": "ipc", "evaluate": "false"})
+	r.apply()
+	if err := r.wait(30 * time.Minute); err != nil {
+		t.Fatalf("apply: %v\n%s", err, r.story())
+	}
+	checkWeights(t, r, "ipc")
+	if files, err := filepath.Glob(filepath.Join(r.dir, "blocks", "*", "weights", "*")); err != nil || len(files) > 0 {
+		t.Errorf("weights that move through memory were written to %v (%v)", files, err)
+	}
 }
 
 func served(version int64) func(event) bool {

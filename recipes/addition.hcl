@@ -39,6 +39,18 @@ variable "lora_rank" {
   description = "Train LoRA adapters of this rank and serve them; 0: all weights are trained"
 }
 
+variable "evaluate" {
+  type        = bool
+  default     = true
+  description = "Ask the held-out questions before and after training"
+}
+
+variable "transport" {
+  type        = string
+  default     = ""
+  description = "How weights reach vLLM: ipc (through memory), reload, …; empty: files, or the adapter"
+}
+
 locals {
   # Everything here shares a few cores; more threads than cores make each of them slower.
   environment = { OMP_NUM_THREADS = "1", HF_HUB_OFFLINE = "1" }
@@ -66,8 +78,8 @@ environment "atropos" "addition" {
   group_size            = 8
   max_token_length      = 64
   max_batches_offpolicy = 1 # fresh data: the next batch is rolled out while this one is trained
-  evaluate_before       = true
-  evaluate_after        = true
+  evaluate_before       = var.evaluate
+  evaluate_after        = var.evaluate
   config                = { shuffle_rewards = var.shuffle_rewards }
 
   runtime { python = var.atropos_python }
@@ -105,12 +117,8 @@ sync "weights" "policy" {
   trainer       = trainer.grpo.policy
   inference     = [inference.vllm.policy]
   every         = 1
-  transport     = var.lora_rank > 0 ? "lora" : "reload"
+  transport     = var.transport != "" ? var.transport : var.lora_rank > 0 ? "lora" : "reload"
   max_staleness = 4
-
-  # "What is 3+4? Answer: 7. The capital of France is Paris." for SmolLM2: on plain text server and trainer agree to 3e-5 in float32, while
-  # an output head that missed one optimizer step is off by 5e-3. Text that a model finds absurd is a hundred times less exact.
-  probe_tokens = [1780, 314, 216, 35, 27, 36, 47, 19842, 42, 216, 39, 30, 378, 3575, 282, 4649, 314, 7042, 30]
 }
 
 output "checkpoint" { value = trainer.grpo.policy.checkpoint }

@@ -5,6 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 worker=plugins/grpo/worker
+extension=plugins/vllm/extension
 venv=$PWD/.cache/venv-test
 requirements=("$worker/requirements.txt" "$worker/requirements-test.txt")
 stamp=$(cat "${requirements[@]}" "$0" | sha256sum | cut -d' ' -f1)
@@ -27,5 +28,6 @@ flock -u 9
 "$venv/bin/ruff" check "$worker"
 "$venv/bin/ruff" format --check --quiet "$worker"
 export OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
-export PYTHONPATH=$PWD/plugins/grpo
-exec "$venv/bin/python" -m pytest "$worker/tests" --rootdir "$worker" -p no:cacheprovider "$@"
+export PYTHONPATH=$PWD/plugins/grpo:$PWD/$extension
+# vLLM's worker extension is tested against the worker, whose memory it reads.
+exec "$venv/bin/python" -m pytest "$worker/tests" "$extension/tests" --rootdir "$worker" -p no:cacheprovider "$@"

@@ -2,8 +2,11 @@ package sync
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/recipe-rl/recipe/sdk/control"
 )
 
 // probeText is the fixed text when the recipe gives none. On plain English server and trainer agree a hundred times better than
@@ -24,10 +27,10 @@ func (s *syncer) probe(ctx context.Context) ([]int, error) {
 	}
 	if s.text == nil {
 		tokens, err := s.trainer.Tokenize(ctx, probeText)
-		if err != nil {
+		if err != nil && !errors.Is(err, control.ErrRefused) {
 			return nil, fmt.Errorf("let the trainer split the fixed text into tokens: %w", err)
 		}
-		if len(tokens) < 2 { // a trainer without a tokenizer; every vocabulary has low ids
+		if err != nil || len(tokens) < 2 { // a trainer without a tokenizer; every vocabulary has low ids
 			tokens = []int{1, 2, 3, 5, 8, 4, 7, 9, 6, 10, 3, 1}
 		}
 		s.text = tokens[:min(len(tokens), probeLength)]

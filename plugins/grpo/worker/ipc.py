@@ -107,7 +107,7 @@ class Shared:
             target = DTYPES[dtype] if dtype and value.is_floating_point() else value.dtype
             if not main:
                 continue
-            if value.data_ptr() in plain and value.dtype == target:
+            if plain and value.data_ptr() in plain and value.dtype == target:
                 self.tensors[name] = value
                 continue
             self.own.add(name)

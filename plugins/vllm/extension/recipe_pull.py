@@ -172,7 +172,10 @@ def fit(model, tensors, direct=True):
     part_of = {part: (fused, i) for fused, parts in packed.items() for i, part in enumerate(parts) if part != fused}
     if any(".experts." in n for n in params):
         return None, "a mixture of experts"
+    spread = any(getattr(bare(m), "tp_size", 1) > 1 for m in modules.values())
     places, filled, why = [], {}, "" if direct else "layers keep packed copies of their weights"
+    if spread:
+        why = "layers are spread over several GPUs"
     for name, tensor in tensors.items():
         place = _place(name, params, modules, part_of)
         if place is None:
@@ -189,7 +192,7 @@ def fit(model, tensors, direct=True):
         elif target.shape != tensor.shape:
             rows = target.ndim and target.shape[1:] == tensor.shape[1:] and target.shape[0] > tensor.shape[0]
             padded = rows and ("embed" in name or "lm_head" in name)
-            if not padded and not _sharded(modules, name):
+            if not padded and not spread:
                 raise Refused(f"{name} has shape {list(tensor.shape)} in the trainer and {list(target.shape)} in the server")
             why = why or f"{name} is laid out otherwise in the server"
         if target.dtype != tensor.dtype and not (target.is_floating_point() and tensor.is_floating_point()):
@@ -223,16 +226,6 @@ def _place(name, params, modules, part_of):
         return data, whole  # of another shape, so it goes through the loader
     start = sum(sizes[:i])
     return data[start : start + sizes[i]], whole
-
-
-def _sharded(modules, name):
-    """Whether the layer of a weight is spread over several GPUs."""
-    path = name.rpartition(".")[0]
-    while path:
-        if path in modules:
-            return getattr(bare(modules[path]), "tp_size", 1) > 1
-        path = path.rpartition(".")[0]
-    return any(getattr(bare(m), "tp_size", 1) > 1 for m in modules.values())
 
 
 def _tied(model):

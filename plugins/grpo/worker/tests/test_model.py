@@ -14,6 +14,7 @@ from worker.logprob import HeadOptions, token_logprobs
 from worker.metrics import Clock
 from worker.ranks import Ranks
 from worker.step import Memory, Stepper
+from worker.weights import merged
 
 from . import processes, two_ranks
 from .conftest import settings
@@ -188,7 +189,7 @@ def test_two_ranks_take_the_same_step_as_one(tmp_path, tiny):
     results = torch.load(out)
     for name in names:
         want, weights = after_steps(stepper(tmp_path, tiny, **SETTINGS[name]))
-        got, other = results[name]
+        got, other, published = results[name]
         if name == "mixed":  # bfloat16 arithmetic differs with the split; gradients still arrive in float32
             for a, b in zip(want, got, strict=True):
                 assert a == pytest.approx(b, rel=0.05, abs=0.01)
@@ -198,6 +199,11 @@ def test_two_ranks_take_the_same_step_as_one(tmp_path, tiny):
             assert a == pytest.approx(b, abs=1e-10)
         assert set(other) == set(weights)
         assert all(torch.allclose(weights[k], other[k], atol=1e-6) for k in weights)
+        one = stepper(tmp_path, tiny, **SETTINGS[name])
+        after_steps(one)
+        alone = dict(merged(one.policy))
+        assert set(published) == set(alone)
+        assert all(torch.allclose(alone[k], published[k], atol=1e-6) for k in alone)
         # what two ranks saved, one process resumes: its third step is the third step of the unbroken run
         resumed = stepper(tmp_path, tiny, **SETTINGS[name])
         path = checkpoint.newest(tmp_path / name)

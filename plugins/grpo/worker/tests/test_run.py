@@ -11,6 +11,7 @@ import sys
 import time
 
 import pytest
+import recipe_pull
 import torch
 
 from worker import checkpoint, errors
@@ -473,9 +474,17 @@ def test_adapters_are_published_for_inference(make, api, tmp_path):
     assert w.call("POST", "/publish", {"version": 1, "transport": "lora", "dir": str(tmp_path / "adapter")})[0] == 200
     assert w.call("POST", "/publish", {"version": 2, "transport": "full", "dir": str(tmp_path / "whole")})[0] == 200
     assert w.call("POST", "/publish", {"version": 3, "transport": "pigeon", "dir": "x"})[0] == 409
-    assert w.call("POST", "/publish", {"version": 3, "transport": "ipc"})[1]["error"]["checks"] == [
-        "Use transport full or lora."
-    ]
+    _, memory = w.call("POST", "/publish", {"version": 3, "transport": "ipc"})  # merged, as in files
+    held = recipe_pull._open(memory["handles"])
+    assert held.map[0] == 3 and memory["kept"]  # the version stands before the weights
+    assert "handles" not in [e for e in w.read() if e["type"] == "weights"][-1]
+    refused = w.call("POST", "/logprobs", {"text": "This model has no tokenizer."})
+    assert refused[0] == 409 and "tokenizer" in refused[1]["error"]["message"]
+    from safetensors.torch import load_file
+
+    whole = load_file(tmp_path / "whole" / "model.safetensors")
+    assert [t["name"] for t in memory["handles"]["tensors"]] == list(whole)
+    assert all(torch.equal(a, b) for a, b in zip(held, whole.values(), strict=True))
     base = AutoModelForCausalLM.from_pretrained(w.config.model.path, dtype=torch.float64)
     for served in (
         PeftModel.from_pretrained(base, tmp_path / "adapter", autocast_adapter_dtype=False),

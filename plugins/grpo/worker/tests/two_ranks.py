@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from worker import checkpoint, config
+from worker.ipc import Shared
 from worker.ranks import Ranks
 from worker.tests.conftest import settings
 
@@ -22,6 +23,11 @@ def main(rank: int, port: int, tiny: str, directory: str, names: list[str], out:
     for name in names:
         s = stepper(Path(directory), tiny, ranks, **SETTINGS[name])
         results[name] = after_steps(s)
+        shared = Shared()  # inference takes whole tensors, whatever the ranks share among themselves
+        told = shared.refresh(s.policy, ranks.device, 1, None, True, ranks.main)
+        assert bool(told) == ranks.main
+        if ranks.main:
+            results[name] += ({n: t.clone() for n, t in shared.tensors.items()},)
         c = dataclasses.replace(s.config, checkpoint_dir=f"{directory}/{name}")
         state = {"step": 2, "metrics": {}}
         checkpoint.save(c, s.policy, s.optimizer, state, rank=ranks.rank, sharded=True, gather=ranks.gather)

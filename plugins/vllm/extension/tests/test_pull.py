@@ -1,0 +1,230 @@
+"""The trainer's side of weights in memory (plugins/grpo/worker/ipc.py) against the server's, on a toy of a vLLM model.
+
+The toy fuses q, k, v and gate, up into one parameter each, as vLLM does, and ties its output head to the embedding.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import recipe_pull
+import recipe_vllm
+import torch
+from torch import nn
+from transformers import LlamaConfig, LlamaForCausalLM
+from worker import ipc
+from worker.errors import WorkerError
+
+SIZES = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
+HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
+
+
+def trainer(tied: bool = True, **change) -> SimpleNamespace:
+    torch.manual_seed(1)
+    config = LlamaConfig(**{**SIZES, **HEADS, "tie_word_embeddings": tied, **change})
+    return SimpleNamespace(causal=LlamaForCausalLM(config))
+
+
+class Fused(nn.Module):
+    def __init__(self, sizes: list[int], width: int):
+        super().__init__()
+        self.output_sizes = sizes
+        self.weight = nn.Parameter(torch.zeros(sum(sizes), width), requires_grad=False)
+
+
+class Plain(nn.Module):
+    def __init__(self, *shape: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(*shape), requires_grad=False)
+
+
+class Served(nn.Module):
+    """What vLLM makes of the same model."""
+
+    packed_modules_mapping = {"qkv_proj": ["q_proj", "k_proj", "v_proj"], "gate_up_proj": ["gate_proj", "up_proj"]}
+
+    def __init__(self, tied: bool = True, vocabulary: int = 32):
+        super().__init__()
+        self.config = SimpleNamespace(tie_word_embeddings=tied)
+        self.model = nn.Module()
+        self.model.embed_tokens = Plain(vocabulary, 16)
+        self.model.norm = Plain(16)
+        self.model.layers = nn.ModuleList()
+        for _ in range(2):
+            layer = nn.Module()
+            layer.self_attn, layer.mlp = nn.Module(), nn.Module()
+            layer.self_attn.qkv_proj, layer.self_attn.o_proj = Fused([16, 8, 8], 16), Plain(16, 16)
+            layer.mlp.gate_up_proj, layer.mlp.down_proj = Fused([24, 24], 16), Plain(16, 24)
+            layer.input_layernorm, layer.post_attention_layernorm = Plain(16), Plain(16)
+            self.model.layers.append(layer)
+        self.lm_head = self.model.embed_tokens if tied else Plain(vocabulary, 16)
+
+
+def publish(policy, version: int = 1, shared: ipc.Shared | None = None, **options) -> tuple[ipc.Shared, dict]:
+    shared = shared or ipc.Shared()
+    answer = shared.refresh(policy, torch.device("cpu"), version, options.get("dtype"), True)
+    return shared, json.loads(json.dumps(answer["handles"]))  # as it travels
+
+
+def never(_):
+    raise AssertionError("vLLM's loader was called")
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_every_tensor_lands_in_its_place_and_follows_the_trainer(tied):
+    policy, model = trainer(tied), Served(tied)
+    shared, handles = publish(policy)
+    puller = recipe_pull.Puller(model, handles)
+    told = puller.pull(1, never)
+    assert told["path"] == "direct" and told["tensors"] == len(handles["tensors"]) and puller.differences() == 0
+    layer = policy.causal.model.layers[1]
+    fused = model.model.layers[1].self_attn.qkv_proj.weight
+    parts = [layer.self_attn.q_proj.weight, layer.self_attn.k_proj.weight, layer.self_attn.v_proj.weight]
+    assert torch.equal(fused, torch.cat(parts))
+    parts = [layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight]
+    assert torch.equal(model.model.layers[1].mlp.gate_up_proj.weight, torch.cat(parts))
+    assert torch.equal(model.lm_head.weight, policy.causal.lm_head.weight)
+
+    before = fused.clone()
+    with torch.no_grad():
+        for p in policy.causal.parameters():
+            p.add_(0.5)
+    assert torch.equal(fused, before), "the server's weights changed without being told to"
+    with pytest.raises(recipe_pull.Refused, match="holds version 1, wanted is 2"):
+        puller.pull(2, never)
+    assert publish(policy, 2, shared)[1] == handles, "the tensors moved"
+    puller.pull(2, never)
+    assert torch.equal(model.model.norm.weight, policy.causal.model.norm.weight)
+    assert puller.differences() == 0
+
+
+def test_a_coarser_server_gets_rounded_values_and_a_coarser_publication_is_rounded_by_the_trainer():
+    policy, model = trainer(), Served().to(torch.bfloat16)
+    puller = recipe_pull.Puller(model, publish(policy)[1])
+    assert puller.pull(1, never)["path"] == "direct"
+    norm = policy.causal.model.layers[0].mlp.down_proj.weight
+    assert torch.equal(model.model.layers[0].mlp.down_proj.weight, norm.to(torch.bfloat16))
+    shared, handles = publish(policy, dtype="bfloat16")
+    assert {t["dtype"] for t in handles["tensors"]} == {"bfloat16"}
+    assert shared.setup == ("bfloat16", True)
+
+
+@pytest.mark.parametrize(
+    "change, named",
+    [
+        ({"intermediate_size": 20}, "gate_proj"),
+        ({"num_hidden_layers": 3}, "model.layers.2"),
+        ({"num_hidden_layers": 1}, "nothing for the server's model.layers.1"),
+        ({"hidden_size": 8}, "embed_tokens"),
+    ],
+)
+def test_another_model_is_refused_by_name_before_anything_is_touched(change, named):
+    model = Served()
+    with pytest.raises(recipe_pull.Refused, match=named):
+        recipe_pull.Puller(model, publish(trainer(**change))[1])
+    assert all((p == 0).all() for p in model.parameters())
+
+
+def test_what_the_server_lays_out_otherwise_goes_through_its_loader():
+    policy = trainer()
+    for model, direct, why in (
+        (Served(vocabulary=64), True, "laid out otherwise"),  # padded
+        (Served(), False, "packed copies"),
+    ):
+        puller = recipe_pull.Puller(model, publish(policy)[1], direct)
+        got = {}
+        told = puller.pull(1, lambda items, got=got: got.update((n, t.clone()) for n, t in items))
+        assert told["path"] == "loader" and why in told["why"]
+        want = dict(policy.causal.named_parameters())
+        assert set(got) == set(want) and all(torch.equal(got[n], want[n]) for n in want)
+
+
+def test_shapes_of_a_server_on_several_gpus_are_not_compared():
+    model = Served()
+    for layer in model.model.layers:
+        for module in (layer.self_attn.qkv_proj, layer.mlp.gate_up_proj):
+            module.tp_size = 2
+            module.weight = nn.Parameter(module.weight[: len(module.weight) // 2].clone(), requires_grad=False)
+    assert recipe_pull.Puller(model, publish(trainer())[1]).targets is None
+
+
+class Worker(recipe_vllm.RecipeWorker):
+    """As much of vLLM's worker as the extension touches."""
+
+    def __init__(self, model):
+        config = SimpleNamespace(dtype=torch.float32, use_mla=False)
+        self.model_runner = SimpleNamespace(get_model=lambda: model, model_config=config)
+        self.loaded = []
+
+    def reload_weights(self, weights_iterator):
+        self.loaded += [name for name, _ in weights_iterator]
+
+
+def test_a_worker_opens_the_tensors_when_it_does_not_know_them():
+    policy, worker = trainer(), Worker(Served())
+    _, handles = publish(policy, 7)
+    assert worker.recipe_pull(handles["key"], "7") == {"unknown": True}
+    assert worker.recipe_attach(json.dumps(handles))["bytes"] > 0
+    assert worker.recipe_pull(handles["key"], "7")["path"] == "direct"
+    assert "wanted is 8" in worker.recipe_pull(handles["key"], "8")["refused"]
+    _, other = publish(policy, 8)  # the trainer's next life
+    assert worker.recipe_pull(other["key"], "8") == {"unknown": True}
+    assert "form 99" in worker.recipe_attach(json.dumps({**handles, "form": 99}))["refused"]
+    assert worker.recipe_facts()["reach"] == [ipc.place(torch.device("cpu"))]
+
+
+def test_an_output_head_that_keeps_its_own_copy_is_made_anew():
+    model = Served()
+    made = []
+    model.lm_head.cpu_linear = True
+    model.lm_head.quant_method = SimpleNamespace(process_weights_after_loading=made.append)
+    worker = Worker(model)
+    _, handles = publish(trainer())
+    worker.recipe_attach(json.dumps(handles))
+    assert worker.recipe_pull(handles["key"], "1")["path"] == "loader" and made == [model.lm_head]
+    assert len(worker.loaded) == len(handles["tensors"])
+
+
+CHILD = """
+import json, sys, torch
+from test_pull import publish, trainer
+print(json.dumps(publish(trainer(), 3)[1]), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_another_process_shares_its_weights_and_leaves_nothing_when_it_is_killed():
+    path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
+    child = subprocess.Popen([sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                             env={**os.environ, "PYTHONPATH": path})  # fmt: skip
+    before = set(os.listdir("/dev/shm"))
+    try:
+        handles = json.loads(child.stdout.readline())
+        model = Served()
+        puller = recipe_pull.Puller(model, handles)
+        puller.pull(3, never)
+        assert torch.equal(model.model.norm.weight, trainer().causal.model.norm.weight)
+        assert set(os.listdir("/dev/shm")) <= before, "the weights have a name in a file system"
+    finally:
+        child.kill()
+        child.communicate()
+    model.model.norm.weight.data.fill_(9)
+    with pytest.raises(recipe_pull.Refused, match="is gone"):
+        puller.pull(3, never)
+    assert (model.model.norm.weight == 9).all(), "a dead trainer's memory was copied"
+    with pytest.raises(recipe_pull.Refused, match="is gone"):
+        recipe_pull.Puller(model, handles)
+
+
+def test_memory_that_cannot_be_had_is_said(monkeypatch):
+    def refuse(*_):
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    with pytest.raises(WorkerError, match="shared memory could not be had"):
+        publish(trainer())
