@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from typing import Any
 
+from . import columns
 from .errors import AtroposAPIError
 
 
@@ -47,7 +48,10 @@ class Client:
     def call(self, method: str, path: str, body: Any = None, timeout: float | None = None) -> Any:
         """The decoded JSON answer of a 2xx reply that is not an error in disguise."""
         what = f"{method} {path}"
-        headers = {"Accept-Encoding": "gzip", "Accept": "application/json"}
+        headers = {
+            "Accept-Encoding": "gzip",
+            "Accept": columns.accept() if path.startswith("/batch") else "application/json",
+        }
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
         data = None
@@ -57,6 +61,7 @@ class Client:
         try:
             with urllib.request.urlopen(request, timeout=timeout or self.timeout) as reply:
                 raw, encoding = reply.read(), reply.headers.get("Content-Encoding", "")
+                kind = reply.headers.get("Content-Type", "")
         except urllib.error.HTTPError as e:
             kind = "http_4xx" if e.code < 500 else "http_5xx"
             text = e.read(500).decode("utf-8", "replace")
@@ -68,9 +73,12 @@ class Client:
         except Exception as e:  # http.client's own errors: a reply cut short, a line that is no HTTP
             raise _broken(e, what, self.url) from e
         try:
-            answer = json.loads(gzip.decompress(raw) if "gzip" in encoding else raw)
+            raw = gzip.decompress(raw) if "gzip" in encoding else raw
+            answer = columns.decode(raw) if kind.startswith(columns.CONTENT_TYPE) else json.loads(raw)
         except (ValueError, OSError, EOFError) as e:
-            raise AtroposAPIError("not_json", f"{what} at {self.url}: the answer is not JSON", _checks(self.url)) from e
+            raise AtroposAPIError(
+                "not_json", f"{what} at {self.url}: the answer cannot be read", _checks(self.url)
+            ) from e
         if isinstance(answer, dict) and answer.get("status") == "error":
             # run-api answers 200 with this; taken for "no batch yet" it would be waited on for ever
             message = str(answer.get("message") or answer.get("error") or answer)

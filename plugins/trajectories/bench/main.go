@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/recipe-rl/recipe/plugins/trajectories/columns"
 )
 
 func main() {
@@ -67,50 +69,57 @@ func run(ours, theirs, only, note string, p pair) error {
 // times scales an amount of work, but not below 1.
 func (p pair) times(n int) int { return max(1, int(float64(n)*p.scale)) }
 
-// median repeats a measurement and keeps the run with the median figure, and the extremes.
-func (p pair) median(f func() (result, error)) (r result, err error) {
-	all := make([]result, p.repeat)
-	for i := range all {
-		if all[i], err = f(); err != nil {
-			return r, err
-		}
-	}
-	slices.SortFunc(all, func(a, b result) int { return int(1000 * (a.perCPU() - b.perCPU())) })
-	r = all[len(all)/2]
-	r.note = fmt.Sprintf("%.0f–%.0f", all[0].perCPU(), all[len(all)-1].perCPU())
-	return r, nil
-}
-
+// row repeats a measurement of both servers by turns, so that whatever else the machine does meets both, and prints the
+// medians, the extremes, and the median of the ratios.
 func (p pair) row(name string, ours, theirs func() (result, error)) error {
 	if !strings.Contains(name, p.match) {
 		return nil
 	}
-	o, err := p.median(ours)
-	if err != nil {
-		return err
+	var o, t []result
+	var ratios []float64
+	for range p.repeat {
+		r, err := ours()
+		if err != nil {
+			return err
+		}
+		o = append(o, r)
+		if p.theirs == nil {
+			continue
+		}
+		if r, err = theirs(); err != nil {
+			return err
+		}
+		t = append(t, r)
+		ratios = append(ratios, o[len(o)-1].perCPU()/r.perCPU())
 	}
-	line := fmt.Sprintf("| %s | **%.0f** (%s) | %.0f | %s / %s |", name, o.perCPU(), o.note, o.perWall(), ms(o.quantile(0.5)), ms(o.quantile(0.99)))
+	r, extremes := median(o)
+	line := fmt.Sprintf("| %s | **%.0f** (%s) | %.0f | %s / %s |", name, r.perCPU(), extremes, r.perWall(), ms(r.quantile(0.5)), ms(r.quantile(0.99)))
 	if p.theirs == nil {
 		fmt.Println(line + " – | – | – | – |")
 		return nil
 	}
-	t, err := p.median(theirs)
-	if err != nil {
-		return err
-	}
-	fmt.Printf("%s %.0f (%s) | %.0f | %s / %s | **%.1f×** |\n", line, t.perCPU(), t.note, t.perWall(), ms(t.quantile(0.5)), ms(t.quantile(0.99)), o.perCPU()/t.perCPU())
+	slices.Sort(ratios)
+	r, extremes = median(t)
+	fmt.Printf("%s %.0f (%s) | %.0f | %s / %s | **%.1f×** (%.1f–%.1f) |\n", line, r.perCPU(), extremes, r.perWall(), ms(r.quantile(0.5)), ms(r.quantile(0.99)),
+		ratios[len(ratios)/2], ratios[0], ratios[len(ratios)-1])
 	return nil
+}
+
+// median is the run with the median figure, and the extremes.
+func median(all []result) (r result, extremes string) {
+	slices.SortFunc(all, func(a, b result) int { return int(1000 * (a.perCPU() - b.perCPU())) })
+	return all[len(all)/2], fmt.Sprintf("%.0f–%.0f", all[0].perCPU(), all[len(all)-1].perCPU())
 }
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d.Microseconds())/1000) }
 
-const columns = `
-| %s | recipe, per server-CPU-s (range) | per wall s | ms p50 / p99 | run-api, per server-CPU-s (range) | per wall s | ms p50 / p99 | ratio |
+const heading = `
+| %s | recipe, per server-CPU-s (range) | per wall s | ms p50 / p99 | run-api, per server-CPU-s (range) | per wall s | ms p50 / p99 | ratio (range) |
 |---|---|---|---|---|---|---|---|
 `
 
 func (p pair) runStatus() error {
-	fmt.Printf(columns, "requests")
+	fmt.Printf(heading, "requests")
 	f := func(s *server, n int) func() (result, error) {
 		return func() (result, error) {
 			if err := s.prepare(256, 8, 1); err != nil {
@@ -126,7 +135,7 @@ func (p pair) runStatus() error {
 }
 
 func (p pair) runPosts() error {
-	fmt.Printf(columns, "posts")
+	fmt.Printf(heading, "posts")
 	for _, c := range []struct {
 		sh       shape
 		zipped   bool
@@ -147,7 +156,7 @@ func (p pair) runPosts() error {
 }
 
 func (p pair) runDrains() error {
-	fmt.Printf(columns, "sequences")
+	fmt.Printf(heading, "sequences")
 	for _, c := range []struct {
 		sh             shape
 		batch          int
@@ -161,6 +170,25 @@ func (p pair) runDrains() error {
 			func() (result, error) {
 				return p.theirs.drain(c.sh, c.batch, p.times(c.other), "Accept-Encoding", c.accept)
 			})
+		if err != nil {
+			return err
+		}
+	}
+	return p.runColumns()
+}
+
+// runColumns drains as our own trainer does. run-api has no such form: it answers in JSON.
+func (p pair) runColumns() error {
+	for _, c := range []struct {
+		sh             shape
+		batch          int
+		batches, other int
+		encoding       string
+	}{{shape{8, 512}, 256, 64, 4, "identity"}, {shape{8, 4096}, 64, 32, 2, "identity"}} {
+		headers := []string{"Accept", columns.ContentType, "Accept-Encoding", c.encoding}
+		err := p.row(fmt.Sprintf("drain %s, batch %d, as an Arrow stream", c.sh, c.batch),
+			func() (result, error) { return p.ours.drain(c.sh, c.batch, p.times(c.batches), headers...) },
+			func() (result, error) { return p.theirs.drain(c.sh, c.batch, p.times(c.other), headers...) })
 		if err != nil {
 			return err
 		}

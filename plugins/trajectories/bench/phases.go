@@ -16,7 +16,6 @@ type result struct {
 	cpu     time.Duration
 	wall    time.Duration
 	latency []time.Duration
-	note    string
 }
 
 func (r result) perCPU() float64  { return r.count / max(r.cpu.Seconds(), 0.01) }

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"encoding/binary"
 	"strconv"
 	"unsafe"
 )
@@ -125,7 +126,54 @@ func readInt32(b []byte, i int) (v int32, end int) {
 	return int32(n), i //nolint:gosec // checked
 }
 
+// tens are the powers of ten that a double holds exactly.
+var tens = [...]float64{1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22}
+
+// readFraction reads a number such as -0.6931471805599453 without looking at its digits one by one; -1 when it has another
+// form. Its digits as an integer and a power of ten are both exact in a double, so one division rounds as it must.
+func readFraction(b []byte, i int) (v float64, end int) {
+	negative := b[i] == '-'
+	if negative {
+		i++
+	}
+	if len(b)-i < 27 || b[i]-'0' > 9 || b[i+1] != '.' {
+		return 0, -1
+	}
+	n, from := uint64(b[i]-'0'), i+2
+	for i = from; i < from+24; {
+		w := binary.LittleEndian.Uint64(b[i:])
+		k := digits8(w)
+		if k > 0 {
+			n = n*powers[k] + parse8(w, k)
+			i += k
+		}
+		if k < 8 {
+			break
+		}
+	}
+	if i == from || i-from > 18 || n >= 1<<53 || b[i]|0x20 == 'e' || b[i]-'0' <= 9 {
+		return 0, -1
+	}
+	v = float64(n) / tens[i-from]
+	if negative {
+		v = -v
+	}
+	return v, i
+}
+
+var powers = [...]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8}
+
+// parse8 is the number that the first k digits of eight bytes spell.
+func parse8(w uint64, k int) uint64 {
+	w = (w ^ '0'*ones) << (64 - 8*k) // the others become zeros in front
+	w = w*10 + w>>8
+	return (w&0x000000FF000000FF*0x000F424000000064 + w>>16&0x000000FF000000FF*0x0000271000000001) >> 32
+}
+
 func readFloat(b []byte, i int) (v float64, end int) {
+	if v, end = readFraction(b, i); end >= 0 {
+		return v, end
+	}
 	whole := true
 	for end = i; end < len(b); end++ {
 		c := b[end]

@@ -1,0 +1,53 @@
+"""Batches as Arrow streams: the server's own trainer reads them several times faster than JSON. pyarrow is optional:
+without it the worker asks for JSON, and nothing else changes."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+try:
+    import pyarrow as pa
+except ImportError:  # an installation without it
+    pa = None
+
+CONTENT_TYPE = "application/vnd.apache.arrow.stream"
+
+
+def accept() -> str:
+    """What to ask for: JSON is always understood, and the only form in which run-api answers."""
+    return f"{CONTENT_TYPE}, application/json" if pa else "application/json"
+
+
+def _values(array: Any) -> list:
+    """The elements of a list array as Python lists, None where it has null. Numbers go through numpy, which turns them
+    into Python's own at once."""
+    if not pa.types.is_list(array.type):
+        return array.to_numpy(zero_copy_only=False).tolist()
+    ends = array.offsets.to_numpy().tolist()
+    first = ends[0] if ends else 0
+    inner = _values(array.values.slice(first, ends[-1] - first) if ends else array.values)
+    lists = [inner[a - first : b - first] for a, b in pairwise(ends)]
+    if array.null_count:
+        lists = [None if null else values for null, values in zip(array.is_null().to_pylist(), lists, strict=True)]
+    return lists
+
+
+def decode(raw: bytes) -> dict:
+    """A /batch answer as its JSON form would be read: {"batch": [...], "id": ..., "lease_seconds": ...}."""
+    with pa.ipc.open_stream(raw) as stream:
+        about = {k.decode(): v.decode() for k, v in (stream.schema.metadata or {}).items()}
+        groups = []
+        for rows in stream:
+            columns = {name: _values(rows.column(name)) for name in rows.schema.names if name != "rest"}
+            for i, rest in enumerate(rows.column("rest").to_pylist()):
+                other = json.loads(rest)
+                if columns["tokens"][i] is None:  # a group that does not fit into columns is all in rest
+                    groups.append(other)
+                else:
+                    groups.append({name: values[i] for name, values in columns.items()} | other)
+    answer: dict = {"batch": groups}
+    if "id" in about:
+        answer |= {"id": about["id"], "lease_seconds": float(about["lease_seconds"])}
+    return answer
