@@ -18,6 +18,9 @@
 //	batch_size                        of a trainer: sequences an optimizer step
 //	ranks, micro_batch                of a trainer
 //	gpu_memory_utilization            of an inference block: the share of a GPU that it takes whatever its sum is
+//	sleeps                            of an inference block: it can give its memory back ("true")
+//	training_only                     of a trainer: parts of its memory that it needs for training alone, separated by commas
+//	colocated                         of a sync block: auto, share or sleep
 //	max_staleness, queued_batches     of a sync block and of a trajectories block or an environment
 package arithmetic
 

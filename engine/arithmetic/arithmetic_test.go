@@ -62,6 +62,10 @@ func TestFindings(t *testing.T) {
 		}
 		return e
 	}
+	with := func(e sdk.Estimate, name, value string) sdk.Estimate {
+		e.Facts[name] = value
+		return e
+	}
 	type kinds = map[kind.Kind]sdk.Estimate
 	tests := []struct {
 		name     string
@@ -113,6 +117,34 @@ func TestFindings(t *testing.T) {
 			machine: arithmetic.Machine{GPUs: 2, GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: zero},
 			estimates: kinds{kind.Inference: amounts("0.5", "weights", 3.0), kind.Trainer: amounts("", "optimizer", 60.0)},
 		}, "error", []string{"will not fit"}},
+		{"too much side by side, in turns it fits", world{
+			machine: arithmetic.Machine{GPUs: 1, GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: with(amounts("0.8", "weights", 3.0), "sleeps", "true"),
+				kind.Trainer: with(amounts("", "weights", 6.0, "activations", 50.0), "training_only", "gradients,activations")},
+		}, "", nil},
+		{"the same without sleep names the way out", world{
+			machine: arithmetic.Machine{GPUs: 1, GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: amounts("0.8", "weights", 3.0),
+				kind.Trainer: with(amounts("", "weights", 6.0, "activations", 50.0), "training_only", "gradients,activations")},
+		}, "error", []string{"needs 120.0 GiB and has", "take turns, which needs 70.0 GiB", "enable_sleep_mode = true"}},
+		{"too much of the trainer stays while inference serves", world{
+			machine: arithmetic.Machine{GPUs: 1, GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			estimates: kinds{kind.Sync: facts("colocated", "sleep"), kind.Inference: with(amounts("0.8", "weights", 3.0), "sleeps", "true"),
+				kind.Trainer: with(amounts("", "weights", 6.0, "optimizer", 12.0, "activations", 50.0), "training_only", "gradients,activations")},
+		}, "error", []string{"needs 82.0 GiB while inference serves", "between its steps", "Reduce optimizer"}},
+		{"too much for training alone", world{
+			machine: arithmetic.Machine{GPUs: 1, GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: with(amounts("0.5", "weights", 3.0), "sleeps", "true"),
+				kind.Trainer: with(amounts("", "weights", 20.0, "activations", 70.0), "training_only", "gradients,activations")},
+		}, "error", []string{"needs 91.0 GiB while the trainer works", "1.0 GiB asleep"}},
+		{"sleep without a GPU in common", world{
+			machine: arithmetic.Machine{GPUs: 2, GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: with(amounts("0.5", "weights", 3.0), "sleeps", "true"), kind.Trainer: amounts("", "weights", 6.0)},
+		}, "warning", []string{"no GPU in common", "colocated = \"share\""}},
+		{"sleep of a server that cannot", world{
+			machine: arithmetic.Machine{GPUs: 1, GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			estimates: kinds{kind.Sync: facts("colocated", "sleep"), kind.Inference: amounts("0.5", "weights", 3.0), kind.Trainer: amounts("", "weights", 6.0)},
+		}, "error", []string{"inference.x.a cannot sleep", "enable_sleep_mode = true"}},
 		{"share too small for what must fit in it", world{
 			machine: arithmetic.Machine{GPUs: 1, GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu},
 			estimates: kinds{kind.Inference: amounts("0.2", "weights", 15.0, "kv_cache", 5.0)},

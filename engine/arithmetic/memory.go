@@ -2,12 +2,14 @@ package arithmetic
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
 
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
 const gib = float64(1 << 30)
@@ -21,57 +23,127 @@ type device struct {
 	blocks []addr.Block
 }
 
-// memory adds up each GPU's blocks and compares the sum with the card.
+// load is what one block takes of a GPU.
+type load struct {
+	a        addr.Block
+	need     float64
+	reserved bool // a share of the card, whatever it needs
+	parts    []sdk.Amount
+	lines    []string
+}
+
+// memory adds up each GPU's blocks and compares the sum with the card. Where blocks take turns, each turn must fit.
 func (c *checker) memory(m Machine) {
-	for _, d := range c.devices(m) {
-		total, reserved := 0.0, 0.0
-		var lines []string
-		var largest struct {
-			a     addr.Block
-			need  float64
-			parts []sdk.Amount
-		}
+	devices, couples := c.devices(m), c.couples()
+	for _, d := range devices {
 		for _, a := range d.blocks {
-			b := c.blocks[a]
-			need, parts := sum(b.Amounts, "gpu_memory")
-			share, _ := strconv.ParseFloat(b.Facts["gpu_memory_utilization"], 64)
-			if share > 0 && m.GPUMemory > 0 {
-				// The server takes its share whatever it needs; what it needs must fit into the share.
-				take := share * m.GPUMemory
-				if need > take {
-					c.add("error", a, fmt.Sprintf("will not fit: it needs %s, gpu_memory_utilization = %g gives it %s", human(need), share, human(take)),
-						strings.Join(explain(parts), "\n")+fmt.Sprintf("\nRaise gpu_memory_utilization to %.2f, or lower max_model_len.", ceil2(need/m.GPUMemory)))
-				}
-				lines = append(lines, fmt.Sprintf("%s: %s (%g of the card)", a, human(take), share))
-				reserved += take
-				total += take
-				continue
-			}
-			if need == 0 {
-				continue
-			}
-			lines = append(lines, fmt.Sprintf("%s: %s", a, human(need)))
-			lines = append(lines, explain(parts)...)
-			total += need
-			if need > largest.need {
-				largest.a, largest.need, largest.parts = a, need, parts
+			c.ownShare(a, m)
+		}
+		trainers, servers := d.turns(couples)
+		loads, during := c.loads(d, m, nil, servers), ""
+		if len(servers) > 0 {
+			during = " while the trainer works"
+			if serving := c.loads(d, m, trainers, nil); total(serving) > total(loads) {
+				loads, during = serving, " while inference serves"
 			}
 		}
-		if total == 0 {
-			continue
+		c.compare(d, loads, during, m)
+	}
+	c.tellColocation(devices, couples, m)
+}
+
+// ownShare finds a server whose share of the card is too small for what must fit into it.
+func (c *checker) ownShare(a addr.Block, m Machine) {
+	b := c.blocks[a]
+	need, parts := sum(b.Amounts, "gpu_memory")
+	share, _ := strconv.ParseFloat(b.Facts["gpu_memory_utilization"], 64)
+	if take := share * m.GPUMemory; take > 0 && need > take {
+		c.add("error", a, fmt.Sprintf("will not fit: it needs %s, gpu_memory_utilization = %g gives it %s", human(need), share, human(take)),
+			strings.Join(explain(parts), "\n")+fmt.Sprintf("\nRaise gpu_memory_utilization to %.2f, or lower max_model_len.", ceil2(need/m.GPUMemory)))
+	}
+}
+
+// loads are the blocks of a GPU while some trainers rest and some servers sleep.
+func (c *checker) loads(d device, m Machine, rest, sleep []addr.Block) (list []load) {
+	for _, a := range d.blocks {
+		b := c.blocks[a]
+		amounts, note := b.Amounts, ""
+		if slices.Contains(rest, a) {
+			amounts, note = resting(b), " between its steps"
 		}
-		detail := strings.Join(lines, "\n")
-		first := d.blocks[0]
+		need, parts := sum(amounts, "gpu_memory")
+		share, _ := strconv.ParseFloat(b.Facts["gpu_memory_utilization"], 64)
+		take := share * m.GPUMemory
 		switch {
-		case m.GPUMemory == 0:
-			c.add("info", first, fmt.Sprintf("GPU %s needs about %s%s", d.name, human(total), smallestCard(total)), detail)
-		case total > m.GPUMemory:
-			c.add("error", first, fmt.Sprintf("will not fit: GPU %s needs %s and has %s", d.name, human(total), human(m.GPUMemory)),
-				detail+"\n"+advice(largest.a, largest.parts, total-m.GPUMemory, m.GPUMemory-(total-reserved)))
-		default:
-			c.add("info", first, fmt.Sprintf("GPU %s: %s of %s", d.name, human(total), human(m.GPUMemory)), detail)
+		case slices.Contains(sleep, a) && (need > 0 || take > 0):
+			list = append(list, load{a: a, need: asleep, lines: []string{fmt.Sprintf("%s: %s asleep (context and CUDA graphs)", a, human(asleep))}})
+		case take > 0: // whatever it needs; what it needs must fit into the share
+			list = append(list, load{a: a, need: take, reserved: true, lines: []string{fmt.Sprintf("%s: %s (%g of the card)", a, human(take), share)}})
+		case need > 0:
+			list = append(list, load{a: a, need: need, parts: parts, lines: append([]string{fmt.Sprintf("%s: %s%s", a, human(need), note)}, explain(parts)...)})
 		}
 	}
+	return list
+}
+
+func total(loads []load) (sum float64) {
+	for _, l := range loads {
+		sum += l.need
+	}
+	return sum
+}
+
+// compare says whether a GPU holds its blocks.
+func (c *checker) compare(d device, loads []load, during string, m Machine) {
+	var lines []string
+	var largest load
+	reserved := 0.0
+	for _, l := range loads {
+		lines = append(lines, l.lines...)
+		switch {
+		case l.reserved:
+			reserved += l.need
+		case l.need > largest.need:
+			largest = l
+		}
+	}
+	need := total(loads)
+	if need == 0 {
+		return
+	}
+	detail, first := strings.Join(lines, "\n"), d.blocks[0]
+	switch {
+	case m.GPUMemory == 0:
+		c.add("info", first, fmt.Sprintf("GPU %s needs about %s%s%s", d.name, human(need), during, smallestCard(need)), detail)
+	case need > m.GPUMemory:
+		c.add("error", first, fmt.Sprintf("will not fit: GPU %s needs %s%s and has %s", d.name, human(need), during, human(m.GPUMemory)),
+			detail+"\n"+advice(largest.a, largest.parts, need-m.GPUMemory, m.GPUMemory-(need-reserved))+c.sleepAdvice(d, during, m))
+	default:
+		c.add("info", first, fmt.Sprintf("GPU %s: %s of %s%s", d.name, human(need), human(m.GPUMemory), during), detail)
+	}
+}
+
+// sleepAdvice names the way out of a GPU that is too small for trainer and inference side by side, where it is one.
+func (c *checker) sleepAdvice(d device, during string, m Machine) string {
+	if during != "" {
+		return ""
+	}
+	for _, s := range c.of(kind.Sync) {
+		if s.Facts["colocated"] == "" || !c.meet(d, s) {
+			continue
+		}
+		var trainers, servers []addr.Block
+		for _, t := range c.needed(s, kind.Trainer) {
+			trainers = append(trainers, t.Addr)
+		}
+		for _, i := range c.needed(s, kind.Inference) {
+			servers = append(servers, i.Addr)
+		}
+		if need := max(total(c.loads(d, m, trainers, nil)), total(c.loads(d, m, nil, servers))); need <= m.GPUMemory {
+			return fmt.Sprintf("\nOr let them take turns, which needs %s: enable_sleep_mode = true in the inference block, colocated = \"auto\" in %s.", human(need), s.Addr)
+		}
+	}
+	return ""
 }
 
 // devices groups blocks by the GPUs that they are placed on. Blocks without a device are dealt one after the other over

@@ -76,6 +76,10 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	}
 	e.Facts["transports"], e.Facts["precision"] = strings.Join(c.transports(), ","), c.precision()
 	e.Facts["devices"] = strings.Join(placement.Devices, ",")
+	e.Facts["training_only"] = "gradients,activations,logits"
+	if c.Optimizer != nil && c.Optimizer.Offload {
+		e.Facts["training_only"] += ",optimizer"
+	}
 	m, known, err := shape.Of(c.Model)
 	if err != nil {
 		return e, []spec.Problem{{Path: cty.GetAttrPath("model"), Summary: "the model's config.json cannot be read", Detail: err.Error()}}

@@ -20,6 +20,7 @@ import (
 func (s *Server) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.Problem) {
 	e := sdk.Estimate{Facts: map[string]string{"model": c.Model, "tokenizer": c.tokenizer()}}
 	transportFacts(c, placement, e.Facts)
+	e.Facts["sleeps"] = strconv.FormatBool(c.EnableSleepMode && c.CPUKVCacheSpace == 0)
 	if c.GPUMemoryUtilization > 0 {
 		e.Facts["gpu_memory_utilization"] = strconv.FormatFloat(c.GPUMemoryUtilization, 'g', -1, 64)
 	}

@@ -1,0 +1,126 @@
+package arithmetic
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kind"
+)
+
+// asleep is what a server that sleeps keeps of a GPU: its context, and what it has captured.
+const asleep = gib
+
+// couple is a trainer and the inference blocks that sleep while it works.
+type couple struct {
+	sync    addr.Block
+	trainer addr.Block
+	servers []addr.Block
+}
+
+// couples finds who takes turns on a GPU. The rule is that of the sync plugin: asked for, or every inference block can sleep.
+func (c *checker) couples() (list []couple) {
+	for _, s := range c.of(kind.Sync) {
+		var awake []string
+		pair := couple{sync: s.Addr}
+		for _, i := range c.needed(s, kind.Inference) {
+			pair.servers = append(pair.servers, i.Addr)
+			if i.Facts["sleeps"] != "true" {
+				awake = append(awake, i.Addr.String())
+			}
+		}
+		mode := s.Facts["colocated"]
+		if mode == "sleep" && len(awake) > 0 {
+			c.add("error", s.Addr, "colocated = \"sleep\", and "+strings.Join(awake, ", ")+" cannot sleep", "Set enable_sleep_mode = true there (vLLM sleeps on a GPU only), or colocated = \"share\" here.")
+			continue
+		}
+		if (mode != "auto" && mode != "sleep") || len(awake) > 0 || len(pair.servers) == 0 {
+			continue
+		}
+		for _, t := range c.needed(s, kind.Trainer) {
+			pair.trainer = t.Addr
+			list = append(list, pair)
+		}
+	}
+	return list
+}
+
+// turns are the couples of which both sides are on a GPU, which is where they take turns.
+func (d device) turns(couples []couple) (trainers, servers []addr.Block) {
+	for _, p := range couples {
+		if !slices.Contains(d.blocks, p.trainer) {
+			continue
+		}
+		for _, s := range p.servers {
+			if slices.Contains(d.blocks, s) {
+				trainers, servers = append(trainers, p.trainer), append(servers, s)
+			}
+		}
+	}
+	return trainers, servers
+}
+
+// tellColocation says for each sync block how trainer and inference get along on the GPUs that they have in common.
+func (c *checker) tellColocation(devices []device, couples []couple, m Machine) {
+	for _, s := range c.of(kind.Sync) {
+		if s.Facts["colocated"] == "" {
+			continue
+		}
+		sleeps := slices.ContainsFunc(couples, func(p couple) bool { return p.sync == s.Addr })
+		var names []string
+		beside := 0.0
+		for _, d := range devices {
+			if c.meet(d, s) {
+				names = append(names, d.name)
+				beside = max(beside, total(c.loads(d, m, nil, nil)))
+			}
+		}
+		switch where := strings.Join(names, ", "); {
+		case len(names) == 0 && sleeps && len(devices) > 0:
+			c.add("warning", s.Addr, "inference sleeps while the trainer works, and they have no GPU in common",
+				"Rollouts stop during each step and no memory is won. Set colocated = \"share\", or leave out enable_sleep_mode.")
+		case len(names) == 0:
+		case sleeps:
+			c.add("info", s.Addr, "colocated: inference sleeps while the trainer works on GPU "+where, why(s, beside, m))
+		default:
+			c.add("info", s.Addr, "colocated: trainer and inference stay side by side on GPU "+where,
+				"Not every inference block has enable_sleep_mode = true. While both work each gets a part of the GPU's time: together they do a few percent less than one after the other.")
+		}
+	}
+}
+
+// why says what speaks for sleeping.
+func why(s sized, beside float64, m Machine) string {
+	text := "Every inference block has enable_sleep_mode = true."
+	if s.Facts["colocated"] == "sleep" {
+		text = "colocated = \"sleep\"."
+	}
+	switch {
+	case m.GPUMemory == 0 || beside == 0:
+		return text
+	case beside > m.GPUMemory:
+		return text + fmt.Sprintf(" Side by side they would need %s of %s.", human(beside), human(m.GPUMemory))
+	}
+	return text + fmt.Sprintf(" Side by side they would fit, too (%s of %s): colocated = \"share\" saves a tenth of a second a step and lets rollouts go on meanwhile.", human(beside), human(m.GPUMemory))
+}
+
+// meet says whether a sync block's trainer and one of its inference blocks are on a GPU.
+func (c *checker) meet(d device, s sized) bool {
+	on := func(k kind.Kind) bool {
+		return slices.ContainsFunc(c.needed(s, k), func(b sized) bool { return slices.Contains(d.blocks, b.Addr) })
+	}
+	return on(kind.Trainer) && on(kind.Inference)
+}
+
+// resting leaves out the parts of a trainer's memory that it needs for training alone.
+func resting(b sized) (kept []sdk.Amount) {
+	only := strings.Split(b.Facts["training_only"], ",")
+	for _, a := range b.Amounts {
+		if !slices.Contains(only, a.Part) {
+			kept = append(kept, a)
+		}
+	}
+	return kept
+}
