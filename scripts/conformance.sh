@@ -20,7 +20,7 @@ if [ -z "${CONFORMANCE_INSIDE:-}" ]; then
     { command -v uv >/dev/null && uv pip install -q --python "$venv/bin/python" pytest; }
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
-  (cd "$root" && go build -o "$work/runapi" ./plugins/trajectories/runapi && go test -c -o "$work/suite" ./plugins/trajectories/conformance)
+  (cd "$root" && go build -o "$work/runapi" ./plugins/trajectories/runapi && go test -c -o "$work/suite" ./plugins/trajectories/conformance && go test -c -o "$work/deployments" ./e2e)
   export CONFORMANCE_INSIDE=1 CONFORMANCE_WORK=$work
   if unshare -rn true 2>/dev/null && command -v ip >/dev/null; then
     unshare -rn bash -c "ip link set lo up; exec '$0'"
@@ -52,6 +52,9 @@ echo "== the suite against the original"
 "$python" -m atroposlib.cli.run_api --host 127.0.0.1 --port 8000 >"$work/original.log" 2>&1 & pids+=($!)
 ready http://127.0.0.1:8000
 TRAJECTORIES_URL=http://127.0.0.1:8000 "$work/suite" -test.run TestOther
+
+echo "== recipe's own environment and trainer on the original"
+ORIGINAL_RUN_API=http://127.0.0.1:8000 "$work/deployments" -test.run 'TestAnyDeployment.*/run-api'
 stop
 
 echo "== the suite against recipe"
