@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
@@ -28,6 +29,7 @@ type CacheSalter interface{ CacheSalt() bool }
 type inferenceHost struct {
 	*host
 	gateway *gateway.Gateway
+	stands  atomic.Bool // Ready has been called
 
 	mu       sync.Mutex
 	replicas []Replica
@@ -254,8 +256,18 @@ func (h *inferenceHost) admissible(replicas []Replica) []Replica {
 	return list
 }
 
+// Phase says how the engine is. Once the gateway stands, dependents may start whatever the engine does: requests that come
+// while it starts again wait for it, so that is a degraded block and not one that has yet to be ready.
+func (h *inferenceHost) Phase(phase Phase, text string) {
+	if (phase == Starting || phase == Loading) && h.stands.Load() {
+		phase = Degraded
+	}
+	h.host.Phase(phase, text)
+}
+
 func (h *inferenceHost) Ready(outputs any) {
 	if h.setEndpoints("Ready", outputs) {
+		h.stands.Store(true)
 		h.setPhase(Ready, "", "")
 	}
 }
@@ -265,11 +277,27 @@ func (h *inferenceHost) SetOutputs(outputs any) { h.setEndpoints("SetOutputs", o
 // setEndpoints adds what only the SDK knows to the outputs: where the gateway is, and its tokens.
 func (h *inferenceHost) setEndpoints(call string, outputs any) bool {
 	url := h.gateway.URL()
-	return h.setOutputsWith(call, outputs, map[string]cty.Value{
+	ok := h.setOutputsWith(call, outputs, map[string]cty.Value{
 		"base_url":      cty.StringVal(url + "/v1"),
 		"generate_url":  cty.StringVal(url + "/generate"),
 		"api_key":       cty.StringVal(h.start.Token),
 		"control_url":   cty.StringVal(url),
 		"control_token": cty.StringVal(h.start.ControlToken),
 	})
+	if ok {
+		h.gateway.SetModels(h.models()...)
+	}
+	return ok
+}
+
+// models are the names under which clients may ask for the policy: the output model.
+func (h *inferenceHost) models() []string {
+	h.host.mu.Lock()
+	defer h.host.mu.Unlock()
+	if v := h.outputs; v != cty.NilVal && v.Type().HasAttribute("model") {
+		if name, _ := v.GetAttr("model").Unmark(); name.IsKnown() && !name.IsNull() && name.AsString() != "" {
+			return []string{name.AsString()}
+		}
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package sdk_test
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -203,4 +204,44 @@ func TestAnUpdateThatPanicsIsAnErrorOfThatUpdate(t *testing.T) {
 	if p := b.Status().GetPhase(); p != "ready" {
 		t.Errorf("the block is %s", p)
 	}
+}
+
+// Once the gateway stands, dependents may start: an engine that starts again is a degraded block and not one that is not ready yet.
+func TestAnEngineThatStartsAgainKeepsNobodyWaiting(t *testing.T) {
+	t.Parallel()
+	s := newServer()
+	b := plugintest.Harness(t, s.definition())
+	b.Start(serverConfig{Engines: []string{engine(t)}})
+	b.Ready()
+	for _, phase := range []sdk.Phase{sdk.Starting, sdk.Loading} {
+		s.say <- func(h sdk.InferenceHost) { h.Phase(phase, "the engine starts again") }
+		until(t, "degraded block", func() bool { return b.Status().GetPhase() == string(sdk.Degraded) })
+		s.say <- func(h sdk.InferenceHost) { h.Phase(sdk.Ready, "") }
+		until(t, "ready block", func() bool { return b.Status().GetPhase() == string(sdk.Ready) })
+	}
+}
+
+// The gateway answers for the model while no replica can.
+func TestTheGatewayKnowsTheModelsName(t *testing.T) {
+	t.Parallel()
+	s := newServer()
+	b := plugintest.Harness(t, s.definition())
+	b.Start(serverConfig{Engines: []string{engine(t)}})
+	b.Ready()
+	s.say <- func(h sdk.InferenceHost) { h.Serve() }
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.Output("base_url")+"/models", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+b.Output("api_key"))
+	until(t, "answer that names the model", func() bool {
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return false
+		}
+		defer func() { _ = answer.Body.Close() }()
+		body, err := io.ReadAll(answer.Body)
+		return err == nil && strings.Contains(string(body), `"id":"m"`)
+	})
+	http.DefaultClient.CloseIdleConnections()
 }

@@ -63,14 +63,16 @@ type Config struct {
 	// MaxResponseBytes bounds an answer that is buffered to be stamped and recorded; a longer one is passed through with its
 	// stamp in the header only. Default: 256 MiB.
 	MaxResponseBytes int64
-	// HoldTimeout is how long a request waits for a hold to end or a replica to come up before it gets 503 with Retry-After.
-	// Default: 10 minutes, which outlasts the start of an engine.
+	// HoldTimeout is how long a request waits for a hold to end or a replica to come up before it gets 503 with Retry-After. A hold
+	// whose owner renews it starts the time anew: a training step on a shared GPU takes as long as it takes. Default: 10 minutes,
+	// which outlasts the start of an engine.
 	HoldTimeout time.Duration
 	// MaxWaiting bounds the requests that wait at once; further ones get 503 at once. Default: 16384.
 	MaxWaiting int
 	// MaxLease bounds the lease of a hold. Default: 30 minutes.
 	MaxLease time.Duration
-	// UpdateTimeout bounds one weight update, all replicas together. Default: 10 minutes.
+	// UpdateTimeout bounds one weight update, all replicas together; half of it may be spent on waiting for a replica when none is
+	// up. Default: 10 minutes.
 	UpdateTimeout time.Duration
 	// Cooldown is how long a replica gets nothing after a connection to it failed. Default: 1 second.
 	Cooldown time.Duration

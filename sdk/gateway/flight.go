@@ -50,9 +50,8 @@ func (g *Gateway) takeOff(ctx context.Context, c *call) (*flight, error) {
 func (g *Gateway) waitForStart(ctx context.Context, c *call) (*flight, error) {
 	began := g.cfg.Clock.Now()
 	g.startWaiting(c)
-	late := make(chan struct{})
-	stop := g.cfg.Clock.AfterFunc(c.waitUntil.Sub(began), func() { close(late) })
-	defer stop()
+	late, stop := g.alarm(c.waitUntil.Sub(began))
+	defer func() { stop() }()
 	defer func() { g.met.waits.Observe(g.cfg.Clock.Now().Sub(began).Seconds()) }()
 	for {
 		changed := g.changed
@@ -66,6 +65,10 @@ func (g *Gateway) waitForStart(ctx context.Context, c *call) (*flight, error) {
 		if f != nil {
 			return f, nil
 		}
+		if left := g.extendLocked(c); err != nil && left > 0 {
+			late, stop = g.alarm(left)
+			continue
+		}
 		if err != nil {
 			return nil, &refusal{http.StatusServiceUnavailable, "held", fmt.Sprintf("waited %s in vain: %s", g.cfg.HoldTimeout, why), 10 * time.Second}
 		}
@@ -73,6 +76,24 @@ func (g *Gateway) waitForStart(ctx context.Context, c *call) (*flight, error) {
 }
 
 var errLate = errors.New("late")
+
+// alarm closes the channel after a while.
+func (g *Gateway) alarm(after time.Duration) (late chan struct{}, stop func() bool) {
+	late = make(chan struct{})
+	return late, g.cfg.Clock.AfterFunc(after, func() { close(late) })
+}
+
+// extendLocked is how much longer a request waits for a hold whose owner was heard of meanwhile.
+func (g *Gateway) extendLocked(c *call) time.Duration {
+	h := g.hold
+	if h == nil {
+		return 0
+	}
+	if until := h.heard.Add(g.cfg.HoldTimeout); until.After(c.waitUntil) {
+		c.waitUntil = until
+	}
+	return c.waitUntil.Sub(g.cfg.Clock.Now())
+}
 
 func (g *Gateway) waitChange(ctx context.Context, changed, late <-chan struct{}) error {
 	select {

@@ -38,6 +38,7 @@ type Gateway struct {
 	version  int
 	last     *WeightUpdate // the update that made the current version
 	upstream string        // the policy's name at the engine
+	names    []string      // names that clients may use for it; replaced, never changed
 }
 
 // New checks the configuration and takes the address. Nothing is answered before Serve.
@@ -59,7 +60,7 @@ func New(cfg Config) (*Gateway, error) {
 	g := &Gateway{
 		cfg: cfg, keys: newKeys(cfg.Token, cfg.AdminToken), listener: ln, version: cfg.Version, started: cfg.Clock.Now(),
 		changed: make(chan struct{}), flights: map[*flight]struct{}{}, records: newRecords(cfg.RecordTokens),
-		clients: clients{byName: map[string]*client{}}, updating: make(turn, 1), last: cfg.Last,
+		clients: clients{byName: map[string]*client{}}, updating: make(turn, 1), last: cfg.Last, names: cfg.Models,
 	}
 	g.prefixes.seed = maphash.MakeSeed()
 	g.life, g.end = context.WithCancel(context.Background())
@@ -156,6 +157,20 @@ func (g *Gateway) SetUpstreamModel(name string) {
 	g.mu.Unlock()
 }
 
+// SetModels replaces Config.Models.
+func (g *Gateway) SetModels(names ...string) {
+	g.mu.Lock()
+	g.names = append([]string(nil), names...)
+	g.mu.Unlock()
+}
+
+// modelNames are the names that clients may use for the policy.
+func (g *Gateway) modelNames() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.names
+}
+
 func (g *Gateway) upstreamModel() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -167,8 +182,8 @@ func (g *Gateway) policyModel() string {
 	if name := g.upstreamModel(); name != "" {
 		return name
 	}
-	if len(g.cfg.Models) > 0 {
-		return g.cfg.Models[0]
+	if names := g.modelNames(); len(names) > 0 {
+		return names[0]
 	}
 	return ""
 }

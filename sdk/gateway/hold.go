@@ -64,6 +64,7 @@ type Hold struct {
 type hold struct {
 	Hold
 	stop    func() bool // stops the lease's timer
+	heard   time.Time   // when its owner last asked for it
 	overdue bool        // the lease ran out during an update, which goes first
 }
 
@@ -130,7 +131,7 @@ func (g *Gateway) beginHold(q HoldRequest, now time.Time) (h *hold, renewed bool
 	if q.ID == "" {
 		q.ID = rand.Text()
 	}
-	g.hold = &hold{Hold: Hold{ID: q.ID, Mode: q.Mode, Reason: q.Reason, Since: now}}
+	g.hold = &hold{Hold: Hold{ID: q.ID, Mode: q.Mode, Reason: q.Reason, Since: now}, heard: now}
 	if q.Mode == ModeAbort {
 		g.abortLocked(nil)
 	}
@@ -143,6 +144,7 @@ func (g *Gateway) leaseLocked(h *hold, lease time.Duration) {
 		h.stop()
 	}
 	h.overdue = false
+	h.heard = g.cfg.Clock.Now()
 	h.Expires = g.cfg.Clock.Now().Add(lease)
 	h.stop = g.cfg.Clock.AfterFunc(lease, func() { g.expire(h) })
 }

@@ -187,8 +187,9 @@ func (g *Gateway) models(w http.ResponseWriter, r *http.Request) {
 		Object string `json:"object"`
 		Owner  string `json:"owned_by"`
 	}
-	list := make([]model, 0, len(g.cfg.Models))
-	for _, id := range g.cfg.Models {
+	names := g.modelNames()
+	list := make([]model, 0, len(names))
+	for _, id := range names {
 		list = append(list, model{id, "model", "recipe"})
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": list})

@@ -65,15 +65,39 @@ func (g *Gateway) UpdateWeights(ctx context.Context, u WeightUpdate) (UpdateResu
 	if err := g.checkUpdate(&u); err != nil {
 		return UpdateResult{Version: g.Version()}, err
 	}
+	ctx, cancel := g.bounded(ctx)
+	defer cancel()
+	if err := g.awaitReplica(ctx, u.Version); err != nil {
+		return UpdateResult{Version: g.Version()}, err
+	}
 	if !g.updating.try() {
 		return UpdateResult{Version: g.Version()}, fmt.Errorf("%w: another weight update or admission is going on; wait for it", ErrHeld)
 	}
-	ctx, cancel := g.bounded(ctx)
-	defer cancel()
 	res, err := g.update(ctx, u)
 	g.updating.give()
 	g.afterUpdate()
 	return res, err
+}
+
+// awaitReplica waits until a replica is up that could take weights: one that is being started again will be.
+func (g *Gateway) awaitReplica(ctx context.Context, version int) error {
+	late, stop := g.alarm(g.cfg.UpdateTimeout / 2)
+	defer stop()
+	for {
+		g.mu.Lock()
+		up, changed := false, g.changed
+		why := g.whyNoneLocked(g.cfg.Clock.Now())
+		for _, r := range g.replicas {
+			up = up || r.healthy
+		}
+		g.mu.Unlock()
+		if up {
+			return nil
+		}
+		if err := g.waitChange(ctx, changed, late); err != nil {
+			return fmt.Errorf("gateway: weight update to version %d waited for a replica that is up (at most %s): %s: %w", version, g.cfg.UpdateTimeout/2, why, err)
+		}
+	}
 }
 
 func (g *Gateway) checkUpdate(u *WeightUpdate) error {

@@ -1,0 +1,111 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Requests wait as long as the owner of a hold is heard of, and no longer than HoldTimeout after that.
+func TestWaitingFollowsTheRenewalsOfAHold(t *testing.T) {
+	t.Parallel()
+	clock := newClock()
+	e := newEngine(t)
+	g := start(t, Config{Clock: clock, HoldTimeout: time.Minute}, e)
+	h, err := g.Hold(t.Context(), HoldRequest{Lease: 30 * time.Minute, Reason: "the trainer works"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting := background(t, g, "/v1/completions", prompt)
+	eventually(t, "the request to wait", func() bool { return g.Status().Waiting == 1 })
+	for range 10 {
+		clock.advance(50 * time.Second)
+		if _, err := g.Hold(t.Context(), HoldRequest{ID: h.ID, Lease: 30 * time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case r := <-waiting:
+			t.Fatalf("refused (%d %s) although the hold is renewed", r.status, r.body)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	second := background(t, g, "/v1/completions", prompt)
+	eventually(t, "two requests to wait", func() bool { return g.Status().Waiting == 2 })
+	if err := g.Resume(h.ID); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []reply{<-waiting, <-second} {
+		if r.status != 200 {
+			t.Errorf("got %d %s", r.status, r.body)
+		}
+	}
+	if _, err := g.Hold(t.Context(), HoldRequest{Lease: 30 * time.Minute, Reason: "silence"}); err != nil {
+		t.Fatal(err)
+	}
+	third := background(t, g, "/v1/completions", prompt)
+	eventually(t, "the third to wait", func() bool { return g.Status().Waiting == 1 })
+	clock.advance(time.Minute)
+	if r := <-third; r.status != 503 || !strings.Contains(r.body, "silence") {
+		t.Errorf("got %d %s, want a refusal with the reason", r.status, r.body)
+	}
+}
+
+func TestAnUpdateWaitsForAReplica(t *testing.T) {
+	t.Parallel()
+	g := start(t, Config{Update: func(context.Context, Replica, WeightUpdate) error { return nil }}, newEngine(t))
+	if err := g.ReplicaLost("0", "being started again"); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := g.UpdateWeights(context.Background(), WeightUpdate{Version: 1})
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		t.Fatalf("it did not wait: %v", err)
+	case <-time.After(30 * time.Millisecond):
+	}
+	if err := g.Admit(t.Context(), "0", unknownVersion); err == nil {
+		t.Error("a replica of unknown weights was let in")
+	}
+	if err := g.SetReplicaHealthy("0", true, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if s := g.Status(); s.Version != 1 || !s.Replicas[0].Ready {
+		t.Errorf("status %+v", s)
+	}
+}
+
+func TestAnUpdateThatWaitsInVainNamesWhatItWaitedFor(t *testing.T) {
+	t.Parallel()
+	clock := newClock()
+	g := start(t, Config{Clock: clock, Update: func(context.Context, Replica, WeightUpdate) error { return nil }}, newEngine(t))
+	if err := g.ReplicaLost("0", "it ran out of memory"); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := g.UpdateWeights(context.Background(), WeightUpdate{Version: 1})
+		done <- err
+	}()
+	eventually(t, "an alarm", func() bool {
+		clock.mu.Lock()
+		defer clock.mu.Unlock()
+		return len(clock.timers) > 0
+	})
+	clock.advance(5 * time.Minute)
+	if err := <-done; !errors.Is(err, errLate) || !strings.Contains(err.Error(), "0: it ran out of memory") {
+		t.Errorf("got %v, want the replica and why it is out", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := g.UpdateWeights(ctx, WeightUpdate{Version: 1}); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "it ran out of memory") {
+		t.Errorf("got %v, want the deadline and what it waited for", err)
+	}
+}
