@@ -299,3 +299,43 @@ func TestAReadOnlyDiskIsNamed(t *testing.T) {
 		t.Errorf("a read-only disk: %v", err)
 	}
 }
+
+// A disk that becomes read-only under a running server, as Linux does after an error: a clear answer, nothing lost, and the
+// store goes on when the disk is well.
+func TestADiskThatBecomesReadOnly(t *testing.T) {
+	dir, inside := inSmallDisk(t, "24m")
+	if !inside {
+		return
+	}
+	d := openDisk(t, dir)
+	scan(t, d)
+	commit(t, d, Change{Put: []Entry{entry(1, 1000)}})
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d = openDisk(t, dir)
+	scan(t, d)
+	remount := func(how string) {
+		t.Helper()
+		if out, err := exec.CommandContext(t.Context(), "mount", "-o", "remount,"+how, dir).CombinedOutput(); err != nil { //nolint:gosec // the test's own mount
+			t.Skipf("cannot make the disk %s: %v %s", how, err, out)
+		}
+	}
+	_ = d.bodies.close() // files that are open for writing keep the disk from becoming read-only
+	_ = d.db.Close()
+	remount("ro")
+	if err := try(t, d, Change{Put: []Entry{entry(2, 1000)}}); err == nil || !strings.Contains(err.Error(), "read-only") {
+		t.Errorf("a group on a disk that is read-only: %v", err)
+	}
+	pause(d)
+	remount("rw")
+	d = openDisk(t, dir)
+	if c := scan(t, d); len(c.groups) != 1 {
+		t.Errorf("%d groups, expected the one that was acknowledged", len(c.groups))
+	}
+	holds(t, d, 1)
+	commit(t, d, Change{Put: []Entry{entry(3, 1000)}})
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,73 @@
+package trajectories
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestTheBoundOnBytesHoldsPostsToo(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, Config{MaxQueueBytes: 3000, HoldTimeout: time.Millisecond})
+	f.trainer(2)
+	f.post(1, 2, `,"images":"`+strings.Repeat("x", 2500)+`"`)
+	if code, _ := f.call("POST", "/scored_data", groupText(2, 2, `,"images":"`+strings.Repeat("x", 1000)+`"`)); code != http.StatusServiceUnavailable {
+		t.Errorf("a post beyond the bound is answered with %d, expected 503", code)
+	}
+	f.ok("GET", "/batch", "")
+	f.post(3, 2, `,"images":"`+strings.Repeat("x", 2500)+`"`)
+}
+
+func TestEnvironmentsTellWhenTheyWereLastSeen(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, Config{EnvironmentTimeout: time.Minute})
+	f.trainer(2)
+	f.env("e", 2, `"weight":1`)
+	report := func() map[string]any {
+		return f.ok("GET", "/environments", "")["environments"].([]any)[0].(map[string]any)
+	}
+	f.wait(40 * time.Second)
+	equal(t, "the silence", report()["last_seen_seconds"], 40)
+	f.wait(40 * time.Second)
+	equal(t, "whether it counts", report()["connected"], false)
+	f.post(1, 2, `,"env_id":0`)
+	equal(t, "the silence after a post", report()["last_seen_seconds"], 0)
+	equal(t, "whether it counts after a post", report()["connected"], true)
+}
+
+// An environment that steers as atroposlib's do stays within its max_batches_offpolicy: run-api moved groups into formed
+// batches that its status did not report, and the environment filled the queue a second time behind them.
+func TestLagStaysWhatTheEnvironmentAllows(t *testing.T) {
+	t.Parallel()
+	const batchSize, groupSize, offPolicy = 8, 2, 3
+	f := newFixture(t, Config{})
+	f.trainer(batchSize)
+	env := f.env("e", groupSize, `"weight":1`)
+	version, worst := 0, 0
+	for step := range 200 {
+		for { // the environment goes on until the status tells it to pause
+			s := f.ok("GET", "/status-env", fmt.Sprintf(`{"env_id":%d}`, env))
+			if int(s["queue_size"].(float64))*groupSize >= offPolicy*batchSize {
+				break
+			}
+			f.post(version, groupSize, fmt.Sprintf(`,"env_id":%d,"policy_version":%d`, env, version))
+		}
+		if step%5 == 0 { // a trainer that dies before it acknowledges
+			lost := f.ok("GET", "/batch?lease=60s", "")
+			f.ok("POST", "/batch/"+lost["id"].(string)+"/release", "")
+		}
+		for _, sampled := range marksOf(f.ok("GET", "/batch", "")) {
+			worst = max(worst, version-sampled)
+		}
+		version++
+		f.ok("POST", "/policy_version", fmt.Sprintf(`{"version":%d}`, version))
+	}
+	if worst > offPolicy {
+		t.Errorf("a group was %d versions old when it was trained, the environment allows %d", worst, offPolicy)
+	}
+	if worst == 0 {
+		t.Error("nothing was ever stale: the test tests nothing")
+	}
+}
