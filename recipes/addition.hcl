@@ -95,7 +95,7 @@ trainer "grpo" "policy" {
   environments  = [environment.atropos.addition]
   steps         = var.steps
   batch_size    = 64 # 8 prompts × 8 completions
-  learning_rate = 1e-5
+  learning_rate = var.lora_rank > 0 ? 1e-4 : 5e-6
   max_length    = 64
   threads       = 1
 
