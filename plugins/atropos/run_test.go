@@ -56,7 +56,10 @@ type world struct {
 	step     int
 	groups   []map[string]any
 	requests int
-	slow     chan struct{} // not nil: a post is answered when it is closed
+	slow     chan struct{}                     // not nil: a post is answered when it is closed
+	reply    func(prompt string, i int) string // completion i of a prompt; nil: the digit i
+	asked    []asked
+	names    []string // under which environments registered
 	posted   chan struct{}
 }
 
@@ -89,12 +92,21 @@ func (w *world) serve(out http.ResponseWriter, r *http.Request) {
 	case "/register-env":
 		answer = map[string]any{"status": "wait for trainer to start"}
 		if w.trainer {
-			answer = map[string]any{"status": "success", "env_id": 0, "wandb_name": "addition_0", "checkpoint_dir": "", "starting_step": 0, "checkpoint_interval": 0, "num_steps": 100}
+			name, _ := decode(r)["desired_name"].(string)
+			w.names = append(w.names, name)
+			answer = map[string]any{"status": "success", "env_id": 0, "wandb_name": "addition_0", "checkpoint_dir": "", "starting_step": 0, "checkpoint_interval": 0, "num_steps": 1000000}
 		}
 	case "/info":
-		answer = map[string]any{"batch_size": 16, "max_token_len": 64}
+		answer = map[string]any{"batch_size": 16, "max_token_len": 4096}
 	case "/status-env":
 		answer = map[string]any{"current_step": w.step, "queue_size": 0, "unallocated_fraction": 1.0, "self_queue_size": 0, "max_group_size": 8, "env_weight": 1.0}
+	case "/scored_data_list":
+		for _, g := range decodeList(r) {
+			w.groups = append(w.groups, g)
+		}
+		w.step = len(w.groups) / 2
+		answer = map[string]any{"status": "received", "groups_processed": 1}
+		w.posted <- struct{}{}
 	case "/scored_data":
 		slow := w.slow
 		if slow != nil {
@@ -116,18 +128,34 @@ func (w *world) serve(out http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(out).Encode(answer)
 }
 
-func decode(r *http.Request) map[string]any {
+// asked is one request for completions.
+type asked struct {
+	Prompt      string
+	N           int     `json:"n"`
+	MaxTokens   int     `json:"max_tokens"`
+	Temperature float64 `json:"temperature"`
+}
+
+func decode(r *http.Request) (v map[string]any) {
+	read(r, &v)
+	return v
+}
+
+func decodeList(r *http.Request) (v []map[string]any) {
+	read(r, &v)
+	return v
+}
+
+func read(r *http.Request, v any) {
 	body := io.Reader(r.Body)
 	if r.Header.Get("Content-Encoding") == "gzip" {
 		z, err := gzip.NewReader(r.Body)
 		if err != nil {
-			return nil
+			return
 		}
 		body = z
 	}
-	var v map[string]any
-	_ = json.NewDecoder(body).Decode(&v)
-	return v
+	_ = json.NewDecoder(body).Decode(v)
 }
 
 // generate answers half of the completions with 7 and half with 8, so that scores differ for 3+4 and are equal for most others.
@@ -137,23 +165,32 @@ func (w *world) generate(out http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var q struct {
-		N      int `json:"n"`
+		asked
 		Prompt struct {
 			IDs []int `json:"prompt_token_ids"`
 		} `json:"prompt"`
 	}
 	_ = json.NewDecoder(r.Body).Decode(&q)
 	q.N = max(1, q.N)
+	q.asked.Prompt = charactersOf(q.Prompt.IDs)
 	w.mu.Lock()
 	w.requests++
+	w.asked = append(w.asked, q.asked)
+	reply := w.reply
 	w.mu.Unlock()
+	if reply == nil {
+		// Every digit appears, so that some answer of eight is right for most sums below ten.
+		reply = func(_ string, i int) string { return itoa(i) }
+	}
 	logprobs, reasons, texts := []any{}, []any{}, []any{}
 	for i := range q.N {
-		// The digits have ids 20 to 29; every digit appears, so that some answer of eight is right for most sums below ten.
-		id := 20 + i
-		logprobs = append(logprobs, []any{[]any{map[string]any{itoa(id): -0.5}}})
+		text, tokens := reply(q.asked.Prompt, i), []any{}
+		for _, id := range idsOf(text) {
+			tokens = append(tokens, []any{map[string]any{itoa(id): -0.5}})
+		}
+		logprobs = append(logprobs, tokens)
 		reasons = append(reasons, map[string]any{"type": "length"})
-		texts = append(texts, itoa(i))
+		texts = append(texts, text)
 	}
 	out.Header().Set("Content-Type", "application/json")
 	out.Header().Set("X-Recipe-Policy-Version", "3")

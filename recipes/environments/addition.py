@@ -78,19 +78,21 @@ class Addition(BaseEnv):
         )
         return group, []
 
+    async def greedy(self, pair) -> float:
+        """Score of one greedy answer."""
+        async with self.server.managed_server(tokenizer=self.tokenizer) as managed:
+            answer = await managed.completion(
+                prompt=prompt(pair),
+                n=1,
+                max_tokens=self.config.max_new_tokens,
+                temperature=0.0,
+                split="eval",
+            )
+        return reward(answer.choices[0].text, pair)
+
     async def evaluate(self, *args, **kwargs):
         started = time.time()
-        correct = []
-        for pair in HELD_OUT:
-            async with self.server.managed_server(tokenizer=self.tokenizer) as managed:
-                answer = await managed.completion(
-                    prompt=prompt(pair),
-                    n=1,
-                    max_tokens=self.config.max_new_tokens,
-                    temperature=0.0,
-                    split="eval",
-                )
-            correct.append(reward(answer.choices[0].text, pair))
+        correct = [await self.greedy(pair) for pair in HELD_OUT]
         await self.evaluate_log(
             metrics={"eval/held_out_accuracy": sum(correct) / len(correct)},
             start_time=started,

@@ -1,7 +1,9 @@
 package plugintest
 
 import (
+	"compress/gzip"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -43,6 +45,7 @@ func (f *Trajectories) Reference() spec.Ref {
 func (f *Trajectories) serve(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
 	reply := func(v any) { _ = json.NewEncoder(w).Encode(v) }
 	switch r.URL.Path {
 	case "/register-env":
@@ -53,14 +56,15 @@ func (f *Trajectories) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		f.envs = append(f.envs, e)
 		reply(map[string]any{
-			"status": "success", "env_id": len(f.envs) - 1, "wandb_name": e.DesiredName + "_0", "checkpoint_dir": "", "num_steps": 1000,
+			"status": "success", "env_id": len(f.envs) - 1, "wandb_name": e.DesiredName + "_0", "checkpoint_dir": "", "starting_step": 0,
+			"checkpoint_interval": 0, "num_steps": 1_000_000,
 		})
 	case "/info":
 		reply(trajectory.Info{BatchSize: f.batch, MaxTokenLen: 1 << 20})
 	case "/wandb_info":
 		reply(map[string]any{"group": "test", "project": "test"})
 	case "/status", "/status-env":
-		reply(map[string]any{"current_step": len(f.groups), "queue_size": 0, "unallocated_fraction": 1, "max_group_size": 1, "env_weight": 1})
+		reply(map[string]any{"current_step": len(f.groups), "queue_size": 0, "self_queue_size": 0, "unallocated_fraction": 1, "max_group_size": 1, "env_weight": 1})
 	case "/scored_data", "/scored_data_list":
 		f.take(w, r)
 	default:
@@ -70,11 +74,13 @@ func (f *Trajectories) serve(w http.ResponseWriter, r *http.Request) {
 
 func (f *Trajectories) take(w http.ResponseWriter, r *http.Request) {
 	groups := make([]trajectory.Group, 1)
-	var err error
-	if r.URL.Path == "/scored_data" {
-		err = json.NewDecoder(r.Body).Decode(&groups[0])
-	} else {
-		err = json.NewDecoder(r.Body).Decode(&groups)
+	body, err := plain(r)
+	switch {
+	case err != nil:
+	case r.URL.Path == "/scored_data":
+		err = json.NewDecoder(body).Decode(&groups[0])
+	default:
+		err = json.NewDecoder(body).Decode(&groups)
 	}
 	if err != nil {
 		w.WriteHeader(http.StatusUnprocessableEntity)
@@ -82,6 +88,14 @@ func (f *Trajectories) take(w http.ResponseWriter, r *http.Request) {
 	}
 	f.groups = append(f.groups, groups...)
 	_ = json.NewEncoder(w).Encode(map[string]any{"status": "received", "groups_processed": len(groups)})
+}
+
+// plain is the body as it was before the client packed it.
+func plain(r *http.Request) (io.Reader, error) {
+	if r.Header.Get("Content-Encoding") != "gzip" {
+		return r.Body, nil
+	}
+	return gzip.NewReader(r.Body)
 }
 
 // Wait waits until so many groups have been posted, and returns all.

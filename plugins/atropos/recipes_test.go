@@ -1,0 +1,321 @@
+package atropos
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// characters are the tokens of testdata/tokenizer, which has one for each.
+var characters = sync.OnceValue(func() []string {
+	data, err := os.ReadFile(filepath.Join("testdata", "tokenizer", "tokenizer.json"))
+	if err != nil {
+		panic(err)
+	}
+	var t struct {
+		Model struct {
+			Vocab map[string]int `json:"vocab"`
+		} `json:"model"`
+	}
+	if err := json.Unmarshal(data, &t); err != nil {
+		panic(err)
+	}
+	out := make([]string, len(t.Model.Vocab))
+	for text, id := range t.Model.Vocab {
+		out[id] = text
+	}
+	return out
+})
+
+func charactersOf(ids []int) string {
+	var b strings.Builder
+	for _, id := range ids {
+		b.WriteString(characters()[id])
+	}
+	return b.String()
+}
+
+func idsOf(text string) (ids []int) {
+	for _, c := range text {
+		id := 3 // unknown
+		for i, known := range characters() {
+			if known == string(c) {
+				id = i
+			}
+		}
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// rolled runs an environment of recipes/environments until it has posted so many groups, with whatever it asked before.
+func rolled(t *testing.T, w *world, groups int, change func(*Config)) []map[string]any {
+	t.Helper()
+	h := newHost()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- (&Environment{}).Run(ctx, request(t, w, change), h) }()
+	deadline := time.After(90 * time.Second)
+	for {
+		w.mu.Lock()
+		found := w.groups[:len(w.groups):len(w.groups)]
+		w.mu.Unlock()
+		if len(found) >= groups {
+			cancel()
+			<-ended
+			return found
+		}
+		select {
+		case <-w.posted:
+		case err := <-ended:
+			t.Fatalf("the environment ended: %v; log %q", err, h.logs)
+		case <-deadline:
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			t.Fatalf("waited 90 s for %d groups; there are %d; log %q, asked %d times", groups, len(found), h.logs, w.requests)
+		}
+	}
+}
+
+// trained returns what each sequence of a group trains on, as text, with · in place of each stretch that it does not.
+func trained(t *testing.T, group map[string]any) (texts []string) {
+	t.Helper()
+	for i, row := range group["masks"].([]any) {
+		tokens := group["tokens"].([]any)[i].([]any)
+		if len(tokens) != len(row.([]any)) || len(tokens) != len(group["inference_logprobs"].([]any)[i].([]any)) {
+			t.Fatalf("sequence %d: lengths of tokens, masks and log-probabilities disagree", i)
+		}
+		text := ""
+		for k, m := range row.([]any) {
+			switch id := int(m.(float64)); {
+			case id != -100:
+				text += characters()[id]
+			case !strings.HasSuffix(text, "·"):
+				text += "·"
+			}
+			if id := m.(float64); id != -100 && id != tokens[k].(float64) {
+				t.Fatalf("sequence %d: mask %v on token %v", i, id, tokens[k])
+			}
+		}
+		texts = append(texts, text)
+	}
+	return texts
+}
+
+func script(t *testing.T, name string) func(*Config) {
+	return func(c *Config) { c.Script = filepath.Join(repository(t), "recipes", "environments", name) }
+}
+
+var sum = regexp.MustCompile(`What is (\d+)([+*])(\d+)\?`)
+
+// result is the right answer to the question of a prompt.
+func result(prompt string) int {
+	m := sum.FindStringSubmatch(prompt)
+	if m == nil {
+		return -1
+	}
+	var a, b int
+	_, _ = fmt.Sscan(m[1], &a)
+	_, _ = fmt.Sscan(m[3], &b)
+	if m[2] == "*" {
+		return a * b
+	}
+	return a + b
+}
+
+// TestMultiTurn: conversations with a tool. The prompt only grows, and what the tool says is not trained on.
+func TestMultiTurn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var mu sync.Mutex
+	begun := 0
+	w.reply = func(prompt string, _ int) string {
+		if m := regexp.MustCompile(`<tool_response>(\d+)</tool_response>$`).FindStringSubmatch(strings.ReplaceAll(prompt, "<unk>", "")); m != nil {
+			return "<answer>" + m[1] + "</answer>"
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if begun++; begun%2 == 0 {
+			return "<answer>1</answer>" // half of the conversations guess
+		}
+		m := sum.FindStringSubmatch(prompt)
+		return fmt.Sprintf(`<tool_call>{"name": "calculator", "arguments": {"expression": "%s*%s"}}</tool_call>`, m[1], m[3])
+	}
+	for _, g := range rolled(t, w, 1, script(t, "tools.py"))[:1] {
+		for i, text := range trained(t, g) {
+			score := g["scores"].([]any)[i].(float64)
+			switch {
+			case strings.HasPrefix(text, "·<tool_call>"):
+				if parts := strings.Split(text, "·"); len(parts) != 3 || !strings.HasPrefix(parts[2], "<answer>") || strings.Contains(text, "tool_response") || score != 1 {
+					t.Errorf("a conversation with the tool trains %q with score %v; want the call and the answer, and nothing that the tool said", text, score)
+				}
+			case text != "·<answer>1</answer>" || score != 0:
+				t.Errorf("a guess trains %q with score %v", text, score)
+			}
+		}
+	}
+}
+
+// TestTwoAgents: each role gives a group of its own.
+func TestTwoAgents(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.reply = func(prompt string, i int) string {
+		switch {
+		case strings.HasPrefix(prompt, "Is it right that ") && i%2 == 0:
+			return "yes"
+		case strings.HasPrefix(prompt, "Is it right that "):
+			return "no"
+		case i < 4:
+			return itoa(result(prompt))
+		default:
+			return "x"
+		}
+	}
+	roles := map[string]int{}
+	for _, g := range rolled(t, w, 2, script(t, "two_agents.py"))[:2] {
+		texts := trained(t, g)
+		role := "solver"
+		if strings.HasPrefix(texts[0], "·yes") {
+			role = "checker"
+		}
+		roles[role]++
+		right := 0.0
+		for _, s := range g["scores"].([]any) {
+			right += s.(float64)
+		}
+		if len(texts) != 8 || right != 4 {
+			t.Errorf("%s: %d sequences, scores %v; want 8, half of them right", role, len(texts), g["scores"])
+		}
+	}
+	if roles["solver"] != 1 || roles["checker"] != 1 {
+		t.Errorf("groups of %v, want one of each role", roles)
+	}
+}
+
+// TestR1Zero: a reward for the form, a larger one for the right answer within it.
+func TestR1Zero(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.reply = func(prompt string, i int) string {
+		switch n := result(prompt); i % 4 {
+		case 0:
+			return fmt.Sprintf("so</think> <answer>%d</answer>", n)
+		case 1:
+			return fmt.Sprintf("so</think> <answer>%d", n+1) // the server kept the text that stopped it
+		case 2:
+			return fmt.Sprintf("<answer>%d</answer>", n)
+		default:
+			return fmt.Sprint(n)
+		}
+	}
+	g := rolled(t, w, 1, script(t, "r1_zero.py"))[0]
+	for i, want := range []float64{1, 0.2, 0, 0, 1, 0.2, 0, 0} {
+		if got := g["scores"].([]any)[i].(float64); got != want {
+			t.Errorf("score %d is %v, want %v (%q)", i, got, want, trained(t, g)[i])
+		}
+	}
+	if p := w.asked[0].Prompt; !strings.HasSuffix(p, "Assistant: <think>") {
+		t.Errorf("the prompt is %q; want the template, with thinking opened", p)
+	}
+}
+
+// TestChatTemplate: the environment's own template renders what is sent, in rollouts and in evaluations.
+func TestChatTemplate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	rolled(t, w, 1, script(t, "chat_template.py"))
+	want := regexp.MustCompile(`^SYSTEM: Answer with a number\.(<unk>|\n)USER: What is \d\+\d\?(<unk>|\n)ASSISTANT: $`)
+	if p := w.asked[0].Prompt; !want.MatchString(p) {
+		t.Errorf("the prompt is %q, want %s", p, want)
+	}
+}
+
+// TestGSM8KAsks: system prompt and question in the tokenizer's chat template, as many answers as the group is large, of bounded length.
+func TestGSM8KAsks(t *testing.T) {
+	t.Parallel()
+	tokenizer := filepath.Join(t.TempDir(), "tokenizer")
+	if err := os.CopyFS(tokenizer, os.DirFS(filepath.Join("testdata", "tokenizer"))); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(tokenizer, "chat_template.jinja"), "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[assistant]")
+	data := filepath.Join(t.TempDir(), "data.jsonl")
+	write(t, data, `{"question":"How many legs have two cats?","answer":"Each has four.\n#### 8"}`+"\n")
+	w := newWorld(t)
+	w.reply = func(_ string, i int) string { return fmt.Sprintf(`\boxed{%d}`, 5+i) }
+	g := rolled(t, w, 1, func(c *Config) {
+		script(t, "gsm8k.py")(c)
+		c.Tokenizer, c.GroupSize, c.MaxTokenLength = tokenizer, 4, 40
+		c.Config = map[string]any{"train_path": data, "test_path": data, "system_prompt": "Be brief."}
+	})[0]
+	if q := w.asked[0]; q.Prompt != "[system]Be brief.[user]How many legs have two cats?[assistant]" || q.N != 4 || q.MaxTokens != 40 || q.Temperature != 1 {
+		t.Errorf("it asked %+v; want system prompt and question, 4 answers of at most 40 tokens at temperature 1", q)
+	}
+	if s := fmt.Sprint(g["scores"]); s != "[-1 -1 -1 1]" {
+		t.Errorf("scores %s, want only the last to be right", s)
+	}
+}
+
+// TestReasoningGymTask: the task generates questions and scores the answers.
+func TestReasoningGymTask(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat(filepath.Join(filepath.Dir(python(t)), "..", "lib")); err != nil {
+		t.Skip(err)
+	}
+	w := newWorld(t)
+	ask := regexp.MustCompile(`(\d+) ([+-]) (\d+) =`)
+	w.reply = func(prompt string, i int) string {
+		m := ask.FindStringSubmatch(prompt)
+		if m == nil || i >= 3 {
+			return "none"
+		}
+		var a, b int
+		_, _ = fmt.Sscan(m[1], &a)
+		_, _ = fmt.Sscan(m[3], &b)
+		if m[2] == "-" {
+			b = -b
+		}
+		return itoa(a + b)
+	}
+	g := rolled(t, w, 1, func(c *Config) {
+		script(t, "reasoning_gym_server.py")(c)
+		c.Config = map[string]any{"dataset": "chain_sum", "dataset_config": map[string]any{"min_terms": 2, "max_terms": 2, "max_digits": 1}}
+	})[0]
+	if s := fmt.Sprint(g["scores"]); s != "[1 1 1 0 0 0 0 0]" {
+		t.Errorf("scores %s of answers of which three are right; asked %q", s, w.asked[0].Prompt)
+	}
+}
+
+// TestReplicas: one block, two processes side by side, which share weight and promise.
+func TestReplicas(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := newHost()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- (&Environment{}).Run(ctx, request(t, w, func(c *Config) { c.Replicas = 2 }), h) }()
+	h.await(t, "both to be ready", func() bool { return h.ready == 1 })
+	h.await(t, "both to register", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.names) == 2
+	})
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,56 @@
+# Two agents, one policy: a solver answers, a checker judges the answer. Each role gives groups of its own, and both train one model.
+
+variable "model" {
+  type    = string
+  default = "HuggingFaceTB/SmolLM2-135M-Instruct"
+}
+
+variable "python" {
+  type        = string
+  default     = "python3"
+  description = "Interpreter with vllm, torch and transformers"
+}
+
+variable "atropos_python" {
+  type        = string
+  default     = "python3"
+  description = "Interpreter with atroposlib"
+}
+
+inference "vllm" "policy" {
+  model                  = var.model
+  dtype                  = "float32"
+  max_model_len          = 128
+  gpu_memory_utilization = 0.3
+  placement { devices = ["0"] }
+  runtime { python = var.python }
+}
+
+environment "atropos" "debate" {
+  script           = "environments/two_agents.py"
+  inference        = inference.vllm.policy
+  group_size       = 8
+  max_token_length = 64
+  runtime { python = var.atropos_python }
+}
+
+trainer "grpo" "policy" {
+  model         = var.model
+  environments  = [environment.atropos.debate]
+  steps         = 50
+  batch_size    = 64 # groups of both roles, as they come
+  learning_rate = 1e-5
+  max_length    = 128
+  kl { coefficient = 0 }
+
+  placement { devices = ["0"] }
+  runtime { python = var.python }
+}
+
+sync "weights" "policy" {
+  trainer       = trainer.grpo.policy
+  inference     = [inference.vllm.policy]
+  max_staleness = 4
+}
+
+output "checkpoint" { value = trainer.grpo.policy.checkpoint }

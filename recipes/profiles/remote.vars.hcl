@@ -1,0 +1,1 @@
+trajectories_url = "http://trajectories.example:8000"
