@@ -34,11 +34,34 @@ func (s *sample) group(task Task, scores []float64, p sampling, env int) (*traje
 		g.InferenceLogprobs = append(g.InferenceLogprobs, logprobs)
 		conversations[i] = append(task.conversation(), Message{"assistant", c.Text})
 	}
+	g.Overrides = s.overrides()
 	var err error
 	if g.Messages, err = json.Marshal(conversations); err != nil {
 		return nil, fmt.Errorf("encode the conversations: %w", err)
 	}
 	return g, nil
+}
+
+// overrides say of sequences that several policy versions sampled which token came from which; nil when there are none.
+func (s *sample) overrides() []map[string]any {
+	var list []map[string]any
+	for i, spans := range s.spans {
+		if spans == nil {
+			continue
+		}
+		if list == nil {
+			list = make([]map[string]any, len(s.completions))
+			for j := range list {
+				list[j] = map[string]any{}
+			}
+		}
+		placed := make([]trajectory.VersionSpan, len(spans))
+		for j, v := range spans {
+			placed[j] = trajectory.VersionSpan{Version: v.Version, Start: len(s.prompt) + v.Start, End: len(s.prompt) + v.End}
+		}
+		list[i][trajectory.OverrideVersions] = placed
+	}
+	return list
 }
 
 func (t Task) conversation() []Message {

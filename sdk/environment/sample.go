@@ -43,7 +43,8 @@ type sampling struct {
 type sample struct {
 	prompt      []int
 	completions []Completion
-	versions    *trajectory.Versions // that sampled it; nil when the server does not say
+	versions    *trajectory.Versions       // that sampled it; nil when the server does not say
+	spans       [][]trajectory.VersionSpan // of each completion's tokens; nil where one version sampled all or nobody says
 }
 
 // refusal is an answer of the server that no repetition changes.
@@ -118,9 +119,10 @@ type completionAnswer struct {
 		Message struct {
 			Content string `json:"content"`
 		} `json:"message"`
-		Finish         string `json:"finish_reason"`
-		TokenIDs       []int  `json:"token_ids"`
-		PromptTokenIDs []int  `json:"prompt_token_ids"`
+		Finish         string          `json:"finish_reason"`
+		TokenIDs       []int           `json:"token_ids"`
+		PromptTokenIDs []int           `json:"prompt_token_ids"`
+		Spans          json.RawMessage `json:"weight_versions"`
 		Logprobs       *struct {
 			Tokens        []string   `json:"tokens"`
 			TokenLogprobs []*float64 `json:"token_logprobs"`
@@ -130,6 +132,34 @@ type completionAnswer struct {
 			} `json:"content"`
 		} `json:"logprobs"`
 	} `json:"choices"`
+}
+
+// span is how vLLM says which of its weights, by their label, sampled which tokens.
+type span struct {
+	Version string `json:"version"`
+	Start   int    `json:"start"`
+	End     int    `json:"end"`
+}
+
+// spansOf reads what an engine says of each token of a completion; nil when that does not fit, or says nothing but one version.
+func spansOf(text json.RawMessage, tokens int) []trajectory.VersionSpan {
+	var list []span
+	if len(text) == 0 || json.Unmarshal(text, &list) != nil {
+		return nil
+	}
+	out := make([]trajectory.VersionSpan, 0, len(list))
+	at := 0
+	for _, s := range list {
+		version, err := strconv.ParseInt(s.Version, 10, 64)
+		if err != nil || s.Start != at || s.End <= at {
+			return nil
+		}
+		out, at = append(out, trajectory.VersionSpan{Version: version, Start: s.Start, End: s.End}), s.End
+	}
+	if at != tokens || len(out) < 2 {
+		return nil
+	}
+	return out
 }
 
 // readSample reads an answer and checks that it can be trained on: every token with its id and its log-probability.
@@ -174,6 +204,7 @@ func readSample(data []byte, want int) (*sample, error) {
 			s.prompt = c.PromptTokenIDs
 		}
 		s.completions = append(s.completions, out)
+		s.spans = append(s.spans, spansOf(c.Spans, len(out.Tokens)))
 	}
 	if len(s.prompt) == 0 {
 		return nil, errors.New("read the completions: the answer has no prompt_token_ids, so the prompt cannot be told from the completion")

@@ -1,8 +1,12 @@
 package environment
 
 import (
+	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
 func TestReadSample(t *testing.T) {
@@ -29,6 +33,43 @@ func TestReadSample(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		case s.completions[0].Text != "x" || s.completions[0].Tokens[1] != 6 || s.completions[0].Logprobs[1] != -2 || s.prompt[0] != 1:
 			t.Errorf("%s: %+v", name, s)
+		}
+	}
+}
+
+// Weights changed in the middle of a completion: the group says which token came from which, and its range covers all.
+func TestGroupsCarryTheVersionsOfTheirTokens(t *testing.T) {
+	t.Parallel()
+	const answer = `{"policy_version":3,"policy_version_max":4,"prompt_token_ids":[1,2],"choices":[
+		{"text":"a","token_ids":[5,6,7],"logprobs":{"token_logprobs":[-1,-2,-3]},"weight_versions":%s},
+		{"text":"b","token_ids":[8],"logprobs":{"token_logprobs":[-1]},"weight_versions":[{"version":"4","start":0,"end":1}]}]}`
+	group := func(spans string) *trajectory.Group {
+		t.Helper()
+		s, err := readSample(fmt.Appendf(nil, answer, spans), 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := s.group(Task{Prompt: "p"}, []float64{0, 1}, sampling{}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	g := group(`[{"version":"3","start":0,"end":1},{"version":"4","start":1,"end":3}]`)
+	if v := g.PolicyVersion; v == nil || v.Min != 3 || v.Max != 4 {
+		t.Errorf("policy_version is %+v, want 3 to 4", v)
+	}
+	data, err := json.Marshal(g.Overrides)
+	if want := `[{"policy_versions":[{"version":3,"start":2,"end":3},{"version":4,"start":3,"end":5}]},{}]`; err != nil || string(data) != want {
+		t.Errorf("overrides are %s (%v), want %s", data, err, want)
+	}
+	for name, spans := range map[string]string{
+		"one version": `[{"version":"3","start":0,"end":3}]`, "a hole": `[{"version":"3","start":0,"end":1},{"version":"4","start":2,"end":3}]`,
+		"too short": `[{"version":"3","start":0,"end":1},{"version":"4","start":1,"end":2}]`, "no numbers": `[{"version":"a","start":0,"end":1},{"version":"4","start":1,"end":3}]`,
+		"nothing": `null`, "something else": `"3"`,
+	} {
+		if g := group(spans); g.Overrides != nil || g.PolicyVersion.Min != 3 {
+			t.Errorf("%s: overrides %v, versions %+v; want the range alone", name, g.Overrides, g.PolicyVersion)
 		}
 	}
 }

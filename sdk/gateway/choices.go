@@ -19,6 +19,7 @@ type choice struct {
 	logprobs       []string // raw numbers, one a token of ids
 	top            []gjson.Result
 	promptLogprobs gjson.Result
+	spans          []VersionSpan // which version sampled which of ids; nil: nobody says
 }
 
 // completion is an answer of the engine, or one event of a stream, in the parts that the gateway uses.
@@ -29,19 +30,22 @@ type completion struct {
 	tokens     int   // generated, as the engine counts
 	version    int   // as the engine says, or unknownVersion
 	versionMax int
+	spanLow    int // the same, from what the engine says of each token
+	spanHigh   int
 }
 
 // shape says what readCompletion is to read besides the rest.
 type shape struct {
 	choices bool
 	top     bool // alternatives to the sampled tokens
+	stream  bool // it is one event of several
 }
 
 // readCompletion reads an answer of /v1/completions or /v1/chat/completions, in the shapes vLLM gives them: token ids from
 // "token_ids" (return_token_ids) or from tokens of the form "token_id:7" (return_tokens_as_token_ids). Parts that are missing stay
 // empty; parts that disagree make the choices bad.
 func readCompletion(root gjson.Result, want shape) *completion {
-	c := &completion{version: unknownVersion, versionMax: unknownVersion}
+	c := &completion{version: unknownVersion, versionMax: unknownVersion, spanLow: unknownVersion, spanHigh: unknownVersion}
 	var list gjson.Result
 	var prompt []int32
 	root.ForEach(func(key, v gjson.Result) bool {
@@ -84,6 +88,7 @@ func readCompletion(root gjson.Result, want shape) *completion {
 		c.choices = append(c.choices, ch)
 		return true
 	})
+	c.fromSpans()
 	return c
 }
 
@@ -122,6 +127,8 @@ func readChoice(v gjson.Result, want shape) (choice, error) {
 			ch.promptIDs, bad = parseIDs(value.Raw, make([]int32, 0, 64))
 		case "prompt_logprobs":
 			ch.promptLogprobs = value
+		case "weight_versions":
+			ch.spans = readSpans(value)
 		case "logprobs":
 			logprobs = value
 		}
@@ -129,6 +136,9 @@ func readChoice(v gjson.Result, want shape) (choice, error) {
 	})
 	if bad == nil {
 		bad = ch.readLogprobs(logprobs, want)
+	}
+	if !want.stream && !tile(ch.spans, len(ch.ids)) {
+		ch.spans = nil
 	}
 	return ch, bad
 }

@@ -187,6 +187,16 @@ func (g *Gateway) land(f *flight) (low, high int) {
 	return f.low, f.high
 }
 
+// versionAt is the version of the weights behind a flight at this moment; while an update goes on that is the version before it.
+func (g *Gateway) versionAt(f *flight) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if v := f.replica.version; v != unknownVersion {
+		return v
+	}
+	return f.low
+}
+
 // raiseLocked notes that requests in flight at r may be answered by version from now on.
 func (g *Gateway) raiseLocked(r *replica, version int) {
 	for f := range g.flights {

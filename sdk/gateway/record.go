@@ -15,6 +15,10 @@ type Record struct {
 	Version      int       `json:"policy_version"`     // oldest policy version that may have sampled it
 	VersionMax   int       `json:"policy_version_max"` // newest
 	Copies       int       `json:"copies"`             // how often this very completion was sampled
+
+	// Versions says which version sampled which token of Output, where that is known and there were several: the engine says it,
+	// or the completion was streamed; then it is the oldest version that may have sampled the token.
+	Versions []VersionSpan `json:"policy_versions,omitempty"`
 }
 
 // sameLogprobs is the difference below which two log-probabilities of the same token by the same weights are taken for one:
@@ -179,7 +183,11 @@ func (g *Gateway) keep(c *call, choices []choice, low, high int) {
 		if err != nil {
 			continue
 		}
-		g.records.add(prompt, Record{Output: ch.ids, Logprobs: logprobs, Version: low, VersionMax: high})
+		r := Record{Output: ch.ids, Logprobs: logprobs, Version: low, VersionMax: high}
+		if len(ch.spans) > 1 {
+			r.Versions = ch.spans
+		}
+		g.records.add(prompt, r)
 		g.met.recorded.Inc()
 	}
 }

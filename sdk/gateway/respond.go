@@ -57,9 +57,13 @@ func (g *Gateway) respond(w http.ResponseWriter, c *call, a *answer) {
 	a.write(w)
 }
 
-// ownVersion takes the versions that the engine itself put into its answer, which knows better, and reports whether it did.
+// ownVersion takes the versions that the engine itself tells, which knows better, and reports whether they stand in its answer
+// as the gateway would put them there.
 func (a *answer) ownVersion(c *completion) bool {
 	if c.version == unknownVersion {
+		if c.spanLow != unknownVersion {
+			a.low, a.high = c.spanLow, c.spanHigh
+		}
 		return false
 	}
 	a.low, a.high = c.version, c.versionMax
@@ -99,6 +103,7 @@ func (g *Gateway) stream(w http.ResponseWriter, c *call, a *answer) {
 	w.WriteHeader(a.status)
 	out := http.NewResponseController(w)
 	tap := newTap(c, isStream(a.header))
+	tap.follow(func() int { return g.versionAt(f) })
 	err := copyFlushed(w, out, a.body, a.rest, tap)
 	aborted := errors.Is(context.Cause(f.ctx), errAborted)
 	low, high := g.land(f)

@@ -18,6 +18,17 @@ type tap struct {
 	full    bool // the events have token ids; else only the count of tokens is of interest
 	usage   int
 	deaf    bool // gave up
+
+	now    func() int // version of the replica's weights at this moment
+	before int        // the same when the piece before this one came
+}
+
+// follow makes the tap note which version sampled which tokens. A piece that comes now was sampled after the one before it had
+// come: at that moment's version or a newer one. Of the two the older is noted, because that is what staleness is measured by.
+func (t *tap) follow(now func() int) {
+	if t != nil {
+		t.now, t.before = now, now()
+	}
 }
 
 func newTap(c *call, events bool) *tap {
@@ -30,6 +41,9 @@ func newTap(c *call, events bool) *tap {
 func (t *tap) write(p []byte) {
 	if t == nil || t.deaf {
 		return
+	}
+	if t.now != nil && len(p) > 0 {
+		defer func(now int) { t.before = now }(t.now())
 	}
 	for len(p) > 0 {
 		end := bytes.IndexByte(p, '\n')
@@ -59,7 +73,7 @@ func (t *tap) event(line string) {
 	if !root.IsObject() { // [DONE]
 		return
 	}
-	done := readCompletion(root, shape{choices: t.full})
+	done := readCompletion(root, shape{choices: t.full, stream: true})
 	t.usage = max(t.usage, done.tokens)
 	if done.bad != nil {
 		t.deaf = true // a record with a hole would be worse than none
@@ -76,6 +90,12 @@ func (t *tap) event(line string) {
 		}
 		ch.ids = append(ch.ids, p.ids...)
 		ch.logprobs = append(ch.logprobs, p.logprobs...)
+		switch {
+		case tile(p.spans, len(ch.ids)): // the engine's own word, in the last event
+			ch.spans = p.spans
+		case t.now != nil && len(p.ids) > 0:
+			ch.spans = extend(ch.spans, t.before, len(ch.ids))
+		}
 	}
 }
 

@@ -25,7 +25,8 @@ type Group struct {
 	Messages json.RawMessage `json:"messages,omitempty"`
 	// GenerationParams are the sampling parameters of the group, such as temperature.
 	GenerationParams map[string]any `json:"generation_params,omitempty"`
-	// Overrides are hints to the trainer, one a sequence (set_advantage_to_zero, temperature).
+	// Overrides are hints to the trainer, one a sequence (set_advantage_to_zero, temperature). The key policy_versions holds
+	// []VersionSpan where several versions sampled the sequence and it is known which token came from which.
 	Overrides []map[string]any `json:"overrides,omitempty"`
 	// GroupOverrides are hints to the trainer for the whole group.
 	GroupOverrides map[string]any `json:"group_overrides,omitempty"`
@@ -42,6 +43,16 @@ type Group struct {
 
 // Versions is the range of policy versions that sampled a group's tokens, both ends included.
 type Versions struct{ Min, Max int64 }
+
+// VersionSpan says that the tokens Start to End (exclusive) of a sequence were sampled by a policy version.
+type VersionSpan struct {
+	Version int64 `json:"version"`
+	Start   int   `json:"start"`
+	End     int   `json:"end"`
+}
+
+// OverrideVersions is the key of Overrides under which a sequence's spans stand.
+const OverrideVersions = "policy_versions"
 
 // At is the range of a group that one version sampled.
 func At(version int64) *Versions { return &Versions{version, version} }

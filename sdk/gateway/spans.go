@@ -1,0 +1,75 @@
+package gateway
+
+import (
+	"strconv"
+
+	"github.com/tidwall/gjson"
+)
+
+// VersionSpan says that the tokens Start to End (exclusive) of a completion were sampled by the policy version.
+type VersionSpan struct {
+	Version int `json:"version"`
+	Start   int `json:"start"`
+	End     int `json:"end"`
+}
+
+// readSpans reads "weight_versions" of a choice, as vLLM tells them: its labels are the policy versions that the plugin gave. Nil
+// when a label is none, such as that of a server that nobody has labelled yet.
+func readSpans(v gjson.Result) (spans []VersionSpan) {
+	ok := v.IsArray()
+	v.ForEach(func(_, x gjson.Result) bool {
+		version, err := strconv.Atoi(x.Get("version").String())
+		ok = ok && err == nil && version >= 0
+		spans = append(spans, VersionSpan{version, int(x.Get("start").Int()), int(x.Get("end").Int())})
+		return ok
+	})
+	if !ok {
+		return nil
+	}
+	return spans
+}
+
+// tile reports whether spans cover the first n tokens, one after the other.
+func tile(spans []VersionSpan, n int) bool {
+	at := 0
+	for _, s := range spans {
+		if s.Start != at || s.End <= s.Start {
+			return false
+		}
+		at = s.End
+	}
+	return at == n && n > 0
+}
+
+// extend says that tokens up to end were sampled by a version.
+func extend(spans []VersionSpan, version, end int) []VersionSpan {
+	last := len(spans) - 1
+	switch {
+	case last >= 0 && spans[last].Version == version:
+		spans[last].End = end
+		return spans
+	case last >= 0:
+		return append(spans, VersionSpan{version, spans[last].End, end})
+	}
+	return append(spans, VersionSpan{version, 0, end})
+}
+
+// fromSpans takes the range of versions from the engine's word on every token, which is exact.
+func (c *completion) fromSpans() {
+	if c.version != unknownVersion || c.bad != nil {
+		return
+	}
+	low, high := unknownVersion, unknownVersion
+	for i := range c.choices {
+		if c.choices[i].spans == nil {
+			return
+		}
+		for _, s := range c.choices[i].spans {
+			if low == unknownVersion || s.Version < low {
+				low = s.Version
+			}
+			high = max(high, s.Version)
+		}
+	}
+	c.spanLow, c.spanHigh = low, high
+}
