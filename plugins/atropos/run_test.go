@@ -305,6 +305,12 @@ func TestRealEnvironment(t *testing.T) {
 	if h.metrics["env/groups"] < h.metrics["env/groups_sent"]+h.metrics["env/groups_same_scores"] {
 		t.Errorf("metrics %v: all groups must be counted, those of equal scores too", h.metrics)
 	}
+	if n := h.metrics["env/completion_length"]; n != 1 {
+		t.Errorf("completions of one token have the mean length %v", n)
+	}
+	if r := h.metrics["env/reward_all_groups"]; r < 0 || r > 1 {
+		t.Errorf("the mean reward of all groups is %v", r)
+	}
 	if s := h.samples[0]; !strings.HasPrefix(s.Prompt, "What is ") || len(s.Completion) != 1 || (s.Score != 0 && s.Score != 1) {
 		t.Errorf("sample %+v; want the prompt, one digit and its score", s)
 	}
