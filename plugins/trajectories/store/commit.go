@@ -110,7 +110,8 @@ func (d *Disk) commit(work []submission) {
 	}
 	d.take(d.appended)
 	settle(work, nil)
-	if d.bodies.full() || d.groups >= d.every {
+	if d.bodies.full() || d.groups >= d.every || d.sparse {
+		d.sparse = false
 		// A failure is no loss: the log has everything. The next commit tries again.
 		if d.checkpoint() == nil {
 			_ = d.bodies.room() // append does it otherwise, and tells

@@ -16,7 +16,7 @@ const smallFile = 64 << 10
 
 func openSmall(t testing.TB, dir string) *Disk {
 	t.Helper()
-	d, err := OpenDisk(dir, DiskOptions{Always: true, SegmentBytes: smallFile})
+	d, err := OpenDisk(dir, DiskOptions{SegmentBytes: smallFile}) // kills are tested here, not power cuts
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,6 +85,40 @@ func TestSpaceFollowsWhatIsStillNeeded(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Lives that are too short to fill a file leave files behind, each with a group that waits. The next life moves it.
+func TestAFileOfAnEarlierLifeIsMovedAfterTheFirstCommit(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	next := uint64(0)
+	var kept []uint64
+	for range 5 {
+		d := openSmall(t, dir)
+		for range 20 {
+			next++
+			commit(t, d, Change{Put: []Entry{entry(next, 2000)}})
+			if next%20 == 1 {
+				kept = append(kept, next)
+			} else {
+				commit(t, d, Change{End: []uint64{next}})
+			}
+		}
+		d.crash()
+	}
+	d := openSmall(t, dir)
+	commit(t, d, Change{Put: []Entry{entry(1000, 100)}})
+	commit(t, d, Change{}) // is answered after what the one before has led to
+	if bytes, files := sizeOf(t, dir); bytes > 20_000 {
+		t.Errorf("%d groups of 2 kB take %d bytes in %d files", len(kept), bytes, files)
+	}
+	holds(t, d, append(kept, 1000)...)
+	d.crash()
+	d = openSmall(t, dir)
+	if c := scan(t, d); len(c.groups) != len(kept)+1 {
+		t.Errorf("%d groups, expected %d", len(c.groups), len(kept)+1)
+	}
+	d.crash()
 }
 
 func TestFilesThatRestartsLeaveArePutTogether(t *testing.T) {

@@ -40,6 +40,7 @@ type Disk struct {
 	groups     int       // put by them
 	appended   *record   // written, not yet forced
 	broken     error     // a failed sync: nothing after it can be trusted
+	sparse     bool      // there was a file to move when the store was opened: the first commit leads to it
 }
 
 type submission struct {
