@@ -5,6 +5,7 @@ import (
 	stdgzip "compress/gzip"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
@@ -14,22 +15,29 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// numbers is text like that of a posted group: ids and log-probabilities, as Python writes them.
-func numbers(n int) []byte {
+// numbers is text like that of a posted group: for each sequence ids, a mask that repeats most of them, and
+// log-probabilities, as Python writes them.
+func numbers(sequences, tokens int) []byte {
 	rng := rand.New(rand.NewPCG(7, 8)) //nolint:gosec // reproducible data
-	var b []byte
-	for range n {
-		b = append(strconv.AppendInt(b, rng.Int64N(150_000), 10), ", "...)
+	var ids, masks, logprobs []byte
+	for range sequences {
+		for i := range tokens {
+			id := strconv.AppendInt(nil, rng.Int64N(150_000), 10)
+			ids = append(append(ids, id...), ", "...)
+			if i < tokens/4 {
+				masks, logprobs = append(masks, "-100, "...), append(logprobs, "1.0, "...)
+				continue
+			}
+			masks = append(append(masks, id...), ", "...)
+			logprobs = append(strconv.AppendFloat(logprobs, -rng.ExpFloat64(), 'g', 15, 32), ", "...)
+		}
 	}
-	for range n {
-		b = append(strconv.AppendFloat(b, -rng.ExpFloat64(), 'g', 15, 32), ", "...)
-	}
-	return b
+	return slices.Concat(ids, masks, logprobs)
 }
 
 // BenchmarkInflate is the floor of a compressed post: what taking the compression away costs, and nothing else.
 func BenchmarkInflate(b *testing.B) {
-	text := numbers(8 * 512)
+	text := numbers(8, 512)
 	var zipped, packed bytes.Buffer
 	w, err := gzip.NewWriterLevel(&zipped, gzip.BestCompression)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -29,6 +28,7 @@ type Client struct {
 	batches    Retry
 	wait       func(ctx context.Context, d time.Duration, what string) error
 	gzipAbove  int
+	zstdAbove  int
 	envPolling time.Duration
 }
 
@@ -67,6 +67,10 @@ func WithWait(wait func(ctx context.Context, d time.Duration, what string) error
 
 // WithGzip compresses posted bodies of at least this many bytes; 0 never does, which is right on one machine.
 func WithGzip(above int) Option { return func(c *Client) error { c.gzipAbove = above; return nil } }
+
+// WithZstd compresses posted bodies of at least this many bytes, and asks for compressed batches. Only recipe's
+// server understands it, which then has an eighth of the work that gzip is. 0 never compresses: right on one machine.
+func WithZstd(above int) Option { return func(c *Client) error { c.zstdAbove = above; return nil } }
 
 // New makes a client of the API at baseURL, such as http://127.0.0.1:8000 or https://host/api. It does not connect.
 func New(baseURL string, options ...Option) (*Client, error) {
@@ -265,7 +269,7 @@ func (c *Client) once(ctx context.Context, method, path string, in, out any, hea
 		return &Error{Op: op, URL: redact(c.base), Reason: classify(err), Err: withoutURL(err)}
 	}
 	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(response.Body)
+	body, err := readBody(response)
 	if err != nil {
 		return &Error{Op: op, URL: redact(c.base), Reason: classify(err), Status: response.StatusCode, Err: err}
 	}
@@ -304,7 +308,13 @@ func (c *Client) request(ctx context.Context, method, path string, in any) (*htt
 		if body, err = json.Marshal(in); err != nil {
 			return nil, nil, err
 		}
-		if c.gzipAbove > 0 && len(body) >= c.gzipAbove {
+		switch {
+		case c.zstdAbove > 0 && len(body) >= c.zstdAbove:
+			if body, err = compressZstd(body); err != nil {
+				return nil, nil, err
+			}
+			encoding = "zstd"
+		case c.gzipAbove > 0 && len(body) >= c.gzipAbove:
 			if body, err = compress(body); err != nil {
 				return nil, nil, err
 			}
@@ -322,6 +332,9 @@ func (c *Client) request(ctx context.Context, method, path string, in any) (*htt
 	}
 	if encoding != "" {
 		request.Header.Set("Content-Encoding", encoding)
+	}
+	if c.zstdAbove > 0 {
+		request.Header.Set("Accept-Encoding", "zstd")
 	}
 	if c.token != "" {
 		request.Header.Set("Authorization", "Bearer "+c.token)
