@@ -69,7 +69,7 @@ func WithWait(wait func(ctx context.Context, d time.Duration, what string) error
 func WithGzip(above int) Option { return func(c *Client) error { c.gzipAbove = above; return nil } }
 
 // WithZstd compresses posted bodies of at least this many bytes, and asks for compressed batches. Only recipe's
-// server understands it, which then has an eighth of the work that gzip is. 0 never compresses: right on one machine.
+// server understands it, for which it is a quarter of the work that gzip is. 0 never compresses: right on one machine.
 func WithZstd(above int) Option { return func(c *Client) error { c.zstdAbove = above; return nil } }
 
 // New makes a client of the API at baseURL, such as http://127.0.0.1:8000 or https://host/api. It does not connect.

@@ -202,6 +202,7 @@ func (d *Disk) recover() error {
 	}
 	d.bodies.idle = true
 	d.bodies.tidy()
+	d.bodies.look()
 	d.sparse = d.bodies.sparsest() != nil // moving now would make whoever opens the store wait
 	return nil
 }

@@ -26,6 +26,7 @@ const (
 
 // compact frees files that hold little. It must follow a checkpoint: the index must know every group.
 func (d *Disk) compact() error {
+	defer d.bodies.look()
 	moved := int64(0)
 	for {
 		s := d.bodies.sparsest()
@@ -46,6 +47,15 @@ func (d *Disk) compact() error {
 	return d.checkpoint()
 }
 
+// look notes what is in the files, for the next time: a file in which nothing ends in between is not being drained.
+func (b *bodies) look() {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	for _, s := range b.segments {
+		s.before = s.bytes
+	}
+}
+
 // sparsest is the file whose groups cost the least to move among those that are worth it, or nil.
 func (b *bodies) sparsest() *segment {
 	b.mu.RLock()
@@ -53,7 +63,8 @@ func (b *bodies) sparsest() *segment {
 	var best *segment
 	for _, s := range b.segments {
 		small := len(b.segments) > manyFiles && s.size < b.limit/manyFiles
-		if s == b.current || s.live == 0 || s.tried || s.bytes*sparse > s.size && !small {
+		draining := s.bytes != s.before // what is left of it will soon be over by itself
+		if s == b.current || s.live == 0 || s.tried || draining || s.bytes*sparse > s.size && !small {
 			continue
 		}
 		if best == nil || s.bytes < best.bytes || s.bytes == best.bytes && s.number < best.number {

@@ -42,6 +42,7 @@ type segment struct {
 	size   int64
 	live   int   // groups that the index refers to
 	bytes  int64 // of their bodies
+	before int64 // bytes, when it was last looked at
 	tried  bool  // its groups have been moved, or cannot be
 }
 
