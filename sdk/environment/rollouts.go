@@ -17,6 +17,7 @@ import (
 const (
 	postTimeout = 5 * time.Minute        // the API holds a post while its queue is full
 	steerEvery  = 100 * time.Millisecond // how often the queue is looked at
+	steerFirst  = 5 * time.Millisecond   // the same when there is nothing to do but wait for the trainer; grows to steerEvery
 	reportEvery = 2 * time.Second
 	retryFirst  = 200 * time.Millisecond // wait after a sampling that failed; doubles up to retryLast
 	retryLast   = 10 * time.Second
@@ -93,7 +94,7 @@ func (r *rollouts) run(ctx context.Context) error {
 }
 
 func (r *rollouts) loop(ctx, working context.Context, done chan outcome) error {
-	steer := time.NewTicker(steerEvery)
+	steer, wait := time.NewTimer(steerEvery), steerEvery
 	defer steer.Stop()
 	report := time.NewTicker(reportEvery)
 	defer report.Stop()
@@ -113,10 +114,18 @@ func (r *rollouts) loop(ctx, working context.Context, done chan outcome) error {
 			if err := r.settle(o); err != nil {
 				return err
 			}
+			if r.idle() {
+				wait = steerFirst
+				steer.Reset(wait)
+			}
 		case <-steer.C:
 			if err := r.look(ctx); err != nil {
 				return err
 			}
+			if wait = wait * 3 / 2; wait > steerEvery || !r.idle() {
+				wait = steerEvery
+			}
+			steer.Reset(wait)
 		case <-report.C:
 			r.report(false)
 		}
@@ -136,6 +145,10 @@ func (r *rollouts) room() bool {
 	limit := max(1, r.batchSize*int(r.settings.MaxBatchesOffpolicy)/int(r.settings.GroupSize))
 	return r.queued+r.posted+r.inFlight < limit
 }
+
+// idle says that everything is posted and the queue is full: the next group begins when the trainer takes a batch, and each
+// moment until that is noticed is lost.
+func (r *rollouts) idle() bool { return r.inFlight == 0 && !r.finished && !r.trouble && !r.room() }
 
 func (r *rollouts) settle(o outcome) error {
 	switch {
