@@ -122,6 +122,35 @@ func TestADeadOrHungEnvironmentIsMissed(t *testing.T) {
 	}
 }
 
+// TestAnEnvironmentWhoseStepsAreDoneStays: by itself it would leave as soon as enough is queued, which looks like a death while groups
+// may yet be dropped as stale. It goes on asking, and ends without an error when it is told to.
+func TestAnEnvironmentWhoseStepsAreDoneStays(t *testing.T) {
+	t.Parallel()
+	w, h := newWorld(t), newHost()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- (&Environment{}).Run(ctx, request(t, w, nil), h) }()
+	h.await(t, "the first group", func() bool { return h.metrics["env/groups"] > 0 })
+	w.mu.Lock()
+	w.over, w.polls = true, 0
+	w.mu.Unlock()
+	h.await(t, "ten polls after the last step", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.polls >= 10
+	})
+	select {
+	case err := <-ended:
+		t.Fatalf("it left by itself: %v", err)
+	default:
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
 // TestEvaluationsBelongToOneVersion: numbers that were measured while the policy changed are not given a version.
 func TestEvaluationsBelongToOneVersion(t *testing.T) {
 	t.Parallel()

@@ -59,6 +59,8 @@ type world struct {
 	slow     chan struct{}                     // not nil: a post is answered when it is closed
 	reply    func(prompt string, i int) string // completion i of a prompt; nil: the digit i
 	asked    []asked
+	polls    int
+	over     bool     // the trainer has done all of its steps
 	names    []string // under which environments registered
 	posted   chan struct{}
 }
@@ -99,11 +101,13 @@ func (w *world) serve(out http.ResponseWriter, r *http.Request) {
 	case "/info":
 		answer = map[string]any{"batch_size": 16, "max_token_len": 4096}
 	case "/status-env":
+		w.polls++
+		if w.over {
+			w.step = 1 << 30
+		}
 		answer = map[string]any{"current_step": w.step, "queue_size": 0, "unallocated_fraction": 1.0, "self_queue_size": 0, "max_group_size": 8, "env_weight": 1.0}
 	case "/scored_data_list":
-		for _, g := range decodeList(r) {
-			w.groups = append(w.groups, g)
-		}
+		w.groups = append(w.groups, decodeList(r)...)
 		w.step = len(w.groups) / 2
 		answer = map[string]any{"status": "received", "groups_processed": 1}
 		w.posted <- struct{}{}
