@@ -95,9 +95,6 @@ sync "weights" "policy" {
   trainer       = trainer.grpo.policy
   inference     = [inference.vllm.policy]
   max_staleness = 4
-
-  # A text that is plain to SmolLM2; see recipes/addition.hcl.
-  probe_tokens = [1780, 314, 216, 35, 27, 36, 47, 19842, 42, 216, 39, 30, 378, 3575, 282, 4649, 314, 7042, 30]
 }
 
 output "checkpoint" { value = trainer.grpo.policy.checkpoint }
