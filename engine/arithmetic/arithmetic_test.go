@@ -138,9 +138,13 @@ func TestFindings(t *testing.T) {
 				kind.Trainer: with(amounts("", "weights", 20.0, "activations", 70.0), "training_only", "gradients,activations")},
 		}, "error", []string{"needs 91.0 GiB while the trainer works", "1.0 GiB asleep"}},
 		{"sleep without a GPU in common", world{
-			machine: arithmetic.Machine{GPUs: 2, GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			machine: arithmetic.Machine{GPUs: 2, GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: {Devices: []string{"1"}}},
 			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: with(amounts("0.5", "weights", 3.0), "sleeps", "true"), kind.Trainer: amounts("", "weights", 6.0)},
 		}, "warning", []string{"no GPU in common", "colocated = \"share\""}},
+		{"sleep on a machine with more GPUs: they share all the same", world{
+			machine: arithmetic.Machine{GPUs: 8, GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: with(amounts("0.5", "weights", 3.0), "sleeps", "true"), kind.Trainer: amounts("", "weights", 50.0)},
+		}, "error", []string{"needs 90.0 GiB while inference serves"}},
 		{"sleep of a server that cannot", world{
 			machine: arithmetic.Machine{GPUs: 1, GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
 			estimates: kinds{kind.Sync: facts("colocated", "sleep"), kind.Inference: amounts("0.5", "weights", 3.0), kind.Trainer: amounts("", "weights", 6.0)},

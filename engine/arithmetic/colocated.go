@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
@@ -45,6 +46,31 @@ func (c *checker) couples() (list []couple) {
 		}
 	}
 	return list
+}
+
+// partners are the GPUs that have been dealt to those with whom a block takes turns, as far as it asks for so many.
+func partners(couples []couple, dealt map[addr.Block][]string, a addr.Block, p *schema.Placement) (names []string) {
+	if len(p.Devices) > 0 {
+		return nil
+	}
+	add := func(other addr.Block) {
+		for _, n := range dealt[other] {
+			if len(names) < p.GPUs && !slices.Contains(names, n) {
+				names = append(names, n)
+			}
+		}
+	}
+	for _, pair := range couples {
+		switch {
+		case pair.trainer == a:
+			for _, s := range pair.servers {
+				add(s)
+			}
+		case slices.Contains(pair.servers, a):
+			add(pair.trainer)
+		}
+	}
+	return names
 }
 
 // turns are the couples of which both sides are on a GPU, which is where they take turns.
