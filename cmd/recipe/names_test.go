@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
@@ -72,6 +73,41 @@ func TestDocsNameRealSettings(t *testing.T) {
 			t.Errorf("%s names %d settings: its form is not understood any more", name, found[name])
 		}
 	}
+}
+
+// TestEverySettingOfTheTrainerIsTranslated: whoever comes from another project finds each attribute of trainer "grpo" on one of the
+// two pages, so none can be added without a word about its counterpart.
+func TestEverySettingOfTheTrainerIsTranslated(t *testing.T) {
+	t.Parallel()
+	a := newApp(nil, io.Discard, io.Discard, []string{"RECIPE_CONFIG=" + filepath.Join("testdata", "settings.hcl")})
+	catalog, err := a.catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := catalog.Lookup(kind.Trainer, "grpo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text string
+	for _, page := range []string{"from-verl.md", "from-atropos.md"} {
+		data, err := os.ReadFile(filepath.Join(repository, "docs", page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += string(data)
+	}
+	var walk func(s *spec.Schema, prefix string)
+	walk = func(s *spec.Schema, prefix string) {
+		for _, attribute := range s.Attributes {
+			if name := prefix + attribute.Name; !strings.Contains(text, "`trainer.grpo: "+name+"`") && !strings.Contains(text, "`trainer.grpo: "+name+" = ") {
+				t.Errorf("neither docs/from-verl.md nor docs/from-atropos.md says what %s is elsewhere", name)
+			}
+		}
+		for _, b := range s.Blocks {
+			walk(b.Schema, prefix+b.Name+".")
+		}
+	}
+	walk(p.Config, "")
 }
 
 // resolve finds an attribute by its path, an output, or a meta-argument, and the value among those that it can take.
