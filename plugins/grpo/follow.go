@@ -58,7 +58,7 @@ func (t *Trainer) follow(ctx context.Context, program *proc.Program, f files) er
 	failed := make(chan error, 1)
 	go func() {
 		defer close(lines)
-		err := tail.Follow(following, f.events, tail.Options{Poll: 50 * time.Millisecond, Done: program.Done()}, func(raw []byte) {
+		err := tail.Follow(following, f.events, tail.Options{Poll: 10 * time.Millisecond, Done: program.Done()}, func(raw []byte) {
 			var e event
 			if err := json.Unmarshal(raw, &e); err != nil {
 				t.host.Log("warn", fmt.Sprintf("the worker wrote an event that cannot be read: %v", err))

