@@ -21,6 +21,8 @@
 //	sleeps                            of an inference block: it can give its memory back ("true")
 //	training_only                     of a trainer: parts of its memory that it needs for training alone, separated by commas
 //	colocated                         of a sync block: auto, share or sleep
+//	transport, transports, in_flight  of a sync block: what is asked for, what may be taken (the best first), and what requests do
+//	transports, devices, no_memory    of a trainer and an inference block: what it offers, its GPUs, and why its memory is not offered
 //	max_staleness, queued_batches     of a sync block and of a trajectories block or an environment
 package arithmetic
 
@@ -91,6 +93,7 @@ func Check(r *schema.Recipe, size Sizer, m Machine) []plan.Finding {
 	c.batches()
 	c.lengths()
 	c.models()
+	c.transports()
 	c.templates()
 	c.staleness()
 	c.memory(m)

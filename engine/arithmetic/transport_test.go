@@ -1,0 +1,69 @@
+package arithmetic_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kind"
+)
+
+// A plan names the transport that will be taken, and why no quicker one is.
+func TestThePlanSaysHowWeightsMove(t *testing.T) {
+	t.Parallel()
+	const all, preferred = "live,ipc,reload,restart", "ipc,nccl,lora,reload,restart"
+	same := &schema.Placement{Devices: []string{"0"}}
+	for name, c := range map[string]struct {
+		asked, preferred string
+		trainer, server  sdk.Estimate
+		away             *schema.Placement // of the server
+		severity         string
+		want             []string
+	}{
+		"one GPU": {"auto", preferred, facts("transports", all, "devices", "0"), facts("transports", all, "devices", "0"), same, "info",
+			[]string{"weights will move by ipc", "quickest that all offer", "Not live"}},
+		"two GPUs": {"auto", preferred, facts("transports", all, "devices", "1"), facts("transports", all, "devices", "0"), same, "info",
+			[]string{"weights will move by reload", "not see (peer_devices lets it)"}},
+		"two GPUs that are seen": {"auto", preferred, facts("transports", all, "devices", "1"), facts("transports", all, "devices", "0,1"), same, "info",
+			[]string{"weights will move by ipc"}},
+		"no GPU": {"auto", preferred, facts("transports", all), facts("transports", all), same, "info",
+			[]string{"weights will move by ipc", "must reach the same memory"}},
+		"quantized": {"auto", preferred, facts("transports", all), facts("transports", "restart", "no_memory", `quantization = "fp8": not those`), same, "info",
+			[]string{"weights will move by restart", `quantization = "fp8"`}},
+		"another machine": {"auto", preferred, facts("transports", all), facts("transports", all), &schema.Placement{Host: "b"}, "info",
+			[]string{"weights will move by reload", "on different machines"}},
+		"answers go on": {"auto", "live," + preferred, facts("transports", all, "devices", "0"), facts("transports", all, "devices", "0"), same, "info",
+			[]string{"weights will move by live"}},
+		"asked for": {"reload", "reload", facts("transports", all), facts("transports", all), same, "info",
+			[]string{"weights will move by reload", "what the recipe asks for"}},
+		"asked for in vain": {"nccl", "nccl", facts("transports", all), facts("transports", all), same, "error",
+			[]string{`transport = "nccl" cannot be used`, "does not offer it"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := world{
+				placed: map[kind.Kind]*schema.Placement{kind.Inference: c.away, kind.Trainer: same},
+				estimates: map[kind.Kind]sdk.Estimate{
+					kind.Sync: facts("transport", c.asked, "transports", c.preferred, "in_flight", "drain"), kind.Inference: c.server, kind.Trainer: c.trainer,
+				},
+			}
+			for _, f := range w.check() {
+				text := f.Summary + " " + f.Detail
+				if f.Address.Kind != kind.Sync || !strings.Contains(text, "weights will move") && !strings.Contains(text, "transport") {
+					continue
+				}
+				if f.Severity != c.severity {
+					t.Errorf("it is told as %s, want %s: %s", f.Severity, c.severity, text)
+				}
+				for _, want := range c.want {
+					if !strings.Contains(text, want) {
+						t.Errorf("the plan says %q, want %q in it", text, want)
+					}
+				}
+				return
+			}
+			t.Errorf("the plan says nothing of it: %+v", w.check())
+		})
+	}
+}
