@@ -34,11 +34,11 @@ func (r *Reader) Columns(json []byte, c *Columns) bool {
 	if g == nil || end != len(json) || r.extra {
 		return false
 	}
-	c.Scores = c.Scores[:0]
-	ok := true
 	text := func(f int) []byte { return json[r.spans[f].from:r.spans[f].to] }
-	ok = readLists(&c.Tokens, text(fieldTokens), readInt32) && readLists(&c.Masks, text(fieldMasks), readInt32)
-	c.Scores, ok = readList(c.Scores, text(fieldScores), readFloat, ok)
+	ok := readLists(&c.Tokens, text(fieldTokens), readInt32) && readLists(&c.Masks, text(fieldMasks), readInt32)
+	if ok {
+		c.Scores, _, ok = readItems(c.Scores[:0], text(fieldScores), 0, readFloat)
+	}
 	for f, to := range map[int]*Lists[float64]{fieldAdvantages: &c.Advantages, fieldRefLogprobs: &c.RefLogprobs, fieldInferenceLogprobs: &c.Logprobs} {
 		ok = ok && readLists(to, text(f), readFloat)
 	}
@@ -81,14 +81,6 @@ func readLists[T any](to *Lists[T], b []byte, read number[T]) bool {
 		}
 	}
 	return true
-}
-
-func readList[T any](to []T, b []byte, read number[T], ok bool) ([]T, bool) {
-	if !ok {
-		return to, false
-	}
-	to, _, ok = readItems(to, b, 0, read)
-	return to, ok
 }
 
 // readItems reads the array at b[i], which has been validated.

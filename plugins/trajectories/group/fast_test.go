@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // sample writes a group the way Python's json does.
@@ -167,6 +169,25 @@ func BenchmarkReader(b *testing.B) {
 				}
 			}
 			// The machine may be busy: time on the processor is what counts.
+			b.ReportMetric(float64(len(body))*float64(b.N)/1e6/(cpu()-before).Seconds(), "MB/cpu-s")
+		})
+	}
+}
+
+// BenchmarkAlternatives is what the same check costs with libraries, without looking at lengths and types.
+func BenchmarkAlternatives(b *testing.B) {
+	body := sample(8, 512, true)
+	for name, valid := range map[string]func() bool{
+		"encoding_json": func() bool { return json.Valid(body) },
+		"jsontext":      func() bool { return jsontext.Value(body).IsValid() },
+	} {
+		b.Run(name, func(b *testing.B) {
+			before := cpu()
+			for b.Loop() {
+				if !valid() {
+					b.Fatal("not valid")
+				}
+			}
 			b.ReportMetric(float64(len(body))*float64(b.N)/1e6/(cpu()-before).Seconds(), "MB/cpu-s")
 		})
 	}
