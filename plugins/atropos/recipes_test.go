@@ -293,6 +293,75 @@ func TestReasoningGymTask(t *testing.T) {
 	}
 }
 
+// TestCodeIsRun: right, wrong, failing and endless programs are told apart.
+func TestCodeIsRun(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	task := regexp.MustCompile(`# f returns (.*)\.(?:<unk>|\n)def`)
+	// The test's tokenizer has no line breaks: bodies of one line.
+	w.reply = func(prompt string, i int) string {
+		m := task.FindStringSubmatch(prompt)
+		if m == nil {
+			return "?"
+		}
+		right := strings.NewReplacer(" plus ", " + ", " times ", " * ", " minus ", " - ").Replace(m[1])
+		if k, ok := strings.CutPrefix(m[1], "the larger of x and "); ok {
+			right = "max(x, " + k + ")"
+		}
+		return []string{" return " + right, " return 1000", " return no_such_name", " return while", " while True: pass", " return open('x', 'w')", " return " + right, " return [0] * 10**10"}[i%8]
+	}
+	g := rolled(t, w, 1, func(c *Config) {
+		script(t, "programs.py")(c)
+		c.Config = map[string]any{"seconds": int64(1)}
+	})[0]
+	// A file may be made in the program's own folder, but nothing written into it; what it returns is wrong.
+	for i, want := range []float64{1, 0, -0.5, -0.5, -1, 0, 1, -0.5} {
+		if got := g["scores"].([]any)[i].(float64); got != want {
+			t.Errorf("score %d is %v, want %v (%q)", i, got, want, trained(t, g)[i])
+		}
+	}
+}
+
+// TestGame: observations depend on actions, are not trained on, and the reward falls with the turns it took.
+func TestGame(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var mu sync.Mutex
+	begun := 0
+	last := regexp.MustCompile(`Guess: (\d+)\. \((\w+)\)(?:<unk>|\n)Guess: $`)
+	w.reply = func(prompt string, _ int) string {
+		mu.Lock()
+		defer mu.Unlock()
+		m := last.FindStringSubmatch(prompt)
+		if m == nil {
+			begun++
+			return []string{"8.", "x."}[begun%2] // half of the games never guess
+		}
+		var guess int
+		_, _ = fmt.Sscan(m[1], &guess)
+		if m[2] == "higher" {
+			return fmt.Sprintf("%d.", guess+1)
+		}
+		return fmt.Sprintf("%d.", guess-1)
+	}
+	rewards := map[float64]bool{}
+	for _, g := range rolled(t, w, 3, script(t, "game.py"))[:3] {
+		for i, text := range trained(t, g) {
+			score := g["scores"].([]any)[i].(float64)
+			rewards[score] = true
+			if strings.ContainsAny(text, "()") || strings.Contains(text, "Guess") {
+				t.Errorf("%q is trained: observations must not be", text)
+			}
+			if turns := strings.Count(text, "."); score > 0 && score != 1-float64(turns-1)/6 {
+				t.Errorf("a game of %d turns has the reward %v", turns, score)
+			}
+		}
+	}
+	if len(rewards) < 2 {
+		t.Errorf("all games have the reward %v", rewards)
+	}
+}
+
 // TestReplicas: one block, two processes side by side, which share weight and promise.
 func TestReplicas(t *testing.T) {
 	t.Parallel()
