@@ -96,7 +96,7 @@ func (w *fakeWorker) emit(kind string, fields map[string]any) {
 
 func (w *fakeWorker) train(mode string) int {
 	w.emit("phase", map[string]any{"phase": "loading"})
-	w.emit("loaded", map[string]any{"parameters": 1})
+	w.emit("loaded", map[string]any{"parameters": 1, "memory": "host:here"})
 	w.emit("phase", map[string]any{"phase": "connecting"})
 	if mode == "error" {
 		w.emit("error", map[string]any{"code": "out_of_memory", "message": "the GPU is full", "checks": []string{"lower row_tokens", "use lora"}})
@@ -187,6 +187,10 @@ func (w *fakeWorker) serve(out http.ResponseWriter, r *http.Request) {
 		answer = map[string]any{"policy_version": w.version, "step": w.step}
 	case "/publish":
 		w.version = int64(body["version"].(float64))
+		if body["transport"] == "ipc" {
+			answer = map[string]any{"version": w.version, "dtype": "float32", "handles": map[string]any{"form": 1, "keep": body["keep"]}}
+			break
+		}
 		_ = os.WriteFile(filepath.Join(body["dir"].(string), "body.json"), mustJSON(body), 0o600)
 		// As the real one: the phase is told before the answer is.
 		w.emit("phase", map[string]any{"phase": "publishing", "step": w.step})
@@ -201,6 +205,10 @@ func (w *fakeWorker) serve(out http.ResponseWriter, r *http.Request) {
 		w.synced <- w.version
 		answer = map[string]any{}
 	case "/logprobs":
+		if text, ok := body["text"].(string); ok {
+			answer = map[string]any{"token_ids": make([]int, len(text)), "logprobs": make([]float64, len(text)-1)}
+			break
+		}
 		lp := make([]float64, len(body["token_ids"].([]any))-1)
 		for i := range lp {
 			lp[i] = -1 - float64(w.step)
