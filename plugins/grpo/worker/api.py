@@ -72,13 +72,13 @@ class Client:
             raise _broken(e, what, self.url) from e
         except Exception as e:  # http.client's own errors: a reply cut short, a line that is no HTTP
             raise _broken(e, what, self.url) from e
+        arrow = kind.startswith(columns.CONTENT_TYPE)
         try:
             raw = gzip.decompress(raw) if "gzip" in encoding else raw
-            answer = columns.decode(raw) if kind.startswith(columns.CONTENT_TYPE) else json.loads(raw)
+            answer = columns.decode(raw) if arrow else json.loads(raw)
         except (ValueError, OSError, EOFError) as e:
-            raise AtroposAPIError(
-                "not_json", f"{what} at {self.url}: the answer cannot be read", _checks(self.url)
-            ) from e
+            text = f"the answer is not {'a whole Arrow stream' if arrow else 'JSON'}"
+            raise AtroposAPIError("not_json", f"{what} at {self.url}: {text}", _checks(self.url)) from e
         if isinstance(answer, dict) and answer.get("status") == "error":
             # run-api answers 200 with this; taken for "no batch yet" it would be waited on for ever
             message = str(answer.get("message") or answer.get("error") or answer)
