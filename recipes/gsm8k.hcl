@@ -1,5 +1,5 @@
 # Qwen2.5-1.5B-Instruct learns GSM8K by GRPO with LoRA on one GPU, which trainer and inference share.
-# See what it needs first: recipe plan recipes/gsm8k.hcl
+# recipe init recipes/gsm8k.hcl makes the Python environments; recipe plan recipes/gsm8k.hcl says what it needs.
 
 variable "model" {
   type    = string
@@ -13,14 +13,14 @@ variable "steps" {
 
 variable "python" {
   type        = string
-  default     = "python3"
-  description = "Interpreter with vllm, torch, transformers and peft"
+  default     = null
+  description = "Interpreter with vllm, torch, transformers and peft; null: the one that recipe init makes"
 }
 
 variable "atropos_python" {
   type        = string
-  default     = "python3"
-  description = "Interpreter with atroposlib, datasets and math-verify"
+  default     = null
+  description = "Interpreter with atroposlib, datasets and math-verify; null: the one that recipe init makes"
 }
 
 locals {

@@ -7,14 +7,14 @@ variable "model" {
 
 variable "python" {
   type        = string
-  default     = "python3"
-  description = "Interpreter with vllm, torch, transformers and peft"
+  default     = null
+  description = "Interpreter with vllm, torch, transformers and peft; null: the one that recipe init makes"
 }
 
 variable "atropos_python" {
   type        = string
-  default     = "python3"
-  description = "Interpreter with atroposlib, datasets and math-verify"
+  default     = null
+  description = "Interpreter with atroposlib, datasets and math-verify; null: the one that recipe init makes"
 }
 
 inference "vllm" "policy" {

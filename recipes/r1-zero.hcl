@@ -8,14 +8,14 @@ variable "model" {
 
 variable "python" {
   type        = string
-  default     = "python3"
-  description = "Interpreter with vllm, torch and transformers"
+  default     = null
+  description = "Interpreter with vllm, torch and transformers; null: the one that recipe init makes"
 }
 
 variable "atropos_python" {
   type        = string
-  default     = "python3"
-  description = "Interpreter with atroposlib"
+  default     = null
+  description = "Interpreter with atroposlib; null: the one that recipe init makes"
 }
 
 inference "vllm" "policy" {

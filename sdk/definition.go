@@ -13,9 +13,10 @@ import (
 type Option func(*settings) error
 
 type settings struct {
-	version string
-	doc     string
-	outputs any
+	version  string
+	doc      string
+	outputs  any
+	packages func(gpu bool) Packages
 }
 
 // WithVersion sets the plugin's own version, a semantic version; default "0.1.0".
@@ -119,6 +120,6 @@ func tryDefine[C, P any](
 	e := erased[C, P]{schema: schema, factory: factory, start: run}
 	return &Definition{
 		Kind: k, Name: name, Version: s.version, Summary: summary,
-		Schema: schema, Outputs: given, Capabilities: e.capabilities(), impl: e,
+		Schema: schema, Outputs: given, Capabilities: e.capabilities(), Packages: s.packages, impl: e,
 	}, nil
 }

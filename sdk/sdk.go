@@ -336,5 +336,6 @@ type Definition struct {
 	Schema       *spec.Schema
 	Outputs      *spec.Schema
 	Capabilities []string
+	Packages     func(gpu bool) Packages // Python packages that the program needs; nil: none
 	impl         implementation
 }

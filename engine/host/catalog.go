@@ -98,6 +98,17 @@ func (c *Catalog) Lookup(k kind.Kind, name string) (*schema.PluginSchema, error)
 	return s, nil
 }
 
+// Packages returns the Python packages that a built-in plugin's program needs; none for others, whose blocks list their own.
+func (c *Catalog) Packages(k kind.Kind, name string, gpu bool) sdk.Packages {
+	if e, err := c.override(k, name); err != nil || e != nil {
+		return sdk.Packages{}
+	}
+	if def := c.builtins[string(k)+"/"+name]; def != nil && def.Packages != nil {
+		return def.Packages(gpu)
+	}
+	return sdk.Packages{}
+}
+
 // Names lists the plugins of a kind, sorted.
 func (c *Catalog) Names(k kind.Kind) []string {
 	seen := map[string]bool{}

@@ -25,6 +25,7 @@ import (
 func Plugin() *sdk.Definition {
 	return sdk.NewEnvironment("atropos", "Runs an unmodified environment of atroposlib",
 		func() sdk.Service[Config] { return &Environment{} },
+		sdk.WithPackages(packages),
 		sdk.WithDoc("Runs any environment written for atroposlib, unmodified. Its Python comes from runtime { python = … } or requirements."))
 }
 
@@ -109,7 +110,7 @@ func prepare(req sdk.Request[Config], host sdk.Host) (*running, error) {
 				Remedy: "correct script; it counts from path, else from the recipe's folder"}
 		}
 	}
-	r.python, err = interpreter.Find(req.Runtime, req.RecipeDir, func(name string) string {
+	r.python, err = interpreter.Find(req.Runtime, packages(interpreter.GPU()), req.RecipeDir, func(name string) string {
 		if v, ok := req.Environment[name]; ok {
 			return v
 		}

@@ -57,7 +57,7 @@ type symptom struct {
 var symptoms = []symptom{
 	{"no-atroposlib", regexp.MustCompile(`No module named '?(atroposlib|yaml)\b`),
 		"the Python of this block has no atroposlib",
-		"point runtime { python = … } at an interpreter that has it, or list requirements = [\"atroposlib\"] and run recipe init"},
+		"run recipe init, which makes one for blocks without a runtime, or point runtime { python = … } at an interpreter that has it"},
 	{"module", regexp.MustCompile(`No module named '?([\w.]+)`),
 		"the environment needs a Python package that is not installed",
 		"add the package to the block's runtime { requirements = [ … ] } and run recipe init, or install it into runtime.python; for a module of a checkout set path"},

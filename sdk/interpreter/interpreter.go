@@ -13,24 +13,31 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// Find returns the absolute path of the interpreter of a block: runtime.python, else that of runtime.venv, else the one of an
-// activated virtual environment (VIRTUAL_ENV), else python3 in PATH. Relative paths count from recipeDir. A symbolic link is not
-// followed: a virtual environment's python is one, and is found by where it lies. The error is an *sdk.Error that says what was
-// looked for.
-func Find(r sdk.Runtime, recipeDir string, getenv func(string) string) (string, error) {
+// Find returns the absolute path of the interpreter of a block: that of the environment which `recipe init` has made for
+// runtime.requirements, else runtime.python, else that of runtime.venv, else the one of an activated virtual environment
+// (VIRTUAL_ENV), else the one made for the plugin's own packages, else python3 in PATH. Relative paths count from recipeDir. A
+// symbolic link is not followed: a virtual environment's python is one, and is found by where it lies. The error is an *sdk.Error
+// that says what was looked for.
+func Find(r sdk.Runtime, plugin sdk.Packages, recipeDir string, getenv func(string) string) (string, error) {
+	prepared, managed := Of(r, plugin)
 	switch {
-	case r.Python != "":
-		return named(r.Python, recipeDir)
-	case r.Venv != "":
-		return inVenv(absolute(r.Venv, recipeDir), "runtime.venv")
-	case len(r.Requirements) > 0:
+	case len(r.Requirements) > 0 && managed:
+		if prepared.Ready() {
+			return prepared.Executable(), nil
+		}
 		return "", &sdk.Error{
 			Summary: "the block's Python environment has not been prepared",
 			Detail:  "runtime.requirements = " + strings.Join(r.Requirements, ", "),
 			Remedy:  "run recipe init, which makes it; or set runtime { python = … } to an interpreter that has these packages",
 		}
+	case r.Python != "":
+		return named(r.Python, recipeDir)
+	case r.Venv != "":
+		return inVenv(absolute(r.Venv, recipeDir), "runtime.venv")
 	case getenv("VIRTUAL_ENV") != "":
 		return inVenv(getenv("VIRTUAL_ENV"), "VIRTUAL_ENV")
+	case managed && prepared.Ready():
+		return prepared.Executable(), nil
 	default:
 		path, err := exec.LookPath("python3")
 		if err != nil {
@@ -87,7 +94,7 @@ func executable(path string) error {
 func missing(summary string, err error) error {
 	return &sdk.Error{
 		Summary: summary,
-		Remedy:  "set runtime { python = \"/path/to/python\" }, or list runtime { requirements = [ … ] } and run recipe init",
+		Remedy:  "run recipe init, which makes an environment; or set runtime { python = \"/path/to/python\" }",
 		Err:     err,
 	}
 }

@@ -54,7 +54,7 @@ func TestFind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := interpreter.Find(c.runtime, dir, activated)
+			got, err := interpreter.Find(c.runtime, sdk.Packages{}, dir, activated)
 			if c.problem == "" {
 				if err != nil || got != c.want {
 					t.Fatalf("got %q, %v; want %q", got, err, c.want)

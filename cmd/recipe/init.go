@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/engine/python"
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/interpreter"
+)
+
+func newInit(a *app) *cobra.Command {
+	var (
+		recipe  recipeFlags
+		gpu     string
+		timeout time.Duration
+		asJSON  bool
+	)
+	cmd := &cobra.Command{
+		Use:   "init [FILE]",
+		Short: "Make the Python environments that a recipe's blocks run in",
+		Long: `Make the Python environments that a recipe's blocks run in, with uv: for a block with runtime { requirements = … } one of these,
+for a block without a runtime one of its plugin's pinned packages (vLLM for GPUs where there is one, else its build for CPUs).
+A block that names an interpreter or a virtual environment is left to it. Environments lie in the user's cache, are shared by
+recipes that ask for the same packages, and are made once; calling it again is cheap, also after it was interrupted.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			has, err := hasGPU(gpu)
+			if err != nil {
+				return err
+			}
+			r, err := recipe.load(a, args)
+			if err != nil {
+				return err
+			}
+			catalog, err := a.catalog()
+			if err != nil {
+				return err
+			}
+			list := environments(r, func(b *schema.Block) sdk.Packages {
+				return catalog.Packages(b.Addr.Kind, b.Addr.Plugin, has)
+			})
+			ctx, cancel := context.WithTimeoutCause(cmd.Context(), timeout, fmt.Errorf("--timeout of %s is over", timeout))
+			defer cancel()
+			maker := python.Maker{Log: a.err, Dir: r.Dir}
+			for i, e := range list {
+				if list[i].Made, err = maker.Prepare(ctx, e.Environment); err != nil {
+					return err
+				}
+			}
+			if asJSON {
+				return view.EnvironmentsJSON(a.out, list)
+			}
+			return view.Environments(a.out, a.style(), list)
+		},
+	}
+	recipe.add(cmd)
+	addJSON(cmd, &asJSON)
+	cmd.Flags().StringVar(&gpu, "gpu", "auto", "packages for a machine with a GPU: auto, yes or no; yes on a login node whose jobs get one")
+	cmd.Flags().DurationVar(&timeout, "timeout", time.Hour, "how long it may take")
+	return cmd
+}
+
+func hasGPU(flag string) (bool, error) {
+	switch flag {
+	case "auto":
+		return interpreter.GPU(), nil
+	case "yes", "no":
+		return flag == "yes", nil
+	}
+	return false, &sdk.Error{Summary: fmt.Sprintf("--gpu is %q", flag), Remedy: "give auto, yes or no"}
+}
+
+// load reads the recipe and prints its mistakes, if it has any.
+func (f *recipeFlags) load(a *app, args []string) (*schema.Recipe, error) {
+	file, err := recipeFile(args)
+	if err != nil {
+		return nil, err
+	}
+	opts, err := f.options(a)
+	if err != nil {
+		return nil, err
+	}
+	r, diags := schema.Load(file, opts)
+	if diags.HasErrors() {
+		return nil, errors.Join(view.Diagnostics(a.err, a.errStyle(), r, diags), exitError(exitFailed))
+	}
+	return r, nil
+}
+
+// environments are those that the recipe's blocks run in, each once.
+func environments(r *schema.Recipe, packages func(*schema.Block) sdk.Packages) []view.Environment {
+	var list []view.Environment
+	index := map[string]int{}
+	for _, b := range r.Blocks {
+		if b.Meta.External != nil {
+			continue
+		}
+		var runtime sdk.Runtime
+		if m := b.Meta.Runtime; m != nil {
+			runtime = sdk.Runtime{Python: m.Python, Requirements: m.Requirements, Venv: m.Venv}
+		}
+		e, managed := interpreter.Of(runtime, packages(b))
+		if !managed {
+			continue
+		}
+		i, seen := index[e.Dir]
+		if !seen {
+			i = len(list)
+			index[e.Dir] = i
+			list = append(list, view.Environment{Environment: e})
+		}
+		list[i].Blocks = append(list[i].Blocks, b.Addr.String())
+	}
+	return list
+}

@@ -1,0 +1,184 @@
+// Package python makes the Python environments that blocks run in.
+//
+// uv resolves and installs: it is many times faster than pip, shares files between environments, and can override what a package pins,
+// which vLLM's build for CPUs needs. It is taken from PATH, else installed from PyPI into the cache.
+package python
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/interpreter"
+)
+
+// uvVersion is what is installed where PATH has no uv.
+const uvVersion = "0.13.8"
+
+// Maker makes environments.
+type Maker struct {
+	Log io.Writer // what uv says
+	Dir string    // requirements that are paths count from here: the recipe's folder
+}
+
+// Prepare makes the environment, unless it is there already. Two callers at once make it once. What was half done is removed, by this
+// call or the next. made says whether there was anything to do.
+func (m Maker) Prepare(ctx context.Context, e interpreter.Environment) (made bool, err error) {
+	if err := os.MkdirAll(filepath.Dir(e.Dir), 0o700); err != nil {
+		return false, fmt.Errorf("make room for Python environments: %w", err)
+	}
+	unlock, err := lock(ctx, e.Dir+".lock")
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	if e.Ready() {
+		return false, nil
+	}
+	if err := os.RemoveAll(e.Dir); err != nil {
+		return false, fmt.Errorf("remove a half-made Python environment: %w", err)
+	}
+	if err := m.make(ctx, e); err != nil {
+		return false, errors.Join(err, os.RemoveAll(e.Dir))
+	}
+	return true, e.Finish()
+}
+
+func (m Maker) make(ctx context.Context, e interpreter.Environment) error {
+	uv, err := m.uv(ctx)
+	if err != nil {
+		return err
+	}
+	base, err := base(e.Python, m.Dir)
+	if err != nil {
+		return err
+	}
+	if err := m.run(ctx, "make a Python environment", uv, "venv", "--quiet", "--python", base, e.Dir); err != nil {
+		return err
+	}
+	args := []string{"pip", "install", "--python", e.Executable()}
+	if len(e.Packages.Overrides) > 0 {
+		path := filepath.Join(e.Dir, "overrides.txt")
+		if err := os.WriteFile(path, []byte(strings.Join(e.Packages.Overrides, "\n")+"\n"), 0o600); err != nil {
+			return fmt.Errorf("write the overrides of a Python environment: %w", err)
+		}
+		args = append(args, "--override", path)
+	}
+	// After "--", a requirement cannot be taken for an option.
+	args = append(append(args, "--"), e.Packages.Requirements...)
+	if err := m.run(ctx, "install "+strings.Join(e.Packages.Requirements, ", "), uv, args...); err != nil {
+		return err
+	}
+	for alias, name := range e.Packages.Aliases {
+		if err := addAlias(ctx, e, alias, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// base is the interpreter that an environment is made with: a path, a version that uv is to find, or python3 in PATH.
+func base(python, dir string) (string, error) {
+	switch {
+	case python == "":
+		path, err := exec.LookPath("python3")
+		if err != nil {
+			return "", &sdk.Error{Summary: "python3 is not in PATH", Remedy: "install Python 3.10 or newer, or name one: runtime { python = \"/path/to/python\" }", Err: err}
+		}
+		return path, nil
+	case strings.ContainsRune(python, filepath.Separator) && !filepath.IsAbs(python):
+		return filepath.Join(dir, python), nil
+	}
+	return python, nil
+}
+
+// uv returns the program's path.
+func (m Maker) uv(ctx context.Context) (string, error) {
+	if path, err := exec.LookPath("uv"); err == nil {
+		return path, nil
+	}
+	dir := filepath.Join(interpreter.Cache(), "uv-"+uvVersion)
+	path := filepath.Join(dir, "bin", "uv")
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	python, err := base("", "")
+	if err != nil {
+		return "", err
+	}
+	unlock, err := lock(ctx, dir+".lock")
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if err := m.run(ctx, "make a place for uv", python, "-m", "venv", "--clear", dir); err != nil {
+		return "", err
+	}
+	if err := m.run(ctx, "install uv", filepath.Join(dir, "bin", "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "uv=="+uvVersion); err != nil {
+		return "", errors.Join(err, os.RemoveAll(dir))
+	}
+	return path, nil
+}
+
+// run runs one program to its end, and says the end of what it printed when it fails.
+func (m Maker) run(ctx context.Context, doing, program string, args ...string) error {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Dir = m.Dir
+	var said bytes.Buffer
+	cmd.Stdout = io.MultiWriter(m.Log, &said)
+	cmd.Stderr = cmd.Stdout
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	err := cmd.Run()
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s: %w", doing, context.Cause(ctx))
+	case err != nil:
+		return &sdk.Error{
+			Summary: "could not " + doing, Detail: lastLines(said.String(), 12), Err: err,
+			Remedy: "check that the package index can be reached (UV_INDEX_URL and PIP_INDEX_URL name another) and that the versions exist for this machine; recipe init can be called again at any time",
+		}
+	}
+	return nil
+}
+
+func lastLines(text string, n int) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+// lockEvery is how often a lock that somebody else holds is tried again.
+const lockEvery = 200 * time.Millisecond
+
+// lock waits for a lock file, which ends with the process that holds it.
+func lock(ctx context.Context, path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock a Python environment: %w", err)
+	}
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { _ = f.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			_ = f.Close()
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		select {
+		case <-ctx.Done():
+			_ = f.Close()
+			return nil, fmt.Errorf("wait for another recipe init that makes the same environment (%s): %w", path, context.Cause(ctx))
+		case <-time.After(lockEvery):
+		}
+	}
+}

