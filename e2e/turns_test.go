@@ -24,7 +24,7 @@ import (
 // torchPython is an interpreter with PyTorch that scripts/test-python.sh or scripts/venv.sh has made.
 func torchPython(t *testing.T) string {
 	t.Helper()
-	for _, name := range []string{"venv-test", "venv-torch"} {
+	for _, name := range []string{"venv-test", "venv-vllm", "venv-torch"} {
 		path, err := filepath.Abs(filepath.Join("..", ".cache", name, "bin", "python"))
 		if err != nil {
 			t.Fatal(err)
@@ -33,7 +33,7 @@ func torchPython(t *testing.T) string {
 			return path
 		}
 	}
-	t.Skip("no .cache/venv-test; scripts/test-python.sh makes one")
+	t.Skip("no .cache/venv-test or .cache/venv-vllm; scripts/test-python.sh and scripts/venv.sh vllm make them")
 	return ""
 }
 

@@ -73,9 +73,8 @@ func TestRolloutsWithoutAGroupAreExplained(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			ended := make(chan error, 1)
-			go func() {
-				ended <- (&Environment{}).Run(ctx, request(t, w, func(c2 *Config) { c2.Script = derived(t, c.body) }), h)
-			}()
+			req := request(t, w, func(c2 *Config) { c2.Script = derived(t, c.body) })
+			go func() { ended <- (&Environment{}).Run(ctx, req, h) }()
 			h.await(t, "a warning with "+c.want, func() bool {
 				for _, line := range h.logs {
 					if strings.HasPrefix(line, "warn: ") && strings.Contains(line, c.want) {
@@ -104,9 +103,8 @@ func TestADeadOrHungEnvironmentIsMissed(t *testing.T) {
 			w := newWorld(t)
 			h := &handles{host: newHost()}
 			ended := make(chan error, 1)
-			go func() {
-				ended <- (&Environment{}).Run(t.Context(), request(t, w, func(c *Config) { c.Silence = 8 * time.Second }), h)
-			}()
+			req := request(t, w, func(c *Config) { c.Silence = 8 * time.Second })
+			go func() { ended <- (&Environment{}).Run(t.Context(), req, h) }()
 			h.await(t, "the first group", func() bool { return h.metrics["env/groups"] > 0 })
 			h.signal(t, c.signal)
 			select {
@@ -130,7 +128,8 @@ func TestAnEnvironmentWhoseStepsAreDoneStays(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- (&Environment{}).Run(ctx, request(t, w, nil), h) }()
+	req := request(t, w, nil)
+	go func() { ended <- (&Environment{}).Run(ctx, req, h) }()
 	h.await(t, "the first group", func() bool { return h.metrics["env/groups"] > 0 })
 	w.mu.Lock()
 	w.over, w.polls = true, 0

@@ -61,7 +61,8 @@ func rolled(t *testing.T, w *world, groups int, change func(*Config)) []map[stri
 	h := newHost()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- (&Environment{}).Run(ctx, request(t, w, change), h) }()
+	req := request(t, w, change)
+	go func() { ended <- (&Environment{}).Run(ctx, req, h) }()
 	deadline := time.After(90 * time.Second)
 	for {
 		w.mu.Lock()
@@ -369,7 +370,8 @@ func TestReplicas(t *testing.T) {
 	h := newHost()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- (&Environment{}).Run(ctx, request(t, w, func(c *Config) { c.Replicas = 2 }), h) }()
+	req := request(t, w, func(c *Config) { c.Replicas = 2 })
+	go func() { ended <- (&Environment{}).Run(ctx, req, h) }()
 	h.await(t, "both to be ready", func() bool { return h.ready == 1 })
 	h.await(t, "both to register", func() bool {
 		w.mu.Lock()
