@@ -107,6 +107,20 @@ func TestMemory(t *testing.T) {
 	}
 }
 
+// TestCollective has the trainer send the weights through a process group.
+func TestCollective(t *testing.T) {
+	t.Parallel()
+	r := newRun(t, "addition.hcl", map[string]string{"steps": "2", "transport": "nccl", "evaluate": "false"})
+	r.apply()
+	if err := r.wait(30 * time.Minute); err != nil {
+		t.Fatalf("apply: %v\n%s", err, r.story())
+	}
+	checkWeights(t, r, "nccl")
+	if files, err := filepath.Glob(filepath.Join(r.dir, "blocks", "*", "weights", "*")); err != nil || len(files) > 0 {
+		t.Errorf("weights that are sent were written to %v (%v)", files, err)
+	}
+}
+
 func served(version int64) func(event) bool {
 	return func(e event) bool { return e.Type == "weights" && e.Version >= version }
 }

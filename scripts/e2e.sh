@@ -14,4 +14,4 @@ scripts/model.sh
 export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
 # Without the real library the plugin's own tests, the compliance suite among them, can only be skipped: here they are not.
 [ $# -gt 0 ] || go test -count 1 -timeout 20m ./plugins/atropos
-exec go test -tags e2e -count 1 -timeout 60m -parallel 2 -v -run '^Test(Addition|ShuffledRewards|Adapter|Memory|ReasoningGym|TheRealWorkerTakesTurns|Init)$' "$@" ./e2e
+exec go test -tags e2e -count 1 -timeout 60m -parallel 2 -v -run '^Test(Addition|ShuffledRewards|Adapter|Memory|Collective|ReasoningGym|TheRealWorkerTakesTurns|Init)$' "$@" ./e2e

@@ -65,7 +65,7 @@ func unable(transport string, t sized, servers []sized) string {
 	for _, b := range append([]sized{t}, servers...) {
 		if !slices.Contains(strings.Split(b.Facts["transports"], ","), transport) {
 			why := b.Addr.String() + " does not offer it"
-			if memory(transport) && b.Facts["no_memory"] != "" {
+			if (memory(transport) || transport == "nccl") && b.Facts["no_memory"] != "" {
 				why = b.Addr.String() + ": " + b.Facts["no_memory"]
 			}
 			lacking = append(lacking, why)
@@ -74,7 +74,7 @@ func unable(transport string, t sized, servers []sized) string {
 	if len(lacking) > 0 {
 		return strings.Join(lacking, ", ")
 	}
-	if !memory(transport) {
+	if !memory(transport) && transport != "nccl" {
 		return ""
 	}
 	for _, b := range servers {
@@ -82,7 +82,10 @@ func unable(transport string, t sized, servers []sized) string {
 			return fmt.Sprintf("%s and %s are on different machines", t.Addr, b.Addr)
 		}
 		mine, theirs := list(t.Facts["devices"]), list(b.Facts["devices"])
-		if len(mine) > 0 && len(theirs) > 0 && !slices.Contains(theirs, mine[0]) {
+		if transport == "nccl" && len(mine) > 0 && slices.Equal(mine[:1], theirs) {
+			return fmt.Sprintf("%s and %s are on GPU %s, and NCCL needs one for each", t.Addr, b.Addr, mine[0])
+		}
+		if memory(transport) && len(mine) > 0 && len(theirs) > 0 && !slices.Contains(theirs, mine[0]) {
 			return fmt.Sprintf("%s trains on GPU %s, which %s does not see (peer_devices lets it)", t.Addr, mine[0], b.Addr)
 		}
 		if len(mine) == 0 != (len(theirs) == 0) {

@@ -13,6 +13,7 @@ import (
 func TestThePlanSaysHowWeightsMove(t *testing.T) {
 	t.Parallel()
 	const all, preferred = "live,ipc,reload,restart", "ipc,nccl,lora,reload,restart"
+	const sent = "live,ipc,nccl,reload,restart"
 	same := &schema.Placement{Devices: []string{"0"}}
 	for name, c := range map[string]struct {
 		asked, preferred string
@@ -25,6 +26,12 @@ func TestThePlanSaysHowWeightsMove(t *testing.T) {
 			[]string{"weights will move by ipc", "quickest that all offer", "Not live"}},
 		"two GPUs": {"auto", preferred, facts("transports", all, "devices", "1"), facts("transports", all, "devices", "0"), same, "info",
 			[]string{"weights will move by reload", "not see (peer_devices lets it)"}},
+		"two GPUs, sent": {"auto", preferred, facts("transports", sent, "devices", "1"), facts("transports", sent, "devices", "0"), same, "info",
+			[]string{"weights will move by nccl", "peer_devices lets it"}},
+		"sent to one's own GPU": {"nccl", "nccl", facts("transports", sent, "devices", "0"), facts("transports", sent, "devices", "0"), same, "error",
+			[]string{`transport = "nccl" cannot be used`, "NCCL needs one for each"}},
+		"sent to another machine": {"auto", preferred, facts("transports", sent), facts("transports", sent), &schema.Placement{Host: "b"}, "info",
+			[]string{"weights will move by reload", "nccl: ", "on different machines"}},
 		"two GPUs that are seen": {"auto", preferred, facts("transports", all, "devices", "1"), facts("transports", all, "devices", "0,1"), same, "info",
 			[]string{"weights will move by ipc"}},
 		"no GPU": {"auto", preferred, facts("transports", all), facts("transports", all), same, "info",

@@ -111,6 +111,8 @@ func (t *Trainer) Publish(ctx context.Context, req sdk.PublishRequest) (sdk.Weig
 	switch req.Transport {
 	case "live", "ipc":
 		form, body["transport"], body["keep"] = "tensors", "ipc", req.Keep
+	case "nccl":
+		form, body["transport"], body["keep"] = "tensors", "nccl", req.Keep
 	case "reload", "restart":
 		if t.req.Config.UntieEmbeddings {
 			body["untie_embeddings"] = true

@@ -96,7 +96,7 @@ func (w *fakeWorker) emit(kind string, fields map[string]any) {
 
 func (w *fakeWorker) train(mode string) int {
 	w.emit("phase", map[string]any{"phase": "loading"})
-	w.emit("loaded", map[string]any{"parameters": 1, "memory": "host:here"})
+	w.emit("loaded", map[string]any{"parameters": 1, "memory": "host:here", "machine": "here"})
 	w.emit("phase", map[string]any{"phase": "connecting"})
 	if mode == "error" {
 		w.emit("error", map[string]any{"code": "out_of_memory", "message": "the GPU is full", "checks": []string{"lower row_tokens", "use lora"}})
@@ -187,8 +187,8 @@ func (w *fakeWorker) serve(out http.ResponseWriter, r *http.Request) {
 		answer = map[string]any{"policy_version": w.version, "step": w.step}
 	case "/publish":
 		w.version = int64(body["version"].(float64))
-		if body["transport"] == "ipc" {
-			answer = map[string]any{"version": w.version, "dtype": "float32", "handles": map[string]any{"form": 1, "keep": body["keep"]}}
+		if body["transport"] == "ipc" || body["transport"] == "nccl" {
+			answer = map[string]any{"version": w.version, "dtype": "float32", "handles": map[string]any{"form": 1, "keep": body["keep"], "by": body["transport"]}}
 			break
 		}
 		_ = os.WriteFile(filepath.Join(body["dir"].(string), "body.json"), mustJSON(body), 0o600)

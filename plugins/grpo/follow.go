@@ -35,6 +35,7 @@ type event struct {
 	Seconds    float64         `json:"seconds"`
 	Reward     float64         `json:"reward"`
 	Memory     string          `json:"memory"`
+	Machine    string          `json:"machine"`
 	problem
 }
 
@@ -166,7 +167,7 @@ func (w *watch) take(ctx context.Context, e event) {
 	case "phase":
 		w.phase(ctx, e)
 	case "loaded":
-		t.ready(e.Memory)
+		t.ready(e.Memory, e.Machine)
 	case "resumed":
 		host.Log("info", fmt.Sprintf("continues from %s: step %d, policy version %d", e.Checkpoint, e.Step, e.Version))
 	case "metric":
@@ -294,9 +295,9 @@ func (w *watch) end(ctx context.Context, program *proc.Program, followed error) 
 }
 
 // ready gives the outputs when the model is loaded, before the first batch: the sync block needs the control endpoint by then.
-func (t *Trainer) ready(memory string) {
+func (t *Trainer) ready(memory, machine string) {
 	t.mu.Lock()
-	t.outputs = Outputs{sdk.TrainerOutputs{Model: t.req.Config.Model}, t.req.Config.transports(), memory}
+	t.outputs = Outputs{sdk.TrainerOutputs{Model: t.req.Config.Model}, t.req.Config.transports(), memory, machine}
 	out := t.outputs
 	t.mu.Unlock()
 	t.host.Ready(out)

@@ -39,6 +39,7 @@ type Outputs struct {
 	sdk.TrainerOutputs
 	Transports []string `recipe:"transports" doc:"How its weights can leave it"`
 	Memory     string   `recipe:"memory" doc:"Where its weights lie in memory: gpu:UUID, or host:ID. A server that reaches it can copy them (transports live and ipc)"`
+	Machine    string   `recipe:"machine" doc:"The machine that it runs on, until that is booted again: within one weights can be sent (transport nccl)"`
 }
 
 //go:embed worker/*.py
@@ -210,7 +211,7 @@ func (t *Trainer) token() string {
 
 // transports are the ways in which this run's weights can leave it.
 func (c Config) transports() []string {
-	list := []string{"live", "ipc", "reload", "restart"}
+	list := []string{"live", "ipc", "nccl", "reload", "restart"}
 	if c.Lora != nil && c.Lora.Rank > 0 {
 		list = append(list, "lora")
 	}

@@ -296,7 +296,7 @@ func TestPublishByAnUnknownTransport(t *testing.T) {
 	go func() { ended <- tr.Run(ctx, req, h) }()
 	h.await(t, "the worker to wait for a batch", func() bool { return strings.Contains(strings.Join(h.phases, "\n"), "waiting for a batch") })
 	var e *sdk.Error
-	if _, err := tr.Publish(ctx, sdk.PublishRequest{Transport: "nccl"}); !errors.As(err, &e) || !strings.Contains(e.Detail, "reload") {
+	if _, err := tr.Publish(ctx, sdk.PublishRequest{Transport: "pigeon"}); !errors.As(err, &e) || !strings.Contains(e.Detail, "reload") {
 		t.Errorf("got %v, want an error that lists what is offered", err)
 	}
 	cancel()

@@ -13,9 +13,13 @@ func TestWeightsInMemoryAndTheTextOfTheProof(t *testing.T) {
 	tr, h, req := start(t, "", nil)
 	var problem error
 	h.publish = func(step int64) bool {
-		for _, transport := range []string{"ipc", "live"} {
+		for _, transport := range []string{"ipc", "live", "nccl"} {
 			w, err := tr.Publish(t.Context(), sdk.PublishRequest{Version: step, Transport: transport, Keep: step == 2})
-			want := fmt.Sprintf(`{"form":1,"keep":%v}`, step == 2)
+			by := transport
+			if by == "live" { // the same memory
+				by = "ipc"
+			}
+			want := fmt.Sprintf(`{"by":%q,"form":1,"keep":%v}`, by, step == 2)
 			if err != nil || w.Handles != want || w.Path != "" || w.Format != "tensors" || w.Transport != transport || w.Precision != "float32" {
 				problem = fmt.Errorf("published %+v, %w; want handles %s", w, err, want)
 			}
@@ -23,7 +27,7 @@ func TestWeightsInMemoryAndTheTextOfTheProof(t *testing.T) {
 		if ids, err := tr.Tokenize(t.Context(), "abc"); err != nil || len(ids) != 3 {
 			problem = fmt.Errorf("tokens %v, %w; want three", ids, err)
 		}
-		if _, err := tr.Publish(t.Context(), sdk.PublishRequest{Version: step, Transport: "nccl"}); err == nil {
+		if _, err := tr.Publish(t.Context(), sdk.PublishRequest{Version: step, Transport: "pigeon"}); err == nil {
 			problem = fmt.Errorf("a transport that is not offered was published by")
 		}
 		return true
@@ -35,7 +39,7 @@ func TestWeightsInMemoryAndTheTextOfTheProof(t *testing.T) {
 		t.Error(problem)
 	}
 	out := h.outputs[len(h.outputs)-1]
-	if out.Memory != "host:here" || fmt.Sprint(out.Transports) != "[live ipc reload restart]" {
+	if out.Memory != "host:here" || out.Machine != "here" || fmt.Sprint(out.Transports) != "[live ipc nccl reload restart]" {
 		t.Errorf("outputs %+v; want where its weights are, and that they can be copied", out)
 	}
 }

@@ -40,7 +40,7 @@ func TestAnInferenceBlockIsAddedLive(t *testing.T) {
 		return n >= 3 && steps[n-1] == steps[n-2]+2 && steps[n-2] == steps[n-3]+2
 	})
 
-	c.Transport = "nccl"
+	c.Transport = "lora"
 	if _, err := b.Client.Update(ctx, &pluginpb.UpdateRequest{Config: b.Request(c).GetConfig()}); err == nil {
 		t.Error("a transport that nobody offers was taken over")
 	}

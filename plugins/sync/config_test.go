@@ -1,6 +1,7 @@
 package sync
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,6 +41,7 @@ func TestChoice(t *testing.T) {
 	t.Parallel()
 	all := []string{"restart", "lora", "reload", "ipc", "live"}
 	here, there := map[string]string{"memory": "gpu:A", "reach": "gpu:A"}, map[string]string{"reach": "gpu:B"}
+	sent := append([]string{"nccl"}, all...)
 	for name, c := range map[string]struct {
 		trainer, first, second []string
 		reach                  map[string]string // of the second
@@ -53,6 +55,11 @@ func TestChoice(t *testing.T) {
 		"not offered by one":          {trainer: []string{"lora", "reload"}, first: []string{"lora", "reload"}, asked: "lora", problem: "not offered by inference.b.second"},
 		"nothing in common":           {trainer: []string{"live"}, first: []string{"nccl"}, second: []string{"nccl"}, asked: "auto", problem: "no transport in common"},
 		"memory of the same GPU":      {trainer: all, first: all, second: all, reach: here, asked: "auto", want: "ipc"},
+		"another GPU, sent to":        {trainer: sent, first: sent, second: sent, reach: there, asked: "auto", want: "nccl"},
+		"one of the same GPU":         {trainer: sent, first: sent, second: sent, reach: here, asked: "nccl", problem: "one GPU"},
+		"no GPU":                      {trainer: sent, first: sent, second: sent, reach: map[string]string{"reach": "host:H"}, asked: "nccl", problem: "only one of"},
+		"another machine":             {trainer: sent, first: sent, second: sent, reach: map[string]string{"reach": "gpu:B", "machine": "M"}, asked: "auto", want: "lora"},
+		"another machine, asked for":  {trainer: sent, first: sent, second: sent, reach: map[string]string{"reach": "gpu:B", "machine": "M"}, asked: "nccl", want: "nccl"},
 		"another GPU":                 {trainer: all, first: all, second: all, reach: there, asked: "auto", want: "lora"},
 		"another GPU, and asked for":  {trainer: all, first: all, second: all, reach: there, asked: "ipc", problem: "out of reach of inference.b.second"},
 		"live where answers go on":    {trainer: all, first: all, second: all, reach: here, asked: "auto", inFlight: "keep", want: "live"},
@@ -65,7 +72,11 @@ func TestChoice(t *testing.T) {
 			Transport: c.asked, InFlight: c.inFlight,
 		}
 		if c.reach != nil {
-			config.Trainer, config.Inference[0] = with(config.Trainer, here), with(config.Inference[0], here)
+			near := here
+			if slices.Contains(c.first, "nccl") && !strings.HasPrefix(name, "one of") { // else one on the trainer's GPU refuses it
+				near = map[string]string{"memory": "gpu:A", "reach": "gpu:C"}
+			}
+			config.Trainer, config.Inference[0] = with(config.Trainer, here), with(config.Inference[0], near)
 			config.Inference[1] = with(config.Inference[1], c.reach)
 		}
 		got, _, err := config.choose()

@@ -112,13 +112,9 @@ const beatEvery = 20 * time.Second
 
 // move is the update itself: publish, hold, load, prove, raise the version, let requests through.
 func (s *syncer) move(ctx context.Context, u *update) error {
-	// What lies in files or in the trainer's memory is made ready before requests are held, so that inference goes on meanwhile;
-	// a broadcast goes into the server's memory, which must be at rest.
-	first := s.transport != nccl
-	if first {
-		if err := u.timed("publish", func() error { return s.publish(ctx, u) }); err != nil {
-			return err
-		}
+	// What is published is made ready before requests are held, so that inference goes on meanwhile.
+	if err := u.timed("publish", func() error { return s.publish(ctx, u) }); err != nil {
+		return err
 	}
 	defer s.letGo(u)
 	stop, err := s.hold(ctx, u)
@@ -126,11 +122,6 @@ func (s *syncer) move(ctx context.Context, u *update) error {
 		return err
 	}
 	defer stop()
-	if !first {
-		if err := u.timed("publish", func() error { return s.publish(ctx, u) }); err != nil {
-			return err
-		}
-	}
 	if err := s.load(ctx, u); err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func offering(r spec.Ref, control string, transports ...string) spec.Ref {
 	return r
 }
 
-var every = []string{"live", "ipc", "lora", "reload", "restart"}
+var every = []string{"live", "ipc", "nccl", "lora", "reload", "restart"}
 
 // Whatever the way, what is served in the end are the trainer's last weights, and only the ways through files write any.
 func TestEachTransportChangesWhatIsServed(t *testing.T) {
@@ -64,8 +64,12 @@ func TestEachTransportChangesWhatIsServed(t *testing.T) {
 				}
 			}
 			_, err := os.Stat(filepath.Join(b.Dir, "weights"))
-			if files, memory := err == nil, transport == "live" || transport == "ipc"; files == memory {
+			if files, memory := err == nil, transport == "live" || transport == "ipc" || transport == "nccl"; files == memory {
 				t.Errorf("weights were written to files: %v", files)
+			}
+			record, err := os.ReadFile(filepath.Join(b.Dir, "last.json"))
+			if err != nil || strings.Contains(string(record), `"handles"`) != (transport == "live" || transport == "ipc") {
+				t.Errorf("the record is %s, %v; want the handles of memory in it, and never those of nccl: they hold a token", record, err)
 			}
 		})
 	}

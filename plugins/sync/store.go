@@ -33,7 +33,11 @@ func (p *published) request(hold string) gateway.WeightUpdate {
 
 // save replaces the record at once.
 func (p *published) save(dir string) error {
-	data, err := json.Marshal(p)
+	record := *p
+	if record.Weights.Transport == nccl {
+		record.Weights.Handles = "" // they hold a secret; the next life has the trainer publish again
+	}
+	data, err := json.Marshal(record)
 	if err != nil {
 		return fmt.Errorf("record policy version %d: %w", p.Weights.Version, err)
 	}

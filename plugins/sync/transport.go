@@ -16,7 +16,7 @@ const (
 	auto    = "auto"
 	live    = "live"    // copied from the trainer's memory between two steps of the engine; requests go on
 	ipc     = "ipc"     // copied from the trainer's memory while requests are held
-	nccl    = "nccl"    // broadcast from the trainer's GPUs
+	nccl    = "nccl"    // sent by the trainer while requests are held, through NCCL between GPUs and gloo without
 	lora    = "lora"    // an adapter in files
 	reload  = "reload"  // files; the one that every trainer and every inference plugin offers
 	restart = "restart" // files, and a new server
@@ -91,12 +91,37 @@ func (c Config) unable(transport string) string {
 		return "not offered by " + strings.Join(lacking, ", ")
 	}
 	place := strings.Join(listed(c.Trainer, "memory"), "")
+	if transport == nccl {
+		return c.apart(place)
+	}
 	if !inMemory(transport) || place == "" {
 		return ""
 	}
 	for _, r := range c.Inference {
 		if reach := listed(r, "reach"); !slices.Contains(reach, place) {
 			return fmt.Sprintf("out of reach of %s: the weights of %s are in %s, it sees %s", r.Address, c.Trainer.Address, place, strings.Join(reach, ", "))
+		}
+	}
+	return ""
+}
+
+// apart says why the trainer cannot send its tensors to every inference block; empty: it can. It listens on loopback, unless its
+// environment says another address: then the recipe says nccl, too.
+func (c Config) apart(place string) string {
+	kind, _, _ := strings.Cut(place, ":")
+	for _, r := range c.Inference {
+		reach := listed(r, "reach")
+		if here, there := strings.Join(listed(c.Trainer, "machine"), ""), strings.Join(listed(r, "machine"), ""); c.Transport == auto && here != there {
+			return fmt.Sprintf("%s and %s are on different machines", c.Trainer.Address, r.Address)
+		}
+		if place == "" || len(reach) == 0 {
+			continue
+		}
+		if !strings.HasPrefix(reach[0], kind+":") {
+			return fmt.Sprintf("only one of %s and %s computes on a GPU", c.Trainer.Address, r.Address)
+		}
+		if kind == "gpu" && len(reach) == 1 && reach[0] == place {
+			return fmt.Sprintf("%s and %s are on one GPU, and NCCL needs one for each", c.Trainer.Address, r.Address)
 		}
 	}
 	return ""

@@ -113,6 +113,7 @@ type offers struct {
 	Routes      map[string]bool
 	MaxModelLen int64
 	Reach       []string // memory that its worker can copy weights from; empty without the worker extension
+	Machine     string   // where its worker runs; empty: not known
 	Arithmetic  string   // how exactly it multiplies; empty: not known
 	Device      string   // cuda, cpu, …; empty: not known
 	Barred      []string // routes that must not be used now

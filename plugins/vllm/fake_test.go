@@ -220,7 +220,7 @@ func (f *fakeServer) rpc(w http.ResponseWriter, r *http.Request) {
 		}
 		f.weight, f.poison = readWeight(path), false
 	case "recipe_facts":
-		reply(w, map[string]any{"results": []any{map[string]any{"reach": []string{"host:here"}, "arithmetic": "float32", "device": os.Getenv(fakeDevice)}}})
+		reply(w, map[string]any{"results": []any{map[string]any{"reach": []string{"host:here"}, "machine": "here", "arithmetic": "float32", "device": os.Getenv(fakeDevice)}}})
 		return
 	case "recipe_attach", "recipe_pull":
 		reply(w, map[string]any{"results": []any{f.pull(b.Method, b.Kwargs)}})

@@ -31,8 +31,8 @@ func (p pulled) String() string {
 	return text
 }
 
-// pull lets the workers copy a trainer's tensors, which they open once. With transport ipc generation is paused meanwhile; live
-// takes the moment between two steps of the engine.
+// pull lets the workers copy a trainer's tensors, which they open once, or receive them by nccl. With transports ipc and nccl
+// generation is paused meanwhile; live takes the moment between two steps of the engine.
 func (c *client) pull(ctx context.Context, o offers, w sdk.Weights) (told pulled, err error) {
 	if err := o.require("/collective_rpc", "copy weights into a running server"); err != nil {
 		return pulled{}, err
@@ -103,7 +103,7 @@ func agree(results json.RawMessage, version int64) (pulled, error) {
 	for _, p := range list {
 		if p.Refused != "" {
 			return pulled{}, &sdk.Error{Summary: fmt.Sprintf("version %d does not fit: %s", version, p.Refused),
-				Remedy: "trainer and server must have the same model and reach the same memory; transport = \"reload\" goes through files"}
+				Remedy: "trainer and server must have the same model and reach the same memory, or each other (nccl); transport = \"reload\" goes through files"}
 		}
 		all.Unknown = all.Unknown || p.Unknown
 		all.Seconds = max(all.Seconds, p.Seconds)
@@ -121,11 +121,12 @@ func (c *client) facts(ctx context.Context, o *offers) error {
 		Reach      []string `json:"reach"`
 		Arithmetic string   `json:"arithmetic"`
 		Device     string   `json:"device"`
+		Machine    string   `json:"machine"`
 	}
 	if err := json.Unmarshal(results, &list); err != nil || len(list) == 0 {
 		return fmt.Errorf("read the workers' answer: %s: %w", brief(string(results)), err)
 	}
-	o.Reach, o.Arithmetic, o.Device = list[0].Reach, list[0].Arithmetic, list[0].Device
+	o.Reach, o.Arithmetic, o.Device, o.Machine = list[0].Reach, list[0].Arithmetic, list[0].Device, list[0].Machine
 	return nil
 }
 

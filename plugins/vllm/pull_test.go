@@ -17,7 +17,7 @@ func inMemory(version int64, transport, key string, weight float64) sdk.Weights 
 
 func TestWeightsFromMemory(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ transport, busy string }{{"ipc", ""}, {"live", ""}, {"ipc", "answer"}, {"ipc", "assert"}} {
+	for _, c := range []struct{ transport, busy string }{{"ipc", ""}, {"live", ""}, {"nccl", ""}, {"ipc", "answer"}, {"ipc", "assert"}} {
 		t.Run(c.transport+c.busy, func(t *testing.T) {
 			t.Parallel()
 			req := request(t, Config{Model: model(t, 0), Replicas: 2})
@@ -25,7 +25,7 @@ func TestWeightsFromMemory(t *testing.T) {
 			s, host, _ := start(t, req)
 			host.await(t, "two replicas", ready(2))
 			out := host.outputs[0].(Outputs)
-			if got := strings.Join(out.Transports, " "); got != "live ipc reload restart" || out.Reach[0] != "host:here" || out.Arithmetic != "float32" {
+			if got := strings.Join(out.Transports, " "); got != "live ipc nccl reload restart" || out.Reach[0] != "host:here" || out.Machine != "here" || out.Arithmetic != "float32" {
 				t.Fatalf("outputs %+v; want live and ipc among the transports, and what the worker says of itself", out)
 			}
 			for version, w := range []sdk.Weights{1: inMemory(1, c.transport, "a", 3), 2: inMemory(2, c.transport, "b", 5)} {
@@ -37,9 +37,9 @@ func TestWeightsFromMemory(t *testing.T) {
 				}
 			}
 			for _, r := range host.replicas {
-				// -1 - weight - what the prefix cache was made with, which ipc empties when it can.
+				// -1 - weight - what the prefix cache was made with, which ipc and nccl empty when it can.
 				want := -1.0 - 5
-				if c.transport == "ipc" && c.busy == "" {
+				if c.transport != "live" && c.busy == "" {
 					want -= 5
 				}
 				got, err := s.ReplicaLogprobs(t.Context(), r, []int{1, 2})
@@ -98,7 +98,7 @@ func TestSettingsThatKeepWeightsOutOfMemory(t *testing.T) {
 			t.Errorf("%s: facts %v; want the reason, and no ipc", name, e.Facts)
 		}
 	}
-	if got := strings.Join((Config{EnableLora: true}).transports(), " "); got != "live ipc lora reload restart" {
+	if got := strings.Join((Config{EnableLora: true}).transports(), " "); got != "live ipc nccl lora reload restart" {
 		t.Errorf("with LoRA: %s", got)
 	}
 }

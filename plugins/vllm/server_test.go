@@ -243,7 +243,7 @@ func TestAdapterWithoutLora(t *testing.T) {
 	if !errors.As(err, &e) || !strings.Contains(e.Remedy, "enable_lora") {
 		t.Fatalf("got %v, want a remedy that names enable_lora", err)
 	}
-	err = s.UpdateWeights(t.Context(), sdk.Weights{Version: 1, Path: "/x", Format: "tensor", Transport: "nccl"})
+	err = s.UpdateWeights(t.Context(), sdk.Weights{Version: 1, Path: "/x", Format: "tensor", Transport: "pigeon"})
 	if !errors.As(err, &e) || !strings.Contains(e.Detail, "reload") {
 		t.Fatalf("got %v, want an error that lists what is offered", err)
 	}

@@ -17,7 +17,7 @@ func (s *Server) transports(o offers) []string {
 	var list []string
 	for _, name := range s.req.Config.transports() {
 		switch {
-		case (name == "live" || name == "ipc") && len(o.Reach) == 0:
+		case (name == "live" || name == "ipc" || name == "nccl") && len(o.Reach) == 0:
 		case name == "lora" && o.lacks("/v1/load_lora_adapter"):
 		case name != "restart" && name != "lora" && o.lacks("/collective_rpc"):
 		default:
@@ -31,7 +31,7 @@ func (s *Server) transports(o offers) []string {
 func (c Config) transports() []string {
 	var list []string
 	if c.Quantization == "" && c.PipelineParallelSize <= 1 && c.DataParallelSize <= 1 {
-		list = append(list, "live", "ipc")
+		list = append(list, "live", "ipc", "nccl")
 	}
 	if c.EnableLora {
 		list = append(list, "lora")
@@ -42,7 +42,7 @@ func (c Config) transports() []string {
 	return append(list, "restart")
 }
 
-// withheld says why weights cannot reach the servers through memory; empty: they can.
+// withheld says why tensors cannot reach the servers without files; empty: they can.
 func (c Config) withheld() string {
 	switch {
 	case c.Quantization != "":
@@ -107,7 +107,7 @@ func (s *Server) loader(w sdk.Weights) (load, error) {
 				Remedy: "set enable_lora = true (and max_lora_rank) in the inference block, or transport = \"reload\" in the sync block"}
 		}
 		return func(ctx context.Context, t target) error { return t.client.loadAdapter(ctx, t.offers, w) }, nil
-	case w.Transport == "ipc", w.Transport == "live":
+	case w.Transport == "ipc", w.Transport == "live", w.Transport == "nccl":
 		return func(ctx context.Context, t target) error {
 			told, err := t.client.pull(ctx, t.offers, w)
 			if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// fakeMemory stands for a trainer's memory, which inference copies weights from (transports live and ipc). It is a file that goes
+// fakeMemory stands for a trainer's memory, which inference copies weights from (transports live, ipc and nccl). It is a file that goes
 // with the trainer. Like the parameters on a GPU it follows every step, unless the trainer was asked to keep what it published.
 type fakeMemory struct {
 	dir    string

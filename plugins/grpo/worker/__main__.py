@@ -40,7 +40,7 @@ def work(c: config.Config) -> int:
     """One life of the worker."""
     main_rank = int(os.environ.get("RANK", 0)) == 0
     events = Events(c.events_file if main_rank else None)
-    control, ranks = None, None
+    control, ranks, run = None, None, None
     try:
         if main_rank:
             control = Control(c.control, c.control_token, events.snapshot)
@@ -74,6 +74,8 @@ def work(c: config.Config) -> int:
         if control is not None:
             time.sleep(0.2)  # let the answer to a stop leave before the socket closes
             control.close()
+        if run is not None:
+            run.broadcast.close()
         if ranks is not None:
             ranks.close()
         events.close()

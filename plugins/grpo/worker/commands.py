@@ -16,7 +16,8 @@ def _publish(run: Run, body: dict) -> dict:
     before = run.events.state["phase"]
     run.events.phase("publishing", version=body.get("version"), transport=body.get("transport", "full"))
     try:
-        answer = publish.publish(run.config, run.policy, run.shared, run.ranks, body, run.step)
+        shared = run.broadcast if body.get("transport") == "nccl" else run.shared
+        answer = publish.publish(run.config, run.policy, shared, run.ranks, body, run.step)
         run.version = answer["version"]
         run.note_state()
         shown = {k: v for k, v in answer.items() if k not in ("handles", "names")}

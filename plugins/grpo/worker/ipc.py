@@ -118,18 +118,19 @@ class Shared:
                 size += -(-_bytes(value.shape, target) // ALIGNMENT) * ALIGNMENT
         if not main:
             return
-        if device.type == "cuda":
-            self.handles = self._cuda_handles(key, device)
-        else:
+        if device.type != "cuda":
             self.segment = _segment(key, size)
             self.tensors = {name: self.segment.tensor(*place) for name, place in places.items()}
-            self.handles = _about(key, "memory") | {
-                "fd": self.segment.fd, "header": HEADER,
-                "tensors": [{"name": name, "at": at, "shape": shape, "dtype": _name(kind)}
-                            for name, (at, shape, kind) in places.items()],
-            }  # fmt: skip
+        self.handles = self._describe(key, device, {name: place[0] for name, place in places.items()})
 
-    def _cuda_handles(self, key: str, device: torch.device) -> dict:
+    def _describe(self, key: str, device: torch.device, places: dict[str, int]) -> dict:
+        """How inference gets at the tensors; places: where those in the segment lie."""
+        if device.type != "cuda":
+            return _about(key, "memory") | {
+                "fd": self.segment.fd, "header": HEADER,
+                "tensors": [{"name": n, "at": places[n], "shape": list(t.shape), "dtype": _name(t.dtype)}
+                            for n, t in self.tensors.items()],
+            }  # fmt: skip
         from torch.multiprocessing.reductions import reduce_tensor
 
         gpu = str(torch.cuda.get_device_properties(device).uuid)

@@ -23,15 +23,16 @@ from .ipc import Shared
 from .model import DTYPES, Policy
 from .ranks import Ranks
 
-TRANSPORTS = ("full", "lora", "ipc", "none")
+TRANSPORTS = ("full", "lora", "ipc", "nccl", "none")
 
 
 def publish(c: Config, policy: Policy, shared: Shared, ranks: Ranks, body: dict[str, Any], step: int) -> dict[str, Any]:
     """Makes the current weights available as the command says; every rank takes part.
 
     body: version (integer), transport ("full": the whole model; "lora": the adapter; "ipc": handles of tensors in
-    memory; "none": only the version), dir (target directory, replaced if it exists), dtype (default: the trainer's),
-    untie_embeddings, keep (ipc: the tensors must keep their values until the next publication)."""
+    memory; "nccl": where to receive them; "none": only the version), dir (target directory, replaced if it exists),
+    dtype (default: the trainer's), untie_embeddings, keep (ipc, nccl: the tensors must keep their values until the next
+    publication). shared is a Broadcast for nccl."""
     version, transport = int(body["version"]), body.get("transport", "full")
     if transport not in TRANSPORTS:
         raise WorkerError(f"transport {transport!r} is unknown; expected one of {', '.join(TRANSPORTS)}")
@@ -43,7 +44,7 @@ def publish(c: Config, policy: Policy, shared: Shared, ranks: Ranks, body: dict[
     answer = {"version": version, "transport": transport, "step": step}
     if transport == "none":
         return answer
-    if transport == "ipc":
+    if transport in ("ipc", "nccl"):
         started = time.monotonic()
         keep = bool(body.get("keep")) or ranks.world > 1  # shards are gathered into buffers anyway
         facts = shared.refresh(policy, ranks.device, version, dtype, keep, ranks.main)

@@ -11,13 +11,14 @@ from typing import Any
 import torch
 
 from . import batch, checkpoint, commands, metrics, model, optim, turns
+from .broadcast import Broadcast
 from .config import Config
 from .control import Control
 from .errors import DataError, MismatchError
 from .events import Events
 from .feed import Feed
 from .ingest import Group, GroupRejected, IngestOptions, read_group
-from .ipc import Shared, place
+from .ipc import Shared, host, place
 from .ranks import Ranks
 from .rollouts import Delivery, Rollouts, Spool
 from .step import Memory, Stepper, objective_options
@@ -33,7 +34,7 @@ class Run:
         self.synced_version = c.policy_version
         self.last: dict[str, Any] = {}
         self.feed: Feed | None = None
-        self.shared = Shared()
+        self.shared, self.broadcast = Shared(), Broadcast()
         self.warned: set[str] = set()
         self.resumed = False
 
@@ -63,7 +64,7 @@ class Run:
         self.eos = end_tokens(self.policy)
         self.vacate()
         self.note_state()
-        summary["memory"] = place(ranks.device)
+        summary["memory"], summary["machine"] = place(ranks.device), host()
         self.events.emit("loaded", reference=model.source_of(c), world=ranks.world, step=self.step, **summary)
 
     def connect(self) -> None:

@@ -1,7 +1,7 @@
-"""Copies a trainer's weights into a served model from memory that both can reach.
+"""Copies a trainer's weights into a served model, from memory that both can reach or as the trainer sends them.
 
-The trainer publishes handles (plugins/grpo/worker/ipc.py writes them): of CUDA tensors, or of places in anonymous shared
-memory. They are opened once; every version after that is one copy. A dense model on one GPU is written directly, each
+The trainer publishes handles (plugins/grpo/worker/ipc.py writes them): of CUDA tensors, of places in anonymous shared
+memory, or of where to receive the tensors (recipe_receive.py). They are opened once; every version after that is one copy. A dense model on one GPU is written directly, each
 tensor into its place in vLLM's fused parameters; everything else goes through vLLM's own loader. What cannot fit is refused
 with the tensor's name before anything is touched.
 """
@@ -27,15 +27,16 @@ def bare(layer):
 class Puller:
     """The tensors of one trainer, and where each of them belongs in the model."""
 
-    def __init__(self, model, handles, direct=True):
-        """direct: parameters may be written in place, that is: no layer keeps a packed copy of its own."""
+    def __init__(self, model, handles, direct=True, device=None):
+        """direct: parameters may be written in place, that is: no layer keeps a packed copy of its own. device: where
+        tensors are received."""
         import torch
 
         if handles.get("form") != FORM:
             raise Refused(f"the trainer writes handles of form {handles.get('form')}, this server reads form {FORM}")
         self.handles = handles
         self._alive()
-        self.source = _open(handles)
+        self.source = _open(handles, device)
         self.names = [t["name"] for t in handles["tensors"]]
         for entry, tensor in zip(handles["tensors"], self.source):
             if list(tensor.shape) != entry["shape"]:
@@ -43,9 +44,16 @@ class Puller:
         targets, why = fit(model, dict(zip(self.names, self.source)), direct)
         self.targets, self.why = targets, why
         self.bytes = sum(t.numel() * t.element_size() for t in self.source)
-        self.cuda = handles["kind"] == "cuda" and torch.cuda.is_available()
+        self.cuda = handles["kind"] in ("cuda", "nccl") and torch.cuda.is_available()
+
+    def close(self):
+        """Nothing is pulled any more."""
+        if self.source.receiver is not None:
+            self.source.receiver.close()
 
     def _alive(self):
+        if self.handles["kind"] == "nccl":
+            return  # its connection tells
         pid = self.handles["pid"]
         if _host() != self.handles["host"]:
             raise Refused("the trainer runs on another machine, so its memory cannot be reached")
@@ -60,7 +68,9 @@ class Puller:
         self._alive()
         if (held := self._held(version)) != version:
             raise Refused(f"the trainer's memory holds version {held}, wanted is {version}")
-        if self.targets is None:
+        if self.source.receiver is not None:
+            self._receive(version, load)
+        elif self.targets is None:
             load(zip(self.names, self.source))
         else:
             with torch.no_grad():
@@ -71,12 +81,32 @@ class Puller:
                         target.copy_(source, non_blocking=True)
         if self.cuda:
             torch.cuda.current_stream().synchronize()  # the trainer goes on when we answer
-        if _started(self.handles["pid"]) != self.handles["started"] or self._held(version) != version:
+        if not self._still(version):
             raise RuntimeError(f"the trainer went away while version {version} was copied, so the model holds a part of it")
         return {
             "path": "direct" if self.targets is not None else "loader", "why": self.why,
             "tensors": len(self.names), "bytes": self.bytes, "seconds": time.perf_counter() - begun,
         }  # fmt: skip
+
+    def _receive(self, version, load):
+        """Takes the tensors as they come; only a bucket of them is in memory besides the model's own."""
+        import torch
+
+        with self.source.receiver.begin(self.handles["key"], version) as tensors:
+            if self.targets is None:
+                load(zip(self.names, tensors))
+                for _ in tensors:  # what the loader had no use for
+                    pass
+                return
+            with torch.no_grad():
+                for target, tensor in zip(self.targets, tensors, strict=True):
+                    target.copy_(tensor, non_blocking=True)
+
+    def _still(self, version):
+        """Whether the trainer was there all the time; one that sends says so itself."""
+        if self.source.receiver is not None:
+            return True
+        return _started(self.handles["pid"]) == self.handles["started"] and self._held(version) == version
 
     def _held(self, version):
         """Whose weights the memory holds. A GPU's does not say: there the proof of the sync block has the last word."""
@@ -88,26 +118,40 @@ class Puller:
         )
 
     def differences(self):
-        """How many parameters are not the trainer's, for tests; None when vLLM's loader placed them."""
+        """How many parameters are not the trainer's, for tests; None when that is not known."""
         import torch
 
-        if self.targets is None:
+        if self.targets is None or self.source.receiver is not None:
             return None
         return sum(not torch.equal(s.to(t), t) for t, s in zip(self.targets, self.source))
 
 
 class _Tensors(list):
-    """The trainer's tensors; map is the shared memory that they lie in, if they do."""
+    """The trainer's tensors; map is the shared memory that they lie in, if they do. With a receiver they are shapes only."""
 
     map = None
+    receiver = None
 
 
-def _open(handles):
+def _open(handles, device=None):
+    if handles["kind"] == "nccl":
+        return _open_socket(handles, device)
     if handles["kind"] == "memory":
         return _open_memory(handles)
     if handles["kind"] == "cuda":
         return _open_cuda(handles)
     raise Refused(f"handles of kind {handles['kind']!r} are unknown")
+
+
+def _open_socket(handles, device):
+    import recipe_receive
+    import torch
+
+    out = _Tensors()
+    for t in handles["tensors"]:
+        out.append(torch.empty(t["shape"], dtype=getattr(torch, t["dtype"]), device="meta"))
+    out.receiver = recipe_receive.Receiver(handles, device, Refused)
+    return out
 
 
 def _open_memory(handles):
@@ -244,6 +288,11 @@ def visible():
 def reach():
     """The memory that weights can be copied from, in the words of the trainer."""
     return [f"gpu:{u}" for u in visible()] or [f"host:{_host()}"]
+
+
+def machine():
+    """The machine, until it is booted again: weights are sent by nccl within one."""
+    return _host()
 
 
 def arithmetic(dtype):

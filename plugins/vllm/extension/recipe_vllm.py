@@ -85,23 +85,28 @@ class RecipeWorker:
 
         return {
             "reach": recipe_pull.reach(),
+            "machine": recipe_pull.machine(),
             "arithmetic": recipe_pull.arithmetic(self.model_runner.model_config.dtype),
             "device": getattr(getattr(self, "device", None), "type", ""),
         }
 
     def recipe_attach(self, handles):
-        """Open a trainer's tensors; handles is the JSON text that it published. Those of an earlier trainer are let go."""
+        """Open a trainer's tensors, or the way to receive them; handles is the JSON text that it published. Those of an earlier trainer are let go."""
         import recipe_pull
         import torch
 
-        self._recipe_puller = None
+        if (old := getattr(self, "_recipe_puller", None)) is not None:
+            old.close()
+        self._recipe_puller = old = None
         if torch.cuda.is_available():
             torch.cuda.ipc_collect()
         model = self.model_runner.get_model()
         packs = any(hasattr(m, "cpu_linear") for m in model.modules())
         mla = getattr(self.model_runner.model_config, "use_mla", False)  # keeps products of its weights
         try:
-            self._recipe_puller = recipe_pull.Puller(model, json.loads(handles), direct=not packs and not mla)
+            self._recipe_puller = recipe_pull.Puller(
+                model, json.loads(handles), direct=not packs and not mla, device=getattr(self, "device", None)
+            )
         except recipe_pull.Refused as e:
             return {"refused": str(e)}
         return {"bytes": self._recipe_puller.bytes, "why": self._recipe_puller.why}

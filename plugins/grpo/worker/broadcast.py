@@ -1,0 +1,331 @@
+"""Weights for inference that shares no memory with the trainer: tensors are sent through a process group of two, this
+process and one receiver.
+
+A publication makes the same list of tensors as ipc does. Its handles say where to connect, and carry a token: who has
+it may ask for a version. Each receiver has a connection, a thread and a group of its own (NCCL between GPUs, gloo
+without), so that one which dies or hangs holds up neither the trainer nor another. A group lives as long as its
+connection. Groups are built directly, beside the default group: training and vLLM own theirs.
+
+The receiving side is plugins/vllm/extension/recipe_receive.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import os
+import secrets
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from . import ipc
+
+BUCKET = 64 << 20  # bytes that are sent at once; a larger tensor is sent alone
+DEADLINE = 60.0  # seconds for a receiver to join, and for each bucket
+ADDRESS = "RECIPE_WEIGHTS_ADDRESS"  # where receivers connect, when they are on other machines; default: loopback
+LINE = 1 << 16
+
+
+class Lost(RuntimeError):
+    """A receiver went away, or did not take what it asked for in time."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What can be asked for now."""
+
+    key: str
+    version: int
+    tensors: tuple[Tensor, ...]
+    buckets: tuple[int, ...]
+
+
+class Broadcast(ipc.Shared):
+    """The tensors that receivers may ask for. Alive as long as the worker."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.offer: Offer | None = None
+        self.token = secrets.token_urlsafe(32)
+        self.deadline = DEADLINE
+        self.door: _Door | None = None
+
+    def refresh(self, policy, device, version, dtype, keep, main=True) -> dict:
+        """As ipc's; a receiver that is still taking the version before is turned away."""
+        self.offer = None
+        answer = super().refresh(policy, device, version, dtype, keep, main)
+        if main:
+            counts = tuple(self.handles["buckets"])
+            self.offer = Offer(self.handles["key"], version, tuple(self.tensors.values()), counts)
+        return answer
+
+    def _describe(self, key: str, device: torch.device, places: dict[str, int]) -> dict:
+        if self.door is None:
+            self.door = _Door(self, device)
+        tensors = self.tensors
+        return {
+            "form": ipc.FORM, "key": key, "kind": "nccl", "host": self.door.host, "port": self.door.port,
+            "token": self.token, "backend": self.door.backend, "deadline": self.deadline,
+            "buckets": buckets([t.numel() * t.element_size() for t in tensors.values()]),
+            "tensors": [{"name": n, "shape": list(t.shape), "dtype": ipc._name(t.dtype)} for n, t in tensors.items()],
+        }  # fmt: skip
+
+    def close(self) -> None:
+        """Nobody joins any more, and groups end."""
+        self.offer = None
+        if self.door is not None:
+            self.door.close()
+
+
+def buckets(sizes: list[int]) -> list[int]:
+    """How many tensors, in order, are sent together."""
+    out: list[int] = []
+    full = BUCKET
+    for size in sizes:
+        if out and full + size <= BUCKET:
+            out[-1], full = out[-1] + 1, full + size
+        else:
+            out.append(1)
+            full = size
+    return out
+
+
+class _Door:
+    """Where receivers join: a listening socket, and a store through which groups find each other."""
+
+    def __init__(self, owner: Broadcast, device: torch.device):
+        self.owner, self.device = owner, device
+        self.backend = "nccl" if device.type == "cuda" else "gloo"
+        self.host = os.environ.get(ADDRESS) or "127.0.0.1"
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        self.listener = socket.create_server((self.host, 0), family=family)
+        self.port = self.listener.getsockname()[1]
+        # Torch would listen on every interface; it takes a socket that is bound to ours instead.
+        listener = socket.create_server((self.host, 0), family=family)
+        self.store_port = listener.getsockname()[1]
+        self.store = dist.TCPStore(
+            self.host, self.store_port, None, True, timedelta(seconds=owner.deadline), wait_for_workers=False,
+            master_listen_fd=listener.detach(),
+        )  # fmt: skip
+        self.guests: set[socket.socket] = set()
+        threading.Thread(target=self._listen, name="weights", daemon=True).start()
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                guest, _ = self.listener.accept()
+            except OSError:
+                return  # closed
+            self.guests.add(guest)
+            threading.Thread(target=self._serve, args=(guest,), name="weights-receiver", daemon=True).start()
+
+    def _serve(self, guest: socket.socket) -> None:
+        """One receiver, from its join to its end."""
+        group = None
+        try:
+            guest.settimeout(self.owner.deadline)
+            line = Lines(guest)
+            prefix = self._admit(line)
+            if prefix is None:
+                return
+            here, seconds = guest.getsockname()[0], self.owner.deadline
+
+            def make() -> Any:
+                return make_group(self.backend, self.host, self.store_port, prefix, here, seconds, self.device)
+
+            group = within(seconds, guest, "the receiver's part of the group", make)
+            guest.settimeout(None)  # until it asks for a version, or goes
+            while (request := line.read()) is not None:
+                self._answer(line, guest, group, request)
+        except (OSError, RuntimeError, ValueError, KeyError, TypeError) as e:
+            # The receiver says what went wrong, where somebody waits for it; here it is only gone.
+            print(f"a receiver of weights is let go: {type(e).__name__}: {e}", flush=True)
+        finally:
+            self.guests.discard(guest)
+            guest.close()
+            abandon(group)
+
+    def _admit(self, line: Lines) -> str | None:
+        """The name of its group in the store for a receiver that may join; else it is told why not."""
+        hello = line.read()
+        if hello is None:
+            return None
+        why = ""
+        if not hmac.compare_digest(str(hello.get("token", "")).encode(), self.owner.token.encode()):
+            why = "the token is not this trainer's"
+        elif hello.get("device") != self.device.type:
+            why = f"the trainer's weights are on a {self.device.type} device, the receiver's on {hello.get('device')}"
+        elif self.device.type == "cuda":
+            gpu, version = str(torch.cuda.get_device_properties(self.device).uuid), list(torch.cuda.nccl.version())
+            if hello.get("gpu") == gpu:
+                why = f"both sides are on GPU {gpu}, and NCCL needs one for each; use transport ipc"
+            elif list(hello.get("nccl") or [])[:2] != version[:2]:
+                why = f"the trainer has NCCL {version}, the receiver {hello.get('nccl')}; use one version of torch"
+        if why:
+            line.write({"refused": why})
+            return None
+        prefix = secrets.token_urlsafe(16)
+        line.write({"store": self.store_port, "prefix": prefix})
+        return prefix
+
+    def _answer(self, line: Lines, guest: socket.socket, group: Any, request: dict) -> None:
+        """Sends a version to a receiver that asks for it."""
+        offer = self.owner.offer
+        if offer is None or (offer.key, offer.version) != (request["key"], request["version"]):
+            held = "none" if offer is None else f"version {offer.version}"
+            line.write({"refused": f"the trainer offers {held}, wanted is version {request['version']}"})
+            return
+        line.write({})
+        nccl = self.backend == "nccl"
+        side = torch.cuda.stream(torch.cuda.Stream(self.device)) if nccl else contextlib.nullcontext()
+        with torch.no_grad(), side:
+            for bucket in packed(offer):
+                if self.owner.offer is not offer:
+                    break
+                finish(group.send([bucket], 1, 0), self.backend, guest, self.owner.deadline, "a bucket of weights")
+        if self.owner.offer is not offer:
+            raise Lost(f"version {offer.version} was followed by another before all of it was sent")
+        line.write({"sent": offer.version})
+
+    def close(self) -> None:
+        self.listener.close()
+        for guest in list(self.guests):
+            with contextlib.suppress(OSError):  # it has gone by itself
+                guest.shutdown(socket.SHUT_RDWR)
+
+
+def packed(offer: Offer) -> Iterator[Tensor]:
+    """The bytes of each bucket: each tensor begins at a multiple of ipc.ALIGNMENT."""
+    rest = iter(offer.tensors)
+    for count in offer.buckets:
+        parts = [next(rest).detach().contiguous().reshape(-1).view(torch.uint8) for _ in range(count)]
+        if count == 1:
+            yield parts[0]
+            continue
+        places, size = [], 0
+        for part in parts:
+            places.append(size)
+            size += -(-part.numel() // ipc.ALIGNMENT) * ipc.ALIGNMENT
+        bucket = torch.empty(size, dtype=torch.uint8, device=parts[0].device)
+        for at, part in zip(places, parts, strict=True):
+            bucket[at : at + part.numel()].copy_(part, non_blocking=True)
+        yield bucket
+
+
+class Lines:
+    """Objects as lines of JSON on a socket."""
+
+    def __init__(self, connection: socket.socket):
+        self.connection, self.file = connection, connection.makefile("rb")
+
+    def read(self) -> dict | None:
+        """The next one; None at the end."""
+        text = self.file.readline(LINE)
+        if not text.endswith(b"\n"):
+            return None
+        value = json.loads(text)
+        if not isinstance(value, dict):
+            raise ValueError("not an object")
+        return value
+
+    def write(self, value: dict) -> None:
+        """Sends one."""
+        self.connection.sendall(json.dumps(value).encode() + b"\n")
+
+
+def make_group(backend: str, host: str, port: int, prefix: str, here: str, seconds: float, device: torch.device) -> Any:
+    """This side of a group of two, in which one byte has gone to the other. here: the address to be reached at."""
+    timeout = timedelta(seconds=seconds)
+    store = dist.PrefixStore(prefix, dist.TCPStore(host, port, None, False, timeout))
+    if backend == "gloo":
+        options = dist.ProcessGroupGloo._Options()
+        options._timeout = timeout
+        options._devices = [dist.ProcessGroupGloo.create_device(hostname=here)]
+        group = dist.ProcessGroupGloo(store, 0, 2, options)
+    else:
+        torch.cuda.set_device(device)
+        # Torch's watchdog ends the whole process when a peer dies or is late. Here both have deadlines of their own.
+        names = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ENABLE_MONITORING")
+        before = {name: os.environ.get(name) for name in names}
+        os.environ.update(dict.fromkeys(names, "0"))
+        try:
+            group = dist.ProcessGroupNCCL(store, 0, 2, timedelta(days=1))
+        finally:
+            for name in names:
+                del os.environ[name]
+            os.environ.update({name: value for name, value in before.items() if value is not None})
+    byte = torch.zeros(1, dtype=torch.uint8, device=device)
+    group.send([byte], 1, 0).wait(timeout)
+    return group
+
+
+def within(seconds: float, connection: socket.socket, what: str, make: Callable[[], Any]) -> Any:
+    """make's result. What it waits for may never come, and cannot be told to stop: then its thread is left behind."""
+    done: list[Any] = []
+
+    def work() -> None:
+        try:
+            done.append((make(), None))
+        except BaseException as e:
+            done.append((None, e))
+
+    thread = threading.Thread(target=work, name="weights-group", daemon=True)
+    thread.start()
+    end = time.monotonic() + seconds
+    while not done:
+        thread.join(0.02)
+        if not done and gone(connection):
+            raise Lost(f"the other side went away before {what} was there")
+        if not done and time.monotonic() > end:
+            raise Lost(f"{what} was not there within {seconds:g} s")
+    value, error = done[0]
+    if error is not None:
+        raise Lost(f"{what} could not be made: {error}") from error
+    return value
+
+
+def finish(work: Any, backend: str, connection: socket.socket, seconds: float, what: str) -> None:
+    """Waits until a transfer is over. gloo notices by itself when the other side dies, NCCL does not."""
+    if backend == "gloo":
+        work.wait(timedelta(seconds=seconds))
+        return
+    end = time.monotonic() + seconds
+    while not work.is_completed():
+        if gone(connection):
+            raise Lost(f"the other side went away during {what}")
+        if time.monotonic() > end:
+            raise Lost(f"{what} was not over within {seconds:g} s")
+        time.sleep(0.0002)
+    work.wait()
+
+
+def gone(connection: socket.socket) -> bool:
+    """Whether the other side has closed."""
+    try:
+        return bool(select.select([connection], [], [], 0)[0]) and not connection.recv(1, socket.MSG_PEEK)
+    except (OSError, ValueError):
+        return True
+
+
+def abandon(group: Any) -> None:
+    """Ends a group whose other side may be gone. NCCL may take its time, so nobody waits for it."""
+    if group is not None and hasattr(group, "abort"):
+        threading.Thread(target=_abort, args=(group,), name="weights-abort", daemon=True).start()
+
+
+def _abort(group: Any) -> None:
+    try:
+        group.abort()
+    except RuntimeError as e:
+        print(f"a group of weights could not be ended: {e}", flush=True)

@@ -1,0 +1,196 @@
+"""The trainer's side of weights that are sent (plugins/grpo/worker/broadcast.py) against the server's, between processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import recipe_pull
+import recipe_receive
+import torch
+from test_pull import Served, Worker, never, trainer
+from worker import broadcast
+
+CHILD = """
+import json, sys, torch
+from test_pull import trainer
+from worker import broadcast
+broadcast.BUCKET = 4096  # several buckets, and tensors larger than one
+policy, shared = trainer(), broadcast.Broadcast()
+shared.deadline = 20
+for line in sys.stdin:
+    version, dtype = json.loads(line)
+    with torch.no_grad():
+        for i, p in enumerate(policy.causal.parameters()):
+            p.fill_(version + i / 7)
+    print(json.dumps(shared.refresh(policy, torch.device("cpu"), version, dtype, False)), flush=True)
+"""
+
+
+class Process:
+    """A trainer in a process of its own."""
+
+    def __init__(self):
+        path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
+        self.child = subprocess.Popen([sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                      text=True, env={**os.environ, "PYTHONPATH": path})  # fmt: skip
+
+    def publish(self, version, dtype=None):
+        self.child.stdin.write(json.dumps([version, dtype]) + "\n")
+        self.child.stdin.flush()
+        while not (line := self.child.stdout.readline()).startswith("{"):  # words about receivers that went
+            assert line, "the trainer died"
+        return json.loads(line)["handles"]
+
+    def kill(self):
+        self.child.kill()
+        self.child.communicate()
+
+
+@pytest.fixture(scope="module")
+def sender():
+    process = Process()
+    yield process
+    process.kill()
+
+
+def expect(model, version, dtype=torch.float32):
+    policy = trainer()
+    want = {n: torch.full_like(p, version + i / 7).to(dtype) for i, (n, p) in enumerate(policy.causal.named_parameters())}
+    layer = model.model.layers[1]
+    names = [f"model.layers.1.self_attn.{x}_proj.weight" for x in "qkv"]
+    assert torch.equal(layer.self_attn.qkv_proj.weight, torch.cat([want[n] for n in names]).float())
+    assert torch.equal(model.model.norm.weight, want["model.norm.weight"].float())
+    assert torch.equal(model.lm_head.weight, want["model.embed_tokens.weight"].float())
+    assert torch.equal(layer.mlp.down_proj.weight, want["model.layers.1.mlp.down_proj.weight"].float())
+
+
+def test_a_model_is_sent_to_another_process_bit_for_bit_and_again_through_the_same_group(sender):
+    model, other = Served(), Served()
+    handles = sender.publish(1)
+    assert len(handles["buckets"]) > 2 and sum(handles["buckets"]) == len(handles["tensors"])
+    puller, second = recipe_pull.Puller(model, handles), recipe_pull.Puller(other, handles)
+    told = puller.pull(1, never)
+    assert told["path"] == "direct" and told["tensors"] == len(handles["tensors"]) and told["bytes"] > 0
+    second.pull(1, never)  # a receiver of its own
+    expect(model, 1)
+    expect(other, 1)
+    group = puller.source.receiver.group
+    assert sender.publish(2) == handles
+    with pytest.raises(recipe_pull.Refused, match="offers version 2, wanted is version 1"):
+        puller.pull(1, never)
+    expect(model, 1)
+    puller.pull(2, never)
+    expect(model, 2)
+    assert puller.source.receiver.group is group
+    rounded = sender.publish(3, "bfloat16")
+    assert rounded["key"] != handles["key"]
+    recipe_pull.Puller(model, rounded).pull(3, never)
+    expect(model, 3, torch.bfloat16)
+
+
+def test_the_loader_gets_what_the_server_lays_out_otherwise_and_the_worker_reconnects(sender):
+    worker = Worker(Served(vocabulary=64))
+    handles = sender.publish(7)
+    assert worker.recipe_pull(handles["key"], "7") == {"unknown": True}
+    assert "laid out" in worker.recipe_attach(json.dumps(handles))["why"]
+    assert worker.recipe_pull(handles["key"], "7")["path"] == "loader"
+    assert worker.loaded == [t["name"] for t in handles["tensors"]]
+    worker._recipe_puller.source.receiver.connection.shutdown(2)  # a network that broke
+    assert worker.recipe_pull(handles["key"], "7")["path"] == "loader"
+    assert worker.recipe_facts()["machine"] in worker.recipe_facts()["reach"][0]
+
+
+def test_who_has_not_the_token_gets_nothing(sender):
+    handles, model = sender.publish(1), Served()
+    puller = recipe_pull.Puller(model, {**handles, "token": "guessed"})
+    with pytest.raises(recipe_pull.Refused, match="the token is not this trainer's"):
+        puller.pull(1, never)
+    puller = recipe_pull.Puller(model, handles, device="meta")
+    with pytest.raises(recipe_pull.Refused, match="cpu device, the receiver's on meta"):
+        puller.pull(1, never)
+    assert all((p == 0).all() for p in model.parameters())
+
+
+def test_another_model_is_refused_by_name_before_anything_is_sent(sender):
+    handles, model = sender.publish(1), Served()
+    handles["tensors"] = [t for t in handles["tensors"] if "layers.1.mlp" not in t["name"]]
+    with pytest.raises(recipe_pull.Refused, match="nothing for the server's model.layers.1.mlp"):
+        recipe_pull.Puller(model, handles)
+    assert all((p == 0).all() for p in model.parameters())
+
+
+TAKER = """
+import json, sys, time
+import recipe_receive
+handles = json.loads(sys.stdin.readline())
+receiver = recipe_receive.Receiver(handles)
+with receiver.begin(handles["key"], 1) as tensors:
+    next(tensors)
+    print("one", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_receiver_that_dies_or_hangs_midway_holds_nobody_up(sender, how):
+    handles = sender.publish(1)
+    path = os.pathsep.join(sys.path)
+    taker = subprocess.Popen([sys.executable, "-c", TAKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                             env={**os.environ, "PYTHONPATH": path})  # fmt: skip
+    try:
+        taker.stdin.write(json.dumps(handles) + "\n")
+        taker.stdin.flush()
+        assert taker.stdout.readline() == "one\n"
+        taker.send_signal(how)
+        model = Served()
+        recipe_pull.Puller(model, handles).pull(1, never)
+        expect(model, 1)
+        again = sender.publish(2)
+        puller = recipe_pull.Puller(model, again)
+        puller.pull(2, never)
+        expect(model, 2)
+    finally:
+        taker.kill()
+        taker.communicate()
+
+
+def test_a_trainer_that_dies_midway_is_a_named_error_and_the_next_one_is_received(sender):
+    first = Process()
+    handles, model = first.publish(1), Served()
+    puller = recipe_pull.Puller(model, handles)
+    with pytest.raises(RuntimeError), puller.source.receiver.begin(handles["key"], 1) as tensors:
+        next(tensors)
+        first.kill()
+        for _ in tensors:
+            pass
+    begun = time.monotonic()
+    with pytest.raises(recipe_pull.Refused, match=f"cannot be received from the trainer at 127.0.0.1:{handles['port']}"):
+        puller.pull(1, never)
+    assert time.monotonic() - begun < handles["deadline"]
+    recipe_pull.Puller(model, sender.publish(5)).pull(5, never)
+    expect(model, 5)
+
+
+def test_a_receiver_that_never_comes_to_the_group_is_given_up(monkeypatch):
+    shared = broadcast.Broadcast()
+    shared.deadline = 1
+    handles = shared.refresh(trainer(), torch.device("cpu"), 1, None, False)["handles"]
+    try:
+        monkeypatch.setattr(recipe_receive, "_group", lambda *_: time.sleep(5))
+        puller = recipe_pull.Puller(Served(), handles)
+        with pytest.raises(recipe_pull.Refused, match="within 1 s|went away before the group"):
+            puller.pull(1, never)
+        monkeypatch.undo()
+        model = Served()
+        recipe_pull.Puller(model, handles).pull(1, never)
+        assert torch.equal(model.model.norm.weight, trainer().causal.model.norm.weight)
+    finally:
+        shared.close()
+    with pytest.raises(recipe_pull.Refused):
+        recipe_pull.Puller(Served(), handles).pull(1, never)
