@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 
@@ -40,7 +41,7 @@ def work(c: config.Config) -> int:
     """One life of the worker."""
     main_rank = int(os.environ.get("RANK", 0)) == 0
     events = Events(c.events_file if main_rank else None)
-    control, ranks, run = None, None, None
+    control, ranks = None, None
     try:
         if main_rank:
             control = Control(c.control, c.control_token, events.snapshot)
@@ -74,13 +75,21 @@ def work(c: config.Config) -> int:
         if control is not None:
             time.sleep(0.2)  # let the answer to a stop leave before the socket closes
             control.close()
-        if run is not None:
-            run.broadcast.close()
         if ranks is not None:
             ranks.close()
         events.close()
     return 1
 
 
+def leave(code: int) -> None:
+    """Ends the process. Threads that send weights may be inside torch, which aborts when the interpreter is taken down
+    around them; receivers see the sockets close."""
+    if any(t.name.startswith("weights") for t in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

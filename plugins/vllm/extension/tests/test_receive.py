@@ -125,6 +125,25 @@ def test_another_model_is_refused_by_name_before_anything_is_sent(sender):
     assert all((p == 0).all() for p in model.parameters())
 
 
+LEAVER = """
+import sys, torch
+from test_pull import trainer
+from worker import __main__, broadcast
+broadcast.Broadcast().refresh(trainer(), torch.device("cpu"), 1, None, False)
+import atexit
+atexit.register(print, "taken down", flush=True)
+print("left", end="")
+__main__.leave(3)
+"""
+
+
+def test_a_trainer_that_has_sent_weights_ends_without_taking_the_interpreter_down():
+    path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
+    done = subprocess.run([sys.executable, "-c", LEAVER], stdout=subprocess.PIPE, text=True, timeout=120, check=False,
+                          env={**os.environ, "PYTHONPATH": path})  # fmt: skip
+    assert (done.returncode, done.stdout) == (3, "left")
+
+
 TAKER = """
 import json, sys, time
 import recipe_receive
