@@ -12,6 +12,4 @@ scripts/model.sh
 # Threads beyond the cores make every process slower. A recipe by itself leaves half of two cores idle, since its trainer and its server
 # wait for each other; two at a time need about 16 GB.
 export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
-# Without the real library the plugin's own tests, the compliance suite among them, can only be skipped: here they are not.
-[ $# -gt 0 ] || go test -count 1 -timeout 20m ./plugins/atropos
 exec go test -tags e2e -count 1 -timeout 60m -parallel 2 -v -run '^Test(Addition|ShuffledRewards|Adapter|Memory|Collective|ReasoningGym|TheRealWorkerTakesTurns|Init)$' "$@" ./e2e
