@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -303,19 +305,22 @@ func TestRealEnvironment(t *testing.T) {
 	w.mu.Lock()
 	w.trainer = true
 	w.mu.Unlock()
+	var metrics map[string]float64 // as they were at one moment: the environment goes on
+	var samples []sdk.Sample
 	h.await(t, "metrics of groups", func() bool {
+		metrics, samples = maps.Clone(h.metrics), slices.Clone(h.samples)
 		return h.metrics["env/groups_sent"] > 0 && h.metrics["train/percent_correct"] > 0 && len(h.samples) > 0
 	})
-	if h.metrics["env/groups"] < h.metrics["env/groups_sent"]+h.metrics["env/groups_same_scores"] {
-		t.Errorf("metrics %v: all groups must be counted, those of equal scores too", h.metrics)
+	if metrics["env/groups"] < metrics["env/groups_sent"]+metrics["env/groups_same_scores"] {
+		t.Errorf("metrics %v: all groups must be counted, those of equal scores too", metrics)
 	}
-	if n := h.metrics["env/completion_length"]; n != 1 {
+	if n := metrics["env/completion_length"]; n != 1 {
 		t.Errorf("completions of one token have the mean length %v", n)
 	}
-	if r := h.metrics["env/reward_all_groups"]; r < 0 || r > 1 {
+	if r := metrics["env/reward_all_groups"]; r < 0 || r > 1 {
 		t.Errorf("the mean reward of all groups is %v", r)
 	}
-	if s := h.samples[0]; !strings.HasPrefix(s.Prompt, "What is ") || len(s.Completion) != 1 || (s.Score != 0 && s.Score != 1) {
+	if s := samples[0]; !strings.HasPrefix(s.Prompt, "What is ") || len(s.Completion) != 1 || (s.Score != 0 && s.Score != 1) {
 		t.Errorf("sample %+v; want the prompt, one digit and its score", s)
 	}
 	found, _, err := env.Evaluate(ctx, 0)
