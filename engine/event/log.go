@@ -25,11 +25,12 @@ type Log struct {
 	mu      sync.Mutex
 	file    *os.File
 	size    int64
+	limit   int64 // of one file
+	torn    bool  // a part of a line may lie after size
 	last    uint64
 	cursors map[string]Cursor
 	failed  error
 	now     func() time.Time
-	changed chan struct{} // closed and replaced at every append
 }
 
 // Cursor is how far the log has followed a block: which of its lives, and the plugin's number of the last event.
@@ -44,7 +45,7 @@ func Open(dir string) (*Log, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the event log's folder: %w", err)
 	}
-	l := &Log{dir: dir, cursors: map[string]Cursor{}, now: time.Now, changed: make(chan struct{})}
+	l := &Log{dir: dir, limit: segmentBytes, cursors: map[string]Cursor{}, now: time.Now}
 	segments, err := Segments(dir)
 	if err != nil {
 		return nil, err
@@ -101,11 +102,9 @@ func (l *Log) scan(path string) (int64, error) {
 
 func (l *Log) note(e Event) {
 	l.last = max(l.last, e.Seq)
-	if e.Cursor > 0 {
-		c := l.cursors[e.Address]
-		if e.Life > c.Life || (e.Life == c.Life && e.Cursor > c.Seq) {
-			l.cursors[e.Address] = Cursor{e.Life, e.Cursor}
-		}
+	// The events of a block are numbered over all of its lives. Lives are counted anew when a block comes back that was taken out of the run.
+	if e.Cursor > l.cursors[e.Address].Seq {
+		l.cursors[e.Address] = Cursor{e.Life, e.Cursor}
 	}
 }
 
@@ -125,17 +124,18 @@ func (l *Log) Append(e Event) (Event, error) {
 	if err != nil {
 		return e, fmt.Errorf("writing a %s event of %s: %w", e.Type, e.Address, err)
 	}
-	if l.size > segmentBytes {
+	if err := l.mend(); err != nil {
+		return e, err
+	}
+	if l.size > l.limit {
 		if err := l.rotate(); err != nil {
 			return e, err
 		}
 	}
 	n, err := l.file.Write(append(line, '\n'))
 	if err != nil {
-		// A part of a line may be on disk: cut it off, so that what follows stays readable.
-		if n > 0 {
-			_ = l.file.Truncate(l.size)
-		}
+		l.torn = n > 0
+		_ = l.mend() // else before the next line
 		return e, fmt.Errorf("writing to the event log in %s: %w", l.dir, err)
 	}
 	l.size += int64(n)
@@ -145,9 +145,19 @@ func (l *Log) Append(e Event) (Event, error) {
 			return e, fmt.Errorf("syncing the event log in %s: %w", l.dir, err)
 		}
 	}
-	close(l.changed)
-	l.changed = make(chan struct{})
 	return e, nil
+}
+
+// mend cuts off the part of a line that a full disk has left, so that what follows stays readable.
+func (l *Log) mend() error {
+	if !l.torn {
+		return nil
+	}
+	if err := l.file.Truncate(l.size); err != nil {
+		return fmt.Errorf("cutting a torn line off the event log in %s: %w", l.dir, err)
+	}
+	l.torn = false
+	return nil
 }
 
 func (t Type) durable() bool {
@@ -159,17 +169,20 @@ func (t Type) durable() bool {
 	}
 }
 
+// rotate goes on in a new file. When it fails, the old one is still open.
 func (l *Log) rotate() error {
 	if l.file != nil {
 		if err := l.file.Sync(); err != nil {
 			return fmt.Errorf("syncing the event log: %w", err)
 		}
-		_ = l.file.Close()
 	}
 	path := filepath.Join(l.dir, fmt.Sprintf("%020d.jsonl", l.last+1))
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return fmt.Errorf("starting a new file of the event log: %w", err)
+	}
+	if l.file != nil {
+		_ = l.file.Close()
 	}
 	l.file, l.size = f, 0
 	return nil
@@ -180,20 +193,6 @@ func (l *Log) Cursor(address string) Cursor {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.cursors[address]
-}
-
-// Last is the number of the newest event.
-func (l *Log) Last() uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.last
-}
-
-// Changed is closed at the next append.
-func (l *Log) Changed() <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.changed
 }
 
 // Close syncs and closes the log.

@@ -69,6 +69,24 @@ func TestAppendNumbersEventsAcrossReopening(t *testing.T) {
 	}
 }
 
+// A block that was taken out of the run and comes back counts its lives from 1 again, and its events go on.
+func TestTheCursorFollowsABlockThatComesBack(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l := open(t, dir)
+	for _, e := range []event.Event{{Life: 3, Cursor: 7}, {Life: 1, Cursor: 8}, {Life: 1, Cursor: 9}} {
+		e.Type, e.Address = event.Notice, "environment.x.e"
+		add(t, l, e)
+	}
+	for range 2 {
+		if got := l.Cursor("environment.x.e"); got != (event.Cursor{Life: 1, Seq: 9}) {
+			t.Errorf("the cursor is %+v, want life 1, event 9", got)
+		}
+		_ = l.Close()
+		l = open(t, dir)
+	}
+}
+
 func TestTornLastLineIsCutOff(t *testing.T) {
 	t.Parallel()
 	for cut := 1; cut < 30; cut += 7 {

@@ -44,14 +44,15 @@ func Follow(ctx context.Context, dir string, after uint64, fn func(Event) error)
 	}
 }
 
-// reader keeps its place in the newest segment between drains.
+// reader keeps its place in the newest segment between drains: after the last whole line. What is there of a line that has no
+// end yet is read again, since the writer may have cut it off meanwhile.
 type reader struct {
-	dir     string
-	after   uint64
-	path    string
-	file    *os.File
-	buf     *bufio.Reader
-	partial []byte
+	dir   string
+	after uint64
+	path  string
+	file  *os.File
+	buf   *bufio.Reader
+	whole int64 // bytes of whole lines
 }
 
 func (r *reader) close() {
@@ -97,7 +98,7 @@ func (r *reader) open(path string) error {
 	if err != nil {
 		return fmt.Errorf("opening the event log: %w", err)
 	}
-	r.path, r.file, r.buf, r.partial = path, f, bufio.NewReaderSize(f, 1<<16), nil
+	r.path, r.file, r.buf, r.whole = path, f, bufio.NewReaderSize(f, 1<<16), 0
 	return nil
 }
 
@@ -105,15 +106,14 @@ func (r *reader) lines(fn func(Event) error) (int, error) {
 	n := 0
 	for {
 		b, err := r.buf.ReadBytes('\n')
-		r.partial = append(r.partial, b...)
 		if errors.Is(err, io.EOF) {
-			return n, nil
+			return n, r.back(len(b))
 		}
 		if err != nil {
 			return n, fmt.Errorf("reading the event log %s: %w", r.path, err)
 		}
-		e, err := decode(r.partial)
-		r.partial = r.partial[:0]
+		r.whole += int64(len(b))
+		e, err := decode(b)
 		if err != nil {
 			return n, fmt.Errorf("the event log %s has a damaged line: %w", r.path, err)
 		}
@@ -126,4 +126,16 @@ func (r *reader) lines(fn func(Event) error) (int, error) {
 			return n, err
 		}
 	}
+}
+
+// back returns to the end of the whole lines.
+func (r *reader) back(partial int) error {
+	if partial == 0 {
+		return nil
+	}
+	if _, err := r.file.Seek(r.whole, io.SeekStart); err != nil {
+		return fmt.Errorf("reading the event log %s: %w", r.path, err)
+	}
+	r.buf.Reset(r.file)
+	return nil
 }

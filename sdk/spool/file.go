@@ -27,6 +27,9 @@ type file struct {
 	f    *os.File
 	size int64
 	max  int64 // of one of the two files
+	// handle is the newest event that tells of programs to find again. It is written anew into each file, since it may be the
+	// only thing that a later engine needs of a long life, and comes seldom.
+	handle *pluginpb.Event
 }
 
 func oldPath(path string) string { return path + ".old" }
@@ -51,6 +54,14 @@ func (s *file) append(e *pluginpb.Event) error {
 		if err := s.rotate(); err != nil {
 			return err
 		}
+		if s.handle != nil {
+			if err := s.append(s.handle); err != nil {
+				return err
+			}
+		}
+	}
+	if e.GetHandle() != nil {
+		s.handle = e
 	}
 	record := make([]byte, headerSize, headerSize+len(payload))
 	binary.LittleEndian.PutUint32(record, uint32(len(payload)))

@@ -113,6 +113,46 @@ func TestWhatIsKeptNowhereIsAGap(t *testing.T) {
 	}
 }
 
+// A block that lives for days tells once which programs are its own. Whoever comes after it must still find them.
+func TestTheHandleOutlivesEverythingElse(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), spool.FileName)
+	l, err := spool.Open(path, 1, spool.Limits{Events: 4, Bytes: 4000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		e := text(100)
+		if i == 3 || i == 5 {
+			e = &pluginpb.Event{Body: &pluginpb.Event_Handle{Handle: &pluginpb.Handle{Data: []byte{byte(i)}}}}
+		}
+		if err := l.Append(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	drain(t, l, 0)
+	drain(t, l, 90)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	events, err := spool.Read(path, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var handle []byte
+	for _, e := range events {
+		if h := e.GetHandle(); h != nil {
+			handle = h.GetData()
+		}
+	}
+	if len(handle) != 1 || handle[0] != 5 {
+		t.Errorf("the newest handle on the disk is %v, want the second, 5", handle)
+	}
+	if events, err := spool.Read(path, 98); err != nil || len(events) != 2 {
+		t.Errorf("after event 98: %d events, %v; want the last two", len(events), err)
+	}
+}
+
 func TestReadersWaitAndEnd(t *testing.T) {
 	t.Parallel()
 	l, err := spool.Open("", 0, spool.Limits{})
