@@ -5,7 +5,7 @@ package atropos
 
 import (
 	"context"
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
 	"os"
@@ -29,8 +29,10 @@ func Plugin() *sdk.Definition {
 		sdk.WithDoc("Runs any environment written for atroposlib, unmodified. Its Python comes from runtime { python = … } or requirements."))
 }
 
-//go:embed launcher/recipe_atropos.py
-var launcherSource []byte
+//go:embed launcher/*.py
+var launcherSource embed.FS
+
+const launcherName = "recipe_atropos.py"
 
 // Environment is one environment block.
 type Environment struct {
@@ -119,11 +121,21 @@ func prepare(req sdk.Request[Config], host sdk.Host) (*running, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.launcher = filepath.Join(req.Dir, "recipe_atropos.py")
-	if err := os.WriteFile(r.launcher, launcherSource, 0o600); err != nil {
-		return nil, fmt.Errorf("write the environment's launcher: %w", err)
+	if r.launcher, err = writeLauncher(req.Dir); err != nil {
+		return nil, err
 	}
 	return r, nil
+}
+
+// writeLauncher puts the launcher and what it imports into a folder of their own, anew: they belong to this version of the plugin.
+func writeLauncher(dir string) (string, error) {
+	if err := os.RemoveAll(filepath.Join(dir, "launcher")); err != nil {
+		return "", fmt.Errorf("remove an older launcher of the environment: %w", err)
+	}
+	if err := os.CopyFS(dir, launcherSource); err != nil {
+		return "", fmt.Errorf("write the environment's launcher: %w", err)
+	}
+	return filepath.Join(dir, "launcher", launcherName), nil
 }
 
 func within(dir, path string) string {

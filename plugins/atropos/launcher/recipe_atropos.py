@@ -7,6 +7,7 @@ atroposlib's BaseEnv this adds what a supervisor needs and a log cannot give:
 - settings that the environment's class does not know, or that did not take effect, are reported instead of ignored;
 - registration, status polls, groups, evaluations and their numbers are written to EVENTS, one JSON object a line;
 - groups say which policy versions sampled them, from the stamp that the gateway puts on each answer;
+- posts of groups carry a key (recipe_keys.py), so that one which is sent again is stored once;
 - SIGTERM ends the environment without losing a group that has been scored: no new rollouts, then what is being sent is sent;
 - an environment whose steps are all queued stays connected instead of leaving, until it is told to.
 """
@@ -322,11 +323,14 @@ def main():
     elif os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
 
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+    import recipe_keys
     from atroposlib.envs.base import BaseEnv
 
     observer = Observer(events, settings)
     observer.install(BaseEnv)
     watch_answers()
+    recipe_keys.install(BaseEnv)
     signal.signal(signal.SIGTERM, observer.drain)
     sys.argv = [what, arguments[0], "--config", config, *arguments[1:]]
     if how == "--script":
