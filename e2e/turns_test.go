@@ -73,6 +73,7 @@ func scored(seed int, useful bool) *trajectory.Group {
 // TestTheRealWorkerTakesTurns runs PyTorch's worker against a server that sleeps: it asks before each batch, a batch that comes to
 // nothing ends its turn, and where nobody sleeps it is told once and asks no more.
 func TestTheRealWorkerTakesTurns(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("starts PyTorch twice")
 	}

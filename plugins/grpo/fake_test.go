@@ -20,7 +20,7 @@ import (
 
 const (
 	fakeMark = "FAKE_WORKER"      // set: play the worker
-	fakeMode = "FAKE_WORKER_MODE" // what goes wrong: crash, error, config; hang and patient: no batch comes
+	fakeMode = "FAKE_WORKER_MODE" // what goes wrong: crash, error, config; hang and patient: no batch comes; quick: steps end before answers come
 )
 
 func TestMain(m *testing.M) {
@@ -48,6 +48,7 @@ type fakeWorker struct {
 	synced  chan int64
 	granted chan bool
 	stop    chan os.Signal
+	quick   bool
 }
 
 func playWorker(args []string) int {
@@ -70,6 +71,7 @@ func playWorker(args []string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 9
 	}
+	w.quick = mode == "quick"
 	signal.Notify(w.stop, syscall.SIGTERM)
 	if w.events, err = os.OpenFile(w.config.Events, os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
 		return 9
@@ -203,6 +205,7 @@ func (w *fakeWorker) serve(out http.ResponseWriter, r *http.Request) {
 			return
 		}
 		w.synced <- w.version
+		w.dawdle()
 		answer = map[string]any{}
 	case "/logprobs":
 		if text, ok := body["text"].(string); ok {
@@ -218,6 +221,7 @@ func (w *fakeWorker) serve(out http.ResponseWriter, r *http.Request) {
 		answer = map[string]any{"checkpoint": "step_x", "step": w.step}
 	case "/grant":
 		w.granted <- true
+		w.dawdle()
 		answer = map[string]any{}
 	case "/update":
 		if shared, ok := body["wait_for_grant"].(bool); ok {
@@ -234,6 +238,13 @@ func (w *fakeWorker) serve(out http.ResponseWriter, r *http.Request) {
 		answer = map[string]any{"changed": body}
 	}
 	_ = json.NewEncoder(out).Encode(answer)
+}
+
+// dawdle holds back an answer until the training loop, which has what it needs, has gone on.
+func (w *fakeWorker) dawdle() {
+	if w.quick {
+		time.Sleep(300 * time.Millisecond)
+	}
 }
 
 func mustJSON(v any) []byte {

@@ -88,13 +88,12 @@ func (t *Trainer) follow(ctx context.Context, program *proc.Program, f files) er
 			}
 			w.take(ctx, e)
 		case err := <-w.done:
-			w.syncing = false
-			if err != nil && ctx.Err() == nil {
-				return fmt.Errorf("bring the weights of step %d to inference: %w", w.step, err)
+			step := w.step
+			if w.synced(ctx); err != nil && ctx.Err() == nil {
+				return fmt.Errorf("bring the weights of step %d to inference: %w", step, err)
 			}
 		case err := <-w.turns.taken:
-			w.turns.took()
-			if err != nil && ctx.Err() == nil {
+			if w.took(ctx); err != nil && ctx.Err() == nil {
 				return err
 			}
 		case <-stop:
@@ -153,7 +152,8 @@ type watch struct {
 	trainer *Trainer
 	done    chan error // of the sync in progress
 	syncing bool
-	ever    bool // a sync has begun in this life
+	next    *int64 // step of the weights that are ready before the sync of those before them was seen to be done
+	ever    bool   // a sync has begun in this life
 	step    int64
 	failure *problem
 	over    string // completed, stopped or solved
@@ -177,6 +177,7 @@ func (w *watch) take(ctx context.Context, e event) {
 		t.setOutputs(func(o *Outputs) { o.Step = e.Step })
 	case "weights":
 		if e.Ready {
+			w.turns.used = w.turns.asking
 			w.sync(ctx, e.Step)
 		}
 	case "checkpoint":
@@ -226,11 +227,24 @@ func (w *watch) phase(ctx context.Context, e event) {
 
 // sync lets the sync block take the weights of a step, in its own goroutine: publishing is one of the worker's events.
 func (w *watch) sync(ctx context.Context, step int64) {
-	if w.syncing || len(w.trainer.req.SyncedBy) == 0 {
+	if len(w.trainer.req.SyncedBy) == 0 {
 		return // nobody takes weights, and the worker does not wait
+	}
+	if w.syncing {
+		w.next = &step // a short step can end before the answer to the acknowledgement of the one before it has come
+		return
 	}
 	w.syncing, w.ever, w.step = true, true, step
 	go func() { w.done <- w.trainer.serve(ctx, step) }()
+}
+
+// synced notes that a sync is done, and begins the one that waits for that.
+func (w *watch) synced(ctx context.Context) {
+	w.syncing = false
+	if next := w.next; next != nil {
+		w.next = nil
+		w.sync(ctx, *next)
+	}
 }
 
 // wait waits for a sync in progress, whose calls fail now that the worker is gone.
@@ -297,7 +311,7 @@ func (w *watch) end(ctx context.Context, program *proc.Program, followed error) 
 // ready gives the outputs when the model is loaded, before the first batch: the sync block needs the control endpoint by then.
 func (t *Trainer) ready(memory, machine string) {
 	t.mu.Lock()
-	t.outputs = Outputs{sdk.TrainerOutputs{Model: t.req.Config.Model}, t.req.Config.transports(), memory, machine}
+	t.outputs = Outputs{sdk.TrainerOutputs{Model: t.req.Config.Model}, t.req.Config.transports(), memory, machine, t.req.Placement.Devices}
 	out := t.outputs
 	t.mu.Unlock()
 	t.host.Ready(out)

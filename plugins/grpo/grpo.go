@@ -40,6 +40,7 @@ type Outputs struct {
 	Transports []string `recipe:"transports" doc:"How its weights can leave it"`
 	Memory     string   `recipe:"memory" doc:"Where its weights lie in memory: gpu:UUID, or host:ID. A server that reaches it can copy them (transports live and ipc)"`
 	Machine    string   `recipe:"machine" doc:"The machine that it runs on, until that is booted again: within one weights can be sent (transport nccl)"`
+	Devices    []string `recipe:"devices" doc:"GPUs that it was placed on; empty: PyTorch has chosen"`
 }
 
 //go:embed worker/*.py

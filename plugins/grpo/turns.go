@@ -9,13 +9,18 @@ import (
 type turns struct {
 	taken  chan error // of the turn that is being asked for
 	asking bool
+	used   bool   // the turn that is being asked for has been given and is over, the answer is on its way
+	next   *int64 // step of the turn that is wanted after it
 	cancel context.CancelFunc
 }
 
 // turn asks for the GPU when the worker has a batch, in its own goroutine: weights may have to be published meanwhile.
 func (w *watch) turn(ctx context.Context, step int64) {
 	if w.turns.asking {
-		return // the phase is told again after each command
+		if w.turns.used { // else it is the same wish: the phase is told again after each command
+			w.turns.next = &step
+		}
+		return
 	}
 	ctx, w.turns.cancel = context.WithCancel(ctx)
 	w.turns.asking = true
@@ -31,10 +36,15 @@ func (t *turns) wait() {
 	}
 }
 
-// took notes that the answer has come.
-func (t *turns) took() {
+// took notes that the answer has come, and asks for the turn that waits for that.
+func (w *watch) took(ctx context.Context) {
+	t := &w.turns
 	t.cancel()
-	t.asking = false
+	next := t.next
+	t.asking, t.used, t.next = false, false, nil
+	if next != nil {
+		w.turn(ctx, *next)
+	}
 }
 
 // take waits for the trainer's turn and lets the worker begin.
