@@ -226,6 +226,13 @@ def shard(policy: Policy, c: Config, mesh: Any, offload: bool = False) -> None:
     policy.autocast = None
 
 
+def reshard(policy: Policy) -> None:
+    """Gives back what forward passes without a backward pass have gathered. Until then it takes memory, and names lead
+    to the gathered copies: whoever reads weights or the optimizer's state by name needs the shards."""
+    if hasattr(policy, "reshard"):
+        policy.reshard()
+
+
 class Reference:
     """Log-probabilities of the policy before training, from wherever the configuration says."""
 

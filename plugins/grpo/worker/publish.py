@@ -20,7 +20,7 @@ from .batch import Row
 from .config import Config
 from .errors import WorkerError
 from .ipc import Shared
-from .model import DTYPES, Policy
+from .model import DTYPES, Policy, reshard
 from .ranks import Ranks
 
 TRANSPORTS = ("full", "lora", "ipc", "nccl", "none")
@@ -92,7 +92,10 @@ def logprobs(policy: Policy, device: torch.device, body: dict[str, Any], raw: bo
         tokens[1:], torch.arange(n - 1), torch.full((n - 1,), temperature, dtype=torch.float64),
     ).to(device)  # fmt: skip
     policy.eval()
-    return {"logprobs": policy(row, raw=raw).lp.double().tolist(), "token_ids": ids}
+    try:
+        return {"logprobs": policy(row, raw=raw).lp.double().tolist(), "token_ids": ids}
+    finally:
+        reshard(policy)
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from .batch import Batch, Row
 from .config import Config, resolved
 from .errors import DataError, out_of_memory
 from .loss import LossOptions
-from .model import Policy, Reference
+from .model import Policy, Reference, reshard
 from .objective import ObjectiveOptions
 from .ranks import Ranks
 
@@ -88,11 +88,12 @@ class Stepper:
         with torch.no_grad():
             for row in batch.share(rows, self.ranks.rank, self.ranks.world):
                 real = row is not None
-                on_device = (row or rows[0]).to(self.ranks.device)
+                on_device = (row or rows[-1]).to(self.ranks.device)
                 s = model(on_device, entropy=entropy, squared=squared, raw=self.raw if raw is None else raw)
                 if real:
                     for k in wanted:
                         out[k][on_device.index] = getattr(s, k).to(self.wide)
+        reshard(model)
         return {k: self.ranks.sum(v) for k, v in out.items()}
 
     def _rows(self, b: Batch, sequences: Iterable[int]) -> list[Row]:
@@ -210,7 +211,7 @@ class Stepper:
         ratio_max = 0.0
         for row in batch.share(rows, ranks.rank, ranks.world):
             real = row is not None
-            here = (row or rows[0]).to(device)
+            here = (row or rows[-1]).to(device)
             with clock.phase("forward"):
                 s = self.policy(here, entropy=True, raw=self.raw, entropy_gradient=o.needs_entropy)
                 index = here.index - first

@@ -33,7 +33,8 @@ def merged(policy: Policy) -> Iterator[tuple[str, Tensor]]:
 
     Under sharding every rank must run through it in step."""
     base = policy.causal
-    named = list(base.named_parameters()) + [(n, b) for n, b in base.named_buffers() if n in base.state_dict()]
+    stored = base.state_dict().keys()
+    named = list(base.named_parameters()) + [(n, b) for n, b in base.named_buffers() if n in stored]
     for name, p in named:
         if ".lora_" in name:
             continue

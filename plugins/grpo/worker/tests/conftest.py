@@ -19,19 +19,29 @@ from .fakes import VOCABULARY, FakeAPI
 torch.set_num_threads(1)
 
 
-@pytest.fixture(scope="session")
-def tiny(tmp_path_factory):
+def llama(path, tied):
     """A randomly initialised Llama of two layers in float64-friendly size."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(5)
     c = LlamaConfig(
         vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=256, tie_word_embeddings=False, eos_token_id=2, bos_token_id=1,
+        num_key_value_heads=2, max_position_embeddings=256, tie_word_embeddings=tied, eos_token_id=2, bos_token_id=1,
     )  # fmt: skip
-    path = tmp_path_factory.mktemp("tiny")
     LlamaForCausalLM(c).save_pretrained(path)
     return str(path)
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory):
+    """A model on disk."""
+    return llama(tmp_path_factory.mktemp("tiny"), False)
+
+
+@pytest.fixture(scope="session")
+def tied(tmp_path_factory):
+    """The same, with its output head tied to the embedding."""
+    return llama(tmp_path_factory.mktemp("tied"), True)
 
 
 @pytest.fixture

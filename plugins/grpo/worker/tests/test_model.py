@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from worker import batch as batches
-from worker import checkpoint, config, model, optim
+from worker import checkpoint, config, model, optim, publish
 from worker.events import Events
 from worker.ingest import IngestOptions, read_group
 from worker.logprob import HeadOptions, token_logprobs
@@ -85,6 +85,7 @@ SETTINGS = {
     "lora": {"lora": {"rank": 4}, "kl": {"coefficient": 0.1, "reward_coefficient": 0.05}},
     "mixed": {"lora": {"rank": 4}, "kl": {"coefficient": 0.1},
               "model": {"dtype": "float32", "compute_dtype": "bfloat16"}},
+    "clipped": {"optimizer": {"grad_clip": 0.01}},
     "otb": {"advantages": {"estimator": "optimal_token_baseline"}, "loss": {"top_entropy": 0.5}},
 }  # fmt: skip
 
@@ -177,19 +178,20 @@ def test_learning_rate_schedules():
     assert optim.learning_rate(c, 6) == pytest.approx(0.55)
 
 
-def test_two_ranks_take_the_same_step_as_one(tmp_path, tiny):
-    """FSDP2 over two gloo processes: losses, gradient norms and weights equal those of a single process."""
-    names = ["grpo", "lora", "mini-batches", "mixed"]
+def test_two_ranks_take_the_same_step_as_one(tmp_path, tiny, tied):
+    """FSDP2 over two gloo processes: losses, gradient norms and weights equal those of a single process, and nothing that
+    a sync block asks for in between makes a difference."""
+    models = {name: tiny for name in ("grpo", "lora", "mini-batches", "mixed")} | {"clipped": tied}
     out = tmp_path / "ranks.pt"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    both = [processes.start(two_ranks.main, r, port, tiny, str(tmp_path), names, str(out)) for r in range(2)]
+    both = [processes.start(two_ranks.main, r, port, models, str(tmp_path), str(out)) for r in range(2)]
     assert [processes.finish(p, 600) for p in both] == [0, 0]
     results = torch.load(out)
-    for name in names:
-        want, weights = after_steps(stepper(tmp_path, tiny, **SETTINGS[name]))
-        got, other, published = results[name]
+    for name, path in models.items():
+        want, weights = after_steps(stepper(tmp_path, path, **SETTINGS[name]))
+        got, other, published, proved = results[name]
         if name == "mixed":  # bfloat16 arithmetic differs with the split; gradients still arrive in float32
             for a, b in zip(want, got, strict=True):
                 assert a == pytest.approx(b, rel=0.05, abs=0.01)
@@ -199,17 +201,20 @@ def test_two_ranks_take_the_same_step_as_one(tmp_path, tiny):
             assert a == pytest.approx(b, abs=1e-10)
         assert set(other) == set(weights)
         assert all(torch.allclose(weights[k], other[k], atol=1e-6) for k in weights)
-        one = stepper(tmp_path, tiny, **SETTINGS[name])
+        one = stepper(tmp_path, path, **SETTINGS[name])
         after_steps(one)
         alone = dict(merged(one.policy))
         assert set(published) == set(alone)
+        assert publish.logprobs(one.policy, CPU, {"token_ids": [3, 14, 15, 9]}, False)["logprobs"] == pytest.approx(
+            proved
+        )
         assert all(torch.allclose(alone[k], published[k], atol=1e-6) for k in alone)
         # what two ranks saved, one process resumes: its third step is the third step of the unbroken run
-        resumed = stepper(tmp_path, tiny, **SETTINGS[name])
-        path = checkpoint.newest(tmp_path / name)
-        checkpoint.load_weights(path, resumed.policy)
-        checkpoint.load_training(path, resumed.policy, resumed.optimizer)
-        single = stepper(tmp_path, tiny, **SETTINGS[name])
+        resumed = stepper(tmp_path, path, **SETTINGS[name])
+        saved = checkpoint.newest(tmp_path / name)
+        checkpoint.load_weights(saved, resumed.policy)
+        checkpoint.load_training(saved, resumed.policy, resumed.optimizer)
+        single = stepper(tmp_path, path, **SETTINGS[name])
         after_steps(single)
         for a, b in zip(after_steps(single, 1)[0], after_steps(resumed, 1)[0], strict=True):
             assert a == pytest.approx(b, abs=1e-6)

@@ -6,33 +6,40 @@ from pathlib import Path
 
 import torch
 
-from worker import checkpoint, config
+from worker import checkpoint, config, publish
 from worker.ipc import Shared
 from worker.ranks import Ranks
 from worker.tests.conftest import settings
 
 
-def main(rank: int, port: int, tiny: str, directory: str, names: list[str], out: str) -> None:
+def main(rank: int, port: int, models: dict[str, str], directory: str, out: str) -> None:
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
                       MASTER_PORT=str(port))  # fmt: skip
     from worker.tests.test_model import SETTINGS, after_steps, stepper
 
     torch.set_num_threads(1)
-    ranks = Ranks(config.from_dict(settings(Path(directory), tiny, "http://unused")))
+    ranks = Ranks(config.from_dict(settings(Path(directory), "unused", "http://unused")))
     results = {}
-    for name in names:
-        s = stepper(Path(directory), tiny, ranks, **SETTINGS[name])
+    for name, path in models.items():
+        s = stepper(Path(directory), path, ranks, **SETTINGS[name])
         results[name] = after_steps(s)
+
+        def proof(s=s):
+            """What a sync block asks for between publications; it must not matter to what comes after."""
+            return publish.logprobs(s.policy, ranks.device, {"token_ids": [3, 14, 15, 9]}, False)["logprobs"]
+
+        proved = proof()
         shared = Shared()  # inference takes whole tensors, whatever the ranks share among themselves
         told = shared.refresh(s.policy, ranks.device, 1, None, True, ranks.main)
         assert bool(told) == ranks.main
         if ranks.main:
-            results[name] += ({n: t.clone() for n, t in shared.tensors.items()},)
+            results[name] += ({n: t.clone() for n, t in shared.tensors.items()}, proved)
         c = dataclasses.replace(s.config, checkpoint_dir=f"{directory}/{name}")
         state = {"step": 2, "metrics": {}}
+        assert proof() == proved
         checkpoint.save(c, s.policy, s.optimizer, state, rank=ranks.rank, sharded=True, gather=ranks.gather)
         ranks.gather(None)
-        again = stepper(Path(directory), tiny, ranks, **SETTINGS[name])  # sharded state goes into fresh shards
+        again = stepper(Path(directory), path, ranks, **SETTINGS[name])  # sharded state goes into fresh shards
         found = checkpoint.newest(f"{directory}/{name}")
         checkpoint.load_training(found, again.policy, again.optimizer, ranks.rank, True)
         for a, b in zip(s.optimizer.state.values(), again.optimizer.state.values(), strict=True):
