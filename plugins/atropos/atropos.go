@@ -62,13 +62,14 @@ var (
 
 // Run starts the environment's processes and watches them until the context ends.
 func (e *Environment) Run(ctx context.Context, req sdk.Request[Config], host sdk.Host) error {
+	// A process of an earlier life cannot be taken over: it is registered with the trajectory API under an id that is only its own. It
+	// ends first, whatever becomes of this life.
+	if err := proc.KillAll(ctx, proc.Parse(req.Handle)); err != nil {
+		host.Log("warn", err.Error())
+	}
 	r, err := prepare(req, host)
 	if err != nil {
 		return err
-	}
-	// A process of an earlier life cannot be taken over: it is registered with the trajectory API under an id that is only its own.
-	if err := proc.KillAll(ctx, proc.Parse(req.Handle)); err != nil {
-		host.Log("warn", err.Error())
 	}
 	e.mu.Lock()
 	e.run = r
@@ -149,7 +150,7 @@ func within(dir, path string) string {
 func (r *running) serve(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	total := int(max(1, r.req.Config.Replicas))
-	team := &team{host: r.host, outputs: sdk.EnvironmentOutputs{Name: r.name, GroupSize: r.req.Config.GroupSize}, total: total}
+	team := newTeam(r.host, sdk.EnvironmentOutputs{Name: r.name, GroupSize: r.req.Config.GroupSize}, total)
 	for i := range total {
 		p := &process{running: r, team: team, index: i, dir: filepath.Join(r.req.Dir, "process-"+strconv.Itoa(i))}
 		group.Go(func() error { return p.live(ctx) })
@@ -190,43 +191,4 @@ func (r *running) environ() []string {
 // argv is the command line of one process.
 func (r *running) argv(events, config, command string) []string {
 	return append([]string{r.python, r.launcher, events, config, r.how, r.what, command}, r.req.Config.Args...)
-}
-
-// team collects what the replicas tell, so that the block becomes ready when all of them are.
-type team struct {
-	host    sdk.Host
-	outputs sdk.EnvironmentOutputs
-	total   int
-
-	mu      sync.Mutex
-	up      int
-	ready   bool
-	handles map[int]proc.Handle
-}
-
-func (t *team) started(index int, h proc.Handle) {
-	t.mu.Lock()
-	if t.handles == nil {
-		t.handles = map[int]proc.Handle{}
-	}
-	t.handles[index] = h
-	all := make([]proc.Handle, 0, len(t.handles))
-	for _, h := range t.handles {
-		all = append(all, h)
-	}
-	t.mu.Unlock()
-	t.host.SetHandle(proc.Encode(all...))
-}
-
-// waiting says that a replica has set up and speaks with the trajectory API. It need not have registered: that is allowed only once
-// the trainer asks for its first batch, and the trainer may well wait for this block.
-func (t *team) waiting() {
-	t.mu.Lock()
-	t.up++
-	now := t.up == t.total && !t.ready
-	t.ready = t.ready || now
-	t.mu.Unlock()
-	if now {
-		t.host.Ready(t.outputs)
-	}
 }

@@ -44,16 +44,6 @@ func (j *jsonAny) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// counts are what the groups so far came to. All groups are counted, also those that are not sent: a curve of sent groups only is
-// biased, because the better the policy the more groups have equal scores and are dropped.
-type counts struct {
-	groups, same, long, sent float64
-	reward, length           float64 // sums over sequences
-	sequences                float64
-	step                     int64
-	reported                 float64 // groups at the last report
-}
-
 // take turns an event into what the host is told.
 func (p *process) take(ctx context.Context, e event) {
 	switch e.Event {
@@ -64,7 +54,7 @@ func (p *process) take(ctx context.Context, e event) {
 	case "poll":
 		p.polled(e.Step)
 	case "group":
-		p.count.add(e)
+		p.team.add(e)
 	case "sample":
 		p.host.Sample(sdk.Sample{Environment: p.name, Prompt: e.Prompt, Completion: e.Completion, Score: e.Score, Version: p.version(ctx)})
 	case "metrics":
@@ -107,10 +97,10 @@ func (p *process) registered(e event) {
 		p.team.waiting()
 	}
 	if e.Event == "registered" {
-		p.host.Phase(sdk.Ready, fmt.Sprintf("registered as %s", e.Name))
+		p.team.tell(fmt.Sprintf("registered as %s", e.Name))
 		return
 	}
-	p.host.Phase(sdk.Ready, "waits for the trainer to ask for its first batch")
+	p.team.tell("waits for the trainer to ask for its first batch")
 }
 
 // evaluation reports an evaluation that the environment ran by itself, under the policy version that is served now. When that was
@@ -128,52 +118,14 @@ func (p *process) evaluation(ctx context.Context, e event) {
 	p.host.Metrics(e.Step, named)
 }
 
-func (c *counts) add(e event) {
-	c.groups++
-	switch {
-	case e.Same:
-		c.same++
-	case e.Long:
-		c.long++
-	default:
-		c.sent++
-	}
-	for _, s := range e.Scores {
-		c.reward += s
-	}
-	for _, l := range e.Lengths {
-		c.length += l
-	}
-	c.sequences += float64(len(e.Scores))
-}
-
 // polled takes the trainer's step from a status poll, of which there is one every two seconds.
 func (p *process) polled(step int64) {
 	if p.known && step == p.at {
 		return
 	}
+	back := p.known && step < p.at
 	p.known, p.at = true, step
-	p.report(step)
-	p.host.Progress(step, max(0, p.req.Config.TotalSteps), "optimizer steps")
-}
-
-// report tells the numbers of the groups since the last report, once per step of the trainer.
-func (p *process) report(step int64) {
-	c := &p.count
-	if step == c.step || c.groups == c.reported {
-		return
-	}
-	n := max(1, c.sequences)
-	p.host.Metrics(step, map[string]float64{
-		"env/reward_all_groups":    c.reward / n,
-		"env/completion_length":    c.length / n,
-		"env/groups":               c.groups,
-		"env/groups_sent":          c.sent,
-		"env/groups_same_scores":   c.same,
-		"env/groups_too_long":      c.long,
-		"env/fraction_same_scores": c.same / max(1, c.groups),
-	})
-	*c = counts{step: step}
+	p.team.polled(step, max(0, p.req.Config.TotalSteps), back)
 }
 
 // text writes metrics for a log line, in order of their names.

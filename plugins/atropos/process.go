@@ -29,7 +29,6 @@ type process struct {
 	up       bool
 	known    bool  // a poll has told at
 	at       int64 // step of the trainer
-	count    counts
 
 	evaluating int64 // policy version when the evaluation that is under way began
 }

@@ -1,0 +1,120 @@
+package atropos
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/proc"
+)
+
+// team is the block as its processes make it up side by side: it becomes ready when all of them are, and counts their groups together.
+type team struct {
+	host    sdk.Host
+	outputs sdk.EnvironmentOutputs
+	total   int
+
+	mu      sync.Mutex // also orders what the host is told
+	up      int
+	handles map[int]proc.Handle
+	count   counts
+	known   bool  // a poll has told at
+	at      int64 // step of the trainer
+}
+
+func newTeam(host sdk.Host, outputs sdk.EnvironmentOutputs, total int) *team {
+	return &team{host: host, outputs: outputs, total: total, handles: map[int]proc.Handle{}}
+}
+
+func (t *team) started(index int, h proc.Handle) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.handles[index] = h
+	t.host.SetHandle(proc.Encode(slices.Collect(maps.Values(t.handles))...))
+}
+
+// waiting says that a process has set up and speaks with the trajectory API. It need not have registered: that is allowed only once
+// the trainer asks for its first batch, and the trainer may well wait for this block.
+func (t *team) waiting() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.up++; t.up == t.total {
+		t.host.Ready(t.outputs)
+	}
+}
+
+// tell says where a process stands; the block is ready when all are.
+func (t *team) tell(text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.up < t.total {
+		t.host.Phase(sdk.Starting, fmt.Sprintf("%d of %d processes are up", t.up, t.total))
+		return
+	}
+	t.host.Phase(sdk.Ready, text)
+}
+
+// add counts a group.
+func (t *team) add(e event) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.count.add(e)
+}
+
+// polled takes the trainer's step, as one process has just seen it for the first time, and tells the numbers of all groups since the
+// step before. What another process saw earlier counts no more, unless the trainer went back to a checkpoint.
+func (t *team) polled(step, total int64, back bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.known && (step == t.at || (step < t.at && !back)) {
+		return
+	}
+	if t.count.groups > 0 && (t.known || step > 0) {
+		t.host.Metrics(step, t.count.metrics())
+		t.count = counts{}
+	}
+	t.known, t.at = true, step
+	t.host.Progress(step, total, "optimizer steps")
+}
+
+// counts are what the groups so far came to. All groups are counted, also those that are not sent: a curve of sent groups only is
+// biased, because the better the policy the more groups have equal scores and are dropped.
+type counts struct {
+	groups, same, long, sent float64
+	reward, length           float64 // sums over sequences
+	sequences                float64
+}
+
+func (c *counts) add(e event) {
+	c.groups++
+	switch {
+	case e.Same:
+		c.same++
+	case e.Long:
+		c.long++
+	default:
+		c.sent++
+	}
+	for _, s := range e.Scores {
+		c.reward += s
+	}
+	for _, l := range e.Lengths {
+		c.length += l
+	}
+	c.sequences += float64(len(e.Scores))
+}
+
+func (c *counts) metrics() map[string]float64 {
+	n := max(1, c.sequences)
+	return map[string]float64{
+		"env/reward_all_groups":    c.reward / n,
+		"env/completion_length":    c.length / n,
+		"env/groups":               c.groups,
+		"env/groups_sent":          c.sent,
+		"env/groups_same_scores":   c.same,
+		"env/groups_too_long":      c.long,
+		"env/fraction_same_scores": c.same / max(1, c.groups),
+	}
+}
