@@ -41,9 +41,9 @@ import (
 
 // Machine is what the recipe is to run on. Zero values are unknown.
 type Machine struct {
-	GPUs      int     // number of GPUs
-	GPUMemory float64 // bytes of each
-	DiskFree  float64 // bytes where checkpoints go
+	Devices   []string // its GPUs, by the names that CUDA_VISIBLE_DEVICES takes
+	GPUMemory float64  // bytes of each
+	DiskFree  float64  // bytes where checkpoints go
 }
 
 // Sizer asks a block's plugin what it will need. A plugin that cannot say returns a zero Estimate.
@@ -53,6 +53,8 @@ type Sizer func(b *schema.Block) (sdk.Estimate, []spec.Problem, error)
 type sized struct {
 	*schema.Block
 	sdk.Estimate
+	problems []spec.Problem
+	err      error
 }
 
 // fact returns a fact that is a whole number.
@@ -61,33 +63,22 @@ func (s sized) fact(name string) (int64, bool) {
 	return n, err == nil
 }
 
-// Check sizes every block and returns what was found, in address order.
-func Check(r *schema.Recipe, size Sizer, m Machine) []plan.Finding {
+// Check sizes every block, deals GPUs to those that ask for some without naming them, and returns what was found, in address
+// order, and which blocks are on which GPUs of this machine. Blocks keep what they had where it still fits.
+func Check(r *schema.Recipe, size Sizer, m Machine, kept Devices) ([]plan.Finding, Devices) {
 	c := &checker{blocks: map[addr.Block]sized{}}
 	for _, b := range r.Blocks {
-		if b.Meta.External != nil {
-			continue
+		if b.Meta.External == nil {
+			c.blocks[b.Addr] = sizedBy(size, b)
+			c.order = append(c.order, b.Addr)
 		}
-		e, problems, err := size(b)
-		if err != nil {
-			c.add("warning", b.Addr, "its needs could not be estimated", err.Error())
-		}
-		for _, p := range problems {
-			severity := "error"
-			if p.Warning {
-				severity = "warning"
-			}
-			where := spec.PathString(p.Path)
-			if where != "" {
-				where += ": "
-			}
-			c.add(severity, b.Addr, where+p.Summary, p.Detail)
-		}
-		for _, n := range e.Notes {
-			c.add("info", b.Addr, n, "")
-		}
-		c.blocks[b.Addr] = sized{b, e}
-		c.order = append(c.order, b.Addr)
+	}
+	couples := c.couples()
+	c.devices = c.deal(m, couples, kept)
+	couples = c.meeting(couples)
+	c.settle(size, m)
+	for _, a := range c.order {
+		c.tell(c.blocks[a])
 	}
 	c.ports()
 	c.batches()
@@ -96,16 +87,43 @@ func Check(r *schema.Recipe, size Sizer, m Machine) []plan.Finding {
 	c.transports()
 	c.templates()
 	c.staleness()
-	c.memory(m)
+	c.memory(m, couples)
 	c.disk(m)
 	sort.SliceStable(c.found, func(i, j int) bool { return addr.Less(c.found[i].Address, c.found[j].Address) })
-	return c.found
+	return c.found, c.here(m)
 }
 
 type checker struct {
-	blocks map[addr.Block]sized
-	order  []addr.Block
-	found  []plan.Finding
+	blocks  map[addr.Block]sized
+	order   []addr.Block
+	devices Devices
+	found   []plan.Finding
+}
+
+func sizedBy(size Sizer, b *schema.Block) sized {
+	e, problems, err := size(b)
+	return sized{b, e, problems, err}
+}
+
+// tell makes findings of what a block's plugin said.
+func (c *checker) tell(b sized) {
+	if b.err != nil {
+		c.add("warning", b.Addr, "its needs could not be estimated", b.err.Error())
+	}
+	for _, p := range b.problems {
+		severity := "error"
+		if p.Warning {
+			severity = "warning"
+		}
+		where := spec.PathString(p.Path)
+		if where != "" {
+			where += ": "
+		}
+		c.add(severity, b.Addr, where+p.Summary, p.Detail)
+	}
+	for _, n := range b.Notes {
+		c.add("info", b.Addr, n, "")
+	}
 }
 
 func (c *checker) add(severity string, a addr.Block, summary, detail string) {

@@ -1,6 +1,7 @@
 package arithmetic_test
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -22,7 +23,20 @@ type world struct {
 	machine   arithmetic.Machine
 }
 
+// gpus are the names of n GPUs.
+func gpus(n int) (names []string) {
+	for i := range n {
+		names = append(names, strconv.Itoa(i))
+	}
+	return names
+}
+
 func (w world) check() []plan.Finding {
+	found, _ := w.deal(nil)
+	return found
+}
+
+func (w world) deal(kept arithmetic.Devices) ([]plan.Finding, arithmetic.Devices) {
 	of := func(k kind.Kind) addr.Block { return addr.Block{Kind: k, Plugin: "x", Name: "a"} }
 	need := func(ks ...kind.Kind) (out []schema.Need) {
 		for _, k := range ks {
@@ -40,7 +54,7 @@ func (w world) check() []plan.Finding {
 		b.Meta.Placement = w.placed[b.Addr.Kind]
 		r.Blocks = append(r.Blocks, b)
 	}
-	return arithmetic.Check(r, func(b *schema.Block) (sdk.Estimate, []spec.Problem, error) { return w.estimates[b.Addr.Kind], nil, nil }, w.machine)
+	return arithmetic.Check(r, func(b *schema.Block) (sdk.Estimate, []spec.Problem, error) { return w.estimates[b.Addr.Kind], nil, nil }, w.machine, kept)
 }
 
 func facts(kv ...string) sdk.Estimate {
@@ -106,51 +120,55 @@ func TestFindings(t *testing.T) {
 		{"queue older than allowed", world{estimates: kinds{kind.Sync: facts("max_staleness", "2"), kind.Environment: facts("queued_batches", "4")}}, "warning", []string{"4 batches", "raise max_staleness to 4"}},
 		{"disk", world{machine: arithmetic.Machine{DiskFree: gib}, estimates: kinds{kind.Trainer: {Amounts: []sdk.Amount{{Resource: "disk", Part: "checkpoints", Value: 3 * gib, How: "3 × 1 GiB"}}}}}, "error", []string{"3.0 GiB", "1.0 GiB is free"}},
 		{"colocated and too much", world{
-			machine: arithmetic.Machine{GPUs: 1, GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			machine: arithmetic.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
 			estimates: kinds{kind.Inference: amounts("0.5", "weights", 3.0), kind.Trainer: amounts("", "weights", 6.0, "optimizer", 40.0)},
 		}, "error", []string{"needs 86.0 GiB and has 80.0 GiB", "Reduce optimizer", "to 34.0 GiB or less", "so many parameters"}},
 		{"split over two GPUs fits", world{
-			machine: arithmetic.Machine{GPUs: 2, GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			machine: arithmetic.Machine{Devices: gpus(2), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
 			estimates: kinds{kind.Inference: amounts("0.5", "weights", 3.0), kind.Trainer: amounts("", "weights", 6.0, "optimizer", 40.0)},
 		}, "", nil},
 		{"named device is shared even on two GPUs", world{
-			machine: arithmetic.Machine{GPUs: 2, GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: zero},
+			machine: arithmetic.Machine{Devices: gpus(2), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: zero},
 			estimates: kinds{kind.Inference: amounts("0.5", "weights", 3.0), kind.Trainer: amounts("", "optimizer", 60.0)},
 		}, "error", []string{"will not fit"}},
 		{"too much side by side, in turns it fits", world{
-			machine: arithmetic.Machine{GPUs: 1, GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			machine: arithmetic.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
 			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: with(amounts("0.8", "weights", 3.0), "sleeps", "true"),
 				kind.Trainer: with(amounts("", "weights", 6.0, "activations", 50.0), "training_only", "gradients,activations")},
 		}, "", nil},
 		{"the same without sleep names the way out", world{
-			machine: arithmetic.Machine{GPUs: 1, GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			machine: arithmetic.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
 			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: amounts("0.8", "weights", 3.0),
 				kind.Trainer: with(amounts("", "weights", 6.0, "activations", 50.0), "training_only", "gradients,activations")},
 		}, "error", []string{"needs 120.0 GiB and has", "take turns, which needs 70.0 GiB", "enable_sleep_mode = true"}},
 		{"too much of the trainer stays while inference serves", world{
-			machine: arithmetic.Machine{GPUs: 1, GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			machine: arithmetic.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
 			estimates: kinds{kind.Sync: facts("colocated", "sleep"), kind.Inference: with(amounts("0.8", "weights", 3.0), "sleeps", "true"),
 				kind.Trainer: with(amounts("", "weights", 6.0, "optimizer", 12.0, "activations", 50.0), "training_only", "gradients,activations")},
 		}, "error", []string{"needs 82.0 GiB while inference serves", "between its steps", "Reduce optimizer"}},
 		{"too much for training alone", world{
-			machine: arithmetic.Machine{GPUs: 1, GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			machine: arithmetic.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
 			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: with(amounts("0.5", "weights", 3.0), "sleeps", "true"),
 				kind.Trainer: with(amounts("", "weights", 20.0, "activations", 70.0), "training_only", "gradients,activations")},
 		}, "error", []string{"needs 91.0 GiB while the trainer works", "1.0 GiB asleep"}},
 		{"sleep without a GPU in common", world{
-			machine: arithmetic.Machine{GPUs: 2, GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: {Devices: []string{"1"}}},
-			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: with(amounts("0.5", "weights", 3.0), "sleeps", "true"), kind.Trainer: amounts("", "weights", 6.0)},
+			machine: arithmetic.Machine{Devices: gpus(2), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: {Devices: []string{"1"}}},
+			estimates: kinds{kind.Sync: facts("colocated", "sleep"), kind.Inference: with(amounts("0.5", "weights", 3.0), "sleeps", "true"), kind.Trainer: amounts("", "weights", 6.0)},
 		}, "warning", []string{"no GPU in common", "colocated = \"share\""}},
+		{"auto without a GPU in common: nobody sleeps", world{
+			machine: arithmetic.Machine{Devices: gpus(2), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: {Devices: []string{"1"}}},
+			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: with(amounts("0.5", "weights", 3.0), "sleeps", "true"), kind.Trainer: amounts("", "weights", 6.0)},
+		}, "", nil},
 		{"sleep on a machine with more GPUs: they share all the same", world{
-			machine: arithmetic.Machine{GPUs: 8, GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			machine: arithmetic.Machine{Devices: gpus(8), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
 			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: with(amounts("0.5", "weights", 3.0), "sleeps", "true"), kind.Trainer: amounts("", "weights", 50.0)},
 		}, "error", []string{"needs 90.0 GiB while inference serves"}},
 		{"sleep of a server that cannot", world{
-			machine: arithmetic.Machine{GPUs: 1, GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			machine: arithmetic.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
 			estimates: kinds{kind.Sync: facts("colocated", "sleep"), kind.Inference: amounts("0.5", "weights", 3.0), kind.Trainer: amounts("", "weights", 6.0)},
 		}, "error", []string{"inference.x.a cannot sleep", "enable_sleep_mode = true"}},
 		{"share too small for what must fit in it", world{
-			machine: arithmetic.Machine{GPUs: 1, GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu},
+			machine: arithmetic.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu},
 			estimates: kinds{kind.Inference: amounts("0.2", "weights", 15.0, "kv_cache", 5.0)},
 		}, "error", []string{"needs 20.0 GiB", "gives it 16.0 GiB", "to 0.26"}},
 	}

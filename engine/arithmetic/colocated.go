@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
@@ -19,9 +18,11 @@ type couple struct {
 	sync    addr.Block
 	trainer addr.Block
 	servers []addr.Block
+	asked   bool // by name, not by auto
 }
 
-// couples finds who takes turns on a GPU. The rule is that of the sync plugin: asked for, or every inference block can sleep.
+// couples finds who takes turns on a GPU. The rule is that of the sync plugin: asked for, or every inference block can sleep and
+// one of them is on a GPU of the trainer's (see meeting).
 func (c *checker) couples() (list []couple) {
 	for _, s := range c.of(kind.Sync) {
 		var awake []string
@@ -41,36 +42,26 @@ func (c *checker) couples() (list []couple) {
 			continue
 		}
 		for _, t := range c.needed(s, kind.Trainer) {
-			pair.trainer = t.Addr
+			pair.trainer, pair.asked = t.Addr, mode == "sleep"
 			list = append(list, pair)
 		}
 	}
 	return list
 }
 
-// partners are the GPUs that have been dealt to those with whom a block takes turns, as far as it asks for so many.
-func partners(couples []couple, dealt map[addr.Block][]string, a addr.Block, p *schema.Placement) (names []string) {
-	if len(p.Devices) > 0 {
-		return nil
-	}
-	add := func(other addr.Block) {
-		for _, n := range dealt[other] {
-			if len(names) < p.GPUs && !slices.Contains(names, n) {
-				names = append(names, n)
-			}
-		}
-	}
-	for _, pair := range couples {
-		switch {
-		case pair.trainer == a:
-			for _, s := range pair.servers {
-				add(s)
-			}
-		case slices.Contains(pair.servers, a):
-			add(pair.trainer)
-		}
-	}
-	return names
+// meeting leaves out the couples that nobody asked for and that have GPUs of their own.
+func (c *checker) meeting(couples []couple) []couple {
+	return slices.DeleteFunc(couples, func(p couple) bool {
+		return !p.asked && !slices.ContainsFunc(p.servers, func(s addr.Block) bool { return c.mayMeet(p.trainer, s) })
+	})
+}
+
+// mayMeet says whether two blocks have a GPU in common, or one of them none that is known.
+func (c *checker) mayMeet(a, b addr.Block) bool {
+	mine, theirs := c.devices[a], c.devices[b]
+	return len(mine) == 0 || len(theirs) == 0 || slices.ContainsFunc(mine, func(n string) bool {
+		return slices.ContainsFunc(theirs, func(m string) bool { return on(c.blocks[a], n) == on(c.blocks[b], m) })
+	})
 }
 
 // turns are the couples of which both sides are on a GPU, which is where they take turns.

@@ -3,7 +3,6 @@ package arithmetic
 import (
 	"fmt"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 
@@ -33,9 +32,8 @@ type load struct {
 }
 
 // memory adds up each GPU's blocks and compares the sum with the card. Where blocks take turns, each turn must fit.
-func (c *checker) memory(m Machine) {
-	couples := c.couples()
-	devices := c.devices(m, couples)
+func (c *checker) memory(m Machine, couples []couple) {
+	devices := c.occupied()
 	for _, d := range devices {
 		for _, a := range d.blocks {
 			c.ownShare(a, m)
@@ -145,45 +143,6 @@ func (c *checker) sleepAdvice(d device, during string, m Machine) string {
 		}
 	}
 	return ""
-}
-
-// devices groups blocks by the GPUs that they are placed on. Blocks without a device are dealt one after the other over
-// the machine's GPUs; with fewer GPUs than they ask for together they share. A trainer and the servers that sleep for it share
-// in any case: that is what sleeping is for.
-func (c *checker) devices(m Machine, couples []couple) []device {
-	on := map[string][]addr.Block{}
-	dealt := map[addr.Block][]string{}
-	next := 0
-	for _, a := range c.order {
-		p := c.blocks[a].Meta.Placement
-		if p == nil || (p.GPUs == 0 && len(p.Devices) == 0) {
-			continue
-		}
-		names := append(slices.Clone(p.Devices), partners(couples, dealt, a, p)...)
-		for len(p.Devices) == 0 && len(names) < p.GPUs {
-			i := next
-			if m.GPUs > 0 {
-				i %= m.GPUs
-			}
-			names = append(names, strconv.Itoa(i))
-			next++
-		}
-		if len(p.Devices) == 0 {
-			dealt[a] = names
-		}
-		for _, n := range names {
-			if p.Host != "" {
-				n = p.Host + "/" + n
-			}
-			on[n] = append(on[n], a)
-		}
-	}
-	out := make([]device, 0, len(on))
-	for n, blocks := range on {
-		out = append(out, device{n, blocks})
-	}
-	sort.Slice(out, func(i, j int) bool { return out[i].name < out[j].name })
-	return out
 }
 
 // disk compares what checkpoints will take with what is free.

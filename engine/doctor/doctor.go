@@ -32,11 +32,13 @@ type Machine struct {
 	OS       string // as runtime.GOOS
 	LookPath func(name string) (string, error)
 	Run      func(ctx context.Context, name string, args ...string) (stdout string, err error)
-	Listen   func(address string) error // can a server listen there? "127.0.0.1:0" is any port
-	Writable func(dir string) error
-	Disk     func(dir string) (free uint64, err error)   // bytes that a user may still write
-	Memory   func() (total, available uint64, err error) // bytes
-	Files    func() (limit uint64, err error)            // open files that a process may have
+	// LookupEnv reads a variable of the environment that blocks will inherit.
+	LookupEnv func(name string) (value string, set bool)
+	Listen    func(address string) error // can a server listen there? "127.0.0.1:0" is any port
+	Writable  func(dir string) error
+	Disk      func(dir string) (free uint64, err error)   // bytes that a user may still write
+	Memory    func() (total, available uint64, err error) // bytes
+	Files     func() (limit uint64, err error)            // open files that a process may have
 }
 
 // deadline bounds one check; a driver that hangs is a finding, not a hanging doctor.

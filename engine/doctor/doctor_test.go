@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -17,9 +18,10 @@ func healthy(dir string) Machine {
 		"nvidia-smi": "NVIDIA H200, 143771, 12, 570.1\n",
 	}
 	return Machine{
-		Dir:      dir,
-		OS:       "linux",
-		LookPath: func(name string) (string, error) { return name, nil },
+		Dir:       dir,
+		OS:        "linux",
+		LookPath:  func(name string) (string, error) { return name, nil },
+		LookupEnv: func(string) (string, bool) { return "", false },
 		Run: func(_ context.Context, name string, _ ...string) (string, error) {
 			return answers[name], nil
 		},
@@ -138,12 +140,28 @@ func TestHardware(t *testing.T) {
 	m.Run = func(context.Context, string, ...string) (string, error) {
 		return "NVIDIA H200, 143771, 12, 570.1\nNVIDIA L4, 23034, 0, 570.1\n", nil
 	}
-	if h := Hardware(context.Background(), m); h.GPUs != 2 || h.GPUMemory != 23034*(1<<20) || h.DiskFree != 100*gib {
-		t.Fatalf("%+v", h)
+	for name, c := range map[string]struct {
+		visible string
+		set     bool
+		devices []string
+		memory  float64
+	}{
+		"all":                          {"", false, []string{"0", "1"}, 23034 * (1 << 20)},
+		"one of them":                  {"0", true, []string{"0"}, 143771 * (1 << 20)},
+		"in another order":             {"1, 0", true, []string{"1", "0"}, 23034 * (1 << 20)},
+		"by UUID":                      {"GPU-8932f937", true, []string{"GPU-8932f937"}, 23034 * (1 << 20)},
+		"none":                         {"", true, nil, 0},
+		"an invalid one ends the list": {"0,-1,1", true, []string{"0"}, 143771 * (1 << 20)},
+		"one that is not there":        {"7", true, nil, 0},
+	} {
+		m.LookupEnv = func(string) (string, bool) { return c.visible, c.set }
+		if h := Hardware(context.Background(), m); !slices.Equal(h.Devices, c.devices) || h.GPUMemory != c.memory || h.DiskFree != 100*gib {
+			t.Errorf("%s: %+v, want devices %v of %.0f bytes", name, h, c.devices, c.memory)
+		}
 	}
 	m.LookPath = func(string) (string, error) { return "", exec.ErrNotFound }
 	m.Disk = func(string) (uint64, error) { return 0, errors.New("gone") }
-	if h := Hardware(context.Background(), m); h.GPUs != 0 || h.GPUMemory != 0 || h.DiskFree != 0 {
+	if h := Hardware(context.Background(), m); len(h.Devices) != 0 || h.GPUMemory != 0 || h.DiskFree != 0 {
 		t.Fatalf("what is not known must be zero: %+v", h)
 	}
 }

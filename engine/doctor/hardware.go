@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -48,6 +49,30 @@ func cardsOf(ctx context.Context, m Machine) ([]card, error) {
 	return cards, nil
 }
 
+// visible are the GPUs that programs started here may use: those of CUDA_VISIBLE_DEVICES, as CUDA reads it, or all. A scheduler
+// such as Slurm gives a job its share of a machine this way.
+func visible(m Machine, cards int) (names []string) {
+	list, set := m.LookupEnv("CUDA_VISIBLE_DEVICES")
+	if !set {
+		for i := range cards {
+			names = append(names, strconv.Itoa(i))
+		}
+		return names
+	}
+	for _, n := range strings.Split(list, ",") {
+		n = strings.TrimSpace(n)
+		if i, err := strconv.Atoi(n); n == "" || (err == nil && (i < 0 || i >= cards)) {
+			break // what follows an invalid entry is not seen either
+		}
+		names = append(names, n)
+	}
+	return names
+}
+
+func numbered(devices []string) bool {
+	return !slices.ContainsFunc(devices, func(n string) bool { _, err := strconv.Atoi(n); return err != nil })
+}
+
 // Hardware is what the arithmetic of a plan compares needs with: the smallest of the GPUs, and the disk at m.Dir. What cannot
 // be found out is zero, which means unknown: a plan may be made on another machine than the one that will run it.
 func Hardware(ctx context.Context, m Machine) arithmetic.Machine {
@@ -55,9 +80,15 @@ func Hardware(ctx context.Context, m Machine) arithmetic.Machine {
 	defer cancel()
 	var h arithmetic.Machine
 	if cards, err := cardsOf(ctx, m); err == nil && len(cards) > 0 {
-		h.GPUs, h.GPUMemory = len(cards), math.Inf(1)
-		for _, c := range cards {
-			h.GPUMemory = min(h.GPUMemory, c.total)
+		h.Devices, h.GPUMemory = visible(m, len(cards)), math.Inf(1)
+		for i, c := range cards {
+			// UUIDs in the list match no index: then every card counts.
+			if named := slices.Contains(h.Devices, strconv.Itoa(i)); named || !numbered(h.Devices) {
+				h.GPUMemory = min(h.GPUMemory, c.total)
+			}
+		}
+		if math.IsInf(h.GPUMemory, 1) {
+			h.GPUMemory = 0
 		}
 	}
 	if free, err := m.Disk(m.Dir); err == nil {

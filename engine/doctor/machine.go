@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"net"
+	"os"
 	"os/exec"
 	"runtime"
 	"time"
@@ -15,7 +16,7 @@ func Local(dir string) Machine {
 	return Machine{
 		Dir:      dir,
 		OS:       runtime.GOOS,
-		LookPath: exec.LookPath,
+		LookPath: exec.LookPath, LookupEnv: os.LookupEnv,
 		Run: func(ctx context.Context, name string, args ...string) (string, error) {
 			cmd := exec.CommandContext(ctx, name, args...)
 			cmd.WaitDelay = time.Second

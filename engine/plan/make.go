@@ -3,6 +3,7 @@ package plan
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"sort"
 
 	"github.com/zclconf/go-cty/cty"
@@ -58,10 +59,15 @@ func decide(b *schema.Block, in Input) (*Operation, error) {
 	if err != nil {
 		return nil, err
 	}
+	around, err := state.Surroundings(b.Meta, in.Dir)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(config, around)
 	seen := in.Observed[b.Addr]
 	op := &Operation{
 		Address: b.Addr, Kind: b.Addr.Kind, Plugin: b.Addr.Plugin, Action: Nothing, Alive: seen.Alive,
-		Reasons: []Reason{}, Needs: needs(b), Config: config, Block: b,
+		Reasons: []Reason{}, Needs: needs(b), Config: config, Devices: in.Devices[b.Addr], Block: b,
 	}
 	rec := in.Recorded.Blocks[b.Addr]
 	if rec == nil || rec.Life == 0 {
@@ -234,6 +240,9 @@ func changed(before, after map[string]json.RawMessage) []string {
 
 // changeOf is what the schema says of an attribute; a nested block forces the hardest of what is in it.
 func changeOf(s *spec.Schema, name string) spec.Change {
+	if name == "external" { // another server: who was told of the one before is told anew
+		return spec.ChangeReplace
+	}
 	for _, a := range s.Attributes {
 		if a.Name == name {
 			if a.Change == "" {

@@ -13,7 +13,7 @@ import (
 )
 
 // FormatVersion is the version of the JSON form of a Plan. A new minor version only adds fields.
-const FormatVersion = "1.0"
+const FormatVersion = "1.1"
 
 // Action is what apply does with a block.
 type Action string
@@ -54,9 +54,11 @@ type Operation struct {
 	Reasons []Reason   `json:"reasons"`
 	// Needs are the blocks that must come first, sorted.
 	Needs []Dependency `json:"needs"`
-	// Config is the recordable form of the body; references are {"ref": ADDRESS}, values not yet known {"unknown": true},
-	// sensitive ones {"sensitive": FINGERPRINT}.
+	// Config is the recordable form of the body, and of placement, runtime, environment_variables and external beside it;
+	// references are {"ref": ADDRESS}, values not yet known {"unknown": true}, sensitive ones {"sensitive": FINGERPRINT}.
 	Config map[string]json.RawMessage `json:"config,omitempty"`
+	// Devices are the GPUs of this machine that it is started on: those that it names, or was dealt.
+	Devices []string `json:"devices,omitempty"`
 
 	Block *schema.Block `json:"-"` // nil for Stop
 }
@@ -108,6 +110,7 @@ type Input struct {
 	Dir      state.Dir // only for the fingerprints of secrets
 	Targets  []addr.Block
 	Findings []Finding
+	Devices  map[addr.Block][]string // the GPUs of each block that has some
 }
 
 // Changes says whether apply would do anything.

@@ -135,6 +135,74 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
+// What a block declares around its body starts its process anew when it changes, like an attribute.
+func TestWhatStandsAroundABodyIsCompared(t *testing.T) {
+	t.Parallel()
+	const secret = "hf_canary"
+	dir := state.Dir(t.TempDir())
+	if err := dir.Make(); err != nil {
+		t.Fatal(err)
+	}
+	before := schema.Meta{
+		Placement: &schema.Placement{GPUs: 1}, Runtime: &schema.Runtime{Requirements: []string{"vllm==0.24"}},
+		Environment: map[string]cty.Value{"HF_TOKEN": cty.StringVal(secret), "LEVEL": cty.StringVal("1")},
+		External:    &schema.External{Endpoint: cty.StringVal("http://a/" + secret), Values: map[string]cty.Value{"api_key": cty.StringVal(secret)}},
+	}
+	for name, c := range map[string]struct {
+		change func(*schema.Meta)
+		reason string // "": nothing is to be done
+	}{
+		"nothing":                {func(*schema.Meta) {}, ""},
+		"health is the engine's": {func(m *schema.Meta) { m.Health = &schema.Health{Failures: 9} }, ""},
+		"more GPUs":              {func(m *schema.Meta) { m.Placement = &schema.Placement{GPUs: 2} }, "placement"},
+		"no placement":           {func(m *schema.Meta) { m.Placement = nil }, "placement"},
+		"another package":        {func(m *schema.Meta) { m.Runtime = &schema.Runtime{Requirements: []string{"vllm==0.25"}} }, "runtime"},
+		"another value": {func(m *schema.Meta) {
+			m.Environment = map[string]cty.Value{"HF_TOKEN": cty.StringVal("hf_other"), "LEVEL": cty.StringVal("1")}
+		}, "environment_variables"},
+		"a variable less": {func(m *schema.Meta) { m.Environment = map[string]cty.Value{"HF_TOKEN": cty.StringVal(secret)} }, "environment_variables"},
+		"another server":  {func(m *schema.Meta) { m.External = &schema.External{Endpoint: cty.StringVal("http://b")} }, "external"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config, err := state.Surroundings(before, dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := block(inf, nil)
+			b.Meta = before
+			c.change(&b.Meta)
+			rec := recorded("ready", state.IntentRun, nil)
+			rec.Config = config
+			p, err := plan.Make(plan.Input{
+				Recipe: &schema.Recipe{Blocks: []*schema.Block{b}}, Dir: dir, Devices: map[addr.Block][]string{at(inf): {"1"}},
+				Recorded: &state.Run{Blocks: map[addr.Block]*state.Block{at(inf): rec}}, Observed: map[addr.Block]plan.Observed{at(inf): {Alive: true}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			op := p.Operations[0]
+			got := ""
+			for _, r := range op.Reasons {
+				got += r.Attribute
+			}
+			want := map[string]plan.Action{"": plan.Nothing, "external": plan.Replace}[c.reason]
+			if want == "" {
+				want = plan.Restart
+			}
+			if got != c.reason || op.Action != want {
+				t.Errorf("%s because of %q, want %s because of %q", op.Action, got, want, c.reason)
+			}
+			if !reflect.DeepEqual(op.Devices, []string{"1"}) {
+				t.Errorf("devices %v", op.Devices)
+			}
+			if text, err := json.Marshal(p); err != nil || strings.Contains(string(text), secret) {
+				t.Errorf("%v; the plan holds a secret: %s", err, text)
+			}
+		})
+	}
+}
+
 func loop() []*schema.Block {
 	return []*schema.Block{
 		block(env, nil, inf), block(inf, nil), block(sync, nil, trainer, inf), block(trainer, nil, env),
@@ -267,7 +335,7 @@ func TestJSONFormIsHeld(t *testing.T) {
 	rec := &state.Run{Status: state.Running, Blocks: map[addr.Block]*state.Block{at(trainer): recorded("ready", state.IntentRun, map[string]int{"live": 1})}}
 	p, err := plan.Make(plan.Input{Recipe: &schema.Recipe{Name: "held", Digest: "sha256:00", Blocks: blocks,
 		Outputs: []*schema.Output{{Name: "checkpoint", Value: cty.UnknownVal(cty.String)}, {Name: "one", Value: cty.NumberIntVal(1)}}}, Recorded: rec,
-		Observed: map[addr.Block]plan.Observed{at(trainer): {Alive: true}},
+		Observed: map[addr.Block]plan.Observed{at(trainer): {Alive: true}}, Devices: map[addr.Block][]string{at(inf): {"0", "1"}},
 		Findings: []plan.Finding{{Severity: "warning", Address: at(inf), Summary: "s", Detail: "d"}}})
 	if err != nil {
 		t.Fatal(err)

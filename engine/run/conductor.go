@@ -143,7 +143,7 @@ func firstReason(op *plan.Operation) string {
 // add makes a unit for a block that this engine does not know yet: new, recorded, or found alive.
 func (c *conductor) add(op *plan.Operation) {
 	rec := c.e.store.Run().Blocks[op.Address]
-	u := &unit{block: op.Block, config: op.Config, phase: sdk.Pending}
+	u := &unit{block: op.Block, config: op.Config, devices: op.Devices, phase: sdk.Pending}
 	if u.block == nil { // to be stopped: no longer declared
 		u.block, u.goal, u.why = &schema.Block{Addr: op.Address}, gone, "it is no longer declared"
 	}
@@ -200,7 +200,7 @@ func (c *conductor) recall(u *unit, rec *state.Block) {
 // change applies an operation of a second plan to a block that this engine already runs.
 func (c *conductor) change(u *unit, op *plan.Operation) {
 	if op.Block != nil {
-		u.block, u.config = op.Block, op.Config
+		u.block, u.config, u.devices = op.Block, op.Config, op.Devices
 	}
 	switch op.Action {
 	case plan.Nothing:
@@ -295,7 +295,7 @@ func (c *conductor) allowed(u *unit) bool {
 
 // stopInTurn stops a block once nothing that needs it runs any more.
 func (c *conductor) stopInTurn(u *unit) {
-	if u.checks != nil && u.goal != up {
+	if u.checks != nil && (u.goal != up || u.again) {
 		u.checks()
 		u.checks, u.phase = nil, sdk.Stopped
 	}

@@ -9,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/addr"
 )
 
 func TestPreconditionStopsTheRunBeforeTheBlockStarts(t *testing.T) {
@@ -98,6 +101,71 @@ func TestExternalServerIsCheckedAndNeverStarted(t *testing.T) {
 	ref := f.host.startsOf(env)[0].Config.GetAttr("inference")
 	if got := ref.GetAttr("base_url").AsString(); got != server.URL+"/v1" {
 		t.Errorf("the environment was told base_url %s", got)
+	}
+}
+
+// The GPUs that a plan deals are those that blocks are started on, and are remembered; named ones stay as they are.
+func TestBlocksAreStartedOnTheGPUsOfThePlan(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.host.scripts[trainer] = job(3, time.Millisecond)
+	src := strings.Replace(wholeLoop, `model = "m"`, `model = "m"
+  placement { gpus = 2 }
+`, 1)
+	src = strings.Replace(src, `environments = [environment.x.e]`, `environments = [environment.x.e]
+  placement { devices = ["7"] }
+`, 1)
+	f.devices = map[addr.Block][]string{{Kind: "inference", Plugin: "x", Name: "p"}: {"2", "3"}, {Kind: "trainer", Plugin: "x", Name: "t"}: {"7"}}
+	if a := f.apply(f.load(src)).wait(); a.err != nil {
+		t.Fatal(a.err)
+	}
+	for address, want := range map[string][]string{inf: {"2", "3"}, trainer: {"7"}, env: nil} {
+		if got := f.host.startsOf(address)[0].Placement.Devices; !slices.Equal(got, want) {
+			t.Errorf("%s was started on %v, want %v", address, got, want)
+		}
+		if got := f.recordedBlock(address).Devices; !slices.Equal(got, want) {
+			t.Errorf("%s is recorded on %v, want %v", address, got, want)
+		}
+	}
+}
+
+// A changed server is looked at instead of the one before.
+func TestAnExternalServerIsChanged(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	server := func() *httptest.Server {
+		s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		t.Cleanup(s.Close)
+		return s
+	}
+	first, second := server(), server()
+	load := func(url string) *schema.Recipe {
+		return f.load(strings.Replace(wholeLoop, `model = "m"`, `model = "m"
+  external { endpoint = "`+url+`" }
+  health { interval = "100ms" }
+`, 1))
+	}
+	f.host.scripts[trainer] = job(1<<20, time.Millisecond)
+	a := f.apply(load(first.URL))
+	f.until("the environment was started", func() bool { return len(f.host.startsOf(env)) == 1 })
+	next := load(second.URL)
+	rec, seen, err := a.engine.Live(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := plan.Make(plan.Input{Recipe: next, Recorded: rec, Observed: seen, Dir: f.dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.engine.Converge(t.Context(), next, p); err != nil {
+		t.Fatal(err)
+	}
+	f.until("the environment was told of the new server", func() bool {
+		starts := f.host.startsOf(env)
+		return len(starts) == 2 && starts[1].Config.GetAttr("inference").GetAttr("base_url").AsString() == second.URL+"/v1"
+	})
+	if got := string(f.recordedBlock(inf).Outputs["base_url"]); !strings.Contains(got, second.URL) {
+		t.Errorf("recorded base_url %s", got)
 	}
 }
 

@@ -27,7 +27,7 @@ func (c *conductor) startExternal(u *unit, meta schema.Meta) {
 		return
 	}
 	ctx, cancel := context.WithCancel(c.ctx)
-	u.phase, u.checks, u.outputs = sdk.Starting, cancel, outputs
+	u.phase, u.checks, u.outputs, u.fresh = sdk.Starting, cancel, outputs, false
 	h := healthPolicy(u.block.Meta.Health, u.addr().Kind)
 	_ = c.e.journal(u.addr(), func(b *state.Block) {
 		b.External, b.Intent, b.Config, b.Life = true, state.IntentRun, u.config, 1

@@ -52,6 +52,8 @@ type fixture struct {
 	host *fakeHost
 	plug plugins
 	root string
+
+	devices map[addr.Block][]string // dealt by the arithmetic of a plan
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -86,7 +88,7 @@ type running struct {
 
 func (f *fixture) plan(r *schema.Recipe, e *run.Engine) *plan.Plan {
 	f.t.Helper()
-	p, err := plan.Make(plan.Input{Recipe: r, Recorded: e.Recorded(), Observed: e.Observed(), Dir: f.dir})
+	p, err := plan.Make(plan.Input{Recipe: r, Recorded: e.Recorded(), Observed: e.Observed(), Dir: f.dir, Devices: f.devices})
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -83,13 +83,13 @@ func (c *conductor) begin(u *unit, req host.Start) {
 	if len(u.block.Meta.StopWhen) > 0 {
 		u.rules = newStopRules(u.block.Meta.StopWhen, c.e.now())
 	}
-	config := u.config
+	config, devices := u.config, u.devices
 	plugin, digest := "", ""
 	if u.block.Schema != nil {
 		plugin, digest = u.block.Schema.Version, u.block.Schema.Digest
 	}
 	if l.adopt == nil {
-		if err := c.e.journal(u.addr(), func(b *state.Block) { b.Config, b.Plugin, b.Schema = config, plugin, digest }); err != nil {
+		if err := c.e.journal(u.addr(), func(b *state.Block) { b.Config, b.Devices, b.Plugin, b.Schema = config, devices, plugin, digest }); err != nil {
 			c.e.notice("error", err.Error())
 		}
 	}
@@ -127,7 +127,7 @@ func (c *conductor) request(u *unit, value cty.Value, meta schema.Meta) (host.St
 	req := host.Start{
 		Address: a.String(), RunID: rec.ID, Recipe: e.opts.Name, Config: value,
 		Dir: absolute(dir), RunDir: absolute(string(e.opts.Dir)), RecipeDir: absolute(c.recipe.Dir), Checkpoints: absolute(checkpoints),
-		Environment: environment(meta), Placement: placement(meta), Runtime: runtime(meta),
+		Environment: environment(meta), Placement: placement(meta, u.devices), Runtime: runtime(meta),
 		Token: token, ControlToken: control, SyncedBy: c.syncedBy(a), Resume: u.resume || u.number > 0,
 		Policy: sdk.Policy{Version: c.policy.Version, Weights: c.policy.Weights, Format: c.policy.Format},
 	}
@@ -166,12 +166,17 @@ func environment(m schema.Meta) map[string]string {
 	return out
 }
 
-func placement(m schema.Meta) sdk.Placement {
+// placement is where the block is put: on the GPUs that it names, else on those that were dealt to it.
+func placement(m schema.Meta, dealt []string) sdk.Placement {
 	if m.Placement == nil {
 		return sdk.Placement{}
 	}
 	p := m.Placement
-	return sdk.Placement{GPUs: p.GPUs, Devices: p.Devices, Executor: p.Executor, Host: p.Host}
+	devices := p.Devices
+	if len(devices) == 0 {
+		devices = dealt
+	}
+	return sdk.Placement{GPUs: p.GPUs, Devices: devices, Executor: p.Executor, Host: p.Host}
 }
 
 func runtime(m schema.Meta) sdk.Runtime {

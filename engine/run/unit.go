@@ -27,6 +27,7 @@ const (
 type unit struct {
 	block   *schema.Block
 	config  map[string]json.RawMessage // recordable form, as planned
+	devices []string                   // GPUs, as planned
 	goal    goal
 	phase   sdk.Phase
 	ready   bool // it was ready in this life

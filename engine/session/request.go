@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
+	"github.com/recipe-rl/recipe/engine/arithmetic"
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/state"
@@ -36,8 +37,9 @@ type Session struct {
 	check   Arithmetic
 }
 
-// Arithmetic adds up what blocks will need and compares it with what there is. Nil: no findings.
-type Arithmetic func(r *schema.Recipe) []plan.Finding
+// Arithmetic adds up what blocks will need, deals them their GPUs, and compares both with what there is. Blocks that have run keep
+// their GPUs where they can. Nil: no findings, and no GPUs but those that blocks name.
+type Arithmetic func(r *schema.Recipe, kept arithmetic.Devices) ([]plan.Finding, arithmetic.Devices)
 
 // Open loads the recipe. The diagnostics hold every mistake found in it; with errors there is no session.
 func Open(req Request, plugins schema.Plugins, host run.Host, check Arithmetic) (*Session, hcl.Diagnostics) {
@@ -75,7 +77,11 @@ func (s *Session) Plan(ctx context.Context) (*plan.Plan, error) {
 func (s *Session) plan(rec *state.Run, seen map[addr.Block]plan.Observed) (*plan.Plan, error) {
 	in := plan.Input{Recipe: s.Recipe, Recorded: rec, Observed: seen, Dir: s.Dir, Targets: s.Request.Targets}
 	if s.check != nil {
-		in.Findings = s.check(s.Recipe)
+		kept := arithmetic.Devices{}
+		for a, b := range rec.Blocks {
+			kept[a] = b.Devices
+		}
+		in.Findings, in.Devices = s.check(s.Recipe, kept)
 	}
 	return plan.Make(in)
 }

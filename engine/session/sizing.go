@@ -16,7 +16,7 @@ import (
 // Sizes returns an Arithmetic that asks built-in plugins, in this process, what their blocks will need on the machine.
 // Plugins that are binaries of their own are not asked: a plan starts nothing.
 func Sizes(c *host.Catalog, m arithmetic.Machine) Arithmetic {
-	return func(r *schema.Recipe) []plan.Finding {
+	return func(r *schema.Recipe, kept arithmetic.Devices) ([]plan.Finding, arithmetic.Devices) {
 		return arithmetic.Check(r, func(b *schema.Block) (sdk.Estimate, []spec.Problem, error) {
 			def := c.Definition(b.Addr.Kind, b.Addr.Plugin)
 			if def == nil {
@@ -27,7 +27,7 @@ func Sizes(c *host.Catalog, m arithmetic.Machine) Arithmetic {
 				return sdk.Estimate{}, nil, err
 			}
 			return def.Plan(value, placementOf(b.Meta))
-		}, m)
+		}, m, kept)
 	}
 }
 

@@ -73,8 +73,9 @@ type Block struct {
 	Plugin   string `json:"plugin_version,omitempty"`
 	Schema   string `json:"schema_digest,omitempty"`
 	External bool   `json:"external,omitempty"`
-	// Config is the recordable form of the block's body, one entry an attribute (see Record).
+	// Config is the recordable form of the block's body, one entry an attribute (see Recordable, Surroundings).
 	Config  map[string]json.RawMessage `json:"config,omitempty"`
+	Devices []string                   `json:"devices,omitempty"` // GPUs that it was started on
 	Intent  Intent                     `json:"intent"`
 	Phase   string                     `json:"phase,omitempty"`
 	Error   string                     `json:"error,omitempty"`

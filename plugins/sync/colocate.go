@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -49,10 +50,18 @@ func (c Config) colocate() (bool, error) {
 			Detail:  "a vLLM server sleeps with enable_sleep_mode = true and on a GPU; on a CPU it answers well and does nothing",
 			Remedy:  "set enable_sleep_mode = true there, or colocated = \"share\" here: then both stay in memory side by side",
 		}
-	case c.Colocated == "share" || c.Colocated == "":
+	case c.Colocated == "sleep":
+		return true, nil
+	case c.Colocated != "auto" || len(awake) > 0:
 		return false, nil
 	}
-	return len(awake) == 0, nil
+	// Sleeping wins nothing where nobody is on a GPU of the trainer's.
+	return slices.ContainsFunc(c.Inference, func(r spec.Ref) bool { return mayMeet(listed(c.Trainer, "devices"), listed(r, "devices")) }), nil
+}
+
+// mayMeet says whether two blocks have a GPU in common, as far as that is known.
+func mayMeet(mine, theirs []string) bool {
+	return len(mine) == 0 || len(theirs) == 0 || slices.ContainsFunc(mine, func(d string) bool { return slices.Contains(theirs, d) })
 }
 
 // canSleep is what an inference block says of itself: its output "sleeps".

@@ -7,11 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/recipe-rl/recipe/plugins/sync"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/gateway"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 func sleeper(t *testing.T, change func(*plugintest.FakeConfig), opts ...plugintest.Option) *plugintest.Block {
@@ -98,19 +101,32 @@ func TestATurnWithoutNewWeightsWakesWhatWasServed(t *testing.T) {
 	}
 }
 
+// placed is a block that says which GPU it is on.
+func placed(r spec.Ref, gpu string) spec.Ref {
+	if gpu != "" {
+		values := r.Values.AsValueMap()
+		values["devices"] = cty.ListVal([]cty.Value{cty.StringVal(gpu)})
+		r.Values = cty.ObjectVal(values)
+	}
+	return r
+}
+
 func TestWhoSleeps(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		mode   string
 		sleeps bool
+		gpus   [2]string // of trainer and server
 		want   bool
 		err    string
 	}{
-		"auto, can":     {"auto", true, true, ""},
-		"auto, cannot":  {"auto", false, false, ""},
-		"share":         {"share", true, false, ""},
-		"sleep, can":    {"sleep", true, true, ""},
-		"sleep, cannot": {"sleep", false, false, "inference.fake.test cannot sleep"},
+		"auto, can":                  {"auto", true, [2]string{}, true, ""},
+		"auto, on one GPU":           {"auto", true, [2]string{"0", "0"}, true, ""},
+		"auto, on GPUs of their own": {"auto", true, [2]string{"1", "0"}, false, ""},
+		"auto, cannot":               {"auto", false, [2]string{}, false, ""},
+		"share":                      {"share", true, [2]string{}, false, ""},
+		"sleep, can":                 {"sleep", true, [2]string{"1", "0"}, true, ""},
+		"sleep, cannot":              {"sleep", false, [2]string{}, false, "inference.fake.test cannot sleep"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -119,6 +135,7 @@ func TestWhoSleeps(t *testing.T) {
 			b := plugintest.Harness(t, sync.Definition())
 			conf := config(train, server)
 			conf.Colocated = c.mode
+			conf.Trainer, conf.Inference[0] = placed(conf.Trainer, c.gpus[0]), placed(conf.Inference[0], c.gpus[1])
 			b.Start(conf)
 			if c.err != "" {
 				e := b.Wait("failure", func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Failed) })

@@ -36,6 +36,7 @@ type Outputs struct {
 	Machine    string   `recipe:"machine" doc:"The machine that it runs on, until that is booted again: within one weights can be sent (transport nccl)"`
 	Arithmetic string   `recipe:"arithmetic" doc:"How exactly it computes: float32, tf32, bfloat16 or float16"`
 	Sleeps     bool     `recipe:"sleeps" doc:"Whether it can give its GPU's memory back while a trainer works there"`
+	Devices    []string `recipe:"devices" doc:"GPUs that it was placed on; empty: vLLM has chosen"`
 }
 
 // Server is one inference block served by vLLM.
@@ -178,7 +179,7 @@ func (s *Server) announceOnce() {
 		s.ready = true
 		s.host.Ready(Outputs{sdk.InferenceOutputs{
 			Model: s.req.Config.servedName(), Tokenizer: resolve(s.req.Config.tokenizer(), s.req.RecipeDir), MaxModelLen: offer.MaxModelLen,
-		}, s.transports(offer), offer.Reach, offer.Machine, offer.Arithmetic, offer.sleeps(s.req.Config)})
+		}, s.transports(offer), offer.Reach, offer.Machine, offer.Arithmetic, offer.sleeps(s.req.Config), s.req.Placement.Devices})
 	}
 	if len(live) < total {
 		s.host.Phase(sdk.Degraded, fmt.Sprintf("%d of %d replicas answer", len(live), total))

@@ -82,7 +82,13 @@ func operation(w io.Writer, s Style, op *plan.Operation) {
 			forced = append(forced, r)
 		}
 	}
-	if len(plain) > 0 && op.Action != plan.Create {
+	if op.Action == plan.Create {
+		plain = nil // that it is new says its sign
+	}
+	if len(op.Devices) > 0 && op.Action != plan.Update {
+		plain = append(plain, "on GPU "+strings.Join(op.Devices, ", "))
+	}
+	if len(plain) > 0 {
 		fmt.Fprintf(w, "  %s", s.Dim("# "+strings.Join(plain, "; ")))
 	}
 	fmt.Fprintln(w)

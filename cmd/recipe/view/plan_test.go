@@ -63,6 +63,7 @@ func everyAction(t *testing.T) *plan.Plan {
 		"unset":      raw(`null`),
 		"no_choices": raw(`[]`),
 	}
+	created.Devices = []string{"0", "1"}
 	p := &plan.Plan{
 		FormatVersion: plan.FormatVersion, Recipe: "sums", Digest: "sha256:00", Status: state.Stopped,
 		Operations: []*plan.Operation{
