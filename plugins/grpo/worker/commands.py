@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import config, fields, metrics, publish, turns
+from . import config, fields, metrics, model, publish, turns
 from .errors import WorkerError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def _publish(run: Run, body: dict) -> dict:
         answer = publish.publish(run.config, run.policy, shared, run.ranks, body, run.step)
         run.version = answer["version"]
         run.note_state()
-        shown = {k: v for k, v in answer.items() if k not in ("handles", "names")}
+        shown = {k: v for k, v in answer.items() if k not in ("handles",)}
         run.events.emit("weights", published=True, **shown)
     finally:
         run.vacate()
@@ -55,8 +55,16 @@ def _checkpoint(run: Run, body: dict) -> dict:
 
 def _update(run: Run, body: dict) -> dict:
     new = config.update(run.config, body)
+    if run.reference.source == "none" and model.source_of(new) != "none":
+        raise config.ConfigError(
+            "this run was started without a reference policy; only a restart can turn a KL term on"
+        )
     names = [n for n, _ in fields.changed(run.config, new)]
     run.use(new)
+    if "kl.reward_coefficient" in names:  # what was adapted from the old one gives way
+        run.stepper.memory.kl_reward = None
+    if "entropy.coefficient" in names:
+        run.stepper.memory.entropy = None
     run.events.emit("updated", settings=names)
     return {"changed": names}
 

@@ -69,8 +69,15 @@ def check(c: Config) -> list[str]:
         out.append("reference.source: none, but a KL coefficient is set; set kl.coefficient = 0 or a reference")
     if c.loss.name in ("distill", "ref_kl") and c.reference.source in ("none", "lora_off"):
         out.append("reference.source: distillation needs a teacher: copy with reference.path, or data")
-    if c.advantages.estimator in ("gdpo", "normalize_then_sum") and not c.advantages.objective_weights:
-        out.append("advantages.objective_weights: gdpo needs one weight per objective")
+    if c.advantages.estimator in ("gdpo", "normalize_then_sum"):
+        if not c.advantages.objective_weights:
+            out.append("advantages.objective_weights: gdpo needs one weight per objective")
+        if c.advantages.length_penalty:
+            out.append("advantages.length_penalty: gdpo looks at objectives, not at scores; make length one of them")
+    if c.kl.adaptive_target is not None and not (c.kl.adaptive_target > 0 and c.kl.reward_coefficient > 0):
+        out.append("kl.adaptive_target: it scales kl.reward_coefficient; both must be more than 0")
+    if "float16" in (c.model.dtype, c.model.compute_dtype):
+        out.append("model.dtype, model.compute_dtype: gradients are too small for float16; use bfloat16")
     if c.data.mini_batch_size > c.data.batch_size:
         out.append(f"data.mini_batch_size: {c.data.mini_batch_size} is more than batch_size {c.data.batch_size}")
     if not (c.control.startswith("unix:") or c.control.rsplit(":", 1)[0] in ("127.0.0.1", "localhost", "[::1]")):

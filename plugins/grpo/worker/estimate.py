@@ -27,17 +27,19 @@ def advantages(
         kl = aggregate.kl(old["lp"], ref, kind).cpu().double()
         penalty = beta * kl
         facts = {"kl/reward": float(kl.mean()), "kl/reward_coefficient": beta}
-    score = b.score.nan_to_num(0.0).double()
-    if penalty is not None:
-        score = score - seg_sum(penalty, b.seq, b.n)
-    g = advantage.Groups(score, b.group, len(b.groups), b.length.double(), valid, a.single)
-    if a.length_penalty:
+    g = advantage.Groups(
+        b.score.nan_to_num(0.0).double(), b.group, len(b.groups), b.length.double(), valid, a.single
+    )  # fmt: skip
+    if a.length_penalty:  # before the KL, which makes every score different: then no two would be a group's best
         g.score = advantage.efficiency_shaped(g)
-    reward = advantage.token_rewards(b.score.nan_to_num(0.0).double(), b.seq, b.n, penalty)
+    reward = advantage.token_rewards(g.score, b.seq, b.n, penalty)
+    if penalty is not None:
+        g.score = g.score - seg_sum(penalty, b.seq, b.n)
+    std = "none" if a.estimator == "dr_grpo" else a.std
     if name == "grpo":
-        computed = advantage.grpo(g, a.std, a.epsilon)[b.seq]
+        computed = advantage.grpo(g, std, a.epsilon)[b.seq]
     elif name == "grpo_passk":
-        computed = advantage.grpo_passk(g, a.std, a.epsilon)[b.seq]
+        computed = advantage.grpo_passk(g, std, a.epsilon)[b.seq]
     elif name in ("rloo", "opo", "gpg"):
         computed = getattr(advantage, name)(g)[b.seq]
     elif name == "reinforce_plus_plus_baseline":

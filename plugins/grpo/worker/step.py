@@ -128,7 +128,8 @@ class Stepper:
         parts = batch.split(b, c.data.mini_batch_size)
         estimator = advantage.ESTIMATOR_ALIASES.get(c.advantages.estimator, c.advantages.estimator)
         several = len(parts) * c.data.epochs > 1
-        in_reward = (self.memory.kl_reward if c.kl.adaptive_target else c.kl.reward_coefficient) or 0.0
+        adapted = self.memory.kl_reward if c.kl.adaptive_target else None
+        in_reward = c.kl.reward_coefficient if adapted is None else adapted
         baseline = estimator == "optimal_token_baseline"
         need_old = (
             (several and o.old_policy == "trainer") or c.correction.recompute == "always" or o.needs_current
@@ -143,14 +144,16 @@ class Stepper:
         behavior = b.behavior.to(device, self.wide)
         self._check_definition(b, rows, behavior)
         report: dict[str, Any] = metrics.describe_batch(b)
+        before = replace(self.memory.normalizer)
         with clock.phase("advantage"):
             adv, facts = estimate.advantages(c, b, estimator, self.memory.normalizer, old, ref, in_reward)
         report.update(facts)
+        warnings: list[str] = []
         if o.loss.ratio_level == "sequence" and facts["adv/override_frac"] > 0:
             # one ratio a sequence would spread a token's advantage over its neighbours: GSPO-token keeps them apart
             o = replace(o, loss=replace(o.loss, ratio_level="sequence_token"))
         if o.loss.name == "weighted_sft" and c.advantages.clip is None and bool((adv < 0).any()):
-            report["warning"] = "advantages below 0 make weighted cross entropy unbounded: set advantages.clip"
+            warnings.append("advantages below 0 make weighted cross entropy unbounded: set advantages.clip")
         adv_here = adv.to(device, self.wide)
         ran: list[dict[str, Any]] = []
         for part in parts * c.data.epochs:
@@ -162,14 +165,23 @@ class Stepper:
             if ran[-1].get("absurd"):
                 break
         counted = [r for r in ran if "loss/total" in r] or ran
-        for key in counted[0]:
+        for key in dict.fromkeys(k for r in counted for k in r):
             values = [r[key] for r in counted if key in r]
             worst = key.endswith("max") or key.endswith("max_abs")
             report[key] = max(values) if worst else sum(values) / len(values)
         report["optimizer_steps"] = float(sum("learning_rate" in r for r in ran))
+        report["optimizer_skipped"] = float(sum("skipped" in r for r in ran))
         report["mismatch/mean_abs_first"] = ran[0].get("mismatch/mean_abs", 0.0)
-        self._adapt(report, b.n)
-        return report
+        if report.pop("skipped", None):
+            warnings.append(
+                "gradients that are not finite: such optimizer steps are left out (metric optimizer_skipped). Are the "
+                "advantages, scores and log-probabilities of sane size? Lower optimizer.learning_rate, or use float32"
+            )
+        if report.get("absurd"):
+            self.memory.normalizer = before  # a batch that is not trained teaches nothing
+        else:
+            self._adapt(report, b.n)
+        return {**report, "warnings": warnings}
 
     def _reference(self, b: Batch, rows: list[Row]) -> Tensor | None:
         c = self.config
@@ -239,11 +251,12 @@ class Stepper:
             norm = torch.nn.utils.clip_grad_norm_(self.parameters, c.optimizer.grad_clip or float("inf"))
             norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
             out["grad_norm"] = float(norm)
-            out["learning_rate"] = optim.apply(c, self.optimizer, step)
+            rate = optim.apply(c, self.optimizer, step)
             if torch.isfinite(norm):
                 self.optimizer.step()
+                out["learning_rate"] = rate
             else:
-                out["skipped_nonfinite"] = 1.0
+                out["skipped"] = 1.0
             self.optimizer.zero_grad(set_to_none=True)
         return out
 
@@ -287,7 +300,7 @@ class Stepper:
         c, m = self.config, self.memory
         if c.kl.adaptive_target and "kl/reward" in report:
             error = min(max(report["kl/reward"] / c.kl.adaptive_target - 1, -0.2), 0.2)
-            m.kl_reward = (m.kl_reward or c.kl.reward_coefficient) * (1 + error * sequences / c.kl.adaptive_horizon)
+            m.kl_reward = report["kl/reward_coefficient"] * (1 + error * sequences / c.kl.adaptive_horizon)
         if c.entropy.adaptive:
             now = c.entropy.coefficient if m.entropy is None else m.entropy
             m.entropy_seen = report["entropy"]

@@ -129,10 +129,10 @@ class Run:
             raise
         seconds = time.perf_counter() - started
         report.update(facts)
-        warning = report.pop("warning", None)
-        if warning and warning not in self.warned:
-            self.warned.add(warning)
-            self.events.emit("warning", message=warning)
+        for warning in report.pop("warnings"):
+            if warning not in self.warned:
+                self.warned.add(warning)
+                self.events.emit("warning", message=warning)
         if report.get("absurd"):
             self._skip(delivery, "the sampler's log-probabilities cannot belong to these weights", report)
             return
@@ -197,7 +197,8 @@ class Run:
     def use(self, c: Config) -> None:
         """Takes over live settings."""
         self.config = self.stepper.config = c
-        self.policy.head_options = dataclasses.replace(self.policy.head_options, chunk=c.model.head_chunk)
+        for policy in filter(None, (self.policy, self.reference.copy)):
+            policy.head_options = dataclasses.replace(policy.head_options, chunk=c.model.head_chunk)
         if self.feed:
             self.feed.config = self.feed.rollouts.config = c
         self.note_state()

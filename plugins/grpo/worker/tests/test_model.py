@@ -241,9 +241,53 @@ def test_sequence_ratios_keep_token_advantages_apart(tmp_path, tiny):
 def test_negative_weights_of_cross_entropy_are_warned_of(tmp_path, tiny):
     b = batches.build(groups())
     free = stepper(tmp_path, tiny, loss={"name": "weighted_sft"}).train(b, 0, Clock(CPU))
-    assert "advantages.clip" in free["warning"]
+    assert "advantages.clip" in free["warnings"][0]
     bounded = stepper(tmp_path, tiny, loss={"name": "weighted_sft"}, advantages={"clip": [-1.0, 1.0]})
-    assert "warning" not in bounded.train(b, 0, Clock(CPU))
+    assert not bounded.train(b, 0, Clock(CPU))["warnings"]
+
+
+def test_the_kl_in_the_reward_adapts_to_its_target(tmp_path, tiny):
+    """Twice the target at least: the coefficient grows by 0.2 x sequences / horizon each step; below it, it shrinks."""
+    b = batches.build(groups())
+    for target, sign in ((1e-9, 1), (1e3, -1)):
+        kl = {
+            "coefficient": 0.0,
+            "reward_coefficient": 0.1,
+            "adaptive_target": target,
+            "adaptive_horizon": 60,
+            "reward_estimator": "k2",
+        }
+        s = stepper(tmp_path, tiny, kl=kl)
+        with torch.no_grad():
+            s.policy.causal.lm_head.weight.mul_(1.5)  # away from the reference, which holds its own
+        used = [s.train(b, k, Clock(CPU))["kl/reward_coefficient"] for k in range(3)]
+        step = 1 + sign * 0.2 * b.n / 60
+        assert used == pytest.approx([0.1, 0.1 * step, 0.1 * step**2])
+
+
+def test_gradients_that_are_not_finite_are_left_out_and_said(tmp_path, tiny):
+    raw = [make_group(10 + k) for k in range(2)]
+    raw[1]["advantages"] = [[1e308]] * 4
+    s = stepper(tmp_path, tiny, data={"mini_batch_size": 4})
+    report = s.train(batches.build([read_group(g, IngestOptions()) for g in raw]), 0, Clock(CPU))
+    assert (report["optimizer_steps"], report["optimizer_skipped"]) == (1, 1)
+    assert "not finite" in report["warnings"][0]
+    assert all(bool(torch.isfinite(p).all()) for p in s.policy.parameters())
+    report = s.train(batches.build(groups()), 1, Clock(CPU))
+    assert (report["optimizer_steps"], report["optimizer_skipped"], report["warnings"]) == (3, 0, [])
+
+
+def test_a_skipped_batch_leaves_what_training_remembers(tmp_path, tiny):
+    s = stepper(
+        tmp_path, tiny, advantages={"normalization": "global", "normalize_scope": "all"},
+        entropy={"coefficient": 0.01, "adaptive": True}, correction={"mismatch_limit": 1e-6, "mismatch_action": "skip"},
+    )  # fmt: skip
+    before = s.memory.state()
+    assert s.train(batches.build(groups()), 0, Clock(CPU))["absurd"]
+    assert s.memory.state() == before
+    s.config = config.update(s.config, {"correction": {"mismatch_limit": 1.0}})
+    s.train(batches.build(groups()), 0, Clock(CPU))
+    assert s.memory.normalizer.steps == 1 and s.memory.entropy is not None
 
 
 def test_events_have_no_word_for_infinity(tmp_path):

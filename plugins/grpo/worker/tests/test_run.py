@@ -535,6 +535,9 @@ def test_commands(make, api):
         status, answer = call("POST", "/update", {"lora": {"rank": 3}})
         assert status == 422 and "restart" in answer["error"]["message"]
         assert call("POST", "/update", {"optimizer": {"learning_rat": 1}})[0] == 422
+        status, answer = call("POST", "/update", {"kl": {"coefficient": 0.1}})  # nothing to compare with is loaded
+        assert status == 422 and "reference policy" in answer["error"]["message"]
+        assert w.run.stepper.config.kl.coefficient == 0
         assert call("POST", "/logprobs", {"token_ids": [1]})[0] == 409
         assert call("POST", "/logprobs", {})[0] == 400
         status, answer = call("POST", "/checkpoint", {})

@@ -52,6 +52,10 @@ def test_every_mistake_is_reported_at_once():
     ({"control": "0.0.0.0:80"}, "open to the network"),
     ({"advantages": {"estimator": "gdpo"}}, "one weight per objective"),
     ({"data": {"mini_batch_size": 100}}, "more than batch_size"),
+    ({"advantages": {"estimator": "gdpo", "objective_weights": [1.0], "length_penalty": True}}, "length one of them"),
+    ({"kl": {"adaptive_target": 0.1}}, "both must be more than 0"),
+    ({"model": {"path": "m", "dtype": "float16"}}, "too small for float16"),
+    ({"model": {"path": "m", "compute_dtype": "float16"}}, "too small for float16"),
 ])  # fmt: skip
 def test_contradictions(change, part):
     with pytest.raises(ConfigError, match=part):
@@ -125,6 +129,23 @@ def test_every_estimator_reaches_the_loss(name):
     if name in ("grpo", "rloo", "opo", "gpg"):
         want = {"grpo": advantage.grpo, "rloo": advantage.rloo, "opo": advantage.opo, "gpg": advantage.gpg}[name](g)
         assert torch.equal(adv, want[b.seq])
+
+
+def test_dr_grpo_divides_by_no_deviation():
+    assert torch.equal(run(batch(), "dr_grpo")[0], run(batch(), "grpo", std="none")[0])
+
+
+@pytest.mark.parametrize("name", [n for n in advantage.ESTIMATORS if n != "gdpo"])
+@pytest.mark.parametrize("beta", [0.0, 1e-9])
+def test_shorter_ones_among_the_best_are_favoured_whatever_the_estimator(name, beta):
+    """A KL in the reward makes every score different; the best of a group are still those that the environment says."""
+    raw = {"tokens": [[9, 9, 9, 9], [9, 9], [9, 9, 9]], "masks": [[-100, 1, 1, 1], [-100, 1], [-100, 1, 1]],
+           "scores": [1.0, 1.0, 0.0], "group_overrides": {"reward_baseline": 0.25}}  # fmt: skip
+    b = batches.build([read_group(raw, IngestOptions())])
+    # the short answer is worth 1.5: its single token against the mean of 2 tokens of the best
+    want, _ = run(batches.build([read_group(raw | {"scores": [1.0, 1.5, 0.0]}, IngestOptions())]), name, beta)
+    assert run(b, name, beta, length_penalty=True)[0].tolist() == pytest.approx(want.tolist(), abs=1e-6)
+    assert run(b, name, beta)[0].tolist() != pytest.approx(want.tolist(), abs=1e-3)
 
 
 def test_kl_in_the_reward_lowers_scores_but_never_an_override():
