@@ -88,11 +88,17 @@ func unable(transport string, t sized, servers []sized) string {
 		if memory(transport) && len(mine) > 0 && len(theirs) > 0 && !slices.Contains(theirs, mine[0]) {
 			return fmt.Sprintf("%s trains on GPU %s, which %s does not see (peer_devices lets it)", t.Addr, mine[0], b.Addr)
 		}
-		if len(mine) == 0 != (len(theirs) == 0) {
+		if hasGPU(t) != hasGPU(b) {
 			return fmt.Sprintf("only one of %s and %s has a GPU in its placement", t.Addr, b.Addr)
 		}
 	}
 	return ""
+}
+
+// hasGPU says whether a block is to be on one, named or not.
+func hasGPU(b sized) bool {
+	p := b.Meta.Placement
+	return p != nil && (p.GPUs > 0 || len(p.Devices) > 0)
 }
 
 // memory says whether a transport copies out of the trainer's memory.
