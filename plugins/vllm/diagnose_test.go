@@ -62,6 +62,25 @@ func TestDiagnoseUnknown(t *testing.T) {
 	}
 }
 
+// What the start has written is no reason for the end of a server that has answered; what ends one later is.
+func TestDiagnoseLater(t *testing.T) {
+	t.Parallel()
+	start := "ImportError: cannot import name 'flash_attn'\n404 Client Error: generation_config.json\n"
+	killed := exec.Command("sh", "-c", "kill -9 $$").Run()
+	for log, want := range map[string]string{
+		start:                                "vLLM was killed",
+		start + "torch.OutOfMemoryError: \n": "vLLM ended: the GPU ran out of memory",
+		start + "EngineDeadError: \n":        "vLLM ended: vLLM's engine process died",
+		start + "[Errno 28] No space left on device\n": "vLLM ended: a disk is full",
+	} {
+		err := diagnoseLater(killed, log)
+		var e *sdk.Error
+		if !errors.As(err, &e) || e.Summary != want || e.Remedy == "" || hopeless(err) {
+			t.Errorf("%q: got %+v, hopeless %v; want %q, and another try", log, e, hopeless(err), want)
+		}
+	}
+}
+
 func TestStagesOfARealStart(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("testdata/log/start.real.log")

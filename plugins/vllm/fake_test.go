@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 )
@@ -27,6 +28,8 @@ const (
 	fakeLess = "FAKE_VLLM_LESS" // routes to leave out, comma separated
 	fakeBusy = "FAKE_VLLM_BUSY" // the prefix cache cannot be emptied: "answer" says so, "assert" fails
 	fakePids = "FAKE_VLLM_PIDS" // append the pids of server and engine to this file
+	fakeSay  = "FAKE_VLLM_SAY"  // a line of the log
+	fakeWait = "FAKE_VLLM_WAIT" // listen when this file exists
 )
 
 func TestMain(m *testing.M) {
@@ -69,6 +72,10 @@ func playVLLM(args []string) int {
 	fmt.Println("(EngineCore pid=7) INFO 11-21 05:37:50 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config")
 	fmt.Println("Loading safetensors checkpoint shards:  50% Completed | 1/2 [00:00<00:00,  1.19it/s]")
 	fmt.Println("(Worker pid=9) WARNING 11-21 05:38:12 [cpu_worker.py:114] something to know")
+	fmt.Println(os.Getenv(fakeSay))
+	for path := os.Getenv(fakeWait); path != "" && !exists(path, ""); {
+		time.Sleep(5 * time.Millisecond)
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:"+port)
 	if err != nil {
 		fmt.Println(err)
@@ -115,6 +122,11 @@ func (f *fakeServer) forget(w http.ResponseWriter, _ *http.Request) {
 	default:
 		f.stale = f.weight // vLLM 0.24 answers with an empty body
 	}
+}
+
+func exists(dir, name string) bool {
+	_, err := os.Stat(filepath.Join(dir, name))
+	return err == nil
 }
 
 func (f *fakeServer) flag(name string) string {
@@ -198,7 +210,8 @@ func (f *fakeServer) adapter(w http.ResponseWriter, r *http.Request) {
 	reply(w, "ok")
 }
 
-// rpc loads weights. A folder with a file "bad" poisons the parameters, as vLLM's loader does; a good one repairs them.
+// rpc loads weights. A folder with a file "bad" (or "bad-PORT", for one server) poisons the parameters, as vLLM's loader does; a good
+// one repairs them. While there is a file "slow" in it, loading waits.
 func (f *fakeServer) rpc(w http.ResponseWriter, r *http.Request) {
 	var b struct {
 		Method string            `json:"method"`
@@ -209,7 +222,10 @@ func (f *fakeServer) rpc(w http.ResponseWriter, r *http.Request) {
 	switch b.Method {
 	case "recipe_reload":
 		path := b.Kwargs["weights_path"]
-		if _, err := os.Stat(filepath.Join(path, "bad")); err == nil {
+		for exists(path, "slow") {
+			time.Sleep(5 * time.Millisecond)
+		}
+		if exists(path, "bad") || exists(path, "bad-"+f.flag("--port")) {
 			f.poison = true
 			http.Error(w, "Worker failed", http.StatusInternalServerError)
 			return

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -79,6 +80,27 @@ func (r *recorder) await(t *testing.T, what string, ok func(*recorder) bool) {
 			t.Fatalf("waited 60 s for %s\nphases: %s\nlog: %s", what, strings.Join(r.phases, "\n  "), strings.Join(r.logs, "\n  "))
 		}
 	}
+}
+
+// served are the replicas that the host was last told of.
+func (r *recorder) served() []sdk.Replica {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.replicas
+}
+
+// versions are those that the host was told to be loaded.
+func (r *recorder) versions() []int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.loaded)
+}
+
+// programs is the handle as it was last recorded.
+func (r *recorder) programs() []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.handle
 }
 
 func (r *recorder) text() string {

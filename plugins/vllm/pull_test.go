@@ -36,7 +36,7 @@ func TestWeightsFromMemory(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for _, r := range host.replicas {
+			for _, r := range host.served() {
 				// -1 - weight - what the prefix cache was made with, which ipc and nccl empty when it can.
 				want := -1.0 - 5
 				if c.transport != "live" && c.busy == "" {
@@ -58,7 +58,7 @@ func TestWeightsFromMemoryThatCannotFit(t *testing.T) {
 	t.Parallel()
 	s, host, _ := start(t, request(t, Config{Model: model(t, 0)}))
 	host.await(t, "a replica", ready(1))
-	before := host.replicas[0].URL
+	before := host.served()[0].URL
 	var e *sdk.Error
 	if err := s.UpdateWeights(t.Context(), inMemory(1, "ipc", "a", -1)); !errors.As(err, &e) || !strings.Contains(e.Error(), "model.norm.weight") {
 		t.Errorf("got %v, want the tensor's name", err)
@@ -67,7 +67,7 @@ func TestWeightsFromMemoryThatCannotFit(t *testing.T) {
 		t.Errorf("got %v, want that there are no handles", err)
 	}
 	serves(t, s, 0)
-	if host.replicas[0].URL != before {
+	if host.served()[0].URL != before {
 		t.Error("a server whose weights were not touched was started again")
 	}
 }
@@ -77,7 +77,7 @@ func TestServerThatDiesWhileItCopies(t *testing.T) {
 	t.Parallel()
 	s, host, _ := start(t, request(t, Config{Model: model(t, 0), MaxRestarts: 3}))
 	host.await(t, "a replica", ready(1))
-	before := host.replicas[0].URL
+	before := host.served()[0].URL
 	if err := s.UpdateWeights(t.Context(), inMemory(1, "ipc", "half", 3)); err == nil {
 		t.Fatal("an update that killed the server went well")
 	}

@@ -146,7 +146,7 @@ func (r *replica) watch(ctx context.Context, program *proc.Program, c *client) e
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-program.Done():
-			return diagnose(program.Err(), program.Tail(logTail))
+			return diagnoseLater(program.Err(), program.Tail(logTail))
 		case <-r.restart:
 			return errAsked
 		case <-ticker.C:

@@ -55,7 +55,7 @@ func TestWakeBringsBackWhatWasServed(t *testing.T) {
 	t.Parallel()
 	s, host, _ := start(t, sleeper(t, nil))
 	host.await(t, "a replica", ready(1))
-	url := host.replicas[0].URL
+	url := host.served()[0].URL
 	wake := func() {
 		t.Helper()
 		if err := s.Wake(t.Context()); err != nil {
@@ -73,7 +73,7 @@ func TestWakeBringsBackWhatWasServed(t *testing.T) {
 	sleep(t, s, sdk.SleepDrop) // asked twice: the first answer was lost
 	wake()
 	serves(t, s, 3)
-	if host.replicas[0].URL != url {
+	if host.served()[0].URL != url {
 		t.Error("the server was started again, although waking suffices")
 	}
 	// Dropped weights that lie in no file: only a fresh start can serve the version again.
@@ -97,14 +97,14 @@ func TestAServerThatDoesNotWakeIsStartedAgain(t *testing.T) {
 	if err := s.UpdateWeights(t.Context(), hf(1, model(t, 3))); err != nil {
 		t.Fatal(err)
 	}
-	first := host.replicas[0].URL
+	first := host.served()[0].URL
 	sleep(t, s, sdk.SleepKeep)
 	err := s.UpdateWeights(t.Context(), hf(2, model(t, 5)))
 	if err == nil || !strings.Contains(err.Error(), "did not wake") || !strings.Contains(err.Error(), "out of memory") {
 		t.Fatalf("got %v, want an error that says that it did not wake and why", err)
 	}
-	if host.text(); len(host.replicas) != 1 || host.replicas[0].URL == first {
-		t.Fatalf("the host still thinks that the server at %s takes weights: %+v", first, host.replicas)
+	if len(host.served()) != 1 || host.served()[0].URL == first {
+		t.Fatalf("the host still thinks that the server at %s takes weights: %+v", first, host.served())
 	}
 	if err := s.UpdateWeights(t.Context(), hf(2, model(t, 5))); err != nil {
 		t.Fatalf("second attempt: %v", err)
@@ -155,8 +155,7 @@ func TestAServerThatIsFoundAsleepIsWoken(t *testing.T) {
 				req.Policy = sdk.Policy{Version: version, Weights: weights, Format: "hf"}
 			}
 			sleep(t, first, sdk.SleepDrop)
-			host.text()
-			req.Handle = host.handle
+			req.Handle = host.programs()
 			second, host2, _ := start(t, req)
 			host2.await(t, "a replica", ready(1))
 			serves(t, second, want)

@@ -153,7 +153,7 @@ func (s *Server) announceOnce() {
 			handles = append(handles, r.handle)
 		}
 		switch {
-		case r.live:
+		case r.live && (r.version != unknownVersion || !s.loadable()): // else it holds broken weights and is started again
 			live = append(live, sdk.Replica{ID: r.id, URL: r.client.base, APIKey: r.client.key})
 			offer = r.offers
 		case r.client != nil:

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/recipe-rl/recipe/sdk"
 )
@@ -55,37 +55,81 @@ func (c Config) withheld() string {
 	return ""
 }
 
-// UpdateWeights loads published weights into every replica. A replica that is being restarted comes up with them.
+// UpdateWeights loads published weights into every replica. A replica that is being restarted comes up with them, and so does one that
+// fails to take them while another one does: the update is over without it. It fails when no replica took the weights.
 func (s *Server) UpdateWeights(ctx context.Context, w sdk.Weights) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.limits().UpdateTimeout, fmt.Errorf("update_timeout of %s is over", s.limits().UpdateTimeout))
+	limit := s.limits().UpdateTimeout
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("update_timeout of %s is over", limit))
 	defer cancel()
 	s.setAsleep(false)
-	live, err := s.awaitLive(ctx)
-	if err != nil {
-		return err
-	}
 	if w.Transport == "restart" {
+		if _, err := s.awaitLive(ctx); err != nil {
+			return err
+		}
 		return s.restartWith(ctx, w)
 	}
 	load, err := s.loader(w)
 	if err != nil {
 		return err
 	}
-
-	load = waking(load)
-	s.updating.Lock()
-	defer s.updating.Unlock()
-	group := new(errgroup.Group) // not cancelled by the first failure: the others should end up with the new weights
-	for _, t := range live {
-		group.Go(func() error { return t.update(ctx, load, w) })
-	}
-	if err := group.Wait(); err != nil {
+	live, err := s.lockLive(ctx)
+	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	s.current = w
-	s.mu.Unlock()
+	defer s.updating.Unlock()
+	load = waking(load)
+	errs := make([]error, len(live))
+	var group sync.WaitGroup
+	for i, t := range live {
+		group.Go(func() { errs[i] = t.update(ctx, load, w) })
+	}
+	group.Wait()
+	return s.settle(ctx, live, errs, w)
+}
+
+// settle decides what becomes of an update, and of the replicas that did not take it.
+func (s *Server) settle(ctx context.Context, live []target, errs []error, w sdk.Weights) error {
+	took := slices.Contains(errs, nil)
+	served := "what it served before"
+	if took {
+		served = "it"
+		s.mu.Lock()
+		s.current = w // from now on a server that starts comes up with it
+		s.mu.Unlock()
+	}
+	var all []error
+	for i, err := range errs {
+		if err != nil {
+			all = append(all, live[i].replica.repair(ctx, err, took, fmt.Sprintf("version %d and is started again with %s", w.Version, served)))
+		}
+	}
+	if !took {
+		return errors.Join(all...)
+	}
+	for _, err := range all {
+		s.host.Log("error", err.Error())
+	}
 	return nil
+}
+
+// repair has a server started again that did not take weights, unless it was left as it was and is not left behind by others. The
+// error says what is done.
+func (r *replica) repair(ctx context.Context, err error, left bool, fate string) error {
+	stuck, refused := (*wakeError)(nil), (*sdk.Error)(nil)
+	switch {
+	case errors.As(err, &stuck):
+		fate = "did not wake for " + fate
+	case errors.As(err, &refused) && !left: // before anything was touched
+		return fmt.Errorf("replica %s: %w", r.id, err)
+	default:
+		fate = "did not take " + fate
+	}
+	if stuck != nil || left {
+		err = errors.Join(err, r.replace(ctx))
+	} else {
+		r.askRestart()
+	}
+	return fmt.Errorf("replica %s %s: %w", r.id, fate, err)
 }
 
 // target is a replica that answers, with what is needed to speak to it: the replica itself may go down meanwhile.
@@ -166,23 +210,43 @@ func (s *Server) restartWith(ctx context.Context, w sdk.Weights) error {
 // pollEvery is how often something without a notification is looked at.
 const pollEvery = 250 * time.Millisecond
 
+// live are the replicas that answer.
+func (s *Server) live() []target {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var live []target
+	for _, r := range s.replicas {
+		if r.live {
+			live = append(live, target{r, r.client, r.offers})
+		}
+	}
+	return live
+}
+
 // awaitLive waits until at least one replica answers and returns those that do.
 func (s *Server) awaitLive(ctx context.Context) ([]target, error) {
 	for {
-		s.mu.Lock()
-		var live []target
-		for _, r := range s.replicas {
-			if r.live {
-				live = append(live, target{r, r.client, r.offers})
-			}
-		}
-		s.mu.Unlock()
-		if len(live) > 0 {
+		if live := s.live(); len(live) > 0 {
 			return live, nil
 		}
 		if err := pause(ctx, pollEvery); err != nil {
 			return nil, fmt.Errorf("wait for a vLLM server that answers: %w", err)
 		}
+	}
+}
+
+// lockLive is awaitLive with s.updating held. Who answers is asked anew under the lock: a replica that was being brought to the weights
+// of before meanwhile would keep them.
+func (s *Server) lockLive(ctx context.Context) ([]target, error) {
+	for {
+		if _, err := s.awaitLive(ctx); err != nil {
+			return nil, err
+		}
+		s.updating.Lock()
+		if live := s.live(); len(live) > 0 {
+			return live, nil
+		}
+		s.updating.Unlock()
 	}
 }
 
@@ -212,7 +276,7 @@ func (s *Server) ReplicaLogprobs(ctx context.Context, which sdk.Replica, tokens 
 	s.mu.Lock()
 	var found *client
 	for _, r := range s.replicas {
-		if r.id == which.ID && r.client != nil && r.client.base == which.URL {
+		if r.id == which.ID && r.live && r.client.base == which.URL {
 			found = r.client
 		}
 	}
@@ -223,8 +287,8 @@ func (s *Server) ReplicaLogprobs(ctx context.Context, which sdk.Replica, tokens 
 	return found.logprobs(ctx, tokens)
 }
 
-// update loads weights into one replica. A load that failed half-way leaves parameters that kill the engine at its next request,
-// while a good load repairs it: so it is tried twice, and then the server is started again with what it served before.
+// update loads weights into one replica. A load that failed half-way leaves parameters that kill the engine at its next request, while
+// a good load repairs it: so it is tried twice, and until one has gone well nobody knows what the server holds.
 func (t target) update(ctx context.Context, load load, w sdk.Weights) error {
 	r := t.replica
 	err := load(ctx, t)
@@ -232,17 +296,17 @@ func (t target) update(ctx context.Context, load load, w sdk.Weights) error {
 		r.setVersion(w.Version)
 		return nil
 	}
-	if stuck := (*wakeError)(nil); errors.As(err, &stuck) {
-		return fmt.Errorf("replica %s did not wake and is started again with what it served before: %w", r.id, errors.Join(err, r.replace(ctx)))
+	stuck, refused := (*wakeError)(nil), (*sdk.Error)(nil)
+	if errors.As(err, &refused) { // before anything was touched
+		return err
 	}
-	var refused *sdk.Error // before anything was touched
-	if errors.As(err, &refused) {
-		return fmt.Errorf("replica %s: %w", r.id, err)
+	r.setVersion(unknownVersion)
+	if errors.As(err, &stuck) {
+		return err
 	}
 	r.server.host.Log("warn", fmt.Sprintf("replica %s: loading version %d failed, trying once more: %v", r.id, w.Version, err))
 	if again := load(ctx, t); again != nil {
-		r.askRestart()
-		return fmt.Errorf("replica %s did not take version %d and is started again with what it served before: %w", r.id, w.Version, errors.Join(err, again))
+		return errors.Join(err, again)
 	}
 	r.setVersion(w.Version)
 	return nil

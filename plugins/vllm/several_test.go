@@ -1,0 +1,110 @@
+package vllm
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// two runs a block of two servers.
+func two(t *testing.T, change func(*sdk.Request[Config])) (*Server, *recorder) {
+	t.Helper()
+	req := request(t, Config{Model: model(t, 0), Replicas: 2, MaxRestarts: 3})
+	if change != nil {
+		change(&req)
+	}
+	s, host, _ := start(t, req)
+	host.await(t, "two replicas", ready(2))
+	return s, host
+}
+
+// all checks what every replica serves, once there are two: -1 - weight, and another weight of the prefix cache where that is kept.
+func all(t *testing.T, s *Server, host *recorder, weight float64) {
+	t.Helper()
+	for _, r := range host.served() {
+		got, err := s.ReplicaLogprobs(t.Context(), r, []int{1, 2})
+		if err != nil || (got[0] != -1-weight && got[0] != -1-2*weight) {
+			t.Errorf("replica %s: %v, %v; want those of weight %v", r.ID, got, err, weight)
+		}
+	}
+}
+
+// One of two servers that does not take new weights is started again with them, and holds up neither the other one nor the update.
+func TestAReplicaThatFailsKeepsNobodyBack(t *testing.T) {
+	t.Parallel()
+	s, host := two(t, nil)
+	before := host.served()
+	weights := model(t, 5)
+	put(t, weights, "bad-"+before[1].URL[strings.LastIndexByte(before[1].URL, ':')+1:], "")
+	if err := s.UpdateWeights(t.Context(), hf(1, weights)); err != nil {
+		t.Fatalf("UpdateWeights: %v; one of two took the weights", err)
+	}
+	for _, r := range host.served() {
+		if r.URL == before[1].URL {
+			t.Error("the host was not told that the server which failed is gone")
+		}
+	}
+	host.await(t, "both at version 1", func(r *recorder) bool {
+		return len(r.replicas) == 2 && r.replicas[0].URL == before[0].URL && r.replicas[1].URL != before[1].URL
+	})
+	all(t, s, host, 5)
+	if text := host.text(); !strings.Contains(text, "replica 1 did not take version 1 and is started again with it") {
+		t.Errorf("nothing was said about the server that failed:\n%s", text)
+	}
+}
+
+// A server that is killed is found dead by an update before its end has been noticed: the update goes on with the other one.
+func TestAReplicaThatDiesKeepsNobodyBack(t *testing.T) {
+	t.Parallel()
+	pids := filepath.Join(t.TempDir(), "pids")
+	s, host := two(t, func(r *sdk.Request[Config]) { r.Environment[fakePids] = pids })
+	before := host.served()
+	server, _ := readPids(t, pids, 1)
+	if err := syscall.Kill(server, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.UpdateWeights(t.Context(), hf(1, model(t, 5))); err != nil {
+		t.Fatalf("UpdateWeights: %v; one of two took the weights", err)
+	}
+	host.await(t, "both at version 1", func(r *recorder) bool {
+		return len(r.replicas) == 2 && (r.replicas[0].URL != before[0].URL || r.replicas[1].URL != before[1].URL)
+	})
+	all(t, s, host, 5)
+}
+
+// A server that is brought to the current weights when new ones come is not left behind with the old ones.
+func TestAReplicaThatComesUpDuringAnUpdateIsUpdated(t *testing.T) {
+	t.Parallel()
+	pids := filepath.Join(t.TempDir(), "pids")
+	s, host := two(t, func(r *sdk.Request[Config]) { r.Environment[fakePids] = pids })
+	old := model(t, 3)
+	if err := s.UpdateWeights(t.Context(), hf(1, old)); err != nil {
+		t.Fatal(err)
+	}
+	put(t, old, "slow", "")
+	server, _ := readPids(t, pids, 1)
+	if err := syscall.Kill(server, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	host.await(t, "one replica", func(r *recorder) bool { return len(r.replicas) == 1 })
+	for s.updating.TryLock() { // until the new one loads version 1
+		s.updating.Unlock()
+		time.Sleep(5 * time.Millisecond)
+	}
+	updated := make(chan error, 1)
+	go func() { updated <- s.UpdateWeights(t.Context(), hf(2, model(t, 5))) }()
+	time.Sleep(300 * time.Millisecond) // it waits for the lock by now
+	if err := os.Remove(filepath.Join(old, "slow")); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-updated; err != nil {
+		t.Fatal(err)
+	}
+	host.await(t, "two replicas", ready(2))
+	all(t, s, host, 5)
+}
