@@ -19,8 +19,7 @@ import (
 // conductor owns the picture of the run. Everything that changes it is a function run in its goroutine.
 type conductor struct {
 	e      *Engine
-	ctx    context.Context // of all lives; cancelled to kill
-	kill   context.CancelFunc
+	ctx    context.Context // of all lives
 	recipe *schema.Recipe
 	units  map[addr.Block]*unit
 	policy state.Policy
@@ -77,7 +76,7 @@ func (e *Engine) Apply(ctx context.Context, recipe *schema.Recipe, p *plan.Plan)
 	defer close(e.done)
 	lives, kill := context.WithCancel(context.WithoutCancel(ctx))
 	defer kill()
-	c := &conductor{e: e, ctx: lives, kill: kill, recipe: recipe, units: map[addr.Block]*unit{}, policy: e.store.Run().Policy}
+	c := &conductor{e: e, ctx: lives, recipe: recipe, units: map[addr.Block]*unit{}, policy: e.store.Run().Policy}
 	if err := c.open(p); err != nil {
 		return nil, err
 	}
@@ -145,7 +144,7 @@ func (c *conductor) add(op *plan.Operation) {
 	rec := c.e.store.Run().Blocks[op.Address]
 	u := &unit{block: op.Block, config: op.Config, devices: op.Devices, phase: sdk.Pending}
 	if u.block == nil { // to be stopped: no longer declared
-		u.block, u.goal, u.why = &schema.Block{Addr: op.Address}, gone, "it is no longer declared"
+		u.block, u.goal, u.why = &schema.Block{Addr: op.Address, Schema: c.e.schemaOf(op.Address)}, gone, "it is no longer declared"
 	}
 	if rec != nil {
 		u.number, u.history = rec.Life, rec.Restarts
@@ -179,6 +178,16 @@ func (c *conductor) add(op *plan.Operation) {
 		c.adopt(u)
 	} else if u.goal == gone {
 		u.phase = sdk.Stopped
+		c.sweep(u.addr())
+	}
+}
+
+// sweep ends what the dead process of a block has left behind, when the block is not started again, which would do it.
+func (c *conductor) sweep(a addr.Block) {
+	ctx, cancel := context.WithTimeout(c.ctx, 20*time.Second)
+	defer cancel()
+	if err := c.e.opts.Host.Sweep(ctx, c.e.opts.Dir.Block(a)); err != nil {
+		c.e.notice("error", fmt.Sprintf("%s: ending what it has left behind: %v", a, err))
 	}
 }
 
@@ -203,9 +212,13 @@ func (c *conductor) change(u *unit, op *plan.Operation) {
 		u.block, u.config, u.devices = op.Block, op.Config, op.Devices
 	}
 	switch op.Action {
-	case plan.Nothing:
-	case plan.Update:
-		c.sendUpdate(u)
+	case plan.Nothing, plan.Update:
+		switch {
+		case u.goal == gone: // declared again while it still ends; when it was told so already, it comes back
+			u.goal, u.again, u.resume = up, !u.stopAsked.IsZero(), true
+		case op.Action == plan.Update:
+			c.sendUpdate(u)
+		}
 	case plan.Stop:
 		u.goal, u.why = gone, "it is no longer declared"
 	default:
@@ -348,10 +361,7 @@ func (c *conductor) stopped(u *unit) {
 func (c *conductor) killAll() {
 	for _, u := range c.units {
 		if u.life != nil {
-			select {
-			case u.life.stop <- stopOrder{reason: "killed", kill: true}:
-			default:
-			}
+			u.cancel()
 		}
 	}
 }

@@ -58,6 +58,8 @@ func (e *Engine) Restart(ctx context.Context, a addr.Block) error {
 			return fmt.Errorf("there is no block %s in this run", a)
 		case c.ending != nil:
 			return ErrOver
+		case u.goal == gone:
+			return fmt.Errorf("%s is no longer declared and is being stopped: declare it again and apply, then it comes back", a)
 		case u.checks != nil:
 			return fmt.Errorf("%s is external: someone else runs it, and the engine never restarts it", a)
 		}
@@ -75,11 +77,6 @@ func (e *Engine) Converge(ctx context.Context, recipe *schema.Recipe, p *plan.Pl
 			return ErrOver
 		}
 		c.recipe = recipe
-		for _, op := range p.Operations {
-			if u := c.units[op.Address]; u != nil && op.Action == plan.Nothing && op.Block != nil {
-				u.block = op.Block
-			}
-		}
 		c.take(p)
 		return e.store.Update(func(r *state.Run) { r.Digest = p.Digest })
 	})

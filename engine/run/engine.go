@@ -23,6 +23,7 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // DefaultLease is how long a plugin lives on without hearing from an engine, unless the run is detached.
@@ -168,10 +169,7 @@ func (e *Engine) reattach(ctx context.Context, a addr.Block, run string) (Proces
 
 // catchUp takes over what a process that is gone has told while no engine was there: its checkpoints and how it ended.
 func (e *Engine) catchUp(a addr.Block) error {
-	p, err := e.opts.Plugins.Lookup(a.Kind, a.Plugin)
-	if err != nil || p == nil {
-		return nil // the plugin itself is gone; what it left cannot be read
-	}
+	p := e.schemaOf(a)
 	left, err := e.opts.Host.LastEvents(e.opts.Dir.Block(a), e.log.Cursor(a.String()).Seq, p.Outputs)
 	if err != nil {
 		e.notice("warn", fmt.Sprintf("%s: reading what it told while no engine was there: %v", a, err))
@@ -182,21 +180,38 @@ func (e *Engine) catchUp(a addr.Block) error {
 		life = b.Life
 	}
 	for _, ev := range left {
-		if h, ok := ev.Body.(host.Handle); ok {
-			if err := e.journal(a, func(b *state.Block) { b.Handle = h.Data }); err != nil {
-				return err
-			}
-		}
-		out, ok := translate(a.String(), life, ev)
-		if !ok {
-			continue
-		}
-		e.append(out)
-		if err := e.remember(a, out); err != nil {
+		if _, _, err := e.take(a, p, life, ev); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// schemaOf is what is known of a recorded block's plugin: nothing when the plugin itself is gone.
+func (e *Engine) schemaOf(a addr.Block) *schema.PluginSchema {
+	if p, err := e.opts.Plugins.Lookup(a.Kind, a.Plugin); err == nil && p != nil {
+		return p
+	}
+	return &schema.PluginSchema{Kind: a.Kind, Name: a.Plugin, Outputs: &spec.Schema{}}
+}
+
+// take writes down what a block has told: what must be remembered of it in the record, and the event in the log. The record comes
+// first, because what the log has counted is not read again: an engine that is killed in between writes both again. ok is false for
+// what is not for the log.
+func (e *Engine) take(a addr.Block, p *schema.PluginSchema, life int, told host.Event) (ev event.Event, ok bool, err error) {
+	switch b := told.Body.(type) {
+	case host.Handle:
+		return ev, false, e.journal(a, func(r *state.Block) { r.Handle = b.Data })
+	case host.Outputs:
+		return ev, false, e.journal(a, func(r *state.Block) { r.Outputs = storedOutputs(b.Values, p) })
+	}
+	ev, ok = translate(a.String(), life, told)
+	if !ok {
+		return ev, false, nil
+	}
+	err = e.remember(a, ev)
+	e.append(ev)
+	return ev, true, err
 }
 
 // remember keeps what the record must hold of an event.
@@ -222,7 +237,7 @@ func (e *Engine) remember(a addr.Block, ev event.Event) error {
 	return nil
 }
 
-// settle records how a block ended while no engine was there.
+// settle records how a block ended.
 func (e *Engine) settle(a addr.Block, p sdk.Phase, msg string) error {
 	return e.journal(a, func(b *state.Block) {
 		b.Phase, b.Error = string(p), msg

@@ -90,7 +90,11 @@ func (e *Engine) followExternal(ctx context.Context, a addr.Block, url, key stri
 		if p != last {
 			last = p
 			e.append(event.Event{Type: event.Phase, Address: a.String(), Phase: string(p), Message: msg})
-			e.do(func(c *conductor) { c.externalPhase(a, p, msg) })
+			e.do(func(c *conductor) {
+				if ctx.Err() == nil { // else the recipe names another server by now
+					c.externalPhase(a, p, msg)
+				}
+			})
 		}
 		if p == sdk.Failed {
 			return

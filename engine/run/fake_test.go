@@ -28,6 +28,10 @@ type fakeHost struct {
 	starts  map[string][]host.Start
 	pid     int
 	plugins plugins
+	swept   []string // addresses
+
+	slowExit   bool   // processes end only when nobody waits for them any more
+	slowLaunch string // this block's launch ends only with its context
 }
 
 // script is what a block does once it is started. It returns when the block is over.
@@ -79,7 +83,12 @@ func (h *fakeHost) alive() (out []string) {
 	return out
 }
 
-func (h *fakeHost) Launch(_ context.Context, l run.Launch) (run.Process, error) {
+func (h *fakeHost) Launch(ctx context.Context, l run.Launch) (run.Process, error) {
+	if l.Block.String() == h.slowLaunch {
+		h.note("launch " + h.slowLaunch)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.pid++
@@ -110,7 +119,20 @@ func (h *fakeHost) Probe(_ context.Context, dir string) (int, bool) {
 	return p.pid, true
 }
 
-func (h *fakeHost) Sweep(context.Context, string) error { return nil }
+func (h *fakeHost) Sweep(_ context.Context, dir string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if p := h.procs[dir]; p != nil {
+		h.swept = append(h.swept, p.block.String())
+	}
+	return nil
+}
+
+func (h *fakeHost) sweeps() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]string(nil), h.swept...)
+}
 
 func (h *fakeHost) at(dir string) *fakeProcess {
 	h.mu.Lock()
@@ -300,7 +322,13 @@ func (p *fakeProcess) Watch(ctx context.Context, after uint64, fn func(host.Even
 	}
 }
 
-func (p *fakeProcess) Exit(context.Context) error { p.exit(); return nil }
+func (p *fakeProcess) Exit(ctx context.Context) error {
+	if p.host.slowExit {
+		<-ctx.Done()
+	}
+	p.exit()
+	return nil
+}
 
 func (p *fakeProcess) Exited() <-chan struct{} { return p.exited }
 

@@ -9,7 +9,6 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/state"
-	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
@@ -79,12 +78,11 @@ func movedOutputs(a, b cty.Value) string {
 // progress is what a block reported, already in the log.
 func (c *conductor) progress(u *unit, ev event.Event) {
 	switch ev.Type {
-	case event.Checkpoint:
-		if err := c.e.remember(u.addr(), ev); err != nil {
-			c.e.notice("error", err.Error())
-		}
 	case event.Weights:
-		c.weights(ev)
+		// The newest policy version that inference serves: what a restarted inference block is brought to.
+		if ev.Version >= c.policy.Version {
+			c.policy = state.Policy{Version: ev.Version, Weights: ev.Path, Format: ev.Format}
+		}
 	case event.Metrics:
 		if u.rules != nil {
 			c.endByRule(u, u.rules.metrics(ev.Step, ev.Metrics))
@@ -95,17 +93,6 @@ func (c *conductor) progress(u *unit, ev event.Event) {
 			_ = c.e.journal(u.addr(), func(b *state.Block) { b.Step, b.Total = ev.Step, ev.Total })
 		}
 	default:
-	}
-}
-
-// weights records the newest policy version that inference serves: what a restarted inference block is brought to.
-func (c *conductor) weights(ev event.Event) {
-	if ev.Version < c.policy.Version {
-		return
-	}
-	c.policy = state.Policy{Version: ev.Version, Weights: ev.Path, Format: ev.Format}
-	if err := c.e.remember(addr.Block{}, ev); err != nil {
-		c.e.notice("error", err.Error())
 	}
 }
 
@@ -179,13 +166,12 @@ func (c *conductor) record(u *unit, end ending, intent state.Intent) {
 // failed restarts a block by its policy, or lets the run fail.
 func (c *conductor) failed(u *unit, end ending) {
 	u.err, u.remedy, u.last = end.err, end.remedy, end.last
-	c.record(u, end, state.IntentRun)
 	policy := restartPolicy(u.block.Meta.Restart)
-	now := c.e.now()
-	v := decideRestart(policy, u.history, now, jitter())
+	v := decideRestart(policy, u.history, c.e.now(), jitter())
+	u.history = v.History
+	c.record(u, end, state.IntentRun)
 	// What a plugin has diagnosed before it was ever ready asks a person for something: trying again cannot mend it.
 	final := end.remedy != "" && !end.ready
-	u.history = v.History
 	if final || !v.Restart {
 		msg := end.message()
 		if !final && policy.Attempts > 0 {

@@ -33,11 +33,8 @@ type life struct {
 	update chan updateOrder
 }
 
-// stopOrder asks a life to end.
-type stopOrder struct {
-	reason string
-	kill   bool
-}
+// stopOrder asks a life to end in its own time. To kill it, its context is cancelled.
+type stopOrder struct{ reason string }
 
 // updateOrder hands new values to a running block.
 type updateOrder struct {
@@ -54,6 +51,7 @@ type ending struct {
 	last    []string
 	outputs cty.Value // final; NilVal when unknown
 	ordered bool      // it was told to stop
+	kill    bool      // its process is not asked to exit any more
 	told    bool      // the log already holds its last phase
 }
 
@@ -71,6 +69,9 @@ func newLife(e *Engine, b addr.Block, p *schema.PluginSchema, number int, h sche
 // run does the whole life. It always ends with exactly one ended report.
 func (l *life) run(ctx context.Context, r report) {
 	proc, end := l.begin(ctx, r)
+	if ctx.Err() != nil {
+		end = &ending{phase: sdk.Stopped, ordered: true, kill: true}
+	}
 	if end == nil {
 		end = l.watch(ctx, proc, r)
 	}
@@ -78,13 +79,14 @@ func (l *life) run(ctx context.Context, r report) {
 		if end.phase == sdk.Failed && len(end.last) == 0 {
 			end.last = l.e.opts.Host.LastLines(l.e.opts.Dir.Block(l.block), 20)
 		}
-		if ctx.Err() == nil || end.phase.Over() {
-			exitCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
-			if err := proc.Exit(exitCtx); err != nil {
-				l.e.notice("error", fmt.Sprintf("%s: its plugin process %d could not be ended: %v", l.block, proc.PID(), err))
-			}
-			cancel()
+		exitCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
+		if end.kill {
+			cancel() // Exit kills at once then
 		}
+		if err := proc.Exit(exitCtx); err != nil {
+			l.e.notice("error", fmt.Sprintf("%s: its plugin process %d could not be ended: %v", l.block, proc.PID(), err))
+		}
+		cancel()
 	}
 	r.ended(*end)
 }
@@ -169,7 +171,7 @@ func (l *life) watch(ctx context.Context, proc Process, r report) *ending {
 		case <-w.startDeadline.C:
 			w.startOverdue()
 		case <-w.stopDeadline.C:
-			w.end = &ending{phase: sdk.Stopped, ready: w.ready, ordered: true,
+			w.end = &ending{phase: sdk.Stopped, ready: w.ready, ordered: true, kill: true,
 				err: fmt.Errorf("it did not stop within %s and was killed", l.health.StopTimeout)}
 		case <-tick.C:
 			if !probing {
@@ -180,7 +182,7 @@ func (l *life) watch(ctx context.Context, proc Process, r report) *ending {
 			probing = false
 			w.probed(err)
 		case <-ctx.Done():
-			w.end = &ending{phase: sdk.Failed, err: ctx.Err(), ready: w.ready}
+			w.end = &ending{phase: sdk.Stopped, ready: w.ready, ordered: true, kill: true}
 		}
 	}
 	return w.end
@@ -245,13 +247,9 @@ func (w *watcher) event(ctx context.Context, m watched) {
 	}
 	l := w.life
 	w.seen = max(w.seen, m.event.Seq)
-	if h, ok := m.event.Body.(host.Handle); ok {
-		_ = l.e.journal(l.block, func(b *state.Block) { b.Handle = h.Data })
-		return
-	}
-	out, ok := translate(l.block.String(), l.number, m.event)
-	if ok {
-		l.e.append(out)
+	out, ok, err := l.e.take(l.block, l.plugin, l.number, m.event)
+	if err != nil {
+		l.e.notice("error", err.Error())
 	}
 	switch b := m.event.Body.(type) {
 	case host.PhaseChange:
@@ -349,15 +347,11 @@ func (w *watcher) exited(ctx context.Context, events <-chan watched) {
 }
 
 func (w *watcher) stop(ctx context.Context, o stopOrder) {
-	if w.ordered != nil && !o.kill {
+	if w.ordered != nil {
 		return
 	}
 	w.ordered = &o
 	w.startDeadline.Stop()
-	if o.kill {
-		w.end = &ending{phase: sdk.Stopped, ordered: true, ready: w.ready}
-		return
-	}
 	grace := w.life.health.StopTimeout
 	_ = w.life.e.journal(w.life.block, func(b *state.Block) { b.Intent = state.IntentStop })
 	w.report.phase(sdk.Draining, cty.NilVal)
