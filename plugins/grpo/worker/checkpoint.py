@@ -72,15 +72,18 @@ def optimizer_state(policy: Policy, optimizer: torch.optim.Optimizer, sharded: b
 
 
 def set_optimizer_state(policy: Policy, optimizer: torch.optim.Optimizer, state: dict, sharded: bool) -> None:
-    """Puts optimizer_state back."""
+    """Puts optimizer_state back, but for the constants: those are the configuration's of today."""
+    today = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
     if sharded:
         from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
 
         set_optimizer_state_dict(policy, optimizer, state, options=StateDictOptions(full_state_dict=True))
-        return
-    number = {n: k for k, n in enumerate(_names(policy, optimizer))}
-    groups = [{**g, "params": [number[n] for n in g["params"]]} for g in state["param_groups"]]
-    optimizer.load_state_dict({"state": {number[n]: v for n, v in state["state"].items()}, "param_groups": groups})
+    else:
+        number = {n: k for k, n in enumerate(_names(policy, optimizer))}
+        groups = [{**g, "params": [number[n] for n in g["params"]]} for g in state["param_groups"]]
+        optimizer.load_state_dict({"state": {number[n]: v for n, v in state["state"].items()}, "param_groups": groups})
+    for group, constants in zip(optimizer.param_groups, today, strict=True):
+        group.update(constants)
 
 
 def _names(policy: Policy, optimizer: torch.optim.Optimizer) -> list[str]:
@@ -154,6 +157,12 @@ def load_weights(path: Path, policy: Policy) -> None:
     """Puts a checkpoint's weights into a freshly loaded policy, before it is sharded."""
     from safetensors.torch import load_file
 
+    elsewhere = "Go back to the setting of the run that wrote it, or start a run of its own with model.path set to it."
+    if policy.adapted != (path / "adapter").is_dir():
+        trained = ("all weights", "adapters") if policy.adapted else ("adapters", "all weights")
+        raise CheckpointError(
+            f"{path} was written by a run that trained {trained[0]}, lora.rank says to train {trained[1]}", [elsewhere]
+        )
     if policy.adapted:
         stored = load_file(path / "adapter" / "adapter_model.safetensors")
         target = {
@@ -171,15 +180,29 @@ def load_weights(path: Path, policy: Policy) -> None:
             ["Was the checkpoint written with another model.path or lora.rank? Use another checkpoint_dir."],
         )
     for name, p in target.items():
+        if stored[name].shape != p.shape:
+            raise CheckpointError(
+                f"{name} has the shape {list(stored[name].shape)} in {path}, and {list(p.shape)} in this run",
+                ["Was it written with another model.path or lora.rank?", elsewhere],
+            )
+    for name, p in target.items():
         p.copy_(stored[name].to(p.dtype))
 
 
 def load_training(
-    path: Path, policy: Policy, optimizer: torch.optim.Optimizer, rank: int = 0, sharded: bool = False
-) -> dict[str, Any]:
-    """Puts optimizer and random states back; returns state.json."""
+    path: Path, policy: Policy, optimizer: torch.optim.Optimizer, rank: int = 0, sharded: bool = False,
+    name: str | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Puts optimizer and random states back; returns state.json. name: of the optimizer, when it is to be checked."""
+    state = read_state(path)
+    before = state.get("config", {}).get("optimizer", {}).get("name", name)
+    if before != name:
+        raise CheckpointError(
+            f"{path} was written with optimizer.name = {before}, whose moments {name} cannot use",
+            [f"Set optimizer.name = {before}.", "Or start a run of its own with model.path set to the checkpoint."],
+        )
     moments = torch.load(path / "training" / "optimizer.pt", map_location="cpu", weights_only=True)
     set_optimizer_state(policy, optimizer, moments, sharded)
     states = torch.load(path / "training" / "rng.pt", map_location="cpu", weights_only=True)
     set_rng_state(states[rank] if rank < len(states) else states[0])
-    return read_state(path)
+    return state

@@ -55,7 +55,9 @@ class Run:
         memory = Memory()
         torch.manual_seed(c.seed + 1)
         if found is not None:
-            state = checkpoint.load_training(found, self.policy, optimizer, ranks.rank, ranks.world > 1)
+            state = checkpoint.load_training(
+                found, self.policy, optimizer, ranks.rank, ranks.world > 1, c.optimizer.name
+            )
             memory = Memory.restore(state["memory"])
             self.step, self.version, self.cursor = state["step"], state["policy_version"], state["cursor"]
             self.last, self.synced_version, self.resumed = state["metrics"], state["policy_version"], True

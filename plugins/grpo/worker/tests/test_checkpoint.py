@@ -1,0 +1,58 @@
+"""What a checkpoint gives back, and what it refuses to."""
+
+import pytest
+import torch
+
+from worker import checkpoint, errors
+
+from .test_model import after_steps, stepper
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, tiny):
+    """saved(**settings) -> the path of a checkpoint after one step with these settings."""
+    root, made = tmp_path_factory.mktemp("trained"), {}
+
+    def saved(**change):
+        key = str(change)
+        if key not in made:
+            s = stepper(root / str(len(made)), tiny, **change)
+            after_steps(s, 1)
+            state = {"step": 1, "metrics": {}, "config": {"optimizer": {"name": s.config.optimizer.name}}}
+            made[key] = checkpoint.save(s.config, s.policy, s.optimizer, state)
+        return made[key]
+
+    return saved
+
+
+def load(path, s):
+    checkpoint.load_weights(path, s.policy)
+    return checkpoint.load_training(path, s.policy, s.optimizer, name=s.config.optimizer.name)
+
+
+def test_the_optimizers_constants_are_those_of_the_configuration_and_its_moments_those_of_the_checkpoint(
+    tmp_path, tiny, trained
+):
+    s = stepper(tmp_path, tiny, optimizer={"beta1": 0.5, "beta2": 0.9, "epsilon": 1e-3})
+    load(trained(), s)
+    (group,) = s.optimizer.param_groups
+    assert (group["betas"], group["eps"]) == ((0.5, 0.9), 1e-3)
+    moments = torch.load(trained() / "training" / "optimizer.pt", weights_only=True)["state"]
+    for name, p in s.policy.named_parameters():
+        assert torch.equal(s.optimizer.state[p]["exp_avg"], moments[name]["exp_avg"])
+
+
+@pytest.mark.parametrize("written, change, named", [
+    ({"lora": {"rank": 4}}, {"lora": {"rank": 8}}, r"shape \[4, 32\] .* \[8, 32\]"),
+    ({}, {"lora": {"rank": 4}}, "trained all weights"),
+    ({"lora": {"rank": 4}}, {}, "trained adapters"),
+    ({}, {"optimizer": {"name": "sgd"}}, "optimizer.name = adamw, whose moments sgd cannot use"),
+])  # fmt: skip
+def test_a_checkpoint_of_another_kind_is_refused_with_a_remedy(tmp_path, tiny, trained, written, change, named):
+    s = stepper(tmp_path, tiny, **change)
+    before = {n: p.clone() for n, p in s.policy.named_parameters()}
+    with pytest.raises(errors.CheckpointError, match=named) as e:
+        load(trained(**written), s)
+    assert e.value.checks
+    if "optimizer" not in change:
+        assert all(torch.equal(before[n], p) for n, p in s.policy.named_parameters())
