@@ -169,12 +169,13 @@ func TestAServerThatHasAnsweredIsStartedAgain(t *testing.T) {
 	req.Environment[fakeSay] = "WARNING 11-21 05:38:12 [loader.py:7] generation_config.json: 404 Client Error; ImportError: cannot import name 'flash_attn'"
 	_, host, _ := start(t, req)
 	host.await(t, "a replica", ready(1))
-	first := host.served()[0].URL
 	server, _ := readPids(t, pids, 0)
 	if err := syscall.Kill(server, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	host.await(t, "another server", func(r *recorder) bool { return len(r.replicas) == 1 && r.replicas[0].URL != first })
+	host.await(t, "another server that answers", func(r *recorder) bool {
+		return strings.Count(strings.Join(r.logs, "\n"), "answers, policy version 0,") == 2
+	})
 	if text := host.text(); !strings.Contains(text, "vLLM was killed") {
 		t.Errorf("the reason is not told:\n%s", text)
 	}
