@@ -67,6 +67,9 @@ func weightFiles(dir string) ([]string, error) {
 		if err := json.Unmarshal(data, &index); err != nil {
 			return nil, fmt.Errorf("read model.safetensors.index.json: %w", err)
 		}
+		if len(index.WeightMap) == 0 {
+			return nil, errors.New("model.safetensors.index.json names no file")
+		}
 		return slices.Compact(slices.Sorted(maps.Values(index.WeightMap))), nil
 	}
 	if !errors.Is(err, os.ErrNotExist) {

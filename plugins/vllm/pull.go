@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -71,7 +70,7 @@ func (c *client) attach(ctx context.Context, w sdk.Weights) error {
 
 func (c *client) pullOnce(ctx context.Context, o offers, w sdk.Weights, key string) (told pulled, err error) {
 	if w.Transport != "live" {
-		resume, err := c.pause(ctx, o, keepCache)
+		resume, err := c.pause(ctx, o)
 		if err != nil {
 			return pulled{}, err
 		}
@@ -165,14 +164,4 @@ func (c *client) forget(ctx context.Context) error {
 		c.warn(fmt.Sprintf("the prefix cache could not be emptied (%v); what it holds is not used, because requests carry the policy version as cache_salt", last))
 	}
 	return nil
-}
-
-// What becomes of what has been computed of requests in flight while generation is paused.
-const (
-	keepCache  = "false" // they go on with it: recomputing costs them about a second, and the gateway records both versions
-	clearCache = "true"
-)
-
-func pauseQuery(clear string) string {
-	return url.Values{"mode": {"keep"}, "clear_cache": {clear}}.Encode()
 }

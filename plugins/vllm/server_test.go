@@ -367,6 +367,24 @@ func TestFailures(t *testing.T) {
 	})
 }
 
+// Programs of an earlier life hold the GPU: they end also when this life cannot begin.
+func TestProgramsOfAnEarlierLifeEndWithABlockThatCannotBegin(t *testing.T) {
+	t.Parallel()
+	old, err := proc.Start(t.Context(), proc.Spec{Name: "old", Argv: []string{"sleep", "600"}, LogDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = old.Stop(context.Background(), 0) })
+	req := request(t, Config{Model: "./none"})
+	req.Handle = proc.Encode(old.Handle())
+	if err := (&Server{}).Run(t.Context(), req, newRecorder()); err == nil {
+		t.Error("a model that is not there was served")
+	}
+	if alive(old.PID()) {
+		t.Error("the program is still there")
+	}
+}
+
 func absolute(t *testing.T, path string) string {
 	t.Helper()
 	abs, err := filepath.Abs(path)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -24,7 +25,7 @@ func (c *client) reload(ctx context.Context, o offers, extension bool, w sdk.Wei
 	if err := checkCheckpoint(w.Path); err != nil {
 		return err
 	}
-	resume, err := c.pause(ctx, o, keepCache)
+	resume, err := c.pause(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -51,7 +52,7 @@ func (c *client) loadAdapter(ctx context.Context, o offers, w sdk.Weights) (err 
 	if err := checkAdapter(w.Path); err != nil {
 		return err
 	}
-	resume, err := c.pause(ctx, o, keepCache)
+	resume, err := c.pause(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -66,9 +67,10 @@ func (c *client) loadAdapter(ctx context.Context, o offers, w sdk.Weights) (err 
 	return c.label(ctx, o, w.Version)
 }
 
-// pause stops generation between two steps and returns what lets it go on. Requests in flight are kept: the gateway in front
-// decides whether there are any. clear says what becomes of what has been computed of them.
-func (c *client) pause(ctx context.Context, o offers, clear string) (resume func() error, err error) {
+// pause stops generation between two steps and returns what lets it go on. Requests in flight are kept, the gateway in front decides
+// whether there are any, and go on with what has been computed of them: to compute it anew costs about a second, and the gateway
+// records both versions.
+func (c *client) pause(ctx context.Context, o offers) (resume func() error, err error) {
 	if o.lacks("/pause") {
 		return func() error { return nil }, nil // older servers: the gateway's hold is all there is
 	}
@@ -81,7 +83,7 @@ func (c *client) pause(ctx context.Context, o offers, clear string) (resume func
 		}
 		return nil
 	}
-	if err := c.post(ctx, "/pause?"+pauseQuery(clear), nil, nil); err != nil {
+	if err := c.post(ctx, "/pause?"+url.Values{"mode": {"keep"}, "clear_cache": {"false"}}.Encode(), nil, nil); err != nil {
 		return nil, errors.Join(fmt.Errorf("pause generation for an update: %w", err), resume())
 	}
 	return resume, nil

@@ -70,10 +70,11 @@ var (
 
 // Run starts the replicas and keeps them alive until the context ends.
 func (s *Server) Run(ctx context.Context, req sdk.Request[Config], host sdk.InferenceHost) error {
-	if err := s.prepare(req, host); err != nil {
+	err := s.prepare(req, host)
+	s.disown(ctx) // also when this life cannot begin: then nobody takes them over
+	if err != nil {
 		return err
 	}
-	s.disown(ctx)
 	group, ctx := errgroup.WithContext(ctx)
 	events := make(chan struct{}, 1)
 	s.changed = events
