@@ -70,7 +70,6 @@ def build(groups: list[Group], dtype: torch.dtype = torch.float64) -> Batch:
         return torch.tensor([x for part in parts for x in part], dtype=dtype)
 
     missing = [[math.nan] * n for n in counts]
-    values = [v for g in groups for v in (g.values or [None] * len(g.completions))]
     return Batch(
         groups=groups,
         tokens=[torch.tensor(c.tokens) for c in done],
@@ -80,8 +79,7 @@ def build(groups: list[Group], dtype: torch.dtype = torch.float64) -> Batch:
         behavior=flat(c.behavior for c in done),
         ref=flat(c.ref or m for c, m in zip(done, missing, strict=True)),
         sent=flat(c.advantage or m for c, m in zip(done, missing, strict=True)),
-        value=flat([v[t] for t in c.positions] if v else [0.0] * len(c.positions)
-                   for c, v in zip(done, values, strict=True)),
+        value=flat(c.value or [0.0] * n for c, n in zip(done, counts, strict=True)),
         temperature=flat([c.temperature] * n for c, n in zip(done, counts, strict=True)),
         group=torch.tensor([k for _, k in everything], dtype=torch.long),
         score=torch.tensor([c.score for c in done], dtype=dtype),

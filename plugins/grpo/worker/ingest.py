@@ -32,6 +32,7 @@ class Completion:
     zeroed: bool
     temperature: float
     objectives: list[float] | None
+    value: list[float] | None  # a critic's, from the environment
 
 
 @dataclass
@@ -42,7 +43,6 @@ class Group:
     completions: list[Completion]
     versions: tuple[int, int] | None  # oldest and newest policy version that sampled its tokens
     baseline: float | None = None  # reward of the greedy completion (remax)
-    values: list[list[float]] | None = None
 
     def label(self) -> str:
         """How errors name it: the environment and the start of the prompt."""
@@ -69,12 +69,33 @@ class IngestOptions:
 def _numbers(value: object, what: str) -> list[float]:
     if not isinstance(value, list):
         raise GroupRejected("shape", f"{what} is {type(value).__name__}, expected a list of numbers")
-    out = []
-    for x in value:
-        if isinstance(x, bool) or not isinstance(x, (int, float)) or not math.isfinite(x):
-            raise GroupRejected("not_finite", f"{what} holds {x!r}, expected finite numbers only")
-        out.append(float(x))
-    return out
+    return [_number(x, what) for x in value]
+
+
+def _number(x: object, what: str) -> float:
+    try:
+        if not isinstance(x, bool) and isinstance(x, (int, float)) and math.isfinite(x):
+            return float(x)
+    except OverflowError:  # an integer of hundreds of digits
+        pass
+    raise GroupRejected("not_finite", f"{what} holds {x!r:.40}, expected finite numbers only")
+
+
+def _object(value: object, what: str) -> dict:
+    """An optional JSON object."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise GroupRejected("shape", f"{what} is {type(value).__name__}, expected an object")
+    return value
+
+
+def _at(values: object, positions: list[int], tokens: int, what: str) -> list[float]:
+    """The entries at `positions` of a list with one number per token."""
+    if not isinstance(values, list) or len(values) != tokens:
+        found = f"{len(values)} entries" if isinstance(values, list) else type(values).__name__
+        raise GroupRejected("shape", f"{what} has {found} for {tokens} tokens")
+    return _numbers([values[t] for t in positions], what)
 
 
 def read_advantage(value: object, tokens: int, trained: list[int], layout: str) -> list[float] | None:
@@ -116,12 +137,13 @@ def _per_sequence(raw: dict, key: str, n: int) -> list | None:
 
 
 def _temperature(raw: dict, override: dict, default: float) -> float:
-    for source in (override, raw.get("generation_params") or {}, raw.get("group_overrides") or {}):
+    for source in (override, *(_object(raw.get(k), k) for k in ("generation_params", "group_overrides"))):
         value = source.get("temperature")
         if value is not None:
-            if not isinstance(value, (int, float)) or not value > 0:
+            found = _number(value, "temperature")
+            if found <= 0:
                 raise GroupRejected("temperature", f"temperature is {value!r}; greedy samples cannot be trained on")
-            return float(value)
+            return found
     return default
 
 
@@ -133,7 +155,7 @@ def _versions(raw: dict) -> tuple[int, int] | None:
     return (min(found), max(found)) if found else None
 
 
-def _behavior(logprobs: list | None, positions: list[int], tokens: int, need: bool) -> list[float]:
+def _behavior(logprobs: object, positions: list[int], tokens: int, need: bool) -> list[float]:
     if not logprobs:
         if need:
             raise GroupRejected(
@@ -141,9 +163,7 @@ def _behavior(logprobs: list | None, positions: list[int], tokens: int, need: bo
                 "inference_logprobs is absent, and this configuration needs them (old_policy=rollout or a correction)",
             )
         return [math.nan] * len(positions)
-    if len(logprobs) != tokens:
-        raise GroupRejected("shape", f"inference_logprobs has {len(logprobs)} entries for {tokens} tokens")
-    values = _numbers([logprobs[t] for t in positions], "inference_logprobs")
+    values = _at(logprobs, positions, tokens, "inference_logprobs")
     if any(v > 1e-3 and v != NO_LOGPROB for v in values):
         raise GroupRejected("positive_logprob", f"inference_logprobs holds {max(values)}, a probability above 1")
     known = [v if v <= 1e-3 else math.nan for v in values]
@@ -170,9 +190,8 @@ def read_completion(raw: dict, i: int, fields: dict[str, list | None], o: Ingest
     ):
         if limit and length > limit:
             raise GroupRejected("too_long", f"sequence {i} has {length} tokens, {what} is {limit}")
-    override = (fields["overrides"] or [{}] * (i + 1))[i] or {}
-    if score is not None and (isinstance(score, bool) or not isinstance(score, (int, float)) or math.isinf(score)):
-        raise GroupRejected("not_finite", f"scores[{i}] is {score!r}")
+    override = _object((fields["overrides"] or [None] * (i + 1))[i], f"overrides[{i}]")
+    score = math.nan if score is None else _number(score, f"scores[{i}]")
     sent = read_advantage((fields["advantages"] or [None] * (i + 1))[i], len(tokens), trained, o.advantage_layout)
     if o.mask_truncated and o.eos and trained and tokens[trained[-1]] not in o.eos:
         trained, sent = [], None
@@ -180,24 +199,28 @@ def read_completion(raw: dict, i: int, fields: dict[str, list | None], o: Ingest
     if sent is not None and len(positions) < len(trained):
         sent = sent[1:]
     ref = (fields["ref_logprobs"] or [None] * (i + 1))[i]
-    if ref and len(ref) != len(tokens):
-        raise GroupRejected("shape", f"ref_logprobs[{i}] has {len(ref)} entries for {len(tokens)} tokens")
     if o.need_ref and not ref:
         raise GroupRejected("missing_ref_logprobs", "ref_logprobs is absent, and reference.source is data")
-    objectives = override.get("rewards")
+    objectives = override.get("rewards") or None
     if isinstance(objectives, dict):
         objectives = [objectives[k] for k in sorted(objectives)]
+    if objectives is not None:
+        if not isinstance(objectives, list):
+            raise GroupRejected("shape", f"overrides[{i}].rewards is {type(objectives).__name__}, expected a list")
+        objectives = [math.nan if x is None else _number(x, f"overrides[{i}].rewards") for x in objectives]
+    values = (fields["values"] or [None] * (i + 1))[i]
     sampled = (fields["inference_logprobs"] or [None] * (i + 1))[i]
     return Completion(
         tokens=tokens,
         positions=positions,
-        score=math.nan if score is None else float(score),
+        score=score,
         behavior=_behavior(sampled, positions, len(tokens), o.need_logprobs),
-        ref=_numbers([ref[t] for t in positions], "ref_logprobs") if ref else None,
+        ref=_at(ref, positions, len(tokens), "ref_logprobs") if ref else None,
         advantage=sent,
         zeroed=bool(override.get("set_advantage_to_zero")),
         temperature=_temperature(raw, override, o.temperature),
-        objectives=[math.nan if x is None else float(x) for x in objectives] if objectives else None,
+        objectives=objectives,
+        value=_at(values, positions, len(tokens), "values") if values else None,
     )
 
 
@@ -208,13 +231,13 @@ def read_group(raw: object, o: IngestOptions) -> Group:
     n = len(raw["tokens"])
     if n == 0 or len(raw["masks"]) != n or len(raw["scores"]) != n:
         raise GroupRejected("shape", f"{n} token lists, {len(raw['masks'])} masks, {len(raw['scores'])} scores")
-    fields = {k: _per_sequence(raw, k, n) for k in ("inference_logprobs", "ref_logprobs", "advantages", "overrides")}
+    optional = ("inference_logprobs", "ref_logprobs", "advantages", "overrides", "values")
+    fields = {k: _per_sequence(raw, k, n) for k in optional}
     env = raw.get("env_id")
-    baseline = (raw.get("group_overrides") or {}).get("reward_baseline")
+    baseline = _object(raw.get("group_overrides"), "group_overrides").get("reward_baseline")
     return Group(
         env="anonymous" if env is None else str(env),
         completions=[read_completion(raw, i, fields, o) for i in range(n)],
         versions=_versions(raw),
-        baseline=None if baseline is None else float(baseline),
-        values=_per_sequence(raw, "values", n),
+        baseline=None if baseline is None else _number(baseline, "group_overrides.reward_baseline"),
     )

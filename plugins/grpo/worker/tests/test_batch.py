@@ -1,6 +1,8 @@
 """The data contract: what is accepted, what is refused and why, and the one shift."""
 
+import copy
 import math
+import random
 
 import pytest
 import torch
@@ -83,6 +85,47 @@ def test_refusals_have_reasons(change, reason):
     with pytest.raises(GroupRejected) as e:
         read_group(raw(**change), IngestOptions(need_logprobs=True, vocabulary=100))
     assert e.value.reason == reason
+
+
+ODD = [None, True, 3, -1, 0.5, "x", [], [1], {}, {"a": 1}, [[]], [None], math.nan, math.inf, 10**25, 10**400, [[1]], [{}],
+       ["x"] * 2, [[1.0]] * 2, [3] * 2, [{"rewards": [None, "x"]}] * 2, [{"rewards": 3}] * 2, [{"rewards": {"a": "x"}}] * 2,
+       {"temperature": "x"}, {"temperature": math.inf}, {"reward_baseline": "x"}, {"reward_baseline": [1]}]  # fmt: skip
+FIELDS = ("tokens", "masks", "scores", "inference_logprobs", "ref_logprobs", "advantages", "overrides",
+          "generation_params", "group_overrides", "values", "env_id", "policy_version")  # fmt: skip
+
+
+def test_whatever_an_environment_sends_is_read_or_refused():
+    """A group that raises anything else would end the run of everybody."""
+    r, outcomes = random.Random(1), {True: 0, False: 0}
+    for _ in range(6000):
+        group = copy.deepcopy(raw())
+        for _ in range(r.randrange(1, 3)):
+            name = r.choice(FIELDS)
+            value = group.get(name)
+            if isinstance(value, list) and value and r.random() < 0.6:
+                k = r.randrange(len(value))
+                if isinstance(value[k], list) and value[k] and r.random() < 0.5:
+                    value[k][r.randrange(len(value[k]))] = r.choice(ODD)
+                else:
+                    value[k] = r.choice(ODD)
+            else:
+                group[name] = r.choice(ODD)
+        need = r.random() < 0.5
+        try:
+            b = batches.build([read_group(group, IngestOptions(vocabulary=100, need_logprobs=need, need_ref=need))])
+        except GroupRejected:
+            outcomes[False] += 1
+        else:
+            assert b.size == len(b.value) == len(b.behavior)
+            outcomes[True] += 1
+    assert min(outcomes.values()) > 500
+
+
+def test_values_of_a_critic_belong_to_tokens():
+    b = batches.build([read_group(raw(values=[[0, 1, 2, 3, 4], None]), IngestOptions())])
+    assert b.value.tolist() == [2, 4, 0]
+    with pytest.raises(GroupRejected, match="values has 2 entries for 5 tokens"):
+        read_group(raw(values=[[1, 2], None]), IngestOptions())
 
 
 def test_limits():
