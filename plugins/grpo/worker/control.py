@@ -42,7 +42,8 @@ class Control:
     """Serves until closed. `state` is called from request threads and must not touch the model."""
 
     def __init__(self, address: str, token: str | None, state: Callable[[], dict]):
-        self.commands: queue.Queue[Command] = queue.Queue()
+        # A signal's handler puts a command here, whatever the loop is doing: a Queue would wait for its own lock.
+        self.commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self.token, self.state = token, state
         control = self
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import time
 
@@ -404,6 +405,28 @@ def test_a_killed_process_resumes_exactly_and_a_terminated_one_saves(make, api, 
             by_step.setdefault(e["step"], set()).add(e["metrics"]["loss/total"])
     assert {k: list(v) for k, v in by_step.items()} == {k + 1: [x] for k, x in enumerate(losses(unbroken))}
     assert server.acked == list(range(7))
+
+
+INTERRUPTED = """
+import signal, time
+from worker.control import Command, Control
+control = Control("127.0.0.1:0", None, dict)
+signal.signal(signal.SIGALRM, lambda *_: control.commands.put(Command("stop", {})))
+signal.setitimer(signal.ITIMER_REAL, 1e-4, 1e-4)
+end = time.monotonic() + 1
+while time.monotonic() < end:
+    control.commands.empty()
+    control.next(0)
+signal.setitimer(signal.ITIMER_REAL, 0)
+control.close()
+"""
+
+
+def test_a_signal_is_heard_whatever_the_loop_is_doing():
+    """Its handler runs between any two lines, also where the loop holds a lock of the queue."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], env=env, timeout=120, check=False, capture_output=True)
+    assert done.returncode == 0, done.stderr[-500:]
 
 
 def test_a_wrong_configuration_is_refused_before_anything_starts(tmp_path, monkeypatch, capsys):
