@@ -28,7 +28,11 @@ func newInit(a *app) *cobra.Command {
 		Long: `Make the Python environments that a recipe's blocks run in, with uv: for a block with runtime { requirements = … } one of these,
 for a block without a runtime one of its plugin's pinned packages (vLLM for GPUs where there is one, else its build for CPUs).
 A block that names an interpreter or a virtual environment is left to it. Environments lie in the user's cache, are shared by
-recipes that ask for the same packages, and are made once; calling it again is cheap, also after it was interrupted.`,
+recipes that ask for the same packages, and are made once; calling it again is cheap, also after it was interrupted.
+
+Requirements may name wheels and folders of packages, relative to the recipe ("./mypkg"). Such an environment belongs to that folder
+and to what lies in it now: after a change, call recipe init again, also before a block that runs is started anew. Edits of a package
+that is installed with "-e ./mypkg" count from the block's next start, without that.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			has, err := hasGPU(gpu)
@@ -43,9 +47,12 @@ recipes that ask for the same packages, and are made once; calling it again is c
 			if err != nil {
 				return err
 			}
-			list := environments(r, func(b *schema.Block) sdk.Packages {
+			list, err := environments(r, func(b *schema.Block) sdk.Packages {
 				return catalog.Packages(b.Addr.Kind, b.Addr.Plugin, has)
 			})
+			if err != nil {
+				return err
+			}
 			ctx, cancel := context.WithTimeoutCause(cmd.Context(), timeout, fmt.Errorf("--timeout of %s is over", timeout))
 			defer cancel()
 			maker := python.Maker{Log: a.err, Dir: r.Dir}
@@ -95,7 +102,7 @@ func (f *recipeFlags) load(a *app, args []string) (*schema.Recipe, error) {
 }
 
 // environments are those that the recipe's blocks run in, each once.
-func environments(r *schema.Recipe, packages func(*schema.Block) sdk.Packages) []view.Environment {
+func environments(r *schema.Recipe, packages func(*schema.Block) sdk.Packages) ([]view.Environment, error) {
 	var list []view.Environment
 	index := map[string]int{}
 	for _, b := range r.Blocks {
@@ -106,7 +113,10 @@ func environments(r *schema.Recipe, packages func(*schema.Block) sdk.Packages) [
 		if m := b.Meta.Runtime; m != nil {
 			runtime = sdk.Runtime{Python: m.Python, Requirements: m.Requirements, Venv: m.Venv}
 		}
-		e, managed := interpreter.Of(runtime, packages(b))
+		e, managed, err := interpreter.Of(runtime, packages(b), r.Dir)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", b.Addr, err)
+		}
 		if !managed {
 			continue
 		}
@@ -118,5 +128,5 @@ func environments(r *schema.Recipe, packages func(*schema.Block) sdk.Packages) [
 		}
 		list[i].Blocks = append(list[i].Blocks, b.Addr.String())
 	}
-	return list
+	return list, nil
 }

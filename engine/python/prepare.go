@@ -58,7 +58,7 @@ func (m Maker) make(ctx context.Context, e interpreter.Environment) error {
 	if err != nil {
 		return err
 	}
-	base, err := base(e.Python, m.Dir)
+	base, err := base(e.Python)
 	if err != nil {
 		return err
 	}
@@ -73,8 +73,16 @@ func (m Maker) make(ctx context.Context, e interpreter.Environment) error {
 		}
 		args = append(args, "--override", path)
 	}
+	var plain []string
+	for _, requirement := range e.Packages.Requirements {
+		if what, ok := interpreter.Editable(requirement); ok {
+			args = append(args, "--editable="+what)
+		} else {
+			plain = append(plain, requirement)
+		}
+	}
 	// After "--", a requirement cannot be taken for an option.
-	args = append(append(args, "--"), e.Packages.Requirements...)
+	args = append(append(args, "--"), plain...)
 	if err := m.run(ctx, "install "+strings.Join(e.Packages.Requirements, ", "), uv, args...); err != nil {
 		return err
 	}
@@ -87,18 +95,15 @@ func (m Maker) make(ctx context.Context, e interpreter.Environment) error {
 }
 
 // base is the interpreter that an environment is made with: a path, a version that uv is to find, or python3 in PATH.
-func base(python, dir string) (string, error) {
-	switch {
-	case python == "":
-		path, err := exec.LookPath("python3")
-		if err != nil {
-			return "", &sdk.Error{Summary: "python3 is not in PATH", Remedy: "install Python 3.10 or newer, or name one: runtime { python = \"/path/to/python\" }", Err: err}
-		}
-		return path, nil
-	case strings.ContainsRune(python, filepath.Separator) && !filepath.IsAbs(python):
-		return filepath.Join(dir, python), nil
+func base(python string) (string, error) {
+	if python != "" {
+		return python, nil
 	}
-	return python, nil
+	path, err := exec.LookPath("python3")
+	if err != nil {
+		return "", &sdk.Error{Summary: "python3 is not in PATH", Remedy: "install Python 3.10 or newer, or name one: runtime { python = \"/path/to/python\" }", Err: err}
+	}
+	return path, nil
 }
 
 // uv returns the program's path.
@@ -111,7 +116,7 @@ func (m Maker) uv(ctx context.Context) (string, error) {
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
-	python, err := base("", "")
+	python, err := base("")
 	if err != nil {
 		return "", err
 	}
@@ -120,6 +125,9 @@ func (m Maker) uv(ctx context.Context) (string, error) {
 		return "", err
 	}
 	defer unlock()
+	if _, err := os.Stat(path); err == nil { // another call has made it meanwhile, and may be using it
+		return path, nil
+	}
 	if err := m.run(ctx, "make a place for uv", python, "-m", "venv", "--clear", dir); err != nil {
 		return "", err
 	}

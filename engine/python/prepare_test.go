@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -66,9 +67,9 @@ func fake(t *testing.T) (calls func() string) {
 
 func of(t *testing.T, p sdk.Packages) interpreter.Environment {
 	t.Helper()
-	e, managed := interpreter.Of(sdk.Runtime{}, p)
-	if !managed {
-		t.Fatal("no environment")
+	e, managed, err := interpreter.Of(sdk.Runtime{}, p, "")
+	if err != nil || !managed {
+		t.Fatalf("no environment: %v", err)
 	}
 	return e
 }
@@ -146,5 +147,66 @@ func TestPrepareReplacesWhatAKillLeft(t *testing.T) {
 	}
 	if _, err := os.Stat(rest); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the half-made environment was built upon (%v)", err)
+	}
+}
+
+// Options are handed over as options and nothing else is.
+func TestPrepareInstallsEditablePackages(t *testing.T) {
+	calls := fake(t)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "pyproject.toml"), []byte("[project]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e, _, err := interpreter.Of(sdk.Runtime{Requirements: []string{"one", "-e .", "two"}}, sdk.Packages{}, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (python.Maker{Log: io.Discard, Dir: dir}).Prepare(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	if got := calls(); !strings.Contains(got, " --editable=. -- one two\n") {
+		t.Errorf("uv was called with\n%s", got)
+	}
+}
+
+// uv itself is made once: who waited for it must not take it away from who made it.
+func TestUVIsMadeOnce(t *testing.T) {
+	fake(t)
+	bin := t.TempDir()
+	// python3 -m venv puts an interpreter there whose pip installs uv.
+	const python3 = `#!/bin/sh
+for last; do :; done
+case "$*" in
+*venv*)
+  echo made >> "$(dirname "$0")/made"
+  rm -rf "$last"; mkdir -p "$last/bin"
+  printf '#!/bin/sh\nsleep 0.3\ncp "%s" "%s/bin/uv"\n' "$UV_STAND_IN" "$last" > "$last/bin/python"
+  chmod +x "$last/bin/python" ;;
+esac
+`
+	standIn, err := exec.LookPath("uv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(bin, "python3"), []byte(python3), 0o700); err != nil { //nolint:gosec // it must be executable
+		t.Fatal(err)
+	}
+	t.Setenv("UV_STAND_IN", standIn)
+	t.Setenv("PATH", bin+":/usr/bin:/bin")
+	if path, err := exec.LookPath("uv"); err == nil {
+		t.Skipf("there is a uv at %s", path)
+	}
+	var wg sync.WaitGroup
+	for _, name := range []string{"a", "b", "c"} {
+		wg.Go(func() {
+			e := of(t, sdk.Packages{Requirements: []string{name}})
+			if _, err := (python.Maker{Log: io.Discard, Dir: t.TempDir()}).Prepare(t.Context(), e); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if made, _ := os.ReadFile(filepath.Join(bin, "made")); strings.Count(string(made), "made") != 1 {
+		t.Errorf("uv was made %d times, want once", strings.Count(string(made), "made"))
 	}
 }

@@ -17,19 +17,38 @@ type Environment struct {
 	Packages sdk.Packages
 	Python   string // interpreter or version it is made with; empty: python3
 	Dir      string
+	digest   string
 }
 
 // Of returns the environment that `recipe init` makes for a block: for its own requirements, else for those of its plugin. False: the
-// recipe names an interpreter or a virtual environment, or nothing is needed.
-func Of(r sdk.Runtime, plugin sdk.Packages) (Environment, bool) {
+// recipe names an interpreter or a virtual environment, or nothing is needed. Requirements that are paths count from recipeDir, and the
+// environment is that of what lies there now. The error is an *sdk.Error that names the requirement that cannot be used.
+func Of(r sdk.Runtime, plugin sdk.Packages, recipeDir string) (Environment, bool, error) {
 	packages := plugin
 	switch {
 	case len(r.Requirements) > 0 && r.Venv == "":
 		packages = sdk.Packages{Requirements: r.Requirements}
 	case r.Python != "" || r.Venv != "" || plugin.Empty():
-		return Environment{}, false
+		return Environment{}, false, nil
 	}
-	return Environment{Packages: packages, Python: r.Python, Dir: filepath.Join(Cache(), packages.Digest(r.Python))}, true
+	e := Environment{Packages: packages, Python: r.Python}
+	if strings.ContainsRune(e.Python, filepath.Separator) {
+		var err error
+		if e.Python, err = filepath.Abs(absolute(e.Python, recipeDir)); err != nil {
+			return Environment{}, false, fmt.Errorf("find runtime.python: %w", err)
+		}
+	}
+	meant := packages
+	meant.Requirements = make([]string, len(packages.Requirements))
+	for i, requirement := range packages.Requirements {
+		var err error
+		if meant.Requirements[i], err = keyed(requirement, recipeDir); err != nil {
+			return Environment{}, false, err
+		}
+	}
+	e.digest = meant.Digest(e.Python)
+	e.Dir = filepath.Join(Cache(), e.digest)
+	return e, true, nil
 }
 
 // Cache is the folder of all environments: below the user's cache directory, or of the one for temporary files where there is none.
@@ -47,13 +66,13 @@ func (e Environment) Executable() string { return filepath.Join(e.Dir, "bin", "p
 // Ready says whether the environment has been made, whole, and can be used.
 func (e Environment) Ready() bool {
 	data, err := os.ReadFile(filepath.Join(e.Dir, stamp))
-	return err == nil && strings.TrimSpace(string(data)) == e.Packages.Digest(e.Python) && executable(e.Executable()) == nil
+	return err == nil && strings.TrimSpace(string(data)) == e.digest && executable(e.Executable()) == nil
 }
 
 // Finish marks an environment as whole.
 func (e Environment) Finish() error {
 	path := filepath.Join(e.Dir, stamp)
-	if err := os.WriteFile(path+".new", []byte(e.Packages.Digest(e.Python)+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(path+".new", []byte(e.digest+"\n"), 0o600); err != nil {
 		return fmt.Errorf("mark the Python environment as whole: %w", err)
 	}
 	if err := os.Rename(path+".new", path); err != nil {

@@ -20,6 +20,15 @@ func prepare(t *testing.T, e interpreter.Environment) interpreter.Environment {
 	return e
 }
 
+func environmentOf(t *testing.T, r sdk.Runtime, plugin sdk.Packages, dir string) (interpreter.Environment, bool) {
+	t.Helper()
+	e, managed, err := interpreter.Of(r, plugin, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e, managed
+}
+
 // It changes the process's environment, so nothing here is parallel.
 func TestPreparedEnvironments(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
@@ -32,7 +41,7 @@ func TestPreparedEnvironments(t *testing.T) {
 	if _, err := interpreter.Find(own, plugin, "", nothing); !errors.As(err, &told) {
 		t.Fatalf("requirements that were not prepared: %v; want an *sdk.Error", err)
 	}
-	e, managed := interpreter.Of(own, plugin)
+	e, managed := environmentOf(t, own, plugin, "")
 	if !managed || len(e.Packages.Aliases) > 0 {
 		t.Fatalf("a block with requirements gets %+v (%v); want its own, not the plugin's", e, managed)
 	}
@@ -45,12 +54,12 @@ func TestPreparedEnvironments(t *testing.T) {
 		t.Errorf("after it was prepared: %q, %v; want %q", got, err, e.Executable())
 	}
 
-	other, _ := interpreter.Of(sdk.Runtime{Requirements: own.Requirements, Python: "3.12"}, plugin)
+	other, _ := environmentOf(t, sdk.Runtime{Requirements: own.Requirements, Python: "3.12"}, plugin, "")
 	if other.Dir == e.Dir {
 		t.Error("another Python for the same packages must be another environment")
 	}
 
-	def, managed := interpreter.Of(sdk.Runtime{}, plugin)
+	def, managed := environmentOf(t, sdk.Runtime{}, plugin, "")
 	if !managed {
 		t.Fatal("a block without a runtime gets none of its plugin's packages")
 	}
@@ -75,7 +84,7 @@ func TestPreparedEnvironments(t *testing.T) {
 	}
 
 	for name, r := range map[string]sdk.Runtime{"an interpreter": {Python: "/usr/bin/python3"}, "a virtual environment": {Venv: "venv", Requirements: []string{"x"}}} {
-		if _, managed := interpreter.Of(r, plugin); managed {
+		if _, managed := environmentOf(t, r, plugin, ""); managed {
 			t.Errorf("%s is the user's own; nothing is to be prepared", name)
 		}
 	}

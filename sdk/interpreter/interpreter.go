@@ -19,14 +19,16 @@ import (
 // symbolic link is not followed: a virtual environment's python is one, and is found by where it lies. The error is an *sdk.Error
 // that says what was looked for.
 func Find(r sdk.Runtime, plugin sdk.Packages, recipeDir string, getenv func(string) string) (string, error) {
-	prepared, managed := Of(r, plugin)
+	prepared, managed, err := Of(r, plugin, recipeDir)
 	switch {
+	case err != nil:
+		return "", err
 	case len(r.Requirements) > 0 && managed:
 		if prepared.Ready() {
 			return prepared.Executable(), nil
 		}
 		return "", &sdk.Error{
-			Summary: "the block's Python environment has not been prepared",
+			Summary: "the block's Python environment has not been prepared, or a package in a local folder has changed since",
 			Detail:  "runtime.requirements = " + strings.Join(r.Requirements, ", "),
 			Remedy:  "run recipe init, which makes it; or set runtime { python = … } to an interpreter that has these packages",
 		}

@@ -1,0 +1,195 @@
+package interpreter
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// Editable says whether a requirement asks for a package to be installed so that edits of its source count at once, and of what:
+// "-e ./mypkg" or "--editable ./mypkg".
+func Editable(requirement string) (what string, ok bool) {
+	requirement = strings.TrimSpace(requirement)
+	for _, option := range []string{"-e ", "--editable ", "--editable="} {
+		if rest, found := strings.CutPrefix(requirement, option); found {
+			return strings.TrimSpace(rest), true
+		}
+	}
+	return "", false
+}
+
+// keyed is a requirement with what it means on this machine: one that names a path becomes the absolute path and a digest of what
+// lies there, so that it means the same in every recipe, and something else once it has changed. Paths count from dir.
+func keyed(requirement, dir string) (string, error) {
+	what, editable := Editable(requirement)
+	if !editable {
+		what = strings.TrimSpace(requirement)
+		if strings.HasPrefix(what, "-") {
+			return "", &sdk.Error{
+				Summary: fmt.Sprintf("runtime.requirements holds the option %q", what),
+				Remedy:  `list packages, such as "vllm==0.24.0" or "./mypkg"; of options only -e PATH is known`,
+			}
+		}
+	}
+	local, err := localPath(what)
+	if err != nil {
+		return "", misnamed(requirement, err)
+	}
+	if local == "" {
+		return requirement, nil
+	}
+	if local, err = filepath.Abs(absolute(local, dir)); err != nil {
+		return "", misnamed(requirement, err)
+	}
+	sum := sha256.New()
+	if err := digest(sum, local, editable); err != nil {
+		return "", misnamed(requirement, err)
+	}
+	return fmt.Sprintf("%s %s sha256:%s", requirement, local, hex.EncodeToString(sum.Sum(nil))), nil
+}
+
+func misnamed(requirement string, err error) error {
+	return &sdk.Error{
+		Summary: fmt.Sprintf("runtime.requirements = %q: %v", requirement, err), Err: err,
+		Remedy: "name a wheel, an archive, or a folder with a pyproject.toml or setup.py; relative paths count from the recipe's folder",
+	}
+}
+
+var (
+	prefix   = regexp.MustCompile(`^\s*[A-Za-z0-9][A-Za-z0-9._-]*\s*(\[[^\]]*\])?\s*@`)
+	extras   = regexp.MustCompile(`\[[^\]/]*\]$`)
+	marker   = regexp.MustCompile(`\s;.*$`)
+	archives = []string{".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar"}
+)
+
+// localPath is the path that a requirement names, as pip and uv understand it; empty for one that an index or another machine has.
+func localPath(what string) (string, error) {
+	what = marker.ReplaceAllString(what, "")
+	reference := prefix.FindString(what)
+	what = strings.TrimSpace(what[len(reference):])
+	switch {
+	case strings.HasPrefix(what, "file://"):
+		u, err := url.Parse(what)
+		if err != nil {
+			return "", fmt.Errorf("read it as a URL: %w", err)
+		}
+		if u.Host != "" && u.Host != "localhost" {
+			return "", fmt.Errorf("it names a file on another machine, %s", u.Host)
+		}
+		return filepath.FromSlash(u.Path), nil
+	case strings.HasPrefix(what, "file:"):
+		return strings.TrimPrefix(what, "file:"), nil
+	case strings.Contains(what, "://"):
+		return "", nil
+	}
+	what = extras.ReplaceAllString(what, "")
+	isArchive := slices.ContainsFunc(archives, func(end string) bool { return strings.HasSuffix(what, end) })
+	if reference != "" || strings.HasPrefix(what, ".") || strings.ContainsRune(what, '/') || isArchive {
+		return what, nil
+	}
+	return "", nil
+}
+
+// projectFiles say what a package is made of and needs.
+var projectFiles = []string{"pyproject.toml", "setup.py", "setup.cfg", "MANIFEST.in"}
+
+// digest writes what is installed from a path: a whole file, or of a folder the project's files, and unless it is editable its sources
+// and what lies beside them. Outputs of runs, such as logs and checkpoints, lie elsewhere and do not count.
+func digest(sum hash.Hash, local string, editable bool) error {
+	info, err := os.Stat(local)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return digestFile(sum, local, filepath.Base(local))
+	}
+	project := false
+	for _, name := range projectFiles {
+		switch err := digestFile(sum, filepath.Join(local, name), name); {
+		case err == nil:
+			project = project || name == "pyproject.toml" || name == "setup.py"
+		case !errors.Is(err, fs.ErrNotExist):
+			return err
+		}
+	}
+	if !project {
+		return fmt.Errorf("%s has no pyproject.toml and no setup.py", local)
+	}
+	if editable {
+		return nil
+	}
+	return digestSources(sum, local, ".", false)
+}
+
+// digestSources goes through a folder of a package. All files of a folder that holds Python count, and all below it.
+func digestSources(sum hash.Hash, root, folder string, inside bool) error {
+	entries, err := os.ReadDir(filepath.Join(root, folder))
+	if err != nil {
+		return err
+	}
+	holds := func(name string) bool {
+		return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() && strings.HasSuffix(e.Name(), name) })
+	}
+	if holds("pyvenv.cfg") {
+		return nil
+	}
+	inside = inside || folder != "." && holds(".py")
+	for _, e := range entries {
+		name := path.Join(filepath.ToSlash(folder), e.Name())
+		switch {
+		case strings.HasPrefix(e.Name(), "."), e.Name() == "__pycache__", strings.HasSuffix(e.Name(), ".egg-info"), name == "build", name == "dist":
+		case e.IsDir():
+			err = digestSources(sum, root, name, inside)
+		case e.Type().IsRegular() && (inside || source(e.Name())):
+			err = digestFile(sum, filepath.Join(root, name), name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// source says whether a file is source code, by its name.
+func source(name string) bool {
+	switch filepath.Ext(name) {
+	case ".py", ".pyi", ".pyx", ".pxd", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".rs":
+		return true
+	}
+	return false
+}
+
+// wholeFile is the size up to which a file's content counts; of a larger one size and time do, as reading it would make every start wait.
+const wholeFile = 4 << 20
+
+func digestFile(sum hash.Hash, local, name string) error {
+	f, err := os.Open(local)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(sum, "%q %d\n", name, info.Size())
+	if info.Size() > wholeFile {
+		_, _ = fmt.Fprintln(sum, info.ModTime().UnixNano())
+		return nil
+	}
+	_, err = io.Copy(sum, f)
+	return err
+}
