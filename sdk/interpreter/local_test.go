@@ -39,10 +39,11 @@ func TestPathsCountFromTheRecipe(t *testing.T) {
 		files(t, dir, map[string]string{"mypkg/pyproject.toml": "[project]\n", "mypkg/mypkg/__init__.py": "", "pkg.whl": "wheel", "pyproject.toml": "[project]\n"})
 	}
 	for _, r := range []string{"./mypkg", "mypkg/", "./mypkg[all]", ".", "-e .", "--editable ./mypkg", "file:mypkg", "mypkg @ ./mypkg", "pkg.whl", `./mypkg ; python_version > "3"`} {
-		if of(t, one, r) == of(t, two, r) {
+		first, again := of(t, one, r), of(t, one, r)
+		if first == of(t, two, r) {
 			t.Errorf("%q of two recipes is one environment", r)
 		}
-		if of(t, one, r) != of(t, one, r) {
+		if first != again {
 			t.Errorf("%q of one recipe is two environments", r)
 		}
 	}
