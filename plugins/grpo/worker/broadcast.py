@@ -61,10 +61,10 @@ class Broadcast(ipc.Shared):
         self.deadline = DEADLINE
         self.door: _Door | None = None
 
-    def refresh(self, policy, device, version, dtype, keep, main=True) -> dict:
+    def refresh(self, policy, device, version, dtype, keep, main=True, agree=lambda action: action()) -> dict:
         """As ipc's; a receiver that is still taking the version before is turned away."""
         self.offer = None
-        answer = super().refresh(policy, device, version, dtype, keep, main)
+        answer = super().refresh(policy, device, version, dtype, keep, main, agree)
         if main:
             counts = tuple(self.handles["buckets"])
             self.offer = Offer(self.handles["key"], version, tuple(self.tensors.values()), counts)

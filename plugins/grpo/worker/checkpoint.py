@@ -14,14 +14,17 @@ import json
 import os
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from . import weights
 from .config import Config
 from .errors import CheckpointError
+from .events import plain
 from .model import Policy
 
 MARKER = "COMPLETE"
@@ -100,29 +103,61 @@ def save(
     object from each rank (random states)."""
     root = Path(c.checkpoint_dir)
     final = root / f"step_{state['step']}"
-    temporary = root / f".tmp-step_{state['step']}-{os.getpid()}" if rank == 0 else None
-    if temporary is not None:
-        for leftover in root.glob(".tmp-step_*"):
-            shutil.rmtree(leftover, ignore_errors=True)
-        (temporary / "training").mkdir(parents=True)
+    temporary = root / f".tmp-step_{state['step']}-{os.getpid()}"
+    problems: list[Exception] = []
+
+    def attempt(action: Callable[[], Any]) -> Any:
+        """A failure of rank 0 must not keep it from what every rank has to take part in."""
+        try:
+            return action()
+        except Exception as e:
+            problems.append(e)
+
+    def out(*below: str) -> Path | None:
+        """Where rank 0 writes, as long as it can."""
+        return temporary.joinpath(*below) if rank == 0 and not problems else None
+
+    if rank == 0:
+        attempt(lambda: _make(root, temporary, policy.adapted))
     if not policy.adapted or c.save_merged:
-        weights.save_model(policy, temporary, c.model.path)
+        attempt(lambda: weights.save_model(policy, out(), c.model.path))
     if policy.adapted:
-        if temporary is not None:
-            (temporary / "adapter").mkdir()
-        weights.save_adapter(policy, temporary / "adapter" if temporary else None, c.model.path)
-    moments = optimizer_state(policy, optimizer, sharded)
+        attempt(lambda: weights.save_adapter(policy, out("adapter"), c.model.path))
+    moments = attempt(lambda: optimizer_state(policy, optimizer, sharded))
     random_states = gather(rng_state()) if gather else [rng_state()]
-    if temporary is None:
+    if rank == 0 and not problems:
+        attempt(lambda: _finish(temporary, final, state, moments, random_states))
+    if problems:
+        if isinstance(problems[0], (OSError, SafetensorError)):
+            raise CheckpointError(
+                f"{final} could not be written: {problems[0]}",
+                ["Is the disk full? keep_last = 1 keeps fewer checkpoints.", "May this user write there?"],
+            ) from problems[0]
+        raise problems[0]
+    if rank != 0:
         return None
+    prune(c, keep=final)
+    return final
+
+
+def _make(root: Path, temporary: Path, adapted: bool) -> None:
+    """Empty directories; what earlier lives left unfinished goes."""
+    for pattern in (".tmp-step_*", ".old-step_*"):
+        for leftover in root.glob(pattern):
+            shutil.rmtree(leftover, ignore_errors=True)
+    (temporary / "training").mkdir(parents=True)
+    if adapted:
+        (temporary / "adapter").mkdir()
+
+
+def _finish(temporary: Path, final: Path, state: dict[str, Any], moments: dict, random_states: list) -> None:
+    """Everything besides the weights, and the rename."""
     torch.save(moments, temporary / "training" / "optimizer.pt")
     torch.save(random_states, temporary / "training" / "rng.pt")
-    (temporary / "training" / "state.json").write_text(json.dumps(state, indent=1))
+    (temporary / "training" / "state.json").write_text(json.dumps(plain(state), indent=1, allow_nan=False))
     weights.sync_tree(temporary)
     (temporary / MARKER).write_text(f"{state['step']}\n")
     weights.replace_directory(temporary, final)
-    prune(c, keep=final)
-    return final
 
 
 def prune(c: Config, keep: Path) -> list[Path]:

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Numbers that JSON has no word for become null."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     return value
 
 
@@ -41,7 +41,7 @@ class Events:
             self._seq += 1
             record = {"time": time.time(), "seq": self._seq, "type": kind, **fields}
             if self._file is not None:
-                self._file.write(json.dumps(_plain(record), allow_nan=False) + "\n")
+                self._file.write(json.dumps(plain(record), allow_nan=False) + "\n")
                 self._file.flush()
 
     def phase(self, name: str, **fields: Any) -> None:
@@ -51,7 +51,7 @@ class Events:
 
     def snapshot(self) -> dict:
         """What GET /state answers."""
-        return _plain(dict(self.state))
+        return plain(dict(self.state))
 
     def close(self) -> None:
         """Closes the file."""

@@ -15,7 +15,7 @@ import base64
 import mmap
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -69,13 +69,14 @@ class Shared:
 
     @torch.no_grad()
     def refresh(
-        self, policy: Policy, device: torch.device, version: int, dtype: str | None, keep: bool, main: bool = True
-    ) -> dict:
+        self, policy: Policy, device: torch.device, version: int, dtype: str | None, keep: bool, main: bool = True,
+        agree: Callable[[Callable[[], None]], None] = lambda action: action(),
+    ) -> dict:  # fmt: skip
         """Makes the shared tensors equal the current weights; the answer for the supervisor. keep: they must stay so
         until the next publication, though training goes on. main: this process holds the tensors; the others only take
-        part in gathering shards."""
+        part in gathering shards, and agree tells them when this process could not have the memory."""
         if self.setup != (dtype, keep):
-            self._lay_out(policy, device, dtype, keep, main)
+            self._lay_out(policy, device, dtype, keep, main, agree)
         if self.segment is not None:
             self.segment.version = -1
         for name, value in weights.merged(policy):
@@ -94,34 +95,49 @@ class Shared:
             "copied": len(self.own), "kept": len(self.own) == len(self.tensors),
         }  # fmt: skip
 
-    def _lay_out(self, policy: Policy, device: torch.device, dtype: str | None, keep: bool, main: bool) -> None:
+    def _lay_out(self, policy: Policy, device: torch.device, dtype: str | None, keep: bool, main: bool, agree) -> None:
         """Chooses a tensor for every weight: a parameter itself, or a buffer."""
-        self.tensors, self.own, self.setup = {}, set(), (dtype, keep)
+        self._let_go()
+        plain = {} if keep or device.type != "cuda" else {p.data_ptr() for p in policy.causal.parameters()}
+        found: list[tuple[str, Tensor | None, list[int], torch.dtype]] = []
+        for name, value in weights.merged(policy):
+            target = DTYPES[dtype] if dtype and value.is_floating_point() else value.dtype
+            itself = value.data_ptr() in plain and value.dtype == target
+            found.append((name, value if itself else None, list(value.shape), target))
+        agree(lambda: self._allocate(device, found) if main else None)
+        self.setup = (dtype, keep)  # only now: what could not be had is tried again
+
+    def _let_go(self) -> None:
+        self.tensors, self.own, self.setup = {}, set(), None
         if self.segment is not None:
             self.segment.close()
             self.segment = None
-        key = uuid.uuid4().hex
-        plain = {} if keep or device.type != "cuda" else {p.data_ptr() for p in policy.causal.parameters()}
-        places, size = {}, 0
-        for name, value in weights.merged(policy):
-            target = DTYPES[dtype] if dtype and value.is_floating_point() else value.dtype
-            if not main:
-                continue
-            if plain and value.data_ptr() in plain and value.dtype == target:
-                self.tensors[name] = value
-                continue
-            self.own.add(name)
-            if device.type == "cuda":
-                self.tensors[name] = torch.empty_like(value, dtype=target, memory_format=torch.contiguous_format)
-            else:
-                places[name] = (size, list(value.shape), target)
-                size += -(-_bytes(value.shape, target) // ALIGNMENT) * ALIGNMENT
-        if not main:
-            return
-        if device.type != "cuda":
-            self.segment = _segment(key, size)
-            self.tensors = {name: self.segment.tensor(*place) for name, place in places.items()}
-        self.handles = self._describe(key, device, {name: place[0] for name, place in places.items()})
+
+    def _allocate(self, device: torch.device, found: list[tuple[str, Tensor | None, list[int], torch.dtype]]) -> None:
+        """Memory for what is not shared as it is, and the handles of all."""
+        key, places, size = uuid.uuid4().hex, {}, 0
+        try:
+            for name, itself, shape, dtype in found:
+                if itself is None:
+                    self.own.add(name)
+                if itself is not None:
+                    self.tensors[name] = itself
+                elif device.type == "cuda":
+                    self.tensors[name] = torch.empty(shape, dtype=dtype, device=device)
+                else:
+                    places[name] = size
+                    size += -(-_bytes(shape, dtype) // ALIGNMENT) * ALIGNMENT
+            if device.type != "cuda":
+                self.segment = Segment(key, size)
+                self.tensors = {n: self.segment.tensor(places[n], shape, dtype) for n, _, shape, dtype in found}
+            self.handles = self._describe(key, device, places)
+        except (OSError, AttributeError, torch.OutOfMemoryError) as e:
+            self._let_go()
+            wanted = sum(_bytes(shape, dtype) for _, itself, shape, dtype in found if itself is None)
+            raise WorkerError(
+                f"{wanted >> 20} MiB of {'GPU' if device.type == 'cuda' else 'shared'} memory could not be had: {e}",
+                ["Is there as much memory again as the weights take?", "Use transport reload: it goes through files."],
+            ) from e
 
     def _describe(self, key: str, device: torch.device, places: dict[str, int]) -> dict:
         """How inference gets at the tensors; places: where those in the segment lie."""
@@ -152,16 +168,6 @@ def _described(tensors: dict[str, Tensor], reduce_tensor) -> Iterator[dict]:
 
 def _about(key: str, kind: str) -> dict:
     return {"form": FORM, "key": key, "kind": kind, "pid": os.getpid(), "started": started(os.getpid()), "host": host()}
-
-
-def _segment(key: str, size: int) -> Segment:
-    try:
-        return Segment(key, size)
-    except (OSError, AttributeError) as e:
-        raise WorkerError(
-            f"{size >> 20} MiB of shared memory could not be had: {e}",
-            ["Is there as much memory again as the weights take?", "Use transport reload: it goes through files."],
-        ) from e  # fmt: skip
 
 
 def started(pid: int) -> str:

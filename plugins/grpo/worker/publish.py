@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from . import weights
 from .batch import Row
@@ -47,23 +48,39 @@ def publish(c: Config, policy: Policy, shared: Shared, ranks: Ranks, body: dict[
     if transport in ("ipc", "nccl"):
         started = time.monotonic()
         keep = bool(body.get("keep")) or ranks.world > 1  # shards are gathered into buffers anyway
-        facts = shared.refresh(policy, ranks.device, version, dtype, keep, ranks.main)
+        facts = shared.refresh(policy, ranks.device, version, dtype, keep, ranks.main, ranks.agree)
         return {**answer, "write_seconds": time.monotonic() - started, "rounded": _rounds(c, policy, dtype), **facts}
     final, started = Path(body["dir"]), time.monotonic()
-    temporary = None
-    if ranks.main:
-        final.parent.mkdir(parents=True, exist_ok=True)
-        temporary = final.with_name(f".tmp-{final.name}-{os.getpid()}")
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir()
-    if transport == "full":
-        facts = weights.save_model(policy, temporary, c.model.path, dtype, bool(body.get("untie_embeddings")))
-    else:
-        facts = weights.save_adapter(policy, temporary, c.model.path, dtype)
-    if temporary is not None:
-        weights.replace_directory(temporary, final)
+    temporary = final.with_name(f".tmp-{final.name}-{os.getpid()}")
+    ranks.agree(lambda: _empty(temporary, final) if ranks.main else None)
+    out = temporary if ranks.main else None
+    try:
+        if transport == "full":
+            facts = weights.save_model(policy, out, c.model.path, dtype, bool(body.get("untie_embeddings")))
+        else:
+            facts = weights.save_adapter(policy, out, c.model.path, dtype)
+        if out is not None:
+            weights.replace_directory(out, final)
+    except (OSError, SafetensorError) as e:
+        raise _unwritable(final, e) from e
     facts["rounded"] = _rounds(c, policy, dtype)
     return {**answer, "dir": str(final), "write_seconds": time.monotonic() - started, **facts}
+
+
+def _empty(temporary: Path, final: Path) -> None:
+    """An empty directory beside `final`; what publications that were killed left there goes."""
+    try:
+        for leftover in final.parent.glob(".*"):
+            if leftover.name.rpartition("-")[0] in (f".tmp-{final.name}", f".old-{final.name}"):
+                shutil.rmtree(leftover, ignore_errors=True)
+        temporary.mkdir(parents=True)
+    except OSError as e:
+        raise _unwritable(final, e) from e
+
+
+def _unwritable(final: Path, e: Exception) -> WorkerError:
+    return WorkerError(f"{final} could not be written: {e}",
+                       ["Is the disk full?", "May this user write there?"])  # fmt: skip
 
 
 def _rounds(c: Config, policy: Policy, dtype: str | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -51,6 +52,17 @@ class Ranks:
         box = [value]
         dist.broadcast_object_list(box, src=0, group=self.objects)
         return box[0]
+
+    def agree(self, action: Callable[[], Any]) -> None:
+        """Runs something that only some ranks may fail at; every rank raises what the first of them raised."""
+        problem: Exception | None = None
+        try:
+            action()
+        except Exception as e:
+            problem = e
+        for found in self.gather(problem):
+            if found is not None:
+                raise found
 
     def gather(self, value: Any) -> list[Any]:
         """Every rank's value, on every rank."""

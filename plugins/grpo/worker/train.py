@@ -224,9 +224,14 @@ class Run:
             "memory": self.stepper.memory.state(), "world": self.ranks.world, "config": public,
         }  # fmt: skip
         optimizer, ranks = self.stepper.optimizer, self.ranks
-        path = checkpoint.save(
-            self.config, self.policy, optimizer, state, rank=ranks.rank, sharded=ranks.world > 1, gather=ranks.gather
-        )
+        try:
+            path = checkpoint.save(
+                self.config, self.policy, optimizer, state, rank=ranks.rank, sharded=ranks.world > 1,
+                gather=ranks.gather,
+            )  # fmt: skip
+        except Exception:
+            self.events.phase(before)  # whoever asked for it is told; the run goes on where it was
+            raise
         if path is not None:
             if self.feed:
                 self.feed.rollouts.spool.covered(self.cursor)

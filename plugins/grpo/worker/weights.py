@@ -87,6 +87,15 @@ def sync_tree(path: Path) -> None:
 
 def save_tensors(items: Iterator[tuple[str, Tensor]], out: Path | None, dtype: torch.dtype | None) -> dict:
     """Streams weights into safetensors files of at most 4 GiB; out = None only takes part in the collectives."""
+    try:
+        return _write_tensors(items, out, dtype)
+    except Exception:
+        for _ in items:  # a full disk is rank 0's alone: the other ranks go through all of them
+            pass
+        raise
+
+
+def _write_tensors(items: Iterator[tuple[str, Tensor]], out: Path | None, dtype: torch.dtype | None) -> dict:
     from safetensors.torch import save_file
 
     parts: list[dict[str, Tensor]] = [{}]

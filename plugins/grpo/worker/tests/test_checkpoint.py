@@ -1,9 +1,11 @@
 """What a checkpoint gives back, and what it refuses to."""
 
+import math
+
 import pytest
 import torch
 
-from worker import checkpoint, errors
+from worker import checkpoint, errors, publish
 
 from .test_model import after_steps, stepper
 
@@ -56,3 +58,30 @@ def test_a_checkpoint_of_another_kind_is_refused_with_a_remedy(tmp_path, tiny, t
     assert e.value.checks
     if "optimizer" not in change:
         assert all(torch.equal(before[n], p) for n, p in s.policy.named_parameters())
+
+
+def test_a_full_disk_is_an_error_with_a_remedy_and_half_a_checkpoint_is_cleared_away(tmp_path, tiny, monkeypatch):
+    s = stepper(tmp_path, tiny)
+    after_steps(s, 1)
+    state = {"step": 1, "metrics": {"loss/total": math.nan}}
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as m:
+        m.setattr(torch, "save", full)
+        with pytest.raises(errors.CheckpointError, match="No space left") as e:
+            checkpoint.save(s.config, s.policy, s.optimizer, state)
+    assert e.value.checks and checkpoint.newest(s.config.checkpoint_dir) is None
+    path = checkpoint.save(s.config, s.policy, s.optimizer, state)
+    assert [p.name for p in path.parent.iterdir()] == ["step_1"]
+    assert checkpoint.read_state(path)["metrics"] == {"loss/total": None}, "what JSON has no word for is null"
+
+
+def test_a_publication_clears_away_what_killed_ones_left(tmp_path, tiny):
+    s = stepper(tmp_path, tiny)
+    for name in (".tmp-served-7", ".old-served-8", ".tmp-served-2-9"):
+        (tmp_path / "out" / name).mkdir(parents=True)
+    body = {"version": 1, "transport": "full", "dir": str(tmp_path / "out" / "served")}
+    publish.publish(s.config, s.policy, None, s.ranks, body, 1)
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {"served", ".tmp-served-2-9"}

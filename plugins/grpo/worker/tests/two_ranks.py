@@ -4,12 +4,46 @@ import dataclasses
 import os
 from pathlib import Path
 
+import safetensors.torch
 import torch
 
 from worker import checkpoint, config, publish
+from worker.errors import WorkerError
 from worker.ipc import Shared
 from worker.ranks import Ranks
 from worker.tests.conftest import settings
+
+
+def full_disk(ranks: Ranks, s, directory: str) -> None:
+    """Only rank 0 writes. What it cannot write, or cannot have memory for, must not leave the others waiting for it."""
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    def save():
+        checkpoint.save(s.config, s.policy, s.optimizer, {"step": 9, "metrics": {}}, rank=ranks.rank, sharded=True,
+                        gather=ranks.gather)  # fmt: skip
+
+    def send(transport, where="served"):
+        body = {"version": 1, "transport": transport, "dir": f"{directory}/{where}"}
+        return publish.publish(s.config, s.policy, Shared(), ranks, body, 1)
+
+    if ranks.main:
+        Path(directory, "file").touch()
+        safetensors.torch.save_file, kept = full, safetensors.torch.save_file
+        os.memfd_create, memfd = full, os.memfd_create
+    for action, everybody in ((lambda: send("full"), False), (lambda: send("full", "file/below"), True),
+                              (lambda: send("ipc"), True), (save, False)):  # fmt: skip
+        try:
+            action()
+            problem = None
+        except WorkerError as e:
+            problem = e
+        assert (problem is not None) == (ranks.main or everybody), problem
+        assert problem is None or problem.checks
+    if ranks.main:
+        safetensors.torch.save_file, os.memfd_create = kept, memfd
+    assert send("full")["step"] == 1
 
 
 def main(rank: int, port: int, models: dict[str, str], directory: str, out: str) -> None:
@@ -44,6 +78,7 @@ def main(rank: int, port: int, models: dict[str, str], directory: str, out: str)
         checkpoint.load_training(found, again.policy, again.optimizer, ranks.rank, True)
         for a, b in zip(s.optimizer.state.values(), again.optimizer.state.values(), strict=True):
             assert torch.equal(a["exp_avg"].full_tensor(), b["exp_avg"].full_tensor())
+    full_disk(ranks, s, directory)
     if ranks.main:
         torch.save(results, out)
     ranks.close()

@@ -225,6 +225,12 @@ def test_memory_that_cannot_be_had_is_said(monkeypatch):
     def refuse(*_):
         raise OSError(12, "Cannot allocate memory")
 
-    monkeypatch.setattr(os, "memfd_create", refuse)
-    with pytest.raises(WorkerError, match="shared memory could not be had"):
-        publish(trainer())
+    shared = ipc.Shared()
+    with monkeypatch.context() as m:
+        m.setattr(os, "memfd_create", refuse)
+        for _ in range(2):
+            with pytest.raises(WorkerError, match="shared memory could not be had"):
+                publish(trainer(), 1, shared)
+    model = Served()  # later there is memory
+    recipe_pull.Puller(model, publish(trainer(), 2, shared)[1]).pull(2, never)
+    assert torch.equal(model.model.norm.weight, trainer().causal.model.norm.weight)
