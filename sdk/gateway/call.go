@@ -13,11 +13,13 @@ type call struct {
 	method, path, query string
 	header              http.Header
 	body                []byte
-	model               span    // where body names the model
-	prompt              []byte  // head of the prompt as it stands in body, for prefix affinity
-	promptIDs           []int32 // the prompt, if body gives it as token ids
-	stream              bool    // the client asked for server-sent events
-	ids                 bool    // the client asked for token ids in one of vLLM's ways
+	model               span           // where body names the model
+	prompt              []byte         // head of the prompt as it stands in body, for prefix affinity
+	promptIDs           []int32        // the prompt, if body gives it as token ids
+	generate            *generateQuery // what the client asked of /generate, if that is translated
+	whole               bool           // ask for the answer in one piece; see piecewise
+	stream              bool           // the client asked for server-sent events
+	ids                 bool           // the client asked for token ids in one of vLLM's ways
 
 	repeat    int               // how often the client wants each choice; see askOnce
 	tokensOut int               // tokens generated, as the answer says

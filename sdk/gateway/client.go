@@ -76,6 +76,11 @@ func (c *Client) Sleep(ctx context.Context, hold string, level int) error {
 	return c.do(ctx, http.MethodPost, "sleep", map[string]any{"hold": hold, "level": level}, nil)
 }
 
+// ExpectUpdates says what will become of requests in flight at the weight updates to come; see Gateway.ExpectUpdates.
+func (c *Client) ExpectUpdates(ctx context.Context, m Mode) error {
+	return c.do(ctx, http.MethodPost, "updates", map[string]Mode{"mode": m}, nil)
+}
+
 // SetVersion says that every replica serves this policy version; see Gateway.SetVersion.
 func (c *Client) SetVersion(ctx context.Context, version int) error {
 	return c.do(ctx, http.MethodPost, "version", map[string]int{"version": version}, nil)

@@ -42,10 +42,10 @@ func (g *Gateway) control(w http.ResponseWriter, r *http.Request, allowed scope,
 	handle := map[string]func(*http.Request, []byte) (any, error){
 		"hold": g.postHold, "resume": g.postResume, "version": g.postVersion, "weights": g.postWeights,
 		"logprobs": g.postLogprobs, "lookup": g.postLookup, "replica": g.postReplica, "admit": g.postAdmit,
-		"sleep": g.postSleep,
+		"sleep": g.postSleep, "updates": g.postUpdates,
 	}[route]
 	if handle == nil {
-		writeError(w, &refusal{http.StatusNotFound, "not_found", "no control route " + route + "; there are GET status, POST hold, resume, version, weights, logprobs, lookup, replica, admit, sleep", 0})
+		writeError(w, &refusal{http.StatusNotFound, "not_found", "no control route " + route + "; there are GET status, POST hold, resume, version, weights, logprobs, lookup, replica, admit, sleep, updates", 0})
 		return
 	}
 	if r.Method != http.MethodPost {
@@ -144,6 +144,16 @@ func (g *Gateway) postSleep(r *http.Request, body []byte) (any, error) {
 		return nil, fmt.Errorf("%w: level is %d; want 1 (keep the weights in the host's memory) or 2 (drop them)", errBody, q.Level)
 	}
 	return struct{}{}, g.Sleep(r.Context(), q.Hold, q.Level)
+}
+
+func (g *Gateway) postUpdates(_ *http.Request, body []byte) (any, error) {
+	var q struct {
+		Mode Mode `json:"mode"`
+	}
+	if err := decode(body, &q); err != nil {
+		return nil, err
+	}
+	return struct{}{}, g.ExpectUpdates(q.Mode)
 }
 
 func (g *Gateway) postVersion(_ *http.Request, body []byte) (any, error) {

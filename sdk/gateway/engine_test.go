@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -68,6 +69,7 @@ func (e *fakeEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		before(r)
 	}
 	if respond != nil {
+		r.Body = io.NopCloser(bytes.NewReader(body))
 		respond(w, r)
 		return
 	}

@@ -16,6 +16,7 @@ const (
 	EventUpdated        EventKind = "updated"         // the policy version was raised
 	EventUpdateFailed   EventKind = "update_failed"   // a replica did not take the weights; Err says why
 	EventMismatch       EventKind = "mismatch"        // a replica's log-probabilities differ from those expected
+	EventRangeOnly      EventKind = "range_only"      // a replica's answers across updates carry a range of versions, not one a token; Err says why
 	EventVersionChanged EventKind = "version_changed" // the policy version was set without an update
 )
 

@@ -11,7 +11,9 @@ import (
 // flight is one request at one replica. low and high are guarded by Gateway.mu until the flight has landed.
 type flight struct {
 	replica   *replica
-	low, high int // policy versions that may have sampled the answer
+	start     int  // policy version of the replica at the start
+	low, high int  // policy versions that may have sampled the answer
+	pieces    bool // asked for as a stream by the gateway itself
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
 }
@@ -117,7 +119,7 @@ func (g *Gateway) startLocked(ctx context.Context, c *call, now time.Time) (*fli
 	if r == nil {
 		return nil, g.whyNoneLocked(now)
 	}
-	f := &flight{replica: r, low: r.version, high: max(r.version, r.pending)}
+	f := &flight{replica: r, start: r.version, pieces: g.piecewiseLocked(r, c), low: r.version, high: max(r.version, r.pending)}
 	f.ctx, f.cancel = context.WithCancelCause(ctx)
 	r.inflight++
 	r.served++

@@ -23,6 +23,7 @@ type answer struct {
 	header    http.Header
 	body      []byte
 	rest      io.ReadCloser
+	done      *completion // what body would hold, if it was put together from a stream
 	flight    *flight
 	low, high int // versions, once all is read
 }
@@ -38,6 +39,11 @@ func (g *Gateway) send(ctx context.Context, c *call) (*answer, error) {
 		a, err := g.ask(f, c)
 		aborted := errors.Is(context.Cause(f.ctx), errAborted)
 		switch {
+		case f.pieces && (errors.Is(err, errPieces) || err == nil && refused(a.status)):
+			a.discard(g)
+			g.takeWhole(f, c, err)
+			try--
+			continue
 		case err == nil && !retriable(a.status):
 			return a, nil
 		case ctx.Err() != nil:
@@ -86,6 +92,11 @@ func (g *Gateway) startWaiting(c *call) {
 // retriable tells an engine that is dying or overloaded from one that understood the request and refused it.
 func retriable(status int) bool {
 	return status >= 500 && status != http.StatusNotImplemented && status != http.StatusHTTPVersionNotSupported
+}
+
+// refused tells a request that the engine does not take, which may be because it cannot stream what is asked for.
+func refused(status int) bool {
+	return status >= 400 && status < 500 || status == http.StatusNotImplemented
 }
 
 // neverArrived reports that nothing listens, so the request cannot have had an effect.
@@ -137,6 +148,9 @@ func (g *Gateway) ask(f *flight, c *call) (*answer, error) {
 	}
 	a := &answer{status: resp.StatusCode, header: resp.Header, flight: f}
 	limit := g.cfg.MaxResponseBytes
+	if isStream(resp.Header) && c.generate != nil {
+		return g.gather(f, c, resp)
+	}
 	if isStream(resp.Header) { // the first event commits the answer, until then another replica may take over
 		head := make([]byte, 4096)
 		n, err := resp.Body.Read(head)
@@ -186,6 +200,9 @@ func (g *Gateway) request(f *flight, c *call) *http.Request {
 	base := f.replica.base
 	target := &url.URL{Scheme: base.Scheme, Host: base.Host, Path: base.Path + c.path, RawQuery: c.query}
 	body := c.bodyFor(g.upstreamModel())
+	if f.pieces {
+		body = inPieces(body)
+	}
 	if g.cfg.CacheSalt {
 		body = salted(c, body, g.salt(f))
 	}

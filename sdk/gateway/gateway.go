@@ -36,6 +36,7 @@ type Gateway struct {
 	hold     *hold
 	asleep   int // level at which the engines sleep; 0: awake
 	version  int
+	expected Mode          // of the weight updates to come, as far as anybody has said or shown
 	last     *WeightUpdate // the update that made the current version
 	upstream string        // the policy's name at the engine
 	names    []string      // names that clients may use for it; replaced, never changed
@@ -61,6 +62,9 @@ func New(cfg Config) (*Gateway, error) {
 		cfg: cfg, keys: newKeys(cfg.Token, cfg.AdminToken), listener: ln, version: cfg.Version, started: cfg.Clock.Now(),
 		changed: make(chan struct{}), flights: map[*flight]struct{}{}, records: newRecords(cfg.RecordTokens),
 		clients: clients{byName: map[string]*client{}}, updating: make(turn, 1), last: cfg.Last, names: cfg.Models,
+	}
+	if cfg.Last != nil {
+		g.expected = cfg.Last.Mode
 	}
 	g.prefixes.seed = maphash.MakeSeed()
 	g.life, g.end = context.WithCancel(context.Background())

@@ -192,26 +192,10 @@ func (p *params) takePrompt(v gjson.Result) {
 // translateResponse turns the engine's answer to q into the shape the client asked in. Completions come in the order of their
 // index. An answer in which tokens and log-probabilities do not match is an error: a hole would be trained on.
 func translateResponse(q *generateQuery, c *completion) ([]byte, error) {
-	if c.bad != nil {
-		return nil, c.bad
+	if err := q.check(c); err != nil {
+		return nil, err
 	}
 	list := c.choices
-	sort.SliceStable(list, func(i, j int) bool { return list[i].index < list[j].index })
-	want := q.n
-	if q.repeat {
-		want = 1
-	}
-	if len(list) != want {
-		return nil, fmt.Errorf("%d completions asked for, %d in the answer", want, len(list))
-	}
-	for i := range list {
-		if q.logprobs && len(list[i].logprobs) != len(list[i].ids) {
-			return nil, fmt.Errorf("completion %d has %d tokens but %d log-probabilities", i, len(list[i].ids), len(list[i].logprobs))
-		}
-		if q.logprobs && len(list[i].ids) == 0 && list[i].text != `""` {
-			return nil, fmt.Errorf("completion %d has a text but no token ids: the engine does not know return_token_ids", i)
-		}
-	}
 	shown := list
 	for q.repeat && len(shown) < q.n {
 		shown = append(shown[:len(shown):len(shown)], list[0])
@@ -220,6 +204,31 @@ func translateResponse(q *generateQuery, c *completion) ([]byte, error) {
 		return appendSGLang(nil, q, shown, c.id), nil
 	}
 	return appendAtropos(nil, q, shown)
+}
+
+// check reports what an answer lacks, and puts its completions into their order.
+func (q *generateQuery) check(c *completion) error {
+	if c.bad != nil {
+		return c.bad
+	}
+	list := c.choices
+	sort.SliceStable(list, func(i, j int) bool { return list[i].index < list[j].index })
+	want := q.n
+	if q.repeat {
+		want = 1
+	}
+	if len(list) != want {
+		return fmt.Errorf("%d completions asked for, %d in the answer", want, len(list))
+	}
+	for i := range list {
+		if q.logprobs && len(list[i].logprobs) != len(list[i].ids) {
+			return fmt.Errorf("completion %d has %d tokens but %d log-probabilities", i, len(list[i].ids), len(list[i].logprobs))
+		}
+		if q.logprobs && len(list[i].ids) == 0 && list[i].text != `""` {
+			return fmt.Errorf("completion %d has a text but no token ids: the engine does not know return_token_ids", i)
+		}
+	}
+	return nil
 }
 
 // appendAtropos writes {"text","prompt","finish_reasons","token_ids","logprobs":[n][position][{"id":logprob}],…}.
@@ -248,6 +257,10 @@ func appendAtropos(b []byte, q *generateQuery, list []choice) ([]byte, error) {
 		if b, err = appendPromptLogprobs(b, list[0].promptLogprobs); err != nil {
 			return nil, err
 		}
+	}
+	if several(list) {
+		b = append(b, `,"policy_versions":`...)
+		b = appendEach(b, list, appendSpans)
 	}
 	return append(b, '}'), nil
 }

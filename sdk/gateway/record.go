@@ -16,8 +16,8 @@ type Record struct {
 	VersionMax   int       `json:"policy_version_max"` // newest
 	Copies       int       `json:"copies"`             // how often this very completion was sampled
 
-	// Versions says which version sampled which token of Output, where that is known and there were several: the engine says it,
-	// or the completion was streamed; then it is the oldest version that may have sampled the token.
+	// Versions says which version sampled which token of Output, where that is known and there may have been several: the
+	// engine says it, or its tokens came in a stream; then it is the oldest version that may have sampled the token.
 	Versions []VersionSpan `json:"policy_versions,omitempty"`
 }
 
@@ -184,7 +184,7 @@ func (g *Gateway) keep(c *call, choices []choice, low, high int) {
 			continue
 		}
 		r := Record{Output: ch.ids, Logprobs: logprobs, Version: low, VersionMax: high}
-		if len(ch.spans) > 1 {
+		if len(ch.spans) > 1 || low != high { // of one span, too, the range says less
 			r.Versions = ch.spans
 		}
 		g.records.add(prompt, r)

@@ -25,6 +25,7 @@ type replica struct {
 	base     *url.URL
 	version  int       // policy version of its weights
 	pending  int       // version being loaded, or unknownVersion
+	unusable int       // streams in a row that could not be put together; see takeWhole
 	healthy  bool      // as its owner said
 	reason   string    // why it gets nothing
 	suspect  time.Time // gets nothing before this moment
@@ -96,7 +97,7 @@ func (g *Gateway) admit(ctx context.Context, id string, version int) error {
 		g.mu.Unlock()
 		return unknownReplica(id)
 	}
-	r.healthy, r.reason, r.suspect = true, "being admitted", time.Time{}
+	r.healthy, r.reason, r.suspect, r.unusable = true, "being admitted", time.Time{}, 0
 	r.version, r.pending = unknownVersion, unknownVersion
 	current, last := g.version, g.last
 	g.mu.Unlock()

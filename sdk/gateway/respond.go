@@ -103,7 +103,7 @@ func (g *Gateway) stream(w http.ResponseWriter, c *call, a *answer) {
 	w.WriteHeader(a.status)
 	out := http.NewResponseController(w)
 	tap := newTap(c, isStream(a.header))
-	tap.follow(func() int { return g.versionAt(f) })
+	tap.follow(g, f)
 	err := copyFlushed(w, out, a.body, a.rest, tap)
 	aborted := errors.Is(context.Cause(f.ctx), errAborted)
 	low, high := g.land(f)

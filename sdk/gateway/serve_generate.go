@@ -14,7 +14,7 @@ func (g *Gateway) generate(w http.ResponseWriter, r *http.Request, body []byte) 
 		writeError(w, &refusal{http.StatusBadRequest, "bad_request", "/generate: " + err.Error(), 0})
 		return nil
 	}
-	c := &call{method: http.MethodPost, path: "/v1/completions", header: r.Header, body: q.body, promptIDs: q.promptIDs,
+	c := &call{method: http.MethodPost, path: "/v1/completions", header: r.Header, body: q.body, promptIDs: q.promptIDs, generate: q,
 		prompt: q.prompt[:min(len(q.prompt), prefixBlock*prefixMax)]}
 	a, err := g.send(r.Context(), c)
 	if err != nil {
@@ -23,14 +23,17 @@ func (g *Gateway) generate(w http.ResponseWriter, r *http.Request, body []byte) 
 	}
 	if a.rest != nil {
 		a.discard(g)
-		writeError(w, &refusal{http.StatusBadGateway, "engine_answer", fmt.Sprintf("/generate: the engine's answer is a stream or longer than %d bytes; ask for fewer tokens", g.cfg.MaxResponseBytes), 0})
+		writeError(w, &refusal{http.StatusBadGateway, "engine_answer", fmt.Sprintf("/generate: the engine's answer is longer than %d bytes; ask for fewer tokens", g.cfg.MaxResponseBytes), 0})
 		return c
 	}
 	if a.status != http.StatusOK {
 		g.respond(w, c, a)
 		return c
 	}
-	done := readCompletion(gjson.ParseBytes(a.body), q.shape())
+	done := a.done
+	if done == nil {
+		done = readCompletion(gjson.ParseBytes(a.body), q.shape())
+	}
 	out, err := translateResponse(q, done)
 	if err != nil {
 		g.met.mistranslated.Inc()

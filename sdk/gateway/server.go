@@ -177,10 +177,12 @@ func (g *Gateway) models(w http.ResponseWriter, r *http.Request) {
 	f, _ := g.startLocked(r.Context(), c, g.cfg.Clock.Now())
 	g.mu.Unlock()
 	if f != nil {
-		if a, err := g.ask(f, c); err == nil && a.rest == nil && a.status == http.StatusOK {
+		a, err := g.ask(f, c)
+		if err == nil && a.rest == nil && a.status == http.StatusOK {
 			g.respond(w, c, a)
 			return
 		}
+		a.discard(g) // else a list without end would count as in flight for good
 	}
 	type model struct {
 		ID     string `json:"id"`

@@ -39,6 +39,7 @@ func appendSGLang(b []byte, q *generateQuery, list []choice, id string) []byte {
 	if id == "" {
 		id = `""`
 	}
+	mixed := several(list)
 	one := func(b []byte, ch *choice) []byte {
 		b = append(append(b, `{"text":`...), ch.text...)
 		b = append(b, `,"output_ids":`...)
@@ -57,6 +58,9 @@ func appendSGLang(b []byte, q *generateQuery, list []choice, id string) []byte {
 				b = append(strconv.AppendInt(b, int64(token), 10), ",null]"...)
 			}
 			b = append(b, ']')
+		}
+		if mixed {
+			b = appendSpans(append(b, `,"policy_versions":`...), ch)
 		}
 		return append(b, `}}`...)
 	}

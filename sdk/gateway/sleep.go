@@ -30,7 +30,7 @@ func (g *Gateway) Sleep(ctx context.Context, hold string, level int) error {
 
 // sleep is Sleep with g.updating held.
 func (g *Gateway) sleep(ctx context.Context, hold string, level int) error {
-	if err := g.owns(hold); err != nil {
+	if _, err := g.owns(hold); err != nil {
 		return err
 	}
 	started := g.cfg.Clock.Now()

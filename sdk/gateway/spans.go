@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"fmt"
 	"strconv"
 
 	"github.com/tidwall/gjson"
@@ -72,4 +73,32 @@ func (c *completion) fromSpans() {
 		}
 	}
 	c.spanLow, c.spanHigh = low, high
+}
+
+// several reports whether completions hold tokens of more than one version, as far as it is known.
+func several(list []choice) bool {
+	first := unknownVersion
+	for i := range list {
+		for _, s := range list[i].spans {
+			if first == unknownVersion {
+				first = s.Version
+			}
+			if s.Version != first {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// appendSpans writes which version sampled which tokens of a completion: [{"version":3,"start":0,"end":57}].
+func appendSpans(b []byte, ch *choice) []byte {
+	b = append(b, '[')
+	for i, s := range ch.spans {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = fmt.Appendf(b, `{"version":%d,"start":%d,"end":%d}`, s.Version, s.Start, s.End)
+	}
+	return append(b, ']')
 }

@@ -65,6 +65,7 @@ func TestAStreamAcrossAnUpdateKeepsTheVersionOfEachToken(t *testing.T) {
 	c := d.config()
 	c.Version = 2
 	g := start(t, c, e)
+	atOnce(t, g, e)
 	next := switching(e, token(5, ""), token(6, ""), token(7, ""), token(8, ""))
 	streamed(t, g, func(event int) {
 		if event == 1 {

@@ -8,7 +8,8 @@ type Status struct {
 	Started     time.Time               `json:"started"`
 	Held        bool                    `json:"held"`
 	Hold        *HoldStatus             `json:"hold,omitempty"`
-	Asleep      int                     `json:"asleep,omitempty"` // level at which the engines sleep; 0: awake
+	Asleep      int                     `json:"asleep,omitempty"`  // level at which the engines sleep; 0: awake
+	Updates     Mode                    `json:"updates,omitempty"` // what becomes of requests in flight at the next weight update; empty: nobody has said
 	InFlight    int                     `json:"in_flight"`
 	Waiting     int                     `json:"waiting"`
 	Replicas    []ReplicaStatus         `json:"replicas"`
@@ -54,6 +55,7 @@ func (g *Gateway) Status() Status {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.cfg.Clock.Now()
+	s.Updates = g.expected
 	s.Version, s.Asleep, s.InFlight, s.Waiting = g.version, g.asleep, len(g.flights), g.waiting
 	if h := g.hold; h != nil {
 		s.Held, s.Hold = true, &HoldStatus{h.ID, h.Mode, h.Reason, h.Since, h.Expires}

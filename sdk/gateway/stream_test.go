@@ -125,13 +125,13 @@ func TestTapHearsAnyPieces(t *testing.T) {
 			tap.write([]byte(rest[:n]))
 			rest = rest[n:]
 		}
-		if tap.deaf || tap.usage != 4 || fmt.Sprint(tap.choices[0].ids, tap.choices[1].ids, tap.choices[1].logprobs) != "[6 7] [5 8] [-0.5 -3]" {
+		if tap.bad != nil || tap.usage != 4 || fmt.Sprint(tap.choices[0].ids, tap.choices[1].ids, tap.choices[1].logprobs) != "[6 7] [5 8] [-0.5 -3]" {
 			t.Fatalf("in pieces of %d: %+v %+v %+v", size, tap, tap.choices[0], tap.choices[1])
 		}
 	}
 	tap := newTap(&call{path: "/v1/completions", ids: true}, true)
 	tap.write([]byte("data: {\"choices\":[{\"index\":0,\"token_ids\":[6,7],\"logprobs\":{\"token_logprobs\":[-1]}}]}\n\n"))
-	if !tap.deaf {
+	if tap.bad == nil {
 		t.Error("an event with a hole did not stop the recording")
 	}
 }

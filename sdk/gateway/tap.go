@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -10,24 +11,38 @@ import (
 // maxEvent bounds one server-sent event that the tap puts together; a stream with a longer one is passed on unrecorded.
 const maxEvent = 1 << 20
 
-// tap listens to a stream of server-sent events as it passes, and puts its completions together for the record. It never holds
-// the stream up. A nil tap hears nothing.
+// tap listens to a stream of server-sent events as it passes, and puts its completions together. It never holds the stream up. A
+// nil tap hears nothing.
 type tap struct {
 	line    []byte // begun, not ended
-	choices map[int]*choice
-	full    bool // the events have token ids; else only the count of tokens is of interest
+	choices map[int]*heard
+	full    bool   // the events have token ids; else only the count of tokens is of interest
+	gather  bool   // the whole answer is of interest, not only what the record needs
+	top     bool   // the same with the alternatives to the sampled tokens
+	limit   int    // bytes of one event
+	id      string // raw, of the answer
 	usage   int
-	deaf    bool // gave up
+	bad     error  // why it gave up
+	failure string // raw: the event in which the engine says that it failed
 
-	now    func() int // version of the replica's weights at this moment
+	now    func() int // version of the replica's weights at this moment; nil: versions are of no interest
 	before int        // the same when the piece before this one came
 }
 
-// follow makes the tap note which version sampled which tokens. A piece that comes now was sampled after the one before it had
-// come: at that moment's version or a newer one. Of the two the older is noted, because that is what staleness is measured by.
-func (t *tap) follow(now func() int) {
+// heard is what a tap knows of one completion.
+type heard struct {
+	choice
+	words []byte // raw text so far, without its quotes
+	exact bool   // its spans are the engine's own word
+}
+
+// follow makes the tap note which version sampled which tokens of a flight's answer. A piece that comes now was sampled after the
+// one before it had come, the first after the flight had started: at that moment's version or a newer one. Of the two the older is
+// noted, because that is what staleness is measured by. What was sent before an update must have come by its end for that, which
+// it has: the update's own answers come after it.
+func (t *tap) follow(g *Gateway, f *flight) {
 	if t != nil {
-		t.now, t.before = now, now()
+		t.before, t.now = f.start, func() int { return g.versionAt(f) }
 	}
 }
 
@@ -35,21 +50,23 @@ func newTap(c *call, events bool) *tap {
 	if !events || !isCompletion(c.path) {
 		return nil
 	}
-	return &tap{choices: map[int]*choice{}, full: c.ids}
+	return &tap{choices: map[int]*heard{}, full: c.ids, limit: maxEvent}
 }
 
 func (t *tap) write(p []byte) {
-	if t == nil || t.deaf {
+	if t == nil || t.bad != nil || len(p) == 0 {
 		return
 	}
-	if t.now != nil && len(p) > 0 {
+	if t.now != nil {
 		defer func(now int) { t.before = now }(t.now())
 	}
 	for len(p) > 0 {
 		end := bytes.IndexByte(p, '\n')
 		if end < 0 {
 			t.line = append(t.line, p...)
-			t.deaf = len(t.line) > maxEvent
+			if len(t.line) > t.limit {
+				t.bad = errors.New("an event of the stream is too long")
+			}
 			return
 		}
 		line := p[:end]
@@ -66,36 +83,66 @@ func (t *tap) write(p []byte) {
 // event takes one line of the stream.
 func (t *tap) event(line string) {
 	data, ok := strings.CutPrefix(line, "data:")
-	if !ok || (!t.full && !strings.Contains(data, "completion_tokens")) {
+	if !ok || t.bad != nil || (!t.full && !strings.Contains(data, "completion_tokens")) {
 		return
 	}
 	root := gjson.Parse(strings.TrimSpace(data))
 	if !root.IsObject() { // [DONE]
 		return
 	}
-	done := readCompletion(root, shape{choices: t.full, stream: true})
+	done := readCompletion(root, shape{choices: t.full, top: t.top, stream: true})
 	t.usage = max(t.usage, done.tokens)
 	if done.bad != nil {
-		t.deaf = true // a record with a hole would be worse than none
+		if root.Get("error").IsObject() {
+			t.failure = strings.Clone(root.Raw)
+		}
+		t.bad = done.bad // a record with a hole would be worse than none
 		return
 	}
-	for _, p := range done.choices {
-		ch := t.choices[p.index]
-		if ch == nil {
-			ch = &choice{index: p.index}
-			t.choices[p.index] = ch
-		}
-		if ch.promptIDs == nil {
-			ch.promptIDs = p.promptIDs
-		}
-		ch.ids = append(ch.ids, p.ids...)
-		ch.logprobs = append(ch.logprobs, p.logprobs...)
-		switch {
-		case tile(p.spans, len(ch.ids)): // the engine's own word, in the last event
-			ch.spans = p.spans
-		case t.now != nil && len(p.ids) > 0:
-			ch.spans = extend(ch.spans, t.before, len(ch.ids))
-		}
+	if t.id == "" {
+		t.id = strings.Clone(done.id)
+	}
+	for i := range done.choices {
+		t.add(&done.choices[i])
+	}
+}
+
+// add appends a piece to its completion. What it keeps is copied: a piece's strings are parts of its event.
+func (t *tap) add(p *choice) {
+	h := t.choices[p.index]
+	if h == nil {
+		h = &heard{choice: choice{index: p.index, finish: "null", stop: "null"}}
+		t.choices[p.index] = h
+	}
+	if h.promptIDs == nil {
+		h.promptIDs = p.promptIDs
+	}
+	h.ids = append(h.ids, p.ids...)
+	for _, raw := range p.logprobs {
+		h.logprobs = append(h.logprobs, strings.Clone(raw))
+	}
+	switch {
+	case tile(p.spans, len(h.ids)): // the engine's own word, in the last event
+		h.spans, h.exact = p.spans, true
+	case t.now != nil && len(p.ids) > 0:
+		h.spans, h.exact = extend(h.spans, t.before, len(h.ids)), false
+	}
+	if !t.gather {
+		return
+	}
+	if len(p.text) < 2 || p.text[0] != '"' {
+		t.bad = errors.New("a piece of the text is no string")
+		return
+	}
+	h.words = append(h.words, p.text[1:len(p.text)-1]...)
+	for _, x := range p.top {
+		h.top = append(h.top, gjson.Parse(strings.Clone(x.Raw)))
+	}
+	if p.finish != "null" {
+		h.finish = strings.Clone(p.finish)
+	}
+	if p.stop != "null" {
+		h.stop = strings.Clone(p.stop)
 	}
 }
 
@@ -104,16 +151,25 @@ func (g *Gateway) noteTap(c *call, t *tap, low, high int) {
 	if t == nil {
 		return
 	}
-	c.tokensOut = t.usage
-	if t.deaf {
+	c.tokensOut = t.tokens()
+	if t.bad != nil {
 		return
 	}
 	list := make([]choice, 0, len(t.choices))
-	for _, ch := range t.choices {
-		list = append(list, *ch)
-		if t.usage == 0 {
-			c.tokensOut += len(ch.ids)
-		}
+	for _, h := range t.choices {
+		list = append(list, h.choice)
 	}
 	g.keep(c, list, low, high)
+}
+
+// tokens is how many tokens the stream had, as the engine counts if it does.
+func (t *tap) tokens() int {
+	if t.usage > 0 {
+		return t.usage
+	}
+	n := 0
+	for _, h := range t.choices {
+		n += len(h.ids)
+	}
+	return n
 }

@@ -126,7 +126,7 @@ func (g *Gateway) update(ctx context.Context, u WeightUpdate) (res UpdateResult,
 	res.Version = g.Version()
 	switch {
 	case u.Hold != "":
-		if err := g.owns(u.Hold); err != nil {
+		if u.Mode, err = g.owns(u.Hold); err != nil {
 			return res, err
 		}
 	case u.Mode != ModeNone:
@@ -140,6 +140,7 @@ func (g *Gateway) update(ctx context.Context, u WeightUpdate) (res UpdateResult,
 			err = errors.Join(err, g.endHold(h.ID, EventResumed, fmt.Sprintf("requests go through at version %d", res.Version)))
 		}()
 	}
+	_ = g.ExpectUpdates(u.Mode) // known: it is in force
 	loaded := g.cfg.Clock.Now()
 	res.Drain = loaded.Sub(start)
 	res.Replicas, err = g.loadAll(ctx, u)
@@ -153,12 +154,28 @@ func (g *Gateway) update(ctx context.Context, u WeightUpdate) (res UpdateResult,
 	return res, nil
 }
 
-func (g *Gateway) owns(id string) error {
+// owns returns the mode of a hold that must be in force.
+func (g *Gateway) owns(id string) (Mode, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.hold == nil || g.hold.ID != id {
-		return fmt.Errorf("%w by %q: its lease may have run out; hold again before updating", ErrNotHeld, id)
+		return "", fmt.Errorf("%w by %q: its lease may have run out; hold again before updating", ErrNotHeld, id)
 	}
+	return g.hold.Mode, nil
+}
+
+// ExpectUpdates says what will become of requests in flight at the weight updates to come. Under ModeKeep and ModeNone an answer may
+// span an update, and requests of /generate are from now on asked of the engine in a way that tells which version sampled which
+// token. Each update says the same of those after it; this is for the requests before the first.
+func (g *Gateway) ExpectUpdates(m Mode) error {
+	switch m {
+	case ModeDrain, ModeKeep, ModeAbort, ModeNone:
+	default:
+		return fmt.Errorf("gateway: mode of the weight updates to come is %q; want %q, %q, %q or %q", m, ModeDrain, ModeKeep, ModeAbort, ModeNone)
+	}
+	g.mu.Lock()
+	g.expected = m
+	g.mu.Unlock()
 	return nil
 }
 

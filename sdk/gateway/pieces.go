@@ -1,0 +1,150 @@
+package gateway
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/tidwall/gjson"
+)
+
+// While weight updates let requests live on, an answer may hold tokens of several versions, and one that comes in one piece does
+// not say which token is whose. So the gateway then asks the engine for a stream behind /generate, notes the version of each piece
+// as it does for streams of clients, and gives the client in one piece what the engine would have given in one. When updates wait
+// for requests, or none come, all tokens are of one version and nothing is streamed: that costs the gateway a tenth as much, and
+// the engine nothing.
+
+// streamInterval is how many tokens the engine may put into one event; vLLM since 0.32 does, others send each by itself. It divides
+// the cost of a stream, and as many tokens may be noted with the version before their own.
+const streamInterval = 8
+
+// streamBytes says how much more of a stream is read than of an answer in one piece: each event repeats what frames it.
+const streamBytes = 4
+
+// errPieces says that an engine's stream does not hold what its answer in one piece would.
+var errPieces = errors.New("the engine's stream cannot be put together")
+
+// inPieces makes a request for a stream of one for an answer in one piece.
+func inPieces(body []byte) []byte {
+	end := bytes.LastIndexByte(body, '}')
+	out := make([]byte, 0, len(body)+40)
+	out = append(append(out, body[:end]...), `,"stream":true,"stream_interval":`...)
+	return append(strconv.AppendInt(out, streamInterval, 10), '}')
+}
+
+// maxUnusable is how many streams in a row may have been of no use before a replica is asked for none any more.
+const maxUnusable = 3
+
+// piecewiseLocked reports whether a call is to be asked of a replica as a stream: it is one of /generate, the version may change
+// under it, and neither the call nor the replica has shown that it cannot be.
+func (g *Gateway) piecewiseLocked(r *replica, c *call) bool {
+	return c.generate != nil && !c.whole && !c.generate.perPrompt && // vLLM streams no log-probabilities of prompts
+		crossing(g.expected) && r.unusable < maxUnusable
+}
+
+// crossing tells the modes in which requests in flight go on with new weights.
+func crossing(m Mode) bool { return m == ModeKeep || m == ModeNone }
+
+// gather reads a stream to its end and makes of it the answer in one piece. Until then nothing has reached the client, so another
+// replica may still take over. The error is errPieces if the stream ended well and cannot be used. The flight has landed.
+func (g *Gateway) gather(f *flight, c *call, resp *http.Response) (*answer, error) {
+	defer func() { _ = resp.Body.Close() }()
+	t := &tap{choices: map[int]*heard{}, full: true, gather: true, top: c.generate.topK > 0, limit: int(g.cfg.MaxResponseBytes)}
+	t.follow(g, f)
+	a := &answer{status: http.StatusOK, header: resp.Header, flight: f}
+	read, err := g.listen(t, resp.Body)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("replica %s: reading the stream: %w", f.replica.ID, err)
+	case t.failure != "": // as an answer in one piece says it
+		a.status, a.body = failureStatus(t.failure), []byte(t.failure)
+		a.header = http.Header{"Content-Type": {"application/json"}}
+	case t.bad != nil:
+		err = fmt.Errorf("%w: replica %s: %w", errPieces, f.replica.ID, t.bad)
+	case read > streamBytes*g.cfg.MaxResponseBytes:
+		err = fmt.Errorf("%w: replica %s: it is longer than %d bytes", errPieces, f.replica.ID, streamBytes*g.cfg.MaxResponseBytes)
+	default:
+		a.done = t.completion()
+		if bad := c.generate.check(a.done); bad != nil {
+			err = fmt.Errorf("%w: replica %s: %w", errPieces, f.replica.ID, bad)
+		} else {
+			g.usable(f)
+			err = g.settle(f)
+		}
+	}
+	a.low, a.high = g.land(f)
+	if err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// listen lets a tap hear all of a stream, or as much as it takes to see that it is of no use.
+func (g *Gateway) listen(t *tap, src io.Reader) (read int64, err error) {
+	buf := make([]byte, 16<<10)
+	for t.bad == nil && read <= streamBytes*g.cfg.MaxResponseBytes {
+		n, err := src.Read(buf)
+		t.write(buf[:n])
+		read += int64(n)
+		if errors.Is(err, io.EOF) {
+			return read, nil
+		}
+		if err != nil {
+			return read, err
+		}
+	}
+	return read, nil
+}
+
+// failureStatus is the status with which an engine would have told a failure that it tells in a stream.
+func failureStatus(event string) int {
+	if code := int(gjson.Get(event, "error.code").Int()); code >= 400 && code < 600 {
+		return code
+	}
+	return http.StatusInternalServerError
+}
+
+// completion is what the tap heard, as if it had come in one piece. It is bad if a completion has no end.
+func (t *tap) completion() *completion {
+	c := &completion{id: t.id, tokens: t.tokens(), version: unknownVersion, versionMax: unknownVersion, spanLow: unknownVersion, spanHigh: unknownVersion}
+	exact := true
+	for _, h := range t.choices {
+		ch := h.choice
+		ch.text = `"` + string(h.words) + `"`
+		if ch.finish == "null" {
+			c.bad = fmt.Errorf("completion %d has no end", ch.index)
+		}
+		exact = exact && h.exact
+		c.choices = append(c.choices, ch)
+	}
+	if exact {
+		c.fromSpans()
+	}
+	return c
+}
+
+// takeWhole notes that a call is asked for in one piece from now on, because the engine refused to stream it or, with err, the
+// stream was of no use. If that is the rule at a replica, it is asked for no more streams, else every request would be answered twice.
+func (g *Gateway) takeWhole(f *flight, c *call, err error) {
+	c.whole = true
+	if err == nil {
+		return
+	}
+	g.mu.Lock()
+	f.replica.unusable++
+	given, version := f.replica.unusable == maxUnusable, g.version
+	g.mu.Unlock()
+	if given {
+		g.emit(Event{Kind: EventRangeOnly, Replica: f.replica.ID, Version: version, Err: err, Message: "replica " + f.replica.ID + ": of answers that span a weight update only the range of versions is known: " + err.Error()})
+	}
+}
+
+// usable notes that a stream of a flight's replica was put together.
+func (g *Gateway) usable(f *flight) {
+	g.mu.Lock()
+	f.replica.unusable = 0
+	g.mu.Unlock()
+}
