@@ -206,7 +206,7 @@ func (t *Trainer) Update(ctx context.Context, config Config) error {
 	t.mu.Lock()
 	before := workerSettings(t.config)
 	t.mu.Unlock()
-	change := difference(before, workerSettings(config))
+	change := difference(before, workerSettings(config), workerDefaults())
 	if len(change) == 0 {
 		return nil
 	}

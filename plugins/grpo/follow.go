@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -76,26 +77,32 @@ func (t *Trainer) follow(ctx context.Context, program *proc.Program, f files) er
 	t.mu.Lock()
 	t.asks = len(t.req.SyncedBy) > 0
 	t.mu.Unlock()
+	// What is done for the worker ends with it.
+	working, idle := context.WithCancel(ctx)
+	defer idle()
 	stop := ctx.Done()
-	var kill <-chan time.Time
+	var kill, given <-chan time.Time
+	var broken error
 	for {
+		var err error
 		select {
 		case e, more := <-lines:
 			if !more {
 				<-program.Done()
+				idle()
 				w.wait()
 				return w.end(ctx, program, <-failed)
 			}
-			w.take(ctx, e)
-		case err := <-w.done:
-			step := w.step
-			if w.synced(ctx); err != nil && ctx.Err() == nil {
-				return fmt.Errorf("bring the weights of step %d to inference: %w", step, err)
+			w.take(working, e)
+		case err = <-w.done:
+			if err != nil {
+				err = fmt.Errorf("bring the weights of step %d to inference: %w", w.step, err)
 			}
-		case err := <-w.turns.taken:
-			if w.took(ctx); err != nil && ctx.Err() == nil {
-				return err
-			}
+			w.synced(working)
+		case err = <-w.turns.taken:
+			w.took(working)
+		case <-given:
+			return broken
 		case <-stop:
 			stop = nil
 			t.host.Phase(sdk.Draining, "writing a last checkpoint")
@@ -107,8 +114,19 @@ func (t *Trainer) follow(ctx context.Context, program *proc.Program, f files) er
 			w.wait()
 			return fmt.Errorf("the worker did not write its last checkpoint within the grace period of %s; it is killed and continues from the checkpoint before: %w", t.host.Grace(), ctx.Err())
 		}
+		switch lost := (*url.Error)(nil); {
+		case err == nil || ctx.Err() != nil:
+		case !errors.As(err, &lost):
+			return err
+		case broken == nil:
+			// The worker is about to end, perhaps because all is done: how it ends says more than that it did not answer.
+			broken, given = err, time.After(lastWords)
+		}
 	}
 }
+
+// lastWords is how long a worker may take to end whose control server has broken off an answer.
+const lastWords = 10 * time.Second
 
 // listen waits until the worker's control server is there, or the worker has ended.
 func (t *Trainer) listen(ctx context.Context, program *proc.Program, f files) error {
@@ -303,6 +321,9 @@ func (w *watch) end(ctx context.Context, program *proc.Program, followed error) 
 		return ctx.Err()
 	case w.over == "":
 		return errors.Join(errors.New("the worker ended without saying that it was done"), followed)
+	case w.over == "stopped": // not by this side, which would have ended the context
+		return &sdk.Error{Summary: "somebody told the worker to end (SIGTERM), and it did after a last checkpoint", Err: followed,
+			Remedy: "started again it continues exactly where it was; to stop a run, use recipe stop"}
 	}
 	w.trainer.host.Log("info", "training is over: "+w.over)
 	return followed

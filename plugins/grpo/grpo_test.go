@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/proc"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -32,9 +34,11 @@ type host struct {
 	logs        []string
 	metrics     map[string]float64
 	checkpoints []sdk.CheckpointInfo
+	handle      []byte
 	failSync    error
 	failTurn    error
 	noTurn      bool // it never comes
+	noSync      bool // nobody takes the weights
 	shared      bool
 	turns       []int64
 	changed     chan struct{}
@@ -63,7 +67,7 @@ func (h *host) Checkpoint(c sdk.CheckpointInfo) {
 	h.note(func() { h.checkpoints = append(h.checkpoints, c) })
 }
 func (h *host) Sample(sdk.Sample)       {}
-func (h *host) SetHandle([]byte)        {}
+func (h *host) SetHandle(data []byte)   { h.note(func() { h.handle = data }) }
 func (h *host) Listening(string)        {}
 func (h *host) Weights(sdk.WeightsInfo) {}
 func (h *host) Grace() time.Duration    { return 10 * time.Second }
@@ -103,8 +107,13 @@ func (h *host) Version() int64 {
 func (h *host) Sync(ctx context.Context, step int64) (int64, error) {
 	h.mu.Lock()
 	h.synced = append(h.synced, step)
-	err := h.failSync
+	err, nobody := h.failSync, h.noSync
 	h.mu.Unlock()
+	if nobody {
+		h.note(func() {})
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
 	if err != nil || !h.publish(step) {
 		return h.Version(), err
 	}
@@ -123,6 +132,20 @@ func (h *host) Sync(ctx context.Context, step int64) (int64, error) {
 	h.version = next
 	h.mu.Unlock()
 	return next, nil
+}
+
+// signal sends a signal to the worker.
+func (h *host) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	h.mu.Lock()
+	list := proc.Parse(h.handle)
+	h.mu.Unlock()
+	if len(list) != 1 {
+		t.Fatalf("%d processes are recorded, want 1", len(list))
+	}
+	if err := syscall.Kill(list[0].PID, s); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (h *host) await(t *testing.T, what string, ok func() bool) {
@@ -251,6 +274,43 @@ func TestStopWritesACheckpoint(t *testing.T) {
 	}
 	if _, err := tr.Logprobs(t.Context(), []int{1, 2}); err == nil {
 		t.Error("Logprobs answered after the worker was gone")
+	}
+}
+
+// A worker that somebody else ends writes its checkpoint and says "stopped". The training is not over for that: the block fails, so that
+// it is started again and goes on.
+func TestAWorkerThatIsStoppedByAStrangerHasNotCompleted(t *testing.T) {
+	t.Parallel()
+	tr, h, req := start(t, "hang", nil)
+	ended := make(chan error, 1)
+	go func() { ended <- tr.Run(t.Context(), req, h) }()
+	h.await(t, "the worker to wait for a batch", func() bool { return strings.Contains(strings.Join(h.phases, "\n"), "waiting for a batch") })
+	h.signal(t, syscall.SIGTERM)
+	var e *sdk.Error
+	if err := <-ended; !errors.As(err, &e) || e.Remedy == "" {
+		t.Errorf("Run: %v; want an error that says what to do", err)
+	}
+	if len(h.checkpoints) != 1 {
+		t.Errorf("checkpoints %+v, want the one of the stop", h.checkpoints)
+	}
+}
+
+// A worker that dies while nobody takes its weights is explained at once: the sync block may stay away for minutes.
+func TestAWorkerThatDiesWhileItsWeightsWaitIsExplained(t *testing.T) {
+	t.Parallel()
+	tr, h, req := start(t, "", nil)
+	h.noSync = true
+	ended := make(chan error, 1)
+	go func() { ended <- tr.Run(t.Context(), req, h) }()
+	h.await(t, "weights that wait", func() bool { return len(h.synced) == 1 })
+	h.signal(t, syscall.SIGKILL)
+	select {
+	case err := <-ended:
+		if err == nil || !strings.Contains(err.Error(), "the worker was killed") {
+			t.Errorf("Run: %v; want that the worker was killed", err)
+		}
+	case <-time.After(60 * time.Second):
+		t.Fatal("waited 60 s for the death of the worker to be noticed")
 	}
 }
 

@@ -1,7 +1,9 @@
 package grpo
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -127,6 +129,33 @@ func settingOf(field reflect.StructField, value reflect.Value) (any, bool) {
 	return value.Interface(), true
 }
 
+// workerDefaults are what the worker's settings are when the recipe does not say, in the form of workerSettings; nil where the worker has
+// none. A test compares the tags with the worker's own.
+func workerDefaults() map[string]any {
+	out := map[string]any{}
+	collectDefaults(reflect.TypeFor[Config](), out)
+	return out
+}
+
+func collectDefaults(t reflect.Type, out map[string]any) {
+	for i := range t.NumField() {
+		field := t.Field(i)
+		path, named := field.Tag.Lookup("worker")
+		if !named {
+			if field.Type.Kind() == reflect.Pointer && strings.HasSuffix(field.Tag.Get("recipe"), ",block") {
+				collectDefaults(field.Type.Elem(), out)
+			}
+			continue
+		}
+		text, ok := field.Tag.Lookup("default")
+		var value any
+		if ok && text != field.Tag.Get("null") && json.Unmarshal([]byte(text), &value) != nil {
+			value = text
+		}
+		put(out, path, value)
+	}
+}
+
 // put sets a.b.c in nested maps.
 func put(m map[string]any, path string, value any) {
 	section, name, nested := strings.Cut(path, ".")
@@ -142,15 +171,22 @@ func put(m map[string]any, path string, value any) {
 	put(inner, name, value)
 }
 
-// difference is what in other is not in base, nested as both are.
-func difference(base, other map[string]any) map[string]any {
+// difference is what in other is not in base, nested as both are. What base has and other has not goes back to the worker's default.
+func difference(base, other, defaults map[string]any) map[string]any {
 	out := map[string]any{}
-	for name, value := range other {
+	wanted := maps.Clone(other)
+	for name := range base {
+		if _, kept := other[name]; !kept {
+			wanted[name] = defaults[name]
+		}
+	}
+	for name, value := range wanted {
 		old := base[name]
 		oldSection, isOld := old.(map[string]any)
 		section, isNew := value.(map[string]any)
 		if isOld && isNew {
-			if d := difference(oldSection, section); len(d) > 0 {
+			inner, _ := defaults[name].(map[string]any)
+			if d := difference(oldSection, section, inner); len(d) > 0 {
 				out[name] = d
 			}
 			continue
