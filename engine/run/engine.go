@@ -184,6 +184,9 @@ func (e *Engine) catchUp(a addr.Block) error {
 			return err
 		}
 	}
+	if b := e.store.Run().Blocks[a]; b != nil && sdk.Phase(b.Phase).Over() && b.Phase != string(sdk.Failed) {
+		return e.journal(a, func(b *state.Block) { b.Intent = state.IntentDone })
+	}
 	return nil
 }
 
@@ -229,23 +232,13 @@ func (e *Engine) remember(a addr.Block, ev event.Event) error {
 			}
 		})
 	case event.Phase:
-		if p := sdk.Phase(ev.Phase); p.Over() {
-			return e.settle(a, p, ev.Message)
+		if sdk.Phase(ev.Phase).Over() {
+			// That nothing is left to do about it is written when its process has ended: until then an engine must look for it.
+			return e.journal(a, func(b *state.Block) { b.Phase, b.Error, b.Ended = ev.Phase, ev.Message, e.now().UTC() })
 		}
 	default:
 	}
 	return nil
-}
-
-// settle records how a block ended.
-func (e *Engine) settle(a addr.Block, p sdk.Phase, msg string) error {
-	return e.journal(a, func(b *state.Block) {
-		b.Phase, b.Error = string(p), msg
-		if p != sdk.Failed {
-			b.Intent = state.IntentDone
-		}
-		b.Ended = e.now().UTC()
-	})
 }
 
 // Recorded returns what the run remembers.

@@ -85,6 +85,9 @@ func TestTheRecordKnowsBeforeTheLogDoes(t *testing.T) {
 		first("checkpoint", b.Checkpoint != nil, func() bool { return told(event.Checkpoint, "") })
 		first("weights", f.record().Policy.Version == 7, func() bool { return told(event.Weights, "") })
 		first("completed", b.Phase == "completed", func() bool { return told(event.Phase, "completed") })
+		if b.Intent == state.IntentDone && slices.Contains(f.host.alive(), trainer) {
+			t.Error("nothing is left to do about the trainer, says the record, and its process lives")
+		}
 	}})
 	if err != nil {
 		t.Fatal(err)
