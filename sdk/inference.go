@@ -151,7 +151,7 @@ func (h *inferenceHost) gatewayEvent(e gateway.Event) {
 	case gateway.EventUpdated, gateway.EventVersionChanged:
 		h.setVersion(int64(e.Version))
 		h.Log("info", e.Message)
-	case gateway.EventReplicaDown, gateway.EventUpdateFailed, gateway.EventMismatch, gateway.EventHoldExpired:
+	case gateway.EventReplicaDown, gateway.EventUpdateFailed, gateway.EventMismatch, gateway.EventHoldExpired, gateway.EventRangeOnly:
 		h.Log("warn", e.Message)
 	case gateway.EventReplicaUp:
 		h.Log("info", e.Message)

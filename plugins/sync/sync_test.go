@@ -353,6 +353,27 @@ func TestInFlight(t *testing.T) {
 	}
 }
 
+// A gateway must know before the first update whether answers may span one.
+func TestGatewaysAreToldWhatBecomesOfRequestsBeforeTheFirstUpdate(t *testing.T) {
+	t.Parallel()
+	server := inference(t, plugintest.FakeConfig{})
+	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1, Delay: time.Minute})
+	c := config(train, server)
+	c.InFlight = "keep"
+	plugintest.Harness(t, sync.Definition()).Start(c)
+	g := client(server)
+	defer g.Close()
+	for end := time.Now().Add(plugintest.Deadline); ; time.Sleep(10 * time.Millisecond) {
+		s, err := g.Status(t.Context())
+		if err == nil && (s.Updates == gateway.ModeKeep || s.Updates == gateway.ModeNone) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the gateway was told %q (%v), want keep, or none as transport live has it", s.Updates, err)
+		}
+	}
+}
+
 func complete(ctx context.Context, base, key string) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/completions", strings.NewReader(`{"model":"fake","prompt":"a","max_tokens":1}`))
 	if err != nil {

@@ -70,6 +70,9 @@ func (s *syncer) look(ctx context.Context, v *server) {
 		}
 		return
 	}
+	if m := s.mode(); status.Updates != m { // so that it knows before the first update whether answers may span one
+		_ = v.client.ExpectUpdates(asking, m) // each update says it again
+	}
 	switch {
 	case s.nap != nil:
 		s.keepAsleep(ctx, v, status)
@@ -91,7 +94,10 @@ func (s *syncer) look(ctx context.Context, v *server) {
 		return
 	}
 	v.retry = time.Now().Add(v.next())
-	if err := s.bring(ctx, v, status); err != nil {
+	quiet := s.beat(ctx) // the trainer may wait for this block meanwhile
+	err = s.bring(ctx, v, status)
+	quiet()
+	if err != nil {
 		v.trouble = err.Error()
 		s.host.Log("warn", fmt.Sprintf("%s: bring policy version %d again: %v", v.address, s.version.Load(), err))
 		return
