@@ -31,39 +31,48 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
+# A chunk's logits are the largest thing in memory, and going over them is what the head costs besides its matmuls: the
+# functions below overwrite them, `product` included, wherever they can.
+
+
 def _logits(product: Tensor, b: Tensor | None, warm: Tensor, scale: float, softcap: float | None) -> Tensor:
     """(c, V) logits over temperature in wide precision, from hidden @ weight."""
     z = product if b is None else product + b
-    z = z.to(_wide(z.dtype)) * scale
+    z = z.to(_wide(z.dtype))
     if softcap:
-        z = softcap * torch.tanh(z / softcap)
-    return z / warm[:, None]
+        return z.mul_(scale / softcap).tanh_().mul_((softcap / warm)[:, None])
+    return z.mul_((scale / warm)[:, None])
 
 
 def _forward(product, b, label, warm, scale, softcap, entropy, squared):
     """Log-probability, logsumexp, entropy and sum of squares (c,) of one chunk."""
     z = _logits(product, b, warm, scale, softcap)
-    lse = torch.logsumexp(z, -1)
+    top = z.amax(-1)
+    e = (z - top[:, None]).exp_()
+    total = e.sum(-1)
+    lse = top + total.log()
     lp = z.gather(-1, label[:, None]).squeeze(-1) - lse
-    h = lse - (torch.exp(z - lse[:, None]) * z).sum(-1) if entropy else None
-    s = torch.exp(torch.logsumexp(2 * z, -1) - 2 * lse) if squared else None
+    s = (e * e).sum(-1) / (total * total) if squared else None
+    h = lse - e.mul_(z).sum(-1) / total if entropy else None
     return lp, lse, h, s
 
 
 def _backward(product, b, label, warm, lse, g_lp, h, g_entropy, scale, softcap):
     """Gradient (c, V) of hidden @ weight (+ bias); h and g_entropy None where the entropy carries none."""
+    narrow = product.dtype
     z = _logits(product, b, warm, scale, softcap)
-    log_p = z - lse[:, None]
-    p = torch.exp(log_p)
-    hit = torch.arange(z.shape[1], device=z.device)[None] == label[:, None]
-    d = (hit.to(p.dtype) - p) * g_lp[:, None]
-    if h is not None:
-        d = d - p * (log_p + h[:, None]) * g_entropy[:, None]
-    d = d / warm[:, None]
-    if softcap:
-        capped = z * warm[:, None] / softcap
-        d = d * (1 - capped * capped)
-    return (d * scale).to(product.dtype)
+    slope = (z * (warm / softcap)[:, None]).square_().neg_().add_(1) if softcap else None
+    log_p = z.sub_(lse[:, None])
+    if h is None:
+        d = log_p.exp_().mul_(-g_lp[:, None])
+    else:
+        p = log_p.exp()
+        d = log_p.add_(h[:, None]).mul_(g_entropy[:, None]).add_(g_lp[:, None]).mul_(p).neg_()
+    at = label[:, None]
+    d.scatter_(1, at, d.gather(1, at) + g_lp[:, None])
+    if slope is not None:
+        d.mul_(slope)
+    return d.mul_((scale / warm)[:, None]).to(narrow)
 
 
 @functools.cache

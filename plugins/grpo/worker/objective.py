@@ -145,19 +145,26 @@ class Parts:
     policy: Tensor
     kl: Tensor
     entropy: Tensor
-    ratio_sum: float = 0.0
-    ratio_max: float = 0.0
-    clipped_high: float = 0.0
-    clipped_low: float = 0.0
-    clipped_dual: float = 0.0
+    ratio_sum: Tensor
+    ratio_max: Tensor
+    clipped_high: Tensor
+    clipped_low: Tensor
+    clipped_dual: Tensor
+
+    def sums(self) -> Tensor:
+        """What is added up over micro-batches and ranks, (8,); on the device, so that nobody waits for it."""
+        each = (self.total.detach(), self.policy, self.kl, self.entropy, self.ratio_sum, self.clipped_high,
+                self.clipped_low, self.clipped_dual)  # fmt: skip
+        return torch.stack([x.double() for x in each])
 
 
 def micro_loss(o: ObjectiveOptions, p: Plan, index: Tensor, lp: Tensor, entropy: Tensor | None = None) -> Parts:
     """The part of the objective that the tokens `index` (entries of the plan's vectors) contribute. They must be whole
     sequences. lp, entropy: (len(index),) with gradient."""
-    kept = p.keep[index]
-    index, lp = index[kept], lp[kept]
-    entropy = entropy[kept] if entropy is not None else None
+    if o.rejections:
+        kept = p.keep[index]
+        index, lp = index[kept], lp[kept]
+        entropy = entropy[kept] if entropy is not None else None
     take = lambda x: None if x is None else x[index]  # noqa: E731
     old = lp.detach() if p.old is None else p.old[index]
     terms = Terms(
@@ -178,7 +185,7 @@ def micro_loss(o: ObjectiveOptions, p: Plan, index: Tensor, lp: Tensor, entropy:
         bonus = (coefficient * entropy * allowed).sum()
     total = policy + o.kl_coefficient * divergence - o.entropy_coefficient * bonus
     return Parts(
-        total, policy.detach(), divergence.detach(), bonus.detach(), float(loss.ratio.sum()),
-        float(loss.ratio.max()) if len(index) else 0.0, float(loss.clipped_high.sum()),
-        float(loss.clipped_low.sum()), float(loss.clipped_dual.sum()),
+        total, policy.detach(), divergence.detach(), bonus.detach(), loss.ratio.sum(),
+        loss.ratio.max() if len(index) else zero, loss.clipped_high.sum(), loss.clipped_low.sum(),
+        loss.clipped_dual.sum(),
     )  # fmt: skip

@@ -220,7 +220,7 @@ class Stepper:
         size = last - first
         lp, ent = (torch.zeros(size, dtype=self.wide, device=device) for _ in range(2))
         sums = torch.zeros(8, dtype=torch.float64, device=device)
-        ratio_max = 0.0
+        ratio_max = torch.zeros((), dtype=torch.float64, device=device)
         for row in batch.share(rows, ranks.rank, ranks.world):
             real = row is not None
             here = (row or rows[-1]).to(device)
@@ -230,20 +230,17 @@ class Stepper:
                 if real:
                     parts = objective.micro_loss(o, plan, index, s.lp, s.entropy)
                     lp[index], ent[index] = s.lp.detach().to(self.wide), s.entropy.detach().to(self.wide)
-                    sums += torch.tensor([
-                        float(parts.total.detach()), float(parts.policy), float(parts.kl), float(parts.entropy),
-                        parts.ratio_sum, parts.clipped_high, parts.clipped_low, parts.clipped_dual,
-                    ], dtype=torch.float64, device=device)  # fmt: skip
-                    ratio_max = max(ratio_max, parts.ratio_max)
+                    sums += parts.sums()
+                    ratio_max = torch.maximum(ratio_max, parts.ratio_max.double())
             with clock.phase("backward"):
                 # Sharded gradients are averaged over ranks; the objective is a sum. Ranks without work still run.
                 total = parts.total * ranks.world if real else s.lp.sum() * 0
                 total.backward()
         lp, ent, sums = ranks.sum(lp), ranks.sum(ent), ranks.sum(sums)
-        ratio_max = max(ranks.gather(ratio_max))
+        highest = max(ranks.gather(float(ratio_max)))
         known = lp if current is None else current[window]
         apart = correction.mismatch(known, plan.behavior, plan.seq, plan.n)
-        out = {**metrics.describe_mismatch(apart), **self._sizes(sums.tolist(), plan, ratio_max, lp, ent)}
+        out = {**metrics.describe_mismatch(apart), **self._sizes(sums.tolist(), plan, highest, lp, ent)}
         if number == 0 and checks.absurd(c, apart):
             self.optimizer.zero_grad(set_to_none=True)
             return {**out, "absurd": 1.0}

@@ -129,6 +129,7 @@ class Run:
             if self.feed:  # whoever restarts this run after a remedy must not meet the same batch again
                 self.feed.rollouts.spool.refuse(delivery.number)
             raise
+        times = clock.metrics()  # on a GPU this waits for the last of the step
         seconds = time.perf_counter() - started
         report.update(facts)
         for warning in report.pop("warnings"):
@@ -139,7 +140,7 @@ class Run:
             self._skip(delivery, "the sampler's log-probabilities cannot belong to these weights", report)
             return
         self.step, self.cursor = self.step + 1, delivery.number
-        report.update(clock.metrics())
+        report.update(times)
         report.update(metrics.memory(self.ranks.device))
         report.update({"time/wait": delivery.waited, "time/step": seconds, "step": float(self.step),
                        "tokens/per_second": data.total_tokens / seconds})  # fmt: skip

@@ -178,7 +178,7 @@ def speed(directory: str) -> dict:
             work = flops(s.policy.causal.config, s.count, b, True, 1)
             out[name] = {
                 "tokens_per_second": b.total_tokens / best, "step_s": best, "warmup_s": times[0], "mfu": work / best / peak,
-                "peak_gib": torch.cuda.max_memory_allocated() / 2**30, "phases": clock.seconds,
+                "peak_gib": torch.cuda.max_memory_allocated() / 2**30, "phases": clock.metrics(),
             }  # fmt: skip
         except Exception as e:
             out[name] = {"error": f"{type(e).__name__}: {e}"[:300]}
