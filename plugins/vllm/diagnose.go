@@ -92,6 +92,12 @@ var symptoms = []symptom{
 		false, false,
 	},
 	{
+		"lora-dtype", regexp.MustCompile(`(?s)lora_(expand|shrink)_op\.py.{0,300}assert [a-z_]+\.dtype in \[torch\.float16, torch\.bfloat16\]`),
+		"vLLM's kernels for LoRA on a GPU compute in 16 bits only",
+		"set dtype = \"bfloat16\" (or \"half\"), or train the adapters and serve them merged: enable_lora = false, and transport = \"auto\" in the sync block",
+		false, false,
+	},
+	{
 		"tensor-parallel", regexp.MustCompile(`must be divisible by tensor parallel size|not divisible by tensor parallel`),
 		"the model's attention heads cannot be spread over tensor_parallel_size GPUs evenly",
 		"choose a tensor_parallel_size that divides the number of attention heads named in the message",

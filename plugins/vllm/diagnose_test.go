@@ -105,6 +105,19 @@ func TestStagesOfARealStart(t *testing.T) {
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("stages:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
+	crash, err := os.ReadFile("testdata/log/lora-dtype.real.log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	for line := range strings.Lines(string(crash)) {
+		if _, text, ok := worthTelling(strings.TrimRight(line, "\n")); ok {
+			said = append(said, text)
+		}
+	}
+	if strings.Join(said, "|") != "EngineCore failed to start.|AssertionError" {
+		t.Errorf("of a crash is told %q, want its first and its last line", said)
+	}
 	if told > 1 {
 		t.Errorf("%d lines of an ordinary start are told as warnings; want at most 1", told)
 	}

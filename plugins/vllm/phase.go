@@ -66,8 +66,8 @@ var noise = regexp.MustCompile(`Development endpoints are enabled|LoRA dynamic l
 // block's log file.
 func worthTelling(line string) (level, text string, ok bool) {
 	m := loggedLevel.FindStringSubmatch(line)
-	if m == nil || noise.MatchString(line) {
-		return "", "", false
+	if m == nil || noise.MatchString(line) || strings.HasPrefix(m[2], "  ") || strings.HasPrefix(m[2], "Traceback (") {
+		return "", "", false // of a traceback its last line is told
 	}
 	switch m[1] {
 	case "WARNING":

@@ -142,18 +142,24 @@ func elementBytes(c Config, m shape.Shape) float64 {
 	return 2 // auto serves float32 checkpoints in half precision
 }
 
-func placementProblems(c Config, placement sdk.Placement) []spec.Problem {
+func placementProblems(c Config, placement sdk.Placement) (problems []spec.Problem) {
 	want := int64(c.gpusPerReplica()) * max(1, c.Replicas)
 	have := int64(max(placement.GPUs, len(placement.Devices)))
-	if have == 0 || have >= want {
-		return nil
+	if have > 0 && c.EnableLora && servedDtype(c) == "float32" {
+		problems = append(problems, spec.Problem{
+			Path: cty.GetAttrPath("dtype"), Summary: "vLLM serves LoRA adapters on a GPU in 16 bits only, dtype is float32",
+			Detail: "Its kernels refuse float32 at the start (vLLM 0.24). Set dtype = \"bfloat16\", or serve the adapters merged: leave enable_lora out, and transport = \"auto\" in the sync block.",
+		})
 	}
-	return []spec.Problem{{
+	if have == 0 || have >= want {
+		return problems
+	}
+	return append(problems, spec.Problem{
 		Path:    cty.GetAttrPath("replicas"),
 		Summary: fmt.Sprintf("%d GPUs are needed, placement gives %d", want, have),
 		Detail: fmt.Sprintf("replicas = %d × tensor_parallel_size = %d × pipeline_parallel_size = %d × data_parallel_size = %d. Lower one of them, or set placement { gpus = %d }.",
 			max(1, c.Replicas), max(1, c.TensorParallelSize), max(1, c.PipelineParallelSize), max(1, c.DataParallelSize), want),
-	}}
+	})
 }
 
 func shapeProblems(c Config, m shape.Shape) []spec.Problem {
