@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -309,14 +310,25 @@ func TestCodeIsRun(t *testing.T) {
 		if k, ok := strings.CutPrefix(m[1], "the larger of x and "); ok {
 			right = "max(x, " + k + ")"
 		}
-		return []string{" return " + right, " return 1000", " return no_such_name", " return while", " while True: pass", " return open('x', 'w')", " return " + right, " return [0] * 10**10"}[i%8]
+		return []string{" return " + right, " return __import__('subprocess').Popen(['sleep', '4711.25'])", " return no_such_name", " return while", " while True: pass", " return open('x', 'w')", " return __import__('sys').exit(0)", " return [0] * 10**10"}[i%8]
 	}
 	g := rolled(t, w, 1, func(c *Config) {
 		script(t, "programs.py")(c)
 		c.Config = map[string]any{"seconds": int64(1)}
 	})[0]
-	// A file may be made in the program's own folder, but nothing written into it; what it returns is wrong.
-	for i, want := range []float64{1, 0, -0.5, -0.5, -1, 0, 1, -0.5} {
+	started := 0.0
+	if os.Getuid() != 0 {
+		started = -0.5 // a process may not be started; root may, and it ends with the program
+	}
+	if left, _ := filepath.Glob("/proc/[0-9]*/cmdline"); slices.ContainsFunc(left, func(path string) bool {
+		command, err := os.ReadFile(path) //nolint:gosec // of another process
+		return err == nil && strings.HasPrefix(string(command), "sleep\x004711.25")
+	}) {
+		t.Error("what a program has started outlives it")
+	}
+	// A file may be made in the program's own folder, but nothing written into it; what it returns is wrong. To end the process is
+	// no answer.
+	for i, want := range []float64{1, started, -0.5, -0.5, -1, 0, -0.5, -0.5} {
 		if got := g["scores"].([]any)[i].(float64); got != want {
 			t.Errorf("score %d is %v, want %v (%q)", i, got, want, trained(t, g)[i])
 		}

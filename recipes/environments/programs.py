@@ -1,16 +1,19 @@
 """Code that is run: the model writes a function, a process of its own runs it against tests, and what happened is the reward.
 
 Right answers, wrong ones, code that fails and code that does not end are told apart, because they teach different things. The process
-has limits on time, memory, files and processes, an empty environment and a folder of its own. That stops accidents, not malice: for
-code that must not be trusted run this block's Python inside a container or a virtual machine.
+has limits on time, memory, files and processes (but for root), an empty environment and a folder of its own, and what it has started
+ends with it. That stops accidents, not malice: for code that must not be trusted run this block's Python inside a container or a
+virtual machine.
 """
 
 import asyncio
+import os
 import random
 import resource
+import signal
 import sys
 import tempfile
-from typing import List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from addition import Addition, AdditionConfig
 from atroposlib.envs.base import ScoredDataGroup
@@ -43,12 +46,13 @@ def limits(seconds: int, megabytes: int):
         resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
 
     return apply
 
 
-async def run(program: str, seconds: int, megabytes: int) -> str:
-    """right, wrong, failed or endless."""
+async def run(program: str, verdicts: Dict[int, str], seconds: int, megabytes: int) -> str:
+    """What the program's exit status means; failed where it means nothing, endless where it used up a limit."""
     with tempfile.TemporaryDirectory() as folder:
         child = await asyncio.create_subprocess_exec(
             sys.executable, "-I", "-S", "-c", program,
@@ -58,12 +62,16 @@ async def run(program: str, seconds: int, megabytes: int) -> str:
         try:
             status = await asyncio.wait_for(child.wait(), 5 * seconds)
         except asyncio.TimeoutError:
-            child.kill()
+            status = -signal.SIGKILL
+        finally:
+            try:
+                os.killpg(child.pid, signal.SIGKILL)  # it, and what it has started
+            except ProcessLookupError:
+                pass
             await child.wait()
-            return "endless"
     if status < 0:  # ended by a signal: a limit
         return "endless"
-    return {0: "right", 3: "wrong"}.get(status, "failed")
+    return verdicts.get(status, "failed")
 
 
 class Code(Addition):
@@ -82,8 +90,11 @@ class Code(Addition):
     def question(self, item) -> str:
         return f"# f {TASKS[item[0]][0].format(k=item[1])}.\ndef f(x):\n   "
 
-    def program(self, item, body: str) -> str:
+    def program(self, item, body: str) -> Tuple[str, Dict[int, str]]:
+        """The program, and what its exit status means. The two that mean something are drawn anew each time: code that ends the
+        process itself would otherwise soon be found to be the easiest right answer."""
         task, k = TASKS[item[0]][1], item[1]
+        right, wrong = random.sample(range(20, 120), 2)
         # The function ends where the next thing at the margin begins.
         lines = ["   " + body.split("\n")[0]]
         for line in body.split("\n")[1:]:
@@ -91,11 +102,12 @@ class Code(Addition):
                 break
             lines.append(line)
         expected = [(x, task(x, k)) for x in INPUTS]
-        return "def f(x):\n" + "\n".join(lines) + f"\nimport sys\nsys.exit(0 if all(f(x) == y for x, y in {expected}) else 3)\n"
+        check = f"sys.exit({right} if all(f(x) == y for x, y in {expected}) else {wrong})"
+        return "def f(x):\n" + "\n".join(lines) + f"\nimport sys\n{check}\n", {right: "right", wrong: "wrong"}
 
     async def outcomes(self, item, texts: List[str]) -> List[str]:
         c = self.config
-        return await asyncio.gather(*(run(self.program(item, text), c.seconds, c.megabytes) for text in texts))
+        return await asyncio.gather(*(run(*self.program(item, text), c.seconds, c.megabytes) for text in texts))
 
     def score(self, outcome: str) -> float:
         return 1.0 if outcome == "right" else getattr(self.config, outcome)
