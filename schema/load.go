@@ -90,6 +90,7 @@ func (p *evaluator) connect(root *module) []*node {
 		nodes = append(nodes, m.nodes()...)
 	}
 	p.requirePaths()
+	p.checkProgram()
 	lookups := map[blockName]*PluginSchema{}
 	for _, n := range nodes {
 		if n.block != nil {
@@ -124,7 +125,7 @@ func (p *evaluator) requirePaths() {
 	for _, name := range sortedKeys(p.loader.required) {
 		q := p.loader.required[name]
 		path := q.Source
-		if !filepath.IsAbs(path) && !strings.HasPrefix(path, "./") && !strings.HasPrefix(path, "../") {
+		if !isPath(path) {
 			continue
 		}
 		if !filepath.IsAbs(path) {
@@ -132,6 +133,10 @@ func (p *evaluator) requirePaths() {
 		}
 		r.Require(name, path)
 	}
+}
+
+func isPath(source string) bool {
+	return filepath.IsAbs(source) || strings.HasPrefix(source, "./") || strings.HasPrefix(source, "../")
 }
 
 func (p *evaluator) lookup(n *node, known map[blockName]*PluginSchema) *PluginSchema {
@@ -149,9 +154,7 @@ func (p *evaluator) lookup(n *node, known map[blockName]*PluginSchema) *PluginSc
 		s = nil
 	case s == nil:
 		names := slices.Clone(p.opts.Plugins.Names(key.kind))
-		p.diags = append(p.diags, problem(n.header, "Missing plugin",
-			fmt.Sprintf("There is no %s plugin %q; known are %s.%s A plugin that is not built in is named in recipe { required_plugins { … } } and fetched by recipe init.",
-				key.kind, key.plugin, orNothing(names), didYouMean(key.plugin, names))))
+		p.diags = append(p.diags, p.missing(n, names))
 	case s.Config == nil:
 		copied := *s
 		copied.Config = &spec.Schema{}
@@ -159,6 +162,7 @@ func (p *evaluator) lookup(n *node, known map[blockName]*PluginSchema) *PluginSc
 	}
 	if s != nil {
 		p.reserved(n, s)
+		p.checkPlugin(n, s)
 	}
 	known[key] = s
 	return s

@@ -102,3 +102,72 @@ recipe {
 		t.Errorf("%+v", p)
 	}
 }
+
+// versioned are plugins of one version, in a program of another.
+type versioned struct{ program, plugin string }
+
+func (v versioned) ProgramVersion() string { return v.program }
+
+func (v versioned) Names(kind.Kind) []string { return []string{"vllm"} }
+
+func (v versioned) Lookup(k kind.Kind, name string) (*schema.PluginSchema, error) {
+	if name != "vllm" {
+		return nil, nil
+	}
+	return &schema.PluginSchema{Kind: k, Name: name, Version: v.plugin}, nil
+}
+
+func TestRequiredVersionsAreCompared(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		have versioned
+		want []string // in the mistakes; none: there are none
+	}{
+		"both fit":                         {versioned{"0.2.1", "v0.1.7"}, nil},
+		"a checkout":                       {versioned{"0123abc-dirty", ""}, nil},
+		"a build that nobody named":        {versioned{"0.2.0-dev", "0.0.0"}, nil},
+		"a commit after a release":         {versioned{"v0.2.0-3-gabc", "0.1.0"}, nil},
+		"a program that is too old":        {versioned{"0.1.9", "0.1.7"}, []string{"requires recipe >= 0.2, and this is recipe 0.1.9"}},
+		"a plugin that is too new":         {versioned{"0.2.0", "0.2.0"}, []string{`The inference plugin "vllm" has the version 0.2.0`, "requires ~> 0.1.0"}},
+		"one of each":                      {versioned{"0.1.0", "1.0.0"}, []string{"this is recipe 0.1.0", "has the version 1.0.0"}},
+		"a build of an older one, unready": {versioned{"0.1.0-dev", "0.1.0"}, []string{"this is recipe 0.1.0-dev"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, diags := schema.LoadSource("x.hcl", []byte(`
+recipe {
+  required_version = ">= 0.2"
+  required_plugins {
+    vllm = { version = "~> 0.1.0" }
+  }
+}
+inference "vllm" "a" {}
+inference "vllm" "b" {}
+`), schema.Options{Plugins: c.have})
+			all := details(diags)
+			for _, want := range c.want {
+				if strings.Count(all, want) != 1 {
+					t.Errorf("want %q once:\n%s", want, all)
+				}
+			}
+			if len(diags) != len(c.want) && !(len(c.want) == 2 && len(diags) == 1) {
+				t.Errorf("%d mistakes:\n%s", len(diags), all)
+			}
+		})
+	}
+}
+
+func TestAPluginFromElsewhereIsNotFetched(t *testing.T) {
+	t.Parallel()
+	_, diags := schema.LoadSource("x.hcl", []byte(`
+recipe {
+  required_plugins {
+    sglang = { source = "oci://host/sglang" }
+  }
+}
+inference "sglang" "a" {}
+`), schema.Options{Plugins: versioned{}})
+	if all := details(diags); !strings.Contains(all, `source as "oci://host/sglang", which this version cannot fetch`) || !strings.Contains(all, `"./bin/sglang"`) {
+		t.Errorf("got:\n%s", all)
+	}
+}

@@ -32,7 +32,8 @@ func (s *source) declareRecipe(block *hclsyntax.Block) hcl.Diagnostics {
 			}
 		case "required_version":
 			s.recipe.requiredVersion = literalString(attr, &diags)
-			diags = append(diags, checkConstraint(s.recipe.requiredVersion, attr.Expr.Range())...)
+			s.recipe.versionRange = attr.Expr.Range()
+			diags = append(diags, checkConstraint(s.recipe.requiredVersion, s.recipe.versionRange)...)
 		case "required_plugins":
 			diags = append(diags, problem(attr.NameRange, "Block expected", "required_plugins is a block: write required_plugins { vllm = { source = \"…\", version = \"…\" } } without the equals sign."))
 		default:
@@ -58,7 +59,7 @@ func (s *source) declareRequired(attr *hclsyntax.Attribute) hcl.Diagnostics {
 	if diags.HasErrors() {
 		return placed(diags, attr.Expr.Range())
 	}
-	example := fmt.Sprintf(`write %s = { source = "oci://registry/path", version = "~> 0.1" }`, attr.Name)
+	example := fmt.Sprintf(`write %[1]s = { source = "./bin/%[1]s", version = "~> 0.1" }`, attr.Name)
 	if !v.Type().IsObjectType() || v.IsNull() {
 		return hcl.Diagnostics{problem(attr.Expr.Range(), "Wrong type", fmt.Sprintf("Expected an object with source and version, got %s: %s.", v.Type().FriendlyName(), example))}
 	}

@@ -64,6 +64,7 @@ type callDecl struct {
 type recipeDecl struct {
 	name            string
 	requiredVersion string
+	versionRange    hcl.Range
 	plugins         []RequiredPlugin
 	header          hcl.Range
 }

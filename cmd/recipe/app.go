@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/recipe-rl/recipe/cmd/recipe/build"
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/host"
 )
@@ -25,7 +26,12 @@ func newApp(in io.Reader, out, err io.Writer, environ []string) *app {
 		if err != nil {
 			return nil, err
 		}
-		return host.NewCatalog(builtins(), overrides, cacheDir())
+		catalog, err := host.NewCatalog(builtins(), overrides, cacheDir())
+		if err != nil {
+			return nil, err
+		}
+		catalog.Program = build.Read().Version
+		return catalog, nil
 	})}
 }
 

@@ -19,6 +19,8 @@ import (
 // Catalog is every plugin that there is: the built-in ones, and those that dev_overrides name by path. It tells the language
 // their schemas and the engine how to start them. It is safe for concurrent use.
 type Catalog struct {
+	Program string // version of this program, for required_version; empty: any will do
+
 	builtins map[string]*sdk.Definition // by KIND/NAME
 	cacheDir string
 
@@ -31,6 +33,7 @@ type Catalog struct {
 var (
 	_ schema.Plugins  = (*Catalog)(nil)
 	_ schema.Requirer = (*Catalog)(nil)
+	_ schema.Program  = (*Catalog)(nil)
 )
 
 // NewCatalog makes a catalog. Overrides map the name of a plugin to the path of its binary, and hide built-in plugins of that
@@ -56,6 +59,9 @@ func NewCatalog(builtins []*sdk.Definition, overrides map[string]string, cacheDi
 	}
 	return c, nil
 }
+
+// ProgramVersion implements schema.Program.
+func (c *Catalog) ProgramVersion() string { return c.Program }
 
 // Require implements schema.Requirer: a recipe names the binary of a plugin by path. dev_overrides win.
 func (c *Catalog) Require(name, path string) {
