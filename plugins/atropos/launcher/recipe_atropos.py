@@ -6,7 +6,7 @@ The environment is run as if it had been called directly: same arguments, same s
 atroposlib's BaseEnv this adds what a supervisor needs and a log cannot give:
 - settings that the environment's class does not know, or that did not take effect, are reported instead of ignored;
 - registration, status polls, groups, evaluations and their numbers are written to EVENTS, one JSON object a line;
-- groups say which policy versions sampled them, from the stamp that the gateway puts on each answer;
+- groups say which policy versions sampled them, and their tokens, from what the gateway says with each answer;
 - posts of groups carry a key (recipe_keys.py), so that one which is sent again is stored once;
 - SIGTERM ends the environment without losing a group that has been scored: no new rollouts, then what is being sent is sent;
 - an environment whose steps are all queued stays connected instead of leaving, until it is told to.
@@ -23,11 +23,10 @@ import signal
 import sys
 import time
 
+import recipe_versions
 import yaml
 
-# Policy versions that answered the rollout of this task so far; tasks that it starts share the list.
-VERSIONS = contextvars.ContextVar("policy_versions", default=None)
-# One entry an answer that the rollout of this task got.
+# The answers that the rollout of this task got so far; tasks that it starts share the list.
 ANSWERS = contextvars.ContextVar("answers", default=None)
 
 NOT_AN_ENVIRONMENT = 64
@@ -186,9 +185,7 @@ class Observer:
             for group in scored_data if isinstance(scored_data, list) else [scored_data]:
                 if group is not None:
                     observer.group(env, group, item)
-                    versions = VERSIONS.get()
-                    if versions:
-                        group.setdefault("policy_version", [min(versions), max(versions)])
+                    recipe_versions.mark(group, ANSWERS.get() or [])
             # A worker may be cancelled (a full queue, an evaluation, the end); what it has scored is sent all the same.
             task = asyncio.ensure_future(original["handle_send_to_api"](env, scored_data, item, *args, **kwargs))
             observer.sending.add(task)
@@ -218,7 +215,6 @@ class Observer:
 
     def around_collect_trajectories(self, env, method):
         async def collect(item):
-            VERSIONS.set([])
             ANSWERS.set([])
             try:
                 result = await method(item)
@@ -258,18 +254,11 @@ class Observer:
         return env.status_dict["current_step"] + queued > env.config.total_steps
 
 
-def note_answer(headers):
-    """Count an answer, and keep the policy versions that it is stamped with."""
+def note_answer(*answer):
+    """Keep an answer with what it says of its versions."""
     answers = ANSWERS.get()
     if answers is not None:
-        answers.append(True)
-    versions = VERSIONS.get()
-    if versions is None:
-        return
-    for name in ("X-Recipe-Policy-Version", "X-Recipe-Policy-Version-Max"):
-        value = headers.get(name, "")
-        if value.isdigit():
-            versions.append(int(value))
+        answers.append(recipe_versions.Answer(*answer))
 
 
 def watch_answers():
@@ -281,7 +270,10 @@ def watch_answers():
 
     async def aiohttp_request(session, *args, **kwargs):
         answer = await request(session, *args, **kwargs)
-        note_answer(answer.headers)
+        if answer.url.path.endswith("/generate"):
+            note_answer(answer.headers, answer, kwargs.get("json"))
+        else:
+            note_answer(answer.headers)
         return answer
 
     async def httpx_send(client, *args, **kwargs):

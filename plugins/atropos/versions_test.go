@@ -1,0 +1,215 @@
+package atropos
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk/gateway"
+)
+
+// engine streams completions of eight tokens, each the digit of the weights that sampled it.
+type engine struct {
+	mu      sync.Mutex
+	version int
+}
+
+func (e *engine) set(v int) { e.mu.Lock(); e.version = v; e.mu.Unlock() }
+
+func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var q struct {
+		N      int  `json:"n"`
+		Stream bool `json:"stream"`
+	}
+	read(r, &q)
+	if !q.Stream {
+		http.Error(w, `{"error":{"message":"this engine only streams"}}`, http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	out := http.NewResponseController(w)
+	for k := range 8 {
+		for i := range max(1, q.N) {
+			e.mu.Lock()
+			digit := itoa(e.version)
+			e.mu.Unlock()
+			end := "null"
+			if k == 7 {
+				end = `"length"`
+			}
+			_, _ = fmt.Fprintf(w, `data: {"choices":[{"index":%d,"text":%q,"token_ids":[%d],"logprobs":{"token_logprobs":[-0.5]},"finish_reason":%s}]}`+"\n\n", i, digit, idsOf(digit)[0], end)
+		}
+		_ = out.Flush()
+		time.Sleep(10 * time.Millisecond)
+	}
+	_, _ = fmt.Fprint(w, "data: [DONE]\n\n")
+}
+
+// An unmodified environment asks /generate in one piece, weights change while it is answered, and its groups say of each token which
+// version it is at least.
+func TestGroupsOfARealEnvironmentCarryTheVersionsOfTheirTokens(t *testing.T) {
+	t.Parallel()
+	e := &engine{}
+	server := httptest.NewServer(e)
+	defer server.Close()
+	g, err := gateway.New(gateway.Config{Address: "127.0.0.1:0", Token: "key", Update: func(_ context.Context, _ gateway.Replica, u gateway.WeightUpdate) error {
+		e.set(u.Version)
+		time.Sleep(20 * time.Millisecond) // proving them takes longer
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	defer serving.Wait()
+	defer cancel()
+	serving.Go(func() { _ = g.Serve(ctx) })
+	if err := g.SetReplicas([]gateway.Replica{{ID: "0", URL: server.URL}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Admit(ctx, "0", 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.ExpectUpdates(gateway.ModeKeep); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t)
+	serving.Go(func() { // weights change all the time, from when the environment asks for something
+		for v := 0; ctx.Err() == nil; time.Sleep(25 * time.Millisecond) {
+			if len(g.Status().Clients) > 0 && v < 9 {
+				v++
+				_, _ = g.UpdateWeights(ctx, gateway.WeightUpdate{Version: v, Mode: gateway.ModeKeep})
+			}
+		}
+	})
+	list := rolled(t, w, 3, func(c *Config) {
+		c.Inference, _ = refs(g.URL(), w.URL)
+		c.KeepSameScores, c.Config = true, map[string]any{"max_new_tokens": 8}
+	})
+	mixed := 0
+	for _, group := range list {
+		text, _ := json.Marshal(group)
+		var got struct {
+			Tokens    [][]int `json:"tokens"`
+			Masks     [][]int `json:"masks"`
+			Range     [2]int  `json:"policy_version"`
+			Overrides []struct {
+				Versions []gateway.VersionSpan `json:"policy_versions"`
+			} `json:"overrides"`
+		}
+		if err := json.Unmarshal(text, &got); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		if got.Range[0] == got.Range[1] {
+			continue
+		}
+		mixed++
+		if len(got.Overrides) != len(got.Tokens) {
+			t.Fatalf("a group of versions %v has no versions of its tokens: %s", got.Range, text)
+		}
+		for i, o := range got.Overrides {
+			at := 0
+			for got.Masks[i][at] == -100 {
+				at++
+			}
+			for _, s := range o.Versions {
+				if s.Start != at {
+					t.Fatalf("sequence %d: the versions %v begin or go on at the wrong token; the answer begins at %d", i, o.Versions, at)
+				}
+				for ; at < s.End; at++ {
+					if digit := int(charactersOf(got.Tokens[i][at : at+1])[0] - '0'); digit < s.Version || s.Version < got.Range[0] || digit > got.Range[1] {
+						t.Errorf("a token of version %d is noted as of %d, in a group of %v", digit, s.Version, got.Range)
+					}
+				}
+			}
+			if at != len(got.Tokens[i]) {
+				t.Errorf("sequence %d: the versions %v leave out tokens of %d", i, o.Versions, len(got.Tokens[i]))
+			}
+		}
+	}
+	if mixed == 0 {
+		t.Errorf("no group spans an update: %v", list)
+	}
+}
+
+// What a launcher makes of groups and answers of all shapes; any Python will do.
+func TestVersionsOfTokens(t *testing.T) {
+	t.Parallel()
+	interpreter, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3")
+	}
+	const atropos = `{"prompt_token_ids":[1,2],"token_ids":[[5,6,7],[5,8]],"policy_versions":[[{"version":3,"start":0,"end":2},{"version":4,"start":2,"end":3}],[{"version":3,"start":0,"end":2}]]}`
+	for name, c := range map[string]struct {
+		group, want string
+		answers     []string // oldest, newest, reply, request
+	}{
+		"one version":        {`{"tokens":[[1,2,5,6,7]]}`, `{"tokens":[[1,2,5,6,7]],"policy_version":[3,3]}`, []string{`[3,3,` + atropos + `,null]`}},
+		"no stamp":           {`{"tokens":[[1]]}`, `{"tokens":[[1]]}`, []string{`[null,null,` + atropos + `,null]`}},
+		"several":            {`{"tokens":[[1,2,5,6,7],[1,2,5,8]]}`, `[[[3,2,4],[4,4,5]],[[3,2,4]]]`, []string{`[3,4,` + atropos + `,null]`}},
+		"cut":                {`{"tokens":[[1,2,5]]}`, `[[[3,2,3]]]`, []string{`[3,4,` + atropos + `,null]`}},
+		"nothing but prompt": {`{"tokens":[[1,2]]}`, `{"tokens":[[1,2]],"policy_version":[3,4]}`, []string{`[3,4,` + atropos + `,null]`}},
+		"not its own":        {`{"tokens":[[1,2,9,9,9],[1,2,5,8]]}`, `[null,[[3,2,4]]]`, []string{`[3,4,` + atropos + `,null]`}},
+		"more after it":      {`{"tokens":[[1,2,5,8,30,31]]}`, `[[[3,2,4]]]`, []string{`[3,4,` + atropos + `,null]`}},
+		"two turns of one version each": {`{"tokens":[[1,5,20,21,6,7]]}`, `[[[3,1,2],[4,4,6]]]`, []string{
+			`[3,3,{"prompt_token_ids":[1],"token_ids":[[5]]},null]`, `[4,4,{"prompt_token_ids":[1,5,20,21],"token_ids":[[6,7]]},null]`}},
+		"the same twice": {`{"tokens":[[1,5]]}`, `[[[3,1,2]]]`, []string{`[4,4,{"prompt_token_ids":[1],"token_ids":[[5]]},null]`, `[3,3,{"prompt_token_ids":[1],"token_ids":[[5]]},null]`}},
+		"sglang": {`{"tokens":[[1,5,6],[1,7]]}`, `[[[3,1,2],[4,2,3]],[[4,1,2]]]`, []string{
+			`[3,4,[{"output_ids":[5,6],"meta_info":{"policy_versions":[{"version":3,"start":0,"end":1},{"version":4,"start":1,"end":2}]}},{"output_ids":[7],"meta_info":{"policy_versions":[{"version":4,"start":0,"end":1}]}}],{"input_ids":[1]}]`}},
+		"sglang, one":             {`{"tokens":[[1,5,6]]}`, `[[[3,1,3]]]`, []string{`[3,4,{"output_ids":[5,6],"meta_info":{}},{"input_ids":[1]}]`}},
+		"not read":                {`{"tokens":[[1,2,5,6,7]]}`, `{"tokens":[[1,2,5,6,7]],"policy_version":[3,4]}`, []string{`[3,4,null,null]`}},
+		"something else":          {`{"tokens":[[1,5]]}`, `{"tokens":[[1,5]],"policy_version":[3,4]}`, []string{`[3,4,{"x":1},null]`, `[3,4,[1,2],null]`, `[3,4,"x",{"input_ids":1}]`}},
+		"a version of its own":    {`{"tokens":[[1,2,5,8]],"policy_version":9}`, `[[[3,2,4]]]`, []string{`[3,4,` + atropos + `,null]`}},
+		"overrides of its own":    {`{"tokens":[[1,2,5,8]],"overrides":[{"temperature":2}]}`, `[[[3,2,4]]]`, []string{`[3,4,` + atropos + `,null]`}},
+		"overrides that misfit":   {`{"tokens":[[1,2,5,8]],"overrides":{"x":1}}`, `{"tokens":[[1,2,5,8]],"overrides":{"x":1},"policy_version":[3,4]}`, []string{`[3,4,` + atropos + `,null]`}},
+		"overrides that are None": {`{"tokens":[[1,2,5,8],[9]],"overrides":[null,null]}`, `[[[3,2,4]],null]`, []string{`[3,4,` + atropos + `,null]`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const program = `
+import json, sys
+sys.path.insert(0, "launcher")
+import recipe_versions as v
+class Http:
+    pass
+group, answers, spans = json.loads(sys.argv[1]), [], sys.argv[3] == "spans"
+for low, high, reply, request in json.loads(sys.argv[2]):
+    answer = Http()
+    answer._body = None if reply is None else json.dumps(reply).encode()
+    answers.append(v.Answer({} if low is None else dict(zip(v.HEADERS, (str(low), str(high)))), answer, request))
+own = json.dumps(group.get("overrides"))
+v.mark(group, answers)
+if spans:
+    if "temperature" in own:
+        assert group["overrides"][0]["temperature"] == 2
+    lists = [(o or {}).get("policy_versions") for o in group["overrides"]]
+    group = [x and [[s["version"], s["start"], s["end"]] for s in x] for x in lists]
+print(json.dumps(group))`
+			mode := "group"
+			if strings.HasPrefix(c.want, "[") {
+				mode = "spans"
+			}
+			out, err := exec.CommandContext(t.Context(), interpreter, "-c", program, c.group, "["+strings.Join(c.answers, ",")+"]", mode).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			var got, want any
+			if json.Unmarshal(out, &got) != nil || json.Unmarshal([]byte(c.want), &want) != nil {
+				t.Fatalf("%s, want %s", out, c.want)
+			}
+			a, _ := json.Marshal(got)
+			b, _ := json.Marshal(want)
+			if string(a) != string(b) {
+				t.Errorf("%s, want %s", a, b)
+			}
+		})
+	}
+}
