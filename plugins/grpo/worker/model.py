@@ -13,13 +13,16 @@ from torch import Tensor, nn
 from . import attention
 from .batch import Row
 from .config import Config
+from .errors import WorkerError
 from .logprob import HeadOptions, token_logprobs
 
 DTYPES = {n: getattr(torch, n) for n in ("float32", "bfloat16", "float16", "float64")}
 
 
-class ModelError(RuntimeError):
+class ModelError(WorkerError):
     """The model cannot be trained as configured; the text says what to change."""
+
+    code = "model"
 
 
 @dataclass
@@ -111,13 +114,17 @@ def device_of(c: Config, local_rank: int = 0) -> torch.device:
     return torch.device(c.model.device)
 
 
-def _read(path: str, c: Config, device: torch.device) -> tuple[nn.Module, str, str]:
+def _read(
+    path: str, c: Config, device: torch.device, hold: torch.device | None = None
+) -> tuple[nn.Module, str, str]:  # fmt: skip
+    """A model that computes on `device`, its attention kernel, and why that one. hold: where its weights are put."""
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     attention.register()
-    common = {"revision": c.model.revision, "trust_remote_code": c.model.trust_remote_code}
+    revision = c.model.revision if path == c.model.path else None
+    common = {"revision": revision, "trust_remote_code": c.model.trust_remote_code}
     config = AutoConfig.from_pretrained(path, **common)
     compute = DTYPES[c.model.compute_dtype or c.model.dtype]
     softcap = getattr(config, "attn_logit_softcapping", None) is not None
@@ -128,7 +135,7 @@ def _read(path: str, c: Config, device: torch.device) -> tuple[nn.Module, str, s
     else:
         model = AutoModelForCausalLM.from_pretrained(path, **common, **kwargs)
     model.config.use_cache = False
-    return model.to(device), implementation, why
+    return model.to(hold or device), implementation, why
 
 
 def _adapt(model: nn.Module, c: Config, world: int) -> nn.Module:
@@ -145,7 +152,13 @@ def _adapt(model: nn.Module, c: Config, world: int) -> nn.Module:
         bias="none", task_type="CAUSAL_LM",
     )  # fmt: skip
     # Adapters in float32 on bfloat16 weights keep small updates; sharding needs one precision per group.
-    return get_peft_model(model, lora, autocast_adapter_dtype=world == 1)
+    adapted = get_peft_model(model, lora, autocast_adapter_dtype=world == 1)
+    for name, layer in adapted.get_base_model().named_modules():
+        # Else the first publication would be where it shows.
+        if hasattr(layer, "lora_A") and ("default" not in layer.lora_A or getattr(layer, "fan_in_fan_out", False)):
+            raise ModelError(f"lora.target_modules: adapters of {name}, a {type(layer.base_layer).__name__}, cannot be "
+                             "merged into its weights; remove it, or train all weights (lora.rank = 0)")  # fmt: skip
+    return adapted
 
 
 def load_policy(c: Config, device: torch.device, world: int = 1) -> tuple[Policy, dict]:
@@ -242,12 +255,26 @@ class Reference:
         self.offload = c.reference.offload and device.type != "cpu" and mesh is None
         self.copy: Policy | None = None
         if self.source == "copy":
-            target = torch.device("cpu") if self.offload else device
-            model, implementation, _ = _read(c.reference.path or c.model.path, c, target)
+            hold = torch.device("cpu") if self.offload else device
+            model, implementation, _ = _read(c.reference.path or c.model.path, c, device, hold)
             model.requires_grad_(False)
-            self.copy = Policy(model, implementation, policy.head_options, policy.autocast).eval()
+            options = head_options(model.config, c, policy.head_options.dtype)
+            self.copy = Policy(model, implementation, options, policy.autocast).eval()
+            if c.reference.path:
+                self._verify(c)
             if mesh is not None:
                 shard(self.copy, c, mesh, c.reference.offload)
+
+    def _verify(self, c: Config) -> None:
+        """A teacher may be of another family, but must know the policy's tokens."""
+        here, there = self.policy.causal.config.vocab_size, self.copy.causal.config.vocab_size
+        if there < here:
+            raise ModelError(
+                f"reference.path: {c.reference.path} knows {there} tokens, the policy {here}; a reference must have "
+                "been trained with the policy's tokenizer"
+            )
+        with self.ready() as copy:
+            verify_head(copy, self.device)
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[Policy]:

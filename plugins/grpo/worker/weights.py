@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .model import DTYPES, ModelError, Policy
+from .model import DTYPES, Policy
 
 SHARD_BYTES = 4 << 30
 TOKENIZER_FILES = (
@@ -41,8 +41,6 @@ def merged(policy: Policy) -> Iterator[tuple[str, Tensor]]:
         value = whole(p)
         if name.endswith(".base_layer.weight"):
             module = base.get_submodule(name.removesuffix(".base_layer.weight"))
-            if getattr(module, "use_dora", {}).get("default") or getattr(module, "fan_in_fan_out", False):
-                raise ModelError(f"{name}: this kind of adapter cannot be merged")
             a, b = whole(module.lora_A["default"].weight), whole(module.lora_B["default"].weight)
             wide = torch.float64 if value.dtype == torch.float64 else torch.float32
             value = (value.to(wide) + module.scaling["default"] * (b.to(wide) @ a.to(wide))).to(value.dtype)

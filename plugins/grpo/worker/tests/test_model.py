@@ -170,6 +170,12 @@ def test_unknown_output_heads_are_refused(tmp_path, tiny):
         model.verify_head(s.policy, CPU)
 
 
+@pytest.mark.parametrize("target", ["lm_head", "embed_tokens"])
+def test_adapters_that_could_not_be_published_are_refused_at_the_start(tmp_path, tiny, target):
+    with pytest.raises(model.ModelError, match=f"lora.target_modules: .*{target}"):
+        stepper(tmp_path, tiny, lora={"rank": 4, "target_modules": ["q_proj", target]})
+
+
 def test_learning_rate_schedules():
     c = config.from_dict({"model": {"path": "x"}, "data": {"url": "u"}, "steps": 10, "optimizer": {
         "learning_rate": 1.0, "schedule": "linear", "warmup_steps": 2, "min_ratio": 0.1}})  # fmt: skip

@@ -13,7 +13,7 @@ from worker.ingest import IngestOptions, read_group
 from worker.metrics import Clock
 
 from .conftest import settings
-from .fakes import make_group
+from .fakes import VOCABULARY, make_group
 from .test_model import stepper
 
 CPU = torch.device("cpu")
@@ -50,8 +50,9 @@ def test_the_reference_lives_where_its_setting_says(tmp_path, tiny, monkeypatch,
     )
     read, loaded, moves = model._read, [], []
 
-    def on_cpu(path, c, device):
-        loaded.append(device.type)
+    def on_cpu(path, c, device, hold):
+        assert device.type == "cuda", "its kernel is chosen for where it computes"
+        loaded.append(hold.type)
         return read(path, c, CPU)
 
     monkeypatch.setattr(model, "_read", on_cpu)
@@ -61,6 +62,30 @@ def test_the_reference_lives_where_its_setting_says(tmp_path, tiny, monkeypatch,
     with r.ready():
         assert moves == (["cuda"] if offload else [])
     assert moves == (["cuda", "cpu"] if offload else [])
+
+
+def test_a_teacher_of_another_family_has_its_own_head_and_must_know_the_tokens(tmp_path, tiny):
+    from transformers import Gemma2Config, Gemma2ForCausalLM
+
+    def teacher(vocabulary):
+        torch.manual_seed(1)
+        shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4,
+                 "num_key_value_heads": 2, "head_dim": 8, "query_pre_attn_scalar": 8}  # fmt: skip
+        own = Gemma2ForCausalLM(Gemma2Config(
+            vocab_size=vocabulary, final_logit_softcapping=0.5, attn_logit_softcapping=None, **shape)).double()  # fmt: skip
+        own.save_pretrained(tmp_path / str(vocabulary))
+        return own.eval(), str(tmp_path / str(vocabulary))
+
+    own, path = teacher(VOCABULARY)
+    s = stepper(tmp_path, tiny, loss={"name": "distill"}, reference={"source": "copy", "path": path})
+    b = batches.build([read_group(make_group(1), IngestOptions())])
+    got = s._reference(b, batches.pack(b, range(b.n), 100))
+    with torch.no_grad():
+        logits = own(b.tokens[0][None]).logits[0].log_softmax(-1)
+    t = int(b.positions[0][0])
+    assert float(got[0]) == pytest.approx(float(logits[t - 1, b.tokens[0][t]]), abs=1e-6)
+    with pytest.raises(model.ModelError, match="knows 40 tokens, the policy 61"):
+        stepper(tmp_path, tiny, loss={"name": "distill"}, reference={"source": "copy", "path": teacher(40)[1]})
 
 
 @pytest.mark.parametrize("offload", [True, False])
