@@ -78,13 +78,13 @@ def resolve(
     has, zeroed (S,) bool; names: one "environment, group" label per group, for the error. Raises
     MissingAdvantageError when a trained sequence has none and the fallback is off."""
     present = has
+    trained = seg_count(seq, n, torch.float64) > 0
     if o.scope == "group":
         n_groups = len(names)
-        lacking = seg_count(group[~has], n_groups, torch.float64) > 0
+        lacking = seg_count(group[trained & ~has], n_groups, torch.float64) > 0
         present = has & ~lacking[group]
     ignored = int(present.sum()) if not o.use else 0
     chosen = present if o.use else torch.zeros_like(present)
-    trained = seg_count(seq, n, torch.float64) > 0
     if not o.fallback and bool((trained & ~chosen).any()):
         missing = sorted({names[int(g)] for g in group[trained & ~chosen]})
         raise MissingAdvantageError(

@@ -46,12 +46,16 @@ class Spool:
 
     def put(self, number: int, lease: str | None, groups: list) -> None:
         """Stores a batch durably, not yet acknowledged."""
-        temporary = self.directory / f"{number:08d}.tmp"
+        self._write(self._path(number, False), {"number": number, "lease": lease, "groups": groups})
+
+    def _write(self, path: Path, content: dict) -> None:
+        """A file that is whole or not there."""
+        temporary = path.with_suffix(".tmp")
         with open(temporary, "w", encoding="utf-8") as f:
-            json.dump({"number": number, "lease": lease, "groups": groups}, f)
+            json.dump(content, f)
             f.flush()
             os.fsync(f.fileno())
-        os.replace(temporary, self._path(number, False))
+        os.replace(temporary, path)
         sync_path(self.directory)
 
     def acked(self, number: int) -> None:
@@ -65,9 +69,7 @@ class Spool:
 
     def refuse(self, number: int) -> None:
         """Keeps the place of a batch but none of its groups: it will not be trained."""
-        path = self._path(number, True)
-        path.write_text(json.dumps({"number": number, "lease": None, "groups": []}))
-        sync_path(path)
+        self._write(self._path(number, True), {"number": number, "lease": None, "groups": []})
 
     def pending(self) -> tuple[int, str | None] | None:
         """A batch that was stored but not acknowledged before the process died: (number, lease)."""

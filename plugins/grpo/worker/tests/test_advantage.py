@@ -280,6 +280,14 @@ def test_rule_3_group_scope_is_all_or_nothing():
     assert out.metrics["adv/overrides_incomplete"] == 1
 
 
+def test_rule_3_a_sequence_that_trains_nothing_lacks_nothing():
+    """A truncated completion that is masked out leaves its group's advantages in force."""
+    o = override.OverrideOptions(scope="group", fallback=False)
+    masked = IngestOptions(mask_truncated=True, eos=frozenset({9}))
+    out, _, _ = resolve([group_of([[1.0], [2.0]])], o, masked)
+    assert out.advantage.tolist() == [2.0]
+
+
 def test_rule_4_switches():
     out, computed, _ = resolve([group_of([[1.0], [2.0]])], override.OverrideOptions(use=False))
     assert torch.equal(out.advantage, computed) and out.metrics["adv/overrides_ignored"] == 2
