@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -86,29 +88,36 @@ func (s *syncer) trainerGone(ctx context.Context) bool {
 	return errors.Is(err, control.ErrAway) && ctx.Err() == nil
 }
 
-// beat lets the trainer know that somebody works on its publication: loading a large model takes longer than its patience.
+// beat lets the trainer know that somebody works for it: loading a large model takes longer than its patience.
 func (s *syncer) beat(ctx context.Context) (stop func()) {
+	trainer := s.trainer
+	return repeat(ctx, beatEvery, func(ctx context.Context) {
+		_, _ = trainer.State(ctx) // if it does not answer, publishing and acknowledging will say so
+	})
+}
+
+// beatEvery is well within the patience of a trainer.
+const beatEvery = 5 * time.Second
+
+// repeat calls f again and again until stop, which waits for a call in progress, or the end of the context.
+func repeat(ctx context.Context, every time.Duration, f func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
-	trainer := s.trainer
 	go func() {
 		defer close(done)
-		tick := time.NewTicker(beatEvery)
+		tick := time.NewTicker(every)
 		defer tick.Stop()
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-tick.C:
-				_, _ = trainer.State(ctx) // if it does not answer, publishing and acknowledging will say so
+				f(ctx)
 			}
 		}
 	}()
 	return func() { cancel(); <-done }
 }
-
-// beatEvery is well within the patience of a trainer.
-const beatEvery = 20 * time.Second
 
 // move is the update itself: publish, hold, load, prove, raise the version, let requests through.
 func (s *syncer) move(ctx context.Context, u *update) error {
@@ -236,32 +245,23 @@ func (s *syncer) hold(ctx context.Context, u *update) (stop func(), err error) {
 
 // renew keeps the holds alive.
 func (s *syncer) renew(ctx context.Context, u *update) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
 	held := make(map[*server]string, len(u.holds))
 	for v, id := range u.holds {
 		if id != "" {
 			held[v] = id
 		}
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		tick := time.NewTicker(lease / 3)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-			for v, id := range held {
-				// A hold that could not be renewed shows when the update under it is refused.
-				_, _ = v.client.Hold(ctx, gateway.HoldRequest{ID: id, Lease: lease})
-			}
-		}
-	}()
-	var once sync.Once
-	return func() { once.Do(func() { cancel(); <-done }) }
+	return repeat(ctx, lease/3, func(ctx context.Context) { s.renewAll(ctx, held) })
+}
+
+// renewAll asks side by side: a gateway that hangs must not cost the others their holds.
+func (s *syncer) renewAll(ctx context.Context, held map[*server]string) {
+	s.each(slices.Collect(maps.Keys(held)), func(v *server) {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		// A hold that could not be renewed shows when the update under it is refused.
+		_, _ = v.client.Hold(ctx, gateway.HoldRequest{ID: held[v], Lease: lease})
+	})
 }
 
 // letGo opens what is still held. It must work when the update's own context has ended.

@@ -1,0 +1,51 @@
+package sync
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk/gateway"
+)
+
+// A gateway that hangs does not keep the others from hearing that they are still held, and is not waited for without end.
+func TestAGatewayThatHangsCostsNoOtherItsHold(t *testing.T) {
+	t.Parallel()
+	ended, end := context.WithCancel(context.Background())
+	heard := make(chan struct{}, 1)
+	held := map[*server]string{}
+	serve := func(name string, f http.HandlerFunc) {
+		s := httptest.NewServer(f)
+		t.Cleanup(func() { end(); s.CloseClientConnections(); s.Close() })
+		v := &server{address: name, client: gateway.NewClient(s.URL, "token")}
+		t.Cleanup(v.client.Close)
+		held[v] = "hold"
+	}
+	for i := range 4 {
+		serve(fmt.Sprintf("hanging %d", i), func(_ http.ResponseWriter, r *http.Request) {
+			select {
+			case <-r.Context().Done():
+			case <-ended.Done():
+			}
+		})
+	}
+	serve("good", func(w http.ResponseWriter, _ *http.Request) {
+		heard <- struct{}{}
+		_, _ = w.Write([]byte(`{}`))
+	})
+	returned := make(chan struct{})
+	go func() { (&syncer{}).renewAll(t.Context(), held); close(returned) }()
+	select {
+	case <-heard:
+	case <-time.After(callTimeout / 2):
+		t.Error("a gateway was not asked because others hang")
+	}
+	select {
+	case <-returned:
+	case <-time.After(60 * time.Second):
+		t.Error("waited 60 s for gateways that hang")
+	}
+}
