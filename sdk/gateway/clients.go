@@ -1,12 +1,16 @@
 package gateway
 
 import (
+	"strings"
 	"sync"
 	"time"
 )
 
 // maxClients bounds the clients told apart; further ones are counted together as "other".
 const maxClients = 256
+
+// maxClientName is how many bytes of a name tell clients apart. Names are kept for good, and a header may be a megabyte long.
+const maxClientName = 256
 
 // clients counts requests by client, as evidence of environments that make none.
 type clients struct {
@@ -23,6 +27,9 @@ type client struct {
 func (s *clients) begin(name string, now time.Time) *client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(name) > maxClientName {
+		name = strings.ToValidUTF8(strings.Clone(name[:maxClientName]), "")
+	}
 	c := s.byName[name]
 	if c == nil {
 		if len(s.byName) >= maxClients {

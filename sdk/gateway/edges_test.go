@@ -237,3 +237,46 @@ func TestReplicasAreChecked(t *testing.T) {
 		t.Errorf("a refused set replaced the old one: %+v", s.Replicas)
 	}
 }
+
+// A list of models that has no end must not count as a request in flight for good: every weight update would wait for it.
+func TestAListOfModelsWithoutEndIsLetGo(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	g := start(t, Config{MaxResponseBytes: 100}, e)
+	for name, answer := range map[string]http.HandlerFunc{
+		"a stream": func(w http.ResponseWriter, _ *http.Request) { sendEvents(w, "{}") },
+		"too long": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `{"data":"`+strings.Repeat("x", 1000)+`"}`)
+		},
+	} {
+		e.set(nil, answer)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, g.URL()+"/v1/models", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+dataToken)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if gjson.GetBytes(b, "data.0.id").Str != "policy" || g.Status().InFlight != 0 {
+			t.Errorf("%s: %s, %d requests in flight", name, b, g.Status().InFlight)
+		}
+	}
+}
+
+// Clients are told apart by names that they give themselves; those are kept, so they must not be long.
+func TestLongNamesOfClientsAreCut(t *testing.T) {
+	t.Parallel()
+	g := start(t, Config{}, newEngine(t))
+	long := strings.Repeat("é", maxClientName)
+	post(t, g, "/c/"+long+"/v1/completions", prompt)
+	post(t, g, "/c/"+long+"x/v1/completions", prompt)
+	for name, c := range g.Status().Clients {
+		if len(name) > maxClientName || c.Requests != 2 {
+			t.Errorf("%d bytes: %+v", len(name), c)
+		}
+	}
+}

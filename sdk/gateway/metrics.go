@@ -18,6 +18,7 @@ type metrics struct {
 	waits         prometheus.Histogram
 	tokens        prometheus.Counter
 	recorded      prometheus.Counter
+	together      prometheus.Counter
 	retries       prometheus.Counter
 	expired       prometheus.Counter
 	mismatches    prometheus.Counter
@@ -50,6 +51,7 @@ func newMetrics(g *Gateway) *metrics {
 		updates:       prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "recipe_gateway_update_seconds", Help: "Time of each phase of a weight update.", Buckets: latencyBuckets}, []string{"phase"}),
 		tokens:        counter("output_tokens_total", "Tokens generated, as the engine's answers say."),
 		recorded:      counter("recorded_completions_total", "Completions recorded for look-up."),
+		together:      counter("put_together_total", "Answers of /generate put together from streams, because updates let requests live on."),
 		retries:       counter("retries_total", "Requests sent again after a replica failed."),
 		expired:       counter("holds_expired_total", "Holds that ended because their owner did not come back within the lease."),
 		mismatches:    counter("mismatches_total", "Replicas whose log-probabilities differed from those expected."),

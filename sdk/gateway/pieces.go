@@ -72,6 +72,7 @@ func (g *Gateway) gather(f *flight, c *call, resp *http.Response) (*answer, erro
 			err = fmt.Errorf("%w: replica %s: %w", errPieces, f.replica.ID, bad)
 		} else {
 			g.usable(f)
+			g.met.together.Inc()
 			err = g.settle(f)
 		}
 	}

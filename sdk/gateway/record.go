@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"hash/maphash"
 	"math"
+	"slices"
 	"sync"
 )
 
@@ -183,7 +184,8 @@ func (g *Gateway) keep(c *call, choices []choice, low, high int) {
 		if err != nil {
 			continue
 		}
-		r := Record{Output: ch.ids, Logprobs: logprobs, Version: low, VersionMax: high}
+		r := Record{Output: slices.Clone(ch.ids), // without the room that parsing left
+			Logprobs: logprobs, Version: low, VersionMax: high}
 		if len(ch.spans) > 1 || low != high { // of one span, too, the range says less
 			r.Versions = ch.spans
 		}
