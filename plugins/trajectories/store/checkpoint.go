@@ -181,6 +181,7 @@ func (d *Disk) recover() error {
 	if err != nil {
 		return fmt.Errorf("reading the index of the trajectory store %s: %w", d.dir, err)
 	}
+	d.bodies.after(number, offset)
 	var files []*segment
 	for _, s := range d.bodies.segments {
 		if s.number >= number {

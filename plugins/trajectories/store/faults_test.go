@@ -147,6 +147,41 @@ func TestACrashBetweenCheckpointsRepeatsNothing(t *testing.T) {
 	}
 }
 
+// A life that ends before it has written anything leaves an index that has come to a file which does not exist, and no files at all
+// when nothing is waiting. What the next life writes must lie after that place, or the one after it would skip it.
+func TestALifeWithoutACommitLosesNothingOfTheNext(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*Disk){
+		"killed":  (*Disk).crash,
+		"stopped": func(d *Disk) { _ = d.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			d := openDisk(t, dir)
+			commit(t, d, Change{Put: []Entry{entry(1, 200)}})
+			commit(t, d, Change{End: []uint64{1}, State: []byte("1")})
+			end(d)
+			for id := uint64(2); id < 6; id++ {
+				for range 2 { // lives that do nothing
+					end(openDisk(t, dir))
+				}
+				d = openDisk(t, dir)
+				scan(t, d)
+				commit(t, d, Change{Put: []Entry{entry(id, 200)}, State: fmt.Appendf(nil, "%d", id)})
+				end(d)
+				d = openDisk(t, dir)
+				holds(t, d, id)
+				if c := scan(t, d); string(c.State) != fmt.Sprint(id) {
+					t.Errorf("the state is %s, want %d", c.State, id)
+				}
+				commit(t, d, Change{End: []uint64{id}})
+				end(d)
+			}
+		})
+	}
+}
+
 func TestForeignFilesAreLeftAloneOrNamed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

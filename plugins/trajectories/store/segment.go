@@ -118,6 +118,15 @@ func (b *bodies) end() (number uint32, size int64) {
 	return b.current.number, b.current.size
 }
 
+// after makes sure that the next file begins behind the place which the index has come to. The files up to there may all be gone,
+// and what was written under their numbers again would be taken for what the index knows.
+func (b *bodies) after(number uint32, offset int64) {
+	if b.segments[number] != nil || offset > int64(headSize) {
+		number++
+	}
+	b.next = max(b.next, number)
+}
+
 func seedOf(head []byte) uint32 { return crc32.Checksum(head, castagnoli) }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
