@@ -3,13 +3,17 @@ package sync_test
 import (
 	"context"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/recipe-rl/recipe/plugins/sync"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 func TestAnInferenceBlockIsAddedLive(t *testing.T) {
@@ -46,6 +50,35 @@ func TestAnInferenceBlockIsAddedLive(t *testing.T) {
 	}
 	if s := b.Status(); s.GetPhase() == string(sdk.Failed) {
 		t.Errorf("after an update that was refused the block is %s: %s", s.GetPhase(), s.GetError())
+	}
+}
+
+// A block is added live that cannot work with the others: the update is refused, and the run goes on as it was.
+func TestALiveChangeThatCannotWorkIsRefused(t *testing.T) {
+	t.Parallel()
+	server, awake := sleeper(t, nil), inference(t, plugintest.FakeConfig{}, address("inference.fake.second"))
+	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1000, Delay: 20 * time.Millisecond})
+	b := plugintest.Harness(t, sync.Definition())
+	c := config(train, server)
+	c.Colocated = "sleep"
+	b.Start(c)
+	b.Wait("first version", func(e *pluginpb.Event) bool { return e.GetWeights() != nil })
+	ctx, cancel := context.WithTimeout(t.Context(), plugintest.Deadline)
+	defer cancel()
+	for name, added := range map[string]spec.Ref{
+		"cannot sleep": awake.Reference(),
+		"control":      plugintest.Ref("inference.fake.third", kind.Inference, plugintest.FakeOutputs{Sleeps: true}),
+	} {
+		bad := c
+		bad.Inference = append(slices.Clone(c.Inference), added)
+		if _, err := b.Client.Update(ctx, &pluginpb.UpdateRequest{Config: b.Request(bad).GetConfig()}); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("the update: %v; want a refusal with %q", err, name)
+		}
+	}
+	seen := len(b.Events())
+	b.Wait("another version", func(e *pluginpb.Event) bool { seen--; return seen < 0 && e.GetWeights() != nil })
+	if s := b.Status(); s.GetPhase() == string(sdk.Failed) {
+		t.Errorf("after updates that were refused the block is %s: %s", s.GetPhase(), s.GetError())
 	}
 }
 

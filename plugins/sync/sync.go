@@ -58,11 +58,17 @@ var (
 	_ sdk.Updater[Config] = (*syncer)(nil)
 )
 
-// Update takes over new values; they count from the next publication on.
+// Update takes over new values; they count from the next publication on. Values that cannot work are refused, and change nothing.
 func (s *syncer) Update(ctx context.Context, c Config) error {
-	if _, _, err := c.choose(); err != nil {
+	transport, _, err := c.choose()
+	if err != nil {
 		return err
 	}
+	trial := &syncer{transport: transport} // connects to nobody
+	if err := trial.configure(c); err != nil {
+		return err
+	}
+	trial.close()
 	select {
 	case s.updates <- c:
 		return nil
