@@ -57,7 +57,7 @@ func (p *process) live(ctx context.Context) error {
 	followed := make(chan error, 1)
 	go func() {
 		defer close(lines)
-		followed <- tail.Follow(following, events, tail.Options{Done: program.Done()}, func(raw []byte) {
+		followed <- tail.Follow(following, events, tail.Options{Trim: maxEvents, Done: program.Done()}, func(raw []byte) {
 			var e event
 			if json.Unmarshal(raw, &e) == nil {
 				select {
@@ -148,6 +148,9 @@ func (p *process) ended(program *proc.Program) error {
 }
 
 const logTail = 300
+
+// maxEvents is at how many bytes the file of events, which holds whole samples, begins anew.
+const maxEvents = 16 << 20
 
 // silent explains a process that says nothing any more, or that never came up.
 func (p *process) silent(program *proc.Program) error {

@@ -15,6 +15,9 @@ import (
 type Options struct {
 	From int64         // offset of the first byte to read
 	Poll time.Duration // how often to look for more; default 200 ms
+	// Trim, in bytes: a file of which so much has been read is emptied, so that one which is written for days does not fill the disk.
+	// Whoever writes must append (O_APPEND), and what it writes in that very instant is lost. 0: never.
+	Trim int64
 	Done <-chan struct{}
 	// Done, when it is closed, says that nothing more will be written: what is there is read and Follow returns.
 }
@@ -30,7 +33,7 @@ func Follow(ctx context.Context, path string, o Options, line func([]byte)) erro
 	if o.Poll <= 0 {
 		o.Poll = 200 * time.Millisecond
 	}
-	f := follower{path: path, offset: o.From, line: line}
+	f := follower{path: path, offset: o.From, trim: o.Trim, line: line}
 	defer f.close()
 	for {
 		done := isClosed(o.Done) // asked before reading, so that the last words are not missed
@@ -63,6 +66,7 @@ type follower struct {
 	path   string
 	f      *os.File
 	offset int64
+	trim   int64
 	rest   []byte // of a line that has no end yet
 	line   func([]byte)
 }
@@ -92,12 +96,24 @@ func (t *follower) read() error {
 		t.offset += int64(n)
 		t.take(buf[:n])
 		if errors.Is(err, io.EOF) {
-			return nil
+			return t.empty()
 		}
 		if err != nil {
 			return err
 		}
 	}
+}
+
+// empty cuts the file to nothing once enough of it has been read. What has been read of an unfinished line is kept.
+func (t *follower) empty() error {
+	if t.trim <= 0 || t.offset < t.trim {
+		return nil
+	}
+	if err := os.Truncate(t.path, 0); err != nil {
+		return err
+	}
+	t.offset = 0
+	return nil
 }
 
 func (t *follower) take(data []byte) {

@@ -3,6 +3,7 @@ package tail_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -95,6 +96,55 @@ func TestFollowStartsAtAnOffset(t *testing.T) {
 	}
 	if want := []string{"new"}; !reflect.DeepEqual(got, want) {
 		t.Fatalf("got %q, want %q", got, want)
+	}
+}
+
+// A file that is trimmed stays small, and no line of it is missed or told twice, an unfinished one neither.
+func TestFollowKeepsTheFileSmall(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "log")
+	lines := make(chan string, 16)
+	done := make(chan struct{})
+	ended := make(chan error, 1)
+	go func() {
+		ended <- tail.Follow(t.Context(), path, tail.Options{Poll: time.Millisecond, Trim: 64, Done: done}, func(b []byte) { lines <- string(b) })
+	}()
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		want := fmt.Sprintf("line number %d", i)
+		for _, part := range []string{want[:7], want[7:] + "\n"} {
+			if _, err := f.WriteString(part); err != nil {
+				t.Fatal(err)
+			}
+			waitSmall(t, path)
+		}
+		if got := <-lines; got != want {
+			t.Fatalf("got %q, want %q", got, want)
+		}
+	}
+	close(done)
+	if err := errors.Join(<-ended, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if len(lines) > 0 {
+		t.Errorf("a line came twice: %q", <-lines)
+	}
+}
+
+// waitSmall waits until a file holds less than what it is trimmed at.
+func waitSmall(t *testing.T, path string) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		info, err := os.Stat(path)
+		if err == nil && info.Size() < 64 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("waited 30 s for the file to be trimmed: %v, %v", info, err)
+		}
 	}
 }
 
