@@ -279,10 +279,13 @@ func (r *replica) follow(ctx context.Context, program *proc.Program, adopted boo
 	}
 	host := r.server.host
 	last := ""
+	said := repeated{}
 	err := tail.Follow(ctx, h.Log, o, func(raw []byte) {
 		line := string(raw)
 		if level, text, ok := worthTelling(line); ok {
-			host.Log(level, text)
+			if text, ok = said.tell(text); ok {
+				host.Log(level, text)
+			}
 		}
 		s, ok := stageOf(line)
 		if !ok || r.isLive() {
