@@ -141,9 +141,11 @@ func (t *Trainer) Publish(ctx context.Context, req sdk.PublishRequest) (sdk.Weig
 	}
 	t.mu.Lock()
 	t.published = answer.Version
+	first := answer.Rounded && !t.rounded
+	t.rounded = t.rounded || answer.Rounded
 	t.mu.Unlock()
-	if answer.Rounded {
-		t.host.Log("warn", fmt.Sprintf("version %d was written in %s, less precise than the trainer: small updates are lost in it", req.Version, answer.Dtype))
+	if first { // it is so with each version
+		t.host.Log("warn", fmt.Sprintf("version %d was written in %s, less precise than the trainer: small updates are lost in it, and in those after it", req.Version, answer.Dtype))
 	}
 	return sdk.Weights{
 		Version: req.Version, Path: answer.Dir, Format: form, Transport: req.Transport, Precision: answer.Dtype, Handles: string(answer.Handles),

@@ -59,6 +59,7 @@ type Trainer struct {
 	outputs Outputs
 	// published is set by Publish, so that the acknowledgement names what the worker published last.
 	published int64
+	rounded   bool // it was said that published weights are less precise
 }
 
 var (

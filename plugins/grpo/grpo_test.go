@@ -212,6 +212,17 @@ func TestTrainToTheEnd(t *testing.T) {
 	}
 }
 
+func TestRoundedWeightsAreToldOfOnce(t *testing.T) {
+	t.Parallel()
+	tr, h, req := start(t, "", func(r *sdk.Request[Config]) { r.Config.PublishDtype = "bfloat16" })
+	if err := tr.Run(t.Context(), req, h); err != nil {
+		t.Fatal(err)
+	}
+	if told := strings.Count(strings.Join(h.logs, "\n"), "less precise than the trainer"); told != 1 {
+		t.Errorf("it was told of %d times, want once: %q", told, h.logs)
+	}
+}
+
 func TestWithoutASyncBlockTheWorkerDoesNotWait(t *testing.T) {
 	t.Parallel()
 	tr, h, req := start(t, "", func(r *sdk.Request[Config]) { r.SyncedBy = nil })
