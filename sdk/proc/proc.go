@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -70,7 +71,7 @@ func Start(ctx context.Context, s Spec) (*Program, error) {
 	if cmd.Env == nil {
 		cmd.Env = os.Environ()
 	}
-	cmd.Env = append(cmd.Env, markName+"="+h.Mark)
+	cmd.Env = append(slices.Clip(cmd.Env), markName+"="+h.Mark) // the caller's may be shared
 	cmd.Dir = s.Dir
 	cmd.Stdout, cmd.Stderr = log.f, log.f
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

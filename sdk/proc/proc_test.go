@@ -102,6 +102,16 @@ func TestAProgramThatIsNotThere(t *testing.T) {
 	}
 }
 
+func TestTheEnvironmentOfTheCallerStaysAsItIs(t *testing.T) {
+	t.Parallel()
+	env := append(make([]string, 0, 8), "A=1")
+	p := sh(t, "echo $A", func(s *proc.Spec) { s.Env = env })
+	<-p.Done()
+	if more := env[:2]; more[1] != "" || p.Tail(1) != "1" {
+		t.Errorf("the environment is %q, the program saw %q", more, p.Tail(1))
+	}
+}
+
 func TestStopIsGentleFirst(t *testing.T) {
 	t.Parallel()
 	p := sh(t, `trap 'echo 7; exit 0' TERM; echo 1; while :; do sleep 0.05; done`)
