@@ -8,12 +8,19 @@ from collections.abc import Iterable
 import torch
 
 from .config import Config
+from .errors import WorkerError
 
 
 def build(c: Config, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
     """The optimizer over the parameters that train."""
     o = c.optimizer
     trained = [p for p in parameters if p.requires_grad]
+    if o.name in ("adafactor", "adamw_8bit") and hasattr(trained[0], "full_tensor"):
+        raise WorkerError(
+            f"optimizer.name = {o.name} cannot work on weights that are spread over several GPUs",
+            ["Set optimizer.name = adamw, whose moments are spread like the weights.",
+             "Or train on one GPU, with adapters (lora.rank) when its memory is short."],
+        )  # fmt: skip
     if o.name == "adamw":
         fused = trained[0].device.type == "cuda"
         return torch.optim.AdamW(

@@ -223,7 +223,7 @@ def fit(model, tensors, direct=True):
     for name, tensor in tensors.items():
         place = _place(name, params, modules, part_of)
         if place is None:
-            if "lm_head" in name and _tied(model):
+            if "lm_head" in name and tied(model):
                 places.append(None)
                 why = why or "an output head that the server shares with the embedding"
                 continue
@@ -243,7 +243,7 @@ def fit(model, tensors, direct=True):
             why = why or f"{name} is {tensor.dtype} in the trainer and {target.dtype} in the server"
         places.append(target)
     for name, p in params.items():
-        exempt = ".lora_" in name or name.endswith("_scale") or ("lm_head" in name and _tied(model))
+        exempt = ".lora_" in name or name.endswith("_scale") or ("lm_head" in name and tied(model))
         if name not in filled and not exempt:
             raise Refused(f"the trainer publishes nothing for the server's {name} {list(p.shape)}")
         if not why and name in filled and filled[name] != p.numel():
@@ -272,7 +272,8 @@ def _place(name, params, modules, part_of):
     return data[start : start + sizes[i]], whole
 
 
-def _tied(model):
+def tied(model):
+    """Whether the output head is the embedding."""
     config = getattr(model, "config", None)
     config = getattr(config, "text_config", None) or config
     return bool(getattr(config, "tie_word_embeddings", False))

@@ -6,22 +6,16 @@ vLLM itself is not touched: this file lies in a folder of its own on PYTHONPATH.
 import json
 import os
 
-
-def _bare(layer):
-    """The layer itself, where LoRA has wrapped it."""
-    return getattr(layer, "base_layer", layer)
+import recipe_pull
 
 
 def _tied(model):
     """(output head, embedding) of a model that ties them, else None."""
-    config = getattr(model, "config", None)
-    config = getattr(config, "text_config", None) or config
     head = getattr(model, "lm_head", None)
-    body = getattr(model, "model", None)
-    embedding = getattr(body, "embed_tokens", None)
-    if not getattr(config, "tie_word_embeddings", False) or head is None or embedding is None:
+    embedding = getattr(getattr(model, "model", None), "embed_tokens", None)
+    if not recipe_pull.tied(model) or head is None or embedding is None:
         return None
-    return _bare(head), _bare(embedding)
+    return recipe_pull.bare(head), recipe_pull.bare(embedding)
 
 
 def check_checkpoint(path):
@@ -81,8 +75,6 @@ class RecipeWorker:
 
     def recipe_facts(self):
         """What decides how weights can arrive, and how exactly they compute."""
-        import recipe_pull
-
         return {
             "reach": recipe_pull.reach(),
             "machine": recipe_pull.machine(),
@@ -92,7 +84,6 @@ class RecipeWorker:
 
     def recipe_attach(self, handles):
         """Open a trainer's tensors, or the way to receive them; handles is the JSON text that it published. Those of an earlier trainer are let go."""
-        import recipe_pull
         import torch
 
         if (old := getattr(self, "_recipe_puller", None)) is not None:
@@ -113,8 +104,6 @@ class RecipeWorker:
 
     def recipe_pull(self, key, version):
         """Copy a version from the tensors that were attached as key."""
-        import recipe_pull
-
         puller = getattr(self, "_recipe_puller", None)
         if puller is None or puller.handles["key"] != key:
             return {"unknown": True}

@@ -79,6 +79,13 @@ def main(rank: int, port: int, models: dict[str, str], directory: str, out: str)
         for a, b in zip(s.optimizer.state.values(), again.optimizer.state.values(), strict=True):
             assert torch.equal(a["exp_avg"].full_tensor(), b["exp_avg"].full_tensor())
     full_disk(ranks, s, directory)
+    for name in ("adafactor", "adamw_8bit"):  # they end in torch's sharding otherwise, at the first step
+        try:
+            stepper(Path(directory), path, ranks, optimizer={"name": name})
+        except WorkerError as e:
+            assert f"{name} cannot work on weights that are spread" in e.message and e.checks
+        else:
+            raise AssertionError(f"{name} was taken")
     if ranks.main:
         torch.save(results, out)
     ranks.close()
