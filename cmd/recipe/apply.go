@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +17,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -68,7 +72,7 @@ Ctrl-C drains: jobs write a checkpoint and end, and the run can be applied again
 			if idle(p) {
 				return a.nothingToDo(s, p, f.asJSON)
 			}
-			if err := a.approve(f.approve || saved != nil, "Apply this plan?"); err != nil {
+			if err := a.approve(cmd.Context(), f.approve || saved != nil, "Apply this plan?"); err != nil {
 				return err
 			}
 			if live := s.Live(cmd.Context()); live != nil {
@@ -166,9 +170,42 @@ func (a *app) apply(ctx context.Context, s *session.Session, p *plan.Plan, f *ap
 	case f.asJSON:
 		return nil
 	case b.board.Status == string(state.Stopped):
-		return view.Stopped(a.out, a.style(), s.Recipe.File)
+		err = view.Stopped(a.out, a.style(), again(s.Recipe, f))
+	default:
+		err = a.conclude(s, b.board)
 	}
-	return a.conclude(s, b.board)
+	if errors.Is(err, syscall.EPIPE) {
+		return nil // what was asked is done, and that nobody looks on any more has been said
+	}
+	return err
+}
+
+// again is the command that goes on with a run: what it is given decides what is planned.
+func again(r *schema.Recipe, f *applyFlags) string {
+	words := []string{"recipe", "apply"}
+	for _, v := range f.recipe.vars {
+		name, _, _ := strings.Cut(v, "=")
+		name = strings.TrimSpace(name)
+		if i := slices.IndexFunc(r.Variables, func(v *schema.Variable) bool { return v.Name == name }); i >= 0 && r.Variables[i].Sensitive {
+			v = name + "=…"
+		}
+		words = append(words, "--var", shellWord(v))
+	}
+	for _, file := range f.recipe.varFiles {
+		words = append(words, "--var-file", shellWord(file))
+	}
+	for _, target := range f.targets {
+		words = append(words, "--target", shellWord(target))
+	}
+	return strings.Join(append(words, shellWord(r.File)), " ")
+}
+
+// shellWord quotes what a shell would take apart.
+func shellWord(s string) string {
+	if s != "" && !strings.ContainsFunc(s, func(r rune) bool { return strings.ContainsRune(" \t\n'\"\\$`!*?[]{}()<>|&;#~", r) }) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 // conclude says what a run that has ended came to.

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -16,7 +18,7 @@ import (
 var errDeclined = errors.New("not approved, nothing was changed")
 
 // approve asks a person at a terminal. Without one, and without the flag that approves beforehand, nothing is done.
-func (a *app) approve(beforehand bool, question string) error {
+func (a *app) approve(ctx context.Context, beforehand bool, question string) error {
 	if beforehand {
 		return nil
 	}
@@ -28,14 +30,33 @@ func (a *app) approve(beforehand bool, question string) error {
 		}
 	}
 	fmt.Fprintf(a.out, "\n%s Only \"yes\" is taken as yes: ", a.style().Bold(question))
-	answer, err := bufio.NewReader(a.in).ReadString('\n')
+	answer, err := readAnswer(ctx, a.in)
 	if err != nil {
 		fmt.Fprintln(a.out)
 		return errDeclined
 	}
-	if strings.TrimSpace(answer) != "yes" {
+	if answer != "yes" {
 		return errDeclined
 	}
 	fmt.Fprintln(a.out)
 	return nil
+}
+
+// readAnswer reads a line, or gives up when ctx ends: on Ctrl-C, which a read from a terminal would not notice.
+func readAnswer(ctx context.Context, r io.Reader) (string, error) {
+	type line struct {
+		text string
+		err  error
+	}
+	read := make(chan line, 1)
+	go func() {
+		text, err := bufio.NewReader(r).ReadString('\n')
+		read <- line{strings.TrimSpace(text), err}
+	}()
+	select {
+	case l := <-read:
+		return l.text, l.err
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
 }

@@ -34,14 +34,18 @@ they are unless --checkpoints says otherwise.`,
 			if err := view.Destroying(a.out, a.style(), string(dir), rec, checkpoints); err != nil {
 				return err
 			}
-			if err := a.approve(approve, "End and forget this run?"); err != nil {
+			if err := a.approve(cmd.Context(), approve, "End and forget this run?"); err != nil {
 				return err
 			}
 			d, err := session.Destroy(cmd.Context(), dir, run.Processes{Catalog: catalog}, checkpoints)
 			if err != nil {
 				return err
 			}
-			if _, err := fmt.Fprintf(a.out, "The run is gone; %d of its processes were ended.\n", d.Ended); err != nil {
+			gone := "The run is gone."
+			if d.Ended > 0 { // those of a live engine were ended by it
+				gone = fmt.Sprintf("The run is gone; %d processes that no engine looked after were ended.", d.Ended)
+			}
+			if _, err := fmt.Fprintln(a.out, gone); err != nil {
 				return err
 			}
 			if d.Checkpoints != "" {

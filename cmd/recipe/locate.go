@@ -48,8 +48,13 @@ func withoutLocks(files []string) []string {
 // errNoRun means that nothing was ever applied.
 var errNoRun = errors.New("there is no run")
 
-// locateRun finds the run that a command means: that of the recipe file given, or the only one here or in a folder of here.
+// locateRun finds the run that a command means: that of the recipe file given, the only one of the folder given, or the only one here
+// or in a folder of here.
 func locateRun(file string) (state.Dir, *state.Run, error) {
+	named := file
+	if info, err := os.Stat(file); err == nil && info.IsDir() {
+		named, file = "", filepath.Join(file, "*.hcl")
+	}
 	dirs, err := runDirs(file)
 	if err != nil {
 		return "", nil, err
@@ -68,13 +73,15 @@ func locateRun(file string) (state.Dir, *state.Run, error) {
 		if err != nil {
 			return "", nil, err
 		}
-		if file == "" || filepath.Base(run.File) == filepath.Base(file) {
+		if named == "" || filepath.Base(run.File) == filepath.Base(file) {
 			found = append(found, candidate{dir, run})
 		}
 	}
 	switch {
 	case len(found) == 1:
 		return found[0].dir, found[0].run, nil
+	case len(found) == 0 && file != "" && named == "":
+		return "", nil, fmt.Errorf("%w in %s yet: recipe apply FILE starts one", errNoRun, filepath.Dir(file))
 	case len(found) == 0 && file != "":
 		return "", nil, fmt.Errorf("%w of %s yet: recipe apply %s starts one", errNoRun, file, file)
 	case len(found) == 0:

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -9,6 +10,8 @@ import (
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/schema/addr"
 )
 
 func newLogs(a *app) *cobra.Command {
@@ -32,9 +35,16 @@ addresses, only of those blocks. It reads the run's one event log, so it works w
 			if err != nil {
 				return err
 			}
-			dir, _, err := locateRun(file)
+			dir, run, err := locateRun(file)
 			if err != nil {
 				return err
+			}
+			for _, b := range blocks {
+				if run.Blocks[b] == nil && !follow {
+					if err := spoke(dir, b); err != nil {
+						return err
+					}
+				}
 			}
 			wanted := view.Filter(blocks, from)
 			style, enc := a.style(), json.NewEncoder(a.out)
@@ -74,4 +84,22 @@ func sinceTime(text string, now time.Time) (time.Time, error) {
 		return time.Time{}, fmt.Errorf("--since %q: expected a duration such as 10m or a time such as 2026-03-01T12:00:00Z", text)
 	}
 	return t, nil
+}
+
+// spoke says whether a block that the run does not have was once a part of it.
+func spoke(dir state.Dir, a addr.Block) error {
+	heard := errors.New("heard")
+	err := event.Read(dir.Events(), 0, func(e event.Event) error {
+		if e.Address == a.String() {
+			return heard
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, heard):
+		return nil
+	case err != nil:
+		return err
+	}
+	return fmt.Errorf("the run has no block %s, and never had; recipe status lists those it has", a)
 }

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/run"
+	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
@@ -120,5 +123,36 @@ func TestVariables(t *testing.T) {
 		if _, err := variables([]string{wrong}); err == nil {
 			t.Errorf("%q is taken", wrong)
 		}
+	}
+}
+
+// Ctrl-C at a question is an answer: a read from a terminal alone would not notice it.
+func TestAQuestionIsLeftByCtrlC(t *testing.T) {
+	t.Parallel()
+	silent, w := io.Pipe()
+	t.Cleanup(func() { _ = w.Close() })
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := readAnswer(ctx, silent); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want that it was interrupted", err)
+	}
+	for text, want := range map[string]string{"yes\n": "yes", " no \n": "no"} {
+		if got, err := readAnswer(t.Context(), strings.NewReader(text)); err != nil || got != want {
+			t.Errorf("%q: got %q, %v", text, got, err)
+		}
+	}
+	if _, err := readAnswer(t.Context(), strings.NewReader("ye")); err == nil {
+		t.Error("half an answer counts")
+	}
+}
+
+func TestTheCommandThatGoesOn(t *testing.T) {
+	t.Parallel()
+	r := &schema.Recipe{File: "my recipes/r.hcl", Variables: []*schema.Variable{{Name: "steps"}, {Name: "token", Sensitive: true}}}
+	f := &applyFlags{targets: []string{`trainer.tiny.a["b"]`}}
+	f.recipe.vars, f.recipe.varFiles = []string{"steps=3", "token=hidden", "name=it's"}, []string{"v.tfvars"}
+	const want = `recipe apply --var steps=3 --var token=… --var 'name=it'\''s' --var-file v.tfvars --target 'trainer.tiny.a["b"]' 'my recipes/r.hcl'`
+	if got := again(r, f); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

@@ -6,7 +6,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/session"
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 func newStop(a *app) *cobra.Command {
@@ -20,13 +23,13 @@ func newStop(a *app) *cobra.Command {
 		Long:  "Stop a run where it can go on later: jobs write a checkpoint and end, then services stop. recipe apply goes on from there.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			dir, run, err := locateRun(file)
+			dir, r, err := locateRun(file)
 			if err != nil {
 				return err
 			}
 			live, err := session.Dial(cmd.Context(), dir)
 			if errors.Is(err, session.ErrNoEngine) {
-				return fmt.Errorf("%w (it is %s); when processes of it are left, recipe destroy ends them", err, run.Status)
+				return nothingToStop(err, r)
 			}
 			if err != nil {
 				return err
@@ -42,4 +45,15 @@ func newStop(a *app) *cobra.Command {
 	addRun(cmd, &file)
 	cmd.Flags().BoolVar(&kill, "kill", false, "end every process at once, without a last checkpoint")
 	return cmd
+}
+
+// nothingToStop says why, and what can be done about a run that goes on by itself.
+func nothingToStop(err error, r *state.Run) error {
+	if r.Status != state.Running {
+		return fmt.Errorf("%w: it is %s, there is nothing to stop", err, r.Status)
+	}
+	return &sdk.Error{
+		Summary: "its engine was killed", Err: err,
+		Remedy: "recipe apply " + r.File + " takes over what is still alive, and then it can be stopped where it can go on; left alone, its processes end themselves within " + run.DefaultLease.String() + " (recipe destroy ends them at once, and forgets the run)",
+	}
 }

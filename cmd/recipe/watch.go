@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"sync"
@@ -31,6 +33,7 @@ func (a *app) watch(ctx context.Context, dir string, since time.Time, asJSON boo
 	w := &watcher{live: view.NewLive(a.out, a.style(), since), done: make(chan watched, 1)}
 	go func() {
 		if !asJSON {
+			w.live.Lost(a.blind)
 			b, err := w.live.Follow(ctx, dir)
 			w.done <- watched{b, err}
 			return
@@ -43,23 +46,36 @@ func (a *app) watch(ctx context.Context, dir string, since time.Time, asJSON boo
 			}
 			return enc.Encode(e)
 		})
+		if errors.Is(err, syscall.EPIPE) {
+			a.blind(err)
+			err = nil
+		}
 		w.done <- watched{b, err}
 	}()
 	return w
+}
+
+// blind says that a run goes on although nobody can see it here any more: `recipe apply | tee log`, for one, loses tee to Ctrl-C.
+func (a *app) blind(err error) {
+	fmt.Fprintf(a.err, "recipe: what the run does cannot be shown here any more (%v). It goes on; recipe status and recipe logs -f show it\n", err)
 }
 
 // orders are what signals say to a run: the first drains it, the second kills it.
 type orders struct {
 	stop, kill chan struct{}
 	signals    chan os.Signal
+	broken     chan os.Signal // of pipes; never read
 	wait       sync.WaitGroup
 }
 
 // listen takes SIGINT, SIGTERM and SIGHUP (a terminal that was closed) until close is called. It tells what it heard through
 // draining and killing.
 func listen(draining, killing func()) *orders {
-	o := &orders{stop: make(chan struct{}), kill: make(chan struct{}), signals: make(chan os.Signal, 4)}
+	o := &orders{stop: make(chan struct{}), kill: make(chan struct{}), signals: make(chan os.Signal, 4), broken: make(chan os.Signal, 1)}
 	signal.Notify(o.signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	// A pipe that nobody reads any more ends what is written to it and not the engine. It must not be ignored altogether: programs
+	// that are started would inherit that.
+	signal.Notify(o.broken, syscall.SIGPIPE)
 	o.wait.Go(func() {
 		heard := 0
 		for range o.signals {
@@ -78,6 +94,7 @@ func listen(draining, killing func()) *orders {
 
 func (o *orders) close() {
 	signal.Stop(o.signals)
+	signal.Stop(o.broken)
 	close(o.signals)
 	o.wait.Wait()
 }

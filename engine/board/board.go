@@ -144,7 +144,7 @@ func (blk *Block) apply(e event.Event) {
 		blk.Restarts++
 		blk.Message = e.Message
 	case event.Adopted:
-		blk.Message = "found alive and taken over"
+		blk.Message = "taken over"
 	}
 }
 

@@ -142,10 +142,18 @@ func Status(w io.Writer, s Style, name, status string, b *board.Board, now time.
 	if b.Message != "" {
 		line += ", " + oneLine(b.Message)
 	}
-	lines := append([]string{line, ""}, Board(s, b, 0)...)
+	limit := 0
+	if s.Terminal {
+		limit = s.Width
+	}
+	lines := append([]string{line, ""}, Board(s, b, limit)...)
 	for _, a := range b.Addresses() {
-		if blk := b.Blocks[a]; blk.Phase == string(sdk.Failed) && blk.Remedy != "" {
-			lines = append(lines, "", s.Red(a)+": "+blk.Message, "  "+s.Dim("→")+" "+blk.Remedy)
+		blk := b.Blocks[a]
+		if blk.Phase != string(sdk.Failed) || blk.Remedy == "" && limit == 0 { // the table has not cut it off
+			continue
+		}
+		if lines = append(lines, "", s.Red(a)+": "+blk.Message); blk.Remedy != "" {
+			lines = append(lines, "  "+s.Dim("→")+" "+blk.Remedy)
 		}
 	}
 	_, err := io.WriteString(w, strings.Join(lines, "\n")+"\n")

@@ -11,9 +11,9 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 )
 
-// Stopped closes an apply that was interrupted.
-func Stopped(w io.Writer, s Style, file string) error {
-	_, err := fmt.Fprintf(w, "\n%s Go on with: recipe apply %s\n", s.Bold("The run is stopped."), file)
+// Stopped closes an apply that was interrupted, with the command that goes on.
+func Stopped(w io.Writer, s Style, command string) error {
+	_, err := fmt.Fprintf(w, "\n%s Go on with: %s\n", s.Bold("The run is stopped."), command)
 	return err
 }
 

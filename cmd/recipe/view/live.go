@@ -32,6 +32,17 @@ type Live struct {
 	told  map[string]time.Time
 	said  chan string
 	hint  string // what Ctrl-C does now
+	lost  func(error)
+}
+
+// Lost sets what is called, once, when nothing can be shown any more. Follow goes on: what it returns does not depend on it.
+func (l *Live) Lost(f func(error)) { l.lost = f }
+
+func (l *Live) show(text string) {
+	if _, err := io.WriteString(l.out, text); err != nil && l.lost != nil {
+		l.lost(err)
+		l.lost = nil
+	}
 }
 
 // NewLive shows events on out. Events older than since are taken into account and not shown.
@@ -125,7 +136,7 @@ func (l *Live) event(e event.Event) {
 // line writes one line that stays, above the table.
 func (l *Live) line(text string) {
 	l.erase()
-	_, _ = fmt.Fprintln(l.out, text)
+	l.show(text + "\n")
 }
 
 // headline picks the numbers that say how a run goes; the rest is in the log. A block that has none of them shows all.
@@ -171,7 +182,7 @@ func (l *Live) worthALine(e event.Event) bool {
 // erase takes the table off the screen so that a line can be written in its place.
 func (l *Live) erase() {
 	if l.drawn > 0 {
-		_, _ = fmt.Fprintf(l.out, "\r\x1b[%dA\x1b[J", l.drawn)
+		l.show(fmt.Sprintf("\r\x1b[%dA\x1b[J", l.drawn))
 		l.drawn = 0
 	}
 }
@@ -200,7 +211,7 @@ func (l *Live) draw(now time.Time) {
 	}
 	b.WriteString("\x1b[J")
 	l.drawn = len(lines)
-	_, _ = io.WriteString(l.out, b.String())
+	l.show(b.String())
 }
 
 // curve is the first trainer's reward over its steps so far, in one line.
