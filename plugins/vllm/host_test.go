@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/proc"
 )
 
 // recorder is a host that remembers what it was told.
@@ -107,6 +108,28 @@ func (r *recorder) text() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return strings.Join(append(append([]string{}, r.phases...), r.logs...), "\n")
+}
+
+// eventually polls for something that nobody tells of.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(60 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited 60 s for %s", what)
+		}
+	}
+}
+
+// portOf is where a program of a handle listens.
+func portOf(t *testing.T, handle []byte, name string) int {
+	t.Helper()
+	for _, h := range proc.Parse(handle) {
+		if h.Name == name && len(h.Ports) == 1 {
+			return h.Ports[0]
+		}
+	}
+	t.Fatalf("the handle %s names no %s", handle, name)
+	return 0
 }
 
 // model makes a folder that looks like a checkpoint and whose weights are one number.

@@ -92,10 +92,13 @@ func TestAReplicaThatComesUpDuringAnUpdateIsUpdated(t *testing.T) {
 		t.Fatal(err)
 	}
 	host.await(t, "one replica", func(r *recorder) bool { return len(r.replicas) == 1 })
-	for s.updating.TryLock() { // until the new one loads version 1
-		s.updating.Unlock()
-		time.Sleep(5 * time.Millisecond)
-	}
+	eventually(t, "the new server to load version 1", func() bool {
+		free := s.updating.TryLock()
+		if free {
+			s.updating.Unlock()
+		}
+		return !free
+	})
 	updated := make(chan error, 1)
 	go func() { updated <- s.UpdateWeights(t.Context(), hf(2, model(t, 5))) }()
 	time.Sleep(300 * time.Millisecond) // it waits for the lock by now

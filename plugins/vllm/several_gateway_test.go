@@ -1,0 +1,71 @@
+package vllm
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/sdk/gateway"
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/plugintest"
+)
+
+// Behind the gateway: of two servers one does not take an update. The version rises all the same, the other one answers alone, and the
+// one that failed takes part again at the new version, with the weights that go with it.
+func TestOneOfTwoServersFailsBehindTheGateway(t *testing.T) {
+	t.Parallel()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := plugintest.Harness(t, Plugin())
+	b.Start(cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal(model(t, 0)), "replicas": cty.NumberIntVal(2)}), func(r *pluginpb.StartRequest) {
+		r.Runtime = &pluginpb.Runtime{Python: exe}
+		r.Environment = map[string]string{fakeMark: "1"}
+	})
+	b.Ready()
+	g := gateway.NewClient(b.Output("control_url"), b.Output("control_token"))
+	t.Cleanup(g.Close)
+	serving := func(version int) (n int) {
+		s, err := g.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range s.Replicas {
+			if r.Ready && r.Version == version {
+				n++
+			}
+		}
+		return n
+	}
+	eventually(t, "two servers at version 0", func() bool { return serving(0) == 2 })
+	status := b.Status() // its handle names the programs and where they listen
+	update := proved(t, 1, 3, "")
+	put(t, update.Path, "bad-"+strconv.Itoa(portOf(t, status.GetHandle(), "vllm-1")), "")
+	if _, err := g.UpdateWeights(t.Context(), update); err != nil {
+		t.Fatalf("UpdateWeights: %v", err)
+	}
+	if n := serving(1); n != 1 {
+		t.Errorf("%d servers answer at version 1 right after the update, want the one that took it", n)
+	}
+	eventually(t, "two servers at version 1", func() bool { return serving(1) == 2 })
+	list, err := g.Logprobs(t.Context(), []int{1, 2, 3})
+	if err != nil || len(list) != 2 {
+		t.Fatalf("log-probabilities %+v, %v; want those of two servers", list, err)
+	}
+	for _, r := range list {
+		if got := r.Logprobs[1]; got != -1-3 && got != -1-2*3 { // with or without what the prefix cache holds
+			t.Errorf("replica %s gives %v, want those of weight 3", r.ID, got)
+		}
+	}
+	said := false
+	for _, e := range b.Events() {
+		said = said || strings.Contains(e.GetLog().GetMessage(), "replica 1 did not take version 1")
+	}
+	if !said {
+		t.Error("nothing was said about the server that failed")
+	}
+}
