@@ -6,6 +6,7 @@ number, which math_verify decides when it is installed and plain comparison of n
 right, shorter ones earn more (length_penalty), so that the group still teaches something; a group without any difference is dropped (ensure_scores_are_not_same).
 """
 
+import asyncio
 import json
 import random
 import re
@@ -137,24 +138,22 @@ class GSM8K(BaseEnv):
         )
         return group, []  # BaseEnv drops it when all scores are equal
 
+    async def sample(self, item: dict) -> dict:
+        """A held-out question with a greedy answer."""
+        messages = self.messages(item)
+        answer = await self.server.chat_completion(
+            messages=messages, n=1, max_tokens=self.config.max_token_length, temperature=0.0, split="eval"
+        )
+        text = answer.choices[0].message.content or ""
+        return {"messages": messages, "completion": text, "gold": item["gold"], "correct": is_right(text, item["gold"])}
+
     async def evaluate(self, *args, **kwargs):
         started = time.time()
         questions = self.test[: self.config.eval_limit or None]
-        correct, samples = 0, []
-        for item in questions:
-            answer = await self.server.chat_completion(
-                messages=self.messages(item),
-                n=1,
-                max_tokens=self.config.max_token_length,
-                temperature=0.0,
-                split="eval",
-            )
-            text = answer.choices[0].message.content or ""
-            good = is_right(text, item["gold"])
-            correct += good
-            samples.append({"messages": self.messages(item), "completion": text, "gold": item["gold"], "correct": good})
+        # side by side: num_requests_for_eval of the server bounds how many
+        samples = await asyncio.gather(*(self.sample(item) for item in questions))
         await self.evaluate_log(
-            metrics={"eval/percent_correct": correct / max(1, len(questions))},
+            metrics={"eval/percent_correct": sum(s["correct"] for s in samples) / max(1, len(samples))},
             samples=samples,
             start_time=started,
             end_time=time.time(),

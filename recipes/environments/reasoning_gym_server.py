@@ -6,6 +6,7 @@ fits `answer_pattern` is the answer; the task's own score_answer says what it is
 it. Held-out questions are drawn first, and a question among them is never trained on.
 """
 
+import asyncio
 import random
 import re
 import time
@@ -93,25 +94,22 @@ class ReasoningGym(BaseEnv):
         )
         return group, []  # BaseEnv drops it when all scores are equal
 
+    async def sample(self, entry: Dict[str, Any]) -> Dict[str, Any]:
+        """A held-out question with a greedy answer."""
+        prompt = self.config.prompt_template.format(question=entry["question"].strip())
+        async with self.server.managed_server(tokenizer=self.tokenizer) as managed:
+            reply = await managed.completion(
+                prompt=prompt, n=1, max_tokens=self.config.max_new_tokens, temperature=0.0, split="eval"
+            )
+        text = reply.choices[0].text
+        return {"prompt": prompt, "completion": text, "gold": entry["answer"], "score": self.score_text(text, entry)}
+
     async def evaluate(self, *args, **kwargs):
         started = time.time()
-        correct, samples = [], []
-        for entry in self.held_out:
-            prompt = self.config.prompt_template.format(question=entry["question"].strip())
-            async with self.server.managed_server(tokenizer=self.tokenizer) as managed:
-                reply = await managed.completion(
-                    prompt=prompt,
-                    n=1,
-                    max_tokens=self.config.max_new_tokens,
-                    temperature=0.0,
-                    split="eval",
-                )
-            text = reply.choices[0].text
-            score = self.score_text(text, entry)
-            correct.append(float(score == 1))
-            samples.append({"prompt": prompt, "completion": text, "gold": entry["answer"], "score": score})
+        # side by side: num_requests_for_eval of the server bounds how many
+        samples = await asyncio.gather(*(self.sample(entry) for entry in self.held_out))
         await self.evaluate_log(
-            metrics={"eval/held_out_accuracy": sum(correct) / len(correct)},
+            metrics={"eval/held_out_accuracy": sum(s["score"] == 1 for s in samples) / len(samples)},
             samples=samples,
             start_time=started,
             end_time=time.time(),
