@@ -394,11 +394,13 @@ func (s *syncer) tellBook(ctx context.Context) {
 	if limit := s.config.MaxStaleness; limit != nil {
 		tell = func() error { return s.book.SetPolicy(ctx, version, *limit) }
 	}
-	if err := tell(); err != nil {
+	err := tell()
+	if err != nil && !s.untold { // it is tried again each second
 		s.host.Log("warn", fmt.Sprintf("tell %s the policy version: %v", s.config.Trajectories.Address, err))
-		return
 	}
-	s.told = version
+	if s.untold = err != nil; !s.untold {
+		s.told = version
+	}
 }
 
 // tellTrainer acknowledges, a few times if need be: the trainer waits for it.

@@ -35,6 +35,7 @@ type syncer struct {
 	servers   []*server
 	book      *trajectory.Client // nil: none is configured
 	told      int64              // version that the trajectory API knows
+	untold    bool               // it could not be told the last time, which has been reported
 	last      *published         // the newest weights that all went well with; nil: none yet
 	attached  bool
 	asked     bool         // the trainer has been asked to publish again, because inference lost weights that are in no file

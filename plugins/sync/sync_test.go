@@ -269,6 +269,39 @@ func TestTheTrajectoryAPILearnsTheVersion(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
+// A trajectory API that does not answer is told again and again, and reported once.
+func TestATrajectoryAPIThatFailsIsReportedOnce(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		w.WriteHeader(http.StatusBadRequest)
+	}))
+	defer api.Close()
+	server := inference(t, plugintest.FakeConfig{})
+	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1})
+	b := plugintest.Harness(t, sync.Definition())
+	c := config(train, server)
+	book := plugintest.Ref("trajectories.x.y", kind.Trajectories, sdk.TrajectoriesOutputs{URL: api.URL, Token: "secret"})
+	c.Trajectories = &book
+	b.Start(c)
+	for deadline := time.Now().Add(plugintest.Deadline); asked.Load() < 4; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it was asked %d times", asked.Load())
+		}
+	}
+	told := 0
+	for _, e := range b.Events() {
+		if strings.Contains(e.GetLog().GetMessage(), "tell trajectories.x.y the policy version") {
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("it was reported %d times, want once", told)
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
 func TestConfigurationsThatCannotWork(t *testing.T) {
 	t.Parallel()
 	good := plugintest.Ref("inference.vllm.a", kind.Inference, sdk.InferenceOutputs{ControlURL: "http://127.0.0.1:1"})
