@@ -39,8 +39,17 @@ func playRole(role string) {
 	switch role {
 	case "engine":
 		small, group := benchAnswer(1, 16), benchAnswer(8, 256)
+		eights, ones := benchEvents(8, 256, 8), benchEvents(8, 256, 1)
 		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
+			if bytes.Contains(body, []byte(`"stream_interval":8`)) {
+				events := eights
+				if bytes.Contains(body, []byte(`"user":"old"`)) { // an engine that does not know stream_interval
+					events = ones
+				}
+				sendEvents(w, events...)
+				return
+			}
 			if bytes.Contains(body, []byte(`"stream":true`)) {
 				benchStream(w)
 				return
@@ -68,7 +77,7 @@ func playRole(role string) {
 			p.ServeHTTP(w, r)
 		})
 		go func() { panic(http.Serve(ln, h)) }()
-	case "gateway":
+	case "gateway", "pieces":
 		g, err := New(Config{Listener: ln, Token: dataToken, Models: []string{"policy"}})
 		if err != nil {
 			panic(err)
@@ -78,6 +87,11 @@ func playRole(role string) {
 		}
 		if err := g.Admit(context.Background(), "0", 0); err != nil {
 			panic(err)
+		}
+		if role == "pieces" {
+			if err := g.ExpectUpdates(ModeKeep); err != nil {
+				panic(err)
+			}
 		}
 		go func() { panic(g.Serve(context.Background())) }()
 	}
@@ -94,6 +108,28 @@ func benchStream(w http.ResponseWriter) {
 		_ = out.Flush()
 	}
 	_, _ = io.WriteString(w, "data: [DONE]\n\n")
+}
+
+// benchEvents are the events in which vLLM would stream n completions of length tokens each, per tokens in an event.
+func benchEvents(n, length, per int) (events []string) {
+	for at := 0; at < length; at += per {
+		for i := range n {
+			var ids, lps, tokens, top, offsets []string
+			for j := at; j < at+per; j++ {
+				id, lp := 1000+i*length+j, fmt.Sprintf("-%d.%016d", j%3, 1234567890123456+j)
+				ids, lps, offsets = append(ids, strconv.Itoa(id)), append(lps, lp), append(offsets, strconv.Itoa(4*j))
+				tokens, top = append(tokens, fmt.Sprintf(`"token_id:%d"`, id)), append(top, fmt.Sprintf(`{"token_id:%d":%s}`, id, lp))
+			}
+			join := func(s []string) string { return "[" + strings.Join(s, ",") + "]" }
+			finish := "null"
+			if at+per >= length {
+				finish = `"length"`
+			}
+			events = append(events, fmt.Sprintf(`{"id":"cmpl-1","object":"text_completion","created":1,"model":"m","choices":[{"index":%d,"text":%q,"logprobs":{"text_offset":%s,"token_logprobs":%s,"tokens":%s,"top_logprobs":%s},"finish_reason":%s,"stop_reason":null,"token_ids":%s}]}`,
+				i, strings.Repeat("word ", per), join(offsets), join(lps), join(tokens), join(top), finish, join(ids)))
+		}
+	}
+	return append(events, "[DONE]")
 }
 
 // benchAnswer is what vLLM would say to n completions of length tokens each.
@@ -162,16 +198,24 @@ var loads = []load{
 	{"stream_256_text", "/v1/completions", `{"model":"policy","prompt":` + benchPrompt + `,"max_tokens":256,"stream":true}`, 256},
 	{"generate_small", "/generate", `{"prompt":{"prompt_token_ids":` + benchPrompt + `},"logprobs":0,"n":1,"max_tokens":16}`, 16},
 	{"generate_group_8x256", "/generate", `{"prompt":{"prompt_token_ids":` + benchPrompt + `},"logprobs":0,"n":8,"max_tokens":256}`, 8 * 256},
+	{"generate_group_8x256_by_ones", "/generate", `{"prompt":{"prompt_token_ids":` + benchPrompt + `},"logprobs":0,"n":8,"max_tokens":256,"user":"old"}`, 8 * 256},
 }
 
 // BenchmarkThroughput keeps 32 requests in flight and tells how many the gateway answers in a second of its own CPU time, beside
-// the standard library's reverse proxy (floor) where that does the same job.
+// the standard library's reverse proxy (floor) where that does the same job. The role pieces is a gateway that puts answers together
+// from streams: 8 tokens in an event, or one by one.
 func BenchmarkThroughput(b *testing.B) {
 	for _, l := range loads {
-		for _, role := range []string{"floor", "gateway"} {
-			if role == "floor" && l.path == "/generate" {
-				continue
-			}
+		roles := []string{"floor", "gateway"}
+		switch {
+		case strings.HasSuffix(l.name, "by_ones"):
+			roles = []string{"pieces"}
+		case l.tokens > 256:
+			roles = []string{"gateway", "pieces"}
+		case l.path == "/generate":
+			roles = []string{"gateway"}
+		}
+		for _, role := range roles {
 			b.Run(l.name+"/"+role, func(b *testing.B) { throughput(b, l, role) })
 		}
 	}
@@ -268,6 +312,31 @@ func BenchmarkTranslate(b *testing.B) {
 		if _, err := translateResponse(q, readCompletion(gjson.ParseBytes(answer), q.shape())); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkGather is the reading and putting together of one group's stream alone.
+func BenchmarkGather(b *testing.B) {
+	q, err := translateRequest([]byte(loads[4].body), "policy")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, per := range []int{8, 1} {
+		b.Run(strconv.Itoa(per), func(b *testing.B) {
+			stream := []byte("data: " + strings.Join(benchEvents(8, 256, per), "\n\ndata: ") + "\n\n")
+			b.ReportAllocs()
+			for b.Loop() {
+				t := &tap{choices: map[int]*heard{}, full: true, gather: true, limit: 1 << 20}
+				for rest := stream; len(rest) > 0; {
+					n := min(4096, len(rest))
+					t.write(rest[:n])
+					rest = rest[n:]
+				}
+				if _, err := translateResponse(q, t.completion()); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

@@ -102,6 +102,10 @@ func wholeNumber(v gjson.Result) int {
 
 func readChoice(v gjson.Result, want shape) (choice, error) {
 	ch := choice{index: -1, text: `""`, finish: "null", stop: "null"}
+	room := 64
+	if want.stream { // a piece
+		room = streamInterval
+	}
 	var logprobs gjson.Result
 	var bad error
 	v.ForEach(func(key, value gjson.Result) bool {
@@ -122,9 +126,9 @@ func readChoice(v gjson.Result, want shape) (choice, error) {
 		case "stop_reason":
 			ch.stop = value.Raw
 		case "token_ids":
-			ch.ids, bad = parseIDs(value.Raw, make([]int32, 0, 64))
+			ch.ids, bad = parseIDs(value.Raw, make([]int32, 0, room))
 		case "prompt_token_ids":
-			ch.promptIDs, bad = parseIDs(value.Raw, make([]int32, 0, 64))
+			ch.promptIDs, bad = parseIDs(value.Raw, make([]int32, 0, room))
 		case "prompt_logprobs":
 			ch.promptLogprobs = value
 		case "weight_versions":
@@ -153,7 +157,7 @@ func (ch *choice) readLogprobs(v gjson.Result, want shape) error {
 	v.ForEach(func(key, list gjson.Result) bool {
 		switch {
 		case key.Str == "token_logprobs":
-			ch.logprobs, bad = parseNumbers(list.Raw, make([]string, 0, max(16, len(ch.ids))))
+			ch.logprobs, bad = parseNumbers(list.Raw, make([]string, 0, max(streamInterval, len(ch.ids))))
 		case key.Str == "tokens" && ch.ids == nil:
 			list.ForEach(func(_, x gjson.Result) bool { names = append(names, x.Str); return true })
 		case key.Str == "top_logprobs" && want.top:

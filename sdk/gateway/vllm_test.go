@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -110,6 +113,43 @@ func TestRealVLLM(t *testing.T) {
 		}
 		if _, found, _ := g.Lookup(tokens); !found {
 			t.Errorf("not in the record: %v\n%s", tokens, r.body)
+		}
+	})
+	t.Run("put together from a stream", func(t *testing.T) {
+		anID := regexp.MustCompile(`"id":"cmpl-[^"]*"`)
+		for name, body := range map[string]string{
+			"greedy":               `{"prompt":{"prompt_token_ids":[` + ids + `]},"logprobs":0,"max_tokens":40,"temperature":0}`,
+			"greedy, alternatives": `{"prompt":[` + ids + `],"logprobs":3,"max_tokens":20,"temperature":0}`,
+			"seeded":               `{"prompt":[` + ids + `],"logprobs":0,"max_tokens":40,"temperature":1,"seed":7}`,
+			"seeded group":         `{"prompt":[` + ids + `],"logprobs":0,"n":4,"max_tokens":24,"temperature":1,"seed":7}`,
+			"stop string":          `{"prompt":[` + ids + `],"logprobs":0,"max_tokens":40,"temperature":0,"stop":[" answer"]}`,
+			"stop token":           `{"prompt":[` + ids + `],"logprobs":0,"max_tokens":40,"temperature":0,"stop_token_ids":[314]}`,
+			"without them":         `{"prompt":"The capital of France is","max_tokens":20,"temperature":0}`,
+			"one token":            `{"prompt":[` + ids + `],"logprobs":0,"max_tokens":1,"temperature":0}`,
+			"sglang":               `{"input_ids":[` + ids + `],"sampling_params":{"max_new_tokens":20,"temperature":0},"return_logprob":true}`,
+		} {
+			ask := func(m Mode) string {
+				if err := g.ExpectUpdates(m); err != nil {
+					t.Fatal(err)
+				}
+				r := post(t, g, "/generate", body)
+				if r.status != 200 {
+					t.Fatalf("%s: %d %s", name, r.status, r.body)
+				}
+				return anID.ReplaceAllString(r.body, `"id":""`)
+			}
+			whole, pieces := ask(ModeDrain), ask(ModeKeep)
+			sameJSON(t, name, []byte(pieces), []byte(whole))
+			t.Logf("%s: %s", name, pieces[:min(len(pieces), 300)])
+		}
+		rec := httptest.NewRecorder()
+		g.met.handler.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		if !strings.Contains(rec.Body.String(), "recipe_gateway_put_together_total 9\n") {
+			t.Errorf("not all nine answers were put together from streams:\n%s", rec.Body)
+		}
+		r := post(t, g, "/generate", `{"prompt":[`+ids+`],"prompt_logprobs":1,"max_tokens":1}`)
+		if r.status != 200 {
+			t.Errorf("log-probabilities of a prompt: %d %s", r.status, r.body)
 		}
 	})
 	t.Run("abort and again", func(t *testing.T) {
