@@ -83,6 +83,11 @@ class Spool:
         path = self._path(number, True)
         return json.loads(path.read_text())["groups"] if path.exists() else None
 
+    def clear(self) -> None:
+        """Forgets what an earlier run left: it is not this one's."""
+        for path in self.directory.iterdir():
+            path.unlink()
+
     def covered(self, cursor: int) -> None:
         """A checkpoint holds everything up to and including batch `cursor`."""
         for path in self.directory.glob("*.json"):

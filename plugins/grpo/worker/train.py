@@ -14,7 +14,7 @@ from . import batch, checkpoint, commands, metrics, model, optim, turns
 from .broadcast import Broadcast
 from .config import Config
 from .control import Control
-from .errors import DataError, MismatchError
+from .errors import CheckpointError, DataError, MismatchError
 from .events import Events
 from .feed import Feed
 from .ingest import Group, GroupRejected, IngestOptions, read_group
@@ -44,7 +44,12 @@ class Run:
         self.events.phase("loading", model=c.model.path)
         if c.threads:
             torch.set_num_threads(c.threads)
-        found = ranks.share(checkpoint.newest(c.checkpoint_dir) if c.resume else None)
+        found = ranks.share(checkpoint.newest(c.checkpoint_dir))
+        if found is not None and not c.resume:
+            raise CheckpointError(
+                f"resume is false, and {found} is there: a later start would go on from it, not from this run",
+                ["Set resume = true, or move the directory away, or use another checkpoint_dir."],
+            )
         self.policy, summary = model.load_policy(c, ranks.device, ranks.world)
         if found is not None:
             checkpoint.load_weights(found, self.policy)
@@ -75,7 +80,10 @@ class Run:
             return
         c = self.config
         self.events.phase("connecting", url=c.data.url)
-        rollouts = Rollouts(c, self.events, Spool(Path(c.checkpoint_dir) / "spool", self.cursor))
+        spool = Spool(Path(c.checkpoint_dir) / "spool", self.cursor)
+        if not c.resume:
+            spool.clear()
+        rollouts = Rollouts(c, self.events, spool)
         self.feed = Feed(c, self.events, self.control, rollouts)
         rollouts.connect(self.step)
         rollouts.report_version(self.version)

@@ -91,6 +91,19 @@ def test_resume_is_exact_after_a_kill(make, api, tmp_path, extra):
     assert all(torch.equal(a[n], b[n]) for n in a)
 
 
+def test_a_run_that_does_not_resume_takes_nothing_of_an_earlier_one(make, api, tmp_path):
+    first = make(api().url, steps=8, save_every=0).load()
+    for _ in range(3):
+        first.run.train(first.run.feed.decide()[1])
+    first.close()  # killed: no checkpoint, three batches in the spool
+    server = api(batch=lambda k: [make_group(1000 + 100 * k + j) for j in range(2)])
+    anew = make(server.url, steps=2, save_every=0, resume=False)()
+    alone = make(api(batch=server.batch).url, where=tmp_path / "alone", steps=2, save_every=0)()
+    assert losses(anew)[-2:] == losses(alone) and server.acked == [0, 1]
+    with pytest.raises(errors.CheckpointError, match=r"resume is false, and .*step_2 is there"):
+        make(server.url, steps=2, resume=False)()
+
+
 def test_kill_between_storing_a_batch_and_its_acknowledgement(make, api, tmp_path):
     for lost in (False, True):
         server = api()
