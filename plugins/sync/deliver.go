@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -379,73 +378,6 @@ func (s *syncer) each(list []*server, f func(*server)) {
 		wg.Go(func() { f(v) })
 	}
 	wg.Wait()
-}
-
-// tellBook tells the trajectory API the version that is served now. It measures and limits staleness by it, so it should know
-// before the first sample of that version arrives; when it does not answer, it is told again later.
-func (s *syncer) tellBook(ctx context.Context) {
-	if s.book == nil || s.told == s.version.Load() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	version := s.version.Load()
-	tell := func() error { return s.book.SetPolicyVersion(ctx, version) }
-	if limit := s.config.MaxStaleness; limit != nil {
-		tell = func() error { return s.book.SetPolicy(ctx, version, *limit) }
-	}
-	err := tell()
-	if err != nil && !s.untold { // it is tried again each second
-		s.host.Log("warn", fmt.Sprintf("tell %s the policy version: %v", s.config.Trajectories.Address, err))
-	}
-	if s.untold = err != nil; !s.untold {
-		s.told = version
-	}
-}
-
-// tellTrainer acknowledges, a few times if need be: the trainer waits for it.
-func (s *syncer) tellTrainer(ctx context.Context, done sdk.SyncDone) (err error) {
-	for range 3 {
-		one, cancel := context.WithTimeout(ctx, callTimeout)
-		err = s.trainer.Synced(one, done)
-		cancel()
-		if err == nil || ctx.Err() != nil {
-			return err
-		}
-		if s.pause(ctx, tendEvery/5) != nil {
-			return ctx.Err()
-		}
-	}
-	return err
-}
-
-// report tells what was done, one event an inference block.
-func (s *syncer) report(u *update) {
-	s.host.SetOutputs(sdk.SyncOutputs{Version: s.version.Load(), Transport: s.transport})
-	seconds := time.Since(u.started).Seconds()
-	values := map[string]float64{"policy_version": float64(u.Version), "sync_seconds": seconds}
-	for phase, took := range u.phases {
-		values["sync_"+phase+"_seconds"] = took
-	}
-	for _, v := range s.servers {
-		if err := u.failed[v]; err != nil {
-			s.host.Log("error", fmt.Sprintf("%s does not serve policy version %d: %v", v.address, u.Version, err))
-			v.trouble = strings.TrimSpace(err.Error())
-			continue
-		}
-		v.trouble = ""
-		values["sync_logprob_difference"] = max(values["sync_logprob_difference"], u.worst[v])
-		s.host.Weights(sdk.WeightsInfo{
-			Version: u.Version, Path: u.weights.Path, Format: u.weights.Format, Transport: u.weights.Transport, Inference: v.address,
-			Seconds: seconds, Phases: u.phases, MaxLogprobDifference: u.worst[v],
-		})
-	}
-	s.host.Metrics(u.Step, values)
-	if s.behind() {
-		s.host.Phase(sdk.Degraded, "not every inference block serves the newest version")
-	} else {
-		s.host.Phase(sdk.Ready, "")
-	}
 }
 
 // folder is where a version's files go.

@@ -1,0 +1,73 @@
+package sync_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/recipe-rl/recipe/plugins/sync"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/plugintest"
+)
+
+func TestTheTrajectoryAPILearnsTheVersion(t *testing.T) {
+	t.Parallel()
+	var told atomic.Value
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body := make([]byte, 100)
+		n, _ := r.Body.Read(body)
+		told.Store(r.URL.Path + string(body[:n]) + r.Header.Get("Authorization"))
+		_, _ = w.Write([]byte(`{"status":"success"}`))
+	}))
+	defer api.Close()
+	server := inference(t, plugintest.FakeConfig{})
+	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1})
+	b := plugintest.Harness(t, sync.Definition())
+	c := config(train, server)
+	book := plugintest.Ref("trajectories.x.y", kind.Trajectories, sdk.TrajectoriesOutputs{URL: api.URL, Token: "secret"})
+	limit := int64(4)
+	c.Trajectories, c.MaxStaleness = &book, &limit
+	b.Start(c)
+	train.WaitPhase(sdk.Completed)
+	if got := told.Load(); got != `/policy_version{"max_staleness":4,"version":1}Bearer secret` {
+		t.Errorf("the trajectory API was told %v", got)
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+// A trajectory API that does not answer is told again and again, and reported once.
+func TestATrajectoryAPIThatFailsIsReportedOnce(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		w.WriteHeader(http.StatusBadRequest)
+	}))
+	defer api.Close()
+	server := inference(t, plugintest.FakeConfig{})
+	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1})
+	b := plugintest.Harness(t, sync.Definition())
+	c := config(train, server)
+	book := plugintest.Ref("trajectories.x.y", kind.Trajectories, sdk.TrajectoriesOutputs{URL: api.URL, Token: "secret"})
+	c.Trajectories = &book
+	b.Start(c)
+	for deadline := time.Now().Add(plugintest.Deadline); asked.Load() < 4; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it was asked %d times", asked.Load())
+		}
+	}
+	told := 0
+	for _, e := range b.Events() {
+		if strings.Contains(e.GetLog().GetMessage(), "tell trajectories.x.y the policy version") {
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("it was reported %d times, want once", told)
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
