@@ -20,6 +20,7 @@
 //	gpu_memory_utilization            of an inference block: the share of a GPU that it takes whatever its sum is
 //	sleeps                            of an inference block: it can give its memory back ("true")
 //	training_only                     of a trainer: parts of its memory that it needs for training alone, separated by commas
+//	memory_transport_only             of a trainer: parts that only transports through memory (live, ipc) need, separated by commas
 //	colocated                         of a sync block: auto, share or sleep
 //	transport, transports, in_flight  of a sync block: what is asked for, what may be taken (the best first), and what requests do
 //	transports, devices, no_memory    of a trainer and an inference block: what it offers, its GPUs, and why its memory is not offered
@@ -66,7 +67,7 @@ func (s sized) fact(name string) (int64, bool) {
 // Check sizes every block, deals GPUs to those that ask for some without naming them, and returns what was found, in address
 // order, and which blocks are on which GPUs of this machine. Blocks keep what they had where it still fits.
 func Check(r *schema.Recipe, size Sizer, m Machine, kept Devices) ([]plan.Finding, Devices) {
-	c := &checker{blocks: map[addr.Block]sized{}}
+	c := &checker{blocks: map[addr.Block]sized{}, chosen: map[addr.Block]string{}}
 	for _, b := range r.Blocks {
 		if b.Meta.External == nil {
 			c.blocks[b.Addr] = sizedBy(size, b)
@@ -97,6 +98,7 @@ type checker struct {
 	blocks  map[addr.Block]sized
 	order   []addr.Block
 	devices Devices
+	chosen  map[addr.Block]string // transport by which a trainer's weights will move, as far as it is known
 	found   []plan.Finding
 }
 

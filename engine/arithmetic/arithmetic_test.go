@@ -151,6 +151,16 @@ func TestFindings(t *testing.T) {
 			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: with(amounts("0.5", "weights", 3.0), "sleeps", "true"),
 				kind.Trainer: with(amounts("", "weights", 20.0, "activations", 70.0), "training_only", "gradients,activations")},
 		}, "error", []string{"needs 91.0 GiB while the trainer works", "1.0 GiB asleep"}},
+		{"a copy for inference to read", world{
+			machine: arithmetic.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: zero},
+			estimates: kinds{kind.Sync: facts("transport", "auto", "transports", "ipc,reload"), kind.Inference: facts("transports", "ipc,reload", "devices", "0"),
+				kind.Trainer: with(with(with(amounts("", "weights", 50.0, "published", 40.0), "memory_transport_only", "published"), "transports", "ipc,reload"), "devices", "0")},
+		}, "error", []string{"needs 90.0 GiB"}},
+		{"no copy where weights go through files", world{
+			machine: arithmetic.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: zero},
+			estimates: kinds{kind.Sync: facts("transport", "auto", "transports", "ipc,reload"), kind.Inference: facts("transports", "reload", "devices", "0"),
+				kind.Trainer: with(with(with(amounts("", "weights", 50.0, "published", 40.0), "memory_transport_only", "published"), "transports", "ipc,reload"), "devices", "0")},
+		}, "", nil},
 		{"sleep without a GPU in common", world{
 			machine: arithmetic.Machine{Devices: gpus(2), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: {Devices: []string{"1"}}},
 			estimates: kinds{kind.Sync: facts("colocated", "sleep"), kind.Inference: with(amounts("0.5", "weights", 3.0), "sleeps", "true"), kind.Trainer: amounts("", "weights", 6.0)},

@@ -131,11 +131,11 @@ func (c *checker) meet(d device, s sized) bool {
 	return on(kind.Trainer) && on(kind.Inference)
 }
 
-// resting leaves out the parts of a trainer's memory that it needs for training alone.
-func resting(b sized) (kept []sdk.Amount) {
-	only := strings.Split(b.Facts["training_only"], ",")
-	for _, a := range b.Amounts {
-		if !slices.Contains(only, a.Part) {
+// without leaves out the parts of a sum that a fact names.
+func without(amounts []sdk.Amount, parts string) (kept []sdk.Amount) {
+	out := strings.Split(parts, ",")
+	for _, a := range amounts {
+		if !slices.Contains(out, a.Part) {
 			kept = append(kept, a)
 		}
 	}

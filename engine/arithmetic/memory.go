@@ -67,8 +67,11 @@ func (c *checker) loads(d device, m Machine, rest, sleep []addr.Block) (list []l
 	for _, a := range d.blocks {
 		b := c.blocks[a]
 		amounts, note := b.Amounts, ""
+		if by, known := c.chosen[a]; known && !memory(by) {
+			amounts = without(amounts, b.Facts["memory_transport_only"])
+		}
 		if slices.Contains(rest, a) {
-			amounts, note = resting(b), " between its steps"
+			amounts, note = without(amounts, b.Facts["training_only"]), " between its steps"
 		}
 		need, parts := sum(amounts, "gpu_memory")
 		share, _ := strconv.ParseFloat(b.Facts["gpu_memory_utilization"], 64)

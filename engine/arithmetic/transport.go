@@ -36,6 +36,7 @@ func (c *checker) transports() {
 		case chosen == "":
 			c.add("error", s.Addr, "trainer and inference offer no transport in common", strings.Join(skipped, "; ")+".")
 		default:
+			c.chosen[trainers[0].Addr] = chosen
 			c.add("info", s.Addr, "weights will move by "+chosen, reason(s, chosen, skipped, trainers[0], servers))
 		}
 	}

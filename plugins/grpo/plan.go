@@ -95,7 +95,7 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	}
 	add := func(part string, value float64, how string) {
 		if value > 0 {
-			if share > 1 && part != "activations" && part != "logits" {
+			if share > 1 && part != "activations" && part != "logits" && part != published {
 				value, how = value/share, fmt.Sprintf("%s ÷ %g GPUs", how, share)
 			}
 			e.Amounts = append(e.Amounts, sdk.Amount{Resource: resource, Part: part, Value: value, How: how})
@@ -107,11 +107,34 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	add("reference", s.reference*s.weight, fmt.Sprintf("%s parameters × %g bytes (a copy for the KL term)", count(s.reference), s.weight))
 	add("activations", s.activations, s.activationsHow)
 	add("logits", s.logits, fmt.Sprintf("head_chunk = %d tokens × %d words × 4 bytes × 3", s.chunk, m.Vocab))
+	if why := copied(c, resource, share, e.Facts["publish_dtype"] != e.Facts["dtype"]); why != "" {
+		width := bytesOf(e.Facts["publish_dtype"])
+		add(published, s.total*width, fmt.Sprintf("%s parameters × %g bytes: %s, for inference to copy", count(s.total), width, why))
+		e.Facts["memory_transport_only"] = published
+	}
 	e.Amounts = append(e.Amounts, sdk.Amount{
 		Resource: "disk", Part: "checkpoints", Value: s.checkpoints,
 		How: fmt.Sprintf("%d checkpoints × (weights + optimizer)", s.kept),
 	})
 	return e, nil
+}
+
+// published is the copy of the weights that inference copies from, where the trainer's own cannot be given away.
+const published = "published"
+
+// copied says why weights that go through memory need that copy; empty: they are given away where they lie.
+func copied(c Config, resource string, ranks float64, rounded bool) string {
+	switch {
+	case resource == "host_memory":
+		return "shared memory"
+	case c.Lora != nil && c.Lora.Rank > 0:
+		return "adapters merged into the model"
+	case ranks > 1:
+		return "shards gathered on the first GPU"
+	case rounded:
+		return "publish_dtype = " + c.PublishDtype
+	}
+	return ""
 }
 
 // sizes are the terms of the sum.

@@ -188,8 +188,16 @@ func TestPlan(t *testing.T) {
 	if lora["optimizer"] > full["optimizer"]/15 || lora["reference"] != 0 {
 		t.Errorf("LoRA: %v; want a small optimizer and no copy of the model", lora)
 	}
-	if two := parts(Config{Model: "Qwen/Qwen2.5-1.5B-Instruct"}, 2); two["optimizer"] != full["optimizer"]/2 {
+	two := parts(Config{Model: "Qwen/Qwen2.5-1.5B-Instruct"}, 2)
+	if two["optimizer"] != full["optimizer"]/2 {
 		t.Errorf("two GPUs: %v; want half of the optimizer each", two)
+	}
+	// Seen on an H200: LoRA of 1.4 billion parameters took 5.7 GB more from its first publication on.
+	if full["published"] != 0 || lora["published"] != full["weights"] || two["published"] != full["weights"] {
+		t.Errorf("copies for inference: %g, LoRA %g, two GPUs %g; want none, and the whole model twice", full["published"], lora["published"], two["published"])
+	}
+	if half := parts(Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", PublishDtype: "bfloat16"}, 1); half["published"] != full["weights"]/2 {
+		t.Errorf("rounded copy: %g, want half of %g", half["published"], full["weights"])
 	}
 }
 

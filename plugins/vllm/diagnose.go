@@ -94,7 +94,7 @@ var symptoms = []symptom{
 	{
 		"lora-dtype", regexp.MustCompile(`(?s)lora_(expand|shrink)_op\.py.{0,300}assert [a-z_]+\.dtype in \[torch\.float16, torch\.bfloat16\]`),
 		"vLLM's kernels for LoRA on a GPU compute in 16 bits only",
-		"set dtype = \"bfloat16\" (or \"half\"), or train the adapters and serve them merged: enable_lora = false, and transport = \"auto\" in the sync block",
+		"set dtype = \"half\" (bfloat16 rounds much of a young adapter away), or train the adapters and serve them merged: enable_lora = false, and transport = \"auto\" in the sync block",
 		false, false,
 	},
 	{

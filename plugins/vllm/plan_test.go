@@ -52,6 +52,8 @@ func TestPlanProblems(t *testing.T) {
 		"heads":            {Config{Model: "HuggingFaceTB/SmolLM2-135M-Instruct", TensorParallelSize: 2}, sdk.Placement{GPUs: 2}, "9 attention heads"},
 		"too few GPUs":     {Config{Model: "Qwen/Qwen2.5-7B", Replicas: 2, TensorParallelSize: 2}, sdk.Placement{GPUs: 2}, "4 GPUs are needed"},
 		"LoRA in float32":  {Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", EnableLora: true, Dtype: "float32"}, sdk.Placement{GPUs: 1}, "16 bits only"},
+		"LoRA in bfloat16": {Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", EnableLora: true}, sdk.Placement{GPUs: 1}, "lose much"},
+		"LoRA in half":     {Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", EnableLora: true, Dtype: "half"}, sdk.Placement{GPUs: 1}, ""},
 		"LoRA on a CPU":    {Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", EnableLora: true, Dtype: "float32"}, sdk.Placement{}, ""},
 		"longer on demand": {Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", MaxModelLen: 40000, HFOverrides: map[string]any{"rope_scaling": 1}}, sdk.Placement{GPUs: 1}, ""},
 	} {

@@ -1,0 +1,28 @@
+package vllm
+
+import (
+	"testing"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// Weights that reach the servers by starting them again are proved and served like others.
+func TestTransportRestartBehindTheGateway(t *testing.T) {
+	t.Parallel()
+	_, g := sleepy(t, nil)
+	for version := 1; version <= 2; version++ {
+		update := proved(t, version, float64(version), "")
+		w := sdk.Weights{Version: int64(version), Path: update.Path, Format: "hf", Transport: "restart"}
+		update.Transport, update.Options = "restart", sdk.UpdateOptions(w)
+		for i := range update.Check.Logprobs { // a fresh server's prefix cache holds nothing
+			update.Check.Logprobs[i] = -1 - float64(version)
+		}
+		if _, err := g.UpdateWeights(t.Context(), update); err != nil {
+			t.Fatalf("update to version %d: %v", version, err)
+		}
+		eventually(t, "the new server to serve", func() bool {
+			s, err := g.Status(t.Context())
+			return err == nil && s.Version == version && len(s.Replicas) == 1 && s.Replicas[0].Ready
+		})
+	}
+}
