@@ -65,6 +65,8 @@ def work(c: config.Config) -> int:
         run.loop()
         return 0
     except WorkerError as e:
+        if not main_rank:  # such as memory that only this rank's device lacks: nobody else can tell
+            events = Events(c.events_file)
         events.emit("error", **e.record())
         print(e, file=sys.stderr)
     except Exception as e:

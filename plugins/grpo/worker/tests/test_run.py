@@ -15,8 +15,9 @@ import pytest
 import recipe_pull
 import torch
 
-from worker import checkpoint, errors
+from worker import checkpoint, config, errors
 from worker.__main__ import main as command_line
+from worker.__main__ import work
 from worker.rollouts import Spool
 
 from . import processes
@@ -418,6 +419,17 @@ def test_a_killed_process_resumes_exactly_and_a_terminated_one_saves(make, api, 
             by_step.setdefault(e["step"], set()).add(e["metrics"]["loss/total"])
     assert {k: list(v) for k, v in by_step.items()} == {k + 1: [x] for k, x in enumerate(losses(unbroken))}
     assert server.acked == list(range(7))
+
+
+def test_another_ranks_failure_is_told_where_the_supervisor_reads(tmp_path, tiny, monkeypatch):
+    (tmp_path / "checkpoints" / "step_3").mkdir(parents=True)
+    (tmp_path / "checkpoints" / "step_3" / checkpoint.MARKER).touch()
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    given = settings(tmp_path, tiny, "http://unused", resume=False)
+    assert work(config.from_dict(given)) == 1
+    (event,) = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert (event["type"], event["code"]) == ("error", "checkpoint") and event["checks"]
 
 
 INTERRUPTED = """
