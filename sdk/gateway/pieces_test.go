@@ -450,11 +450,11 @@ func TestAStreamBehindGenerateIsLetGo(t *testing.T) {
 	}
 	t.Run("client gone", func(t *testing.T) {
 		t.Parallel()
-		_, g, _, ended := begin(t)
+		e, g, _, ended := begin(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { _, _ = send(ctx, g, "/generate", request); close(done) }()
-		eventually(t, "the request at the engine", func() bool { return g.Status().InFlight == 1 })
+		eventually(t, "the stream", func() bool { return e.streams() == 1 })
 		cancel()
 		<-ended
 		<-done
