@@ -26,14 +26,32 @@ func (c *conductor) startExternal(u *unit, meta schema.Meta) {
 		c.unfit(u, err)
 		return
 	}
+	secret := c.e.learnExternal(meta.External, url)
 	ctx, cancel := context.WithCancel(c.ctx)
 	u.phase, u.checks, u.outputs, u.fresh = sdk.Starting, cancel, outputs, false
 	h := healthPolicy(u.block.Meta.Health, u.addr().Kind)
 	_ = c.e.journal(u.addr(), func(b *state.Block) {
 		b.External, b.Intent, b.Config, b.Life = true, state.IntentRun, u.config, 1
 		b.Outputs = storedOutputs(outputs, u.block.Schema)
+		for _, name := range secret {
+			delete(b.Outputs, name)
+		}
 	})
 	go c.e.followExternal(ctx, u.addr(), url, key, h)
+}
+
+// learnExternal remembers what is secret about a server, and names the outputs that tell it: they are not written down.
+func (e *Engine) learnExternal(x *schema.External, url string) (outputs []string) {
+	if e.learn(x.Endpoint); x.Endpoint.ContainsMarked() {
+		e.addSecrets(url) // as it is asked: without a slash at its end
+		outputs = append(outputs, "base_url", "generate_url", "url")
+	}
+	for name, v := range x.Values {
+		if e.learn(v); v.ContainsMarked() {
+			outputs = append(outputs, name)
+		}
+	}
+	return outputs
 }
 
 func externalOutputs(s *spec.Schema, k kind.Kind, x *schema.External) (cty.Value, string, string, error) {
@@ -88,7 +106,7 @@ func (e *Engine) followExternal(ctx context.Context, a addr.Block, url, key stri
 			p, msg = sdk.Degraded, fmt.Sprintf("the external server does not answer: %v", err)
 		}
 		if p != last {
-			last = p
+			last, msg = p, e.scrub(msg)
 			e.append(event.Event{Type: event.Phase, Address: a.String(), Phase: string(p), Message: msg})
 			e.do(func(c *conductor) {
 				if ctx.Err() == nil { // else the recipe names another server by now

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -294,5 +296,40 @@ func TestAServerThatIsNoLongerNamedIsLeftAlone(t *testing.T) {
 	f.until("it is asked again", func() bool { return asked[1].Load() > now+2 })
 	if again := asked[0].Load(); again > before+1 { // one question may have been under way
 		t.Errorf("the old server was asked %d times more", again-before)
+	}
+}
+
+// Where a server is may be a secret, too: an address with a key in it, for one.
+func TestASecretEndpointIsWrittenNowhere(t *testing.T) {
+	t.Parallel()
+	const canary = "canary-5e0c77d4"
+	f := newFixture(t)
+	ill := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }))
+	t.Cleanup(ill.Close)
+	src := strings.Replace(wholeLoop, `model = "m"`, `model = "m"
+  external {
+    endpoint = env("WHERE")
+    model    = env("WHICH")
+  }
+  health {
+    interval      = "100ms"
+    start_timeout = "1s"
+  }`, 1)
+	a := f.apply(f.load(src, "WHERE="+ill.URL+"/"+canary+"/", "WHICH="+canary)).wait()
+	if a.err == nil || strings.Contains(a.err.Error(), canary) || !strings.Contains(a.err.Error(), "502") {
+		t.Errorf("the run ended with %v; want the server's answer, without its address", a.err)
+	}
+	err := filepath.WalkDir(string(f.dir), func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if strings.Contains(string(b), canary) {
+			t.Errorf("%s holds the secret:\n%s", path, b)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
