@@ -14,8 +14,8 @@ import (
 // While weight updates let requests live on, an answer may hold tokens of several versions, and one that comes in one piece does
 // not say which token is whose. So the gateway then asks the engine for a stream behind /generate, notes the version of each piece
 // as it does for streams of clients, and gives the client in one piece what the engine would have given in one. When updates wait
-// for requests, or none come, all tokens are of one version and nothing is streamed: that costs the gateway a tenth as much, and
-// the engine nothing.
+// for requests, or none come, all tokens are of one version and nothing is streamed: a stream costs the gateway two to five times as
+// much, and the engine an event for every few tokens.
 
 // streamInterval is how many tokens the engine may put into one event; vLLM since 0.32 does, others send each by itself. It divides
 // the cost of a stream, and as many tokens may be noted with the version before their own.
