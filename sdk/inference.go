@@ -224,7 +224,8 @@ func (h *inferenceHost) admitLoop(ctx context.Context) {
 		if loaded == unknownVersion {
 			continue
 		}
-		if loaded > int64(h.gateway.Version()) {
+		// Once the gateway stands, only an update raises the version: it has proved the weights, and Loaded has not.
+		if loaded > int64(h.gateway.Version()) && !h.stands.Load() {
 			if err := h.gateway.SetVersion(int(loaded)); err != nil {
 				h.Log("error", err.Error())
 				continue
