@@ -19,6 +19,7 @@ import (
 // client speaks to one vLLM server on loopback.
 type client struct {
 	base  string // http://127.0.0.1:port
+	port  int
 	key   string
 	model string // name that the policy has there
 	http  *http.Client
@@ -27,7 +28,7 @@ type client struct {
 
 func newClient(port int, key, model string) *client {
 	return &client{
-		base: "http://127.0.0.1:" + strconv.Itoa(port), key: key, model: model,
+		base: "http://127.0.0.1:" + strconv.Itoa(port), port: port, key: key, model: model,
 		// Its own transport: connections must end with the server, and nothing may go through a proxy.
 		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}},
 	}

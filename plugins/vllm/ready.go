@@ -208,7 +208,11 @@ func (r *replica) setVersion(version int64) {
 // down says that the server is gone, and where the next one will be.
 func (r *replica) down() {
 	r.server.mu.Lock()
-	r.live, r.handle, r.client, r.next, r.nap = false, proc.Handle{}, nil, 0, 0
+	before, stays := r.client, r.stays
+	r.live, r.handle, r.client, r.next, r.nap, r.stays = false, proc.Handle{}, nil, 0, 0, false
+	if stays && before != nil {
+		r.next, r.client = before.port, r.newClient(before.port)
+	}
 	r.server.mu.Unlock()
 	if _, err := r.reserve(); err != nil {
 		r.server.host.Log("warn", err.Error()) // the next start tries again and tells

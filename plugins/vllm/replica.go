@@ -33,6 +33,7 @@ type replica struct {
 	offers  offers
 	next    int            // port of the server that is about to start; 0: not chosen yet
 	live    bool           // answers, and serves version
+	stays   bool           // the next server listens where this one does
 	parked  bool           // waits to be started until the others wake
 	nap     sdk.SleepLevel // how deep it sleeps; 0: awake
 	version int64          // of its weights

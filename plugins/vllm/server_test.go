@@ -225,15 +225,19 @@ func TestTransportRestart(t *testing.T) {
 	t.Parallel()
 	s, host, _ := start(t, request(t, Config{Model: model(t, 0), Replicas: 2}))
 	host.await(t, "two replicas", ready(2))
-	before := host.served()
+	before, old := host.served(), proc.Parse(host.programs())
 	w := hf(1, model(t, 6))
 	w.Transport = "restart"
 	if err := s.UpdateWeights(t.Context(), w); err != nil {
 		t.Fatal(err)
 	}
-	host.await(t, "two other servers", func(r *recorder) bool {
-		return len(r.replicas) == 2 && r.replicas[0].URL != before[0].URL && r.replicas[1].URL != before[1].URL
+	host.await(t, "two other programs", func(r *recorder) bool {
+		now := proc.Parse(r.handle)
+		return len(now) == 2 && now[0].PID != old[0].PID && now[1].PID != old[1].PID
 	})
+	if after := host.served(); !slices.Equal(after, before) {
+		t.Errorf("the servers are at %v, were at %v: the gateway proves them where they were", after, before)
+	}
 	for _, r := range host.served() {
 		got, err := s.ReplicaLogprobs(t.Context(), r, []int{1, 2})
 		if err != nil || got[0] != -1-6 { // its prefix cache is fresh: no stale half

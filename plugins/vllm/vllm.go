@@ -50,13 +50,14 @@ type Server struct {
 
 	updating sync.Mutex // held while weights are being loaded into any replica
 
-	mu       sync.Mutex
-	config   Config
-	replicas []*replica
-	current  sdk.Weights // what a restarted replica has to serve; Path empty: the base model, or unknown when unloadable
-	changed  chan struct{}
-	awake    chan struct{}     // closed when servers may be started again; nil: none is held up
-	told     map[string]string // where the host last heard that each replica listens
+	mu         sync.Mutex
+	config     Config
+	replicas   []*replica
+	current    sdk.Weights // what a restarted replica has to serve; Path empty: the base model, or unknown when unloadable
+	changed    chan struct{}
+	restarting bool              // an update starts all servers again
+	awake      chan struct{}     // closed when servers may be started again; nil: none is held up
+	told       map[string]string // where the host last heard that each replica listens
 }
 
 var (
@@ -161,10 +162,13 @@ func (s *Server) announceOnce() {
 			coming = append(coming, sdk.Replica{ID: r.id, URL: r.client.base, APIKey: r.client.key})
 		}
 	}
-	total, version, known := len(s.replicas), s.current.Version, s.loadable()
+	total, version, known, restarting := len(s.replicas), s.current.Version, s.loadable(), s.restarting
 	s.mu.Unlock()
 
 	s.host.SetHandle(proc.Encode(handles...))
+	if restarting {
+		return
+	}
 	if len(live) == 0 {
 		if s.ready {
 			// Of unknown weights, so they get no requests; but a weight update finds somebody to wait for.

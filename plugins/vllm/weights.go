@@ -178,17 +178,25 @@ func (s *Server) loader(w sdk.Weights) (load, error) {
 }
 
 // restartWith starts every server again with the weights as its model. Replicas are restarted side by side: while requests are
-// held, nothing is gained by keeping some of them up with the old version.
+// held, nothing is gained by keeping some of them up with the old version. Each comes back where it was, and the host is not told of its
+// absence: the gateway, which has asked for this, looks for it there to prove its weights.
 func (s *Server) restartWith(ctx context.Context, w sdk.Weights) error {
 	if err := checkCheckpoint(w.Path); err != nil {
 		return err
 	}
 	s.mu.Lock()
-	s.current = w
+	s.current, s.restarting = w, true
 	for _, r := range s.replicas {
+		r.stays = r.live
 		r.askRestart()
 	}
 	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.restarting = false
+		s.mu.Unlock()
+		s.notify()
+	}()
 	for {
 		s.mu.Lock()
 		behind := 0
