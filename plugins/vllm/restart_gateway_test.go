@@ -1,15 +1,40 @@
 package vllm
 
 import (
+	"os"
 	"testing"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/gateway"
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 
 // Weights that reach the servers by starting them again are proved and served like others.
 func TestTransportRestartBehindTheGateway(t *testing.T) {
 	t.Parallel()
-	_, g := sleepy(t, nil)
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := plugintest.Harness(t, Plugin())
+	b.Start(cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal(model(t, 0)), "replicas": cty.NumberIntVal(2)}), func(r *pluginpb.StartRequest) {
+		r.Runtime = &pluginpb.Runtime{Python: exe}
+		r.Environment = map[string]string{fakeMark: "1"}
+	})
+	b.Ready()
+	g := gateway.NewClient(b.Output("control_url"), b.Output("control_token"))
+	t.Cleanup(g.Close)
+	serve := func(version int) {
+		t.Helper()
+		eventually(t, "two servers to serve", func() bool {
+			s, err := g.Status(t.Context())
+			return err == nil && s.Version == version && len(s.Replicas) == 2 && s.Replicas[0].Ready && s.Replicas[1].Ready
+		})
+	}
+	serve(0)
 	for version := 1; version <= 2; version++ {
 		update := proved(t, version, float64(version), "")
 		w := sdk.Weights{Version: int64(version), Path: update.Path, Format: "hf", Transport: "restart"}
@@ -20,9 +45,6 @@ func TestTransportRestartBehindTheGateway(t *testing.T) {
 		if _, err := g.UpdateWeights(t.Context(), update); err != nil {
 			t.Fatalf("update to version %d: %v", version, err)
 		}
-		eventually(t, "the new server to serve", func() bool {
-			s, err := g.Status(t.Context())
-			return err == nil && s.Version == version && len(s.Replicas) == 1 && s.Replicas[0].Ready
-		})
+		serve(version)
 	}
 }
