@@ -28,7 +28,7 @@ var symptoms = []symptom{
 	{regexp.MustCompile(`Total system memory|Cannot allocate memory|DefaultCPUAllocator: (can't|not enough)`),
 		"the machine ran out of memory", "train with lora { rank = 16 }, lower compute { row_tokens }, or use a smaller model"},
 	{regexp.MustCompile(`CUDA out of memory|OutOfMemoryError`),
-		"the GPU ran out of memory", "lower compute { row_tokens } by half; then lora { rank = 16 }, optimizer { name = \"adamw_8bit\" }, or spread it over more GPUs with placement { gpus = 2 }"},
+		"the GPU ran out of memory", "lower compute { row_tokens } by half; then lora { rank = 16 }, optimizer { name = \"adamw_8bit\" } on one GPU, or spread it over more GPUs with placement { gpus = 2 }"},
 	{regexp.MustCompile(`NVIDIA driver on your system is too old|CUDA driver version is insufficient`),
 		"the GPU driver is older than the CUDA version that this PyTorch was built for", "update the driver, or install a PyTorch build for the CUDA version that nvidia-smi shows"},
 	{regexp.MustCompile(`NCCL error|ncclUnhandled|ncclSystemError`),

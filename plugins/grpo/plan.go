@@ -44,6 +44,9 @@ func (t *Trainer) Validate(c Config) []spec.Problem {
 	if r := c.Reference; r != nil && r.Source == "lora_off" && (c.Lora == nil || c.Lora.Rank == 0) {
 		add(cty.GetAttrPath("reference").GetAttr("source"), false, "lora_off needs adapters", "Add lora { rank = … }, or use source = \"copy\".")
 	}
+	if k := c.Compute; k != nil && (k.Dtype == "float16" || k.ComputeDtype == "float16") {
+		add(cty.GetAttrPath("compute"), false, "gradients are too small for float16", "Set compute_dtype = \"bfloat16\", and dtype = \"float32\" for the weights.")
+	}
 	if c.Compute != nil && c.Compute.Dtype != "float32" && c.Compute.Dtype != "" && (c.Lora == nil || c.Lora.Rank == 0) {
 		add(cty.GetAttrPath("compute").GetAttr("dtype"), true, "training all weights in "+c.Compute.Dtype+" rounds small updates away",
 			"At a learning rate of 1e-5 most steps do not change a bfloat16 weight at all. Keep dtype = \"float32\" and set compute_dtype = \"bfloat16\".")
@@ -66,10 +69,17 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	if e.Facts["publish_dtype"] = c.PublishDtype; c.PublishDtype == "" {
 		e.Facts["publish_dtype"] = e.Facts["dtype"]
 	}
+	var problems []spec.Problem
+	if name := optimizerOf(c); max(placement.GPUs, len(placement.Devices)) > 1 && (name == "adafactor" || name == "adamw_8bit") {
+		problems = append(problems, spec.Problem{
+			Path: cty.GetAttrPath("optimizer").GetAttr("name"), Summary: name + " works on one GPU only",
+			Detail: "Its state does not fit weights that are spread over several. Use adamw or sgd, or one GPU.",
+		})
+	}
 	// Checkpoints carry the model's tokenizer with all of its chat templates.
 	templates, _, err := chat.Of(c.Model)
 	if err != nil {
-		return e, []spec.Problem{{Path: cty.GetAttrPath("model"), Summary: "the model's chat templates cannot be read", Detail: err.Error()}}
+		return e, append(problems, spec.Problem{Path: cty.GetAttrPath("model"), Summary: "the model's chat templates cannot be read", Detail: err.Error()})
 	}
 	if all := templates.Digests(); all != "" {
 		e.Facts["chat_template"], e.Facts["chat_template_from"] = all, c.Model
@@ -82,11 +92,11 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	}
 	m, known, err := shape.Of(c.Model)
 	if err != nil {
-		return e, []spec.Problem{{Path: cty.GetAttrPath("model"), Summary: "the model's config.json cannot be read", Detail: err.Error()}}
+		return e, append(problems, spec.Problem{Path: cty.GetAttrPath("model"), Summary: "the model's config.json cannot be read", Detail: err.Error()})
 	}
 	if !known {
 		e.Notes = append(e.Notes, c.Model+" is not on this machine and not in the table of usual models, so its memory is not known before it is downloaded")
-		return e, nil
+		return e, problems
 	}
 	s := sizesOf(c, m)
 	share, resource := float64(max(1, placement.GPUs, len(placement.Devices))), "gpu_memory"
@@ -116,7 +126,7 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 		Resource: "disk", Part: "checkpoints", Value: s.checkpoints,
 		How: fmt.Sprintf("%d checkpoints × (weights + optimizer)", s.kept),
 	})
-	return e, nil
+	return e, problems
 }
 
 // published is the copy of the weights that inference copies from, where the trainer's own cannot be given away.
@@ -149,12 +159,9 @@ type sizes struct {
 }
 
 func sizesOf(c Config, m shape.Shape) sizes {
-	compute, opt, checks := Compute{Dtype: "float32", RowTokens: 8192, HeadChunk: 1024, GradientCheckpointing: true}, "adamw", int64(2)
+	compute, opt, checks := Compute{Dtype: "float32", RowTokens: 8192, HeadChunk: 1024, GradientCheckpointing: true}, optimizerOf(c), int64(2)
 	if c.Compute != nil {
 		compute = *c.Compute
-	}
-	if c.Optimizer != nil && c.Optimizer.Name != "" {
-		opt = c.Optimizer.Name
 	}
 	if c.Checkpoints != nil {
 		checks = c.Checkpoints.KeepLast
@@ -193,6 +200,13 @@ func sizesOf(c Config, m shape.Shape) sizes {
 	s.logits = float64(compute.HeadChunk*m.Vocab) * 4 * 3
 	s.checkpoints = float64(s.kept) * (s.total*s.weight + s.trained*s.optimizer)
 	return s
+}
+
+func optimizerOf(c Config) string {
+	if c.Optimizer != nil && c.Optimizer.Name != "" {
+		return c.Optimizer.Name
+	}
+	return "adamw"
 }
 
 func bytesOf(dtype string) float64 {

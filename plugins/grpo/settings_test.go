@@ -196,6 +196,11 @@ func TestPlan(t *testing.T) {
 	if full["published"] != 0 || lora["published"] != full["weights"] || two["published"] != full["weights"] {
 		t.Errorf("copies for inference: %g, LoRA %g, two GPUs %g; want none, and the whole model twice", full["published"], lora["published"], two["published"])
 	}
+	spread := Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", Optimizer: &Optimizer{Name: "adamw_8bit"}}
+	if _, problems := (&Trainer{}).Plan(spread, sdk.Placement{GPUs: 2}); len(problems) != 1 || !strings.Contains(problems[0].Summary, "one GPU only") {
+		t.Errorf("adamw_8bit on two GPUs: %+v", problems)
+	}
+	parts(spread, 1)
 	if half := parts(Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", PublishDtype: "bfloat16"}, 1); half["published"] != full["weights"]/2 {
 		t.Errorf("rounded copy: %g, want half of %g", half["published"], full["weights"])
 	}
@@ -213,6 +218,7 @@ func TestValidate(t *testing.T) {
 		"clip":       {func(c *Config) { c.Advantages = &Advantages{Clip: []float64{1, 3}} }, "two numbers"},
 		"kl":         {func(c *Config) { c.Reference, c.KL = &Reference{Source: "none"}, &KL{Coefficient: 0.1} }, "needs a reference"},
 		"lora off":   {func(c *Config) { c.Reference = &Reference{Source: "lora_off"} }, "needs adapters"},
+		"float16":    {func(c *Config) { c.Compute = &Compute{Dtype: "float32", ComputeDtype: "float16"} }, "too small for float16"},
 		"rounding":   {func(c *Config) { c.Compute = &Compute{Dtype: "bfloat16"} }, "rounds small updates"},
 	} {
 		t.Run(name, func(t *testing.T) {
