@@ -196,27 +196,22 @@ func (s *syncer) lull(ctx context.Context, n *nap, v *server, step int64, level 
 // newNap begins to renew holds.
 func (s *syncer) newNap(ctx context.Context) *nap {
 	n := &nap{since: time.Now(), holds: map[string]lent{}}
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		tick := time.NewTicker(lease / 3)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-			for _, l := range n.all() {
-				// One that has ended is seen, and begun anew, by keepAsleep.
-				_, _ = l.client.Hold(ctx, gateway.HoldRequest{ID: l.id, Lease: lease, Reason: l.reason})
-			}
-		}
-	}()
-	var once sync.Once
-	n.stop = func() { once.Do(func() { cancel(); <-done }) }
+	n.stop = repeat(ctx, lease/3, n.renew)
 	return n
+}
+
+// renew asks side by side: a gateway that hangs must not wake the engines of the others.
+func (n *nap) renew(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, l := range n.all() {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, callTimeout)
+			defer cancel()
+			// One that has ended is seen, and begun anew, by keepAsleep.
+			_, _ = l.client.Hold(ctx, gateway.HoldRequest{ID: l.id, Lease: lease, Reason: l.reason})
+		})
+	}
+	wg.Wait()
 }
 
 func (n *nap) hold(address string) (id string, ok bool) {

@@ -14,6 +14,24 @@ import (
 // A gateway that hangs does not keep the others from hearing that they are still held, and is not waited for without end.
 func TestAGatewayThatHangsCostsNoOtherItsHold(t *testing.T) {
 	t.Parallel()
+	for name, renew := range map[string]func(context.Context, map[*server]string){
+		"for an update": (&syncer{}).renewAll,
+		"while inference sleeps": func(ctx context.Context, held map[*server]string) {
+			n := &nap{holds: map[string]lent{}}
+			for v, id := range held {
+				n.put(v.address, lent{client: v.client, id: id})
+			}
+			n.renew(ctx)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			hangsAmongOthers(t, renew)
+		})
+	}
+}
+
+func hangsAmongOthers(t *testing.T, renew func(context.Context, map[*server]string)) {
 	ended, end := context.WithCancel(context.Background())
 	heard := make(chan struct{}, 1)
 	held := map[*server]string{}
@@ -37,7 +55,7 @@ func TestAGatewayThatHangsCostsNoOtherItsHold(t *testing.T) {
 		_, _ = w.Write([]byte(`{}`))
 	})
 	returned := make(chan struct{})
-	go func() { (&syncer{}).renewAll(t.Context(), held); close(returned) }()
+	go func() { renew(t.Context(), held); close(returned) }()
 	select {
 	case <-heard:
 	case <-time.After(callTimeout / 2):
