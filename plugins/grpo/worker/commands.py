@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import config, fields, metrics, model, publish, turns
+from . import config, fields, metrics, publish, turns
 from .errors import WorkerError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _checkpoint(run: Run, body: dict) -> dict:
 
 def _update(run: Run, body: dict) -> dict:
     new = config.update(run.config, body)
-    if run.reference.source == "none" and model.source_of(new) != "none":
+    if run.reference.source == "none" and config.source_of(new) != "none":
         raise config.ConfigError(
             "this run was started without a reference policy; only a restart can turn a KL term on"
         )

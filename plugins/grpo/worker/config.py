@@ -131,3 +131,13 @@ def update(c: Config, change: dict) -> Config:
     if fixed:
         raise ConfigError(f"only a restart can change {', '.join(fixed)}")
     return new
+
+
+def source_of(c: Config) -> str:
+    """reference.source with "auto" decided."""
+    if c.reference.source != "auto":
+        return c.reference.source
+    wanted = c.kl.coefficient or c.kl.reward_coefficient or c.loss.name in ("distill", "ref_kl")
+    if not wanted:
+        return "none"
+    return "lora_off" if c.lora.rank and not c.reference.path else "copy"

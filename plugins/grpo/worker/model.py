@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from . import attention
 from .batch import Row
-from .config import Config
+from .config import Config, source_of
 from .errors import WorkerError
 from .logprob import HeadOptions, token_logprobs
 
@@ -290,13 +290,3 @@ class Reference:
         finally:
             if self.offload:
                 self.copy.to("cpu")
-
-
-def source_of(c: Config) -> str:
-    """reference.source with "auto" decided."""
-    if c.reference.source != "auto":
-        return c.reference.source
-    wanted = c.kl.coefficient or c.kl.reward_coefficient or c.loss.name in ("distill", "ref_kl")
-    if not wanted:
-        return "none"
-    return "lora_off" if c.lora.rank and not c.reference.path else "copy"

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from . import aggregate, correction
+from .config import Config, resolved
 from .loss import BEHAVIOR_LOSSES, LossOptions, Terms, log_ratio, policy_loss
 
 
@@ -63,6 +64,27 @@ class ObjectiveOptions:
     def needs_entropy(self) -> bool:
         """Whether the entropy carries gradient or selects tokens."""
         return self.entropy_coefficient != 0 or self.top_entropy < 1
+
+
+def options(c: Config, entropy_coefficient: float | None = None) -> ObjectiveOptions:
+    """The configuration's objective, aliases resolved."""
+    name, level, mode = resolved(c)
+    o, k = c.loss, c.correction
+    loss = LossOptions(
+        name, o.clip_low, o.clip_high, o.dual_clip, o.delta, level, o.cispo_cap, o.sapo_tau_positive,
+        o.sapo_tau_negative, o.vespo_k, o.vespo_lambda, o.kl_cov_coefficient, o.probability_gap, o.log_ratio_penalty,
+    )  # fmt: skip
+    return ObjectiveOptions(
+        loss=loss, aggregation=mode, length_norm=o.length_norm, kl_coefficient=c.kl.coefficient,
+        kl_estimator=aggregate.KL_ALIASES.get(c.kl.estimator, c.kl.estimator), kl_bias_correction=c.kl.bias_correction,
+        entropy_coefficient=c.entropy.coefficient if entropy_coefficient is None else entropy_coefficient,
+        old_policy=k.old_policy, importance=k.importance, importance_mode=k.importance_mode,
+        importance_high=k.importance_high, importance_low=k.importance_low, importance_normalize=k.importance_normalize,
+        rejections=tuple(correction.Rejection(r.rule, r.high, r.low) for r in k.rejections),
+        rejection_denominator=k.rejection_denominator, off_policy_threshold=k.off_policy_threshold,
+        off_policy_against=k.off_policy_against, top_entropy=o.top_entropy, clip_cov_ratio=o.clip_cov_ratio,
+        clip_cov_bounds=o.clip_cov_bounds, kl_cov_ratio=o.kl_cov_ratio,
+    )  # fmt: skip
 
 
 @dataclass

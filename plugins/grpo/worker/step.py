@@ -13,31 +13,8 @@ from . import advantage, aggregate, batch, checks, correction, estimate, metrics
 from .batch import Batch, Row
 from .config import Config, resolved
 from .errors import DataError, out_of_memory
-from .loss import LossOptions
 from .model import Policy, Reference, reshard
-from .objective import ObjectiveOptions
 from .ranks import Ranks
-
-
-def objective_options(c: Config, entropy_coefficient: float | None = None) -> ObjectiveOptions:
-    """The configuration's objective, aliases resolved."""
-    name, level, mode = resolved(c)
-    o, k = c.loss, c.correction
-    loss = LossOptions(
-        name, o.clip_low, o.clip_high, o.dual_clip, o.delta, level, o.cispo_cap, o.sapo_tau_positive,
-        o.sapo_tau_negative, o.vespo_k, o.vespo_lambda, o.kl_cov_coefficient, o.probability_gap, o.log_ratio_penalty,
-    )  # fmt: skip
-    return ObjectiveOptions(
-        loss=loss, aggregation=mode, length_norm=o.length_norm, kl_coefficient=c.kl.coefficient,
-        kl_estimator=aggregate.KL_ALIASES.get(c.kl.estimator, c.kl.estimator), kl_bias_correction=c.kl.bias_correction,
-        entropy_coefficient=c.entropy.coefficient if entropy_coefficient is None else entropy_coefficient,
-        old_policy=k.old_policy, importance=k.importance, importance_mode=k.importance_mode,
-        importance_high=k.importance_high, importance_low=k.importance_low, importance_normalize=k.importance_normalize,
-        rejections=tuple(correction.Rejection(r.rule, r.high, r.low) for r in k.rejections),
-        rejection_denominator=k.rejection_denominator, off_policy_threshold=k.off_policy_threshold,
-        off_policy_against=k.off_policy_against, top_entropy=o.top_entropy, clip_cov_ratio=o.clip_cov_ratio,
-        clip_cov_bounds=o.clip_cov_bounds, kl_cov_ratio=o.kl_cov_ratio,
-    )  # fmt: skip
 
 
 @dataclass
@@ -119,7 +96,7 @@ class Stepper:
 
     def _train(self, b: Batch, step: int, clock: metrics.Clock) -> dict[str, Any]:
         c, device = self.config, self.ranks.device
-        o = objective_options(c, self.memory.entropy if c.entropy.adaptive else None)
+        o = objective.options(c, self.memory.entropy if c.entropy.adaptive else None)
         if c.entropy.adaptive and (self.memory.entropy_seen or 0.0) > c.entropy.target:
             o = replace(o, entropy_coefficient=0.0)
         rows = self._rows(b, range(b.n))
@@ -195,8 +172,9 @@ class Stepper:
             return self.scores(model, rows, b.size)["lp"]
 
     def _optimize(
-        self, b: Batch, part: list[int], o: ObjectiveOptions, adv: Tensor, behavior: Tensor, ref: Tensor | None,
-        old: Tensor | None, current: Tensor | None, entropy: Tensor | None, step: int, number: int, clock: Any,
+        self, b: Batch, part: list[int], o: objective.ObjectiveOptions, adv: Tensor, behavior: Tensor,
+        ref: Tensor | None, old: Tensor | None, current: Tensor | None, entropy: Tensor | None,
+        step: int, number: int, clock: Any,
     ) -> dict[str, Any]:  # fmt: skip
         """One optimizer step over the sequences `part` (contiguous)."""
         c, ranks, device = self.config, self.ranks, self.ranks.device

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from . import batch, checkpoint, commands, metrics, model, optim, turns
+from . import batch, checkpoint, commands, config, metrics, model, objective, optim, turns
 from .broadcast import Broadcast
 from .config import Config
 from .control import Control
@@ -21,7 +21,7 @@ from .ingest import Group, GroupRejected, IngestOptions, read_group
 from .ipc import Shared, host, place
 from .ranks import Ranks
 from .rollouts import Delivery, Rollouts, Spool
-from .step import Memory, Stepper, objective_options
+from .step import Memory, Stepper
 from .weights import end_tokens
 
 
@@ -72,7 +72,7 @@ class Run:
         self.vacate()
         self.note_state()
         summary["memory"], summary["machine"] = place(ranks.device), host()
-        self.events.emit("loaded", reference=model.source_of(c), world=ranks.world, step=self.step, **summary)
+        self.events.emit("loaded", reference=config.source_of(c), world=ranks.world, step=self.step, **summary)
 
     def connect(self) -> None:
         """Rank 0 registers with the trajectory API and settles what an earlier life had left there."""
@@ -177,7 +177,7 @@ class Run:
         c = self.config
         options = IngestOptions(
             c.data.max_length, c.data.max_prompt_length, c.data.max_response_length, c.advantages.layout,
-            objective_options(c).needs_behavior, model.source_of(c) == "data", c.correction.temperature,
+            objective.options(c).needs_behavior, config.source_of(c) == "data", c.correction.temperature,
             c.correction.mask_truncated, self.eos, self.policy.causal.config.vocab_size,
         )  # fmt: skip
         groups, refused, examples = [], Counter(), {}

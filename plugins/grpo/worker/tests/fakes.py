@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlparse
 
@@ -130,3 +131,15 @@ class FakeAPI:
         self.server.shutdown()
         self.server.server_close()
         self.thread.join(timeout=5)
+
+
+def wait_for(worker, phase):
+    """Waits until a worker under control is in a phase; its state then."""
+    until = time.monotonic() + 300
+    while time.monotonic() < until:
+        status, state = worker.call("GET", "/state")
+        assert status == 200
+        if state["phase"] == phase:
+            return state
+        time.sleep(0.02)
+    raise AssertionError(f"never reached {phase}: {state}")

@@ -7,8 +7,7 @@ import torch
 
 from worker import turns
 
-from .fakes import make_group
-from .test_run import wait_for
+from .fakes import make_group, wait_for
 
 
 def test_each_turn_ends_with_an_offer_of_weights(make, api):

@@ -151,12 +151,12 @@ def test_references_agree(tmp_path, tiny):
         for n, p in adapted.policy.named_parameters():
             if ".lora_B" in n:
                 p.add_(0.1)
-    assert model.source_of(adapted.config) == "lora_off"
+    assert config.source_of(adapted.config) == "lora_off"
     off = adapted._reference(b, rows)
     assert torch.allclose(off, base, atol=1e-12)
     assert not torch.allclose(adapted.scores(adapted.policy, rows, b.size)["lp"], base, atol=1e-3)
     copied = stepper(tmp_path, tiny, kl={"coefficient": 0.1})
-    assert model.source_of(copied.config) == "copy"
+    assert config.source_of(copied.config) == "copy"
     assert torch.allclose(copied._reference(b, rows), base, atol=1e-12)
     from_data = stepper(tmp_path, tiny, kl={"coefficient": 0.1}, reference={"source": "data"})
     b.ref = base

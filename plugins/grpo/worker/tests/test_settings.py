@@ -10,7 +10,7 @@ from worker import advantage, config, errors, estimate, fields, override
 from worker import batch as batches
 from worker.config import ConfigError
 from worker.ingest import IngestOptions, read_group
-from worker.step import objective_options
+from worker.objective import options
 
 from .fakes import make_group
 
@@ -23,7 +23,7 @@ def settings(**change):
 
 def test_defaults_are_verls_grpo():
     c = settings()
-    o = objective_options(c)
+    o = options(c)
     assert (o.loss.name, o.loss.clip_low, o.loss.clip_high, o.loss.dual_clip) == ("ppo", 0.2, 0.2, 3.0)
     assert (o.aggregation, o.kl_coefficient, o.kl_estimator) == ("token-mean", 0.001, "k3")
     assert (c.optimizer.grad_clip, c.optimizer.weight_decay, c.data.epochs) == (1.0, 0.01, 1)
