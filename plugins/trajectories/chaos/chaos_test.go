@@ -55,16 +55,26 @@ type server struct {
 
 func newServer(t *testing.T) *server {
 	t.Helper()
-	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := ln.Addr().(*net.TCPAddr).Port
-	_ = ln.Close()
+	port := steadyPort(t)
 	s := &server{t: t, dir: t.TempDir(), port: port, url: fmt.Sprintf("http://127.0.0.1:%d", port)}
 	s.start()
 	t.Cleanup(s.kill)
 	return s
+}
+
+// steadyPort is a port that stays free while the server that uses it is dead: one below those that systems hand out by themselves.
+func steadyPort(t *testing.T) int {
+	t.Helper()
+	for range 200 {
+		port := 20000 + rand.IntN(12000) //nolint:gosec // a test
+		ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			_ = ln.Close()
+			return port
+		}
+	}
+	t.Fatal("found no free port between 20000 and 32000")
+	return 0
 }
 
 func (s *server) start() {
