@@ -57,10 +57,12 @@ func (s *syncer) deliver(ctx context.Context, p sdk.Publication) error {
 	if ctx.Err() != nil {
 		return ctx.Err() // the publication stays pending, and the holds have been ended
 	}
-	if err != nil && s.trainerGone(ctx) {
+	if err != nil {
 		// Its next life publishes what it has before anything else; meanwhile inference is looked after as ever.
-		s.host.Log("warn", fmt.Sprintf("policy version %d is given up, %s died while it was brought to inference: %v", p.Version, s.config.Trainer.Address, err))
-		return nil
+		if why := s.dropped(ctx, p); why != "" {
+			s.host.Log("warn", fmt.Sprintf("policy version %d is given up, %s %s: %v", p.Version, s.config.Trainer.Address, why, err))
+			return s.again(ctx)
+		}
 	}
 	done := sdk.SyncDone{Version: p.Version}
 	if err != nil {
@@ -79,12 +81,21 @@ func (s *syncer) deliver(ctx context.Context, p sdk.Publication) error {
 	return nil
 }
 
-// trainerGone says whether nobody answers for the trainer.
-func (s *syncer) trainerGone(ctx context.Context) bool {
+// dropped says why nobody waits for a publication any more; empty: the trainer does. It may have died and even come back while
+// inference was looked after, before this block read its answer.
+func (s *syncer) dropped(ctx context.Context, p sdk.Publication) string {
 	asking, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_, err := s.trainer.State(asking)
-	return errors.Is(err, control.ErrAway) && ctx.Err() == nil
+	state, err := s.trainer.State(asking)
+	switch {
+	case ctx.Err() != nil:
+		return ""
+	case errors.Is(err, control.ErrAway):
+		return "died while it was brought to inference"
+	case err == nil && (state.Pending == nil || state.Pending.Version != p.Version):
+		return "does not offer it any more"
+	}
+	return ""
 }
 
 // beat lets the trainer know that somebody works for it: loading a large model takes longer than its patience.
