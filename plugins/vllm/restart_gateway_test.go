@@ -1,32 +1,15 @@
 package vllm
 
 import (
-	"os"
 	"testing"
 
-	"github.com/zclconf/go-cty/cty"
-
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/gateway"
-	"github.com/recipe-rl/recipe/sdk/pluginpb"
-	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 
 // Weights that reach the servers by starting them again are proved and served like others.
 func TestTransportRestartBehindTheGateway(t *testing.T) {
 	t.Parallel()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := plugintest.Harness(t, Plugin())
-	b.Start(cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal(model(t, 0)), "replicas": cty.NumberIntVal(2)}), func(r *pluginpb.StartRequest) {
-		r.Runtime = &pluginpb.Runtime{Python: exe}
-		r.Environment = map[string]string{fakeMark: "1"}
-	})
-	b.Ready()
-	g := gateway.NewClient(b.Output("control_url"), b.Output("control_token"))
-	t.Cleanup(g.Close)
+	_, g := twoServers(t)
 	serve := func(version int) {
 		t.Helper()
 		eventually(t, "two servers to serve", func() bool {

@@ -13,10 +13,9 @@ import (
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 
-// Behind the gateway: of two servers one does not take an update. The version rises all the same, the other one answers alone, and the
-// one that failed takes part again at the new version, with the weights that go with it.
-func TestOneOfTwoServersFailsBehindTheGateway(t *testing.T) {
-	t.Parallel()
+// twoServers is a block of two fake servers, and the control endpoint of its gateway.
+func twoServers(t *testing.T) (*plugintest.Block, *gateway.Client) {
+	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -29,6 +28,14 @@ func TestOneOfTwoServersFailsBehindTheGateway(t *testing.T) {
 	b.Ready()
 	g := gateway.NewClient(b.Output("control_url"), b.Output("control_token"))
 	t.Cleanup(g.Close)
+	return b, g
+}
+
+// Behind the gateway: of two servers one does not take an update. The version rises all the same, the other one answers alone, and the
+// one that failed takes part again at the new version, with the weights that go with it.
+func TestOneOfTwoServersFailsBehindTheGateway(t *testing.T) {
+	t.Parallel()
+	b, g := twoServers(t)
 	serving := func(version int) (n int) {
 		s, err := g.Status(t.Context())
 		if err != nil {
