@@ -23,7 +23,7 @@ func newDestroy(a *app) *cobra.Command {
 they are unless --checkpoints says otherwise.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			dir, rec, err := locateRun(file)
+			dir, rec, err := a.ownRun(cmd, file)
 			if err != nil {
 				return err
 			}

@@ -21,7 +21,7 @@ func newRestart(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			dir, _, err := locateRun(file)
+			dir, _, err := a.ownRun(cmd, file)
 			if err != nil {
 				return err
 			}

@@ -81,15 +81,21 @@ func Open(ctx context.Context, opts Options) (*Engine, error) {
 		return nil, fmt.Errorf("making an engine id: %w", err)
 	}
 	e.id = hex.EncodeToString(id)
-	if err := opts.Dir.Make(); err != nil {
+	err := Belongs(ctx, opts.Dir, opts.Host)
+	if err == nil {
+		err = opts.Dir.Make()
+	}
+	if err != nil {
 		return nil, err
 	}
-	var err error
 	if e.lock, err = state.TryLock(opts.Dir, opts.Command); err != nil {
 		return nil, err
 	}
 	if e.store, err = state.OpenStore(opts.Dir, opts.OnJournal); err == nil {
 		e.log, err = event.Open(opts.Dir.Events())
+	}
+	if err == nil {
+		err = e.settle()
 	}
 	if err == nil {
 		err = e.find(ctx)

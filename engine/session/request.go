@@ -56,6 +56,9 @@ func load(req Request, plugins schema.Plugins) (*schema.Recipe, hcl.Diagnostics)
 
 // Plan compares the recipe with the run as recorded and observed. It starts nothing and changes nothing.
 func (s *Session) Plan(ctx context.Context) (*plan.Plan, error) {
+	if err := Belongs(ctx, s.Dir, s.host); err != nil {
+		return nil, err
+	}
 	if c, err := Dial(ctx, s.Dir); err == nil {
 		defer c.Close()
 		p, err := c.Plan(ctx, s.Request)
@@ -116,7 +119,7 @@ func (s *Session) Apply(ctx context.Context, approved *plan.Plan, o ApplyOptions
 	}
 	e, err := run.Open(ctx, opts)
 	if err != nil {
-		return nil, err
+		return nil, explained(err)
 	}
 	defer e.Close()
 	p, err := s.plan(e.Recorded(), e.Observed())

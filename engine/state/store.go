@@ -79,13 +79,20 @@ func OpenStore(dir Dir, wrote func()) (*Store, error) {
 		return nil, err
 	}
 	if r.ID == "" {
-		id := make([]byte, 8)
-		if _, err := rand.Read(id); err != nil {
-			return nil, fmt.Errorf("making a run id: %w", err)
+		if r.ID, err = NewID(); err != nil {
+			return nil, err
 		}
-		r.ID = hex.EncodeToString(id)
 	}
 	return &Store{dir: dir, run: r, wrote: wrote}, nil
+}
+
+// NewID makes the id of a run.
+func NewID() (string, error) {
+	id := make([]byte, 8)
+	if _, err := rand.Read(id); err != nil {
+		return "", fmt.Errorf("making a run id: %w", err)
+	}
+	return hex.EncodeToString(id), nil
 }
 
 // Run returns a copy of the record.

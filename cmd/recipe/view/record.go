@@ -39,8 +39,24 @@ func Complete(b *board.Board, run *state.Run) {
 	}
 }
 
-// StatusJSON writes the machine-readable form of status.
-func StatusJSON(w io.Writer, run *state.Run, b *board.Board, holder *state.Owner) error {
+// Elsewhere is where a run stands whose directory was copied from elsewhere.
+const Elsewhere = "the record of a run elsewhere (every command but claim refuses it)"
+
+// Foreign says of a copied run directory whose it is; nothing when it belongs where it lies.
+func Foreign(w io.Writer, s Style, e *state.ForeignError) error {
+	if e == nil {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "\n%s %s\n  %s %s\n", s.Yellow("Not this folder's:"), e, s.Dim("→"), e.Remedy())
+	return err
+}
+
+// StatusJSON writes the machine-readable form of status. Foreign is set for a run directory that was copied from elsewhere.
+func StatusJSON(w io.Writer, run *state.Run, b *board.Board, holder *state.Owner, foreign *state.ForeignError) error {
+	elsewhere := ""
+	if foreign != nil {
+		elsewhere = foreign.Was.Path
+	}
 	type block struct {
 		Address  addr.Block         `json:"address"`
 		Phase    string             `json:"phase"`
@@ -70,7 +86,8 @@ func StatusJSON(w io.Writer, run *state.Run, b *board.Board, holder *state.Owner
 		Engine        *state.Owner `json:"engine"`
 		Version       int64        `json:"policy_version"`
 		Blocks        []block      `json:"blocks"`
-	}{"1.0", run.Recipe, run.ID, run.Status, run.Error, holder, run.Policy.Version, blocks})
+		Elsewhere     string       `json:"belongs_to,omitempty"` // the run directory that this one is a copy of
+	}{"1.0", run.Recipe, run.ID, run.Status, run.Error, holder, run.Policy.Version, blocks, elsewhere})
 }
 
 func sorted(run *state.Run) []addr.Block {

@@ -1,0 +1,58 @@
+package run
+
+import (
+	"context"
+
+	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/engine/state"
+)
+
+// elsewhere is what a Host can do whose processes work in directories of this machine: see host.Elsewhere.
+type elsewhere interface {
+	Elsewhere(ctx context.Context, dir string, certain bool) (pid int, yes bool)
+}
+
+var _ elsewhere = Processes{}
+
+// Elsewhere says whether the process recorded in dir is alive and works in another directory.
+func (Processes) Elsewhere(ctx context.Context, dir string, certain bool) (int, bool) {
+	return host.Elsewhere(ctx, dir, certain, nil)
+}
+
+// Belongs returns a *state.ForeignError when the run in dir is a copy of a run that lies elsewhere: its processes are not to be touched.
+func Belongs(ctx context.Context, dir state.Dir, h Host) error {
+	return dir.Belongs(func(certain bool) (int, bool) {
+		looker, ok := h.(elsewhere)
+		if !ok {
+			return 0, false
+		}
+		rec, err := state.Read(dir)
+		if err != nil {
+			return 0, false // whoever opens the run says so
+		}
+		for a := range rec.Blocks {
+			if pid, yes := looker.Elsewhere(ctx, dir.Block(a), certain); yes {
+				return pid, true
+			}
+		}
+		return 0, false
+	})
+}
+
+// settle writes down where the run lies, and brings the paths in its record there when it was moved.
+func (e *Engine) settle() error {
+	was, ok, err := e.opts.Dir.Recorded()
+	if err != nil {
+		return err
+	}
+	here, err := e.opts.Dir.Here()
+	if err != nil {
+		return err
+	}
+	if ok && was.Path != here.Path && e.opts.Dir.Exists() {
+		if err := e.store.Update(func(r *state.Run) { r.Relocate(was, here) }); err != nil {
+			return err
+		}
+	}
+	return e.opts.Dir.Settle()
+}

@@ -1,0 +1,94 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/engine/run"
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/spool"
+)
+
+// Belongs refuses a run directory that was copied from elsewhere, with what can be done about it.
+func Belongs(ctx context.Context, dir state.Dir, h run.Host) error {
+	return explained(run.Belongs(ctx, dir, h))
+}
+
+func explained(err error) error {
+	var foreign *state.ForeignError
+	if errors.As(err, &foreign) {
+		return &sdk.Error{Summary: "nothing was done", Err: err, Remedy: foreign.Remedy()}
+	}
+	return err
+}
+
+// Claim makes a run directory that was copied or moved here a run of its own. It goes on from the checkpoints that lie here; with fresh,
+// everything but the checkpoints is forgotten. No process is touched: those that the record names are somebody else's.
+func Claim(dir state.Dir, fresh bool) (Destroyed, error) {
+	var out Destroyed
+	lock, err := state.TryLock(dir, "recipe claim")
+	if err != nil {
+		return out, err
+	}
+	defer func() { _ = lock.Unlock() }()
+	if fresh {
+		return out, forget(dir, false, &out)
+	}
+	rec, err := state.Read(dir)
+	if err != nil {
+		return out, err
+	}
+	for a := range rec.Blocks {
+		// What its process had not told an engine yet may name programs of the original.
+		for _, name := range []string{host.RecordName, spool.FileName, spool.FileName + ".old"} {
+			if err := os.Remove(filepath.Join(dir.Block(a), name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return out, fmt.Errorf("taking the processes of another run out of the record of %s: %w", a, err)
+			}
+		}
+	}
+	was, _, err := dir.Recorded()
+	if err != nil {
+		was = state.Place{}
+	}
+	here, err := dir.Here()
+	if err != nil {
+		return out, err
+	}
+	store, err := state.OpenStore(dir, nil)
+	if err != nil {
+		return out, err
+	}
+	id, err := state.NewID()
+	if err != nil {
+		return out, err
+	}
+	if err := store.Update(func(r *state.Run) { disown(r, id, was, here) }); err != nil {
+		return out, err
+	}
+	return out, dir.Settle()
+}
+
+// disown takes out of a record what belongs to the run that it was copied from.
+func disown(r *state.Run, id string, was, here state.Place) {
+	r.ID, r.Engine = id, state.Engine{}
+	if r.Status == state.Running {
+		r.Status = state.Stopped
+	}
+	if was.Path != "" {
+		r.Relocate(was, here)
+	}
+	for _, b := range r.Blocks {
+		b.Handle, b.Listen = nil, ""
+		if b.Intent != state.IntentDone {
+			b.Intent = state.IntentStop
+			if !sdk.Phase(b.Phase).Over() {
+				b.Phase = string(sdk.Stopped)
+			}
+		}
+	}
+}
