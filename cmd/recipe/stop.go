@@ -1,29 +1,42 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
+// stopFlags are what a person chose for one stop.
+type stopFlags struct {
+	file    string
+	kill    bool
+	noWait  bool
+	timeout time.Duration
+}
+
 func newStop(a *app) *cobra.Command {
-	var (
-		file string
-		kill bool
-	)
+	var f stopFlags
 	cmd := &cobra.Command{
 		Use:   "stop",
 		Short: "Stop a run where it can go on later",
-		Long:  "Stop a run where it can go on later: jobs write a checkpoint and end, then services stop. recipe apply goes on from there.",
-		Args:  cobra.NoArgs,
+		Long: `Stop a run where it can go on later: jobs write a checkpoint and end, then services stop. recipe apply goes on from there.
+
+It shows what happens and returns when everything has stopped: with exit code 0 when all of it was stopped and saved, and with 1 and the
+reasons when something was not. Ctrl-C and --timeout end the waiting only; the stop goes on.`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			dir, r, err := locateRun(file)
+			dir, r, err := a.ownRun(cmd, f.file)
 			if err != nil {
 				return err
 			}
@@ -35,16 +48,83 @@ func newStop(a *app) *cobra.Command {
 				return err
 			}
 			defer live.Close()
-			if err := live.Stop(cmd.Context(), "recipe stop", kill); err != nil {
+			if f.noWait {
+				if err := live.Stop(cmd.Context(), "recipe stop", f.kill); err != nil {
+					return err
+				}
+				_, err = fmt.Fprintln(a.out, "The run is being stopped; recipe status shows how far that is, and recipe apply goes on with it.")
 				return err
 			}
-			_, err = fmt.Fprintln(a.out, "The run is being stopped; recipe status shows how far that is, and recipe apply goes on with it.")
-			return err
+			return a.stop(cmd.Context(), dir, live, &f)
 		},
 	}
-	addRun(cmd, &file)
-	cmd.Flags().BoolVar(&kill, "kill", false, "end every process at once, without a last checkpoint")
+	addRun(cmd, &f.file)
+	cmd.Flags().BoolVar(&f.kill, "kill", false, "end every process at once, without a last checkpoint")
+	cmd.Flags().BoolVar(&f.noWait, "no-wait", false, "return as soon as the engine has been told")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "wait no longer than this, for example 90s or 10m; then exit with 1 while the stop goes on (default: as long as it takes)")
+	cmd.MarkFlagsMutuallyExclusive("no-wait", "timeout")
 	return cmd
+}
+
+// errWaited ends the waiting for a stop.
+var errWaited = errors.New("the time to wait is over")
+
+// stop stops a run and shows how, until everything has stopped.
+func (a *app) stop(ctx context.Context, dir state.Dir, live *session.Client, f *stopFlags) error {
+	text := "Stopping: jobs write a checkpoint and end, then services stop."
+	if f.kill {
+		text = "Killing every process of the run."
+	}
+	if _, err := fmt.Fprintln(a.out, text); err != nil {
+		return err
+	}
+	waiting := ctx
+	if f.timeout > 0 {
+		var cancel context.CancelFunc
+		waiting, cancel = context.WithTimeoutCause(ctx, f.timeout, errWaited)
+		defer cancel()
+	}
+	err := session.Stop(waiting, dir, live, "recipe stop", f.kill, view.Stopping(a.out, a.style()))
+	switch {
+	case errors.Is(err, errWaited) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
+		return unfinished(dir, f)
+	case err != nil:
+		return err
+	}
+	rec, err := state.Read(dir)
+	if err != nil {
+		return err
+	}
+	text = "The run is " + string(rec.Status) + "."
+	if rec.Status == state.Stopped {
+		text += " recipe apply " + shellWord(rec.File) + " goes on with it."
+	}
+	_, err = fmt.Fprintln(a.out, text)
+	return err
+}
+
+// unfinished says what a stop that is no longer waited for still waits for.
+func unfinished(dir state.Dir, f *stopFlags) error {
+	why := "interrupted"
+	if f.timeout > 0 {
+		why = fmt.Sprintf("waited for %s", f.timeout)
+	}
+	var open []string
+	if rec, err := state.Read(dir); err == nil {
+		for a, b := range rec.Blocks {
+			if !sdk.Phase(b.Phase).Over() {
+				open = append(open, fmt.Sprintf("%s is %s", a, b.Phase))
+			}
+		}
+	}
+	e := &sdk.Error{
+		Summary: why + ": the run is not stopped yet; the stop goes on",
+		Remedy:  "recipe stop waits again; recipe status shows how far it is; recipe stop --kill ends everything at once, without a last checkpoint",
+	}
+	if len(open) > 0 {
+		e.Detail = strings.Join(slices.Sorted(slices.Values(open)), "\n")
+	}
+	return e
 }
 
 // nothingToStop says why, and what can be done about a run that goes on by itself.

@@ -25,6 +25,9 @@ type Destroyed struct {
 // are the one thing that cannot be made again in a moment: they stay, unless they are to go as well.
 func Destroy(ctx context.Context, dir state.Dir, host run.Host, checkpoints bool) (Destroyed, error) {
 	var out Destroyed
+	if err := Belongs(ctx, dir, host); err != nil {
+		return out, err
+	}
 	if err := stopLive(ctx, dir); err != nil {
 		return out, err
 	}
@@ -67,18 +70,10 @@ func stopLive(ctx context.Context, dir state.Dir) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, destroyTimeout)
 	defer cancel()
-	for tick := time.NewTicker(50 * time.Millisecond); ; {
-		if state.Holder(dir) == nil {
-			tick.Stop()
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			tick.Stop()
-			return fmt.Errorf("waiting for the engine to let go of the run: %w", ctx.Err())
-		case <-tick.C:
-		}
+	if err := letGo(ctx, dir); err != nil {
+		return fmt.Errorf("waiting for the engine to let go of the run: %w", err)
 	}
+	return nil
 }
 
 func forget(dir state.Dir, checkpoints bool, out *Destroyed) error {

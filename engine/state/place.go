@@ -139,7 +139,9 @@ func (d Dir) Belongs(elsewhere func(certain bool) (pid int, alive bool)) error {
 	if !ok { // made by a version that did not write it down
 		was = here
 	}
-	foreign := func(why string, args ...any) error { return &ForeignError{Dir: d, Was: was, Why: fmt.Sprintf(why, args...)} }
+	foreign := func(why string, args ...any) error {
+		return &ForeignError{Dir: d, Was: was, Why: fmt.Sprintf(why, args...)}
+	}
 	samePath := was.real() == here.real()
 	switch {
 	case ok && was.Inode == here.Inode && (was.Device == here.Device || samePath): // devices of network file systems are numbered anew
