@@ -129,8 +129,13 @@ func (w *fakeWorker) train(mode string) int {
 		if w.config.Grant && !w.awaitTurn() {
 			return 0
 		}
+		if mode == "poison" && w.step == 0 {
+			w.emit("rejected", map[string]any{"batch": 7, "reasons": map[string]int{"tokens": 1, "shape": 2}, "examples": map[string]string{"tokens": "an id of 10^26"}, "kept": "/checkpoints/set-aside"})
+			w.emit("skipped", map[string]any{"batch": 7, "step": 0, "reason": "no group of it can be trained", "facts": map[string]any{"rejected_groups/total": 3}})
+			w.emit("phase", map[string]any{"phase": "waiting", "for_what": "a batch"})
+		}
 		w.step++
-		w.emit("metric", map[string]any{"step": w.step, "metrics": map[string]any{"reward/mean": 0.5, "staleness/histogram": map[string]any{"1": 2.0}, "mfu": nil}})
+		w.emit("metric", map[string]any{"batch": 7 + w.step, "step": w.step, "metrics": map[string]any{"reward/mean": 0.5, "staleness/histogram": map[string]any{"1": 2.0}, "mfu": nil}})
 		w.emit("progress", map[string]any{"step": w.step, "steps": w.config.Steps})
 		w.emit("weights", map[string]any{"ready": true, "step": w.step})
 		if w.config.Wait {

@@ -30,6 +30,9 @@ type event struct {
 	Attempt    int64           `json:"attempt"`
 	Reason     string          `json:"reason"`
 	Reasons    map[string]int  `json:"reasons"`
+	Examples   map[string]any  `json:"examples"`
+	Kept       string          `json:"kept"`
+	Facts      map[string]any  `json:"facts"`
 	Outcome    string          `json:"outcome"`
 	Batch      json.RawMessage `json:"batch"`
 	Seconds    float64         `json:"seconds"`
@@ -189,6 +192,9 @@ func (w *watch) take(ctx context.Context, e event) {
 		host.Log("info", fmt.Sprintf("continues from %s: step %d, policy version %d", e.Checkpoint, e.Step, e.Version))
 	case "metric":
 		host.Metrics(e.Step, flatten(e.Metrics))
+		t.trained(string(e.Batch))
+	case "skipped", "rejected":
+		w.unused(e)
 	case "progress":
 		host.Progress(e.Step, e.Steps, "steps")
 		t.setOutputs(func(o *Outputs) { o.Step = e.Step })
@@ -208,6 +214,22 @@ func (w *watch) take(ctx context.Context, e event) {
 			host.Log(level, text)
 		}
 	}
+}
+
+// unused tells of groups that were not trained on. A batch of which that is so for all of them, or for some that cannot be
+// read, shows in the status until another trains.
+func (w *watch) unused(e event) {
+	t := w.trainer
+	level, text := describe(e)
+	t.host.Log(level, text)
+	if e.Type == "skipped" {
+		t.host.Metrics(e.Step, flatten(e.Facts))
+	} else if e.Reasons["unreadable"] == 0 {
+		return
+	}
+	t.mu.Lock()
+	t.trouble, t.troubled = text, string(e.Batch)
+	t.mu.Unlock()
 }
 
 // phase tells where the worker stands. Once its model is loaded the block is ready and stays so.
@@ -349,9 +371,21 @@ func (t *Trainer) setOutputs(change func(*Outputs)) {
 
 func (t *Trainer) tellPhase(text string) {
 	t.mu.Lock()
-	known := t.outputs.Model != ""
+	known, trouble := t.outputs.Model != "", t.trouble
 	t.mu.Unlock()
-	if known {
+	switch {
+	case known && trouble != "":
+		t.host.Phase(sdk.Degraded, trouble)
+	case known:
 		t.host.Phase(sdk.Ready, text)
+	}
+}
+
+// trained takes the trouble with an earlier batch out of the status.
+func (t *Trainer) trained(batch string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.troubled != batch {
+		t.trouble = ""
 	}
 }

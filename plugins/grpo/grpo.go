@@ -60,6 +60,8 @@ type Trainer struct {
 	// published is set by Publish, so that the acknowledgement names what the worker published last.
 	published int64
 	rounded   bool // it was said that published weights are less precise
+	// trouble says which groups of the batch troubled could not be used; the status shows it until another batch trains.
+	trouble, troubled string
 }
 
 var (

@@ -212,6 +212,26 @@ func TestTrainToTheEnd(t *testing.T) {
 	}
 }
 
+func TestGroupsThatCannotBeUsedShowUntilABatchTrains(t *testing.T) {
+	t.Parallel()
+	tr, h, req := start(t, "poison", nil)
+	if err := tr.Run(t.Context(), req, h); err != nil {
+		t.Fatalf("Run: %v; log %q", err, h.logs)
+	}
+	if h.metrics["rejected_groups/total"] != 3 {
+		t.Errorf("metrics %v, want three rejected groups", h.metrics)
+	}
+	log := strings.Join(h.logs, "\n")
+	if !strings.Contains(log, "groups of batch 7 were rejected: 2 × shape, 1 × tokens (such as: an id of 10^26); they are kept in /checkpoints/set-aside") {
+		t.Errorf("the log does not say what was rejected, why and where it lies: %s", log)
+	}
+	phases := strings.Join(h.phases, "\n")
+	before, after, found := strings.Cut(phases, "degraded: batch 7 was used up without a step: no group of it can be trained")
+	if !found || strings.Contains(before, "degraded") || !strings.Contains(after, "ready: ") {
+		t.Errorf("the status does not show the batch until another trains: %s", phases)
+	}
+}
+
 func TestRoundedWeightsAreToldOfOnce(t *testing.T) {
 	t.Parallel()
 	tr, h, req := start(t, "", func(r *sdk.Request[Config]) { r.Config.PublishDtype = "bfloat16" })

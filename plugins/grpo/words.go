@@ -2,6 +2,8 @@ package grpo
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -40,10 +42,18 @@ func describe(e event) (level, text string) {
 		}
 	case "rejected":
 		var parts []string
-		for reason, n := range e.Reasons {
-			parts = append(parts, fmt.Sprintf("%d × %s", n, reason))
+		for _, reason := range slices.Sorted(maps.Keys(e.Reasons)) {
+			part := fmt.Sprintf("%d × %s", e.Reasons[reason], reason)
+			if example := e.Examples[reason]; example != nil {
+				part += fmt.Sprintf(" (such as: %v)", example)
+			}
+			parts = append(parts, part)
 		}
-		return "warn", fmt.Sprintf("groups of batch %s were rejected: %s", e.Batch, strings.Join(parts, ", "))
+		text = fmt.Sprintf("groups of batch %s were rejected: %s", e.Batch, strings.Join(parts, ", "))
+		if e.Kept != "" {
+			text += "; they are kept in " + e.Kept
+		}
+		return "warn", text
 	case "solved":
 		return "info", fmt.Sprintf("no batch comes any more and the reward is %.3g: the task is solved", e.Reward)
 	}

@@ -2,6 +2,7 @@ package tiny
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
 	"time"
 
@@ -57,23 +58,44 @@ type report struct {
 	trained   bool
 	metrics   grpo.Metrics
 	staleness []float64      // policy versions, one a group that knows its own
-	rejected  map[string]int // groups, by environment
+	rejected  map[string]int // groups that were left out, by reason
+	example   error          // why the first of them was
 }
 
-func (r *report) emit(host sdk.Host, c TrainerConfig, waited, trained, total time.Duration) {
-	m, rejected := r.metrics, 0
-	for _, n := range r.rejected {
-		rejected += n
+func (r *report) reject(reason string, why error) {
+	if r.rejected == nil {
+		r.rejected = map[string]int{}
+		r.example = why
 	}
+	r.rejected[reason]++
+}
+
+// unused are the metrics of groups that were left out.
+func (r *report) unused() map[string]float64 {
+	values, total := map[string]float64{}, 0
+	for reason, n := range r.rejected {
+		total += n
+		values["rejected_groups/"+reason] = float64(n)
+	}
+	values["rejected_groups"] = float64(total)
+	return values
+}
+
+// emitUnused tells of a batch of which nothing could be trained on.
+func (r *report) emitUnused(host sdk.Host, step int) { host.Metrics(int64(step), r.unused()) }
+
+func (r *report) emit(host sdk.Host, c TrainerConfig, waited, trained, total time.Duration) {
+	m := r.metrics
 	values := map[string]float64{
 		"reward": m.RewardMean, "reward_deviation": m.RewardDeviation, "loss": m.Loss, "policy_kl": m.PolicyKL,
 		"clip_fraction": m.ClipFraction, "entropy": m.Entropy, "grad_norm": m.GradNorm, "learning_rate": m.LearningRate,
 		"tokens": float64(m.Tokens), "tokens_per_second": float64(m.TotalTokens) / total.Seconds(),
-		"sequences": float64(m.Sequences), "groups": float64(m.Groups), "flat_groups": float64(m.FlatGroups), "rejected_groups": float64(rejected),
+		"sequences": float64(m.Sequences), "groups": float64(m.Groups), "flat_groups": float64(m.FlatGroups),
 		"advantage_mean": m.AdvantageMean, "advantage_deviation": m.AdvantageDeviation, "advantage_min": m.AdvantageMin, "advantage_max": m.AdvantageMax,
 		"override_fraction": m.OverrideFraction, "fallback_groups": float64(m.FallbackGroups), "zeroed_sequences": float64(m.ZeroedSequences),
 		"seconds_waiting": waited.Seconds(), "seconds_training": trained.Seconds(), "seconds_syncing": (total - waited - trained).Seconds(),
 	}
+	maps.Copy(values, r.unused())
 	if c.KL != nil {
 		values["kl"] = m.KL
 	}

@@ -18,6 +18,7 @@ type feed struct {
 	host         sdk.Host
 	registration trajectory.Registration
 	failing      time.Time // since when the API has not answered; zero: it does
+	unusable     bool      // the last batch held groups that cannot be read, or none that can be trained on
 }
 
 const (
@@ -108,6 +109,23 @@ func (f *feed) done(ctx context.Context, b *trajectory.Batch) {
 	if err := f.client.Ack(ctx, b.ID); err != nil && ctx.Err() == nil {
 		f.host.Log("warn", fmt.Sprintf("batch %s could not be acknowledged and may come again: %v", b.ID, err))
 	}
+}
+
+// unused shows in the status that groups of a batch cannot be read, or that none of it can be trained on, until a batch comes
+// of which that is not so. What trains beside a few invalid groups is counted and logged only.
+func (f *feed) unused(r report) {
+	unusable := r.rejected["unreadable"] > 0 || !r.trained
+	switch {
+	case unusable:
+		total := 0
+		for _, n := range r.rejected {
+			total += n
+		}
+		f.host.Phase(sdk.Degraded, fmt.Sprintf("%d groups of the last batch were set aside: %v", total, r.example))
+	case f.unusable:
+		f.host.Phase(sdk.Ready, "")
+	}
+	f.unusable = unusable
 }
 
 // reached tells the policy version, by which the API measures how old groups are. Without it, it only measures less.

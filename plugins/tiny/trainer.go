@@ -2,6 +2,7 @@ package tiny
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -31,6 +32,7 @@ type training struct {
 	mu      sync.Mutex // held while the weights change or are written
 	config  TrainerConfig
 	trainer *grpo.Trainer
+	aside   *trajectory.SetAside
 	saved   string // newest checkpoint
 	savedAt int    // its step
 }
@@ -70,6 +72,7 @@ func (t *training) prepare(req sdk.Request[TrainerConfig], host sdk.TrainerHost)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.req, t.host, t.config = req, host, req.Config
+	t.aside = trajectory.NewSetAside(filepath.Join(req.CheckpointDir, "set-aside"))
 	if t.base, err = load(req.Config.Model, req.RecipeDir); err != nil {
 		return err
 	}
@@ -112,7 +115,9 @@ func (t *training) train(ctx context.Context) error {
 			return err
 		}
 		t.feed.done(ctx, batch)
+		t.feed.unused(report)
 		if !report.trained {
+			report.emitUnused(t.host, t.steps())
 			continue
 		}
 		if err := t.checkpointIfDue(ctx); err != nil {
@@ -139,19 +144,22 @@ func (t *training) handOver(ctx context.Context) error {
 
 // learn makes the optimizer steps of one batch.
 func (t *training) learn(batch *trajectory.Batch) (report, error) {
-	r := report{rejected: map[string]int{}}
+	r := report{}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	version := t.host.Version()
 	var groups []grpo.Group
+	for _, u := range batch.Unreadable {
+		t.setAside(&r, "unreadable", batch.ID, u.JSON, u.Err)
+	}
 	for i := range batch.Groups {
 		g, err := convert(&batch.Groups[i])
 		if err == nil {
 			err = g.Validate(t.base.Params.Config, t.config.trainerConfig().Advantages.Layout)
 		}
 		if err != nil {
-			r.rejected[g.Name]++
-			t.host.Log("warn", fmt.Sprintf("a group cannot be trained on and is left out: %v", err))
+			text, _ := json.Marshal(&batch.Groups[i]) // it was JSON a moment ago
+			t.setAside(&r, "invalid", batch.ID, text, err)
 			continue
 		}
 		groups = append(groups, g)
@@ -168,6 +176,19 @@ func (t *training) learn(batch *trajectory.Batch) (report, error) {
 	}
 	r.metrics, r.trained = m, true
 	return r, nil
+}
+
+// setAside counts a group that is not trained on, and keeps it for people to look at.
+func (t *training) setAside(r *report, reason, batch string, group json.RawMessage, why error) {
+	r.reject(reason, why)
+	where := "kept in " + t.aside.Dir()
+	switch kept, err := t.aside.Keep(batch, group, why); {
+	case err != nil:
+		where = err.Error()
+	case !kept:
+		where = "not kept, because " + t.aside.Dir() + " is full"
+	}
+	t.host.Log("warn", fmt.Sprintf("a group cannot be trained on and is left out (%s): %v", where, why))
 }
 
 func (t *training) steps() int {

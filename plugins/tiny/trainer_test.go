@@ -38,6 +38,7 @@ type fakeAPI struct {
 	acked      int
 	version    int64
 	forget     bool // says once that nobody has registered
+	poison     int  // batches whose first group has a token id of 10^26
 	broken     int  // requests for a batch that fail
 }
 
@@ -70,6 +71,14 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case path == "/batch" && f.forget:
 		f.forget = false
 		reply(map[string]any{"status": "error", "message": "Trainer not registered. Call /register first."})
+	case path == "/batch" && f.poison > 0:
+		f.poison--
+		_, _ = w.Write([]byte(`{"batch":[{"tokens":[[100000000000000000000000000]],"masks":[[-100]],"scores":[0]}`))
+		if f.poison == 0 { // of the last one the rest can be trained on
+			rest, _ := json.Marshal(f.group())
+			_, _ = w.Write(append([]byte(","), rest...))
+		}
+		_, _ = w.Write([]byte(`],"id":"poisoned","lease_seconds":60}`))
 	case path == "/batch":
 		reply(trajectory.Batch{ID: "b", Groups: []trajectory.Group{f.group(), f.group()}})
 	case strings.HasSuffix(path, "/ack"):
@@ -252,6 +261,42 @@ func TestTrainerBearsBadGroupsAndAForgetfulAPI(t *testing.T) {
 	defer api.mu.Unlock()
 	if len(api.registered) != 2 {
 		t.Errorf("%d registrations, want one more after the API forgot", len(api.registered))
+	}
+}
+
+// A group with a token id of 10^26, which stores of other servers and of older versions may hold, once ended every life of
+// the trainer: the batch came again after each restart.
+func TestTrainerSetsAsideWhatItCannotRead(t *testing.T) {
+	t.Parallel()
+	api := newAPI(t)
+	api.poison = 2
+	folder := t.TempDir()
+	b := plugintest.Harness(t, Trainer())
+	b.Start(trainerBody(t, api, 3), func(r *pluginpb.StartRequest) { r.CheckpointDir = folder })
+	b.WaitPhase(sdk.Completed)
+	var told, warned, ready bool
+	var counted float64
+	for _, e := range b.Events() {
+		told = told || e.GetPhase().GetPhase() == string(sdk.Degraded) && strings.Contains(e.GetPhase().GetMessage(), "1 groups of the last batch were set aside: reading group 0 of the batch")
+		ready = ready || told && e.GetPhase().GetPhase() == string(sdk.Ready)
+		warned = warned || strings.Contains(e.GetLog().GetMessage(), "a group cannot be trained on and is left out (kept in ")
+		counted += e.GetMetrics().GetValues()["rejected_groups/unreadable"]
+	}
+	if !told || !ready || !warned || counted != 2 {
+		t.Errorf("told in the status %v, ready again %v, warned %v, counted %v; expected all, and 2", told, ready, warned, counted)
+	}
+	kept, _ := filepath.Glob(filepath.Join(folder, "set-aside", "*.json"))
+	if len(kept) != 2 {
+		t.Fatalf("kept %v, expected two groups", kept)
+	}
+	text, err := os.ReadFile(kept[0])
+	if err != nil || !strings.Contains(string(text), "100000000000000000000000000") || !strings.Contains(string(text), `"batch":"poisoned"`) {
+		t.Errorf("kept %s, %v", text, err)
+	}
+	api.mu.Lock()
+	defer api.mu.Unlock()
+	if api.acked < 4 {
+		t.Errorf("%d batches were acknowledged, expected the poisoned ones too", api.acked)
 	}
 }
 

@@ -71,3 +71,31 @@ func TestLagStaysWhatTheEnvironmentAllows(t *testing.T) {
 		t.Error("nothing was ever stale: the test tests nothing")
 	}
 }
+
+// Sizes are multiplied with each other: those that overflow are refused, and a number of steps without end is none.
+func TestNumbersOfARegistrationDoNotOverflow(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, Config{MaxQueueGroups: 1})
+	for body, want := range map[string]int{
+		`{"wandb_group":"g","batch_size":2147483648,"max_token_len":9,"checkpoint_dir":"","num_steps":1}`:          http.StatusUnprocessableEntity,
+		`{"wandb_group":"g","batch_size":1e300,"max_token_len":9,"checkpoint_dir":"","num_steps":1}`:               http.StatusUnprocessableEntity,
+		`{"wandb_group":"g","batch_size":4,"max_token_len":9,"checkpoint_dir":"","num_steps":9223372036854775808}`: http.StatusUnprocessableEntity,
+		`{"wandb_group":"g","batch_size":4,"max_token_len":9,"checkpoint_dir":"","num_steps":9223372036854775807}`: http.StatusOK,
+	} {
+		if code, out := f.call("POST", "/register", body); code != want {
+			t.Errorf("%s is answered with %d %v, expected %d", body, code, out, want)
+		}
+	}
+	f.ok("GET", "/batch", "")
+	if code, out := f.call("POST", "/register-env", `{"max_token_length":9,"desired_name":"e","weight":1,"group_size":2147483648}`); code != http.StatusUnprocessableEntity {
+		t.Errorf("a group size of 2^31 is answered with %d %v, expected 422", code, out)
+	}
+	env := f.env("e", 2, `"weight":1,"min_batch_allocation":1e30`)
+	f.post(1, 2, fmt.Sprintf(`,"env_id":%d`, env))
+	f.post(1, 2, fmt.Sprintf(`,"env_id":%d`, env))
+	s := f.ok("GET", "/status-env", fmt.Sprintf(`{"env_id":%d}`, env))
+	if size := s["queue_size"].(float64); size < 1 || size > 100 {
+		t.Errorf("the environment sees a queue of %v, expected a few groups", size)
+	}
+	equal(t, "the minimum", f.book.claim(env, 4), int64(4))
+}

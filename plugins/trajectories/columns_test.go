@@ -105,9 +105,9 @@ func (s scribe) list(n int, item func() string) string {
 func (s scribe) id() string {
 	switch s.IntN(40) {
 	case 0:
-		return fmt.Sprint(math.MaxInt32 - 1 + s.Int64N(3)) // the last that fits and two around it
+		return fmt.Sprint(math.MaxInt32 - s.Int64N(3)) // the last that fit
 	case 1:
-		return []string{"-100", "0", "123456789012345678901234567890", "-2147483647", "-2147483648"}[s.IntN(5)]
+		return []string{"0", "999999999", "1000000000"}[s.IntN(3)]
 	}
 	return fmt.Sprint(s.IntN(200_000))
 }
@@ -115,9 +115,9 @@ func (s scribe) id() string {
 func (s scribe) number() string {
 	switch s.IntN(30) {
 	case 0:
-		return []string{"0", "-0", "1", "-0.0", "1e-320", "5e-324", "1.7976931348623157e308", "123456789012345", "9007199254740993", "0.1E+2", "2.2250738585072011e-308"}[s.IntN(11)]
+		return []string{"0", "-0", "1", "-0.0", "1e-320", "5e-324", "3.4028234663852886e38", "123456789012345", "9007199254740993", "0.1E+2", "2.2250738585072011e-308"}[s.IntN(11)]
 	case 1:
-		return strconv.FormatFloat(math.Float64frombits(s.Uint64()&^(1<<62)), 'g', -1, 64)
+		return strconv.FormatFloat(math.Float64frombits(s.Uint64()&^(1<<62)), 'g', -1, 64) // up to 2
 	}
 	return strconv.FormatFloat(-s.ExpFloat64(), 'g', -1, []int{32, 64}[s.IntN(2)])
 }

@@ -204,7 +204,7 @@ func (b *book) claim(env int, batchSize int64) int64 {
 	if env < 0 || env >= len(b.doc.Envs) || !b.connected(env) || b.doc.Envs[env].Minimum == nil {
 		return 0
 	}
-	return int64(float64(batchSize) * *b.doc.Envs[env].Minimum)
+	return int64(float64(batchSize) * max(0, min(*b.doc.Envs[env].Minimum, 1)))
 }
 
 // shares computes an environment's weight among the connected, and the fraction of a batch that nobody claims.
@@ -237,7 +237,7 @@ const minEnvWeight = 0.01
 // by itself when step + queue_size·group_size/batch_size exceeds the number of steps.
 func (b *book) pause(e *environment, batchSize int64) int64 {
 	groups := (fullBatches*batchSize + e.GroupSize - 1) / e.GroupSize
-	if steps := b.doc.Trainer.NumSteps - b.doc.Step; steps >= 0 {
+	if steps := min(b.doc.Trainer.NumSteps-max(b.doc.Step, 0), 1<<31); steps >= 0 { // a client may say "without end"
 		groups = min(groups, ((steps+1)*batchSize-1)/e.GroupSize)
 	}
 	return groups

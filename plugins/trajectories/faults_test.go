@@ -43,6 +43,36 @@ func TestAFullDiskIsAClearAnswer(t *testing.T) {
 	equal(t, "the batch", marksOf(f.ok("GET", "/batch", "")), []int{2})
 }
 
+// A store of an older version may hold what is refused today. It opens, the group can be looked at, and it is delivered: the
+// trainer says that it cannot read it.
+func TestAStoreWithAGroupThatIsRefusedTodayOpens(t *testing.T) {
+	t.Parallel()
+	const poison = `{"tokens":[[100000000000000000000000000]],"masks":[[-100]],"scores":[1e300],"advantages":null,"env_id":99999999999}`
+	dir := t.TempDir()
+	s, err := store.OpenDisk(dir, store.DiskOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Scan(t.Context(), func(uint64, store.Meta) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	put := store.Change{Put: []store.Entry{{ID: 1, Body: []byte(poison), Meta: store.Meta{Env: -1, Size: 1, Tokens: 1, Longest: 1, Bytes: int64(len(poison)), MinVersion: -1, MaxVersion: -1, Place: 1}}}}
+	if err := s.Submit(put).Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f := newFixture(t, Config{Dir: dir})
+	f.trainer(1) // it asks for a batch: the poisoned one
+	f.post(5, 1, "")
+	equal(t, "the next batch", marksOf(f.ok("GET", "/batch", "")), []int{5})
+	equal(t, "the step", f.ok("GET", "/status", "")["current_step"], 2)
+	if code, _ := f.call("POST", "/scored_data", poison); code != http.StatusUnprocessableEntity {
+		t.Errorf("the same group is answered with %d today, expected 422", code)
+	}
+}
+
 func TestADamagedGroupIsDroppedAndTheRestGoesOn(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

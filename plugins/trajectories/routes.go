@@ -67,7 +67,7 @@ func (s *Server) register(w http.ResponseWriter, r *http.Request) error {
 	}
 	reg := registration{
 		Group:     f.String("wandb_group"),
-		BatchSize: f.Int("batch_size", 1),
+		BatchSize: f.Int32("batch_size", 1),
 		NumSteps:  f.Int("num_steps", -1<<62),
 	}
 	maxTokenLen, checkpoints := f.Int("max_token_len", -1<<62), f.String("checkpoint_dir")
@@ -147,7 +147,7 @@ func (s *Server) registerEnv(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	e := environment{MaxTokens: f.Int("max_token_length", -1<<62), Name: f.String("desired_name"),
-		Weight: f.Float("weight"), GroupSize: f.Int("group_size", 1)}
+		Weight: f.Float("weight"), GroupSize: f.Int32("group_size", 1)}
 	if f.Has("min_batch_allocation") {
 		least := f.Float("min_batch_allocation")
 		e.Minimum = &least

@@ -143,18 +143,14 @@ func (c *Client) Batch(ctx context.Context, lease time.Duration) (*Batch, error)
 }
 
 func (c *Client) batch(ctx context.Context, path string) (*Batch, error) {
-	var out struct {
-		Batch
-		Status  string `json:"status"`
-		Message string `json:"message"`
-	}
+	var out batchReply
 	if err := c.once(ctx, http.MethodGet, path, nil, &out); err != nil {
 		return nil, err
 	}
 	if out.Status == "error" { // HTTP 200: a client that only looks at the batch would wait for ever
 		return nil, &Error{Op: "GET /batch", URL: redact(c.base), Reason: Unregistered, Status: http.StatusOK, Detail: out.Message}
 	}
-	if len(out.Groups) == 0 {
+	if len(out.Groups)+len(out.Unreadable) == 0 {
 		return nil, nil
 	}
 	return &out.Batch, nil
@@ -279,7 +275,11 @@ func (c *Client) once(ctx context.Context, method, path string, in, out any, hea
 	if out == nil {
 		return nil
 	}
-	if err := json.Unmarshal(body, out); err != nil {
+	decode := func(text []byte) error { return json.Unmarshal(text, out) }
+	if own, ok := out.(interface{ decode(text []byte) error }); ok {
+		decode = own.decode
+	}
+	if err := decode(body); err != nil {
 		return &Error{Op: op, URL: redact(c.base), Reason: BadReply, Status: http.StatusOK, Err: err}
 	}
 	return nil

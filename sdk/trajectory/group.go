@@ -79,15 +79,6 @@ func (v *Versions) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Batch is what a trainer trains one step on: groups whose sequences add up to exactly the registered batch_size.
-type Batch struct {
-	Groups []Group `json:"batch"`
-	// ID is set when the batch is leased: Ack it when the step is done.
-	ID string `json:"id"`
-	// LeaseSeconds is how long the batch is yours without Ack.
-	LeaseSeconds float64 `json:"lease_seconds"`
-}
-
 // Registration is what a trainer says about itself.
 type Registration struct {
 	WandbGroup             string `json:"wandb_group"`

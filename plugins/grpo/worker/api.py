@@ -75,8 +75,8 @@ class Client:
         arrow = kind.startswith(columns.CONTENT_TYPE)
         try:
             raw = gzip.decompress(raw) if "gzip" in encoding else raw
-            answer = columns.decode(raw) if arrow else json.loads(raw)
-        except (ValueError, OSError, EOFError) as e:
+            answer = columns.decode(raw) if arrow else columns.read_json(raw)
+        except (ValueError, OSError, EOFError, RecursionError) as e:
             text = f"the answer is not {'a whole Arrow stream' if arrow else 'JSON'}"
             raise AtroposAPIError("not_json", f"{what} at {self.url}: {text}", _checks(self.url)) from e
         if isinstance(answer, dict) and answer.get("status") == "error":

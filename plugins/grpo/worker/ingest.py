@@ -7,6 +7,8 @@ import math
 from dataclasses import dataclass, field
 
 IGNORED = -100  # mask value of tokens that are not trained
+LARGEST_ID = 2**31 - 1  # of a token, as the trajectory API bounds it
+LARGEST = 3.4028234663852886e38  # of float32, in which the worker calculates
 NO_LOGPROB = 1.0  # the protocol's placeholder where the sampler has no log-probability
 
 
@@ -74,7 +76,7 @@ def _numbers(value: object, what: str) -> list[float]:
 
 def _number(x: object, what: str) -> float:
     try:
-        if not isinstance(x, bool) and isinstance(x, (int, float)) and math.isfinite(x):
+        if not isinstance(x, bool) and isinstance(x, (int, float)) and abs(x) <= LARGEST:
             return float(x)
     except OverflowError:  # an integer of hundreds of digits
         pass
@@ -151,7 +153,7 @@ def _versions(raw: dict) -> tuple[int, int] | None:
     """The policy versions that sampled a group: policy_version is one number, or the range [oldest, newest]."""
     given = raw.get("policy_version")
     found = given if isinstance(given, list) else [given]
-    found = [v for v in found if isinstance(v, int) and not isinstance(v, bool) and v >= 0]
+    found = [v for v in found if isinstance(v, int) and not isinstance(v, bool) and 0 <= v < 2**63]
     return (min(found), max(found)) if found else None
 
 
@@ -175,8 +177,12 @@ def _behavior(logprobs: object, positions: list[int], tokens: int, need: bool) -
 def read_completion(raw: dict, i: int, fields: dict[str, list | None], o: IngestOptions) -> Completion:
     """Sequence i of a group. `fields`: the optional per-sequence lists."""
     tokens, mask, score = raw["tokens"][i], raw["masks"][i], raw["scores"][i]
-    if not isinstance(tokens, list) or not tokens or not all(isinstance(t, int) and t >= 0 for t in tokens):
-        raise GroupRejected("tokens", "tokens must be non-empty lists of token ids >= 0")
+    if (
+        not isinstance(tokens, list)
+        or not tokens
+        or not all(isinstance(t, int) and 0 <= t <= LARGEST_ID for t in tokens)
+    ):
+        raise GroupRejected("tokens", f"tokens must be non-empty lists of token ids from 0 to {LARGEST_ID}")
     if o.vocabulary and max(tokens) >= o.vocabulary:
         raise GroupRejected("tokens", f"token id {max(tokens)} is outside the model's vocabulary of {o.vocabulary}")
     if not isinstance(mask, list) or len(mask) != len(tokens):
@@ -225,7 +231,17 @@ def read_completion(raw: dict, i: int, fields: dict[str, list | None], o: Ingest
 
 
 def read_group(raw: object, o: IngestOptions) -> Group:
-    """One group of a /batch answer. Raises GroupRejected."""
+    """One group of a /batch answer. Raises GroupRejected, and nothing else whatever the group holds: an exception that
+    ended the worker would end each later life of it too, because the batch comes again."""
+    try:
+        return _read_group(raw, o)
+    except GroupRejected:
+        raise
+    except Exception as e:
+        raise GroupRejected("unreadable", f"{type(e).__name__}: {e}") from e
+
+
+def _read_group(raw: object, o: IngestOptions) -> Group:
     if not isinstance(raw, dict) or not all(isinstance(raw.get(k), list) for k in ("tokens", "masks", "scores")):
         raise GroupRejected("shape", "a group needs the lists tokens, masks and scores")
     n = len(raw["tokens"])

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from . import batch, checkpoint, commands, config, metrics, model, objective, optim, turns
+from .aside import SetAside
 from .broadcast import Broadcast
 from .config import Config
 from .control import Control
@@ -37,6 +38,7 @@ class Run:
         self.shared, self.broadcast = Shared(), Broadcast()
         self.warned: set[str] = set()
         self.resumed = False
+        self.aside: SetAside | None = None  # of rank 0
 
     def load(self) -> None:
         """Model, reference, optimizer; from the newest checkpoint when there is one."""
@@ -80,6 +82,7 @@ class Run:
             return
         c = self.config
         self.events.phase("connecting", url=c.data.url)
+        self.aside = SetAside(Path(c.checkpoint_dir) / "set-aside")
         spool = Spool(Path(c.checkpoint_dir) / "spool", self.cursor)
         if not c.resume:
             spool.clear()
@@ -170,7 +173,7 @@ class Run:
         """The batch is used up without a step."""
         self.cursor = delivery.number
         self.note_state()
-        self.events.emit("skipped", batch=delivery.number, reason=reason, facts=facts)
+        self.events.emit("skipped", batch=delivery.number, step=self.step, reason=reason, facts=facts)
 
     def _read(self, delivery: Delivery) -> tuple[list[Group], dict[str, Any]]:
         """The delivery's groups that may train, and what was left out and why; the same on every rank."""
@@ -180,7 +183,7 @@ class Run:
             objective.options(c).needs_behavior, config.source_of(c) == "data", c.correction.temperature,
             c.correction.mask_truncated, self.eos, self.policy.causal.config.vocab_size,
         )  # fmt: skip
-        groups, refused, examples = [], Counter(), {}
+        groups, refused, examples, stored = [], Counter(), {}, 0
         for raw in delivery.groups:
             try:
                 groups.append(read_group(raw, options))
@@ -190,10 +193,13 @@ class Run:
                     raise DataError(str(e), checks) from e
                 refused[e.reason] += 1
                 examples.setdefault(e.reason, str(e))
+                if self.aside:
+                    stored += self.aside.keep(delivery.number, raw, f"{e.reason}: {e}")
         facts: dict[str, Any] = {f"rejected_groups/{k}": float(v) for k, v in refused.items()}
         facts["rejected_groups/total"] = float(sum(refused.values()))
         if refused:
-            self.events.emit("rejected", batch=delivery.number, reasons=dict(refused), examples=examples)
+            where = str(self.aside.directory) if stored else None
+            self.events.emit("rejected", batch=delivery.number, reasons=dict(refused), examples=examples, kept=where)
         facts.update(metrics.describe_staleness([g.versions for g in groups], self.version))
         limit = c.data.max_staleness
         fresh = [g for g in groups if limit is None or g.versions is None or self.version - g.versions[0] <= limit]

@@ -16,7 +16,7 @@ func Promises(t *testing.T, url string) {
 		{"oldest batch first", testOldestFirst}, {"steps count deliveries", testStepsCountDeliveries}, {"sizes mix", testSizesMix},
 		{"odd groups do not block", testOddGroups}, {"too large a group is refused", testTooLarge}, {"released buffers are delivered", testReleasedBuffer},
 		{"data before the trainer waits", testDataFirst}, {"a second trainer takes over", testTakeOver}, {"the documented registration", testShortRegistration},
-		{"non-finite numbers", testNonFinite}, {"lengths", testLengths}, {"environment ids", testEnvironmentIDs}, {"truncated gzip", testTruncatedGzip},
+		{"non-finite numbers", testNonFinite}, {"numbers out of range", testOutOfRange}, {"lengths", testLengths}, {"environment ids", testEnvironmentIDs}, {"truncated gzip", testTruncatedGzip},
 		{"weight zero", testWeightZero}, {"batch after a reset", testBatchAfterReset}, {"minimum is strict and counts strangers", testStrictMinimum},
 		{"leases", testLeases}, {"a lease can be given back", testRelease}, {"leases of a replaced trainer", testLeaseTakeOver},
 		{"policy versions", testVersions}, {"wrong messages", testWrongMessages}, {"a parked group", testParked},
@@ -122,6 +122,25 @@ func testNonFinite(t *testing.T, a *api) {
 	} {
 		if r := a.send(http.MethodPost, "/scored_data", []byte(body)); r.code != 422 || !strings.Contains(string(r.body), "finite") {
 			t.Errorf("%s: answered %d %s, expected 422", body, r.code, r.body)
+		}
+	}
+	if b := a.get("/batch"); b["batch"] != nil {
+		t.Errorf("got in: %v", b)
+	}
+}
+
+// testOutOfRange: run-api stores what no trainer can read, and each life of a trainer then fails on it.
+func testOutOfRange(t *testing.T, a *api) {
+	a.trainer(1)
+	for _, body := range []string{
+		`{"tokens":[[100000000000000000000000000]],"masks":[[-100]],"scores":[0]}`, `{"tokens":[[2147483648]],"masks":[[-100]],"scores":[0]}`,
+		`{"tokens":[[-1]],"masks":[[-100]],"scores":[0]}`, `{"tokens":[[1]],"masks":[[-2147483649]],"scores":[0]}`,
+		`{"tokens":[[1]],"masks":[[1]],"scores":[1e39]}`, `{"tokens":[[1]],"masks":[[1]],"scores":[1],"env_id":2147483648}`,
+		`{"tokens":[[1]],"masks":[[1]],"scores":[1],"policy_version":9223372036854775808}`,
+		`{"tokens":[[1]],"masks":[[1]],"scores":[1],"images":` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `}`,
+	} {
+		if r := a.send(http.MethodPost, "/scored_data", []byte(body)); r.code != 422 {
+			t.Errorf("%.100s: answered %d %s, expected 422", body, r.code, r.body)
 		}
 	}
 	if b := a.get("/batch"); b["batch"] != nil {

@@ -49,10 +49,11 @@ type raw []byte
 // MarshalJSON returns the text itself.
 func (r raw) MarshalJSON() ([]byte, error) { return r, nil }
 
-// path is a location inside a body. Each step copies, because locations are only built when something is wrong.
+// path is a location inside a body.
 type path struct {
 	parent *path
-	part   any
+	part   any // nil: index is meant
+	index  int
 }
 
 func (p *path) to(part any) *path { return &path{parent: p, part: part} }
@@ -60,6 +61,9 @@ func (p *path) to(part any) *path { return &path{parent: p, part: part} }
 func (p *path) list() []any {
 	if p == nil {
 		return nil
+	}
+	if p.part == nil {
+		return append(p.parent.list(), p.index)
 	}
 	return append(p.parent.list(), p.part)
 }

@@ -2,9 +2,11 @@ package group
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
+	"unsafe"
 )
 
 // The functions of this file read one value each and append its canonical form to dst. They apply the conversions
@@ -43,6 +45,32 @@ func (c *complaints) integer(dst []byte, n *node, at *path) []byte {
 	}
 	c.add(at, "int_type", "Input should be a valid integer", n, nil)
 	return dst
+}
+
+// The range of the integers of a group: what the int32 of trainers and columns holds.
+const (
+	minInteger = math.MinInt32
+	maxInteger = math.MaxInt32
+)
+
+// integerFrom reads an integer between least and the largest that an int32 holds. run-api takes integers of any size, and
+// every reader of such a group fails.
+func integerFrom(least int64) leaf {
+	return func(c *complaints, dst []byte, n *node, at *path) []byte {
+		from := len(dst)
+		if dst = c.integer(dst, n, at); len(dst) == from {
+			return dst // it has complained
+		}
+		v, err := strconv.ParseInt(unsafe.String(&dst[from], len(dst)-from), 10, 64)
+		negative := dst[from] == '-'
+		switch {
+		case err != nil && !negative || v > maxInteger:
+			c.add(at, "less_than_equal", fmt.Sprintf("Input should be less than or equal to %d: trainers keep it in 32 bits", maxInteger), n, map[string]any{"le": maxInteger})
+		case err != nil || v < least:
+			c.add(at, "greater_than_equal", fmt.Sprintf("Input should be greater than or equal to %d", least), n, map[string]any{"ge": least})
+		}
+		return dst
+	}
 }
 
 // integerText turns what pydantic takes for an integer in a string ("+7", " 7 ", "7.0", "1_000") into JSON.
@@ -85,6 +113,7 @@ func (c *complaints) float(dst []byte, n *node, at *path) []byte {
 			c.add(at, "finite_number", "Input should be a finite number", n, nil)
 			return dst
 		}
+		c.fitsFloat32(n.raw, n, at)
 		return append(dst, n.raw...)
 	case kindNonFinite:
 		c.add(at, "finite_number", "Input should be a finite number", n, nil)
@@ -99,10 +128,23 @@ func (c *complaints) float(dst []byte, n *node, at *path) []byte {
 			c.add(at, "finite_number", "Input should be a finite number", n, nil)
 			return dst
 		}
-		return strconv.AppendFloat(dst, f, 'g', -1, 64)
+		from := len(dst)
+		dst = strconv.AppendFloat(dst, f, 'g', -1, 64)
+		c.fitsFloat32(dst[from:], n, at)
+		return dst
 	}
 	c.add(at, "float_type", "Input should be a valid number", n, nil)
 	return dst
+}
+
+// fitsFloat32 complains about a number that is infinite in a trainer, which calculates in single precision.
+func (c *complaints) fitsFloat32(text []byte, n *node, at *path) {
+	if len(text) < 38 && !bytes.ContainsAny(text, "eE") {
+		return
+	}
+	if f, err := strconv.ParseFloat(string(text), 64); err == nil && math.Abs(f) > math.MaxFloat32 {
+		c.add(at, "finite_number", "Input should be a finite number in single precision, in which trainers calculate: at most 3.4e38", n, nil)
+	}
 }
 
 // finite says whether a JSON number fits a float64. Without an exponent it takes 309 digits to overflow.
@@ -125,12 +167,15 @@ func list(element leaf) leaf {
 			return dst
 		}
 		dst = append(dst, '[')
-		for i := range n.items {
+		here := &path{parent: at} // the same for all elements: there may be millions
+		n.elements(func(i int, value node) bool {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = element(c, dst, &n.items[i], at.to(i))
-		}
+			here.index = i
+			dst = element(c, dst, &value, here)
+			return len(c.details) < maxDetails
+		})
 		return append(dst, ']')
 	}
 }
@@ -152,29 +197,28 @@ func (c *complaints) anything(dst []byte, n *node, at *path) []byte {
 	return append(dst, n.raw...)
 }
 
+// nonFinite finds the first number inside a value that JSON or a double cannot hold.
 func nonFinite(n *node) *node {
-	if n.kind == kindNonFinite || n.kind == kindNumber && !finite(n.raw) {
-		return n
-	}
-	for i := range n.items {
-		if bad := nonFinite(&n.items[i]); bad != nil {
-			return bad
-		}
-	}
-	return nil
+	p := parser{data: n.raw}
+	_, _ = p.value(0) // it has been read before
+	return p.bad
 }
 
 // messages checks conversations: lists of objects with a role and a content, whatever else they carry.
 func (c *complaints) messages(dst []byte, n *node, at *path) []byte {
-	if n.kind == kindArray {
-		for i := range n.items {
-			for j := range n.items[i].items {
-				if m := &n.items[i].items[j]; m.kind == kindObject && (m.get("role") == nil || m.get("content") == nil) {
-					c.add(at, "value_error", "Value error, Message must have 'role' and 'content' fields", m, nil)
-					return dst
-				}
+	whole := true
+	n.elements(func(_ int, conversation node) bool {
+		conversation.elements(func(_ int, m node) bool {
+			if m.kind == kindObject && (m.get("role") == nil || m.get("content") == nil) {
+				c.add(at, "value_error", "Value error, Message must have 'role' and 'content' fields", &m, nil)
+				whole = false
 			}
-		}
+			return whole
+		})
+		return whole
+	})
+	if !whole {
+		return dst
 	}
 	return list(list((*complaints).object))(c, dst, n, at)
 }
@@ -183,7 +227,11 @@ func (c *complaints) messages(dst []byte, n *node, at *path) []byte {
 func (c *complaints) version(dst []byte, n *node, at *path) []byte {
 	values := []node{*n}
 	if n.kind == kindArray {
-		values = n.items
+		values = nil
+		n.elements(func(i int, value node) bool {
+			values = append(values, value)
+			return i < 2
+		})
 	}
 	previous := int64(0)
 	for i := range values {

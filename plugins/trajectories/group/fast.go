@@ -52,6 +52,9 @@ func (r *Reader) fastList(body []byte) ([]*Group, bool) {
 		if g == nil {
 			return nil, false
 		}
+		if len(groups) == maxGroups {
+			return nil, false
+		}
 		r.finish(g, i, end, false)
 		groups = append(groups, g)
 		i = skipSpace(body, end)
@@ -171,9 +174,7 @@ func (r *Reader) field(f, i int) int {
 	case f == fieldScores:
 		end, r.counts[f] = skipNumbers(r.body, i)
 	case f == fieldEnvID:
-		if r.body[i] != '-' {
-			end = skipInteger(r.body, i)
-		}
+		end = skipID(r.body, i)
 	case f == fieldPolicyVersion:
 		end = r.version(i)
 	case f == fieldImages:
@@ -187,7 +188,7 @@ func (r *Reader) field(f, i int) int {
 	case f == fieldMessages:
 		end, _ = skipList(r.body, i, skipConversation)
 	case f == fieldDistillTokenIDs:
-		end, r.counts[f] = skipList(r.body, i, skipDeep(skipInteger))
+		end, r.counts[f] = skipList(r.body, i, skipDeep(skipInt32))
 	case f == fieldDistillLogprobs:
 		end, r.counts[f] = skipList(r.body, i, skipDeep(skipNumber))
 	}

@@ -58,6 +58,15 @@ func (f *Form) Int(name string, least int64) int64 {
 	return v
 }
 
+// Int32 reads a required integer of at least least that an int32 holds, so that products of a few of them do not overflow.
+func (f *Form) Int32(name string, least int64) int64 {
+	v, err := strconv.ParseInt(f.field(name, integerFrom(least)), 10, 64)
+	if err != nil {
+		return 0 // it has complained
+	}
+	return v
+}
+
 // Float reads a required finite number.
 func (f *Form) Float(name string) float64 {
 	v, err := strconv.ParseFloat(f.field(name, (*complaints).float), 64)

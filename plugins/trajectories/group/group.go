@@ -14,6 +14,13 @@ const NoEnv = -1
 // NoVersion marks a group of which nobody said which policy version sampled it.
 const NoVersion = int64(-1)
 
+// Bounds on what one post may hold, far above what anyone sends: without them a body of empty lists or of tiny groups
+// would take many times its size.
+const (
+	maxSequences = 1 << 16 // in a group
+	maxGroups    = 1 << 14 // in a list
+)
+
 // Group is a validated group: its canonical JSON, and what the queue needs to know about it.
 type Group struct {
 	// JSON is an object with every field of the contract in one order, null where a field was not given. It may alias
@@ -66,9 +73,9 @@ const (
 
 // fields lists the contract in the order in which run-api emits it.
 func fields() [fieldCount]field {
-	integers, floats := list((*complaints).integer), list((*complaints).float)
+	ids, integers, floats := list(integerFrom(0)), list(integerFrom(minInteger)), list((*complaints).float)
 	return [fieldCount]field{
-		fieldTokens:            {name: "tokens", read: list(integers), required: true, sequences: true, tokens: true},
+		fieldTokens:            {name: "tokens", read: list(ids), required: true, sequences: true, tokens: true},
 		fieldMasks:             {name: "masks", read: list(integers), required: true, sequences: true, tokens: true},
 		fieldScores:            {name: "scores", read: floats, required: true, sequences: true},
 		fieldAdvantages:        {name: "advantages", read: list(floats), sequences: true},
@@ -79,7 +86,7 @@ func fields() [fieldCount]field {
 		fieldOverrides:         {name: "overrides", read: list((*complaints).object), sequences: true},
 		fieldGroupOverrides:    {name: "group_overrides", read: (*complaints).object},
 		fieldImages:            {name: "images", read: (*complaints).anything},
-		fieldEnvID:             {name: "env_id", read: (*complaints).integer},
+		fieldEnvID:             {name: "env_id", read: integerFrom(0)},
 		fieldDistillTokenIDs:   {name: "distill_token_ids", read: list(list(integers)), sequences: true},
 		fieldDistillLogprobs:   {name: "distill_logprobs", read: list(list(floats)), sequences: true},
 		fieldPolicyVersion:     {name: "policy_version", read: (*complaints).version, quiet: true},
@@ -108,10 +115,15 @@ func ParseList(body []byte) ([]*Group, error) {
 		c.add(at, "list_type", "Input should be a valid list", &root, nil)
 		return nil, c.err()
 	}
-	groups := make([]*Group, len(root.items))
-	for i := range root.items {
-		groups[i] = c.group(&root.items[i], at.to(i))
+	if root.n > maxGroups {
+		c.add(at, "too_long", fmt.Sprintf("List should have at most %d items, not %d: send them in several posts", maxGroups, root.n), &root, map[string]any{"max_length": maxGroups, "actual_length": root.n})
+		return nil, c.err()
 	}
+	groups := make([]*Group, root.n)
+	root.elements(func(i int, value node) bool {
+		groups[i] = c.group(&value, at.to(i))
+		return len(c.details) < maxDetails
+	})
 	return groups, c.err()
 }
 
@@ -130,12 +142,16 @@ func (c *complaints) group(n *node, at *path) *Group {
 	g := &Group{Env: NoEnv, MinVersion: NoVersion, MaxVersion: NoVersion}
 	before := len(c.details)
 	all := fields()
-	var given [fieldCount]*node
+	given := members(n, &all)
+	if tokens := given[fieldTokens]; tokens != nil && tokens.kind == kindArray && tokens.n > maxSequences {
+		c.add(at.to("tokens"), "too_long", fmt.Sprintf("List should have at most %d items, not %d", maxSequences, tokens.n), tokens, map[string]any{"max_length": maxSequences, "actual_length": tokens.n})
+		return nil
+	}
 	out := make([]byte, 0, len(n.raw)+256)
 	out = append(out, '{')
 	for i := range all {
 		f := &all[i]
-		value := n.get(f.name)
+		value := given[i]
 		if value == nil && f.required {
 			c.add(at.to(f.name), "missing", "Field required", n, nil)
 			continue
@@ -150,11 +166,11 @@ func (c *complaints) group(n *node, at *path) *Group {
 		out = append(append(append(out, '"'), f.name...), `":`...)
 		if absent {
 			out = append(out, "null"...)
+			given[i] = nil
 			continue
 		}
 		from := len(out)
 		out = f.read(c, out, value, at.to(f.name))
-		given[i] = value
 		g.note(i, out[from:])
 	}
 	g.JSON = append(out, '}')
@@ -164,16 +180,25 @@ func (c *complaints) group(n *node, at *path) *Group {
 	return g
 }
 
+// members finds the values of the fields: like Python, the last of several equal keys counts.
+func members(n *node, all *[fieldCount]field) (given [fieldCount]*node) {
+	n.each(func(_ int, key string, value node) bool {
+		for i := range all {
+			if all[i].name == key {
+				given[i] = &value
+			}
+		}
+		return true
+	})
+	return given
+}
+
 // note keeps the numbers that the queue needs from fields whose canonical text has just been written.
 func (g *Group) note(i int, text []byte) {
 	switch i {
 	case fieldEnvID:
-		id, err := strconv.ParseInt(string(text), 10, 32)
-		switch {
-		case err == nil && id >= 0:
+		if id, err := strconv.ParseInt(string(text), 10, 32); err == nil {
 			g.Env = int(id)
-		case bytes.HasPrefix(text, []byte("-")):
-			g.Env = NoEnv - 1 // shape complains about it
 		}
 	case fieldPolicyVersion:
 		parts := bytes.Split(bytes.Trim(text, "[] \t\r\n"), []byte(","))
@@ -193,38 +218,38 @@ func versionOf(text []byte) int64 {
 // shape checks that lengths agree, which types alone cannot say.
 func (c *complaints) shape(g *Group, all *[fieldCount]field, given *[fieldCount]*node, at *path) {
 	tokens := given[fieldTokens]
-	g.Size = len(tokens.items)
-	for i := range tokens.items {
-		g.Tokens += len(tokens.items[i].items)
-		g.Longest = max(g.Longest, len(tokens.items[i].items))
-	}
-	if g.Env < NoEnv {
-		c.add(at.to("env_id"), "greater_than_equal", "Input should be greater than or equal to 0", given[fieldEnvID], map[string]any{"ge": 0})
-	}
+	g.Size = tokens.n
+	lens := make([]int, 0, g.Size)
+	tokens.elements(func(_ int, sequence node) bool {
+		lens = append(lens, sequence.n)
+		g.Tokens += sequence.n
+		g.Longest = max(g.Longest, sequence.n)
+		return true
+	})
 	if g.Size == 0 {
 		c.add(at.to("tokens"), "too_short", "A group needs at least one sequence: an empty one could never be delivered", tokens, nil)
 		return
 	}
 	for i := range all {
 		f, value := &all[i], given[i]
-		if value == nil || !f.sequences || len(value.items) == 0 && !f.required {
+		if value == nil || !f.sequences || value.n == 0 && !f.required {
 			continue
 		}
-		if len(value.items) != g.Size {
-			c.add(at.to(f.name), "length_mismatch", fmt.Sprintf("Expected %d elements, one for each sequence in tokens, got %d", g.Size, len(value.items)), value, nil)
+		if value.n != g.Size {
+			c.add(at.to(f.name), "length_mismatch", fmt.Sprintf("Expected %d elements, one for each sequence in tokens, got %d", g.Size, value.n), value, nil)
 			continue
 		}
 		if !f.tokens || i == fieldTokens {
 			continue
 		}
-		for j := range value.items {
-			want, got := len(tokens.items[j].items), len(value.items[j].items)
-			if want != got && (got > 0 || f.required) {
-				c.add(at.to(f.name).to(j), "length_mismatch", fmt.Sprintf("Expected %d elements, one for each token of the sequence, got %d", want, got), &value.items[j], nil)
+		value.elements(func(j int, sequence node) bool {
+			if sequence.n != lens[j] && (sequence.n > 0 || f.required) {
+				c.add(at.to(f.name).to(j), "length_mismatch", fmt.Sprintf("Expected %d elements, one for each token of the sequence, got %d", lens[j], sequence.n), &sequence, nil)
 			}
-		}
+			return true
+		})
 	}
-	if lp := given[fieldInferenceLogprobs]; lp != nil && len(lp.items) == g.Size {
+	if lp := given[fieldInferenceLogprobs]; lp != nil && lp.n == g.Size {
 		g.Logprobs = true
 	}
 }

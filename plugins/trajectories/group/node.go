@@ -18,23 +18,60 @@ const (
 	kindNonFinite // NaN, Infinity and -Infinity, which Python writes and JSON does not have
 )
 
-// node is one JSON value together with the bytes it was read from, so that values nobody needs to look into can be
-// passed on verbatim.
+// node is one JSON value: the bytes it was read from, and how many elements it has. The elements are not kept but read
+// again when somebody looks at them: as a tree, a body of numbers of one digit would take forty times its size.
 type node struct {
-	kind  kind
-	raw   []byte
-	items []node   // of an array, or the values of an object
-	keys  []string // of an object, in order of appearance
+	kind kind
+	raw  []byte
+	n    int // elements of an array, members of an object
+}
+
+// each yields the elements of an array, or the members of an object with their keys, in order of appearance.
+func (n *node) each(yield func(i int, key string, value node) bool) {
+	if n.n == 0 {
+		return
+	}
+	p := parser{data: n.raw, pos: 1}
+	for i := range n.n {
+		p.space()
+		key := ""
+		if n.kind == kindObject {
+			from := p.pos
+			_ = p.str() // it has been read before, as all that follows
+			key = unquote(p.data[from:p.pos])
+			p.space()
+			p.pos++
+			p.space()
+		}
+		value, err := p.value(0)
+		if err != nil || !yield(i, key, value) {
+			return
+		}
+		p.space()
+		p.pos++
+	}
+}
+
+// elements yields the elements of an array with their indexes.
+func (n *node) elements(yield func(i int, value node) bool) {
+	if n.kind == kindArray {
+		n.each(func(i int, _ string, value node) bool { return yield(i, value) })
+	}
 }
 
 // get returns the value of the last member called name: like Python, the last of several equal keys counts.
 func (n *node) get(name string) *node {
-	for i := len(n.keys) - 1; i >= 0; i-- {
-		if n.keys[i] == name {
-			return &n.items[i]
-		}
+	if n.kind != kindObject {
+		return nil
 	}
-	return nil
+	var found *node
+	n.each(func(_ int, key string, value node) bool {
+		if key == name {
+			found = &value
+		}
+		return true
+	})
+	return found
 }
 
 // SyntaxError says where a body stops being JSON.
@@ -47,13 +84,15 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("the body is not JSON at byte %d: %s", e.Offset, e.Reason)
 }
 
-// maxDepth bounds nesting: deeper values would let a small body use much stack.
-const maxDepth = 500
+// maxDepth bounds nesting: deeper values would let a small body use much stack, and the JSON of Python, which reads and
+// writes groups in trainers and environments, gives up at a few hundred levels.
+const maxDepth = 128
 
 // parser is a recursive descent over the whole body that keeps raw spans.
 type parser struct {
 	data []byte
 	pos  int
+	bad  *node // the first number that JSON or a double cannot hold
 }
 
 // parse reads exactly one JSON value with optional white space around it.
@@ -107,14 +146,25 @@ func (p *parser) value(depth int) (node, error) {
 	case c == 'n' && p.word("null"):
 		return node{kind: kindNull, raw: p.data[start:p.pos]}, nil
 	case c == 'N' && p.word("NaN"), c == 'I' && p.word("Infinity"), c == '-' && p.word("-Infinity"):
-		return node{kind: kindNonFinite, raw: p.data[start:p.pos]}, nil
+		return p.noteBad(node{kind: kindNonFinite, raw: p.data[start:p.pos]}), nil
 	case c == '-' || c >= '0' && c <= '9':
 		if err := p.number(); err != nil {
 			return node{}, err
 		}
-		return node{kind: kindNumber, raw: p.data[start:p.pos]}, nil
+		n := node{kind: kindNumber, raw: p.data[start:p.pos]}
+		if !finite(n.raw) {
+			p.noteBad(n)
+		}
+		return n, nil
 	}
 	return node{}, p.fail("Expecting value")
+}
+
+func (p *parser) noteBad(n node) node {
+	if p.bad == nil {
+		p.bad = &n
+	}
+	return n
 }
 
 func (p *parser) word(w string) bool {
@@ -223,22 +273,21 @@ func hexValue(c byte) rune {
 func (p *parser) array(depth int) (node, error) {
 	start := p.pos
 	p.pos++
-	var items []node
+	count := 0
 	p.space()
 	if p.at(']') {
 		p.pos++
 		return node{kind: kindArray, raw: p.data[start:p.pos]}, nil
 	}
 	for {
-		item, err := p.value(depth + 1)
-		if err != nil {
+		if _, err := p.value(depth + 1); err != nil {
 			return node{}, err
 		}
-		items = append(items, item)
+		count++
 		p.space()
 		if p.at(']') {
 			p.pos++
-			return node{kind: kindArray, raw: p.data[start:p.pos], items: items}, nil
+			return node{kind: kindArray, raw: p.data[start:p.pos], n: count}, nil
 		}
 		if !p.at(',') {
 			return node{}, p.fail("Expecting ',' delimiter")
@@ -262,22 +311,19 @@ func (p *parser) object(depth int) (node, error) {
 		if !p.at('"') {
 			return node{}, p.fail("Expecting property name enclosed in double quotes")
 		}
-		from := p.pos
 		if err := p.str(); err != nil {
 			return node{}, err
 		}
-		key := unquote(p.data[from:p.pos])
 		p.space()
 		if !p.at(':') {
 			return node{}, p.fail("Expecting ':' delimiter")
 		}
 		p.pos++
 		p.space()
-		value, err := p.value(depth + 1)
-		if err != nil {
+		if _, err := p.value(depth + 1); err != nil {
 			return node{}, err
 		}
-		n.keys, n.items = append(n.keys, key), append(n.items, value)
+		n.n++
 		p.space()
 		if p.at('}') {
 			p.pos++

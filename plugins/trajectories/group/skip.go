@@ -22,15 +22,18 @@ func (r *Reader) lists(f, i int) int {
 		return i + 1
 	}
 	for {
+		if r.counts[f] == maxSequences {
+			return -1
+		}
 		var n int
 		from := i
 		switch f {
 		case fieldTokens:
-			i, n = skipIntegers(b, i)
+			i, n = skipIntegers(b, i, skipID)
 			r.texts = append(r.texts, span{from + 1, i - 1})
 		case fieldMasks:
 			if i, n = r.likeTokens(len(r.lens[f]), i); i < 0 {
-				i, n = skipIntegers(b, from)
+				i, n = skipIntegers(b, from, skipInt32)
 			}
 		default:
 			i, n = skipNumbers(b, i)
@@ -81,8 +84,8 @@ func (r *Reader) likeTokens(sequence, i int) (end, count int) {
 	return i + n + 1, count + bytes.Count(rest, []byte{','}) + 1
 }
 
-// skipIntegers walks over an array of integers and counts them.
-func skipIntegers(b []byte, i int) (end, count int) {
+// skipIntegers walks over an array of integers and counts them. Those that are not of up to six digits are left to other.
+func skipIntegers(b []byte, i int, other skipper) (end, count int) {
 	if i >= len(b) || b[i] != '[' {
 		return -1, 0
 	}
@@ -101,7 +104,7 @@ func skipIntegers(b []byte, i int) (end, count int) {
 			i += n + 2
 			count++
 		}
-		if i = skipInteger(b, i); i < 0 {
+		if i = other(b, i); i < 0 {
 			return -1, 0
 		}
 		count++

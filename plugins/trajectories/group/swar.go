@@ -114,10 +114,27 @@ func skipInteger(b []byte, i int) int {
 	return i + n
 }
 
-// skipNumber returns the index after the number at b[i], or -1 when it is none or might not be finite.
+// skipInt32 is skipInteger for up to nine digits, which an int32 holds whatever they are. The exact reader weighs longer ones.
+func skipInt32(b []byte, i int) int {
+	end := skipInteger(b, i)
+	if end-i > 9 {
+		return -1
+	}
+	return end
+}
+
+// skipID is skipInt32 without a sign.
+func skipID(b []byte, i int) int {
+	if i < len(b) && b[i] == '-' {
+		return -1
+	}
+	return skipInt32(b, i)
+}
+
+// skipNumber returns the index after the number at b[i], or -1 when it is none or might not be finite in single precision.
 func skipNumber(b []byte, i int) int {
 	from := i
-	if i = skipInteger(b, i); i < 0 {
+	if i = skipInteger(b, i); i < 0 || i-from > 24 {
 		return -1
 	}
 	if i < len(b) && b[i] == '.' {
@@ -136,7 +153,7 @@ func skipNumber(b []byte, i int) int {
 			i++
 		}
 		n := digitRun(b[i:])
-		if n == 0 || n > 2 { // up to 1e99 times 60 digits stays finite
+		if n == 0 || n > 2 || b[i-1] != '-' && (n > 1 && b[i] != '0') { // up to 1e9 times 24 digits stays finite
 			return -1
 		}
 		i += n

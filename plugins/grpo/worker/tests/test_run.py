@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ import torch
 from worker import checkpoint, config, errors
 from worker.__main__ import main as command_line
 from worker.__main__ import work
+from worker.ingest import GroupRejected, IngestOptions, read_group
 from worker.rollouts import Spool
 
 from . import processes
@@ -235,6 +237,51 @@ def test_no_data_after_a_solved_task_ends_well(make, api):
     w = make(api(limit=2).url, data={"explain_after": 0.05, "no_data_timeout": 0.3, "solved_reward": 0.0})()
     assert w.reason == "solved" and w.run.step == 2
     assert checkpoint.newest(w.config.checkpoint_dir).name == "step_2"
+
+
+def test_groups_that_cannot_be_read_are_set_aside_and_the_run_goes_on(make, api):
+    """A token id of 10^26 once ended every life of the worker: the batch came again from its spool."""
+
+    def batch(k):
+        good, poison = make_group(k), make_group(k + 50)
+        poison["tokens"][0][0] = 10**26
+        odd = make_group(k + 70)
+        odd["policy_version"], odd["overrides"] = 10**30, [{"rewards": {"a": 1, "b": {}}}] * 4
+        return [good, poison, odd, [1, 2], None]
+
+    fake = api(batch=batch)
+    w = make(fake.url, steps=2)()
+    assert w.run.step == 2 and fake.acked == [0, 1]
+    refused = [e for e in w.read() if e["type"] == "rejected"]
+    assert refused[0]["reasons"] == {"tokens": 1, "not_finite": 1, "shape": 2}
+    kept = sorted(Path(refused[0]["kept"]).glob("*.json"))
+    assert len(kept) == 8
+    first = json.loads(kept[0].read_text())
+    assert first["batch"] == 0 and "token ids from 0 to 2147483647" in first["reason"]
+    assert first["group"]["tokens"][0][0] == 10**26
+
+
+def test_any_exception_while_reading_rejects_the_group_alone():
+    class Odd(dict):
+        def get(self, *_):
+            raise RuntimeError("odd")
+
+    with pytest.raises(GroupRejected, match="RuntimeError: odd") as caught:
+        read_group(Odd(), IngestOptions())
+    assert caught.value.reason == "unreadable"
+
+
+def test_numbers_of_thousands_of_digits_cost_one_group_only(make, api):
+    def fault(method, path, count):
+        if path == "/batch" and count == 0:
+            poison = json.dumps(make_group(1)).replace("-100", "1" * 5000, 1)
+            good = json.dumps(make_group(2))
+            return 200, f'{{"batch": [{poison}, {good}]}}'.encode()
+        return None
+
+    w = make(api(fault=fault).url, steps=1, data={"lease_seconds": 0})()
+    assert w.run.step == 1
+    assert len(w.metrics()) == 1
 
 
 def test_bad_groups_are_refused_with_reasons_and_the_rest_trains(make, api):
