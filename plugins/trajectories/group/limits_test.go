@@ -94,7 +94,7 @@ func TestAListOfTooManyGroupsIsRefused(t *testing.T) {
 
 // The exact reader once built a tree of the body: a megabyte of numbers of one digit became forty.
 func TestTheExactReaderTakesNoManifoldOfTheBody(t *testing.T) { //nolint:paralleltest // it counts what all goroutines allocate
-	const n = 1 << 20
+	const n = 1 << 17
 	numbers := "[[" + strings.TrimSuffix(strings.Repeat("1,", n), ",") + "]]"
 	for name, body := range map[string]string{
 		"numbers":      text(numbers, numbers, "[true]", ""),
