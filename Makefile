@@ -10,8 +10,8 @@ COMMIT   ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 BIN      := bin/recipe
 CACHE    := $(CURDIR)/.cache
 PKGS     ?= ./...
-# Packages of test-go; plugins/atropos has a target of its own.
-TESTED    = $(shell $(GO) list $(PKGS) | grep -v '/plugins/atropos$$')
+# Packages of test-go; those that run the real atroposlib have a target of their own.
+TESTED    = $(shell $(GO) list $(PKGS) | grep -vE '/plugins/(atropos|trajectories/conformance)$$')
 # One test binary a core; the race detector makes each several times slower than a plain one.
 PARALLEL ?= 2
 TIMEOUT  ?= 15m
@@ -23,8 +23,10 @@ PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 RUFF_VERSION := 0.17.5
+# Prints what go test prints, and after it every skipped test with its reason and a line that counts them.
+GOTESTSUM := $(GO) run gotest.tools/gotestsum@v1.13.0 --format standard-quiet --
 
-.PHONY: help demo build test test-go test-atropos test-python lint lint-go lint-python fmt bench docs e2e cross clean
+.PHONY: help demo build test test-venv test-go test-atropos test-python lint lint-go lint-python fmt bench docs e2e cross clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -36,24 +38,28 @@ build: ## build the one static binary, bin/recipe
 	@mkdir -p bin
 	$(GOBUILD) -o $(BIN) ./cmd/recipe
 
-test: test-go test-atropos test-python ## run every test (race detector on)
+test: test-venv test-go test-atropos test-python ## run every test (race detector on)
+
+# Go tests of Python workers need it too, so it is made before any of them.
+test-venv:
+	scripts/test-python.sh --prepare
 
 # The race detector needs a C compiler; on a machine without one the tests run without it and say so.
 test-go:
 	@if command -v cc >/dev/null 2>&1 || command -v gcc >/dev/null 2>&1; then \
-	  CGO_ENABLED=1 $(GO) test -race -p $(PARALLEL) -timeout $(TIMEOUT) $(TESTED); \
+	  CGO_ENABLED=1 $(GOTESTSUM) -race -p $(PARALLEL) -timeout $(TIMEOUT) $(TESTED); \
 	else \
 	  echo 'no C compiler: testing without the race detector'; \
-	  $(GO) test -p $(PARALLEL) -timeout $(TIMEOUT) $(TESTED); \
+	  $(GOTESTSUM) -p $(PARALLEL) -timeout $(TIMEOUT) $(TESTED); \
 	fi
 
-# Real atroposlib environments, by themselves: each imports for seconds, which beside other tests become minutes.
+# Real atroposlib environments and its run-api, by themselves: each imports for seconds, which beside other tests become minutes.
 test-atropos:
 	scripts/venv.sh atropos
-	@$(MAKE) --no-print-directory test-go TESTED=./plugins/atropos
+	@$(MAKE) --no-print-directory test-go TESTED='./plugins/atropos ./plugins/trajectories/conformance'
 
 test-python:
-	@if [ -x scripts/test-python.sh ]; then scripts/test-python.sh; else echo 'no Python tests yet'; fi
+	scripts/test-python.sh
 
 lint: lint-go lint-python ## gofmt, go vet, golangci-lint; ruff for Python
 

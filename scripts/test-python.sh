@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Tests and lints the Python worker of the GRPO trainer on the CPU, in a virtual environment inside this clone.
 # The environment is made once and reused until a requirements file changes. PYTHON chooses the interpreter.
+# --prepare makes the environment and tests nothing; any other argument goes to pytest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,10 +25,11 @@ if [[ "$(cat "$venv/stamp" 2>/dev/null || true)" != "$stamp" ]]; then
 	echo "$stamp" >"$venv/stamp"
 fi
 flock -u 9
+if [[ "${1:-}" == --prepare ]]; then exit 0; fi
 
 "$venv/bin/ruff" check "$worker"
 "$venv/bin/ruff" format --check --quiet "$worker"
 export OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 export PYTHONPATH=$PWD/plugins/grpo:$PWD/$extension
 # vLLM's worker extension is tested against the worker, whose memory it reads.
-exec "$venv/bin/python" -m pytest "$worker/tests" "$extension/tests" --rootdir "$worker" -p no:cacheprovider "$@"
+exec "$venv/bin/python" -m pytest "$worker/tests" "$extension/tests" --rootdir "$worker" -p no:cacheprovider -rs "$@"

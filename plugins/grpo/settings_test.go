@@ -78,11 +78,11 @@ func TestSettingsThatAreTakenOut(t *testing.T) {
 }
 
 // TestSchemaFitsTheWorker compares every attribute with the worker's own description of its settings, so that the two cannot drift
-// apart. It needs a Python with torch, which scripts/venv.sh makes.
+// apart. It needs a Python with torch, which scripts/test-python.sh --prepare makes (and `make test` does so first).
 func TestSchemaFitsTheWorker(t *testing.T) {
 	t.Parallel()
 	var python string
-	for _, name := range []string{"venv-torch", "venv-vllm"} {
+	for _, name := range []string{"venv-test", "venv-vllm"} {
 		path, err := filepath.Abs(filepath.Join("..", "..", ".cache", name, "bin", "python"))
 		if err != nil {
 			t.Fatal(err)
@@ -93,7 +93,7 @@ func TestSchemaFitsTheWorker(t *testing.T) {
 		}
 	}
 	if python == "" {
-		t.Skip("no .cache/venv-torch; scripts/venv.sh makes one")
+		t.Skip("no .cache/venv-test; scripts/test-python.sh --prepare makes it")
 	}
 	cmd := exec.CommandContext(t.Context(), python, "-m", "worker", "--schema") //nolint:gosec // our own interpreter
 	cmd.Env = append(os.Environ(), "OMP_NUM_THREADS=1")
