@@ -3,8 +3,10 @@
 package e2e
 
 import (
+	"context"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -204,7 +206,7 @@ func checkSteps(t *testing.T, r *run, steps int64) {
 	t.Logf("%d steps, %d of them trained again after the crash", len(losses), again)
 }
 
-// checkCheckpoint: the last checkpoint is one that transformers can load.
+// checkCheckpoint: the last checkpoint is a folder that vLLM serves as it stands, tokenizer included, and that answers what was trained.
 func checkCheckpoint(t *testing.T, r *run) {
 	t.Helper()
 	list := r.all(func(e event) bool { return e.Type == "checkpoint" && e.Address == trainer })
@@ -219,5 +221,26 @@ func checkCheckpoint(t *testing.T, r *run) {
 	}
 	if files, err := filepath.Glob(filepath.Join(path, "*.safetensors")); err != nil || len(files) == 0 {
 		t.Errorf("the last checkpoint %s holds no safetensors: %v", path, err)
+	}
+	const serve = `
+import sys
+from vllm import LLM, SamplingParams
+llm = LLM(sys.argv[1], dtype="float32", max_model_len=64, enforce_eager=True, max_num_seqs=8)
+pairs = [(1, 2), (3, 4), (2, 2), (4, 1), (5, 3), (2, 6), (3, 3), (1, 7)]
+out = llm.generate([f"What is {a}+{b}? Answer: " for a, b in pairs], SamplingParams(temperature=0, max_tokens=4))
+right = sum(o.outputs[0].text.strip().startswith(str(a + b)) for o, (a, b) in zip(out, pairs))
+print("RIGHT", right, [o.outputs[0].text for o in out])
+`
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(repository(t), ".cache", "venv-vllm", "bin", "python"), "-c", serve, path)
+	cmd.Env = append(os.Environ(), "VLLM_CPU_KVCACHE_SPACE=1", "VLLM_ENABLE_V1_MULTIPROCESSING=0", "HF_HUB_OFFLINE=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("vLLM does not serve the last checkpoint: %v\n%s", err, out)
+	}
+	m := regexp.MustCompile(`RIGHT (\d)`).FindSubmatch(out)
+	if m == nil || m[1][0] < '5' {
+		t.Errorf("the last checkpoint, served, answers %s; want at least 5 of 8 sums right", out[max(0, len(out)-300):])
 	}
 }

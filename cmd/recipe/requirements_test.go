@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -66,6 +67,13 @@ func TestRequirementsNameRealTests(t *testing.T) {
 			t.Errorf("%s says that it is met and names no test", id)
 		}
 		check(id, names)
+	}
+	counts := map[string]int{}
+	for _, m := range row.FindAllStringSubmatch(string(page), -1) {
+		counts[m[3]]++
+	}
+	if want := fmt.Sprintf("Now %d met, %d in part, %d open.", counts["met"], counts["part"], counts["open"]); !strings.Contains(string(page), want) {
+		t.Errorf("the page counts wrongly; it should say: %s", want)
 	}
 	if len(seen) != 130 {
 		t.Errorf("%d requirements stand in the table, of 130", len(seen))

@@ -67,6 +67,8 @@ func (p *process) take(ctx context.Context, e event) {
 		p.host.Log("warn", fmt.Sprintf("%d rollouts have failed so far, the last one with %s", e.Rollouts, e.Error))
 	case "empty":
 		p.host.Log("warn", emptyText(e, p.req.Config.MaxTokenLength))
+	case "evaluation-failed":
+		p.host.Log("error", fmt.Sprintf("the evaluation at step %d failed: %s", e.Step, e.Error))
 	case "evaluating":
 		p.evaluating = p.version(ctx)
 	case "unknown", "ignored", "no-environment":

@@ -243,18 +243,13 @@ func TestChatTemplate(t *testing.T) {
 // TestGSM8KAsks: system prompt and question in the tokenizer's chat template, as many answers as the group is large, of bounded length.
 func TestGSM8KAsks(t *testing.T) {
 	t.Parallel()
-	tokenizer := filepath.Join(t.TempDir(), "tokenizer")
-	if err := os.CopyFS(tokenizer, os.DirFS(filepath.Join("testdata", "tokenizer"))); err != nil {
-		t.Fatal(err)
-	}
-	write(t, filepath.Join(tokenizer, "chat_template.jinja"), "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[assistant]")
 	data := filepath.Join(t.TempDir(), "data.jsonl")
 	write(t, data, `{"question":"How many legs have two cats?","answer":"Each has four.\n#### 8"}`+"\n")
 	w := newWorld(t)
 	w.reply = func(_ string, i int) string { return fmt.Sprintf(`\boxed{%d}`, 5+i) }
 	g := rolled(t, w, 1, func(c *Config) {
 		script(t, "gsm8k.py")(c)
-		c.Tokenizer, c.GroupSize, c.MaxTokenLength = tokenizer, 4, 40
+		c.Tokenizer, c.GroupSize, c.MaxTokenLength = chatTokenizer(t), 4, 40
 		c.Config = map[string]any{"train_path": data, "test_path": data, "system_prompt": "Be brief."}
 	})[0]
 	if q := w.asked[0]; q.Prompt != "[system]Be brief.[user]How many legs have two cats?[assistant]" || q.N != 4 || q.MaxTokens != 40 || q.Temperature != 1 {

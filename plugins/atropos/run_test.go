@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -65,6 +64,9 @@ type world struct {
 	over     bool     // the trainer has done all of its steps
 	names    []string // under which environments registered
 	posted   chan struct{}
+
+	chat      func(http.ResponseWriter, *http.Request) // answers chat completions; nil: there are none
+	evaluated int                                      // chat completions answered
 }
 
 func newWorld(t *testing.T) *world {
@@ -78,6 +80,10 @@ func newWorld(t *testing.T) *world {
 func (w *world) serve(out http.ResponseWriter, r *http.Request) {
 	path := strings.TrimPrefix(r.URL.Path, "/t/token")
 	if path == "/health" {
+		return
+	}
+	if path == "/v1/chat/completions" && w.chat != nil {
+		w.chat(out, r)
 		return
 	}
 	if path == "/generate" {
@@ -399,33 +405,5 @@ func TestRealEnvironmentFailures(t *testing.T) {
 				t.Fatalf("got %v (%+v)\nwant a summary with %q and a remedy", err, e, c.want)
 			}
 		})
-	}
-}
-
-// TestGSM8KScoring checks the parts of the GSM8K environment that decide what is learnt.
-func TestGSM8KScoring(t *testing.T) {
-	t.Parallel()
-	const check = `
-import json, sys
-sys.path.insert(0, sys.argv[1])
-import gsm8k as g
-rows = g.load(sys.argv[2], "train")
-assert rows == [{"question": "How many?", "gold": "1234"}], rows
-for text, gold, want in [
-    (r"so \boxed{42}", "42", True), (r"\boxed{1,234}", "1234", True), (r"\boxed{41} no, \boxed{42}", "42", True), (r"\boxed{42.0}", "42", True),
-    ("42", "42", False), (r"\boxed{43}", "42", False), (r"<think>\boxed{42}</think> \boxed{7}", "42", False), (r"\boxed{\text{42}}", "42", True), (r"\boxed{4", "4", False),
-]:
-    assert g.is_right(text, gold) == want, (text, gold)
-env = g.GSM8K.__new__(g.GSM8K)
-env.config = g.GSM8KConfig(max_token_length=100)
-assert env.shorten([1.0, 1.0, 1.0], [50, 75, 100]) == [1.0, 0.5, 0.0]
-`
-	data := filepath.Join(t.TempDir(), "data.jsonl")
-	if err := os.WriteFile(data, []byte(`{"question":"How many?","answer":"Two.\n#### 1,234"}`+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.CommandContext(t.Context(), python(t), "-c", check, filepath.Join(repository(t), "recipes", "environments"), data).CombinedOutput() //nolint:gosec // our own interpreter
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
 	}
 }

@@ -154,3 +154,30 @@ func TestDefinition(t *testing.T) {
 		t.Error("there is no attribute config")
 	}
 }
+
+// TestTheEnvironmentIsNotToldHowToChangeWeights: what the environment's program is given leads to completions and to the trajectory API, and
+// not to the routes by which weights move.
+func TestTheEnvironmentIsNotToldHowToChangeWeights(t *testing.T) {
+	t.Parallel()
+	inference, trajectories := refs("http://127.0.0.1:9001", "http://127.0.0.1:8000")
+	values := inference.Values.AsValueMap()
+	values["control_url"], values["control_token"] = cty.StringVal("http://127.0.0.1:9001/recipe/v1"), cty.StringVal("control-secret")
+	inference.Values = cty.ObjectVal(values)
+	c := Config{Inference: inference, Trajectories: trajectories, GroupSize: 8, TotalSteps: -1, Weight: 1, ServerType: "vllm", RequestTimeout: time.Minute}
+	e, err := endpointsOf(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.ControlToken != "control-secret" || !strings.HasSuffix(e.ControlURL, "/recipe/v1") {
+		t.Fatalf("the block itself asks the gateway for the policy version; it has %+v", e)
+	}
+	data, err := makeSettings(c, e, "gsm8k", "/run/process-0").encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{"control-secret", "/recipe/v1"} {
+		if strings.Contains(string(data), secret) {
+			t.Errorf("the environment's settings hold %s:\n%s", secret, data)
+		}
+	}
+}

@@ -1,45 +1,38 @@
 package grpo
 
 import (
-	"fmt"
+	"errors"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// Weights that stay in memory are published by their handles; the text of a proof is split by the worker.
-func TestWeightsInMemoryAndTheTextOfTheProof(t *testing.T) {
+// TestOutOfMemorySaysWhatToLower: when the GPU or the machine has run out of memory before the worker could say so itself, the remedy names
+// settings to change, and every block { attribute } that it names is in the schema.
+func TestOutOfMemorySaysWhatToLower(t *testing.T) {
 	t.Parallel()
-	tr, h, req := start(t, "", nil)
-	var problem error
-	h.publish = func(step int64) bool {
-		for _, transport := range []string{"ipc", "live", "nccl"} {
-			w, err := tr.Publish(t.Context(), sdk.PublishRequest{Version: step, Transport: transport, Keep: step == 2})
-			by := transport
-			if by == "live" { // the same memory
-				by = "ipc"
+	schema := Plugin().Schema
+	named := regexp.MustCompile(`(\w+) \{ (\w+)`)
+	for log, want := range map[string]string{
+		"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB": "row_tokens",
+		"RuntimeError: DefaultCPUAllocator: can't allocate memory":               "row_tokens",
+	} {
+		var e *sdk.Error
+		if err := diagnose(errors.New("exit status 1"), log); !errors.As(err, &e) {
+			t.Fatalf("%s: no diagnosis: %v", log, err)
+		}
+		if !strings.Contains(e.Summary, "ran out of memory") || !strings.Contains(e.Remedy, "lower compute { "+want) {
+			t.Errorf("%s: %s; %s", log, e.Summary, e.Remedy)
+		}
+		for _, m := range named.FindAllStringSubmatch(e.Remedy, -1) {
+			if m[1] == "placement" { // of every kind
+				continue
 			}
-			want := fmt.Sprintf(`{"by":%q,"form":1,"keep":%v}`, by, step == 2)
-			if err != nil || w.Handles != want || w.Path != "" || w.Format != "tensors" || w.Transport != transport || w.Precision != "float32" {
-				problem = fmt.Errorf("published %+v, %w; want handles %s", w, err, want)
+			if block := schema.Block(m[1]); block == nil || block.Schema.Attribute(m[2]) == nil {
+				t.Errorf("%s: the remedy names %s { %s }, which the block does not have", log, m[1], m[2])
 			}
 		}
-		if ids, err := tr.Tokenize(t.Context(), "abc"); err != nil || len(ids) != 3 {
-			problem = fmt.Errorf("tokens %v, %w; want three", ids, err)
-		}
-		if _, err := tr.Publish(t.Context(), sdk.PublishRequest{Version: step, Transport: "pigeon"}); err == nil {
-			problem = fmt.Errorf("a transport that is not offered was published by")
-		}
-		return true
-	}
-	if err := tr.Run(t.Context(), req, h); err != nil {
-		t.Fatalf("%v; log %q", err, h.logs)
-	}
-	if problem != nil {
-		t.Error(problem)
-	}
-	out := h.outputs[len(h.outputs)-1]
-	if out.Memory != "host:here" || out.Machine != "here" || fmt.Sprint(out.Transports) != "[live ipc nccl reload restart]" {
-		t.Errorf("outputs %+v; want where its weights are, and that they can be copied", out)
 	}
 }

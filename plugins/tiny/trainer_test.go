@@ -178,7 +178,8 @@ func TestTrainerTrainsAndKeepsItsNewestCheckpoints(t *testing.T) {
 	}
 	api.mu.Lock()
 	defer api.mu.Unlock()
-	if api.acked != 9 || len(api.registered) != 1 || api.registered[0].BatchSize != 8 || api.registered[0].NumSteps != 9 {
+	if api.acked != 9 || len(api.registered) != 1 || api.registered[0].BatchSize != 8 || api.registered[0].NumSteps != 9 ||
+		api.registered[0].CheckpointDir != filepath.Dir(got[0]) || api.registered[0].SaveCheckpointInterval != 2 {
 		t.Errorf("%d batches acknowledged, registrations %+v", api.acked, api.registered)
 	}
 }

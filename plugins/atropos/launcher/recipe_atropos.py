@@ -237,6 +237,9 @@ class Observer:
             self.events.write("evaluating", step=env.curr_step)
             try:
                 return await method(*args, **kwargs)
+            except Exception as e:  # atroposlib never looks at the task that evaluates, so its error would be lost
+                self.events.write("evaluation-failed", step=env.curr_step, error=f"{type(e).__name__}: {e}"[:1000])
+                raise
             finally:
                 self.events.write("evaluated", step=env.curr_step)
 

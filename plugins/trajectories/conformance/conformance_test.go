@@ -1,10 +1,16 @@
 package conformance
 
 import (
+	"bytes"
 	"context"
+	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/recipe-rl/recipe/plugins/trajectories"
 )
@@ -39,6 +45,57 @@ func TestContract(t *testing.T) {
 			Contract(t, url)
 			Promises(t, url)
 		})
+	}
+}
+
+// TestOriginal runs the contract against atroposlib's own run-api: what the suite demands is what the original does.
+func TestOriginal(t *testing.T) {
+	t.Parallel()
+	python, err := filepath.Abs(filepath.Join("..", "..", "..", ".cache", "venv-atropos", "bin", "python"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(python); err != nil {
+		t.Skip("no .cache/venv-atropos; scripts/venv.sh atropos makes it")
+	}
+	Contract(t, original(t, python))
+}
+
+// original starts run-api in a process of its own and returns its address once it answers.
+func original(t *testing.T, python string) string {
+	t.Helper()
+	free, err := net.Listen("tcp", "127.0.0.1:0") // run-api takes a port, and cannot be told to choose one
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(free.Addr().String())
+	_ = free.Close()
+	var log bytes.Buffer
+	cmd := exec.Command(python, "-m", "atroposlib.cli.run_api", "--host", "127.0.0.1", "--port", port) //nolint:gosec // our own interpreter
+	cmd.Dir = t.TempDir()
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
+	url := "http://127.0.0.1:" + port
+	for deadline := time.Now().Add(2 * time.Minute); ; {
+		resp, err := http.Get(url + "/info")
+		if err == nil {
+			_ = resp.Body.Close()
+			return url
+		}
+		select {
+		case err := <-ended:
+			ended <- err
+			t.Fatalf("run-api ended: %v\n%s", err, &log)
+		case <-time.After(100 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("timed out after 2 minutes waiting for run-api to answer at %s: %v\n%s", url, err, &log)
+		}
 	}
 }
 

@@ -175,6 +175,11 @@ def test_keep_last_and_keep_best(make, api):
     assert [p.name for p in checkpoint.complete(w.config.checkpoint_dir)] == ["step_2", "step_6"]
 
 
+def test_the_last_step_is_saved_whatever_the_interval_is(make, api):
+    w = make(api().url, steps=3, save_every=2)()
+    assert [p.name for p in checkpoint.complete(w.config.checkpoint_dir)] == ["step_2", "step_3"]
+
+
 def test_servers_without_leases_work(make, api):
     w = make(api(leases=False).url)()
     assert w.run.step == 4
