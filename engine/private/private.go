@@ -1,0 +1,212 @@
+// Package private tells what belongs to this user alone from what somebody else has put there: folders, files and the peers
+// of unix sockets. A run directory can come with a cloned project or an archive, and the temporary folder is everybody's, so
+// nothing in either is trusted before it was looked at.
+package private
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// Error says what is wrong with a file or folder, and what to do about it.
+type Error struct {
+	Path, Problem, Remedy string
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("refused: %s %s: %s", e.Path, e.Problem, e.Remedy)
+}
+
+const (
+	remedyLink  = "put the real folder or file in its place; links are not followed there, because they can lead anywhere"
+	remedyOwner = "it came from somewhere else or from another user: move it away, or work as the user who owns it"
+	remedyModes = "the file system does not keep permissions: put the recipe on one that does"
+)
+
+// Dir makes sure that path is a folder which only this user can enter. One that is missing is made; one of this user's that
+// others could enter is closed to them.
+func Dir(path string) error {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return err
+	}
+	return CheckDir(path)
+}
+
+// CheckDir is Dir for a folder that has to exist.
+func CheckDir(path string) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return &Error{path, "is " + what(info) + " and not a folder", remedyLink}
+	}
+	if err := owned(path, info); err != nil {
+		return err
+	}
+	return tighten(path, info, 0o077)
+}
+
+// treeDepth is how far below its top Tree looks: blocks/ADDRESS/FOLDER/FILE. What lies deeper was named by a program that a
+// plugin has started, and such programs may keep links.
+const treeDepth = 4
+
+// Tree checks the files and folders below path, which has to be a folder: none belongs to another user, none is a pipe, a
+// device or a link that leads out. Sockets are left alone. Folders called skip at the top are not entered.
+func Tree(path string, skip ...string) error {
+	top, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	return filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
+		var info fs.FileInfo
+		if err == nil {
+			info, err = d.Info()
+		}
+		if err != nil {
+			if errors.Is(err, fs.ErrNotExist) { // it went meanwhile
+				return nil
+			}
+			return err
+		}
+		if err := owned(p, info); err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(path, p)
+		if err != nil {
+			return err
+		}
+		depth := strings.Count(rel, string(filepath.Separator)) + 1
+		if err := plain(p, top, depth, info); err != nil {
+			return err
+		}
+		if d.IsDir() && (depth >= treeDepth || depth == 1 && slices.Contains(skip, rel)) {
+			return fs.SkipDir
+		}
+		return nil
+	})
+}
+
+// plain refuses what is neither a file, a folder nor a socket. A link may lead to a place below top, but not where the engine
+// and its plugins write.
+func plain(path, top string, depth int, info fs.FileInfo) error {
+	t := info.Mode().Type()
+	if t == 0 || t == fs.ModeDir || t == fs.ModeSocket {
+		return nil
+	}
+	if t == fs.ModeSymlink && depth >= treeDepth {
+		to, err := filepath.EvalSymlinks(path)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && strings.HasPrefix(to, top+string(filepath.Separator)) {
+			return nil
+		}
+	}
+	return &Error{path, "is " + what(info), remedyLink}
+}
+
+// ReadFile reads a regular file of this user's with at most limit bytes, and closes it to others when it was open to them.
+// It never waits: a pipe in the file's place is refused. A missing file is fs.ErrNotExist.
+func ReadFile(path string, limit int64) ([]byte, error) {
+	f, info, err := open(path, os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	if info.Size() > limit {
+		return nil, &Error{path, fmt.Sprintf("has %d bytes, expected at most %d", info.Size(), limit), "it is damaged or was not written by recipe: move it away"}
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		if err := f.Chmod(info.Mode().Perm() &^ 0o077); err != nil {
+			return nil, &Error{path, "is open to other users (mode " + info.Mode().Perm().String() + ")", "close it: chmod go= " + path}
+		}
+	}
+	return io.ReadAll(io.LimitReader(f, limit))
+}
+
+// OpenFile is os.OpenFile with mode 0600 for a regular file of this user's; it follows no link and waits for no pipe.
+func OpenFile(path string, flags int) (*os.File, error) {
+	f, _, err := open(path, flags)
+	return f, err
+}
+
+func open(path string, flags int) (*os.File, fs.FileInfo, error) {
+	// Emptied only once it is known to be ours.
+	f, err := os.OpenFile(path, flags&^os.O_TRUNC|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	if err != nil {
+		if info, lerr := os.Lstat(path); lerr == nil && !info.Mode().IsRegular() {
+			return nil, nil, &Error{path, "is " + what(info) + " and not a file", remedyLink}
+		}
+		return nil, nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &Error{path, "is " + what(info) + " and not a file", remedyLink}
+	}
+	if err == nil {
+		err = owned(path, info)
+	}
+	if err == nil && flags&os.O_TRUNC != 0 {
+		err = f.Truncate(0)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, nil, err
+	}
+	return f, info, nil
+}
+
+// owned says whether a file belongs to this user.
+func owned(path string, info fs.FileInfo) error {
+	if uid := ownerOf(info); uid != os.Geteuid() {
+		return &Error{path, fmt.Sprintf("belongs to user %d, and this is user %d", uid, os.Geteuid()), remedyOwner}
+	}
+	return nil
+}
+
+func ownerOf(info fs.FileInfo) int {
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(s.Uid)
+	}
+	return -1
+}
+
+// tighten takes rights from others.
+func tighten(path string, info fs.FileInfo, rights fs.FileMode) error {
+	if info.Mode().Perm()&rights == 0 {
+		return nil
+	}
+	if err := os.Chmod(path, info.Mode().Perm()&^rights); err != nil {
+		return &Error{path, "is open to other users (mode " + info.Mode().Perm().String() + ")", "close it: chmod go= " + path}
+	}
+	again, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	if again.Mode().Perm()&rights != 0 {
+		return &Error{path, "is open to other users (mode " + again.Mode().Perm().String() + ") and stays so after chmod", remedyModes}
+	}
+	return nil
+}
+
+func what(info fs.FileInfo) string {
+	switch t := info.Mode().Type(); {
+	case t == 0:
+		return "a file"
+	case t&fs.ModeDir != 0:
+		return "a folder"
+	case t&fs.ModeSymlink != 0:
+		return "a symbolic link"
+	case t&fs.ModeNamedPipe != 0:
+		return "a pipe"
+	case t&fs.ModeSocket != 0:
+		return "a socket"
+	default:
+		return "a device"
+	}
+}

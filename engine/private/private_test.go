@@ -1,0 +1,229 @@
+package private
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+const stranger = 65534
+
+func onlyRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make what belongs to another user")
+	}
+}
+
+func write(t *testing.T, path, text string, mode fs.FileMode) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func refused(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && strings.HasPrefix(e.Error(), "refused: ") && e.Remedy != ""
+}
+
+func TestDir(t *testing.T) {
+	t.Parallel()
+	t.Run("made", func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "a", "b")
+		if err := Dir(dir); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("%v, %v; want mode 0700", info, err)
+		}
+	})
+	t.Run("tightened", func(t *testing.T) {
+		dir := t.TempDir()
+		if err := os.Chmod(dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := Dir(dir); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("%v, %v; want mode 0700", info, err)
+		}
+	})
+	for name, put := range map[string]func(t *testing.T, path string) error{
+		"a link to a folder": func(t *testing.T, path string) error { return os.Symlink(t.TempDir(), path) },
+		"a link to nothing":  func(_ *testing.T, path string) error { return os.Symlink("nowhere", path) },
+		"a file":             func(_ *testing.T, path string) error { return os.WriteFile(path, nil, 0o600) },
+		"a pipe":             func(_ *testing.T, path string) error { return syscall.Mkfifo(path, 0o600) },
+		"of another user": func(t *testing.T, path string) error {
+			onlyRoot(t)
+			return errors.Join(os.Mkdir(path, 0o700), os.Chown(path, stranger, stranger))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "x")
+			if err := put(t, path); err != nil {
+				t.Fatal(err)
+			}
+			if err := CheckDir(path); !refused(err) {
+				t.Errorf("CheckDir: %v; want a refusal with a remedy", err)
+			}
+			if err := Dir(path); err == nil {
+				t.Error("Dir took it")
+			}
+		})
+	}
+}
+
+func TestReadFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "x")
+	if _, err := ReadFile(path, 10); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a missing file: %v", err)
+	}
+	write(t, path, "hello", 0o666)
+	if data, err := ReadFile(path, 5); err != nil || string(data) != "hello" {
+		t.Errorf("%q, %v", data, err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v; want mode 0600", info, err)
+	}
+	if _, err := ReadFile(path, 4); !refused(err) {
+		t.Errorf("a file that is too large: %v", err)
+	}
+}
+
+func TestOpenFileEmptiesNothingOfOthers(t *testing.T) {
+	t.Parallel()
+	onlyRoot(t)
+	path := filepath.Join(t.TempDir(), "x")
+	write(t, path, "precious", 0o666)
+	if err := os.Chown(path, stranger, stranger); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := OpenFile(path, os.O_WRONLY|os.O_TRUNC); err == nil {
+		_ = f.Close()
+		t.Error("a file of another user was opened")
+	}
+	if data, err := os.ReadFile(path); err != nil || string(data) != "precious" {
+		t.Errorf("it holds %q, %v", data, err)
+	}
+}
+
+func TestTree(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		put  func(t *testing.T, top string) error
+		want bool
+	}{
+		"an ordinary tree": {func(t *testing.T, top string) error {
+			return os.WriteFile(filepath.Join(top, "blocks", "a", "sub", "file"), nil, 0o600)
+		}, true},
+		"a link at the top":                            {link("x", "/etc/passwd"), false},
+		"a link that stays inside":                     {link("blocks/x", "a"), false},
+		"a block that is a link":                       {link("blocks/b", "/"), false},
+		"output that is a link":                        {link("blocks/a/stdout", "/etc/passwd"), false},
+		"a link in a folder of a block that leads out": {link("blocks/a/sub/file", "/etc/passwd"), false},
+		"one that stays inside":                        {link("blocks/a/sub/latest", "deep"), true},
+		"one that a program keeps for itself":          {link("blocks/a/sub/deep/log", "/etc/passwd"), true},
+		"a link in a folder that is not looked at":     {link("checkpoints/x", "/etc/passwd"), true},
+		"that folder itself is a link": {func(_ *testing.T, top string) error {
+			return errors.Join(os.Remove(filepath.Join(top, "checkpoints")), os.Symlink("/tmp", filepath.Join(top, "checkpoints")))
+		}, false},
+		"a pipe": {func(_ *testing.T, top string) error {
+			return syscall.Mkfifo(filepath.Join(top, "blocks", "a", "log"), 0o600)
+		}, false},
+		"a file of another user": {func(t *testing.T, top string) error {
+			onlyRoot(t)
+			path := filepath.Join(top, "blocks", "a", "log")
+			return errors.Join(os.WriteFile(path, nil, 0o600), os.Chown(path, stranger, stranger))
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			top := t.TempDir()
+			for _, dir := range []string{"blocks/a/sub/deep", "checkpoints"} {
+				if err := os.MkdirAll(filepath.Join(top, dir), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := c.put(t, top); err != nil {
+				t.Fatal(err)
+			}
+			if err := Tree(top, "checkpoints"); (err == nil) != c.want || err != nil && !refused(err) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+func link(at, to string) func(*testing.T, string) error {
+	return func(_ *testing.T, top string) error { return os.Symlink(to, filepath.Join(top, at)) }
+}
+
+func TestRoot(t *testing.T) {
+	name := filepath.Base(Roots()[0])
+	for what, squat := range map[string]func(t *testing.T, path string) error{
+		"nothing": func(*testing.T, string) error { return nil },
+		"a link":  func(t *testing.T, path string) error { return os.Symlink(t.TempDir(), path) },
+		"a file":  func(_ *testing.T, path string) error { return os.WriteFile(path, nil, 0o600) },
+		"another's folder": func(t *testing.T, path string) error {
+			onlyRoot(t)
+			return errors.Join(os.Mkdir(path, 0o777), os.Chown(path, stranger, stranger))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			tmp := t.TempDir()
+			t.Setenv("TMPDIR", tmp)
+			mine := filepath.Join(tmp, name)
+			if err := squat(t, mine); err != nil {
+				t.Fatal(err)
+			}
+			root, err := Root(1000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (root == mine) != (what == "nothing") {
+				t.Errorf("sockets go to %s", root)
+			}
+			if !slices.Contains(Usable(), root) || slices.Contains(Usable(), mine) != (root == mine) {
+				t.Errorf("sockets are looked for in %v", Usable())
+			}
+		})
+	}
+	t.Run("a parent that others can change", func(t *testing.T) {
+		tmp := t.TempDir()
+		if err := os.Chmod(tmp, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("TMPDIR", tmp)
+		if root, err := Root(1000); err != nil || strings.HasPrefix(root, tmp) {
+			t.Errorf("%s, %v", root, err)
+		}
+	})
+	t.Run("a parent of another user", func(t *testing.T) {
+		onlyRoot(t)
+		tmp := t.TempDir()
+		if err := os.Chown(tmp, stranger, stranger); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("TMPDIR", tmp)
+		if root, err := Root(1000); err != nil || strings.HasPrefix(root, tmp) {
+			t.Errorf("%s, %v", root, err)
+		}
+	})
+	t.Run("too long", func(t *testing.T) {
+		t.Setenv("XDG_RUNTIME_DIR", "")
+		if _, err := Root(3); err == nil || !strings.Contains(err.Error(), "XDG_RUNTIME_DIR") {
+			t.Errorf("%v; want an error that says what to set", err)
+		}
+	})
+}
