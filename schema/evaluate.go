@@ -26,6 +26,7 @@ type evaluator struct {
 	instances map[addr.Block]*instance
 	ordered   []*node
 	secrets   *secrets
+	read      *names // variables of the environment
 }
 
 // evaluation is one pass over the values of a recipe. While loading there are no outputs and results stay in the nodes;

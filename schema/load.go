@@ -39,9 +39,9 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 	l := &loader{files: map[string]*hcl.File{}, sources: map[string]*source{}, required: map[string]RequiredPlugin{}, budget: &budget{}, damaged: map[string]bool{}}
 	l.budget.refill()
 	dir := filepath.Dir(filename)
-	p := &evaluator{loader: l, opts: opts, bad: map[hclsyntax.Expression]bool{}, broken: map[*node]bool{}, secrets: &secrets{}, instances: map[addr.Block]*instance{}}
+	p := &evaluator{loader: l, opts: opts, bad: map[hclsyntax.Expression]bool{}, broken: map[*node]bool{}, secrets: &secrets{}, read: &names{}, instances: map[addr.Block]*instance{}}
 	files := &function.Files{Dir: dir}
-	p.functions = function.All(function.Options{Files: files, Template: l.budget.template, Environ: environ(opts.Environ), Secret: p.secrets.add, Sensitive: Sensitive, Ephemeral: Ephemeral})
+	p.functions = function.All(function.Options{Files: files, Template: l.budget.template, Environ: environ(opts.Environ), Reads: p.read.add, Secret: p.secrets.add, Sensitive: Sensitive, Ephemeral: Ephemeral})
 	p.base = &hcl.EvalContext{Functions: p.functions}
 	r := &Recipe{File: filename, Dir: dir, Files: l.files, eval: p}
 	var err error

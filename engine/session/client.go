@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema/addr"
@@ -24,21 +25,38 @@ type Client struct{ http *http.Client }
 
 // Dial connects to the engine that works on the run in dir, or returns ErrNoEngine.
 func Dial(ctx context.Context, dir state.Dir) (*Client, error) {
-	path, err := socketPath(dir)
+	paths, err := socketPaths(dir)
 	if err != nil {
 		return nil, err
 	}
-	dial := func(ctx context.Context) (net.Conn, error) {
-		d := net.Dialer{Timeout: 2 * time.Second}
-		return d.DialContext(ctx, "unix", path)
-	}
+	dial := func(ctx context.Context) (net.Conn, error) { return dialAny(ctx, paths) }
 	conn, err := dial(ctx)
+	if stranger := (*private.PeerError)(nil); errors.As(err, &stranger) {
+		return nil, err
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w (%s)", ErrNoEngine, dir)
 	}
 	_ = conn.Close()
 	t := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}
 	return &Client{http: &http.Client{Transport: t, Timeout: time.Minute}}, nil
+}
+
+// dialAny connects to the first socket that this user's process listens on.
+func dialAny(ctx context.Context, paths []string) (net.Conn, error) {
+	var errs []error
+	for _, path := range paths {
+		d := net.Dialer{Timeout: 2 * time.Second}
+		conn, err := d.DialContext(ctx, "unix", path)
+		if err == nil {
+			if err = private.CheckPeer(conn); err == nil {
+				return conn, nil
+			}
+			_ = conn.Close()
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", path, err))
+	}
+	return nil, errors.Join(errs...)
 }
 
 // Close lets go of the connection.

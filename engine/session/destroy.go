@@ -36,6 +36,9 @@ func Destroy(ctx context.Context, dir state.Dir, host run.Host, checkpoints bool
 		return out, err
 	}
 	defer func() { _ = lock.Unlock() }()
+	if err := dir.Check(); err != nil {
+		return out, fmt.Errorf("nothing was ended or removed: %w", err)
+	}
 	rec, err := state.Read(dir)
 	if err != nil {
 		return out, err

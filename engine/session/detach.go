@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/engine/state"
 )
 
@@ -39,7 +40,7 @@ func (s *Session) Detach(ctx context.Context, argv []string, h Handover) (pid in
 		return 0, fmt.Errorf("handing the run to a detached engine: %w", err)
 	}
 	path := filepath.Join(string(s.Dir), "engine.log")
-	log, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+	log, err := private.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_RDWR)
 	if err != nil {
 		return 0, fmt.Errorf("opening the detached engine's log: %w", err)
 	}

@@ -17,8 +17,9 @@ import (
 	"github.com/recipe-rl/recipe/schema/addr"
 )
 
-// Request says which recipe is meant, and with which values. It crosses the engine's socket when a live run is changed,
-// so it may hold secrets and is never stored.
+// Request says which recipe is meant, and with which values. It crosses the engine's socket when a live run is changed, so it
+// may hold secrets, is never stored, and is sent only to a process that was found to be this user's. Of the environment,
+// Session.Request holds what the recipe reads and nothing else.
 type Request struct {
 	File     string                     `json:"file"`
 	Vars     map[string]schema.VarValue `json:"vars,omitempty"`
@@ -47,6 +48,7 @@ func Open(req Request, plugins schema.Plugins, host run.Host, check Arithmetic) 
 	if diags.HasErrors() {
 		return nil, diags
 	}
+	req.Environ = r.Environ(req.Environ)
 	return &Session{Request: req, Recipe: r, Dir: state.DirOf(r.Dir, r.Name), host: host, plugins: plugins, check: check}, diags
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
@@ -24,21 +25,48 @@ import (
 // socketLimit is the longest path of a unix socket that every system takes (macOS: 104 bytes with the final zero).
 const socketLimit = 100
 
-// socketPath is where the engine of a run listens: in the run directory, or, when that path is too long, in a private
-// folder of the temporary directory whose name is derived from it.
-func socketPath(dir state.Dir) (string, error) {
+// inRunDirectory is where the engine of a run listens, unless that path is too long; then the name of its socket in a private
+// folder (private.Root) is derived from it.
+func inRunDirectory(dir state.Dir) (path, name string, err error) {
 	abs, err := filepath.Abs(string(dir))
 	if err != nil {
-		return "", fmt.Errorf("finding the run directory: %w", err)
+		return "", "", fmt.Errorf("finding the run directory: %w", err)
 	}
 	if p := filepath.Join(abs, "engine.sock"); len(p) <= socketLimit {
-		return p, nil
+		return p, "", nil
 	}
 	sum := sha256.Sum256([]byte(abs))
-	return filepath.Join(os.TempDir(), fmt.Sprintf("recipe-%d-%s", os.Getuid(), hex.EncodeToString(sum[:8])), "engine.sock"), nil
+	return "", hex.EncodeToString(sum[:12]) + ".sock", nil
 }
 
-// server answers for a running engine. Its socket is readable by the owner only.
+// listenPath is where a new engine listens.
+func listenPath(dir state.Dir) (string, error) {
+	path, name, err := inRunDirectory(dir)
+	if err != nil || path != "" {
+		return path, err
+	}
+	root, err := private.Root(socketLimit - len(name) - 1)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(root, name), nil
+}
+
+// socketPaths are where the engine of a run may listen: it need not have had the same TMPDIR as this process.
+func socketPaths(dir state.Dir) ([]string, error) {
+	path, name, err := inRunDirectory(dir)
+	if err != nil || path != "" {
+		return []string{path}, err
+	}
+	var paths []string
+	for _, root := range private.Usable() {
+		paths = append(paths, filepath.Join(root, name))
+	}
+	return paths, nil
+}
+
+// server answers for a running engine. Its socket lies in a folder of this user's alone, and it answers this user's processes
+// only.
 type server struct {
 	http *http.Server
 	path string
@@ -46,12 +74,12 @@ type server struct {
 }
 
 func serve(ctx context.Context, s *Session, e *run.Engine) (*server, error) {
-	path, err := socketPath(s.Dir)
+	path, err := listenPath(s.Dir)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("opening the engine's socket: %w", err)
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("making the folder of the engine's socket: %w", err)
+	if err := private.CheckDir(filepath.Dir(path)); err != nil {
+		return nil, fmt.Errorf("opening the engine's socket: %w", err)
 	}
 	// The run's lock is held: whatever socket is there was left by an engine that was killed.
 	_ = os.Remove(path)
@@ -66,7 +94,7 @@ func serve(ctx context.Context, s *Session, e *run.Engine) (*server, error) {
 	}
 	srv := &server{path: path, http: &http.Server{Handler: handler(s, e), ReadHeaderTimeout: 10 * time.Second}}
 	srv.wg.Add(1)
-	go func() { defer srv.wg.Done(); _ = srv.http.Serve(l) }()
+	go func() { defer srv.wg.Done(); _ = srv.http.Serve(private.Listener{Listener: l}) }()
 	return srv, nil
 }
 

@@ -152,13 +152,13 @@ func path(of func(string) string) function.Function {
 }
 
 // pathexpand puts the home folder in place of a leading ~.
-func pathexpand(environ map[string]string) function.Function {
+func pathexpand(o Options) function.Function {
 	return stringFunc(cty.String, func(a []string) (cty.Value, error) {
 		rest, ok := strings.CutPrefix(a[0], "~")
 		if !ok || (rest != "" && rest[0] != '/') {
 			return cty.StringVal(a[0]), nil
 		}
-		home := environ["HOME"]
+		home, _ := o.lookup("HOME")
 		if home == "" {
 			return cty.NilVal, errors.New("~ cannot be expanded: HOME is not set")
 		}

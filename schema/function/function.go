@@ -14,6 +14,7 @@ import (
 type Options struct {
 	Files     *Files                                                      // what file, templatefile, … read
 	Environ   map[string]string                                           // what env reads
+	Reads     func(name string)                                           // told each name that is looked up there; may be nil
 	Secret    func(value string)                                          // is told what env has read; nil: nobody
 	Template  func(path string, src []byte) (hclsyntax.Expression, error) // how templatefile parses; nil: as hcl does
 	Sensitive any                                                         // mark of values that are never shown
@@ -53,7 +54,7 @@ func All(o Options) map[string]function.Function {
 		"env": env(o), "issensitive": isSensitive(o), "nonsensitive": nonsensitive(o), "sensitive": sensitive(o),
 		// paths and files
 		"abspath": abspath(o.Files), "basename": path(base), "dirname": path(dir), "file": file(o.Files, false), "filebase64": file(o.Files, true),
-		"fileexists": fileexists(o.Files), "fileset": fileset(o.Files), "filesha256": filesha256(o.Files), "pathexpand": pathexpand(o.Environ),
+		"fileexists": fileexists(o.Files), "fileset": fileset(o.Files), "filesha256": filesha256(o.Files), "pathexpand": pathexpand(o),
 	}
 	all["templatefile"] = templatefile(o, all)
 	return all

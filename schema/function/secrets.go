@@ -19,7 +19,7 @@ func env(o Options) function.Function {
 				return cty.NilVal, fmt.Errorf("expected a name and at most one default, got %d arguments", len(args))
 			}
 			name := args[0].AsString()
-			value, ok := o.Environ[name]
+			value, ok := o.lookup(name)
 			switch {
 			case ok:
 				if o.Secret != nil {
@@ -32,6 +32,15 @@ func env(o Options) function.Function {
 			return cty.NilVal, function.NewArgErrorf(0, "the environment variable %s is not set; set it, or give a default: env(%q, \"…\")", name, name)
 		},
 	})
+}
+
+// lookup reads a variable of the environment.
+func (o Options) lookup(name string) (string, bool) {
+	if o.Reads != nil {
+		o.Reads(name)
+	}
+	value, ok := o.Environ[name]
+	return value, ok
 }
 
 func anyMarked(name string) function.Parameter {

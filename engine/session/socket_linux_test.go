@@ -1,0 +1,56 @@
+package session
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"testing"
+
+	"github.com/recipe-rl/recipe/engine/private"
+)
+
+// An engine's socket that somebody else has put there is refused, and nothing is sent to it.
+func TestAnEngineOfAnotherUserIsRefused(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can listen as another user")
+	}
+	d := runDir(t, "r")
+	open, err := os.MkdirTemp("", "peer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(open) }()
+	if err := os.Chmod(open, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	theirs := filepath.Join(open, "s")
+	listening := make(chan net.Listener)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		var l net.Listener
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, 65534, 65534, 65534); errno == 0 {
+			l, _ = net.Listen("unix", theirs)
+		}
+		listening <- l
+	}()
+	l := <-listening
+	if l == nil {
+		t.Fatal("the other user could not listen")
+	}
+	defer func() { _ = l.Close() }()
+	path, err := listenPath(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(theirs, path); err != nil {
+		t.Skip("the run directory is on another file system:", err)
+	}
+	_, err = Dial(t.Context(), d)
+	var stranger *private.PeerError
+	if !errors.As(err, &stranger) || stranger.UID != 65534 {
+		t.Errorf("%v; want a refusal of user 65534", err)
+	}
+}
