@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/recipe-rl/recipe/engine/private"
 )
 
 // segmentBytes is the size after which the log goes on in a new file. Whole segments can be deleted by a person.
@@ -58,7 +60,7 @@ func Open(dir string) (*Log, error) {
 		if i < len(segments)-1 {
 			continue
 		}
-		if l.file, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
+		if l.file, err = private.OpenFile(path, os.O_WRONLY|os.O_APPEND); err != nil {
 			return nil, fmt.Errorf("opening the event log: %w", err)
 		}
 		if err := l.file.Truncate(good); err != nil {
@@ -76,7 +78,7 @@ func Open(dir string) (*Log, error) {
 
 // scan reads one segment into the cursors and returns how many bytes of it are whole lines.
 func (l *Log) scan(path string) (int64, error) {
-	f, err := os.Open(path)
+	f, err := private.OpenFile(path, os.O_RDONLY)
 	if err != nil {
 		return 0, fmt.Errorf("opening the event log: %w", err)
 	}
@@ -177,7 +179,7 @@ func (l *Log) rotate() error {
 		}
 	}
 	path := filepath.Join(l.dir, fmt.Sprintf("%020d.jsonl", l.last+1))
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	f, err := private.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND)
 	if err != nil {
 		return fmt.Errorf("starting a new file of the event log: %w", err)
 	}

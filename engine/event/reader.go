@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/recipe-rl/recipe/engine/private"
 )
 
 // pollEvery is how often a follower of another process's log looks for new lines.
@@ -94,7 +96,7 @@ func endsBefore(next string, after uint64) bool {
 
 func (r *reader) open(path string) error {
 	r.close()
-	f, err := os.Open(path)
+	f, err := private.OpenFile(path, os.O_RDONLY)
 	if err != nil {
 		return fmt.Errorf("opening the event log: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -72,7 +73,7 @@ func (s *starter) prepare(_ hclog.Logger, cmd *exec.Cmd, socketDir string) (runn
 	s.command.Socket = socketDir
 	s.command.Env = append(append([]string(nil), s.command.Env...), cmd.Env...)
 	s.command.Env = append(s.command.Env, "PLUGIN_CLIENT_CERT="+string(s.record.Keys.Certificate))
-	s.record.Socket = socketDir
+	s.record.Socket = filepath.Base(socketDir)
 	return s, nil
 }
 

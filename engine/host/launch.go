@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 
+	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
@@ -38,6 +39,10 @@ type LaunchSpec struct {
 
 // startTimeout bounds the handshake when the context does not. Python plugins on a busy machine need seconds.
 const startTimeout = time.Minute
+
+// socketRoot is the longest path of the folder in which the folders of plugins' sockets lie: go-plugin adds up to 40 bytes, and
+// a socket's path has at most 103 on macOS.
+const socketRoot = 63
 
 // Builtin returns the command and the environment variable that serve a built-in plugin from this very binary.
 func Builtin(k kind.Kind, name string) (argv []string, env string, err error) {
@@ -83,8 +88,13 @@ func launch(ctx context.Context, s LaunchSpec) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
+	sockets, err := private.Root(socketRoot)
+	if err != nil {
+		return nil, err
+	}
 	client := newClient(ctx, config, func(c *plugin.ClientConfig) {
 		c.RunnerFunc = started.prepare
+		c.UnixSocketConfig = &plugin.UnixSocketConfig{TempDir: sockets}
 		c.StartTimeout = startTimeout
 		if deadline, ok := ctx.Deadline(); ok {
 			c.StartTimeout = max(time.Until(deadline), time.Millisecond)

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
@@ -36,6 +38,9 @@ func (Local) Start(ctx context.Context, c Command) (Process, error) {
 	if len(c.Argv) == 0 {
 		return nil, errors.New("the command is empty")
 	}
+	if err := private.CheckDir(c.Dir); err != nil {
+		return nil, err
+	}
 	stdout, err := openOutput(c.Dir, "stdout", os.O_TRUNC)
 	if err != nil {
 		return nil, err
@@ -47,14 +52,16 @@ func (Local) Start(ctx context.Context, c Command) (Process, error) {
 		return nil, err
 	}
 	defer func() { _ = stderr.Close() }()
+	mark := rand.Text()
 	cmd := exec.Command(c.Argv[0], c.Argv[1:]...) //nolint:gosec // the engine decides what it runs
-	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = append(slices.Clip(c.Env), fmt.Sprintf("%s=%d", sdk.EngineKey, os.Getpid())), c.Dir, stdout, stderr
+	cmd.Env = append(slices.Clip(c.Env), fmt.Sprintf("%s=%d", sdk.EngineKey, os.Getpid()), sdk.MarkKey+"="+mark)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = c.Dir, stdout, stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
 	p := &localProcess{dir: c.Dir, exited: make(chan struct{}), released: make(chan struct{}), cancel: func() {}}
-	p.id = Identity{PID: cmd.Process.Pid, Boot: proc.BootID()}
+	p.id = Identity{PID: cmd.Process.Pid, Boot: proc.BootID(), Mark: mark}
 	// It has not been waited for, so the pid is still its own.
 	if p.id.Start, err = proc.StartOf(p.id.PID); err != nil {
 		_ = cmd.Process.Kill()
@@ -69,7 +76,7 @@ func (Local) Start(ctx context.Context, c Command) (Process, error) {
 }
 
 func openOutput(dir, name string, flags int) (*os.File, error) {
-	return os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_WRONLY|os.O_APPEND|flags, 0o600)
+	return private.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_WRONLY|os.O_APPEND|flags)
 }
 
 // rotate sets a large file aside; what fails here shows when the file is opened.
@@ -84,7 +91,7 @@ func (Local) Find(_ context.Context, id Identity) (Process, error) {
 	if id.Boot != proc.BootID() {
 		return nil, fmt.Errorf("pid %d was started before the machine was: %w", id.PID, ErrGone)
 	}
-	if !proc.Same(id.PID, id.Start) {
+	if !proc.Same(id.PID, id.Start) || id.Mark == "" || !proc.Carries(id.PID, id.mark()) {
 		return nil, fmt.Errorf("pid %d: %w", id.PID, ErrGone)
 	}
 	exited, cancel := proc.Watch(id.PID, id.Start)
@@ -103,7 +110,18 @@ func (Local) Sweep(ctx context.Context, id Identity, handle, keep []byte) error 
 			end = append(end, h)
 		}
 	}
-	return errors.Join(proc.KillSession(ctx, id.PID, id.Start, kept...), proc.KillAll(ctx, end))
+	return errors.Join(proc.KillSession(ctx, id.session(), kept...), proc.KillAll(ctx, end))
+}
+
+// mark is the entry of the environment by which the process is known.
+func (id Identity) mark() string { return sdk.MarkKey + "=" + id.Mark }
+
+func (id Identity) session() proc.Session {
+	s := proc.Session{Leader: id.PID, Start: id.Start}
+	if id.Mark != "" {
+		s.Mark = id.mark()
+	}
+	return s
 }
 
 func has(list []proc.Handle, h proc.Handle) bool {
@@ -145,7 +163,7 @@ func (p *localProcess) Wait() {
 func (p *localProcess) Kill(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, killTimeout)
 	defer cancel()
-	if err := proc.KillSession(ctx, p.id.PID, p.id.Start); err != nil {
+	if err := proc.KillSession(ctx, p.id.session()); err != nil {
 		return err
 	}
 	select {

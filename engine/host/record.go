@@ -7,14 +7,19 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 
+	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
 // RecordName is the name of the file in a block's directory by which a later engine finds the block's plugin process.
 const RecordName = "reattach.json"
 
-const recordFormat = 1
+const recordFormat = 2 // 2: with the mark of the process, and without a path of what to delete
+
+// maxRecord bounds what is read of a record; two certificates and a command fit many times.
+const maxRecord = 1 << 20
 
 // record is the content of reattach.json. It holds the key that opens the plugin's socket, hence mode 0600.
 type record struct {
@@ -28,8 +33,8 @@ type record struct {
 	Network  string      `json:"network,omitempty"` // empty: the engine died before the handshake
 	Address  string      `json:"address,omitempty"`
 	Keys     sdk.KeyPair `json:"keys"`
-	Server   []byte      `json:"server,omitempty"` // the plugin's certificate, PEM
-	Socket   string      `json:"socket,omitempty"` // directory of its socket, removed with it
+	Server   []byte      `json:"server,omitempty"`        // the plugin's certificate, PEM
+	Socket   string      `json:"socket_folder,omitempty"` // name of the folder of its socket, in one of private.Roots
 	Command  []string    `json:"command"`
 }
 
@@ -38,7 +43,7 @@ var ErrNoRecord = errors.New("no plugin process is recorded here")
 
 func readRecord(dir string) (record, error) {
 	path := filepath.Join(dir, RecordName)
-	data, err := os.ReadFile(path)
+	data, err := private.ReadFile(path, maxRecord)
 	if errors.Is(err, fs.ErrNotExist) {
 		return record{}, fmt.Errorf("%s: %w", path, ErrNoRecord)
 	}
@@ -79,11 +84,33 @@ func (r record) save(dir string) error {
 
 // remove forgets a process that has gone.
 func (r record) remove(dir string) error {
-	if r.Socket != "" {
-		_ = os.RemoveAll(r.Socket)
-	}
+	r.removeSocket()
 	if err := os.Remove(filepath.Join(dir, RecordName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("forget the plugin process: %w", err)
 	}
 	return nil
+}
+
+// socketFolder is how go-plugin names the folders that it makes.
+var socketFolder = regexp.MustCompile(`^plugin-dir[0-9]+$`)
+
+// removeSocket removes the folder of the process's socket. The record names it, but not where it is, and nothing but sockets
+// is removed: a record may have come with a folder from somewhere else.
+func (r record) removeSocket() {
+	if !socketFolder.MatchString(r.Socket) {
+		return
+	}
+	for _, root := range private.Usable() {
+		dir := filepath.Join(root, r.Socket)
+		if private.CheckDir(dir) != nil {
+			continue
+		}
+		entries, _ := os.ReadDir(dir)
+		for _, e := range entries {
+			if e.Type() == fs.ModeSocket {
+				_ = os.Remove(filepath.Join(dir, e.Name()))
+			}
+		}
+		_ = os.Remove(dir)
+	}
 }

@@ -40,6 +40,7 @@ type Identity struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"` // when it was started, in the machine's own unit
 	Boot  string `json:"boot"`  // of the machine
+	Mark  string `json:"mark"`  // drawn for this process, which carries it in its environment: a record alone proves nothing
 }
 
 // Process is a plugin process.

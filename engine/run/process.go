@@ -12,6 +12,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -99,7 +100,7 @@ const lastBytes = 16 << 10
 
 // LastLines implements Host.
 func (Processes) LastLines(dir string, n int) []string {
-	f, err := os.Open(filepath.Join(dir, "stderr"))
+	f, err := private.OpenFile(filepath.Join(dir, "stderr"), os.O_RDONLY)
 	if err != nil {
 		return nil
 	}

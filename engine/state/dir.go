@@ -2,7 +2,6 @@ package state
 
 import (
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
@@ -11,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/schema/addr"
 )
 
@@ -19,24 +19,23 @@ type Dir string
 
 // DirOf is the run directory of a recipe of that name in that folder.
 func DirOf(recipeDir, name string) Dir {
-	return Dir(filepath.Join(recipeDir, ".recipe", escape(name)))
+	return Dir(filepath.Join(recipeDir, folder, escape(name)))
 }
 
 // Make creates the directory and the folders in it, and the run's key when there is none yet.
 func (d Dir) Make() error {
+	if err := d.makeParent(); err != nil {
+		return fmt.Errorf("making the run directory: %w", err)
+	}
 	for _, p := range []string{string(d), d.Events(), filepath.Join(string(d), "blocks"), filepath.Join(string(d), "checkpoints")} {
-		if err := os.MkdirAll(p, 0o700); err != nil {
+		if err := private.Dir(p); err != nil {
 			return fmt.Errorf("making the run directory: %w", err)
 		}
 	}
-	if _, err := os.Stat(d.keyPath()); err == nil {
-		return nil
+	if err := d.Check(); err != nil {
+		return err
 	}
-	key := make([]byte, sha256.Size)
-	if _, err := rand.Read(key); err != nil {
-		return fmt.Errorf("making the run's key: %w", err)
-	}
-	return writeAtomic(d.keyPath(), key)
+	return d.makeKey()
 }
 
 // Exists says whether a run was ever made here.
@@ -45,8 +44,7 @@ func (d Dir) Exists() bool {
 	return err == nil
 }
 
-func (d Dir) keyPath() string { return filepath.Join(string(d), "key") }
-func (d Dir) file() string    { return filepath.Join(string(d), "run.json") }
+func (d Dir) file() string { return filepath.Join(string(d), "run.json") }
 
 // Events is the folder of the event log.
 func (d Dir) Events() string { return filepath.Join(string(d), "events") }
@@ -64,12 +62,9 @@ func (d Dir) Checkpoints(a addr.Block) string {
 // Token derives a bearer token from the run's key: the same for the same purpose and address as long as the run
 // directory lives, so that a restarted block keeps the tokens that others hold, and none is ever written down.
 func (d Dir) Token(purpose string, a addr.Block) (string, error) {
-	key, err := os.ReadFile(d.keyPath())
+	key, err := d.key()
 	if err != nil {
-		return "", fmt.Errorf("reading the run's key: %w", err)
-	}
-	if len(key) != sha256.Size {
-		return "", fmt.Errorf("the run's key %s has %d bytes, expected %d; if it is damaged, stop the run, delete the file and apply again", d.keyPath(), len(key), sha256.Size)
+		return "", err
 	}
 	mac := hmac.New(sha256.New, key)
 	_, _ = mac.Write([]byte(purpose + ":" + a.String()))
@@ -78,7 +73,7 @@ func (d Dir) Token(purpose string, a addr.Block) (string, error) {
 
 // Fingerprint is a keyed hash of a secret: it tells whether the secret has changed and tells nothing else.
 func (d Dir) Fingerprint(secret []byte) string {
-	key, err := os.ReadFile(d.keyPath())
+	key, err := d.key()
 	if err != nil {
 		key = nil // no run yet: whatever is compared with it is new anyway
 	}

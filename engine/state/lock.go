@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/recipe-rl/recipe/engine/private"
 )
 
 // Owner is what the lock file says of the engine that holds it.
@@ -36,7 +38,7 @@ func (e *LockedError) Error() string {
 // TryLock takes the run's lock for this process, or returns a *LockedError.
 func TryLock(dir Dir, command string) (*Lock, error) {
 	path := filepath.Join(string(dir), "lock")
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := private.OpenFile(path, os.O_CREATE|os.O_RDWR)
 	if err != nil {
 		return nil, fmt.Errorf("opening the run's lock: %w", err)
 	}
@@ -90,7 +92,7 @@ func ownerGone(f *os.File) bool {
 
 // Holder returns the engine that holds the run's lock now, or nil.
 func Holder(dir Dir) *Owner {
-	f, err := os.Open(filepath.Join(string(dir), "lock"))
+	f, err := private.OpenFile(filepath.Join(string(dir), "lock"), os.O_RDONLY)
 	if err != nil {
 		return nil
 	}

@@ -15,7 +15,7 @@ import (
 
 // Read returns what is recorded in dir, or a new, empty run when nothing is.
 func Read(dir Dir) (*Run, error) {
-	b, err := os.ReadFile(dir.file())
+	b, err := dir.readFile("run.json", maxFile)
 	if errors.Is(err, os.ErrNotExist) {
 		return &Run{Format: FormatVersion, Status: New, Blocks: map[addr.Block]*Block{}}, nil
 	}

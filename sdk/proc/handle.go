@@ -47,8 +47,28 @@ func Parse(data []byte) []Handle {
 	return r.Programs
 }
 
-// Alive says whether the very program of this handle still runs.
-func (h Handle) Alive() bool { return h.Boot == BootID() && Same(h.PID, h.Start) }
+// Alive says whether the very program of this handle still runs. A process that is there but does not carry the handle's mark
+// is somebody else's: handles lie in the run directory, which may have come from anywhere.
+func (h Handle) Alive() bool { return h.Boot == BootID() && Same(h.PID, h.Start) && h.leads() }
+
+// leads says whether the process with the handle's pid, which started when the handle says, carries its mark. A program that
+// has written its title over its environment does not show one any more; then it is the one that writes the handle's log.
+func (h Handle) leads() bool {
+	return h.carried(h.PID)
+}
+
+func (h Handle) carried(pid int) bool {
+	if h.Mark == "" {
+		return false
+	}
+	switch carries(pid, markName+"="+h.Mark) {
+	case yes:
+		return true
+	case unknown:
+		return writes(pid, h.Log)
+	}
+	return false
+}
 
 // Same says whether the process with this pid is the one that started at the given moment (see StartOf), and runs.
 func Same(pid int, start uint64) bool {
@@ -89,19 +109,40 @@ func (h Handle) family() []process {
 		alive = false // another process has that pid, so the program's group is empty: a group's id is not given away
 	}
 	stranger := !alive && leader.pid == h.PID
+	if alive && !leader.dead && !h.leads() {
+		alive, stranger = false, true
+	}
+	marked := map[int]bool{}
+	group := alive && !leader.dead // else one that carries the mark proves that the group is the program's
+	for _, p := range all {
+		if h.Mark == "" || p.dead {
+			continue
+		}
+		marked[p.pid] = carries(p.pid, markName+"="+h.Mark) == yes
+		group = group || p.group == h.PID && p.session == h.Session && h.carried(p.pid)
+	}
 	var family []process
 	for _, p := range all {
 		switch {
 		case p.dead || p.pid == os.Getpid():
 		case p.pid == h.PID && alive,
-			!stranger && p.group == h.PID && p.session == h.Session,
+			!stranger && group && p.group == h.PID && p.session == h.Session,
 			alive && descends(all, p, h.PID),
-			h.Mark != "" && hasMark(p.pid, h.Mark):
+			marked[p.pid]:
 			family = append(family, p)
 		}
 	}
 	return family
 }
+
+// verdict is what can be told of a process.
+type verdict int
+
+const (
+	no verdict = iota
+	yes
+	unknown // its environment cannot be read, or was overwritten
+)
 
 // descends says whether p has the given ancestor.
 func descends(all map[int]process, p process, ancestor int) bool {
@@ -174,19 +215,35 @@ func killFamily(ctx context.Context, h Handle, known []process) error {
 	}
 }
 
+// Session is that of a plugin process: its leader, when that started, and the mark that it and what it starts carry in the
+// environment, written NAME=VALUE.
+type Session struct {
+	Leader int
+	Start  uint64
+	Mark   string
+}
+
+// Carries says whether the process with this pid carries an entry of the environment, NAME=VALUE. Where the system does not
+// tell (macOS) it is taken to.
+func Carries(pid int, entry string) bool { return !told || carries(pid, entry) == yes }
+
 // KillSession ends every process of a session, the way to end what a dead plugin has left behind, except the programs of the
-// handles to keep. The session's id is not given to another one while a process is in it; start is that of the session's
-// leader, for the case that all have gone and the pid belongs to a stranger.
-func KillSession(ctx context.Context, leader int, start uint64, keep ...Handle) error {
-	if leader <= 1 {
-		return fmt.Errorf("kill session %d: not the session of a plugin", leader)
+// handles to keep. A session in which no process carries the mark is another's and is left alone: the session's id is not
+// given to another one while a process is in it, but who wrote it down may have lied.
+func KillSession(ctx context.Context, s Session, keep ...Handle) error {
+	if s.Leader <= 1 {
+		return fmt.Errorf("kill session %d: not the session of a plugin", s.Leader)
 	}
+	proved := false
 	for {
 		all, err := processes()
 		if err != nil {
-			return fmt.Errorf("kill session %d: %w", leader, err)
+			return fmt.Errorf("kill session %d: %w", s.Leader, err)
 		}
-		if p, ok := all[leader]; ok && p.start != start {
+		if p, ok := all[s.Leader]; ok && p.start != s.Start {
+			return nil
+		}
+		if proved = proved || s.ours(all); !proved {
 			return nil
 		}
 		kept := map[int]bool{os.Getpid(): true}
@@ -197,7 +254,7 @@ func KillSession(ctx context.Context, leader int, start uint64, keep ...Handle) 
 		}
 		var left []process
 		for _, p := range all {
-			if p.session == leader && !p.dead && !kept[p.pid] {
+			if p.session == s.Leader && !p.dead && !kept[p.pid] {
 				left = append(left, p)
 			}
 		}
@@ -206,15 +263,28 @@ func KillSession(ctx context.Context, leader int, start uint64, keep ...Handle) 
 		}
 		for _, p := range left {
 			if err := signalSame(p, syscall.SIGKILL); err != nil {
-				return fmt.Errorf("kill session %d: %w", leader, err)
+				return fmt.Errorf("kill session %d: %w", s.Leader, err)
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("kill session %d: pids %s do not end: %w", leader, pids(left), ctx.Err())
+			return fmt.Errorf("kill session %d: pids %s do not end: %w", s.Leader, pids(left), ctx.Err())
 		case <-time.After(killPoll):
 		}
 	}
+}
+
+// ours says whether a process of the session carries its mark.
+func (s Session) ours(all map[int]process) bool {
+	if s.Mark == "" {
+		return false
+	}
+	for _, p := range all {
+		if p.session == s.Leader && !p.dead && Carries(p.pid, s.Mark) {
+			return true
+		}
+	}
+	return false
 }
 
 func stillThere(known []process) []process {

@@ -52,8 +52,14 @@ func processes() (map[int]process, error) {
 	return all, nil
 }
 
-// hasMark is not needed where the environment of another process cannot be read: group, session and ancestry must do.
-func hasMark(int, string) bool { return false }
+// told: macOS hides the environment of other processes.
+const told = false
+
+// carries cannot be told. Who can be signalled at all is this user's.
+func carries(int, string) verdict { return unknown }
+
+// writes is not asked of the system either; boot, pid and start must do.
+func writes(int, string) bool { return true }
 
 // Watch returns a channel that is closed when the process has ended, and a function that stops watching. The process need
 // not be a child.

@@ -77,10 +77,37 @@ func processes() (map[int]process, error) {
 	return all, nil
 }
 
-// hasMark says whether a process carries the mark in its environment. Processes of other users cannot be read and have none.
-func hasMark(pid int, mark string) bool {
+// told: the system tells the environment of this user's processes.
+const told = true
+
+// carries says whether a process has an entry in the environment that it was started with. Those of other users cannot be
+// read; a program that shows a title of its own has written it over its environment.
+func carries(pid int, entry string) verdict {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-	return err == nil && bytes.Contains(data, []byte(markName+"="+mark))
+	if err != nil {
+		return no
+	}
+	shown := false
+	for e := range bytes.SplitSeq(data, []byte{0}) {
+		if string(e) == entry {
+			return yes
+		}
+		shown = shown || bytes.IndexByte(e, '=') > 0
+	}
+	if !shown {
+		return unknown
+	}
+	return no
+}
+
+// writes says whether the standard output or error of a process is a certain file.
+func writes(pid int, path string) bool {
+	for _, fd := range []string{"1", "2"} {
+		if to, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/fd/" + fd); err == nil && to == path {
+			return true
+		}
+	}
+	return false
 }
 
 // Watch returns a channel that is closed when the process has ended, and a function that stops watching. The process need

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -190,12 +192,18 @@ func TestAStrangerIsNeverTouched(t *testing.T) {
 	t.Parallel()
 	stranger := sh(t, "while :; do sleep 0.05; done")
 	for name, change := range map[string]func(*proc.Handle){
-		"another start": func(h *proc.Handle) { h.Start++ },
-		"another boot":  func(h *proc.Handle) { h.Boot = "earlier" },
+		"another start":                    func(h *proc.Handle) { h.Start++ },
+		"another boot":                     func(h *proc.Handle) { h.Boot = "earlier" },
+		"another mark":                     func(*proc.Handle) {},
+		"no mark":                          func(h *proc.Handle) { h.Mark = "" },
+		"another leader of the same group": func(h *proc.Handle) { h.PID, h.Start = startless, 1 },
 	} {
 		h := stranger.Handle()
 		h.Mark = "0123456789abcdef01234567"
 		change(&h)
+		if runtime.GOOS != "linux" && strings.HasSuffix(name, "mark") {
+			continue // the system does not tell
+		}
 		if h.Alive() {
 			t.Errorf("%s: it is taken for the program", name)
 		}
@@ -203,15 +211,49 @@ func TestAStrangerIsNeverTouched(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := proc.KillSession(t.Context(), stranger.PID(), stranger.Handle().Start+1); err != nil {
+	if err := proc.KillSession(t.Context(), proc.Session{Leader: stranger.PID(), Start: stranger.Handle().Start + 1, Mark: "RECIPE_PROGRAM=" + stranger.Handle().Mark}); err != nil {
 		t.Error(err)
 	}
 	if !stranger.Handle().Alive() {
 		t.Error("a stranger was killed")
 	}
-	if proc.KillSession(t.Context(), 1, 1) == nil || proc.KillSession(t.Context(), 0, 1) == nil {
+	if proc.KillSession(t.Context(), proc.Session{Leader: 1, Start: 1}) == nil || proc.KillSession(t.Context(), proc.Session{Start: 1}) == nil {
 		t.Error("the session of init may be killed")
 	}
+}
+
+// startless is a pid that nobody has.
+const startless = 1 << 22
+
+// A program that shows a title of its own (as vLLM's processes do) writes it over its environment; it is still found, by the log that it writes.
+func TestAProgramThatOverwritesItsEnvironmentIsFound(t *testing.T) {
+	t.Parallel()
+	python, err := exec.LookPath("python3")
+	if runtime.GOOS != "linux" || err != nil {
+		t.Skip("needs Linux and python3")
+	}
+	p := sh(t, "unused", func(s *proc.Spec) {
+		s.Argv = []string{python, "-c", `
+import ctypes, time
+fields = open("/proc/self/stat").read().rpartition(")")[2].split()
+start, end = int(fields[47]), int(fields[48])
+ctypes.memset(start, 0, end - start)
+print("overwritten", flush=True)
+time.sleep(600)`}
+	})
+	wait(t, "sign that it has", func() bool { return p.Tail(1) == "overwritten" })
+	if !p.Handle().Alive() {
+		t.Error("the program is not found any more")
+	}
+	h := p.Handle()
+	h.Log = filepath.Join(t.TempDir(), "another.log")
+	if h.Alive() {
+		t.Error("a process that writes another log is taken for the program")
+	}
+	if err := proc.KillAll(t.Context(), []proc.Handle{p.Handle()}); err != nil {
+		t.Error(err)
+	}
+	<-p.Done()
 }
 
 func TestTheLogIsRotated(t *testing.T) {

@@ -1,0 +1,114 @@
+package state
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/recipe-rl/recipe/engine/private"
+)
+
+// Check refuses a run directory that holds what recipe does not put there: files of another user, links, pipes. It may have
+// come with a cloned project or an archive, and the engine writes, empties and removes files in it by name. A directory that
+// does not exist is fine.
+func (d Dir) Check() error {
+	if err := d.checkTop(); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return fmt.Errorf("looking at the run directory: %w", err)
+	}
+	if err := private.Tree(string(d), "checkpoints"); err != nil {
+		return fmt.Errorf("looking at the run directory: %w", err)
+	}
+	return nil
+}
+
+// folder is the name of the folder that holds the run directories of the recipes beside it.
+const folder = ".recipe"
+
+// makeParent makes that folder; the one above it may be anybody's.
+func (d Dir) makeParent() error {
+	if parent := filepath.Dir(string(d)); filepath.Base(parent) == folder {
+		return private.Dir(parent)
+	}
+	return nil
+}
+
+// checkTop closes the run directory, and the folder that it is in, to other users.
+func (d Dir) checkTop() error {
+	if parent := filepath.Dir(string(d)); filepath.Base(parent) == folder {
+		if err := private.CheckDir(parent); err != nil {
+			return err
+		}
+	}
+	return private.CheckDir(string(d))
+}
+
+// maxFile bounds what is read of run.json: a run of ten thousand blocks fits.
+const maxFile = 256 << 20
+
+// readFile reads a file of the run directory.
+func (d Dir) readFile(name string, limit int64) ([]byte, error) {
+	if err := d.checkTop(); err != nil {
+		return nil, err
+	}
+	return private.ReadFile(filepath.Join(string(d), name), limit)
+}
+
+func (d Dir) keyPath() string { return filepath.Join(string(d), "key") }
+
+// key reads the run's key.
+func (d Dir) key() ([]byte, error) {
+	key, err := d.readFile("key", 4*sha256.Size)
+	if err != nil {
+		return nil, fmt.Errorf("reading the run's key: %w", err)
+	}
+	if len(key) != sha256.Size {
+		return nil, d.badKey(fmt.Sprintf("has %d bytes, expected %d", len(key), sha256.Size))
+	}
+	seen := map[byte]bool{}
+	for _, b := range key {
+		seen[b] = true
+	}
+	if len(seen) < minDistinct {
+		return nil, d.badKey(fmt.Sprintf("was not drawn at random: it has %d different bytes among %d", len(seen), len(key)))
+	}
+	return key, nil
+}
+
+// minDistinct is how many different bytes a key has at least. 32 random ones have fewer once in 10^16 runs.
+const minDistinct = 16
+
+func (d Dir) badKey(problem string) error {
+	return fmt.Errorf("refused: the run's key %s %s. Stop the run, delete the file and apply again: a new key is made", d.keyPath(), problem)
+}
+
+// makeKey makes the run's key when there is none, and checks the one that is there. Of two engines that begin at the same
+// time one makes it and both use it.
+func (d Dir) makeKey() error {
+	if _, err := d.key(); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	key := make([]byte, sha256.Size)
+	if _, err := rand.Read(key); err != nil {
+		return fmt.Errorf("making the run's key: %w", err)
+	}
+	draft := d.keyPath() + "." + rand.Text()
+	defer func() { _ = os.Remove(draft) }()
+	if err := writeAtomic(draft, key); err != nil {
+		return fmt.Errorf("making the run's key: %w", err)
+	}
+	if err := os.Link(draft, d.keyPath()); err != nil && !errors.Is(err, fs.ErrExist) {
+		// A file system without hard links.
+		if err := os.Rename(draft, d.keyPath()); err != nil {
+			return fmt.Errorf("making the run's key: %w", err)
+		}
+	}
+	_, err := d.key()
+	return err
+}
