@@ -22,6 +22,8 @@ type PluginSchema struct {
 	Summary string
 	Config  *spec.Schema
 	Outputs *spec.Schema
+	// Environment names the variables of the engine's environment that the plugin reads; NAME_* is a family.
+	Environment []string
 }
 
 // Plugins tells the language which plugins there are.

@@ -17,6 +17,8 @@ type settings struct {
 	doc      string
 	outputs  any
 	packages func(gpu bool) Packages
+
+	environment []string // names of variables, see WithEnvironmentVariables
 }
 
 // WithVersion sets the plugin's own version, a semantic version; default "0.1.0".
@@ -120,6 +122,6 @@ func tryDefine[C, P any](
 	e := erased[C, P]{schema: schema, factory: factory, start: run}
 	return &Definition{
 		Kind: k, Name: name, Version: s.version, Summary: summary,
-		Schema: schema, Outputs: given, Capabilities: e.capabilities(), Packages: s.packages, impl: e,
+		Schema: schema, Outputs: given, Capabilities: e.capabilities(), Packages: s.packages, Environment: s.environment, impl: e,
 	}, nil
 }

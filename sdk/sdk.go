@@ -337,5 +337,6 @@ type Definition struct {
 	Outputs      *spec.Schema
 	Capabilities []string
 	Packages     func(gpu bool) Packages // Python packages that the program needs; nil: none
+	Environment  []string                // variables of the environment that it reads; see WithEnvironmentVariables
 	impl         implementation
 }

@@ -111,6 +111,7 @@ func (s *server) Describe(context.Context, *pluginpb.DescribeRequest) (*pluginpb
 	return &pluginpb.DescribeResponse{
 		Kind: string(s.def.Kind), Name: s.def.Name, Version: s.def.Version, Summary: s.def.Summary,
 		ProtocolVersions: []uint32{ProtocolVersion}, Schema: schema, Outputs: outputs, Capabilities: s.def.Capabilities,
+		EnvironmentVariables: s.def.Environment,
 	}, nil
 }
 

@@ -22,15 +22,15 @@ type app struct {
 // newApp is the app of this process. The catalog is made when a command first asks for it.
 func newApp(in io.Reader, out, err io.Writer, environ []string) *app {
 	return &app{in: in, out: out, err: err, environ: environ, catalog: sync.OnceValues(func() (*host.Catalog, error) {
-		overrides, err := devOverrides(environ)
+		s, err := readSettings(environ)
 		if err != nil {
 			return nil, err
 		}
-		catalog, err := host.NewCatalog(builtins(), overrides, cacheDir())
+		catalog, err := host.NewCatalog(builtins(), s.devOverrides(), cacheDir())
 		if err != nil {
 			return nil, err
 		}
-		catalog.Program = build.Read().Version
+		catalog.Program, catalog.Pass = build.Read().Version, s.PassEnvironment
 		return catalog, nil
 	})}
 }

@@ -9,39 +9,54 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2/hclsimple"
+
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 // settings is the file that says how this person's recipe behaves: RECIPE_CONFIG, else recipe/config.hcl in the user's
 // configuration folder.
 type settings struct {
+	// PassEnvironment names variables that every plugin process gets of the environment in which recipe runs.
+	PassEnvironment []string `hcl:"pass_environment,optional"`
+
 	DevOverrides *struct {
 		Plugins map[string]string `hcl:",remain"`
 	} `hcl:"dev_overrides,block"`
 }
 
-// devOverrides are the plugins whose binary an author has named: name to path, relative to the file that says so.
-func devOverrides(environ []string) (map[string]string, error) {
+// readSettings reads the file; one that is not there has no settings in it.
+func readSettings(environ []string) (s settings, err error) {
 	path, given := settingsFile(environ)
 	source, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) && !given {
-		return nil, nil
+		return s, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the settings: %w", err)
+		return s, fmt.Errorf("reading the settings: %w", err)
 	}
-	var s settings
 	if err := hclsimple.Decode(filepath.Base(path)+".hcl", source, nil, &s); err != nil {
-		return nil, fmt.Errorf("reading the settings %s: %w; expected dev_overrides { NAME = \"PATH\" }", path, err)
+		return s, fmt.Errorf("reading the settings %s: %w; expected dev_overrides { NAME = \"PATH\" } and pass_environment = [\"NAME\", \"FAMILY_*\"]", path, err)
+	}
+	if err := sdk.CheckEnvironmentNames(s.PassEnvironment); err != nil {
+		return s, fmt.Errorf("reading the settings %s: pass_environment: %w", path, err)
 	}
 	if s.DevOverrides == nil {
-		return nil, nil
+		return s, nil
 	}
 	for name, binary := range s.DevOverrides.Plugins {
 		if !filepath.IsAbs(binary) {
 			s.DevOverrides.Plugins[name] = filepath.Join(filepath.Dir(path), binary)
 		}
 	}
-	return s.DevOverrides.Plugins, nil
+	return s, nil
+}
+
+// devOverrides are the plugins whose binary an author has named: name to path, relative to the file that says so.
+func (s settings) devOverrides() map[string]string {
+	if s.DevOverrides == nil {
+		return nil
+	}
+	return s.DevOverrides.Plugins
 }
 
 func settingsFile(environ []string) (path string, given bool) {

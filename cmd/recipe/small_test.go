@@ -77,12 +77,14 @@ func TestDevOverrides(t *testing.T) {
 		{"relative to the file", write("a", `dev_overrides { vllm = "vllm" }`), map[string]string{"vllm": filepath.Join(dir, "vllm")}, ""},
 		{"absolute", write("b", `dev_overrides { vllm = "/opt/vllm" }`), map[string]string{"vllm": "/opt/vllm"}, ""},
 		{"empty", write("c", ``), nil, ""},
+		{"no name of a variable", write("e", `pass_environment = ["SITE_*", "*"]`), nil, `"*" is no name of an environment variable`},
 		{"typo", write("d", `dev_override {}`), nil, "dev_overrides { NAME"},
 		{"named but not there", filepath.Join(dir, "none"), nil, "no such file"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := devOverrides([]string{"RECIPE_CONFIG=/not/this/one", "RECIPE_CONFIG=" + c.path})
+			s, err := readSettings([]string{"RECIPE_CONFIG=/not/this/one", "RECIPE_CONFIG=" + c.path})
+			got := s.devOverrides()
 			if c.wrong != "" {
 				if err == nil || !strings.Contains(err.Error(), c.wrong) {
 					t.Fatalf("error %v, want …%s…", err, c.wrong)

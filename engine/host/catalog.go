@@ -19,7 +19,8 @@ import (
 // Catalog is every plugin that there is: the built-in ones, and those that dev_overrides name by path. It tells the language
 // their schemas and the engine how to start them. It is safe for concurrent use.
 type Catalog struct {
-	Program string // version of this program, for required_version; empty: any will do
+	Program string   // version of this program, for required_version; empty: any will do
+	Pass    []string // variables that every plugin process gets of the engine's environment, besides what it needs; NAME_* is a family
 
 	builtins map[string]*sdk.Definition // by KIND/NAME
 	cacheDir string
@@ -96,6 +97,7 @@ func (c *Catalog) Lookup(k kind.Kind, name string) (*schema.PluginSchema, error)
 	}
 	s := &schema.PluginSchema{
 		Kind: k, Name: name, Version: def.Version, Summary: def.Summary, Config: def.Schema, Outputs: def.Outputs,
+		Environment: def.Environment,
 	}
 	if s.Digest, err = digestOf(s); err != nil {
 		return nil, err
@@ -113,6 +115,15 @@ func (c *Catalog) Packages(k kind.Kind, name string, gpu bool) sdk.Packages {
 		return def.Packages(gpu)
 	}
 	return sdk.Packages{}
+}
+
+// Environment is what the process of a plugin gets of environ.
+func (c *Catalog) Environment(k kind.Kind, name string, environ []string) []string {
+	named := slices.Clone(c.Pass)
+	if s, err := c.Lookup(k, name); err == nil && s != nil {
+		named = append(named, s.Environment...)
+	}
+	return Environment(environ, named...)
 }
 
 // Names lists the plugins of a kind, sorted.

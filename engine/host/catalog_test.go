@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -91,6 +92,10 @@ func TestABinaryIsAskedOnceForItsSchema(t *testing.T) {
 		}
 		if argv, env, err := c.Command(kind.Environment, "ticker"); err != nil || argv[0] != path || len(env) != 0 {
 			t.Errorf("command %v with %v, %v", argv, env, err)
+		}
+		// What it reads of the environment is learned with the schema, and kept with it.
+		if got := c.Environment(kind.Environment, "ticker", []string{"TICKER_KEY=1", "TICKERS=2", "PATH=/bin"}); !slices.Equal(got, []string{"TICKER_KEY=1", "PATH=/bin"}) {
+			t.Errorf("its process gets %v", got)
 		}
 		if c.Definition(kind.Environment, "ticker") != nil {
 			t.Error("a binary has a definition in this process")

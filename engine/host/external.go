@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -26,12 +27,13 @@ type external struct {
 
 // described is what the cache keeps of a binary. The schemas are the JSON that the plugin gave.
 type described struct {
-	Kind    string          `json:"kind"`
-	Name    string          `json:"name"`
-	Version string          `json:"version"`
-	Summary string          `json:"summary"`
-	Config  json.RawMessage `json:"config"`
-	Outputs json.RawMessage `json:"outputs"`
+	Kind        string          `json:"kind"`
+	Name        string          `json:"name"`
+	Version     string          `json:"version"`
+	Summary     string          `json:"summary"`
+	Config      json.RawMessage `json:"config"`
+	Outputs     json.RawMessage `json:"outputs"`
+	Environment []string        `json:"environment,omitempty"`
 }
 
 // describeTimeout bounds the one start of a binary to learn its schema.
@@ -42,7 +44,7 @@ func loadExternal(path, cacheDir string) (*external, error) {
 	if err != nil {
 		return nil, err
 	}
-	cached := filepath.Join(cacheDir, "schemas", digest+".json")
+	cached := filepath.Join(cacheDir, "schemas", digest+".2.json") // 2: with the variables that it reads
 	if e, err := readDescribed(path, cached); err == nil {
 		return e, nil
 	}
@@ -121,7 +123,12 @@ func (d described) external(path string) (*external, error) {
 	if !k.Valid() {
 		return nil, fmt.Errorf("it says that it is of kind %q; the kinds are %v", d.Kind, kind.All())
 	}
-	s := &schema.PluginSchema{Kind: k, Name: d.Name, Version: d.Version, Summary: d.Summary, Config: config, Outputs: outputs}
+	if err := sdk.CheckEnvironmentNames(d.Environment); err != nil {
+		return nil, fmt.Errorf("the environment variables that it reads: %w", err)
+	}
+	s := &schema.PluginSchema{
+		Kind: k, Name: d.Name, Version: d.Version, Summary: d.Summary, Config: config, Outputs: outputs, Environment: d.Environment,
+	}
 	if s.Digest, err = digestOf(s); err != nil {
 		return nil, err
 	}
@@ -146,5 +153,6 @@ func describeBinary(ctx context.Context, path string) (d described, err error) {
 	}
 	return described{
 		Kind: r.GetKind(), Name: r.GetName(), Version: r.GetVersion(), Summary: r.GetSummary(), Config: r.GetSchema(), Outputs: r.GetOutputs(),
+		Environment: r.GetEnvironmentVariables(),
 	}, nil
 }

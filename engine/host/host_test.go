@@ -105,7 +105,7 @@ func (service) Update(_ context.Context, c config) error {
 }
 
 func definition() *sdk.Definition {
-	return sdk.NewEnvironment("ticker", "A plugin for tests.", func() sdk.Service[config] { return service{} })
+	return sdk.NewEnvironment("ticker", "A plugin for tests.", func() sdk.Service[config] { return service{} }, sdk.WithEnvironmentVariables("TICKER_*"))
 }
 
 const deadline = 60 * time.Second

@@ -32,7 +32,7 @@ type LaunchSpec struct {
 	Block   string   // address of the block, likewise
 	Command []string // argv; for a built-in plugin Builtin() gives it
 	Dir     string   // the block's directory: output, events and reattach.json go there; it exists
-	Env     []string // the whole environment; nil: this process's
+	Env     []string // the whole environment; nil: what every program needs of this process's
 	Keep    []byte   // handle of an earlier life whose programs the new one will adopt; everything else of that life is ended
 	Runner  Runner   // nil: Local
 }
@@ -81,7 +81,7 @@ func launch(ctx context.Context, s LaunchSpec) (*Plugin, error) {
 	}
 	env := s.Env
 	if env == nil {
-		env = os.Environ()
+		env = Environment(os.Environ())
 	}
 	started := &starter{runner: runner, command: Command{Argv: s.Command, Env: env, Dir: s.Dir}, record: &r}
 	config, err := keys.ClientConfig(nil)

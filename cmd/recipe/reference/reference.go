@@ -118,6 +118,10 @@ func Block(p *schema.PluginSchema) string {
 		}
 		fmt.Fprintf(&b, "\nVersion %s. Lives as a %s.\n\n## Arguments\n%s", p.Version, p.Kind.Life(), body(p.Config))
 	}
+	if len(p.Environment) > 0 {
+		fmt.Fprintf(&b, "\n## Environment variables\nIts process gets these of the environment in which recipe runs, besides "+
+			"[what every program needs](../plugin-protocol.md#what-a-process-gets-of-the-environment): `%s`. Others go in `environment_variables`.\n", strings.Join(p.Environment, "`, `"))
+	}
 	if p.Outputs != nil {
 		fmt.Fprintf(&b, "\n## Outputs\nWhat other blocks and `output` blocks can refer to.\n\n%s", body(p.Outputs))
 	}
