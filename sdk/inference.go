@@ -148,7 +148,9 @@ func weightsOf(u gateway.WeightUpdate) Weights {
 // gatewayEvent passes on what people and the engine want to know.
 func (h *inferenceHost) gatewayEvent(e gateway.Event) {
 	switch e.Kind {
-	case gateway.EventUpdated, gateway.EventVersionChanged:
+	case gateway.EventUpdated: // told by the sync block for every step
+		h.setVersion(int64(e.Version))
+	case gateway.EventVersionChanged:
 		h.setVersion(int64(e.Version))
 		h.Log("info", e.Message)
 	case gateway.EventReplicaDown, gateway.EventUpdateFailed, gateway.EventMismatch, gateway.EventHoldExpired, gateway.EventRangeOnly:

@@ -23,7 +23,6 @@ import (
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/engine/state"
-	"github.com/recipe-rl/recipe/schema/addr"
 )
 
 // bigRecipe writes a recipe of n blocks, half of which refer to the other half, and returns its path.
@@ -169,15 +168,17 @@ func record(b *testing.B, s *session.Session) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	blocks := map[addr.Block]*state.Block{}
 	for _, blk := range s.Recipe.Blocks {
 		config, err := state.Recordable(blk.Value, blk.Schema.Config, s.Dir)
 		if err != nil {
 			b.Fatal(err)
 		}
-		blocks[blk.Addr] = &state.Block{Config: config, Intent: state.IntentDone, Phase: "completed", Life: 1, External: true}
+		store.NoteBlock(blk.Addr, func(b *state.Block) {
+			*b = state.Block{Config: config, Intent: state.IntentDone, Phase: "completed", Life: 1, External: true}
+		})
 	}
-	if err := store.Update(func(r *state.Run) { r.Blocks, r.Status = blocks, state.Completed }); err != nil {
+	store.Note(func(r *state.Run) { r.Status = state.Completed })
+	if err := store.Close(); err != nil {
 		b.Fatal(err)
 	}
 }

@@ -26,6 +26,7 @@ const (
 	Operation  Type = "operation"   // Address, Action, Message: what a plan made the engine do
 	Output     Type = "output"      // Name, Value (never of a sensitive output)
 	Notice     Type = "notice"      // Level, Message: from the engine itself
+	LogFile    Type = "log_file"    // Cursors: the first line of every file but the first, with the number of the event before it
 )
 
 // Event is one line of the log. Fields that a type does not use are left out.
@@ -68,4 +69,7 @@ type Event struct {
 	PID     int     `json:"pid,omitempty"`
 	Name    string  `json:"name,omitempty"`
 	Value   any     `json:"value,omitempty"`
+
+	Repeats int               `json:"repeats,omitempty"` // how many events like it were counted instead of written since the last one
+	Cursors map[string]Cursor `json:"cursors,omitempty"` // of every block, by address
 }

@@ -15,10 +15,17 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/private"
+	"github.com/recipe-rl/recipe/sdk/disk"
 )
 
-// segmentBytes is the size after which the log goes on in a new file. Whole segments can be deleted by a person.
-const segmentBytes = 64 << 20
+const (
+	segmentBytes = 16 << 20       // after which the log goes on in a new file
+	segmentAge   = 24 * time.Hour // likewise
+	keptBytes    = 1 << 30        // of all files; the oldest ones beyond are deleted
+	// syncWithin is how long a durable event may stay unsynced. It outlives a killed engine from the start; only a machine that loses its
+	// power can lose it.
+	syncWithin = 100 * time.Millisecond
+)
 
 // Log appends events to a folder of JSON-lines files. One process writes it at a time (the run's lock sees to that).
 type Log struct {
@@ -27,18 +34,25 @@ type Log struct {
 	mu      sync.Mutex
 	file    *os.File
 	size    int64
-	limit   int64 // of one file
-	torn    bool  // a part of a line may lie after size
+	limit   int64     // of one file
+	kept    int64     // of all files
+	began   time.Time // of the first event of this file
+	torn    bool      // a part of a line may lie after size
 	last    uint64
 	cursors map[string]Cursor
+	repeats repeats
+	held    []Event // numbered, and not written because the disk has no room
+	hold    bool    // they must not be written before Flush
+	full    error   // why they could not be written
+	timer   *time.Timer
 	failed  error
 	now     func() time.Time
 }
 
 // Cursor is how far the log has followed a block: which of its lives, and the plugin's number of the last event.
 type Cursor struct {
-	Life int
-	Seq  uint64
+	Life int    `json:"life"`
+	Seq  uint64 `json:"seq"`
 }
 
 // Open opens the log in dir for appending. A torn last line, as a crash leaves it, is cut off; anything else that
@@ -47,19 +61,17 @@ func Open(dir string) (*Log, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the event log's folder: %w", err)
 	}
-	l := &Log{dir: dir, limit: segmentBytes, cursors: map[string]Cursor{}, now: time.Now}
+	l := &Log{dir: dir, limit: segmentBytes, kept: keptBytes, cursors: map[string]Cursor{}, repeats: repeats{kinds: map[string]*repeated{}}, now: time.Now}
 	segments, err := Segments(dir)
 	if err != nil {
 		return nil, err
 	}
-	for i, path := range segments {
-		good, err := l.scan(path)
+	if len(segments) > 0 {
+		good, err := l.recall(segments)
 		if err != nil {
 			return nil, err
 		}
-		if i < len(segments)-1 {
-			continue
-		}
+		path := segments[len(segments)-1]
 		if l.file, err = private.OpenFile(path, os.O_WRONLY|os.O_APPEND); err != nil {
 			return nil, fmt.Errorf("opening the event log: %w", err)
 		}
@@ -69,11 +81,45 @@ func Open(dir string) (*Log, error) {
 		l.size = good
 	}
 	if l.file == nil {
-		if err := l.rotate(); err != nil {
+		if err := l.rotate(l.last + 1); err != nil {
 			return nil, err
 		}
 	}
 	return l, nil
+}
+
+// recall reads the newest files, back to one that says how far the log had followed every block when it was begun, and returns how many
+// bytes of the last one are whole lines.
+func (l *Log) recall(segments []string) (good int64, err error) {
+	from := len(segments) - 1
+	for ; from > 0; from-- {
+		if complete, err := beginsWithCursors(segments[from]); err != nil {
+			return 0, err
+		} else if complete {
+			break
+		}
+	}
+	for _, path := range segments[from:] {
+		l.began = time.Time{}
+		if good, err = l.scan(path); err != nil {
+			return 0, err
+		}
+	}
+	return good, nil
+}
+
+func beginsWithCursors(path string) (bool, error) {
+	f, err := private.OpenFile(path, os.O_RDONLY)
+	if err != nil {
+		return false, fmt.Errorf("opening the event log: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	line, err := bufio.NewReader(f).ReadBytes('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, fmt.Errorf("reading the event log %s: %w", path, err)
+	}
+	e, derr := decode(line)
+	return err == nil && derr == nil && e.Type == LogFile, nil
 }
 
 // scan reads one segment into the cursors and returns how many bytes of it are whole lines.
@@ -104,15 +150,28 @@ func (l *Log) scan(path string) (int64, error) {
 
 func (l *Log) note(e Event) {
 	l.last = max(l.last, e.Seq)
+	if l.began.IsZero() {
+		l.began = e.Time
+	}
+	for address, c := range e.Cursors {
+		if c.Seq > l.cursors[address].Seq {
+			l.cursors[address] = c
+		}
+	}
 	// The events of a block are numbered over all of its lives. Lives are counted anew when a block comes back that was taken out of the run.
 	if e.Cursor > l.cursors[e.Address].Seq {
 		l.cursors[e.Address] = Cursor{e.Life, e.Cursor}
 	}
 }
 
-// Append writes one event, giving it its number, version and (when unset) time, and returns it as written.
-// Durable events (starts, ends, phases, checkpoints, weights) are synced to disk before Append returns.
-func (l *Log) Append(e Event) (Event, error) {
+// Append writes one event, giving it its number, version and (when unset) time, and returns it as written. Events that repeat what was
+// said a moment ago are counted instead; see repeats. While the disk has no room, events are held in memory and written later.
+func (l *Log) Append(e Event) (Event, error) { return l.add(e, false) }
+
+// Hold is Append for an event that must not be written yet: it and those after it wait for Flush.
+func (l *Log) Hold(e Event) (Event, error) { return l.add(e, true) }
+
+func (l *Log) add(e Event, hold bool) (Event, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.failed != nil {
@@ -121,33 +180,119 @@ func (l *Log) Append(e Event) (Event, error) {
 	if e.Time.IsZero() {
 		e.Time = l.now().UTC()
 	}
-	e.V, e.Seq = FormatVersion, l.last+1
-	line, err := json.Marshal(e)
-	if err != nil {
-		return e, fmt.Errorf("writing a %s event of %s: %w", e.Type, e.Address, err)
-	}
-	if err := l.mend(); err != nil {
-		return e, err
-	}
-	if l.size > l.limit {
-		if err := l.rotate(); err != nil {
+	e.V = FormatVersion
+	due, counted := l.repeats.take(e)
+	for _, x := range due {
+		if _, err := l.put(x, hold); err != nil {
 			return e, err
 		}
+	}
+	if counted {
+		l.note(Event{Address: e.Address, Life: e.Life, Cursor: e.Cursor, Time: e.Time})
+		return e, nil
+	}
+	return l.put(e, hold)
+}
+
+func (l *Log) put(e Event, hold bool) (Event, error) {
+	e.Seq, l.hold = l.last+1, hold
+	if hold || len(l.held) > 0 {
+		l.held = append(l.held, e)
+		l.note(e)
+		if !hold {
+			l.flush()
+		}
+		return e, nil
+	}
+	err := l.write(&e)
+	if disk.Full(err) {
+		l.held, l.full = append(l.held, e), err
+		l.note(e)
+		return e, nil
+	}
+	return e, err
+}
+
+// Held is how many events are in memory only.
+func (l *Log) Held() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.held)
+}
+
+// Full is why events are held; nil when none are, or because of Hold alone.
+func (l *Log) Full() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.full
+}
+
+// Flush writes what is held, and what is due of the repeats that were counted. The error says that something is still held.
+func (l *Log) Flush() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.failed != nil {
+		return l.failed
+	}
+	l.hold = false
+	l.flush()
+	if len(l.held) > 0 {
+		return l.full
+	}
+	for _, e := range l.repeats.due(l.now()) {
+		if _, err := l.put(e, false); err != nil {
+			return err
+		}
+	}
+	return l.full
+}
+
+func (l *Log) flush() {
+	for len(l.held) > 0 {
+		if l.full = l.write(&l.held[0]); l.full != nil {
+			return
+		}
+		l.held = l.held[1:]
+	}
+	l.held, l.full = nil, nil
+}
+
+// write puts one numbered event into the file.
+func (l *Log) write(e *Event) error {
+	if err := l.mend(); err != nil {
+		return err
+	}
+	if l.size > l.limit || !l.began.IsZero() && l.now().Sub(l.began) > segmentAge && l.size > 0 {
+		if err := l.rotate(e.Seq); err != nil {
+			return err
+		}
+	}
+	line, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("writing a %s event of %s: %w", e.Type, e.Address, err)
 	}
 	n, err := l.file.Write(append(line, '\n'))
 	if err != nil {
 		l.torn = n > 0
 		_ = l.mend() // else before the next line
-		return e, fmt.Errorf("writing to the event log in %s: %w", l.dir, err)
+		return fmt.Errorf("writing to the event log in %s: %w", l.dir, err)
 	}
 	l.size += int64(n)
-	l.note(e)
-	if e.Type.durable() {
-		if err := l.file.Sync(); err != nil {
-			return e, fmt.Errorf("syncing the event log in %s: %w", l.dir, err)
-		}
+	l.note(*e)
+	if e.Type.durable() && l.timer == nil {
+		l.timer = time.AfterFunc(syncWithin, l.syncLater)
 	}
-	return e, nil
+	return nil
+}
+
+func (l *Log) syncLater() {
+	l.mu.Lock()
+	l.timer = nil
+	f, failed := l.file, l.failed
+	l.mu.Unlock()
+	if failed == nil {
+		_ = f.Sync() // a disk that cannot do that fails the next write, too
+	}
 }
 
 // mend cuts off the part of a line that a full disk has left, so that what follows stays readable.
@@ -171,23 +316,55 @@ func (t Type) durable() bool {
 	}
 }
 
-// rotate goes on in a new file. When it fails, the old one is still open.
-func (l *Log) rotate() error {
+// rotate goes on in a new file whose first event has that number. When it fails, the old one is still open.
+func (l *Log) rotate(first uint64) error {
 	if l.file != nil {
 		if err := l.file.Sync(); err != nil {
 			return fmt.Errorf("syncing the event log: %w", err)
 		}
 	}
-	path := filepath.Join(l.dir, fmt.Sprintf("%020d.jsonl", l.last+1))
-	f, err := private.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND)
+	path := filepath.Join(l.dir, fmt.Sprintf("%020d.jsonl", first))
+	f, err := private.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND|os.O_TRUNC)
 	if err != nil {
 		return fmt.Errorf("starting a new file of the event log: %w", err)
+	}
+	size := int64(0)
+	if len(l.cursors) > 0 { // so that the files before it can be deleted
+		line, err := json.Marshal(Event{V: FormatVersion, Seq: first - 1, Time: l.now().UTC(), Type: LogFile, Cursors: l.cursors})
+		if err == nil {
+			_, err = f.Write(append(line, '\n'))
+		}
+		if err != nil {
+			_ = f.Close()
+			_ = os.Remove(path)
+			return fmt.Errorf("starting a new file of the event log: %w", err)
+		}
+		size = int64(len(line)) + 1
 	}
 	if l.file != nil {
 		_ = l.file.Close()
 	}
-	l.file, l.size = f, 0
+	l.file, l.size, l.began = f, size, time.Time{}
+	l.prune()
 	return nil
+}
+
+// prune deletes the oldest files beyond what is kept.
+func (l *Log) prune() {
+	segments, err := Segments(l.dir)
+	if err != nil {
+		return // the next rotation sees to it
+	}
+	total := int64(0)
+	for i := len(segments) - 1; i >= 0; i-- {
+		info, err := os.Stat(segments[i])
+		if err != nil {
+			continue
+		}
+		if total += info.Size(); total > l.kept && i < len(segments)-1 {
+			_ = os.Remove(segments[i])
+		}
+	}
 }
 
 // Cursor returns how far the log has followed the block at address.
@@ -197,15 +374,27 @@ func (l *Log) Cursor(address string) Cursor {
 	return l.cursors[address]
 }
 
-// Close syncs and closes the log.
+// Close writes what it can of what was held and counted, syncs and closes the log.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.failed != nil {
 		return nil
 	}
+	if !l.hold {
+		l.flush()
+		for _, e := range l.repeats.all() {
+			_, _ = l.put(e, false)
+		}
+	}
 	l.failed = errors.New("the event log is closed")
-	err := l.file.Sync()
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+	err := l.full
+	if serr := l.file.Sync(); err == nil {
+		err = serr
+	}
 	if cerr := l.file.Close(); err == nil {
 		err = cerr
 	}

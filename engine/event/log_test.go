@@ -3,7 +3,6 @@ package event_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -160,7 +159,7 @@ func TestFollowSeesOldAndNew(t *testing.T) {
 		})
 	}()
 	for i := range 49 {
-		add(t, l, event.Event{Type: event.Notice, Message: fmt.Sprint(i)})
+		add(t, l, event.Event{Type: event.Metrics, Step: int64(i)})
 	}
 	if err := <-done; !errors.Is(err, enough) {
 		t.Fatalf("follow ended with %v after %d events", err, len(seqs))

@@ -75,7 +75,11 @@ func (r *reader) drain(fn func(Event) error) (int, error) {
 			continue
 		}
 		if path != r.path {
-			if err := r.open(path); err != nil {
+			err := r.open(path)
+			if errors.Is(err, os.ErrNotExist) {
+				continue // deleted since it was listed
+			}
+			if err != nil {
 				return n, err
 			}
 		}

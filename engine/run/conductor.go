@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/state"
@@ -22,9 +24,14 @@ type conductor struct {
 	ctx    context.Context // of all lives
 	recipe *schema.Recipe
 	units  map[addr.Block]*unit
-	policy state.Policy
+	values map[addr.Block]cty.Value // outputs of every unit that has some
 	ending *endOfRun
-	dirty  bool // something that may allow or forbid a start has changed
+	dirty  bool    // something that may allow or forbid a start has changed
+	order  []*unit // by address; nil after one came or went
+
+	tick      <-chan time.Time
+	cancelled <-chan struct{} // nil once that was seen
+	killed    bool
 }
 
 // endOfRun is why the run ends.
@@ -76,38 +83,79 @@ func (e *Engine) Apply(ctx context.Context, recipe *schema.Recipe, p *plan.Plan)
 	defer close(e.done)
 	lives, kill := context.WithCancel(context.WithoutCancel(ctx))
 	defer kill()
-	c := &conductor{e: e, ctx: lives, recipe: recipe, units: map[addr.Block]*unit{}, policy: e.store.Run().Policy}
+	c := &conductor{e: e, ctx: lives, recipe: recipe, units: map[addr.Block]*unit{}, values: map[addr.Block]cty.Value{}}
 	if err := c.open(p); err != nil {
 		return nil, err
 	}
 	c.take(p)
-	c.step()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	cancelled := ctx.Done()
+	c.tick, c.cancelled = tick.C, ctx.Done()
 	for !c.finished() {
-		select {
-		case fn := <-e.inbox:
-			fn(c)
-		case <-tick.C:
-			c.clock()
-		case <-cancelled:
-			cancelled = nil
-			c.end(state.Stopped, nil, "killed")
-			c.killAll()
-		}
 		if c.dirty {
 			c.step()
 		}
+		c.next()
 	}
 	return c.close()
+}
+
+// stepTime is how long reports are taken, or blocks started, before it is seen to whatever else waits: orders above all.
+const stepTime = 20 * time.Millisecond
+
+// next waits for something to happen and does what follows from it alone. Orders go before reports, and reports that wait already are
+// taken together: what they allow and forbid is then looked at once.
+func (c *conductor) next() {
+	if c.dirty { // there is more to start
+		c.reports(time.Now().Add(stepTime))
+		return
+	}
+	select {
+	case fn := <-c.e.orders:
+		fn(c)
+	case fn := <-c.e.inbox:
+		fn(c)
+		c.reports(time.Now().Add(stepTime))
+	case <-c.tick:
+		c.clock()
+	case <-c.cancelled:
+		c.kill()
+	}
+}
+
+// reports takes what waits now, until a moment.
+func (c *conductor) reports(until time.Time) {
+	for time.Now().Before(until) {
+		select {
+		case fn := <-c.e.orders:
+			fn(c)
+			continue
+		case <-c.cancelled:
+			c.kill()
+			continue
+		default:
+		}
+		select {
+		case fn := <-c.e.inbox:
+			fn(c)
+		default:
+			return
+		}
+	}
+}
+
+// kill ends the run and every process of it at once.
+func (c *conductor) kill() {
+	c.cancelled, c.killed = nil, true
+	c.end(state.Stopped, nil, "killed")
+	c.killAll()
 }
 
 // open records that this engine works on the run.
 func (c *conductor) open(p *plan.Plan) error {
 	e := c.e
 	c.e.append(event.Event{Type: event.RunStarted, Digest: p.Digest, Message: e.opts.Command})
-	return e.store.Update(func(r *state.Run) {
+	e.store.Note(func(r *state.Run) {
 		r.Recipe, r.File, r.Digest, r.Status, r.Error = e.opts.Name, e.opts.File, p.Digest, state.Running, ""
 		r.Ended = time.Time{}
 		if r.Started.IsZero() {
@@ -115,6 +163,7 @@ func (c *conductor) open(p *plan.Plan) error {
 		}
 		r.Engine = engineRecord(e)
 	})
+	return e.store.Sync() // with no room for this there is none for what would follow
 }
 
 // take makes units of a plan's operations, or changes those that are there.
@@ -141,7 +190,7 @@ func firstReason(op *plan.Operation) string {
 
 // add makes a unit for a block that this engine does not know yet: new, recorded, or found alive.
 func (c *conductor) add(op *plan.Operation) {
-	rec := c.e.store.Run().Blocks[op.Address]
+	rec := c.e.store.Block(op.Address)
 	u := &unit{block: op.Block, config: op.Config, devices: op.Devices, phase: sdk.Pending}
 	if u.block == nil { // to be stopped: no longer declared
 		u.block, u.goal, u.why = &schema.Block{Addr: op.Address, Schema: c.e.schemaOf(op.Address)}, gone, "it is no longer declared"
@@ -149,7 +198,7 @@ func (c *conductor) add(op *plan.Operation) {
 	if rec != nil {
 		u.number, u.history = rec.Life, rec.Restarts
 	}
-	c.units[op.Address] = u
+	c.units[op.Address], c.order = u, nil
 	if proc := c.e.found[op.Address]; proc != nil {
 		delete(c.e.found, op.Address)
 		u.adopt = proc
@@ -200,7 +249,7 @@ func (c *conductor) recall(u *unit, rec *state.Block) {
 	if !u.phase.Over() && !rec.External {
 		u.phase = sdk.Stopped
 	}
-	u.outputs = recordedOutputs(rec.Outputs, u.block.Schema)
+	c.gives(u, recordedOutputs(rec.Outputs, u.block.Schema))
 	if rec.External {
 		u.phase = sdk.Pending
 	}
@@ -234,11 +283,16 @@ func (c *conductor) step() {
 	if c.ending == nil {
 		c.settle()
 	}
+	until := time.Now().Add(stepTime)
 	for _, u := range c.sorted() {
 		switch {
 		case u.goal != up || u.again:
 			c.stopInTurn(u)
 		case c.ending == nil && u.ended() && u.phase == sdk.Pending && c.allowed(u):
+			if time.Now().After(until) {
+				c.dirty = true // the others after orders and reports
+				return
+			}
 			c.start(u)
 		}
 	}
@@ -351,7 +405,9 @@ func (c *conductor) stopped(u *unit) {
 		c.dirty = true
 	case u.goal == gone:
 		delete(c.units, u.addr())
-		_ = c.e.store.Update(func(r *state.Run) { delete(r.Blocks, u.addr()) })
+		delete(c.values, u.addr())
+		c.order = nil
+		c.e.store.Remove(u.addr())
 	case !u.phase.Over():
 		u.phase = sdk.Stopped
 	}
@@ -368,10 +424,12 @@ func (c *conductor) killAll() {
 
 // sorted returns the units in address order, so that a run does the same thing in the same order each time.
 func (c *conductor) sorted() []*unit {
-	out := make([]*unit, 0, len(c.units))
-	for _, u := range c.units {
-		out = append(out, u)
+	if c.order == nil {
+		c.order = make([]*unit, 0, len(c.units))
+		for _, u := range c.units {
+			c.order = append(c.order, u)
+		}
+		sort.Slice(c.order, func(i, j int) bool { return addr.Less(c.order[i].addr(), c.order[j].addr()) })
 	}
-	sort.Slice(out, func(i, j int) bool { return addr.Less(out[i].addr(), out[j].addr()) })
-	return out
+	return c.order
 }

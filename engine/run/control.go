@@ -18,7 +18,7 @@ var ErrOver = errors.New("the run is over")
 func (e *Engine) ask(ctx context.Context, fn func(*conductor) error) error {
 	answer := make(chan error, 1)
 	select {
-	case e.inbox <- func(c *conductor) { answer <- fn(c) }:
+	case e.orders <- func(c *conductor) { answer <- fn(c) }:
 	case <-e.done:
 		return ErrOver
 	case <-ctx.Done():
@@ -43,8 +43,7 @@ func (e *Engine) Stop(ctx context.Context, why string) error {
 // Kill ends every process at once.
 func (e *Engine) Kill(ctx context.Context) error {
 	return e.ask(ctx, func(c *conductor) error {
-		c.end(state.Stopped, nil, "killed")
-		c.killAll()
+		c.kill()
 		return nil
 	})
 }
@@ -78,7 +77,8 @@ func (e *Engine) Converge(ctx context.Context, recipe *schema.Recipe, p *plan.Pl
 		}
 		c.recipe = recipe
 		c.take(p)
-		return e.store.Update(func(r *state.Run) { r.Digest = p.Digest })
+		e.noteRun(func(r *state.Run) { r.Digest = p.Digest })
+		return nil
 	})
 }
 

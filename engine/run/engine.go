@@ -59,10 +59,14 @@ type Engine struct {
 	secrets   *strings.Replacer
 	known     map[string]bool
 
-	inbox chan func(*conductor)
-	done  chan struct{} // closed when Apply has returned
-	begun sync.Once
-	mute  atomic.Bool // the event log could not be written the last time
+	inbox  chan func(*conductor) // what blocks report
+	orders chan func(*conductor) // what people ask; goes before reports
+	done   chan struct{}         // closed when Apply has returned
+	begun  sync.Once
+	mute   atomic.Bool // the event log could not be written the last time
+	room   room
+
+	servers *servers // that someone else runs
 }
 
 // Open takes the run's lock, reads its record and finds what is alive of it. It returns *state.LockedError when another
@@ -72,7 +76,8 @@ func Open(ctx context.Context, opts Options) (*Engine, error) {
 		opts.Lease = DefaultLease
 	}
 	opts.Lease = max(opts.Lease, 0)
-	e := &Engine{opts: opts, now: opts.Now, found: map[addr.Block]Process{}, known: map[string]bool{}, inbox: make(chan func(*conductor)), done: make(chan struct{})}
+	e := &Engine{opts: opts, now: opts.Now, found: map[addr.Block]Process{}, known: map[string]bool{}, inbox: make(chan func(*conductor)), orders: make(chan func(*conductor)), done: make(chan struct{})}
+	e.room.closing, e.servers = make(chan struct{}), newServers()
 	if e.now == nil {
 		e.now = time.Now
 	}
@@ -182,7 +187,7 @@ func (e *Engine) catchUp(a addr.Block) error {
 		return nil
 	}
 	life := 0
-	if b := e.store.Run().Blocks[a]; b != nil {
+	if b := e.store.Block(a); b != nil {
 		life = b.Life
 	}
 	for _, ev := range left {
@@ -190,8 +195,9 @@ func (e *Engine) catchUp(a addr.Block) error {
 			return err
 		}
 	}
-	if b := e.store.Run().Blocks[a]; b != nil && sdk.Phase(b.Phase).Over() && b.Phase != string(sdk.Failed) {
-		return e.journal(a, func(b *state.Block) { b.Intent = state.IntentDone })
+	if b := e.store.Block(a); b != nil && sdk.Phase(b.Phase).Over() && b.Phase != string(sdk.Failed) {
+		e.note(a, func(b *state.Block) { b.Intent = state.IntentDone })
+		return e.store.Sync()
 	}
 	return nil
 }
@@ -210,41 +216,48 @@ func (e *Engine) schemaOf(a addr.Block) *schema.PluginSchema {
 func (e *Engine) take(a addr.Block, p *schema.PluginSchema, life int, told host.Event) (ev event.Event, ok bool, err error) {
 	switch b := told.Body.(type) {
 	case host.Handle:
-		return ev, false, e.journal(a, func(r *state.Block) { r.Handle = b.Data })
+		e.note(a, func(r *state.Block) { r.Handle = b.Data })
+		return ev, false, e.settled()
 	case host.Outputs:
-		return ev, false, e.journal(a, func(r *state.Block) { r.Outputs = storedOutputs(b.Values, p) })
+		e.note(a, func(r *state.Block) { r.Outputs = storedOutputs(b.Values, p) })
+		return ev, false, e.settled()
 	}
 	ev, ok = translate(a.String(), life, told)
 	if !ok {
 		return ev, false, nil
 	}
-	err = e.remember(a, ev)
+	if e.remember(a, ev) {
+		err = e.settled()
+	}
 	e.append(ev)
 	return ev, true, err
 }
 
-// remember keeps what the record must hold of an event.
-func (e *Engine) remember(a addr.Block, ev event.Event) error {
+// remember keeps what the record must hold of an event, and says whether that was anything.
+func (e *Engine) remember(a addr.Block, ev event.Event) bool {
 	switch ev.Type {
 	case event.Checkpoint:
-		return e.journal(a, func(b *state.Block) {
+		e.note(a, func(b *state.Block) {
 			b.Checkpoint = &state.Checkpoint{Path: ev.Path, Step: ev.Step, Version: ev.Version}
 			b.Step = max(b.Step, ev.Step)
 		})
+		return true
 	case event.Weights:
-		return e.store.Update(func(r *state.Run) {
+		e.noteRun(func(r *state.Run) {
 			if ev.Version >= r.Policy.Version {
 				r.Policy = state.Policy{Version: ev.Version, Weights: ev.Path, Format: ev.Format}
 			}
 		})
+		return true
 	case event.Phase:
 		if sdk.Phase(ev.Phase).Over() {
 			// That nothing is left to do about it is written when its process has ended: until then an engine must look for it.
-			return e.journal(a, func(b *state.Block) { b.Phase, b.Error, b.Ended = ev.Phase, ev.Message, e.now().UTC() })
+			e.note(a, func(b *state.Block) { b.Phase, b.Error, b.Ended = ev.Phase, ev.Message, e.now().UTC() })
+			return true
 		}
 	default:
 	}
-	return nil
+	return false
 }
 
 // Recorded returns what the run remembers.
@@ -280,6 +293,11 @@ func (e *Engine) Close() {
 		p.Release()
 		delete(e.found, a)
 	}
+	e.room.close()
+	e.servers.close()
+	if e.store != nil {
+		_ = e.store.Close()
+	}
 	if e.log != nil {
 		_ = e.log.Close()
 	}
@@ -288,19 +306,32 @@ func (e *Engine) Close() {
 	}
 }
 
-// journal changes a block's record, on disk before it returns.
-func (e *Engine) journal(a addr.Block, change func(*state.Block)) error {
-	return e.store.UpdateBlock(a, change)
+// note changes a block's record. It outlives a killed engine when note returns, unless the disk has no room.
+func (e *Engine) note(a addr.Block, change func(*state.Block)) {
+	e.store.NoteBlock(a, change)
+	e.room.check(e)
+}
+
+// noteRun is note for what concerns the whole run.
+func (e *Engine) noteRun(change func(*state.Run)) {
+	e.store.Note(change)
+	e.room.check(e)
 }
 
 // append writes an event, without secrets. A log that cannot be written must not stop training: it is said once on stderr.
 func (e *Engine) append(ev event.Event) {
 	ev.Message, ev.Remedy = e.scrub(ev.Message), e.scrub(ev.Remedy)
 	ev.Prompt, ev.Completion = e.scrub(ev.Prompt), e.scrub(ev.Completion)
-	_, err := e.log.Append(ev)
+	// What the log has counted is not asked of a plugin again, so nothing may get into it before the record knows it.
+	write := e.log.Append
+	if e.store.Failed() != nil {
+		write = e.log.Hold
+	}
+	_, err := write(ev)
 	if failed := err != nil; e.mute.Swap(failed) != failed && failed {
 		fmt.Fprintf(os.Stderr, "recipe: %v. The run goes on; what happens is not recorded until that works again\n", err)
 	}
+	e.room.check(e)
 }
 
 func (e *Engine) notice(level, message string) {

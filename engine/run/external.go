@@ -3,7 +3,6 @@ package run
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"strings"
 	"time"
 
@@ -28,9 +27,10 @@ func (c *conductor) startExternal(u *unit, meta schema.Meta) {
 	}
 	secret := c.e.learnExternal(meta.External, url)
 	ctx, cancel := context.WithCancel(c.ctx)
-	u.phase, u.checks, u.outputs, u.fresh = sdk.Starting, cancel, outputs, false
+	u.phase, u.checks, u.fresh = sdk.Starting, cancel, false
+	c.gives(u, outputs)
 	h := healthPolicy(u.block.Meta.Health, u.addr().Kind)
-	_ = c.e.journal(u.addr(), func(b *state.Block) {
+	c.e.note(u.addr(), func(b *state.Block) {
 		b.External, b.Intent, b.Config, b.Life = true, state.IntentRun, u.config, 1
 		b.Outputs = storedOutputs(outputs, u.block.Schema)
 		for _, name := range secret {
@@ -93,7 +93,7 @@ func (e *Engine) followExternal(ctx context.Context, a addr.Block, url, key stri
 	defer tick.Stop()
 	last := sdk.Starting
 	for {
-		err := checkExternal(ctx, url, key, h.Timeout)
+		err := e.servers.check(ctx, url, key, h)
 		p, msg := sdk.Ready, ""
 		switch {
 		case ctx.Err() != nil:
@@ -125,31 +125,6 @@ func (e *Engine) followExternal(ctx context.Context, a addr.Block, url, key stri
 	}
 }
 
-// checkExternal asks the server for anything: every answer below 500 shows that it is there.
-func checkExternal(ctx context.Context, url, key string, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	if strings.HasSuffix(url, "/v1") {
-		url += "/models"
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return fmt.Errorf("asking %s: %w", url, err)
-	}
-	if key != "" {
-		req.Header.Set("Authorization", "Bearer "+key)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return fmt.Errorf("asking %s: %w", url, err)
-	}
-	_ = resp.Body.Close()
-	if resp.StatusCode >= http.StatusInternalServerError || resp.StatusCode == http.StatusUnauthorized {
-		return fmt.Errorf("asking %s: it answered %s", url, resp.Status)
-	}
-	return nil
-}
-
 func (c *conductor) externalPhase(a addr.Block, p sdk.Phase, msg string) {
 	u := c.units[a]
 	if u == nil || u.checks == nil {
@@ -160,5 +135,5 @@ func (c *conductor) externalPhase(a addr.Block, p sdk.Phase, msg string) {
 		u.checks()
 		u.checks, u.err = nil, fmt.Errorf("%s", msg)
 	}
-	_ = c.e.journal(a, func(b *state.Block) { b.Phase, b.Error = string(p), msg })
+	c.e.note(a, func(b *state.Block) { b.Phase, b.Error = string(p), msg })
 }

@@ -365,7 +365,7 @@ type plugins struct {
 	schemas map[kind.Kind]*schema.PluginSchema
 }
 
-func fakePlugins(t *testing.T) plugins {
+func fakePlugins(t testing.TB) plugins {
 	t.Helper()
 	of := func(v any) *spec.Schema {
 		s, err := spec.Of(v)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
@@ -11,6 +12,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk/disk"
 )
 
 func engineRecord(e *Engine) state.Engine {
@@ -49,12 +51,10 @@ func (c *conductor) close() (map[string]any, error) {
 	if end.err != nil {
 		msg = c.e.scrub(end.err.Error())
 	}
-	if err := c.e.store.Update(func(r *state.Run) {
+	c.e.noteRun(func(r *state.Run) {
 		r.Status, r.Error, r.Ended, r.Engine = end.status, msg, c.e.now().UTC(), state.Engine{}
 		r.Outputs = stored
-	}); err != nil && end.err == nil {
-		end.err = err
-	}
+	})
 	for name, rec := range stored {
 		if !rec.Sensitive && rec.Value != nil {
 			c.e.append(event.Event{Type: event.Output, Name: name, Value: rec.Value})
@@ -64,7 +64,35 @@ func (c *conductor) close() (map[string]any, error) {
 		msg = end.why
 	}
 	c.e.append(event.Event{Type: event.RunEnded, Phase: string(end.status), Message: msg})
+	if err := c.written(); err != nil && end.err == nil {
+		end.err = err
+	}
+	c.e.store.Fold() // now, while the engine still answers, and not between its last answer and the end of its lock
 	return visible, end.err
+}
+
+// written returns when the end of the run is on the disk. While there is no room it waits and answers orders, unless the run is killed.
+func (c *conductor) written() error {
+	for {
+		err := c.e.store.Sync()
+		if err == nil {
+			if ferr := c.e.log.Flush(); disk.Full(ferr) { // any other loss of events has been said
+				err = ferr
+			}
+		}
+		if !disk.Full(err) || c.killed {
+			return err
+		}
+		select {
+		case fn := <-c.e.orders:
+			fn(c)
+		case fn := <-c.e.inbox:
+			fn(c)
+		case <-time.After(disk.RetryEvery):
+		case <-c.cancelled:
+			c.kill()
+		}
+	}
 }
 
 // output is one output in its stored form, and plainly for the caller; nil when it is not known.
@@ -93,5 +121,5 @@ func (c *conductor) updated(a addr.Block, config map[string]json.RawMessage, err
 		c.e.notice("error", fmt.Sprintf("%s did not take the change over: %v. It goes on with its old values; `recipe restart %s` starts it with the new ones", a, err, a))
 		return
 	}
-	_ = c.e.journal(a, func(b *state.Block) { b.Config = config })
+	c.e.note(a, func(b *state.Block) { b.Config = config })
 }

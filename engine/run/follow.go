@@ -20,7 +20,7 @@ func (c *conductor) phase(u *unit, p sdk.Phase, outputs cty.Value) {
 	}
 	before := u.outputs
 	if outputs != cty.NilVal {
-		u.outputs = outputs
+		c.gives(u, outputs)
 	}
 	if u.phase == p && outputs == cty.NilVal {
 		return
@@ -28,7 +28,7 @@ func (c *conductor) phase(u *unit, p sdk.Phase, outputs cty.Value) {
 	was := u.phase
 	u.phase = p
 	c.dirty = true
-	_ = c.e.journal(u.addr(), func(b *state.Block) {
+	c.e.note(u.addr(), func(b *state.Block) {
 		b.Phase = string(p)
 		b.Outputs = storedOutputs(u.outputs, u.block.Schema)
 	})
@@ -78,11 +78,6 @@ func movedOutputs(a, b cty.Value) string {
 // progress is what a block reported, already in the log.
 func (c *conductor) progress(u *unit, ev event.Event) {
 	switch ev.Type {
-	case event.Weights:
-		// The newest policy version that inference serves: what a restarted inference block is brought to.
-		if ev.Version >= c.policy.Version {
-			c.policy = state.Policy{Version: ev.Version, Weights: ev.Path, Format: ev.Format}
-		}
 	case event.Metrics:
 		if u.rules != nil {
 			c.endByRule(u, u.rules.metrics(ev.Step, ev.Metrics))
@@ -90,7 +85,7 @@ func (c *conductor) progress(u *unit, ev event.Event) {
 	case event.Progress:
 		// Kept in memory by readers of the log; the record only needs it now and then.
 		if ev.Total > 0 && (ev.Step == ev.Total || ev.Step%10 == 0) {
-			_ = c.e.journal(u.addr(), func(b *state.Block) { b.Step, b.Total = ev.Step, ev.Total })
+			c.e.note(u.addr(), func(b *state.Block) { b.Step, b.Total = ev.Step, ev.Total })
 		}
 	default:
 	}
@@ -107,6 +102,9 @@ func (c *conductor) endByRule(u *unit, why string) {
 
 // clock looks at what only time decides.
 func (c *conductor) clock() {
+	if c.e.store.Failed() == nil {
+		_ = c.e.log.Flush() // what is due of repeated events
+	}
 	for _, u := range c.units {
 		if u.rules != nil && u.life != nil {
 			c.endByRule(u, u.rules.wall(c.e.now()))
@@ -121,7 +119,7 @@ func (c *conductor) ended(u *unit, end ending) {
 	c.dirty = true
 	end = c.e.clean(end)
 	if end.outputs != cty.NilVal {
-		u.outputs = end.outputs
+		c.gives(u, end.outputs)
 	}
 	if u.ruleEnding != "" && end.phase == sdk.Stopped && end.ordered {
 		end.phase = sdk.Completed
@@ -148,16 +146,14 @@ func (c *conductor) record(u *unit, end ending, intent state.Intent) {
 		msg = c.e.scrub(end.err.Error())
 	}
 	phase := u.phase
-	if err := c.e.journal(u.addr(), func(b *state.Block) {
+	c.e.note(u.addr(), func(b *state.Block) {
 		b.Phase, b.Error, b.Intent, b.Ended = string(phase), msg, intent, c.e.now().UTC()
 		b.Outputs = storedOutputs(u.outputs, u.block.Schema)
 		b.Restarts = u.history
 		if intent == state.IntentDone {
 			b.Handle = nil
 		}
-	}); err != nil {
-		c.e.notice("error", err.Error())
-	}
+	})
 	if !end.told && (phase == sdk.Completed || phase == sdk.Stopped) {
 		c.e.append(event.Event{Type: event.Phase, Address: u.addr().String(), Life: u.number, Phase: string(phase), Message: msg})
 	}
@@ -247,12 +243,10 @@ func (c *conductor) setAside(u *unit) error {
 
 // forgetProduct drops what is recorded of a replaced block's work.
 func (c *conductor) forgetProduct(u *unit) {
-	u.outputs = cty.NilVal
-	_ = c.e.journal(u.addr(), func(b *state.Block) { b.Checkpoint, b.Step, b.Outputs, b.Handle = nil, 0, nil, nil })
+	c.gives(u, cty.NilVal)
+	c.e.note(u.addr(), func(b *state.Block) { b.Checkpoint, b.Step, b.Outputs, b.Handle = nil, 0, nil, nil })
 	if u.addr().Kind == kind.Inference || u.addr().Kind == kind.Trainer {
 		// The version goes on rising; the weights recorded for it belong to what was replaced.
-		c.policy.Weights, c.policy.Format = "", ""
-		p := c.policy
-		_ = c.e.store.Update(func(r *state.Run) { r.Policy = p })
+		c.e.noteRun(func(r *state.Run) { r.Policy.Weights, r.Policy.Format = "", "" })
 	}
 }

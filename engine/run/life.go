@@ -15,6 +15,7 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/disk"
 )
 
 // A life is one start of one block, from the process's launch (or its adoption) to its end. It runs in a goroutine of
@@ -99,7 +100,7 @@ func (l *life) begin(ctx context.Context, r report) (Process, *ending) {
 	proc := l.adopt
 	if proc == nil {
 		r.phase(sdk.Starting, cty.NilVal)
-		if err := l.e.journal(l.block, func(b *state.Block) {
+		if err := l.e.record(ctx, l.block, func(b *state.Block) {
 			b.Intent, b.Phase, b.Life, b.Error = state.IntentStart, string(sdk.Starting), l.number, ""
 			b.Started, b.Ended = l.e.now().UTC(), time.Time{}
 		}); err != nil {
@@ -122,7 +123,7 @@ func (l *life) begin(ctx context.Context, r report) (Process, *ending) {
 	if err := proc.Start(callCtx, l.request); err != nil {
 		return proc, failed("starting the block", err)
 	}
-	if err := l.e.journal(l.block, func(b *state.Block) { b.Intent = state.IntentRun }); err != nil {
+	if err := l.e.record(ctx, l.block, func(b *state.Block) { b.Intent = state.IntentRun }); err != nil {
 		return proc, failed("writing the journal after the start", err)
 	}
 	return proc, nil
@@ -157,8 +158,13 @@ func (l *life) watch(ctx context.Context, proc Process, r report) *ending {
 	defer tick.Stop()
 	probing := false
 	for w.end == nil {
+		in, retry := events, (<-chan time.Time)(nil)
+		if w.ordered == nil && l.e.room.crowded() { // what it has to say waits in its process until there is room again
+			in, retry = nil, time.After(disk.RetryEvery)
+		}
 		select {
-		case e := <-events:
+		case <-retry:
+		case e := <-in:
 			w.event(ctx, e)
 		case <-proc.Exited():
 			w.exited(ctx, events)
@@ -299,7 +305,7 @@ func (w *watcher) refresh(ctx context.Context) {
 		w.startDeadline.Stop()
 	}
 	if st.Listen != "" {
-		_ = w.life.e.journal(w.life.block, func(b *state.Block) { b.Listen = st.Listen })
+		w.life.e.note(w.life.block, func(b *state.Block) { b.Listen = st.Listen })
 	}
 	// Status may be ahead of the events: the end of the block is taken from its event, after everything that came before it.
 	if !p.Over() {
@@ -353,7 +359,7 @@ func (w *watcher) stop(ctx context.Context, o stopOrder) {
 	w.ordered = &o
 	w.startDeadline.Stop()
 	grace := w.life.health.StopTimeout
-	_ = w.life.e.journal(w.life.block, func(b *state.Block) { b.Intent = state.IntentStop })
+	w.life.e.note(w.life.block, func(b *state.Block) { b.Intent = state.IntentStop })
 	w.report.phase(sdk.Draining, cty.NilVal)
 	w.stopDeadline.Reset(grace + 5*time.Second)
 	go func() {

@@ -218,7 +218,8 @@ func (f *fixture) orphan(address, src string, s script) *fakeProcess {
 	}
 	config, err := state.Recordable(r.Blocks[i].Value, r.Blocks[i].Schema.Config, f.dir)
 	if err == nil {
-		err = store.UpdateBlock(r.Blocks[i].Addr, func(b *state.Block) { b.Life, b.Intent, b.Phase, b.Config = 1, state.IntentRun, "ready", config })
+		store.NoteBlock(r.Blocks[i].Addr, func(b *state.Block) { b.Life, b.Intent, b.Phase, b.Config = 1, state.IntentRun, "ready", config })
+		err = store.Close()
 	}
 	if err != nil {
 		f.t.Fatal(err)

@@ -50,7 +50,7 @@ func (e *Engine) settle() error {
 		return err
 	}
 	if ok && was.Path != here.Path && e.opts.Dir.Exists() {
-		if err := e.store.Update(func(r *state.Run) { r.Relocate(was, here) }); err != nil {
+		if err := e.store.Rewrite(func(r *state.Run) { r.Relocate(was, here) }); err != nil {
 			return err
 		}
 	}

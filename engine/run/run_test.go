@@ -47,7 +47,7 @@ const (
 
 // fixture is one run directory with a host.
 type fixture struct {
-	t    *testing.T
+	t    testing.TB
 	dir  state.Dir
 	host *fakeHost
 	plug plugins

@@ -42,7 +42,8 @@ func (c *conductor) start(u *unit) {
 		return
 	case u.addr().Kind.Life() == kind.Config:
 		plain, _ := value.UnmarkDeep()
-		u.outputs, u.phase, u.ready = plain, sdk.Ready, true
+		u.phase, u.ready = sdk.Ready, true
+		c.gives(u, plain)
 		return
 	}
 	req, err := c.request(u, value, meta)
@@ -61,7 +62,7 @@ func (c *conductor) unfit(u *unit, err error) {
 	}
 	u.phase, u.err, u.ready = sdk.Failed, err, false
 	c.e.append(event.Event{Type: event.Phase, Address: u.addr().String(), Phase: string(sdk.Failed), Message: err.Error()})
-	_ = c.e.journal(u.addr(), func(b *state.Block) { b.Phase, b.Error = string(sdk.Failed), err.Error() })
+	c.e.note(u.addr(), func(b *state.Block) { b.Phase, b.Error = string(sdk.Failed), err.Error() })
 	c.dirty = true
 }
 
@@ -89,9 +90,7 @@ func (c *conductor) begin(u *unit, req host.Start) {
 		plugin, digest = u.block.Schema.Version, u.block.Schema.Digest
 	}
 	if l.adopt == nil {
-		if err := c.e.journal(u.addr(), func(b *state.Block) { b.Config, b.Devices, b.Plugin, b.Schema = config, devices, plugin, digest }); err != nil {
-			c.e.notice("error", err.Error())
-		}
+		c.e.note(u.addr(), func(b *state.Block) { b.Config, b.Devices, b.Plugin, b.Schema = config, devices, plugin, digest })
 	}
 	go l.run(ctx, lifeReport{e: c.e, u: u.addr(), n: u.number})
 }
@@ -123,15 +122,14 @@ func (c *conductor) request(u *unit, value cty.Value, meta schema.Meta) (host.St
 			return host.Start{}, fmt.Errorf("making its folder: %w", err)
 		}
 	}
-	rec := e.store.Run()
 	req := host.Start{
-		Address: a.String(), RunID: rec.ID, Recipe: e.opts.Name, Config: value,
+		Address: a.String(), RunID: e.store.ID(), Recipe: e.opts.Name, Config: value,
 		Dir: absolute(dir), RunDir: absolute(string(e.opts.Dir)), RecipeDir: absolute(c.recipe.Dir), Checkpoints: absolute(checkpoints),
 		Environment: environment(meta), Placement: placement(meta, u.devices), Runtime: runtime(meta),
 		Token: token, ControlToken: control, SyncedBy: c.syncedBy(a), Resume: u.resume || u.number > 0,
-		Policy: sdk.Policy{Version: c.policy.Version, Weights: c.policy.Weights, Format: c.policy.Format},
+		Policy: sdk.Policy(e.store.Policy()), // what a restarted inference block is brought to
 	}
-	if old := rec.Blocks[a]; old != nil {
+	if old := e.store.Block(a); old != nil {
 		req.Listen, req.Handle = old.Listen, old.Handle
 	}
 	if u.fresh {
@@ -197,15 +195,17 @@ func (c *conductor) syncedBy(a addr.Block) []string {
 	return out
 }
 
-// known is what is known of every block's outputs.
-func (c *conductor) known() map[addr.Block]cty.Value {
-	out := make(map[addr.Block]cty.Value, len(c.units))
-	for a, u := range c.units {
-		if u.outputs != cty.NilVal {
-			out[a] = u.outputs
-		}
+// known is what is known of every block's outputs. It is not to be changed.
+func (c *conductor) known() map[addr.Block]cty.Value { return c.values }
+
+// gives sets the outputs of a block; cty.NilVal: none.
+func (c *conductor) gives(u *unit, outputs cty.Value) {
+	u.outputs = outputs
+	if outputs == cty.NilVal {
+		delete(c.values, u.addr())
+		return
 	}
-	return out
+	c.values[u.addr()] = outputs
 }
 
 // checks evaluates a block's preconditions or postconditions.

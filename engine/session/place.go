@@ -67,7 +67,11 @@ func Claim(dir state.Dir, fresh bool) (Destroyed, error) {
 	if err != nil {
 		return out, err
 	}
-	if err := store.Update(func(r *state.Run) { disown(r, id, was, here) }); err != nil {
+	err = store.Rewrite(func(r *state.Run) { disown(r, id, was, here) })
+	if cerr := store.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
 		return out, err
 	}
 	return out, dir.Settle()

@@ -22,7 +22,7 @@ func recordedRun(t *testing.T) state.Dir {
 	}
 	s, err := state.OpenStore(d, nil)
 	if err == nil {
-		err = s.Update(func(r *state.Run) { r.Status = state.Stopped })
+		err = s.Rewrite(func(r *state.Run) { r.Status = state.Stopped })
 	}
 	if err == nil {
 		err = d.Settle()

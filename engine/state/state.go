@@ -1,6 +1,6 @@
-// Package state is what a run remembers on disk: which blocks were started, with what, and how far they are. It is one
-// small JSON file, replaced atomically before and after every start, so that an engine that is killed at any moment
-// finds out from it what may still be alive. Secrets are never in it.
+// Package state is what a run remembers on disk: which blocks were started, with what, and how far they are. It is a JSON
+// file and a journal of what has changed since it was written, so that a change costs as much as it is big, and an engine
+// that is killed at any moment finds out from them what may still be alive. Secrets are never in them.
 package state
 
 import (
@@ -10,8 +10,9 @@ import (
 	"github.com/recipe-rl/recipe/schema/addr"
 )
 
-// FormatVersion is the version of run.json that this engine writes. It reads this one and older ones.
-const FormatVersion = 1
+// FormatVersion is the version of run.json that this engine writes. It reads this one and older ones. Version 2 came with the journal
+// beside it, which an engine that knows only version 1 would not read.
+const FormatVersion = 2
 
 // Status is where a run stands.
 type Status string
@@ -28,6 +29,7 @@ const (
 // Run is the content of run.json.
 type Run struct {
 	Format  int                       `json:"format_version"`
+	Changes uint64                    `json:"changes,omitempty"` // number of the newest change that is in here
 	ID      string                    `json:"id"`
 	Recipe  string                    `json:"recipe"`
 	File    string                    `json:"file"`
@@ -112,17 +114,21 @@ func (r *Run) Clone() *Run {
 	out := *r
 	out.Blocks = make(map[addr.Block]*Block, len(r.Blocks))
 	for a, b := range r.Blocks {
-		c := *b
-		c.Restarts = append([]time.Time(nil), b.Restarts...)
-		if b.Checkpoint != nil {
-			ck := *b.Checkpoint
-			c.Checkpoint = &ck
-		}
-		out.Blocks[a] = &c
+		out.Blocks[a] = b.clone()
 	}
 	out.Outputs = make(map[string]RecordedOutput, len(r.Outputs))
 	for k, v := range r.Outputs {
 		out.Outputs[k] = v
 	}
 	return &out
+}
+
+func (b *Block) clone() *Block {
+	c := *b
+	c.Restarts = append([]time.Time(nil), b.Restarts...)
+	if b.Checkpoint != nil {
+		ck := *b.Checkpoint
+		c.Checkpoint = &ck
+	}
+	return &c
 }

@@ -35,7 +35,8 @@ func TestUpdateIsOnDiskAndPrivate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.UpdateBlock(policy, func(b *state.Block) { b.Intent, b.Life = state.IntentStart, 1 }); err != nil {
+	s.NoteBlock(policy, func(b *state.Block) { b.Intent, b.Life = state.IntentStart, 1 })
+	if err := s.Sync(); err != nil {
 		t.Fatal(err)
 	}
 	r, err := state.Read(d)

@@ -18,7 +18,8 @@ const (
 	postTimeout = 5 * time.Minute        // the API holds a post while its queue is full
 	steerEvery  = 100 * time.Millisecond // how often the queue is looked at
 	steerFirst  = 5 * time.Millisecond   // the same when there is nothing to do but wait for the trainer; grows to steerEvery
-	reportEvery = 2 * time.Second
+	reportFirst = 2 * time.Second        // between reports of metrics; see reportPause
+	reportLast  = time.Minute
 	retryFirst  = 200 * time.Millisecond // wait after a sampling that failed; doubles up to retryLast
 	retryLast   = 10 * time.Second
 	maxFailures = 10 // groups in a row whose score cannot be told
@@ -96,7 +97,7 @@ func (r *rollouts) run(ctx context.Context) error {
 func (r *rollouts) loop(ctx, working context.Context, done chan outcome) error {
 	steer, wait := time.NewTimer(steerEvery), steerEvery
 	defer steer.Stop()
-	report := time.NewTicker(reportEvery)
+	report, began := time.NewTimer(reportFirst), time.Now()
 	defer report.Stop()
 	if err := r.look(ctx); err != nil {
 		return err
@@ -128,9 +129,16 @@ func (r *rollouts) loop(ctx, working context.Context, done chan outcome) error {
 			steer.Reset(wait)
 		case <-report.C:
 			r.report(false)
+			report.Reset(reportPause(time.Since(began)))
 		}
 	}
 	return nil
+}
+
+// reportPause is the time to the next report of metrics: a twentieth of the time so far. A run of minutes is told in detail, and one of
+// days with a hundred environments does not fill the disk with metrics.
+func reportPause(elapsed time.Duration) time.Duration {
+	return min(max(elapsed/20, reportFirst), reportLast)
 }
 
 // room says whether another group may be begun: what waits, what was posted and what is in flight together are less than the

@@ -41,6 +41,9 @@ func say(s Style, e event.Event) string {
 	case event.Metrics:
 		return fmt.Sprintf("step %d: %s", e.Step, measurements(e.Metrics))
 	case event.LogLine, event.Notice:
+		if e.Repeats > 0 {
+			message += s.Dim(fmt.Sprintf(" (and %d more like it before)", e.Repeats))
+		}
 		switch e.Level {
 		case "error":
 			return s.Red("error: ") + message
