@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/sdk/web"
 )
 
 // trainerHost is the Host of a trainer and the owner of its control endpoint.
@@ -35,13 +37,10 @@ func runTrainer[C any](ctx context.Context, plugin Trainer[C], req Request[C], h
 		c.tokenize = t.Tokenize
 	}
 	g := newGate(c)
-	server := &http.Server{
-		Handler:           g.handler(req.ControlToken),
-		ReadHeaderTimeout: 10 * time.Second,
-		BaseContext:       func(net.Listener) context.Context { return ctx },
-	}
+	server := web.NewServer(g.handler(req.ControlToken))
+	server.BaseContext = func(net.Listener) context.Context { return ctx }
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	go func() { served <- web.Serve(server, listener) }()
 	defer func() {
 		g.end()
 		closing, cancel := context.WithTimeout(context.Background(), 2*time.Second)

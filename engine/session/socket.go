@@ -20,6 +20,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk/web"
 )
 
 // socketLimit is the longest path of a unix socket that every system takes (macOS: 104 bytes with the final zero).
@@ -92,9 +93,9 @@ func serve(ctx context.Context, s *Session, e *run.Engine) (*server, error) {
 		_ = l.Close()
 		return nil, fmt.Errorf("closing the engine's socket to others: %w", err)
 	}
-	srv := &server{path: path, http: &http.Server{Handler: handler(s, e), ReadHeaderTimeout: 10 * time.Second}}
+	srv := &server{path: path, http: web.NewServer(handler(s, e))}
 	srv.wg.Add(1)
-	go func() { defer srv.wg.Done(); _ = srv.http.Serve(private.Listener{Listener: l}) }()
+	go func() { defer srv.wg.Done(); _ = web.Serve(srv.http, private.Listener{Listener: l}) }()
 	return srv, nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/recipe-rl/recipe/plugins/tiny/server"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/web"
 )
 
 // InferenceConfig is the body of `inference "tiny" "name"`.
@@ -81,9 +82,9 @@ func (s *serving) serve(ctx context.Context, req sdk.Request[InferenceConfig], h
 		return fmt.Errorf("listen for the tiny model: %w", err)
 	}
 	name, key := modelName(req.Config.Model, req.RecipeDir), rand.Text()
-	web := &http.Server{Handler: server.NewHandler(engine, server.HandlerOptions{Model: name, APIKey: key}), ReadHeaderTimeout: 10 * time.Second}
+	api := web.NewServer(server.NewHandler(engine, server.HandlerOptions{Model: name, APIKey: key}))
 	served := make(chan error, 1)
-	go func() { served <- web.Serve(listener) }()
+	go func() { served <- web.Serve(api, listener) }()
 	if known {
 		host.Loaded(version)
 	}
@@ -95,7 +96,7 @@ func (s *serving) serve(ctx context.Context, req sdk.Request[InferenceConfig], h
 		return fmt.Errorf("serve the tiny model: %w", <-served)
 	}
 	host.Serve()
-	err = web.Close()
+	err = api.Close()
 	if e := <-served; !errors.Is(e, http.ErrServerClosed) {
 		err = errors.Join(err, e)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/plugins/trajectories/store"
+	"github.com/recipe-rl/recipe/sdk/web"
 )
 
 // Config says where groups are kept, how many, and who may talk to the server. The zero value is a working server
@@ -40,6 +41,9 @@ type Config struct {
 	HoldTimeout time.Duration
 	// MaxBody bounds a request body after decompression, in bytes (default 256 MiB).
 	MaxBody int64
+
+	// MaxConnections bounds the connections at a time (default 4096); others wait to be accepted.
+	MaxConnections int
 
 	// MaxStaleness drops a group when the trainer's policy version is more than this ahead of the oldest version that
 	// sampled it. Negative means never, and so does a group without a version. Zero keeps only on-policy groups, so
@@ -127,6 +131,15 @@ func (c Config) withDefaults() (Config, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	return c, nil
+}
+
+// limits are those of all servers (sdk/web).
+func (c Config) limits() web.Limits {
+	l := web.Defaults()
+	if c.MaxConnections > 0 {
+		l.Connections = c.MaxConnections
+	}
+	return l
 }
 
 func contains(list []string, s string) bool {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/recipe-rl/recipe/plugins/trajectories/group"
 	"github.com/recipe-rl/recipe/plugins/trajectories/store"
+	"github.com/recipe-rl/recipe/sdk/web"
 )
 
 // route answers one method of one path. An error becomes a reply in fail.
@@ -185,6 +186,9 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		reply(w, http.StatusBadRequest, map[string]string{"detail": "There was an error parsing the body"})
 	case errors.As(err, &tooLarge), errors.Is(err, errTooLarge):
 		reply(w, http.StatusRequestEntityTooLarge, map[string]string{"detail": "The body is larger than the server allows (" + strconv.FormatInt(s.cfg.MaxBody, 10) + " bytes after decompression)"})
+	case errors.Is(err, web.ErrStalled):
+		w.Header().Set("Connection", "close")
+		reply(w, http.StatusRequestTimeout, map[string]string{"detail": err.Error()})
 	case errors.As(err, &refused):
 		if refused.plain {
 			text(w, refused.code, refused.message)

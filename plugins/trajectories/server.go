@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,14 +73,11 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	if err := s.cfg.checkAddress(ln.Addr()); err != nil {
 		return errors.Join(err, ln.Close())
 	}
-	server := &http.Server{
-		Handler:           s.Handler(),
-		ReadHeaderTimeout: 30 * time.Second,
-		IdleTimeout:       5 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
-	}
+	limits := s.cfg.limits()
+	server := limits.NewServer(s.Handler())
+	server.ErrorLog = slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelWarn)
 	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(ln) }()
+	go func() { failed <- limits.Serve(server, ln) }()
 	select {
 	case err := <-failed:
 		return fmt.Errorf("serving the trajectory API on %s: %w", ln.Addr(), err)

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/recipe-rl/recipe/sdk/web"
 )
 
 // Gateway is one gateway. Make it with New, then call Serve.
@@ -76,8 +78,15 @@ func New(cfg Config) (*Gateway, error) {
 		DisableCompression:  true,
 	}
 	g.met = newMetrics(g)
-	g.server = &http.Server{Handler: g, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 5 * time.Minute}
+	g.server = limits().NewServer(g)
 	return g, nil
+}
+
+// limits are those of all servers, for more connections: each completion under way has one.
+func limits() web.Limits {
+	l := web.Defaults()
+	l.Connections = 32 << 10
+	return l
 }
 
 // Addr is the address that the gateway listens on.
@@ -94,7 +103,7 @@ func (g *Gateway) Serve(ctx context.Context) error {
 		_ = g.server.Close() // also ends Serve below
 	})
 	defer stop()
-	err := g.server.Serve(g.listener)
+	err := limits().Serve(g.server, g.listener)
 	g.end()
 	g.transport.CloseIdleConnections()
 	if err != nil && !errors.Is(err, http.ErrServerClosed) {

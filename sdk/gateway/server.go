@@ -8,7 +8,8 @@ import (
 	"net/http"
 	"path"
 	"strings"
-	"time"
+
+	"github.com/recipe-rl/recipe/sdk/web"
 )
 
 // ServeHTTP answers one request.
@@ -102,9 +103,6 @@ func (g *Gateway) data(w http.ResponseWriter, r *http.Request, allowed scope, na
 	g.respond(seen, c, a)
 }
 
-// bodyTimeout bounds the reading of a request body.
-const bodyTimeout = 5 * time.Minute
-
 func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if r.ContentLength > g.cfg.MaxBodyBytes {
 		return nil, tooLarge(g.cfg.MaxBodyBytes)
@@ -112,13 +110,10 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, erro
 	if r.ContentLength == 0 {
 		return nil, nil
 	}
-	conn := http.NewResponseController(w)
-	_ = conn.SetReadDeadline(time.Now().Add(bodyTimeout))
-	defer func() { _ = conn.SetReadDeadline(time.Time{}) }()
 	if r.ContentLength > 0 {
 		body := make([]byte, r.ContentLength)
 		if _, err := io.ReadFull(r.Body, body); err != nil {
-			return nil, &refusal{http.StatusBadRequest, "bad_request", "reading the body: " + err.Error(), 0}
+			return nil, unread(err)
 		}
 		return body, nil
 	}
@@ -128,9 +123,17 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, erro
 		return nil, tooLarge(over.Limit)
 	}
 	if err != nil {
-		return nil, &refusal{http.StatusBadRequest, "bad_request", "reading the body: " + err.Error(), 0}
+		return nil, unread(err)
 	}
 	return body, nil
+}
+
+// unread says why a body could not be read.
+func unread(err error) error {
+	if errors.Is(err, web.ErrStalled) {
+		return &refusal{http.StatusRequestTimeout, "timeout", "reading the body: " + err.Error(), 0}
+	}
+	return &refusal{http.StatusBadRequest, "bad_request", "reading the body: " + err.Error(), 0}
 }
 
 func tooLarge(limit int64) error {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/web"
 )
 
 // FakeConfig is the configuration of FakeInference.
@@ -100,9 +101,9 @@ func (f *fake) Run(ctx context.Context, req sdk.Request[FakeConfig], host sdk.In
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/completions", f.complete)
 	mux.HandleFunc("POST /v1/chat/completions", f.complete)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	server := web.NewServer(mux)
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	go func() { served <- web.Serve(server, listener) }()
 	host.Serve(sdk.Replica{ID: "0", URL: "http://" + listener.Addr().String()})
 	host.Ready(FakeOutputs{sdk.InferenceOutputs{Model: FakeModel, Tokenizer: FakeModel, MaxModelLen: 4096}, req.Config.EnableSleepMode})
 	select {
