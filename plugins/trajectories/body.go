@@ -2,6 +2,7 @@ package trajectories
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,8 +15,6 @@ import (
 
 	"github.com/recipe-rl/recipe/plugins/trajectories/group"
 )
-
-var errTooLarge = errors.New("the body is too large")
 
 // scratch is the memory that one request needs. Most posts of a run have about the same size, so it is used again.
 type scratch struct {
@@ -45,20 +44,25 @@ func (p *scratches) put(s *scratch) {
 // slack is what the reader may write behind a body: the fields that it lacks.
 const slack = 512
 
-// read fills buf with the body of a JSON request, decompressed.
-func (s *Server) read(w http.ResponseWriter, r *http.Request, buf *scratch) error {
-	body := http.MaxBytesReader(w, r.Body, s.cfg.MaxBody)
+// firstPart is where the memory begins that a body of unknown size is read into. One that is announced and no small one
+// begins there too: what comes after it is taken as the body comes.
+const firstPart = 64 << 10
+
+// read fills buf with the body of a JSON request of at most limit bytes, decompressed. The caller releases what is held.
+func (s *Server) read(w http.ResponseWriter, r *http.Request, buf *scratch, limit int64, held *share) error {
+	body := http.MaxBytesReader(w, r.Body, limit)
 	encoding := strings.ToLower(r.Header.Get("Content-Encoding"))
-	plain := !strings.Contains(encoding, "gzip") && encoding != "zstd" // what else it may say, run-api reads as it comes
-	if n := r.ContentLength; n > 0 && n <= s.cfg.MaxBody && plain {
-		buf.Grow(int(n) + slack + bytes.MinRead)
+	err := held.begin(r.Context(), plainLength(r, encoding))
+	if err != nil {
+		return err
 	}
-	if !plain {
-		if err := s.inflate(buf, body, encoding); err != nil {
-			return err
-		}
-	} else if _, err := buf.ReadFrom(body); err != nil {
-		return fmt.Errorf("reading the body: %w", err)
+	if strings.Contains(encoding, "gzip") || encoding == "zstd" { // what else it may say, run-api reads as it comes
+		err = s.inflate(r, buf, body, encoding, limit, held)
+	} else {
+		err = readAll(r.Context(), &buf.Buffer, body, r.ContentLength, 0, held)
+	}
+	if err != nil {
+		return err
 	}
 	if buf.Len() == 0 {
 		return &group.Invalid{Details: []group.Detail{{Type: "missing", Loc: []any{"body"}, Msg: "Field required"}}}
@@ -72,6 +76,49 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, buf *scratch) erro
 			Msg: "Input should be a valid dictionary or object to extract fields from", Input: given}}}
 	}
 	return nil
+}
+
+// plainLength is the length of a body that is not compressed, when the client announces it.
+func plainLength(r *http.Request, encoding string) int64 {
+	if strings.Contains(encoding, "gzip") || encoding == "zstd" {
+		return 0
+	}
+	return r.ContentLength
+}
+
+// readAll reads src to its end, of which about expected bytes are expected; 0 when nobody knows. Memory is held before it is
+// taken: for what is read, and for the bytes before it.
+func readAll(ctx context.Context, buf *bytes.Buffer, src io.Reader, expected, before int64, held *share) error {
+	room := int64(firstPart)
+	if expected > 0 && expected <= smallBody {
+		room = expected
+	}
+	for {
+		if err := held.more(ctx, before+int64(buf.Len())+room, before+expected); err != nil {
+			return err
+		}
+		widen(buf, int(room)+slack+bytes.MinRead)
+		n, err := buf.ReadFrom(io.LimitReader(src, room+1)) // one more sees the end
+		if err != nil {
+			return fmt.Errorf("reading the body: %w", err)
+		}
+		if n <= room {
+			return nil
+		}
+		room = int64(buf.Len())
+		if left := expected - int64(buf.Len()); left > 0 {
+			room = min(room, left)
+		}
+	}
+}
+
+// widen makes room for n more bytes, and no more than that: a bytes.Buffer that grows takes more than twice what it has.
+func widen(buf *bytes.Buffer, n int) {
+	if buf.Available() < n {
+		wider := make([]byte, buf.Len(), buf.Len()+n)
+		copy(wider, buf.Bytes())
+		*buf = *bytes.NewBuffer(wider)
+	}
 }
 
 func isJSON(contentType string) bool {
@@ -106,8 +153,15 @@ func (in *inflater) open(encoding string) (z io.Reader, err error) {
 	return in.zstd, in.zstd.Reset(&in.src)
 }
 
-// inflate decompresses a body of one or more gzip members or zstd frames, and no further than the limit.
-func (s *Server) inflate(buf *scratch, body io.Reader, encoding string) error {
+// Bounds on what a body may become. Groups of long prompts that repeat shrink to a hundredth; nobody sends megabytes that
+// shrink to less than half a percent.
+const (
+	maxRatio = 200
+	anyRatio = 16 << 20 // up to here
+)
+
+// inflate decompresses a body of one or more gzip members or zstd frames, and no further than the limits.
+func (s *Server) inflate(r *http.Request, buf *scratch, body io.Reader, encoding string, limit int64, held *share) error {
 	in, ok := s.inflaters.pool.Get().(*inflater)
 	if !ok {
 		in = &inflater{}
@@ -118,11 +172,18 @@ func (s *Server) inflate(buf *scratch, body io.Reader, encoding string) error {
 		}
 	}()
 	in.raw.Reset()
-	if _, err := in.raw.ReadFrom(body); err != nil {
-		return fmt.Errorf("reading the body: %w", err)
+	if err := readAll(r.Context(), &in.raw, body, r.ContentLength, 0, held); err != nil {
+		return err
 	}
 	if in.raw.Len() == 0 {
 		return nil
+	}
+	if encoding == "zstd" && held.large == 0 { // what a large request holds is enough for it
+		done, err := s.memory.decoders.lend(r.Context(), 1)
+		if err != nil {
+			return err
+		}
+		defer done()
 	}
 	bad := &refusal{code: http.StatusBadRequest, message: "Invalid gzip payload", plain: true}
 	if encoding == "zstd" {
@@ -132,12 +193,17 @@ func (s *Server) inflate(buf *scratch, body io.Reader, encoding string) error {
 	if err != nil {
 		return bad
 	}
-	buf.Grow(min(4*in.raw.Len(), keep) + slack)
-	if _, err := buf.ReadFrom(io.LimitReader(z, s.cfg.MaxBody+1)); err != nil {
+	most := max(anyRatio, maxRatio*int64(in.raw.Len()))
+	err = readAll(r.Context(), &buf.Buffer, io.LimitReader(z, min(limit, most)+1), min(4*int64(in.raw.Len()), smallBody), int64(in.raw.Len()), held)
+	switch {
+	case errors.Is(err, errBusy), r.Context().Err() != nil:
+		return err
+	case err != nil:
 		return bad
-	}
-	if int64(buf.Len()) > s.cfg.MaxBody {
-		return errTooLarge
+	case int64(buf.Len()) > limit:
+		return &http.MaxBytesError{Limit: limit}
+	case int64(buf.Len()) > most:
+		return &refusal{code: http.StatusRequestEntityTooLarge, message: fmt.Sprintf("The body of %d bytes inflates to more than %d times its size (allowed from %d MiB on): send it in another form", in.raw.Len(), maxRatio, anyRatio>>20)}
 	}
 	return nil
 }

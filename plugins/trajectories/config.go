@@ -42,6 +42,9 @@ type Config struct {
 	// MaxBody bounds a request body after decompression, in bytes (default 256 MiB).
 	MaxBody int64
 
+	// MaxInflightBytes bounds the memory that the bodies of all requests under way take together (default 512 MiB). A post
+	// that finds it taken for 15 s gets a 503. One body that needs more is let in when it is alone.
+	MaxInflightBytes int64
 	// MaxConnections bounds the connections at a time (default 4096); others wait to be accepted.
 	MaxConnections int
 
@@ -100,6 +103,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.MaxQueueGroups = int(groups)
 	def(&c.MaxQueueBytes, 64<<30)
 	def(&c.MaxBody, 256<<20)
+	def(&c.MaxInflightBytes, 512<<20)
 	def((*int64)(&c.HoldTimeout), int64(240*time.Second))
 	def((*int64)(&c.EnvironmentTimeout), int64(5*time.Minute))
 	if c.Store == "" {
@@ -123,6 +127,9 @@ func (c Config) withDefaults() (Config, error) {
 		if !contains(choice.of, *choice.value) {
 			return c, fmt.Errorf("trajectories: %s is %q, expected one of %q", choice.name, *choice.value, choice.of)
 		}
+	}
+	if c.MaxInflightBytes < 0 {
+		return c, fmt.Errorf("trajectories: max_inflight_bytes (%d) must not be negative", c.MaxInflightBytes)
 	}
 	if c.MaxQueueGroups < 0 || c.MaxQueueBytes < 0 || c.MaxBody < 0 {
 		return c, fmt.Errorf("trajectories: max_queue_groups (%d), max_queue_bytes (%d) and max_body (%d) must not be negative", c.MaxQueueGroups, c.MaxQueueBytes, c.MaxBody)

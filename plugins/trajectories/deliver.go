@@ -47,6 +47,9 @@ func (s *Server) batch(w http.ResponseWriter, r *http.Request) error {
 	if after != nil {
 		s.cfg.Log.Error("a batch may be delivered again after a restart", "error", after)
 	}
+	if errors.Is(err, errBusy) {
+		return err // nothing was sent yet
+	}
 	if err != nil {
 		s.cfg.Log.Warn("a batch did not reach its trainer and goes to the next caller", "error", err)
 		panic(http.ErrAbortHandler) // half of the reply is out: only a broken connection tells the client
@@ -65,17 +68,23 @@ func (e *unreadable) Unwrap() error { return e.err }
 
 // send writes a batch, compressed when that is worth it.
 func (s *Server) send(w http.ResponseWriter, r *http.Request, out *batch, id string) (err error) {
-	write := s.splice
+	write, each := s.splice, int64(1)
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Add("Vary", "Accept")
 	if acceptsColumns(r) {
-		write = s.columns
+		write, each = s.columns, 8 // two digits and a comma become eight bytes, twice
 		w.Header().Set("Content-Type", columns.ContentType)
 	}
-	length := int64(0)
+	length, longest := int64(0), int64(0)
 	for i := range out.items {
 		length += out.items[i].Bytes
+		longest = max(longest, out.items[i].Bytes)
 	}
+	done, err := s.memory.lend(r.Context(), each*longest)
+	if err != nil {
+		return err
+	}
+	defer done()
 	if name := s.choose(r); name != "" && length >= compressAbove {
 		z, done, err := s.encoders.encode(name, w)
 		if err != nil {

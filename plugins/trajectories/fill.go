@@ -12,10 +12,15 @@ const fillTimeout = 2 * time.Second
 
 // fill completes groups that lack log-probabilities or policy versions from the gateway's record of the same
 // completions. A sequence of which there is no record, or more than one, leaves its group as it came.
-func (s *Server) fill(ctx context.Context, g *group.Group) *group.Group {
+func (s *Server) fill(ctx context.Context, g *group.Group) (*group.Group, error) {
 	if s.cfg.Completions == nil || g.Logprobs && g.MinVersion >= 0 {
-		return g
+		return g, nil
 	}
+	done, err := s.memory.filling.lend(ctx, 8*int64(len(g.JSON))) // ids as numbers, log-probabilities, the new text
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	ctx, cancel := context.WithTimeout(ctx, fillTimeout)
 	defer cancel()
 	logprobs, oldest, newest, err := s.recorded(ctx, g)
@@ -25,13 +30,13 @@ func (s *Server) fill(ctx context.Context, g *group.Group) *group.Group {
 			if logprobs != nil {
 				s.book.count(func(c *counts) { c.filled++ })
 			}
-			return full
+			return full, nil
 		}
 	}
 	if err != nil {
 		s.cfg.Log.Warn("a group is stored without the gateway's record of it", "error", err)
 	}
-	return g
+	return g, nil
 }
 
 // recorded looks up every sequence of a group. What it returns is complete for the group, or nil and -1.

@@ -184,8 +184,8 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 			Input: map[string]any{}, Ctx: map[string]any{"error": syntax.Reason}}}})
 	case errors.Is(err, group.ErrEncoding):
 		reply(w, http.StatusBadRequest, map[string]string{"detail": "There was an error parsing the body"})
-	case errors.As(err, &tooLarge), errors.Is(err, errTooLarge):
-		reply(w, http.StatusRequestEntityTooLarge, map[string]string{"detail": "The body is larger than the server allows (" + strconv.FormatInt(s.cfg.MaxBody, 10) + " bytes after decompression)"})
+	case errors.As(err, &tooLarge):
+		reply(w, http.StatusRequestEntityTooLarge, map[string]string{"detail": "The body is larger than the server allows (" + strconv.FormatInt(tooLarge.Limit, 10) + " bytes after decompression)"})
 	case errors.Is(err, web.ErrStalled):
 		w.Header().Set("Connection", "close")
 		reply(w, http.StatusRequestTimeout, map[string]string{"detail": err.Error()})
@@ -195,6 +195,10 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 			return
 		}
 		reply(w, refused.code, map[string]string{"status": "error", "detail": refused.message})
+	case errors.Is(err, errBusy):
+		s.book.count(func(c *counts) { c.reject("busy") })
+		w.Header().Set("Retry-After", "1")
+		reply(w, http.StatusServiceUnavailable, map[string]string{"detail": err.Error()})
 	case errors.Is(err, errFull):
 		w.Header().Set("Retry-After", "10")
 		reply(w, http.StatusServiceUnavailable, map[string]string{"detail": err.Error()})

@@ -3,6 +3,7 @@ package trajectories
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -76,6 +77,11 @@ func (s *Server) showGroup(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return &refusal{code: http.StatusNotFound, message: "a group's id is a number, as /groups lists them"}
 	}
+	done, err := s.memory.lend(r.Context(), s.book.sizeOf(id))
+	if err != nil {
+		return err
+	}
+	defer done()
 	text, err := s.book.store.Body(r.Context(), id, nil)
 	if errors.Is(err, store.ErrNotFound) {
 		return &refusal{code: http.StatusNotFound, message: "no group of this id is stored: it has been delivered, or never existed"}
@@ -87,6 +93,30 @@ func (s *Server) showGroup(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
 	_, _ = w.Write(text)
 	return nil
+}
+
+// sizeOf is the size of a stored group, 0 when there is none.
+func (b *book) sizeOf(id uint64) (size int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	look := func(it *queue.Item) {
+		if it.ID == id {
+			size = it.Bytes
+		}
+	}
+	b.queue.Each(look)
+	for _, buffer := range b.buffers {
+		buffer.Each(look)
+	}
+	for i := range b.parked {
+		look(&b.parked[i])
+	}
+	for _, out := range b.batches {
+		for i := range out.items {
+			look(&out.items[i])
+		}
+	}
+	return size
 }
 
 // EnvReport is what GET /environments says about one environment.
@@ -168,13 +198,24 @@ type watchers struct {
 
 type watcher struct {
 	lines  chan []byte
+	queued int // bytes of lines
 	missed int64
 }
 
+// What one watcher may make the server keep, and how many there may be.
+const (
+	maxQueued   = 8 << 20
+	maxWatchers = 64
+)
+
+// add is nil when there are too many.
 func (w *watchers) add() *watcher {
 	n := &watcher{lines: make(chan []byte, 64)}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if len(w.all) >= maxWatchers {
+		return nil
+	}
 	if w.all == nil {
 		w.all = map[*watcher]bool{}
 	}
@@ -199,6 +240,10 @@ func (s *Server) show(g *group.Group) {
 	env := s.book.envName(s.book.known(g.Env))
 	s.book.mu.Unlock()
 	for n := range s.watchers.all {
+		if n.queued+len(g.JSON) > maxQueued {
+			n.missed++
+			continue
+		}
 		line, err := json.Marshal(Arrival{Env: env, At: time.Now(), Size: g.Size, Tokens: g.Tokens,
 			MinVersion: g.MinVersion, MaxVersion: g.MaxVersion, Missed: n.missed, Group: g.JSON})
 		if err != nil {
@@ -207,6 +252,7 @@ func (s *Server) show(g *group.Group) {
 		select {
 		case n.lines <- append(line, '\n'):
 			n.missed = 0
+			n.queued += len(line) + 1
 		default:
 			n.missed++
 		}
@@ -216,6 +262,9 @@ func (s *Server) show(g *group.Group) {
 // tail streams arrivals, one JSON object a line, until the client leaves.
 func (s *Server) tail(w http.ResponseWriter, r *http.Request) error {
 	n := s.watchers.add()
+	if n == nil {
+		return &refusal{code: http.StatusServiceUnavailable, message: fmt.Sprintf("%d readers of /tail are connected, and no more are allowed", maxWatchers)}
+	}
 	defer s.watchers.remove(n)
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
@@ -226,6 +275,9 @@ func (s *Server) tail(w http.ResponseWriter, r *http.Request) error {
 	for {
 		select {
 		case line := <-n.lines:
+			s.watchers.mu.Lock()
+			n.queued -= len(line)
+			s.watchers.mu.Unlock()
 			if _, err := w.Write(line); err != nil || flush() != nil {
 				return nil
 			}

@@ -25,6 +25,8 @@ type Block struct {
 	MaxQueueBytes      int64         `recipe:"max_queue_bytes" doc:"the same in bytes" unit:"bytes" default:"68719476736" min:"1" change:"restart"`
 	HoldTimeout        time.Duration `recipe:"hold_timeout" doc:"how long a post is held while the queue is full before it gets a 503" default:"240s" change:"restart"`
 	MaxBody            int64         `recipe:"max_body" doc:"largest request body after decompression" unit:"bytes" default:"268435456" min:"1" change:"restart"`
+	MaxInflightBytes   int64         `recipe:"max_inflight_bytes" doc:"memory that the bodies of all requests under way may take together" unit:"bytes" default:"536870912" min:"1" change:"restart"`
+	MaxConnections     int           `recipe:"max_connections" doc:"connections at a time; others wait to be accepted" default:"4096" min:"1" change:"restart"`
 	MaxStaleness       *int64        `recipe:"max_staleness" doc:"drop a group when the policy is more than this many versions ahead of the one that sampled it; left out: keep all" unit:"policy versions" min:"0" change:"restart"`
 	EnvironmentTimeout time.Duration `recipe:"environment_timeout" doc:"silence after which an environment no longer counts, until it is heard of again" default:"5m" change:"restart"`
 	Batching           string        `recipe:"batching" doc:"fair: the weights of environments shape the mix of batches; compatible: strictly in order of arrival, as run-api does" default:"fair" enum:"fair,compatible" change:"restart"`
@@ -65,7 +67,7 @@ func (service) Run(ctx context.Context, req sdk.Request[Block], host sdk.Host) e
 	defer stop()
 	c := Config{
 		Store: b.Store, Sync: b.Sync, MaxQueueGroups: b.MaxQueueGroups, MaxQueueBytes: b.MaxQueueBytes,
-		HoldTimeout: b.HoldTimeout, MaxBody: b.MaxBody, EnvironmentTimeout: b.EnvironmentTimeout, Batching: b.Batching,
+		HoldTimeout: b.HoldTimeout, MaxBody: b.MaxBody, MaxInflightBytes: b.MaxInflightBytes, MaxConnections: b.MaxConnections, EnvironmentTimeout: b.EnvironmentTimeout, Batching: b.Batching,
 		Token: req.Token, AdminToken: req.ControlToken, Completions: lookup, Log: slog.New(slog.DiscardHandler),
 	}
 	if b.Store == "disk" {
@@ -78,6 +80,7 @@ func (service) Run(ctx context.Context, req sdk.Request[Block], host sdk.Host) e
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
+	server.cfg.limitMemory()
 	if req.Policy.Version > 0 {
 		if err := server.SetPolicyVersion(ctx, req.Policy.Version); err != nil {
 			return errors.Join(err, ln.Close(), server.Close(context.WithoutCancel(ctx)))

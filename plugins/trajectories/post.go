@@ -78,7 +78,9 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, buf *scratch, pars
 			return p, err
 		}
 	}
-	if err := s.read(w, r, buf); err != nil {
+	held := share{of: s.memory}
+	defer held.release()
+	if err := s.read(w, r, buf, s.cfg.MaxBody, &held); err != nil {
 		return p, err
 	}
 	var keys []store.Key
@@ -106,7 +108,9 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, buf *scratch, pars
 	}
 	full := make([]*group.Group, len(groups))
 	for i, g := range groups {
-		full[i] = s.fill(ctx, g)
+		if full[i], err = s.fill(ctx, g); err != nil {
+			return p, err
+		}
 	}
 	if keyed {
 		keys[0].Groups = len(groups)

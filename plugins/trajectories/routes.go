@@ -50,11 +50,16 @@ func (s *Server) root(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
+// maxForm bounds the bodies of all routes but those that take groups.
+const maxForm = 1 << 20
+
 // form reads a small JSON object.
 func (s *Server) form(w http.ResponseWriter, r *http.Request) (*group.Form, error) {
 	buf := s.pool.get()
 	defer s.pool.put(buf)
-	if err := s.read(w, r, buf); err != nil {
+	held := share{of: s.memory}
+	defer held.release()
+	if err := s.read(w, r, buf, maxForm, &held); err != nil {
 		return nil, err
 	}
 	return group.ParseForm(append([]byte(nil), buf.Bytes()...)) // the form outlives the buffer
@@ -206,8 +211,16 @@ func (s *Server) statusEnv(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (s *Server) latestExample(w http.ResponseWriter, _ *http.Request) error {
+func (s *Server) latestExample(w http.ResponseWriter, r *http.Request) error {
 	b := s.book
+	b.mu.Lock()
+	size := len(b.latest.json)
+	b.mu.Unlock()
+	done, err := s.memory.lend(r.Context(), int64(size))
+	if err != nil {
+		return err
+	}
+	defer done()
 	b.mu.Lock()
 	latest := append([]byte(nil), b.latest.json...)
 	b.mu.Unlock()

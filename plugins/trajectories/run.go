@@ -39,6 +39,7 @@ func Run(ctx context.Context, o RunOptions, out io.Writer) (err error) {
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
+	s.cfg.limitMemory()
 	defer func() {
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 		defer cancel()

@@ -23,6 +23,7 @@ type Server struct {
 	watchers  watchers
 	encoders  encoders
 	inflaters inflaters
+	memory    *memory
 }
 
 // Open reads back what the store holds and returns a server that is ready for requests. The error says what is wrong
@@ -40,7 +41,7 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	return &Server{cfg: cfg, book: b, timings: timings{routes: map[string]*timing{}}}, nil
+	return &Server{cfg: cfg, book: b, memory: newMemory(cfg.MaxInflightBytes), timings: timings{routes: map[string]*timing{}}}, nil
 }
 
 func openStore(ctx context.Context, cfg Config) (store.Store, error) {

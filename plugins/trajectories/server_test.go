@@ -20,7 +20,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	alone()
+	goleak.VerifyTestMain(m)
+}
 
 // fixture is a server in this process with a clock that the test moves.
 type fixture struct {
