@@ -92,14 +92,14 @@ type Optimizer struct {
 
 // Loss is the policy loss and how tokens are averaged.
 type Loss struct {
-	Name             string    `recipe:"name" worker:"loss.name" default:"ppo" enum:"ppo,gspo,cispo,sapo,gmpo,clip_cov,kl_cov,gpg,reinforce,vespo,dppo,ipo,distill,sft,weighted_sft,atropos,vanilla,ppo_clip,grpo,dapo,bnpo,dr_grpo,geo_mean,decoupled_ppo,default,ref_kl,ce,awsft,advantage_weighted_sft,luspo" change:"resume" doc:"Policy loss; names of verl, TRL and prime-rl are aliases"`
+	Name             string    `recipe:"name" worker:"loss.name" default:"ppo" enum:"ppo,decoupled_ppo,gspo,cispo,sapo,gmpo,clip_cov,kl_cov,gpg,reinforce,vespo,dppo,ipo,distill,sft,weighted_sft,atropos,vanilla,ppo_clip,grpo,dapo,bnpo,dr_grpo,geo_mean,default,ref_kl,ce,awsft,advantage_weighted_sft,luspo" change:"resume" doc:"Policy loss; names of verl, TRL and prime-rl are aliases"`
 	ClipLow          float64   `recipe:"clip_low" worker:"loss.clip_low" default:"0.2" min:"0" change:"live" doc:"Ratio clip below 1 (verl: clip_ratio_low)"`
 	ClipHigh         float64   `recipe:"clip_high" worker:"loss.clip_high" default:"0.2" min:"0" change:"live" doc:"Ratio clip above 1 (verl: clip_ratio_high)"`
 	DualClip         float64   `recipe:"dual_clip" worker:"loss.dual_clip" default:"3" null:"0" min:"0" change:"live" doc:"Bound for A < 0 (verl: clip_ratio_c); 0 = off"`
 	Delta            *float64  `recipe:"delta" worker:"loss.delta" change:"live" doc:"TRL's two-sided clipping: bound of the unclipped ratio"`
 	RatioLevel       string    `recipe:"ratio_level" worker:"loss.ratio_level" enum:"token,sequence,sequence_token" change:"resume" doc:"Importance ratio; unset: the loss's own"`
-	Aggregation      string    `recipe:"aggregation" worker:"loss.aggregation" enum:"token-mean,seq-mean-token-sum,seq-mean-token-mean,seq-mean-token-sum-norm,batch-mean-token-mean,batch-mean-token-sum,batch-sum-norm,dapo,bnpo,cispo,vespo,grpo,sapo,luspo,dr_grpo" change:"resume" doc:"How tokens are averaged; unset: the loss's own"`
-	LengthNorm       *float64  `recipe:"length_norm" worker:"loss.length_norm" change:"resume" doc:"Constant of the -norm aggregations; unset: longest response"`
+	Aggregation      string    `recipe:"aggregation" worker:"loss.aggregation" enum:"token-mean,seq-mean-token-sum,seq-mean-token-mean,seq-mean-token-sum-norm,batch-mean-token-mean,batch-mean-token-sum,batch-sum-norm,dapo,bnpo,cispo,vespo,grpo,sapo,luspo,dr_grpo" change:"resume" doc:"How tokens are averaged; unset: the loss's own. gspo, sapo, gmpo and weighted_sft fix theirs: another one is refused"`
+	LengthNorm       *float64  `recipe:"length_norm" worker:"loss.length_norm" change:"resume" doc:"Constant of the -norm aggregations and of dr_grpo. Unset: the longest response that is allowed: max_response_length, else max_length less max_prompt_length"`
 	CispoCap         *float64  `recipe:"cispo_cap" worker:"loss.cispo_cap" change:"resume" doc:"TRL's cispo: absolute cap of the ratio; unset: verl's 1 + clip_high"`
 	SapoTauPositive  float64   `recipe:"sapo_tau_positive" worker:"loss.sapo_tau_positive" default:"1" min:"0" change:"resume" doc:"sapo: temperature of the gate for A > 0"`
 	SapoTauNegative  float64   `recipe:"sapo_tau_negative" worker:"loss.sapo_tau_negative" default:"1.05" min:"0" change:"resume" doc:"sapo: the same for A <= 0"`
@@ -108,8 +108,8 @@ type Loss struct {
 	ClipCovRatio     float64   `recipe:"clip_cov_ratio" worker:"loss.clip_cov_ratio" default:"0.0002" min:"0" change:"resume" doc:"clip_cov: share of tokens without gradient"`
 	ClipCovBounds    []float64 `recipe:"clip_cov_bounds" worker:"loss.clip_cov_bounds" default:"[1.0, 5.0]" change:"resume" doc:"clip_cov: covariances it picks from"`
 	KLCovRatio       float64   `recipe:"kl_cov_ratio" worker:"loss.kl_cov_ratio" default:"0.0002" min:"0" change:"resume" doc:"kl_cov: share of tokens that pay"`
-	KLCovCoefficient float64   `recipe:"kl_cov_coefficient" worker:"loss.kl_cov_coefficient" default:"1" min:"0" change:"resume" doc:"kl_cov: what they pay (verl: ppo_kl_coef)"`
-	ProbabilityGap   float64   `recipe:"probability_gap" worker:"loss.probability_gap" default:"0.2" min:"0" change:"resume" doc:"dppo, ipo, distill: how far a token's probability may move"`
+	KLCovCoefficient float64   `recipe:"kl_cov_coefficient" worker:"loss.kl_cov_coefficient" default:"0.1" min:"0" change:"resume" doc:"kl_cov: what they pay (verl: ppo_kl_coef)"`
+	ProbabilityGap   *float64  `recipe:"probability_gap" worker:"loss.probability_gap" min:"0" change:"resume" doc:"dppo, ipo, distill: how far a token's probability may move. Unset: 0.15 for dppo (its paper), 0.2 for default (prime-rl), 0.1 for ipo, 0.2 for distill"`
 	LogRatioPenalty  float64   `recipe:"log_ratio_penalty" worker:"loss.log_ratio_penalty" default:"0.001" min:"0" change:"resume" doc:"dppo, ipo, distill: coefficient of the squared log ratio"`
 	TopEntropy       float64   `recipe:"top_entropy" worker:"loss.top_entropy" default:"1" min:"0" change:"live" doc:"Train only this share of tokens, of the highest entropy (TRL)"`
 }
@@ -140,7 +140,7 @@ type Advantages struct {
 	Estimator        string    `recipe:"estimator" worker:"advantages.estimator" default:"grpo" enum:"grpo,grpo_passk,rloo,reinforce_plus_plus,reinforce_plus_plus_baseline,opo,gpg,gae,remax,optimal_token_baseline,gdpo,grpo_vectorized,rloo_vectorized,otb,tir_optimal_token_baseline,rf++,rf++_baseline,normalize_then_sum,dr_grpo" change:"resume" doc:"Estimator; verl's and TRL's names are aliases"`
 	Std              string    `recipe:"std" worker:"advantages.std" default:"group" enum:"group,batch,none,population" change:"resume" doc:"Scale of grpo and grpo_passk"`
 	Epsilon          float64   `recipe:"epsilon" worker:"advantages.epsilon" default:"1e-06" min:"0" change:"resume" doc:"Added to the deviation (TRL: 1e-4)"`
-	Single           string    `recipe:"single" worker:"advantages.single" default:"zero" enum:"zero,score" change:"resume" doc:"A group of one: zero, or score (verl)"`
+	Single           string    `recipe:"single" worker:"advantages.single" enum:"zero,score" change:"resume" doc:"A group of one: zero, or score (verl). Unset: zero, with estimators that compare within groups; rf++, gae and remax do not"`
 	Gamma            float64   `recipe:"gamma" worker:"advantages.gamma" default:"1" min:"0" change:"resume" doc:"Discount of gae and reinforce_plus_plus"`
 	Lam              float64   `recipe:"lam" worker:"advantages.lam" default:"1" min:"0" change:"resume" doc:"gae's lambda"`
 	ZeroTail         bool      `recipe:"zero_tail" worker:"advantages.zero_tail" default:"false" change:"resume" doc:"optimal_token_baseline: none where one sequence is left"`
@@ -160,9 +160,9 @@ type Advantages struct {
 type Correction struct {
 	OldPolicy            string      `recipe:"old_policy" worker:"correction.old_policy" default:"trainer" enum:"trainer,rollout" change:"resume" doc:"Ratios against the trainer's log-probabilities (decoupled) or the sampler's (bypass)"`
 	Recompute            string      `recipe:"recompute" worker:"correction.recompute" default:"auto" enum:"auto,always" change:"resume" doc:"Recompute old log-probabilities: auto = only when more than one step uses them"`
-	Importance           string      `recipe:"importance" worker:"correction.importance" default:"none" enum:"none,token,sequence" change:"resume" doc:"Weights trainer / sampler (verl: rollout_is)"`
+	Importance           string      `recipe:"importance" worker:"correction.importance" default:"auto" enum:"auto,none,token,sequence" change:"resume" doc:"Weights trainer / sampler (verl: rollout_is). auto: of each token, unless the loss's own ratio is against the sampler or it is supervised; a token without the sampler's log-probability has weight 1"`
 	ImportanceMode       string      `recipe:"importance_mode" worker:"correction.importance_mode" default:"truncate" enum:"truncate,mask" change:"resume" doc:"Beyond the bounds: clamp, or weight 0"`
-	ImportanceHigh       float64     `recipe:"importance_high" worker:"correction.importance_high" default:"2" null:"0" min:"0" change:"live" doc:"Upper bound; 0 = none"`
+	ImportanceHigh       float64     `recipe:"importance_high" worker:"correction.importance_high" default:"2" null:"0" min:"0" change:"live" doc:"Upper bound of the weights (truncated importance sampling); 0 = none"`
 	ImportanceLow        *float64    `recipe:"importance_low" worker:"correction.importance_low" change:"live" doc:"Lower bound"`
 	ImportanceNormalize  bool        `recipe:"importance_normalize" worker:"correction.importance_normalize" default:"false" change:"resume" doc:"Divide by the batch mean"`
 	Rejections           []Rejection `recipe:"rejection,block" worker:"correction.rejections" doc:"Trust-region rules (verl: rollout_rs); a token must pass all of them"`

@@ -51,7 +51,7 @@ func (t *Trainer) Validate(c Config) []spec.Problem {
 		add(cty.GetAttrPath("compute").GetAttr("dtype"), true, "training all weights in "+c.Compute.Dtype+" rounds small updates away",
 			"At a learning rate of 1e-5 most steps do not change a bfloat16 weight at all. Keep dtype = \"float32\" and set compute_dtype = \"bfloat16\".")
 	}
-	return problems
+	return append(problems, validateLearning(c)...)
 }
 
 // Plan says what training will need on each GPU, or of the machine when it has none.
@@ -59,6 +59,9 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	e := sdk.Estimate{Facts: map[string]string{
 		"model": c.Model, "tokenizer": c.Model, "batch_size": strconv.FormatInt(c.BatchSize, 10), "max_length": strconv.FormatInt(c.MaxLength, 10),
 	}}
+	l := learningOf(c)
+	e.Facts["loss"], e.Facts["aggregation"], e.Facts["correction"] = l.loss, l.aggregation, l.correction
+	e.Notes = append(e.Notes, l.notes()...)
 	e.Facts["logprobs_mode"], e.Facts["dtype"] = "processed", "float32"
 	if c.Correction != nil && c.Correction.LogprobsMode != "" {
 		e.Facts["logprobs_mode"] = c.Correction.LogprobsMode

@@ -99,6 +99,13 @@ func (r *report) emit(host sdk.Host, c TrainerConfig, waited, trained, total tim
 	if c.KL != nil {
 		values["kl"] = m.KL
 	}
+	for name, gap := range map[string]grpo.Mismatch{"fresh": m.Fresh, "stale": m.Stale} {
+		values["mismatch/"+name+"_tokens"] = float64(gap.Tokens)
+		if gap.Tokens > 0 {
+			values["mismatch/"+name+"_mean_abs"], values["mismatch/"+name+"_max_abs"] = gap.MeanAbs, gap.MaxAbs
+			values["mismatch/"+name+"_kl"], values["mismatch/"+name+"_clipped"] = gap.KL, gap.Clipped
+		}
+	}
 	if len(r.staleness) > 0 {
 		var sum, most float64
 		for _, v := range r.staleness {

@@ -35,6 +35,7 @@ type training struct {
 	aside   *trajectory.SetAside
 	saved   string // newest checkpoint
 	savedAt int    // its step
+	served  int    // the step whose weights are the policy version; -1: unknown
 }
 
 var (
@@ -79,7 +80,7 @@ func (t *training) prepare(req sdk.Request[TrainerConfig], host sdk.TrainerHost)
 	from := t.base
 	if req.Resume {
 		if c, path := newest(req.CheckpointDir, t.base, host.Log); c != nil {
-			from, t.saved, t.savedAt = c, path, c.Step
+			from, t.saved, t.savedAt, t.served = c, path, c.Step, -1
 			host.Log("info", fmt.Sprintf("going on at step %d from %s", c.Step, path))
 		}
 	}
@@ -100,7 +101,7 @@ func (t *training) prepare(req sdk.Request[TrainerConfig], host sdk.TrainerHost)
 // train is the loop: fetch, learn, hand over the weights.
 func (t *training) train(ctx context.Context) error {
 	// After a restart the weights differ from those that are served; a new run returns at once.
-	if _, err := t.host.Sync(ctx, int64(t.steps())); err != nil {
+	if err := t.sync(ctx); err != nil {
 		return err
 	}
 	for t.steps() < int(t.settings().Steps) {
@@ -135,11 +136,35 @@ func (t *training) train(ctx context.Context) error {
 // handOver lets a sync block take the weights and tells the trajectory API the version reached.
 func (t *training) handOver(ctx context.Context) error {
 	before := t.host.Version()
-	version, err := t.host.Sync(ctx, int64(t.steps()))
-	if err == nil && version != before {
+	err := t.sync(ctx)
+	if version := t.host.Version(); err == nil && version != before {
 		t.feed.reached(ctx, version)
 	}
 	return err
+}
+
+// sync offers the weights and notes when they became a policy version.
+func (t *training) sync(ctx context.Context) error {
+	before, step := t.host.Version(), t.steps()
+	version, err := t.host.Sync(ctx, int64(step))
+	if err == nil && version != before {
+		t.mu.Lock()
+		t.served = step
+		t.mu.Unlock()
+	}
+	return err
+}
+
+// age says whether a group was sampled by the weights that are about to be trained.
+func (t *training) age(g *trajectory.Group, version int64) grpo.Age {
+	v := g.PolicyVersion
+	switch {
+	case v == nil:
+		return grpo.UnknownAge
+	case v.Min == version && v.Max == version && t.served == t.trainer.Steps():
+		return grpo.Fresh
+	}
+	return grpo.Stale
 }
 
 // learn makes the optimizer steps of one batch.
@@ -162,6 +187,7 @@ func (t *training) learn(batch *trajectory.Batch) (report, error) {
 			t.setAside(&r, "invalid", batch.ID, text, err)
 			continue
 		}
+		g.Age = t.age(&batch.Groups[i], version)
 		groups = append(groups, g)
 		if v := batch.Groups[i].PolicyVersion; v != nil {
 			r.staleness = append(r.staleness, float64(version-v.Min))

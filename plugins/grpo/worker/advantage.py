@@ -1,12 +1,12 @@
-"""Advantage estimators as pure functions.
+"""Advantage estimators as pure functions, and the one place that decides which sequences they see (`estimate`).
 
-Sequence vectors (S,): score, group (index 0..G-1 of the sequence's group), length (trained tokens), valid (False for a
-sequence without a score: its advantage is 0 and it is left out of every statistic). Token vectors (N,) are flat, `seq`
-sorted ascending. Estimators return (S,) or (N,).
+Sequence vectors (S,): score, group (index 0..G-1 of the sequence's group), length (trained tokens). Token vectors (N,)
+are flat, `seq` sorted ascending. Estimators return (S,) or (N,) and never see a sequence without a score.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import torch
@@ -24,38 +24,32 @@ ESTIMATOR_ALIASES = {
     "rf++_baseline": "reinforce_plus_plus_baseline", "normalize_then_sum": "gdpo", "dr_grpo": "grpo",
 }  # fmt: skip
 STANDARD_DEVIATIONS = ("group", "batch", "none", "population")
+# Estimators that do not compare a sequence with its group: a group of one is nothing special to them.
+UNGROUPED = ("reinforce_plus_plus", "gae", "remax")
 
 
 @dataclass
 class Groups:
-    """The scores of a batch and who belongs together."""
+    """The scores of a batch and who belongs together. A group of one has mean 0 and deviation 1, as in verl."""
 
     score: Tensor
     group: Tensor
     n_groups: int
     length: Tensor
-    valid: Tensor
-    single: str = "zero"  # a group of one: "zero" -> A = 0, "score" -> A as if mean 0 and deviation 1 (verl)
 
     def size(self) -> Tensor:
-        """(S,) how many scored sequences share the sequence's group."""
-        return seg_count(self.group[self.valid], self.n_groups, self.score.dtype)[self.group]
+        """(S,) how many sequences share the sequence's group."""
+        return seg_count(self.group, self.n_groups, self.score.dtype)[self.group]
 
     def mean(self) -> Tensor:
         """(S,) mean score of the sequence's group; 0 for a group of one."""
-        m = seg_mean(self.score[self.valid], self.group[self.valid], self.n_groups)[self.group]
+        m = seg_mean(self.score, self.group, self.n_groups)[self.group]
         return torch.where(self.size() > 1, m, torch.zeros_like(m))
 
     def std(self, population: bool = False) -> Tensor:
         """(S,) standard deviation of the sequence's group; 1 for a group of one."""
-        s = seg_std(self.score[self.valid], self.group[self.valid], self.n_groups, population)[self.group]
+        s = seg_std(self.score, self.group, self.n_groups, population)[self.group]
         return torch.where(self.size() > 1, s, torch.ones_like(s))
-
-    def finish(self, a: Tensor) -> Tensor:
-        """Zeroes sequences without a score and, unless single = "score", groups of one."""
-        alone = self.size() <= 1
-        zero = ~self.valid if self.single == "score" else (~self.valid | alone)
-        return torch.where(zero, torch.zeros_like(a), a)
 
 
 def grpo(g: Groups, std: str = "group", epsilon: float = 1e-6) -> Tensor:
@@ -63,14 +57,13 @@ def grpo(g: Groups, std: str = "group", epsilon: float = 1e-6) -> Tensor:
     (Dr.GRPO, prime-rl), population (Atropos's example trainer: ddof 0, floor 1e-8 instead of epsilon)."""
     centred = g.score - g.mean()
     if std == "none":
-        return g.finish(centred)
+        return centred
     if std == "population":
-        return g.finish(centred / g.std(population=True).clamp(min=1e-8))
+        return centred / g.std(population=True).clamp(min=1e-8)
     if std == "batch":
-        scores = g.score[g.valid]
-        deviation = scores.std() if len(scores) > 1 else scores.new_zeros(())
-        return g.finish(centred / (deviation + epsilon))
-    return g.finish(centred / (g.std() + epsilon))
+        deviation = g.score.std() if len(g.score) > 1 else g.score.new_zeros(())
+        return centred / (deviation + epsilon)
+    return centred / (g.std() + epsilon)
 
 
 def grpo_passk(g: Groups, std: str = "group", epsilon: float = 1e-6) -> Tensor:
@@ -78,7 +71,7 @@ def grpo_passk(g: Groups, std: str = "group", epsilon: float = 1e-6) -> Tensor:
     a = torch.zeros_like(g.score)
     deviation = g.std()
     for k in range(g.n_groups):
-        members = torch.nonzero((g.group == k) & g.valid).flatten()
+        members = torch.nonzero(g.group == k).flatten()
         if len(members) < 2:
             continue
         top = torch.topk(g.score[members], 2)
@@ -92,45 +85,44 @@ def rloo(g: Groups) -> Tensor:
     """Leave-one-out baseline: n/(n-1) (score - mean)."""
     n = g.size()
     scale = torch.where(n > 1, n / (n - 1).clamp(min=1), torch.ones_like(n))
-    return g.finish(scale * (g.score - g.mean()))
+    return scale * (g.score - g.mean())
 
 
 def opo(g: Groups) -> Tensor:
     """Baseline weighted by response length."""
-    weighted = seg_sum((g.score * g.length)[g.valid], g.group[g.valid], g.n_groups)
-    total = seg_sum(g.length[g.valid], g.group[g.valid], g.n_groups).clamp(min=1e-8)
-    baseline = torch.where(g.size() > 1, (weighted / total)[g.group], torch.zeros_like(g.score))
-    return g.finish(g.score - baseline)
+    weighted = seg_sum(g.score * g.length, g.group, g.n_groups)
+    total = seg_sum(g.length, g.group, g.n_groups).clamp(min=1e-8)
+    return g.score - torch.where(g.size() > 1, (weighted / total)[g.group], torch.zeros_like(g.score))
 
 
 def gpg(g: Groups) -> Tensor:
     """alpha (score - mean), alpha = batch / number of non-zero scores."""
-    scores = g.score[g.valid]
-    alpha = len(scores) / max(int(torch.count_nonzero(scores)), 1)
-    return g.finish(alpha * (g.score - g.mean()))
+    alpha = len(g.score) / max(int(torch.count_nonzero(g.score)), 1)
+    return alpha * (g.score - g.mean())
 
 
 def gdpo(rewards: Tensor, weights: Tensor, g: Groups, epsilon: float = 1e-4) -> Tensor:
     """Several objectives (S, K; NaN = not given): each normalised in its group, summed, then normalised over the
     batch (TRL's multi_objective_aggregation = normalize_then_sum)."""
     total = torch.zeros_like(g.score)
+    alone = g.size() <= 1
     for k in range(rewards.shape[1]):
         column = rewards[:, k]
-        part = Groups(column.nan_to_num(0.0), g.group, g.n_groups, g.length, ~torch.isnan(column))
-        mean = seg_mean(part.score[part.valid], g.group[part.valid], g.n_groups)[g.group]
-        std = seg_std(part.score[part.valid], g.group[part.valid], g.n_groups)[g.group]
-        total = total + torch.where(part.valid, weights[k] * (column - mean) / (std + epsilon), 0.0).nan_to_num(0.0)
-    scores = total[g.valid]
-    std = scores.std() if len(scores) > 1 else scores.new_zeros(())
-    return torch.where(g.valid, (total - scores.mean()) / (std + epsilon), torch.zeros_like(total))
+        known = ~torch.isnan(column)
+        mean = seg_mean(column[known], g.group[known], g.n_groups)[g.group]
+        std = seg_std(column[known], g.group[known], g.n_groups)[g.group]
+        mean, std = torch.where(alone, 0.0, mean), torch.where(alone, 1.0, std)
+        total = total + torch.where(known, weights[k] * (column - mean) / (std + epsilon), 0.0).nan_to_num(0.0)
+    std = total.std() if len(total) > 1 else total.new_zeros(())
+    return (total - total.mean()) / (std + epsilon)
 
 
 def efficiency_shaped(g: Groups) -> Tensor:
     """Scores (S,) in which the best of a group gain up to a factor of two for being shorter than the group's other
     best ones (prime-rl's correctness-gated length penalty); groups whose best score is not positive are unchanged."""
     best = g.score.new_full((g.n_groups,), float("-inf"))
-    best = best.scatter_reduce(0, g.group[g.valid], g.score[g.valid], "amax")[g.group]
-    correct = (g.score >= best) & g.valid
+    best = best.scatter_reduce(0, g.group, g.score, "amax")[g.group]
+    correct = g.score >= best
     cost = seg_mean(g.length[correct], g.group[correct], g.n_groups)[g.group]
     usable = (best > 0) & (cost > 0)
     bonus = (1 - g.length / cost.clamp(min=1e-8)).clamp(0, 1) * correct
@@ -204,3 +196,100 @@ def token_rewards(score: Tensor, seq: Tensor, n: int, penalty: Tensor | None = N
         last = torch.cat([seq[1:] != seq[:-1], seq.new_ones(1, dtype=torch.bool)])
         out[last] = score[seq[last]]
     return out if penalty is None else out - penalty
+
+
+@dataclass
+class Inputs:
+    """What estimators may read of a batch of S sequences and N trained tokens. score is NaN where the environment gave
+    none. Optional: penalty (N,) the KL in the reward; value (N,); lp, squared (N,) of optimal_token_baseline; baseline
+    (S,) of remax; objectives (S, K) and their weights (K,) of gdpo."""
+
+    score: Tensor
+    group: Tensor
+    n_groups: int
+    length: Tensor
+    seq: Tensor
+    penalty: Tensor | None = None
+    value: Tensor | None = None
+    lp: Tensor | None = None
+    squared: Tensor | None = None
+    baseline: Tensor | None = None
+    objectives: Tensor | None = None
+    weights: Tensor | None = None
+
+    def only(self, keep: Tensor) -> Inputs:
+        """The same batch without the sequences where keep (S,) is False."""
+        tokens = keep[self.seq]
+        place = keep.long().cumsum(0) - 1
+        cut = lambda x, mask: None if x is None else x[mask]  # noqa: E731
+        return dataclasses.replace(
+            self, score=self.score[keep], group=self.group[keep], length=self.length[keep],
+            seq=place[self.seq[tokens]], penalty=cut(self.penalty, tokens), value=cut(self.value, tokens),
+            lp=cut(self.lp, tokens), squared=cut(self.squared, tokens), baseline=cut(self.baseline, keep),
+            objectives=cut(self.objectives, keep),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Options:
+    """Constants of the estimators."""
+
+    std: str = "group"
+    epsilon: float = 1e-6
+    single: str = "zero"  # a group of one: "zero" = advantage 0, "score" = as if mean 0 and deviation 1 (verl)
+    gamma: float = 1.0
+    lam: float = 1.0
+    zero_tail: bool = False
+    length_penalty: bool = False
+
+
+def counted(name: str, x: Inputs, single: str) -> Tensor:
+    """(S,) bool: the sequences that take part. One without a score never does; nor does one that is alone among the
+    scored ones of its group where the estimator compares within groups, unless single = "score"."""
+    scored = ~torch.isnan(x.score)
+    if name == "gdpo" and x.objectives is not None:
+        scored &= ~torch.isnan(x.objectives).all(1)
+    if name in UNGROUPED or single == "score":
+        return scored
+    return scored & (seg_count(x.group[scored], x.n_groups, torch.float64)[x.group] > 1)
+
+
+def estimate(name: str, x: Inputs, o: Options) -> tuple[Tensor, Tensor]:
+    """Advantages (N,) of the estimator `name` (aliases resolved), and which sequences (S,) took part. The others have
+    advantage 0 and are in no statistic: the estimator does not see them."""
+    part = counted(name, x, o.single)
+    out = torch.zeros(len(x.seq), dtype=x.score.dtype)
+    if bool(part.any()):
+        out[part[x.seq]] = _estimate(name, x.only(part), o)
+    return out, part
+
+
+def _estimate(name: str, x: Inputs, o: Options) -> Tensor:
+    """(N,) for a batch in which every sequence takes part."""
+    g, n = Groups(x.score, x.group, x.n_groups, x.length), len(x.score)
+    if o.length_penalty:  # before the KL, which makes every score different: then no two would be a group's best
+        g.score = efficiency_shaped(g)
+    reward = token_rewards(g.score, x.seq, n, x.penalty)
+    if x.penalty is not None:
+        g.score = g.score - seg_sum(x.penalty, x.seq, n)
+    if name == "grpo":
+        return grpo(g, o.std, o.epsilon)[x.seq]
+    if name == "grpo_passk":
+        return grpo_passk(g, o.std, o.epsilon)[x.seq]
+    if name in ("rloo", "opo", "gpg"):
+        return {"rloo": rloo, "opo": opo, "gpg": gpg}[name](g)[x.seq]
+    if name == "reinforce_plus_plus_baseline":
+        return whiten((g.score - g.mean())[x.seq])
+    if name == "reinforce_plus_plus":
+        return reinforce_plus_plus(reward, x.seq, n, o.gamma)
+    if name == "gae":
+        return gae(reward, x.value, x.seq, n, o.gamma, o.lam)
+    if name == "remax":
+        return remax(reward, x.baseline, x.seq, n)
+    if name == "optimal_token_baseline":
+        return optimal_token_baseline(
+            reward, x.lp, x.squared, x.seq, n, x.group, x.n_groups, zero_tail=o.zero_tail
+        )  # fmt: skip
+    if name == "gdpo":
+        return gdpo(x.objectives, x.weights, g, o.epsilon)[x.seq]
+    raise ValueError(f"estimator {name!r} is unknown; expected one of {', '.join(ESTIMATORS)}")

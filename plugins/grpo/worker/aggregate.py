@@ -31,7 +31,7 @@ def coefficients(mode: str, keep: Tensor, seq: Tensor, n: int, length: float, co
 
     keep (N,) bool: tokens that train. counted (N,) bool: tokens that the denominators count (default keep; all of
     them when rejection must not inflate the gradient). n: sequences in the optimizer batch, empty ones included.
-    length: the constant of the -norm modes (longest response unless configured).
+    length: the constant of the -norm modes.
     """
     counted = keep if counted is None else counted
     dtype = torch.float64
@@ -45,7 +45,7 @@ def coefficients(mode: str, keep: Tensor, seq: Tensor, n: int, length: float, co
     elif mode == "seq-mean-token-mean":
         c = 1 / ((per_seq[seq] + 1e-8) * present)
     elif mode == "seq-mean-token-sum-norm":
-        c = torch.ones_like(seq, dtype=dtype) / length
+        c = torch.ones_like(seq, dtype=dtype) / (present * length)
     elif mode == "batch-mean-token-mean":
         c = 1 / (per_seq[seq].clamp(min=1) * n)
     elif mode == "batch-mean-token-sum":

@@ -35,7 +35,6 @@ class Batch:
     score: Tensor  # (S,) NaN where the environment gave none
     has_sent: Tensor  # (S,) bool
     zeroed: Tensor  # (S,) bool
-    span: int  # longest response (first trained token to the end of the sequence)
 
     @property
     def n(self) -> int:
@@ -85,7 +84,6 @@ def build(groups: list[Group], dtype: torch.dtype = torch.float64) -> Batch:
         score=torch.tensor([c.score for c in done], dtype=dtype),
         has_sent=torch.tensor([c.advantage is not None for c in done], dtype=torch.bool),
         zeroed=torch.tensor([c.zeroed for c in done], dtype=torch.bool),
-        span=max((len(c.tokens) - c.positions[0] for c in done if c.positions), default=1),
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ def _publish(run: Run, body: dict) -> dict:
     try:
         shared = run.broadcast if body.get("transport") == "nccl" else run.shared
         answer = publish.publish(run.config, run.policy, shared, run.ranks, body, run.step)
-        run.version = answer["version"]
+        run.version, run.served = answer["version"], run.step
         run.note_state()
         shown = {k: v for k, v in answer.items() if k not in ("handles",)}
         run.events.emit("weights", published=True, **shown)

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from dataclasses import dataclass
 
-from . import aggregate, fields, loss
+from . import advantage, aggregate, fields, loss
 from .fields import ConfigError, option, section
 from .settings import Advantages, Correction, Data, Entropy, Kl, Lora, Loss, Model, Optimizer, Reference
 
@@ -55,10 +55,7 @@ def check(c: Config) -> list[str]:
     out = []
     if c.advantages.clip is not None and not c.advantages.clip[0] <= 0 <= c.advantages.clip[1]:
         out.append(f"advantages.clip: expected low <= 0 <= high, got {list(c.advantages.clip)}")
-    ratio = resolved(c)[0] not in ("gpg", "reinforce", *loss.SUPERVISED_LOSSES)
-    if c.correction.old_policy == "rollout" and c.correction.importance != "none" and ratio:
-        out.append("correction.importance: with old_policy = rollout the ratio already holds the weight; "
-                   "set it to none, or use loss.name = reinforce")  # fmt: skip
+    out += check_correction(c) + check_aggregation(c) + check_single(c)
     if c.loss.dual_clip is not None and c.loss.dual_clip <= 1:
         out.append(f"loss.dual_clip: expected more than 1, got {c.loss.dual_clip}")
     if not 0 < c.loss.top_entropy <= 1:
@@ -87,17 +84,85 @@ def check(c: Config) -> list[str]:
     return out
 
 
+def check_correction(c: Config) -> list[str]:
+    """An importance weight where the ratio holds it already, or no weight where the loss is nothing without it."""
+    name, k, out = resolved(c)[0], c.correction, []
+    explicit = k.importance not in ("auto", "none")
+    if name in loss.BEHAVIOR_LOSSES and explicit:
+        out.append(f"correction.importance: the ratio of {name} is against the sampler, so the weight would count "
+                   "twice; leave it out")  # fmt: skip
+    elif name == "decoupled_ppo":
+        if k.importance == "none":
+            out.append("correction.importance: decoupled_ppo is that weight; leave it out, set importance_high = null "
+                       "for an unbounded one, or use loss.name = ppo")  # fmt: skip
+        if k.old_policy == "rollout":
+            out.append("correction.old_policy: decoupled_ppo needs the trainer's own policy beside the sampler's; "
+                       "leave it out, or use loss.name = ppo")  # fmt: skip
+    elif k.old_policy == "rollout" and explicit and name not in UNCLIPPED:
+        out.append("correction.importance: with old_policy = rollout the ratio already holds the weight; "
+                   "leave it out, or use loss.name = reinforce")  # fmt: skip
+    return out
+
+
+def check_aggregation(c: Config) -> list[str]:
+    """An aggregation that the loss's own formula contradicts."""
+    name, _, mode = resolved(c)
+    fixed = loss.FIXED_AGGREGATION.get(name)
+    if fixed is None or mode in fixed:
+        return []
+    return [f"loss.aggregation: {c.loss.name} fixes how its tokens are averaged, {' or '.join(fixed)}; "
+            f"got {c.loss.aggregation}. Leave it out, or use loss.name = ppo (with loss.ratio_level)"]  # fmt: skip
+
+
+def check_single(c: Config) -> list[str]:
+    """advantages.single where a group of one is nothing special, or cannot be judged at all."""
+    name = advantage.ESTIMATOR_ALIASES.get(c.advantages.estimator, c.advantages.estimator)
+    if c.advantages.single is not None and name in advantage.UNGROUPED:
+        return [f"advantages.single: {c.advantages.estimator} does not compare within groups; leave it out"]
+    if c.advantages.single == "score" and name == "grpo_passk":
+        return ["advantages.single: grpo_passk compares the best two of a group; a group of one has none. Leave it out"]
+    return []
+
+
+# Losses without a ratio: in bypass mode nothing but a weight corrects them.
+UNCLIPPED = ("gpg", "reinforce", *loss.SUPERVISED_LOSSES)
+
+
+def importance_of(c: Config) -> tuple[str, bool]:
+    """correction.importance with "auto" decided, and whether a token without the sampler's log-probability may train
+    (with weight 1). Truncated importance sampling is the default, as in TRL (vllm_importance_sampling_correction) and
+    prime-rl (every ratio is against the sampler): samples are older than the weights that train on them."""
+    name, k = resolved(c)[0], c.correction
+    if k.importance != "auto":
+        return k.importance, False
+    if name == "decoupled_ppo":
+        return "token", False
+    bypassed = k.old_policy == "rollout" and name not in UNCLIPPED
+    if name in (*loss.SUPERVISED_LOSSES, *loss.BEHAVIOR_LOSSES) or bypassed:
+        return "none", False
+    return "token", True
+
+
+def length_norm(c: Config) -> float:
+    """The constant of the -norm aggregations: the longest response that the configuration allows. Never the longest of
+    a batch, which would weigh a batch by an accident (Liu et al. 2025, "Understanding R1-Zero-Like Training")."""
+    d = c.data
+    if c.loss.length_norm:
+        return c.loss.length_norm
+    return float(d.max_response_length or max(d.max_length - d.max_prompt_length, 1))
+
+
 def resolved(c: Config) -> tuple[str, str, str]:
     """(loss, ratio level, aggregation) with aliases and presets taken apart."""
     presets = {
         "dapo": ("token", "token-mean"), "bnpo": ("token", "token-mean"), "dr_grpo": ("token", "batch-sum-norm"),
-        "luspo": ("sequence", "batch-mean-token-sum"), "sapo": ("token", "seq-mean-token-mean"),
-        "gspo": ("sequence_token", "seq-mean-token-mean"),
+        "luspo": ("sequence", "batch-mean-token-sum"), "gspo": ("sequence_token", "seq-mean-token-mean"),
     }  # fmt: skip
-    level, mode = presets.get(c.loss.name, ("token", "token-mean"))
+    name = loss.LOSS_ALIASES.get(c.loss.name, c.loss.name)
+    own = loss.FIXED_AGGREGATION.get(name, ("token-mean",))[0]
+    level, mode = presets.get(c.loss.name, ("token", own))
     mode = c.loss.aggregation or mode
-    return (loss.LOSS_ALIASES.get(c.loss.name, c.loss.name), c.loss.ratio_level or level,
-            aggregate.AGGREGATION_ALIASES.get(mode, mode))  # fmt: skip
+    return name, c.loss.ratio_level or level, aggregate.AGGREGATION_ALIASES.get(mode, mode)
 
 
 def from_dict(given: dict) -> Config:

@@ -129,3 +129,18 @@ def mismatch(lp: Tensor, behavior: Tensor, seq: Tensor, n: int) -> Mismatch:
         ess=float(w.sum() ** 2 / (len(w) * (w * w).sum())),
         sequence_ess=float(ws.sum() ** 2 / (len(ws) * (ws * ws).sum())),
     )
+
+
+def difference(lp: Tensor, behavior: Tensor, bounds: tuple[float | None, float | None]) -> dict[str, float]:
+    """Of (M,) tokens that the sampler told of: mean and largest |difference|, k3 estimate of KL(sampler || trainer),
+    and the share whose ratio trainer / sampler is outside of bounds (low, high)."""
+    d = (lp.detach() - behavior).double()
+    safe = d.clamp(-BOUND, BOUND)
+    ratio = torch.exp(safe)
+    low, high = bounds
+    outside = torch.zeros_like(ratio, dtype=torch.bool)
+    outside |= (ratio > high) if high is not None else outside
+    outside |= (ratio < low) if low is not None else outside
+    absolute = d.abs()
+    values = torch.stack([absolute.mean(), absolute.max(), (ratio - 1 - safe).mean(), outside.double().mean()]).tolist()
+    return dict(zip(("mean_abs", "max_abs", "kl", "clipped"), values, strict=True))

@@ -9,7 +9,6 @@ from . import advantage, aggregate, metrics, override
 from .batch import Batch
 from .config import Config
 from .errors import DataError
-from .segments import seg_sum
 
 
 def advantages(
@@ -20,50 +19,33 @@ def advantages(
     old: log-probabilities under the old policy ("lp", "squared"), where the estimator or the KL in the reward
     needs them; beta: coefficient of that KL."""
     a = c.advantages
-    valid = ~torch.isnan(b.score)
     penalty, facts = None, {}
     if beta and ref is not None:
         kind = aggregate.KL_ALIASES.get(c.kl.reward_estimator, c.kl.reward_estimator)
         kl = aggregate.kl(old["lp"], ref, kind).cpu().double()
         penalty = beta * kl
         facts = {"kl/reward": float(kl.mean()), "kl/reward_coefficient": beta}
-    g = advantage.Groups(
-        b.score.nan_to_num(0.0).double(), b.group, len(b.groups), b.length.double(), valid, a.single
+    x = advantage.Inputs(
+        b.score.double(), b.group, len(b.groups), b.length.double(), b.seq, penalty, value=b.value.double()
     )  # fmt: skip
-    if a.length_penalty:  # before the KL, which makes every score different: then no two would be a group's best
-        g.score = advantage.efficiency_shaped(g)
-    reward = advantage.token_rewards(g.score, b.seq, b.n, penalty)
-    if penalty is not None:
-        g.score = g.score - seg_sum(penalty, b.seq, b.n)
-    std = "none" if a.estimator == "dr_grpo" else a.std
-    if name == "grpo":
-        computed = advantage.grpo(g, std, a.epsilon)[b.seq]
-    elif name == "grpo_passk":
-        computed = advantage.grpo_passk(g, std, a.epsilon)[b.seq]
-    elif name in ("rloo", "opo", "gpg"):
-        computed = getattr(advantage, name)(g)[b.seq]
-    elif name == "reinforce_plus_plus_baseline":
-        computed = advantage.whiten((g.finish(g.score - g.mean()))[b.seq])
-    elif name == "reinforce_plus_plus":
-        computed = advantage.reinforce_plus_plus(reward, b.seq, b.n, a.gamma)
-    elif name == "gae":
-        computed = advantage.gae(reward, b.value.double(), b.seq, b.n, a.gamma, a.lam)
-    elif name == "remax":
-        computed = advantage.remax(reward, _baselines(b), b.seq, b.n)
+    if name == "remax":
+        x.baseline = _baselines(b)
     elif name == "optimal_token_baseline":
-        lp, squared = old["lp"].cpu().double(), old["squared"].cpu().double()
-        computed = advantage.optimal_token_baseline(
-            reward, lp, squared, b.seq, b.n, b.group, len(b.groups), zero_tail=a.zero_tail
-        )
-    else:
-        computed = advantage.gdpo(*_objectives(b, a.objective_weights), g, a.epsilon)[b.seq]
+        x.lp, x.squared = old["lp"].cpu().double(), old["squared"].cpu().double()
+    elif name == "gdpo":
+        x.objectives, x.weights = _objectives(b, a.objective_weights)
+    std = "none" if a.estimator == "dr_grpo" else a.std
+    computed, counted = advantage.estimate(
+        name, x, advantage.Options(std, a.epsilon, a.single or "zero", a.gamma, a.lam, a.zero_tail, a.length_penalty)
+    )
+    facts["adv/left_out"] = float((~counted).sum())
     options = override.OverrideOptions(
         a.use_advantages, a.fallback_to_grpo, a.override_scope, a.normalization, a.normalize_scope, a.clip
     )
     try:
         out = override.resolve(
             computed, b.sent.double(), b.has_sent, b.zeroed, b.seq, b.n, b.group,
-            [x.label() for x in b.groups], options, normalizer,
+            [x.label() for x in b.groups], options, normalizer, counted,
         )  # fmt: skip
     except override.MissingAdvantageError as e:
         raise DataError(str(e), ["Let the environment send advantages, or set advantages.fallback_to_grpo = true."],

@@ -18,17 +18,27 @@ from .segments import seg_count, seg_mean, seg_sum
 # Names that users of verl, TRL, prime-rl and AReaL know, for the same formula here.
 LOSS_ALIASES = {
     "vanilla": "ppo", "ppo_clip": "ppo", "grpo": "ppo", "dapo": "ppo", "bnpo": "ppo", "dr_grpo": "ppo",
-    "geo_mean": "gmpo", "decoupled_ppo": "ppo", "default": "dppo", "ref_kl": "distill", "ce": "sft",
+    "geo_mean": "gmpo", "default": "dppo", "ref_kl": "distill", "ce": "sft",
     "awsft": "weighted_sft", "advantage_weighted_sft": "weighted_sft", "luspo": "ppo",
 }  # fmt: skip
 LOSSES = (
-    "ppo", "gspo", "cispo", "sapo", "gmpo", "clip_cov", "kl_cov", "gpg", "reinforce", "vespo", "dppo", "ipo",
-    "distill", "sft", "weighted_sft", "atropos",
+    "ppo", "decoupled_ppo", "gspo", "cispo", "sapo", "gmpo", "clip_cov", "kl_cov", "gpg", "reinforce", "vespo", "dppo",
+    "ipo", "distill", "sft", "weighted_sft", "atropos",
 )  # fmt: skip
 RATIO_LEVELS = ("token", "sequence", "sequence_token")
 # Losses whose ratio is always against the sampler's log-probabilities.
 BEHAVIOR_LOSSES = ("dppo", "ipo", "distill", "atropos")
 SUPERVISED_LOSSES = ("sft", "weighted_sft")
+# What loss.aggregation may say of a loss whose formula fixes how its tokens are averaged; the first is the default.
+FIXED_AGGREGATION = {
+    "gspo": ("seq-mean-token-mean", "batch-mean-token-mean"),
+    "sapo": ("seq-mean-token-mean", "batch-mean-token-mean"),
+    "gmpo": ("batch-mean-token-mean",),
+    "weighted_sft": ("token-mean",),
+}
+# How far a token's probability may move, by the name under which the loss was asked for: dppo as its authors trained
+# Binary-TV (Qi et al. 2026, arXiv 2602.04879), the others as prime-rl ships default, ipo and ref_kl.
+PROBABILITY_GAPS = {"dppo": 0.15, "default": 0.2, "ipo": 0.1, "distill": 0.2, "ref_kl": 0.2}
 
 
 @dataclass(frozen=True)
@@ -46,10 +56,10 @@ class LossOptions:
     sapo_tau_negative: float = 1.05
     vespo_k: tuple[float, float] = (2.0, 3.0)  # advantage >= 0, < 0
     vespo_lambda: tuple[float, float] = (3.0, 2.0)
-    kl_cov_coefficient: float = 1.0
+    kl_cov_coefficient: float = 0.1
     probability_gap: float = 0.2  # dppo / ipo / distill: how far a token's probability may move
-    log_ratio_penalty: float = 1e-3  # dppo / ipo / distill: coefficient of the squared log ratio
-    advantage_temperature: float = 1.0  # dppo: tau_A
+    log_ratio_penalty: float = 1e-3  # dppo / ipo / distill: coefficient of the squared log ratio (prime-rl's kl_tau)
+    advantage_temperature: float = 1.0  # dppo / ipo: prime-rl's adv_tau
 
 
 @dataclass
@@ -64,7 +74,7 @@ class Terms:
     behavior: Tensor | None = None
     ref: Tensor | None = None
     selected: Tensor | None = None
-    weight: Tensor | None = None  # importance weights, constant; only vespo and gmpo look at them themselves
+    weight: Tensor | None = None  # importance weights, constant; decoupled_ppo, vespo and gmpo apply them themselves
 
 
 @dataclass
@@ -114,8 +124,19 @@ def ppo(t: Terms, o: LossOptions) -> Loss:
     return Loss(value, r.detach(), hit & (t.adv > 0), hit & (t.adv < 0), dual)
 
 
+def decoupled_ppo(t: Terms, o: LossOptions) -> Loss:
+    """PPO with two old policies (Hilton et al. 2022, arXiv 2110.00641; AReaL, arXiv 2505.24298, equation 5):
+    pi_old / pi_sampler x the clipped surrogate of pi / pi_old. The trust region is around the proximal policy `old`
+    (the trainer's before the step), the weight, a constant, corrects for who sampled. t.weight is that weight bounded
+    by correction.importance_*; without it it is taken as it is, as in the papers."""
+    out = ppo(t, o)
+    weight = t.weight if t.weight is not None else torch.exp((t.old - t.behavior).detach().clamp(-20, 20))
+    out.value, out.weighted = out.value * weight, True
+    return out
+
+
 def gspo(t: Terms, o: LossOptions) -> Loss:
-    """Sequence-level ratio applied per token, no dual clip; aggregated as the mean over sequences of token means."""
+    """Sequence-level ratio applied per token, no dual clip (Zheng et al. 2025, arXiv 2507.18071)."""
     return ppo(t, LossOptions(clip_low=o.clip_low, clip_high=o.clip_high, dual_clip=None, ratio_level="sequence_token"))
 
 
@@ -130,7 +151,7 @@ def cispo(t: Terms, o: LossOptions) -> Loss:
 
 
 def sapo(t: Terms, o: LossOptions) -> Loss:
-    """A smooth gate 4/tau sigmoid(tau (r-1)) in place of the clip."""
+    """A smooth gate 4/tau sigmoid(tau (r-1)) in place of the clip; tau 1.0 for A > 0, 1.05 else (arXiv 2511.20347)."""
     r = torch.exp((t.lp - t.old).clamp(-20, 20))
     tau = torch.where(t.adv > 0, r.new_tensor(o.sapo_tau_positive), r.new_tensor(o.sapo_tau_negative))
     gate = torch.sigmoid(tau * (r - 1)) * (4 / tau)
@@ -162,7 +183,8 @@ def clip_cov(t: Terms, o: LossOptions) -> Loss:
 
 
 def kl_cov(t: Terms, o: LossOptions) -> Loss:
-    """Unclipped surrogate; tokens with the largest covariance pay |log ratio|."""
+    """Unclipped surrogate; tokens with the largest covariance pay |log ratio| (Cui et al. 2025, arXiv 2505.22617). What
+    they pay is 0.1 of it in verl's configuration (ppo_kl_coef); verl's function alone falls back to 1."""
     d = t.lp - t.old
     r = torch.exp(d)
     picked = t.selected.to(r.dtype) if t.selected is not None else torch.zeros_like(r)
@@ -194,7 +216,9 @@ def _gap(t: Terms) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def dppo(t: Terms, o: LossOptions) -> Loss:
-    """prime-rl's default: a token is dropped when its probability already moved too far the way A pushes it."""
+    """A token is dropped when its probability already moved too far the way A pushes it: DPPO with the binary total
+    variation (Qi et al. 2026, arXiv 2602.04879, trained with 0.15), and the squared log ratio of Kimi K2.5 (arXiv
+    2602.02276) as prime-rl combines them in its default loss (0.2, adv_tau 1, kl_tau 1e-3)."""
     d, r, gap = _gap(t)
     high, low = (t.adv > 0) & (gap > o.probability_gap), (t.adv <= 0) & (gap < -o.probability_gap)
     keep = (~(high | low)).to(r.dtype)
@@ -203,19 +227,22 @@ def dppo(t: Terms, o: LossOptions) -> Loss:
 
 
 def ipo(t: Terms, o: LossOptions) -> Loss:
-    """Like dppo, but a token whose probability moved too far either way is dropped."""
+    """Like dppo, but a token whose probability moved too far either way is dropped (prime-rl's ipo: 0.1)."""
     d, r, gap = _gap(t)
     high, low = gap > o.probability_gap, gap < -o.probability_gap
     keep = (~(high | low)).to(r.dtype)
-    return Loss(-keep * t.adv * r + o.log_ratio_penalty * d * d, r.detach(), high, low, _none(t))
+    value = -keep * o.advantage_temperature * t.adv * r + o.log_ratio_penalty * d * d
+    return Loss(value, r.detach(), high, low, _none(t))
 
 
 def distill(t: Terms, o: LossOptions) -> Loss:
-    """Reverse-KL distillation: the advantage is sg(ref - lp); dppo's trust region on it."""
-    return dppo(
-        Terms(t.lp, t.old, (t.ref - t.lp).detach(), t.seq, t.n, t.behavior),
-        LossOptions(probability_gap=o.probability_gap, log_ratio_penalty=o.log_ratio_penalty),
-    )
+    """On-policy distillation: the advantage is the reverse KL of the token, sg(ref - lp), at temperature 1 (Lu 2025,
+    "On-Policy Distillation"). As in prime-rl's ref_kl a token is dropped when its probability fell by more than 0.2,
+    and the squared log ratio costs 1e-3."""
+    d, r, gap = _gap(t)
+    low = gap < -o.probability_gap
+    value = -(~low).to(r.dtype) * (t.ref - t.lp).detach() * r + o.log_ratio_penalty * d * d
+    return Loss(value, r.detach(), _none(t), low, _none(t))
 
 
 def sft(t: Terms, o: LossOptions) -> Loss:
@@ -238,7 +265,8 @@ def atropos(t: Terms, o: LossOptions) -> Loss:
 
 
 FUNCTIONS = {
-    "ppo": ppo, "gspo": gspo, "cispo": cispo, "sapo": sapo, "gmpo": gmpo, "clip_cov": clip_cov, "kl_cov": kl_cov,
+    "ppo": ppo, "decoupled_ppo": decoupled_ppo,
+    "gspo": gspo, "cispo": cispo, "sapo": sapo, "gmpo": gmpo, "clip_cov": clip_cov, "kl_cov": kl_cov,
     "gpg": reinforce, "reinforce": reinforce, "vespo": vespo, "dppo": dppo, "ipo": ipo, "distill": distill,
     "sft": sft, "weighted_sft": weighted_sft, "atropos": atropos,
 }  # fmt: skip

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import correction
 from .batch import Batch
 from .correction import Mismatch
 
@@ -123,6 +124,29 @@ def describe_mismatch(m: Mismatch) -> dict[str, float]:
         "mismatch/kl": m.kl, "mismatch/k1": m.k1, "mismatch/mean_abs": m.mean_abs, "mismatch/max_abs": m.max_abs,
         "mismatch/ess": m.ess, "mismatch/sequence_ess": m.sequence_ess, "mismatch/tokens": float(m.tokens),
     }  # fmt: skip
+
+
+def describe_served(
+    b: Batch, lp: Tensor, behavior: Tensor, version: int | None, window: slice,
+    bounds: tuple[float | None, float | None],
+) -> dict[str, float]:  # fmt: skip
+    """The sampler's log-probabilities of real rollouts against the trainer's before its step, apart for fresh samples
+    (of this very policy version: what is left is arithmetic, so a rise says that something is broken) and for stale
+    ones (which differ by what was learned since). lp, behavior: the entries `window` of the batch's (N,) vectors."""
+    group = b.group[b.seq[window]]
+    known = torch.tensor([g.versions is not None for g in b.groups])
+    fresh = known & torch.tensor([g.versions == (version, version) for g in b.groups])
+    stale = known & ~fresh
+    out: dict[str, float] = {}
+    for name, members in (("fresh", fresh), ("stale", stale)):
+        chosen = members[group].to(lp.device) & ~torch.isnan(behavior)
+        n = int(chosen.sum())
+        out[f"mismatch/{name}_tokens"] = float(n)
+        if not n:
+            continue
+        m = correction.difference(lp[chosen], behavior[chosen], bounds)
+        out.update({f"mismatch/{name}_{k}": v for k, v in m.items()})
+    return out
 
 
 def memory(device: torch.device) -> dict[str, float]:

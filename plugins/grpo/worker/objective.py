@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from . import aggregate, correction
-from .config import Config, resolved
-from .loss import BEHAVIOR_LOSSES, LossOptions, Terms, log_ratio, policy_loss
+from .config import Config, importance_of, length_norm, resolved
+from .loss import BEHAVIOR_LOSSES, PROBABILITY_GAPS, LossOptions, Terms, log_ratio, policy_loss
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,14 @@ class ObjectiveOptions:
 
     loss: LossOptions = field(default_factory=LossOptions)
     aggregation: str = "token-mean"
-    length_norm: float | None = None  # constant of the -norm aggregations; None = longest response of the batch
+    length_norm: float = 1.0  # constant of the -norm aggregations
     kl_coefficient: float = 0.001
     kl_estimator: str = "k3"
     kl_bias_correction: bool = False  # TRL's use_bias_correction_kl: multiply the KL by the ratio
     entropy_coefficient: float = 0.0
     old_policy: str = "trainer"  # or "rollout": ratios against the sampler (bypass mode)
     importance: str = "none"  # none | token | sequence
+    importance_lenient: bool = False  # tokens without the sampler's log-probability have weight 1
     importance_mode: str = "truncate"
     importance_high: float | None = 2.0
     importance_low: float | None = None
@@ -48,16 +49,17 @@ class ObjectiveOptions:
         """Whether every trained token must carry the sampler's log-probability."""
         rollout_threshold = self.off_policy_threshold is not None and self.off_policy_against == "rollout"
         return (
-            self.loss.name in BEHAVIOR_LOSSES or self.old_policy == "rollout" or self.importance != "none"
-            or bool(self.rejections) or rollout_threshold
+            self.loss.name in (*BEHAVIOR_LOSSES, "decoupled_ppo") or self.old_policy == "rollout"
+            or (self.importance != "none" and not self.importance_lenient) or bool(self.rejections) or rollout_threshold
         )  # fmt: skip
 
     @property
     def needs_current(self) -> bool:
         """Whether `prepare` must see the batch's log-probabilities under the current weights."""
         return (
-            self.importance != "none" or bool(self.rejections) or self.off_policy_threshold is not None
-            or self.top_entropy < 1 or self.loss.name in ("clip_cov", "kl_cov")
+            (self.importance != "none" and self.importance_normalize) or bool(self.rejections)
+            or self.off_policy_threshold is not None or self.top_entropy < 1
+            or self.loss.name in ("clip_cov", "kl_cov")
         )  # fmt: skip
 
     @property
@@ -72,13 +74,15 @@ def options(c: Config, entropy_coefficient: float | None = None) -> ObjectiveOpt
     o, k = c.loss, c.correction
     loss = LossOptions(
         name, o.clip_low, o.clip_high, o.dual_clip, o.delta, level, o.cispo_cap, o.sapo_tau_positive,
-        o.sapo_tau_negative, o.vespo_k, o.vespo_lambda, o.kl_cov_coefficient, o.probability_gap, o.log_ratio_penalty,
+        o.sapo_tau_negative, o.vespo_k, o.vespo_lambda, o.kl_cov_coefficient,
+        PROBABILITY_GAPS.get(o.name, 0.2) if o.probability_gap is None else o.probability_gap, o.log_ratio_penalty,
     )  # fmt: skip
+    importance, lenient = importance_of(c)
     return ObjectiveOptions(
-        loss=loss, aggregation=mode, length_norm=o.length_norm, kl_coefficient=c.kl.coefficient,
+        loss=loss, aggregation=mode, length_norm=length_norm(c), kl_coefficient=c.kl.coefficient,
         kl_estimator=aggregate.KL_ALIASES.get(c.kl.estimator, c.kl.estimator), kl_bias_correction=c.kl.bias_correction,
         entropy_coefficient=c.entropy.coefficient if entropy_coefficient is None else entropy_coefficient,
-        old_policy=k.old_policy, importance=k.importance, importance_mode=k.importance_mode,
+        old_policy=k.old_policy, importance=importance, importance_lenient=lenient, importance_mode=k.importance_mode,
         importance_high=k.importance_high, importance_low=k.importance_low, importance_normalize=k.importance_normalize,
         rejections=tuple(correction.Rejection(r.rule, r.high, r.low) for r in k.rejections),
         rejection_denominator=k.rejection_denominator, off_policy_threshold=k.off_policy_threshold,
@@ -100,14 +104,14 @@ class Plan:
     ref: Tensor | None
     keep: Tensor
     policy_keep: Tensor
-    weight: Tensor | None
+    weight: Tensor | None  # None as well where it is made of the micro-batch's own log-probabilities
     selected: Tensor | None
     policy_coefficient: Tensor
     coefficient: Tensor
 
 
 def prepare(
-    o: ObjectiveOptions, *, seq: Tensor, n: int, adv: Tensor, behavior: Tensor, span: float, old: Tensor | None = None,
+    o: ObjectiveOptions, *, seq: Tensor, n: int, adv: Tensor, behavior: Tensor, old: Tensor | None = None,
     ref: Tensor | None = None, current: Tensor | None = None, entropy: Tensor | None = None, seed: int = 0,
 ) -> Plan:  # fmt: skip
     """Everything that depends on the batch as a whole. current (N,): log-probabilities under today's weights, without
@@ -119,15 +123,11 @@ def prepare(
     if o.needs_current and current is None:
         raise ValueError("this objective needs the batch's current log-probabilities, none were given")
     against = current if old is None else old
-    drift = None
-    if o.importance != "none" or o.rejections:
-        drift = (current if o.old_policy == "rollout" else against) - behavior
+    corrected = current if o.old_policy == "rollout" else against
     if o.rejections:
-        keep = correction.rejection_mask(drift, seq, n, o.rejections)
-    if o.importance != "none":
-        weight = correction.importance_weights(
-            drift, seq, n, o.importance, o.importance_mode, o.importance_high, o.importance_low, o.importance_normalize
-        )
+        keep = correction.rejection_mask(corrected - behavior, seq, n, o.rejections)
+    if o.importance != "none" and corrected is not None:
+        weight = weights(o, corrected, behavior, seq, n)
     if o.off_policy_threshold is not None:
         origin = behavior if o.off_policy_against == "rollout" else against
         policy_keep = policy_keep & correction.off_policy_sequence_mask(
@@ -147,16 +147,23 @@ def prepare(
         selected = torch.zeros_like(keep)
         selected[keep] = picked
     counted = keep if o.rejection_denominator == "kept" else torch.ones_like(keep)
-    length = o.length_norm or float(span)
-    coefficient = aggregate.coefficients(o.aggregation, keep, seq, n, length, counted)
+    coefficient = aggregate.coefficients(o.aggregation, keep, seq, n, o.length_norm, counted)
     policy = coefficient
-    if o.loss.name == "gspo":
-        policy = aggregate.coefficients("seq-mean-token-mean", keep, seq, n, length, counted)
-    elif o.loss.name == "gmpo":
+    if o.loss.name == "gmpo":
         policy = aggregate.sequence_coefficients(keep, seq, n)
     elif o.loss.name == "weighted_sft":
         policy = torch.where(keep, 1 / (counted.sum().double() + 1e-8), 0.0)
     return Plan(seq, n, adv, old, behavior, ref, keep, policy_keep, weight, selected, policy, coefficient)
+
+
+def weights(o: ObjectiveOptions, lp: Tensor, behavior: Tensor, seq: Tensor, n: int) -> Tensor:
+    """(N,) importance weights of whole sequences, constant; lp are the log-probabilities that train or trained."""
+    d = lp.detach() - behavior
+    if o.importance_lenient:
+        d = torch.where(torch.isnan(d), torch.zeros_like(d), d)
+    return correction.importance_weights(
+        d, seq, n, o.importance, o.importance_mode, o.importance_high, o.importance_low, o.importance_normalize
+    )
 
 
 @dataclass
@@ -189,9 +196,12 @@ def micro_loss(o: ObjectiveOptions, p: Plan, index: Tensor, lp: Tensor, entropy:
         entropy = entropy[kept] if entropy is not None else None
     take = lambda x: None if x is None else x[index]  # noqa: E731
     old = lp.detach() if p.old is None else p.old[index]
+    weight = take(p.weight)
+    if weight is None and o.importance != "none":  # the policy's own log-probabilities, known only now
+        weight = weights(o, lp, p.behavior[index], p.seq[index], p.n)
     terms = Terms(
-        lp, old, p.adv[index], p.seq[index], p.n, p.behavior[index], take(p.ref), take(p.selected), take(p.weight)
-    )
+        lp, old, p.adv[index], p.seq[index], p.n, p.behavior[index], take(p.ref), take(p.selected), weight
+    )  # fmt: skip
     loss = policy_loss(terms, o.loss)
     coefficient = p.coefficient[index]
     allowed = p.policy_keep[index].to(lp.dtype)

@@ -70,13 +70,14 @@ class MissingAdvantageError(ValueError):
 
 def resolve(
     computed: Tensor, sent: Tensor, has: Tensor, zeroed: Tensor, seq: Tensor, n: int, group: Tensor,
-    names: list[str], o: OverrideOptions, normalizer: Normalizer,
+    names: list[str], o: OverrideOptions, normalizer: Normalizer, counted: Tensor | None = None,
 ) -> Resolved:  # fmt: skip
     """Combines computed (N,) advantages with those sent (N,; anything where has is False). In order: choice per
     sequence (or group), normalisation, clipping, set_advantage_to_zero.
 
-    has, zeroed (S,) bool; names: one "environment, group" label per group, for the error. Raises
-    MissingAdvantageError when a trained sequence has none and the fallback is off."""
+    has, zeroed (S,) bool; counted (S,) bool: sequences whose computed advantage means something, default all (one
+    without a score is in no statistic and stays 0); names: one "environment, group" label per group, for the error.
+    Raises MissingAdvantageError when a trained sequence has none and the fallback is off."""
     present = has
     trained = seg_count(seq, n, torch.float64) > 0
     if o.scope == "group":
@@ -92,7 +93,9 @@ def resolve(
         )
     overridden = chosen[seq]
     a = torch.where(overridden, sent.nan_to_num(0.0), computed)
-    where = torch.ones_like(overridden) if o.normalize_scope == "all" else overridden
+    where = overridden
+    if o.normalize_scope == "all":
+        where = torch.ones_like(overridden) if counted is None else overridden | counted[seq]
     if o.normalization == "batch" and int(where.sum()) > 1:
         x = a[where]
         a = torch.where(where, (a - x.mean()) / (x.std() + 1e-8), a)

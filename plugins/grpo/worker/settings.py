@@ -89,8 +89,13 @@ class Loss:
     dual_clip: float | None = option(3.0, "Bound for A < 0 (verl: clip_ratio_c); null = off, as in TRL.", live=True)
     delta: float | None = option(None, "TRL's two-sided clipping: bound of the unclipped ratio.", live=True)
     ratio_level: str | None = option(None, "Importance ratio; null = the loss's own.", choices=loss.RATIO_LEVELS)
-    aggregation: str | None = option(None, "How tokens are averaged; null = the loss's own.", choices=_aggregations)
-    length_norm: float | None = option(None, "Constant of the -norm aggregations; null = longest response.")
+    aggregation: str | None = option(
+        None, "How tokens are averaged; null = the loss's own, which gspo, sapo, gmpo, weighted_sft fix.",
+        choices=_aggregations,
+    )  # fmt: skip
+    length_norm: float | None = option(
+        None, "Constant of the -norm aggregations and dr_grpo; null = longest response that is allowed."
+    )
     cispo_cap: float | None = option(None, "TRL's cispo: absolute cap of the ratio; null = verl's 1 + clip_high.")
     sapo_tau_positive: float = option(1.0, "sapo: temperature of the gate for A > 0.")
     sapo_tau_negative: float = option(1.05, "sapo: the same for A <= 0.")
@@ -99,8 +104,10 @@ class Loss:
     clip_cov_ratio: float = option(0.0002, "clip_cov: share of tokens without gradient.")
     clip_cov_bounds: tuple[float, float] = option((1.0, 5.0), "clip_cov: covariances it picks from.")
     kl_cov_ratio: float = option(0.0002, "kl_cov: share of tokens that pay.")
-    kl_cov_coefficient: float = option(1.0, "kl_cov: what they pay (verl: ppo_kl_coef).")
-    probability_gap: float = option(0.2, "dppo, ipo, distill: how far a token's probability may move.")
+    kl_cov_coefficient: float = option(0.1, "kl_cov: what they pay (verl: ppo_kl_coef).")
+    probability_gap: float | None = option(
+        None, "How far a token's probability may move; null = dppo .15, default .2, ipo .1, distill .2."
+    )
     log_ratio_penalty: float = option(1e-3, "dppo, ipo, distill: coefficient of the squared log ratio.")
     top_entropy: float = option(1.0, "Train only this share of tokens, of the highest entropy (TRL).", live=True)
 
@@ -137,7 +144,9 @@ class Advantages:
     estimator: str = option("grpo", "Estimator; verl's and TRL's names are aliases.", choices=_estimators)
     std: str = option("group", "Scale of grpo and grpo_passk.", choices=advantage.STANDARD_DEVIATIONS)
     epsilon: float = option(1e-6, "Added to the deviation (TRL: 1e-4).")
-    single: str = option("zero", "A group of one: zero, or score (verl).", choices=("zero", "score"))
+    single: str | None = option(
+        None, "A group of one: zero (null), or score (verl); not for rf++, gae, remax.", choices=("zero", "score")
+    )
     gamma: float = option(1.0, "Discount of gae and reinforce_plus_plus.")
     lam: float = option(1.0, "gae's lambda.")
     zero_tail: bool = option(False, "optimal_token_baseline: none where one sequence is left.")
@@ -177,7 +186,9 @@ class Correction:
         choices=("auto", "always"),
     )
     importance: str = option(
-        "none", "Weights trainer / sampler (verl: rollout_is).", choices=("none", "token", "sequence")
+        "auto",
+        "Weights trainer / sampler (verl: rollout_is); auto = token, where the loss has no such ratio itself.",
+        choices=("auto", "none", "token", "sequence"),
     )
     importance_mode: str = option("truncate", "Beyond the bounds: clamp, or weight 0.", choices=("truncate", "mask"))
     importance_high: float | None = option(2.0, "Upper bound.", live=True)

@@ -81,10 +81,11 @@ class Stepper:
             limit = min(limit, max(longest, 4096 if self.ranks.device.type == "cuda" else 256))
         return batch.pack(b, sequences, limit)
 
-    def train(self, b: Batch, step: int, clock: metrics.Clock) -> dict[str, Any]:
-        """Takes the batch's optimizer steps and returns the step's metrics."""
+    def train(self, b: Batch, step: int, clock: metrics.Clock, version: int | None = None) -> dict[str, Any]:
+        """Takes the batch's optimizer steps and returns the step's metrics. version: the policy version under which
+        these very weights are served, which tells fresh samples from stale ones; None when they are not served."""
         try:
-            return self._train(b, step, clock)
+            return self._train(b, step, clock, version)
         except torch.OutOfMemoryError as e:
             device = self.ranks.device
             used, limit = torch.cuda.max_memory_allocated(device), torch.cuda.get_device_properties(device).total_memory
@@ -94,7 +95,7 @@ class Stepper:
             resident = torch.cuda.memory_allocated(device)
             raise out_of_memory(clock.last, self.config.model.row_tokens, longest, used, limit, resident) from e
 
-    def _train(self, b: Batch, step: int, clock: metrics.Clock) -> dict[str, Any]:
+    def _train(self, b: Batch, step: int, clock: metrics.Clock, version: int | None) -> dict[str, Any]:
         c, device = self.config, self.ranks.device
         o = objective.options(c, self.memory.entropy if c.entropy.adaptive else None)
         if c.entropy.adaptive and (self.memory.entropy_seen or 0.0) > c.entropy.target:
@@ -126,18 +127,25 @@ class Stepper:
             adv, facts = estimate.advantages(c, b, estimator, self.memory.normalizer, old, ref, in_reward)
         report.update(facts)
         warnings: list[str] = []
+        if o.importance_lenient and bool(torch.isnan(behavior).any()):
+            warnings.append(
+                "groups came without the sampler's log-probabilities (inference_logprobs): nothing corrects them when "
+                "they are stale, and nothing notices when other weights are served"
+            )
         if o.loss.ratio_level == "sequence" and facts["adv/override_frac"] > 0:
             # one ratio a sequence would spread a token's advantage over its neighbours: GSPO-token keeps them apart
             o = replace(o, loss=replace(o.loss, ratio_level="sequence_token"))
         if o.loss.name == "weighted_sft" and c.advantages.clip is None and bool((adv < 0).any()):
             warnings.append("advantages below 0 make weighted cross entropy unbounded: set advantages.clip")
         adv_here = adv.to(device, self.wide)
+        if old:  # of the whole batch; otherwise the first forward pass tells it
+            report.update(metrics.describe_served(b, old["lp"], behavior, version, slice(0, b.size), _bounds(o)))
         ran: list[dict[str, Any]] = []
         for part in parts * c.data.epochs:
             fresh = old if not ran else {}  # after the first optimizer step these are no longer the current weights'
             ran.append(self._optimize(
                 b, part, o, adv_here, behavior, ref, old.get("lp"), fresh.get("lp"), fresh.get("entropy"), step,
-                len(ran), clock,
+                len(ran), clock, version,
             ))  # fmt: skip
             if ran[-1].get("absurd"):
                 break
@@ -174,7 +182,7 @@ class Stepper:
     def _optimize(
         self, b: Batch, part: list[int], o: objective.ObjectiveOptions, adv: Tensor, behavior: Tensor,
         ref: Tensor | None, old: Tensor | None, current: Tensor | None, entropy: Tensor | None,
-        step: int, number: int, clock: Any,
+        step: int, number: int, clock: Any, version: int | None,
     ) -> dict[str, Any]:  # fmt: skip
         """One optimizer step over the sequences `part` (contiguous)."""
         c, ranks, device = self.config, self.ranks, self.ranks.device
@@ -190,7 +198,7 @@ class Stepper:
         cut = lambda x: None if x is None else x[window]  # noqa: E731
         plan = objective.prepare(
             o, seq=b.seq[window].to(device) - part[0], n=len(part), adv=adv[window], behavior=behavior[window],
-            span=float(b.span), old=cut(old) if o.old_policy == "trainer" else None, ref=cut(ref),
+            old=cut(old) if o.old_policy == "trainer" else None, ref=cut(ref),
             current=cut(current), entropy=cut(entropy), seed=c.seed * 1_000_003 + step * 1009 + number,
         )  # fmt: skip
         self.optimizer.zero_grad(set_to_none=True)
@@ -219,6 +227,9 @@ class Stepper:
         known = lp if current is None else current[window]
         apart = correction.mismatch(known, plan.behavior, plan.seq, plan.n)
         out = {**metrics.describe_mismatch(apart), **self._sizes(sums.tolist(), plan, highest, lp, ent)}
+        out.update(_weights(o, plan, lp))
+        if number == 0 and old is None:
+            out.update(metrics.describe_served(b, known, plan.behavior, version, window, _bounds(o)))
         if number == 0 and checks.absurd(c, apart):
             self.optimizer.zero_grad(set_to_none=True)
             return {**out, "absurd": 1.0}
@@ -252,8 +263,6 @@ class Stepper:
             out["kl/old"] = float((plan.old - lp).nan_to_num(0.0).mean())
         if plan.ref is not None:
             out["kl/reference"] = float(aggregate.kl(lp, plan.ref, "k3").nan_to_num(0.0).mean())
-        if plan.weight is not None:
-            out.update({"importance/mean": float(plan.weight.mean()), "importance/max": float(plan.weight.max())})
         return out
 
     def _check_definition(self, b: Batch, rows: list[Row], behavior: Tensor) -> None:
@@ -281,3 +290,18 @@ class Stepper:
             m.entropy_seen = report["entropy"]
             change = c.entropy.step if m.entropy_seen <= c.entropy.target else -c.entropy.step
             m.entropy = min(max(now + change, c.entropy.low), c.entropy.high)
+
+
+def _bounds(o: objective.ObjectiveOptions) -> tuple[float | None, float | None]:
+    """Between which ratios trainer / sampler no importance weight is clipped."""
+    return o.importance_low, o.importance_high
+
+
+def _weights(o: objective.ObjectiveOptions, plan: objective.Plan, lp: Tensor) -> dict[str, float]:
+    """The importance weights that the step used."""
+    if o.importance == "none" or not len(lp):
+        return {}
+    weight = plan.weight
+    if weight is None:
+        weight = objective.weights(o, lp, plan.behavior, plan.seq, plan.n)
+    return {"importance/mean": float(weight.mean()), "importance/max": float(weight.max())}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections import Counter
 from pathlib import Path
@@ -33,6 +34,7 @@ class Run:
         self.config, self.ranks, self.events, self.control = c, ranks, events, control
         self.step, self.version, self.cursor = 0, c.policy_version, -1
         self.synced_version = c.policy_version
+        self.served = 0  # the step whose weights are the policy version; -1: unknown
         self.last: dict[str, Any] = {}
         self.feed: Feed | None = None
         self.shared, self.broadcast = Shared(), Broadcast()
@@ -68,6 +70,7 @@ class Run:
             memory = Memory.restore(state["memory"])
             self.step, self.version, self.cursor = state["step"], state["policy_version"], state["cursor"]
             self.last, self.synced_version, self.resumed = state["metrics"], state["policy_version"], True
+            self.served = -1
             self.events.emit("resumed", checkpoint=str(found), step=self.step, policy_version=self.version)
         self.stepper = Stepper(c, self.policy, self.reference, optimizer, ranks, memory)
         self.eos = end_tokens(self.policy)
@@ -135,7 +138,8 @@ class Run:
         data = batch.build(groups)
         started = time.perf_counter()
         try:
-            report = self.stepper.train(data, self.step, clock)
+            version = self.version if self.served == self.step else None  # trained since, they are nobody's
+            report = self.stepper.train(data, self.step, clock, version)
         except MismatchError:
             if self.feed:  # whoever restarts this run after a remedy must not meet the same batch again
                 self.feed.rollouts.spool.refuse(delivery.number)
@@ -206,7 +210,7 @@ class Run:
         facts["staleness/dropped_groups"] = float(len(groups) - len(fresh))
         kept = fresh
         if c.advantages.drop_equal_scores:
-            kept = [g for g in fresh if len({x.score for x in g.completions}) > 1
+            kept = [g for g in fresh if len({x.score for x in g.completions if not math.isnan(x.score)}) > 1
                     or (c.advantages.use_advantages and any(x.advantage for x in g.completions))]  # fmt: skip
         facts["groups/equal_dropped"] = float(len(fresh) - len(kept))
         return kept, facts

@@ -185,7 +185,9 @@ func (a *Advantages) whiten(groups []Group, out [][][]float64, given [][]bool) {
 	each := func(visit func(v *float64)) {
 		for g := range groups {
 			for i := range groups[g].Sequences {
-				if !given[g][i] && !a.WhitenAll {
+				// A sequence that is alone in its group has nothing to say: whitening must not give it an advantage.
+				alone := len(groups[g].Sequences) == 1 && !a.SingleScore
+				if !given[g][i] && (!a.WhitenAll || alone) {
 					continue
 				}
 				for t := range out[g][i] {

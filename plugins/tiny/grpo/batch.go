@@ -2,6 +2,7 @@ package grpo
 
 import (
 	"errors"
+	"math"
 
 	"github.com/recipe-rl/recipe/plugins/tiny/lm"
 )
@@ -23,12 +24,15 @@ type sample struct {
 	// labels, masks, log-probabilities and advantages are shifted against the tokens.
 	targets []*token
 	sums    sums
+	age     Age
+	told    bool // old is what the sampler told, rather than computed here
 }
 
 // sums are added up over trained tokens, a sequence at a time so that the order is fixed.
 type sums struct {
 	policy, kl, drift, entropy float64
 	clipped                    int
+	fresh, stale               Mismatch
 }
 
 func (t *Trainer) prepare(groups []Group) (*batch, error) {
@@ -50,6 +54,7 @@ func (t *Trainer) prepare(groups []Group) (*batch, error) {
 	for g := range groups {
 		for i := range groups[g].Sequences {
 			s, pushes := newSample(&groups[g].Sequences[i], advantages[g][i])
+			s.age, s.told = groups[g].Age, groups[g].Sequences[i].LogProbs != nil
 			switch {
 			case len(s.input) == 0:
 			case pushes || t.cfg.KL > 0:
@@ -170,7 +175,11 @@ func (s *sample) look(c *Config, pos int, weight float64, logits, dlogits []floa
 		return
 	}
 	out, entropy := c.gradient(*k, weight, logits, dlogits)
-	drift, _ := k3(k.old, float64(logits[k.id])-lm.LogSumExp(logits))
+	logp := float64(logits[k.id]) - lm.LogSumExp(logits)
+	drift, _ := k3(k.old, logp)
+	if s.told {
+		s.sums.measure(s.age, logp-k.old, drift, c)
+	}
 	s.sums.policy += out.policy
 	s.sums.kl += out.kl
 	s.sums.drift += drift
@@ -188,6 +197,23 @@ func (b *batch) sums() (total sums) {
 		total.drift += s.drift
 		total.entropy += s.entropy
 		total.clipped += s.clipped
+		total.fresh.add(s.fresh)
+		total.stale.add(s.stale)
 	}
 	return total
+}
+
+// measure notes how far the sampler's log-probability is from the trainer's, by who sampled.
+func (s *sums) measure(age Age, gap, divergence float64, c *Config) {
+	ratio := math.Exp(min(max(gap, -maxLogRatio), maxLogRatio))
+	one := Mismatch{Tokens: 1, MeanAbs: math.Abs(gap), MaxAbs: math.Abs(gap), KL: divergence}
+	if ratio < 1-c.ClipLow || ratio > 1+c.ClipHigh {
+		one.Clipped = 1
+	}
+	switch age {
+	case Fresh:
+		s.fresh.add(one)
+	case Stale:
+		s.stale.add(one)
+	}
 }

@@ -35,7 +35,19 @@ type Group struct {
 	// Name says in errors where the group comes from.
 	Name      string
 	Sequences []Sequence
+	// Age says whether the trainer's weights are those that sampled the group.
+	Age Age
 }
+
+// Age is how a group's weights stand to the trainer's.
+type Age int
+
+// A group is fresh when the very weights that are to be trained have sampled it, and stale when others have.
+const (
+	UnknownAge Age = iota
+	Fresh
+	Stale
+)
 
 // Validate reports the first thing about a group that cannot be trained on: what was expected and
 // what was given. Whoever accepts groups calls it, so that a sender hears of its mistake at once.

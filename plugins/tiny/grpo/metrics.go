@@ -36,6 +36,34 @@ type Metrics struct {
 	FallbackGroups    int     `json:"fallback_groups"`
 	FlatGroups        int     `json:"flat_groups"`
 	AdvantageClipping float64 `json:"advantage_clip_fraction"`
+
+	// Fresh and Stale compare the sampler's log-probabilities with the trainer's before its first step on the batch.
+	Fresh Mismatch `json:"fresh"`
+	Stale Mismatch `json:"stale"`
+}
+
+// Mismatch is how far sampled and trained log-probabilities of tokens are apart. While it is added up its means are sums.
+type Mismatch struct {
+	Tokens  int     `json:"tokens"`
+	MeanAbs float64 `json:"mean_abs"`
+	MaxAbs  float64 `json:"max_abs"`
+	KL      float64 `json:"kl"`      // k3 estimate, nats a token
+	Clipped float64 `json:"clipped"` // share of tokens whose ratio the clip bounds leave out
+}
+
+func (m *Mismatch) add(o Mismatch) {
+	m.Tokens += o.Tokens
+	m.MeanAbs += o.MeanAbs
+	m.MaxAbs = max(m.MaxAbs, o.MaxAbs)
+	m.KL += o.KL
+	m.Clipped += o.Clipped
+}
+
+// mean makes means of the sums.
+func (m Mismatch) mean() Mismatch {
+	n := float64(max(m.Tokens, 1))
+	m.MeanAbs, m.KL, m.Clipped = m.MeanAbs/n, m.KL/n, m.Clipped/n
+	return m
 }
 
 // moments gathers mean, deviation (ddof 0) and range.

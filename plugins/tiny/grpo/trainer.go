@@ -115,16 +115,20 @@ func (t *Trainer) Train(groups []Group) (Metrics, error) {
 		return Metrics{}, fmt.Errorf("training step %d: %w", t.step+1, err)
 	}
 	m := b.metrics
-	for range t.cfg.Epochs {
+	for epoch := range t.cfg.Epochs {
 		t.gradient.Zero()
 		t.pass(b)
+		sums := b.sums()
+		if epoch == 0 {
+			m.Fresh, m.Stale = sums.fresh.mean(), sums.stale.mean()
+		}
 		m.LearningRate = t.rate()
 		norm, err := t.adam.Step(t.policy.Flat(), t.gradient.Sum(), m.LearningRate, t.cfg.GradientClip)
 		if err != nil {
 			return Metrics{}, fmt.Errorf("training step %d: %w", t.step+1, err)
 		}
 		t.step++
-		m.add(b.sums(), norm, t.cfg)
+		m.add(sums, norm, t.cfg)
 	}
 	m.Step = t.step
 	m.finish(t.cfg.Epochs)

@@ -15,7 +15,7 @@ def agg(L, M, mode, length):
     if mode == "seq-mean-token-mean":
         return ((L * M).sum(1) / (tokens + 1e-8)).sum() / (tokens > 0).sum()
     if mode == "seq-mean-token-sum-norm":
-        return (L * M).sum() / length
+        return (L * M).sum() / ((tokens > 0).sum() * length)
     if mode == "batch-mean-token-mean":
         return ((L * M).sum(1) / tokens.clamp(min=1)).mean()
     if mode == "batch-mean-token-sum":
@@ -60,6 +60,8 @@ def per_token(name, lp, old, b, ref, A, M, w, picked):
     w = one if w is None else w
     if name == "ppo":
         return ppo_loss(r, A, 0.2, 0.2, 3.0) * w
+    if name == "decoupled_ppo":  # pi_prox / pi_behavior outside, pi / pi_prox in the surrogate; w: the bounded weight
+        return ppo_loss(r, A, 0.2, 0.2, 3.0) * (torch.exp(old) / torch.exp(b) if w is one else w)
     if name == "delta":
         unclipped = torch.where(r > 1.5, torch.full_like(r, 1.5), r) * A
         return -torch.min(unclipped, clamp(r, 0.8, 1.28) * A) * w
@@ -89,7 +91,7 @@ def per_token(name, lp, old, b, ref, A, M, w, picked):
     if name == "clip_cov":
         return ppo_loss(r, A, 0.2, 0.2, None) * (1 - picked) * w
     if name == "kl_cov":
-        return (-A * r + picked * abs(lp - old)) * w
+        return (-A * r + 0.1 * picked * abs(lp - old)) * w
     if name in ("gpg", "reinforce"):
         return -A * lp * w
     if name == "vespo":
@@ -108,8 +110,7 @@ def per_token(name, lp, old, b, ref, A, M, w, picked):
         return (-(abs(p - q) <= 0.2).double() * A * rho + square) * w
     if name == "distill":
         a = (ref - lp).detach()
-        drop = torch.where(a > 0, p - q > 0.2, p - q < -0.2)
-        return (-(~drop).double() * a * rho + square) * w
+        return (-(p - q >= -0.2).double() * a * rho + square) * w
     if name == "sft":
         return -lp * w
     if name == "weighted_sft":

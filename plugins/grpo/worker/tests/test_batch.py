@@ -26,7 +26,7 @@ def test_flat_vectors_belong_to_labels():
     assert b.seq.tolist() == [0, 0, 1]
     assert b.behavior.tolist() == [-0.3, -0.5, -0.9]
     assert b.ref.tolist() == [-1, -2, -3]
-    assert b.span == 3 and b.size == 3 and b.total_tokens == 8
+    assert b.size == 3 and b.total_tokens == 8
 
 
 def test_rows_read_the_output_before_the_label():

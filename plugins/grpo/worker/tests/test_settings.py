@@ -1,7 +1,8 @@
 """Configuration, estimators as the configuration reaches them, and what errors tell."""
 
-import math
+import json
 import pickle
+from pathlib import Path
 
 import pytest
 import torch
@@ -46,6 +47,17 @@ def test_every_mistake_is_reported_at_once():
 @pytest.mark.parametrize("change,part", [
     ({"advantages": {"clip": [1.0, 2.0]}}, "low <= 0 <= high"),
     ({"correction": {"old_policy": "rollout", "importance": "token"}}, "already holds the weight"),
+    ({"loss": {"name": "dppo"}, "correction": {"importance": "token"}}, "would count twice"),
+    ({"loss": {"name": "decoupled_ppo"}, "correction": {"importance": "none"}}, "decoupled_ppo is that weight"),
+    ({"loss": {"name": "decoupled_ppo"}, "correction": {"old_policy": "rollout"}}, "beside the sampler's"),
+    ({"loss": {"name": "gspo", "aggregation": "token-mean"}}, "gspo fixes how its tokens are averaged"),
+    ({"loss": {"name": "sapo", "aggregation": "dapo"}}, "sapo fixes how its tokens are averaged"),
+    ({"loss": {"name": "geo_mean", "aggregation": "token-mean"}}, "geo_mean fixes how its tokens are averaged"),
+    ({"loss": {"name": "awsft", "aggregation": "grpo"}}, "awsft fixes how its tokens are averaged"),
+    ({"advantages": {"estimator": "rf++", "single": "zero"}}, r"rf\+\+ does not compare within groups"),
+    ({"advantages": {"estimator": "gae", "single": "score"}}, "gae does not compare within groups"),
+    ({"advantages": {"estimator": "remax", "single": "score"}}, "remax does not compare within groups"),
+    ({"advantages": {"estimator": "grpo_passk", "single": "score"}}, "a group of one has none"),
     ({"reference": {"source": "lora_off"}}, "needs lora.rank"),
     ({"reference": {"source": "none"}}, "KL coefficient is set"),
     ({"loss": {"dual_clip": 0.5}}, "more than 1"),
@@ -65,7 +77,7 @@ def test_contradictions(change, part):
 @pytest.mark.parametrize("name,want", [
     ("vanilla", ("ppo", "token", "token-mean")), ("dapo", ("ppo", "token", "token-mean")),
     ("dr_grpo", ("ppo", "token", "batch-sum-norm")), ("luspo", ("ppo", "sequence", "batch-mean-token-sum")),
-    ("geo_mean", ("gmpo", "token", "token-mean")), ("gspo", ("gspo", "sequence_token", "seq-mean-token-mean")),
+    ("geo_mean", ("gmpo", "token", "batch-mean-token-mean")), ("gspo", ("gspo", "sequence_token", "seq-mean-token-mean")),
     ("ref_kl", ("distill", "token", "token-mean")),
 ])  # fmt: skip
 def test_names_of_other_projects(name, want):
@@ -111,10 +123,10 @@ def batch(**more):
     return batches.build([read_group(r, IngestOptions()) for r in raws])
 
 
-def run(b, name, beta=0.0, ref=None, **change):
+def run(b, name, beta=0.0, ref=None, lp=None, **change):
     c = settings(advantages={"estimator": name, **change})
     n = advantage.ESTIMATOR_ALIASES.get(name, name)
-    lp = torch.linspace(-2, -1, b.size, dtype=torch.float64)
+    lp = torch.linspace(-2, -1, b.size, dtype=torch.float64) if lp is None else lp
     old = {"lp": lp, "squared": torch.full((b.size,), 0.3, dtype=torch.float64)}
     return estimate.advantages(c, b, n, override.Normalizer(), old, lp - 0.5 if ref is None else ref, beta)
 
@@ -125,7 +137,7 @@ def test_every_estimator_reaches_the_loss(name):
     adv, facts = run(b, name, objective_weights=[1.0, 0.5])
     assert adv.shape == (b.size,) and bool(torch.isfinite(adv).all()) and float(adv.abs().sum()) > 0
     assert facts["adv/override_frac"] == 0 and facts["adv/fallback_groups"] == 3
-    g = advantage.Groups(b.score, b.group, 3, b.length.double(), torch.ones(b.n, dtype=torch.bool))
+    g = advantage.Groups(b.score, b.group, 3, b.length.double())
     if name in ("grpo", "rloo", "opo", "gpg"):
         want = {"grpo": advantage.grpo, "rloo": advantage.rloo, "opo": advantage.opo, "gpg": advantage.gpg}[name](g)
         assert torch.equal(adv, want[b.seq])
@@ -154,7 +166,7 @@ def test_kl_in_the_reward_lowers_scores_but_never_an_override():
     shaped, facts = run(b, "grpo", beta=0.1, std="none")
     assert facts["kl/reward"] == pytest.approx(0.5) and facts["kl/reward_coefficient"] == 0.1
     penalty = 0.1 * 0.5 * b.length.double()  # k1 of 0.5 a token, summed over the sequence
-    g = advantage.Groups(b.score - penalty, b.group, 3, b.length.double(), torch.ones(b.n, dtype=torch.bool))
+    g = advantage.Groups(b.score - penalty, b.group, 3, b.length.double())
     assert torch.allclose(shaped, advantage.grpo(g, "none")[b.seq]) and not torch.equal(plain, shaped)
     sent = batch(advantages=[[0.7]] * 4)
     with_kl, facts = run(sent, "grpo", beta=0.1)
@@ -169,10 +181,58 @@ def test_estimators_name_what_the_data_lacks():
         run(b, "gdpo", objective_weights=[1.0, 1.0])
 
 
-def test_an_unscored_completion_trains_nothing():
-    raw = make_group(2)
-    raw["scores"][1] = None
-    b = batches.build([read_group(raw, IngestOptions())])
-    assert math.isnan(float(b.score[1]))
-    adv, _ = run(b, "grpo")
-    assert bool((adv[b.seq == 1] == 0).all()) and bool(torch.isfinite(adv).all())
+# ---- what corrects for samples that are older than the weights ----
+
+
+@pytest.mark.parametrize("loss,correction,want", [
+    ("ppo", {}, ("token", True)), ("gspo", {}, ("token", True)), ("reinforce", {}, ("token", True)),
+    ("vespo", {}, ("token", True)), ("decoupled_ppo", {}, ("token", False)),
+    ("dppo", {}, ("none", False)), ("ipo", {}, ("none", False)), ("atropos", {}, ("none", False)),
+    ("sft", {}, ("none", False)), ("weighted_sft", {}, ("none", False)),
+    ("ppo", {"old_policy": "rollout"}, ("none", False)), ("reinforce", {"old_policy": "rollout"}, ("token", True)),
+    ("ppo", {"importance": "none"}, ("none", False)), ("ppo", {"importance": "sequence"}, ("sequence", False)),
+])  # fmt: skip
+def test_stale_samples_are_corrected_unless_told_otherwise(loss, correction, want):
+    c = settings(loss={"name": loss}, correction=correction)
+    assert config.importance_of(c) == want
+    o = options(c)
+    assert (o.importance, o.importance_lenient) == want and o.importance_high == 2.0
+    assert not o.needs_current  # the default costs no forward pass
+
+
+@pytest.mark.parametrize("data,given,want", [
+    ({}, None, 2048), ({"max_length": 512, "max_prompt_length": 128}, None, 384),
+    ({"max_length": 512, "max_prompt_length": 128, "max_response_length": 256}, None, 256),
+    ({"max_response_length": 256}, 1000.0, 1000),
+])  # fmt: skip
+def test_dr_grpo_divides_by_a_constant(data, given, want):
+    c = settings(loss={"name": "dr_grpo", "length_norm": given}, data=data)
+    assert options(c).aggregation == "batch-sum-norm" and options(c).length_norm == want
+
+
+@pytest.mark.parametrize("name,gap", [("dppo", 0.15), ("default", 0.2), ("ipo", 0.1), ("distill", 0.2)])
+def test_trust_regions_are_those_of_the_papers(name, gap):
+    extra = {"reference": {"source": "copy", "path": "teacher"}} if name == "distill" else {}
+    o = options(settings(loss={"name": name}, **extra)).loss
+    assert (o.probability_gap, o.log_ratio_penalty, o.advantage_temperature) == (gap, 1e-3, 1.0)
+    assert options(settings(loss={"name": name, "probability_gap": 0.3}, **extra)).loss.probability_gap == 0.3
+
+
+# Read by the plugin's tests too: what a plan says of loss and correction is what the worker does.
+CASES = json.loads((Path(__file__).parents[2] / "testdata" / "learning.json").read_text())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: json.dumps(c["settings"]))
+def test_the_worker_does_what_the_plan_says(case):
+    given = dict(case["settings"])
+    if given.get("loss", {}).get("name") in ("distill", "ref_kl"):
+        given["reference"] = {"source": "copy", "path": "teacher"}
+    if "refused" in case:
+        with pytest.raises(ConfigError, match=rf"^  {case['refused']}:|\n  {case['refused']}:"):
+            settings(**given)
+        return
+    c = settings(**given)
+    name, _, mode = config.resolved(c)
+    assert (name, mode, config.importance_of(c)[0]) == (case["loss"], case["aggregation"], case["importance"])
+    if case["length_norm"]:
+        assert config.length_norm(c) == case["length_norm"]

@@ -1,0 +1,190 @@
+package grpo
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// learning is what the settings of loss, correction and advantages come to, for the plan: the worker's own rules, of which a test
+// compares every case with the worker.
+type learning struct {
+	loss        string // canonical name
+	aggregation string
+	norm        float64 // constant of the -norm aggregations, 0 for the others
+	normFrom    string  // where it comes from
+	correction  string  // none, token or sequence
+	ratio       string  // what the loss's own ratio is against: trainer, sampler, or none
+	bound       string  // of the weights, in words
+}
+
+var (
+	lossAliases = map[string]string{
+		"vanilla": "ppo", "ppo_clip": "ppo", "grpo": "ppo", "dapo": "ppo", "bnpo": "ppo", "dr_grpo": "ppo", "luspo": "ppo", "geo_mean": "gmpo",
+		"default": "dppo", "ref_kl": "distill", "ce": "sft", "awsft": "weighted_sft", "advantage_weighted_sft": "weighted_sft",
+	}
+	// fixedAggregations are of losses whose formula fixes how tokens are averaged, the default first.
+	fixedAggregations = map[string][]string{
+		"gspo": {"seq-mean-token-mean", "batch-mean-token-mean"}, "sapo": {"seq-mean-token-mean", "batch-mean-token-mean"},
+		"gmpo": {"batch-mean-token-mean"}, "weighted_sft": {"token-mean"},
+	}
+	presetAggregations = map[string]string{"dr_grpo": "batch-sum-norm", "luspo": "batch-mean-token-sum"}
+	aggregationAliases = map[string]string{
+		"dapo": "token-mean", "bnpo": "token-mean", "cispo": "token-mean", "vespo": "token-mean", "grpo": "batch-mean-token-mean",
+		"sapo": "batch-mean-token-mean", "luspo": "batch-mean-token-sum", "dr_grpo": "batch-sum-norm",
+	}
+	// Losses whose ratio is against the sampler, and losses without a ratio.
+	samplerLosses    = []string{"dppo", "ipo", "distill", "atropos"}
+	supervisedLosses = []string{"sft", "weighted_sft"}
+	ratioless        = []string{"gpg", "reinforce", "sft", "weighted_sft"}
+	// Estimators that do not compare a sequence with its group.
+	ungrouped = []string{"reinforce_plus_plus", "rf++", "gae", "remax"}
+)
+
+func learningOf(c Config) learning {
+	name, mode, k := "ppo", "", Correction{OldPolicy: "trainer", Importance: "auto", ImportanceHigh: 2, ImportanceMode: "truncate"}
+	if c.Loss != nil && c.Loss.Name != "" {
+		name = c.Loss.Name
+	}
+	l := learning{loss: canonical(lossAliases, name)}
+	if c.Loss != nil {
+		mode = c.Loss.Aggregation
+	}
+	l.aggregation = canonical(aggregationAliases, mode)
+	if mode == "" {
+		l.aggregation = "token-mean"
+		if fixed := fixedAggregations[l.loss]; fixed != nil {
+			l.aggregation = fixed[0]
+		} else if preset := presetAggregations[name]; preset != "" {
+			l.aggregation = preset
+		}
+	}
+	if strings.HasSuffix(l.aggregation, "-norm") {
+		l.norm, l.normFrom = lengthNorm(c)
+	}
+	if c.Correction != nil {
+		k = *c.Correction
+	}
+	l.correction = importance(k, l.loss)
+	l.bound = boundOf(k)
+	switch {
+	case slices.Contains(ratioless, l.loss):
+		l.ratio = "none"
+	case slices.Contains(samplerLosses, l.loss) || k.OldPolicy == "rollout":
+		l.ratio = "sampler"
+	default:
+		l.ratio = "trainer"
+	}
+	return l
+}
+
+func canonical(aliases map[string]string, name string) string {
+	if known, ok := aliases[name]; ok {
+		return known
+	}
+	return name
+}
+
+// lengthNorm is the longest response that the recipe allows.
+func lengthNorm(c Config) (norm float64, from string) {
+	switch {
+	case c.Loss != nil && c.Loss.LengthNorm != nil && *c.Loss.LengthNorm > 0:
+		return *c.Loss.LengthNorm, "loss.length_norm"
+	case c.MaxResponseLength > 0:
+		return float64(c.MaxResponseLength), "max_response_length"
+	case c.MaxPromptLength > 0:
+		return float64(max(c.MaxLength-c.MaxPromptLength, 1)), "max_length less max_prompt_length"
+	}
+	return float64(c.MaxLength), "max_length"
+}
+
+// importance decides "auto".
+func importance(k Correction, loss string) string {
+	switch bypassed := k.OldPolicy == "rollout" && !slices.Contains(ratioless, loss); {
+	case k.Importance != "auto" && k.Importance != "":
+		return k.Importance
+	case loss == "decoupled_ppo":
+		return "token"
+	case bypassed, slices.Contains(samplerLosses, loss), slices.Contains(supervisedLosses, loss):
+		return "none"
+	}
+	return "token"
+}
+
+func boundOf(k Correction) string {
+	var parts []string
+	if k.ImportanceLow != nil {
+		parts = append(parts, fmt.Sprintf("at least %g", *k.ImportanceLow))
+	}
+	if k.ImportanceHigh > 0 {
+		parts = append(parts, fmt.Sprintf("at most %g", k.ImportanceHigh))
+	}
+	switch {
+	case len(parts) == 0:
+		return "unbounded"
+	case k.ImportanceMode == "mask":
+		return strings.Join(parts, ", ") + ", else 0"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// notes say what a reader of the plan cannot see in the recipe.
+func (l learning) notes() []string {
+	averaged := "loss " + l.loss + ", tokens averaged by " + l.aggregation
+	if l.norm > 0 {
+		averaged += fmt.Sprintf(" with the constant %g (%s)", l.norm, l.normFrom)
+	}
+	return []string{averaged, "stale samples: " + l.corrected()}
+}
+
+// corrected says in words which off-policy correction acts.
+func (l learning) corrected() string {
+	switch {
+	case slices.Contains(supervisedLosses, l.loss):
+		return l.loss + " is supervised, nothing is corrected"
+	case l.correction == "none" && l.ratio == "sampler":
+		return "the ratio of " + l.loss + " is against the sampler's log-probabilities"
+	case l.correction == "none":
+		return "nothing corrects them (correction.importance = \"none\")"
+	}
+	return fmt.Sprintf("truncated importance sampling, trainer / sampler of each %s, %s", l.correction, l.bound)
+}
+
+// validateLearning finds settings that contradict the loss or the estimator: the worker refuses them as well.
+func validateLearning(c Config) []spec.Problem {
+	var problems []spec.Problem
+	add := func(block, attribute, summary, detail string) {
+		problems = append(problems, spec.Problem{Path: cty.GetAttrPath(block).GetAttr(attribute), Summary: summary, Detail: detail})
+	}
+	l := learningOf(c)
+	if fixed := fixedAggregations[l.loss]; fixed != nil && !slices.Contains(fixed, l.aggregation) {
+		add("loss", "aggregation", fmt.Sprintf("%s fixes how its tokens are averaged", c.Loss.Name),
+			fmt.Sprintf("Expected %s, or nothing; got %q. Leave it out, or use name = \"ppo\" with ratio_level.", strings.Join(fixed, " or "), c.Loss.Aggregation))
+	}
+	if k := c.Correction; k != nil {
+		explicit := k.Importance == "token" || k.Importance == "sequence"
+		switch {
+		case slices.Contains(samplerLosses, l.loss) && explicit:
+			add("correction", "importance", "the weight would count twice", "The ratio of "+l.loss+" is against the sampler already. Leave importance out.")
+		case l.loss == "decoupled_ppo" && k.Importance == "none":
+			add("correction", "importance", "decoupled_ppo is that weight", "Leave importance out, set importance_high = 0 for an unbounded one, or use loss { name = \"ppo\" }.")
+		case l.loss == "decoupled_ppo" && k.OldPolicy == "rollout":
+			add("correction", "old_policy", "decoupled_ppo needs the trainer's own policy beside the sampler's", "Leave old_policy out, or use loss { name = \"ppo\" }.")
+		case k.OldPolicy == "rollout" && explicit && !slices.Contains(ratioless, l.loss):
+			add("correction", "importance", "the ratio already holds the weight", "With old_policy = \"rollout\" the ratio is against the sampler. Leave importance out, or use loss { name = \"reinforce\" }.")
+		}
+	}
+	if a := c.Advantages; a != nil && a.Single != "" {
+		switch {
+		case slices.Contains(ungrouped, a.Estimator):
+			add("advantages", "single", a.Estimator+" does not compare within groups", "A group of one is nothing special to it. Leave single out.")
+		case a.Single == "score" && a.Estimator == "grpo_passk":
+			add("advantages", "single", "grpo_passk compares the best two of a group", "A group of one has none. Leave single out.")
+		}
+	}
+	return problems
+}

@@ -1,0 +1,133 @@
+package grpo
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// learningCase is a line of testdata/learning.json, which the worker's tests read as well: what the plan says is what the worker does.
+type learningCase struct {
+	Settings struct {
+		Loss struct {
+			Name, Aggregation string
+			LengthNorm        *float64 `json:"length_norm"`
+		}
+		Correction *struct {
+			OldPolicy  string `json:"old_policy"`
+			Importance string
+		}
+		Data struct {
+			MaxLength         int64 `json:"max_length"`
+			MaxPromptLength   int64 `json:"max_prompt_length"`
+			MaxResponseLength int64 `json:"max_response_length"`
+		}
+		Advantages *struct{ Estimator, Single string }
+	}
+	Refused, Loss, Aggregation, Importance string
+	LengthNorm                             float64 `json:"length_norm"`
+}
+
+func (c learningCase) config() Config {
+	s := c.Settings
+	out := Config{Model: "m", BatchSize: 64, MaxLength: 2048, MaxPromptLength: s.Data.MaxPromptLength, MaxResponseLength: s.Data.MaxResponseLength}
+	if s.Data.MaxLength > 0 {
+		out.MaxLength = s.Data.MaxLength
+	}
+	if s.Loss.Name != "" {
+		out.Loss = &Loss{Name: s.Loss.Name, Aggregation: s.Loss.Aggregation, LengthNorm: s.Loss.LengthNorm, DualClip: 3}
+	}
+	if s.Correction != nil {
+		out.Correction = &Correction{OldPolicy: "trainer", Importance: "auto", ImportanceHigh: 2, ImportanceMode: "truncate"}
+		if s.Correction.OldPolicy != "" {
+			out.Correction.OldPolicy = s.Correction.OldPolicy
+		}
+		if s.Correction.Importance != "" {
+			out.Correction.Importance = s.Correction.Importance
+		}
+	}
+	if s.Advantages != nil {
+		out.Advantages = &Advantages{Estimator: s.Advantages.Estimator, Single: s.Advantages.Single}
+	}
+	return out
+}
+
+func TestThePlanSaysWhatTheWorkerDoes(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile(filepath.Join("testdata", "learning.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases []learningCase
+	if err := json.Unmarshal(data, &cases); err != nil {
+		t.Fatal(err)
+	}
+	if len(cases) < 300 {
+		t.Fatalf("%d cases", len(cases))
+	}
+	for _, c := range cases {
+		config := c.config()
+		var refused []string
+		for _, p := range (&Trainer{}).Validate(config) {
+			if !p.Warning {
+				refused = append(refused, strings.TrimPrefix(spec.PathString(p.Path), "."))
+			}
+		}
+		if c.Refused != "" {
+			if !slices.Contains(refused, c.Refused) {
+				t.Errorf("%+v: problems at %q, want one at %s", c.Settings, refused, c.Refused)
+			}
+			continue
+		}
+		l := learningOf(config)
+		if len(refused) > 0 || l.loss != c.Loss || l.aggregation != c.Aggregation || l.norm != c.LengthNorm || l.correction != c.Importance {
+			t.Errorf("%+v: %+v (problems at %q), want %s, %s, %g, %s", c.Settings, l, refused, c.Loss, c.Aggregation, c.LengthNorm, c.Importance)
+		}
+	}
+}
+
+func TestThePlanSaysWhichCorrectionActs(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		config Config
+		want   []string
+	}{
+		"default": {Config{}, []string{
+			"loss ppo, tokens averaged by token-mean", "stale samples: truncated importance sampling, trainer / sampler of each token, at most 2",
+		}},
+		"off": {Config{Correction: &Correction{Importance: "none"}}, []string{
+			"loss ppo, tokens averaged by token-mean", `stale samples: nothing corrects them (correction.importance = "none")`,
+		}},
+		"dr_grpo": {Config{MaxLength: 512, MaxPromptLength: 128, Loss: &Loss{Name: "dr_grpo"}}, []string{
+			"loss ppo, tokens averaged by batch-sum-norm with the constant 384 (max_length less max_prompt_length)",
+			"stale samples: truncated importance sampling, trainer / sampler of each token, at most 2",
+		}},
+		"bypass": {Config{Correction: &Correction{OldPolicy: "rollout", Importance: "auto"}}, []string{
+			"loss ppo, tokens averaged by token-mean", "stale samples: the ratio of ppo is against the sampler's log-probabilities",
+		}},
+		"masked": {Config{Loss: &Loss{Name: "decoupled_ppo"}, Correction: &Correction{Importance: "auto", ImportanceMode: "mask", ImportanceHigh: 5}}, []string{
+			"loss decoupled_ppo, tokens averaged by token-mean", "stale samples: truncated importance sampling, trainer / sampler of each token, at most 5, else 0",
+		}},
+		"gspo": {Config{Loss: &Loss{Name: "gspo"}}, []string{
+			"loss gspo, tokens averaged by seq-mean-token-mean", "stale samples: truncated importance sampling, trainer / sampler of each token, at most 2",
+		}},
+		"supervised": {Config{Loss: &Loss{Name: "ce"}}, []string{
+			"loss sft, tokens averaged by token-mean", "stale samples: sft is supervised, nothing is corrected",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c.config.Model = "Qwen/Qwen2.5-1.5B-Instruct"
+			e, _ := (&Trainer{}).Plan(c.config, sdk.Placement{GPUs: 1})
+			if !slices.Equal(e.Notes, c.want) {
+				t.Errorf("notes\n%s\nwant\n%s", strings.Join(e.Notes, "\n"), strings.Join(c.want, "\n"))
+			}
+		})
+	}
+}
