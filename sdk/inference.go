@@ -25,6 +25,11 @@ type ReplicaLogprober interface {
 // field cache_salt, as vLLM does. The gateway then sends the policy version in it.
 type CacheSalter interface{ CacheSalt() bool }
 
+// PromptCacher is an inference plugin whose engine keeps what it has computed of the beginning of a prompt, in the manner of vLLM. It
+// says how many tokens a prompt needs for a part of it to be kept, 0: nothing is. Each proof of the weights then also asks for a
+// continuation through that cache.
+type PromptCacher interface{ CachedPrompt() int }
+
 // inferenceHost is the Host of an inference plugin and the owner of its gateway.
 type inferenceHost struct {
 	*host
@@ -110,6 +115,9 @@ func newGateway[C any](plugin Inference[C], req Request[C], h *inferenceHost) (*
 	}
 	if salter, ok := plugin.(CacheSalter); ok {
 		config.CacheSalt = salter.CacheSalt()
+	}
+	if cacher, ok := plugin.(PromptCacher); ok {
+		config.CachedPrompt = cacher.CachedPrompt
 	}
 	if sleeper, ok := plugin.(Sleeper); ok {
 		config.Sleep = func(ctx context.Context, level int) error {

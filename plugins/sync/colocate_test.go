@@ -286,3 +286,22 @@ func TestAServerThatDoesNotSleepIsNamed(t *testing.T) {
 	}
 	serves(t, server, 0)
 }
+
+// An engine whose weights are lost while it sleeps wakes without an error. Nobody is answered by it: the proof after wake-up takes it
+// out, and it gets the current weights again.
+func TestAServerThatLostItsWeightsAsleepIsNoticed(t *testing.T) {
+	t.Parallel()
+	server := sleeper(t, func(c *plugintest.FakeConfig) { c.WakeLost = 2 })
+	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 3})
+	b := plugintest.Harness(t, sync.Definition())
+	c := config(train, server)
+	c.Every = 2 // the first and the third step bring no weights
+	b.Start(c)
+	train.WaitPhase(sdk.Completed)
+	waitSaid(t, server, "after it woke: served weights differ from the trainer's")
+	waitSaid(t, b, "serves policy version 1 again")
+	want := plugintest.FakeLogprobs(2, []int{1, 2, 3})
+	if got := serves(t, server, 1); !slices.Equal(got, want) {
+		t.Errorf("log-probabilities %v, want those of step 2, %v", got, want)
+	}
+}

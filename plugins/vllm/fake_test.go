@@ -22,14 +22,15 @@ import (
 // answers vLLM's routes. What it serves is a number, read from weights.txt of the loaded folder; its log-probabilities are made of it.
 
 const (
-	fakeMark = "FAKE_VLLM"      // set: play vLLM
-	fakeLog  = "FAKE_VLLM_LOG"  // write this file to the log and exit 1
-	fakeOnce = "FAKE_VLLM_ONCE" // fail only while this file does not exist, and make it
-	fakeLess = "FAKE_VLLM_LESS" // routes to leave out, comma separated
-	fakeBusy = "FAKE_VLLM_BUSY" // the prefix cache cannot be emptied: "answer" says so, "assert" fails
-	fakePids = "FAKE_VLLM_PIDS" // append the pids of server and engine to this file
-	fakeSay  = "FAKE_VLLM_SAY"  // a line of the log
-	fakeWait = "FAKE_VLLM_WAIT" // listen when this file exists
+	fakeMark  = "FAKE_VLLM"       // set: play vLLM
+	fakeLog   = "FAKE_VLLM_LOG"   // write this file to the log and exit 1
+	fakeOnce  = "FAKE_VLLM_ONCE"  // fail only while this file does not exist, and make it
+	fakeLess  = "FAKE_VLLM_LESS"  // routes to leave out, comma separated
+	fakeCache = "FAKE_VLLM_CACHE" // "keeps": a prefix cache that takes no notice of cache_salt and that nothing empties
+	fakeBusy  = "FAKE_VLLM_BUSY"  // the prefix cache cannot be emptied: "answer" says so, "assert" fails
+	fakePids  = "FAKE_VLLM_PIDS"  // append the pids of server and engine to this file
+	fakeSay   = "FAKE_VLLM_SAY"   // a line of the log
+	fakeWait  = "FAKE_VLLM_WAIT"  // listen when this file exists
 )
 
 func TestMain(m *testing.M) {
@@ -52,7 +53,7 @@ func playVLLM(args []string) int {
 			return 1
 		}
 	}
-	f := &fakeServer{args: args, model: args[3], names: map[string]string{}}
+	f := &fakeServer{args: args, model: args[3], names: map[string]string{}, kept: map[string]float64{}}
 	base, port := f.flag("--served-model-name"), f.flag("--port")
 	f.names[base] = "base"
 	f.weight = readWeight(f.model)
@@ -110,6 +111,7 @@ type fakeServer struct {
 	shared  float64 // what they hold
 	live    bool    // weights were copied without a pause
 	nap     fakeNap
+	kept    map[string]float64 // with fakeCache: what each prompt was first answered with
 }
 
 // forget empties the prefix cache, or does what vLLM does when a request still holds a part of it.
@@ -299,6 +301,12 @@ func (f *fakeServer) complete(w http.ResponseWriter, r *http.Request) {
 	value := -1 - f.weight - f.stale
 	if served != "base" {
 		value -= readWeight(served)
+	}
+	if key := fmt.Sprint(b.Prompt); b.PromptLogprobs == nil && os.Getenv(fakeCache) == "keeps" {
+		if before, ok := f.kept[key]; ok {
+			value = before
+		}
+		f.kept[key] = value
 	}
 	choice := map[string]any{
 		"index": 0, "text": "x", "finish_reason": "length", "token_ids": []int{7}, "prompt_token_ids": []int{1},

@@ -58,6 +58,9 @@ type Config struct {
 	// CacheSalt adds cache_salt, the policy version, to every completion that is asked for, so that an engine in the manner of
 	// vLLM never continues what older weights have computed of the same prompt.
 	CacheSalt bool
+	// CachedPrompt is how many tokens a prompt needs for the engine to keep a part of it in a prefix cache. With it a proof also
+	// continues the fixed text through that cache, so that one that an update did not empty is noticed. Nil or 0: not asked.
+	CachedPrompt func() int
 	// MaxBodyBytes bounds a request body. Default: 64 MiB.
 	MaxBodyBytes int64
 	// MaxResponseBytes bounds an answer that is buffered to be stamped and recorded; a longer one is passed through with its

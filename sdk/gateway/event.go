@@ -12,6 +12,7 @@ const (
 	EventHeld           EventKind = "held"            // new requests wait; Duration is how long draining took
 	EventResumed        EventKind = "resumed"         // requests go through again; Duration is how long they were held
 	EventAsleep         EventKind = "asleep"          // the engines have given their GPU's memory back
+	EventAwake          EventKind = "awake"           // an engine was woken without new weights and serves what it should
 	EventHoldExpired    EventKind = "hold_expired"    // the owner of a hold did not come back within its lease
 	EventUpdated        EventKind = "updated"         // the policy version was raised
 	EventUpdateFailed   EventKind = "update_failed"   // a replica did not take the weights; Err says why

@@ -40,6 +40,7 @@ type Gateway struct {
 	version  int
 	expected Mode          // of the weight updates to come, as far as anybody has said or shown
 	last     *WeightUpdate // the update that made the current version
+	before   baseline      // what engines answered before they were put to sleep, where no update has told
 	upstream string        // the policy's name at the engine
 	names    []string      // names that clients may use for it; replaced, never changed
 }

@@ -249,5 +249,7 @@ func (g *Gateway) recover() {
 		for _, r := range known {
 			g.takeOut(r, EventReplicaDown, fmt.Errorf("bringing the engine back after an abandoned hold: %w", err))
 		}
+		return
 	}
+	g.proveAwake(ctx)
 }

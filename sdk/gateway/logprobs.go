@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strconv"
 	"sync"
 
@@ -69,33 +68,11 @@ func (g *Gateway) logprobsOf(ctx context.Context, r Replica, tokens []int) ([]fl
 
 // promptLogprobs asks the engine's /v1/completions, as vLLM knows it: prompt_logprobs 0 gives the prompt's own tokens only.
 func (g *Gateway) promptLogprobs(ctx context.Context, r Replica, tokens []int) ([]float64, error) {
-	body := []byte(`{`)
-	if model := g.policyModel(); model != "" {
-		body = append(appendString(append(body, `"model":`...), model), ',')
-	}
-	body = append(body, `"prompt":[`...)
-	for i, id := range tokens {
-		if i > 0 {
-			body = append(body, ',')
-		}
-		body = strconv.AppendInt(body, int64(id), 10)
-	}
-	body = append(body, `],"max_tokens":1,"temperature":0,"prompt_logprobs":0}`...)
-	rep, err := newReplica(r)
+	answer, err := g.complete(ctx, r, tokens, `,"prompt_logprobs":0`)
 	if err != nil {
 		return nil, err
 	}
-	f := &flight{replica: rep} // outside the count of requests in flight: it must go through while these are held
-	f.ctx, f.cancel = context.WithCancelCause(ctx)
-	a, err := g.ask(f, &call{method: http.MethodPost, path: "/v1/completions", body: body})
-	if err != nil {
-		return nil, err
-	}
-	if a.rest != nil || a.status != http.StatusOK {
-		a.discard(g)
-		return nil, fmt.Errorf("/v1/completions answered %d: %s", a.status, brief(string(a.body)))
-	}
-	positions := gjson.GetBytes(a.body, "choices.0.prompt_logprobs").Array()
+	positions := gjson.GetBytes(answer, "choices.0.prompt_logprobs").Array()
 	if len(positions) != len(tokens) {
 		return nil, fmt.Errorf("prompt_logprobs has %d positions for %d tokens; does this engine offer prompt_logprobs?", len(positions), len(tokens))
 	}

@@ -47,6 +47,10 @@ func (g *Gateway) salt(f *flight) string {
 	g.mu.Lock()
 	low, high := f.low, f.high
 	g.mu.Unlock()
+	return saltOf(low, high)
+}
+
+func saltOf(low, high int) string {
 	if low != high {
 		return fmt.Sprintf("policy-%d-to-%d", low, high)
 	}

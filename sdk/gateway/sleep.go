@@ -34,6 +34,7 @@ func (g *Gateway) sleep(ctx context.Context, hold string, level int) error {
 		return err
 	}
 	started := g.cfg.Clock.Now()
+	g.noteBefore(ctx)
 	g.setAsleep(level) // before the engines are asked: one that does so and whose answer is lost must be woken, too
 	if err := g.cfg.Sleep(ctx, level); err != nil {
 		return fmt.Errorf("gateway: putting the engine to sleep: %w", err)

@@ -239,7 +239,7 @@ func (g *Gateway) loadChecked(ctx context.Context, r *replica, u WeightUpdate) (
 	if err = g.cfg.Update(ctx, r.Replica, u); err != nil {
 		err = fmt.Errorf("loading policy version %d into replica %s: %w", u.Version, r.ID, err)
 	} else if u.Check != nil {
-		if difference, err = g.compare(ctx, r.Replica, *u.Check); errors.Is(err, ErrMismatch) {
+		if difference, err = g.prove(ctx, r.Replica, *u.Check, u.Version); errors.Is(err, ErrMismatch) {
 			kind = EventMismatch
 		}
 	}

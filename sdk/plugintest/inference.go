@@ -26,6 +26,7 @@ type FakeConfig struct {
 	Stuck bool          `recipe:"stuck" default:"false" doc:"Weight updates answer well and change nothing, as some servers do"`
 
 	EnableSleepMode bool  `recipe:"enable_sleep_mode" default:"false" doc:"It can sleep"`
+	WakeLost        int64 `recipe:"wake_lost" default:"0" doc:"At which waking without new weights, counted from 1, it has lost its weights without a word; 0: never"`
 	WakeFailures    int64 `recipe:"wake_failures" default:"0" doc:"How often waking fails before it works; each time the engine is as good as started again"`
 }
 

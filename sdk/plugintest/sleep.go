@@ -13,6 +13,7 @@ import (
 type fakeNap struct {
 	level  sdk.SleepLevel
 	failed int64
+	woken  int64 // without new weights
 }
 
 func (f *fake) Sleep(_ context.Context, level sdk.SleepLevel) error {
@@ -26,7 +27,15 @@ func (f *fake) Sleep(_ context.Context, level sdk.SleepLevel) error {
 	return nil
 }
 
-func (f *fake) Wake(context.Context) error { return f.rise("as before") }
+func (f *fake) Wake(context.Context) error {
+	err := f.rise("as before")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.nap.woken++; err == nil && f.nap.woken == f.config.WakeLost {
+		f.weights = -12345
+	}
+	return err
+}
 
 // rise wakes the engine, or fails as often as it was told to.
 func (f *fake) rise(how string) error {

@@ -1,0 +1,80 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// awakeTolerance is for engines whose weights nobody has checked yet: before and after they slept they should answer the same, and
+// memory that was lost differs by much more.
+const awakeTolerance = 0.3
+
+// awakeText is the text by which such an engine is known again: every vocabulary has low ids.
+func awakeText() []int { return []int{1, 2, 3, 5, 8, 4, 7, 9, 6, 10, 3, 1} }
+
+// baseline is what engines answered at a policy version, by replica.
+type baseline struct {
+	version int
+	checks  map[string]Check
+}
+
+// noteBefore makes sure that it is known what engines answer that are about to sleep: by the check of the last update, else by
+// asking them. An engine that cannot be asked is not proved after it woke.
+func (g *Gateway) noteBefore(ctx context.Context) {
+	g.mu.Lock()
+	proved := g.last != nil && g.last.Version == g.version && g.last.Check != nil
+	g.mu.Unlock()
+	if proved {
+		return
+	}
+	answers, _ := g.Logprobs(ctx, awakeText()) // those that failed have none
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.before = baseline{g.version, map[string]Check{}}
+	for _, a := range answers {
+		if a.Error == "" && len(a.Logprobs) > 0 {
+			g.before.checks[a.ID] = Check{Tokens: awakeText(), Logprobs: a.Logprobs, Tolerance: awakeTolerance}
+		}
+	}
+}
+
+// proveAwake compares what engines answer that were woken, without new weights, with what they should: nothing else would notice
+// memory that came back as something else. One that differs is taken out. Called with g.updating held.
+func (g *Gateway) proveAwake(ctx context.Context) {
+	g.mu.Lock()
+	var list []*replica
+	checks := map[*replica]Check{}
+	for _, r := range g.replicas {
+		if !r.healthy || r.version != g.version {
+			continue
+		}
+		check, known := g.before.checks[r.ID]
+		known = known && g.before.version == g.version
+		if last := g.last; last != nil && last.Version == g.version && last.Check != nil {
+			check, known = *last.Check, true
+		}
+		if known {
+			list, checks[r] = append(list, r), check
+		}
+	}
+	version := g.version
+	g.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, r := range list {
+		wg.Go(func() {
+			difference, err := g.prove(ctx, r.Replica, checks[r], version)
+			if err == nil {
+				g.emit(Event{Kind: EventAwake, Replica: r.ID, Version: version, Message: fmt.Sprintf("replica %s woke and still serves policy version %d: log-probabilities differ by at most %.3g", r.ID, version, difference)})
+				return
+			}
+			kind := EventReplicaDown
+			if errors.Is(err, ErrMismatch) {
+				kind = EventMismatch
+			}
+			g.takeOut(r, kind, fmt.Errorf("after it woke: %w", err))
+		})
+	}
+	wg.Wait()
+}

@@ -1,0 +1,109 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"github.com/tidwall/gjson"
+)
+
+// ErrStaleCache says that an engine continues what other weights have computed of a prompt.
+var ErrStaleCache = errors.New("the prefix cache holds what other weights have computed")
+
+// prove compares a replica's log-probabilities with the trainer's, and what it continues through its prefix cache with what it computes
+// anew. The two differ when the cache holds keys and values of older weights, or when its memory was lent and is not what it was. It
+// returns the larger difference.
+func (g *Gateway) prove(ctx context.Context, r Replica, c Check, version int) (float64, error) {
+	length := 0
+	if g.cfg.CachedPrompt != nil {
+		length = g.cfg.CachedPrompt()
+	}
+	if length <= 0 { // the engine keeps no prompt
+		return g.compare(ctx, r, c)
+	}
+	prompt := repeated(c.Tokens, length)
+	// As a client's request of this version, and before the others: they leave their own keys and values in the cache.
+	through, err := g.continued(ctx, r, prompt, fmt.Sprintf(`,"cache_salt":"%s"`, saltOf(version, version)))
+	if err != nil {
+		return 0, fmt.Errorf("continuing the fixed text through the prefix cache of replica %s: %w", r.ID, err)
+	}
+	var alone float64
+	var failed error
+	var wg sync.WaitGroup
+	wg.Go(func() { alone, failed = g.continued(ctx, r, prompt, `,"prompt_logprobs":0`) }) // with it vLLM reads no cache
+	worst, err := g.compare(ctx, r, c)
+	wg.Wait()
+	switch {
+	case err != nil:
+		return worst, err
+	case failed != nil:
+		return worst, fmt.Errorf("continuing the fixed text without the prefix cache of replica %s: %w", r.ID, failed)
+	}
+	difference := math.Abs(through - alone)
+	if math.IsNaN(difference) {
+		difference = math.MaxFloat64
+	}
+	if difference > c.Tolerance {
+		return difference, fmt.Errorf("%w: %w: replica %s continues a text of %d tokens with log-probability %.6g through its prefix cache and %.6g without; difference %.3g, tolerance %.3g. "+
+			"The cache was not emptied by the update, or not restored after the engine slept", ErrMismatch, ErrStaleCache, r.ID, len(prompt), through, alone, difference, c.Tolerance)
+	}
+	return max(worst, difference), nil
+}
+
+// repeated is the text again and again until it has so many tokens.
+func repeated(tokens []int, length int) []int {
+	out := make([]int, 0, length)
+	for len(out) < length {
+		out = append(out, tokens[:min(len(tokens), length-len(out))]...)
+	}
+	return out
+}
+
+// continued is the log-probability of the token that a replica would continue the text with.
+func (g *Gateway) continued(ctx context.Context, r Replica, prompt []int, more string) (float64, error) {
+	a, err := g.complete(ctx, r, prompt, `,"logprobs":0`+more)
+	if err != nil {
+		return 0, err
+	}
+	x := gjson.GetBytes(a, "choices.0.logprobs.token_logprobs.0")
+	if x.Type != gjson.Number {
+		return 0, fmt.Errorf("/v1/completions gave no log-probability of the token that it sampled: %s", brief(string(a)))
+	}
+	return x.Num, nil
+}
+
+// complete asks a replica itself, past every hold, to continue a prompt of token ids by its likeliest token.
+func (g *Gateway) complete(ctx context.Context, r Replica, prompt []int, more string) ([]byte, error) {
+	body := []byte(`{`)
+	if model := g.policyModel(); model != "" {
+		body = append(appendString(append(body, `"model":`...), model), ',')
+	}
+	body = append(body, `"prompt":[`...)
+	for i, id := range prompt {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		body = strconv.AppendInt(body, int64(id), 10)
+	}
+	body = append(append(append(body, `],"max_tokens":1,"temperature":0`...), more...), '}')
+	rep, err := newReplica(r)
+	if err != nil {
+		return nil, err
+	}
+	f := &flight{replica: rep} // outside the count of requests in flight: it must go through while these are held
+	f.ctx, f.cancel = context.WithCancelCause(ctx)
+	a, err := g.ask(f, &call{method: http.MethodPost, path: "/v1/completions", body: body})
+	if err != nil {
+		return nil, err
+	}
+	if a.rest != nil || a.status != http.StatusOK {
+		a.discard(g)
+		return nil, fmt.Errorf("/v1/completions answered %d: %s", a.status, brief(string(a.body)))
+	}
+	return a.body, nil
+}
