@@ -55,6 +55,8 @@ nothing but a URL use http://HOST:PORT/t/TOKEN.`,
 	f.StringVar(&tokenFile, "token-file", "", "read the token from a `FILE`")
 	f.StringVar(&o.AdminToken, "admin-token", "", "token that /reset_data requires instead")
 	f.BoolVar(&o.Insecure, "insecure", false, "listen beyond this machine without a token")
+	f.StringSliceVar(&o.AllowedOrigins, "allow-origin", nil, "web `PAGE` that browsers may let talk to the server, such as https://viewer.example (default: none)")
+	f.StringSliceVar(&o.AllowedHosts, "allow-host", nil, "`NAME` under which clients may address the server without a token, beside addresses, localhost and this machine's name")
 	f.IntVar(&o.MaxQueueGroups, "max-queue-groups", 0, "groups that may wait or be leased; a post beyond it is held (default 100000)")
 	f.Int64Var(&o.MaxQueueBytes, "max-queue-bytes", 0, "the same in bytes (default 64 GiB)")
 	f.Int64Var(&o.MaxBody, "max-body", 0, "largest request body after decompression, in bytes (default 256 MiB)")

@@ -23,6 +23,7 @@ import (
 func (f *fixture) raw(method, path, accept string) *httptest.ResponseRecorder {
 	f.t.Helper()
 	r := httptest.NewRequestWithContext(f.t.Context(), method, path, nil)
+	r.Host = "127.0.0.1"
 	r.Header.Set("Accept", accept)
 	w := httptest.NewRecorder()
 	f.h.ServeHTTP(w, r)

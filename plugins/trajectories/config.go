@@ -65,6 +65,11 @@ type Config struct {
 	Token, AdminToken string
 	// Insecure allows Serve on an address that is not loopback without a token.
 	Insecure bool
+	// AllowedOrigins are the web pages that browsers may let talk to the server ("https://viewer.example"). None may by default.
+	AllowedOrigins []string
+	// AllowedHosts are names under which clients may address a server without a token, beside addresses, localhost and the
+	// machine's own name.
+	AllowedHosts []string
 	// Compression is "auto" (default: replies are compressed when the client accepts it and is not on this machine),
 	// "always" (whenever the client accepts it) or "never".
 	Compression string

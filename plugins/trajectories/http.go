@@ -24,9 +24,9 @@ type route struct {
 	open   bool // needs no token
 }
 
-// Handler serves every route, with tokens, CORS and errors as run-api's clients expect them.
+// Handler serves every route, with tokens and errors as run-api's clients expect them.
 func (s *Server) Handler() http.Handler {
-	routes := s.routes()
+	routes, guard := s.routes(), newGuard(s.cfg)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if p := recover(); p != nil {
@@ -37,7 +37,11 @@ func (s *Server) Handler() http.Handler {
 				text(w, http.StatusInternalServerError, "Internal Server Error")
 			}
 		}()
-		if cors(w, r) {
+		if done, err := guard.check(w, r); err != nil {
+			s.book.count(func(c *counts) { c.reject("browser") })
+			s.fail(w, r, err)
+			return
+		} else if done {
 			return
 		}
 		path, token := credentials(r)
@@ -122,28 +126,6 @@ func (s *Server) allowed(token string, admin bool) bool {
 		}
 	}
 	return ok
-}
-
-// cors lets any page talk to the server, as run-api does, and answers preflights.
-func cors(w http.ResponseWriter, r *http.Request) (done bool) {
-	origin := r.Header.Get("Origin")
-	if origin == "" {
-		return false
-	}
-	h := w.Header()
-	h.Set("Access-Control-Allow-Origin", origin)
-	h.Set("Access-Control-Allow-Credentials", "true")
-	h.Set("Vary", "Origin")
-	if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
-		h.Set("Access-Control-Allow-Methods", "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT")
-		h.Set("Access-Control-Max-Age", "600")
-		if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
-			h.Set("Access-Control-Allow-Headers", asked)
-		}
-		text(w, http.StatusOK, "OK")
-		return true
-	}
-	return false
 }
 
 // reply writes compact JSON.

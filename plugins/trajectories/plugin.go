@@ -21,6 +21,8 @@ type Block struct {
 	Sync               string        `recipe:"sync" doc:"always: a post is answered when the disk has it; never: when the kernel has it, which survives the death of any process but no power cut" default:"always" enum:"always,never" change:"restart"`
 	Host               string        `recipe:"host" doc:"address to listen on; beyond loopback the block's token is required of every request" default:"127.0.0.1" change:"restart"`
 	Port               int           `recipe:"port" doc:"port to listen on; 0 takes a free one and keeps it over restarts" default:"0" min:"0" max:"65535" change:"restart"`
+	AllowedOrigins     []string      `recipe:"allowed_origins" doc:"web pages that browsers may let talk to the API, such as https://viewer.example; none by default" change:"restart"`
+	AllowedHosts       []string      `recipe:"allowed_hosts" doc:"names under which clients may address the API when it asks for no token, beside addresses, localhost and the machine's own name" change:"restart"`
 	MaxQueueGroups     int           `recipe:"max_queue_groups" doc:"groups that may wait or be leased; a post beyond it is held" unit:"groups" default:"100000" min:"1" change:"restart"`
 	MaxQueueBytes      int64         `recipe:"max_queue_bytes" doc:"the same in bytes" unit:"bytes" default:"68719476736" min:"1" change:"restart"`
 	HoldTimeout        time.Duration `recipe:"hold_timeout" doc:"how long a post is held while the queue is full before it gets a 503" default:"240s" change:"restart"`
@@ -68,6 +70,7 @@ func (service) Run(ctx context.Context, req sdk.Request[Block], host sdk.Host) e
 	c := Config{
 		Store: b.Store, Sync: b.Sync, MaxQueueGroups: b.MaxQueueGroups, MaxQueueBytes: b.MaxQueueBytes,
 		HoldTimeout: b.HoldTimeout, MaxBody: b.MaxBody, MaxInflightBytes: b.MaxInflightBytes, MaxConnections: b.MaxConnections, EnvironmentTimeout: b.EnvironmentTimeout, Batching: b.Batching,
+		AllowedOrigins: b.AllowedOrigins, AllowedHosts: append(b.AllowedHosts, b.Host),
 		Token: req.Token, AdminToken: req.ControlToken, Completions: lookup, Log: slog.New(slog.DiscardHandler),
 	}
 	if b.Store == "disk" {

@@ -34,6 +34,7 @@ func Run(ctx context.Context, o RunOptions, out io.Writer) (err error) {
 	if err := o.checkAddress(ln.Addr()); err != nil {
 		return errors.Join(err, ln.Close())
 	}
+	o.AllowedHosts = append(o.AllowedHosts, o.Host)
 	began := time.Now()
 	s, err := Open(ctx, o.Config)
 	if err != nil {

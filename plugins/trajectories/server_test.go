@@ -36,6 +36,7 @@ type fixture struct {
 
 func newFixture(t *testing.T, cfg Config) *fixture {
 	t.Helper()
+	cfg.AllowedHosts = append(cfg.AllowedHosts, "example.com") // the Host of httptest
 	s, err := Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -68,6 +69,7 @@ func (f *fixture) wait(d time.Duration) {
 func (f *fixture) call(method, path, body string, headers ...string) (int, map[string]any) {
 	f.t.Helper()
 	r := httptest.NewRequestWithContext(f.t.Context(), method, path, strings.NewReader(body))
+	r.Host = "127.0.0.1"
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
 	}

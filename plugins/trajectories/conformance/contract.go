@@ -23,7 +23,7 @@ func Contract(t *testing.T, url string) {
 		{"list", testList}, {"list is all or nothing", testListAtomic}, {"gzip", testGzip}, {"gzip replies", testGzipReplies},
 		{"batches are exact", testExact}, {"order", testOrder}, {"buffer", testBuffer}, {"buffer prefers old groups", testBufferOrder},
 		{"status-env", testStatusEnv}, {"status-env with others", testStatusEnvOthers}, {"status-env minimum", testStatusEnvMinimum},
-		{"minimum", testMinimum}, {"latest example", testLatest}, {"cors", testCORS}, {"big integers", testBigIntegers},
+		{"minimum", testMinimum}, {"latest example", testLatest}, {"big integers", testBigIntegers},
 		{"steps", testSteps}, {"wandb", testWandb}, {"trailing slash", testTrailingSlash}, {"messages", testMessages},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -274,16 +274,6 @@ func testGzipReplies(t *testing.T, a *api) {
 	}
 	if r := a.send(http.MethodGet, "/info", nil, "Accept-Encoding", "gzip"); r.header.Get("Content-Encoding") != "" {
 		t.Error("a small reply is compressed")
-	}
-}
-
-func testCORS(t *testing.T, a *api) {
-	r := a.send(http.MethodGet, "/info", nil, "Origin", "http://example.com")
-	want(t, "the allowed origin", r.header.Get("Access-Control-Allow-Origin"), "http://example.com")
-	want(t, "credentials", r.header.Get("Access-Control-Allow-Credentials"), "true")
-	r = a.send(http.MethodOptions, "/scored_data", nil, "Origin", "http://example.com", "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "content-type")
-	if r.code != 200 || r.header.Get("Access-Control-Allow-Headers") != "content-type" || !strings.Contains(r.header.Get("Access-Control-Allow-Methods"), "POST") {
-		t.Errorf("a preflight is answered with %d %v", r.code, r.header)
 	}
 }
 

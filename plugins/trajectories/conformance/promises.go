@@ -16,7 +16,7 @@ func Promises(t *testing.T, url string) {
 		{"oldest batch first", testOldestFirst}, {"steps count deliveries", testStepsCountDeliveries}, {"sizes mix", testSizesMix},
 		{"odd groups do not block", testOddGroups}, {"too large a group is refused", testTooLarge}, {"released buffers are delivered", testReleasedBuffer},
 		{"data before the trainer waits", testDataFirst}, {"a second trainer takes over", testTakeOver}, {"the documented registration", testShortRegistration},
-		{"non-finite numbers", testNonFinite}, {"numbers out of range", testOutOfRange}, {"lengths", testLengths}, {"environment ids", testEnvironmentIDs}, {"truncated gzip", testTruncatedGzip},
+		{"non-finite numbers", testNonFinite}, {"numbers out of range", testOutOfRange}, {"lengths", testLengths}, {"web pages", testWebPages}, {"environment ids", testEnvironmentIDs}, {"truncated gzip", testTruncatedGzip},
 		{"weight zero", testWeightZero}, {"batch after a reset", testBatchAfterReset}, {"minimum is strict and counts strangers", testStrictMinimum},
 		{"leases", testLeases}, {"a lease can be given back", testRelease}, {"leases of a replaced trainer", testLeaseTakeOver},
 		{"policy versions", testVersions}, {"wrong messages", testWrongMessages}, {"a parked group", testParked},
@@ -146,6 +146,19 @@ func testOutOfRange(t *testing.T, a *api) {
 	if b := a.get("/batch"); b["batch"] != nil {
 		t.Errorf("got in: %v", b)
 	}
+}
+
+// testWebPages: run-api answers to every page, with credentials, and an image is enough to wipe it.
+func testWebPages(t *testing.T, a *api) {
+	a.trainer(1)
+	a.post("/scored_data", group(1, 1))
+	for _, header := range []string{"Origin", "Referer"} {
+		want(t, "a page that reads", a.send(http.MethodGet, "/latest_example", nil, header, "http://example.com").code, 403)
+		want(t, "a page that resets", a.send(http.MethodGet, "/reset_data", nil, header, "http://example.com").code, 403)
+	}
+	want(t, "an image", a.send(http.MethodGet, "/reset_data", nil, "Sec-Fetch-Site", "cross-site").code, 403)
+	want(t, "a preflight", a.send(http.MethodOptions, "/scored_data", nil, "Origin", "http://example.com", "Access-Control-Request-Method", "POST").code, 403)
+	want(t, "what waits", a.get("/status")["queue_size"], 1)
 }
 
 func testLengths(t *testing.T, a *api) {

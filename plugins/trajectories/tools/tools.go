@@ -42,7 +42,7 @@ func (t Target) open(ctx context.Context) (*source, error) {
 			return nil, err
 		}
 		h := s.Handler()
-		return &source{base: "http://store", do: func(r *http.Request) (*http.Response, error) {
+		return &source{base: "http://localhost", do: func(r *http.Request) (*http.Response, error) {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)
 			return w.Result(), nil
