@@ -111,9 +111,11 @@ func (l *life) finish(ctx context.Context, err error) {
 	case cause != nil && !errors.Is(cause, errStopped):
 		// The SDK itself ended Run because the plugin broke the contract; that matters more than what Run made of it.
 		err = cause
-	case cause != nil && (err == nil || errors.Is(err, context.Canceled) || errors.Is(err, errStopped)):
-		l.setPhase(Stopped, "", "")
-		return
+	case cause != nil:
+		if err = besidesStop(err); err == nil {
+			l.setPhase(Stopped, "", "")
+			return
+		}
 	case err == nil:
 		l.setPhase(Completed, "", "")
 		return
@@ -123,6 +125,36 @@ func (l *life) finish(ctx context.Context, err error) {
 		remedy = broken.Remedy
 	}
 	l.setPhase(Failed, message(err), remedy)
+}
+
+// besidesStop is what is left of an error when that it was stopped is taken out: a last checkpoint that could not be written, for one, which
+// an author joins to the error of the context. Nil: there is nothing else.
+func besidesStop(err error) error {
+	if err == nil || err == context.Canceled || err == errStopped { //nolint:errorlint // each leaf is looked at below
+		return nil
+	}
+	switch e := err.(type) { //nolint:errorlint // likewise
+	case interface{ Unwrap() []error }:
+		var left []error
+		for _, inner := range e.Unwrap() {
+			if inner = besidesStop(inner); inner != nil {
+				left = append(left, inner)
+			}
+		}
+		if len(left) == len(e.Unwrap()) {
+			return err
+		}
+		return errors.Join(left...)
+	case interface{ Unwrap() error }:
+		if inner := e.Unwrap(); inner != nil && besidesStop(inner) == nil {
+			return nil
+		}
+	case interface{ Is(error) bool }:
+		if e.Is(context.Canceled) {
+			return nil
+		}
+	}
+	return err
 }
 
 // message is an error as a person reads it, with the detail of an Error.

@@ -226,9 +226,28 @@ func (a *app) conclude(s *session.Session, b *board.Board) error {
 
 // failed turns the end of a run into an error with the words that a person needs.
 func failed(err error) error {
+	var unclean *run.UncleanError
+	if errors.As(err, &unclean) {
+		return notInOrder(unclean)
+	}
 	var f *run.Failure
 	if !errors.As(err, &f) {
 		return err
 	}
 	return &sdk.Error{Summary: f.Address.String() + " failed", Err: f.Err, Detail: view.LastLines(f.Last), Remedy: f.Remedy}
+}
+
+// notInOrder says what the stop of a run could not do.
+func notInOrder(e *run.UncleanError) error {
+	var lines, remedies []string
+	for _, f := range e.Blocks {
+		lines = append(lines, fmt.Sprintf("%s: %v", f.Address, f.Err))
+		if f.Remedy != "" && !slices.Contains(remedies, f.Remedy) {
+			remedies = append(remedies, f.Remedy)
+		}
+	}
+	return &sdk.Error{
+		Summary: "the run is stopped, and not everything was stopped in order", Detail: strings.Join(lines, "\n"),
+		Remedy: strings.Join(append(remedies, "recipe apply goes on from the newest checkpoint that was written"), "; "),
+	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/board"
 	enginerun "github.com/recipe-rl/recipe/engine/run"
+	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/engine/state"
 )
 
@@ -26,20 +28,26 @@ func newStatus(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			holder := state.Holder(dir)
+			run, seen := look(cmd.Context(), dir, run, holder)
 			b, err := board.Read(dir.Events())
 			if err != nil {
 				return err
 			}
 			view.Complete(b, run)
-			standing := view.Standing(run, state.Holder(dir))
+			seen.Overlay(b)
+			standing := view.Standing(run, holder)
 			foreign := foreignTo(cmd, dir)
 			if foreign != nil {
 				standing = view.Elsewhere
 			}
 			if asJSON {
-				return view.StatusJSON(a.out, run, b, state.Holder(dir), foreign)
+				return view.StatusJSON(a.out, run, b, holder, foreign, seen)
 			}
 			if err := view.Status(a.out, a.style(), run.Recipe, standing, b, time.Now()); err != nil {
+				return err
+			}
+			if err := view.Troubles(a.out, a.style(), seen); err != nil {
 				return err
 			}
 			return view.Foreign(a.out, a.style(), foreign)
@@ -48,6 +56,39 @@ func newStatus(a *app) *cobra.Command {
 	addRun(cmd, &file)
 	addJSON(cmd, &asJSON)
 	return cmd
+}
+
+// answerWithin is how long an engine may take to say where its run stands before status goes by what is written down.
+const answerWithin = 3 * time.Second
+
+// look finds out what a run is now: from its engine, or, when none works on it, from the processes that are alive. The record is the
+// engine's when that answers: it may hold what could not be written yet.
+func look(ctx context.Context, dir state.Dir, run *state.Run, holder *state.Owner) (*state.Run, view.Seen) {
+	if holder == nil {
+		_, found, err := enginerun.Observe(ctx, dir, enginerun.Processes{})
+		if err != nil {
+			return run, view.Seen{Silent: err.Error()}
+		}
+		return run, view.Unwatched(run, found)
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	client, err := session.Dial(ctx, dir)
+	if errors.Is(err, session.ErrNoEngine) { // it begins or ends
+		return run, view.Seen{}
+	}
+	if err != nil {
+		return run, view.Seen{Silent: err.Error()}
+	}
+	defer client.Close()
+	now, err := client.Status(ctx)
+	switch {
+	case errors.Is(err, enginerun.ErrOver):
+		return run, view.Seen{}
+	case err != nil:
+		return run, view.Seen{Silent: err.Error()}
+	}
+	return now.Run, view.Watched(now.Live, now.Waiting)
 }
 
 // foreignTo says why a run directory does not belong where it lies, or nil.

@@ -65,6 +65,10 @@ func (b *Board) Apply(e event.Event) {
 	if e.Address == "" {
 		return
 	}
+	if e.Type == event.Removed { // what it said stays in the log
+		delete(b.Blocks, e.Address)
+		return
+	}
 	b.block(e.Address).apply(e)
 	switch e.Type {
 	case event.Weights:

@@ -25,6 +25,7 @@ const (
 	Adopted    Type = "adopted"     // Address, PID: found alive after an engine ended
 	Operation  Type = "operation"   // Address, Action, Message: what a plan made the engine do
 	Output     Type = "output"      // Name, Value (never of a sensitive output)
+	Removed    Type = "removed"     // Address: the block has ended and is no part of the run any more
 	Notice     Type = "notice"      // Level, Message: from the engine itself
 	LogFile    Type = "log_file"    // Cursors: the first line of every file but the first, with the number of the event before it
 )

@@ -118,8 +118,12 @@ func actionFor(c spec.Change, k kind.Kind, alive bool, rec *state.Block) Action 
 func (op *Operation) revive(rec *state.Block) {
 	why := "it is not running"
 	switch {
+	case rec.Phase == "failed" && rec.Intent == state.IntentDone && rec.Error != "":
+		why = "it failed when it was stopped (" + rec.Error + ")"
 	case rec.Phase == "failed":
 		why = "it had failed"
+	case rec.Intent == state.IntentDone && rec.Error != "":
+		why = "it was stopped, and not in order (" + rec.Error + ")"
 	case rec.Intent == state.IntentDone:
 		why = "it was stopped"
 	case rec.Intent == state.IntentStart:

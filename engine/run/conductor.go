@@ -39,6 +39,8 @@ type endOfRun struct {
 	status state.Status
 	err    error
 	why    string
+	// unclean are the blocks that were not stopped in order.
+	unclean []*Failure
 }
 
 // Failure is the error of a run that ended because a block failed for good.
@@ -166,6 +168,31 @@ func (c *conductor) open(p *plan.Plan) error {
 	return e.store.Sync() // with no room for this there is none for what would follow
 }
 
+// remove takes a block that has ended out of the run. Its events stay in the log.
+func (c *conductor) remove(a addr.Block) {
+	c.e.store.Remove(a)
+	c.e.append(event.Event{Type: event.Removed, Address: a.String()})
+}
+
+// forget takes blocks out of the run that ended earlier and are no longer declared. A plan for a part of the recipe decides about that
+// part only.
+func (c *conductor) forget(p *plan.Plan) {
+	planned := make(map[addr.Block]bool, len(p.Operations))
+	for _, op := range p.Operations {
+		planned[op.Address] = true
+	}
+	for _, b := range c.recipe.Blocks {
+		if !planned[b.Addr] {
+			return
+		}
+	}
+	for a := range c.e.store.Run().Blocks {
+		if c.units[a] == nil {
+			c.remove(a)
+		}
+	}
+}
+
 // take makes units of a plan's operations, or changes those that are there.
 func (c *conductor) take(p *plan.Plan) {
 	for _, op := range p.Operations {
@@ -178,6 +205,7 @@ func (c *conductor) take(p *plan.Plan) {
 		}
 		c.add(op)
 	}
+	c.forget(p)
 	c.dirty = true
 }
 
@@ -407,7 +435,7 @@ func (c *conductor) stopped(u *unit) {
 		delete(c.units, u.addr())
 		delete(c.values, u.addr())
 		c.order = nil
-		c.e.store.Remove(u.addr())
+		c.remove(u.addr())
 	case !u.phase.Over():
 		u.phase = sdk.Stopped
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
@@ -47,6 +48,9 @@ func (c *conductor) close() (map[string]any, error) {
 		}
 		stored[o.Name] = rec
 	}
+	if end.err == nil && end.status == state.Stopped && len(end.unclean) > 0 {
+		end.err = &UncleanError{Blocks: end.unclean}
+	}
 	msg := ""
 	if end.err != nil {
 		msg = c.e.scrub(end.err.Error())
@@ -69,6 +73,17 @@ func (c *conductor) close() (map[string]any, error) {
 	}
 	c.e.store.Fold() // now, while the engine still answers, and not between its last answer and the end of its lock
 	return visible, end.err
+}
+
+// UncleanError says that a run was stopped, and that something of it was not stopped in order. What was saved before is there.
+type UncleanError struct{ Blocks []*Failure }
+
+func (e *UncleanError) Error() string {
+	lines := make([]string, len(e.Blocks))
+	for i, f := range e.Blocks {
+		lines[i] = fmt.Sprintf("%s: %v", f.Address, f.Err)
+	}
+	return "not everything was stopped in order: " + strings.Join(lines, "; ")
 }
 
 // written returns when the end of the run is on the disk. While there is no room it waits and answers orders, unless the run is killed.

@@ -127,9 +127,7 @@ func (c *conductor) ended(u *unit, end ending) {
 	u.phase = end.phase
 	switch {
 	case u.goal != up || u.again || c.ending != nil:
-		if end.phase == sdk.Failed {
-			u.phase = sdk.Stopped
-		}
+		c.unclean(u, end)
 		c.record(u, end, state.IntentDone)
 	case end.phase == sdk.Completed:
 		c.record(u, end, state.IntentDone)
@@ -137,6 +135,19 @@ func (c *conductor) ended(u *unit, end ending) {
 		c.record(u, end, state.IntentDone)
 	default:
 		c.failed(u, end)
+	}
+}
+
+// unclean notes what the stop of a block could not do: write a last checkpoint, for one. It has ended all the same.
+func (c *conductor) unclean(u *unit, end ending) {
+	if end.err == nil || c.killed {
+		return
+	}
+	if !end.told { // how it failed
+		c.e.append(event.Event{Type: event.Notice, Level: "error", Address: u.addr().String(), Message: "it was not stopped in order: " + end.message()})
+	}
+	if c.ending != nil {
+		c.ending.unclean = append(c.ending.unclean, &Failure{Address: u.addr(), Err: end.err, Remedy: end.remedy, Last: end.last})
 	}
 }
 

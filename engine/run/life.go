@@ -347,8 +347,7 @@ func (w *watcher) exited(ctx context.Context, events <-chan watched) {
 	}
 	w.end = &ending{phase: sdk.Failed, err: errors.New("its plugin process ended unexpectedly"), ready: w.ready, ordered: w.ordered != nil}
 	if w.ordered != nil {
-		w.end.phase = sdk.Stopped
-		w.end.err = nil
+		w.end.phase, w.end.err = sdk.Stopped, errors.New("its plugin process ended before it had stopped in order")
 	}
 }
 

@@ -113,6 +113,8 @@ func (s *server) close() {
 type Status struct {
 	Run  *state.Run                   `json:"run"`
 	Live map[addr.Block]plan.Observed `json:"live"`
+	// Waiting lists what the engine cannot write for now.
+	Waiting []run.Waiting `json:"waiting,omitempty"`
 }
 
 type orderRequest struct {
@@ -130,7 +132,7 @@ func handler(s *Session, e *run.Engine) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) {
 		rec, live, err := e.Live(r.Context())
-		answer(w, Status{rec, live}, err)
+		answer(w, Status{rec, live, e.Waiting()}, err)
 	})
 	mux.HandleFunc("POST /v1/stop", func(w http.ResponseWriter, r *http.Request) {
 		var o orderRequest

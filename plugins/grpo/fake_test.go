@@ -126,6 +126,17 @@ func (w *fakeWorker) train(mode string) int {
 			w.emit("phase", map[string]any{"phase": "done", "reason": "stopped"})
 			return 0
 		}
+		if mode == "killed at the stop" || mode == "full at the stop" {
+			w.step++
+			w.emit("progress", map[string]any{"step": w.step, "steps": w.config.Steps})
+			w.emit("phase", map[string]any{"phase": "waiting", "for_what": "a batch"})
+			<-w.stop
+			if mode == "full at the stop" {
+				w.emit("error", map[string]any{"code": "checkpoint", "message": "step_1 could not be written: no space left on device", "checks": []string{"Is the disk full?"}})
+				return 1
+			}
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		}
 		if w.config.Grant && !w.awaitTurn() {
 			return 0
 		}

@@ -114,7 +114,8 @@ func (t *Trainer) follow(ctx context.Context, program *proc.Program, f files) er
 			kill = time.After(time.Duration(float64(t.host.Grace()) * stopShare))
 		case <-kill:
 			w.wait()
-			return fmt.Errorf("the worker did not write its last checkpoint within the grace period of %s; it is killed and continues from the checkpoint before: %w", t.host.Grace(), ctx.Err())
+			return &sdk.Error{Summary: fmt.Sprintf("the worker did not write its last checkpoint within the grace period of %s: it is killed, and training continues from the checkpoint before", t.host.Grace()),
+				Remedy: "raise health { stop_timeout } to what a checkpoint takes, or lower save_every so that less is lost"}
 		}
 		switch lost := (*url.Error)(nil); {
 		case err == nil || ctx.Err() != nil:
@@ -175,6 +176,8 @@ type watch struct {
 	next    *int64 // step of the weights that are ready before the sync of those before them was seen to be done
 	ever    bool   // a sync has begun in this life
 	step    int64
+	trained int64 // newest step
+	saved   int64 // step of the newest checkpoint
 	failure *problem
 	over    string // completed, stopped or solved
 	turns   turns
@@ -189,6 +192,7 @@ func (w *watch) take(ctx context.Context, e event) {
 	case "loaded":
 		t.ready(e.Memory, e.Machine)
 	case "resumed":
+		w.trained, w.saved = e.Step, e.Step
 		host.Log("info", fmt.Sprintf("continues from %s: step %d, policy version %d", e.Checkpoint, e.Step, e.Version))
 	case "metric":
 		host.Metrics(e.Step, flatten(e.Metrics))
@@ -196,6 +200,7 @@ func (w *watch) take(ctx context.Context, e event) {
 	case "skipped", "rejected":
 		w.unused(e)
 	case "progress":
+		w.trained = e.Step
 		host.Progress(e.Step, e.Steps, "steps")
 		t.setOutputs(func(o *Outputs) { o.Step = e.Step })
 	case "weights":
@@ -204,6 +209,7 @@ func (w *watch) take(ctx context.Context, e event) {
 			w.sync(ctx, e.Step)
 		}
 	case "checkpoint":
+		w.saved = e.Step
 		host.Checkpoint(sdk.CheckpointInfo{Path: e.Path, Step: e.Step, Version: host.Version()})
 		t.setOutputs(func(o *Outputs) { o.Checkpoint, o.Step = e.Path, e.Step })
 	case "error":
@@ -338,6 +344,9 @@ func (w *watch) end(ctx context.Context, program *proc.Program, followed error) 
 		return errors.Join(w.failure.asError("training failed"), followed)
 	case err != nil && ctx.Err() == nil:
 		return diagnose(err, program.Tail(logTail))
+	case ctx.Err() != nil && w.over == "" && w.trained > w.saved:
+		return errors.Join(&sdk.Error{Summary: fmt.Sprintf("the worker ended before it had written a last checkpoint: training was at step %d, and continues from step %d", w.trained, w.saved),
+			Detail: program.Tail(10), Err: err}, followed)
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case w.over == "":

@@ -308,6 +308,25 @@ func TestStopWritesACheckpoint(t *testing.T) {
 	}
 }
 
+// A last checkpoint that was not written is no stop in order.
+func TestAStopThatWritesNoCheckpointFails(t *testing.T) {
+	t.Parallel()
+	for mode, want := range map[string]string{"full at the stop": "no space left on device", "killed at the stop": "before it had written a last checkpoint"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			tr, h, req := start(t, mode, nil)
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- tr.Run(ctx, req, h) }()
+			h.await(t, "the worker to wait for a batch", func() bool { return strings.Contains(strings.Join(h.phases, "\n"), "waiting for a batch") })
+			cancel()
+			if err := <-ended; err == nil || errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), want) {
+				t.Errorf("Run: %v, want %q", err, want)
+			}
+		})
+	}
+}
+
 // A worker that somebody else ends writes its checkpoint and says "stopped". The training is not over for that: the block fails, so that
 // it is started again and goes on.
 func TestAWorkerThatIsStoppedByAStrangerHasNotCompleted(t *testing.T) {

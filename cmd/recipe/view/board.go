@@ -25,6 +25,12 @@ func (s Style) phase(phase string) func(string) string {
 	case sdk.Pending, sdk.Stopped:
 		return s.Dim
 	default:
+		switch name, _, _ := strings.Cut(phase, " "); name {
+		case dead:
+			return s.Red
+		case alive, unknown:
+			return s.Yellow
+		}
 		return s.Cyan
 	}
 }

@@ -9,8 +9,10 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/board"
 	"github.com/recipe-rl/recipe/engine/event"
+	enginerun "github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 // Standing says in one or a few words where a run stands. Holder is the engine that works on it, or nil.
@@ -24,8 +26,14 @@ func Standing(run *state.Run, holder *state.Owner) string {
 	return "running"
 }
 
-// Complete adds to a board what only the record knows, for a log of which old files were deleted.
+// Complete adds to a board what only the record knows, for a log of which old files were deleted, and takes out the blocks that are no part
+// of the run any more.
 func Complete(b *board.Board, run *state.Run) {
+	for a, blk := range b.Blocks {
+		if address, err := addr.Parse(a); err == nil && run.Blocks[address] == nil && sdk.Phase(blk.Phase).Over() {
+			delete(b.Blocks, a)
+		}
+	}
 	for a, rec := range run.Blocks {
 		blk := b.Blocks[a.String()]
 		if blk == nil {
@@ -52,7 +60,7 @@ func Foreign(w io.Writer, s Style, e *state.ForeignError) error {
 }
 
 // StatusJSON writes the machine-readable form of status. Foreign is set for a run directory that was copied from elsewhere.
-func StatusJSON(w io.Writer, run *state.Run, b *board.Board, holder *state.Owner, foreign *state.ForeignError) error {
+func StatusJSON(w io.Writer, run *state.Run, b *board.Board, holder *state.Owner, foreign *state.ForeignError, seen Seen) error {
 	elsewhere := ""
 	if foreign != nil {
 		elsewhere = foreign.Was.Path
@@ -60,6 +68,9 @@ func StatusJSON(w io.Writer, run *state.Run, b *board.Board, holder *state.Owner
 	type block struct {
 		Address  addr.Block         `json:"address"`
 		Phase    string             `json:"phase"`
+		Last     string             `json:"last_phase,omitempty"` // what the block was when an engine last looked, when nobody knows its phase now
+		Alive    *bool              `json:"alive,omitempty"`      // its process runs; left out for blocks that have none or have ended
+		Error    string             `json:"error,omitempty"`
 		Message  string             `json:"message,omitempty"`
 		Life     int                `json:"life"`
 		Restarts int                `json:"restarts"`
@@ -71,9 +82,12 @@ func StatusJSON(w io.Writer, run *state.Run, b *board.Board, holder *state.Owner
 	blocks := []block{}
 	for _, a := range sorted(run) {
 		rec, out := run.Blocks[a], block{Address: a}
-		out.Phase, out.Life, out.Step, out.Total = rec.Phase, rec.Life, rec.Step, rec.Total
-		if seen := b.Blocks[a.String()]; seen != nil {
-			out.Message, out.Restarts, out.Version, out.Metrics = seen.Message, seen.Restarts, seen.Version, seen.Metrics
+		out.Phase, out.Life, out.Step, out.Total, out.Error = rec.Phase, rec.Life, rec.Step, rec.Total, rec.Error
+		if now, ok := seen.Blocks[a]; ok && seen.newer(now) {
+			out.Phase, out.Last, out.Alive = now.Phase, now.Last, now.Alive
+		}
+		if blk := b.Blocks[a.String()]; blk != nil {
+			out.Message, out.Restarts, out.Version, out.Metrics = blk.Message, blk.Restarts, blk.Version, blk.Metrics
 		}
 		blocks = append(blocks, out)
 	}
@@ -87,7 +101,11 @@ func StatusJSON(w io.Writer, run *state.Run, b *board.Board, holder *state.Owner
 		Version       int64        `json:"policy_version"`
 		Blocks        []block      `json:"blocks"`
 		Elsewhere     string       `json:"belongs_to,omitempty"` // the run directory that this one is a copy of
-	}{"1.0", run.Recipe, run.ID, run.Status, run.Error, holder, run.Policy.Version, blocks, elsewhere})
+		// Waiting lists what the engine cannot write for now, and Silent says why an engine that should answer does not. With either, the
+		// phases may be old.
+		Waiting []enginerun.Waiting `json:"waiting,omitempty"`
+		Silent  string              `json:"engine_error,omitempty"`
+	}{"1.1", run.Recipe, run.ID, run.Status, run.Error, holder, run.Policy.Version, blocks, elsewhere, seen.Waiting, seen.Silent})
 }
 
 func sorted(run *state.Run) []addr.Block {

@@ -1,0 +1,101 @@
+package view
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/recipe-rl/recipe/engine/board"
+	"github.com/recipe-rl/recipe/engine/plan"
+	enginerun "github.com/recipe-rl/recipe/engine/run"
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/disk"
+)
+
+// The phases of a block that was up when its engine was killed.
+const (
+	alive   = "alive"   // its process runs; whether it is ready nobody knows
+	dead    = "dead"    // it does not
+	unknown = "unknown" // nobody has asked the server that someone else runs
+)
+
+// Seen is what was found out about a run now, beside its record and its log.
+type Seen struct {
+	Blocks  map[addr.Block]Sight
+	Waiting []enginerun.Waiting // what its engine cannot write
+	Silent  string              // why its engine does not answer, although it should
+}
+
+// Sight is what one block is now.
+type Sight struct {
+	Phase string
+	Last  string // phase when an engine last looked, when that is another thing
+	Alive *bool  // nil: it has no process of the run's
+}
+
+// Unwatched is what is known of a run on which no engine works: its record says what blocks were when one did.
+func Unwatched(run *state.Run, found map[addr.Block]plan.Observed) Seen {
+	seen := Seen{Blocks: map[addr.Block]Sight{}}
+	if run.Status != state.Running {
+		return seen
+	}
+	for a, rec := range run.Blocks {
+		phase := sdk.Phase(rec.Phase)
+		if rec.Intent == state.IntentDone || phase.Over() || phase == sdk.Pending || phase == "" {
+			continue
+		}
+		yes := found[a].Alive
+		switch {
+		case rec.External:
+			seen.Blocks[a] = Sight{Phase: unknown, Last: rec.Phase}
+		case yes:
+			seen.Blocks[a] = Sight{Phase: alive, Last: rec.Phase, Alive: &yes}
+		default:
+			seen.Blocks[a] = Sight{Phase: dead, Last: rec.Phase, Alive: &yes}
+		}
+	}
+	return seen
+}
+
+// Watched is what an engine says of the run that it works on.
+func Watched(live map[addr.Block]plan.Observed, waiting []enginerun.Waiting) Seen {
+	seen := Seen{Blocks: map[addr.Block]Sight{}, Waiting: waiting}
+	for a, now := range live {
+		if now.Phase != "" {
+			seen.Blocks[a] = Sight{Phase: now.Phase}
+		}
+	}
+	return seen
+}
+
+// newer says that the record and the log do not know what was seen of a block.
+func (s Seen) newer(now Sight) bool { return now.Last != "" || len(s.Waiting) > 0 }
+
+// Overlay puts on a board what is known now. Blocks on which an engine works are as the log says, unless the engine cannot write it.
+func (s Seen) Overlay(b *board.Board) {
+	for a, now := range s.Blocks {
+		blk := b.Blocks[a.String()]
+		if blk == nil || !s.newer(now) {
+			continue
+		}
+		if blk.Phase = now.Phase; now.Last != "" {
+			blk.Phase = fmt.Sprintf("%s (was %s)", now.Phase, now.Last)
+		}
+	}
+}
+
+// Troubles says what keeps a run's engine from its work.
+func Troubles(w io.Writer, s Style, seen Seen) error {
+	for _, x := range seen.Waiting {
+		if _, err := fmt.Fprintf(w, "\n%s the engine waits for room on the disk of %s (%s free) since %s: %s\n  %s the run goes on and nothing new is started; make room there\n",
+			s.Yellow("Degraded:"), x.Path, disk.Size(x.Free), x.Since.Local().Format("15:04:05"), x.Reason, s.Dim("→")); err != nil {
+			return err
+		}
+	}
+	if seen.Silent != "" {
+		_, err := fmt.Fprintf(w, "\n%s %s\n", s.Yellow("The engine does not answer, so this may be old:"), seen.Silent)
+		return err
+	}
+	return nil
+}
