@@ -42,11 +42,13 @@ func Handshake() plugin.HandshakeConfig {
 
 // Serve runs the definition as a plugin process. The main function of a plugin calls it and nothing else; it does not return:
 // the process exits when the engine says so, when its lease has run out, or on SIGTERM. SIGINT and SIGHUP, which a terminal
-// sends to everything, are ignored. Standard output belongs to the handshake: what a plugin prints goes to its stderr file.
+// sends to everything, are ignored. What a plugin prints goes to the files stdout
+// and stderr of its block's directory, and into the run's log.
 func Serve(def *Definition) {
 	if os.Getenv(CookieKey) != CookieValue {
-		fmt.Fprintf(os.Stderr, "%s %q is a plugin of recipe and is started by it, not by hand.\nTo use it, name its path in dev_overrides; to test it, run: recipe plugin test %s\n",
-			def.Kind, def.Name, os.Args[0])
+		fmt.Fprintf(os.Stderr, "%s %q is a plugin of recipe and is started by it, not by hand.\nTo use it, name its path in the recipe: recipe { required_plugins { %s = { source = %q } } }, or in dev_overrides of the settings.\n"+
+			"To see its attributes: recipe plugin docs %s %s. To test it, use the package sdk/plugintest in a Go test.\n",
+			def.Kind, def.Name, def.Name, os.Args[0], def.Kind, def.Name)
 		os.Exit(2)
 	}
 	if err := serve(def); err != nil {
@@ -114,7 +116,6 @@ func serve(def *Definition) error {
 	case at := <-address:
 		fmt.Printf("%d|%d|%s|%s|%s|%s\n", plugin.CoreProtocolVersion, ProtocolVersion, at.Addr.Network(), at.Addr, plugin.ProtocolGRPC, certificate)
 		_ = os.Stdout.Sync()
-		os.Stdout = os.Stderr
 	case <-served:
 		return fmt.Errorf("no socket could be opened; see the lines above")
 	}

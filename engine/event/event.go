@@ -17,7 +17,7 @@ const (
 	Phase      Type = "phase"       // Address, Phase, Message, Remedy
 	Progress   Type = "progress"    // Address, Step, Total, Unit
 	Metrics    Type = "metrics"     // Address, Step, Metrics
-	LogLine    Type = "log"         // Address, Level, Message
+	LogLine    Type = "log"         // Address, Level, Message; Stream when the plugin's process printed it
 	Checkpoint Type = "checkpoint"  // Address, Path, Step, Version
 	Weights    Type = "weights"     // Address (of the sync block), Inference, Version, Path, Format, Transport, Seconds, Metrics (per phase)
 	Sample     Type = "sample"      // Address, Environment, Prompt, Completion, Score, Version
@@ -45,6 +45,7 @@ type Event struct {
 	Message string `json:"message,omitempty"`
 	Remedy  string `json:"remedy,omitempty"`
 	Level   string `json:"level,omitempty"`
+	Stream  string `json:"stream,omitempty"` // stdout or stderr: a line that the plugin's process has printed
 	Action  string `json:"action,omitempty"`
 	Digest  string `json:"digest,omitempty"`
 

@@ -142,7 +142,7 @@ func describeBinary(ctx context.Context, path string) (d described, err error) {
 		return described{}, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	p, err := Launch(ctx, LaunchSpec{Name: filepath.Base(path), Block: path, Command: []string{path}, Dir: dir})
+	p, err := Launch(ctx, LaunchSpec{Name: filepath.Base(path), Block: path, Command: []string{path}, Dir: dir, temporary: true})
 	if err != nil {
 		return described{}, err
 	}

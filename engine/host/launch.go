@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/pem"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -20,7 +22,6 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
-	"github.com/recipe-rl/recipe/sdk/proc"
 	"github.com/recipe-rl/recipe/sdk/spool"
 )
 
@@ -35,6 +36,8 @@ type LaunchSpec struct {
 	Env     []string // the whole environment; nil: what every program needs of this process's
 	Keep    []byte   // handle of an earlier life whose programs the new one will adopt; everything else of that life is ended
 	Runner  Runner   // nil: Local
+
+	temporary bool // the directory is removed afterwards, so no message may name a file in it
 }
 
 // startTimeout bounds the handshake when the context does not. Python plugins on a busy machine need seconds.
@@ -71,6 +74,7 @@ func launch(ctx context.Context, s LaunchSpec) (*Plugin, error) {
 	if err := clear(ctx, runner, s.Dir, s.Keep); err != nil {
 		return nil, err
 	}
+	printed := outputFrom(s.Dir).read[Stderr]
 	keys, err := sdk.NewKeyPair()
 	if err != nil {
 		return nil, err
@@ -97,7 +101,7 @@ func launch(ctx context.Context, s LaunchSpec) (*Plugin, error) {
 		c.UnixSocketConfig = &plugin.UnixSocketConfig{TempDir: sockets}
 		c.StartTimeout = startTimeout
 		if deadline, ok := ctx.Deadline(); ok {
-			c.StartTimeout = max(time.Until(deadline), time.Millisecond)
+			c.StartTimeout = max(time.Until(deadline)*9/10, time.Millisecond) // it can say more than that the time is over
 		}
 	})
 	// go-plugin's Start knows no context; the end of the process ends it.
@@ -112,7 +116,10 @@ func launch(ctx context.Context, s LaunchSpec) (*Plugin, error) {
 		err = ctx.Err()
 	}
 	if err != nil {
-		return nil, errors.Join(explain(err, s.Dir), started.undo(s.Dir))
+		if ctx.Err() == nil || strings.Contains(err.Error(), waitedTooLong) {
+			err = explain(err, started.get(), s, printed)
+		}
+		return nil, errors.Join(err, started.undo(s.Dir))
 	}
 	p.runner = runner
 	return p, nil
@@ -156,13 +163,49 @@ func Sweep(ctx context.Context, dir string, runner Runner) error {
 	return clear(ctx, runner, dir, nil)
 }
 
-// explain adds the last words of a plugin that did not start.
-func explain(err error, dir string) error {
-	path := filepath.Join(dir, "stderr")
-	if words := proc.Tail(path, 10); words != "" {
-		return fmt.Errorf("%w; the last lines of %s:\n%s", err, path, words)
+// explain says why a plugin did not start: how its process ended, and what it printed in this start.
+func explain(err error, process Process, s LaunchSpec, printed int64) error {
+	said := strings.Join(lastLines(s.Dir, printed, explainLines), "\n")
+	if said != "" {
+		from := "it printed"
+		if !s.temporary {
+			from += fmt.Sprintf(" (%s has all of it)", filepath.Join(s.Dir, Stderr))
+		}
+		said = "; " + from + ":\n" + said
 	}
-	return err
+	if process == nil {
+		return fmt.Errorf("%w%s", err, said)
+	}
+	if strings.Contains(err.Error(), waitedTooLong) { // go-plugin has ended it since
+		return fmt.Errorf("its process was started and has not said where it listens: %w. %s%s", err, handshakeRemedy, said)
+	}
+	select {
+	case <-process.Exited():
+		how := cmp.Or(process.Ended(), "how is not known")
+		if noHandshake(err) {
+			return fmt.Errorf("its process ended before it said where it listens (%s). %s%s", how, handshakeRemedy, said)
+		}
+		return fmt.Errorf("%w; its process ended (%s)%s", err, how, said)
+	default:
+		return fmt.Errorf("%w%s", err, said)
+	}
+}
+
+// explainLines are how many lines of what a plugin printed are shown: a panic with the frames that matter.
+const explainLines = 20
+
+const handshakeRemedy = "A plugin's main function calls sdk.Serve, which says where it listens; what runs before that must neither end the process nor wait"
+
+// What go-plugin says; it has no errors to tell these by.
+const (
+	waitedTooLong = "timeout while waiting for plugin"
+	unrecognized  = "Unrecognized remote plugin message"
+	exitedEarly   = "plugin exited before we could connect"
+)
+
+// noHandshake says whether go-plugin has read no handshake.
+func noHandshake(err error) bool {
+	return strings.Contains(err.Error(), unrecognized) || strings.Contains(err.Error(), exitedEarly)
 }
 
 // connectTimeout bounds a connection to the plugin's socket, when the context does not.

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -69,7 +70,8 @@ func (Local) Start(ctx context.Context, c Command) (Process, error) {
 		return nil, fmt.Errorf("look at the new process: %w", err)
 	}
 	go func() {
-		_ = cmd.Wait() // reaps; how it ended is told by stderr and by its last events
+		_ = cmd.Wait() // reaps
+		p.state = cmd.ProcessState
 		close(p.exited)
 	}()
 	return p, nil
@@ -138,6 +140,7 @@ type localProcess struct {
 	id       Identity
 	dir      string
 	exited   chan struct{}
+	state    *os.ProcessState // known when exited is closed
 	watched  <-chan struct{}
 	cancel   func()
 	released chan struct{}
@@ -151,6 +154,18 @@ func (p *localProcess) Exited() <-chan struct{} {
 		return p.watched
 	}
 	return p.exited
+}
+
+func (p *localProcess) Ended() string {
+	if p.exited == nil {
+		return ""
+	}
+	select {
+	case <-p.exited:
+		return p.state.String()
+	default:
+		return ""
+	}
 }
 
 func (p *localProcess) Wait() {
@@ -194,36 +209,83 @@ func (p *localProcess) Output() (io.ReadCloser, error) {
 	return &tail{file: f, process: p}, nil
 }
 
-// tail reads a growing file until its first line is complete, and then waits for the end of the process: the handshake is all
-// that stdout is for.
+// tail is what go-plugin reads of a process's stdout: its handshake. A plugin, or a library that it uses, may print before that, so lines
+// before the handshake are left out; they stay in the file. After it there is nothing, until the process has ended.
 type tail struct {
 	file    *os.File
 	process *localProcess
-	seen    bool // a newline
+	line    []byte // what was read of the line that is not complete yet
+	skipped int    // bytes of lines that are no handshake
+	ready   []byte // the handshake, as far as it is not given out yet
+	seen    bool   // the handshake
 }
 
-const tailPoll = 2 * time.Millisecond
+const (
+	tailPoll = 2 * time.Millisecond
+	// maxPreamble bounds what a process may print before its handshake: a program that is no plugin may print for ever.
+	maxPreamble = 1 << 20
+)
 
 func (t *tail) Read(b []byte) (int, error) {
 	for {
+		if len(t.ready) > 0 {
+			n := copy(b, t.ready)
+			t.ready = t.ready[n:]
+			return n, nil
+		}
+		over := false
 		select {
 		case <-t.process.Exited():
-			return t.file.Read(b)
+			over = true
 		case <-t.process.released:
 			return 0, io.EOF
 		case <-t.wait():
 		}
-		n, err := t.file.Read(b)
-		if n > 0 {
-			for _, c := range b[:n] {
-				t.seen = t.seen || c == '\n'
-			}
-			return n, nil
+		if t.seen {
+			return 0, io.EOF
 		}
-		if err != nil && !errors.Is(err, io.EOF) {
+		if err := t.look(); err != nil {
 			return 0, err
 		}
+		if over && len(t.ready) == 0 {
+			return 0, io.EOF
+		}
 	}
+}
+
+// look reads on until there is nothing more, or the handshake.
+func (t *tail) look() error {
+	var chunk [4096]byte
+	for !t.seen {
+		n, err := t.file.Read(chunk[:])
+		t.line = append(t.line, chunk[:n]...)
+		for !t.seen {
+			end := bytes.IndexByte(t.line, '\n')
+			if end < 0 {
+				break
+			}
+			t.complete(t.line[:end+1])
+			t.line = t.line[end+1:]
+		}
+		switch {
+		case t.skipped+len(t.line) > maxPreamble:
+			return fmt.Errorf("it has printed more than %d bytes and no handshake", maxPreamble)
+		case err != nil && !errors.Is(err, io.EOF):
+			return err
+		case n == 0:
+			return nil
+		}
+	}
+	return nil
+}
+
+// complete takes one line: the handshake begins where it does, so that a text without an end of its line may stand before it.
+func (t *tail) complete(line []byte) {
+	if at := handshake.FindIndex(line); at != nil {
+		t.seen, t.ready = true, bytes.Clone(line[at[0]:])
+		return
+	}
+	t.skipped += len(line)
 }
 
 // wait is the moment of the next look: soon while the handshake is awaited, never afterwards.

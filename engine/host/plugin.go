@@ -331,6 +331,9 @@ func (p *Plugin) PID() int { return p.process.Identity().PID }
 // Exited is closed when the plugin process has ended.
 func (p *Plugin) Exited() <-chan struct{} { return p.process.Exited() }
 
+// Ended says how the plugin process ended, as far as that can be known; see Process.
+func (p *Plugin) Ended() string { return p.process.Ended() }
+
 // ErrUnsupported says that the plugin lacks an optional ability.
 var ErrUnsupported = errors.New("the plugin does not offer this")
 

@@ -50,6 +50,9 @@ type Process interface {
 	Output() (io.ReadCloser, error)
 	// Exited is closed when the process has ended.
 	Exited() <-chan struct{}
+	// Ended says how the process ended, such as "exit status 3" or "signal: killed"; empty while it runs and when it cannot be known,
+	// as of a process that an earlier engine has started.
+	Ended() string
 	// Kill ends the process and its session at once and waits until they have gone, or the context has.
 	Kill(ctx context.Context) error
 	// Reach translates the address of a socket that the process has opened to one that this machine can connect to.

@@ -332,6 +332,8 @@ func (p *fakeProcess) Exit(ctx context.Context) error {
 
 func (p *fakeProcess) Exited() <-chan struct{} { return p.exited }
 
+func (p *fakeProcess) Ended() string { return "exit status 3" }
+
 func (p *fakeProcess) Release() {}
 
 // service is ready until it is stopped.

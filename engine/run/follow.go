@@ -182,7 +182,7 @@ func (c *conductor) failed(u *unit, end ending) {
 	if final || !v.Restart {
 		msg := end.message()
 		if !final && policy.Attempts > 0 {
-			u.err = fmt.Errorf("%w (after %d restarts within %s)", end.err, len(v.History), policy.Window)
+			u.err = fmt.Errorf("%w (after %s within %s)", end.err, restarts(len(v.History)), policy.Window)
 		}
 		u.phase = sdk.Failed
 		if !end.told {
@@ -206,6 +206,13 @@ func (c *conductor) failed(u *unit, end ending) {
 			}
 		})
 	})
+}
+
+func restarts(n int) string {
+	if n == 1 {
+		return "1 restart"
+	}
+	return fmt.Sprintf("%d restarts", n)
 }
 
 // sendUpdate hands changed values to a running block, in the background: the answer comes as a notice.

@@ -29,6 +29,7 @@ type life struct {
 	request host.Start // unused when a process is adopted
 	adopt   Process
 	cursor  uint64
+	printed *printed
 
 	stop   chan stopOrder
 	update chan updateOrder
@@ -69,6 +70,7 @@ func newLife(e *Engine, b addr.Block, p *schema.PluginSchema, number int, h sche
 
 // run does the whole life. It always ends with exactly one ended report.
 func (l *life) run(ctx context.Context, r report) {
+	l.printed = newPrinted(l)
 	proc, end := l.begin(ctx, r)
 	if ctx.Err() != nil {
 		end = &ending{phase: sdk.Stopped, ordered: true, kill: true}
@@ -84,10 +86,14 @@ func (l *life) run(ctx context.Context, r report) {
 		if end.kill {
 			cancel() // Exit kills at once then
 		}
-		if err := proc.Exit(exitCtx); err != nil {
+		err := proc.Exit(exitCtx)
+		l.printed.next(true)
+		if err != nil {
 			l.e.notice("error", fmt.Sprintf("%s: its plugin process %d could not be ended: %v", l.block, proc.PID(), err))
 		}
 		cancel()
+	} else {
+		l.printed.next(true) // of a process that did not come up
 	}
 	r.ended(*end)
 }
@@ -156,6 +162,8 @@ func (l *life) watch(ctx context.Context, proc Process, r report) *ending {
 	alive := make(chan error, 1)
 	tick := time.NewTicker(l.health.Interval)
 	defer tick.Stop()
+	printed := time.NewTicker(outputEvery)
+	defer printed.Stop()
 	probing := false
 	for w.end == nil {
 		in, retry := events, (<-chan time.Time)(nil)
@@ -184,6 +192,8 @@ func (l *life) watch(ctx context.Context, proc Process, r report) *ending {
 				probing = true
 				go func() { alive <- l.probe(ctx, proc) }()
 			}
+		case <-printed.C:
+			l.printed.next(false)
 		case err := <-alive:
 			probing = false
 			w.probed(err)
@@ -345,7 +355,11 @@ func (w *watcher) exited(ctx context.Context, events <-chan watched) {
 	if w.end != nil {
 		return
 	}
-	w.end = &ending{phase: sdk.Failed, err: errors.New("its plugin process ended unexpectedly"), ready: w.ready, ordered: w.ordered != nil}
+	how := w.proc.Ended()
+	if how != "" {
+		how = " (" + how + ")"
+	}
+	w.end = &ending{phase: sdk.Failed, err: errors.New("its plugin process ended unexpectedly" + how), ready: w.ready, ordered: w.ordered != nil}
 	if w.ordered != nil {
 		w.end.phase, w.end.err = sdk.Stopped, errors.New("its plugin process ended before it had stopped in order")
 	}

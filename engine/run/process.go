@@ -3,16 +3,12 @@ package run
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/engine/host"
-	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -30,7 +26,7 @@ type Host interface {
 	Sweep(ctx context.Context, dir string) error
 	// LastEvents returns the events after a number that a dead process has left in dir.
 	LastEvents(dir string, after uint64, outputs *spec.Schema) ([]host.Event, error)
-	// LastLines returns the end of what the process in dir wrote to stderr.
+	// LastLines returns the lines that say best why the process in dir ended, of those that it printed.
 	LastLines(dir string, n int) []string
 }
 
@@ -53,6 +49,7 @@ type Process interface {
 	Watch(ctx context.Context, after uint64, each func(host.Event)) error
 	Exit(ctx context.Context) error
 	Exited() <-chan struct{}
+	Ended() string // how it ended, as far as that can be known
 	Release()
 }
 
@@ -95,28 +92,5 @@ func (Processes) LastEvents(dir string, after uint64, outputs *spec.Schema) ([]h
 	return host.LastEvents(dir, after, outputs)
 }
 
-// lastBytes bounds how much of a stderr file is read for its last lines.
-const lastBytes = 16 << 10
-
 // LastLines implements Host.
-func (Processes) LastLines(dir string, n int) []string {
-	f, err := private.OpenFile(filepath.Join(dir, "stderr"), os.O_RDONLY)
-	if err != nil {
-		return nil
-	}
-	defer func() { _ = f.Close() }()
-	if info, err := f.Stat(); err == nil && info.Size() > lastBytes {
-		if _, err := f.Seek(-lastBytes, io.SeekEnd); err != nil {
-			return nil
-		}
-	}
-	b, err := io.ReadAll(io.LimitReader(f, lastBytes))
-	if err != nil {
-		return nil
-	}
-	lines := strings.Split(strings.TrimRight(string(b), "\n"), "\n")
-	if len(lines) == 1 && lines[0] == "" {
-		return nil
-	}
-	return lines[max(0, len(lines)-n):]
-}
+func (Processes) LastLines(dir string, n int) []string { return host.LastLines(dir, n) }

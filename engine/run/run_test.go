@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -248,18 +249,25 @@ func TestCrashedServiceIsRestartedAtItsAddress(t *testing.T) {
 
 func TestBlockThatKeepsFailingFailsTheRun(t *testing.T) {
 	t.Parallel()
+	for attempts, said := range map[int]string{1: "after 1 restart within", 2: "after 2 restarts within"} {
+		keepsFailing(t, attempts, said)
+	}
+}
+
+func keepsFailing(t *testing.T, attempts int, said string) {
+	t.Helper()
 	f := newFixture(t)
 	f.host.scripts[env] = func(p *fakeProcess) { p.ready("u"); p.crash("Traceback", "KeyError: inference_logprobs") }
-	a := f.apply(f.load(strings.Replace(wholeLoop, "inference = inference.x.p\n", "inference = inference.x.p\n restart {\n attempts = 2\n delay = \"1ms\"\n }\n", 1))).wait()
+	a := f.apply(f.load(strings.Replace(wholeLoop, "inference = inference.x.p\n", "inference = inference.x.p\n restart {\n attempts = "+strconv.Itoa(attempts)+"\n delay = \"1ms\"\n }\n", 1))).wait()
 	var fail *run.Failure
 	if !errors.As(a.err, &fail) || fail.Address.String() != env {
 		t.Fatalf("error = %v", a.err)
 	}
-	if !strings.Contains(a.err.Error(), "KeyError: inference_logprobs") || !strings.Contains(a.err.Error(), "2 restarts") {
+	if !strings.Contains(a.err.Error(), "KeyError: inference_logprobs") || !strings.Contains(a.err.Error(), said) || !strings.Contains(a.err.Error(), "exit status 3") {
 		t.Errorf("the error does not show the last lines or the restarts:\n%v", a.err)
 	}
-	if n := len(f.host.startsOf(env)); n != 3 {
-		t.Errorf("started %d times, want 3 (one and two restarts)", n)
+	if n := len(f.host.startsOf(env)); n != 1+attempts {
+		t.Errorf("started %d times, want %d", n, 1+attempts)
 	}
 	if alive := f.host.alive(); len(alive) > 0 || f.record().Status != state.Failed {
 		t.Errorf("alive %v, status %s", alive, f.record().Status)

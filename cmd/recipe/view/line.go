@@ -44,6 +44,9 @@ func say(s Style, e event.Event) string {
 		if e.Repeats > 0 {
 			message += s.Dim(fmt.Sprintf(" (and %d more like it before)", e.Repeats))
 		}
+		if e.Stream != "" {
+			return s.Dim(e.Stream+":") + " " + message
+		}
 		switch e.Level {
 		case "error":
 			return s.Red("error: ") + message

@@ -1,0 +1,186 @@
+package host
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/recipe-rl/recipe/engine/private"
+)
+
+// The files in a block's directory that its plugin process writes to.
+const (
+	Stdout = "stdout"
+	Stderr = "stderr"
+)
+
+// OutputLine is one line that a plugin process has printed.
+type OutputLine struct {
+	Stream string // Stdout or Stderr
+	Text   string
+}
+
+// Output reads what the plugin process of a block's directory prints, as it grows. How far it was read is kept beside the files, so that
+// a later engine goes on where an earlier one ended.
+type Output struct {
+	dir  string
+	read map[string]int64 // of each file, how many bytes
+}
+
+const (
+	outputRecord = "output.json"
+
+	maxOutputRecord = 1 << 10
+	maxOutputLine   = 8 << 10
+	maxOutputRead   = 256 << 10 // of one file at one call
+)
+
+// NewOutput reads what the next process in the directory prints, from its first line.
+func NewOutput(dir string) *Output {
+	o := outputFrom(dir)
+	o.save()
+	return o
+}
+
+func outputFrom(dir string) *Output {
+	o := &Output{dir: dir, read: map[string]int64{Stdout: 0, Stderr: 0}} // stdout begins anew with each process
+	if info, err := os.Stat(filepath.Join(dir, Stderr)); err == nil && info.Size() <= maxStderr {
+		o.read[Stderr] = info.Size()
+	}
+	return o
+}
+
+// ResumeOutput goes on where an earlier engine ended.
+func ResumeOutput(dir string) *Output {
+	o := outputFrom(dir)
+	if data, err := private.ReadFile(filepath.Join(dir, outputRecord), maxOutputRecord); err == nil {
+		_ = json.Unmarshal(data, &o.read) // what cannot be read is as if nothing had been kept
+	}
+	return o
+}
+
+// Next calls each for every line since the last call. A line that is not complete yet is left for the next call, unless the process has
+// ended. It returns whether there was any.
+func (o *Output) Next(ended bool, each func(OutputLine)) bool {
+	found := false
+	for _, stream := range []string{Stdout, Stderr} {
+		found = o.stream(stream, ended, each) || found
+	}
+	if found {
+		o.save()
+	}
+	return found
+}
+
+// save keeps how far the files were read; where that fails, a later engine tells lines twice.
+func (o *Output) save() {
+	if data, err := json.Marshal(o.read); err == nil {
+		f, err := private.OpenFile(filepath.Join(o.dir, outputRecord), os.O_CREATE|os.O_WRONLY|os.O_TRUNC)
+		if err != nil {
+			return
+		}
+		_, _ = f.Write(data)
+		_ = f.Close()
+	}
+}
+
+func (o *Output) stream(name string, ended bool, each func(OutputLine)) bool {
+	path := filepath.Join(o.dir, name)
+	info, err := os.Stat(path)
+	if err != nil || info.Size() == o.read[name] {
+		return false
+	}
+	if info.Size() < o.read[name] {
+		o.read[name] = 0 // set aside or begun anew
+	}
+	f, err := private.OpenFile(path, os.O_RDONLY)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }()
+	if _, err := f.Seek(o.read[name], io.SeekStart); err != nil {
+		return false
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxOutputRead))
+	if err != nil {
+		return false
+	}
+	whole := bytes.LastIndexByte(data, '\n') + 1
+	if ended || (whole == 0 && len(data) == maxOutputRead) {
+		whole = len(data)
+	}
+	o.read[name] += int64(whole)
+	for _, line := range strings.Split(strings.TrimSuffix(string(data[:whole]), "\n"), "\n") {
+		if line = strings.TrimRight(line, "\r "); line == "" || (name == Stdout && handshake.MatchString(line)) {
+			continue
+		}
+		if len(line) > maxOutputLine {
+			line = strings.ToValidUTF8(line[:maxOutputLine], "") + " …"
+		}
+		each(OutputLine{name, line})
+	}
+	return whole > 0
+}
+
+// handshake is the line by which a plugin says where it listens.
+var handshake = regexp.MustCompile(`\d+\|\d+\|(unix|tcp)\|`)
+
+// LastLines returns the lines that say best why the process in a block's directory ended, at most n: the beginning of a crash of a Go
+// program, which its stack follows, else the last lines. They are those of stderr, and of stdout when stderr has none.
+func LastLines(dir string, n int) []string { return lastLines(dir, 0, n) }
+
+// lastLines is LastLines for what stderr holds from a position on.
+func lastLines(dir string, from int64, n int) []string {
+	lines := fileLines(filepath.Join(dir, Stderr), from)
+	if len(lines) == 0 {
+		for _, line := range fileLines(filepath.Join(dir, Stdout), 0) {
+			if !handshake.MatchString(line) {
+				lines = append(lines, line)
+			}
+		}
+	}
+	for i := len(lines) - 1; i >= 0; i-- {
+		if strings.HasPrefix(lines[i], "panic: ") || strings.HasPrefix(lines[i], "fatal error: ") {
+			if cut := len(lines) - i - n; cut > 0 {
+				return append(lines[i:i+n:i+n], fmt.Sprintf("… %d more lines of the stack", cut))
+			}
+			return lines[i:]
+		}
+	}
+	return lines[max(0, len(lines)-n):]
+}
+
+// lastBytes bounds how much of a file is read for its last lines.
+const lastBytes = 256 << 10
+
+func fileLines(path string, from int64) (lines []string) {
+	f, err := private.OpenFile(path, os.O_RDONLY)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = f.Close() }()
+	if info, err := f.Stat(); err == nil {
+		if info.Size() < from {
+			from = 0 // set aside, so all of it is new
+		}
+		from = max(from, info.Size()-lastBytes)
+	}
+	if _, err := f.Seek(from, io.SeekStart); err != nil {
+		return nil
+	}
+	scan := bufio.NewScanner(io.LimitReader(f, lastBytes))
+	scan.Buffer(nil, lastBytes+1)
+	for scan.Scan() {
+		lines = append(lines, scan.Text())
+	}
+	for len(lines) > 0 && strings.TrimSpace(lines[len(lines)-1]) == "" {
+		lines = lines[:len(lines)-1]
+	}
+	return lines
+}

@@ -1,0 +1,188 @@
+package host_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// shell is a plugin that does something before it serves.
+func shell(t *testing.T, before string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "ticker")
+	script := fmt.Sprintf("#!/bin/sh\n%s\n%s=environment/ticker exec %s\n", before, sdk.BuiltinKey, os.Args[0])
+	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const goPanic = `cat >&2 <<'END'
+goroutine 7 [running]: an older text
+panic: sdk: environment "ticker": two attributes are called letter
+
+goroutine 1 [running]:
+` // … and 60 lines of a stack
+
+// What a plugin that does not start is blamed for.
+func TestPluginsThatDoNotStart(t *testing.T) {
+	t.Parallel()
+	stack := ""
+	for i := range 60 {
+		stack += fmt.Sprintf("frame %d\n", i)
+	}
+	for name, c := range map[string]struct {
+		before string
+		within time.Duration
+		want   []string
+		not    string
+	}{
+		"os.Exit":         {"echo no model >&2\nexit 3", deadline, []string{"ended before it said where it listens (exit status 3)", "sdk.Serve", "no model"}, ""},
+		"exit, in stdout": {"echo no model\nexit 3", deadline, []string{"exit status 3", "no model"}, ""},
+		"killed":          {"kill -9 $$", deadline, []string{"signal: killed"}, ""},
+		"panic": {goPanic + stack + "END\nexit 2", deadline,
+			[]string{"exit status 2", `panic: sdk: environment "ticker": two attributes are called letter`, "frame 0\n", "more lines of the stack"}, "frame 59"},
+		"no handshake": {"echo hello\nsleep 600", 2 * time.Second, []string{"its process was started and has not said where it listens", "sdk.Serve", "hello"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			s := spec(dir)
+			s.Command = []string{shell(t, c.before)}
+			if err := os.WriteFile(filepath.Join(dir, host.Stderr), []byte("what an earlier process said\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), c.within)
+			defer cancel()
+			p, err := host.Launch(ctx, s)
+			if err == nil {
+				p.Release()
+				t.Fatal("it started")
+			}
+			for _, want := range append(c.want, filepath.Join(dir, host.Stderr)) {
+				if !strings.Contains(err.Error(), want) && !(name == "killed" && want == filepath.Join(dir, host.Stderr)) {
+					t.Errorf("%q is missing in\n%v", want, err)
+				}
+			}
+			if strings.Contains(err.Error(), "earlier process") || (c.not != "" && strings.Contains(err.Error(), c.not)) {
+				t.Errorf("the error tells what does not belong to it:\n%v", err)
+			}
+			// Asked for its schema it runs in a folder that is gone afterwards: no message may name a file in it.
+			if c.within < deadline {
+				return
+			}
+			catalog, err := host.NewCatalog(nil, map[string]string{"ticker": s.Command[0]}, t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = catalog.Lookup("environment", "ticker")
+			if err == nil || !strings.Contains(err.Error(), c.want[0]) || strings.Contains(err.Error(), "has all of it") {
+				t.Errorf("asked for its schema: %v", err)
+			}
+		})
+	}
+}
+
+// A library that prints a banner, with or without the end of its line, keeps no plugin from starting.
+func TestABannerBeforeTheHandshake(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]string{"lines": "echo hello\necho; echo 1 of 2", "no end of line": "printf hello"} {
+		dir := t.TempDir()
+		s := spec(dir)
+		s.Command = []string{shell(t, before)}
+		ctx := contextOf(t)
+		out := host.NewOutput(dir)
+		p, err := host.Launch(ctx, s)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var lines []host.OutputLine
+		out.Next(false, func(l host.OutputLine) { lines = append(lines, l) })
+		if name == "lines" && !reflect.DeepEqual(lines, []host.OutputLine{{Stream: host.Stdout, Text: "hello"}, {Stream: host.Stdout, Text: "1 of 2"}}) {
+			t.Errorf("%s: it printed %v", name, lines)
+		}
+		if err := p.Exit(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// How a process ended is known to the engine that started it.
+func TestHowAPluginEnded(t *testing.T) {
+	t.Parallel()
+	p := launch(t, t.TempDir(), nil)
+	ctx := contextOf(t)
+	if how := p.Ended(); how != "" {
+		t.Errorf("a process that runs has ended with %q", how)
+	}
+	dir := t.TempDir()
+	q := launch(t, dir, nil)
+	_ = q.Start(ctx, start(dir, map[string]cty.Value{"behave": cty.StringVal("exit")})) // it may end before it has answered
+	select {
+	case <-q.Exited():
+	case <-ctx.Done():
+		t.Fatal("it did not end")
+	}
+	if how := q.Ended(); how != "exit status 3" {
+		t.Errorf("it has ended with %q, want exit status 3", how)
+	}
+	if last := host.LastLines(dir, 20); len(last) == 0 || last[len(last)-1] != "the model is too large" {
+		t.Errorf("its last lines are %q", last)
+	}
+}
+
+// Each line is told once, whole, by one engine or the next.
+func TestOutput(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	add := func(name, text string) {
+		t.Helper()
+		f, err := os.OpenFile(filepath.Join(dir, name), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := func(o *host.Output, ended bool, want ...string) {
+		t.Helper()
+		var got []string
+		o.Next(ended, func(l host.OutputLine) { got = append(got, l.Stream+" "+l.Text) })
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("told %q, want %q", got, want)
+		}
+	}
+	add(host.Stderr, "of an earlier process\n")
+	o := host.NewOutput(dir)
+	next(o, false)
+	add(host.Stdout, "1|1|unix|/tmp/x|grpc|abc\nhel")
+	add(host.Stderr, "one\ntwo\r\n\n")
+	next(o, false, "stderr one", "stderr two")
+	add(host.Stdout, "lo\n"+strings.Repeat("é", 8192)+"\n")
+	next(o, false, "stdout hello", "stdout "+strings.Repeat("é", 4096)+" …")
+	add(host.Stderr, "three\n")
+	o = host.ResumeOutput(dir) // another engine
+	next(o, false, "stderr three")
+	add(host.Stdout, "the end")
+	next(o, false)
+	next(o, true, "stdout the end")
+	if err := os.Truncate(filepath.Join(dir, host.Stdout), 0); err != nil {
+		t.Fatal(err)
+	}
+	add(host.Stdout, "anew\n")
+	next(o, false, "stdout anew")
+}

@@ -1,0 +1,70 @@
+package run
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/host"
+)
+
+// outputEvery is how often it is looked whether a plugin process has printed something.
+const outputEvery = time.Second
+
+// A plugin that prints without end must not fill the run's log: so many lines at once, then so many a second. All of them are in its files.
+const (
+	printedBurst = 200
+	printedRate  = 5
+)
+
+// printed brings what a plugin process prints into the run's log.
+type printed struct {
+	life   *life
+	output *host.Output
+	room   float64 // lines that may be told now
+	since  time.Time
+	left   int // lines that were left out since the last one that was told
+}
+
+func newPrinted(l *life) *printed {
+	p := &printed{life: l, room: printedBurst, since: l.e.now()}
+	dir := l.e.opts.Dir.Block(l.block)
+	if l.adopt != nil {
+		p.output = host.ResumeOutput(dir)
+	} else {
+		p.output = host.NewOutput(dir)
+	}
+	return p
+}
+
+// next tells what was printed since the last call; ended: the process has ended.
+func (p *printed) next(ended bool) {
+	now := p.life.e.now()
+	p.room = min(printedBurst, p.room+printedRate*max(0, now.Sub(p.since).Seconds()))
+	p.since = now
+	for p.output.Next(ended, p.line) && ended { // a call reads so much and no more
+	}
+	if ended {
+		p.told()
+	}
+}
+
+func (p *printed) line(l host.OutputLine) {
+	if p.room < 1 {
+		p.left++
+		return
+	}
+	p.told()
+	p.room--
+	p.life.e.append(event.Event{Type: event.LogLine, Address: p.life.block.String(), Life: p.life.number, Level: "info", Stream: l.Stream, Message: l.Text})
+}
+
+// told says how many lines were left out.
+func (p *printed) told() {
+	if p.left == 0 {
+		return
+	}
+	p.life.e.append(event.Event{Type: event.LogLine, Address: p.life.block.String(), Life: p.life.number, Level: "warn",
+		Message: fmt.Sprintf("%d lines that it printed are left out here; they are in %s", p.left, p.life.e.opts.Dir.Block(p.life.block))})
+	p.left = 0
+}
