@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -60,6 +61,8 @@ func (l *letters) Score(_ context.Context, _ environment.Task, c environment.Com
 	switch {
 	case l.config.Broken && l.config.Letter == "p":
 		panic("the judge is on strike")
+	case l.config.Broken && l.config.Letter == "n":
+		return math.NaN(), nil
 	case l.config.Broken:
 		return 0, errors.New("the judge is on strike")
 	}
@@ -315,27 +318,40 @@ func TestTheEndOfTheTasksEndsTheBlock(t *testing.T) {
 	})
 }
 
+// The cause is told once, with the number of completions that have it, and the advice fits it.
 func TestScoresThatCannotBeToldFailTheBlockAndAreNeverSent(t *testing.T) {
 	t.Parallel()
-	for _, letter := range []string{"a", "p"} {
+	for letter, c := range map[string]struct{ cause, remedy string }{
+		"a": {"the judge is on strike (4 of 4 completions)", "A wrong answer is a low score and no error"},
+		"p": {"Score panicked: the judge is on strike (4 of 4 completions)", "its stack is in recipe logs"},
+		"n": {"Score returned NaN, which is no finite number (4 of 4 completions)", "it must return a finite number"},
+	} {
 		t.Run(letter, func(t *testing.T) {
 			t.Parallel()
-			cannotBeTold(t, letter)
+			a, b := setUp(t, func(c *config) { c.Broken, c.Letter = true, letter })
+			told := 0
+			e := b.Wait("failure", func(e *pluginpb.Event) bool {
+				if strings.Contains(e.GetLog().GetMessage(), "a group is left out") {
+					told++
+				}
+				return e.GetPhase().GetPhase() == string(sdk.Failed)
+			}).GetPhase()
+			if m := e.GetMessage(); strings.Count(m, "on strike")+strings.Count(m, "NaN") != 1 || !strings.Contains(m, c.cause) || !strings.Contains(m, "10 groups in a row could not be scored") {
+				t.Errorf("the failure says %q, want %q once", m, c.cause)
+			}
+			if !strings.Contains(e.GetRemedy(), c.remedy) {
+				t.Errorf("the remedy is %q, want %q in it", e.GetRemedy(), c.remedy)
+			}
+			if told != 4 { // the first, second, fourth and eighth
+				t.Errorf("told %d times of the groups that are left out, want 4", told)
+			}
+			a.set(func(a *api) {
+				if len(a.groups) != 0 {
+					t.Errorf("%d groups without scores were sent", len(a.groups))
+				}
+			})
 		})
 	}
-}
-
-func cannotBeTold(t *testing.T, letter string) {
-	a, b := setUp(t, func(c *config) { c.Broken, c.Letter = true, letter })
-	e := b.Wait("failure", func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Failed) })
-	if m := e.GetPhase().GetMessage(); !strings.Contains(m, "on strike") {
-		t.Errorf("the failure says %q", m)
-	}
-	a.set(func(a *api) {
-		if len(a.groups) != 0 {
-			t.Errorf("%d groups without scores were sent", len(a.groups))
-		}
-	})
 }
 
 func TestEvaluate(t *testing.T) {

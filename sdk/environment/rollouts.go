@@ -4,10 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"os"
-	"runtime/debug"
-	"sync"
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
@@ -50,7 +46,7 @@ type rollouts struct {
 	posted    int // since then
 	inFlight  int
 	finished  bool // Next said that there are no more tasks
-	failures  int  // in a row
+	lost      lostGroups
 	trouble   bool // the last look at the API failed
 }
 
@@ -105,7 +101,7 @@ func (r *rollouts) loop(ctx, working context.Context, done chan outcome) error {
 	for !(r.finished && r.inFlight == 0) {
 		for r.room() {
 			r.inFlight++
-			go func() { done <- r.group(ctx, working) }()
+			go func(id, maxTokens int) { done <- r.group(ctx, working, id, maxTokens) }(r.id, r.maxTokens) // registering again changes both
 		}
 		select {
 		case <-ctx.Done():
@@ -165,16 +161,12 @@ func (r *rollouts) settle(o outcome) error {
 	case o.eof:
 		r.finished = true
 	case o.bad != nil:
-		r.failures++
-		r.host.Log("warn", fmt.Sprintf("a group is left out: %v", o.bad))
-		if r.failures >= maxFailures {
-			return &sdk.Error{
-				Summary: fmt.Sprintf("%d groups in a row could not be scored", r.failures), Err: o.bad,
-				Remedy: "the environment's Score must return an error only when a score cannot be told",
-			}
+		r.lost.add(r.host, o.bad)
+		if r.lost.inARow >= maxFailures {
+			return r.lost.failure(o.bad)
 		}
 	default:
-		r.failures = 0
+		r.lost.inARow = 0
 		if o.posted {
 			r.posted++
 		}
@@ -260,8 +252,9 @@ func refused(err error) bool {
 	return errors.As(err, &e) && e.Reason == trajectory.ClientError
 }
 
-// group makes one group: it begins only while ctx lives, and finishes scoring and posting while working does.
-func (r *rollouts) group(ctx, working context.Context) outcome {
+// group makes one group: it begins only while ctx lives, and finishes scoring and posting while working does. id is that of the
+// environment, maxTokens the longest sequence that the trainer takes.
+func (r *rollouts) group(ctx, working context.Context, id, maxTokens int) outcome {
 	task, err := r.env.Next(ctx)
 	if errors.Is(err, EOF) {
 		return outcome{eof: true}
@@ -281,12 +274,12 @@ func (r *rollouts) group(ctx, working context.Context) outcome {
 		r.tally.lost()
 		return outcome{bad: err}
 	}
-	g, err := drawn.group(task, scores, r.plan, r.id)
+	g, err := drawn.group(task, scores, r.plan, id)
 	if err != nil {
 		return outcome{err: err}
 	}
 	send := !(r.settings.DropUninformative && len(scores) > 1 && equal(scores))
-	tooLong := r.maxTokens > 0 && longest(g) > r.maxTokens
+	tooLong := maxTokens > 0 && longest(g) > maxTokens
 	r.tally.add(task, drawn, scores, send && !tooLong, tooLong)
 	if !send || tooLong {
 		return outcome{}
@@ -327,37 +320,6 @@ func (r *rollouts) draw(ctx context.Context, task Task) (*sample, error) {
 			return nil, err
 		}
 	}
-}
-
-// score asks for the score of every completion.
-func (r *rollouts) score(ctx context.Context, task Task, list []Completion) ([]float64, error) {
-	scores := make([]float64, len(list))
-	errs := make([]error, len(list))
-	var wg sync.WaitGroup
-	for i, c := range list {
-		wg.Go(func() {
-			scores[i], errs[i] = scoreOne(ctx, r.env, task, c)
-			if errs[i] == nil && (math.IsNaN(scores[i]) || math.IsInf(scores[i], 0)) {
-				errs[i] = fmt.Errorf("the score is %v; want a finite number", scores[i])
-			}
-		})
-	}
-	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("score %q: %w", task.text(), err)
-	}
-	return scores, nil
-}
-
-// scoreOne asks for one score. A panic of the author's code becomes an error of this group; its stack goes to stderr.
-func scoreOne(ctx context.Context, env Environment, task Task, c Completion) (score float64, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			fmt.Fprintf(os.Stderr, "panic in Score: %v\n%s", p, debug.Stack())
-			err = fmt.Errorf("Score panicked: %v; the stack is in the block's stderr file", p)
-		}
-	}()
-	return env.Score(ctx, task, c)
 }
 
 func pause(ctx context.Context, d time.Duration) error {

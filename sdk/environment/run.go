@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -143,6 +144,10 @@ func (e *evaluation) one(ctx context.Context, env Environment, sampler *sampler,
 	c := drawn.completions[0]
 	score, err := scoreOne(ctx, env, task, c)
 	if err != nil {
+		var p *panicked
+		if errors.As(err, &p) {
+			fmt.Fprintf(os.Stderr, "panic in Score: %s\n%s", p.value, p.stack)
+		}
 		return fmt.Errorf("score a held-out task: %w", err)
 	}
 	e.mu.Lock()

@@ -1,0 +1,151 @@
+package environment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"runtime/debug"
+	"strings"
+	"sync"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// panicked is a panic of the author's Score.
+type panicked struct {
+	value string
+	stack []byte
+}
+
+func (p *panicked) Error() string { return "Score panicked: " + p.value }
+
+// notFinite is a score that cannot be trained on.
+type notFinite float64
+
+func (s notFinite) Error() string {
+	return fmt.Sprintf("Score returned %v, which is no finite number", float64(s))
+}
+
+// score asks for the score of every completion. The error names each cause once, with the number of completions that have it.
+func (r *rollouts) score(ctx context.Context, task Task, list []Completion) ([]float64, error) {
+	scores := make([]float64, len(list))
+	errs := make([]error, len(list))
+	var wg sync.WaitGroup
+	for i, c := range list {
+		wg.Go(func() { scores[i], errs[i] = scoreOne(ctx, r.env, task, c) })
+	}
+	wg.Wait()
+	if err := together(errs); err != nil {
+		return nil, fmt.Errorf("score %q: %w", brief([]byte(task.text())), err)
+	}
+	return scores, nil
+}
+
+// scoreOne asks for one score. A panic of the author's code becomes an error.
+func scoreOne(ctx context.Context, env Environment, task Task, c Completion) (score float64, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &panicked{fmt.Sprint(p), debug.Stack()}
+		}
+	}()
+	score, err = env.Score(ctx, task, c)
+	if err == nil && (math.IsNaN(score) || math.IsInf(score, 0)) {
+		err = notFinite(score)
+	}
+	return score, err
+}
+
+// manyCauses are as many as one message names.
+const manyCauses = 3
+
+// together makes one error of those of a group's completions, each cause once; nil when there is none.
+func together(errs []error) error {
+	var causes []error
+	count := map[string]int{}
+	for _, err := range errs {
+		if err == nil {
+			continue
+		}
+		if count[err.Error()]++; count[err.Error()] == 1 {
+			causes = append(causes, err)
+		}
+	}
+	if len(causes) == 0 {
+		return nil
+	}
+	parts := make([]string, 0, manyCauses+1)
+	for _, err := range causes[:min(len(causes), manyCauses)] {
+		parts = append(parts, fmt.Sprintf("%v (%d of %d completions)", err, count[err.Error()], len(errs)))
+	}
+	if more := len(causes) - manyCauses; more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more causes", more))
+	}
+	return &unscored{text: strings.Join(parts, "; "), causes: causes}
+}
+
+// unscored says why the completions of a group have no score.
+type unscored struct {
+	text   string
+	causes []error
+}
+
+func (u *unscored) Error() string   { return u.text }
+func (u *unscored) Unwrap() []error { return u.causes }
+
+// lostGroups are the groups that were lost one after the other.
+type lostGroups struct {
+	inARow int
+	same   map[string]int // how often each reason was there, all in all
+}
+
+// add counts a group that is left out and tells of it: the first time of each reason, then when its number doubles.
+func (l *lostGroups) add(host sdk.Host, reason error) {
+	l.inARow++
+	if l.same == nil {
+		l.same = map[string]int{}
+	}
+	// The text of the task differs from group to group, and the reason stays.
+	text := reason.Error()
+	var u *unscored
+	if errors.As(reason, &u) {
+		text = u.text
+	}
+	l.same[text]++
+	n := l.same[text]
+	if n&(n-1) != 0 {
+		return
+	}
+	again := ""
+	if n > 1 {
+		again = fmt.Sprintf(" (%d groups for this reason so far)", n)
+	}
+	host.Log("warn", fmt.Sprintf("a group is left out: %v%s", reason, again))
+	var p *panicked
+	if n == 1 && errors.As(reason, &p) {
+		fmt.Fprintf(os.Stderr, "panic in Score: %s\n%s", p.value, p.stack)
+	}
+}
+
+// failure is what ends the block when too many groups are lost in a row.
+func (l *lostGroups) failure(reason error) error {
+	e := &sdk.Error{Summary: fmt.Sprintf("%d groups in a row could not be scored", l.inARow), Err: reason}
+	var (
+		p *panicked
+		s notFinite
+		u *unscored
+	)
+	switch {
+	case !errors.As(reason, &u):
+		e.Summary = fmt.Sprintf("%d groups in a row could not be posted", l.inARow)
+		e.Remedy = "see whether the trajectories block answers (recipe status); the groups were scored and are lost"
+	case errors.As(reason, &p):
+		e.Remedy = "mend the environment's Score: its stack is in recipe logs, on the lines marked stderr"
+	case errors.As(reason, &s):
+		e.Remedy = "mend the environment's Score: it must return a finite number, and an error when the score cannot be told (a division by zero is a usual cause)"
+	default:
+		e.Remedy = "remove the cause that Score reports (a judge or a sandbox that is away?). A wrong answer is a low score and no error: an error loses the whole group"
+	}
+	return e
+}
