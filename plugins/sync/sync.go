@@ -38,6 +38,7 @@ type syncer struct {
 	untold    bool               // it could not be told the last time, which has been reported
 	last      *published         // the newest weights that all went well with; nil: none yet
 	attached  bool
+	over      bool         // the trainer has said that it is over
 	asked     bool         // the trainer has been asked to publish again, because inference lost weights that are in no file
 	colocated bool         // inference sleeps while the trainer works
 	nap       *nap         // inference sleeps now; nil: it is awake
@@ -171,7 +172,7 @@ func (s *syncer) takeCharge(ctx context.Context) error {
 		s.tend(ctx) // the trainer must learn the highest version that is served
 		err := s.attach(ctx)
 		if err == nil {
-			s.attached = true
+			s.attached, s.over = true, false
 			if reported {
 				s.host.Phase(sdk.Ready, "")
 			}
@@ -295,11 +296,10 @@ func (s *syncer) act(ctx context.Context, a answer) error {
 		return ctx.Err()
 	case errors.Is(a.err, control.ErrOver):
 		s.endNap(ctx, "the trainer is over")
-		// The trainer has done its work; inference goes on with what it has until the engine stops this block.
-		if err := s.pause(ctx, tendEvery); err != nil {
-			return err
-		}
-		return s.again(ctx)
+		s.over = true
+		return s.afterwards(ctx)
+	case s.over && away(a.err):
+		return s.afterwards(ctx) // its process has ended, as it said that it would
 	case a.err != nil:
 		s.host.Phase(sdk.Degraded, fmt.Sprintf("%s does not answer", s.config.Trainer.Address))
 		if err := s.takeCharge(ctx); err != nil {
@@ -313,6 +313,15 @@ func (s *syncer) act(ctx context.Context, a answer) error {
 		return s.endTurn(ctx, *a.publication)
 	case a.publication != nil:
 		return s.deliver(ctx, *a.publication)
+	}
+	return s.again(ctx)
+}
+
+// afterwards waits when the trainer has done its work: inference goes on with what it has until the engine stops this block, or starts
+// the trainer again.
+func (s *syncer) afterwards(ctx context.Context) error {
+	if err := s.pause(ctx, tendEvery); err != nil {
+		return err
 	}
 	return s.again(ctx)
 }
