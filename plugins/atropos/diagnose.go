@@ -2,11 +2,16 @@ package atropos
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/recipe-rl/recipe/sdk"
 )
@@ -55,12 +60,21 @@ type symptom struct {
 }
 
 var symptoms = []symptom{
-	{"no-atroposlib", regexp.MustCompile(`No module named '?(atroposlib|yaml)\b`),
+	{"no-atroposlib", regexp.MustCompile(`No module named '?(atroposlib|yaml)'?(\n|$)`),
 		"the Python of this block has no atroposlib",
 		"run recipe init, which makes one for blocks without a runtime, or point runtime { python = … } at an interpreter that has it"},
+	{"other-atroposlib", regexp.MustCompile(`No module named '?atroposlib\.[\w.]+|cannot import name '\w+' from '?atroposlib`),
+		"the installed atroposlib lacks something that the environment imports: they are of different versions",
+		"set path to the checkout of Atropos that the environment is from, whose atroposlib is then imported; or install that version into the block's runtime"},
+	{"checkout-module", regexp.MustCompile(`No module named '?environments\b`),
+		"the environment imports a module of its checkout of Atropos",
+		"set path to the checkout: its modules are then found"},
 	{"module", regexp.MustCompile(`No module named '?([\w.]+)`),
 		"the environment needs a Python package that is not installed",
 		"add the package to the block's runtime { requirements = [ … ] } and run recipe init, or install it into runtime.python; for a module of a checkout set path"},
+	{"other-tokenizer", regexp.MustCompile(`Tokenizer class \S+ does not exist or is not currently imported|did not match any variant of untagged enum|_set_model_specific_special_tokens`),
+		"the tokenizer was saved by another version of transformers than the block's Python has, which cannot read it",
+		"a tokenizer saved by transformers 5 needs transformers 5: run recipe init for blocks without a runtime, or add \"transformers>=5\" to runtime { requirements = [ … ] } (\"transformers<5\" for an old one); or set tokenizer to a folder that this version has saved"},
 	{"group-size", regexp.MustCompile(`group_size \(\d+\) must be less than batch_size \(-?\d+\)`),
 		"group_size is larger than the trainer's batch_size",
 		"lower group_size in this block or raise batch_size in the trainer; batch_size counts completions, not prompts"},
@@ -98,21 +112,108 @@ var symptoms = []symptom{
 		"a disk is full", "free space where data sets are cached (HF_HOME) and in the run directory"},
 }
 
-// diagnose explains the end of an environment from the end of its log.
+// diagnose explains the end of an environment from the way it ended and the end of its log.
 func diagnose(cause error, log string) error {
-	for _, s := range symptoms {
-		at := s.pattern.FindStringIndex(log)
-		if at == nil {
-			continue
-		}
-		return &sdk.Error{Summary: s.summary, Detail: around(log, at[0], at[1]), Remedy: s.remedy, Err: cause}
+	if s := killedBy(cause); s != 0 {
+		return &sdk.Error{Summary: fmt.Sprintf("the environment's process was killed by %s", signalText(s)), Detail: lastLines(log, 10), Err: cause, Remedy: killedRemedy(s)}
 	}
 	if cause == nil {
 		return &sdk.Error{Summary: "the environment ended by itself", Detail: lastLines(log, 10),
 			Remedy: "it came to the end of its code (a data set that ran out?); the lines above are its last"}
 	}
+	// An error that the environment has got over is no cause, so only what it ended with is looked at.
+	last := lastError(log)
+	for _, s := range symptoms {
+		at := s.pattern.FindStringIndex(last)
+		if at == nil {
+			continue
+		}
+		return &sdk.Error{Summary: s.summary, Detail: around(last, at[0], at[1]), Remedy: s.remedy, Err: cause}
+	}
 	return &sdk.Error{Summary: "the environment failed", Detail: lastLines(log, 20), Err: cause,
 		Remedy: "the lines above are the end of its log, usually with the place in its code"}
+}
+
+// killedBy is the signal that ended the process; 0 when it ended by itself.
+func killedBy(cause error) syscall.Signal {
+	var exit *exec.ExitError
+	if !errors.As(cause, &exit) {
+		return 0
+	}
+	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return status.Signal()
+	}
+	return 0
+}
+
+func signalText(s syscall.Signal) string {
+	return fmt.Sprintf("signal %d (%s)", int(s), unix.SignalName(s))
+}
+
+func killedRemedy(s syscall.Signal) string {
+	switch s {
+	case syscall.SIGKILL:
+		return "somebody sent it, or the kernel did because memory ran out: look for \"Out of memory\" in the kernel's log (dmesg, journalctl -k), lower max_num_workers or replicas, or free memory"
+	case syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGILL, syscall.SIGFPE:
+		return "a library in its Python crashed; the lines above are its last"
+	default:
+		return "somebody sent it; the environment is started again by the block's restart policy"
+	}
+}
+
+// traceback begins what Python writes of an exception that nobody caught.
+const traceback = "Traceback (most recent call last)"
+
+// lastError is what the environment ended with: its last traceback with all that is chained to it, when its log ends in one, else
+// its last lines.
+func lastError(log string) string {
+	lines := strings.Split(strings.TrimSpace(log), "\n")
+	from := max(0, len(lines)-endLines)
+	for i := len(lines) - 1; i >= 0; i-- {
+		if !strings.Contains(lines[i], traceback) {
+			continue
+		}
+		if end := tracebackEnd(lines, i); end >= len(lines)-endLines {
+			from = i
+			for from > 0 && chained(lines, from) {
+				from = previousTraceback(lines, from)
+			}
+		}
+		break
+	}
+	return strings.Join(lines[from:], "\n")
+}
+
+// endLines are how many lines may follow the last error: libraries that say goodbye.
+const endLines = 12
+
+// tracebackEnd is the line of the exception itself, the first one after the traceback that is not indented.
+func tracebackEnd(lines []string, at int) int {
+	for i := at + 1; i < len(lines); i++ {
+		if lines[i] != "" && lines[i][0] != ' ' && lines[i][0] != '\t' {
+			return i
+		}
+	}
+	return len(lines)
+}
+
+// chained says whether the traceback came while another exception was handled, which stands before it.
+func chained(lines []string, at int) bool {
+	for i := at - 1; i >= max(0, at-4); i-- {
+		if strings.HasPrefix(lines[i], "During handling of the above exception") || strings.HasPrefix(lines[i], "The above exception was the direct cause") {
+			return true
+		}
+	}
+	return false
+}
+
+func previousTraceback(lines []string, at int) int {
+	for i := at - 1; i > 0; i-- {
+		if strings.Contains(lines[i], traceback) {
+			return i
+		}
+	}
+	return 0
 }
 
 // around returns the line of a match and the two after it, where Python's errors say what they mean.

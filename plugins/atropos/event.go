@@ -27,6 +27,9 @@ type event struct {
 	Completion string             `json:"completion"`
 	Score      float64            `json:"score"`
 	Rollouts   int64              `json:"rollouts"`
+	InARow     int64              `json:"in_a_row"`
+	Doing      string             `json:"doing"`
+	Groups     int64              `json:"groups"`
 	Answers    int64              `json:"answers"`
 	Fields     jsonAny            `json:"fields"`
 	Error      string             `json:"error"`
@@ -55,6 +58,13 @@ func (p *process) take(ctx context.Context, e event) {
 		p.polled(e.Step)
 	case "group":
 		p.team.add(e)
+		p.team.well(p.index, rolloutsFail, rolloutsEmpty)
+	case "posted":
+		p.team.posted(p.index, e.Groups)
+	case "post-failed":
+		p.postFailed(e)
+	case "odd-group":
+		p.host.Log("warn", "a scored group could not be looked at, so it is in no metric: "+e.Error)
 	case "sample":
 		p.host.Sample(sdk.Sample{Environment: p.name, Prompt: e.Prompt, Completion: e.Completion, Score: e.Score, Version: p.version(ctx)})
 	case "metrics":
@@ -64,9 +74,15 @@ func (p *process) take(ctx context.Context, e event) {
 	case "replaced":
 		p.host.Log("warn", fmt.Sprintf("the environment replaced its setting %s = %v by %v", e.Field, e.Wanted, e.Got))
 	case "rollout-failed":
-		p.host.Log("warn", fmt.Sprintf("%d rollouts have failed so far, the last one with %s", e.Rollouts, e.Error))
+		text := fmt.Sprintf("%s failed so far, the last one in %s with %s", plural(e.Rollouts, "rollout has", "rollouts have"), e.Doing, e.Error)
+		p.host.Log("warn", text)
+		if e.InARow >= manyFailures {
+			p.team.trouble(p.index, rolloutsFail, fmt.Sprintf("the last %d rollouts all failed, the last one in %s with %s", e.InARow, e.Doing, e.Error))
+		}
 	case "empty":
-		p.host.Log("warn", emptyText(e, p.req.Config.MaxTokenLength))
+		text := emptyText(e, p.req.Config.MaxTokenLength)
+		p.host.Log("warn", text)
+		p.team.trouble(p.index, rolloutsEmpty, text)
 	case "evaluation-failed":
 		p.host.Log("error", fmt.Sprintf("the evaluation at step %d failed: %s", e.Step, e.Error))
 	case "evaluating":
@@ -76,13 +92,38 @@ func (p *process) take(ctx context.Context, e event) {
 	}
 }
 
-// emptyText says why nothing comes of rollouts, as far as it can be seen: they asked inference for nothing, or every answer was thrown away.
+// manyFailures are as many rollouts in a row as no environment loses by chance.
+const manyFailures = 8
+
+// postFailed tells of groups that were scored and did not reach the trajectory API.
+func (p *process) postFailed(e event) {
+	failed := p.team.postFailed(p.index, e.Groups, e.Error)
+	if failed&(failed-1) == 0 { // each of the first ones, then at powers of two
+		p.host.Log("error", fmt.Sprintf("a post of %s failed (failure %d so far): %s", plural(e.Groups, "scored group", "scored groups"), failed, e.Error))
+	}
+}
+
+func plural(n int64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// emptyText says why nothing comes of rollouts, as far as it can be seen: they asked inference for nothing, or no answer became a group.
 func emptyText(e event, limit int64) string {
+	logged := ""
+	if e.Error != "" {
+		logged = ". The last error that the environment logged: " + e.Error
+	}
 	if e.Answers == 0 {
 		return fmt.Sprintf("%d rollouts in a row brought no group, and none of them asked inference for anything. Lengths that do not fit do that: "+
-			"max_token_length (%s) against the prompt and max_model_len", e.Rollouts, limitText(limit))
+			"max_token_length (%s) against the prompt and max_model_len%s", e.Rollouts, limitText(limit), logged)
 	}
-	return fmt.Sprintf("%d rollouts in a row brought no group, although inference answered %d times: the environment throws every answer away. "+
+	if logged != "" {
+		return fmt.Sprintf("%d rollouts in a row brought no group, although inference answered %d times%s", e.Rollouts, e.Answers, logged)
+	}
+	return fmt.Sprintf("%d rollouts in a row brought no group, although inference answered %d times: the environment drops every answer without an error. "+
 		"A minimum length does that (some environments drop answers of fewer than 10 tokens), or a scoring that rejects what the model writes", e.Rollouts, e.Answers)
 }
 

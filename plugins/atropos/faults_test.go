@@ -65,7 +65,7 @@ func TestRolloutsWithoutAGroupAreExplained(t *testing.T) {
 		"no request": {"        return None, []", "none of them asked inference for anything. Lengths that do not fit"},
 		"every answer is too short": {`        async with self.server.managed_server(tokenizer=self.tokenizer) as managed:
             await managed.completion(prompt=prompt(item), n=2, max_tokens=1, temperature=1.0)
-        return None, []`, "the environment throws every answer away. A minimum length does that"},
+        return None, []`, "the environment drops every answer without an error. A minimum length does that"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -96,7 +96,7 @@ func TestADeadOrHungEnvironmentIsMissed(t *testing.T) {
 		signal syscall.Signal
 		want   string
 	}{
-		"killed": {syscall.SIGKILL, "the environment failed"},
+		"killed": {syscall.SIGKILL, "was killed by signal 9 (SIGKILL)"},
 		"hung":   {syscall.SIGSTOP, "has not polled the trajectory API for 8s"},
 	} {
 		t.Run(name, func(t *testing.T) {

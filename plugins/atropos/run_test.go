@@ -1,6 +1,7 @@
 package atropos
 
 import (
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -24,6 +25,9 @@ import (
 // about the real library.
 func python(t *testing.T) string {
 	t.Helper()
+	if own := os.Getenv("ATROPOS_PYTHON"); own != "" {
+		return own
+	}
 	root := repository(t)
 	path := filepath.Join(root, ".cache", "venv-atropos", "bin", "python")
 	if _, err := os.Stat(path); err != nil {
@@ -64,6 +68,8 @@ type world struct {
 	over     bool     // the trainer has done all of its steps
 	names    []string // under which environments registered
 	posted   chan struct{}
+	finish   string // why completions ended; empty: length
+	refuse   int    // the HTTP status that posts of groups get; 0: they are taken
 
 	chat      func(http.ResponseWriter, *http.Request) // answers chat completions; nil: there are none
 	evaluated int                                      // chat completions answered
@@ -86,8 +92,12 @@ func (w *world) serve(out http.ResponseWriter, r *http.Request) {
 		w.chat(out, r)
 		return
 	}
-	if path == "/generate" {
+	switch path {
+	case "/generate":
 		w.generate(out, r)
+		return
+	case "/chat/completions", "/v1/chat/completions", "/completions", "/v1/completions":
+		w.complete(out, r)
 		return
 	}
 	if path == r.URL.Path {
@@ -96,6 +106,10 @@ func (w *world) serve(out http.ResponseWriter, r *http.Request) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.refuse != 0 && strings.HasPrefix(path, "/scored_data") {
+		http.Error(out, `{"detail": "the world refuses this group"}`, w.refuse)
+		return
+	}
 	out.Header().Set("Content-Type", "application/json")
 	var answer any
 	switch path {
@@ -188,7 +202,7 @@ func (w *world) generate(out http.ResponseWriter, r *http.Request) {
 	w.mu.Lock()
 	w.requests++
 	w.asked = append(w.asked, q.asked)
-	reply := w.reply
+	reply, finish := w.reply, cmp.Or(w.finish, "length")
 	w.mu.Unlock()
 	if reply == nil {
 		// Every digit appears, so that some answer of eight is right for most sums below ten.
@@ -201,13 +215,44 @@ func (w *world) generate(out http.ResponseWriter, r *http.Request) {
 			tokens = append(tokens, []any{map[string]any{itoa(id): -0.5}})
 		}
 		logprobs = append(logprobs, tokens)
-		reasons = append(reasons, map[string]any{"type": "length"})
+		reasons = append(reasons, map[string]any{"type": finish})
 		texts = append(texts, text)
 	}
 	out.Header().Set("Content-Type", "application/json")
 	out.Header().Set("X-Recipe-Policy-Version", "3")
 	out.Header().Set("X-Recipe-Policy-Version-Max", "4")
 	_ = json.NewEncoder(out).Encode(map[string]any{"text": texts, "logprobs": logprobs, "finish_reasons": reasons})
+}
+
+// complete answers a prompt or a conversation as OpenAI's API does, without token ids.
+func (w *world) complete(out http.ResponseWriter, r *http.Request) {
+	var q struct {
+		asked
+		Messages []struct {
+			Content string `json:"content"`
+		} `json:"messages"`
+	}
+	_ = json.NewDecoder(r.Body).Decode(&q)
+	for _, m := range q.Messages {
+		q.Prompt += m.Content + "\n"
+	}
+	w.mu.Lock()
+	w.requests++
+	first, reply := w.requests, w.reply
+	w.asked = append(w.asked, q.asked)
+	w.mu.Unlock()
+	if reply == nil {
+		reply = func(_ string, i int) string { return itoa(i) }
+	}
+	choices := []any{}
+	for i := range max(1, q.N) {
+		choices = append(choices, map[string]any{"index": i, "finish_reason": "stop", "text": reply(q.Prompt, first+i),
+			"message": map[string]any{"role": "assistant", "content": reply(q.Prompt, first+i)}})
+	}
+	out.Header().Set("Content-Type", "application/json")
+	out.Header().Set("X-Recipe-Policy-Version", "3")
+	out.Header().Set("X-Recipe-Policy-Version-Max", "4")
+	_ = json.NewEncoder(out).Encode(map[string]any{"id": "x", "object": "completion", "created": 1, "model": "policy", "choices": choices})
 }
 
 func itoa(i int) string { b, _ := json.Marshal(i); return string(b) }

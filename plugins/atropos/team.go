@@ -16,16 +16,18 @@ type team struct {
 	outputs sdk.EnvironmentOutputs
 	total   int
 
-	mu      sync.Mutex // also orders what the host is told
-	up      int
-	handles map[int]proc.Handle
-	count   counts
-	known   bool  // a poll has told at
-	at      int64 // step of the trainer
+	mu       sync.Mutex // also orders what the host is told
+	up       int
+	standing string // where its processes stand when nothing is wrong
+	handles  map[int]proc.Handle
+	count    counts
+	faults   faults
+	known    bool  // a poll has told at
+	at       int64 // step of the trainer
 }
 
 func newTeam(host sdk.Host, outputs sdk.EnvironmentOutputs, total int) *team {
-	return &team{host: host, outputs: outputs, total: total, handles: map[int]proc.Handle{}}
+	return &team{host: host, outputs: outputs, total: total, handles: map[int]proc.Handle{}, faults: newFaults()}
 }
 
 func (t *team) started(index int, h proc.Handle) {
@@ -45,15 +47,63 @@ func (t *team) waiting() {
 	}
 }
 
-// tell says where a process stands; the block is ready when all are.
+// tell says where a process stands; the block is ready when all are, unless something is wrong with its groups.
 func (t *team) tell(text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.up < t.total {
+	t.standing = text
+	t.phase()
+}
+
+// phase tells the block's phase; its caller holds the lock.
+func (t *team) phase() {
+	wrong := t.faults.text()
+	switch {
+	case t.up < t.total:
 		t.host.Phase(sdk.Starting, fmt.Sprintf("%d of %d processes are up", t.up, t.total))
-		return
+	case wrong != "":
+		t.host.Phase(sdk.Degraded, wrong)
+	default:
+		t.host.Phase(sdk.Ready, t.standing)
 	}
-	t.host.Phase(sdk.Ready, text)
+}
+
+// trouble notes what is wrong with a process's groups, until well says that it is over.
+func (t *team) trouble(index int, what fault, text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.faults.set(index, what, text)
+	t.phase()
+}
+
+func (t *team) well(index int, what ...fault) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.faults.clear(index, what...) {
+		t.phase()
+	}
+}
+
+// postFailed counts groups that were lost on their way, and returns the number of posts that have failed so far.
+func (t *team) postFailed(index int, groups int64, cause string) int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.count.failed += float64(groups)
+	failed := t.faults.postFailed(index, cause)
+	if failed&(failed-1) == 0 {
+		t.phase()
+	}
+	return failed
+}
+
+// posted counts groups that have arrived.
+func (t *team) posted(index int, groups int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.count.sent += float64(groups)
+	if t.faults.posted(index) {
+		t.phase()
+	}
 }
 
 // add counts a group.
@@ -71,7 +121,7 @@ func (t *team) polled(step, total int64, back bool) {
 	if t.known && (step == t.at || (step < t.at && !back)) {
 		return
 	}
-	if t.count.groups > 0 && (t.known || step > 0) {
+	if (t.count.groups > 0 || t.count.failed > 0) && (t.known || step > 0) {
 		t.host.Metrics(step, t.count.metrics())
 		t.count = counts{}
 	}
@@ -82,9 +132,10 @@ func (t *team) polled(step, total int64, back bool) {
 // counts are what the groups so far came to. All groups are counted, also those that are not sent: a curve of sent groups only is
 // biased, because the better the policy the more groups have equal scores and are dropped.
 type counts struct {
-	groups, same, long, sent float64
-	reward, length           float64 // sums over sequences
-	sequences                float64
+	groups, same, long float64
+	sent, failed       float64 // that arrived at the trajectory API, and that did not
+	reward, length     float64 // sums over sequences
+	sequences          float64
 }
 
 func (c *counts) add(e event) {
@@ -94,8 +145,6 @@ func (c *counts) add(e event) {
 		c.same++
 	case e.Long:
 		c.long++
-	default:
-		c.sent++
 	}
 	for _, s := range e.Scores {
 		c.reward += s
@@ -113,6 +162,7 @@ func (c *counts) metrics() map[string]float64 {
 		"env/completion_length":    c.length / n,
 		"env/groups":               c.groups,
 		"env/groups_sent":          c.sent,
+		"env/groups_failed":        c.failed,
 		"env/groups_same_scores":   c.same,
 		"env/groups_too_long":      c.long,
 		"env/fraction_same_scores": c.same / max(1, c.groups),

@@ -8,6 +8,7 @@ atroposlib's BaseEnv this adds what a supervisor needs and a log cannot give:
 - registration, status polls, groups, evaluations and their numbers are written to EVENTS, one JSON object a line;
 - groups say which policy versions sampled them, and their tokens, from what the gateway says with each answer;
 - posts of groups carry a key (recipe_keys.py), so that one which is sent again is stored once;
+- what becomes of each post is reported (recipe_posts.py), and chat templates give what atroposlib expects (recipe_transformers.py);
 - SIGTERM ends the environment without losing a group that has been scored: no new rollouts, then what is being sent is sent;
 - an environment whose steps are all queued stays connected instead of leaving, until it is told to.
 """
@@ -16,15 +17,19 @@ import asyncio
 import contextvars
 import difflib
 import functools
+import importlib
 import json
+import logging
 import os
 import runpy
 import signal
 import sys
 import time
 
+import recipe_posts
 import recipe_versions
 import yaml
+from recipe_posts import cause
 
 # The answers that the rollout of this task got so far; tasks that it starts share the list.
 ANSWERS = contextvars.ContextVar("answers", default=None)
@@ -60,6 +65,9 @@ class Observer:
         self.empty = 0  # rollouts in a row that brought no group
         self.asked = 0  # answers that they got from inference
         self.failed = 0
+        self.failing = 0  # in a row
+        self.complaint = LastError()
+        self.posts = recipe_posts.Posts(events)
         self.sampled = 0.0
         self.polled = 0.0
         self.called = False
@@ -100,7 +108,18 @@ class Observer:
 
     # What happens.
 
-    def group(self, env, group, item):
+    def group(self, env, group):
+        """Report a scored group. What an environment scores with may be anything; to observe it must not break it."""
+        try:
+            fault = recipe_posts.misshapen(env, group)
+            if fault:
+                self.posts.failed(1, f"{fault}: atroposlib drops it")
+            else:
+                self.scored(env, group)
+        except Exception as e:
+            self.events.write("odd-group", error=cause(e))
+
+    def scored(self, env, group):
         scores = [float(s) for s in group.get("scores") or []]
         if not scores:
             return
@@ -149,7 +168,7 @@ class Observer:
             observer.check_taken(env)
             events.write("made", name=env.name or type(env).__name__, group_size=env.config.group_size)
             # Methods that a subclass replaces are wrapped on the instance.
-            for method in ("collect_trajectories", "evaluate"):
+            for method in ("collect_trajectories", "postprocess_histories", "evaluate"):
                 setattr(env, method, getattr(observer, "around_" + method)(env, getattr(env, method)))
 
         @wrap("_register_env")
@@ -183,14 +202,20 @@ class Observer:
         @wrap("handle_send_to_api")
         async def send(env, scored_data, item=None, *args, **kwargs):
             for group in scored_data if isinstance(scored_data, list) else [scored_data]:
-                if group is not None:
-                    observer.group(env, group, item)
+                if group is None:
+                    continue
+                observer.group(env, group)
+                if isinstance(group, dict):
                     recipe_versions.mark(group, ANSWERS.get() or [])
             # A worker may be cancelled (a full queue, an evaluation, the end); what it has scored is sent all the same.
             task = asyncio.ensure_future(original["handle_send_to_api"](env, scored_data, item, *args, **kwargs))
             observer.sending.add(task)
             task.add_done_callback(observer.sending.discard)
-            return await asyncio.shield(task)
+            try:
+                return await asyncio.shield(task)
+            except Exception as e:  # before the post itself, which reports its own failures; atroposlib writes one line to its log
+                observer.posts.failed(len(scored_data) if isinstance(scored_data, list) else 1, cause(e))
+                raise
 
         @wrap("evaluate_log")
         async def evaluate_log(env, metrics, *args, **kwargs):
@@ -213,24 +238,41 @@ class Observer:
 
         base.cli = classmethod(observed_cli)
 
+    def rollout_failed(self, error, doing):
+        """A rollout raised; atroposlib writes one line to its log and goes on."""
+        self.failed += 1
+        self.failing += 1
+        if self.failing & (self.failing - 1) == 0:
+            self.events.write("rollout-failed", rollouts=self.failed, in_a_row=self.failing, doing=doing, error=cause(error))
+
     def around_collect_trajectories(self, env, method):
         async def collect(item):
             ANSWERS.set([])
             try:
                 result = await method(item)
-            except Exception as e:  # atroposlib writes one line to its log and goes on
-                self.failed += 1
-                if self.failed & (self.failed - 1) == 0:
-                    self.events.write("rollout-failed", rollouts=self.failed, error=cause(e))
+            except Exception as e:
+                self.rollout_failed(e, "sampling")
                 raise
             group = result[0] if isinstance(result, tuple) else result
             self.empty = 0 if group else self.empty + 1
             self.asked = 0 if group else self.asked + len(ANSWERS.get())
             if self.empty in (50, 500):
-                self.events.write("empty", rollouts=self.empty, answers=self.asked)
+                self.events.write("empty", rollouts=self.empty, answers=self.asked, error=self.complaint.text)
             return result
 
         return collect
+
+    def around_postprocess_histories(self, env, method):
+        async def postprocess(trajectories):
+            try:
+                result = await method(trajectories)
+            except Exception as e:
+                self.rollout_failed(e, "scoring")
+                raise
+            self.failing = 0
+            return result
+
+        return postprocess
 
     def around_evaluate(self, env, method):
         async def evaluate(*args, **kwargs):
@@ -257,6 +299,34 @@ class Observer:
         return env.status_dict["current_step"] + queued > env.config.total_steps
 
 
+class LastError:
+    """Keeps the last error that a rollout has logged: where the environment catches an exception, that is all that is seen of it."""
+
+    def __init__(self):
+        self.text = ""
+
+    def install(self):
+        # Not a handler: the root logger has none until it is first used, and then prints only if it still has none.
+        handle = logging.Logger.handle
+
+        @functools.wraps(handle)
+        def noted(logger, record):
+            if record.levelno >= logging.ERROR and ANSWERS.get() is not None:
+                self.note(record)
+            return handle(logger, record)
+
+        logging.Logger.handle = noted
+
+    def note(self, record):
+        try:
+            text = record.getMessage()
+            if record.exc_info and record.exc_info[1] is not None:
+                text += f": {cause(record.exc_info[1])}"
+            self.text = " ".join(text.split())[:500]
+        except Exception:
+            pass  # a record that cannot be formatted
+
+
 def note_answer(*answer):
     """Keep an answer with what it says of its versions."""
     answers = ANSWERS.get()
@@ -265,11 +335,10 @@ def note_answer(*answer):
 
 
 def watch_answers():
-    """Look at the headers of every answer, of both HTTP clients that atroposlib uses."""
+    """Look at the headers of every answer, of all HTTP clients that atroposlib and the versions of openai's client use."""
     import aiohttp
-    import httpx
 
-    request, send = aiohttp.ClientSession._request, httpx.AsyncClient.send
+    request = aiohttp.ClientSession._request
 
     async def aiohttp_request(session, *args, **kwargs):
         answer = await request(session, *args, **kwargs)
@@ -279,21 +348,23 @@ def watch_answers():
             note_answer(answer.headers)
         return answer
 
-    async def httpx_send(client, *args, **kwargs):
+    aiohttp.ClientSession._request = aiohttp_request
+    for name in ("httpx", "httpx2"):  # openai's client before and from version 3
+        try:
+            watch_httpx(importlib.import_module(name).AsyncClient)
+        except (ImportError, AttributeError):
+            continue
+
+
+def watch_httpx(client):
+    send = client.send
+
+    async def noted(client, *args, **kwargs):
         answer = await send(client, *args, **kwargs)
         note_answer(answer.headers)
         return answer
 
-    aiohttp.ClientSession._request = aiohttp_request
-    httpx.AsyncClient.send = httpx_send
-
-
-def cause(error):
-    """The first error behind a retry, in one line."""
-    last = getattr(error, "last_attempt", None)
-    if last is not None:
-        error = last.exception() or error
-    return f"{type(error).__name__}: {error}"[:500]
+    client.send = noted
 
 
 def numbers(metrics):
@@ -313,19 +384,25 @@ def main():
     events = Events(path)
     with open(config) as f:
         settings = yaml.safe_load(f)
+    # The folder to import from, which is the working directory; before it that of the script, as when it is called directly.
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
     if how == "--script":
         sys.path.insert(0, os.path.dirname(os.path.abspath(what)))
-    elif os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
 
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
     import recipe_keys
+    import recipe_transformers
+
+    recipe_transformers.install()
     from atroposlib.envs.base import BaseEnv
 
     observer = Observer(events, settings)
     observer.install(BaseEnv)
     watch_answers()
     recipe_keys.install(BaseEnv)
+    observer.posts.install(BaseEnv)
+    observer.complaint.install()
     signal.signal(signal.SIGTERM, observer.drain)
     sys.argv = [what, arguments[0], "--config", config, *arguments[1:]]
     if how == "--script":

@@ -1,0 +1,92 @@
+"""What becomes of the posts of scored groups.
+
+atroposlib writes one line to its log when a post fails, or none, and goes on: an environment whose every group is lost looks busy and well.
+Each post is reported: "posted" with its number of groups, or "post-failed" with the cause.
+"""
+
+import contextvars
+import functools
+import inspect
+
+# (status, text) of the last answer to the post that this task makes; a list, which tasks that it starts share.
+ANSWER = contextvars.ContextVar("answer", default=None)
+
+
+class Posts:
+    def __init__(self, events):
+        self.events = events
+
+    def failed(self, groups, error):
+        self.events.write("post-failed", groups=groups, error=error)
+
+    def install(self, base):
+        """Watch the posts of base, atroposlib's BaseEnv. Where it sends in another way than is known here, nothing is changed."""
+        send = getattr(base, "_send_scored_data_to_api", None)  # all attempts at one post
+        if not inspect.iscoroutinefunction(send):
+            return
+        posts = self
+
+        @functools.wraps(send)
+        async def watched(env, scored_data, *args, **kwargs):
+            groups = len(scored_data) if isinstance(scored_data, list) else 1
+            answer = []
+            token = ANSWER.set(answer)
+            try:
+                result = await send(env, scored_data, *args, **kwargs)
+            except Exception as e:
+                posts.failed(groups, cause(e) + where_refused(answer))
+                raise
+            finally:
+                ANSWER.reset(token)
+            if answer and answer[0] >= 400:
+                posts.failed(groups, "the trajectory API refused it" + where_refused(answer))
+            else:
+                posts.events.write("posted", groups=groups)
+            return result
+
+        base._send_scored_data_to_api = watched
+        watch_requests()
+
+
+def where_refused(answer):
+    return f" (HTTP {answer[0]}: {answer[1]})" if answer and answer[0] >= 400 else ""
+
+
+def watch_requests():
+    import aiohttp
+
+    request = aiohttp.ClientSession._request
+
+    async def watched(session, method, url, **kwargs):
+        reply = await request(session, method, url, **kwargs)
+        answer = ANSWER.get()
+        if answer is not None and method == "POST":
+            text = ""
+            if reply.status >= 400:
+                # aiohttp keeps what was read: whoever asks for the text afterwards gets it.
+                text = " ".join((await reply.text(errors="replace")).split())[:300]
+            answer[:] = [reply.status, text]
+        return reply
+
+    aiohttp.ClientSession._request = watched
+
+
+def cause(error):
+    """The first error behind a retry, in one line."""
+    last = getattr(error, "last_attempt", None)
+    if last is not None:
+        error = last.exception() or error
+    return f"{type(error).__name__}: {error}"[:500]
+
+
+def misshapen(env, group):
+    """Why atroposlib will drop a group without a word, or None."""
+    if not isinstance(group, dict):
+        return f"a {type(group).__name__} was returned where a group (a dictionary with tokens, masks and scores) is expected"
+    size = (group.get("group_overrides") or {}).get("group_size", env.config.group_size)
+    tokens = group.get("tokens")
+    if tokens is None:
+        return "the group has no tokens"
+    if len(tokens) != size:
+        return f"the group has {len(tokens)} sequences and group_size is {size}"
+    return None
