@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/recipe-rl/recipe/plugins/tiny/lm"
 	"github.com/recipe-rl/recipe/plugins/tiny/server"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/chat"
 	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/web"
 )
@@ -77,6 +79,11 @@ func (s *serving) serve(ctx context.Context, req sdk.Request[InferenceConfig], h
 	if err != nil {
 		return err
 	}
+	// For environments in Python, which load the tokenizer by themselves.
+	config, tokenizer := engine.Config(), filepath.Join(req.Dir, "tokenizer")
+	if err := engine.Tokenizer().Files(tokenizer, config.Context); err != nil {
+		return err
+	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("listen for the tiny model: %w", err)
@@ -89,8 +96,7 @@ func (s *serving) serve(ctx context.Context, req sdk.Request[InferenceConfig], h
 		host.Loaded(version)
 	}
 	host.Serve(sdk.Replica{ID: "0", URL: "http://" + listener.Addr().String(), APIKey: key})
-	config := engine.Config()
-	host.Ready(sdk.InferenceOutputs{Model: name, Tokenizer: tokenizerName(&lm.Checkpoint{Alphabet: engine.Tokenizer().Alphabet()}), MaxModelLen: int64(config.Context)})
+	host.Ready(sdk.InferenceOutputs{Model: name, Tokenizer: tokenizer, MaxModelLen: int64(config.Context)})
 	reportLoad(ctx, engine, host, served)
 	if ctx.Err() == nil {
 		return fmt.Errorf("serve the tiny model: %w", <-served)
@@ -184,6 +190,8 @@ func (s *serving) Plan(c InferenceConfig, placement sdk.Placement) (sdk.Estimate
 		"kv_cache": float64(c.MaxBatch) * 8 * float64(shape.Layers*shape.Context*shape.Width),
 	})
 	e.Facts["model"], e.Facts["max_model_len"] = c.Model, strconv.Itoa(shape.Context)
+	template := chat.Digest(lm.ChatTemplate)
+	e.Facts["chat_template"], e.Facts["chat_template_from"], e.Facts["tokenizer_chat_template"] = template, "the tiny model", template
 	return e, problems
 }
 

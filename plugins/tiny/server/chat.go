@@ -40,16 +40,18 @@ func (m *message) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// flatten is the chat template: the contents in order, a line each. A single user message gives
-// the very prompt that /v1/completions would get; a model this small knows no roles.
+// flatten is the chat template: the contents in order, a line each, but an answer follows what it answers at once, as it was sampled.
+// lm.ChatTemplate says the same to Python. A single user message gives the very prompt that /v1/completions would get; a model this
+// small knows no roles.
 func flatten(messages []message) string {
-	var texts []string
+	var b strings.Builder
 	for _, m := range messages {
-		if m.Content != "" {
-			texts = append(texts, m.Content)
+		if b.Len() > 0 && m.Content != "" && m.Role != "assistant" {
+			b.WriteByte('\n')
 		}
+		b.WriteString(m.Content)
 	}
-	return strings.Join(texts, "\n")
+	return b.String()
 }
 
 type chatRequest struct {

@@ -191,8 +191,8 @@ func TestChat(t *testing.T) {
 			t.Errorf("choice %+v", c)
 		}
 	}
-	if flatten([]message{{"system", ""}, {"user", "a"}, {"assistant", "b"}}) != "a\nb" {
-		t.Error("the chat template does not put contents on lines")
+	if flatten([]message{{"system", ""}, {"user", "a"}, {"user", "b"}, {"assistant", "c"}, {"user", "d"}}) != "a\nbc\nd" {
+		t.Error("the chat template does not put contents on lines, answers after what they answer")
 	}
 }
 

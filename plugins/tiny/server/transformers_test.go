@@ -1,0 +1,117 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/recipe-rl/recipe/plugins/tiny/lm"
+)
+
+// withTransformers is an interpreter that has transformers; scripts/venv.sh atropos makes one.
+func withTransformers(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{"venv-atropos", "venv-test"} {
+		path, err := filepath.Abs(filepath.Join("..", "..", "..", ".cache", name, "bin", "python"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
+	}
+	t.Skip("no .cache/venv-atropos with transformers; scripts/venv.sh atropos makes it")
+	return ""
+}
+
+// What the model calls a token is what transformers calls it, and conversations are rendered alike on both sides.
+func TestTransformersReadsTheTokenizer(t *testing.T) {
+	t.Parallel()
+	const program = `
+import json, sys
+from transformers import AutoTokenizer
+t = AutoTokenizer.from_pretrained(sys.argv[1])
+asked = json.load(sys.stdin)
+chats = [[{"role": m["role"], "content": m["content"]} for m in c] for c in asked["chats"]]
+def ids(chat, **more):
+    return t.apply_chat_template(chat, return_dict=False, **more)
+print(json.dumps({
+    "ids": [t.encode(text) for text in asked["texts"]],
+    "texts": [t.decode(t.encode(text)) for text in asked["texts"]],
+    "skipped": [t.decode([1] + t.encode(text) + [2], skip_special_tokens=True) for text in asked["texts"]],
+    "chats": [ids(chat) for chat in chats],
+    "prompts": [ids(chat, add_generation_prompt=True) for chat in chats],
+    "special": [t.pad_token_id, t.bos_token_id, t.eos_token_id], "vocabulary": len(t), "length": t.model_max_length,
+}))`
+	tokenizer, err := lm.NewTokenizer(lm.ASCII)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "tokenizer")
+	if err := tokenizer.Files(dir, 64); err != nil {
+		t.Fatal(err)
+	}
+	texts := []string{"12+34=46", "a\n\n b", "  two  spaces ", "say <eos> and <pad>", "it 's n't a ?", lm.ASCII}
+	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // texts for a test
+	for range 200 {
+		var text []byte
+		for range 1 + random.IntN(40) {
+			text = append(text, lm.ASCII[random.IntN(len(lm.ASCII))])
+		}
+		texts = append(texts, string(text))
+	}
+	chats := [][]message{
+		{{"user", "3+4="}}, {{"system", "add"}, {"user", "3+4="}, {"assistant", "7"}},
+		{{"system", ""}, {"user", "3+4="}, {"assistant", "7"}, {"user", "and 5?"}, {"assistant", "12"}, {"tool", "right"}},
+	}
+	input, err := json.Marshal(map[string]any{"texts": texts, "chats": chats})
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.CommandContext(t.Context(), withTransformers(t), "-c", program, dir) //nolint:gosec // our own interpreter
+	command.Env = append(os.Environ(), "HF_HUB_OFFLINE=1")
+	command.Stdin = bytes.NewReader(input)
+	out, err := command.Output()
+	if err != nil {
+		var exit *exec.ExitError
+		_ = errors.As(err, &exit)
+		t.Fatalf("%v %+v", err, exit)
+	}
+	var got struct {
+		IDs                []([]int32) `json:"ids"`
+		Texts, Skipped     []string
+		Chats, Prompts     [][]int32
+		Special            []int32
+		Vocabulary, Length int
+	}
+	if err := json.Unmarshal(out, &got); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for i, text := range texts {
+		want, err := tokenizer.Encode(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got.IDs[i], want) || got.Texts[i] != text || got.Skipped[i] != text {
+			t.Errorf("%q: ids %v, want %v; decoded %q and without special tokens %q", text, got.IDs[i], want, got.Texts[i], got.Skipped[i])
+		}
+	}
+	for i, chat := range chats {
+		want, err := tokenizer.Encode(flatten(chat))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got.Chats[i], want) || !slices.Equal(got.Prompts[i], want) {
+			t.Errorf("%v is rendered as %q and %q, the server renders %q", chat, tokenizer.Decode(got.Chats[i]), tokenizer.Decode(got.Prompts[i]), flatten(chat))
+		}
+	}
+	if !slices.Equal(got.Special, []int32{lm.Padding, lm.Beginning, lm.End}) || got.Vocabulary != tokenizer.Size() || got.Length != 64 {
+		t.Errorf("special tokens %v, %d tokens, length %d", got.Special, got.Vocabulary, got.Length)
+	}
+}
