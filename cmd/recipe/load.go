@@ -7,10 +7,15 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/engine/arithmetic"
 	"github.com/recipe-rl/recipe/engine/doctor"
+	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/interpreter"
 )
 
 // open loads the recipe that a command means and says what is wrong with it. Once that is said, the error is only an exit code.
@@ -23,8 +28,13 @@ func (a *app) open(ctx context.Context, f *recipeFlags, args, targets []string, 
 	if err != nil {
 		return nil, err
 	}
-	machine := doctor.Hardware(ctx, doctor.Local(filepath.Dir(req.File)))
-	s, diags := session.Open(req, catalog, run.Processes{Catalog: catalog}, session.Sizes(catalog, machine))
+	local := doctor.Local(filepath.Dir(req.File))
+	machine := doctor.Hardware(ctx, local)
+	sizes := session.Sizes(catalog, machine)
+	s, diags := session.Open(req, catalog, run.Processes{Catalog: catalog}, func(r *schema.Recipe, kept arithmetic.Devices) ([]plan.Finding, arithmetic.Devices) {
+		found, devices := sizes(r, kept)
+		return append(found, doctor.Notes(local, machine, r, packagesOf(catalog))...), devices
+	})
 	if s != nil {
 		return s, a.diagnose(s.Recipe, diags, asJSON)
 	}
@@ -35,6 +45,12 @@ func (a *app) open(ctx context.Context, f *recipeFlags, args, targets []string, 
 	}
 	r, diags := schema.Load(req.File, opts)
 	return nil, a.diagnose(r, diags, asJSON)
+}
+
+// packagesOf says which Python packages a block's plugin needs on this machine.
+func packagesOf(catalog *host.Catalog) doctor.Packages {
+	gpu := interpreter.GPU()
+	return func(b *schema.Block) sdk.Packages { return catalog.Packages(b.Addr.Kind, b.Addr.Plugin, gpu) }
 }
 
 // diagnose shows what is wrong with a recipe: to people on standard error, to machines on standard output.

@@ -43,6 +43,7 @@ import (
 // Machine is what the recipe is to run on. Zero values are unknown.
 type Machine struct {
 	Devices   []string // its GPUs, by the names that CUDA_VISIBLE_DEVICES takes
+	NoGPU     bool     // it is known to have none, or none that may be used
 	GPUMemory float64  // bytes of each
 	DiskFree  float64  // bytes where checkpoints go
 }

@@ -79,7 +79,9 @@ func Hardware(ctx context.Context, m Machine) arithmetic.Machine {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	var h arithmetic.Machine
-	if cards, err := cardsOf(ctx, m); err == nil && len(cards) > 0 {
+	cards, err := cardsOf(ctx, m)
+	h.NoGPU = errors.Is(err, errNoDriver) || (err == nil && len(visible(m, len(cards))) == 0)
+	if err == nil && len(cards) > 0 {
 		h.Devices, h.GPUMemory = visible(m, len(cards)), math.Inf(1)
 		for i, c := range cards {
 			// UUIDs in the list match no index: then every card counts.

@@ -14,14 +14,21 @@ func Recipe(file string, r *schema.Recipe, diags hcl.Diagnostics) Finding {
 	switch errs := diags.Errs(); {
 	case diags.HasErrors():
 		f.Verdict = Fail
-		f.Found = fmt.Sprintf("%s has %d mistakes, the first: %s", file, len(errs), errs[0])
+		f.Found = fmt.Sprintf("%s has %s, the first: %s", file, count(len(errs), "mistake"), errs[0])
 		f.Remedy = "recipe validate " + file + " shows each with its line and what to do"
 	case len(diags) > 0:
 		f.Verdict = Warn
-		f.Found = fmt.Sprintf("%s declares %d blocks, with %d warnings", file, len(r.Blocks), len(diags))
+		f.Found = fmt.Sprintf("%s declares %s, with %s", file, count(len(r.Blocks), "block"), count(len(diags), "warning"))
 		f.Remedy = "recipe validate " + file + " shows them"
 	default:
-		f.Found = fmt.Sprintf("%s declares %d blocks", file, len(r.Blocks))
+		f.Found = fmt.Sprintf("%s declares %s", file, count(len(r.Blocks), "block"))
 	}
 	return f
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }

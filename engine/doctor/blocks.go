@@ -1,0 +1,170 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/engine/arithmetic"
+	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/addr"
+)
+
+// Blocks are the findings about what a recipe's blocks need of this machine: their Python, their GPUs, their models and scripts.
+func Blocks(ctx context.Context, m Machine, file string, r *schema.Recipe, packages Packages) []Finding {
+	var found []Finding
+	hardware := Hardware(ctx, m)
+	models := map[string]bool{}
+	for _, b := range r.Blocks {
+		if b.Meta.External != nil || elsewhere(b) {
+			continue
+		}
+		add := func(what string, f Finding) {
+			f.Name = b.Addr.String() + " " + what
+			found = append(found, f)
+		}
+		if f, ok := gpusOf(hardware, b); ok {
+			add("gpus", f)
+		}
+		t, python := runtimeOf(m, r, b, packages)
+		if python {
+			add("python", pythonOf(ctx, m, file, t))
+		}
+		if f, ok := scriptOf(r, b); ok {
+			add("script", f)
+		}
+		if name := text(b, "model"); python && name != "" && !models[name] {
+			models[name] = true
+			add("model", modelOf(m, r, b, name))
+		}
+	}
+	return found
+}
+
+// gpusOf compares the GPUs that a block asks for with those that there are; false when it asks for none.
+func gpusOf(h arithmetic.Machine, b *schema.Block) (Finding, bool) {
+	p := b.Meta.Placement
+	if p == nil || (p.GPUs == 0 && len(p.Devices) == 0) {
+		return Finding{}, false
+	}
+	want := max(p.GPUs, len(p.Devices))
+	asks := "asks for " + count(want, "GPU")
+	switch {
+	case h.NoGPU:
+		return Finding{Verdict: Fail, Found: asks + "; this machine has none", Remedy: noGPURemedy}, true
+	case len(h.Devices) == 0:
+		return Finding{Verdict: Warn, Found: asks + "; which there are is not known", Remedy: "see the gpu check above"}, true
+	case want > len(h.Devices):
+		return Finding{Verdict: Fail, Found: fmt.Sprintf("%s; this machine has %d (%s)", asks, len(h.Devices), strings.Join(h.Devices, ", ")),
+			Remedy: "lower placement, or run the recipe where there are more; CUDA_VISIBLE_DEVICES narrows what recipe sees"}, true
+	}
+	for _, d := range p.Devices {
+		if !slices.Contains(h.Devices, d) {
+			return Finding{Verdict: Fail, Found: fmt.Sprintf("asks for GPU %s; there are %s", d, strings.Join(h.Devices, ", ")),
+				Remedy: "name one of these in placement { devices = … }, or write gpus = … and let recipe choose"}, true
+		}
+	}
+	return Finding{Verdict: OK, Found: fmt.Sprintf("%s; there are %d", asks, len(h.Devices))}, true
+}
+
+const noGPURemedy = "run the recipe on a machine with NVIDIA GPUs; recipes/quickstart.hcl and recipes/addition.hcl need none"
+
+// text is a text attribute of a block's body; empty when it has none or when it is not known yet.
+func text(b *schema.Block, name string) string {
+	v, _ := b.Value.UnmarkDeep()
+	if v == cty.NilVal || !v.IsKnown() || v.IsNull() || !v.Type().IsObjectType() || !v.Type().HasAttribute(name) {
+		return ""
+	}
+	if v = v.GetAttr(name); !v.IsKnown() || v.IsNull() || v.Type() != cty.String {
+		return ""
+	}
+	return v.AsString()
+}
+
+// scriptOf says when the script of a block is not there; false when it has none, or is there.
+func scriptOf(r *schema.Recipe, b *schema.Block) (Finding, bool) {
+	script := text(b, "script")
+	if script == "" {
+		return Finding{}, false
+	}
+	path := within(within(r.Dir, text(b, "path")), script)
+	if _, err := os.Stat(path); err != nil {
+		return Finding{Verdict: Fail, Found: path + " cannot be read", Remedy: "correct script; it counts from path, else from the recipe's folder"}, true
+	}
+	return Finding{}, false
+}
+
+// within is a path as it counts from a folder; the folder itself when there is none.
+func within(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
+}
+
+// modelOf says whether a model is on this machine. Whether a hub would give it can only be found out by asking, which a doctor does not.
+func modelOf(m Machine, r *schema.Recipe, b *schema.Block, name string) Finding {
+	if path := within(r.Dir, name); filepath.IsAbs(name) || strings.HasPrefix(name, ".") || exists(path) {
+		if exists(path) {
+			return Finding{Verdict: OK, Found: path}
+		}
+		return Finding{Verdict: Fail, Found: path + " is not there", Remedy: "correct model: a folder with the model, or its name in the hub"}
+	}
+	folder := filepath.Join(hubCache(m, b), "models--"+strings.ReplaceAll(name, "/", "--"))
+	if list, err := filepath.Glob(filepath.Join(folder, "snapshots", "*", "config.json")); err == nil && len(list) > 0 {
+		return Finding{Verdict: OK, Found: name + " is in the cache, " + folder}
+	}
+	switch strings.ToLower(variable(m, b, "HF_HUB_OFFLINE")) {
+	case "1", "true", "yes", "on":
+		return Finding{Verdict: Fail, Found: name + " is not in the cache " + filepath.Dir(folder) + ", and HF_HUB_OFFLINE forbids to download it",
+			Remedy: "download it where the hub can be reached (hf download " + name + "), or unset HF_HUB_OFFLINE"}
+	}
+	return Finding{Verdict: Warn, Found: name + " is not in the cache " + filepath.Dir(folder) + ": it will be downloaded at the start, if the hub can be reached",
+		Remedy: "hf download " + name + " beforehand; a model that is gated needs HF_TOKEN"}
+}
+
+func exists(path string) bool { _, err := os.Stat(path); return err == nil }
+
+// hubCache is where the Python library huggingface_hub keeps models.
+func hubCache(m Machine, b *schema.Block) string {
+	if dir := variable(m, b, "HF_HUB_CACHE"); dir != "" {
+		return dir
+	}
+	if dir := variable(m, b, "HF_HOME"); dir != "" {
+		return filepath.Join(dir, "hub")
+	}
+	if dir := variable(m, b, "XDG_CACHE_HOME"); dir != "" {
+		return filepath.Join(dir, "huggingface", "hub")
+	}
+	return filepath.Join(variable(m, b, "HOME"), ".cache", "huggingface", "hub")
+}
+
+// Notes are what a plan says of this machine where apply would fail on it. They are no errors: a plan may be made on another machine than the
+// one that will run it, such as one of a continuous integration. Nothing is started to find them.
+func Notes(m Machine, hardware arithmetic.Machine, r *schema.Recipe, packages Packages) []plan.Finding {
+	var found []plan.Finding
+	add := func(a addr.Block, summary, detail string) {
+		found = append(found, plan.Finding{Severity: "info", Address: a, Summary: summary, Detail: detail})
+	}
+	for _, b := range r.Blocks {
+		if f, wants := gpusOf(hardware, b); wants && hardware.NoGPU && !elsewhere(b) && b.Meta.External == nil {
+			add(b.Addr, f.Found+": apply would fail here", "The plan holds for a machine that has them.")
+		}
+		t, python := runtimeOf(m, r, b, packages)
+		switch {
+		case !python:
+		case t.err != nil:
+			add(b.Addr, "its Python is not on this machine: apply would fail here", t.err.Error())
+		case t.makeable && len(t.packages.Needs) > 0:
+			add(b.Addr, "its Python environment has not been made on this machine",
+				fmt.Sprintf("recipe init makes it. Without that %s is taken, which must have %s; recipe doctor %s looks.", t.path, strings.Join(t.packages.Needs, ", "), filepath.Base(r.File)))
+		}
+	}
+	return found
+}

@@ -1,0 +1,163 @@
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/interpreter"
+)
+
+// Packages are what a block's plugin needs of Python; none when its program is in another language.
+type Packages func(*schema.Block) sdk.Packages
+
+// blockPython is the Python of a block, as far as it can be told without starting it.
+type blockPython struct {
+	path     string // of the interpreter
+	packages sdk.Packages
+	// made says that `recipe init` made the environment, from the packages and nothing else.
+	made bool
+	// makeable says that `recipe init` would make one, and has not: path is then whatever python3 is in PATH.
+	makeable bool
+	err      error // no interpreter
+}
+
+// runtimeOf says which Python a block will run in; false when it needs none.
+func runtimeOf(m Machine, r *schema.Recipe, b *schema.Block, packages Packages) (blockPython, bool) {
+	if b.Meta.External != nil || elsewhere(b) {
+		return blockPython{}, false
+	}
+	t := blockPython{packages: packages(b)}
+	var asked sdk.Runtime
+	if x := b.Meta.Runtime; x != nil {
+		asked = sdk.Runtime{Python: x.Python, Requirements: x.Requirements, Venv: x.Venv}
+	}
+	if t.packages.Empty() && len(asked.Requirements) == 0 && asked.Python == "" && asked.Venv == "" {
+		return blockPython{}, false
+	}
+	prepared, managed, err := interpreter.Of(asked, t.packages, r.Dir)
+	if err != nil {
+		t.err = err
+		return t, true
+	}
+	t.path, t.err = interpreter.Find(asked, t.packages, r.Dir, func(name string) string { return variable(m, b, name) })
+	t.made = managed && prepared.Ready() && t.path == prepared.Executable()
+	t.makeable = managed && !t.made && variable(m, b, "VIRTUAL_ENV") == ""
+	return t, true
+}
+
+// elsewhere says whether a block runs on another machine.
+func elsewhere(b *schema.Block) bool {
+	p := b.Meta.Placement
+	return p != nil && (p.Executor != "" || p.Host != "")
+}
+
+// variable is an environment variable as the block will see it, as far as it is known.
+func variable(m Machine, b *schema.Block, name string) string {
+	if v, ok := b.Meta.Environment[name]; ok {
+		v, _ = v.Unmark()
+		if v.IsKnown() && !v.IsNull() && v.Type() == cty.String {
+			return v.AsString()
+		}
+	}
+	if value, set := m.LookupEnv(name); set {
+		return value
+	}
+	return ""
+}
+
+// versionsProgram asks for the versions of distributions by their metadata: nothing is imported, which takes seconds for torch.
+const versionsProgram = `
+import importlib.metadata as m, json, sys
+found = {}
+for name in sys.argv[1:]:
+    try:
+        found[name] = m.version(name)
+    except m.PackageNotFoundError:
+        found[name] = ""
+print(json.dumps(found))`
+
+// versionsOf are the versions of distributions in an interpreter; "" for one that is missing.
+func versionsOf(ctx context.Context, m Machine, python string, names []string) (map[string]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	out, err := m.Run(ctx, python, append([]string{"-c", versionsProgram}, names...)...)
+	if err != nil {
+		return nil, errors.New(reason(ctx, err))
+	}
+	found := map[string]string{}
+	if err := json.Unmarshal([]byte(out), &found); err != nil {
+		return nil, fmt.Errorf("it answered %q", strings.TrimSpace(out))
+	}
+	return found, nil
+}
+
+// pythonOf is the finding about the Python of a block.
+func pythonOf(ctx context.Context, m Machine, file string, t blockPython) Finding {
+	initialize := "recipe init " + file + " makes an environment with what it needs"
+	if t.err != nil {
+		f := Finding{Verdict: Fail, Found: t.err.Error(), Remedy: initialize}
+		var told *sdk.Error
+		if errors.As(t.err, &told) && told.Remedy != "" {
+			f.Found, f.Remedy = told.Summary, told.Remedy
+		}
+		return f
+	}
+	if _, err := os.Stat(t.path); err != nil {
+		return Finding{Verdict: Fail, Found: fmt.Sprintf("its interpreter cannot be found: %v", err), Remedy: initialize}
+	}
+	names := slices.Clone(t.packages.Needs)
+	for _, other := range t.packages.Aliases {
+		names = append(names, other)
+	}
+	if len(names) == 0 {
+		return Finding{Verdict: OK, Found: t.path}
+	}
+	found, err := versionsOf(ctx, m, t.path, names)
+	if err != nil {
+		return Finding{Verdict: Fail, Found: fmt.Sprintf("%s does not run: %v", t.path, err), Remedy: initialize}
+	}
+	var has, lacks, other []string
+	for _, need := range t.packages.Needs {
+		name, version := need, found[need]
+		if alias := t.packages.Aliases[need]; version == "" && alias != "" {
+			name, version = alias, found[alias]
+		}
+		if version == "" {
+			lacks = append(lacks, need)
+			continue
+		}
+		has = append(has, name+" "+version)
+		if want := pinned(t.packages, name); want != "" && want != version {
+			other = append(other, fmt.Sprintf("%s is %s, and was tried with %s", name, version, want))
+		}
+	}
+	switch {
+	case len(lacks) > 0 && t.makeable:
+		return Finding{Verdict: Fail, Found: fmt.Sprintf("its Python environment has not been made, and %s has no %s", t.path, strings.Join(lacks, ", ")), Remedy: initialize}
+	case len(lacks) > 0:
+		return Finding{Verdict: Fail, Found: fmt.Sprintf("%s has no %s", t.path, strings.Join(lacks, ", ")),
+			Remedy: "install it there, or leave runtime out: " + initialize}
+	case len(other) > 0 && !t.made:
+		return Finding{Verdict: Warn, Found: strings.Join(other, "; ") + " (" + t.path + ")", Remedy: "it may work; without runtime, " + initialize}
+	}
+	return Finding{Verdict: OK, Found: strings.Join(has, ", ") + " in " + t.path}
+}
+
+// pinned is the version that a plugin's packages pin a distribution to; empty when they pin none.
+func pinned(p sdk.Packages, name string) string {
+	for _, r := range p.Requirements {
+		if n, version, ok := strings.Cut(r, "=="); ok && n == name {
+			return version
+		}
+	}
+	return ""
+}
