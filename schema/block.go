@@ -44,6 +44,7 @@ func (ev *evaluation) fill(inst *instance, shared *hcl.EvalContext) {
 	b.Value = noValue
 	if n.plugin != nil {
 		b.Value = d.block(n.plugin.Config, n.block.body)
+		d.ask(n.plugin, n.block.body, b.Value)
 	}
 	b.Meta = d.meta(n, inst.waiting)
 	ev.needs(inst, ctx)

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"fmt"
+	"math/big"
 	"sync/atomic"
 
 	"github.com/hashicorp/hcl/v2"
@@ -13,6 +14,7 @@ const (
 	maxElements   = 1 << 20 // of a value, nested ones counted
 	maxText       = 4 << 20
 	maxIterations = 1 << 17 // of all for expressions in one pass
+	maxExponent   = 1100    // of two, in a number: a float64 has 1024
 )
 
 // budget bounds the work of for expressions: nested ones multiply, and hcl has no way to stop an evaluation.
@@ -44,19 +46,26 @@ func plain(e hclsyntax.Expression) hclsyntax.Expression {
 	return e
 }
 
-// guard makes every for expression below a body or expression count.
-func (b *budget) guard(below hclsyntax.Node) {
-	_ = hclsyntax.VisitAll(below, func(n hclsyntax.Node) hcl.Diagnostics {
-		if f, ok := n.(*hclsyntax.ForExpr); ok {
-			if _, done := f.ValExpr.(guarded); !done {
-				f.ValExpr = guarded{f.ValExpr, b}
+// guard makes every for expression below a body or expression count, and refuses numbers that are too large to be written out.
+func (b *budget) guard(below hclsyntax.Node) hcl.Diagnostics {
+	return hclsyntax.VisitAll(below, func(n hclsyntax.Node) hcl.Diagnostics {
+		switch n := n.(type) {
+		case *hclsyntax.ForExpr:
+			if _, done := n.ValExpr.(guarded); !done {
+				n.ValExpr = guarded{n.ValExpr, b}
+			}
+		case *hclsyntax.LiteralValueExpr:
+			if v := n.Val; v.Type() == cty.Number && v.IsKnown() && !v.IsNull() && vast(v.AsBigFloat()) {
+				n.Val = cty.UnknownVal(cty.Number)
+				return hcl.Diagnostics{problem(n.SrcRange, "Number out of range", outOfRange)}
 			}
 		}
 		return nil
 	})
 }
 
-// implausible refuses values with more elements or text than any recipe needs, and infinite numbers. It stops counting
+// implausible refuses values with more elements or text than any recipe needs, and numbers outside of what a float64 holds:
+// hcl computes with any, but writing 1e99999999 out takes minutes. It stops counting
 // at the limit: values may share parts, so that a few lines can stand for more than would ever fit into memory.
 func implausible(v cty.Value, at hcl.Range) *hcl.Diagnostic {
 	s := sizer{elements: maxElements, text: maxText}
@@ -66,13 +75,23 @@ func implausible(v cty.Value, at hcl.Range) *hcl.Diagnostic {
 		return problem(at, "Value too large", fmt.Sprintf("A value has at most %d elements and %d MiB of text.", maxElements, maxText>>20))
 	case s.infinite:
 		return problem(at, "Not a number", "The value is infinite, as after a division by zero.")
+	case s.vast:
+		return problem(at, "Number out of range", outOfRange)
 	}
 	return nil
 }
 
+// outOfRange is what is said of a number that no program could be given.
+const outOfRange = "A number lies between -1.8e308 and 1.8e308, and the smallest above 0 is 5e-324."
+
+func vast(x *big.Float) bool {
+	exponent := x.MantExp(nil)
+	return exponent > maxExponent || exponent < -maxExponent
+}
+
 type sizer struct {
 	elements, text int
-	infinite       bool
+	infinite, vast bool
 }
 
 func (s *sizer) count(v cty.Value) {
@@ -88,7 +107,8 @@ func (s *sizer) count(v cty.Value) {
 		s.text -= len(v.AsString())
 		return
 	case cty.Number:
-		s.infinite = s.infinite || v.AsBigFloat().IsInf()
+		x := v.AsBigFloat()
+		s.infinite, s.vast = s.infinite || x.IsInf(), s.vast || vast(x)
 		return
 	}
 	if !v.CanIterateElements() {
@@ -109,7 +129,9 @@ func (b *budget) template(path string, src []byte) (hclsyntax.Expression, error)
 	if diags.HasErrors() {
 		return nil, diags
 	}
-	b.guard(expr)
+	if diags := b.guard(expr); diags.HasErrors() {
+		return nil, diags
+	}
 	return expr, nil
 }
 

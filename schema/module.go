@@ -95,7 +95,7 @@ func (l *loader) parse(path string, src []byte) *source {
 	if !ok {
 		return s
 	}
-	l.budget.guard(body)
+	l.diags = append(l.diags, l.budget.guard(body)...)
 	declared, declDiags := declare(path, s.dir, src, body)
 	*s = *declared
 	l.diags = append(l.diags, declDiags...)

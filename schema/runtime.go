@@ -64,6 +64,9 @@ func (r *Recipe) Evaluate(a addr.Block, outputs map[addr.Block]cty.Value) (cty.V
 	outputs = r.eval.narrow(inst, outputs)
 	ev := r.eval.evaluation(outputs)
 	config, d, _ := ev.config(inst)
+	if inst.node.plugin != nil {
+		d.ask(inst.node.plugin, inst.node.block.body, config)
+	}
 	meta := d.meta(inst.node, func() cty.Value { return refValue(inst.block, config, outputs[a]) })
 	diags = r.eval.redact(tidy(append(ev.diags, d.diags...)), outputs)
 	for _, diag := range diags {
@@ -132,7 +135,9 @@ func (r *Recipe) EvaluateExpression(src string, outputs map[addr.Block]cty.Value
 	if diags.HasErrors() {
 		return noValue, diags
 	}
-	r.eval.loader.budget.guard(expr)
+	if diags := r.eval.loader.budget.guard(expr); diags.HasErrors() {
+		return noValue, diags
+	}
 	root := r.eval.root.module
 	// Names are resolved by a copy: the recipe itself stays as it is.
 	p := *r.eval
@@ -186,19 +191,31 @@ func locateIn(body *hclsyntax.Body, at hcl.Range, p spec.Problem) hcl.Range {
 				path = path[1:]
 			}
 		}
-		var inner *hclsyntax.Block
-		for _, block := range body.Blocks {
-			if block.Type == step.Name {
-				if index--; index < 0 {
-					inner = block
-					break
-				}
-			}
-		}
+		inner := nthBlock(body, step.Name, index)
 		if inner == nil {
 			return at
 		}
-		body, at = inner.Body, header(inner)
+		if at = header(inner); inner.Type == "dynamic" {
+			if inner = nthBlock(inner.Body, "content", 0); inner == nil {
+				return at
+			}
+		}
+		body = inner.Body
 	}
 	return at
+}
+
+// nthBlock is the nested block that the nth value of a name stands for; a dynamic block stands for any number of values.
+func nthBlock(body *hclsyntax.Body, name string, n int) *hclsyntax.Block {
+	for _, block := range body.Blocks {
+		if block.Type == "dynamic" && len(block.Labels) == 1 && block.Labels[0] == name {
+			return block
+		}
+		if block.Type == name {
+			if n--; n < 0 {
+				return block
+			}
+		}
+	}
+	return nil
 }

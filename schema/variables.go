@@ -71,6 +71,9 @@ func (p *evaluator) rawValue(v *variableDecl, raw, source string) givenValue {
 	}
 	expr, diags := hclsyntax.ParseExpression([]byte(raw), filename, hcl.InitialPos)
 	if !diags.HasErrors() {
+		diags = p.loader.budget.guard(expr)
+	}
+	if !diags.HasErrors() {
 		var value cty.Value
 		if value, diags = expr.Value(nil); !diags.HasErrors() {
 			p.keep(v, filename, raw)
@@ -116,7 +119,7 @@ func (p *evaluator) variableFile(path string, declared map[string]*variableDecl,
 	}
 	p.loader.files[path] = file
 	if body, ok := file.Body.(*hclsyntax.Body); ok {
-		p.loader.budget.guard(body)
+		p.diags = append(p.diags, p.loader.budget.guard(body)...)
 	}
 	attrs, diags := file.Body.JustAttributes()
 	p.diags = append(p.diags, diags...)
@@ -128,6 +131,9 @@ func (p *evaluator) variableFile(path string, declared map[string]*variableDecl,
 			continue
 		}
 		value, diags := attr.Expr.Value(p.base)
+		if d := implausible(value, attr.Expr.Range()); d != nil {
+			diags = append(diags, d)
+		}
 		p.diags = append(p.diags, placed(diags, attr.Expr.Range())...)
 		out[name] = givenValue{value: value, source: filepath.ToSlash(path), rng: attr.Expr.Range(), broken: diags.HasErrors()}
 	}

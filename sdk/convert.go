@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/zclconf/go-cty/cty"
@@ -10,15 +11,23 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// Validate runs the plugin's own checks on a block's values, in this process. Unknown values are allowed: what depends on
-// them is checked again at Start. It touches nothing.
+// Validate runs the plugin's own checks on a block's values, in this process. Unknown values are allowed: only what is wrong
+// whatever they turn out to be is a problem; the rest is checked again at Start. It touches nothing.
 func (d *Definition) Validate(config cty.Value) (problems []spec.Problem, err error) {
-	config, known := knownPart(d.Schema.ApplyDefaults(config))
-	if !known {
+	if !slices.Contains(d.Capabilities, "validate") {
 		return nil, nil
 	}
+	config, _ = config.UnmarkDeep()
+	config = d.Schema.ApplyDefaults(config)
+	if config.IsNull() || !config.IsKnown() {
+		return nil, nil
+	}
+	check := func(config cty.Value) ([]spec.Problem, error) { return d.impl.instance().validate(config) }
+	if !config.IsWhollyKnown() {
+		return certain(d.Schema, config, check), nil
+	}
 	err = guard(d.ID(), func() (err error) {
-		problems, err = d.impl.instance().validate(config)
+		problems, err = check(config)
 		return err
 	})
 	return problems, err
@@ -27,7 +36,7 @@ func (d *Definition) Validate(config cty.Value) (problems []spec.Problem, err er
 // Plan asks the plugin what the block will need, in this process. Values that are unknown are handed over as their zero
 // values, references among them, so that an estimate can be made before anything runs.
 func (d *Definition) Plan(config cty.Value, placement Placement) (estimate Estimate, problems []spec.Problem, err error) {
-	config, _ = knownPart(d.Schema.ApplyDefaults(config))
+	config = knownPart(d.Schema.ApplyDefaults(config))
 	err = guard(d.ID(), func() (err error) {
 		estimate, problems, err = d.impl.instance().plan(config, placement)
 		return err
@@ -35,24 +44,19 @@ func (d *Definition) Plan(config cty.Value, placement Placement) (estimate Estim
 	return estimate, problems, err
 }
 
-// knownPart replaces unknown values by null and says whether the values that matter for validation were all known. Unknown
-// values inside of a reference (the outputs of another block) do not matter.
-func knownPart(config cty.Value) (cty.Value, bool) {
+// knownPart replaces unknown values by null.
+func knownPart(config cty.Value) cty.Value {
 	config, _ = config.UnmarkDeep()
-	known := true
-	changed, err := cty.Transform(config, func(path cty.Path, v cty.Value) (cty.Value, error) {
+	changed, err := cty.Transform(config, func(_ cty.Path, v cty.Value) (cty.Value, error) {
 		if v.IsKnown() {
 			return v, nil
-		}
-		if len(path) == 1 {
-			known = false
 		}
 		return cty.NullVal(v.Type()), nil
 	})
 	if err != nil {
-		return config, false
+		return config
 	}
-	return changed, known
+	return changed
 }
 
 func diagnosticsOf(problems []spec.Problem) ([]*pluginpb.Diagnostic, error) {

@@ -210,10 +210,14 @@ func (s *server) Update(ctx context.Context, req *pluginpb.UpdateRequest) (*plug
 	if err != nil {
 		return nil, err
 	}
+	config = s.def.Schema.ApplyDefaults(config)
+	if problems := s.problems(config); len(problems) > 0 {
+		return nil, status.Error(codes.InvalidArgument, describe(problems))
+	}
 	if err := l.running(); err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
-	err = guard(l.start.Address, func() error { return l.plugin.update(ctx, s.def.Schema.ApplyDefaults(config)) })
+	err = guard(l.start.Address, func() error { return l.plugin.update(ctx, config) })
 	if err != nil {
 		return nil, callError("update "+l.start.Address, err)
 	}

@@ -11,9 +11,12 @@ import (
 	"sort"
 	"sync"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // Catalog is every plugin that there is: the built-in ones, and those that dev_overrides name by path. It tells the language
@@ -32,9 +35,10 @@ type Catalog struct {
 }
 
 var (
-	_ schema.Plugins  = (*Catalog)(nil)
-	_ schema.Requirer = (*Catalog)(nil)
-	_ schema.Program  = (*Catalog)(nil)
+	_ schema.Plugins   = (*Catalog)(nil)
+	_ schema.Requirer  = (*Catalog)(nil)
+	_ schema.Program   = (*Catalog)(nil)
+	_ schema.Validator = (*Catalog)(nil)
 )
 
 // NewCatalog makes a catalog. Overrides map the name of a plugin to the path of its binary, and hide built-in plugins of that
@@ -157,6 +161,15 @@ func (c *Catalog) Definition(k kind.Kind, name string) *sdk.Definition {
 		return nil
 	}
 	return c.builtins[string(k)+"/"+name]
+}
+
+// Validate implements schema.Validator. A plugin that is a binary of its own is not asked: that would start it.
+func (c *Catalog) Validate(k kind.Kind, name string, config cty.Value) ([]spec.Problem, error) {
+	def := c.Definition(k, name)
+	if def == nil {
+		return nil, nil
+	}
+	return def.Validate(config)
 }
 
 // Command returns how to start a plugin's process: its argv, and environment variables to add.

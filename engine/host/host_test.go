@@ -229,8 +229,11 @@ func TestOptionalCalls(t *testing.T) {
 	if problems, err := p.Validate(ctx, known("nonsense")); err != nil || len(problems) != 1 || problems[0].Detail != "say something else" || schemaspec.PathString(problems[0].Path) != "behave" {
 		t.Errorf("validate: %+v, %v", problems, err)
 	}
-	if problems, err := p.Validate(ctx, behave("nonsense")); err != nil || len(problems) != 0 {
-		t.Errorf("validate with unknown values: %+v, %v", problems, err)
+	if problems, err := p.Validate(ctx, behave("nonsense")); err != nil || len(problems) != 1 {
+		t.Errorf("validate with an unknown value beside the wrong one: %+v, %v", problems, err)
+	}
+	if err := p.Update(ctx, known("nonsense")); !errors.Is(err, host.ErrInvalid) {
+		t.Errorf("update to what Validate refuses: %v", err)
 	}
 	e, _, err := p.Plan(ctx, "environment.ticker.a", behave(""), sdk.Placement{GPUs: 3})
 	if err != nil || len(e.Amounts) != 1 || e.Amounts[0].Value != 6 || e.Notes[0] != "a note" || e.Facts["tokenizer"] != "none" {

@@ -337,6 +337,9 @@ func (p *Plugin) Ended() string { return p.process.Ended() }
 // ErrUnsupported says that the plugin lacks an optional ability.
 var ErrUnsupported = errors.New("the plugin does not offer this")
 
+// ErrInvalid says that the plugin refuses what it was given, as it would every time.
+var ErrInvalid = errors.New("the plugin refuses it as invalid, so retrying cannot help")
+
 // failed says which block could not be told what, without gRPC's wrapping.
 func (p *Plugin) failed(what string, err error) error {
 	s, ok := status.FromError(err)
@@ -346,6 +349,8 @@ func (p *Plugin) failed(what string, err error) error {
 	switch s.Code() {
 	case codes.Unimplemented:
 		return fmt.Errorf("%s %s: %w", what, p.record.Block, ErrUnsupported)
+	case codes.InvalidArgument:
+		return fmt.Errorf("%s %s: %w: %s", what, p.record.Block, ErrInvalid, s.Message())
 	case codes.Canceled:
 		return fmt.Errorf("%s %s: %w", what, p.record.Block, context.Canceled)
 	case codes.DeadlineExceeded:

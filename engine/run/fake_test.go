@@ -30,8 +30,9 @@ type fakeHost struct {
 	plugins plugins
 	swept   []string // addresses
 
-	slowExit   bool   // processes end only when nobody waits for them any more
-	slowLaunch string // this block's launch ends only with its context
+	refuse     map[string]error // what Start of a block answers
+	slowExit   bool             // processes end only when nobody waits for them any more
+	slowLaunch string           // this block's launch ends only with its context
 }
 
 // script is what a block does once it is started. It returns when the block is over.
@@ -264,8 +265,11 @@ func (p *fakeProcess) Start(_ context.Context, req host.Start) error {
 	p.host.note("start " + p.block.String())
 	p.host.mu.Lock()
 	p.host.starts[p.block.String()] = append(p.host.starts[p.block.String()], req)
-	s := p.host.scripts[p.block.String()]
+	s, refused := p.host.scripts[p.block.String()], p.host.refuse[p.block.String()]
 	p.host.mu.Unlock()
+	if refused != nil {
+		return refused
+	}
 	p.mu.Lock()
 	p.req = req
 	p.mu.Unlock()

@@ -177,8 +177,9 @@ func (c *conductor) failed(u *unit, end ending) {
 	v := decideRestart(policy, u.history, c.e.now(), jitter())
 	u.history = v.History
 	c.record(u, end, state.IntentRun)
-	// What a plugin has diagnosed before it was ever ready asks a person for something: trying again cannot mend it.
-	final := end.remedy != "" && !end.ready
+	// What a plugin has diagnosed before it was ever ready asks a person for something: trying again cannot mend it. Nor can it
+	// mend values that the plugin refuses.
+	final := end.remedy != "" && !end.ready || end.invalid
 	if final || !v.Restart {
 		msg := end.message()
 		if !final && policy.Attempts > 0 {

@@ -55,6 +55,7 @@ type ending struct {
 	ordered bool      // it was told to stop
 	kill    bool      // its process is not asked to exit any more
 	told    bool      // the log already holds its last phase
+	invalid bool      // the plugin refused the block's values
 }
 
 // report is what a life tells the conductor. Each runs in the conductor's goroutine.
@@ -127,7 +128,9 @@ func (l *life) begin(ctx context.Context, r report) (Process, *ending) {
 		return proc, nil
 	}
 	if err := proc.Start(callCtx, l.request); err != nil {
-		return proc, failed("starting the block", err)
+		end := failed("starting the block", err)
+		end.invalid = errors.Is(err, host.ErrInvalid)
+		return proc, end
 	}
 	if err := l.e.record(ctx, l.block, func(b *state.Block) { b.Intent = state.IntentRun }); err != nil {
 		return proc, failed("writing the journal after the start", err)

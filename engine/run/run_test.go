@@ -290,6 +290,20 @@ func TestDiagnosedFailureIsFinal(t *testing.T) {
 	}
 }
 
+// What a plugin refuses as invalid at its start stays invalid: it is told once, even where the text of the refusal is scrubbed.
+func TestRefusedStartIsFinal(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.host.refuse = map[string]error{inf: fmt.Errorf("start %s: %w: transport: unknown transport; got hunter22", inf, host.ErrInvalid)}
+	a := f.apply(f.load(wholeLoop)).wait()
+	if a.err == nil || !strings.Contains(a.err.Error(), "retrying cannot help") || !strings.Contains(a.err.Error(), "unknown transport") {
+		t.Fatalf("error = %v", a.err)
+	}
+	if n := len(f.host.startsOf(inf)); n != 1 {
+		t.Errorf("started %d times: trying again cannot mend it", n)
+	}
+}
+
 func TestNotReadyInTime(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -3,6 +3,7 @@ package spec
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/big"
 	"regexp"
 	"slices"
@@ -112,6 +113,9 @@ func (a *Attribute) check(v cty.Value, path cty.Path) []Problem {
 		}
 		v = converted
 	}
+	if problems := a.checkNumbers(v, path); len(problems) > 0 {
+		return problems
+	}
 	var problems []Problem
 	if p := a.checkRange(v, path); p != nil {
 		problems = append(problems, *p)
@@ -166,6 +170,36 @@ func (a *Attribute) checkElement(v cty.Value, path cty.Path) []Problem {
 		problems = append(problems, a.problem(path, "Value not allowed", "got "+a.show(v)))
 	}
 	return problems
+}
+
+// checkNumbers finds the numbers in a value that no plugin could be given: a recipe's numbers have no bounds, a program's have.
+func (a *Attribute) checkNumbers(v cty.Value, path cty.Path) []Problem {
+	if v.Type() == cty.String || v.Type() == cty.Bool {
+		return nil
+	}
+	var problems []Problem
+	_ = cty.Walk(v, func(inner cty.Path, v cty.Value) (bool, error) { // the function returns no error
+		if v.Type() == cty.Number && v.IsKnown() && !v.IsNull() {
+			if why := unfit(v.AsBigFloat(), a.Format == FormatInteger); why != "" {
+				problems = append(problems, a.problem(append(path.Copy(), inner...), "Number out of range", "got "+a.show(v)+", "+why))
+			}
+		}
+		return true, nil
+	})
+	return problems
+}
+
+// unfit says why a number fits into no variable of a program; empty: it does.
+func unfit(x *big.Float, whole bool) string {
+	switch f, _ := x.Float64(); {
+	case whole && x.IsInt() && !x.IsInf() && (x.Cmp(big.NewFloat(math.MinInt64)) < 0 || x.Cmp(big.NewFloat(math.MaxInt64)) >= 0):
+		return "and a whole number has at most 64 bits: it lies between -9.2e18 and 9.2e18"
+	case math.IsInf(f, 0):
+		return "and a number is at most 1.8e308"
+	case f == 0 && x.Sign() != 0:
+		return "which is too small to tell from 0: the smallest number is 5e-324"
+	}
+	return ""
 }
 
 func (a *Attribute) matches(s string) bool {
@@ -335,7 +369,11 @@ func (a *Attribute) show(v cty.Value) string {
 	case cty.String:
 		return strconv.Quote(v.AsString())
 	case cty.Number:
-		return v.AsBigFloat().Text('g', -1)
+		x := v.AsBigFloat()
+		if e := x.MantExp(nil); e > 4096 || e < -4096 { // all of its digits would take minutes
+			return fmt.Sprintf("a number of about 10^%.0f", float64(e)*math.Log10(2))
+		}
+		return x.Text('g', -1)
 	}
 	return describe(v.Type())
 }

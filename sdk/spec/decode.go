@@ -3,6 +3,7 @@ package spec
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/big"
 	"reflect"
 	"time"
@@ -213,6 +214,9 @@ func number(f *big.Float, into reflect.Value, path cty.Path) error {
 		into.SetUint(u)
 	default:
 		x, _ := f.Float64()
+		if math.IsInf(x, 0) || into.OverflowFloat(x) {
+			return path.NewErrorf("expected a number that fits into %s", into.Kind())
+		}
 		into.SetFloat(x)
 	}
 	return nil
@@ -237,6 +241,9 @@ func native(v cty.Value, path cty.Path) (any, error) {
 			return i, nil
 		}
 		f, _ := v.AsBigFloat().Float64()
+		if math.IsInf(f, 0) {
+			return nil, path.NewErrorf("the number is too large")
+		}
 		return f, nil
 	case t.IsMapType() || t.IsObjectType():
 		out := make(map[string]any, v.LengthInt())

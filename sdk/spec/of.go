@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"math"
 	"reflect"
 	"regexp"
 	"slices"
@@ -130,15 +131,37 @@ func attributeOf(f field) (*Attribute, error) {
 	if a.Max, err = bound(tag.Get("max"), a.Format); err != nil {
 		return nil, fmt.Errorf("max: %w", err)
 	}
-	if a.Min == nil && isUnsigned(f.typ) {
-		a.Min = new(float64)
-	}
+	a.narrow(f.typ)
 	if text, ok := tag.Lookup("default"); ok {
 		if a.Default, err = defaultOf(text, a); err != nil {
 			return nil, err
 		}
 	}
 	return a, nil
+}
+
+// narrow bounds a number by what the field can hold, where that is less than what every whole number may be.
+func (a *Attribute) narrow(t reflect.Type) {
+	t = indirect(t)
+	set := func(to **float64, bound float64) {
+		if *to == nil {
+			*to = &bound
+		}
+	}
+	switch t.Kind() {
+	case reflect.Int8, reflect.Int16, reflect.Int32:
+		set(&a.Min, -float64(int64(1)<<(t.Bits()-1)))
+		set(&a.Max, float64(int64(1)<<(t.Bits()-1)-1))
+	case reflect.Uint8, reflect.Uint16, reflect.Uint32:
+		set(&a.Max, float64(int64(1)<<t.Bits()-1))
+	case reflect.Float32:
+		set(&a.Min, -math.MaxFloat32)
+		set(&a.Max, math.MaxFloat32)
+	default:
+	}
+	if isUnsigned(t) {
+		set(&a.Min, 0)
+	}
 }
 
 func bound(text, format string) (*float64, error) {

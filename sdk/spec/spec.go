@@ -97,3 +97,8 @@ type Problem struct {
 	Summary string // what is wrong, in a few words
 	Detail  string // what was expected, what was given, what to do
 }
+
+// Equal says whether two problems say the same of the same place.
+func (p Problem) Equal(other Problem) bool {
+	return p.Warning == other.Warning && p.Summary == other.Summary && p.Detail == other.Detail && p.Path.Equals(other.Path)
+}

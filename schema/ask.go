@@ -1,0 +1,88 @@
+package schema
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// Validator is what Plugins implements to have plugins find the mistakes that their schemas cannot express. No process is
+// started for it: plugins that are binaries of their own are asked when their block starts.
+type Validator interface {
+	// Validate returns what the plugin finds wrong with a block's value, in which not everything need be known.
+	Validate(k kind.Kind, plugin string, config cty.Value) ([]spec.Problem, error)
+}
+
+// ask lets the plugin of a block check its value. Where the schema has found a mistake already, the value is unknown.
+func (d *decoder) ask(s *PluginSchema, body *hclsyntax.Body, config cty.Value) {
+	v, ok := d.ev.p.opts.Plugins.(Validator)
+	if !ok || hasBlock(body, "external") {
+		return // an external block is never handed to its plugin
+	}
+	plain, _ := config.UnmarkDeep()
+	problems, err := v.Validate(s.Kind, s.Name, plain)
+	if err != nil {
+		problems = append(problems, spec.Problem{Summary: "Value not usable", Detail: upperFirst(err.Error()) + "."})
+	}
+	if len(problems) == 0 {
+		return
+	}
+	d.hide(s.Config, config)
+	for _, p := range problems {
+		detail := p.Detail
+		if detail == "" {
+			detail = fmt.Sprintf("The %s plugin %q refuses this value.", s.Kind, s.Name)
+		}
+		diag := problem(locateIn(body, d.header, p), sentence(p), fmt.Sprintf("In %s: %s", d.label, detail))
+		if p.Warning {
+			diag.Severity = hcl.DiagWarning
+		}
+		d.report(diag)
+	}
+}
+
+// hide keeps the sensitive values of a block out of messages that its plugin has worded: it knows nothing of marks.
+func (d *decoder) hide(s *spec.Schema, config cty.Value) {
+	_ = cty.Walk(config, func(path cty.Path, v cty.Value) (bool, error) { // the function returns no error
+		name := ""
+		if len(path) > 0 {
+			if attr, ok := path[0].(cty.GetAttrStep); ok {
+				name = attr.Name
+			}
+		}
+		if a := s.Attribute(name); v.IsMarked() || a != nil && a.Sensitive {
+			d.ev.p.secrets.addValue(v)
+		}
+		return true, nil
+	})
+}
+
+func hasBlock(body *hclsyntax.Body, name string) bool {
+	for _, b := range body.Blocks {
+		if b.Type == name {
+			return true
+		}
+	}
+	return false
+}
+
+// sentence is a problem's summary with a capital letter, unless it begins with the name of an attribute.
+func sentence(p spec.Problem) string {
+	word, _, _ := strings.Cut(p.Summary, " ")
+	if strings.ContainsFunc(word, func(r rune) bool { return !unicode.IsLetter(r) }) {
+		return p.Summary
+	}
+	for _, step := range p.Path {
+		if name, ok := step.(cty.GetAttrStep); ok && name.Name == word {
+			return p.Summary
+		}
+	}
+	return upperFirst(p.Summary)
+}
