@@ -25,6 +25,7 @@ func warning(at hcl.Range, summary, detail string) *hcl.Diagnostic {
 // placed completes diagnostics of hcl: with a place where it has left that out, as for a call whose arguments are cut off,
 // and with what would have been right.
 func placed(diags hcl.Diagnostics, at hcl.Range) hcl.Diagnostics {
+	diags = once(diags) // a for expression repeats the same mistake for each element
 	for _, d := range diags {
 		if d.Subject == nil || d.Subject.Filename == "" {
 			d.Subject = &at
@@ -137,8 +138,11 @@ func literal(attr *hclsyntax.Attribute, t cty.Type, expected string, diags *hcl.
 // maxDiagnostics bounds what one run reports: a file that is no recipe at all can hold a mistake in every byte.
 const maxDiagnostics = 1000
 
-// tidy sorts diagnostics by place and drops repetitions: instances of one block report the same mistake once.
-func tidy(diags hcl.Diagnostics) hcl.Diagnostics {
+// once drops repetitions.
+func once(diags hcl.Diagnostics) hcl.Diagnostics {
+	if len(diags) < 2 {
+		return diags
+	}
 	type key struct {
 		summary, detail string
 		subject         hcl.Range
@@ -155,6 +159,12 @@ func tidy(diags hcl.Diagnostics) hcl.Diagnostics {
 			out = append(out, d)
 		}
 	}
+	return out
+}
+
+// tidy sorts diagnostics by place and drops repetitions: instances of one block report the same mistake once.
+func tidy(diags hcl.Diagnostics) hcl.Diagnostics {
+	out := once(diags)
 	slices.SortStableFunc(out, func(a, b *hcl.Diagnostic) int {
 		if (a.Subject == nil) != (b.Subject == nil) {
 			return map[bool]int{true: -1, false: 1}[a.Subject == nil]

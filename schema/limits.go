@@ -14,28 +14,86 @@ const (
 	maxElements   = 1 << 20 // of a value, nested ones counted
 	maxText       = 4 << 20
 	maxIterations = 1 << 17 // of all for expressions in one pass
+	maxWork       = 1 << 22 // elements, and sixteens of bytes of text, handed to functions and templates in one pass
 	maxExponent   = 1100    // of two, in a number: a float64 has 1024
 )
 
-// budget bounds the work of for expressions: nested ones multiply, and hcl has no way to stop an evaluation.
-type budget struct{ left atomic.Int64 }
+// budget bounds the work of for expressions, and of the functions called in them: nested ones multiply, and hcl has no way to
+// stop an evaluation.
+type budget struct{ iterations, work atomic.Int64 }
 
-func (b *budget) refill() { b.left.Store(maxIterations) }
+func (b *budget) refill() {
+	b.iterations.Store(maxIterations)
+	b.work.Store(maxWork)
+}
 
-// guarded is the body of a for expression that counts its iterations. Embedding the interface makes it a node of its own.
+// spend takes n. Not ok: there is not enough left; first says so once.
+func spend(left *atomic.Int64, n int64) (ok, first bool) {
+	now := left.Add(-n)
+	return now > 0, now <= 0 && now+n > 0
+}
+
+// guarded is the collection of a for expression, which pays for its iterations before the first of them. It is a node of its own,
+// whose only child is the expression itself: a walk over the names in a recipe passes through it.
 type guarded struct {
-	hclsyntax.Expression
+	*hclsyntax.ParenthesesExpr
 	budget *budget
 }
 
+// Value is the collection; unknown, which ends the for expression at once, when there is not enough left.
 func (g guarded) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
-	switch left := g.budget.left.Add(-1); {
-	case left > 0:
-		return g.Expression.Value(ctx)
-	case left == 0: // once
-		return cty.DynamicVal, hcl.Diagnostics{problem(g.Range(), "Too many iterations", fmt.Sprintf("All for expressions together go through at most %d elements.", maxIterations))}
+	if g.budget.iterations.Load() <= 0 {
+		return cty.DynamicVal, nil
 	}
-	return cty.DynamicVal, nil
+	v, diags := g.Expression.Value(ctx)
+	plain, _ := v.Unmark()
+	if !plain.IsKnown() || plain.IsNull() || !plain.CanIterateElements() {
+		return v, diags
+	}
+	ok, first := spend(&g.budget.iterations, int64(plain.LengthInt())+1)
+	if first {
+		diags = append(diags, problem(g.Range(), "Too many iterations", fmt.Sprintf("All for expressions together go through at most %d elements.", maxIterations)))
+	}
+	if !ok {
+		return cty.DynamicVal, diags
+	}
+	return v, diags
+}
+
+// metered is an argument of a function call or a part of a template, which pays for what will be done with it.
+type metered struct {
+	*hclsyntax.ParenthesesExpr
+	budget *budget
+	cost   func(elements, text int64) int64
+}
+
+// Value is the argument; unknown, so that the call is left out, when there is not enough left.
+func (m metered) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
+	if m.budget.work.Load() <= 0 {
+		return cty.DynamicVal, nil
+	}
+	v, diags := m.Expression.Value(ctx)
+	size := sizer{elements: maxElements, text: maxText}
+	size.count(v)
+	ok, first := spend(&m.budget.work, m.cost(maxElements-int64(size.elements), maxText-int64(size.text)))
+	if first {
+		diags = append(diags, problem(m.Range(), "Too much work", fmt.Sprintf("The functions and templates of a recipe together are given at most %d elements, or %d MiB of text. Use them on less, or less often: outside of for expressions, for example.", maxWork, maxWork>>16)))
+	}
+	if !ok {
+		return cty.DynamicVal, diags
+	}
+	return v, diags
+}
+
+// costOf is what a function does with an argument of a size.
+func costOf(function string) func(elements, text int64) int64 {
+	switch function {
+	case "distinct": // compares each with each
+		return func(n, text int64) int64 { return n*n/8 + text/16 + 1 }
+	case "sort", "setunion", "setintersection", "setsubtract", "setproduct", "toset", "formatlist":
+		return func(n, text int64) int64 { return 16*n + text/16 + 1 }
+	}
+	return func(n, text int64) int64 { return n + text/16 + 1 }
 }
 
 // plain undoes guard for code that looks at the shape of an expression.
@@ -51,9 +109,13 @@ func (b *budget) guard(below hclsyntax.Node) hcl.Diagnostics {
 	return hclsyntax.VisitAll(below, func(n hclsyntax.Node) hcl.Diagnostics {
 		switch n := n.(type) {
 		case *hclsyntax.ForExpr:
-			if _, done := n.ValExpr.(guarded); !done {
-				n.ValExpr = guarded{n.ValExpr, b}
+			if _, done := n.CollExpr.(guarded); !done {
+				n.CollExpr = guarded{&hclsyntax.ParenthesesExpr{Expression: n.CollExpr, SrcRange: n.CollExpr.Range()}, b}
 			}
+		case *hclsyntax.FunctionCallExpr:
+			b.meter(n.Args, costOf(n.Name))
+		case *hclsyntax.TemplateExpr:
+			b.meter(n.Parts, costOf(""))
 		case *hclsyntax.LiteralValueExpr:
 			if v := n.Val; v.Type() == cty.Number && v.IsKnown() && !v.IsNull() && vast(v.AsBigFloat()) {
 				n.Val = cty.UnknownVal(cty.Number)
@@ -62,6 +124,14 @@ func (b *budget) guard(below hclsyntax.Node) hcl.Diagnostics {
 		}
 		return nil
 	})
+}
+
+func (b *budget) meter(exprs []hclsyntax.Expression, cost func(elements, text int64) int64) {
+	for i, e := range exprs {
+		if _, done := e.(metered); !done && !isLiteral(e) {
+			exprs[i] = metered{&hclsyntax.ParenthesesExpr{Expression: e, SrcRange: e.Range()}, b, cost}
+		}
+	}
 }
 
 // implausible refuses values with more elements or text than any recipe needs, and numbers outside of what a float64 holds:

@@ -112,11 +112,11 @@ func (d *decoder) static(a *spec.Attribute, expr hclsyntax.Expression) {
 			d.static(a, inner)
 		}
 	case *hclsyntax.ForExpr:
-		if t, ok := unwrap(plain(e.ValExpr)).(*hclsyntax.ScopeTraversalExpr); ok && len(t.Traversal) == 1 && t.Traversal.RootName() == e.ValVar {
-			d.static(a, e.CollExpr)
+		if t, ok := unwrap(e.ValExpr).(*hclsyntax.ScopeTraversalExpr); ok && len(t.Traversal) == 1 && t.Traversal.RootName() == e.ValVar {
+			d.static(a, plain(e.CollExpr))
 			return
 		}
-		d.static(a, plain(e.ValExpr))
+		d.static(a, e.ValExpr)
 	case *hclsyntax.SplatExpr:
 		if e.Each == hclsyntax.Expression(e.Item) {
 			d.static(a, e.Source)

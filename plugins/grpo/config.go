@@ -10,10 +10,10 @@ type Config struct {
 	Trajectories *spec.Ref  `recipe:"trajectories" reference:"trajectories" doc:"Where batches come from. Default: the recipe's only trajectory API"`
 
 	Steps             int64    `recipe:"steps" worker:"steps" default:"100" min:"0" unit:"batches" change:"live" doc:"Training steps (batches) of the whole run"`
-	BatchSize         int64    `recipe:"batch_size" worker:"data.batch_size" default:"64" min:"0" unit:"completions" change:"resume" doc:"Sequences of a batch"`
+	BatchSize         int64    `recipe:"batch_size" worker:"data.batch_size" default:"64" min:"1" unit:"completions" change:"resume" doc:"Sequences of a batch"`
 	LearningRate      float64  `recipe:"learning_rate" worker:"optimizer.learning_rate" default:"1e-06" min:"0" change:"live" doc:"Peak learning rate"`
 	MiniBatchSize     int64    `recipe:"mini_batch_size" worker:"data.mini_batch_size" default:"0" min:"0" unit:"completions" change:"resume" doc:"Sequences of an optimizer step; 0 = the whole batch"`
-	Epochs            int64    `recipe:"epochs" worker:"data.epochs" default:"1" min:"0" change:"resume" doc:"Passes over a batch (verl: ppo_epochs)"`
+	Epochs            int64    `recipe:"epochs" worker:"data.epochs" default:"1" min:"1" change:"resume" doc:"Passes over a batch (verl: ppo_epochs)"`
 	MaxLength         int64    `recipe:"max_length" worker:"data.max_length" default:"2048" min:"0" unit:"tokens" change:"resume" doc:"Longest sequence, announced to environments"`
 	MaxPromptLength   int64    `recipe:"max_prompt_length" worker:"data.max_prompt_length" default:"0" min:"0" unit:"tokens" change:"resume" doc:"Longest prompt; 0 = no limit"`
 	MaxResponseLength int64    `recipe:"max_response_length" worker:"data.max_response_length" default:"0" min:"0" unit:"tokens" change:"resume" doc:"Longest response; 0 = no limit"`
@@ -26,7 +26,7 @@ type Config struct {
 	WandbProject      string   `recipe:"wandb_project" worker:"data.wandb_project" change:"resume" doc:"Shared with the environments"`
 	Threads           int64    `recipe:"threads" worker:"threads" default:"0" min:"0" change:"resume" doc:"CPU threads; 0 = torch's own choice"`
 	SyncTimeout       float64  `recipe:"sync_timeout" worker:"sync_timeout" default:"600" min:"0" unit:"seconds" change:"live" doc:"How long a sync block may take to bring the weights of a step to inference"`
-	CollectiveTimeout float64  `recipe:"collective_timeout" worker:"collective_timeout" default:"1800" min:"0" unit:"seconds" change:"resume" doc:"Seconds a rank waits for another"`
+	CollectiveTimeout float64  `recipe:"collective_timeout" worker:"collective_timeout" default:"1800" min:"1" unit:"seconds" change:"resume" doc:"Seconds a rank waits for another"`
 	PeakTflops        *float64 `recipe:"peak_tflops" worker:"peak_tflops" change:"resume" doc:"Device's peak for MFU; unset: known devices only"`
 
 	PublishDtype    string            `recipe:"publish_dtype" enum:"float32,bfloat16,float16" change:"resume" doc:"Precision of published weights. Default: that of training. bfloat16 halves them, and rounds small updates away"`
@@ -53,8 +53,8 @@ type Compute struct {
 	Device                string `recipe:"device" worker:"model.device" default:"auto" change:"resume" doc:"auto, cpu, cuda or cuda:N"`
 	Attention             string `recipe:"attention" worker:"model.attention" default:"auto" enum:"auto,sdpa,eager,varlen,flash_attention_2" change:"resume" doc:"Attention over packed rows"`
 	GradientCheckpointing bool   `recipe:"gradient_checkpointing" worker:"model.gradient_checkpointing" default:"true" change:"resume" doc:"Recompute activations in the backward pass: less memory, ~30% slower"`
-	RowTokens             int64  `recipe:"row_tokens" worker:"model.row_tokens" default:"8192" min:"0" unit:"tokens" change:"live" doc:"Tokens packed into one forward pass: the memory knob"`
-	HeadChunk             int64  `recipe:"head_chunk" worker:"model.head_chunk" default:"1024" min:"0" unit:"tokens" change:"live" doc:"Tokens whose logits exist at a time"`
+	RowTokens             int64  `recipe:"row_tokens" worker:"model.row_tokens" default:"8192" min:"1" unit:"tokens" change:"live" doc:"Tokens packed into one forward pass: the memory knob"`
+	HeadChunk             int64  `recipe:"head_chunk" worker:"model.head_chunk" default:"1024" min:"1" unit:"tokens" change:"live" doc:"Tokens whose logits exist at a time"`
 	Compile               bool   `recipe:"compile" worker:"model.compile" default:"false" change:"resume" doc:"torch.compile each decoder layer"`
 }
 
@@ -122,7 +122,7 @@ type KL struct {
 	RewardCoefficient float64  `recipe:"reward_coefficient" worker:"kl.reward_coefficient" default:"0" min:"0" change:"live" doc:"In the reward instead (verl: use_kl_in_reward)"`
 	RewardEstimator   string   `recipe:"reward_estimator" worker:"kl.reward_estimator" default:"k1" enum:"k1,abs,k2,k3,k1+,abs+,k2+,k3+,kl,mse,low_var_kl,kl+,mse+,low_var_kl+" change:"resume" doc:"Estimator in the reward"`
 	AdaptiveTarget    *float64 `recipe:"adaptive_target" worker:"kl.adaptive_target" change:"resume" doc:"Adapts reward_coefficient to this KL"`
-	AdaptiveHorizon   int64    `recipe:"adaptive_horizon" worker:"kl.adaptive_horizon" default:"10000" min:"0" change:"resume" doc:"Sequences over which it adapts"`
+	AdaptiveHorizon   int64    `recipe:"adaptive_horizon" worker:"kl.adaptive_horizon" default:"10000" min:"1" change:"resume" doc:"Sequences over which it adapts"`
 }
 
 // Entropy is the entropy bonus.
@@ -181,10 +181,10 @@ type Data struct {
 	LeaseSeconds       float64   `recipe:"lease_seconds" worker:"data.lease_seconds" default:"120" min:"0" unit:"seconds" change:"resume" doc:"How long a batch is ours before it must be acknowledged; 0 = no leases"`
 	Timeout            float64   `recipe:"timeout" worker:"data.timeout" default:"30" min:"0" unit:"seconds" change:"resume" doc:"Seconds a request may take"`
 	ConnectTimeout     float64   `recipe:"connect_timeout" worker:"data.connect_timeout" default:"10" min:"0" unit:"seconds" change:"resume" doc:"Seconds of /register and the first /status"`
-	BatchRetryAttempts int64     `recipe:"batch_retry_attempts" worker:"data.batch_retry_attempts" default:"8" min:"0" change:"resume" doc:"Polls before a round without a batch ends"`
+	BatchRetryAttempts int64     `recipe:"batch_retry_attempts" worker:"data.batch_retry_attempts" default:"8" min:"1" change:"resume" doc:"Polls before a round without a batch ends"`
 	BatchRetryDelay    float64   `recipe:"batch_retry_delay" worker:"data.batch_retry_delay" default:"0.3" min:"0" unit:"seconds" change:"resume" doc:"First delay; each is 1.5 times the last"`
 	BatchMaxWait       float64   `recipe:"batch_max_wait" worker:"data.batch_max_wait" default:"12" min:"0" unit:"seconds" change:"resume" doc:"Longest delay between polls"`
-	RegisterAttempts   int64     `recipe:"register_attempts" worker:"data.register_attempts" default:"3" min:"0" change:"resume" doc:"Attempts to register"`
+	RegisterAttempts   int64     `recipe:"register_attempts" worker:"data.register_attempts" default:"3" min:"1" change:"resume" doc:"Attempts to register"`
 	RegisterDelay      []float64 `recipe:"register_delay" worker:"data.register_delay" default:"[4.0, 15.0]" unit:"seconds" change:"resume" doc:"First and longest delay between them"`
 	ExplainAfter       float64   `recipe:"explain_after" worker:"data.explain_after" default:"60" min:"0" unit:"seconds" change:"live" doc:"Seconds without a batch after which the worker says why"`
 	NoDataTimeout      float64   `recipe:"no_data_timeout" worker:"data.no_data_timeout" default:"1800" min:"0" unit:"seconds" change:"live" doc:"Seconds without a batch after which the run ends"`
@@ -202,7 +202,7 @@ type Checkpoints struct {
 
 // Rejection is one rule that tokens must pass to be trained on.
 type Rejection struct {
-	Rule string   `recipe:"rule" required:"true" worker:"rule" change:"resume" doc:"Level and estimator, such as seq_mean_k3"`
+	Rule string   `recipe:"rule" required:"true" worker:"rule" enum:"token_k1,token_k2,token_k3,seq_sum_k1,seq_sum_k2,seq_sum_k3,seq_mean_k1,seq_mean_k2,seq_mean_k3,seq_max_k2,seq_max_k3" change:"resume" doc:"Level and estimator, such as seq_mean_k3"`
 	High float64  `recipe:"high" required:"true" worker:"high" change:"resume" doc:"Upper bound (k1: of the ratio sampler / trainer)"`
 	Low  *float64 `recipe:"low" worker:"low" change:"resume" doc:"k1: lower bound. Unset: 1 / high"`
 }

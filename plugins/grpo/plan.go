@@ -22,9 +22,6 @@ func (t *Trainer) Validate(c Config) []spec.Problem {
 	if c.MiniBatchSize > c.BatchSize {
 		add(cty.GetAttrPath("mini_batch_size"), false, "mini_batch_size is larger than batch_size", fmt.Sprintf("A batch of %d is split into optimizer steps of mini_batch_size; lower it.", c.BatchSize))
 	}
-	if c.BatchSize < 1 {
-		add(cty.GetAttrPath("batch_size"), false, "batch_size must be at least 1", "It counts completions: prompts × group_size.")
-	}
 	if c.MaxLength < 2 {
 		add(cty.GetAttrPath("max_length"), false, "max_length must be at least 2", "It counts the tokens of prompt and completion together.")
 	}
@@ -47,6 +44,7 @@ func (t *Trainer) Validate(c Config) []spec.Problem {
 	if k := c.Compute; k != nil && (k.Dtype == "float16" || k.ComputeDtype == "float16") {
 		add(cty.GetAttrPath("compute"), false, "gradients are too small for float16", "Set compute_dtype = \"bfloat16\", and dtype = \"float32\" for the weights.")
 	}
+	problems = append(problems, contradictions(c)...)
 	if c.Compute != nil && c.Compute.Dtype != "float32" && c.Compute.Dtype != "" && (c.Lora == nil || c.Lora.Rank == 0) {
 		add(cty.GetAttrPath("compute").GetAttr("dtype"), true, "training all weights in "+c.Compute.Dtype+" rounds small updates away",
 			"At a learning rate of 1e-5 most steps do not change a bfloat16 weight at all. Keep dtype = \"float32\" and set compute_dtype = \"bfloat16\".")

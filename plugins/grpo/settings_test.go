@@ -77,24 +77,27 @@ func TestSettingsThatAreTakenOut(t *testing.T) {
 	}
 }
 
-// TestSchemaFitsTheWorker compares every attribute with the worker's own description of its settings, so that the two cannot drift
-// apart. It needs a Python with torch, which scripts/test-python.sh --prepare makes (and `make test` does so first).
-func TestSchemaFitsTheWorker(t *testing.T) {
-	t.Parallel()
-	var python string
+// workerPython is an interpreter that can run the worker.
+func workerPython(t *testing.T) string {
+	t.Helper()
 	for _, name := range []string{"venv-test", "venv-vllm"} {
 		path, err := filepath.Abs(filepath.Join("..", "..", ".cache", name, "bin", "python"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := os.Stat(path); err == nil {
-			python = path
-			break
+			return path
 		}
 	}
-	if python == "" {
-		t.Skip("no .cache/venv-test; scripts/test-python.sh --prepare makes it")
-	}
+	t.Skip("no .cache/venv-test; scripts/test-python.sh --prepare makes it")
+	return ""
+}
+
+// TestSchemaFitsTheWorker compares every attribute with the worker's own description of its settings, so that the two cannot drift
+// apart. It needs a Python with torch, which scripts/test-python.sh --prepare makes (and `make test` does so first).
+func TestSchemaFitsTheWorker(t *testing.T) {
+	t.Parallel()
+	python := workerPython(t)
 	cmd := exec.CommandContext(t.Context(), python, "-m", "worker", "--schema") //nolint:gosec // our own interpreter
 	cmd.Env = append(os.Environ(), "OMP_NUM_THREADS=1")
 	data, err := cmd.Output()

@@ -7,7 +7,10 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"strings"
 	"time"
+
+	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/gateway"
@@ -43,9 +46,22 @@ func Plugin() *sdk.Definition {
 type service struct{}
 
 var (
-	_ sdk.Service[Block] = service{}
-	_ sdk.Planner[Block] = service{}
+	_ sdk.Service[Block]   = service{}
+	_ sdk.Planner[Block]   = service{}
+	_ sdk.Validator[Block] = service{}
 )
+
+// Validate implements sdk.Validator.
+func (service) Validate(b Block) []spec.Problem {
+	scheme, rest, _ := strings.Cut(b.Store, "://")
+	if b.Store == "disk" || b.Store == "memory" || (scheme == "nats" || scheme == "tls") && rest != "" {
+		return nil
+	}
+	return []spec.Problem{{
+		Path: cty.GetAttrPath("store"), Summary: "unknown store",
+		Detail: fmt.Sprintf(`Expected "disk", "memory" or the URL of a NATS cluster such as "nats://host:4222", got %q.`, b.Store),
+	}}
+}
 
 // Plan implements sdk.Planner.
 func (service) Plan(b Block, _ sdk.Placement) (sdk.Estimate, []spec.Problem) {

@@ -1,0 +1,170 @@
+package grpo
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+type body = map[string]any
+
+// configured are bodies of the block and whether they can be trained with.
+var configured = []struct {
+	name string
+	body body
+	ok   bool
+}{
+	{"defaults", body{}, true},
+	{"clip", body{"advantages": body{"clip": []any{5}}}, false},
+	{"clip around 0", body{"advantages": body{"clip": []any{-5, 5}}}, true},
+	{"clip above 0", body{"advantages": body{"clip": []any{1, 5}}}, false},
+	{"dual clip", body{"loss": body{"dual_clip": 0.5}}, false},
+	{"no dual clip", body{"loss": body{"dual_clip": 0}}, true},
+	{"no tokens", body{"loss": body{"top_entropy": 0}}, false},
+	{"more than all tokens", body{"loss": body{"top_entropy": 1.5}}, false},
+	{"a fifth of the tokens", body{"loss": body{"top_entropy": 0.2}}, true},
+	{"one k", body{"loss": body{"vespo_k": []any{1}}}, false},
+	{"three lambdas", body{"loss": body{"vespo_lambda": []any{1, 2, 3}}}, false},
+	{"one bound", body{"loss": body{"clip_cov_bounds": []any{1}}}, false},
+	{"one delay", body{"data": body{"register_delay": []any{1}}}, false},
+	{"weight twice", body{"correction": body{"old_policy": "rollout", "importance": "token"}}, false},
+	{"weight once", body{"correction": body{"old_policy": "rollout", "importance": "token"}, "loss": body{"name": "reinforce"}}, true},
+	{"weight of a supervised loss", body{"correction": body{"old_policy": "rollout", "importance": "token"}, "loss": body{"name": "ce"}}, true},
+	{"no weight where the loss is one", body{"correction": body{"importance": "none"}, "loss": body{"name": "decoupled_ppo"}}, false},
+	{"another average", body{"loss": body{"name": "gspo", "aggregation": "token-mean"}}, false},
+	{"groups of one that are not compared", body{"advantages": body{"estimator": "gae", "single": "score"}}, false},
+	{"no teacher", body{"reference": body{"source": "none"}, "kl": body{"coefficient": 0}, "loss": body{"name": "distill"}}, false},
+	{"a teacher", body{"reference": body{"source": "copy"}, "loss": body{"name": "distill"}}, true},
+	{"no adapters", body{"reference": body{"source": "lora_off"}}, false},
+	{"no reference", body{"reference": body{"source": "none"}, "kl": body{"coefficient": 0.1}}, false},
+	{"no weights", body{"advantages": body{"estimator": "gdpo"}}, false},
+	{"weights", body{"advantages": body{"estimator": "gdpo", "objective_weights": []any{1}}}, true},
+	{"length beside objectives", body{"advantages": body{"estimator": "gdpo", "objective_weights": []any{1}, "length_penalty": true}}, false},
+	{"nothing to adapt", body{"kl": body{"adaptive_target": 0.1}}, false},
+	{"something to adapt", body{"kl": body{"adaptive_target": 0.1, "reward_coefficient": 0.1}}, true},
+	{"float16", body{"compute": body{"compute_dtype": "float16"}}, false},
+	{"mini batch", body{"batch_size": 4, "mini_batch_size": 8}, false},
+	{"no batch", body{"batch_size": 0}, false},
+	{"no epochs", body{"epochs": 0}, false},
+	{"no rows", body{"compute": body{"row_tokens": 0}}, false},
+	{"no chunks", body{"compute": body{"head_chunk": 0}}, false},
+	{"no polls", body{"data": body{"batch_retry_attempts": 0}}, false},
+	{"no attempt", body{"data": body{"register_attempts": 0}}, false},
+	{"no horizon", body{"kl": body{"adaptive_horizon": 0}}, false},
+	{"no collective", body{"collective_timeout": 0}, false},
+	{"an unknown rule", body{"correction": body{"rejection": []any{body{"rule": "nonsense", "high": 2}}}}, false},
+	{"a rule", body{"correction": body{"rejection": []any{body{"rule": "seq_mean_k3", "high": 2}}}}, true},
+}
+
+// value makes a block's value of a body: defaults are applied as the language does it.
+func value(t *testing.T, def *sdk.Definition, b body) cty.Value {
+	t.Helper()
+	full := body{"model": "m"}
+	for k, v := range b {
+		full[k] = v
+	}
+	v, err := def.Schema.Conform(ctyOf(full))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return def.Schema.ApplyDefaults(v)
+}
+
+func ctyOf(x any) cty.Value {
+	switch x := x.(type) {
+	case body:
+		out := map[string]cty.Value{}
+		for k, v := range x {
+			out[k] = ctyOf(v)
+		}
+		return cty.ObjectVal(out)
+	case []any:
+		var out []cty.Value
+		for _, v := range x {
+			out = append(out, ctyOf(v))
+		}
+		return cty.TupleVal(out)
+	case string:
+		return cty.StringVal(x)
+	case bool:
+		return cty.BoolVal(x)
+	case int:
+		return cty.NumberIntVal(int64(x))
+	case float64:
+		return cty.NumberFloatVal(x)
+	}
+	panic(x)
+}
+
+func TestContradictions(t *testing.T) {
+	t.Parallel()
+	def := Plugin()
+	for _, c := range configured {
+		v := value(t, def, c.body)
+		problems := def.Schema.Check(v)
+		own, err := def.Validate(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bad := false
+		for _, p := range append(problems, own...) {
+			bad = bad || !p.Warning
+		}
+		if bad == c.ok {
+			t.Errorf("%s: ok is %v, problems: %v", c.name, c.ok, append(problems, own...))
+		}
+	}
+}
+
+// TestTheWorkerRefusesTheSame: what a plan lets through, the worker takes, and what it refuses, the worker would refuse.
+func TestTheWorkerRefusesTheSame(t *testing.T) {
+	t.Parallel()
+	python := workerPython(t)
+	var all bytes.Buffer
+	def := Plugin()
+	for _, c := range configured {
+		var decoded Config
+		if err := spec.Decode(value(t, def, c.body), def.Schema, &decoded); err != nil {
+			t.Fatal(err)
+		}
+		line, err := json.Marshal(workerSettings(decoded))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(append(line, '\n'))
+	}
+	const program = `
+import json, sys
+from worker.config import ConfigError, from_dict
+for line in sys.stdin:
+    try:
+        given = json.loads(line)
+        given["data"] = {**given.get("data", {}), "url": "http://localhost"}
+        from_dict(given); print("ok")
+    except ConfigError as e:
+        print(str(e).replace("\n", " "))
+`
+	cmd := exec.CommandContext(t.Context(), python, "-c", program) //nolint:gosec // our own interpreter
+	cmd.Env, cmd.Stdin, cmd.Stderr = append(os.Environ(), "OMP_NUM_THREADS=1"), &all, os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	if len(lines) != len(configured) {
+		t.Fatalf("%d answers to %d questions", len(lines), len(configured))
+	}
+	for i, c := range configured {
+		if (lines[i] == "ok") != c.ok {
+			t.Errorf("%s: ok is %v, the worker says %s", c.name, c.ok, lines[i])
+		}
+	}
+}
