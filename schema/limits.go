@@ -113,7 +113,11 @@ func (b *budget) guard(below hclsyntax.Node) hcl.Diagnostics {
 				n.CollExpr = guarded{&hclsyntax.ParenthesesExpr{Expression: n.CollExpr, SrcRange: n.CollExpr.Range()}, b}
 			}
 		case *hclsyntax.FunctionCallExpr:
-			b.meter(n.Args, costOf(n.Name))
+			switch n.Name {
+			case "list", "map", "set", "object", "tuple", "optional": // of a type, which is read and not called
+			default:
+				b.meter(n.Args, costOf(n.Name))
+			}
 		case *hclsyntax.TemplateExpr:
 			b.meter(n.Parts, costOf(""))
 		case *hclsyntax.LiteralValueExpr:
@@ -192,7 +196,7 @@ func (s *sizer) count(v cty.Value) {
 
 // template parses a template file with the same care as a recipe.
 func (b *budget) template(path string, src []byte) (hclsyntax.Expression, error) {
-	if d := tooLarge(path, src); d != nil {
+	if d := unreadable(path, src); d != nil {
 		return nil, hcl.Diagnostics{d}
 	}
 	expr, diags := hclsyntax.ParseTemplate(src, path, hcl.InitialPos)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -82,8 +83,10 @@ func (l *loader) parse(path string, src []byte) *source {
 	}
 	s := &source{path: path, dir: filepath.Dir(path), bytes: src}
 	l.sources[abs] = s
-	if d := tooLarge(path, src); d != nil {
-		l.files[path] = &hcl.File{Bytes: src}
+	if d := unreadable(path, src); d != nil {
+		if utf8.Valid(src) { // else there is nothing to show
+			l.files[path] = &hcl.File{Bytes: src}
+		}
 		l.diags = append(l.diags, d)
 		return s
 	}

@@ -103,7 +103,7 @@ func (p *evaluator) variableFile(path string, declared map[string]*variableDecl,
 		p.diags = append(p.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Variable file not found", Detail: fmt.Sprintf("The variable file %s cannot be read: %s.", path, err)})
 		return
 	}
-	if d := tooLarge(path, src); d != nil {
+	if d := unreadable(path, src); d != nil {
 		p.diags = append(p.diags, d)
 		return
 	}

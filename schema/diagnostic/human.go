@@ -139,7 +139,8 @@ func cut(s string, n int) string {
 
 func expand(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r == utf8.RuneError {
+		// Control characters, and those that change the order of what is shown, would make the terminal tell another story.
+		if unicode.IsControl(r) || r == utf8.RuneError || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
 			return '�'
 		}
 		return r

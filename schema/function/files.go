@@ -47,8 +47,38 @@ func (f *Files) resolve(path string) string {
 	return filepath.Join(f.Dir, path)
 }
 
+// systemFolders hold no files but views of the system: of processes with their environments, of the kernel, of devices.
+func systemFolders() []string { return []string{"/proc", "/sys", "/dev"} }
+
+// ordinary refuses a path that leads into one of those folders at any of its steps, by a link too.
+func ordinary(path, full string) error {
+	abs, err := filepath.Abs(full)
+	if err != nil {
+		return fmt.Errorf("cannot look at %s: %w", path, err)
+	}
+	for step := abs; ; step = filepath.Dir(step) {
+		steps := []string{step}
+		if real, err := filepath.EvalSymlinks(step); err == nil {
+			steps = append(steps, real)
+		}
+		for _, s := range steps {
+			for _, folder := range systemFolders() {
+				if s == folder || strings.HasPrefix(s, folder+"/") {
+					return fmt.Errorf(`%s lies in %s, which holds no files but a view of the system, secrets of its processes among them. A recipe reads ordinary files; env("NAME") reads an environment variable and keeps it secret`, path, folder)
+				}
+			}
+		}
+		if step == filepath.Dir(step) {
+			return nil
+		}
+	}
+}
+
 func (f *Files) load(path string) ([]byte, error) {
 	full := f.resolve(path)
+	if err := ordinary(path, full); err != nil {
+		return nil, err
+	}
 	info, err := os.Stat(full)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -99,6 +129,9 @@ func file(f *Files, encode bool) function.Function {
 
 func fileexists(f *Files) function.Function {
 	return stringFunc(cty.Bool, func(a []string) (cty.Value, error) {
+		if err := ordinary(a[0], f.resolve(a[0])); err != nil {
+			return cty.NilVal, err
+		}
 		info, err := os.Stat(f.resolve(a[0]))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return cty.NilVal, fmt.Errorf("cannot look at %s: %w", a[0], err)
@@ -118,12 +151,19 @@ func filesha256(f *Files) function.Function {
 func fileset(f *Files) function.Function {
 	return stringFunc(cty.Set(cty.String), func(a []string) (cty.Value, error) {
 		root := f.resolve(a[0])
-		matches, err := filepath.Glob(filepath.Join(root, a[1]))
+		pattern := filepath.Join(root, a[1])
+		if err := errors.Join(ordinary(a[0], root), ordinary(a[1], pattern)); err != nil {
+			return cty.NilVal, err
+		}
+		matches, err := filepath.Glob(pattern)
 		if err != nil {
 			return cty.NilVal, function.NewArgErrorf(1, "not a pattern: %s", err)
 		}
 		var out []cty.Value
 		for _, m := range matches {
+			if ordinary(m, m) != nil {
+				continue
+			}
 			info, err := os.Stat(m)
 			rel, relErr := filepath.Rel(root, m)
 			if err == nil && relErr == nil && info.Mode().IsRegular() {

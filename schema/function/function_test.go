@@ -132,3 +132,47 @@ func TestFilesRememberWhatTheyRead(t *testing.T) {
 		t.Errorf("%v", read)
 	}
 }
+
+// A recipe reads ordinary files: not what the system shows of its processes, by whatever name.
+func TestSystemFoldersAreNotRead(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for link, to := range map[string]string{"environ": "/proc/self/environ", "proc": "/proc", "cwd": "/proc/self/cwd", "fds": "/dev/fd", "dev": "/dev", "to": dir + "/proc"} {
+		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "plain"), []byte("plain"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("plain", filepath.Join(dir, "ordinary")); err != nil {
+		t.Fatal(err)
+	}
+	up := strings.Repeat("../", strings.Count(dir, "/"))
+	files := &function.Files{Dir: dir}
+	for _, path := range []string{
+		"/proc/self/environ", "/proc/1/environ", "/proc/self/fd/0", "/proc/self/root" + dir + "/plain", "/proc/self/cwd/function.go", "/sys/kernel/mm/transparent_hugepage/enabled", "/dev/null",
+		"/dev/stdin", "/dev/fd/0", "//proc/./self/../self/environ", up + "proc/self/environ", "environ", "proc/self/environ", "to/self/environ", "fds/0", "dev/stdin", "proc/self/root" + dir + "/plain",
+	} {
+		for _, call := range []string{"file(%q)", "filebase64(%q)", "filesha256(%q)", "templatefile(%q, {})", "fileexists(%q)"} {
+			src := strings.ReplaceAll(call, "%q", `"`+path+`"`)
+			if v, diags := evaluate(t, files, src); !diags.HasErrors() || !strings.Contains(diags.Error(), "no files but a view of the system") {
+				t.Errorf("%s: %#v, %v", src, v, diags)
+			}
+		}
+	}
+	for _, call := range []string{`fileset("/proc/self", "*")`, `fileset(".", "../../../../../../../../proc/self/*")`, `fileset("proc/self", "env*")`, `fileset("/", "proc/self/env*")`} {
+		if v, diags := evaluate(t, files, call); !diags.HasErrors() {
+			t.Errorf("%s: %#v", call, v)
+		}
+	}
+	if v, diags := evaluate(t, files, `fileset(".", "*/self/environ")`); diags.HasErrors() || v.LengthInt() != 0 {
+		t.Errorf("by links: %#v, %v", v, diags)
+	}
+	if v, diags := evaluate(t, files, `file("ordinary")`); diags.HasErrors() || v.AsString() != "plain" {
+		t.Errorf("an ordinary link: %#v, %v", v, diags)
+	}
+	if len(files.Read()) != 1 {
+		t.Errorf("read: %v", files.Read())
+	}
+}

@@ -1,0 +1,82 @@
+package schema
+
+import (
+	"bytes"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/hashicorp/hcl/v2"
+)
+
+// unreadable refuses, with one message, what no text editor would show as it is read: other encodings than UTF-8, binary files,
+// files that could exhaust the parser, and characters that change the order in which text is shown.
+func unreadable(path string, src []byte) *hcl.Diagnostic {
+	if d := notText(path, src); d != nil {
+		return d
+	}
+	if d := tooLarge(path, src); d != nil {
+		return d
+	}
+	return reordered(path, src)
+}
+
+// encodings are the byte order marks of what an editor may have saved instead of UTF-8, the longer ones first.
+func encodings() []struct{ mark, name string } {
+	return []struct{ mark, name string }{
+		{"\xff\xfe\x00\x00", "UTF-32"}, {"\x00\x00\xfe\xff", "UTF-32"}, {"\xff\xfe", "UTF-16"}, {"\xfe\xff", "UTF-16"},
+	}
+}
+
+func notText(path string, src []byte) *hcl.Diagnostic {
+	start := hcl.Range{Filename: path, Start: hcl.InitialPos, End: hcl.InitialPos}
+	const remedy = " Save it as UTF-8, which every editor can do."
+	for _, e := range encodings() {
+		if bytes.HasPrefix(src, []byte(e.mark)) {
+			return problem(start, "Not UTF-8", "The file is written in "+e.name+"."+remedy)
+		}
+	}
+	if i := bytes.IndexByte(src, 0); i >= 0 {
+		what := "a binary file, and a recipe is text. Name the right one."
+		if head := src[:min(len(src), 64)]; 3*bytes.Count(head, []byte{0}) >= len(head) { // every other byte, or more, of plain text
+			what = "written in UTF-16 or UTF-32, or binary." + remedy
+		}
+		return problem(pointAt(path, src, i, 1), "Not UTF-8", "The file holds a zero byte: it is "+what)
+	}
+	if utf8.Valid(src) {
+		return nil
+	}
+	for i := 0; i < len(src); {
+		r, size := utf8.DecodeRune(src[i:])
+		if r == utf8.RuneError && size == 1 {
+			return problem(pointAt(path, src, i, 1), "Not UTF-8", fmt.Sprintf("The file is no UTF-8 text: byte %d of it is 0x%02x, which begins no character.%s", i+1, src[i], remedy))
+		}
+		i += size
+	}
+	return nil
+}
+
+// reordered refuses the characters with which a text can be made to look different from what it says (CVE-2021-42574): what
+// follows them is shown from right to left, in comments and strings too.
+func reordered(path string, src []byte) *hcl.Diagnostic {
+	for i := 0; i < len(src); {
+		next := bytes.IndexByte(src[i:], 0xe2) // the first byte of all of them
+		if next < 0 {
+			return nil
+		}
+		i += next
+		r, size := utf8.DecodeRune(src[i:])
+		if r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
+			return problem(pointAt(path, src, i, size), "Hidden character",
+				fmt.Sprintf(`The file holds U+%04X, a control character that makes the text after it look different from what it says. Remove it; a string that needs it says "\u%04x".`, r, r))
+		}
+		i += size
+	}
+	return nil
+}
+
+// pointAt is the place of some bytes of a file.
+func pointAt(path string, src []byte, at, size int) hcl.Range {
+	line := bytes.Count(src[:at], []byte("\n"))
+	column := utf8.RuneCount(src[bytes.LastIndexByte(src[:at], '\n')+1:at]) + 1
+	return hcl.Range{Filename: path, Start: hcl.Pos{Line: line + 1, Column: column, Byte: at}, End: hcl.Pos{Line: line + 1, Column: column + 1, Byte: at + size}}
+}
