@@ -19,10 +19,13 @@ type launch struct {
 	ChatTemplate string            // file; empty: the model's own
 	Port         int               // on loopback
 	Devices      []string          // GPUs of this server; nil: leave the choice to vLLM
-	Extension    string            // folder with recipe_vllm.py; empty: without it
+	Extension    string            // folder with recipe_vllm.py and recipe_guard.py; empty: without them
 	APIKey       string            // demanded by the server
 	Environment  map[string]string // of the block
 }
+
+// guardClass is the middleware that demands the key on every path; vLLM itself does so on a few.
+const guardClass = "recipe_guard.Guard"
 
 // arguments is the command line after the interpreter: a pure function, so that it can be read and tested as a whole.
 func (l launch) arguments() ([]string, error) {
@@ -87,6 +90,7 @@ func (l launch) arguments() ([]string, error) {
 	args.flag("--enable-sleep-mode", c.EnableSleepMode)
 	if l.Extension != "" {
 		args.add("--worker-extension-cls", "recipe_vllm.RecipeWorker")
+		args.add("--middleware", guardClass)
 	}
 	return append(args, c.ExtraArgs...), nil
 }
@@ -103,8 +107,9 @@ func (l launch) environ(base []string) []string {
 		env["VLLM_CPU_KVCACHE_SPACE"] = strconv.FormatInt(l.Config.CPUKVCacheSpace, 10)
 	}
 	maps.Copy(env, l.Environment)
-	env["VLLM_SERVER_DEV_MODE"] = "1" // pause, resume, collective_rpc; on loopback and behind a key
-	env["VLLM_API_KEY"] = l.APIKey    // not an argument: those are visible to every user of the machine
+	env["VLLM_SERVER_DEV_MODE"] = "1"   // pause, resume, collective_rpc; on loopback, and behind the key because of guardClass
+	env["VLLM_USE_RUST_FRONTEND"] = "0" // it knows no middleware
+	env["VLLM_API_KEY"] = l.APIKey      // not an argument: those are visible to every user of the machine
 	if l.Config.EnableLora {
 		env["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
 	}

@@ -162,10 +162,14 @@ func (f *fakeServer) routes() http.Handler {
 		names[p] = map[string]any{}
 	}
 	paths["/openapi.json"] = func(w http.ResponseWriter, _ *http.Request) { reply(w, map[string]any{"paths": names}) }
+	// Only with the middleware does a path that is not there demand the key.
+	if _, ok := paths["/"]; !ok {
+		paths["/"] = http.NotFound
+	}
 	mux := http.NewServeMux()
 	for p, h := range paths {
 		mux.HandleFunc(p, func(w http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("Authorization") != "Bearer "+os.Getenv("VLLM_API_KEY") {
+			if f.guards(r) && r.Header.Get("Authorization") != "Bearer "+os.Getenv("VLLM_API_KEY") {
 				w.WriteHeader(http.StatusUnauthorized)
 				return
 			}
@@ -175,6 +179,17 @@ func (f *fakeServer) routes() http.Handler {
 		})
 	}
 	return mux
+}
+
+// guards says whether vLLM demands the key: by itself on some prefixes, and never for OPTIONS; with the plugin's middleware, which
+// it must be able to import, everywhere. TestTheFakeAsksForTheKeyWhereVLLMDoes holds it to the real server.
+func (f *fakeServer) guards(r *http.Request) bool {
+	if f.flag("--middleware") == guardClass && exists(strings.Split(os.Getenv("PYTHONPATH"), ":")[0], "recipe_guard.py") {
+		return true
+	}
+	return r.Method != http.MethodOptions && slices.ContainsFunc([]string{"/v1", "/v2", "/inference", "/cohere"}, func(prefix string) bool {
+		return strings.HasPrefix(r.URL.Path, prefix)
+	})
 }
 
 func reply(w http.ResponseWriter, v any) { _ = json.NewEncoder(w).Encode(v) }

@@ -1,6 +1,6 @@
 // Package vllm serves a policy with vLLM: it starts `vllm serve`, once or as several replicas, keeps it alive, says in plain words
 // why it failed, loads new weights into it and puts the current ones back after a restart. The address that clients get is that
-// of the gateway which the SDK serves in front; vLLM itself listens on loopback only, with its development routes open.
+// of the gateway which the SDK serves in front; vLLM itself listens on loopback only and demands a key on every path.
 package vllm
 
 import (
