@@ -32,7 +32,8 @@ environment "atropos" "code" {
   group_size       = 8
   max_token_length = 128
   config = {
-    seconds   = 2 # limits of each program; they stop accidents, not malice
+    sandbox   = "bubblewrap" # what the model's programs run in; without it the block refuses to start. "none": with your rights
+    seconds   = 2            # limits of each program
     megabytes = 256
     failed    = -0.5 # worse than a wrong result, better than code that does not end
   }

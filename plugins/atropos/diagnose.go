@@ -60,6 +60,9 @@ type symptom struct {
 }
 
 var symptoms = []symptom{
+	{"sandbox", regexp.MustCompile(`NoSandbox: refused`),
+		"code that a model writes would run without a sandbox",
+		"install bubblewrap on the machine of this block, and in a container allow it user namespaces; or set config = { sandbox = \"none\" }, if the machine holds nothing that such code must not reach"},
 	{"no-atroposlib", regexp.MustCompile(`No module named '?(atroposlib|yaml)'?(\n|$)`),
 		"the Python of this block has no atroposlib",
 		"run recipe init, which makes one for blocks without a runtime, or point runtime { python = … } at an interpreter that has it"},

@@ -293,6 +293,18 @@ func TestReasoningGymTask(t *testing.T) {
 // TestCodeIsRun: right, wrong, failing and endless programs are told apart.
 func TestCodeIsRun(t *testing.T) {
 	t.Parallel()
+	for _, kind := range []string{"bubblewrap", "none"} {
+		t.Run(kind, func(t *testing.T) {
+			if kind == "bubblewrap" {
+				needsBubblewrap(t)
+			}
+			codeIsRun(t, kind)
+		})
+	}
+}
+
+func codeIsRun(t *testing.T, kind string) {
+	t.Helper()
 	w := newWorld(t)
 	task := regexp.MustCompile(`# f returns (.*)\.(?:<unk>|\n)def`)
 	// The test's tokenizer has no line breaks: bodies of one line.
@@ -309,11 +321,11 @@ func TestCodeIsRun(t *testing.T) {
 	}
 	g := rolled(t, w, 1, func(c *Config) {
 		script(t, "programs.py")(c)
-		c.Config = map[string]any{"seconds": int64(1)}
+		c.Config = map[string]any{"seconds": int64(1), "sandbox": kind}
 	})[0]
-	started := 0.0
-	if os.Getuid() != 0 {
-		started = -0.5 // a process may not be started; root may, and it ends with the program
+	started := -0.5 // a process may not be started
+	if kind == "none" && os.Getuid() == 0 {
+		started = 0 // root may, and it ends with the program
 	}
 	if left, _ := filepath.Glob("/proc/[0-9]*/cmdline"); slices.ContainsFunc(left, func(path string) bool {
 		command, err := os.ReadFile(path) //nolint:gosec // of another process
@@ -321,8 +333,7 @@ func TestCodeIsRun(t *testing.T) {
 	}) {
 		t.Error("what a program has started outlives it")
 	}
-	// A file may be made in the program's own folder, but nothing written into it; what it returns is wrong. To end the process is
-	// no answer.
+	// A file may be made in the program's own folder, but nothing written into it; it is no number. To end the process is no answer.
 	for i, want := range []float64{1, started, -0.5, -0.5, -1, 0, -0.5, -0.5} {
 		if got := g["scores"].([]any)[i].(float64); got != want {
 			t.Errorf("score %d is %v, want %v (%q)", i, got, want, trained(t, g)[i])
