@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -134,9 +135,10 @@ func newGateway[C any](plugin Inference[C], req Request[C], h *inferenceHost) (*
 	return g, nil
 }
 
-// listen takes the earlier address when it can be had, else a free port on loopback.
+// listen takes the earlier address when it can be had, else a free port on loopback. The earlier address is what the run's
+// record says, which may have come from somewhere else: beyond loopback nothing is served.
 func listen(earlier string) (net.Listener, error) {
-	if earlier != "" {
+	if at, err := netip.ParseAddrPort(earlier); err == nil && at.Addr().IsLoopback() {
 		if l, err := net.Listen("tcp", earlier); err == nil {
 			return l, nil
 		}

@@ -46,11 +46,13 @@ func TestRequirementsNameRealTests(t *testing.T) {
 			}
 		}
 	}
-	faults, err := os.ReadFile(filepath.Join(repository, "docs", "troubleshooting.md"))
-	if err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"docs/troubleshooting.md", "SECURITY.md"} {
+		text, err := os.ReadFile(filepath.Join(repository, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(name, string(text))
 	}
-	check("docs/troubleshooting.md", string(faults))
 	page, err := os.ReadFile(filepath.Join(repository, "docs", "requirements.md"))
 	if err != nil {
 		t.Fatal(err)

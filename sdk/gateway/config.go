@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -31,7 +32,7 @@ const (
 	RecordAll RecordMode = "all"
 )
 
-// Config describes a gateway. Only Address (or Listener) is needed on loopback; off loopback Token is needed too.
+// Config describes a gateway. Only Address (or Listener) is needed on loopback; off loopback Token and TLS are needed too.
 type Config struct {
 	// Address is the host:port to listen on, for example "127.0.0.1:9001". Give the same one after a restart: environments
 	// hold on to it. Port 0 takes a free one (see Gateway.Addr).
@@ -44,7 +45,10 @@ type Config struct {
 	// AdminToken lets a client use /recipe/v1/… (it also opens the data routes). Empty closes the control routes over HTTP;
 	// the methods of Gateway work all the same.
 	AdminToken string
-	// Insecure allows an empty Token off loopback.
+	// TLS is what the gateway serves with, its certificates set. Nil means plain HTTP, which New refuses off loopback unless
+	// Insecure is set: whoever is on the way would read tokens, prompts and completions, and could load weights.
+	TLS *tls.Config
+	// Insecure allows an empty Token, and plain HTTP, off loopback.
 	Insecure bool
 	// Models are the names that clients may use for the policy. /v1/models answers with them while no replica can.
 	Models []string
@@ -155,11 +159,17 @@ func (c *Config) check() error {
 	return errors.Join(errs...)
 }
 
-// checkExposure refuses an address that other machines reach without a token.
+// checkExposure refuses an address that other machines reach without a token or without TLS.
 func (c *Config) checkExposure(addr net.Addr) error {
 	tcp, ok := addr.(*net.TCPAddr)
-	if !ok || tcp.IP.IsLoopback() || c.Token != "" || c.Insecure {
+	if !ok || tcp.IP.IsLoopback() || c.Insecure {
 		return nil
 	}
-	return fmt.Errorf("gateway: %s is reachable from other machines and no Token is set; set one, listen on 127.0.0.1, or set Insecure", addr)
+	if c.Token == "" {
+		return fmt.Errorf("gateway: %s is reachable from other machines and no Token is set; set one, listen on 127.0.0.1, or set Insecure", addr)
+	}
+	if c.TLS == nil {
+		return fmt.Errorf("gateway: refused: would serve without TLS beyond loopback (%s); set TLS, listen on 127.0.0.1, or set Insecure", addr)
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -9,6 +10,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"golang.org/x/net/netutil"
 
 	"github.com/recipe-rl/recipe/sdk/web"
 )
@@ -94,7 +97,13 @@ func limits() web.Limits {
 func (g *Gateway) Addr() net.Addr { return g.listener.Addr() }
 
 // URL is the root of the gateway, for example "http://127.0.0.1:9001"; append /v1 for OpenAI clients.
-func (g *Gateway) URL() string { return "http://" + g.listener.Addr().String() }
+func (g *Gateway) URL() string {
+	scheme := "http://"
+	if g.cfg.TLS != nil {
+		scheme = "https://"
+	}
+	return scheme + g.listener.Addr().String()
+}
 
 // Serve answers requests until ctx ends or Close is called, which is no error. When ctx ends, requests in flight are cut off;
 // call Close first to let them finish.
@@ -104,13 +113,21 @@ func (g *Gateway) Serve(ctx context.Context) error {
 		_ = g.server.Close() // also ends Serve below
 	})
 	defer stop()
-	err := limits().Serve(g.server, g.listener)
+	err := g.serve()
 	g.end()
 	g.transport.CloseIdleConnections()
 	if err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("gateway: serving on %s: %w", g.Addr(), err)
 	}
 	return nil
+}
+
+func (g *Gateway) serve() error {
+	if g.cfg.TLS == nil {
+		return limits().Serve(g.server, g.listener)
+	}
+	// TLS outermost: the server looks at the type of its connections.
+	return g.server.Serve(tls.NewListener(netutil.LimitListener(g.listener, limits().Connections), g.cfg.TLS))
 }
 
 // Close stops accepting requests, refuses those that wait, and lets those in flight finish until ctx ends; what is left then is
