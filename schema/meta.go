@@ -40,6 +40,7 @@ type healthBlock struct {
 	Timeout      time.Duration `recipe:"timeout" default:"5s" min:"100ms"`
 	Failures     int           `recipe:"failures" default:"3" min:"1" doc:"failures in a row before the block counts as failed"`
 	StopTimeout  time.Duration `recipe:"stop_timeout" default:"30s" min:"0s" doc:"how long the block may drain when it is stopped"`
+	StallTimeout time.Duration `recipe:"stall_timeout" default:"30m" min:"0s" doc:"how long the block may hold up the run without any progress before it is started again, as restart says; 0s: for ever"`
 }
 
 type runtimeBlock struct {
@@ -104,7 +105,7 @@ func (d *decoder) meta(n *node, self func() cty.Value) Meta {
 		case "health":
 			var b healthBlock
 			if d.once(block, m.Health != nil) && d.into(d.ev.p.meta.health, block, &b) {
-				m.Health = &Health{StartTimeout: b.StartTimeout, Interval: b.Interval, Timeout: b.Timeout, Failures: b.Failures, StopTimeout: b.StopTimeout}
+				m.Health = &Health{StartTimeout: b.StartTimeout, Interval: b.Interval, Timeout: b.Timeout, Failures: b.Failures, StopTimeout: b.StopTimeout, StallTimeout: b.StallTimeout}
 			}
 		case "runtime":
 			var b runtimeBlock

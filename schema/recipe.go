@@ -134,6 +134,7 @@ type Health struct {
 	Timeout      time.Duration
 	Failures     int // consecutive failures before it counts as failed
 	StopTimeout  time.Duration
+	StallTimeout time.Duration // 0: none
 }
 
 // Runtime is the Python that a block's program needs.

@@ -115,6 +115,19 @@ func (g *gate) current() int64 {
 	return g.version
 }
 
+// syncer is the sync block that this trainer works with; empty: none.
+func (g *gate) syncer() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.attached != nil {
+		return g.attached.Address
+	}
+	if len(g.syncedBy) > 0 {
+		return g.syncedBy[0]
+	}
+	return ""
+}
+
 func (g *gate) setStep(step int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

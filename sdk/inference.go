@@ -36,6 +36,7 @@ type inferenceHost struct {
 	*host
 	gateway *gateway.Gateway
 	stands  atomic.Bool // Ready has been called
+	tokens  tokenWatch
 
 	mu       sync.Mutex
 	replicas []Replica
@@ -47,6 +48,9 @@ type inferenceHost struct {
 const unknownVersion = -1
 
 var _ InferenceHost = (*inferenceHost)(nil)
+
+// patienceToLoad is how long an engine may take over new weights, or over a first request, without a word.
+const patienceToLoad = 5 * time.Minute
 
 // gatewayClose bounds how long requests in flight may take when the block ends.
 const gatewayClose = 5 * time.Second
@@ -62,12 +66,15 @@ func runInference[C any](ctx context.Context, plugin Inference[C], req Request[C
 		return err
 	}
 	ih.gateway = g
+	ih.tokens.counter, _ = plugin.(TokenCounter)
 	h.setListen(g.Addr().String())
 	serving, stop := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- g.Serve(serving) }()
 	var background sync.WaitGroup
 	background.Go(func() { ih.admitLoop(serving) })
+	background.Go(func() { ih.tokens.watch(serving, func() bool { return g.Pulse().InFlight > 0 }) })
+	h.Activities(ih.flowing)
 	defer func() {
 		closing, cancel := context.WithTimeout(context.Background(), min(gatewayClose, h.Grace()/2))
 		defer cancel()
@@ -93,12 +100,16 @@ func newGateway[C any](plugin Inference[C], req Request[C], h *inferenceHost) (*
 		Update: func(ctx context.Context, _ gateway.Replica, u gateway.WeightUpdate) error {
 			// The gateway asks for each replica, the plugin loads into all of them: side by side, that is one call.
 			_, err, _ := flight.Do(fmt.Sprint(u.Version, u.Path), func() (any, error) {
+				loading := h.Begin(Activity{What: fmt.Sprintf("loading the weights of version %d", u.Version), Patience: patienceToLoad})
+				defer loading.End()
 				return nil, guard(req.Address, func() error { return plugin.UpdateWeights(ctx, weightsOf(u)) })
 			})
 			return err
 		},
 		Logprobs: func(ctx context.Context, r gateway.Replica, tokens []int) ([]float64, error) {
 			var values []float64
+			proving := h.Begin(Activity{What: "computing the log-probabilities of the fixed text", Patience: patienceToLoad})
+			defer proving.End()
 			err := guard(req.Address, func() (err error) {
 				if one, ok := plugin.(ReplicaLogprober); ok {
 					values, err = one.ReplicaLogprobs(ctx, Replica{ID: r.ID, URL: r.URL, APIKey: r.APIKey}, tokens)

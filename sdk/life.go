@@ -31,6 +31,8 @@ type life struct {
 	cancel  context.CancelCauseFunc
 	done    chan struct{} // closed when Run has returned and the last phase has been reported
 
+	activities
+
 	mu       sync.Mutex
 	phase    Phase
 	said     string // message of the phase

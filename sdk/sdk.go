@@ -83,6 +83,12 @@ type Host interface {
 	Listening(address string)
 	// Weights reports one completed weight update. Sync blocks call it.
 	Weights(WeightsInfo)
+	// Begin says what the block waits for or works on from now on, until End is called on what it returns. It is for what may
+	// last: a run that stands still is explained by it. Nothing is written down, so it costs next to nothing.
+	Begin(Activity) *Ongoing
+	// Activities is Begin for a block that has the answer at hand: the function is called whenever somebody asks, at the same
+	// time as everything else, and must return at once.
+	Activities(func() []Activity)
 	// Grace is how long the block may take once Run's context has ended.
 	Grace() time.Duration
 }

@@ -56,6 +56,10 @@ func runTrainer[C any](ctx context.Context, plugin Trainer[C], req Request[C], h
 }
 
 func (h *trainerHost) Sync(ctx context.Context, step int64) (int64, error) {
+	if by := h.gate.syncer(); by != "" {
+		waiting := h.Begin(Activity{On: by, What: fmt.Sprintf("its weights of step %d to be served", step)})
+		defer waiting.End()
+	}
 	return h.gate.sync(ctx, step)
 }
 
@@ -81,6 +85,12 @@ func (h *trainerHost) Progress(step, total int64, unit string) {
 	h.host.Progress(step, total, unit)
 }
 
-func (h *trainerHost) Turn(ctx context.Context, step int64) error { return h.gate.take(ctx, step) }
+func (h *trainerHost) Turn(ctx context.Context, step int64) error {
+	if by := h.gate.syncer(); by != "" {
+		waiting := h.Begin(Activity{On: by, What: fmt.Sprintf("the GPU for step %d", step)})
+		defer waiting.End()
+	}
+	return h.gate.take(ctx, step)
+}
 
 func (h *trainerHost) Shared() bool { return h.gate.shared() }

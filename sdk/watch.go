@@ -3,6 +3,7 @@ package sdk
 import (
 	"context"
 	"os"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -23,6 +24,10 @@ func (s *server) Status(context.Context, *pluginpb.StatusRequest) (*pluginpb.Sta
 	response := &pluginpb.StatusResponse{
 		RunId: l.start.RunID, Address: l.start.Address, Pid: int64(os.Getpid()), Phase: string(snap.phase),
 		LastEvent: snap.last, Error: snap.failure, Handle: snap.handle, Listen: snap.listen, PolicyVersion: snap.version,
+	}
+	if !snap.phase.Over() {
+		list, reported := l.activities.list()
+		response.ReportsActivities, response.Activities = reported, activitiesTo(list, time.Now(), l.blanker.Replace)
 	}
 	if snap.outputs != cty.NilVal {
 		data, err := spec.Marshal(snap.outputs, s.def.Outputs)

@@ -15,7 +15,7 @@ import (
 // TestMain lets the test binary be the program: the scripts run it as `recipe`, and the engine starts it as a plugin.
 func TestMain(m *testing.M) {
 	if _, plugin := os.LookupEnv(sdk.BuiltinKey); plugin {
-		sdk.ServeBuiltin(builtins())
+		sdk.ServeBuiltin(append(builtins(), standIns()...))
 	}
 	testscript.Main(m, map[string]func(){"recipe": func() { os.Exit(program()) }})
 }

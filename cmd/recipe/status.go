@@ -18,15 +18,23 @@ func newStatus(a *app) *cobra.Command {
 	var (
 		file   string
 		asJSON bool
+		ask    whyFlags
 	)
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show where a run stands: phases, steps, reward, policy version",
-		Args:  cobra.NoArgs,
+		Long: `Show where a run stands: phases, steps, reward, policy version.
+
+With --why it asks every block what it waits for and follows that from block to block, down to the cause of a run that
+stands still. It needs the run's engine; without one it says what was waited for when an engine last said so.`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, run, err := locateRun(file)
 			if err != nil {
 				return err
+			}
+			if ask.why || ask.stacks {
+				return ask.show(cmd.Context(), a, dir, asJSON)
 			}
 			holder := state.Holder(dir)
 			run, seen := look(cmd.Context(), dir, run, holder)
@@ -55,6 +63,7 @@ func newStatus(a *app) *cobra.Command {
 	}
 	addRun(cmd, &file)
 	addJSON(cmd, &asJSON)
+	ask.add(cmd)
 	return cmd
 }
 

@@ -19,8 +19,9 @@ type Board struct {
 	Message string    // why it ended
 	Version int64     // newest policy version that inference serves
 	Outputs map[string]any
-	Samples map[string]Samples // by environment address or name, whatever the events say
-	Last    uint64             // number of the newest event seen
+	Samples map[string]Samples     // by environment address or name, whatever the events say
+	Stalls  map[string]event.Event // what stands still, by the address at its cause: the newest event of each
+	Last    uint64                 // number of the newest event seen
 }
 
 // Block is one block of the run.
@@ -51,11 +52,19 @@ func (b *Board) Apply(e event.Event) {
 	switch e.Type {
 	case event.RunStarted:
 		b.Started, b.Ended, b.Status, b.Message = e.Time, time.Time{}, "running", ""
+		clear(b.Stalls)
 		for _, blk := range b.Blocks {
 			blk.Restarts = 0
 		}
 	case event.RunEnded:
 		b.Ended, b.Status, b.Message = e.Time, e.Phase, e.Message
+	case event.Stalled:
+		if b.Stalls == nil {
+			b.Stalls = map[string]event.Event{}
+		}
+		b.Stalls[e.Address] = e
+	case event.StallOver:
+		delete(b.Stalls, e.Address)
 	case event.Output:
 		if b.Outputs == nil {
 			b.Outputs = map[string]any{}

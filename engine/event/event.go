@@ -28,6 +28,8 @@ const (
 	Removed    Type = "removed"     // Address: the block has ended and is no part of the run any more
 	Notice     Type = "notice"      // Level, Message: from the engine itself
 	LogFile    Type = "log_file"    // Cursors: the first line of every file but the first, with the number of the event before it
+	Stalled    Type = "stalled"     // Address (where the cause is), Message (who waits for whom), Remedy, Seconds (without progress)
+	StallOver  Type = "stall_over"  // Address, Seconds (that it stood still)
 )
 
 // Event is one line of the log. Fields that a type does not use are left out.

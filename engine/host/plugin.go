@@ -83,6 +83,8 @@ type Status struct {
 	Handle         []byte
 	Listen         string
 	PolicyVersion  int64
+	Reports        bool           // the block says what it does: none of Activities means that it does nothing
+	Activities     []sdk.Activity // as of the answer
 }
 
 // Diagnostic is one problem at a path inside of a block's body.
@@ -233,6 +235,7 @@ func (p *Plugin) Status(ctx context.Context) (Status, error) {
 	s := Status{
 		RunID: r.GetRunId(), Address: r.GetAddress(), PID: int(r.GetPid()), Phase: sdk.Phase(r.GetPhase()), LastEvent: r.GetLastEvent(),
 		Error: r.GetError(), Handle: r.GetHandle(), Listen: r.GetListen(), PolicyVersion: r.GetPolicyVersion(), Outputs: cty.NilVal,
+		Reports: r.GetReportsActivities(), Activities: activitiesOf(r.GetActivities(), time.Now()),
 	}
 	if len(r.GetOutputs()) > 0 {
 		d, err := p.Describe(ctx)
@@ -323,6 +326,26 @@ func (p *Plugin) Checkpoint(ctx context.Context) (sdk.CheckpointInfo, error) {
 		return sdk.CheckpointInfo{}, p.failed("checkpoint", err)
 	}
 	return sdk.CheckpointInfo{Path: r.GetPath(), Step: r.GetStep(), Version: r.GetPolicyVersion()}, nil
+}
+
+// Stack is where the threads of one program of a block are.
+type Stack struct {
+	Program     string
+	PID         int
+	Text, Error string
+}
+
+// Stacks asks the plugin where it and its programs are.
+func (p *Plugin) Stacks(ctx context.Context) ([]Stack, error) {
+	r, err := p.rpc.Stacks(ctx, &pluginpb.StacksRequest{})
+	if err != nil {
+		return nil, p.failed("ask for the stacks of", err)
+	}
+	var out []Stack
+	for _, s := range r.GetStacks() {
+		out = append(out, Stack{Program: s.GetProgram(), PID: int(s.GetPid()), Text: s.GetText(), Error: s.GetError()})
+	}
+	return out, nil
 }
 
 // PID is the process id of the plugin.

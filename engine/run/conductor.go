@@ -32,6 +32,7 @@ type conductor struct {
 	tick      <-chan time.Time
 	cancelled <-chan struct{} // nil once that was seen
 	killed    bool
+	stalls    stalls
 }
 
 // endOfRun is why the run ends.
@@ -351,6 +352,7 @@ func (c *conductor) end(status state.Status, err error, why string) {
 	if c.ending != nil {
 		return
 	}
+	c.lastWords(status)
 	c.ending = &endOfRun{status: status, err: err, why: why}
 	for _, u := range c.units {
 		if u.goal == up {

@@ -38,6 +38,7 @@ type Options struct {
 	Plugins schema.Plugins // to read what plugins that are gone have left
 	Command string         // how this engine was called, for others that find the run locked
 	Lease   time.Duration  // 0: DefaultLease; negative: detached, plugins live until stopped
+	Stall   time.Duration  // how long nothing may come of an edge before it is said; 0: why.DefaultAfter
 	Keep    bool           // services stay when the last job has ended, until the run is stopped
 	Now     func() time.Time
 	// OnJournal is called after every write of the record. Tests kill the engine there.

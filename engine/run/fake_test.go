@@ -303,6 +303,8 @@ func (p *fakeProcess) Status(context.Context) (host.Status, error) {
 		Error: p.message, Listen: "127.0.0.1:" + fmt.Sprint(p.pid)}, nil
 }
 
+func (p *fakeProcess) Stacks(context.Context) ([]host.Stack, error) { return nil, nil }
+
 func (p *fakeProcess) Watch(ctx context.Context, after uint64, fn func(host.Event)) error {
 	stop := context.AfterFunc(ctx, func() { p.mu.Lock(); p.cond.Broadcast(); p.mu.Unlock() })
 	defer stop()

@@ -77,6 +77,7 @@ func movedOutputs(a, b cty.Value) string {
 
 // progress is what a block reported, already in the log.
 func (c *conductor) progress(u *unit, ev event.Event) {
+	u.doing.sign = c.e.now()
 	switch ev.Type {
 	case event.Metrics:
 		if u.rules != nil {
@@ -110,12 +111,13 @@ func (c *conductor) clock() {
 			c.endByRule(u, u.rules.wall(c.e.now()))
 		}
 	}
+	c.watchStalls(c.e.now())
 }
 
 // ended is the end of a life: what becomes of the block is decided here.
 func (c *conductor) ended(u *unit, end ending) {
 	u.cancel()
-	u.life = nil
+	u.life, u.doing = nil, doing{}
 	c.dirty = true
 	end = c.e.clean(end)
 	if end.outputs != cty.NilVal {
@@ -174,6 +176,11 @@ func (c *conductor) record(u *unit, end ending, intent state.Intent) {
 func (c *conductor) failed(u *unit, end ending) {
 	u.err, u.remedy, u.last = end.err, end.remedy, end.last
 	policy := restartPolicy(u.block.Meta.Restart)
+	if end.stalled {
+		// Each time takes as long as the deadline: a window that is shorter would never use up the attempts.
+		h := healthPolicy(u.block.Meta.Health, u.addr().Kind)
+		policy.Window = max(policy.Window, 2*h.StallTimeout*time.Duration(policy.Attempts+1))
+	}
 	v := decideRestart(policy, u.history, c.e.now(), jitter())
 	u.history = v.History
 	c.record(u, end, state.IntentRun)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
@@ -33,6 +34,8 @@ type life struct {
 
 	stop   chan stopOrder
 	update chan updateOrder
+	fail   chan failOrder
+	proc   atomic.Pointer[Process] // once it runs; to ask it, from any goroutine
 }
 
 // stopOrder asks a life to end in its own time. To kill it, its context is cancelled.
@@ -42,6 +45,12 @@ type stopOrder struct{ reason string }
 type updateOrder struct {
 	config cty.Value
 	done   chan error
+}
+
+// failOrder ends a life as failed, because it has stood still for too long.
+type failOrder struct {
+	err    error
+	remedy string
 }
 
 // ending is how a life ended.
@@ -56,6 +65,7 @@ type ending struct {
 	kill    bool      // its process is not asked to exit any more
 	told    bool      // the log already holds its last phase
 	invalid bool      // the plugin refused the block's values
+	stalled bool      // it had stood still for too long
 }
 
 // report is what a life tells the conductor. Each runs in the conductor's goroutine.
@@ -63,16 +73,21 @@ type report interface {
 	phase(p sdk.Phase, outputs cty.Value)
 	progress(e event.Event)
 	ended(end ending)
+	answered(st host.Status, err error) // to a question for its status
+	said(message string)                // with its newest phase
 }
 
 func newLife(e *Engine, b addr.Block, p *schema.PluginSchema, number int, h schema.Health) *life {
-	return &life{e: e, block: b, plugin: p, number: number, health: h, stop: make(chan stopOrder, 4), update: make(chan updateOrder, 4)}
+	return &life{e: e, block: b, plugin: p, number: number, health: h, stop: make(chan stopOrder, 4), update: make(chan updateOrder, 4), fail: make(chan failOrder, 1)}
 }
 
 // run does the whole life. It always ends with exactly one ended report.
 func (l *life) run(ctx context.Context, r report) {
 	l.printed = newPrinted(l)
 	proc, end := l.begin(ctx, r)
+	if proc != nil {
+		l.proc.Store(&proc)
+	}
 	if ctx.Err() != nil {
 		end = &ending{phase: sdk.Stopped, ordered: true, kill: true}
 	}
@@ -162,7 +177,7 @@ func (l *life) watch(ctx context.Context, proc Process, r report) *ending {
 	if l.adopt != nil {
 		w.refresh(ctx)
 	}
-	alive := make(chan error, 1)
+	alive := make(chan statusAnswer, 1)
 	tick := time.NewTicker(l.health.Interval)
 	defer tick.Stop()
 	printed := time.NewTicker(outputEvery)
@@ -185,6 +200,10 @@ func (l *life) watch(ctx context.Context, proc Process, r report) *ending {
 			c, cancelCall := context.WithTimeout(ctx, l.health.StopTimeout)
 			o.done <- proc.Update(c, o.config)
 			cancelCall()
+		case o := <-l.fail:
+			if w.ordered == nil {
+				w.end = &ending{phase: sdk.Failed, ready: w.ready, err: o.err, remedy: o.remedy, stalled: true}
+			}
 		case <-w.startDeadline.C:
 			w.startOverdue()
 		case <-w.stopDeadline.C:
@@ -197,9 +216,10 @@ func (l *life) watch(ctx context.Context, proc Process, r report) *ending {
 			}
 		case <-printed.C:
 			l.printed.next(false)
-		case err := <-alive:
+		case a := <-alive:
 			probing = false
-			w.probed(err)
+			w.report.answered(a.status, a.err)
+			w.probed(a.err)
 		case <-ctx.Done():
 			w.end = &ending{phase: sdk.Stopped, ready: w.ready, ordered: true, kill: true}
 		}
@@ -238,11 +258,17 @@ func (l *life) stream(ctx context.Context, proc Process, events chan<- watched) 
 	}
 }
 
-func (l *life) probe(ctx context.Context, proc Process) error {
+// statusAnswer is what a question for the status came to.
+type statusAnswer struct {
+	status host.Status
+	err    error
+}
+
+func (l *life) probe(ctx context.Context, proc Process) statusAnswer {
 	c, cancel := context.WithTimeout(ctx, l.health.Timeout)
 	defer cancel()
-	_, err := proc.Status(c)
-	return err
+	st, err := proc.Status(c)
+	return statusAnswer{st, err}
 }
 
 // watcher is the state of one life while it is followed; only the life's goroutine touches it.
@@ -272,6 +298,7 @@ func (w *watcher) event(ctx context.Context, m watched) {
 	}
 	switch b := m.event.Body.(type) {
 	case host.PhaseChange:
+		w.report.said(b.Message)
 		w.phase(ctx, b)
 	case host.Outputs:
 		w.report.phase(w.current, b.Values)

@@ -46,6 +46,7 @@ type Process interface {
 	Update(ctx context.Context, config cty.Value) error
 	Stop(ctx context.Context, grace time.Duration, kill bool, reason string) error
 	Status(ctx context.Context) (host.Status, error)
+	Stacks(ctx context.Context) ([]host.Stack, error)
 	Watch(ctx context.Context, after uint64, each func(host.Event)) error
 	Exit(ctx context.Context) error
 	Exited() <-chan struct{}

@@ -71,10 +71,14 @@ func decideRestart(p schema.Restart, history []time.Time, now time.Time, jitter 
 
 func jitter() float64 { return rand.Float64() } //nolint:gosec // spreads restarts, guards nothing
 
+// defaultStallTimeout is how long a block may stand still, without progress of any kind, before it is started again. It is as
+// long as the longest timeout of a collective, so that nothing which would go on is ended.
+const defaultStallTimeout = 30 * time.Minute
+
 // healthPolicy is the health block with defaults filled in. Start timeouts are generous: a cold inference server compiles
 // for a minute, and a download of weights is not a failure.
 func healthPolicy(m *schema.Health, k kind.Kind) schema.Health {
-	h := schema.Health{StartTimeout: 5 * time.Minute, Interval: 5 * time.Second, Timeout: 10 * time.Second, Failures: 3, StopTimeout: 30 * time.Second}
+	h := schema.Health{StartTimeout: 5 * time.Minute, Interval: 5 * time.Second, Timeout: 10 * time.Second, Failures: 3, StopTimeout: 30 * time.Second, StallTimeout: defaultStallTimeout}
 	if k == kind.Inference || k == kind.Trainer {
 		h.StartTimeout = 20 * time.Minute
 	}
@@ -90,6 +94,7 @@ func healthPolicy(m *schema.Health, k kind.Kind) schema.Health {
 	set(&h.Interval, m.Interval)
 	set(&h.Timeout, m.Timeout)
 	set(&h.StopTimeout, m.StopTimeout)
+	h.StallTimeout = m.StallTimeout
 	if m.Failures > 0 {
 		h.Failures = m.Failures
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
@@ -50,6 +51,7 @@ type unit struct {
 	last       []string
 	stopAsked  time.Time
 	ruleEnding string // the stop_when rule that ends it
+	doing      doing
 }
 
 func (u *unit) addr() addr.Block { return u.block.Addr }
@@ -97,6 +99,14 @@ func (r lifeReport) phase(p sdk.Phase, outputs cty.Value) {
 
 func (r lifeReport) progress(ev event.Event) {
 	r.send(func(c *conductor, u *unit) { c.progress(u, ev) })
+}
+
+func (r lifeReport) answered(st host.Status, err error) {
+	r.send(func(c *conductor, u *unit) { u.doing.answered(c.e.now(), st, err) })
+}
+
+func (r lifeReport) said(message string) {
+	r.send(func(c *conductor, u *unit) { u.doing.message, u.doing.sign = message, c.e.now() })
 }
 
 func (r lifeReport) ended(end ending) {

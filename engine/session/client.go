@@ -14,6 +14,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/engine/why"
 	"github.com/recipe-rl/recipe/schema/addr"
 )
 
@@ -66,6 +67,15 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var s Status
 	return s, c.call(ctx, http.MethodGet, "/v1/status", nil, &s)
+}
+
+// Why asks what every block does and what the run waits for.
+func (c *Client) Why(ctx context.Context, req WhyRequest) (*why.Document, error) {
+	var d why.Document
+	if err := c.call(ctx, http.MethodPost, "/v1/why", req, &d); err != nil {
+		return nil, err
+	}
+	return &d, nil
 }
 
 // Stop drains the run, or kills it.

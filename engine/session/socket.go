@@ -109,6 +109,9 @@ func (s *server) close() {
 	_ = os.Remove(s.path)
 }
 
+// WhyRequest is how a person asks what a run waits for.
+type WhyRequest = run.WhyRequest
+
 // Status is the answer to GET /v1/status.
 type Status struct {
 	Run  *state.Run                   `json:"run"`
@@ -133,6 +136,13 @@ func handler(s *Session, e *run.Engine) http.Handler {
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) {
 		rec, live, err := e.Live(r.Context())
 		answer(w, Status{rec, live, e.Waiting()}, err)
+	})
+	mux.HandleFunc("POST /v1/why", func(w http.ResponseWriter, r *http.Request) {
+		var q WhyRequest
+		if read(w, r, &q) {
+			doc, err := e.Why(r.Context(), q)
+			answer(w, doc, err)
+		}
 	})
 	mux.HandleFunc("POST /v1/stop", func(w http.ResponseWriter, r *http.Request) {
 		var o orderRequest

@@ -152,6 +152,11 @@ func (r *running) serve(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	total := int(max(1, r.req.Config.Replicas))
 	team := newTeam(r.host, sdk.EnvironmentOutputs{Name: r.name, GroupSize: r.req.Config.GroupSize}, total)
+	team.doing.inference = r.req.Config.Inference.Address
+	if r.req.Config.Trajectories != nil {
+		team.doing.trajectories = r.req.Config.Trajectories.Address
+	}
+	r.host.Activities(team.doing.activities)
 	for i := range total {
 		p := &process{running: r, team: team, index: i, dir: filepath.Join(r.req.Dir, "process-"+strconv.Itoa(i))}
 		group.Go(func() error { return p.live(ctx) })

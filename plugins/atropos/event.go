@@ -49,6 +49,7 @@ func (j *jsonAny) UnmarshalJSON(data []byte) error {
 
 // take turns an event into what the host is told.
 func (p *process) take(ctx context.Context, e event) {
+	p.team.doing.take(p.index, e)
 	switch e.Event {
 	case "class":
 		p.host.Phase(sdk.Starting, "setting up "+e.Name)

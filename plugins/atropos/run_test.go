@@ -291,9 +291,11 @@ func (h *host) Checkpoint(sdk.CheckpointInfo) {}
 func (h *host) Sample(s sdk.Sample)           { h.note(func() { h.samples = append(h.samples, s) }) }
 func (h *host) Listening(string)              {}
 
-func (h *host) SetHandle([]byte)        {}
-func (h *host) Weights(sdk.WeightsInfo) {}
-func (h *host) Grace() time.Duration    { return 10 * time.Second }
+func (h *host) SetHandle([]byte)                 {}
+func (h *host) Weights(sdk.WeightsInfo)          {}
+func (h *host) Begin(sdk.Activity) *sdk.Ongoing  { return nil }
+func (h *host) Activities(func() []sdk.Activity) {}
+func (h *host) Grace() time.Duration             { return 10 * time.Second }
 func (h *host) Metrics(_ int64, m map[string]float64) {
 	h.note(func() {
 		for k, v := range m {

@@ -15,6 +15,7 @@ type team struct {
 	host    sdk.Host
 	outputs sdk.EnvironmentOutputs
 	total   int
+	doing   doing
 
 	mu       sync.Mutex // also orders what the host is told
 	up       int

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -67,8 +68,11 @@ func playWorker(args []string) int {
 		return 9
 	}
 	// The worker must find its source where PYTHONPATH says.
-	if _, err := os.Stat(filepath.Join(filepath.SplitList(os.Getenv("PYTHONPATH"))[0], "worker", "__main__.py")); err != nil {
-		fmt.Fprintln(os.Stderr, err)
+	if !slices.ContainsFunc(filepath.SplitList(os.Getenv("PYTHONPATH")), func(dir string) bool {
+		_, err := os.Stat(filepath.Join(dir, "worker", "__main__.py"))
+		return err == nil
+	}) {
+		fmt.Fprintln(os.Stderr, "no worker on PYTHONPATH", os.Getenv("PYTHONPATH"))
 		return 9
 	}
 	w.quick = mode == "quick"

@@ -181,6 +181,7 @@ type watch struct {
 	failure *problem
 	over    string // completed, stopped or solved
 	turns   turns
+	doing   doing
 }
 
 // take turns an event into what the host is told.
@@ -188,6 +189,7 @@ func (w *watch) take(ctx context.Context, e event) {
 	t, host := w.trainer, w.trainer.host
 	switch e.Type {
 	case "phase":
+		t.enter(&w.doing, e)
 		w.phase(ctx, e)
 	case "loaded":
 		t.ready(e.Memory, e.Machine)

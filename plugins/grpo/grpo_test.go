@@ -66,11 +66,13 @@ func (h *host) Log(level, text string)        { h.note(func() { h.logs = append(
 func (h *host) Checkpoint(c sdk.CheckpointInfo) {
 	h.note(func() { h.checkpoints = append(h.checkpoints, c) })
 }
-func (h *host) Sample(sdk.Sample)       {}
-func (h *host) SetHandle(data []byte)   { h.note(func() { h.handle = data }) }
-func (h *host) Listening(string)        {}
-func (h *host) Weights(sdk.WeightsInfo) {}
-func (h *host) Grace() time.Duration    { return 10 * time.Second }
+func (h *host) Sample(sdk.Sample)                {}
+func (h *host) SetHandle(data []byte)            { h.note(func() { h.handle = data }) }
+func (h *host) Listening(string)                 {}
+func (h *host) Weights(sdk.WeightsInfo)          {}
+func (h *host) Begin(sdk.Activity) *sdk.Ongoing  { return nil }
+func (h *host) Activities(func() []sdk.Activity) {}
+func (h *host) Grace() time.Duration             { return 10 * time.Second }
 func (h *host) Metrics(_ int64, m map[string]float64) {
 	h.note(func() {
 		for k, v := range m {

@@ -176,6 +176,7 @@ func anySleepRefused(failed map[*server]error) bool {
 func (s *syncer) lull(ctx context.Context, n *nap, v *server, step int64, level int) error {
 	reason := fmt.Sprintf("%s lends the GPU to %s for step %d", s.address, s.config.Trainer.Address, step)
 	id, held := n.hold(v.address)
+	defer s.waitFor(v.address, "it to give back the GPU for step %d", step)()
 	h, err := v.client.Hold(ctx, gateway.HoldRequest{
 		ID: id, Mode: gateway.Mode(s.config.InFlight), Lease: lease, Drain: s.config.Timeout, Reason: reason,
 	})

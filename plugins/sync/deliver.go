@@ -132,7 +132,7 @@ func repeat(ctx context.Context, every time.Duration, f func(context.Context)) (
 // move is the update itself: publish, hold, load, prove, raise the version, let requests through.
 func (s *syncer) move(ctx context.Context, u *update) error {
 	// What is published is made ready before requests are held, so that inference goes on meanwhile.
-	if err := u.timed("publish", func() error { return s.publish(ctx, u) }); err != nil {
+	if err := u.timed("publish", func() error { return s.published(ctx, u) }); err != nil {
 		return err
 	}
 	defer s.letGo(u)
@@ -227,7 +227,9 @@ func (s *syncer) hold(ctx context.Context, u *update) (stop func(), err error) {
 	begun := time.Now()
 	for len(u.holds) == 0 {
 		s.each(s.servers, func(v *server) {
+			done := s.waitFor(v.address, "its requests in flight to end before policy version %d is loaded", u.Version)
 			id, err := s.take(ctx, v, u.Version)
+			done()
 			u.mu.Lock()
 			defer u.mu.Unlock()
 			delete(u.failed, v)
@@ -303,7 +305,9 @@ func (s *syncer) load(ctx context.Context, u *update) error {
 	attempt := func(v *server) {
 		request := u.request(u.holds[v])
 		request.Mode = s.mode()
+		done := s.waitFor(v.address, "policy version %d to be loaded and proved", u.Version)
 		result, err := v.client.UpdateWeights(ctx, request)
+		done()
 		worst, failed := inspect(result)
 		u.mu.Lock()
 		defer u.mu.Unlock()

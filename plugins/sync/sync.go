@@ -168,6 +168,7 @@ func (s *syncer) close() {
 // takeCharge attaches to the trainer, as often as it takes: it may be starting again.
 func (s *syncer) takeCharge(ctx context.Context) error {
 	s.attached = false
+	defer s.waitFor(s.config.Trainer.Address, "it to answer and to let this block take charge of its weights")()
 	for reported := false; ; {
 		s.tend(ctx) // the trainer must learn the highest version that is served
 		err := s.attach(ctx)
@@ -250,6 +251,7 @@ func (s *syncer) loop(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		asking, stop := context.WithCancel(ctx)
+		rested := s.rest()
 		answers := s.ask(asking)
 		var a answer
 		waiting := true
@@ -263,12 +265,14 @@ func (s *syncer) loop(ctx context.Context) error {
 				stop()
 				<-answers
 				if err := s.reconfigure(ctx, c); err != nil {
+					rested()
 					return err
 				}
 				a, waiting = answer{}, false
 			}
 		}
 		stop()
+		rested()
 		if err := s.act(ctx, a); err != nil {
 			return err
 		}

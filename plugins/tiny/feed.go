@@ -16,6 +16,7 @@ type feed struct {
 	client       *trajectory.Client
 	transport    *http.Transport
 	host         sdk.Host
+	api          string // address of the trajectories block
 	registration trajectory.Registration
 	failing      time.Time // since when the API has not answered; zero: it does
 	unusable     bool      // the last batch held groups that cannot be read, or none that can be trained on
@@ -28,8 +29,8 @@ const (
 	patience = 5 * time.Minute
 )
 
-func newFeed(ref sdk.TrajectoriesOutputs, host sdk.Host) (*feed, error) {
-	f := &feed{host: host, transport: &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}}
+func newFeed(api string, ref sdk.TrajectoriesOutputs, host sdk.Host) (*feed, error) {
+	f := &feed{api: api, host: host, transport: &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}}
 	var err error
 	// A step takes milliseconds here, so a batch is asked for often.
 	f.client, err = trajectory.New(ref.URL, trajectory.WithToken(ref.Token), trajectory.WithHTTPClient(&http.Client{Transport: f.transport}),
@@ -50,6 +51,7 @@ func (f *feed) register(ctx context.Context, r trajectory.Registration) error {
 // next waits for a batch. It ends with an error when ctx does, when the API refuses the trainer, or when it has been away for longer
 // than patience.
 func (f *feed) next(ctx context.Context, step int) (*trajectory.Batch, error) {
+	defer f.host.Begin(sdk.Activity{On: f.api, What: fmt.Sprintf("batch %d", step+1)}).End()
 	for {
 		batch, err := f.client.Batch(ctx, lease)
 		switch {

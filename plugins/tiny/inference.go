@@ -43,6 +43,7 @@ type serving struct {
 
 var (
 	_ sdk.Inference[InferenceConfig] = (*serving)(nil)
+	_ sdk.TokenCounter               = (*serving)(nil)
 	_ sdk.Planner[InferenceConfig]   = (*serving)(nil)
 )
 
@@ -216,4 +217,13 @@ func planned(model string, placement sdk.Placement) (*lm.Checkpoint, []spec.Prob
 		return nil, append(problems, spec.Problem{Path: cty.GetAttrPath("model"), Summary: "the model cannot be loaded", Detail: err.Error()})
 	}
 	return c, problems
+}
+
+// GeneratedTokens counts the tokens that the server has sampled.
+func (s *serving) GeneratedTokens(context.Context) (float64, error) {
+	engine, err := s.get()
+	if err != nil {
+		return 0, err
+	}
+	return float64(engine.Stats().SampledTokens), nil
 }

@@ -94,7 +94,7 @@ func (t *training) prepare(req sdk.Request[TrainerConfig], host sdk.TrainerHost)
 	if err := req.Config.Trajectories.Decode(&api); err != nil {
 		return fmt.Errorf("reading the outputs of %s: %w", req.Config.Trajectories.Address, err)
 	}
-	t.feed, err = newFeed(api, host)
+	t.feed, err = newFeed(req.Config.Trajectories.Address, api, host)
 	return err
 }
 
@@ -111,7 +111,9 @@ func (t *training) train(ctx context.Context) error {
 			return err
 		}
 		waited := time.Since(began)
+		training := t.host.Begin(sdk.Activity{What: fmt.Sprintf("training step %d", t.steps()+1)})
 		report, err := t.learn(batch)
+		training.End()
 		if err != nil {
 			return err
 		}

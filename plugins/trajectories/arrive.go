@@ -37,6 +37,7 @@ func (b *book) arrive(ctx context.Context, groups []*group.Group, keys []store.K
 		b.counts.in(env, g)
 		if b.stale(g.MinVersion) {
 			b.counts.drop(env, "stale")
+			b.noteOld()
 			continue
 		}
 		b.nextID++
@@ -78,6 +79,7 @@ func (b *book) arrive(ctx context.Context, groups []*group.Group, keys []store.K
 		b.freed()
 		return nil, fmt.Errorf("storing a posted group: %w", err)
 	}
+	b.noteKept(kept)
 	for _, k := range keys {
 		b.repeats.add(k)
 	}

@@ -34,6 +34,9 @@ type book struct {
 	seen    map[int]time.Time // when an environment was last heard of
 	counts  counts
 	repeats repeats
+
+	watch     watch
+	seenGroup map[int]time.Time // when a group of an environment was last kept
 }
 
 // doc is the part of the book that is small enough to be written whole.
@@ -86,6 +89,7 @@ func newBook(ctx context.Context, cfg Config, s store.Store) (*book, error) {
 		room: make(chan struct{}), seen: map[int]time.Time{}, counts: newCounts(),
 	}
 	b.queue = queue.New(b.weights())
+	b.watch.opened, b.seenGroup = b.now(), map[int]time.Time{}
 	return b, b.recover(ctx)
 }
 

@@ -27,9 +27,13 @@ func (b *book) take(ctx context.Context, lease time.Duration) (*batch, string, e
 		return nil, "", errUnregistered
 	}
 	started := b.doc.Started
+	b.watch.asked = b.now()
 	b.doc.Started = true
 	out := b.form()
 	if out == nil {
+		if b.watch.wanting.IsZero() {
+			b.watch.wanting = b.watch.asked
+		}
 		var ticket *store.Ticket
 		if !started {
 			ticket = b.store.Submit(store.Change{State: b.saved()})
@@ -42,6 +46,7 @@ func (b *book) take(ctx context.Context, lease time.Duration) (*batch, string, e
 		}
 		return nil, "", errNoBatch
 	}
+	b.watch.wanting, b.watch.left = time.Time{}, b.watch.asked
 	if !out.counted {
 		out.counted = true
 		b.doc.Step++

@@ -106,6 +106,7 @@ func (service) Run(ctx context.Context, req sdk.Request[Block], host sdk.Host) e
 		}
 	}
 	host.Listening(ln.Addr().String())
+	host.Activities(server.Activities)
 	host.Ready(sdk.TrajectoriesOutputs{URL: URL(ln.Addr(), ""), Token: req.Token})
 	err = server.Serve(ctx, ln)
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), host.Grace())

@@ -56,11 +56,13 @@ func (r *recorder) Checkpoint(sdk.CheckpointInfo) {}
 func (r *recorder) Sample(sdk.Sample)             {}
 func (r *recorder) Listening(string)              {}
 
-func (r *recorder) SetHandle(h []byte)        { r.note(func() { r.handle = h }) }
-func (r *recorder) Weights(sdk.WeightsInfo)   {}
-func (r *recorder) Grace() time.Duration      { return 4 * time.Second }
-func (r *recorder) Serve(list ...sdk.Replica) { r.note(func() { r.replicas = list }) }
-func (r *recorder) Loaded(v int64)            { r.note(func() { r.loaded = append(r.loaded, v) }) }
+func (r *recorder) SetHandle(h []byte)               { r.note(func() { r.handle = h }) }
+func (r *recorder) Weights(sdk.WeightsInfo)          {}
+func (r *recorder) Begin(sdk.Activity) *sdk.Ongoing  { return nil }
+func (r *recorder) Activities(func() []sdk.Activity) {}
+func (r *recorder) Grace() time.Duration             { return 4 * time.Second }
+func (r *recorder) Serve(list ...sdk.Replica)        { r.note(func() { r.replicas = list }) }
+func (r *recorder) Loaded(v int64)                   { r.note(func() { r.loaded = append(r.loaded, v) }) }
 
 // await waits until ok holds of the recorder, and fails the test with everything that was told otherwise.
 func (r *recorder) await(t *testing.T, what string, ok func(*recorder) bool) {

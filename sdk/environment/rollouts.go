@@ -37,6 +37,7 @@ type rollouts struct {
 	name      string
 	maxLength int
 	tally     *tally
+	stages    stages
 
 	id        int // of the environment at the trajectory API
 	batchSize int // sequences; 0: not known
@@ -103,6 +104,7 @@ func (r *rollouts) loop(ctx, working context.Context, done chan outcome) error {
 			r.inFlight++
 			go func(id, maxTokens int) { done <- r.group(ctx, working, id, maxTokens) }(r.id, r.maxTokens) // registering again changes both
 		}
+		r.stages.room(r.noRoom())
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -150,6 +152,17 @@ func (r *rollouts) room() bool {
 	return r.queued+r.posted+r.inFlight < limit
 }
 
+// noRoom says why no group may be begun; empty: one may.
+func (r *rollouts) noRoom() string {
+	switch {
+	case r.room() || r.finished:
+		return ""
+	case r.trouble:
+		return "the trajectory API does not answer"
+	}
+	return fmt.Sprintf("%s wait already, and sampling may run ahead of training by no more than max_batches_offpolicy = %d", count(r.queued+r.posted, "group"), r.settings.MaxBatchesOffpolicy)
+}
+
 // idle says that everything is posted and the queue is full: the next group begins when the trainer takes a batch, and each
 // moment until that is noticed is lost.
 func (r *rollouts) idle() bool { return r.inFlight == 0 && !r.finished && !r.trouble && !r.room() }
@@ -160,6 +173,7 @@ func (r *rollouts) settle(o outcome) error {
 		return o.err
 	case o.eof:
 		r.finished = true
+		r.stages.finished()
 	case o.bad != nil:
 		r.lost.add(r.host, o.bad)
 		if r.lost.inARow >= maxFailures {
@@ -180,6 +194,7 @@ func (r *rollouts) register(ctx context.Context) error {
 	if maxLength <= 0 {
 		maxLength = int(r.settings.MaxTokens)
 	}
+	r.stages.waitToRegister("")
 	for wait := retryFirst; ; wait = min(2*wait, retryLast) {
 		w, err := r.api.RegisterEnv(ctx, trajectory.EnvRegistration{
 			DesiredName: r.name, MaxTokenLength: maxLength, Weight: r.settings.Weight, GroupSize: int(r.settings.GroupSize),
@@ -187,6 +202,7 @@ func (r *rollouts) register(ctx context.Context) error {
 		})
 		if err == nil {
 			r.id, r.step = w.EnvID, w.StartingStep
+			r.stages.registered()
 			r.host.Log("info", fmt.Sprintf("registered as %s (id %d) at step %d", w.WandbName, w.EnvID, w.StartingStep))
 			return r.learn(ctx)
 		}
@@ -196,6 +212,7 @@ func (r *rollouts) register(ctx context.Context) error {
 		if refused(err) {
 			return fmt.Errorf("register the environment: %w", err)
 		}
+		r.stages.waitToRegister(err.Error())
 		r.host.Log("warn", fmt.Sprintf("register the environment: %v; trying again in %s", err, wait))
 		if err := pause(ctx, wait); err != nil {
 			return err
@@ -255,7 +272,9 @@ func refused(err error) bool {
 // group makes one group: it begins only while ctx lives, and finishes scoring and posting while working does. id is that of the
 // environment, maxTokens the longest sequence that the trainer takes.
 func (r *rollouts) group(ctx, working context.Context, id, maxTokens int) outcome {
+	end := r.stages.next.begin()
 	task, err := r.env.Next(ctx)
+	end()
 	if errors.Is(err, EOF) {
 		return outcome{eof: true}
 	}
@@ -265,7 +284,9 @@ func (r *rollouts) group(ctx, working context.Context, id, maxTokens int) outcom
 	if err != nil {
 		return r.ended(ctx, fmt.Errorf("the next task: %w", err))
 	}
+	end = r.stages.draw.begin()
 	drawn, err := r.draw(ctx, task)
+	end()
 	if err != nil {
 		return r.ended(ctx, err)
 	}
@@ -279,12 +300,21 @@ func (r *rollouts) group(ctx, working context.Context, id, maxTokens int) outcom
 		return outcome{err: err}
 	}
 	send := !(r.settings.DropUninformative && len(scores) > 1 && equal(scores))
-	tooLong := maxTokens > 0 && longest(g) > maxTokens
-	r.tally.add(task, drawn, scores, send && !tooLong, tooLong)
-	if !send || tooLong {
+	long := maxTokens > 0 && longest(g) > maxTokens
+	r.tally.add(task, drawn, scores, send && !long, long)
+	switch {
+	case long:
+		r.stages.made(tooLong)
+		return outcome{}
+	case !send:
+		r.stages.made(flatScores)
 		return outcome{}
 	}
-	if _, err := r.api.Post(working, g); err != nil {
+	r.stages.made("")
+	end = r.stages.post.begin()
+	_, err = r.api.Post(working, g)
+	end()
+	if err != nil {
 		if working.Err() != nil {
 			return outcome{}
 		}

@@ -75,6 +75,7 @@ func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Hos
 		env: env, host: host, api: api, sampler: sampler, plan: plan, settings: s, name: name,
 		maxLength: int(served.MaxModelLen), tally: newTally(),
 	}
+	host.Activities(rollouts.activities)
 	return rollouts.run(ctx)
 }
 

@@ -34,7 +34,10 @@ func (r *rollouts) score(ctx context.Context, task Task, list []Completion) ([]f
 	errs := make([]error, len(list))
 	var wg sync.WaitGroup
 	for i, c := range list {
-		wg.Go(func() { scores[i], errs[i] = scoreOne(ctx, r.env, task, c) })
+		wg.Go(func() {
+			defer r.stages.score.begin()()
+			scores[i], errs[i] = scoreOne(ctx, r.env, task, c)
+		})
 	}
 	wg.Wait()
 	if err := together(errs); err != nil {

@@ -11,6 +11,7 @@ import (
 // flight is one request at one replica. low and high are guarded by Gateway.mu until the flight has landed.
 type flight struct {
 	replica   *replica
+	began     time.Time
 	start     int  // policy version of the replica at the start
 	low, high int  // policy versions that may have sampled the answer
 	pieces    bool // asked for as a stream by the gateway itself
@@ -41,7 +42,9 @@ func (g *Gateway) takeOff(ctx context.Context, c *call) (*flight, error) {
 		g.mu.Unlock()
 		return nil, &refusal{http.StatusServiceUnavailable, "too_many_waiting", fmt.Sprintf("%d requests wait already (%s)", g.cfg.MaxWaiting, why), 5 * time.Second}
 	}
-	g.waiting++
+	if g.waiting++; g.waiting == 1 {
+		g.waitingSince = g.cfg.Clock.Now()
+	}
 	f, err := g.waitForStart(ctx, c)
 	g.waiting--
 	g.mu.Unlock()
@@ -119,7 +122,7 @@ func (g *Gateway) startLocked(ctx context.Context, c *call, now time.Time) (*fli
 	if r == nil {
 		return nil, g.whyNoneLocked(now)
 	}
-	f := &flight{replica: r, start: r.version, pieces: g.piecewiseLocked(r, c), low: r.version, high: max(r.version, r.pending)}
+	f := &flight{replica: r, began: now, start: r.version, pieces: g.piecewiseLocked(r, c), low: r.version, high: max(r.version, r.pending)}
 	f.ctx, f.cancel = context.WithCancelCause(ctx)
 	r.inflight++
 	r.served++

@@ -146,6 +146,10 @@ func (g *Gateway) ask(f *flight, c *call) (*answer, error) {
 		g.land(f)
 		return nil, fmt.Errorf("replica %s: %w", f.replica.ID, err)
 	}
+	if resp.StatusCode < 500 {
+		g.noteSign()
+		resp.Body = heardBody{resp.Body, g}
+	}
 	a := &answer{status: resp.StatusCode, header: resp.Header, flight: f}
 	limit := g.cfg.MaxResponseBytes
 	if isStream(resp.Header) && c.generate != nil {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/netutil"
@@ -29,6 +30,10 @@ type Gateway struct {
 	life      context.Context // ends with Close
 	end       context.CancelFunc
 	started   time.Time
+
+	sign atomic.Int64 // when an engine last sent anything of an answer, in Unix nanoseconds; 0: never
+
+	waitingSince time.Time // since when a request waits, guarded by mu; of no meaning when none does
 
 	updating turn // one weight update or admission at a time; taken before mu
 

@@ -1200,19 +1200,21 @@ func (*StatusRequest) Descriptor() ([]byte, []int) {
 }
 
 type StatusResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	RunId         string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	Pid           int64                  `protobuf:"varint,3,opt,name=pid,proto3" json:"pid,omitempty"`
-	Phase         string                 `protobuf:"bytes,4,opt,name=phase,proto3" json:"phase,omitempty"`
-	Outputs       []byte                 `protobuf:"bytes,5,opt,name=outputs,proto3" json:"outputs,omitempty"` // msgpack; may hold unknown values; sensitive ones included, so never log this message
-	LastEvent     uint64                 `protobuf:"varint,6,opt,name=last_event,json=lastEvent,proto3" json:"last_event,omitempty"`
-	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
-	Handle        []byte                 `protobuf:"bytes,8,opt,name=handle,proto3" json:"handle,omitempty"`
-	Listen        string                 `protobuf:"bytes,9,opt,name=listen,proto3" json:"listen,omitempty"`
-	PolicyVersion int64                  `protobuf:"varint,10,opt,name=policy_version,json=policyVersion,proto3" json:"policy_version,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	RunId             string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	Address           string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Pid               int64                  `protobuf:"varint,3,opt,name=pid,proto3" json:"pid,omitempty"`
+	Phase             string                 `protobuf:"bytes,4,opt,name=phase,proto3" json:"phase,omitempty"`
+	Outputs           []byte                 `protobuf:"bytes,5,opt,name=outputs,proto3" json:"outputs,omitempty"` // msgpack; may hold unknown values; sensitive ones included, so never log this message
+	LastEvent         uint64                 `protobuf:"varint,6,opt,name=last_event,json=lastEvent,proto3" json:"last_event,omitempty"`
+	Error             string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
+	Handle            []byte                 `protobuf:"bytes,8,opt,name=handle,proto3" json:"handle,omitempty"`
+	Listen            string                 `protobuf:"bytes,9,opt,name=listen,proto3" json:"listen,omitempty"`
+	PolicyVersion     int64                  `protobuf:"varint,10,opt,name=policy_version,json=policyVersion,proto3" json:"policy_version,omitempty"`
+	ReportsActivities bool                   `protobuf:"varint,11,opt,name=reports_activities,json=reportsActivities,proto3" json:"reports_activities,omitempty"` // the block says what it does; without it an empty list means that nobody knows
+	Activities        []*Activity            `protobuf:"bytes,12,rep,name=activities,proto3" json:"activities,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *StatusResponse) Reset() {
@@ -1315,6 +1317,302 @@ func (x *StatusResponse) GetPolicyVersion() int64 {
 	return 0
 }
 
+func (x *StatusResponse) GetReportsActivities() bool {
+	if x != nil {
+		return x.ReportsActivities
+	}
+	return false
+}
+
+func (x *StatusResponse) GetActivities() []*Activity {
+	if x != nil {
+		return x.Activities
+	}
+	return nil
+}
+
+// Activity is one thing that a block waits for, or works on.
+type Activity struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	On            string                 `protobuf:"bytes,1,opt,name=on,proto3" json:"on,omitempty"`         // the block that it waits for: its address, or a pattern such as environment.*.sums; empty: its own work
+	What          string                 `protobuf:"bytes,2,opt,name=what,proto3" json:"what,omitempty"`     // "batch 113", "Score of 4 completions"
+	Detail        string                 `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"` // more for people, without secrets
+	Have          int64                  `protobuf:"varint,4,opt,name=have,proto3" json:"have,omitempty"`    // 3 of 64 groups are there
+	Want          int64                  `protobuf:"varint,5,opt,name=want,proto3" json:"want,omitempty"`    // 0: nothing is counted
+	Unit          string                 `protobuf:"bytes,6,opt,name=unit,proto3" json:"unit,omitempty"`
+	Sign          string                 `protobuf:"bytes,7,opt,name=sign,proto3" json:"sign,omitempty"`                                 // what progress would be: "token" makes "no token for 240 s"
+	AgeMs         int64                  `protobuf:"varint,8,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`                 // since it began
+	IdleMs        int64                  `protobuf:"varint,9,opt,name=idle_ms,json=idleMs,proto3" json:"idle_ms,omitempty"`              // since the last progress
+	PatienceMs    int64                  `protobuf:"varint,10,opt,name=patience_ms,json=patienceMs,proto3" json:"patience_ms,omitempty"` // so long without progress is usual
+	Rest          bool                   `protobuf:"varint,11,opt,name=rest,proto3" json:"rest,omitempty"`                               // there is nothing to do: not a fault by itself
+	Remedy        string                 `protobuf:"bytes,12,opt,name=remedy,proto3" json:"remedy,omitempty"`                            // what a person can do when it stands still
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Activity) Reset() {
+	*x = Activity{}
+	mi := &file_plugin_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Activity) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Activity) ProtoMessage() {}
+
+func (x *Activity) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Activity.ProtoReflect.Descriptor instead.
+func (*Activity) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Activity) GetOn() string {
+	if x != nil {
+		return x.On
+	}
+	return ""
+}
+
+func (x *Activity) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
+func (x *Activity) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *Activity) GetHave() int64 {
+	if x != nil {
+		return x.Have
+	}
+	return 0
+}
+
+func (x *Activity) GetWant() int64 {
+	if x != nil {
+		return x.Want
+	}
+	return 0
+}
+
+func (x *Activity) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
+}
+
+func (x *Activity) GetSign() string {
+	if x != nil {
+		return x.Sign
+	}
+	return ""
+}
+
+func (x *Activity) GetAgeMs() int64 {
+	if x != nil {
+		return x.AgeMs
+	}
+	return 0
+}
+
+func (x *Activity) GetIdleMs() int64 {
+	if x != nil {
+		return x.IdleMs
+	}
+	return 0
+}
+
+func (x *Activity) GetPatienceMs() int64 {
+	if x != nil {
+		return x.PatienceMs
+	}
+	return 0
+}
+
+func (x *Activity) GetRest() bool {
+	if x != nil {
+		return x.Rest
+	}
+	return false
+}
+
+func (x *Activity) GetRemedy() string {
+	if x != nil {
+		return x.Remedy
+	}
+	return ""
+}
+
+type StacksRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StacksRequest) Reset() {
+	*x = StacksRequest{}
+	mi := &file_plugin_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StacksRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StacksRequest) ProtoMessage() {}
+
+func (x *StacksRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StacksRequest.ProtoReflect.Descriptor instead.
+func (*StacksRequest) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{21}
+}
+
+type StacksResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Stacks        []*Stack               `protobuf:"bytes,1,rep,name=stacks,proto3" json:"stacks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StacksResponse) Reset() {
+	*x = StacksResponse{}
+	mi := &file_plugin_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StacksResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StacksResponse) ProtoMessage() {}
+
+func (x *StacksResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StacksResponse.ProtoReflect.Descriptor instead.
+func (*StacksResponse) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *StacksResponse) GetStacks() []*Stack {
+	if x != nil {
+		return x.Stacks
+	}
+	return nil
+}
+
+// Stack is where the threads of one program are: function, file and line of each frame.
+type Stack struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Program       string                 `protobuf:"bytes,1,opt,name=program,proto3" json:"program,omitempty"`
+	Pid           int64                  `protobuf:"varint,2,opt,name=pid,proto3" json:"pid,omitempty"`
+	Text          string                 `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
+	Error         string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"` // why there is no text
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Stack) Reset() {
+	*x = Stack{}
+	mi := &file_plugin_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Stack) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Stack) ProtoMessage() {}
+
+func (x *Stack) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Stack.ProtoReflect.Descriptor instead.
+func (*Stack) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *Stack) GetProgram() string {
+	if x != nil {
+		return x.Program
+	}
+	return ""
+}
+
+func (x *Stack) GetPid() int64 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *Stack) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *Stack) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 type AttachRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	EngineId      string                 `protobuf:"bytes,1,opt,name=engine_id,json=engineId,proto3" json:"engine_id,omitempty"`
@@ -1325,7 +1623,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_plugin_proto_msgTypes[20]
+	mi := &file_plugin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1337,7 +1635,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[20]
+	mi := &file_plugin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1350,7 +1648,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{20}
+	return file_plugin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AttachRequest) GetEngineId() string {
@@ -1375,7 +1673,7 @@ type AttachResponse struct {
 
 func (x *AttachResponse) Reset() {
 	*x = AttachResponse{}
-	mi := &file_plugin_proto_msgTypes[21]
+	mi := &file_plugin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1387,7 +1685,7 @@ func (x *AttachResponse) String() string {
 func (*AttachResponse) ProtoMessage() {}
 
 func (x *AttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[21]
+	mi := &file_plugin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1400,7 +1698,7 @@ func (x *AttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
 func (*AttachResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{21}
+	return file_plugin_proto_rawDescGZIP(), []int{25}
 }
 
 type WatchRequest struct {
@@ -1412,7 +1710,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_plugin_proto_msgTypes[22]
+	mi := &file_plugin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1424,7 +1722,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[22]
+	mi := &file_plugin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1437,7 +1735,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{22}
+	return file_plugin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WatchRequest) GetAfter() uint64 {
@@ -1470,7 +1768,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_plugin_proto_msgTypes[23]
+	mi := &file_plugin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1482,7 +1780,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[23]
+	mi := &file_plugin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1495,7 +1793,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{23}
+	return file_plugin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Event) GetSeq() uint64 {
@@ -1684,7 +1982,7 @@ type Phase struct {
 
 func (x *Phase) Reset() {
 	*x = Phase{}
-	mi := &file_plugin_proto_msgTypes[24]
+	mi := &file_plugin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1696,7 +1994,7 @@ func (x *Phase) String() string {
 func (*Phase) ProtoMessage() {}
 
 func (x *Phase) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[24]
+	mi := &file_plugin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1709,7 +2007,7 @@ func (x *Phase) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Phase.ProtoReflect.Descriptor instead.
 func (*Phase) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{24}
+	return file_plugin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Phase) GetPhase() string {
@@ -1744,7 +2042,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_plugin_proto_msgTypes[25]
+	mi := &file_plugin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1756,7 +2054,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[25]
+	mi := &file_plugin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1769,7 +2067,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{25}
+	return file_plugin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Progress) GetStep() int64 {
@@ -1803,7 +2101,7 @@ type Metrics struct {
 
 func (x *Metrics) Reset() {
 	*x = Metrics{}
-	mi := &file_plugin_proto_msgTypes[26]
+	mi := &file_plugin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1815,7 +2113,7 @@ func (x *Metrics) String() string {
 func (*Metrics) ProtoMessage() {}
 
 func (x *Metrics) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[26]
+	mi := &file_plugin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1828,7 +2126,7 @@ func (x *Metrics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Metrics.ProtoReflect.Descriptor instead.
 func (*Metrics) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{26}
+	return file_plugin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Metrics) GetValues() map[string]float64 {
@@ -1855,7 +2153,7 @@ type Log struct {
 
 func (x *Log) Reset() {
 	*x = Log{}
-	mi := &file_plugin_proto_msgTypes[27]
+	mi := &file_plugin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1867,7 +2165,7 @@ func (x *Log) String() string {
 func (*Log) ProtoMessage() {}
 
 func (x *Log) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[27]
+	mi := &file_plugin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1880,7 +2178,7 @@ func (x *Log) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Log.ProtoReflect.Descriptor instead.
 func (*Log) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{27}
+	return file_plugin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Log) GetLevel() string {
@@ -1908,7 +2206,7 @@ type CheckpointSaved struct {
 
 func (x *CheckpointSaved) Reset() {
 	*x = CheckpointSaved{}
-	mi := &file_plugin_proto_msgTypes[28]
+	mi := &file_plugin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1920,7 +2218,7 @@ func (x *CheckpointSaved) String() string {
 func (*CheckpointSaved) ProtoMessage() {}
 
 func (x *CheckpointSaved) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[28]
+	mi := &file_plugin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1933,7 +2231,7 @@ func (x *CheckpointSaved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointSaved.ProtoReflect.Descriptor instead.
 func (*CheckpointSaved) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{28}
+	return file_plugin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CheckpointSaved) GetPath() string {
@@ -1973,7 +2271,7 @@ type Weights struct {
 
 func (x *Weights) Reset() {
 	*x = Weights{}
-	mi := &file_plugin_proto_msgTypes[29]
+	mi := &file_plugin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1985,7 +2283,7 @@ func (x *Weights) String() string {
 func (*Weights) ProtoMessage() {}
 
 func (x *Weights) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[29]
+	mi := &file_plugin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1998,7 +2296,7 @@ func (x *Weights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Weights.ProtoReflect.Descriptor instead.
 func (*Weights) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{29}
+	return file_plugin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Weights) GetVersion() int64 {
@@ -2070,7 +2368,7 @@ type Sample struct {
 
 func (x *Sample) Reset() {
 	*x = Sample{}
-	mi := &file_plugin_proto_msgTypes[30]
+	mi := &file_plugin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2082,7 +2380,7 @@ func (x *Sample) String() string {
 func (*Sample) ProtoMessage() {}
 
 func (x *Sample) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[30]
+	mi := &file_plugin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2095,7 +2393,7 @@ func (x *Sample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sample.ProtoReflect.Descriptor instead.
 func (*Sample) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{30}
+	return file_plugin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Sample) GetEnvironment() string {
@@ -2142,7 +2440,7 @@ type Handle struct {
 
 func (x *Handle) Reset() {
 	*x = Handle{}
-	mi := &file_plugin_proto_msgTypes[31]
+	mi := &file_plugin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2154,7 +2452,7 @@ func (x *Handle) String() string {
 func (*Handle) ProtoMessage() {}
 
 func (x *Handle) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[31]
+	mi := &file_plugin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2167,7 +2465,7 @@ func (x *Handle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Handle.ProtoReflect.Descriptor instead.
 func (*Handle) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{31}
+	return file_plugin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Handle) GetData() []byte {
@@ -2186,7 +2484,7 @@ type Outputs struct {
 
 func (x *Outputs) Reset() {
 	*x = Outputs{}
-	mi := &file_plugin_proto_msgTypes[32]
+	mi := &file_plugin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2198,7 +2496,7 @@ func (x *Outputs) String() string {
 func (*Outputs) ProtoMessage() {}
 
 func (x *Outputs) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[32]
+	mi := &file_plugin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2211,7 +2509,7 @@ func (x *Outputs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outputs.ProtoReflect.Descriptor instead.
 func (*Outputs) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{32}
+	return file_plugin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Outputs) GetValues() []byte {
@@ -2232,7 +2530,7 @@ type Gap struct {
 
 func (x *Gap) Reset() {
 	*x = Gap{}
-	mi := &file_plugin_proto_msgTypes[33]
+	mi := &file_plugin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2244,7 +2542,7 @@ func (x *Gap) String() string {
 func (*Gap) ProtoMessage() {}
 
 func (x *Gap) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[33]
+	mi := &file_plugin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2257,7 +2555,7 @@ func (x *Gap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gap.ProtoReflect.Descriptor instead.
 func (*Gap) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{33}
+	return file_plugin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Gap) GetFrom() uint64 {
@@ -2283,7 +2581,7 @@ type EvaluateRequest struct {
 
 func (x *EvaluateRequest) Reset() {
 	*x = EvaluateRequest{}
-	mi := &file_plugin_proto_msgTypes[34]
+	mi := &file_plugin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2295,7 +2593,7 @@ func (x *EvaluateRequest) String() string {
 func (*EvaluateRequest) ProtoMessage() {}
 
 func (x *EvaluateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[34]
+	mi := &file_plugin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2308,7 +2606,7 @@ func (x *EvaluateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvaluateRequest.ProtoReflect.Descriptor instead.
 func (*EvaluateRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{34}
+	return file_plugin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *EvaluateRequest) GetLimit() int64 {
@@ -2328,7 +2626,7 @@ type EvaluateResponse struct {
 
 func (x *EvaluateResponse) Reset() {
 	*x = EvaluateResponse{}
-	mi := &file_plugin_proto_msgTypes[35]
+	mi := &file_plugin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2340,7 +2638,7 @@ func (x *EvaluateResponse) String() string {
 func (*EvaluateResponse) ProtoMessage() {}
 
 func (x *EvaluateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[35]
+	mi := &file_plugin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2353,7 +2651,7 @@ func (x *EvaluateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvaluateResponse.ProtoReflect.Descriptor instead.
 func (*EvaluateResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{35}
+	return file_plugin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *EvaluateResponse) GetMetrics() map[string]float64 {
@@ -2378,7 +2676,7 @@ type CheckpointRequest struct {
 
 func (x *CheckpointRequest) Reset() {
 	*x = CheckpointRequest{}
-	mi := &file_plugin_proto_msgTypes[36]
+	mi := &file_plugin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2390,7 +2688,7 @@ func (x *CheckpointRequest) String() string {
 func (*CheckpointRequest) ProtoMessage() {}
 
 func (x *CheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[36]
+	mi := &file_plugin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2403,7 +2701,7 @@ func (x *CheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRequest.ProtoReflect.Descriptor instead.
 func (*CheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{36}
+	return file_plugin_proto_rawDescGZIP(), []int{40}
 }
 
 type CheckpointResponse struct {
@@ -2417,7 +2715,7 @@ type CheckpointResponse struct {
 
 func (x *CheckpointResponse) Reset() {
 	*x = CheckpointResponse{}
-	mi := &file_plugin_proto_msgTypes[37]
+	mi := &file_plugin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2429,7 +2727,7 @@ func (x *CheckpointResponse) String() string {
 func (*CheckpointResponse) ProtoMessage() {}
 
 func (x *CheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[37]
+	mi := &file_plugin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2442,7 +2740,7 @@ func (x *CheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointResponse.ProtoReflect.Descriptor instead.
 func (*CheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{37}
+	return file_plugin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *CheckpointResponse) GetPath() string {
@@ -2561,7 +2859,7 @@ const file_plugin_proto_rawDesc = "" +
 	"\x04kill\x18\x02 \x01(\bR\x04kill\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x0e\n" +
 	"\fStopResponse\"\x0f\n" +
-	"\rStatusRequest\"\x8f\x02\n" +
+	"\rStatusRequest\"\xfa\x02\n" +
 	"\x0eStatusResponse\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x10\n" +
@@ -2574,7 +2872,34 @@ const file_plugin_proto_rawDesc = "" +
 	"\x06handle\x18\b \x01(\fR\x06handle\x12\x16\n" +
 	"\x06listen\x18\t \x01(\tR\x06listen\x12%\n" +
 	"\x0epolicy_version\x18\n" +
-	" \x01(\x03R\rpolicyVersion\"G\n" +
+	" \x01(\x03R\rpolicyVersion\x12-\n" +
+	"\x12reports_activities\x18\v \x01(\bR\x11reportsActivities\x12:\n" +
+	"\n" +
+	"activities\x18\f \x03(\v2\x1a.recipe.plugin.v1.ActivityR\n" +
+	"activities\"\x93\x02\n" +
+	"\bActivity\x12\x0e\n" +
+	"\x02on\x18\x01 \x01(\tR\x02on\x12\x12\n" +
+	"\x04what\x18\x02 \x01(\tR\x04what\x12\x16\n" +
+	"\x06detail\x18\x03 \x01(\tR\x06detail\x12\x12\n" +
+	"\x04have\x18\x04 \x01(\x03R\x04have\x12\x12\n" +
+	"\x04want\x18\x05 \x01(\x03R\x04want\x12\x12\n" +
+	"\x04unit\x18\x06 \x01(\tR\x04unit\x12\x12\n" +
+	"\x04sign\x18\a \x01(\tR\x04sign\x12\x15\n" +
+	"\x06age_ms\x18\b \x01(\x03R\x05ageMs\x12\x17\n" +
+	"\aidle_ms\x18\t \x01(\x03R\x06idleMs\x12\x1f\n" +
+	"\vpatience_ms\x18\n" +
+	" \x01(\x03R\n" +
+	"patienceMs\x12\x12\n" +
+	"\x04rest\x18\v \x01(\bR\x04rest\x12\x16\n" +
+	"\x06remedy\x18\f \x01(\tR\x06remedy\"\x0f\n" +
+	"\rStacksRequest\"A\n" +
+	"\x0eStacksResponse\x12/\n" +
+	"\x06stacks\x18\x01 \x03(\v2\x17.recipe.plugin.v1.StackR\x06stacks\"]\n" +
+	"\x05Stack\x12\x18\n" +
+	"\aprogram\x18\x01 \x01(\tR\aprogram\x12\x10\n" +
+	"\x03pid\x18\x02 \x01(\x03R\x03pid\x12\x12\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text\x12\x14\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\"G\n" +
 	"\rAttachRequest\x12\x1b\n" +
 	"\tengine_id\x18\x01 \x01(\tR\bengineId\x12\x19\n" +
 	"\blease_ms\x18\x02 \x01(\x03R\aleaseMs\"\x10\n" +
@@ -2658,7 +2983,7 @@ const file_plugin_proto_rawDesc = "" +
 	"\x12CheckpointResponse\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x03R\x04step\x12%\n" +
-	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion2\xdd\x06\n" +
+	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion2\xaa\a\n" +
 	"\x06Plugin\x12Q\n" +
 	"\bDescribe\x12!.recipe.plugin.v1.DescribeRequest\x1a\".recipe.plugin.v1.DescribeResponse\x12Q\n" +
 	"\bValidate\x12!.recipe.plugin.v1.ValidateRequest\x1a\".recipe.plugin.v1.ValidateResponse\x12E\n" +
@@ -2671,7 +2996,8 @@ const file_plugin_proto_rawDesc = "" +
 	"\x05Watch\x12\x1e.recipe.plugin.v1.WatchRequest\x1a\x17.recipe.plugin.v1.Event0\x01\x12Q\n" +
 	"\bEvaluate\x12!.recipe.plugin.v1.EvaluateRequest\x1a\".recipe.plugin.v1.EvaluateResponse\x12W\n" +
 	"\n" +
-	"Checkpoint\x12#.recipe.plugin.v1.CheckpointRequest\x1a$.recipe.plugin.v1.CheckpointResponseB*Z(github.com/recipe-rl/recipe/sdk/pluginpbb\x06proto3"
+	"Checkpoint\x12#.recipe.plugin.v1.CheckpointRequest\x1a$.recipe.plugin.v1.CheckpointResponse\x12K\n" +
+	"\x06Stacks\x12\x1f.recipe.plugin.v1.StacksRequest\x1a .recipe.plugin.v1.StacksResponseB*Z(github.com/recipe-rl/recipe/sdk/pluginpbb\x06proto3"
 
 var (
 	file_plugin_proto_rawDescOnce sync.Once
@@ -2685,7 +3011,7 @@ func file_plugin_proto_rawDescGZIP() []byte {
 	return file_plugin_proto_rawDescData
 }
 
-var file_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_plugin_proto_goTypes = []any{
 	(*DescribeRequest)(nil),    // 0: recipe.plugin.v1.DescribeRequest
 	(*DescribeResponse)(nil),   // 1: recipe.plugin.v1.DescribeResponse
@@ -2707,29 +3033,33 @@ var file_plugin_proto_goTypes = []any{
 	(*StopResponse)(nil),       // 17: recipe.plugin.v1.StopResponse
 	(*StatusRequest)(nil),      // 18: recipe.plugin.v1.StatusRequest
 	(*StatusResponse)(nil),     // 19: recipe.plugin.v1.StatusResponse
-	(*AttachRequest)(nil),      // 20: recipe.plugin.v1.AttachRequest
-	(*AttachResponse)(nil),     // 21: recipe.plugin.v1.AttachResponse
-	(*WatchRequest)(nil),       // 22: recipe.plugin.v1.WatchRequest
-	(*Event)(nil),              // 23: recipe.plugin.v1.Event
-	(*Phase)(nil),              // 24: recipe.plugin.v1.Phase
-	(*Progress)(nil),           // 25: recipe.plugin.v1.Progress
-	(*Metrics)(nil),            // 26: recipe.plugin.v1.Metrics
-	(*Log)(nil),                // 27: recipe.plugin.v1.Log
-	(*CheckpointSaved)(nil),    // 28: recipe.plugin.v1.CheckpointSaved
-	(*Weights)(nil),            // 29: recipe.plugin.v1.Weights
-	(*Sample)(nil),             // 30: recipe.plugin.v1.Sample
-	(*Handle)(nil),             // 31: recipe.plugin.v1.Handle
-	(*Outputs)(nil),            // 32: recipe.plugin.v1.Outputs
-	(*Gap)(nil),                // 33: recipe.plugin.v1.Gap
-	(*EvaluateRequest)(nil),    // 34: recipe.plugin.v1.EvaluateRequest
-	(*EvaluateResponse)(nil),   // 35: recipe.plugin.v1.EvaluateResponse
-	(*CheckpointRequest)(nil),  // 36: recipe.plugin.v1.CheckpointRequest
-	(*CheckpointResponse)(nil), // 37: recipe.plugin.v1.CheckpointResponse
-	nil,                        // 38: recipe.plugin.v1.Estimate.FactsEntry
-	nil,                        // 39: recipe.plugin.v1.StartRequest.EnvironmentEntry
-	nil,                        // 40: recipe.plugin.v1.Metrics.ValuesEntry
-	nil,                        // 41: recipe.plugin.v1.Weights.PhasesEntry
-	nil,                        // 42: recipe.plugin.v1.EvaluateResponse.MetricsEntry
+	(*Activity)(nil),           // 20: recipe.plugin.v1.Activity
+	(*StacksRequest)(nil),      // 21: recipe.plugin.v1.StacksRequest
+	(*StacksResponse)(nil),     // 22: recipe.plugin.v1.StacksResponse
+	(*Stack)(nil),              // 23: recipe.plugin.v1.Stack
+	(*AttachRequest)(nil),      // 24: recipe.plugin.v1.AttachRequest
+	(*AttachResponse)(nil),     // 25: recipe.plugin.v1.AttachResponse
+	(*WatchRequest)(nil),       // 26: recipe.plugin.v1.WatchRequest
+	(*Event)(nil),              // 27: recipe.plugin.v1.Event
+	(*Phase)(nil),              // 28: recipe.plugin.v1.Phase
+	(*Progress)(nil),           // 29: recipe.plugin.v1.Progress
+	(*Metrics)(nil),            // 30: recipe.plugin.v1.Metrics
+	(*Log)(nil),                // 31: recipe.plugin.v1.Log
+	(*CheckpointSaved)(nil),    // 32: recipe.plugin.v1.CheckpointSaved
+	(*Weights)(nil),            // 33: recipe.plugin.v1.Weights
+	(*Sample)(nil),             // 34: recipe.plugin.v1.Sample
+	(*Handle)(nil),             // 35: recipe.plugin.v1.Handle
+	(*Outputs)(nil),            // 36: recipe.plugin.v1.Outputs
+	(*Gap)(nil),                // 37: recipe.plugin.v1.Gap
+	(*EvaluateRequest)(nil),    // 38: recipe.plugin.v1.EvaluateRequest
+	(*EvaluateResponse)(nil),   // 39: recipe.plugin.v1.EvaluateResponse
+	(*CheckpointRequest)(nil),  // 40: recipe.plugin.v1.CheckpointRequest
+	(*CheckpointResponse)(nil), // 41: recipe.plugin.v1.CheckpointResponse
+	nil,                        // 42: recipe.plugin.v1.Estimate.FactsEntry
+	nil,                        // 43: recipe.plugin.v1.StartRequest.EnvironmentEntry
+	nil,                        // 44: recipe.plugin.v1.Metrics.ValuesEntry
+	nil,                        // 45: recipe.plugin.v1.Weights.PhasesEntry
+	nil,                        // 46: recipe.plugin.v1.EvaluateResponse.MetricsEntry
 }
 var file_plugin_proto_depIdxs = []int32{
 	2,  // 0: recipe.plugin.v1.ValidateResponse.diagnostics:type_name -> recipe.plugin.v1.Diagnostic
@@ -2737,51 +3067,55 @@ var file_plugin_proto_depIdxs = []int32{
 	2,  // 2: recipe.plugin.v1.PlanResponse.diagnostics:type_name -> recipe.plugin.v1.Diagnostic
 	7,  // 3: recipe.plugin.v1.PlanResponse.estimate:type_name -> recipe.plugin.v1.Estimate
 	8,  // 4: recipe.plugin.v1.Estimate.amounts:type_name -> recipe.plugin.v1.Amount
-	38, // 5: recipe.plugin.v1.Estimate.facts:type_name -> recipe.plugin.v1.Estimate.FactsEntry
-	39, // 6: recipe.plugin.v1.StartRequest.environment:type_name -> recipe.plugin.v1.StartRequest.EnvironmentEntry
+	42, // 5: recipe.plugin.v1.Estimate.facts:type_name -> recipe.plugin.v1.Estimate.FactsEntry
+	43, // 6: recipe.plugin.v1.StartRequest.environment:type_name -> recipe.plugin.v1.StartRequest.EnvironmentEntry
 	9,  // 7: recipe.plugin.v1.StartRequest.placement:type_name -> recipe.plugin.v1.Placement
 	10, // 8: recipe.plugin.v1.StartRequest.runtime:type_name -> recipe.plugin.v1.Runtime
 	12, // 9: recipe.plugin.v1.StartRequest.policy:type_name -> recipe.plugin.v1.Policy
-	24, // 10: recipe.plugin.v1.Event.phase:type_name -> recipe.plugin.v1.Phase
-	25, // 11: recipe.plugin.v1.Event.progress:type_name -> recipe.plugin.v1.Progress
-	26, // 12: recipe.plugin.v1.Event.metrics:type_name -> recipe.plugin.v1.Metrics
-	27, // 13: recipe.plugin.v1.Event.log:type_name -> recipe.plugin.v1.Log
-	28, // 14: recipe.plugin.v1.Event.checkpoint:type_name -> recipe.plugin.v1.CheckpointSaved
-	29, // 15: recipe.plugin.v1.Event.weights:type_name -> recipe.plugin.v1.Weights
-	30, // 16: recipe.plugin.v1.Event.sample:type_name -> recipe.plugin.v1.Sample
-	31, // 17: recipe.plugin.v1.Event.handle:type_name -> recipe.plugin.v1.Handle
-	32, // 18: recipe.plugin.v1.Event.outputs:type_name -> recipe.plugin.v1.Outputs
-	33, // 19: recipe.plugin.v1.Event.gap:type_name -> recipe.plugin.v1.Gap
-	40, // 20: recipe.plugin.v1.Metrics.values:type_name -> recipe.plugin.v1.Metrics.ValuesEntry
-	41, // 21: recipe.plugin.v1.Weights.phases:type_name -> recipe.plugin.v1.Weights.PhasesEntry
-	42, // 22: recipe.plugin.v1.EvaluateResponse.metrics:type_name -> recipe.plugin.v1.EvaluateResponse.MetricsEntry
-	0,  // 23: recipe.plugin.v1.Plugin.Describe:input_type -> recipe.plugin.v1.DescribeRequest
-	3,  // 24: recipe.plugin.v1.Plugin.Validate:input_type -> recipe.plugin.v1.ValidateRequest
-	5,  // 25: recipe.plugin.v1.Plugin.Plan:input_type -> recipe.plugin.v1.PlanRequest
-	11, // 26: recipe.plugin.v1.Plugin.Start:input_type -> recipe.plugin.v1.StartRequest
-	14, // 27: recipe.plugin.v1.Plugin.Update:input_type -> recipe.plugin.v1.UpdateRequest
-	16, // 28: recipe.plugin.v1.Plugin.Stop:input_type -> recipe.plugin.v1.StopRequest
-	18, // 29: recipe.plugin.v1.Plugin.Status:input_type -> recipe.plugin.v1.StatusRequest
-	20, // 30: recipe.plugin.v1.Plugin.Attach:input_type -> recipe.plugin.v1.AttachRequest
-	22, // 31: recipe.plugin.v1.Plugin.Watch:input_type -> recipe.plugin.v1.WatchRequest
-	34, // 32: recipe.plugin.v1.Plugin.Evaluate:input_type -> recipe.plugin.v1.EvaluateRequest
-	36, // 33: recipe.plugin.v1.Plugin.Checkpoint:input_type -> recipe.plugin.v1.CheckpointRequest
-	1,  // 34: recipe.plugin.v1.Plugin.Describe:output_type -> recipe.plugin.v1.DescribeResponse
-	4,  // 35: recipe.plugin.v1.Plugin.Validate:output_type -> recipe.plugin.v1.ValidateResponse
-	6,  // 36: recipe.plugin.v1.Plugin.Plan:output_type -> recipe.plugin.v1.PlanResponse
-	13, // 37: recipe.plugin.v1.Plugin.Start:output_type -> recipe.plugin.v1.StartResponse
-	15, // 38: recipe.plugin.v1.Plugin.Update:output_type -> recipe.plugin.v1.UpdateResponse
-	17, // 39: recipe.plugin.v1.Plugin.Stop:output_type -> recipe.plugin.v1.StopResponse
-	19, // 40: recipe.plugin.v1.Plugin.Status:output_type -> recipe.plugin.v1.StatusResponse
-	21, // 41: recipe.plugin.v1.Plugin.Attach:output_type -> recipe.plugin.v1.AttachResponse
-	23, // 42: recipe.plugin.v1.Plugin.Watch:output_type -> recipe.plugin.v1.Event
-	35, // 43: recipe.plugin.v1.Plugin.Evaluate:output_type -> recipe.plugin.v1.EvaluateResponse
-	37, // 44: recipe.plugin.v1.Plugin.Checkpoint:output_type -> recipe.plugin.v1.CheckpointResponse
-	34, // [34:45] is the sub-list for method output_type
-	23, // [23:34] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	20, // 10: recipe.plugin.v1.StatusResponse.activities:type_name -> recipe.plugin.v1.Activity
+	23, // 11: recipe.plugin.v1.StacksResponse.stacks:type_name -> recipe.plugin.v1.Stack
+	28, // 12: recipe.plugin.v1.Event.phase:type_name -> recipe.plugin.v1.Phase
+	29, // 13: recipe.plugin.v1.Event.progress:type_name -> recipe.plugin.v1.Progress
+	30, // 14: recipe.plugin.v1.Event.metrics:type_name -> recipe.plugin.v1.Metrics
+	31, // 15: recipe.plugin.v1.Event.log:type_name -> recipe.plugin.v1.Log
+	32, // 16: recipe.plugin.v1.Event.checkpoint:type_name -> recipe.plugin.v1.CheckpointSaved
+	33, // 17: recipe.plugin.v1.Event.weights:type_name -> recipe.plugin.v1.Weights
+	34, // 18: recipe.plugin.v1.Event.sample:type_name -> recipe.plugin.v1.Sample
+	35, // 19: recipe.plugin.v1.Event.handle:type_name -> recipe.plugin.v1.Handle
+	36, // 20: recipe.plugin.v1.Event.outputs:type_name -> recipe.plugin.v1.Outputs
+	37, // 21: recipe.plugin.v1.Event.gap:type_name -> recipe.plugin.v1.Gap
+	44, // 22: recipe.plugin.v1.Metrics.values:type_name -> recipe.plugin.v1.Metrics.ValuesEntry
+	45, // 23: recipe.plugin.v1.Weights.phases:type_name -> recipe.plugin.v1.Weights.PhasesEntry
+	46, // 24: recipe.plugin.v1.EvaluateResponse.metrics:type_name -> recipe.plugin.v1.EvaluateResponse.MetricsEntry
+	0,  // 25: recipe.plugin.v1.Plugin.Describe:input_type -> recipe.plugin.v1.DescribeRequest
+	3,  // 26: recipe.plugin.v1.Plugin.Validate:input_type -> recipe.plugin.v1.ValidateRequest
+	5,  // 27: recipe.plugin.v1.Plugin.Plan:input_type -> recipe.plugin.v1.PlanRequest
+	11, // 28: recipe.plugin.v1.Plugin.Start:input_type -> recipe.plugin.v1.StartRequest
+	14, // 29: recipe.plugin.v1.Plugin.Update:input_type -> recipe.plugin.v1.UpdateRequest
+	16, // 30: recipe.plugin.v1.Plugin.Stop:input_type -> recipe.plugin.v1.StopRequest
+	18, // 31: recipe.plugin.v1.Plugin.Status:input_type -> recipe.plugin.v1.StatusRequest
+	24, // 32: recipe.plugin.v1.Plugin.Attach:input_type -> recipe.plugin.v1.AttachRequest
+	26, // 33: recipe.plugin.v1.Plugin.Watch:input_type -> recipe.plugin.v1.WatchRequest
+	38, // 34: recipe.plugin.v1.Plugin.Evaluate:input_type -> recipe.plugin.v1.EvaluateRequest
+	40, // 35: recipe.plugin.v1.Plugin.Checkpoint:input_type -> recipe.plugin.v1.CheckpointRequest
+	21, // 36: recipe.plugin.v1.Plugin.Stacks:input_type -> recipe.plugin.v1.StacksRequest
+	1,  // 37: recipe.plugin.v1.Plugin.Describe:output_type -> recipe.plugin.v1.DescribeResponse
+	4,  // 38: recipe.plugin.v1.Plugin.Validate:output_type -> recipe.plugin.v1.ValidateResponse
+	6,  // 39: recipe.plugin.v1.Plugin.Plan:output_type -> recipe.plugin.v1.PlanResponse
+	13, // 40: recipe.plugin.v1.Plugin.Start:output_type -> recipe.plugin.v1.StartResponse
+	15, // 41: recipe.plugin.v1.Plugin.Update:output_type -> recipe.plugin.v1.UpdateResponse
+	17, // 42: recipe.plugin.v1.Plugin.Stop:output_type -> recipe.plugin.v1.StopResponse
+	19, // 43: recipe.plugin.v1.Plugin.Status:output_type -> recipe.plugin.v1.StatusResponse
+	25, // 44: recipe.plugin.v1.Plugin.Attach:output_type -> recipe.plugin.v1.AttachResponse
+	27, // 45: recipe.plugin.v1.Plugin.Watch:output_type -> recipe.plugin.v1.Event
+	39, // 46: recipe.plugin.v1.Plugin.Evaluate:output_type -> recipe.plugin.v1.EvaluateResponse
+	41, // 47: recipe.plugin.v1.Plugin.Checkpoint:output_type -> recipe.plugin.v1.CheckpointResponse
+	22, // 48: recipe.plugin.v1.Plugin.Stacks:output_type -> recipe.plugin.v1.StacksResponse
+	37, // [37:49] is the sub-list for method output_type
+	25, // [25:37] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_plugin_proto_init() }
@@ -2789,7 +3123,7 @@ func file_plugin_proto_init() {
 	if File_plugin_proto != nil {
 		return
 	}
-	file_plugin_proto_msgTypes[23].OneofWrappers = []any{
+	file_plugin_proto_msgTypes[27].OneofWrappers = []any{
 		(*Event_Phase)(nil),
 		(*Event_Progress)(nil),
 		(*Event_Metrics)(nil),
@@ -2807,7 +3141,7 @@ func file_plugin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_plugin_proto_rawDesc), len(file_plugin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   43,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -34,6 +34,7 @@ const (
 	Plugin_Watch_FullMethodName      = "/recipe.plugin.v1.Plugin/Watch"
 	Plugin_Evaluate_FullMethodName   = "/recipe.plugin.v1.Plugin/Evaluate"
 	Plugin_Checkpoint_FullMethodName = "/recipe.plugin.v1.Plugin/Checkpoint"
+	Plugin_Stacks_FullMethodName     = "/recipe.plugin.v1.Plugin/Stacks"
 )
 
 // PluginClient is the client API for Plugin service.
@@ -62,6 +63,8 @@ type PluginClient interface {
 	Evaluate(ctx context.Context, in *EvaluateRequest, opts ...grpc.CallOption) (*EvaluateResponse, error)
 	// Checkpoint makes a trainer write a checkpoint now. Only trainers answer.
 	Checkpoint(ctx context.Context, in *CheckpointRequest, opts ...grpc.CallOption) (*CheckpointResponse, error)
+	// Stacks says where every thread of the plugin and of its programs is. It holds no values of variables.
+	Stacks(ctx context.Context, in *StacksRequest, opts ...grpc.CallOption) (*StacksResponse, error)
 }
 
 type pluginClient struct {
@@ -191,6 +194,16 @@ func (c *pluginClient) Checkpoint(ctx context.Context, in *CheckpointRequest, op
 	return out, nil
 }
 
+func (c *pluginClient) Stacks(ctx context.Context, in *StacksRequest, opts ...grpc.CallOption) (*StacksResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StacksResponse)
+	err := c.cc.Invoke(ctx, Plugin_Stacks_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PluginServer is the server API for Plugin service.
 // All implementations must embed UnimplementedPluginServer
 // for forward compatibility.
@@ -217,6 +230,8 @@ type PluginServer interface {
 	Evaluate(context.Context, *EvaluateRequest) (*EvaluateResponse, error)
 	// Checkpoint makes a trainer write a checkpoint now. Only trainers answer.
 	Checkpoint(context.Context, *CheckpointRequest) (*CheckpointResponse, error)
+	// Stacks says where every thread of the plugin and of its programs is. It holds no values of variables.
+	Stacks(context.Context, *StacksRequest) (*StacksResponse, error)
 	mustEmbedUnimplementedPluginServer()
 }
 
@@ -259,6 +274,9 @@ func (UnimplementedPluginServer) Evaluate(context.Context, *EvaluateRequest) (*E
 }
 func (UnimplementedPluginServer) Checkpoint(context.Context, *CheckpointRequest) (*CheckpointResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Checkpoint not implemented")
+}
+func (UnimplementedPluginServer) Stacks(context.Context, *StacksRequest) (*StacksResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Stacks not implemented")
 }
 func (UnimplementedPluginServer) mustEmbedUnimplementedPluginServer() {}
 func (UnimplementedPluginServer) testEmbeddedByValue()                {}
@@ -472,6 +490,24 @@ func _Plugin_Checkpoint_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Plugin_Stacks_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StacksRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PluginServer).Stacks(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Plugin_Stacks_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PluginServer).Stacks(ctx, req.(*StacksRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Plugin_ServiceDesc is the grpc.ServiceDesc for Plugin service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -518,6 +554,10 @@ var Plugin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Checkpoint",
 			Handler:    _Plugin_Checkpoint_Handler,
+		},
+		{
+			MethodName: "Stacks",
+			Handler:    _Plugin_Stacks_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -71,6 +71,7 @@ func Start(ctx context.Context, s Spec) (*Program, error) {
 	if cmd.Env == nil {
 		cmd.Env = os.Environ()
 	}
+	cmd.Env = listenForStacks(cmd.Env, s.LogDir, s.Name)
 	cmd.Env = append(slices.Clip(cmd.Env), markName+"="+h.Mark) // the caller's may be shared
 	cmd.Dir = s.Dir
 	cmd.Stdout, cmd.Stderr = log.f, log.f

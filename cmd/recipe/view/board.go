@@ -153,6 +153,9 @@ func Status(w io.Writer, s Style, name, status string, b *board.Board, now time.
 		limit = s.Width
 	}
 	lines := append([]string{line, ""}, Board(s, b, limit)...)
+	if still := StallLines(s, b, 0, now); len(still) > 0 {
+		lines = append(append(lines, ""), still...)
+	}
 	for _, a := range b.Addresses() {
 		blk := b.Blocks[a]
 		if blk.Phase != string(sdk.Failed) || blk.Remedy == "" && limit == 0 { // the table has not cut it off

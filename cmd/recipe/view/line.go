@@ -9,6 +9,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/board"
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/why"
 )
 
 // Line writes one event as one plain line, for logs and pipes; "" when the event has nothing to say to a person.
@@ -64,6 +65,10 @@ func say(s Style, e event.Event) string {
 		return s.Yellow(fmt.Sprintf("restart %d in %.1fs", e.Attempt, e.Delay)) + after(": ", message)
 	case event.Adopted:
 		return fmt.Sprintf("found alive (pid %d) and taken over", e.PID)
+	case event.Stalled:
+		return s.Yellow("stands still for "+why.Span(fromSeconds(e.Seconds))+": ") + message + after("; what to do: ", oneLine(e.Remedy))
+	case event.StallOver:
+		return "goes on after " + why.Span(fromSeconds(e.Seconds))
 	case event.Operation:
 		return e.Action + after(": ", message)
 	default:

@@ -158,7 +158,7 @@ func (l *Live) worthALine(e event.Event) bool {
 	switch e.Type {
 	case event.RunStarted, event.Output, event.Sample:
 		return false
-	case event.RunEnded, event.Restart, event.Adopted:
+	case event.RunEnded, event.Restart, event.Adopted, event.Stalled, event.StallOver:
 		return true
 	case event.Notice:
 		return e.Level != "debug"
@@ -193,6 +193,9 @@ func (l *Live) draw(now time.Time) {
 	}
 	width, height := l.size()
 	lines := append([]string{""}, Board(l.style, l.board, width-1)...)
+	if still := StallLines(l.style, l.board, width-1, now); len(still) > 0 {
+		lines = append(append(lines, ""), still...)
+	}
 	if extra := l.curve(width); extra != "" {
 		lines = append(lines, "", extra)
 	}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/control"
+	envs "github.com/recipe-rl/recipe/sdk/environment"
+	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/trajectory"
+)
+
+// standIns are plugins that stand still in one way each. They run as processes of their own, as every plugin does.
+func standIns() []*sdk.Definition {
+	return []*sdk.Definition{
+		envs.Define("still", "An environment that stands still", openStill),
+		sdk.NewInference("still", "An engine that takes requests and answers none", func() sdk.Inference[stillEngine] { return &mute{} }),
+		sdk.NewTrainer("still", "A trainer one rank of which hangs", func() sdk.Trainer[stillTrainer] { return &collective{} }),
+		sdk.NewSync("still", "A sync block that takes charge and does nothing", func() sdk.Loop[stillSync] { return idleSync{} }),
+		sdk.NewEnvironment("silent", "An environment that does not say what it does", func() sdk.Service[silentEnvironment] { return silent{} }),
+	}
+}
+
+type stillEnvironment struct {
+	envs.Settings
+	At    string `recipe:"at" required:"true" doc:"next, score, end or equal"`
+	After int64  `recipe:"after" default:"0" doc:"groups that go through before"`
+	Once  bool   `recipe:"once" default:"false" doc:"only in the first life of the block"`
+}
+
+type stillWorld struct {
+	setup envs.Setup[stillEnvironment]
+	tasks atomic.Int64
+	score atomic.Int64
+	again bool // it has hung in an earlier life
+}
+
+func openStill(_ context.Context, setup envs.Setup[stillEnvironment]) (*stillWorld, error) {
+	w := &stillWorld{setup: setup}
+	if mark := filepath.Join(setup.Dir, "hung"); setup.Config.Once {
+		_, err := os.Stat(mark)
+		w.again = err == nil
+		if err := os.WriteFile(mark, nil, 0o600); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+func (w *stillWorld) Next(context.Context) (envs.Task, error) {
+	if n := w.tasks.Add(1); n > w.setup.Config.After && !w.again {
+		switch w.setup.Config.At {
+		case "next":
+			select {} // deaf to its context, as code that hangs is
+		case "end":
+			return envs.Task{}, envs.EOF
+		}
+	}
+	return envs.Task{Prompt: "12+30="}, nil
+}
+
+func (w *stillWorld) Score(context.Context, envs.Task, envs.Completion) (float64, error) {
+	n := w.score.Add(1)
+	switch w.setup.Config.At {
+	case "score":
+		if n > w.setup.Config.After*w.setup.Config.GroupSize {
+			select {}
+		}
+	case "equal":
+		return 1, nil
+	}
+	return float64(n % 2), nil
+}
+
+type stillEngine struct{}
+
+type mute struct{}
+
+func (*mute) Run(ctx context.Context, _ sdk.Request[stillEngine], host sdk.InferenceHost) error {
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	defer server.Close()
+	host.Loaded(0)
+	host.Serve(sdk.Replica{ID: "0", URL: server.URL})
+	host.Ready(sdk.InferenceOutputs{Model: "still", Tokenizer: "still", MaxModelLen: 64})
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (*mute) UpdateWeights(context.Context, sdk.Weights) error   { return nil }
+func (*mute) Logprobs(context.Context, []int) ([]float64, error) { return nil, nil }
+
+type stillTrainer struct {
+	Environments []spec.Ref `recipe:"environments" reference:"environment" doc:"environments"`
+	Trajectories *spec.Ref  `recipe:"trajectories" reference:"trajectories" doc:"trajectories"`
+	Steps        int64      `recipe:"steps" default:"1" doc:"steps"`
+	BatchSize    int64      `recipe:"batch_size" default:"8" doc:"sequences"`
+}
+
+type collective struct{}
+
+func (*collective) Publish(context.Context, sdk.PublishRequest) (sdk.Weights, error) {
+	return sdk.Weights{}, fmt.Errorf("nothing to publish")
+}
+
+func (*collective) Logprobs(context.Context, []int) ([]float64, error) {
+	return nil, fmt.Errorf("nothing to prove")
+}
+
+// Run takes one batch and hangs in its step.
+func (*collective) Run(ctx context.Context, req sdk.Request[stillTrainer], host sdk.TrainerHost) error {
+	var api sdk.TrajectoriesOutputs
+	if err := req.Config.Trajectories.Decode(&api); err != nil {
+		return err
+	}
+	client, err := trajectory.New(api.URL, trajectory.WithToken(api.Token))
+	if err != nil {
+		return err
+	}
+	if _, err := client.Register(ctx, trajectory.Registration{BatchSize: int(req.Config.BatchSize), MaxTokenLen: 64, NumSteps: 100}); err != nil {
+		return err
+	}
+	host.Ready(sdk.TrainerOutputs{Model: "still"})
+	for batch := (*trajectory.Batch)(nil); batch == nil; {
+		waiting := host.Begin(sdk.Activity{On: req.Config.Trajectories.Address, What: "batch 1"})
+		batch, err = client.Batch(ctx, time.Minute)
+		waiting.End()
+		if err != nil {
+			return err
+		}
+	}
+	defer host.Begin(sdk.Activity{What: "training step 1", Detail: "rank 1 of 2 waits in all_reduce"}).End()
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+type stillSync struct {
+	Trainer   spec.Ref   `recipe:"trainer" reference:"trainer" required:"true" doc:"trainer"`
+	Inference []spec.Ref `recipe:"inference" reference:"inference" doc:"inference"`
+}
+
+type idleSync struct{}
+
+func (idleSync) Run(ctx context.Context, req sdk.Request[stillSync], host sdk.Host) error {
+	var out sdk.TrainerOutputs
+	if err := req.Config.Trainer.Decode(&out); err != nil {
+		return err
+	}
+	client := control.New(out.ControlURL, out.ControlToken)
+	defer client.Close()
+	if _, err := client.Attach(ctx, sdk.SyncAttach{Address: req.Address, Every: 1, Transport: "reload"}); err != nil {
+		return err
+	}
+	host.Ready(sdk.SyncOutputs{Transport: "reload"})
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+type silentEnvironment struct {
+	Inference spec.Ref `recipe:"inference" reference:"inference" required:"true" doc:"inference"`
+}
+
+type silent struct{}
+
+func (silent) Run(ctx context.Context, _ sdk.Request[silentEnvironment], host sdk.Host) error {
+	host.Ready(sdk.EnvironmentOutputs{Name: "silent", GroupSize: 4})
+	<-ctx.Done()
+	return ctx.Err()
+}

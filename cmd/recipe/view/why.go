@@ -1,0 +1,144 @@
+package view
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/recipe-rl/recipe/engine/board"
+	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/why"
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// Why says what a run waits for, down to the cause, and what every block does.
+func Why(w io.Writer, s Style, d *why.Document) error {
+	var b strings.Builder
+	switch {
+	case !d.Engine:
+		whyFromLog(&b, s, d)
+	case len(d.Stalls) == 0:
+		fmt.Fprintf(&b, "%s\n", s.Green(fmt.Sprintf("Nothing has stood still for %s or longer.", why.Span(fromSeconds(d.After)))))
+	}
+	for _, stall := range d.Stalls {
+		fmt.Fprintf(&b, "%s\n", s.Red(fmt.Sprintf("%s: nothing for %s", stall.Root, why.Span(fromSeconds(stall.Idle)))))
+		for i, l := range stall.Chain {
+			fmt.Fprintf(&b, "%s%s\n", strings.Repeat("  ", i+1), l.Text)
+		}
+		if stall.Cycle {
+			fmt.Fprintf(&b, "%seach waits for the next, and the last for the first\n", strings.Repeat("  ", len(stall.Chain)+1))
+		}
+		if len(stall.Others) > 0 {
+			names := make([]string, len(stall.Others))
+			for i, a := range stall.Others {
+				names[i] = a.String()
+			}
+			fmt.Fprintf(&b, "  for the same reason: %s\n", strings.Join(names, ", "))
+		}
+		fmt.Fprintf(&b, "  what to do: %s\n", stall.Remedy)
+	}
+	if len(d.Blocks) > 0 {
+		b.WriteString("\n")
+		for _, line := range whyBlocks(s, d.Blocks) {
+			b.WriteString(line + "\n")
+		}
+	}
+	for _, t := range d.Stacks {
+		fmt.Fprintf(&b, "\n%s\n", s.Bold(fmt.Sprintf("%s: %s (pid %d)", t.Address, t.Program, t.PID)))
+		b.WriteString(indent(strings.TrimRight(t.Text+t.Error, "\n"), "  ") + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func indent(text, by string) string { return by + strings.ReplaceAll(text, "\n", "\n"+by) }
+
+func fromSeconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+func whyFromLog(b *strings.Builder, s Style, d *why.Document) {
+	if len(d.Last) == 0 {
+		b.WriteString("No engine works on this run, and when the last one did nothing had stood still.\n")
+		return
+	}
+	fmt.Fprintf(b, "No engine works on this run. What was waited for last, at %s:\n", d.LastTime.Local().Format(time.DateTime))
+	for _, text := range d.Last {
+		fmt.Fprintf(b, "  %s\n", s.Red(text))
+	}
+}
+
+// whyBlocks lists what every block does.
+func whyBlocks(s Style, blocks []why.BlockDocument) []string {
+	rows := [][]Cell{{{Text: "BLOCK", Paint: s.Bold}, {Text: "PHASE", Paint: s.Bold}, {Text: "DOES", Paint: s.Bold}}}
+	for _, d := range blocks {
+		texts := doings(d)
+		for i, text := range texts {
+			row := []Cell{{Text: ""}, {Text: ""}, {Text: text}}
+			if i == 0 {
+				row[0].Text, row[1] = d.Address.String(), Cell{Text: string(d.Phase), Paint: s.phase(string(d.Phase))}
+			}
+			rows = append(rows, row)
+		}
+	}
+	return Rows(rows, 0)
+}
+
+func doings(d why.BlockDocument) []string {
+	var out []string
+	for _, l := range d.Activities {
+		out = append(out, strings.TrimPrefix(strings.TrimPrefix(l.Text, d.Address.String()), ": "))
+	}
+	switch {
+	case len(out) > 0:
+	case d.Phase.Over(), d.Phase == sdk.Pending, d.Phase == sdk.Starting, d.Phase == sdk.Loading:
+		out = []string{oneLine(d.Message)}
+	case !d.Reports:
+		out = []string{"does not say"}
+	default:
+		out = []string{"has nothing to do"}
+	}
+	for i := range out {
+		out[i] = strings.TrimSpace(out[i])
+	}
+	return out
+}
+
+// WhyFromLog is what is known of a run that no engine works on: what an engine said last.
+func WhyFromLog(b *board.Board, now time.Time) *why.Document {
+	d := &why.Document{FormatVersion: why.FormatVersion, Time: now.UTC(), After: why.DefaultAfter.Seconds(), Stalls: []why.StallDocument{}}
+	for _, e := range stallsOf(b) {
+		d.Last = append(d.Last, oneLine(e.Message))
+		if d.LastTime == nil || e.Time.After(*d.LastTime) {
+			d.LastTime = &e.Time
+		}
+	}
+	return d
+}
+
+// stallsOf lists what stands still, in the order of the addresses.
+func stallsOf(b *board.Board) []event.Event {
+	roots := make([]string, 0, len(b.Stalls))
+	for root := range b.Stalls {
+		roots = append(roots, root)
+	}
+	slices.Sort(roots)
+	out := make([]event.Event, len(roots))
+	for i, root := range roots {
+		out[i] = b.Stalls[root]
+	}
+	return out
+}
+
+// StallLines say what stands still, a line each. Limit bounds the width of a line; 0 is no bound.
+func StallLines(s Style, b *board.Board, limit int, now time.Time) []string {
+	var rows [][]Cell
+	for _, e := range stallsOf(b) {
+		idle, verb := fromSeconds(e.Seconds), "stood still for "
+		if b.Ended.IsZero() {
+			idle, verb = idle+max(0, now.Sub(e.Time)), "stands still for "
+		}
+		rows = append(rows, []Cell{{Text: verb + why.Span(idle) + ": " + oneLine(e.Message), Paint: s.Yellow}})
+	}
+	return Rows(rows, limit)
+}

@@ -1,0 +1,57 @@
+package grpo
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// patienceForFirst is how long the first step of a life may take without a word: kernels are compiled and memory is taken.
+const patienceForFirst = 15 * time.Minute
+
+// doing is what the worker does, as its phases tell.
+type doing struct {
+	now     *sdk.Ongoing
+	since   time.Time     // of a training step under way; zero: there is none
+	longest time.Duration // training step so far
+}
+
+// enter tells the phase that the worker has entered. Waiting for inference to serve its weights and for its turn on the GPU are told
+// by the host itself.
+func (t *Trainer) enter(d *doing, e event) {
+	d.now.End()
+	d.now = nil
+	if !d.since.IsZero() {
+		d.longest, d.since = max(d.longest, time.Since(d.since)), time.Time{}
+	}
+	if a, ok := t.activity(d, e); ok {
+		d.now = t.host.Begin(a)
+	}
+}
+
+func (t *Trainer) activity(d *doing, e event) (sdk.Activity, bool) {
+	queue := ""
+	if t.req.Config.Trajectories != nil {
+		queue = t.req.Config.Trajectories.Address
+	}
+	switch e.Phase {
+	case "starting", "loading", "sync", "grant", "done", "ended":
+		return sdk.Activity{}, false
+	case "connecting":
+		return sdk.Activity{On: queue, What: "it to register this trainer"}, true
+	case "waiting":
+		return sdk.Activity{On: queue, What: fmt.Sprintf("batch %d", e.Step+1)}, true
+	case "training":
+		a := sdk.Activity{What: fmt.Sprintf("training step %d", e.Step+1), Patience: max(patienceForFirst/3, 3*d.longest)}
+		if d.longest == 0 {
+			a.Patience = patienceForFirst
+		}
+		if n := t.gpus(); n > 1 {
+			a.Detail = fmt.Sprintf("on %d ranks, which wait for each other", n)
+		}
+		d.since = time.Now()
+		return a, true
+	}
+	return sdk.Activity{What: e.Phase + " at step " + fmt.Sprint(e.Step), Patience: patienceForFirst / 3}, true
+}

@@ -1,0 +1,24 @@
+package sync
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// waitFor says that the block waits for another one until the function that it returns is called.
+func (s *syncer) waitFor(address, format string, args ...any) (done func()) {
+	return s.host.Begin(sdk.Activity{On: address, What: fmt.Sprintf(format, args...)}).End
+}
+
+// rest says that there is nothing to do before the trainer has made its next step.
+func (s *syncer) rest() (done func()) {
+	return s.host.Begin(sdk.Activity{On: s.config.Trainer.Address, What: "its next weights", Rest: true}).End
+}
+
+// published waits for the trainer to write its weights and to say what it makes of the fixed text.
+func (s *syncer) published(ctx context.Context, u *update) error {
+	defer s.waitFor(s.config.Trainer.Address, "the weights of policy version %d", u.Version)()
+	return s.publish(ctx, u)
+}

@@ -1,0 +1,196 @@
+package trajectories
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/recipe-rl/recipe/plugins/trajectories/queue"
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// watch is what the book notes for whoever asks why nothing goes on. The book's lock guards it.
+type watch struct {
+	opened   time.Time
+	asked    time.Time // the last request for a batch
+	wanting  time.Time // since when the trainer asks and there is none; zero: it got one
+	arrived  time.Time // the last group that was kept
+	left     time.Time // the last batch that went out
+	tooOld   int       // groups in a row that were dropped because they were too old
+	oldSince time.Time
+}
+
+const (
+	// askingAgain is the silence after which a trainer that had asked for a batch no longer counts as waiting for one.
+	askingAgain = 30 * time.Second
+	// oldGroups in a row, all dropped, are what the trainer waits for.
+	oldGroups = 8
+	// mostNamed bounds how many environments are named as waited for.
+	mostNamed                  = 64
+	anyTrainer, anyEnvironment = "trainer.*.*", "environment.*.*"
+)
+
+// Activities says what the queue waits for.
+func (s *Server) Activities() []sdk.Activity {
+	s.book.mu.Lock()
+	defer s.book.mu.Unlock()
+	return s.book.activitiesLocked(s.book.now())
+}
+
+func (b *book) activitiesLocked(now time.Time) []sdk.Activity {
+	w := b.watch
+	switch {
+	case b.doc.Trainer == nil:
+		return []sdk.Activity{{On: anyTrainer, What: "a trainer to register", Began: w.opened, Remedy: "declare a trainer, or look at the log of the one that is declared"}}
+	case !b.doc.Started:
+		return []sdk.Activity{{On: anyTrainer, What: "its first request for a batch", Began: w.opened}}
+	case w.wanting.IsZero() || now.Sub(w.asked) > askingAgain:
+		return b.untakenLocked()
+	}
+	return b.unformedLocked(now)
+}
+
+// untakenLocked is what the queue waits for while the trainer does not ask for a batch.
+func (b *book) untakenLocked() []sdk.Activity {
+	began := later(b.watch.opened, later(b.watch.asked, b.watch.left))
+	a := sdk.Activity{On: anyTrainer, What: "it to ask for the next batch", Began: began, Rest: true}
+	for _, out := range b.batches {
+		if !out.deadline.IsZero() {
+			a.What = fmt.Sprintf("it to train on batch %d", b.doc.Step)
+		}
+	}
+	if t := b.queue.Total(); t.Sequences > 0 {
+		a.Detail = fmt.Sprintf("%d sequences wait in the queue", t.Sequences)
+	}
+	return []sdk.Activity{a}
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// unformedLocked says why the batch that the trainer asks for cannot be formed.
+func (b *book) unformedLocked(now time.Time) []sdk.Activity {
+	w, size, waiting := b.watch, int(b.doc.Trainer.BatchSize), b.queue.Total()
+	batch := sdk.Activity{
+		What: fmt.Sprintf("batch %d", b.doc.Step+1), Have: int64(waiting.Sequences), Want: int64(size), Unit: "sequences", Sign: "group",
+		Began: w.wanting, Progressed: w.arrived,
+	}
+	switch {
+	case waiting.Sequences >= size && !b.queue.CanPick(size, nil):
+		// More groups may come, and none of them changes this: the sizes do not add up.
+		batch.Progressed, batch.Sign, batch.Have, batch.Want = time.Time{}, "", 0, 0
+		batch.What = fmt.Sprintf("a batch of exactly %d sequences", size)
+		batch.Detail = fmt.Sprintf("%d sequences wait, in groups of %s, and no choice of groups adds up to %d", waiting.Sequences, b.sizesLocked(), size)
+		batch.Remedy = "make batch_size of the trainer a multiple of group_size of the environments"
+		return []sdk.Activity{batch}
+	case waiting.Sequences >= size:
+		return b.claimsLocked(batch)
+	case w.tooOld >= oldGroups:
+		batch.What, batch.Began, batch.Progressed, batch.Sign = "groups that are young enough", w.oldSince, time.Time{}, ""
+		batch.Detail = fmt.Sprintf("each of the last %d was dropped: sampled by a policy more than %d versions older than %d", w.tooOld, b.staleness(), b.doc.Version)
+		batch.Remedy = "raise max_staleness, or see why inference serves an old version"
+		return []sdk.Activity{batch}
+	}
+	if n := len(b.parked); n > 0 {
+		batch.Detail = fmt.Sprintf("%d groups are larger than the batch and wait for a trainer with a larger batch_size", n)
+	}
+	return b.sourcesLocked(batch, now)
+}
+
+// sizesLocked lists the sizes of the waiting groups.
+func (b *book) sizesLocked() string {
+	var sizes []int
+	b.queue.Envs(func(env int, _ queue.Totals) {
+		if n := b.queue.LargestOf(env); n > 0 && !slices.Contains(sizes, n) {
+			sizes = append(sizes, n)
+		}
+	})
+	slices.Sort(sizes)
+	words := make([]string, len(sizes))
+	for i, n := range sizes {
+		words[i] = fmt.Sprint(n)
+	}
+	return strings.Join(words, ", ")
+}
+
+// claimsLocked names the environments whose minimum share is not there.
+func (b *book) claimsLocked(batch sdk.Activity) []sdk.Activity {
+	var out []sdk.Activity
+	for _, m := range b.minimums() {
+		have := b.queue.Env(m.Env).Sequences
+		if have >= m.Sequences {
+			continue
+		}
+		a := batch
+		a.On, a.What, a.Have, a.Want = b.nameLocked(m.Env), "its min_batch_allocation of "+batch.What, int64(have), int64(m.Sequences)
+		a.Progressed = b.seenGroup[m.Env]
+		out = append(out, a)
+	}
+	if len(out) == 0 {
+		batch.Detail = "the waiting groups do not add up with the min_batch_allocation of every environment"
+		batch.Remedy = "make batch_size of the trainer a multiple of group_size of the environments, shares included"
+		out = append(out, batch)
+	}
+	return out
+}
+
+// sourcesLocked names the environments from which the missing groups would come.
+func (b *book) sourcesLocked(batch sdk.Activity, now time.Time) []sdk.Activity {
+	var out []sdk.Activity
+	absent := ""
+	for id := range b.doc.Envs {
+		if !b.connected(id) {
+			absent = b.absentLocked(id, now)
+			continue
+		}
+		a := batch
+		a.On = b.nameLocked(id)
+		// One that was started again has registered again.
+		if len(out) < mostNamed && !slices.ContainsFunc(out, func(other sdk.Activity) bool { return other.On == a.On }) {
+			out = append(out, a)
+		}
+	}
+	if len(out) > 0 {
+		return out
+	}
+	batch.On, batch.Remedy = anyEnvironment, "look at the environments: recipe status"
+	batch.Detail = "no environment has registered"
+	if absent != "" {
+		batch.Detail = absent
+	}
+	return []sdk.Activity{batch}
+}
+
+func (b *book) absentLocked(id int, now time.Time) string {
+	e := &b.doc.Envs[id]
+	if e.Gone {
+		return fmt.Sprintf("no environment is left: %s has said goodbye", e.RealName)
+	}
+	return fmt.Sprintf("no environment is left: %s was last heard of %s ago", e.RealName, now.Sub(b.seen[id]).Round(time.Second))
+}
+
+// nameLocked is the environment's block, as far as the name under which it registered tells.
+func (b *book) nameLocked(id int) string { return "environment.*." + b.doc.Envs[id].Name }
+
+// noteOld notes a group that was dropped because it was too old.
+func (b *book) noteOld() {
+	if b.watch.tooOld == 0 {
+		b.watch.oldSince = b.now()
+	}
+	b.watch.tooOld++
+}
+
+// noteKept notes the groups that were kept.
+func (b *book) noteKept(kept []*queue.Item) {
+	for _, it := range kept {
+		if it != nil {
+			b.watch.arrived, b.watch.tooOld = b.now(), 0
+			b.seenGroup[it.Env] = b.watch.arrived
+		}
+	}
+}

@@ -1,0 +1,58 @@
+package gateway
+
+import (
+	"io"
+	"time"
+)
+
+// Pulse is what goes through the gateway at a moment, for whoever asks why nothing does.
+type Pulse struct {
+	InFlight int       // requests at the engine
+	Oldest   time.Time // when the oldest of them was sent
+	Sign     time.Time // when the engine last sent anything of an answer; zero: never
+	Waiting  int       // requests that wait to be sent
+	Since    time.Time // since when some do
+	Why      string    // what they wait for
+	Held     bool      // by a weight update, or because the engine sleeps
+	Reason   string    // of the hold
+	HeldFrom time.Time
+}
+
+// Pulse returns what goes through the gateway now.
+func (g *Gateway) Pulse() Pulse {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := Pulse{InFlight: len(g.flights), Waiting: g.waiting, Since: g.waitingSince}
+	for f := range g.flights {
+		if p.Oldest.IsZero() || f.began.Before(p.Oldest) {
+			p.Oldest = f.began
+		}
+	}
+	if at := g.sign.Load(); at != 0 {
+		p.Sign = time.Unix(0, at)
+	}
+	if h := g.hold; h != nil {
+		p.Held, p.Reason, p.HeldFrom = true, h.Reason, h.Since
+	}
+	if g.waiting > 0 && g.hold == nil {
+		p.Why = g.whyNoneLocked(g.cfg.Clock.Now())
+	}
+	return p
+}
+
+// noteSign notes that the engine has sent something.
+func (g *Gateway) noteSign() { g.sign.Store(g.cfg.Clock.Now().UnixNano()) }
+
+// heardBody is an answer's body whose pieces are signs of the engine's.
+type heardBody struct {
+	io.ReadCloser
+	g *Gateway
+}
+
+func (b heardBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if n > 0 {
+		b.g.noteSign()
+	}
+	return n, err
+}
