@@ -50,7 +50,7 @@ var errStopped = errors.New("the block was told to stop")
 
 // begin opens the event log and starts Run in its own goroutine.
 func begin(def *Definition, start startRequest, firstEvent uint64) (*life, error) {
-	events, err := spool.Open(filepath.Join(start.Dir, spool.FileName), firstEvent, spool.Limits{})
+	events, err := spool.Open(filepath.Join(start.Dir, spool.FileName), firstEvent, spool.Limits{Secrets: []string{start.Token, start.ControlToken}})
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func begin(def *Definition, start startRequest, firstEvent uint64) (*life, error
 	l := &life{
 		def: def, plugin: def.impl.instance(), events: events, start: start, cancel: cancel, done: make(chan struct{}),
 		phase: Pending, outputs: cty.NilVal, handle: start.Handle, listen: start.Listen, version: start.Policy.Version,
-		grace: defaultGrace, blanker: newBlanker(start.sensitive),
+		grace: defaultGrace, blanker: newBlanker(append([]string{start.Token, start.ControlToken}, start.sensitive...)),
 	}
 	l.setPhase(Starting, "", "")
 	if len(start.Handle) > 0 {

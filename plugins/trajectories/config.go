@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/plugins/trajectories/store"
+	"github.com/recipe-rl/recipe/sdk/redact"
 	"github.com/recipe-rl/recipe/sdk/web"
 )
 
@@ -142,6 +143,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
+	c.Log = slog.New(redact.Handler(c.Log.Handler()))
 	return c, nil
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/recipe-rl/recipe/plugins/trajectories/group"
 	"github.com/recipe-rl/recipe/plugins/trajectories/store"
+	"github.com/recipe-rl/recipe/sdk/redact"
 	"github.com/recipe-rl/recipe/sdk/web"
 )
 
@@ -33,7 +34,7 @@ func (s *Server) Handler() http.Handler {
 				if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 					panic(p)
 				}
-				s.cfg.Log.Error("a request failed unexpectedly", "path", r.URL.Path, "error", p)
+				s.cfg.Log.Error("a request failed unexpectedly", "path", redact.Path(r.URL.Path), "error", p)
 				text(w, http.StatusInternalServerError, "Internal Server Error")
 			}
 		}()
@@ -191,7 +192,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case r.Context().Err() != nil:
 		panic(http.ErrAbortHandler) // the client left
 	default:
-		s.cfg.Log.Error("a request failed", "method", r.Method, "path", r.URL.Path, "error", err)
+		s.cfg.Log.Error("a request failed", "method", r.Method, "path", redact.Path(r.URL.Path), "error", err)
 		reply(w, http.StatusInternalServerError, map[string]string{"detail": err.Error()})
 	}
 }

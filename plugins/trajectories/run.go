@@ -9,6 +9,8 @@ import (
 	"net"
 	"strconv"
 	"time"
+
+	"github.com/recipe-rl/recipe/sdk/redact"
 )
 
 // RunOptions are the flags of `recipe run-api`.
@@ -51,7 +53,7 @@ func Run(ctx context.Context, o RunOptions, out io.Writer) (err error) {
 		token = "<token>"
 	}
 	if _, err := fmt.Fprintf(out, "trajectory API ready on %s (store: %s, %d groups waiting, %s)\n",
-		URL(ln.Addr(), token), s.cfg.Store, s.book.held.Groups, time.Since(began).Round(time.Millisecond)); err != nil {
+		URL(ln.Addr(), token), redact.Text(s.cfg.Store), s.book.held.Groups, time.Since(began).Round(time.Millisecond)); err != nil {
 		return errors.Join(err, ln.Close())
 	}
 	return s.Serve(ctx, ln)

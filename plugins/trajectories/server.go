@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/plugins/trajectories/store"
+	"github.com/recipe-rl/recipe/sdk/redact"
 )
 
 // Server is the trajectory API. Its handler may be used by any HTTP server; Serve is one with sensible limits.
@@ -60,7 +61,7 @@ func openStore(ctx context.Context, cfg Config) (store.Store, error) {
 	case cfg.Store == "disk":
 		return store.OpenDisk(cfg.Dir, cfg.disk())
 	}
-	return nil, fmt.Errorf("trajectories: store is %q, expected \"disk\", \"memory\" or \"nats://host:port\"", cfg.Store)
+	return nil, fmt.Errorf("trajectories: store is %q, expected \"disk\", \"memory\" or \"nats://host:port\"", redact.Text(cfg.Store))
 }
 
 // SetPolicyVersion tells the server which policy version the trainer has reached, like POST /policy_version.

@@ -30,11 +30,12 @@ type file struct {
 	// handle is the newest event that tells of programs to find again. It is written anew into each file, since it may be the
 	// only thing that a later engine needs of a long life, and comes seldom.
 	handle *pluginpb.Event
+	seal   seal
 }
 
 func oldPath(path string) string { return path + ".old" }
 
-func create(path string, most int64) (*file, error) {
+func create(path string, most int64, s seal) (*file, error) {
 	if err := os.Remove(oldPath(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -42,11 +43,11 @@ func create(path string, most int64) (*file, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &file{path: path, f: f, max: most}, nil
+	return &file{path: path, f: f, max: most, seal: s}, nil
 }
 
 func (s *file) append(e *pluginpb.Event) error {
-	payload, err := proto.Marshal(e)
+	payload, err := proto.Marshal(s.seal.close(e))
 	if err != nil {
 		return fmt.Errorf("encode event %d: %w", e.Seq, err)
 	}
@@ -90,7 +91,11 @@ func (s *file) close() error { return s.f.Close() }
 
 // read returns the events with after < Seq < before.
 func (s *file) read(after, before uint64) ([]*pluginpb.Event, error) {
-	return readFiles(s.path, func(seq uint64) bool { return seq > after && seq < before })
+	events, err := readFiles(s.path, func(seq uint64) bool { return seq > after && seq < before })
+	for i, e := range events {
+		events[i] = s.seal.open(e)
+	}
+	return events, err
 }
 
 // Read returns the events after a sequence number from the files of a log whose plugin is dead, with gaps filled as Next

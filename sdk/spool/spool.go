@@ -23,6 +23,8 @@ const FileName = "events.spool"
 type Limits struct {
 	Events int   // events kept in memory; default 4096
 	Bytes  int64 // bytes of both files together; default 16 MiB
+	// Secrets are kept out of the file where they stand in outputs. Readers of this log get them, Read does not.
+	Secrets []string
 }
 
 func (l *Limits) setDefaults() {
@@ -56,7 +58,7 @@ func Open(path string, first uint64, limits Limits) (*Log, error) {
 	}
 	l := &Log{limits: limits, last: first - 1, changed: make(chan struct{})}
 	if path != "" {
-		f, err := create(path, limits.Bytes/2)
+		f, err := create(path, limits.Bytes/2, newSeal(limits.Secrets))
 		if err != nil {
 			return nil, fmt.Errorf("open the event spool: %w", err)
 		}

@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/recipe-rl/recipe/sdk/redact"
 )
 
 // Client talks to one trajectory API. It is safe for concurrent use.
@@ -76,7 +78,7 @@ func WithZstd(above int) Option { return func(c *Client) error { c.zstdAbove = a
 func New(baseURL string, options ...Option) (*Client, error) {
 	u, err := url.Parse(baseURL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("trajectory client: the address is %q, expected a URL such as http://127.0.0.1:8000", redact(baseURL))
+		return nil, fmt.Errorf("trajectory client: the address is %q, expected a URL such as http://127.0.0.1:8000", redact.Text(baseURL))
 	}
 	c := &Client{base: strings.TrimRight(baseURL, "/"), http: http.DefaultClient, timeout: 10 * time.Second,
 		calls: DefaultCallRetry(), batches: DefaultBatchRetry(), wait: sleep, envPolling: time.Second}
@@ -110,7 +112,7 @@ func (c *Client) Register(ctx context.Context, r Registration) (uuid string, err
 		return "", err
 	}
 	if out.UUID == "" {
-		return "", &Error{Op: "POST /register", URL: redact(c.base), Reason: BadReply, Status: http.StatusOK, Detail: "the reply has no uuid"}
+		return "", &Error{Op: "POST /register", URL: redact.Text(c.base), Reason: BadReply, Status: http.StatusOK, Detail: "the reply has no uuid"}
 	}
 	return out.UUID.String(), nil
 }
@@ -148,7 +150,7 @@ func (c *Client) batch(ctx context.Context, path string) (*Batch, error) {
 		return nil, err
 	}
 	if out.Status == "error" { // HTTP 200: a client that only looks at the batch would wait for ever
-		return nil, &Error{Op: "GET /batch", URL: redact(c.base), Reason: Unregistered, Status: http.StatusOK, Detail: out.Message}
+		return nil, &Error{Op: "GET /batch", URL: redact.Text(c.base), Reason: Unregistered, Status: http.StatusOK, Detail: out.Message}
 	}
 	if len(out.Groups)+len(out.Unreadable) == 0 {
 		return nil, nil
@@ -203,7 +205,7 @@ func (c *Client) DisconnectEnv(ctx context.Context, id int) error {
 		return err
 	}
 	if out.Status != "success" {
-		return &Error{Op: "POST /disconnect-env", URL: redact(c.base), Reason: ClientError, Status: http.StatusOK, Detail: out.Error}
+		return &Error{Op: "POST /disconnect-env", URL: redact.Text(c.base), Reason: ClientError, Status: http.StatusOK, Detail: out.Error}
 	}
 	return nil
 }
@@ -262,12 +264,12 @@ func (c *Client) once(ctx context.Context, method, path string, in, out any, hea
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
-		return &Error{Op: op, URL: redact(c.base), Reason: classify(err), Err: withoutURL(err)}
+		return &Error{Op: op, URL: redact.Text(c.base), Reason: classify(err), Err: withoutURL(err)}
 	}
 	defer func() { _ = response.Body.Close() }()
 	body, err := readBody(response)
 	if err != nil {
-		return &Error{Op: op, URL: redact(c.base), Reason: classify(err), Status: response.StatusCode, Err: err}
+		return &Error{Op: op, URL: redact.Text(c.base), Reason: classify(err), Status: response.StatusCode, Err: err}
 	}
 	if response.StatusCode != http.StatusOK {
 		return c.refused(op, response.StatusCode, body)
@@ -280,7 +282,7 @@ func (c *Client) once(ctx context.Context, method, path string, in, out any, hea
 		decode = own.decode
 	}
 	if err := decode(body); err != nil {
-		return &Error{Op: op, URL: redact(c.base), Reason: BadReply, Status: http.StatusOK, Err: err}
+		return &Error{Op: op, URL: redact.Text(c.base), Reason: BadReply, Status: http.StatusOK, Err: err}
 	}
 	return nil
 }
@@ -297,7 +299,7 @@ func (c *Client) refused(op string, status int, body []byte) error {
 	if len(detail) > 500 {
 		detail = strings.ToValidUTF8(detail[:500], "") + " …"
 	}
-	return &Error{Op: op, URL: redact(c.base), Reason: reason, Status: status, Detail: detail}
+	return &Error{Op: op, URL: redact.Text(c.base), Reason: reason, Status: status, Detail: detail}
 }
 
 func (c *Client) request(ctx context.Context, method, path string, in any) (*http.Request, context.CancelFunc, error) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"strings"
 	"syscall"
 )
 
@@ -110,17 +109,4 @@ func withoutURL(err error) error {
 		return u.Err
 	}
 	return err
-}
-
-// redact hides the token of a /t/<token> URL.
-func redact(base string) string {
-	head, rest, found := strings.Cut(base, "/t/")
-	if !found {
-		return base
-	}
-	_, tail, more := strings.Cut(rest, "/")
-	if more {
-		tail = "/" + tail
-	}
-	return head + "/t/<token>" + tail
 }

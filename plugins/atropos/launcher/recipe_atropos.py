@@ -391,9 +391,11 @@ def main():
         sys.path.insert(0, os.path.dirname(os.path.abspath(what)))
 
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+    import recipe_hide
     import recipe_keys
     import recipe_transformers
 
+    recipe_hide.install(settings)
     recipe_transformers.install()
     from atroposlib.envs.base import BaseEnv
 

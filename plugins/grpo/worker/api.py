@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gzip
 import json
+import re
 import socket
 import urllib.error
 import urllib.request
@@ -12,6 +13,12 @@ from typing import Any
 
 from . import columns
 from .errors import AtroposAPIError
+
+
+def shown(url: str) -> str:
+    """A URL as errors and events may quote it: without the token of /t/TOKEN and without a name and password."""
+    url = re.sub(r"(://)[^/@]+@", r"\1<token>@", url)
+    return re.sub(r"(://[^?#]*?/t/)[^/?#]+", r"\1<token>", url)
 
 
 def _checks(url: str) -> list[str]:
@@ -44,6 +51,7 @@ class Client:
 
     def __init__(self, url: str, token: str | None, timeout: float):
         self.url, self.token, self.timeout = url.rstrip("/"), token, timeout
+        self.shown = shown(self.url)
 
     def call(self, method: str, path: str, body: Any = None, timeout: float | None = None) -> Any:
         """The decoded JSON answer of a 2xx reply that is not an error in disguise."""
@@ -65,22 +73,22 @@ class Client:
         except urllib.error.HTTPError as e:
             kind = "http_4xx" if e.code < 500 else "http_5xx"
             text = e.read(500).decode("utf-8", "replace")
-            problem = AtroposAPIError(kind, f"{what} at {self.url}: HTTP {e.code}: {text}", _checks(self.url))
+            problem = AtroposAPIError(kind, f"{what} at {self.shown}: HTTP {e.code}: {text}", _checks(self.shown))
             problem.status = e.code
             raise problem from e
         except (urllib.error.URLError, OSError, EOFError) as e:
-            raise _broken(e, what, self.url) from e
+            raise _broken(e, what, self.shown) from e
         except Exception as e:  # http.client's own errors: a reply cut short, a line that is no HTTP
-            raise _broken(e, what, self.url) from e
+            raise _broken(e, what, self.shown) from e
         arrow = kind.startswith(columns.CONTENT_TYPE)
         try:
             raw = gzip.decompress(raw) if "gzip" in encoding else raw
             answer = columns.decode(raw) if arrow else columns.read_json(raw)
         except (ValueError, OSError, EOFError, RecursionError) as e:
             text = f"the answer is not {'a whole Arrow stream' if arrow else 'JSON'}"
-            raise AtroposAPIError("not_json", f"{what} at {self.url}: {text}", _checks(self.url)) from e
+            raise AtroposAPIError("not_json", f"{what} at {self.shown}: {text}", _checks(self.shown)) from e
         if isinstance(answer, dict) and answer.get("status") == "error":
             # run-api answers 200 with this; taken for "no batch yet" it would be waited on for ever
             message = str(answer.get("message") or answer.get("error") or answer)
-            raise AtroposAPIError("status", f"{what} at {self.url}: {message}", _checks(self.url))
+            raise AtroposAPIError("status", f"{what} at {self.shown}: {message}", _checks(self.shown))
         return answer

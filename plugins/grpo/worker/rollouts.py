@@ -143,7 +143,7 @@ class Rollouts:
         }  # fmt: skip
         answer = self._attempts("register", lambda: self.client.call("POST", "/register", body, c.data.connect_timeout))
         self.uuid = answer.get("uuid") if isinstance(answer, dict) else None
-        self.events.emit("registered", uuid=str(self.uuid), starting_step=self.starting_step, url=self.client.url)
+        self.events.emit("registered", uuid=str(self.uuid), starting_step=self.starting_step, url=self.client.shown)
 
     def _settle(self, number: int, lease: str | None) -> None:
         """An earlier process stored batch `number` and died before it knew that the acknowledgement arrived."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from . import batch, checkpoint, commands, config, metrics, model, objective, optim, turns
+from . import api, batch, checkpoint, commands, config, metrics, model, objective, optim, turns
 from .aside import SetAside
 from .broadcast import Broadcast
 from .config import Config
@@ -84,7 +84,7 @@ class Run:
         if not self.ranks.main:
             return
         c = self.config
-        self.events.phase("connecting", url=c.data.url)
+        self.events.phase("connecting", url=api.shown(c.data.url))
         self.aside = SetAside(Path(c.checkpoint_dir) / "set-aside")
         spool = Spool(Path(c.checkpoint_dir) / "spool", self.cursor)
         if not c.resume:

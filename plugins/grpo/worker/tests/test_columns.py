@@ -116,3 +116,11 @@ def test_without_pyarrow_json_is_asked_for():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT / "plugins/grpo"
     )
     assert out.stdout.strip() == "application/json"
+
+
+def test_errors_and_events_do_not_quote_the_token():
+    client = Client("http://me:s3cret@127.0.0.1:1/t/s3cret-s3cret", None, 5.0)
+    with pytest.raises(AtroposAPIError) as e:
+        client.call("GET", "/status")
+    assert "s3cret" not in e.value.message + str(e.value.checks)
+    assert "http://<token>@127.0.0.1:1/t/<token>" in e.value.message
