@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,7 +40,8 @@ func newApply(a *app) *cobra.Command {
 services stop in reverse order. What an earlier apply left alive is taken over; what was stopped goes on from its newest
 checkpoint. When another engine already works on the run, the change is handed to it.
 
-Ctrl-C drains: jobs write a checkpoint and end, and the run can be applied again. Ctrl-C a second time kills.`,
+Ctrl-C drains: jobs write a checkpoint and end, and the run can be applied again. Ctrl-C again, a second or more later, kills. SIGTERM
+drains as well, and never kills. When the terminal is closed, the run goes on as if it had been started with --detach.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			saved, args, err := f.savedPlan(args)
@@ -75,17 +75,18 @@ Ctrl-C drains: jobs write a checkpoint and end, and the run can be applied again
 			if err := a.approve(cmd.Context(), f.approve || saved != nil, "Apply this plan?"); err != nil {
 				return err
 			}
+			approved := p
+			if f.approve && saved == nil {
+				approved = nil // whatever is to be done when the run is opened: a process may die in between, another apply begin
+			}
 			if live := s.Live(cmd.Context()); live != nil {
 				defer live.Close()
-				return a.handOver(cmd.Context(), live, s, p)
-			}
-			if f.approve && saved == nil {
-				p = nil // whatever is to be done when the run is opened: a process may die in between
+				return a.handOver(cmd.Context(), live, s, p, approved)
 			}
 			if f.detach {
-				return a.detach(cmd.Context(), s, p, f.keep)
+				return a.detach(cmd.Context(), s, approved, f.keep)
 			}
-			return a.apply(cmd.Context(), s, p, &f)
+			return a.apply(cmd.Context(), s, approved, &f)
 		},
 	}
 	f.recipe.add(cmd)
@@ -135,13 +136,13 @@ func idle(p *plan.Plan) bool {
 	return true
 }
 
-// handOver gives an approved plan to the engine that works on the run.
-func (a *app) handOver(ctx context.Context, live *session.Client, s *session.Session, p *plan.Plan) error {
+// handOver gives the plan p to the engine that works on the run; approved is nil when whatever that engine would plan is approved.
+func (a *app) handOver(ctx context.Context, live *session.Client, s *session.Session, p, approved *plan.Plan) error {
 	if !p.Changes() {
 		_, err := fmt.Fprintln(a.out, "An engine already works on the run, as the recipe says; recipe logs -f shows what it does.")
 		return err
 	}
-	if _, err := live.Apply(ctx, s.Request, p); err != nil {
+	if _, err := live.Apply(ctx, s.Request, approved); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintln(a.out, "Handed to the engine that works on the run; recipe logs -f shows what it does.")
@@ -153,7 +154,10 @@ func (a *app) apply(ctx context.Context, s *session.Session, p *plan.Plan, f *ap
 	watching, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	w := a.watch(watching, s.Dir.Events(), time.Now(), f.asJSON)
-	orders := listen(w.live.Draining, w.live.Killing)
+	orders := listen(reactions{draining: w.live.Draining, killing: w.live.Killing, leaving: func() {
+		w.leave()
+		a.leaveTerminal(s.Dir)
+	}})
 	defer orders.close()
 
 	_, err := s.Apply(context.WithoutCancel(ctx), p, session.ApplyOptions{
@@ -174,7 +178,7 @@ func (a *app) apply(ctx context.Context, s *session.Session, p *plan.Plan, f *ap
 	default:
 		err = a.conclude(s, b.board)
 	}
-	if errors.Is(err, syscall.EPIPE) {
+	if gone(err) {
 		return nil // what was asked is done, and that nobody looks on any more has been said
 	}
 	return err

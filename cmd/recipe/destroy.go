@@ -31,6 +31,9 @@ they are unless --checkpoints says otherwise.`,
 			if err != nil {
 				return err
 			}
+			if err := session.Removable(dir, checkpoints); err != nil {
+				return err
+			}
 			if err := view.Destroying(a.out, a.style(), string(dir), rec, checkpoints); err != nil {
 				return err
 			}

@@ -18,11 +18,15 @@ func (a *app) detach(ctx context.Context, s *session.Session, p *plan.Plan, keep
 	if err != nil {
 		return fmt.Errorf("finding this program: %w", err)
 	}
-	pid, err := s.Detach(ctx, []string{self, "engine"}, session.Handover{Request: s.Request, Approved: p, Keep: keep})
+	d, err := s.Detach(ctx, []string{self, "engine"}, session.Handover{Request: s.Request, Approved: p, Keep: keep})
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(a.out, "The run goes on in engine process %d. recipe status and recipe logs -f show it; recipe stop ends it where it can go on later.\n", pid)
+	if d.Over {
+		_, err = fmt.Fprintln(a.out, "The run is over already; recipe status shows how it ended.")
+		return err
+	}
+	_, err = fmt.Fprintf(a.out, "The run goes on in engine process %d. recipe status and recipe logs -f show it; recipe stop ends it where it can go on later.\n", d.PID)
 	return err
 }
 
@@ -46,10 +50,10 @@ func newEngine(a *app) *cobra.Command {
 			if s == nil {
 				return diags
 			}
-			orders := listen(func() {}, func() {})
+			orders := listen(reactions{draining: func() {}, killing: func() {}, leaving: func() {}})
 			defer orders.close()
 			_, err = s.Apply(context.WithoutCancel(cmd.Context()), h.Approved, session.ApplyOptions{
-				Command: "apply --detach " + s.Recipe.File, Detached: true, Keep: h.Keep, Stop: orders.stop, Kill: orders.kill,
+				Command: "apply --detach " + s.Recipe.File, Detached: true, Keep: h.Keep, Attempt: h.Attempt, Log: h.Log, Stop: orders.stop, Kill: orders.kill,
 			})
 			return err
 		},

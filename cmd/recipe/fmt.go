@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -13,6 +14,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/schema"
@@ -40,15 +42,22 @@ With --check nothing is written, and the exit code is 1 when something would cha
 			if err != nil {
 				return err
 			}
-			changed := false
-			for _, path := range paths {
+			changed, broken := false, false
+			var failed error
+			for _, path := range paths { // one that cannot be formatted does not keep the others from it
 				differs, err := a.formatFile(path, f)
-				if err != nil {
-					return err
+				var said exitError
+				if errors.As(err, &said) {
+					broken = true
+				} else {
+					failed = errors.Join(failed, err)
 				}
 				changed = changed || differs
 			}
-			if f.check && changed {
+			if failed != nil {
+				return failed
+			}
+			if broken || f.check && changed {
 				return exitError(exitFailed)
 			}
 			return nil
@@ -91,22 +100,50 @@ func (a *app) formatFile(path string, f formatting) (differs bool, err error) {
 	if err != nil || bytes.Equal(src, out) {
 		return false, err
 	}
+	if !f.check { // first, so that a name is printed only of a file that was changed
+		if err := replaceFile(path, out); err != nil {
+			return true, fmt.Errorf("formatting %s: %w", path, err)
+		}
+	}
 	if _, err := fmt.Fprintln(a.out, path); err != nil {
 		return true, err
 	}
 	if f.diff {
-		if err := view.Diff(a.out, a.style(), path, src, out); err != nil {
-			return true, err
-		}
+		return true, view.Diff(a.out, a.style(), path, src, out)
 	}
-	if f.check {
-		return true, nil
+	return true, nil
+}
+
+// replaceFile gives a file another content, at once: a full disk or a crash leaves the old one. A symbolic link stays one. Where the folder
+// allows no new file but the file may be written, it is written in its place.
+func replaceFile(path string, content []byte) error {
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
 	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return true, fmt.Errorf("formatting: %w", err)
+		return err
 	}
-	return true, os.WriteFile(path, out, info.Mode().Perm())
+	if err := unix.Access(path, unix.W_OK); err != nil { // a file that its owner has protected, in a folder that would let it be replaced
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if errors.Is(err, fs.ErrPermission) {
+		return os.WriteFile(path, content, info.Mode().Perm())
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	err = errors.Join(err, f.Chmod(info.Mode().Perm()), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
 }
 
 // formatted refuses what does not parse: laying out a file that is broken would only hide where.

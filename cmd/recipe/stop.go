@@ -33,7 +33,7 @@ func newStop(a *app) *cobra.Command {
 		Long: `Stop a run where it can go on later: jobs write a checkpoint and end, then services stop. recipe apply goes on from there.
 
 It shows what happens and returns when everything has stopped: with exit code 0 when all of it was stopped and saved, and with 1 and the
-reasons when something was not. Ctrl-C and --timeout end the waiting only; the stop goes on.`,
+reasons when something was not. A run that has ended already is fine. Ctrl-C and --timeout end the waiting only; the stop goes on.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, r, err := a.ownRun(cmd, f.file)
@@ -42,7 +42,7 @@ reasons when something was not. Ctrl-C and --timeout end the waiting only; the s
 			}
 			live, err := session.Dial(cmd.Context(), dir)
 			if errors.Is(err, session.ErrNoEngine) {
-				return nothingToStop(err, r)
+				return a.nothingToStop(err, r)
 			}
 			if err != nil {
 				return err
@@ -127,10 +127,11 @@ func unfinished(dir state.Dir, f *stopFlags) error {
 	return e
 }
 
-// nothingToStop says why, and what can be done about a run that goes on by itself.
-func nothingToStop(err error, r *state.Run) error {
+// nothingToStop says why, and what can be done about a run that goes on by itself. A run that has ended is as it should be: stop may be repeated.
+func (a *app) nothingToStop(err error, r *state.Run) error {
 	if r.Status != state.Running {
-		return fmt.Errorf("%w: it is %s, there is nothing to stop", err, r.Status)
+		_, werr := fmt.Fprintf(a.out, "The run is %s; there is nothing to stop.\n", r.Status)
+		return werr
 	}
 	return &sdk.Error{
 		Summary: "its engine was killed", Err: err,

@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"os/signal"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -26,7 +24,17 @@ type watched struct {
 type watcher struct {
 	live *view.Live
 	done chan watched
+	left atomic.Bool // the terminal is gone
 }
+
+// leave ends the showing; the run is followed on.
+func (w *watcher) leave() {
+	w.left.Store(true)
+	w.live.Leave()
+}
+
+// gone says that whoever was shown something has gone: a pipe without a reader, a terminal that was closed.
+func gone(err error) bool { return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.EIO) }
 
 // watch begins to show the events of a run and goes on until it has ended or ctx ends. Events older than since are not shown.
 func (a *app) watch(ctx context.Context, dir string, since time.Time, asJSON bool) *watcher {
@@ -41,15 +49,17 @@ func (a *app) watch(ctx context.Context, dir string, since time.Time, asJSON boo
 		b, enc := &board.Board{}, json.NewEncoder(a.out)
 		err := event.Follow(ctx, dir, 0, func(e event.Event) error {
 			b.Apply(e)
-			if e.Time.Before(since) {
+			if e.Time.Before(since) || w.left.Load() {
 				return nil
 			}
-			return enc.Encode(e)
+			err := enc.Encode(e)
+			if gone(err) {
+				a.blind(err)
+				w.left.Store(true)
+				return nil
+			}
+			return err
 		})
-		if errors.Is(err, syscall.EPIPE) {
-			a.blind(err)
-			err = nil
-		}
 		w.done <- watched{b, err}
 	}()
 	return w
@@ -58,43 +68,4 @@ func (a *app) watch(ctx context.Context, dir string, since time.Time, asJSON boo
 // blind says that a run goes on although nobody can see it here any more: `recipe apply | tee log`, for one, loses tee to Ctrl-C.
 func (a *app) blind(err error) {
 	fmt.Fprintf(a.err, "recipe: what the run does cannot be shown here any more (%v). It goes on; recipe status and recipe logs -f show it\n", err)
-}
-
-// orders are what signals say to a run: the first drains it, the second kills it.
-type orders struct {
-	stop, kill chan struct{}
-	signals    chan os.Signal
-	broken     chan os.Signal // of pipes; never read
-	wait       sync.WaitGroup
-}
-
-// listen takes SIGINT, SIGTERM and SIGHUP (a terminal that was closed) until close is called. It tells what it heard through
-// draining and killing.
-func listen(draining, killing func()) *orders {
-	o := &orders{stop: make(chan struct{}), kill: make(chan struct{}), signals: make(chan os.Signal, 4), broken: make(chan os.Signal, 1)}
-	signal.Notify(o.signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	// A pipe that nobody reads any more ends what is written to it and not the engine. It must not be ignored altogether: programs
-	// that are started would inherit that.
-	signal.Notify(o.broken, syscall.SIGPIPE)
-	o.wait.Go(func() {
-		heard := 0
-		for range o.signals {
-			switch heard++; heard {
-			case 1:
-				draining()
-				close(o.stop)
-			case 2:
-				killing()
-				close(o.kill)
-			}
-		}
-	})
-	return o
-}
-
-func (o *orders) close() {
-	signal.Stop(o.signals)
-	signal.Stop(o.broken)
-	close(o.signals)
-	o.wait.Wait()
 }

@@ -63,6 +63,12 @@ func dialAny(ctx context.Context, paths []string) (net.Conn, error) {
 // Close lets go of the connection.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
+// Identity returns which process the engine is.
+func (c *Client) Identity(ctx context.Context) (Identity, error) {
+	var i Identity
+	return i, c.call(ctx, http.MethodGet, "/v1/engine", nil, &i)
+}
+
 // Status returns the run's record and what is alive of it.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var s Status

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/run"
@@ -26,6 +24,9 @@ type Destroyed struct {
 func Destroy(ctx context.Context, dir state.Dir, host run.Host, checkpoints bool) (Destroyed, error) {
 	var out Destroyed
 	if err := Belongs(ctx, dir, host); err != nil {
+		return out, err
+	}
+	if err := Removable(dir, checkpoints); err != nil {
 		return out, err
 	}
 	if err := stopLive(ctx, dir); err != nil {
@@ -77,41 +78,4 @@ func stopLive(ctx context.Context, dir state.Dir) error {
 		return fmt.Errorf("waiting for the engine to let go of the run: %w", err)
 	}
 	return nil
-}
-
-func forget(dir state.Dir, checkpoints bool, out *Destroyed) error {
-	entries, err := os.ReadDir(string(dir))
-	if err != nil {
-		return fmt.Errorf("removing the run: %w", err)
-	}
-	kept := false
-	for _, e := range entries {
-		path := filepath.Join(string(dir), e.Name())
-		if e.Name() == "checkpoints" && !checkpoints && holdsFiles(path) {
-			kept, out.Checkpoints = true, path
-			continue
-		}
-		if err := os.RemoveAll(path); err != nil {
-			return fmt.Errorf("removing the run: %w", err)
-		}
-	}
-	if !kept {
-		if err := os.Remove(string(dir)); err != nil {
-			return fmt.Errorf("removing the run: %w", err)
-		}
-		_ = os.Remove(filepath.Dir(string(dir))) // .recipe itself, when this was the only run in it
-	}
-	return nil
-}
-
-func holdsFiles(dir string) bool {
-	found := false
-	_ = filepath.WalkDir(dir, func(_ string, d os.DirEntry, err error) error {
-		if err == nil && !d.IsDir() {
-			found = true
-			return filepath.SkipAll
-		}
-		return nil
-	})
-	return found
 }

@@ -37,6 +37,9 @@ func Claim(dir state.Dir, fresh bool) (Destroyed, error) {
 	}
 	defer func() { _ = lock.Unlock() }()
 	if fresh {
+		if err := Removable(dir, false); err != nil {
+			return out, err
+		}
 		return out, forget(dir, false, &out)
 	}
 	rec, err := state.Read(dir)

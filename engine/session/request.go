@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -36,6 +37,7 @@ type Session struct {
 	host    run.Host
 	plugins schema.Plugins
 	check   Arithmetic
+	attempt string // of the detached engine that this process is
 }
 
 // Arithmetic adds up what blocks will need, deals them their GPUs, and compares both with what there is. Blocks that have run keep
@@ -96,6 +98,8 @@ type ApplyOptions struct {
 	Command  string
 	Detached bool // this engine process is the detached one: plugins get no lease
 	Keep     bool
+	Attempt  string // tells a detached engine from others: see Detach
+	Log      string // what a detached engine prints goes there until it owns the run; then it is engine.log
 	// Stop is closed (or receives) to drain the run; Kill to end it at once.
 	Stop <-chan struct{}
 	Kill <-chan struct{}
@@ -124,6 +128,12 @@ func (s *Session) Apply(ctx context.Context, approved *plan.Plan, o ApplyOptions
 		return nil, explained(err)
 	}
 	defer e.Close()
+	if o.Log != "" {
+		if err := os.Rename(o.Log, EngineLog(s.Dir)); err != nil {
+			return nil, fmt.Errorf("keeping the detached engine's log: %w", err)
+		}
+	}
+	s.attempt = o.Attempt
 	p, err := s.plan(e.Recorded(), e.Observed())
 	if err != nil {
 		return nil, err

@@ -112,6 +112,12 @@ func (s *server) close() {
 // WhyRequest is how a person asks what a run waits for.
 type WhyRequest = run.WhyRequest
 
+// Identity is the answer to GET /v1/engine: which process answers, and for which attempt to detach it was started.
+type Identity struct {
+	PID     int    `json:"pid"`
+	Attempt string `json:"attempt,omitempty"`
+}
+
 // Status is the answer to GET /v1/status.
 type Status struct {
 	Run  *state.Run                   `json:"run"`
@@ -133,6 +139,9 @@ type applyRequest struct {
 
 func handler(s *Session, e *run.Engine) http.Handler {
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/engine", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, Identity{PID: os.Getpid(), Attempt: s.attempt}, nil)
+	})
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) {
 		rec, live, err := e.Live(r.Context())
 		answer(w, Status{rec, live, e.Waiting()}, err)

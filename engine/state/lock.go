@@ -47,8 +47,7 @@ func TryLock(dir Dir, command string) (*Lock, error) {
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("locking %s: %w", path, err)
 		}
-		var o Owner
-		_ = json.NewDecoder(f).Decode(&o)
+		o, _ := readOwner(f)
 		return nil, &LockedError{Dir: dir, Owner: o}
 	}
 	host, _ := os.Hostname()
@@ -67,7 +66,8 @@ func TryLock(dir Dir, command string) (*Lock, error) {
 }
 
 // lockPatience is how long the lock of an engine that is gone may still be held: by a copy of it that was about to become a
-// plugin process when the engine was killed, and lets go as soon as it has.
+// plugin process when the engine was killed, and lets go as soon as it has. It is also how long an engine may take to write who it is
+// once it has the lock.
 const lockPatience = 5 * time.Second
 
 // flock takes the lock without waiting for an engine that lives.
@@ -80,14 +80,20 @@ func flock(f *os.File) error {
 	}
 }
 
-// ownerGone says whether the engine that wrote the lock file was on this machine and does not run any more.
+// ownerGone says whether the engine that the lock file names was on this machine and does not run any more. A file that names none, or a
+// predecessor, is that of an engine that has just taken the lock.
 func ownerGone(f *os.File) bool {
-	var o Owner
-	if err := json.NewDecoder(io.NewSectionReader(f, 0, 1<<16)).Decode(&o); err != nil || o.PID <= 0 {
-		return false
+	o, ok := readOwner(f)
+	if !ok {
+		return true
 	}
 	here, err := os.Hostname()
 	return err == nil && here == o.Host && errors.Is(syscall.Kill(o.PID, 0), syscall.ESRCH)
+}
+
+func readOwner(f *os.File) (o Owner, ok bool) {
+	err := json.NewDecoder(io.NewSectionReader(f, 0, 1<<16)).Decode(&o)
+	return o, err == nil && o.PID > 0
 }
 
 // Holder returns the engine that holds the run's lock now, or nil.
@@ -97,12 +103,14 @@ func Holder(dir Dir) *Owner {
 		return nil
 	}
 	defer func() { _ = f.Close() }()
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); err == nil {
-		return nil
+	for deadline := time.Now().Add(lockPatience); ; time.Sleep(20 * time.Millisecond) {
+		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); err == nil {
+			return nil
+		}
+		if o, _ := readOwner(f); !ownerGone(f) || time.Now().After(deadline) {
+			return &o
+		}
 	}
-	var o Owner
-	_ = json.NewDecoder(f).Decode(&o)
-	return &o
 }
 
 // Unlock gives the run back.

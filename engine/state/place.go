@@ -24,7 +24,12 @@ type Place struct {
 	Inode   uint64 `json:"inode"` // of the directory: a move within a file system keeps it, a copy does not
 }
 
-func (d Dir) placePath() string { return filepath.Join(string(d), "place.json") }
+const (
+	placeName = "place.json"
+	maxPlace  = 64 << 10
+)
+
+func (d Dir) placePath() string { return filepath.Join(string(d), placeName) }
 
 // Here is where the directory lies now.
 func (d Dir) Here() (Place, error) {
@@ -63,7 +68,7 @@ func machine(name string) string {
 
 // Recorded is where the directory says that it lies; ok is false when it does not say, as those of older versions do not.
 func (d Dir) Recorded() (p Place, ok bool, err error) {
-	b, err := os.ReadFile(d.placePath())
+	b, err := d.readFile(placeName, maxPlace)
 	if errors.Is(err, fs.ErrNotExist) {
 		return p, false, nil
 	}
@@ -148,7 +153,7 @@ func (d Dir) Belongs(elsewhere func(certain bool) (pid int, alive bool)) error {
 		return nil
 	case was.Machine != here.Machine:
 		return foreign("this is %s", here.Host)
-	case !samePath && sameRun(Dir(was.real()), d):
+	case !samePath && sameRun(was.real(), d):
 		return foreign("it is still there: this is a copy")
 	}
 	if pid, alive := elsewhere(!ok); alive {
@@ -157,9 +162,24 @@ func (d Dir) Belongs(elsewhere func(certain bool) (pid int, alive bool)) error {
 	return nil
 }
 
-// sameRun says whether two directories record the same run.
-func sameRun(a, b Dir) bool {
-	x, errX := Read(a)
-	y, errY := Read(b)
-	return errX == nil && errY == nil && x.ID != "" && x.ID == y.ID
+// sameRun says whether two directories record the same run. The first is named by a record that may come from anywhere: it is looked at, and
+// nothing of it is changed.
+func sameRun(named string, d Dir) bool {
+	own, err := Read(d)
+	if err != nil || own.ID == "" {
+		return false
+	}
+	path := Dir(named).file()
+	info, err := os.Lstat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > maxFile {
+		return false
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return false
+	}
+	var other struct {
+		ID string `json:"id"`
+	}
+	return json.Unmarshal(b, &other) == nil && other.ID == own.ID
 }

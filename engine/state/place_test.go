@@ -115,10 +115,10 @@ func TestWhoseARunDirectoryIs(t *testing.T) {
 		}, somebody, "its process 7 is alive"},
 		{"through a symbolic link", func(t *testing.T) state.Dir {
 			d, link := recordedRun(t), filepath.Join(t.TempDir(), "link")
-			if err := os.Symlink(string(d), link); err != nil {
+			if err := os.Symlink(filepath.Dir(filepath.Dir(string(d))), link); err != nil { // the project
 				t.Fatal(err)
 			}
-			return state.Dir(link)
+			return state.DirOf(link, "r")
 		}, somebody, ""},
 		{"a bind mount: another path, the same directory", func(t *testing.T) state.Dir {
 			d := recordedRun(t)

@@ -33,10 +33,36 @@ const folder = ".recipe"
 
 // makeParent makes that folder; the one above it may be anybody's.
 func (d Dir) makeParent() error {
-	if parent := filepath.Dir(string(d)); filepath.Base(parent) == folder {
-		return private.Dir(parent)
+	parent := filepath.Dir(string(d))
+	if filepath.Base(parent) != folder {
+		return nil
 	}
-	return nil
+	if err := private.Dir(parent); err != nil {
+		return err
+	}
+	// A run does not belong into a repository: its key is in it, and every clone would be a copy that is refused.
+	if f, err := private.OpenFile(ignorePath(parent), os.O_CREATE|os.O_EXCL|os.O_WRONLY); err == nil {
+		_, err = f.WriteString(ignoreAll)
+		return errors.Join(err, f.Close())
+	}
+	return nil // it is there, or is somebody's choice
+}
+
+const ignoreAll = "*\n"
+
+func ignorePath(parent string) string { return filepath.Join(parent, ".gitignore") }
+
+// RemoveParent removes the folder of the run directories when there is none in it any more.
+func (d Dir) RemoveParent() {
+	parent := filepath.Dir(string(d))
+	entries, err := os.ReadDir(parent)
+	if err != nil || filepath.Base(parent) != folder || len(entries) > 1 {
+		return
+	}
+	if text, err := os.ReadFile(ignorePath(parent)); err == nil && string(text) == ignoreAll {
+		_ = os.Remove(ignorePath(parent))
+	}
+	_ = os.Remove(parent)
 }
 
 // checkTop closes the run directory, and the folder that it is in, to other users.

@@ -66,7 +66,7 @@ func Destroying(w io.Writer, s Style, dir string, run *state.Run, checkpoints bo
 	if checkpoints {
 		kept = "its checkpoints, too"
 	}
-	_, err := fmt.Fprintf(w, "%s of %s (%s): every process is stopped, and %s is removed; %s.\n",
+	_, err := fmt.Fprintf(w, "%s of %s (%s): every process will be stopped and %s removed; %s.\n",
 		s.Bold("Run "+run.ID), run.File, run.Status, dir, kept)
 	return err
 }

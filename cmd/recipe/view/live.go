@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/term"
@@ -33,12 +34,16 @@ type Live struct {
 	said  chan string
 	hint  string // what Ctrl-C does now
 	lost  func(error)
+	left  atomic.Bool // the terminal is gone
 }
 
 // Lost sets what is called, once, when nothing can be shown any more. Follow goes on: what it returns does not depend on it.
 func (l *Live) Lost(f func(error)) { l.lost = f }
 
 func (l *Live) show(text string) {
+	if l.left.Load() {
+		return
+	}
 	if _, err := io.WriteString(l.out, text); err != nil && l.lost != nil {
 		l.lost(err)
 		l.lost = nil
@@ -65,6 +70,9 @@ func NewLive(out io.Writer, s Style, since time.Time) *Live {
 func (l *Live) Draining() {
 	l.say(l.style.Yellow("Stopping: jobs write a checkpoint and end, then services stop. Ctrl-C again kills."))
 }
+
+// Leave ends the showing: the terminal is gone. Follow goes on.
+func (l *Live) Leave() { l.left.Store(true) }
 
 // Killing answers the second.
 func (l *Live) Killing() { l.say(l.style.Red("Killing every process of the run.")) }

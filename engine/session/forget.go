@@ -1,0 +1,110 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+const checkpointsDir = "checkpoints"
+
+// Removable says, before anything is ended, whether the run directory can be removed, without its checkpoints or with them. The error names the
+// folders that refuse it.
+func Removable(dir state.Dir, checkpoints bool) error {
+	var stuck []string
+	writable := func(path string) {
+		if err := unix.Access(path, unix.W_OK|unix.X_OK); err != nil {
+			stuck = append(stuck, fmt.Sprintf("%s: %v", path, err))
+		}
+	}
+	kept := filepath.Join(string(dir), checkpointsDir)
+	keeps := !checkpoints && holdsFiles(kept)
+	if !keeps {
+		writable(filepath.Dir(string(dir)))
+	}
+	err := filepath.WalkDir(string(dir), func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			stuck = append(stuck, err.Error())
+			return nil
+		case !d.IsDir():
+			return nil
+		case keeps && path == kept:
+			return filepath.SkipDir
+		}
+		writable(path)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("looking at the run directory: %w", err)
+	}
+	if len(stuck) == 0 {
+		return nil
+	}
+	const most = 5
+	if more := len(stuck) - most; more > 0 {
+		stuck = append(stuck[:most], fmt.Sprintf("and %d more", more))
+	}
+	return &sdk.Error{
+		Summary: "the run cannot be removed, so nothing was ended or removed", Detail: strings.Join(stuck, "\n"),
+		Remedy: "make these folders writable, or do it as their owner; recipe stop ends the run and leaves everything where it is",
+	}
+}
+
+// forget removes a run directory, all but its checkpoints, or with them. The record goes last, so that what has failed can be tried again.
+func forget(dir state.Dir, checkpoints bool, out *Destroyed) error {
+	entries, err := os.ReadDir(string(dir))
+	if err != nil {
+		return fmt.Errorf("removing the run: %w", err)
+	}
+	last := map[string]int{"key": 1, "place.json": 2, "run.journal": 3, "run.json": 4}
+	sort.SliceStable(entries, func(i, j int) bool { return last[entries[i].Name()] < last[entries[j].Name()] })
+	var errs []error
+	for _, e := range entries {
+		path := filepath.Join(string(dir), e.Name())
+		if e.Name() == checkpointsDir && !checkpoints && holdsFiles(path) {
+			out.Checkpoints = path
+			continue
+		}
+		if last[e.Name()] > 0 && len(errs) > 0 {
+			continue // the run is still there, and can be destroyed again
+		}
+		if err := os.RemoveAll(path); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if len(errs) > 0 {
+		return &sdk.Error{
+			Summary: "the processes of the run were ended, and not all of its directory could be removed", Detail: errors.Join(errs...).Error(),
+			Remedy: "mend what it says and call recipe destroy again: it goes on with what is left",
+		}
+	}
+	if out.Checkpoints == "" {
+		if err := os.Remove(string(dir)); err != nil {
+			return fmt.Errorf("removing the run: %w", err)
+		}
+		dir.RemoveParent()
+	}
+	return nil
+}
+
+func holdsFiles(dir string) bool {
+	found := false
+	_ = filepath.WalkDir(dir, func(_ string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			found = true
+			return filepath.SkipAll
+		}
+		return nil
+	})
+	return found
+}
