@@ -238,18 +238,18 @@ func TestAtroposOwnEnvironments(t *testing.T) {
 	for name, c := range map[string]struct {
 		script string
 		config map[string]any
-		answer func(i int) string
+		answer func(prompt string, i int) string
 	}{
-		"blackjack":           {"environments/game_environments/gymnasium/blackjack/blackjack_env_no_thinking.py", nil, func(i int) string { return blackjack([]string{"stick", "hit"}[i%2]) }},
-		"blackjack, thinking": {"environments/game_environments/gymnasium/blackjack/blackjack_env_thinking.py", nil, func(i int) string { return "<think>x</think>" + blackjack([]string{"stick", "hit"}[i%2]) }},
-		"gym_taxi":            {"environments/game_environments/gymnasium/gym_taxi.py", nil, func(i int) string { return []string{"3", "x"}[i%2] }},
-		"letter_counting":     {"environments/letter_counting_environment/letter_counting_environment.py", nil, func(i int) string { return fmt.Sprintf("<think>\nx</think><answer>%d</answer>", i%4) }},
-		"tool_use_multiturn":  {"environments/tool_use_multiturn_server.py", nil, func(i int) string { return toolCall(i) }},
-		"textworld":           {"environments/game_environments/textworld_env/textworld_env.py", map[string]any{"max_steps": int64(3)}, func(i int) string { return []string{"<think>x</think> look", "inventory"}[i%2] }},
+		"blackjack":           {"environments/game_environments/gymnasium/blackjack/blackjack_env_no_thinking.py", nil, func(_ string, i int) string { return blackjack([]string{"stick", "hit"}[i%2]) }},
+		"blackjack, thinking": {"environments/game_environments/gymnasium/blackjack/blackjack_env_thinking.py", nil, func(_ string, i int) string { return "<think>x</think>" + blackjack([]string{"stick", "hit"}[i%2]) }},
+		"gym_taxi":            {"environments/game_environments/gymnasium/gym_taxi.py", nil, func(_ string, i int) string { return []string{"3", "x"}[i%2] }},
+		"letter_counting":     {"environments/letter_counting_environment/letter_counting_environment.py", nil, func(_ string, i int) string { return fmt.Sprintf("<think>\nx</think><answer>%d</answer>", i%4) }},
+		"tool_use_multiturn":  {"environments/tool_use_multiturn_server.py", nil, toolCall},
+		"textworld":           {"environments/game_environments/textworld_env/textworld_env.py", map[string]any{"max_steps": int64(3)}, func(_ string, i int) string { return []string{"<think>x</think> look", "inventory"}[i%2] }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.finish, w.reply = "stop", func(_ string, i int) string { return c.answer(i) }
+			w.finish, w.reply = "stop", c.answer
 			path := workplace(t, checkout)
 			groups := rolled(t, w, 2, func(b *Config) {
 				b.Path, b.Script, b.GroupSize, b.KeepSameScores = path, c.script, 4, true
@@ -298,6 +298,14 @@ func blackjack(action string) string {
 	return fmt.Sprintf(`<tool_call>{"name": "take_action", "arguments": {"action": %q}}</tool_call>`, action)
 }
 
-func toolCall(i int) string {
-	return fmt.Sprintf("<think>\nx\n</think>\n<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": %d}}\n</tool_call>", 1+i%2)
+// toolCall is the call that the conversation of workplace expects next, in every other answer.
+func toolCall(prompt string, i int) string {
+	argument := 1
+	switch {
+	case i%2 == 1:
+		argument = 9
+	case strings.Contains(prompt, "And two?"):
+		argument = 2
+	}
+	return fmt.Sprintf("<think>\nx\n</think>\n<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": %d}}\n</tool_call>", argument)
 }

@@ -64,7 +64,7 @@ func rolled(t *testing.T, w *world, groups int, change func(*Config)) []map[stri
 	ended := make(chan error, 1)
 	req := request(t, w, change)
 	go func() { ended <- (&Environment{}).Run(ctx, req, h) }()
-	deadline := time.After(90 * time.Second)
+	deadline := time.After(patience)
 	for {
 		w.mu.Lock()
 		found := w.groups[:len(w.groups):len(w.groups)]
@@ -81,7 +81,7 @@ func rolled(t *testing.T, w *world, groups int, change func(*Config)) []map[stri
 		case <-deadline:
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			t.Fatalf("waited 90 s for %d groups; there are %d; log %q, asked %d times", groups, len(found), h.logs, w.requests)
+			t.Fatalf("waited too long for %d groups; there are %d; log %q, asked %d times", groups, len(found), h.logs, w.requests)
 		}
 	}
 }

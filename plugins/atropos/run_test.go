@@ -21,6 +21,9 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
+// patience bounds what a test waits for. Importing atroposlib takes seconds on a quiet machine and minutes on a busy one.
+const patience = 4 * time.Minute
+
 // python is the interpreter with atroposlib; scripts/venv.sh atropos makes it. Without it these tests are skipped, because they are
 // about the real library.
 func python(t *testing.T) string {
@@ -306,7 +309,7 @@ func (h *host) Metrics(_ int64, m map[string]float64) {
 
 func (h *host) await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.After(90 * time.Second)
+	deadline := time.After(patience)
 	for {
 		h.mu.Lock()
 		done := ok()
@@ -318,7 +321,7 @@ func (h *host) await(t *testing.T, what string, ok func() bool) {
 		case <-h.changed:
 		case <-time.After(100 * time.Millisecond):
 		case <-deadline:
-			t.Fatalf("waited 90 s for %s; phases %q, log %q, metrics %v, %d samples", what, h.phases, h.logs, h.metrics, len(h.samples))
+			t.Fatalf("waited too long for %s; phases %q, log %q, metrics %v, %d samples", what, h.phases, h.logs, h.metrics, len(h.samples))
 		}
 	}
 }
@@ -329,7 +332,7 @@ func request(t *testing.T, w *world, change func(*Config)) sdk.Request[Config] {
 	inference, trajectories := refs(w.URL, w.URL)
 	c := Config{
 		Script: filepath.Join(repository(t), "recipes", "environments", "addition.py"), Inference: inference, Trajectories: trajectories,
-		GroupSize: 8, TotalSteps: -1, Weight: 1, ServerType: "vllm", RequestTimeout: time.Minute, Replicas: 1, StartTimeout: 2 * time.Minute, Silence: time.Minute,
+		GroupSize: 8, TotalSteps: -1, Weight: 1, ServerType: "vllm", RequestTimeout: time.Minute, Replicas: 1, StartTimeout: patience, Silence: time.Minute,
 		Tokenizer: filepath.Join(repository(t), "plugins", "atropos", "testdata", "tokenizer"),
 	}
 	if change != nil {
