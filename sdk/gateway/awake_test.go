@@ -171,12 +171,12 @@ func TestWakingIsProved(t *testing.T) {
 	}
 }
 
-func TestTextsAreRepeatedUpToALength(t *testing.T) {
+func TestTextsAreRepeatedAndEndBackwards(t *testing.T) {
 	t.Parallel()
-	if got := repeated([]int{1, 2, 3}, 7); !slices.Equal(got, []int{1, 2, 3, 1, 2, 3, 1}) {
+	if got := repeated([]int{1, 2, 3}, 7); !slices.Equal(got, []int{1, 2, 3, 1, 3, 2, 1}) {
 		t.Errorf("%v", got)
 	}
-	if got := repeated([]int{1, 2, 3}, 2); !slices.Equal(got, []int{1, 2}) {
+	if got := repeated([]int{1, 2, 3}, 2); !slices.Equal(got, []int{3, 2}) {
 		t.Errorf("%v", got)
 	}
 }

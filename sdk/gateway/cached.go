@@ -55,11 +55,15 @@ func (g *Gateway) prove(ctx context.Context, r Replica, c Check, version int) (f
 	return max(worst, difference), nil
 }
 
-// repeated is the text again and again until it has so many tokens.
+// repeated is the text again and again until it has so many tokens, the last time backwards: a model that reads a text for the fifth
+// time is sure of what follows, whatever its keys and values, and then there would be nothing to compare.
 func repeated(tokens []int, length int) []int {
 	out := make([]int, 0, length)
-	for len(out) < length {
-		out = append(out, tokens[:min(len(tokens), length-len(out))]...)
+	for left := length - len(tokens); left > 0; left = length - len(tokens) - len(out) {
+		out = append(out, tokens[:min(len(tokens), left)]...)
+	}
+	for i := len(tokens) - 1; i >= 0 && len(out) < length; i-- {
+		out = append(out, tokens[i])
 	}
 	return out
 }
