@@ -34,10 +34,13 @@ type Config struct {
 	// SegmentBytes is the size at which a file of the disk store's log is full (default 64 MiB).
 	SegmentBytes int64
 
+	// Room is told when posts begin to wait for room on the disk, with what for, and with "" when there is room again.
+	Room func(waiting string)
+
 	// MaxQueueGroups and MaxQueueBytes bound what waits or is leased (defaults 100,000 groups and 64 GiB).
 	MaxQueueGroups int
 	MaxQueueBytes  int64
-	// HoldTimeout is how long a post is held while the queue is full before it gets a 503 (default 240 s: clients
+	// HoldTimeout is how long a post is held while the queue (or the disk: then it gets a 507) is full before it gets a 503 (default 240 s: clients
 	// give up after 300 s and drop the group after three 503s).
 	HoldTimeout time.Duration
 	// MaxBody bounds a request body after decompression, in bytes (default 256 MiB).
@@ -95,7 +98,7 @@ type Completion struct {
 }
 
 func (c Config) disk() store.DiskOptions {
-	return store.DiskOptions{Always: c.Sync == "always", SegmentBytes: c.SegmentBytes}
+	return store.DiskOptions{Always: c.Sync == "always", SegmentBytes: c.SegmentBytes, Wait: c.HoldTimeout, Room: c.Room}
 }
 
 func (c Config) withDefaults() (Config, error) {

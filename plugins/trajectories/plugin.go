@@ -88,6 +88,13 @@ func (service) Run(ctx context.Context, req sdk.Request[Block], host sdk.Host) e
 		HoldTimeout: b.HoldTimeout, MaxBody: b.MaxBody, MaxInflightBytes: b.MaxInflightBytes, MaxConnections: b.MaxConnections, EnvironmentTimeout: b.EnvironmentTimeout, Batching: b.Batching,
 		AllowedOrigins: b.AllowedOrigins, AllowedHosts: append(b.AllowedHosts, b.Host),
 		Token: req.Token, AdminToken: req.ControlToken, Completions: lookup, Log: slog.New(slog.DiscardHandler),
+		Room: func(waiting string) {
+			if waiting == "" {
+				host.Phase(sdk.Ready, "")
+				return
+			}
+			host.Phase(sdk.Degraded, "it "+waiting+"; posts are held until there is some")
+		},
 	}
 	if b.Store == "disk" {
 		c.Dir = filepath.Join(req.RunDir, "trajectories", filepath.Base(req.Dir))

@@ -25,12 +25,14 @@ const maxRecord = 16 << 20
 type file struct {
 	path string
 	f    *os.File
-	size int64
+	size int64 // of whole records
 	max  int64 // of one of the two files
+	torn bool  // a part of a record may lie after size
 	// handle is the newest event that tells of programs to find again. It is written anew into each file, since it may be the
 	// only thing that a later engine needs of a long life, and comes seldom.
 	handle *pluginpb.Event
 	seal   seal
+	owed   *pluginpb.Event // the handle, while it has yet to be written into this file
 }
 
 func oldPath(path string) string { return path + ".old" }
@@ -55,10 +57,13 @@ func (s *file) append(e *pluginpb.Event) error {
 		if err := s.rotate(); err != nil {
 			return err
 		}
-		if s.handle != nil {
-			if err := s.append(s.handle); err != nil {
-				return err
-			}
+		s.owed = s.handle
+	}
+	if owed := s.owed; owed != nil {
+		s.owed = nil
+		if err := s.append(owed); err != nil {
+			s.owed = owed
+			return err
 		}
 	}
 	if e.GetHandle() != nil {
@@ -67,24 +72,38 @@ func (s *file) append(e *pluginpb.Event) error {
 	record := make([]byte, headerSize, headerSize+len(payload))
 	binary.LittleEndian.PutUint32(record, uint32(len(payload)))
 	binary.LittleEndian.PutUint32(record[4:], checksum(payload))
+	if s.torn {
+		if err := s.f.Truncate(s.size); err != nil {
+			return err
+		}
+		s.torn = false
+	}
 	n, err := s.f.Write(append(record, payload...))
+	if err != nil { // nothing behind a part of a record could be read
+		s.torn = n > 0 && s.f.Truncate(s.size) != nil
+		return err
+	}
 	s.size += int64(n)
-	return err
+	return nil
 }
 
+// rotate goes on in a new file. When that cannot be made, the one before is still open.
 func (s *file) rotate() error {
-	if err := s.f.Close(); err != nil {
-		return err
-	}
-	if err := os.Rename(s.path, oldPath(s.path)); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(s.path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
+	next := s.path + ".new"
+	f, err := os.OpenFile(next, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
-	s.f, s.size = f, 0
-	return nil
+	if err = os.Rename(s.path, oldPath(s.path)); err == nil {
+		err = os.Rename(next, s.path)
+	}
+	if err != nil {
+		_ = f.Close()
+		return err
+	}
+	err = s.f.Close()
+	s.f, s.size, s.torn = f, 0, false
+	return err
 }
 
 func (s *file) close() error { return s.f.Close() }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/recipe-rl/recipe/sdk/disk"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 )
 
@@ -43,7 +44,10 @@ type Log struct {
 	mu      sync.Mutex
 	ring    []*pluginpb.Event // oldest first
 	last    uint64            // sequence number of the newest event
-	file    *file             // nil after it could not be written
+	file    *file             // nil when it is given up
+	written uint64            // number of the newest event that is in the file
+	full    bool              // the file waits for room
+	retry   *time.Timer       // while it does
 	changed chan struct{}     // closed and replaced when an event comes
 	closed  bool
 }
@@ -56,7 +60,7 @@ func Open(path string, first uint64, limits Limits) (*Log, error) {
 	if first == 0 {
 		first = 1
 	}
-	l := &Log{limits: limits, last: first - 1, changed: make(chan struct{})}
+	l := &Log{limits: limits, last: first - 1, written: first - 1, changed: make(chan struct{})}
 	if path != "" {
 		f, err := create(path, limits.Bytes/2, newSeal(limits.Secrets))
 		if err != nil {
@@ -68,7 +72,8 @@ func Open(path string, first uint64, limits Limits) (*Log, error) {
 }
 
 // Append gives the event the next sequence number and the time, keeps it and wakes the readers. The error says that the
-// event is in memory only, because the file cannot be written (a full disk); it is returned once, and the file is given up.
+// event is in memory only, because the file cannot be written. It is returned once. When the disk is full, the file is written again as
+// soon as there is room, with all events that memory still holds; after any other error it is given up.
 func (l *Log) Append(e *pluginpb.Event) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,15 +92,58 @@ func (l *Log) Append(e *pluginpb.Event) error {
 	l.ring = append(l.ring, e)
 	close(l.changed)
 	l.changed = make(chan struct{})
+	return l.write()
+}
+
+// write puts into the file what is not there yet.
+func (l *Log) write() error {
 	if l.file == nil {
 		return nil
 	}
-	if err := l.file.append(e); err != nil {
+	if len(l.ring) == 0 {
+		return nil
+	}
+	from := 0
+	if first := l.ring[0].Seq; l.written >= first {
+		from = int(l.written - first + 1)
+	}
+	for _, e := range l.ring[from:] {
+		if err := l.file.append(e); err != nil {
+			return l.failed(err)
+		}
+		l.written = e.Seq
+	}
+	l.full = false
+	return nil
+}
+
+func (l *Log) failed(err error) error {
+	path := l.file.path
+	if !disk.Full(err) {
 		_ = l.file.close()
 		l.file = nil
 		return fmt.Errorf("write the event spool: %w; from here on events are kept in memory only", err)
 	}
-	return nil
+	if l.retry == nil {
+		l.retry = time.AfterFunc(disk.RetryEvery, l.again)
+	}
+	if l.full {
+		return nil
+	}
+	l.full = true
+	return fmt.Errorf("the event spool %s; until then events are kept in memory only", disk.Waiting(path, err))
+}
+
+// again writes what waits for room, also after Close.
+func (l *Log) again() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.retry = nil
+	_ = l.write() // it was said
+	if l.closed && !l.full && l.file != nil {
+		_ = l.file.close()
+		l.file = nil
+	}
 }
 
 // Last returns the sequence number of the newest event; first-1 when there is none.
@@ -160,7 +208,8 @@ func (l *Log) Close() error {
 	l.closed = true
 	close(l.changed)
 	l.changed = make(chan struct{})
-	if l.file == nil {
+	_ = l.write() // what cannot be written was said when it came
+	if l.file == nil || l.full {
 		return nil
 	}
 	return l.file.close()

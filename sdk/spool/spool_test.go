@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/recipe-rl/recipe/sdk/disk/disktest"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/spool"
 )
@@ -239,6 +240,62 @@ func TestAFullDiskKeepsEventsInMemory(t *testing.T) {
 	}
 	if events := drain(t, l, 0); len(events) != 2 {
 		t.Errorf("%d events in memory, want 2", len(events))
+	}
+}
+
+// While the disk is full events are in memory; all that memory holds are in the file when there is room again, also after the end of the block.
+func TestTheFileIsWrittenWhenThereIsRoomAgain(t *testing.T) {
+	t.Parallel()
+	for name, closed := range map[string]bool{"while it lives": false, "after its end": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			small := disktest.Small(t, 256<<10)
+			path := filepath.Join(small, spool.FileName)
+			l, err := spool.Open(path, 1, spool.Limits{Bytes: 64 << 10})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := l.Append(&pluginpb.Event{Body: &pluginpb.Event_Handle{Handle: &pluginpb.Handle{Data: []byte{7}}}}); err != nil {
+				t.Fatal(err)
+			}
+			room := disktest.Fill(t, small)
+			const events = 300
+			told := 0
+			for range events {
+				if err := l.Append(text(100)); err != nil {
+					if told++; !strings.Contains(err.Error(), "waits for room") || !strings.Contains(err.Error(), small) {
+						t.Errorf("it says %v", err)
+					}
+				}
+			}
+			if told != 1 {
+				t.Errorf("the full disk was told %d times, want once", told)
+			}
+			if left, err := spool.Read(path, 0); err != nil || len(left) >= events {
+				t.Fatalf("while it is full the file holds %d events, %v", len(left), err)
+			}
+			if closed {
+				if err := l.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			room()
+			for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+				left, err := spool.Read(path, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(left) == events+1 && left[0].GetHandle() != nil {
+					break
+				}
+				if time.Now().After(deadline) {
+					t.Fatalf("with room again the file holds %d of %d events", len(left), events+1)
+				}
+			}
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 }
 

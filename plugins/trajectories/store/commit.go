@@ -43,6 +43,7 @@ func (d *Disk) commits() {
 	defer close(d.done)
 	d.reserve() // not before: it takes longer than the rest of opening
 	for range d.wake {
+		d.again()
 		for {
 			d.gather()
 			d.mu.Lock()
@@ -53,6 +54,7 @@ func (d *Disk) commits() {
 			d.mu.Unlock()
 			if n == 0 {
 				if closed {
+					d.giveUp()
 					return
 				}
 				break
@@ -88,7 +90,7 @@ func (d *Disk) commit(work []submission) {
 		var rest []submission
 		for _, w := range work {
 			if len(w.change.Put) > 0 {
-				w.ticket.resolve(err)
+				d.wait(w, err)
 			} else {
 				rest = append(rest, w)
 			}
@@ -110,6 +112,7 @@ func (d *Disk) commit(work []submission) {
 	}
 	d.take(d.appended)
 	settle(work, nil)
+	d.settled()
 	if d.bodies.full() || d.groups >= d.every || d.sparse {
 		d.sparse = false
 		// A failure is no loss: the log has everything. The next commit tries again.

@@ -40,7 +40,8 @@ type Disk struct {
 	groups     int       // put by them
 	appended   *record   // written, not yet forced
 	broken     error     // a failed sync: nothing after it can be trusted
-	sparse     bool      // there was a file to move when the store was opened: the first commit leads to it
+	waiting    waiting
+	sparse     bool // there was a file to move when the store was opened: the first commit leads to it
 }
 
 type submission struct {
@@ -69,6 +70,11 @@ type DiskOptions struct {
 	Always bool
 	// SegmentBytes is the size at which a file of the log is full; 0 means 64 MiB.
 	SegmentBytes int64
+	// Wait is how long groups wait for room on a full disk before they are refused with ErrFull. What ends groups does not wait: that is
+	// how room is made.
+	Wait time.Duration
+	// Room is told when groups begin to wait, with what for, and with "" when none does any more. It must not call the store.
+	Room func(waiting string)
 }
 
 // OpenDisk opens or creates a store in a folder. Only one process can have it open.
@@ -89,7 +95,7 @@ func OpenDisk(dir string, o DiskOptions) (*Disk, error) {
 	case err != nil:
 		return nil, fmt.Errorf("opening the trajectory store %s: %w", dir, err)
 	}
-	d := &Disk{dir: dir, always: o.Always, every: checkpointGroups, db: db, fresh: map[uint64]place{}, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	d := &Disk{dir: dir, waiting: waiting{limit: o.Wait, tell: o.Room}, always: o.Always, every: checkpointGroups, db: db, fresh: map[uint64]place{}, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	if err := d.prepare(); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}

@@ -1,0 +1,86 @@
+package store
+
+import (
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk/disk"
+)
+
+// waiting are the groups that wait for room on a full disk, in the order in which they came. Only the committer uses it.
+type waiting struct {
+	limit time.Duration
+	tell  func(string)
+	all   []parked
+	tried time.Time
+	told  bool
+	trial *parked // the one that is being tried again
+}
+
+// parked is a submission with the moment until which it waits.
+type parked struct {
+	submission
+	until time.Time
+	err   error
+}
+
+// wait keeps a submission for which there was no room, or refuses it when that has taken too long.
+func (d *Disk) wait(s submission, err error) {
+	w := &d.waiting
+	now := time.Now()
+	until := now.Add(w.limit)
+	if w.trial != nil {
+		until = w.trial.until
+	}
+	if !now.Before(until) {
+		s.ticket.resolve(err)
+		return
+	}
+	w.all = append(w.all, parked{s, until, err})
+	if !w.told && w.tell != nil {
+		w.tell(disk.Waiting(d.dir, err))
+	}
+	w.told = true
+	if len(w.all) == 1 && w.trial == nil {
+		w.tried = now
+		time.AfterFunc(disk.RetryEvery, d.poke)
+	}
+}
+
+// again tries those that wait, when it is time to.
+func (d *Disk) again() {
+	w := &d.waiting
+	if len(w.all) == 0 || time.Since(w.tried) < disk.RetryEvery*9/10 {
+		return
+	}
+	w.tried = time.Now()
+	all := w.all
+	w.all = nil
+	for i := range all { // one by one: there may be room for a small one
+		w.trial = &all[i]
+		d.commit([]submission{all[i].submission}) // which lets it wait again when there is none
+	}
+	if w.trial = nil; len(w.all) > 0 {
+		time.AfterFunc(disk.RetryEvery, d.poke)
+	}
+	d.settled()
+}
+
+// settled tells when nothing waits any more.
+func (d *Disk) settled() {
+	w := &d.waiting
+	if w.trial != nil || !w.told || len(w.all) > 0 {
+		return
+	}
+	w.told = false
+	if w.tell != nil {
+		w.tell("")
+	}
+}
+
+// giveUp refuses what still waits, because the store is closed.
+func (d *Disk) giveUp() {
+	for _, p := range d.waiting.all {
+		p.ticket.resolve(p.err)
+	}
+	d.waiting.all = nil
+}
