@@ -40,6 +40,7 @@ func TestDiagnoses(t *testing.T) {
 		"a submodule":              {"exit 1", top + "ModuleNotFoundError: No module named 'atroposlib.envs.teacher_distillation_env'\n", []string{"of different versions", "teacher_distillation_env", "set path to the checkout"}, "has no atroposlib"},
 		"a name":                   {"exit 1", top + "ImportError: cannot import name 'Frob' from 'atroposlib.envs.base' (/x/base.py)\n", []string{"of different versions"}, ""},
 		"a module of the checkout": {"exit 1", top + "ModuleNotFoundError: No module named 'environments.game_environments'\n", []string{"set path to the checkout"}, ""},
+		"no sandbox":               {"exit 1", "Traceback (most recent call last):\n  File \"/x/programs.py\", line 3, in setup\nsandbox.NoSandbox: refused: code written by a model would run without a sandbox: bwrap is not installed.\n", []string{"without a sandbox", "install bubblewrap", "none"}, ""},
 		"another package":          {"exit 1", top + "ModuleNotFoundError: No module named 'textworld'\n", []string{"package that is not installed", "textworld"}, ""},
 		"newer tokenizer":          {"exit 1", top + "ValueError: Tokenizer class TokenizersBackend does not exist or is not currently imported.\n", []string{"another version of transformers", "transformers>=5"}, ""},
 		"newer tokenizer.json":     {"exit 1", top + "Exception: data did not match any variant of untagged enum ModelWrapper at line 1 column 2\n", []string{"another version of transformers"}, ""},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"time"
@@ -124,7 +125,7 @@ func (service) Run(ctx context.Context, req sdk.Request[Block], host sdk.Host) e
 // listen takes the port that the recipe names, or the one of an earlier life, or a free one.
 func listen(ctx context.Context, b Block, before string) (net.Listener, error) {
 	var lc net.ListenConfig
-	if b.Port == 0 && before != "" {
+	if b.Port == 0 && mayServeAgain(b.Host, before) {
 		if ln, err := lc.Listen(ctx, "tcp", before); err == nil {
 			return ln, nil
 		}
@@ -138,6 +139,18 @@ func listen(ctx context.Context, b Block, before string) (net.Listener, error) {
 		}
 	}
 	return ln, nil
+}
+
+// mayServeAgain says whether an earlier address may be taken. It is what the run's record says, which may have come from
+// somewhere else: a block that is to listen on loopback does so, whatever stands there.
+func mayServeAgain(host, before string) bool {
+	at, err := netip.ParseAddrPort(before)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	loopback := host == "localhost" || err == nil && ip.IsLoopback()
+	return at.Addr().IsLoopback() || !loopback
 }
 
 // gateways asks the gateways of inference blocks for the record of a completion.
