@@ -190,6 +190,16 @@ func TestWhyNamesTheCause(t *testing.T) {
 			strings.Replace(stillBody, "batch_size   = 8", "batch_size   = 10", 1) + world("at = \"never\"\nmax_batches_offpolicy = 4"), "trajectories.builtin.queue",
 			`trainer\.tiny\.policy waits for trajectories\.builtin\.queue: a batch of exactly 10 sequences.*in groups of 4, and no choice of groups adds up to 10`,
 		},
+		"a full queue": {
+			strings.Replace(strings.Replace(stillBody, "trainer \"tiny\"", "trainer \"still\"", 1), "\"queue\" {", "\"queue\" {\n  max_queue_groups = 2", 1) +
+				world("at = \"never\"\nmax_batches_offpolicy = 100"), "trainer.still.policy",
+			`environment\.still\.world waits for trajectories\.builtin\.queue: it to take \d+ groups?, for \d+ s; .*trainer\.still\.policy: training step 1`,
+		},
+		"an environment that owes its share": {
+			strings.Replace(stillBody, "[environment.still.world]", "[environment.still.world, environment.still.other]", 1) + world("at = \"next\"\nmin_batch_allocation = 0.5") +
+				strings.Replace(world("at = \"never\"\nmax_batches_offpolicy = 4"), "\"world\"", "\"other\"", 1), "environment.still.world",
+			`trajectories\.builtin\.queue waits for environment\.still\.world: its min_batch_allocation of batch \d+: 0 of 4 sequences are there.*environment\.still\.world: Next|environment\.still\.world: Next .*`,
+		},
 		"a trainer that nobody declared": {
 			"inference \"tiny\" \"policy\" {\n  FAST\n}\ntrajectories \"builtin\" \"queue\" {\n  FAST\n}\n" + world(`at = "never"`), "trajectories.builtin.queue",
 			`environment\.still\.world waits for trajectories\.builtin\.queue: a trainer to register, for \d+ s`,

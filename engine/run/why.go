@@ -21,6 +21,7 @@ import (
 
 // doing is what a block has said that it does. Only the conductor's goroutine touches it.
 type doing struct {
+	asked      bool // it has been asked at least once
 	reports    bool
 	activities []sdk.Activity
 	silent     time.Time // since when its process does not answer; zero: it does
@@ -32,6 +33,7 @@ type doing struct {
 
 // answered takes the answer to a question for the block's status.
 func (d *doing) answered(now time.Time, st host.Status, err error) {
+	d.asked = true
 	switch {
 	case err == nil:
 		d.reports, d.activities, d.silent = st.Reports, st.Activities, time.Time{}
@@ -132,7 +134,11 @@ func (c *conductor) overdue(s why.Stall) {
 	if u == nil || known.ending || u.goal != up || u.again {
 		return
 	}
-	limit := healthPolicy(u.block.Meta.Health, s.Root.Kind).StallTimeout
+	health := healthPolicy(u.block.Meta.Health, s.Root.Kind)
+	limit := health.StallTimeout
+	if limit > 0 && u.phase == sdk.Degraded {
+		limit = max(limit, health.StartTimeout) // its program may be starting again
+	}
 	if limit <= 0 || s.Idle < limit {
 		return
 	}
@@ -170,8 +176,11 @@ func (c *conductor) picture(now time.Time, after time.Duration) why.Input {
 			Address: u.addr(), Name: registeredName(u), Phase: u.phase, Message: u.doing.message, Reports: u.doing.reports, External: u.checks != nil,
 			Activities: u.doing.activities, Sign: u.doing.sign, Silent: u.doing.silent,
 		}
-		if u.waiting != nil {
+		switch {
+		case u.waiting != nil:
 			b.Phase = sdk.Pending // it is started again in a moment
+		case u.life != nil && !u.doing.asked:
+			b.Phase = sdk.Starting // nothing is known of it yet, as of one that was just taken over
 		}
 		if u.doing.phase != b.Phase || u.doing.since.IsZero() {
 			u.doing.phase, u.doing.since = b.Phase, now

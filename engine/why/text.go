@@ -21,7 +21,7 @@ func (s Stall) Sentence() string {
 				parts = append(parts, fmt.Sprintf("%s waits for %s: %s", l.Address, l.On, body(next)))
 				i++
 				continue
-			case l.On.Kind == kind.Trajectories && next.Address == l.On && !next.Own() && l.Address.Kind == kind.Trainer:
+			case l.On.Kind == kind.Trajectories && next.Address == l.On && !next.Own() && next.Activity.What == l.Activity.What && l.Address.Kind == kind.Trainer:
 				// The queue stands between trainer and environments: what is in it is what the trainer waits for.
 				parts = append(parts, fmt.Sprintf("%s waits for %s%s", l.Address, l.Activity.What, after(": ", amount(next))))
 				i++

@@ -273,6 +273,9 @@ func (g *graph) chain(from addr.Block) Stall {
 		s.Root = at
 		if seen[at] {
 			s.Cycle = true
+			for _, l := range s.Chain {
+				s.Idle = max(s.Idle, l.Idle)
+			}
 			return s
 		}
 		seen[at] = true

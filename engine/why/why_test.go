@@ -132,6 +132,15 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+func TestACircleIsAsOldAsItsOldestEdge(t *testing.T) {
+	t.Parallel()
+	rest := with(says("trainer.grpo.policy", "its next weights", 5), func(a *sdk.Activity) { a.Rest = true })
+	r := Explain(Input{Now: now, Blocks: []Block{block(t, "trainer.grpo.policy", says("sync.weights.policy", "its weights", 70)), block(t, "sync.weights.policy", rest)}})
+	if len(r.Stalls) != 1 || !r.Stalls[0].Cycle || r.Stalls[0].Idle != 70*time.Second {
+		t.Errorf("got %+v", r.Stalls)
+	}
+}
+
 // TestACompletedJobHoldsUpNobody keeps services that are kept after the last job from counting as a run that stands still.
 func TestACompletedJobHoldsUpNobody(t *testing.T) {
 	t.Parallel()
