@@ -185,6 +185,7 @@ type fakeProcess struct {
 	values   cty.Value
 	updates  []cty.Value
 	hung     bool
+	doing    []sdk.Activity
 	last     []string
 	exited   chan struct{}
 	stopping chan struct{}
@@ -300,7 +301,7 @@ func (p *fakeProcess) Status(context.Context) (host.Status, error) {
 		return host.Status{}, errHung
 	}
 	return host.Status{RunID: p.req.RunID, Address: p.req.Address, PID: p.pid, Phase: p.phase, Outputs: p.values,
-		Error: p.message, Listen: "127.0.0.1:" + fmt.Sprint(p.pid)}, nil
+		Reports: p.doing != nil, Activities: p.doing, Error: p.message, Listen: "127.0.0.1:" + fmt.Sprint(p.pid)}, nil
 }
 
 func (p *fakeProcess) Stacks(context.Context) ([]host.Stack, error) { return nil, nil }

@@ -28,7 +28,7 @@ func Why(w io.Writer, s Style, d *why.Document) error {
 			fmt.Fprintf(&b, "%s%s\n", strings.Repeat("  ", i+1), l.Text)
 		}
 		if stall.Cycle {
-			fmt.Fprintf(&b, "%seach waits for the next, and the last for the first\n", strings.Repeat("  ", len(stall.Chain)+1))
+			b.WriteString(strings.Repeat("  ", len(stall.Chain)+1) + "each waits for the next, and the last for the first\n")
 		}
 		if len(stall.Others) > 0 {
 			names := make([]string, len(stall.Others))

@@ -1,0 +1,125 @@
+package run_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/run"
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// does makes a block that is ready and says that it has done the same for ten minutes.
+func does(list ...sdk.Activity) script {
+	return func(p *fakeProcess) {
+		p.mu.Lock()
+		for i := range list {
+			list[i].Began = time.Now().Add(-10 * time.Minute)
+		}
+		p.doing = list
+		p.mu.Unlock()
+		p.ready("url")
+		<-p.stopping
+		p.say(sdk.Stopped, "", "")
+	}
+}
+
+// still finds the newest stall in the log.
+func (f *fixture) still() (found event.Event) {
+	for _, e := range f.events() {
+		if e.Type == event.Stalled {
+			found = e
+		}
+	}
+	return found
+}
+
+// TestAnExternalServerThatAnswersNothingFailsTheRun: the engine may not start it again.
+func TestAnExternalServerThatAnswersNothingFailsTheRun(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer server.Close()
+	f := newFixture(t)
+	f.host.scripts[env] = does(sdk.Activity{On: inf, What: "the completions of 2 groups", Sign: "answer"})
+	f.host.scripts[trainer] = does(sdk.Activity{On: env, What: "batch 1"})
+	src := strings.Replace(wholeLoop, `model = "m"`, `model = "m"
+  external {
+    endpoint = "`+server.URL+`/v1"
+  }
+  health {
+    interval      = "100ms"
+    stall_timeout = "5m"
+  }
+`, 1)
+	a := f.apply(f.load(src)).wait()
+	if a.err == nil || !strings.Contains(a.err.Error(), inf+" failed: it has held up the run for") ||
+		!strings.Contains(a.err.Error(), env+" waits for "+inf+": someone else runs it") {
+		t.Errorf("error = %v", a.err)
+	}
+}
+
+// TestAStallIsToldOnceAndNotAtEveryLook bounds what a run that stands still writes down.
+func TestAStallIsToldOnceAndNotAtEveryLook(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.host.scripts[trainer] = does(sdk.Activity{What: "training step 3"})
+	a := f.apply(f.load(wholeLoop))
+	f.until("the stall is told", func() bool { return f.still().Address == trainer })
+	if e := f.still(); !strings.Contains(e.Message, trainer+": training step 3, for 10 min") || e.Level != "warn" || e.Remedy == "" {
+		t.Errorf("it says %+v", e)
+	}
+	// Asking does not write anything.
+	for range 5 {
+		if _, err := a.engine.Why(context.Background(), run.WhyRequest{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count := func() (n int) {
+		for _, e := range f.events() {
+			if e.Type == event.Stalled {
+				n++
+			}
+		}
+		return n
+	}
+	told := count()
+	if told != 1 {
+		t.Errorf("told %d times within a minute", told)
+	}
+	if err := a.engine.Stop(context.Background(), "enough"); err != nil {
+		t.Fatal(err)
+	}
+	a.wait()
+	if told = count(); told != 2 {
+		t.Errorf("told %d times when the run was stopped, expected what it waited for in the end, too", told)
+	}
+}
+
+// TestAProcessThatDoesNotAnswerIsNamed while it is not yet given up.
+func TestAProcessThatDoesNotAnswerIsNamed(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.host.scripts[trainer] = does(sdk.Activity{On: inf, What: "it"})
+	a := f.apply(f.load(strings.Replace(wholeLoop, `model = "m"`, "model = \"m\"\n health {\n interval = \"100ms\"\n failures = 1000\n }\n", 1)))
+	f.until("the trainer runs", func() bool { return f.host.process(trainer) != nil })
+	p := f.host.process(inf)
+	p.mu.Lock()
+	p.hung = true
+	p.mu.Unlock()
+	f.until("it is named", func() bool {
+		d, err := a.engine.Why(context.Background(), run.WhyRequest{After: time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range d.Stalls {
+			if s.Root.String() == inf && strings.Contains(s.Message, "its plugin process does not answer") {
+				return true
+			}
+		}
+		return false
+	})
+}
