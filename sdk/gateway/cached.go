@@ -28,7 +28,7 @@ func (g *Gateway) prove(ctx context.Context, r Replica, c Check, version int) (f
 	}
 	prompt := repeated(c.Tokens, length)
 	// As a client's request of this version, and before the others: they leave their own keys and values in the cache.
-	through, err := g.continued(ctx, r, prompt, fmt.Sprintf(`,"cache_salt":"%s"`, saltOf(version, version)))
+	through, err := g.continued(ctx, r, prompt, fmt.Sprintf(`,"cache_salt":%q`, saltOf(version, version)))
 	if err != nil {
 		return 0, fmt.Errorf("continuing the fixed text through the prefix cache of replica %s: %w", r.ID, err)
 	}
