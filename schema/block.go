@@ -46,7 +46,7 @@ func (ev *evaluation) fill(inst *instance, shared *hcl.EvalContext) {
 		b.Value = d.block(n.plugin.Config, n.block.body)
 		d.ask(n.plugin, n.block.body, b.Value)
 	}
-	b.Meta = d.meta(n, inst.waiting)
+	b.Meta = d.meta(n, b.Value, inst.waiting)
 	ev.needs(inst, ctx)
 	for _, diag := range d.diags {
 		diag.Extra = InstanceExtra{Address: b.Addr, Inner: diag.Extra}

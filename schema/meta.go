@@ -26,21 +26,22 @@ type placementBlock struct {
 	Host     string    `recipe:"host" doc:"name of the host, for an executor that takes one"`
 }
 
+// Attributes of restart and health that are not set have the values of DefaultRestart and DefaultHealth.
 type restartBlock struct {
-	Attempts int           `recipe:"attempts" default:"3" min:"0" doc:"restarts allowed within window"`
-	Window   time.Duration `recipe:"window" default:"10m" min:"1s"`
-	Delay    time.Duration `recipe:"delay" default:"1s" min:"0s" doc:"first wait; it doubles with each restart"`
-	MaxDelay time.Duration `recipe:"max_delay" default:"1m" min:"0s"`
-	Mode     string        `recipe:"mode" default:"fail" enum:"fail,ignore" doc:"what happens when the attempts are used up: the run fails, or goes on without the block"`
+	Attempts *int           `recipe:"attempts" min:"0" doc:"restarts allowed within window"`
+	Window   *time.Duration `recipe:"window" min:"1s"`
+	Delay    *time.Duration `recipe:"delay" min:"0s" doc:"first wait; it doubles with each restart"`
+	MaxDelay *time.Duration `recipe:"max_delay" min:"0s"`
+	Mode     *string        `recipe:"mode" enum:"fail,ignore" doc:"what happens when the attempts are used up: the run fails, or goes on without the block"`
 }
 
 type healthBlock struct {
-	StartTimeout time.Duration `recipe:"start_timeout" default:"10m" min:"1s" doc:"how long the block may take to become ready"`
-	Interval     time.Duration `recipe:"interval" default:"10s" min:"100ms"`
-	Timeout      time.Duration `recipe:"timeout" default:"5s" min:"100ms"`
-	Failures     int           `recipe:"failures" default:"3" min:"1" doc:"failures in a row before the block counts as failed"`
-	StopTimeout  time.Duration `recipe:"stop_timeout" default:"30s" min:"0s" doc:"how long the block may drain when it is stopped"`
-	StallTimeout time.Duration `recipe:"stall_timeout" default:"30m" min:"0s" doc:"how long the block may hold up the run without any progress before it is started again, as restart says; 0s: for ever"`
+	StartTimeout *time.Duration `recipe:"start_timeout" min:"1s" doc:"how long the block may take to become ready"`
+	Interval     *time.Duration `recipe:"interval" min:"100ms"`
+	Timeout      *time.Duration `recipe:"timeout" min:"100ms"`
+	Failures     *int           `recipe:"failures" min:"1" doc:"failures in a row before the block counts as failed"`
+	StopTimeout  *time.Duration `recipe:"stop_timeout" min:"0s" doc:"how long the block may drain when it is stopped"`
+	StallTimeout *time.Duration `recipe:"stall_timeout" min:"0s" doc:"how long the block may hold up the run without any progress before it is started again, as restart says; 0s: for ever"`
 }
 
 type runtimeBlock struct {
@@ -81,9 +82,10 @@ func newMetaSchemas() (*metaSchemas, error) {
 }
 
 // meta decodes the meta-arguments of a block. Self gives the value of a reference to the block itself.
-func (d *decoder) meta(n *node, self func() cty.Value) Meta {
+func (d *decoder) meta(n *node, config cty.Value, self func() cty.Value) Meta {
 	body := n.block.body
 	var m Meta
+	waits := false // health says how long the start may take
 	if attr := body.Attributes["environment_variables"]; attr != nil {
 		m.Environment = d.environment(attr)
 	}
@@ -100,12 +102,12 @@ func (d *decoder) meta(n *node, self func() cty.Value) Meta {
 		case "restart":
 			var b restartBlock
 			if d.once(block, m.Restart != nil) && d.into(d.ev.p.meta.restart, block, &b) {
-				m.Restart = &Restart{Attempts: b.Attempts, Window: b.Window, Delay: b.Delay, MaxDelay: b.MaxDelay, Mode: b.Mode}
+				m.Restart = b.restart()
 			}
 		case "health":
 			var b healthBlock
 			if d.once(block, m.Health != nil) && d.into(d.ev.p.meta.health, block, &b) {
-				m.Health = &Health{StartTimeout: b.StartTimeout, Interval: b.Interval, Timeout: b.Timeout, Failures: b.Failures, StopTimeout: b.StopTimeout, StallTimeout: b.StallTimeout}
+				m.Health, waits = b.health(n.block.kind), b.StartTimeout != nil
 			}
 		case "runtime":
 			var b runtimeBlock
@@ -124,7 +126,20 @@ func (d *decoder) meta(n *node, self func() cty.Value) Meta {
 			m.Lifecycle = append(m.Lifecycle, d.lifecycle(block, self())...)
 		}
 	}
+	if limit, ok := d.older(n, config); ok && !waits {
+		if m.Health == nil {
+			m.Health = healthBlock{}.health(n.block.kind)
+		}
+		m.Health.StartTimeout = limit
+	}
 	return m
+}
+
+func (d *decoder) older(n *node, config cty.Value) (time.Duration, bool) {
+	if n.plugin == nil {
+		return 0, false
+	}
+	return olderStartTimeout(n.plugin.Config, config)
 }
 
 func (d *decoder) once(block *hclsyntax.Block, before bool) bool {

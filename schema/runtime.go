@@ -67,7 +67,7 @@ func (r *Recipe) Evaluate(a addr.Block, outputs map[addr.Block]cty.Value) (cty.V
 	if inst.node.plugin != nil {
 		d.ask(inst.node.plugin, inst.node.block.body, config)
 	}
-	meta := d.meta(inst.node, func() cty.Value { return refValue(inst.block, config, outputs[a]) })
+	meta := d.meta(inst.node, config, func() cty.Value { return refValue(inst.block, config, outputs[a]) })
 	diags = r.eval.redact(tidy(append(ev.diags, d.diags...)), outputs)
 	for _, diag := range diags {
 		diag.Extra = InstanceExtra{Address: a, Inner: diag.Extra}

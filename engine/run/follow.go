@@ -236,7 +236,7 @@ func (c *conductor) sendUpdate(u *unit) {
 	}
 	c.e.learn(value)
 	l, a, recorded := u.life, u.addr(), u.config
-	order := updateOrder{config: value, done: make(chan error, 1)}
+	order := updateOrder{config: timed(value, u.block.Schema, healthPolicy(u.block.Meta.Health, a.Kind)), done: make(chan error, 1)}
 	select {
 	case l.update <- order:
 	default:

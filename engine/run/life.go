@@ -159,6 +159,10 @@ type watched struct {
 	err   error // the stream ended
 }
 
+// ownDiagnosis is how much longer than its start timeout a plugin that watches its start itself is waited for: it knows better
+// than the engine why its program was not ready.
+const ownDiagnosis = 15 * time.Second
+
 // watch follows the block until it is over.
 func (l *life) watch(ctx context.Context, proc Process, r report) *ending {
 	ctx, cancel := context.WithCancel(ctx)
@@ -169,7 +173,11 @@ func (l *life) watch(ctx context.Context, proc Process, r report) *ending {
 	defer func() { cancel(); <-done }()
 
 	w := &watcher{life: l, proc: proc, report: r, seen: l.cursor}
-	w.startDeadline = time.NewTimer(l.health.StartTimeout)
+	patience := l.health.StartTimeout
+	if limits(l.plugin) {
+		patience += ownDiagnosis
+	}
+	w.startDeadline = time.NewTimer(patience)
 	defer w.startDeadline.Stop()
 	w.stopDeadline = time.NewTimer(time.Hour)
 	w.stopDeadline.Stop()

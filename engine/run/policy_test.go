@@ -55,14 +55,17 @@ func TestPoliciesHaveDefaults(t *testing.T) {
 	if p := restartPolicy(nil); p.Attempts != 3 || p.Mode != "fail" || p.Window == 0 || p.MaxDelay < p.Delay {
 		t.Errorf("restart defaults %+v", p)
 	}
-	if p := restartPolicy(&schema.Restart{Attempts: 0, Mode: "ignore"}); p.Attempts != 0 || p.Mode != "ignore" || p.Delay == 0 {
+	if p := restartPolicy(&schema.Restart{Attempts: 0, Mode: "ignore"}); p.Attempts != 0 || p.Mode != "ignore" || p.Delay != 0 {
 		t.Errorf("a written block keeps its values: %+v", p)
 	}
-	if h := healthPolicy(&schema.Health{StartTimeout: time.Second}, kind.Inference); h.StartTimeout != time.Second || h.Interval == 0 || h.Failures == 0 {
-		t.Errorf("health defaults %+v", h)
+	if a, b := healthPolicy(nil, kind.Inference), healthPolicy(nil, kind.Sync); a.StartTimeout <= b.StartTimeout {
+		t.Errorf("an inference server gets no longer to start than a sync block: %v, %v", a.StartTimeout, b.StartTimeout)
 	}
-	if a, b := healthPolicy(nil, kind.Inference), healthPolicy(nil, kind.Environment); a.StartTimeout <= b.StartTimeout {
-		t.Errorf("an inference server gets no longer to start than an environment: %v, %v", a.StartTimeout, b.StartTimeout)
+	// What is not written is the same with a block as without one.
+	for _, k := range kind.All() {
+		if h := healthPolicy(&schema.Health{}, k); h != (schema.Health{}) {
+			t.Errorf("a second source of defaults: %+v", h)
+		}
 	}
 }
 

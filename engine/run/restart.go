@@ -4,38 +4,19 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// Defaults of the restart block.
-const (
-	defaultAttempts = 3
-	defaultWindow   = 10 * time.Minute
-	defaultDelay    = time.Second
-	defaultMaxDelay = time.Minute
-)
-
-// restartPolicy is the restart block of b with defaults filled in. A sync block or a service gets the same defaults as a job.
+// restartPolicy is the restart block of b, or what holds without one.
 func restartPolicy(m *schema.Restart) schema.Restart {
-	p := schema.Restart{Attempts: defaultAttempts, Window: defaultWindow, Delay: defaultDelay, MaxDelay: defaultMaxDelay, Mode: "fail"}
 	if m == nil {
-		return p
+		return schema.DefaultRestart()
 	}
-	p.Attempts = m.Attempts
-	if m.Window > 0 {
-		p.Window = m.Window
-	}
-	if m.Delay > 0 {
-		p.Delay = m.Delay
-	}
-	if m.MaxDelay > 0 {
-		p.MaxDelay = m.MaxDelay
-	}
-	if m.Mode != "" {
-		p.Mode = m.Mode
-	}
-	return p
+	return *m
 }
 
 // verdict is what the restart policy says after a failure.
@@ -71,32 +52,30 @@ func decideRestart(p schema.Restart, history []time.Time, now time.Time, jitter 
 
 func jitter() float64 { return rand.Float64() } //nolint:gosec // spreads restarts, guards nothing
 
-// defaultStallTimeout is how long a block may stand still, without progress of any kind, before it is started again. It is as
-// long as the longest timeout of a collective, so that nothing which would go on is ended.
-const defaultStallTimeout = 30 * time.Minute
-
-// healthPolicy is the health block with defaults filled in. Start timeouts are generous: a cold inference server compiles
-// for a minute, and a download of weights is not a failure.
+// healthPolicy is the health block of a block of a kind, or what holds without one.
 func healthPolicy(m *schema.Health, k kind.Kind) schema.Health {
-	h := schema.Health{StartTimeout: 5 * time.Minute, Interval: 5 * time.Second, Timeout: 10 * time.Second, Failures: 3, StopTimeout: 30 * time.Second, StallTimeout: defaultStallTimeout}
-	if k == kind.Inference || k == kind.Trainer {
-		h.StartTimeout = 20 * time.Minute
-	}
 	if m == nil {
-		return h
+		return schema.DefaultHealth(k)
 	}
-	set := func(dst *time.Duration, v time.Duration) {
-		if v > 0 {
-			*dst = v
-		}
+	return *m
+}
+
+// timed tells a plugin that takes it how long its block may take to become ready, in the attribute that stands for it.
+func timed(config cty.Value, p *schema.PluginSchema, h schema.Health) cty.Value {
+	if !limits(p) || config.IsNull() || !config.IsKnown() || !config.Type().IsObjectType() {
+		return config
 	}
-	set(&h.StartTimeout, m.StartTimeout)
-	set(&h.Interval, m.Interval)
-	set(&h.Timeout, m.Timeout)
-	set(&h.StopTimeout, m.StopTimeout)
-	h.StallTimeout = m.StallTimeout
-	if m.Failures > 0 {
-		h.Failures = m.Failures
+	config, marks := config.Unmark()
+	values := config.AsValueMap()
+	values[schema.StartTimeout] = cty.StringVal(h.StartTimeout.String())
+	return cty.ObjectVal(values).WithMarks(marks)
+}
+
+// limits says whether a plugin watches its start itself.
+func limits(p *schema.PluginSchema) bool {
+	if p == nil {
+		return false
 	}
-	return h
+	a := p.Config.Attribute(schema.StartTimeout)
+	return a != nil && a.Format == spec.FormatDuration
 }

@@ -123,7 +123,7 @@ func (c *conductor) request(u *unit, value cty.Value, meta schema.Meta) (host.St
 		}
 	}
 	req := host.Start{
-		Address: a.String(), RunID: e.store.ID(), Recipe: e.opts.Name, Config: value,
+		Address: a.String(), RunID: e.store.ID(), Recipe: e.opts.Name, Config: timed(value, u.block.Schema, healthPolicy(u.block.Meta.Health, a.Kind)),
 		Dir: absolute(dir), RunDir: absolute(string(e.opts.Dir)), RecipeDir: absolute(c.recipe.Dir), Checkpoints: absolute(checkpoints),
 		Environment: environment(meta), Placement: placement(meta, u.devices), Runtime: runtime(meta),
 		Token: token, ControlToken: control, SyncedBy: c.syncedBy(a), Resume: u.resume || u.number > 0,

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -117,7 +118,11 @@ func writeSettings(s settings, dir string) (config, events string, err error) {
 
 // watch takes the events until the end of the process or of the context.
 func (p *process) watch(ctx context.Context, program *proc.Program, lines <-chan event) error {
-	limit := time.NewTimer(p.req.Config.StartTimeout)
+	patience := p.req.Config.StartTimeout // of the health block
+	if patience <= 0 {
+		patience = math.MaxInt64 // without an engine there is none
+	}
+	limit := time.NewTimer(patience)
 	defer limit.Stop()
 	for {
 		select {
@@ -157,7 +162,7 @@ func (p *process) silent(program *proc.Program) error {
 	if !p.up {
 		return &sdk.Error{
 			Summary: fmt.Sprintf("the environment did not come up within start_timeout = %s", p.req.Config.StartTimeout), Detail: lastLines(program.Tail(logTail), 10),
-			Remedy: "its imports or its setup() take longer (data sets are downloaded there): raise start_timeout, or fill the cache of data sets beforehand",
+			Remedy: "its imports or its setup() take longer (data sets are downloaded there): raise health { start_timeout }, or fill the cache of data sets beforehand",
 		}
 	}
 	return &sdk.Error{

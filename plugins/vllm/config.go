@@ -49,7 +49,7 @@ type Config struct {
 	EnableSleepMode      bool   `recipe:"enable_sleep_mode" doc:"Let the server give its GPU memory back while the trainer works on the same GPU"`
 
 	ExtraArgs     []string      `recipe:"extra_args" doc:"Further arguments of vllm serve, as they stand"`
-	StartTimeout  time.Duration `recipe:"start_timeout" default:"20m" min:"1s" change:"live" doc:"How long a server may take from its start to its first answer, download of the model included"`
+	StartTimeout  time.Duration `recipe:"start_timeout" min:"1s" change:"live" deprecated:"write health { start_timeout = … }, which it now stands for" doc:"How long a server may take from its start to its first answer, download of the model included"`
 	UpdateTimeout time.Duration `recipe:"update_timeout" default:"10m" min:"1s" change:"live" doc:"How long loading new weights may take"`
 	MaxRestarts   int64         `recipe:"max_restarts" default:"3" min:"0" change:"live" doc:"How often a server that died is started again before the block fails; a server that has answered for ten minutes starts with a full count"`
 }

@@ -20,9 +20,12 @@ const answerTimeout = 2 * time.Minute
 // awaitAnswer waits until the server has produced a token. A server that is up but answers an error is given up at once when the
 // error cannot go away.
 func (r *replica) awaitAnswer(ctx context.Context, program *proc.Program, c *client) error {
-	limit := r.server.limits().StartTimeout
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
+	limit := r.server.limits().StartTimeout // of the health block; without an engine there is none
+	if limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
 	var last error
 	for {
 		attempt, cancel := context.WithTimeout(ctx, answerTimeout)
@@ -42,7 +45,7 @@ func (r *replica) awaitAnswer(ctx context.Context, program *proc.Program, c *cli
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				return &sdk.Error{
 					Summary: fmt.Sprintf("vLLM did not answer within start_timeout = %s", limit), Detail: lastLines(program.Tail(logTail), 10), Err: last,
-					Remedy: "a large model that is downloaded or compiled for the first time needs longer: raise start_timeout; otherwise see the end of its log above",
+					Remedy: "a large model that is downloaded or compiled for the first time needs longer: raise health { start_timeout }; otherwise see the end of its log above",
 				}
 			}
 			return ctx.Err()
