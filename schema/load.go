@@ -56,6 +56,7 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 	p.ordered = p.order(p.connect(root))
 	p.evaluateAll(p.ordered)
 	p.finish(r, root, files)
+	p.checkLoop(r)
 	diags := p.redact(tidy(append(l.diags, l.credible(p.diags)...)), nil)
 	p.locate(diags)
 	for _, d := range diags {

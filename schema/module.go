@@ -136,7 +136,7 @@ func findFile(path string) (string, error) {
 	}
 	var found []string
 	for _, e := range entries {
-		if !e.IsDir() && isRecipeFile(e.Name()) {
+		if !e.IsDir() && IsRecipeFile(e.Name()) {
 			found = append(found, e.Name())
 		}
 	}
@@ -149,8 +149,8 @@ func findFile(path string) (string, error) {
 	return "", fmt.Errorf("the folder %s holds several recipes (%s): name one of them", path, strings.Join(found, ", "))
 }
 
-// isRecipeFile tells recipes from lock files, variable files, tests and hidden files, which end in .hcl too.
-func isRecipeFile(name string) bool {
+// IsRecipeFile tells recipes from lock files, variable files, tests and hidden files, which end in .hcl too.
+func IsRecipeFile(name string) bool {
 	if !strings.HasSuffix(name, ".hcl") || strings.HasPrefix(name, ".") {
 		return false
 	}

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/schema"
 )
 
 // recipeFile is the file that a command means: the one given, or the only recipe in the folder given or in this one.
@@ -24,7 +26,7 @@ func recipeFile(args []string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("looking for a recipe: %w", err)
 	}
-	found = withoutLocks(found)
+	found = slices.DeleteFunc(found, func(path string) bool { return !schema.IsRecipeFile(filepath.Base(path)) })
 	switch len(found) {
 	case 1:
 		return found[0], nil
@@ -33,16 +35,6 @@ func recipeFile(args []string) (string, error) {
 	default:
 		return "", fmt.Errorf("there are %d recipes in %s (%s): name the one that is meant", len(found), dir, strings.Join(found, ", "))
 	}
-}
-
-func withoutLocks(files []string) []string {
-	var out []string
-	for _, f := range files {
-		if !strings.HasSuffix(f, ".lock.hcl") {
-			out = append(out, f)
-		}
-	}
-	return out
 }
 
 // errNoRun means that nothing was ever applied.

@@ -43,6 +43,7 @@ func Make(in Input) (*Plan, error) {
 	if len(in.Targets) == 0 {
 		p.Operations = append(p.Operations, removed(in, ops)...)
 	}
+	p.Findings = append(p.Findings, endings(p.Operations, in.Recorded)...)
 	for _, a := range Actions() {
 		p.Counts[a] = 0
 	}

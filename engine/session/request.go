@@ -82,6 +82,9 @@ func (s *Session) Plan(ctx context.Context) (*plan.Plan, error) {
 }
 
 func (s *Session) plan(rec *state.Run, seen map[addr.Block]plan.Observed) (*plan.Plan, error) {
+	if err := s.owns(rec); err != nil {
+		return nil, err
+	}
 	in := plan.Input{Recipe: s.Recipe, Recorded: rec, Observed: seen, Dir: s.Dir, Targets: s.Request.Targets}
 	if s.check != nil {
 		kept := arithmetic.Devices{}
