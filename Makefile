@@ -106,6 +106,10 @@ clean: ## remove what the build made
 conformance: ## run the trajectory API suite against ours and the original run-api (needs Python)
 	scripts/conformance.sh
 
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZ_EXECS executions (10^6), on FUZZ_CORES cores (2); seeds alone are part of `make test`
+	scripts/fuzz.sh
+
 # The short forms of these tests are part of `make test`. KILLS sets how often the stand-in plugins are struck; a real run takes
 # longer to come back, so it is struck a quarter as often.
 KILLS ?= 500

@@ -18,6 +18,13 @@ type Shape struct {
 	DtypeBytes                                                  int64 // of the checkpoint
 }
 
+// count is Parameters where they may be too many to be counted.
+func (s Shape) count() float64 {
+	hidden, experts := float64(s.Hidden), float64(max(s.Experts, 1))
+	layer := 4*hidden*float64(max(s.Heads, s.KVHeads))*float64(s.HeadDim) + 4*hidden*float64(max(s.FFN, s.ExpertFFN))*experts + 2*hidden
+	return 2*float64(s.Vocab)*hidden + float64(s.Layers)*layer + hidden
+}
+
 // Parameters counts the model's parameters: embedding, output head, and per layer attention, MLP and norms.
 func (s Shape) Parameters() int64 {
 	embedding := s.Vocab * s.Hidden
@@ -87,6 +94,11 @@ func parse(data []byte) (Shape, error) {
 		Layers: t.Layers, Hidden: t.Hidden, Heads: t.Heads, KVHeads: t.KVHeads, HeadDim: t.HeadDim, FFN: t.FFN, Vocab: t.Vocab, MaxLen: t.MaxLen,
 		Experts: max(t.Experts, t.Experts2), ExpertFFN: t.ExpertFFN, Tied: t.Tied, DtypeBytes: 2,
 	}
+	for _, n := range []int64{t.Layers, t.Hidden, t.Heads, t.KVHeads, t.HeadDim, t.FFN, t.Vocab, t.MaxLen, s.Experts, t.ExpertFFN} {
+		if n < 0 || n > maxSize {
+			return Shape{}, fmt.Errorf("expected sizes from 0 to %d, got %d", maxSize, n)
+		}
+	}
 	if s.KVHeads == 0 {
 		s.KVHeads = s.Heads
 	}
@@ -99,8 +111,17 @@ func parse(data []byte) (Shape, error) {
 	if t.TorchDtype+t.Dtype == "float32" {
 		s.DtypeBytes = 4
 	}
+	if p := s.count(); p <= 0 || p > maxParameters {
+		return Shape{}, fmt.Errorf("the sizes come to %.0g parameters, more than any model has", p)
+	}
 	return s, nil
 }
+
+// What a file may say. No model comes near; beyond it the sums would overflow.
+const (
+	maxSize       = 1 << 30
+	maxParameters = 1e17
+)
 
 // known are shapes of models that recipes name often, so that a plan works on a machine that has none of them. Figures are those
 // of the models' own config.json.

@@ -55,16 +55,3 @@ func TestLocalFolder(t *testing.T) {
 		t.Errorf("an unknown model: %v, %v; want neither a shape nor an error", ok, err)
 	}
 }
-
-func FuzzLocalFolder(f *testing.F) {
-	f.Add([]byte(`{"num_hidden_layers":1,"hidden_size":2,"num_attention_heads":1,"vocab_size":3}`))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "config.json"), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if m, ok, err := shape.Of(dir); err == nil && ok {
-			_ = m.Parameters()
-		}
-	})
-}

@@ -16,6 +16,9 @@ func Marshal(v cty.Value, schema *Schema) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("write a block's values: %w", decodeError(err))
 	}
+	if err := writable(v); err != nil {
+		return nil, fmt.Errorf("write a block's values: %w", decodeError(err))
+	}
 	data, err := msgpack.Marshal(v, schema.Type())
 	if err != nil {
 		return nil, fmt.Errorf("write a block's values: %w", err)
@@ -35,11 +38,33 @@ func Unmarshal(data []byte, schema *Schema) (v cty.Value, err error) {
 	if len(data) == 0 {
 		return cty.NilVal, errors.New("read a block's values: got no bytes")
 	}
+	if err := plausible(data); err != nil {
+		return cty.NilVal, fmt.Errorf("read a block's values: %w", err)
+	}
 	if v, err = msgpack.Unmarshal(data, schema.Type()); err != nil {
 		return cty.NilVal, fmt.Errorf("read a block's values: %w", err)
+	}
+	if err := writable(v); err != nil {
+		return cty.NilVal, fmt.Errorf("read a block's values: %w", decodeError(err))
 	}
 	if v, err = schema.Conform(v); err != nil {
 		return cty.NilVal, fmt.Errorf("read a block's values: %w", decodeError(err))
 	}
 	return v, nil
 }
+
+// writable refuses numbers of which nobody has a use and whose digits take minutes to write out: the wire has room for any.
+func writable(v cty.Value) error {
+	return cty.Walk(v, func(path cty.Path, v cty.Value) (bool, error) {
+		if v.IsMarked() || v.Type() != cty.Number || !v.IsKnown() || v.IsNull() {
+			return true, nil
+		}
+		if e := v.AsBigFloat().MantExp(nil); e > maxExponent || e < -maxExponent {
+			return false, path.NewErrorf("expected a number of at most 1.8e308")
+		}
+		return true, nil
+	})
+}
+
+// maxExponent is the largest power of two of a number on the wire; a float64 has 1024, and 1074 below.
+const maxExponent = 1100

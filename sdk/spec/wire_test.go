@@ -1,6 +1,7 @@
 package spec_test
 
 import (
+	"bytes"
 	"math"
 	"reflect"
 	"testing"
@@ -78,6 +79,45 @@ func TestRoundTripProperty(t *testing.T) {
 	})
 }
 
+// A few bytes can be a number with a hundred million digits, which would be written out to pass it on.
+func TestNumbersThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	s := schemaOf(t, config{})
+	for _, text := range []string{"1e99999999", "1e-99999999", "1e400"} {
+		number := cty.MustParseNumberVal(text)
+		if _, err := spec.Marshal(body(map[string]cty.Value{"steps": number}), s); err == nil {
+			t.Errorf("%s is written", text)
+		}
+		data, err := spec.Marshal(body(map[string]cty.Value{"free": cty.StringVal(text)}), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// "free" may be of any type: say that the text is a number.
+		data = bytes.Replace(data, []byte(`"string"`), []byte(`"number"`), 1)
+		if v, err := spec.Unmarshal(data, s); err == nil {
+			t.Errorf("%s is read: %s", text, v.GetAttr("free").Type().FriendlyName())
+		}
+	}
+}
+
+// The decoder makes room for what a header claims: no header may claim more than follows it.
+func TestLengthsThatAreNotThere(t *testing.T) {
+	t.Parallel()
+	s := schemaOf(t, config{})
+	whole, err := spec.Marshal(body(nil), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, data := range [][]byte{
+		{0xdd, 0xff, 0xff, 0xff, 0xff}, {0xdf, 0xff, 0xff, 0xff, 0xff}, {0xdc, 0xff, 0xff}, {0xde, 0xff, 0xff}, {0xdb, 0xff, 0xff, 0xff, 0xff}, {0xc6, 0xff, 0xff, 0xff, 0xff},
+		{0xc9, 0xff, 0xff, 0xff, 0xff, 1}, {0xd9}, {0xcb, 1}, {0xd8, 1, 2}, {0x8f, 0xa1}, {0x9f}, {0xbf, 'a'}, whole[:len(whole)-1], append(append([]byte{}, whole[:1]...), 0xdd, 0x7f, 0xff, 0xff, 0xff),
+	} {
+		if _, err := spec.Unmarshal(data, s); err == nil {
+			t.Errorf("% x is read", data)
+		}
+	}
+}
+
 func FuzzUnmarshal(f *testing.F) {
 	s, err := spec.Of(config{})
 	if err != nil {
@@ -91,6 +131,7 @@ func FuzzUnmarshal(f *testing.F) {
 		f.Add(data)
 	}
 	f.Add([]byte{0xc0})
+	f.Add([]byte{0xdf, 0xff, 0xff, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		v, err := spec.Unmarshal(data, s)
 		if err != nil {

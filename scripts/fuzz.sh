@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Run every fuzz target of the repository, one after the other, for FUZZ_EXECS executions each (default 10^6) on FUZZ_CORES cores.
+# FUZZ_ONLY limits it to targets whose "package Function" matches an extended regular expression. A crasher is written to
+# testdata/fuzz of its package by go test: mend it, and keep the file as a seed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+execs=${FUZZ_EXECS:-1000000}
+cores=${FUZZ_CORES:-2}
+only=${FUZZ_ONLY:-.}
+failed=()
+while read -r package target; do
+  began=$(date +%s)
+  if output=$(GOMAXPROCS=$cores go test "$package" -run '^$' -fuzz "^$target\$" -fuzztime "${execs}x" -fuzzminimizetime 10s -parallel "$cores" 2>&1); then
+    result=ok
+  else
+    result=FAILED failed+=("$package $target")
+  fi
+  seconds=$(($(date +%s) - began))
+  printf '%-6s %-32s %-20s %8s executions %6s s  %s/s\n' "$result" "$package" "$target" "$execs" "$seconds" "$((execs / (seconds > 0 ? seconds : 1)))"
+  if [ "$result" != ok ]; then printf '%s\n' "$output" | tail -40; fi
+done < <(git ls-files -co --exclude-standard '*_test.go' | xargs grep -HoE '^func Fuzz[A-Za-z0-9_]+' | sed -E 's#^(.*)/[^/]*:func (.*)#./\1 \2#' | sort -u | grep -E "$only")
+if [ ${#failed[@]} -gt 0 ]; then
+  printf '%s\n' "${#failed[@]} fuzz targets failed:" "${failed[@]}" >&2
+  exit 1
+fi
