@@ -289,7 +289,7 @@ func (s *scene) finish() {
 	}
 }
 
-// processes are those that carry the scene's mark, whoever is their parent.
+// processes are those that carry the scene's mark or work in its folder, whoever is their parent.
 func (s *scene) processes() (pids []int) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -300,8 +300,10 @@ func (s *scene) processes() (pids []int) {
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
+		// Plugins are not given the engine's environment; they work in the scene's folder.
 		env, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
-		if err == nil && bytes.Contains(env, []byte(markKey+"="+s.mark)) {
+		cwd, _ := os.Readlink(filepath.Join("/proc", e.Name(), "cwd"))
+		if err == nil && bytes.Contains(env, []byte(markKey+"="+s.mark)) || strings.HasPrefix(cwd, s.dir+string(filepath.Separator)) {
 			pids = append(pids, pid)
 		}
 	}
