@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // chatEnvironment is written as most of Atropos's own multi-turn environments are: conversations through chat_completion, lengths by
@@ -254,7 +253,7 @@ func TestAtroposOwnEnvironments(t *testing.T) {
 			groups := rolled(t, w, 2, func(b *Config) {
 				b.Path, b.Script, b.GroupSize, b.KeepSameScores = path, c.script, 4, true
 				b.Tokenizer, b.MaxTokenLength, b.Config = templateTokenizer(t), 8192, maps.Clone(c.config)
-				b.StartTimeout = 5 * time.Minute
+				b.Silence = patience // games are made in the event loop
 			})
 			for _, g := range groups {
 				for i, row := range g["masks"].([]any) {
@@ -298,8 +297,12 @@ func blackjack(action string) string {
 	return fmt.Sprintf(`<tool_call>{"name": "take_action", "arguments": {"action": %q}}</tool_call>`, action)
 }
 
-// toolCall is the call that the conversation of workplace expects next, in every other answer.
+// toolCall is what the conversation of workplace expects next: a call, right in every other answer, or words about its result.
 func toolCall(prompt string, i int) string {
+	asked := max(strings.LastIndex(prompt, "Add one to nothing."), strings.LastIndex(prompt, "And two?"))
+	if max(strings.LastIndex(prompt, "1\n</tool_response>"), strings.LastIndex(prompt, "2\n</tool_response>")) > asked {
+		return "<think>\nx\n</think>\nThat is it."
+	}
 	argument := 1
 	switch {
 	case i%2 == 1:
