@@ -253,7 +253,7 @@ func TestAtroposOwnEnvironments(t *testing.T) {
 			groups := rolled(t, w, 2, func(b *Config) {
 				b.Path, b.Script, b.GroupSize, b.KeepSameScores = path, c.script, 4, true
 				b.Tokenizer, b.MaxTokenLength, b.Config = templateTokenizer(t), 8192, maps.Clone(c.config)
-				b.Silence = patience // games are made in the event loop
+				b.Silence, b.MaxNumWorkers = patience, 1 // games are made in the event loop, one after the other
 			})
 			for _, g := range groups {
 				for i, row := range g["masks"].([]any) {
