@@ -248,7 +248,7 @@ func TestAtroposOwnEnvironments(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.finish, w.reply = "stop", c.answer
+			w.finish, w.reply, w.length = "stop", c.answer, 1<<20
 			path := workplace(t, checkout)
 			groups := rolled(t, w, 2, func(b *Config) {
 				b.Path, b.Script, b.GroupSize, b.KeepSameScores = path, c.script, 4, true

@@ -72,6 +72,7 @@ type world struct {
 	names    []string // under which environments registered
 	posted   chan struct{}
 	finish   string // why completions ended; empty: length
+	length   int    // of the longest sequence that the trainer takes; 0: 4096
 	refuse   int    // the HTTP status that posts of groups get; 0: they are taken
 
 	chat      func(http.ResponseWriter, *http.Request) // answers chat completions; nil: there are none
@@ -124,7 +125,7 @@ func (w *world) serve(out http.ResponseWriter, r *http.Request) {
 			answer = map[string]any{"status": "success", "env_id": 0, "wandb_name": "addition_0", "checkpoint_dir": "", "starting_step": 0, "checkpoint_interval": 0, "num_steps": 1000000}
 		}
 	case "/info":
-		answer = map[string]any{"batch_size": 16, "max_token_len": 4096}
+		answer = map[string]any{"batch_size": 16, "max_token_len": cmp.Or(w.length, 4096)}
 	case "/status-env":
 		w.polls++
 		if w.over {
