@@ -21,7 +21,7 @@ func newRunAPI(a *app) *cobra.Command {
 		Use:   "run-api",
 		Short: "Serve the trajectory API alone, in place of Atropos's run-api",
 		Long: `Serve the trajectory API without a recipe: the same routes as Atropos's run-api, for the same environments and trainers.
-Groups are stored in a folder and survive a restart. Beyond this machine a token is required; environments that can be given
+Groups are stored in a folder and survive a restart. Beyond this machine a token and TLS are required; environments that can be given
 nothing but a URL use http://HOST:PORT/t/TOKEN.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -54,7 +54,9 @@ nothing but a URL use http://HOST:PORT/t/TOKEN.`,
 	f.StringVar(&o.Token, "token", "", "token to require; better given as RECIPE_RUN_API_TOKEN or --token-file, which other users cannot see")
 	f.StringVar(&tokenFile, "token-file", "", "read the token from a `FILE`")
 	f.StringVar(&o.AdminToken, "admin-token", "", "token that /reset_data requires instead")
-	f.BoolVar(&o.Insecure, "insecure", false, "listen beyond this machine without a token")
+	f.StringVar(&o.Certificate, "tls-certificate", "", "PEM `FILE` of the certificate to serve with; needed beyond this machine")
+	f.StringVar(&o.Key, "tls-key", "", "PEM `FILE` of its key")
+	f.BoolVar(&o.Insecure, "insecure", false, "listen beyond this machine without a token or without TLS")
 	f.StringSliceVar(&o.AllowedOrigins, "allow-origin", nil, "web `PAGE` that browsers may let talk to the server, such as https://viewer.example (default: none)")
 	f.StringSliceVar(&o.AllowedHosts, "allow-host", nil, "`NAME` under which clients may address the server without a token, beside addresses, localhost and this machine's name")
 	f.IntVar(&o.MaxQueueGroups, "max-queue-groups", 0, "groups that may wait or be leased; a post beyond it is held (default 100000)")

@@ -8,6 +8,8 @@ package trajectories
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -67,7 +69,10 @@ type Config struct {
 	// Token, when set, is required of every request: as a bearer token, or as the path prefix /t/<token>/. AdminToken
 	// is required of /reset_data; when it is empty, Token serves for that too.
 	Token, AdminToken string
-	// Insecure allows Serve on an address that is not loopback without a token.
+	// TLS is what the server serves with, its certificates set. Nil means plain HTTP, which Serve refuses off loopback unless
+	// Insecure is set: whoever is on the way would read tokens, prompts and completions, and could post.
+	TLS *tls.Config
+	// Insecure allows an empty Token, and plain HTTP, off loopback.
 	Insecure bool
 	// AllowedOrigins are the web pages that browsers may let talk to the server ("https://viewer.example"). None may by default.
 	AllowedOrigins []string
@@ -168,15 +173,36 @@ func contains(list []string, s string) bool {
 	return false
 }
 
-// checkAddress refuses to serve strangers without a token.
+// loadTLS makes Config.TLS of two PEM files; without any, nothing.
+func loadTLS(certificate, key string) (*tls.Config, error) {
+	if certificate == "" && key == "" {
+		return nil, nil
+	}
+	if certificate == "" || key == "" {
+		return nil, errors.New("trajectories: TLS needs both a certificate and its key: set tls_certificate and tls_key (--tls-certificate, --tls-key)")
+	}
+	pair, err := tls.LoadX509KeyPair(certificate, key)
+	if err != nil {
+		return nil, fmt.Errorf("trajectories: reading the certificate %s and the key %s, expected PEM files that belong together: %w", certificate, key, err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
+}
+
+// checkAddress refuses to serve strangers without a token or without TLS.
 func (c Config) checkAddress(addr net.Addr) error {
 	tcp, ok := addr.(*net.TCPAddr)
-	if !ok || tcp.IP.IsLoopback() || c.Token != "" {
+	if !ok || tcp.IP.IsLoopback() {
 		return nil
 	}
-	if c.Insecure {
+	switch {
+	case c.Insecure && c.Token == "":
 		c.Log.Warn("the trajectory API listens beyond this machine without a token: anyone who reaches it can read, post and delete trajectories", "address", addr.String())
-		return nil
+	case c.Insecure && c.TLS == nil:
+		c.Log.Warn("the trajectory API listens beyond this machine without TLS: whoever is on the way can read the token and all trajectories", "address", addr.String())
+	case c.Token == "":
+		return fmt.Errorf("trajectories: %s is not a loopback address and no token is set: anyone could read and delete trajectories; set a token (--token), listen on 127.0.0.1, or say --insecure", addr)
+	case c.TLS == nil:
+		return fmt.Errorf("trajectories: refused: would serve without TLS beyond loopback (%s): set tls_certificate and tls_key (--tls-certificate, --tls-key), listen on 127.0.0.1, or set insecure (--insecure) where the network is trusted", addr)
 	}
-	return fmt.Errorf("trajectories: %s is not a loopback address and no token is set: anyone could read and delete trajectories; set a token (--token), listen on 127.0.0.1, or say --insecure", addr)
+	return nil
 }

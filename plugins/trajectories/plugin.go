@@ -25,6 +25,9 @@ type Block struct {
 	Sync               string        `recipe:"sync" doc:"always: a post is answered when the disk has it; never: when the kernel has it, which survives the death of any process but no power cut" default:"always" enum:"always,never" change:"restart"`
 	Host               string        `recipe:"host" doc:"address to listen on; beyond loopback the block's token is required of every request" default:"127.0.0.1" change:"restart"`
 	Port               int           `recipe:"port" doc:"port to listen on; 0 takes a free one and keeps it over restarts" default:"0" min:"0" max:"65535" change:"restart"`
+	TLSCertificate     string        `recipe:"tls_certificate" doc:"PEM file of the certificate to serve with, and of what signed it; needed beyond loopback. Clients trust the system's authorities, or those in the file that SSL_CERT_FILE names" change:"restart"`
+	TLSKey             string        `recipe:"tls_key" doc:"PEM file of its key" change:"restart"`
+	Insecure           bool          `recipe:"insecure" doc:"serve beyond loopback without TLS: whoever is on the way can read tokens and trajectories" default:"false" change:"restart"`
 	AllowedOrigins     []string      `recipe:"allowed_origins" doc:"web pages that browsers may let talk to the API, such as https://viewer.example; none by default" change:"restart"`
 	AllowedHosts       []string      `recipe:"allowed_hosts" doc:"names under which clients may address the API when it asks for no token, beside addresses, localhost and the machine's own name" change:"restart"`
 	MaxQueueGroups     int           `recipe:"max_queue_groups" doc:"groups that may wait or be leased; a post beyond it is held" unit:"groups" default:"100000" min:"1" change:"restart"`
@@ -66,10 +69,15 @@ func (service) Validate(b Block) []spec.Problem {
 
 // Plan implements sdk.Planner.
 func (service) Plan(b Block, _ sdk.Placement) (sdk.Estimate, []spec.Problem) {
-	if b.Port == 0 {
-		return sdk.Estimate{}, nil
+	var problems []spec.Problem
+	if ip := net.ParseIP(b.Host); ip != nil && !ip.IsLoopback() && !b.Insecure && (b.TLSCertificate == "" || b.TLSKey == "") {
+		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("host"), Summary: "refused: would serve without TLS beyond loopback",
+			Detail: fmt.Sprintf("%s is reached from other machines, and tokens and trajectories would travel in the clear. Set tls_certificate and tls_key, leave host out, or set insecure = true where the network is trusted.", b.Host)})
 	}
-	return sdk.Estimate{Amounts: []sdk.Amount{{Resource: "port", Part: "api", Value: float64(b.Port), How: "port"}}}, nil
+	if b.Port == 0 {
+		return sdk.Estimate{}, problems
+	}
+	return sdk.Estimate{Amounts: []sdk.Amount{{Resource: "port", Part: "api", Value: float64(b.Port), How: "port"}}}, problems
 }
 
 // Run implements sdk.Service: it serves until ctx ends. Groups lie in the run directory and outlive the process.
@@ -78,6 +86,10 @@ func (service) Run(ctx context.Context, req sdk.Request[Block], host sdk.Host) e
 	ln, err := listen(ctx, b, req.Listen)
 	if err != nil {
 		return err
+	}
+	certificates, err := loadTLS(inFolder(req.RecipeDir, b.TLSCertificate), inFolder(req.RecipeDir, b.TLSKey))
+	if err != nil {
+		return errors.Join(err, ln.Close())
 	}
 	lookup, stop, err := gateways(b.Inference)
 	if err != nil {
@@ -88,7 +100,7 @@ func (service) Run(ctx context.Context, req sdk.Request[Block], host sdk.Host) e
 		Store: b.Store, Sync: b.Sync, MaxQueueGroups: b.MaxQueueGroups, MaxQueueBytes: b.MaxQueueBytes,
 		HoldTimeout: b.HoldTimeout, MaxBody: b.MaxBody, MaxInflightBytes: b.MaxInflightBytes, MaxConnections: b.MaxConnections, EnvironmentTimeout: b.EnvironmentTimeout, Batching: b.Batching,
 		AllowedOrigins: b.AllowedOrigins, AllowedHosts: append(b.AllowedHosts, b.Host),
-		Token: req.Token, AdminToken: req.ControlToken, Completions: lookup, Log: slog.New(slog.DiscardHandler),
+		TLS: certificates, Insecure: b.Insecure, Token: req.Token, AdminToken: req.ControlToken, Completions: lookup, Log: slog.New(slog.DiscardHandler),
 		Room: func(waiting string) {
 			if waiting == "" {
 				host.Phase(sdk.Ready, "")
@@ -115,7 +127,14 @@ func (service) Run(ctx context.Context, req sdk.Request[Block], host sdk.Host) e
 	}
 	host.Listening(ln.Addr().String())
 	host.Activities(server.Activities)
-	host.Ready(sdk.TrajectoriesOutputs{URL: URL(ln.Addr(), ""), Token: req.Token})
+	if err := c.checkAddress(ln.Addr()); err != nil {
+		return errors.Join(err, ln.Close(), server.Close(context.WithoutCancel(ctx)))
+	}
+	scheme := "http"
+	if certificates != nil {
+		scheme = "https"
+	}
+	host.Ready(sdk.TrajectoriesOutputs{URL: urlOf(scheme, ln.Addr(), ""), Token: req.Token})
 	err = server.Serve(ctx, ln)
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), host.Grace())
 	defer cancel()
@@ -151,6 +170,14 @@ func mayServeAgain(host, before string) bool {
 	ip, err := netip.ParseAddr(host)
 	loopback := host == "localhost" || err == nil && ip.IsLoopback()
 	return at.Addr().IsLoopback() || !loopback
+}
+
+// inFolder is a path of the recipe, relative to its folder.
+func inFolder(folder, path string) string {
+	if path == "" || filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(folder, path)
 }
 
 // gateways asks the gateways of inference blocks for the record of a completion.

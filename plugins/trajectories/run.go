@@ -18,6 +18,8 @@ type RunOptions struct {
 	Config
 	Host string // the address to listen on; empty means 127.0.0.1
 	Port int    // 0 takes a free one
+
+	Certificate, Key string // PEM files to serve TLS with; empty: plain HTTP
 }
 
 // Run serves the trajectory API until ctx ends, and writes one line to out when it is ready for requests.
@@ -32,6 +34,13 @@ func Run(ctx context.Context, o RunOptions, out io.Writer) (err error) {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	scheme := "http"
+	if o.Certificate != "" || o.Key != "" {
+		if o.TLS, err = loadTLS(o.Certificate, o.Key); err != nil {
+			return errors.Join(err, ln.Close())
+		}
+		scheme = "https"
 	}
 	if err := o.checkAddress(ln.Addr()); err != nil {
 		return errors.Join(err, ln.Close())
@@ -53,7 +62,7 @@ func Run(ctx context.Context, o RunOptions, out io.Writer) (err error) {
 		token = "<token>"
 	}
 	if _, err := fmt.Fprintf(out, "trajectory API ready on %s (store: %s, %d groups waiting, %s)\n",
-		URL(ln.Addr(), token), redact.Text(s.cfg.Store), s.book.held.Groups, time.Since(began).Round(time.Millisecond)); err != nil {
+		urlOf(scheme, ln.Addr(), token), redact.Text(s.cfg.Store), s.book.held.Groups, time.Since(began).Round(time.Millisecond)); err != nil {
 		return errors.Join(err, ln.Close())
 	}
 	return s.Serve(ctx, ln)

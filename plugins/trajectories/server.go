@@ -79,7 +79,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	server := limits.NewServer(s.Handler())
 	server.ErrorLog = slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelWarn)
 	failed := make(chan error, 1)
-	go func() { failed <- limits.Serve(server, ln) }()
+	go func() { failed <- limits.ServeTLS(server, ln, s.cfg.TLS) }()
 	select {
 	case err := <-failed:
 		return fmt.Errorf("serving the trajectory API on %s: %w", ln.Addr(), err)
@@ -109,8 +109,10 @@ func (s *Server) Close(ctx context.Context) error {
 
 // URL turns a listener's address into the URL to give to environments and trainers, with the token in its path, since
 // unmodified clients can be given nothing but a URL.
-func URL(addr net.Addr, token string) string {
-	url := "http://" + addr.String()
+func URL(addr net.Addr, token string) string { return urlOf("http", addr, token) }
+
+func urlOf(scheme string, addr net.Addr, token string) string {
+	url := scheme + "://" + addr.String()
 	if token != "" {
 		url += "/t/" + token
 	}

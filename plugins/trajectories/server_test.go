@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -362,7 +363,7 @@ func TestBeyondLoopbackATokenIsRequired(t *testing.T) {
 		cfg  Config
 		addr net.Addr
 		ok   bool
-	}{{Config{}, far, false}, {Config{Token: "x"}, far, true}, {Config{Insecure: true}, far, true}, {Config{}, near, true}, {Config{}, &net.TCPAddr{IP: net.IPv4zero}, false}} {
+	}{{Config{}, far, false}, {Config{Token: "x"}, far, false}, {Config{Token: "x", TLS: &tls.Config{MinVersion: tls.VersionTLS12}}, far, true}, {Config{TLS: &tls.Config{MinVersion: tls.VersionTLS12}}, far, false}, {Config{Token: "x", Insecure: true}, far, true}, {Config{Insecure: true}, far, true}, {Config{}, near, true}, {Config{}, &net.TCPAddr{IP: net.IPv4zero}, false}} {
 		cfg, err := c.cfg.withDefaults()
 		if err != nil {
 			t.Fatal(err)

@@ -6,6 +6,7 @@
 package web
 
 import (
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -46,6 +47,14 @@ func (l Limits) NewServer(h http.Handler) *http.Server {
 // Serve answers requests on a listener, on so many connections at a time.
 func (l Limits) Serve(server *http.Server, ln net.Listener) error {
 	return server.Serve(netutil.LimitListener(ln, l.Connections))
+}
+
+// ServeTLS is Serve over TLS, or without it when there is no configuration. The handshake counts among the headers.
+func (l Limits) ServeTLS(server *http.Server, ln net.Listener, config *tls.Config) error {
+	if config == nil {
+		return l.Serve(server, ln)
+	}
+	return server.Serve(tls.NewListener(netutil.LimitListener(ln, l.Connections), config))
 }
 
 // Handler puts the limits on progress around a handler.
