@@ -1,0 +1,5 @@
+//go:build !race
+
+package trajectories
+
+const raceDetector = false
