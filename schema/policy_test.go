@@ -91,7 +91,7 @@ func TestDocumentedDefaults(t *testing.T) {
 		return strings.TrimSuffix(d.String(), "0s")
 	}
 	row := func(attribute, value string) {
-		if !strings.Contains(string(data), fmt.Sprintf("`%s` | %s |", attribute, value)) {
+		if !strings.Contains(string(data), "`"+attribute+"` | "+value+" |") {
 			t.Errorf("docs/language.md does not give %s as %s", attribute, value)
 		}
 	}

@@ -104,7 +104,11 @@ func TestBodiesThatInflateTakeABoundedAmountOfMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	url := strings.Fields(line[strings.Index(line, "http"):])[0]
+	_, rest, announced := strings.Cut(line, "http://")
+	if !announced {
+		t.Fatalf("the server does not say where it listens: %q", line)
+	}
+	url := "http://" + strings.Fields(rest)[0]
 	client := &http.Client{Transport: &http.Transport{}, Timeout: 5 * time.Minute}
 	for name, b := range bodies {
 		body := []byte(b.text)
