@@ -178,6 +178,9 @@ func checkWeights(t *testing.T, r *run, transport string) {
 		}
 	}
 	t.Logf("%d updates, the last is version %d", len(list), last)
+	for _, e := range r.all(func(e event) bool { return strings.Contains(e.Message, "cannot be read") }) {
+		t.Errorf("%s: %s", e.Address, e.Message)
+	}
 }
 
 // checkSteps: all steps were trained; a step that was trained again after a crash came to the same loss; staleness stayed bounded.

@@ -145,7 +145,7 @@ func (w *fakeWorker) train(mode string) int {
 			return 0
 		}
 		if mode == "poison" && w.step == 0 {
-			w.emit("rejected", map[string]any{"batch": 7, "reasons": map[string]int{"tokens": 1, "shape": 2}, "examples": map[string]string{"tokens": "an id of 10^26"}, "kept": "/checkpoints/set-aside"})
+			w.emit("rejected", map[string]any{"batch": 7, "reasons": map[string]int{"tokens": 1, "shape": 2}, "examples": map[string]string{"tokens": "an id of 10^26"}, "set_aside": "/checkpoints/set-aside"})
 			w.emit("skipped", map[string]any{"batch": 7, "step": 0, "reason": "no group of it can be trained", "facts": map[string]any{"rejected_groups/total": 3}})
 			w.emit("phase", map[string]any{"phase": "waiting", "for_what": "a batch"})
 		}

@@ -31,7 +31,7 @@ type event struct {
 	Reason     string          `json:"reason"`
 	Reasons    map[string]int  `json:"reasons"`
 	Examples   map[string]any  `json:"examples"`
-	Kept       string          `json:"kept"`
+	SetAside   string          `json:"set_aside"`
 	Facts      map[string]any  `json:"facts"`
 	Outcome    string          `json:"outcome"`
 	Batch      json.RawMessage `json:"batch"`

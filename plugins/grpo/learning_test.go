@@ -41,7 +41,7 @@ func (c learningCase) config() Config {
 		out.MaxLength = s.Data.MaxLength
 	}
 	if s.Loss.Name != "" {
-		out.Loss = &Loss{Name: s.Loss.Name, Aggregation: s.Loss.Aggregation, LengthNorm: s.Loss.LengthNorm, DualClip: 3}
+		out.Loss = &Loss{Name: s.Loss.Name, Aggregation: s.Loss.Aggregation, LengthNorm: s.Loss.LengthNorm, DualClip: 3, TopEntropy: 1}
 	}
 	if s.Correction != nil {
 		out.Correction = &Correction{OldPolicy: "trainer", Importance: "auto", ImportanceHigh: 2, ImportanceMode: "truncate"}

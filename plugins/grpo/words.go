@@ -50,8 +50,8 @@ func describe(e event) (level, text string) {
 			parts = append(parts, part)
 		}
 		text = fmt.Sprintf("groups of batch %s were rejected: %s", e.Batch, strings.Join(parts, ", "))
-		if e.Kept != "" {
-			text += "; they are kept in " + e.Kept
+		if e.SetAside != "" {
+			text += "; they are kept in " + e.SetAside
 		}
 		return "warn", text
 	case "solved":

@@ -203,7 +203,8 @@ class Run:
         facts["rejected_groups/total"] = float(sum(refused.values()))
         if refused:
             where = str(self.aside.directory) if stored else None
-            self.events.emit("rejected", batch=delivery.number, reasons=dict(refused), examples=examples, kept=where)
+            reasons = dict(refused)
+            self.events.emit("rejected", batch=delivery.number, reasons=reasons, examples=examples, set_aside=where)
         facts.update(metrics.describe_staleness([g.versions for g in groups], self.version))
         limit = c.data.max_staleness
         fresh = [g for g in groups if limit is None or g.versions is None or self.version - g.versions[0] <= limit]

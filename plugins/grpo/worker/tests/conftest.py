@@ -10,10 +10,11 @@ import torch
 
 from worker import config
 from worker.control import Control
-from worker.events import Events
+from worker.events import Events, plain
 from worker.ranks import Ranks
 from worker.train import Run
 
+from . import event_types
 from .fakes import VOCABULARY, FakeAPI
 
 torch.set_num_threads(1)
@@ -42,6 +43,18 @@ def tiny(tmp_path_factory):
 def tied(tmp_path_factory):
     """The same, with its output head tied to the embedding."""
     return llama(tmp_path_factory.mktemp("tied"), True)
+
+
+@pytest.fixture(autouse=True)
+def readable(monkeypatch):
+    """Every event of every test is one that the supervisor can read."""
+    emit = Events.emit
+
+    def checked(self, kind, **fields):
+        event_types.check(json.loads(json.dumps(plain({"type": kind, **fields}))))
+        emit(self, kind, **fields)
+
+    monkeypatch.setattr(Events, "emit", checked)
 
 
 @pytest.fixture

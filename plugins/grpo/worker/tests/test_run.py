@@ -259,7 +259,7 @@ def test_groups_that_cannot_be_read_are_set_aside_and_the_run_goes_on(make, api)
     assert w.run.step == 2 and fake.acked == [0, 1]
     refused = [e for e in w.read() if e["type"] == "rejected"]
     assert refused[0]["reasons"] == {"tokens": 1, "not_finite": 1, "shape": 2}
-    kept = sorted(Path(refused[0]["kept"]).glob("*.json"))
+    kept = sorted(Path(refused[0]["set_aside"]).glob("*.json"))
     assert len(kept) == 8
     first = json.loads(kept[0].read_text())
     assert first["batch"] == 0 and "token ids from 0 to 2147483647" in first["reason"]
