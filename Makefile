@@ -56,7 +56,7 @@ test-go:
 # Real atroposlib environments and its run-api, by themselves: each imports for seconds, which beside other tests become minutes.
 test-atropos:
 	scripts/venv.sh atropos
-	@$(MAKE) --no-print-directory test-go TESTED='./plugins/atropos ./plugins/trajectories/conformance'
+	@$(MAKE) --no-print-directory test-go TIMEOUT=30m TESTED='./plugins/atropos ./plugins/trajectories/conformance'
 
 test-python:
 	scripts/test-python.sh
