@@ -231,7 +231,7 @@ def test_a_refusal_is_final(make, api):
 
 
 def test_no_data_says_why_and_fails(make, api):
-    w = make(api(limit=1).url, data={"explain_after": 0.05, "no_data_timeout": 0.3})
+    w = make(api(limit=1).url, data={"explain_after": 0.05, "no_data_timeout": 3.0})
     with pytest.raises(errors.NoDataError, match="queue is empty"):
         w()
     explained = [e for e in w.read() if e["type"] == "no_data"]
