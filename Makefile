@@ -66,6 +66,7 @@ lint: lint-go lint-python ## gofmt, go vet, golangci-lint; ruff for Python
 lint-go:
 	@bad=$$(git ls-files '*.go' | xargs -r gofmt -l); \
 	if [ -n "$$bad" ]; then echo "gofmt would change (run make fmt):"; echo "$$bad"; exit 1; fi
+	@$(GO) mod tidy -diff || { echo 'go.mod or go.sum is not tidy: run go mod tidy'; exit 1; }
 	$(GO) run $(GOLANGCI) run $(PKGS)
 
 lint-python:
