@@ -36,8 +36,8 @@ FIXED_AGGREGATION = {
     "gmpo": ("batch-mean-token-mean",),
     "weighted_sft": ("token-mean",),
 }
-# How far a token's probability may move, by the name under which the loss was asked for: dppo as its authors trained
-# Binary-TV (Qi et al. 2026, arXiv 2602.04879), the others as prime-rl ships default, ipo and ref_kl.
+# How far a token's probability may move, by the name under which the loss was asked for: dppo as verl's example for the
+# Binary-TV paper sets it (Qi et al. 2026, arXiv 2602.04879), the others as prime-rl ships default, ipo and ref_kl.
 PROBABILITY_GAPS = {"dppo": 0.15, "default": 0.2, "ipo": 0.1, "distill": 0.2, "ref_kl": 0.2}
 
 
