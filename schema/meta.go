@@ -242,6 +242,11 @@ func (d *decoder) external(n *node, block *hclsyntax.Block) *External {
 			x.Values[attr.Name] = converted
 		}
 	}
+	if n.plugin != nil && n.plugin.Outputs != nil {
+		if w := plaintext(d.label, x, n.plugin.Outputs, header(block)); w != nil {
+			d.report(w)
+		}
+	}
 	return x
 }
 

@@ -25,7 +25,7 @@ Groups are stored in a folder and survive a restart. Beyond this machine a token
 nothing but a URL use http://HOST:PORT/t/TOKEN.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if o.Store == "memory" || strings.HasPrefix(o.Store, "nats:") {
+			if o.Store == "memory" {
 				o.Dir = ""
 			}
 			if o.Token == "" {
@@ -47,9 +47,10 @@ nothing but a URL use http://HOST:PORT/t/TOKEN.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Host, "host", "127.0.0.1", "`ADDRESS` to listen on")
+	f.StringVar(&o.Advertise, "advertise", "", "`NAME` or address that clients are told, when it is not the one to listen on")
 	f.IntVar(&o.Port, "port", 8000, "port to listen on; 0 takes a free one")
 	f.StringVar(&o.Dir, "dir", ".recipe/run-api", "`FOLDER` of the disk store")
-	f.StringVar(&o.Store, "store", "disk", "where groups are kept: disk, memory, or a NATS cluster with JetStream (nats://HOST:PORT)")
+	f.StringVar(&o.Store, "store", "disk", "where groups are kept: disk or memory")
 	f.StringVar(&o.Sync, "sync", "always", "always: a post is answered when the disk has it; never: when the kernel has it")
 	f.StringVar(&o.Token, "token", "", "token to require; better given as RECIPE_RUN_API_TOKEN or --token-file, which other users cannot see")
 	f.StringVar(&tokenFile, "token-file", "", "read the token from a `FILE`")

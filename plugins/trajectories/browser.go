@@ -28,7 +28,9 @@ func newGuard(c Config) guard {
 		g.hosts = append(g.hosts, strings.ToLower(name))
 	}
 	for _, h := range c.AllowedHosts {
-		g.hosts = append(g.hosts, strings.ToLower(strings.TrimSuffix(h, ".")))
+		if h != "" { // or a request without a Host would pass
+			g.hosts = append(g.hosts, strings.ToLower(strings.TrimSuffix(h, ".")))
+		}
 	}
 	return g
 }

@@ -23,8 +23,7 @@ import (
 // Config says where groups are kept, how many, and who may talk to the server. The zero value is a working server
 // that keeps everything in memory.
 type Config struct {
-	// Store is "disk" (default when Dir is set), "memory" (default otherwise), or the URL of a NATS cluster with
-	// JetStream ("nats://host:4222,nats://host2:4222").
+	// Store is "disk" (default when Dir is set) or "memory" (default otherwise).
 	Store string
 	// Dir is the folder of the disk store. It is created, and locked while the server is open.
 	Dir string

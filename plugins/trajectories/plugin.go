@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
@@ -21,9 +20,10 @@ import (
 // Block is the configuration of a `trajectories "builtin"` block.
 type Block struct {
 	Inference          []spec.Ref    `recipe:"inference" reference:"inference" doc:"inference blocks whose gateways are asked for log-probabilities and policy versions that posted groups lack; left out: those that environments refer to" change:"restart"`
-	Store              string        `recipe:"store" doc:"where groups are kept: disk, memory, or the URL of a NATS cluster with JetStream (nats://host:4222)" default:"disk" change:"restart"`
+	Store              string        `recipe:"store" doc:"where groups are kept: disk or memory" default:"disk" enum:"disk,memory" change:"restart"`
 	Sync               string        `recipe:"sync" doc:"always: a post is answered when the disk has it; never: when the kernel has it, which survives the death of any process but no power cut" default:"always" enum:"always,never" change:"restart"`
 	Host               string        `recipe:"host" doc:"address to listen on; beyond loopback the block's token is required of every request" default:"127.0.0.1" change:"restart"`
+	Advertise          string        `recipe:"advertise" doc:"name or address that environments and trainers are given instead of host. Left out with host 0.0.0.0 or ::, it is the name that the certificate is for, else an address of this machine" change:"restart"`
 	Port               int           `recipe:"port" doc:"port to listen on; 0 takes a free one and keeps it over restarts" default:"0" min:"0" max:"65535" change:"restart"`
 	TLSCertificate     string        `recipe:"tls_certificate" doc:"PEM file of the certificate to serve with, and of what signed it; needed beyond loopback. Clients trust the system's authorities, or those in the file that SSL_CERT_FILE names" change:"restart"`
 	TLSKey             string        `recipe:"tls_key" doc:"PEM file of its key" change:"restart"`
@@ -50,22 +50,9 @@ func Plugin() *sdk.Definition {
 type service struct{}
 
 var (
-	_ sdk.Service[Block]   = service{}
-	_ sdk.Planner[Block]   = service{}
-	_ sdk.Validator[Block] = service{}
+	_ sdk.Service[Block] = service{}
+	_ sdk.Planner[Block] = service{}
 )
-
-// Validate implements sdk.Validator.
-func (service) Validate(b Block) []spec.Problem {
-	scheme, rest, _ := strings.Cut(b.Store, "://")
-	if b.Store == "disk" || b.Store == "memory" || (scheme == "nats" || scheme == "tls") && rest != "" {
-		return nil
-	}
-	return []spec.Problem{{
-		Path: cty.GetAttrPath("store"), Summary: "unknown store",
-		Detail: fmt.Sprintf(`Expected "disk", "memory" or the URL of a NATS cluster such as "nats://host:4222", got %q.`, b.Store),
-	}}
-}
 
 // Plan implements sdk.Planner.
 func (service) Plan(b Block, _ sdk.Placement) (sdk.Estimate, []spec.Problem) {
@@ -99,7 +86,7 @@ func (service) Run(ctx context.Context, req sdk.Request[Block], host sdk.Host) e
 	c := Config{
 		Store: b.Store, Sync: b.Sync, MaxQueueGroups: b.MaxQueueGroups, MaxQueueBytes: b.MaxQueueBytes,
 		HoldTimeout: b.HoldTimeout, MaxBody: b.MaxBody, MaxInflightBytes: b.MaxInflightBytes, MaxConnections: b.MaxConnections, EnvironmentTimeout: b.EnvironmentTimeout, Batching: b.Batching,
-		AllowedOrigins: b.AllowedOrigins, AllowedHosts: append(b.AllowedHosts, b.Host),
+		AllowedOrigins: b.AllowedOrigins, AllowedHosts: append(b.AllowedHosts, b.Host, b.Advertise),
 		TLS: certificates, Insecure: b.Insecure, Token: req.Token, AdminToken: req.ControlToken, Completions: lookup, Log: slog.New(slog.DiscardHandler),
 		Room: func(waiting string) {
 			if waiting == "" {
@@ -134,7 +121,8 @@ func (service) Run(ctx context.Context, req sdk.Request[Block], host sdk.Host) e
 	if certificates != nil {
 		scheme = "https"
 	}
-	host.Ready(sdk.TrajectoriesOutputs{URL: urlOf(scheme, ln.Addr(), ""), Token: req.Token})
+	url := urlOf(scheme, advertised(ln.Addr(), b.Advertise, certificates), "")
+	host.Ready(sdk.TrajectoriesOutputs{URL: url, Token: req.Token})
 	err = server.Serve(ctx, ln)
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), host.Grace())
 	defer cancel()

@@ -18,6 +18,8 @@ type RunOptions struct {
 	Config
 	Host string // the address to listen on; empty means 127.0.0.1
 	Port int    // 0 takes a free one
+	// Advertise is the name or address that clients are told, when it is not Host.
+	Advertise string
 
 	Certificate, Key string // PEM files to serve TLS with; empty: plain HTTP
 }
@@ -45,7 +47,7 @@ func Run(ctx context.Context, o RunOptions, out io.Writer) (err error) {
 	if err := o.checkAddress(ln.Addr()); err != nil {
 		return errors.Join(err, ln.Close())
 	}
-	o.AllowedHosts = append(o.AllowedHosts, o.Host)
+	o.AllowedHosts = append(o.AllowedHosts, o.Host, o.Advertise)
 	began := time.Now()
 	s, err := Open(ctx, o.Config)
 	if err != nil {
@@ -62,7 +64,7 @@ func Run(ctx context.Context, o RunOptions, out io.Writer) (err error) {
 		token = "<token>"
 	}
 	if _, err := fmt.Fprintf(out, "trajectory API ready on %s (store: %s, %d groups waiting, %s)\n",
-		urlOf(scheme, ln.Addr(), token), redact.Text(s.cfg.Store), s.book.held.Groups, time.Since(began).Round(time.Millisecond)); err != nil {
+		urlOf(scheme, advertised(ln.Addr(), o.Advertise, o.TLS), token), redact.Text(s.cfg.Store), s.book.held.Groups, time.Since(began).Round(time.Millisecond)); err != nil {
 		return errors.Join(err, ln.Close())
 	}
 	return s.Serve(ctx, ln)

@@ -49,8 +49,6 @@ func openStore(ctx context.Context, cfg Config) (store.Store, error) {
 	switch {
 	case cfg.Store == "memory":
 		return store.NewMemory(), nil
-	case strings.HasPrefix(cfg.Store, "nats://"), strings.HasPrefix(cfg.Store, "tls://"):
-		return store.OpenNATS(ctx, cfg.Store)
 	case cfg.Store == "disk" && cfg.Dir == "":
 		return nil, errors.New("trajectories: the disk store needs a folder: set dir (--dir)")
 	case cfg.Store == "disk" && cfg.Existing:
@@ -61,7 +59,7 @@ func openStore(ctx context.Context, cfg Config) (store.Store, error) {
 	case cfg.Store == "disk":
 		return store.OpenDisk(cfg.Dir, cfg.disk())
 	}
-	return nil, fmt.Errorf("trajectories: store is %q, expected \"disk\", \"memory\" or \"nats://host:port\"", redact.Text(cfg.Store))
+	return nil, fmt.Errorf("trajectories: store is %q, expected \"disk\" or \"memory\"", redact.Text(cfg.Store))
 }
 
 // SetPolicyVersion tells the server which policy version the trainer has reached, like POST /policy_version.
@@ -109,10 +107,10 @@ func (s *Server) Close(ctx context.Context) error {
 
 // URL turns a listener's address into the URL to give to environments and trainers, with the token in its path, since
 // unmodified clients can be given nothing but a URL.
-func URL(addr net.Addr, token string) string { return urlOf("http", addr, token) }
+func URL(addr net.Addr, token string) string { return urlOf("http", addr.String(), token) }
 
-func urlOf(scheme string, addr net.Addr, token string) string {
-	url := scheme + "://" + addr.String()
+func urlOf(scheme, address, token string) string {
+	url := scheme + "://" + address
 	if token != "" {
 		url += "/t/" + token
 	}

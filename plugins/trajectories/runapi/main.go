@@ -19,7 +19,7 @@ func main() {
 	flag.StringVar(&o.Host, "host", "127.0.0.1", "address to listen on")
 	flag.IntVar(&o.Port, "port", 8000, "port to listen on")
 	flag.StringVar(&o.Dir, "dir", "", "folder of the disk store; empty keeps everything in memory")
-	flag.StringVar(&o.Store, "store", "", "disk, memory, or nats://host:port")
+	flag.StringVar(&o.Store, "store", "", "disk or memory")
 	flag.StringVar(&o.Sync, "sync", "", "always or never")
 	flag.StringVar(&o.Compression, "compression", "", "auto, always or never")
 	flag.StringVar(&o.Batching, "batching", "", "fair or compatible")

@@ -17,13 +17,6 @@ func BenchmarkStores(b *testing.B) {
 	}{
 		{"disk, sync always", func(b *testing.B) Store { return openBench(b, true) }},
 		{"disk, sync never", func(b *testing.B) Store { return openBench(b, false) }},
-		{"NATS in this process, sync always", func(b *testing.B) Store {
-			n, err := OpenNATS(b.Context(), startNATS(b, "bench", b.TempDir(), nil, 0).ClientURL())
-			if err != nil {
-				b.Fatal(err)
-			}
-			return n
-		}},
 	} {
 		for _, writers := range []int{4, 64} {
 			b.Run(fmt.Sprintf("%s, %d writers", c.name, writers), func(b *testing.B) {

@@ -27,6 +27,25 @@ type record struct {
 	Changes []journalled `json:"changes,omitempty"`
 }
 
+// journalled is a change without the groups that it puts.
+type journalled struct {
+	Place   map[uint64]uint64 `json:"place,omitempty"`
+	Batches []Batch           `json:"batches,omitempty"`
+	End     []uint64          `json:"end,omitempty"`
+	Ended   []uint64          `json:"ended,omitempty"`
+	State   json.RawMessage   `json:"state,omitempty"`
+	Keys    []Key             `json:"keys,omitempty"`
+}
+
+func journal(c *Change) journalled {
+	return journalled{Place: c.Place, Batches: c.Batches, End: c.End, Ended: c.Ended, State: c.State, Keys: c.Keys}
+}
+
+// empty says that a change does nothing but put groups.
+func (c *journalled) empty() bool {
+	return len(c.Place)+len(c.Batches)+len(c.End)+len(c.Ended)+len(c.Keys) == 0 && c.State == nil
+}
+
 // putRecord is a group of a frame. Its body follows those of the ones before it.
 type putRecord struct {
 	ID     uint64 `json:"id"`

@@ -1,0 +1,58 @@
+package schema
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// plaintext warns of a key that would travel in the clear: an external server beyond this machine, addressed with http://, and a
+// credential for it. outputs says which values are credentials.
+func plaintext(label string, x *External, outputs *spec.Schema, at hcl.Range) *hcl.Diagnostic {
+	credential := ""
+	for _, name := range sortedKeys(x.Values) {
+		v, _ := x.Values[name].Unmark()
+		if a := outputs.Attribute(name); a != nil && a.Sensitive && !(v.IsKnown() && (v.IsNull() || v.AsString() == "")) {
+			credential = name
+			break
+		}
+	}
+	if credential == "" {
+		return nil
+	}
+	for _, name := range append([]string{"endpoint"}, sortedKeys(x.Values)...) {
+		v := x.Endpoint
+		if name != "endpoint" {
+			v = x.Values[name]
+		}
+		if host := plainHost(v); host != "" {
+			return warning(at, "Key without encryption", fmt.Sprintf(
+				"%s sends %s over http to %s: whoever is on the way can read it, and what else is said. Use https in %s, or a tunnel that ends on this machine.",
+				label, credential, host, name))
+		}
+	}
+	return nil
+}
+
+// plainHost is the host of an http:// URL that is not this machine; empty for everything else, unknown values too.
+func plainHost(v cty.Value) string {
+	v, _ = v.Unmark()
+	if !v.IsKnown() || v.IsNull() || v.Type() != cty.String {
+		return ""
+	}
+	u, err := url.Parse(v.AsString())
+	if err != nil || !strings.EqualFold(u.Scheme, "http") {
+		return ""
+	}
+	host := u.Hostname()
+	if ip, err := netip.ParseAddr(host); err == nil && ip.Unmap().IsLoopback() || strings.EqualFold(host, "localhost") {
+		return ""
+	}
+	return host
+}
