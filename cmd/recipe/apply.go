@@ -11,10 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
-	"github.com/recipe-rl/recipe/engine/board"
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/session"
+	"github.com/recipe-rl/recipe/engine/snapshot"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
@@ -104,11 +104,11 @@ func (a *app) nothingToDo(s *session.Session, p *plan.Plan, asJSON bool) error {
 	if asJSON || p.Status != state.Completed {
 		return nil
 	}
-	b, err := board.Read(s.Dir.Events())
+	snap, err := snapshot.Read(s.Dir.Events())
 	if err != nil {
 		return err
 	}
-	return a.conclude(s, b)
+	return a.conclude(s, snap)
 }
 
 // savedPlan reads the plan of --plan, which also says which recipe is meant. Who saved a plan and names it has approved it.
@@ -173,10 +173,10 @@ func (a *app) apply(ctx context.Context, s *session.Session, p *plan.Plan, f *ap
 		return failed(err)
 	case f.asJSON:
 		return nil
-	case b.board.Status == string(state.Stopped):
+	case b.snap.Status == string(state.Stopped):
 		err = view.Stopped(a.out, a.style(), again(s.Recipe, f))
 	default:
-		err = a.conclude(s, b.board)
+		err = a.conclude(s, b.snap)
 	}
 	if gone(err) {
 		return nil // what was asked is done, and that nobody looks on any more has been said
@@ -213,8 +213,8 @@ func shellWord(s string) string {
 }
 
 // conclude says what a run that has ended came to.
-func (a *app) conclude(s *session.Session, b *board.Board) error {
-	if err := view.Summary(a.out, a.style(), b); err != nil {
+func (a *app) conclude(s *session.Session, snap *snapshot.Snapshot) error {
+	if err := view.Summary(a.out, a.style(), snap); err != nil {
 		return err
 	}
 	// What is shown is what was recorded: sensitive outputs are not in it.

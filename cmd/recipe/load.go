@@ -7,12 +7,12 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
-	"github.com/recipe-rl/recipe/engine/arithmetic"
 	"github.com/recipe-rl/recipe/engine/doctor"
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/session"
+	"github.com/recipe-rl/recipe/engine/sizing"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
@@ -31,7 +31,7 @@ func (a *app) open(ctx context.Context, f *recipeFlags, args, targets []string, 
 	local := doctor.Local(filepath.Dir(req.File))
 	machine := doctor.Hardware(ctx, local)
 	sizes := session.Sizes(catalog, machine)
-	s, diags := session.Open(req, catalog, run.Processes{Catalog: catalog}, func(r *schema.Recipe, kept arithmetic.Devices) ([]plan.Finding, arithmetic.Devices) {
+	s, diags := session.Open(req, catalog, run.Processes{Catalog: catalog}, func(r *schema.Recipe, kept sizing.Devices) ([]plan.Finding, sizing.Devices) {
 		found, devices := sizes(r, kept)
 		return append(found, doctor.Notes(local, machine, r, packagesOf(catalog))...), devices
 	})

@@ -18,10 +18,10 @@ import (
 	"github.com/zclconf/go-cty/cty/function/stdlib"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
-	"github.com/recipe-rl/recipe/engine/arithmetic"
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/session"
+	"github.com/recipe-rl/recipe/engine/sizing"
 	"github.com/recipe-rl/recipe/engine/state"
 )
 
@@ -135,7 +135,7 @@ func benchmarkPlan(b *testing.B, n int, recorded bool) {
 	}
 	path := bigRecipe(b, n)
 	open := func() *session.Session {
-		s, diags := session.Open(session.Request{File: path}, catalog, run.Processes{Catalog: catalog}, session.Sizes(catalog, arithmetic.Machine{}))
+		s, diags := session.Open(session.Request{File: path}, catalog, run.Processes{Catalog: catalog}, session.Sizes(catalog, sizing.Machine{}))
 		if diags.HasErrors() {
 			b.Fatal(diags)
 		}
@@ -174,7 +174,7 @@ func record(b *testing.B, s *session.Session) {
 			b.Fatal(err)
 		}
 		store.NoteBlock(blk.Addr, func(b *state.Block) {
-			*b = state.Block{Config: config, Intent: state.IntentDone, Phase: "completed", Life: 1, External: true}
+			*b = state.Block{Config: config, Intent: state.IntentDone, Phase: "completed", Attempt: 1, External: true}
 		})
 	}
 	store.Note(func(r *state.Run) { r.Status = state.Completed })

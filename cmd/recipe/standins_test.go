@@ -32,14 +32,14 @@ type stillEnvironment struct {
 	envs.Settings
 	At    string `recipe:"at" required:"true" doc:"next, score, end or equal"`
 	After int64  `recipe:"after" default:"0" doc:"groups that go through before"`
-	Once  bool   `recipe:"once" default:"false" doc:"only in the first life of the block"`
+	Once  bool   `recipe:"once" default:"false" doc:"only in the first attempt of the block"`
 }
 
 type stillWorld struct {
 	setup envs.Setup[stillEnvironment]
 	tasks atomic.Int64
 	score atomic.Int64
-	again bool // it has hung in an earlier life
+	again bool // it has hung in an earlier attempt
 }
 
 func openStill(_ context.Context, setup envs.Setup[stillEnvironment]) (*stillWorld, error) {

@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
-	"github.com/recipe-rl/recipe/engine/board"
 	enginerun "github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/session"
+	"github.com/recipe-rl/recipe/engine/snapshot"
 	"github.com/recipe-rl/recipe/engine/state"
 )
 
@@ -38,21 +38,21 @@ stands still. It needs the run's engine; without one it says what was waited for
 			}
 			holder := state.Holder(dir)
 			run, seen := look(cmd.Context(), dir, run, holder)
-			b, err := board.Read(dir.Events())
+			snap, err := snapshot.Read(dir.Events())
 			if err != nil {
 				return err
 			}
-			view.Complete(b, run)
-			seen.Overlay(b)
+			view.Complete(snap, run)
+			seen.Overlay(snap)
 			standing := view.Standing(run, holder)
 			foreign := foreignTo(cmd, dir)
 			if foreign != nil {
 				standing = view.Elsewhere
 			}
 			if asJSON {
-				return view.StatusJSON(a.out, run, b, holder, foreign, seen)
+				return view.StatusJSON(a.out, run, snap, holder, foreign, seen)
 			}
-			if err := view.Status(a.out, a.style(), run.Recipe, standing, b, time.Now()); err != nil {
+			if err := view.Status(a.out, a.style(), run.Recipe, standing, snap, time.Now()); err != nil {
 				return err
 			}
 			if err := view.Troubles(a.out, a.style(), seen); err != nil {

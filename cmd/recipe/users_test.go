@@ -115,7 +115,7 @@ func TestSeveralResumeAtOnce(t *testing.T) {
 	}
 	r := w.record()
 	trainer := r.Blocks[addr.Block{Kind: kind.Trainer, Plugin: "tiny", Name: "policy"}]
-	if r.Status != state.Completed || trainer.Checkpoint.Step != 12 || trainer.Life != 2 {
-		t.Errorf("the run is %s, the trainer at step %d in its life %d; expected completed, 12 and 2", r.Status, trainer.Checkpoint.Step, trainer.Life)
+	if r.Status != state.Completed || trainer.Checkpoint.Step != 12 || trainer.Attempt != 2 {
+		t.Errorf("the run is %s, the trainer at step %d in its attempt %d; expected completed, 12 and 2", r.Status, trainer.Checkpoint.Step, trainer.Attempt)
 	}
 }

@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
-	"github.com/recipe-rl/recipe/engine/board"
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/snapshot"
 )
 
 // watched is what a view has seen of a run.
 type watched struct {
-	board *board.Board
-	err   error
+	snap *snapshot.Snapshot
+	err  error
 }
 
 // watcher shows the events of a run: live for people, one JSON object a line for machines.
@@ -42,13 +42,13 @@ func (a *app) watch(ctx context.Context, dir string, since time.Time, asJSON boo
 	go func() {
 		if !asJSON {
 			w.live.Lost(a.blind)
-			b, err := w.live.Follow(ctx, dir)
-			w.done <- watched{b, err}
+			snap, err := w.live.Follow(ctx, dir)
+			w.done <- watched{snap, err}
 			return
 		}
-		b, enc := &board.Board{}, json.NewEncoder(a.out)
+		snap, enc := &snapshot.Snapshot{}, json.NewEncoder(a.out)
 		err := event.Follow(ctx, dir, 0, func(e event.Event) error {
-			b.Apply(e)
+			snap.Apply(e)
 			if e.Time.Before(since) || w.left.Load() {
 				return nil
 			}
@@ -60,7 +60,7 @@ func (a *app) watch(ctx context.Context, dir string, since time.Time, asJSON boo
 			}
 			return err
 		})
-		w.done <- watched{b, err}
+		w.done <- watched{snap, err}
 	}()
 	return w
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
-	"github.com/recipe-rl/recipe/engine/board"
 	"github.com/recipe-rl/recipe/engine/session"
+	"github.com/recipe-rl/recipe/engine/snapshot"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/engine/why"
 )
@@ -43,9 +43,9 @@ func (f *whyFlags) ask(ctx context.Context, dir state.Dir) (*why.Document, error
 		defer c.Close()
 		return c.Why(ctx, session.WhyRequest{After: f.after, Stacks: f.stacks})
 	}
-	b, err := board.Read(dir.Events())
+	snap, err := snapshot.Read(dir.Events())
 	if err != nil {
 		return nil, err
 	}
-	return view.WhyFromLog(b, time.Now()), nil
+	return view.WhyFromLog(snap, time.Now()), nil
 }

@@ -10,8 +10,8 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/recipe-rl/recipe/engine/arithmetic"
 	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/engine/sizing"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 )
@@ -48,7 +48,7 @@ func Blocks(ctx context.Context, m Machine, file string, r *schema.Recipe, packa
 }
 
 // gpusOf compares the GPUs that a block asks for with those that there are; false when it asks for none.
-func gpusOf(h arithmetic.Machine, b *schema.Block) (Finding, bool) {
+func gpusOf(h sizing.Machine, b *schema.Block) (Finding, bool) {
 	p := b.Meta.Placement
 	if p == nil || (p.GPUs == 0 && len(p.Devices) == 0) {
 		return Finding{}, false
@@ -147,7 +147,7 @@ func hubCache(m Machine, b *schema.Block) string {
 
 // Notes are what a plan says of this machine where apply would fail on it. They are no errors: a plan may be made on another machine than the
 // one that will run it, such as one of a continuous integration. Nothing is started to find them.
-func Notes(m Machine, hardware arithmetic.Machine, r *schema.Recipe, packages Packages) []plan.Finding {
+func Notes(m Machine, hardware sizing.Machine, r *schema.Recipe, packages Packages) []plan.Finding {
 	var found []plan.Finding
 	add := func(a addr.Block, summary, detail string) {
 		found = append(found, plan.Finding{Severity: "info", Address: a, Summary: summary, Detail: detail})

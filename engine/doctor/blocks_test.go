@@ -11,7 +11,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/recipe-rl/recipe/engine/arithmetic"
+	"github.com/recipe-rl/recipe/engine/sizing"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
@@ -153,7 +153,7 @@ func TestNotes(t *testing.T) {
 	block := &schema.Block{Addr: addr.Block{Kind: "inference", Plugin: "x", Name: "p"}, Value: cty.EmptyObjectVal}
 	block.Meta.Placement = &schema.Placement{GPUs: 1}
 	r := &schema.Recipe{File: "r.hcl", Blocks: []*schema.Block{block}}
-	notes := func(h arithmetic.Machine) string {
+	notes := func(h sizing.Machine) string {
 		var lines []string
 		for _, f := range Notes(m, h, r, func(*schema.Block) sdk.Packages { return needs }) {
 			lines = append(lines, f.Severity+" "+f.Summary)
@@ -161,10 +161,10 @@ func TestNotes(t *testing.T) {
 		return strings.Join(lines, "\n")
 	}
 	const gpu, python = "info asks for 1 GPU; this machine has none: apply would fail here", "info its Python environment has not been made on this machine"
-	if got := notes(arithmetic.Machine{NoGPU: true}); got != gpu+"\n"+python {
+	if got := notes(sizing.Machine{NoGPU: true}); got != gpu+"\n"+python {
 		t.Errorf("without a GPU and Python: %s", got)
 	}
-	if got := notes(arithmetic.Machine{Devices: []string{"0"}}); got != python {
+	if got := notes(sizing.Machine{Devices: []string{"0"}}); got != python {
 		t.Errorf("without Python: %s", got)
 	}
 	e, _, err := interpreter.Of(sdk.Runtime{}, needs, "")
@@ -175,11 +175,11 @@ func TestNotes(t *testing.T) {
 	if err := e.Finish(); err != nil {
 		t.Fatal(err)
 	}
-	if got := notes(arithmetic.Machine{}); got != "" {
+	if got := notes(sizing.Machine{}); got != "" {
 		t.Errorf("where nothing is known to be missing: %s", got)
 	}
 	block.Meta.Runtime = &schema.Runtime{Venv: "/no/such"}
-	if got := notes(arithmetic.Machine{}); got != "info its Python is not on this machine: apply would fail here" {
+	if got := notes(sizing.Machine{}); got != "info its Python is not on this machine: apply would fail here" {
 		t.Errorf("with a venv that is not there: %s", got)
 	}
 }

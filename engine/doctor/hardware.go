@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/recipe-rl/recipe/engine/arithmetic"
+	"github.com/recipe-rl/recipe/engine/sizing"
 )
 
 // errNoDriver means that this machine has no NVIDIA GPU, as far as a program can tell.
@@ -73,12 +73,12 @@ func numbered(devices []string) bool {
 	return !slices.ContainsFunc(devices, func(n string) bool { _, err := strconv.Atoi(n); return err != nil })
 }
 
-// Hardware is what the arithmetic of a plan compares needs with: the smallest of the GPUs, and the disk at m.Dir. What cannot
+// Hardware is what the sizing of a plan compares needs with: the smallest of the GPUs, and the disk at m.Dir. What cannot
 // be found out is zero, which means unknown: a plan may be made on another machine than the one that will run it.
-func Hardware(ctx context.Context, m Machine) arithmetic.Machine {
+func Hardware(ctx context.Context, m Machine) sizing.Machine {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
-	var h arithmetic.Machine
+	var h sizing.Machine
 	cards, err := cardsOf(ctx, m)
 	h.NoGPU = errors.Is(err, errNoDriver) || (err == nil && len(visible(m, len(cards))) == 0)
 	if err == nil && len(cards) > 0 {

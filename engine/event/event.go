@@ -39,9 +39,9 @@ type Event struct {
 	Time time.Time `json:"time"`
 	Type Type      `json:"type"`
 
-	Address string `json:"address,omitempty"`
-	Cursor  uint64 `json:"cursor,omitempty"` // the plugin's own number of this event: where to go on after a crash
-	Life    int    `json:"life,omitempty"`   // which start of the block it comes from, from 1
+	Address      string `json:"address,omitempty"`
+	Cursor       uint64 `json:"cursor,omitempty"` // the plugin's own number of this event: where to go on after a crash
+	BlockAttempt int    `json:"life,omitempty"`   // which start of the block it comes from, from 1
 
 	Phase   string `json:"phase,omitempty"`
 	Message string `json:"message,omitempty"`

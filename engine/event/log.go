@@ -49,10 +49,10 @@ type Log struct {
 	now     func() time.Time
 }
 
-// Cursor is how far the log has followed a block: which of its lives, and the plugin's number of the last event.
+// Cursor is how far the log has followed a block: which of its attempts, and the plugin's number of the last event.
 type Cursor struct {
-	Life int    `json:"life"`
-	Seq  uint64 `json:"seq"`
+	Attempt int    `json:"life"`
+	Seq     uint64 `json:"seq"`
 }
 
 // Open opens the log in dir for appending. A torn last line, as a crash leaves it, is cut off; anything else that
@@ -158,9 +158,9 @@ func (l *Log) note(e Event) {
 			l.cursors[address] = c
 		}
 	}
-	// The events of a block are numbered over all of its lives. Lives are counted anew when a block comes back that was taken out of the run.
+	// The events of a block are numbered over all of its attempts. Attempts are counted anew when a block comes back that was taken out of the run.
 	if e.Cursor > l.cursors[e.Address].Seq {
-		l.cursors[e.Address] = Cursor{e.Life, e.Cursor}
+		l.cursors[e.Address] = Cursor{e.BlockAttempt, e.Cursor}
 	}
 }
 
@@ -188,7 +188,7 @@ func (l *Log) add(e Event, hold bool) (Event, error) {
 		}
 	}
 	if counted {
-		l.note(Event{Address: e.Address, Life: e.Life, Cursor: e.Cursor, Time: e.Time})
+		l.note(Event{Address: e.Address, BlockAttempt: e.BlockAttempt, Cursor: e.Cursor, Time: e.Time})
 		return e, nil
 	}
 	return l.put(e, hold)

@@ -48,13 +48,13 @@ func TestAppendNumbersEventsAcrossReopening(t *testing.T) {
 	dir := t.TempDir()
 	l := open(t, dir)
 	add(t, l, event.Event{Type: event.RunStarted})
-	add(t, l, event.Event{Type: event.Metrics, Address: "trainer.tiny.p", Life: 2, Cursor: 7, Metrics: map[string]float64{"reward": 0.5}})
+	add(t, l, event.Event{Type: event.Metrics, Address: "trainer.tiny.p", BlockAttempt: 2, Cursor: 7, Metrics: map[string]float64{"reward": 0.5}})
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
 	l = open(t, dir)
-	if got := l.Cursor("trainer.tiny.p"); got != (event.Cursor{Life: 2, Seq: 7}) {
-		t.Errorf("cursor after reopening = %+v, want life 2, event 7", got)
+	if got := l.Cursor("trainer.tiny.p"); got != (event.Cursor{Attempt: 2, Seq: 7}) {
+		t.Errorf("cursor after reopening = %+v, want attempt 2, event 7", got)
 	}
 	if e := add(t, l, event.Event{Type: event.RunEnded}); e.Seq != 3 || e.V != event.FormatVersion {
 		t.Errorf("third event has number %d and version %d", e.Seq, e.V)
@@ -68,18 +68,18 @@ func TestAppendNumbersEventsAcrossReopening(t *testing.T) {
 	}
 }
 
-// A block that was taken out of the run and comes back counts its lives from 1 again, and its events go on.
+// A block that was taken out of the run and comes back counts its attempts from 1 again, and its events go on.
 func TestTheCursorFollowsABlockThatComesBack(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	l := open(t, dir)
-	for _, e := range []event.Event{{Life: 3, Cursor: 7}, {Life: 1, Cursor: 8}, {Life: 1, Cursor: 9}} {
+	for _, e := range []event.Event{{BlockAttempt: 3, Cursor: 7}, {BlockAttempt: 1, Cursor: 8}, {BlockAttempt: 1, Cursor: 9}} {
 		e.Type, e.Address = event.Notice, "environment.x.e"
 		add(t, l, e)
 	}
 	for range 2 {
-		if got := l.Cursor("environment.x.e"); got != (event.Cursor{Life: 1, Seq: 9}) {
-			t.Errorf("the cursor is %+v, want life 1, event 9", got)
+		if got := l.Cursor("environment.x.e"); got != (event.Cursor{Attempt: 1, Seq: 9}) {
+			t.Errorf("the cursor is %+v, want attempt 1, event 9", got)
 		}
 		_ = l.Close()
 		l = open(t, dir)

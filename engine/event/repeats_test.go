@@ -43,7 +43,7 @@ func TestLinesThatDifferInNumbersOnlyAreCounted(t *testing.T) {
 	l, now := clocked(t, dir)
 	const steps = 3600
 	for i := range steps {
-		if _, err := l.Append(Event{Type: LogLine, Address: "inference.x.p", Level: "info", Cursor: uint64(i + 1), Life: 1, Message: fmt.Sprintf("1 of 1 replicas serve policy version %d", i)}); err != nil {
+		if _, err := l.Append(Event{Type: LogLine, Address: "inference.x.p", Level: "info", Cursor: uint64(i + 1), BlockAttempt: 1, Message: fmt.Sprintf("1 of 1 replicas serve policy version %d", i)}); err != nil {
 			t.Fatal(err)
 		}
 		*now = now.Add(time.Second)
@@ -87,7 +87,7 @@ func TestAnHourOfAHundredEnvironments(t *testing.T) {
 			}
 			for _, e := range list {
 				cursor++
-				e.Address, e.Cursor, e.Life = address, cursor, 1
+				e.Address, e.Cursor, e.BlockAttempt = address, cursor, 1
 				if _, err := l.Append(e); err != nil {
 					t.Fatal(err)
 				}
@@ -164,11 +164,11 @@ func TestOldFilesGoAndNothingIsAskedForAgain(t *testing.T) {
 	dir := t.TempDir()
 	l, now := clocked(t, dir)
 	l.limit, l.kept = 2000, 6000
-	if _, err := l.Append(Event{Type: Checkpoint, Address: "trainer.x.t", Life: 2, Cursor: 17, Path: "/c"}); err != nil {
+	if _, err := l.Append(Event{Type: Checkpoint, Address: "trainer.x.t", BlockAttempt: 2, Cursor: 17, Path: "/c"}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 300 {
-		if _, err := l.Append(Event{Type: Metrics, Address: "environment.x.e", Life: 1, Cursor: uint64(i + 1), Step: int64(i)}); err != nil {
+		if _, err := l.Append(Event{Type: Metrics, Address: "environment.x.e", BlockAttempt: 1, Cursor: uint64(i + 1), Step: int64(i)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// Event is something that a block has told. Seq numbers the events of a block without holes, over all of its lives.
+// Event is something that a block has told. Seq numbers the events of a block without holes, over all of its attempts.
 type Event struct {
 	Seq  uint64
 	Time time.Time
@@ -45,7 +45,7 @@ type (
 	Weights struct{ sdk.WeightsInfo }
 	// Sample is one scored completion.
 	Sample struct{ sdk.Sample }
-	// Handle is to be given to the next life of the block. It is opaque to all but package sdk/proc.
+	// Handle is to be given to the next attempt of the block. It is opaque to all but package sdk/proc.
 	Handle struct{ Data []byte }
 	// Outputs replace those that were known. Some of them are sensitive: never log or store them as they are.
 	Outputs struct{ Values cty.Value }

@@ -434,7 +434,7 @@ func TestAKilledPluginIsNoticedAndItsProgramAdopted(t *testing.T) {
 	}
 	waitReady(t, second)
 	if s, err = second.Status(ctx); err != nil || proc.Parse(s.Handle)[0].PID != program[0].PID {
-		t.Errorf("the second life has handle %s, want pid %d (%v)", s.Handle, program[0].PID, err)
+		t.Errorf("the second attempt has handle %s, want pid %d (%v)", s.Handle, program[0].PID, err)
 	}
 	if err := second.Exit(ctx); err != nil {
 		t.Error(err)

@@ -34,7 +34,7 @@ type LaunchSpec struct {
 	Command []string // argv; for a built-in plugin Builtin() gives it
 	Dir     string   // the block's directory: output, events and reattach.json go there; it exists
 	Env     []string // the whole environment; nil: what every program needs of this process's
-	Keep    []byte   // handle of an earlier life whose programs the new one will adopt; everything else of that life is ended
+	Keep    []byte   // handle of an earlier attempt whose programs the new one will adopt; everything else of that attempt is ended
 	Runner  Runner   // nil: Local
 
 	temporary bool // the directory is removed afterwards, so no message may name a file in it

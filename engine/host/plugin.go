@@ -68,7 +68,7 @@ type Start struct {
 	SyncedBy                            []string
 	Handle                              []byte
 	Resume                              bool
-	FirstEvent                          uint64   // number of the first event of this life; 0 means 1
+	FirstEvent                          uint64   // number of the first event of this attempt; 0 means 1
 	Sensitive                           []string // secrets in Config and Environment: the plugin blanks them out of its events
 }
 
@@ -183,7 +183,7 @@ func placementTo(p sdk.Placement) *pluginpb.Placement {
 	return &pluginpb.Placement{Gpus: int64(p.GPUs), Devices: p.Devices, Executor: p.Executor, Host: p.Host}
 }
 
-// Start begins the block's life and returns at once; Watch tells how it goes on.
+// Start begins the block's attempt and returns at once; Watch tells how it goes on.
 func (p *Plugin) Start(ctx context.Context, s Start) error {
 	config, err := p.marshal(ctx, s.Config)
 	if err != nil {

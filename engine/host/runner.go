@@ -15,7 +15,7 @@ import (
 type Runner interface {
 	// Start starts a process in a session of its own. The context bounds the start only.
 	Start(ctx context.Context, c Command) (Process, error)
-	// Find returns the process of an earlier Start, in this engine's life or in another's. The error is ErrGone when it does
+	// Find returns the process of an earlier Start, by this engine or by an earlier one. The error is ErrGone when it does
 	// not run any more, for certain.
 	Find(ctx context.Context, id Identity) (Process, error)
 	// Sweep ends what a dead process has left behind: its session and the programs of its handle, except those of the handle

@@ -71,7 +71,7 @@ func decide(b *schema.Block, in Input) (*Operation, error) {
 		Reasons: []Reason{}, Needs: needs(b), Config: config, Devices: in.Devices[b.Addr], Block: b,
 	}
 	rec := in.Recorded.Blocks[b.Addr]
-	if rec == nil || rec.Life == 0 {
+	if rec == nil || rec.Attempt == 0 {
 		op.Action = Create
 		op.because(Reason{Text: "it is not part of the run yet"})
 		return op, nil

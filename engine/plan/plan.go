@@ -87,7 +87,7 @@ type Output struct {
 	Value     json.RawMessage `json:"value,omitempty"`
 }
 
-// Finding is something that the plan's arithmetic found.
+// Finding is something that the sizing of a plan found.
 type Finding struct {
 	Severity string     `json:"severity"` // error, warning, info
 	Address  addr.Block `json:"address"`

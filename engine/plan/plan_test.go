@@ -54,7 +54,7 @@ func recorded(phase string, intent state.Intent, values map[string]int) *state.B
 	for k, v := range values {
 		cfg[k], _ = json.Marshal(v)
 	}
-	return &state.Block{Life: 1, Phase: phase, Intent: intent, Config: cfg}
+	return &state.Block{Attempt: 1, Phase: phase, Intent: intent, Config: cfg}
 }
 
 const (

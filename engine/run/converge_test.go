@@ -254,7 +254,7 @@ environment "x" "extra" {
 	if a.err != nil || f.record().Status != state.Completed {
 		t.Errorf("error %v, status %s", a.err, f.record().Status)
 	}
-	if b := f.recordedBlock("environment.x.extra"); b.Phase != "failed" {
-		t.Errorf("the ignored block is recorded as %s", b.Phase)
+	if rec := f.recordedBlock("environment.x.extra"); rec.Phase != "failed" {
+		t.Errorf("the ignored block is recorded as %s", rec.Phase)
 	}
 }

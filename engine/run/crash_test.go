@@ -190,7 +190,7 @@ trainer "x" "t" {
   steps        = %d` + policies + `}
 `
 
-// crashEngine is one life of an engine: apply, in this process.
+// crashEngine is one engine process: apply, in this process.
 func crashEngine(dir string) int {
 	fail := func(err error) int {
 		fmt.Fprintln(os.Stderr, err)

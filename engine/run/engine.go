@@ -1,5 +1,5 @@
 // Package run is the supervisor of a run: it executes a plan, keeps every block alive by its policy, and ends what it
-// started. One goroutine, the conductor, owns the picture of the run; one goroutine a block owns that block's process.
+// started. One goroutine, the supervisor, owns the picture of the run; one goroutine a block owns that block's process.
 // Nothing of the data plane passes through here: when the engine is killed, training goes on, and the next engine
 // adopts what it finds alive.
 package run
@@ -60,12 +60,12 @@ type Engine struct {
 	secrets   *strings.Replacer
 	known     map[string]bool
 
-	inbox  chan func(*conductor) // what blocks report
-	orders chan func(*conductor) // what people ask; goes before reports
-	done   chan struct{}         // closed when Apply has returned
-	begun  sync.Once
-	mute   atomic.Bool // the event log could not be written the last time
-	room   room
+	inbox      chan func(*supervisor) // what blocks report
+	orders     chan func(*supervisor) // what people ask; goes before reports
+	done       chan struct{}          // closed when Apply has returned
+	begun      sync.Once
+	logFailing atomic.Bool // the event log could not be written the last time
+	room       diskRoom
 
 	servers *servers // that someone else runs
 }
@@ -77,7 +77,7 @@ func Open(ctx context.Context, opts Options) (*Engine, error) {
 		opts.Lease = DefaultLease
 	}
 	opts.Lease = max(opts.Lease, 0)
-	e := &Engine{opts: opts, now: opts.Now, found: map[addr.Block]Process{}, known: map[string]bool{}, inbox: make(chan func(*conductor)), orders: make(chan func(*conductor)), done: make(chan struct{})}
+	e := &Engine{opts: opts, now: opts.Now, found: map[addr.Block]Process{}, known: map[string]bool{}, inbox: make(chan func(*supervisor)), orders: make(chan func(*supervisor)), done: make(chan struct{})}
 	e.room.closing, e.servers = make(chan struct{}), newServers()
 	if e.now == nil {
 		e.now = time.Now
@@ -115,7 +115,7 @@ func Open(ctx context.Context, opts Options) (*Engine, error) {
 
 // find connects to every recorded process that is alive and is what the record says.
 func (e *Engine) find(ctx context.Context) error {
-	rec := e.store.Run()
+	recorded := e.store.Run()
 	type result struct {
 		a    addr.Block
 		proc Process
@@ -123,15 +123,15 @@ func (e *Engine) find(ctx context.Context) error {
 	}
 	results := make(chan result)
 	n := 0
-	for a, b := range rec.Blocks {
-		if b.External || b.Intent == state.IntentDone {
+	for a, rec := range recorded.Blocks {
+		if rec.External || rec.Intent == state.IntentDone {
 			continue
 		}
 		n++
 		go func() {
 			c, cancel := context.WithTimeout(ctx, 20*time.Second)
 			defer cancel()
-			proc, err := e.reattach(c, a, rec.ID)
+			proc, err := e.reattach(c, a, recorded.ID)
 			results <- result{a, proc, err}
 		}()
 	}
@@ -187,17 +187,17 @@ func (e *Engine) catchUp(a addr.Block) error {
 		e.notice("warn", fmt.Sprintf("%s: reading what it told while no engine was there: %v", a, err))
 		return nil
 	}
-	life := 0
-	if b := e.store.Block(a); b != nil {
-		life = b.Life
+	attempt := 0
+	if rec := e.store.Block(a); rec != nil {
+		attempt = rec.Attempt
 	}
 	for _, ev := range left {
-		if _, _, err := e.take(a, p, life, ev); err != nil {
+		if _, _, err := e.recordEvent(a, p, attempt, ev); err != nil {
 			return err
 		}
 	}
-	if b := e.store.Block(a); b != nil && sdk.Phase(b.Phase).Over() && b.Phase != string(sdk.Failed) {
-		e.note(a, func(b *state.Block) { b.Intent = state.IntentDone })
+	if rec := e.store.Block(a); rec != nil && sdk.Phase(rec.Phase).Over() && rec.Phase != string(sdk.Failed) {
+		e.note(a, func(rec *state.Block) { rec.Intent = state.IntentDone })
 		return e.store.Sync()
 	}
 	return nil
@@ -211,10 +211,10 @@ func (e *Engine) schemaOf(a addr.Block) *schema.PluginSchema {
 	return &schema.PluginSchema{Kind: a.Kind, Name: a.Plugin, Outputs: &spec.Schema{}}
 }
 
-// take writes down what a block has told: what must be remembered of it in the record, and the event in the log. The record comes
+// recordEvent writes down what a block has told: what must be remembered of it in the record, and the event in the log. The record comes
 // first, because what the log has counted is not read again: an engine that is killed in between writes both again. ok is false for
 // what is not for the log.
-func (e *Engine) take(a addr.Block, p *schema.PluginSchema, life int, told host.Event) (ev event.Event, ok bool, err error) {
+func (e *Engine) recordEvent(a addr.Block, p *schema.PluginSchema, attempt int, told host.Event) (ev event.Event, ok bool, err error) {
 	switch b := told.Body.(type) {
 	case host.Handle:
 		e.note(a, func(r *state.Block) { r.Handle = b.Data })
@@ -223,7 +223,7 @@ func (e *Engine) take(a addr.Block, p *schema.PluginSchema, life int, told host.
 		e.note(a, func(r *state.Block) { r.Outputs = storedOutputs(b.Values, p) })
 		return ev, false, e.settled()
 	}
-	ev, ok = translate(a.String(), life, told)
+	ev, ok = translate(a.String(), attempt, told)
 	if !ok {
 		return ev, false, nil
 	}
@@ -238,9 +238,9 @@ func (e *Engine) take(a addr.Block, p *schema.PluginSchema, life int, told host.
 func (e *Engine) remember(a addr.Block, ev event.Event) bool {
 	switch ev.Type {
 	case event.Checkpoint:
-		e.note(a, func(b *state.Block) {
-			b.Checkpoint = &state.Checkpoint{Path: ev.Path, Step: ev.Step, Version: ev.Version}
-			b.Step = max(b.Step, ev.Step)
+		e.note(a, func(rec *state.Block) {
+			rec.Checkpoint = &state.Checkpoint{Path: ev.Path, Step: ev.Step, Version: ev.Version}
+			rec.Step = max(rec.Step, ev.Step)
 		})
 		return true
 	case event.Weights:
@@ -253,7 +253,7 @@ func (e *Engine) remember(a addr.Block, ev event.Event) bool {
 	case event.Phase:
 		if sdk.Phase(ev.Phase).Over() {
 			// That nothing is left to do about it is written when its process has ended: until then an engine must look for it.
-			e.note(a, func(b *state.Block) { b.Phase, b.Error, b.Ended = ev.Phase, ev.Message, e.now().UTC() })
+			e.note(a, func(rec *state.Block) { rec.Phase, rec.Error, rec.Ended = ev.Phase, ev.Message, e.now().UTC() })
 			return true
 		}
 	default:
@@ -280,9 +280,9 @@ func Observe(ctx context.Context, dir state.Dir, h Host) (*state.Run, map[addr.B
 		return nil, nil, err
 	}
 	out := map[addr.Block]plan.Observed{}
-	for a, b := range rec.Blocks {
-		if pid, alive := h.Probe(ctx, dir.Block(a)); alive && b.Intent != state.IntentDone {
-			out[a] = plan.Observed{Alive: true, PID: pid, Phase: b.Phase}
+	for a, rec := range rec.Blocks {
+		if pid, alive := h.Probe(ctx, dir.Block(a)); alive && rec.Intent != state.IntentDone {
+			out[a] = plan.Observed{Alive: true, PID: pid, Phase: rec.Phase}
 		}
 	}
 	return rec, out, nil
@@ -329,7 +329,7 @@ func (e *Engine) append(ev event.Event) {
 		write = e.log.Hold
 	}
 	_, err := write(ev)
-	if failed := err != nil; e.mute.Swap(failed) != failed && failed {
+	if failed := err != nil; e.logFailing.Swap(failed) != failed && failed {
 		fmt.Fprintf(os.Stderr, "recipe: %v. The run goes on; what happens is not recorded until that works again\n", err)
 	}
 	e.room.check(e)

@@ -19,35 +19,35 @@ import (
 
 // startExternal adopts a server that someone else runs: it is checked until it answers, then at every health interval,
 // and it is never started or stopped.
-func (c *conductor) startExternal(u *unit, meta schema.Meta) {
-	outputs, url, key, err := externalOutputs(u.block.Schema.Outputs, u.addr().Kind, meta.External)
+func (s *supervisor) startExternal(b *blockState, meta schema.Meta) {
+	outputs, url, key, err := externalOutputs(b.block.Schema.Outputs, b.addr().Kind, meta.External)
 	if err != nil {
-		c.unfit(u, err)
+		s.cannotStart(b, err)
 		return
 	}
-	secret := c.e.learnExternal(meta.External, url)
-	ctx, cancel := context.WithCancel(c.ctx)
-	u.phase, u.checks, u.fresh = sdk.Starting, cancel, false
-	c.gives(u, outputs)
-	h := healthPolicy(u.block.Meta.Health, u.addr().Kind)
-	c.e.note(u.addr(), func(b *state.Block) {
-		b.External, b.Intent, b.Config, b.Life = true, state.IntentRun, u.config, 1
-		b.Outputs = storedOutputs(outputs, u.block.Schema)
+	secret := s.e.addSecretsOfExternal(meta.External, url)
+	ctx, cancel := context.WithCancel(s.ctx)
+	b.phase, b.stopChecks, b.discard = sdk.Starting, cancel, false
+	s.setOutputs(b, outputs)
+	h := healthPolicy(b.block.Meta.Health, b.addr().Kind)
+	s.e.note(b.addr(), func(rec *state.Block) {
+		rec.External, rec.Intent, rec.Config, rec.Attempt = true, state.IntentRun, b.config, 1
+		rec.Outputs = storedOutputs(outputs, b.block.Schema)
 		for _, name := range secret {
-			delete(b.Outputs, name)
+			delete(rec.Outputs, name)
 		}
 	})
-	go c.e.followExternal(ctx, u.addr(), url, key, h)
+	go s.e.followExternal(ctx, b.addr(), url, key, h)
 }
 
-// learnExternal remembers what is secret about a server, and names the outputs that tell it: they are not written down.
-func (e *Engine) learnExternal(x *schema.External, url string) (outputs []string) {
-	if e.learn(x.Endpoint); x.Endpoint.ContainsMarked() {
+// addSecretsOfExternal remembers what is secret about a server, and names the outputs that tell it: they are not written down.
+func (e *Engine) addSecretsOfExternal(x *schema.External, url string) (outputs []string) {
+	if e.addSecretsIn(x.Endpoint); x.Endpoint.ContainsMarked() {
 		e.addSecrets(url) // as it is asked: without a slash at its end
 		outputs = append(outputs, "base_url", "generate_url", "url")
 	}
 	for name, v := range x.Values {
-		if e.learn(v); v.ContainsMarked() {
+		if e.addSecretsIn(v); v.ContainsMarked() {
 			outputs = append(outputs, name)
 		}
 	}
@@ -108,9 +108,9 @@ func (e *Engine) followExternal(ctx context.Context, a addr.Block, url, key stri
 		if p != last {
 			last, msg = p, e.scrub(msg)
 			e.append(event.Event{Type: event.Phase, Address: a.String(), Phase: string(p), Message: msg})
-			e.do(func(c *conductor) {
+			e.do(func(s *supervisor) {
 				if ctx.Err() == nil { // else the recipe names another server by now
-					c.externalPhase(a, p, msg)
+					s.externalPhase(a, p, msg)
 				}
 			})
 		}
@@ -125,15 +125,15 @@ func (e *Engine) followExternal(ctx context.Context, a addr.Block, url, key stri
 	}
 }
 
-func (c *conductor) externalPhase(a addr.Block, p sdk.Phase, msg string) {
-	u := c.units[a]
-	if u == nil || u.checks == nil {
+func (s *supervisor) externalPhase(a addr.Block, p sdk.Phase, msg string) {
+	b := s.blocks[a]
+	if b == nil || b.stopChecks == nil {
 		return
 	}
-	u.phase, c.dirty = p, true
+	b.phase, s.dirty = p, true
 	if p == sdk.Failed {
-		u.checks()
-		u.checks, u.err = nil, fmt.Errorf("%s", msg)
+		b.stopChecks()
+		b.stopChecks, b.err = nil, fmt.Errorf("%s", msg)
 	}
-	c.e.note(a, func(b *state.Block) { b.Phase, b.Error = string(p), msg })
+	s.e.note(a, func(rec *state.Block) { rec.Phase, rec.Error = string(p), msg })
 }

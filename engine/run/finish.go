@@ -22,26 +22,26 @@ func engineRecord(e *Engine) state.Engine {
 }
 
 // close records the end of the run and returns its outputs: every one, also sensitive ones, for the caller's eyes only.
-func (c *conductor) close() (map[string]any, error) {
-	for _, u := range c.units {
-		if u.checks != nil {
-			u.checks()
+func (s *supervisor) close() (map[string]any, error) {
+	for _, b := range s.blocks {
+		if b.stopChecks != nil {
+			b.stopChecks()
 		}
 	}
-	end := c.ending
-	values, diags := c.recipe.EvaluateOutputs(c.known())
+	end := s.ending
+	values, diags := s.recipe.EvaluateOutputs(s.outputValues())
 	if diags.HasErrors() && end.status == state.Completed {
 		end.err = fmt.Errorf("evaluating the outputs: %w", diagnosticsError(diags))
 		end.status = state.Failed
 	}
 	visible := map[string]any{}
 	stored := map[string]state.RecordedOutput{}
-	for _, o := range c.recipe.Outputs {
+	for _, o := range s.recipe.Outputs {
 		v, ok := values[o.Name]
 		if !ok {
 			continue
 		}
-		rec, plain := c.output(o.Sensitive, v)
+		rec, plain := s.output(o.Sensitive, v)
 		rec.Description = o.Description
 		if plain != nil {
 			visible[o.Name] = plain
@@ -53,25 +53,25 @@ func (c *conductor) close() (map[string]any, error) {
 	}
 	msg := ""
 	if end.err != nil {
-		msg = c.e.scrub(end.err.Error())
+		msg = s.e.scrub(end.err.Error())
 	}
-	c.e.noteRun(func(r *state.Run) {
-		r.Status, r.Error, r.Ended, r.Engine = end.status, msg, c.e.now().UTC(), state.Engine{}
+	s.e.noteRun(func(r *state.Run) {
+		r.Status, r.Error, r.Ended, r.Engine = end.status, msg, s.e.now().UTC(), state.Engine{}
 		r.Outputs = stored
 	})
 	for name, rec := range stored {
 		if !rec.Sensitive && rec.Value != nil {
-			c.e.append(event.Event{Type: event.Output, Name: name, Value: rec.Value})
+			s.e.append(event.Event{Type: event.Output, Name: name, Value: rec.Value})
 		}
 	}
 	if msg == "" {
 		msg = end.why
 	}
-	c.e.append(event.Event{Type: event.RunEnded, Phase: string(end.status), Message: msg})
-	if err := c.written(); err != nil && end.err == nil {
+	s.e.append(event.Event{Type: event.RunEnded, Phase: string(end.status), Message: msg})
+	if err := s.written(); err != nil && end.err == nil {
 		end.err = err
 	}
-	c.e.store.Fold() // now, while the engine still answers, and not between its last answer and the end of its lock
+	s.e.store.Fold() // now, while the engine still answers, and not between its last answer and the end of its lock
 	return visible, end.err
 }
 
@@ -87,31 +87,31 @@ func (e *UncleanError) Error() string {
 }
 
 // written returns when the end of the run is on the disk. While there is no room it waits and answers orders, unless the run is killed.
-func (c *conductor) written() error {
+func (s *supervisor) written() error {
 	for {
-		err := c.e.store.Sync()
+		err := s.e.store.Sync()
 		if err == nil {
-			if ferr := c.e.log.Flush(); disk.Full(ferr) { // any other loss of events has been said
+			if ferr := s.e.log.Flush(); disk.Full(ferr) { // any other loss of events has been said
 				err = ferr
 			}
 		}
-		if !disk.Full(err) || c.killed {
+		if !disk.Full(err) || s.killed {
 			return err
 		}
 		select {
-		case fn := <-c.e.orders:
-			fn(c)
-		case fn := <-c.e.inbox:
-			fn(c)
+		case fn := <-s.e.orders:
+			fn(s)
+		case fn := <-s.e.inbox:
+			fn(s)
 		case <-time.After(disk.RetryEvery):
-		case <-c.cancelled:
-			c.kill()
+		case <-s.cancelled:
+			s.kill()
 		}
 	}
 }
 
 // output is one output in its stored form, and plainly for the caller; nil when it is not known.
-func (c *conductor) output(sensitive bool, v cty.Value) (state.RecordedOutput, any) {
+func (s *supervisor) output(sensitive bool, v cty.Value) (state.RecordedOutput, any) {
 	rec := state.RecordedOutput{Sensitive: sensitive || v.ContainsMarked()}
 	plain, _ := v.UnmarkDeep()
 	if !plain.IsWhollyKnown() {
@@ -131,10 +131,10 @@ func (c *conductor) output(sensitive bool, v cty.Value) (state.RecordedOutput, a
 }
 
 // updated is the answer of a block to changed values.
-func (c *conductor) updated(a addr.Block, config map[string]json.RawMessage, err error) {
+func (s *supervisor) updated(a addr.Block, config map[string]json.RawMessage, err error) {
 	if err != nil {
-		c.e.notice("error", fmt.Sprintf("%s did not take the change over: %v. It goes on with its old values; `recipe restart %s` starts it with the new ones", a, err, a))
+		s.e.notice("error", fmt.Sprintf("%s did not take the change over: %v. It goes on with its old values; `recipe restart %s` starts it with the new ones", a, err, a))
 		return
 	}
-	c.e.note(a, func(b *state.Block) { b.Config = config })
+	s.e.note(a, func(rec *state.Block) { rec.Config = config })
 }

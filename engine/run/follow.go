@@ -14,53 +14,53 @@ import (
 )
 
 // phase is a block's new phase, with its outputs when they are known.
-func (c *conductor) phase(u *unit, p sdk.Phase, outputs cty.Value) {
-	if u.life == nil {
+func (s *supervisor) phase(b *blockState, p sdk.Phase, outputs cty.Value) {
+	if b.attempt == nil {
 		return
 	}
-	before := u.outputs
+	before := b.outputs
 	if outputs != cty.NilVal {
-		c.gives(u, outputs)
+		s.setOutputs(b, outputs)
 	}
-	if u.phase == p && outputs == cty.NilVal {
+	if b.phase == p && outputs == cty.NilVal {
 		return
 	}
-	was := u.phase
-	u.phase = p
-	c.dirty = true
-	c.e.note(u.addr(), func(b *state.Block) {
-		b.Phase = string(p)
-		b.Outputs = storedOutputs(u.outputs, u.block.Schema)
+	was := b.phase
+	b.phase = p
+	s.dirty = true
+	s.e.note(b.addr(), func(rec *state.Block) {
+		rec.Phase = string(p)
+		rec.Outputs = storedOutputs(b.outputs, b.block.Schema)
 	})
-	if (p == sdk.Ready || p == sdk.Degraded) && !u.ready {
-		u.ready = true
-		c.becameReady(u, was, before)
+	if (p == sdk.Ready || p == sdk.Degraded) && !b.ready {
+		b.ready = true
+		s.becameReady(b, was, before)
 	}
 }
 
-// becameReady checks postconditions, and sees to those who were told of an earlier life's outputs.
-func (c *conductor) becameReady(u *unit, _ sdk.Phase, before cty.Value) {
-	if u.goal != up {
+// becameReady checks postconditions, and sees to those who were told of an earlier attempt's outputs.
+func (s *supervisor) becameReady(b *blockState, _ sdk.Phase, before cty.Value) {
+	if b.goal != up {
 		return
 	}
-	if err := c.checks(u, true); err != nil {
-		u.err, u.why = err, "a postcondition does not hold"
-		c.end(state.Failed, &Failure{Address: u.addr(), Err: err}, err.Error())
+	if err := s.checkConditions(b, true); err != nil {
+		b.err, b.reason = err, "a postcondition does not hold"
+		s.end(state.Failed, &Failure{Address: b.addr(), Err: err}, err.Error())
 		return
 	}
-	if before == cty.NilVal || before.RawEquals(u.outputs) {
+	if before == cty.NilVal || before.RawEquals(b.outputs) {
 		return
 	}
-	moved := movedOutputs(before, u.outputs)
+	moved := movedOutputs(before, b.outputs)
 	if moved == "" {
 		return
 	}
 	// The block could not come back at the address that others hold: they are started again with the new one.
-	for _, d := range c.sorted() {
-		if d.life != nil && d.goal == up && needs(d, u.addr()) {
-			d.again, d.resume = true, true
-			d.why = fmt.Sprintf("%s of %s has changed", moved, u.addr())
-			c.e.append(event.Event{Type: event.Restart, Address: d.addr().String(), Message: d.why})
+	for _, d := range s.sorted() {
+		if d.attempt != nil && d.goal == up && needs(d, b.addr()) {
+			d.restart, d.resume = true, true
+			d.reason = fmt.Sprintf("%s of %s has changed", moved, b.addr())
+			s.e.append(event.Event{Type: event.Restart, Address: d.addr().String(), Message: d.reason})
 		}
 	}
 }
@@ -76,141 +76,141 @@ func movedOutputs(a, b cty.Value) string {
 }
 
 // progress is what a block reported, already in the log.
-func (c *conductor) progress(u *unit, ev event.Event) {
-	u.doing.sign = c.e.now()
+func (s *supervisor) progress(b *blockState, ev event.Event) {
+	b.activity.lastReport = s.e.now()
 	switch ev.Type {
 	case event.Metrics:
-		if u.rules != nil {
-			c.endByRule(u, u.rules.metrics(ev.Step, ev.Metrics))
+		if b.rules != nil {
+			s.endByRule(b, b.rules.metrics(ev.Step, ev.Metrics))
 		}
 	case event.Progress:
 		// Kept in memory by readers of the log; the record only needs it now and then.
 		if ev.Total > 0 && (ev.Step == ev.Total || ev.Step%10 == 0) {
-			c.e.note(u.addr(), func(b *state.Block) { b.Step, b.Total = ev.Step, ev.Total })
+			s.e.note(b.addr(), func(rec *state.Block) { rec.Step, rec.Total = ev.Step, ev.Total })
 		}
 	default:
 	}
 }
 
-func (c *conductor) endByRule(u *unit, why string) {
-	if why == "" || u.ruleEnding != "" || u.life == nil {
+func (s *supervisor) endByRule(b *blockState, why string) {
+	if why == "" || b.ruleEnding != "" || b.attempt == nil {
 		return
 	}
-	u.ruleEnding = why
-	c.e.append(event.Event{Type: event.Notice, Address: u.addr().String(), Level: "info", Message: why})
-	u.life.stop <- stopOrder{reason: why}
+	b.ruleEnding = why
+	s.e.append(event.Event{Type: event.Notice, Address: b.addr().String(), Level: "info", Message: why})
+	b.attempt.stop <- stopOrder{reason: why}
 }
 
-// clock looks at what only time decides.
-func (c *conductor) clock() {
-	if c.e.store.Failed() == nil {
-		_ = c.e.log.Flush() // what is due of repeated events
+// onTick looks at what only time decides.
+func (s *supervisor) onTick() {
+	if s.e.store.Failed() == nil {
+		_ = s.e.log.Flush() // what is due of repeated events
 	}
-	for _, u := range c.units {
-		if u.rules != nil && u.life != nil {
-			c.endByRule(u, u.rules.wall(c.e.now()))
+	for _, b := range s.blocks {
+		if b.rules != nil && b.attempt != nil {
+			s.endByRule(b, b.rules.wall(s.e.now()))
 		}
 	}
-	c.watchStalls(c.e.now())
+	s.watchStalls(s.e.now())
 }
 
-// ended is the end of a life: what becomes of the block is decided here.
-func (c *conductor) ended(u *unit, end ending) {
-	u.cancel()
-	u.life, u.doing = nil, doing{}
-	c.dirty = true
-	end = c.e.clean(end)
+// ended is the end of an attempt: what becomes of the block is decided here.
+func (s *supervisor) ended(b *blockState, end ending) {
+	b.cancel()
+	b.attempt, b.activity = nil, activity{}
+	s.dirty = true
+	end = s.e.clean(end)
 	if end.outputs != cty.NilVal {
-		c.gives(u, end.outputs)
+		s.setOutputs(b, end.outputs)
 	}
-	if u.ruleEnding != "" && end.phase == sdk.Stopped && end.ordered {
+	if b.ruleEnding != "" && end.phase == sdk.Stopped && end.ordered {
 		end.phase = sdk.Completed
 	}
-	u.phase = end.phase
+	b.phase = end.phase
 	switch {
-	case u.goal != up || u.again || c.ending != nil:
-		c.unclean(u, end)
-		c.record(u, end, state.IntentDone)
+	case b.goal != up || b.restart || s.ending != nil:
+		s.unclean(b, end)
+		s.record(b, end, state.IntentDone)
 	case end.phase == sdk.Completed:
-		c.record(u, end, state.IntentDone)
+		s.record(b, end, state.IntentDone)
 	case end.phase == sdk.Stopped && end.ordered:
-		c.record(u, end, state.IntentDone)
+		s.record(b, end, state.IntentDone)
 	default:
-		c.failed(u, end)
+		s.failed(b, end)
 	}
 }
 
 // unclean notes what the stop of a block could not do: write a last checkpoint, for one. It has ended all the same.
-func (c *conductor) unclean(u *unit, end ending) {
-	if end.err == nil || c.killed {
+func (s *supervisor) unclean(b *blockState, end ending) {
+	if end.err == nil || s.killed {
 		return
 	}
-	if !end.told { // how it failed
-		c.e.append(event.Event{Type: event.Notice, Level: "error", Address: u.addr().String(), Message: "it was not stopped in order: " + end.message()})
+	if !end.logged { // how it failed
+		s.e.append(event.Event{Type: event.Notice, Level: "error", Address: b.addr().String(), Message: "it was not stopped in order: " + end.message()})
 	}
-	if c.ending != nil {
-		c.ending.unclean = append(c.ending.unclean, &Failure{Address: u.addr(), Err: end.err, Remedy: end.remedy, Last: end.last})
+	if s.ending != nil {
+		s.ending.unclean = append(s.ending.unclean, &Failure{Address: b.addr(), Err: end.err, Remedy: end.remedy, Last: end.last})
 	}
 }
 
-func (c *conductor) record(u *unit, end ending, intent state.Intent) {
+func (s *supervisor) record(b *blockState, end ending, intent state.Intent) {
 	msg := ""
 	if end.err != nil {
-		msg = c.e.scrub(end.err.Error())
+		msg = s.e.scrub(end.err.Error())
 	}
-	phase := u.phase
-	c.e.note(u.addr(), func(b *state.Block) {
-		b.Phase, b.Error, b.Intent, b.Ended = string(phase), msg, intent, c.e.now().UTC()
-		b.Outputs = storedOutputs(u.outputs, u.block.Schema)
-		b.Restarts = u.history
+	phase := b.phase
+	s.e.note(b.addr(), func(rec *state.Block) {
+		rec.Phase, rec.Error, rec.Intent, rec.Ended = string(phase), msg, intent, s.e.now().UTC()
+		rec.Outputs = storedOutputs(b.outputs, b.block.Schema)
+		rec.Restarts = b.history
 		if intent == state.IntentDone {
-			b.Handle = nil
+			rec.Handle = nil
 		}
 	})
-	if !end.told && (phase == sdk.Completed || phase == sdk.Stopped) {
-		c.e.append(event.Event{Type: event.Phase, Address: u.addr().String(), Life: u.number, Phase: string(phase), Message: msg})
+	if !end.logged && (phase == sdk.Completed || phase == sdk.Stopped) {
+		s.e.append(event.Event{Type: event.Phase, Address: b.addr().String(), BlockAttempt: b.attempts, Phase: string(phase), Message: msg})
 	}
 }
 
 // failed restarts a block by its policy, or lets the run fail.
-func (c *conductor) failed(u *unit, end ending) {
-	u.err, u.remedy, u.last = end.err, end.remedy, end.last
-	policy := restartPolicy(u.block.Meta.Restart)
+func (s *supervisor) failed(b *blockState, end ending) {
+	b.err, b.remedy, b.last = end.err, end.remedy, end.last
+	policy := restartPolicy(b.block.Meta.Restart)
 	if end.stalled {
 		// Each time takes as long as the deadline: a window that is shorter would never use up the attempts.
-		h := healthPolicy(u.block.Meta.Health, u.addr().Kind)
+		h := healthPolicy(b.block.Meta.Health, b.addr().Kind)
 		policy.Window = max(policy.Window, 2*h.StallTimeout*time.Duration(policy.Attempts+1))
 	}
-	v := decideRestart(policy, u.history, c.e.now(), jitter())
-	u.history = v.History
-	c.record(u, end, state.IntentRun)
+	v := decideRestart(policy, b.history, s.e.now(), jitter())
+	b.history = v.History
+	s.record(b, end, state.IntentRun)
 	// What a plugin has diagnosed before it was ever ready asks a person for something: trying again cannot mend it. Nor can it
 	// mend values that the plugin refuses.
 	final := end.remedy != "" && !end.ready || end.invalid
 	if final || !v.Restart {
 		msg := end.message()
 		if !final && policy.Attempts > 0 {
-			u.err = fmt.Errorf("%w (after %s within %s)", end.err, restarts(len(v.History)), policy.Window)
+			b.err = fmt.Errorf("%w (after %s within %s)", end.err, restarts(len(v.History)), policy.Window)
 		}
-		u.phase = sdk.Failed
-		if !end.told {
-			c.e.append(event.Event{Type: event.Phase, Address: u.addr().String(), Life: u.number, Phase: string(sdk.Failed), Message: msg, Remedy: end.remedy})
+		b.phase = sdk.Failed
+		if !end.logged {
+			s.e.append(event.Event{Type: event.Phase, Address: b.addr().String(), BlockAttempt: b.attempts, Phase: string(sdk.Failed), Message: msg, Remedy: end.remedy})
 		}
 		return
 	}
-	c.e.append(event.Event{Type: event.Restart, Address: u.addr().String(), Life: u.number, Attempt: v.Attempt, Delay: v.Delay.Seconds(), Message: end.message()})
-	for _, d := range c.sorted() {
-		if d.life != nil && needs(d, u.addr()) {
-			c.e.append(event.Event{Type: event.Notice, Address: d.addr().String(), Level: "warn",
-				Message: fmt.Sprintf("%s, which it refers to, is being restarted", u.addr())})
+	s.e.append(event.Event{Type: event.Restart, Address: b.addr().String(), BlockAttempt: b.attempts, Attempt: v.Attempt, Delay: v.Delay.Seconds(), Message: end.message()})
+	for _, d := range s.sorted() {
+		if d.attempt != nil && needs(d, b.addr()) {
+			s.e.append(event.Event{Type: event.Notice, Address: d.addr().String(), Level: "warn",
+				Message: fmt.Sprintf("%s, which it refers to, is being restarted", b.addr())})
 		}
 	}
-	u.phase, u.resume, u.err = sdk.Stopped, true, nil
-	a := u.addr()
-	u.waiting = time.AfterFunc(v.Delay, func() {
-		c.e.do(func(c *conductor) {
-			if u := c.units[a]; u != nil && u.waiting != nil {
-				u.waiting, u.phase, c.dirty = nil, sdk.Pending, true
+	b.phase, b.resume, b.err = sdk.Stopped, true, nil
+	a := b.addr()
+	b.restartTimer = time.AfterFunc(v.Delay, func() {
+		s.e.do(func(s *supervisor) {
+			if b := s.blocks[a]; b != nil && b.restartTimer != nil {
+				b.restartTimer, b.phase, s.dirty = nil, sdk.Pending, true
 			}
 		})
 	})
@@ -224,55 +224,55 @@ func restarts(n int) string {
 }
 
 // sendUpdate hands changed values to a running block, in the background: the answer comes as a notice.
-func (c *conductor) sendUpdate(u *unit) {
-	if u.life == nil {
-		u.again = true
+func (s *supervisor) sendUpdate(b *blockState) {
+	if b.attempt == nil {
+		b.restart = true
 		return
 	}
-	value, _, diags := c.recipe.Evaluate(u.addr(), c.known())
+	value, _, diags := s.recipe.Evaluate(b.addr(), s.outputValues())
 	if diags.HasErrors() {
-		c.e.notice("error", fmt.Sprintf("updating %s: %v", u.addr(), diagnosticsError(diags)))
+		s.e.notice("error", fmt.Sprintf("updating %s: %v", b.addr(), diagnosticsError(diags)))
 		return
 	}
-	c.e.learn(value)
-	l, a, recorded := u.life, u.addr(), u.config
-	order := updateOrder{config: timed(value, u.block.Schema, healthPolicy(u.block.Meta.Health, a.Kind)), done: make(chan error, 1)}
+	s.e.addSecretsIn(value)
+	at, a, recorded := b.attempt, b.addr(), b.config
+	order := updateOrder{config: timed(value, b.block.Schema, healthPolicy(b.block.Meta.Health, a.Kind)), done: make(chan error, 1)}
 	select {
-	case l.update <- order:
+	case at.update <- order:
 	default:
-		c.e.notice("error", fmt.Sprintf("updating %s: an earlier update is still under way", a))
+		s.e.notice("error", fmt.Sprintf("updating %s: an earlier update is still under way", a))
 		return
 	}
 	go func() {
 		select {
 		case err := <-order.done:
-			c.e.do(func(c *conductor) { c.updated(a, recorded, err) })
-		case <-c.e.done:
+			s.e.do(func(s *supervisor) { s.updated(a, recorded, err) })
+		case <-s.e.done:
 		}
 	}()
 }
 
 // setAside moves checkpoints that the block must not resume from out of the way: nothing is lost and nothing is mixed.
-func (c *conductor) setAside(u *unit) error {
-	from := c.e.opts.Dir.Checkpoints(u.addr())
+func (s *supervisor) setAside(b *blockState) error {
+	from := s.e.opts.Dir.Checkpoints(b.addr())
 	entries, err := os.ReadDir(from)
 	if err != nil || len(entries) == 0 {
 		return nil // there are none
 	}
-	to := fmt.Sprintf("%s.before-%s", from, c.e.now().UTC().Format("20060102T150405.000"))
+	to := fmt.Sprintf("%s.before-%s", from, s.e.now().UTC().Format("20060102T150405.000"))
 	if err := os.Rename(from, to); err != nil {
 		return fmt.Errorf("setting its earlier checkpoints aside: %w", err)
 	}
-	c.e.notice("info", fmt.Sprintf("%s starts from nothing; its earlier checkpoints are in %s", u.addr(), to))
+	s.e.notice("info", fmt.Sprintf("%s starts from nothing; its earlier checkpoints are in %s", b.addr(), to))
 	return nil
 }
 
 // forgetProduct drops what is recorded of a replaced block's work.
-func (c *conductor) forgetProduct(u *unit) {
-	c.gives(u, cty.NilVal)
-	c.e.note(u.addr(), func(b *state.Block) { b.Checkpoint, b.Step, b.Outputs, b.Handle = nil, 0, nil, nil })
-	if u.addr().Kind == kind.Inference || u.addr().Kind == kind.Trainer {
+func (s *supervisor) forgetProduct(b *blockState) {
+	s.setOutputs(b, cty.NilVal)
+	s.e.note(b.addr(), func(rec *state.Block) { rec.Checkpoint, rec.Step, rec.Outputs, rec.Handle = nil, 0, nil, nil })
+	if b.addr().Kind == kind.Inference || b.addr().Kind == kind.Trainer {
 		// The version goes on rising; the weights recorded for it belong to what was replaced.
-		c.e.noteRun(func(r *state.Run) { r.Policy.Weights, r.Policy.Format = "", "" })
+		s.e.noteRun(func(r *state.Run) { r.Policy.Weights, r.Policy.Format = "", "" })
 	}
 }

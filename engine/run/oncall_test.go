@@ -80,14 +80,14 @@ func TestTheRecordKnowsBeforeTheLogDoes(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	e, err := run.Open(ctx, run.Options{Dir: f.dir, Name: "r", File: "r.hcl", Host: f.host, Plugins: f.plug, OnJournal: func() {
-		b := f.recordedBlock(trainer)
-		if b == nil {
+		rec := f.recordedBlock(trainer)
+		if rec == nil {
 			return
 		}
-		first("checkpoint", b.Checkpoint != nil, func() bool { return told(event.Checkpoint, "") })
+		first("checkpoint", rec.Checkpoint != nil, func() bool { return told(event.Checkpoint, "") })
 		first("weights", f.record().Policy.Version == 7, func() bool { return told(event.Weights, "") })
-		first("completed", b.Phase == "completed", func() bool { return told(event.Phase, "completed") })
-		if b.Intent == state.IntentDone && slices.Contains(f.host.alive(), trainer) {
+		first("completed", rec.Phase == "completed", func() bool { return told(event.Phase, "completed") })
+		if rec.Intent == state.IntentDone && slices.Contains(f.host.alive(), trainer) {
 			t.Error("nothing is left to do about the trainer, says the record, and its process lives")
 		}
 	}})
@@ -171,7 +171,7 @@ func TestABlockDeclaredAgainWhileItEndsComesBack(t *testing.T) {
 	a.converge(another)
 	close(letGo)
 	f.until("it runs again", func() bool { return len(f.host.startsOf("environment.x.f")) == 2 })
-	f.until("it is recorded", func() bool { b := f.recordedBlock("environment.x.f"); return b != nil && b.Phase == "ready" })
+	f.until("it is recorded", func() bool { rec := f.recordedBlock("environment.x.f"); return rec != nil && rec.Phase == "ready" })
 }
 
 // What an engine finds alive that the recipe no longer declares is stopped, whatever it says before.
@@ -197,8 +197,8 @@ func TestAnUndeclaredBlockThatIsFoundAliveIsStopped(t *testing.T) {
 			if alive := f.host.alive(); len(alive) > 0 {
 				t.Errorf("still alive: %v", alive)
 			}
-			if b := f.recordedBlock("environment.x.f"); b != nil {
-				t.Errorf("it is still recorded: %+v", b)
+			if rec := f.recordedBlock("environment.x.f"); rec != nil {
+				t.Errorf("it is still recorded: %+v", rec)
 			}
 		})
 	}
@@ -218,7 +218,9 @@ func (f *fixture) orphan(address, src string, s script) *fakeProcess {
 	}
 	config, err := state.Recordable(r.Blocks[i].Value, r.Blocks[i].Schema.Config, f.dir)
 	if err == nil {
-		store.NoteBlock(r.Blocks[i].Addr, func(b *state.Block) { b.Life, b.Intent, b.Phase, b.Config = 1, state.IntentRun, "ready", config })
+		store.NoteBlock(r.Blocks[i].Addr, func(rec *state.Block) {
+			rec.Attempt, rec.Intent, rec.Phase, rec.Config = 1, state.IntentRun, "ready", config
+		})
 		err = store.Close()
 	}
 	if err != nil {

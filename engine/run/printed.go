@@ -19,17 +19,17 @@ const (
 
 // printed brings what a plugin process prints into the run's log.
 type printed struct {
-	life   *life
-	output *host.Output
-	room   float64 // lines that may be told now
-	since  time.Time
-	left   int // lines that were left out since the last one that was told
+	attempt *attempt
+	output  *host.Output
+	room    float64 // lines that may be told now
+	since   time.Time
+	left    int // lines that were left out since the last one that was told
 }
 
-func newPrinted(l *life) *printed {
-	p := &printed{life: l, room: printedBurst, since: l.e.now()}
-	dir := l.e.opts.Dir.Block(l.block)
-	if l.adopt != nil {
+func newPrinted(at *attempt) *printed {
+	p := &printed{attempt: at, room: printedBurst, since: at.e.now()}
+	dir := at.e.opts.Dir.Block(at.block)
+	if at.adopt != nil {
 		p.output = host.ResumeOutput(dir)
 	} else {
 		p.output = host.NewOutput(dir)
@@ -39,7 +39,7 @@ func newPrinted(l *life) *printed {
 
 // next tells what was printed since the last call; ended: the process has ended.
 func (p *printed) next(ended bool) {
-	now := p.life.e.now()
+	now := p.attempt.e.now()
 	p.room = min(printedBurst, p.room+printedRate*max(0, now.Sub(p.since).Seconds()))
 	p.since = now
 	for p.output.Next(ended, p.line) && ended { // a call reads so much and no more
@@ -56,7 +56,7 @@ func (p *printed) line(l host.OutputLine) {
 	}
 	p.told()
 	p.room--
-	p.life.e.append(event.Event{Type: event.LogLine, Address: p.life.block.String(), Life: p.life.number, Level: "info", Stream: l.Stream, Message: l.Text})
+	p.attempt.e.append(event.Event{Type: event.LogLine, Address: p.attempt.block.String(), BlockAttempt: p.attempt.number, Level: "info", Stream: l.Stream, Message: l.Text})
 }
 
 // told says how many lines were left out.
@@ -64,7 +64,7 @@ func (p *printed) told() {
 	if p.left == 0 {
 		return
 	}
-	p.life.e.append(event.Event{Type: event.LogLine, Address: p.life.block.String(), Life: p.life.number, Level: "warn",
-		Message: fmt.Sprintf("%d lines that it printed are left out here; they are in %s", p.left, p.life.e.opts.Dir.Block(p.life.block))})
+	p.attempt.e.append(event.Event{Type: event.LogLine, Address: p.attempt.block.String(), BlockAttempt: p.attempt.number, Level: "warn",
+		Message: fmt.Sprintf("%d lines that it printed are left out here; they are in %s", p.left, p.attempt.e.opts.Dir.Block(p.attempt.block))})
 	p.left = 0
 }

@@ -54,7 +54,7 @@ type fixture struct {
 	plug plugins
 	root string
 
-	devices map[addr.Block][]string // dealt by the arithmetic of a plan
+	devices map[addr.Block][]string // dealt by the sizing of a plan
 }
 
 func newFixture(t *testing.T) *fixture {

@@ -13,9 +13,9 @@ import (
 // secretMin is the length from which a sensitive string is searched for in messages. Shorter ones would blank out text at random.
 const secretMin = 6
 
-// learn remembers the sensitive strings in a value, so that no message of a plugin carries them into the log.
+// addSecretsIn remembers the sensitive strings in a value, so that no message of a plugin carries them into the log.
 // It returns them.
-func (e *Engine) learn(v cty.Value) (found []string) {
+func (e *Engine) addSecretsIn(v cty.Value) (found []string) {
 	if v == cty.NilVal {
 		return nil
 	}
@@ -36,11 +36,11 @@ func (e *Engine) learn(v cty.Value) (found []string) {
 	return found
 }
 
-// learnAll is learn for everything that a block is started with.
-func (e *Engine) learnAll(body cty.Value, meta schema.Meta) []string {
-	found := e.learn(body)
+// addSecretsOfBlock is addSecretsIn for everything that a block is started with.
+func (e *Engine) addSecretsOfBlock(body cty.Value, meta schema.Meta) []string {
+	found := e.addSecretsIn(body)
 	for _, v := range meta.Environment {
-		found = append(found, e.learn(v)...)
+		found = append(found, e.addSecretsIn(v)...)
 	}
 	return found
 }

@@ -23,90 +23,92 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-// start evaluates a block's body with the real outputs of what it needs and begins a life of it.
-func (c *conductor) start(u *unit) {
-	c.dirty = true
-	value, meta, diags := c.recipe.Evaluate(u.addr(), c.known())
+// start evaluates a block's body with the real outputs of what it needs and begins an attempt of it.
+func (s *supervisor) start(b *blockState) {
+	s.dirty = true
+	value, meta, diags := s.recipe.Evaluate(b.addr(), s.outputValues())
 	if diags.HasErrors() {
-		c.unfit(u, diagnosticsError(diags))
+		s.cannotStart(b, diagnosticsError(diags))
 		return
 	}
-	secrets := c.e.learnAll(value, meta)
-	if err := c.checks(u, false); err != nil {
-		c.unfit(u, err)
+	secrets := s.e.addSecretsOfBlock(value, meta)
+	if err := s.checkConditions(b, false); err != nil {
+		s.cannotStart(b, err)
 		return
 	}
 	switch {
 	case meta.External != nil:
-		c.startExternal(u, meta)
+		s.startExternal(b, meta)
 		return
-	case u.addr().Kind.Life() == kind.Config:
+	case b.addr().Kind.Life() == kind.Config:
 		plain, _ := value.UnmarkDeep()
-		u.phase, u.ready = sdk.Ready, true
-		c.gives(u, plain)
+		b.phase, b.ready = sdk.Ready, true
+		s.setOutputs(b, plain)
 		return
 	}
-	req, err := c.request(u, value, meta)
+	req, err := s.request(b, value, meta)
 	if err != nil {
-		c.unfit(u, err)
+		s.cannotStart(b, err)
 		return
 	}
 	req.Sensitive = append(secrets, req.Token, req.ControlToken)
-	c.begin(u, req)
+	s.begin(b, req)
 }
 
-// unfit is a block that cannot be started: it fails for good, since trying again would end the same way.
-func (c *conductor) unfit(u *unit, err error) {
-	if said := c.e.scrub(err.Error()); said != err.Error() {
+// cannotStart fails a block that cannot be started: it fails for good, since trying again would end the same way.
+func (s *supervisor) cannotStart(b *blockState, err error) {
+	if said := s.e.scrub(err.Error()); said != err.Error() {
 		err = errors.New(said)
 	}
-	u.phase, u.err, u.ready = sdk.Failed, err, false
-	c.e.append(event.Event{Type: event.Phase, Address: u.addr().String(), Phase: string(sdk.Failed), Message: err.Error()})
-	c.e.note(u.addr(), func(b *state.Block) { b.Phase, b.Error = string(sdk.Failed), err.Error() })
-	c.dirty = true
+	b.phase, b.err, b.ready = sdk.Failed, err, false
+	s.e.append(event.Event{Type: event.Phase, Address: b.addr().String(), Phase: string(sdk.Failed), Message: err.Error()})
+	s.e.note(b.addr(), func(rec *state.Block) { rec.Phase, rec.Error = string(sdk.Failed), err.Error() })
+	s.dirty = true
 }
 
-func (c *conductor) begin(u *unit, req host.Start) {
-	u.number++
-	l := newLife(c.e, u.addr(), u.block.Schema, u.number, healthPolicy(u.block.Meta.Health, u.addr().Kind))
-	l.request, l.adopt = req, u.adopt
-	if u.adopt != nil {
-		u.number-- // an adopted process goes on with the life that it is in
-		l.number = u.number
+func (s *supervisor) begin(b *blockState, req host.Start) {
+	b.attempts++
+	at := newAttempt(s.e, b.addr(), b.block.Schema, b.attempts, healthPolicy(b.block.Meta.Health, b.addr().Kind))
+	at.request, at.adopt = req, b.adopt
+	if b.adopt != nil {
+		b.attempts-- // an adopted process goes on with the attempt that it is in
+		at.number = b.attempts
 	}
-	// Events of a block are numbered over all of its lives.
-	l.cursor = c.e.log.Cursor(u.addr().String()).Seq
-	l.request.FirstEvent = l.cursor + 1
-	ctx, cancel := context.WithCancel(c.ctx)
-	u.life, u.cancel, u.adopt = l, cancel, nil
-	u.phase, u.ready, u.err, u.remedy, u.last = sdk.Starting, false, nil, "", nil
-	u.stopAsked, u.ruleEnding = time.Time{}, ""
-	if len(u.block.Meta.StopWhen) > 0 {
-		u.rules = newStopRules(u.block.Meta.StopWhen, c.e.now())
+	// Events of a block are numbered over all of its attempts.
+	at.cursor = s.e.log.Cursor(b.addr().String()).Seq
+	at.request.FirstEvent = at.cursor + 1
+	ctx, cancel := context.WithCancel(s.ctx)
+	b.attempt, b.cancel, b.adopt = at, cancel, nil
+	b.phase, b.ready, b.err, b.remedy, b.last = sdk.Starting, false, nil, "", nil
+	b.stopAsked, b.ruleEnding = time.Time{}, ""
+	if len(b.block.Meta.StopWhen) > 0 {
+		b.rules = newStopRules(b.block.Meta.StopWhen, s.e.now())
 	}
-	config, devices := u.config, u.devices
+	config, devices := b.config, b.devices
 	plugin, digest := "", ""
-	if u.block.Schema != nil {
-		plugin, digest = u.block.Schema.Version, u.block.Schema.Digest
+	if b.block.Schema != nil {
+		plugin, digest = b.block.Schema.Version, b.block.Schema.Digest
 	}
-	if l.adopt == nil {
-		c.e.note(u.addr(), func(b *state.Block) { b.Config, b.Devices, b.Plugin, b.Schema = config, devices, plugin, digest })
+	if at.adopt == nil {
+		s.e.note(b.addr(), func(rec *state.Block) {
+			rec.Config, rec.Devices, rec.Plugin, rec.Schema = config, devices, plugin, digest
+		})
 	}
-	go l.run(ctx, lifeReport{e: c.e, u: u.addr(), n: u.number})
+	go at.run(ctx, attemptReport{e: s.e, block: b.addr(), attempt: b.attempts})
 }
 
 // adopt begins to follow a process that was found alive.
-func (c *conductor) adopt(u *unit) {
-	c.e.append(event.Event{Type: event.Adopted, Address: u.addr().String(), PID: u.adopt.PID(), Life: u.number, Message: "found alive after an earlier engine ended"})
-	c.e.learnAll(u.block.Value, u.block.Meta) // it may still repeat what an earlier engine gave it
-	goalWas, again, why := u.goal, u.again, u.why
-	c.begin(u, host.Start{})
-	u.goal, u.again, u.why = goalWas, again, why
+func (s *supervisor) adopt(b *blockState) {
+	s.e.append(event.Event{Type: event.Adopted, Address: b.addr().String(), PID: b.adopt.PID(), BlockAttempt: b.attempts, Message: "found alive after an earlier engine ended"})
+	s.e.addSecretsOfBlock(b.block.Value, b.block.Meta) // it may still repeat what an earlier engine gave it
+	goalWas, again, why := b.goal, b.restart, b.reason
+	s.begin(b, host.Start{})
+	b.goal, b.restart, b.reason = goalWas, again, why
 }
 
 // request is everything that the block's process is told.
-func (c *conductor) request(u *unit, value cty.Value, meta schema.Meta) (host.Start, error) {
-	e, a := c.e, u.addr()
+func (s *supervisor) request(b *blockState, value cty.Value, meta schema.Meta) (host.Start, error) {
+	e, a := s.e, b.addr()
 	token, err := e.opts.Dir.Token("data", a)
 	if err != nil {
 		return host.Start{}, err
@@ -123,20 +125,20 @@ func (c *conductor) request(u *unit, value cty.Value, meta schema.Meta) (host.St
 		}
 	}
 	req := host.Start{
-		Address: a.String(), RunID: e.store.ID(), Recipe: e.opts.Name, Config: timed(value, u.block.Schema, healthPolicy(u.block.Meta.Health, a.Kind)),
-		Dir: absolute(dir), RunDir: absolute(string(e.opts.Dir)), RecipeDir: absolute(c.recipe.Dir), Checkpoints: absolute(checkpoints),
-		Environment: environment(meta), Placement: placement(meta, u.devices), Runtime: runtime(meta),
-		Token: token, ControlToken: control, SyncedBy: c.syncedBy(a), Resume: u.resume || u.number > 0,
+		Address: a.String(), RunID: e.store.ID(), Recipe: e.opts.Name, Config: timed(value, b.block.Schema, healthPolicy(b.block.Meta.Health, a.Kind)),
+		Dir: absolute(dir), RunDir: absolute(string(e.opts.Dir)), RecipeDir: absolute(s.recipe.Dir), Checkpoints: absolute(checkpoints),
+		Environment: environment(meta), Placement: placement(meta, b.devices), Runtime: runtime(meta),
+		Token: token, ControlToken: control, SyncedBy: s.syncedBy(a), Resume: b.resume || b.attempts > 0,
 		Policy: sdk.Policy(e.store.Policy()), // what a restarted inference block is brought to
 	}
 	if old := e.store.Block(a); old != nil {
 		req.Listen, req.Handle = old.Listen, old.Handle
 	}
-	if u.fresh {
-		req.Resume, u.fresh = false, false
+	if b.discard {
+		req.Resume, b.discard = false, false
 	}
 	if !req.Resume {
-		if err := c.setAside(u); err != nil {
+		if err := s.setAside(b); err != nil {
 			return host.Start{}, err
 		}
 		if err := os.MkdirAll(checkpoints, 0o700); err != nil {
@@ -185,37 +187,37 @@ func runtime(m schema.Meta) sdk.Runtime {
 }
 
 // syncedBy lists the sync blocks that refer to a.
-func (c *conductor) syncedBy(a addr.Block) []string {
+func (s *supervisor) syncedBy(a addr.Block) []string {
 	var out []string
-	for _, u := range c.sorted() {
-		if u.addr().Kind == kind.Sync && u.goal == up && needs(u, a) {
-			out = append(out, u.addr().String())
+	for _, b := range s.sorted() {
+		if b.addr().Kind == kind.Sync && b.goal == up && needs(b, a) {
+			out = append(out, b.addr().String())
 		}
 	}
 	return out
 }
 
-// known is what is known of every block's outputs. It is not to be changed.
-func (c *conductor) known() map[addr.Block]cty.Value { return c.values }
+// outputValues is what is known of every block's outputs. It is not to be changed.
+func (s *supervisor) outputValues() map[addr.Block]cty.Value { return s.values }
 
-// gives sets the outputs of a block; cty.NilVal: none.
-func (c *conductor) gives(u *unit, outputs cty.Value) {
-	u.outputs = outputs
+// setOutputs sets the outputs of a block; cty.NilVal: none.
+func (s *supervisor) setOutputs(b *blockState, outputs cty.Value) {
+	b.outputs = outputs
 	if outputs == cty.NilVal {
-		delete(c.values, u.addr())
+		delete(s.values, b.addr())
 		return
 	}
-	c.values[u.addr()] = outputs
+	s.values[b.addr()] = outputs
 }
 
-// checks evaluates a block's preconditions or postconditions.
-func (c *conductor) checks(u *unit, post bool) error {
+// checkConditions evaluates a block's preconditions or postconditions.
+func (s *supervisor) checkConditions(b *blockState, post bool) error {
 	var errs []error
-	for _, check := range u.block.Meta.Lifecycle {
+	for _, check := range b.block.Meta.Lifecycle {
 		if check.Post != post {
 			continue
 		}
-		ok, message, diags := c.recipe.EvaluateCheck(check, u.addr(), c.known())
+		ok, message, diags := s.recipe.EvaluateCheck(check, b.addr(), s.outputValues())
 		switch {
 		case diags.HasErrors():
 			errs = append(errs, diagnosticsError(diags))

@@ -8,8 +8,8 @@ import (
 )
 
 // translate turns a block's event into one for the log. Outputs and handles are not for the log: ok is false.
-func translate(address string, life int, e host.Event) (out event.Event, ok bool) {
-	out = event.Event{Address: address, Life: life, Cursor: e.Seq, Time: e.Time.UTC()}
+func translate(address string, attempt int, e host.Event) (out event.Event, ok bool) {
+	out = event.Event{Address: address, BlockAttempt: attempt, Cursor: e.Seq, Time: e.Time.UTC()}
 	switch b := e.Body.(type) {
 	case host.PhaseChange:
 		out.Type, out.Phase, out.Message, out.Remedy = event.Phase, string(b.Phase), b.Message, b.Remedy

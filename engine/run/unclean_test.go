@@ -35,7 +35,7 @@ func TestWhatAStopCouldNotDo(t *testing.T) {
 			}
 			src := strings.Replace(wholeLoop, "environments = [environment.x.e]", "environments = [environment.x.e]\n health {\n stop_timeout = \"10ms\"\n }\n", 1)
 			a := f.apply(f.load(src))
-			f.until("the trainer runs", func() bool { b := f.recordedBlock(trainer); return b != nil && b.Phase == "ready" })
+			f.until("the trainer runs", func() bool { rec := f.recordedBlock(trainer); return rec != nil && rec.Phase == "ready" })
 			if err := a.engine.Stop(context.Background(), "enough"); err != nil {
 				t.Fatal(err)
 			}
@@ -45,9 +45,9 @@ func TestWhatAStopCouldNotDo(t *testing.T) {
 				t.Fatalf("the run ended with %v; want what the trainer could not do: %s", a.err, tt.want)
 			}
 			rec := f.record()
-			b := rec.Blocks[trainerAddress]
-			if rec.Status != state.Stopped || !strings.Contains(rec.Error, tt.want) || !strings.Contains(b.Error, tt.want) {
-				t.Errorf("recorded: %s, %q; trainer: %s, %q", rec.Status, rec.Error, b.Phase, b.Error)
+			block := rec.Blocks[trainerAddress]
+			if rec.Status != state.Stopped || !strings.Contains(rec.Error, tt.want) || !strings.Contains(block.Error, tt.want) {
+				t.Errorf("recorded: %s, %q; trainer: %s, %q", rec.Status, rec.Error, block.Phase, block.Error)
 			}
 			told := false
 			for _, e := range f.events() {
@@ -81,7 +81,7 @@ func TestABlockThatLeftIsForgotten(t *testing.T) {
 	if a := f.apply(f.load(wholeLoop)).wait(); a.err != nil {
 		t.Fatal(a.err)
 	}
-	if b := f.recordedBlock("environment.x.f"); b != nil {
-		t.Errorf("it is still recorded: %+v", b)
+	if rec := f.recordedBlock("environment.x.f"); rec != nil {
+		t.Errorf("it is still recorded: %+v", rec)
 	}
 }

@@ -19,41 +19,41 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-// doing is what a block has said that it does. Only the conductor's goroutine touches it.
-type doing struct {
-	asked      bool // it has been asked at least once
-	reports    bool
-	activities []sdk.Activity
-	silent     time.Time // since when its process does not answer; zero: it does
-	sign       time.Time // when it last told anything
-	message    string    // of its phase
-	phase      sdk.Phase // as last looked at
-	since      time.Time // when it was first seen in that phase
+// activity is what a block has said that it does. Only the supervisor's goroutine touches it.
+type activity struct {
+	polled        bool // it has been asked at least once
+	reports       bool
+	activities    []sdk.Activity
+	noAnswerSince time.Time // since when its process does not answer; zero: it does
+	lastReport    time.Time // when it last told anything
+	message       string    // of its phase
+	phase         sdk.Phase // as last looked at
+	since         time.Time // when it was first seen in that phase
 }
 
 // answered takes the answer to a question for the block's status.
-func (d *doing) answered(now time.Time, st host.Status, err error) {
-	d.asked = true
+func (d *activity) answered(now time.Time, st host.Status, err error) {
+	d.polled = true
 	switch {
 	case err == nil:
-		d.reports, d.activities, d.silent = st.Reports, st.Activities, time.Time{}
-	case d.silent.IsZero():
-		d.silent = now
+		d.reports, d.activities, d.noAnswerSince = st.Reports, st.Activities, time.Time{}
+	case d.noAnswerSince.IsZero():
+		d.noAnswerSince = now
 	}
 }
 
 // stalls are the parts of the run that stand still, as they have been told.
 type stalls struct {
-	looked time.Time
-	known  map[addr.Block]*stalling
+	checkedAt time.Time
+	known     map[addr.Block]*stalling
 }
 
 // stalling is one that has been told.
 type stalling struct {
-	since  time.Time
-	again  time.Time // when it is told again
-	pause  time.Duration
-	ending bool // its block has been told to end for it
+	since      time.Time
+	nextReport time.Time // when it is told again
+	pause      time.Duration
+	ending     bool // its block has been told to end for it
 }
 
 // longestPause bounds the time between two lines about the same stall.
@@ -68,32 +68,32 @@ func (e *Engine) stallAfter() time.Duration {
 }
 
 // watchStalls looks for parts of the run that stand still, says so, and ends their cause when its deadline has passed.
-func (c *conductor) watchStalls(now time.Time) {
-	if c.ending != nil || now.Sub(c.stalls.looked) < c.e.stallAfter()/12 {
+func (s *supervisor) watchStalls(now time.Time) {
+	if s.ending != nil || now.Sub(s.stalls.checkedAt) < s.e.stallAfter()/12 {
 		return
 	}
-	c.stalls.looked = now
-	if c.stalls.known == nil {
-		c.stalls.known = map[addr.Block]*stalling{}
+	s.stalls.checkedAt = now
+	if s.stalls.known == nil {
+		s.stalls.known = map[addr.Block]*stalling{}
 	}
-	report := why.Explain(c.picture(now, c.e.stallAfter()))
+	report := why.Explain(s.snapshot(now, s.e.stallAfter()))
 	seen := map[addr.Block]bool{}
-	for _, s := range report.Stalls {
-		seen[s.Root] = true
-		c.tell(now, s)
-		if c.overdue(s); c.ending != nil {
+	for _, stall := range report.Stalls {
+		seen[stall.Root] = true
+		s.reportStall(now, stall)
+		if s.failIfOverdue(stall); s.ending != nil {
 			return
 		}
 	}
-	c.over(now, seen)
+	s.reportStallsOver(now, seen)
 }
 
-// over says of the stalls that are not among those seen that they are over.
-func (c *conductor) over(now time.Time, seen map[addr.Block]bool) {
-	for _, root := range slices.SortedFunc(maps.Keys(c.stalls.known), compareAddresses) {
+// reportStallsOver reports the end of the stalls that are not among those seen.
+func (s *supervisor) reportStallsOver(now time.Time, seen map[addr.Block]bool) {
+	for _, root := range slices.SortedFunc(maps.Keys(s.stalls.known), compareAddresses) {
 		if !seen[root] {
-			c.e.append(event.Event{Type: event.StallOver, Address: root.String(), Seconds: now.Sub(c.stalls.known[root].since).Seconds()})
-			delete(c.stalls.known, root)
+			s.e.append(event.Event{Type: event.StallOver, Address: root.String(), Seconds: now.Sub(s.stalls.known[root].since).Seconds()})
+			delete(s.stalls.known, root)
 		}
 	}
 }
@@ -108,96 +108,96 @@ func compareAddresses(a, b addr.Block) int {
 	return 0
 }
 
-// tell writes a line about a stall: the first time, and then less and less often.
-func (c *conductor) tell(now time.Time, s why.Stall) {
-	known := c.stalls.known[s.Root]
+// reportStall writes a line about a stall: the first time, and then less and less often.
+func (s *supervisor) reportStall(now time.Time, stall why.Stall) {
+	known := s.stalls.known[stall.Root]
 	if known == nil {
-		known = &stalling{since: now.Add(-s.Idle), pause: c.e.stallAfter()}
-		c.stalls.known[s.Root] = known
+		known = &stalling{since: now.Add(-stall.Idle), pause: s.e.stallAfter()}
+		s.stalls.known[stall.Root] = known
 	}
-	if now.Before(known.again) {
+	if now.Before(known.nextReport) {
 		return
 	}
-	known.again = now.Add(known.pause)
+	known.nextReport = now.Add(known.pause)
 	known.pause = min(2*known.pause, longestPause)
-	c.e.append(stallEvent(s))
+	s.e.append(stallEvent(stall))
 }
 
 func stallEvent(s why.Stall) event.Event {
 	return event.Event{Type: event.Stalled, Address: s.Root.String(), Level: "warn", Message: s.Sentence(), Remedy: s.Remedy(), Seconds: s.Idle.Seconds()}
 }
 
-// overdue ends the block at the cause of a stall when it has held up the run for longer than its deadline: its restart policy says
+// failIfOverdue ends the block at the cause of a stall when it has held up the run for longer than its deadline: its restart policy says
 // what comes then.
-func (c *conductor) overdue(s why.Stall) {
-	u, known := c.units[s.Root], c.stalls.known[s.Root]
-	if u == nil || known.ending || u.goal != up || u.again {
+func (s *supervisor) failIfOverdue(stall why.Stall) {
+	b, known := s.blocks[stall.Root], s.stalls.known[stall.Root]
+	if b == nil || known.ending || b.goal != up || b.restart {
 		return
 	}
-	health := healthPolicy(u.block.Meta.Health, s.Root.Kind)
+	health := healthPolicy(b.block.Meta.Health, stall.Root.Kind)
 	limit := health.StallTimeout
-	if limit > 0 && u.phase == sdk.Degraded {
+	if limit > 0 && b.phase == sdk.Degraded {
 		limit = max(limit, health.StartTimeout) // its program may be starting again
 	}
-	if limit <= 0 || s.Idle < limit {
+	if limit <= 0 || stall.Idle < limit {
 		return
 	}
-	err := fmt.Errorf("it has held up the run for %s (health.stall_timeout is %s): %s", why.Span(s.Idle), limit, s.Sentence())
-	remedy := s.Remedy()
+	err := fmt.Errorf("it has held up the run for %s (health.stall_timeout is %s): %s", why.Span(stall.Idle), limit, stall.Sentence())
+	remedy := stall.Remedy()
 	switch {
-	case u.life != nil:
+	case b.attempt != nil:
 		known.ending = true
-		u.life.fail <- failOrder{err: err, remedy: remedy}
-	case u.checks != nil:
+		b.attempt.fail <- failOrder{err: err, remedy: remedy}
+	case b.stopChecks != nil:
 		known.ending = true
-		c.externalPhase(s.Root, sdk.Failed, c.e.scrub(err.Error()))
-	case u.phase.Over():
-		c.end(state.Failed, &Failure{Address: s.Root, Err: err, Remedy: remedy}, err.Error())
+		s.externalPhase(stall.Root, sdk.Failed, s.e.scrub(err.Error()))
+	case b.phase.Over():
+		s.end(state.Failed, &Failure{Address: stall.Root, Err: err, Remedy: remedy}, err.Error())
 	}
 }
 
-// lastWords writes down what the run waits for when it ends before its work is done: there is nobody to ask afterwards.
-func (c *conductor) lastWords(status state.Status) {
-	now, seen := c.e.now(), map[addr.Block]bool{}
+// reportStallsAtEnd writes down what the run waits for when it ends before its work is done: there is nobody to ask afterwards.
+func (s *supervisor) reportStallsAtEnd(status state.Status) {
+	now, seen := s.e.now(), map[addr.Block]bool{}
 	if status != state.Completed {
-		for _, s := range why.Explain(c.picture(now, c.e.stallAfter())).Stalls {
-			seen[s.Root] = true
-			c.e.append(stallEvent(s))
+		for _, stall := range why.Explain(s.snapshot(now, s.e.stallAfter())).Stalls {
+			seen[stall.Root] = true
+			s.e.append(stallEvent(stall))
 		}
 	}
-	c.over(now, seen)
+	s.reportStallsOver(now, seen)
 }
 
-// picture is the run as it is now.
-func (c *conductor) picture(now time.Time, after time.Duration) why.Input {
+// snapshot is the run as it is now.
+func (s *supervisor) snapshot(now time.Time, after time.Duration) why.Input {
 	in := why.Input{Now: now, After: after}
-	for _, u := range c.sorted() {
-		b := why.Block{
-			Address: u.addr(), Name: registeredName(u), Phase: u.phase, Message: u.doing.message, Reports: u.doing.reports, External: u.checks != nil,
-			Activities: u.doing.activities, Sign: u.doing.sign, Silent: u.doing.silent,
+	for _, b := range s.sorted() {
+		seen := why.Block{
+			Address: b.addr(), Name: registeredName(b), Phase: b.phase, Message: b.activity.message, Reports: b.activity.reports, External: b.stopChecks != nil,
+			Activities: b.activity.activities, Sign: b.activity.lastReport, Silent: b.activity.noAnswerSince,
 		}
 		switch {
-		case u.waiting != nil:
-			b.Phase = sdk.Pending // it is started again in a moment
-		case u.life != nil && !u.doing.asked:
-			b.Phase = sdk.Starting // nothing is known of it yet, as of one that was just taken over
+		case b.restartTimer != nil:
+			seen.Phase = sdk.Pending // it is started again in a moment
+		case b.attempt != nil && !b.activity.polled:
+			seen.Phase = sdk.Starting // nothing is known of it yet, as of one that was just taken over
 		}
-		if u.doing.phase != b.Phase || u.doing.since.IsZero() {
-			u.doing.phase, u.doing.since = b.Phase, now
+		if b.activity.phase != seen.Phase || b.activity.since.IsZero() {
+			b.activity.phase, b.activity.since = seen.Phase, now
 		}
-		b.Since = u.doing.since
-		if b.Phase == sdk.Pending && u.waiting == nil {
-			b.Needs = c.unmet(u)
+		seen.Since = b.activity.since
+		if seen.Phase == sdk.Pending && b.restartTimer == nil {
+			seen.Needs = s.unmet(b)
 		}
-		in.Blocks = append(in.Blocks, b)
+		in.Blocks = append(in.Blocks, seen)
 	}
 	return in
 }
 
 // unmet are the blocks that must be further before u starts.
-func (c *conductor) unmet(u *unit) (out []addr.Block) {
-	for _, n := range u.block.Needs {
-		if on := c.units[n.On]; on != nil && (on.again || !on.reached(n.Condition)) {
+func (s *supervisor) unmet(b *blockState) (out []addr.Block) {
+	for _, n := range b.block.Needs {
+		if on := s.blocks[n.On]; on != nil && (on.restart || !on.reached(n.Condition)) {
 			out = append(out, n.On)
 		}
 	}
@@ -205,11 +205,11 @@ func (c *conductor) unmet(u *unit) (out []addr.Block) {
 }
 
 // registeredName is the name under which an environment registers with the trajectory API.
-func registeredName(u *unit) string {
-	if u.addr().Kind != kind.Environment || u.outputs == cty.NilVal || !u.outputs.Type().IsObjectType() || !u.outputs.Type().HasAttribute("name") {
+func registeredName(b *blockState) string {
+	if b.addr().Kind != kind.Environment || b.outputs == cty.NilVal || !b.outputs.Type().IsObjectType() || !b.outputs.Type().HasAttribute("name") {
 		return ""
 	}
-	v, _ := u.outputs.GetAttr("name").Unmark()
+	v, _ := b.outputs.GetAttr("name").Unmark()
 	if !v.IsKnown() || v.IsNull() || v.Type() != cty.String {
 		return ""
 	}
@@ -227,35 +227,35 @@ type WhyRequest struct {
 
 // Why says what every block does and what the run waits for. It asks all of them.
 func (e *Engine) Why(ctx context.Context, req WhyRequest) (*why.Document, error) {
-	lives := map[addr.Block]*life{}
-	if err := e.ask(ctx, func(c *conductor) error {
-		for a, u := range c.units {
-			if u.life != nil {
-				lives[a] = u.life
+	attempts := map[addr.Block]*attempt{}
+	if err := e.ask(ctx, func(s *supervisor) error {
+		for a, b := range s.blocks {
+			if b.attempt != nil {
+				attempts[a] = b.attempt
 			}
 		}
 		return nil
 	}); err != nil {
 		return nil, err
 	}
-	answers := e.askAll(ctx, lives)
+	answers := e.askAll(ctx, attempts)
 	after := req.After
 	if after <= 0 {
 		after = e.stallAfter()
 	}
 	var doc *why.Document
-	err := e.ask(ctx, func(c *conductor) error {
+	err := e.ask(ctx, func(s *supervisor) error {
 		now := e.now()
 		for a, got := range answers {
-			if u := c.units[a]; u != nil && u.life == lives[a] {
-				u.doing.answered(now, got.status, got.err)
+			if b := s.blocks[a]; b != nil && b.attempt == attempts[a] {
+				b.activity.answered(now, got.status, got.err)
 			}
 		}
-		doc = why.Explain(c.picture(now, after)).Document(now, after)
+		doc = why.Explain(s.snapshot(now, after)).Document(now, after)
 		return nil
 	})
 	if err == nil && req.Stacks {
-		doc.Stacks = e.stacks(ctx, doc, lives)
+		doc.Stacks = e.stacks(ctx, doc, attempts)
 	}
 	return doc, err
 }
@@ -264,13 +264,13 @@ func (e *Engine) Why(ctx context.Context, req WhyRequest) (*why.Document, error)
 const askStacks = 40 * time.Second
 
 // stacks asks the blocks at the causes; all blocks when nothing stands still, because then a person wants to see for himself.
-func (e *Engine) stacks(ctx context.Context, doc *why.Document, lives map[addr.Block]*life) []why.Stack {
+func (e *Engine) stacks(ctx context.Context, doc *why.Document, attempts map[addr.Block]*attempt) []why.Stack {
 	var ask []addr.Block
 	for _, s := range doc.Stalls {
 		ask = append(ask, s.Root)
 	}
 	if len(ask) == 0 {
-		ask = slices.Collect(maps.Keys(lives))
+		ask = slices.Collect(maps.Keys(attempts))
 	}
 	slices.SortFunc(ask, compareAddresses)
 	ctx, cancel := context.WithTimeout(ctx, askStacks)
@@ -278,14 +278,14 @@ func (e *Engine) stacks(ctx context.Context, doc *why.Document, lives map[addr.B
 	found := make([][]why.Stack, len(ask))
 	var wg sync.WaitGroup
 	for i, a := range ask {
-		l := lives[a]
-		if l == nil || l.proc.Load() == nil {
+		at := attempts[a]
+		if at == nil || at.proc.Load() == nil {
 			continue
 		}
 		wg.Go(func() {
-			list, err := (*l.proc.Load()).Stacks(ctx)
+			list, err := (*at.proc.Load()).Stacks(ctx)
 			if err != nil {
-				found[i] = []why.Stack{{Address: a, Program: "plugin", PID: (*l.proc.Load()).PID(), Error: e.scrub(err.Error())}}
+				found[i] = []why.Stack{{Address: a, Program: "plugin", PID: (*at.proc.Load()).PID(), Error: e.scrub(err.Error())}}
 			}
 			for _, s := range list {
 				found[i] = append(found[i], why.Stack{Address: a, Program: s.Program, PID: s.PID, Text: e.scrub(s.Text), Error: e.scrub(s.Error)})
@@ -297,14 +297,14 @@ func (e *Engine) stacks(ctx context.Context, doc *why.Document, lives map[addr.B
 }
 
 // askAll asks blocks for their status, side by side.
-func (e *Engine) askAll(ctx context.Context, lives map[addr.Block]*life) map[addr.Block]statusAnswer {
+func (e *Engine) askAll(ctx context.Context, attempts map[addr.Block]*attempt) map[addr.Block]statusAnswer {
 	ctx, cancel := context.WithTimeout(ctx, askEach)
 	defer cancel()
 	answers := map[addr.Block]statusAnswer{}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	for a, l := range lives {
-		p := l.proc.Load()
+	for a, at := range attempts {
+		p := at.proc.Load()
 		if p == nil {
 			continue
 		}

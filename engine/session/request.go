@@ -10,9 +10,9 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
-	"github.com/recipe-rl/recipe/engine/arithmetic"
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/run"
+	"github.com/recipe-rl/recipe/engine/sizing"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
@@ -36,16 +36,16 @@ type Session struct {
 	Dir     state.Dir
 	host    run.Host
 	plugins schema.Plugins
-	check   Arithmetic
+	check   Sizing
 	attempt string // of the detached engine that this process is
 }
 
 // Arithmetic adds up what blocks will need, deals them their GPUs, and compares both with what there is. Blocks that have run keep
 // their GPUs where they can. Nil: no findings, and no GPUs but those that blocks name.
-type Arithmetic func(r *schema.Recipe, kept arithmetic.Devices) ([]plan.Finding, arithmetic.Devices)
+type Sizing func(r *schema.Recipe, kept sizing.Devices) ([]plan.Finding, sizing.Devices)
 
 // Open loads the recipe. The diagnostics hold every mistake found in it; with errors there is no session.
-func Open(req Request, plugins schema.Plugins, host run.Host, check Arithmetic) (*Session, hcl.Diagnostics) {
+func Open(req Request, plugins schema.Plugins, host run.Host, check Sizing) (*Session, hcl.Diagnostics) {
 	r, diags := load(req, plugins)
 	if diags.HasErrors() {
 		return nil, diags
@@ -87,7 +87,7 @@ func (s *Session) plan(rec *state.Run, seen map[addr.Block]plan.Observed) (*plan
 	}
 	in := plan.Input{Recipe: s.Recipe, Recorded: rec, Observed: seen, Dir: s.Dir, Targets: s.Request.Targets}
 	if s.check != nil {
-		kept := arithmetic.Devices{}
+		kept := sizing.Devices{}
 		for a, b := range rec.Blocks {
 			kept[a] = b.Devices
 		}

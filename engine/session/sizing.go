@@ -5,9 +5,9 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/recipe-rl/recipe/engine/arithmetic"
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/engine/sizing"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -15,9 +15,9 @@ import (
 
 // Sizes returns an Arithmetic that asks built-in plugins, in this process, what their blocks will need on the machine.
 // Plugins that are binaries of their own are not asked: a plan starts nothing.
-func Sizes(c *host.Catalog, m arithmetic.Machine) Arithmetic {
-	return func(r *schema.Recipe, kept arithmetic.Devices) ([]plan.Finding, arithmetic.Devices) {
-		return arithmetic.Check(r, func(b *schema.Block) (sdk.Estimate, []spec.Problem, error) {
+func Sizes(c *host.Catalog, m sizing.Machine) Sizing {
+	return func(r *schema.Recipe, kept sizing.Devices) ([]plan.Finding, sizing.Devices) {
+		return sizing.Check(r, func(b *schema.Block) (sdk.Estimate, []spec.Problem, error) {
 			def := c.Definition(b.Addr.Kind, b.Addr.Plugin)
 			if def == nil {
 				return sdk.Estimate{}, nil, nil

@@ -60,7 +60,7 @@ func (d Dir) Checkpoints(a addr.Block) string {
 }
 
 // Token derives a bearer token from the run's key: the same for the same purpose and address as long as the run
-// directory lives, so that a restarted block keeps the tokens that others hold, and none is ever written down.
+// directory exists, so that a restarted block keeps the tokens that others hold, and none is ever written down.
 func (d Dir) Token(purpose string, a addr.Block) (string, error) {
 	key, err := d.key()
 	if err != nil {

@@ -53,7 +53,7 @@ func TestTheDiskHoldsEveryChangeAtOnce(t *testing.T) {
 	t.Parallel()
 	d := dir(t)
 	rng := rand.New(rand.NewPCG(1, 2))
-	for life := range 4 {
+	for open := range 4 {
 		writes := 0
 		s := openStore(t, d, func() { writes++ })
 		for i := range 400 {
@@ -64,23 +64,23 @@ func TestTheDiskHoldsEveryChangeAtOnce(t *testing.T) {
 				s.Note(func(r *state.Run) { r.Policy.Version++; r.Status = state.Running })
 			default:
 				s.NoteBlock(block(rng.IntN(20)), func(b *state.Block) {
-					b.Life++
+					b.Attempt++
 					b.Phase = fmt.Sprint("phase ", i)
 					b.Config = map[string]json.RawMessage{"text": json.RawMessage(`"` + strings.Repeat("x", rng.IntN(10_000)) + `"`)}
 				})
 			}
 			if writes != i+1 {
-				t.Fatalf("life %d, change %d: written %d times", life, i, writes)
+				t.Fatalf("open %d, change %d: written %d times", open, i, writes)
 			}
 			if i%40 == 0 {
 				r, err := state.Read(d)
 				if err != nil {
-					t.Fatalf("life %d, change %d: %v", life, i, err)
+					t.Fatalf("open %d, change %d: %v", open, i, err)
 				}
 				same(t, r, s.Run())
 			}
 		}
-		if life%2 == 0 {
+		if open%2 == 0 {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -144,12 +144,12 @@ func TestARecordOfFormat1IsRead(t *testing.T) {
 	}
 	s := openStore(t, d, nil)
 	b := s.Block(policy)
-	if s.ID() != "0123456789abcdef" || b == nil || b.Life != 2 || b.Listen != "127.0.0.1:1" || string(b.Config["model"]) != `{"ref":"x"}` {
+	if s.ID() != "0123456789abcdef" || b == nil || b.Attempt != 2 || b.Listen != "127.0.0.1:1" || string(b.Config["model"]) != `{"ref":"x"}` {
 		t.Fatalf("read %s: %+v", s.ID(), b)
 	}
-	s.NoteBlock(policy, func(b *state.Block) { b.Life = 3 })
+	s.NoteBlock(policy, func(b *state.Block) { b.Attempt = 3 })
 	r, err := state.Read(d)
-	if err != nil || r.Blocks[policy].Life != 3 || r.Format != state.FormatVersion || r.Policy.Version != 3 {
+	if err != nil || r.Blocks[policy].Attempt != 3 || r.Format != state.FormatVersion || r.Policy.Version != 3 {
 		t.Fatalf("after a change: %+v, %v", r, err)
 	}
 }
@@ -160,7 +160,7 @@ func journalled(t *testing.T, d state.Dir, lines int) (path, text string, at fun
 	var states []*state.Run
 	s := openStore(t, d, nil)
 	for i := range lines + 1 {
-		s.NoteBlock(policy, func(b *state.Block) { b.Life = i })
+		s.NoteBlock(policy, func(b *state.Block) { b.Attempt = i })
 		states = append(states, s.Run())
 	}
 	path = filepath.Join(string(d), "run.journal")
@@ -227,7 +227,7 @@ func TestChangesWaitForRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := openStore(t, d, nil)
-	s.NoteBlock(policy, func(b *state.Block) { b.Life = 1 })
+	s.NoteBlock(policy, func(b *state.Block) { b.Attempt = 1 })
 	before, err := state.Read(d)
 	if err != nil {
 		t.Fatal(err)

@@ -70,7 +70,7 @@ func TryLock(dir Dir, command string) (*Lock, error) {
 // once it has the lock.
 const lockPatience = 5 * time.Second
 
-// flock takes the lock without waiting for an engine that lives.
+// flock takes the lock without waiting for a live engine.
 func flock(f *os.File) error {
 	for deadline := time.Now().Add(lockPatience); ; time.Sleep(20 * time.Millisecond) {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)

@@ -81,7 +81,7 @@ type Block struct {
 	Intent  Intent                     `json:"intent"`
 	Phase   string                     `json:"phase,omitempty"`
 	Error   string                     `json:"error,omitempty"`
-	Life    int                        `json:"life"` // how often it was started
+	Attempt int                        `json:"life"` // how often it was started
 	Started time.Time                  `json:"started,omitzero"`
 	Ended   time.Time                  `json:"ended,omitzero"`
 	// Restarts are the times of restarts by policy, newest last; those outside the window are dropped.

@@ -35,7 +35,7 @@ func TestUpdateIsOnDiskAndPrivate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.NoteBlock(policy, func(b *state.Block) { b.Intent, b.Life = state.IntentStart, 1 })
+	s.NoteBlock(policy, func(b *state.Block) { b.Intent, b.Attempt = state.IntentStart, 1 })
 	if err := s.Sync(); err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestUpdateIsOnDiskAndPrivate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b := r.Blocks[policy]; b == nil || b.Intent != state.IntentStart || b.Life != 1 || r.ID == "" {
+	if b := r.Blocks[policy]; b == nil || b.Intent != state.IntentStart || b.Attempt != 1 || r.ID == "" {
 		t.Fatalf("read back %+v", r)
 	}
 	err = filepath.Walk(string(d), func(path string, info os.FileInfo, err error) error {

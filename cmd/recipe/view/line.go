@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/recipe-rl/recipe/engine/board"
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/snapshot"
 	"github.com/recipe-rl/recipe/engine/why"
 )
 
@@ -97,13 +97,13 @@ func measurements(m map[string]float64) string {
 
 // Printer writes events as plain lines, one after the other. It leaves out what a reader has just read: progress, of which
 // metrics say the same and more, and a phase that the block was in already, and what only a plugin's author wants to know (--json has it all).
-type Printer struct{ board board.Board }
+type Printer struct{ snap snapshot.Snapshot }
 
 // Print writes the line of an event, when it has one.
 func (p *Printer) Print(w io.Writer, s Style, e event.Event) error {
-	again := e.Type == event.Phase && p.board.Stands(e)
+	again := e.Type == event.Phase && p.snap.SamePhase(e)
 	if e.Type == event.Phase {
-		p.board.Apply(e)
+		p.snap.Apply(e)
 	}
 	if again || e.Type == event.Progress || e.Level == "debug" {
 		return nil

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/recipe-rl/recipe/engine/board"
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/snapshot"
 )
 
 const (
@@ -27,8 +27,8 @@ type Live struct {
 	out   io.Writer
 	style Style
 	size  func() (width, height int)
-	board *board.Board
-	since time.Time // of the events shown: those of earlier applies only fill the board
+	snap  *snapshot.Snapshot
+	since time.Time // of the events shown: those of earlier applies only fill the snapshot
 	drawn int       // lines of the table that stand on the screen
 	told  map[string]time.Time
 	said  chan string
@@ -62,7 +62,7 @@ func NewLive(out io.Writer, s Style, since time.Time) *Live {
 			return width, height
 		}
 	}
-	return &Live{out: out, style: s, size: size, board: &board.Board{}, since: since, told: map[string]time.Time{},
+	return &Live{out: out, style: s, size: size, snap: &snapshot.Snapshot{}, since: since, told: map[string]time.Time{},
 		said: make(chan string, 4), hint: "Ctrl-C stops the run where it can go on later"}
 }
 
@@ -85,7 +85,7 @@ func (l *Live) say(text string) {
 }
 
 // Follow shows the events in dir until the run has ended or ctx ends. It returns what the run looked like last.
-func (l *Live) Follow(ctx context.Context, dir string) (*board.Board, error) {
+func (l *Live) Follow(ctx context.Context, dir string) (*snapshot.Snapshot, error) {
 	events := make(chan event.Event, 256)
 	done := make(chan error, 1)
 	ctx, cancel := context.WithCancel(ctx)
@@ -108,9 +108,9 @@ func (l *Live) Follow(ctx context.Context, dir string) (*board.Board, error) {
 			if !open {
 				l.draw(time.Now())
 				if err := <-done; !errors.Is(err, errEnded) {
-					return l.board, err
+					return l.snap, err
 				}
-				return l.board, nil
+				return l.snap, nil
 			}
 			l.event(e)
 		case text := <-l.said:
@@ -126,8 +126,8 @@ func (l *Live) Follow(ctx context.Context, dir string) (*board.Board, error) {
 var errEnded = errors.New("the run has ended")
 
 func (l *Live) event(e event.Event) {
-	again := e.Type == event.Phase && l.board.Stands(e)
-	l.board.Apply(e)
+	again := e.Type == event.Phase && l.snap.SamePhase(e)
+	l.snap.Apply(e)
 	if again || e.Time.Before(l.since) || !l.worthALine(e) {
 		return
 	}
@@ -196,12 +196,12 @@ func (l *Live) erase() {
 }
 
 func (l *Live) draw(now time.Time) {
-	if !l.style.Terminal || len(l.board.Blocks) == 0 {
+	if !l.style.Terminal || len(l.snap.Blocks) == 0 {
 		return
 	}
 	width, height := l.size()
-	lines := append([]string{""}, Board(l.style, l.board, width-1)...)
-	if still := StallLines(l.style, l.board, width-1, now); len(still) > 0 {
+	lines := append([]string{""}, BlockTable(l.style, l.snap, width-1)...)
+	if still := StallLines(l.style, l.snap, width-1, now); len(still) > 0 {
 		lines = append(append(lines, ""), still...)
 	}
 	if extra := l.curve(width); extra != "" {
@@ -227,8 +227,8 @@ func (l *Live) draw(now time.Time) {
 
 // curve is the first trainer's reward over its steps so far, in one line.
 func (l *Live) curve(width int) string {
-	for _, a := range l.board.Addresses() {
-		series := l.board.Blocks[a].History["reward"]
+	for _, a := range l.snap.Addresses() {
+		series := l.snap.Blocks[a].History["reward"]
 		if series == nil || len(series.Points) < 2 || !isTrainer(a) {
 			continue
 		}
@@ -239,11 +239,11 @@ func (l *Live) curve(width int) string {
 }
 
 func (l *Live) footer(now time.Time) string {
-	if l.board.Started.IsZero() {
+	if l.snap.Started.IsZero() {
 		return ""
 	}
-	if end := l.board.Ended; !end.IsZero() {
-		return span(end.Sub(l.board.Started))
+	if end := l.snap.Ended; !end.IsZero() {
+		return span(end.Sub(l.snap.Started))
 	}
-	return span(now.Sub(l.board.Started)) + " · " + l.hint
+	return span(now.Sub(l.snap.Started)) + " · " + l.hint
 }

@@ -7,9 +7,9 @@ import (
 	"sort"
 	"time"
 
-	"github.com/recipe-rl/recipe/engine/board"
 	"github.com/recipe-rl/recipe/engine/event"
 	enginerun "github.com/recipe-rl/recipe/engine/run"
+	"github.com/recipe-rl/recipe/engine/snapshot"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
@@ -26,22 +26,22 @@ func Standing(run *state.Run, holder *state.Owner) string {
 	return "running"
 }
 
-// Complete adds to a board what only the record knows, for a log of which old files were deleted, and takes out the blocks that are no part
+// Complete adds to a snapshot what only the record knows, for a log of which old files were deleted, and takes out the blocks that are no part
 // of the run any more.
-func Complete(b *board.Board, run *state.Run) {
-	for a, blk := range b.Blocks {
+func Complete(snap *snapshot.Snapshot, run *state.Run) {
+	for a, blk := range snap.Blocks {
 		if address, err := addr.Parse(a); err == nil && run.Blocks[address] == nil && sdk.Phase(blk.Phase).Over() {
-			delete(b.Blocks, a)
+			delete(snap.Blocks, a)
 		}
 	}
 	for a, rec := range run.Blocks {
-		blk := b.Blocks[a.String()]
+		blk := snap.Blocks[a.String()]
 		if blk == nil {
-			blk = &board.Block{Address: a.String(), Phase: rec.Phase}
-			if b.Blocks == nil {
-				b.Blocks = map[string]*board.Block{}
+			blk = &snapshot.Block{Address: a.String(), Phase: rec.Phase}
+			if snap.Blocks == nil {
+				snap.Blocks = map[string]*snapshot.Block{}
 			}
-			b.Blocks[a.String()] = blk
+			snap.Blocks[a.String()] = blk
 		}
 		blk.Step, blk.Total = max(blk.Step, rec.Step), max(blk.Total, rec.Total)
 	}
@@ -60,7 +60,7 @@ func Foreign(w io.Writer, s Style, e *state.ForeignError) error {
 }
 
 // StatusJSON writes the machine-readable form of status. Foreign is set for a run directory that was copied from elsewhere.
-func StatusJSON(w io.Writer, run *state.Run, b *board.Board, holder *state.Owner, foreign *state.ForeignError, seen Seen) error {
+func StatusJSON(w io.Writer, run *state.Run, snap *snapshot.Snapshot, holder *state.Owner, foreign *state.ForeignError, seen Seen) error {
 	elsewhere := ""
 	if foreign != nil {
 		elsewhere = foreign.Was.Path
@@ -72,7 +72,7 @@ func StatusJSON(w io.Writer, run *state.Run, b *board.Board, holder *state.Owner
 		Alive    *bool              `json:"alive,omitempty"`      // its process runs; left out for blocks that have none or have ended
 		Error    string             `json:"error,omitempty"`
 		Message  string             `json:"message,omitempty"`
-		Life     int                `json:"life"`
+		Attempt  int                `json:"life"`
 		Restarts int                `json:"restarts"`
 		Step     int64              `json:"step,omitempty"`
 		Total    int64              `json:"total,omitempty"`
@@ -82,11 +82,11 @@ func StatusJSON(w io.Writer, run *state.Run, b *board.Board, holder *state.Owner
 	blocks := []block{}
 	for _, a := range sorted(run) {
 		rec, out := run.Blocks[a], block{Address: a}
-		out.Phase, out.Life, out.Step, out.Total, out.Error = rec.Phase, rec.Life, rec.Step, rec.Total, rec.Error
+		out.Phase, out.Attempt, out.Step, out.Total, out.Error = rec.Phase, rec.Attempt, rec.Step, rec.Total, rec.Error
 		if now, ok := seen.Blocks[a]; ok && seen.newer(now) {
 			out.Phase, out.Last, out.Alive = now.Phase, now.Last, now.Alive
 		}
-		if blk := b.Blocks[a.String()]; blk != nil {
+		if blk := snap.Blocks[a.String()]; blk != nil {
 			out.Message, out.Restarts, out.Version, out.Metrics = blk.Message, blk.Restarts, blk.Version, blk.Metrics
 		}
 		blocks = append(blocks, out)
@@ -145,10 +145,10 @@ func RecordedBlock(w io.Writer, s Style, a addr.Block, b *state.Block) error {
 	}
 	pairs := [][2]string{
 		{"  phase", b.Phase}, {"  error", b.Error}, {"  started", moment(b.Started)}, {"  ended", moment(b.Ended)},
-		{"  life", fmt.Sprint(b.Life)}, {"  address", b.Listen},
+		{"  attempt", fmt.Sprint(b.Attempt)}, {"  address", b.Listen},
 	}
 	if b.Total > 0 || b.Step > 0 {
-		pairs = append(pairs, [2]string{"  step", steps(&board.Block{Step: b.Step, Total: b.Total})})
+		pairs = append(pairs, [2]string{"  step", steps(&snapshot.Block{Step: b.Step, Total: b.Total})})
 	}
 	if b.Checkpoint != nil {
 		pairs = append(pairs, [2]string{"  checkpoint", fmt.Sprintf("%s (step %d)", b.Checkpoint.Path, b.Checkpoint.Step)})

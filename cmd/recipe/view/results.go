@@ -3,14 +3,14 @@ package view
 import (
 	"strconv"
 
-	"github.com/recipe-rl/recipe/engine/board"
+	"github.com/recipe-rl/recipe/engine/snapshot"
 )
 
 // sparkWidth is how many marks show the way of a reward in a table.
 const sparkWidth = 16
 
 // results compares the trainers of a sweep: one row each, the best reward bold.
-func results(s Style, trainers []*board.Block) []string {
+func results(s Style, trainers []*snapshot.Block) []string {
 	head := Cells("trainer", "ended", "steps", "reward first", "last", "best", "", "checkpoint")
 	for i := range head {
 		head[i].Paint = s.Bold

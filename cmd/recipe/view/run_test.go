@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/recipe-rl/recipe/engine/board"
 	"github.com/recipe-rl/recipe/engine/doctor"
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/snapshot"
 )
 
 var began = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -23,9 +23,9 @@ func aRun() []event.Event {
 	const trainer, inference, env = "trainer.tiny.policy", "inference.tiny.policy", "environment.arithmetic.sums"
 	events := []event.Event{
 		{Type: event.RunStarted, Message: "apply"},
-		{Type: event.Phase, Address: inference, Phase: "ready", Life: 1},
-		{Type: event.Phase, Address: env, Phase: "ready", Life: 1},
-		{Type: event.Phase, Address: trainer, Phase: "ready", Life: 1},
+		{Type: event.Phase, Address: inference, Phase: "ready", BlockAttempt: 1},
+		{Type: event.Phase, Address: env, Phase: "ready", BlockAttempt: 1},
+		{Type: event.Phase, Address: trainer, Phase: "ready", BlockAttempt: 1},
 	}
 	for i := range 20 {
 		r := 0.2 + 0.04*float64(i)
@@ -71,7 +71,7 @@ func TestLiveInAPipeWritesPlainLines(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var out bytes.Buffer
-	b, err := NewLive(&out, Style{Width: 80}, began).Follow(ctx, dir)
+	snap, err := NewLive(&out, Style{Width: 80}, began).Follow(ctx, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,8 +79,8 @@ func TestLiveInAPipeWritesPlainLines(t *testing.T) {
 	if strings.Contains(out.String(), "\x1b") {
 		t.Error("an escape reached a pipe")
 	}
-	if b.Status != "completed" || b.Blocks["trainer.tiny.policy"].Step != 20 {
-		t.Errorf("board: %+v", b)
+	if snap.Status != "completed" || snap.Blocks["trainer.tiny.policy"].Step != 20 {
+		t.Errorf("snapshot: %+v", snap)
 	}
 }
 
@@ -91,15 +91,15 @@ func TestLiveShowsNothingOfEarlierApplies(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
 	var out bytes.Buffer
-	b, err := NewLive(&out, Style{Width: 80}, began.Add(time.Hour)).Follow(ctx, dir)
+	snap, err := NewLive(&out, Style{Width: 80}, began.Add(time.Hour)).Follow(ctx, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if out.Len() > 0 {
 		t.Errorf("shown of an earlier apply: %q", out.String())
 	}
-	if b.Blocks["trainer.tiny.policy"].Step != 20 {
-		t.Error("the board knows nothing of the earlier apply")
+	if snap.Blocks["trainer.tiny.policy"].Step != 20 {
+		t.Error("the snapshot knows nothing of the earlier apply")
 	}
 }
 
@@ -210,15 +210,15 @@ func TestStatusAndSummary(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, aRun())
-	b, err := board.Read(dir)
+	snap, err := snapshot.Read(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := Status(&out, Style{}, "sums", "completed", b, began); err != nil {
+	if err := Status(&out, Style{}, "sums", "completed", snap, began); err != nil {
 		t.Fatal(err)
 	}
-	if err := Summary(&out, Style{}, b); err != nil {
+	if err := Summary(&out, Style{}, snap); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "status.txt", out.Bytes())
@@ -227,7 +227,7 @@ func TestStatusAndSummary(t *testing.T) {
 func TestSummaryOfARunThatSaidNothing(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	if err := Summary(&out, Style{}, &board.Board{}); err != nil || out.Len() != 0 {
+	if err := Summary(&out, Style{}, &snapshot.Snapshot{}); err != nil || out.Len() != 0 {
 		t.Fatalf("%q, %v", out.String(), err)
 	}
 }
@@ -277,7 +277,7 @@ func TestViewsReportWhatTheyCannotWrite(t *testing.T) {
 	if Findings(brokenWriter{}, Style{}, []doctor.Finding{{}}) == nil {
 		t.Error("Findings swallows the error")
 	}
-	if Status(brokenWriter{}, Style{}, "x", "running", &board.Board{}, began) == nil {
+	if Status(brokenWriter{}, Style{}, "x", "running", &snapshot.Snapshot{}, began) == nil {
 		t.Error("Status swallows the error")
 	}
 }
@@ -297,7 +297,7 @@ func TestStyleOfAFileIsPlain(t *testing.T) {
 // A sweep ends with one row a trainer, also for one that never reported a reward.
 func TestSummaryOfASweepComparesItsTrainers(t *testing.T) {
 	t.Parallel()
-	var b board.Board
+	var b snapshot.Snapshot
 	seq := uint64(0)
 	say := func(e event.Event) {
 		seq++

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/recipe-rl/recipe/engine/board"
 	"github.com/recipe-rl/recipe/engine/plan"
 	enginerun "github.com/recipe-rl/recipe/engine/run"
+	"github.com/recipe-rl/recipe/engine/snapshot"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
@@ -72,10 +72,10 @@ func Watched(live map[addr.Block]plan.Observed, waiting []enginerun.Waiting) See
 // newer says that the record and the log do not know what was seen of a block.
 func (s Seen) newer(now Sight) bool { return now.Last != "" || len(s.Waiting) > 0 }
 
-// Overlay puts on a board what is known now. Blocks on which an engine works are as the log says, unless the engine cannot write it.
-func (s Seen) Overlay(b *board.Board) {
+// Overlay puts on a snapshot what is known now. Blocks on which an engine works are as the log says, unless the engine cannot write it.
+func (s Seen) Overlay(snap *snapshot.Snapshot) {
 	for a, now := range s.Blocks {
-		blk := b.Blocks[a.String()]
+		blk := snap.Blocks[a.String()]
 		if blk == nil || !s.newer(now) {
 			continue
 		}

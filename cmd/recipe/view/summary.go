@@ -6,7 +6,7 @@ import (
 	"sort"
 	"strings"
 
-	"github.com/recipe-rl/recipe/engine/board"
+	"github.com/recipe-rl/recipe/engine/snapshot"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
@@ -16,12 +16,12 @@ import (
 const plotHeight, plotWidth = 6, 60
 
 // Summary says what a finished run came to: the way of each trainer's reward, what held-out evaluations found, one example
-// before and after, where the checkpoint is. All of it is in the board; what was not reported is left out.
-func Summary(w io.Writer, s Style, b *board.Board) error {
+// before and after, where the checkpoint is. All of it is in the snapshot; what was not reported is left out.
+func Summary(w io.Writer, s Style, snap *snapshot.Snapshot) error {
 	var lines []string
-	var trainers []*board.Block
-	for _, a := range b.Addresses() {
-		if blk := b.Blocks[a]; isTrainer(a) && blk.Phase != string(sdk.Pending) {
+	var trainers []*snapshot.Block
+	for _, a := range snap.Addresses() {
+		if blk := snap.Blocks[a]; isTrainer(a) && blk.Phase != string(sdk.Pending) {
 			trainers = append(trainers, blk)
 		}
 	}
@@ -34,10 +34,10 @@ func Summary(w io.Writer, s Style, b *board.Board) error {
 			}
 		}
 	}
-	for _, a := range b.Addresses() {
-		lines = append(lines, evaluated(s, b.Blocks[a])...)
+	for _, a := range snap.Addresses() {
+		lines = append(lines, evaluated(s, snap.Blocks[a])...)
 	}
-	lines = append(lines, examples(s, b)...)
+	lines = append(lines, examples(s, snap)...)
 	if len(lines) == 0 {
 		return nil
 	}
@@ -50,7 +50,7 @@ func isTrainer(address string) bool {
 	return err == nil && a.Kind == kind.Trainer
 }
 
-func trained(s Style, blk *board.Block) []string {
+func trained(s Style, blk *snapshot.Block) []string {
 	reward := blk.History["reward"]
 	before, now := reward.Ends()
 	lines := []string{"", fmt.Sprintf("%s: reward %s → %s over %d %s", s.Bold(blk.Address), number(before), s.Bold(number(now)), blk.Step, unit(blk.Unit))}
@@ -66,7 +66,7 @@ func trained(s Style, blk *board.Block) []string {
 }
 
 // evaluated is how the measures of skill of a block have changed between its first report and its last.
-func evaluated(s Style, blk *board.Block) []string {
+func evaluated(s Style, blk *snapshot.Block) []string {
 	var names []string
 	for name, series := range blk.History {
 		if measuresSkill(name) && series.Count > 1 && series.First != series.Last {
@@ -97,15 +97,15 @@ func unit(u string) string {
 	return u
 }
 
-func examples(s Style, b *board.Board) []string {
-	names := make([]string, 0, len(b.Samples))
-	for name := range b.Samples {
+func examples(s Style, snap *snapshot.Snapshot) []string {
+	names := make([]string, 0, len(snap.Samples))
+	for name := range snap.Samples {
 		names = append(names, name)
 	}
 	sort.Strings(names)
 	var lines []string
 	for _, name := range names {
-		first, last := b.Samples[name].First, b.Samples[name].Last
+		first, last := snap.Samples[name].First, snap.Samples[name].Last
 		lines = append(lines, "", s.Bold(name)+": what the policy answered")
 		lines = append(lines, fmt.Sprintf("  first  %s → %s (score %s)", quote(brief(first.Prompt)), quote(brief(first.Completion)), number(first.Score)))
 		if last.Seq != first.Seq {

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/recipe-rl/recipe/engine/board"
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/snapshot"
 	"github.com/recipe-rl/recipe/engine/why"
 	"github.com/recipe-rl/recipe/sdk"
 )
@@ -105,9 +105,9 @@ func doings(d why.BlockDocument) []string {
 }
 
 // WhyFromLog is what is known of a run that no engine works on: what an engine said last.
-func WhyFromLog(b *board.Board, now time.Time) *why.Document {
+func WhyFromLog(snap *snapshot.Snapshot, now time.Time) *why.Document {
 	d := &why.Document{FormatVersion: why.FormatVersion, Time: now.UTC(), After: why.DefaultAfter.Seconds(), Stalls: []why.StallDocument{}}
-	for _, e := range stallsOf(b) {
+	for _, e := range stallsOf(snap) {
 		d.Last = append(d.Last, oneLine(e.Message))
 		if d.LastTime == nil || e.Time.After(*d.LastTime) {
 			d.LastTime = &e.Time
@@ -117,25 +117,25 @@ func WhyFromLog(b *board.Board, now time.Time) *why.Document {
 }
 
 // stallsOf lists what stands still, in the order of the addresses.
-func stallsOf(b *board.Board) []event.Event {
-	roots := make([]string, 0, len(b.Stalls))
-	for root := range b.Stalls {
+func stallsOf(snap *snapshot.Snapshot) []event.Event {
+	roots := make([]string, 0, len(snap.Stalls))
+	for root := range snap.Stalls {
 		roots = append(roots, root)
 	}
 	slices.Sort(roots)
 	out := make([]event.Event, len(roots))
 	for i, root := range roots {
-		out[i] = b.Stalls[root]
+		out[i] = snap.Stalls[root]
 	}
 	return out
 }
 
 // StallLines say what stands still, a line each. Limit bounds the width of a line; 0 is no bound.
-func StallLines(s Style, b *board.Board, limit int, now time.Time) []string {
+func StallLines(s Style, snap *snapshot.Snapshot, limit int, now time.Time) []string {
 	var rows [][]Cell
-	for _, e := range stallsOf(b) {
+	for _, e := range stallsOf(snap) {
 		idle, verb := fromSeconds(e.Seconds), "stood still for "
-		if b.Ended.IsZero() {
+		if snap.Ended.IsZero() {
 			idle, verb = idle+max(0, now.Sub(e.Time)), "stands still for "
 		}
 		rows = append(rows, []Cell{{Text: verb + why.Span(idle) + ": " + oneLine(e.Message), Paint: s.Yellow}})

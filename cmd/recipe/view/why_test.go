@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/recipe-rl/recipe/engine/board"
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/snapshot"
 	"github.com/recipe-rl/recipe/engine/why"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
@@ -56,34 +56,34 @@ func TestWhyJSON(t *testing.T) {
 
 func TestStallsInTheLog(t *testing.T) {
 	t.Parallel()
-	b := &board.Board{}
+	snap := &snapshot.Snapshot{}
 	apply := func(list ...event.Event) {
 		for _, e := range list {
-			e.Seq, e.Time = b.Last+1, began
-			b.Apply(e)
+			e.Seq, e.Time = snap.Last+1, began
+			snap.Apply(e)
 		}
 	}
 	stalled := event.Event{Type: event.Stalled, Address: "inference.vllm.policy", Message: "a waits for b", Remedy: "look", Seconds: 61}
 	apply(event.Event{Type: event.RunStarted}, stalled)
-	if got := StallLines(Style{}, b, 0, began.Add(time.Minute)); len(got) != 1 || got[0] != "stands still for 121 s: a waits for b" {
+	if got := StallLines(Style{}, snap, 0, began.Add(time.Minute)); len(got) != 1 || got[0] != "stands still for 121 s: a waits for b" {
 		t.Errorf("while it stands still: %q", got)
 	}
-	if d := WhyFromLog(b, began); len(d.Last) != 1 || d.Last[0] != "a waits for b" || !d.LastTime.Equal(began) || d.Engine {
+	if d := WhyFromLog(snap, began); len(d.Last) != 1 || d.Last[0] != "a waits for b" || !d.LastTime.Equal(began) || d.Engine {
 		t.Errorf("without an engine: %+v", d)
 	}
 	if got := Line(Style{}, event.Event{Time: began, Type: event.StallOver, Address: "x", Seconds: 130}); got[9:] != "x goes on after 130 s" {
 		t.Errorf("its end reads %q", got)
 	}
 	apply(event.Event{Type: event.StallOver, Address: "inference.vllm.policy", Seconds: 130})
-	if got := StallLines(Style{}, b, 0, began); len(got) != 0 {
+	if got := StallLines(Style{}, snap, 0, began); len(got) != 0 {
 		t.Errorf("after it: %q", got)
 	}
 	apply(stalled, event.Event{Type: event.RunEnded, Phase: "stopped"})
-	if got := StallLines(Style{}, b, 0, began.Add(time.Hour)); len(got) != 1 || got[0] != "stood still for 61 s: a waits for b" {
+	if got := StallLines(Style{}, snap, 0, began.Add(time.Hour)); len(got) != 1 || got[0] != "stood still for 61 s: a waits for b" {
 		t.Errorf("after the end: %q", got)
 	}
 	apply(event.Event{Type: event.RunStarted})
-	if len(b.Stalls) != 0 {
-		t.Errorf("the next apply begins with %v", b.Stalls)
+	if len(snap.Stalls) != 0 {
+		t.Errorf("the next apply begins with %v", snap.Stalls)
 	}
 }

@@ -45,7 +45,7 @@ func TestAFullDiskIsWaitedFor(t *testing.T) {
 	}
 	src := strings.Replace(wholeLoop, `model = "m"`, "model = \"m\"\n restart { delay = \"1ms\" }\n", 1)
 	a := f.apply(f.load(src))
-	f.until("the first checkpoint is recorded", func() bool { b := f.recordedBlock(trainer); return b != nil && b.Checkpoint != nil })
+	f.until("the first checkpoint is recorded", func() bool { rec := f.recordedBlock(trainer); return rec != nil && rec.Checkpoint != nil })
 	room := disktest.Fill(t, f.root)
 	close(tell)
 	look := func(address string) (rec *state.Block, phase string) {
@@ -117,7 +117,7 @@ func TestAStopOnAFullDisk(t *testing.T) {
 				p.say(sdk.Stopped, "", "")
 			}
 			a := f.apply(f.load(wholeLoop))
-			f.until("everything runs", func() bool { b := f.recordedBlock(syncer); return b != nil && b.Phase == "ready" })
+			f.until("everything runs", func() bool { rec := f.recordedBlock(syncer); return rec != nil && rec.Phase == "ready" })
 			room := disktest.Fill(t, f.root)
 			if err := a.engine.Stop(context.Background(), "enough"); err != nil {
 				t.Fatal(err)

@@ -1,4 +1,4 @@
-package arithmetic_test
+package sizing_test
 
 import (
 	"reflect"
@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/recipe-rl/recipe/engine/arithmetic"
+	"github.com/recipe-rl/recipe/engine/sizing"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
@@ -46,11 +46,11 @@ func TestGPUsAreDealt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			kept := arithmetic.Devices{}
+			kept := sizing.Devices{}
 			for k, names := range c.kept {
 				kept[addr.Block{Kind: k, Plugin: "x", Name: "a"}] = names
 			}
-			found, devices := world{machine: arithmetic.Machine{Devices: c.there}, placed: c.placed, estimates: c.estimates}.deal(kept)
+			found, devices := world{machine: sizing.Machine{Devices: c.there}, placed: c.placed, estimates: c.estimates}.deal(kept)
 			got := dealt{}
 			for a, names := range devices {
 				got[a.Kind] = names
@@ -78,10 +78,10 @@ func TestPluginsAreAskedOfTheGPUsThatTheyGet(t *testing.T) {
 	b := &schema.Block{Addr: a}
 	b.Meta.Placement = &schema.Placement{GPUs: 1}
 	var asked []string
-	_, devices := arithmetic.Check(&schema.Recipe{Blocks: []*schema.Block{b}}, func(b *schema.Block) (sdk.Estimate, []spec.Problem, error) {
+	_, devices := sizing.Check(&schema.Recipe{Blocks: []*schema.Block{b}}, func(b *schema.Block) (sdk.Estimate, []spec.Problem, error) {
 		asked = append(asked, strings.Join(b.Meta.Placement.Devices, ","))
 		return sdk.Estimate{}, nil, nil
-	}, arithmetic.Machine{Devices: []string{"2"}}, nil)
+	}, sizing.Machine{Devices: []string{"2"}}, nil)
 	if !slices.Equal(asked, []string{"", "2"}) || !slices.Equal(devices[a], []string{"2"}) {
 		t.Errorf("asked of GPUs %q and dealt %v, want none and then 2", asked, devices)
 	}

@@ -1,4 +1,4 @@
-package board
+package snapshot
 
 import (
 	"math"
@@ -15,67 +15,67 @@ const (
 	syncBlock = "sync.weights.policy"
 )
 
-func fold(events ...event.Event) *Board {
-	b := &Board{}
+func fold(events ...event.Event) *Snapshot {
+	snap := &Snapshot{}
 	for i, e := range events {
 		e.Seq = uint64(i + 1)
 		e.Time = time.Unix(int64(i), 0)
-		b.Apply(e)
+		snap.Apply(e)
 	}
-	return b
+	return snap
 }
 
 func TestBoardFollowsARun(t *testing.T) {
 	t.Parallel()
-	b := fold(
+	snap := fold(
 		event.Event{Type: event.RunStarted, Message: "apply"},
-		event.Event{Type: event.Phase, Address: inference, Phase: "starting", Life: 1},
-		event.Event{Type: event.Phase, Address: inference, Phase: "ready", Life: 1},
+		event.Event{Type: event.Phase, Address: inference, Phase: "starting", BlockAttempt: 1},
+		event.Event{Type: event.Phase, Address: inference, Phase: "ready", BlockAttempt: 1},
 		event.Event{Type: event.Progress, Address: trainer, Step: 3, Total: 10, Unit: "steps"},
 		event.Event{Type: event.Metrics, Address: trainer, Step: 3, Metrics: map[string]float64{"reward": 0.25, "tokens_per_second": 900}},
 		event.Event{Type: event.Weights, Address: syncBlock, Inference: inference, Version: 3, Seconds: 0.1},
 		event.Event{Type: event.Sample, Address: "environment.arithmetic.sums", Prompt: "1+1=", Completion: "3", Score: 0},
 		event.Event{Type: event.Sample, Address: "environment.arithmetic.sums", Prompt: "1+1=", Completion: "2", Score: 1},
 		event.Event{Type: event.Restart, Address: inference, Attempt: 1, Message: "it was killed"},
-		event.Event{Type: event.Phase, Address: inference, Phase: "ready", Life: 2},
+		event.Event{Type: event.Phase, Address: inference, Phase: "ready", BlockAttempt: 2},
 		event.Event{Type: event.Checkpoint, Address: trainer, Path: "/c/step-10", Step: 10, Version: 10},
 		event.Event{Type: event.Output, Name: "checkpoint", Value: "/c/step-10"},
 		event.Event{Type: event.RunEnded, Phase: "completed"},
 	)
-	if b.Status != "completed" || b.Ended.IsZero() || b.Version != 3 || b.Outputs["checkpoint"] != "/c/step-10" {
-		t.Fatalf("run: %+v", b)
+	if snap.Status != "completed" || snap.Ended.IsZero() || snap.Version != 3 || snap.Outputs["checkpoint"] != "/c/step-10" {
+		t.Fatalf("run: %+v", snap)
 	}
-	inf := b.Blocks[inference]
-	if inf.Phase != "ready" || inf.Life != 2 || inf.Restarts != 1 || inf.Version != 3 || inf.Message != "" {
+	inf := snap.Blocks[inference]
+	if inf.Phase != "ready" || inf.Attempt != 2 || inf.Restarts != 1 || inf.Version != 3 || inf.Message != "" {
 		t.Fatalf("inference: %+v", inf)
 	}
-	tr := b.Blocks[trainer]
+	tr := snap.Blocks[trainer]
 	if tr.Step != 3 || tr.Total != 10 || tr.Metrics["reward"] != 0.25 || tr.Checkpoint.Path != "/c/step-10" {
 		t.Fatalf("trainer: %+v", tr)
 	}
-	if b.Blocks[syncBlock].Updates != 1 {
-		t.Fatalf("sync: %+v", b.Blocks[syncBlock])
+	if snap.Blocks[syncBlock].Updates != 1 {
+		t.Fatalf("sync: %+v", snap.Blocks[syncBlock])
 	}
-	s := b.Samples["environment.arithmetic.sums"]
+	s := snap.Samples["environment.arithmetic.sums"]
 	if s.First.Completion != "3" || s.Last.Completion != "2" {
 		t.Fatalf("samples: %+v", s)
 	}
 	want := []string{inference, "environment.arithmetic.sums", trainer, syncBlock}
-	if got := b.Addresses(); !reflect.DeepEqual(got, want) {
+	if got := snap.Addresses(); !reflect.DeepEqual(got, want) {
 		t.Fatalf("order: got %v, want %v", got, want)
 	}
 }
 
 func TestBoardStartsAnewWithEachApply(t *testing.T) {
 	t.Parallel()
-	b := fold(
+	snap := fold(
 		event.Event{Type: event.RunStarted},
 		event.Event{Type: event.Restart, Address: trainer},
 		event.Event{Type: event.RunEnded, Phase: "failed", Message: "gone"},
 		event.Event{Type: event.RunStarted},
 	)
-	if b.Status != "running" || !b.Ended.IsZero() || b.Message != "" || b.Blocks[trainer].Restarts != 0 {
-		t.Fatalf("after a second apply: %+v", b)
+	if snap.Status != "running" || !snap.Ended.IsZero() || snap.Message != "" || snap.Blocks[trainer].Restarts != 0 {
+		t.Fatalf("after a second apply: %+v", snap)
 	}
 }
 

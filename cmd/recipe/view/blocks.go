@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/recipe-rl/recipe/engine/board"
+	"github.com/recipe-rl/recipe/engine/snapshot"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// head names the columns of a board.
+// head names the columns of the table.
 var head = []string{"BLOCK", "PHASE", "STEP", "REWARD", "TOKENS/S", "VERSION", ""}
 
 func (s Style) phase(phase string) func(string) string {
@@ -35,15 +35,15 @@ func (s Style) phase(phase string) func(string) string {
 	}
 }
 
-// Board lays a run out as a table, a line a block. Limit bounds the width of a line; 0 is no bound.
-func Board(s Style, b *board.Board, limit int) []string {
+// BlockTable lays a run out as a table, a line a block. Limit bounds the width of a line; 0 is no bound.
+func BlockTable(s Style, snap *snapshot.Snapshot, limit int) []string {
 	rows := [][]Cell{Cells(head...)}
 	for i := range rows[0] {
 		rows[0][i].Paint = s.Bold
 		rows[0][i].Right = i >= 2 && i <= 5
 	}
-	for _, a := range b.Addresses() {
-		blk := b.Blocks[a]
+	for _, a := range snap.Addresses() {
+		blk := snap.Blocks[a]
 		rows = append(rows, []Cell{
 			{Text: a},
 			{Text: blk.Phase, Paint: s.phase(blk.Phase)},
@@ -57,7 +57,7 @@ func Board(s Style, b *board.Board, limit int) []string {
 	return Rows(rows, limit)
 }
 
-func steps(b *board.Block) string {
+func steps(b *snapshot.Block) string {
 	switch {
 	case b.Total > 0:
 		return fmt.Sprintf("%d/%d", b.Step, b.Total)
@@ -68,7 +68,7 @@ func steps(b *board.Block) string {
 	}
 }
 
-func metric(b *board.Block, names ...string) string {
+func metric(b *snapshot.Block, names ...string) string {
 	for _, name := range names {
 		if v, ok := b.Metrics[name]; ok {
 			return number(v)
@@ -100,7 +100,7 @@ func version(v int64) string {
 	return fmt.Sprint(v)
 }
 
-func remark(b *board.Block) string {
+func remark(b *snapshot.Block) string {
 	var parts []string
 	if b.Restarts > 0 {
 		parts = append(parts, fmt.Sprintf("restarted %d×", b.Restarts))
@@ -125,8 +125,8 @@ func oneLine(text string) string {
 	}, text))
 }
 
-// Status writes a board with a line above it that says where the run stands. Now is for how long it has run.
-func Status(w io.Writer, s Style, name, status string, b *board.Board, now time.Time) error {
+// Status writes the table of blocks with a line above it that says where the run stands. Now is for how long it has run.
+func Status(w io.Writer, s Style, name, status string, snap *snapshot.Snapshot, now time.Time) error {
 	paint := s.Cyan
 	switch status {
 	case "completed":
@@ -135,29 +135,29 @@ func Status(w io.Writer, s Style, name, status string, b *board.Board, now time.
 		paint = s.Red
 	}
 	line := s.Bold(name) + ": " + paint(status)
-	if !b.Started.IsZero() {
-		end := b.Ended
+	if !snap.Started.IsZero() {
+		end := snap.Ended
 		if end.IsZero() {
 			end = now
 		}
-		line += ", " + span(end.Sub(b.Started))
+		line += ", " + span(end.Sub(snap.Started))
 	}
-	if b.Version > 0 {
-		line += fmt.Sprintf(", policy version %d", b.Version)
+	if snap.Version > 0 {
+		line += fmt.Sprintf(", policy version %d", snap.Version)
 	}
-	if b.Message != "" {
-		line += ", " + oneLine(b.Message)
+	if snap.Message != "" {
+		line += ", " + oneLine(snap.Message)
 	}
 	limit := 0
 	if s.Terminal {
 		limit = s.Width
 	}
-	lines := append([]string{line, ""}, Board(s, b, limit)...)
-	if still := StallLines(s, b, 0, now); len(still) > 0 {
+	lines := append([]string{line, ""}, BlockTable(s, snap, limit)...)
+	if still := StallLines(s, snap, 0, now); len(still) > 0 {
 		lines = append(append(lines, ""), still...)
 	}
-	for _, a := range b.Addresses() {
-		blk := b.Blocks[a]
+	for _, a := range snap.Addresses() {
+		blk := snap.Blocks[a]
 		if blk.Phase != string(sdk.Failed) || blk.Remedy == "" && limit == 0 { // the table has not cut it off
 			continue
 		}

@@ -19,9 +19,9 @@ import (
 	"github.com/recipe-rl/recipe/sdk/disk"
 )
 
-// A life is one start of one block, from the process's launch (or its adoption) to its end. It runs in a goroutine of
-// its own, owns the process, and tells the conductor what happens; the conductor decides what to do about it.
-type life struct {
+// An attempt is one start of one block, from the process's launch (or its adoption) to its end. It runs in a goroutine of
+// its own, owns the process, and tells the supervisor what happens; the supervisor decides what to do about it.
+type attempt struct {
 	e       *Engine
 	block   addr.Block
 	plugin  *schema.PluginSchema
@@ -38,7 +38,7 @@ type life struct {
 	proc   atomic.Pointer[Process] // once it runs; to ask it, from any goroutine
 }
 
-// stopOrder asks a life to end in its own time. To kill it, its context is cancelled.
+// stopOrder asks an attempt to end in its own time. To kill it, its context is cancelled.
 type stopOrder struct{ reason string }
 
 // updateOrder hands new values to a running block.
@@ -47,13 +47,13 @@ type updateOrder struct {
 	done   chan error
 }
 
-// failOrder ends a life as failed, because it has stood still for too long.
+// failOrder ends an attempt as failed, because it has stood still for too long.
 type failOrder struct {
 	err    error
 	remedy string
 }
 
-// ending is how a life ended.
+// ending is how an attempt ended.
 type ending struct {
 	phase   sdk.Phase // completed, stopped or failed
 	err     error
@@ -63,98 +63,98 @@ type ending struct {
 	outputs cty.Value // final; NilVal when unknown
 	ordered bool      // it was told to stop
 	kill    bool      // its process is not asked to exit any more
-	told    bool      // the log already holds its last phase
+	logged  bool      // the log already holds its last phase
 	invalid bool      // the plugin refused the block's values
 	stalled bool      // it had stood still for too long
 }
 
-// report is what a life tells the conductor. Each runs in the conductor's goroutine.
+// report is what an attempt tells the supervisor. Each runs in the supervisor's goroutine.
 type report interface {
 	phase(p sdk.Phase, outputs cty.Value)
 	progress(e event.Event)
 	ended(end ending)
-	answered(st host.Status, err error) // to a question for its status
-	said(message string)                // with its newest phase
+	status(st host.Status, err error) // to a question for its status
+	message(message string)           // with its newest phase
 }
 
-func newLife(e *Engine, b addr.Block, p *schema.PluginSchema, number int, h schema.Health) *life {
-	return &life{e: e, block: b, plugin: p, number: number, health: h, stop: make(chan stopOrder, 4), update: make(chan updateOrder, 4), fail: make(chan failOrder, 1)}
+func newAttempt(e *Engine, b addr.Block, p *schema.PluginSchema, number int, h schema.Health) *attempt {
+	return &attempt{e: e, block: b, plugin: p, number: number, health: h, stop: make(chan stopOrder, 4), update: make(chan updateOrder, 4), fail: make(chan failOrder, 1)}
 }
 
-// run does the whole life. It always ends with exactly one ended report.
-func (l *life) run(ctx context.Context, r report) {
-	l.printed = newPrinted(l)
-	proc, end := l.begin(ctx, r)
+// run does the whole attempt. It always ends with exactly one ended report.
+func (at *attempt) run(ctx context.Context, r report) {
+	at.printed = newPrinted(at)
+	proc, end := at.begin(ctx, r)
 	if proc != nil {
-		l.proc.Store(&proc)
+		at.proc.Store(&proc)
 	}
 	if ctx.Err() != nil {
 		end = &ending{phase: sdk.Stopped, ordered: true, kill: true}
 	}
 	if end == nil {
-		end = l.watch(ctx, proc, r)
+		end = at.watch(ctx, proc, r)
 	}
 	if proc != nil {
 		if end.phase == sdk.Failed && len(end.last) == 0 {
-			end.last = l.e.opts.Host.LastLines(l.e.opts.Dir.Block(l.block), 20)
+			end.last = at.e.opts.Host.LastLines(at.e.opts.Dir.Block(at.block), 20)
 		}
 		exitCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
 		if end.kill {
 			cancel() // Exit kills at once then
 		}
 		err := proc.Exit(exitCtx)
-		l.printed.next(true)
+		at.printed.next(true)
 		if err != nil {
-			l.e.notice("error", fmt.Sprintf("%s: its plugin process %d could not be ended: %v", l.block, proc.PID(), err))
+			at.e.notice("error", fmt.Sprintf("%s: its plugin process %d could not be ended: %v", at.block, proc.PID(), err))
 		}
 		cancel()
 	} else {
-		l.printed.next(true) // of a process that did not come up
+		at.printed.next(true) // of a process that did not come up
 	}
 	r.ended(*end)
 }
 
 // begin launches (or adopts) the process and starts the block in it.
-func (l *life) begin(ctx context.Context, r report) (Process, *ending) {
+func (at *attempt) begin(ctx context.Context, r report) (Process, *ending) {
 	failed := func(doing string, err error) *ending {
 		return &ending{phase: sdk.Failed, err: fmt.Errorf("%s: %w", doing, err)}
 	}
-	proc := l.adopt
+	proc := at.adopt
 	if proc == nil {
 		r.phase(sdk.Starting, cty.NilVal)
-		if err := l.e.record(ctx, l.block, func(b *state.Block) {
-			b.Intent, b.Phase, b.Life, b.Error = state.IntentStart, string(sdk.Starting), l.number, ""
-			b.Started, b.Ended = l.e.now().UTC(), time.Time{}
+		if err := at.e.record(ctx, at.block, func(rec *state.Block) {
+			rec.Intent, rec.Phase, rec.Attempt, rec.Error = state.IntentStart, string(sdk.Starting), at.number, ""
+			rec.Started, rec.Ended = at.e.now().UTC(), time.Time{}
 		}); err != nil {
 			return nil, failed("writing the journal before the start", err)
 		}
-		launch := Launch{Block: l.block, RunID: l.request.RunID, Dir: l.e.opts.Dir.Block(l.block), Handle: l.request.Handle}
+		launch := Launch{Block: at.block, RunID: at.request.RunID, Dir: at.e.opts.Dir.Block(at.block), Handle: at.request.Handle}
 		var err error
-		if proc, err = l.e.opts.Host.Launch(ctx, launch); err != nil {
+		if proc, err = at.e.opts.Host.Launch(ctx, launch); err != nil {
 			return nil, failed("starting the plugin process", err)
 		}
 	}
-	callCtx, cancel := context.WithTimeout(ctx, l.health.Timeout)
+	callCtx, cancel := context.WithTimeout(ctx, at.health.Timeout)
 	defer cancel()
-	if err := proc.Attach(callCtx, l.e.id, l.e.opts.Lease); err != nil {
+	if err := proc.Attach(callCtx, at.e.id, at.e.opts.Lease); err != nil {
 		return proc, failed("attaching to the plugin process", err)
 	}
-	if l.adopt != nil {
+	if at.adopt != nil {
 		return proc, nil
 	}
-	if err := proc.Start(callCtx, l.request); err != nil {
+	if err := proc.Start(callCtx, at.request); err != nil {
 		end := failed("starting the block", err)
 		end.invalid = errors.Is(err, host.ErrInvalid)
 		return proc, end
 	}
-	if err := l.e.record(ctx, l.block, func(b *state.Block) { b.Intent = state.IntentRun }); err != nil {
+	if err := at.e.record(ctx, at.block, func(rec *state.Block) { rec.Intent = state.IntentRun }); err != nil {
 		return proc, failed("writing the journal after the start", err)
 	}
 	return proc, nil
 }
 
-// watched is what the watching goroutine hands to the life.
-type watched struct {
+// streamItem is what the watching goroutine hands to the attempt.
+type streamItem struct {
 	event host.Event
 	err   error // the stream ended
 }
@@ -164,17 +164,17 @@ type watched struct {
 const ownDiagnosis = 15 * time.Second
 
 // watch follows the block until it is over.
-func (l *life) watch(ctx context.Context, proc Process, r report) *ending {
+func (at *attempt) watch(ctx context.Context, proc Process, r report) *ending {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	events := make(chan watched, 256)
+	events := make(chan streamItem, 256)
 	done := make(chan struct{})
-	go func() { defer close(done); l.stream(ctx, proc, events) }()
+	go func() { defer close(done); at.stream(ctx, proc, events) }()
 	defer func() { cancel(); <-done }()
 
-	w := &watcher{life: l, proc: proc, report: r, seen: l.cursor}
-	patience := l.health.StartTimeout
-	if limits(l.plugin) {
+	w := &watcher{attempt: at, proc: proc, report: r, seen: at.cursor}
+	patience := at.health.StartTimeout
+	if limits(at.plugin) {
 		patience += ownDiagnosis
 	}
 	w.startDeadline = time.NewTimer(patience)
@@ -182,18 +182,18 @@ func (l *life) watch(ctx context.Context, proc Process, r report) *ending {
 	w.stopDeadline = time.NewTimer(time.Hour)
 	w.stopDeadline.Stop()
 	defer w.stopDeadline.Stop()
-	if l.adopt != nil {
+	if at.adopt != nil {
 		w.refresh(ctx)
 	}
 	alive := make(chan statusAnswer, 1)
-	tick := time.NewTicker(l.health.Interval)
+	tick := time.NewTicker(at.health.Interval)
 	defer tick.Stop()
 	printed := time.NewTicker(outputEvery)
 	defer printed.Stop()
 	probing := false
 	for w.end == nil {
 		in, retry := events, (<-chan time.Time)(nil)
-		if w.ordered == nil && l.e.room.crowded() { // what it has to say waits in its process until there is room again
+		if w.ordered == nil && at.e.room.full() { // what it has to say waits in its process until there is room again
 			in, retry = nil, time.After(disk.RetryEvery)
 		}
 		select {
@@ -202,13 +202,13 @@ func (l *life) watch(ctx context.Context, proc Process, r report) *ending {
 			w.event(ctx, e)
 		case <-proc.Exited():
 			w.exited(ctx, events)
-		case o := <-l.stop:
+		case o := <-at.stop:
 			w.stop(ctx, o)
-		case o := <-l.update:
-			c, cancelCall := context.WithTimeout(ctx, l.health.StopTimeout)
+		case o := <-at.update:
+			c, cancelCall := context.WithTimeout(ctx, at.health.StopTimeout)
 			o.done <- proc.Update(c, o.config)
 			cancelCall()
-		case o := <-l.fail:
+		case o := <-at.fail:
 			if w.ordered == nil {
 				w.end = &ending{phase: sdk.Failed, ready: w.ready, err: o.err, remedy: o.remedy, stalled: true}
 			}
@@ -216,17 +216,17 @@ func (l *life) watch(ctx context.Context, proc Process, r report) *ending {
 			w.startOverdue()
 		case <-w.stopDeadline.C:
 			w.end = &ending{phase: sdk.Stopped, ready: w.ready, ordered: true, kill: true,
-				err: fmt.Errorf("it did not stop within %s and was killed", l.health.StopTimeout)}
+				err: fmt.Errorf("it did not stop within %s and was killed", at.health.StopTimeout)}
 		case <-tick.C:
 			if !probing {
 				probing = true
-				go func() { alive <- l.probe(ctx, proc) }()
+				go func() { alive <- at.probe(ctx, proc) }()
 			}
 		case <-printed.C:
-			l.printed.next(false)
+			at.printed.next(false)
 		case a := <-alive:
 			probing = false
-			w.report.answered(a.status, a.err)
+			w.report.status(a.status, a.err)
 			w.probed(a.err)
 		case <-ctx.Done():
 			w.end = &ending{phase: sdk.Stopped, ready: w.ready, ordered: true, kill: true}
@@ -236,13 +236,13 @@ func (l *life) watch(ctx context.Context, proc Process, r report) *ending {
 }
 
 // stream keeps a Watch open, resuming at the cursor whenever it breaks.
-func (l *life) stream(ctx context.Context, proc Process, events chan<- watched) {
-	cursor := l.cursor
+func (at *attempt) stream(ctx context.Context, proc Process, events chan<- streamItem) {
+	cursor := at.cursor
 	for ctx.Err() == nil {
 		err := proc.Watch(ctx, cursor, func(e host.Event) {
 			cursor = e.Seq
 			select {
-			case events <- watched{event: e}:
+			case events <- streamItem{event: e}:
 			case <-ctx.Done():
 			}
 		})
@@ -251,7 +251,7 @@ func (l *life) stream(ctx context.Context, proc Process, events chan<- watched) 
 		}
 		if err != nil && !errors.Is(err, context.Canceled) {
 			select {
-			case events <- watched{err: err}:
+			case events <- streamItem{err: err}:
 			case <-ctx.Done():
 				return
 			}
@@ -272,16 +272,16 @@ type statusAnswer struct {
 	err    error
 }
 
-func (l *life) probe(ctx context.Context, proc Process) statusAnswer {
-	c, cancel := context.WithTimeout(ctx, l.health.Timeout)
+func (at *attempt) probe(ctx context.Context, proc Process) statusAnswer {
+	c, cancel := context.WithTimeout(ctx, at.health.Timeout)
 	defer cancel()
 	st, err := proc.Status(c)
 	return statusAnswer{st, err}
 }
 
-// watcher is the state of one life while it is followed; only the life's goroutine touches it.
+// watcher is the state of one attempt while it is followed; only the attempt's goroutine touches it.
 type watcher struct {
-	life          *life
+	attempt       *attempt
 	proc          Process
 	report        report
 	ready         bool
@@ -294,19 +294,19 @@ type watcher struct {
 	end           *ending
 }
 
-func (w *watcher) event(ctx context.Context, m watched) {
+func (w *watcher) event(ctx context.Context, m streamItem) {
 	if m.err != nil {
 		return // the stream broke: it is reopened, and liveness is judged by Status and by the process itself
 	}
-	l := w.life
+	at := w.attempt
 	w.seen = max(w.seen, m.event.Seq)
-	out, ok, err := l.e.take(l.block, l.plugin, l.number, m.event)
+	out, ok, err := at.e.recordEvent(at.block, at.plugin, at.number, m.event)
 	if err != nil {
-		l.e.notice("error", err.Error())
+		at.e.notice("error", err.Error())
 	}
 	switch b := m.event.Body.(type) {
 	case host.PhaseChange:
-		w.report.said(b.Message)
+		w.report.message(b.Message)
 		w.phase(ctx, b)
 	case host.Outputs:
 		w.report.phase(w.current, b.Values)
@@ -325,14 +325,14 @@ func (w *watcher) phase(ctx context.Context, ph host.PhaseChange) {
 		w.startDeadline.Stop()
 		w.refresh(ctx)
 	case sdk.Completed:
-		w.end = &ending{phase: sdk.Completed, ready: true, outputs: w.outputs(ctx), told: true}
+		w.end = &ending{phase: sdk.Completed, ready: true, outputs: w.outputs(ctx), logged: true}
 	case sdk.Stopped:
-		w.end = &ending{phase: sdk.Stopped, ready: w.ready, ordered: w.ordered != nil, outputs: w.outputs(ctx), told: true}
+		w.end = &ending{phase: sdk.Stopped, ready: w.ready, ordered: w.ordered != nil, outputs: w.outputs(ctx), logged: true}
 		if w.ordered == nil {
 			w.end.phase, w.end.err = sdk.Failed, errors.New("it stopped by itself: "+ph.Message)
 		}
 	case sdk.Failed:
-		w.end = &ending{phase: sdk.Failed, ready: w.ready, err: errors.New(ph.Message), remedy: ph.Remedy, ordered: w.ordered != nil, told: true}
+		w.end = &ending{phase: sdk.Failed, ready: w.ready, err: errors.New(ph.Message), remedy: ph.Remedy, ordered: w.ordered != nil, logged: true}
 	default:
 		w.report.phase(ph.Phase, cty.NilVal)
 	}
@@ -340,7 +340,7 @@ func (w *watcher) phase(ctx context.Context, ph host.PhaseChange) {
 
 // refresh reads phase and outputs from the process and passes them on.
 func (w *watcher) refresh(ctx context.Context) {
-	c, cancel := context.WithTimeout(ctx, w.life.health.Timeout)
+	c, cancel := context.WithTimeout(ctx, w.attempt.health.Timeout)
 	defer cancel()
 	st, err := w.proc.Status(c)
 	if err != nil {
@@ -353,7 +353,7 @@ func (w *watcher) refresh(ctx context.Context) {
 		w.startDeadline.Stop()
 	}
 	if st.Listen != "" {
-		w.life.e.note(w.life.block, func(b *state.Block) { b.Listen = st.Listen })
+		w.attempt.e.note(w.attempt.block, func(rec *state.Block) { rec.Listen = st.Listen })
 	}
 	// Status may be ahead of the events: the end of the block is taken from its event, after everything that came before it.
 	if !p.Over() {
@@ -362,7 +362,7 @@ func (w *watcher) refresh(ctx context.Context) {
 }
 
 func (w *watcher) outputs(ctx context.Context) cty.Value {
-	c, cancel := context.WithTimeout(ctx, w.life.health.Timeout)
+	c, cancel := context.WithTimeout(ctx, w.attempt.health.Timeout)
 	defer cancel()
 	st, err := w.proc.Status(c)
 	if err != nil {
@@ -372,7 +372,7 @@ func (w *watcher) outputs(ctx context.Context) cty.Value {
 }
 
 // exited is the end of the process, after whatever it still had to say.
-func (w *watcher) exited(ctx context.Context, events <-chan watched) {
+func (w *watcher) exited(ctx context.Context, events <-chan streamItem) {
 	for drained := false; !drained && w.end == nil; {
 		select {
 		case e := <-events:
@@ -382,12 +382,12 @@ func (w *watcher) exited(ctx context.Context, events <-chan watched) {
 		}
 	}
 	if w.end == nil {
-		left, err := w.life.e.opts.Host.LastEvents(w.life.e.opts.Dir.Block(w.life.block), w.seen, w.life.plugin.Outputs)
+		left, err := w.attempt.e.opts.Host.LastEvents(w.attempt.e.opts.Dir.Block(w.attempt.block), w.seen, w.attempt.plugin.Outputs)
 		if err != nil {
-			w.life.e.notice("warn", fmt.Sprintf("%s: reading the last events of its dead plugin: %v", w.life.block, err))
+			w.attempt.e.notice("warn", fmt.Sprintf("%s: reading the last events of its dead plugin: %v", w.attempt.block, err))
 		}
 		for _, e := range left {
-			w.event(ctx, watched{event: e})
+			w.event(ctx, streamItem{event: e})
 		}
 	}
 	if w.end != nil {
@@ -409,8 +409,8 @@ func (w *watcher) stop(ctx context.Context, o stopOrder) {
 	}
 	w.ordered = &o
 	w.startDeadline.Stop()
-	grace := w.life.health.StopTimeout
-	w.life.e.note(w.life.block, func(b *state.Block) { b.Intent = state.IntentStop })
+	grace := w.attempt.health.StopTimeout
+	w.attempt.e.note(w.attempt.block, func(rec *state.Block) { rec.Intent = state.IntentStop })
 	w.report.phase(sdk.Draining, cty.NilVal)
 	w.stopDeadline.Reset(grace + 5*time.Second)
 	go func() {
@@ -426,8 +426,8 @@ func (w *watcher) startOverdue() {
 		return
 	}
 	w.end = &ending{phase: sdk.Failed,
-		err:    fmt.Errorf("it was not ready within %s (its last phase: %s)", w.life.health.StartTimeout, w.current),
-		remedy: "Look at its log with `recipe logs " + w.life.block.String() + "`; if it only needs longer, raise health { start_timeout }."}
+		err:    fmt.Errorf("it was not ready within %s (its last phase: %s)", w.attempt.health.StartTimeout, w.current),
+		remedy: "Look at its log with `recipe logs " + w.attempt.block.String() + "`; if it only needs longer, raise health { start_timeout }."}
 }
 
 func (w *watcher) probed(err error) {
@@ -438,9 +438,9 @@ func (w *watcher) probed(err error) {
 	if w.ordered != nil || errors.Is(err, context.Canceled) {
 		return
 	}
-	if w.failures++; w.failures >= w.life.health.Failures {
+	if w.failures++; w.failures >= w.attempt.health.Failures {
 		w.end = &ending{phase: sdk.Failed, ready: w.ready,
-			err: fmt.Errorf("its plugin process %d has not answered %d times in a row (each within %s): %w", w.proc.PID(), w.failures, w.life.health.Timeout, err)}
+			err: fmt.Errorf("its plugin process %d has not answered %d times in a row (each within %s): %w", w.proc.PID(), w.failures, w.attempt.health.Timeout, err)}
 	}
 }
 

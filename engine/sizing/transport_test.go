@@ -1,4 +1,4 @@
-package arithmetic_test
+package sizing_test
 
 import (
 	"strings"

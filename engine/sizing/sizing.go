@@ -1,4 +1,4 @@
-// Package arithmetic adds up what the blocks of a recipe will need and compares it with what there is, and with each
+// Package sizing adds up what the blocks of a recipe will need and compares it with what there is, and with each
 // other: the sums that cost GPU hours when nobody does them. Plugins report estimates and facts; nothing here touches a
 // GPU, a network or a weight.
 //
@@ -25,7 +25,7 @@
 //	transport, transports, in_flight  of a sync block: what is asked for, what may be taken (the best first), and what requests do
 //	transports, devices, no_memory    of a trainer and an inference block: what it offers, its GPUs, and why its memory is not offered
 //	max_staleness, queued_batches     of a sync block and of a trajectories block or an environment
-package arithmetic
+package sizing
 
 import (
 	"fmt"

@@ -1,12 +1,12 @@
-package arithmetic_test
+package sizing_test
 
 import (
 	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/recipe-rl/recipe/engine/arithmetic"
 	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/engine/sizing"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
@@ -20,7 +20,7 @@ const gib = float64(1 << 30)
 type world struct {
 	estimates map[kind.Kind]sdk.Estimate
 	placed    map[kind.Kind]*schema.Placement
-	machine   arithmetic.Machine
+	machine   sizing.Machine
 }
 
 // gpus are the names of n GPUs.
@@ -36,7 +36,7 @@ func (w world) check() []plan.Finding {
 	return found
 }
 
-func (w world) deal(kept arithmetic.Devices) ([]plan.Finding, arithmetic.Devices) {
+func (w world) deal(kept sizing.Devices) ([]plan.Finding, sizing.Devices) {
 	of := func(k kind.Kind) addr.Block { return addr.Block{Kind: k, Plugin: "x", Name: "a"} }
 	need := func(ks ...kind.Kind) (out []schema.Need) {
 		for _, k := range ks {
@@ -54,7 +54,7 @@ func (w world) deal(kept arithmetic.Devices) ([]plan.Finding, arithmetic.Devices
 		b.Meta.Placement = w.placed[b.Addr.Kind]
 		r.Blocks = append(r.Blocks, b)
 	}
-	return arithmetic.Check(r, func(b *schema.Block) (sdk.Estimate, []spec.Problem, error) { return w.estimates[b.Addr.Kind], nil, nil }, w.machine, kept)
+	return sizing.Check(r, func(b *schema.Block) (sdk.Estimate, []spec.Problem, error) { return w.estimates[b.Addr.Kind], nil, nil }, w.machine, kept)
 }
 
 func facts(kv ...string) sdk.Estimate {
@@ -118,67 +118,67 @@ func TestFindings(t *testing.T) {
 			kind.Inference: {Amounts: []sdk.Amount{{Resource: "port", Value: 8000}}}, kind.Environment: {Amounts: []sdk.Amount{{Resource: "port", Value: 8000}}},
 		}}, "error", []string{"port 8000 is taken by environment.x.a"}},
 		{"queue older than allowed", world{estimates: kinds{kind.Sync: facts("max_staleness", "2"), kind.Environment: facts("queued_batches", "4")}}, "warning", []string{"4 batches", "raise max_staleness to 4"}},
-		{"disk", world{machine: arithmetic.Machine{DiskFree: gib}, estimates: kinds{kind.Trainer: {Amounts: []sdk.Amount{{Resource: "disk", Part: "checkpoints", Value: 3 * gib, How: "3 × 1 GiB"}}}}}, "error", []string{"3.0 GiB", "1.0 GiB is free"}},
+		{"disk", world{machine: sizing.Machine{DiskFree: gib}, estimates: kinds{kind.Trainer: {Amounts: []sdk.Amount{{Resource: "disk", Part: "checkpoints", Value: 3 * gib, How: "3 × 1 GiB"}}}}}, "error", []string{"3.0 GiB", "1.0 GiB is free"}},
 		{"colocated and too much", world{
-			machine: arithmetic.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
 			estimates: kinds{kind.Inference: amounts("0.5", "weights", 3.0), kind.Trainer: amounts("", "weights", 6.0, "optimizer", 40.0)},
 		}, "error", []string{"needs 86.0 GiB and has 80.0 GiB", "Reduce optimizer", "to 34.0 GiB or less", "so many parameters"}},
 		{"split over two GPUs fits", world{
-			machine: arithmetic.Machine{Devices: gpus(2), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			machine: sizing.Machine{Devices: gpus(2), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
 			estimates: kinds{kind.Inference: amounts("0.5", "weights", 3.0), kind.Trainer: amounts("", "weights", 6.0, "optimizer", 40.0)},
 		}, "", nil},
 		{"named device is shared even on two GPUs", world{
-			machine: arithmetic.Machine{Devices: gpus(2), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: zero},
+			machine: sizing.Machine{Devices: gpus(2), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: zero},
 			estimates: kinds{kind.Inference: amounts("0.5", "weights", 3.0), kind.Trainer: amounts("", "optimizer", 60.0)},
 		}, "error", []string{"will not fit"}},
 		{"too much side by side, in turns it fits", world{
-			machine: arithmetic.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
 			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: with(amounts("0.8", "weights", 3.0), "sleeps", "true"),
 				kind.Trainer: with(amounts("", "weights", 6.0, "activations", 50.0), "training_only", "gradients,activations")},
 		}, "", nil},
 		{"the same without sleep names the way out", world{
-			machine: arithmetic.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
 			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: amounts("0.8", "weights", 3.0),
 				kind.Trainer: with(amounts("", "weights", 6.0, "activations", 50.0), "training_only", "gradients,activations")},
 		}, "error", []string{"needs 120.0 GiB and has", "take turns, which needs 70.0 GiB", "enable_sleep_mode = true"}},
 		{"too much of the trainer stays while inference serves", world{
-			machine: arithmetic.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
 			estimates: kinds{kind.Sync: facts("colocated", "sleep"), kind.Inference: with(amounts("0.8", "weights", 3.0), "sleeps", "true"),
 				kind.Trainer: with(amounts("", "weights", 6.0, "optimizer", 12.0, "activations", 50.0), "training_only", "gradients,activations")},
 		}, "error", []string{"needs 82.0 GiB while inference serves", "between its steps", "Reduce optimizer"}},
 		{"too much for training alone", world{
-			machine: arithmetic.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
 			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: with(amounts("0.5", "weights", 3.0), "sleeps", "true"),
 				kind.Trainer: with(amounts("", "weights", 20.0, "activations", 70.0), "training_only", "gradients,activations")},
 		}, "error", []string{"needs 91.0 GiB while the trainer works", "1.0 GiB asleep"}},
 		{"a copy for inference to read", world{
-			machine: arithmetic.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: zero},
+			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: zero},
 			estimates: kinds{kind.Sync: facts("transport", "auto", "transports", "ipc,reload"), kind.Inference: facts("transports", "ipc,reload", "devices", "0"),
 				kind.Trainer: with(with(with(amounts("", "weights", 50.0, "published", 40.0), "memory_transport_only", "published"), "transports", "ipc,reload"), "devices", "0")},
 		}, "error", []string{"needs 90.0 GiB"}},
 		{"no copy where weights go through files", world{
-			machine: arithmetic.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: zero},
+			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: zero},
 			estimates: kinds{kind.Sync: facts("transport", "auto", "transports", "ipc,reload"), kind.Inference: facts("transports", "reload", "devices", "0"),
 				kind.Trainer: with(with(with(amounts("", "weights", 50.0, "published", 40.0), "memory_transport_only", "published"), "transports", "ipc,reload"), "devices", "0")},
 		}, "", nil},
 		{"sleep without a GPU in common", world{
-			machine: arithmetic.Machine{Devices: gpus(2), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: {Devices: []string{"1"}}},
+			machine: sizing.Machine{Devices: gpus(2), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: {Devices: []string{"1"}}},
 			estimates: kinds{kind.Sync: facts("colocated", "sleep"), kind.Inference: with(amounts("0.5", "weights", 3.0), "sleeps", "true"), kind.Trainer: amounts("", "weights", 6.0)},
 		}, "warning", []string{"no GPU in common", "colocated = \"share\""}},
 		{"auto without a GPU in common: nobody sleeps", world{
-			machine: arithmetic.Machine{Devices: gpus(2), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: {Devices: []string{"1"}}},
+			machine: sizing.Machine{Devices: gpus(2), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: {Devices: []string{"1"}}},
 			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: with(amounts("0.5", "weights", 3.0), "sleeps", "true"), kind.Trainer: amounts("", "weights", 6.0)},
 		}, "", nil},
 		{"sleep on a machine with more GPUs: they share all the same", world{
-			machine: arithmetic.Machine{Devices: gpus(8), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			machine: sizing.Machine{Devices: gpus(8), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
 			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: with(amounts("0.5", "weights", 3.0), "sleeps", "true"), kind.Trainer: amounts("", "weights", 50.0)},
 		}, "error", []string{"needs 90.0 GiB while inference serves"}},
 		{"sleep of a server that cannot", world{
-			machine: arithmetic.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
 			estimates: kinds{kind.Sync: facts("colocated", "sleep"), kind.Inference: amounts("0.5", "weights", 3.0), kind.Trainer: amounts("", "weights", 6.0)},
 		}, "error", []string{"inference.x.a cannot sleep", "enable_sleep_mode = true"}},
 		{"share too small for what must fit in it", world{
-			machine: arithmetic.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu},
+			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu},
 			estimates: kinds{kind.Inference: amounts("0.2", "weights", 15.0, "kv_cache", 5.0)},
 		}, "error", []string{"needs 20.0 GiB", "gives it 16.0 GiB", "to 0.26"}},
 	}

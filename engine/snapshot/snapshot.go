@@ -1,6 +1,6 @@
-// Package board is what a run looks like at one moment, folded from its event log. Every view of a running or finished run
-// (the live table, status, the summary) is made from a Board, so that none of them keeps books of its own.
-package board
+// Package snapshot is what a run looks like at one moment, folded from its event log. Every view of a running or finished run
+// (the live table, status, the summary) is made from a Snapshot, so that none of them keeps books of its own.
+package snapshot
 
 import (
 	"sort"
@@ -10,8 +10,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// Board is a run as its events tell it. The zero Board is a run of which nothing is known. It is not safe for concurrent use.
-type Board struct {
+// Snapshot is a run as its events tell it. The zero Snapshot is a run of which nothing is known. It is not safe for concurrent use.
+type Snapshot struct {
 	Blocks  map[string]*Block
 	Started time.Time // of the latest apply
 	Ended   time.Time // zero while it goes on
@@ -31,7 +31,7 @@ type Block struct {
 	Message    string // the newest that the block or the engine said of it
 	Remedy     string
 	Since      time.Time // when the phase began
-	Life       int       // how often it was started
+	Attempt    int       // how often it was started
 	Restarts   int       // by policy, in this apply
 	Step       int64     // as its progress says; metrics count in steps of their own
 	Total      int64     // 0: unknown
@@ -47,86 +47,86 @@ type Block struct {
 type Samples struct{ First, Last event.Event }
 
 // Apply takes one more event into account. Events come in the order of their numbers.
-func (b *Board) Apply(e event.Event) {
-	b.Last = e.Seq
+func (snap *Snapshot) Apply(e event.Event) {
+	snap.Last = e.Seq
 	switch e.Type {
 	case event.RunStarted:
-		b.Started, b.Ended, b.Status, b.Message = e.Time, time.Time{}, "running", ""
-		clear(b.Stalls)
-		for _, blk := range b.Blocks {
+		snap.Started, snap.Ended, snap.Status, snap.Message = e.Time, time.Time{}, "running", ""
+		clear(snap.Stalls)
+		for _, blk := range snap.Blocks {
 			blk.Restarts = 0
 		}
 	case event.RunEnded:
-		b.Ended, b.Status, b.Message = e.Time, e.Phase, e.Message
+		snap.Ended, snap.Status, snap.Message = e.Time, e.Phase, e.Message
 	case event.Stalled:
-		if b.Stalls == nil {
-			b.Stalls = map[string]event.Event{}
+		if snap.Stalls == nil {
+			snap.Stalls = map[string]event.Event{}
 		}
-		b.Stalls[e.Address] = e
+		snap.Stalls[e.Address] = e
 	case event.StallOver:
-		delete(b.Stalls, e.Address)
+		delete(snap.Stalls, e.Address)
 	case event.Output:
-		if b.Outputs == nil {
-			b.Outputs = map[string]any{}
+		if snap.Outputs == nil {
+			snap.Outputs = map[string]any{}
 		}
-		b.Outputs[e.Name] = e.Value
+		snap.Outputs[e.Name] = e.Value
 	}
 	if e.Address == "" {
 		return
 	}
 	if e.Type == event.Removed { // what it said stays in the log
-		delete(b.Blocks, e.Address)
+		delete(snap.Blocks, e.Address)
 		return
 	}
-	b.block(e.Address).apply(e)
+	snap.block(e.Address).apply(e)
 	switch e.Type {
 	case event.Weights:
-		b.Version = max(b.Version, e.Version)
+		snap.Version = max(snap.Version, e.Version)
 		if e.Inference != "" {
-			served := b.block(e.Inference)
+			served := snap.block(e.Inference)
 			served.Version = max(served.Version, e.Version)
 		}
 	case event.Sample:
-		b.sample(e)
+		snap.sample(e)
 	}
 }
 
-// Stands says whether the block of a phase event already stands at that phase, for the same reason.
-func (b *Board) Stands(e event.Event) bool {
-	blk := b.Blocks[e.Address]
-	return blk != nil && blk.Phase == e.Phase && blk.Message == e.Message && blk.Life >= e.Life
+// SamePhase says whether the block of a phase event already stands at that phase, for the same reason.
+func (snap *Snapshot) SamePhase(e event.Event) bool {
+	blk := snap.Blocks[e.Address]
+	return blk != nil && blk.Phase == e.Phase && blk.Message == e.Message && blk.Attempt >= e.BlockAttempt
 }
 
-func (b *Board) block(address string) *Block {
-	if b.Blocks == nil {
-		b.Blocks = map[string]*Block{}
+func (snap *Snapshot) block(address string) *Block {
+	if snap.Blocks == nil {
+		snap.Blocks = map[string]*Block{}
 	}
-	blk := b.Blocks[address]
+	blk := snap.Blocks[address]
 	if blk == nil {
 		blk = &Block{Address: address, Phase: string(sdk.Pending), Metrics: map[string]float64{}, History: map[string]*Series{}}
-		b.Blocks[address] = blk
+		snap.Blocks[address] = blk
 	}
 	return blk
 }
 
-func (b *Board) sample(e event.Event) {
-	if b.Samples == nil {
-		b.Samples = map[string]Samples{}
+func (snap *Snapshot) sample(e event.Event) {
+	if snap.Samples == nil {
+		snap.Samples = map[string]Samples{}
 	}
 	name := e.Environment
 	if name == "" {
 		name = e.Address
 	}
-	s := b.Samples[name]
+	s := snap.Samples[name]
 	if s.First.Type == "" {
 		s.First = e
 	}
 	s.Last = e
-	b.Samples[name] = s
+	snap.Samples[name] = s
 }
 
 func (blk *Block) apply(e event.Event) {
-	blk.Life = max(blk.Life, e.Life)
+	blk.Attempt = max(blk.Attempt, e.BlockAttempt)
 	switch e.Type {
 	case event.Phase:
 		if e.Phase != blk.Phase {
@@ -162,9 +162,9 @@ func (blk *Block) apply(e event.Event) {
 }
 
 // Addresses lists the blocks in the order in which people look at them: trainers last but sync, as they start.
-func (b *Board) Addresses() []string {
-	out := make([]string, 0, len(b.Blocks))
-	for a := range b.Blocks {
+func (snap *Snapshot) Addresses() []string {
+	out := make([]string, 0, len(snap.Blocks))
+	for a := range snap.Blocks {
 		out = append(out, a)
 	}
 	sort.Slice(out, func(i, j int) bool { return less(out[i], out[j]) })
@@ -172,11 +172,11 @@ func (b *Board) Addresses() []string {
 }
 
 // Read folds the whole log in dir.
-func Read(dir string) (*Board, error) {
-	b := &Board{}
+func Read(dir string) (*Snapshot, error) {
+	snap := &Snapshot{}
 	err := event.Read(dir, 0, func(e event.Event) error {
-		b.Apply(e)
+		snap.Apply(e)
 		return nil
 	})
-	return b, err
+	return snap, err
 }

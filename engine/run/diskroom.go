@@ -24,9 +24,9 @@ type Waiting struct {
 	Reason string    `json:"reason"`
 }
 
-// room sees to the record and the event log while they cannot be written: it tries again until they can, and says so. Orders are
+// diskRoom sees to the record and the event log while they cannot be written: it tries again until they can, and says so. Orders are
 // answered meanwhile; what happens is kept in memory.
-type room struct {
+type diskRoom struct {
 	mu      sync.Mutex
 	since   time.Time // zero while everything is written
 	reason  error
@@ -37,7 +37,7 @@ type room struct {
 }
 
 // check begins to try again when something could not be written.
-func (r *room) check(e *Engine) {
+func (r *diskRoom) check(e *Engine) {
 	err, held := e.store.Failed(), e.log.Held()
 	if err == nil && held == 0 {
 		return
@@ -56,7 +56,7 @@ func (r *room) check(e *Engine) {
 	r.waiters.Go(func() { r.retry(e) })
 }
 
-func (r *room) retry(e *Engine) {
+func (r *diskRoom) retry(e *Engine) {
 	tick := time.NewTicker(disk.RetryEvery)
 	defer tick.Stop()
 	for {
@@ -79,14 +79,14 @@ func (r *room) retry(e *Engine) {
 	}
 }
 
-// crowded says that no more events are to be taken from plugins for now.
-func (r *room) crowded() bool {
+// full says that no more events are to be taken from plugins for now.
+func (r *diskRoom) full() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.held >= heldEvents
 }
 
-func (r *room) close() {
+func (r *diskRoom) close() {
 	r.mu.Lock()
 	closed := r.closed
 	r.closed = true

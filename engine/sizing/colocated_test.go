@@ -1,10 +1,10 @@
-package arithmetic_test
+package sizing_test
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/recipe-rl/recipe/engine/arithmetic"
+	"github.com/recipe-rl/recipe/engine/sizing"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
@@ -30,7 +30,7 @@ func TestThePlanSaysWhoSleepsAndWhy(t *testing.T) {
 			server, trainer := facts("sleeps", c.sleeps, "gpu_memory_utilization", "0.5"), facts("training_only", "activations")
 			trainer.Amounts = []sdk.Amount{{Resource: "gpu_memory", Part: "weights", Value: 6 * gib}, {Resource: "gpu_memory", Part: "activations", Value: 50 * gib}}
 			w := world{
-				machine: arithmetic.Machine{Devices: gpus(1), GPUMemory: c.memory * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+				machine: sizing.Machine{Devices: gpus(1), GPUMemory: c.memory * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
 				estimates: map[kind.Kind]sdk.Estimate{kind.Sync: facts("colocated", c.mode), kind.Inference: server, kind.Trainer: trainer},
 			}
 			for _, f := range w.check() {

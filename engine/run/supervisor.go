@@ -1,0 +1,465 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// supervisor owns the picture of the run. Everything that changes it is a function run in its goroutine.
+type supervisor struct {
+	e      *Engine
+	ctx    context.Context // of all attempts
+	recipe *schema.Recipe
+	blocks map[addr.Block]*blockState
+	values map[addr.Block]cty.Value // outputs of every block that has some
+	ending *endOfRun
+	dirty  bool          // something that may allow or forbid a start has changed
+	order  []*blockState // by address; nil after one came or went
+
+	tick      <-chan time.Time
+	cancelled <-chan struct{} // nil once that was seen
+	killed    bool
+	stalls    stalls
+}
+
+// endOfRun is why the run ends.
+type endOfRun struct {
+	status state.Status
+	err    error
+	why    string
+	// unclean are the blocks that were not stopped in order.
+	unclean []*Failure
+}
+
+// Failure is the error of a run that ended because a block failed for good.
+type Failure struct {
+	Address addr.Block
+	Err     error
+	Remedy  string
+	Last    []string // the last lines of its log
+}
+
+func (f *Failure) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s failed: %v", f.Address, f.Err)
+	for _, l := range f.Last {
+		fmt.Fprintf(&b, "\n  │ %s", l)
+	}
+	if f.Remedy != "" {
+		fmt.Fprintf(&b, "\n%s", f.Remedy)
+	}
+	return b.String()
+}
+
+// Unwrap returns the cause.
+func (f *Failure) Unwrap() error { return f.Err }
+
+// do runs fn in the supervisor's goroutine. It does nothing once the run is over.
+func (e *Engine) do(fn func(*supervisor)) {
+	select {
+	case e.inbox <- fn:
+	case <-e.done:
+	}
+}
+
+// Apply executes a plan and stays until the run is over: jobs done, a block failed for good, or stopped through Stop.
+// The error of a failed run is a *Failure. Cancelling ctx kills everything at once; use Stop to drain.
+func (e *Engine) Apply(ctx context.Context, recipe *schema.Recipe, p *plan.Plan) (map[string]any, error) {
+	first := false
+	e.begun.Do(func() { first = true })
+	if !first {
+		return nil, errors.New("an engine applies one plan; a second one goes through Converge")
+	}
+	defer close(e.done)
+	attempts, kill := context.WithCancel(context.WithoutCancel(ctx))
+	defer kill()
+	s := &supervisor{e: e, ctx: attempts, recipe: recipe, blocks: map[addr.Block]*blockState{}, values: map[addr.Block]cty.Value{}}
+	if err := s.open(p); err != nil {
+		return nil, err
+	}
+	s.applyPlan(p)
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	s.tick, s.cancelled = tick.C, ctx.Done()
+	for !s.finished() {
+		if s.dirty {
+			s.reconcile()
+		}
+		s.handleNext()
+	}
+	return s.close()
+}
+
+// sliceTime is how long reports are taken, or blocks started, before it is seen to whatever else waits: orders above all.
+const sliceTime = 20 * time.Millisecond
+
+// handleNext waits for something to happen and does what follows from it alone. Orders go before reports, and reports that wait already are
+// taken together: what they allow and forbid is then looked at once.
+func (s *supervisor) handleNext() {
+	if s.dirty { // there is more to start
+		s.reports(time.Now().Add(sliceTime))
+		return
+	}
+	select {
+	case fn := <-s.e.orders:
+		fn(s)
+	case fn := <-s.e.inbox:
+		fn(s)
+		s.reports(time.Now().Add(sliceTime))
+	case <-s.tick:
+		s.onTick()
+	case <-s.cancelled:
+		s.kill()
+	}
+}
+
+// reports takes what waits now, until a moment.
+func (s *supervisor) reports(until time.Time) {
+	for time.Now().Before(until) {
+		select {
+		case fn := <-s.e.orders:
+			fn(s)
+			continue
+		case <-s.cancelled:
+			s.kill()
+			continue
+		default:
+		}
+		select {
+		case fn := <-s.e.inbox:
+			fn(s)
+		default:
+			return
+		}
+	}
+}
+
+// kill ends the run and every process of it at once.
+func (s *supervisor) kill() {
+	s.cancelled, s.killed = nil, true
+	s.end(state.Stopped, nil, "killed")
+	s.killAll()
+}
+
+// open records that this engine works on the run.
+func (s *supervisor) open(p *plan.Plan) error {
+	e := s.e
+	s.e.append(event.Event{Type: event.RunStarted, Digest: p.Digest, Message: e.opts.Command})
+	e.store.Note(func(r *state.Run) {
+		r.Recipe, r.File, r.Digest, r.Status, r.Error = e.opts.Name, e.opts.File, p.Digest, state.Running, ""
+		r.Ended = time.Time{}
+		if r.Started.IsZero() {
+			r.Started = e.now().UTC()
+		}
+		r.Engine = engineRecord(e)
+	})
+	return e.store.Sync() // with no room for this there is none for what would follow
+}
+
+// remove takes a block that has ended out of the run. Its events stay in the log.
+func (s *supervisor) remove(a addr.Block) {
+	s.e.store.Remove(a)
+	s.e.append(event.Event{Type: event.Removed, Address: a.String()})
+}
+
+// forget takes blocks out of the run that ended earlier and are no longer declared. A plan for a part of the recipe decides about that
+// part only.
+func (s *supervisor) forget(p *plan.Plan) {
+	planned := make(map[addr.Block]bool, len(p.Operations))
+	for _, op := range p.Operations {
+		planned[op.Address] = true
+	}
+	for _, b := range s.recipe.Blocks {
+		if !planned[b.Addr] {
+			return
+		}
+	}
+	for a := range s.e.store.Run().Blocks {
+		if s.blocks[a] == nil {
+			s.remove(a)
+		}
+	}
+}
+
+// applyPlan makes block states of a plan's operations, or changes those that are there.
+func (s *supervisor) applyPlan(p *plan.Plan) {
+	for _, op := range p.Operations {
+		if op.Action != plan.Nothing {
+			s.e.append(event.Event{Type: event.Operation, Address: op.Address.String(), Action: string(op.Action), Message: firstReason(op)})
+		}
+		if b := s.blocks[op.Address]; b != nil {
+			s.change(b, op)
+			continue
+		}
+		s.add(op)
+	}
+	s.forget(p)
+	s.dirty = true
+}
+
+func firstReason(op *plan.Operation) string {
+	if len(op.Reasons) == 0 {
+		return ""
+	}
+	return op.Reasons[0].Text
+}
+
+// add makes a block state for a block that this engine does not know yet: new, recorded, or found alive.
+func (s *supervisor) add(op *plan.Operation) {
+	rec := s.e.store.Block(op.Address)
+	b := &blockState{block: op.Block, config: op.Config, devices: op.Devices, phase: sdk.Pending}
+	if b.block == nil { // to be stopped: no longer declared
+		b.block, b.goal, b.reason = &schema.Block{Addr: op.Address, Schema: s.e.schemaOf(op.Address)}, removed, "it is no longer declared"
+	}
+	if rec != nil {
+		b.attempts, b.history = rec.Attempt, rec.Restarts
+	}
+	s.blocks[op.Address], s.order = b, nil
+	if proc := s.e.found[op.Address]; proc != nil {
+		delete(s.e.found, op.Address)
+		b.adopt = proc
+	}
+	switch op.Action {
+	case plan.Nothing:
+		if b.adopt == nil {
+			s.restoreRecorded(b, rec)
+		}
+	case plan.Update:
+		s.adopt(b)
+		s.sendUpdate(b)
+		return
+	case plan.Resume, plan.Restart, plan.Replace:
+		b.resume, b.discard = op.Action != plan.Replace, op.Action == plan.Replace
+		if b.adopt != nil {
+			b.restart, b.reason = true, firstReason(op)
+		} else if b.discard {
+			s.forgetProduct(b)
+		}
+	case plan.Create:
+		b.resume = false
+	case plan.Stop:
+	}
+	if b.adopt != nil {
+		s.adopt(b)
+	} else if b.goal == removed {
+		b.phase = sdk.Stopped
+		s.sweep(b.addr())
+	}
+}
+
+// sweep ends what the dead process of a block has left behind, when the block is not started again, which would do it.
+func (s *supervisor) sweep(a addr.Block) {
+	ctx, cancel := context.WithTimeout(s.ctx, 20*time.Second)
+	defer cancel()
+	if err := s.e.opts.Host.Sweep(ctx, s.e.opts.Dir.Block(a)); err != nil {
+		s.e.notice("error", fmt.Sprintf("%s: ending what it has left behind: %v", a, err))
+	}
+}
+
+// restoreRecorded gives a settled block the phase and outputs that are recorded of it.
+func (s *supervisor) restoreRecorded(b *blockState, rec *state.Block) {
+	if rec == nil {
+		return
+	}
+	b.phase = sdk.Phase(rec.Phase)
+	if !b.phase.Over() && !rec.External {
+		b.phase = sdk.Stopped
+	}
+	s.setOutputs(b, recordedOutputs(rec.Outputs, b.block.Schema))
+	if rec.External {
+		b.phase = sdk.Pending
+	}
+}
+
+// change applies an operation of a second plan to a block that this engine already runs.
+func (s *supervisor) change(b *blockState, op *plan.Operation) {
+	if op.Block != nil {
+		b.block, b.config, b.devices = op.Block, op.Config, op.Devices
+	}
+	switch op.Action {
+	case plan.Nothing, plan.Update:
+		switch {
+		case b.goal == removed: // declared again while it still ends; when it was told so already, it comes back
+			b.goal, b.restart, b.resume = up, !b.stopAsked.IsZero(), true
+		case op.Action == plan.Update:
+			s.sendUpdate(b)
+		}
+	case plan.Stop:
+		b.goal, b.reason = removed, "it is no longer declared"
+	default:
+		b.goal, b.restart, b.reason = up, true, firstReason(op)
+		b.resume, b.discard = op.Action != plan.Replace, op.Action == plan.Replace
+		b.err = nil
+	}
+}
+
+// reconcile starts what may start, stops what may stop, and sees whether the run is over.
+func (s *supervisor) reconcile() {
+	s.dirty = false
+	if s.ending == nil {
+		s.settle()
+	}
+	until := time.Now().Add(sliceTime)
+	for _, b := range s.sorted() {
+		switch {
+		case b.goal != up || b.restart:
+			s.stopInTurn(b)
+		case s.ending == nil && b.ended() && b.phase == sdk.Pending && s.allowed(b):
+			if time.Now().After(until) {
+				s.dirty = true // the others after orders and reports
+				return
+			}
+			s.start(b)
+		}
+	}
+}
+
+// settle ends the run when its jobs are done, or when a block has failed for good.
+func (s *supervisor) settle() {
+	jobs, open := 0, 0
+	for _, b := range s.sorted() {
+		if b.err != nil && b.phase == sdk.Failed && b.ended() && restartPolicy(b.block.Meta.Restart).Mode != "ignore" {
+			s.end(state.Failed, &Failure{Address: b.addr(), Err: b.err, Remedy: b.remedy, Last: b.last}, b.err.Error())
+			return
+		}
+		if b.job() && b.goal == up {
+			jobs++
+			if !b.over() {
+				open++
+			}
+		}
+	}
+	if jobs > 0 && open == 0 && !s.e.opts.Keep {
+		s.end(state.Completed, nil, "every job is done")
+	}
+}
+
+// end begins the end of the run: everything is to go down, dependents first.
+func (s *supervisor) end(status state.Status, err error, why string) {
+	if s.ending != nil {
+		return
+	}
+	s.reportStallsAtEnd(status)
+	s.ending = &endOfRun{status: status, err: err, why: why}
+	for _, b := range s.blocks {
+		if b.goal == up {
+			b.goal, b.reason, b.restart = down, why, false
+		}
+		if b.restartTimer != nil {
+			b.restartTimer.Stop()
+			b.restartTimer, b.phase = nil, sdk.Stopped
+		}
+	}
+	s.dirty = true
+}
+
+// finished says that the run is ending and nothing runs any more.
+func (s *supervisor) finished() bool {
+	if s.ending == nil {
+		return false
+	}
+	for _, b := range s.blocks {
+		if b.attempt != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// allowed says whether everything that a block needs is far enough.
+func (s *supervisor) allowed(b *blockState) bool {
+	for _, n := range b.block.Needs {
+		on := s.blocks[n.On]
+		if on == nil || on.restart || !on.reached(n.Condition) {
+			return false
+		}
+	}
+	return true
+}
+
+// stopInTurn stops a block once nothing that needs it runs any more.
+func (s *supervisor) stopInTurn(b *blockState) {
+	if b.stopChecks != nil && (b.goal != up || b.restart) {
+		b.stopChecks()
+		b.stopChecks, b.phase = nil, sdk.Stopped
+	}
+	if b.attempt == nil {
+		s.stopped(b)
+		return
+	}
+	if !b.stopAsked.IsZero() {
+		return
+	}
+	// A block that is only restarted leaves its dependents running: they hold or retry. One that is replaced does not.
+	if b.goal != up || b.discard {
+		for _, d := range s.blocks {
+			if d.attempt != nil && d != b && (d.goal != up || d.restart) && needs(d, b.addr()) {
+				return
+			}
+		}
+	}
+	b.stopAsked = s.e.now()
+	b.attempt.stop <- stopOrder{reason: b.reason}
+}
+
+func needs(d *blockState, on addr.Block) bool {
+	for _, n := range d.block.Needs {
+		if n.On == on {
+			return true
+		}
+	}
+	return false
+}
+
+// stopped is a block that was to end and has.
+func (s *supervisor) stopped(b *blockState) {
+	switch {
+	case b.restart && s.ending == nil && b.goal == up:
+		b.restart, b.stopAsked, b.phase, b.ready = false, time.Time{}, sdk.Pending, false
+		if b.discard {
+			s.forgetProduct(b)
+		}
+		s.dirty = true
+	case b.goal == removed:
+		delete(s.blocks, b.addr())
+		delete(s.values, b.addr())
+		s.order = nil
+		s.remove(b.addr())
+	case !b.phase.Over():
+		b.phase = sdk.Stopped
+	}
+}
+
+// killAll ends every process at once.
+func (s *supervisor) killAll() {
+	for _, b := range s.blocks {
+		if b.attempt != nil {
+			b.cancel()
+		}
+	}
+}
+
+// sorted returns the blocks in address order, so that a run does the same thing in the same order each time.
+func (s *supervisor) sorted() []*blockState {
+	if s.order == nil {
+		s.order = make([]*blockState, 0, len(s.blocks))
+		for _, b := range s.blocks {
+			s.order = append(s.order, b)
+		}
+		sort.Slice(s.order, func(i, j int) bool { return addr.Less(s.order[i].addr(), s.order[j].addr()) })
+	}
+	return s.order
+}
