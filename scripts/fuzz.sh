@@ -10,7 +10,7 @@ only=${FUZZ_ONLY:-.}
 failed=()
 while read -r package target; do
   began=$(date +%s)
-  if output=$(GOMAXPROCS=$cores go test "$package" -run '^$' -fuzz "^$target\$" -fuzztime "${execs}x" -fuzzminimizetime 10s -parallel "$cores" 2>&1); then
+  if output=$(GOMAXPROCS=$cores go test "$package" -run '^$' -fuzz "^$target\$" -fuzztime "${execs}x" -fuzzminimizetime 200x -parallel "$cores" 2>&1); then
     result=ok
   else
     result=FAILED failed+=("$package $target")

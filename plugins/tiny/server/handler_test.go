@@ -441,27 +441,37 @@ func TestClosedEngineAnswers503(t *testing.T) {
 	}
 }
 
-// FuzzCompletions: no body may crash the server or get anything but a whole answer or an error.
+// FuzzCompletions: no body may crash the server or get anything but a whole answer or an error. The model is the smallest
+// there is, and few sequences may wait, so that an execution costs what reading the request costs.
 func FuzzCompletions(f *testing.F) {
-	e, err := New(&lm.Checkpoint{Params: testParams(f, 1), Alphabet: testAlphabet}, 1, Options{})
+	params, err := lm.NewParams(lm.Config{Vocabulary: 21, Width: 2, Layers: 1, Heads: 1, Hidden: 2, Context: 10}, 1)
+	if err != nil {
+		f.Fatal(err)
+	}
+	o := Options{MaxBatch: 4, MaxWaiting: 4, Shards: 1}
+	e, err := New(&lm.Checkpoint{Params: params, Alphabet: testAlphabet}, 1, o)
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Cleanup(e.Close)
 	h := NewHandler(e, HandlerOptions{Model: "tiny"})
-	f.Add([]byte(`{"prompt":"1+2=","n":2,"max_tokens":3,"logprobs":1,"echo":true,"prompt_logprobs":2,"stop":"3"}`))
-	f.Add([]byte(`{"prompt":[4,5],"stream":true,"stop":["a","ab"],"temperature":0.5,"top_p":0.5}`))
-	f.Add([]byte(`{"messages":[{"role":"user","content":"1"}],"prompt":{"prompt_token_ids":[]}}`))
-	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, route := range []string{"/v1/completions", "/v1/chat/completions", "/generate"} {
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, route, bytes.NewReader(body)))
-			if w.Code != 200 && (w.Code < 400 || w.Code >= 500) {
-				t.Fatalf("%s answered %d: %s", route, w.Code, w.Body)
-			}
-			if w.Header().Get("Content-Type") == "application/json" && !json.Valid(w.Body.Bytes()) {
-				t.Fatalf("%s answered invalid JSON: %s", route, w.Body)
-			}
+	routes := []string{"/v1/completions", "/v1/chat/completions", "/generate", "/tokenize", "/detokenize", "/logprobs"}
+	for i := range routes {
+		route := uint8(i)
+		f.Add(route, []byte(`{"prompt":"1+2=","n":2,"max_tokens":3,"logprobs":1,"echo":true,"prompt_logprobs":2,"stop":"3"}`))
+		f.Add(route, []byte(`{"prompt":[4,5],"stream":true,"stop":["a","ab"],"temperature":0.5,"top_p":0.5}`))
+		f.Add(route, []byte(`{"messages":[{"role":"user","content":"1"}],"prompt":{"prompt_token_ids":[]},"tokens":[4],"token_ids":[4,5]}`))
+	}
+	f.Fuzz(func(t *testing.T, which uint8, body []byte) {
+		route := routes[int(which)%len(routes)]
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, route, bytes.NewReader(body)))
+		busy := w.Code == http.StatusServiceUnavailable && strings.Contains(w.Body.String(), ErrBusy.Error())
+		if w.Code != 200 && (w.Code < 400 || w.Code >= 500) && !busy {
+			t.Fatalf("%s answered %d: %s", route, w.Code, w.Body)
+		}
+		if w.Header().Get("Content-Type") == "application/json" && !json.Valid(w.Body.Bytes()) {
+			t.Fatalf("%s answered invalid JSON: %s", route, w.Body)
 		}
 	})
 }
