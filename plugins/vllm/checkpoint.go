@@ -109,12 +109,17 @@ func readHeader(path string) (map[string]tensor, error) {
 	if err != nil {
 		return nil, err
 	}
+	return parseHeader(f, info.Size(), path)
+}
+
+// parseHeader reads the header of a safetensors file of size bytes; path is for error messages.
+func parseHeader(f io.Reader, size int64, path string) (map[string]tensor, error) {
 	var length uint64
 	if err := binary.Read(f, binary.LittleEndian, &length); err != nil {
 		return nil, fmt.Errorf("%s: read the length of its header: %w", path, err)
 	}
-	if length > maxHeader || int64(length) > info.Size()-8 {
-		return nil, fmt.Errorf("%s: a header of %d bytes does not fit into a file of %d; it is cut short or not safetensors", path, length, info.Size())
+	if length > maxHeader || int64(length) > size-8 {
+		return nil, fmt.Errorf("%s: a header of %d bytes does not fit into a file of %d; it is cut short or not safetensors", path, length, size)
 	}
 	data := make([]byte, length)
 	if _, err := io.ReadFull(f, data); err != nil {
@@ -135,8 +140,8 @@ func readHeader(path string) (map[string]tensor, error) {
 		tensors[name] = t
 		end = max(end, t.Offsets[1])
 	}
-	if want := 8 + length + end; uint64(info.Size()) != want {
-		return nil, fmt.Errorf("%s: %d bytes, but its header says %d; it is cut short or still being written", path, info.Size(), want)
+	if want := 8 + length + end; uint64(size) != want {
+		return nil, fmt.Errorf("%s: %d bytes, but its header says %d; it is cut short or still being written", path, size, want)
 	}
 	return tensors, nil
 }

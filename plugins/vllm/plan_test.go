@@ -1,6 +1,7 @@
 package vllm
 
 import (
+	"bytes"
 	"math"
 	"os"
 	"path/filepath"
@@ -214,10 +215,6 @@ func FuzzReadHeader(f *testing.F) {
 	f.Add([]byte{2, 0, 0, 0, 0, 0, 0, 0, '{', '}'})
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		path := filepath.Join(t.TempDir(), "x.safetensors")
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		_, _ = readHeader(path) // must neither panic nor allocate what the file claims
+		_, _ = parseHeader(bytes.NewReader(data), int64(len(data)), "x.safetensors") // must neither panic nor allocate what the file claims
 	})
 }
