@@ -273,3 +273,31 @@ func TestVersionsReadBothForms(t *testing.T) {
 		}
 	}
 }
+
+// Scores that nobody gave were read as 0, and trained on.
+func TestANullIsNoNumber(t *testing.T) {
+	t.Parallel()
+	const good = `{"tokens":[[1],[2]],"masks":[[1],[2]],"scores":[1,0],"advantages":[null,[0.5]],"env_id":7,"policy_version":3}`
+	group := func(field, value string) string {
+		return `{"tokens":[[1],[2]],"masks":[[1],[2]],` + map[bool]string{false: `"scores":[1,0],`}[field == "scores"] + `"` + field + `":` + value + `}`
+	}
+	for name, bad := range map[string]string{
+		"score": group("scores", "[1,null]"), "advantage": group("advantages", "[[1],[null]]"),
+		"log-probability": group("inference_logprobs", "[[-1],[ null ]]"), "reference": group("ref_logprobs", "[[null],null]"),
+	} {
+		var reply batchReply
+		if err := reply.decode([]byte(`{"batch":[` + bad + `,` + good + `],"id":"b"}`)); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if len(reply.Unreadable) != 1 || !strings.Contains(reply.Unreadable[0].Err.Error(), "reading group 0 of the batch: want a number for each score") {
+			t.Errorf("%s: unreadable %v", name, reply.Unreadable)
+		}
+		if len(reply.Groups) != 1 {
+			t.Fatalf("%s: %d groups were read, want the good one", name, len(reply.Groups))
+		}
+		g := reply.Groups[0]
+		if g.Scores[0] != 1 || g.Advantages[0] != nil || g.Advantages[1][0] != 0.5 || *g.EnvID != 7 || g.PolicyVersion.Min != 3 || g.InferenceLogprobs != nil {
+			t.Errorf("%s: the good group became %+v", name, g)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package trajectory
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 )
@@ -39,6 +40,50 @@ type Group struct {
 	DistillLogprobs [][][]float64 `json:"distill_logprobs,omitempty"`
 	// PolicyVersion says which policy versions sampled the tokens; nil when nobody knows.
 	PolicyVersion *Versions `json:"policy_version,omitempty"`
+}
+
+// UnmarshalJSON reads a group. It refuses null where a number is expected, which encoding/json would read as 0: a score
+// that nobody gave would count as a bad one.
+func (g *Group) UnmarshalJSON(text []byte) error {
+	type plain Group
+	read := struct {
+		*plain
+		Scores            numbers   `json:"scores"`
+		Advantages        []numbers `json:"advantages"`
+		RefLogprobs       []numbers `json:"ref_logprobs"`
+		InferenceLogprobs []numbers `json:"inference_logprobs"`
+	}{plain: (*plain)(g)}
+	if err := json.Unmarshal(text, &read); err != nil {
+		return err
+	}
+	g.Scores, g.Advantages = read.Scores, floats(read.Advantages)
+	g.RefLogprobs, g.InferenceLogprobs = floats(read.RefLogprobs), floats(read.InferenceLogprobs)
+	return nil
+}
+
+// numbers is a list of numbers without null.
+type numbers []float64
+
+func (n *numbers) UnmarshalJSON(text []byte) error {
+	*n = nil
+	if string(text) == "null" {
+		return nil
+	}
+	if bytes.Contains(text, []byte("null")) {
+		return fmt.Errorf("want a number for each score, advantage and log-probability, got null in %.60s", text)
+	}
+	return json.Unmarshal(text, (*[]float64)(n))
+}
+
+func floats(lists []numbers) [][]float64 {
+	if lists == nil {
+		return nil
+	}
+	out := make([][]float64, len(lists))
+	for i, l := range lists {
+		out[i] = l
+	}
+	return out
 }
 
 // Versions is the range of policy versions that sampled a group's tokens, both ends included.

@@ -126,6 +126,8 @@ func TestValidateRefusesWhatCannotBeTrainedOn(t *testing.T) {
 		"too long":               {func(s *Sequence) { s.Tokens = make([]int32, 40) }, "context"},
 		"mask length":            {func(s *Sequence) { s.Trained = s.Trained[:2] }, "masks"},
 		"score":                  {func(s *Sequence) { s.Score = nan }, "score"},
+		"score of 1e38":          {func(s *Sequence) { s.Score = -1e38 }, "between -1e+15 and 1e+15, got -1e+38"},
+		"advantage of 1e38":      {func(s *Sequence) { s.Advantages = []float64{1e38} }, "between -1e+15 and 1e+15, got 1e+38"},
 		"log-prob count":         {func(s *Sequence) { s.LogProbs = []float64{-1} }, "log-probabilities"},
 		"log-prob positive":      {func(s *Sequence) { s.LogProbs = []float64{1, -1, 1, -1} }, "token 2"},
 		"advantages short":       {func(s *Sequence) { s.Advantages = []float64{1, 2} }, "advantages"},

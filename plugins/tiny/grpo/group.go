@@ -70,8 +70,8 @@ func (s *Sequence) validate(model lm.Config, layout Layout) error {
 	if len(s.Trained) != len(s.Tokens) {
 		return fmt.Errorf("masks: want one a token (%d), got %d", len(s.Tokens), len(s.Trained))
 	}
-	if !finite(s.Score) {
-		return fmt.Errorf("score: want a finite number, got %v", s.Score)
+	if !sane(s.Score) {
+		return fmt.Errorf("score: want a finite number between -%.0e and %.0e, got %v", largest, largest, s.Score)
 	}
 	if err := s.validateLogProbs(); err != nil {
 		return err
@@ -104,8 +104,8 @@ func (s *Sequence) validateAdvantages(layout Layout) error {
 		return fmt.Errorf("advantages: want none, one, or one a token of the %s layout (%d), got %d", layout, want, n)
 	}
 	for t, a := range s.Advantages {
-		if !finite(a) {
-			return fmt.Errorf("advantage %d: want a finite number, got %v", t, a)
+		if !sane(a) {
+			return fmt.Errorf("advantage %d: want a finite number between -%.0e and %.0e, got %v", t, largest, largest, a)
 		}
 	}
 	return nil
@@ -123,5 +123,10 @@ func (s *Sequence) maskedIn() (n int) {
 	}
 	return n
 }
+
+// largest bounds scores and advantages: the squares of 10^8 such numbers can be added in float32 without overflow.
+const largest = 1e15
+
+func sane(x float64) bool { return math.Abs(x) <= largest } // false for NaN, too
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
