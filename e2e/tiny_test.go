@@ -20,7 +20,7 @@ import (
 )
 
 // configure makes a block's configuration from its defaults and what a recipe would set.
-func configure[C any](t *testing.T, def *sdk.Definition, change func(*C)) C {
+func configure[C any](t testing.TB, def *sdk.Definition, change func(*C)) C {
 	t.Helper()
 	var c C
 	if err := spec.Decode(def.Schema.ApplyDefaults(cty.EmptyObjectVal), def.Schema, &c); err != nil {

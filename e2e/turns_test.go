@@ -22,7 +22,7 @@ import (
 )
 
 // torchPython is an interpreter with PyTorch that scripts/test-python.sh or scripts/venv.sh has made.
-func torchPython(t *testing.T) string {
+func torchPython(t testing.TB) string {
 	t.Helper()
 	for _, name := range []string{"venv-test", "venv-vllm", "venv-torch"} {
 		path, err := filepath.Abs(filepath.Join("..", ".cache", name, "bin", "python"))
@@ -38,7 +38,7 @@ func torchPython(t *testing.T) string {
 }
 
 // tinyLlama writes a random model of two layers.
-func tinyLlama(t *testing.T, python string) string {
+func tinyLlama(t testing.TB, python string) string {
 	t.Helper()
 	dir := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), python, "-c", `import sys, transformers as t

@@ -5,12 +5,19 @@ import (
 	"testing"
 
 	"github.com/zclconf/go-cty/cty"
+	"go.uber.org/goleak"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
+	"github.com/recipe-rl/recipe/sdk/trainer/worker/workertest"
 )
+
+func TestMain(m *testing.M) {
+	workertest.Main()
+	goleak.VerifyTestMain(m)
+}
 
 // TestCompliance runs the checks that every trainer must pass, over a real gRPC connection.
 func TestCompliance(t *testing.T) {
@@ -26,7 +33,7 @@ func TestCompliance(t *testing.T) {
 		Config: config,
 		Options: []plugintest.Option{func(r *pluginpb.StartRequest) {
 			r.Runtime = &pluginpb.Runtime{Python: exe}
-			r.Environment = map[string]string{fakeMark: "1", fakeMode: "patient"}
+			r.Environment = workertest.Environment("patient")
 		}},
 		Bad: map[string]func(t *testing.T) any{
 			"mini batch larger than batch": func(t *testing.T) any {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 )
 
 type body = map[string]any
@@ -135,7 +136,7 @@ func TestTheWorkerRefusesTheSame(t *testing.T) {
 		if err := spec.Decode(value(t, def, c.body), def.Schema, &decoded); err != nil {
 			t.Fatal(err)
 		}
-		line, err := json.Marshal(workerSettings(decoded))
+		line, err := json.Marshal(worker.Settings(decoded))
 		if err != nil {
 			t.Fatal(err)
 		}

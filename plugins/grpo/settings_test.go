@@ -10,12 +10,13 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 )
 
 func TestWorkerSettings(t *testing.T) {
 	t.Parallel()
 	low := 0.5
-	got := workerSettings(Config{
+	got := worker.Settings(Config{
 		Model: "m", Steps: 12, BatchSize: 64, LearningRate: 1e-5, Overlong: "reject",
 		Lora:       &Lora{Rank: 8, Alpha: 16, TargetModules: []string{"q_proj"}},
 		Loss:       &Loss{Name: "ppo", DualClip: 0},
@@ -38,42 +39,6 @@ func TestWorkerSettings(t *testing.T) {
 		if strings.Contains(text, `"`+not+`"`) {
 			t.Errorf("%s was not set and must be left to the worker: %s", not, text)
 		}
-	}
-}
-
-func TestDifference(t *testing.T) {
-	t.Parallel()
-	a := map[string]any{"steps": int64(1), "optimizer": map[string]any{"learning_rate": 1.0, "name": "adamw"}}
-	b := map[string]any{"steps": int64(1), "optimizer": map[string]any{"learning_rate": 2.0, "name": "adamw"}, "seed": int64(3)}
-	want := map[string]any{"optimizer": map[string]any{"learning_rate": 2.0}, "seed": int64(3)}
-	if got := difference(a, b, nil); !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-}
-
-// A setting that is taken out of the recipe goes back to the worker's default: it must not stay as it was without a word.
-func TestSettingsThatAreTakenOut(t *testing.T) {
-	t.Parallel()
-	staleness, delta := int64(2), 0.5
-	full := Config{Model: "m", Steps: 3, MaxStaleness: &staleness, Loss: &Loss{Name: "ppo", ClipLow: 0.1, DualClip: 3, Delta: &delta}, KL: &KL{Coefficient: 0.5}}
-	less := Config{Model: "m", Steps: 3, Loss: &Loss{Name: "ppo", ClipLow: 0.1, DualClip: 3}}
-	got := difference(workerSettings(full), workerSettings(less), workerDefaults())
-	loss, _ := got["loss"].(map[string]any)
-	kl, _ := got["kl"].(map[string]any)
-	data, _ := got["data"].(map[string]any)
-	for name, c := range map[string]struct {
-		section map[string]any
-		want    any
-	}{"max_staleness": {data, nil}, "delta": {loss, nil}, "coefficient": {kl, 0.001}} {
-		if value, told := c.section[name]; !told || value != c.want {
-			t.Errorf("%s: told %v, value %v; want %v", name, told, value, c.want)
-		}
-	}
-	if len(loss) != 1 || len(data) != 1 || len(got) != 3 {
-		t.Errorf("%v; want nothing but what has changed", got)
-	}
-	if again := difference(workerSettings(less), workerSettings(less), workerDefaults()); len(again) > 0 {
-		t.Errorf("nothing has changed, and the worker is told %v", again)
 	}
 }
 

@@ -1,28 +1,54 @@
-package grpo
+package worker
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
+	"go.uber.org/goleak"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/proc"
 	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/trainer/worker/workertest"
 )
+
+func TestMain(m *testing.M) {
+	workertest.Main()
+	goleak.VerifyTestMain(m)
+}
+
+// Config is a small block.
+type Config struct {
+	Model        string    `recipe:"model" worker:"model.path"`
+	Steps        int64     `recipe:"steps" worker:"steps"`
+	LearningRate float64   `recipe:"learning_rate" worker:"optimizer.learning_rate"`
+	Trajectories *spec.Ref `recipe:"trajectories" reference:"trajectories"`
+	PublishDtype string    `recipe:"publish_dtype"`
+}
+
+func program(req sdk.Request[Config]) (Program, error) {
+	return Program{
+		Module: "worker", Source: []fs.FS{fstest.MapFS{"worker/__main__.py": {Data: []byte("# played by the test\n")}}},
+		Model: req.Config.Model, Settings: Settings(req.Config), Defaults: Defaults[Config](), Trajectories: req.Config.Trajectories,
+		Transports: []string{"live", "reload"}, PublishDtype: req.Config.PublishDtype,
+	}, nil
+}
 
 // host remembers what it was told, and plays the sync block.
 type host struct {
-	trainer *Trainer
+	trainer *Trainer[Config]
 	publish func(step int64) bool
 	dir     string
 
@@ -169,7 +195,7 @@ func (h *host) await(t *testing.T, what string, ok func() bool) {
 }
 
 // start makes a trainer whose worker the test binary plays.
-func start(t *testing.T, mode string, change func(*sdk.Request[Config])) (*Trainer, *host, sdk.Request[Config]) {
+func start(t *testing.T, mode string, change func(*sdk.Request[Config])) (*Trainer[Config], *host, sdk.Request[Config]) {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -177,8 +203,8 @@ func start(t *testing.T, mode string, change func(*sdk.Request[Config])) (*Train
 	}
 	req := sdk.Request[Config]{
 		Address: "trainer.grpo.policy", Dir: t.TempDir(), RecipeDir: t.TempDir(), CheckpointDir: t.TempDir(), ControlToken: "control",
-		Runtime: sdk.Runtime{Python: exe}, Environment: map[string]string{fakeMark: "1", fakeMode: mode}, SyncedBy: []string{"sync.weights.policy"},
-		Config: Config{Model: "org/model", Steps: 3, BatchSize: 64, LearningRate: 1e-5, Trajectories: &spec.Ref{
+		Runtime: sdk.Runtime{Python: exe}, Environment: workertest.Environment(mode), SyncedBy: []string{"sync.weights.policy"},
+		Config: Config{Model: "org/model", Steps: 3, LearningRate: 1e-5, Trajectories: &spec.Ref{
 			Address: "trajectories.api", Kind: kind.Trajectories,
 			Values: cty.ObjectVal(map[string]cty.Value{"url": cty.StringVal("http://127.0.0.1:8000"), "token": cty.StringVal("secret")}),
 		}},
@@ -186,7 +212,8 @@ func start(t *testing.T, mode string, change func(*sdk.Request[Config])) (*Train
 	if change != nil {
 		change(&req)
 	}
-	tr := &Trainer{}
+	made := New(program)
+	tr := &made
 	h := &host{trainer: tr, publish: func(int64) bool { return true }, dir: t.TempDir(), version: req.Policy.Version, metrics: map[string]float64{}, changed: make(chan struct{}, 1)}
 	return tr, h, req
 }

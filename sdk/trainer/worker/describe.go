@@ -1,4 +1,4 @@
-package grpo
+package worker
 
 import (
 	"fmt"

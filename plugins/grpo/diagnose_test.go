@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 )
 
 // TestOutOfMemorySaysWhatToLower: when the GPU or the machine has run out of memory before the worker could say so itself, the remedy names
@@ -20,7 +21,7 @@ func TestOutOfMemorySaysWhatToLower(t *testing.T) {
 		"RuntimeError: DefaultCPUAllocator: can't allocate memory":               "row_tokens",
 	} {
 		var e *sdk.Error
-		if err := diagnose(errors.New("exit status 1"), log); !errors.As(err, &e) {
+		if err := worker.Diagnose(errors.New("exit status 1"), log, symptoms()); !errors.As(err, &e) {
 			t.Fatalf("%s: no diagnosis: %v", log, err)
 		}
 		if !strings.Contains(e.Summary, "ran out of memory") || !strings.Contains(e.Remedy, "lower compute { "+want) {

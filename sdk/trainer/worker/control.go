@@ -1,4 +1,4 @@
-package grpo
+package worker
 
 import (
 	"bytes"
@@ -91,7 +91,7 @@ func (c *control) post(ctx context.Context, route string, body, out any) error {
 }
 
 // worker is the control server, or why there is none.
-func (t *Trainer) worker() (*control, error) {
+func (t *Trainer[C]) worker() (*control, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.control == nil {
@@ -101,7 +101,7 @@ func (t *Trainer) worker() (*control, error) {
 }
 
 // Publish writes the current weights into a folder: the whole model, adapters merged in, or the adapter alone.
-func (t *Trainer) Publish(ctx context.Context, req sdk.PublishRequest) (sdk.Weights, error) {
+func (t *Trainer[C]) Publish(ctx context.Context, req sdk.PublishRequest) (sdk.Weights, error) {
 	c, err := t.worker()
 	if err != nil {
 		return sdk.Weights{}, err
@@ -114,17 +114,17 @@ func (t *Trainer) Publish(ctx context.Context, req sdk.PublishRequest) (sdk.Weig
 	case "nccl":
 		form, body["transport"], body["keep"] = "tensors", "nccl", req.Keep
 	case "reload", "restart":
-		if t.req.Config.UntieEmbeddings {
+		if t.program.UntieEmbeddings {
 			body["untie_embeddings"] = true
 		}
 	case "lora":
 		form, body["transport"] = "lora", "lora"
 	default:
 		return sdk.Weights{}, &sdk.Error{Summary: fmt.Sprintf("this trainer cannot publish by transport %q", req.Transport),
-			Detail: "it offers " + strings.Join(t.req.Config.transports(), ", "), Remedy: "set transport to one of these in the sync block, or leave it at auto"}
+			Detail: "it offers " + strings.Join(t.program.Transports, ", "), Remedy: "set transport to one of these in the sync block, or leave it at auto"}
 	}
-	if t.req.Config.PublishDtype != "" {
-		body["dtype"] = t.req.Config.PublishDtype
+	if t.program.PublishDtype != "" {
+		body["dtype"] = t.program.PublishDtype
 	}
 	var answer struct {
 		Version int64   `json:"version"`
@@ -153,7 +153,7 @@ func (t *Trainer) Publish(ctx context.Context, req sdk.PublishRequest) (sdk.Weig
 }
 
 // Tokenize splits a text into the model's tokens.
-func (t *Trainer) Tokenize(ctx context.Context, text string) ([]int, error) {
+func (t *Trainer[C]) Tokenize(ctx context.Context, text string) ([]int, error) {
 	c, err := t.worker()
 	if err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ func (t *Trainer) Tokenize(ctx context.Context, text string) ([]int, error) {
 }
 
 // Logprobs returns log p(token[i] | token[:i]) for i ≥ 1 under the current weights.
-func (t *Trainer) Logprobs(ctx context.Context, tokens []int) ([]float64, error) {
+func (t *Trainer[C]) Logprobs(ctx context.Context, tokens []int) ([]float64, error) {
 	c, err := t.worker()
 	if err != nil {
 		return nil, err
@@ -184,7 +184,7 @@ func (t *Trainer) Logprobs(ctx context.Context, tokens []int) ([]float64, error)
 }
 
 // SaveCheckpoint makes the worker write a checkpoint between two steps.
-func (t *Trainer) SaveCheckpoint(ctx context.Context) (sdk.CheckpointInfo, error) {
+func (t *Trainer[C]) SaveCheckpoint(ctx context.Context) (sdk.CheckpointInfo, error) {
 	c, err := t.worker()
 	if err != nil {
 		return sdk.CheckpointInfo{}, err
@@ -200,15 +200,21 @@ func (t *Trainer) SaveCheckpoint(ctx context.Context) (sdk.CheckpointInfo, error
 }
 
 // Update hands the worker the settings that have changed.
-func (t *Trainer) Update(ctx context.Context, config Config) error {
+func (t *Trainer[C]) Update(ctx context.Context, config C) error {
 	c, err := t.worker()
 	if err != nil {
 		return err
 	}
+	next := t.req
+	next.Config = config
+	program, err := t.describe(next)
+	if err != nil {
+		return err
+	}
 	t.mu.Lock()
-	before := workerSettings(t.config)
+	before := t.told
 	t.mu.Unlock()
-	change := difference(before, workerSettings(config), workerDefaults())
+	change := difference(before, program.Settings, program.Defaults)
 	if len(change) == 0 {
 		return nil
 	}
@@ -216,7 +222,7 @@ func (t *Trainer) Update(ctx context.Context, config Config) error {
 		return err
 	}
 	t.mu.Lock()
-	t.config = config
+	t.told = program.Settings
 	t.mu.Unlock()
 	return nil
 }

@@ -1,4 +1,4 @@
-package grpo
+package worker
 
 import (
 	"encoding/json"
@@ -14,20 +14,14 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// settings is the worker's configuration: what the recipe says, and what only the supervisor knows.
-func (t *Trainer) settings(f files) (map[string]any, error) {
-	c := t.req.Config
-	c.Model = t.local(c.Model)
-	if r := c.Reference; r != nil && r.Path != "" {
-		moved := *r
-		moved.Path = t.local(r.Path)
-		c.Reference = &moved
-	}
-	s := workerSettings(c)
-	url, token, err := trajectories(c.Trajectories)
+// settings is the worker's configuration: what the plugin says, and what only the supervisor knows.
+func (t *Trainer[C]) settings(f files) (map[string]any, error) {
+	url, token, err := trajectories(t.program.Trajectories)
 	if err != nil {
 		return nil, err
 	}
+	t.told = t.program.Settings
+	s := nested(t.program.Settings)
 	put(s, "data.url", url)
 	if token != "" {
 		put(s, "data.token", token)
@@ -44,10 +38,21 @@ func (t *Trainer) settings(f files) (map[string]any, error) {
 	return s, nil
 }
 
-// local makes the path of a local model absolute; hub names stay.
-func (t *Trainer) local(model string) string {
+// nested copies settings with their sections.
+func nested(settings map[string]any) map[string]any {
+	out := maps.Clone(settings)
+	for name, value := range out {
+		if section, ok := value.(map[string]any); ok {
+			out[name] = nested(section)
+		}
+	}
+	return out
+}
+
+// Local makes the path of a model that is given relative to the recipe absolute; names of a hub stay.
+func Local(model, recipeDir string) string {
 	if (strings.HasPrefix(model, "./") || strings.HasPrefix(model, "../") || model == "." || model == "..") && !filepath.IsAbs(model) {
-		return filepath.Join(t.req.RecipeDir, model)
+		return filepath.Join(recipeDir, model)
 	}
 	return model
 }
@@ -73,11 +78,11 @@ func trajectories(ref *spec.Ref) (url, token string, err error) {
 	return url, read("token"), nil
 }
 
-// workerSettings turns the tagged fields of a configuration into the worker's nested settings. A nil pointer, an empty text and an
-// empty list are left out, so that the worker's default holds.
-func workerSettings(c Config) map[string]any {
+// Settings turns the fields of a configuration struct that are tagged `worker:"section.name"` into the program's nested settings. A nil
+// pointer, an empty text and an empty list are left out, so that the program's default holds; so is a value that its tag `null` names.
+func Settings(config any) map[string]any {
 	out := map[string]any{}
-	collect(reflect.ValueOf(c), out)
+	collect(reflect.ValueOf(config), out)
 	return out
 }
 
@@ -129,11 +134,11 @@ func settingOf(field reflect.StructField, value reflect.Value) (any, bool) {
 	return value.Interface(), true
 }
 
-// workerDefaults are what the worker's settings are when the recipe does not say, in the form of workerSettings; nil where the worker has
-// none. A test compares the tags with the worker's own.
-func workerDefaults() map[string]any {
+// Defaults are what the settings of a configuration struct are when the recipe does not set them, in the form of Settings; nil where the
+// program has none.
+func Defaults[C any]() map[string]any {
 	out := map[string]any{}
-	collectDefaults(reflect.TypeFor[Config](), out)
+	collectDefaults(reflect.TypeFor[C](), out)
 	return out
 }
 

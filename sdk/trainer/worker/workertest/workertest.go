@@ -1,4 +1,6 @@
-package grpo
+// Package workertest plays the Python program of a trainer in tests of plugins on package worker: it speaks the protocol and trains
+// nothing.
+package workertest
 
 import (
 	"encoding/json"
@@ -10,25 +12,23 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
-	"testing"
 	"time"
-
-	"go.uber.org/goleak"
 )
 
-// The test binary plays the worker when it is started as the block's interpreter: it speaks the protocol of worker/PROTOCOL.md and
-// trains nothing.
+const mark, modeName = "FAKE_WORKER", "FAKE_WORKER_MODE"
 
-const (
-	fakeMark = "FAKE_WORKER"      // set: play the worker
-	fakeMode = "FAKE_WORKER_MODE" // what goes wrong: crash, error, config; hang and patient: no batch comes; quick: steps end before answers come
-)
+// Environment makes a test binary whose TestMain calls Main play the worker when it is started as the block's interpreter. The mode says
+// what goes wrong: "" nothing, crash, error, config, poison; hang and patient: no batch comes; quick: steps end before answers come;
+// "killed at the stop", "full at the stop".
+func Environment(mode string) map[string]string {
+	return map[string]string{mark: "1", modeName: mode}
+}
 
-func TestMain(m *testing.M) {
-	if os.Getenv(fakeMark) != "" {
+// Main plays the worker and ends the process, if it was started for that.
+func Main() {
+	if os.Getenv(mark) != "" {
 		os.Exit(playWorker(os.Args[1:]))
 	}
-	goleak.VerifyTestMain(m)
 }
 
 type fakeWorker struct {
@@ -53,7 +53,7 @@ type fakeWorker struct {
 }
 
 func playWorker(args []string) int {
-	mode := os.Getenv(fakeMode)
+	mode := os.Getenv(modeName)
 	if mode == "config" {
 		fmt.Fprintln(os.Stderr, "the configuration is wrong:\n  loss.nam: unknown setting; did you mean name?")
 		return 2

@@ -1,4 +1,4 @@
-package grpo
+package worker
 
 import (
 	"strings"
@@ -10,8 +10,8 @@ import (
 
 func TestWhatTheWorkerDoes(t *testing.T) {
 	t.Parallel()
-	trainer := &Trainer{}
-	trainer.req.Config.Trajectories = &spec.Ref{Address: "trajectories.builtin.default"}
+	trainer := &Trainer[Config]{}
+	trainer.program.Trajectories = &spec.Ref{Address: "trajectories.builtin.default"}
 	trainer.req.Placement.GPUs = 2
 	for phase, want := range map[string]sdk.Activity{
 		"waiting":       {On: "trajectories.builtin.default", What: "batch 7"},

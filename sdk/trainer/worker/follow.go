@@ -1,4 +1,4 @@
-package grpo
+package worker
 
 import (
 	"context"
@@ -43,7 +43,7 @@ type event struct {
 }
 
 // follow takes the worker's events until it ends, and answers for its weights meanwhile.
-func (t *Trainer) follow(ctx context.Context, program *proc.Program, f files) error {
+func (t *Trainer[C]) follow(ctx context.Context, program *proc.Program, f files) error {
 	if err := t.listen(ctx, program, f); err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (t *Trainer) follow(ctx context.Context, program *proc.Program, f files) er
 		})
 		failed <- err
 	}()
-	w := &watch{trainer: t, done: make(chan error, 1), turns: turns{taken: make(chan error, 1)}}
+	w := &watch[C]{trainer: t, done: make(chan error, 1), turns: turns{taken: make(chan error, 1)}}
 	t.mu.Lock()
 	t.asks = len(t.req.SyncedBy) > 0
 	t.mu.Unlock()
@@ -132,7 +132,7 @@ func (t *Trainer) follow(ctx context.Context, program *proc.Program, f files) er
 const lastWords = 10 * time.Second
 
 // listen waits until the worker's control server is there, or the worker has ended.
-func (t *Trainer) listen(ctx context.Context, program *proc.Program, f files) error {
+func (t *Trainer[C]) listen(ctx context.Context, program *proc.Program, f files) error {
 	limit := time.NewTimer(listenTimeout)
 	defer limit.Stop()
 	for {
@@ -169,8 +169,8 @@ const protocolVersion = 1
 const logTail = 200
 
 // watch is what the events so far came to. One goroutine owns it.
-type watch struct {
-	trainer *Trainer
+type watch[C any] struct {
+	trainer *Trainer[C]
 	done    chan error // of the sync in progress
 	syncing bool
 	next    *int64 // step of the weights that are ready before the sync of those before them was seen to be done
@@ -185,7 +185,7 @@ type watch struct {
 }
 
 // take turns an event into what the host is told.
-func (w *watch) take(ctx context.Context, e event) {
+func (w *watch[C]) take(ctx context.Context, e event) {
 	t, host := w.trainer, w.trainer.host
 	switch e.Type {
 	case "phase":
@@ -226,7 +226,7 @@ func (w *watch) take(ctx context.Context, e event) {
 
 // unused tells of groups that were not trained on. A batch of which that is so for all of them, or for some that cannot be
 // read, shows in the status until another trains.
-func (w *watch) unused(e event) {
+func (w *watch[C]) unused(e event) {
 	t := w.trainer
 	level, text := describe(e)
 	t.host.Log(level, text)
@@ -241,7 +241,7 @@ func (w *watch) unused(e event) {
 }
 
 // phase tells where the worker stands. Once its model is loaded the block is ready and stays so.
-func (w *watch) phase(ctx context.Context, e event) {
+func (w *watch[C]) phase(ctx context.Context, e event) {
 	host := w.trainer.host
 	switch e.Phase {
 	case "starting":
@@ -273,7 +273,7 @@ func (w *watch) phase(ctx context.Context, e event) {
 }
 
 // sync lets the sync block take the weights of a step, in its own goroutine: publishing is one of the worker's events.
-func (w *watch) sync(ctx context.Context, step int64) {
+func (w *watch[C]) sync(ctx context.Context, step int64) {
 	if len(w.trainer.req.SyncedBy) == 0 {
 		return // nobody takes weights, and the worker does not wait
 	}
@@ -286,7 +286,7 @@ func (w *watch) sync(ctx context.Context, step int64) {
 }
 
 // synced notes that a sync is done, and begins the one that waits for that.
-func (w *watch) synced(ctx context.Context) {
+func (w *watch[C]) synced(ctx context.Context) {
 	w.syncing = false
 	if next := w.next; next != nil {
 		w.next = nil
@@ -295,7 +295,7 @@ func (w *watch) synced(ctx context.Context) {
 }
 
 // wait waits for a sync in progress, whose calls fail now that the worker is gone.
-func (w *watch) wait() {
+func (w *watch[C]) wait() {
 	w.turns.wait()
 	if w.syncing {
 		if err := <-w.done; err != nil {
@@ -306,7 +306,7 @@ func (w *watch) wait() {
 }
 
 // serve is one synchronised step: the host returns when inference serves the weights, or at once when nobody wants them.
-func (t *Trainer) serve(ctx context.Context, step int64) error {
+func (t *Trainer[C]) serve(ctx context.Context, step int64) error {
 	t.mu.Lock()
 	t.published = noVersion
 	t.mu.Unlock()
@@ -339,13 +339,13 @@ func (t *Trainer) serve(ctx context.Context, step int64) error {
 const noVersion = -1
 
 // end says how the worker ended.
-func (w *watch) end(ctx context.Context, program *proc.Program, followed error) error {
+func (w *watch[C]) end(ctx context.Context, program *proc.Program, followed error) error {
 	err := program.Err()
 	switch {
 	case w.failure != nil:
 		return errors.Join(w.failure.asError("training failed"), followed)
 	case err != nil && ctx.Err() == nil:
-		return diagnose(err, program.Tail(logTail))
+		return Diagnose(err, program.Tail(logTail), w.trainer.program.Symptoms)
 	case ctx.Err() != nil && w.over == "" && w.trained > w.saved:
 		return errors.Join(&sdk.Error{Summary: fmt.Sprintf("the worker ended before it had written a last checkpoint: training was at step %d, and continues from step %d", w.trained, w.saved),
 			Detail: program.Tail(10), Err: err}, followed)
@@ -362,15 +362,15 @@ func (w *watch) end(ctx context.Context, program *proc.Program, followed error) 
 }
 
 // ready gives the outputs when the model is loaded, before the first batch: the sync block needs the control endpoint by then.
-func (t *Trainer) ready(memory, machine string) {
+func (t *Trainer[C]) ready(memory, machine string) {
 	t.mu.Lock()
-	t.outputs = Outputs{sdk.TrainerOutputs{Model: t.req.Config.Model}, t.req.Config.transports(), memory, machine, t.req.Placement.Devices}
+	t.outputs = Outputs{sdk.TrainerOutputs{Model: t.program.Model}, t.program.Transports, memory, machine, t.req.Placement.Devices}
 	out := t.outputs
 	t.mu.Unlock()
 	t.host.Ready(out)
 }
 
-func (t *Trainer) setOutputs(change func(*Outputs)) {
+func (t *Trainer[C]) setOutputs(change func(*Outputs)) {
 	t.mu.Lock()
 	change(&t.outputs)
 	out := t.outputs
@@ -380,7 +380,7 @@ func (t *Trainer) setOutputs(change func(*Outputs)) {
 	}
 }
 
-func (t *Trainer) tellPhase(text string) {
+func (t *Trainer[C]) tellPhase(text string) {
 	t.mu.Lock()
 	known, trouble := t.outputs.Model != "", t.trouble
 	t.mu.Unlock()
@@ -393,7 +393,7 @@ func (t *Trainer) tellPhase(text string) {
 }
 
 // trained takes the trouble with an earlier batch out of the status.
-func (t *Trainer) trained(batch string) {
+func (t *Trainer[C]) trained(batch string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.troubled != batch {

@@ -1,4 +1,4 @@
-package grpo
+package worker
 
 import (
 	"context"
@@ -15,7 +15,7 @@ type turns struct {
 }
 
 // turn asks for the GPU when the worker has a batch, in its own goroutine: weights may have to be published meanwhile.
-func (w *watch) turn(ctx context.Context, step int64) {
+func (w *watch[C]) turn(ctx context.Context, step int64) {
 	if w.turns.asking {
 		if w.turns.used { // else it is the same wish: the phase is told again after each command
 			w.turns.next = &step
@@ -37,7 +37,7 @@ func (t *turns) wait() {
 }
 
 // took notes that the answer has come, and asks for the turn that waits for that.
-func (w *watch) took(ctx context.Context) {
+func (w *watch[C]) took(ctx context.Context) {
 	t := &w.turns
 	t.cancel()
 	next := t.next
@@ -48,7 +48,7 @@ func (w *watch) took(ctx context.Context) {
 }
 
 // take waits for the trainer's turn and lets the worker begin.
-func (t *Trainer) take(ctx context.Context, step int64) error {
+func (t *Trainer[C]) take(ctx context.Context, step int64) error {
 	if err := t.host.Turn(ctx, step); err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (t *Trainer) take(ctx context.Context, step int64) error {
 }
 
 // fitShared tells the worker whether it has to ask for turns at all, when that has changed.
-func (t *Trainer) fitShared(ctx context.Context) error {
+func (t *Trainer[C]) fitShared(ctx context.Context) error {
 	shared := t.host.Shared()
 	t.mu.Lock()
 	asks := t.asks

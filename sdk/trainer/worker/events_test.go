@@ -1,4 +1,4 @@
-package grpo
+package worker
 
 import (
 	"encoding/json"
@@ -32,7 +32,7 @@ func TestTheWorkerIsToldWhatIsReadOfItsEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join("worker", "tests", "event_types.json")
+	path := filepath.Join("..", "..", "..", "plugins", "grpo", "worker", "tests", "event_types.json")
 	if *update {
 		if err := os.WriteFile(path, append(got, '\n'), 0o600); err != nil {
 			t.Fatal(err)

@@ -1,4 +1,4 @@
-package grpo
+package worker
 
 import (
 	"fmt"
@@ -19,7 +19,7 @@ type doing struct {
 
 // enter tells the phase that the worker has entered. Waiting for inference to serve its weights and for its turn on the GPU are told
 // by the host itself.
-func (t *Trainer) enter(d *doing, e event) {
+func (t *Trainer[C]) enter(d *doing, e event) {
 	d.now.End()
 	d.now = nil
 	if !d.since.IsZero() {
@@ -30,10 +30,10 @@ func (t *Trainer) enter(d *doing, e event) {
 	}
 }
 
-func (t *Trainer) activity(d *doing, e event) (sdk.Activity, bool) {
+func (t *Trainer[C]) activity(d *doing, e event) (sdk.Activity, bool) {
 	queue := ""
-	if t.req.Config.Trajectories != nil {
-		queue = t.req.Config.Trajectories.Address
+	if t.program.Trajectories != nil {
+		queue = t.program.Trajectories.Address
 	}
 	switch e.Phase {
 	case "starting", "loading", "sync", "grant", "done", "ended":

@@ -1,0 +1,240 @@
+// Package worker runs a trainer whose learning is a Python program: PyTorch's GRPO of plugins/grpo, and any other trainer that speaks
+// the protocol of PROTOCOL.md through the Python package of this SDK.
+//
+// A plugin says in a Program what to run. This package starts the program on one GPU or several, turns its events into what the engine
+// shows, publishes and proves its weights, passes live settings on, and explains why it ended.
+package worker
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/sdk/proc"
+	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/tail"
+)
+
+// Program says what a trainer block runs and what it is told.
+type Program struct {
+	// Module is run as `python -m Module --config FILE`.
+	Module string
+	// Source holds the Python packages that come with the plugin; they are written into the block's directory and put on PYTHONPATH.
+	Source []fs.FS
+	// Packages finds the interpreter that `recipe init` has made for the plugin.
+	Packages sdk.Packages
+	// Environment holds further variables; those of the block come on top.
+	Environment map[string]string
+
+	Model string
+	// Settings is the program's configuration, as JSON. The kit adds where batches come from, the folders, and how to reach it.
+	Settings map[string]any
+	// Defaults are what Settings are when the recipe does not set them, so that one that is taken out of a live recipe goes back.
+	Defaults map[string]any
+	// Trajectories is where the batches come from.
+	Trajectories *spec.Ref
+
+	// Transports are the ways in which the weights can leave the program: live, ipc, nccl, reload, restart, lora.
+	Transports []string
+	// PublishDtype is the precision of published weights; empty: that of training.
+	PublishDtype string
+	// UntieEmbeddings publishes the output head of a tied model as a tensor of its own (transports reload and restart).
+	UntieEmbeddings bool
+
+	// Symptoms explain failures that the program cannot report itself. They come before the kit's own.
+	Symptoms []Symptom
+}
+
+// Outputs is what a trainer block of this kit gives.
+type Outputs struct {
+	sdk.TrainerOutputs
+	Transports []string `recipe:"transports" doc:"How its weights can leave it"`
+	Memory     string   `recipe:"memory" doc:"Where its weights lie in memory: gpu:UUID, or host:ID. A server that reaches it can copy them (transports live and ipc)"`
+	Machine    string   `recipe:"machine" doc:"The machine that it runs on, until that is booted again: within one weights can be sent (transport nccl)"`
+	Devices    []string `recipe:"devices" doc:"GPUs that it was placed on; empty: PyTorch has chosen"`
+}
+
+// Trainer is one trainer block. A plugin embeds it and adds what is its own, such as Plan and Validate.
+type Trainer[C any] struct {
+	describe func(sdk.Request[C]) (Program, error)
+
+	req     sdk.Request[C]
+	program Program
+	host    sdk.TrainerHost
+
+	mu      sync.Mutex
+	control *control // nil until the worker listens
+	asks    bool     // the worker asks for its turn before each batch
+	told    map[string]any
+
+	outputs Outputs
+	// published is set by Publish, so that the acknowledgement names what the worker published last.
+	published int64
+	rounded   bool // it was said that published weights are less precise
+	// trouble says which groups of the batch troubled could not be used; the status shows it until another batch trains.
+	trouble, troubled string
+}
+
+// New makes a trainer. Describe says what to run; it is asked again when the recipe changes settings of a block that runs.
+func New[C any](describe func(sdk.Request[C]) (Program, error)) Trainer[C] {
+	return Trainer[C]{describe: describe}
+}
+
+// files are where worker and supervisor meet.
+type files struct{ config, events, ready, source string }
+
+const (
+	listenTimeout = 5 * time.Minute // imports of torch on a busy machine
+	stopShare     = 0.9             // of the grace period, for the worker's last checkpoint
+)
+
+// Run starts the worker and follows it to its end.
+func (t *Trainer[C]) Run(ctx context.Context, req sdk.Request[C], host sdk.TrainerHost) (err error) {
+	t.req, t.host = req, host
+	if t.program, err = t.describe(req); err != nil {
+		return err
+	}
+	// A worker of an earlier attempt may hold the GPU. It is not taken over: starting again from its last checkpoint is exact.
+	if err := proc.KillAll(ctx, proc.Parse(req.Handle)); err != nil {
+		host.Log("warn", err.Error())
+	}
+	python, err := t.interpreter()
+	if err != nil {
+		return err
+	}
+	f, err := t.write()
+	if err != nil {
+		return err
+	}
+	if err := tail.SetAside(filepath.Join(req.Dir, "worker.log")); err != nil {
+		host.Log("warn", err.Error())
+	}
+	host.Phase(sdk.Starting, "importing PyTorch")
+	program, err := proc.Start(ctx, proc.Spec{
+		Name: "worker", Argv: t.argv(python, f), Env: t.environ(f), Dir: req.RecipeDir, LogDir: req.Dir,
+	})
+	if err != nil {
+		return &sdk.Error{Summary: "the trainer's worker could not be started", Err: err, Remedy: "runtime { python = … } must name an interpreter that can be run"}
+	}
+	host.SetHandle(proc.Encode(program.Handle()))
+	defer func() {
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
+		defer cancel()
+		if err := program.Stop(stop, time.Second); err != nil {
+			host.Log("error", err.Error())
+		}
+	}()
+	return t.follow(ctx, program, f)
+}
+
+func (t *Trainer[C]) interpreter() (string, error) {
+	return interpreter.Find(t.req.Runtime, t.program.Packages, t.req.RecipeDir, func(name string) string {
+		if v, ok := t.req.Environment[name]; ok {
+			return v
+		}
+		return os.Getenv(name)
+	})
+}
+
+// write puts the worker's source, its configuration and nothing else into the block's directory.
+func (t *Trainer[C]) write() (files, error) {
+	dir := t.req.Dir
+	f := files{config: filepath.Join(dir, "config.json"), events: filepath.Join(dir, "events.jsonl"), ready: filepath.Join(dir, "ready.json"), source: filepath.Join(dir, "python")}
+	if err := extract(f.source, t.program.Source); err != nil {
+		return f, err
+	}
+	if err := os.Remove(f.ready); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return f, fmt.Errorf("remove the worker's old ready file: %w", err)
+	}
+	if err := os.WriteFile(f.events, nil, 0o600); err != nil {
+		return f, fmt.Errorf("make the worker's event file: %w", err)
+	}
+	settings, err := t.settings(f)
+	if err != nil {
+		return f, err
+	}
+	data, err := json.MarshalIndent(settings, "", " ")
+	if err != nil {
+		return f, fmt.Errorf("write the worker's configuration: %w", err)
+	}
+	if err := os.WriteFile(f.config, append(data, '\n'), 0o600); err != nil { // it holds tokens
+		return f, fmt.Errorf("write the worker's configuration: %w", err)
+	}
+	return f, nil
+}
+
+// extract writes the program's source, anew each time: it belongs to this version of the plugin.
+func extract(dir string, source []fs.FS) error {
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("remove an older worker: %w", err)
+	}
+	for _, part := range source {
+		if err := os.CopyFS(dir, part); err != nil {
+			return fmt.Errorf("write the worker: %w", err)
+		}
+	}
+	return nil
+}
+
+// gpus is over how many GPUs the run is spread; 0: none, or the one that the worker finds.
+func (t *Trainer[C]) gpus() int { return max(t.req.Placement.GPUs, len(t.req.Placement.Devices)) }
+
+// argv starts one process, or one for each GPU.
+func (t *Trainer[C]) argv(python string, f files) []string {
+	if n := t.gpus(); n > 1 {
+		return []string{python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", strconv.Itoa(n), "-m", t.program.Module, "--config", f.config}
+	}
+	return []string{python, "-m", t.program.Module, "--config", f.config}
+}
+
+func (t *Trainer[C]) environ(f files) []string {
+	env := map[string]string{"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
+	if len(t.req.Placement.Devices) > 0 {
+		env["CUDA_VISIBLE_DEVICES"] = strings.Join(t.req.Placement.Devices, ",")
+	}
+	for name, value := range t.program.Environment {
+		env[name] = value
+	}
+	for name, value := range t.req.Environment {
+		env[name] = value
+	}
+	path := f.source
+	if before, ok := env["PYTHONPATH"]; ok {
+		path += string(os.PathListSeparator) + before
+	} else if before := os.Getenv("PYTHONPATH"); before != "" {
+		path += string(os.PathListSeparator) + before
+	}
+	env["PYTHONPATH"] = path
+	out := make([]string, 0, len(env)+64)
+	for _, entry := range os.Environ() {
+		name, _, _ := strings.Cut(entry, "=")
+		if _, replaced := env[name]; !replaced {
+			out = append(out, entry)
+		}
+	}
+	for name, value := range env {
+		out = append(out, name+"="+value)
+	}
+	return out
+}
+
+// token is what the worker's control server demands: the same for each attempt of the block, and never written down but in the
+// worker's configuration, which only its owner can read.
+func (t *Trainer[C]) token() string {
+	mac := hmac.New(sha256.New, []byte(t.req.ControlToken))
+	_, _ = mac.Write([]byte("grpo worker"))
+	return hex.EncodeToString(mac.Sum(nil))[:32]
+}
