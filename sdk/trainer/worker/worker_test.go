@@ -402,7 +402,7 @@ func TestFailures(t *testing.T) {
 		remedy string
 	}{
 		"the worker says why": {"error", nil, "the GPU is full", "1. lower row_tokens\n2. use lora"},
-		"the worker cannot":   {"crash", nil, "lacks a package", "install torch"},
+		"the worker cannot":   {"crash", nil, "lacks a package", "install the package"},
 		"wrong settings":      {"config", nil, "settings are wrong", "correct"},
 		"no trajectory API":   {"", func(r *sdk.Request[Config]) { r.Config.Trajectories = nil }, "no trajectory API", "trajectories"},
 		"no interpreter":      {"", func(r *sdk.Request[Config]) { r.Runtime.Python = "/no/such/python" }, "cannot be run", "runtime"},
