@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Tests and lints the Python worker of the GRPO trainer on the CPU, in a virtual environment inside this clone.
+# Tests and lints the Python SDK and the worker of the GRPO trainer on the CPU, in a virtual environment inside this clone.
 # The environment is made once and reused until a requirements file changes. PYTHON chooses the interpreter.
 # --prepare makes the environment and tests nothing; any other argument goes to pytest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+sdk=sdk/python
 worker=plugins/grpo/worker
 extension=plugins/vllm/extension
 venv=$PWD/.cache/venv-test
@@ -27,9 +28,9 @@ fi
 flock -u 9
 if [[ "${1:-}" == --prepare ]]; then exit 0; fi
 
-"$venv/bin/ruff" check "$worker"
-"$venv/bin/ruff" format --check --quiet "$worker"
+"$venv/bin/ruff" check "$sdk" "$worker"
+"$venv/bin/ruff" format --check --quiet "$sdk" "$worker"
 export OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
-export PYTHONPATH=$PWD/plugins/grpo:$PWD/$extension
+export PYTHONPATH=$PWD/$sdk/src:$PWD/plugins/grpo:$PWD/$extension
 # vLLM's worker extension is tested against the worker, whose memory it reads.
-exec "$venv/bin/python" -m pytest "$worker/tests" "$extension/tests" --rootdir "$worker" -p no:cacheprovider -rs "$@"
+exec "$venv/bin/python" -m pytest "$sdk/tests" "$worker/tests" "$extension/tests" --rootdir "$worker" -p no:cacheprovider -rs "$@"

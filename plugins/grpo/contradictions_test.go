@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -144,7 +145,8 @@ func TestTheWorkerRefusesTheSame(t *testing.T) {
 	}
 	const program = `
 import json, sys
-from worker.config import ConfigError, from_dict
+from recipe_sdk.fields import ConfigError
+from worker.config import from_dict
 for line in sys.stdin:
     try:
         given = json.loads(line)
@@ -154,7 +156,7 @@ for line in sys.stdin:
         print(str(e).replace("\n", " "))
 `
 	cmd := exec.CommandContext(t.Context(), python, "-c", program) //nolint:gosec // our own interpreter
-	cmd.Env, cmd.Stdin, cmd.Stderr = append(os.Environ(), "OMP_NUM_THREADS=1"), &all, os.Stderr
+	cmd.Env, cmd.Stdin, cmd.Stderr = append(os.Environ(), "OMP_NUM_THREADS=1", "PYTHONPATH="+filepath.Join("..", "..", "sdk", "python", "src")), &all, os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatal(err)

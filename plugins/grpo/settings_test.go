@@ -64,7 +64,7 @@ func TestSchemaFitsTheWorker(t *testing.T) {
 	t.Parallel()
 	python := workerPython(t)
 	cmd := exec.CommandContext(t.Context(), python, "-m", "worker", "--schema") //nolint:gosec // our own interpreter
-	cmd.Env = append(os.Environ(), "OMP_NUM_THREADS=1")
+	cmd.Env = append(os.Environ(), "OMP_NUM_THREADS=1", "PYTHONPATH="+filepath.Join("..", "..", "sdk", "python", "src"))
 	data, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("python -m worker --schema: %v", err)

@@ -2,5 +2,3 @@
 
 Started by a supervisor as `python -m worker --config FILE`; PROTOCOL.md describes everything it says and hears.
 """
-
-PROTOCOL_VERSION = 1

@@ -11,10 +11,12 @@ import threading
 import time
 import traceback
 
-from . import config, fields
-from .control import Command, Control
-from .errors import WorkerError
-from .events import Events
+from recipe_sdk import fields
+from recipe_sdk.control import Command, Control
+from recipe_sdk.errors import WorkerError
+from recipe_sdk.events import Events
+
+from . import config
 
 
 def main() -> int:
@@ -31,7 +33,7 @@ def main() -> int:
         return 0
     try:
         c = config.load(given.config or given.check)
-    except (config.ConfigError, OSError) as e:
+    except (fields.ConfigError, OSError) as e:
         print(e, file=sys.stderr)
         return 2
     return 0 if given.check else work(c)
@@ -55,10 +57,12 @@ def work(c: config.Config) -> int:
         else:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-        from .ranks import Ranks
+        from recipe_sdk.ranks import Ranks
+
+        from .model import device_of
         from .train import Run
 
-        ranks = Ranks(c)
+        ranks = Ranks(device_of(c, int(os.environ.get("LOCAL_RANK", 0))), c.collective_timeout)
         run = Run(c, ranks, events, control)
         run.load()
         run.connect()

@@ -12,9 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
+from recipe_sdk.groups import Group
 from torch import Tensor
-
-from .ingest import Group
 
 
 @dataclass

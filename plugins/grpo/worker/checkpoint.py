@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from recipe_sdk.errors import CheckpointError
+from recipe_sdk.events import plain
+from recipe_sdk.files import replace_directory, sync_tree
 from safetensors import SafetensorError
 
 from . import weights
 from .config import Config
-from .errors import CheckpointError
-from .events import plain
 from .model import Policy
 
 MARKER = "COMPLETE"
@@ -155,9 +156,9 @@ def _finish(temporary: Path, final: Path, state: dict[str, Any], moments: dict, 
     torch.save(moments, temporary / "training" / "optimizer.pt")
     torch.save(random_states, temporary / "training" / "rng.pt")
     (temporary / "training" / "state.json").write_text(json.dumps(plain(state), indent=1, allow_nan=False))
-    weights.sync_tree(temporary)
+    sync_tree(temporary)
     (temporary / MARKER).write_text(f"{state['step']}\n")
-    weights.replace_directory(temporary, final)
+    replace_directory(temporary, final)
 
 
 def prune(c: Config, keep: Path) -> list[Path]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from recipe_sdk.errors import MismatchError
+
 from .config import Config
 from .correction import Mismatch
-from .errors import MismatchError
 
 
 def absurd(c: Config, m: Mismatch) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import config, fields, metrics, publish, turns
-from .errors import WorkerError
+from recipe_sdk import fields
+from recipe_sdk.errors import WorkerError
+
+from . import config, metrics, publish, turns
 
 if TYPE_CHECKING:
     from .train import Run
@@ -56,7 +58,7 @@ def _checkpoint(run: Run, body: dict) -> dict:
 def _update(run: Run, body: dict) -> dict:
     new = config.update(run.config, body)
     if run.reference.source == "none" and config.source_of(new) != "none":
-        raise config.ConfigError(
+        raise fields.ConfigError(
             "this run was started without a reference policy; only a restart can turn a KL term on"
         )
     names = [n for n, _ in fields.changed(run.config, new)]

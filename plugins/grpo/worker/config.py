@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from dataclasses import dataclass
 
-from . import advantage, aggregate, fields, loss
-from .fields import ConfigError, option, section
+from recipe_sdk import settings
+from recipe_sdk.fields import option, section
+from recipe_sdk.settings import RunSettings
+
+from . import advantage, aggregate, loss
 from .settings import Advantages, Correction, Data, Entropy, Kl, Lora, Loss, Model, Optimizer, Reference
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(RunSettings):
     """The whole configuration file."""
 
     model: Model = section(Model, Model.__doc__)
+    data: Data = section(Data, Data.__doc__)
     lora: Lora = section(Lora, Lora.__doc__)
     reference: Reference = section(Reference, Reference.__doc__)
     optimizer: Optimizer = section(Optimizer, Optimizer.__doc__)
@@ -24,35 +26,13 @@ class Config:
     entropy: Entropy = section(Entropy, Entropy.__doc__)
     advantages: Advantages = section(Advantages, Advantages.__doc__)
     correction: Correction = section(Correction, Correction.__doc__)
-    data: Data = section(Data, Data.__doc__)
-    steps: int = option(100, "Training steps (batches) of the whole run.", live=True, least=0)
-    seed: int = option(0, "Seed of everything random.")
-    threads: int = option(0, "CPU threads; 0 = torch's own choice.", least=0)
-    checkpoint_dir: str = option("checkpoints", "Where step_N directories go.")
-    resume: bool = option(True, "Continue from the newest checkpoint there.")
-    save_every: int = option(20, "Steps between checkpoints; 0 = only at the end.", live=True, least=0)
-    keep_last: int = option(2, "Newest checkpoints kept; 0 = all.", live=True, least=0)
-    keep_best: int = option(0, "Best checkpoints kept besides.", live=True, least=0)
-    best_metric: str = option("reward/mean", "Metric that says which is best (higher).")
     save_merged: bool = option(True, "With adapters: write the merged model beside the adapter.")
-    events_file: str = option("events.jsonl", "Events are appended here.")
-    ready_file: str = option("ready.json", "The control address is written here.")
-    control: str = option("127.0.0.1:0", "Control server: unix:PATH or HOST:PORT (loopback).")
-    control_token: str | None = option(None, "Bearer token of the control server.")
-    publish_every: int = option(1, "Training steps between weight publications.", live=True, least=1)
-    wait_for_sync: bool = option(False, "Wait for /publish and /synced before the next batch.")
-    sync_timeout: float = option(600.0, "Seconds to wait for them.", live=True, least=0)
-    wait_for_grant: bool = option(
-        False, "Colocated: wait for POST /grant before each batch, and offer the weights after it.", live=True
-    )
-    policy_version: int = option(0, "Version of the starting weights.", least=0)
-    collective_timeout: float = option(1800.0, "Seconds a rank waits for another.", least=1)
     peak_tflops: float | None = option(None, "Device's peak for MFU; null = known devices only.")
 
 
 def check(c: Config) -> list[str]:
     """Settings that contradict each other, one line each, with what to do."""
-    out = []
+    out = settings.check(c)
     if c.advantages.clip is not None and not c.advantages.clip[0] <= 0 <= c.advantages.clip[1]:
         out.append(f"advantages.clip: expected low <= 0 <= high, got {list(c.advantages.clip)}")
     out += check_correction(c) + check_aggregation(c) + check_single(c)
@@ -77,10 +57,6 @@ def check(c: Config) -> list[str]:
         out.append("model.dtype, model.compute_dtype: gradients are too small for float16; use bfloat16")
     if c.data.mini_batch_size > c.data.batch_size:
         out.append(f"data.mini_batch_size: {c.data.mini_batch_size} is more than batch_size {c.data.batch_size}")
-    if not (c.control.startswith("unix:") or c.control.rsplit(":", 1)[0] in ("127.0.0.1", "localhost", "[::1]")):
-        out.append(
-            f"control: {c.control} is not a loopback address or unix:PATH; commands would be open to the network"
-        )
     return out
 
 
@@ -167,35 +143,17 @@ def resolved(c: Config) -> tuple[str, str, str]:
 
 def from_dict(given: dict) -> Config:
     """A checked configuration, or ConfigError with every mistake."""
-    errors: list[str] = []
-    missing = [s for s in ("model", "data") if s not in given]
-    config = fields.read(Config, {**{s: {} for s in missing}, **given}, "", errors)
-    if not errors:
-        errors = check(config)
-    if errors:
-        raise ConfigError("the configuration is wrong:\n" + "\n".join(f"  {e}" for e in errors))
-    return config
+    return settings.from_dict(given, Config, check)
 
 
 def load(path: str) -> Config:
-    """Reads the configuration file."""
-    with open(path, encoding="utf-8") as f:
-        try:
-            given = json.load(f)
-        except json.JSONDecodeError as e:
-            raise ConfigError(f"{path} is not JSON: {e}") from e
-    if not isinstance(given, dict):
-        raise ConfigError(f"{path}: expected a JSON object")
-    return from_dict(given)
+    """The configuration in a file."""
+    return from_dict(settings.load(path))
 
 
 def update(c: Config, change: dict) -> Config:
     """c with live settings changed; ConfigError when a setting is unknown, wrong or needs a restart."""
-    new = from_dict(fields.merge(dataclasses.asdict(c), change))
-    fixed = [name for name, live in fields.changed(c, new) if not live]
-    if fixed:
-        raise ConfigError(f"only a restart can change {', '.join(fixed)}")
-    return new
+    return settings.update(c, change, check)
 
 
 def source_of(c: Config) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
+from recipe_sdk.errors import DataError
 from torch import Tensor
 
 from . import advantage, aggregate, metrics, override
 from .batch import Batch
 from .config import Config
-from .errors import DataError
 
 
 def advantages(

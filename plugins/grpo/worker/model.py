@@ -8,15 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from recipe_sdk.dtypes import DTYPES
+from recipe_sdk.errors import WorkerError
 from torch import Tensor, nn
 
 from . import attention
 from .batch import Row
 from .config import Config, source_of
-from .errors import WorkerError
 from .logprob import HeadOptions, token_logprobs
-
-DTYPES = {n: getattr(torch, n) for n in ("float32", "bfloat16", "float16", "float64")}
 
 
 class ModelError(WorkerError):

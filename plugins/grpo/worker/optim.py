@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable
 
 import torch
+from recipe_sdk.errors import WorkerError
 
 from .config import Config
-from .errors import WorkerError
 
 
 def build(c: Config, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:

@@ -14,15 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from recipe_sdk.dtypes import DTYPES
+from recipe_sdk.errors import WorkerError
+from recipe_sdk.files import replace_directory
+from recipe_sdk.ipc import Shared
+from recipe_sdk.ranks import Ranks
 from safetensors import SafetensorError
 
 from . import weights
 from .batch import Row
 from .config import Config
-from .errors import WorkerError
-from .ipc import Shared
-from .model import DTYPES, Policy, reshard
-from .ranks import Ranks
+from .model import Policy, reshard
 
 TRANSPORTS = ("full", "lora", "ipc", "nccl", "none")
 
@@ -33,7 +35,7 @@ def publish(c: Config, policy: Policy, shared: Shared, ranks: Ranks, body: dict[
     body: version (integer), transport ("full": the whole model; "lora": the adapter; "ipc": handles of tensors in
     memory; "nccl": where to receive them; "none": only the version), dir (target directory, replaced if it exists),
     dtype (default: the trainer's), untie_embeddings, keep (ipc, nccl: the tensors must keep their values until the next
-    publication). shared is a Broadcast for nccl."""
+    publication). shared is an nccl.Sender for nccl."""
     version, transport = int(body["version"]), body.get("transport", "full")
     if transport not in TRANSPORTS:
         raise WorkerError(f"transport {transport!r} is unknown; expected one of {', '.join(TRANSPORTS)}")
@@ -48,7 +50,10 @@ def publish(c: Config, policy: Policy, shared: Shared, ranks: Ranks, body: dict[
     if transport in ("ipc", "nccl"):
         started = time.monotonic()
         keep = bool(body.get("keep")) or ranks.world > 1  # shards are gathered into buffers anyway
-        facts = shared.refresh(policy, ranks.device, version, dtype, keep, ranks.main, ranks.agree)
+        facts = shared.refresh(
+            functools.partial(weights.merged, policy), ranks.device, version, dtype, keep,
+            lambda: dict(policy.causal.named_parameters()), ranks.main, ranks.agree,
+        )  # fmt: skip
         return {**answer, "write_seconds": time.monotonic() - started, "rounded": _rounds(c, policy, dtype), **facts}
     final, started = Path(body["dir"]), time.monotonic()
     temporary = final.with_name(f".tmp-{final.name}-{os.getpid()}")
@@ -60,7 +65,7 @@ def publish(c: Config, policy: Policy, shared: Shared, ranks: Ranks, body: dict[
         else:
             facts = weights.save_adapter(policy, out, c.model.path, dtype)
         if out is not None:
-            weights.replace_directory(out, final)
+            replace_directory(out, final)
     except (OSError, SafetensorError) as e:
         raise _unwritable(final, e) from e
     facts["rounded"] = _rounds(c, policy, dtype)

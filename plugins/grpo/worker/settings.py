@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+from recipe_sdk.fields import option
+from recipe_sdk.settings import DataSettings, ModelSettings
+
 from . import advantage, aggregate, correction, loss
-from .fields import option
 
 _kl = (*aggregate.KL_ESTIMATORS, *aggregate.KL_ALIASES)
 _losses = (*loss.LOSSES, *loss.LOSS_ALIASES)
@@ -16,10 +18,9 @@ _dtypes = ("float32", "bfloat16", "float16", "float64")
 
 
 @dataclass(frozen=True)
-class Model:
+class Model(ModelSettings):
     """Which model, and how it is held and run."""
 
-    path: str = option(dataclasses.MISSING, "Directory or hub name of a transformers causal language model.")
     revision: str | None = option(None, "Hub revision.")
     dtype: str = option(
         "float32", "Precision of the trained weights; bfloat16 rounds small updates away.", choices=_dtypes
@@ -218,33 +219,8 @@ class Correction:
 
 
 @dataclass(frozen=True)
-class Data:
+class Data(DataSettings):
     """The trajectory API and what a batch is."""
 
-    url: str = option(dataclasses.MISSING, "Trajectory API, any path prefix included.")
-    token: str | None = option(None, "Bearer token of the API.")
-    batch_size: int = option(64, "Sequences of a batch.", least=1)
     mini_batch_size: int = option(0, "Sequences of an optimizer step; 0 = the whole batch.", least=0)
     epochs: int = option(1, "Passes over a batch (verl: ppo_epochs).", least=1)
-    max_length: int = option(2048, "Longest sequence, announced to environments.", least=2)
-    max_prompt_length: int = option(0, "Longest prompt; 0 = no limit.", least=0)
-    max_response_length: int = option(0, "Longest response; 0 = no limit.", least=0)
-    overlong: str = option("reject", "A longer sequence: reject its group, or stop.", choices=("reject", "error"))
-    max_staleness: int | None = option(None, "Groups older than this many policy versions are left out.", live=True)
-    lease_seconds: float = option(
-        120.0, "How long a batch is ours before it must be acknowledged; 0 = no leases.", least=0
-    )
-    timeout: float = option(30.0, "Seconds a request may take.", least=0.1)
-    connect_timeout: float = option(10.0, "Seconds of /register and the first /status.", least=0.1)
-    batch_retry_attempts: int = option(8, "Polls before a round without a batch ends.", least=1)
-    batch_retry_delay: float = option(0.3, "First delay; each is 1.5 times the last.", least=0.0)
-    batch_max_wait: float = option(12.0, "Longest delay between polls.", least=0.0)
-    register_attempts: int = option(3, "Attempts to register.", least=1)
-    register_delay: tuple[float, float] = option((4.0, 15.0), "First and longest delay between them.")
-    explain_after: float = option(60.0, "Seconds without a batch after which the worker says why.", live=True, least=0)
-    no_data_timeout: float = option(1800.0, "Seconds without a batch after which the run ends.", live=True, least=0)
-    solved_reward: float | None = option(
-        None, "If the recent mean reward is at least this, it then ends as solved.", live=True
-    )
-    wandb_group: str = option("", "Shared with the environments.")
-    wandb_project: str = option("", "Shared with the environments.")

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from recipe_sdk.errors import DataError, out_of_memory
+from recipe_sdk.ranks import Ranks
 from torch import Tensor
 
 from . import advantage, aggregate, batch, checks, correction, estimate, metrics, objective, optim, override
 from .batch import Batch, Row
 from .config import Config, resolved
-from .errors import DataError, out_of_memory
 from .model import Policy, Reference, reshard
-from .ranks import Ranks
 
 
 @dataclass

@@ -10,19 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from recipe_sdk import api
+from recipe_sdk.aside import SetAside
+from recipe_sdk.control import Control
+from recipe_sdk.errors import CheckpointError, DataError, MismatchError
+from recipe_sdk.events import Events
+from recipe_sdk.feed import Feed
+from recipe_sdk.groups import Group, GroupRejected, ReadOptions, read_group
+from recipe_sdk.ipc import Shared, host, place
+from recipe_sdk.nccl import Sender
+from recipe_sdk.ranks import Ranks
+from recipe_sdk.rollouts import Delivery, Rollouts, Spool
 
-from . import api, batch, checkpoint, commands, config, metrics, model, objective, optim, turns
-from .aside import SetAside
-from .broadcast import Broadcast
+from . import batch, checkpoint, commands, config, metrics, model, objective, optim, turns
 from .config import Config
-from .control import Control
-from .errors import CheckpointError, DataError, MismatchError
-from .events import Events
-from .feed import Feed
-from .ingest import Group, GroupRejected, IngestOptions, read_group
-from .ipc import Shared, host, place
-from .ranks import Ranks
-from .rollouts import Delivery, Rollouts, Spool
 from .step import Memory, Stepper
 from .weights import end_tokens
 
@@ -37,7 +38,7 @@ class Run:
         self.served = 0  # the step whose weights are the policy version; -1: unknown
         self.last: dict[str, Any] = {}
         self.feed: Feed | None = None
-        self.shared, self.broadcast = Shared(), Broadcast()
+        self.shared, self.broadcast = Shared(), Sender()
         self.warned: set[str] = set()
         self.resumed = False
         self.aside: SetAside | None = None  # of rank 0
@@ -182,7 +183,7 @@ class Run:
     def _read(self, delivery: Delivery) -> tuple[list[Group], dict[str, Any]]:
         """The delivery's groups that may train, and what was left out and why; the same on every rank."""
         c = self.config
-        options = IngestOptions(
+        options = ReadOptions(
             c.data.max_length, c.data.max_prompt_length, c.data.max_response_length, c.advantages.layout,
             objective.options(c).needs_behavior, config.source_of(c) == "data", c.correction.temperature,
             c.correction.mask_truncated, self.eos, self.policy.causal.config.vocab_size,

@@ -1,6 +1,6 @@
 """How long a trainer in Python takes to turn a /batch answer into lists, as JSON and as an Arrow stream.
 
-PYTHONPATH=plugins/grpo python plugins/trajectories/bench/client.py URL     (a server with an empty queue; needs pyarrow)
+PYTHONPATH=sdk/python/src python plugins/trajectories/bench/client.py URL     (a server with an empty queue; needs pyarrow)
 """
 
 import json
@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.request
 
-from worker import columns
+from recipe_sdk import columns
 
 
 def call(url, path, body=None, accept="application/json"):

@@ -24,6 +24,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
 	"github.com/recipe-rl/recipe/sdk/proc"
+	pythonsdk "github.com/recipe-rl/recipe/sdk/python"
 	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/tail"
 )
@@ -176,7 +177,7 @@ func (t *Trainer[C]) write() (files, error) {
 	return f, nil
 }
 
-// extract writes the program's source, anew each time: it belongs to this version of the plugin.
+// extract writes the program's source and recipe_sdk, on which it stands, anew each time: both belong to this version of the plugin.
 func extract(dir string, source []fs.FS) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("remove an older worker: %w", err)
@@ -186,7 +187,7 @@ func extract(dir string, source []fs.FS) error {
 			return fmt.Errorf("write the worker: %w", err)
 		}
 	}
-	return nil
+	return pythonsdk.Write(dir)
 }
 
 // gpus is over how many GPUs the run is spread; 0: none, or the one that the worker finds.

@@ -7,11 +7,12 @@ import urllib.request
 
 import pytest
 import torch
+from recipe_sdk import fields
+from recipe_sdk.control import Control
+from recipe_sdk.events import Events, plain
+from recipe_sdk.ranks import Ranks
 
-from worker import config
-from worker.control import Control
-from worker.events import Events, plain
-from worker.ranks import Ranks
+from worker import config, model
 from worker.train import Run
 
 from . import event_types
@@ -82,7 +83,7 @@ def settings(tmp_path, model, url, /, **change):
         "steps": 4, "save_every": 2, "checkpoint_dir": str(tmp_path / "checkpoints"),
         "events_file": str(tmp_path / "events.jsonl"), "ready_file": str(tmp_path / "ready.json"),
     }  # fmt: skip
-    return config.fields.merge(base, change)
+    return fields.merge(base, change)
 
 
 class Worker:
@@ -92,7 +93,7 @@ class Worker:
         self.config = config.from_dict(given)
         self.events = Events(self.config.events_file)
         self.control = Control(self.config.control, self.config.control_token, self.events.snapshot)
-        self.run = Run(self.config, Ranks(self.config), self.events, self.control)
+        self.run = Run(self.config, Ranks(model.device_of(self.config)), self.events, self.control)
         self.error = None
         self.thread = None
 

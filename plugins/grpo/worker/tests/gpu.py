@@ -14,17 +14,20 @@ import sys
 import tempfile
 import time
 import traceback
+from functools import partial
 from pathlib import Path
 
 import torch
+from recipe_sdk import fields
+from recipe_sdk.groups import ReadOptions, read_group
+from recipe_sdk.ipc import Shared
+from recipe_sdk.ranks import Ranks
 
 from worker import batch as batches
 from worker import config, model, optim
-from worker.ingest import IngestOptions, read_group
-from worker.ipc import Shared
 from worker.metrics import PEAKS, Clock, flops
-from worker.ranks import Ranks
 from worker.step import Memory, Stepper
+from worker.weights import merged
 
 SHAPES = {
     "small": dict(vocab_size=4096, hidden_size=512, intermediate_size=1024, num_hidden_layers=4, num_attention_heads=8,
@@ -34,6 +37,11 @@ SHAPES = {
 }  # fmt: skip
 
 
+def parameters(policy):
+    """What may be shared as it is."""
+    return dict(policy.causal.named_parameters())
+
+
 def make(directory: str, shape: str, **change) -> Stepper:
     """A stepper for random weights of a shape."""
     from transformers import Qwen2Config
@@ -41,12 +49,12 @@ def make(directory: str, shape: str, **change) -> Stepper:
     path = Path(directory) / shape
     if not path.exists():
         Qwen2Config(**SHAPES[shape], tie_word_embeddings=True, max_position_embeddings=32768).save_pretrained(path)
-    c = config.from_dict(config.fields.merge({
+    c = config.from_dict(fields.merge({
         "model": {"path": str(path), "random_init": True, "dtype": "bfloat16", "gradient_checkpointing": False},
         "kl": {"coefficient": 0.0}, "data": {"url": "http://unused"}, "optimizer": {"learning_rate": 1e-4},
         "correction": {"mismatch_action": "warn"},
     }, change))  # fmt: skip
-    ranks = Ranks(c)
+    ranks = Ranks(model.device_of(c))
     policy, summary = model.load_policy(c, ranks.device)
     print(summary, flush=True)
     reference = model.Reference(c, policy, ranks.device)
@@ -63,7 +71,7 @@ def batch(vocabulary: int, lengths: list[int], prompt: int) -> batches.Batch:
             "tokens": tokens, "masks": [[-100] * prompt + t[prompt:] for t in tokens],
             "scores": torch.randn(len(tokens), generator=g).tolist(),
             "inference_logprobs": [[1.0] * prompt + [-math.log(vocabulary)] * (len(t) - prompt) for t in tokens],
-        }, IngestOptions()))  # fmt: skip
+        }, ReadOptions()))  # fmt: skip
     return batches.build(groups)
 
 
@@ -127,13 +135,14 @@ def handles(directory: str) -> dict:
             if step:
                 s.train(b, step, Clock(s.ranks.device))
             start = time.perf_counter()
-            answer = shared.refresh(s.policy, s.ranks.device, step, dtype, False)
+            answer = shared.refresh(
+                partial(merged, s.policy), s.ranks.device, step, dtype, False, partial(parameters, s.policy)
+            )  # fmt: skip
             times.append((time.perf_counter() - start) * 1e3)
             if step == 0:
                 here.send(answer["handles"])
             here.send(True)
             theirs = here.recv()
-            from worker.weights import merged
 
             mine = {n: float(v.to(shared.tensors[n].dtype).double().sum()) for n, v in merged(s.policy)}
             assert theirs == mine, "the other process sees other weights"
@@ -201,7 +210,7 @@ def ranks(directory: str) -> dict:
             api = FakeAPI(batch=lambda k: [make_group(10 * k + j, n=8) for j in range(4)])
             where = Path(directory) / f"{name}-{world}"
             where.mkdir()
-            given = config.fields.merge({
+            given = fields.merge({
                 "model": {"path": str(path), "random_init": True, "dtype": "float32", "compute_dtype": "bfloat16",
                           "row_tokens": 128},
                 "kl": {"coefficient": 0.0}, "data": {"url": api.url}, "optimizer": {"learning_rate": 1e-4},

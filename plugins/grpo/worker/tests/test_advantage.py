@@ -6,11 +6,11 @@ import statistics
 
 import pytest
 import torch
+from recipe_sdk.groups import GroupRejected, ReadOptions, read_advantage, read_group
 
 from worker import advantage as adv
 from worker import batch as batches
 from worker import override
-from worker.ingest import GroupRejected, IngestOptions, read_advantage, read_group
 
 SCORES = [[1.0, 0.0, 0.0, 0.5], [2.0], [0.3, 0.3, 0.3], [-1.0, 1.0]]
 COUNTS = [[3, 5, 2, 4], [6], [2, 2, 3], [1, 7]]
@@ -198,7 +198,7 @@ def group_of(advantages, masks=None, scores=(1.0, 0.0), overrides=None, **more):
     return raw
 
 
-def resolve(raws, o=override.OverrideOptions(), ingest=IngestOptions(), normalizer=None):  # noqa: B008
+def resolve(raws, o=override.OverrideOptions(), ingest=ReadOptions(), normalizer=None):  # noqa: B008
     b = batches.build([read_group(r, ingest) for r in raws])
     g = adv.Groups(b.score, b.group, len(b.groups), b.length.double())
     computed = adv.grpo(g)[b.seq]
@@ -230,7 +230,7 @@ def test_rule_1_forms_and_alignment():
 
 def test_rule_1_a_list_that_does_not_match_the_sequences_is_refused():
     with pytest.raises(GroupRejected):
-        read_group(group_of([[1.0]]), IngestOptions())
+        read_group(group_of([[1.0]]), ReadOptions())
 
 
 def test_rule_2_masks_have_holes_and_masked_values_are_ignored():
@@ -259,7 +259,7 @@ def test_rule_3_group_scope_is_all_or_nothing():
 def test_rule_3_a_sequence_that_trains_nothing_lacks_nothing():
     """A truncated completion that is masked out leaves its group's advantages in force."""
     o = override.OverrideOptions(scope="group", fallback=False)
-    masked = IngestOptions(mask_truncated=True, eos=frozenset({9}))
+    masked = ReadOptions(mask_truncated=True, eos=frozenset({9}))
     out, _, _ = resolve([group_of([[1.0], [2.0]])], o, masked)
     assert out.advantage.tolist() == [2.0]
 
@@ -320,5 +320,5 @@ def test_rule_7_clip_then_zero():
 
 def test_response_layout_scatters_in_order():
     raw = group_of([[0.5, 1.5], [2.5]])
-    out, _, _ = resolve([raw], ingest=IngestOptions(advantage_layout="response"))
+    out, _, _ = resolve([raw], ingest=ReadOptions(advantage_layout="response"))
     assert out.advantage.tolist() == [0.5, 1.5, 2.5]

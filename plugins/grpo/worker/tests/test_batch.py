@@ -6,9 +6,9 @@ import random
 
 import pytest
 import torch
+from recipe_sdk.groups import GroupRejected, ReadOptions, read_group
 
 from worker import batch as batches
-from worker.ingest import GroupRejected, IngestOptions, read_group
 
 
 def raw(**more):
@@ -22,7 +22,7 @@ def raw(**more):
 
 
 def test_flat_vectors_belong_to_labels():
-    b = batches.build([read_group(raw(ref_logprobs=[[0, 0, -1, 0, -2], [0, 0, -3]]), IngestOptions())])
+    b = batches.build([read_group(raw(ref_logprobs=[[0, 0, -1, 0, -2], [0, 0, -3]]), ReadOptions())])
     assert b.seq.tolist() == [0, 0, 1]
     assert b.behavior.tolist() == [-0.3, -0.5, -0.9]
     assert b.ref.tolist() == [-1, -2, -3]
@@ -30,7 +30,7 @@ def test_flat_vectors_belong_to_labels():
 
 
 def test_rows_read_the_output_before_the_label():
-    b = batches.build([read_group(raw(), IngestOptions())])
+    b = batches.build([read_group(raw(), ReadOptions())])
     (row,) = batches.pack(b, [0, 1], 100)
     assert row.ids.tolist() == [[1, 2, 3, 4, 5, 1, 2, 9]]
     assert row.position_ids.tolist() == [[0, 1, 2, 3, 4, 0, 1, 2]]
@@ -41,7 +41,7 @@ def test_rows_read_the_output_before_the_label():
 
 
 def test_packing_respects_the_limit_and_loses_nothing():
-    groups = [read_group({"tokens": [[1] * n], "masks": [[-100] + [1] * (n - 1)], "scores": [0]}, IngestOptions())
+    groups = [read_group({"tokens": [[1] * n], "masks": [[-100] + [1] * (n - 1)], "scores": [0]}, ReadOptions())
               for n in (9, 3, 4, 8, 2, 30, 7)]  # fmt: skip
     b = batches.build(groups)
     rows = batches.pack(b, range(b.n), 12)
@@ -54,14 +54,14 @@ def test_packing_respects_the_limit_and_loses_nothing():
 
 
 def test_split_keeps_groups_whole():
-    b = batches.build([read_group(raw(), IngestOptions()) for _ in range(5)])
+    b = batches.build([read_group(raw(), ReadOptions()) for _ in range(5)])
     assert batches.split(b, 4) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     assert batches.split(b, 0) == [list(range(10))]
     assert batches.split(b, 1) == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
 
 
 def test_a_trained_first_token_has_no_prediction():
-    g = read_group({"tokens": [[4, 5]], "masks": [[4, 5]], "scores": [1], "advantages": [[7.0, 8.0]]}, IngestOptions())
+    g = read_group({"tokens": [[4, 5]], "masks": [[4, 5]], "scores": [1], "advantages": [[7.0, 8.0]]}, ReadOptions())
     b = batches.build([g])
     assert b.positions[0].tolist() == [1] and b.sent.tolist() == [8.0]
 
@@ -83,7 +83,7 @@ def test_a_trained_first_token_has_no_prediction():
 ])  # fmt: skip
 def test_refusals_have_reasons(change, reason):
     with pytest.raises(GroupRejected) as e:
-        read_group(raw(**change), IngestOptions(need_logprobs=True, vocabulary=100))
+        read_group(raw(**change), ReadOptions(need_logprobs=True, vocabulary=100))
     assert e.value.reason == reason
 
 
@@ -112,7 +112,7 @@ def test_whatever_an_environment_sends_is_read_or_refused():
                 group[name] = r.choice(ODD)
         need = r.random() < 0.5
         try:
-            b = batches.build([read_group(group, IngestOptions(vocabulary=100, need_logprobs=need, need_ref=need))])
+            b = batches.build([read_group(group, ReadOptions(vocabulary=100, need_logprobs=need, need_ref=need))])
         except GroupRejected:
             outcomes[False] += 1
         else:
@@ -122,28 +122,28 @@ def test_whatever_an_environment_sends_is_read_or_refused():
 
 
 def test_values_of_a_critic_belong_to_tokens():
-    b = batches.build([read_group(raw(values=[[0, 1, 2, 3, 4], None]), IngestOptions())])
+    b = batches.build([read_group(raw(values=[[0, 1, 2, 3, 4], None]), ReadOptions())])
     assert b.value.tolist() == [2, 4, 0]
     with pytest.raises(GroupRejected, match="values has 2 entries for 5 tokens"):
-        read_group(raw(values=[[1, 2], None]), IngestOptions())
+        read_group(raw(values=[[1, 2], None]), ReadOptions())
 
 
 def test_limits():
-    for o in (IngestOptions(max_length=4), IngestOptions(max_prompt=1), IngestOptions(max_response=2)):
+    for o in (ReadOptions(max_length=4), ReadOptions(max_prompt=1), ReadOptions(max_response=2)):
         with pytest.raises(GroupRejected) as e:
             read_group(raw(), o)
         assert e.value.reason == "too_long"
 
 
 def test_truncated_completions_can_be_masked():
-    g = read_group(raw(), IngestOptions(mask_truncated=True, eos=frozenset({9})))
+    g = read_group(raw(), ReadOptions(mask_truncated=True, eos=frozenset({9})))
     assert [len(c.positions) for c in g.completions] == [0, 1]
     assert g.completions[0].score == 1.0
 
 
 def test_temperature_precedence():
     def at(**more):
-        return [c.temperature for c in read_group(raw(**more), IngestOptions(temperature=0.9)).completions]
+        return [c.temperature for c in read_group(raw(**more), ReadOptions(temperature=0.9)).completions]
 
     assert at() == [0.9, 0.9]
     assert at(group_overrides={"temperature": 0.5}) == [0.5, 0.5]
@@ -156,4 +156,4 @@ def test_temperature_precedence():
     ({"policy_version": -1}, None), ({"policy_version": None}, None),
 ])  # fmt: skip
 def test_versions(more, want):
-    assert read_group(raw(**more), IngestOptions()).versions == want
+    assert read_group(raw(**more), ReadOptions()).versions == want

@@ -4,8 +4,9 @@ import math
 
 import pytest
 import torch
+from recipe_sdk import errors
 
-from worker import checkpoint, errors, publish
+from worker import checkpoint, publish
 
 from .test_model import after_steps, stepper
 

@@ -6,8 +6,7 @@ import time
 import pytest
 import recipe_pull
 import torch
-
-from worker import errors
+from recipe_sdk import errors
 
 from .fakes import wait_for
 

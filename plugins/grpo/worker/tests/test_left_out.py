@@ -5,10 +5,10 @@ import random
 
 import pytest
 import torch
+from recipe_sdk.groups import ReadOptions, read_group
 
 from worker import advantage
 from worker import batch as batches
-from worker.ingest import IngestOptions, read_group
 
 from .test_settings import run
 
@@ -45,7 +45,7 @@ def without(groups: list[dict], gone: set[tuple[int, int]]) -> list[dict]:
 
 def advantages(groups: list[dict], name: str, beta: float, **change) -> list[list[float]]:
     """Of each sequence, those of its tokens."""
-    b = batches.build([read_group(g, IngestOptions()) for g in groups])
+    b = batches.build([read_group(g, ReadOptions()) for g in groups])
     tokens = torch.cat([t[p] for t, p in zip(b.tokens, b.positions, strict=True)]).double()
     lp = -0.5 - tokens / 100  # of the token alone, so that it does not depend on who else is in the batch
     adv, _ = run(b, name, beta, lp - tokens / 50, lp, objective_weights=[1.0, 0.5], **change)

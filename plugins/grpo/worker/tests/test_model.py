@@ -5,14 +5,15 @@ import socket
 
 import pytest
 import torch
+from recipe_sdk import fields
+from recipe_sdk.events import Events
+from recipe_sdk.groups import ReadOptions, read_group
+from recipe_sdk.ranks import Ranks
 
 from worker import batch as batches
 from worker import checkpoint, config, model, optim, publish
-from worker.events import Events
-from worker.ingest import IngestOptions, read_group
 from worker.logprob import HeadOptions, token_logprobs
 from worker.metrics import Clock
-from worker.ranks import Ranks
 from worker.step import Memory, Stepper
 from worker.weights import merged
 
@@ -55,7 +56,7 @@ def test_chunked_head_equals_plain_softmax(o, biased):
 
 def stepper(tmp_path, tiny, ranks=None, **change):
     c = config.from_dict(settings(tmp_path, tiny, "http://unused", **change))
-    ranks = ranks or Ranks(c)
+    ranks = ranks or Ranks(model.device_of(c))
     policy, _ = model.load_policy(c, ranks.device, ranks.world)
     reference = model.Reference(c, policy, ranks.device, ranks.mesh)
     if ranks.mesh is not None:
@@ -64,7 +65,7 @@ def stepper(tmp_path, tiny, ranks=None, **change):
 
 
 def groups(n=3):
-    return [read_group(make_group(10 + k, env=k % 2), IngestOptions()) for k in range(n)]
+    return [read_group(make_group(10 + k, env=k % 2), ReadOptions()) for k in range(n)]
 
 
 def after_steps(s, n=2):
@@ -98,7 +99,7 @@ def test_row_size_checkpointing_and_attention_do_not_change_a_step(tmp_path, tin
         {"row_tokens": 1}, {"row_tokens": 30, "head_chunk": 2},
         {"row_tokens": 10_000, "gradient_checkpointing": True}, {"row_tokens": 40, "attention": "eager"},
     ):  # fmt: skip
-        got, other = after_steps(stepper(tmp_path, tiny, **config.fields.merge(SETTINGS[name], {"model": change})))
+        got, other = after_steps(stepper(tmp_path, tiny, **fields.merge(SETTINGS[name], {"model": change})))
         exact = 1e-6 if change.get("attention") == "eager" else 1e-10  # eager takes its softmax in float32
         for a, b in zip(want, got, strict=True):
             assert a == pytest.approx(b, abs=exact)
@@ -123,7 +124,7 @@ def test_packed_rows_score_as_single_sequences(tmp_path, tiny):
 def test_temperature_is_part_of_the_log_probability(tmp_path, tiny):
     raw = make_group(3)
     raw["generation_params"] = {"temperature": 0.5}
-    b = batches.build([read_group(raw, IngestOptions())])
+    b = batches.build([read_group(raw, ReadOptions())])
     for mode, factor in (("processed", 0.5), ("raw", 1.0)):
         s = stepper(tmp_path, tiny, correction={"logprobs_mode": mode})
         got = s.scores(s.policy, batches.pack(b, range(b.n), 100), b.size)["lp"]
@@ -234,7 +235,7 @@ def test_sequence_ratios_keep_token_advantages_apart(tmp_path, tiny):
         raw = [make_group(10)]
         raw[0]["advantages"] = advantages(raw[0])
         s = stepper(tmp_path, tiny, loss={"ratio_level": level, "dual_clip": None})
-        report = s.train(batches.build([read_group(g, IngestOptions()) for g in raw]), 0, Clock(CPU))
+        report = s.train(batches.build([read_group(g, ReadOptions()) for g in raw]), 0, Clock(CPU))
         return report["grad_norm"]
 
     def last_only(g):
@@ -275,7 +276,7 @@ def test_gradients_that_are_not_finite_are_left_out_and_said(tmp_path, tiny):
     raw = [make_group(10 + k) for k in range(2)]
     raw[1]["advantages"] = [[3e38]] * 4
     s = stepper(tmp_path, tiny, data={"mini_batch_size": 4})
-    report = s.train(batches.build([read_group(g, IngestOptions()) for g in raw]), 0, Clock(CPU))
+    report = s.train(batches.build([read_group(g, ReadOptions()) for g in raw]), 0, Clock(CPU))
     assert (report["optimizer_steps"], report["optimizer_skipped"]) == (1, 1)
     assert "not finite" in report["warnings"][0]
     assert all(bool(torch.isfinite(p).all()) for p in s.policy.parameters())

@@ -5,11 +5,12 @@ import threading
 
 import pytest
 import torch
+from recipe_sdk import api, errors
+from recipe_sdk.groups import ReadOptions, read_group
 from transformers import AutoModelForCausalLM
 
-from worker import api, config, errors, model
 from worker import batch as batches
-from worker.ingest import IngestOptions, read_group
+from worker import config, model
 from worker.metrics import Clock
 
 from .conftest import settings
@@ -26,7 +27,7 @@ def test_advantage_weighted_cross_entropy_is_shifted_and_mask_normalised(tmp_pat
     g = torch.Generator().manual_seed(1)
     for group in raw:
         group["advantages"] = [torch.rand(len(t), generator=g, dtype=torch.float64).tolist() for t in group["tokens"]]
-    b = batches.build([read_group(group, IngestOptions()) for group in raw])
+    b = batches.build([read_group(group, ReadOptions()) for group in raw])
     got = stepper(tmp_path, tiny, loss={"name": name}, kl={"coefficient": 0.0}).train(b, 0, Clock(CPU))
     plain = AutoModelForCausalLM.from_pretrained(tiny, dtype=torch.float64).eval()
     total, trained = 0.0, 0
@@ -78,7 +79,7 @@ def test_a_teacher_of_another_family_has_its_own_head_and_must_know_the_tokens(t
 
     own, path = teacher(VOCABULARY)
     s = stepper(tmp_path, tiny, loss={"name": "distill"}, reference={"source": "copy", "path": path})
-    b = batches.build([read_group(make_group(1), IngestOptions())])
+    b = batches.build([read_group(make_group(1), ReadOptions())])
     got = s._reference(b, batches.pack(b, range(b.n), 100))
     with torch.no_grad():
         logits = own(b.tokens[0][None]).logits[0].log_softmax(-1)

@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from recipe_sdk import errors
+from recipe_sdk.groups import GroupRejected, ReadOptions, read_group
+from recipe_sdk.rollouts import Spool
 
-from worker import checkpoint, config, errors
+from worker import checkpoint, config
 from worker.__main__ import main as command_line
 from worker.__main__ import work
-from worker.ingest import GroupRejected, IngestOptions, read_group
-from worker.rollouts import Spool
 
 from . import processes
 from .conftest import settings
@@ -272,7 +273,7 @@ def test_any_exception_while_reading_rejects_the_group_alone():
             raise RuntimeError("odd")
 
     with pytest.raises(GroupRejected, match="RuntimeError: odd") as caught:
-        read_group(Odd(), IngestOptions())
+        read_group(Odd(), ReadOptions())
     assert caught.value.reason == "unreadable"
 
 
@@ -485,7 +486,7 @@ def test_another_ranks_failure_is_told_where_the_supervisor_reads(tmp_path, tiny
 
 INTERRUPTED = """
 import signal, time
-from worker.control import Command, Control
+from recipe_sdk.control import Command, Control
 control = Control("127.0.0.1:0", None, dict)
 signal.signal(signal.SIGALRM, lambda *_: control.commands.put(Command("stop", {})))
 signal.setitimer(signal.ITIMER_REAL, 1e-4, 1e-4)

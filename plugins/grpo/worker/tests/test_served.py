@@ -5,9 +5,9 @@ import copy
 
 import pytest
 import torch
+from recipe_sdk.groups import ReadOptions, read_group
 
 from worker import batch as batches
-from worker.ingest import IngestOptions, read_group
 from worker.metrics import Clock
 
 from .fakes import make_group
@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 def sampled(s, seeds, version, shift=0.0):
     """Groups whose sampler was the stepper's own policy, off by `shift`, at a policy version."""
     raw = [make_group(k) for k in seeds]
-    b = batches.build([read_group(g, IngestOptions()) for g in raw])
+    b = batches.build([read_group(g, ReadOptions()) for g in raw])
     lp = s.scores(s.policy, s._rows(b, range(b.n)), b.size)["lp"]
     at = 0
     for g in raw:
@@ -35,7 +35,7 @@ def sampled(s, seeds, version, shift=0.0):
 
 
 def read(raw):
-    return batches.build([read_group(g, IngestOptions()) for g in raw])
+    return batches.build([read_group(g, ReadOptions()) for g in raw])
 
 
 @pytest.mark.parametrize("more", [{}, {"data": {"mini_batch_size": 4}}, {"correction": {"recompute": "always"}}])

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from recipe_sdk import errors, fields
+from recipe_sdk.fields import ConfigError
+from recipe_sdk.groups import ReadOptions, read_group
 
-from worker import advantage, config, errors, estimate, fields, override
+from worker import advantage, config, estimate, override
 from worker import batch as batches
-from worker.config import ConfigError
-from worker.ingest import IngestOptions, read_group
 from worker.objective import options
 
 from .fakes import make_group
@@ -120,7 +121,7 @@ def batch(**more):
     for r in raws:
         r["overrides"] = [{"rewards": {"b": s, "a": 1.0 - s}} for s in r["scores"]]
         r["group_overrides"] = {"reward_baseline": 0.25}
-    return batches.build([read_group(r, IngestOptions()) for r in raws])
+    return batches.build([read_group(r, ReadOptions()) for r in raws])
 
 
 def run(b, name, beta=0.0, ref=None, lp=None, **change):
@@ -153,9 +154,9 @@ def test_shorter_ones_among_the_best_are_favoured_whatever_the_estimator(name, b
     """A KL in the reward makes every score different; the best of a group are still those that the environment says."""
     raw = {"tokens": [[9, 9, 9, 9], [9, 9], [9, 9, 9]], "masks": [[-100, 1, 1, 1], [-100, 1], [-100, 1, 1]],
            "scores": [1.0, 1.0, 0.0], "group_overrides": {"reward_baseline": 0.25}}  # fmt: skip
-    b = batches.build([read_group(raw, IngestOptions())])
+    b = batches.build([read_group(raw, ReadOptions())])
     # the short answer is worth 1.5: its single token against the mean of 2 tokens of the best
-    want, _ = run(batches.build([read_group(raw | {"scores": [1.0, 1.5, 0.0]}, IngestOptions())]), name, beta)
+    want, _ = run(batches.build([read_group(raw | {"scores": [1.0, 1.5, 0.0]}, ReadOptions())]), name, beta)
     assert run(b, name, beta, length_penalty=True)[0].tolist() == pytest.approx(want.tolist(), abs=1e-6)
     assert run(b, name, beta)[0].tolist() != pytest.approx(want.tolist(), abs=1e-3)
 
@@ -174,7 +175,7 @@ def test_kl_in_the_reward_lowers_scores_but_never_an_override():
 
 
 def test_estimators_name_what_the_data_lacks():
-    b = batches.build([read_group(make_group(1), IngestOptions())])
+    b = batches.build([read_group(make_group(1), ReadOptions())])
     with pytest.raises(errors.DataError, match=r"reward_baseline.*env_id 0"):
         run(b, "remax")
     with pytest.raises(errors.DataError, match=r"2 numbers.*env_id 0"):

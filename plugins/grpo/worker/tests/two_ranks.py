@@ -6,12 +6,11 @@ from pathlib import Path
 
 import safetensors.torch
 import torch
+from recipe_sdk.errors import WorkerError
+from recipe_sdk.ipc import Shared
+from recipe_sdk.ranks import Ranks
 
-from worker import checkpoint, config, publish
-from worker.errors import WorkerError
-from worker.ipc import Shared
-from worker.ranks import Ranks
-from worker.tests.conftest import settings
+from worker import checkpoint, publish
 
 
 def full_disk(ranks: Ranks, s, directory: str) -> None:
@@ -52,7 +51,7 @@ def main(rank: int, port: int, models: dict[str, str], directory: str, out: str)
     from worker.tests.test_model import SETTINGS, after_steps, stepper
 
     torch.set_num_threads(1)
-    ranks = Ranks(config.from_dict(settings(Path(directory), "unused", "http://unused")))
+    ranks = Ranks(torch.device("cpu"))
     results = {}
     for name, path in models.items():
         s = stepper(Path(directory), path, ranks, **SETTINGS[name])

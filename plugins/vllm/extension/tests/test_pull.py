@@ -1,4 +1,4 @@
-"""The trainer's side of weights in memory (plugins/grpo/worker/ipc.py) against the server's, on a toy of a vLLM model.
+"""The trainer's side of weights in memory (recipe_sdk.ipc) against the server's, on a toy of a vLLM model.
 
 The toy fuses q, k, v and gate, up into one parameter each, as vLLM does, and ties its output head to the embedding.
 """
@@ -15,10 +15,10 @@ import pytest
 import recipe_pull
 import recipe_vllm
 import torch
+from recipe_sdk import ipc
+from recipe_sdk.errors import WorkerError
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
-from worker import ipc
-from worker.errors import WorkerError
 
 SIZES = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
@@ -67,7 +67,7 @@ class Served(nn.Module):
 
 def publish(policy, version: int = 1, shared: ipc.Shared | None = None, **options) -> tuple[ipc.Shared, dict]:
     shared = shared or ipc.Shared()
-    answer = shared.refresh(policy, torch.device("cpu"), version, options.get("dtype"), True)
+    answer = shared.refresh(policy.causal.named_parameters, torch.device("cpu"), version, options.get("dtype"), True)
     return shared, json.loads(json.dumps(answer["handles"]))  # as it travels
 
 

@@ -1,4 +1,4 @@
-"""The trainer's side of weights that are sent (plugins/grpo/worker/broadcast.py) against the server's, between processes."""
+"""The trainer's side of weights that are sent (recipe_sdk.nccl) against the server's, between processes."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ import pytest
 import recipe_pull
 import recipe_receive
 import torch
+from recipe_sdk import nccl
 from test_pull import Served, Worker, never, trainer
-from worker import broadcast
 
 CHILD = """
 import json, sys, torch
 from test_pull import trainer
-from worker import broadcast
-broadcast.BUCKET = 4096  # several buckets, and tensors larger than one
-policy, shared = trainer(), broadcast.Broadcast()
+from recipe_sdk import nccl
+nccl.BUCKET = 4096  # several buckets, and tensors larger than one
+policy, shared = trainer(), nccl.Sender()
 shared.deadline = 20
 for line in sys.stdin:
     version, dtype = json.loads(line)
     with torch.no_grad():
         for i, p in enumerate(policy.causal.parameters()):
             p.fill_(version + i / 7)
-    print(json.dumps(shared.refresh(policy, torch.device("cpu"), version, dtype, False)), flush=True)
+    print(json.dumps(shared.refresh(policy.causal.named_parameters, torch.device("cpu"), version, dtype, False)), flush=True)
 """
 
 
@@ -128,8 +128,9 @@ def test_another_model_is_refused_by_name_before_anything_is_sent(sender):
 LEAVER = """
 import sys, torch
 from test_pull import trainer
-from worker import __main__, broadcast
-broadcast.Broadcast().refresh(trainer(), torch.device("cpu"), 1, None, False)
+from recipe_sdk import nccl
+from worker import __main__
+nccl.Sender().refresh(trainer().causal.named_parameters, torch.device("cpu"), 1, None, False)
 import atexit
 atexit.register(print, "taken down", flush=True)
 print("left", end="")
@@ -197,9 +198,9 @@ def test_a_trainer_that_dies_midway_is_a_named_error_and_the_next_one_is_receive
 
 
 def test_a_receiver_that_never_comes_to_the_group_is_given_up(monkeypatch):
-    shared = broadcast.Broadcast()
+    shared = nccl.Sender()
     shared.deadline = 1
-    handles = shared.refresh(trainer(), torch.device("cpu"), 1, None, False)["handles"]
+    handles = shared.refresh(trainer().causal.named_parameters, torch.device("cpu"), 1, None, False)["handles"]
     try:
         monkeypatch.setattr(recipe_receive, "_group", lambda *_: time.sleep(5))
         puller = recipe_pull.Puller(Served(), handles)

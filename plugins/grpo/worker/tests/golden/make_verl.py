@@ -1,6 +1,6 @@
 """Writes verl.json: what verl's own functions make of the numbers of test_objective.data, losses with their gradients.
 
-    PYTHONPATH=plugins/grpo python plugins/grpo/worker/tests/golden/make_verl.py CHECKOUT_OF_VERL REVISION
+    PYTHONPATH=sdk/python/src:plugins/grpo python plugins/grpo/worker/tests/golden/make_verl.py CHECKOUT_OF_VERL REVISION
 
 verl itself need not be installed: what core_algos imports besides torch and numpy is stood in for here."""
 

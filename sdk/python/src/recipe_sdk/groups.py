@@ -53,7 +53,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class IngestOptions:
+class ReadOptions:
     """The limits and conventions of this run."""
 
     max_length: int = 0  # tokens of a whole sequence, 0 = no limit
@@ -174,7 +174,7 @@ def _behavior(logprobs: object, positions: list[int], tokens: int, need: bool) -
     return known
 
 
-def read_completion(raw: dict, i: int, fields: dict[str, list | None], o: IngestOptions) -> Completion:
+def read_completion(raw: dict, i: int, fields: dict[str, list | None], o: ReadOptions) -> Completion:
     """Sequence i of a group. `fields`: the optional per-sequence lists."""
     tokens, mask, score = raw["tokens"][i], raw["masks"][i], raw["scores"][i]
     if (
@@ -230,7 +230,7 @@ def read_completion(raw: dict, i: int, fields: dict[str, list | None], o: Ingest
     )
 
 
-def read_group(raw: object, o: IngestOptions) -> Group:
+def read_group(raw: object, o: ReadOptions) -> Group:
     """One group of a /batch answer. Raises GroupRejected, and nothing else whatever the group holds: an exception that
     ended the worker would end each later life of it too, because the batch comes again."""
     try:
@@ -241,7 +241,7 @@ def read_group(raw: object, o: IngestOptions) -> Group:
         raise GroupRejected("unreadable", f"{type(e).__name__}: {e}") from e
 
 
-def _read_group(raw: object, o: IngestOptions) -> Group:
+def _read_group(raw: object, o: ReadOptions) -> Group:
     if not isinstance(raw, dict) or not all(isinstance(raw.get(k), list) for k in ("tokens", "masks", "scores")):
         raise GroupRejected("shape", "a group needs the lists tokens, masks and scores")
     n = len(raw["tokens"])

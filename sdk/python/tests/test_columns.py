@@ -9,13 +9,12 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-
-from worker import columns
-from worker.api import Client
-from worker.errors import AtroposAPIError
+from recipe_sdk import columns
+from recipe_sdk.api import Client
+from recipe_sdk.errors import AtroposAPIError
 
 pytest.importorskip("pyarrow")
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -111,9 +110,9 @@ def test_a_damaged_stream_is_an_error_of_the_api(server, monkeypatch):
 
 
 def test_without_pyarrow_json_is_asked_for():
-    code = "import sys; sys.modules['pyarrow'] = None; from worker import columns; print(columns.accept())"
+    code = "import sys; sys.modules['pyarrow'] = None; from recipe_sdk import columns; print(columns.accept())"
     out = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT / "plugins/grpo"
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT / "sdk/python/src"
     )
     assert out.stdout.strip() == "application/json"
 

@@ -16,16 +16,26 @@ import mmap
 import os
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from . import weights
+from . import dtypes
+from .dtypes import DTYPES
 from .errors import WorkerError
-from .model import DTYPES, Policy
 
 FORM = 1
 HEADER, ALIGNMENT = 4096, 64
+
+Named = Callable[[], Iterator[tuple[str, Tensor]]]  # every weight by its name in the checkpoint; a collective
+Storage = Callable[[], dict[str, Tensor]]  # parameters whose memory stays where it is
+Agree = Callable[[Callable[[], None]], None]  # runs something; every rank raises when it failed on one
+
+
+def alone(action: Callable[[], None]) -> None:
+    """Agree for one process."""
+    action()
 
 
 class Segment:
@@ -69,17 +79,18 @@ class Shared:
 
     @torch.no_grad()
     def refresh(
-        self, policy: Policy, device: torch.device, version: int, dtype: str | None, keep: bool, main: bool = True,
-        agree: Callable[[Callable[[], None]], None] = lambda action: action(),
-    ) -> dict:  # fmt: skip
+        self, named: Named, device: torch.device, version: int, dtype: str | None, keep: bool,
+        storage: Storage | None = None, main: bool = True, agree: Agree = alone,
+    ) -> dict[str, Any]:  # fmt: skip
         """Makes the shared tensors equal the current weights; the answer for the supervisor. keep: they must stay so
-        until the next publication, though training goes on. main: this process holds the tensors; the others only take
-        part in gathering shards, and agree tells them when this process could not have the memory."""
+        until the next publication, though training goes on. storage: parameters that may be shared themselves. main:
+        this process holds the tensors; the others only take part in gathering shards, and agree tells them when this
+        process could not have the memory."""
         if self.setup != (dtype, keep):
-            self._lay_out(policy, device, dtype, keep, main, agree)
+            self._lay_out(named, device, dtype, keep, storage, main, agree)
         if self.segment is not None:
             self.segment.version = -1
-        for name, value in weights.merged(policy):
+        for name, value in named():
             if name in self.own:
                 self.tensors[name].copy_(value)
         if device.type == "cuda":
@@ -89,18 +100,22 @@ class Shared:
         if self.segment is not None:
             self.segment.version = version
         total = sum(_bytes(t.shape, t.dtype) for t in self.tensors.values())
-        kinds = sorted({_name(t.dtype) for t in self.tensors.values() if t.is_floating_point()})
+        kinds = sorted({dtypes.name(t.dtype) for t in self.tensors.values() if t.is_floating_point()})
         return {
             "handles": self.handles, "tensors": len(self.tensors), "bytes": total, "dtype": "+".join(kinds),
             "copied": len(self.own), "kept": len(self.own) == len(self.tensors),
         }  # fmt: skip
 
-    def _lay_out(self, policy: Policy, device: torch.device, dtype: str | None, keep: bool, main: bool, agree) -> None:
+    def _lay_out(
+        self, named: Named, device: torch.device, dtype: str | None, keep: bool, storage: Storage | None, main: bool,
+        agree: Agree,
+    ) -> None:  # fmt: skip
         """Chooses a tensor for every weight: a parameter itself, or a buffer."""
         self._let_go()
-        plain = {} if keep or device.type != "cuda" else {p.data_ptr() for p in policy.causal.parameters()}
+        lasting = storage is not None and not keep and device.type == "cuda"
+        plain = {p.data_ptr() for p in storage().values()} if lasting and storage else set()
         found: list[tuple[str, Tensor | None, list[int], torch.dtype]] = []
-        for name, value in weights.merged(policy):
+        for name, value in named():
             target = DTYPES[dtype] if dtype and value.is_floating_point() else value.dtype
             itself = value.data_ptr() in plain and value.dtype == target
             found.append((name, value if itself else None, list(value.shape), target))
@@ -144,7 +159,7 @@ class Shared:
         if device.type != "cuda":
             return _about(key, "memory") | {
                 "fd": self.segment.fd, "header": HEADER,
-                "tensors": [{"name": n, "at": places[n], "shape": list(t.shape), "dtype": _name(t.dtype)}
+                "tensors": [{"name": n, "at": places[n], "shape": list(t.shape), "dtype": dtypes.name(t.dtype)}
                             for n, t in self.tensors.items()],
             }  # fmt: skip
         from torch.multiprocessing.reductions import reduce_tensor
@@ -160,7 +175,7 @@ def _described(tensors: dict[str, Tensor], reduce_tensor) -> Iterator[dict]:
             reduce_tensor(tensor)[1]
         )
         yield {
-            "name": name, "shape": list(size), "stride": list(stride), "offset": offset, "dtype": _name(dtype),
+            "name": name, "shape": list(size), "stride": list(stride), "offset": offset, "dtype": dtypes.name(dtype),
             "handle": _text(handle), "bytes": length, "start": start, "counter": _text(counter),
             "counter_at": counter_at, "event": _text(event), "event_waits": waits,
         }  # fmt: skip
@@ -187,10 +202,6 @@ def place(device: torch.device) -> str:
     if device.type == "cuda":
         return f"gpu:{torch.cuda.get_device_properties(device).uuid}"
     return f"host:{host()}"
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def _bytes(shape, dtype: torch.dtype) -> int:

@@ -27,7 +27,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from . import ipc, pair
+from . import dtypes, ipc, process_group
+from .ipc import Agree, Named, Storage, alone
 
 BUCKET = 64 << 20  # bytes that are sent at once; a larger tensor is sent alone
 DEADLINE = 60.0  # seconds for a receiver to join, and for each bucket
@@ -45,7 +46,7 @@ class Offer:
     buckets: tuple[int, ...]
 
 
-class Broadcast(ipc.Shared):
+class Sender(ipc.Shared):
     """The tensors that receivers may ask for. Alive as long as the worker."""
 
     def __init__(self) -> None:
@@ -55,10 +56,13 @@ class Broadcast(ipc.Shared):
         self.deadline = DEADLINE
         self.door: _Door | None = None
 
-    def refresh(self, policy, device, version, dtype, keep, main=True, agree=lambda action: action()) -> dict:
+    def refresh(
+        self, named: Named, device: torch.device, version: int, dtype: str | None, keep: bool,
+        storage: Storage | None = None, main: bool = True, agree: Agree = alone,
+    ) -> dict[str, Any]:  # fmt: skip
         """As ipc's; a receiver that is still taking the version before is turned away."""
         self.offer = None
-        answer = super().refresh(policy, device, version, dtype, keep, main, agree)
+        answer = super().refresh(named, device, version, dtype, keep, storage, main, agree)
         if main:
             counts = tuple(self.handles["buckets"])
             self.offer = Offer(self.handles["key"], version, tuple(self.tensors.values()), counts)
@@ -72,7 +76,7 @@ class Broadcast(ipc.Shared):
             "form": ipc.FORM, "key": key, "kind": "nccl", "host": self.door.host, "port": self.door.port,
             "token": self.token, "backend": self.door.backend, "deadline": self.deadline,
             "buckets": buckets([t.numel() * t.element_size() for t in tensors.values()]),
-            "tensors": [{"name": n, "shape": list(t.shape), "dtype": ipc._name(t.dtype)} for n, t in tensors.items()],
+            "tensors": [{"name": n, "shape": list(t.shape), "dtype": dtypes.name(t.dtype)} for n, t in tensors.items()],
         }  # fmt: skip
 
     def close(self) -> None:
@@ -98,7 +102,7 @@ def buckets(sizes: list[int]) -> list[int]:
 class _Door:
     """Where receivers join: a listening socket, and a store through which groups find each other."""
 
-    def __init__(self, owner: Broadcast, device: torch.device):
+    def __init__(self, owner: Sender, device: torch.device):
         self.owner, self.device = owner, device
         self.backend = "nccl" if device.type == "cuda" else "gloo"
         self.host = os.environ.get(ADDRESS) or "127.0.0.1"
@@ -136,9 +140,11 @@ class _Door:
             here, seconds = guest.getsockname()[0], self.owner.deadline
 
             def make() -> Any:
-                return pair.make_group(self.backend, self.host, self.store_port, prefix, here, seconds, self.device)
+                return process_group.make_group(
+                    self.backend, self.host, self.store_port, prefix, here, seconds, self.device
+                )
 
-            group = pair.within(seconds, guest, "the receiver's part of the group", make)
+            group = process_group.within(seconds, guest, "the receiver's part of the group", make)
             guest.settimeout(None)  # until it asks for a version, or goes
             while (request := line.read()) is not None:
                 self._answer(line, guest, group, request)
@@ -148,7 +154,7 @@ class _Door:
         finally:
             self.guests.discard(guest)
             guest.close()
-            pair.abandon(group)
+            process_group.abandon(group)
 
     def _admit(self, line: Lines) -> str | None:
         """The name of its group in the store for a receiver that may join; else it is told why not."""
@@ -187,9 +193,11 @@ class _Door:
             for bucket in packed(offer):
                 if self.owner.offer is not offer:
                     break
-                pair.finish(group.send([bucket], 1, 0), self.backend, guest, self.owner.deadline, "a bucket of weights")
+                process_group.finish(
+                    group.send([bucket], 1, 0), self.backend, guest, self.owner.deadline, "a bucket of weights"
+                )
         if self.owner.offer is not offer:
-            raise pair.Lost(f"version {offer.version} was followed by another before all of it was sent")
+            raise process_group.Lost(f"version {offer.version} was followed by another before all of it was sent")
         line.write({"sent": offer.version})
 
     def close(self) -> None:

@@ -6,11 +6,11 @@ import time
 from collections import deque
 from typing import Any
 
-from .config import Config
 from .control import Command, Control
 from .errors import AtroposAPIError, NoDataError, SyncTimeout, WorkerError
 from .events import Events
 from .rollouts import Delivery, Rollouts
+from .settings import RunSettings
 
 HEARTBEAT = 10.0  # seconds after which ranks without work hear from rank 0
 Order = tuple[str, Any]
@@ -19,7 +19,7 @@ Order = tuple[str, Any]
 class Feed:
     """Commands come first, then a pending weight publication, then the next batch."""
 
-    def __init__(self, c: Config, events: Events, control: Control | None, rollouts: Rollouts):
+    def __init__(self, c: RunSettings, events: Events, control: Control | None, rollouts: Rollouts):
         self.config, self.events, self.control, self.rollouts = c, events, control, rollouts
         rollouts.pause = self.pause
         self.waiting: Command | None = None  # the command being carried out; its answer is due

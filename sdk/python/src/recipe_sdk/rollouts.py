@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .api import Client
-from .config import Config
 from .errors import AtroposAPIError
 from .events import Events
-from .weights import sync_path
+from .files import sync_path
+from .settings import RunSettings
 
 Pause = Callable[[float], None]
 
@@ -98,7 +98,7 @@ class Spool:
 class Rollouts:
     """The trajectory API as the trainer sees it."""
 
-    def __init__(self, config: Config, events: Events, spool: Spool, pause: Pause = time.sleep):
+    def __init__(self, config: RunSettings, events: Events, spool: Spool, pause: Pause = time.sleep):
         self.config, self.events, self.spool, self.pause = config, events, spool, pause
         self.client = Client(config.data.url, config.data.token, config.data.timeout)
         self.next = spool.cursor + 1

@@ -10,17 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .config import Config
-from .model import device_of
-
 
 class Ranks:
     """This process's place among `world` processes started by torchrun."""
 
-    def __init__(self, c: Config):
+    def __init__(self, device: torch.device, timeout_s: float = 1800.0):
         self.rank = int(os.environ.get("RANK", 0))
         self.world = int(os.environ.get("WORLD_SIZE", 1))
-        self.device = device_of(c, int(os.environ.get("LOCAL_RANK", 0)))
+        self.device = device
         self.mesh: Any = None
         self.objects: Any = None
         if self.world == 1:
@@ -28,7 +25,7 @@ class Ranks:
         import torch.distributed as dist
         from torch.distributed.device_mesh import init_device_mesh
 
-        timeout = timedelta(seconds=c.collective_timeout)
+        timeout = timedelta(seconds=timeout_s)
         cuda = self.device.type == "cuda"
         if cuda:
             torch.cuda.set_device(self.device)

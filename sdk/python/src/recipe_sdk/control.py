@@ -20,13 +20,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from . import PROTOCOL_VERSION
 from .errors import WorkerError
 from .fields import ConfigError
 
 COMMANDS = ("publish", "synced", "logprobs", "checkpoint", "stop", "update", "grant", "sleep")
 ANSWER_WITHIN = 600.0  # seconds; a step in progress is the only thing a command waits for
 BODY_LIMIT = 64 << 20
+PROTOCOL_VERSION = 1
 
 
 @dataclass

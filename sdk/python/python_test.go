@@ -1,0 +1,61 @@
+package python
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+func TestTheWholePackageIsInTheBinary(t *testing.T) {
+	dir := t.TempDir()
+	if err := Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	files := 0
+	err := filepath.WalkDir("src", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() || filepath.Ext(path) != ".py" && filepath.Base(path) != "py.typed" {
+			return nil
+		}
+		files++
+		want, err := os.ReadFile(path) //nolint:gosec // our own sources
+		if err != nil {
+			return err
+		}
+		got, err := os.ReadFile(filepath.Join(dir, strings.TrimPrefix(path, "src/"))) //nolint:gosec // what was just written
+		if err != nil || string(got) != string(want) {
+			t.Errorf("%s differs from what was written: %v", path, err)
+		}
+		return nil
+	})
+	if err != nil || files < 10 {
+		t.Fatalf("%d files, %v", files, err)
+	}
+}
+
+func TestAnOlderVersionLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	older := fstest.MapFS{"pkg/gone.py": {Data: []byte("old")}, "pkg/stays.py": {Data: []byte("old")}}
+	newer := fstest.MapFS{"pkg/stays.py": {Data: []byte("new")}}
+	for _, tree := range []fs.FS{older, newer} {
+		if err := WriteTree(dir, tree); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "pkg/gone.py")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("gone.py is still there: %v", err)
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, "pkg/stays.py")); err != nil || string(got) != "new" { //nolint:gosec // a test's file
+		t.Errorf("stays.py holds %q, %v", got, err)
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "pkg", ".part-*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("parts are left: %v %v", left, err)
+	}
+}

@@ -1,0 +1,1 @@
+"""Weights that arrive: the side of an inference engine, whatever engine it is."""

@@ -1,0 +1,133 @@
+"""The settings that every trainer has: which model, where batches come from, checkpoints, control, events.
+
+A trainer on the kit reads its JSON file as `Settings`: everything of its own is below `config`. A trainer with typed
+settings of its own derives from `RunSettings` instead, as the GRPO worker does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from . import fields
+from .fields import ConfigError, option, section
+
+S = TypeVar("S", bound="RunSettings")
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """Which model."""
+
+    path: str = option(dataclasses.MISSING, "Directory or hub name of a transformers causal language model.")
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """The trajectory API and what a batch is."""
+
+    url: str = option(dataclasses.MISSING, "Trajectory API, any path prefix included.")
+    token: str | None = option(None, "Bearer token of the API.")
+    batch_size: int = option(64, "Sequences of a batch.", least=1)
+    max_length: int = option(2048, "Longest sequence, announced to environments.", least=2)
+    max_prompt_length: int = option(0, "Longest prompt; 0 = no limit.", least=0)
+    max_response_length: int = option(0, "Longest response; 0 = no limit.", least=0)
+    overlong: str = option("reject", "A longer sequence: reject its group, or stop.", choices=("reject", "error"))
+    max_staleness: int | None = option(None, "Groups older than this many policy versions are left out.", live=True)
+    lease_seconds: float = option(
+        120.0, "How long a batch is ours before it must be acknowledged; 0 = no leases.", least=0
+    )
+    timeout: float = option(30.0, "Seconds a request may take.", least=0.1)
+    connect_timeout: float = option(10.0, "Seconds of /register and the first /status.", least=0.1)
+    batch_retry_attempts: int = option(8, "Polls before a round without a batch ends.", least=1)
+    batch_retry_delay: float = option(0.3, "First delay; each is 1.5 times the last.", least=0.0)
+    batch_max_wait: float = option(12.0, "Longest delay between polls.", least=0.0)
+    register_attempts: int = option(3, "Attempts to register.", least=1)
+    register_delay: tuple[float, float] = option((4.0, 15.0), "First and longest delay between them.")
+    explain_after: float = option(60.0, "Seconds without a batch after which the worker says why.", live=True, least=0)
+    no_data_timeout: float = option(1800.0, "Seconds without a batch after which the run ends.", live=True, least=0)
+    solved_reward: float | None = option(
+        None, "If the recent mean reward is at least this, it then ends as solved.", live=True
+    )
+    wandb_group: str = option("", "Shared with the environments.")
+    wandb_project: str = option("", "Shared with the environments.")
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What the kit itself reads. `live` settings change by `POST /update` while the worker runs."""
+
+    model: ModelSettings = section(ModelSettings, ModelSettings.__doc__)
+    data: DataSettings = section(DataSettings, DataSettings.__doc__)
+    steps: int = option(100, "Training steps (batches) of the whole run.", live=True, least=0)
+    seed: int = option(0, "Seed of everything random.")
+    threads: int = option(0, "CPU threads; 0 = torch's own choice.", least=0)
+    checkpoint_dir: str = option("checkpoints", "Where step_N directories go.")
+    resume: bool = option(True, "Continue from the newest checkpoint there.")
+    save_every: int = option(20, "Steps between checkpoints; 0 = only at the end.", live=True, least=0)
+    keep_last: int = option(2, "Newest checkpoints kept; 0 = all.", live=True, least=0)
+    keep_best: int = option(0, "Best checkpoints kept besides.", live=True, least=0)
+    best_metric: str = option("reward/mean", "Metric that says which is best (higher).")
+    events_file: str = option("events.jsonl", "Events are appended here.")
+    ready_file: str = option("ready.json", "The control address is written here.")
+    control: str = option("127.0.0.1:0", "Control server: unix:PATH or HOST:PORT (loopback).")
+    control_token: str | None = option(None, "Bearer token of the control server.")
+    publish_every: int = option(1, "Training steps between weight publications.", live=True, least=1)
+    wait_for_sync: bool = option(False, "Wait for /publish and /synced before the next batch.")
+    sync_timeout: float = option(600.0, "Seconds to wait for them.", live=True, least=0)
+    wait_for_grant: bool = option(
+        False, "Colocated: wait for POST /grant before each batch, and offer the weights after it.", live=True
+    )
+    policy_version: int = option(0, "Version of the starting weights.", least=0)
+    collective_timeout: float = option(1800.0, "Seconds a rank waits for another.", least=1)
+
+
+@dataclass(frozen=True)
+class Settings(RunSettings):
+    """The settings of a trainer that has no typed ones: what is its own is in `config`, untouched."""
+
+    config: dict[str, Any] = option({}, "The trainer's own settings, as the block's `config = {…}` gives them.")
+
+
+def check(s: RunSettings) -> list[str]:
+    """Settings that contradict each other or expose the run, one line each, with what to do."""
+    if s.control.startswith("unix:") or s.control.rsplit(":", 1)[0] in ("127.0.0.1", "localhost", "[::1]"):
+        return []
+    return [f"control: {s.control} is not a loopback address or unix:PATH; commands would be open to the network"]
+
+
+def from_dict(given: Mapping[str, Any], cls: type[S], check: Callable[[S], list[str]] = check) -> S:
+    """Checked settings, or ConfigError with every mistake, one a line."""
+    errors: list[str] = []
+    missing: dict[str, Any] = {s: {} for s in ("model", "data") if s not in given}
+    found = fields.read(cls, {**missing, **given}, "", errors)
+    if not errors:
+        errors = check(found)
+    if errors:
+        raise ConfigError("the configuration is wrong:\n" + "\n".join(f"  {e}" for e in errors))
+    return found
+
+
+def load(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The JSON object of a configuration file."""
+    with open(path, encoding="utf-8") as f:
+        try:
+            given = json.load(f)
+        except json.JSONDecodeError as e:
+            raise ConfigError(f"{path} is not JSON: {e}") from e
+    if not isinstance(given, dict):
+        raise ConfigError(f"{path}: expected a JSON object, got {type(given).__name__}")
+    return given
+
+
+def update(s: S, change: Mapping[str, Any], check: Callable[[S], list[str]] = check) -> S:
+    """s with live settings changed; ConfigError when a setting is unknown, wrong or needs a restart."""
+    new = from_dict(fields.merge(dataclasses.asdict(s), dict(change)), type(s), check)
+    fixed = [name for name, live in fields.changed(s, new) if not live]
+    if fixed:
+        raise ConfigError(f"only a restart can change {', '.join(fixed)}")
+    return new
