@@ -17,6 +17,7 @@ import (
 	"github.com/recipe-rl/recipe/plugins/trajectories"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -92,7 +93,7 @@ func TestAnyDeploymentOfTheTrajectoryAPICanBeUsed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := deploy(t)
-			api := plugintest.Ref("trajectories.external.api", kind.Trajectories, sdk.TrajectoriesOutputs{URL: d.url, Token: d.token})
+			api := plugintest.Ref("trajectories.external.api", kind.Trajectories, outputs.Trajectories{URL: d.url, Token: d.token})
 			inference, environment, trainer := plugintest.Harness(t, tiny.Inference()), plugintest.Harness(t, arithmetic.Definition()), plugintest.Harness(t, tiny.Trainer())
 			inference.Start(configure(t, inference.Def, func(*tiny.InferenceConfig) {}))
 			inference.Ready()

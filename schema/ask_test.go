@@ -11,8 +11,8 @@ import (
 
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
-	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -161,7 +161,7 @@ func TestNumbersThatNoProgramHolds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	outputs, err := spec.Of(sdk.InferenceOutputs{})
+	outputs, err := spec.Of(outputs.Inference{})
 	if err != nil {
 		t.Fatal(err)
 	}

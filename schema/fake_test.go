@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/schema"
-	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -95,12 +95,12 @@ func fakePlugins(tb testing.TB) fakes {
 		name            string
 		config, outputs any
 	}{
-		{kind.Inference, "vllm", fakeInference{}, sdk.InferenceOutputs{}},
-		{kind.Inference, "tiny", fakeTiny{}, sdk.InferenceOutputs{}},
-		{kind.Trajectories, "builtin", fakeTrajectories{}, sdk.TrajectoriesOutputs{}},
-		{kind.Environment, "atropos", fakeEnvironment{}, sdk.EnvironmentOutputs{}},
-		{kind.Trainer, "grpo", fakeTrainer{}, sdk.TrainerOutputs{}},
-		{kind.Sync, "weights", fakeSync{}, sdk.SyncOutputs{}},
+		{kind.Inference, "vllm", fakeInference{}, outputs.Inference{}},
+		{kind.Inference, "tiny", fakeTiny{}, outputs.Inference{}},
+		{kind.Trajectories, "builtin", fakeTrajectories{}, outputs.Trajectories{}},
+		{kind.Environment, "atropos", fakeEnvironment{}, outputs.Environment{}},
+		{kind.Trainer, "grpo", fakeTrainer{}, outputs.Trainer{}},
+		{kind.Sync, "weights", fakeSync{}, outputs.Sync{}},
 		{kind.Executor, "slurm", fakeSlurm{}, struct{}{}},
 	} {
 		config, err := spec.Of(p.config)

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/schema"
-	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -54,7 +54,7 @@ func TestOneTimeoutForStarting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	outputs, err := spec.Of(sdk.InferenceOutputs{})
+	outputs, err := spec.Of(outputs.Inference{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
-	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -92,19 +92,19 @@ output "key" {
 func TestEvaluateUsesRealOutputs(t *testing.T) {
 	t.Parallel()
 	r := mustLoad(t, loop)
-	outputs := outputsOf(t, "inference.vllm.policy", sdk.InferenceOutputs{BaseURL: "http://p/v1", APIKey: "k1", Tokenizer: "tok", MaxModelLen: 2048},
-		"inference.vllm.judge", sdk.InferenceOutputs{BaseURL: "http://j/v1"})
-	v, _, diags := r.Evaluate(address(t, "environment.atropos.e[1]"), outputs)
+	values := outputsOf(t, "inference.vllm.policy", outputs.Inference{BaseURL: "http://p/v1", APIKey: "k1", Tokenizer: "tok", MaxModelLen: 2048},
+		"inference.vllm.judge", outputs.Inference{BaseURL: "http://j/v1"})
+	v, _, diags := r.Evaluate(address(t, "environment.atropos.e[1]"), values)
 	if diags.HasErrors() {
 		t.Fatal(diags)
 	}
 	var config fakeEnvironment
-	delete(outputs, address(t, "trajectories.builtin.default"))
+	delete(values, address(t, "trajectories.builtin.default"))
 	schemaOf := r.Lookup(address(t, "environment.atropos.e[1]")).Schema.Config
 	if err := spec.Decode(v, schemaOf, &config); err != nil {
 		t.Fatal(err)
 	}
-	var inference, judge sdk.InferenceOutputs
+	var inference, judge outputs.Inference
 	if err := config.Inference.Decode(&inference); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestEvaluateUsesRealOutputs(t *testing.T) {
 		t.Error("an output of the same name must stand over the configuration")
 	}
 	// The judge's own model is given by the policy's outputs.
-	v, _, diags = r.Evaluate(address(t, "inference.vllm.judge"), outputs)
+	v, _, diags = r.Evaluate(address(t, "inference.vllm.judge"), values)
 	if diags.HasErrors() || v.GetAttr("model").AsString() != "tok" {
 		t.Errorf("%v %#v", diags, v.GetAttr("model"))
 	}
@@ -132,8 +132,8 @@ func TestEvaluateUsesRealOutputs(t *testing.T) {
 func TestEvaluateGivesMetaArguments(t *testing.T) {
 	t.Parallel()
 	r := mustLoad(t, loop)
-	outputs := outputsOf(t, "inference.vllm.policy", sdk.InferenceOutputs{BaseURL: "http://p/v1", APIKey: "k1", MaxModelLen: 2048})
-	_, meta, diags := r.Evaluate(address(t, "trainer.grpo.t"), outputs)
+	values := outputsOf(t, "inference.vllm.policy", outputs.Inference{BaseURL: "http://p/v1", APIKey: "k1", MaxModelLen: 2048})
+	_, meta, diags := r.Evaluate(address(t, "trainer.grpo.t"), values)
 	if diags.HasErrors() {
 		t.Fatal(diags)
 	}
@@ -158,10 +158,10 @@ func TestChecksOfBlocks(t *testing.T) {
 		message string
 	}{
 		"unknown holds":       {0, nil, true, ""},
-		"precondition holds":  {0, outputsOf(t, "inference.vllm.policy", sdk.InferenceOutputs{MaxModelLen: 1024}), true, ""},
-		"precondition fails":  {0, outputsOf(t, "inference.vllm.policy", sdk.InferenceOutputs{MaxModelLen: 512}), false, "Context is 512."},
-		"postcondition holds": {1, outputsOf(t, "trainer.grpo.t", sdk.TrainerOutputs{Step: 1}), true, ""},
-		"postcondition fails": {1, outputsOf(t, "trainer.grpo.t", sdk.TrainerOutputs{Step: 0}), false, "No step."},
+		"precondition holds":  {0, outputsOf(t, "inference.vllm.policy", outputs.Inference{MaxModelLen: 1024}), true, ""},
+		"precondition fails":  {0, outputsOf(t, "inference.vllm.policy", outputs.Inference{MaxModelLen: 512}), false, "Context is 512."},
+		"postcondition holds": {1, outputsOf(t, "trainer.grpo.t", outputs.Trainer{Step: 1}), true, ""},
+		"postcondition fails": {1, outputsOf(t, "trainer.grpo.t", outputs.Trainer{Step: 0}), false, "No step."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -176,7 +176,7 @@ func TestChecksOfBlocks(t *testing.T) {
 func TestEvaluateOutputs(t *testing.T) {
 	t.Parallel()
 	r := mustLoad(t, loop)
-	values, diags := r.EvaluateOutputs(outputsOf(t, "trainer.grpo.t", sdk.TrainerOutputs{Checkpoint: "/c/7"}, "inference.vllm.policy", sdk.InferenceOutputs{APIKey: "k1"}))
+	values, diags := r.EvaluateOutputs(outputsOf(t, "trainer.grpo.t", outputs.Trainer{Checkpoint: "/c/7"}, "inference.vllm.policy", outputs.Inference{APIKey: "k1"}))
 	if diags.HasErrors() || values["checkpoint"].AsString() != "/c/7" {
 		t.Fatal(diags, values)
 	}
@@ -188,7 +188,7 @@ func TestEvaluateOutputs(t *testing.T) {
 func TestEvaluateExpression(t *testing.T) {
 	t.Parallel()
 	r := mustLoad(t, loop)
-	outputs := outputsOf(t, "inference.vllm.policy", sdk.InferenceOutputs{BaseURL: "http://p/v1"})
+	values := outputsOf(t, "inference.vllm.policy", outputs.Inference{BaseURL: "http://p/v1"})
 	for src, want := range map[string]string{
 		"1 + 2":              "3",
 		"upper(local.url)":   `"HTTP://P/V1"`,
@@ -199,7 +199,7 @@ func TestEvaluateExpression(t *testing.T) {
 		"env(\"HF_TOKEN\")":                           "(ephemeral, sensitive)",
 		"trainer.grpo.t":                              "→trainer.grpo.t",
 	} {
-		v, diags := r.EvaluateExpression(src, outputs)
+		v, diags := r.EvaluateExpression(src, values)
 		if diags.HasErrors() || text(v) != want {
 			t.Errorf("%s: got %s %v, want %s", src, text(v), diags, want)
 		}
@@ -214,20 +214,20 @@ func TestEvaluateExpression(t *testing.T) {
 func TestRecipeIsSafeForConcurrentUse(t *testing.T) {
 	t.Parallel()
 	r := mustLoad(t, loop)
-	outputs := outputsOf(t, "inference.vllm.policy", sdk.InferenceOutputs{BaseURL: "http://p/v1", MaxModelLen: 2048})
+	values := outputsOf(t, "inference.vllm.policy", outputs.Inference{BaseURL: "http://p/v1", MaxModelLen: 2048})
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
 			for range 20 {
 				for _, b := range r.Blocks {
-					if _, _, diags := r.Evaluate(b.Addr, outputs); diags.HasErrors() {
+					if _, _, diags := r.Evaluate(b.Addr, values); diags.HasErrors() {
 						t.Error(diags)
 					}
 				}
-				if _, diags := r.EvaluateOutputs(outputs); diags.HasErrors() {
+				if _, diags := r.EvaluateOutputs(values); diags.HasErrors() {
 					t.Error(diags)
 				}
-				if _, diags := r.EvaluateExpression("inference.vllm.policy.base_url", outputs); diags.HasErrors() {
+				if _, diags := r.EvaluateExpression("inference.vllm.policy.base_url", values); diags.HasErrors() {
 					t.Error(diags)
 				}
 			}
@@ -334,10 +334,10 @@ output "o" {
   sensitive = true
 }
 `)
-	outputs := outputsOf(t, "inference.vllm.p", sdk.InferenceOutputs{APIKey: "hunter2"})
-	_, _, first := r.Evaluate(address(t, "inference.vllm.q"), outputs)
-	_, second := r.EvaluateOutputs(outputs)
-	_, third := r.EvaluateExpression("file(inference.vllm.p.api_key)", outputs)
+	values := outputsOf(t, "inference.vllm.p", outputs.Inference{APIKey: "hunter2"})
+	_, _, first := r.Evaluate(address(t, "inference.vllm.q"), values)
+	_, second := r.EvaluateOutputs(values)
+	_, third := r.EvaluateExpression("file(inference.vllm.p.api_key)", values)
 	for _, diags := range []hcl.Diagnostics{first, second, third} {
 		if !diags.HasErrors() || strings.Contains(details(diags), "hunter2") || !strings.Contains(details(diags), "(sensitive)") {
 			t.Errorf("%v", diags)
@@ -372,8 +372,8 @@ trainer "grpo" "t" {
   }
 }
 `)
-	outputs := outputsOf(t, "inference.vllm.first", sdk.InferenceOutputs{Tokenizer: "a,b"}, "inference.tiny.second", sdk.InferenceOutputs{}, "inference.tiny.third", sdk.InferenceOutputs{})
-	v, _, diags := r.Evaluate(address(t, "environment.atropos.e"), outputs)
+	values := outputsOf(t, "inference.vllm.first", outputs.Inference{Tokenizer: "a,b"}, "inference.tiny.second", outputs.Inference{}, "inference.tiny.third", outputs.Inference{})
+	v, _, diags := r.Evaluate(address(t, "environment.atropos.e"), values)
 	if diags.HasErrors() || text(v.GetAttr("script")) != `"a,b!"` || text(v.GetAttr("inference").GetAttr("wait")) != `"a,b!"` {
 		t.Errorf("%v %s", diags, text(v.GetAttr("script")))
 	}
@@ -381,7 +381,7 @@ trainer "grpo" "t" {
 	if needs := r.Lookup(trainer).Needs; len(needs) != 3 || needs[1].On != address(t, "inference.vllm.first") {
 		t.Errorf("for_each of a dynamic block is a need: %v", needs)
 	}
-	if v, _, diags = r.Evaluate(trainer, outputs); diags.HasErrors() || v.GetAttr("reward").LengthInt() != 2 {
+	if v, _, diags = r.Evaluate(trainer, values); diags.HasErrors() || v.GetAttr("reward").LengthInt() != 2 {
 		t.Errorf("%v %s", diags, text(v.GetAttr("reward")))
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"regexp"
 
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/protocol"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -38,51 +39,33 @@ func WithDoc(doc string) Option {
 }
 
 // WithOutputs sets what the block gives to other blocks, when that is more than its kind gives: a struct with `recipe` tags
-// that embeds the struct of the kind (InferenceOutputs, TrainerOutputs, …). Host.Ready is then called with such a struct.
+// that embeds the struct of the kind (outputs.Inference, outputs.Trainer, …). Host.Ready is then called with such a struct.
 func WithOutputs(outputs any) Option {
 	return func(s *settings) error { s.outputs = outputs; return nil }
 }
 
-// NewInference defines an inference plugin. C is its configuration, a struct with `recipe` tags (see spec.Of); factory makes
-// a fresh plugin value for each life of a block. Like the other New functions it panics when a tag is wrong, which is a
-// mistake of the plugin's author that the first run shows.
-func NewInference[C any](name, summary string, factory func() Inference[C], opts ...Option) *Definition {
-	return define[C](kind.Inference, name, summary, InferenceOutputs{}, factory, runInference[C], opts)
-}
-
-// NewTrainer defines a trainer.
-func NewTrainer[C any](name, summary string, factory func() Trainer[C], opts ...Option) *Definition {
-	return define[C](kind.Trainer, name, summary, TrainerOutputs{}, factory, runTrainer[C], opts)
-}
-
-// NewEnvironment defines an environment. Package sdk/environment makes the factory from two functions, Next and Score.
-func NewEnvironment[C any](name, summary string, factory func() Service[C], opts ...Option) *Definition {
-	return define[C](kind.Environment, name, summary, EnvironmentOutputs{}, factory, runService[C], opts)
-}
-
-// NewTrajectories defines a trajectory API.
-func NewTrajectories[C any](name, summary string, factory func() Service[C], opts ...Option) *Definition {
-	return define[C](kind.Trajectories, name, summary, TrajectoriesOutputs{}, factory, runService[C], opts)
-}
-
-// NewSync defines a sync plugin.
-func NewSync[C any](name, summary string, factory func() Loop[C], opts ...Option) *Definition {
-	return define[C](kind.Sync, name, summary, SyncOutputs{}, factory, runLoop[C], opts)
-}
-
-func runService[C any](ctx context.Context, plugin Service[C], req Request[C], h *host) error {
-	return plugin.Run(ctx, req, h)
-}
-
-func runLoop[C any](ctx context.Context, plugin Loop[C], req Request[C], h *host) error {
-	return plugin.Run(ctx, req, h)
-}
-
 var pluginName = regexp.MustCompile(`^[a-z][a-z0-9_-]*$`)
 
-func define[C, P any](
+// WithEnvironmentVariables says which variables of the environment in which recipe runs the plugin reads, beyond those that every program
+// gets (docs/plugin-protocol.md lists them): HF_TOKEN, say, or MYTOOL_* for all that begin with MYTOOL_. A plugin process gets no others.
+// What one block alone needs is written in its environment_variables instead.
+func WithEnvironmentVariables(names ...string) Option {
+	return func(s *settings) error {
+		if err := protocol.CheckEnvironmentNames(names); err != nil {
+			return fmt.Errorf("WithEnvironmentVariables: %w", err)
+		}
+		s.environment = append(s.environment, names...)
+		return nil
+	}
+}
+
+// Define makes the definition of a plugin for the package of its kind, whose New calls it. C is the configuration, a struct
+// with `recipe` tags (see spec.Of); P is the interface that plugins of the kind implement; outputs is the struct that every
+// block of the kind gives; run runs one plugin value for one attempt of a block. Define panics when a tag is wrong, which is
+// a mistake of the plugin's author that the first run shows.
+func Define[C, P any](
 	k kind.Kind, name, summary string, outputs any, factory func() P,
-	run func(context.Context, P, Request[C], *host) error, opts []Option,
+	run func(ctx context.Context, plugin P, req Request[C], host KindHost) error, opts ...Option,
 ) *Definition {
 	def, err := tryDefine(k, name, summary, outputs, factory, run, opts)
 	if err != nil {
@@ -93,7 +76,7 @@ func define[C, P any](
 
 func tryDefine[C, P any](
 	k kind.Kind, name, summary string, outputs any, factory func() P,
-	run func(context.Context, P, Request[C], *host) error, opts []Option,
+	run func(context.Context, P, Request[C], KindHost) error, opts []Option,
 ) (*Definition, error) {
 	if !pluginName.MatchString(name) {
 		return nil, fmt.Errorf("the name must match %s", pluginName)

@@ -10,35 +10,38 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// host is the Host that a plugin sees: it turns calls into events and remembers what Status tells.
-type host struct {
-	*life
+// KindHost is what the package of a kind builds the Host of its plugins on. The author of a plugin does not need it.
+type KindHost interface {
+	Host
+	// Report encodes the outputs, replaces those that only the SDK knows (addresses, tokens) and reports them. When they do
+	// not fit the definition it ends the block and returns false.
+	Report(outputs any, more map[string]cty.Value) bool
+	// Outputs returns what was reported last; cty.NilVal before the first.
+	Outputs() cty.Value
+	// ReachVersion raises the policy version that the block's status gives; it never goes back.
+	ReachVersion(version int64)
+	// Fail ends the block because its plugin broke the contract.
+	Fail(err error)
+	// Call calls code of the plugin's author outside of Run; a panic becomes an error.
+	Call(f func() error) error
 }
 
-var _ Host = (*host)(nil)
+// host is the Host that a plugin sees: it turns calls into events and remembers what Status tells.
+type host struct {
+	*attempt
+}
+
+var _ KindHost = (*host)(nil)
 
 func (h *host) Ready(outputs any) {
-	if h.setOutputs("Ready", outputs) {
+	if h.Report(outputs, nil) {
 		h.setPhase(Ready, "", "")
 	}
 }
 
-func (h *host) SetOutputs(outputs any) { h.setOutputs("SetOutputs", outputs) }
+func (h *host) SetOutputs(outputs any) { h.Report(outputs, nil) }
 
-func (h *host) setOutputs(call string, outputs any) bool { return h.setOutputsWith(call, outputs, nil) }
-
-// failOutputs ends the block because its outputs do not fit the definition: dependents would start with values that are not
-// there.
-func (h *host) failOutputs(call string, err error) {
-	h.fail(&Error{
-		Summary: fmt.Sprintf("the plugin called %s with outputs that its definition does not describe", call),
-		Remedy:  "report this to the plugin's author",
-		Err:     err,
-	})
-}
-
-// setOutputsWith encodes the outputs, replaces some of their attributes and reports them.
-func (h *host) setOutputsWith(call string, outputs any, more map[string]cty.Value) bool {
+func (h *host) Report(outputs any, more map[string]cty.Value) bool {
 	err := h.describes(outputs)
 	var value cty.Value
 	if err == nil {
@@ -52,11 +55,26 @@ func (h *host) setOutputsWith(call string, outputs any, more map[string]cty.Valu
 		err = h.reportOutputs(cty.ObjectVal(attributes))
 	}
 	if err != nil {
-		h.failOutputs(call, err)
+		// Dependents would start with values that are not there.
+		h.Fail(&Error{
+			Summary: "the plugin gave outputs that its definition does not describe",
+			Remedy:  "report this to the plugin's author",
+			Err:     err,
+		})
 		return false
 	}
 	return true
 }
+
+func (h *host) Outputs() cty.Value {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.outputs
+}
+
+func (h *host) Fail(err error) { h.fail(err) }
+
+func (h *host) Call(f func() error) error { return guard(h.start.Address, f) }
 
 // describes says whether the definition knows every output of the struct.
 func (h *host) describes(outputs any) error {
@@ -89,10 +107,7 @@ func (h *host) reportOutputs(value cty.Value) error {
 
 func (h *host) Phase(phase Phase, text string) {
 	if phase == Ready {
-		h.mu.Lock()
-		known := h.outputs != cty.NilVal
-		h.mu.Unlock()
-		if !known {
+		if h.Outputs() == cty.NilVal {
 			h.fail(&Error{Summary: "the plugin reported the phase ready without outputs", Remedy: "report this to the plugin's author: Host.Ready gives the outputs"})
 			return
 		}
@@ -144,7 +159,7 @@ func (h *host) SetHandle(data []byte) {
 }
 
 func (h *host) Weights(w WeightsInfo) {
-	h.setVersion(w.Version)
+	h.ReachVersion(w.Version)
 	h.emit(&pluginpb.Event{Body: &pluginpb.Event_Weights{Weights: &pluginpb.Weights{
 		Version: w.Version, Path: w.Path, Format: w.Format, Transport: w.Transport, Seconds: w.Seconds,
 		Phases: w.Phases, MaxLogprobDifference: w.MaxLogprobDifference, Inference: w.Inference,
@@ -157,18 +172,14 @@ func (h *host) Grace() time.Duration {
 	return h.grace
 }
 
-// setVersion raises the policy version that Status tells; it never goes back.
-func (h *host) setVersion(version int64) {
+func (h *host) ReachVersion(version int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.version = max(h.version, version)
 }
 
 // Listening implements Host.
-func (h *host) Listening(addr string) { h.setListen(addr) }
-
-// setListen records where the block listens, for its next life.
-func (h *host) setListen(addr string) {
+func (h *host) Listening(addr string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.listen = addr

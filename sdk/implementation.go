@@ -42,7 +42,7 @@ var errUnsupported = errors.New("the plugin does not offer this")
 type erased[C, P any] struct {
 	schema  *spec.Schema
 	factory func() P
-	start   func(ctx context.Context, plugin P, req Request[C], h *host) error
+	start   func(ctx context.Context, plugin P, req Request[C], h KindHost) error
 }
 
 func (e erased[C, P]) instance() instance {
@@ -73,7 +73,7 @@ func (e erased[C, P]) capabilities() []string {
 type typed[C, P any] struct {
 	schema *spec.Schema
 	plugin P
-	start  func(ctx context.Context, plugin P, req Request[C], h *host) error
+	start  func(ctx context.Context, plugin P, req Request[C], h KindHost) error
 }
 
 func (t *typed[C, P]) decode(config cty.Value) (C, error) {

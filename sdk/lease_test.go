@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/recipe-rl/recipe/sdk/internal/lease"
 )
 
 // A process whose engine was killed before it could write it down ends within a tick, not after its lease.
@@ -22,12 +24,12 @@ func TestAProcessThatNobodyKnowsDoesNotWaitForItsLease(t *testing.T) {
 	} {
 		s := &server{}
 		if c.busy {
-			s.life = &life{}
+			s.attempt = &attempt{}
 		}
-		alone := s.forsaken(c.engine)
-		l := newLease(time.Hour, time.Millisecond, alone, func() {})
+		orphaned := s.orphaned(c.engine)
+		l := lease.New(time.Hour, time.Millisecond, orphaned, func() {})
 		select {
-		case <-l.expired:
+		case <-l.Expired():
 			if !c.ends {
 				t.Errorf("%s: it ended itself", name)
 			}
@@ -36,6 +38,6 @@ func TestAProcessThatNobodyKnowsDoesNotWaitForItsLease(t *testing.T) {
 				t.Errorf("%s: it stays", name)
 			}
 		}
-		l.end()
+		l.End()
 	}
 }

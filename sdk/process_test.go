@@ -17,6 +17,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
+	"github.com/recipe-rl/recipe/sdk/protocol"
 )
 
 // TestMain lets the test binary be the plugin process that the tests below start.
@@ -31,10 +32,10 @@ func TestMain(m *testing.M) {
 func process(t *testing.T, change func(*plugin.ClientConfig)) (*plugin.Client, pluginpb.PluginClient) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), sdk.BuiltinKey+"=environment/fake")
+	cmd.Env = append(os.Environ(), protocol.BuiltinKey+"=environment/fake")
 	config := &plugin.ClientConfig{
-		HandshakeConfig:  sdk.Handshake(),
-		Plugins:          plugin.PluginSet{sdk.ServiceName: sdk.ClientPlugin()},
+		HandshakeConfig:  protocol.Handshake(),
+		Plugins:          plugin.PluginSet{protocol.ServiceName: protocol.ClientPlugin()},
 		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
 		Logger:           hclog.New(&hclog.LoggerOptions{Level: hclog.Off, Output: io.Discard}),
 		Cmd:              cmd,
@@ -44,11 +45,11 @@ func process(t *testing.T, change func(*plugin.ClientConfig)) (*plugin.Client, p
 	}
 	client := plugin.NewClient(config)
 	t.Cleanup(client.Kill)
-	protocol, err := client.Client()
+	dispenser, err := client.Client()
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw, err := protocol.Dispense(sdk.ServiceName)
+	raw, err := dispenser.Dispense(protocol.ServiceName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +75,7 @@ func TestAnyGoPluginHostCanUseAPlugin(t *testing.T) {
 			t.Parallel()
 			_, rpc := process(t, change)
 			d, err := rpc.Describe(t.Context(), &pluginpb.DescribeRequest{})
-			if err != nil || d.GetName() != "fake" || d.GetProtocolVersions()[0] != sdk.ProtocolVersion {
+			if err != nil || d.GetName() != "fake" || d.GetProtocolVersions()[0] != protocol.Version {
 				t.Errorf("it says %v, %v", d, err)
 			}
 		})
@@ -155,7 +156,7 @@ func TestAPluginIsNotStartedByHand(t *testing.T) {
 	t.Parallel()
 	for env, want := range map[string]string{"environment/fake": "started by it, not by hand", "trainer/nothing": "no such plugin"} {
 		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), sdk.BuiltinKey+"="+env)
+		cmd.Env = append(os.Environ(), protocol.BuiltinKey+"="+env)
 		out, err := cmd.CombinedOutput()
 		if err == nil || !strings.Contains(string(out), want) {
 			t.Errorf("%s: %v, %q", env, err, out)

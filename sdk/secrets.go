@@ -26,7 +26,7 @@ func newBlanker(secrets []string) *strings.Replacer {
 
 // blank takes the block's secrets out of what an event says, before it is written to the block's folder: an error that
 // quotes its input is how secrets get into files.
-func (l *life) blank(e *pluginpb.Event) {
+func (l *attempt) blank(e *pluginpb.Event) {
 	switch b := e.GetBody().(type) {
 	case *pluginpb.Event_Phase:
 		b.Phase.Message, b.Phase.Remedy = l.blanker.Replace(b.Phase.GetMessage()), l.blanker.Replace(b.Phase.GetRemedy())

@@ -12,40 +12,16 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	plugin "github.com/hashicorp/go-plugin"
-	"google.golang.org/grpc"
 
-	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/protocol"
 )
-
-// What an engine and a plugin must agree on before they can talk.
-const (
-	// ProtocolVersion is the version of the protocol of package pluginpb.
-	ProtocolVersion = 1
-	// CookieKey and CookieValue are in the environment of every process that is started as a plugin. They keep a person from
-	// starting one by accident; they protect nothing.
-	CookieKey   = "RECIPE_PLUGIN_COOKIE"
-	CookieValue = "b7f6a1d0-recipe-plugin-v1"
-	// ServiceName is the name of the one service in go-plugin's set.
-	ServiceName = "block"
-	// BuiltinKey is the environment variable that makes a binary with several definitions serve one of them: kind/name.
-	BuiltinKey = "RECIPE_PLUGIN"
-	// MarkKey is the environment variable by which a later engine knows that a process is the one it has a record of.
-	MarkKey = "RECIPE_PLUGIN_MARK"
-	// EngineKey is the environment variable that holds the pid of the engine when it is the parent of the process.
-	EngineKey = "RECIPE_ENGINE_PID"
-)
-
-// Handshake is what go-plugin calls the agreement above.
-func Handshake() plugin.HandshakeConfig {
-	return plugin.HandshakeConfig{ProtocolVersion: ProtocolVersion, MagicCookieKey: CookieKey, MagicCookieValue: CookieValue}
-}
 
 // Serve runs the definition as a plugin process. The main function of a plugin calls it and nothing else; it does not return:
 // the process exits when the engine says so, when its lease has run out, or on SIGTERM. SIGINT and SIGHUP, which a terminal
 // sends to everything, are ignored. What a plugin prints goes to the files stdout
 // and stderr of its block's directory, and into the run's log.
 func Serve(def *Definition) {
-	if os.Getenv(CookieKey) != CookieValue {
+	if os.Getenv(protocol.CookieKey) != protocol.CookieValue {
 		fmt.Fprintf(os.Stderr, "%s %q is a plugin of recipe and is started by it, not by hand.\nTo use it, name its path in the recipe: recipe { required_plugins { %s = { source = %q } } }, or in dev_overrides of the settings.\n"+
 			"To see its attributes: recipe plugin docs %s %s. To test it, use the package sdk/plugintest in a Go test.\n",
 			def.Kind, def.Name, def.Name, os.Args[0], def.Kind, def.Name)
@@ -58,20 +34,20 @@ func Serve(def *Definition) {
 	os.Exit(0)
 }
 
-// ServeBuiltin serves one of several definitions when the process was started for that (see BuiltinKey). Otherwise it returns
+// ServeBuiltin serves one of several definitions when the process was started for that (see protocol.BuiltinKey). Otherwise it returns
 // false at once. A main function calls it before anything else; when a definition was served it does not return.
 func ServeBuiltin(defs []*Definition) bool {
-	want, ok := os.LookupEnv(BuiltinKey)
+	want, ok := os.LookupEnv(protocol.BuiltinKey)
 	if !ok {
 		return false
 	}
 	for _, def := range defs {
 		if def.ID() == want {
-			_ = os.Unsetenv(BuiltinKey)
+			_ = os.Unsetenv(protocol.BuiltinKey)
 			Serve(def)
 		}
 	}
-	fmt.Fprintf(os.Stderr, "%s=%s: this binary has no such plugin\n", BuiltinKey, want)
+	fmt.Fprintf(os.Stderr, "%s=%s: this binary has no such plugin\n", protocol.BuiltinKey, want)
 	os.Exit(1)
 	return true
 }
@@ -88,7 +64,7 @@ func serve(def *Definition) error {
 		return err
 	}
 	// Programs that the plugin starts must not take themselves for plugins.
-	for _, name := range []string{CookieKey, "PLUGIN_CLIENT_CERT", "PLUGIN_PROTOCOL_VERSIONS"} {
+	for _, name := range []string{protocol.CookieKey, "PLUGIN_CLIENT_CERT", "PLUGIN_PROTOCOL_VERSIONS"} {
 		_ = os.Unsetenv(name)
 	}
 	signals := make(chan os.Signal, 4)
@@ -103,8 +79,8 @@ func serve(def *Definition) error {
 	served := make(chan struct{})
 	address := make(chan *plugin.ReattachConfig, 1)
 	go plugin.Serve(&plugin.ServeConfig{
-		HandshakeConfig: Handshake(),
-		Plugins:         plugin.PluginSet{ServiceName: grpcPlugin{service: blocks}},
+		HandshakeConfig: protocol.Handshake(),
+		Plugins:         plugin.PluginSet{protocol.ServiceName: protocol.Plugin{Service: blocks}},
 		GRPCServer:      plugin.DefaultGRPCServer,
 		TLSProvider:     provider,
 		Logger:          hclog.New(&hclog.LoggerOptions{Level: hclog.Warn, Output: os.Stderr}),
@@ -114,7 +90,7 @@ func serve(def *Definition) error {
 	})
 	select {
 	case at := <-address:
-		fmt.Printf("%d|%d|%s|%s|%s|%s\n", plugin.CoreProtocolVersion, ProtocolVersion, at.Addr.Network(), at.Addr, plugin.ProtocolGRPC, certificate)
+		fmt.Printf("%d|%d|%s|%s|%s|%s\n", plugin.CoreProtocolVersion, protocol.Version, at.Addr.Network(), at.Addr, plugin.ProtocolGRPC, certificate)
 		_ = os.Stdout.Sync()
 	case <-served:
 		return fmt.Errorf("no socket could be opened; see the lines above")
@@ -139,7 +115,7 @@ func wait(blocks *server, signals <-chan os.Signal, served <-chan struct{}) (gra
 			if s == syscall.SIGTERM {
 				return 0
 			}
-		case <-blocks.lease.expired:
+		case <-blocks.lease.Expired():
 			return exitGrace
 		case <-served: // GRPCController.Shutdown
 			return exitGrace
@@ -147,31 +123,13 @@ func wait(blocks *server, signals <-chan os.Signal, served <-chan struct{}) (gra
 	}
 }
 
-// grpcPlugin registers the block server with go-plugin.
-type grpcPlugin struct {
-	plugin.NetRPCUnsupportedPlugin
-	service pluginpb.PluginServer
-}
-
-func (p grpcPlugin) GRPCServer(_ *plugin.GRPCBroker, s *grpc.Server) error {
-	pluginpb.RegisterPluginServer(s, p.service)
-	return nil
-}
-
-func (p grpcPlugin) GRPCClient(_ context.Context, _ *plugin.GRPCBroker, conn *grpc.ClientConn) (any, error) {
-	return pluginpb.NewPluginClient(conn), nil
-}
-
-// ClientPlugin is the engine's side of go-plugin's set: what it dispenses is a pluginpb.PluginClient.
-func ClientPlugin() plugin.Plugin { return grpcPlugin{} }
-
 // serverTLS makes the server's side of mutual TLS from the engine's certificate, and this side's certificate as the handshake
 // carries it. Without one the connection is plain, on a socket in a directory that only this user can enter.
 func serverTLS(client string) (provider func() (*tls.Config, error), certificate string, err error) {
 	if client == "" {
 		return nil, "", nil
 	}
-	pair, err := NewKeyPair()
+	pair, err := protocol.NewKeyPair()
 	if err != nil {
 		return nil, "", err
 	}

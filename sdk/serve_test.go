@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/environment"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
@@ -33,17 +35,17 @@ func (s *service) Run(ctx context.Context, req sdk.Request[config], host sdk.Hos
 		<-ctx.Done()
 		return ctx.Err()
 	case "deaf":
-		host.Ready(sdk.EnvironmentOutputs{Name: "deaf"})
+		host.Ready(outputs.Environment{Name: "deaf"})
 		time.Sleep(time.Second)
 		return nil
 	case "done":
-		host.Ready(sdk.EnvironmentOutputs{Name: "done"})
+		host.Ready(outputs.Environment{Name: "done"})
 		return nil
 	case "never ready":
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	host.Ready(sdk.EnvironmentOutputs{Name: req.Address, GroupSize: req.Config.Level})
+	host.Ready(outputs.Environment{Name: req.Address, GroupSize: req.Config.Level})
 	for {
 		select {
 		case <-ctx.Done():
@@ -70,7 +72,7 @@ func (s *service) Update(ctx context.Context, c config) error {
 }
 
 func definition() *sdk.Definition {
-	return sdk.NewEnvironment("fake", "A plugin for tests.", func() sdk.Service[config] {
+	return environment.New("fake", "A plugin for tests.", func() sdk.Service[config] {
 		return &service{levels: make(chan int64)}
 	})
 }

@@ -14,7 +14,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/recipe-rl/recipe/sdk/internal/lease"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/protocol"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -22,10 +24,10 @@ import (
 type server struct {
 	pluginpb.UnimplementedPluginServer
 	def   *Definition
-	lease *lease
+	lease *lease.Lease
 
 	mu      sync.Mutex
-	life    *life
+	attempt *attempt
 	started chan struct{} // closed by the first Start
 	stopped bool          // Stop came before Start
 }
@@ -48,11 +50,11 @@ func (s *Server) Close(ctx context.Context, grace time.Duration) error {
 }
 
 // Expired is closed when the lease has run out and the block has been ended for it.
-func (s *Server) Expired() <-chan struct{} { return s.server.lease.expired }
+func (s *Server) Expired() <-chan struct{} { return s.server.lease.Expired() }
 
 func newServer(def *Definition) *server {
 	s := &server{def: def, started: make(chan struct{})}
-	s.lease = newLease(firstLease, leaseTick, s.forsaken(os.Getenv(EngineKey)), func() {
+	s.lease = lease.New(lease.First, lease.Tick, s.orphaned(os.Getenv(protocol.EngineKey)), func() {
 		fmt.Fprintf(os.Stderr, "no engine was heard of for the lease; the block ends itself\n")
 		ctx, cancel := context.WithTimeout(context.Background(), defaultGrace+15*time.Second)
 		defer cancel()
@@ -65,9 +67,9 @@ func newServer(def *Definition) *server {
 	return s
 }
 
-// forsaken says that the engine which started this process is gone and never gave it a block: an engine that was killed before
+// orphaned says that the engine which started this process is gone and never gave it a block: an engine that was killed before
 // it could write the process down. Whoever comes next does not know of it, or ends it. Nil where the engine is not the parent.
-func (s *server) forsaken(engine string) func() bool {
+func (s *server) orphaned(engine string) func() bool {
 	pid, err := strconv.Atoi(engine)
 	if err != nil {
 		return nil
@@ -76,7 +78,7 @@ func (s *server) forsaken(engine string) func() bool {
 }
 
 func (s *server) shutdown(ctx context.Context, grace time.Duration) error {
-	s.lease.end()
+	s.lease.End()
 	l := s.current()
 	if l == nil {
 		return nil
@@ -84,14 +86,14 @@ func (s *server) shutdown(ctx context.Context, grace time.Duration) error {
 	return l.stop(ctx, grace, false)
 }
 
-func (s *server) current() *life {
+func (s *server) current() *attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.life
+	return s.attempt
 }
 
 // block returns the block, or the status of a call that came before Start.
-func (s *server) block() (*life, error) {
+func (s *server) block() (*attempt, error) {
 	if l := s.current(); l != nil {
 		return l, nil
 	}
@@ -99,7 +101,7 @@ func (s *server) block() (*life, error) {
 }
 
 func (s *server) Describe(context.Context, *pluginpb.DescribeRequest) (*pluginpb.DescribeResponse, error) {
-	defer s.lease.contact()()
+	defer s.lease.Contact()()
 	schema, err := json.Marshal(s.def.Schema)
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "encode the block's schema: %v", err)
@@ -110,7 +112,7 @@ func (s *server) Describe(context.Context, *pluginpb.DescribeRequest) (*pluginpb
 	}
 	return &pluginpb.DescribeResponse{
 		Kind: string(s.def.Kind), Name: s.def.Name, Version: s.def.Version, Summary: s.def.Summary,
-		ProtocolVersions: []uint32{ProtocolVersion}, Schema: schema, Outputs: outputs, Capabilities: s.def.Capabilities,
+		ProtocolVersions: []uint32{protocol.Version}, Schema: schema, Outputs: outputs, Capabilities: s.def.Capabilities,
 		EnvironmentVariables: s.def.Environment,
 	}, nil
 }
@@ -124,7 +126,7 @@ func (s *server) decode(config []byte) (cty.Value, error) {
 }
 
 func (s *server) Validate(_ context.Context, req *pluginpb.ValidateRequest) (*pluginpb.ValidateResponse, error) {
-	defer s.lease.contact()()
+	defer s.lease.Contact()()
 	config, err := s.decode(req.GetConfig())
 	if err != nil {
 		return nil, err
@@ -138,7 +140,7 @@ func (s *server) Validate(_ context.Context, req *pluginpb.ValidateRequest) (*pl
 }
 
 func (s *server) Plan(_ context.Context, req *pluginpb.PlanRequest) (*pluginpb.PlanResponse, error) {
-	defer s.lease.contact()()
+	defer s.lease.Contact()()
 	config, err := s.decode(req.GetConfig())
 	if err != nil {
 		return nil, err
@@ -152,7 +154,7 @@ func (s *server) Plan(_ context.Context, req *pluginpb.PlanRequest) (*pluginpb.P
 }
 
 func (s *server) Start(_ context.Context, req *pluginpb.StartRequest) (*pluginpb.StartResponse, error) {
-	defer s.lease.contact()()
+	defer s.lease.Contact()()
 	config, err := s.decode(req.GetConfig())
 	if err != nil {
 		return nil, err
@@ -169,14 +171,14 @@ func (s *server) Start(_ context.Context, req *pluginpb.StartRequest) (*pluginpb
 	switch {
 	case s.stopped:
 		return nil, status.Error(codes.FailedPrecondition, "the block was stopped before it was started; start a new process for it")
-	case s.life != nil:
-		return nil, status.Errorf(codes.AlreadyExists, "this process runs %s already; start a new process for another life", s.life.start.Address)
+	case s.attempt != nil:
+		return nil, status.Errorf(codes.AlreadyExists, "this process runs %s already; start a new process for another attempt", s.attempt.start.Address)
 	}
 	l, err := begin(s.def, startRequestOf(req, config), req.GetFirstEvent())
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "start %s: %v", req.GetAddress(), err)
 	}
-	s.life = l
+	s.attempt = l
 	close(s.started)
 	return &pluginpb.StartResponse{}, nil
 }
@@ -201,7 +203,7 @@ func (s *server) problems(config cty.Value) []spec.Problem {
 }
 
 func (s *server) Update(ctx context.Context, req *pluginpb.UpdateRequest) (*pluginpb.UpdateResponse, error) {
-	defer s.lease.contact()()
+	defer s.lease.Contact()()
 	l, err := s.block()
 	if err != nil {
 		return nil, err
@@ -225,9 +227,9 @@ func (s *server) Update(ctx context.Context, req *pluginpb.UpdateRequest) (*plug
 }
 
 func (s *server) Stop(ctx context.Context, req *pluginpb.StopRequest) (*pluginpb.StopResponse, error) {
-	defer s.lease.contact()()
+	defer s.lease.Contact()()
 	s.mu.Lock()
-	l := s.life
+	l := s.attempt
 	if l == nil {
 		s.stopped = true
 	}
@@ -247,12 +249,12 @@ func (s *server) Attach(_ context.Context, req *pluginpb.AttachRequest) (*plugin
 	if req.GetLeaseMs() < 0 {
 		return nil, status.Errorf(codes.InvalidArgument, "lease_ms is %d; want 0 (detached) or more", req.GetLeaseMs())
 	}
-	s.lease.set(time.Duration(req.GetLeaseMs()) * time.Millisecond)
+	s.lease.Set(time.Duration(req.GetLeaseMs()) * time.Millisecond)
 	return &pluginpb.AttachResponse{}, nil
 }
 
 func (s *server) Evaluate(ctx context.Context, req *pluginpb.EvaluateRequest) (*pluginpb.EvaluateResponse, error) {
-	defer s.lease.contact()()
+	defer s.lease.Contact()()
 	l, err := s.block()
 	if err != nil {
 		return nil, err
@@ -270,7 +272,7 @@ func (s *server) Evaluate(ctx context.Context, req *pluginpb.EvaluateRequest) (*
 }
 
 func (s *server) Checkpoint(ctx context.Context, _ *pluginpb.CheckpointRequest) (*pluginpb.CheckpointResponse, error) {
-	defer s.lease.contact()()
+	defer s.lease.Contact()()
 	l, err := s.block()
 	if err != nil {
 		return nil, err
@@ -293,5 +295,5 @@ func callError(what string, err error) error {
 	if errors.Is(err, errUnsupported) {
 		return status.Errorf(codes.Unimplemented, "%s: %v", what, err)
 	}
-	return status.Errorf(codes.Unknown, "%s: %s", what, message(err))
+	return status.Errorf(codes.Unknown, "%s: %s", what, Message(err))
 }

@@ -14,7 +14,7 @@ const mostGoroutineBytes = 256 << 10
 
 // Stacks says where this process and the programs of its block are.
 func (s *server) Stacks(ctx context.Context, _ *pluginpb.StacksRequest) (*pluginpb.StacksResponse, error) {
-	defer s.lease.contact()()
+	defer s.lease.Contact()()
 	text := make([]byte, mostGoroutineBytes)
 	text = text[:runtime.Stack(text, true)]
 	r := &pluginpb.StacksResponse{Stacks: []*pluginpb.Stack{{Program: "plugin", Pid: int64(os.Getpid()), Text: string(text)}}}

@@ -22,7 +22,7 @@ func certain(schema *spec.Schema, config cty.Value, check func(cty.Value) ([]spe
 	var found []spec.Problem
 	for i := range trials {
 		t := trial{first: i == 0, random: rand.New(rand.NewPCG(uint64(i), 1))} //nolint:gosec // the same choices each time
-		problems := attempt(check, t.body(schema, config, nil))
+		problems := tryCheck(check, t.body(schema, config, nil))
 		if i == 0 {
 			found = slices.DeleteFunc(problems, func(p spec.Problem) bool { return t.about(p.Path) })
 		} else {
@@ -35,8 +35,8 @@ func certain(schema *spec.Schema, config cty.Value, check func(cty.Value) ([]spe
 	return found
 }
 
-// attempt is check with a made-up value, which need not even decode: the real one is checked again at the start.
-func attempt(check func(cty.Value) ([]spec.Problem, error), config cty.Value) (problems []spec.Problem) {
+// tryCheck is check with a made-up value, which need not even decode: the real one is checked again at the start.
+func tryCheck(check func(cty.Value) ([]spec.Problem, error), config cty.Value) (problems []spec.Problem) {
 	defer func() {
 		if recover() != nil {
 			problems = nil

@@ -9,6 +9,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/environment"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -77,7 +78,7 @@ func (judge) Validate(c judged) []spec.Problem {
 // TestValidateWithUnknownValues: what is wrong whatever the unknown values turn out to be is found, and nothing else.
 func TestValidateWithUnknownValues(t *testing.T) {
 	t.Parallel()
-	def := sdk.NewEnvironment("judge", "", func() sdk.Service[judged] { return judge{} })
+	def := environment.New("judge", "", func() sdk.Service[judged] { return judge{} })
 	str, num := cty.UnknownVal(cty.String), cty.UnknownVal(cty.Number)
 	lora := def.Schema.Block("lora").Type()
 	for name, c := range map[string]struct {

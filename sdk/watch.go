@@ -15,7 +15,7 @@ import (
 )
 
 func (s *server) Status(context.Context, *pluginpb.StatusRequest) (*pluginpb.StatusResponse, error) {
-	defer s.lease.contact()()
+	defer s.lease.Contact()()
 	l := s.current()
 	if l == nil {
 		return &pluginpb.StatusResponse{Pid: int64(os.Getpid()), Phase: string(Pending)}, nil
@@ -42,7 +42,7 @@ func (s *server) Status(context.Context, *pluginpb.StatusRequest) (*pluginpb.Sta
 // Watch streams events until the caller goes, or the block is over and everything has been sent. An open stream counts as an
 // engine that is there.
 func (s *server) Watch(req *pluginpb.WatchRequest, stream pluginpb.Plugin_WatchServer) error {
-	defer s.lease.contact()()
+	defer s.lease.Contact()()
 	ctx := stream.Context()
 	select {
 	case <-s.started:

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/protocol"
 )
 
 func main() { os.Exit(program()) }
@@ -17,7 +18,7 @@ func main() { os.Exit(program()) }
 func program() int {
 	// The engine starts a built-in plugin by starting this binary again. Definitions are made only then: making them reads
 	// every plugin's schema, which no `recipe version` should wait for.
-	if _, plugin := os.LookupEnv(sdk.BuiltinKey); plugin {
+	if _, plugin := os.LookupEnv(protocol.BuiltinKey); plugin {
 		sdk.ServeBuiltin(builtins())
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2/hclsimple"
 
-	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/protocol"
 )
 
 // settings is the file that says how this person's recipe behaves: RECIPE_CONFIG, else recipe/config.hcl in the user's
@@ -37,7 +37,7 @@ func readSettings(environ []string) (s settings, err error) {
 	if err := hclsimple.Decode(filepath.Base(path)+".hcl", source, nil, &s); err != nil {
 		return s, fmt.Errorf("reading the settings %s: %w; expected dev_overrides { NAME = \"PATH\" } and pass_environment = [\"NAME\", \"FAMILY_*\"]", path, err)
 	}
-	if err := sdk.CheckEnvironmentNames(s.PassEnvironment); err != nil {
+	if err := protocol.CheckEnvironmentNames(s.PassEnvironment); err != nil {
 		return s, fmt.Errorf("reading the settings %s: pass_environment: %w", path, err)
 	}
 	if s.DevOverrides == nil {

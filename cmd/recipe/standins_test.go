@@ -11,9 +11,14 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/control"
 	envs "github.com/recipe-rl/recipe/sdk/environment"
+	"github.com/recipe-rl/recipe/sdk/inference"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/spec"
+	sdksync "github.com/recipe-rl/recipe/sdk/sync"
+	"github.com/recipe-rl/recipe/sdk/trainer"
+	"github.com/recipe-rl/recipe/sdk/trainer/weightclient"
+	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
@@ -21,10 +26,10 @@ import (
 func standIns() []*sdk.Definition {
 	return []*sdk.Definition{
 		envs.Define("still", "An environment that stands still", openStill),
-		sdk.NewInference("still", "An engine that takes requests and answers none", func() sdk.Inference[stillEngine] { return &mute{} }),
-		sdk.NewTrainer("still", "A trainer one rank of which hangs", func() sdk.Trainer[stillTrainer] { return &collective{} }),
-		sdk.NewSync("still", "A sync block that takes charge and does nothing", func() sdk.Loop[stillSync] { return idleSync{} }),
-		sdk.NewEnvironment("silent", "An environment that does not say what it does", func() sdk.Service[silentEnvironment] { return silent{} }),
+		inference.New("still", "An engine that takes requests and answers none", func() inference.Plugin[stillEngine] { return &mute{} }),
+		trainer.New("still", "A trainer one rank of which hangs", func() trainer.Plugin[stillTrainer] { return &collective{} }),
+		sdksync.New("still", "A sync block that takes charge and does nothing", func() sdk.Service[stillSync] { return idleSync{} }),
+		envs.New("silent", "An environment that does not say what it does", func() sdk.Service[silentEnvironment] { return silent{} }),
 	}
 }
 
@@ -83,12 +88,12 @@ type stillEngine struct{}
 
 type mute struct{}
 
-func (*mute) Run(ctx context.Context, _ sdk.Request[stillEngine], host sdk.InferenceHost) error {
+func (*mute) Run(ctx context.Context, _ sdk.Request[stillEngine], host inference.Host) error {
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	defer server.Close()
 	host.Loaded(0)
-	host.Serve(sdk.Replica{ID: "0", URL: server.URL})
-	host.Ready(sdk.InferenceOutputs{Model: "still", Tokenizer: "still", MaxModelLen: 64})
+	host.Serve(inference.Replica{ID: "0", URL: server.URL})
+	host.Ready(outputs.Inference{Model: "still", Tokenizer: "still", MaxModelLen: 64})
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -105,7 +110,7 @@ type stillTrainer struct {
 
 type collective struct{}
 
-func (*collective) Publish(context.Context, sdk.PublishRequest) (sdk.Weights, error) {
+func (*collective) Publish(context.Context, trainer.PublishRequest) (sdk.Weights, error) {
 	return sdk.Weights{}, fmt.Errorf("nothing to publish")
 }
 
@@ -114,8 +119,8 @@ func (*collective) Logprobs(context.Context, []int) ([]float64, error) {
 }
 
 // Run takes one batch and hangs in its step.
-func (*collective) Run(ctx context.Context, req sdk.Request[stillTrainer], host sdk.TrainerHost) error {
-	var api sdk.TrajectoriesOutputs
+func (*collective) Run(ctx context.Context, req sdk.Request[stillTrainer], host trainer.Host) error {
+	var api outputs.Trajectories
 	if err := req.Config.Trajectories.Decode(&api); err != nil {
 		return err
 	}
@@ -126,7 +131,7 @@ func (*collective) Run(ctx context.Context, req sdk.Request[stillTrainer], host 
 	if _, err := client.Register(ctx, trajectory.Registration{BatchSize: int(req.Config.BatchSize), MaxTokenLen: 64, NumSteps: 100}); err != nil {
 		return err
 	}
-	host.Ready(sdk.TrainerOutputs{Model: "still"})
+	host.Ready(outputs.Trainer{Model: "still"})
 	for batch := (*trajectory.Batch)(nil); batch == nil; {
 		waiting := host.Begin(sdk.Activity{On: req.Config.Trajectories.Address, What: "batch 1"})
 		batch, err = client.Batch(ctx, time.Minute)
@@ -148,16 +153,16 @@ type stillSync struct {
 type idleSync struct{}
 
 func (idleSync) Run(ctx context.Context, req sdk.Request[stillSync], host sdk.Host) error {
-	var out sdk.TrainerOutputs
+	var out outputs.Trainer
 	if err := req.Config.Trainer.Decode(&out); err != nil {
 		return err
 	}
-	client := control.New(out.ControlURL, out.ControlToken)
+	client := weightclient.New(out.ControlURL, out.ControlToken)
 	defer client.Close()
-	if _, err := client.Attach(ctx, sdk.SyncAttach{Address: req.Address, Every: 1, Transport: "reload"}); err != nil {
+	if _, err := client.Attach(ctx, weightserver.Attach{Address: req.Address, Every: 1, Transport: "reload"}); err != nil {
 		return err
 	}
-	host.Ready(sdk.SyncOutputs{Transport: "reload"})
+	host.Ready(outputs.Sync{Transport: "reload"})
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -169,7 +174,7 @@ type silentEnvironment struct {
 type silent struct{}
 
 func (silent) Run(ctx context.Context, _ sdk.Request[silentEnvironment], host sdk.Host) error {
-	host.Ready(sdk.EnvironmentOutputs{Name: "silent", GroupSize: 4})
+	host.Ready(outputs.Environment{Name: "silent", GroupSize: 4})
 	<-ctx.Done()
 	return ctx.Err()
 }

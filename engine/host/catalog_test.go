@@ -12,6 +12,7 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/protocol"
 )
 
 // binary makes a plugin binary that notes each of its starts in a file beside it.
@@ -19,7 +20,7 @@ func binary(t *testing.T, comment string) (path string, starts func() int) {
 	t.Helper()
 	dir := t.TempDir()
 	path = filepath.Join(dir, "ticker")
-	script := fmt.Sprintf("#!/bin/sh\n# %s\necho x >> %s/starts\n%s=environment/ticker exec %s\n", comment, dir, sdk.BuiltinKey, os.Args[0])
+	script := fmt.Sprintf("#!/bin/sh\n# %s\necho x >> %s/starts\n%s=environment/ticker exec %s\n", comment, dir, protocol.BuiltinKey, os.Args[0])
 	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +58,7 @@ func TestCatalogOfBuiltins(t *testing.T) {
 		t.Error("the definition is not there")
 	}
 	argv, env, err := c.Command(kind.Environment, "ticker")
-	if err != nil || len(argv) == 0 || len(env) != 1 || env[0] != sdk.BuiltinKey+"=environment/ticker" {
+	if err != nil || len(argv) == 0 || len(env) != 1 || env[0] != protocol.BuiltinKey+"=environment/ticker" {
 		t.Errorf("command %v with %v, %v", argv, env, err)
 	}
 	if _, _, err := c.Command(kind.Environment, "other"); err == nil {

@@ -3,7 +3,7 @@ package host
 import (
 	"strings"
 
-	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/protocol"
 )
 
 // everyProgram are the variables that a plugin process gets from the engine's environment without asking: what programs need to run
@@ -38,7 +38,7 @@ func Environment(environ []string, named ...string) []string {
 	var out []string
 	for _, entry := range environ {
 		name, _, ok := strings.Cut(entry, "=")
-		if ok && (sdk.MatchesEnvironment(name, everyProgram) || sdk.MatchesEnvironment(name, named)) {
+		if ok && (protocol.MatchesEnvironment(name, everyProgram) || protocol.MatchesEnvironment(name, named)) {
 			out = append(out, entry)
 		}
 	}

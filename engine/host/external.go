@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/schema"
-	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/protocol"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -123,7 +123,7 @@ func (d described) external(path string) (*external, error) {
 	if !k.Valid() {
 		return nil, fmt.Errorf("it says that it is of kind %q; the kinds are %v", d.Kind, kind.All())
 	}
-	if err := sdk.CheckEnvironmentNames(d.Environment); err != nil {
+	if err := protocol.CheckEnvironmentNames(d.Environment); err != nil {
 		return nil, fmt.Errorf("the environment variables that it reads: %w", err)
 	}
 	s := &schema.PluginSchema{

@@ -16,7 +16,9 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/environment"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/proc"
 	schemaspec "github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -60,7 +62,7 @@ func (service) Run(ctx context.Context, req sdk.Request[config], h sdk.Host) err
 		h.SetHandle(proc.Encode(program.Handle()))
 	}
 	fmt.Println("printed, not written to the handshake")
-	h.Ready(sdk.EnvironmentOutputs{Name: req.Address, GroupSize: 8})
+	h.Ready(outputs.Environment{Name: req.Address, GroupSize: 8})
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for n := int64(1); ; n++ {
@@ -105,7 +107,7 @@ func (service) Update(_ context.Context, c config) error {
 }
 
 func definition() *sdk.Definition {
-	return sdk.NewEnvironment("ticker", "A plugin for tests.", func() sdk.Service[config] { return service{} }, sdk.WithEnvironmentVariables("TICKER_*"))
+	return environment.New("ticker", "A plugin for tests.", func() sdk.Service[config] { return service{} }, sdk.WithEnvironmentVariables("TICKER_*"))
 }
 
 const deadline = 60 * time.Second

@@ -19,10 +19,10 @@ import (
 	"google.golang.org/grpc/backoff"
 
 	"github.com/recipe-rl/recipe/engine/private"
-	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/eventlog"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
-	"github.com/recipe-rl/recipe/sdk/spool"
+	"github.com/recipe-rl/recipe/sdk/protocol"
 )
 
 // LaunchSpec says which plugin process to start for a block.
@@ -53,7 +53,7 @@ func Builtin(k kind.Kind, name string) (argv []string, env string, err error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("find this program, which holds the built-in plugins: %w", err)
 	}
-	return []string{path, "plugin-process"}, sdk.BuiltinKey + "=" + string(k) + "/" + name, nil
+	return []string{path, "plugin-process"}, protocol.BuiltinKey + "=" + string(k) + "/" + name, nil
 }
 
 // Launch starts a plugin process and connects to it. What an earlier process in the same directory has left behind is ended
@@ -75,13 +75,13 @@ func launch(ctx context.Context, s LaunchSpec) (*Plugin, error) {
 		return nil, err
 	}
 	printed := outputFrom(s.Dir).read[Stderr]
-	keys, err := sdk.NewKeyPair()
+	keys, err := protocol.NewKeyPair()
 	if err != nil {
 		return nil, err
 	}
 	r := record{
 		Format: recordFormat, Kind: string(s.Kind), Name: s.Name, RunID: s.RunID, Block: s.Block,
-		Protocol: sdk.ProtocolVersion, Keys: keys, Command: s.Command,
+		Protocol: protocol.Version, Keys: keys, Command: s.Command,
 	}
 	env := s.Env
 	if env == nil {
@@ -142,7 +142,7 @@ func clear(ctx context.Context, runner Runner, dir string, keep []byte) error {
 
 // lastHandle is the newest handle that the plugin of this directory has recorded.
 func lastHandle(dir string) []byte {
-	events, err := spool.Read(filepath.Join(dir, spool.FileName), 0)
+	events, err := eventlog.Read(filepath.Join(dir, eventlog.FileName), 0)
 	if err != nil {
 		return nil
 	}
@@ -219,8 +219,8 @@ func newClient(ctx context.Context, config *tls.Config, adjust func(*plugin.Clie
 		patience = min(patience, max(time.Until(deadline), time.Millisecond))
 	}
 	c := &plugin.ClientConfig{
-		HandshakeConfig:  sdk.Handshake(),
-		Plugins:          plugin.PluginSet{sdk.ServiceName: sdk.ClientPlugin()},
+		HandshakeConfig:  protocol.Handshake(),
+		Plugins:          plugin.PluginSet{protocol.ServiceName: protocol.ClientPlugin()},
 		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
 		TLSConfig:        config,
 		Logger:           hclog.New(&hclog.LoggerOptions{Level: hclog.Off, Output: io.Discard}),
@@ -243,15 +243,15 @@ func connect(ctx context.Context, client *plugin.Client, process func() Process,
 	if _, err := client.Start(); err != nil {
 		return nil, errors.Join(ctx.Err(), err)
 	}
-	protocol, err := client.Client()
+	dispenser, err := client.Client()
 	if err != nil {
 		return nil, err
 	}
-	connection, ok := protocol.(*plugin.GRPCClient)
+	connection, ok := dispenser.(*plugin.GRPCClient)
 	if !ok {
-		return nil, fmt.Errorf("expected a gRPC connection, got %T", protocol)
+		return nil, fmt.Errorf("expected a gRPC connection, got %T", dispenser)
 	}
-	raw, err := protocol.Dispense(sdk.ServiceName)
+	raw, err := dispenser.Dispense(protocol.ServiceName)
 	if err != nil {
 		return nil, err
 	}

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/private"
-	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/proc"
+	"github.com/recipe-rl/recipe/sdk/protocol"
 )
 
 // Local starts plugin processes on this machine.
@@ -55,7 +55,7 @@ func (Local) Start(ctx context.Context, c Command) (Process, error) {
 	defer func() { _ = stderr.Close() }()
 	mark := rand.Text()
 	cmd := exec.Command(c.Argv[0], c.Argv[1:]...) //nolint:gosec // the engine decides what it runs
-	cmd.Env = append(slices.Clip(c.Env), fmt.Sprintf("%s=%d", sdk.EngineKey, os.Getpid()), sdk.MarkKey+"="+mark)
+	cmd.Env = append(slices.Clip(c.Env), fmt.Sprintf("%s=%d", protocol.EngineKey, os.Getpid()), protocol.MarkKey+"="+mark)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = c.Dir, stdout, stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -116,7 +116,7 @@ func (Local) Sweep(ctx context.Context, id Identity, handle, keep []byte) error 
 }
 
 // mark is the entry of the environment by which the process is known.
-func (id Identity) mark() string { return sdk.MarkKey + "=" + id.Mark }
+func (id Identity) mark() string { return protocol.MarkKey + "=" + id.Mark }
 
 func (id Identity) session() proc.Session {
 	s := proc.Session{Leader: id.PID, Start: id.Start}

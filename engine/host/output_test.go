@@ -13,14 +13,14 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/engine/host"
-	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/protocol"
 )
 
 // shell is a plugin that does something before it serves.
 func shell(t *testing.T, before string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "ticker")
-	script := fmt.Sprintf("#!/bin/sh\n%s\n%s=environment/ticker exec %s\n", before, sdk.BuiltinKey, os.Args[0])
+	script := fmt.Sprintf("#!/bin/sh\n%s\n%s=environment/ticker exec %s\n", before, protocol.BuiltinKey, os.Args[0])
 	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -14,10 +14,10 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/eventlog"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/spec"
-	"github.com/recipe-rl/recipe/sdk/spool"
 )
 
 // Plugin is a connected plugin process. It is safe for concurrent use. Every method but Exit takes its deadline from the
@@ -293,7 +293,7 @@ func (p *Plugin) Watch(ctx context.Context, after uint64, each func(Event)) erro
 // LastEvents returns the events after a sequence number which a plugin that is dead now has left in its directory. Outputs is
 // the schema of its outputs.
 func LastEvents(dir string, after uint64, outputs *spec.Schema) ([]Event, error) {
-	list, err := spool.Read(filepath.Join(dir, spool.FileName), after)
+	list, err := eventlog.Read(filepath.Join(dir, eventlog.FileName), after)
 	if err != nil {
 		return nil, err
 	}

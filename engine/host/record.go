@@ -10,7 +10,7 @@ import (
 	"regexp"
 
 	"github.com/recipe-rl/recipe/engine/private"
-	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/protocol"
 )
 
 // RecordName is the name of the file in a block's directory by which a later engine finds the block's plugin process.
@@ -23,19 +23,19 @@ const maxRecord = 1 << 20
 
 // record is the content of reattach.json. It holds the key that opens the plugin's socket, hence mode 0600.
 type record struct {
-	Format   int         `json:"format"`
-	Kind     string      `json:"kind"`
-	Name     string      `json:"name"`
-	RunID    string      `json:"run_id"`
-	Block    string      `json:"block"` // address
-	Process  Identity    `json:"process"`
-	Protocol int         `json:"protocol"`
-	Network  string      `json:"network,omitempty"` // empty: the engine died before the handshake
-	Address  string      `json:"address,omitempty"`
-	Keys     sdk.KeyPair `json:"keys"`
-	Server   []byte      `json:"server,omitempty"`        // the plugin's certificate, PEM
-	Socket   string      `json:"socket_folder,omitempty"` // name of the folder of its socket, in one of private.Roots
-	Command  []string    `json:"command"`
+	Format   int              `json:"format"`
+	Kind     string           `json:"kind"`
+	Name     string           `json:"name"`
+	RunID    string           `json:"run_id"`
+	Block    string           `json:"block"` // address
+	Process  Identity         `json:"process"`
+	Protocol int              `json:"protocol"`
+	Network  string           `json:"network,omitempty"` // empty: the engine died before the handshake
+	Address  string           `json:"address,omitempty"`
+	Keys     protocol.KeyPair `json:"keys"`
+	Server   []byte           `json:"server,omitempty"`        // the plugin's certificate, PEM
+	Socket   string           `json:"socket_folder,omitempty"` // name of the folder of its socket, in one of private.Roots
+	Command  []string         `json:"command"`
 }
 
 // ErrNoRecord says that no plugin process was ever started in a directory, or that it was ended in order.

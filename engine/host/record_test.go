@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/proc"
+	"github.com/recipe-rl/recipe/sdk/protocol"
 )
 
 // sleeper starts a process through the local runner.
@@ -32,7 +32,7 @@ func sleeper(t *testing.T, dir string) Process {
 
 func recordOf(t *testing.T, p Process, dir string, change func(*record)) {
 	t.Helper()
-	keys, err := sdk.NewKeyPair()
+	keys, err := protocol.NewKeyPair()
 	if err != nil {
 		t.Fatal(err)
 	}

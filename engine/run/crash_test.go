@@ -26,8 +26,13 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
+	sdkenvironment "github.com/recipe-rl/recipe/sdk/environment"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/outputs"
+	"github.com/recipe-rl/recipe/sdk/protocol"
 	"github.com/recipe-rl/recipe/sdk/spec"
+	sdktrainer "github.com/recipe-rl/recipe/sdk/trainer"
+	sdktrajectories "github.com/recipe-rl/recipe/sdk/trajectories"
 )
 
 // These tests run the supervisor as it runs for users: an engine process, a plugin process a block, and kill -9. The
@@ -59,9 +64,9 @@ func TestMain(m *testing.M) {
 // crashPlugins are a service, another that refers to it, and a job that counts.
 func crashPlugins() []*sdk.Definition {
 	return []*sdk.Definition{
-		sdk.NewTrajectories("x", "a service", func() sdk.Service[noConfig] { return lockedService{} }),
-		sdk.NewEnvironment("x", "a service that refers to another", func() sdk.Service[envConfig] { return lockedEnvironment{} }),
-		sdk.NewTrainer("x", "a job that counts", func() sdk.Trainer[jobConfig] { return &counter{} }),
+		sdktrajectories.New("x", "a service", func() sdk.Service[noConfig] { return lockedService{} }),
+		sdkenvironment.New("x", "a service that refers to another", func() sdk.Service[envConfig] { return lockedEnvironment{} }),
+		sdktrainer.New("x", "a job that counts", func() sdktrainer.Plugin[jobConfig] { return &counter{} }),
 	}
 }
 
@@ -95,7 +100,7 @@ func (lockedService) Run(ctx context.Context, req sdk.Request[noConfig], h sdk.H
 	if err := alone(req.Dir); err != nil {
 		return err
 	}
-	h.Ready(sdk.TrajectoriesOutputs{URL: "http://127.0.0.1:1"})
+	h.Ready(outputs.Trajectories{URL: "http://127.0.0.1:1"})
 	<-ctx.Done()
 	return nil
 }
@@ -106,7 +111,7 @@ func (lockedEnvironment) Run(ctx context.Context, req sdk.Request[envConfig], h 
 	if err := alone(req.Dir); err != nil {
 		return err
 	}
-	h.Ready(sdk.EnvironmentOutputs{Name: "x"})
+	h.Ready(outputs.Environment{Name: "x"})
 	<-ctx.Done()
 	return nil
 }
@@ -114,7 +119,7 @@ func (lockedEnvironment) Run(ctx context.Context, req sdk.Request[envConfig], h 
 // counter appends every step to a ledger and saves a checkpoint every ten.
 type counter struct{}
 
-func (c *counter) Publish(context.Context, sdk.PublishRequest) (sdk.Weights, error) {
+func (c *counter) Publish(context.Context, sdktrainer.PublishRequest) (sdk.Weights, error) {
 	return sdk.Weights{}, errors.New("nobody takes weights here")
 }
 
@@ -122,7 +127,7 @@ func (c *counter) Logprobs(context.Context, []int) ([]float64, error) {
 	return nil, errors.New("nobody asks here")
 }
 
-func (c *counter) Run(ctx context.Context, req sdk.Request[jobConfig], h sdk.TrainerHost) error {
+func (c *counter) Run(ctx context.Context, req sdk.Request[jobConfig], h sdktrainer.Host) error {
 	if err := alone(req.Dir); err != nil {
 		return err
 	}
@@ -148,7 +153,7 @@ func (c *counter) Run(ctx context.Context, req sdk.Request[jobConfig], h sdk.Tra
 		h.Checkpoint(sdk.CheckpointInfo{Path: saved, Step: int64(step)})
 		return nil
 	}
-	h.Ready(sdk.TrainerOutputs{Model: "m"})
+	h.Ready(outputs.Trainer{Model: "m"})
 	for step < req.Config.Steps {
 		select {
 		case <-ctx.Done():
@@ -483,7 +488,7 @@ func (s *scene) launch() (*exec.Cmd, chan error) {
 // isPlugin says whether a process has been given its own environment, as a plugin.
 func isPlugin(pid int) bool {
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-	return err == nil && bytes.Contains(env, []byte(sdk.BuiltinKey+"="))
+	return err == nil && bytes.Contains(env, []byte(protocol.BuiltinKey+"="))
 }
 
 // describe says what a process is, and in which state.

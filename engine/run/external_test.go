@@ -6,32 +6,32 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema"
-	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // What a recipe says about a trajectory API that someone else runs is what environments and trainers are given.
 func TestAnExternalTrajectoryAPIIsHandedOn(t *testing.T) {
 	t.Parallel()
-	outputs, err := spec.Of(sdk.TrajectoriesOutputs{})
+	given, err := spec.Of(outputs.Trajectories{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	values, url, _, err := externalOutputs(outputs, kind.Trajectories, &schema.External{
+	values, url, _, err := externalOutputs(given, kind.Trajectories, &schema.External{
 		Endpoint: cty.StringVal("https://rl.example.com/team/api/"), Values: map[string]cty.Value{"token": cty.StringVal("secret")},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got sdk.TrajectoriesOutputs
-	if err := spec.Decode(values, outputs, &got); err != nil {
+	var got outputs.Trajectories
+	if err := spec.Decode(values, given, &got); err != nil {
 		t.Fatal(err)
 	}
-	if want := (sdk.TrajectoriesOutputs{URL: "https://rl.example.com/team/api", Token: "secret"}); got != want || url != want.URL {
+	if want := (outputs.Trajectories{URL: "https://rl.example.com/team/api", Token: "secret"}); got != want || url != want.URL {
 		t.Errorf("handed on as %+v, checked at %s; expected %+v", got, url, want)
 	}
-	if _, _, _, err := externalOutputs(outputs, kind.Trajectories, &schema.External{Endpoint: cty.StringVal("rl.example.com")}); err == nil {
+	if _, _, _, err := externalOutputs(given, kind.Trajectories, &schema.External{Endpoint: cty.StringVal("rl.example.com")}); err == nil {
 		t.Error("an endpoint without a scheme is taken")
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -404,10 +405,10 @@ func fakePlugins(t testing.TB) plugins {
 	add := func(k kind.Kind, cfg, outputs any) {
 		out.schemas[k] = &schema.PluginSchema{Kind: k, Name: "x", Version: "1", Digest: "sha256:" + string(k), Config: of(cfg), Outputs: of(outputs)}
 	}
-	add(kind.Inference, inference{}, sdk.InferenceOutputs{})
-	add(kind.Environment, environment{}, sdk.EnvironmentOutputs{})
-	add(kind.Trainer, trainer{}, sdk.TrainerOutputs{})
-	add(kind.Sync, syncs{}, sdk.SyncOutputs{})
+	add(kind.Inference, inference{}, outputs.Inference{})
+	add(kind.Environment, environment{}, outputs.Environment{})
+	add(kind.Trainer, trainer{}, outputs.Trainer{})
+	add(kind.Sync, syncs{}, outputs.Sync{})
 	return out
 }
 

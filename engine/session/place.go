@@ -11,7 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/spool"
+	"github.com/recipe-rl/recipe/sdk/eventlog"
 )
 
 // Belongs refuses a run directory that was copied from elsewhere, with what can be done about it.
@@ -48,7 +48,7 @@ func Claim(dir state.Dir, fresh bool) (Destroyed, error) {
 	}
 	for a := range rec.Blocks {
 		// What its process had not told an engine yet may name programs of the original.
-		for _, name := range []string{host.RecordName, spool.FileName, spool.FileName + ".old"} {
+		for _, name := range []string{host.RecordName, eventlog.FileName, eventlog.FileName + ".old"} {
 			if err := os.Remove(filepath.Join(dir.Block(a), name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return out, fmt.Errorf("taking the processes of another run out of the record of %s: %w", a, err)
 			}

@@ -17,13 +17,15 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/environment"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
 
 // Plugin defines `environment "atropos"`.
 func Plugin() *sdk.Definition {
-	return sdk.NewEnvironment("atropos", "Runs an unmodified environment of atroposlib",
+	return environment.New("atropos", "Runs an unmodified environment of atroposlib",
 		func() sdk.Service[Config] { return &Environment{} },
 		sdk.WithPackages(packages),
 		sdk.WithEnvironmentVariables("HF_*", "HUGGING_FACE_HUB_TOKEN", "WANDB_*"),
@@ -151,7 +153,7 @@ func within(dir, path string) string {
 func (r *running) serve(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	total := int(max(1, r.req.Config.Replicas))
-	team := newTeam(r.host, sdk.EnvironmentOutputs{Name: r.name, GroupSize: r.req.Config.GroupSize}, total)
+	team := newTeam(r.host, outputs.Environment{Name: r.name, GroupSize: r.req.Config.GroupSize}, total)
 	team.doing.inference = r.req.Config.Inference.Address
 	if r.req.Config.Trajectories != nil {
 		team.doing.trajectories = r.req.Config.Trajectories.Address

@@ -8,8 +8,8 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
@@ -23,7 +23,7 @@ func TestCompliance(t *testing.T) {
 	}
 	object := func(t *testing.T, change func(map[string]cty.Value)) (any, *plugintest.Trajectories) {
 		api, w := plugintest.FakeTrajectories(t, 64), newWorld(t)
-		inference := plugintest.Ref("inference.fake.test", kind.Inference, sdk.InferenceOutputs{BaseURL: w.URL + "/v1", APIKey: "key", Model: "policy", Tokenizer: tokenizer})
+		inference := plugintest.Ref("inference.fake.test", kind.Inference, outputs.Inference{BaseURL: w.URL + "/v1", APIKey: "key", Model: "policy", Tokenizer: tokenizer})
 		values := map[string]cty.Value{
 			"script": cty.StringVal(filepath.Join(repository(t), "recipes", "environments", "addition.py")), "inference": inference.Values, "trajectories": api.Reference().Values,
 		}

@@ -7,13 +7,14 @@ import (
 	"sync"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
 
 // team is the block as its processes make it up side by side: it becomes ready when all of them are, and counts their groups together.
 type team struct {
 	host    sdk.Host
-	outputs sdk.EnvironmentOutputs
+	outputs outputs.Environment
 	total   int
 	doing   doing
 
@@ -27,7 +28,7 @@ type team struct {
 	at       int64 // step of the trainer
 }
 
-func newTeam(host sdk.Host, outputs sdk.EnvironmentOutputs, total int) *team {
+func newTeam(host sdk.Host, outputs outputs.Environment, total int) *team {
 	return &team{host: host, outputs: outputs, total: total, handles: map[int]proc.Handle{}, faults: newFaults()}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 	"github.com/recipe-rl/recipe/sdk/proc"
@@ -19,10 +20,10 @@ import (
 func TestReplicasAreOneBlock(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	inference := plugintest.Ref("inference.fake.test", kind.Inference, sdk.InferenceOutputs{
+	inference := plugintest.Ref("inference.fake.test", kind.Inference, outputs.Inference{
 		BaseURL: w.URL + "/v1", APIKey: "key", Model: "policy", Tokenizer: filepath.Join(repository(t), "plugins", "atropos", "testdata", "tokenizer"),
 	})
-	trajectories := plugintest.Ref("trajectories.fake.test", kind.Trajectories, sdk.TrajectoriesOutputs{URL: w.URL, Token: "token"})
+	trajectories := plugintest.Ref("trajectories.fake.test", kind.Trajectories, outputs.Trajectories{URL: w.URL, Token: "token"})
 	b := plugintest.Harness(t, Plugin())
 	b.Start(cty.ObjectVal(map[string]cty.Value{
 		"script":    cty.StringVal(filepath.Join(repository(t), "recipes", "environments", "addition.py")),
@@ -46,7 +47,7 @@ func TestGroupsOfAllProcessesAreCountedTogether(t *testing.T) {
 	t.Parallel()
 	h := newHost()
 	r := &running{host: h, req: sdk.Request[Config]{Config: Config{TotalSteps: 9}}}
-	team := newTeam(h, sdk.EnvironmentOutputs{}, 2)
+	team := newTeam(h, outputs.Environment{}, 2)
 	first, second := &process{running: r, team: team}, &process{running: r, team: team, index: 1}
 	group := func(p *process, score float64) {
 		p.take(t.Context(), event{Event: "group", Scores: []float64{score, score}, Lengths: []float64{1, 1}, Same: true})

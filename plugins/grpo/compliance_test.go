@@ -7,8 +7,8 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	"go.uber.org/goleak"
 
-	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 	"github.com/recipe-rl/recipe/sdk/trainer/worker/workertest"
@@ -26,7 +26,7 @@ func TestCompliance(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := func(*testing.T) any {
-		api := plugintest.Ref("trajectories.builtin.default", kind.Trajectories, sdk.TrajectoriesOutputs{URL: "http://127.0.0.1:8000", Token: "token"})
+		api := plugintest.Ref("trajectories.builtin.default", kind.Trajectories, outputs.Trajectories{URL: "http://127.0.0.1:8000", Token: "token"})
 		return cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal("org/model"), "steps": cty.NumberIntVal(1000), "trajectories": api.Values})
 	}
 	plugintest.Compliance(t, Plugin(), plugintest.Suite{

@@ -8,14 +8,15 @@ import (
 	"strconv"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/trainer"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
 	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 )
 
 // Plugin defines `trainer "grpo"`.
 func Plugin() *sdk.Definition {
-	return sdk.NewTrainer("grpo", "Trains a model by GRPO in PyTorch",
-		func() sdk.Trainer[Config] { return &Trainer{Trainer: worker.New(program)} },
+	return trainer.New("grpo", "Trains a model by GRPO in PyTorch",
+		func() trainer.Plugin[Config] { return &Trainer{Trainer: worker.New(program)} },
 		sdk.WithOutputs(worker.Outputs{}),
 		sdk.WithPackages(packages),
 		sdk.WithEnvironmentVariables("HF_*", "HUGGING_FACE_HUB_TOKEN"),
@@ -29,9 +30,9 @@ var workerSource embed.FS
 type Trainer struct{ worker.Trainer[Config] }
 
 var (
-	_ sdk.Trainer[Config]   = (*Trainer)(nil)
+	_ trainer.Plugin[Config]   = (*Trainer)(nil)
 	_ sdk.Checkpointer      = (*Trainer)(nil)
-	_ sdk.Tokenizing        = (*Trainer)(nil)
+	_ trainer.Tokenizer        = (*Trainer)(nil)
 	_ sdk.Updater[Config]   = (*Trainer)(nil)
 	_ sdk.Planner[Config]   = (*Trainer)(nil)
 	_ sdk.Validator[Config] = (*Trainer)(nil)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/chat"
-	"github.com/recipe-rl/recipe/sdk/shape"
+	"github.com/recipe-rl/recipe/sdk/modelinfo"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -91,7 +91,7 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	if c.Optimizer != nil && c.Optimizer.Offload {
 		e.Facts["training_only"] += ",optimizer"
 	}
-	m, known, err := shape.Of(c.Model)
+	m, known, err := modelinfo.Of(c.Model)
 	if err != nil {
 		return e, append(problems, spec.Problem{Path: cty.GetAttrPath("model"), Summary: "the model's config.json cannot be read", Detail: err.Error()})
 	}
@@ -159,7 +159,7 @@ type sizes struct {
 	checkpoints                 float64
 }
 
-func sizesOf(c Config, m shape.Shape) sizes {
+func sizesOf(c Config, m modelinfo.Model) sizes {
 	compute, opt, checks := Compute{Dtype: "float32", RowTokens: 8192, HeadChunk: 1024, GradientCheckpointing: true}, optimizerOf(c), int64(2)
 	if c.Compute != nil {
 		compute = *c.Compute

@@ -18,14 +18,14 @@ import (
 
 func TestAnInferenceBlockIsAddedLive(t *testing.T) {
 	t.Parallel()
-	first := inference(t, plugintest.FakeConfig{})
-	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1000, Delay: 20 * time.Millisecond})
+	first := startInference(t, plugintest.FakeConfig{})
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1000, Delay: 20 * time.Millisecond})
 	b := plugintest.Harness(t, sync.Definition())
 	c := config(train, first)
 	b.Start(c)
 	b.Wait("first version", func(e *pluginpb.Event) bool { return e.GetWeights() != nil })
 
-	second := inference(t, plugintest.FakeConfig{}, address("inference.fake.second"))
+	second := startInference(t, plugintest.FakeConfig{}, address("inference.fake.second"))
 	c.Inference = append(c.Inference, second.Reference())
 	c.Every = 2
 	ctx, cancel := context.WithTimeout(t.Context(), plugintest.Deadline)
@@ -56,8 +56,8 @@ func TestAnInferenceBlockIsAddedLive(t *testing.T) {
 // A block is added live that cannot work with the others: the update is refused, and the run goes on as it was.
 func TestALiveChangeThatCannotWorkIsRefused(t *testing.T) {
 	t.Parallel()
-	server, awake := sleeper(t, nil), inference(t, plugintest.FakeConfig{}, address("inference.fake.second"))
-	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1000, Delay: 20 * time.Millisecond})
+	server, awake := sleeper(t, nil), startInference(t, plugintest.FakeConfig{}, address("inference.fake.second"))
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1000, Delay: 20 * time.Millisecond})
 	b := plugintest.Harness(t, sync.Definition())
 	c := config(train, server)
 	c.Colocated = "sleep"
@@ -85,8 +85,8 @@ func TestALiveChangeThatCannotWorkIsRefused(t *testing.T) {
 // Both the sync block and the inference block come back, and the trainer has nothing new: the files of the last version do.
 func TestANewLifeRepairsFromTheFilesOfTheLast(t *testing.T) {
 	t.Parallel()
-	server := inference(t, plugintest.FakeConfig{})
-	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 2, Delay: 5 * time.Millisecond})
+	server := startInference(t, plugintest.FakeConfig{})
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 2, Delay: 5 * time.Millisecond})
 	b := plugintest.Harness(t, sync.Definition())
 	b.Start(config(train, server))
 	train.WaitPhase(sdk.Completed)
@@ -97,7 +97,7 @@ func TestANewLifeRepairsFromTheFilesOfTheLast(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	again := inference(t, plugintest.FakeConfig{}, func(r *pluginpb.StartRequest) {
+	again := startInference(t, plugintest.FakeConfig{}, func(r *pluginpb.StartRequest) {
 		r.Listen, r.Policy = listen, &pluginpb.Policy{Version: 2}
 	})
 	// Started as if no sync block were declared, so that it is past its first Sync, where it would hand over its own weights.
@@ -114,8 +114,8 @@ func TestANewLifeRepairsFromTheFilesOfTheLast(t *testing.T) {
 
 func TestADamagedRecordIsReportedWithTheWayOut(t *testing.T) {
 	t.Parallel()
-	server := inference(t, plugintest.FakeConfig{})
-	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1, Delay: time.Hour})
+	server := startInference(t, plugintest.FakeConfig{})
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1, Delay: time.Hour})
 	b := plugintest.Harness(t, sync.Definition())
 	if err := os.WriteFile(b.Dir+"/last.json", []byte(`{"weights":`), 0o600); err != nil {
 		t.Fatal(err)

@@ -13,9 +13,11 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/control"
 	"github.com/recipe-rl/recipe/sdk/gateway"
+	"github.com/recipe-rl/recipe/sdk/inference"
 	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/trainer/weightclient"
+	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
 )
 
 // nap is the time in which inference sleeps and the trainer has the GPU. Its holds are renewed until stop.
@@ -78,18 +80,18 @@ func canSleep(r spec.Ref) bool {
 func (s *syncer) level() int {
 	switch files := s.last != nil && s.last.Weights.Path != "" && s.last.Weights.Format != "lora"; {
 	case s.transport == "lora": // an adapter alone does not make a model
-		return int(sdk.SleepKeep)
+		return int(inference.SleepKeep)
 	case s.config.SleepLevel > 0:
 		return int(s.config.SleepLevel)
 	case s.config.Every == 1 && files && throughFiles(s.transport):
-		return int(sdk.SleepDrop)
+		return int(inference.SleepDrop)
 	}
-	return int(sdk.SleepKeep)
+	return int(inference.SleepKeep)
 }
 
 // giveTurn puts inference to sleep and lets the trainer work. An error ends the block: the trainer has been told why.
-func (s *syncer) giveTurn(ctx context.Context, p sdk.Publication) error {
-	given := sdk.TurnGiven{Step: p.Step}
+func (s *syncer) giveTurn(ctx context.Context, p weightserver.Publication) error {
+	given := weightserver.TurnGiven{Step: p.Step}
 	var err error
 	if s.nap == nil {
 		within, cancel := context.WithTimeout(ctx, s.config.Timeout)
@@ -277,11 +279,11 @@ func (s *syncer) takeOver(u *update) (stop func(), ok bool) {
 }
 
 // endTurn wakes inference after a turn without new weights.
-func (s *syncer) endTurn(ctx context.Context, p sdk.Publication) error {
+func (s *syncer) endTurn(ctx context.Context, p weightserver.Publication) error {
 	quiet := s.beat(ctx)
 	s.endNap(ctx, fmt.Sprintf("step %d brought no new weights", p.Step))
 	quiet()
-	if err := s.tellTrainer(ctx, sdk.SyncDone{Version: p.Version}); err != nil && ctx.Err() == nil {
+	if err := s.tellTrainer(ctx, weightserver.Done{Version: p.Version}); err != nil && ctx.Err() == nil {
 		s.host.Log("warn", fmt.Sprintf("the turn of step %d: %v", p.Step, err))
 	}
 	return ctx.Err()
@@ -345,4 +347,6 @@ func (s *syncer) wakeLent(ctx context.Context) {
 }
 
 // away says that the trainer uses nothing any more.
-func away(err error) bool { return errors.Is(err, control.ErrAway) || errors.Is(err, control.ErrOver) }
+func away(err error) bool {
+	return errors.Is(err, weightclient.ErrAway) || errors.Is(err, weightclient.ErrOver)
+}

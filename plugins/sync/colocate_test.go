@@ -23,7 +23,7 @@ func sleeper(t *testing.T, change func(*plugintest.FakeConfig), opts ...pluginte
 	if change != nil {
 		change(&c)
 	}
-	return inference(t, c, opts...)
+	return startInference(t, c, opts...)
 }
 
 // said returns the log lines of a block that hold one of the words, in order.
@@ -47,7 +47,7 @@ func waitSaid(t *testing.T, b *plugintest.Block, word string) {
 func TestInferenceSleepsWhileTheTrainerWorks(t *testing.T) {
 	t.Parallel()
 	first, second := sleeper(t, nil), sleeper(t, nil, address("inference.fake.second"))
-	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 3, Delay: 50 * time.Millisecond})
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 3, Delay: 50 * time.Millisecond})
 	b := plugintest.Harness(t, sync.Definition())
 	b.Start(config(train, first, second))
 	asked := make(chan error, 1)
@@ -88,7 +88,7 @@ func TestInferenceSleepsWhileTheTrainerWorks(t *testing.T) {
 func TestATurnWithoutNewWeightsWakesWhatWasServed(t *testing.T) {
 	t.Parallel()
 	server := sleeper(t, nil)
-	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 3})
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 3})
 	b := plugintest.Harness(t, sync.Definition())
 	c := config(train, server)
 	c.Every = 2
@@ -131,7 +131,7 @@ func TestWhoSleeps(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := sleeper(t, func(f *plugintest.FakeConfig) { f.EnableSleepMode = c.sleeps })
-			train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1})
+			train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1})
 			b := plugintest.Harness(t, sync.Definition())
 			conf := config(train, server)
 			conf.Colocated = c.mode
@@ -157,7 +157,7 @@ func TestWhoSleeps(t *testing.T) {
 func TestInferenceWakesWhenTheTrainerDies(t *testing.T) {
 	t.Parallel()
 	server := sleeper(t, nil)
-	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 3, Delay: time.Hour})
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 3, Delay: time.Hour})
 	b := plugintest.Harness(t, sync.Definition())
 	b.Start(config(train, server))
 	waitSaid(t, server, "asleep")
@@ -175,7 +175,7 @@ func TestInferenceWakesWhenTheTrainerDies(t *testing.T) {
 func TestANextLifeOfSyncLeavesInferenceAsleep(t *testing.T) {
 	t.Parallel()
 	server := sleeper(t, nil)
-	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1, Delay: 3 * time.Second})
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1, Delay: 3 * time.Second})
 	b := plugintest.Harness(t, sync.Definition())
 	b.Start(config(train, server))
 	waitSaid(t, train, "trains step 1")
@@ -209,7 +209,7 @@ func TestANextLifeOfSyncWakesWhatNobodyNeedsAsleep(t *testing.T) {
 	if err := g.Sleep(t.Context(), h.ID, 1); err != nil {
 		t.Fatal(err)
 	}
-	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 0})
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 0})
 	b := plugintest.Harness(t, sync.Definition())
 	b.Start(config(train, server))
 	serves(t, server, 0)
@@ -219,7 +219,7 @@ func TestANextLifeOfSyncWakesWhatNobodyNeedsAsleep(t *testing.T) {
 func TestARestartedInferenceBlockSleepsOn(t *testing.T) {
 	t.Parallel()
 	server := sleeper(t, nil)
-	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1, Delay: 4 * time.Second})
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1, Delay: 4 * time.Second})
 	b := plugintest.Harness(t, sync.Definition())
 	b.Start(config(train, server))
 	waitSaid(t, train, "trains step 1")
@@ -243,7 +243,7 @@ func TestFailureAtWakeUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := sleeper(t, func(f *plugintest.FakeConfig) { f.WakeFailures = c.failures })
-			train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1})
+			train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1})
 			b := plugintest.Harness(t, sync.Definition())
 			b.Start(config(train, server))
 			if c.goesOn {
@@ -268,7 +268,7 @@ func TestFailureAtWakeUp(t *testing.T) {
 func TestAServerThatDoesNotSleepIsNamed(t *testing.T) {
 	t.Parallel()
 	server := sleeper(t, nil)
-	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1})
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1})
 	ctx, cancel := context.WithTimeout(t.Context(), plugintest.Deadline)
 	defer cancel()
 	// From now on it refuses, although it said that it can.
@@ -292,7 +292,7 @@ func TestAServerThatDoesNotSleepIsNamed(t *testing.T) {
 func TestAServerThatLostItsWeightsAsleepIsNoticed(t *testing.T) {
 	t.Parallel()
 	server := sleeper(t, func(c *plugintest.FakeConfig) { c.WakeLost = 2 })
-	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 3})
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 3})
 	b := plugintest.Harness(t, sync.Definition())
 	c := config(train, server)
 	c.Every = 2 // the first and the third step bring no weights

@@ -11,11 +11,11 @@ import (
 func TestSyncComplies(t *testing.T) {
 	plugintest.Compliance(t, sync.Definition(), plugintest.Suite{
 		Config: func(t *testing.T) any {
-			return config(trainer(t, plugintest.FakeTrainerConfig{Steps: 1000, Delay: 10 * time.Millisecond}), inference(t, plugintest.FakeConfig{}))
+			return config(startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1000, Delay: 10 * time.Millisecond}), startInference(t, plugintest.FakeConfig{}))
 		},
 		Bad: map[string]func(*testing.T) any{
 			"unknown transport": func(t *testing.T) any {
-				c := config(trainer(t, plugintest.FakeTrainerConfig{}), inference(t, plugintest.FakeConfig{}))
+				c := config(startTrainer(t, plugintest.FakeTrainerConfig{}), startInference(t, plugintest.FakeConfig{}))
 				c.Transport = "pigeon"
 				return c
 			},

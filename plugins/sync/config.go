@@ -16,6 +16,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
+	sdksync "github.com/recipe-rl/recipe/sdk/sync"
 )
 
 // Config is the body of a sync block.
@@ -36,7 +37,7 @@ type Config struct {
 
 // Definition is the plugin sync "weights".
 func Definition() *sdk.Definition {
-	return sdk.NewSync("weights", "Moves weights from a trainer to inference and proves that they arrived.", func() sdk.Loop[Config] {
+	return sdksync.New("weights", "Moves weights from a trainer to inference and proves that they arrived.", func() sdk.Service[Config] {
 		return &syncer{updates: make(chan Config, 1)}
 	})
 }

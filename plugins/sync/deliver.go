@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/control"
 	"github.com/recipe-rl/recipe/sdk/gateway"
+	"github.com/recipe-rl/recipe/sdk/trainer"
+	"github.com/recipe-rl/recipe/sdk/trainer/weightclient"
+	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
 )
 
 // lease is how long a gateway stays held without a word from this block; it is renewed while the update lasts.
@@ -21,7 +23,7 @@ const lease = time.Minute
 
 // update is one publication on its way.
 type update struct {
-	sdk.Publication
+	weightserver.Publication
 	started time.Time
 	phases  map[string]float64 // seconds
 	holds   map[*server]string // ID of the hold, empty where nothing is held; its keys take part
@@ -44,7 +46,7 @@ func (u *update) timed(phase string, f func() error) error {
 
 // deliver brings one publication to inference and tells the trainer how it went. An error ends the block: the trainer has been
 // told why.
-func (s *syncer) deliver(ctx context.Context, p sdk.Publication) error {
+func (s *syncer) deliver(ctx context.Context, p weightserver.Publication) error {
 	u := &update{
 		Publication: p, started: time.Now(), phases: map[string]float64{}, holds: map[*server]string{},
 		worst: map[*server]float64{}, took: map[*server]bool{}, failed: map[*server]error{},
@@ -64,7 +66,7 @@ func (s *syncer) deliver(ctx context.Context, p sdk.Publication) error {
 			return s.again(ctx)
 		}
 	}
-	done := sdk.SyncDone{Version: p.Version}
+	done := weightserver.Done{Version: p.Version}
 	if err != nil {
 		done.Error = err.Error()
 	}
@@ -83,14 +85,14 @@ func (s *syncer) deliver(ctx context.Context, p sdk.Publication) error {
 
 // dropped says why nobody waits for a publication any more; empty: the trainer does. It may have died and even come back while
 // inference was looked after, before this block read its answer.
-func (s *syncer) dropped(ctx context.Context, p sdk.Publication) string {
+func (s *syncer) dropped(ctx context.Context, p weightserver.Publication) string {
 	asking, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	state, err := s.trainer.State(asking)
 	switch {
 	case ctx.Err() != nil:
 		return ""
-	case errors.Is(err, control.ErrAway):
+	case errors.Is(err, weightclient.ErrAway):
 		return "died while it was brought to inference"
 	case err == nil && (state.Pending == nil || state.Pending.Version != p.Version):
 		return "does not offer it any more"
@@ -159,7 +161,7 @@ func (s *syncer) move(ctx context.Context, u *update) error {
 
 // publish lets the trainer write its weights and say what it makes of the fixed text.
 func (s *syncer) publish(ctx context.Context, u *update) error {
-	request := sdk.PublishRequest{Version: u.Version, Transport: s.transport}
+	request := trainer.PublishRequest{Version: u.Version, Transport: s.transport}
 	if throughFiles(s.transport) {
 		request.Dir = folder(s.dir, u.Version)
 		// What an attempt that was broken off has left there is not to be mistaken for the new weights.

@@ -47,8 +47,8 @@ func hanging(t *testing.T, control string) string {
 // An update that hangs ends with its deadline, names who hangs and in which phase, and leaves the gateway open.
 func TestAnUpdateThatHangsIsNamedWithinItsDeadline(t *testing.T) {
 	t.Parallel()
-	server := inference(t, plugintest.FakeConfig{})
-	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 2})
+	server := startInference(t, plugintest.FakeConfig{})
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 2})
 	b := plugintest.Harness(t, sync.Definition())
 	c := config(train, server)
 	c.Timeout = time.Second

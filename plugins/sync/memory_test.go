@@ -47,8 +47,8 @@ func TestEachTransportChangesWhatIsServed(t *testing.T) {
 	for _, transport := range every {
 		t.Run(transport, func(t *testing.T) {
 			t.Parallel()
-			server := inference(t, plugintest.FakeConfig{})
-			train := trainer(t, plugintest.FakeTrainerConfig{Steps: 3})
+			server := startInference(t, plugintest.FakeConfig{})
+			train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 3})
 			b := plugintest.Harness(t, sync.Definition())
 			c := config(train, server)
 			c.Trainer, c.Inference[0] = offering(c.Trainer, "", every...), offering(c.Inference[0], "", every...)
@@ -79,8 +79,8 @@ func TestEachTransportChangesWhatIsServed(t *testing.T) {
 // published, and an inference block that comes back is brought to that version.
 func TestARestartedInferenceBlockGetsTheWeightsFromMemory(t *testing.T) {
 	t.Parallel()
-	server := inference(t, plugintest.FakeConfig{})
-	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1e6, Delay: 300 * time.Millisecond})
+	server := startInference(t, plugintest.FakeConfig{})
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1e6, Delay: 300 * time.Millisecond})
 	b := plugintest.Harness(t, sync.Definition())
 	c := config(train, server)
 	c.Every, c.Transport = 2, "ipc"
@@ -91,7 +91,7 @@ func TestARestartedInferenceBlockGetsTheWeightsFromMemory(t *testing.T) {
 	if err := server.Stop(5 * time.Second); err != nil {
 		t.Fatal(err)
 	}
-	again := inference(t, plugintest.FakeConfig{}, func(r *pluginpb.StartRequest) {
+	again := startInference(t, plugintest.FakeConfig{}, func(r *pluginpb.StartRequest) {
 		r.Listen, r.Policy = listen, &pluginpb.Policy{Version: 1}
 	})
 	g := client(again)
@@ -139,8 +139,8 @@ func between(t *testing.T, target func() string, handle func(http.ResponseWriter
 // A copy that fails half-way is made again.
 func TestACopyThatFailsIsMadeAgain(t *testing.T) {
 	t.Parallel()
-	server := inference(t, plugintest.FakeConfig{})
-	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 2})
+	server := startInference(t, plugintest.FakeConfig{})
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 2})
 	var failed atomic.Bool
 	control := between(t, func() string { return server.Output("control_url") }, func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, "/weights") || failed.Swap(true) {
@@ -168,8 +168,8 @@ func TestACopyThatFailsIsMadeAgain(t *testing.T) {
 // it has.
 func TestATrainerThatDiesWhileItsWeightsAreCopied(t *testing.T) {
 	t.Parallel()
-	server := inference(t, plugintest.FakeConfig{})
-	first := trainer(t, plugintest.FakeTrainerConfig{Steps: 3})
+	server := startInference(t, plugintest.FakeConfig{})
+	first := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 3})
 	listen := first.Status().GetListen()
 	var died atomic.Bool
 	control := between(t, func() string { return server.Output("control_url") }, func(_ http.ResponseWriter, r *http.Request) bool {
@@ -201,8 +201,8 @@ func TestATrainerThatDiesWhileItsWeightsAreCopied(t *testing.T) {
 // somebody to attach.
 func TestATrainerThatComesBackUnseenIsAttachedTo(t *testing.T) {
 	t.Parallel()
-	server := inference(t, plugintest.FakeConfig{})
-	first := trainer(t, plugintest.FakeTrainerConfig{Steps: 1e6, Delay: 20 * time.Millisecond})
+	server := startInference(t, plugintest.FakeConfig{})
+	first := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1e6, Delay: 20 * time.Millisecond})
 	var target atomic.Pointer[string]
 	address := first.Output("control_url")
 	target.Store(&address)

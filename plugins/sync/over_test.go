@@ -12,7 +12,9 @@ import (
 	"github.com/recipe-rl/recipe/plugins/sync"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
+	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
 )
 
 // A trainer that has said that it is over, and whose process has ended since, is no fault: each run ends so.
@@ -35,12 +37,12 @@ func TestATrainerThatIsOverAndGoneIsNoFault(t *testing.T) {
 			close(gone)
 			return
 		}
-		_ = json.NewEncoder(w).Encode(sdk.TrainerState{Phase: "over", Sync: syncAddress})
+		_ = json.NewEncoder(w).Encode(weightserver.State{Phase: "over", Sync: syncAddress})
 	}))
 	t.Cleanup(control.Close)
 	b := plugintest.Harness(t, sync.Definition())
-	c := config(trainer(t, plugintest.FakeTrainerConfig{Steps: 1}), inference(t, plugintest.FakeConfig{}))
-	c.Trainer = plugintest.Ref("trainer.fake.test", kind.Trainer, sdk.TrainerOutputs{ControlURL: control.URL, ControlToken: "x"})
+	c := config(startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1}), startInference(t, plugintest.FakeConfig{}))
+	c.Trainer = plugintest.Ref("trainer.fake.test", kind.Trainer, outputs.Trainer{ControlURL: control.URL, ControlToken: "x"})
 	b.Start(c, address(syncAddress))
 	b.Ready()
 	select {

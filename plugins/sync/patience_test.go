@@ -19,8 +19,8 @@ import (
 // A repair that takes long: the trainer hears of this block all the while, or it would give up waiting for it.
 func TestTheTrainerHearsOfALongRepair(t *testing.T) {
 	t.Parallel()
-	server := inference(t, plugintest.FakeConfig{})
-	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1, Delay: time.Hour})
+	server := startInference(t, plugintest.FakeConfig{})
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1, Delay: time.Hour})
 	var repairing, heard atomic.Int64
 	hanging := between(t, func() string { return server.Output("control_url") }, func(_ http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, "/weights") {

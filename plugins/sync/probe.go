@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/recipe-rl/recipe/sdk/control"
+	"github.com/recipe-rl/recipe/sdk/trainer/weightclient"
 )
 
 // probeText is the fixed text when the recipe gives none. On plain English server and trainer agree a hundred times better than
@@ -27,7 +27,7 @@ func (s *syncer) probe(ctx context.Context) ([]int, error) {
 	}
 	if s.text == nil {
 		tokens, err := s.trainer.Tokenize(ctx, probeText)
-		if err != nil && !errors.Is(err, control.ErrRefused) {
+		if err != nil && !errors.Is(err, weightclient.ErrRefused) {
 			return nil, fmt.Errorf("let the trainer split the fixed text into tokens: %w", err)
 		}
 		if err != nil || len(tokens) < 2 { // a trainer without a tokenizer; every vocabulary has low ids

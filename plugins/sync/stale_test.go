@@ -14,8 +14,8 @@ import (
 // A trainer that is killed and comes back while this block is busy with inference leaves an offer behind that nobody stands for.
 func TestAnOfferOfAnEarlierTrainerIsGivenUp(t *testing.T) {
 	t.Parallel()
-	server := inference(t, plugintest.FakeConfig{})
-	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 2})
+	server := startInference(t, plugintest.FakeConfig{})
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 2})
 	var offered atomic.Bool
 	stale := between(t, func() string { return train.Output("control_url") }, func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, "/pending") || offered.Swap(true) {

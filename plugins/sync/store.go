@@ -12,6 +12,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/gateway"
+	"github.com/recipe-rl/recipe/sdk/inference"
 )
 
 // published is the newest weights that inference took, with what proves them, kept so that an inference block that comes back
@@ -26,7 +27,7 @@ const lastName = "last.json"
 // request is the update as a gateway takes it.
 func (p *published) request(hold string) gateway.WeightUpdate {
 	return gateway.WeightUpdate{
-		Version: int(p.Weights.Version), Path: p.Weights.Path, Transport: p.Weights.Transport, Options: sdk.UpdateOptions(p.Weights),
+		Version: int(p.Weights.Version), Path: p.Weights.Path, Transport: p.Weights.Transport, Options: inference.UpdateOptions(p.Weights),
 		Hold: hold, Check: p.Check,
 	}
 }

@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/control"
 	"github.com/recipe-rl/recipe/sdk/gateway"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/trainer/weightclient"
+	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
@@ -31,7 +33,7 @@ type syncer struct {
 	config    Config
 	transport string
 	text      []int // tokens of the fixed text; nil: not asked for yet
-	trainer   *control.Client
+	trainer   *weightclient.Client
 	servers   []*server
 	book      *trajectory.Client // nil: none is configured
 	told      int64              // version that the trajectory API knows
@@ -56,7 +58,7 @@ type server struct {
 }
 
 var (
-	_ sdk.Loop[Config]    = (*syncer)(nil)
+	_ sdk.Service[Config] = (*syncer)(nil)
 	_ sdk.Updater[Config] = (*syncer)(nil)
 )
 
@@ -99,7 +101,7 @@ func (s *syncer) Run(ctx context.Context, req sdk.Request[Config], host sdk.Host
 	if err := s.takeCharge(ctx); err != nil {
 		return err
 	}
-	host.Ready(sdk.SyncOutputs{Version: s.version.Load(), Transport: s.transport})
+	host.Ready(outputs.Sync{Version: s.version.Load(), Transport: s.transport})
 	return s.loop(ctx)
 }
 
@@ -116,13 +118,13 @@ func (s *syncer) configure(c Config) error {
 	if err != nil {
 		return err
 	}
-	var trainer sdk.TrainerOutputs
+	var trainer outputs.Trainer
 	if err := c.Trainer.Decode(&trainer); err != nil {
 		return err
 	}
 	var servers []*server
 	for _, r := range c.Inference {
-		var out sdk.InferenceOutputs
+		var out outputs.Inference
 		if err := r.Decode(&out); err != nil {
 			return err
 		}
@@ -141,7 +143,7 @@ func (s *syncer) configure(c Config) error {
 	s.close()
 	s.config, s.transport, s.servers, s.book, s.text = c, transport, servers, book, nil
 	s.colocated = colocated
-	s.trainer = control.New(trainer.ControlURL, trainer.ControlToken)
+	s.trainer = weightclient.New(trainer.ControlURL, trainer.ControlToken)
 	return nil
 }
 
@@ -149,7 +151,7 @@ func bookOf(r *spec.Ref) (*trajectory.Client, error) {
 	if r == nil || r.Address == "" {
 		return nil, nil
 	}
-	var out sdk.TrajectoriesOutputs
+	var out outputs.Trajectories
 	if err := r.Decode(&out); err != nil {
 		return nil, err
 	}
@@ -185,7 +187,7 @@ func (s *syncer) takeCharge(ctx context.Context) error {
 		if away(err) {
 			s.reconcile(ctx, false)
 		}
-		if errors.Is(err, control.ErrRefused) {
+		if errors.Is(err, weightclient.ErrRefused) {
 			return fmt.Errorf("take charge of the weights of %s: %w", s.config.Trainer.Address, err)
 		}
 		if !reported {
@@ -203,7 +205,7 @@ func (s *syncer) attach(ctx context.Context) error {
 	asking, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	lost := s.version.Load() > 0 && s.behind() && (s.last == nil || !throughFiles(s.last.Weights.Transport))
-	state, err := s.trainer.Attach(asking, sdk.SyncAttach{
+	state, err := s.trainer.Attach(asking, weightserver.Attach{
 		Address: s.address, Every: s.config.Every, Transport: s.transport, Version: s.version.Load(), Republish: lost, Colocated: s.colocated,
 	})
 	if err != nil {
@@ -241,7 +243,7 @@ func (s *syncer) pause(ctx context.Context, d time.Duration) error {
 
 // answer is what a question for a pending publication came to.
 type answer struct {
-	publication *sdk.Publication
+	publication *weightserver.Publication
 	err         error
 }
 
@@ -298,7 +300,7 @@ func (s *syncer) act(ctx context.Context, a answer) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case errors.Is(a.err, control.ErrOver):
+	case errors.Is(a.err, weightclient.ErrOver):
 		s.endNap(ctx, "the trainer is over")
 		s.over = true
 		return s.afterwards(ctx)
@@ -311,9 +313,9 @@ func (s *syncer) act(ctx context.Context, a answer) error {
 		}
 		s.host.Phase(sdk.Ready, "")
 		return nil
-	case a.publication != nil && a.publication.Kind == sdk.TurnWanted:
+	case a.publication != nil && a.publication.Kind == weightserver.TurnWanted:
 		return s.giveTurn(ctx, *a.publication)
-	case a.publication != nil && a.publication.Kind == sdk.TurnOver:
+	case a.publication != nil && a.publication.Kind == weightserver.TurnOver:
 		return s.endTurn(ctx, *a.publication)
 	case a.publication != nil:
 		return s.deliver(ctx, *a.publication)

@@ -17,6 +17,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/gateway"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -33,7 +34,7 @@ func address(name string) plugintest.Option {
 	return func(r *pluginpb.StartRequest) { r.Address = name }
 }
 
-func inference(t *testing.T, c plugintest.FakeConfig, opts ...plugintest.Option) *plugintest.Block {
+func startInference(t *testing.T, c plugintest.FakeConfig, opts ...plugintest.Option) *plugintest.Block {
 	t.Helper()
 	b := plugintest.Harness(t, plugintest.FakeInference())
 	b.Start(c, opts...)
@@ -41,7 +42,7 @@ func inference(t *testing.T, c plugintest.FakeConfig, opts ...plugintest.Option)
 	return b
 }
 
-func trainer(t *testing.T, c plugintest.FakeTrainerConfig, opts ...plugintest.Option) *plugintest.Block {
+func startTrainer(t *testing.T, c plugintest.FakeTrainerConfig, opts ...plugintest.Option) *plugintest.Block {
 	t.Helper()
 	b := plugintest.Harness(t, plugintest.FakeTrainer())
 	b.Start(c, append(opts, syncedBy)...)
@@ -88,8 +89,8 @@ func serves(t *testing.T, b *plugintest.Block, version int) []float64 {
 
 func TestWeightsReachEveryInferenceBlockAndTheVersionRises(t *testing.T) {
 	t.Parallel()
-	first, second := inference(t, plugintest.FakeConfig{}), inference(t, plugintest.FakeConfig{}, address("inference.fake.second"))
-	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 3})
+	first, second := startInference(t, plugintest.FakeConfig{}), startInference(t, plugintest.FakeConfig{}, address("inference.fake.second"))
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 3})
 	b := plugintest.Harness(t, sync.Definition())
 	c := config(train, first, second)
 	b.Start(c)
@@ -124,8 +125,8 @@ func TestWeightsReachEveryInferenceBlockAndTheVersionRises(t *testing.T) {
 
 func TestEveryNthStep(t *testing.T) {
 	t.Parallel()
-	server := inference(t, plugintest.FakeConfig{})
-	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 5})
+	server := startInference(t, plugintest.FakeConfig{})
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 5})
 	b := plugintest.Harness(t, sync.Definition())
 	c := config(train, server)
 	c.Every = 2
@@ -140,8 +141,8 @@ func TestEveryNthStep(t *testing.T) {
 // A server that takes updates and does not change is what the proof is for.
 func TestAnUpdateThatChangesNothingIsNoticed(t *testing.T) {
 	t.Parallel()
-	server := inference(t, plugintest.FakeConfig{Stuck: true})
-	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 2})
+	server := startInference(t, plugintest.FakeConfig{Stuck: true})
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 2})
 	b := plugintest.Harness(t, sync.Definition())
 	b.Start(config(train, server))
 	failed := b.Wait("failure", func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Failed) })
@@ -162,8 +163,8 @@ func TestAnUpdateThatChangesNothingIsNoticed(t *testing.T) {
 
 func TestOneOfTwoIsTakenOutAndTheRunGoesOn(t *testing.T) {
 	t.Parallel()
-	good, bad := inference(t, plugintest.FakeConfig{}), inference(t, plugintest.FakeConfig{Stuck: true}, address("inference.fake.bad"))
-	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1})
+	good, bad := startInference(t, plugintest.FakeConfig{}), startInference(t, plugintest.FakeConfig{Stuck: true}, address("inference.fake.bad"))
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1})
 	b := plugintest.Harness(t, sync.Definition())
 	c := config(train, good, bad)
 	b.Start(c)
@@ -184,8 +185,8 @@ func TestOneOfTwoIsTakenOutAndTheRunGoesOn(t *testing.T) {
 
 func TestARestartedInferenceBlockGetsTheWeightsAgain(t *testing.T) {
 	t.Parallel()
-	server := inference(t, plugintest.FakeConfig{})
-	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 2})
+	server := startInference(t, plugintest.FakeConfig{})
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 2})
 	b := plugintest.Harness(t, sync.Definition())
 	b.Start(config(train, server))
 	train.WaitPhase(sdk.Completed)
@@ -196,7 +197,7 @@ func TestARestartedInferenceBlockGetsTheWeightsAgain(t *testing.T) {
 	}
 	// The engine knows that the run has reached version 2, and has no file: the gateway must stay closed until the sync block
 	// has brought the weights.
-	again := inference(t, plugintest.FakeConfig{}, func(r *pluginpb.StartRequest) {
+	again := startInference(t, plugintest.FakeConfig{}, func(r *pluginpb.StartRequest) {
 		r.Listen, r.Policy = listen, &pluginpb.Policy{Version: 2}
 	})
 	if got, want := serves(t, again, 2), plugintest.FakeLogprobs(2, []int{1, 2, 3}); got[0] != want[0] {
@@ -206,8 +207,8 @@ func TestARestartedInferenceBlockGetsTheWeightsAgain(t *testing.T) {
 
 func TestAResumedTrainerNeverGoesBackInVersions(t *testing.T) {
 	t.Parallel()
-	server := inference(t, plugintest.FakeConfig{})
-	first := trainer(t, plugintest.FakeTrainerConfig{Steps: 2})
+	server := startInference(t, plugintest.FakeConfig{})
+	first := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 2})
 	b := plugintest.Harness(t, sync.Definition())
 	b.Start(config(first, server))
 	first.WaitPhase(sdk.Completed)
@@ -244,8 +245,8 @@ func TestAResumedTrainerNeverGoesBackInVersions(t *testing.T) {
 
 func TestConfigurationsThatCannotWork(t *testing.T) {
 	t.Parallel()
-	good := plugintest.Ref("inference.vllm.a", kind.Inference, sdk.InferenceOutputs{ControlURL: "http://127.0.0.1:1"})
-	from := plugintest.Ref("trainer.grpo.a", kind.Trainer, sdk.TrainerOutputs{ControlURL: "http://127.0.0.1:1"})
+	good := plugintest.Ref("inference.vllm.a", kind.Inference, outputs.Inference{ControlURL: "http://127.0.0.1:1"})
+	from := plugintest.Ref("trainer.grpo.a", kind.Trainer, outputs.Trainer{ControlURL: "http://127.0.0.1:1"})
 	for name, c := range map[string]struct {
 		config sync.Config
 		want   string
@@ -254,7 +255,7 @@ func TestConfigurationsThatCannotWork(t *testing.T) {
 		"transport not offered": {sync.Config{Trainer: from, Inference: []spec.Ref{good}, Every: 1, Transport: "nccl"}, "possible here: reload"},
 		"twice":                 {sync.Config{Trainer: from, Inference: []spec.Ref{good, good}, Every: 1, Transport: "auto"}, "the same block twice"},
 		"negative token":        {sync.Config{Trainer: from, Inference: []spec.Ref{good}, Every: 1, Transport: "auto", ProbeTokens: []int64{1, -2}}, "not a token id"},
-		"no control":            {sync.Config{Trainer: from, Inference: []spec.Ref{plugintest.Ref("inference.x.y", kind.Inference, sdk.InferenceOutputs{})}, Every: 1, Transport: "auto"}, "no control endpoint"},
+		"no control":            {sync.Config{Trainer: from, Inference: []spec.Ref{plugintest.Ref("inference.x.y", kind.Inference, outputs.Inference{})}, Every: 1, Transport: "auto"}, "no control endpoint"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -274,13 +275,13 @@ func TestConfigurationsThatCannotWork(t *testing.T) {
 
 func TestAHoldOfAnEarlierLifeIsEnded(t *testing.T) {
 	t.Parallel()
-	server := inference(t, plugintest.FakeConfig{})
+	server := startInference(t, plugintest.FakeConfig{})
 	g := client(server)
 	defer g.Close()
 	if _, err := g.Hold(t.Context(), gateway.HoldRequest{Lease: 10 * time.Minute, Reason: syncAddress + " brings policy version 1"}); err != nil {
 		t.Fatal(err)
 	}
-	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1})
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1})
 	b := plugintest.Harness(t, sync.Definition())
 	b.Start(config(train, server))
 	train.WaitPhase(sdk.Completed)
@@ -293,7 +294,7 @@ func TestInFlight(t *testing.T) {
 	for _, mode := range []string{"drain", "keep"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			server := inference(t, plugintest.FakeConfig{Delay: 2 * time.Second})
+			server := startInference(t, plugintest.FakeConfig{Delay: 2 * time.Second})
 			answered := make(chan error, 1)
 			base, key := server.Output("base_url"), server.Output("api_key")
 			go func() { answered <- complete(t.Context(), base, key) }()
@@ -302,7 +303,7 @@ func TestInFlight(t *testing.T) {
 			for s, err := g.Status(t.Context()); err == nil && s.InFlight == 0; s, err = g.Status(t.Context()) {
 				time.Sleep(time.Millisecond)
 			}
-			train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1})
+			train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1})
 			b := plugintest.Harness(t, sync.Definition())
 			c := config(train, server)
 			c.InFlight = mode
@@ -329,8 +330,8 @@ func TestInFlight(t *testing.T) {
 // A gateway must know before the first update whether answers may span one.
 func TestGatewaysAreToldWhatBecomesOfRequestsBeforeTheFirstUpdate(t *testing.T) {
 	t.Parallel()
-	server := inference(t, plugintest.FakeConfig{})
-	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1, Delay: time.Minute})
+	server := startInference(t, plugintest.FakeConfig{})
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1, Delay: time.Minute})
 	c := config(train, server)
 	c.InFlight = "keep"
 	plugintest.Harness(t, sync.Definition()).Start(c)

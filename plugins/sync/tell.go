@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/outputs"
+	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
 )
 
 // tellBook tells the trajectory API the version that is served now. It measures and limits staleness by it, so it should know
@@ -32,7 +34,7 @@ func (s *syncer) tellBook(ctx context.Context) {
 }
 
 // tellTrainer acknowledges, a few times if need be: the trainer waits for it.
-func (s *syncer) tellTrainer(ctx context.Context, done sdk.SyncDone) (err error) {
+func (s *syncer) tellTrainer(ctx context.Context, done weightserver.Done) (err error) {
 	for range 3 {
 		one, cancel := context.WithTimeout(ctx, callTimeout)
 		err = s.trainer.Synced(one, done)
@@ -49,7 +51,7 @@ func (s *syncer) tellTrainer(ctx context.Context, done sdk.SyncDone) (err error)
 
 // report tells what was done, one event an inference block.
 func (s *syncer) report(u *update) {
-	s.host.SetOutputs(sdk.SyncOutputs{Version: s.version.Load(), Transport: s.transport})
+	s.host.SetOutputs(outputs.Sync{Version: s.version.Load(), Transport: s.transport})
 	seconds := time.Since(u.started).Seconds()
 	values := map[string]float64{"policy_version": float64(u.Version), "sync_seconds": seconds}
 	for phase, took := range u.phases {

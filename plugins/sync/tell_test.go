@@ -11,6 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/plugins/sync"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 
@@ -24,11 +25,11 @@ func TestTheTrajectoryAPILearnsTheVersion(t *testing.T) {
 		_, _ = w.Write([]byte(`{"status":"success"}`))
 	}))
 	defer api.Close()
-	server := inference(t, plugintest.FakeConfig{})
-	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1})
+	server := startInference(t, plugintest.FakeConfig{})
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1})
 	b := plugintest.Harness(t, sync.Definition())
 	c := config(train, server)
-	book := plugintest.Ref("trajectories.x.y", kind.Trajectories, sdk.TrajectoriesOutputs{URL: api.URL, Token: "secret"})
+	book := plugintest.Ref("trajectories.x.y", kind.Trajectories, outputs.Trajectories{URL: api.URL, Token: "secret"})
 	limit := int64(4)
 	c.Trajectories, c.MaxStaleness = &book, &limit
 	b.Start(c)
@@ -48,11 +49,11 @@ func TestATrajectoryAPIThatFailsIsReportedOnce(t *testing.T) {
 		w.WriteHeader(http.StatusBadRequest)
 	}))
 	defer api.Close()
-	server := inference(t, plugintest.FakeConfig{})
-	train := trainer(t, plugintest.FakeTrainerConfig{Steps: 1})
+	server := startInference(t, plugintest.FakeConfig{})
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1})
 	b := plugintest.Harness(t, sync.Definition())
 	c := config(train, server)
-	book := plugintest.Ref("trajectories.x.y", kind.Trajectories, sdk.TrajectoriesOutputs{URL: api.URL, Token: "secret"})
+	book := plugintest.Ref("trajectories.x.y", kind.Trajectories, outputs.Trajectories{URL: api.URL, Token: "secret"})
 	c.Trajectories = &book
 	b.Start(c)
 	for deadline := time.Now().Add(plugintest.Deadline); asked.Load() < 4; time.Sleep(5 * time.Millisecond) {

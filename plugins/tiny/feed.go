@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
@@ -29,7 +30,7 @@ const (
 	patience = 5 * time.Minute
 )
 
-func newFeed(api string, ref sdk.TrajectoriesOutputs, host sdk.Host) (*feed, error) {
+func newFeed(api string, ref outputs.Trajectories, host sdk.Host) (*feed, error) {
 	f := &feed{api: api, host: host, transport: &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}}
 	var err error
 	// A step takes milliseconds here, so a batch is asked for often.

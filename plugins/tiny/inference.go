@@ -18,6 +18,8 @@ import (
 	"github.com/recipe-rl/recipe/plugins/tiny/server"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/chat"
+	"github.com/recipe-rl/recipe/sdk/inference"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/web"
 )
@@ -31,7 +33,7 @@ type InferenceConfig struct {
 
 // Inference defines `inference "tiny"`.
 func Inference() *sdk.Definition {
-	return sdk.NewInference("tiny", "Serves a small character model in pure Go", func() sdk.Inference[InferenceConfig] { return &serving{} },
+	return inference.New("tiny", "Serves a small character model in pure Go", func() inference.Plugin[InferenceConfig] { return &serving{} },
 		sdk.WithDoc("A decoder-only transformer on the CPU, without Python: for trying recipes out, for tests, and for machines without a GPU. It answers like vLLM's OpenAI-compatible server and takes new weights between two tokens."))
 }
 
@@ -42,13 +44,13 @@ type serving struct {
 }
 
 var (
-	_ sdk.Inference[InferenceConfig] = (*serving)(nil)
-	_ sdk.TokenCounter               = (*serving)(nil)
-	_ sdk.Planner[InferenceConfig]   = (*serving)(nil)
+	_ inference.Plugin[InferenceConfig] = (*serving)(nil)
+	_ inference.TokenCounter            = (*serving)(nil)
+	_ sdk.Planner[InferenceConfig]      = (*serving)(nil)
 )
 
 // Run serves until ctx ends.
-func (s *serving) Run(ctx context.Context, req sdk.Request[InferenceConfig], host sdk.InferenceHost) error {
+func (s *serving) Run(ctx context.Context, req sdk.Request[InferenceConfig], host inference.Host) error {
 	host.Phase(sdk.Loading, "")
 	base, err := load(req.Config.Model, req.RecipeDir)
 	if err != nil {
@@ -75,7 +77,7 @@ func (s *serving) Run(ctx context.Context, req sdk.Request[InferenceConfig], hos
 	return s.serve(ctx, req, host, version, known)
 }
 
-func (s *serving) serve(ctx context.Context, req sdk.Request[InferenceConfig], host sdk.InferenceHost, version int64, known bool) error {
+func (s *serving) serve(ctx context.Context, req sdk.Request[InferenceConfig], host inference.Host, version int64, known bool) error {
 	engine, err := s.get()
 	if err != nil {
 		return err
@@ -96,8 +98,8 @@ func (s *serving) serve(ctx context.Context, req sdk.Request[InferenceConfig], h
 	if known {
 		host.Loaded(version)
 	}
-	host.Serve(sdk.Replica{ID: "0", URL: "http://" + listener.Addr().String(), APIKey: key})
-	host.Ready(sdk.InferenceOutputs{Model: name, Tokenizer: tokenizer, MaxModelLen: int64(config.Context)})
+	host.Serve(inference.Replica{ID: "0", URL: "http://" + listener.Addr().String(), APIKey: key})
+	host.Ready(outputs.Inference{Model: name, Tokenizer: tokenizer, MaxModelLen: int64(config.Context)})
 	reportLoad(ctx, engine, host, served)
 	if ctx.Err() == nil {
 		return fmt.Errorf("serve the tiny model: %w", <-served)

@@ -13,18 +13,20 @@ import (
 	"github.com/recipe-rl/recipe/plugins/tiny/grpo"
 	"github.com/recipe-rl/recipe/plugins/tiny/lm"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/outputs"
+	"github.com/recipe-rl/recipe/sdk/trainer"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
 // Trainer defines `trainer "tiny"`.
 func Trainer() *sdk.Definition {
-	return sdk.NewTrainer("tiny", "Trains the small character model with GRPO in pure Go", func() sdk.Trainer[TrainerConfig] { return &training{} },
+	return trainer.New("tiny", "Trains the small character model with GRPO in pure Go", func() trainer.Plugin[TrainerConfig] { return &training{} },
 		sdk.WithDoc("Group relative policy optimization with Adam on the CPU, without Python. It takes batches from the trajectory API as every trainer does, writes checkpoints and goes on from the newest."))
 }
 
 // training is one trainer block.
 type training struct {
-	host sdk.TrainerHost
+	host trainer.Host
 	req  sdk.Request[TrainerConfig]
 	feed *feed
 	base *lm.Checkpoint // what training started from, and the reference of the KL term
@@ -39,13 +41,13 @@ type training struct {
 }
 
 var (
-	_ sdk.Trainer[TrainerConfig] = (*training)(nil)
-	_ sdk.Updater[TrainerConfig] = (*training)(nil)
-	_ sdk.Checkpointer           = (*training)(nil)
+	_ trainer.Plugin[TrainerConfig] = (*training)(nil)
+	_ sdk.Updater[TrainerConfig]    = (*training)(nil)
+	_ sdk.Checkpointer              = (*training)(nil)
 )
 
 // Run trains until the declared number of steps is done. When ctx ends first, it writes a checkpoint.
-func (t *training) Run(ctx context.Context, req sdk.Request[TrainerConfig], host sdk.TrainerHost) error {
+func (t *training) Run(ctx context.Context, req sdk.Request[TrainerConfig], host trainer.Host) error {
 	host.Phase(sdk.Loading, "")
 	if err := t.prepare(req, host); err != nil {
 		return err
@@ -69,7 +71,7 @@ func (t *training) Run(ctx context.Context, req sdk.Request[TrainerConfig], host
 }
 
 // prepare loads the model, an earlier life's checkpoint if there is one, and connects.
-func (t *training) prepare(req sdk.Request[TrainerConfig], host sdk.TrainerHost) (err error) {
+func (t *training) prepare(req sdk.Request[TrainerConfig], host trainer.Host) (err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.req, t.host, t.config = req, host, req.Config
@@ -90,7 +92,7 @@ func (t *training) prepare(req sdk.Request[TrainerConfig], host sdk.TrainerHost)
 	if req.Config.Trajectories == nil {
 		return &sdk.Error{Summary: "no trajectory API was given", Remedy: "write trajectories = trajectories.NAME.NAME in the block"}
 	}
-	var api sdk.TrajectoriesOutputs
+	var api outputs.Trajectories
 	if err := req.Config.Trajectories.Decode(&api); err != nil {
 		return fmt.Errorf("reading the outputs of %s: %w", req.Config.Trajectories.Address, err)
 	}
@@ -253,7 +255,7 @@ func (t *training) Update(_ context.Context, c TrainerConfig) error {
 }
 
 // Publish writes the current weights into a file that a tiny server loads.
-func (t *training) Publish(_ context.Context, req sdk.PublishRequest) (sdk.Weights, error) {
+func (t *training) Publish(_ context.Context, req trainer.PublishRequest) (sdk.Weights, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	path := filepath.Join(req.Dir, "policy.tiny")
@@ -271,10 +273,10 @@ func (t *training) Logprobs(_ context.Context, tokens []int) ([]float64, error) 
 	return logProbs(t.trainer.Policy(), tokens)
 }
 
-func (t *training) outputs() sdk.TrainerOutputs {
+func (t *training) outputs() outputs.Trainer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return sdk.TrainerOutputs{Model: modelName(t.config.Model, t.req.RecipeDir), Checkpoint: t.saved, Step: int64(t.trainer.Steps())}
+	return outputs.Trainer{Model: modelName(t.config.Model, t.req.RecipeDir), Checkpoint: t.saved, Step: int64(t.trainer.Steps())}
 }
 
 // checkpointIfDue writes a checkpoint every so many steps.

@@ -19,6 +19,7 @@ import (
 	"github.com/recipe-rl/recipe/plugins/tiny/lm"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -51,7 +52,7 @@ func newAPI(t *testing.T) *fakeAPI {
 }
 
 func (f *fakeAPI) reference() *spec.Ref {
-	r := plugintest.Ref("trajectories.builtin.default", kind.Trajectories, sdk.TrajectoriesOutputs{URL: f.server.URL, Token: "secret"})
+	r := plugintest.Ref("trajectories.builtin.default", kind.Trajectories, outputs.Trajectories{URL: f.server.URL, Token: "secret"})
 	return &r
 }
 
@@ -118,7 +119,7 @@ func trainerBody(t *testing.T, api *fakeAPI, steps int64) TrainerConfig {
 	if err := spec.Decode(def.Schema.ApplyDefaults(cty.EmptyObjectVal), def.Schema, &c); err != nil {
 		t.Fatal(err)
 	}
-	c.Environments = []spec.Ref{plugintest.Ref("environment.fake.test", kind.Environment, sdk.EnvironmentOutputs{Name: "test", GroupSize: 4})}
+	c.Environments = []spec.Ref{plugintest.Ref("environment.fake.test", kind.Environment, outputs.Environment{Name: "test", GroupSize: 4})}
 	c.Trajectories, c.Steps, c.BatchSize, c.SaveEvery = api.reference(), steps, 8, 2
 	return c
 }

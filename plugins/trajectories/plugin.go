@@ -13,6 +13,8 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/trajectories"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/gateway"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -43,7 +45,7 @@ type Block struct {
 
 // Plugin is the built-in trajectories plugin.
 func Plugin() *sdk.Definition {
-	return sdk.NewTrajectories("builtin", "The Atropos-compatible trajectory API: durable, bounded, versioned",
+	return trajectories.New("builtin", "The Atropos-compatible trajectory API: durable, bounded, versioned",
 		func() sdk.Service[Block] { return service{} })
 }
 
@@ -122,7 +124,7 @@ func (service) Run(ctx context.Context, req sdk.Request[Block], host sdk.Host) e
 		scheme = "https"
 	}
 	url := urlOf(scheme, advertised(ln.Addr(), b.Advertise, certificates), "")
-	host.Ready(sdk.TrajectoriesOutputs{URL: url, Token: req.Token})
+	host.Ready(outputs.Trajectories{URL: url, Token: req.Token})
 	err = server.Serve(ctx, ln)
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), host.Grace())
 	defer cancel()
@@ -177,7 +179,7 @@ func gateways(refs []spec.Ref) (Lookup, func(), error) {
 		}
 	}
 	for _, r := range refs {
-		var out sdk.InferenceOutputs
+		var out outputs.Inference
 		if err := r.Decode(&out); err != nil {
 			stop()
 			return nil, nil, fmt.Errorf("reading the outputs of %s: %w", r.Address, err)

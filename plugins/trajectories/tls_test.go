@@ -13,12 +13,13 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/protocol"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
 func TestTheAPIServesTLS(t *testing.T) {
 	t.Parallel()
-	pair, err := sdk.NewKeyPair() // for localhost
+	pair, err := protocol.NewKeyPair() // for localhost
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/gateway"
+	"github.com/recipe-rl/recipe/sdk/inference"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
@@ -44,7 +45,7 @@ func TestAPrefixCacheThatOutlivesItsWeightsIsNoticed(t *testing.T) {
 				w := sdk.Weights{Version: int64(version), Path: model(t, float64(version)), Format: "hf", Transport: "reload"}
 				value := -1 - 2*float64(version)
 				check := &gateway.Check{Tokens: []int{1, 2, 3}, Logprobs: []float64{0, value, value}, Tolerance: 1e-9}
-				_, err := g.UpdateWeights(t.Context(), gateway.WeightUpdate{Version: version, Path: w.Path, Transport: "reload", Options: sdk.UpdateOptions(w), Check: check})
+				_, err := g.UpdateWeights(t.Context(), gateway.WeightUpdate{Version: version, Path: w.Path, Transport: "reload", Options: inference.UpdateOptions(w), Check: check})
 				return err
 			}
 			if err := update(1); err != nil {

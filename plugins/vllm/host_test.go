@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/inference"
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
 
@@ -22,12 +23,12 @@ type recorder struct {
 	phases   []string
 	logs     []string
 	handle   []byte
-	replicas []sdk.Replica
+	replicas []inference.Replica
 	loaded   []int64
 	changed  chan struct{}
 }
 
-var _ sdk.InferenceHost = (*recorder)(nil)
+var _ inference.Host = (*recorder)(nil)
 
 func newRecorder() *recorder { return &recorder{changed: make(chan struct{}, 1)} }
 
@@ -61,7 +62,7 @@ func (r *recorder) Weights(sdk.WeightsInfo)          {}
 func (r *recorder) Begin(sdk.Activity) *sdk.Ongoing  { return nil }
 func (r *recorder) Activities(func() []sdk.Activity) {}
 func (r *recorder) Grace() time.Duration             { return 4 * time.Second }
-func (r *recorder) Serve(list ...sdk.Replica)        { r.note(func() { r.replicas = list }) }
+func (r *recorder) Serve(list ...inference.Replica)  { r.note(func() { r.replicas = list }) }
 func (r *recorder) Loaded(v int64)                   { r.note(func() { r.loaded = append(r.loaded, v) }) }
 
 // await waits until ok holds of the recorder, and fails the test with everything that was told otherwise.
@@ -86,7 +87,7 @@ func (r *recorder) await(t *testing.T, what string, ok func(*recorder) bool) {
 }
 
 // served are the replicas that the host was last told of.
-func (r *recorder) served() []sdk.Replica {
+func (r *recorder) served() []inference.Replica {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.replicas

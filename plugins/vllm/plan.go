@@ -11,7 +11,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/shape"
+	"github.com/recipe-rl/recipe/sdk/modelinfo"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -36,7 +36,7 @@ func (s *Server) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.P
 	if err != nil {
 		problems = append(problems, templateProblem(err))
 	}
-	m, known, err := shape.Of(c.Model)
+	m, known, err := modelinfo.Of(c.Model)
 	if err != nil {
 		return e, append(problems, spec.Problem{Path: cty.GetAttrPath("model"), Summary: "the model's config.json cannot be read", Detail: err.Error()})
 	}
@@ -78,7 +78,7 @@ func transportFacts(c Config, placement sdk.Placement, facts map[string]string) 
 	}
 }
 
-func weightsAmount(c Config, m shape.Shape, resource string, share float64) sdk.Amount {
+func weightsAmount(c Config, m modelinfo.Model, resource string, share float64) sdk.Amount {
 	bytes := elementBytes(c, m)
 	value := float64(m.Parameters()) * bytes / share
 	return sdk.Amount{
@@ -88,7 +88,7 @@ func weightsAmount(c Config, m shape.Shape, resource string, share float64) sdk.
 }
 
 // cacheAmount is the least that the KV cache must hold. What gpu_memory_utilization leaves beyond it lets more sequences run at once.
-func cacheAmount(c Config, m shape.Shape, resource string, share float64, length int64) sdk.Amount {
+func cacheAmount(c Config, m modelinfo.Model, resource string, share float64, length int64) sdk.Amount {
 	if c.CPUKVCacheSpace > 0 && resource == "host_memory" {
 		return sdk.Amount{Resource: resource, Part: "kv_cache", Value: float64(c.CPUKVCacheSpace<<30) / share, How: fmt.Sprintf("cpu_kvcache_space = %d GiB", c.CPUKVCacheSpace)}
 	}
@@ -127,7 +127,7 @@ func servedDtype(c Config) string {
 }
 
 // elementBytes is how much one parameter takes.
-func elementBytes(c Config, m shape.Shape) float64 {
+func elementBytes(c Config, m modelinfo.Model) float64 {
 	switch c.Quantization {
 	case "":
 	case "fp8":
@@ -177,7 +177,7 @@ func adapterProblems(c Config) []spec.Problem {
 	return nil
 }
 
-func shapeProblems(c Config, m shape.Shape) []spec.Problem {
+func shapeProblems(c Config, m modelinfo.Model) []spec.Problem {
 	var problems []spec.Problem
 	if m.MaxLen > 0 && c.MaxModelLen > m.MaxLen && c.HFOverrides == nil {
 		problems = append(problems, spec.Problem{

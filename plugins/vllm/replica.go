@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/inference"
 	"github.com/recipe-rl/recipe/sdk/proc"
 	"github.com/recipe-rl/recipe/sdk/tail"
 )
@@ -31,12 +32,12 @@ type replica struct {
 	handle  proc.Handle
 	client  *client // of the server that runs, or of the one that is about to
 	offers  offers
-	next    int            // port of the server that is about to start; 0: not chosen yet
-	live    bool           // answers, and serves version
-	stays   bool           // the next server listens where this one does
-	parked  bool           // waits to be started until the others wake
-	nap     sdk.SleepLevel // how deep it sleeps; 0: awake
-	version int64          // of its weights
+	next    int                  // port of the server that is about to start; 0: not chosen yet
+	live    bool                 // answers, and serves version
+	stays   bool                 // the next server listens where this one does
+	parked  bool                 // waits to be started until the others wake
+	nap     inference.SleepLevel // how deep it sleeps; 0: awake
+	version int64                // of its weights
 }
 
 func newReplica(s *Server, index int) *replica {

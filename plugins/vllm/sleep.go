@@ -11,9 +11,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/inference"
 )
 
-var _ sdk.Sleeper = (*Server)(nil)
+var _ inference.Sleeper = (*Server)(nil)
 
 // sleeps says whether a server gives its GPU's memory back when it is told to sleep. Without a GPU vLLM answers well and does nothing.
 func (o offers) sleeps(c Config) bool {
@@ -27,7 +28,7 @@ const (
 )
 
 // sleep makes the server give its memory back. Requests that the gateway kept in flight are frozen and computed anew after wake-up.
-func (c *client) sleep(ctx context.Context, level sdk.SleepLevel) error {
+func (c *client) sleep(ctx context.Context, level inference.SleepLevel) error {
 	query := url.Values{"level": {strconv.Itoa(int(level))}, "mode": {"keep"}}
 	if err := c.post(ctx, "/sleep?"+query.Encode(), nil, nil); err != nil {
 		return fmt.Errorf("put the server to sleep: %w", err)
@@ -55,9 +56,9 @@ func (c *client) sleeping(ctx context.Context) (bool, error) {
 	return out.Sleeping, err
 }
 
-// Sleep implements sdk.Sleeper: every replica gives its memory back. One that is being started is waited for; from now on one
+// Sleep implements inference.Sleeper: every replica gives its memory back. One that is being started is waited for; from now on one
 // that ends is started again only when the others wake, because its memory is lent.
-func (s *Server) Sleep(ctx context.Context, level sdk.SleepLevel) error {
+func (s *Server) Sleep(ctx context.Context, level inference.SleepLevel) error {
 	if !s.req.Config.EnableSleepMode {
 		return &sdk.Error{Summary: "this server was started without enable_sleep_mode", Remedy: "set enable_sleep_mode = true in the inference block"}
 	}
@@ -75,7 +76,7 @@ func (s *Server) Sleep(ctx context.Context, level sdk.SleepLevel) error {
 	return group.Wait()
 }
 
-func (t target) sleep(ctx context.Context, c Config, level sdk.SleepLevel) error {
+func (t target) sleep(ctx context.Context, c Config, level inference.SleepLevel) error {
 	if !t.offers.sleeps(c) {
 		return &sdk.Error{Summary: fmt.Sprintf("replica %s cannot sleep", t.replica.id), Detail: "device " + t.offers.Device + ", vLLM " + t.offers.Version,
 			Remedy: "vLLM sleeps on a GPU only; set colocated = \"share\" in the sync block"}
@@ -89,7 +90,7 @@ func (t target) sleep(ctx context.Context, c Config, level sdk.SleepLevel) error
 	return nil
 }
 
-// Wake implements sdk.Sleeper: what sleeps serves again what it served. Where that cannot be told from what the server holds, or
+// Wake implements inference.Sleeper: what sleeps serves again what it served. Where that cannot be told from what the server holds, or
 // waking fails, it is started again.
 func (s *Server) Wake(ctx context.Context) error {
 	s.setAsleep(false)
@@ -120,7 +121,7 @@ func (s *Server) Wake(ctx context.Context) error {
 // wakeAs wakes one server with the weights of a version.
 func (t target) wakeAs(ctx context.Context, w sdk.Weights) error {
 	restore := func(context.Context, target) error { return nil }
-	if t.replica.napLevel() == sdk.SleepDrop {
+	if t.replica.napLevel() == inference.SleepDrop {
 		if w.Path == "" {
 			return fmt.Errorf("its weights were dropped, and those of version %d lie in no file", w.Version)
 		}
@@ -295,13 +296,13 @@ func (s *Server) awaitSettled(ctx context.Context) ([]target, error) {
 	}
 }
 
-func (r *replica) setNap(level sdk.SleepLevel) {
+func (r *replica) setNap(level inference.SleepLevel) {
 	r.server.mu.Lock()
 	defer r.server.mu.Unlock()
 	r.nap = level
 }
 
-func (r *replica) napLevel() sdk.SleepLevel {
+func (r *replica) napLevel() inference.SleepLevel {
 	r.server.mu.Lock()
 	defer r.server.mu.Unlock()
 	return r.nap

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/inference"
 )
 
 func sleeper(t *testing.T, change func(*sdk.Request[Config])) sdk.Request[Config] {
@@ -22,7 +23,7 @@ func sleeper(t *testing.T, change func(*sdk.Request[Config])) sdk.Request[Config
 	return req
 }
 
-func sleep(t *testing.T, s *Server, level sdk.SleepLevel) {
+func sleep(t *testing.T, s *Server, level inference.SleepLevel) {
 	t.Helper()
 	if err := s.Sleep(t.Context(), level); err != nil {
 		t.Fatalf("Sleep: %v", err)
@@ -33,7 +34,7 @@ func sleep(t *testing.T, s *Server, level sdk.SleepLevel) {
 // used whose memory is away.
 func TestWeightsWakeAServerThatSleeps(t *testing.T) {
 	t.Parallel()
-	for _, level := range []sdk.SleepLevel{sdk.SleepKeep, sdk.SleepDrop} {
+	for _, level := range []inference.SleepLevel{inference.SleepKeep, inference.SleepDrop} {
 		for _, replicas := range []int64{1, 2} {
 			s, host, _ := start(t, sleeper(t, func(r *sdk.Request[Config]) { r.Config.Replicas = replicas }))
 			host.await(t, "replicas", ready(int(replicas)))
@@ -63,14 +64,14 @@ func TestWakeBringsBackWhatWasServed(t *testing.T) {
 		}
 	}
 	wake() // nothing sleeps
-	sleep(t, s, sdk.SleepKeep)
+	sleep(t, s, inference.SleepKeep)
 	wake()
 	serves(t, s, 0)
 	if err := s.UpdateWeights(t.Context(), hf(1, model(t, 3))); err != nil {
 		t.Fatal(err)
 	}
-	sleep(t, s, sdk.SleepDrop)
-	sleep(t, s, sdk.SleepDrop) // asked twice: the first answer was lost
+	sleep(t, s, inference.SleepDrop)
+	sleep(t, s, inference.SleepDrop) // asked twice: the first answer was lost
 	wake()
 	serves(t, s, 3)
 	if host.served()[0].URL != url {
@@ -80,7 +81,7 @@ func TestWakeBringsBackWhatWasServed(t *testing.T) {
 	s.mu.Lock()
 	s.current = sdk.Weights{}
 	s.mu.Unlock()
-	sleep(t, s, sdk.SleepDrop)
+	sleep(t, s, inference.SleepDrop)
 	wake()
 	host.await(t, "another server", func(r *recorder) bool {
 		return len(r.replicas) == 1 && r.replicas[0].URL != url && strings.Count(strings.Join(r.logs, "\n"), "answers,") == 2
@@ -98,7 +99,7 @@ func TestAServerThatDoesNotWakeIsStartedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := host.served()[0].URL
-	sleep(t, s, sdk.SleepKeep)
+	sleep(t, s, inference.SleepKeep)
 	err := s.UpdateWeights(t.Context(), hf(2, model(t, 5)))
 	if err == nil || !strings.Contains(err.Error(), "did not wake") || !strings.Contains(err.Error(), "out of memory") {
 		t.Fatalf("got %v, want an error that says that it did not wake and why", err)
@@ -121,7 +122,7 @@ func TestAServerThatDiesInItsSleepStartsWhenTheOthersWake(t *testing.T) {
 	pids := filepath.Join(t.TempDir(), "pids")
 	s, host, _ := start(t, sleeper(t, func(r *sdk.Request[Config]) { r.Environment[fakePids] = pids }))
 	host.await(t, "a replica", ready(1))
-	sleep(t, s, sdk.SleepKeep)
+	sleep(t, s, inference.SleepKeep)
 	server, _ := readPids(t, pids, 0)
 	if err := syscall.Kill(server, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -129,7 +130,7 @@ func TestAServerThatDiesInItsSleepStartsWhenTheOthersWake(t *testing.T) {
 	host.await(t, "it waits", func(r *recorder) bool {
 		return slices.ContainsFunc(r.phases, func(p string) bool { return strings.Contains(p, "when the trainer has done its step") })
 	})
-	sleep(t, s, sdk.SleepKeep) // nothing to do for a replica that is not there
+	sleep(t, s, inference.SleepKeep) // nothing to do for a replica that is not there
 	if err := s.UpdateWeights(t.Context(), hf(1, model(t, 4))); err != nil {
 		t.Fatalf("UpdateWeights: %v", err)
 	}
@@ -154,7 +155,7 @@ func TestAServerThatIsFoundAsleepIsWoken(t *testing.T) {
 				}
 				req.Policy = sdk.Policy{Version: version, Weights: weights, Format: "hf"}
 			}
-			sleep(t, first, sdk.SleepDrop)
+			sleep(t, first, inference.SleepDrop)
 			req.Handle = host.programs()
 			second, host2, _ := start(t, req)
 			host2.await(t, "a replica", ready(1))
@@ -185,7 +186,7 @@ func TestWhatCannotSleepSaysSo(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			if err := s.Sleep(ctx, sdk.SleepKeep); err == nil || !strings.Contains(err.Error(), c.want) {
+			if err := s.Sleep(ctx, inference.SleepKeep); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("Sleep: %v, want %q in it", err, c.want)
 			}
 			if err := s.Wake(ctx); err != nil {

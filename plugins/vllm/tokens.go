@@ -10,15 +10,15 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/inference"
 )
 
-var _ sdk.TokenCounter = (*Server)(nil)
+var _ inference.TokenCounter = (*Server)(nil)
 
 // tokensMetric is vLLM's counter of generated tokens, one sample an engine.
 const tokensMetric = "vllm:generation_tokens_total"
 
-// GeneratedTokens implements sdk.TokenCounter: a long generation is told from an engine that hangs.
+// GeneratedTokens implements inference.TokenCounter: a long generation is told from an engine that hangs.
 func (s *Server) GeneratedTokens(ctx context.Context) (float64, error) {
 	s.mu.Lock()
 	var clients []*client

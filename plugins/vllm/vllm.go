@@ -15,14 +15,16 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/inference"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
 
 // Plugin defines `inference "vllm"`.
 func Plugin() *sdk.Definition {
-	return sdk.NewInference("vllm", "Serves a model with vLLM",
-		func() sdk.Inference[Config] { return &Server{} },
+	return inference.New("vllm", "Serves a model with vLLM",
+		func() inference.Plugin[Config] { return &Server{} },
 		sdk.WithOutputs(Outputs{}),
 		sdk.WithPackages(packages),
 		sdk.WithEnvironmentVariables("HF_*", "HUGGING_FACE_HUB_TOKEN", "VLLM_*", "FLASHINFER_*"),
@@ -31,7 +33,7 @@ func Plugin() *sdk.Definition {
 
 // Outputs is what the block gives.
 type Outputs struct {
-	sdk.InferenceOutputs
+	outputs.Inference
 	Transports []string `recipe:"transports" doc:"How new weights can reach it"`
 	Reach      []string `recipe:"reach" doc:"Memory that it can copy weights from: gpu:UUID of each GPU that it sees, or host:ID"`
 	Machine    string   `recipe:"machine" doc:"The machine that it runs on, until that is booted again: within one weights can be sent (transport nccl)"`
@@ -43,7 +45,7 @@ type Outputs struct {
 // Server is one inference block served by vLLM.
 type Server struct {
 	req       sdk.Request[Config]
-	host      sdk.InferenceHost
+	host      inference.Host
 	python    string
 	extension string
 	template  string
@@ -62,17 +64,17 @@ type Server struct {
 }
 
 var (
-	_ sdk.Inference[Config] = (*Server)(nil)
-	_ sdk.ReplicaLogprober  = (*Server)(nil)
-	_ sdk.CacheSalter       = (*Server)(nil)
-	_ sdk.PromptCacher      = (*Server)(nil)
-	_ sdk.Updater[Config]   = (*Server)(nil)
-	_ sdk.Planner[Config]   = (*Server)(nil)
-	_ sdk.Validator[Config] = (*Server)(nil)
+	_ inference.Plugin[Config]   = (*Server)(nil)
+	_ inference.ReplicaLogprober = (*Server)(nil)
+	_ inference.CacheSalter      = (*Server)(nil)
+	_ inference.PromptCacher     = (*Server)(nil)
+	_ sdk.Updater[Config]        = (*Server)(nil)
+	_ sdk.Planner[Config]        = (*Server)(nil)
+	_ sdk.Validator[Config]      = (*Server)(nil)
 )
 
 // Run starts the replicas and keeps them alive until the context ends.
-func (s *Server) Run(ctx context.Context, req sdk.Request[Config], host sdk.InferenceHost) error {
+func (s *Server) Run(ctx context.Context, req sdk.Request[Config], host inference.Host) error {
 	err := s.prepare(req, host)
 	s.disown(ctx) // also when this life cannot begin: then nobody takes them over
 	if err != nil {
@@ -92,7 +94,7 @@ func (s *Server) Run(ctx context.Context, req sdk.Request[Config], host sdk.Infe
 }
 
 // prepare finds out everything that does not change during the block's life.
-func (s *Server) prepare(req sdk.Request[Config], host sdk.InferenceHost) error {
+func (s *Server) prepare(req sdk.Request[Config], host inference.Host) error {
 	s.req, s.host, s.config = req, host, req.Config
 	python, err := interpreter.Find(req.Runtime, packages(interpreter.GPU()), req.RecipeDir, func(name string) string {
 		return lookup(os.Environ(), req.Environment, name)
@@ -149,7 +151,7 @@ func (s *Server) announce(ctx context.Context, events <-chan struct{}) error {
 
 func (s *Server) announceOnce() {
 	s.mu.Lock()
-	var live, coming []sdk.Replica
+	var live, coming []inference.Replica
 	var handles []proc.Handle
 	var offer offers
 	for _, r := range s.replicas {
@@ -158,10 +160,10 @@ func (s *Server) announceOnce() {
 		}
 		switch {
 		case r.live && (r.version != unknownVersion || !s.loadable()): // else it holds broken weights and is started again
-			live = append(live, sdk.Replica{ID: r.id, URL: r.client.base, APIKey: r.client.key})
+			live = append(live, inference.Replica{ID: r.id, URL: r.client.base, APIKey: r.client.key})
 			offer = r.offers
 		case r.client != nil:
-			coming = append(coming, sdk.Replica{ID: r.id, URL: r.client.base, APIKey: r.client.key})
+			coming = append(coming, inference.Replica{ID: r.id, URL: r.client.base, APIKey: r.client.key})
 		}
 	}
 	total, version, known, restarting := len(s.replicas), s.current.Version, s.loadable(), s.restarting
@@ -184,7 +186,7 @@ func (s *Server) announceOnce() {
 	}
 	if !s.ready {
 		s.ready = true
-		s.host.Ready(Outputs{sdk.InferenceOutputs{
+		s.host.Ready(Outputs{outputs.Inference{
 			Model: s.req.Config.servedName(), Tokenizer: resolve(s.req.Config.tokenizer(), s.req.RecipeDir), MaxModelLen: offer.MaxModelLen,
 		}, s.transports(offer), offer.Reach, offer.Machine, offer.Arithmetic, offer.sleeps(s.req.Config), s.req.Placement.Devices})
 	}
@@ -196,7 +198,7 @@ func (s *Server) announceOnce() {
 }
 
 // serve tells the host where replicas listen.
-func (s *Server) serve(list []sdk.Replica) {
+func (s *Server) serve(list []inference.Replica) {
 	s.host.Serve(list...)
 	told := make(map[string]string, len(list))
 	for _, r := range list {
@@ -207,10 +209,10 @@ func (s *Server) serve(list []sdk.Replica) {
 	s.mu.Unlock()
 }
 
-// CacheSalt implements sdk.CacheSalter: vLLM keeps the prefixes that it has computed apart by cache_salt.
+// CacheSalt implements inference.CacheSalter: vLLM keeps the prefixes that it has computed apart by cache_salt.
 func (s *Server) CacheSalt() bool { return true }
 
-// CachedPrompt implements sdk.PromptCacher. vLLM keeps whole blocks of a prompt, of 16 to 64 tokens on a GPU and 128 on a CPU, and
+// CachedPrompt implements inference.PromptCacher. vLLM keeps whole blocks of a prompt, of 16 to 64 tokens on a GPU and 128 on a CPU, and
 // computes the last token anew in any case.
 func (s *Server) CachedPrompt() int {
 	s.mu.Lock()

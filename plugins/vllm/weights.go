@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/inference"
 )
 
 // transports are the ways in which weights can reach the servers.
@@ -280,7 +281,7 @@ func (s *Server) Logprobs(ctx context.Context, tokens []int) ([]float64, error) 
 }
 
 // ReplicaLogprobs asks one replica, so that a single one that missed an update is noticed.
-func (s *Server) ReplicaLogprobs(ctx context.Context, which sdk.Replica, tokens []int) ([]float64, error) {
+func (s *Server) ReplicaLogprobs(ctx context.Context, which inference.Replica, tokens []int) ([]float64, error) {
 	s.mu.Lock()
 	var found *client
 	for _, r := range s.replicas {

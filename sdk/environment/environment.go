@@ -101,7 +101,7 @@ func Define[C Config, E Environment](
 ) *sdk.Definition {
 	var zero E
 	_, evaluable := any(zero).(Evaluable)
-	return sdk.NewEnvironment(name, summary, func() sdk.Service[C] {
+	return New(name, summary, func() sdk.Service[C] {
 		r := &runner[C, E]{open: open}
 		if evaluable {
 			return &evaluated[C, E]{runner: r}

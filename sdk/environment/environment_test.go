@@ -18,6 +18,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
@@ -175,7 +176,7 @@ func setUp(t *testing.T, change func(*config)) (*api, *plugintest.Block) {
 	server := plugintest.Harness(t, plugintest.FakeInference())
 	server.Start(plugintest.FakeConfig{})
 	server.Ready()
-	book := plugintest.Ref("trajectories.x.y", kind.Trajectories, sdk.TrajectoriesOutputs{URL: a.URL})
+	book := plugintest.Ref("trajectories.x.y", kind.Trajectories, outputs.Trajectories{URL: a.URL})
 	c := config{Letter: "a", Settings: environment.Settings{
 		Inference: server.Reference(), Trajectories: &book, GroupSize: 4, MaxTokens: 8, Temperature: 1, TopP: 1, Concurrency: 4,
 		MaxBatchesOffpolicy: 1, Weight: 1, DropUninformative: true, RequestTimeout: time.Minute,
@@ -400,7 +401,7 @@ func TestInferenceGoesAwayAndComesBack(t *testing.T) {
 	server := plugintest.Harness(t, plugintest.FakeInference())
 	server.Start(plugintest.FakeConfig{})
 	server.Ready()
-	book := plugintest.Ref("trajectories.x.y", kind.Trajectories, sdk.TrajectoriesOutputs{URL: a.URL})
+	book := plugintest.Ref("trajectories.x.y", kind.Trajectories, outputs.Trajectories{URL: a.URL})
 	b := plugintest.Harness(t, definition())
 	b.Start(config{Letter: "a", Settings: environment.Settings{
 		Inference: server.Reference(), Trajectories: &book, GroupSize: 4, MaxTokens: 8, Temperature: 1, TopP: 1, Concurrency: 2,
@@ -434,7 +435,7 @@ func TestARequestThatIsRefusedFailsTheBlockWithTheReason(t *testing.T) {
 		_, _ = w.Write([]byte("max_tokens is too large for this model"))
 	}))
 	t.Cleanup(refuses.Close)
-	server := plugintest.Ref("inference.x.y", kind.Inference, sdk.InferenceOutputs{BaseURL: refuses.URL + "/v1", Model: "m"})
+	server := plugintest.Ref("inference.x.y", kind.Inference, outputs.Inference{BaseURL: refuses.URL + "/v1", Model: "m"})
 	_, b := setUp(t, func(c *config) { c.Inference = server })
 	e := b.Wait("failure", func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Failed) })
 	if m := e.GetPhase().GetMessage(); !strings.Contains(m, "max_tokens is too large") || !strings.Contains(m, "400") {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
@@ -36,14 +37,14 @@ const farewell = 5 * time.Second
 func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Host) (err error) {
 	s := req.Config.settings()
 	name := nameOf(req.Address)
-	var served sdk.InferenceOutputs
+	var served outputs.Inference
 	if err := s.Inference.Decode(&served); err != nil {
 		return err
 	}
 	if s.Trajectories == nil {
 		return &sdk.Error{Summary: "no trajectories block is named", Remedy: "set trajectories = trajectories.…"}
 	}
-	var taking sdk.TrajectoriesOutputs
+	var taking outputs.Trajectories
 	if err := s.Trajectories.Decode(&taking); err != nil {
 		return err
 	}
@@ -70,7 +71,7 @@ func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Hos
 	defer r.set(nil, nil, sampling{})
 	// Ready before it is registered: the trajectory API lets nobody in before the trainer has asked for a batch, and the
 	// trainer waits for its environments to be ready.
-	host.Ready(sdk.EnvironmentOutputs{Name: name, GroupSize: s.GroupSize})
+	host.Ready(outputs.Environment{Name: name, GroupSize: s.GroupSize})
 	rollouts := &rollouts{
 		env: env, host: host, api: api, sampler: sampler, plan: plan, settings: s, name: name,
 		maxLength: int(served.MaxModelLen), tally: newTally(),

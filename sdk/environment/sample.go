@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
@@ -23,7 +23,7 @@ type sampler struct {
 	http             *http.Client
 }
 
-func newSampler(out sdk.InferenceOutputs, name string, timeout time.Duration) *sampler {
+func newSampler(out outputs.Inference, name string, timeout time.Duration) *sampler {
 	return &sampler{
 		base: strings.TrimRight(out.BaseURL, "/"), model: out.Model, key: out.APIKey, name: name,
 		http: &http.Client{Timeout: timeout, Transport: &http.Transport{MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute}},

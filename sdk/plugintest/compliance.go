@@ -17,6 +17,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/proc"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -128,8 +129,8 @@ func documented(t *testing.T, path string, s *spec.Schema) {
 func kindOutputs(t *testing.T, k kind.Kind) *spec.Schema {
 	t.Helper()
 	structs := map[kind.Kind]any{
-		kind.Inference: sdk.InferenceOutputs{}, kind.Trajectories: sdk.TrajectoriesOutputs{}, kind.Environment: sdk.EnvironmentOutputs{},
-		kind.Trainer: sdk.TrainerOutputs{}, kind.Sync: sdk.SyncOutputs{},
+		kind.Inference: outputs.Inference{}, kind.Trajectories: outputs.Trajectories{}, kind.Environment: outputs.Environment{},
+		kind.Trainer: outputs.Trainer{}, kind.Sync: outputs.Sync{},
 	}
 	schema, err := spec.Of(structs[k])
 	if err != nil {

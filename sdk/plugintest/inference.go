@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/inference"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/web"
 )
 
@@ -32,7 +34,7 @@ type FakeConfig struct {
 
 // FakeOutputs is what FakeInference gives.
 type FakeOutputs struct {
-	sdk.InferenceOutputs
+	outputs.Inference
 	Sleeps bool `recipe:"sleeps" doc:"Whether it can give its memory back"`
 }
 
@@ -46,7 +48,7 @@ const (
 // shapes of vLLM behind the SDK's own gateway. It answers with the ids of random letters; its weights are one number, read from
 // files as FakeWeights writes them, and its log-probabilities follow from that number (see FakeLogprobs).
 func FakeInference() *sdk.Definition {
-	return sdk.NewInference("fake", "Inference without a model, for tests.", func() sdk.Inference[FakeConfig] { return &fake{} },
+	return inference.New("fake", "Inference without a model, for tests.", func() inference.Plugin[FakeConfig] { return &fake{} },
 		sdk.WithOutputs(FakeOutputs{}))
 }
 
@@ -74,17 +76,17 @@ type fake struct {
 	mu      sync.Mutex
 	weights float64
 	config  FakeConfig
-	host    sdk.InferenceHost
+	host    inference.Host
 	nap     fakeNap
 }
 
 var (
-	_ sdk.Inference[FakeConfig] = (*fake)(nil)
-	_ sdk.Updater[FakeConfig]   = (*fake)(nil)
-	_ sdk.Sleeper               = (*fake)(nil)
+	_ inference.Plugin[FakeConfig] = (*fake)(nil)
+	_ sdk.Updater[FakeConfig]      = (*fake)(nil)
+	_ inference.Sleeper            = (*fake)(nil)
 )
 
-func (f *fake) Run(ctx context.Context, req sdk.Request[FakeConfig], host sdk.InferenceHost) error {
+func (f *fake) Run(ctx context.Context, req sdk.Request[FakeConfig], host inference.Host) error {
 	f.mu.Lock()
 	f.config, f.host = req.Config, host
 	f.mu.Unlock()
@@ -105,8 +107,8 @@ func (f *fake) Run(ctx context.Context, req sdk.Request[FakeConfig], host sdk.In
 	server := web.NewServer(mux)
 	served := make(chan error, 1)
 	go func() { served <- web.Serve(server, listener) }()
-	host.Serve(sdk.Replica{ID: "0", URL: "http://" + listener.Addr().String()})
-	host.Ready(FakeOutputs{sdk.InferenceOutputs{Model: FakeModel, Tokenizer: FakeModel, MaxModelLen: 4096}, req.Config.EnableSleepMode})
+	host.Serve(inference.Replica{ID: "0", URL: "http://" + listener.Addr().String()})
+	host.Ready(FakeOutputs{outputs.Inference{Model: FakeModel, Tokenizer: FakeModel, MaxModelLen: 4096}, req.Config.EnableSleepMode})
 	select {
 	case <-ctx.Done():
 	case err = <-served:

@@ -10,9 +10,12 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/control"
 	"github.com/recipe-rl/recipe/sdk/gateway"
+	"github.com/recipe-rl/recipe/sdk/inference"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/trainer"
+	"github.com/recipe-rl/recipe/sdk/trainer/weightclient"
+	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
@@ -131,7 +134,7 @@ func heldRequests(t *testing.T, def *sdk.Definition, s Suite) {
 func (s Suite) request(t *testing.T, b *Block, version int64) gateway.WeightUpdate {
 	t.Helper()
 	w := s.Weights(t, t.TempDir(), version)
-	return gateway.WeightUpdate{Version: int(version), Path: w.Path, Transport: w.Transport, Options: sdk.UpdateOptions(w)}
+	return gateway.WeightUpdate{Version: int(version), Path: w.Path, Transport: w.Transport, Options: inference.UpdateOptions(w)}
 }
 
 func weightUpdate(t *testing.T, def *sdk.Definition, s Suite) {
@@ -226,14 +229,14 @@ func trainerChecks(t *testing.T, def *sdk.Definition, s Suite) {
 	t.Run("hands over its weights", func(t *testing.T) {
 		b := s.started(t, def, func(r *pluginpb.StartRequest) { r.SyncedBy = []string{"sync.weights.test"} })
 		b.Ready()
-		c := control.New(b.Output("control_url"), b.Output("control_token"))
+		c := weightclient.New(b.Output("control_url"), b.Output("control_token"))
 		defer c.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), 2*Deadline)
 		defer cancel()
-		if _, err := control.New(b.Output("control_url"), "wrong").State(ctx); err == nil {
+		if _, err := weightclient.New(b.Output("control_url"), "wrong").State(ctx); err == nil {
 			t.Error("the control endpoint answered to a wrong token")
 		}
-		if _, err := c.Attach(ctx, sdk.SyncAttach{Address: "sync.weights.test", Every: 1, Transport: "reload"}); err != nil {
+		if _, err := c.Attach(ctx, weightserver.Attach{Address: "sync.weights.test", Every: 1, Transport: "reload"}); err != nil {
 			t.Fatal(err)
 		}
 		first := published(ctx, t, c, 1)
@@ -243,14 +246,14 @@ func trainerChecks(t *testing.T, def *sdk.Definition, s Suite) {
 		if err != nil || state.Pending == nil || state.Pending.Version != 1 {
 			t.Fatalf("the trainer went on before its weights were served: %+v %v", state, err)
 		}
-		if err := c.Synced(ctx, sdk.SyncDone{Version: 1}); err != nil {
+		if err := c.Synced(ctx, weightserver.Done{Version: 1}); err != nil {
 			t.Fatal(err)
 		}
 		second := published(ctx, t, c, 2)
 		if equalJSON(first, second) {
 			t.Errorf("two versions have the same log-probabilities %v: nothing was trained, or nothing was published", first)
 		}
-		if err := c.Synced(ctx, sdk.SyncDone{Version: 2, Error: "compliance says no"}); err != nil {
+		if err := c.Synced(ctx, weightserver.Done{Version: 2, Error: "compliance says no"}); err != nil {
 			t.Fatal(err)
 		}
 		e := b.Wait("failure", func(e *pluginpb.Event) bool { return sdk.Phase(e.GetPhase().GetPhase()).Over() }).GetPhase()
@@ -261,9 +264,9 @@ func trainerChecks(t *testing.T, def *sdk.Definition, s Suite) {
 }
 
 // published takes one publication and returns the trainer's log-probabilities of a text.
-func published(ctx context.Context, t *testing.T, c *control.Client, version int64) []float64 {
+func published(ctx context.Context, t *testing.T, c *weightclient.Client, version int64) []float64 {
 	t.Helper()
-	var p *sdk.Publication
+	var p *weightserver.Publication
 	var err error
 	for p == nil && err == nil {
 		p, err = c.Pending(ctx, version-1, 10*time.Second)
@@ -271,7 +274,7 @@ func published(ctx context.Context, t *testing.T, c *control.Client, version int
 	if err != nil || p.Version != version {
 		t.Fatalf("publication %+v, want version %d: %v", p, version, err)
 	}
-	w, err := c.Publish(ctx, sdk.PublishRequest{Version: version, Transport: "reload", Dir: t.TempDir()})
+	w, err := c.Publish(ctx, trainer.PublishRequest{Version: version, Transport: "reload", Dir: t.TempDir()})
 	if err != nil || w.Path == "" || w.Format == "" || w.Precision == "" {
 		t.Fatalf("published %+v: %v; path, format and precision must be told", w, err)
 	}

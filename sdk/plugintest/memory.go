@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/trainer"
 )
 
 // fakeMemory stands for a trainer's memory, which inference copies weights from (transports live, ipc and nccl). It is a file that goes
@@ -36,7 +37,7 @@ func (m *fakeMemory) trained(step int64) {
 func (m *fakeMemory) end() { _ = os.RemoveAll(filepath.Dir(m.path())) }
 
 // share publishes without files.
-func (f *fakeTrainer) share(r sdk.PublishRequest) (sdk.Weights, error) {
+func (f *fakeTrainer) share(r trainer.PublishRequest) (sdk.Weights, error) {
 	f.memory.shared, f.memory.keep = true, r.Keep
 	if err := f.memory.write(f.step); err != nil {
 		return sdk.Weights{}, err

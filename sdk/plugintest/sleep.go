@@ -5,18 +5,18 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/inference"
 )
 
 // fakeNap is the sleep of a fake engine. It tells the log when it falls asleep and when it wakes, in these words:
 // "asleep at level N", "awake for version N", "awake as before", "cannot wake".
 type fakeNap struct {
-	level  sdk.SleepLevel
+	level  inference.SleepLevel
 	failed int64
 	woken  int64 // without new weights
 }
 
-func (f *fake) Sleep(_ context.Context, level sdk.SleepLevel) error {
+func (f *fake) Sleep(_ context.Context, level inference.SleepLevel) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.config.EnableSleepMode {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/outputs"
+	"github.com/recipe-rl/recipe/sdk/trainer"
 )
 
 // FakeTrainerConfig is the configuration of FakeTrainer.
@@ -21,24 +23,24 @@ type FakeTrainerConfig struct {
 // FakeTrainer is a trainer without a model, for tests of sync plugins and of the engine: its weights are one number, which is
 // the step. It checkpoints that number after each step and continues from it.
 func FakeTrainer() *sdk.Definition {
-	return sdk.NewTrainer("fake", "A trainer without a model, for tests.", func() sdk.Trainer[FakeTrainerConfig] { return &fakeTrainer{} })
+	return trainer.New("fake", "A trainer without a model, for tests.", func() trainer.Plugin[FakeTrainerConfig] { return &fakeTrainer{} })
 }
 
 type fakeTrainer struct {
 	mu   sync.Mutex
 	step int64
-	host sdk.TrainerHost
+	host trainer.Host
 	dir  string
 
 	memory fakeMemory
 }
 
 var (
-	_ sdk.Trainer[FakeTrainerConfig] = (*fakeTrainer)(nil)
-	_ sdk.Checkpointer               = (*fakeTrainer)(nil)
+	_ trainer.Plugin[FakeTrainerConfig] = (*fakeTrainer)(nil)
+	_ sdk.Checkpointer                  = (*fakeTrainer)(nil)
 )
 
-func (f *fakeTrainer) Run(ctx context.Context, req sdk.Request[FakeTrainerConfig], host sdk.TrainerHost) error {
+func (f *fakeTrainer) Run(ctx context.Context, req sdk.Request[FakeTrainerConfig], host trainer.Host) error {
 	f.host, f.dir = host, req.CheckpointDir
 	f.memory.dir = req.Dir
 	defer f.memory.end()
@@ -47,7 +49,7 @@ func (f *fakeTrainer) Run(ctx context.Context, req sdk.Request[FakeTrainerConfig
 			return err
 		}
 	}
-	host.Ready(sdk.TrainerOutputs{Model: FakeModel, Step: f.step})
+	host.Ready(outputs.Trainer{Model: FakeModel, Step: f.step})
 	// Before the first step, so that a trainer that continues an earlier life hands over the weights that it has.
 	if _, err := host.Sync(ctx, f.step); err != nil {
 		return err
@@ -76,7 +78,7 @@ func (f *fakeTrainer) Run(ctx context.Context, req sdk.Request[FakeTrainerConfig
 			return err
 		}
 	}
-	host.SetOutputs(sdk.TrainerOutputs{Model: FakeModel, Step: f.step, Checkpoint: f.path()})
+	host.SetOutputs(outputs.Trainer{Model: FakeModel, Step: f.step, Checkpoint: f.path()})
 	return nil
 }
 
@@ -109,7 +111,7 @@ func (f *fakeTrainer) SaveCheckpoint(context.Context) (sdk.CheckpointInfo, error
 	return c, nil
 }
 
-func (f *fakeTrainer) Publish(_ context.Context, r sdk.PublishRequest) (sdk.Weights, error) {
+func (f *fakeTrainer) Publish(_ context.Context, r trainer.PublishRequest) (sdk.Weights, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if r.Dir == "" {

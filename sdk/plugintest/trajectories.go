@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
@@ -39,7 +39,7 @@ func FakeTrajectories(t testing.TB, batchSize int) *Trajectories {
 
 // Reference makes a reference to it for an environment's configuration.
 func (f *Trajectories) Reference() spec.Ref {
-	return Ref("trajectories.fake.test", kind.Trajectories, sdk.TrajectoriesOutputs{URL: f.server.URL})
+	return Ref("trajectories.fake.test", kind.Trajectories, outputs.Trajectories{URL: f.server.URL})
 }
 
 func (f *Trajectories) serve(w http.ResponseWriter, r *http.Request) {

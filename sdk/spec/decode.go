@@ -293,7 +293,7 @@ func stringMember(v cty.Value, name string) (string, bool) {
 	return m.AsString(), true
 }
 
-// Decode fills an outputs struct (for example sdk.InferenceOutputs) from the block's values by tag. Values that are
+// Decode fills an outputs struct (for example outputs.Inference) from the block's values by tag. Values that are
 // missing, null or not known yet leave the field as it is; a value of the wrong type is an error that names it.
 func (r Ref) Decode(into any) error {
 	target := reflect.ValueOf(into)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/trainer"
 )
 
 // control speaks to the worker's control server. A command is taken between two training steps, so an answer may take as long as one.
@@ -101,7 +102,7 @@ func (t *Trainer[C]) worker() (*control, error) {
 }
 
 // Publish writes the current weights into a folder: the whole model, adapters merged in, or the adapter alone.
-func (t *Trainer[C]) Publish(ctx context.Context, req sdk.PublishRequest) (sdk.Weights, error) {
+func (t *Trainer[C]) Publish(ctx context.Context, req trainer.PublishRequest) (sdk.Weights, error) {
 	c, err := t.worker()
 	if err != nil {
 		return sdk.Weights{}, err

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/proc"
 	"github.com/recipe-rl/recipe/sdk/tail"
 )
@@ -364,7 +365,7 @@ func (w *watch[C]) end(ctx context.Context, program *proc.Program, followed erro
 // ready gives the outputs when the model is loaded, before the first batch: the sync block needs the control endpoint by then.
 func (t *Trainer[C]) ready(memory, machine string) {
 	t.mu.Lock()
-	t.outputs = Outputs{sdk.TrainerOutputs{Model: t.program.Model}, t.program.Transports, memory, machine, t.req.Placement.Devices}
+	t.outputs = Outputs{outputs.Trainer{Model: t.program.Model}, t.program.Transports, memory, machine, t.req.Placement.Devices}
 	out := t.outputs
 	t.mu.Unlock()
 	t.host.Ready(out)

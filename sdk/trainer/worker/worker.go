@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/trainer"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
 	"github.com/recipe-rl/recipe/sdk/proc"
 	pythonsdk "github.com/recipe-rl/recipe/sdk/python"
@@ -61,7 +63,7 @@ type Program struct {
 
 // Outputs is what a trainer block of this kit gives.
 type Outputs struct {
-	sdk.TrainerOutputs
+	outputs.Trainer
 	Transports []string `recipe:"transports" doc:"How its weights can leave it"`
 	Memory     string   `recipe:"memory" doc:"Where its weights lie in memory: gpu:UUID, or host:ID. A server that reaches it can copy them (transports live and ipc)"`
 	Machine    string   `recipe:"machine" doc:"The machine that it runs on, until that is booted again: within one weights can be sent (transport nccl)"`
@@ -74,7 +76,7 @@ type Trainer[C any] struct {
 
 	req     sdk.Request[C]
 	program Program
-	host    sdk.TrainerHost
+	host    trainer.Host
 
 	mu      sync.Mutex
 	control *control // nil until the worker listens
@@ -103,7 +105,7 @@ const (
 )
 
 // Run starts the worker and follows it to its end.
-func (t *Trainer[C]) Run(ctx context.Context, req sdk.Request[C], host sdk.TrainerHost) (err error) {
+func (t *Trainer[C]) Run(ctx context.Context, req sdk.Request[C], host trainer.Host) (err error) {
 	t.req, t.host = req, host
 	if t.program, err = t.describe(req); err != nil {
 		return err

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/trainer"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/proc"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -70,7 +71,7 @@ type host struct {
 	changed     chan struct{}
 }
 
-var _ sdk.TrainerHost = (*host)(nil)
+var _ trainer.Host = (*host)(nil)
 
 func (h *host) note(change func()) {
 	h.mu.Lock()
@@ -146,7 +147,7 @@ func (h *host) Sync(ctx context.Context, step int64) (int64, error) {
 		return h.Version(), err
 	}
 	next := h.Version() + 1
-	w, err := h.trainer.Publish(ctx, sdk.PublishRequest{Version: next, Transport: "reload", Dir: h.dir})
+	w, err := h.trainer.Publish(ctx, trainer.PublishRequest{Version: next, Transport: "reload", Dir: h.dir})
 	if err != nil {
 		return 0, err
 	}
@@ -435,7 +436,7 @@ func TestPublishByAnUnknownTransport(t *testing.T) {
 	go func() { ended <- tr.Run(ctx, req, h) }()
 	h.await(t, "the worker to wait for a batch", func() bool { return strings.Contains(strings.Join(h.phases, "\n"), "waiting for a batch") })
 	var e *sdk.Error
-	if _, err := tr.Publish(ctx, sdk.PublishRequest{Transport: "pigeon"}); !errors.As(err, &e) || !strings.Contains(e.Detail, "reload") {
+	if _, err := tr.Publish(ctx, trainer.PublishRequest{Transport: "pigeon"}); !errors.As(err, &e) || !strings.Contains(e.Detail, "reload") {
 		t.Errorf("got %v, want an error that lists what is offered", err)
 	}
 	cancel()

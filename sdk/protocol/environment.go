@@ -1,0 +1,28 @@
+package protocol
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+var environmentPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*\*?$`)
+
+// CheckEnvironmentNames says what is wrong with names of variables of which some may end in *.
+func CheckEnvironmentNames(names []string) error {
+	for _, name := range names {
+		if !environmentPattern.MatchString(name) {
+			return fmt.Errorf("%q is no name of an environment variable; expected one such as HF_TOKEN, or MYTOOL_* for all that begin so", name)
+		}
+	}
+	return nil
+}
+
+// MatchesEnvironment says whether a variable is one of the names, of which some may end in *.
+func MatchesEnvironment(variable string, names []string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		prefix, family := strings.CutSuffix(name, "*")
+		return name == variable || family && strings.HasPrefix(variable, prefix)
+	})
+}

@@ -1,0 +1,21 @@
+// Package sync is the contract of sync plugins, which bring a trainer's weights to inference. They drive the two with
+// package weightclient and with the client of package gateway.
+package sync
+
+import (
+	"context"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/outputs"
+)
+
+// New defines a sync plugin. C is its configuration, a struct with `recipe` tags (see spec.Of); factory makes a fresh plugin
+// value for each attempt of a block. It panics when a tag is wrong.
+func New[C any](name, summary string, factory func() sdk.Service[C], opts ...sdk.Option) *sdk.Definition {
+	return sdk.Define(kind.Sync, name, summary, outputs.Sync{}, factory, run[C], opts...)
+}
+
+func run[C any](ctx context.Context, plugin sdk.Service[C], req sdk.Request[C], host sdk.KindHost) error {
+	return plugin.Run(ctx, req, host)
+}

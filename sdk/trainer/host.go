@@ -1,0 +1,133 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/internal/loopback"
+	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
+	"github.com/recipe-rl/recipe/sdk/web"
+)
+
+// host is the Host of a trainer and the owner of its control endpoint.
+type host struct {
+	sdk.KindHost
+	weights      *weightserver.Server
+	url          string
+	controlToken string
+}
+
+var _ Host = (*host)(nil)
+
+// run serves the weights around the plugin's Run.
+func run[C any](ctx context.Context, plugin Plugin[C], req sdk.Request[C], base sdk.KindHost) (err error) {
+	listener, err := loopback.Listen(req.Listen)
+	if err != nil {
+		return fmt.Errorf("listen for the control endpoint of %s: %w", req.Address, err)
+	}
+	base.Listening(listener.Addr().String())
+	weights := weightserver.New(weightserver.Config{
+		Address: req.Address, SyncedBy: req.SyncedBy, Version: req.Policy.Version, Resumed: req.Resume,
+		Trainer: guarded[C]{plugin: plugin, call: base.Call}, Reached: base.ReachVersion,
+	})
+	server := web.NewServer(weights.Handler(req.ControlToken))
+	server.BaseContext = func(net.Listener) context.Context { return ctx }
+	served := make(chan error, 1)
+	go func() { served <- web.Serve(server, listener) }()
+	defer func() {
+		weights.Close()
+		closing, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		if server.Shutdown(closing) != nil {
+			_ = server.Close()
+		}
+		if e := <-served; !errors.Is(e, http.ErrServerClosed) {
+			err = errors.Join(err, fmt.Errorf("serve the control endpoint of %s: %w", req.Address, e))
+		}
+	}()
+	return plugin.Run(ctx, req, &host{
+		KindHost: base, weights: weights, url: "http://" + listener.Addr().String(), controlToken: req.ControlToken,
+	})
+}
+
+func (h *host) Sync(ctx context.Context, step int64) (int64, error) {
+	if by := h.weights.Syncer(); by != "" {
+		waiting := h.Begin(sdk.Activity{On: by, What: fmt.Sprintf("its weights of step %d to be served", step)})
+		defer waiting.End()
+	}
+	return h.weights.Sync(ctx, step)
+}
+
+func (h *host) Version() int64 { return h.weights.Version() }
+
+func (h *host) Ready(outputs any) {
+	if h.setEndpoint(outputs) {
+		h.Phase(sdk.Ready, "")
+	}
+}
+
+func (h *host) SetOutputs(outputs any) { h.setEndpoint(outputs) }
+
+func (h *host) setEndpoint(outputs any) bool {
+	return h.Report(outputs, map[string]cty.Value{
+		"control_url":   cty.StringVal(h.url),
+		"control_token": cty.StringVal(h.controlToken),
+	})
+}
+
+func (h *host) Progress(step, total int64, unit string) {
+	h.weights.SetStep(step)
+	h.KindHost.Progress(step, total, unit)
+}
+
+func (h *host) Turn(ctx context.Context, step int64) error {
+	if by := h.weights.Syncer(); by != "" {
+		waiting := h.Begin(sdk.Activity{On: by, What: fmt.Sprintf("the GPU for step %d", step)})
+		defer waiting.End()
+	}
+	return h.weights.WaitTurn(ctx, step)
+}
+
+func (h *host) Shared() bool { return h.weights.Shared() }
+
+// guarded calls the plugin for a sync block. A panic becomes an error.
+type guarded[C any] struct {
+	plugin Plugin[C]
+	call   func(func() error) error
+}
+
+func (g guarded[C]) Publish(ctx context.Context, r PublishRequest) (w sdk.Weights, err error) {
+	err = g.call(func() (err error) {
+		w, err = g.plugin.Publish(ctx, r)
+		return err
+	})
+	return w, err
+}
+
+func (g guarded[C]) Logprobs(ctx context.Context, tokens []int) (values []float64, err error) {
+	err = g.call(func() (err error) {
+		values, err = g.plugin.Logprobs(ctx, tokens)
+		return err
+	})
+	return values, err
+}
+
+// Tokenize returns no ids when the plugin cannot tell them.
+func (g guarded[C]) Tokenize(ctx context.Context, text string) (ids []int, err error) {
+	tokenizer, ok := g.plugin.(Tokenizer)
+	if !ok {
+		return nil, nil
+	}
+	err = g.call(func() (err error) {
+		ids, err = tokenizer.Tokenize(ctx, text)
+		return err
+	})
+	return ids, err
+}

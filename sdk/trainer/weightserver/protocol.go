@@ -1,0 +1,61 @@
+package weightserver
+
+// Attach is what a sync block says when it takes charge of a trainer's weights.
+type Attach struct {
+	Address   string `json:"address"`             // of the sync block
+	Every     int64  `json:"every"`               // optimizer steps between publications
+	Transport string `json:"transport"`           // how weights will move
+	Version   int64  `json:"version,omitempty"`   // highest policy version that inference serves, as far as the sync block sees
+	Republish bool   `json:"republish,omitempty"` // inference lost the weights: publish at the next step whatever the period says
+	Colocated bool   `json:"colocated,omitempty"` // trainer and inference take turns on the GPU
+}
+
+// Publication is what a trainer waits for: that a policy version is taken, or, where it shares its GPU with inference, that it
+// gets its turn or that the turn is taken back.
+type Publication struct {
+	Kind    PublicationKind `json:"kind,omitempty"`
+	Version int64           `json:"version"` // of a turn: the version that inference serves
+	Step    int64           `json:"step"`
+}
+
+// PublicationKind says what a trainer waits for.
+type PublicationKind string
+
+// What a trainer waits for. Only a sync block that attached as colocated is asked for turns.
+const (
+	WeightsReady PublicationKind = ""     // weights of Version wait to be taken; acknowledged by Done
+	TurnWanted   PublicationKind = "turn" // the GPU is wanted for a step; answered by TurnGiven
+	TurnOver     PublicationKind = "rest" // the GPU is free again and there are no new weights; acknowledged by Done
+)
+
+// TurnGiven says that a trainer has the GPU for itself, or why it cannot have it.
+type TurnGiven struct {
+	Step  int64  `json:"step"`
+	Error string `json:"error,omitempty"` // empty: inference has given its memory back
+}
+
+// Done says how a publication ended.
+type Done struct {
+	Version int64  `json:"version"`
+	Error   string `json:"error,omitempty"` // empty: inference serves the version
+}
+
+// State is where a trainer stands.
+type State struct {
+	Phase   string       `json:"phase"` // "training", "waiting" (for its turn), "syncing" or "over"
+	Step    int64        `json:"step"`
+	Version int64        `json:"version"`
+	Pending *Publication `json:"pending,omitempty"`
+	Sync    string       `json:"sync,omitempty"` // the attached sync block
+	Turn    bool         `json:"turn,omitempty"` // it has the GPU for itself
+}
+
+// PublishRequest asks a trainer to write its current weights.
+type PublishRequest struct {
+	Version   int64  `json:"version"`
+	Transport string `json:"transport"` // live, ipc, nccl, lora, reload or restart
+	Dir       string `json:"dir"`       // where to put them; exists
+	// Keep asks that weights in memory keep these values until the next publication, although training goes on: there will be
+	// steps without one, and an inference block that is restarted meanwhile must still find this version.
+	Keep bool `json:"keep,omitempty"`
+}

@@ -1,0 +1,206 @@
+package weightserver
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// testTrainer publishes nothing and gives log-probabilities of 0.
+type testTrainer struct{}
+
+func (testTrainer) Publish(_ context.Context, r PublishRequest) (sdk.Weights, error) {
+	return sdk.Weights{Version: r.Version}, nil
+}
+
+func (testTrainer) Logprobs(_ context.Context, tokens []int) ([]float64, error) {
+	return make([]float64, len(tokens)-1), nil
+}
+
+func (testTrainer) Tokenize(context.Context, string) ([]int, error) { return nil, nil }
+
+// testServer is a server whose trainer is the test.
+func testServer(change func(*Config)) *Server {
+	c := Config{
+		Address: "trainer.t.a", SyncedBy: []string{"sync.s.a"}, attachDeadline: 5 * time.Second, silence: 5 * time.Second,
+		Trainer: testTrainer{}, Reached: func(int64) {},
+	}
+	if change != nil {
+		change(&c)
+	}
+	return New(c)
+}
+
+// settle answers the next publication from another goroutine, as a sync block does.
+func settle(t *testing.T, s *Server, outcome string) <-chan Publication {
+	t.Helper()
+	taken := make(chan Publication, 1)
+	go func() {
+		p := s.next(context.Background(), 0, 10*time.Second)
+		if p == nil {
+			close(taken)
+			return
+		}
+		taken <- *p
+		if err := s.done(Done{Version: p.Version, Error: outcome}); err != nil {
+			t.Error(err)
+		}
+	}()
+	return taken
+}
+
+func attach(t *testing.T, s *Server, every int64) {
+	t.Helper()
+	if err := s.attach(Attach{Address: "sync.s.a", Every: every, Transport: "reload"}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTheServerLetsATrainerWithoutSyncPass(t *testing.T) {
+	t.Parallel()
+	s := testServer(func(c *Config) { c.SyncedBy, c.Version = nil, 4 })
+	if v, err := s.Sync(t.Context(), 1); v != 4 || err != nil {
+		t.Errorf("version %d, %v", v, err)
+	}
+}
+
+func TestTheServerPublishesOnItsPeriod(t *testing.T) {
+	t.Parallel()
+	s := testServer(nil)
+	attach(t, s, 2)
+	for step, want := range []int64{0, 0, 1, 1, 2} {
+		var taken <-chan Publication
+		if step == 2 || step == 4 {
+			taken = settle(t, s, "")
+		}
+		v, err := s.Sync(t.Context(), int64(step))
+		if v != want || err != nil {
+			t.Errorf("step %d: version %d, %v; want %d", step, v, err, want)
+		}
+		if taken != nil {
+			if p := <-taken; p.Step != int64(step) || p.Version != want {
+				t.Errorf("step %d: publication %+v", step, p)
+			}
+		}
+	}
+}
+
+func TestTheServerOfAResumedTrainerPublishesFirstAndNeverGoesBack(t *testing.T) {
+	t.Parallel()
+	s := testServer(func(c *Config) { c.Version, c.Resumed = 3, true })
+	// Inference is further than the engine has recorded.
+	if err := s.attach(Attach{Address: "sync.s.a", Every: 100, Version: 7}); err != nil {
+		t.Fatal(err)
+	}
+	taken := settle(t, s, "")
+	if v, err := s.Sync(t.Context(), 33); v != 8 || err != nil {
+		t.Errorf("version %d, %v; want 8", v, err)
+	}
+	if p := <-taken; p.Version != 8 || p.Step != 33 {
+		t.Errorf("publication %+v", p)
+	}
+}
+
+func TestTheServerNamesASyncBlockThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	s := testServer(func(c *Config) { c.attachDeadline = 20 * time.Millisecond })
+	if _, err := s.Sync(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "sync.s.a has not attached to trainer.t.a") {
+		t.Errorf("never attached: %v", err)
+	}
+	s = testServer(func(c *Config) { c.silence = 50 * time.Millisecond })
+	attach(t, s, 1)
+	if _, err := s.Sync(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "sync.s.a has been silent") {
+		t.Errorf("silent: %v", err)
+	}
+	if s.state().Pending != nil {
+		t.Error("the publication is still offered")
+	}
+}
+
+func TestTheServerFailsWithTheReasonOfTheSyncBlock(t *testing.T) {
+	t.Parallel()
+	s := testServer(nil)
+	attach(t, s, 1)
+	settle(t, s, "the server has other weights")
+	var e *sdk.Error
+	v, err := s.Sync(t.Context(), 1)
+	if v != 0 || !errors.As(err, &e) || e.Detail != "the server has other weights" || !strings.Contains(e.Summary, "sync.s.a") {
+		t.Errorf("version %d, %v", v, err)
+	}
+}
+
+func TestTheServerEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	s := testServer(nil)
+	attach(t, s, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := s.Sync(ctx, 1); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	if err := s.call(1, func() error { return nil }); err == nil {
+		t.Error("weights can be read although the trainer has gone on")
+	}
+}
+
+func TestTheServerRefusesWhatItShould(t *testing.T) {
+	t.Parallel()
+	s := testServer(nil)
+	for name, a := range map[string]Attach{
+		"no address": {Every: 1}, "no period": {Address: "sync.s.a"}, "undeclared": {Address: "sync.other.b", Every: 1},
+	} {
+		if s.attach(a) == nil {
+			t.Errorf("%s was accepted", name)
+		}
+	}
+	attach(t, s, 1)
+	attach(t, s, 2) // the same block again, after a restart
+	free := testServer(func(c *Config) { c.SyncedBy = nil })
+	attach(t, free, 1)
+	if free.attach(Attach{Address: "sync.s.b", Every: 1}) == nil {
+		t.Error("a second sync block was accepted")
+	}
+	if s.done(Done{Version: 5}) == nil {
+		t.Error("a version that was never offered was acknowledged")
+	}
+	if s.call(1, func() error { return nil }) == nil {
+		t.Error("weights can be read although nothing waits")
+	}
+}
+
+func TestTheServerOverHTTPDemandsItsToken(t *testing.T) {
+	t.Parallel()
+	handler := testServer(nil).Handler("secret")
+	for _, c := range []struct {
+		method, path, token, body string
+		want                      int
+	}{
+		{"GET", "/recipe/v1/state", "secret", "", 200},
+		{"GET", "/recipe/v1/state", "", "", 401},
+		{"GET", "/recipe/v1/state", "wrong", "", 401},
+		{"POST", "/recipe/v1/attach", "secret", `{"address":"sync.s.a","every":1}`, 200},
+		{"POST", "/recipe/v1/attach", "secret", `{"address":`, 400},
+		{"POST", "/recipe/v1/publish", "secret", `{"version":1}`, 409},
+		{"POST", "/recipe/v1/logprobs", "secret", `{"token_ids":[1,2]}`, 409},
+		{"POST", "/recipe/v1/synced", "secret", `{"version":1}`, 409},
+		{"GET", "/recipe/v1/pending?after=0&wait=1ms", "secret", "", 204},
+		{"GET", "/recipe/v1/pending?after=x", "secret", "", 400},
+		{"GET", "/recipe/v1/pending?wait=x", "secret", "", 400},
+		{"GET", "/elsewhere", "secret", "", 404},
+	} {
+		r := httptest.NewRequest(c.method, c.path, strings.NewReader(c.body))
+		if c.token != "" {
+			r.Header.Set("Authorization", "Bearer "+c.token)
+		}
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		if w.Code != c.want {
+			t.Errorf("%s %s with token %q: %d %s, want %d", c.method, c.path, c.token, w.Code, w.Body, c.want)
+		}
+	}
+}
