@@ -15,7 +15,7 @@ var layers = [][]string{
 	{ // leaves: they know nothing of a plugin
 		"sdk/disk", "sdk/kind", "sdk/spec", "sdk/pluginpb", "sdk/protocol", "sdk/proc", "sdk/proc/python", "sdk/web", "sdk/redact",
 		"sdk/tail", "sdk/chat", "sdk/modelinfo", "sdk/eventlog", "sdk/trajectory", "sdk/outputs", "sdk/gateway",
-		"sdk/internal/lease", "sdk/internal/loopback", "sdk/disk/disktest",
+		"sdk/internal/lease", "sdk/internal/loopback", "sdk/disk/disktest", "sdk/python", "sdk/trainer/worker/workertest",
 	},
 	{"sdk"}, // the contract common to all kinds
 	{ // the kinds, and kits for their plugins

@@ -8,8 +8,8 @@ import (
 	"strconv"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/trainer"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/sdk/trainer"
 	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 )
 
@@ -30,12 +30,12 @@ var workerSource embed.FS
 type Trainer struct{ worker.Trainer[Config] }
 
 var (
-	_ trainer.Plugin[Config]   = (*Trainer)(nil)
-	_ sdk.Checkpointer      = (*Trainer)(nil)
-	_ trainer.Tokenizer        = (*Trainer)(nil)
-	_ sdk.Updater[Config]   = (*Trainer)(nil)
-	_ sdk.Planner[Config]   = (*Trainer)(nil)
-	_ sdk.Validator[Config] = (*Trainer)(nil)
+	_ trainer.Plugin[Config] = (*Trainer)(nil)
+	_ sdk.Checkpointer       = (*Trainer)(nil)
+	_ trainer.Tokenizer      = (*Trainer)(nil)
+	_ sdk.Updater[Config]    = (*Trainer)(nil)
+	_ sdk.Planner[Config]    = (*Trainer)(nil)
+	_ sdk.Validator[Config]  = (*Trainer)(nil)
 )
 
 // program is what a block runs.

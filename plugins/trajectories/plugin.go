@@ -13,10 +13,10 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/trajectories"
-	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/gateway"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/trajectories"
 )
 
 // Block is the configuration of a `trajectories "builtin"` block.

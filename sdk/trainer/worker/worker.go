@@ -22,13 +22,13 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/trainer"
-	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/proc"
 	pythonsdk "github.com/recipe-rl/recipe/sdk/python"
 	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/tail"
+	"github.com/recipe-rl/recipe/sdk/trainer"
 )
 
 // Program says what a trainer block runs and what it is told.

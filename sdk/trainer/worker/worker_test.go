@@ -18,10 +18,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/trainer"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/proc"
 	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/trainer"
 	"github.com/recipe-rl/recipe/sdk/trainer/worker/workertest"
 )
 
