@@ -57,11 +57,16 @@ def coefficients(mode: str, keep: Tensor, seq: Tensor, n: int, length: float, co
     return torch.where(keep, c, torch.zeros_like(c))
 
 
-def sequence_coefficients(keep: Tensor, seq: Tensor, n: int) -> Tensor:
+def sequence_coefficients(keep: Tensor, counted: Tensor, seq: Tensor, n: int) -> Tensor:
     """(N,) coefficients that make a per-sequence loss (the same on all its tokens) count once, averaged over n."""
     per_seq = seg_count(seq[keep], n, torch.float64)
     c = 1 / (per_seq[seq].clamp(min=1) * n)
     return torch.where(keep, c, torch.zeros_like(c))
+
+
+def token_coefficients(keep: Tensor, counted: Tensor, seq: Tensor, n: int) -> Tensor:
+    """(N,) 1 / (counted tokens + 1e-8): the mean over tokens as the advantage-weighted cross entropy is published."""
+    return torch.where(keep, 1 / (counted.sum().double() + 1e-8), 0.0)
 
 
 def kl(lp: Tensor, ref: Tensor, estimator: str) -> Tensor:

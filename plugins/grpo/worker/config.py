@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 from recipe_sdk import settings
@@ -9,6 +10,7 @@ from recipe_sdk.fields import option, section
 from recipe_sdk.settings import RunSettings
 
 from . import advantage, aggregate, loss
+from .registry import Alias, EstimatorSpec, LossSpec
 from .settings import Advantages, Correction, Data, Entropy, Kl, Lora, Loss, Model, Optimizer, Reference
 
 
@@ -44,13 +46,14 @@ def check(c: Config) -> list[str]:
         out.append("reference.source: lora_off needs lora.rank > 0; use copy")
     if c.reference.source == "none" and (c.kl.coefficient or c.kl.reward_coefficient):
         out.append("reference.source: none, but a KL coefficient is set; set kl.coefficient = 0 or a reference")
-    if c.loss.name in ("distill", "ref_kl") and c.reference.source in ("none", "lora_off"):
+    if "reference" in loss_spec(c).needs and c.reference.source in ("none", "lora_off"):
         out.append("reference.source: distillation needs a teacher: copy with reference.path, or data")
-    if c.advantages.estimator in ("gdpo", "normalize_then_sum"):
+    if "objectives" in estimator_spec(c).needs:
+        name = estimator_spec(c).name
         if not c.advantages.objective_weights:
-            out.append("advantages.objective_weights: gdpo needs one weight per objective")
+            out.append(f"advantages.objective_weights: {name} needs one weight per objective")
         if c.advantages.length_penalty:
-            out.append("advantages.length_penalty: gdpo looks at objectives, not at scores; make length one of them")
+            out.append(f"advantages.length_penalty: {name} looks at objectives, not at scores; make length one of them")
     if c.kl.adaptive_target is not None and not (c.kl.adaptive_target > 0 and c.kl.reward_coefficient > 0):
         out.append("kl.adaptive_target: it scales kl.reward_coefficient; both must be more than 0")
     if "float16" in (c.model.dtype, c.model.compute_dtype):
@@ -60,21 +63,48 @@ def check(c: Config) -> list[str]:
     return out
 
 
+def loss_spec(c: Config) -> LossSpec:
+    """What the loss says of itself."""
+    return _loss(c)[0]
+
+
+def _loss(c: Config) -> tuple[LossSpec, Alias]:
+    return loss.LOSSES.find(c.loss.name)
+
+
+def loss_defaults(c: Config) -> dict:
+    """Constants that the loss, or the name by which it was asked for, sets apart from those of LossOptions."""
+    spec, alias = _loss(c)
+    return {**spec.defaults, **alias.defaults}
+
+
+def estimator_spec(c: Config) -> EstimatorSpec:
+    """What the estimator of advantages says of itself."""
+    return advantage.ESTIMATORS.find(c.advantages.estimator)[0]
+
+
+def estimator_options(c: Config) -> advantage.Options:
+    """The constants of the estimator; what the name by which it was asked for fixes goes first."""
+    a, alias = c.advantages, advantage.ESTIMATORS.find(c.advantages.estimator)[1]
+    given = advantage.Options(a.std, a.epsilon, a.single or "zero", a.gamma, a.lam, a.zero_tail, a.length_penalty)
+    return dataclasses.replace(given, **alias.defaults)
+
+
 def check_correction(c: Config) -> list[str]:
     """An importance weight where the ratio holds it already, or no weight where the loss is nothing without it."""
-    name, k, out = resolved(c)[0], c.correction, []
+    spec, k, out = loss_spec(c), c.correction, []
     explicit = k.importance not in ("auto", "none")
-    if name in loss.BEHAVIOR_LOSSES and explicit:
-        out.append(f"correction.importance: the ratio of {name} is against the sampler, so the weight would count "
+    if spec.against == "sampler" and explicit:
+        out.append(f"correction.importance: the ratio of {spec.name} is against the sampler, so the weight would count "
                    "twice; leave it out")  # fmt: skip
-    elif name == "decoupled_ppo":
+    elif spec.weight == "required":
         if k.importance == "none":
-            out.append("correction.importance: decoupled_ppo is that weight; leave it out, set importance_high = null "
+            out.append(f"correction.importance: {spec.name} is that weight; leave it out, set importance_high = null "
                        "for an unbounded one, or use loss.name = ppo")  # fmt: skip
         if k.old_policy == "rollout":
-            out.append("correction.old_policy: decoupled_ppo needs the trainer's own policy beside the sampler's; "
+            out.append(f"correction.old_policy: {spec.name} needs the trainer's own policy beside the sampler's; "
                        "leave it out, or use loss.name = ppo")  # fmt: skip
-    elif k.old_policy == "rollout" and explicit and name not in UNCLIPPED:
+    elif k.old_policy == "rollout" and explicit and spec.ratio is not None:
         out.append("correction.importance: with old_policy = rollout the ratio already holds the weight; "
                    "leave it out, or use loss.name = reinforce")  # fmt: skip
     return out
@@ -82,39 +112,35 @@ def check_correction(c: Config) -> list[str]:
 
 def check_aggregation(c: Config) -> list[str]:
     """An aggregation that the loss's own formula contradicts."""
-    name, _, mode = resolved(c)
-    fixed = loss.FIXED_AGGREGATION.get(name)
-    if fixed is None or mode in fixed:
+    allowed, mode = loss_spec(c).aggregations, resolved(c)[2]
+    if allowed is None or mode in allowed:
         return []
-    return [f"loss.aggregation: {c.loss.name} fixes how its tokens are averaged, {' or '.join(fixed)}; "
+    return [f"loss.aggregation: {c.loss.name} fixes how its tokens are averaged, {' or '.join(allowed)}; "
             f"got {c.loss.aggregation}. Leave it out, or use loss.name = ppo (with loss.ratio_level)"]  # fmt: skip
 
 
 def check_single(c: Config) -> list[str]:
     """advantages.single where a group of one is nothing special, or cannot be judged at all."""
-    name = advantage.ESTIMATOR_ALIASES.get(c.advantages.estimator, c.advantages.estimator)
-    if c.advantages.single is not None and name in advantage.UNGROUPED:
+    spec = estimator_spec(c)
+    if c.advantages.single is not None and not spec.grouped:
         return [f"advantages.single: {c.advantages.estimator} does not compare within groups; leave it out"]
-    if c.advantages.single == "score" and name == "grpo_passk":
-        return ["advantages.single: grpo_passk compares the best two of a group; a group of one has none. Leave it out"]
+    if c.advantages.single == "score" and spec.least > 1:
+        return [f"advantages.single: {spec.name} compares the best {spec.least} of a group; a group of one has none. "
+                "Leave it out"]  # fmt: skip
     return []
-
-
-# Losses without a ratio: in bypass mode nothing but a weight corrects them.
-UNCLIPPED = ("gpg", "reinforce", *loss.SUPERVISED_LOSSES)
 
 
 def importance_of(c: Config) -> tuple[str, bool]:
     """correction.importance with "auto" decided, and whether a token without the sampler's log-probability may train
     (with weight 1). Truncated importance sampling is the default, as in TRL (vllm_importance_sampling_correction) and
     prime-rl (every ratio is against the sampler): samples are older than the weights that train on them."""
-    name, k = resolved(c)[0], c.correction
+    spec, k = loss_spec(c), c.correction
     if k.importance != "auto":
         return k.importance, False
-    if name == "decoupled_ppo":
+    if spec.weight == "required":
         return "token", False
-    bypassed = k.old_policy == "rollout" and name not in UNCLIPPED
-    if name in (*loss.SUPERVISED_LOSSES, *loss.BEHAVIOR_LOSSES) or bypassed:
+    bypassed = k.old_policy == "rollout" and spec.ratio is not None
+    if spec.weight == "explicit" or spec.against == "sampler" or bypassed:
         return "none", False
     return "token", True
 
@@ -129,16 +155,11 @@ def length_norm(c: Config) -> float:
 
 
 def resolved(c: Config) -> tuple[str, str, str]:
-    """(loss, ratio level, aggregation) with aliases and presets taken apart."""
-    presets = {
-        "dapo": ("token", "token-mean"), "bnpo": ("token", "token-mean"), "dr_grpo": ("token", "batch-sum-norm"),
-        "luspo": ("sequence", "batch-mean-token-sum"), "gspo": ("sequence_token", "seq-mean-token-mean"),
-    }  # fmt: skip
-    name = loss.LOSS_ALIASES.get(c.loss.name, c.loss.name)
-    own = loss.FIXED_AGGREGATION.get(name, ("token-mean",))[0]
-    level, mode = presets.get(c.loss.name, ("token", own))
-    mode = c.loss.aggregation or mode
-    return name, c.loss.ratio_level or level, aggregate.AGGREGATION_ALIASES.get(mode, mode)
+    """(loss, ratio level, aggregation) with aliases taken apart."""
+    spec, alias = _loss(c)
+    level = c.loss.ratio_level or alias.ratio or spec.ratio or "token"
+    mode = c.loss.aggregation or alias.aggregation or spec.aggregation
+    return spec.name, level, aggregate.AGGREGATION_ALIASES.get(mode, mode)
 
 
 def from_dict(given: dict) -> Config:
@@ -160,7 +181,7 @@ def source_of(c: Config) -> str:
     """reference.source with "auto" decided."""
     if c.reference.source != "auto":
         return c.reference.source
-    wanted = c.kl.coefficient or c.kl.reward_coefficient or c.loss.name in ("distill", "ref_kl")
+    wanted = c.kl.coefficient or c.kl.reward_coefficient or "reference" in loss_spec(c).needs
     if not wanted:
         return "none"
     return "lora_off" if c.lora.rank and not c.reference.path else "copy"

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import correction
+from . import aggregate, correction, objective
 from .batch import Batch
 from .correction import Mismatch
 
@@ -146,6 +146,41 @@ def describe_served(
             continue
         m = correction.difference(lp[chosen], behavior[chosen], bounds)
         out.update({f"mismatch/{name}_{k}": v for k, v in m.items()})
+    return out
+
+
+def describe_plan(o: objective.ObjectiveOptions, plan: objective.Plan, lp: Tensor, entropy: Tensor) -> dict[str, float]:
+    """An optimizer step's tokens, (N,) each: what the policy said of them, how far it is from others, and the weights
+    that corrected them. Computed on the device and brought over in one piece."""
+    x = lp.double()
+    found = {"rejected/frac": 1 - plan.keep.double().mean(), "entropy": entropy.mean(), "logprob/mean": lp.mean()}
+    signs = {"logprob/positive": plan.adv > 0, "logprob/negative": plan.adv < 0}
+    found.update({k: torch.where(sign, x, 0.0).sum() / sign.sum() for k, sign in signs.items()})
+    if plan.old is not None:
+        found["kl/old"] = (plan.old - lp).nan_to_num(0.0).mean()
+    if plan.ref is not None:
+        found["kl/reference"] = aggregate.kl(lp, plan.ref, "k3").nan_to_num(0.0).mean()
+    if o.importance != "none" and len(lp):
+        weight = plan.weight
+        if weight is None:
+            weight = objective.weights(o, lp, plan.behavior, plan.seq, plan.n)
+        found.update({"importance/mean": weight.mean(), "importance/max": weight.max()})
+    values = torch.stack([v.double() for v in found.values()]).tolist()
+    reported = dict(zip(found, values, strict=True))
+    return {k: v for k, v in reported.items() if k not in signs or v == v}  # NaN: no token of that sign
+
+
+def over_optimizer_steps(steps: list[dict[str, Any]]) -> dict[str, Any]:
+    """A batch's metrics from those of its optimizer steps: the mean, of maxima the greatest."""
+    counted = [s for s in steps if "loss/total" in s] or steps
+    out: dict[str, Any] = {}
+    for key in dict.fromkeys(k for s in counted for k in s):
+        values = [s[key] for s in counted if key in s]
+        worst = key.endswith(("max", "max_abs"))
+        out[key] = max(values) if worst else sum(values) / len(values)
+    out["optimizer_steps"] = float(sum("learning_rate" in s for s in steps))
+    out["optimizer_skipped"] = float(sum("skipped" in s for s in steps))
+    out["mismatch/mean_abs_first"] = steps[0].get("mismatch/mean_abs", 0.0)
     return out
 
 

@@ -7,21 +7,25 @@ ranks may split it as they like.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from . import aggregate, correction
-from .config import Config, importance_of, length_norm, resolved
-from .loss import BEHAVIOR_LOSSES, PROBABILITY_GAPS, LossOptions, Terms, log_ratio, policy_loss
+from .config import Config, importance_of, length_norm, loss_defaults, loss_spec, resolved
+from .loss import LOSSES, LossOptions, log_ratio
+from .measure import Metric, total
+from .registry import LossSpec, Terms, evaluate
 
 
 @dataclass(frozen=True)
 class ObjectiveOptions:
     """What is minimised; defaults are verl's GRPO."""
 
-    loss: LossOptions = field(default_factory=LossOptions)
+    loss: LossSpec = LOSSES.specs["ppo"]
+    constants: LossOptions = field(default_factory=LossOptions)
     aggregation: str = "token-mean"
     length_norm: float = 1.0  # constant of the -norm aggregations
     kl_coefficient: float = 0.001
@@ -40,16 +44,18 @@ class ObjectiveOptions:
     off_policy_threshold: float | None = None
     off_policy_against: str = "rollout"  # or "trainer" (slime)
     top_entropy: float = 1.0
-    clip_cov_ratio: float = 0.0002
-    clip_cov_bounds: tuple[float, float] = (1.0, 5.0)
-    kl_cov_ratio: float = 0.0002
+
+    @property
+    def bounds(self) -> tuple[float | None, float | None]:
+        """Between which ratios trainer / sampler no importance weight is clipped."""
+        return self.importance_low, self.importance_high
 
     @property
     def needs_behavior(self) -> bool:
         """Whether every trained token must carry the sampler's log-probability."""
         rollout_threshold = self.off_policy_threshold is not None and self.off_policy_against == "rollout"
         return (
-            self.loss.name in (*BEHAVIOR_LOSSES, "decoupled_ppo") or self.old_policy == "rollout"
+            self.loss.needs_sampler or self.old_policy == "rollout"
             or (self.importance != "none" and not self.importance_lenient) or bool(self.rejections) or rollout_threshold
         )  # fmt: skip
 
@@ -59,7 +65,7 @@ class ObjectiveOptions:
         return (
             (self.importance != "none" and self.importance_normalize) or bool(self.rejections)
             or self.off_policy_threshold is not None or self.top_entropy < 1
-            or self.loss.name in ("clip_cov", "kl_cov")
+            or "current" in self.loss.needs
         )  # fmt: skip
 
     @property
@@ -70,24 +76,22 @@ class ObjectiveOptions:
 
 def options(c: Config, entropy_coefficient: float | None = None) -> ObjectiveOptions:
     """The configuration's objective, aliases resolved."""
-    name, level, mode = resolved(c)
+    _, level, mode = resolved(c)
     o, k = c.loss, c.correction
-    loss = LossOptions(
-        name, o.clip_low, o.clip_high, o.dual_clip, o.delta, level, o.cispo_cap, o.sapo_tau_positive,
-        o.sapo_tau_negative, o.vespo_k, o.vespo_lambda, o.kl_cov_coefficient,
-        PROBABILITY_GAPS.get(o.name, 0.2) if o.probability_gap is None else o.probability_gap, o.log_ratio_penalty,
-    )  # fmt: skip
+    constants = {f.name: getattr(o, f.name) for f in dataclasses.fields(LossOptions) if hasattr(o, f.name)}
+    own = {"probability_gap": LossOptions.probability_gap, **loss_defaults(c)}
+    unset = {name: value for name, value in own.items() if constants[name] is None}
     importance, lenient = importance_of(c)
     return ObjectiveOptions(
-        loss=loss, aggregation=mode, length_norm=length_norm(c), kl_coefficient=c.kl.coefficient,
+        loss=loss_spec(c), constants=LossOptions(**{**constants, **unset, "ratio_level": level}),
+        aggregation=mode, length_norm=length_norm(c), kl_coefficient=c.kl.coefficient,
         kl_estimator=aggregate.KL_ALIASES.get(c.kl.estimator, c.kl.estimator), kl_bias_correction=c.kl.bias_correction,
         entropy_coefficient=c.entropy.coefficient if entropy_coefficient is None else entropy_coefficient,
         old_policy=k.old_policy, importance=importance, importance_lenient=lenient, importance_mode=k.importance_mode,
         importance_high=k.importance_high, importance_low=k.importance_low, importance_normalize=k.importance_normalize,
         rejections=tuple(correction.Rejection(r.rule, r.high, r.low) for r in k.rejections),
         rejection_denominator=k.rejection_denominator, off_policy_threshold=k.off_policy_threshold,
-        off_policy_against=k.off_policy_against, top_entropy=o.top_entropy, clip_cov_ratio=o.clip_cov_ratio,
-        clip_cov_bounds=o.clip_cov_bounds, kl_cov_ratio=o.kl_cov_ratio,
+        off_policy_against=k.off_policy_against, top_entropy=o.top_entropy,
     )  # fmt: skip
 
 
@@ -135,24 +139,13 @@ def prepare(
         )
     if o.top_entropy < 1:
         policy_keep = policy_keep & aggregate.select_top_entropy(entropy, keep, o.top_entropy)
-    if o.loss.name == "clip_cov":
-        generator = torch.Generator().manual_seed(seed)
-        clip = (o.loss.clip_low, o.loss.clip_high)
-        picked = aggregate.select_clip_cov(
-            adv[keep], current[keep], against[keep], clip, o.clip_cov_ratio, *o.clip_cov_bounds, generator
-        )
-    elif o.loss.name == "kl_cov":
-        picked = aggregate.select_kl_cov(adv[keep], current[keep], o.kl_cov_ratio)
-    if o.loss.name in ("clip_cov", "kl_cov"):
+    if o.loss.select is not None:
         selected = torch.zeros_like(keep)
-        selected[keep] = picked
+        selected[keep] = o.loss.select(adv[keep], current[keep], against[keep], o.constants, seed)
     counted = keep if o.rejection_denominator == "kept" else torch.ones_like(keep)
     coefficient = aggregate.coefficients(o.aggregation, keep, seq, n, o.length_norm, counted)
-    policy = coefficient
-    if o.loss.name == "gmpo":
-        policy = aggregate.sequence_coefficients(keep, seq, n)
-    elif o.loss.name == "weighted_sft":
-        policy = torch.where(keep, 1 / (counted.sum().double() + 1e-8), 0.0)
+    fixed = o.loss.coefficients
+    policy = coefficient if fixed is None else fixed(keep, counted, seq, n)
     return Plan(seq, n, adv, old, behavior, ref, keep, policy_keep, weight, selected, policy, coefficient)
 
 
@@ -167,57 +160,38 @@ def weights(o: ObjectiveOptions, lp: Tensor, behavior: Tensor, seq: Tensor, n: i
 
 
 @dataclass
-class Parts:
-    """A micro-batch's share of the objective; `total` carries the gradient. Counts are of tokens that train."""
+class Part:
+    """A micro-batch's share of the objective: `total` carries the gradient, `metrics` stay on the device."""
 
     total: Tensor
-    policy: Tensor
-    kl: Tensor
-    entropy: Tensor
-    ratio_sum: Tensor
-    ratio_max: Tensor
-    clipped_high: Tensor
-    clipped_low: Tensor
-    clipped_dual: Tensor
-
-    def sums(self) -> Tensor:
-        """What is added up over micro-batches and ranks, (8,); on the device, so that nobody waits for it."""
-        each = (self.total.detach(), self.policy, self.kl, self.entropy, self.ratio_sum, self.clipped_high,
-                self.clipped_low, self.clipped_dual)  # fmt: skip
-        return torch.stack([x.double() for x in each])
+    metrics: dict[str, Metric]
 
 
-def micro_loss(o: ObjectiveOptions, p: Plan, index: Tensor, lp: Tensor, entropy: Tensor | None = None) -> Parts:
+def micro_loss(o: ObjectiveOptions, p: Plan, index: Tensor, lp: Tensor, entropy: Tensor | None = None) -> Part:
     """The part of the objective that the tokens `index` (entries of the plan's vectors) contribute. They must be whole
     sequences. lp, entropy: (len(index),) with gradient."""
     if o.rejections:
         kept = p.keep[index]
         index, lp = index[kept], lp[kept]
         entropy = entropy[kept] if entropy is not None else None
-    take = lambda x: None if x is None else x[index]  # noqa: E731
+    at = lambda x: None if x is None else x[index]  # noqa: E731
     old = lp.detach() if p.old is None else p.old[index]
-    weight = take(p.weight)
+    weight = at(p.weight)
     if weight is None and o.importance != "none":  # the policy's own log-probabilities, known only now
         weight = weights(o, lp, p.behavior[index], p.seq[index], p.n)
-    terms = Terms(
-        lp, old, p.adv[index], p.seq[index], p.n, p.behavior[index], take(p.ref), take(p.selected), weight
-    )  # fmt: skip
-    loss = policy_loss(terms, o.loss)
+    terms = Terms(lp, old, p.adv[index], p.seq[index], p.n, p.behavior[index], at(p.ref), at(p.selected), weight)
+    result = evaluate(o.loss, terms, o.constants)
     coefficient = p.coefficient[index]
     allowed = p.policy_keep[index].to(lp.dtype)
-    policy = (p.policy_coefficient[index] * loss.value * allowed).sum()
-    zero = policy.new_zeros(())
-    divergence, bonus = zero, zero
+    policy = (p.policy_coefficient[index] * result.value * allowed).sum()
+    divergence = bonus = policy.new_zeros(())
     if o.kl_coefficient and p.ref is not None:
         each = aggregate.kl(lp, p.ref[index], o.kl_estimator)
         if o.kl_bias_correction:
-            each = each * torch.exp(log_ratio(terms, o.loss.ratio_level))
+            each = each * torch.exp(log_ratio(terms, o.constants.ratio_level))
         divergence = (coefficient * each).sum()
     if entropy is not None and o.entropy_coefficient:
         bonus = (coefficient * entropy * allowed).sum()
-    total = policy + o.kl_coefficient * divergence - o.entropy_coefficient * bonus
-    return Parts(
-        total, policy.detach(), divergence.detach(), bonus.detach(), loss.ratio.sum(),
-        loss.ratio.max() if len(index) else zero, loss.clipped_high.sum(), loss.clipped_low.sum(),
-        loss.clipped_dual.sum(),
-    )  # fmt: skip
+    whole = policy + o.kl_coefficient * divergence - o.entropy_coefficient * bonus
+    parts = {"loss/total": whole, "loss/policy": policy, "loss/kl": divergence, "loss/entropy": bonus}
+    return Part(whole, {**{name: total(x) for name, x in parts.items()}, **result.metrics})

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from recipe_sdk.fields import option
 from recipe_sdk.settings import DataSettings, ModelSettings
 
-from . import advantage, aggregate, correction, loss
+from . import advantage, aggregate, correction, loss, registry
 
 _kl = (*aggregate.KL_ESTIMATORS, *aggregate.KL_ALIASES)
-_losses = (*loss.LOSSES, *loss.LOSS_ALIASES)
+_losses = loss.LOSSES.names
 _aggregations = (*aggregate.AGGREGATIONS, *aggregate.AGGREGATION_ALIASES)
-_estimators = (*advantage.ESTIMATORS, *advantage.ESTIMATOR_ALIASES)
+_estimators = advantage.ESTIMATORS.names
 _dtypes = ("float32", "bfloat16", "float16", "float64")
 
 
@@ -89,7 +89,7 @@ class Loss:
     clip_high: float = option(0.2, "Ratio clip above 1 (verl: clip_ratio_high).", live=True, least=0)
     dual_clip: float | None = option(3.0, "Bound for A < 0 (verl: clip_ratio_c); null = off, as in TRL.", live=True)
     delta: float | None = option(None, "TRL's two-sided clipping: bound of the unclipped ratio.", live=True)
-    ratio_level: str | None = option(None, "Importance ratio; null = the loss's own.", choices=loss.RATIO_LEVELS)
+    ratio_level: str | None = option(None, "Importance ratio; null = the loss's own.", choices=registry.RATIO_LEVELS)
     aggregation: str | None = option(
         None, "How tokens are averaged; null = the loss's own, which gspo, sapo, gmpo, weighted_sft fix.",
         choices=_aggregations,

@@ -24,7 +24,8 @@ from recipe_sdk.rollouts import Delivery, Rollouts, Spool
 
 from . import batch, checkpoint, commands, config, metrics, model, objective, optim, turns
 from .config import Config
-from .step import Memory, Stepper
+from .memory import Memory
+from .step import Stepper
 from .weights import end_tokens
 
 

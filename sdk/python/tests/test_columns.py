@@ -9,6 +9,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+
 from recipe_sdk import columns
 from recipe_sdk.api import Client
 from recipe_sdk.errors import AtroposAPIError

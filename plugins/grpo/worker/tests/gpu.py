@@ -25,8 +25,9 @@ from recipe_sdk.ranks import Ranks
 
 from worker import batch as batches
 from worker import config, model, optim
+from worker.memory import Memory
 from worker.metrics import PEAKS, Clock, flops
-from worker.step import Memory, Stepper
+from worker.step import Stepper
 from worker.weights import merged
 
 SHAPES = {

@@ -10,7 +10,8 @@ from recipe_sdk.groups import GroupRejected, ReadOptions, read_advantage, read_g
 
 from worker import advantage as adv
 from worker import batch as batches
-from worker import override
+from worker.environment_advantages import MissingAdvantageError, Normalizer, Rules
+from worker.environment_advantages import resolve as resolve_sent
 
 SCORES = [[1.0, 0.0, 0.0, 0.5], [2.0], [0.3, 0.3, 0.3], [-1.0, 1.0]]
 COUNTS = [[3, 5, 2, 4], [6], [2, 2, 3], [1, 7]]
@@ -20,7 +21,18 @@ def groups():
     score = torch.tensor([s for g in SCORES for s in g], dtype=torch.float64)
     group = torch.tensor([k for k, g in enumerate(SCORES) for _ in g])
     length = torch.tensor([c for g in COUNTS for c in g], dtype=torch.float64)
-    return adv.Groups(score, group, len(SCORES), length)
+    return adv.Inputs(score, group, len(SCORES), length, seq=torch.arange(0))
+
+
+def options(**constants):
+    return adv.Options(**constants)
+
+
+def tokens(reward, n, group=None, n_groups=1, **more):
+    """Inputs of an estimator that looks at token rewards."""
+    score = torch.zeros(n, dtype=torch.float64)
+    group = torch.zeros(n, dtype=torch.long) if group is None else group
+    return adv.Inputs(score, group, n_groups, torch.ones(n), seq=SEQ, reward=reward, **more)
 
 
 def per_group(f):
@@ -40,18 +52,20 @@ def std(x):
 
 
 def test_grpo_is_verls():
-    close(adv.grpo(groups()), per_group(lambda s, c: [(x - mean(s)) / (std(s) + 1e-6) for x in s]))
-    close(adv.grpo(groups(), "none"), per_group(lambda s, c: [x - mean(s) for x in s]))
-    four = adv.Groups(torch.tensor([1.0, -1, -1, -1]).double(), torch.zeros(4, dtype=torch.long), 1, torch.ones(4))
-    close(adv.grpo(four, epsilon=0.0), [1.5, -0.5, -0.5, -0.5])
-    close(adv.grpo(four, "population"), [math.sqrt(3), *[-1 / math.sqrt(3)] * 3])
+    close(adv.grpo(groups(), options()), per_group(lambda s, c: [(x - mean(s)) / (std(s) + 1e-6) for x in s]))
+    close(adv.grpo(groups(), options(std="none")), per_group(lambda s, c: [x - mean(s) for x in s]))
+    four = adv.Inputs(
+        torch.tensor([1.0, -1, -1, -1]).double(), torch.zeros(4, dtype=torch.long), 1, torch.ones(4), seq=torch.arange(0)
+    )  # fmt: skip
+    close(adv.grpo(four, options(epsilon=0.0)), [1.5, -0.5, -0.5, -0.5])
+    close(adv.grpo(four, options(std="population")), [math.sqrt(3), *[-1 / math.sqrt(3)] * 3])
 
 
 def test_grpo_batch_deviation_is_trls():
     everything = [x for s in SCORES for x in s]
     sigma = statistics.stdev(everything)
     want = per_group(lambda s, c: [(x - mean(s)) / (sigma + 1e-4) for x in s])
-    close(adv.grpo(groups(), "batch", 1e-4), want)
+    close(adv.grpo(groups(), options(std="batch", epsilon=1e-4)), want)
 
 
 def test_passk():
@@ -60,7 +74,7 @@ def test_passk():
         lead = (top[0] - top[1]) / (std(s) + 1e-6) if len(s) > 1 else 0
         return [lead if i == s.index(top[0]) else 0.0 for i in range(len(s))]
 
-    close(adv.grpo_passk(groups()), per_group(reference))
+    close(adv.grpo_passk(groups(), options()), per_group(reference))
 
 
 def test_rloo():
@@ -69,7 +83,7 @@ def test_rloo():
             return s
         return [x - (sum(s) - x) / (len(s) - 1) for x in s]
 
-    close(adv.rloo(groups()), per_group(reference))
+    close(adv.rloo(groups(), options()), per_group(reference))
 
 
 def test_opo():
@@ -77,13 +91,13 @@ def test_opo():
         base = sum(a * b for a, b in zip(s, c, strict=True)) / sum(c) if len(s) > 1 else 0
         return [x - base for x in s]
 
-    close(adv.opo(groups()), per_group(reference))
+    close(adv.opo(groups(), options()), per_group(reference))
 
 
 def test_gpg():
     everything = [x for s in SCORES for x in s]
     alpha = len(everything) / sum(x != 0 for x in everything)
-    close(adv.gpg(groups()), per_group(lambda s, c: [alpha * (x - mean(s)) for x in s]))
+    close(adv.gpg(groups(), options()), per_group(lambda s, c: [alpha * (x - mean(s)) for x in s]))
 
 
 def test_efficiency_shaping():
@@ -114,7 +128,8 @@ def test_gdpo():
                 total[start + i] += 0.0 if math.isnan(x) else weight * (x - mu) / (sigma + 1e-4)
             start += len(s)
     mu, sigma = sum(total) / 10, statistics.stdev(total)
-    close(adv.gdpo(objectives, torch.tensor([1.0, 0.5]), g), [(x - mu) / (sigma + 1e-4) for x in total])
+    g.objectives, g.weights = objectives, torch.tensor([1.0, 0.5])
+    close(adv.gdpo(g, options(epsilon=1e-4)), [(x - mu) / (sigma + 1e-4) for x in total])
 
 
 SEQ = torch.tensor([0, 0, 0, 1, 2, 2, 2, 2])
@@ -132,7 +147,7 @@ def test_reinforce_plus_plus(gamma):
     for k in range(3):
         r = [float(x) for x, s in zip(REWARD, SEQ, strict=True) if s == k]
         returns += [sum(gamma**j * r[i + j] for j in range(len(r) - i)) for i in range(len(r))]
-    close(adv.reinforce_plus_plus(REWARD, SEQ, 3, gamma), whitened(returns))
+    close(adv.reinforce_plus_plus(tokens(REWARD, 3), options(gamma=gamma)), whitened(returns))
 
 
 @pytest.mark.parametrize("gamma,lam", [(1.0, 1.0), (0.9, 0.8)])
@@ -144,29 +159,27 @@ def test_gae(gamma, lam):
         r, v = [float(REWARD[i]) for i in idx], [float(value[i]) for i in idx] + [0.0]
         delta = [r[i] + gamma * v[i + 1] - v[i] for i in range(len(r))]
         out += [sum((gamma * lam) ** j * delta[i + j] for j in range(len(r) - i)) for i in range(len(r))]
-    close(adv.gae(REWARD, value, SEQ, 3, gamma, lam), whitened(out))
+    close(adv.gae(tokens(REWARD, 3, value=value), options(gamma=gamma, lam=lam)), whitened(out))
 
 
 def test_remax():
-    close(adv.remax(REWARD, torch.tensor([0.5, 0.25, 1.0]), SEQ, 3), [0.6, 0.6, 0.5, 1.75, -0.2, -0.2, 0.0, 0.0])
+    x = tokens(REWARD, 3, baseline=torch.tensor([0.5, 0.25, 1.0]))
+    close(adv.remax(x, options()), [0.6, 0.6, 0.5, 1.75, -0.2, -0.2, 0.0, 0.0])
 
 
 @pytest.mark.parametrize("zero_tail", [False, True])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_optimal_token_baseline(zero_tail, weighted):
+def test_optimal_token_baseline(zero_tail):
     g = torch.Generator().manual_seed(0)
     lp = -torch.rand(8, generator=g, dtype=torch.float64) - 0.1
     squared = torch.rand(8, generator=g, dtype=torch.float64)
-    weight = torch.rand(8, generator=g, dtype=torch.float64) if weighted else None
     group = torch.tensor([0, 1, 0])  # sequences 0 and 2 share a group, 1 is alone
-    got = adv.optimal_token_baseline(REWARD, lp, squared, SEQ, 3, group, 2, weight, zero_tail)
+    x = tokens(REWARD, 3, group, 2, lp=lp, squared=squared)
+    got = adv.optimal_token_baseline(x, options(zero_tail=zero_tail))
     returns, W = {}, {}
     for k in range(3):
         idx = [i for i in range(8) if SEQ[i] == k]
         returns[k] = [sum(float(REWARD[j]) for j in idx[p:]) for p in range(len(idx))]
         w = [1 - 2 * math.exp(lp[i]) + float(squared[i]) for i in idx]
-        if weighted:
-            w = [x * float(weight[i]) ** 2 for x, i in zip(w, idx, strict=True)]
         W[k] = [sum(w[: p + 1]) for p in range(len(idx))]
     want = []
     for k in range(3):
@@ -198,13 +211,13 @@ def group_of(advantages, masks=None, scores=(1.0, 0.0), overrides=None, **more):
     return raw
 
 
-def resolve(raws, o=override.OverrideOptions(), ingest=ReadOptions(), normalizer=None):  # noqa: B008
+def resolve(raws, o=Rules(), ingest=ReadOptions(), normalizer=None):  # noqa: B008
     b = batches.build([read_group(r, ingest) for r in raws])
-    g = adv.Groups(b.score, b.group, len(b.groups), b.length.double())
-    computed = adv.grpo(g)[b.seq]
+    x = adv.Inputs(b.score, b.group, len(b.groups), b.length.double(), b.seq)
+    computed = adv.grpo(x, options())[b.seq]
     names = [x.label() for x in b.groups]
-    out = override.resolve(
-        computed, b.sent, b.has_sent, b.zeroed, b.seq, b.n, b.group, names, o, normalizer or override.Normalizer()
+    out = resolve_sent(
+        computed, b.sent, b.has_sent, b.zeroed, b.seq, b.n, b.group, names, o, normalizer or Normalizer()
     )
     return out, computed, b
 
@@ -249,7 +262,7 @@ def test_rule_3_sequences_without_override_use_all_scores_of_their_group():
 
 
 def test_rule_3_group_scope_is_all_or_nothing():
-    o = override.OverrideOptions(scope="group")
+    o = Rules(scope="group")
     out, computed, _ = resolve([group_of([[0, 0, 4.0, 5.0], None]), group_of([[1.0], [2.0]])], o)
     assert torch.equal(out.advantage[:3], computed[:3])
     assert out.advantage[3:].tolist() == [1.0, 1.0, 2.0]
@@ -258,18 +271,18 @@ def test_rule_3_group_scope_is_all_or_nothing():
 
 def test_rule_3_a_sequence_that_trains_nothing_lacks_nothing():
     """A truncated completion that is masked out leaves its group's advantages in force."""
-    o = override.OverrideOptions(scope="group", fallback=False)
+    o = Rules(scope="group", fallback=False)
     masked = ReadOptions(mask_truncated=True, eos=frozenset({9}))
     out, _, _ = resolve([group_of([[1.0], [2.0]])], o, masked)
     assert out.advantage.tolist() == [2.0]
 
 
 def test_rule_4_switches():
-    out, computed, _ = resolve([group_of([[1.0], [2.0]])], override.OverrideOptions(use=False))
+    out, computed, _ = resolve([group_of([[1.0], [2.0]])], Rules(use=False))
     assert torch.equal(out.advantage, computed) and out.metrics["adv/overrides_ignored"] == 2
-    with pytest.raises(override.MissingAdvantageError, match=r"env_id 3, group of 2"):
-        resolve([group_of([[1.0], None])], override.OverrideOptions(fallback=False))
-    resolve([group_of([[1.0], [1.0]])], override.OverrideOptions(fallback=False))
+    with pytest.raises(MissingAdvantageError, match=r"env_id 3, group of 2"):
+        resolve([group_of([[1.0], None])], Rules(fallback=False))
+    resolve([group_of([[1.0], [1.0]])], Rules(fallback=False))
 
 
 def test_rule_5_equal_scores_with_overrides_train():
@@ -280,24 +293,24 @@ def test_rule_5_equal_scores_with_overrides_train():
 
 def test_rule_6_batch_normalization_covers_overrides_only_unless_told():
     raws = [group_of([[0, 0, 4.0, 5.0], None])]
-    out, computed, _ = resolve(raws, override.OverrideOptions(normalization="batch"))
+    out, computed, _ = resolve(raws, Rules(normalization="batch"))
     s = statistics.stdev([4.0, 5.0])
     assert out.advantage.tolist() == pytest.approx([-0.5 / (s + 1e-8), 0.5 / (s + 1e-8), float(computed[2])])
-    out, computed, _ = resolve(raws, override.OverrideOptions(normalization="batch", normalize_scope="all"))
+    out, computed, _ = resolve(raws, Rules(normalization="batch", normalize_scope="all"))
     x = [4.0, 5.0, float(computed[2])]
     m, s = mean(x), statistics.stdev(x)
     assert out.advantage.tolist() == pytest.approx([(v - m) / (s + 1e-8) for v in x])
 
 
 def test_rule_6_global_normalization_keeps_a_bias_corrected_state():
-    normalizer = override.Normalizer()
-    o = override.OverrideOptions(normalization="global")
+    normalizer = Normalizer()
+    o = Rules(normalization="global")
     first, _, _ = resolve([group_of([[0, 0, 4.0, 5.0], [9.0]])], o, normalizer=normalizer)
     x = [4.0, 5.0, 9.0]
     m = sum(x) / 3
     s = math.sqrt(sum(v * v for v in x) / 3 - m * m)
     assert first.advantage.tolist() == pytest.approx([(v - m) / (s + 1e-8) for v in x])
-    copy = override.Normalizer(**normalizer.state())
+    copy = Normalizer(**normalizer.state())
     again, _, _ = resolve([group_of([[1.0], [2.0]])], o, normalizer=normalizer)
     resumed, _, _ = resolve([group_of([[1.0], [2.0]])], o, normalizer=copy)
     assert torch.equal(again.advantage, resumed.advantage)
@@ -310,7 +323,7 @@ def test_rule_6_global_normalization_keeps_a_bias_corrected_state():
 
 
 def test_rule_7_clip_then_zero():
-    o = override.OverrideOptions(clip=(-3.0, 3.0))
+    o = Rules(clip=(-3.0, 3.0))
     raw = group_of([[0, 0, 40.0, -7.0], [2.0]], overrides=[{}, {"set_advantage_to_zero": True}])
     out, computed, _ = resolve([raw], o)
     assert out.advantage.tolist() == [3.0, -3.0, 0.0]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from worker import aggregate, loss, objective
-from worker.loss import LossOptions
+from worker import aggregate, objective
+from worker.loss import LOSSES, LossOptions
 from worker.objective import ObjectiveOptions
 
 VERL = json.loads((Path(__file__).parent / "golden" / "verl.json").read_text())
@@ -23,11 +23,15 @@ def name_of(case):
 @pytest.mark.parametrize("case", VERL["losses"], ids=name_of)
 def test_losses_and_gradients_are_verls(case):
     # verl takes its own aggregation for these whatever it is asked for; here another one is refused
-    mode = loss.FIXED_AGGREGATION.get(case["loss"], (case["aggregation"],))[0]
+    spec = LOSSES.specs[case["loss"]]
+    constants = LossOptions(
+        clip_low=VERL["clip_low"], clip_high=VERL["clip_high"], clip_cov_bounds=(-50.0, -40.0), kl_cov_ratio=0.2,
+        ratio_level=spec.ratio or "token",
+    )  # fmt: skip
     o = ObjectiveOptions(
-        loss=LossOptions(name=case["loss"], clip_low=VERL["clip_low"], clip_high=VERL["clip_high"]),
-        aggregation=mode, length_norm=VERL["length"], kl_coefficient=0.0, clip_cov_bounds=(-50.0, -40.0),
-        kl_cov_ratio=0.2, importance="token" if case["weighted"] else "none", importance_high=2.0,
+        loss=spec, constants=constants, aggregation=case["aggregation"] if spec.aggregations is None else spec.aggregation,
+        length_norm=VERL["length"], kl_coefficient=0.0, importance="token" if case["weighted"] else "none",
+        importance_high=2.0,
     )  # fmt: skip
     lp = INPUT["lp"].clone().requires_grad_()
     plan = objective.prepare(
@@ -70,8 +74,8 @@ def test_decoupled_ppo_is_the_papers(cap, row):
         shrink = min(proximal / sampler, cap) / (proximal / sampler)
         value, slope = value * shrink, slope * shrink
     o = ObjectiveOptions(
-        loss=LossOptions(name="decoupled_ppo", dual_clip=None), kl_coefficient=0.0, importance="token",
-        importance_high=cap,
+        loss=LOSSES.specs["decoupled_ppo"], constants=LossOptions(dual_clip=None), kl_coefficient=0.0,
+        importance="token", importance_high=cap,
     )  # fmt: skip
     lp = torch.tensor([math.log(current)], dtype=torch.float64, requires_grad=True)
     one = lambda p: torch.tensor([math.log(p)], dtype=torch.float64)  # noqa: E731
@@ -87,7 +91,7 @@ def test_decoupled_ppo_is_the_papers(cap, row):
 
 def test_without_a_second_step_the_current_policy_is_the_proximal_one():
     """One optimizer step a batch: nothing is computed beforehand, and the weight is the policy's own."""
-    o = ObjectiveOptions(loss=LossOptions(name="decoupled_ppo"), kl_coefficient=0.0, importance="token")
+    o = ObjectiveOptions(loss=LOSSES.specs["decoupled_ppo"], kl_coefficient=0.0, importance="token")
     assert not o.needs_current
     sampler = torch.log(torch.tensor([0.2, 0.9], dtype=torch.float64))
     lp = torch.log(torch.tensor([0.3, 0.09], dtype=torch.float64)).requires_grad_()
@@ -102,7 +106,7 @@ def test_without_a_second_step_the_current_policy_is_the_proximal_one():
 @pytest.mark.parametrize("level", ["token", "sequence"])
 def test_weights_made_of_the_forward_pass_are_those_of_a_pass_before_it(name, level):
     """The default correction costs no forward pass and changes no number, however the batch is split."""
-    o = ObjectiveOptions(loss=LossOptions(name=name), kl_coefficient=0.0, importance=level)
+    o = ObjectiveOptions(loss=LOSSES.specs[name], kl_coefficient=0.0, importance=level)
     seq = torch.tensor(VERL["sequence"])
     common = dict(seq=seq, n=VERL["sequences"], adv=INPUT["A"], behavior=INPUT["b"])
     found = []

@@ -12,7 +12,8 @@ from worker import batch as batches
 
 from .test_settings import run
 
-GROUPED = [n for n in advantage.ESTIMATORS if n not in advantage.UNGROUPED]
+SPECS = advantage.ESTIMATORS.specs
+GROUPED = [n for n, spec in SPECS.items() if spec.grouped]
 
 
 def draw(seed: int) -> list[dict]:
@@ -56,7 +57,7 @@ def names(groups: list[dict]) -> list[tuple[int, int]]:
     return [(k, i) for k, g in enumerate(groups) for i in range(len(g["tokens"]))]
 
 
-@pytest.mark.parametrize("name", advantage.ESTIMATORS)
+@pytest.mark.parametrize("name", SPECS)
 @pytest.mark.parametrize("beta", [0.0, 0.1])
 @pytest.mark.parametrize("more", [{}, {"normalization": "batch", "normalize_scope": "all"}, {"length_penalty": True}])
 def test_unscored_sequences_have_no_part_in_anything(name, beta, more):
@@ -99,14 +100,14 @@ def test_a_group_of_one_trains_nothing_and_shifts_nobody(name, unscored):
         assert mine == pytest.approx(theirs, abs=1e-12)
 
 
-@pytest.mark.parametrize("name", [n for n in GROUPED if n != "grpo_passk"])
+@pytest.mark.parametrize("name", [n for n in GROUPED if SPECS[n].least == 1])
 def test_a_group_of_one_can_train_by_its_score(name):
     groups = without(draw(12), {(1, i) for i in range(1, 9)})
     got = dict(zip(names(groups), advantages(groups, name, 0.0, single="score"), strict=True))
     assert all(x != 0 for x in got[(1, 0)])
 
 
-@pytest.mark.parametrize("name", advantage.UNGROUPED)
+@pytest.mark.parametrize("name", [n for n in SPECS if n not in GROUPED])
 def test_groups_of_one_are_ordinary_where_groups_are_not_compared(name):
     groups = without(draw(13), {(k, i) for k in range(4) for i in range(1, 9)})
     rows = advantages(groups, name, 0.0)
@@ -117,5 +118,5 @@ def test_nothing_scored_is_no_error():
     groups = draw(14)
     for g in groups:
         g["scores"] = [None] * len(g["scores"])
-    for name in advantage.ESTIMATORS:
+    for name in SPECS:
         assert all(x == 0 for row in advantages(groups, name, 0.0) for x in row)

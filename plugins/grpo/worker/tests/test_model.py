@@ -13,8 +13,9 @@ from recipe_sdk.ranks import Ranks
 from worker import batch as batches
 from worker import checkpoint, config, model, optim, publish
 from worker.logprob import HeadOptions, token_logprobs
+from worker.memory import Memory
 from worker.metrics import Clock
-from worker.step import Memory, Stepper
+from worker.step import Stepper
 from worker.weights import merged
 
 from . import processes, two_ranks
@@ -137,9 +138,9 @@ def test_rows_stay_short_without_a_variable_length_kernel(tmp_path, tiny):
     s = stepper(tmp_path, tiny, model={"row_tokens": 8192})
     b = batches.build(groups(40))
     assert b.total_tokens > 1000
-    assert max(r.ids.shape[1] for r in s._rows(b, range(b.n))) <= 256
+    assert max(r.ids.shape[1] for r in s.rows(b, range(b.n))) <= 256
     s.policy.implementation = "varlen"
-    assert len(s._rows(b, range(b.n))) == 1
+    assert len(s.rows(b, range(b.n))) == 1
 
 
 def test_references_agree(tmp_path, tiny):
@@ -153,15 +154,15 @@ def test_references_agree(tmp_path, tiny):
             if ".lora_B" in n:
                 p.add_(0.1)
     assert config.source_of(adapted.config) == "lora_off"
-    off = adapted._reference(b, rows)
+    off = adapted.reference_scores(b, rows)
     assert torch.allclose(off, base, atol=1e-12)
     assert not torch.allclose(adapted.scores(adapted.policy, rows, b.size)["lp"], base, atol=1e-3)
     copied = stepper(tmp_path, tiny, kl={"coefficient": 0.1})
     assert config.source_of(copied.config) == "copy"
-    assert torch.allclose(copied._reference(b, rows), base, atol=1e-12)
+    assert torch.allclose(copied.reference_scores(b, rows), base, atol=1e-12)
     from_data = stepper(tmp_path, tiny, kl={"coefficient": 0.1}, reference={"source": "data"})
     b.ref = base
-    assert torch.equal(from_data._reference(b, rows), base)
+    assert torch.equal(from_data.reference_scores(b, rows), base)
 
 
 def test_unknown_output_heads_are_refused(tmp_path, tiny):

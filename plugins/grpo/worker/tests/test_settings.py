@@ -10,8 +10,9 @@ from recipe_sdk import errors, fields
 from recipe_sdk.fields import ConfigError
 from recipe_sdk.groups import ReadOptions, read_group
 
-from worker import advantage, config, estimate, override
+from worker import advantage, config, estimate
 from worker import batch as batches
+from worker.environment_advantages import Normalizer
 from worker.objective import options
 
 from .fakes import make_group
@@ -26,7 +27,7 @@ def settings(**change):
 def test_defaults_are_verls_grpo():
     c = settings()
     o = options(c)
-    assert (o.loss.name, o.loss.clip_low, o.loss.clip_high, o.loss.dual_clip) == ("ppo", 0.2, 0.2, 3.0)
+    assert (o.loss.name, o.constants.clip_low, o.constants.clip_high, o.constants.dual_clip) == ("ppo", 0.2, 0.2, 3.0)
     assert (o.aggregation, o.kl_coefficient, o.kl_estimator) == ("token-mean", 0.001, "k3")
     assert (c.optimizer.grad_clip, c.optimizer.weight_decay, c.data.epochs) == (1.0, 0.01, 1)
     assert c.advantages.std == "group" and c.entropy.coefficient == 0.0
@@ -126,29 +127,27 @@ def batch(**more):
 
 def run(b, name, beta=0.0, ref=None, lp=None, **change):
     c = settings(advantages={"estimator": name, **change})
-    n = advantage.ESTIMATOR_ALIASES.get(name, name)
     lp = torch.linspace(-2, -1, b.size, dtype=torch.float64) if lp is None else lp
     old = {"lp": lp, "squared": torch.full((b.size,), 0.3, dtype=torch.float64)}
-    return estimate.advantages(c, b, n, override.Normalizer(), old, lp - 0.5 if ref is None else ref, beta)
+    return estimate.advantages(c, b, Normalizer(), old, lp - 0.5 if ref is None else ref, beta)
 
 
-@pytest.mark.parametrize("name", [*advantage.ESTIMATORS, *advantage.ESTIMATOR_ALIASES])
+@pytest.mark.parametrize("name", advantage.ESTIMATORS.names)
 def test_every_estimator_reaches_the_loss(name):
     b = batch()
     adv, facts = run(b, name, objective_weights=[1.0, 0.5])
     assert adv.shape == (b.size,) and bool(torch.isfinite(adv).all()) and float(adv.abs().sum()) > 0
     assert facts["adv/override_frac"] == 0 and facts["adv/fallback_groups"] == 3
-    g = advantage.Groups(b.score, b.group, 3, b.length.double())
     if name in ("grpo", "rloo", "opo", "gpg"):
-        want = {"grpo": advantage.grpo, "rloo": advantage.rloo, "opo": advantage.opo, "gpg": advantage.gpg}[name](g)
-        assert torch.equal(adv, want[b.seq])
+        x = advantage.Inputs(b.score, b.group, 3, b.length.double(), b.seq)
+        assert torch.equal(adv, getattr(advantage, name)(x, advantage.Options())[b.seq])
 
 
 def test_dr_grpo_divides_by_no_deviation():
     assert torch.equal(run(batch(), "dr_grpo")[0], run(batch(), "grpo", std="none")[0])
 
 
-@pytest.mark.parametrize("name", [n for n in advantage.ESTIMATORS if n != "gdpo"])
+@pytest.mark.parametrize("name", [n for n in advantage.ESTIMATORS.specs if n != "gdpo"])
 @pytest.mark.parametrize("beta", [0.0, 1e-9])
 def test_shorter_ones_among_the_best_are_favoured_whatever_the_estimator(name, beta):
     """A KL in the reward makes every score different; the best of a group are still those that the environment says."""
@@ -167,8 +166,10 @@ def test_kl_in_the_reward_lowers_scores_but_never_an_override():
     shaped, facts = run(b, "grpo", beta=0.1, std="none")
     assert facts["kl/reward"] == pytest.approx(0.5) and facts["kl/reward_coefficient"] == 0.1
     penalty = 0.1 * 0.5 * b.length.double()  # k1 of 0.5 a token, summed over the sequence
-    g = advantage.Groups(b.score - penalty, b.group, 3, b.length.double())
-    assert torch.allclose(shaped, advantage.grpo(g, "none")[b.seq]) and not torch.equal(plain, shaped)
+    x = advantage.Inputs(b.score - penalty, b.group, 3, b.length.double(), b.seq)
+    assert torch.allclose(shaped, advantage.grpo(x, advantage.Options(std="none"))[b.seq]) and not torch.equal(
+        plain, shaped
+    )
     sent = batch(advantages=[[0.7]] * 4)
     with_kl, facts = run(sent, "grpo", beta=0.1)
     assert facts["adv/override_frac"] == 1 and bool((with_kl == 0.7).all())
@@ -214,9 +215,9 @@ def test_dr_grpo_divides_by_a_constant(data, given, want):
 @pytest.mark.parametrize("name,gap", [("dppo", 0.15), ("default", 0.2), ("ipo", 0.1), ("distill", 0.2)])
 def test_trust_regions_are_those_of_the_papers(name, gap):
     extra = {"reference": {"source": "copy", "path": "teacher"}} if name == "distill" else {}
-    o = options(settings(loss={"name": name}, **extra)).loss
+    o = options(settings(loss={"name": name}, **extra)).constants
     assert (o.probability_gap, o.log_ratio_penalty, o.advantage_temperature) == (gap, 1e-3, 1.0)
-    assert options(settings(loss={"name": name, "probability_gap": 0.3}, **extra)).loss.probability_gap == 0.3
+    assert options(settings(loss={"name": name, "probability_gap": 0.3}, **extra)).constants.probability_gap == 0.3
 
 
 # Read by the plugin's tests too: what a plan says of loss and correction is what the worker does.

@@ -79,6 +79,14 @@ class Ranks:
             dist.all_reduce(x)
         return x
 
+    def max(self, x: Tensor) -> Tensor:
+        """Element-wise maximum over ranks (in place where possible)."""
+        if self.world > 1:
+            import torch.distributed as dist
+
+            dist.all_reduce(x, op=dist.ReduceOp.MAX)
+        return x
+
     def close(self) -> None:
         """Ends the process group."""
         if self.world > 1:

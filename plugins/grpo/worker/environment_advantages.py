@@ -43,8 +43,8 @@ class Normalizer:
 
 
 @dataclass(frozen=True)
-class OverrideOptions:
-    """How advantages that environments send are used (specs: section 8)."""
+class Rules:
+    """How advantages that environments send are used."""
 
     use: bool = True
     fallback: bool = True
@@ -56,11 +56,9 @@ class OverrideOptions:
 
 @dataclass
 class Resolved:
-    """Final advantages (N,), and where they came from."""
+    """Final advantages (N,), and what to report of where they came from."""
 
     advantage: Tensor
-    overridden: Tensor  # (N,) bool
-    override_sequences: Tensor  # (S,) bool
     metrics: dict[str, float] = field(default_factory=dict)
 
 
@@ -70,7 +68,7 @@ class MissingAdvantageError(ValueError):
 
 def resolve(
     computed: Tensor, sent: Tensor, has: Tensor, zeroed: Tensor, seq: Tensor, n: int, group: Tensor,
-    names: list[str], o: OverrideOptions, normalizer: Normalizer, counted: Tensor | None = None,
+    names: list[str], o: Rules, normalizer: Normalizer, counted: Tensor | None = None,
 ) -> Resolved:  # fmt: skip
     """Combines computed (N,) advantages with those sent (N,; anything where has is False). In order: choice per
     sequence (or group), normalisation, clipping, set_advantage_to_zero.
@@ -91,17 +89,17 @@ def resolve(
         raise MissingAdvantageError(
             f"{len(missing)} group(s) came without advantages and fallback_to_grpo is false: {'; '.join(missing[:5])}"
         )
-    overridden = chosen[seq]
-    a = torch.where(overridden, sent.nan_to_num(0.0), computed)
-    where = overridden
+    sent_tokens = chosen[seq]
+    a = torch.where(sent_tokens, sent.nan_to_num(0.0), computed)
+    where = sent_tokens
     if o.normalize_scope == "all":
-        where = torch.ones_like(overridden) if counted is None else overridden | counted[seq]
+        where = torch.ones_like(sent_tokens) if counted is None else sent_tokens | counted[seq]
     if o.normalization == "batch" and int(where.sum()) > 1:
         x = a[where]
         a = torch.where(where, (a - x.mean()) / (x.std() + 1e-8), a)
     elif o.normalization == "global":
         a = normalizer.apply(a, where)
-    clipped = torch.zeros_like(overridden)
+    clipped = torch.zeros_like(sent_tokens)
     if o.clip is not None:
         low, high = o.clip
         clipped = (a < low) | (a > high)
@@ -109,8 +107,8 @@ def resolve(
     a = torch.where(zeroed[seq], torch.zeros_like(a), a)
     total = max(len(seq), 1)
     fallback_groups = len({int(g) for g in group[trained & ~chosen]})
-    return Resolved(a, overridden, chosen, {
-        "adv/override_frac": float(overridden.sum()) / total,
+    return Resolved(a, {
+        "adv/override_frac": float(sent_tokens.sum()) / total,
         "adv/overrides_ignored": float(ignored),
         "adv/overrides_incomplete": float((has & ~present).sum()),
         "adv/fallback_groups": float(fallback_groups),
