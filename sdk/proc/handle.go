@@ -51,12 +51,13 @@ func Parse(data []byte) []Handle {
 // is somebody else's: handles lie in the run directory, which may have come from anywhere.
 func (h Handle) Alive() bool { return h.Boot == BootID() && Same(h.PID, h.Start) && h.leads() }
 
-// leads says whether the process with the handle's pid, which started when the handle says, carries its mark. A program that
-// has written its title over its environment does not show one any more; then it is the one that writes the handle's log.
+// leads says whether the process with the handle's pid, which started when the handle says, carries its mark.
 func (h Handle) leads() bool {
 	return h.carried(h.PID)
 }
 
+// carried says whether a process carries the mark. One that has written its title over its environment may not show it any
+// more: then its output must be the handle's log.
 func (h Handle) carried(pid int) bool {
 	if h.Mark == "" {
 		return false
@@ -118,7 +119,7 @@ func (h Handle) family() []process {
 		if h.Mark == "" || p.dead {
 			continue
 		}
-		marked[p.pid] = carries(p.pid, markName+"="+h.Mark) == yes
+		marked[p.pid] = told && h.carried(p.pid)
 		group = group || p.group == h.PID && p.session == h.Session && h.carried(p.pid)
 	}
 	var family []process

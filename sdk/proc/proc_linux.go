@@ -81,27 +81,40 @@ func processes() (map[int]process, error) {
 const told = true
 
 // carries says whether a process has an entry in the environment that it was started with. Those of other users cannot be
-// read; a program that shows a title of its own has written it over its environment.
+// read. A program that shows a title of its own has written it over its environment, or over the beginning of it (as vLLM's
+// EngineCore does): what is left proves nothing then.
 func carries(pid int, entry string) verdict {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
 		return no
 	}
-	shown := false
-	for e := range bytes.SplitSeq(data, []byte{0}) {
+	return findEntry(data, entry)
+}
+
+// findEntry looks for an entry in an environment block. The kernel writes NAME=VALUE and one NUL for each entry; anything
+// else in the block has been written later.
+func findEntry(block []byte, entry string) verdict {
+	found := no
+	if len(block) == 0 || block[len(block)-1] != 0 {
+		found = unknown
+	}
+	for e := range bytes.SplitSeq(bytes.TrimSuffix(block, []byte{0}), []byte{0}) {
 		if string(e) == entry {
 			return yes
 		}
-		shown = shown || bytes.IndexByte(e, '=') > 0
+		if bytes.IndexByte(e, '=') <= 0 {
+			found = unknown
+		}
 	}
-	if !shown {
-		return unknown
-	}
-	return no
+	return found
 }
 
-// writes says whether the standard output or error of a process is a certain file.
+// writes says whether the standard output or error of a process is a certain file. A device such as /dev/null proves nothing:
+// many processes write there.
 func writes(pid int, path string) bool {
+	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
+		return false
+	}
 	for _, fd := range []string{"1", "2"} {
 		if to, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/fd/" + fd); err == nil && to == path {
 			return true

@@ -225,35 +225,53 @@ func TestAStrangerIsNeverTouched(t *testing.T) {
 // startless is a pid that nobody has.
 const startless = 1 << 22
 
-// A program that shows a title of its own (as vLLM's processes do) writes it over its environment; it is still found, by the log that it writes.
+// A program that shows a title of its own (as vLLM's processes do) writes it over its environment, wholly or in part; it is
+// still found, by the log that it writes, and so is a process that it has started in another session.
 func TestAProgramThatOverwritesItsEnvironmentIsFound(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")
 	if runtime.GOOS != "linux" || err != nil {
 		t.Skip("needs Linux and python3")
 	}
-	p := sh(t, "unused", func(s *proc.Spec) {
-		s.Argv = []string{python, "-c", `
-import ctypes, time
+	for name, overwrite := range map[string]string{
+		"whole":             `ctypes.memset(start, 0, end - start)`,
+		"all but the first": `ctypes.memset(start + 20, 0, end - start - 20)`,
+		"title":             `ctypes.memmove(start, b"VLLM::EngineCore".ljust(end - start - 12, bytes(1)), end - start - 12)`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := sh(t, "unused", func(s *proc.Spec) {
+				s.Env = []string{"PATH=" + os.Getenv("PATH"), "FIRST=" + strings.Repeat("1", 50), "SECOND=2"}
+				s.Argv = []string{python, "-c", `
+import ctypes, os, time
 fields = open("/proc/self/stat").read().rpartition(")")[2].split()
 start, end = int(fields[47]), int(fields[48])
-ctypes.memset(start, 0, end - start)
-print("overwritten", flush=True)
+` + overwrite + `
+if os.fork() == 0:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    print(os.getpid(), flush=True)
 time.sleep(600)`}
-	})
-	wait(t, "sign that it has", func() bool { return p.Tail(1) == "overwritten" })
-	if !p.Handle().Alive() {
-		t.Error("the program is not found any more")
+			})
+			far := said(t, p, 1)[0]
+			if !p.Handle().Alive() {
+				t.Error("the program is not found any more")
+			}
+			h := p.Handle()
+			for _, log := range []string{filepath.Join(t.TempDir(), "another.log"), os.DevNull} {
+				h.Log = log
+				if h.Alive() {
+					t.Errorf("a process that does not write %s is taken for the program", log)
+				}
+			}
+			if err := proc.KillAll(t.Context(), []proc.Handle{p.Handle()}); err != nil {
+				t.Error(err)
+			}
+			<-p.Done()
+			wait(t, "end of the process in another session", func() bool { return !alive(far) })
+		})
 	}
-	h := p.Handle()
-	h.Log = filepath.Join(t.TempDir(), "another.log")
-	if h.Alive() {
-		t.Error("a process that writes another log is taken for the program")
-	}
-	if err := proc.KillAll(t.Context(), []proc.Handle{p.Handle()}); err != nil {
-		t.Error(err)
-	}
-	<-p.Done()
 }
 
 func TestTheLogIsRotated(t *testing.T) {
