@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -109,14 +108,6 @@ type stillTrainer struct {
 }
 
 type collective struct{}
-
-func (*collective) Publish(context.Context, trainer.PublishRequest) (sdk.Weights, error) {
-	return sdk.Weights{}, fmt.Errorf("nothing to publish")
-}
-
-func (*collective) Logprobs(context.Context, []int) ([]float64, error) {
-	return nil, fmt.Errorf("nothing to prove")
-}
 
 // Run takes one batch and hangs in its step.
 func (*collective) Run(ctx context.Context, req sdk.Request[stillTrainer], host trainer.Host) error {

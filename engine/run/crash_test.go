@@ -119,14 +119,6 @@ func (lockedEnvironment) Run(ctx context.Context, req sdk.Request[envConfig], h 
 // counter appends every step to a ledger and saves a checkpoint every ten.
 type counter struct{}
 
-func (c *counter) Publish(context.Context, sdktrainer.PublishRequest) (sdk.Weights, error) {
-	return sdk.Weights{}, errors.New("nobody takes weights here")
-}
-
-func (c *counter) Logprobs(context.Context, []int) ([]float64, error) {
-	return nil, errors.New("nobody asks here")
-}
-
 func (c *counter) Run(ctx context.Context, req sdk.Request[jobConfig], h sdktrainer.Host) error {
 	if err := alone(req.Dir); err != nil {
 		return err

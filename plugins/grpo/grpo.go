@@ -32,7 +32,6 @@ type Trainer struct{ worker.Trainer[Config] }
 var (
 	_ trainer.Plugin[Config] = (*Trainer)(nil)
 	_ sdk.Checkpointer       = (*Trainer)(nil)
-	_ trainer.Tokenizer      = (*Trainer)(nil)
 	_ sdk.Updater[Config]    = (*Trainer)(nil)
 	_ sdk.Planner[Config]    = (*Trainer)(nil)
 	_ sdk.Validator[Config]  = (*Trainer)(nil)

@@ -150,7 +150,7 @@ func (t *training) handOver(ctx context.Context) error {
 // sync offers the weights and notes when they became a policy version.
 func (t *training) sync(ctx context.Context) error {
 	before, step := t.host.Version(), t.steps()
-	version, err := t.host.Sync(ctx, int64(step))
+	version, err := t.host.Sync(ctx, int64(step), snapshot{t})
 	if err == nil && version != before {
 		t.mu.Lock()
 		t.served = step
@@ -254,8 +254,12 @@ func (t *training) Update(_ context.Context, c TrainerConfig) error {
 	return nil
 }
 
-// Publish writes the current weights into a file that a tiny server loads.
-func (t *training) Publish(_ context.Context, req trainer.PublishRequest) (sdk.Weights, error) {
+// snapshot is the weights between two steps.
+type snapshot struct{ of *training }
+
+// Publish writes the weights into a file that a tiny server loads.
+func (s snapshot) Publish(_ context.Context, req trainer.PublishRequest) (sdk.Weights, error) {
+	t := s.of
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	path := filepath.Join(req.Dir, "policy.tiny")
@@ -266,11 +270,11 @@ func (t *training) Publish(_ context.Context, req trainer.PublishRequest) (sdk.W
 	return sdk.Weights{Version: req.Version, Path: path, Format: format, Transport: req.Transport, Precision: "float32"}, nil
 }
 
-// Logprobs answers from the current weights.
-func (t *training) Logprobs(_ context.Context, tokens []int) ([]float64, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return logProbs(t.trainer.Policy(), tokens)
+// Logprobs answers from the weights.
+func (s snapshot) Logprobs(_ context.Context, tokens []int) ([]float64, error) {
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	return logProbs(s.of.trainer.Policy(), tokens)
 }
 
 func (t *training) outputs() outputs.Trainer {

@@ -51,7 +51,7 @@ func (f *fakeTrainer) Run(ctx context.Context, req sdk.Request[FakeTrainerConfig
 	}
 	host.Ready(outputs.Trainer{Model: FakeModel, Step: f.step})
 	// Before the first step, so that a trainer that continues an earlier life hands over the weights that it has.
-	if _, err := host.Sync(ctx, f.step); err != nil {
+	if _, err := host.Sync(ctx, f.step, fakeSnapshot{f}); err != nil {
 		return err
 	}
 	for f.step < req.Config.Steps {
@@ -69,7 +69,7 @@ func (f *fakeTrainer) Run(ctx context.Context, req sdk.Request[FakeTrainerConfig
 		f.memory.trained(f.step)
 		f.mu.Unlock()
 		host.Progress(f.step, req.Config.Steps, "steps")
-		version, err := host.Sync(ctx, f.step)
+		version, err := host.Sync(ctx, f.step, fakeSnapshot{f})
 		if err != nil {
 			return err
 		}
@@ -111,7 +111,11 @@ func (f *fakeTrainer) SaveCheckpoint(context.Context) (sdk.CheckpointInfo, error
 	return c, nil
 }
 
-func (f *fakeTrainer) Publish(_ context.Context, r trainer.PublishRequest) (sdk.Weights, error) {
+// fakeSnapshot is the fake trainer's weights between two steps.
+type fakeSnapshot struct{ f *fakeTrainer }
+
+func (s fakeSnapshot) Publish(_ context.Context, r trainer.PublishRequest) (sdk.Weights, error) {
+	f := s.f
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if r.Dir == "" {
@@ -121,8 +125,8 @@ func (f *fakeTrainer) Publish(_ context.Context, r trainer.PublishRequest) (sdk.
 	return sdk.Weights{Version: r.Version, Path: path, Format: "fake", Transport: r.Transport, Precision: "float64"}, err
 }
 
-func (f *fakeTrainer) Logprobs(_ context.Context, tokens []int) ([]float64, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return FakeLogprobs(float64(f.step), tokens), nil
+func (s fakeSnapshot) Logprobs(_ context.Context, tokens []int) ([]float64, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	return FakeLogprobs(float64(s.f.step), tokens), nil
 }

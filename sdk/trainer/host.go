@@ -35,7 +35,7 @@ func run[C any](ctx context.Context, plugin Plugin[C], req sdk.Request[C], base 
 	base.Listening(listener.Addr().String())
 	weights := weightserver.New(weightserver.Config{
 		Address: req.Address, SyncedBy: req.SyncedBy, Version: req.Policy.Version, Resumed: req.Resume,
-		Trainer: guarded[C]{plugin: plugin, call: base.Call}, Reached: base.ReachVersion,
+		Guard: base.Call, Reached: base.ReachVersion,
 	})
 	server := web.NewServer(weights.Handler(req.ControlToken))
 	server.BaseContext = func(net.Listener) context.Context { return ctx }
@@ -57,12 +57,12 @@ func run[C any](ctx context.Context, plugin Plugin[C], req sdk.Request[C], base 
 	})
 }
 
-func (h *host) Sync(ctx context.Context, step int64) (int64, error) {
+func (h *host) Sync(ctx context.Context, step int64, snapshot Snapshot) (int64, error) {
 	if by := h.weights.Syncer(); by != "" {
 		waiting := h.Begin(sdk.Activity{On: by, What: fmt.Sprintf("its weights of step %d to be served", step)})
 		defer waiting.End()
 	}
-	return h.weights.Sync(ctx, step)
+	return h.weights.Sync(ctx, step, snapshot)
 }
 
 func (h *host) Version() int64 { return h.weights.Version() }
@@ -96,38 +96,3 @@ func (h *host) Turn(ctx context.Context, step int64) error {
 }
 
 func (h *host) Shared() bool { return h.weights.Shared() }
-
-// guarded calls the plugin for a sync block. A panic becomes an error.
-type guarded[C any] struct {
-	plugin Plugin[C]
-	call   func(func() error) error
-}
-
-func (g guarded[C]) Publish(ctx context.Context, r PublishRequest) (w sdk.Weights, err error) {
-	err = g.call(func() (err error) {
-		w, err = g.plugin.Publish(ctx, r)
-		return err
-	})
-	return w, err
-}
-
-func (g guarded[C]) Logprobs(ctx context.Context, tokens []int) (values []float64, err error) {
-	err = g.call(func() (err error) {
-		values, err = g.plugin.Logprobs(ctx, tokens)
-		return err
-	})
-	return values, err
-}
-
-// Tokenize returns no ids when the plugin cannot tell them.
-func (g guarded[C]) Tokenize(ctx context.Context, text string) (ids []int, err error) {
-	tokenizer, ok := g.plugin.(Tokenizer)
-	if !ok {
-		return nil, nil
-	}
-	err = g.call(func() (err error) {
-		ids, err = tokenizer.Tokenize(ctx, text)
-		return err
-	})
-	return ids, err
-}

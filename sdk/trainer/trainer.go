@@ -20,30 +20,26 @@ func New[C any](name, summary string, factory func() Plugin[C], opts ...sdk.Opti
 // PublishRequest asks a trainer to write its current weights.
 type PublishRequest = weightserver.PublishRequest
 
+// Snapshot is what a trainer hands to Host.Sync.
+type Snapshot = weightserver.Snapshot
+
+// Tokenizer is a Snapshot that can split a text.
+type Tokenizer = weightserver.Tokenizer
+
 // Plugin is what a trainer implements.
 type Plugin[C any] interface {
 	Run(ctx context.Context, req sdk.Request[C], host Host) error
-	// Publish writes the current weights so that inference can load them. It is called only while Run waits in Host.Sync.
-	Publish(ctx context.Context, req PublishRequest) (sdk.Weights, error)
-	// Logprobs is inference.Plugin.Logprobs under the trainer's weights; called only while Run waits in Host.Sync.
-	Logprobs(ctx context.Context, tokens []int) ([]float64, error)
-}
-
-// Tokenizer is a trainer that can split a text into the model's tokens. A sync block proves the weights with a text that the
-// model finds likely; without this it must make do with arbitrary token ids, on which server and trainer agree less exactly.
-type Tokenizer interface {
-	// Tokenize returns the ids of a text without special tokens; called only while Run waits in Host.Sync.
-	Tokenize(ctx context.Context, text string) ([]int, error)
 }
 
 // Host is the Host of a trainer.
 type Host interface {
 	sdk.Host
-	// Sync is called after each optimizer step, with the trainer's weights at rest. When a sync block wants this step's
-	// weights it publishes them through Plugin.Publish, proves them through Plugin.Logprobs, waits until inference
-	// serves them and returns the new policy version. Without a sync block, or between its periods, it returns at once.
-	// A sync block that is declared but does not answer within its deadline is an error that names it.
-	Sync(ctx context.Context, step int64) (version int64, err error)
+	// Sync offers the weights as they are after an optimizer step; a trainer calls it before the first step, too. When a sync
+	// block wants this step's weights, it publishes and proves them through the snapshot, and Sync returns the new policy
+	// version when inference serves it. Without a sync block, or between its periods, Sync returns at once. The snapshot is
+	// used only until Sync returns, by one goroutine at a time; its methods run in other goroutines than Sync's caller. A sync
+	// block that is declared but does not answer within its deadline is an error that names it.
+	Sync(ctx context.Context, step int64, snapshot Snapshot) (version int64, err error)
 	// Version is the current policy version.
 	Version() int64
 	// Turn is called when the trainer has what it needs for its next step. Where inference lives on the same GPU and gives its

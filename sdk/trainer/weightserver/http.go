@@ -18,7 +18,7 @@ const (
 	maxBody = 1 << 20
 )
 
-// handler serves the control endpoint of docs/architecture.md.
+// Handler serves the control endpoint of docs/architecture.md.
 func (s *Server) Handler(token string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /recipe/v1/attach", post(s, func(_ *http.Request, a Attach) (any, error) {
@@ -29,24 +29,26 @@ func (s *Server) Handler(token string) http.Handler {
 	}))
 	mux.HandleFunc("POST /recipe/v1/publish", post(s, func(r *http.Request, p PublishRequest) (any, error) {
 		var w sdk.Weights
-		err := s.call(p.Version, func() (err error) {
-			w, err = s.Trainer.Publish(r.Context(), p)
+		err := s.call(p.Version, func(weights Snapshot) (err error) {
+			w, err = weights.Publish(r.Context(), p)
 			return err
 		})
 		return w, err
 	}))
 	mux.HandleFunc("POST /recipe/v1/logprobs", post(s, func(r *http.Request, q logprobsBody) (any, error) {
 		var answer logprobsBody
-		err := s.call(0, func() (err error) {
-			answer.Logprobs, err = s.Trainer.Logprobs(r.Context(), q.TokenIDs)
+		err := s.call(0, func(weights Snapshot) (err error) {
+			answer.Logprobs, err = weights.Logprobs(r.Context(), q.TokenIDs)
 			return err
 		})
 		return answer, err
 	}))
 	mux.HandleFunc("POST /recipe/v1/tokenize", post(s, func(r *http.Request, q tokenizeBody) (any, error) {
 		var answer tokenizeBody
-		err := s.call(0, func() (err error) {
-			answer.TokenIDs, err = s.Trainer.Tokenize(r.Context(), q.Text)
+		err := s.call(0, func(weights Snapshot) (err error) {
+			if tokenizer, ok := weights.(Tokenizer); ok { // else no ids
+				answer.TokenIDs, err = tokenizer.Tokenize(r.Context(), q.Text)
+			}
 			return err
 		})
 		return answer, err

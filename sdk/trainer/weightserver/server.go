@@ -19,24 +19,30 @@ const (
 	syncSilence    = 3 * time.Minute
 )
 
-// Trainer is whose weights are served. It is called only while a publication waits.
-type Trainer interface {
-	// Publish writes the current weights.
+// Snapshot is a trainer's weights between two optimizer steps. A sync block calls its methods while the trainer waits in
+// Server.Sync, one at a time, and never after that.
+type Snapshot interface {
+	// Publish writes the weights so that inference can load them.
 	Publish(ctx context.Context, r PublishRequest) (sdk.Weights, error)
-	// Logprobs returns log p(token[i] | token[:i]) for i ≥ 1.
+	// Logprobs returns log p(token[i] | token[:i]) for i ≥ 1 under these weights.
 	Logprobs(ctx context.Context, tokens []int) ([]float64, error)
-	// Tokenize returns the ids of a text without special tokens; none when the trainer cannot tell.
+}
+
+// Tokenizer is a Snapshot that can split a text into the model's tokens. A sync block proves the weights with a text that the
+// model finds likely; without this it must make do with arbitrary token ids, on which server and trainer agree less exactly.
+type Tokenizer interface {
+	// Tokenize returns the ids of a text without special tokens.
 	Tokenize(ctx context.Context, text string) ([]int, error)
 }
 
 // Config is what a server is made with.
 type Config struct {
-	Address  string   // of the trainer
-	SyncedBy []string // addresses of the sync blocks that the recipe declares for it
-	Version  int64    // that the run has reached
-	Resumed  bool     // the trainer continues an earlier attempt
-	Trainer  Trainer
-	Reached  func(version int64) // is called when inference serves a new version
+	Address  string                   // of the trainer
+	SyncedBy []string                 // addresses of the sync blocks that the recipe declares for it
+	Version  int64                    // that the run has reached
+	Resumed  bool                     // the trainer continues an earlier attempt
+	Guard    func(func() error) error // calls a snapshot's methods; nil: they are called as they are
+	Reached  func(version int64)      // is called when inference serves a new version
 
 	attachDeadline, silence time.Duration // 0: the constants above
 }
@@ -44,7 +50,7 @@ type Config struct {
 // Server holds the trainer between two steps while a sync block takes its weights.
 type Server struct {
 	Config
-	calls sync.Mutex // one call of the plugin's Publish or Logprobs at a time
+	calls sync.Mutex // one call of a snapshot at a time
 
 	mu       sync.Mutex
 	changed  chan struct{} // closed and replaced when something below changes
@@ -52,11 +58,12 @@ type Server struct {
 	heard    time.Time // of the sync block
 	step     int64
 	version  int64
-	first    bool // nothing has been published in this life
+	first    bool // nothing has been published in this attempt
 	pending  *Publication
-	outcome  *Done // of pending
+	snapshot Snapshot // of pending
+	outcome  *Done    // of pending
 	turn     turn
-	offered  bool // something has been offered in this life, of offeredStep last
+	offered  bool // something has been offered in this attempt, of offeredStep last
 	over     bool
 
 	offeredStep int64
@@ -70,16 +77,20 @@ func New(c Config) *Server {
 	if c.silence == 0 {
 		c.silence = syncSilence
 	}
+	if c.Guard == nil {
+		c.Guard = func(f func() error) error { return f() }
+	}
 	return &Server{Config: c, changed: make(chan struct{}), version: c.Version, first: true}
 }
 
+// Version is the policy version that inference serves.
 func (s *Server) Version() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.version
 }
 
-// syncer is the sync block that this trainer works with; empty: none.
+// Syncer is the sync block that this trainer works with; empty: none.
 func (s *Server) Syncer() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,6 +103,7 @@ func (s *Server) Syncer() string {
 	return ""
 }
 
+// SetStep notes how far the trainer is.
 func (s *Server) SetStep(step int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,7 +115,7 @@ func (s *Server) changedLocked() {
 	s.changed = make(chan struct{})
 }
 
-// end refuses every later call: Run has returned, so there are no weights any more.
+// Close refuses every later call: Run has returned, so there are no weights any more.
 func (s *Server) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,8 +123,8 @@ func (s *Server) Close() {
 	s.changedLocked()
 }
 
-// sync is trainer.Host.Sync.
-func (s *Server) Sync(ctx context.Context, step int64) (int64, error) {
+// Sync is trainer.Host.Sync.
+func (s *Server) Sync(ctx context.Context, step int64, snapshot Snapshot) (int64, error) {
 	s.mu.Lock()
 	s.step = step
 	lone := len(s.SyncedBy) == 0 && s.attached == nil
@@ -124,17 +136,17 @@ func (s *Server) Sync(ctx context.Context, step int64) (int64, error) {
 	if err := s.waitAttached(ctx); err != nil {
 		return version, err
 	}
-	if version, due := s.offer(step); !due && !s.rest(step) {
+	if version, due := s.offer(step, snapshot); !due && !s.rest(step, snapshot) {
 		return version, nil
 	}
 	return s.waitDone(ctx)
 }
 
 // offer makes the publication of this step, if one is due.
-func (s *Server) offer(step int64) (version int64, due bool) {
+func (s *Server) offer(step int64, snapshot Snapshot) (version int64, due bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// A trainer that continues an earlier life holds other weights than those that are served: they are published whatever
+	// A trainer that continues an earlier attempt holds other weights than those that are served: they are published whatever
 	// the period says, as a version of their own. Step 0 of a new run is what inference starts with.
 	continued := s.first && (s.Resumed || s.version > 0)
 	onPeriod := step > 0 && step%max(1, s.attached.Every) == 0
@@ -146,7 +158,7 @@ func (s *Server) offer(step int64) (version int64, due bool) {
 	}
 	s.first, s.attached.Republish = false, false
 	s.offered, s.offeredStep = true, step
-	s.pending = &Publication{Version: s.version + 1, Step: step}
+	s.pending, s.snapshot = &Publication{Version: s.version + 1, Step: step}, snapshot
 	s.outcome = nil
 	s.heard = time.Now()
 	s.changedLocked()
@@ -208,7 +220,7 @@ func (s *Server) waitDone(ctx context.Context) (int64, error) {
 // drop takes back the pending publication, after any call of the plugin in progress.
 func (s *Server) drop() {
 	s.mu.Lock()
-	s.pending, s.turn = nil, turn{}
+	s.pending, s.snapshot, s.turn = nil, nil, turn{}
 	s.changedLocked()
 	s.mu.Unlock()
 	s.calls.Lock()
@@ -218,7 +230,7 @@ func (s *Server) drop() {
 func (s *Server) settle(outcome Done, by string) (int64, error) {
 	s.calls.Lock() // the plugin's weights must not be touched any more
 	s.mu.Lock()
-	s.pending, s.outcome, s.turn = nil, nil, turn{}
+	s.pending, s.snapshot, s.outcome, s.turn = nil, nil, nil, turn{}
 	if outcome.Error == "" {
 		s.version = outcome.Version
 	}
@@ -307,18 +319,18 @@ func (s *Server) next(ctx context.Context, after int64, wait time.Duration) *Pub
 	}
 }
 
-// call runs one of the plugin's functions on the weights of the pending publication.
-func (s *Server) call(version int64, f func() error) error {
+// call calls the snapshot of the pending publication.
+func (s *Server) call(version int64, f func(Snapshot) error) error {
 	s.calls.Lock()
 	defer s.calls.Unlock()
 	s.mu.Lock()
-	pending, settled := s.pending, s.outcome != nil
+	pending, snapshot, settled := s.pending, s.snapshot, s.outcome != nil
 	s.heard = time.Now()
 	s.mu.Unlock()
-	if pending == nil || settled || (version != 0 && pending.Version != version) {
-		return fmt.Errorf("%s has no publication of version %d waiting: its weights are not at rest", s.Address, version)
+	if snapshot == nil || settled || (version != 0 && pending.Version != version) {
+		return fmt.Errorf("%s: no weight update of version %d is in progress", s.Address, version)
 	}
-	err := f()
+	err := s.Guard(func() error { return f(snapshot) })
 	s.mu.Lock()
 	s.heard = time.Now()
 	s.mu.Unlock()

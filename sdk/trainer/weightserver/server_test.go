@@ -11,24 +11,22 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// testTrainer publishes nothing and gives log-probabilities of 0.
-type testTrainer struct{}
+// testSnapshot publishes nothing and gives log-probabilities of 0.
+type testSnapshot struct{}
 
-func (testTrainer) Publish(_ context.Context, r PublishRequest) (sdk.Weights, error) {
+func (testSnapshot) Publish(_ context.Context, r PublishRequest) (sdk.Weights, error) {
 	return sdk.Weights{Version: r.Version}, nil
 }
 
-func (testTrainer) Logprobs(_ context.Context, tokens []int) ([]float64, error) {
+func (testSnapshot) Logprobs(_ context.Context, tokens []int) ([]float64, error) {
 	return make([]float64, len(tokens)-1), nil
 }
-
-func (testTrainer) Tokenize(context.Context, string) ([]int, error) { return nil, nil }
 
 // testServer is a server whose trainer is the test.
 func testServer(change func(*Config)) *Server {
 	c := Config{
 		Address: "trainer.t.a", SyncedBy: []string{"sync.s.a"}, attachDeadline: 5 * time.Second, silence: 5 * time.Second,
-		Trainer: testTrainer{}, Reached: func(int64) {},
+		Reached: func(int64) {},
 	}
 	if change != nil {
 		change(&c)
@@ -64,7 +62,7 @@ func attach(t *testing.T, s *Server, every int64) {
 func TestTheServerLetsATrainerWithoutSyncPass(t *testing.T) {
 	t.Parallel()
 	s := testServer(func(c *Config) { c.SyncedBy, c.Version = nil, 4 })
-	if v, err := s.Sync(t.Context(), 1); v != 4 || err != nil {
+	if v, err := s.Sync(t.Context(), 1, testSnapshot{}); v != 4 || err != nil {
 		t.Errorf("version %d, %v", v, err)
 	}
 }
@@ -78,7 +76,7 @@ func TestTheServerPublishesOnItsPeriod(t *testing.T) {
 		if step == 2 || step == 4 {
 			taken = settle(t, s, "")
 		}
-		v, err := s.Sync(t.Context(), int64(step))
+		v, err := s.Sync(t.Context(), int64(step), testSnapshot{})
 		if v != want || err != nil {
 			t.Errorf("step %d: version %d, %v; want %d", step, v, err, want)
 		}
@@ -98,7 +96,7 @@ func TestTheServerOfAResumedTrainerPublishesFirstAndNeverGoesBack(t *testing.T) 
 		t.Fatal(err)
 	}
 	taken := settle(t, s, "")
-	if v, err := s.Sync(t.Context(), 33); v != 8 || err != nil {
+	if v, err := s.Sync(t.Context(), 33, testSnapshot{}); v != 8 || err != nil {
 		t.Errorf("version %d, %v; want 8", v, err)
 	}
 	if p := <-taken; p.Version != 8 || p.Step != 33 {
@@ -109,12 +107,12 @@ func TestTheServerOfAResumedTrainerPublishesFirstAndNeverGoesBack(t *testing.T) 
 func TestTheServerNamesASyncBlockThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	s := testServer(func(c *Config) { c.attachDeadline = 20 * time.Millisecond })
-	if _, err := s.Sync(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "sync.s.a has not attached to trainer.t.a") {
+	if _, err := s.Sync(t.Context(), 1, testSnapshot{}); err == nil || !strings.Contains(err.Error(), "sync.s.a has not attached to trainer.t.a") {
 		t.Errorf("never attached: %v", err)
 	}
 	s = testServer(func(c *Config) { c.silence = 50 * time.Millisecond })
 	attach(t, s, 1)
-	if _, err := s.Sync(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "sync.s.a has been silent") {
+	if _, err := s.Sync(t.Context(), 1, testSnapshot{}); err == nil || !strings.Contains(err.Error(), "sync.s.a has been silent") {
 		t.Errorf("silent: %v", err)
 	}
 	if s.state().Pending != nil {
@@ -128,7 +126,7 @@ func TestTheServerFailsWithTheReasonOfTheSyncBlock(t *testing.T) {
 	attach(t, s, 1)
 	settle(t, s, "the server has other weights")
 	var e *sdk.Error
-	v, err := s.Sync(t.Context(), 1)
+	v, err := s.Sync(t.Context(), 1, testSnapshot{})
 	if v != 0 || !errors.As(err, &e) || e.Detail != "the server has other weights" || !strings.Contains(e.Summary, "sync.s.a") {
 		t.Errorf("version %d, %v", v, err)
 	}
@@ -140,10 +138,10 @@ func TestTheServerEndsWithItsContext(t *testing.T) {
 	attach(t, s, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if _, err := s.Sync(ctx, 1); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := s.Sync(ctx, 1, testSnapshot{}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
-	if err := s.call(1, func() error { return nil }); err == nil {
+	if err := s.call(1, func(Snapshot) error { return nil }); err == nil {
 		t.Error("weights can be read although the trainer has gone on")
 	}
 }
@@ -168,7 +166,7 @@ func TestTheServerRefusesWhatItShould(t *testing.T) {
 	if s.done(Done{Version: 5}) == nil {
 		t.Error("a version that was never offered was acknowledged")
 	}
-	if s.call(1, func() error { return nil }) == nil {
+	if s.call(1, func(Snapshot) error { return nil }) == nil {
 		t.Error("weights can be read although nothing waits")
 	}
 }

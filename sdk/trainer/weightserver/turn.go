@@ -16,7 +16,7 @@ type turn struct {
 	failed string // why it cannot be had
 }
 
-// shared says whether inference and the trainer take turns on the GPU.
+// Shared says whether inference and the trainer take turns on the GPU.
 func (s *Server) Shared() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -25,7 +25,7 @@ func (s *Server) Shared() bool {
 
 func (s *Server) sharedLocked() bool { return s.attached != nil && s.attached.Colocated }
 
-// take is trainer.Host.Turn: it returns when the sync block has put inference to sleep.
+// WaitTurn is trainer.Host.Turn: it returns when the sync block has put inference to sleep.
 func (s *Server) WaitTurn(ctx context.Context, step int64) error {
 	s.mu.Lock()
 	lone := len(s.SyncedBy) == 0 && s.attached == nil
@@ -111,14 +111,14 @@ func (s *Server) give(t TurnGiven) error {
 }
 
 // rest offers the end of a turn that brought no new weights; false when there is none to end.
-func (s *Server) rest(step int64) bool {
+func (s *Server) rest(step int64, snapshot Snapshot) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.turn.has || !s.sharedLocked() {
 		s.turn = turn{}
 		return false
 	}
-	s.pending = &Publication{Kind: TurnOver, Version: s.version, Step: step}
+	s.pending, s.snapshot = &Publication{Kind: TurnOver, Version: s.version, Step: step}, snapshot
 	s.outcome = nil
 	s.heard = time.Now()
 	s.changedLocked()

@@ -64,7 +64,7 @@ func TestTurnsOfATrainerThatSharesItsGPU(t *testing.T) {
 		if err := s.WaitTurn(t.Context(), int64(i+1)); err != nil { // it has it
 			t.Fatal(err)
 		}
-		if v, err := s.Sync(t.Context(), step); err != nil || v != min(int64(i), 1) {
+		if v, err := s.Sync(t.Context(), step, testSnapshot{}); err != nil || v != min(int64(i), 1) {
 			t.Errorf("step %d: version %d, %v", step, v, err)
 		}
 		if s.state().Turn {

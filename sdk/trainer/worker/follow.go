@@ -311,7 +311,7 @@ func (t *Trainer[C]) serve(ctx context.Context, step int64) error {
 	t.mu.Lock()
 	t.published = noVersion
 	t.mu.Unlock()
-	if _, err := t.host.Sync(ctx, step); err != nil {
+	if _, err := t.host.Sync(ctx, step, t); err != nil {
 		return err
 	}
 	c, err := t.worker()

@@ -49,7 +49,6 @@ func program(req sdk.Request[Config]) (Program, error) {
 
 // host remembers what it was told, and plays the sync block.
 type host struct {
-	trainer *Trainer[Config]
 	publish func(step int64) bool
 	dir     string
 
@@ -133,7 +132,7 @@ func (h *host) Version() int64 {
 }
 
 // Sync publishes, proves and acknowledges, as a sync block has it done.
-func (h *host) Sync(ctx context.Context, step int64) (int64, error) {
+func (h *host) Sync(ctx context.Context, step int64, snapshot trainer.Snapshot) (int64, error) {
 	h.mu.Lock()
 	h.synced = append(h.synced, step)
 	err, nobody := h.failSync, h.noSync
@@ -147,14 +146,14 @@ func (h *host) Sync(ctx context.Context, step int64) (int64, error) {
 		return h.Version(), err
 	}
 	next := h.Version() + 1
-	w, err := h.trainer.Publish(ctx, trainer.PublishRequest{Version: next, Transport: "reload", Dir: h.dir})
+	w, err := snapshot.Publish(ctx, trainer.PublishRequest{Version: next, Transport: "reload", Dir: h.dir})
 	if err != nil {
 		return 0, err
 	}
 	if w.Version != next || w.Format != "hf" || w.Precision != "float32" || w.Path != h.dir {
 		return 0, fmt.Errorf("weights %+v", w)
 	}
-	if lp, err := h.trainer.Logprobs(ctx, []int{1, 2, 3}); err != nil || len(lp) != 2 {
+	if lp, err := snapshot.Logprobs(ctx, []int{1, 2, 3}); err != nil || len(lp) != 2 {
 		return 0, fmt.Errorf("log-probabilities %v, %w", lp, err)
 	}
 	h.mu.Lock()
@@ -215,7 +214,7 @@ func start(t *testing.T, mode string, change func(*sdk.Request[Config])) (*Train
 	}
 	made := New(program)
 	tr := &made
-	h := &host{trainer: tr, publish: func(int64) bool { return true }, dir: t.TempDir(), version: req.Policy.Version, metrics: map[string]float64{}, changed: make(chan struct{}, 1)}
+	h := &host{publish: func(int64) bool { return true }, dir: t.TempDir(), version: req.Policy.Version, metrics: map[string]float64{}, changed: make(chan struct{}, 1)}
 	return tr, h, req
 }
 
