@@ -26,7 +26,7 @@ type attempt struct {
 	def     *Definition
 	plugin  instance
 	events  *eventlog.Log
-	start   startRequest
+	start   StartRequest
 	blanker *strings.Replacer
 	cancel  context.CancelCauseFunc
 	done    chan struct{} // closed when Run has returned and the last phase has been reported
@@ -49,8 +49,8 @@ type attempt struct {
 var errStopped = errors.New("the block was told to stop")
 
 // begin opens the event log and starts Run in its own goroutine.
-func begin(def *Definition, start startRequest, firstEvent uint64) (*attempt, error) {
-	events, err := eventlog.Open(filepath.Join(start.Dir, eventlog.FileName), firstEvent, eventlog.Limits{Secrets: []string{start.Token, start.ControlToken}})
+func begin(def *Definition, start StartRequest) (*attempt, error) {
+	events, err := eventlog.Open(filepath.Join(start.Dir, eventlog.FileName), start.FirstEvent, eventlog.Limits{Secrets: []string{start.Token, start.ControlToken}})
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func begin(def *Definition, start startRequest, firstEvent uint64) (*attempt, er
 	l := &attempt{
 		def: def, plugin: def.impl.instance(), events: events, start: start, cancel: cancel, done: make(chan struct{}),
 		phase: Pending, outputs: cty.NilVal, handle: start.Handle, listen: start.Listen, version: start.Policy.Version,
-		grace: defaultGrace, blanker: newBlanker(append([]string{start.Token, start.ControlToken}, start.sensitive...)),
+		grace: defaultGrace, blanker: newBlanker(append([]string{start.Token, start.ControlToken}, start.Sensitive...)),
 	}
 	l.setPhase(Starting, "", "")
 	if len(start.Handle) > 0 {

@@ -89,28 +89,10 @@ func describe(problems []spec.Problem) string {
 	return b.String()
 }
 
-func placementOf(p *pluginpb.Placement) Placement {
-	return Placement{GPUs: int(p.GetGpus()), Devices: p.GetDevices(), Executor: p.GetExecutor(), Host: p.GetHost()}
-}
-
 func estimateTo(e Estimate) *pluginpb.Estimate {
 	out := &pluginpb.Estimate{Notes: e.Notes, Facts: e.Facts}
 	for _, a := range e.Amounts {
 		out.Amounts = append(out.Amounts, &pluginpb.Amount{Resource: a.Resource, Part: a.Part, Value: a.Value, How: a.How})
 	}
 	return out
-}
-
-func startRequestOf(r *pluginpb.StartRequest, config cty.Value) startRequest {
-	return startRequest{sensitive: r.GetSensitive(), Request: Request[cty.Value]{
-		Address: r.GetAddress(), RunID: r.GetRunId(), Recipe: r.GetRecipe(), Config: config,
-		Dir: r.GetDir(), RunDir: r.GetRunDir(), RecipeDir: r.GetRecipeDir(), CheckpointDir: r.GetCheckpointDir(),
-		Environment: r.GetEnvironment(), Placement: placementOf(r.GetPlacement()),
-		Runtime: Runtime{
-			Python: r.GetRuntime().GetPython(), Requirements: r.GetRuntime().GetRequirements(), Venv: r.GetRuntime().GetVenv(),
-		},
-		Token: r.GetToken(), ControlToken: r.GetControlToken(), Listen: r.GetListen(),
-		Policy:   Policy{Version: r.GetPolicy().GetVersion(), Weights: r.GetPolicy().GetWeights(), Format: r.GetPolicy().GetFormat()},
-		SyncedBy: r.GetSyncedBy(), Handle: r.GetHandle(), Resume: r.GetResume(),
-	}}
 }

@@ -20,6 +20,7 @@ type settings struct {
 	packages func(gpu bool) Packages
 
 	environment []string // names of variables, see WithEnvironmentVariables
+	defaults    map[string]string
 }
 
 // WithVersion sets the plugin's own version, a semantic version; default "0.1.0".
@@ -42,6 +43,18 @@ func WithDoc(doc string) Option {
 // that embeds the struct of the kind (outputs.Inference, outputs.Trainer, …). Host.Ready is then called with such a struct.
 func WithOutputs(outputs any) Option {
 	return func(s *settings) error { s.outputs = outputs; return nil }
+}
+
+// WithDefault changes the default of one attribute, for a configuration that embeds a struct whose default does not suit it:
+// WithDefault("group_size", "16"). The value is written as in the tag `default`.
+func WithDefault(attribute, value string) Option {
+	return func(s *settings) error {
+		if s.defaults == nil {
+			s.defaults = map[string]string{}
+		}
+		s.defaults[attribute] = value
+		return nil
+	}
 }
 
 var pluginName = regexp.MustCompile(`^[a-z][a-z0-9_-]*$`)
@@ -94,6 +107,11 @@ func tryDefine[C, P any](
 	}
 	if s.doc != "" {
 		schema.Doc = s.doc
+	}
+	for attribute, value := range s.defaults {
+		if err := schema.SetDefault(attribute, value); err != nil {
+			return nil, fmt.Errorf("WithDefault: %w", err)
+		}
 	}
 	given, err := spec.Of(s.outputs)
 	if err != nil {

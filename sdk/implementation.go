@@ -21,18 +21,12 @@ type implementation interface {
 
 // instance is one plugin value, with the configuration's type erased.
 type instance interface {
-	run(ctx context.Context, start startRequest, h *host) error
+	run(ctx context.Context, start StartRequest, h *host) error
 	update(ctx context.Context, config cty.Value) error
 	validate(config cty.Value) ([]spec.Problem, error)
 	plan(config cty.Value, placement Placement) (Estimate, []spec.Problem, error)
 	evaluate(ctx context.Context, limit int) (map[string]float64, int64, error)
 	checkpoint(ctx context.Context) (CheckpointInfo, error)
-}
-
-// startRequest is a Request before its configuration has been decoded.
-type startRequest struct {
-	Request[cty.Value]
-	sensitive []string // blanked out of what the block reports
 }
 
 // errUnsupported says that the plugin lacks an optional ability.
@@ -84,12 +78,12 @@ func (t *typed[C, P]) decode(config cty.Value) (C, error) {
 	return c, nil
 }
 
-func (t *typed[C, P]) run(ctx context.Context, start startRequest, h *host) error {
+func (t *typed[C, P]) run(ctx context.Context, start StartRequest, h *host) error {
 	config, err := t.decode(start.Config)
 	if err != nil {
 		return err
 	}
-	return t.start(ctx, t.plugin, withConfig(start.Request, config), h)
+	return t.start(ctx, t.plugin, Request[C]{Block: start.Block, Config: config}, h)
 }
 
 func (t *typed[C, P]) update(ctx context.Context, value cty.Value) error {
@@ -143,15 +137,4 @@ func (t *typed[C, P]) checkpoint(ctx context.Context) (CheckpointInfo, error) {
 		return CheckpointInfo{}, errUnsupported
 	}
 	return checkpointer.SaveCheckpoint(ctx)
-}
-
-// withConfig is the same request with its configuration decoded.
-func withConfig[C any](r Request[cty.Value], config C) Request[C] {
-	return Request[C]{
-		Address: r.Address, RunID: r.RunID, Recipe: r.Recipe, Config: config,
-		Dir: r.Dir, RunDir: r.RunDir, RecipeDir: r.RecipeDir, CheckpointDir: r.CheckpointDir,
-		Environment: r.Environment, Placement: r.Placement, Runtime: r.Runtime,
-		Token: r.Token, ControlToken: r.ControlToken, Listen: r.Listen, Policy: r.Policy,
-		SyncedBy: r.SyncedBy, Handle: r.Handle, Resume: r.Resume,
-	}
 }

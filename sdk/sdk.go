@@ -15,12 +15,17 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// Request is everything that a block is started with. C is the plugin's configuration struct.
+// Request is everything that a plugin is started with. C is its configuration struct.
 type Request[C any] struct {
+	Block
+	Config C
+}
+
+// Block is what a plugin is told of the block that it runs, whatever the block's configuration.
+type Block struct {
 	Address       string // inference.vllm.policy
 	RunID         string
 	Recipe        string
-	Config        C
 	Dir           string // the block's own directory, inside the run directory; exists, mode 0700
 	RunDir        string
 	RecipeDir     string // relative paths in a recipe are relative to this

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment"
 	"github.com/recipe-rl/recipe/sdk/outputs"
@@ -179,5 +181,40 @@ func TestABlockThatIgnoresStopFailsWithAReason(t *testing.T) {
 	// The sleep of the plugin is shorter than what stop grants after a kill, so this shows only that stop comes back.
 	if err := b.Stop(10 * time.Millisecond); err != nil {
 		t.Errorf("stop: %v", err)
+	}
+}
+
+type embedding struct {
+	environment.Settings
+}
+
+func TestADefaultOfEmbeddedSettingsCanBeChanged(t *testing.T) {
+	t.Parallel()
+	define := func(opts ...sdk.Option) *sdk.Definition {
+		return environment.New("x", "for a test", func() sdk.Service[embedding] { return nil }, opts...)
+	}
+	def := define(sdk.WithDefault("group_size", "16"), sdk.WithDefault("request_timeout", "5m"))
+	for name, want := range map[string]cty.Value{
+		"group_size": cty.NumberIntVal(16), "request_timeout": cty.StringVal("5m"), "max_tokens": cty.NumberIntVal(512),
+	} {
+		if got := def.Schema.Attribute(name).Default; !got.RawEquals(want) {
+			t.Errorf("the default of %s is %#v, want %#v", name, got, want)
+		}
+	}
+	if other := define().Schema.Attribute("group_size").Default; !other.RawEquals(cty.NumberIntVal(8)) {
+		t.Errorf("the default of another plugin became %#v", other)
+	}
+	for name, bad := range map[string]sdk.Option{
+		"no such attribute": sdk.WithDefault("groupsize", "16"), "not a number": sdk.WithDefault("group_size", "many"),
+		"out of bounds": sdk.WithDefault("group_size", "0"), "required": sdk.WithDefault("inference", "null"),
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: the definition was made", name)
+				}
+			}()
+			define(bad)
+		}()
 	}
 }

@@ -174,7 +174,7 @@ func (s *server) Start(_ context.Context, req *pluginpb.StartRequest) (*pluginpb
 	case s.attempt != nil:
 		return nil, status.Errorf(codes.AlreadyExists, "this process runs %s already; start a new process for another attempt", s.attempt.start.Address)
 	}
-	l, err := begin(s.def, startRequestOf(req, config), req.GetFirstEvent())
+	l, err := begin(s.def, startOf(req, config))
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "start %s: %v", req.GetAddress(), err)
 	}

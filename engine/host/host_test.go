@@ -131,10 +131,9 @@ func spec(dir string) host.LaunchSpec {
 }
 
 func start(dir string, config map[string]cty.Value) host.Start {
-	return host.Start{
-		Address: "environment.ticker.a", RunID: "run-1", Dir: dir, RunDir: dir, RecipeDir: dir, Checkpoints: dir,
-		Config: cty.ObjectVal(config),
-	}
+	return host.Start{Config: cty.ObjectVal(config), Block: sdk.Block{
+		Address: "environment.ticker.a", RunID: "run-1", Dir: dir, RunDir: dir, RecipeDir: dir, CheckpointDir: dir,
+	}}
 }
 
 func launch(t *testing.T, dir string, values map[string]cty.Value) *host.Plugin {

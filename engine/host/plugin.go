@@ -55,22 +55,7 @@ func (d *Description) Can(capability string) bool {
 }
 
 // Start is everything that a block is started with; see sdk.Request for the meaning of each field.
-type Start struct {
-	Address, RunID, Recipe              string
-	Config                              cty.Value // wholly known, marks are dropped
-	Dir, RunDir, RecipeDir, Checkpoints string
-	Environment                         map[string]string
-	Placement                           sdk.Placement
-	Runtime                             sdk.Runtime
-	Token, ControlToken                 string
-	Listen                              string
-	Policy                              sdk.Policy
-	SyncedBy                            []string
-	Handle                              []byte
-	Resume                              bool
-	FirstEvent                          uint64   // number of the first event of this attempt; 0 means 1
-	Sensitive                           []string // secrets in Config and Environment: the plugin blanks them out of its events
-}
+type Start = sdk.StartRequest
 
 // Status is where a block stands.
 type Status struct {
@@ -155,7 +140,7 @@ func (p *Plugin) Plan(ctx context.Context, address string, config cty.Value, pla
 	if err != nil {
 		return sdk.Estimate{}, nil, p.failed("plan", err)
 	}
-	r, err := p.rpc.Plan(ctx, &pluginpb.PlanRequest{Config: data, Address: address, Placement: placementTo(placement)})
+	r, err := p.rpc.Plan(ctx, &pluginpb.PlanRequest{Config: data, Address: address, Placement: placement.Wire()})
 	if err != nil {
 		return sdk.Estimate{}, nil, p.failed("plan", err)
 	}
@@ -179,25 +164,13 @@ func diagnosticsOf(list []*pluginpb.Diagnostic) ([]Diagnostic, error) {
 	return out, nil
 }
 
-func placementTo(p sdk.Placement) *pluginpb.Placement {
-	return &pluginpb.Placement{Gpus: int64(p.GPUs), Devices: p.Devices, Executor: p.Executor, Host: p.Host}
-}
-
 // Start begins the block's attempt and returns at once; Watch tells how it goes on.
 func (p *Plugin) Start(ctx context.Context, s Start) error {
 	config, err := p.marshal(ctx, s.Config)
 	if err != nil {
 		return p.failed("start", err)
 	}
-	_, err = p.rpc.Start(ctx, &pluginpb.StartRequest{
-		Address: s.Address, RunId: s.RunID, Recipe: s.Recipe, Config: config,
-		Dir: s.Dir, RunDir: s.RunDir, RecipeDir: s.RecipeDir, CheckpointDir: s.Checkpoints,
-		Environment: s.Environment, Placement: placementTo(s.Placement),
-		Runtime: &pluginpb.Runtime{Python: s.Runtime.Python, Requirements: s.Runtime.Requirements, Venv: s.Runtime.Venv},
-		Token:   s.Token, ControlToken: s.ControlToken, Listen: s.Listen,
-		Policy:   &pluginpb.Policy{Version: s.Policy.Version, Weights: s.Policy.Weights, Format: s.Policy.Format},
-		SyncedBy: s.SyncedBy, Handle: s.Handle, Resume: s.Resume, FirstEvent: s.FirstEvent, Sensitive: s.Sensitive,
-	})
+	_, err = p.rpc.Start(ctx, s.Wire(config))
 	if err != nil {
 		return p.failed("start", err)
 	}

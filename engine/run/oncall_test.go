@@ -229,7 +229,7 @@ func (f *fixture) orphan(address, src string, s script) *fakeProcess {
 	f.host.scripts[address] = s
 	p, err := f.host.Launch(context.Background(), run.Launch{Block: r.Blocks[i].Addr, Dir: f.dir.Block(r.Blocks[i].Addr)})
 	if err == nil {
-		err = p.Start(context.Background(), host.Start{RunID: store.Run().ID, Address: address, FirstEvent: 1})
+		err = p.Start(context.Background(), host.Start{Block: sdk.Block{RunID: store.Run().ID, Address: address}, FirstEvent: 1})
 	}
 	if err != nil {
 		f.t.Fatal(err)

@@ -124,13 +124,13 @@ func (s *supervisor) request(b *blockState, value cty.Value, meta schema.Meta) (
 			return host.Start{}, fmt.Errorf("making its folder: %w", err)
 		}
 	}
-	req := host.Start{
-		Address: a.String(), RunID: e.store.ID(), Recipe: e.opts.Name, Config: timed(value, b.block.Schema, healthPolicy(b.block.Meta.Health, a.Kind)),
-		Dir: absolute(dir), RunDir: absolute(string(e.opts.Dir)), RecipeDir: absolute(s.recipe.Dir), Checkpoints: absolute(checkpoints),
+	req := host.Start{Config: timed(value, b.block.Schema, healthPolicy(b.block.Meta.Health, a.Kind)), Block: sdk.Block{
+		Address: a.String(), RunID: e.store.ID(), Recipe: e.opts.Name,
+		Dir: absolute(dir), RunDir: absolute(string(e.opts.Dir)), RecipeDir: absolute(s.recipe.Dir), CheckpointDir: absolute(checkpoints),
 		Environment: environment(meta), Placement: placement(meta, b.devices), Runtime: runtime(meta),
 		Token: token, ControlToken: control, SyncedBy: s.syncedBy(a), Resume: b.resume || b.attempts > 0,
 		Policy: sdk.Policy(e.store.Policy()), // what a restarted inference block is brought to
-	}
+	}}
 	if old := e.store.Block(a); old != nil {
 		req.Listen, req.Handle = old.Listen, old.Handle
 	}
@@ -171,19 +171,18 @@ func placement(m schema.Meta, dealt []string) sdk.Placement {
 	if m.Placement == nil {
 		return sdk.Placement{}
 	}
-	p := m.Placement
-	devices := p.Devices
-	if len(devices) == 0 {
-		devices = dealt
+	p := sdk.Placement(*m.Placement)
+	if len(p.Devices) == 0 {
+		p.Devices = dealt
 	}
-	return sdk.Placement{GPUs: p.GPUs, Devices: devices, Executor: p.Executor, Host: p.Host}
+	return p
 }
 
 func runtime(m schema.Meta) sdk.Runtime {
 	if m.Runtime == nil {
 		return sdk.Runtime{}
 	}
-	return sdk.Runtime{Python: m.Runtime.Python, Requirements: m.Runtime.Requirements, Venv: m.Runtime.Venv}
+	return sdk.Runtime(*m.Runtime)
 }
 
 // syncedBy lists the sync blocks that refer to a.

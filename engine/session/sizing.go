@@ -53,6 +53,5 @@ func placementOf(m schema.Meta) sdk.Placement {
 	if m.Placement == nil {
 		return sdk.Placement{}
 	}
-	p := m.Placement
-	return sdk.Placement{GPUs: p.GPUs, Devices: p.Devices, Executor: p.Executor, Host: p.Host}
+	return sdk.Placement(*m.Placement)
 }

@@ -4,9 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"sync"
-
-	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment"
@@ -21,16 +20,11 @@ type Config struct {
 // Definition defines `environment "arithmetic"`. Any model that reads plain text can be given its problems; the model of package
 // tiny was warmed up on them.
 func Definition() *sdk.Definition {
-	def := environment.Define("arithmetic", "Additions of two numbers below 50, with a held-out split.", open,
-		sdk.WithDoc("Each problem is a text such as 07+35= and each answer is right or wrong. A fifth of the problems is kept back for evaluation and never trained on."))
 	// What suits this task, where it differs from most. Groups whose scores are all equal are sent too: they cost the trainer next to
 	// nothing, and its reward is then that of all problems.
-	for name, value := range map[string]cty.Value{
-		"group_size": cty.NumberIntVal(16), "max_tokens": cty.NumberIntVal(MaxTokens), "drop_uninformative": cty.False,
-	} {
-		def.Schema.Attribute(name).Default = value
-	}
-	return def
+	return environment.Define("arithmetic", "Additions of two numbers below 50, with a held-out split.", open,
+		sdk.WithDoc("Each problem is a text such as 07+35= and each answer is right or wrong. A fifth of the problems is kept back for evaluation and never trained on."),
+		sdk.WithDefault("group_size", "16"), sdk.WithDefault("max_tokens", strconv.Itoa(MaxTokens)), sdk.WithDefault("drop_uninformative", "false"))
 }
 
 // additions gives the problems of the training split, every one once before any comes again.

@@ -339,10 +339,10 @@ func request(t *testing.T, w *world, change func(*Config)) sdk.Request[Config] {
 	if change != nil {
 		change(&c)
 	}
-	return sdk.Request[Config]{
-		Address: "environment.atropos.addition", Config: c, Dir: t.TempDir(), RecipeDir: t.TempDir(), Runtime: sdk.Runtime{Python: python(t)},
+	return sdk.Request[Config]{Config: c, Block: sdk.Block{
+		Address: "environment.atropos.addition", Dir: t.TempDir(), RecipeDir: t.TempDir(), Runtime: sdk.Runtime{Python: python(t)},
 		Environment: map[string]string{"HF_HUB_OFFLINE": "1"},
-	}
+	}}
 }
 
 // TestRealEnvironment runs atroposlib itself: it waits for the trainer, registers, rolls out, posts, is evaluated beside, and ends

@@ -87,13 +87,13 @@ func TestProcessesOfAnEarlierLifeEnd(t *testing.T) {
 	t.Cleanup(func() { _ = old.Stop(context.Background(), 0) })
 	inference, trajectories := refs("http://127.0.0.1:1", "http://127.0.0.1:1")
 	req := sdk.Request[Config]{
-		Address: "environment.atropos.a", Dir: t.TempDir(), RecipeDir: t.TempDir(), Handle: proc.Encode(old.Handle()),
+		Block:  sdk.Block{Address: "environment.atropos.a", Dir: t.TempDir(), RecipeDir: t.TempDir(), Handle: proc.Encode(old.Handle())},
 		Config: Config{Script: "none.py", Inference: inference, Trajectories: trajectories},
 	}
 	if err := (&Environment{}).Run(t.Context(), req, newHost()); err == nil {
 		t.Error("a script that is not there was run")
 	}
 	if old.Handle().Alive() {
-		t.Error("a process of the earlier life is still there")
+		t.Error("a process of the earlier attempt is still there")
 	}
 }

@@ -173,8 +173,8 @@ func request(t *testing.T, c Config) sdk.Request[Config] {
 		c.Replicas = 1
 	}
 	c.StartTimeout, c.UpdateTimeout = time.Minute, time.Minute
-	return sdk.Request[Config]{
-		Address: "inference.vllm.policy", Config: c, Dir: t.TempDir(), RecipeDir: t.TempDir(),
+	return sdk.Request[Config]{Config: c, Block: sdk.Block{
+		Address: "inference.vllm.policy", Dir: t.TempDir(), RecipeDir: t.TempDir(),
 		Runtime: sdk.Runtime{Python: exe}, ControlToken: "control", Environment: map[string]string{fakeMark: "1"},
-	}
+	}}
 }

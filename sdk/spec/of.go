@@ -74,6 +74,20 @@ func schemaOf(t reflect.Type, parents []reflect.Type) (*Schema, error) {
 	return s, s.verify()
 }
 
+// SetDefault changes the default of an attribute. The value is written as in the tag `default`.
+func (s *Schema) SetDefault(attribute, value string) error {
+	a := s.Attribute(attribute)
+	if a == nil {
+		return fmt.Errorf("there is no attribute %q", attribute)
+	}
+	v, err := defaultOf(value, a)
+	if err != nil {
+		return fmt.Errorf("the default of %s: %w", attribute, err)
+	}
+	a.Default = v
+	return s.verify()
+}
+
 func (s *Schema) sort() {
 	sort.Slice(s.Attributes, func(i, j int) bool { return s.Attributes[i].Name < s.Attributes[j].Name })
 	sort.Slice(s.Blocks, func(i, j int) bool { return s.Blocks[i].Name < s.Blocks[j].Name })

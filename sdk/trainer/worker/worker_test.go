@@ -202,8 +202,10 @@ func start(t *testing.T, mode string, change func(*sdk.Request[Config])) (*Train
 		t.Fatal(err)
 	}
 	req := sdk.Request[Config]{
-		Address: "trainer.grpo.policy", Dir: t.TempDir(), RecipeDir: t.TempDir(), CheckpointDir: t.TempDir(), ControlToken: "control",
-		Runtime: sdk.Runtime{Python: exe}, Environment: workertest.Environment(mode), SyncedBy: []string{"sync.weights.policy"},
+		Block: sdk.Block{
+			Address: "trainer.grpo.policy", Dir: t.TempDir(), RecipeDir: t.TempDir(), CheckpointDir: t.TempDir(), ControlToken: "control",
+			Runtime: sdk.Runtime{Python: exe}, Environment: workertest.Environment(mode), SyncedBy: []string{"sync.weights.policy"},
+		},
 		Config: Config{Model: "org/model", Steps: 3, LearningRate: 1e-5, Trajectories: &spec.Ref{
 			Address: "trajectories.api", Kind: kind.Trajectories,
 			Values: cty.ObjectVal(map[string]cty.Value{"url": cty.StringVal("http://127.0.0.1:8000"), "token": cty.StringVal("secret")}),
