@@ -83,6 +83,13 @@ func (s Settings) settings() Settings { return s }
 // Config is the configuration of an environment: a struct that embeds Settings.
 type Config interface{ settings() Settings }
 
+// Validator is a Config that finds mistakes which a schema cannot express, such as two attributes that exclude each other.
+// It touches nothing: no file, no network, no process. `recipe validate` and `plan` ask it of environments that are built in,
+// where an attribute whose value is not known yet is zero, and every environment's is asked when its block starts.
+type Validator interface {
+	Validate() []spec.Problem
+}
+
 // Setup is what an environment is made with.
 type Setup[C Config] struct {
 	Config    C
@@ -95,7 +102,8 @@ type Setup[C Config] struct {
 }
 
 // Define makes the definition of an environment plugin. Open makes the environment when the block starts; it may load data, and
-// its error fails the block. When E has EvaluationTasks, the plugin can be evaluated.
+// its error fails the block. When E has EvaluationTasks, the plugin can be evaluated; when C is a Validator, it is asked before
+// anything runs.
 func Define[C Config, E Environment](
 	name, summary string, open func(ctx context.Context, setup Setup[C]) (E, error), opts ...sdk.Option,
 ) *sdk.Definition {

@@ -13,7 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zclconf/go-cty/cty"
 	"go.uber.org/goleak"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment"
@@ -21,6 +24,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
+	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
@@ -33,6 +37,16 @@ type config struct {
 	Broken bool   `recipe:"broken" default:"false" doc:"Score returns errors"`
 	Chat   bool   `recipe:"chat" default:"false" doc:"Ask as a conversation"`
 }
+
+// Validate finds what the schema of the block cannot say.
+func (c config) Validate() []spec.Problem {
+	if len(c.Letter) <= 1 {
+		return nil
+	}
+	return []spec.Problem{{Path: cty.GetAttrPath("letter"), Summary: "More than one letter", Detail: fmt.Sprintf("letter: want one letter, got %q.", c.Letter)}}
+}
+
+var _ environment.Validator = config{}
 
 // letters scores the share of a letter in a completion.
 type letters struct {
@@ -187,6 +201,35 @@ func setUp(t *testing.T, change func(*config)) (*api, *plugintest.Block) {
 	b := plugintest.Harness(t, definition())
 	b.Start(c)
 	return a, b
+}
+
+// What the author's configuration finds is told when the recipe is checked, and refused at a start for good.
+func TestTheConfigurationIsAskedForItsMistakes(t *testing.T) {
+	t.Parallel()
+	server := plugintest.Harness(t, plugintest.FakeInference())
+	server.Start(plugintest.FakeConfig{})
+	server.Ready()
+	book := plugintest.Ref("trajectories.x.y", kind.Trajectories, outputs.Trajectories{URL: "http://127.0.0.1:1"})
+	b := plugintest.Harness(t, definition())
+	bad := config{Letter: "ab", Settings: environment.Settings{Inference: server.Reference(), Trajectories: &book, GroupSize: 4, MaxTokens: 8, Temperature: 1, TopP: 1, Concurrency: 2, MaxBatchesOffpolicy: 1, RequestTimeout: time.Minute}}
+	r, err := b.Client.Validate(t.Context(), &pluginpb.ValidateRequest{Config: b.Request(bad).GetConfig()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, d := range r.GetDiagnostics() {
+		found = found || d.GetSummary() == "More than one letter" && d.GetDetail() == `letter: want one letter, got "ab".`
+	}
+	if !found {
+		t.Errorf("validate found %v, want the problem with the letter", r.GetDiagnostics())
+	}
+	problems, err := definition().Validate(cty.ObjectVal(map[string]cty.Value{"letter": cty.StringVal("ab")}))
+	if err != nil || len(problems) != 1 || !problems[0].Path.Equals(cty.GetAttrPath("letter")) {
+		t.Errorf("the definition, which plan asks, found %+v, %v", problems, err)
+	}
+	if err := b.TryStart(bad); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "More than one letter") {
+		t.Errorf("the start answered %v, want InvalidArgument", err)
+	}
 }
 
 func TestGroupsArriveInTheFormOfAtropos(t *testing.T) {

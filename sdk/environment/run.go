@@ -15,6 +15,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/outputs"
+	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
@@ -28,7 +29,18 @@ type runner[C Config, E Environment] struct {
 	plan    sampling
 }
 
-var _ sdk.Service[Settings] = (*runner[Settings, Environment])(nil)
+var (
+	_ sdk.Service[Settings]   = (*runner[Settings, Environment])(nil)
+	_ sdk.Validator[Settings] = (*runner[Settings, Environment])(nil)
+)
+
+// Validate asks the author's configuration.
+func (r *runner[C, E]) Validate(config C) []spec.Problem {
+	if v, ok := any(&config).(Validator); ok {
+		return v.Validate()
+	}
+	return nil
+}
 
 // farewell bounds what is still done after the block was told to stop: posting groups that are scored, saying goodbye.
 const farewell = 5 * time.Second
