@@ -3,9 +3,9 @@ package sdk
 import (
 	"context"
 	"fmt"
-	"regexp"
 
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 	"github.com/recipe-rl/recipe/sdk/protocol"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -57,7 +57,7 @@ func WithDefault(attribute, value string) Option {
 	}
 }
 
-var pluginName = regexp.MustCompile(`^[a-z][a-z0-9_-]*$`)
+var pluginName = lazyregexp.New(`^[a-z][a-z0-9_-]*$`)
 
 // WithEnvironmentVariables says which variables of the environment in which recipe runs the plugin reads, beyond those that every program
 // gets (docs/plugin-protocol.md lists them): HF_TOKEN, say, or MYTOOL_* for all that begin with MYTOOL_. A plugin process gets no others.

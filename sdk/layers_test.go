@@ -13,7 +13,8 @@ const module = "github.com/recipe-rl/recipe/"
 // third layer whoever comes earlier.
 var layers = [][]string{
 	{ // leaves: they know nothing of a plugin
-		"sdk/disk", "sdk/kind", "sdk/spec", "sdk/pluginpb", "sdk/protocol", "sdk/proc", "sdk/proc/python", "sdk/web", "sdk/redact",
+		"sdk/lazyregexp", "sdk/disk", "sdk/kind", "sdk/spec", "sdk/pluginpb", "sdk/protocol", "sdk/proc", "sdk/proc/python",
+		"sdk/web", "sdk/redact",
 		"sdk/tail", "sdk/chat", "sdk/modelinfo", "sdk/eventlog", "sdk/trajectory", "sdk/outputs", "sdk/gateway",
 		"sdk/internal/lease", "sdk/internal/loopback", "sdk/disk/disktest", "sdk/python", "sdk/trainer/worker/workertest",
 	},

@@ -8,10 +8,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"github.com/recipe-rl/recipe/engine/private"
+	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
 
 // The files in a block's directory that its plugin process writes to.
@@ -129,7 +129,7 @@ func (o *Output) stream(name string, ended bool, each func(OutputLine)) bool {
 }
 
 // handshake is the line by which a plugin says where it listens.
-var handshake = regexp.MustCompile(`\d+\|\d+\|(unix|tcp)\|`)
+var handshake = lazyregexp.New(`\d+\|\d+\|(unix|tcp)\|`)
 
 // LastLines returns the lines that say best why the process in a block's directory ended, at most n: the beginning of a crash of a Go
 // program, which its stack follows, else the last lines. They are those of stderr, and of stdout when stderr has none.

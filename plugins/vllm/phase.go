@@ -1,11 +1,11 @@
 package vllm
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
 
 // stage is how far a starting server has come, as a line of its log tells.
@@ -17,23 +17,23 @@ type stage struct {
 
 // milestone is a line that vLLM writes when it has come to a stage.
 type milestone struct {
-	pattern *regexp.Regexp
+	pattern *lazyregexp.Regexp
 	phase   sdk.Phase
 	message string // $1 … are what the pattern has caught
 }
 
 var milestones = []milestone{
-	{regexp.MustCompile(`Loading safetensors checkpoint shards:\s+\d+% Completed \| (\d+)/(\d+)`), sdk.Loading, "loading weights"},
-	{regexp.MustCompile(`Capturing CUDA graphs?[^:]*:\s+\d+%\|[^|]*\| (\d+)/(\d+)`), sdk.Loading, "capturing CUDA graphs"},
-	{regexp.MustCompile(`Resolved architecture: (\S+)`), sdk.Starting, "model is a $1"},
-	{regexp.MustCompile(`Initializing a V1 LLM engine`), sdk.Starting, "starting the engine"},
-	{regexp.MustCompile(`Time spent downloading weights`), sdk.Loading, "weights downloaded"},
-	{regexp.MustCompile(`Starting to load model`), sdk.Loading, "loading weights"},
-	{regexp.MustCompile(`Loading weights took ([\d.]+) s`), sdk.Loading, "weights loaded in $1 s"},
-	{regexp.MustCompile(`Dynamo bytecode transform|Compiling a graph|Start compiling|torch\.compile takes`), sdk.Loading, "compiling the model"},
-	{regexp.MustCompile(`KV cache size: ([\d,]+) tokens`), sdk.Loading, "KV cache holds $1 tokens"},
-	{regexp.MustCompile(`init engine .* took ([\d.]+) s`), sdk.Loading, "engine ready after $1 s, starting the front end"},
-	{regexp.MustCompile(`Application startup complete`), sdk.Loading, "waiting for the first answer"},
+	{lazyregexp.New(`Loading safetensors checkpoint shards:\s+\d+% Completed \| (\d+)/(\d+)`), sdk.Loading, "loading weights"},
+	{lazyregexp.New(`Capturing CUDA graphs?[^:]*:\s+\d+%\|[^|]*\| (\d+)/(\d+)`), sdk.Loading, "capturing CUDA graphs"},
+	{lazyregexp.New(`Resolved architecture: (\S+)`), sdk.Starting, "model is a $1"},
+	{lazyregexp.New(`Initializing a V1 LLM engine`), sdk.Starting, "starting the engine"},
+	{lazyregexp.New(`Time spent downloading weights`), sdk.Loading, "weights downloaded"},
+	{lazyregexp.New(`Starting to load model`), sdk.Loading, "loading weights"},
+	{lazyregexp.New(`Loading weights took ([\d.]+) s`), sdk.Loading, "weights loaded in $1 s"},
+	{lazyregexp.New(`Dynamo bytecode transform|Compiling a graph|Start compiling|torch\.compile takes`), sdk.Loading, "compiling the model"},
+	{lazyregexp.New(`KV cache size: ([\d,]+) tokens`), sdk.Loading, "KV cache holds $1 tokens"},
+	{lazyregexp.New(`init engine .* took ([\d.]+) s`), sdk.Loading, "engine ready after $1 s, starting the front end"},
+	{lazyregexp.New(`Application startup complete`), sdk.Loading, "waiting for the first answer"},
 }
 
 // stageOf reads a line of vLLM's log; false when it tells nothing about the start.
@@ -57,10 +57,10 @@ func stageOf(line string) (stage, bool) {
 }
 
 // loggedLevel finds the level of a line of vLLM's log, whose form is "(Process pid=1) LEVEL 11-21 05:37:06 [file.py:1] text".
-var loggedLevel = regexp.MustCompile(`^(?:\([^)]*\) )?(DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]*\] (.*)$`)
+var loggedLevel = lazyregexp.New(`^(?:\([^)]*\) )?(DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]*\] (.*)$`)
 
 // noise are warnings that every start or reload prints and that ask for nothing (layers without weights of their own).
-var noise = regexp.MustCompile(`Development endpoints are enabled|LoRA dynamic loading & unloading is enabled|Found ulimit of|Enforce eager set|Inductor compilation was disabled|libtcmalloc is not found|libiomp is not found|requires Triton|Triton is not installed|(RotaryEmbedding|ParallelLMHead): Failed to load weights`)
+var noise = lazyregexp.New(`Development endpoints are enabled|LoRA dynamic loading & unloading is enabled|Found ulimit of|Enforce eager set|Inductor compilation was disabled|libtcmalloc is not found|libiomp is not found|requires Triton|Triton is not installed|(RotaryEmbedding|ParallelLMHead): Failed to load weights`)
 
 // worthTelling returns the level and text of a line that a person should see in the run's events; everything else stays in the
 // block's log file.

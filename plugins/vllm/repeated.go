@@ -2,7 +2,8 @@ package vllm
 
 import (
 	"fmt"
-	"regexp"
+
+	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
 
 // repeated counts lines that a server writes again and again, such as a warning for each request: all of them are in its log, and the
@@ -12,7 +13,7 @@ type repeated map[string]int
 // mostRepeated bounds how many lines are remembered.
 const mostRepeated = 1000
 
-var varying = regexp.MustCompile(`[0-9a-fA-F]{8,}|\d+`)
+var varying = lazyregexp.New(`[0-9a-fA-F]{8,}|\d+`)
 
 // tell says whether a line is to be told, and how.
 func (r repeated) tell(text string) (string, bool) {

@@ -12,11 +12,11 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
 
 // Editable says whether a requirement asks for a package to be installed so that edits of its source count at once, and of what:
@@ -69,9 +69,9 @@ func misnamed(requirement string, err error) error {
 }
 
 var (
-	prefix   = regexp.MustCompile(`^\s*[A-Za-z0-9][A-Za-z0-9._-]*\s*(\[[^\]]*\])?\s*@`)
-	extras   = regexp.MustCompile(`\[[^\]/]*\]$`)
-	marker   = regexp.MustCompile(`\s;.*$`)
+	prefix   = lazyregexp.New(`^\s*[A-Za-z0-9][A-Za-z0-9._-]*\s*(\[[^\]]*\])?\s*@`)
+	extras   = lazyregexp.New(`\[[^\]/]*\]$`)
+	marker   = lazyregexp.New(`\s;.*$`)
 	archives = []string{".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar"}
 )
 

@@ -2,12 +2,13 @@ package protocol
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
 
-var environmentPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*\*?$`)
+var environmentPattern = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*\*?$`)
 
 // CheckEnvironmentNames says what is wrong with names of variables of which some may end in *.
 func CheckEnvironmentNames(names []string) error {

@@ -6,17 +6,18 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"regexp"
 	"strings"
+
+	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
 
 // Token stands where a token was.
 const Token = "<token>"
 
 var (
-	inPath   = regexp.MustCompile(`(?i)\b((?:https?|nats|tls)://[^\s"'<>]*?/t/)[^/\s"'<>?#]+`)
-	userinfo = regexp.MustCompile(`(?i)\b([a-z][a-z0-9+.-]*://)[^/@\s"'<>]+@`)
-	bearer   = regexp.MustCompile(`(?i)\b(bearer\s+)[A-Za-z0-9._~+/=-]{8,}`)
+	inPath   = lazyregexp.New(`(?i)\b((?:https?|nats|tls)://[^\s"'<>]*?/t/)[^/\s"'<>?#]+`)
+	userinfo = lazyregexp.New(`(?i)\b([a-z][a-z0-9+.-]*://)[^/@\s"'<>]+@`)
+	bearer   = lazyregexp.New(`(?i)\b(bearer\s+)[A-Za-z0-9._~+/=-]{8,}`)
 )
 
 // Text hides the tokens of all URLs in a text, names and passwords before a host, and bearer tokens.

@@ -15,6 +15,7 @@ import (
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
 
 // Of makes the schema of a struct (or pointer to one) from its tags. Fields without a `recipe` tag are left out;
@@ -248,7 +249,7 @@ func (s *Schema) verify() error {
 	return nil
 }
 
-var validName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
+var validName = lazyregexp.New(`^[a-z][a-z0-9_]*$`)
 
 func (a *Attribute) verify() error {
 	if a.Type == cty.NilType {
