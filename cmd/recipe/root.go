@@ -46,7 +46,7 @@ NO_COLOR turns colors off; into a pipe every command writes plain lines, with --
 		}
 	}
 	add(groupWrite, newInit(a), newValidate(a), newFmt(a), newGraph(a), newConsole(a))
-	add(groupRun, newPlan(a), newApply(a), newStop(a), newRestart(a), newDestroy(a), newClaim(a))
+	add(groupRun, newPlan(a), newApply(a), newStop(a), newRestart(a), newEvaluate(a), newCheckpoint(a), newDestroy(a), newClaim(a))
 	add(groupLook, newStatus(a), newLogs(a), newShow(a), newOutput(a), newTrajectories(a))
 	add(groupTools, newRunAPI(a), newDoctor(a), newPlugin(a), newCompletion(a), newVersion(a))
 	root.AddCommand(newDocs(a), newEngine(a))

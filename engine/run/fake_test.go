@@ -31,9 +31,11 @@ type fakeHost struct {
 	plugins plugins
 	swept   []string // addresses
 
-	refuse     map[string]error // what Start of a block answers
-	slowExit   bool             // processes end only when nobody waits for them any more
-	slowLaunch string           // this block's launch ends only with its context
+	refuse     map[string]error                                                        // what Start of a block answers
+	slowExit   bool                                                                    // processes end only when nobody waits for them any more
+	evaluate   func(ctx context.Context, limit int) (map[string]float64, int64, error) // nil: not offered
+	checkpoint func() (sdk.CheckpointInfo, error)                                      // nil: not offered
+	slowLaunch string                                                                  // this block's launch ends only with its context
 }
 
 // script is what a block does once it is started. It returns when the block is over.
@@ -306,6 +308,20 @@ func (p *fakeProcess) Status(context.Context) (host.Status, error) {
 }
 
 func (p *fakeProcess) Stacks(context.Context) ([]host.Stack, error) { return nil, nil }
+
+func (p *fakeProcess) Evaluate(ctx context.Context, limit int) (map[string]float64, int64, error) {
+	if p.host.evaluate == nil {
+		return nil, 0, fmt.Errorf("evaluate %s: %w", p.block, host.ErrUnsupported)
+	}
+	return p.host.evaluate(ctx, limit)
+}
+
+func (p *fakeProcess) Checkpoint(context.Context) (sdk.CheckpointInfo, error) {
+	if p.host.checkpoint == nil {
+		return sdk.CheckpointInfo{}, fmt.Errorf("checkpoint %s: %w", p.block, host.ErrUnsupported)
+	}
+	return p.host.checkpoint()
+}
 
 func (p *fakeProcess) Watch(ctx context.Context, after uint64, fn func(host.Event)) error {
 	stop := context.AfterFunc(ctx, func() { p.mu.Lock(); p.cond.Broadcast(); p.mu.Unlock() })

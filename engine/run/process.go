@@ -10,6 +10,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -47,6 +48,8 @@ type Process interface {
 	Stop(ctx context.Context, grace time.Duration, kill bool, reason string) error
 	Status(ctx context.Context) (host.Status, error)
 	Stacks(ctx context.Context) ([]host.Stack, error)
+	Evaluate(ctx context.Context, limit int) (metrics map[string]float64, policyVersion int64, err error)
+	Checkpoint(ctx context.Context) (sdk.CheckpointInfo, error)
 	Watch(ctx context.Context, after uint64, each func(host.Event)) error
 	Exit(ctx context.Context) error
 	Exited() <-chan struct{}

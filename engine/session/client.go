@@ -21,8 +21,14 @@ import (
 // ErrNoEngine means that no engine works on the run.
 var ErrNoEngine = errors.New("no engine works on this run")
 
+// callTimeout bounds the calls that the engine answers at once. Those that wait for a block are bounded by their context alone.
+const callTimeout = time.Minute
+
 // Client talks to the engine of a run over its socket.
-type Client struct{ http *http.Client }
+type Client struct {
+	http *http.Client // with callTimeout
+	wait *http.Client // without
+}
 
 // Dial connects to the engine that works on the run in dir, or returns ErrNoEngine.
 func Dial(ctx context.Context, dir state.Dir) (*Client, error) {
@@ -40,7 +46,7 @@ func Dial(ctx context.Context, dir state.Dir) (*Client, error) {
 	}
 	_ = conn.Close()
 	t := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}
-	return &Client{http: &http.Client{Transport: t, Timeout: time.Minute}}, nil
+	return &Client{http: &http.Client{Transport: t, Timeout: callTimeout}, wait: &http.Client{Transport: t}}, nil
 }
 
 // dialAny connects to the first socket that this user's process listens on.
@@ -94,6 +100,20 @@ func (c *Client) Restart(ctx context.Context, a addr.Block) error {
 	return c.call(ctx, http.MethodPost, "/v1/restart", orderRequest{Address: a}, nil)
 }
 
+// Evaluate makes an environment evaluate the served policy on at most limit tasks of its held-out set (0: all), and waits for the result.
+func (c *Client) Evaluate(ctx context.Context, a addr.Block, limit int) (*run.Evaluation, error) {
+	var out run.Evaluation
+	err := c.callWith(ctx, c.wait, http.MethodPost, "/v1/evaluate", orderRequest{Address: a, Limit: limit}, &out)
+	return &out, err
+}
+
+// Checkpoint makes a trainer save a checkpoint now, and waits until it is on the disk.
+func (c *Client) Checkpoint(ctx context.Context, a addr.Block) (*run.Saved, error) {
+	var out run.Saved
+	err := c.callWith(ctx, c.wait, http.MethodPost, "/v1/checkpoint", orderRequest{Address: a}, &out)
+	return &out, err
+}
+
 // Plan asks the engine what applying the request would change on the live run.
 func (c *Client) Plan(ctx context.Context, req Request) (*plan.Plan, error) {
 	var p plan.Plan
@@ -113,6 +133,10 @@ func (c *Client) Apply(ctx context.Context, req Request, approved *plan.Plan) (*
 }
 
 func (c *Client) call(ctx context.Context, method, path string, body, into any) error {
+	return c.callWith(ctx, c.http, method, path, body, into)
+}
+
+func (c *Client) callWith(ctx context.Context, client *http.Client, method, path string, body, into any) error {
 	var payload bytes.Buffer
 	if body != nil {
 		if err := json.NewEncoder(&payload).Encode(body); err != nil {
@@ -123,7 +147,7 @@ func (c *Client) call(ctx context.Context, method, path string, body, into any) 
 	if err != nil {
 		return fmt.Errorf("asking the engine: %w", err)
 	}
-	resp, err := c.http.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return fmt.Errorf("asking the engine: %w", err)
 	}

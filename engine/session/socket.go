@@ -130,6 +130,7 @@ type orderRequest struct {
 	Address addr.Block `json:"address,omitzero"`
 	Why     string     `json:"why,omitempty"`
 	Kill    bool       `json:"kill,omitempty"`
+	Limit   int        `json:"limit,omitempty"`
 }
 
 type applyRequest struct {
@@ -168,6 +169,20 @@ func handler(s *Session, e *run.Engine) http.Handler {
 		var o orderRequest
 		if read(w, r, &o) {
 			answer(w, struct{}{}, e.Restart(r.Context(), o.Address))
+		}
+	})
+	mux.HandleFunc("POST /v1/evaluate", func(w http.ResponseWriter, r *http.Request) {
+		var o orderRequest
+		if read(w, r, &o) {
+			result, err := e.Evaluate(r.Context(), o.Address, o.Limit)
+			answer(w, result, err)
+		}
+	})
+	mux.HandleFunc("POST /v1/checkpoint", func(w http.ResponseWriter, r *http.Request) {
+		var o orderRequest
+		if read(w, r, &o) {
+			saved, err := e.Checkpoint(r.Context(), o.Address)
+			answer(w, saved, err)
 		}
 	})
 	mux.HandleFunc("POST /v1/plan", func(w http.ResponseWriter, r *http.Request) {

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/engine/session"
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// blockFlags are the flags of a command that makes one block of a live run do something.
+type blockFlags struct {
+	file    string
+	timeout time.Duration
+	json    bool
+}
+
+func (f *blockFlags) add(cmd *cobra.Command, timeout time.Duration) {
+	addRun(cmd, &f.file)
+	addJSON(cmd, &f.json)
+	cmd.Flags().DurationVar(&f.timeout, "timeout", timeout, "give up after this long, for example 90s or 2h")
+}
+
+func newEvaluate(a *app) *cobra.Command {
+	var f blockFlags
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "evaluate ADDRESS",
+		Short: "Evaluate the policy that a run serves now",
+		Long: `Evaluate the policy that a run serves now: the environment at ADDRESS draws one completion, greedily, for each task of its held-out set
+and scores it. Training goes on meanwhile; the policy version in the result is the oldest that answered.
+
+It works for environments with an evaluation: those written in Go with EvaluationTasks, and Atropos environments with evaluate(). Ctrl-C
+and --timeout end the evaluation.`,
+		Example: "  recipe evaluate environment.arithmetic.sums --limit 100",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.onDemand(cmd, args[0], &f, func(ctx context.Context, live *session.Client, block addr.Block) error {
+				result, err := live.Evaluate(ctx, block, limit)
+				if err != nil {
+					return err
+				}
+				if f.json {
+					return view.JSON(a.out, result)
+				}
+				return view.Evaluation(a.out, a.style(), result)
+			})
+		},
+	}
+	f.add(cmd, time.Hour)
+	cmd.Flags().IntVar(&limit, "limit", 0, "use at most `N` tasks of the held-out set (0: all of them; ignored by Atropos environments)")
+	return cmd
+}
+
+func newCheckpoint(a *app) *cobra.Command {
+	var f blockFlags
+	cmd := &cobra.Command{
+		Use:   "checkpoint ADDRESS",
+		Short: "Make a trainer save a checkpoint now",
+		Long: `Make the trainer at ADDRESS save a checkpoint now, and return when it is complete on the disk. Training goes on afterwards. The trainer
+saves between two optimizer steps, so this may take as long as a step and a save.`,
+		Example: "  recipe checkpoint trainer.grpo.policy",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.onDemand(cmd, args[0], &f, func(ctx context.Context, live *session.Client, block addr.Block) error {
+				saved, err := live.Checkpoint(ctx, block)
+				if err != nil {
+					return err
+				}
+				if f.json {
+					return view.JSON(a.out, saved)
+				}
+				_, err = fmt.Fprintf(a.out, "%s saved step %d (policy version %d) in %s\n", block, saved.Step, saved.PolicyVersion, saved.Path)
+				return err
+			})
+		},
+	}
+	f.add(cmd, 30*time.Minute)
+	return cmd
+}
+
+// errOnDemandTimeout ends the waiting for a block.
+var errOnDemandTimeout = errors.New("timed out")
+
+// onDemand connects to the engine of a run and makes a block do something, within the time that a person chose.
+func (a *app) onDemand(cmd *cobra.Command, address string, f *blockFlags, do func(context.Context, *session.Client, addr.Block) error) error {
+	block, err := addr.Parse(address)
+	if err != nil {
+		return err
+	}
+	if f.timeout <= 0 {
+		return fmt.Errorf("--timeout is %s; expected a positive time, for example 10m", f.timeout)
+	}
+	dir, rec, err := a.ownRun(cmd, f.file)
+	if err != nil {
+		return err
+	}
+	live, err := session.Dial(cmd.Context(), dir)
+	if errors.Is(err, session.ErrNoEngine) {
+		return noEngine(block, rec)
+	}
+	if err != nil {
+		return err
+	}
+	defer live.Close()
+	ctx, cancel := context.WithTimeoutCause(cmd.Context(), f.timeout, errOnDemandTimeout)
+	defer cancel()
+	err = do(ctx, live, block)
+	if err != nil && errors.Is(context.Cause(ctx), errOnDemandTimeout) {
+		return &sdk.Error{
+			Summary: fmt.Sprintf("timed out after %s waiting for %s", f.timeout, block),
+			Remedy:  "recipe status --why shows what it does; a larger --timeout waits longer",
+		}
+	}
+	return err
+}
+
+// noEngine says why a block cannot be told anything.
+func noEngine(block addr.Block, rec *state.Run) error {
+	if rec.Status == state.Running {
+		return &sdk.Error{
+			Summary: fmt.Sprintf("%s cannot be reached: the engine of its run was killed", block),
+			Remedy:  "recipe apply " + shellWord(rec.File) + " takes over what is still alive; then try again",
+		}
+	}
+	return &sdk.Error{
+		Summary: fmt.Sprintf("%s does not run: its run is %s", block, rec.Status),
+		Remedy:  "recipe apply " + shellWord(rec.File) + " starts it again, from its newest checkpoint",
+	}
+}

@@ -1,0 +1,126 @@
+package run_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+func address(t *testing.T, s string) addr.Block {
+	t.Helper()
+	a, err := addr.Parse(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func isReady(f *fixture, block string) func() bool {
+	return func() bool {
+		rec := f.recordedBlock(block)
+		return rec != nil && rec.Phase == string(sdk.Ready)
+	}
+}
+
+// A person asks an environment for an evaluation and a trainer for a checkpoint while the run goes on.
+func TestOrdersToOneBlock(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.host.scripts[trainer] = service
+	f.host.evaluate = func(_ context.Context, limit int) (map[string]float64, int64, error) {
+		return map[string]float64{"score": 0.5, "tasks": float64(limit)}, 7, nil
+	}
+	f.host.checkpoint = func() (sdk.CheckpointInfo, error) {
+		return sdk.CheckpointInfo{Path: "/c/step-3", Step: 3, Version: 4}, nil
+	}
+	a := f.apply(f.load(wholeLoop))
+	f.until("the trainer is ready", isReady(f, trainer))
+	got, err := a.engine.Evaluate(t.Context(), address(t, env), 12)
+	if err != nil || got.PolicyVersion != 7 || got.Metrics["tasks"] != 12 || got.Metrics["score"] != 0.5 || got.Address.String() != env {
+		t.Errorf("evaluate: %+v, %v", got, err)
+	}
+	saved, err := a.engine.Checkpoint(t.Context(), address(t, trainer))
+	if err != nil || saved.Path != "/c/step-3" || saved.Step != 3 || saved.PolicyVersion != 4 {
+		t.Errorf("checkpoint: %+v, %v", saved, err)
+	}
+}
+
+func TestOrdersThatABlockCannotFollow(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.host.scripts[trainer] = func(p *fakeProcess) { <-p.stopping; p.say(sdk.Stopped, "", "") } // never ready
+	a := f.apply(f.load(wholeLoop))
+	f.until("the environment is ready", isReady(f, env))
+	evaluate := func(block string, limit int) error {
+		_, err := a.engine.Evaluate(t.Context(), address(t, block), limit)
+		return err
+	}
+	checkpoint := func(block string) error {
+		_, err := a.engine.Checkpoint(t.Context(), address(t, block))
+		return err
+	}
+	for name, tt := range map[string]struct {
+		err  error
+		want []string
+	}{
+		"no such block":  {evaluate("environment.x.nobody", 0), []string{"no block environment.x.nobody", env}},
+		"another kind":   {evaluate(trainer, 0), []string{"kind environment", "kind trainer", env}},
+		"not offered":    {evaluate(env, 0), []string{env, "cannot evaluate on demand"}},
+		"a wrong limit":  {evaluate(env, -1), []string{"limit is -1", "expected 0"}},
+		"not ready":      {checkpoint(trainer), []string{trainer, "needs it to be ready", "recipe status"}},
+		"of a bad kind":  {checkpoint(env), []string{"kind trainer", trainer}},
+		"of nobody else": {checkpoint("trainer.x.nobody"), []string{"no block trainer.x.nobody", trainer}},
+	} {
+		if tt.err == nil {
+			t.Errorf("%s: no error", name)
+			continue
+		}
+		for _, want := range tt.want {
+			if !strings.Contains(tt.err.Error(), want) {
+				t.Errorf("%s: %q does not say %q", name, tt.err, want)
+			}
+		}
+	}
+}
+
+// An evaluation takes long: the engine follows other orders meanwhile, and the evaluation ends with the one who asked for it.
+func TestALongEvaluationHoldsUpNothing(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.host.scripts[trainer] = service
+	began := make(chan struct{})
+	f.host.evaluate = func(ctx context.Context, _ int) (map[string]float64, int64, error) {
+		close(began)
+		<-ctx.Done()
+		return nil, 0, ctx.Err()
+	}
+	a := f.apply(f.load(wholeLoop))
+	f.until("the environment is ready", isReady(f, env))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := a.engine.Evaluate(ctx, address(t, env), 0)
+		ended <- err
+	}()
+	<-began
+	answered, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	defer stop()
+	if _, _, err := a.engine.Live(answered); err != nil {
+		t.Errorf("the engine does not answer during an evaluation: %v", err)
+	}
+	cancel()
+	select {
+	case err := <-ended:
+		if err == nil || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the evaluation ended with %v; want that it was cancelled", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("the evaluation goes on after the one who asked for it has left")
+	}
+}
