@@ -172,6 +172,26 @@ func Message(err error) string {
 func (l *attempt) setPhase(phase Phase, text, remedy string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.setPhaseLocked(phase, text, remedy)
+}
+
+// reportPhase is a phase that the plugin reports. A block that is being stopped stays draining until it is over: calls that fail because
+// of the stop make it neither degraded nor ready. What the plugin said then goes to the log.
+func (l *attempt) reportPhase(phase Phase, text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.stopping || phase == Draining {
+		l.setPhaseLocked(phase, text, "")
+		return
+	}
+	if text != "" && !l.phase.Over() {
+		l.emitLocked(&pluginpb.Event{Body: &pluginpb.Event_Log{
+			Log: &pluginpb.Log{Level: "info", Message: "while it stops: " + text},
+		}})
+	}
+}
+
+func (l *attempt) setPhaseLocked(phase Phase, text, remedy string) {
 	text = l.blanker.Replace(text)
 	// Saying again what was just said is no event: a plugin may report its phase from a loop.
 	if l.phase.Over() || (l.phase == phase && l.said == text) {

@@ -116,7 +116,7 @@ func (h *host) Phase(phase Phase, text string) {
 		h.fail(&Error{Summary: fmt.Sprintf("the plugin reported the phase %s itself", phase), Remedy: "report this to the plugin's author: the last phase follows from what Run returns"})
 		return
 	}
-	h.setPhase(phase, text, "")
+	h.reportPhase(phase, text)
 }
 
 func (h *host) Progress(step, total int64, unit string) {

@@ -1,0 +1,58 @@
+package sdk_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/environment"
+	"github.com/recipe-rl/recipe/sdk/outputs"
+	"github.com/recipe-rl/recipe/sdk/plugintest"
+)
+
+type restless struct{}
+
+type restlessConfig struct{}
+
+// Run reports what it sees of its own end, as a plugin does whose calls fail because it is told to stop.
+func (restless) Run(ctx context.Context, _ sdk.Request[restlessConfig], host sdk.Host) error {
+	host.Ready(outputs.Environment{Name: "restless", GroupSize: 1})
+	<-ctx.Done()
+	host.Phase(sdk.Degraded, "a call failed: "+context.Cause(ctx).Error())
+	host.Phase(sdk.Ready, "")
+	host.Phase(sdk.Draining, "saving")
+	return ctx.Err()
+}
+
+// A block that is told to stop is draining, then stopped: a call that fails because of that does not make it degraded.
+func TestABlockThatStopsIsNotDegraded(t *testing.T) {
+	t.Parallel()
+	b := plugintest.Harness(t, environment.New("restless", "reports phases while it stops", func() sdk.Service[restlessConfig] { return restless{} }))
+	b.Start(restlessConfig{})
+	b.Ready()
+	if err := b.Stop(time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	b.WaitPhase(sdk.Stopped)
+	var after []string
+	logged := false
+	for _, e := range b.Events() {
+		if p := e.GetPhase(); p != nil && (len(after) > 0 || p.GetPhase() == string(sdk.Draining)) {
+			after = append(after, p.GetPhase()+":"+p.GetMessage())
+		}
+		logged = logged || e.GetLog().GetMessage() == "while it stops: a call failed: the block was told to stop"
+	}
+	want := []string{"draining:", "draining:saving", "stopped:"}
+	if len(after) != len(want) {
+		t.Fatalf("phases from the stop on: %q, want %q", after, want)
+	}
+	for i := range want {
+		if after[i] != want[i] {
+			t.Errorf("phases from the stop on: %q, want %q", after, want)
+		}
+	}
+	if !logged {
+		t.Error("what the plugin said while it stopped is not in the log")
+	}
+}
