@@ -29,10 +29,12 @@ func Destroy(ctx context.Context, dir state.Dir, host run.Host, checkpoints bool
 	if err := Removable(dir, checkpoints); err != nil {
 		return out, err
 	}
-	if err := stopLive(ctx, dir); err != nil {
-		return out, err
-	}
-	lock, err := state.TryLock(dir, "recipe destroy")
+	lock, err := whenFree(ctx, dir, true, func() (*state.Lock, error) {
+		if err := stopLive(ctx, dir); err != nil {
+			return nil, err
+		}
+		return state.TryLock(dir, "recipe destroy")
+	})
 	if err != nil {
 		return out, err
 	}

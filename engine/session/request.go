@@ -40,7 +40,7 @@ type Session struct {
 	attempt string // of the detached engine that this process is
 }
 
-// Arithmetic adds up what blocks will need, deals them their GPUs, and compares both with what there is. Blocks that have run keep
+// Sizing adds up what blocks will need, deals them their GPUs, and compares both with what there is. Blocks that have run keep
 // their GPUs where they can. Nil: no findings, and no GPUs but those that blocks name.
 type Sizing func(r *schema.Recipe, kept sizing.Devices) ([]plan.Finding, sizing.Devices)
 
@@ -126,7 +126,7 @@ func (s *Session) Apply(ctx context.Context, approved *plan.Plan, o ApplyOptions
 	if o.Detached {
 		opts.Lease = -1
 	}
-	e, err := run.Open(ctx, opts)
+	e, err := whenFree(ctx, s.Dir, false, func() (*run.Engine, error) { return run.Open(ctx, opts) })
 	if err != nil {
 		return nil, explained(err)
 	}
