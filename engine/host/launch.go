@@ -83,6 +83,9 @@ func launch(ctx context.Context, s LaunchSpec) (*Plugin, error) {
 		Format: recordFormat, Kind: string(s.Kind), Name: s.Name, RunID: s.RunID, Block: s.Block,
 		Protocol: protocol.Version, Keys: keys, Command: s.Command,
 	}
+	if r.Dir, err = filepath.Abs(s.Dir); err != nil {
+		return nil, err
+	}
 	env := s.Env
 	if env == nil {
 		env = Environment(os.Environ())

@@ -41,3 +41,23 @@ func Elsewhere(ctx context.Context, dir string, certain bool, runner Runner) (pi
 	}
 	return pid, !os.SameFile(here, works)
 }
+
+// Moved says whether the plugin process recorded in a block's directory runs, and was started when that directory had another path, which
+// does not lead to it any more: the process was given paths that begin with it. from is that path; it is empty when nothing was moved.
+func Moved(ctx context.Context, dir string, runner Runner) (from string) {
+	r, err := readRecord(dir)
+	if err != nil || r.Dir == "" {
+		return ""
+	}
+	here, err := os.Stat(dir)
+	if err != nil {
+		return ""
+	}
+	if there, err := os.Stat(r.Dir); err == nil && os.SameFile(here, there) {
+		return ""
+	}
+	if _, alive := Probe(ctx, dir, runner); !alive {
+		return ""
+	}
+	return r.Dir
+}

@@ -77,6 +77,9 @@ func decide(b *schema.Block, in Input) (*Operation, error) {
 		return op, nil
 	}
 	op.compare(rec, b)
+	if seen.Alive && seen.Moved != "" {
+		op.moved(seen.Moved)
+	}
 	if op.Action == Nothing && !seen.Alive && !settled(rec, b.Addr.Kind) {
 		op.revive(rec)
 	}
@@ -113,6 +116,16 @@ func actionFor(c spec.Change, k kind.Kind, alive bool, rec *state.Block) Action 
 	default:
 		return Restart
 	}
+}
+
+// moved starts a process again that was given the paths of a place from where the project was moved.
+func (op *Operation) moved(from string) {
+	if op.Kind.Life() == kind.Job {
+		op.harden(Resume)
+	} else {
+		op.harden(Restart)
+	}
+	op.because(Reason{Text: "the project was moved, and its process still writes to " + from})
 }
 
 // revive gives a block that is recorded but not alive its process back.

@@ -100,6 +100,8 @@ type Observed struct {
 	Alive bool
 	PID   int
 	Phase string
+	// Moved is where its directory lay when its process was started, when the project was moved since: the process still uses the old paths.
+	Moved string `json:",omitempty"`
 }
 
 // Input is everything that a plan is made from.

@@ -361,3 +361,38 @@ func TestJSONFormIsHeld(t *testing.T) {
 		t.Errorf("the JSON form has changed; if that is meant, raise FormatVersion and run with UPDATE_GOLDEN=1\n%s", got)
 	}
 }
+
+// A process that was started before the project was moved is started again where the project is now, unless that is due anyway.
+func TestAMovedProcess(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		on       string
+		declared map[string]int
+		alive    bool
+		want     plan.Action
+		moved    bool // is a reason
+	}{
+		"a service":          {inf, map[string]int{"live": 1}, true, plan.Restart, true},
+		"a job":              {trainer, map[string]int{"live": 1}, true, plan.Resume, true},
+		"with a live change": {inf, map[string]int{"live": 2}, true, plan.Restart, true},
+		"that is replaced":   {inf, map[string]int{"live": 1, "replace": 1}, true, plan.Replace, true},
+		"that is not alive":  {inf, map[string]int{"live": 1}, false, plan.Restart, false},
+	} {
+		p, err := plan.Make(plan.Input{
+			Recipe:   &schema.Recipe{Blocks: []*schema.Block{block(tt.on, tt.declared), block(trainer+"2", nil)}},
+			Recorded: &state.Run{Blocks: map[addr.Block]*state.Block{at(tt.on): recorded("ready", state.IntentRun, map[string]int{"live": 1})}},
+			Observed: map[addr.Block]plan.Observed{at(tt.on): {Alive: tt.alive, Moved: "/old/blocks"}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		op := p.Operation(at(tt.on))
+		said := false
+		for _, r := range op.Reasons {
+			said = said || strings.Contains(r.Text, "still writes to /old/blocks")
+		}
+		if op.Action != tt.want || said != tt.moved {
+			t.Errorf("%s: %s because of %v; want %s", name, op.Action, op.Reasons, tt.want)
+		}
+	}
+}

@@ -91,5 +91,11 @@ func (e *Engine) Live(ctx context.Context) (*state.Run, map[addr.Block]plan.Obse
 		}
 		return nil
 	})
+	for a, now := range seen {
+		if now.Alive {
+			now.Moved = movedFrom(ctx, e.opts.Host, e.opts.Dir.Block(a))
+			seen[a] = now
+		}
+	}
 	return e.store.Run(), seen, err
 }

@@ -268,7 +268,7 @@ func (e *Engine) Recorded() *state.Run { return e.store.Run() }
 func (e *Engine) Observed() map[addr.Block]plan.Observed {
 	out := map[addr.Block]plan.Observed{}
 	for a, p := range e.found {
-		out[a] = plan.Observed{Alive: true, PID: p.PID()}
+		out[a] = plan.Observed{Alive: true, PID: p.PID(), Moved: movedFrom(context.Background(), e.opts.Host, e.opts.Dir.Block(a))}
 	}
 	return out
 }
@@ -282,7 +282,7 @@ func Observe(ctx context.Context, dir state.Dir, h Host) (*state.Run, map[addr.B
 	out := map[addr.Block]plan.Observed{}
 	for a, rec := range rec.Blocks {
 		if pid, alive := h.Probe(ctx, dir.Block(a)); alive && rec.Intent != state.IntentDone {
-			out[a] = plan.Observed{Alive: true, PID: pid, Phase: rec.Phase}
+			out[a] = plan.Observed{Alive: true, PID: pid, Phase: rec.Phase, Moved: movedFrom(ctx, h, dir.Block(a))}
 		}
 	}
 	return rec, out, nil

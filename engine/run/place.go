@@ -19,6 +19,24 @@ func (Processes) Elsewhere(ctx context.Context, dir string, certain bool) (int, 
 	return host.Elsewhere(ctx, dir, certain, nil)
 }
 
+// mover is what a Host can do whose processes work in directories of this machine: see host.Moved.
+type mover interface {
+	Moved(ctx context.Context, dir string) (from string)
+}
+
+var _ mover = Processes{}
+
+// Moved says where the directory of a live process lay when that was started, when that is no longer where it lies.
+func (Processes) Moved(ctx context.Context, dir string) string { return host.Moved(ctx, dir, nil) }
+
+// movedFrom is Moved of a host that can tell.
+func movedFrom(ctx context.Context, h Host, dir string) string {
+	if m, ok := h.(mover); ok {
+		return m.Moved(ctx, dir)
+	}
+	return ""
+}
+
 // Belongs returns a *state.ForeignError when the run in dir is a copy of a run that lies elsewhere: its processes are not to be touched.
 func Belongs(ctx context.Context, dir state.Dir, h Host) error {
 	return dir.Belongs(func(certain bool) (int, bool) {

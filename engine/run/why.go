@@ -90,22 +90,12 @@ func (s *supervisor) watchStalls(now time.Time) {
 
 // reportStallsOver reports the end of the stalls that are not among those seen.
 func (s *supervisor) reportStallsOver(now time.Time, seen map[addr.Block]bool) {
-	for _, root := range slices.SortedFunc(maps.Keys(s.stalls.known), compareAddresses) {
+	for _, root := range slices.SortedFunc(maps.Keys(s.stalls.known), addr.Compare) {
 		if !seen[root] {
 			s.e.append(event.Event{Type: event.StallOver, Address: root.String(), Seconds: now.Sub(s.stalls.known[root].since).Seconds()})
 			delete(s.stalls.known, root)
 		}
 	}
-}
-
-func compareAddresses(a, b addr.Block) int {
-	switch {
-	case addr.Less(a, b):
-		return -1
-	case addr.Less(b, a):
-		return 1
-	}
-	return 0
 }
 
 // reportStall writes a line about a stall: the first time, and then less and less often.
@@ -272,7 +262,7 @@ func (e *Engine) stacks(ctx context.Context, doc *why.Document, attempts map[add
 	if len(ask) == 0 {
 		ask = slices.Collect(maps.Keys(attempts))
 	}
-	slices.SortFunc(ask, compareAddresses)
+	slices.SortFunc(ask, addr.Compare)
 	ctx, cancel := context.WithTimeout(ctx, askStacks)
 	defer cancel()
 	found := make([][]why.Stack, len(ask))

@@ -120,6 +120,17 @@ func checkPath(path string) error {
 	return nil
 }
 
+// Compare orders addresses as Less does, for package slices.
+func Compare(a, b Block) int {
+	switch {
+	case Less(a, b):
+		return -1
+	case Less(b, a):
+		return 1
+	}
+	return 0
+}
+
 // validName accepts what the language accepts as a label: letters, digits, _ and -, beginning with a letter or _.
 func validName(s string) bool {
 	for i, r := range s {

@@ -105,7 +105,9 @@ func StatusJSON(w io.Writer, run *state.Run, snap *snapshot.Snapshot, holder *st
 		// phases may be old.
 		Waiting []enginerun.Waiting `json:"waiting,omitempty"`
 		Silent  string              `json:"engine_error,omitempty"`
-	}{"1.1", run.Recipe, run.ID, run.Status, run.Error, holder, run.Policy.Version, blocks, elsewhere, seen.Waiting, seen.Silent})
+		// Moved says of which live blocks the process still uses the paths of a place from where the project was moved.
+		Moved map[addr.Block]string `json:"moved_from,omitempty"`
+	}{"1.1", run.Recipe, run.ID, run.Status, run.Error, holder, run.Policy.Version, blocks, elsewhere, seen.Waiting, seen.Silent, seen.Moved})
 }
 
 func sorted(run *state.Run) []addr.Block {

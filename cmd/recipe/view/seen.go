@@ -3,6 +3,9 @@ package view
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/recipe-rl/recipe/engine/plan"
 	enginerun "github.com/recipe-rl/recipe/engine/run"
@@ -23,8 +26,9 @@ const (
 // Seen is what was found out about a run now, beside its record and its log.
 type Seen struct {
 	Blocks  map[addr.Block]Sight
-	Waiting []enginerun.Waiting // what its engine cannot write
-	Silent  string              // why its engine does not answer, although it should
+	Waiting []enginerun.Waiting   // what its engine cannot write
+	Silent  string                // why its engine does not answer, although it should
+	Moved   map[addr.Block]string // where the directories of live processes lay when those were started, when the project was moved since
 }
 
 // Sight is what one block is now.
@@ -37,6 +41,7 @@ type Sight struct {
 // Unwatched is what is known of a run on which no engine works: its record says what blocks were when one did.
 func Unwatched(run *state.Run, found map[addr.Block]plan.Observed) Seen {
 	seen := Seen{Blocks: map[addr.Block]Sight{}}
+	seen.moved(found)
 	if run.Status != state.Running {
 		return seen
 	}
@@ -61,12 +66,24 @@ func Unwatched(run *state.Run, found map[addr.Block]plan.Observed) Seen {
 // Watched is what an engine says of the run that it works on.
 func Watched(live map[addr.Block]plan.Observed, waiting []enginerun.Waiting) Seen {
 	seen := Seen{Blocks: map[addr.Block]Sight{}, Waiting: waiting}
+	seen.moved(live)
 	for a, now := range live {
 		if now.Phase != "" {
 			seen.Blocks[a] = Sight{Phase: now.Phase}
 		}
 	}
 	return seen
+}
+
+func (s *Seen) moved(now map[addr.Block]plan.Observed) {
+	for a, o := range now {
+		if o.Alive && o.Moved != "" {
+			if s.Moved == nil {
+				s.Moved = map[addr.Block]string{}
+			}
+			s.Moved[a] = o.Moved
+		}
+	}
 }
 
 // newer says that the record and the log do not know what was seen of a block.
@@ -93,9 +110,26 @@ func Troubles(w io.Writer, s Style, seen Seen) error {
 			return err
 		}
 	}
+	if err := moved(w, s, seen.Moved); err != nil {
+		return err
+	}
 	if seen.Silent != "" {
 		_, err := fmt.Fprintf(w, "\n%s %s\n", s.Yellow("The engine does not answer, so this may be old:"), seen.Silent)
 		return err
 	}
 	return nil
+}
+
+// moved says which processes still use the place from where the project was moved.
+func moved(w io.Writer, s Style, from map[addr.Block]string) error {
+	if len(from) == 0 {
+		return nil
+	}
+	lines := []string{"", s.Yellow("Moved:") + " the project was moved while its run goes on; these processes still write to the old folder:"}
+	for _, a := range slices.SortedFunc(maps.Keys(from), addr.Compare) {
+		lines = append(lines, "  "+a.String()+" in "+from[a])
+	}
+	lines = append(lines, "  "+s.Dim("→")+" recipe apply starts them again here", "")
+	_, err := io.WriteString(w, strings.Join(lines, "\n"))
+	return err
 }
