@@ -13,8 +13,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// Validator is what Plugins implements to have plugins find the mistakes that their schemas cannot express. No process is
-// started for it: plugins that are binaries of their own are asked when their block starts.
+// Validator is what Plugins implements to have plugins find the mistakes that their schemas cannot express. No process
+// is started for it: plugins that are binaries of their own are asked when their block starts.
 type Validator interface {
 	// Validate returns what the plugin finds wrong with a block's value, in which not everything need be known.
 	Validate(k kind.Kind, plugin string, config cty.Value) ([]spec.Problem, error)

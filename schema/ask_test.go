@@ -67,15 +67,18 @@ func TestPluginsAreAsked(t *testing.T) {
 		path cty.Path
 		at   string // the text of the range
 	}{
-		"an attribute":                 {kind.Trainer, cty.GetAttrPath("steps"), "5"},
-		"a part of an attribute":       {kind.Environment, cty.GetAttrPath("config").IndexString("a").IndexString("b").IndexInt(1), "2"},
+		"an attribute": {kind.Trainer, cty.GetAttrPath("steps"), "5"},
+		"a part of an attribute": {kind.Environment, cty.GetAttrPath("config").IndexString("a").IndexString(
+			"b").IndexInt(1), "2"},
 		"an attribute that is not set": {kind.Trainer, cty.GetAttrPath("batch_size"), `trainer "grpo" "p"`},
 		"the block":                    {kind.Trainer, nil, `trainer "grpo" "p"`},
 		"a nested block":               {kind.Trainer, cty.GetAttrPath("lora"), "lora"},
 		"in a nested block":            {kind.Trainer, cty.GetAttrPath("lora").GetAttr("rank"), "3"},
 		"not set in a nested block":    {kind.Trainer, cty.GetAttrPath("lora").GetAttr("alpha"), "lora"},
-		"one of several blocks":        {kind.Trainer, cty.GetAttrPath("reward").IndexInt(0).GetAttr("name"), `"first"`},
-		"a dynamic block":              {kind.Trainer, cty.GetAttrPath("reward").IndexInt(2).GetAttr("name"), `"r${reward.value}"`},
+		"one of several blocks": {kind.Trainer, cty.GetAttrPath("reward").IndexInt(0).GetAttr("name"),
+			`"first"`},
+		"a dynamic block": {kind.Trainer, cty.GetAttrPath("reward").IndexInt(2).GetAttr("name"),
+			`"r${reward.value}"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -83,10 +86,12 @@ func TestPluginsAreAsked(t *testing.T) {
 				if k != c.kind {
 					return nil, nil
 				}
-				return []spec.Problem{{Path: c.path, Summary: "cannot be so", Detail: "Write another."}, {Path: c.path, Warning: true, Summary: "steps are few"}}, nil
+				return []spec.Problem{{Path: c.path, Summary: "cannot be so", Detail: "Write another."},
+					{Path: c.path, Warning: true, Summary: "steps are few"}}, nil
 			}}
 			r, diags := schema.LoadSource("x.hcl", []byte(validated), schema.Options{Plugins: plugins})
-			if len(diags) != 2 || !diags.HasErrors() || diags[0].Summary != "Cannot be so" || !strings.HasSuffix(diags[0].Detail, ": Write another.") {
+			if len(diags) != 2 || !diags.HasErrors() || diags[0].Summary != "Cannot be so" ||
+				!strings.HasSuffix(diags[0].Detail, ": Write another.") {
 				t.Fatalf("%v", diags)
 			}
 			if len(r.Warnings) != 1 || r.Warnings[0].Detail == "" {
@@ -95,7 +100,8 @@ func TestPluginsAreAsked(t *testing.T) {
 			if got := string(diags[0].Subject.SliceBytes([]byte(validated))); got != c.at {
 				t.Errorf("shown at %q, want %q", got, c.at)
 			}
-			if extra, ok := hcl.DiagnosticExtra[interface{ DiagnosticAddress() string }](diags[0]); !ok || !strings.HasPrefix(extra.DiagnosticAddress(), string(c.kind)) {
+			if extra, ok := hcl.DiagnosticExtra[interface{ DiagnosticAddress() string }](diags[0]); !ok ||
+				!strings.HasPrefix(extra.DiagnosticAddress(), string(c.kind)) {
 				t.Errorf("no address: %v", extra)
 			}
 		})
@@ -110,7 +116,8 @@ func TestPluginsAreAskedAgainWithOutputs(t *testing.T) {
 			return nil, errors.New("marks were given")
 		}
 		if k == kind.Inference {
-			return []spec.Problem{{Warning: true, Summary: "token", Detail: "got " + config.GetAttr("token").AsString()}}, nil
+			return []spec.Problem{{Warning: true, Summary: "token", Detail: "got " +
+				config.GetAttr("token").AsString()}}, nil
 		}
 		if k != kind.Trainer || !config.GetAttr("model").IsKnown() {
 			return nil, nil
@@ -124,8 +131,10 @@ func TestPluginsAreAskedAgainWithOutputs(t *testing.T) {
 	if strings.Contains(diags[0].Detail, "hunter22") {
 		t.Errorf("a plugin's words show a sensitive value: %s", diags[0].Detail)
 	}
-	outputs := map[addr.Block]cty.Value{address(t, "inference.vllm.p"): cty.ObjectVal(map[string]cty.Value{"base_url": cty.StringVal("http://127.0.0.1:1/v1")})}
-	if _, _, diags := r.Evaluate(address(t, "trainer.grpo.p"), outputs); !diags.HasErrors() || diags[0].Summary != "Not that one" {
+	outputs := map[addr.Block]cty.Value{address(t, "inference.vllm.p"): cty.ObjectVal(
+		map[string]cty.Value{"base_url": cty.StringVal("http://127.0.0.1:1/v1")})}
+	if _, _, diags := r.Evaluate(address(t, "trainer.grpo.p"), outputs); !diags.HasErrors() ||
+		diags[0].Summary != "Not that one" {
 		t.Errorf("when it is known: %v", diags)
 	}
 }
@@ -170,11 +179,16 @@ func TestNumbersThatNoProgramHolds(t *testing.T) {
 		body string
 		ok   bool
 	}{
-		{"whole = 9223372036854775807", true}, {"whole = 9223372036854775808", false}, {"whole = -9223372036854775808", true}, {"whole = -9223372036854775809", false},
-		{"whole = 1e30", false}, {`whole = "1e30"`, false}, {"whole = 1e99999999", false}, {"whole = 1e300 * 1e300", false}, {"whole = local.big", false},
-		{"small = 2147483647", true}, {"small = 2147483648", false}, {"rate = 1.7e308", true}, {"rate = 1.8e308", false}, {"rate = 1e-300", true}, {"rate = 1e-330", false},
-		{"rate = 0", true}, {"list = [1, 1e30]", false}, {"map = { a = 1e309 }", false}, {"free = { a = [1e309] }", false}, {"frees = { a = { b = 1e309 } }", false}, {"free = { a = [1e300] }", true},
-		{"inner { whole = 1e30 }", false}, {"placement { gpus = 1e30 }", false}, {"restart { attempts = 1e30 }", false}, {`health { start_timeout = "1e30h" }`, false},
+		{"whole = 9223372036854775807", true}, {"whole = 9223372036854775808", false},
+		{"whole = -9223372036854775808", true}, {"whole = -9223372036854775809", false},
+		{"whole = 1e30", false}, {`whole = "1e30"`, false}, {"whole = 1e99999999", false},
+		{"whole = 1e300 * 1e300", false}, {"whole = local.big", false},
+		{"small = 2147483647", true}, {"small = 2147483648", false}, {"rate = 1.7e308", true},
+		{"rate = 1.8e308", false}, {"rate = 1e-300", true}, {"rate = 1e-330", false},
+		{"rate = 0", true}, {"list = [1, 1e30]", false}, {"map = { a = 1e309 }", false},
+		{"free = { a = [1e309] }", false}, {"frees = { a = { b = 1e309 } }", false}, {"free = { a = [1e300] }", true},
+		{"inner { whole = 1e30 }", false}, {"placement { gpus = 1e30 }", false}, {"restart { attempts = 1e30 }", false},
+		{`health { start_timeout = "1e30h" }`, false},
 	} {
 		src := "locals { big = 1e30 }\ninference \"odd\" \"p\" {\n  " + c.body + "\n}\n"
 		_, diags := schema.LoadSource("x.hcl", []byte(src), schema.Options{Plugins: plugins})

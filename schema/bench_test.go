@@ -83,7 +83,8 @@ func floor(src []byte) (int, error) {
 		name := ready[0]
 		ready = ready[1:]
 		block := blocks[name]
-		ctx := &hcl.EvalContext{Variables: map[string]cty.Value{"var": cty.ObjectVal(map[string]cty.Value{"model": model})}}
+		ctx := &hcl.EvalContext{Variables: map[string]cty.Value{"var": cty.ObjectVal(
+			map[string]cty.Value{"model": model})}}
 		if len(needs[name]) > 0 {
 			refs := map[string]cty.Value{}
 			for _, on := range needs[name] {
@@ -116,8 +117,8 @@ func floor(src []byte) (int, error) {
 	return len(values), nil
 }
 
-// BenchmarkLoad compares a full validation with the floor: docs/benchmarks/language.md has figures. On a machine that is
-// busy with other work cpu-ms/op is the steady figure.
+// BenchmarkLoad compares a full validation with the floor: docs/benchmarks/language.md has figures. On a machine that
+// is busy with other work cpu-ms/op is the steady figure.
 func BenchmarkLoad(b *testing.B) {
 	for _, n := range []int{10, 100, 1000, 5000} {
 		src := manyBlocks(n)
@@ -148,7 +149,8 @@ func BenchmarkEvaluate(b *testing.B) {
 	}
 	outputs := map[addr.Block]cty.Value{}
 	for _, block := range r.Blocks {
-		outputs[block.Addr] = cty.ObjectVal(map[string]cty.Value{"tokenizer": cty.StringVal("t"), "base_url": cty.StringVal("http://x/v1")})
+		outputs[block.Addr] = cty.ObjectVal(map[string]cty.Value{"tokenizer": cty.StringVal("t"),
+			"base_url": cty.StringVal("http://x/v1")})
 	}
 	measure(b, func() {
 		for _, block := range r.Blocks {
@@ -182,20 +184,24 @@ func cpuTime(b *testing.B) time.Duration {
 // BenchmarkWide loads n instances of one block that each refer to their own instance of another, and starts the last.
 func BenchmarkWide(b *testing.B) {
 	for _, n := range []int{100, 1000, 5000} {
-		src := fmt.Sprintf("inference \"vllm\" \"p\" {\n  count = %d\n  model = \"m\"\n}\nenvironment \"atropos\" \"e\" {\n  count     = %d\n  inference = inference.vllm.p[count.index]\n}\n", n, n)
+		src := fmt.Sprintf(
+			"inference \"vllm\" \"p\" {\n  count = %d\n  model = \"m\"\n}\nenvironment \"atropos\" \"e\" {\n  count  "+
+				"   = %d\n  inference = inference.vllm.p[count.index]\n}\n", n, n)
 		plugins := fakePlugins(b)
 		var r *schema.Recipe
 		b.Run(fmt.Sprintf("load/%d", n), func(b *testing.B) {
 			measure(b, func() {
 				var diags hcl.Diagnostics
-				if r, diags = schema.LoadSource("bench.hcl", []byte(src), schema.Options{Plugins: plugins}); diags.HasErrors() {
+				if r, diags = schema.LoadSource("bench.hcl", []byte(src),
+					schema.Options{Plugins: plugins}); diags.HasErrors() {
 					b.Fatal(diags)
 				}
 			})
 		})
 		outputs := map[addr.Block]cty.Value{}
 		for _, block := range r.Blocks {
-			outputs[block.Addr] = cty.ObjectVal(map[string]cty.Value{"tokenizer": cty.StringVal("t"), "base_url": cty.StringVal("http://x/v1")})
+			outputs[block.Addr] = cty.ObjectVal(map[string]cty.Value{"tokenizer": cty.StringVal("t"),
+				"base_url": cty.StringVal("http://x/v1")})
 		}
 		last := addr.Block{Kind: "environment", Plugin: "atropos", Name: "e", Key: addr.IntKey(n - 1)}
 		b.Run(fmt.Sprintf("start/%d", n), func(b *testing.B) {

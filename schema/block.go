@@ -25,7 +25,8 @@ func (ev *evaluation) computeBlock(n *node, mi *moduleInstance) *result {
 	}
 	ctx := ev.context(n.exprs, mi)
 	for _, rep := range reps {
-		inst := &instance{node: n, in: mi, each: rep.each, block: &Block{Addr: mi.address(n, rep.key), Schema: n.plugin, Range: n.header}}
+		inst := &instance{node: n, in: mi, each: rep.each, block: &Block{Addr: mi.address(n, rep.key), Schema: n.plugin,
+			Range: n.header}}
 		ev.fill(inst, ctx)
 		if ok {
 			res.instances = append(res.instances, inst)
@@ -95,7 +96,9 @@ func (ev *evaluation) needs(inst *instance, ctx *hcl.EvalContext) {
 		}
 		if on.block.Addr.Kind == kind.Sync {
 			ev.diags = append(ev.diags, problem(at, "Reference to a sync block",
-				fmt.Sprintf("%s needs %s, but a sync block starts last, when all that it joins is running. Remove the reference; outputs may refer to it.", b.Addr, on.block.Addr)))
+				fmt.Sprintf(
+					"%s needs %s, but a sync block starts last, when all that it joins is running. Remove the "+
+						"reference; outputs may refer to it.", b.Addr, on.block.Addr)))
 			return
 		}
 		byAddr[on.block.Addr] = &Need{On: on.block.Addr, Condition: condition, Attribute: attribute, Range: at}
@@ -155,7 +158,8 @@ func strength(c Condition) int {
 // named gives the blocks that the value of a typed reference holds; exact when that is certain. It is narrower than the
 // names in the expression: `var.big ? inference.a.x : inference.a.y` needs only one of them.
 func (ev *evaluation) named(e *expression, config cty.Value) (used []*instance, exact bool) {
-	if !e.typed || strings.Contains(e.attribute, ".") || !config.Type().IsObjectType() || !config.Type().HasAttribute(e.attribute) {
+	if !e.typed || strings.Contains(e.attribute, ".") || !config.Type().IsObjectType() ||
+		!config.Type().HasAttribute(e.attribute) {
 		return nil, false
 	}
 	v, _ := config.GetAttr(e.attribute).Unmark()

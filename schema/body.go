@@ -31,7 +31,8 @@ func (d *decoder) block(s *spec.Schema, body *hclsyntax.Body) cty.Value {
 }
 
 // body evaluates a body to an object of the schema's type. What is wrong is reported and becomes unknown.
-func (d *decoder) body(s *spec.Schema, body *hclsyntax.Body, ctx *hcl.EvalContext, where string, at hcl.Range, top bool) cty.Value {
+func (d *decoder) body(s *spec.Schema, body *hclsyntax.Body, ctx *hcl.EvalContext, where string, at hcl.Range,
+	top bool) cty.Value {
 	values := make(map[string]cty.Value, len(s.Attributes)+len(s.Blocks))
 	used := 0
 	for _, a := range s.Attributes {
@@ -53,7 +54,8 @@ func (d *decoder) body(s *spec.Schema, body *hclsyntax.Body, ctx *hcl.EvalContex
 	return cty.ObjectVal(values)
 }
 
-func (d *decoder) attribute(a *spec.Attribute, attr *hclsyntax.Attribute, ctx *hcl.EvalContext, where string, at hcl.Range, top bool) cty.Value {
+func (d *decoder) attribute(a *spec.Attribute, attr *hclsyntax.Attribute, ctx *hcl.EvalContext, where string,
+	at hcl.Range, top bool) cty.Value {
 	t := a.Type.WithoutOptionalAttributesDeep()
 	if attr == nil {
 		if v, ok := d.fallback[a.Name]; ok && top {
@@ -69,11 +71,14 @@ func (d *decoder) attribute(a *spec.Attribute, attr *hclsyntax.Attribute, ctx *h
 		return d.mark(a, cty.NullVal(t))
 	}
 	if a.Computed {
-		d.report(problem(attr.NameRange, "Not to be set", fmt.Sprintf("%q in %s is set by the block itself when it runs. Remove it here; others can refer to it.", a.Name, where)))
+		d.report(problem(attr.NameRange, "Not to be set",
+			fmt.Sprintf("%q in %s is set by the block itself when it runs. Remove it here; others can refer to it.",
+				a.Name, where)))
 		return cty.UnknownVal(t)
 	}
 	if a.Deprecated != "" {
-		d.report(warning(attr.NameRange, "Deprecated attribute", fmt.Sprintf("%q in %s is deprecated: %s.", a.Name, where, a.Deprecated)))
+		d.report(warning(attr.NameRange, "Deprecated attribute", fmt.Sprintf("%q in %s is deprecated: %s.", a.Name,
+			where, a.Deprecated)))
 	}
 	var v cty.Value
 	if len(a.References) > 0 {
@@ -93,7 +98,8 @@ func (d *decoder) attribute(a *spec.Attribute, attr *hclsyntax.Attribute, ctx *h
 	if converted, err := convert.Convert(v, a.Type); err == nil {
 		v = converted
 	} else {
-		d.report(problem(attr.Expr.Range(), "Wrong type", fmt.Sprintf("%q in %s expects %s: %s.", a.Name, where, a.Friendly(), err)))
+		d.report(problem(attr.Expr.Range(), "Wrong type", fmt.Sprintf("%q in %s expects %s: %s.", a.Name, where,
+			a.Friendly(), err)))
 		v = cty.UnknownVal(t)
 	}
 	return d.mark(a, v)
@@ -168,7 +174,9 @@ func (d *decoder) leftAttributes(s *spec.Schema, body *hclsyntax.Body, where str
 			continue
 		}
 		if s.Block(attr.Name) != nil || (top && slices.Contains(metaBlocks, attr.Name)) {
-			d.report(problem(attr.NameRange, "Block expected", fmt.Sprintf("%q in %s is a block: write %s { … } without the equals sign.", attr.Name, where, attr.Name)))
+			d.report(problem(attr.NameRange, "Block expected",
+				fmt.Sprintf("%q in %s is a block: write %s { … } without the equals sign.", attr.Name, where,
+					attr.Name)))
 			continue
 		}
 		d.report(unknownAttribute(attr, where, d.known(s, top)))
@@ -180,16 +188,21 @@ func (d *decoder) leftBlocks(s *spec.Schema, body *hclsyntax.Body, where string,
 		name := block.Type
 		if name == "dynamic" {
 			if len(block.Labels) != 1 {
-				d.report(problem(header(block), "Wrong number of labels", `A dynamic block names the block that it makes: write dynamic "rule" { for_each = … content { … } }.`))
+				d.report(problem(header(block), "Wrong number of labels",
+					`A dynamic block names the block that it makes: write dynamic "rule" { for_each = … content { … `+
+						`} }.`))
 				continue
 			}
 			name = block.Labels[0]
 		} else if len(block.Labels) > 0 {
-			d.report(problem(header(block), "Wrong number of labels", fmt.Sprintf("A block %s in %s takes no label.", name, where)))
+			d.report(problem(header(block), "Wrong number of labels",
+				fmt.Sprintf("A block %s in %s takes no label.", name, where)))
 			continue
 		}
 		if top && block.Type == "dynamic" && slices.Contains(metaBlocks, name) {
-			d.report(problem(block.LabelRanges[0], "Not dynamic", fmt.Sprintf("%s cannot be made by a dynamic block. Write it out, with conditions in its values.", name)))
+			d.report(problem(block.LabelRanges[0], "Not dynamic",
+				fmt.Sprintf("%s cannot be made by a dynamic block. Write it out, with conditions in its values.",
+					name)))
 			continue
 		}
 		if s.Block(name) != nil || (top && slices.Contains(metaBlocks, name) && block.Type != "dynamic") {
@@ -200,10 +213,12 @@ func (d *decoder) leftBlocks(s *spec.Schema, body *hclsyntax.Body, where string,
 			at = block.LabelRanges[0]
 		}
 		if s.Attribute(name) != nil || (top && slices.Contains(metaAttributes, name)) {
-			d.report(problem(at, "Attribute expected", fmt.Sprintf("%q in %s is an attribute: write %s = … with an equals sign.", name, where, name)))
+			d.report(problem(at, "Attribute expected",
+				fmt.Sprintf("%q in %s is an attribute: write %s = … with an equals sign.", name, where, name)))
 			continue
 		}
-		d.report(problem(at, "Unknown block", fmt.Sprintf("There is no block %q in %s.%s", name, where, didYouMean(name, d.known(s, top)))))
+		d.report(problem(at, "Unknown block", fmt.Sprintf("There is no block %q in %s.%s", name, where,
+			didYouMean(name, d.known(s, top)))))
 	}
 }
 
@@ -224,7 +239,8 @@ func (d *decoder) known(s *spec.Schema, top bool) []string {
 }
 
 // blocks decodes all nested blocks of one name, dynamic ones among them.
-func (d *decoder) blocks(b *spec.Block, body *hclsyntax.Body, ctx *hcl.EvalContext, where string, at hcl.Range) cty.Value {
+func (d *decoder) blocks(b *spec.Block, body *hclsyntax.Body, ctx *hcl.EvalContext, where string,
+	at hcl.Range) cty.Value {
 	var values []cty.Value
 	var second *hclsyntax.Block
 	known := true
@@ -244,14 +260,16 @@ func (d *decoder) blocks(b *spec.Block, body *hclsyntax.Body, ctx *hcl.EvalConte
 		}
 	}
 	if b.Nesting == spec.Single && second != nil {
-		d.report(problem(header(second), "Block repeated", fmt.Sprintf("%s takes at most one block %s: merge them.", where, b.Name)))
+		d.report(problem(header(second), "Block repeated", fmt.Sprintf("%s takes at most one block %s: merge them.",
+			where, b.Name)))
 		values = values[:1]
 	}
 	switch {
 	case !known:
 		return cty.UnknownVal(b.Type())
 	case len(values) == 0 && b.Required:
-		d.report(problem(at, "Missing block", fmt.Sprintf("%s needs a block %s: write %s { … }.", where, b.Name, b.Name)))
+		d.report(problem(at, "Missing block", fmt.Sprintf("%s needs a block %s: write %s { … }.", where, b.Name,
+			b.Name)))
 		return cty.UnknownVal(b.Type())
 	case len(values) == 0:
 		return b.Null()
@@ -280,7 +298,8 @@ func (d *decoder) dynamic(b *spec.Block, block *hclsyntax.Block, ctx *hcl.EvalCo
 		}
 	}
 	if forEach == nil || content == nil {
-		d.report(problem(header(block), "Incomplete dynamic block", fmt.Sprintf("Write dynamic %q { for_each = …  content { … } }.", b.Name)))
+		d.report(problem(header(block), "Incomplete dynamic block",
+			fmt.Sprintf("Write dynamic %q { for_each = …  content { … } }.", b.Name)))
 		return nil, true
 	}
 	v, diags := d.ev.eval(forEach.Expr, ctx)
@@ -290,11 +309,13 @@ func (d *decoder) dynamic(b *spec.Block, block *hclsyntax.Block, ctx *hcl.EvalCo
 		return nil, false
 	}
 	if v.IsNull() || !v.CanIterateElements() {
-		d.report(problem(forEach.Expr.Range(), "Invalid for_each", "for_each of a dynamic block is a list, set, map or object, got "+given(v)+"."))
+		d.report(problem(forEach.Expr.Range(), "Invalid for_each",
+			"for_each of a dynamic block is a list, set, map or object, got "+given(v)+"."))
 		return nil, true
 	}
 	if v.LengthInt() > maxInstances {
-		d.report(problem(forEach.Expr.Range(), "Too many instances", fmt.Sprintf("for_each has at most %d elements, got %d.", maxInstances, v.LengthInt())))
+		d.report(problem(forEach.Expr.Range(), "Too many instances",
+			fmt.Sprintf("for_each has at most %d elements, got %d.", maxInstances, v.LengthInt())))
 		return nil, true
 	}
 	iterator := iteratorOf(block)
@@ -304,7 +325,8 @@ func (d *decoder) dynamic(b *spec.Block, block *hclsyntax.Block, ctx *hcl.EvalCo
 			key = elem
 		}
 		inner := ctx.NewChild()
-		inner.Variables = map[string]cty.Value{iterator: cty.ObjectVal(map[string]cty.Value{"key": key.WithMarks(marks), "value": elem.WithMarks(marks)})}
+		inner.Variables = map[string]cty.Value{iterator: cty.ObjectVal(map[string]cty.Value{"key": key.WithMarks(marks),
+			"value": elem.WithMarks(marks)})}
 		values = append(values, d.body(b.Schema, content.Body, inner, b.Name, header(content), false))
 	}
 	return values, true

@@ -119,7 +119,8 @@ func (c *contents) variables(mi *moduleInstance) map[string]cty.Value {
 			root = root.parent
 		}
 		out["path"] = cty.ObjectVal(map[string]cty.Value{
-			"module": cty.StringVal(filepath.ToSlash(mi.module.source.dir)), "root": cty.StringVal(filepath.ToSlash(root.module.source.dir))})
+			"module": cty.StringVal(filepath.ToSlash(mi.module.source.dir)),
+			"root":   cty.StringVal(filepath.ToSlash(root.module.source.dir))})
 	}
 	return out
 }

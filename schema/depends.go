@@ -12,7 +12,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-const dependsOnForm = `Write depends_on = [inference.vllm.policy] or depends_on = [{ block = trainer.grpo.warmup, condition = "completed" }].`
+const dependsOnForm = `Write depends_on = [inference.vllm.policy] or depends_on = [{ block = trainer.grpo.warmup, ` +
+	`condition = "completed" }].`
 
 // dependsOn reads depends_on, which is never evaluated: it names blocks.
 func (r *resolver) dependsOn(attr *hclsyntax.Attribute) {
@@ -41,7 +42,8 @@ func (r *resolver) fail(at hcl.Range, summary, detail string) {
 }
 
 // conditional reads { block = …, condition = "…" }.
-func (r *resolver) conditional(object *hclsyntax.ObjectConsExpr) (target hclsyntax.Expression, condition Condition, ok bool) {
+func (r *resolver) conditional(
+	object *hclsyntax.ObjectConsExpr) (target hclsyntax.Expression, condition Condition, ok bool) {
 	condition = Healthy
 	for _, item := range object.Items {
 		switch key := hcl.ExprAsKeyword(item.KeyExpr); key {
@@ -50,12 +52,14 @@ func (r *resolver) conditional(object *hclsyntax.ObjectConsExpr) (target hclsynt
 		case "condition":
 			v, diags := item.ValueExpr.Value(nil)
 			if diags.HasErrors() || v.Type() != cty.String || v.IsNull() || strength(Condition(v.AsString())) < 0 {
-				r.fail(item.ValueExpr.Range(), "Unknown condition", `condition is "started", "healthy" or "completed", in quotes.`)
+				r.fail(item.ValueExpr.Range(), "Unknown condition",
+					`condition is "started", "healthy" or "completed", in quotes.`)
 				return nil, "", false
 			}
 			condition = Condition(v.AsString())
 		default:
-			r.fail(item.KeyExpr.Range(), "Unknown attribute", "An element of depends_on has block and condition. "+dependsOnForm)
+			r.fail(item.KeyExpr.Range(), "Unknown attribute", "An element of depends_on has block and condition. "+
+				dependsOnForm)
 			return nil, "", false
 		}
 	}
@@ -92,7 +96,8 @@ func (r *resolver) dependency(target hclsyntax.Expression, condition Condition) 
 		steps++
 	}
 	if len(t.Traversal) > steps {
-		r.fail(target.Range(), "Block expected", fmt.Sprintf("depends_on names a whole block: write %s. %s", ref.node.label, dependsOnForm))
+		r.fail(target.Range(), "Block expected", fmt.Sprintf("depends_on names a whole block: write %s. %s",
+			ref.node.label, dependsOnForm))
 		return
 	}
 	if keyExpr != nil {
@@ -100,7 +105,10 @@ func (r *resolver) dependency(target hclsyntax.Expression, condition Condition) 
 		r.add("depends_on", keyExpr)
 	}
 	if ref.node.block != nil && condition == Completed && ref.node.block.kind.Life() != kind.Job {
-		r.fail(target.Range(), "Never completed", fmt.Sprintf("%s is a %s: it runs until the recipe ends. Only a trainer completes; use \"healthy\" or \"started\".", ref.node.label, ref.node.block.kind.Life()))
+		r.fail(target.Range(), "Never completed",
+			fmt.Sprintf(
+				"%s is a %s: it runs until the recipe ends. Only a trainer completes; use \"healthy\" or \"started\".",
+				ref.node.label, ref.node.block.kind.Life()))
 		return
 	}
 	r.node.depends = append(r.node.depends, dependency{ref: ref, condition: condition})
@@ -139,12 +147,14 @@ func (p *evaluator) checkArguments(n *node) {
 	for _, name := range sortedKeys(n.call.args) {
 		if !slices.Contains(declared, name) {
 			p.diags = append(p.diags, problem(n.call.args[name].NameRange, "Unknown argument",
-				fmt.Sprintf("The module at %s has no variable %q; it has %s.%s", n.child.source.path, name, strings.Join(declared, ", "), didYouMean(name, declared))))
+				fmt.Sprintf("The module at %s has no variable %q; it has %s.%s", n.child.source.path, name,
+					strings.Join(declared, ", "), didYouMean(name, declared))))
 		}
 	}
 	for _, name := range declared {
 		if v := n.child.variables[name].variable; v.fallback == nil && n.call.args[name] == nil {
-			p.diags = append(p.diags, problem(n.header, "Missing argument", fmt.Sprintf("The module %q needs a value for its variable %q: write %s = ….", n.call.name, name, name)))
+			p.diags = append(p.diags, problem(n.header, "Missing argument",
+				fmt.Sprintf("The module %q needs a value for its variable %q: write %s = ….", n.call.name, name, name)))
 		}
 	}
 }

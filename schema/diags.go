@@ -22,8 +22,8 @@ func warning(at hcl.Range, summary, detail string) *hcl.Diagnostic {
 	return &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: summary, Detail: detail, Subject: &at}
 }
 
-// placed completes diagnostics of hcl: with a place where it has left that out, as for a call whose arguments are cut off,
-// and with what would have been right.
+// placed completes diagnostics of hcl: with a place where it has left that out, as for a call whose arguments are cut
+// off, and with what would have been right.
 func placed(diags hcl.Diagnostics, at hcl.Range) hcl.Diagnostics {
 	diags = once(diags) // a for expression repeats the same mistake for each element
 	for _, d := range diags {
@@ -42,7 +42,8 @@ func didYouMean(given string, known []string) string {
 		distance = 3
 	}
 	for _, name := range known {
-		if d := levenshtein.Distance(strings.ToLower(given), strings.ToLower(name), nil); d < distance && d < max(len(name), len(given)) {
+		if d := levenshtein.Distance(strings.ToLower(given), strings.ToLower(name), nil); d < distance &&
+			d < max(len(name), len(given)) {
 			best, distance = name, d
 		}
 	}
@@ -54,7 +55,8 @@ func didYouMean(given string, known []string) string {
 
 func unknownAttribute(attr *hclsyntax.Attribute, where string, known []string) *hcl.Diagnostic {
 	return problem(attr.NameRange, "Unknown attribute",
-		fmt.Sprintf("There is no attribute %q in %s; it takes %s.%s", attr.Name, where, orNothing(known), didYouMean(attr.Name, known)))
+		fmt.Sprintf("There is no attribute %q in %s; it takes %s.%s", attr.Name, where, orNothing(known),
+			didYouMean(attr.Name, known)))
 }
 
 func orNothing(known []string) string {
@@ -102,7 +104,8 @@ func sortedAttributes(body *hclsyntax.Body) []*hclsyntax.Attribute {
 func noBlocks(body *hclsyntax.Body, where string) hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	for _, inner := range body.Blocks {
-		diags = append(diags, problem(header(inner), "Unknown block", fmt.Sprintf("A block %q has no place in %s.", inner.Type, where)))
+		diags = append(diags, problem(header(inner), "Unknown block",
+			fmt.Sprintf("A block %q has no place in %s.", inner.Type, where)))
 	}
 	return diags
 }
@@ -172,10 +175,12 @@ func tidy(diags hcl.Diagnostics) hcl.Diagnostics {
 		if a.Subject == nil {
 			return 0
 		}
-		return cmp.Or(cmp.Compare(a.Subject.Filename, b.Subject.Filename), cmp.Compare(a.Subject.Start.Byte, b.Subject.Start.Byte))
+		return cmp.Or(cmp.Compare(a.Subject.Filename, b.Subject.Filename),
+			cmp.Compare(a.Subject.Start.Byte, b.Subject.Start.Byte))
 	})
 	if more := len(out) - maxDiagnostics; more > 0 {
-		out = append(out[:maxDiagnostics], &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Too many mistakes", Detail: fmt.Sprintf("%d more are not shown. The first ones may be the cause of the others.", more)})
+		out = append(out[:maxDiagnostics], &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Too many mistakes",
+			Detail: fmt.Sprintf("%d more are not shown. The first ones may be the cause of the others.", more)})
 	}
 	return out
 }

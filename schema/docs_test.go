@@ -25,7 +25,8 @@ func TestTheExamplesOfTheLanguagePageLoad(t *testing.T) {
 	if err := os.MkdirAll(module, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	const eval = "variable \"model\" { type = string }\ninference \"vllm\" \"policy\" { model = var.model }\noutput \"url\" { value = inference.vllm.policy.base_url }\n"
+	const eval = "variable \"model\" { type = string }\ninference \"vllm\" \"policy\" { model = var.model }\noutput " +
+		"\"url\" { value = inference.vllm.policy.base_url }\n"
 	if err := os.WriteFile(filepath.Join(module, "eval.hcl"), []byte(eval), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +38,8 @@ func TestTheExamplesOfTheLanguagePageLoad(t *testing.T) {
 		src, _, _ := strings.Cut(part, "```")
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
-			_, diags := schema.LoadSource(filepath.Join(dir, "example.hcl"), []byte(src), schema.Options{Plugins: fakePlugins(t)})
+			_, diags := schema.LoadSource(filepath.Join(dir, "example.hcl"), []byte(src),
+				schema.Options{Plugins: fakePlugins(t)})
 			if len(diags) > 0 {
 				t.Errorf("%v\n%s", diags, src)
 			}

@@ -62,7 +62,8 @@ func whatThereIs(v cty.Value, step hcl.Traverser) string {
 		return fmt.Sprintf(" It has %s.%s", orNothing(names), didYouMean(given, names))
 	case t.IsTupleType() || t.IsListType():
 		if _, isIndex := step.(hcl.TraverseIndex); !isIndex {
-			return fmt.Sprintf(" It is a list of %d: write [0] for its first element, or [*] for the attribute of all.", v.LengthInt())
+			return fmt.Sprintf(" It is a list of %d: write [0] for its first element, or [*] for the attribute of all.",
+				v.LengthInt())
 		}
 		if n := v.LengthInt(); n > 0 {
 			return fmt.Sprintf(" It has the indices 0 to %d.", n-1)

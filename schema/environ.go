@@ -25,9 +25,9 @@ func (n *names) add(name string) {
 	n.set[name] = true
 }
 
-// Environ returns the entries of an environment (as os.Environ) that the recipe reads: those that its expressions have read so
-// far, those that an env("NAME") anywhere in its files names, and RECIPE_VAR_NAME of its variables. It is what another process
-// needs to load the recipe to the same result; nobody needs the rest.
+// Environ returns the entries of an environment (as os.Environ) that the recipe reads: those that its expressions have
+// read so far, those that an env("NAME") anywhere in its files names, and RECIPE_VAR_NAME of its variables. It is what
+// another process needs to load the recipe to the same result; nobody needs the rest.
 func (r *Recipe) Environ(environ []string) []string {
 	wanted := map[string]bool{}
 	if r.eval != nil {
@@ -51,8 +51,8 @@ func (r *Recipe) Environ(environ []string) []string {
 	})
 }
 
-// namedBy adds the constant names that calls of env have below a node, whether they were evaluated or not: what depends on
-// another block's outputs is evaluated when that block is ready.
+// namedBy adds the constant names that calls of env have below a node, whether they were evaluated or not: what depends
+// on another block's outputs is evaluated when that block is ready.
 func namedBy(below hclsyntax.Node, into map[string]bool) {
 	_ = hclsyntax.VisitAll(below, func(n hclsyntax.Node) hcl.Diagnostics {
 		e, ok := n.(hclsyntax.Expression)
@@ -63,7 +63,8 @@ func namedBy(below hclsyntax.Node, into map[string]bool) {
 		if !ok || call.Name != "env" || len(call.Args) == 0 {
 			return nil
 		}
-		if v, diags := call.Args[0].Value(nil); !diags.HasErrors() && v.IsKnown() && !v.IsNull() && v.Type() == cty.String {
+		if v, diags := call.Args[0].Value(nil); !diags.HasErrors() && v.IsKnown() && !v.IsNull() &&
+			v.Type() == cty.String {
 			into[v.AsString()] = true
 		}
 		return nil

@@ -23,7 +23,8 @@ locals {
   text     = "a ${env("IN_TEXT")} b"
 }
 `
-	all := []string{"PLAIN=1", "COMPUTED=2", "NEVER=3", "IN_TEXT=4", "RECIPE_VAR_name=COMPUTED", "RECIPE_VAR_other=5", "OTHER=6", "HOME=/h", "PATH=/bin"}
+	all := []string{"PLAIN=1", "COMPUTED=2", "NEVER=3", "IN_TEXT=4", "RECIPE_VAR_name=COMPUTED", "RECIPE_VAR_other=5",
+		"OTHER=6", "HOME=/h", "PATH=/bin"}
 	r, diags := schema.LoadSource(filepath.Join(t.TempDir(), "r.hcl"), []byte(src), schema.Options{Environ: all})
 	if diags.HasErrors() {
 		t.Fatal(diags)

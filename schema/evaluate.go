@@ -58,15 +58,16 @@ func (p *evaluator) evaluateAll(nodes []*node) {
 			}
 		}
 		if total > maxTotal {
-			ev.diags = append(ev.diags, problem(n.header, "Too many blocks", fmt.Sprintf("A recipe has at most %d blocks after count and for_each.", maxTotal)))
+			ev.diags = append(ev.diags, problem(n.header, "Too many blocks",
+				fmt.Sprintf("A recipe has at most %d blocks after count and for_each.", maxTotal)))
 			break
 		}
 	}
 	p.diags = append(p.diags, ev.diags...)
 }
 
-// isDynamic says whether a node's value can change once blocks give outputs. What a typed reference gives does not count:
-// in the value of a block it is cut down to address and kind.
+// isDynamic says whether a node's value can change once blocks give outputs. What a typed reference gives does not
+// count: in the value of a block it is cut down to address and kind.
 func isDynamic(n *node) bool {
 	for _, e := range n.exprs {
 		if e.typed || e.early {

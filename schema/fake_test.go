@@ -114,7 +114,8 @@ func fakePlugins(tb testing.TB) fakes {
 		if f[p.kind] == nil {
 			f[p.kind] = map[string]*schema.PluginSchema{}
 		}
-		f[p.kind][p.name] = &schema.PluginSchema{Kind: p.kind, Name: p.name, Version: "0.1.0", Config: config, Outputs: outputs}
+		f[p.kind][p.name] = &schema.PluginSchema{Kind: p.kind, Name: p.name, Version: "0.1.0", Config: config,
+			Outputs: outputs}
 	}
 	return f
 }

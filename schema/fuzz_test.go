@@ -85,11 +85,14 @@ func FuzzLoad(f *testing.F) {
 
 // FuzzExpression: the console answers anything with a value or a diagnostic.
 func FuzzExpression(f *testing.F) {
-	for _, src := range []string{"1 + 2", "[for x in range(100) : [for y in range(100) : x * y]]", "inference.vllm.policy", "merge({}, {a = 1})", "try(local.x, 3)",
-		"format(\"%5.2f%%\", 1/3)", "replace(\"a\", \"/(.)/\", \"$1$1\")", "pow(10, 1e9)", "jsondecode(\"[1,\")", "env(\"HF_TOKEN\")", "substr(\"é\", -1, 1)", "\"${upper(\"x\")}%{if true}y%{endif}\""} {
+	for _, src := range []string{"1 + 2", "[for x in range(100) : [for y in range(100) : x * y]]",
+		"inference.vllm.policy", "merge({}, {a = 1})", "try(local.x, 3)",
+		"format(\"%5.2f%%\", 1/3)", "replace(\"a\", \"/(.)/\", \"$1$1\")", "pow(10, 1e9)", "jsondecode(\"[1,\")",
+		"env(\"HF_TOKEN\")", "substr(\"é\", -1, 1)", "\"${upper(\"x\")}%{if true}y%{endif}\""} {
 		f.Add(src)
 	}
-	r, diags := schema.LoadSource("fuzz.hcl", []byte(loop), schema.Options{Plugins: fakePlugins(f), Environ: []string{"HF_TOKEN=hf_secret"}})
+	r, diags := schema.LoadSource("fuzz.hcl", []byte(loop),
+		schema.Options{Plugins: fakePlugins(f), Environ: []string{"HF_TOKEN=hf_secret"}})
 	if diags.HasErrors() {
 		f.Fatal(diags)
 	}

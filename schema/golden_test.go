@@ -16,10 +16,12 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// caseOptions reads `# var: name=value`, `# var-file: path` and `# environ: NAME=value` lines at the top of a test file.
+// caseOptions reads `# var: name=value`, `# var-file: path` and `# environ: NAME=value` lines at the top of a test
+// file.
 func caseOptions(tb testing.TB, src []byte) schema.Options {
 	tb.Helper()
-	o := schema.Options{Plugins: fakePlugins(tb), Vars: map[string]schema.VarValue{}, Environ: []string{"HF_TOKEN=hf_secret", "HOME=/home/user"}}
+	o := schema.Options{Plugins: fakePlugins(tb), Vars: map[string]schema.VarValue{},
+		Environ: []string{"HF_TOKEN=hf_secret", "HOME=/home/user"}}
 	for line := range strings.Lines(string(src)) {
 		line = strings.TrimSpace(line)
 		if rest, ok := strings.CutPrefix(line, "# var: "); ok {

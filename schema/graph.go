@@ -38,15 +38,18 @@ type GraphEdge struct {
 func (r *Recipe) Graph() Graph {
 	g := Graph{FormatVersion: "1.0", Recipe: r.Name, Blocks: []GraphNode{}, Edges: []GraphEdge{}}
 	for _, b := range r.Blocks {
-		g.Blocks = append(g.Blocks, GraphNode{Address: b.Addr.String(), Kind: string(b.Addr.Kind), Life: string(b.Addr.Kind.Life())})
+		g.Blocks = append(g.Blocks, GraphNode{Address: b.Addr.String(), Kind: string(b.Addr.Kind),
+			Life: string(b.Addr.Kind.Life())})
 		for _, n := range b.Needs {
-			g.Edges = append(g.Edges, GraphEdge{From: b.Addr.String(), To: n.On.String(), Condition: n.Condition, Attribute: n.Attribute})
+			g.Edges = append(g.Edges, GraphEdge{From: b.Addr.String(), To: n.On.String(), Condition: n.Condition,
+				Attribute: n.Attribute})
 		}
 	}
 	return g
 }
 
-// WriteGraph writes the start order as dot (Graphviz), mermaid or json. An arrow goes from what needs to what is needed.
+// WriteGraph writes the start order as dot (Graphviz), mermaid or json. An arrow goes from what needs to what is
+// needed.
 func (r *Recipe) WriteGraph(w io.Writer, format string) error {
 	g := r.Graph()
 	out := bufio.NewWriter(w)
@@ -63,7 +66,8 @@ func (r *Recipe) WriteGraph(w io.Writer, format string) error {
 			return fmt.Errorf("write the graph: %w", err)
 		}
 	default:
-		return fmt.Errorf("write the graph: there is no format %q; expected one of %s", format, strings.Join(GraphFormats(), ", "))
+		return fmt.Errorf("write the graph: there is no format %q; expected one of %s", format,
+			strings.Join(GraphFormats(), ", "))
 	}
 	if err := out.Flush(); err != nil {
 		return fmt.Errorf("write the graph: %w", err)
@@ -90,7 +94,8 @@ func dotQuote(s string) string {
 func (g Graph) mermaid(w *bufio.Writer) {
 	ids := map[string]string{}
 	_, _ = w.WriteString("flowchart RL\n")
-	open := map[string][2]string{"service": {"[", "]"}, "job": {"([", "])"}, "loop": {"{{", "}}"}, "config": {"[/", "/]"}}
+	open := map[string][2]string{"service": {"[", "]"}, "job": {"([", "])"}, "loop": {"{{", "}}"},
+		"config": {"[/", "/]"}}
 	for i, b := range g.Blocks {
 		ids[b.Address] = fmt.Sprintf("b%d", i)
 		_, _ = fmt.Fprintf(w, "  b%d%s%s%s\n", i, open[b.Life][0], mermaidQuote(b.Address), open[b.Life][1])

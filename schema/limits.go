@@ -18,8 +18,8 @@ const (
 	maxExponent   = 1100    // of two, in a number: a float64 has 1024
 )
 
-// budget bounds the work of for expressions, and of the functions called in them: nested ones multiply, and hcl has no way to
-// stop an evaluation.
+// budget bounds the work of for expressions, and of the functions called in them: nested ones multiply, and hcl has no
+// way to stop an evaluation.
 type budget struct{ iterations, work atomic.Int64 }
 
 func (b *budget) refill() {
@@ -33,8 +33,8 @@ func spend(left *atomic.Int64, n int64) (ok, first bool) {
 	return now > 0, now <= 0 && now+n > 0
 }
 
-// guarded is the collection of a for expression, which pays for its iterations before the first of them. It is a node of its own,
-// whose only child is the expression itself: a walk over the names in a recipe passes through it.
+// guarded is the collection of a for expression, which pays for its iterations before the first of them. It is a node
+// of its own, whose only child is the expression itself: a walk over the names in a recipe passes through it.
 type guarded struct {
 	*hclsyntax.ParenthesesExpr
 	budget *budget
@@ -52,7 +52,8 @@ func (g guarded) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	}
 	ok, first := spend(&g.budget.iterations, int64(plain.LengthInt())+1)
 	if first {
-		diags = append(diags, problem(g.Range(), "Too many iterations", fmt.Sprintf("All for expressions together go through at most %d elements.", maxIterations)))
+		diags = append(diags, problem(g.Range(), "Too many iterations",
+			fmt.Sprintf("All for expressions together go through at most %d elements.", maxIterations)))
 	}
 	if !ok {
 		return cty.DynamicVal, diags
@@ -77,7 +78,10 @@ func (m metered) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	size.count(v)
 	ok, first := spend(&m.budget.work, m.cost(maxElements-int64(size.elements), maxText-int64(size.text)))
 	if first {
-		diags = append(diags, problem(m.Range(), "Too much work", fmt.Sprintf("The functions and templates of a recipe together are given at most %d elements, or %d MiB of text. Use them on less, or less often: outside of for expressions, for example.", maxWork, maxWork>>16)))
+		diags = append(diags, problem(m.Range(), "Too much work",
+			fmt.Sprintf(
+				"The functions and templates of a recipe together are given at most %d elements, or %d MiB of text. "+
+					"Use them on less, or less often: outside of for expressions, for example.", maxWork, maxWork>>16)))
 	}
 	if !ok {
 		return cty.DynamicVal, diags
@@ -104,13 +108,15 @@ func plain(e hclsyntax.Expression) hclsyntax.Expression {
 	return e
 }
 
-// guard makes every for expression below a body or expression count, and refuses numbers that are too large to be written out.
+// guard makes every for expression below a body or expression count, and refuses numbers that are too large to be
+// written out.
 func (b *budget) guard(below hclsyntax.Node) hcl.Diagnostics {
 	return hclsyntax.VisitAll(below, func(n hclsyntax.Node) hcl.Diagnostics {
 		switch n := n.(type) {
 		case *hclsyntax.ForExpr:
 			if _, done := n.CollExpr.(guarded); !done {
-				n.CollExpr = guarded{&hclsyntax.ParenthesesExpr{Expression: n.CollExpr, SrcRange: n.CollExpr.Range()}, b}
+				n.CollExpr = guarded{&hclsyntax.ParenthesesExpr{Expression: n.CollExpr, SrcRange: n.CollExpr.Range()},
+					b}
 			}
 		case *hclsyntax.FunctionCallExpr:
 			switch n.Name {
@@ -138,15 +144,16 @@ func (b *budget) meter(exprs []hclsyntax.Expression, cost func(elements, text in
 	}
 }
 
-// implausible refuses values with more elements or text than any recipe needs, and numbers outside of what a float64 holds:
-// hcl computes with any, but writing 1e99999999 out takes minutes. It stops counting
-// at the limit: values may share parts, so that a few lines can stand for more than would ever fit into memory.
+// implausible refuses values with more elements or text than any recipe needs, and numbers outside of what a float64
+// holds: hcl computes with any, but writing 1e99999999 out takes minutes. It stops counting at the limit: values may
+// share parts, so that a few lines can stand for more than would ever fit into memory.
 func implausible(v cty.Value, at hcl.Range) *hcl.Diagnostic {
 	s := sizer{elements: maxElements, text: maxText}
 	s.count(v)
 	switch {
 	case s.elements < 0 || s.text < 0:
-		return problem(at, "Value too large", fmt.Sprintf("A value has at most %d elements and %d MiB of text.", maxElements, maxText>>20))
+		return problem(at, "Value too large", fmt.Sprintf("A value has at most %d elements and %d MiB of text.",
+			maxElements, maxText>>20))
 	case s.infinite:
 		return problem(at, "Not a number", "The value is infinite, as after a division by zero.")
 	case s.vast:
@@ -213,7 +220,8 @@ func (b *budget) template(path string, src []byte) (hclsyntax.Expression, error)
 func tooLarge(path string, src []byte) *hcl.Diagnostic {
 	at := hcl.Range{Filename: path, Start: hcl.InitialPos, End: hcl.InitialPos}
 	if len(src) > maxFileBytes {
-		return problem(at, "File too large", fmt.Sprintf("A recipe file has at most %d MiB, got %d.", maxFileBytes>>20, len(src)>>20))
+		return problem(at, "File too large", fmt.Sprintf("A recipe file has at most %d MiB, got %d.", maxFileBytes>>20,
+			len(src)>>20))
 	}
 	depth, line, begin, run, questions := 0, 1, 0, 0, 0
 	for i, c := range src {
@@ -238,7 +246,8 @@ func tooLarge(path string, src []byte) *hcl.Diagnostic {
 		if depth > maxNesting || run > maxNesting || questions > maxFileBytes>>5 {
 			at.Start = hcl.Pos{Line: line, Column: i - begin + 1, Byte: i}
 			at.End = hcl.Pos{Line: line, Column: i - begin + 2, Byte: i + 1}
-			return problem(at, "Nested too deep", fmt.Sprintf("Brackets and operators nest at most %d deep.", maxNesting))
+			return problem(at, "Nested too deep", fmt.Sprintf("Brackets and operators nest at most %d deep.",
+				maxNesting))
 		}
 	}
 	return nil

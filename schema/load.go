@@ -20,8 +20,9 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// Load reads, expands and checks the recipe at path: a .hcl file, or a folder with exactly one recipe in it. All mistakes
-// are reported at once; with errors the recipe holds what could be made of it (its Files at least), for showing them.
+// Load reads, expands and checks the recipe at path: a .hcl file, or a folder with exactly one recipe in it. All
+// mistakes are reported at once; with errors the recipe holds what could be made of it (its Files at least), for
+// showing them.
 func Load(path string, opts Options) (*Recipe, hcl.Diagnostics) {
 	file, err := findFile(path)
 	var src []byte
@@ -29,19 +30,26 @@ func Load(path string, opts Options) (*Recipe, hcl.Diagnostics) {
 		src, err = os.ReadFile(file)
 	}
 	if err != nil {
-		return &Recipe{File: path, Files: map[string]*hcl.File{}, eval: nil}, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Recipe not found", Detail: upperFirst(err.Error()) + "."}}
+		return &Recipe{File: path, Files: map[string]*hcl.File{}, eval: nil},
+			hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Recipe not found", Detail: upperFirst(err.Error()) +
+				"."}}
 	}
 	return LoadSource(file, src, opts)
 }
 
-// LoadSource is Load for a text that need not be on disk. Its folder, for modules and file functions, is that of filename.
+// LoadSource is Load for a text that need not be on disk. Its folder, for modules and file functions, is that of
+// filename.
 func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnostics) {
-	l := &loader{files: map[string]*hcl.File{}, sources: map[string]*source{}, required: map[string]RequiredPlugin{}, budget: &budget{}, damaged: map[string]bool{}}
+	l := &loader{files: map[string]*hcl.File{}, sources: map[string]*source{}, required: map[string]RequiredPlugin{},
+		budget: &budget{}, damaged: map[string]bool{}}
 	l.budget.refill()
 	dir := filepath.Dir(filename)
-	p := &evaluator{loader: l, opts: opts, bad: map[hclsyntax.Expression]bool{}, broken: map[*node]bool{}, secrets: &secrets{}, read: &names{}, instances: map[addr.Block]*instance{}}
+	p := &evaluator{loader: l, opts: opts, bad: map[hclsyntax.Expression]bool{}, broken: map[*node]bool{},
+		secrets: &secrets{}, read: &names{}, instances: map[addr.Block]*instance{}}
 	files := &function.Files{Dir: dir}
-	p.functions = function.All(function.Options{Files: files, Template: l.budget.template, Environ: environ(opts.Environ), Reads: p.read.add, Secret: p.secrets.add, Sensitive: Sensitive, Ephemeral: Ephemeral})
+	p.functions = function.All(function.Options{Files: files, Template: l.budget.template,
+		Environ: environ(opts.Environ), Reads: p.read.add, Secret: p.secrets.add, Sensitive: Sensitive,
+		Ephemeral: Ephemeral})
 	p.base = &hcl.EvalContext{Functions: p.functions}
 	r := &Recipe{File: filename, Dir: dir, Files: l.files, eval: p}
 	var err error
@@ -70,7 +78,8 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 // credible drops what may only seem to be missing because the parser could not read a part of the file.
 func (l *loader) credible(diags hcl.Diagnostics) hcl.Diagnostics {
 	return slices.DeleteFunc(diags, func(d *hcl.Diagnostic) bool {
-		return d.Subject != nil && l.damaged[d.Subject.Filename] && (strings.HasPrefix(d.Summary, "Missing") || strings.HasPrefix(d.Summary, "Undeclared"))
+		return d.Subject != nil && l.damaged[d.Subject.Filename] &&
+			(strings.HasPrefix(d.Summary, "Missing") || strings.HasPrefix(d.Summary, "Undeclared"))
 	})
 }
 
@@ -151,7 +160,8 @@ func (p *evaluator) lookup(n *node, known map[blockName]*PluginSchema) *PluginSc
 	s, err := p.opts.Plugins.Lookup(n.block.kind, n.block.plugin)
 	switch {
 	case err != nil:
-		p.diags = append(p.diags, problem(n.header, "Plugin not usable", fmt.Sprintf("The %s plugin %q could not be used: %s.", key.kind, key.plugin, err)))
+		p.diags = append(p.diags, problem(n.header, "Plugin not usable",
+			fmt.Sprintf("The %s plugin %q could not be used: %s.", key.kind, key.plugin, err)))
 		s = nil
 	case s == nil:
 		names := slices.Clone(p.opts.Plugins.Names(key.kind))
@@ -174,7 +184,9 @@ func (p *evaluator) reserved(n *node, s *PluginSchema) {
 	for _, name := range append(slices.Clone(metaAttributes), metaBlocks...) {
 		if s.Config.Attribute(name) != nil || s.Config.Block(name) != nil {
 			p.diags = append(p.diags, problem(n.header, "Plugin not usable",
-				fmt.Sprintf("The %s plugin %q declares %q, which is a meta-argument of every block. The plugin must rename it.", s.Kind, s.Name, name)))
+				fmt.Sprintf(
+					"The %s plugin %q declares %q, which is a meta-argument of every block. The plugin must rename it.",
+					s.Kind, s.Name, name)))
 		}
 	}
 }
@@ -202,7 +214,8 @@ func (p *evaluator) finish(r *Recipe, root *module, files *function.Files) {
 		if n.variable != d || len(n.done) == 0 || n.done[0] == nil {
 			continue
 		}
-		v := &Variable{Name: d.name, Description: d.description, Type: d.typ, Value: n.done[0].value, Source: "default", Sensitive: d.sensitive, Range: d.header}
+		v := &Variable{Name: d.name, Description: d.description, Type: d.typ, Value: n.done[0].value, Source: "default",
+			Sensitive: d.sensitive, Range: d.header}
 		if g, ok := p.given[d.name]; ok {
 			v.Source = g.source
 		}
@@ -213,10 +226,13 @@ func (p *evaluator) finish(r *Recipe, root *module, files *function.Files) {
 		if n.output != d || len(n.done) == 0 || n.done[0] == nil {
 			continue
 		}
-		out := &Output{Name: d.name, Description: d.description, Sensitive: d.sensitive, Value: n.done[0].value, Range: d.header}
+		out := &Output{Name: d.name, Description: d.description, Sensitive: d.sensitive, Value: n.done[0].value,
+			Range: d.header}
 		if !d.sensitive && containsSensitive(out.Value) {
 			p.diags = append(p.diags, problem(n.output.value.Expr.Range(), "Sensitive output",
-				fmt.Sprintf("The output %q draws on a sensitive value. Write sensitive = true in it, or nonsensitive(…) around the part that is no secret.", d.name)))
+				fmt.Sprintf(
+					"The output %q draws on a sensitive value. Write sensitive = true in it, or nonsensitive(…) "+
+						"around the part that is no secret.", d.name)))
 		}
 		r.Outputs = append(r.Outputs, out)
 	}
@@ -284,11 +300,14 @@ func (p *evaluator) locate(diags hcl.Diagnostics) {
 				continue
 			}
 			for _, d := range diags {
-				if d.Subject == nil || d.Subject.Filename != n.header.Filename || d.Subject.Start.Byte < n.header.Start.Byte || d.Subject.Start.Byte >= n.block.body.EndRange.End.Byte {
+				if d.Subject == nil || d.Subject.Filename != n.header.Filename ||
+					d.Subject.Start.Byte < n.header.Start.Byte ||
+					d.Subject.Start.Byte >= n.block.body.EndRange.End.Byte {
 					continue
 				}
 				if _, ok := hcl.DiagnosticExtra[interface{ DiagnosticAddress() string }](d); !ok {
-					d.Extra = InstanceExtra{Address: addr.Block{Module: m.path, Kind: n.block.kind, Plugin: n.block.plugin, Name: n.block.name}, Inner: d.Extra}
+					d.Extra = InstanceExtra{Address: addr.Block{Module: m.path, Kind: n.block.kind,
+						Plugin: n.block.plugin, Name: n.block.name}, Inner: d.Extra}
 				}
 			}
 		}

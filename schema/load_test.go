@@ -19,6 +19,7 @@ func TestTheDesignRecipeLoads(t *testing.T) {
 		t.Log(b.Addr, b.Needs)
 	}
 	a, _ := addr.Parse("trainer.grpo.policy")
-	v, diags := r.EvaluateOutputs(map[addr.Block]cty.Value{a: cty.ObjectVal(map[string]cty.Value{"checkpoint": cty.StringVal("/c")})})
+	v, diags := r.EvaluateOutputs(map[addr.Block]cty.Value{a: cty.ObjectVal(
+		map[string]cty.Value{"checkpoint": cty.StringVal("/c")})})
 	t.Log(v, diags)
 }

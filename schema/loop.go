@@ -6,7 +6,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-// checkLoop warns of environments whose groups nothing trains on: such a run is valid, fills its queue and stays up for ever.
+// checkLoop warns of environments whose groups nothing trains on: such a run is valid, fills its queue and stays up for
+// ever.
 func (p *evaluator) checkLoop(r *Recipe) {
 	var environments []*Block
 	for _, b := range r.Blocks {
@@ -25,7 +26,10 @@ func (p *evaluator) checkLoop(r *Recipe) {
 		what = fmt.Sprintf("%s and %d more environments", what, n-1)
 	}
 	d := warning(environments[0].Range, "No trainer",
-		fmt.Sprintf("No trainer takes the groups of %s: once the queue is full they wait, and the run stays up until recipe stop. Add a trainer { environments = […] }, unless one that is not of this recipe takes them from the trajectory API.", what))
+		fmt.Sprintf(
+			"No trainer takes the groups of %s: once the queue is full they wait, and the run stays up until recipe "+
+				"stop. Add a trainer { environments = […] }, unless one that is not of this recipe takes them from "+
+				"the trajectory API.", what))
 	d.Extra = InstanceExtra{Address: environments[0].Addr}
 	p.diags = append(p.diags, d)
 }

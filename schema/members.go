@@ -9,9 +9,11 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// hasMember says whether a reference to a block of the plugin has that attribute: one of its configuration, or an output.
+// hasMember says whether a reference to a block of the plugin has that attribute: one of its configuration, or an
+// output.
 func (s *PluginSchema) hasMember(name string) bool {
-	return s.Config.Attribute(name) != nil || s.Config.Block(name) != nil || (s.Outputs != nil && s.Outputs.Attribute(name) != nil)
+	return s.Config.Attribute(name) != nil || s.Config.Block(name) != nil ||
+		(s.Outputs != nil && s.Outputs.Attribute(name) != nil)
 }
 
 func (s *PluginSchema) members() []string {

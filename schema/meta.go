@@ -71,7 +71,8 @@ func newMetaSchemas() (*metaSchemas, error) {
 	for _, each := range []struct {
 		into **spec.Schema
 		from any
-	}{{&m.placement, placementBlock{}}, {&m.restart, restartBlock{}}, {&m.health, healthBlock{}}, {&m.runtime, runtimeBlock{}}, {&m.stop, stopBlock{}}} {
+	}{{&m.placement, placementBlock{}}, {&m.restart, restartBlock{}}, {&m.health, healthBlock{}},
+		{&m.runtime, runtimeBlock{}}, {&m.stop, stopBlock{}}} {
 		s, err := spec.Of(each.from)
 		if err != nil {
 			return nil, err
@@ -144,7 +145,8 @@ func (d *decoder) older(n *node, config cty.Value) (time.Duration, bool) {
 
 func (d *decoder) once(block *hclsyntax.Block, before bool) bool {
 	if before {
-		d.report(problem(header(block), "Block repeated", fmt.Sprintf("%s takes at most one block %s: merge them.", d.label, block.Type)))
+		d.report(problem(header(block), "Block repeated", fmt.Sprintf("%s takes at most one block %s: merge them.",
+			d.label, block.Type)))
 	}
 	return !before
 }
@@ -163,11 +165,16 @@ func (d *decoder) into(s *spec.Schema, block *hclsyntax.Block, into any) bool {
 			continue
 		}
 		if values[name].ContainsMarked() {
-			d.report(problem(attr.Expr.Range(), "Sensitive value", fmt.Sprintf("%s of %s is shown in plans and logs: it must not draw on a sensitive value. nonsensitive(…) says that a value is no secret.", name, block.Type)))
+			d.report(problem(attr.Expr.Range(), "Sensitive value",
+				fmt.Sprintf(
+					"%s of %s is shown in plans and logs: it must not draw on a sensitive value. nonsensitive(…) "+
+						"says that a value is no secret.", name, block.Type)))
 			return false
 		}
 		if !values[name].IsWhollyKnown() && !d.ev.p.bad[attr.Expr] {
-			d.report(problem(attr.Expr.Range(), "Value known too late", fmt.Sprintf("%s of %s must be known before anything starts: it must not draw on outputs of blocks.", name, block.Type)))
+			d.report(problem(attr.Expr.Range(), "Value known too late",
+				fmt.Sprintf("%s of %s must be known before anything starts: it must not draw on outputs of blocks.",
+					name, block.Type)))
 			return false
 		}
 	}
@@ -188,7 +195,8 @@ func (d *decoder) environment(attr *hclsyntax.Attribute) map[string]cty.Value {
 		return nil
 	}
 	if !v.Type().IsObjectType() && !v.Type().IsMapType() {
-		d.report(problem(attr.Expr.Range(), "Wrong type", "environment_variables is a map of strings, got "+given(v)+`: write { NAME = "value" }.`))
+		d.report(problem(attr.Expr.Range(), "Wrong type", "environment_variables is a map of strings, got "+given(v)+
+			`: write { NAME = "value" }.`))
 		return nil
 	}
 	out := make(map[string]cty.Value, v.LengthInt())
@@ -196,7 +204,8 @@ func (d *decoder) environment(attr *hclsyntax.Attribute) map[string]cty.Value {
 		key, elem := it.Element()
 		s, err := convert.Convert(elem, cty.String)
 		if err != nil {
-			d.report(problem(descend(attr.Expr, cty.Path{cty.IndexStep{Key: key}}).Range(), "Wrong type", fmt.Sprintf("The environment variable %s is a string, got %s.", key.AsString(), given(elem))))
+			d.report(problem(descend(attr.Expr, cty.Path{cty.IndexStep{Key: key}}).Range(), "Wrong type",
+				fmt.Sprintf("The environment variable %s is a string, got %s.", key.AsString(), given(elem))))
 			continue
 		}
 		if u, _ := s.Unmark(); !u.IsKnown() || !u.IsNull() { // null: left out
@@ -208,13 +217,17 @@ func (d *decoder) environment(attr *hclsyntax.Attribute) map[string]cty.Value {
 
 func (d *decoder) external(n *node, block *hclsyntax.Block) *External {
 	if n.block.kind.Life() != kind.Service {
-		d.report(problem(header(block), "Not a service", fmt.Sprintf("external adopts a server that someone else runs; %s is a %s and always runs as part of the recipe. Remove the block.", d.label, n.block.kind.Life())))
+		d.report(problem(header(block), "Not a service",
+			fmt.Sprintf(
+				"external adopts a server that someone else runs; %s is a %s and always runs as part of the recipe. "+
+					"Remove the block.", d.label, n.block.kind.Life())))
 		return nil
 	}
 	d.report(noBlocks(block.Body, "external")...)
 	x := &External{Values: map[string]cty.Value{}, Endpoint: cty.NullVal(cty.String)}
 	if block.Body.Attributes["endpoint"] == nil {
-		d.report(problem(header(block), "Missing attribute", `external needs an endpoint: write endpoint = "http://host:port".`))
+		d.report(problem(header(block), "Missing attribute",
+			`external needs an endpoint: write endpoint = "http://host:port".`))
 	}
 	for _, attr := range sortedAttributes(block.Body) {
 		v, diags := d.ev.eval(attr.Expr, d.ctx)
@@ -233,7 +246,8 @@ func (d *decoder) external(n *node, block *hclsyntax.Block) *External {
 		}
 		converted, err := convert.Convert(v, t)
 		if err != nil {
-			d.report(problem(attr.Expr.Range(), "Wrong type", fmt.Sprintf("%s of external expects %s, got %s.", attr.Name, t.FriendlyName(), given(v))))
+			d.report(problem(attr.Expr.Range(), "Wrong type", fmt.Sprintf("%s of external expects %s, got %s.",
+				attr.Name, t.FriendlyName(), given(v))))
 			continue
 		}
 		if attr.Name == "endpoint" {
@@ -252,7 +266,8 @@ func (d *decoder) external(n *node, block *hclsyntax.Block) *External {
 
 func (d *decoder) stopWhen(n *node, block *hclsyntax.Block) (StopRule, bool) {
 	if n.block.kind != kind.Trainer {
-		d.report(problem(header(block), "Not a trainer", fmt.Sprintf("stop_when ends a trainer early; %s is not one. Move the block to the trainer.", d.label)))
+		d.report(problem(header(block), "Not a trainer",
+			fmt.Sprintf("stop_when ends a trainer early; %s is not one. Move the block to the trainer.", d.label)))
 		return StopRule{}, false
 	}
 	var b stopBlock
@@ -279,7 +294,8 @@ func (d *decoder) stopWhen(n *node, block *hclsyntax.Block) (StopRule, bool) {
 		rules++
 		rule.Wall = *b.Wall
 	}
-	const form = `write metric = "reward" with one of above, below, at_least and at_most, or tokens = 1000000, or wall = "2h"; several stop_when blocks mean: whichever comes first`
+	const form = `write metric = "reward" with one of above, below, at_least and at_most, or tokens = 1000000, or ` +
+		`wall = "2h"; several stop_when blocks mean: whichever comes first`
 	if rules != 1 || (comparisons == 1) != (b.Metric != nil) || comparisons > 1 {
 		d.report(problem(header(block), "Unclear stop rule", "A stop_when block holds exactly one rule: "+form+"."))
 		return StopRule{}, false
@@ -295,8 +311,9 @@ func (d *decoder) lifecycle(block *hclsyntax.Block, self cty.Value) []Check {
 	}
 	for _, inner := range block.Body.Blocks {
 		if inner.Type != "precondition" && inner.Type != "postcondition" {
-			d.report(problem(header(inner), "Unknown block", fmt.Sprintf("lifecycle holds precondition { … } and postcondition { … }, got %s.%s", inner.Type,
-				didYouMean(inner.Type, []string{"precondition", "postcondition"}))))
+			d.report(problem(header(inner), "Unknown block",
+				fmt.Sprintf("lifecycle holds precondition { … } and postcondition { … }, got %s.%s", inner.Type,
+					didYouMean(inner.Type, []string{"precondition", "postcondition"}))))
 			continue
 		}
 		rule, diags := conditionBlock(inner)
@@ -304,7 +321,8 @@ func (d *decoder) lifecycle(block *hclsyntax.Block, self cty.Value) []Check {
 		if rule.condition == nil || rule.message == nil {
 			continue
 		}
-		check := Check{Post: inner.Type == "postcondition", Condition: rule.condition.Expr, ErrorMessage: rule.message.Expr, Range: header(inner)}
+		check := Check{Post: inner.Type == "postcondition", Condition: rule.condition.Expr,
+			ErrorMessage: rule.message.Expr, Range: header(inner)}
 		checks = append(checks, check)
 		if d.ev.p.bad[rule.condition.Expr] || d.ev.p.bad[rule.message.Expr] {
 			continue

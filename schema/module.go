@@ -188,14 +188,16 @@ func (l *loader) child(m *module, call *callDecl) *module {
 		return nil
 	}
 	if !strings.HasPrefix(call.source, "./") && !strings.HasPrefix(call.source, "../") && !filepath.IsAbs(call.source) {
-		return fail("Unknown module source", fmt.Sprintf("Expected a local folder that starts with ./ or ../, got %q.", call.source))
+		return fail("Unknown module source", fmt.Sprintf("Expected a local folder that starts with ./ or ../, got %q.",
+			call.source))
 	}
 	dir := call.source
 	if !filepath.IsAbs(dir) {
 		dir = filepath.Join(m.source.dir, dir)
 	}
 	if m.depth >= maxModuleDepth || len(l.modules) >= maxModules {
-		return fail("Too many modules", fmt.Sprintf("Modules nest at most %d deep and a recipe has at most %d of them.", maxModuleDepth, maxModules))
+		return fail("Too many modules", fmt.Sprintf("Modules nest at most %d deep and a recipe has at most %d of them.",
+			maxModuleDepth, maxModules))
 	}
 	src, err := l.read(dir)
 	if err != nil {
@@ -203,7 +205,10 @@ func (l *loader) child(m *module, call *callDecl) *module {
 	}
 	for above := m; above != nil; above = above.parent {
 		if above.source == src {
-			return fail("Module contains itself", fmt.Sprintf("%s is reached again from itself through module.%s. A module must not call itself, directly or through others.", src.path, pathOf(m, call)))
+			return fail("Module contains itself",
+				fmt.Sprintf(
+					"%s is reached again from itself through module.%s. A module must not call itself, directly or "+
+						"through others.", src.path, pathOf(m, call)))
 		}
 	}
 	return &module{path: pathOf(m, call), source: src, parent: m, call: n, depth: m.depth + 1}
@@ -222,7 +227,9 @@ func (l *loader) require(plugins []RequiredPlugin) {
 		earlier, ok := l.required[p.Name]
 		if ok && (earlier.Source != p.Source || earlier.Version != p.Version) {
 			l.diags = append(l.diags, problem(p.Range, "Plugin required twice",
-				fmt.Sprintf("The plugin %q is required with another source or version at %s. Require it once, or the same each time.", p.Name, at2(earlier.Range))))
+				fmt.Sprintf(
+					"The plugin %q is required with another source or version at %s. Require it once, or the same "+
+						"each time.", p.Name, at2(earlier.Range))))
 			continue
 		}
 		l.required[p.Name] = p

@@ -11,8 +11,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// node is one thing that has a value: a variable, local, output, block or module call, as declared. It is evaluated once
-// for each instance of the module it stands in, in the order of its edges.
+// node is one thing that has a value: a variable, local, output, block or module call, as declared. It is evaluated
+// once for each instance of the module it stands in, in the order of its edges.
 type node struct {
 	label  string // as written in a reference: var.model, inference.vllm.policy, module.eval
 	header hcl.Range
@@ -238,7 +238,8 @@ func (r *resolver) nestedBody(body *hclsyntax.Body, prefix string) {
 	}
 }
 
-// iteratorOf is the name that the content of a dynamic block uses for the current element: its iterator, else its label.
+// iteratorOf is the name that the content of a dynamic block uses for the current element: its iterator, else its
+// label.
 func iteratorOf(block *hclsyntax.Block) string {
 	if attr := block.Body.Attributes["iterator"]; attr != nil {
 		if name := hcl.ExprAsKeyword(attr.Expr); name != "" {

@@ -157,13 +157,16 @@ func (p *evaluator) reportCycle(nodes []*node, position map[*node]int, component
 			continue
 		}
 		names = append(names, step.from.qualified())
-		lines = append(lines, fmt.Sprintf("  %s needs %s\n    %s: %s", step.from.qualified(), step.to.qualified(), at2(step.rng), p.line(step.rng)))
+		lines = append(lines, fmt.Sprintf("  %s needs %s\n    %s: %s", step.from.qualified(), step.to.qualified(),
+			at2(step.rng), p.line(step.rng)))
 	}
 	names = append(names, path[0].from.qualified())
 	p.diags = append(p.diags, &hcl.Diagnostic{
 		Severity: hcl.DiagError,
 		Summary:  "Cycle",
-		Detail: fmt.Sprintf("Each of these needs the next before it can start, and the last needs the first: %s.\n\n%s\n\nRemove one of these references. Weights flow back to inference through a sync block, not through a reference.",
+		Detail: fmt.Sprintf(
+			"Each of these needs the next before it can start, and the last needs the first: %s.\n\n%s\n\nRemove one "+
+				"of these references. Weights flow back to inference through a sync block, not through a reference.",
 			strings.Join(names, " → "), strings.Join(lines, "\n")),
 		Subject: &path[0].rng,
 	})

@@ -36,7 +36,8 @@ func TestWriteGraph(t *testing.T) {
 	}
 	var g schema.Graph
 	var out bytes.Buffer
-	if err := r.WriteGraph(&out, "json"); err != nil || json.Unmarshal(out.Bytes(), &g) != nil || len(g.Blocks) != len(r.Blocks) {
+	if err := r.WriteGraph(&out, "json"); err != nil || json.Unmarshal(out.Bytes(), &g) != nil ||
+		len(g.Blocks) != len(r.Blocks) {
 		t.Errorf("%v %s", err, out.Bytes())
 	}
 }
@@ -48,7 +49,8 @@ func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("disk full
 func TestGraphQuotesKeys(t *testing.T) {
 	t.Parallel()
 	r := mustLoad(t, "inference \"vllm\" \"p\" {\n  for_each = [\"a\\\"b\"]\n  model = \"m\"\n}\n")
-	for format, want := range map[string]string{"dot": `"inference.vllm.p[\"a\\\"b\"]"`, "mermaid": `#quot;a\#quot;b#quot;`} {
+	for format, want := range map[string]string{"dot": `"inference.vllm.p[\"a\\\"b\"]"`,
+		"mermaid": `#quot;a\#quot;b#quot;`} {
 		var out bytes.Buffer
 		if err := r.WriteGraph(&out, format); err != nil || !strings.Contains(out.String(), want) {
 			t.Errorf("%s: %v\n%s", format, err, out.String())
@@ -58,8 +60,10 @@ func TestGraphQuotesKeys(t *testing.T) {
 
 func TestFormat(t *testing.T) {
 	t.Parallel()
-	const messy = "# a comment\ninference   \"vllm\"  \"p\" {\nmodel=\"m\"   # why\n    max_model_len   =  3\n\n\n  placement {   gpus=1 }\n}\n"
-	const neat = "# a comment\ninference \"vllm\" \"p\" {\n  model         = \"m\" # why\n  max_model_len = 3\n\n\n  placement { gpus = 1 }\n}\n"
+	const messy = "# a comment\ninference   \"vllm\"  \"p\" {\nmodel=\"m\"   # why\n    max_model_len   =  3\n\n\n  " +
+		"placement {   gpus=1 }\n}\n"
+	const neat = "# a comment\ninference \"vllm\" \"p\" {\n  model         = \"m\" # why\n  max_model_len = 3\n\n\n  " +
+		"placement { gpus = 1 }\n}\n"
 	if got := string(schema.Format([]byte(messy))); got != neat {
 		t.Errorf("got\n%s\nwant\n%s", got, neat)
 	}
@@ -130,20 +134,26 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct{ src, want string }{
-		"modules":        {"module \"x\" { source = \"./ma\" }\n", "Too many modules"},
-		"file":           {strings.Repeat("#\n", 9<<20), "File too large"},
-		"operators":      {"locals { x = " + strings.Repeat("!", 5000) + "true }\n", "Nested too deep"},
-		"nested for":     {"locals {\n r = range(500)\n x = [for a in local.r: [for b in local.r: [for c in local.r: 1]]]\n}\n", "Too many iterations"},
-		"setproduct":     {"locals {\n r = toset(range(1000))\n x = setproduct(local.r, local.r, local.r)\n}\n", "too large"},
-		"indent":         {"locals { x = indent(999999999, \"a\\nb\") }\n", "too large"},
-		"join":           {"locals {\n r = [for i in range(1000): \"x\"]\n x = join(format(\"%9999s\", \"\"), local.r)\n}\n", "too large"},
-		"replace":        {"locals {\n a = format(\"%9999s\", \"\")\n x = replace(local.a, \" \", local.a)\n}\n", "larger than"},
-		"instances":      {manyInstances(), "Too many blocks"},
-		"dynamic blocks": {"trainer \"grpo\" \"t\" {\n dynamic \"reward\" {\n for_each = 3\n content {}\n }\n}\n", "Invalid for_each"},
+		"modules":   {"module \"x\" { source = \"./ma\" }\n", "Too many modules"},
+		"file":      {strings.Repeat("#\n", 9<<20), "File too large"},
+		"operators": {"locals { x = " + strings.Repeat("!", 5000) + "true }\n", "Nested too deep"},
+		"nested for": {"locals {\n r = range(500)\n x = [for a in local.r: [for b in local.r: [for c in local.r: " +
+			"1]]]\n}\n", "Too many iterations"},
+		"setproduct": {"locals {\n r = toset(range(1000))\n x = setproduct(local.r, local.r, local.r)\n}\n",
+			"too large"},
+		"indent": {"locals { x = indent(999999999, \"a\\nb\") }\n", "too large"},
+		"join": {"locals {\n r = [for i in range(1000): \"x\"]\n x = join(format(\"%9999s\", \"\"), local.r)\n}\n",
+			"too large"},
+		"replace": {"locals {\n a = format(\"%9999s\", \"\")\n x = replace(local.a, \" \", local.a)\n}\n",
+			"larger than"},
+		"instances": {manyInstances(), "Too many blocks"},
+		"dynamic blocks": {"trainer \"grpo\" \"t\" {\n dynamic \"reward\" {\n for_each = 3\n content {}\n }\n}\n",
+			"Invalid for_each"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, diags := schema.LoadSource(filepath.Join(dir, "x.hcl"), []byte(c.src), schema.Options{Plugins: fakePlugins(t)})
+			_, diags := schema.LoadSource(filepath.Join(dir, "x.hcl"), []byte(c.src),
+				schema.Options{Plugins: fakePlugins(t)})
 			if !diags.HasErrors() || !strings.Contains(diags.Error()+details(diags), c.want) {
 				t.Errorf("got %.300v, want %q", diags, c.want)
 			}
@@ -167,11 +177,13 @@ func TestLongChains(t *testing.T) {
 	for i := 1; i <= 20000; i++ {
 		b.WriteString("  l" + strconv.Itoa(i) + " = local.l" + strconv.Itoa(i-1) + "\n")
 	}
-	r, diags := schema.LoadSource("x.hcl", []byte(b.String()+"}\noutput \"o\" { value = local.l20000 }\n"), schema.Options{})
+	r, diags := schema.LoadSource("x.hcl", []byte(b.String()+"}\noutput \"o\" { value = local.l20000 }\n"),
+		schema.Options{})
 	if diags.HasErrors() || text(r.Outputs[0].Value) != "1" {
 		t.Fatal(diags)
 	}
-	_, diags = schema.LoadSource("x.hcl", []byte(strings.Replace(b.String(), "l0 = 1", "l0 = local.l20000", 1)+"}\n"), schema.Options{})
+	_, diags = schema.LoadSource("x.hcl", []byte(strings.Replace(b.String(), "l0 = 1", "l0 = local.l20000", 1)+"}\n"),
+		schema.Options{})
 	if len(diags) != 1 || diags[0].Summary != "Cycle" {
 		t.Fatalf("%d diagnostics", len(diags))
 	}

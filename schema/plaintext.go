@@ -12,13 +12,14 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// plaintext warns of a key that would travel in the clear: an external server beyond this machine, addressed with http://, and a
-// credential for it. outputs says which values are credentials.
+// plaintext warns of a key that would travel in the clear: an external server beyond this machine, addressed with
+// http://, and a credential for it. outputs says which values are credentials.
 func plaintext(label string, x *External, outputs *spec.Schema, at hcl.Range) *hcl.Diagnostic {
 	credential := ""
 	for _, name := range sortedKeys(x.Values) {
 		v, _ := x.Values[name].Unmark()
-		if a := outputs.Attribute(name); a != nil && a.Sensitive && !(v.IsKnown() && (v.IsNull() || v.AsString() == "")) {
+		if a := outputs.Attribute(name); a != nil && a.Sensitive &&
+			!(v.IsKnown() && (v.IsNull() || v.AsString() == "")) {
 			credential = name
 			break
 		}
@@ -33,7 +34,8 @@ func plaintext(label string, x *External, outputs *spec.Schema, at hcl.Range) *h
 		}
 		if host := plainHost(v); host != "" {
 			return warning(at, "Key without encryption", fmt.Sprintf(
-				"%s sends %s over http to %s: whoever is on the way can read it, and what else is said. Use https in %s, or a tunnel that ends on this machine.",
+				"%s sends %s over http to %s: whoever is on the way can read it, and what else is said. Use https in "+
+					"%s, or a tunnel that ends on this machine.",
 				label, credential, host, name))
 		}
 	}

@@ -98,7 +98,8 @@ recipe {
 	if r.Name != "n" || r.RequiredVersion != "~> 0.1" || len(r.Required) != 2 {
 		t.Fatalf("%+v", r)
 	}
-	if p := r.Required[1]; p.Name != "vllm" || p.Source != "oci://x/vllm" || p.Version != ">= 0.1, < 2" || p.Range.Start.Line != 6 {
+	if p := r.Required[1]; p.Name != "vllm" || p.Source != "oci://x/vllm" || p.Version != ">= 0.1, < 2" ||
+		p.Range.Start.Line != 6 {
 		t.Errorf("%+v", p)
 	}
 }
@@ -123,13 +124,16 @@ func TestRequiredVersionsAreCompared(t *testing.T) {
 		have versioned
 		want []string // in the mistakes; none: there are none
 	}{
-		"both fit":                         {versioned{"0.2.1", "v0.1.7"}, nil},
-		"a checkout":                       {versioned{"0123abc-dirty", ""}, nil},
-		"a build that nobody named":        {versioned{"0.2.0-dev", "0.0.0"}, nil},
-		"a commit after a release":         {versioned{"v0.2.0-3-gabc", "0.1.0"}, nil},
-		"a program that is too old":        {versioned{"0.1.9", "0.1.7"}, []string{"requires recipe >= 0.2, and this is recipe 0.1.9"}},
-		"a plugin that is too new":         {versioned{"0.2.0", "0.2.0"}, []string{`The inference plugin "vllm" has the version 0.2.0`, "requires ~> 0.1.0"}},
-		"one of each":                      {versioned{"0.1.0", "1.0.0"}, []string{"this is recipe 0.1.0", "has the version 1.0.0"}},
+		"both fit":                  {versioned{"0.2.1", "v0.1.7"}, nil},
+		"a checkout":                {versioned{"0123abc-dirty", ""}, nil},
+		"a build that nobody named": {versioned{"0.2.0-dev", "0.0.0"}, nil},
+		"a commit after a release":  {versioned{"v0.2.0-3-gabc", "0.1.0"}, nil},
+		"a program that is too old": {versioned{"0.1.9", "0.1.7"},
+			[]string{"requires recipe >= 0.2, and this is recipe 0.1.9"}},
+		"a plugin that is too new": {versioned{"0.2.0", "0.2.0"},
+			[]string{`The inference plugin "vllm" has the version 0.2.0`, "requires ~> 0.1.0"}},
+		"one of each": {versioned{"0.1.0", "1.0.0"},
+			[]string{"this is recipe 0.1.0", "has the version 1.0.0"}},
 		"a build of an older one, unready": {versioned{"0.1.0-dev", "0.1.0"}, []string{"this is recipe 0.1.0-dev"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -167,7 +171,8 @@ recipe {
 }
 inference "sglang" "a" {}
 `), schema.Options{Plugins: versioned{}})
-	if all := details(diags); !strings.Contains(all, `source as "oci://host/sglang", which this version cannot fetch`) || !strings.Contains(all, `"./bin/sglang"`) {
+	if all := details(diags); !strings.Contains(all,
+		`source as "oci://host/sglang", which this version cannot fetch`) || !strings.Contains(all, `"./bin/sglang"`) {
 		t.Errorf("got:\n%s", all)
 	}
 }

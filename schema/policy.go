@@ -9,11 +9,12 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// DefaultHealth is what holds for a block of a kind where its health block says nothing, or is not there. A server that loads
-// a model, a trainer and an environment may have to download or to compile before they are ready. The stall timeout is as long as
-// the longest timeout of a collective, so that nothing which would go on is ended.
+// DefaultHealth is what holds for a block of a kind where its health block says nothing, or is not there. A server that
+// loads a model, a trainer and an environment may have to download or to compile before they are ready. The stall
+// timeout is as long as the longest timeout of a collective, so that nothing which would go on is ended.
 func DefaultHealth(k kind.Kind) Health {
-	h := Health{StartTimeout: 5 * time.Minute, Interval: 5 * time.Second, Timeout: 10 * time.Second, Failures: 3, StopTimeout: 30 * time.Second, StallTimeout: 30 * time.Minute}
+	h := Health{StartTimeout: 5 * time.Minute, Interval: 5 * time.Second, Timeout: 10 * time.Second, Failures: 3,
+		StopTimeout: 30 * time.Second, StallTimeout: 30 * time.Minute}
 	switch k {
 	case kind.Inference, kind.Trainer, kind.Environment:
 		h.StartTimeout = 20 * time.Minute
@@ -33,7 +34,8 @@ const StartTimeout = "start_timeout"
 
 // olderStartTimeout is start_timeout as an attribute of the block's plugin.
 func olderStartTimeout(s *spec.Schema, config cty.Value) (time.Duration, bool) {
-	if a := s.Attribute(StartTimeout); a == nil || a.Format != spec.FormatDuration || !config.IsKnown() || config.IsNull() || !config.Type().IsObjectType() {
+	if a := s.Attribute(StartTimeout); a == nil || a.Format != spec.FormatDuration || !config.IsKnown() ||
+		config.IsNull() || !config.Type().IsObjectType() {
 		return 0, false
 	}
 	v, _ := config.GetAttr(StartTimeout).Unmark()
@@ -55,7 +57,8 @@ func or[T any](set *T, fallback T) T {
 func (b healthBlock) health(k kind.Kind) *Health {
 	d := DefaultHealth(k)
 	return &Health{
-		StartTimeout: or(b.StartTimeout, d.StartTimeout), Interval: or(b.Interval, d.Interval), Timeout: or(b.Timeout, d.Timeout),
+		StartTimeout: or(b.StartTimeout, d.StartTimeout), Interval: or(b.Interval, d.Interval),
+		Timeout:  or(b.Timeout, d.Timeout),
 		Failures: or(b.Failures, d.Failures), StopTimeout: or(b.StopTimeout, d.StopTimeout),
 		StallTimeout: or(b.StallTimeout, d.StallTimeout),
 	}

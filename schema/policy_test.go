@@ -31,7 +31,8 @@ trajectories "builtin" "t" {
 	if diags.HasErrors() {
 		t.Fatal(diags)
 	}
-	inference, trajectories := r.Lookup(address(t, "inference.vllm.p")).Meta, r.Lookup(address(t, "trajectories.builtin.t")).Meta
+	inference, trajectories := r.Lookup(address(t, "inference.vllm.p")).Meta,
+		r.Lookup(address(t, "trajectories.builtin.t")).Meta
 	health, restart := schema.DefaultHealth(kind.Inference), schema.DefaultRestart()
 	health.Failures, restart.Attempts = 4, 0
 	if *inference.Health != health || *inference.Restart != restart {
@@ -67,7 +68,8 @@ func TestOneTimeoutForStarting(t *testing.T) {
 		"start_timeout = \"30m\"\n health { start_timeout = \"1h\" }": time.Hour,
 		"start_timeout = \"30m\"\n health { failures = 1 }":           30 * time.Minute,
 	} {
-		r, diags := schema.LoadSource("x.hcl", []byte("inference \"slow\" \"p\" {\n "+body+"\n}\n"), schema.Options{Plugins: plugins})
+		r, diags := schema.LoadSource("x.hcl", []byte("inference \"slow\" \"p\" {\n "+body+"\n}\n"),
+			schema.Options{Plugins: plugins})
 		if diags.HasErrors() || (len(diags) > 0) != strings.HasPrefix(body, "start") {
 			t.Errorf("%s: %v", body, diags)
 		}
@@ -96,7 +98,8 @@ func TestDocumentedDefaults(t *testing.T) {
 		}
 	}
 	h, r := schema.DefaultHealth(kind.Sync), schema.DefaultRestart()
-	row("start_timeout", fmt.Sprintf("%s for inference, environment and trainer, else %s", short(schema.DefaultHealth(kind.Inference).StartTimeout), short(h.StartTimeout)))
+	row("start_timeout", fmt.Sprintf("%s for inference, environment and trainer, else %s",
+		short(schema.DefaultHealth(kind.Inference).StartTimeout), short(h.StartTimeout)))
 	row("interval", h.Interval.String())
 	row("timeout", h.Timeout.String())
 	row("failures", fmt.Sprint(h.Failures))

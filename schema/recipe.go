@@ -1,5 +1,6 @@
 // Package schema is the recipe language: it parses files, finds every mistake in them, expands count, for_each and
-// modules, orders blocks, and evaluates their bodies, first with unknown outputs (validate, plan) and later with real ones (apply).
+// modules, orders blocks, and evaluates their bodies, first with unknown outputs (validate, plan) and later with real
+// ones (apply).
 package schema
 
 import (
@@ -36,10 +37,11 @@ type Plugins interface {
 
 // Recipe is a parsed, expanded and checked recipe. It does not change after Load and is safe for concurrent use.
 type Recipe struct {
-	Name            string // of the recipe block, else the file's name without .hcl
-	Dir             string // folder of the recipe file; relative paths are relative to it
-	File            string // path of the recipe file as given
-	Digest          string // over every source file and every variable value (sensitive ones keyed by their hash); "sha256:…"
+	Name string // of the recipe block, else the file's name without .hcl
+	Dir  string // folder of the recipe file; relative paths are relative to it
+	File string // path of the recipe file as given
+	// over every source file and every variable value (sensitive ones keyed by their hash); "sha256:…"
+	Digest          string
 	RequiredVersion string
 	Required        []RequiredPlugin
 	Blocks          []*Block // every instance, sorted by address
@@ -144,7 +146,8 @@ type Runtime struct {
 	Venv         string
 }
 
-// Check is a precondition or postcondition. Its condition is evaluated when the block is about to start, or has become ready.
+// Check is a precondition or postcondition. Its condition is evaluated when the block is about to start, or has become
+// ready.
 type Check struct {
 	Post         bool
 	Condition    hcl.Expression

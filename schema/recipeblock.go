@@ -12,7 +12,9 @@ import (
 
 var (
 	recipeName  = lazyregexp.New(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$`)
-	constraints = lazyregexp.New(`^\s*(=|!=|>=|<=|>|<|~>)?\s*v?\d+(\.\d+){0,2}([-+][0-9A-Za-z.+-]+)?\s*(,\s*(=|!=|>=|<=|>|<|~>)?\s*v?\d+(\.\d+){0,2}([-+][0-9A-Za-z.+-]+)?\s*)*$`)
+	constraints = lazyregexp.New(
+		`^\s*(=|!=|>=|<=|>|<|~>)?\s*v?\d+(\.\d+){0,2}([-+][0-9A-Za-z.+-]+)?\s*` +
+			`(,\s*(=|!=|>=|<=|>|<|~>)?\s*v?\d+(\.\d+){0,2}([-+][0-9A-Za-z.+-]+)?\s*)*$`)
 )
 
 // declareRecipe reads `recipe { name required_version required_plugins {} }`.
@@ -29,22 +31,28 @@ func (s *source) declareRecipe(block *hclsyntax.Block) hcl.Diagnostics {
 			s.recipe.name = literalString(attr, &diags)
 			if s.recipe.name != "" && !recipeName.MatchString(s.recipe.name) {
 				diags = append(diags, problem(attr.Expr.Range(), "Invalid name",
-					fmt.Sprintf("The name of a recipe becomes a folder: expected up to 63 letters, digits, '.', '_' and '-', beginning with a letter or digit, got %q.", s.recipe.name)))
+					fmt.Sprintf(
+						"The name of a recipe becomes a folder: expected up to 63 letters, digits, '.', '_' and '-', "+
+							"beginning with a letter or digit, got %q.", s.recipe.name)))
 			}
 		case "required_version":
 			s.recipe.requiredVersion = literalString(attr, &diags)
 			s.recipe.versionRange = attr.Expr.Range()
 			diags = append(diags, checkConstraint(s.recipe.requiredVersion, s.recipe.versionRange)...)
 		case "required_plugins":
-			diags = append(diags, problem(attr.NameRange, "Block expected", "required_plugins is a block: write required_plugins { vllm = { source = \"…\", version = \"…\" } } without the equals sign."))
+			diags = append(diags, problem(attr.NameRange, "Block expected",
+				"required_plugins is a block: write required_plugins { vllm = { source = \"…\", version = \"…\" } } "+
+					"without the equals sign."))
 		default:
-			diags = append(diags, unknownAttribute(attr, "the recipe block", []string{"name", "required_version", "required_plugins"}))
+			diags = append(diags, unknownAttribute(attr, "the recipe block",
+				[]string{"name", "required_version", "required_plugins"}))
 		}
 	}
 	for _, inner := range block.Body.Blocks {
 		if inner.Type != "required_plugins" || len(inner.Labels) > 0 {
 			diags = append(diags, problem(header(inner), "Unknown block",
-				fmt.Sprintf("The recipe block holds only required_plugins { … }, got %s.%s", inner.Type, didYouMean(inner.Type, []string{"required_plugins"}))))
+				fmt.Sprintf("The recipe block holds only required_plugins { … }, got %s.%s", inner.Type,
+					didYouMean(inner.Type, []string{"required_plugins"}))))
 			continue
 		}
 		diags = append(diags, noBlocks(inner.Body, "required_plugins")...)
@@ -62,12 +70,15 @@ func (s *source) declareRequired(attr *hclsyntax.Attribute) hcl.Diagnostics {
 	}
 	example := fmt.Sprintf(`write %[1]s = { source = "./bin/%[1]s", version = "~> 0.1" }`, attr.Name)
 	if !v.Type().IsObjectType() || v.IsNull() {
-		return hcl.Diagnostics{problem(attr.Expr.Range(), "Wrong type", fmt.Sprintf("Expected an object with source and version, got %s: %s.", v.Type().FriendlyName(), example))}
+		return hcl.Diagnostics{problem(attr.Expr.Range(), "Wrong type",
+			fmt.Sprintf("Expected an object with source and version, got %s: %s.", v.Type().FriendlyName(), example))}
 	}
 	p := RequiredPlugin{Name: attr.Name, Range: attr.Range()}
 	for name, value := range v.AsValueMap() {
 		if value.Type() != cty.String || value.IsNull() {
-			diags = append(diags, problem(attr.Expr.Range(), "Wrong type", fmt.Sprintf("%s of a required plugin is a string, got %s: %s.", name, value.Type().FriendlyName(), example)))
+			diags = append(diags, problem(attr.Expr.Range(), "Wrong type",
+				fmt.Sprintf("%s of a required plugin is a string, got %s: %s.", name, value.Type().FriendlyName(),
+					example)))
 			continue
 		}
 		switch name {
@@ -78,7 +89,8 @@ func (s *source) declareRequired(attr *hclsyntax.Attribute) hcl.Diagnostics {
 			diags = append(diags, checkConstraint(p.Version, attr.Expr.Range())...)
 		default:
 			diags = append(diags, problem(attr.Expr.Range(), "Unknown attribute",
-				fmt.Sprintf("A required plugin has source and version, got %q.%s", name, didYouMean(name, []string{"source", "version"}))))
+				fmt.Sprintf("A required plugin has source and version, got %q.%s", name,
+					didYouMean(name, []string{"source", "version"}))))
 		}
 	}
 	s.recipe.plugins = append(s.recipe.plugins, p)
@@ -89,5 +101,6 @@ func checkConstraint(text string, at hcl.Range) hcl.Diagnostics {
 	if text == "" || constraints.MatchString(text) {
 		return nil
 	}
-	return hcl.Diagnostics{problem(at, "Invalid version constraint", fmt.Sprintf(`Expected something like ">= 0.1" or "~> 1.2, != 1.2.3", got %q.`, text))}
+	return hcl.Diagnostics{problem(at, "Invalid version constraint",
+		fmt.Sprintf(`Expected something like ">= 0.1" or "~> 1.2, != 1.2.3", got %q.`, text))}
 }

@@ -140,7 +140,8 @@ func (w *walker) function(call *hclsyntax.FunctionCallExpr) {
 	}
 	w.e.bad = true
 	w.r.p.diags = append(w.r.p.diags, problem(call.NameRange, "Unknown function",
-		fmt.Sprintf("There is no function %q.%s docs/language.md lists them all.", call.Name, didYouMean(call.Name, sortedKeys(w.r.p.functions)))))
+		fmt.Sprintf("There is no function %q.%s docs/language.md lists them all.", call.Name,
+			didYouMean(call.Name, sortedKeys(w.r.p.functions)))))
 }
 
 // resolve finds what a traversal names. Indexed says that an index with a computed key follows it.
@@ -161,17 +162,20 @@ func (r *resolver) resolve(t hcl.Traversal, indexed bool) (reference, *hcl.Diagn
 		return ref, oneOf(t, "path", "module", "root")
 	case "count":
 		if !r.count {
-			return ref, problem(ref.rng, "No count here", `count.index is only known in a block that has count = …. With for_each, use each.key and each.value.`)
+			return ref, problem(ref.rng, "No count here",
+				`count.index is only known in a block that has count = …. With for_each, use each.key and each.value.`)
 		}
 		return ref, oneOf(t, "count", "index")
 	case "each":
 		if !r.each {
-			return ref, problem(ref.rng, "No for_each here", `each.key and each.value are only known in a block that has for_each = …. With count, use count.index.`)
+			return ref, problem(ref.rng, "No for_each here",
+				`each.key and each.value are only known in a block that has for_each = …. With count, use count.index.`)
 		}
 		return ref, oneOf(t, "each", "key", "value")
 	case "self":
 		if !r.self {
-			return ref, problem(ref.rng, "No self here", "self is the block itself and stands only in lifecycle { postcondition { … } }.")
+			return ref, problem(ref.rng, "No self here",
+				"self is the block itself and stands only in lifecycle { postcondition { … } }.")
 		}
 		return ref, nil
 	default:
@@ -186,7 +190,8 @@ func oneOf(t hcl.Traversal, root string, names ...string) *hcl.Diagnostic {
 	if name, ok := attrStep(t, 1); ok && slices.Contains(names, name) {
 		return nil
 	}
-	return problem(t.SourceRange(), "Unknown name", fmt.Sprintf("Expected %s.%s.", root, strings.Join(names, " or "+root+".")))
+	return problem(t.SourceRange(), "Unknown name",
+		fmt.Sprintf("Expected %s.%s.", root, strings.Join(names, " or "+root+".")))
 }
 
 func (r *resolver) unknownRoot(t hcl.Traversal) *hcl.Diagnostic {
@@ -195,7 +200,9 @@ func (r *resolver) unknownRoot(t hcl.Traversal) *hcl.Diagnostic {
 	for _, k := range kind.All() {
 		roots = append(roots, string(k))
 	}
-	detail := fmt.Sprintf("Nothing is called %q here. References begin with var, local, module, path or a kind of block: %s.%s", name, kindList(), didYouMean(name, roots))
+	detail := fmt.Sprintf(
+		"Nothing is called %q here. References begin with var, local, module, path or a kind of block: %s.%s", name,
+		kindList(), didYouMean(name, roots))
 	if len(t) == 1 {
 		detail += fmt.Sprintf(" If you mean text, write it in quotes: %q.", name)
 	}
@@ -210,10 +217,12 @@ func kindList() string {
 	return strings.Join(names, ", ")
 }
 
-func (r *resolver) named(ref reference, t hcl.Traversal, in map[string]*node, what, declare string) (reference, *hcl.Diagnostic) {
+func (r *resolver) named(ref reference, t hcl.Traversal, in map[string]*node, what,
+	declare string) (reference, *hcl.Diagnostic) {
 	name, ok := attrStep(t, 1)
 	if !ok {
-		return ref, problem(ref.rng, "Incomplete reference", fmt.Sprintf("Expected %s.NAME, the name of a %s.", t.RootName(), what))
+		return ref, problem(ref.rng, "Incomplete reference", fmt.Sprintf("Expected %s.NAME, the name of a %s.",
+			t.RootName(), what))
 	}
 	n, ok := in[name]
 	if !ok {
@@ -234,7 +243,8 @@ func (r *resolver) module(ref reference, t hcl.Traversal, m *module) (reference,
 	}
 	rest := t[2:]
 	if ref.key, rest = literalKey(rest); ref.key != nil && ref.node.call.count == nil && ref.node.call.forEach == nil {
-		return ref, problem(ref.rng, "Not repeated", fmt.Sprintf("%s has neither count nor for_each: remove the index.", ref.node.label))
+		return ref, problem(ref.rng, "Not repeated", fmt.Sprintf("%s has neither count nor for_each: remove the index.",
+			ref.node.label))
 	}
 	name, ok := attrStep(rest, 0)
 	child := r.p.childOf(ref.node)
@@ -242,7 +252,8 @@ func (r *resolver) module(ref reference, t hcl.Traversal, m *module) (reference,
 		return ref, nil
 	}
 	if _, ok := child.outputs[name]; !ok {
-		return ref, problem(ref.rng, "Unknown output", fmt.Sprintf("The module %q has no output %q; it has %s.%s", ref.node.call.name, name,
+		return ref, problem(ref.rng, "Unknown output", fmt.Sprintf("The module %q has no output %q; it has %s.%s",
+			ref.node.call.name, name,
 			orNothing(sortedKeys(child.outputs)), didYouMean(name, sortedKeys(child.outputs))))
 	}
 	ref.output = name
@@ -287,7 +298,8 @@ func (r *resolver) block(ref reference, t hcl.Traversal, m *module, indexed bool
 	plugin, ok1 := attrStep(t, 1)
 	name, ok2 := attrStep(t, 2)
 	if !ok1 || !ok2 {
-		return ref, problem(ref.rng, "Incomplete reference", fmt.Sprintf("Expected %s.PLUGIN.NAME, for example %s.", k, example(m, k)))
+		return ref, problem(ref.rng, "Incomplete reference", fmt.Sprintf("Expected %s.PLUGIN.NAME, for example %s.", k,
+			example(m, k)))
 	}
 	n, ok := m.blocks[blockName{k, plugin, name}]
 	if !ok {
@@ -298,10 +310,13 @@ func (r *resolver) block(ref reference, t hcl.Traversal, m *module, indexed bool
 	ref.key, rest = literalKey(rest)
 	switch repeated := n.block.repeated(); {
 	case ref.key != nil && !repeated:
-		return ref, problem(ref.rng, "Not repeated", fmt.Sprintf("%s has neither count nor for_each: remove the index.", n.label))
+		return ref, problem(ref.rng, "Not repeated", fmt.Sprintf("%s has neither count nor for_each: remove the index.",
+			n.label))
 	case ref.key == nil && repeated && !indexed && len(rest) > 0:
 		if step, ok := attrStep(rest, 0); ok {
-			return ref, problem(ref.rng, "Index missing", fmt.Sprintf("%s is repeated: write %s%s.%s for one of its instances.", n.label, n.label, exampleKey(n), step))
+			return ref, problem(ref.rng, "Index missing",
+				fmt.Sprintf("%s is repeated: write %s%s.%s for one of its instances.", n.label, n.label, exampleKey(n),
+					step))
 		}
 		return ref, nil
 	case indexed && ref.key == nil:
@@ -328,7 +343,8 @@ func (r *resolver) member(ref reference, n *node, name string) *hcl.Diagnostic {
 	if n.plugin.hasMember(name) {
 		return nil
 	}
-	return problem(ref.rng, "Unknown attribute", fmt.Sprintf("%s has no attribute or output %q; its outputs are %s.%s", n.label, name,
+	return problem(ref.rng, "Unknown attribute", fmt.Sprintf("%s has no attribute or output %q; its outputs are %s.%s",
+		n.label, name,
 		orNothing(outputNames(n.plugin)), didYouMean(name, n.plugin.members())))
 }
 

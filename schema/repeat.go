@@ -29,7 +29,8 @@ func (r *resolver) repetition(count, forEach *hclsyntax.Attribute) {
 }
 
 // repeat evaluates count or for_each. Not ok: it could not be told how many there are, and why is reported.
-func (ev *evaluation) repeat(n *node, mi *moduleInstance, count, forEach *hclsyntax.Attribute) (reps []repetition, ok bool) {
+func (ev *evaluation) repeat(n *node, mi *moduleInstance, count,
+	forEach *hclsyntax.Attribute) (reps []repetition, ok bool) {
 	switch {
 	case count != nil:
 		return ev.count(count, ev.context(n.exprs, mi))
@@ -51,10 +52,13 @@ func (ev *evaluation) count(attr *hclsyntax.Attribute, ctx *hcl.EvalContext) ([]
 		return nil, false
 	}
 	if v.ContainsMarked() {
-		return ev.fail(at, "Sensitive count", "count decides how many blocks there are, which everybody sees: it must not draw on a sensitive value.")
+		return ev.fail(at, "Sensitive count",
+			"count decides how many blocks there are, which everybody sees: it must not draw on a sensitive value.")
 	}
 	if !v.IsWhollyKnown() {
-		return ev.fail(at, "Unknown count", "count must be known before anything starts: it must not draw on outputs of blocks. Use a variable or a local value.")
+		return ev.fail(at, "Unknown count",
+			"count must be known before anything starts: it must not draw on outputs of blocks. Use a variable or a "+
+				"local value.")
 	}
 	number, err := convert.Convert(v, cty.Number)
 	if err != nil || number.IsNull() || !number.AsBigFloat().IsInt() || number.AsBigFloat().Sign() < 0 {
@@ -80,17 +84,22 @@ func (ev *evaluation) forEach(attr *hclsyntax.Attribute, ctx *hcl.EvalContext) (
 	}
 	const expected = "for_each is a map, an object, or a set or list of different strings"
 	if v.IsMarked() || keysMarked(v) {
-		return ev.fail(at, "Sensitive for_each", "The keys of for_each become part of addresses, which everybody sees: they must not draw on a sensitive value. nonsensitive(…) says that a value is no secret.")
+		return ev.fail(at, "Sensitive for_each",
+			"The keys of for_each become part of addresses, which everybody sees: they must not draw on a sensitive "+
+				"value. nonsensitive(…) says that a value is no secret.")
 	}
 	if !v.IsKnown() {
-		return ev.fail(at, "Unknown for_each", "for_each must be known before anything starts: it must not draw on outputs of blocks. Use a variable or a local value.")
+		return ev.fail(at, "Unknown for_each",
+			"for_each must be known before anything starts: it must not draw on outputs of blocks. Use a variable or "+
+				"a local value.")
 	}
 	t := v.Type()
 	if v.IsNull() || !(t.IsMapType() || t.IsObjectType() || t.IsSetType() || t.IsListType() || t.IsTupleType()) {
 		return ev.fail(at, "Invalid for_each", expected+", got "+given(v)+".")
 	}
 	if v.LengthInt() > maxInstances {
-		return ev.fail(at, "Too many instances", fmt.Sprintf("for_each has at most %d elements, got %d.", maxInstances, v.LengthInt()))
+		return ev.fail(at, "Too many instances", fmt.Sprintf("for_each has at most %d elements, got %d.", maxInstances,
+			v.LengthInt()))
 	}
 	keyed := t.IsMapType() || t.IsObjectType()
 	seen := make(map[string]bool, v.LengthInt())
@@ -99,7 +108,9 @@ func (ev *evaluation) forEach(attr *hclsyntax.Attribute, ctx *hcl.EvalContext) (
 		key, elem := it.Element()
 		if !keyed {
 			if !elem.IsKnown() {
-				return ev.fail(at, "Unknown for_each", "The keys of for_each must be known before anything starts: they must not draw on outputs of blocks. Use a variable or a local value.")
+				return ev.fail(at, "Unknown for_each",
+					"The keys of for_each must be known before anything starts: they must not draw on outputs of "+
+						"blocks. Use a variable or a local value.")
 			}
 			if elem.IsNull() || elem.Type() != cty.String {
 				return ev.fail(at, "Invalid for_each", expected+", got "+given(elem)+" in it.")
@@ -108,18 +119,21 @@ func (ev *evaluation) forEach(attr *hclsyntax.Attribute, ctx *hcl.EvalContext) (
 		}
 		name := key.AsString()
 		if seen[name] {
-			return ev.fail(at, "Repeated key", fmt.Sprintf("%s; %q is in the list twice. Use toset(…) to drop repetitions.", expected, name))
+			return ev.fail(at, "Repeated key",
+				fmt.Sprintf("%s; %q is in the list twice. Use toset(…) to drop repetitions.", expected, name))
 		}
 		seen[name] = true
-		reps = append(reps, repetition{key: addr.StringKey(name), each: &hcl.EvalContext{Variables: map[string]cty.Value{
-			"each": cty.ObjectVal(map[string]cty.Value{"key": cty.StringVal(name), "value": elem})}}})
+		reps = append(reps, repetition{key: addr.StringKey(name),
+			each: &hcl.EvalContext{Variables: map[string]cty.Value{
+				"each": cty.ObjectVal(map[string]cty.Value{"key": cty.StringVal(name), "value": elem})}}})
 	}
 	return reps, true
 }
 
 // keysMarked says whether the elements that become keys are marked: all of a list or set.
 func keysMarked(v cty.Value) bool {
-	return v.IsKnown() && (v.Type().IsListType() || v.Type().IsTupleType() || v.Type().IsSetType()) && v.ContainsMarked()
+	return v.IsKnown() && (v.Type().IsListType() || v.Type().IsTupleType() || v.Type().IsSetType()) &&
+		v.ContainsMarked()
 }
 
 // given describes a value for a message, without showing one that is marked.
@@ -156,7 +170,8 @@ func (ev *evaluation) expandCall(n *node, mi *moduleInstance) {
 	}
 	reps, _ := ev.repeat(n, mi, n.call.count, n.call.forEach)
 	if len(child.instances)+len(reps) > maxInstances {
-		ev.diags = append(ev.diags, problem(n.header, "Too many instances", fmt.Sprintf("A module has at most %d instances.", maxInstances)))
+		ev.diags = append(ev.diags, problem(n.header, "Too many instances",
+			fmt.Sprintf("A module has at most %d instances.", maxInstances)))
 		return
 	}
 	for _, rep := range reps {
@@ -164,7 +179,8 @@ func (ev *evaluation) expandCall(n *node, mi *moduleInstance) {
 		if mi.path != "" {
 			path = mi.path + "." + path
 		}
-		inst := &moduleInstance{module: child, path: path, index: len(child.instances), parent: mi, key: rep.key, each: rep.each}
+		inst := &moduleInstance{module: child, path: path, index: len(child.instances), parent: mi, key: rep.key,
+			each: rep.each}
 		child.instances = append(child.instances, inst)
 		child.within[mi] = append(child.within[mi], inst)
 	}

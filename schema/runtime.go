@@ -31,8 +31,8 @@ func (p *evaluator) evaluation(outputs map[addr.Block]cty.Value) *evaluation {
 }
 
 // narrow leaves only the outputs that a block draws on: its own, those of what it needs, and behind those whose own
-// configuration draws on outputs, what they need in turn. Without it, each of n instances of one block would cost a look at
-// the outputs of all n instances of another.
+// configuration draws on outputs, what they need in turn. Without it, each of n instances of one block would cost a
+// look at the outputs of all n instances of another.
 func (p *evaluator) narrow(inst *instance, outputs map[addr.Block]cty.Value) map[addr.Block]cty.Value {
 	out := make(map[addr.Block]cty.Value, len(inst.block.Needs)+1)
 	seen := map[*instance]bool{inst: true}
@@ -54,8 +54,9 @@ func (p *evaluator) narrow(inst *instance, outputs map[addr.Block]cty.Value) map
 	return out
 }
 
-// Evaluate gives the body of a block and its meta-arguments with the outputs of the blocks that have given some; outputs
-// of all others are unknown. The map is only read. Defaults are applied and every check of the schema is made again.
+// Evaluate gives the body of a block and its meta-arguments with the outputs of the blocks that have given some;
+// outputs of all others are unknown. The map is only read. Defaults are applied and every check of the schema is made
+// again.
 func (r *Recipe) Evaluate(a addr.Block, outputs map[addr.Block]cty.Value) (cty.Value, Meta, hcl.Diagnostics) {
 	inst, diags := r.instance(a)
 	if inst == nil {
@@ -81,7 +82,8 @@ func (r *Recipe) instance(a addr.Block) (*instance, hcl.Diagnostics) {
 			return inst, nil
 		}
 	}
-	return nil, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Unknown address", Detail: fmt.Sprintf("The recipe %s has no block %s.", r.Name, a)}}
+	return nil, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Unknown address",
+		Detail: fmt.Sprintf("The recipe %s has no block %s.", r.Name, a)}}
 }
 
 // EvaluateOutputs gives the values of the recipe's output blocks with the outputs of the blocks that have given some.
@@ -103,9 +105,10 @@ func (r *Recipe) EvaluateOutputs(outputs map[addr.Block]cty.Value) (map[string]c
 	return values, r.eval.redact(tidy(ev.diags), outputs)
 }
 
-// EvaluateCheck evaluates a precondition or postcondition of a block. Not ok: it does not hold, and message says what its
-// author wants to be done. An unknown condition holds.
-func (r *Recipe) EvaluateCheck(check Check, a addr.Block, outputs map[addr.Block]cty.Value) (ok bool, message string, diags hcl.Diagnostics) {
+// EvaluateCheck evaluates a precondition or postcondition of a block. Not ok: it does not hold, and message says what
+// its author wants to be done. An unknown condition holds.
+func (r *Recipe) EvaluateCheck(check Check, a addr.Block,
+	outputs map[addr.Block]cty.Value) (ok bool, message string, diags hcl.Diagnostics) {
 	inst, diags := r.instance(a)
 	if inst == nil {
 		return false, "", diags
@@ -126,7 +129,8 @@ func (r *Recipe) EvaluateCheck(check Check, a addr.Block, outputs map[addr.Block
 func (r *Recipe) EvaluateExpression(src string, outputs map[addr.Block]cty.Value) (cty.Value, hcl.Diagnostics) {
 	const filename = "<console>"
 	if r.eval == nil {
-		return noValue, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "No recipe", Detail: "The recipe could not be read, so nothing can be evaluated in it."}}
+		return noValue, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "No recipe",
+			Detail: "The recipe could not be read, so nothing can be evaluated in it."}}
 	}
 	if d := tooLarge(filename, []byte(src)); d != nil {
 		return noValue, hcl.Diagnostics{d}
@@ -153,7 +157,8 @@ func (r *Recipe) EvaluateExpression(src string, outputs map[addr.Block]cty.Value
 	return v, r.eval.redact(tidy(append(ev.diags, diags...)), outputs)
 }
 
-// Diagnose turns problems that a plugin or the engine found in a block's values into diagnostics at their place in the file.
+// Diagnose turns problems that a plugin or the engine found in a block's values into diagnostics at their place in the
+// file.
 func (r *Recipe) Diagnose(a addr.Block, problems []spec.Problem) hcl.Diagnostics {
 	inst, diags := r.instance(a)
 	if inst == nil {
@@ -205,7 +210,8 @@ func locateIn(body *hclsyntax.Body, at hcl.Range, p spec.Problem) hcl.Range {
 	return at
 }
 
-// nthBlock is the nested block that the nth value of a name stands for; a dynamic block stands for any number of values.
+// nthBlock is the nested block that the nth value of a name stands for; a dynamic block stands for any number of
+// values.
 func nthBlock(body *hclsyntax.Body, name string, n int) *hclsyntax.Block {
 	for _, block := range body.Blocks {
 		if block.Type == "dynamic" && len(block.Labels) == 1 && block.Labels[0] == name {

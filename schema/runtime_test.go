@@ -16,7 +16,8 @@ import (
 
 func mustLoad(tb testing.TB, src string) *schema.Recipe {
 	tb.Helper()
-	r, diags := schema.LoadSource("test.hcl", []byte(src), schema.Options{Plugins: fakePlugins(tb), Environ: []string{"HF_TOKEN=hf_secret"}})
+	r, diags := schema.LoadSource("test.hcl", []byte(src),
+		schema.Options{Plugins: fakePlugins(tb), Environ: []string{"HF_TOKEN=hf_secret"}})
 	if diags.HasErrors() {
 		tb.Fatal(diags)
 	}
@@ -92,7 +93,8 @@ output "key" {
 func TestEvaluateUsesRealOutputs(t *testing.T) {
 	t.Parallel()
 	r := mustLoad(t, loop)
-	values := outputsOf(t, "inference.vllm.policy", outputs.Inference{BaseURL: "http://p/v1", APIKey: "k1", Tokenizer: "tok", MaxModelLen: 2048},
+	values := outputsOf(t, "inference.vllm.policy", outputs.Inference{BaseURL: "http://p/v1", APIKey: "k1",
+		Tokenizer: "tok", MaxModelLen: 2048},
 		"inference.vllm.judge", outputs.Inference{BaseURL: "http://j/v1"})
 	v, _, diags := r.Evaluate(address(t, "environment.atropos.e[1]"), values)
 	if diags.HasErrors() {
@@ -111,7 +113,8 @@ func TestEvaluateUsesRealOutputs(t *testing.T) {
 	if err := config.Judge.Decode(&judge); err != nil {
 		t.Fatal(err)
 	}
-	if inference.BaseURL != "http://p/v1" || inference.APIKey != "k1" || judge.BaseURL != "http://j/v1" || config.Script != "1.py" || config.Config["url"] != "http://p/v1" || config.Config["fixed"] != int64(3) {
+	if inference.BaseURL != "http://p/v1" || inference.APIKey != "k1" || judge.BaseURL != "http://j/v1" ||
+		config.Script != "1.py" || config.Config["url"] != "http://p/v1" || config.Config["fixed"] != int64(3) {
 		t.Errorf("%+v %+v %+v", config, inference, judge)
 	}
 	if got := config.Judge.Values.GetAttr("model"); got.IsKnown() && !got.IsNull() && got.AsString() == "m" {
@@ -132,7 +135,8 @@ func TestEvaluateUsesRealOutputs(t *testing.T) {
 func TestEvaluateGivesMetaArguments(t *testing.T) {
 	t.Parallel()
 	r := mustLoad(t, loop)
-	values := outputsOf(t, "inference.vllm.policy", outputs.Inference{BaseURL: "http://p/v1", APIKey: "k1", MaxModelLen: 2048})
+	values := outputsOf(t, "inference.vllm.policy", outputs.Inference{BaseURL: "http://p/v1", APIKey: "k1",
+		MaxModelLen: 2048})
 	_, meta, diags := r.Evaluate(address(t, "trainer.grpo.t"), values)
 	if diags.HasErrors() {
 		t.Fatal(diags)
@@ -157,9 +161,11 @@ func TestChecksOfBlocks(t *testing.T) {
 		ok      bool
 		message string
 	}{
-		"unknown holds":       {0, nil, true, ""},
-		"precondition holds":  {0, outputsOf(t, "inference.vllm.policy", outputs.Inference{MaxModelLen: 1024}), true, ""},
-		"precondition fails":  {0, outputsOf(t, "inference.vllm.policy", outputs.Inference{MaxModelLen: 512}), false, "Context is 512."},
+		"unknown holds": {0, nil, true, ""},
+		"precondition holds": {0, outputsOf(t, "inference.vllm.policy", outputs.Inference{MaxModelLen: 1024}), true,
+			""},
+		"precondition fails": {0, outputsOf(t, "inference.vllm.policy", outputs.Inference{MaxModelLen: 512}), false,
+			"Context is 512."},
 		"postcondition holds": {1, outputsOf(t, "trainer.grpo.t", outputs.Trainer{Step: 1}), true, ""},
 		"postcondition fails": {1, outputsOf(t, "trainer.grpo.t", outputs.Trainer{Step: 0}), false, "No step."},
 	} {
@@ -176,7 +182,8 @@ func TestChecksOfBlocks(t *testing.T) {
 func TestEvaluateOutputs(t *testing.T) {
 	t.Parallel()
 	r := mustLoad(t, loop)
-	values, diags := r.EvaluateOutputs(outputsOf(t, "trainer.grpo.t", outputs.Trainer{Checkpoint: "/c/7"}, "inference.vllm.policy", outputs.Inference{APIKey: "k1"}))
+	values, diags := r.EvaluateOutputs(outputsOf(t, "trainer.grpo.t", outputs.Trainer{Checkpoint: "/c/7"},
+		"inference.vllm.policy", outputs.Inference{APIKey: "k1"}))
 	if diags.HasErrors() || values["checkpoint"].AsString() != "/c/7" {
 		t.Fatal(diags, values)
 	}
@@ -204,7 +211,8 @@ func TestEvaluateExpression(t *testing.T) {
 			t.Errorf("%s: got %s %v, want %s", src, text(v), diags, want)
 		}
 	}
-	for src, want := range map[string]string{"1 +": "Missing expression", "var.x": "Undeclared variable", "local.urll": "Did you mean", "nope()": "Unknown function", strings.Repeat("(", 1000): "Nested too deep"} {
+	for src, want := range map[string]string{"1 +": "Missing expression", "var.x": "Undeclared variable",
+		"local.urll": "Did you mean", "nope()": "Unknown function", strings.Repeat("(", 1000): "Nested too deep"} {
 		if _, diags := r.EvaluateExpression(src, nil); !diags.HasErrors() || !strings.Contains(diags.Error(), want) {
 			t.Errorf("%.20s: got %v, want %s", src, diags, want)
 		}
@@ -278,8 +286,10 @@ trainer "grpo" "t" {
 		{"trainer.grpo.t", cty.GetAttrPath("lora").GetAttr("rank"), 10, 1},
 		{"trainer.grpo.t", nil, 10, 1},
 	} {
-		diags := r.Diagnose(address(t, c.address), []spec.Problem{{Path: c.path, Summary: "s", Detail: "d", Warning: true}})
-		if len(diags) != 1 || diags[0].Severity != hcl.DiagWarning || diags[0].Subject.Start.Line != c.line || diags[0].Subject.Start.Column != c.column {
+		diags := r.Diagnose(address(t, c.address),
+			[]spec.Problem{{Path: c.path, Summary: "s", Detail: "d", Warning: true}})
+		if len(diags) != 1 || diags[0].Severity != hcl.DiagWarning || diags[0].Subject.Start.Line != c.line ||
+			diags[0].Subject.Start.Column != c.column {
 			t.Errorf("%s %v: %v", c.address, c.path, diags[0].Subject)
 		}
 	}
@@ -300,14 +310,16 @@ func TestDigestCoversWhatMatters(t *testing.T) {
 		return r.Digest
 	}
 	first := digest(src, nil)
-	if !strings.HasPrefix(first, "sha256:") || first != digest(src, nil) || first != digest(src, map[string]string{"a": "1"}) {
+	if !strings.HasPrefix(first, "sha256:") || first != digest(src, nil) ||
+		first != digest(src, map[string]string{"a": "1"}) {
 		t.Error("the same recipe must have the same digest")
 	}
 	if first == digest(src, map[string]string{"a": "2"}) || first == digest(src+"\n", nil) {
 		t.Error("another variable or another source must have another digest")
 	}
 	token := func(value string) string {
-		r, diags := schema.LoadSource("x.hcl", []byte("variable \"t\" {\n  default = env(\"T\")\n}\n"), schema.Options{Environ: []string{"T=" + value}})
+		r, diags := schema.LoadSource("x.hcl", []byte("variable \"t\" {\n  default = env(\"T\")\n}\n"),
+			schema.Options{Environ: []string{"T=" + value}})
 		if diags.HasErrors() {
 			t.Fatal(diags)
 		}
@@ -339,7 +351,8 @@ output "o" {
 	_, second := r.EvaluateOutputs(values)
 	_, third := r.EvaluateExpression("file(inference.vllm.p.api_key)", values)
 	for _, diags := range []hcl.Diagnostics{first, second, third} {
-		if !diags.HasErrors() || strings.Contains(details(diags), "hunter2") || !strings.Contains(details(diags), "(sensitive)") {
+		if !diags.HasErrors() || strings.Contains(details(diags), "hunter2") ||
+			!strings.Contains(details(diags), "(sensitive)") {
 			t.Errorf("%v", diags)
 		}
 	}
@@ -372,9 +385,11 @@ trainer "grpo" "t" {
   }
 }
 `)
-	values := outputsOf(t, "inference.vllm.first", outputs.Inference{Tokenizer: "a,b"}, "inference.tiny.second", outputs.Inference{}, "inference.tiny.third", outputs.Inference{})
+	values := outputsOf(t, "inference.vllm.first", outputs.Inference{Tokenizer: "a,b"}, "inference.tiny.second",
+		outputs.Inference{}, "inference.tiny.third", outputs.Inference{})
 	v, _, diags := r.Evaluate(address(t, "environment.atropos.e"), values)
-	if diags.HasErrors() || text(v.GetAttr("script")) != `"a,b!"` || text(v.GetAttr("inference").GetAttr("wait")) != `"a,b!"` {
+	if diags.HasErrors() || text(v.GetAttr("script")) != `"a,b!"` ||
+		text(v.GetAttr("inference").GetAttr("wait")) != `"a,b!"` {
 		t.Errorf("%v %s", diags, text(v.GetAttr("script")))
 	}
 	trainer := address(t, "trainer.grpo.t")

@@ -64,7 +64,8 @@ func (p *evaluator) redact(diags hcl.Diagnostics, outputs map[addr.Block]cty.Val
 	}
 	for a, values := range outputs {
 		inst := p.instances[a]
-		if inst == nil || inst.block.Schema == nil || inst.block.Schema.Outputs == nil || !values.Type().IsObjectType() || !values.IsKnown() || values.IsNull() {
+		if inst == nil || inst.block.Schema == nil || inst.block.Schema.Outputs == nil ||
+			!values.Type().IsObjectType() || !values.IsKnown() || values.IsNull() {
 			continue
 		}
 		for _, attr := range inst.block.Schema.Outputs.Attributes {
@@ -76,7 +77,8 @@ func (p *evaluator) redact(diags hcl.Diagnostics, outputs map[addr.Block]cty.Val
 	p.secrets.mu.Lock()
 	texts := sortedKeys(p.secrets.texts)
 	p.secrets.mu.Unlock()
-	slices.SortStableFunc(texts, func(a, b string) int { return cmp.Compare(len(b), len(a)) }) // one may contain another
+	// one may contain another
+	slices.SortStableFunc(texts, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
 	for _, d := range diags {
 		for _, text := range texts {
 			d.Summary = strings.ReplaceAll(d.Summary, text, "(sensitive)")

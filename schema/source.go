@@ -87,7 +87,9 @@ func declare(path, dir string, src []byte, body *hclsyntax.Body) (*source, hcl.D
 	var diags hcl.Diagnostics
 	for _, attr := range sortedAttributes(body) {
 		diags = append(diags, problem(attr.NameRange, "Attribute outside a block",
-			fmt.Sprintf("%q stands outside any block. Put values that several blocks share into locals { %s = … }, and settings of the recipe into recipe { … }.", attr.Name, attr.Name)))
+			fmt.Sprintf(
+				"%q stands outside any block. Put values that several blocks share into locals { %s = … }, and "+
+					"settings of the recipe into recipe { … }.", attr.Name, attr.Name)))
 	}
 	for _, block := range body.Blocks {
 		diags = append(diags, s.declareBlock(block)...)
@@ -103,11 +105,13 @@ func (s *source) declareBlock(block *hclsyntax.Block) hcl.Diagnostics {
 		want.count, want.example = 2, fmt.Sprintf("%s %q %q { … }", block.Type, "plugin", "name")
 	case !known:
 		return hcl.Diagnostics{problem(block.TypeRange, "Unknown block",
-			fmt.Sprintf("There is no block %q. Expected one of %s.%s", block.Type, strings.Join(blockTypes(), ", "), didYouMean(block.Type, blockTypes())))}
+			fmt.Sprintf("There is no block %q. Expected one of %s.%s", block.Type, strings.Join(blockTypes(), ", "),
+				didYouMean(block.Type, blockTypes())))}
 	}
 	if len(block.Labels) != want.count {
 		return hcl.Diagnostics{problem(header(block), "Wrong number of labels",
-			fmt.Sprintf("A block %s takes %s, got %d. Write %s.", block.Type, plural(want.count, "label"), len(block.Labels), want.example))}
+			fmt.Sprintf("A block %s takes %s, got %d. Write %s.", block.Type, plural(want.count, "label"),
+				len(block.Labels), want.example))}
 	}
 	if diags := checkLabels(block); diags.HasErrors() {
 		return diags
@@ -129,8 +133,9 @@ func (s *source) declareBlock(block *hclsyntax.Block) hcl.Diagnostics {
 		return s.declareCall(block)
 	}
 	attrs := block.Body.Attributes
-	s.blocks = append(s.blocks, &blockDecl{kind: k, plugin: block.Labels[0], name: block.Labels[1], body: block.Body, header: header(block),
-		count: attrs["count"], forEach: attrs["for_each"], dependsOn: attrs["depends_on"]})
+	s.blocks = append(s.blocks, &blockDecl{kind: k, plugin: block.Labels[0], name: block.Labels[1], body: block.Body,
+		header: header(block),
+		count:  attrs["count"], forEach: attrs["for_each"], dependsOn: attrs["depends_on"]})
 	return bothRepeated(attrs["count"], attrs["for_each"])
 }
 
@@ -146,7 +151,8 @@ func bothRepeated(count, forEach *hclsyntax.Attribute) hcl.Diagnostics {
 	if count == nil || forEach == nil {
 		return nil
 	}
-	return hcl.Diagnostics{problem(forEach.NameRange, "Both count and for_each", "A block takes either count or for_each, not both. Remove one of them.")}
+	return hcl.Diagnostics{problem(forEach.NameRange, "Both count and for_each",
+		"A block takes either count or for_each, not both. Remove one of them.")}
 }
 
 func checkLabels(block *hclsyntax.Block) hcl.Diagnostics {
@@ -154,7 +160,9 @@ func checkLabels(block *hclsyntax.Block) hcl.Diagnostics {
 	for i, label := range block.Labels {
 		if !hclsyntax.ValidIdentifier(label) {
 			diags = append(diags, problem(block.LabelRanges[i], "Invalid name",
-				fmt.Sprintf("%q cannot be used in a reference. A name is letters, digits, _ and -, and starts with a letter.", label)))
+				fmt.Sprintf(
+					"%q cannot be used in a reference. A name is letters, digits, _ and -, and starts with a letter.",
+					label)))
 		}
 	}
 	return diags
@@ -171,11 +179,13 @@ func (s *source) declareOutput(block *hclsyntax.Block) hcl.Diagnostics {
 		case "sensitive":
 			out.sensitive = literalBool(attr, &diags)
 		default:
-			diags = append(diags, unknownAttribute(attr, "an output block", []string{"value", "description", "sensitive"}))
+			diags = append(diags, unknownAttribute(attr, "an output block",
+				[]string{"value", "description", "sensitive"}))
 		}
 	}
 	if out.value == nil {
-		diags = append(diags, problem(out.header, "Missing attribute", `An output needs a value: write value = trainer.grpo.policy.checkpoint, for example.`))
+		diags = append(diags, problem(out.header, "Missing attribute",
+			`An output needs a value: write value = trainer.grpo.policy.checkpoint, for example.`))
 	}
 	s.outputs = append(s.outputs, out)
 	return diags
@@ -197,7 +207,8 @@ func (s *source) declareCall(block *hclsyntax.Block) hcl.Diagnostics {
 		}
 	}
 	if attrs["source"] == nil {
-		diags = append(diags, problem(call.header, "Missing attribute", `A module needs a source: write source = "./folder".`))
+		diags = append(diags, problem(call.header, "Missing attribute",
+			`A module needs a source: write source = "./folder".`))
 	}
 	s.calls = append(s.calls, call)
 	return diags
@@ -210,7 +221,8 @@ func (s *source) duplicates() hcl.Diagnostics {
 	see := func(what string, at hcl.Range) {
 		if earlier, ok := first[what]; ok {
 			diags = append(diags, problem(at, "Declared twice",
-				fmt.Sprintf("%s is already declared at %s. Every address is used once: give one of them another name.", what, at2(earlier))))
+				fmt.Sprintf("%s is already declared at %s. Every address is used once: give one of them another name.",
+					what, at2(earlier))))
 			return
 		}
 		first[what] = at

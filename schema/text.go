@@ -8,8 +8,8 @@ import (
 	"github.com/hashicorp/hcl/v2"
 )
 
-// unreadable refuses, with one message, what no text editor would show as it is read: other encodings than UTF-8, binary files,
-// files that could exhaust the parser, and characters that change the order in which text is shown.
+// unreadable refuses, with one message, what no text editor would show as it is read: other encodings than UTF-8,
+// binary files, files that could exhaust the parser, and characters that change the order in which text is shown.
 func unreadable(path string, src []byte) *hcl.Diagnostic {
 	if d := notText(path, src); d != nil {
 		return d
@@ -37,7 +37,8 @@ func notText(path string, src []byte) *hcl.Diagnostic {
 	}
 	if i := bytes.IndexByte(src, 0); i >= 0 {
 		what := "a binary file, and a recipe is text. Name the right one."
-		if head := src[:min(len(src), 64)]; 3*bytes.Count(head, []byte{0}) >= len(head) { // every other byte, or more, of plain text
+		if head := src[:min(len(src), 64)]; 3*bytes.Count(head, []byte{0}) >= len(head) {
+			// every other byte, or more, of plain text
 			what = "written in UTF-16 or UTF-32, or binary." + remedy
 		}
 		return problem(pointAt(path, src, i, 1), "Not UTF-8", "The file holds a zero byte: it is "+what)
@@ -48,15 +49,17 @@ func notText(path string, src []byte) *hcl.Diagnostic {
 	for i := 0; i < len(src); {
 		r, size := utf8.DecodeRune(src[i:])
 		if r == utf8.RuneError && size == 1 {
-			return problem(pointAt(path, src, i, 1), "Not UTF-8", fmt.Sprintf("The file is no UTF-8 text: byte %d of it is 0x%02x, which begins no character.%s", i+1, src[i], remedy))
+			return problem(pointAt(path, src, i, 1), "Not UTF-8",
+				fmt.Sprintf("The file is no UTF-8 text: byte %d of it is 0x%02x, which begins no character.%s", i+1,
+					src[i], remedy))
 		}
 		i += size
 	}
 	return nil
 }
 
-// reordered refuses the characters with which a text can be made to look different from what it says (CVE-2021-42574): what
-// follows them is shown from right to left, in comments and strings too.
+// reordered refuses the characters with which a text can be made to look different from what it says (CVE-2021-42574):
+// what follows them is shown from right to left, in comments and strings too.
 func reordered(path string, src []byte) *hcl.Diagnostic {
 	for i := 0; i < len(src); {
 		next := bytes.IndexByte(src[i:], 0xe2) // the first byte of all of them
@@ -67,7 +70,9 @@ func reordered(path string, src []byte) *hcl.Diagnostic {
 		r, size := utf8.DecodeRune(src[i:])
 		if r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
 			return problem(pointAt(path, src, i, size), "Hidden character",
-				fmt.Sprintf(`The file holds U+%04X, a control character that makes the text after it look different from what it says. Remove it; a string that needs it says "\u%04x".`, r, r))
+				fmt.Sprintf(
+					`The file holds U+%04X, a control character that makes the text after it look different from `+
+						`what it says. Remove it; a string that needs it says "\u%04x".`, r, r))
 		}
 		i += size
 	}
@@ -78,5 +83,6 @@ func reordered(path string, src []byte) *hcl.Diagnostic {
 func pointAt(path string, src []byte, at, size int) hcl.Range {
 	line := bytes.Count(src[:at], []byte("\n"))
 	column := utf8.RuneCount(src[bytes.LastIndexByte(src[:at], '\n')+1:at]) + 1
-	return hcl.Range{Filename: path, Start: hcl.Pos{Line: line + 1, Column: column, Byte: at}, End: hcl.Pos{Line: line + 1, Column: column + 1, Byte: at + size}}
+	return hcl.Range{Filename: path, Start: hcl.Pos{Line: line + 1, Column: column, Byte: at},
+		End: hcl.Pos{Line: line + 1, Column: column + 1, Byte: at + size}}
 }

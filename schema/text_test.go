@@ -45,15 +45,17 @@ func TestFilesThatAreNoText(t *testing.T) {
 		src  []byte
 		want string
 	}{
-		"UTF-16, little endian":       {encoded(binary.LittleEndian, true, 2), "written in UTF-16"},
-		"UTF-16, big endian":          {encoded(binary.BigEndian, true, 2), "written in UTF-16"},
-		"UTF-16 without a mark":       {encoded(binary.LittleEndian, false, 2), "UTF-16"},
-		"UTF-16 BE without a mark":    {encoded(binary.BigEndian, false, 2), "UTF-16"},
-		"UTF-32, little endian":       {encoded(binary.LittleEndian, true, 4), "written in UTF-32"},
-		"UTF-32, big endian":          {encoded(binary.BigEndian, true, 4), "written in UTF-32"},
-		"Latin-1":                     {[]byte(strings.Repeat("locals { a = \"\xe4\" }\n", 500)), "byte 15 of it is 0xe4"},
-		"a program":                   {program[:1<<20], "binary"},
-		"compressed":                  {append([]byte("\x1f\x8b\x08"), bytes.Repeat([]byte{0xf3, 0x9c, 0x80}, 20000)...), "0x8b"},
+		"UTF-16, little endian":    {encoded(binary.LittleEndian, true, 2), "written in UTF-16"},
+		"UTF-16, big endian":       {encoded(binary.BigEndian, true, 2), "written in UTF-16"},
+		"UTF-16 without a mark":    {encoded(binary.LittleEndian, false, 2), "UTF-16"},
+		"UTF-16 BE without a mark": {encoded(binary.BigEndian, false, 2), "UTF-16"},
+		"UTF-32, little endian":    {encoded(binary.LittleEndian, true, 4), "written in UTF-32"},
+		"UTF-32, big endian":       {encoded(binary.BigEndian, true, 4), "written in UTF-32"},
+		"Latin-1": {[]byte(strings.Repeat("locals { a = \"\xe4\" }\n", 500)),
+			"byte 15 of it is 0xe4"},
+		"a program": {program[:1<<20], "binary"},
+		"compressed": {append([]byte("\x1f\x8b\x08"),
+			bytes.Repeat([]byte{0xf3, 0x9c, 0x80}, 20000)...), "0x8b"},
 		"a zero byte":                 {[]byte("locals { a = 1 }\n\x00\n"), "a binary file"},
 		"right to left":               {[]byte("locals {\n  a = 1 # \u202e } evil {\n}\n"), "U+202E"},
 		"an isolate in a string":      {[]byte("locals {\n  a = \"x\u2066y\"\n}\n"), "U+2066"},
@@ -67,14 +69,16 @@ func TestFilesThatAreNoText(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, diags := schema.LoadSource("x.hcl", c.src, schema.Options{})
-			if len(diags) != 1 || !diags.HasErrors() || !strings.Contains(diags[0].Detail, c.want) || diags[0].Subject == nil {
+			if len(diags) != 1 || !diags.HasErrors() || !strings.Contains(diags[0].Detail, c.want) ||
+				diags[0].Subject == nil {
 				t.Fatalf("%d messages: %.500s", len(diags), diags.Error())
 			}
 			var out bytes.Buffer
 			if err := diagnostic.Print(&out, diags, r.Files, diagnostic.Options{Width: 100}); err != nil {
 				t.Fatal(err)
 			}
-			if out.Len() > 1000 || strings.ContainsAny(out.String(), "\x00\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069") {
+			if out.Len() > 1000 || strings.ContainsAny(out.String(),
+				"\x00\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069") {
 				t.Errorf("%d bytes are shown: %q", out.Len(), out.String()[:min(out.Len(), 1000)])
 			}
 			out.Reset()
@@ -89,26 +93,31 @@ func TestFilesThatAreNoText(t *testing.T) {
 func TestOtherFilesThatAreNoText(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for name, src := range map[string]string{"u16.vars.hcl": string(encoded(binary.LittleEndian, true, 2)), "hidden.vars.hcl": "a = \"\u202e\"\n", "hidden.tmpl": "x\u202ey"} {
+	for name, src := range map[string]string{"u16.vars.hcl": string(encoded(binary.LittleEndian, true, 2)),
+		"hidden.vars.hcl": "a = \"\u202e\"\n", "hidden.tmpl": "x\u202ey"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(src), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	src := []byte("variable \"a\" { default = \"\" }\n")
 	for name, want := range map[string]string{"u16.vars.hcl": "UTF-16", "hidden.vars.hcl": "U+202E"} {
-		_, diags := schema.LoadSource(filepath.Join(dir, "x.hcl"), src, schema.Options{VarFiles: []string{filepath.Join(dir, name)}})
+		_, diags := schema.LoadSource(filepath.Join(dir, "x.hcl"), src,
+			schema.Options{VarFiles: []string{filepath.Join(dir, name)}})
 		if len(diags) != 1 || !strings.Contains(diags[0].Detail, want) {
 			t.Errorf("%s: %v", name, diags)
 		}
 	}
-	_, diags := schema.LoadSource(filepath.Join(dir, "x.hcl"), []byte("locals { a = templatefile(\"hidden.tmpl\", {}) }\n"), schema.Options{})
+	_, diags := schema.LoadSource(filepath.Join(dir, "x.hcl"),
+		[]byte("locals { a = templatefile(\"hidden.tmpl\", {}) }\n"), schema.Options{})
 	if len(diags) != 1 || !strings.Contains(diags[0].Detail, "U+202E") {
 		t.Errorf("template: %v", diags)
 	}
-	if v, diags := schema.LoadSource(filepath.Join(dir, "x.hcl"), []byte("locals { a = \"\\u202e\" }\n"), schema.Options{}); diags.HasErrors() {
+	if v, diags := schema.LoadSource(filepath.Join(dir, "x.hcl"), []byte("locals { a = \"\\u202e\" }\n"),
+		schema.Options{}); diags.HasErrors() {
 		t.Errorf("an escape is plain to see: %v, %v", v, diags)
 	}
-	if _, diags := schema.LoadSource(filepath.Join(dir, "x.hcl"), []byte("\ufefflocals { a = \"日本 العربية עברית\" }\n"), schema.Options{}); diags.HasErrors() {
+	if _, diags := schema.LoadSource(filepath.Join(dir, "x.hcl"), []byte("\ufefflocals { a = \"日本 العربية עברית\" }\n"),
+		schema.Options{}); diags.HasErrors() {
 		t.Errorf("a mark of UTF-8, and letters that are written from right to left: %v", diags)
 	}
 }
@@ -118,21 +127,30 @@ func TestBombs(t *testing.T) {
 	t.Parallel()
 	const deep = "[for a in range(1000) : [for b in range(1000) : [for c in range(1000) : [for d in range(1000) : 1]]]]"
 	for name, c := range map[string]struct{ locals, want string }{
-		"four deep":             {"n = " + deep, "Too many iterations"},
-		"in a condition":        {"n = [for a in [1] : a if length(" + deep + ") > 0]", "Too many iterations"},
-		"in a key":              {"n = {for a in [1] : length(" + deep + ") => a}", "Too many iterations"},
-		"in a collection":       {"n = [for a in " + deep + " : a]", "Too many iterations"},
-		"that keeps nothing":    {"n = [for a in range(1000) : [for b in range(1000) : [for c in range(1000) : 1 if false] if false]]", "Too many iterations"},
-		"grouped":               {"n = {for a in range(1000) : \"x\" => [for b in range(1000) : b]...}", "Too many iterations"},
-		"in a template":         {"n = \"%{for a in range(1000)}%{for b in range(1000)}x%{endfor}%{endfor}\"", "Too many iterations"},
-		"in a splat":            {"n = [for a in range(1000) : [for b in range(1000) : b]][*]", "Too many iterations"},
-		"several":               {"m = [for a in range(1000) : [for b in range(100) : b]]\n o = [for a in range(1000) : [for b in range(100) : b]]", "Too many iterations"},
-		"each element is wrong": {"o = {}\n n = [for a in range(1000) : [for b in range(100) : local.o.x]]", "Unsupported attribute"},
-		"much to hash":          {"t = join(\"\", [for a in range(1000) : \"0123456789012345678901234567890123456789\"])\n n = [for a in range(1000) : [for b in range(100) : sha256(local.t)]]", "Too much work"},
-		"each with each":        {"r = range(1000)\n t = flatten([for a in range(100) : local.r])\n n = distinct(local.t)", "Too much work"},
-		"much to sort":          {"r = range(1000)\n n = [for a in local.r : sort(concat(local.r, local.r, local.r))]", "Too much work"},
-		"text beside text":      {"t = join(\"\", [for a in range(1000) : format(\"%4000d\", a)])\n n = \"" + strings.Repeat("${local.t}", 1000) + "\"", "Too much work"},
-		"swallowed":             {"n = can(" + deep + ")", "Too many iterations"},
+		"four deep":       {"n = " + deep, "Too many iterations"},
+		"in a condition":  {"n = [for a in [1] : a if length(" + deep + ") > 0]", "Too many iterations"},
+		"in a key":        {"n = {for a in [1] : length(" + deep + ") => a}", "Too many iterations"},
+		"in a collection": {"n = [for a in " + deep + " : a]", "Too many iterations"},
+		"that keeps nothing": {"n = [for a in range(1000) : [for b in range(1000) : [for c in range(1000) : 1 if " +
+			"false] if false]]", "Too many iterations"},
+		"grouped": {"n = {for a in range(1000) : \"x\" => [for b in range(1000) : b]...}",
+			"Too many iterations"},
+		"in a template": {"n = \"%{for a in range(1000)}%{for b in range(1000)}x%{endfor}%{endfor}\"",
+			"Too many iterations"},
+		"in a splat": {"n = [for a in range(1000) : [for b in range(1000) : b]][*]", "Too many iterations"},
+		"several": {"m = [for a in range(1000) : [for b in range(100) : b]]\n o = [for a in range(1000) : [for b " +
+			"in range(100) : b]]", "Too many iterations"},
+		"each element is wrong": {"o = {}\n n = [for a in range(1000) : [for b in range(100) : local.o.x]]",
+			"Unsupported attribute"},
+		"much to hash": {"t = join(\"\", [for a in range(1000) : \"0123456789012345678901234567890123456789\"])\n n " +
+			"= [for a in range(1000) : [for b in range(100) : sha256(local.t)]]", "Too much work"},
+		"each with each": {"r = range(1000)\n t = flatten([for a in range(100) : local.r])\n n = distinct(local.t)",
+			"Too much work"},
+		"much to sort": {"r = range(1000)\n n = [for a in local.r : sort(concat(local.r, local.r, local.r))]",
+			"Too much work"},
+		"text beside text": {"t = join(\"\", [for a in range(1000) : format(\"%4000d\", a)])\n n = \"" +
+			strings.Repeat("${local.t}", 1000) + "\"", "Too much work"},
+		"swallowed": {"n = can(" + deep + ")", "Too many iterations"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -146,7 +164,10 @@ func TestBombs(t *testing.T) {
 		})
 	}
 	// Thousands of blocks that call functions on ordinary values are no bomb.
-	src := "locals {\n  base = { a = 1, b = [1, 2, 3], c = \"text\" }\n}\nenvironment \"atropos\" \"e\" {\n  count     = 5000\n  inference = inference.vllm.p\n  config    = merge(local.base, { n = count.index, name = format(\"%s-%d\", local.base.c, count.index) })\n}\ninference \"vllm\" \"p\" {\n  model = \"m\"\n}\n"
+	src :=
+		"locals {\n  base = { a = 1, b = [1, 2, 3], c = \"text\" }\n}\nenvironment \"atropos\" \"e\" {\n  count     " +
+			"= 5000\n  inference = inference.vllm.p\n  config    = merge(local.base, { n = count.index, name = " +
+			"format(\"%s-%d\", local.base.c, count.index) })\n}\ninference \"vllm\" \"p\" {\n  model = \"m\"\n}\n"
 	if _, diags := schema.LoadSource("x.hcl", []byte(src), schema.Options{Plugins: fakePlugins(t)}); diags.HasErrors() {
 		t.Error(diags)
 	}

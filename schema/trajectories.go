@@ -16,8 +16,8 @@ var defaultTrajectories = blockName{kind.Trajectories, "builtin", "default"}
 
 var emptyBody = &hclsyntax.Body{Attributes: hclsyntax.Attributes{}}
 
-// wireTrajectories gives every environment, trainer and sync block that leaves its `trajectories` attribute out the only block of
-// that kind: of its own module, else of one above, else a default one in the root.
+// wireTrajectories gives every environment, trainer and sync block that leaves its `trajectories` attribute out the
+// only block of that kind: of its own module, else of one above, else a default one in the root.
 func (p *evaluator) wireTrajectories(root *module, nodes []*node) []*node {
 	var fallback *node
 	for _, n := range nodes {
@@ -44,7 +44,9 @@ func (p *evaluator) wireTrajectories(root *module, nodes []*node) []*node {
 				labels = append(labels, label)
 			}
 			p.diags = append(p.diags, problem(n.header, "Several trajectories blocks",
-				fmt.Sprintf("%s does not say which trajectories block it uses, and there are several. Write trajectories = … with one of %s.", n.label, strings.Join(labels, ", "))))
+				fmt.Sprintf(
+					"%s does not say which trajectories block it uses, and there are several. Write trajectories = … "+
+						"with one of %s.", n.label, strings.Join(labels, ", "))))
 			continue
 		}
 		n.trajectories = candidates[0]
@@ -54,7 +56,8 @@ func (p *evaluator) wireTrajectories(root *module, nodes []*node) []*node {
 }
 
 func wantsTrajectories(n *node) bool {
-	if n.block == nil || n.plugin == nil || (n.block.kind != kind.Environment && n.block.kind != kind.Trainer && n.block.kind != kind.Sync) || n.block.body.Attributes["trajectories"] != nil {
+	if n.block == nil || n.plugin == nil || (n.block.kind != kind.Environment && n.block.kind != kind.Trainer &&
+		n.block.kind != kind.Sync) || n.block.body.Attributes["trajectories"] != nil {
 		return false
 	}
 	a := n.plugin.Config.Attribute("trajectories")
@@ -90,7 +93,8 @@ func (p *evaluator) synthesize(root *module) *node {
 	if root.source.recipe != nil {
 		at = root.source.recipe.header
 	}
-	decl := &blockDecl{kind: kind.Trajectories, plugin: defaultTrajectories.plugin, name: defaultTrajectories.name, body: emptyBody, header: at}
+	decl := &blockDecl{kind: kind.Trajectories, plugin: defaultTrajectories.plugin, name: defaultTrajectories.name,
+		body: emptyBody, header: at}
 	n := &node{label: defaultTrajectories.String(), header: at, module: root, scope: root, block: decl, plugin: plugin}
 	root.blocks[defaultTrajectories] = n
 	return n

@@ -12,8 +12,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// reference evaluates an attribute that takes blocks. Conditionals and lists are followed here rather than by hcl, which
-// would demand that both branches have the same type: two inference blocks of different plugins have not.
+// reference evaluates an attribute that takes blocks. Conditionals and lists are followed here rather than by hcl,
+// which would demand that both branches have the same type: two inference blocks of different plugins have not.
 func (d *decoder) reference(a *spec.Attribute, expr hclsyntax.Expression, ctx *hcl.EvalContext) cty.Value {
 	v := d.follow(a, expr, ctx)
 	if !v.IsKnown() || v.IsNull() {
@@ -24,7 +24,9 @@ func (d *decoder) reference(a *spec.Attribute, expr hclsyntax.Expression, ctx *h
 	}
 	if !a.List && !v.IsMarked() && v.Type().IsTupleType() {
 		if n := d.repeatedBlock(expr); n != "" {
-			d.report(problem(expr.Range(), "Index missing", fmt.Sprintf("%q expects one block, but %s is repeated: write %s[0] for one of its instances.", a.Name, n, n)))
+			d.report(problem(expr.Range(), "Index missing",
+				fmt.Sprintf("%q expects one block, but %s is repeated: write %s[0] for one of its instances.", a.Name,
+					n, n)))
 			return noValue
 		}
 	}
@@ -112,7 +114,8 @@ func (d *decoder) static(a *spec.Attribute, expr hclsyntax.Expression) {
 			d.static(a, inner)
 		}
 	case *hclsyntax.ForExpr:
-		if t, ok := unwrap(e.ValExpr).(*hclsyntax.ScopeTraversalExpr); ok && len(t.Traversal) == 1 && t.Traversal.RootName() == e.ValVar {
+		if t, ok := unwrap(e.ValExpr).(*hclsyntax.ScopeTraversalExpr); ok && len(t.Traversal) == 1 &&
+			t.Traversal.RootName() == e.ValVar {
 			d.static(a, plain(e.CollExpr))
 			return
 		}
@@ -143,7 +146,8 @@ func (d *decoder) staticTraversal(a *spec.Attribute, e *hclsyntax.ScopeTraversal
 		}
 		if !slices.Contains(kindNames(a), k) {
 			d.report(problem(e.Range(), "Reference to the wrong kind",
-				fmt.Sprintf("In %s: the attribute %q expects %s; got %s.%s.%s, %s block.", d.label, a.Name, a.Friendly(), k, plugin, name, withArticle(k))))
+				fmt.Sprintf("In %s: the attribute %q expects %s; got %s.%s.%s, %s block.", d.label, a.Name,
+					a.Friendly(), k, plugin, name, withArticle(k))))
 		}
 	}
 }
@@ -161,7 +165,9 @@ func (d *decoder) staticMember(a *spec.Attribute, e *hclsyntax.ScopeTraversalExp
 		return
 	}
 	d.report(problem(e.Range(), "Reference to the wrong kind",
-		fmt.Sprintf("In %s: the attribute %q expects %s; got %q, one of the values of %s. Refer to the block itself: %s.", d.label, a.Name, a.Friendly(), member, n.label, n.label)))
+		fmt.Sprintf(
+			"In %s: the attribute %q expects %s; got %q, one of the values of %s. Refer to the block itself: %s.",
+			d.label, a.Name, a.Friendly(), member, n.label, n.label)))
 }
 
 func withArticle(noun string) string {

@@ -88,7 +88,8 @@ func describeMeta(out *bytes.Buffer, m schema.Meta) {
 		fmt.Fprintf(out, "  environment %s = %s\n", name, text(m.Environment[name]))
 	}
 	for _, rule := range m.StopWhen {
-		fmt.Fprintf(out, "  stop when metric=%q %s %v for=%d tokens=%d wall=%s\n", rule.Metric, rule.Op, rule.Value, rule.For, rule.Tokens, rule.Wall)
+		fmt.Fprintf(out, "  stop when metric=%q %s %v for=%d tokens=%d wall=%s\n", rule.Metric, rule.Op, rule.Value,
+			rule.For, rule.Tokens, rule.Wall)
 	}
 	for _, check := range m.Lifecycle {
 		fmt.Fprintf(out, "  check post=%t line %d\n", check.Post, check.Range.Start.Line)

@@ -35,7 +35,9 @@ func (s *source) declareVariable(block *hclsyntax.Block) hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	switch v.name {
 	case "source", "count", "for_each", "depends_on":
-		diags = append(diags, problem(v.header, "Reserved name", fmt.Sprintf("A variable cannot be called %q: a module block has that argument itself. Choose another name.", v.name)))
+		diags = append(diags, problem(v.header, "Reserved name",
+			fmt.Sprintf("A variable cannot be called %q: a module block has that argument itself. Choose another name.",
+				v.name)))
 	}
 	for _, attr := range sortedAttributes(block.Body) {
 		switch attr.Name {
@@ -50,7 +52,8 @@ func (s *source) declareVariable(block *hclsyntax.Block) hcl.Diagnostics {
 			if refs := attr.Expr.Variables(); len(refs) > 0 {
 				v.broken = true
 				diags = append(diags, problem(refs[0].SourceRange(), "Reference in a default", fmt.Sprintf(
-					"The default of a variable is fixed; it may call functions but refer to nothing. If it depends on other values, use locals { %s = … } instead.", v.name)))
+					"The default of a variable is fixed; it may call functions but refer to nothing. If it depends "+
+						"on other values, use locals { %s = … } instead.", v.name)))
 			}
 		case "description":
 			v.description = literalString(attr, &diags)
@@ -65,7 +68,8 @@ func (s *source) declareVariable(block *hclsyntax.Block) hcl.Diagnostics {
 	for _, inner := range block.Body.Blocks {
 		if inner.Type != "validation" || len(inner.Labels) > 0 {
 			diags = append(diags, problem(header(inner), "Unknown block",
-				fmt.Sprintf("A variable holds only validation { … } blocks, got %s.%s", inner.Type, didYouMean(inner.Type, []string{"validation"}))))
+				fmt.Sprintf("A variable holds only validation { … } blocks, got %s.%s", inner.Type,
+					didYouMean(inner.Type, []string{"validation"}))))
 			continue
 		}
 		rule, ruleDiags := conditionBlock(inner)
@@ -81,22 +85,27 @@ func (s *source) declareVariable(block *hclsyntax.Block) hcl.Diagnostics {
 // conditionBlock reads the condition and error_message of a validation, precondition or postcondition.
 func conditionBlock(block *hclsyntax.Block) (validationDecl, hcl.Diagnostics) {
 	diags := noBlocks(block.Body, block.Type)
-	rule := validationDecl{condition: block.Body.Attributes["condition"], message: block.Body.Attributes["error_message"]}
+	rule := validationDecl{condition: block.Body.Attributes["condition"],
+		message: block.Body.Attributes["error_message"]}
 	for _, attr := range sortedAttributes(block.Body) {
 		if attr != rule.condition && attr != rule.message {
-			diags = append(diags, unknownAttribute(attr, "a "+block.Type+" block", []string{"condition", "error_message"}))
+			diags = append(diags, unknownAttribute(attr, "a "+block.Type+" block",
+				[]string{"condition", "error_message"}))
 		}
 	}
 	if rule.condition == nil || rule.message == nil {
 		diags = append(diags, problem(header(block), "Missing attribute",
-			fmt.Sprintf("A %s needs a condition (true when all is well) and an error_message (what to do when it is not).", block.Type)))
+			fmt.Sprintf(
+				"A %s needs a condition (true when all is well) and an error_message (what to do when it is not).",
+				block.Type)))
 	}
 	return rule, diags
 }
 
 // variableValue turns a given value, or the default, into the variable's value: converted, checked, marked.
 // A problem gives a value that is unknown, so that what uses it is still checked.
-func (ev *evaluation) variableValue(v *variableDecl, given cty.Value, at hcl.Range, ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
+func (ev *evaluation) variableValue(v *variableDecl, given cty.Value, at hcl.Range,
+	ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	var diags hcl.Diagnostics
 	broken := cty.UnknownVal(v.typ.WithoutOptionalAttributesDeep())
 	if v.sensitive {
@@ -105,7 +114,9 @@ func (ev *evaluation) variableValue(v *variableDecl, given cty.Value, at hcl.Ran
 	if given == cty.NilVal || (given.IsNull() && v.notNull && v.fallback != nil) {
 		if v.fallback == nil {
 			return broken, hcl.Diagnostics{problem(v.header, "Variable without a value",
-				fmt.Sprintf("The variable %q has no default and was given no value. Pass --var %s=…, put it into a --var-file, set RECIPE_VAR_%s, or give it a default.", v.name, v.name, v.name))}
+				fmt.Sprintf(
+					"The variable %q has no default and was given no value. Pass --var %s=…, put it into a "+
+						"--var-file, set RECIPE_VAR_%s, or give it a default.", v.name, v.name, v.name))}
 		}
 		if v.broken {
 			return broken, nil
@@ -116,7 +127,8 @@ func (ev *evaluation) variableValue(v *variableDecl, given cty.Value, at hcl.Ran
 		}
 	}
 	if given.IsNull() && v.notNull {
-		return broken, append(diags, problem(at, "Null variable", fmt.Sprintf("The variable %q is declared with nullable = false: give it a value.", v.name)))
+		return broken, append(diags, problem(at, "Null variable",
+			fmt.Sprintf("The variable %q is declared with nullable = false: give it a value.", v.name)))
 	}
 	if v.defaults != nil && !given.IsNull() {
 		given = v.applyDefaults(given)
@@ -124,7 +136,8 @@ func (ev *evaluation) variableValue(v *variableDecl, given cty.Value, at hcl.Ran
 	value, err := convert.Convert(given, v.typ)
 	if err != nil {
 		return broken, append(diags, problem(at, "Wrong type",
-			fmt.Sprintf("The variable %q expects %s, got %s: %s.", v.name, typeexpr.TypeString(v.typ), given.Type().FriendlyName(), err)))
+			fmt.Sprintf("The variable %q expects %s, got %s: %s.", v.name, typeexpr.TypeString(v.typ),
+				given.Type().FriendlyName(), err)))
 	}
 	if v.sensitive {
 		value = value.Mark(Sensitive)
@@ -142,7 +155,8 @@ func (v *variableDecl) applyDefaults(given cty.Value) (out cty.Value) {
 	return v.defaults.Apply(given)
 }
 
-func (ev *evaluation) validateVariable(v *variableDecl, value cty.Value, at hcl.Range, functions *hcl.EvalContext) hcl.Diagnostics {
+func (ev *evaluation) validateVariable(v *variableDecl, value cty.Value, at hcl.Range,
+	functions *hcl.EvalContext) hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	ctx := functions.NewChild()
 	ctx.Variables = map[string]cty.Value{"var": cty.ObjectVal(map[string]cty.Value{v.name: value})}
@@ -154,7 +168,8 @@ func (ev *evaluation) validateVariable(v *variableDecl, value cty.Value, at hcl.
 		ok, message, ruleDiags := condition(rule.condition.Expr, rule.message.Expr, ctx)
 		diags = append(diags, ruleDiags...)
 		if !ok && !ruleDiags.HasErrors() {
-			diags = append(diags, problem(at, "Invalid value for a variable", fmt.Sprintf("%s\n\nThis was checked by the validation at %s.", message, at2(rule.condition.SrcRange))))
+			diags = append(diags, problem(at, "Invalid value for a variable",
+				fmt.Sprintf("%s\n\nThis was checked by the validation at %s.", message, at2(rule.condition.SrcRange))))
 		}
 	}
 	return diags
@@ -167,12 +182,15 @@ func foreignReference(v *variableDecl, rule validationDecl) *hcl.Diagnostic {
 			continue
 		}
 		return problem(t.SourceRange(), "Reference outside the variable",
-			fmt.Sprintf("A validation of the variable %q may only refer to var.%s. Put conditions between several values into lifecycle { precondition { … } } of a block.", v.name, v.name))
+			fmt.Sprintf(
+				"A validation of the variable %q may only refer to var.%s. Put conditions between several values "+
+					"into lifecycle { precondition { … } } of a block.", v.name, v.name))
 	}
 	return nil
 }
 
-// condition evaluates a check. An unknown condition holds for now. Both parts are evaluated, so that mistakes in either are found.
+// condition evaluates a check. An unknown condition holds for now. Both parts are evaluated, so that mistakes in either
+// are found.
 func condition(cond, message hcl.Expression, ctx *hcl.EvalContext) (ok bool, text string, diags hcl.Diagnostics) {
 	text = "The condition does not hold."
 	m, messageDiags := message.Value(ctx)
@@ -182,7 +200,8 @@ func condition(cond, message hcl.Expression, ctx *hcl.EvalContext) (ok bool, tex
 		s, err := convert.Convert(m, cty.String)
 		switch {
 		case err != nil:
-			diags = append(diags, problem(message.Range(), "Wrong type", "An error_message is a string, got "+m.Type().FriendlyName()+"."))
+			diags = append(diags, problem(message.Range(), "Wrong type", "An error_message is a string, got "+
+				m.Type().FriendlyName()+"."))
 		case len(marks) > 0:
 			text = "The condition does not hold. (Its message is not shown: it contains sensitive values.)"
 		case s.IsKnown() && !s.IsNull():
@@ -196,7 +215,8 @@ func condition(cond, message hcl.Expression, ctx *hcl.EvalContext) (ok bool, tex
 	c, _ = c.UnmarkDeep()
 	b, err := convert.Convert(c, cty.Bool)
 	if err != nil || (b.IsKnown() && b.IsNull()) {
-		return true, text, append(diags, problem(cond.Range(), "Wrong type", "A condition is true or false, got "+c.Type().FriendlyName()+"."))
+		return true, text, append(diags, problem(cond.Range(), "Wrong type", "A condition is true or false, got "+
+			c.Type().FriendlyName()+"."))
 	}
 	return !b.IsKnown() || b.True(), text, diags
 }

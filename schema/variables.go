@@ -47,7 +47,8 @@ func (p *evaluator) readVariables(s *source) map[string]givenValue {
 		v, ok := declared[name]
 		if !ok {
 			p.diags = append(p.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Undeclared variable",
-				Detail: fmt.Sprintf("%s sets the variable %q, but the recipe does not declare it; it declares %s.%s", source, name, orNothing(sortedKeys(declared)), didYouMean(name, sortedKeys(declared)))})
+				Detail: fmt.Sprintf("%s sets the variable %q, but the recipe does not declare it; it declares %s.%s",
+					source, name, orNothing(sortedKeys(declared)), didYouMean(name, sortedKeys(declared)))})
 			continue
 		}
 		out[name] = p.rawValue(v, given.Raw, source)
@@ -83,8 +84,12 @@ func (p *evaluator) rawValue(v *variableDecl, raw, source string) givenValue {
 	if !v.typed {
 		return givenValue{value: cty.StringVal(raw), source: source, rng: v.header}
 	}
-	p.diags = append(p.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Value not understood", Subject: &v.header,
-		Detail: fmt.Sprintf("%s gives the variable %q a value that cannot be read as %s (%s). Strings inside lists and maps need quotes, for example --var '%s=[\"a\", \"b\"]'.", source, v.name, typeexpr.TypeString(v.typ), lowerFirst(diags[0].Summary), v.name)})
+	p.diags = append(p.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Value not understood",
+		Subject: &v.header,
+		Detail: fmt.Sprintf(
+			"%s gives the variable %q a value that cannot be read as %s (%s). Strings inside lists and maps need "+
+				"quotes, for example --var '%s=[\"a\", \"b\"]'.", source, v.name, typeexpr.TypeString(v.typ),
+			lowerFirst(diags[0].Summary), v.name)})
 	return givenValue{source: source, broken: true}
 }
 
@@ -100,7 +105,8 @@ func (p *evaluator) keep(v *variableDecl, filename, raw string) {
 func (p *evaluator) variableFile(path string, declared map[string]*variableDecl, out map[string]givenValue) {
 	src, err := os.ReadFile(path)
 	if err != nil {
-		p.diags = append(p.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Variable file not found", Detail: fmt.Sprintf("The variable file %s cannot be read: %s.", path, err)})
+		p.diags = append(p.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Variable file not found",
+			Detail: fmt.Sprintf("The variable file %s cannot be read: %s.", path, err)})
 		return
 	}
 	if d := unreadable(path, src); d != nil {
@@ -127,7 +133,8 @@ func (p *evaluator) variableFile(path string, declared map[string]*variableDecl,
 		attr := attrs[name]
 		if declared[name] == nil {
 			p.diags = append(p.diags, warning(attr.NameRange, "Undeclared variable",
-				fmt.Sprintf("The recipe does not declare the variable %q.%s", name, didYouMean(name, sortedKeys(declared)))))
+				fmt.Sprintf("The recipe does not declare the variable %q.%s", name,
+					didYouMean(name, sortedKeys(declared)))))
 			continue
 		}
 		value, diags := attr.Expr.Value(p.base)
@@ -135,6 +142,7 @@ func (p *evaluator) variableFile(path string, declared map[string]*variableDecl,
 			diags = append(diags, d)
 		}
 		p.diags = append(p.diags, placed(diags, attr.Expr.Range())...)
-		out[name] = givenValue{value: value, source: filepath.ToSlash(path), rng: attr.Expr.Range(), broken: diags.HasErrors()}
+		out[name] = givenValue{value: value, source: filepath.ToSlash(path), rng: attr.Expr.Range(),
+			broken: diags.HasErrors()}
 	}
 }

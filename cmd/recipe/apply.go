@@ -36,12 +36,13 @@ func newApply(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply [FILE]",
 		Short: "Show the plan, ask, and make it happen",
-		Long: `Show the plan, ask, and make it happen: blocks start as soon as what they need is ready, jobs run to their end, then
-services stop in reverse order. What an earlier apply left alive is taken over; what was stopped goes on from its newest
-checkpoint. When another engine already works on the run, the change is handed to it.
+		Long: `Show the plan, ask, and make it happen: blocks start as soon as what they need is ready, jobs run to
+their end, then services stop in reverse order. What an earlier apply left alive is taken over; what was stopped goes
+on from its newest checkpoint. When another engine already works on the run, the change is handed to it.
 
-Ctrl-C drains: jobs write a checkpoint and end, and the run can be applied again. Ctrl-C again, a second or more later, kills. SIGTERM
-drains as well, and never kills. When the terminal is closed, the run goes on as if it had been started with --detach.`,
+Ctrl-C drains: jobs write a checkpoint and end, and the run can be applied again. Ctrl-C again, a second or more
+later, kills. SIGTERM drains as well, and never kills. When the terminal is closed, the run goes on as if it had been
+started with --detach.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			saved, args, err := f.savedPlan(args)
@@ -67,7 +68,8 @@ drains as well, and never kills. When the terminal is closed, the run goes on as
 				}
 			}
 			if errs := p.Errors(); len(errs) > 0 {
-				return &sdk.Error{Summary: fmt.Sprintf("the plan has %d errors and cannot be applied", len(errs)), Remedy: "change the recipe as they say and plan again"}
+				return &sdk.Error{Summary: fmt.Sprintf("the plan has %d errors and cannot be applied", len(errs)),
+					Remedy: "change the recipe as they say and plan again"}
 			}
 			if idle(p) {
 				return a.nothingToDo(s, p, f.asJSON)
@@ -77,7 +79,8 @@ drains as well, and never kills. When the terminal is closed, the run goes on as
 			}
 			approved := p
 			if f.approve && saved == nil {
-				approved = nil // whatever is to be done when the run is opened: a process may die in between, another apply begin
+				// whatever is to be done when the run is opened: a process may die in between, another apply begin
+				approved = nil
 			}
 			if live := s.Live(cmd.Context()); live != nil {
 				defer live.Close()
@@ -93,9 +96,12 @@ drains as well, and never kills. When the terminal is closed, the run goes on as
 	addTarget(cmd, &f.targets)
 	addJSON(cmd, &f.asJSON)
 	cmd.Flags().BoolVarP(&f.approve, "auto-approve", "y", false, "do not ask")
-	cmd.Flags().StringVar(&f.saved, "plan", "", "apply exactly the plan that recipe plan --out saved in this file, without asking; refused when the recipe, a plugin or the run has moved")
+	cmd.Flags().StringVar(&f.saved, "plan", "",
+		"apply exactly the plan that recipe plan --out saved in this file, without asking; refused when the recipe, "+
+			"a plugin or the run has moved")
 	cmd.Flags().BoolVarP(&f.detach, "detach", "d", false, "leave the run to an engine of its own and return")
-	cmd.Flags().BoolVar(&f.keep, "keep", false, "keep services running when the last job has ended, until the run is stopped")
+	cmd.Flags().BoolVar(&f.keep, "keep", false,
+		"keep services running when the last job has ended, until the run is stopped")
 	return cmd
 }
 
@@ -111,7 +117,8 @@ func (a *app) nothingToDo(s *session.Session, p *plan.Plan, asJSON bool) error {
 	return a.conclude(s, snap)
 }
 
-// savedPlan reads the plan of --plan, which also says which recipe is meant. Who saved a plan and names it has approved it.
+// savedPlan reads the plan of --plan, which also says which recipe is meant. Who saved a plan and names it has approved
+// it.
 func (f *applyFlags) savedPlan(args []string) (*session.Saved, []string, error) {
 	if f.saved == "" {
 		return nil, args, nil
@@ -136,10 +143,13 @@ func idle(p *plan.Plan) bool {
 	return true
 }
 
-// handOver gives the plan p to the engine that works on the run; approved is nil when whatever that engine would plan is approved.
+// handOver gives the plan p to the engine that works on the run; approved is nil when whatever that engine would plan
+// is approved.
 func (a *app) handOver(ctx context.Context, live *session.Client, s *session.Session, p, approved *plan.Plan) error {
 	if !p.Changes() {
-		_, err := fmt.Fprintln(a.out, "An engine already works on the run, as the recipe says; recipe logs -f shows what it does.")
+		_,
+			err := fmt.Fprintln(a.out,
+			"An engine already works on the run, as the recipe says; recipe logs -f shows what it does.")
 		return err
 	}
 	if _, err := live.Apply(ctx, s.Request, approved); err != nil {
@@ -190,7 +200,8 @@ func again(r *schema.Recipe, f *applyFlags) string {
 	for _, v := range f.recipe.vars {
 		name, _, _ := strings.Cut(v, "=")
 		name = strings.TrimSpace(name)
-		if i := slices.IndexFunc(r.Variables, func(v *schema.Variable) bool { return v.Name == name }); i >= 0 && r.Variables[i].Sensitive {
+		if i := slices.IndexFunc(r.Variables, func(v *schema.Variable) bool { return v.Name == name }); i >= 0 &&
+			r.Variables[i].Sensitive {
 			v = name + "=…"
 		}
 		words = append(words, "--var", shellWord(v))
@@ -206,7 +217,8 @@ func again(r *schema.Recipe, f *applyFlags) string {
 
 // shellWord quotes what a shell would take apart.
 func shellWord(s string) string {
-	if s != "" && !strings.ContainsFunc(s, func(r rune) bool { return strings.ContainsRune(" \t\n'\"\\$`!*?[]{}()<>|&;#~", r) }) {
+	if s != "" && !strings.ContainsFunc(s,
+		func(r rune) bool { return strings.ContainsRune(" \t\n'\"\\$`!*?[]{}()<>|&;#~", r) }) {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
@@ -238,7 +250,8 @@ func failed(err error) error {
 	if !errors.As(err, &f) {
 		return err
 	}
-	return &sdk.Error{Summary: f.Address.String() + " failed", Err: f.Err, Detail: view.LastLines(f.Last), Remedy: f.Remedy}
+	return &sdk.Error{Summary: f.Address.String() + " failed", Err: f.Err, Detail: view.LastLines(f.Last),
+		Remedy: f.Remedy}
 }
 
 // notInOrder says what the stop of a run could not do.
@@ -252,6 +265,7 @@ func notInOrder(e *run.UncleanError) error {
 	}
 	return &sdk.Error{
 		Summary: "the run is stopped, and not everything was stopped in order", Detail: strings.Join(lines, "\n"),
-		Remedy: strings.Join(append(remedies, "recipe apply goes on from the newest checkpoint that was written"), "; "),
+		Remedy: strings.Join(append(remedies, "recipe apply goes on from the newest checkpoint that was written"),
+			"; "),
 	}
 }

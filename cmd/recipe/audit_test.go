@@ -25,11 +25,14 @@ type audit struct {
 }
 
 func (a audit) plus(b audit) audit {
-	return audit{a.stored + b.stored, a.trained + b.trained, a.stale + b.stale, a.waiting + b.waiting, a.batches + b.batches, a.sent + b.sent}
+	return audit{a.stored + b.stored, a.trained + b.trained, a.stale + b.stale, a.waiting + b.waiting, a.batches +
+		b.batches, a.sent + b.sent}
 }
 
 func (a audit) String() string {
-	return fmt.Sprintf("groups: %d stored (environments counted %d of them), %d trained on in %d batches, %d too old, %d still wait, %d lost",
+	return fmt.Sprintf(
+		"groups: %d stored (environments counted %d of them), %d trained on in %d batches, %d too old, %d still "+
+			"wait, %d lost",
 		a.stored, a.sent, a.trained, a.batches, a.stale, a.waiting, a.stored-a.trained-a.stale-a.waiting)
 }
 
@@ -84,7 +87,8 @@ func (v *victim) audit() (a audit) {
 					end(id, "dropped")
 					a.stale++
 					if c.State == nil || c.State.Version-oldest[id] <= 4 {
-						v.t.Errorf("group %d of policy version %d was dropped and not too old: %+v", id, oldest[id], c.State)
+						v.t.Errorf("group %d of policy version %d was dropped and not too old: %+v", id, oldest[id],
+							c.State)
 					}
 				}
 			}

@@ -57,12 +57,14 @@ type victim struct {
 
 func newVictim(t *testing.T, seed uint64) *victim {
 	t.Helper()
-	v := &victim{t: t, dir: t.TempDir(), mark: fmt.Sprintf("%s-%d", t.Name(), rand.Uint64()), rng: rand.New(rand.NewPCG(seed, 11)), pair: map[[2]int]time.Time{}}
+	v := &victim{t: t, dir: t.TempDir(), mark: fmt.Sprintf("%s-%d", t.Name(), rand.Uint64()),
+		rng: rand.New(rand.NewPCG(seed, 11)), pair: map[[2]int]time.Time{}}
 	text, err := os.ReadFile(filepath.Join(repository, "recipes", "quickstart.hcl"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	recipe := blockHead.ReplaceAllStringFunc(string(text), func(head string) string { return head + "\n" + chaosPolicies })
+	recipe := blockHead.ReplaceAllStringFunc(string(text),
+		func(head string) string { return head + "\n" + chaosPolicies })
 	recipe += "\ntrajectories \"builtin\" \"default\" {\n" + chaosPolicies + "}\n"
 	if err := os.WriteFile(filepath.Join(v.dir, "quickstart.hcl"), []byte(recipe), 0o600); err != nil {
 		t.Fatal(err)
@@ -146,8 +148,8 @@ func (v *victim) strike(engine int) string {
 	return name + " suspended"
 }
 
-// watch looks at the run while it lives: it keeps every file of the trajectory log, and finds two processes of one block.
-// For a moment there may be two, of which one was started by an engine that died before it could give it work.
+// watch looks at the run while it lives: it keeps every file of the trajectory log, and finds two processes of one
+// block. For a moment there may be two, of which one was started by an engine that died before it could give it work.
 func (v *victim) watch() {
 	v.t.Helper()
 	files, _ := filepath.Glob(filepath.Join(string(v.run()), "trajectories", "*", "log", "*.log"))
@@ -204,11 +206,13 @@ func (v *victim) check() audit {
 	if r.Status != state.Completed {
 		v.t.Errorf("the run is %s: %s", r.Status, r.Error)
 	}
-	if b := r.Blocks[addr.Block{Kind: kind.Trainer, Plugin: "tiny", Name: "policy"}]; b == nil || b.Checkpoint == nil || b.Checkpoint.Step != chaosStep {
+	if b := r.Blocks[addr.Block{Kind: kind.Trainer, Plugin: "tiny", Name: "policy"}]; b == nil || b.Checkpoint == nil ||
+		b.Checkpoint.Step != chaosStep {
 		v.t.Errorf("the trainer's record is %+v, expected a checkpoint of step %d", b, chaosStep)
 	}
 	left := v.processes()
-	for deadline := time.Now().Add(10 * time.Second); len(left) > 0 && time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); len(left) > 0 &&
+		time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
 		left = v.processes() // one that an engine started and died before it knew it notices within seconds
 	}
 	if len(left) > 0 {

@@ -19,12 +19,13 @@ func newClaim(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "claim",
 		Short: "Make a copied or moved run directory a run of this folder's own",
-		Long: `Make a run directory that was copied or brought from another machine a run of this folder's own. A run directory says where it was
-made; commands refuse one that lies elsewhere, because the processes in its record belong to the original.
+		Long: `Make a run directory that was copied or brought from another machine a run of this folder's own. A run
+directory says where it was made; commands refuse one that lies elsewhere, because the processes in its record belong
+to the original.
 
-A claimed run has an id of its own and goes on, with the next apply, from the checkpoints that lie here. With --new everything but the
-checkpoints is forgotten, and apply begins anew. Neither touches the original or a process of it. A folder that was moved on the same
-machine needs no claim.`,
+A claimed run has an id of its own and goes on, with the next apply, from the checkpoints that lie here. With --new
+everything but the checkpoints is forgotten, and apply begins anew. Neither touches the original or a process of it. A
+folder that was moved on the same machine needs no claim.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, rec, err := locateRun(file)
@@ -46,7 +47,9 @@ machine needs no claim.`,
 				return err
 			}
 			if !fresh {
-				_, err = fmt.Fprintf(a.out, "The run in %s is this folder's own now. recipe apply %s goes on with it.\n", dir, shellWord(rec.File))
+				_, err = fmt.Fprintf(a.out,
+					"The run in %s is this folder's own now. recipe apply %s goes on with it.\n", dir,
+					shellWord(rec.File))
 				return err
 			}
 			text := "The copied run is forgotten."

@@ -22,8 +22,8 @@ func newConsole(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "console [FILE]",
 		Short: "Evaluate expressions as they would stand in a recipe",
-		Long: `Evaluate expressions as they would stand in a recipe: variables, locals, functions, blocks and what is known of them
-before they start. At a terminal it asks; from a pipe it reads an expression a line:
+		Long: `Evaluate expressions as they would stand in a recipe: variables, locals, functions, blocks and what is
+known of them before they start. At a terminal it asks; from a pipe it reads an expression a line:
 
   echo 'upper(var.model)' | recipe console recipes/quickstart.hcl`,
 		Args: cobra.MaximumNArgs(1),

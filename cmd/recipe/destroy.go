@@ -19,8 +19,8 @@ func newDestroy(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "destroy",
 		Short: "End every process of a run and forget it",
-		Long: `End every process of a run and forget it: its record, events, logs and queued groups are removed. Checkpoints stay where
-they are unless --checkpoints says otherwise.`,
+		Long: `End every process of a run and forget it: its record, events, logs and queued groups are removed.
+Checkpoints stay where they are unless --checkpoints says otherwise.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, rec, err := a.ownRun(cmd, file)

@@ -38,14 +38,16 @@ func TestDocsAreUpToDate(t *testing.T) {
 	}
 }
 
-// TestReadmeShowsARecipeThatLoads loads every recipe that the README shows, and follows its links within the repository.
+// TestReadmeShowsARecipeThatLoads loads every recipe that the README shows, and follows its links within the
+// repository.
 func TestReadmeShowsARecipeThatLoads(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join(repository, "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	catalog, err := newApp(nil, io.Discard, io.Discard, []string{"RECIPE_CONFIG=" + filepath.Join("testdata", "settings.hcl")}).catalog()
+	catalog, err := newApp(nil, io.Discard, io.Discard,
+		[]string{"RECIPE_CONFIG=" + filepath.Join("testdata", "settings.hcl")}).catalog()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +72,8 @@ func TestReadmeShowsARecipeThatLoads(t *testing.T) {
 // TestRecipesAreWell loads and checks the layout of every recipe in recipes/.
 func TestRecipesAreWell(t *testing.T) {
 	t.Parallel()
-	catalog, err := newApp(nil, io.Discard, io.Discard, []string{"RECIPE_CONFIG=" + filepath.Join("testdata", "settings.hcl")}).catalog()
+	catalog, err := newApp(nil, io.Discard, io.Discard,
+		[]string{"RECIPE_CONFIG=" + filepath.Join("testdata", "settings.hcl")}).catalog()
 	if err != nil {
 		t.Fatal(err)
 	}

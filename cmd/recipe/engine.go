@@ -26,7 +26,10 @@ func (a *app) detach(ctx context.Context, s *session.Session, p *plan.Plan, keep
 		_, err = fmt.Fprintln(a.out, "The run is over already; recipe status shows how it ended.")
 		return err
 	}
-	_, err = fmt.Fprintf(a.out, "The run goes on in engine process %d. recipe status and recipe logs -f show it; recipe stop ends it where it can go on later.\n", d.PID)
+	_,
+		err = fmt.Fprintf(a.out,
+		"The run goes on in engine process %d. recipe status and recipe logs -f show it; recipe stop ends it where "+
+			"it can go on later.\n", d.PID)
 	return err
 }
 
@@ -53,7 +56,8 @@ func newEngine(a *app) *cobra.Command {
 			orders := listen(reactions{draining: func() {}, killing: func() {}, leaving: func() {}})
 			defer orders.close()
 			_, err = s.Apply(context.WithoutCancel(cmd.Context()), h.Approved, session.ApplyOptions{
-				Command: "apply --detach " + s.Recipe.File, Detached: true, Keep: h.Keep, Attempt: h.Attempt, Log: h.Log, Stop: orders.stop, Kill: orders.kill,
+				Command: "apply --detach " + s.Recipe.File, Detached: true, Keep: h.Keep, Attempt: h.Attempt,
+				Log: h.Log, Stop: orders.stop, Kill: orders.kill,
 			})
 			return err
 		},

@@ -43,7 +43,8 @@ trainer "tiny" "policy" {
 // secretsGiven is what the person who applies has in the environment.
 func secretsGiven() []string {
 	var out []string
-	for _, name := range []string{"A_SECRET", "B_SECRET", "NOBODYS_SECRET", "HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "SLURM_JWT", "RECIPE_VAR_token", "CUDA_MODULE_LOADING", "SITE_MODULES"} {
+	for _, name := range []string{"A_SECRET", "B_SECRET", "NOBODYS_SECRET", "HF_TOKEN", "WANDB_API_KEY",
+		"AWS_SECRET_ACCESS_KEY", "SLURM_JWT", "RECIPE_VAR_token", "CUDA_MODULE_LOADING", "SITE_MODULES"} {
 		out = append(out, name+"=value of "+name)
 	}
 	return out
@@ -100,7 +101,8 @@ func eventually(t *testing.T, what string, holds func() bool, more ...*string) {
 	}
 }
 
-// A process gets what every program needs, what its plugin reads, and what its own block is given: no secret of another's.
+// A process gets what every program needs, what its plugin reads, and what its own block is given: no secret of
+// another's.
 func TestAProcessGetsNoSecretOfAnother(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -122,7 +124,8 @@ func TestAProcessGetsNoSecretOfAnother(t *testing.T) {
 	recipe := func(args ...string) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), "recipe", args...)
-		cmd.Dir, cmd.Env = dir, append(append(os.Environ(), secretsGiven()...), "RECIPE_CONFIG="+filepath.Join(dir, "settings.hcl"))
+		cmd.Dir, cmd.Env = dir, append(append(os.Environ(), secretsGiven()...), "RECIPE_CONFIG="+
+			filepath.Join(dir, "settings.hcl"))
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("recipe %v: %v\n%s", args, err, out)
 		}
@@ -154,13 +157,16 @@ func TestAProcessGetsNoSecretOfAnother(t *testing.T) {
 					if process != pid {
 						allowed = append(allowed, want.programs...)
 					}
-					for _, given := range append(secretsGiven(), "PATH="+os.Getenv("PATH"), "TOKEN=value of RECIPE_VAR_token") {
+					for _, given := range append(secretsGiven(), "PATH="+os.Getenv("PATH"),
+						"TOKEN=value of RECIPE_VAR_token") {
 						name, _, _ := strings.Cut(given, "=")
 						switch has := slices.Contains(environ, given); {
 						case has && !slices.Contains(allowed, name):
 							t.Errorf("%s: process %d of %s (plugin %d) has %s", when, process, block, pid, name)
-						case !has && slices.Contains(allowed, name): // a process that does not run its program yet has its parent's
-							lacking = fmt.Sprintf("%s: process %d of %s (plugin %d) has no %s", when, process, block, pid, name)
+						case !has && slices.Contains(allowed, name):
+							// a process that does not run its program yet has its parent's
+							lacking = fmt.Sprintf("%s: process %d of %s (plugin %d) has no %s", when, process, block,
+								pid, name)
 						}
 					}
 				}
@@ -194,6 +200,10 @@ func TestAProcessGetsNoSecretOfAnother(t *testing.T) {
 		t.Error("the process was not adopted")
 	}
 	recipe("restart", "inference.vllm.a")
-	eventually(t, "the block is started again", func() bool { pid := leader("inference.vllm.a"); return pid > 0 && pid != before })
+	eventually(t, "the block is started again", func() bool {
+		pid := leader("inference.vllm.a")
+		return pid > 0 &&
+			pid != before
+	})
 	check("restarted")
 }

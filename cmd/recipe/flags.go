@@ -23,8 +23,10 @@ type recipeFlags struct {
 }
 
 func (f *recipeFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&f.vars, "var", nil, "set a variable, `NAME=VALUE`; may be given more than once; wins over everything else")
-	cmd.Flags().StringArrayVar(&f.varFiles, "var-file", nil, "read variables from a `FILE`; later files win; wins over RECIPE_VAR_NAME, which wins over defaults")
+	cmd.Flags().StringArrayVar(&f.vars, "var", nil,
+		"set a variable, `NAME=VALUE`; may be given more than once; wins over everything else")
+	cmd.Flags().StringArrayVar(&f.varFiles, "var-file", nil,
+		"read variables from a `FILE`; later files win; wins over RECIPE_VAR_NAME, which wins over defaults")
 	_ = cmd.MarkFlagFilename("var-file", "tfvars", "hcl", "json")
 }
 
@@ -81,11 +83,13 @@ func addresses(given []string) ([]addr.Block, error) {
 
 // addTarget gives a command the --target flag.
 func addTarget(cmd *cobra.Command, v *[]string) {
-	cmd.Flags().StringArrayVar(v, "target", nil, "only the block at `ADDRESS` and what it needs; may be given more than once")
+	cmd.Flags().StringArrayVar(v, "target", nil,
+		"only the block at `ADDRESS` and what it needs; may be given more than once")
 }
 
 // addRun gives a command that looks at a run the flag that says which.
 func addRun(cmd *cobra.Command, v *string) {
-	cmd.Flags().StringVarP(v, "recipe", "r", "", "the recipe `FILE` whose run is meant; needed when there are several runs here")
+	cmd.Flags().StringVarP(v, "recipe", "r", "",
+		"the recipe `FILE` whose run is meant; needed when there are several runs here")
 	_ = cmd.MarkFlagFilename("recipe", "hcl")
 }

@@ -30,8 +30,8 @@ func newFmt(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fmt [PATH…]",
 		Short: "Format recipes in place",
-		Long: `Format recipes in place: files, or the *.hcl files of folders (of this one without arguments). It prints the names of
-files that it changed. With - it formats standard input to standard output.
+		Long: `Format recipes in place: files, or the *.hcl files of folders (of this one without arguments). It prints
+the names of files that it changed. With - it formats standard input to standard output.
 
 With --check nothing is written, and the exit code is 1 when something would change.`,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -114,8 +114,8 @@ func (a *app) formatFile(path string, f formatting) (differs bool, err error) {
 	return true, nil
 }
 
-// replaceFile gives a file another content, at once: a full disk or a crash leaves the old one. A symbolic link stays one. Where the folder
-// allows no new file but the file may be written, it is written in its place.
+// replaceFile gives a file another content, at once: a full disk or a crash leaves the old one. A symbolic link stays
+// one. Where the folder allows no new file but the file may be written, it is written in its place.
 func replaceFile(path string, content []byte) error {
 	path, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -125,7 +125,8 @@ func replaceFile(path string, content []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := unix.Access(path, unix.W_OK); err != nil { // a file that its owner has protected, in a folder that would let it be replaced
+	if err := unix.Access(path, unix.W_OK); err != nil {
+		// a file that its owner has protected, in a folder that would let it be replaced
 		return err
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")

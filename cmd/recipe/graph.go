@@ -16,8 +16,9 @@ func newGraph(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "graph [FILE]",
 		Short: "Draw how the blocks of a recipe hang together",
-		Long:  "Draw the start order of a recipe: an arrow goes from a block to what must come before it. For a picture: recipe graph | dot -Tsvg > graph.svg",
-		Args:  cobra.MaximumNArgs(1),
+		Long: "Draw the start order of a recipe: an arrow goes from a block to what must come before it. For a " +
+			"picture: recipe graph | dot -Tsvg > graph.svg",
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			file, err := recipeFile(args)
 			if err != nil {
@@ -36,6 +37,7 @@ func newGraph(a *app) *cobra.Command {
 	}
 	recipe.add(cmd)
 	cmd.Flags().StringVar(&format, "format", "dot", "one of "+strings.Join(schema.GraphFormats(), ", "))
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(schema.GraphFormats(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("format",
+		cobra.FixedCompletions(schema.GraphFormats(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

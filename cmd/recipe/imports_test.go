@@ -20,7 +20,8 @@ const (
 // files calls fn with every file of the repository that a person wrote, by its slash path from the root.
 func files(t *testing.T, fn func(path string)) {
 	t.Helper()
-	skip := map[string]bool{".git": true, ".cache": true, "bin": true, "dist": true, ".recipe": true, ".venv": true, ".gpu": true,
+	skip := map[string]bool{".git": true, ".cache": true, "bin": true, "dist": true, ".recipe": true, ".venv": true,
+		".gpu":        true,
 		".ruff_cache": true, ".pytest_cache": true, "__pycache__": true, "node_modules": true}
 	err := filepath.WalkDir(repository, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -132,7 +133,8 @@ func TestMayImport(t *testing.T) {
 // and traces of the machine on which something was written.
 func TestFilesAreFit(t *testing.T) {
 	t.Parallel()
-	machine := regexp.MustCompile(`(^|[\s"'=:(` + "`" + `])/(wo` + `rk|ro` + `ot|tm` + `p/h)/|\.\./sha` + `red/|\.pye` + `nv|bash_jo` + `bs|` +
+	machine := regexp.MustCompile(`(^|[\s"'=:(` + "`" + `])/(wo` + `rk|ro` + `ot|tm` + `p/h)/|\.\./sha` + `red/|\.pye` +
+		`nv|bash_jo` + `bs|` +
 		`https?://[a-z0-9.-]*(proxy|mirror|nexus|artifactory)[a-z0-9.-]*\.(internal|local|corp|svc)`)
 	unfinished := regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X|HA` + `CK)\b`)
 	files(t, func(path string) {

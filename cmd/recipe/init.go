@@ -25,14 +25,15 @@ func newInit(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init [FILE]",
 		Short: "Make the Python environments that a recipe's blocks run in",
-		Long: `Make the Python environments that a recipe's blocks run in, with uv: for a block with runtime { requirements = … } one of these,
-for a block without a runtime one of its plugin's pinned packages (vLLM for GPUs where there is one, else its build for CPUs).
-A block that names an interpreter or a virtual environment is left to it. Environments lie in the user's cache, are shared by
-recipes that ask for the same packages, and are made once; calling it again is cheap, also after it was interrupted.
+		Long: `Make the Python environments that a recipe's blocks run in, with uv: for a block with runtime {
+requirements = … } one of these, for a block without a runtime one of its plugin's pinned packages (vLLM for GPUs
+where there is one, else its build for CPUs). A block that names an interpreter or a virtual environment is left to
+it. Environments lie in the user's cache, are shared by recipes that ask for the same packages, and are made once;
+calling it again is cheap, also after it was interrupted.
 
-Requirements may name wheels and folders of packages, relative to the recipe ("./mypkg"). Such an environment belongs to that folder
-and to what lies in it now: after a change, call recipe init again, also before a block that runs is started anew. Edits of a package
-that is installed with "-e ./mypkg" count from the block's next start, without that.`,
+Requirements may name wheels and folders of packages, relative to the recipe ("./mypkg"). Such an environment belongs
+to that folder and to what lies in it now: after a change, call recipe init again, also before a block that runs is
+started anew. Edits of a package that is installed with "-e ./mypkg" count from the block's next start, without that.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			has, err := hasGPU(gpu)
@@ -53,7 +54,8 @@ that is installed with "-e ./mypkg" count from the block's next start, without t
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeoutCause(cmd.Context(), timeout, fmt.Errorf("--timeout of %s is over", timeout))
+			ctx, cancel := context.WithTimeoutCause(cmd.Context(), timeout,
+				fmt.Errorf("--timeout of %s is over", timeout))
 			defer cancel()
 			maker := python.Maker{Log: a.err, Dir: r.Dir}
 			for i, e := range list {
@@ -69,7 +71,8 @@ that is installed with "-e ./mypkg" count from the block's next start, without t
 	}
 	recipe.add(cmd)
 	addJSON(cmd, &asJSON)
-	cmd.Flags().StringVar(&gpu, "gpu", "auto", "packages for a machine with a GPU: auto, yes or no; yes on a login node whose jobs get one")
+	cmd.Flags().StringVar(&gpu, "gpu", "auto",
+		"packages for a machine with a GPU: auto, yes or no; yes on a login node whose jobs get one")
 	cmd.Flags().DurationVar(&timeout, "timeout", time.Hour, "how long it may take")
 	return cmd
 }

@@ -18,7 +18,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/interpreter"
 )
 
-// open loads the recipe that a command means and says what is wrong with it. Once that is said, the error is only an exit code.
+// open loads the recipe that a command means and says what is wrong with it. Once that is said, the error is only an
+// exit code.
 func (a *app) open(ctx context.Context, f *recipeFlags, args, targets []string, asJSON bool) (*session.Session, error) {
 	req, err := f.request(a, args, targets)
 	if err != nil {
@@ -31,10 +32,11 @@ func (a *app) open(ctx context.Context, f *recipeFlags, args, targets []string, 
 	local := doctor.Local(filepath.Dir(req.File))
 	machine := doctor.Hardware(ctx, local)
 	sizes := session.Sizes(catalog, machine)
-	s, diags := session.Open(req, catalog, run.Processes{Catalog: catalog}, func(r *schema.Recipe, kept sizing.Devices) ([]plan.Finding, sizing.Devices) {
-		found, devices := sizes(r, kept)
-		return append(found, doctor.Notes(local, machine, r, packagesOf(catalog))...), devices
-	})
+	s, diags := session.Open(req, catalog, run.Processes{Catalog: catalog},
+		func(r *schema.Recipe, kept sizing.Devices) ([]plan.Finding, sizing.Devices) {
+			found, devices := sizes(r, kept)
+			return append(found, doctor.Notes(local, machine, r, packagesOf(catalog))...), devices
+		})
 	if s != nil {
 		return s, a.diagnose(s.Recipe, diags, asJSON)
 	}

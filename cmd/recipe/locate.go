@@ -31,17 +31,20 @@ func recipeFile(args []string) (string, error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		return "", fmt.Errorf("there is no recipe (*.hcl) in %s: name one, for example recipe plan recipes/quickstart.hcl", dir)
+		return "",
+			fmt.Errorf("there is no recipe (*.hcl) in %s: name one, for example recipe plan recipes/quickstart.hcl",
+				dir)
 	default:
-		return "", fmt.Errorf("there are %d recipes in %s (%s): name the one that is meant", len(found), dir, strings.Join(found, ", "))
+		return "", fmt.Errorf("there are %d recipes in %s (%s): name the one that is meant", len(found), dir,
+			strings.Join(found, ", "))
 	}
 }
 
 // errNoRun means that nothing was ever applied.
 var errNoRun = errors.New("there is no run")
 
-// locateRun finds the run that a command means: that of the recipe file given, the only one of the folder given, or the only one here
-// or in a folder of here.
+// locateRun finds the run that a command means: that of the recipe file given, the only one of the folder given, or the
+// only one here or in a folder of here.
 func locateRun(file string) (state.Dir, *state.Run, error) {
 	named := file
 	if info, err := os.Stat(file); err == nil && info.IsDir() {
@@ -77,13 +80,15 @@ func locateRun(file string) (state.Dir, *state.Run, error) {
 	case len(found) == 0 && file != "":
 		return "", nil, fmt.Errorf("%w of %s yet: recipe apply %s starts one", errNoRun, file, file)
 	case len(found) == 0:
-		return "", nil, fmt.Errorf("%w here yet: recipe apply FILE starts one; for a run elsewhere use -r FILE", errNoRun)
+		return "", nil, fmt.Errorf("%w here yet: recipe apply FILE starts one; for a run elsewhere use -r FILE",
+			errNoRun)
 	}
 	files := make([]string, len(found))
 	for i, c := range found {
 		files[i] = c.run.File
 	}
-	return "", nil, fmt.Errorf("there are %d runs here (of %s): say which with -r FILE", len(found), strings.Join(files, ", "))
+	return "", nil, fmt.Errorf("there are %d runs here (of %s): say which with -r FILE", len(found),
+		strings.Join(files, ", "))
 }
 
 func runDirs(file string) ([]string, error) {

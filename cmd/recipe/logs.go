@@ -23,8 +23,9 @@ func newLogs(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs [ADDRESS…]",
 		Short: "Print what a run and its blocks have said",
-		Long: `Print what a run and its blocks have said: phases, log lines, metrics, checkpoints, weight updates, samples. With
-addresses, only of those blocks. It reads the run's one event log, so it works while a run goes on and long after.`,
+		Long: `Print what a run and its blocks have said: phases, log lines, metrics, checkpoints, weight updates,
+samples. With addresses, only of those blocks. It reads the run's one event log, so it works while a run goes on and
+long after.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			blocks, err := addresses(args)
@@ -81,7 +82,8 @@ func sinceTime(text string, now time.Time) (time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("--since %q: expected a duration such as 10m or a time such as 2026-03-01T12:00:00Z", text)
+		return time.Time{},
+			fmt.Errorf("--since %q: expected a duration such as 10m or a time such as 2026-03-01T12:00:00Z", text)
 	}
 	return t, nil
 }

@@ -1,5 +1,5 @@
-// Command recipe declares, plans and runs RL post-training of language models. One file here is one command: flags in, a
-// call of the engine, a view out.
+// Command recipe declares, plans and runs RL post-training of language models. One file here is one command: flags in,
+// a call of the engine, a view out.
 package main
 
 import (
@@ -16,8 +16,8 @@ func main() { os.Exit(program()) }
 
 // program is main with an exit code, so that tests can run it as a command of its own.
 func program() int {
-	// The engine starts a built-in plugin by starting this binary again. Definitions are made only then: making them reads
-	// every plugin's schema, which no `recipe version` should wait for.
+	// The engine starts a built-in plugin by starting this binary again. Definitions are made only then: making them
+	// reads every plugin's schema, which no `recipe version` should wait for.
 	if _, plugin := os.LookupEnv(protocol.BuiltinKey); plugin {
 		sdk.ServeBuiltin(builtins())
 	}

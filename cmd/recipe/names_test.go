@@ -21,12 +21,14 @@ import (
 
 // metaArguments are those that every block takes besides its plugin's own, as docs/language.md has them.
 var metaArguments = map[string][]string{
-	"placement": {"gpus", "devices", "executor", "host"}, "runtime": {"python", "requirements", "venv"}, "restart": nil, "health": nil,
-	"external": nil, "environment_variables": nil, "stop_when": nil, "count": nil, "for_each": nil, "depends_on": nil, "lifecycle": nil,
+	"placement": {"gpus", "devices", "executor", "host"}, "runtime": {"python", "requirements", "venv"}, "restart": nil,
+	"health":   nil,
+	"external": nil, "environment_variables": nil, "stop_when": nil, "count": nil, "for_each": nil, "depends_on": nil,
+	"lifecycle": nil,
 }
 
-// TestDocsNameRealSettings holds the tables that translate other projects' settings to the schemas and the commands: what stands in
-// their right column as `KIND.PLUGIN: path` or `recipe COMMAND --flag` can be written.
+// TestDocsNameRealSettings holds the tables that translate other projects' settings to the schemas and the commands:
+// what stands in their right column as `KIND.PLUGIN: path` or `recipe COMMAND --flag` can be written.
 func TestDocsNameRealSettings(t *testing.T) {
 	t.Parallel()
 	a := newApp(nil, io.Discard, io.Discard, []string{"RECIPE_CONFIG=" + filepath.Join("testdata", "settings.hcl")})
@@ -75,8 +77,8 @@ func TestDocsNameRealSettings(t *testing.T) {
 	}
 }
 
-// TestEverySettingOfTheTrainerIsTranslated: whoever comes from another project finds each attribute of trainer "grpo" on one of the
-// two pages, so none can be added without a word about its counterpart.
+// TestEverySettingOfTheTrainerIsTranslated: whoever comes from another project finds each attribute of trainer "grpo"
+// on one of the two pages, so none can be added without a word about its counterpart.
 func TestEverySettingOfTheTrainerIsTranslated(t *testing.T) {
 	t.Parallel()
 	a := newApp(nil, io.Discard, io.Discard, []string{"RECIPE_CONFIG=" + filepath.Join("testdata", "settings.hcl")})
@@ -99,7 +101,8 @@ func TestEverySettingOfTheTrainerIsTranslated(t *testing.T) {
 	var walk func(s *spec.Schema, prefix string)
 	walk = func(s *spec.Schema, prefix string) {
 		for _, attribute := range s.Attributes {
-			if name := prefix + attribute.Name; !strings.Contains(text, "`trainer.grpo: "+name+"`") && !strings.Contains(text, "`trainer.grpo: "+name+" = ") {
+			if name := prefix + attribute.Name; !strings.Contains(text, "`trainer.grpo: "+name+"`") &&
+				!strings.Contains(text, "`trainer.grpo: "+name+" = ") {
 				t.Errorf("neither docs/from-verl.md nor docs/from-atropos.md says what %s is elsewhere", name)
 			}
 		}
@@ -161,7 +164,8 @@ func resolveCommand(root *cobra.Command, words []string) error {
 	for _, word := range rest {
 		flag, _, _ := strings.Cut(strings.TrimLeft(word, "-"), "=")
 		switch {
-		case strings.HasPrefix(word, "--") && c.Flag(flag) == nil && c.InheritedFlags().Lookup(flag) == nil && flag != "help":
+		case strings.HasPrefix(word, "--") && c.Flag(flag) == nil && c.InheritedFlags().Lookup(flag) == nil &&
+			flag != "help":
 			return fmt.Errorf("%s has no flag --%s", c.CommandPath(), flag)
 		case strings.HasPrefix(word, "-") && len(word) == 2 && c.Flags().ShorthandLookup(flag) == nil:
 			return fmt.Errorf("%s has no flag -%s", c.CommandPath(), flag)

@@ -34,28 +34,31 @@ func newEvaluate(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "evaluate ADDRESS",
 		Short: "Evaluate the policy that a run serves now",
-		Long: `Evaluate the policy that a run serves now: the environment at ADDRESS draws one completion, greedily, for each task of its held-out set
-and scores it. Training goes on meanwhile; the policy version in the result is the oldest that answered.
+		Long: `Evaluate the policy that a run serves now: the environment at ADDRESS draws one completion, greedily,
+for each task of its held-out set and scores it. Training goes on meanwhile; the policy version in the result is the
+oldest that answered.
 
-It works for environments with an evaluation: those written in Go with EvaluationTasks, and Atropos environments with evaluate(). Ctrl-C
-and --timeout end the evaluation.`,
+It works for environments with an evaluation: those written in Go with EvaluationTasks, and Atropos environments with
+evaluate(). Ctrl-C and --timeout end the evaluation.`,
 		Example: "  recipe evaluate environment.arithmetic.sums --limit 100",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.onDemand(cmd, args[0], &f, func(ctx context.Context, live *session.Client, block addr.Block) error {
-				result, err := live.Evaluate(ctx, block, limit)
-				if err != nil {
-					return err
-				}
-				if f.json {
-					return view.JSON(a.out, result)
-				}
-				return view.Evaluation(a.out, a.style(), result)
-			})
+			return a.onDemand(cmd, args[0], &f,
+				func(ctx context.Context, live *session.Client, block addr.Block) error {
+					result, err := live.Evaluate(ctx, block, limit)
+					if err != nil {
+						return err
+					}
+					if f.json {
+						return view.JSON(a.out, result)
+					}
+					return view.Evaluation(a.out, a.style(), result)
+				})
 		},
 	}
 	f.add(cmd, time.Hour)
-	cmd.Flags().IntVar(&limit, "limit", 0, "use at most `N` tasks of the held-out set (0: all of them; ignored by Atropos environments)")
+	cmd.Flags().IntVar(&limit, "limit", 0,
+		"use at most `N` tasks of the held-out set (0: all of them; ignored by Atropos environments)")
 	return cmd
 }
 
@@ -64,22 +67,24 @@ func newCheckpoint(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "checkpoint ADDRESS",
 		Short: "Make a trainer save a checkpoint now",
-		Long: `Make the trainer at ADDRESS save a checkpoint now, and return when it is complete on the disk. Training goes on afterwards. The trainer
-saves between two optimizer steps, so this may take as long as a step and a save.`,
+		Long: `Make the trainer at ADDRESS save a checkpoint now, and return when it is complete on the disk. Training
+goes on afterwards. The trainer saves between two optimizer steps, so this may take as long as a step and a save.`,
 		Example: "  recipe checkpoint trainer.grpo.policy",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.onDemand(cmd, args[0], &f, func(ctx context.Context, live *session.Client, block addr.Block) error {
-				saved, err := live.Checkpoint(ctx, block)
-				if err != nil {
+			return a.onDemand(cmd, args[0], &f,
+				func(ctx context.Context, live *session.Client, block addr.Block) error {
+					saved, err := live.Checkpoint(ctx, block)
+					if err != nil {
+						return err
+					}
+					if f.json {
+						return view.JSON(a.out, saved)
+					}
+					_, err = fmt.Fprintf(a.out, "%s saved step %d (policy version %d) in %s\n", block, saved.Step,
+						saved.PolicyVersion, saved.Path)
 					return err
-				}
-				if f.json {
-					return view.JSON(a.out, saved)
-				}
-				_, err = fmt.Fprintf(a.out, "%s saved step %d (policy version %d) in %s\n", block, saved.Step, saved.PolicyVersion, saved.Path)
-				return err
-			})
+				})
 		},
 	}
 	f.add(cmd, 30*time.Minute)
@@ -90,7 +95,8 @@ saves between two optimizer steps, so this may take as long as a step and a save
 var errOnDemandTimeout = errors.New("timed out")
 
 // onDemand connects to the engine of a run and makes a block do something, within the time that a person chose.
-func (a *app) onDemand(cmd *cobra.Command, address string, f *blockFlags, do func(context.Context, *session.Client, addr.Block) error) error {
+func (a *app) onDemand(cmd *cobra.Command, address string, f *blockFlags,
+	do func(context.Context, *session.Client, addr.Block) error) error {
 	block, err := addr.Parse(address)
 	if err != nil {
 		return err

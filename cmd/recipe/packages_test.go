@@ -8,7 +8,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-// vLLM and the trainer exchange tensors through memory: `recipe init` puts both into one environment, with one version of torch.
+// vLLM and the trainer exchange tensors through memory: `recipe init` puts both into one environment, with one version
+// of torch.
 func TestInferenceAndTrainerShareAnEnvironment(t *testing.T) {
 	t.Parallel()
 	catalog, err := host.NewCatalog(builtins(), nil, t.TempDir())
@@ -22,7 +23,8 @@ func TestInferenceAndTrainerShareAnEnvironment(t *testing.T) {
 			t.Errorf("gpu %v: vllm needs %+v, grpo %+v; want the same", gpu, server, trainer)
 		}
 	}
-	if reflect.DeepEqual(catalog.Packages(kind.Inference, "vllm", true), catalog.Packages(kind.Inference, "vllm", false)) {
+	if reflect.DeepEqual(catalog.Packages(kind.Inference, "vllm", true),
+		catalog.Packages(kind.Inference, "vllm", false)) {
 		t.Error("a machine without a GPU gets the same vLLM as one with")
 	}
 	if p := catalog.Packages(kind.Trainer, "tiny", false); !p.Empty() {

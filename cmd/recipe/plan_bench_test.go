@@ -32,7 +32,9 @@ func bigRecipe(b *testing.B, n int) string {
 	src.WriteString("recipe { name = \"big\" }\nvariable \"m\" { default = \"tiny\" }\n")
 	for i := range n / 2 {
 		fmt.Fprintf(&src, "inference \"tiny\" \"p%d\" {\n  model = var.m\n  seed  = %d + 1\n}\n", i, i)
-		fmt.Fprintf(&src, "environment \"arithmetic\" \"e%d\" {\n  inference  = inference.tiny.p%d\n  group_size = 8 * 2\n  seed       = length(\"abc\") + %d\n}\n", i, i, i)
+		fmt.Fprintf(&src,
+			"environment \"arithmetic\" \"e%d\" {\n  inference  = inference.tiny.p%d\n  group_size = 8 * 2\n  seed   "+
+				"    = length(\"abc\") + %d\n}\n", i, i, i)
 	}
 	path := filepath.Join(b.TempDir(), "big.hcl")
 	if err := os.WriteFile(path, []byte(src.String()), 0o600); err != nil {
@@ -41,8 +43,8 @@ func bigRecipe(b *testing.B, n int) string {
 	return path
 }
 
-// floor is the least that any engine on hcl/v2 would do with the same file: parse it, order the blocks by their references
-// and evaluate every attribute. It returns the number of blocks.
+// floor is the least that any engine on hcl/v2 would do with the same file: parse it, order the blocks by their
+// references and evaluate every attribute. It returns the number of blocks.
 func floor(src []byte) (int, error) {
 	f, diags := hclsyntax.ParseConfig(src, "big.hcl", hcl.InitialPos)
 	if diags.HasErrors() {
@@ -69,14 +71,16 @@ func floor(src []byte) (int, error) {
 	for _, block := range f.Body.(*hclsyntax.Body).Blocks {
 		if a := block.Body.Attributes["inference"]; a != nil && len(a.Expr.Variables()) > 0 {
 			later = append(later, block)
-		} else if err := evaluate(block, &hcl.EvalContext{Variables: map[string]cty.Value{"var": vars}, Functions: functions}); err != nil {
+		} else if err := evaluate(block, &hcl.EvalContext{Variables: map[string]cty.Value{"var": vars},
+			Functions: functions}); err != nil {
 			return 0, err
 		}
 	}
 	for _, block := range later {
 		on := block.Body.Attributes["inference"].Expr.Variables()[0][2].(hcl.TraverseAttr).Name
 		ref := cty.ObjectVal(map[string]cty.Value{"tiny": cty.ObjectVal(map[string]cty.Value{on: served[on]})})
-		if err := evaluate(block, &hcl.EvalContext{Variables: map[string]cty.Value{"var": vars, "inference": ref}, Functions: functions}); err != nil {
+		if err := evaluate(block, &hcl.EvalContext{Variables: map[string]cty.Value{"var": vars, "inference": ref},
+			Functions: functions}); err != nil {
 			return 0, err
 		}
 	}
@@ -100,7 +104,8 @@ func BenchmarkFloor(b *testing.B) {
 	}
 }
 
-// measure also reports the processor time of an operation, garbage collection included: on a busy machine the steady figure.
+// measure also reports the processor time of an operation, garbage collection included: on a busy machine the steady
+// figure.
 func measure(b *testing.B, op func()) {
 	b.Helper()
 	b.ReportAllocs()
@@ -118,12 +123,13 @@ func measure(b *testing.B, op func()) {
 	b.ReportMetric(float64(used()-before)/float64(time.Millisecond)/float64(b.N), "cpu-ms/op")
 }
 
-// BenchmarkPlan is everything that `recipe plan` does after the process has started, its output included, for a new run and
-// for one whose blocks are all recorded.
+// BenchmarkPlan is everything that `recipe plan` does after the process has started, its output included, for a new run
+// and for one whose blocks are all recorded.
 func BenchmarkPlan(b *testing.B) {
 	for _, recorded := range []bool{false, true} {
 		for _, n := range []int{10, 100, 1000, 5000} {
-			b.Run(fmt.Sprintf("recorded=%v/blocks=%d", recorded, n), func(b *testing.B) { benchmarkPlan(b, n, recorded) })
+			b.Run(fmt.Sprintf("recorded=%v/blocks=%d", recorded, n),
+				func(b *testing.B) { benchmarkPlan(b, n, recorded) })
 		}
 	}
 }
@@ -135,7 +141,8 @@ func benchmarkPlan(b *testing.B, n int, recorded bool) {
 	}
 	path := bigRecipe(b, n)
 	open := func() *session.Session {
-		s, diags := session.Open(session.Request{File: path}, catalog, run.Processes{Catalog: catalog}, session.Sizes(catalog, sizing.Machine{}))
+		s, diags := session.Open(session.Request{File: path}, catalog, run.Processes{Catalog: catalog},
+			session.Sizes(catalog, sizing.Machine{}))
 		if diags.HasErrors() {
 			b.Fatal(diags)
 		}

@@ -96,7 +96,8 @@ func (a *app) plugin(k, name string) (*schema.PluginSchema, error) {
 		return nil, err
 	}
 	if p == nil {
-		return nil, fmt.Errorf("there is no %s plugin %q; there are: %s", k, name, strings.Join(catalog.Names(kind.Kind(k)), ", "))
+		return nil, fmt.Errorf("there is no %s plugin %q; there are: %s", k, name,
+			strings.Join(catalog.Names(kind.Kind(k)), ", "))
 	}
 	return p, nil
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/recipe-rl/recipe/engine/state"
 )
 
-// TestEveryBlockIsAProcessOfItsOwn: two environments and all other blocks live in processes of their own, none of them the engine's, and
-// the death of one environment is nobody else's.
+// TestEveryBlockIsAProcessOfItsOwn: two environments and all other blocks live in processes of their own, none of them
+// the engine's, and the death of one environment is nobody else's.
 func TestEveryBlockIsAProcessOfItsOwn(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop(t)
@@ -22,7 +22,8 @@ func TestEveryBlockIsAProcessOfItsOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	two := strings.Replace(string(text), "environments  = [environment.arithmetic.sums]", "environments  = [environment.arithmetic.sums, environment.arithmetic.more]", 1) +
+	two := strings.Replace(string(text), "environments  = [environment.arithmetic.sums]",
+		"environments  = [environment.arithmetic.sums, environment.arithmetic.more]", 1) +
 		"\nenvironment \"arithmetic\" \"more\" {\n  inference  = inference.tiny.policy\n  group_size = local.group\n}\n"
 	if err := os.WriteFile(path, []byte(two), 0o600); err != nil {
 		t.Fatal(err)
@@ -44,7 +45,10 @@ func TestEveryBlockIsAProcessOfItsOwn(t *testing.T) {
 	if err := syscall.Kill(before[killed], syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	after := w.awaitProcesses(6, func(now map[string]int) bool { return now[killed] != 0 && now[killed] != before[killed] })
+	after := w.awaitProcesses(6, func(now map[string]int) bool {
+		return now[killed] != 0 &&
+			now[killed] != before[killed]
+	})
 	for block, pid := range before {
 		if block != killed && after[block] != pid {
 			t.Errorf("%s went from process %d to %d when %s was killed", block, pid, after[block], killed)

@@ -24,7 +24,8 @@ func TestSeveralDetachAtOnce(t *testing.T) {
 			ends := make(chan end, n)
 			for range n {
 				go func() {
-					out, err := w.command("apply", "-y", "--detach", "--var", "steps=1000000", "quickstart.hcl").CombinedOutput()
+					out, err := w.command("apply", "-y", "--detach", "--var", "steps=1000000",
+						"quickstart.hcl").CombinedOutput()
 					ends <- end{string(out), err}
 				}()
 			}
@@ -41,7 +42,8 @@ func TestSeveralDetachAtOnce(t *testing.T) {
 			for _, e := range said {
 				m := named.FindStringSubmatch(e.out)
 				switch {
-				case m == nil && e.err == nil && (strings.Contains(e.out, "An engine already works on the run") || strings.Contains(e.out, "Handed to the engine")):
+				case m == nil && e.err == nil && (strings.Contains(e.out, "An engine already works on the run") ||
+					strings.Contains(e.out, "Handed to the engine")):
 				case m == nil:
 					t.Errorf("an apply names no engine: %v\n%s", e.err, e.out)
 				case m[1] != fmt.Sprint(owner.PID):
@@ -57,7 +59,8 @@ func TestSeveralDetachAtOnce(t *testing.T) {
 			if started != 1 {
 				t.Errorf("%d applies say that they have started the run", started)
 			}
-			if logs, _ := filepath.Glob(filepath.Join(w.dir, ".recipe", "quickstart", "engine.log*")); len(logs) != 1 || filepath.Base(logs[0]) != "engine.log" {
+			if logs, _ := filepath.Glob(filepath.Join(w.dir, ".recipe", "quickstart", "engine.log*")); len(logs) != 1 ||
+				filepath.Base(logs[0]) != "engine.log" {
 				t.Errorf("the logs of engines are %v, expected engine.log alone", logs)
 			}
 		})

@@ -28,7 +28,8 @@ func newPerson(t *testing.T) *person {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// By another process: one that this process starts meanwhile would hold the file open for writing, and it could not be run.
+	// By another process: one that this process starts meanwhile would hold the file open for writing, and it could not
+	// be run.
 	if out, err := exec.CommandContext(t.Context(), "cp", self, p.bin).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -49,7 +50,8 @@ func newPerson(t *testing.T) *person {
 // run runs a command as that person.
 func (p *person) run(args ...string) (out, said string, err error) {
 	cmd := exec.CommandContext(p.t.Context(), p.bin, args...)
-	cmd.Dir, cmd.Env = p.dir, append(os.Environ(), "HOME="+p.dir, "XDG_CACHE_HOME="+filepath.Join(p.dir, "cache"), "TMPDIR="+p.dir)
+	cmd.Dir, cmd.Env = p.dir, append(os.Environ(), "HOME="+p.dir, "XDG_CACHE_HOME="+filepath.Join(p.dir, "cache"),
+		"TMPDIR="+p.dir)
 	if os.Getuid() == 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	}
@@ -100,7 +102,8 @@ func TestDestroyOfAReadOnlyFolderEndsNothing(t *testing.T) {
 	for _, folder := range []string{".recipe/quickstart/blocks/trainer.tiny.policy", ".recipe"} {
 		p.chmod(folder, 0o555)
 		out, said, err := p.run("destroy", "-y", "--checkpoints")
-		if err == nil || !strings.Contains(said, "nothing was ended or removed") || !strings.Contains(said, folder+": permission denied") || out != "" {
+		if err == nil || !strings.Contains(said, "nothing was ended or removed") ||
+			!strings.Contains(said, folder+": permission denied") || out != "" {
 			t.Errorf("destroy with a read-only %s: %v\n%s%s", folder, err, out, said)
 		}
 		p.chmod(folder, 0o755)
@@ -112,7 +115,8 @@ func TestDestroyOfAReadOnlyFolderEndsNothing(t *testing.T) {
 	eventually(t, "the trainer goes on", func() bool { return p.metrics() > before })
 	p.chmod(".recipe", 0o700)
 	p.chmod(".recipe/quickstart/blocks/trainer.tiny.policy", 0o700)
-	if out, said, err := p.run("destroy", "-y", "--checkpoints"); err != nil || !strings.Contains(out, "The run is gone") {
+	if out, said, err := p.run("destroy", "-y", "--checkpoints"); err != nil ||
+		!strings.Contains(out, "The run is gone") {
 		t.Errorf("destroy: %v\n%s%s", err, out, said)
 	}
 	if _, err := os.Stat(filepath.Join(p.dir, ".recipe")); err == nil {
@@ -143,7 +147,9 @@ func TestCommandsOnReadOnlyFolders(t *testing.T) {
 		}
 	}
 	out, said, err := p.run("fmt", "a")
-	if err == nil || out != "a/fine.hcl\n" || !strings.Contains(said, "formatting a/protected.hcl: permission denied") || !strings.Contains(said, "broken.hcl") {
+	if err == nil || out != "a/fine.hcl\n" ||
+		!strings.Contains(said, "formatting a/protected.hcl: permission denied") ||
+		!strings.Contains(said, "broken.hcl") {
 		t.Errorf("fmt: %v\n%s%s", err, out, said)
 	}
 	holds("a/protected.hcl", crooked)
@@ -158,13 +164,15 @@ func TestCommandsOnReadOnlyFolders(t *testing.T) {
 	}
 	holds("b/one.hcl", straight)
 
-	if out, said, err := p.run("plan", "--out", "b/plan.json", "quickstart.hcl"); err == nil || !strings.Contains(said, "saving the plan") || !strings.Contains(said, "permission denied") {
+	if out, said, err := p.run("plan", "--out", "b/plan.json", "quickstart.hcl"); err == nil ||
+		!strings.Contains(said, "saving the plan") || !strings.Contains(said, "permission denied") {
 		t.Errorf("plan --out: %v\n%s%s", err, out, said)
 	}
 	p.chmod(".", 0o555)
 	defer p.chmod(".", 0o755)
 	for _, args := range [][]string{{"apply", "-y"}, {"apply", "-y", "--detach"}} {
-		if out, said, err := p.run(append(args, "quickstart.hcl")...); err == nil || !strings.Contains(said, "making the run directory") || !strings.Contains(said, "permission denied") {
+		if out, said, err := p.run(append(args, "quickstart.hcl")...); err == nil ||
+			!strings.Contains(said, "making the run directory") || !strings.Contains(said, "permission denied") {
 			t.Errorf("%v: %v\n%s%s", args, err, out, said)
 		}
 	}

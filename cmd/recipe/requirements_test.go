@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestRequirementsNameRealTests holds docs/requirements.md to the tree: a test that it names exists, a line that calls itself
-// met names one (or a document), and every id stands once.
+// TestRequirementsNameRealTests holds docs/requirements.md to the tree: a test that it names exists, a line that calls
+// itself met names one (or a document), and every id stands once.
 func TestRequirementsNameRealTests(t *testing.T) {
 	t.Parallel()
 	tests := map[string]bool{}
@@ -18,7 +18,8 @@ func TestRequirementsNameRealTests(t *testing.T) {
 	declared := regexp.MustCompile(`(?m)^(?:func|def|async def|    def) ((?:Test|Fuzz|test_)\w+)`)
 	quoted := regexp.MustCompile(`"([^"\n]+)"`)
 	files(t, func(path string) {
-		test := strings.HasSuffix(path, "_test.go") || strings.Contains(path, "/conformance/") || strings.HasSuffix(path, ".py")
+		test := strings.HasSuffix(path, "_test.go") || strings.Contains(path, "/conformance/") ||
+			strings.HasSuffix(path, ".py")
 		if strings.Contains(path, "testdata/script/") {
 			subtests[strings.TrimSuffix(filepath.Base(path), ".txtar")] = true
 		}
@@ -65,7 +66,8 @@ func TestRequirementsNameRealTests(t *testing.T) {
 			t.Errorf("%s stands twice", id)
 		}
 		seen[id] = true
-		if state == "met" && named.FindString(names) == "" && !strings.Contains(where, ".md") && !strings.Contains(where, "scripts/") {
+		if state == "met" && named.FindString(names) == "" && !strings.Contains(where, ".md") &&
+			!strings.Contains(where, "scripts/") {
 			t.Errorf("%s says that it is met and names no test", id)
 		}
 		check(id, names)
@@ -74,7 +76,8 @@ func TestRequirementsNameRealTests(t *testing.T) {
 	for _, m := range row.FindAllStringSubmatch(string(page), -1) {
 		counts[m[3]]++
 	}
-	if want := fmt.Sprintf("Now %d met, %d in part, %d open.", counts["met"], counts["part"], counts["open"]); !strings.Contains(string(page), want) {
+	if want := fmt.Sprintf("Now %d met, %d in part, %d open.", counts["met"], counts["part"],
+		counts["open"]); !strings.Contains(string(page), want) {
 		t.Errorf("the page counts wrongly; it should say: %s", want)
 	}
 	if len(seen) != 130 {

@@ -19,11 +19,12 @@ func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "recipe",
 		Short: "Declare, plan and run RL post-training of language models",
-		Long: `recipe is to RL post-training of language models what Terraform is to infrastructure: one file declares inference,
-environments, trainer and weight sync; plan says what would happen, and apply makes it happen and keeps it happening.
+		Long: `recipe is to RL post-training of language models what Terraform is to infrastructure: one file declares
+inference, environments, trainer and weight sync; plan says what would happen, and apply makes it happen and keeps it
+happening.
 
-Exit codes: 0 done; 1 failed; 2 changes pending (plan --detailed-exitcode only).
-NO_COLOR turns colors off; into a pipe every command writes plain lines, with --json machine-readable ones.`,
+Exit codes: 0 done; 1 failed; 2 changes pending (plan --detailed-exitcode only). NO_COLOR turns colors off; into a
+pipe every command writes plain lines, with --json machine-readable ones.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		CompletionOptions: cobra.CompletionOptions{
@@ -46,7 +47,8 @@ NO_COLOR turns colors off; into a pipe every command writes plain lines, with --
 		}
 	}
 	add(groupWrite, newInit(a), newValidate(a), newFmt(a), newGraph(a), newConsole(a))
-	add(groupRun, newPlan(a), newApply(a), newStop(a), newRestart(a), newEvaluate(a), newCheckpoint(a), newDestroy(a), newClaim(a))
+	add(groupRun, newPlan(a), newApply(a), newStop(a), newRestart(a), newEvaluate(a), newCheckpoint(a), newDestroy(a),
+		newClaim(a))
 	add(groupLook, newStatus(a), newLogs(a), newShow(a), newOutput(a), newTrajectories(a))
 	add(groupTools, newRunAPI(a), newDoctor(a), newPlugin(a), newCompletion(a), newVersion(a))
 	root.AddCommand(newDocs(a), newEngine(a))

@@ -141,7 +141,8 @@ func TestSecretsOfARunAreFoundNowhere(t *testing.T) {
 	v.recipe(true, with("apply", "-y")...)
 	v.search()
 	for _, args := range [][]string{
-		{"status"}, {"status", "--json"}, {"show"}, {"show", "--json"}, {"show", "inference.tiny.policy"}, {"logs"}, {"logs", "--json"}, {"output"}, {"output", "--json"},
+		{"status"}, {"status", "--json"}, {"show"}, {"show", "--json"}, {"show", "inference.tiny.policy"}, {"logs"},
+		{"logs", "--json"}, {"output"}, {"output", "--json"},
 	} {
 		v.recipe(true, args...)
 	}
@@ -154,7 +155,8 @@ func TestSecretsOfADetachedRunAreFoundNowhere(t *testing.T) {
 	t.Parallel()
 	v := newVault(t, secretRecipe)
 	apply := func(steps string) {
-		v.recipe(true, "apply", "-y", "--detach", "--var", "password="+canaryFlag, "--var", "steps="+steps, "secret.hcl")
+		v.recipe(true, "apply", "-y", "--detach", "--var", "password="+canaryFlag, "--var", "steps="+steps,
+			"secret.hcl")
 	}
 	apply("100000")
 	defer v.recipe(true, "destroy", "-y")
@@ -172,7 +174,8 @@ func TestSecretsOfADetachedRunAreFoundNowhere(t *testing.T) {
 // The worst place for a secret is where a plugin repeats it: a model of that name does not exist.
 func TestASecretThatAPluginRepeatsIsBlankedOut(t *testing.T) {
 	t.Parallel()
-	for name, value := range map[string]string{"variable": "var.token", "environment": `env("CANARY")`, "text": `"/nowhere/${var.token}/model"`} {
+	for name, value := range map[string]string{"variable": "var.token", "environment": `env("CANARY")`,
+		"text": `"/nowhere/${var.token}/model"`} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			v := newVault(t, strings.Replace(secretRecipe, "= var.model", "= "+value, 1))
@@ -187,8 +190,11 @@ func TestASecretThatAPluginRepeatsIsBlankedOut(t *testing.T) {
 		})
 	}
 	for name, recipe := range map[string]string{
-		"type":         strings.Replace(secretRecipe, "steps                 = var.steps", "steps                 = var.token", 1),
-		"precondition": strings.Replace(secretRecipe, "model                 = var.model", "model = var.model\n lifecycle {\n precondition {\n condition = var.token == \"x\"\n error_message = \"the token is ${var.token}\"\n }\n }", 1),
+		"type": strings.Replace(secretRecipe, "steps                 = var.steps",
+			"steps                 = var.token", 1),
+		"precondition": strings.Replace(secretRecipe, "model                 = var.model",
+			"model = var.model\n lifecycle {\n precondition {\n condition = var.token == \"x\"\n error_message = "+
+				"\"the token is ${var.token}\"\n }\n }", 1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

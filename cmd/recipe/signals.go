@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// together is the time within which signals are one wish: a terminal and timeout(1) signal the whole group of processes, and timeout
-// its child besides.
+// together is the time within which signals are one wish: a terminal and timeout(1) signal the whole group of
+// processes, and timeout its child besides.
 const together = time.Second
 
 // wish is what a signal asks for.
@@ -22,8 +22,9 @@ const (
 	leave        // the terminal is gone: go on without it
 )
 
-// presses tells what each of a row of signals asks for. Ctrl-C and SIGTERM drain. A Ctrl-C after that kills, since only a person presses
-// it twice; SIGTERM never does, since programs send it, some of them again and again, and end with SIGKILL what they want to be dead.
+// presses tells what each of a row of signals asks for. Ctrl-C and SIGTERM drain. A Ctrl-C after that kills, since only
+// a person presses it twice; SIGTERM never does, since programs send it, some of them again and again, and end with
+// SIGKILL what they want to be dead.
 type presses struct{ first time.Time }
 
 func (p *presses) hear(sig os.Signal, now time.Time) wish {
@@ -50,12 +51,14 @@ type orders struct {
 	wait       sync.WaitGroup
 }
 
-// listen takes SIGINT, SIGTERM and SIGHUP (a terminal that was closed) until close is called. It tells what it heard through the reactions.
+// listen takes SIGINT, SIGTERM and SIGHUP (a terminal that was closed) until close is called. It tells what it heard
+// through the reactions.
 func listen(r reactions) *orders {
-	o := &orders{stop: make(chan struct{}), kill: make(chan struct{}), signals: make(chan os.Signal, 4), broken: make(chan os.Signal, 1)}
+	o := &orders{stop: make(chan struct{}), kill: make(chan struct{}), signals: make(chan os.Signal, 4),
+		broken: make(chan os.Signal, 1)}
 	signal.Notify(o.signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	// A pipe that nobody reads any more ends what is written to it and not the engine. It must not be ignored altogether: programs
-	// that are started would inherit that.
+	// A pipe that nobody reads any more ends what is written to it and not the engine. It must not be ignored
+	// altogether: programs that are started would inherit that.
 	signal.Notify(o.broken, syscall.SIGPIPE)
 	o.wait.Go(func() {
 		var p presses

@@ -30,16 +30,19 @@ func TestWhatSignalsAskFor(t *testing.T) {
 	}{
 		"Ctrl-C": {[]at{{0, ctrlC}}, []wish{drain}},
 		"Ctrl-C, to the group and to the process": {[]at{{0, ctrlC}, {1, ctrlC}}, []wish{drain, nothing}},
-		"Ctrl-C twice":                              {[]at{{0, ctrlC}, {1200, ctrlC}}, []wish{drain, kill}},
-		"impatient":                                 {[]at{{0, ctrlC}, {300, ctrlC}, {900, ctrlC}, {1500, ctrlC}}, []wish{drain, nothing, nothing, kill}},
-		"timeout: the child, then the group":        {[]at{{0, term}, {0, term}}, []wish{drain, nothing}},
-		"a service manager that asks again":         {[]at{{0, term}, {5000, term}, {10000, term}}, []wish{drain, nothing, nothing}},
-		"of both kinds at once":                     {[]at{{0, term}, {5, ctrlC}}, []wish{drain, nothing}},
-		"a person after a service manager":          {[]at{{0, term}, {3000, ctrlC}}, []wish{drain, kill}},
-		"the terminal is closed":                    {[]at{{0, hup}, {0, hup}}, []wish{leave, leave}},
-		"the terminal is closed, then kill PID":     {[]at{{0, hup}, {9000, term}}, []wish{leave, drain}},
-		"Ctrl-C, then the terminal is closed":       {[]at{{0, ctrlC}, {2000, hup}}, []wish{drain, leave}},
-		"closed while it drains, told to end again": {[]at{{0, ctrlC}, {1100, hup}, {1200, term}}, []wish{drain, leave, nothing}},
+		"Ctrl-C twice": {[]at{{0, ctrlC}, {1200, ctrlC}}, []wish{drain, kill}},
+		"impatient": {[]at{{0, ctrlC}, {300, ctrlC}, {900, ctrlC}, {1500, ctrlC}},
+			[]wish{drain, nothing, nothing, kill}},
+		"timeout: the child, then the group": {[]at{{0, term}, {0, term}}, []wish{drain, nothing}},
+		"a service manager that asks again": {[]at{{0, term}, {5000, term}, {10000, term}},
+			[]wish{drain, nothing, nothing}},
+		"of both kinds at once":                 {[]at{{0, term}, {5, ctrlC}}, []wish{drain, nothing}},
+		"a person after a service manager":      {[]at{{0, term}, {3000, ctrlC}}, []wish{drain, kill}},
+		"the terminal is closed":                {[]at{{0, hup}, {0, hup}}, []wish{leave, leave}},
+		"the terminal is closed, then kill PID": {[]at{{0, hup}, {9000, term}}, []wish{leave, drain}},
+		"Ctrl-C, then the terminal is closed":   {[]at{{0, ctrlC}, {2000, hup}}, []wish{drain, leave}},
+		"closed while it drains, told to end again": {[]at{{0, ctrlC}, {1100, hup}, {1200, term}},
+			[]wish{drain, leave, nothing}},
 	} {
 		var p presses
 		var got []wish
@@ -88,14 +91,16 @@ func TestSignalsOfOneMomentDrain(t *testing.T) {
 			if r := w.record(); r.Status != state.Stopped {
 				t.Errorf("the run is %s", r.Status)
 			}
-			if plan := w.recipe("plan", "--var", "steps=1000000", "quickstart.hcl"); !strings.Contains(plan, "goes on from step") {
+			if plan := w.recipe("plan", "--var", "steps=1000000", "quickstart.hcl"); !strings.Contains(plan,
+				"goes on from step") {
 				t.Errorf("no checkpoint was written:\n%s", plan)
 			}
 		})
 	}
 }
 
-// The terminal of an apply is closed: at once, or with the shell that the apply was started from, as when ssh is cut off.
+// The terminal of an apply is closed: at once, or with the shell that the apply was started from, as when ssh is cut
+// off.
 func TestAClosedTerminalDoesNotStopTheRun(t *testing.T) {
 	t.Parallel()
 	for name, argv := range map[string][]string{
@@ -130,7 +135,8 @@ func TestAClosedTerminalDoesNotStopTheRun(t *testing.T) {
 				text, _ := os.ReadFile(session.EngineLog(dir))
 				return string(text)
 			}
-			eventually(t, "the engine has left the terminal", func() bool { return strings.Contains(said(), "the terminal was closed") })
+			eventually(t, "the engine has left the terminal",
+				func() bool { return strings.Contains(said(), "the terminal was closed") })
 			before := w.metrics()
 			eventually(t, "the trainer goes on", func() bool { return w.metrics() > before+3 })
 			if now := state.Holder(dir); now == nil || now.PID != engine.PID {
@@ -141,7 +147,8 @@ func TestAClosedTerminalDoesNotStopTheRun(t *testing.T) {
 			}
 			_ = cmd.Wait() // who was started at the terminal ends in whatever way
 			eventually(t, "the engine ends", func() bool { return syscall.Kill(engine.PID, 0) != nil })
-			if text := said(); name != "pipe" && name != "json" && !strings.Contains(text, "The run is stopped. Go on with") || strings.Contains(text, "\x1b[") {
+			if text := said(); name != "pipe" && name != "json" &&
+				!strings.Contains(text, "The run is stopped. Go on with") || strings.Contains(text, "\x1b[") {
 				t.Errorf("engine.log holds\n%q", text)
 			}
 		})

@@ -37,9 +37,11 @@ func TestExitCode(t *testing.T) {
 		{"changes", exitError(exitChanges), exitChanges, nil},
 		{"wrapped code", fmt.Errorf("x: %w", exitError(exitChanges)), exitChanges, nil},
 		{"plain", errors.New("no such file"), exitFailed, []string{"Error: no such file"}},
-		{"remedy", fmt.Errorf("start: %w", &sdk.Error{Summary: "port taken", Detail: "by pid 7", Remedy: "stop it"}), exitFailed,
+		{"remedy", fmt.Errorf("start: %w", &sdk.Error{Summary: "port taken", Detail: "by pid 7", Remedy: "stop it"}),
+			exitFailed,
 			[]string{"Error: start: port taken", "by pid 7", "What to do: stop it"}},
-		{"failed block", failure, exitFailed, []string{"trainer.tiny.policy failed: out of memory", "│ step 3", "│ killed[2J", "What to do: lower batch_size"}},
+		{"failed block", failure, exitFailed, []string{"trainer.tiny.policy failed: out of memory", "│ step 3",
+			"│ killed[2J", "What to do: lower batch_size"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -74,10 +76,12 @@ func TestDevOverrides(t *testing.T) {
 		want       map[string]string
 		wrong      string
 	}{
-		{"relative to the file", write("a", `dev_overrides { vllm = "vllm" }`), map[string]string{"vllm": filepath.Join(dir, "vllm")}, ""},
+		{"relative to the file", write("a", `dev_overrides { vllm = "vllm" }`),
+			map[string]string{"vllm": filepath.Join(dir, "vllm")}, ""},
 		{"absolute", write("b", `dev_overrides { vllm = "/opt/vllm" }`), map[string]string{"vllm": "/opt/vllm"}, ""},
 		{"empty", write("c", ``), nil, ""},
-		{"no name of a variable", write("e", `pass_environment = ["SITE_*", "*"]`), nil, `"*" is no name of an environment variable`},
+		{"no name of a variable", write("e", `pass_environment = ["SITE_*", "*"]`), nil,
+			`"*" is no name of an environment variable`},
 		{"typo", write("d", `dev_override {}`), nil, "dev_overrides { NAME"},
 		{"named but not there", filepath.Join(dir, "none"), nil, "no such file"},
 	} {
@@ -150,10 +154,12 @@ func TestAQuestionIsLeftByCtrlC(t *testing.T) {
 
 func TestTheCommandThatGoesOn(t *testing.T) {
 	t.Parallel()
-	r := &schema.Recipe{File: "my recipes/r.hcl", Variables: []*schema.Variable{{Name: "steps"}, {Name: "token", Sensitive: true}}}
+	r := &schema.Recipe{File: "my recipes/r.hcl",
+		Variables: []*schema.Variable{{Name: "steps"}, {Name: "token", Sensitive: true}}}
 	f := &applyFlags{targets: []string{`trainer.tiny.a["b"]`}}
 	f.recipe.vars, f.recipe.varFiles = []string{"steps=3", "token=hidden", "name=it's"}, []string{"v.tfvars"}
-	const want = `recipe apply --var steps=3 --var token=… --var 'name=it'\''s' --var-file v.tfvars --target 'trainer.tiny.a["b"]' 'my recipes/r.hcl'`
+	const want = `recipe apply --var steps=3 --var token=… --var 'name=it'\''s' --var-file v.tfvars --target ` +
+		`'trainer.tiny.a["b"]' 'my recipes/r.hcl'`
 	if got := again(r, f); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -18,7 +18,8 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 )
 
-// stillAfter is what these tests take for a minute: long enough that a slow machine which works is not taken for one that does not.
+// stillAfter is what these tests take for a minute: long enough that a slow machine which works is not taken for one
+// that does not.
 const stillAfter = 2 * time.Second
 
 // stalled is a run that is to stand still.
@@ -34,7 +35,8 @@ func standStill(t *testing.T, recipe string) *stalled {
 	t.Helper()
 	root := t.TempDir()
 	file := filepath.Join(root, "still.hcl")
-	if err := os.WriteFile(file, []byte(strings.ReplaceAll(recipe, "FAST", `health { interval = "200ms" }`)), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(recipe, "FAST", `health { interval = "200ms" }`)),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	catalog, err := host.NewCatalog(append(builtins(), standIns()...), nil, t.TempDir())
@@ -48,7 +50,8 @@ func standStill(t *testing.T, recipe string) *stalled {
 	s := &stalled{T: t, dir: state.DirOf(root, "still"), done: make(chan error, 1)}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.engine, err = run.Open(ctx, run.Options{
-		Dir: s.dir, Name: "still", File: file, Host: run.Processes{Catalog: catalog}, Plugins: catalog, Command: "test", Stall: stillAfter,
+		Dir: s.dir, Name: "still", File: file, Host: run.Processes{Catalog: catalog}, Plugins: catalog, Command: "test",
+		Stall: stillAfter,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -148,7 +151,8 @@ trainer "tiny" "policy" {
 func TestWhyNamesTheCause(t *testing.T) {
 	t.Parallel()
 	world := func(more string) string {
-		return "environment \"still\" \"world\" {\n  inference = inference.tiny.policy\n  group_size = 4\n  max_tokens = 4\n" + more + "\n  FAST\n}\n"
+		return "environment \"still\" \"world\" {\n  inference = inference.tiny.policy\n  group_size = 4\n  " +
+			"max_tokens = 4\n" + more + "\n  FAST\n}\n"
 	}
 	for name, c := range map[string]struct {
 		recipe   string
@@ -157,56 +161,77 @@ func TestWhyNamesTheCause(t *testing.T) {
 	}{
 		"Next does not return": {
 			stillBody + world(`at = "next"`), "environment.still.world",
-			`^trainer\.tiny\.policy waits for batch 1: 0 of 8 sequences are there; environment\.still\.world: Next \(\d+ calls?\), no task for \d+ s`,
+			`^trainer\.tiny\.policy waits for batch 1: 0 of 8 sequences are there; environment\.still\.world: Next ` +
+				`\(\d+ calls?\), no task for \d+ s`,
 		},
 		"Next does not return after a while": {
 			stillBody + world(`at = "next"
 			after = 20`), "environment.still.world", `environment\.still\.world: Next \(\d+ calls?\), no task for`,
 		},
 		"Score does not return": {
-			stillBody + world(`at = "score"`), "environment.still.world", `environment\.still\.world: Score of \d+ completions, no score for \d+ s`,
+			stillBody + world(`at = "score"`), "environment.still.world",
+			`environment\.still\.world: Score of \d+ completions, no score for \d+ s`,
 		},
 		"an environment that ends early": {
 			stillBody + world(`at = "end"
-			after = 3`), "environment.still.world", `trainer\.tiny\.policy waits for batch \d+.* environment\.still\.world: it is completed`,
+			after = 3`), "environment.still.world",
+			`trainer\.tiny\.policy waits for batch \d+.* environment\.still\.world: it is completed`,
 		},
 		"scores that are all equal": {
 			stillBody + world(`at = "equal"`), "environment.still.world",
-			`environment\.still\.world: a group worth sending, for \d+ s; each of the last \d+ was left out: its scores are all equal`,
+			`environment\.still\.world: a group worth sending, for \d+ s; each of the last \d+ was left out: its ` +
+				`scores are all equal`,
 		},
 		"an engine that does not answer": {
-			strings.ReplaceAll(stillBody+world(`at = "never"`), "inference.tiny", "inference.still") + "inference \"still\" \"policy\" {\n  FAST\n}\n", "inference.still.policy",
-			`^trainer\.tiny\.policy waits for batch 1: 0 of 8 sequences are there; environment\.still\.world waits for inference\.still\.policy: \d+ requests? at its engine, no answer for \d+ s$`,
+			strings.ReplaceAll(stillBody+world(`at = "never"`), "inference.tiny", "inference.still") +
+				"inference \"still\" \"policy\" {\n  FAST\n}\n", "inference.still.policy",
+			`^trainer\.tiny\.policy waits for batch 1: 0 of 8 sequences are there; environment\.still\.world waits ` +
+				`for inference\.still\.policy: \d+ requests? at its engine, no answer for \d+ s$`,
 		},
 		"a sync block that hangs": {
-			stillBody + world(`at = "never"`) + "sync \"still\" \"weights\" {\n  trainer = trainer.tiny.policy\n  inference = [inference.tiny.policy]\n  FAST\n}\n", "sync.still.weights",
+			stillBody + world(`at = "never"`) +
+				"sync \"still\" \"weights\" {\n  trainer = trainer.tiny.policy\n  inference = " +
+				"[inference.tiny.policy]\n  FAST\n}\n", "sync.still.weights",
 			`trainer\.tiny\.policy waits for sync\.still\.weights: it does not say what it does, no event for`,
 		},
 		"a trainer in a collective": {
-			strings.Replace(stillBody, "trainer \"tiny\"", "trainer \"still\"", 1) + world(`at = "never"`), "trainer.still.policy",
-			`environment\.still\.world waits for trajectories\.builtin\.queue: .*trainer\.still\.policy: training step 1, for \d+ s; rank 1 of 2 waits in all_reduce`,
+			strings.Replace(stillBody, "trainer \"tiny\"", "trainer \"still\"", 1) + world(`at = "never"`),
+			"trainer.still.policy",
+			`environment\.still\.world waits for trajectories\.builtin\.queue: .*trainer\.still\.policy: training ` +
+				`step 1, for \d+ s; rank 1 of 2 waits in all_reduce`,
 		},
 		"a batch that no groups add up to": {
-			strings.Replace(stillBody, "batch_size   = 8", "batch_size   = 10", 1) + world("at = \"never\"\nmax_batches_offpolicy = 4"), "trajectories.builtin.queue",
-			`trainer\.tiny\.policy waits for trajectories\.builtin\.queue: a batch of exactly 10 sequences.*in groups of 4, and no choice of groups adds up to 10`,
+			strings.Replace(stillBody, "batch_size   = 8", "batch_size   = 10", 1) +
+				world("at = \"never\"\nmax_batches_offpolicy = 4"), "trajectories.builtin.queue",
+			`trainer\.tiny\.policy waits for trajectories\.builtin\.queue: a batch of exactly 10 sequences.*in ` +
+				`groups of 4, and no choice of groups adds up to 10`,
 		},
 		"a full queue": {
-			strings.Replace(strings.Replace(stillBody, "trainer \"tiny\"", "trainer \"still\"", 1), "\"queue\" {", "\"queue\" {\n  max_queue_groups = 2", 1) +
+			strings.Replace(strings.Replace(stillBody, "trainer \"tiny\"", "trainer \"still\"", 1), "\"queue\" {",
+				"\"queue\" {\n  max_queue_groups = 2", 1) +
 				world("at = \"never\"\nmax_batches_offpolicy = 100"), "trainer.still.policy",
-			`environment\.still\.world waits for trajectories\.builtin\.queue: it to take \d+ groups?, for \d+ s; .*trainer\.still\.policy: training step 1`,
+			`environment\.still\.world waits for trajectories\.builtin\.queue: it to take \d+ groups?, for \d+ s; ` +
+				`.*trainer\.still\.policy: training step 1`,
 		},
 		"an environment that owes its share": {
-			strings.Replace(stillBody, "[environment.still.world]", "[environment.still.world, environment.still.other]", 1) + world("at = \"next\"\nmin_batch_allocation = 0.5") +
-				strings.Replace(world("at = \"never\"\nmax_batches_offpolicy = 4"), "\"world\"", "\"other\"", 1), "environment.still.world",
-			`trajectories\.builtin\.queue waits for environment\.still\.world: its min_batch_allocation of batch \d+: 0 of 4 sequences are there.*environment\.still\.world: Next|environment\.still\.world: Next .*`,
+			strings.Replace(stillBody, "[environment.still.world]",
+				"[environment.still.world, environment.still.other]", 1) +
+				world("at = \"next\"\nmin_batch_allocation = 0.5") +
+				strings.Replace(world("at = \"never\"\nmax_batches_offpolicy = 4"), "\"world\"", "\"other\"", 1),
+			"environment.still.world",
+			`trajectories\.builtin\.queue waits for environment\.still\.world: its min_batch_allocation of batch ` +
+				`\d+: 0 of 4 sequences are there.*environment\.still\.world: Next|environment\.still\.world: Next .*`,
 		},
 		"a trainer that nobody declared": {
-			"inference \"tiny\" \"policy\" {\n  FAST\n}\ntrajectories \"builtin\" \"queue\" {\n  FAST\n}\n" + world(`at = "never"`), "trajectories.builtin.queue",
+			"inference \"tiny\" \"policy\" {\n  FAST\n}\ntrajectories \"builtin\" \"queue\" {\n  FAST\n}\n" +
+				world(`at = "never"`), "trajectories.builtin.queue",
 			`environment\.still\.world waits for trajectories\.builtin\.queue: a trainer to register, for \d+ s`,
 		},
 		"an environment that says nothing": {
-			strings.ReplaceAll(stillBody, "environment.still", "environment.silent") + "environment \"silent\" \"world\" {\n  inference = inference.tiny.policy\n  FAST\n}\n",
-			"environment.silent.world", `waits for batch 1: 0 of 8 sequences are there; .*environment\.silent\.world: it does not say what it does`,
+			strings.ReplaceAll(stillBody, "environment.still", "environment.silent") +
+				"environment \"silent\" \"world\" {\n  inference = inference.tiny.policy\n  FAST\n}\n",
+			"environment.silent.world",
+			`waits for batch 1: 0 of 8 sequences are there; .*environment\.silent\.world: it does not say what it does`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -242,14 +267,16 @@ environment "still" "world" {
 		t.Fatal(err)
 	}
 	for _, stack := range d.Stacks {
-		if stack.Address.String() == "environment.still.world" && strings.Contains(stack.Text, "(*stillWorld).Score") && stack.PID > 0 {
+		if stack.Address.String() == "environment.still.world" && strings.Contains(stack.Text, "(*stillWorld).Score") &&
+			stack.PID > 0 {
 			return
 		}
 	}
 	t.Errorf("no stack holds Score: %+v", d.Stacks)
 }
 
-// TestWhatHoldsUpARunIsRestarted lets the deadline of an edge pass: the block at the cause is started again, and the run goes on.
+// TestWhatHoldsUpARunIsRestarted lets the deadline of an edge pass: the block at the cause is started again, and the
+// run goes on.
 func TestWhatHoldsUpARunIsRestarted(t *testing.T) {
 	t.Parallel()
 	s := standStill(t, strings.Replace(stillBody, "1000000", "3", 1)+`
@@ -268,7 +295,9 @@ environment "still" "world" {
   }
 }
 `)
-	e := s.logged(event.Restart, "environment.still.world", `it has held up the run for \d+ s \(health.stall_timeout is 4s\): trainer.tiny.policy waits for batch 1.*Next \(\d+ calls?\), no task for`)
+	e := s.logged(event.Restart, "environment.still.world",
+		`it has held up the run for \d+ s \(health.stall_timeout is 4s\): trainer.tiny.policy waits for batch `+
+			`1.*Next \(\d+ calls?\), no task for`)
 	if e.Attempt != 1 {
 		t.Errorf("restart %d", e.Attempt)
 	}
@@ -295,7 +324,10 @@ environment "still" "world" {
   }
 }
 `)
-	s.ends(regexp.MustCompile(`environment.still.world failed: it has held up the run for .*Score of \d+ completions, no score for .*after 1 restarts? within`))
+	s.ends(
+		regexp.MustCompile(
+			`environment.still.world failed: it has held up the run for .*Score of \d+ completions, no score for ` +
+				`.*after 1 restarts? within`))
 }
 
 // TestAnEnvironmentThatHasEndedFailsTheRun has nothing to restart: what has ended by itself is no failure.

@@ -25,10 +25,14 @@ import (
 func standIns() []*sdk.Definition {
 	return []*sdk.Definition{
 		envs.Define("still", "An environment that stands still", openStill),
-		inference.New("still", "An engine that takes requests and answers none", func() inference.Plugin[stillEngine] { return &mute{} }),
-		trainer.New("still", "A trainer one rank of which hangs", func() trainer.Plugin[stillTrainer] { return &collective{} }),
-		sdksync.New("still", "A sync block that takes charge and does nothing", func() sdk.Service[stillSync] { return idleSync{} }),
-		envs.New("silent", "An environment that does not say what it does", func() sdk.Service[silentEnvironment] { return silent{} }),
+		inference.New("still", "An engine that takes requests and answers none",
+			func() inference.Plugin[stillEngine] { return &mute{} }),
+		trainer.New("still", "A trainer one rank of which hangs",
+			func() trainer.Plugin[stillTrainer] { return &collective{} }),
+		sdksync.New("still", "A sync block that takes charge and does nothing",
+			func() sdk.Service[stillSync] { return idleSync{} }),
+		envs.New("silent", "An environment that does not say what it does",
+			func() sdk.Service[silentEnvironment] { return silent{} }),
 	}
 }
 
@@ -88,7 +92,8 @@ type stillEngine struct{}
 type mute struct{}
 
 func (*mute) Run(ctx context.Context, _ sdk.Request[stillEngine], host inference.Host) error {
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	server := httptest.NewServer(http.HandlerFunc(
+		func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	defer server.Close()
 	host.Loaded(0)
 	host.Serve(inference.Replica{ID: "0", URL: server.URL})
@@ -119,7 +124,8 @@ func (*collective) Run(ctx context.Context, req sdk.Request[stillTrainer], host 
 	if err != nil {
 		return err
 	}
-	if _, err := client.Register(ctx, trajectory.Registration{BatchSize: int(req.Config.BatchSize), MaxTokenLen: 64, NumSteps: 100}); err != nil {
+	if _, err := client.Register(ctx, trajectory.Registration{BatchSize: int(req.Config.BatchSize), MaxTokenLen: 64,
+		NumSteps: 100}); err != nil {
 		return err
 	}
 	host.Ready(outputs.Trainer{Model: "still"})
@@ -150,7 +156,8 @@ func (idleSync) Run(ctx context.Context, req sdk.Request[stillSync], host sdk.Ho
 	}
 	client := weightclient.New(out.ControlURL, out.ControlToken)
 	defer client.Close()
-	if _, err := client.Attach(ctx, weightserver.Attach{Address: req.Address, Every: 1, Transport: "reload"}); err != nil {
+	if _, err := client.Attach(ctx, weightserver.Attach{Address: req.Address, Every: 1,
+		Transport: "reload"}); err != nil {
 		return err
 	}
 	host.Ready(outputs.Sync{Transport: "reload"})

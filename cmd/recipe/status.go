@@ -70,8 +70,8 @@ stands still. It needs the run's engine; without one it says what was waited for
 // answerWithin is how long an engine may take to say where its run stands before status goes by what is written down.
 const answerWithin = 3 * time.Second
 
-// look finds out what a run is now: from its engine, or, when none works on it, from the processes that are alive. The record is the
-// engine's when that answers: it may hold what could not be written yet.
+// look finds out what a run is now: from its engine, or, when none works on it, from the processes that are alive. The
+// record is the engine's when that answers: it may hold what could not be written yet.
 func look(ctx context.Context, dir state.Dir, run *state.Run, holder *state.Owner) (*state.Run, view.Seen) {
 	if holder == nil {
 		_, found, err := enginerun.Observe(ctx, dir, enginerun.Processes{})

@@ -30,10 +30,12 @@ func newStop(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stop",
 		Short: "Stop a run where it can go on later",
-		Long: `Stop a run where it can go on later: jobs write a checkpoint and end, then services stop. recipe apply goes on from there.
+		Long: `Stop a run where it can go on later: jobs write a checkpoint and end, then services stop. recipe apply
+goes on from there.
 
-It shows what happens and returns when everything has stopped: with exit code 0 when all of it was stopped and saved, and with 1 and the
-reasons when something was not. A run that has ended already is fine. Ctrl-C and --timeout end the waiting only; the stop goes on.`,
+It shows what happens and returns when everything has stopped: with exit code 0 when all of it was stopped and saved,
+and with 1 and the reasons when something was not. A run that has ended already is fine. Ctrl-C and --timeout end the
+waiting only; the stop goes on.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, r, err := a.ownRun(cmd, f.file)
@@ -52,7 +54,8 @@ reasons when something was not. A run that has ended already is fine. Ctrl-C and
 				if err := live.Stop(cmd.Context(), "recipe stop", f.kill); err != nil {
 					return err
 				}
-				_, err = fmt.Fprintln(a.out, "The run is being stopped; recipe status shows how far that is, and recipe apply goes on with it.")
+				_, err = fmt.Fprintln(a.out,
+					"The run is being stopped; recipe status shows how far that is, and recipe apply goes on with it.")
 				return err
 			}
 			return a.stop(cmd.Context(), dir, live, &f)
@@ -61,7 +64,9 @@ reasons when something was not. A run that has ended already is fine. Ctrl-C and
 	addRun(cmd, &f.file)
 	cmd.Flags().BoolVar(&f.kill, "kill", false, "end every process at once, without a last checkpoint")
 	cmd.Flags().BoolVar(&f.noWait, "no-wait", false, "return as soon as the engine has been told")
-	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "wait no longer than this, for example 90s or 10m; then exit with 1 while the stop goes on (default: as long as it takes)")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 0,
+		"wait no longer than this, for example 90s or 10m; then exit with 1 while the stop goes on (default: as long "+
+			"as it takes)")
 	cmd.MarkFlagsMutuallyExclusive("no-wait", "timeout")
 	return cmd
 }
@@ -119,7 +124,8 @@ func unfinished(dir state.Dir, f *stopFlags) error {
 	}
 	e := &sdk.Error{
 		Summary: why + ": the run is not stopped yet; the stop goes on",
-		Remedy:  "recipe stop waits again; recipe status shows how far it is; recipe stop --kill ends everything at once, without a last checkpoint",
+		Remedy: "recipe stop waits again; recipe status shows how far it is; recipe stop --kill ends everything at " +
+			"once, without a last checkpoint",
 	}
 	if len(open) > 0 {
 		e.Detail = strings.Join(slices.Sorted(slices.Values(open)), "\n")
@@ -127,7 +133,8 @@ func unfinished(dir state.Dir, f *stopFlags) error {
 	return e
 }
 
-// nothingToStop says why, and what can be done about a run that goes on by itself. A run that has ended is as it should be: stop may be repeated.
+// nothingToStop says why, and what can be done about a run that goes on by itself. A run that has ended is as it should
+// be: stop may be repeated.
 func (a *app) nothingToStop(err error, r *state.Run) error {
 	if r.Status != state.Running {
 		_, werr := fmt.Fprintf(a.out, "The run is %s; there is nothing to stop.\n", r.Status)
@@ -135,6 +142,9 @@ func (a *app) nothingToStop(err error, r *state.Run) error {
 	}
 	return &sdk.Error{
 		Summary: "its engine was killed", Err: err,
-		Remedy: "recipe apply " + r.File + " takes over what is still alive, and then it can be stopped where it can go on; left alone, its processes end themselves within " + run.DefaultLease.String() + " (recipe destroy ends them at once, and forgets the run)",
+		Remedy: "recipe apply " + r.File +
+			" takes over what is still alive, and then it can be stopped where it can go on; left alone, its " +
+			"processes end themselves within " + run.DefaultLease.String() + " (recipe destroy ends them at once, " +
+			"and forgets the run)",
 	}
 }

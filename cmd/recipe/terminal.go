@@ -12,8 +12,8 @@ import (
 	"github.com/recipe-rl/recipe/engine/state"
 )
 
-// leaveTerminal goes on without a terminal that was closed, as a detached engine does: what would be written to it goes to engine.log in the
-// run directory. Output that leads into a file or a pipe stays what it is.
+// leaveTerminal goes on without a terminal that was closed, as a detached engine does: what would be written to it goes
+// to engine.log in the run directory. Output that leads into a file or a pipe stays what it is.
 func (a *app) leaveTerminal(dir state.Dir) {
 	log, err := private.OpenFile(session.EngineLog(dir), os.O_CREATE|os.O_RDWR|os.O_APPEND)
 	if err != nil { // what is written is lost then; the run does not depend on it
@@ -24,10 +24,13 @@ func (a *app) leaveTerminal(dir state.Dir) {
 	defer func() { _ = log.Close() }()
 	for _, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
 		if hungUp(f) {
-			_ = unix.Dup2(int(log.Fd()), int(f.Fd())) // whoever else writes there, the Go runtime for one, is redirected, too
+			// whoever else writes there, the Go runtime for one, is redirected, too
+			_ = unix.Dup2(int(log.Fd()), int(f.Fd()))
 		}
 	}
-	fmt.Fprintf(log, "recipe: the terminal was closed. The run goes on in process %d; recipe status and recipe logs -f show it, recipe stop ends it where it can go on later\n", os.Getpid())
+	fmt.Fprintf(log,
+		"recipe: the terminal was closed. The run goes on in process %d; recipe status and recipe logs -f show it, "+
+			"recipe stop ends it where it can go on later\n", os.Getpid())
 }
 
 // hungUp says whether a file is a terminal, or was one: one that was closed does not answer any more.

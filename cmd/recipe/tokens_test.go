@@ -15,8 +15,8 @@ import (
 	"github.com/recipe-rl/recipe/schema/addr"
 )
 
-// A run makes its own secrets: a key, and from it two tokens a block. What it writes and says must hold none of them; only the key
-// lies in its file.
+// A run makes its own secrets: a key, and from it two tokens a block. What it writes and says must hold none of them;
+// only the key lies in its file.
 func TestTokensOfAQuickstartRunAreFoundNowhere(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -41,12 +41,14 @@ func TestTokensOfAQuickstartRunAreFoundNowhere(t *testing.T) {
 		said.Write(out)
 	}
 	command("apply", "-y", "--var", "steps=5", "quickstart.hcl")
-	for _, args := range [][]string{{"status"}, {"status", "--json"}, {"logs"}, {"logs", "--json"}, {"show", "--json"}, {"output", "--json"}} {
+	for _, args := range [][]string{{"status"}, {"status", "--json"}, {"logs"}, {"logs", "--json"}, {"show", "--json"},
+		{"output", "--json"}} {
 		command(args...)
 	}
 	run := state.Dir(filepath.Join(dir, ".recipe", "quickstart"))
 	secrets := map[string]string{}
-	for _, block := range []string{"trajectories.builtin.default", "inference.tiny.policy", "environment.arithmetic.sums", "trainer.tiny.policy", "sync.weights.policy"} {
+	for _, block := range []string{"trajectories.builtin.default", "inference.tiny.policy",
+		"environment.arithmetic.sums", "trainer.tiny.policy", "sync.weights.policy"} {
 		a, err := addr.Parse(block)
 		if err != nil {
 			t.Fatal(err)

@@ -24,7 +24,8 @@ type targetFlags struct {
 
 func (t *targetFlags) add(cmd *cobra.Command) {
 	addRun(cmd, &t.file)
-	cmd.Flags().StringVar(&t.target.URL, "url", "", "`URL` of a trajectory API; default: the run's, or http://127.0.0.1:8000")
+	cmd.Flags().StringVar(&t.target.URL, "url", "",
+		"`URL` of a trajectory API; default: the run's, or http://127.0.0.1:8000")
 	cmd.Flags().StringVar(&t.target.Token, "token", "", "its token, when --url needs one")
 	cmd.Flags().StringVar(&t.target.Dir, "dir", "", "read the `FOLDER` of a disk store that no server has open")
 }
@@ -48,7 +49,8 @@ func (t *targetFlags) find() (tools.Target, error) {
 		}
 	}
 	if len(found) != 1 {
-		return tools.Target{}, fmt.Errorf("the run has %d trajectories blocks: say which API is meant with --url", len(found))
+		return tools.Target{}, fmt.Errorf("the run has %d trajectories blocks: say which API is meant with --url",
+			len(found))
 	}
 	var url string
 	if err := json.Unmarshal(run.Blocks[found[0]].Outputs["url"], &url); err != nil || url == "" {
@@ -100,7 +102,8 @@ func newShowGroups(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if len(args) == 1 {
 				if o.ID, err = strconv.ParseUint(args[0], 10, 64); err != nil {
-					return fmt.Errorf("a group's id is a number, as `recipe trajectories show` lists them; given: %q", args[0])
+					return fmt.Errorf("a group's id is a number, as `recipe trajectories show` lists them; given: %q",
+						args[0])
 				}
 			}
 			if o.Target, err = t.find(); err != nil {
@@ -172,7 +175,8 @@ func newReplay(a *app) *cobra.Command {
 	}
 	t.add(cmd)
 	cmd.Flags().IntVar(&o.Loop, "loop", 1, "go through the file so often")
-	cmd.Flags().DurationVar(&o.Every, "every", 0*time.Second, "pause between groups; 0 is as fast as the trainer takes them")
+	cmd.Flags().DurationVar(&o.Every, "every", 0*time.Second,
+		"pause between groups; 0 is as fast as the trainer takes them")
 	cmd.Flags().BoolVar(&o.KeepEnv, "keep-env", false, "keep env_id: the environments must be registered")
 	return cmd
 }

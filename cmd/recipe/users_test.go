@@ -76,12 +76,14 @@ func TestAPortThatWasTakenMeanwhile(t *testing.T) {
 	if after := r.Blocks[block].Listen; after == before || after == "" {
 		t.Errorf("inference listens on %q, which was taken", after)
 	}
-	if b := r.Blocks[addr.Block{Kind: kind.Trainer, Plugin: "tiny", Name: "policy"}]; r.Status != state.Completed || b.Checkpoint.Step != 4 {
+	if b := r.Blocks[addr.Block{Kind: kind.Trainer, Plugin: "tiny", Name: "policy"}]; r.Status != state.Completed ||
+		b.Checkpoint.Step != 4 {
 		t.Errorf("the run is %s at step %d", r.Status, b.Checkpoint.Step)
 	}
 }
 
-// Several people (or a person and a cron job) resume the same run at the same moment: one engine works, nothing runs twice.
+// Several people (or a person and a cron job) resume the same run at the same moment: one engine works, nothing runs
+// twice.
 func TestSeveralResumeAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop(t)
@@ -105,7 +107,8 @@ func TestSeveralResumeAtOnce(t *testing.T) {
 		switch {
 		case e.err == nil && strings.Contains(out, "run completed"):
 			finished++
-		case e.err == nil, strings.Contains(out, "another engine works on this run"), strings.Contains(out, "the run has changed"):
+		case e.err == nil, strings.Contains(out, "another engine works on this run"),
+			strings.Contains(out, "the run has changed"):
 		default:
 			t.Errorf("an apply beside another says: %v\n%s", e.err, out)
 		}
@@ -116,6 +119,7 @@ func TestSeveralResumeAtOnce(t *testing.T) {
 	r := w.record()
 	trainer := r.Blocks[addr.Block{Kind: kind.Trainer, Plugin: "tiny", Name: "policy"}]
 	if r.Status != state.Completed || trainer.Checkpoint.Step != 12 || trainer.Attempt != 2 {
-		t.Errorf("the run is %s, the trainer at step %d in its attempt %d; expected completed, 12 and 2", r.Status, trainer.Checkpoint.Step, trainer.Attempt)
+		t.Errorf("the run is %s, the trainer at step %d in its attempt %d; expected completed, 12 and 2", r.Status,
+			trainer.Checkpoint.Step, trainer.Attempt)
 	}
 }

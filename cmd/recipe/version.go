@@ -20,7 +20,8 @@ func newVersion(a *app) *cobra.Command {
 			if asJSON {
 				return view.JSON(a.out, info)
 			}
-			_, err := fmt.Fprintf(a.out, "recipe %s (commit %s, %s, %s/%s)\n", info.Version, info.Commit, info.Go, info.OS, info.Arch)
+			_, err := fmt.Fprintf(a.out, "recipe %s (commit %s, %s, %s/%s)\n", info.Version, info.Commit, info.Go,
+				info.OS, info.Arch)
 			return err
 		},
 	}

@@ -36,7 +36,8 @@ func (w *watcher) leave() {
 // gone says that whoever was shown something has gone: a pipe without a reader, a terminal that was closed.
 func gone(err error) bool { return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.EIO) }
 
-// watch begins to show the events of a run and goes on until it has ended or ctx ends. Events older than since are not shown.
+// watch begins to show the events of a run and goes on until it has ended or ctx ends. Events older than since are not
+// shown.
 func (a *app) watch(ctx context.Context, dir string, since time.Time, asJSON bool) *watcher {
 	w := &watcher{live: view.NewLive(a.out, a.style(), since), done: make(chan watched, 1)}
 	go func() {
@@ -65,7 +66,10 @@ func (a *app) watch(ctx context.Context, dir string, since time.Time, asJSON boo
 	return w
 }
 
-// blind says that a run goes on although nobody can see it here any more: `recipe apply | tee log`, for one, loses tee to Ctrl-C.
+// blind says that a run goes on although nobody can see it here any more: `recipe apply | tee log`, for one, loses tee
+// to Ctrl-C.
 func (a *app) blind(err error) {
-	fmt.Fprintf(a.err, "recipe: what the run does cannot be shown here any more (%v). It goes on; recipe status and recipe logs -f show it\n", err)
+	fmt.Fprintf(a.err,
+		"recipe: what the run does cannot be shown here any more (%v). It goes on; recipe status and recipe logs -f "+
+			"show it\n", err)
 }

@@ -21,8 +21,10 @@ type whyFlags struct {
 
 func (f *whyFlags) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.why, "why", false, "say what each block waits for, down to what the run stands still for")
-	cmd.Flags().BoolVar(&f.stacks, "stacks", false, "with --why: where every thread of the block at the cause is, and of its programs")
-	cmd.Flags().DurationVar(&f.after, "after", why.DefaultAfter, "with --why: the `TIME` without progress after which something stands still")
+	cmd.Flags().BoolVar(&f.stacks, "stacks", false,
+		"with --why: where every thread of the block at the cause is, and of its programs")
+	cmd.Flags().DurationVar(&f.after, "after", why.DefaultAfter,
+		"with --why: the `TIME` without progress after which something stands still")
 }
 
 // show asks the engine of a run, or reads what the last one wrote down.

@@ -16,7 +16,8 @@ import (
 	"github.com/recipe-rl/recipe/schema/addr"
 )
 
-// Blocks are the findings about what a recipe's blocks need of this machine: their Python, their GPUs, their models and scripts.
+// Blocks are the findings about what a recipe's blocks need of this machine: their Python, their GPUs, their models and
+// scripts.
 func Blocks(ctx context.Context, m Machine, file string, r *schema.Recipe, packages Packages) []Finding {
 	var found []Finding
 	hardware := Hardware(ctx, m)
@@ -59,21 +60,26 @@ func gpusOf(h sizing.Machine, b *schema.Block) (Finding, bool) {
 	case h.NoGPU:
 		return Finding{Verdict: Fail, Found: asks + "; this machine has none", Remedy: noGPURemedy}, true
 	case len(h.Devices) == 0:
-		return Finding{Verdict: Warn, Found: asks + "; which there are is not known", Remedy: "see the gpu check above"}, true
+		return Finding{Verdict: Warn, Found: asks + "; which there are is not known",
+			Remedy: "see the gpu check above"}, true
 	case want > len(h.Devices):
-		return Finding{Verdict: Fail, Found: fmt.Sprintf("%s; this machine has %d (%s)", asks, len(h.Devices), strings.Join(h.Devices, ", ")),
-			Remedy: "lower placement, or run the recipe where there are more; CUDA_VISIBLE_DEVICES narrows what recipe sees"}, true
+		return Finding{Verdict: Fail, Found: fmt.Sprintf("%s; this machine has %d (%s)", asks, len(h.Devices),
+			strings.Join(h.Devices, ", ")),
+			Remedy: "lower placement, or run the recipe where there are more; CUDA_VISIBLE_DEVICES narrows what " +
+				"recipe sees"}, true
 	}
 	for _, d := range p.Devices {
 		if !slices.Contains(h.Devices, d) {
-			return Finding{Verdict: Fail, Found: fmt.Sprintf("asks for GPU %s; there are %s", d, strings.Join(h.Devices, ", ")),
+			return Finding{Verdict: Fail, Found: fmt.Sprintf("asks for GPU %s; there are %s", d,
+				strings.Join(h.Devices, ", ")),
 				Remedy: "name one of these in placement { devices = … }, or write gpus = … and let recipe choose"}, true
 		}
 	}
 	return Finding{Verdict: OK, Found: fmt.Sprintf("%s; there are %d", asks, len(h.Devices))}, true
 }
 
-const noGPURemedy = "run the recipe on a machine with NVIDIA GPUs; recipes/quickstart.hcl and recipes/addition.hcl need none"
+const noGPURemedy = "run the recipe on a machine with NVIDIA GPUs; recipes/quickstart.hcl and recipes/addition.hcl " +
+	"need none"
 
 // text is a text attribute of a block's body; empty when it has none or when it is not known yet.
 func text(b *schema.Block, name string) string {
@@ -95,7 +101,8 @@ func scriptOf(r *schema.Recipe, b *schema.Block) (Finding, bool) {
 	}
 	path := within(within(r.Dir, text(b, "path")), script)
 	if _, err := os.Stat(path); err != nil {
-		return Finding{Verdict: Fail, Found: path + " cannot be read", Remedy: "correct script; it counts from path, else from the recipe's folder"}, true
+		return Finding{Verdict: Fail, Found: path + " cannot be read",
+			Remedy: "correct script; it counts from path, else from the recipe's folder"}, true
 	}
 	return Finding{}, false
 }
@@ -108,13 +115,15 @@ func within(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// modelOf says whether a model is on this machine. Whether a hub would give it can only be found out by asking, which a doctor does not.
+// modelOf says whether a model is on this machine. Whether a hub would give it can only be found out by asking, which a
+// doctor does not.
 func modelOf(m Machine, r *schema.Recipe, b *schema.Block, name string) Finding {
 	if path := within(r.Dir, name); filepath.IsAbs(name) || strings.HasPrefix(name, ".") || exists(path) {
 		if exists(path) {
 			return Finding{Verdict: OK, Found: path}
 		}
-		return Finding{Verdict: Fail, Found: path + " is not there", Remedy: "correct model: a folder with the model, or its name in the hub"}
+		return Finding{Verdict: Fail, Found: path + " is not there",
+			Remedy: "correct model: a folder with the model, or its name in the hub"}
 	}
 	folder := filepath.Join(hubCache(m, b), "models--"+strings.ReplaceAll(name, "/", "--"))
 	if list, err := filepath.Glob(filepath.Join(folder, "snapshots", "*", "config.json")); err == nil && len(list) > 0 {
@@ -122,10 +131,12 @@ func modelOf(m Machine, r *schema.Recipe, b *schema.Block, name string) Finding 
 	}
 	switch strings.ToLower(variable(m, b, "HF_HUB_OFFLINE")) {
 	case "1", "true", "yes", "on":
-		return Finding{Verdict: Fail, Found: name + " is not in the cache " + filepath.Dir(folder) + ", and HF_HUB_OFFLINE forbids to download it",
+		return Finding{Verdict: Fail, Found: name + " is not in the cache " + filepath.Dir(folder) +
+			", and HF_HUB_OFFLINE forbids to download it",
 			Remedy: "download it where the hub can be reached (hf download " + name + "), or unset HF_HUB_OFFLINE"}
 	}
-	return Finding{Verdict: Warn, Found: name + " is not in the cache " + filepath.Dir(folder) + ": it will be downloaded at the start, if the hub can be reached",
+	return Finding{Verdict: Warn, Found: name + " is not in the cache " + filepath.Dir(folder) +
+		": it will be downloaded at the start, if the hub can be reached",
 		Remedy: "hf download " + name + " beforehand; a model that is gated needs HF_TOKEN"}
 }
 
@@ -145,8 +156,9 @@ func hubCache(m Machine, b *schema.Block) string {
 	return filepath.Join(variable(m, b, "HOME"), ".cache", "huggingface", "hub")
 }
 
-// Notes are what a plan says of this machine where apply would fail on it. They are no errors: a plan may be made on another machine than the
-// one that will run it, such as one of a continuous integration. Nothing is started to find them.
+// Notes are what a plan says of this machine where apply would fail on it. They are no errors: a plan may be made on
+// another machine than the one that will run it, such as one of a continuous integration. Nothing is started to find
+// them.
 func Notes(m Machine, hardware sizing.Machine, r *schema.Recipe, packages Packages) []plan.Finding {
 	var found []plan.Finding
 	add := func(a addr.Block, summary, detail string) {
@@ -163,7 +175,9 @@ func Notes(m Machine, hardware sizing.Machine, r *schema.Recipe, packages Packag
 			add(b.Addr, "its Python is not on this machine: apply would fail here", t.err.Error())
 		case t.makeable && len(t.packages.Needs) > 0:
 			add(b.Addr, "its Python environment has not been made on this machine",
-				fmt.Sprintf("recipe init makes it. Without that %s is taken, which must have %s; recipe doctor %s looks.", t.path, strings.Join(t.packages.Needs, ", "), filepath.Base(r.File)))
+				fmt.Sprintf(
+					"recipe init makes it. Without that %s is taken, which must have %s; recipe doctor %s looks.",
+					t.path, strings.Join(t.packages.Needs, ", "), filepath.Base(r.File)))
 		}
 	}
 	return found

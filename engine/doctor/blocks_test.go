@@ -20,7 +20,8 @@ import (
 
 // needs is what the plugin of these tests asks of Python.
 var needs = sdk.Packages{
-	Requirements: []string{"engine-cpu==2", "torch==5"}, Needs: []string{"engine", "torch"}, Aliases: map[string]string{"engine": "engine-cpu"},
+	Requirements: []string{"engine-cpu==2", "torch==5"}, Needs: []string{"engine", "torch"},
+	Aliases: map[string]string{"engine": "engine-cpu"},
 }
 
 // interpreters is a machine whose interpreters have these distributions; nil: they do not run.
@@ -89,22 +90,34 @@ func TestBlocks(t *testing.T) {
 		found   string
 		remedy  string
 	}{
-		"all there":            {all, named, nil, "", OK, "", ""},
-		"under another name":   {map[string]string{"engine-cpu": "2", "torch": "5"}, named, nil, "", OK, "", ""},
-		"missing":              {map[string]string{"torch": "5"}, named, nil, "python", Fail, "has no engine", "recipe init r.hcl"},
-		"another version":      {map[string]string{"engine": "2", "torch": "4"}, named, nil, "python", Warn, "torch is 4, and was tried with 5", "may work"},
-		"not prepared":         {map[string]string{}, nil, nil, "python", Fail, "its Python environment has not been made", "recipe init r.hcl"},
-		"no such interpreter":  {all, func(b *schema.Block) { b.Meta.Runtime = &schema.Runtime{Python: "/no/such/python"} }, nil, "python", Fail, `"/no/such/python" cannot be run`, "python"},
-		"does not run":         {nil, named, nil, "python", Fail, "bad interpreter", "recipe init r.hcl"},
-		"own requirements":     {all, func(b *schema.Block) { b.Meta.Runtime = &schema.Runtime{Requirements: []string{"x==1"}} }, nil, "python", Fail, "has not been prepared", "recipe init"},
-		"elsewhere":            {nil, gpus(schema.Placement{GPUs: 9, Host: "other"}), nil, "", OK, "", ""},
-		"external":             {nil, func(b *schema.Block) { b.Meta.External = &schema.External{} }, nil, "", OK, "", ""},
-		"a GPU":                {all, gpus(schema.Placement{GPUs: 1}), nil, "", OK, "", ""},
-		"no GPU":               {all, gpus(schema.Placement{GPUs: 1}), cuda(""), "gpus", Fail, "asks for 1 GPU; this machine has none", "quickstart.hcl"},
-		"too few":              {all, gpus(schema.Placement{GPUs: 2}), nil, "gpus", Fail, "asks for 2 GPUs; this machine has 1 (0)", "lower placement"},
-		"another GPU":          {all, gpus(schema.Placement{Devices: []string{"3"}}), nil, "gpus", Fail, "asks for GPU 3; there are 0", "let recipe choose"},
-		"a cached model":       {all, body("model", "org/cached"), nil, "", OK, "", ""},
-		"a model to download":  {all, body("model", "org/other"), nil, "model", Warn, "will be downloaded at the start, if the hub can be reached", "hf download org/other"},
+		"all there":          {all, named, nil, "", OK, "", ""},
+		"under another name": {map[string]string{"engine-cpu": "2", "torch": "5"}, named, nil, "", OK, "", ""},
+		"missing": {map[string]string{"torch": "5"}, named, nil, "python", Fail, "has no engine",
+			"recipe init r.hcl"},
+		"another version": {map[string]string{"engine": "2", "torch": "4"}, named, nil, "python", Warn,
+			"torch is 4, and was tried with 5", "may work"},
+		"not prepared": {map[string]string{}, nil, nil, "python", Fail,
+			"its Python environment has not been made", "recipe init r.hcl"},
+		"no such interpreter": {all, func(b *schema.Block) {
+			b.Meta.Runtime = &schema.Runtime{Python: "/no/such/python"}
+		}, nil, "python", Fail, `"/no/such/python" cannot be run`, "python"},
+		"does not run": {nil, named, nil, "python", Fail, "bad interpreter", "recipe init r.hcl"},
+		"own requirements": {all, func(b *schema.Block) {
+			b.Meta.Runtime = &schema.Runtime{Requirements: []string{"x==1"}}
+		}, nil, "python", Fail, "has not been prepared", "recipe init"},
+		"elsewhere": {nil, gpus(schema.Placement{GPUs: 9, Host: "other"}), nil, "", OK, "", ""},
+		"external": {nil, func(b *schema.Block) { b.Meta.External = &schema.External{} }, nil, "", OK, "",
+			""},
+		"a GPU": {all, gpus(schema.Placement{GPUs: 1}), nil, "", OK, "", ""},
+		"no GPU": {all, gpus(schema.Placement{GPUs: 1}), cuda(""), "gpus", Fail,
+			"asks for 1 GPU; this machine has none", "quickstart.hcl"},
+		"too few": {all, gpus(schema.Placement{GPUs: 2}), nil, "gpus", Fail,
+			"asks for 2 GPUs; this machine has 1 (0)", "lower placement"},
+		"another GPU": {all, gpus(schema.Placement{Devices: []string{"3"}}), nil, "gpus", Fail,
+			"asks for GPU 3; there are 0", "let recipe choose"},
+		"a cached model": {all, body("model", "org/cached"), nil, "", OK, "", ""},
+		"a model to download": {all, body("model", "org/other"), nil, "model", Warn,
+			"will be downloaded at the start, if the hub can be reached", "hf download org/other"},
 		"a local model":        {all, body("model", "local"), nil, "", OK, "", ""},
 		"a local model, wrong": {all, body("model", "./nowhere"), nil, "model", Fail, "is not there", "correct model"},
 		"offline": {all, body("model", "org/other"), func(m *Machine) {
@@ -126,12 +139,14 @@ func TestBlocks(t *testing.T) {
 		}
 		r := &schema.Recipe{Dir: dir, File: filepath.Join(dir, "r.hcl"), Blocks: []*schema.Block{b}}
 		bad := 0
-		for _, f := range Blocks(context.Background(), m, "r.hcl", r, func(*schema.Block) sdk.Packages { return needs }) {
+		for _, f := range Blocks(context.Background(), m, "r.hcl", r,
+			func(*schema.Block) sdk.Packages { return needs }) {
 			if f.Verdict == OK {
 				continue
 			}
 			bad++
-			if f.Name != "inference.x.p "+c.what || f.Verdict != c.verdict || !strings.Contains(f.Found, c.found) || !strings.Contains(f.Remedy, c.remedy) {
+			if f.Name != "inference.x.p "+c.what || f.Verdict != c.verdict || !strings.Contains(f.Found, c.found) ||
+				!strings.Contains(f.Remedy, c.remedy) {
 				t.Errorf("%s: %+v, want %s %s with %q and the remedy %q", name, f, c.verdict, c.what, c.found, c.remedy)
 			}
 		}
@@ -160,7 +175,8 @@ func TestNotes(t *testing.T) {
 		}
 		return strings.Join(lines, "\n")
 	}
-	const gpu, python = "info asks for 1 GPU; this machine has none: apply would fail here", "info its Python environment has not been made on this machine"
+	const gpu, python = "info asks for 1 GPU; this machine has none: apply would fail here",
+		"info its Python environment has not been made on this machine"
 	if got := notes(sizing.Machine{NoGPU: true}); got != gpu+"\n"+python {
 		t.Errorf("without a GPU and Python: %s", got)
 	}

@@ -22,17 +22,21 @@ func goToolchain(ctx context.Context, m Machine) Finding {
 	}
 	out, err := m.Run(ctx, path, "env", "GOVERSION")
 	if err != nil {
-		return Finding{Verdict: Warn, Found: "go does not run: " + reason(ctx, err), Remedy: "reinstall Go, or remove it from PATH: only builds from source need it"}
+		return Finding{Verdict: Warn, Found: "go does not run: " + reason(ctx, err),
+			Remedy: "reinstall Go, or remove it from PATH: only builds from source need it"}
 	}
 	return Finding{Verdict: OK, Found: strings.TrimSpace(out)}
 }
 
 func python(ctx context.Context, m Machine) Finding {
-	remedy := fmt.Sprintf("install Python %d.%d or newer (for example `uv python install 3.12`), or set `runtime { python = … }` in the recipe; the quickstart needs none",
+	remedy := fmt.Sprintf(
+		"install Python %d.%d or newer (for example `uv python install 3.12`), or set `runtime { python = … }` in "+
+			"the recipe; the quickstart needs none",
 		minPythonMajor, minPythonMinor)
 	path, err := m.LookPath("python3")
 	if err != nil {
-		return Finding{Verdict: Warn, Found: "no python3 on PATH: blocks whose programs are in Python will not start", Remedy: remedy}
+		return Finding{Verdict: Warn, Found: "no python3 on PATH: blocks whose programs are in Python will not start",
+			Remedy: remedy}
 	}
 	out, err := m.Run(ctx, path, "-c", "import sys; print('%d.%d.%d' % sys.version_info[:3])")
 	if err != nil {
@@ -44,7 +48,8 @@ func python(ctx context.Context, m Machine) Finding {
 		return Finding{Verdict: Warn, Found: fmt.Sprintf("%s says version %q", path, version), Remedy: remedy}
 	}
 	if major < minPythonMajor || major == minPythonMajor && minor < minPythonMinor {
-		return Finding{Verdict: Warn, Found: fmt.Sprintf("%s is Python %s, older than %d.%d", path, version, minPythonMajor, minPythonMinor), Remedy: remedy}
+		return Finding{Verdict: Warn, Found: fmt.Sprintf("%s is Python %s, older than %d.%d", path, version,
+			minPythonMajor, minPythonMinor), Remedy: remedy}
 	}
 	return Finding{Verdict: OK, Found: "Python " + version + " at " + path}
 }
@@ -62,11 +67,13 @@ func majorMinor(version string) (major, minor int, ok bool) {
 func uv(ctx context.Context, m Machine) Finding {
 	path, err := m.LookPath("uv")
 	if err != nil {
-		return Finding{Verdict: OK, Found: "not installed; Python runtimes are then prepared with venv and pip, which is slower"}
+		return Finding{Verdict: OK, Found: "not installed; Python runtimes are then prepared with venv and pip, " +
+			"which is slower"}
 	}
 	out, err := m.Run(ctx, path, "--version")
 	if err != nil {
-		return Finding{Verdict: Warn, Found: "uv does not run: " + reason(ctx, err), Remedy: "reinstall uv, or remove it from PATH: venv and pip are used without it"}
+		return Finding{Verdict: Warn, Found: "uv does not run: " + reason(ctx, err),
+			Remedy: "reinstall uv, or remove it from PATH: venv and pip are used without it"}
 	}
 	return Finding{Verdict: OK, Found: strings.TrimSpace(out)}
 }
@@ -75,9 +82,11 @@ func gpu(ctx context.Context, m Machine) Finding {
 	cards, err := cardsOf(ctx, m)
 	switch {
 	case errors.Is(err, errNoDriver):
-		return Finding{Verdict: OK, Found: "no NVIDIA driver; recipes with placement { gpus = … } will not run here, those with the tiny plugins will"}
+		return Finding{Verdict: OK, Found: "no NVIDIA driver; recipes with placement { gpus = … } will not run here, " +
+			"those with the tiny plugins will"}
 	case err != nil:
-		return Finding{Verdict: Warn, Found: err.Error(), Remedy: "check the driver with `nvidia-smi`; after a driver update a reboot is usual"}
+		return Finding{Verdict: Warn, Found: err.Error(),
+			Remedy: "check the driver with `nvidia-smi`; after a driver update a reboot is usual"}
 	}
 	var seen, busy []string
 	for i, c := range cards {
@@ -89,14 +98,16 @@ func gpu(ctx context.Context, m Machine) Finding {
 	found := strings.Join(seen, "; ")
 	if len(busy) > 0 {
 		return Finding{Verdict: Warn, Found: found + "; " + strings.Join(busy, "; "),
-			Remedy: "see who holds the memory with `nvidia-smi`; a run of recipe that was left alive shows in `recipe status`"}
+			Remedy: "see who holds the memory with `nvidia-smi`; a run of recipe that was left alive shows in " +
+				"`recipe status`"}
 	}
 	return Finding{Verdict: OK, Found: found}
 }
 
 func ports(_ context.Context, m Machine) Finding {
 	if err := m.Listen("127.0.0.1:0"); err != nil {
-		return Finding{Verdict: Fail, Found: "no server can listen on 127.0.0.1: " + err.Error(), Remedy: "check that the loopback interface is up (`ip addr show lo`) and that no sandbox forbids sockets"}
+		return Finding{Verdict: Fail, Found: "no server can listen on 127.0.0.1: " + err.Error(),
+			Remedy: "check that the loopback interface is up (`ip addr show lo`) and that no sandbox forbids sockets"}
 	}
 	var taken []string
 	for _, port := range []string{"8000", "9001"} {
@@ -105,7 +116,8 @@ func ports(_ context.Context, m Machine) Finding {
 		}
 	}
 	if len(taken) > 0 {
-		return Finding{Verdict: OK, Found: "loopback works; in use by another program: " + strings.Join(taken, ", ") + " (matters only to a recipe that asks for that port)"}
+		return Finding{Verdict: OK, Found: "loopback works; in use by another program: " + strings.Join(taken, ", ") +
+			" (matters only to a recipe that asks for that port)"}
 	}
 	return Finding{Verdict: OK, Found: "loopback works; 8000 and 9001 are free"}
 }
@@ -113,14 +125,17 @@ func ports(_ context.Context, m Machine) Finding {
 func disk(_ context.Context, m Machine) Finding {
 	free, err := m.Disk(m.Dir)
 	if err != nil {
-		return Finding{Verdict: Warn, Found: "free space unknown: " + err.Error(), Remedy: "check that " + m.Dir + " exists and can be read"}
+		return Finding{Verdict: Warn, Found: "free space unknown: " + err.Error(), Remedy: "check that " + m.Dir +
+			" exists and can be read"}
 	}
 	found := fmt.Sprintf("%.1f GiB free at %s", float64(free)/gib, m.Dir)
 	switch {
 	case free < gib/4:
-		return Finding{Verdict: Fail, Found: found, Remedy: "free some space: a run needs at least 0.25 GiB for its events and checkpoints"}
+		return Finding{Verdict: Fail, Found: found,
+			Remedy: "free some space: a run needs at least 0.25 GiB for its events and checkpoints"}
 	case free < 20*gib:
-		return Finding{Verdict: Warn, Found: found, Remedy: "enough for the quickstart; a checkpoint of a 1.5 B model with its optimizer is about 20 GiB"}
+		return Finding{Verdict: Warn, Found: found,
+			Remedy: "enough for the quickstart; a checkpoint of a 1.5 B model with its optimizer is about 20 GiB"}
 	}
 	return Finding{Verdict: OK, Found: found}
 }
@@ -128,11 +143,13 @@ func disk(_ context.Context, m Machine) Finding {
 func memory(_ context.Context, m Machine) Finding {
 	total, available, err := m.Memory()
 	if err != nil {
-		return Finding{Verdict: Warn, Found: "memory unknown: " + err.Error(), Remedy: "make sure that at least 1 GiB is free"}
+		return Finding{Verdict: Warn, Found: "memory unknown: " + err.Error(),
+			Remedy: "make sure that at least 1 GiB is free"}
 	}
 	found := fmt.Sprintf("%.1f GiB, %.1f GiB available", float64(total)/gib, float64(available)/gib)
 	if available < gib/2 {
-		return Finding{Verdict: Warn, Found: found, Remedy: "close other programs: the quickstart needs about 0.5 GiB, a GPU recipe several"}
+		return Finding{Verdict: Warn, Found: found,
+			Remedy: "close other programs: the quickstart needs about 0.5 GiB, a GPU recipe several"}
 	}
 	return Finding{Verdict: OK, Found: found}
 }
@@ -147,7 +164,8 @@ func openFiles(_ context.Context, m Machine) Finding {
 		found = "no limit"
 	}
 	if limit < 1024 {
-		return Finding{Verdict: Warn, Found: found, Remedy: "raise it with `ulimit -n 4096`: a gateway with many rollouts in flight holds a file a request"}
+		return Finding{Verdict: Warn, Found: found,
+			Remedy: "raise it with `ulimit -n 4096`: a gateway with many rollouts in flight holds a file a request"}
 	}
 	return Finding{Verdict: OK, Found: found}
 }
@@ -158,7 +176,8 @@ func runDirectory(_ context.Context, m Machine) Finding {
 		err = m.Writable(dir)
 	}
 	if err != nil {
-		return Finding{Verdict: Fail, Found: fmt.Sprintf("%s cannot be written: %v", dir, err), Remedy: "put the recipe into a folder of your own: its run directory .recipe is made beside it"}
+		return Finding{Verdict: Fail, Found: fmt.Sprintf("%s cannot be written: %v", dir, err),
+			Remedy: "put the recipe into a folder of your own: its run directory .recipe is made beside it"}
 	}
 	return Finding{Verdict: OK, Found: filepath.Join(dir, ".recipe")}
 }

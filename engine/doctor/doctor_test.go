@@ -70,10 +70,17 @@ func TestExamine(t *testing.T) {
 		{"no python", missing("python3"), "python", Warn, "no python3 on PATH", "uv python install"},
 		{"old python", says("python3", "3.9.18\n", nil), "python", Warn, "older than 3.10", "uv python install"},
 		{"odd python", says("python3", "PyPy\n", nil), "python", Warn, `"PyPy"`, "uv python install"},
-		{"broken driver", says("nvidia-smi", "", errors.New("driver/library version mismatch")), "gpu", Warn, "version mismatch", "reboot"},
-		{"busy gpu", says("nvidia-smi", "NVIDIA L4, 23034, 20000, 570.1\n", nil), "gpu", Warn, "GPU 0 has 19.5 GiB in use", "recipe status"},
+		{"broken driver", says("nvidia-smi", "", errors.New("driver/library version mismatch")), "gpu", Warn,
+			"version mismatch", "reboot"},
+		{"busy gpu", says("nvidia-smi", "NVIDIA L4, 23034, 20000, 570.1\n", nil), "gpu", Warn,
+			"GPU 0 has 19.5 GiB in use", "recipe status"},
 		{"no gpu", missing("nvidia-smi"), "gpu", OK, "no NVIDIA driver", ""},
-		{"no loopback", func(m *Machine) { m.Listen = func(string) error { return errors.New("operation not permitted") } }, "ports", Fail, "not permitted", "loopback"},
+		{"no loopback", func(m *Machine) {
+			m.Listen = func(string) error {
+				return errors.New(
+					"operation not permitted")
+			}
+		}, "ports", Fail, "not permitted", "loopback"},
 		{"port taken", func(m *Machine) {
 			m.Listen = func(a string) error {
 				if strings.HasSuffix(a, ":8000") {
@@ -82,11 +89,20 @@ func TestExamine(t *testing.T) {
 				return nil
 			}
 		}, "ports", OK, "in use by another program: 8000", ""},
-		{"disk full", func(m *Machine) { m.Disk = func(string) (uint64, error) { return 1 << 20, nil } }, "disk", Fail, "0.0 GiB free", "free some space"},
-		{"disk small", func(m *Machine) { m.Disk = func(string) (uint64, error) { return 5 * gib, nil } }, "disk", Warn, "5.0 GiB free", "checkpoint"},
-		{"little memory", func(m *Machine) { m.Memory = func() (uint64, uint64, error) { return gib, gib / 4, nil } }, "memory", Warn, "0.2 GiB available", "close"},
-		{"few files", func(m *Machine) { m.Files = func() (uint64, error) { return 256, nil } }, "open files", Warn, "256", "ulimit -n 4096"},
-		{"folder of others", func(m *Machine) { m.Writable = func(string) error { return errors.New("permission denied") } }, "run directory", Fail, "permission denied", "of your own"},
+		{"disk full", func(m *Machine) { m.Disk = func(string) (uint64, error) { return 1 << 20, nil } }, "disk", Fail,
+			"0.0 GiB free", "free some space"},
+		{"disk small", func(m *Machine) { m.Disk = func(string) (uint64, error) { return 5 * gib, nil } }, "disk", Warn,
+			"5.0 GiB free", "checkpoint"},
+		{"little memory", func(m *Machine) { m.Memory = func() (uint64, uint64, error) { return gib, gib / 4, nil } },
+			"memory", Warn, "0.2 GiB available", "close"},
+		{"few files", func(m *Machine) { m.Files = func() (uint64, error) { return 256, nil } }, "open files", Warn,
+			"256", "ulimit -n 4096"},
+		{"folder of others", func(m *Machine) {
+			m.Writable = func(string) error {
+				return errors.New(
+					"permission denied")
+			}
+		}, "run directory", Fail, "permission denied", "of your own"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -155,7 +171,8 @@ func TestHardware(t *testing.T) {
 		"one that is not there":        {"7", true, nil, 0},
 	} {
 		m.LookupEnv = func(string) (string, bool) { return c.visible, c.set }
-		if h := Hardware(context.Background(), m); !slices.Equal(h.Devices, c.devices) || h.GPUMemory != c.memory || h.DiskFree != 100*gib {
+		if h := Hardware(context.Background(), m); !slices.Equal(h.Devices, c.devices) || h.GPUMemory != c.memory ||
+			h.DiskFree != 100*gib {
 			t.Errorf("%s: %+v, want devices %v of %.0f bytes", name, h, c.devices, c.memory)
 		}
 	}

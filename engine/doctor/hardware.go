@@ -26,7 +26,8 @@ func cardsOf(ctx context.Context, m Machine) ([]card, error) {
 	if err != nil {
 		return nil, errNoDriver
 	}
-	out, err := m.Run(ctx, path, "--query-gpu=name,memory.total,memory.used,driver_version", "--format=csv,noheader,nounits")
+	out, err := m.Run(ctx, path, "--query-gpu=name,memory.total,memory.used,driver_version",
+		"--format=csv,noheader,nounits")
 	if err != nil {
 		return nil, fmt.Errorf("nvidia-smi fails: %s", reason(ctx, err))
 	}
@@ -44,13 +45,14 @@ func cardsOf(ctx context.Context, m Machine) ([]card, error) {
 		if err := errors.Join(errTotal, errUsed); err != nil {
 			return nil, fmt.Errorf("nvidia-smi said %q", line)
 		}
-		cards = append(cards, card{name: fields[0], driver: fields[3], total: total * (1 << 20), used: used * (1 << 20)})
+		cards = append(cards, card{name: fields[0], driver: fields[3], total: total * (1 << 20),
+			used: used * (1 << 20)})
 	}
 	return cards, nil
 }
 
-// visible are the GPUs that programs started here may use: those of CUDA_VISIBLE_DEVICES, as CUDA reads it, or all. A scheduler
-// such as Slurm gives a job its share of a machine this way.
+// visible are the GPUs that programs started here may use: those of CUDA_VISIBLE_DEVICES, as CUDA reads it, or all. A
+// scheduler such as Slurm gives a job its share of a machine this way.
 func visible(m Machine, cards int) (names []string) {
 	list, set := m.LookupEnv("CUDA_VISIBLE_DEVICES")
 	if !set {
@@ -73,8 +75,9 @@ func numbered(devices []string) bool {
 	return !slices.ContainsFunc(devices, func(n string) bool { _, err := strconv.Atoi(n); return err != nil })
 }
 
-// Hardware is what the sizing of a plan compares needs with: the smallest of the GPUs, and the disk at m.Dir. What cannot
-// be found out is zero, which means unknown: a plan may be made on another machine than the one that will run it.
+// Hardware is what the sizing of a plan compares needs with: the smallest of the GPUs, and the disk at m.Dir. What
+// cannot be found out is zero, which means unknown: a plan may be made on another machine than the one that will run
+// it.
 func Hardware(ctx context.Context, m Machine) sizing.Machine {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()

@@ -74,7 +74,8 @@ func variable(m Machine, b *schema.Block, name string) string {
 	return ""
 }
 
-// versionsProgram asks for the versions of distributions by their metadata: nothing is imported, which takes seconds for torch.
+// versionsProgram asks for the versions of distributions by their metadata: nothing is imported, which takes seconds
+// for torch.
 const versionsProgram = `
 import importlib.metadata as m, json, sys
 found = {}
@@ -112,7 +113,8 @@ func pythonOf(ctx context.Context, m Machine, file string, t blockPython) Findin
 		return f
 	}
 	if _, err := os.Stat(t.path); err != nil {
-		return Finding{Verdict: Fail, Found: fmt.Sprintf("its interpreter cannot be found: %v", err), Remedy: initialize}
+		return Finding{Verdict: Fail, Found: fmt.Sprintf("its interpreter cannot be found: %v", err),
+			Remedy: initialize}
 	}
 	names := slices.Clone(t.packages.Needs)
 	for _, other := range t.packages.Aliases {
@@ -142,12 +144,14 @@ func pythonOf(ctx context.Context, m Machine, file string, t blockPython) Findin
 	}
 	switch {
 	case len(lacks) > 0 && t.makeable:
-		return Finding{Verdict: Fail, Found: fmt.Sprintf("its Python environment has not been made, and %s has no %s", t.path, strings.Join(lacks, ", ")), Remedy: initialize}
+		return Finding{Verdict: Fail, Found: fmt.Sprintf("its Python environment has not been made, and %s has no %s",
+			t.path, strings.Join(lacks, ", ")), Remedy: initialize}
 	case len(lacks) > 0:
 		return Finding{Verdict: Fail, Found: fmt.Sprintf("%s has no %s", t.path, strings.Join(lacks, ", ")),
 			Remedy: "install it there, or leave runtime out: " + initialize}
 	case len(other) > 0 && !t.made:
-		return Finding{Verdict: Warn, Found: strings.Join(other, "; ") + " (" + t.path + ")", Remedy: "it may work; without runtime, " + initialize}
+		return Finding{Verdict: Warn, Found: strings.Join(other, "; ") + " (" + t.path + ")",
+			Remedy: "it may work; without runtime, " + initialize}
 	}
 	return Finding{Verdict: OK, Found: strings.Join(has, ", ") + " in " + t.path}
 }

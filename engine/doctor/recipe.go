@@ -18,7 +18,8 @@ func Recipe(file string, r *schema.Recipe, diags hcl.Diagnostics) Finding {
 		f.Remedy = "recipe validate " + file + " shows each with its line and what to do"
 	case len(diags) > 0:
 		f.Verdict = Warn
-		f.Found = fmt.Sprintf("%s declares %s, with %s", file, count(len(r.Blocks), "block"), count(len(diags), "warning"))
+		f.Found = fmt.Sprintf("%s declares %s, with %s", file, count(len(r.Blocks), "block"),
+			count(len(diags), "warning"))
 		f.Remedy = "recipe validate " + file + " shows them"
 	default:
 		f.Found = fmt.Sprintf("%s declares %s", file, count(len(r.Blocks), "block"))

@@ -19,17 +19,20 @@ const (
 	Metrics    Type = "metrics"     // Address, Step, Metrics
 	LogLine    Type = "log"         // Address, Level, Message; Stream when the plugin's process printed it
 	Checkpoint Type = "checkpoint"  // Address, Path, Step, Version
-	Weights    Type = "weights"     // Address (of the sync block), Inference, Version, Path, Format, Transport, Seconds, Metrics (per phase)
-	Sample     Type = "sample"      // Address, Environment, Prompt, Completion, Score, Version
-	Restart    Type = "restart"     // Address, Attempt, Delay (seconds), Message (why)
-	Adopted    Type = "adopted"     // Address, PID: found alive after an engine ended
-	Operation  Type = "operation"   // Address, Action, Message: what a plan made the engine do
-	Output     Type = "output"      // Name, Value (never of a sensitive output)
-	Removed    Type = "removed"     // Address: the block has ended and is no part of the run any more
-	Notice     Type = "notice"      // Level, Message: from the engine itself
-	LogFile    Type = "log_file"    // Cursors: the first line of every file but the first, with the number of the event before it
-	Stalled    Type = "stalled"     // Address (where the cause is), Message (who waits for whom), Remedy, Seconds (without progress)
-	StallOver  Type = "stall_over"  // Address, Seconds (that it stood still)
+	// Address (of the sync block), Inference, Version, Path, Format, Transport, Seconds, Metrics (per phase)
+	Weights   Type = "weights"
+	Sample    Type = "sample"    // Address, Environment, Prompt, Completion, Score, Version
+	Restart   Type = "restart"   // Address, Attempt, Delay (seconds), Message (why)
+	Adopted   Type = "adopted"   // Address, PID: found alive after an engine ended
+	Operation Type = "operation" // Address, Action, Message: what a plan made the engine do
+	Output    Type = "output"    // Name, Value (never of a sensitive output)
+	Removed   Type = "removed"   // Address: the block has ended and is no part of the run any more
+	Notice    Type = "notice"    // Level, Message: from the engine itself
+	// Cursors: the first line of every file but the first, with the number of the event before it
+	LogFile Type = "log_file"
+	// Address (where the cause is), Message (who waits for whom), Remedy, Seconds (without progress)
+	Stalled   Type = "stalled"
+	StallOver Type = "stall_over" // Address, Seconds (that it stood still)
 )
 
 // Event is one line of the log. Fields that a type does not use are left out.
@@ -74,6 +77,7 @@ type Event struct {
 	Name    string  `json:"name,omitempty"`
 	Value   any     `json:"value,omitempty"`
 
-	Repeats int               `json:"repeats,omitempty"` // how many events like it were counted instead of written since the last one
+	// how many events like it were counted instead of written since the last one
+	Repeats int               `json:"repeats,omitempty"`
 	Cursors map[string]Cursor `json:"cursors,omitempty"` // of every block, by address
 }

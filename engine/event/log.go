@@ -22,8 +22,8 @@ const (
 	segmentBytes = 16 << 20       // after which the log goes on in a new file
 	segmentAge   = 24 * time.Hour // likewise
 	keptBytes    = 1 << 30        // of all files; the oldest ones beyond are deleted
-	// syncWithin is how long a durable event may stay unsynced. It outlives a killed engine from the start; only a machine that loses its
-	// power can lose it.
+	// syncWithin is how long a durable event may stay unsynced. It outlives a killed engine from the start; only a
+	// machine that loses its power can lose it.
 	syncWithin = 100 * time.Millisecond
 )
 
@@ -61,7 +61,8 @@ func Open(dir string) (*Log, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the event log's folder: %w", err)
 	}
-	l := &Log{dir: dir, limit: segmentBytes, kept: keptBytes, cursors: map[string]Cursor{}, repeats: repeats{kinds: map[string]*repeated{}}, now: time.Now}
+	l := &Log{dir: dir, limit: segmentBytes, kept: keptBytes, cursors: map[string]Cursor{},
+		repeats: repeats{kinds: map[string]*repeated{}}, now: time.Now}
 	segments, err := Segments(dir)
 	if err != nil {
 		return nil, err
@@ -88,8 +89,8 @@ func Open(dir string) (*Log, error) {
 	return l, nil
 }
 
-// recall reads the newest files, back to one that says how far the log had followed every block when it was begun, and returns how many
-// bytes of the last one are whole lines.
+// recall reads the newest files, back to one that says how far the log had followed every block when it was begun, and
+// returns how many bytes of the last one are whole lines.
 func (l *Log) recall(segments []string) (good int64, err error) {
 	from := len(segments) - 1
 	for ; from > 0; from-- {
@@ -141,7 +142,9 @@ func (l *Log) scan(path string) (int64, error) {
 		}
 		var e Event
 		if err := json.Unmarshal(b, &e); err != nil {
-			return 0, fmt.Errorf("the event log %s is damaged at line %d: %w; move the file away to go on without its events", path, line, err)
+			return 0,
+				fmt.Errorf("the event log %s is damaged at line %d: %w; move the file away to go on without its events",
+					path, line, err)
 		}
 		good += int64(len(b))
 		l.note(e)
@@ -158,14 +161,16 @@ func (l *Log) note(e Event) {
 			l.cursors[address] = c
 		}
 	}
-	// The events of a block are numbered over all of its attempts. Attempts are counted anew when a block comes back that was taken out of the run.
+	// The events of a block are numbered over all of its attempts. Attempts are counted anew when a block comes back
+	// that was taken out of the run.
 	if e.Cursor > l.cursors[e.Address].Seq {
 		l.cursors[e.Address] = Cursor{e.BlockAttempt, e.Cursor}
 	}
 }
 
-// Append writes one event, giving it its number, version and (when unset) time, and returns it as written. Events that repeat what was
-// said a moment ago are counted instead; see repeats. While the disk has no room, events are held in memory and written later.
+// Append writes one event, giving it its number, version and (when unset) time, and returns it as written. Events that
+// repeat what was said a moment ago are counted instead; see repeats. While the disk has no room, events are held in
+// memory and written later.
 func (l *Log) Append(e Event) (Event, error) { return l.add(e, false) }
 
 // Hold is Append for an event that must not be written yet: it and those after it wait for Flush.
@@ -227,7 +232,8 @@ func (l *Log) Full() error {
 	return l.full
 }
 
-// Flush writes what is held, and what is due of the repeats that were counted. The error says that something is still held.
+// Flush writes what is held, and what is due of the repeats that were counted. The error says that something is still
+// held.
 func (l *Log) Flush() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -330,7 +336,8 @@ func (l *Log) rotate(first uint64) error {
 	}
 	size := int64(0)
 	if len(l.cursors) > 0 { // so that the files before it can be deleted
-		line, err := json.Marshal(Event{V: FormatVersion, Seq: first - 1, Time: l.now().UTC(), Type: LogFile, Cursors: l.cursors})
+		line, err := json.Marshal(Event{V: FormatVersion, Seq: first - 1, Time: l.now().UTC(), Type: LogFile,
+			Cursors: l.cursors})
 		if err == nil {
 			_, err = f.Write(append(line, '\n'))
 		}

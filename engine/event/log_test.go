@@ -48,7 +48,8 @@ func TestAppendNumbersEventsAcrossReopening(t *testing.T) {
 	dir := t.TempDir()
 	l := open(t, dir)
 	add(t, l, event.Event{Type: event.RunStarted})
-	add(t, l, event.Event{Type: event.Metrics, Address: "trainer.tiny.p", BlockAttempt: 2, Cursor: 7, Metrics: map[string]float64{"reward": 0.5}})
+	add(t, l, event.Event{Type: event.Metrics, Address: "trainer.tiny.p", BlockAttempt: 2, Cursor: 7,
+		Metrics: map[string]float64{"reward": 0.5}})
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +74,8 @@ func TestTheCursorFollowsABlockThatComesBack(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	l := open(t, dir)
-	for _, e := range []event.Event{{BlockAttempt: 3, Cursor: 7}, {BlockAttempt: 1, Cursor: 8}, {BlockAttempt: 1, Cursor: 9}} {
+	for _, e := range []event.Event{{BlockAttempt: 3, Cursor: 7}, {BlockAttempt: 1, Cursor: 8},
+		{BlockAttempt: 1, Cursor: 9}} {
 		e.Type, e.Address = event.Notice, "environment.x.e"
 		add(t, l, e)
 	}
@@ -175,7 +177,9 @@ func TestReadSkipsNewerVersions(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "00000000000000000001.jsonl"),
-		[]byte("{\"v\":1,\"seq\":1,\"type\":\"notice\"}\n{\"v\":99,\"seq\":2}\n{\"v\":1,\"seq\":3,\"type\":\"notice\"}\n"), 0o600); err != nil {
+		[]byte(
+			"{\"v\":1,\"seq\":1,\"type\":\"notice\"}\n{\"v\":99,\"seq\":2}\n{\"v\":1,\"seq\":3,\"type\":\"notice\"}\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if got := all(t, dir, 0); len(got) != 2 || got[1].Seq != 3 {

@@ -46,8 +46,8 @@ func Follow(ctx context.Context, dir string, after uint64, fn func(Event) error)
 	}
 }
 
-// reader keeps its place in the newest segment between drains: after the last whole line. What is there of a line that has no
-// end yet is read again, since the writer may have cut it off meanwhile.
+// reader keeps its place in the newest segment between drains: after the last whole line. What is there of a line that
+// has no end yet is read again, since the writer may have cut it off meanwhile.
 type reader struct {
 	dir   string
 	after uint64

@@ -14,9 +14,10 @@ const (
 	sweepEvery   = time.Second
 )
 
-// repeats counts events that say what was said a moment ago: log lines and notices that differ in numbers only, a phase that is told again
-// and again with another number, and samples. The first of a minute are written as they come; of the rest the newest one is written when
-// the minute is over, with the number of those before it. So a line at every step, or a warning at every request, does not fill the disk.
+// repeats counts events that say what was said a moment ago: log lines and notices that differ in numbers only, a phase
+// that is told again and again with another number, and samples. The first of a minute are written as they come; of the
+// rest the newest one is written when the minute is over, with the number of those before it. So a line at every step,
+// or a warning at every request, does not fill the disk.
 type repeats struct {
 	kinds map[string]*repeated
 	swept time.Time
@@ -104,11 +105,13 @@ func sortByTime(list []Event) {
 	sort.Slice(list, func(i, j int) bool { return list[i].Time.Before(list[j].Time) })
 }
 
-// keyOf is what events that may repeat each other have in common, and how many of them a minute are written; "" for those that never do.
+// keyOf is what events that may repeat each other have in common, and how many of them a minute are written; "" for
+// those that never do.
 func keyOf(e Event) (key string, first int) {
 	switch e.Type {
 	case LogLine, Notice:
-		return strings.Join([]string{string(e.Type), e.Address, e.Level, withoutNumbers(e.Message)}, "\x00"), repeatFirst
+		return strings.Join([]string{string(e.Type), e.Address, e.Level, withoutNumbers(e.Message)}, "\x00"),
+			repeatFirst
 	case Phase:
 		return string(e.Type) + "\x00" + e.Address, repeatFirst
 	case Sample:

@@ -36,14 +36,16 @@ func readAll(t *testing.T, dir string) (out []Event) {
 	return out
 }
 
-// A line at every step, for an hour: the first are written, then one a minute with the number of those that it stands for.
+// A line at every step, for an hour: the first are written, then one a minute with the number of those that it stands
+// for.
 func TestLinesThatDifferInNumbersOnlyAreCounted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	l, now := clocked(t, dir)
 	const steps = 3600
 	for i := range steps {
-		if _, err := l.Append(Event{Type: LogLine, Address: "inference.x.p", Level: "info", Cursor: uint64(i + 1), BlockAttempt: 1, Message: fmt.Sprintf("1 of 1 replicas serve policy version %d", i)}); err != nil {
+		if _, err := l.Append(Event{Type: LogLine, Address: "inference.x.p", Level: "info", Cursor: uint64(i + 1),
+			BlockAttempt: 1, Message: fmt.Sprintf("1 of 1 replicas serve policy version %d", i)}); err != nil {
 			t.Fatal(err)
 		}
 		*now = now.Add(time.Second)
@@ -70,7 +72,9 @@ func TestAnHourOfAHundredEnvironments(t *testing.T) {
 	dir := t.TempDir()
 	l, now := clocked(t, dir)
 	metrics := map[string]float64{}
-	for _, name := range []string{"completion_tokens", "dropped_fraction", "groups", "groups_lost", "groups_sent", "groups_too_long", "groups_uninformative", "reward", "reward_sent", "sampling_retries", "tokens_per_second", "truncated"} {
+	for _, name := range []string{"completion_tokens", "dropped_fraction", "groups", "groups_lost", "groups_sent",
+		"groups_too_long", "groups_uninformative", "reward", "reward_sent", "sampling_retries", "tokens_per_second",
+		"truncated"} {
 		metrics[name] = 123.456789
 	}
 	text := strings.Repeat("sampled text ", 15)
@@ -79,7 +83,8 @@ func TestAnHourOfAHundredEnvironments(t *testing.T) {
 		for i := range 100 {
 			address := fmt.Sprintf("environment.arithmetic.sums[%d]", i)
 			list := []Event{
-				{Type: Sample, Environment: address, Prompt: text, Completion: text, Score: 0.5, Version: int64(second)},
+				{Type: Sample, Environment: address, Prompt: text, Completion: text, Score: 0.5,
+					Version: int64(second)},
 				{Type: LogLine, Level: "warn", Message: fmt.Sprintf("%d rollouts have failed so far", second)},
 			}
 			if second%60 == 0 {
@@ -122,7 +127,8 @@ func TestLinesThatDifferAreAllWritten(t *testing.T) {
 	dir := t.TempDir()
 	l, _ := clocked(t, dir)
 	for i := range 200 {
-		if _, err := l.Append(Event{Type: LogLine, Address: "a", Message: "line " + strings.Repeat("x", i)}); err != nil {
+		if _, err := l.Append(Event{Type: LogLine, Address: "a", Message: "line " +
+			strings.Repeat("x", i)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -153,22 +159,26 @@ func TestAPhaseIsNeverLate(t *testing.T) {
 		}
 	}
 	list := readAll(t, dir)
-	if n := len(list); n != 100+repeatFirst+2 || list[n-2].Message != "198 files" || list[n-2].Repeats != 99-repeatFirst-1 {
+	if n := len(list); n != 100+repeatFirst+2 || list[n-2].Message != "198 files" ||
+		list[n-2].Repeats != 99-repeatFirst-1 {
 		t.Errorf("%d events, the last but one %+v", n, list[n-2])
 	}
 }
 
-// A new file says how far the log had followed every block, so older ones can go: those beyond what is kept are deleted.
+// A new file says how far the log had followed every block, so older ones can go: those beyond what is kept are
+// deleted.
 func TestOldFilesGoAndNothingIsAskedForAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	l, now := clocked(t, dir)
 	l.limit, l.kept = 2000, 6000
-	if _, err := l.Append(Event{Type: Checkpoint, Address: "trainer.x.t", BlockAttempt: 2, Cursor: 17, Path: "/c"}); err != nil {
+	if _, err := l.Append(Event{Type: Checkpoint, Address: "trainer.x.t", BlockAttempt: 2, Cursor: 17,
+		Path: "/c"}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 300 {
-		if _, err := l.Append(Event{Type: Metrics, Address: "environment.x.e", BlockAttempt: 1, Cursor: uint64(i + 1), Step: int64(i)}); err != nil {
+		if _, err := l.Append(Event{Type: Metrics, Address: "environment.x.e", BlockAttempt: 1, Cursor: uint64(i + 1),
+			Step: int64(i)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -54,7 +54,8 @@ func TestATornLineIsCutOffBeforeTheNext(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []Event
-	if err := Read(dir, 0, func(e Event) error { got = append(got, e); return nil }); err != nil || len(got) != 1 || got[0].Message != "whole" {
+	if err := Read(dir, 0, func(e Event) error { got = append(got, e); return nil }); err != nil || len(got) != 1 ||
+		got[0].Message != "whole" {
 		t.Fatalf("read %+v, %v; want the one whole event", got, err)
 	}
 }

@@ -19,11 +19,12 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// Catalog is every plugin that there is: the built-in ones, and those that dev_overrides name by path. It tells the language
-// their schemas and the engine how to start them. It is safe for concurrent use.
+// Catalog is every plugin that there is: the built-in ones, and those that dev_overrides name by path. It tells the
+// language their schemas and the engine how to start them. It is safe for concurrent use.
 type Catalog struct {
-	Program string   // version of this program, for required_version; empty: any will do
-	Pass    []string // variables that every plugin process gets of the engine's environment, besides what it needs; NAME_* is a family
+	Program string // version of this program, for required_version; empty: any will do
+	// variables that every plugin process gets of the engine's environment, besides what it needs; NAME_* is a family
+	Pass []string
 
 	builtins map[string]*sdk.Definition // by KIND/NAME
 	cacheDir string
@@ -41,9 +42,9 @@ var (
 	_ schema.Validator = (*Catalog)(nil)
 )
 
-// NewCatalog makes a catalog. Overrides map the name of a plugin to the path of its binary, and hide built-in plugins of that
-// name and of the binary's kind. What a binary says of itself is kept below cacheDir by the digest of the binary, so that it is
-// started once to learn it and never again.
+// NewCatalog makes a catalog. Overrides map the name of a plugin to the path of its binary, and hide built-in plugins
+// of that name and of the binary's kind. What a binary says of itself is kept below cacheDir by the digest of the
+// binary, so that it is started once to learn it and never again.
 func NewCatalog(builtins []*sdk.Definition, overrides map[string]string, cacheDir string) (*Catalog, error) {
 	c := &Catalog{
 		builtins: map[string]*sdk.Definition{}, overrides: map[string]string{}, cacheDir: cacheDir,
@@ -80,7 +81,8 @@ func (c *Catalog) Require(name, path string) {
 	}
 }
 
-// Lookup returns the schema of a plugin; nil when there is none. A binary is started only when its digest is not in the cache.
+// Lookup returns the schema of a plugin; nil when there is none. A binary is started only when its digest is not in the
+// cache.
 func (c *Catalog) Lookup(k kind.Kind, name string) (*schema.PluginSchema, error) {
 	e, err := c.override(k, name)
 	if err != nil {
@@ -110,7 +112,8 @@ func (c *Catalog) Lookup(k kind.Kind, name string) (*schema.PluginSchema, error)
 	return s, nil
 }
 
-// Packages returns the Python packages that a built-in plugin's program needs; none for others, whose blocks list their own.
+// Packages returns the Python packages that a built-in plugin's program needs; none for others, whose blocks list their
+// own.
 func (c *Catalog) Packages(k kind.Kind, name string, gpu bool) sdk.Packages {
 	if e, err := c.override(k, name); err != nil || e != nil {
 		return sdk.Packages{}
@@ -154,8 +157,8 @@ func (c *Catalog) Names(k kind.Kind) []string {
 	return names
 }
 
-// Definition returns a built-in plugin's definition, with which it can be asked to validate and plan in this process; nil for
-// a plugin that is a binary of its own.
+// Definition returns a built-in plugin's definition, with which it can be asked to validate and plan in this process;
+// nil for a plugin that is a binary of its own.
 func (c *Catalog) Definition(k kind.Kind, name string) *sdk.Definition {
 	if e, err := c.override(k, name); err != nil || e != nil {
 		return nil
@@ -188,7 +191,8 @@ func (c *Catalog) Command(k kind.Kind, name string) (argv, env []string, err err
 	return argv, []string{variable}, err
 }
 
-// override returns the binary that dev_overrides name for a plugin; nil when there is none, or when it is of another kind.
+// override returns the binary that dev_overrides name for a plugin; nil when there is none, or when it is of another
+// kind.
 func (c *Catalog) override(k kind.Kind, name string) (*external, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -205,7 +209,8 @@ func (c *Catalog) override(k kind.Kind, name string) (*external, error) {
 		c.external[path] = e
 	}
 	if e.schema.Name != name {
-		return nil, fmt.Errorf("plugin %s = %q: the binary says that it is %s %q; use that name", name, path, e.schema.Kind, e.schema.Name)
+		return nil, fmt.Errorf("plugin %s = %q: the binary says that it is %s %q; use that name", name, path,
+			e.schema.Kind, e.schema.Name)
 	}
 	if e.schema.Kind != k {
 		return nil, nil

@@ -20,7 +20,8 @@ func binary(t *testing.T, comment string) (path string, starts func() int) {
 	t.Helper()
 	dir := t.TempDir()
 	path = filepath.Join(dir, "ticker")
-	script := fmt.Sprintf("#!/bin/sh\n# %s\necho x >> %s/starts\n%s=environment/ticker exec %s\n", comment, dir, protocol.BuiltinKey, os.Args[0])
+	script := fmt.Sprintf("#!/bin/sh\n# %s\necho x >> %s/starts\n%s=environment/ticker exec %s\n", comment, dir,
+		protocol.BuiltinKey, os.Args[0])
 	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +41,8 @@ func TestCatalogOfBuiltins(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, err := c.Lookup(kind.Environment, "ticker")
-	if err != nil || s == nil || s.Config.Attribute("program") == nil || s.Outputs.Attribute("group_size") == nil || !strings.HasPrefix(s.Digest, "sha256:") {
+	if err != nil || s == nil || s.Config.Attribute("program") == nil || s.Outputs.Attribute("group_size") == nil ||
+		!strings.HasPrefix(s.Digest, "sha256:") {
 		t.Errorf("schema is %+v, %v", s, err)
 	}
 	for _, none := range []struct {
@@ -95,7 +97,9 @@ func TestABinaryIsAskedOnceForItsSchema(t *testing.T) {
 			t.Errorf("command %v with %v, %v", argv, env, err)
 		}
 		// What it reads of the environment is learned with the schema, and kept with it.
-		if got := c.Environment(kind.Environment, "ticker", []string{"TICKER_KEY=1", "TICKERS=2", "PATH=/bin"}); !slices.Equal(got, []string{"TICKER_KEY=1", "PATH=/bin"}) {
+		if got := c.Environment(kind.Environment, "ticker",
+			[]string{"TICKER_KEY=1", "TICKERS=2", "PATH=/bin"}); !slices.Equal(got,
+			[]string{"TICKER_KEY=1", "PATH=/bin"}) {
 			t.Errorf("its process gets %v", got)
 		}
 		if c.Definition(kind.Environment, "ticker") != nil {
@@ -125,7 +129,9 @@ func TestARecipeNamesABinaryByPath(t *testing.T) {
 	if err := os.Symlink(path, filepath.Join(dir, "ticker")); err != nil {
 		t.Fatal(err)
 	}
-	src := "recipe {\n  required_plugins {\n    ticker = { source = \"./ticker\" }\n  }\n}\nenvironment \"ticker\" \"t\" {}\n"
+	src :=
+		"recipe {\n  required_plugins {\n    ticker = { source = \"./ticker\" }\n  }\n}\nenvironment \"ticker\" " +
+			"\"t\" {}\n"
 	if err := os.WriteFile(filepath.Join(dir, "r.hcl"), []byte(src), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +157,8 @@ func TestBinariesThatAreNoPlugins(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := catalog.Lookup(kind.Environment, c.plugin); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), c.plugin+" = ") {
+		if _, err := catalog.Lookup(kind.Environment, c.plugin); err == nil || !strings.Contains(err.Error(), c.want) ||
+			!strings.Contains(err.Error(), c.plugin+" = ") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -14,15 +14,18 @@ import (
 func TestEnvironment(t *testing.T) {
 	t.Parallel()
 	environ := []string{
-		"PATH=/bin", "LC_ALL=C", "PATHS=no", "HF_HOME=/cache", "HF_TOKEN=secret", "HF_HUB_OFFLINE=1", "RECIPE_VAR_x=secret", "SSH_AUTH_SOCK=/s",
-		"SLURM_JOB_ID=7", "SLURM_JWT=secret", "OPENAI_API_KEY=secret", "SITE_A=1", "SITE=no", "https_proxy=http://p", "=odd", "nothing",
+		"PATH=/bin", "LC_ALL=C", "PATHS=no", "HF_HOME=/cache", "HF_TOKEN=secret", "HF_HUB_OFFLINE=1",
+		"RECIPE_VAR_x=secret", "SSH_AUTH_SOCK=/s",
+		"SLURM_JOB_ID=7", "SLURM_JWT=secret", "OPENAI_API_KEY=secret", "SITE_A=1", "SITE=no", "https_proxy=http://p",
+		"=odd", "nothing",
 	}
 	for _, c := range []struct {
 		named []string
 		want  []string
 	}{
 		{nil, []string{"PATH", "LC_ALL", "HF_HOME", "HF_HUB_OFFLINE", "SLURM_JOB_ID", "https_proxy"}},
-		{[]string{"HF_*", "SITE_*"}, []string{"PATH", "LC_ALL", "HF_HOME", "HF_TOKEN", "HF_HUB_OFFLINE", "SLURM_JOB_ID", "SITE_A", "https_proxy"}},
+		{[]string{"HF_*", "SITE_*"}, []string{"PATH", "LC_ALL", "HF_HOME", "HF_TOKEN", "HF_HUB_OFFLINE", "SLURM_JOB_ID",
+			"SITE_A", "https_proxy"}},
 	} {
 		var got []string
 		for _, entry := range host.Environment(environ, c.named...) {

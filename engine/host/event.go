@@ -18,7 +18,8 @@ type Event struct {
 	Body Body
 }
 
-// Body is what an event tells: PhaseChange, Progress, Metrics, LogLine, Checkpoint, Weights, Sample, Handle, Outputs or Gap.
+// Body is what an event tells: PhaseChange, Progress, Metrics, LogLine, Checkpoint, Weights, Sample, Handle, Outputs or
+// Gap.
 type Body interface{ body() }
 
 type (
@@ -77,17 +78,20 @@ func eventOf(e *pluginpb.Event, outputs *spec.Schema) (Event, error) {
 	case *pluginpb.Event_Log:
 		out.Body = LogLine{b.Log.GetLevel(), b.Log.GetMessage()}
 	case *pluginpb.Event_Checkpoint:
-		out.Body = Checkpoint{sdk.CheckpointInfo{Path: b.Checkpoint.GetPath(), Step: b.Checkpoint.GetStep(), Version: b.Checkpoint.GetPolicyVersion()}}
+		out.Body = Checkpoint{sdk.CheckpointInfo{Path: b.Checkpoint.GetPath(), Step: b.Checkpoint.GetStep(),
+			Version: b.Checkpoint.GetPolicyVersion()}}
 	case *pluginpb.Event_Weights:
 		w := b.Weights
 		out.Body = Weights{sdk.WeightsInfo{
-			Version: w.GetVersion(), Path: w.GetPath(), Format: w.GetFormat(), Transport: w.GetTransport(), Inference: w.GetInference(),
-			Seconds: w.GetSeconds(), Phases: w.GetPhases(), MaxLogprobDifference: w.GetMaxLogprobDifference(),
+			Version: w.GetVersion(), Path: w.GetPath(), Format: w.GetFormat(), Transport: w.GetTransport(),
+			Inference: w.GetInference(),
+			Seconds:   w.GetSeconds(), Phases: w.GetPhases(), MaxLogprobDifference: w.GetMaxLogprobDifference(),
 		}}
 	case *pluginpb.Event_Sample:
 		s := b.Sample
 		out.Body = Sample{sdk.Sample{
-			Environment: s.GetEnvironment(), Prompt: s.GetPrompt(), Completion: s.GetCompletion(), Score: s.GetScore(), Version: s.GetPolicyVersion(),
+			Environment: s.GetEnvironment(), Prompt: s.GetPrompt(), Completion: s.GetCompletion(), Score: s.GetScore(),
+			Version: s.GetPolicyVersion(),
 		}}
 	case *pluginpb.Event_Handle:
 		out.Body = Handle{b.Handle.GetData()}

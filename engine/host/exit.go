@@ -13,9 +13,9 @@ func isEOF(err error) bool { return errors.Is(err, io.EOF) }
 // exitGrace is how long a process may take to exit after it was told to, before it is killed.
 const exitGrace = 15 * time.Second
 
-// Exit ends the plugin process: it is told to exit, killed when it does not, and whatever it has left behind is ended too. If
-// its block still runs, that is stopped first, within the SDK's own grace; call Stop before for another one. When the context
-// ends, the process is killed at once. Exit returns when nothing is left, and forgets the process.
+// Exit ends the plugin process: it is told to exit, killed when it does not, and whatever it has left behind is ended
+// too. If its block still runs, that is stopped first, within the SDK's own grace; call Stop before for another one.
+// When the context ends, the process is killed at once. Exit returns when nothing is left, and forgets the process.
 func (p *Plugin) Exit(ctx context.Context) error {
 	// Shutdown of go-plugin. A suspended process answers nothing, so it has its own goroutine; the kill below frees it.
 	told := make(chan struct{})
@@ -37,8 +37,8 @@ func (p *Plugin) Exit(ctx context.Context) error {
 	return err
 }
 
-// Sweep ends the process at once, if it still runs, with everything that it has started, and forgets it. It is what remains to
-// be done after a plugin has died.
+// Sweep ends the process at once, if it still runs, with everything that it has started, and forgets it. It is what
+// remains to be done after a plugin has died.
 func (p *Plugin) Sweep(ctx context.Context) error {
 	err := p.process.Kill(ctx)
 	if err == nil {

@@ -127,7 +127,8 @@ func (d described) external(path string) (*external, error) {
 		return nil, fmt.Errorf("the environment variables that it reads: %w", err)
 	}
 	s := &schema.PluginSchema{
-		Kind: k, Name: d.Name, Version: d.Version, Summary: d.Summary, Config: config, Outputs: outputs, Environment: d.Environment,
+		Kind: k, Name: d.Name, Version: d.Version, Summary: d.Summary, Config: config, Outputs: outputs,
+		Environment: d.Environment,
 	}
 	if s.Digest, err = digestOf(s); err != nil {
 		return nil, err
@@ -142,7 +143,8 @@ func describeBinary(ctx context.Context, path string) (d described, err error) {
 		return described{}, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	p, err := Launch(ctx, LaunchSpec{Name: filepath.Base(path), Block: path, Command: []string{path}, Dir: dir, temporary: true})
+	p, err := Launch(ctx, LaunchSpec{Name: filepath.Base(path), Block: path, Command: []string{path}, Dir: dir,
+		temporary: true})
 	if err != nil {
 		return described{}, err
 	}
@@ -152,7 +154,8 @@ func describeBinary(ctx context.Context, path string) (d described, err error) {
 		return described{}, p.failed("describe", err)
 	}
 	return described{
-		Kind: r.GetKind(), Name: r.GetName(), Version: r.GetVersion(), Summary: r.GetSummary(), Config: r.GetSchema(), Outputs: r.GetOutputs(),
+		Kind: r.GetKind(), Name: r.GetName(), Version: r.GetVersion(), Summary: r.GetSummary(), Config: r.GetSchema(),
+		Outputs:     r.GetOutputs(),
 		Environment: r.GetEnvironmentVariables(),
 	}, nil
 }

@@ -55,7 +55,8 @@ func (a *attachment) address(network, address string) (net.Addr, error) {
 	return nil, fmt.Errorf("the plugin listens on %s %s; want a unix or a tcp socket", network, address)
 }
 
-// starter shows a Runner to go-plugin as something that can be started, and records the process as soon as there is one.
+// starter shows a Runner to go-plugin as something that can be started, and records the process as soon as there is
+// one.
 type starter struct {
 	runner  Runner
 	command Command

@@ -54,7 +54,8 @@ func (service) Run(ctx context.Context, req sdk.Request[config], h sdk.Host) err
 		if handles := proc.Parse(req.Handle); len(handles) == 1 {
 			program, err = proc.Adopt(handles[0])
 		} else {
-			program, err = proc.Start(ctx, proc.Spec{Argv: []string{"sh", "-c", "echo hello; sleep 600 & sleep 600"}, LogDir: req.Dir})
+			program, err = proc.Start(ctx, proc.Spec{Argv: []string{"sh", "-c", "echo hello; sleep 600 & sleep 600"},
+				LogDir: req.Dir})
 		}
 		if err != nil {
 			return err
@@ -87,15 +88,17 @@ var (
 
 func (service) Validate(c config) []schemaspec.Problem {
 	if c.Behave == "nonsense" {
-		return []schemaspec.Problem{{Path: cty.GetAttrPath("behave"), Summary: "nonsense", Detail: "say something else"}}
+		return []schemaspec.Problem{{Path: cty.GetAttrPath("behave"), Summary: "nonsense",
+			Detail: "say something else"}}
 	}
 	return nil
 }
 
 func (service) Plan(_ config, p sdk.Placement) (sdk.Estimate, []schemaspec.Problem) {
 	return sdk.Estimate{
-		Amounts: []sdk.Amount{{Resource: "gpu_memory", Part: "weights", Value: 2 * float64(p.GPUs), How: "2 bytes a GPU"}},
-		Notes:   []string{"a note"}, Facts: map[string]string{"tokenizer": "none"},
+		Amounts: []sdk.Amount{{Resource: "gpu_memory", Part: "weights", Value: 2 * float64(p.GPUs),
+			How: "2 bytes a GPU"}},
+		Notes: []string{"a note"}, Facts: map[string]string{"tokenizer": "none"},
 	}, nil
 }
 
@@ -107,7 +110,8 @@ func (service) Update(_ context.Context, c config) error {
 }
 
 func definition() *sdk.Definition {
-	return environment.New("ticker", "A plugin for tests.", func() sdk.Service[config] { return service{} }, sdk.WithEnvironmentVariables("TICKER_*"))
+	return environment.New("ticker", "A plugin for tests.", func() sdk.Service[config] { return service{} },
+		sdk.WithEnvironmentVariables("TICKER_*"))
 }
 
 const deadline = 60 * time.Second
@@ -191,7 +195,8 @@ func TestLaunchTalkExit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.PID != p.PID() || s.PID == os.Getpid() || s.Phase != sdk.Ready || s.Outputs.GetAttr("group_size").Equals(cty.NumberIntVal(8)).False() {
+	if s.PID != p.PID() || s.PID == os.Getpid() || s.Phase != sdk.Ready ||
+		s.Outputs.GetAttr("group_size").Equals(cty.NumberIntVal(8)).False() {
 		t.Errorf("status is %+v", s)
 	}
 	d, err := p.Describe(ctx)
@@ -227,7 +232,8 @@ func TestOptionalCalls(t *testing.T) {
 		return cty.ObjectVal(map[string]cty.Value{"behave": cty.StringVal(s), "program": cty.UnknownVal(cty.Bool)})
 	}
 	known := func(s string) cty.Value { return cty.ObjectVal(map[string]cty.Value{"behave": cty.StringVal(s)}) }
-	if problems, err := p.Validate(ctx, known("nonsense")); err != nil || len(problems) != 1 || problems[0].Detail != "say something else" || schemaspec.PathString(problems[0].Path) != "behave" {
+	if problems, err := p.Validate(ctx, known("nonsense")); err != nil || len(problems) != 1 ||
+		problems[0].Detail != "say something else" || schemaspec.PathString(problems[0].Path) != "behave" {
 		t.Errorf("validate: %+v, %v", problems, err)
 	}
 	if problems, err := p.Validate(ctx, behave("nonsense")); err != nil || len(problems) != 1 {
@@ -237,19 +243,22 @@ func TestOptionalCalls(t *testing.T) {
 		t.Errorf("update to what Validate refuses: %v", err)
 	}
 	e, _, err := p.Plan(ctx, "environment.ticker.a", behave(""), sdk.Placement{GPUs: 3})
-	if err != nil || len(e.Amounts) != 1 || e.Amounts[0].Value != 6 || e.Notes[0] != "a note" || e.Facts["tokenizer"] != "none" {
+	if err != nil || len(e.Amounts) != 1 || e.Amounts[0].Value != 6 || e.Notes[0] != "a note" ||
+		e.Facts["tokenizer"] != "none" {
 		t.Errorf("plan: %+v, %v", e, err)
 	}
 	if err := p.Update(ctx, known("")); err != nil {
 		t.Errorf("update: %v", err)
 	}
-	if err := p.Update(ctx, known("refuse")); err == nil || !strings.Contains(err.Error(), "environment.ticker.a") || !strings.Contains(err.Error(), "not now: busy") {
+	if err := p.Update(ctx, known("refuse")); err == nil || !strings.Contains(err.Error(), "environment.ticker.a") ||
+		!strings.Contains(err.Error(), "not now: busy") {
 		t.Errorf("a refused update: %v", err)
 	}
 	if _, err := p.Checkpoint(ctx); !errors.Is(err, host.ErrUnsupported) {
 		t.Errorf("checkpoint: %v", err)
 	}
-	if d, err := p.Describe(ctx); err != nil || !d.Can("update") || !d.Can("plan") || !d.Can("validate") || d.Can("checkpoint") {
+	if d, err := p.Describe(ctx); err != nil || !d.Can("update") || !d.Can("plan") || !d.Can("validate") ||
+		d.Can("checkpoint") {
 		t.Errorf("capabilities: %+v, %v", d, err)
 	}
 	if err := p.Start(ctx, start(t.TempDir(), none())); err == nil || !strings.Contains(err.Error(), "already") {

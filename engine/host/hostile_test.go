@@ -15,8 +15,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
 
-// A record that somebody else has written names a living process of this user's, rightly in all but the mark, which it cannot
-// know.
+// A record that somebody else has written names a living process of this user's, rightly in all but the mark, which it
+// cannot know.
 func TestARecordCannotNameWhatIsSignalled(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the system does not tell another process's environment")
@@ -51,8 +51,8 @@ func TestARecordCannotNameWhatIsSignalled(t *testing.T) {
 	}
 }
 
-// The leader of a session has ended and a record names it: what is left of the session is ended when it carries the mark, and
-// only then.
+// The leader of a session has ended and a record names it: what is left of the session is ended when it carries the
+// mark, and only then.
 func TestARecordCannotNameAnAbandonedSession(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the system does not tell another process's environment")
@@ -60,7 +60,9 @@ func TestARecordCannotNameAnAbandonedSession(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	pid := filepath.Join(dir, "pid")
-	p, err := Local{}.Start(t.Context(), Command{Argv: []string{"sh", "-c", "sleep 600 & echo $! > pid.new; mv pid.new pid"}, Env: os.Environ(), Dir: dir})
+	p, err := Local{}.Start(t.Context(),
+		Command{Argv: []string{"sh", "-c", "sleep 600 & echo $! > pid.new; mv pid.new pid"}, Env: os.Environ(),
+			Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +228,8 @@ func TestOutputIsNotWrittenThroughLinks(t *testing.T) {
 		if err := os.Symlink(victim, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
-		p, err := Local{}.Start(t.Context(), Command{Argv: []string{"echo", "overwritten"}, Env: os.Environ(), Dir: dir})
+		p, err := Local{}.Start(t.Context(), Command{Argv: []string{"echo", "overwritten"}, Env: os.Environ(),
+			Dir: dir})
 		if err == nil {
 			<-p.Exited()
 			p.Release()

@@ -34,8 +34,9 @@ type LaunchSpec struct {
 	Command []string // argv; for a built-in plugin Builtin() gives it
 	Dir     string   // the block's directory: output, events and reattach.json go there; it exists
 	Env     []string // the whole environment; nil: what every program needs of this process's
-	Keep    []byte   // handle of an earlier attempt whose programs the new one will adopt; everything else of that attempt is ended
-	Runner  Runner   // nil: Local
+	// handle of an earlier attempt whose programs the new one will adopt; everything else of that attempt is ended
+	Keep   []byte
+	Runner Runner // nil: Local
 
 	temporary bool // the directory is removed afterwards, so no message may name a file in it
 }
@@ -43,8 +44,8 @@ type LaunchSpec struct {
 // startTimeout bounds the handshake when the context does not. Python plugins on a busy machine need seconds.
 const startTimeout = time.Minute
 
-// socketRoot is the longest path of the folder in which the folders of plugins' sockets lie: go-plugin adds up to 40 bytes, and
-// a socket's path has at most 103 on macOS.
+// socketRoot is the longest path of the folder in which the folders of plugins' sockets lie: go-plugin adds up to 40
+// bytes, and a socket's path has at most 103 on macOS.
 const socketRoot = 63
 
 // Builtin returns the command and the environment variable that serve a built-in plugin from this very binary.
@@ -56,8 +57,8 @@ func Builtin(k kind.Kind, name string) (argv []string, env string, err error) {
 	return []string{path, "plugin-process"}, protocol.BuiltinKey + "=" + string(k) + "/" + name, nil
 }
 
-// Launch starts a plugin process and connects to it. What an earlier process in the same directory has left behind is ended
-// first. When it returns an error, nothing of the new process is left either.
+// Launch starts a plugin process and connects to it. What an earlier process in the same directory has left behind is
+// ended first. When it returns an error, nothing of the new process is left either.
 func Launch(ctx context.Context, s LaunchSpec) (*Plugin, error) {
 	p, err := launch(ctx, s)
 	if err != nil {
@@ -104,7 +105,8 @@ func launch(ctx context.Context, s LaunchSpec) (*Plugin, error) {
 		c.UnixSocketConfig = &plugin.UnixSocketConfig{TempDir: sockets}
 		c.StartTimeout = startTimeout
 		if deadline, ok := ctx.Deadline(); ok {
-			c.StartTimeout = max(time.Until(deadline)*9/10, time.Millisecond) // it can say more than that the time is over
+			// it can say more than that the time is over
+			c.StartTimeout = max(time.Until(deadline)*9/10, time.Millisecond)
 		}
 	})
 	// go-plugin's Start knows no context; the end of the process ends it.
@@ -157,8 +159,8 @@ func lastHandle(dir string) []byte {
 	return nil
 }
 
-// Sweep ends the plugin process recorded in a block's directory and everything it has started, without talking to it, and
-// forgets it. Nothing recorded is fine. It is for blocks whose plugin is dead or does not answer.
+// Sweep ends the plugin process recorded in a block's directory and everything it has started, without talking to it,
+// and forgets it. Nothing recorded is fine. It is for blocks whose plugin is dead or does not answer.
 func Sweep(ctx context.Context, dir string, runner Runner) error {
 	if runner == nil {
 		runner = Local{}
@@ -180,13 +182,15 @@ func explain(err error, process Process, s LaunchSpec, printed int64) error {
 		return fmt.Errorf("%w%s", err, said)
 	}
 	if strings.Contains(err.Error(), waitedTooLong) { // go-plugin has ended it since
-		return fmt.Errorf("its process was started and has not said where it listens: %w. %s%s", err, handshakeRemedy, said)
+		return fmt.Errorf("its process was started and has not said where it listens: %w. %s%s", err, handshakeRemedy,
+			said)
 	}
 	select {
 	case <-process.Exited():
 		how := cmp.Or(process.Ended(), "how is not known")
 		if noHandshake(err) {
-			return fmt.Errorf("its process ended before it said where it listens (%s). %s%s", how, handshakeRemedy, said)
+			return fmt.Errorf("its process ended before it said where it listens (%s). %s%s", how, handshakeRemedy,
+				said)
 		}
 		return fmt.Errorf("%w; its process ended (%s)%s", err, how, said)
 	default:
@@ -197,7 +201,8 @@ func explain(err error, process Process, s LaunchSpec, printed int64) error {
 // explainLines are how many lines of what a plugin printed are shown: a panic with the frames that matter.
 const explainLines = 20
 
-const handshakeRemedy = "A plugin's main function calls sdk.Serve, which says where it listens; what runs before that must neither end the process nor wait"
+const handshakeRemedy = "A plugin's main function calls sdk.Serve, which says where it listens; what runs before " +
+	"that must neither end the process nor wait"
 
 // What go-plugin says; it has no errors to tell these by.
 const (
@@ -214,8 +219,9 @@ func noHandshake(err error) bool {
 // connectTimeout bounds a connection to the plugin's socket, when the context does not.
 const connectTimeout = 10 * time.Second
 
-// newClient makes go-plugin's client, silent and without its automatic TLS, which would not survive this process. It connects
-// without a context, and a suspended process accepts connections and says nothing, so the connection gets a deadline.
+// newClient makes go-plugin's client, silent and without its automatic TLS, which would not survive this process. It
+// connects without a context, and a suspended process accepts connections and says nothing, so the connection gets a
+// deadline.
 func newClient(ctx context.Context, config *tls.Config, adjust func(*plugin.ClientConfig)) *plugin.Client {
 	patience := connectTimeout
 	if deadline, ok := ctx.Deadline(); ok {
@@ -237,7 +243,8 @@ func newClient(ctx context.Context, config *tls.Config, adjust func(*plugin.Clie
 }
 
 // connect makes go-plugin's client start or find the process, asks the plugin who it is, and records it.
-func connect(ctx context.Context, client *plugin.Client, process func() Process, r *record, dir string, config *tls.Config) (*Plugin, error) {
+func connect(ctx context.Context, client *plugin.Client, process func() Process, r *record, dir string,
+	config *tls.Config) (*Plugin, error) {
 	var server []byte
 	config.VerifyConnection = func(state tls.ConnectionState) error {
 		server = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: state.PeerCertificates[0].Raw})
@@ -281,17 +288,20 @@ func connect(ctx context.Context, client *plugin.Client, process func() Process,
 // matches compares what a process says of itself with what was recorded.
 func (r *record) matches(s *pluginpb.StatusResponse) error {
 	if s.GetPid() != int64(r.Process.PID) && r.Process.Host == "" {
-		return fmt.Errorf("the process at %s says that it is pid %d, recorded is pid %d", r.Address, s.GetPid(), r.Process.PID)
+		return fmt.Errorf("the process at %s says that it is pid %d, recorded is pid %d", r.Address, s.GetPid(),
+			r.Process.PID)
 	}
 	if s.GetAddress() != "" && (s.GetAddress() != r.Block || s.GetRunId() != r.RunID) {
-		return fmt.Errorf("the process at %s runs %s of run %s, recorded is %s of run %s", r.Address, s.GetAddress(), s.GetRunId(), r.Block, r.RunID)
+		return fmt.Errorf("the process at %s runs %s of run %s, recorded is %s of run %s", r.Address, s.GetAddress(),
+			s.GetRunId(), r.Block, r.RunID)
 	}
 	return nil
 }
 
-// Reattach connects to the plugin process that an earlier engine has started in this directory. The error is ErrNoRecord when
-// none was started, and ErrGone when it does not run any more: Sweep then ends what it has left, or Launch with Keep adopts
-// it. Any other error means that it may run but cannot be talked to, for example because it is suspended.
+// Reattach connects to the plugin process that an earlier engine has started in this directory. The error is
+// ErrNoRecord when none was started, and ErrGone when it does not run any more: Sweep then ends what it has left, or
+// Launch with Keep adopts it. Any other error means that it may run but cannot be talked to, for example because it is
+// suspended.
 func Reattach(ctx context.Context, dir string, runner Runner) (*Plugin, error) {
 	if runner == nil {
 		runner = Local{}
@@ -314,7 +324,8 @@ func reattach(ctx context.Context, r record, dir string, runner Runner) (*Plugin
 		return nil, err
 	}
 	if r.Network == "" {
-		// The engine died between the start and the handshake: nobody can talk to this process, and it does nothing yet.
+		// The engine died between the start and the handshake: nobody can talk to this process, and it does nothing
+		// yet.
 		err := process.Kill(ctx)
 		process.Release()
 		return nil, errors.Join(fmt.Errorf("its engine died before the handshake: %w", ErrGone), err)

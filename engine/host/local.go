@@ -55,7 +55,8 @@ func (Local) Start(ctx context.Context, c Command) (Process, error) {
 	defer func() { _ = stderr.Close() }()
 	mark := rand.Text()
 	cmd := exec.Command(c.Argv[0], c.Argv[1:]...) //nolint:gosec // the engine decides what it runs
-	cmd.Env = append(slices.Clip(c.Env), fmt.Sprintf("%s=%d", protocol.EngineKey, os.Getpid()), protocol.MarkKey+"="+mark)
+	cmd.Env = append(slices.Clip(c.Env), fmt.Sprintf("%s=%d", protocol.EngineKey, os.Getpid()), protocol.MarkKey+"="+
+		mark)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = c.Dir, stdout, stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -209,8 +210,9 @@ func (p *localProcess) Output() (io.ReadCloser, error) {
 	return &tail{file: f, process: p}, nil
 }
 
-// tail is what go-plugin reads of a process's stdout: its handshake. A plugin, or a library that it uses, may print before that, so lines
-// before the handshake are left out; they stay in the file. After it there is nothing, until the process has ended.
+// tail is what go-plugin reads of a process's stdout: its handshake. A plugin, or a library that it uses, may print
+// before that, so lines before the handshake are left out; they stay in the file. After it there is nothing, until the
+// process has ended.
 type tail struct {
 	file    *os.File
 	process *localProcess
@@ -279,7 +281,8 @@ func (t *tail) look() error {
 	return nil
 }
 
-// complete takes one line: the handshake begins where it does, so that a text without an end of its line may stand before it.
+// complete takes one line: the handshake begins where it does, so that a text without an end of its line may stand
+// before it.
 func (t *tail) complete(line []byte) {
 	if at := handshake.FindIndex(line); at != nil {
 		t.seen, t.ready = true, bytes.Clone(line[at[0]:])

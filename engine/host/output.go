@@ -26,8 +26,8 @@ type OutputLine struct {
 	Text   string
 }
 
-// Output reads what the plugin process of a block's directory prints, as it grows. How far it was read is kept beside the files, so that
-// a later engine goes on where an earlier one ended.
+// Output reads what the plugin process of a block's directory prints, as it grows. How far it was read is kept beside
+// the files, so that a later engine goes on where an earlier one ended.
 type Output struct {
 	dir  string
 	read map[string]int64 // of each file, how many bytes
@@ -65,8 +65,8 @@ func ResumeOutput(dir string) *Output {
 	return o
 }
 
-// Next calls each for every line since the last call. A line that is not complete yet is left for the next call, unless the process has
-// ended. It returns whether there was any.
+// Next calls each for every line since the last call. A line that is not complete yet is left for the next call, unless
+// the process has ended. It returns whether there was any.
 func (o *Output) Next(ended bool, each func(OutputLine)) bool {
 	found := false
 	for _, stream := range []string{Stdout, Stderr} {
@@ -131,8 +131,9 @@ func (o *Output) stream(name string, ended bool, each func(OutputLine)) bool {
 // handshake is the line by which a plugin says where it listens.
 var handshake = lazyregexp.New(`\d+\|\d+\|(unix|tcp)\|`)
 
-// LastLines returns the lines that say best why the process in a block's directory ended, at most n: the beginning of a crash of a Go
-// program, which its stack follows, else the last lines. They are those of stderr, and of stdout when stderr has none.
+// LastLines returns the lines that say best why the process in a block's directory ended, at most n: the beginning of a
+// crash of a Go program, which its stack follows, else the last lines. They are those of stderr, and of stdout when
+// stderr has none.
 func LastLines(dir string, n int) []string { return lastLines(dir, 0, n) }
 
 // lastLines is LastLines for what stderr holds from a position on.

@@ -47,19 +47,23 @@ func TestPluginsThatDoNotStart(t *testing.T) {
 		want   []string
 		not    string
 	}{
-		"os.Exit":         {"echo no model >&2\nexit 3", deadline, []string{"ended before it said where it listens (exit status 3)", "sdk.Serve", "no model"}, ""},
+		"os.Exit": {"echo no model >&2\nexit 3", deadline,
+			[]string{"ended before it said where it listens (exit status 3)", "sdk.Serve", "no model"}, ""},
 		"exit, in stdout": {"echo no model\nexit 3", deadline, []string{"exit status 3", "no model"}, ""},
 		"killed":          {"kill -9 $$", deadline, []string{"signal: killed"}, ""},
 		"panic": {goPanic + stack + "END\nexit 2", deadline,
-			[]string{"exit status 2", `panic: sdk: environment "ticker": two attributes are called letter`, "frame 0\n", "more lines of the stack"}, "frame 59"},
-		"no handshake": {"echo hello\nsleep 600", 2 * time.Second, []string{"its process was started and has not said where it listens", "sdk.Serve", "hello"}, ""},
+			[]string{"exit status 2", `panic: sdk: environment "ticker": two attributes are called letter`, "frame 0\n",
+				"more lines of the stack"}, "frame 59"},
+		"no handshake": {"echo hello\nsleep 600", 2 * time.Second,
+			[]string{"its process was started and has not said where it listens", "sdk.Serve", "hello"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			s := spec(dir)
 			s.Command = []string{shell(t, c.before)}
-			if err := os.WriteFile(filepath.Join(dir, host.Stderr), []byte("what an earlier process said\n"), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, host.Stderr), []byte("what an earlier process said\n"),
+				0o600); err != nil {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), c.within)
@@ -70,11 +74,13 @@ func TestPluginsThatDoNotStart(t *testing.T) {
 				t.Fatal("it started")
 			}
 			for _, want := range append(c.want, filepath.Join(dir, host.Stderr)) {
-				if !strings.Contains(err.Error(), want) && !(name == "killed" && want == filepath.Join(dir, host.Stderr)) {
+				if !strings.Contains(err.Error(), want) &&
+					!(name == "killed" && want == filepath.Join(dir, host.Stderr)) {
 					t.Errorf("%q is missing in\n%v", want, err)
 				}
 			}
-			if strings.Contains(err.Error(), "earlier process") || (c.not != "" && strings.Contains(err.Error(), c.not)) {
+			if strings.Contains(err.Error(), "earlier process") ||
+				(c.not != "" && strings.Contains(err.Error(), c.not)) {
 				t.Errorf("the error tells what does not belong to it:\n%v", err)
 			}
 			// Asked for its schema it runs in a folder that is gone afterwards: no message may name a file in it.
@@ -86,7 +92,8 @@ func TestPluginsThatDoNotStart(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = catalog.Lookup("environment", "ticker")
-			if err == nil || !strings.Contains(err.Error(), c.want[0]) || strings.Contains(err.Error(), "has all of it") {
+			if err == nil || !strings.Contains(err.Error(), c.want[0]) ||
+				strings.Contains(err.Error(), "has all of it") {
 				t.Errorf("asked for its schema: %v", err)
 			}
 		})
@@ -96,7 +103,8 @@ func TestPluginsThatDoNotStart(t *testing.T) {
 // A library that prints a banner, with or without the end of its line, keeps no plugin from starting.
 func TestABannerBeforeTheHandshake(t *testing.T) {
 	t.Parallel()
-	for name, before := range map[string]string{"lines": "echo hello\necho; echo 1 of 2", "no end of line": "printf hello"} {
+	for name, before := range map[string]string{"lines": "echo hello\necho; echo 1 of 2",
+		"no end of line": "printf hello"} {
 		dir := t.TempDir()
 		s := spec(dir)
 		s.Command = []string{shell(t, before)}
@@ -108,7 +116,8 @@ func TestABannerBeforeTheHandshake(t *testing.T) {
 		}
 		var lines []host.OutputLine
 		out.Next(false, func(l host.OutputLine) { lines = append(lines, l) })
-		if name == "lines" && !reflect.DeepEqual(lines, []host.OutputLine{{Stream: host.Stdout, Text: "hello"}, {Stream: host.Stdout, Text: "1 of 2"}}) {
+		if name == "lines" && !reflect.DeepEqual(lines, []host.OutputLine{{Stream: host.Stdout, Text: "hello"},
+			{Stream: host.Stdout, Text: "1 of 2"}}) {
 			t.Errorf("%s: it printed %v", name, lines)
 		}
 		if err := p.Exit(ctx); err != nil {
@@ -127,7 +136,8 @@ func TestHowAPluginEnded(t *testing.T) {
 	}
 	dir := t.TempDir()
 	q := launch(t, dir, nil)
-	_ = q.Start(ctx, start(dir, map[string]cty.Value{"behave": cty.StringVal("exit")})) // it may end before it has answered
+	// it may end before it has answered
+	_ = q.Start(ctx, start(dir, map[string]cty.Value{"behave": cty.StringVal("exit")}))
 	select {
 	case <-q.Exited():
 	case <-ctx.Done():

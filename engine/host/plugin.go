@@ -20,8 +20,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// Plugin is a connected plugin process. It is safe for concurrent use. Every method but Exit takes its deadline from the
-// context: a plugin that is suspended answers nothing.
+// Plugin is a connected plugin process. It is safe for concurrent use. Every method but Exit takes its deadline from
+// the context: a plugin that is suspended answers nothing.
 type Plugin struct {
 	rpc        pluginpb.PluginClient
 	connection *plugin.GRPCClient
@@ -62,14 +62,15 @@ type Status struct {
 	RunID, Address string
 	PID            int
 	Phase          sdk.Phase
-	Outputs        cty.Value // NilVal before the block was ready. Some are sensitive: never log or store them as they are.
-	LastEvent      uint64
-	Error          string
-	Handle         []byte
-	Listen         string
-	PolicyVersion  int64
-	Reports        bool           // the block says what it does: none of Activities means that it does nothing
-	Activities     []sdk.Activity // as of the answer
+	// NilVal before the block was ready. Some are sensitive: never log or store them as they are.
+	Outputs       cty.Value
+	LastEvent     uint64
+	Error         string
+	Handle        []byte
+	Listen        string
+	PolicyVersion int64
+	Reports       bool           // the block says what it does: none of Activities means that it does nothing
+	Activities    []sdk.Activity // as of the answer
 }
 
 // Diagnostic is one problem at a path inside of a block's body.
@@ -135,7 +136,8 @@ func (p *Plugin) Validate(ctx context.Context, config cty.Value) ([]Diagnostic, 
 }
 
 // Plan asks the plugin what the block will need.
-func (p *Plugin) Plan(ctx context.Context, address string, config cty.Value, placement sdk.Placement) (sdk.Estimate, []Diagnostic, error) {
+func (p *Plugin) Plan(ctx context.Context, address string, config cty.Value,
+	placement sdk.Placement) (sdk.Estimate, []Diagnostic, error) {
 	data, err := p.marshal(ctx, config)
 	if err != nil {
 		return sdk.Estimate{}, nil, p.failed("plan", err)
@@ -146,7 +148,8 @@ func (p *Plugin) Plan(ctx context.Context, address string, config cty.Value, pla
 	}
 	e := sdk.Estimate{Notes: r.GetEstimate().GetNotes(), Facts: r.GetEstimate().GetFacts()}
 	for _, a := range r.GetEstimate().GetAmounts() {
-		e.Amounts = append(e.Amounts, sdk.Amount{Resource: a.GetResource(), Part: a.GetPart(), Value: a.GetValue(), How: a.GetHow()})
+		e.Amounts = append(e.Amounts, sdk.Amount{Resource: a.GetResource(), Part: a.GetPart(), Value: a.GetValue(),
+			How: a.GetHow()})
 	}
 	problems, err := diagnosticsOf(r.GetDiagnostics())
 	return e, problems, err
@@ -159,7 +162,8 @@ func diagnosticsOf(list []*pluginpb.Diagnostic) ([]Diagnostic, error) {
 		if err != nil {
 			return nil, fmt.Errorf("the path of %q: %w", d.GetSummary(), err)
 		}
-		out = append(out, Diagnostic{Path: path, Warning: d.GetWarning(), Summary: d.GetSummary(), Detail: d.GetDetail()})
+		out = append(out, Diagnostic{Path: path, Warning: d.GetWarning(), Summary: d.GetSummary(),
+			Detail: d.GetDetail()})
 	}
 	return out, nil
 }
@@ -206,8 +210,10 @@ func (p *Plugin) Status(ctx context.Context) (Status, error) {
 		return Status{}, p.failed("ask", err)
 	}
 	s := Status{
-		RunID: r.GetRunId(), Address: r.GetAddress(), PID: int(r.GetPid()), Phase: sdk.Phase(r.GetPhase()), LastEvent: r.GetLastEvent(),
-		Error: r.GetError(), Handle: r.GetHandle(), Listen: r.GetListen(), PolicyVersion: r.GetPolicyVersion(), Outputs: cty.NilVal,
+		RunID: r.GetRunId(), Address: r.GetAddress(), PID: int(r.GetPid()), Phase: sdk.Phase(r.GetPhase()),
+		LastEvent: r.GetLastEvent(),
+		Error:     r.GetError(), Handle: r.GetHandle(), Listen: r.GetListen(), PolicyVersion: r.GetPolicyVersion(),
+		Outputs: cty.NilVal,
 		Reports: r.GetReportsActivities(), Activities: activitiesOf(r.GetActivities(), time.Now()),
 	}
 	if len(r.GetOutputs()) > 0 {
@@ -222,7 +228,8 @@ func (p *Plugin) Status(ctx context.Context) (Status, error) {
 	return s, nil
 }
 
-// Attach says that this engine owns the plugin now, and how long it may live without hearing from an engine; 0: for ever.
+// Attach says that this engine owns the plugin now, and how long it may live without hearing from an engine; 0: for
+// ever.
 func (p *Plugin) Attach(ctx context.Context, engineID string, lease time.Duration) error {
 	_, err := p.rpc.Attach(ctx, &pluginpb.AttachRequest{EngineId: engineID, LeaseMs: lease.Milliseconds()})
 	if err != nil {
@@ -231,9 +238,9 @@ func (p *Plugin) Attach(ctx context.Context, engineID string, lease time.Duratio
 	return nil
 }
 
-// Watch calls each for every event after a sequence number, in order, those that were kept first. It returns nil when the
-// block is over and everything was told, and an error when the context ends or the plugin has died; then continue after the
-// last event that was seen, with LastEvents if the plugin is dead.
+// Watch calls each for every event after a sequence number, in order, those that were kept first. It returns nil when
+// the block is over and everything was told, and an error when the context ends or the plugin has died; then continue
+// after the last event that was seen, with LastEvents if the plugin is dead.
 func (p *Plugin) Watch(ctx context.Context, after uint64, each func(Event)) error {
 	d, err := p.Describe(ctx)
 	if err != nil {
@@ -263,8 +270,8 @@ func (p *Plugin) Watch(ctx context.Context, after uint64, each func(Event)) erro
 	}
 }
 
-// LastEvents returns the events after a sequence number which a plugin that is dead now has left in its directory. Outputs is
-// the schema of its outputs.
+// LastEvents returns the events after a sequence number which a plugin that is dead now has left in its directory.
+// Outputs is the schema of its outputs.
 func LastEvents(dir string, after uint64, outputs *spec.Schema) ([]Event, error) {
 	list, err := eventlog.Read(filepath.Join(dir, eventlog.FileName), after)
 	if err != nil {

@@ -24,8 +24,9 @@ func Probe(ctx context.Context, dir string, runner Runner) (pid int, alive bool)
 	return r.Process.PID, true
 }
 
-// Elsewhere says whether the plugin process recorded in a block's directory runs and works in another directory, as that of a copied
-// record does. Where the system does not show where a process works, it counts as elsewhere unless certain is asked for.
+// Elsewhere says whether the plugin process recorded in a block's directory runs and works in another directory, as
+// that of a copied record does. Where the system does not show where a process works, it counts as elsewhere unless
+// certain is asked for.
 func Elsewhere(ctx context.Context, dir string, certain bool, runner Runner) (pid int, yes bool) {
 	pid, alive := Probe(ctx, dir, runner)
 	if !alive {
@@ -42,8 +43,9 @@ func Elsewhere(ctx context.Context, dir string, certain bool, runner Runner) (pi
 	return pid, !os.SameFile(here, works)
 }
 
-// Moved says whether the plugin process recorded in a block's directory runs, and was started when that directory had another path, which
-// does not lead to it any more: the process was given paths that begin with it. from is that path; it is empty when nothing was moved.
+// Moved says whether the plugin process recorded in a block's directory runs, and was started when that directory had
+// another path, which does not lead to it any more: the process was given paths that begin with it. from is that path;
+// it is empty when nothing was moved.
 func Moved(ctx context.Context, dir string, runner Runner) (from string) {
 	r, err := readRecord(dir)
 	if err != nil || r.Dir == "" {

@@ -34,9 +34,10 @@ type record struct {
 	Network  string           `json:"network,omitempty"` // empty: the engine died before the handshake
 	Address  string           `json:"address,omitempty"`
 	Keys     protocol.KeyPair `json:"keys"`
-	Server   []byte           `json:"server,omitempty"`        // the plugin's certificate, PEM
-	Socket   string           `json:"socket_folder,omitempty"` // name of the folder of its socket, in one of private.Roots
-	Command  []string         `json:"command"`
+	Server   []byte           `json:"server,omitempty"` // the plugin's certificate, PEM
+	// name of the folder of its socket, in one of private.Roots
+	Socket  string   `json:"socket_folder,omitempty"`
+	Command []string `json:"command"`
 }
 
 // ErrNoRecord says that no plugin process was ever started in a directory, or that it was ended in order.
@@ -53,10 +54,16 @@ func readRecord(dir string) (record, error) {
 	}
 	var r record
 	if err := json.Unmarshal(data, &r); err != nil {
-		return record{}, fmt.Errorf("read the record of a plugin process: %s is damaged: %w; end the process by hand if it still runs, then remove the file", path, err)
+		return record{},
+			fmt.Errorf(
+				"read the record of a plugin process: %s is damaged: %w; end the process by hand if it still runs, "+
+					"then remove the file", path, err)
 	}
 	if r.Format != recordFormat {
-		return record{}, fmt.Errorf("read the record of a plugin process: %s has format %d, this engine knows %d; use the version of recipe that started the run", path, r.Format, recordFormat)
+		return record{},
+			fmt.Errorf(
+				"read the record of a plugin process: %s has format %d, this engine knows %d; use the version of "+
+					"recipe that started the run", path, r.Format, recordFormat)
 	}
 	return r, nil
 }
@@ -95,8 +102,8 @@ func (r record) remove(dir string) error {
 // socketFolder is how go-plugin names the folders that it makes.
 var socketFolder = lazyregexp.New(`^plugin-dir[0-9]+$`)
 
-// removeSocket removes the folder of the process's socket. The record names it, but not where it is, and nothing but sockets
-// is removed: a record may have come with a folder from somewhere else.
+// removeSocket removes the folder of the process's socket. The record names it, but not where it is, and nothing but
+// sockets is removed: a record may have come with a folder from somewhere else.
 func (r record) removeSocket() {
 	if !socketFolder.MatchString(r.Socket) {
 		return

@@ -38,7 +38,8 @@ func recordOf(t *testing.T, p Process, dir string, change func(*record)) {
 	}
 	r := record{
 		Format: recordFormat, Kind: "environment", Name: "ticker", RunID: "run-1", Block: "environment.ticker.a",
-		Process: p.Identity(), Protocol: 1, Network: "unix", Address: filepath.Join(dir, "socket"), Keys: keys, Server: keys.Certificate,
+		Process: p.Identity(), Protocol: 1, Network: "unix", Address: filepath.Join(dir, "socket"), Keys: keys,
+		Server: keys.Certificate,
 	}
 	change(&r)
 	if err := r.save(dir); err != nil {
@@ -135,7 +136,8 @@ func TestDamagedAndForeignRecords(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, RecordName), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Reattach(t.Context(), dir, nil); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), dir) {
+		if _, err := Reattach(t.Context(), dir, nil); err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), dir) {
 			t.Errorf("%q: %v", content, err)
 		}
 	}

@@ -1,8 +1,8 @@
-// Package host is the engine's side of the plugin protocol: it starts plugin processes, finds them again after the engine
-// has died, talks to them and ends them with everything that they have started.
+// Package host is the engine's side of the plugin protocol: it starts plugin processes, finds them again after the
+// engine has died, talks to them and ends them with everything that they have started.
 //
-// A plugin process is started through a Runner in a session of its own with its output in files, so that nothing breaks when
-// the engine dies. Everything that a later engine needs to find it lies in reattach.json in the block's directory.
+// A plugin process is started through a Runner in a session of its own with its output in files, so that nothing breaks
+// when the engine dies. Everything that a later engine needs to find it lies in reattach.json in the block's directory.
 package host
 
 import (
@@ -15,11 +15,11 @@ import (
 type Runner interface {
 	// Start starts a process in a session of its own. The context bounds the start only.
 	Start(ctx context.Context, c Command) (Process, error)
-	// Find returns the process of an earlier Start, by this engine or by an earlier one. The error is ErrGone when it does
-	// not run any more, for certain.
+	// Find returns the process of an earlier Start, by this engine or by an earlier one. The error is ErrGone when it
+	// does not run any more, for certain.
 	Find(ctx context.Context, id Identity) (Process, error)
-	// Sweep ends what a dead process has left behind: its session and the programs of its handle, except those of the handle
-	// to keep. It is fine when there is nothing.
+	// Sweep ends what a dead process has left behind: its session and the programs of its handle, except those of the
+	// handle to keep. It is fine when there is nothing.
 	Sweep(ctx context.Context, id Identity, handle, keep []byte) error
 }
 
@@ -40,7 +40,8 @@ type Identity struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"` // when it was started, in the machine's own unit
 	Boot  string `json:"boot"`  // of the machine
-	Mark  string `json:"mark"`  // drawn for this process, which carries it in its environment: a record alone proves nothing
+	// drawn for this process, which carries it in its environment: a record alone proves nothing
+	Mark string `json:"mark"`
 }
 
 // Process is a plugin process.
@@ -50,8 +51,8 @@ type Process interface {
 	Output() (io.ReadCloser, error)
 	// Exited is closed when the process has ended.
 	Exited() <-chan struct{}
-	// Ended says how the process ended, such as "exit status 3" or "signal: killed"; empty while it runs and when it cannot be known,
-	// as of a process that an earlier engine has started.
+	// Ended says how the process ended, such as "exit status 3" or "signal: killed"; empty while it runs and when it
+	// cannot be known, as of a process that an earlier engine has started.
 	Ended() string
 	// Kill ends the process and its session at once and waits until they have gone, or the context has.
 	Kill(ctx context.Context) error

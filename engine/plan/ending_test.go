@@ -21,10 +21,13 @@ func TestStepsThatAreDone(t *testing.T) {
 		alive       bool
 		want        string
 	}{
-		"below":              {steps: 100, step: 137, phase: "ready", alive: true, want: "steps = 100 ends the training: it has done 137"},
-		"at":                 {steps: 137, step: 137, phase: "ready", alive: true, want: "steps = 137 ends the training: it has done 137"},
-		"above":              {steps: 138, step: 137, phase: "ready", alive: true},
-		"the checkpoint":     {steps: 140, step: 130, checkpoint: 150, phase: "ready", alive: true, want: "it has done 150"},
+		"below": {steps: 100, step: 137, phase: "ready", alive: true,
+			want: "steps = 100 ends the training: it has done 137"},
+		"at": {steps: 137, step: 137, phase: "ready", alive: true,
+			want: "steps = 137 ends the training: it has done 137"},
+		"above": {steps: 138, step: 137, phase: "ready", alive: true},
+		"the checkpoint": {steps: 140, step: 130, checkpoint: 150, phase: "ready", alive: true,
+			want: "it has done 150"},
 		"it is not running":  {steps: 100, step: 137, checkpoint: 130, phase: "stopped", want: "it has done 137"},
 		"nothing is changed": {steps: 300, step: 137, phase: "ready", alive: true},
 		"nothing is done":    {steps: 100, phase: "ready", alive: true},
@@ -32,14 +35,16 @@ func TestStepsThatAreDone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := block(trainer, map[string]int{"steps": c.steps})
-			b.Schema.Config.Attributes = append(b.Schema.Config.Attributes, &spec.Attribute{Name: "steps", Type: b.Schema.Config.Attributes[0].Type, Change: spec.ChangeLive})
+			b.Schema.Config.Attributes = append(b.Schema.Config.Attributes,
+				&spec.Attribute{Name: "steps", Type: b.Schema.Config.Attributes[0].Type, Change: spec.ChangeLive})
 			rec := recorded(c.phase, state.IntentRun, map[string]int{"steps": 300})
 			rec.Step = int64(c.step)
 			if c.checkpoint > 0 {
 				rec.Checkpoint = &state.Checkpoint{Path: "c", Step: c.checkpoint}
 			}
 			p, err := plan.Make(plan.Input{
-				Recipe: &schema.Recipe{Name: "r", Blocks: []*schema.Block{b}}, Recorded: &state.Run{Blocks: map[addr.Block]*state.Block{at(trainer): rec}},
+				Recipe:   &schema.Recipe{Name: "r", Blocks: []*schema.Block{b}},
+				Recorded: &state.Run{Blocks: map[addr.Block]*state.Block{at(trainer): rec}},
 				Observed: map[addr.Block]plan.Observed{at(trainer): {Alive: c.alive}}, Dir: state.Dir(t.TempDir()),
 			})
 			if err != nil {
@@ -51,7 +56,8 @@ func TestStepsThatAreDone(t *testing.T) {
 				}
 				return
 			}
-			if len(p.Findings) != 1 || p.Findings[0].Severity != "warning" || !strings.Contains(p.Findings[0].Summary, c.want) || len(p.Errors()) > 0 {
+			if len(p.Findings) != 1 || p.Findings[0].Severity != "warning" ||
+				!strings.Contains(p.Findings[0].Summary, c.want) || len(p.Errors()) > 0 {
 				t.Fatalf("findings: %+v", p.Findings)
 			}
 			if text := p.Operations[0].Reasons[0].Text; !strings.Contains(text, "this ends the training") {

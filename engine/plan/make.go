@@ -24,7 +24,8 @@ func Make(in Input) (*Plan, error) {
 	}
 	p := &Plan{
 		FormatVersion: FormatVersion, Recipe: in.Recipe.Name, Digest: in.Recipe.Digest,
-		Status: in.Recorded.Status, Counts: map[Action]int{}, Findings: in.Findings, Operations: []*Operation{}, Outputs: []Output{},
+		Status: in.Recorded.Status, Counts: map[Action]int{}, Findings: in.Findings, Operations: []*Operation{},
+		Outputs: []Output{},
 	}
 	if p.Findings == nil {
 		p.Findings = []Finding{}
@@ -99,7 +100,8 @@ func (op *Operation) compare(rec *state.Block, b *schema.Block) {
 	for _, name := range changed(rec.Config, op.Config) {
 		change := changeOf(b.Schema.Config, name)
 		before, after := rec.Config[name], op.Config[name]
-		op.because(Reason{Attribute: name, Change: change, Before: before, After: after, Text: explain(name, before, after)})
+		op.because(Reason{Attribute: name, Change: change, Before: before, After: after,
+			Text: explain(name, before, after)})
 		op.harden(actionFor(change, op.Kind, op.Alive, rec))
 	}
 }
@@ -168,7 +170,8 @@ func propagate(ordered []*Operation, ops map[addr.Block]*Operation) {
 				hard = Resume
 			}
 			op.harden(hard)
-			op.because(Reason{Attribute: n.Attribute, Text: fmt.Sprintf("%s, which it refers to, is replaced", n.Address)})
+			op.because(Reason{Attribute: n.Attribute, Text: fmt.Sprintf("%s, which it refers to, is replaced",
+				n.Address)})
 		}
 	}
 }

@@ -54,8 +54,9 @@ type Operation struct {
 	Reasons []Reason   `json:"reasons"`
 	// Needs are the blocks that must come first, sorted.
 	Needs []Dependency `json:"needs"`
-	// Config is the recordable form of the body, and of placement, runtime, environment_variables and external beside it;
-	// references are {"ref": ADDRESS}, values not yet known {"unknown": true}, sensitive ones {"sensitive": FINGERPRINT}.
+	// Config is the recordable form of the body, and of placement, runtime, environment_variables and external beside
+	// it; references are {"ref": ADDRESS}, values not yet known {"unknown": true}, sensitive ones {"sensitive":
+	// FINGERPRINT}.
 	Config map[string]json.RawMessage `json:"config,omitempty"`
 	// Devices are the GPUs of this machine that it is started on: those that it names, or was dealt.
 	Devices []string `json:"devices,omitempty"`
@@ -100,7 +101,8 @@ type Observed struct {
 	Alive bool
 	PID   int
 	Phase string
-	// Moved is where its directory lay when its process was started, when the project was moved since: the process still uses the old paths.
+	// Moved is where its directory lay when its process was started, when the project was moved since: the process
+	// still uses the old paths.
 	Moved string `json:",omitempty"`
 }
 

@@ -31,8 +31,11 @@ func pluginOf(k kind.Kind) *schema.PluginSchema {
 		return &spec.Attribute{Name: name, Type: cty.Number, Change: c}
 	}
 	return &schema.PluginSchema{Kind: k, Name: "x", Config: &spec.Schema{Attributes: []*spec.Attribute{
-		attr("live", spec.ChangeLive), attr("resume", spec.ChangeResume), attr("restart", ""), attr("replace", spec.ChangeReplace),
-	}, Blocks: []*spec.Block{{Name: "nested", Nesting: spec.Single, Schema: &spec.Schema{Attributes: []*spec.Attribute{attr("a", spec.ChangeLive), attr("b", spec.ChangeResume)}}}}}}
+		attr("live", spec.ChangeLive), attr("resume", spec.ChangeResume), attr("restart", ""),
+		attr("replace", spec.ChangeReplace),
+	}, Blocks: []*spec.Block{{Name: "nested", Nesting: spec.Single,
+		Schema: &spec.Schema{Attributes: []*spec.Attribute{attr("a", spec.ChangeLive),
+			attr("b", spec.ChangeResume)}}}}}}
 }
 
 // block is a declared block with the given numbers as attributes.
@@ -87,20 +90,35 @@ func TestDecisions(t *testing.T) {
 		reason   string
 	}{
 		{"new", v(), nil, false, "", plan.Create, "not part of the run"},
-		{"running as declared", v("live", 1), recorded("ready", state.IntentRun, v("live", 1)), true, "", plan.Nothing, ""},
-		{"live change of a running block", v("live", 2), recorded("ready", state.IntentRun, v("live", 1)), true, "", plan.Update, "live: 1 → 2"},
-		{"live change of a stopped job", v("live", 2), withCheckpoint(recorded("stopped", state.IntentDone, v("live", 1)), 5), false, "", plan.Resume, "live: 1 → 2"},
-		{"steps raised after the end", v("live", 2), recorded("completed", state.IntentDone, v("live", 1)), false, "", plan.Resume, "live: 1 → 2"},
-		{"change that resumes", v("resume", 2), withCheckpoint(recorded("ready", state.IntentRun, v("resume", 1)), 5), true, "", plan.Resume, "resume: 1 → 2"},
-		{"change that resumes, no checkpoint yet", v("resume", 2), recorded("ready", state.IntentRun, v("resume", 1)), true, "", plan.Restart, "resume: 1 → 2"},
-		{"change that restarts a service", v("restart", 2), recorded("ready", state.IntentRun, v("restart", 1)), true, inf, plan.Restart, "restart: 1 → 2"},
-		{"change that replaces", v("replace", 2), withCheckpoint(recorded("ready", state.IntentRun, v("replace", 1)), 5), true, "", plan.Replace, "replace: 1 → 2"},
-		{"hardest of several", v("live", 2, "replace", 2), recorded("ready", state.IntentRun, v("live", 1, "replace", 1)), true, "", plan.Replace, ""},
-		{"attribute removed", v(), recorded("ready", state.IntentRun, v("restart", 1)), true, inf, plan.Restart, "restart: 1 → unset"},
-		{"attribute the schema does not know", v("other", 1), recorded("ready", state.IntentRun, v()), true, inf, plan.Restart, "other: unset → 1"},
-		{"job died with a checkpoint", v(), withCheckpoint(recorded("ready", state.IntentRun, v()), 40), false, "", plan.Resume, "from step 40"},
-		{"job died without one", v(), recorded("ready", state.IntentRun, v()), false, "", plan.Resume, "no checkpoint yet"},
-		{"engine died while starting", v(), recorded("starting", state.IntentStart, v()), false, "", plan.Resume, "being started"},
+		{"running as declared", v("live", 1), recorded("ready", state.IntentRun, v("live", 1)), true, "", plan.Nothing,
+			""},
+		{"live change of a running block", v("live", 2), recorded("ready", state.IntentRun, v("live", 1)), true, "",
+			plan.Update, "live: 1 → 2"},
+		{"live change of a stopped job", v("live", 2),
+			withCheckpoint(recorded("stopped", state.IntentDone, v("live", 1)), 5), false, "", plan.Resume,
+			"live: 1 → 2"},
+		{"steps raised after the end", v("live", 2), recorded("completed", state.IntentDone, v("live", 1)), false, "",
+			plan.Resume, "live: 1 → 2"},
+		{"change that resumes", v("resume", 2), withCheckpoint(recorded("ready", state.IntentRun, v("resume", 1)), 5),
+			true, "", plan.Resume, "resume: 1 → 2"},
+		{"change that resumes, no checkpoint yet", v("resume", 2), recorded("ready", state.IntentRun, v("resume", 1)),
+			true, "", plan.Restart, "resume: 1 → 2"},
+		{"change that restarts a service", v("restart", 2), recorded("ready", state.IntentRun, v("restart", 1)), true,
+			inf, plan.Restart, "restart: 1 → 2"},
+		{"change that replaces", v("replace", 2), withCheckpoint(recorded("ready", state.IntentRun, v("replace", 1)),
+			5), true, "", plan.Replace, "replace: 1 → 2"},
+		{"hardest of several", v("live", 2, "replace", 2),
+			recorded("ready", state.IntentRun, v("live", 1, "replace", 1)), true, "", plan.Replace, ""},
+		{"attribute removed", v(), recorded("ready", state.IntentRun, v("restart", 1)), true, inf, plan.Restart,
+			"restart: 1 → unset"},
+		{"attribute the schema does not know", v("other", 1), recorded("ready", state.IntentRun, v()), true, inf,
+			plan.Restart, "other: unset → 1"},
+		{"job died with a checkpoint", v(), withCheckpoint(recorded("ready", state.IntentRun, v()), 40), false, "",
+			plan.Resume, "from step 40"},
+		{"job died without one", v(), recorded("ready", state.IntentRun, v()), false, "", plan.Resume,
+			"no checkpoint yet"},
+		{"engine died while starting", v(), recorded("starting", state.IntentStart, v()), false, "", plan.Resume,
+			"being started"},
 		{"job completed", v(), recorded("completed", state.IntentDone, v()), false, "", plan.Nothing, ""},
 		{"job failed", v(), recorded("failed", state.IntentRun, v()), false, "", plan.Resume, "it had failed"},
 	}
@@ -111,7 +129,8 @@ func TestDecisions(t *testing.T) {
 			if address == "" {
 				address = trainer
 			}
-			in := plan.Input{Recipe: &schema.Recipe{Blocks: []*schema.Block{block(address, tt.declared)}}, Recorded: &state.Run{Blocks: map[addr.Block]*state.Block{}}}
+			in := plan.Input{Recipe: &schema.Recipe{Blocks: []*schema.Block{block(address, tt.declared)}},
+				Recorded: &state.Run{Blocks: map[addr.Block]*state.Block{}}}
 			if tt.record != nil {
 				in.Recorded.Blocks[at(address)] = tt.record
 			}
@@ -146,7 +165,8 @@ func TestWhatStandsAroundABodyIsCompared(t *testing.T) {
 	before := schema.Meta{
 		Placement: &schema.Placement{GPUs: 1}, Runtime: &schema.Runtime{Requirements: []string{"vllm==0.24"}},
 		Environment: map[string]cty.Value{"HF_TOKEN": cty.StringVal(secret), "LEVEL": cty.StringVal("1")},
-		External:    &schema.External{Endpoint: cty.StringVal("http://a/" + secret), Values: map[string]cty.Value{"api_key": cty.StringVal(secret)}},
+		External: &schema.External{Endpoint: cty.StringVal("http://a/" + secret),
+			Values: map[string]cty.Value{"api_key": cty.StringVal(secret)}},
 	}
 	for name, c := range map[string]struct {
 		change func(*schema.Meta)
@@ -156,12 +176,18 @@ func TestWhatStandsAroundABodyIsCompared(t *testing.T) {
 		"health is the engine's": {func(m *schema.Meta) { m.Health = &schema.Health{Failures: 9} }, ""},
 		"more GPUs":              {func(m *schema.Meta) { m.Placement = &schema.Placement{GPUs: 2} }, "placement"},
 		"no placement":           {func(m *schema.Meta) { m.Placement = nil }, "placement"},
-		"another package":        {func(m *schema.Meta) { m.Runtime = &schema.Runtime{Requirements: []string{"vllm==0.25"}} }, "runtime"},
+		"another package": {func(m *schema.Meta) {
+			m.Runtime = &schema.Runtime{Requirements: []string{"vllm==0.25"}}
+		}, "runtime"},
 		"another value": {func(m *schema.Meta) {
 			m.Environment = map[string]cty.Value{"HF_TOKEN": cty.StringVal("hf_other"), "LEVEL": cty.StringVal("1")}
 		}, "environment_variables"},
-		"a variable less": {func(m *schema.Meta) { m.Environment = map[string]cty.Value{"HF_TOKEN": cty.StringVal(secret)} }, "environment_variables"},
-		"another server":  {func(m *schema.Meta) { m.External = &schema.External{Endpoint: cty.StringVal("http://b")} }, "external"},
+		"a variable less": {func(m *schema.Meta) {
+			m.Environment = map[string]cty.Value{"HF_TOKEN": cty.StringVal(
+				secret)}
+		}, "environment_variables"},
+		"another server": {func(m *schema.Meta) { m.External = &schema.External{Endpoint: cty.StringVal("http://b")} },
+			"external"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -175,8 +201,10 @@ func TestWhatStandsAroundABodyIsCompared(t *testing.T) {
 			rec := recorded("ready", state.IntentRun, nil)
 			rec.Config = config
 			p, err := plan.Make(plan.Input{
-				Recipe: &schema.Recipe{Blocks: []*schema.Block{b}}, Dir: dir, Devices: map[addr.Block][]string{at(inf): {"1"}},
-				Recorded: &state.Run{Blocks: map[addr.Block]*state.Block{at(inf): rec}}, Observed: map[addr.Block]plan.Observed{at(inf): {Alive: true}},
+				Recipe: &schema.Recipe{Blocks: []*schema.Block{b}}, Dir: dir,
+				Devices:  map[addr.Block][]string{at(inf): {"1"}},
+				Recorded: &state.Run{Blocks: map[addr.Block]*state.Block{at(inf): rec}},
+				Observed: map[addr.Block]plan.Observed{at(inf): {Alive: true}},
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -282,7 +310,8 @@ func TestFinishedRunNeedsNothing(t *testing.T) {
 func TestRemovedBlocksStop(t *testing.T) {
 	t.Parallel()
 	rec := &state.Run{Blocks: map[addr.Block]*state.Block{
-		at(inf): recorded("ready", state.IntentRun, nil), at("environment.x.old"): recorded("ready", state.IntentRun, nil),
+		at(inf): recorded("ready", state.IntentRun, nil), at("environment.x.old"): recorded("ready", state.IntentRun,
+			nil),
 		at("environment.x.gone"): recorded("stopped", state.IntentDone, nil),
 	}}
 	p, err := plan.Make(plan.Input{Recipe: &schema.Recipe{Blocks: []*schema.Block{block(inf, nil)}}, Recorded: rec,
@@ -298,14 +327,16 @@ func TestRemovedBlocksStop(t *testing.T) {
 
 func TestTargets(t *testing.T) {
 	t.Parallel()
-	p, err := plan.Make(plan.Input{Recipe: &schema.Recipe{Blocks: loop()}, Recorded: &state.Run{}, Targets: []addr.Block{at(env)}})
+	p, err := plan.Make(plan.Input{Recipe: &schema.Recipe{Blocks: loop()}, Recorded: &state.Run{},
+		Targets: []addr.Block{at(env)}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := actions(p); len(got) != 2 || got[inf] != plan.Create || got[env] != plan.Create {
 		t.Errorf("actions %v", got)
 	}
-	_, err = plan.Make(plan.Input{Recipe: &schema.Recipe{Blocks: loop()}, Recorded: &state.Run{}, Targets: []addr.Block{at("trainer.x.none")}})
+	_, err = plan.Make(plan.Input{Recipe: &schema.Recipe{Blocks: loop()}, Recorded: &state.Run{},
+		Targets: []addr.Block{at("trainer.x.none")}})
 	if err == nil || !strings.Contains(err.Error(), trainer) {
 		t.Errorf("an unknown target gave %v", err)
 	}
@@ -314,10 +345,12 @@ func TestTargets(t *testing.T) {
 func TestNestedBlockForcesTheHardestInIt(t *testing.T) {
 	t.Parallel()
 	b := block(trainer, nil)
-	b.Value = cty.ObjectVal(map[string]cty.Value{"nested": cty.ObjectVal(map[string]cty.Value{"b": cty.NumberIntVal(2)})})
+	b.Value = cty.ObjectVal(map[string]cty.Value{"nested": cty.ObjectVal(
+		map[string]cty.Value{"b": cty.NumberIntVal(2)})})
 	rec := recorded("ready", state.IntentRun, nil)
 	rec.Checkpoint = &state.Checkpoint{}
-	p, err := plan.Make(plan.Input{Recipe: &schema.Recipe{Blocks: []*schema.Block{b}}, Recorded: &state.Run{Blocks: map[addr.Block]*state.Block{b.Addr: rec}},
+	p, err := plan.Make(plan.Input{Recipe: &schema.Recipe{Blocks: []*schema.Block{b}},
+		Recorded: &state.Run{Blocks: map[addr.Block]*state.Block{b.Addr: rec}},
 		Observed: map[addr.Block]plan.Observed{b.Addr: {Alive: true}}})
 	if err != nil {
 		t.Fatal(err)
@@ -332,10 +365,13 @@ func TestJSONFormIsHeld(t *testing.T) {
 	t.Parallel()
 	blocks := loop()
 	blocks[3] = block(trainer, map[string]int{"live": 2}, env)
-	rec := &state.Run{Status: state.Running, Blocks: map[addr.Block]*state.Block{at(trainer): recorded("ready", state.IntentRun, map[string]int{"live": 1})}}
+	rec := &state.Run{Status: state.Running,
+		Blocks: map[addr.Block]*state.Block{at(trainer): recorded("ready", state.IntentRun, map[string]int{"live": 1})}}
 	p, err := plan.Make(plan.Input{Recipe: &schema.Recipe{Name: "held", Digest: "sha256:00", Blocks: blocks,
-		Outputs: []*schema.Output{{Name: "checkpoint", Value: cty.UnknownVal(cty.String)}, {Name: "one", Value: cty.NumberIntVal(1)}}}, Recorded: rec,
-		Observed: map[addr.Block]plan.Observed{at(trainer): {Alive: true}}, Devices: map[addr.Block][]string{at(inf): {"0", "1"}},
+		Outputs: []*schema.Output{{Name: "checkpoint", Value: cty.UnknownVal(cty.String)},
+			{Name: "one", Value: cty.NumberIntVal(1)}}}, Recorded: rec,
+		Observed: map[addr.Block]plan.Observed{at(trainer): {Alive: true}},
+		Devices:  map[addr.Block][]string{at(inf): {"0", "1"}},
 		Findings: []plan.Finding{{Severity: "warning", Address: at(inf), Summary: "s", Detail: "d"}}})
 	if err != nil {
 		t.Fatal(err)
@@ -358,11 +394,13 @@ func TestJSONFormIsHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.TrimSpace(string(want)) != string(got) {
-		t.Errorf("the JSON form has changed; if that is meant, raise FormatVersion and run with UPDATE_GOLDEN=1\n%s", got)
+		t.Errorf("the JSON form has changed; if that is meant, raise FormatVersion and run with UPDATE_GOLDEN=1\n%s",
+			got)
 	}
 }
 
-// A process that was started before the project was moved is started again where the project is now, unless that is due anyway.
+// A process that was started before the project was moved is started again where the project is now, unless that is due
+// anyway.
 func TestAMovedProcess(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -379,8 +417,9 @@ func TestAMovedProcess(t *testing.T) {
 		"that is not alive":  {inf, map[string]int{"live": 1}, false, plan.Restart, false},
 	} {
 		p, err := plan.Make(plan.Input{
-			Recipe:   &schema.Recipe{Blocks: []*schema.Block{block(tt.on, tt.declared), block(trainer+"2", nil)}},
-			Recorded: &state.Run{Blocks: map[addr.Block]*state.Block{at(tt.on): recorded("ready", state.IntentRun, map[string]int{"live": 1})}},
+			Recipe: &schema.Recipe{Blocks: []*schema.Block{block(tt.on, tt.declared), block(trainer+"2", nil)}},
+			Recorded: &state.Run{Blocks: map[addr.Block]*state.Block{at(tt.on): recorded("ready", state.IntentRun,
+				map[string]int{"live": 1})}},
 			Observed: map[addr.Block]plan.Observed{at(tt.on): {Alive: tt.alive, Moved: "/old/blocks"}},
 		})
 		if err != nil {

@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// CheckPeer says whether the process at the other end of a unix socket is this user's. The system tells it; the peer cannot
-// pretend.
+// CheckPeer says whether the process at the other end of a unix socket is this user's. The system tells it; the peer
+// cannot pretend.
 func CheckPeer(conn net.Conn) error {
 	unix, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -33,7 +33,9 @@ func CheckPeer(conn net.Conn) error {
 type PeerError struct{ UID int }
 
 func (e *PeerError) Error() string {
-	return fmt.Sprintf("refused: user %d is at the other end of the socket, and this is user %d: work as the user who started the run", e.UID, os.Geteuid())
+	return fmt.Sprintf(
+		"refused: user %d is at the other end of the socket, and this is user %d: work as the user who started the run",
+		e.UID, os.Geteuid())
 }
 
 // Listener accepts connections of this user only; those of others are closed without an answer.

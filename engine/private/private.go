@@ -1,6 +1,6 @@
-// Package private tells what belongs to this user alone from what somebody else has put there: folders, files and the peers
-// of unix sockets. A run directory can come with a cloned project or an archive, and the temporary folder is everybody's, so
-// nothing in either is trusted before it was looked at.
+// Package private tells what belongs to this user alone from what somebody else has put there: folders, files and the
+// peers of unix sockets. A run directory can come with a cloned project or an archive, and the temporary folder is
+// everybody's, so nothing in either is trusted before it was looked at.
 package private
 
 import (
@@ -25,13 +25,14 @@ func (e *Error) Error() string {
 }
 
 const (
-	remedyLink  = "put the real folder or file in its place; links are not followed there, because they can lead anywhere"
+	remedyLink = "put the real folder or file in its place; links are not followed there, because they can lead " +
+		"anywhere"
 	remedyOwner = "it came from somewhere else or from another user: move it away, or work as the user who owns it"
 	remedyModes = "the file system does not keep permissions: put the recipe on one that does"
 )
 
-// Dir makes sure that path is a folder which only this user can enter. One that is missing is made; one of this user's that
-// others could enter is closed to them.
+// Dir makes sure that path is a folder which only this user can enter. One that is missing is made; one of this user's
+// that others could enter is closed to them.
 func Dir(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return err
@@ -54,12 +55,12 @@ func CheckDir(path string) error {
 	return tighten(path, info, 0o077)
 }
 
-// treeDepth is how far below its top Tree looks: blocks/ADDRESS/FOLDER/FILE. What lies deeper was named by a program that a
-// plugin has started, and such programs may keep links.
+// treeDepth is how far below its top Tree looks: blocks/ADDRESS/FOLDER/FILE. What lies deeper was named by a program
+// that a plugin has started, and such programs may keep links.
 const treeDepth = 4
 
-// Tree checks the files and folders below path, which has to be a folder: none belongs to another user, none is a pipe, a
-// device or a link that leads out. Sockets are left alone. Folders called skip at the top are not entered.
+// Tree checks the files and folders below path, which has to be a folder: none belongs to another user, none is a pipe,
+// a device or a link that leads out. Sockets are left alone. Folders called skip at the top are not entered.
 func Tree(path string, skip ...string) error {
 	top, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -94,8 +95,8 @@ func Tree(path string, skip ...string) error {
 	})
 }
 
-// plain refuses what is neither a file, a folder nor a socket. A link may lead to a place below top, but not where the engine
-// and its plugins write.
+// plain refuses what is neither a file, a folder nor a socket. A link may lead to a place below top, but not where the
+// engine and its plugins write.
 func plain(path, top string, depth int, info fs.FileInfo) error {
 	t := info.Mode().Type()
 	if t == 0 || t == fs.ModeDir || t == fs.ModeSocket {
@@ -110,8 +111,8 @@ func plain(path, top string, depth int, info fs.FileInfo) error {
 	return &Error{path, "is " + what(info), remedyLink}
 }
 
-// ReadFile reads a regular file of this user's with at most limit bytes, and closes it to others when it was open to them.
-// It never waits: a pipe in the file's place is refused. A missing file is fs.ErrNotExist.
+// ReadFile reads a regular file of this user's with at most limit bytes, and closes it to others when it was open to
+// them. It never waits: a pipe in the file's place is refused. A missing file is fs.ErrNotExist.
 func ReadFile(path string, limit int64) ([]byte, error) {
 	f, info, err := open(path, os.O_RDONLY)
 	if err != nil {
@@ -119,11 +120,13 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 	}
 	defer func() { _ = f.Close() }()
 	if info.Size() > limit {
-		return nil, &Error{path, fmt.Sprintf("has %d bytes, expected at most %d", info.Size(), limit), "it is damaged or was not written by recipe: move it away"}
+		return nil, &Error{path, fmt.Sprintf("has %d bytes, expected at most %d", info.Size(), limit),
+			"it is damaged or was not written by recipe: move it away"}
 	}
 	if info.Mode().Perm()&0o077 != 0 {
 		if err := f.Chmod(info.Mode().Perm() &^ 0o077); err != nil {
-			return nil, &Error{path, "is open to other users (mode " + info.Mode().Perm().String() + ")", "close it: chmod go= " + path}
+			return nil, &Error{path, "is open to other users (mode " + info.Mode().Perm().String() + ")",
+				"close it: chmod go= " + path}
 		}
 	}
 	return io.ReadAll(io.LimitReader(f, limit))
@@ -182,14 +185,16 @@ func tighten(path string, info fs.FileInfo, rights fs.FileMode) error {
 		return nil
 	}
 	if err := os.Chmod(path, info.Mode().Perm()&^rights); err != nil {
-		return &Error{path, "is open to other users (mode " + info.Mode().Perm().String() + ")", "close it: chmod go= " + path}
+		return &Error{path, "is open to other users (mode " + info.Mode().Perm().String() + ")",
+			"close it: chmod go= " + path}
 	}
 	again, err := os.Lstat(path)
 	if err != nil {
 		return err
 	}
 	if again.Mode().Perm()&rights != 0 {
-		return &Error{path, "is open to other users (mode " + again.Mode().Perm().String() + ") and stays so after chmod", remedyModes}
+		return &Error{path, "is open to other users (mode " + again.Mode().Perm().String() +
+			") and stays so after chmod", remedyModes}
 	}
 	return nil
 }

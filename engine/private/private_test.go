@@ -136,7 +136,8 @@ func TestTree(t *testing.T) {
 		"one that a program keeps for itself":          {link("blocks/a/sub/deep/log", "/etc/passwd"), true},
 		"a link in a folder that is not looked at":     {link("checkpoints/x", "/etc/passwd"), true},
 		"that folder itself is a link": {func(_ *testing.T, top string) error {
-			return errors.Join(os.Remove(filepath.Join(top, "checkpoints")), os.Symlink("/tmp", filepath.Join(top, "checkpoints")))
+			return errors.Join(os.Remove(filepath.Join(top, "checkpoints")),
+				os.Symlink("/tmp", filepath.Join(top, "checkpoints")))
 		}, false},
 		"a pipe": {func(_ *testing.T, top string) error {
 			return syscall.Mkfifo(filepath.Join(top, "blocks", "a", "log"), 0o600)

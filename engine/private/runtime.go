@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// Roots are the folders in which sockets of this user's may lie, best first, whether they exist or not. The temporary folder
-// comes before XDG_RUNTIME_DIR: that one is removed when the user logs out, and runs go on then.
+// Roots are the folders in which sockets of this user's may lie, best first, whether they exist or not. The temporary
+// folder comes before XDG_RUNTIME_DIR: that one is removed when the user logs out, and runs go on then.
 func Roots() []string {
 	name := fmt.Sprintf("recipe-%d", os.Geteuid())
 	roots := []string{filepath.Join(os.TempDir(), name), filepath.Join("/tmp", name)}
@@ -20,12 +20,14 @@ func Roots() []string {
 	return slices.Compact(roots)
 }
 
-// Root is the first of Roots that is, or can be made, a folder of this user's alone, and whose path has at most limit bytes.
+// Root is the first of Roots that is, or can be made, a folder of this user's alone, and whose path has at most limit
+// bytes.
 func Root(limit int) (string, error) {
 	var errs []error
 	for _, root := range Roots() {
 		if len(root) > limit {
-			errs = append(errs, fmt.Errorf("%s is longer than the %d bytes that leave room for a socket's name", root, limit))
+			errs = append(errs, fmt.Errorf("%s is longer than the %d bytes that leave room for a socket's name", root,
+				limit))
 			continue
 		}
 		err := makeRoot(root)
@@ -34,7 +36,10 @@ func Root(limit int) (string, error) {
 		}
 		errs = append(errs, err)
 	}
-	return "", fmt.Errorf("no folder for sockets that only this user can enter; set TMPDIR or XDG_RUNTIME_DIR to a folder of your own with a short path: %w", errors.Join(errs...))
+	return "",
+		fmt.Errorf(
+			"no folder for sockets that only this user can enter; set TMPDIR or XDG_RUNTIME_DIR to a folder of your "+
+				"own with a short path: %w", errors.Join(errs...))
 }
 
 // Usable are those of Roots that exist and belong to this user alone.
@@ -58,8 +63,8 @@ func makeRoot(root string) error {
 // nobody is the owner of files whose real owner is unknown in a user namespace.
 const nobody = 65534
 
-// checkParents says whether somebody else could put another folder in the place of one below dir: every folder on the way
-// belongs to this user or to root, and is sticky where others may write to it.
+// checkParents says whether somebody else could put another folder in the place of one below dir: every folder on the
+// way belongs to this user or to root, and is sticky where others may write to it.
 func checkParents(dir string) error {
 	dir, err := filepath.EvalSymlinks(dir) // macOS: /tmp and /var are links
 	if err != nil {
@@ -76,7 +81,8 @@ func checkParents(dir string) error {
 			return &Error{dir, fmt.Sprintf("belongs to user %d", uid), "use another folder"}
 		}
 		if info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0 {
-			return &Error{dir, "can be written to by others and is not sticky", "chmod go-w " + dir + ", or use another folder"}
+			return &Error{dir, "can be written to by others and is not sticky", "chmod go-w " + dir +
+				", or use another folder"}
 		}
 		if dir == filepath.Dir(dir) {
 			return nil

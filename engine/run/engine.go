@@ -77,7 +77,8 @@ func Open(ctx context.Context, opts Options) (*Engine, error) {
 		opts.Lease = DefaultLease
 	}
 	opts.Lease = max(opts.Lease, 0)
-	e := &Engine{opts: opts, now: opts.Now, found: map[addr.Block]Process{}, known: map[string]bool{}, inbox: make(chan func(*supervisor)), orders: make(chan func(*supervisor)), done: make(chan struct{})}
+	e := &Engine{opts: opts, now: opts.Now, found: map[addr.Block]Process{}, known: map[string]bool{},
+		inbox: make(chan func(*supervisor)), orders: make(chan func(*supervisor)), done: make(chan struct{})}
 	e.room.closing, e.servers = make(chan struct{}), newServers()
 	if e.now == nil {
 		e.now = time.Now
@@ -161,7 +162,8 @@ func (e *Engine) reattach(ctx context.Context, a addr.Block, run string) (Proces
 	}
 	if err != nil {
 		// It runs but does not answer, suspended for one. It cannot be relied on, and left alone it would be an orphan.
-		e.notice("warn", fmt.Sprintf("%s: its process runs but does not answer (%v): it is ended and started again", a, err))
+		e.notice("warn", fmt.Sprintf("%s: its process runs but does not answer (%v): it is ended and started again", a,
+			err))
 		sweep, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 		defer cancel()
 		if serr := e.opts.Host.Sweep(sweep, dir); serr != nil {
@@ -211,10 +213,11 @@ func (e *Engine) schemaOf(a addr.Block) *schema.PluginSchema {
 	return &schema.PluginSchema{Kind: a.Kind, Name: a.Plugin, Outputs: &spec.Schema{}}
 }
 
-// recordEvent writes down what a block has told: what must be remembered of it in the record, and the event in the log. The record comes
-// first, because what the log has counted is not read again: an engine that is killed in between writes both again. ok is false for
-// what is not for the log.
-func (e *Engine) recordEvent(a addr.Block, p *schema.PluginSchema, attempt int, told host.Event) (ev event.Event, ok bool, err error) {
+// recordEvent writes down what a block has told: what must be remembered of it in the record, and the event in the log.
+// The record comes first, because what the log has counted is not read again: an engine that is killed in between
+// writes both again. ok is false for what is not for the log.
+func (e *Engine) recordEvent(a addr.Block, p *schema.PluginSchema, attempt int,
+	told host.Event) (ev event.Event, ok bool, err error) {
 	switch b := told.Body.(type) {
 	case host.Handle:
 		e.note(a, func(r *state.Block) { r.Handle = b.Data })
@@ -252,7 +255,8 @@ func (e *Engine) remember(a addr.Block, ev event.Event) bool {
 		return true
 	case event.Phase:
 		if sdk.Phase(ev.Phase).Over() {
-			// That nothing is left to do about it is written when its process has ended: until then an engine must look for it.
+			// That nothing is left to do about it is written when its process has ended: until then an engine must look
+			// for it.
 			e.note(a, func(rec *state.Block) { rec.Phase, rec.Error, rec.Ended = ev.Phase, ev.Message, e.now().UTC() })
 			return true
 		}
@@ -268,12 +272,14 @@ func (e *Engine) Recorded() *state.Run { return e.store.Run() }
 func (e *Engine) Observed() map[addr.Block]plan.Observed {
 	out := map[addr.Block]plan.Observed{}
 	for a, p := range e.found {
-		out[a] = plan.Observed{Alive: true, PID: p.PID(), Moved: movedFrom(context.Background(), e.opts.Host, e.opts.Dir.Block(a))}
+		out[a] = plan.Observed{Alive: true, PID: p.PID(), Moved: movedFrom(context.Background(), e.opts.Host,
+			e.opts.Dir.Block(a))}
 	}
 	return out
 }
 
-// Observe looks at a run without opening it: which recorded processes are alive. It changes nothing and talks to no one.
+// Observe looks at a run without opening it: which recorded processes are alive. It changes nothing and talks to no
+// one.
 func Observe(ctx context.Context, dir state.Dir, h Host) (*state.Run, map[addr.Block]plan.Observed, error) {
 	rec, err := state.Read(dir)
 	if err != nil {
@@ -319,7 +325,8 @@ func (e *Engine) noteRun(change func(*state.Run)) {
 	e.room.check(e)
 }
 
-// append writes an event, without secrets. A log that cannot be written must not stop training: it is said once on stderr.
+// append writes an event, without secrets. A log that cannot be written must not stop training: it is said once on
+// stderr.
 func (e *Engine) append(ev event.Event) {
 	ev.Message, ev.Remedy = e.scrub(ev.Message), e.scrub(ev.Remedy)
 	ev.Prompt, ev.Completion = e.scrub(ev.Prompt), e.scrub(ev.Completion)
@@ -330,7 +337,8 @@ func (e *Engine) append(ev event.Event) {
 	}
 	_, err := write(ev)
 	if failed := err != nil; e.logFailing.Swap(failed) != failed && failed {
-		fmt.Fprintf(os.Stderr, "recipe: %v. The run goes on; what happens is not recorded until that works again\n", err)
+		fmt.Fprintf(os.Stderr, "recipe: %v. The run goes on; what happens is not recorded until that works again\n",
+			err)
 	}
 	e.room.check(e)
 }

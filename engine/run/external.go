@@ -40,7 +40,8 @@ func (s *supervisor) startExternal(b *blockState, meta schema.Meta) {
 	go s.e.followExternal(ctx, b.addr(), url, key, h)
 }
 
-// addSecretsOfExternal remembers what is secret about a server, and names the outputs that tell it: they are not written down.
+// addSecretsOfExternal remembers what is secret about a server, and names the outputs that tell it: they are not
+// written down.
 func (e *Engine) addSecretsOfExternal(x *schema.External, url string) (outputs []string) {
 	if e.addSecretsIn(x.Endpoint); x.Endpoint.ContainsMarked() {
 		e.addSecrets(url) // as it is asked: without a slash at its end
@@ -56,8 +57,10 @@ func (e *Engine) addSecretsOfExternal(x *schema.External, url string) (outputs [
 
 func externalOutputs(s *spec.Schema, k kind.Kind, x *schema.External) (cty.Value, string, string, error) {
 	endpoint, _ := x.Endpoint.UnmarkDeep()
-	if endpoint.IsNull() || !endpoint.IsKnown() || endpoint.Type() != cty.String || !strings.HasPrefix(endpoint.AsString(), "http") {
-		return cty.NilVal, "", "", fmt.Errorf("external.endpoint must be an http or https address, for example \"http://gpu-3:8000/v1\"")
+	if endpoint.IsNull() || !endpoint.IsKnown() || endpoint.Type() != cty.String ||
+		!strings.HasPrefix(endpoint.AsString(), "http") {
+		return cty.NilVal, "", "", fmt.Errorf(
+			"external.endpoint must be an http or https address, for example \"http://gpu-3:8000/v1\"")
 	}
 	url := strings.TrimRight(endpoint.AsString(), "/")
 	values := map[string]cty.Value{}

@@ -19,7 +19,8 @@ func TestAnExternalTrajectoryAPIIsHandedOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	values, url, _, err := externalOutputs(given, kind.Trajectories, &schema.External{
-		Endpoint: cty.StringVal("https://rl.example.com/team/api/"), Values: map[string]cty.Value{"token": cty.StringVal("secret")},
+		Endpoint: cty.StringVal("https://rl.example.com/team/api/"),
+		Values:   map[string]cty.Value{"token": cty.StringVal("secret")},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -28,10 +29,12 @@ func TestAnExternalTrajectoryAPIIsHandedOn(t *testing.T) {
 	if err := spec.Decode(values, given, &got); err != nil {
 		t.Fatal(err)
 	}
-	if want := (outputs.Trajectories{URL: "https://rl.example.com/team/api", Token: "secret"}); got != want || url != want.URL {
+	if want := (outputs.Trajectories{URL: "https://rl.example.com/team/api", Token: "secret"}); got != want ||
+		url != want.URL {
 		t.Errorf("handed on as %+v, checked at %s; expected %+v", got, url, want)
 	}
-	if _, _, _, err := externalOutputs(given, kind.Trajectories, &schema.External{Endpoint: cty.StringVal("rl.example.com")}); err == nil {
+	if _, _, _, err := externalOutputs(given, kind.Trajectories,
+		&schema.External{Endpoint: cty.StringVal("rl.example.com")}); err == nil {
 		t.Error("an endpoint without a scheme is taken")
 	}
 }

@@ -31,18 +31,21 @@ type fakeHost struct {
 	plugins plugins
 	swept   []string // addresses
 
-	refuse     map[string]error                                                        // what Start of a block answers
-	slowExit   bool                                                                    // processes end only when nobody waits for them any more
+	refuse map[string]error // what Start of a block answers
+	// processes end only when nobody waits for them any more
+	slowExit   bool
 	evaluate   func(ctx context.Context, limit int) (map[string]float64, int64, error) // nil: not offered
 	checkpoint func() (sdk.CheckpointInfo, error)                                      // nil: not offered
-	slowLaunch string                                                                  // this block's launch ends only with its context
+	// this block's launch ends only with its context
+	slowLaunch string
 }
 
 // script is what a block does once it is started. It returns when the block is over.
 type script func(p *fakeProcess)
 
 func newFakeHost(p plugins) *fakeHost {
-	return &fakeHost{plugins: p, scripts: map[string]script{}, procs: map[string]*fakeProcess{}, starts: map[string][]host.Start{}, pid: 1000}
+	return &fakeHost{plugins: p, scripts: map[string]script{}, procs: map[string]*fakeProcess{},
+		starts: map[string][]host.Start{}, pid: 1000}
 }
 
 func (h *fakeHost) note(what string) {
@@ -97,7 +100,8 @@ func (h *fakeHost) Launch(ctx context.Context, l run.Launch) (run.Process, error
 	defer h.mu.Unlock()
 	h.pid++
 	p := h.plugins.schemas[l.Block.Kind]
-	proc := &fakeProcess{host: h, block: l.Block, schema: p.Outputs, pid: h.pid, exited: make(chan struct{}), stopping: make(chan struct{}), phase: sdk.Pending, values: cty.NilVal}
+	proc := &fakeProcess{host: h, block: l.Block, schema: p.Outputs, pid: h.pid, exited: make(chan struct{}),
+		stopping: make(chan struct{}), phase: sdk.Pending, values: cty.NilVal}
 	proc.cond = sync.NewCond(&proc.mu)
 	h.procs[l.Dir] = proc
 	return proc, nil
@@ -419,7 +423,8 @@ func fakePlugins(t testing.TB) plugins {
 	}
 	out := plugins{map[kind.Kind]*schema.PluginSchema{}}
 	add := func(k kind.Kind, cfg, outputs any) {
-		out.schemas[k] = &schema.PluginSchema{Kind: k, Name: "x", Version: "1", Digest: "sha256:" + string(k), Config: of(cfg), Outputs: of(outputs)}
+		out.schemas[k] = &schema.PluginSchema{Kind: k, Name: "x", Version: "1", Digest: "sha256:" + string(k),
+			Config: of(cfg), Outputs: of(outputs)}
 	}
 	add(kind.Inference, inference{}, outputs.Inference{})
 	add(kind.Environment, environment{}, outputs.Environment{})

@@ -75,7 +75,8 @@ func (s *supervisor) close() (map[string]any, error) {
 	return visible, end.err
 }
 
-// UncleanError says that a run was stopped, and that something of it was not stopped in order. What was saved before is there.
+// UncleanError says that a run was stopped, and that something of it was not stopped in order. What was saved before is
+// there.
 type UncleanError struct{ Blocks []*Failure }
 
 func (e *UncleanError) Error() string {
@@ -86,7 +87,8 @@ func (e *UncleanError) Error() string {
 	return "not everything was stopped in order: " + strings.Join(lines, "; ")
 }
 
-// written returns when the end of the run is on the disk. While there is no room it waits and answers orders, unless the run is killed.
+// written returns when the end of the run is on the disk. While there is no room it waits and answers orders, unless
+// the run is killed.
 func (s *supervisor) written() error {
 	for {
 		err := s.e.store.Sync()
@@ -133,7 +135,9 @@ func (s *supervisor) output(sensitive bool, v cty.Value) (state.RecordedOutput, 
 // updated is the answer of a block to changed values.
 func (s *supervisor) updated(a addr.Block, config map[string]json.RawMessage, err error) {
 	if err != nil {
-		s.e.notice("error", fmt.Sprintf("%s did not take the change over: %v. It goes on with its old values; `recipe restart %s` starts it with the new ones", a, err, a))
+		s.e.notice("error", fmt.Sprintf(
+			"%s did not take the change over: %v. It goes on with its old values; `recipe restart %s` starts it with "+
+				"the new ones", a, err, a))
 		return
 	}
 	s.e.note(a, func(rec *state.Block) { rec.Config = config })

@@ -146,10 +146,12 @@ func (s *supervisor) unclean(b *blockState, end ending) {
 		return
 	}
 	if !end.logged { // how it failed
-		s.e.append(event.Event{Type: event.Notice, Level: "error", Address: b.addr().String(), Message: "it was not stopped in order: " + end.message()})
+		s.e.append(event.Event{Type: event.Notice, Level: "error", Address: b.addr().String(),
+			Message: "it was not stopped in order: " + end.message()})
 	}
 	if s.ending != nil {
-		s.ending.unclean = append(s.ending.unclean, &Failure{Address: b.addr(), Err: end.err, Remedy: end.remedy, Last: end.last})
+		s.ending.unclean = append(s.ending.unclean, &Failure{Address: b.addr(), Err: end.err, Remedy: end.remedy,
+			Last: end.last})
 	}
 }
 
@@ -168,7 +170,8 @@ func (s *supervisor) record(b *blockState, end ending, intent state.Intent) {
 		}
 	})
 	if !end.logged && (phase == sdk.Completed || phase == sdk.Stopped) {
-		s.e.append(event.Event{Type: event.Phase, Address: b.addr().String(), BlockAttempt: b.attempts, Phase: string(phase), Message: msg})
+		s.e.append(event.Event{Type: event.Phase, Address: b.addr().String(), BlockAttempt: b.attempts,
+			Phase: string(phase), Message: msg})
 	}
 }
 
@@ -184,8 +187,8 @@ func (s *supervisor) failed(b *blockState, end ending) {
 	v := decideRestart(policy, b.history, s.e.now(), jitter())
 	b.history = v.History
 	s.record(b, end, state.IntentRun)
-	// What a plugin has diagnosed before it was ever ready asks a person for something: trying again cannot mend it. Nor can it
-	// mend values that the plugin refuses.
+	// What a plugin has diagnosed before it was ever ready asks a person for something: trying again cannot mend it.
+	// Nor can it mend values that the plugin refuses.
 	final := end.remedy != "" && !end.ready || end.invalid
 	if final || !v.Restart {
 		msg := end.message()
@@ -194,11 +197,13 @@ func (s *supervisor) failed(b *blockState, end ending) {
 		}
 		b.phase = sdk.Failed
 		if !end.logged {
-			s.e.append(event.Event{Type: event.Phase, Address: b.addr().String(), BlockAttempt: b.attempts, Phase: string(sdk.Failed), Message: msg, Remedy: end.remedy})
+			s.e.append(event.Event{Type: event.Phase, Address: b.addr().String(), BlockAttempt: b.attempts,
+				Phase: string(sdk.Failed), Message: msg, Remedy: end.remedy})
 		}
 		return
 	}
-	s.e.append(event.Event{Type: event.Restart, Address: b.addr().String(), BlockAttempt: b.attempts, Attempt: v.Attempt, Delay: v.Delay.Seconds(), Message: end.message()})
+	s.e.append(event.Event{Type: event.Restart, Address: b.addr().String(), BlockAttempt: b.attempts,
+		Attempt: v.Attempt, Delay: v.Delay.Seconds(), Message: end.message()})
 	for _, d := range s.sorted() {
 		if d.attempt != nil && needs(d, b.addr()) {
 			s.e.append(event.Event{Type: event.Notice, Address: d.addr().String(), Level: "warn",
@@ -236,7 +241,8 @@ func (s *supervisor) sendUpdate(b *blockState) {
 	}
 	s.e.addSecretsIn(value)
 	at, a, recorded := b.attempt, b.addr(), b.config
-	order := updateOrder{config: timed(value, b.block.Schema, healthPolicy(b.block.Meta.Health, a.Kind)), done: make(chan error, 1)}
+	order := updateOrder{config: timed(value, b.block.Schema, healthPolicy(b.block.Meta.Health, a.Kind)),
+		done: make(chan error, 1)}
 	select {
 	case at.update <- order:
 	default:

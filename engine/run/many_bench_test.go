@@ -22,8 +22,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// answerKey makes the test binary a server that answers everything: the external server of many blocks, whose work must not count as
-// the engine's.
+// answerKey makes the test binary a server that answers everything: the external server of many blocks, whose work must
+// not count as the engine's.
 const answerKey = "RECIPE_BENCH_SERVER"
 
 func answerAll() int {
@@ -32,7 +32,10 @@ func answerAll() int {
 		return 1
 	}
 	fmt.Println(l.Addr())
-	_ = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, `{"data": []}`) })) //nolint:gosec // it ends with the benchmark
+	_ = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_,
+			_ = fmt.Fprint(w, `{"data": []}`)
+	})) //nolint:gosec // it ends with the benchmark
 	return 1
 }
 
@@ -59,8 +62,9 @@ func externalServer(t testing.TB) string {
 	return "http://" + strings.TrimSpace(line)
 }
 
-// BenchmarkManyBlocks applies a recipe of external blocks and measures how long it takes until all of them are ready and recorded, what is
-// written meanwhile, the slowest answer to a status order, a plan of the live run, the idle engine, and a stop.
+// BenchmarkManyBlocks applies a recipe of external blocks and measures how long it takes until all of them are ready
+// and recorded, what is written meanwhile, the slowest answer to a status order, a plan of the live run, the idle
+// engine, and a stop.
 //
 //	go test -run '^$' -bench ManyBlocks -benchtime 1x ./engine/run
 func BenchmarkManyBlocks(b *testing.B) {
@@ -77,7 +81,8 @@ func BenchmarkManyBlocks(b *testing.B) {
 func manyBlocks(b *testing.B, n int, server string) {
 	root := b.TempDir()
 	path := filepath.Join(root, "r.hcl")
-	src := fmt.Sprintf("inference \"x\" \"p\" {\n  count = %d\n  model = \"m\"\n  external { endpoint = %q }\n}\n", n, server)
+	src := fmt.Sprintf("inference \"x\" \"p\" {\n  count = %d\n  model = \"m\"\n  external { endpoint = %q }\n}\n", n,
+		server)
 	if err := os.WriteFile(path, []byte(src), 0o600); err != nil {
 		b.Fatal(err)
 	}
@@ -85,7 +90,8 @@ func manyBlocks(b *testing.B, n int, server string) {
 	f.host = newFakeHost(f.plug)
 	r := f.load(src)
 	ctx := context.Background()
-	e, err := run.Open(ctx, run.Options{Dir: f.dir, Name: "r", File: "r.hcl", Host: f.host, Plugins: f.plug, Command: "bench"})
+	e, err := run.Open(ctx, run.Options{Dir: f.dir, Name: "r", File: "r.hcl", Host: f.host, Plugins: f.plug,
+		Command: "bench"})
 	if err != nil {
 		b.Fatal(err)
 	}

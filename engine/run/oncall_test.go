@@ -53,8 +53,8 @@ func stubborn(letGo <-chan struct{}) script {
 	}
 }
 
-// The log's cursor says what is not read again, so what the record must know of an event is in it before the log has the event: an
-// engine that is killed between the two loses nothing.
+// The log's cursor says what is not read again, so what the record must know of an event is in it before the log has
+// the event: an engine that is killed between the two loses nothing.
 func TestTheRecordKnowsBeforeTheLogDoes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -65,7 +65,10 @@ func TestTheRecordKnowsBeforeTheLogDoes(t *testing.T) {
 		p.say(sdk.Completed, "", "")
 	}
 	told := func(want event.Type, phase string) bool {
-		return slices.ContainsFunc(f.events(), func(e event.Event) bool { return e.Address == trainer && e.Type == want && e.Phase == phase })
+		return slices.ContainsFunc(f.events(), func(e event.Event) bool {
+			return e.Address == trainer &&
+				e.Type == want && e.Phase == phase
+		})
 	}
 	seen := map[string]bool{}
 	first := func(what string, recorded bool, logged func() bool) {
@@ -79,18 +82,19 @@ func TestTheRecordKnowsBeforeTheLogDoes(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	e, err := run.Open(ctx, run.Options{Dir: f.dir, Name: "r", File: "r.hcl", Host: f.host, Plugins: f.plug, OnJournal: func() {
-		rec := f.recordedBlock(trainer)
-		if rec == nil {
-			return
-		}
-		first("checkpoint", rec.Checkpoint != nil, func() bool { return told(event.Checkpoint, "") })
-		first("weights", f.record().Policy.Version == 7, func() bool { return told(event.Weights, "") })
-		first("completed", rec.Phase == "completed", func() bool { return told(event.Phase, "completed") })
-		if rec.Intent == state.IntentDone && slices.Contains(f.host.alive(), trainer) {
-			t.Error("nothing is left to do about the trainer, says the record, and its process lives")
-		}
-	}})
+	e, err := run.Open(ctx, run.Options{Dir: f.dir, Name: "r", File: "r.hcl", Host: f.host, Plugins: f.plug,
+		OnJournal: func() {
+			rec := f.recordedBlock(trainer)
+			if rec == nil {
+				return
+			}
+			first("checkpoint", rec.Checkpoint != nil, func() bool { return told(event.Checkpoint, "") })
+			first("weights", f.record().Policy.Version == 7, func() bool { return told(event.Weights, "") })
+			first("completed", rec.Phase == "completed", func() bool { return told(event.Phase, "completed") })
+			if rec.Intent == state.IntentDone && slices.Contains(f.host.alive(), trainer) {
+				t.Error("nothing is left to do about the trainer, says the record, and its process lives")
+			}
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +108,8 @@ func TestTheRecordKnowsBeforeTheLogDoes(t *testing.T) {
 	}
 }
 
-// A trainer that ends while no engine is there has told its last outputs to nobody: the next engine reads them from what it left.
+// A trainer that ends while no engine is there has told its last outputs to nobody: the next engine reads them from
+// what it left.
 func TestOutputsToldWhileNoEngineWasThere(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -141,7 +146,8 @@ func TestKillAsksNobody(t *testing.T) {
 	f.host.slowExit = true
 	f.host.slowLaunch = env
 	a := f.apply(f.load(wholeLoop))
-	f.until("the environment is being launched", func() bool { return slices.Contains(f.host.happened(), "launch "+env) })
+	f.until("the environment is being launched",
+		func() bool { return slices.Contains(f.host.happened(), "launch "+env) })
 	if err := a.engine.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +165,10 @@ func TestABlockDeclaredAgainWhileItEndsComesBack(t *testing.T) {
 	letGo := make(chan struct{})
 	f.host.scripts["environment.x.f"] = stubborn(letGo)
 	a := f.apply(f.load(another))
-	f.until("both environments run", func() bool { return len(f.host.startsOf("environment.x.f")) == 1 && len(f.host.startsOf(trainer)) == 1 })
+	f.until("both environments run", func() bool {
+		return len(f.host.startsOf("environment.x.f")) == 1 &&
+			len(f.host.startsOf(trainer)) == 1
+	})
 	a.converge(wholeLoop)
 	f.until("it was told to stop", func() bool { return slices.Contains(f.host.happened(), "stop environment.x.f") })
 
@@ -171,7 +180,11 @@ func TestABlockDeclaredAgainWhileItEndsComesBack(t *testing.T) {
 	a.converge(another)
 	close(letGo)
 	f.until("it runs again", func() bool { return len(f.host.startsOf("environment.x.f")) == 2 })
-	f.until("it is recorded", func() bool { rec := f.recordedBlock("environment.x.f"); return rec != nil && rec.Phase == "ready" })
+	f.until("it is recorded", func() bool {
+		rec := f.recordedBlock("environment.x.f")
+		return rec != nil &&
+			rec.Phase == "ready"
+	})
 }
 
 // What an engine finds alive that the recipe no longer declares is stopped, whatever it says before.
@@ -227,7 +240,8 @@ func (f *fixture) orphan(address, src string, s script) *fakeProcess {
 		f.t.Fatal(err)
 	}
 	f.host.scripts[address] = s
-	p, err := f.host.Launch(context.Background(), run.Launch{Block: r.Blocks[i].Addr, Dir: f.dir.Block(r.Blocks[i].Addr)})
+	p, err := f.host.Launch(context.Background(),
+		run.Launch{Block: r.Blocks[i].Addr, Dir: f.dir.Block(r.Blocks[i].Addr)})
 	if err == nil {
 		err = p.Start(context.Background(), host.Start{Block: sdk.Block{RunID: store.Run().ID, Address: address}, FirstEvent: 1})
 	}
@@ -237,7 +251,8 @@ func (f *fixture) orphan(address, src string, s script) *fakeProcess {
 	return f.host.process(address)
 }
 
-// A plugin that died while no engine was there may have left programs. Its block is not started again, so nobody else ends them.
+// A plugin that died while no engine was there may have left programs. Its block is not started again, so nobody else
+// ends them.
 func TestWhatAnUndeclaredBlockLeftIsSwept(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -307,7 +322,8 @@ func TestASecretEndpointIsWrittenNowhere(t *testing.T) {
 	t.Parallel()
 	const canary = "canary-5e0c77d4"
 	f := newFixture(t)
-	ill := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }))
+	ill := httptest.NewServer(http.HandlerFunc(
+		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }))
 	t.Cleanup(ill.Close)
 	src := strings.Replace(wholeLoop, `model = "m"`, `model = "m"
   external {

@@ -29,11 +29,12 @@ type Saved struct {
 	PolicyVersion int64      `json:"policy_version"`
 }
 
-// Evaluate makes an environment evaluate the served policy on its held-out set, on at most limit tasks of it; 0: on all. It returns
-// when that is done or ctx ends, which ends the evaluation too.
+// Evaluate makes an environment evaluate the served policy on its held-out set, on at most limit tasks of it; 0: on
+// all. It returns when that is done or ctx ends, which ends the evaluation too.
 func (e *Engine) Evaluate(ctx context.Context, a addr.Block, limit int) (*Evaluation, error) {
 	if limit < 0 {
-		return nil, fmt.Errorf("the limit is %d; expected 0 (the whole held-out set) or the number of its tasks to use", limit)
+		return nil, fmt.Errorf("the limit is %d; expected 0 (the whole held-out set) or the number of its tasks to use",
+			limit)
 	}
 	proc, err := e.readyProcess(ctx, a, kind.Environment, "evaluate")
 	if err != nil {
@@ -41,7 +42,8 @@ func (e *Engine) Evaluate(ctx context.Context, a addr.Block, limit int) (*Evalua
 	}
 	metrics, version, err := proc.Evaluate(ctx, limit)
 	if err != nil {
-		return nil, e.orderFailed(a, err, "evaluate on demand: its plugin implements no evaluation, or has no held-out set")
+		return nil, e.orderFailed(a, err,
+			"evaluate on demand: its plugin implements no evaluation, or has no held-out set")
 	}
 	for name, v := range metrics {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
@@ -59,24 +61,29 @@ func (e *Engine) Checkpoint(ctx context.Context, a addr.Block) (*Saved, error) {
 	}
 	c, err := proc.Checkpoint(ctx)
 	if err != nil {
-		return nil, e.orderFailed(a, err, "save a checkpoint on demand: its plugin saves when it chooses to; `recipe stop` makes it save a last one")
+		return nil, e.orderFailed(a, err,
+			"save a checkpoint on demand: its plugin saves when it chooses to; `recipe stop` makes it save a last one")
 	}
 	return &Saved{Address: a, Path: c.Path, Step: c.Step, PolicyVersion: c.Version}, nil
 }
 
-// readyProcess is the process of a block of one kind, which can be told to do something now. The error says why there is none.
-func (e *Engine) readyProcess(ctx context.Context, a addr.Block, want kind.Kind, command string) (proc Process, err error) {
+// readyProcess is the process of a block of one kind, which can be told to do something now. The error says why there
+// is none.
+func (e *Engine) readyProcess(ctx context.Context, a addr.Block, want kind.Kind,
+	command string) (proc Process, err error) {
 	err = e.ask(ctx, func(s *supervisor) error {
 		b := s.blocks[a]
 		switch {
 		case b == nil:
 			return fmt.Errorf("there is no block %s in this run%s", a, s.namesOf(want))
 		case a.Kind != want:
-			return fmt.Errorf("recipe %s takes the address of a block of kind %s; %s is of kind %s%s", command, want, a, a.Kind, s.namesOf(want))
+			return fmt.Errorf("recipe %s takes the address of a block of kind %s; %s is of kind %s%s", command, want, a,
+				a.Kind, s.namesOf(want))
 		case b.stopChecks != nil:
 			return fmt.Errorf("%s is external: someone else runs it, and the engine only checks that it answers", a)
 		case b.phase != sdk.Ready && b.phase != sdk.Degraded:
-			return fmt.Errorf("%s is %s; recipe %s needs it to be ready (recipe status shows how far it is)", a, b.phase, command)
+			return fmt.Errorf("%s is %s; recipe %s needs it to be ready (recipe status shows how far it is)", a,
+				b.phase, command)
 		case b.attempt == nil || b.attempt.proc.Load() == nil:
 			return fmt.Errorf("%s has no process at the moment; try again (recipe status shows how far it is)", a)
 		}

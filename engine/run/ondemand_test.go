@@ -41,7 +41,8 @@ func TestOrdersToOneBlock(t *testing.T) {
 	a := f.apply(f.load(wholeLoop))
 	f.until("the trainer is ready", isReady(f, trainer))
 	got, err := a.engine.Evaluate(t.Context(), address(t, env), 12)
-	if err != nil || got.PolicyVersion != 7 || got.Metrics["tasks"] != 12 || got.Metrics["score"] != 0.5 || got.Address.String() != env {
+	if err != nil || got.PolicyVersion != 7 || got.Metrics["tasks"] != 12 || got.Metrics["score"] != 0.5 ||
+		got.Address.String() != env {
 		t.Errorf("evaluate: %+v, %v", got, err)
 	}
 	saved, err := a.engine.Checkpoint(t.Context(), address(t, trainer))
@@ -88,7 +89,8 @@ func TestOrdersThatABlockCannotFollow(t *testing.T) {
 	}
 }
 
-// An evaluation takes long: the engine follows other orders meanwhile, and the evaluation ends with the one who asked for it.
+// An evaluation takes long: the engine follows other orders meanwhile, and the evaluation ends with the one who asked
+// for it.
 func TestALongEvaluationHoldsUpNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

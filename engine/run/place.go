@@ -37,7 +37,8 @@ func movedFrom(ctx context.Context, h Host, dir string) string {
 	return ""
 }
 
-// Belongs returns a *state.ForeignError when the run in dir is a copy of a run that lies elsewhere: its processes are not to be touched.
+// Belongs returns a *state.ForeignError when the run in dir is a copy of a run that lies elsewhere: its processes are
+// not to be touched.
 func Belongs(ctx context.Context, dir state.Dir, h Host) error {
 	return dir.Belongs(func(certain bool) (int, bool) {
 		looker, ok := h.(elsewhere)

@@ -55,11 +55,13 @@ func TestPoliciesHaveDefaults(t *testing.T) {
 	if p := restartPolicy(nil); p.Attempts != 3 || p.Mode != "fail" || p.Window == 0 || p.MaxDelay < p.Delay {
 		t.Errorf("restart defaults %+v", p)
 	}
-	if p := restartPolicy(&schema.Restart{Attempts: 0, Mode: "ignore"}); p.Attempts != 0 || p.Mode != "ignore" || p.Delay != 0 {
+	if p := restartPolicy(&schema.Restart{Attempts: 0, Mode: "ignore"}); p.Attempts != 0 || p.Mode != "ignore" ||
+		p.Delay != 0 {
 		t.Errorf("a written block keeps its values: %+v", p)
 	}
 	if a, b := healthPolicy(nil, kind.Inference), healthPolicy(nil, kind.Sync); a.StartTimeout <= b.StartTimeout {
-		t.Errorf("an inference server gets no longer to start than a sync block: %v, %v", a.StartTimeout, b.StartTimeout)
+		t.Errorf("an inference server gets no longer to start than a sync block: %v, %v", a.StartTimeout,
+			b.StartTimeout)
 	}
 	// What is not written is the same with a block as without one.
 	for _, k := range kind.All() {
@@ -72,7 +74,8 @@ func TestPoliciesHaveDefaults(t *testing.T) {
 func TestStopRules(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
-	s := newStopRules([]schema.StopRule{{Metric: "reward", Op: ">=", Value: 0.9, For: 3}, {Tokens: 1000}, {Wall: time.Hour}}, start)
+	s := newStopRules([]schema.StopRule{{Metric: "reward", Op: ">=", Value: 0.9, For: 3}, {Tokens: 1000},
+		{Wall: time.Hour}}, start)
 	steps := []struct {
 		step   int64
 		values map[string]float64

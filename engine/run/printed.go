@@ -11,7 +11,8 @@ import (
 // outputEvery is how often it is looked whether a plugin process has printed something.
 const outputEvery = time.Second
 
-// A plugin that prints without end must not fill the run's log: so many lines at once, then so many a second. All of them are in its files.
+// A plugin that prints without end must not fill the run's log: so many lines at once, then so many a second. All of
+// them are in its files.
 const (
 	printedBurst = 200
 	printedRate  = 5
@@ -56,7 +57,8 @@ func (p *printed) line(l host.OutputLine) {
 	}
 	p.told()
 	p.room--
-	p.attempt.e.append(event.Event{Type: event.LogLine, Address: p.attempt.block.String(), BlockAttempt: p.attempt.number, Level: "info", Stream: l.Stream, Message: l.Text})
+	p.attempt.e.append(event.Event{Type: event.LogLine, Address: p.attempt.block.String(),
+		BlockAttempt: p.attempt.number, Level: "info", Stream: l.Stream, Message: l.Text})
 }
 
 // told says how many lines were left out.
@@ -64,7 +66,9 @@ func (p *printed) told() {
 	if p.left == 0 {
 		return
 	}
-	p.attempt.e.append(event.Event{Type: event.LogLine, Address: p.attempt.block.String(), BlockAttempt: p.attempt.number, Level: "warn",
-		Message: fmt.Sprintf("%d lines that it printed are left out here; they are in %s", p.left, p.attempt.e.opts.Dir.Block(p.attempt.block))})
+	p.attempt.e.append(event.Event{Type: event.LogLine, Address: p.attempt.block.String(),
+		BlockAttempt: p.attempt.number, Level: "warn",
+		Message: fmt.Sprintf("%d lines that it printed are left out here; they are in %s", p.left,
+			p.attempt.e.opts.Dir.Block(p.attempt.block))})
 	p.left = 0
 }

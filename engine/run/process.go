@@ -19,7 +19,8 @@ type Host interface {
 	// Launch starts the plugin process of a block. What an earlier process in the same directory left behind is ended
 	// first, except the programs of the handle, which the new process adopts. A failed launch leaves nothing behind.
 	Launch(ctx context.Context, l Launch) (Process, error)
-	// Reattach connects to the process recorded in dir. The error is host.ErrGone or host.ErrNoRecord when there is none.
+	// Reattach connects to the process recorded in dir. The error is host.ErrGone or host.ErrNoRecord when there is
+	// none.
 	Reattach(ctx context.Context, dir string) (Process, error)
 	// Probe says whether the process recorded in dir is alive, without talking to it.
 	Probe(ctx context.Context, dir string) (pid int, alive bool)
@@ -72,7 +73,8 @@ func (p Processes) Launch(ctx context.Context, l Launch) (Process, error) {
 	argv = append(argv, l.Block.String())
 	return host.Launch(ctx, host.LaunchSpec{
 		Kind: l.Block.Kind, Name: l.Block.Plugin, RunID: l.RunID, Block: l.Block.String(), Command: argv,
-		Dir: l.Dir, Env: append(p.Catalog.Environment(l.Block.Kind, l.Block.Plugin, os.Environ()), env...), Keep: l.Handle,
+		Dir: l.Dir, Env: append(p.Catalog.Environment(l.Block.Kind, l.Block.Plugin, os.Environ()), env...),
+		Keep: l.Handle,
 	})
 }
 

@@ -89,7 +89,8 @@ type running struct {
 
 func (f *fixture) plan(r *schema.Recipe, e *run.Engine) *plan.Plan {
 	f.t.Helper()
-	p, err := plan.Make(plan.Input{Recipe: r, Recorded: e.Recorded(), Observed: e.Observed(), Dir: f.dir, Devices: f.devices})
+	p, err := plan.Make(plan.Input{Recipe: r, Recorded: e.Recorded(), Observed: e.Observed(), Dir: f.dir,
+		Devices: f.devices})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -99,7 +100,8 @@ func (f *fixture) plan(r *schema.Recipe, e *run.Engine) *plan.Plan {
 func (f *fixture) apply(r *schema.Recipe) *running {
 	f.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	e, err := run.Open(ctx, run.Options{Dir: f.dir, Name: "r", File: "r.hcl", Host: f.host, Plugins: f.plug, Command: "test"})
+	e, err := run.Open(ctx, run.Options{Dir: f.dir, Name: "r", File: "r.hcl", Host: f.host, Plugins: f.plug,
+		Command: "test"})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -145,7 +147,8 @@ func (f *fixture) record() *state.Run {
 
 func (f *fixture) events() (out []event.Event) {
 	f.t.Helper()
-	if err := event.Read(f.dir.Events(), 0, func(e event.Event) error { out = append(out, e); return nil }); err != nil {
+	if err := event.Read(f.dir.Events(), 0,
+		func(e event.Event) error { out = append(out, e); return nil }); err != nil {
 		f.t.Fatal(err)
 	}
 	return out
@@ -184,14 +187,16 @@ func TestRunStartsInOrderCompletesAndStopsInReverse(t *testing.T) {
 	if want := []string{inf, env, trainer, syncer}; !slices.Equal(starts, want) {
 		t.Errorf("started %v, want %v", starts, want)
 	}
-	if len(stops) != 4 || slices.Index(stops, env) > slices.Index(stops, inf) || slices.Index(stops, syncer) > slices.Index(stops, inf) {
+	if len(stops) != 4 || slices.Index(stops, env) > slices.Index(stops, inf) ||
+		slices.Index(stops, syncer) > slices.Index(stops, inf) {
 		t.Errorf("ended %v: a service ended before what needs it", stops)
 	}
 	if alive := f.host.alive(); len(alive) > 0 {
 		t.Errorf("still alive: %v", alive)
 	}
 	r := f.record()
-	if r.Status != state.Completed || f.recordedBlock(trainer).Phase != "completed" || f.recordedBlock(inf).Intent != state.IntentDone {
+	if r.Status != state.Completed || f.recordedBlock(trainer).Phase != "completed" ||
+		f.recordedBlock(inf).Intent != state.IntentDone {
 		t.Errorf("record: %s, trainer %+v", r.Status, f.recordedBlock(trainer))
 	}
 	evs := f.events()
@@ -258,12 +263,15 @@ func keepsFailing(t *testing.T, attempts int, said string) {
 	t.Helper()
 	f := newFixture(t)
 	f.host.scripts[env] = func(p *fakeProcess) { p.ready("u"); p.crash("Traceback", "KeyError: inference_logprobs") }
-	a := f.apply(f.load(strings.Replace(wholeLoop, "inference = inference.x.p\n", "inference = inference.x.p\n restart {\n attempts = "+strconv.Itoa(attempts)+"\n delay = \"1ms\"\n }\n", 1))).wait()
+	a := f.apply(f.load(strings.Replace(wholeLoop, "inference = inference.x.p\n",
+		"inference = inference.x.p\n restart {\n attempts = "+strconv.Itoa(attempts)+"\n delay = \"1ms\"\n }\n",
+		1))).wait()
 	var fail *run.Failure
 	if !errors.As(a.err, &fail) || fail.Address.String() != env {
 		t.Fatalf("error = %v", a.err)
 	}
-	if !strings.Contains(a.err.Error(), "KeyError: inference_logprobs") || !strings.Contains(a.err.Error(), said) || !strings.Contains(a.err.Error(), "exit status 3") {
+	if !strings.Contains(a.err.Error(), "KeyError: inference_logprobs") || !strings.Contains(a.err.Error(), said) ||
+		!strings.Contains(a.err.Error(), "exit status 3") {
 		t.Errorf("the error does not show the last lines or the restarts:\n%v", a.err)
 	}
 	if n := len(f.host.startsOf(env)); n != 1+attempts {
@@ -290,13 +298,16 @@ func TestDiagnosedFailureIsFinal(t *testing.T) {
 	}
 }
 
-// What a plugin refuses as invalid at its start stays invalid: it is told once, even where the text of the refusal is scrubbed.
+// What a plugin refuses as invalid at its start stays invalid: it is told once, even where the text of the refusal is
+// scrubbed.
 func TestRefusedStartIsFinal(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.host.refuse = map[string]error{inf: fmt.Errorf("start %s: %w: transport: unknown transport; got hunter22", inf, host.ErrInvalid)}
+	f.host.refuse = map[string]error{inf: fmt.Errorf("start %s: %w: transport: unknown transport; got hunter22", inf,
+		host.ErrInvalid)}
 	a := f.apply(f.load(wholeLoop)).wait()
-	if a.err == nil || !strings.Contains(a.err.Error(), "retrying cannot help") || !strings.Contains(a.err.Error(), "unknown transport") {
+	if a.err == nil || !strings.Contains(a.err.Error(), "retrying cannot help") ||
+		!strings.Contains(a.err.Error(), "unknown transport") {
 		t.Fatalf("error = %v", a.err)
 	}
 	if n := len(f.host.startsOf(inf)); n != 1 {
@@ -308,8 +319,10 @@ func TestNotReadyInTime(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.host.scripts[inf] = func(p *fakeProcess) { p.say(sdk.Loading, "", ""); <-p.stopping }
-	a := f.apply(f.load(strings.Replace(wholeLoop, `model = "m"`, "model = \"m\"\n health { start_timeout = \"1s\" }\n restart { attempts = 0 }\n", 1))).wait()
-	if a.err == nil || !strings.Contains(a.err.Error(), "not ready within 1s") || !strings.Contains(a.err.Error(), "loading") {
+	a := f.apply(f.load(strings.Replace(wholeLoop, `model = "m"`,
+		"model = \"m\"\n health { start_timeout = \"1s\" }\n restart { attempts = 0 }\n", 1))).wait()
+	if a.err == nil || !strings.Contains(a.err.Error(), "not ready within 1s") ||
+		!strings.Contains(a.err.Error(), "loading") {
 		t.Errorf("error = %v", a.err)
 	}
 }
@@ -319,7 +332,8 @@ func TestHungProcessIsReplaced(t *testing.T) {
 	f := newFixture(t)
 	f.host.scripts[trainer] = job(100000, time.Millisecond)
 	a := f.apply(f.load(strings.Replace(wholeLoop, `model = "m"`,
-		"model = \"m\"\n health {\n interval = \"100ms\"\n timeout = \"100ms\"\n failures = 2\n }\n restart { delay = \"1ms\" }\n", 1)))
+		"model = \"m\"\n health {\n interval = \"100ms\"\n timeout = \"100ms\"\n failures = 2\n }\n restart { delay "+
+			"= \"1ms\" }\n", 1)))
 	f.until("inference is ready", func() bool { return len(f.host.startsOf(trainer)) == 1 })
 	p := f.host.process(inf)
 	p.mu.Lock()
@@ -381,7 +395,8 @@ func TestConvergeTouchesOnlyWhatChanged(t *testing.T) {
 	count := func(a string) int { return len(f.host.startsOf(a)) }
 
 	// Another environment, and a live change of the trainer's list of them.
-	two := strings.Replace(wholeLoop, "environments = [environment.x.e]", "environments = [environment.x.e, environment.x.f]", 1) +
+	two := strings.Replace(wholeLoop, "environments = [environment.x.e]",
+		"environments = [environment.x.e, environment.x.f]", 1) +
 		"environment \"x\" \"f\" { inference = inference.x.p }\n"
 	converge(two)
 	f.until("the new environment runs", func() bool { return count("environment.x.f") == 1 })
@@ -397,7 +412,8 @@ func TestConvergeTouchesOnlyWhatChanged(t *testing.T) {
 	f.until("the environment is gone", func() bool { return f.recordedBlock("environment.x.f") == nil })
 
 	// A change that needs a resume from the checkpoint.
-	converge(strings.Replace(wholeLoop, "environments = [environment.x.e]", "environments = [environment.x.e]\n rate = 2\n", 1))
+	converge(strings.Replace(wholeLoop, "environments = [environment.x.e]",
+		"environments = [environment.x.e]\n rate = 2\n", 1))
 	f.until("the trainer is started again", func() bool { return count(trainer) == 2 })
 	if !f.host.startsOf(trainer)[1].Resume {
 		t.Error("the trainer did not resume")
@@ -407,7 +423,8 @@ func TestConvergeTouchesOnlyWhatChanged(t *testing.T) {
 	}
 
 	// Another model: inference and what was built on it start over.
-	converge(strings.Replace(strings.Replace(wholeLoop, "environments = [environment.x.e]", "environments = [environment.x.e]\n rate = 2\n", 1), `"m"`, `"other"`, 1))
+	converge(strings.Replace(strings.Replace(wholeLoop, "environments = [environment.x.e]",
+		"environments = [environment.x.e]\n rate = 2\n", 1), `"m"`, `"other"`, 1))
 	f.until("inference is replaced", func() bool { return count(inf) == 2 && count(env) == 2 })
 	if f.host.startsOf(inf)[1].Resume {
 		t.Error("a replaced block resumes")
@@ -460,12 +477,14 @@ func TestSecretsNeverReachTheDisk(t *testing.T) {
 		p.emit(host.LogLine{Level: "info", Message: "using key " + canary})
 		p.say(sdk.Failed, "the hub refused "+canary, "Ask for access with "+canary)
 	}
-	src := strings.Replace(wholeLoop, `model = "m"`, "model = \"m\"\n key = env(\"HUB\")\n environment_variables = { TOKEN = env(\"HUB\") }\n", 1)
+	src := strings.Replace(wholeLoop, `model = "m"`,
+		"model = \"m\"\n key = env(\"HUB\")\n environment_variables = { TOKEN = env(\"HUB\") }\n", 1)
 	a := f.apply(f.load(src, "HUB="+canary)).wait()
 	if a.err == nil {
 		t.Fatal("the run did not fail")
 	}
-	if req := f.host.startsOf(inf)[0]; req.Environment["TOKEN"] != canary || !strings.Contains(req.Config.GoString(), canary) {
+	if req := f.host.startsOf(inf)[0]; req.Environment["TOKEN"] != canary ||
+		!strings.Contains(req.Config.GoString(), canary) {
 		t.Fatal("the plugin was not given the secret")
 	}
 	err := filepath.WalkDir(string(f.dir), func(path string, d os.DirEntry, err error) error {

@@ -10,7 +10,8 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 )
 
-// secretMin is the length from which a sensitive string is searched for in messages. Shorter ones would blank out text at random.
+// secretMin is the length from which a sensitive string is searched for in messages. Shorter ones would blank out text
+// at random.
 const secretMin = 6
 
 // addSecretsIn remembers the sensitive strings in a value, so that no message of a plugin carries them into the log.

@@ -12,7 +12,8 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 )
 
-// servers asks external servers whether they are there. Many blocks may name one server: it is asked once for all of them.
+// servers asks external servers whether they are there. Many blocks may name one server: it is asked once for all of
+// them.
 type servers struct {
 	http *http.Client
 
@@ -37,7 +38,8 @@ func newServers() *servers {
 
 func (s *servers) close() { s.http.CloseIdleConnections() }
 
-// check asks the server, or says what it answered a moment ago: less than a quarter of the interval at which a block asks.
+// check asks the server, or says what it answered a moment ago: less than a quarter of the interval at which a block
+// asks.
 func (s *servers) check(ctx context.Context, url, key string, h schema.Health) error {
 	s.mu.Lock()
 	a := s.known[server{url, key}]

@@ -61,7 +61,8 @@ func (s *supervisor) cannotStart(b *blockState, err error) {
 		err = errors.New(said)
 	}
 	b.phase, b.err, b.ready = sdk.Failed, err, false
-	s.e.append(event.Event{Type: event.Phase, Address: b.addr().String(), Phase: string(sdk.Failed), Message: err.Error()})
+	s.e.append(event.Event{Type: event.Phase, Address: b.addr().String(), Phase: string(sdk.Failed),
+		Message: err.Error()})
 	s.e.note(b.addr(), func(rec *state.Block) { rec.Phase, rec.Error = string(sdk.Failed), err.Error() })
 	s.dirty = true
 }
@@ -99,7 +100,8 @@ func (s *supervisor) begin(b *blockState, req host.Start) {
 
 // adopt begins to follow a process that was found alive.
 func (s *supervisor) adopt(b *blockState) {
-	s.e.append(event.Event{Type: event.Adopted, Address: b.addr().String(), PID: b.adopt.PID(), BlockAttempt: b.attempts, Message: "found alive after an earlier engine ended"})
+	s.e.append(event.Event{Type: event.Adopted, Address: b.addr().String(), PID: b.adopt.PID(),
+		BlockAttempt: b.attempts, Message: "found alive after an earlier engine ended"})
 	s.e.addSecretsOfBlock(b.block.Value, b.block.Meta) // it may still repeat what an earlier engine gave it
 	goalWas, again, why := b.goal, b.restart, b.reason
 	s.begin(b, host.Start{})
@@ -126,8 +128,9 @@ func (s *supervisor) request(b *blockState, value cty.Value, meta schema.Meta) (
 	}
 	req := host.Start{Config: timed(value, b.block.Schema, healthPolicy(b.block.Meta.Health, a.Kind)), Block: sdk.Block{
 		Address: a.String(), RunID: e.store.ID(), Recipe: e.opts.Name,
-		Dir: absolute(dir), RunDir: absolute(string(e.opts.Dir)), RecipeDir: absolute(s.recipe.Dir), CheckpointDir: absolute(checkpoints),
-		Environment: environment(meta), Placement: placement(meta, b.devices), Runtime: runtime(meta),
+		Dir: absolute(dir), RunDir: absolute(string(e.opts.Dir)), RecipeDir: absolute(s.recipe.Dir),
+		CheckpointDir: absolute(checkpoints),
+		Environment:   environment(meta), Placement: placement(meta, b.devices), Runtime: runtime(meta),
 		Token: token, ControlToken: control, SyncedBy: s.syncedBy(a), Resume: b.resume || b.attempts > 0,
 		Policy: sdk.Policy(e.store.Policy()), // what a restarted inference block is brought to
 	}}

@@ -86,7 +86,8 @@ func (e *Engine) Apply(ctx context.Context, recipe *schema.Recipe, p *plan.Plan)
 	defer close(e.done)
 	attempts, kill := context.WithCancel(context.WithoutCancel(ctx))
 	defer kill()
-	s := &supervisor{e: e, ctx: attempts, recipe: recipe, blocks: map[addr.Block]*blockState{}, values: map[addr.Block]cty.Value{}}
+	s := &supervisor{e: e, ctx: attempts, recipe: recipe, blocks: map[addr.Block]*blockState{},
+		values: map[addr.Block]cty.Value{}}
 	if err := s.open(p); err != nil {
 		return nil, err
 	}
@@ -103,11 +104,12 @@ func (e *Engine) Apply(ctx context.Context, recipe *schema.Recipe, p *plan.Plan)
 	return s.close()
 }
 
-// sliceTime is how long reports are taken, or blocks started, before it is seen to whatever else waits: orders above all.
+// sliceTime is how long reports are taken, or blocks started, before it is seen to whatever else waits: orders above
+// all.
 const sliceTime = 20 * time.Millisecond
 
-// handleNext waits for something to happen and does what follows from it alone. Orders go before reports, and reports that wait already are
-// taken together: what they allow and forbid is then looked at once.
+// handleNext waits for something to happen and does what follows from it alone. Orders go before reports, and reports
+// that wait already are taken together: what they allow and forbid is then looked at once.
 func (s *supervisor) handleNext() {
 	if s.dirty { // there is more to start
 		s.reports(time.Now().Add(sliceTime))
@@ -175,8 +177,8 @@ func (s *supervisor) remove(a addr.Block) {
 	s.e.append(event.Event{Type: event.Removed, Address: a.String()})
 }
 
-// forget takes blocks out of the run that ended earlier and are no longer declared. A plan for a part of the recipe decides about that
-// part only.
+// forget takes blocks out of the run that ended earlier and are no longer declared. A plan for a part of the recipe
+// decides about that part only.
 func (s *supervisor) forget(p *plan.Plan) {
 	planned := make(map[addr.Block]bool, len(p.Operations))
 	for _, op := range p.Operations {
@@ -198,7 +200,8 @@ func (s *supervisor) forget(p *plan.Plan) {
 func (s *supervisor) applyPlan(p *plan.Plan) {
 	for _, op := range p.Operations {
 		if op.Action != plan.Nothing {
-			s.e.append(event.Event{Type: event.Operation, Address: op.Address.String(), Action: string(op.Action), Message: firstReason(op)})
+			s.e.append(event.Event{Type: event.Operation, Address: op.Address.String(), Action: string(op.Action),
+				Message: firstReason(op)})
 		}
 		if b := s.blocks[op.Address]; b != nil {
 			s.change(b, op)
@@ -222,7 +225,8 @@ func (s *supervisor) add(op *plan.Operation) {
 	rec := s.e.store.Block(op.Address)
 	b := &blockState{block: op.Block, config: op.Config, devices: op.Devices, phase: sdk.Pending}
 	if b.block == nil { // to be stopped: no longer declared
-		b.block, b.goal, b.reason = &schema.Block{Addr: op.Address, Schema: s.e.schemaOf(op.Address)}, removed, "it is no longer declared"
+		b.block, b.goal, b.reason = &schema.Block{Addr: op.Address, Schema: s.e.schemaOf(op.Address)}, removed,
+			"it is no longer declared"
 	}
 	if rec != nil {
 		b.attempts, b.history = rec.Attempt, rec.Restarts

@@ -21,9 +21,13 @@ func TestWhatAStopCouldNotDo(t *testing.T) {
 		end  func(p *fakeProcess)
 		want string
 	}{
-		"a checkpoint that cannot be written": {func(p *fakeProcess) { p.say(sdk.Failed, "the last checkpoint: no space left on device", "make room") }, "no space left on device"},
-		"a process that dies meanwhile":       {func(p *fakeProcess) { p.crash() }, "ended before it had stopped in order"},
-		"one that never ends":                 {func(*fakeProcess) {}, "did not stop within"},
+		"a checkpoint that cannot be written": {func(p *fakeProcess) {
+			p.say(sdk.Failed,
+				"the last checkpoint: no space left on device", "make room")
+		}, "no space left on device"},
+		"a process that dies meanwhile": {func(p *fakeProcess) { p.crash() },
+			"ended before it had stopped in order"},
+		"one that never ends": {func(*fakeProcess) {}, "did not stop within"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -33,25 +37,33 @@ func TestWhatAStopCouldNotDo(t *testing.T) {
 				<-p.stopping
 				tt.end(p)
 			}
-			src := strings.Replace(wholeLoop, "environments = [environment.x.e]", "environments = [environment.x.e]\n health {\n stop_timeout = \"10ms\"\n }\n", 1)
+			src := strings.Replace(wholeLoop, "environments = [environment.x.e]",
+				"environments = [environment.x.e]\n health {\n stop_timeout = \"10ms\"\n }\n", 1)
 			a := f.apply(f.load(src))
-			f.until("the trainer runs", func() bool { rec := f.recordedBlock(trainer); return rec != nil && rec.Phase == "ready" })
+			f.until("the trainer runs", func() bool {
+				rec := f.recordedBlock(trainer)
+				return rec != nil &&
+					rec.Phase == "ready"
+			})
 			if err := a.engine.Stop(context.Background(), "enough"); err != nil {
 				t.Fatal(err)
 			}
 			a.wait()
 			var unclean *run.UncleanError
-			if !errors.As(a.err, &unclean) || len(unclean.Blocks) != 1 || unclean.Blocks[0].Address.String() != trainer || !strings.Contains(a.err.Error(), tt.want) {
+			if !errors.As(a.err, &unclean) || len(unclean.Blocks) != 1 ||
+				unclean.Blocks[0].Address.String() != trainer || !strings.Contains(a.err.Error(), tt.want) {
 				t.Fatalf("the run ended with %v; want what the trainer could not do: %s", a.err, tt.want)
 			}
 			rec := f.record()
 			block := rec.Blocks[trainerAddress]
-			if rec.Status != state.Stopped || !strings.Contains(rec.Error, tt.want) || !strings.Contains(block.Error, tt.want) {
+			if rec.Status != state.Stopped || !strings.Contains(rec.Error, tt.want) ||
+				!strings.Contains(block.Error, tt.want) {
 				t.Errorf("recorded: %s, %q; trainer: %s, %q", rec.Status, rec.Error, block.Phase, block.Error)
 			}
 			told := false
 			for _, e := range f.events() {
-				told = told || e.Address == trainer && (e.Type == event.Notice && e.Level == "error" || e.Phase == "failed") && strings.Contains(e.Message, tt.want)
+				told = told || e.Address == trainer && (e.Type == event.Notice && e.Level == "error" ||
+					e.Phase == "failed") && strings.Contains(e.Message, tt.want)
 			}
 			if !told {
 				t.Error("the log does not say it")
@@ -60,7 +72,8 @@ func TestWhatAStopCouldNotDo(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if op := p.Operation(trainerAddress); len(op.Reasons) == 0 || !strings.Contains(op.Reasons[0].Text, tt.want) {
+			if op := p.Operation(trainerAddress); len(op.Reasons) == 0 ||
+				!strings.Contains(op.Reasons[0].Text, tt.want) {
 				t.Errorf("the next plan says %+v", op.Reasons)
 			}
 		})

@@ -92,7 +92,8 @@ func (s *supervisor) watchStalls(now time.Time) {
 func (s *supervisor) reportStallsOver(now time.Time, seen map[addr.Block]bool) {
 	for _, root := range slices.SortedFunc(maps.Keys(s.stalls.known), addr.Compare) {
 		if !seen[root] {
-			s.e.append(event.Event{Type: event.StallOver, Address: root.String(), Seconds: now.Sub(s.stalls.known[root].since).Seconds()})
+			s.e.append(event.Event{Type: event.StallOver, Address: root.String(),
+				Seconds: now.Sub(s.stalls.known[root].since).Seconds()})
 			delete(s.stalls.known, root)
 		}
 	}
@@ -114,11 +115,12 @@ func (s *supervisor) reportStall(now time.Time, stall why.Stall) {
 }
 
 func stallEvent(s why.Stall) event.Event {
-	return event.Event{Type: event.Stalled, Address: s.Root.String(), Level: "warn", Message: s.Sentence(), Remedy: s.Remedy(), Seconds: s.Idle.Seconds()}
+	return event.Event{Type: event.Stalled, Address: s.Root.String(), Level: "warn", Message: s.Sentence(),
+		Remedy: s.Remedy(), Seconds: s.Idle.Seconds()}
 }
 
-// failIfOverdue ends the block at the cause of a stall when it has held up the run for longer than its deadline: its restart policy says
-// what comes then.
+// failIfOverdue ends the block at the cause of a stall when it has held up the run for longer than its deadline: its
+// restart policy says what comes then.
 func (s *supervisor) failIfOverdue(stall why.Stall) {
 	b, known := s.blocks[stall.Root], s.stalls.known[stall.Root]
 	if b == nil || known.ending || b.goal != up || b.restart {
@@ -132,7 +134,8 @@ func (s *supervisor) failIfOverdue(stall why.Stall) {
 	if limit <= 0 || stall.Idle < limit {
 		return
 	}
-	err := fmt.Errorf("it has held up the run for %s (health.stall_timeout is %s): %s", why.Span(stall.Idle), limit, stall.Sentence())
+	err := fmt.Errorf("it has held up the run for %s (health.stall_timeout is %s): %s", why.Span(stall.Idle), limit,
+		stall.Sentence())
 	remedy := stall.Remedy()
 	switch {
 	case b.attempt != nil:
@@ -146,7 +149,8 @@ func (s *supervisor) failIfOverdue(stall why.Stall) {
 	}
 }
 
-// reportStallsAtEnd writes down what the run waits for when it ends before its work is done: there is nobody to ask afterwards.
+// reportStallsAtEnd writes down what the run waits for when it ends before its work is done: there is nobody to ask
+// afterwards.
 func (s *supervisor) reportStallsAtEnd(status state.Status) {
 	now, seen := s.e.now(), map[addr.Block]bool{}
 	if status != state.Completed {
@@ -163,7 +167,8 @@ func (s *supervisor) snapshot(now time.Time, after time.Duration) why.Input {
 	in := why.Input{Now: now, After: after}
 	for _, b := range s.sorted() {
 		seen := why.Block{
-			Address: b.addr(), Name: registeredName(b), Phase: b.phase, Message: b.activity.message, Reports: b.activity.reports, External: b.stopChecks != nil,
+			Address: b.addr(), Name: registeredName(b), Phase: b.phase, Message: b.activity.message,
+			Reports: b.activity.reports, External: b.stopChecks != nil,
 			Activities: b.activity.activities, Sign: b.activity.lastReport, Silent: b.activity.noAnswerSince,
 		}
 		switch {
@@ -196,7 +201,8 @@ func (s *supervisor) unmet(b *blockState) (out []addr.Block) {
 
 // registeredName is the name under which an environment registers with the trajectory API.
 func registeredName(b *blockState) string {
-	if b.addr().Kind != kind.Environment || b.outputs == cty.NilVal || !b.outputs.Type().IsObjectType() || !b.outputs.Type().HasAttribute("name") {
+	if b.addr().Kind != kind.Environment || b.outputs == cty.NilVal || !b.outputs.Type().IsObjectType() ||
+		!b.outputs.Type().HasAttribute("name") {
 		return ""
 	}
 	v, _ := b.outputs.GetAttr("name").Unmark()
@@ -253,7 +259,8 @@ func (e *Engine) Why(ctx context.Context, req WhyRequest) (*why.Document, error)
 // askStacks bounds how long a block may take to say where its programs are: they are asked one after the other.
 const askStacks = 40 * time.Second
 
-// stacks asks the blocks at the causes; all blocks when nothing stands still, because then a person wants to see for himself.
+// stacks asks the blocks at the causes; all blocks when nothing stands still, because then a person wants to see for
+// himself.
 func (e *Engine) stacks(ctx context.Context, doc *why.Document, attempts map[addr.Block]*attempt) []why.Stack {
 	var ask []addr.Block
 	for _, s := range doc.Stalls {
@@ -275,10 +282,12 @@ func (e *Engine) stacks(ctx context.Context, doc *why.Document, attempts map[add
 		wg.Go(func() {
 			list, err := (*at.proc.Load()).Stacks(ctx)
 			if err != nil {
-				found[i] = []why.Stack{{Address: a, Program: "plugin", PID: (*at.proc.Load()).PID(), Error: e.scrub(err.Error())}}
+				found[i] = []why.Stack{{Address: a, Program: "plugin", PID: (*at.proc.Load()).PID(),
+					Error: e.scrub(err.Error())}}
 			}
 			for _, s := range list {
-				found[i] = append(found[i], why.Stack{Address: a, Program: s.Program, PID: s.PID, Text: e.scrub(s.Text), Error: e.scrub(s.Error)})
+				found[i] = append(found[i], why.Stack{Address: a, Program: s.Program, PID: s.PID, Text: e.scrub(s.Text),
+					Error: e.scrub(s.Error)})
 			}
 		})
 	}

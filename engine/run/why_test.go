@@ -69,7 +69,8 @@ func TestAStallIsToldOnceAndNotAtEveryLook(t *testing.T) {
 	f.host.scripts[trainer] = does(sdk.Activity{What: "training step 3"})
 	a := f.apply(f.load(wholeLoop))
 	f.until("the stall is told", func() bool { return f.still().Address == trainer })
-	if e := f.still(); !strings.Contains(e.Message, trainer+": training step 3, for 10 min") || e.Level != "warn" || e.Remedy == "" {
+	if e := f.still(); !strings.Contains(e.Message, trainer+": training step 3, for 10 min") || e.Level != "warn" ||
+		e.Remedy == "" {
 		t.Errorf("it says %+v", e)
 	}
 	// Asking does not write anything.
@@ -104,7 +105,8 @@ func TestAProcessThatDoesNotAnswerIsNamed(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.host.scripts[trainer] = does(sdk.Activity{On: inf, What: "it"})
-	a := f.apply(f.load(strings.Replace(wholeLoop, `model = "m"`, "model = \"m\"\n health {\n interval = \"100ms\"\n failures = 1000\n }\n", 1)))
+	a := f.apply(f.load(strings.Replace(wholeLoop, `model = "m"`,
+		"model = \"m\"\n health {\n interval = \"100ms\"\n failures = 1000\n }\n", 1)))
 	f.until("the trainer runs", func() bool { return f.host.process(trainer) != nil })
 	p := f.host.process(inf)
 	p.mu.Lock()

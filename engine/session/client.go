@@ -21,7 +21,8 @@ import (
 // ErrNoEngine means that no engine works on the run.
 var ErrNoEngine = errors.New("no engine works on this run")
 
-// callTimeout bounds the calls that the engine answers at once. Those that wait for a block are bounded by their context alone.
+// callTimeout bounds the calls that the engine answers at once. Those that wait for a block are bounded by their
+// context alone.
 const callTimeout = time.Minute
 
 // Client talks to the engine of a run over its socket.
@@ -100,7 +101,8 @@ func (c *Client) Restart(ctx context.Context, a addr.Block) error {
 	return c.call(ctx, http.MethodPost, "/v1/restart", orderRequest{Address: a}, nil)
 }
 
-// Evaluate makes an environment evaluate the served policy on at most limit tasks of its held-out set (0: all), and waits for the result.
+// Evaluate makes an environment evaluate the served policy on at most limit tasks of its held-out set (0: all), and
+// waits for the result.
 func (c *Client) Evaluate(ctx context.Context, a addr.Block, limit int) (*run.Evaluation, error) {
 	var out run.Evaluation
 	err := c.callWith(ctx, c.wait, http.MethodPost, "/v1/evaluate", orderRequest{Address: a, Limit: limit}, &out)
@@ -126,7 +128,8 @@ func (c *Client) Plan(ctx context.Context, req Request) (*plan.Plan, error) {
 // Apply hands the request to the engine, which converges the live run if it still comes to the approved plan.
 func (c *Client) Apply(ctx context.Context, req Request, approved *plan.Plan) (*plan.Plan, error) {
 	var p plan.Plan
-	if err := c.call(ctx, http.MethodPost, "/v1/apply", applyRequest{Request: req, Approved: approved}, &p); err != nil {
+	if err := c.call(ctx, http.MethodPost, "/v1/apply", applyRequest{Request: req, Approved: approved},
+		&p); err != nil {
 		return nil, err
 	}
 	return &p, nil

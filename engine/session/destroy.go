@@ -19,8 +19,8 @@ type Destroyed struct {
 	Checkpoints string // where its checkpoints still are; empty when they were removed or there were none
 }
 
-// Destroy ends every process of a run and forgets it: its record, events, logs and queued groups are removed. Checkpoints
-// are the one thing that cannot be made again in a moment: they stay, unless they are to go as well.
+// Destroy ends every process of a run and forgets it: its record, events, logs and queued groups are removed.
+// Checkpoints are the one thing that cannot be made again in a moment: they stay, unless they are to go as well.
 func Destroy(ctx context.Context, dir state.Dir, host run.Host, checkpoints bool) (Destroyed, error) {
 	var out Destroyed
 	if err := Belongs(ctx, dir, host); err != nil {

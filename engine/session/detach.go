@@ -25,8 +25,8 @@ const detachTimeout = time.Minute
 // detachPoll is how often it is asked.
 const detachPoll = 50 * time.Millisecond
 
-// Handover is what the detached engine reads from its standard input. Values of variables and the environment go this way
-// and not by its arguments, which everyone on the machine can see.
+// Handover is what the detached engine reads from its standard input. Values of variables and the environment go this
+// way and not by its arguments, which everyone on the machine can see.
 type Handover struct {
 	Request  Request    `json:"request"`
 	Approved *plan.Plan `json:"approved"`
@@ -44,9 +44,9 @@ type Detached struct {
 	Over bool // it has ended without an error already: there was little to do
 }
 
-// Detach starts an engine of its own for the run and returns once that engine answers that the run is its. argv is the command that reads a
-// Handover and applies it. The engine outlives this process and its terminal; what it prints goes to engine.log in the run directory. When
-// another engine was faster, the error says which.
+// Detach starts an engine of its own for the run and returns once that engine answers that the run is its. argv is the
+// command that reads a Handover and applies it. The engine outlives this process and its terminal; what it prints goes
+// to engine.log in the run directory. When another engine was faster, the error says which.
 func (s *Session) Detach(ctx context.Context, argv []string, h Handover) (d Detached, err error) {
 	if err := s.Dir.Make(); err != nil {
 		return d, err
@@ -54,7 +54,8 @@ func (s *Session) Detach(ctx context.Context, argv []string, h Handover) (d Deta
 	if h.Attempt, err = state.NewID(); err != nil {
 		return d, err
 	}
-	// A log of its own at first: several may be started at once, and the one that gets the run keeps engine.log for itself.
+	// A log of its own at first: several may be started at once, and the one that gets the run keeps engine.log for
+	// itself.
 	h.Log = EngineLog(s.Dir) + "." + h.Attempt
 	input, err := json.Marshal(h)
 	if err != nil {
@@ -83,7 +84,8 @@ func (s *Session) Detach(ctx context.Context, argv []string, h Handover) (d Deta
 }
 
 // await returns when the engine that was started answers that it works on the run, or has ended before it did.
-func (s *Session) await(ctx context.Context, started Identity, ended <-chan error, log *os.File) (over bool, err error) {
+func (s *Session) await(ctx context.Context, started Identity, ended <-chan error,
+	log *os.File) (over bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, detachTimeout)
 	defer cancel()
 	tick := time.NewTicker(detachPoll)
@@ -96,7 +98,8 @@ func (s *Session) await(ctx context.Context, started Identity, ended <-chan erro
 			}
 			return false, s.lost(ctx, started, err, log)
 		case <-ctx.Done():
-			return false, fmt.Errorf("waiting for the detached engine %d to answer (its log is %s): %w", started.PID, EngineLog(s.Dir), ctx.Err())
+			return false, fmt.Errorf("waiting for the detached engine %d to answer (its log is %s): %w", started.PID,
+				EngineLog(s.Dir), ctx.Err())
 		case <-tick.C:
 			who, err := s.answering(ctx)
 			switch {
@@ -132,9 +135,10 @@ func (s *Session) lost(ctx context.Context, started Identity, err error, log *os
 			owner.PID = who.PID
 		}
 		return &sdk.Error{
-			Summary: fmt.Sprintf("another engine was faster: process %d on %s works on this run (%s)", owner.PID, owner.Host, owner.Command),
-			Detail:  "Nothing of this apply was done.",
-			Remedy:  "recipe status and recipe logs -f show what it does; apply again to hand a change to it",
+			Summary: fmt.Sprintf("another engine was faster: process %d on %s works on this run (%s)", owner.PID,
+				owner.Host, owner.Command),
+			Detail: "Nothing of this apply was done.",
+			Remedy: "recipe status and recipe logs -f show what it does; apply again to hand a change to it",
 		}
 	}
 	said, _ := io.ReadAll(io.NewSectionReader(log, 0, 64<<10))
@@ -145,7 +149,10 @@ func (s *Session) lost(ctx context.Context, started Identity, err error, log *os
 func ReadHandover(r io.Reader) (Handover, error) {
 	var h Handover
 	if err := json.NewDecoder(r).Decode(&h); err != nil {
-		return h, fmt.Errorf("reading the handed-over run from standard input: %w; this command is started by recipe apply --detach", err)
+		return h,
+			fmt.Errorf(
+				"reading the handed-over run from standard input: %w; this command is started by recipe apply --detach",
+				err)
 	}
 	return h, nil
 }

@@ -17,8 +17,8 @@ import (
 
 const checkpointsDir = "checkpoints"
 
-// Removable says, before anything is ended, whether the run directory can be removed, without its checkpoints or with them. The error names the
-// folders that refuse it.
+// Removable says, before anything is ended, whether the run directory can be removed, without its checkpoints or with
+// them. The error names the folders that refuse it.
 func Removable(dir state.Dir, checkpoints bool) error {
 	var stuck []string
 	writable := func(path string) {
@@ -56,11 +56,13 @@ func Removable(dir state.Dir, checkpoints bool) error {
 	}
 	return &sdk.Error{
 		Summary: "the run cannot be removed, so nothing was ended or removed", Detail: strings.Join(stuck, "\n"),
-		Remedy: "make these folders writable, or do it as their owner; recipe stop ends the run and leaves everything where it is",
+		Remedy: "make these folders writable, or do it as their owner; recipe stop ends the run and leaves " +
+			"everything where it is",
 	}
 }
 
-// forget removes a run directory, all but its checkpoints, or with them. The record goes last, so that what has failed can be tried again.
+// forget removes a run directory, all but its checkpoints, or with them. The record goes last, so that what has failed
+// can be tried again.
 func forget(dir state.Dir, checkpoints bool, out *Destroyed) error {
 	entries, err := os.ReadDir(string(dir))
 	if err != nil {
@@ -84,8 +86,9 @@ func forget(dir state.Dir, checkpoints bool, out *Destroyed) error {
 	}
 	if len(errs) > 0 {
 		return &sdk.Error{
-			Summary: "the processes of the run were ended, and not all of its directory could be removed", Detail: errors.Join(errs...).Error(),
-			Remedy: "mend what it says and call recipe destroy again: it goes on with what is left",
+			Summary: "the processes of the run were ended, and not all of its directory could be removed",
+			Detail:  errors.Join(errs...).Error(),
+			Remedy:  "mend what it says and call recipe destroy again: it goes on with what is left",
 		}
 	}
 	if out.Checkpoints == "" {

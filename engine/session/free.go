@@ -12,9 +12,10 @@ import (
 // lockTimeout is how long the lock of an engine that answers no more, or not yet, is waited for.
 const lockTimeout = time.Minute
 
-// whenFree calls take until it does not fail because the run is locked. An engine closes its socket before it lets go of the lock, and takes
-// the lock before it opens its socket: in between nobody answers, and a command that comes then waits. It does not wait for an engine that
-// answers, unless evenLive is set, nor for one on another machine, whose socket cannot be asked.
+// whenFree calls take until it does not fail because the run is locked. An engine closes its socket before it lets go
+// of the lock, and takes the lock before it opens its socket: in between nobody answers, and a command that comes then
+// waits. It does not wait for an engine that answers, unless evenLive is set, nor for one on another machine, whose
+// socket cannot be asked.
 func whenFree[T any](ctx context.Context, dir state.Dir, evenLive bool, take func() (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()

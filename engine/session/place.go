@@ -27,8 +27,9 @@ func explained(err error) error {
 	return err
 }
 
-// Claim makes a run directory that was copied or moved here a run of its own. It goes on from the checkpoints that lie here; with fresh,
-// everything but the checkpoints is forgotten. No process is touched: those that the record names are somebody else's.
+// Claim makes a run directory that was copied or moved here a run of its own. It goes on from the checkpoints that lie
+// here; with fresh, everything but the checkpoints is forgotten. No process is touched: those that the record names are
+// somebody else's.
 func Claim(dir state.Dir, fresh bool) (Destroyed, error) {
 	var out Destroyed
 	lock, err := state.TryLock(dir, "recipe claim")

@@ -18,9 +18,9 @@ import (
 	"github.com/recipe-rl/recipe/schema/addr"
 )
 
-// Request says which recipe is meant, and with which values. It crosses the engine's socket when a live run is changed, so it
-// may hold secrets, is never stored, and is sent only to a process that was found to be this user's. Of the environment,
-// Session.Request holds what the recipe reads and nothing else.
+// Request says which recipe is meant, and with which values. It crosses the engine's socket when a live run is changed,
+// so it may hold secrets, is never stored, and is sent only to a process that was found to be this user's. Of the
+// environment, Session.Request holds what the recipe reads and nothing else.
 type Request struct {
 	File     string                     `json:"file"`
 	Vars     map[string]schema.VarValue `json:"vars,omitempty"`
@@ -40,8 +40,8 @@ type Session struct {
 	attempt string // of the detached engine that this process is
 }
 
-// Sizing adds up what blocks will need, deals them their GPUs, and compares both with what there is. Blocks that have run keep
-// their GPUs where they can. Nil: no findings, and no GPUs but those that blocks name.
+// Sizing adds up what blocks will need, deals them their GPUs, and compares both with what there is. Blocks that have
+// run keep their GPUs where they can. Nil: no findings, and no GPUs but those that blocks name.
 type Sizing func(r *schema.Recipe, kept sizing.Devices) ([]plan.Finding, sizing.Devices)
 
 // Open loads the recipe. The diagnostics hold every mistake found in it; with errors there is no session.
@@ -51,11 +51,13 @@ func Open(req Request, plugins schema.Plugins, host run.Host, check Sizing) (*Se
 		return nil, diags
 	}
 	req.Environ = r.Environ(req.Environ)
-	return &Session{Request: req, Recipe: r, Dir: state.DirOf(r.Dir, r.Name), host: host, plugins: plugins, check: check}, diags
+	return &Session{Request: req, Recipe: r, Dir: state.DirOf(r.Dir, r.Name), host: host, plugins: plugins,
+		check: check}, diags
 }
 
 func load(req Request, plugins schema.Plugins) (*schema.Recipe, hcl.Diagnostics) {
-	return schema.Load(req.File, schema.Options{Vars: req.Vars, VarFiles: req.VarFiles, Environ: req.Environ, Plugins: plugins})
+	return schema.Load(req.File, schema.Options{Vars: req.Vars, VarFiles: req.VarFiles, Environ: req.Environ,
+		Plugins: plugins})
 }
 
 // Plan compares the recipe with the run as recorded and observed. It starts nothing and changes nothing.
@@ -122,7 +124,8 @@ func (s *Session) Live(ctx context.Context) *Client {
 
 // Apply executes the approved plan in this process and returns the outputs when the run is over.
 func (s *Session) Apply(ctx context.Context, approved *plan.Plan, o ApplyOptions) (map[string]any, error) {
-	opts := run.Options{Dir: s.Dir, File: s.Recipe.File, Name: s.Recipe.Name, Host: s.host, Plugins: s.plugins, Command: o.Command, Keep: o.Keep}
+	opts := run.Options{Dir: s.Dir, File: s.Recipe.File, Name: s.Recipe.Name, Host: s.host, Plugins: s.plugins,
+		Command: o.Command, Keep: o.Keep}
 	if o.Detached {
 		opts.Lease = -1
 	}

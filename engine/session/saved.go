@@ -17,8 +17,8 @@ import (
 // SavedVersion is the format version of a saved plan.
 const SavedVersion = 1
 
-// Saved is a plan in a file: what was decided, and the digests of everything that it was decided from. It holds no value
-// of a sensitive variable and no value of env(), so apply must be given the same ones again.
+// Saved is a plan in a file: what was decided, and the digests of everything that it was decided from. It holds no
+// value of a sensitive variable and no value of env(), so apply must be given the same ones again.
 type Saved struct {
 	FormatVersion int               `json:"saved_plan_version"`
 	File          string            `json:"recipe_file"`
@@ -33,7 +33,8 @@ func (s *Session) SaveAs(path string, p *plan.Plan) error {
 	if err != nil {
 		return err
 	}
-	b, err := json.MarshalIndent(Saved{FormatVersion: SavedVersion, File: s.Recipe.File, Run: rec.ID, Schemas: schemas(s.Recipe), Plan: p}, "", "  ")
+	b, err := json.MarshalIndent(Saved{FormatVersion: SavedVersion, File: s.Recipe.File, Run: rec.ID,
+		Schemas: schemas(s.Recipe), Plan: p}, "", "  ")
 	if err != nil {
 		return fmt.Errorf("saving the plan: %w", err)
 	}
@@ -70,7 +71,10 @@ func ReadSaved(path string) (*Saved, error) {
 		return nil, fmt.Errorf("%s is no saved plan (recipe plan --out writes one)", path)
 	}
 	if out.FormatVersion > SavedVersion {
-		return nil, fmt.Errorf("the saved plan %s has format version %d, this program reads up to %d: apply it with the version that wrote it", path, out.FormatVersion, SavedVersion)
+		return nil,
+			fmt.Errorf(
+				"the saved plan %s has format version %d, this program reads up to %d: apply it with the version "+
+					"that wrote it", path, out.FormatVersion, SavedVersion)
 	}
 	return &out, nil
 }
@@ -85,8 +89,8 @@ func (e *MovedError) Error() string {
 // Unwrap makes errors.Is(err, ErrMoved) hold.
 func (e *MovedError) Unwrap() error { return ErrMoved }
 
-// Fits compares a saved plan with the recipe, the plugins and the run as they are now, and returns a *MovedError that names
-// every difference. now is the plan that would be made now.
+// Fits compares a saved plan with the recipe, the plugins and the run as they are now, and returns a *MovedError that
+// names every difference. now is the plan that would be made now.
 func (s *Session) Fits(saved *Saved, now *plan.Plan) error {
 	rec, err := state.Read(s.Dir)
 	if err != nil {
@@ -99,7 +103,8 @@ func (s *Session) Fits(saved *Saved, now *plan.Plan) error {
 	}
 	have := schemas(s.Recipe)
 	for _, name := range union(saved.Schemas, have) {
-		if have[name] != "" && saved.Schemas[name] != "" && saved.Schemas[name] != have[name] { // a block that came or went is named below
+		if have[name] != "" && saved.Schemas[name] != "" && saved.Schemas[name] != have[name] {
+			// a block that came or went is named below
 			moved = append(moved, "the schema of plugin "+name+" has changed")
 		}
 	}

@@ -26,8 +26,8 @@ import (
 // socketLimit is the longest path of a unix socket that every system takes (macOS: 104 bytes with the final zero).
 const socketLimit = 100
 
-// inRunDirectory is where the engine of a run listens, unless that path is too long; then the name of its socket in a private
-// folder (private.Root) is derived from it.
+// inRunDirectory is where the engine of a run listens, unless that path is too long; then the name of its socket in a
+// private folder (private.Root) is derived from it.
 func inRunDirectory(dir state.Dir) (path, name string, err error) {
 	abs, err := filepath.Abs(string(dir))
 	if err != nil {
@@ -66,8 +66,8 @@ func socketPaths(dir state.Dir) ([]string, error) {
 	return paths, nil
 }
 
-// server answers for a running engine. Its socket lies in a folder of this user's alone, and it answers this user's processes
-// only.
+// server answers for a running engine. Its socket lies in a folder of this user's alone, and it answers this user's
+// processes only.
 type server struct {
 	http *http.Server
 	path string

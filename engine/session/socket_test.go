@@ -89,7 +89,8 @@ func TestAFolderThatOthersMadeIsNotUsed(t *testing.T) {
 			if path, err := listenPath(d); err == nil && strings.HasPrefix(path, tmp) {
 				t.Errorf("the engine would listen at %s", path)
 			}
-			if l, err := net.Listen("unix", filepath.Join(squatted, socket)); err == nil { // may be too long a path; then nobody listens
+			if l, err := net.Listen("unix", filepath.Join(squatted, socket)); err == nil {
+				// may be too long a path; then nobody listens
 				defer func() { _ = l.Close() }()
 			}
 			if c, err := Dial(t.Context(), d); err == nil {
@@ -117,7 +118,8 @@ output "x" {
 	if err := os.WriteFile(file, []byte(recipe), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	environ := []string{"NAMED=wanted", "RECIPE_VAR_declared=given", "RECIPE_VAR_other=hidden-1", "AWS_SECRET_ACCESS_KEY=hidden-2", "HOME=/hidden-3"}
+	environ := []string{"NAMED=wanted", "RECIPE_VAR_declared=given", "RECIPE_VAR_other=hidden-1",
+		"AWS_SECRET_ACCESS_KEY=hidden-2", "HOME=/hidden-3"}
 	s, diags := Open(Request{File: file, Environ: environ}, nil, nil, nil)
 	if diags.HasErrors() {
 		t.Fatal(diags)
@@ -130,11 +132,12 @@ output "x" {
 		t.Fatal(err)
 	}
 	got := make(chan string, 1)
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { //nolint:gosec // a test
-		body, _ := io.ReadAll(r.Body)
-		got <- string(body)
-		_, _ = w.Write([]byte("{}"))
-	})}
+	server := &http.Server{Handler: http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) { //nolint:gosec // a test
+			body, _ := io.ReadAll(r.Body)
+			got <- string(body)
+			_, _ = w.Write([]byte("{}"))
+		})}
 	l := listen(t, path)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = server.Serve(l) }()
@@ -143,7 +146,8 @@ output "x" {
 		t.Fatal(err)
 	}
 	body := <-got
-	if strings.Contains(body, "hidden") || !strings.Contains(body, "NAMED=wanted") || !strings.Contains(body, "RECIPE_VAR_declared=given") {
+	if strings.Contains(body, "hidden") || !strings.Contains(body, "NAMED=wanted") ||
+		!strings.Contains(body, "RECIPE_VAR_declared=given") {
 		t.Errorf("sent: %s", body)
 	}
 	handover, err := json.Marshal(Handover{Request: s.Request})

@@ -18,12 +18,13 @@ import (
 // letGoPoll is how often it is looked whether an engine has let go of its run.
 const letGoPoll = 50 * time.Millisecond
 
-// Stop tells the engine of a run to stop everything, or to kill it, and waits until it has let go of the run. Each, if not nil, is
-// called with every event meanwhile. The error names what could not be stopped or saved. When ctx ends first, the stop goes on and the error is the
-// context's.
+// Stop tells the engine of a run to stop everything, or to kill it, and waits until it has let go of the run. Each, if
+// not nil, is called with every event meanwhile. The error names what could not be stopped or saved. When ctx ends
+// first, the stop goes on and the error is the context's.
 func Stop(ctx context.Context, dir state.Dir, c *Client, why string, kill bool, each func(event.Event)) error {
 	ordered := time.Now()
-	if err := c.Stop(ctx, why, kill); err != nil && !errors.Is(err, run.ErrOver) { // an engine that ends already is waited for
+	if err := c.Stop(ctx, why, kill); err != nil && !errors.Is(err, run.ErrOver) {
+		// an engine that ends already is waited for
 		return err
 	}
 	if each == nil {
@@ -89,7 +90,9 @@ func outcome(dir state.Dir, ordered time.Time, failures []string) error {
 	if rec.Status == state.Running {
 		return &sdk.Error{
 			Summary: "the engine ended before the run was stopped",
-			Remedy:  "recipe apply " + rec.File + " takes over what is still alive, and then it can be stopped; recipe destroy ends everything and forgets the run",
+			Remedy: "recipe apply " + rec.File +
+				" takes over what is still alive, and then it can be stopped; recipe destroy ends everything and " +
+				"forgets the run",
 		}
 	}
 	if rec.Error != "" {
@@ -101,7 +104,8 @@ func outcome(dir state.Dir, ordered time.Time, failures []string) error {
 	}
 	sort.Slice(blocks, func(i, j int) bool { return addr.Less(blocks[i], blocks[j]) })
 	for _, a := range blocks {
-		if b := rec.Blocks[a]; b.Error != "" && !b.Ended.Before(ordered.UTC().Truncate(time.Second)) && !strings.Contains(rec.Error, b.Error) {
+		if b := rec.Blocks[a]; b.Error != "" && !b.Ended.Before(ordered.UTC().Truncate(time.Second)) &&
+			!strings.Contains(rec.Error, b.Error) {
 			failures = append(failures, fmt.Sprintf("%s: %s", a, b.Error))
 		}
 	}
@@ -109,7 +113,9 @@ func outcome(dir state.Dir, ordered time.Time, failures []string) error {
 		return nil
 	}
 	return &sdk.Error{
-		Summary: fmt.Sprintf("the run is %s, and not everything went well", rec.Status), Detail: strings.Join(failures, "\n"),
-		Remedy: "recipe status and recipe logs -r " + rec.File + " say more; recipe apply " + rec.File + " goes on from the newest checkpoint that was written",
+		Summary: fmt.Sprintf("the run is %s, and not everything went well", rec.Status),
+		Detail:  strings.Join(failures, "\n"),
+		Remedy: "recipe status and recipe logs -r " + rec.File + " say more; recipe apply " + rec.File +
+			" goes on from the newest checkpoint that was written",
 	}
 }

@@ -21,8 +21,8 @@ type couple struct {
 	asked   bool // by name, not by auto
 }
 
-// couples finds who takes turns on a GPU. The rule is that of the sync plugin: asked for, or every inference block can sleep and
-// one of them is on a GPU of the trainer's (see meeting).
+// couples finds who takes turns on a GPU. The rule is that of the sync plugin: asked for, or every inference block can
+// sleep and one of them is on a GPU of the trainer's (see meeting).
 func (c *checker) couples() (list []couple) {
 	for _, s := range c.of(kind.Sync) {
 		var awake []string
@@ -35,7 +35,8 @@ func (c *checker) couples() (list []couple) {
 		}
 		mode := s.Facts["colocated"]
 		if mode == "sleep" && len(awake) > 0 {
-			c.add("error", s.Addr, "colocated = \"sleep\", and "+strings.Join(awake, ", ")+" cannot sleep", "Set enable_sleep_mode = true there (vLLM sleeps on a GPU only), or colocated = \"share\" here.")
+			c.add("error", s.Addr, "colocated = \"sleep\", and "+strings.Join(awake, ", ")+" cannot sleep",
+				"Set enable_sleep_mode = true there (vLLM sleeps on a GPU only), or colocated = \"share\" here.")
 			continue
 		}
 		if (mode != "auto" && mode != "sleep") || len(awake) > 0 || len(pair.servers) == 0 {
@@ -97,13 +98,16 @@ func (c *checker) tellColocation(devices []device, couples []couple, m Machine) 
 		switch where := strings.Join(names, ", "); {
 		case len(names) == 0 && sleeps && len(devices) > 0:
 			c.add("warning", s.Addr, "inference sleeps while the trainer works, and they have no GPU in common",
-				"Rollouts stop during each step and no memory is won. Set colocated = \"share\", or leave out enable_sleep_mode.")
+				"Rollouts stop during each step and no memory is won. Set colocated = \"share\", or leave out "+
+					"enable_sleep_mode.")
 		case len(names) == 0:
 		case sleeps:
-			c.add("info", s.Addr, "colocated: inference sleeps while the trainer works on GPU "+where, why(s, beside, m))
+			c.add("info", s.Addr, "colocated: inference sleeps while the trainer works on GPU "+where,
+				why(s, beside, m))
 		default:
 			c.add("info", s.Addr, "colocated: trainer and inference stay side by side on GPU "+where,
-				"Not every inference block has enable_sleep_mode = true. While both work each gets a part of the GPU's time: together they do a few percent less than one after the other.")
+				"Not every inference block has enable_sleep_mode = true. While both work each gets a part of the "+
+					"GPU's time: together they do a few percent less than one after the other.")
 		}
 	}
 }
@@ -120,7 +124,10 @@ func why(s sized, beside float64, m Machine) string {
 	case beside > m.GPUMemory:
 		return text + fmt.Sprintf(" Side by side they would need %s of %s.", human(beside), human(m.GPUMemory))
 	}
-	return text + fmt.Sprintf(" Side by side they would fit, too (%s of %s): colocated = \"share\" saves a tenth of a second a step and lets rollouts go on meanwhile.", human(beside), human(m.GPUMemory))
+	return text +
+		fmt.Sprintf(
+			" Side by side they would fit, too (%s of %s): colocated = \"share\" saves a tenth of a second a step "+
+				"and lets rollouts go on meanwhile.", human(beside), human(m.GPUMemory))
 }
 
 // meet says whether a sync block's trainer and one of its inference blocks are on a GPU.

@@ -18,23 +18,31 @@ func TestThePlanSaysWhoSleepsAndWhy(t *testing.T) {
 		memory       float64
 		want         []string
 	}{
-		"sleeps, would not fit": {"auto", "true", 80, []string{"inference sleeps while the trainer works on GPU 0", "enable_sleep_mode = true", "would need 96.0 GiB of 80.0 GiB"}},
-		"sleeps, would fit":     {"auto", "true", 320, []string{"inference sleeps while the trainer works on GPU 0", "would fit, too"}},
-		"sleeps, asked for":     {"sleep", "true", 80, []string{"inference sleeps while the trainer works on GPU 0", "colocated = \"sleep\"."}},
-		"side by side":          {"auto", "false", 320, []string{"side by side on GPU 0", "Not every inference block"}},
-		"side by side, asked":   {"share", "true", 320, []string{"side by side on GPU 0"}},
+		"sleeps, would not fit": {"auto", "true", 80, []string{"inference sleeps while the trainer works on GPU 0",
+			"enable_sleep_mode = true", "would need 96.0 GiB of 80.0 GiB"}},
+		"sleeps, would fit": {"auto", "true", 320, []string{"inference sleeps while the trainer works on GPU 0",
+			"would fit, too"}},
+		"sleeps, asked for": {"sleep", "true", 80, []string{"inference sleeps while the trainer works on GPU 0",
+			"colocated = \"sleep\"."}},
+		"side by side":        {"auto", "false", 320, []string{"side by side on GPU 0", "Not every inference block"}},
+		"side by side, asked": {"share", "true", 320, []string{"side by side on GPU 0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			gpu := &schema.Placement{GPUs: 1}
-			server, trainer := facts("sleeps", c.sleeps, "gpu_memory_utilization", "0.5"), facts("training_only", "activations")
-			trainer.Amounts = []sdk.Amount{{Resource: "gpu_memory", Part: "weights", Value: 6 * gib}, {Resource: "gpu_memory", Part: "activations", Value: 50 * gib}}
+			server, trainer := facts("sleeps", c.sleeps, "gpu_memory_utilization", "0.5"),
+				facts("training_only", "activations")
+			trainer.Amounts = []sdk.Amount{{Resource: "gpu_memory", Part: "weights", Value: 6 * gib},
+				{Resource: "gpu_memory", Part: "activations", Value: 50 * gib}}
 			w := world{
-				machine: sizing.Machine{Devices: gpus(1), GPUMemory: c.memory * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
-				estimates: map[kind.Kind]sdk.Estimate{kind.Sync: facts("colocated", c.mode), kind.Inference: server, kind.Trainer: trainer},
+				machine: sizing.Machine{Devices: gpus(1), GPUMemory: c.memory * gib},
+				placed:  map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+				estimates: map[kind.Kind]sdk.Estimate{kind.Sync: facts("colocated", c.mode), kind.Inference: server,
+					kind.Trainer: trainer},
 			}
 			for _, f := range w.check() {
-				if text := f.Summary + " " + f.Detail; f.Address.Kind == kind.Sync && strings.Contains(f.Summary, "colocated") {
+				if text := f.Summary + " " + f.Detail; f.Address.Kind == kind.Sync &&
+					strings.Contains(f.Summary, "colocated") {
 					for _, want := range c.want {
 						if !strings.Contains(text, want) {
 							t.Errorf("the plan says %q, want %q in it", text, want)

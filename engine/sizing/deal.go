@@ -14,9 +14,10 @@ import (
 // Devices are the GPUs of blocks.
 type Devices map[addr.Block][]string
 
-// deal says for each block that has GPUs which they are: those that it names, or as many as it asks for, of those that the fewest
-// others have. A trainer and the servers that sleep for it get the same ones: that is what sleeping is for. With fewer GPUs than all
-// ask for together blocks share, and memory says whether they fit. Of a machine that is not known the GPUs are numbered.
+// deal says for each block that has GPUs which they are: those that it names, or as many as it asks for, of those that
+// the fewest others have. A trainer and the servers that sleep for it get the same ones: that is what sleeping is for.
+// With fewer GPUs than all ask for together blocks share, and memory says whether they fit. Of a machine that is not
+// known the GPUs are numbered.
 func (c *checker) deal(m Machine, couples []couple, kept Devices) Devices {
 	dealt, taken := Devices{}, map[string]int{}
 	give := func(a addr.Block, names []string) {
@@ -43,8 +44,11 @@ func (c *checker) deal(m Machine, couples []couple, kept Devices) Devices {
 		if elsewhere(b.Meta.Placement) != "" {
 			free = nil
 		} else if len(free) > 0 && want > len(free) {
-			c.add("error", a, fmt.Sprintf("placement asks for %d GPUs, this machine has %d (%s)", want, len(free), strings.Join(free, ", ")),
-				fmt.Sprintf("Lower gpus to %d, or run the recipe where there are more. CUDA_VISIBLE_DEVICES narrows what recipe sees.", len(free)))
+			c.add("error", a, fmt.Sprintf("placement asks for %d GPUs, this machine has %d (%s)", want, len(free),
+				strings.Join(free, ", ")),
+				fmt.Sprintf(
+					"Lower gpus to %d, or run the recipe where there are more. CUDA_VISIBLE_DEVICES narrows what "+
+						"recipe sees.", len(free)))
 			want = len(free)
 		}
 		names := partners(couples, dealt, a, want)

@@ -57,8 +57,10 @@ func (c *checker) ownShare(a addr.Block, m Machine) {
 	need, parts := sum(b.Amounts, "gpu_memory")
 	share, _ := strconv.ParseFloat(b.Facts["gpu_memory_utilization"], 64)
 	if take := share * m.GPUMemory; take > 0 && need > take {
-		c.add("error", a, fmt.Sprintf("will not fit: it needs %s, gpu_memory_utilization = %g gives it %s", human(need), share, human(take)),
-			strings.Join(explain(parts), "\n")+fmt.Sprintf("\nRaise gpu_memory_utilization to %.2f, or lower max_model_len.", ceil2(need/m.GPUMemory)))
+		c.add("error", a, fmt.Sprintf("will not fit: it needs %s, gpu_memory_utilization = %g gives it %s", human(need),
+			share, human(take)),
+			strings.Join(explain(parts), "\n")+
+				fmt.Sprintf("\nRaise gpu_memory_utilization to %.2f, or lower max_model_len.", ceil2(need/m.GPUMemory)))
 	}
 }
 
@@ -78,11 +80,14 @@ func (c *checker) loads(d device, m Machine, rest, sleep []addr.Block) (list []l
 		take := share * m.GPUMemory
 		switch {
 		case slices.Contains(sleep, a) && (need > 0 || take > 0):
-			list = append(list, load{a: a, need: asleep, lines: []string{fmt.Sprintf("%s: %s asleep (context and CUDA graphs)", a, human(asleep))}})
+			list = append(list, load{a: a, need: asleep,
+				lines: []string{fmt.Sprintf("%s: %s asleep (context and CUDA graphs)", a, human(asleep))}})
 		case take > 0: // whatever it needs; what it needs must fit into the share
-			list = append(list, load{a: a, need: take, reserved: true, lines: []string{fmt.Sprintf("%s: %s (%g of the card)", a, human(take), share)}})
+			list = append(list, load{a: a, need: take, reserved: true,
+				lines: []string{fmt.Sprintf("%s: %s (%g of the card)", a, human(take), share)}})
 		case need > 0:
-			list = append(list, load{a: a, need: need, parts: parts, lines: append([]string{fmt.Sprintf("%s: %s%s", a, human(need), note)}, explain(parts)...)})
+			list = append(list, load{a: a, need: need, parts: parts,
+				lines: append([]string{fmt.Sprintf("%s: %s%s", a, human(need), note)}, explain(parts)...)})
 		}
 	}
 	return list
@@ -116,10 +121,13 @@ func (c *checker) compare(d device, loads []load, during string, m Machine) {
 	detail, first := strings.Join(lines, "\n"), d.blocks[0]
 	switch {
 	case m.GPUMemory == 0:
-		c.add("info", first, fmt.Sprintf("GPU %s needs about %s%s%s", d.name, human(need), during, smallestCard(need)), detail)
+		c.add("info", first, fmt.Sprintf("GPU %s needs about %s%s%s", d.name, human(need), during, smallestCard(need)),
+			detail)
 	case need > m.GPUMemory:
-		c.add("error", first, fmt.Sprintf("will not fit: GPU %s needs %s%s and has %s", d.name, human(need), during, human(m.GPUMemory)),
-			detail+"\n"+advice(largest.a, largest.parts, need-m.GPUMemory, m.GPUMemory-(need-reserved))+c.sleepAdvice(d, during, m))
+		c.add("error", first, fmt.Sprintf("will not fit: GPU %s needs %s%s and has %s", d.name, human(need), during,
+			human(m.GPUMemory)),
+			detail+"\n"+advice(largest.a, largest.parts, need-m.GPUMemory, m.GPUMemory-(need-reserved))+
+				c.sleepAdvice(d, during, m))
 	default:
 		c.add("info", first, fmt.Sprintf("GPU %s: %s of %s%s", d.name, human(need), human(m.GPUMemory), during), detail)
 	}
@@ -142,7 +150,9 @@ func (c *checker) sleepAdvice(d device, during string, m Machine) string {
 			servers = append(servers, i.Addr)
 		}
 		if need := max(total(c.loads(d, m, trainers, nil)), total(c.loads(d, m, nil, servers))); need <= m.GPUMemory {
-			return fmt.Sprintf("\nOr let them take turns, which needs %s: enable_sleep_mode = true in the inference block, colocated = \"auto\" in %s.", human(need), s.Addr)
+			return fmt.Sprintf(
+				"\nOr let them take turns, which needs %s: enable_sleep_mode = true in the inference block, "+
+					"colocated = \"auto\" in %s.", human(need), s.Addr)
 		}
 	}
 	return ""
@@ -167,7 +177,8 @@ func (c *checker) disk(m Machine) {
 	}
 	if total > 0 && m.DiskFree > 0 && total > m.DiskFree {
 		c.add("error", first, fmt.Sprintf("checkpoints need %s of disk, %s is free", human(total), human(m.DiskFree)),
-			strings.Join(lines, "\n")+"\nKeep fewer checkpoints, write them less often, or put the run on a larger disk.")
+			strings.Join(lines, "\n")+
+				"\nKeep fewer checkpoints, write them less often, or put the run on a larger disk.")
 	}
 }
 
@@ -189,7 +200,8 @@ func explain(parts []sdk.Amount) []string {
 	return out
 }
 
-// advice names the largest part of the largest block, and what it must come down to; or the share that inference may keep.
+// advice names the largest part of the largest block, and what it must come down to; or the share that inference may
+// keep.
 func advice(a addr.Block, parts []sdk.Amount, over, left float64) string {
 	var most sdk.Amount
 	for _, p := range parts {
@@ -198,10 +210,13 @@ func advice(a addr.Block, parts []sdk.Amount, over, left float64) string {
 		}
 	}
 	if most.Value > over {
-		return fmt.Sprintf("Reduce %s of %s from %s to %s or less (%s).", most.Part, a, human(most.Value), human(most.Value-over), remedy(most.Part))
+		return fmt.Sprintf("Reduce %s of %s from %s to %s or less (%s).", most.Part, a, human(most.Value),
+			human(most.Value-over), remedy(most.Part))
 	}
 	if left > 0 {
-		return fmt.Sprintf("Leave inference %s at most (lower gpu_memory_utilization), or place the blocks on different GPUs.", human(left))
+		return fmt.Sprintf(
+			"Leave inference %s at most (lower gpu_memory_utilization), or place the blocks on different GPUs.",
+			human(left))
 	}
 	return "Place the blocks on different GPUs, use LoRA, or a smaller model."
 }

@@ -5,12 +5,12 @@
 // Facts that are compared, as plugins report them (sdk.Estimate.Facts), all optional:
 //
 //	model, tokenizer                  equal between a trainer and the inference blocks that serve its policy
-//	chat_template                     digests, blank between: what an inference block renders chats with, an environment, or a trainer's checkpoints
+//	chat_template                     digests, blank between: what a block, or a trainer's checkpoints, render with
 //	chat_template_from                where that was found, in words
 //	tokenizer_chat_template           of an inference block: those that its tokenizer has
-//	renders_chat                      of an environment, "true": it renders chats itself, with its tokenizer or that of inference
-//	logprobs_mode                     processed or raw: of an inference block what it sends, of a trainer what it takes it for
-//	dtype                             of an inference block and a trainer: the precision in which they hold the weights
+//	renders_chat                      of an environment, "true": it renders chats itself
+//	logprobs_mode                     processed or raw: what an inference block sends, what a trainer expects
+//	dtype                             of inference and a trainer: the precision of the weights in memory
 //	publish_dtype                     of a trainer: the precision in which they travel
 //	max_model_len                     of an inference block, in tokens
 //	max_prompt_tokens, max_completion_tokens, max_total_tokens   of an environment or trainer
@@ -19,11 +19,11 @@
 //	ranks, micro_batch                of a trainer
 //	gpu_memory_utilization            of an inference block: the share of a GPU that it takes whatever its sum is
 //	sleeps                            of an inference block: it can give its memory back ("true")
-//	training_only                     of a trainer: parts of its memory that it needs for training alone, separated by commas
-//	memory_transport_only             of a trainer: parts that only transports through memory (live, ipc) need, separated by commas
+//	training_only                     of a trainer: parts of its memory for training alone, separated by commas
+//	memory_transport_only             of a trainer: parts that only transports through memory need
 //	colocated                         of a sync block: auto, share or sleep
-//	transport, transports, in_flight  of a sync block: what is asked for, what may be taken (the best first), and what requests do
-//	transports, devices, no_memory    of a trainer and an inference block: what it offers, its GPUs, and why its memory is not offered
+//	transport, transports, in_flight  of a sync block: asked for, allowed (best first), what requests do
+//	transports, devices, no_memory    of both ends: what it offers, its GPUs, why its memory is not offered
 //	max_staleness, queued_batches     of a sync block and of a trajectories block or an environment
 package sizing
 
@@ -65,8 +65,8 @@ func (s sized) fact(name string) (int64, bool) {
 	return n, err == nil
 }
 
-// Check sizes every block, deals GPUs to those that ask for some without naming them, and returns what was found, in address
-// order, and which blocks are on which GPUs of this machine. Blocks keep what they had where it still fits.
+// Check sizes every block, deals GPUs to those that ask for some without naming them, and returns what was found, in
+// address order, and which blocks are on which GPUs of this machine. Blocks keep what they had where it still fits.
 func Check(r *schema.Recipe, size Sizer, m Machine, kept Devices) ([]plan.Finding, Devices) {
 	c := &checker{blocks: map[addr.Block]sized{}, chosen: map[addr.Block]string{}}
 	for _, b := range r.Blocks {
@@ -170,7 +170,8 @@ func (c *checker) ports() {
 			}
 			key := fmt.Sprintf("%s:%.0f", host, n.Value)
 			if other, ok := taken[key]; ok {
-				c.add("error", a, fmt.Sprintf("port %.0f is taken by %s", n.Value, other), "Give one of them another port, or leave it out: a free one is chosen then.")
+				c.add("error", a, fmt.Sprintf("port %.0f is taken by %s", n.Value, other),
+					"Give one of them another port, or leave it out: a free one is chosen then.")
 			}
 			taken[key] = a
 		}
@@ -190,14 +191,20 @@ func (c *checker) batches() {
 			case !ok:
 			case group > batch:
 				c.add("error", t.Addr, fmt.Sprintf("batch_size %d holds no whole group of %s", batch, e.Addr),
-					fmt.Sprintf("A group is %d completions and is never split: raise batch_size to a multiple of %d, or lower group_size to %d.", group, group, batch))
+					fmt.Sprintf(
+						"A group is %d completions and is never split: raise batch_size to a multiple of %d, or "+
+							"lower group_size to %d.", group, group, batch))
 			case batch%group != 0 && len(c.needed(t, kind.Environment)) == 1:
-				c.add("error", t.Addr, fmt.Sprintf("batch_size %d is no multiple of the group_size %d of %s", batch, group, e.Addr),
-					fmt.Sprintf("No number of whole groups fills a batch exactly, so none would ever be delivered: use %d or %d.", batch/group*group, (batch/group+1)*group))
+				c.add("error", t.Addr, fmt.Sprintf("batch_size %d is no multiple of the group_size %d of %s", batch,
+					group, e.Addr),
+					fmt.Sprintf(
+						"No number of whole groups fills a batch exactly, so none would ever be delivered: use %d or "+
+							"%d.", batch/group*group, (batch/group+1)*group))
 			}
 		}
 		if ranks, ok := t.fact("ranks"); ok && ranks > 1 && batch%ranks != 0 {
-			c.add("warning", t.Addr, fmt.Sprintf("batch_size %d is no multiple of %d ranks", batch, ranks), "Some ranks would have less to do than others at every step.")
+			c.add("warning", t.Addr, fmt.Sprintf("batch_size %d is no multiple of %d ranks", batch, ranks),
+				"Some ranks would have less to do than others at every step.")
 		}
 	}
 }
@@ -214,10 +221,14 @@ func (c *checker) lengths() {
 			case !ok:
 			case hasTotal && total > limit:
 				c.add("error", e.Addr, fmt.Sprintf("it asks for up to %d tokens, %s holds %d", total, i.Addr, limit),
-					fmt.Sprintf("Prompt and completion share max_model_len: raise it to %d, or lower the environment's limit to %d.", total, limit))
+					fmt.Sprintf(
+						"Prompt and completion share max_model_len: raise it to %d, or lower the environment's limit "+
+							"to %d.", total, limit))
 			case hasCompletion && prompt+completion > limit:
-				c.add("error", e.Addr, fmt.Sprintf("prompt %d + completion %d = %d tokens, %s holds %d", prompt, completion, prompt+completion, i.Addr, limit),
-					fmt.Sprintf("Raise max_model_len to %d, or lower the completion to %d.", prompt+completion, limit-prompt))
+				c.add("error", e.Addr, fmt.Sprintf("prompt %d + completion %d = %d tokens, %s holds %d", prompt,
+					completion, prompt+completion, i.Addr, limit),
+					fmt.Sprintf("Raise max_model_len to %d, or lower the completion to %d.", prompt+completion,
+						limit-prompt))
 			}
 		}
 	}
@@ -234,8 +245,13 @@ func (c *checker) staleness() {
 			for _, e := range c.needed(t, kind.Environment) {
 				queued, ok := e.fact("queued_batches")
 				if ok && queued > limit {
-					c.add("warning", s.Addr, fmt.Sprintf("%s may keep %d batches waiting, but groups older than %d versions are dropped", e.Addr, queued, limit),
-						fmt.Sprintf("With one version a step, a batch that waits behind %d others is %d versions old when it is trained. Lower the queue to %d, or raise max_staleness to %d.", queued, queued, limit, queued))
+					c.add("warning", s.Addr,
+						fmt.Sprintf("%s may keep %d batches waiting, but groups older than %d versions are dropped",
+							e.Addr, queued, limit),
+						fmt.Sprintf(
+							"With one version a step, a batch that waits behind %d others is %d versions old when it "+
+								"is trained. Lower the queue to %d, or raise max_staleness to %d.", queued, queued,
+							limit, queued))
 				}
 			}
 		}

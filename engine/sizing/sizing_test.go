@@ -54,7 +54,10 @@ func (w world) deal(kept sizing.Devices) ([]plan.Finding, sizing.Devices) {
 		b.Meta.Placement = w.placed[b.Addr.Kind]
 		r.Blocks = append(r.Blocks, b)
 	}
-	return sizing.Check(r, func(b *schema.Block) (sdk.Estimate, []spec.Problem, error) { return w.estimates[b.Addr.Kind], nil, nil }, w.machine, kept)
+	return sizing.Check(r, func(b *schema.Block) (sdk.Estimate, []spec.Problem,
+		error) {
+		return w.estimates[b.Addr.Kind], nil, nil
+	}, w.machine, kept)
 }
 
 func facts(kv ...string) sdk.Estimate {
@@ -72,7 +75,8 @@ func TestFindings(t *testing.T) {
 	amounts := func(u string, parts ...any) sdk.Estimate {
 		e := facts("gpu_memory_utilization", u)
 		for i := 0; i < len(parts); i += 2 {
-			e.Amounts = append(e.Amounts, sdk.Amount{Resource: "gpu_memory", Part: parts[i].(string), Value: parts[i+1].(float64) * gib, How: "so many parameters"})
+			e.Amounts = append(e.Amounts, sdk.Amount{Resource: "gpu_memory", Part: parts[i].(string),
+				Value: parts[i+1].(float64) * gib, How: "so many parameters"})
 		}
 		return e
 	}
@@ -87,98 +91,159 @@ func TestFindings(t *testing.T) {
 		severity string // of the one finding that must be there; "" when there must be no error and no warning
 		says     []string
 	}{
-		{"all in order", world{estimates: kinds{kind.Trainer: facts("batch_size", "64", "model", "m"), kind.Environment: facts("group_size", "8"), kind.Inference: facts("model", "m")}}, "", nil},
-		{"group larger than the batch", world{estimates: kinds{kind.Trainer: facts("batch_size", "8"), kind.Environment: facts("group_size", "16")}}, "error", []string{"no whole group", "multiple of 16"}},
-		{"batch no multiple of the group", world{estimates: kinds{kind.Trainer: facts("batch_size", "20"), kind.Environment: facts("group_size", "8")}}, "error", []string{"no multiple", "use 16 or 24"}},
-		{"uneven ranks", world{estimates: kinds{kind.Trainer: facts("batch_size", "9", "ranks", "2")}}, "warning", []string{"2 ranks"}},
-		{"prompt and completion too long", world{estimates: kinds{kind.Environment: facts("max_prompt_tokens", "512", "max_completion_tokens", "1024"), kind.Inference: facts("max_model_len", "1024")}},
+		{"all in order", world{estimates: kinds{kind.Trainer: facts("batch_size", "64", "model", "m"),
+			kind.Environment: facts("group_size", "8"), kind.Inference: facts("model", "m")}}, "", nil},
+		{"group larger than the batch", world{estimates: kinds{kind.Trainer: facts("batch_size", "8"),
+			kind.Environment: facts("group_size", "16")}}, "error", []string{"no whole group", "multiple of 16"}},
+		{"batch no multiple of the group",
+			world{estimates: kinds{kind.Trainer: facts("batch_size", "20"),
+				kind.Environment: facts("group_size", "8")}}, "error", []string{"no multiple", "use 16 or 24"}},
+		{"uneven ranks", world{estimates: kinds{kind.Trainer: facts("batch_size", "9", "ranks", "2")}}, "warning",
+			[]string{"2 ranks"}},
+		{"prompt and completion too long",
+			world{estimates: kinds{kind.Environment: facts("max_prompt_tokens", "512", "max_completion_tokens", "1024"),
+				kind.Inference: facts("max_model_len", "1024")}},
 			"error", []string{"512 + completion 1024 = 1536", "to 1536", "lower the completion to 512"}},
-		{"total too long", world{estimates: kinds{kind.Environment: facts("max_total_tokens", "4096"), kind.Inference: facts("max_model_len", "2048")}}, "error", []string{"4096", "2048"}},
-		{"different tokenizers", world{estimates: kinds{kind.Trainer: facts("tokenizer", "a"), kind.Inference: facts("tokenizer", "b")}}, "error", []string{"disagree on tokenizer", `"a"`, `"b"`}},
-		{"a fact that one side does not know", world{estimates: kinds{kind.Trainer: facts("tokenizer", "a"), kind.Inference: facts()}}, "", nil},
-		{"several templates, one in common", world{estimates: kinds{kind.Trainer: facts("chat_template", "a b"), kind.Inference: facts("chat_template", "b")}}, "", nil},
+		{"total too long", world{estimates: kinds{kind.Environment: facts("max_total_tokens", "4096"),
+			kind.Inference: facts("max_model_len", "2048")}}, "error", []string{"4096", "2048"}},
+		{"different tokenizers", world{estimates: kinds{kind.Trainer: facts("tokenizer", "a"),
+			kind.Inference: facts("tokenizer", "b")}}, "error", []string{"disagree on tokenizer", `"a"`, `"b"`}},
+		{"a fact that one side does not know",
+			world{estimates: kinds{kind.Trainer: facts("tokenizer", "a"), kind.Inference: facts()}}, "", nil},
+		{"several templates, one in common",
+			world{estimates: kinds{kind.Trainer: facts("chat_template", "a b"),
+				kind.Inference: facts("chat_template", "b")}}, "", nil},
 		{"checkpoints with another template", world{estimates: kinds{
-			kind.Trainer: facts("chat_template", "a", "chat_template_from", "m"), kind.Inference: facts("chat_template", "b", "chat_template_from", "chat.jinja"),
+			kind.Trainer:   facts("chat_template", "a", "chat_template_from", "m"),
+			kind.Inference: facts("chat_template", "b", "chat_template_from", "chat.jinja"),
 		}}, "warning", []string{"carry another chat template", "chat.jinja (b)", "template of m (a)"}},
 		{"environment renders otherwise", world{estimates: kinds{
-			kind.Environment: facts("chat_template", "a", "chat_template_from", "folder"), kind.Inference: facts("chat_template", "b"),
+			kind.Environment: facts("chat_template", "a", "chat_template_from", "folder"),
+			kind.Inference:   facts("chat_template", "b"),
 		}}, "warning", []string{"different chat templates", "folder (a)"}},
 		{"environment renders by the tokenizer, the server does not", world{estimates: kinds{
-			kind.Environment: facts("renders_chat", "true"), kind.Inference: facts("chat_template", "b", "tokenizer_chat_template", "a"),
+			kind.Environment: facts("renders_chat", "true"),
+			kind.Inference:   facts("chat_template", "b", "tokenizer_chat_template", "a"),
 		}}, "warning", []string{"the tokenizer of inference.x.a (a)", "/v1/chat/completions"}},
 		{"environment leaves rendering to the server", world{estimates: kinds{
-			kind.Environment: facts("renders_chat", "false"), kind.Inference: facts("chat_template", "b", "tokenizer_chat_template", "a"),
+			kind.Environment: facts("renders_chat", "false"),
+			kind.Inference:   facts("chat_template", "b", "tokenizer_chat_template", "a"),
 		}}, "", nil},
-		{"log-probabilities by two definitions", world{estimates: kinds{kind.Trainer: facts("logprobs_mode", "processed"), kind.Inference: facts("logprobs_mode", "raw")}},
+		{"log-probabilities by two definitions",
+			world{estimates: kinds{kind.Trainer: facts("logprobs_mode", "processed"),
+				kind.Inference: facts("logprobs_mode", "raw")}},
 			"error", []string{"sends raw log-probabilities", "takes them for processed"}},
-		{"weights rounded on the way", world{estimates: kinds{kind.Trainer: facts("dtype", "float32", "publish_dtype", "bfloat16"), kind.Inference: facts("dtype", "float32")}},
+		{"weights rounded on the way", world{estimates: kinds{kind.Trainer: facts("dtype", "float32", "publish_dtype",
+			"bfloat16"), kind.Inference: facts("dtype", "float32")}},
 			"warning", []string{"trained in float32 and published in bfloat16"}},
-		{"weights rounded by the server, which is said but no mistake", world{estimates: kinds{kind.Trainer: facts("dtype", "float32", "publish_dtype", "float32"), kind.Inference: facts("dtype", "bfloat16")}}, "", nil},
+		{"weights rounded by the server, which is said but no mistake",
+			world{estimates: kinds{kind.Trainer: facts("dtype", "float32", "publish_dtype", "float32"),
+				kind.Inference: facts("dtype", "bfloat16")}}, "", nil},
 		{"port twice", world{estimates: kinds{
-			kind.Inference: {Amounts: []sdk.Amount{{Resource: "port", Value: 8000}}}, kind.Environment: {Amounts: []sdk.Amount{{Resource: "port", Value: 8000}}},
+			kind.Inference:   {Amounts: []sdk.Amount{{Resource: "port", Value: 8000}}},
+			kind.Environment: {Amounts: []sdk.Amount{{Resource: "port", Value: 8000}}},
 		}}, "error", []string{"port 8000 is taken by environment.x.a"}},
-		{"queue older than allowed", world{estimates: kinds{kind.Sync: facts("max_staleness", "2"), kind.Environment: facts("queued_batches", "4")}}, "warning", []string{"4 batches", "raise max_staleness to 4"}},
-		{"disk", world{machine: sizing.Machine{DiskFree: gib}, estimates: kinds{kind.Trainer: {Amounts: []sdk.Amount{{Resource: "disk", Part: "checkpoints", Value: 3 * gib, How: "3 × 1 GiB"}}}}}, "error", []string{"3.0 GiB", "1.0 GiB is free"}},
+		{"queue older than allowed", world{estimates: kinds{kind.Sync: facts("max_staleness", "2"),
+			kind.Environment: facts("queued_batches", "4")}}, "warning",
+			[]string{"4 batches", "raise max_staleness to 4"}},
+		{"disk", world{machine: sizing.Machine{DiskFree: gib},
+			estimates: kinds{kind.Trainer: {Amounts: []sdk.Amount{{Resource: "disk", Part: "checkpoints",
+				Value: 3 * gib, How: "3 × 1 GiB"}}}}}, "error", []string{"3.0 GiB", "1.0 GiB is free"}},
 		{"colocated and too much", world{
-			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
-			estimates: kinds{kind.Inference: amounts("0.5", "weights", 3.0), kind.Trainer: amounts("", "weights", 6.0, "optimizer", 40.0)},
-		}, "error", []string{"needs 86.0 GiB and has 80.0 GiB", "Reduce optimizer", "to 34.0 GiB or less", "so many parameters"}},
+			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib},
+			placed:  map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			estimates: kinds{kind.Inference: amounts("0.5", "weights", 3.0),
+				kind.Trainer: amounts("", "weights", 6.0, "optimizer", 40.0)},
+		}, "error", []string{"needs 86.0 GiB and has 80.0 GiB", "Reduce optimizer", "to 34.0 GiB or less",
+			"so many parameters"}},
 		{"split over two GPUs fits", world{
-			machine: sizing.Machine{Devices: gpus(2), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
-			estimates: kinds{kind.Inference: amounts("0.5", "weights", 3.0), kind.Trainer: amounts("", "weights", 6.0, "optimizer", 40.0)},
+			machine: sizing.Machine{Devices: gpus(2), GPUMemory: 80 * gib},
+			placed:  map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			estimates: kinds{kind.Inference: amounts("0.5", "weights", 3.0),
+				kind.Trainer: amounts("", "weights", 6.0, "optimizer", 40.0)},
 		}, "", nil},
 		{"named device is shared even on two GPUs", world{
-			machine: sizing.Machine{Devices: gpus(2), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: zero},
-			estimates: kinds{kind.Inference: amounts("0.5", "weights", 3.0), kind.Trainer: amounts("", "optimizer", 60.0)},
+			machine: sizing.Machine{Devices: gpus(2), GPUMemory: 80 * gib},
+			placed:  map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: zero},
+			estimates: kinds{kind.Inference: amounts("0.5", "weights", 3.0),
+				kind.Trainer: amounts("", "optimizer", 60.0)},
 		}, "error", []string{"will not fit"}},
 		{"too much side by side, in turns it fits", world{
-			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
-			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: with(amounts("0.8", "weights", 3.0), "sleeps", "true"),
-				kind.Trainer: with(amounts("", "weights", 6.0, "activations", 50.0), "training_only", "gradients,activations")},
+			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib},
+			placed:  map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: with(amounts("0.8", "weights", 3.0),
+				"sleeps", "true"),
+				kind.Trainer: with(amounts("", "weights", 6.0, "activations", 50.0), "training_only",
+					"gradients,activations")},
 		}, "", nil},
 		{"the same without sleep names the way out", world{
-			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib},
+			placed:  map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
 			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: amounts("0.8", "weights", 3.0),
-				kind.Trainer: with(amounts("", "weights", 6.0, "activations", 50.0), "training_only", "gradients,activations")},
-		}, "error", []string{"needs 120.0 GiB and has", "take turns, which needs 70.0 GiB", "enable_sleep_mode = true"}},
+				kind.Trainer: with(amounts("", "weights", 6.0, "activations", 50.0), "training_only",
+					"gradients,activations")},
+		}, "error", []string{"needs 120.0 GiB and has", "take turns, which needs 70.0 GiB",
+			"enable_sleep_mode = true"}},
 		{"too much of the trainer stays while inference serves", world{
-			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
-			estimates: kinds{kind.Sync: facts("colocated", "sleep"), kind.Inference: with(amounts("0.8", "weights", 3.0), "sleeps", "true"),
-				kind.Trainer: with(amounts("", "weights", 6.0, "optimizer", 12.0, "activations", 50.0), "training_only", "gradients,activations")},
+			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib},
+			placed:  map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			estimates: kinds{kind.Sync: facts("colocated", "sleep"),
+				kind.Inference: with(amounts("0.8", "weights", 3.0), "sleeps", "true"),
+				kind.Trainer: with(amounts("", "weights", 6.0, "optimizer", 12.0, "activations", 50.0), "training_only",
+					"gradients,activations")},
 		}, "error", []string{"needs 82.0 GiB while inference serves", "between its steps", "Reduce optimizer"}},
 		{"too much for training alone", world{
-			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
-			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: with(amounts("0.5", "weights", 3.0), "sleeps", "true"),
-				kind.Trainer: with(amounts("", "weights", 20.0, "activations", 70.0), "training_only", "gradients,activations")},
+			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib},
+			placed:  map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: with(amounts("0.5", "weights", 3.0),
+				"sleeps", "true"),
+				kind.Trainer: with(amounts("", "weights", 20.0, "activations", 70.0), "training_only",
+					"gradients,activations")},
 		}, "error", []string{"needs 91.0 GiB while the trainer works", "1.0 GiB asleep"}},
 		{"a copy for inference to read", world{
-			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: zero},
-			estimates: kinds{kind.Sync: facts("transport", "auto", "transports", "ipc,reload"), kind.Inference: facts("transports", "ipc,reload", "devices", "0"),
-				kind.Trainer: with(with(with(amounts("", "weights", 50.0, "published", 40.0), "memory_transport_only", "published"), "transports", "ipc,reload"), "devices", "0")},
+			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib},
+			placed:  map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: zero},
+			estimates: kinds{kind.Sync: facts("transport", "auto", "transports", "ipc,reload"),
+				kind.Inference: facts("transports", "ipc,reload", "devices", "0"),
+				kind.Trainer: with(with(with(amounts("", "weights", 50.0, "published", 40.0), "memory_transport_only",
+					"published"), "transports", "ipc,reload"), "devices", "0")},
 		}, "error", []string{"needs 90.0 GiB"}},
 		{"no copy where weights go through files", world{
-			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: zero},
-			estimates: kinds{kind.Sync: facts("transport", "auto", "transports", "ipc,reload"), kind.Inference: facts("transports", "reload", "devices", "0"),
-				kind.Trainer: with(with(with(amounts("", "weights", 50.0, "published", 40.0), "memory_transport_only", "published"), "transports", "ipc,reload"), "devices", "0")},
+			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib},
+			placed:  map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: zero},
+			estimates: kinds{kind.Sync: facts("transport", "auto", "transports", "ipc,reload"),
+				kind.Inference: facts("transports", "reload", "devices", "0"),
+				kind.Trainer: with(with(with(amounts("", "weights", 50.0, "published", 40.0), "memory_transport_only",
+					"published"), "transports", "ipc,reload"), "devices", "0")},
 		}, "", nil},
 		{"sleep without a GPU in common", world{
-			machine: sizing.Machine{Devices: gpus(2), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: {Devices: []string{"1"}}},
-			estimates: kinds{kind.Sync: facts("colocated", "sleep"), kind.Inference: with(amounts("0.5", "weights", 3.0), "sleeps", "true"), kind.Trainer: amounts("", "weights", 6.0)},
+			machine: sizing.Machine{Devices: gpus(2), GPUMemory: 80 * gib},
+			placed:  map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: {Devices: []string{"1"}}},
+			estimates: kinds{kind.Sync: facts("colocated", "sleep"),
+				kind.Inference: with(amounts("0.5", "weights", 3.0), "sleeps", "true"),
+				kind.Trainer:   amounts("", "weights", 6.0)},
 		}, "warning", []string{"no GPU in common", "colocated = \"share\""}},
 		{"auto without a GPU in common: nobody sleeps", world{
-			machine: sizing.Machine{Devices: gpus(2), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: {Devices: []string{"1"}}},
-			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: with(amounts("0.5", "weights", 3.0), "sleeps", "true"), kind.Trainer: amounts("", "weights", 6.0)},
+			machine: sizing.Machine{Devices: gpus(2), GPUMemory: 80 * gib},
+			placed:  map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: {Devices: []string{"1"}}},
+			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: with(amounts("0.5", "weights", 3.0),
+				"sleeps", "true"), kind.Trainer: amounts("", "weights", 6.0)},
 		}, "", nil},
 		{"sleep on a machine with more GPUs: they share all the same", world{
-			machine: sizing.Machine{Devices: gpus(8), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
-			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: with(amounts("0.5", "weights", 3.0), "sleeps", "true"), kind.Trainer: amounts("", "weights", 50.0)},
+			machine: sizing.Machine{Devices: gpus(8), GPUMemory: 80 * gib},
+			placed:  map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: with(amounts("0.5", "weights", 3.0),
+				"sleeps", "true"), kind.Trainer: amounts("", "weights", 50.0)},
 		}, "error", []string{"needs 90.0 GiB while inference serves"}},
 		{"sleep of a server that cannot", world{
-			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
-			estimates: kinds{kind.Sync: facts("colocated", "sleep"), kind.Inference: amounts("0.5", "weights", 3.0), kind.Trainer: amounts("", "weights", 6.0)},
+			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib},
+			placed:  map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			estimates: kinds{kind.Sync: facts("colocated", "sleep"), kind.Inference: amounts("0.5", "weights", 3.0),
+				kind.Trainer: amounts("", "weights", 6.0)},
 		}, "error", []string{"inference.x.a cannot sleep", "enable_sleep_mode = true"}},
 		{"share too small for what must fit in it", world{
-			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib}, placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu},
+			machine:   sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib},
+			placed:    map[kind.Kind]*schema.Placement{kind.Inference: gpu},
 			estimates: kinds{kind.Inference: amounts("0.2", "weights", 15.0, "kv_cache", 5.0)},
 		}, "error", []string{"needs 20.0 GiB", "gives it 16.0 GiB", "to 0.26"}},
 	}
@@ -212,7 +277,8 @@ func TestFindings(t *testing.T) {
 func TestUnknownMachineNamesACardThatFits(t *testing.T) {
 	t.Parallel()
 	found := world{placed: map[kind.Kind]*schema.Placement{kind.Trainer: {GPUs: 1}},
-		estimates: map[kind.Kind]sdk.Estimate{kind.Trainer: {Amounts: []sdk.Amount{{Resource: "gpu_memory", Part: "weights", Value: 30 * gib}}}}}.check()
+		estimates: map[kind.Kind]sdk.Estimate{kind.Trainer: {Amounts: []sdk.Amount{{Resource: "gpu_memory",
+			Part: "weights", Value: 30 * gib}}}}}.check()
 	if len(found) != 1 || found[0].Severity != "info" || !strings.Contains(found[0].Summary, "fits a card of 40 GiB") {
 		t.Errorf("found %+v", found)
 	}
@@ -221,7 +287,8 @@ func TestUnknownMachineNamesACardThatFits(t *testing.T) {
 // The plan states the precision in which weights travel, also when nothing is wrong with it.
 func TestPrecisionOfWeightsIsStated(t *testing.T) {
 	t.Parallel()
-	for served, want := range map[string]string{"float32": "travel in float32, as they are trained", "bfloat16": "holds them in bfloat16", "": "travel in float32"} {
+	for served, want := range map[string]string{"float32": "travel in float32, as they are trained",
+		"bfloat16": "holds them in bfloat16", "": "travel in float32"} {
 		found := world{estimates: map[kind.Kind]sdk.Estimate{
 			kind.Trainer: facts("dtype", "float32", "publish_dtype", "float32"), kind.Inference: facts("dtype", served),
 		}}.check()

@@ -8,8 +8,9 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-// transports says for each sync block by which way weights will move, and why not by a quicker one. The order of preference is
-// the sync plugin's own (its fact "transports"); what a block offers, and where its weights are, is that block's.
+// transports says for each sync block by which way weights will move, and why not by a quicker one. The order of
+// preference is the sync plugin's own (its fact "transports"); what a block offers, and where its weights are, is that
+// block's.
 func (c *checker) transports() {
 	for _, s := range c.of(kind.Sync) {
 		trainers, servers := c.needed(s, kind.Trainer), c.needed(s, kind.Inference)
@@ -32,9 +33,11 @@ func (c *checker) transports() {
 		}
 		switch {
 		case chosen == "" && s.Facts["transport"] != "auto":
-			c.add("error", s.Addr, fmt.Sprintf("transport = %q cannot be used", s.Facts["transport"]), strings.Join(skipped, "; ")+". Set transport = \"auto\", or see docs/weights.md.")
+			c.add("error", s.Addr, fmt.Sprintf("transport = %q cannot be used", s.Facts["transport"]),
+				strings.Join(skipped, "; ")+". Set transport = \"auto\", or see docs/weights.md.")
 		case chosen == "":
-			c.add("error", s.Addr, "trainer and inference offer no transport in common", strings.Join(skipped, "; ")+".")
+			c.add("error", s.Addr, "trainer and inference offer no transport in common", strings.Join(skipped, "; ")+
+				".")
 		default:
 			c.chosen[trainers[0].Addr] = chosen
 			c.add("info", s.Addr, "weights will move by "+chosen, reason(s, chosen, skipped, trainers[0], servers))
@@ -51,11 +54,14 @@ func reason(s sized, chosen string, skipped []string, t sized, servers []sized) 
 			text += " Not " + strings.Join(skipped, "; not ") + "."
 		}
 		if s.Facts["in_flight"] != "keep" && chosen == "ipc" {
-			text += " Not live: that changes weights under requests that are being answered, which in_flight = \"keep\" would allow."
+			text += " Not live: that changes weights under requests that are being answered, which in_flight = " +
+				"\"keep\" would allow."
 		}
 	}
 	if memory(chosen) && t.Facts["devices"] == "" {
-		text += fmt.Sprintf(" Both sides must reach the same memory when they run: one GPU, or none; else auto takes another way and tells (%s).", names(append([]sized{t}, servers...)))
+		text += fmt.Sprintf(
+			" Both sides must reach the same memory when they run: one GPU, or none; else auto takes another way and "+
+				"tells (%s).", names(append([]sized{t}, servers...)))
 	}
 	return text
 }
@@ -87,7 +93,8 @@ func unable(transport string, t sized, servers []sized) string {
 			return fmt.Sprintf("%s and %s are on GPU %s, and NCCL needs one for each", t.Addr, b.Addr, mine[0])
 		}
 		if memory(transport) && len(mine) > 0 && len(theirs) > 0 && !slices.Contains(theirs, mine[0]) {
-			return fmt.Sprintf("%s trains on GPU %s, which %s does not see (peer_devices lets it)", t.Addr, mine[0], b.Addr)
+			return fmt.Sprintf("%s trains on GPU %s, which %s does not see (peer_devices lets it)", t.Addr, mine[0],
+				b.Addr)
 		}
 		if hasGPU(t) != hasGPU(b) {
 			return fmt.Sprintf("only one of %s and %s has a GPU in its placement", t.Addr, b.Addr)

@@ -22,29 +22,40 @@ func TestThePlanSaysHowWeightsMove(t *testing.T) {
 		severity         string
 		want             []string
 	}{
-		"one GPU": {"auto", preferred, facts("transports", all, "devices", "0"), facts("transports", all, "devices", "0"), same, "info",
+		"one GPU": {"auto", preferred, facts("transports", all, "devices", "0"),
+			facts("transports", all, "devices", "0"), same, "info",
 			[]string{"weights will move by ipc", "quickest that all offer", "Not live"}},
-		"two GPUs": {"auto", preferred, facts("transports", all, "devices", "1"), facts("transports", all, "devices", "0"), same, "info",
+		"two GPUs": {"auto", preferred, facts("transports", all, "devices", "1"),
+			facts("transports", all, "devices", "0"), same, "info",
 			[]string{"weights will move by reload", "not see (peer_devices lets it)"}},
-		"two GPUs, sent": {"auto", preferred, facts("transports", sent, "devices", "1"), facts("transports", sent, "devices", "0"), same, "info",
+		"two GPUs, sent": {"auto", preferred, facts("transports", sent, "devices", "1"),
+			facts("transports", sent, "devices", "0"), same, "info",
 			[]string{"weights will move by nccl", "peer_devices lets it"}},
-		"sent to one's own GPU": {"nccl", "nccl", facts("transports", sent, "devices", "0"), facts("transports", sent, "devices", "0"), same, "error",
+		"sent to one's own GPU": {"nccl", "nccl", facts("transports", sent, "devices", "0"),
+			facts("transports", sent, "devices", "0"), same, "error",
 			[]string{`transport = "nccl" cannot be used`, "NCCL needs one for each"}},
-		"sent to another machine": {"auto", preferred, facts("transports", sent), facts("transports", sent), &schema.Placement{Host: "b"}, "info",
+		"sent to another machine": {"auto", preferred, facts("transports", sent), facts("transports", sent),
+			&schema.Placement{Host: "b"}, "info",
 			[]string{"weights will move by reload", "nccl: ", "on different machines"}},
-		"two GPUs that are seen": {"auto", preferred, facts("transports", all, "devices", "1"), facts("transports", all, "devices", "0,1"), same, "info",
+		"two GPUs that are seen": {"auto", preferred, facts("transports", all, "devices", "1"),
+			facts("transports", all, "devices", "0,1"), same, "info",
 			[]string{"weights will move by ipc"}},
 		"no GPU": {"auto", preferred, facts("transports", all), facts("transports", all), same, "info",
 			[]string{"weights will move by ipc", "must reach the same memory"}},
-		"GPUs that are not known yet": {"auto", preferred, facts("transports", all, "devices", "0"), facts("transports", all), &schema.Placement{GPUs: 1}, "info",
+		"GPUs that are not known yet": {"auto", preferred, facts("transports", all, "devices", "0"),
+			facts("transports", all), &schema.Placement{GPUs: 1}, "info",
 			[]string{"weights will move by ipc"}},
-		"only one on a GPU": {"auto", preferred, facts("transports", sent, "devices", "0"), facts("transports", sent), nil, "info",
+		"only one on a GPU": {"auto", preferred, facts("transports", sent, "devices", "0"), facts("transports", sent),
+			nil, "info",
 			[]string{"weights will move by reload", "has a GPU in its placement"}},
-		"quantized": {"auto", preferred, facts("transports", all), facts("transports", "restart", "no_memory", `quantization = "fp8": not those`), same, "info",
+		"quantized": {"auto", preferred, facts("transports", all),
+			facts("transports", "restart", "no_memory", `quantization = "fp8": not those`), same, "info",
 			[]string{"weights will move by restart", `quantization = "fp8"`}},
-		"another machine": {"auto", preferred, facts("transports", all), facts("transports", all), &schema.Placement{Host: "b"}, "info",
+		"another machine": {"auto", preferred, facts("transports", all), facts("transports", all),
+			&schema.Placement{Host: "b"}, "info",
 			[]string{"weights will move by reload", "on different machines"}},
-		"answers go on": {"auto", "live," + preferred, facts("transports", all, "devices", "0"), facts("transports", all, "devices", "0"), same, "info",
+		"answers go on": {"auto", "live," + preferred, facts("transports", all, "devices", "0"),
+			facts("transports", all, "devices", "0"), same, "info",
 			[]string{"weights will move by live"}},
 		"asked for": {"reload", "reload", facts("transports", all), facts("transports", all), same, "info",
 			[]string{"weights will move by reload", "what the recipe asks for"}},
@@ -56,12 +67,14 @@ func TestThePlanSaysHowWeightsMove(t *testing.T) {
 			w := world{
 				placed: map[kind.Kind]*schema.Placement{kind.Inference: c.away, kind.Trainer: same},
 				estimates: map[kind.Kind]sdk.Estimate{
-					kind.Sync: facts("transport", c.asked, "transports", c.preferred, "in_flight", "drain"), kind.Inference: c.server, kind.Trainer: c.trainer,
+					kind.Sync:      facts("transport", c.asked, "transports", c.preferred, "in_flight", "drain"),
+					kind.Inference: c.server, kind.Trainer: c.trainer,
 				},
 			}
 			for _, f := range w.check() {
 				text := f.Summary + " " + f.Detail
-				if f.Address.Kind != kind.Sync || !strings.Contains(text, "weights will move") && !strings.Contains(text, "transport") {
+				if f.Address.Kind != kind.Sync || !strings.Contains(text, "weights will move") &&
+					!strings.Contains(text, "transport") {
 					continue
 				}
 				if f.Severity != c.severity {

@@ -50,8 +50,8 @@ func (s *Series) Add(step int64, value float64) {
 	s.held = 1
 }
 
-// Ends are the means over the first and the last tenth of the points (at least one, at most 16): what a metric was at the
-// start and is now, without the noise of one step.
+// Ends are the means over the first and the last tenth of the points (at least one, at most 16): what a metric was at
+// the start and is now, without the noise of one step.
 func (s *Series) Ends() (before, after float64) {
 	n := s.window()
 	if n == 0 {

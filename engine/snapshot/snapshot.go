@@ -1,5 +1,6 @@
-// Package snapshot is what a run looks like at one moment, folded from its event log. Every view of a running or finished run
-// (the live table, status, the summary) is made from a Snapshot, so that none of them keeps books of its own.
+// Package snapshot is what a run looks like at one moment, folded from its event log. Every view of a running or
+// finished run (the live table, status, the summary) is made from a Snapshot, so that none of them keeps books of its
+// own.
 package snapshot
 
 import (
@@ -10,7 +11,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// Snapshot is a run as its events tell it. The zero Snapshot is a run of which nothing is known. It is not safe for concurrent use.
+// Snapshot is a run as its events tell it. The zero Snapshot is a run of which nothing is known. It is not safe for
+// concurrent use.
 type Snapshot struct {
 	Blocks  map[string]*Block
 	Started time.Time // of the latest apply
@@ -103,7 +105,8 @@ func (snap *Snapshot) block(address string) *Block {
 	}
 	blk := snap.Blocks[address]
 	if blk == nil {
-		blk = &Block{Address: address, Phase: string(sdk.Pending), Metrics: map[string]float64{}, History: map[string]*Series{}}
+		blk = &Block{Address: address, Phase: string(sdk.Pending), Metrics: map[string]float64{},
+			History: map[string]*Series{}}
 		snap.Blocks[address] = blk
 	}
 	return blk

@@ -32,17 +32,21 @@ func TestBoardFollowsARun(t *testing.T) {
 		event.Event{Type: event.Phase, Address: inference, Phase: "starting", BlockAttempt: 1},
 		event.Event{Type: event.Phase, Address: inference, Phase: "ready", BlockAttempt: 1},
 		event.Event{Type: event.Progress, Address: trainer, Step: 3, Total: 10, Unit: "steps"},
-		event.Event{Type: event.Metrics, Address: trainer, Step: 3, Metrics: map[string]float64{"reward": 0.25, "tokens_per_second": 900}},
+		event.Event{Type: event.Metrics, Address: trainer, Step: 3,
+			Metrics: map[string]float64{"reward": 0.25, "tokens_per_second": 900}},
 		event.Event{Type: event.Weights, Address: syncBlock, Inference: inference, Version: 3, Seconds: 0.1},
-		event.Event{Type: event.Sample, Address: "environment.arithmetic.sums", Prompt: "1+1=", Completion: "3", Score: 0},
-		event.Event{Type: event.Sample, Address: "environment.arithmetic.sums", Prompt: "1+1=", Completion: "2", Score: 1},
+		event.Event{Type: event.Sample, Address: "environment.arithmetic.sums", Prompt: "1+1=", Completion: "3",
+			Score: 0},
+		event.Event{Type: event.Sample, Address: "environment.arithmetic.sums", Prompt: "1+1=", Completion: "2",
+			Score: 1},
 		event.Event{Type: event.Restart, Address: inference, Attempt: 1, Message: "it was killed"},
 		event.Event{Type: event.Phase, Address: inference, Phase: "ready", BlockAttempt: 2},
 		event.Event{Type: event.Checkpoint, Address: trainer, Path: "/c/step-10", Step: 10, Version: 10},
 		event.Event{Type: event.Output, Name: "checkpoint", Value: "/c/step-10"},
 		event.Event{Type: event.RunEnded, Phase: "completed"},
 	)
-	if snap.Status != "completed" || snap.Ended.IsZero() || snap.Version != 3 || snap.Outputs["checkpoint"] != "/c/step-10" {
+	if snap.Status != "completed" || snap.Ended.IsZero() || snap.Version != 3 ||
+		snap.Outputs["checkpoint"] != "/c/step-10" {
 		t.Fatalf("run: %+v", snap)
 	}
 	inf := snap.Blocks[inference]

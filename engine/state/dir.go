@@ -27,7 +27,8 @@ func (d Dir) Make() error {
 	if err := d.makeParent(); err != nil {
 		return fmt.Errorf("making the run directory: %w", err)
 	}
-	for _, p := range []string{string(d), d.Events(), filepath.Join(string(d), "blocks"), filepath.Join(string(d), "checkpoints")} {
+	for _, p := range []string{string(d), d.Events(), filepath.Join(string(d), "blocks"),
+		filepath.Join(string(d), "checkpoints")} {
 		if err := private.Dir(p); err != nil {
 			return fmt.Errorf("making the run directory: %w", err)
 		}
@@ -88,7 +89,8 @@ func escape(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
 		c := s[i]
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' || (c == '.' && i > 0) {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' ||
+			(c == '.' && i > 0) {
 			b.WriteByte(c)
 			continue
 		}
@@ -97,7 +99,8 @@ func escape(s string) string {
 	return b.String()
 }
 
-// writeAtomic replaces path by a file with that content: after a crash there is the old content or the new, never a part.
+// writeAtomic replaces path by a file with that content: after a crash there is the old content or the new, never a
+// part.
 func writeAtomic(path string, content []byte) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {

@@ -12,9 +12,10 @@ import (
 	"github.com/recipe-rl/recipe/schema/addr"
 )
 
-// The record of a run is a snapshot, run.json, and a journal of what has changed since, run.journal: a header line, then a line a change.
-// A line holds whole blocks, so reading it twice does no harm. Changes are numbered without a gap over snapshot and journal, and a
-// journal begins behind the snapshot that it belongs to or earlier: lines that the snapshot holds are passed over.
+// The record of a run is a snapshot, run.json, and a journal of what has changed since, run.journal: a header line,
+// then a line a change. A line holds whole blocks, so reading it twice does no harm. Changes are numbered without a gap
+// over snapshot and journal, and a journal begins behind the snapshot that it belongs to or earlier: lines that the
+// snapshot holds are passed over.
 
 // journalVersion is the version of the journal's lines.
 const journalVersion = 1
@@ -103,7 +104,8 @@ func replay(r *Run, journal []byte) error {
 		return nil // of another run that was here before
 	}
 	if h.Journal > journalVersion {
-		return fmt.Errorf("it has version %d; this engine reads up to %d: use the newer recipe that wrote it", h.Journal, journalVersion)
+		return fmt.Errorf("it has version %d; this engine reads up to %d: use the newer recipe that wrote it",
+			h.Journal, journalVersion)
 	}
 	if h.After > r.Changes {
 		return errMoved

@@ -47,8 +47,8 @@ func same(t *testing.T, got, want *state.Run) {
 	}
 }
 
-// Whatever is noted, in whatever order, and however often the journal is folded into the snapshot: after every write the disk holds what
-// the store does, for an engine that comes after a kill as for one that comes after a close.
+// Whatever is noted, in whatever order, and however often the journal is folded into the snapshot: after every write
+// the disk holds what the store does, for an engine that comes after a kill as for one that comes after a close.
 func TestTheDiskHoldsEveryChangeAtOnce(t *testing.T) {
 	t.Parallel()
 	d := dir(t)
@@ -66,7 +66,8 @@ func TestTheDiskHoldsEveryChangeAtOnce(t *testing.T) {
 				s.NoteBlock(block(rng.IntN(20)), func(b *state.Block) {
 					b.Attempt++
 					b.Phase = fmt.Sprint("phase ", i)
-					b.Config = map[string]json.RawMessage{"text": json.RawMessage(`"` + strings.Repeat("x", rng.IntN(10_000)) + `"`)}
+					b.Config = map[string]json.RawMessage{"text": json.RawMessage(
+						`"` + strings.Repeat("x", rng.IntN(10_000)) + `"`)}
 				})
 			}
 			if writes != i+1 {
@@ -144,7 +145,8 @@ func TestARecordOfFormat1IsRead(t *testing.T) {
 	}
 	s := openStore(t, d, nil)
 	b := s.Block(policy)
-	if s.ID() != "0123456789abcdef" || b == nil || b.Attempt != 2 || b.Listen != "127.0.0.1:1" || string(b.Config["model"]) != `{"ref":"x"}` {
+	if s.ID() != "0123456789abcdef" || b == nil || b.Attempt != 2 || b.Listen != "127.0.0.1:1" ||
+		string(b.Config["model"]) != `{"ref":"x"}` {
 		t.Fatalf("read %s: %+v", s.ID(), b)
 	}
 	s.NoteBlock(policy, func(b *state.Block) { b.Attempt = 3 })
@@ -179,18 +181,29 @@ func TestWhatIsLeftOfAJournal(t *testing.T) {
 		want   int    // lines that count
 		error  string // or the error
 	}{
-		"whole":                      {func(s string) string { return s }, lines, ""},
-		"nothing":                    {func(string) string { return "" }, 0, ""},
-		"a torn header":              {func(s string) string { return s[:10] }, 0, ""},
-		"a torn last line":           {func(s string) string { return s[:len(s)-1] }, lines - 1, ""},
-		"zeros after a power cut":    {func(s string) string { return s + strings.Repeat("\x00", 100) }, lines, ""},
-		"a damaged last line":        {func(s string) string { return s[:len(s)-20] + strings.Repeat("\x00", 19) + "\n" }, lines - 1, ""},
-		"of another run":             {func(s string) string { return strings.Replace(s, `"run":"`, `"run":"f`, 1) }, 0, ""},
-		"a damaged line in between":  {func(s string) string { return strings.Replace(s, `{"n":3`, `{"n";3`, 1) }, 0, "line 3"},
-		"a missing line":             {func(s string) string { return cutLine(s, 2) }, 0, "change 4 follows change 2"},
-		"no header":                  {func(s string) string { return cutLine(s, 0) }, 0, "header"},
-		"of a newer engine":          {func(s string) string { return strings.Replace(s, `{"journal":1`, `{"journal":9`, 1) }, 0, "newer"},
-		"lines that are in run.json": {func(s string) string { return strings.Replace(s, "\n", "\n{\"n\":1,\"blocks\":{}}\n", 1) }, lines, ""},
+		"whole":                   {func(s string) string { return s }, lines, ""},
+		"nothing":                 {func(string) string { return "" }, 0, ""},
+		"a torn header":           {func(s string) string { return s[:10] }, 0, ""},
+		"a torn last line":        {func(s string) string { return s[:len(s)-1] }, lines - 1, ""},
+		"zeros after a power cut": {func(s string) string { return s + strings.Repeat("\x00", 100) }, lines, ""},
+		"a damaged last line": {func(s string) string {
+			return s[:len(s)-20] + strings.Repeat("\x00", 19) +
+				"\n"
+		}, lines - 1, ""},
+		"of another run": {func(s string) string { return strings.Replace(s, `"run":"`, `"run":"f`, 1) }, 0,
+			""},
+		"a damaged line in between": {func(s string) string { return strings.Replace(s, `{"n":3`, `{"n";3`, 1) }, 0,
+			"line 3"},
+		"a missing line": {func(s string) string { return cutLine(s, 2) }, 0, "change 4 follows change 2"},
+		"no header":      {func(s string) string { return cutLine(s, 0) }, 0, "header"},
+		"of a newer engine": {func(s string) string {
+			return strings.Replace(s, `{"journal":1`, `{"journal":9`,
+				1)
+		}, 0, "newer"},
+		"lines that are in run.json": {func(s string) string {
+			return strings.Replace(s, "\n",
+				"\n{\"n\":1,\"blocks\":{}}\n", 1)
+		}, lines, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

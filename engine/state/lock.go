@@ -31,7 +31,9 @@ type LockedError struct {
 }
 
 func (e *LockedError) Error() string {
-	return fmt.Sprintf("another engine works on this run: pid %d on %s (%s, since %s). Use `recipe status`, `recipe logs -f` or `recipe stop` to talk to it, or wait until it ends",
+	return fmt.Sprintf(
+		"another engine works on this run: pid %d on %s (%s, since %s). Use `recipe status`, `recipe logs -f` or "+
+			"`recipe stop` to talk to it, or wait until it ends",
 		e.Owner.PID, e.Owner.Host, e.Owner.Command, e.Owner.Since.Format(time.RFC3339))
 }
 
@@ -51,7 +53,8 @@ func TryLock(dir Dir, command string) (*Lock, error) {
 		return nil, &LockedError{Dir: dir, Owner: o}
 	}
 	host, _ := os.Hostname()
-	b, err := json.Marshal(Owner{PID: os.Getpid(), Host: host, Command: command, Since: time.Now().UTC().Truncate(time.Second)})
+	b, err := json.Marshal(Owner{PID: os.Getpid(), Host: host, Command: command,
+		Since: time.Now().UTC().Truncate(time.Second)})
 	if err == nil {
 		err = f.Truncate(0)
 	}
@@ -65,9 +68,9 @@ func TryLock(dir Dir, command string) (*Lock, error) {
 	return &Lock{file: f}, nil
 }
 
-// lockPatience is how long the lock of an engine that is gone may still be held: by a copy of it that was about to become a
-// plugin process when the engine was killed, and lets go as soon as it has. It is also how long an engine may take to write who it is
-// once it has the lock.
+// lockPatience is how long the lock of an engine that is gone may still be held: by a copy of it that was about to
+// become a plugin process when the engine was killed, and lets go as soon as it has. It is also how long an engine may
+// take to write who it is once it has the lock.
 const lockPatience = 5 * time.Second
 
 // flock takes the lock without waiting for a live engine.
@@ -80,8 +83,8 @@ func flock(f *os.File) error {
 	}
 }
 
-// ownerGone says whether the engine that the lock file names was on this machine and does not run any more. A file that names none, or a
-// predecessor, is that of an engine that has just taken the lock.
+// ownerGone says whether the engine that the lock file names was on this machine and does not run any more. A file that
+// names none, or a predecessor, is that of an engine that has just taken the lock.
 func ownerGone(f *os.File) bool {
 	o, ok := readOwner(f)
 	if !ok {

@@ -13,8 +13,8 @@ import (
 	"syscall"
 )
 
-// Place is where a run directory lies. The engine writes it into place.json when it opens a run: a directory that was copied then
-// says that it lies somewhere else, and nobody mistakes the processes of the original for its own.
+// Place is where a run directory lies. The engine writes it into place.json when it opens a run: a directory that was
+// copied then says that it lies somewhere else, and nobody mistakes the processes of the original for its own.
 type Place struct {
 	Path    string `json:"path"`           // absolute
 	Real    string `json:"real,omitempty"` // without symbolic links, when that is another path
@@ -66,7 +66,8 @@ func machine(name string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Recorded is where the directory says that it lies; ok is false when it does not say, as those of older versions do not.
+// Recorded is where the directory says that it lies; ok is false when it does not say, as those of older versions do
+// not.
 func (d Dir) Recorded() (p Place, ok bool, err error) {
 	b, err := d.readFile(placeName, maxPlace)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -76,8 +77,9 @@ func (d Dir) Recorded() (p Place, ok bool, err error) {
 		return p, false, fmt.Errorf("reading where the run lies: %w", err)
 	}
 	if err := json.Unmarshal(b, &p); err != nil || p.Path == "" {
-		return p, false, fmt.Errorf("reading where the run lies: %s is damaged: it should hold JSON with the path of this folder. "+
-			"recipe claim makes the run belong to this folder again", d.placePath())
+		return p, false,
+			fmt.Errorf("reading where the run lies: %s is damaged: it should hold JSON with the path of this folder. "+
+				"recipe claim makes the run belong to this folder again", d.placePath())
 	}
 	return p, true, nil
 }
@@ -109,26 +111,31 @@ func (p Place) real() string {
 type ForeignError struct {
 	Dir Dir
 	Was Place
-	// Why says what tells: that the original is still there, that it was made on another machine, or whose processes are alive.
+	// Why says what tells: that the original is still there, that it was made on another machine, or whose processes
+	// are alive.
 	Why string
 }
 
 func (e *ForeignError) Error() string {
-	return fmt.Sprintf("the run in %s does not belong to this folder: it was made in %s on %s, and %s", e.Dir, e.Was.Path, e.Was.Host, e.Why)
+	return fmt.Sprintf("the run in %s does not belong to this folder: it was made in %s on %s, and %s", e.Dir,
+		e.Was.Path, e.Was.Host, e.Why)
 }
 
 // Remedy says what can be done about it.
 func (e *ForeignError) Remedy() string {
-	return "recipe claim makes it a run of this folder's own, which goes on from the checkpoints that lie here; recipe claim --new forgets it and keeps " +
-		"only its checkpoints, so that apply begins anew. Neither touches the original or its processes. If .recipe came with a git repository, remove it from there"
+	return "recipe claim makes it a run of this folder's own, which goes on from the checkpoints that lie here; " +
+		"recipe claim --new forgets it and keeps " +
+		"only its checkpoints, so that apply begins anew. Neither touches the original or its processes. If .recipe " +
+		"came with a git repository, remove it from there"
 }
 
-// Belongs says whether the run in the directory is this directory's own, and not a copy of another's: nil, or a *ForeignError. elsewhere says
-// whether a recorded process of the run is alive and works in another directory; certain asks for what can be proved only, which a system
-// that does not show where a process works cannot.
+// Belongs says whether the run in the directory is this directory's own, and not a copy of another's: nil, or a
+// *ForeignError. elsewhere says whether a recorded process of the run is alive and works in another directory; certain
+// asks for what can be proved only, which a system that does not show where a process works cannot.
 //
-// A directory that was moved is its own: within a file system it keeps its inode, and across file systems (or restored from a backup)
-// nothing of it is alive and the original is gone. What was brought from another machine could still run there, so a person must say so.
+// A directory that was moved is its own: within a file system it keeps its inode, and across file systems (or restored
+// from a backup) nothing of it is alive and the original is gone. What was brought from another machine could still run
+// there, so a person must say so.
 func (d Dir) Belongs(elsewhere func(certain bool) (pid int, alive bool)) error {
 	if !d.Exists() {
 		return nil
@@ -149,7 +156,8 @@ func (d Dir) Belongs(elsewhere func(certain bool) (pid int, alive bool)) error {
 	}
 	samePath := was.real() == here.real()
 	switch {
-	case ok && was.Inode == here.Inode && (was.Device == here.Device || samePath): // devices of network file systems are numbered anew
+	case ok && was.Inode == here.Inode && (was.Device == here.Device || samePath):
+		// devices of network file systems are numbered anew
 		return nil
 	case was.Machine != here.Machine:
 		return foreign("this is %s", here.Host)
@@ -162,8 +170,8 @@ func (d Dir) Belongs(elsewhere func(certain bool) (pid int, alive bool)) error {
 	return nil
 }
 
-// sameRun says whether two directories record the same run. The first is named by a record that may come from anywhere: it is looked at, and
-// nothing of it is changed.
+// sameRun says whether two directories record the same run. The first is named by a record that may come from anywhere:
+// it is looked at, and nothing of it is changed.
 func sameRun(named string, d Dir) bool {
 	own, err := Read(d)
 	if err != nil || own.ID == "" {

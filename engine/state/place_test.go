@@ -137,7 +137,10 @@ func TestWhoseARunDirectoryIs(t *testing.T) {
 		}, nobody, ""},
 		{"from another machine, at the same path", func(t *testing.T) state.Dir {
 			d := recordedRun(t)
-			editPlace(t, d, func(p *state.Place) { p.Machine, p.Host, p.Inode = "another", "another.example", p.Inode+1 })
+			editPlace(t, d, func(p *state.Place) {
+				p.Machine, p.Host, p.Inode = "another", "another.example", p.Inode+
+					1
+			})
 			return d
 		}, nobody, "on another.example, and this is "},
 		{"made before places were written down", func(t *testing.T) state.Dir {
@@ -156,7 +159,8 @@ func TestWhoseARunDirectoryIs(t *testing.T) {
 			switch {
 			case c.why == "" && err != nil:
 				t.Errorf("refused: %v", err)
-			case c.why != "" && (!errors.As(err, &foreign) || !strings.Contains(err.Error(), c.why) || foreign.Remedy() == ""):
+			case c.why != "" && (!errors.As(err, &foreign) || !strings.Contains(err.Error(), c.why) ||
+				foreign.Remedy() == ""):
 				t.Errorf("the error is %v, expected %q", err, c.why)
 			}
 		})
@@ -170,15 +174,18 @@ func TestPathsFollowAMovedRun(t *testing.T) {
 		Policy: state.Policy{Weights: "/old/run/weights"},
 		Blocks: map[addr.Block]*state.Block{a: {
 			Checkpoint: &state.Checkpoint{Path: "/old/run/checkpoints/1"},
-			Outputs:    map[string]json.RawMessage{"checkpoint": []byte(`"/real/run/checkpoints/1"`), "n": []byte(`12345678901234567890`), "other": []byte(`"/old/runner"`)},
+			Outputs: map[string]json.RawMessage{"checkpoint": []byte(`"/real/run/checkpoints/1"`),
+				"n": []byte(`12345678901234567890`), "other": []byte(`"/old/runner"`)},
 		}},
 		Outputs: map[string]state.RecordedOutput{"o": {Value: []byte(`{"a":["/old/run"]}`)}},
 	}
 	r.Relocate(state.Place{Path: "/old/run", Real: "/real/run"}, state.Place{Path: "/new"})
 	b := r.Blocks[a]
 	for got, want := range map[string]string{
-		r.Policy.Weights: "/new/weights", b.Checkpoint.Path: "/new/checkpoints/1", string(b.Outputs["checkpoint"]): `"/new/checkpoints/1"`,
-		string(b.Outputs["n"]): `12345678901234567890`, string(b.Outputs["other"]): `"/old/runner"`, string(r.Outputs["o"].Value): `{"a":["/new"]}`,
+		r.Policy.Weights: "/new/weights", b.Checkpoint.Path: "/new/checkpoints/1",
+		string(b.Outputs["checkpoint"]): `"/new/checkpoints/1"`,
+		string(b.Outputs["n"]):          `12345678901234567890`, string(b.Outputs["other"]): `"/old/runner"`,
+		string(r.Outputs["o"].Value): `{"a":["/new"]}`,
 	} {
 		if got != want {
 			t.Errorf("%s, expected %s", got, want)

@@ -67,7 +67,10 @@ func parse(dir Dir, b []byte) (*Run, error) {
 		return nil, damaged(dir, dir.file(), errors.New("it has no format_version or no id"))
 	}
 	if r.Format > FormatVersion {
-		return nil, fmt.Errorf("the run's record %s has format version %d; this engine reads up to %d: use the newer recipe that wrote it", dir.file(), r.Format, FormatVersion)
+		return nil,
+			fmt.Errorf(
+				"the run's record %s has format version %d; this engine reads up to %d: use the newer recipe that "+
+					"wrote it", dir.file(), r.Format, FormatVersion)
 	}
 	if r.Blocks == nil {
 		r.Blocks = map[addr.Block]*Block{}
@@ -83,8 +86,10 @@ func parse(dir Dir, b []byte) (*Run, error) {
 }
 
 func damaged(dir Dir, file string, err error) error {
-	return fmt.Errorf("the run's record %s is damaged (%w). What runs now is not touched. Restore it from a backup, or move the folder %s away to begin a new run; "+
-		"its checkpoints stay in %s/checkpoints", file, err, dir, dir)
+	return fmt.Errorf(
+		"the run's record %s is damaged (%w). What runs now is not touched. Restore it from a backup, or move the "+
+			"folder %s away to begin a new run; "+
+			"its checkpoints stay in %s/checkpoints", file, err, dir, dir)
 }
 
 // compact undoes the indentation of the file inside raw values: they are compared byte by byte.

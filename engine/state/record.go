@@ -12,9 +12,9 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// Recordable turns the body of a block into what may be stored and compared: one JSON text an attribute or nested block.
-// References are reduced to the address they name, unknown values to {"unknown": true}, sensitive ones to a keyed
-// fingerprint. Two bodies are the same declaration exactly when their recordable forms are equal.
+// Recordable turns the body of a block into what may be stored and compared: one JSON text an attribute or nested
+// block. References are reduced to the address they name, unknown values to {"unknown": true}, sensitive ones to a
+// keyed fingerprint. Two bodies are the same declaration exactly when their recordable forms are equal.
 func Recordable(v cty.Value, schema *spec.Schema, dir Dir) (map[string]json.RawMessage, error) {
 	v, _ = v.Unmark()
 	out := map[string]json.RawMessage{}

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Relocate changes the paths in a record that lead into the run directory, after that was moved from one place to another.
+// Relocate changes the paths in a record that lead into the run directory, after that was moved from one place to
+// another.
 func (r *Run) Relocate(from, to Place) {
 	olds := []string{from.Path}
 	if from.Real != "" {

@@ -1,6 +1,6 @@
-// Package state is what a run remembers on disk: which blocks were started, with what, and how far they are. It is a JSON
-// file and a journal of what has changed since it was written, so that a change costs as much as it is big, and an engine
-// that is killed at any moment finds out from them what may still be alive. Secrets are never in them.
+// Package state is what a run remembers on disk: which blocks were started, with what, and how far they are. It is a
+// JSON file and a journal of what has changed since it was written, so that a change costs as much as it is big, and an
+// engine that is killed at any moment finds out from them what may still be alive. Secrets are never in them.
 package state
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/recipe-rl/recipe/schema/addr"
 )
 
-// FormatVersion is the version of run.json that this engine writes. It reads this one and older ones. Version 2 came with the journal
-// beside it, which an engine that knows only version 1 would not read.
+// FormatVersion is the version of run.json that this engine writes. It reads this one and older ones. Version 2 came
+// with the journal beside it, which an engine that knows only version 1 would not read.
 const FormatVersion = 2
 
 // Status is where a run stands.

@@ -74,7 +74,8 @@ func TestDamagedRecordSaysTheWayOut(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err := state.OpenStore(d, nil)
-			if err == nil || !strings.Contains(err.Error(), "damaged") || !strings.Contains(err.Error(), "move the folder") {
+			if err == nil || !strings.Contains(err.Error(), "damaged") ||
+				!strings.Contains(err.Error(), "move the folder") {
 				t.Errorf("error = %v", err)
 			}
 			if after, _ := os.ReadFile(filepath.Join(string(d), "run.json")); string(after) != content {
@@ -87,7 +88,8 @@ func TestDamagedRecordSaysTheWayOut(t *testing.T) {
 func TestNewerFormatIsRefused(t *testing.T) {
 	t.Parallel()
 	d := dir(t)
-	if err := os.WriteFile(filepath.Join(string(d), "run.json"), []byte(`{"format_version": 99, "id": "x"}`), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(string(d), "run.json"), []byte(`{"format_version": 99, "id": "x"}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := state.Read(d); err == nil || !strings.Contains(err.Error(), "newer") {
@@ -104,7 +106,8 @@ func TestSecondLockNamesTheFirst(t *testing.T) {
 	}
 	_, err = state.TryLock(d, "recipe apply b.hcl")
 	var locked *state.LockedError
-	if !errors.As(err, &locked) || locked.Owner.PID != os.Getpid() || !strings.Contains(err.Error(), "recipe apply a.hcl") {
+	if !errors.As(err, &locked) || locked.Owner.PID != os.Getpid() ||
+		!strings.Contains(err.Error(), "recipe apply a.hcl") {
 		t.Fatalf("error = %v", err)
 	}
 	if o := state.Holder(d); o == nil || o.PID != os.Getpid() {
@@ -157,8 +160,10 @@ func TestRecordableHidesSecretsAndReducesReferences(t *testing.T) {
 	t.Parallel()
 	d := dir(t)
 	schema := &spec.Schema{Attributes: []*spec.Attribute{
-		{Name: "model", Type: cty.String}, {Name: "key", Type: cty.String}, {Name: "secret", Type: cty.String, Sensitive: true},
-		{Name: "inference", Type: cty.DynamicPseudoType}, {Name: "later", Type: cty.String}, {Name: "absent", Type: cty.String},
+		{Name: "model", Type: cty.String}, {Name: "key", Type: cty.String},
+		{Name: "secret", Type: cty.String, Sensitive: true},
+		{Name: "inference", Type: cty.DynamicPseudoType}, {Name: "later", Type: cty.String},
+		{Name: "absent", Type: cty.String},
 	}}
 	value := func(secret string) cty.Value {
 		return cty.ObjectVal(map[string]cty.Value{
@@ -188,7 +193,8 @@ func TestRecordableHidesSecretsAndReducesReferences(t *testing.T) {
 		return out
 	}
 	a, b := rec("canary-1234567890"), rec("canary-other")
-	want := map[string]string{"model": `"m"`, "inference": `{"ref":"inference.tiny.policy"}`, "later": `{"unknown":true}`}
+	want := map[string]string{"model": `"m"`, "inference": `{"ref":"inference.tiny.policy"}`,
+		"later": `{"unknown":true}`}
 	for k, v := range want {
 		if a[k] != v {
 			t.Errorf("%s = %s, want %s", k, a[k], v)
@@ -218,7 +224,8 @@ func TestTheLockOfADeadEngineIsWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	const nobody = 1 << 22 // above every pid
-	if err := os.WriteFile(filepath.Join(string(d), "lock"), fmt.Appendf(nil, `{"pid": %d, "host": %q}`, nobody, host), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(string(d), "lock"), fmt.Appendf(nil, `{"pid": %d, "host": %q}`, nobody, host),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	time.AfterFunc(100*time.Millisecond, func() { _ = l.Unlock() })

@@ -13,14 +13,15 @@ import (
 	"github.com/recipe-rl/recipe/schema/addr"
 )
 
-// syncWithin is how long a change that nobody waits for may stay unsynced. It outlives a killed engine from the start; only a machine
-// that loses its power can lose it, and then nothing of the run is alive.
+// syncWithin is how long a change that nobody waits for may stay unsynced. It outlives a killed engine from the start;
+// only a machine that loses its power can lose it, and then nothing of the run is alive.
 const syncWithin = 200 * time.Millisecond
 
 // Store holds the record of a run whose lock this process holds. It is safe for concurrent use.
 //
-// A change is written by Note at once, as one line of the journal, and outlives a killed engine from then on. Sync puts everything noted
-// so far on the disk. When the disk is full a change stays in memory and is written by a later Note or Sync.
+// A change is written by Note at once, as one line of the journal, and outlives a killed engine from then on. Sync puts
+// everything noted so far on the disk. When the disk is full a change stays in memory and is written by a later Note or
+// Sync.
 type Store struct {
 	dir   Dir
 	wrote func()
@@ -48,7 +49,8 @@ type dirty struct {
 
 func (d dirty) empty() bool { return !d.run && len(d.blocks) == 0 }
 
-// OpenStore reads the record, making a new one with a fresh id when there is none. wrote, if not nil, is called after every write.
+// OpenStore reads the record, making a new one with a fresh id when there is none. wrote, if not nil, is called after
+// every write.
 func OpenStore(dir Dir, wrote func()) (*Store, error) {
 	r, err := Read(dir)
 	if err != nil {
@@ -60,7 +62,8 @@ func OpenStore(dir Dir, wrote func()) (*Store, error) {
 		}
 	}
 	r.Format = FormatVersion
-	return &Store{dir: dir, run: r, wrote: wrote, fresh: true, limit: journalBytes, dirty: dirty{blocks: map[addr.Block]bool{}}}, nil
+	return &Store{dir: dir, run: r, wrote: wrote, fresh: true, limit: journalBytes,
+		dirty: dirty{blocks: map[addr.Block]bool{}}}, nil
 }
 
 // NewID makes the id of a run.
@@ -138,7 +141,8 @@ func (s *Store) Remove(a addr.Block) {
 	_ = s.write()
 }
 
-// Rewrite changes anything in the record, its blocks too, and writes all of it to run.json, synced. When that fails nothing has changed.
+// Rewrite changes anything in the record, its blocks too, and writes all of it to run.json, synced. When that fails
+// nothing has changed.
 func (s *Store) Rewrite(change func(*Run)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,7 +163,8 @@ func (s *Store) Rewrite(change func(*Run)) error {
 	return nil
 }
 
-// Sync puts everything noted so far on the disk. When it cannot, what could not be written stays in memory for the next time.
+// Sync puts everything noted so far on the disk. When it cannot, what could not be written stays in memory for the next
+// time.
 func (s *Store) Sync() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -301,7 +306,8 @@ func (s *Store) retire() {
 	s.journal.close()
 }
 
-// sync returns when change n is on the disk. One caller syncs for all who wait. The lock is held at the call and at the return.
+// sync returns when change n is on the disk. One caller syncs for all who wait. The lock is held at the call and at the
+// return.
 func (s *Store) sync(n uint64) error {
 	for s.synced < n {
 		if s.syncing != nil {

@@ -10,13 +10,14 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 )
 
-// Surroundings is the recordable form of what a block declares around its body and its process is started with: placement, runtime,
-// environment_variables and external, by these names, which no body can use. Variables and external endpoints hold keys and tokens
-// without saying so, and are reduced to keyed fingerprints.
+// Surroundings is the recordable form of what a block declares around its body and its process is started with:
+// placement, runtime, environment_variables and external, by these names, which no body can use. Variables and external
+// endpoints hold keys and tokens without saying so, and are reduced to keyed fingerprints.
 func Surroundings(m schema.Meta, dir Dir) (map[string]json.RawMessage, error) {
 	declared := map[string]any{}
 	if p := m.Placement; p != nil {
-		declared["placement"] = filled(map[string]any{"gpus": p.GPUs, "devices": p.Devices, "executor": p.Executor, "host": p.Host})
+		declared["placement"] = filled(map[string]any{"gpus": p.GPUs, "devices": p.Devices, "executor": p.Executor,
+			"host": p.Host})
 	}
 	if r := m.Runtime; r != nil {
 		declared["runtime"] = filled(map[string]any{"python": r.Python, "requirements": r.Requirements, "venv": r.Venv})

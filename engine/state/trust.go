@@ -12,9 +12,9 @@ import (
 	"github.com/recipe-rl/recipe/engine/private"
 )
 
-// Check refuses a run directory that holds what recipe does not put there: files of another user, links, pipes. It may have
-// come with a cloned project or an archive, and the engine writes, empties and removes files in it by name. A directory that
-// does not exist is fine.
+// Check refuses a run directory that holds what recipe does not put there: files of another user, links, pipes. It may
+// have come with a cloned project or an archive, and the engine writes, empties and removes files in it by name. A
+// directory that does not exist is fine.
 func (d Dir) Check() error {
 	if err := d.checkTop(); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -102,7 +102,8 @@ func (d Dir) key() ([]byte, error) {
 		seen[b] = true
 	}
 	if len(seen) < minDistinct {
-		return nil, d.badKey(fmt.Sprintf("was not drawn at random: it has %d different bytes among %d", len(seen), len(key)))
+		return nil, d.badKey(fmt.Sprintf("was not drawn at random: it has %d different bytes among %d", len(seen),
+			len(key)))
 	}
 	return key, nil
 }
@@ -111,11 +112,12 @@ func (d Dir) key() ([]byte, error) {
 const minDistinct = 16
 
 func (d Dir) badKey(problem string) error {
-	return fmt.Errorf("refused: the run's key %s %s. Stop the run, delete the file and apply again: a new key is made", d.keyPath(), problem)
+	return fmt.Errorf("refused: the run's key %s %s. Stop the run, delete the file and apply again: a new key is made",
+		d.keyPath(), problem)
 }
 
-// makeKey makes the run's key when there is none, and checks the one that is there. Of two engines that begin at the same
-// time one makes it and both use it.
+// makeKey makes the run's key when there is none, and checks the one that is there. Of two engines that begin at the
+// same time one makes it and both use it.
 func (d Dir) makeKey() error {
 	if _, err := d.key(); !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -12,8 +12,8 @@ import (
 	"github.com/recipe-rl/recipe/engine/state"
 )
 
-// What a run directory that came from somewhere else may hold. Each is refused by the engine before it touches anything, and
-// what links name stays as it is.
+// What a run directory that came from somewhere else may hold. Each is refused by the engine before it touches
+// anything, and what links name stays as it is.
 func TestHostileRunDirectories(t *testing.T) {
 	t.Parallel()
 	outside := t.TempDir()
@@ -85,7 +85,8 @@ func TestHostileRunDirectories(t *testing.T) {
 					}
 				}
 			}
-			if err == nil || !strings.Contains(err.Error(), "refused") && !strings.Contains(err.Error(), "file exists") && !strings.Contains(err.Error(), "not a directory") {
+			if err == nil || !strings.Contains(err.Error(), "refused") &&
+				!strings.Contains(err.Error(), "file exists") && !strings.Contains(err.Error(), "not a directory") {
 				t.Errorf("%v; want a refusal", err)
 			}
 			if entries, rerr := os.ReadDir(outside); rerr != nil || len(entries) != 1 {

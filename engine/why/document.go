@@ -73,15 +73,18 @@ func (r *Report) Document(now time.Time, after time.Duration) *Document {
 	if after <= 0 {
 		after = DefaultAfter
 	}
-	d := &Document{FormatVersion: FormatVersion, Time: now.UTC(), Engine: true, After: after.Seconds(), Stalls: []StallDocument{}}
+	d := &Document{FormatVersion: FormatVersion, Time: now.UTC(), Engine: true, After: after.Seconds(),
+		Stalls: []StallDocument{}}
 	for _, s := range r.Stalls {
 		d.Stalls = append(d.Stalls, StallDocument{
-			Root: s.Root, Idle: seconds(s.Idle), Cycle: s.Cycle, Message: s.Sentence(), Remedy: s.Remedy(), Chain: linkDocuments(s.Chain, now), Others: s.Others,
+			Root: s.Root, Idle: seconds(s.Idle), Cycle: s.Cycle, Message: s.Sentence(), Remedy: s.Remedy(),
+			Chain: linkDocuments(s.Chain, now), Others: s.Others,
 		})
 	}
 	for _, b := range r.Blocks {
 		d.Blocks = append(d.Blocks, BlockDocument{
-			Address: b.Address, Phase: b.Phase, Message: b.Message, Moving: b.Moving, Reports: b.Reports, Activities: linkDocuments(b.Links, now),
+			Address: b.Address, Phase: b.Phase, Message: b.Message, Moving: b.Moving, Reports: b.Reports,
+			Activities: linkDocuments(b.Links, now),
 		})
 	}
 	return d

@@ -17,13 +17,16 @@ func (s Stall) Sentence() string {
 			next := s.Chain[i+1]
 			last := i+2 == len(s.Chain)
 			switch {
-			case last && next.Own() && next.Activity.Have == 0 && !s.Cycle: // the cause says more than what is waited for
+			case last && next.Own() && next.Activity.Have == 0 && !s.Cycle:
+				// the cause says more than what is waited for
 				parts = append(parts, fmt.Sprintf("%s waits for %s: %s", l.Address, l.On, body(next)))
 				i++
 				continue
-			case l.On.Kind == kind.Trajectories && next.Address == l.On && !next.Own() && next.Activity.What == l.Activity.What && l.Address.Kind == kind.Trainer:
+			case l.On.Kind == kind.Trajectories && next.Address == l.On && !next.Own() &&
+				next.Activity.What == l.Activity.What && l.Address.Kind == kind.Trainer:
 				// The queue stands between trainer and environments: what is in it is what the trainer waits for.
-				parts = append(parts, fmt.Sprintf("%s waits for %s%s", l.Address, l.Activity.What, after(": ", amount(next))))
+				parts = append(parts, fmt.Sprintf("%s waits for %s%s", l.Address, l.Activity.What,
+					after(": ", amount(next))))
 				i++
 				continue
 			}
@@ -84,7 +87,8 @@ func (s Stall) Remedy() string {
 			return r
 		}
 	}
-	return fmt.Sprintf("recipe status --why --stacks shows where %s is; recipe restart %s starts it again", s.Root, s.Root)
+	return fmt.Sprintf("recipe status --why --stacks shows where %s is; recipe restart %s starts it again", s.Root,
+		s.Root)
 }
 
 // Span is a time as people say it.

@@ -1,5 +1,5 @@
-// Package why says who waits for whom in a run, and what a run that stands still waits for in the end. It is pure: it is given
-// what every block says that it does, and follows that from block to block.
+// Package why says who waits for whom in a run, and what a run that stands still waits for in the end. It is pure: it
+// is given what every block says that it does, and follows that from block to block.
 package why
 
 import (
@@ -82,7 +82,8 @@ func Explain(in Input) *Report {
 	if in.After <= 0 {
 		in.After = DefaultAfter
 	}
-	g := &graph{Input: in, blocks: map[addr.Block]*Block{}, links: map[addr.Block][]Link{}, moving: map[addr.Block]bool{}}
+	g := &graph{Input: in, blocks: map[addr.Block]*Block{}, links: map[addr.Block][]Link{},
+		moving: map[addr.Block]bool{}}
 	for i := range in.Blocks {
 		g.blocks[in.Blocks[i].Address] = &in.Blocks[i]
 	}
@@ -95,7 +96,8 @@ func Explain(in Input) *Report {
 	for i := range in.Blocks {
 		b := &in.Blocks[i]
 		r.Blocks = append(r.Blocks, Doing{
-			Address: b.Address, Phase: b.Phase, Moving: g.moving[b.Address], Links: g.links[b.Address], Reports: b.Reports, Message: b.Message, Since: b.Since,
+			Address: b.Address, Phase: b.Phase, Moving: g.moving[b.Address], Links: g.links[b.Address],
+			Reports: b.Reports, Message: b.Message, Since: b.Since,
 		})
 	}
 	r.Stalls = g.stalls()
@@ -112,7 +114,8 @@ type graph struct {
 // linksOf finds the blocks that the activities of b name. A pattern that names several becomes a link each.
 func (g *graph) linksOf(b *Block) []Link {
 	if !b.Silent.IsZero() {
-		a := sdk.Activity{What: "its plugin process does not answer", Began: b.Silent, Remedy: "recipe restart " + b.Address.String() + " starts it again"}
+		a := sdk.Activity{What: "its plugin process does not answer", Began: b.Silent, Remedy: "recipe restart " +
+			b.Address.String() + " starts it again"}
 		return []Link{{Address: b.Address, Activity: a, Idle: a.Idle(g.Now)}}
 	}
 	var out []Link
@@ -157,7 +160,8 @@ func (g *graph) targets(self addr.Block, on string) []addr.Block {
 	var out []addr.Block
 	for i := range g.Blocks {
 		b := &g.Blocks[i]
-		if b.Address == self || string(b.Address.Kind) != parts[0] || (parts[1] != "*" && b.Address.Plugin != parts[1]) {
+		if b.Address == self || string(b.Address.Kind) != parts[0] ||
+			(parts[1] != "*" && b.Address.Plugin != parts[1]) {
 			continue
 		}
 		if parts[2] == "*" || parts[2] == b.Name || parts[2] == lastPart(b.Address) {
@@ -172,8 +176,8 @@ func lastPart(a addr.Block) string {
 	return a.Name + a.Key.String()
 }
 
-// spread finds the blocks in which something goes on: those with progress of their own, and those that wait for such a block.
-// A circle of blocks that wait for each other is not among them.
+// spread finds the blocks in which something goes on: those with progress of their own, and those that wait for such a
+// block. A circle of blocks that wait for each other is not among them.
 func (g *graph) spread() {
 	for i := range g.Blocks {
 		g.moving[g.Blocks[i].Address] = g.goesOn(&g.Blocks[i])
@@ -225,7 +229,8 @@ func (g *graph) stalls() []Stall {
 	var roots []addr.Block
 	for i := range g.Blocks {
 		b := &g.Blocks[i]
-		if b.Phase.Over() || g.moving[b.Address] || !slices.ContainsFunc(g.links[b.Address], func(l Link) bool { return !l.Activity.Rest }) {
+		if b.Phase.Over() || g.moving[b.Address] ||
+			!slices.ContainsFunc(g.links[b.Address], func(l Link) bool { return !l.Activity.Rest }) {
 			continue
 		}
 		s := g.chain(b.Address)
@@ -238,7 +243,8 @@ func (g *graph) stalls() []Stall {
 			roots = append(roots, s.Root)
 			continue
 		}
-		if len(s.Chain) > len(known.Chain) || len(s.Chain) == len(known.Chain) && rank(s.Chain[0].Address) < rank(known.Chain[0].Address) {
+		if len(s.Chain) > len(known.Chain) || len(s.Chain) == len(known.Chain) &&
+			rank(s.Chain[0].Address) < rank(known.Chain[0].Address) {
 			s.Others = append(known.Others, known.Chain[0].Address)
 			*known = s
 		} else {
@@ -301,7 +307,8 @@ func (g *graph) chain(from addr.Block) Stall {
 	}
 }
 
-// oldest is the edge of a block that has stood still for the longest; those that lead on come before those that lead back.
+// oldest is the edge of a block that has stood still for the longest; those that lead on come before those that lead
+// back.
 func (g *graph) oldest(a addr.Block, seen map[addr.Block]bool) (Link, bool) {
 	var best Link
 	found := false

@@ -92,7 +92,8 @@ func Parse(s string) (Block, error) {
 	}
 	b.Kind, b.Plugin, b.Name, b.Key = kind.Kind(parts[0]), parts[1], parts[2], key
 	if !b.Kind.Valid() {
-		return Block{}, fmt.Errorf("address %q: %q is not a kind of block (expected one of %v)", s, parts[0], kind.All())
+		return Block{}, fmt.Errorf("address %q: %q is not a kind of block (expected one of %v)", s, parts[0],
+			kind.All())
 	}
 	return b, nil
 }
@@ -160,7 +161,8 @@ func cutKey(s string) (string, Key, error) {
 	return s[:open], StringKey(str), nil
 }
 
-// lastDots returns the index of the n-th dot from the end of s, not counting dots inside brackets; -1 when there are fewer.
+// lastDots returns the index of the n-th dot from the end of s, not counting dots inside brackets; -1 when there are
+// fewer.
 func lastDots(s string, n int) int {
 	dots := outerDots(s)
 	if len(dots) < n {

@@ -13,13 +13,16 @@ import (
 func TestParseAndString(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]addr.Block{
-		"inference.vllm.policy":              {Kind: kind.Inference, Plugin: "vllm", Name: "policy"},
-		"trainer.grpo.sweep[0]":              {Kind: kind.Trainer, Plugin: "grpo", Name: "sweep", Key: addr.IntKey(0)},
-		`environment.atropos.task["math"]`:   {Kind: kind.Environment, Plugin: "atropos", Name: "task", Key: addr.StringKey("math")},
-		`sync.weights.s["a.b[\"c\"]"]`:       {Kind: kind.Sync, Plugin: "weights", Name: "s", Key: addr.StringKey(`a.b["c"]`)},
-		"module.eval.inference.vllm.p":       {Module: "eval", Kind: kind.Inference, Plugin: "vllm", Name: "p"},
-		`module.m["a.b"].x[3].trainer.g.t`:   {Module: `m["a.b"].x[3]`, Kind: kind.Trainer, Plugin: "g", Name: "t"},
-		`module.a.b.executor.slurm.c["é\n"]`: {Module: "a.b", Kind: kind.Executor, Plugin: "slurm", Name: "c", Key: addr.StringKey("é\n")},
+		"inference.vllm.policy": {Kind: kind.Inference, Plugin: "vllm", Name: "policy"},
+		"trainer.grpo.sweep[0]": {Kind: kind.Trainer, Plugin: "grpo", Name: "sweep", Key: addr.IntKey(0)},
+		`environment.atropos.task["math"]`: {Kind: kind.Environment, Plugin: "atropos", Name: "task",
+			Key: addr.StringKey("math")},
+		`sync.weights.s["a.b[\"c\"]"]`: {Kind: kind.Sync, Plugin: "weights", Name: "s",
+			Key: addr.StringKey(`a.b["c"]`)},
+		"module.eval.inference.vllm.p":     {Module: "eval", Kind: kind.Inference, Plugin: "vllm", Name: "p"},
+		`module.m["a.b"].x[3].trainer.g.t`: {Module: `m["a.b"].x[3]`, Kind: kind.Trainer, Plugin: "g", Name: "t"},
+		`module.a.b.executor.slurm.c["é\n"]`: {Module: "a.b", Kind: kind.Executor, Plugin: "slurm", Name: "c",
+			Key: addr.StringKey("é\n")},
 	} {
 		got, err := addr.Parse(text)
 		if err != nil || got != want {
@@ -61,7 +64,8 @@ func TestParseRefuses(t *testing.T) {
 
 func TestOrder(t *testing.T) {
 	t.Parallel()
-	want := []string{"environment.a.b", "inference.a.b", "inference.a.c[2]", "inference.a.c[10]", `inference.a.c["x"]`, "module.m.environment.a.b"}
+	want := []string{"environment.a.b", "inference.a.b", "inference.a.c[2]", "inference.a.c[10]", `inference.a.c["x"]`,
+		"module.m.environment.a.b"}
 	var got []addr.Block
 	for _, text := range want {
 		a, err := addr.Parse(text)
@@ -121,7 +125,8 @@ func TestConfigDropsTheKey(t *testing.T) {
 
 // FuzzParse: whatever is accepted is written and read back as the same address.
 func FuzzParse(f *testing.F) {
-	for _, seed := range []string{"inference.vllm.policy", `module.a["x.y"].b[0].trainer.g.t["z"]`, "module.x", "a.b.c[", `sync.w.s["\x00"]`} {
+	for _, seed := range []string{"inference.vllm.policy", `module.a["x.y"].b[0].trainer.g.t["z"]`, "module.x",
+		"a.b.c[", `sync.w.s["\x00"]`} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -26,7 +26,8 @@ func at(src, part string) (*hcl.Diagnostic, map[string]*hcl.File) {
 		return hcl.Pos{Line: line, Column: column, Byte: i}
 	}
 	rng := hcl.Range{Filename: "a.hcl", Start: pos(start), End: pos(start + len(part))}
-	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Wrong", Detail: "Do this.", Subject: &rng}, map[string]*hcl.File{"a.hcl": {Bytes: []byte(src)}}
+	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Wrong", Detail: "Do this.", Subject: &rng},
+		map[string]*hcl.File{"a.hcl": {Bytes: []byte(src)}}
 }
 
 func printed(t *testing.T, d *hcl.Diagnostic, files map[string]*hcl.File, o diagnostic.Options) string {
@@ -44,12 +45,14 @@ func TestPrint(t *testing.T) {
 		src, part string
 		want      string
 	}{
-		"one line":    {"a = 1\nbb = two\n", "two", "  2 │ bb = two\n    │      ^^^\n"},
-		"tab":         {"{\n\tb = two\n}\n", "two", "  2 │   b = two\n    │       ^^^\n"},
-		"wide":        {"a = \"日本\" + x\n", "x", "  1 │ a = \"日本\" + x\n    │              ^\n"},
-		"wide part":   {"a = 日本\n", "日本", "  1 │ a = 日本\n    │     ^^^^\n"},
-		"two lines":   {"a = [\n  1,\n]\n", "[\n  1,\n]", "  1 │ a = [\n    │     ^\n  2 │   1,\n    │   ^^\n  3 │ ]\n    │ ^\n"},
-		"many lines":  {"a = [\n1,\n2,\n3,\n]\n", "[\n1,\n2,\n3,\n]", "  1 │ a = [\n    │     ^\n  2 │ 1,\n    │ ^^\n  3 │ 2,\n    │ ^^\n"},
+		"one line":  {"a = 1\nbb = two\n", "two", "  2 │ bb = two\n    │      ^^^\n"},
+		"tab":       {"{\n\tb = two\n}\n", "two", "  2 │   b = two\n    │       ^^^\n"},
+		"wide":      {"a = \"日本\" + x\n", "x", "  1 │ a = \"日本\" + x\n    │              ^\n"},
+		"wide part": {"a = 日本\n", "日本", "  1 │ a = 日本\n    │     ^^^^\n"},
+		"two lines": {"a = [\n  1,\n]\n", "[\n  1,\n]",
+			"  1 │ a = [\n    │     ^\n  2 │   1,\n    │   ^^\n  3 │ ]\n    │ ^\n"},
+		"many lines": {"a = [\n1,\n2,\n3,\n]\n", "[\n1,\n2,\n3,\n]",
+			"  1 │ a = [\n    │     ^\n  2 │ 1,\n    │ ^^\n  3 │ 2,\n    │ ^^\n"},
 		"end of line": {"a =\nb = 1\n", "\n", "  1 │ a =\n    │    ^\n"},
 		"control":     {"a = \x01\x02\n", "\x01", "  1 │ a = ��\n    │     ^\n"},
 		"combining":   {"a = \"e\u0301\" + x\n", "x", "  1 │ a = \"e\u0301\" + x\n    │           ^\n"},
@@ -122,14 +125,16 @@ func TestPrintNamesTheBlockAndSurvivesMissingFiles(t *testing.T) {
 	t.Parallel()
 	d, _ := at("a = b\n", "b")
 	d.Extra = extra{}
-	if got := printed(t, d, nil, diagnostic.Options{}); got != "Error: Wrong\n  ─▶ a.hcl:1:5 in trainer.grpo.t\n  Do this.\n" {
+	if got := printed(t, d, nil,
+		diagnostic.Options{}); got != "Error: Wrong\n  ─▶ a.hcl:1:5 in trainer.grpo.t\n  Do this.\n" {
 		t.Errorf("%q", got)
 	}
 	d.Subject = nil
 	if got := printed(t, d, nil, diagnostic.Options{}); got != "Error: Wrong\n  in trainer.grpo.t\n  Do this.\n" {
 		t.Errorf("%q", got)
 	}
-	d.Subject = &hcl.Range{Filename: "a.hcl", Start: hcl.Pos{Line: 9, Column: 9, Byte: 999}, End: hcl.Pos{Line: 9, Column: 9, Byte: 999}}
+	d.Subject = &hcl.Range{Filename: "a.hcl", Start: hcl.Pos{Line: 9, Column: 9, Byte: 999},
+		End: hcl.Pos{Line: 9, Column: 9, Byte: 999}}
 	printed(t, d, map[string]*hcl.File{"a.hcl": {Bytes: []byte("short")}}, diagnostic.Options{})
 }
 
@@ -141,11 +146,14 @@ func TestPrintShowsValuesButNoSecrets(t *testing.T) {
 		t.Fatal(diags)
 	}
 	rng := expr.Range()
-	d := &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Wrong", Subject: &rng, Expression: expr, EvalContext: &hcl.EvalContext{Variables: map[string]cty.Value{
-		"a": cty.ObjectVal(map[string]cty.Value{"plain": cty.StringVal("seen"), "secret": cty.StringVal("hunter2").Mark("sensitive"),
-			"list": cty.TupleVal([]cty.Value{cty.True}), "unknown": cty.UnknownVal(cty.String)})}}}
+	d := &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Wrong", Subject: &rng, Expression: expr,
+		EvalContext: &hcl.EvalContext{Variables: map[string]cty.Value{
+			"a": cty.ObjectVal(map[string]cty.Value{"plain": cty.StringVal("seen"),
+				"secret": cty.StringVal("hunter2").Mark("sensitive"),
+				"list":   cty.TupleVal([]cty.Value{cty.True}), "unknown": cty.UnknownVal(cty.String)})}}}
 	got := printed(t, d, nil, diagnostic.Options{})
-	for _, want := range []string{`with a.plain = "seen"`, "with a.secret is a sensitive value", "with a.list is a list with 1 element(s)", "with a.unknown is not known yet"} {
+	for _, want := range []string{`with a.plain = "seen"`, "with a.secret is a sensitive value",
+		"with a.list is a list with 1 element(s)", "with a.unknown is not known yet"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("lacks %q:\n%s", want, got)
 		}
@@ -173,11 +181,13 @@ func TestJSON(t *testing.T) {
 	if got.Valid || got.Errors != 1 || got.Warnings != 1 || got.FormatVersion != "1.0" || len(got.Diagnostics) != 2 {
 		t.Errorf("%+v", got)
 	}
-	if got.Diagnostics[0].Severity != "warning" || got.Diagnostics[0].Range != nil || got.Diagnostics[0].Snippet != nil {
+	if got.Diagnostics[0].Severity != "warning" || got.Diagnostics[0].Range != nil ||
+		got.Diagnostics[0].Snippet != nil {
 		t.Errorf("%+v", got.Diagnostics[0])
 	}
 	item := got.Diagnostics[1]
-	if item.Address != "trainer.grpo.t" || item.Range.File != "a.hcl" || item.Range.Start != (diagnostic.Pos{Line: 2, Column: 6, Byte: 12}) || item.Snippet.StartLine != 2 {
+	if item.Address != "trainer.grpo.t" || item.Range.File != "a.hcl" ||
+		item.Range.Start != (diagnostic.Pos{Line: 2, Column: 6, Byte: 12}) || item.Snippet.StartLine != 2 {
 		t.Errorf("%+v %+v", item, item.Range)
 	}
 	if part := item.Snippet.Code[item.Snippet.Highlight[0]:item.Snippet.Highlight[1]]; part != "[\n  日本,\n]" {

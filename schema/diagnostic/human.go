@@ -98,7 +98,8 @@ func (p *printer) snippet(d *hcl.Diagnostic, color string) {
 	for i, line := range lines {
 		shown, from, to := p.fit(d.Subject, line, i == 0, gutter)
 		p.line("  " + p.paint(dim, fmt.Sprintf("%*d │", gutter, d.Subject.Start.Line+i)) + " " + shown)
-		p.line("  " + strings.Repeat(" ", gutter) + p.paint(dim, " │") + " " + strings.Repeat(" ", from) + p.paint(color, strings.Repeat("^", to-from)))
+		p.line("  " + strings.Repeat(" ", gutter) + p.paint(dim, " │") + " " + strings.Repeat(" ", from) +
+			p.paint(color, strings.Repeat("^", to-from)))
 	}
 }
 
@@ -113,7 +114,8 @@ func (p *printer) fit(subject *hcl.Range, line sourceLine, first bool, gutter in
 	room := max(20, p.o.Width-gutter-5)
 	// A line of generated text may be as long as the file: only the part around the mistake is looked at.
 	left, right := max(0, start-4*room), min(len(text), end, start+4*room)
-	before, marked, after := expand(text[left:start]), expand(text[start:right]), expand(text[right:min(len(text), right+4*room)])
+	before, marked, after := expand(text[left:start]), expand(text[start:right]),
+		expand(text[right:min(len(text), right+4*room)])
 	if columns(before) > room/2 && columns(before)+columns(marked) > room || left > 0 {
 		runes := []rune(before)
 		before = "…" + string(runes[max(0, len(runes)-room/4):])
@@ -139,7 +141,8 @@ func cut(s string, n int) string {
 
 func expand(s string) string {
 	return strings.Map(func(r rune) rune {
-		// Control characters, and those that change the order of what is shown, would make the terminal tell another story.
+		// Control characters, and those that change the order of what is shown, would make the terminal tell another
+		// story.
 		if unicode.IsControl(r) || r == utf8.RuneError || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
 			return '�'
 		}

@@ -20,7 +20,8 @@ func bounded(f function.Function, size func(args []cty.Value) int) function.Func
 		Type:        f.ReturnTypeForValues,
 		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
 			if n := size(args); n > maxResult || n < 0 {
-				return cty.NilVal, fmt.Errorf("the result would be too large (more than %d MiB or as many elements)", maxResult>>20)
+				return cty.NilVal, fmt.Errorf("the result would be too large (more than %d MiB or as many elements)",
+					maxResult>>20)
 			}
 			return f.Call(args)
 		},

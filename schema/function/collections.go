@@ -16,7 +16,8 @@ func dynamicParam(name string) function.Parameter {
 // to converts to a type; "true" to true, a list to a set, an object to a map.
 func to(name string, t cty.Type) function.Function {
 	return function.New(&function.Spec{
-		Params: []function.Parameter{{Name: "value", Type: cty.DynamicPseudoType, AllowNull: true, AllowDynamicType: true}},
+		Params: []function.Parameter{{Name: "value", Type: cty.DynamicPseudoType, AllowNull: true,
+			AllowDynamicType: true}},
 		Type: func(args []cty.Value) (cty.Type, error) {
 			given := args[0].Type()
 			if given.Equals(t) {
@@ -27,7 +28,8 @@ func to(name string, t cty.Type) function.Function {
 			}
 			v, err := convert.Convert(args[0], t)
 			if err != nil {
-				return cty.NilType, function.NewArgErrorf(0, "cannot convert %s with %s: %s", given.FriendlyName(), name, err)
+				return cty.NilType, function.NewArgErrorf(0, "cannot convert %s with %s: %s", given.FriendlyName(),
+					name, err)
 			}
 			return v.Type(), nil
 		},
@@ -43,8 +45,9 @@ func to(name string, t cty.Type) function.Function {
 
 func typeOf() function.Function {
 	return function.New(&function.Spec{
-		Params: []function.Parameter{{Name: "value", Type: cty.DynamicPseudoType, AllowNull: true, AllowUnknown: true, AllowDynamicType: true}},
-		Type:   function.StaticReturnType(cty.String),
+		Params: []function.Parameter{{Name: "value", Type: cty.DynamicPseudoType, AllowNull: true, AllowUnknown: true,
+			AllowDynamicType: true}},
+		Type: function.StaticReturnType(cty.String),
 		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
 			return cty.StringVal(args[0].Type().FriendlyName()), nil
 		},
@@ -54,13 +57,16 @@ func typeOf() function.Function {
 // length counts elements, or characters of a string.
 func length() function.Function {
 	return function.New(&function.Spec{
-		Params: []function.Parameter{{Name: "value", Type: cty.DynamicPseudoType, AllowDynamicType: true, AllowUnknown: true}},
+		Params: []function.Parameter{{Name: "value", Type: cty.DynamicPseudoType, AllowDynamicType: true,
+			AllowUnknown: true}},
 		Type: func(args []cty.Value) (cty.Type, error) {
 			t := args[0].Type()
-			if t == cty.DynamicPseudoType || t == cty.String || t.IsCollectionType() || t.IsTupleType() || t.IsObjectType() {
+			if t == cty.DynamicPseudoType || t == cty.String || t.IsCollectionType() || t.IsTupleType() ||
+				t.IsObjectType() {
 				return cty.Number, nil
 			}
-			return cty.NilType, function.NewArgErrorf(0, "expected a list, set, map, object or string, got %s", t.FriendlyName())
+			return cty.NilType, function.NewArgErrorf(0, "expected a list, set, map, object or string, got %s",
+				t.FriendlyName())
 		},
 		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
 			v := args[0]
@@ -82,8 +88,9 @@ func length() function.Function {
 // lookup returns an element of a map or object, or the default.
 func lookup() function.Function {
 	return function.New(&function.Spec{
-		Params:   []function.Parameter{dynamicParam("map"), {Name: "key", Type: cty.String}},
-		VarParam: &function.Parameter{Name: "default", Type: cty.DynamicPseudoType, AllowNull: true, AllowDynamicType: true, AllowUnknown: true},
+		Params: []function.Parameter{dynamicParam("map"), {Name: "key", Type: cty.String}},
+		VarParam: &function.Parameter{Name: "default", Type: cty.DynamicPseudoType, AllowNull: true,
+			AllowDynamicType: true, AllowUnknown: true},
 		Type: func(args []cty.Value) (cty.Type, error) {
 			v, err := lookUp(args)
 			if err != nil {
@@ -225,7 +232,8 @@ func index() function.Function {
 // coalesce returns the first value that is neither null nor an empty string.
 func coalesce() function.Function {
 	return function.New(&function.Spec{
-		VarParam: &function.Parameter{Name: "values", Type: cty.DynamicPseudoType, AllowNull: true, AllowUnknown: true, AllowDynamicType: true},
+		VarParam: &function.Parameter{Name: "values", Type: cty.DynamicPseudoType, AllowNull: true, AllowUnknown: true,
+			AllowDynamicType: true},
 		Type: func(args []cty.Value) (cty.Type, error) {
 			types := make([]cty.Type, len(args))
 			for i, a := range args {

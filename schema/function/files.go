@@ -64,7 +64,10 @@ func ordinary(path, full string) error {
 		for _, s := range steps {
 			for _, folder := range systemFolders() {
 				if s == folder || strings.HasPrefix(s, folder+"/") {
-					return fmt.Errorf(`%s lies in %s, which holds no files but a view of the system, secrets of its processes among them. A recipe reads ordinary files; env("NAME") reads an environment variable and keeps it secret`, path, folder)
+					return fmt.Errorf(
+						`%s lies in %s, which holds no files but a view of the system, secrets of its processes `+
+							`among them. A recipe reads ordinary files; env("NAME") reads an environment variable `+
+							`and keeps it secret`, path, folder)
 				}
 			}
 		}
@@ -88,7 +91,9 @@ func (f *Files) load(path string) ([]byte, error) {
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is not a regular file", path)
 	case info.Size() > maxFile:
-		return nil, fmt.Errorf("%s has %d MiB; a recipe reads files of at most %d MiB into itself: pass the path instead", path, info.Size()>>20, maxFile>>20)
+		return nil,
+			fmt.Errorf("%s has %d MiB; a recipe reads files of at most %d MiB into itself: pass the path instead", path,
+				info.Size()>>20, maxFile>>20)
 	}
 	in, err := os.Open(full)
 	if err != nil {
@@ -206,7 +211,8 @@ func pathexpand(o Options) function.Function {
 	}, "path")
 }
 
-// templatefile renders a file with ${…} and %{…}, in which only the given names are known. A template cannot render another.
+// templatefile renders a file with ${…} and %{…}, in which only the given names are known. A template cannot render
+// another.
 func templatefile(o Options, all map[string]function.Function) function.Function {
 	functions := make(map[string]function.Function, len(all))
 	for name, fn := range all {
@@ -227,7 +233,8 @@ func templatefile(o Options, all map[string]function.Function) function.Function
 			return cty.UnknownVal(cty.String), nil
 		}
 		if t := args[1].Type(); !t.IsObjectType() && !t.IsMapType() {
-			return cty.NilVal, function.NewArgErrorf(1, "expected an object with the names that the template uses, got %s", t.FriendlyName())
+			return cty.NilVal, function.NewArgErrorf(1,
+				"expected an object with the names that the template uses, got %s", t.FriendlyName())
 		}
 		src, err := o.Files.text(args[0].AsString())
 		if err != nil {

@@ -21,9 +21,12 @@ func evaluate(t *testing.T, files *function.Files, src string) (cty.Value, hcl.D
 		t.Fatal(diags)
 	}
 	return expr.Value(&hcl.EvalContext{
-		Functions: function.All(function.Options{Files: files, Environ: map[string]string{"TOKEN": "t0p"}, Sensitive: "sensitive", Ephemeral: "ephemeral"}),
-		Variables: map[string]cty.Value{"unknown": cty.UnknownVal(cty.String), "any": cty.DynamicVal, "secret": cty.StringVal("s3cret").Mark("sensitive"),
-			"list": cty.UnknownVal(cty.List(cty.String)), "object": cty.ObjectVal(map[string]cty.Value{"a": cty.UnknownVal(cty.Number)})},
+		Functions: function.All(function.Options{Files: files, Environ: map[string]string{"TOKEN": "t0p"},
+			Sensitive: "sensitive", Ephemeral: "ephemeral"}),
+		Variables: map[string]cty.Value{"unknown": cty.UnknownVal(cty.String), "any": cty.DynamicVal,
+			"secret": cty.StringVal("s3cret").Mark("sensitive"),
+			"list":   cty.UnknownVal(cty.List(cty.String)),
+			"object": cty.ObjectVal(map[string]cty.Value{"a": cty.UnknownVal(cty.Number)})},
 	})
 }
 
@@ -83,9 +86,12 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 func TestUnknownValuesStayUnknown(t *testing.T) {
 	t.Parallel()
 	files := &function.Files{Dir: t.TempDir()}
-	for _, src := range []string{`upper(unknown)`, `replace(unknown, "a", "b")`, `file(unknown)`, `length(list)`, `length(any)`, `lookup(any, "a")`, `lookup({ a = 1 }, unknown)`,
-		`one(list)`, `one(any)`, `coalesce(unknown, "a")`, `tonumber(unknown)`, `toset(any)`, `index(list, "a")`, `index(["a"], unknown)`, `templatefile("x", { a = unknown })`,
-		`format("%s", unknown)`, `join(",", list)`, `sha256(unknown)`, `sum(any)`, `alltrue(any)`, `setproduct(toset(list), ["a"])`, `env(unknown)`, `indent(1, unknown)`, `jsonencode(object)`} {
+	for _, src := range []string{`upper(unknown)`, `replace(unknown, "a", "b")`, `file(unknown)`, `length(list)`,
+		`length(any)`, `lookup(any, "a")`, `lookup({ a = 1 }, unknown)`,
+		`one(list)`, `one(any)`, `coalesce(unknown, "a")`, `tonumber(unknown)`, `toset(any)`, `index(list, "a")`,
+		`index(["a"], unknown)`, `templatefile("x", { a = unknown })`,
+		`format("%s", unknown)`, `join(",", list)`, `sha256(unknown)`, `sum(any)`, `alltrue(any)`,
+		`setproduct(toset(list), ["a"])`, `env(unknown)`, `indent(1, unknown)`, `jsonencode(object)`} {
 		v, diags := evaluate(t, files, src)
 		v, _ = v.Unmark()
 		if diags.HasErrors() || v.IsWhollyKnown() {
@@ -100,14 +106,18 @@ func TestUnknownValuesStayUnknown(t *testing.T) {
 func TestSecretsStaySecret(t *testing.T) {
 	t.Parallel()
 	files := &function.Files{Dir: t.TempDir()}
-	for _, src := range []string{`upper(secret)`, `env("TOKEN")`, `"${env("TOKEN")}-x"`, `jsonencode({ a = secret })`, `sha256(secret)`, `format("%s", secret)`, `join(",", [secret])`, `replace(secret, "s", "x")`,
-		`length(secret)`, `lookup({ a = secret }, "a")`, `coalesce(secret, "a")`, `tostring(secret)`, `one([secret])`, `try(secret, 1)`, `indent(1, secret)`, `sensitive(1)`, `env("NOWHERE", "x")`} {
+	for _, src := range []string{`upper(secret)`, `env("TOKEN")`, `"${env("TOKEN")}-x"`, `jsonencode({ a = secret })`,
+		`sha256(secret)`, `format("%s", secret)`, `join(",", [secret])`, `replace(secret, "s", "x")`,
+		`length(secret)`, `lookup({ a = secret }, "a")`, `coalesce(secret, "a")`, `tostring(secret)`, `one([secret])`,
+		`try(secret, 1)`, `indent(1, secret)`, `sensitive(1)`, `env("NOWHERE", "x")`} {
 		v, diags := evaluate(t, files, src)
 		if diags.HasErrors() || !v.ContainsMarked() {
 			t.Errorf("%s: got %#v %v, want a marked value", src, v, diags)
 		}
 	}
-	for src, want := range map[string]cty.Value{`nonsensitive(secret)`: cty.StringVal("s3cret"), `nonsensitive([secret])[0]`: cty.StringVal("s3cret"), `issensitive(secret)`: cty.True, `issensitive(1)`: cty.False} {
+	for src, want := range map[string]cty.Value{`nonsensitive(secret)`: cty.StringVal("s3cret"),
+		`nonsensitive([secret])[0]`: cty.StringVal("s3cret"), `issensitive(secret)`: cty.True,
+		`issensitive(1)`: cty.False} {
 		if v, diags := evaluate(t, files, src); diags.HasErrors() || !v.RawEquals(want) {
 			t.Errorf("%s: got %#v %v", src, v, diags)
 		}
@@ -128,7 +138,8 @@ func TestFilesRememberWhatTheyRead(t *testing.T) {
 	if _, diags := evaluate(t, files, `[file("a.txt"), fileexists("b.txt")]`); diags.HasErrors() {
 		t.Fatal(diags)
 	}
-	if read := files.Read(); len(read) != 1 || read[path] != "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb" {
+	if read := files.Read(); len(read) != 1 ||
+		read[path] != "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb" {
 		t.Errorf("%v", read)
 	}
 }
@@ -137,7 +148,8 @@ func TestFilesRememberWhatTheyRead(t *testing.T) {
 func TestSystemFoldersAreNotRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for link, to := range map[string]string{"environ": "/proc/self/environ", "proc": "/proc", "cwd": "/proc/self/cwd", "fds": "/dev/fd", "dev": "/dev", "to": dir + "/proc"} {
+	for link, to := range map[string]string{"environ": "/proc/self/environ", "proc": "/proc", "cwd": "/proc/self/cwd",
+		"fds": "/dev/fd", "dev": "/dev", "to": dir + "/proc"} {
 		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
 			t.Fatal(err)
 		}
@@ -151,17 +163,22 @@ func TestSystemFoldersAreNotRead(t *testing.T) {
 	up := strings.Repeat("../", strings.Count(dir, "/"))
 	files := &function.Files{Dir: dir}
 	for _, path := range []string{
-		"/proc/self/environ", "/proc/1/environ", "/proc/self/fd/0", "/proc/self/root" + dir + "/plain", "/proc/self/cwd/function.go", "/sys/kernel/mm/transparent_hugepage/enabled", "/dev/null",
-		"/dev/stdin", "/dev/fd/0", "//proc/./self/../self/environ", up + "proc/self/environ", "environ", "proc/self/environ", "to/self/environ", "fds/0", "dev/stdin", "proc/self/root" + dir + "/plain",
+		"/proc/self/environ", "/proc/1/environ", "/proc/self/fd/0", "/proc/self/root" + dir + "/plain",
+		"/proc/self/cwd/function.go", "/sys/kernel/mm/transparent_hugepage/enabled", "/dev/null",
+		"/dev/stdin", "/dev/fd/0", "//proc/./self/../self/environ", up + "proc/self/environ", "environ",
+		"proc/self/environ", "to/self/environ", "fds/0", "dev/stdin", "proc/self/root" + dir + "/plain",
 	} {
-		for _, call := range []string{"file(%q)", "filebase64(%q)", "filesha256(%q)", "templatefile(%q, {})", "fileexists(%q)"} {
+		for _, call := range []string{"file(%q)", "filebase64(%q)", "filesha256(%q)", "templatefile(%q, {})",
+			"fileexists(%q)"} {
 			src := strings.ReplaceAll(call, "%q", `"`+path+`"`)
-			if v, diags := evaluate(t, files, src); !diags.HasErrors() || !strings.Contains(diags.Error(), "no files but a view of the system") {
+			if v, diags := evaluate(t, files, src); !diags.HasErrors() ||
+				!strings.Contains(diags.Error(), "no files but a view of the system") {
 				t.Errorf("%s: %#v, %v", src, v, diags)
 			}
 		}
 	}
-	for _, call := range []string{`fileset("/proc/self", "*")`, `fileset(".", "../../../../../../../../proc/self/*")`, `fileset("proc/self", "env*")`, `fileset("/", "proc/self/env*")`} {
+	for _, call := range []string{`fileset("/proc/self", "*")`, `fileset(".", "../../../../../../../../proc/self/*")`,
+		`fileset("proc/self", "env*")`, `fileset("/", "proc/self/env*")`} {
 		if v, diags := evaluate(t, files, call); !diags.HasErrors() {
 			t.Errorf("%s: %#v", call, v)
 		}

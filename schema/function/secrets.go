@@ -29,7 +29,8 @@ func env(o Options) function.Function {
 			case len(args) == 2:
 				return args[1].Mark(o.Sensitive).Mark(o.Ephemeral), nil
 			}
-			return cty.NilVal, function.NewArgErrorf(0, "the environment variable %s is not set; set it, or give a default: env(%q, \"…\")", name, name)
+			return cty.NilVal, function.NewArgErrorf(0,
+				"the environment variable %s is not set; set it, or give a default: env(%q, \"…\")", name, name)
 		},
 	})
 }
@@ -44,7 +45,8 @@ func (o Options) lookup(name string) (string, bool) {
 }
 
 func anyMarked(name string) function.Parameter {
-	return function.Parameter{Name: name, Type: cty.DynamicPseudoType, AllowNull: true, AllowUnknown: true, AllowDynamicType: true, AllowMarked: true}
+	return function.Parameter{Name: name, Type: cty.DynamicPseudoType, AllowNull: true, AllowUnknown: true,
+		AllowDynamicType: true, AllowMarked: true}
 }
 
 func same(args []cty.Value) (cty.Type, error) { return args[0].Type(), nil }
@@ -64,7 +66,8 @@ func nonsensitive(Options) function.Function {
 }
 
 func isSensitive(o Options) function.Function {
-	return function.New(&function.Spec{Params: []function.Parameter{anyMarked("value")}, Type: function.StaticReturnType(cty.Bool),
+	return function.New(&function.Spec{Params: []function.Parameter{anyMarked("value")},
+		Type: function.StaticReturnType(cty.Bool),
 		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
 			_, marks := args[0].UnmarkDeep()
 			_, yes := marks[o.Sensitive]

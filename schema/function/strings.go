@@ -45,7 +45,8 @@ func hasSuffix(s, affix string) bool { return strings.HasSuffix(s, affix) }
 func contains(s, part string) bool   { return strings.Contains(s, part) }
 
 func affix(test func(s, affix string) bool) function.Function {
-	return stringFunc(cty.Bool, func(a []string) (cty.Value, error) { return cty.BoolVal(test(a[0], a[1])), nil }, "string", "part")
+	return stringFunc(cty.Bool, func(a []string) (cty.Value, error) { return cty.BoolVal(test(a[0], a[1])), nil },
+		"string", "part")
 }
 
 // replace replaces a substring or, written between slashes, a regular expression.
@@ -57,7 +58,8 @@ func replace() function.Function {
 			if err != nil {
 				return cty.NilVal, function.NewArgError(1, err)
 			}
-			if n := len(re.FindAllStringIndex(s, -1)); len(s)+n*(len(with)+len(s)*strings.Count(with, "$")) > maxResult {
+			if n := len(re.FindAllStringIndex(s, -1)); len(s)+
+				n*(len(with)+len(s)*strings.Count(with, "$")) > maxResult {
 				return cty.NilVal, errTooLarge
 			}
 			return cty.StringVal(re.ReplaceAllString(s, with)), nil
@@ -91,11 +93,17 @@ func base64decode() function.Function {
 }
 
 func urlencode() function.Function {
-	return stringFunc(cty.String, func(a []string) (cty.Value, error) { return cty.StringVal(url.QueryEscape(a[0])), nil }, "string")
+	return stringFunc(cty.String, func(a []string) (cty.Value, error) {
+		return cty.StringVal(url.QueryEscape(a[0])),
+			nil
+	}, "string")
 }
 
 func digest(name string) function.Function {
-	return stringFunc(cty.String, func(a []string) (cty.Value, error) { return cty.StringVal(hashed(name, []byte(a[0]))), nil }, "string")
+	return stringFunc(cty.String, func(a []string) (cty.Value,
+		error) {
+		return cty.StringVal(hashed(name, []byte(a[0]))), nil
+	}, "string")
 }
 
 func hashed(name string, data []byte) string {

@@ -12,10 +12,11 @@ var version, commit string
 // Info identifies a build.
 type Info struct {
 	Version string `json:"version"` // release, or 0.1.0-dev for a build that nobody named
-	Commit  string `json:"commit"`  // of the source, with -dirty when the tree was changed; "unknown" outside a checkout
-	Go      string `json:"go"`      // toolchain that built it
-	OS      string `json:"os"`
-	Arch    string `json:"arch"`
+	// of the source, with -dirty when the tree was changed; "unknown" outside a checkout
+	Commit string `json:"commit"`
+	Go     string `json:"go"` // toolchain that built it
+	OS     string `json:"os"`
+	Arch   string `json:"arch"`
 }
 
 // Read returns this build's identity: from the linker's flags, else from what the Go toolchain recorded.

@@ -1,5 +1,5 @@
-// Package reference writes the pages of docs/ that are generated: one for each command, from the command tree, and one for
-// each plugin, from its schema.
+// Package reference writes the pages of docs/ that are generated: one for each command, from the command tree, and one
+// for each plugin, from its schema.
 package reference
 
 import (
@@ -89,8 +89,11 @@ func prose(text string) string {
 func Blocks(plugins []*schema.PluginSchema) Pages {
 	pages := Pages{}
 	var index strings.Builder
-	fmt.Fprintf(&index, "# Blocks\n%s\nThe plugins inside the binary. Every kind of block also takes the meta-arguments `count`, `for_each`, `depends_on`,\n"+
-		"`placement`, `restart`, `health`, `lifecycle`, `runtime`, `environment_variables` and `external`; a trainer also takes `stop_when`.\n", notice)
+	fmt.Fprintf(&index,
+		"# Blocks\n%s\nThe plugins inside the binary. Every kind of block also takes the meta-arguments `count`, "+
+			"`for_each`, `depends_on`,\n"+
+			"`placement`, `restart`, `health`, `lifecycle`, `runtime`, `environment_variables` and `external`; a "+
+			"trainer also takes `stop_when`.\n", notice)
 	for _, k := range kind.All() {
 		var rows []string
 		for _, p := range plugins {
@@ -119,8 +122,10 @@ func Block(p *schema.PluginSchema) string {
 		fmt.Fprintf(&b, "\nVersion %s. Lives as a %s.\n\n## Arguments\n%s", p.Version, p.Kind.Life(), body(p.Config))
 	}
 	if len(p.Environment) > 0 {
-		fmt.Fprintf(&b, "\n## Environment variables\nIts process gets these of the environment in which recipe runs, besides "+
-			"[what every program needs](../plugin-protocol.md#what-a-process-gets-of-the-environment): `%s`. Others go in `environment_variables`.\n", strings.Join(p.Environment, "`, `"))
+		fmt.Fprintf(&b,
+			"\n## Environment variables\nIts process gets these of the environment in which recipe runs, besides "+
+				"[what every program needs](../plugin-protocol.md#what-a-process-gets-of-the-environment): `%s`. "+
+				"Others go in `environment_variables`.\n", strings.Join(p.Environment, "`, `"))
 	}
 	if p.Outputs != nil {
 		fmt.Fprintf(&b, "\n## Outputs\nWhat other blocks and `output` blocks can refer to.\n\n%s", body(p.Outputs))

@@ -18,7 +18,8 @@ func Findings(w io.Writer, s Style, findings []doctor.Finding) error {
 		case doctor.Fail:
 			paint = s.Red
 		}
-		rows = append(rows, []Cell{{Text: string(f.Verdict), Paint: paint}, {Text: f.Name, Paint: s.Bold}, {Text: f.Found}})
+		rows = append(rows, []Cell{{Text: string(f.Verdict), Paint: paint}, {Text: f.Name, Paint: s.Bold},
+			{Text: f.Found}})
 	}
 	lines := Rows(rows, 0)
 	for i, f := range findings {

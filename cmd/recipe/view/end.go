@@ -38,7 +38,8 @@ func Next(w io.Writer, s Style, r *schema.Recipe) error {
 		if v.Sensitive || v.Type != cty.Number || !v.Value.IsKnown() || v.Value.IsNull() {
 			continue
 		}
-		add(fmt.Sprintf("recipe plan --var %s=%s %s", v.Name, Expression(v.Value.Multiply(cty.NumberIntVal(2))), r.File), "what twice as much would change")
+		add(fmt.Sprintf("recipe plan --var %s=%s %s", v.Name, Expression(v.Value.Multiply(cty.NumberIntVal(2))),
+			r.File), "what twice as much would change")
 		break
 	}
 	add("recipe logs -r "+r.File, "everything that was said")

@@ -27,7 +27,8 @@ func Environments(w io.Writer, s Style, list []Environment) error {
 		if e.Made {
 			state = s.Green("made")
 		}
-		if _, err := fmt.Fprintf(w, "%s  %s\n  for %s\n  with %s\n", state, e.Dir, strings.Join(e.Blocks, ", "), strings.Join(e.Packages.Requirements, ", ")); err != nil {
+		if _, err := fmt.Fprintf(w, "%s  %s\n  for %s\n  with %s\n", state, e.Dir, strings.Join(e.Blocks, ", "),
+			strings.Join(e.Packages.Requirements, ", ")); err != nil {
 			return err
 		}
 	}

@@ -58,15 +58,18 @@ func say(s Style, e event.Event) string {
 	case event.Checkpoint:
 		return fmt.Sprintf("checkpoint at step %d: %s", e.Step, e.Path)
 	case event.Weights:
-		return fmt.Sprintf("weights version %d served by %s after %.2fs (%s)", e.Version, e.Inference, e.Seconds, e.Transport)
+		return fmt.Sprintf("weights version %d served by %s after %.2fs (%s)", e.Version, e.Inference, e.Seconds,
+			e.Transport)
 	case event.Sample:
-		return fmt.Sprintf("sample, score %s: %s → %s", number(e.Score), quote(brief(e.Prompt)), quote(brief(e.Completion)))
+		return fmt.Sprintf("sample, score %s: %s → %s", number(e.Score), quote(brief(e.Prompt)),
+			quote(brief(e.Completion)))
 	case event.Restart:
 		return s.Yellow(fmt.Sprintf("restart %d in %.1fs", e.Attempt, e.Delay)) + after(": ", message)
 	case event.Adopted:
 		return fmt.Sprintf("found alive (pid %d) and taken over", e.PID)
 	case event.Stalled:
-		return s.Yellow("stands still for "+why.Span(fromSeconds(e.Seconds))+": ") + message + after("; what to do: ", oneLine(e.Remedy))
+		return s.Yellow("stands still for "+why.Span(fromSeconds(e.Seconds))+": ") + message +
+			after("; what to do: ", oneLine(e.Remedy))
 	case event.StallOver:
 		return "goes on after " + why.Span(fromSeconds(e.Seconds))
 	case event.Operation:
@@ -95,8 +98,9 @@ func measurements(m map[string]float64) string {
 	return strings.Join(names, ", ")
 }
 
-// Printer writes events as plain lines, one after the other. It leaves out what a reader has just read: progress, of which
-// metrics say the same and more, and a phase that the block was in already, and what only a plugin's author wants to know (--json has it all).
+// Printer writes events as plain lines, one after the other. It leaves out what a reader has just read: progress, of
+// which metrics say the same and more, and a phase that the block was in already, and what only a plugin's author wants
+// to know (--json has it all).
 type Printer struct{ snap snapshot.Snapshot }
 
 // Print writes the line of an event, when it has one.

@@ -22,7 +22,8 @@ const (
 	metricsEvery = 5 * time.Second        // between two lines of one block's numbers in a pipe
 )
 
-// Live shows a run while it goes on: at a terminal a table that redraws below the lines worth keeping, in a pipe plain lines.
+// Live shows a run while it goes on: at a terminal a table that redraws below the lines worth keeping, in a pipe plain
+// lines.
 type Live struct {
 	out   io.Writer
 	style Style
@@ -37,7 +38,8 @@ type Live struct {
 	left  atomic.Bool // the terminal is gone
 }
 
-// Lost sets what is called, once, when nothing can be shown any more. Follow goes on: what it returns does not depend on it.
+// Lost sets what is called, once, when nothing can be shown any more. Follow goes on: what it returns does not depend
+// on it.
 func (l *Live) Lost(f func(error)) { l.lost = f }
 
 func (l *Live) show(text string) {
@@ -233,7 +235,8 @@ func (l *Live) curve(width int) string {
 			continue
 		}
 		values := series.Resample(min(32, max(width-30, 8)))
-		return fmt.Sprintf("reward %s %s %s", number(values[0]), l.style.Green(Sparkline(values)), number(values[len(values)-1]))
+		return fmt.Sprintf("reward %s %s %s", number(values[0]), l.style.Green(Sparkline(values)),
+			number(values[len(values)-1]))
 	}
 	return ""
 }

@@ -93,7 +93,8 @@ func operation(w io.Writer, s Style, op *plan.Operation) {
 	}
 	fmt.Fprintln(w)
 	for _, r := range forced {
-		fmt.Fprintf(w, "        %s %s = %s %s %s", s.Yellow("~"), r.Attribute, brief(Value(r.Before)), s.Yellow("→"), brief(Value(r.After)))
+		fmt.Fprintf(w, "        %s %s = %s %s %s", s.Yellow("~"), r.Attribute, brief(Value(r.Before)), s.Yellow("→"),
+			brief(Value(r.After)))
 		switch {
 		case r.Change != "" && r.Change != spec.ChangeLive:
 			fmt.Fprintf(w, "  %s", s.Dim("# forces "+string(r.Change)))
@@ -194,7 +195,8 @@ func Counts(s Style, p *plan.Plan) string {
 		if alive > 0 {
 			what = fmt.Sprintf("%d of them running", alive)
 		}
-		return s.Green("No changes.") + fmt.Sprintf(" %s is as the recipe declares it: %s, %s.", p.Recipe, count(len(p.Operations), "block"), what)
+		return s.Green("No changes.") + fmt.Sprintf(" %s is as the recipe declares it: %s, %s.", p.Recipe,
+			count(len(p.Operations), "block"), what)
 	}
 	var parts []string
 	for _, a := range plan.Actions() {

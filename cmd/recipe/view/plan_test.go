@@ -30,7 +30,8 @@ func golden(t *testing.T, name string, got []byte) {
 		t.Fatalf("%v; run the test with -update to make it", err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("%s differs (run with -update when the change is meant)\n--- got ---\n%s\n--- want ---\n%s", path, got, want)
+		t.Errorf("%s differs (run with -update when the change is meant)\n--- got ---\n%s\n--- want ---\n%s", path, got,
+			want)
 	}
 }
 
@@ -50,7 +51,8 @@ func everyAction(t *testing.T) *plan.Plan {
 	t.Helper()
 	op := func(address string, a plan.Action, alive bool, reasons ...plan.Reason) *plan.Operation {
 		b := block(t, address)
-		return &plan.Operation{Address: b, Kind: b.Kind, Plugin: b.Plugin, Action: a, Alive: alive, Reasons: reasons, Needs: []plan.Dependency{}}
+		return &plan.Operation{Address: b, Kind: b.Kind, Plugin: b.Plugin, Action: a, Alive: alive, Reasons: reasons,
+			Needs: []plan.Dependency{}}
 	}
 	created := op("environment.arithmetic.sums", plan.Create, false, plan.Reason{Text: "it is not part of the run yet"})
 	created.Config = map[string]json.RawMessage{
@@ -68,18 +70,24 @@ func everyAction(t *testing.T) *plan.Plan {
 		FormatVersion: plan.FormatVersion, Recipe: "sums", Digest: "sha256:00", Status: state.Stopped,
 		Operations: []*plan.Operation{
 			created,
-			op("trainer.tiny.policy", plan.Update, true, plan.Reason{Attribute: "learning_rate", Change: spec.ChangeLive, Before: raw(`0.001`), After: raw(`0.0003`), Text: "learning_rate: 0.001 → 0.0003"}),
+			op("trainer.tiny.policy", plan.Update, true,
+				plan.Reason{Attribute: "learning_rate", Change: spec.ChangeLive, Before: raw(`0.001`),
+					After: raw(`0.0003`), Text: "learning_rate: 0.001 → 0.0003"}),
 			op("trainer.tiny.other", plan.Resume, false, plan.Reason{Text: "it was stopped: goes on from step 40"}),
 			op("sync.weights.policy", plan.Restart, false, plan.Reason{Text: "it had failed"}),
-			op("inference.tiny.policy", plan.Replace, true, plan.Reason{Attribute: "model", Change: spec.ChangeReplace, Before: raw(`"a"`), After: raw(`"b"`), Text: `model: "a" → "b"`}),
+			op("inference.tiny.policy", plan.Replace, true, plan.Reason{Attribute: "model", Change: spec.ChangeReplace,
+				Before: raw(`"a"`), After: raw(`"b"`), Text: `model: "a" → "b"`}),
 			op("trajectories.memory.default", plan.Nothing, true),
 			op(`environment.atropos.task["math"]`, plan.Stop, true, plan.Reason{Text: "it is no longer declared"}),
 		},
-		Outputs: []plan.Output{{Name: "checkpoint"}, {Name: "name", Known: true, Value: raw(`"sums"`)}, {Name: "token", Known: true, Sensitive: true}},
-		Counts:  map[plan.Action]int{},
+		Outputs: []plan.Output{{Name: "checkpoint"}, {Name: "name", Known: true, Value: raw(`"sums"`)},
+			{Name: "token", Known: true, Sensitive: true}},
+		Counts: map[plan.Action]int{},
 		Findings: []plan.Finding{
-			{Severity: "error", Address: block(t, "inference.tiny.policy"), Summary: "will not fit", Detail: "weights 3.1 GiB\ncache 90 GiB\nreduce max_model_len to 2048"},
-			{Severity: "warning", Address: block(t, "trainer.tiny.policy"), Summary: "batch_size is no multiple of group_size"},
+			{Severity: "error", Address: block(t, "inference.tiny.policy"), Summary: "will not fit",
+				Detail: "weights 3.1 GiB\ncache 90 GiB\nreduce max_model_len to 2048"},
+			{Severity: "warning", Address: block(t, "trainer.tiny.policy"),
+				Summary: "batch_size is no multiple of group_size"},
 		},
 	}
 	for _, o := range p.Operations {
@@ -129,7 +137,8 @@ func TestBrief(t *testing.T) {
 
 func TestPlanWithoutChanges(t *testing.T) {
 	t.Parallel()
-	p := &plan.Plan{Recipe: "sums", Operations: []*plan.Operation{{Action: plan.Nothing}}, Counts: map[plan.Action]int{plan.Nothing: 1}}
+	p := &plan.Plan{Recipe: "sums", Operations: []*plan.Operation{{Action: plan.Nothing}},
+		Counts: map[plan.Action]int{plan.Nothing: 1}}
 	var b bytes.Buffer
 	if err := Plan(&b, Style{}, p); err != nil {
 		t.Fatal(err)

@@ -10,7 +10,8 @@ import (
 func Plugins(w io.Writer, s Style, plugins []*schema.PluginSchema) error {
 	var rows [][]Cell
 	for _, p := range plugins {
-		rows = append(rows, []Cell{{Text: string(p.Kind)}, {Text: p.Name, Paint: s.Cyan}, {Text: p.Version}, {Text: p.Summary}})
+		rows = append(rows, []Cell{{Text: string(p.Kind)}, {Text: p.Name, Paint: s.Cyan}, {Text: p.Version},
+			{Text: p.Summary}})
 	}
 	return Table(w, s, []string{"KIND", "NAME", "VERSION", ""}, rows)
 }

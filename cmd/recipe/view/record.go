@@ -26,8 +26,8 @@ func Standing(run *state.Run, holder *state.Owner) string {
 	return "running"
 }
 
-// Complete adds to a snapshot what only the record knows, for a log of which old files were deleted, and takes out the blocks that are no part
-// of the run any more.
+// Complete adds to a snapshot what only the record knows, for a log of which old files were deleted, and takes out the
+// blocks that are no part of the run any more.
 func Complete(snap *snapshot.Snapshot, run *state.Run) {
 	for a, blk := range snap.Blocks {
 		if address, err := addr.Parse(a); err == nil && run.Blocks[address] == nil && sdk.Phase(blk.Phase).Over() {
@@ -59,17 +59,21 @@ func Foreign(w io.Writer, s Style, e *state.ForeignError) error {
 	return err
 }
 
-// StatusJSON writes the machine-readable form of status. Foreign is set for a run directory that was copied from elsewhere.
-func StatusJSON(w io.Writer, run *state.Run, snap *snapshot.Snapshot, holder *state.Owner, foreign *state.ForeignError, seen Seen) error {
+// StatusJSON writes the machine-readable form of status. Foreign is set for a run directory that was copied from
+// elsewhere.
+func StatusJSON(w io.Writer, run *state.Run, snap *snapshot.Snapshot, holder *state.Owner, foreign *state.ForeignError,
+	seen Seen) error {
 	elsewhere := ""
 	if foreign != nil {
 		elsewhere = foreign.Was.Path
 	}
 	type block struct {
-		Address  addr.Block         `json:"address"`
-		Phase    string             `json:"phase"`
-		Last     string             `json:"last_phase,omitempty"` // what the block was when an engine last looked, when nobody knows its phase now
-		Alive    *bool              `json:"alive,omitempty"`      // its process runs; left out for blocks that have none or have ended
+		Address addr.Block `json:"address"`
+		Phase   string     `json:"phase"`
+		// what the block was when an engine last looked, when nobody knows its phase now
+		Last string `json:"last_phase,omitempty"`
+		// its process runs; left out for blocks that have none or have ended
+		Alive    *bool              `json:"alive,omitempty"`
 		Error    string             `json:"error,omitempty"`
 		Message  string             `json:"message,omitempty"`
 		Attempt  int                `json:"life"`
@@ -101,13 +105,14 @@ func StatusJSON(w io.Writer, run *state.Run, snap *snapshot.Snapshot, holder *st
 		Version       int64        `json:"policy_version"`
 		Blocks        []block      `json:"blocks"`
 		Elsewhere     string       `json:"belongs_to,omitempty"` // the run directory that this one is a copy of
-		// Waiting lists what the engine cannot write for now, and Silent says why an engine that should answer does not. With either, the
-		// phases may be old.
+		// Waiting lists what the engine cannot write for now, and Silent says why an engine that should answer does
+		// not. With either, the phases may be old.
 		Waiting []enginerun.Waiting `json:"waiting,omitempty"`
 		Silent  string              `json:"engine_error,omitempty"`
 		// Moved says of which live blocks the process still uses the paths of a place from where the project was moved.
 		Moved map[addr.Block]string `json:"moved_from,omitempty"`
-	}{"1.1", run.Recipe, run.ID, run.Status, run.Error, holder, run.Policy.Version, blocks, elsewhere, seen.Waiting, seen.Silent, seen.Moved})
+	}{"1.1", run.Recipe, run.ID, run.Status, run.Error, holder, run.Policy.Version, blocks, elsewhere, seen.Waiting,
+		seen.Silent, seen.Moved})
 }
 
 func sorted(run *state.Run) []addr.Block {
@@ -153,7 +158,8 @@ func RecordedBlock(w io.Writer, s Style, a addr.Block, b *state.Block) error {
 		pairs = append(pairs, [2]string{"  step", steps(&snapshot.Block{Step: b.Step, Total: b.Total})})
 	}
 	if b.Checkpoint != nil {
-		pairs = append(pairs, [2]string{"  checkpoint", fmt.Sprintf("%s (step %d)", b.Checkpoint.Path, b.Checkpoint.Step)})
+		pairs = append(pairs, [2]string{"  checkpoint",
+			fmt.Sprintf("%s (step %d)", b.Checkpoint.Path, b.Checkpoint.Step)})
 	}
 	pairs = append(pairs, values("  ", b.Config)...)
 	pairs = append(pairs, values("  → ", b.Outputs)...)
@@ -229,8 +235,8 @@ func OneOutput(w io.Writer, o state.RecordedOutput, asJSON, raw bool) error {
 	return err
 }
 
-// Filter picks events of some blocks (of all when there are none) that are not older than since. A block without its key
-// stands for all its instances.
+// Filter picks events of some blocks (of all when there are none) that are not older than since. A block without its
+// key stands for all its instances.
 func Filter(blocks []addr.Block, since time.Time) func(event.Event) bool {
 	return func(e event.Event) bool {
 		if e.Time.Before(since) {

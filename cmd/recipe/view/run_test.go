@@ -31,14 +31,16 @@ func aRun() []event.Event {
 		r := 0.2 + 0.04*float64(i)
 		events = append(events,
 			event.Event{Type: event.Progress, Address: trainer, Step: int64(i + 1), Total: 20, Unit: "steps"},
-			event.Event{Type: event.Metrics, Address: trainer, Step: int64(i + 1), Metrics: map[string]float64{"reward": r, "tokens_per_second": 1234}},
+			event.Event{Type: event.Metrics, Address: trainer, Step: int64(i + 1),
+				Metrics: map[string]float64{"reward": r, "tokens_per_second": 1234}},
 			event.Event{Type: event.Sample, Address: env, Prompt: "2+2=", Completion: "4", Score: r},
 		)
 	}
 	return append(events,
 		event.Event{Type: event.LogLine, Address: env, Level: "info", Message: "a detail"},
 		event.Event{Type: event.LogLine, Address: env, Level: "warn", Message: "a thing\x1b[2J to see"},
-		event.Event{Type: event.Weights, Address: "sync.weights.policy", Inference: inference, Version: 20, Seconds: 0.05, Transport: "reload"},
+		event.Event{Type: event.Weights, Address: "sync.weights.policy", Inference: inference, Version: 20,
+			Seconds: 0.05, Transport: "reload"},
 		event.Event{Type: event.Checkpoint, Address: trainer, Path: "checkpoints/step_20", Step: 20, Version: 20},
 		event.Event{Type: event.Phase, Address: trainer, Phase: "completed", Message: "20 steps done"},
 		event.Event{Type: event.RunEnded, Phase: "completed"},
@@ -176,7 +178,8 @@ func TestLiveAnswersCtrlC(t *testing.T) {
 	if _, err := l.Follow(ctx, dir); err != nil {
 		t.Fatal(err)
 	}
-	if got := out.String(); !strings.Contains(got, "Stopping: jobs write a checkpoint") || !strings.Contains(got, "Killing every process") {
+	if got := out.String(); !strings.Contains(got, "Stopping: jobs write a checkpoint") ||
+		!strings.Contains(got, "Killing every process") {
 		t.Errorf("said %q", got)
 	}
 	for range 10 {
@@ -312,12 +315,14 @@ func TestSummaryOfASweepComparesItsTrainers(t *testing.T) {
 				reward = 0.2 // it collapses: what it was at its best is told beside what it is
 			}
 			say(event.Event{Type: event.Progress, Address: a, Step: int64(i + 1), Total: 20, Unit: "steps"})
-			say(event.Event{Type: event.Metrics, Address: a, Step: int64(i + 1), Metrics: map[string]float64{"reward": reward}})
+			say(event.Event{Type: event.Metrics, Address: a, Step: int64(i + 1),
+				Metrics: map[string]float64{"reward": reward}})
 		}
 		say(event.Event{Type: event.Checkpoint, Address: a, Path: "checkpoints/" + rate + "/step-20", Step: 20})
 		say(event.Event{Type: event.Phase, Address: a, Phase: "completed"})
 	}
-	say(event.Event{Type: event.Phase, Address: `trainer.tiny.policy["broken"]`, Phase: "failed", Message: "out of memory"})
+	say(event.Event{Type: event.Phase, Address: `trainer.tiny.policy["broken"]`, Phase: "failed",
+		Message: "out of memory"})
 	var out bytes.Buffer
 	if err := Summary(&out, Style{}, &b); err != nil {
 		t.Fatal(err)

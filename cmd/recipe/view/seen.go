@@ -26,9 +26,10 @@ const (
 // Seen is what was found out about a run now, beside its record and its log.
 type Seen struct {
 	Blocks  map[addr.Block]Sight
-	Waiting []enginerun.Waiting   // what its engine cannot write
-	Silent  string                // why its engine does not answer, although it should
-	Moved   map[addr.Block]string // where the directories of live processes lay when those were started, when the project was moved since
+	Waiting []enginerun.Waiting // what its engine cannot write
+	Silent  string              // why its engine does not answer, although it should
+	// where the directories of live processes lay when those were started, when the project was moved since
+	Moved map[addr.Block]string
 }
 
 // Sight is what one block is now.
@@ -89,7 +90,8 @@ func (s *Seen) moved(now map[addr.Block]plan.Observed) {
 // newer says that the record and the log do not know what was seen of a block.
 func (s Seen) newer(now Sight) bool { return now.Last != "" || len(s.Waiting) > 0 }
 
-// Overlay puts on a snapshot what is known now. Blocks on which an engine works are as the log says, unless the engine cannot write it.
+// Overlay puts on a snapshot what is known now. Blocks on which an engine works are as the log says, unless the engine
+// cannot write it.
 func (s Seen) Overlay(snap *snapshot.Snapshot) {
 	for a, now := range s.Blocks {
 		blk := snap.Blocks[a.String()]
@@ -105,8 +107,12 @@ func (s Seen) Overlay(snap *snapshot.Snapshot) {
 // Troubles says what keeps a run's engine from its work.
 func Troubles(w io.Writer, s Style, seen Seen) error {
 	for _, x := range seen.Waiting {
-		if _, err := fmt.Fprintf(w, "\n%s the engine waits for room on the disk of %s (%s free) since %s: %s\n  %s the run goes on and nothing new is started; make room there\n",
-			s.Yellow("Degraded:"), x.Path, disk.Size(x.Free), x.Since.Local().Format("15:04:05"), x.Reason, s.Dim("→")); err != nil {
+		if _,
+			err := fmt.Fprintf(w,
+			"\n%s the engine waits for room on the disk of %s (%s free) since %s: %s\n  %s the run goes on and "+
+				"nothing new is started; make room there\n",
+			s.Yellow("Degraded:"), x.Path, disk.Size(x.Free), x.Since.Local().Format("15:04:05"), x.Reason,
+			s.Dim("→")); err != nil {
 			return err
 		}
 	}
@@ -125,7 +131,8 @@ func moved(w io.Writer, s Style, from map[addr.Block]string) error {
 	if len(from) == 0 {
 		return nil
 	}
-	lines := []string{"", s.Yellow("Moved:") + " the project was moved while its run goes on; these processes still write to the old folder:"}
+	lines := []string{"", s.Yellow("Moved:") +
+		" the project was moved while its run goes on; these processes still write to the old folder:"}
 	for _, a := range slices.SortedFunc(maps.Keys(from), addr.Compare) {
 		lines = append(lines, "  "+a.String()+" in "+from[a])
 	}

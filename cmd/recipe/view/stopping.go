@@ -6,7 +6,8 @@ import (
 	"github.com/recipe-rl/recipe/engine/event"
 )
 
-// Stopping returns a function that shows the events of a run that is being stopped: what ends, what was saved, and what went wrong.
+// Stopping returns a function that shows the events of a run that is being stopped: what ends, what was saved, and what
+// went wrong.
 func Stopping(w io.Writer, s Style) func(event.Event) {
 	var printer Printer
 	return func(e event.Event) {

@@ -1,5 +1,5 @@
-// Package view turns what the engine says into text: for people at a terminal, plain lines for a pipe, JSON for machines.
-// It decides nothing; every view is a function of a value or of the event log.
+// Package view turns what the engine says into text: for people at a terminal, plain lines for a pipe, JSON for
+// machines. It decides nothing; every view is a function of a value or of the event log.
 package view
 
 import (

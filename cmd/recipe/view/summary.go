@@ -15,8 +15,8 @@ import (
 // plotHeight and plotWidth are the size of the reward's picture in a summary.
 const plotHeight, plotWidth = 6, 60
 
-// Summary says what a finished run came to: the way of each trainer's reward, what held-out evaluations found, one example
-// before and after, where the checkpoint is. All of it is in the snapshot; what was not reported is left out.
+// Summary says what a finished run came to: the way of each trainer's reward, what held-out evaluations found, one
+// example before and after, where the checkpoint is. All of it is in the snapshot; what was not reported is left out.
 func Summary(w io.Writer, s Style, snap *snapshot.Snapshot) error {
 	var lines []string
 	var trainers []*snapshot.Block
@@ -53,7 +53,8 @@ func isTrainer(address string) bool {
 func trained(s Style, blk *snapshot.Block) []string {
 	reward := blk.History["reward"]
 	before, now := reward.Ends()
-	lines := []string{"", fmt.Sprintf("%s: reward %s → %s over %d %s", s.Bold(blk.Address), number(before), s.Bold(number(now)), blk.Step, unit(blk.Unit))}
+	lines := []string{"", fmt.Sprintf("%s: reward %s → %s over %d %s", s.Bold(blk.Address), number(before),
+		s.Bold(number(now)), blk.Step, unit(blk.Unit))}
 	if len(reward.Points) > 1 {
 		for _, l := range Plot(reward.Resample(plotWidth), plotHeight) {
 			lines = append(lines, "  "+s.Green(l))
@@ -87,7 +88,8 @@ func evaluated(s Style, blk *snapshot.Block) []string {
 
 // measuresSkill picks the metrics that say how good the policy is, by the names that trainers and environments use.
 func measuresSkill(name string) bool {
-	return strings.HasPrefix(name, "eval/") || strings.Contains(name, "accuracy") || strings.Contains(name, "percent_correct")
+	return strings.HasPrefix(name, "eval/") || strings.Contains(name, "accuracy") ||
+		strings.Contains(name, "percent_correct")
 }
 
 func unit(u string) string {
@@ -107,9 +109,11 @@ func examples(s Style, snap *snapshot.Snapshot) []string {
 	for _, name := range names {
 		first, last := snap.Samples[name].First, snap.Samples[name].Last
 		lines = append(lines, "", s.Bold(name)+": what the policy answered")
-		lines = append(lines, fmt.Sprintf("  first  %s → %s (score %s)", quote(brief(first.Prompt)), quote(brief(first.Completion)), number(first.Score)))
+		lines = append(lines, fmt.Sprintf("  first  %s → %s (score %s)", quote(brief(first.Prompt)),
+			quote(brief(first.Completion)), number(first.Score)))
 		if last.Seq != first.Seq {
-			lines = append(lines, fmt.Sprintf("  last   %s → %s (score %s)", quote(brief(last.Prompt)), quote(brief(last.Completion)), number(last.Score)))
+			lines = append(lines, fmt.Sprintf("  last   %s → %s (score %s)", quote(brief(last.Prompt)),
+				quote(brief(last.Completion)), number(last.Score)))
 		}
 	}
 	return lines

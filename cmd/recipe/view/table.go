@@ -7,8 +7,8 @@ import (
 	"github.com/mattn/go-runewidth"
 )
 
-// Cell is one cell of a table: its text, and how to paint it (nil: as it is). Paint sees the padded text, so colors never
-// disturb the columns.
+// Cell is one cell of a table: its text, and how to paint it (nil: as it is). Paint sees the padded text, so colors
+// never disturb the columns.
 type Cell struct {
 	Text  string
 	Paint func(string) string
@@ -24,7 +24,8 @@ func Cells(texts ...string) []Cell {
 	return row
 }
 
-// Rows lays rows out in columns two spaces apart. With limit > 0 no line is wider than that: the last column gives way first.
+// Rows lays rows out in columns two spaces apart. With limit > 0 no line is wider than that: the last column gives way
+// first.
 func Rows(rows [][]Cell, limit int) []string {
 	var widths []int
 	for _, row := range rows {

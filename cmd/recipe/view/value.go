@@ -68,7 +68,8 @@ func object(m map[string]any) string {
 	return "{ " + strings.Join(names, ", ") + " }"
 }
 
-// quote writes a string as HCL does. Control characters come out as escapes, so that no value can play with the terminal.
+// quote writes a string as HCL does. Control characters come out as escapes, so that no value can play with the
+// terminal.
 func quote(s string) string {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

@@ -20,7 +20,8 @@ func Why(w io.Writer, s Style, d *why.Document) error {
 	case !d.Engine:
 		whyFromLog(&b, s, d)
 	case len(d.Stalls) == 0:
-		fmt.Fprintf(&b, "%s\n", s.Green(fmt.Sprintf("Nothing has stood still for %s or longer.", why.Span(fromSeconds(d.After)))))
+		fmt.Fprintf(&b, "%s\n", s.Green(fmt.Sprintf("Nothing has stood still for %s or longer.",
+			why.Span(fromSeconds(d.After)))))
 	}
 	for _, stall := range d.Stalls {
 		fmt.Fprintf(&b, "%s\n", s.Red(fmt.Sprintf("%s: nothing for %s", stall.Root, why.Span(fromSeconds(stall.Idle)))))
@@ -28,7 +29,8 @@ func Why(w io.Writer, s Style, d *why.Document) error {
 			fmt.Fprintf(&b, "%s%s\n", strings.Repeat("  ", i+1), l.Text)
 		}
 		if stall.Cycle {
-			b.WriteString(strings.Repeat("  ", len(stall.Chain)+1) + "each waits for the next, and the last for the first\n")
+			b.WriteString(strings.Repeat("  ", len(stall.Chain)+1) +
+				"each waits for the next, and the last for the first\n")
 		}
 		if len(stall.Others) > 0 {
 			names := make([]string, len(stall.Others))
@@ -62,7 +64,8 @@ func whyFromLog(b *strings.Builder, s Style, d *why.Document) {
 		b.WriteString("No engine works on this run, and when the last one did nothing had stood still.\n")
 		return
 	}
-	fmt.Fprintf(b, "No engine works on this run. What was waited for last, at %s:\n", d.LastTime.Local().Format(time.DateTime))
+	fmt.Fprintf(b, "No engine works on this run. What was waited for last, at %s:\n",
+		d.LastTime.Local().Format(time.DateTime))
 	for _, text := range d.Last {
 		fmt.Fprintf(b, "  %s\n", s.Red(text))
 	}
@@ -106,7 +109,8 @@ func doings(d why.BlockDocument) []string {
 
 // WhyFromLog is what is known of a run that no engine works on: what an engine said last.
 func WhyFromLog(snap *snapshot.Snapshot, now time.Time) *why.Document {
-	d := &why.Document{FormatVersion: why.FormatVersion, Time: now.UTC(), After: why.DefaultAfter.Seconds(), Stalls: []why.StallDocument{}}
+	d := &why.Document{FormatVersion: why.FormatVersion, Time: now.UTC(), After: why.DefaultAfter.Seconds(),
+		Stalls: []why.StallDocument{}}
 	for _, e := range stallsOf(snap) {
 		d.Last = append(d.Last, oneLine(e.Message))
 		if d.LastTime == nil || e.Time.After(*d.LastTime) {
