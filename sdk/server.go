@@ -49,9 +49,6 @@ func (s *Server) Close(ctx context.Context, grace time.Duration) error {
 	return s.server.shutdown(ctx, grace)
 }
 
-// Expired is closed when the lease has run out and the block has been ended for it.
-func (s *Server) Expired() <-chan struct{} { return s.server.lease.Expired() }
-
 func newServer(def *Definition) *server {
 	s := &server{def: def, started: make(chan struct{})}
 	s.lease = lease.New(lease.First, lease.Tick, s.orphaned(os.Getenv(protocol.EngineKey)), func() {

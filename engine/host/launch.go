@@ -354,9 +354,3 @@ func reattach(ctx context.Context, r record, dir string, runner Runner) (*Plugin
 	}
 	return p, nil
 }
-
-// HasRecord says whether a plugin process is recorded in a block's directory.
-func HasRecord(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, RecordName))
-	return err == nil
-}

@@ -1,7 +1,6 @@
 package lm
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -82,17 +81,6 @@ func NewParams(c Config, seed uint64) (*Params, error) {
 	ones(p.norm)
 	normal(p.head, 0.02)
 	return p, nil
-}
-
-// FromWeights wraps flat weights in the order that Flat gives them. The slice is kept, not copied.
-func FromWeights(c Config, flat []float32) (*Params, error) {
-	if err := c.Validate(); err != nil {
-		return nil, err
-	}
-	if len(flat) != c.Parameters() {
-		return nil, fmt.Errorf("weights: want %d for this model shape, got %d", c.Parameters(), len(flat))
-	}
-	return view(c, flat), nil
 }
 
 // Flat is every weight in a fixed order; writing to it changes the model.

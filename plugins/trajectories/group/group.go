@@ -2,7 +2,6 @@ package group
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"strconv"
 	"unicode/utf8"
@@ -252,10 +251,4 @@ func (c *complaints) shape(g *Group, all *[fieldCount]field, given *[fieldCount]
 	if lp := given[fieldInferenceLogprobs]; lp != nil && lp.n == g.Size {
 		g.Logprobs = true
 	}
-}
-
-// IsSyntax says whether an error of Parse means that the body was not JSON at all.
-func IsSyntax(err error) bool {
-	var syntax *SyntaxError
-	return errors.As(err, &syntax)
 }
