@@ -52,7 +52,7 @@ func (s *Server) Close(ctx context.Context, grace time.Duration) error {
 func newServer(def *Definition) *server {
 	s := &server{def: def, started: make(chan struct{})}
 	s.lease = lease.New(lease.First, lease.Tick, s.orphaned(os.Getenv(protocol.EngineKey)), func() {
-		fmt.Fprintf(os.Stderr, "no engine was heard of for the lease; the block ends itself\n")
+		fmt.Fprintf(os.Stderr, "the lease has run out: no engine has called; the block ends itself\n")
 		ctx, cancel := context.WithTimeout(context.Background(), defaultGrace+15*time.Second)
 		defer cancel()
 		if l := s.current(); l != nil {

@@ -17,7 +17,7 @@ type TrainerConfig struct {
 	Environments []spec.Ref `recipe:"environments" reference:"environment" required:"true" min:"1" doc:"Where the groups come from"`
 	Trajectories *spec.Ref  `recipe:"trajectories" reference:"trajectories" doc:"Where batches are fetched. Default: the recipe's only trajectory API"`
 
-	Steps     int64 `recipe:"steps" default:"100" min:"1" unit:"optimizer steps" change:"live" doc:"Optimizer steps of the whole run, earlier lives included"`
+	Steps     int64 `recipe:"steps" default:"100" min:"1" unit:"optimizer steps" change:"live" doc:"Optimizer steps of the whole run, earlier attempts included"`
 	BatchSize int64 `recipe:"batch_size" default:"256" min:"1" unit:"sequences" change:"resume" doc:"Sequences a batch; a multiple of the environments' group sizes"`
 	Epochs    int64 `recipe:"epochs" default:"1" min:"1" change:"resume" doc:"Optimizer steps on each batch"`
 

@@ -70,7 +70,7 @@ func (t *training) Run(ctx context.Context, req sdk.Request[TrainerConfig], host
 	return err
 }
 
-// prepare loads the model, an earlier life's checkpoint if there is one, and connects.
+// prepare loads the model, an earlier attempt's checkpoint if there is one, and connects.
 func (t *training) prepare(req sdk.Request[TrainerConfig], host trainer.Host) (err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

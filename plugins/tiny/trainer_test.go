@@ -185,7 +185,7 @@ func TestTrainerTrainsAndKeepsItsNewestCheckpoints(t *testing.T) {
 	}
 }
 
-// A second life goes on from the newest checkpoint that can be read.
+// A second attempt goes on from the newest checkpoint that can be read.
 func TestTrainerResumes(t *testing.T) {
 	t.Parallel()
 	api := newAPI(t)
@@ -201,7 +201,7 @@ func TestTrainerResumes(t *testing.T) {
 	second.WaitPhase(sdk.Completed)
 	metrics := metricsOf(second)
 	if len(metrics) != 3 || metrics[5] == nil || metrics[7] == nil {
-		t.Errorf("the second life made the steps of %v, want 5 to 7", metrics)
+		t.Errorf("the second attempt made the steps of %v, want 5 to 7", metrics)
 	}
 	api.mu.Lock()
 	defer api.mu.Unlock()
@@ -266,7 +266,7 @@ func TestTrainerBearsBadGroupsAndAForgetfulAPI(t *testing.T) {
 	}
 }
 
-// A group with a token id of 10^26, which stores of other servers and of older versions may hold, once ended every life of
+// A group with a token id of 10^26, which stores of other servers and of older versions may hold, once ended every attempt of
 // the trainer: the batch came again after each restart.
 func TestTrainerSetsAsideWhatItCannotRead(t *testing.T) {
 	t.Parallel()

@@ -73,7 +73,7 @@ func (r *rollouts) run(ctx context.Context) error {
 	err := r.loop(sampling, working, done)
 	stop()
 	if r.inFlight > 0 {
-		patience := time.NewTimer(min(farewell, r.host.Grace()/2))
+		patience := time.NewTimer(min(stopGrace, r.host.Grace()/2))
 		defer patience.Stop()
 		for r.inFlight > 0 {
 			select {

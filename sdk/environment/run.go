@@ -42,8 +42,8 @@ func (r *runner[C, E]) Validate(config C) []spec.Problem {
 	return nil
 }
 
-// farewell bounds what is still done after the block was told to stop: posting groups that are scored, saying goodbye.
-const farewell = 5 * time.Second
+// stopGrace bounds what is done after the block was told to stop: posting groups that are scored, and deregistering.
+const stopGrace = 5 * time.Second
 
 // Run samples, scores and posts until the context ends or there are no more tasks.
 func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Host) (err error) {

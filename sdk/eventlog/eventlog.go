@@ -16,7 +16,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 )
 
-// FileName is the name of the spool file inside a block's directory. A second file with the suffix ".old" stands beside it
+// FileName is the name of the log's file inside a block's directory. A second file with the suffix ".old" stands beside it
 // once the first was full.
 const FileName = "events.spool"
 
@@ -37,7 +37,7 @@ func (l *Limits) setDefaults() {
 	}
 }
 
-// Log is the events of one life of a block. It is safe for concurrent use, and writers never wait for readers.
+// Log is the events of one attempt of a block. It is safe for concurrent use, and writers never wait for readers.
 type Log struct {
 	limits Limits
 
@@ -52,7 +52,7 @@ type Log struct {
 	closed  bool
 }
 
-// Open starts a new log whose first event has the sequence number first (1 if 0). Files of an earlier life are removed: the
+// Open starts a new log whose first event has the sequence number first (1 if 0). Files of an earlier attempt are removed: the
 // engine has read them before it starts the block again. Path is usually the block's directory joined with FileName; an
 // empty one keeps events in memory only.
 func Open(path string, first uint64, limits Limits) (*Log, error) {
@@ -64,7 +64,7 @@ func Open(path string, first uint64, limits Limits) (*Log, error) {
 	if path != "" {
 		f, err := create(path, limits.Bytes/2, newSeal(limits.Secrets))
 		if err != nil {
-			return nil, fmt.Errorf("open the event spool: %w", err)
+			return nil, fmt.Errorf("open the event log: %w", err)
 		}
 		l.file = f
 	}
@@ -122,7 +122,7 @@ func (l *Log) failed(err error) error {
 	if !disk.Full(err) {
 		_ = l.file.close()
 		l.file = nil
-		return fmt.Errorf("write the event spool: %w; from here on events are kept in memory only", err)
+		return fmt.Errorf("write the event log: %w; from here on events are kept in memory only", err)
 	}
 	if l.retry == nil {
 		l.retry = time.AfterFunc(disk.RetryEvery, l.again)
@@ -131,7 +131,7 @@ func (l *Log) failed(err error) error {
 		return nil
 	}
 	l.full = true
-	return fmt.Errorf("the event spool %s; until then events are kept in memory only", disk.Waiting(path, err))
+	return fmt.Errorf("the event log %s; until then events are kept in memory only", disk.Waiting(path, err))
 }
 
 // again writes what waits for room, also after Close.
@@ -191,7 +191,7 @@ func (l *Log) afterLocked(after uint64) ([]*pluginpb.Event, error) {
 	if l.file != nil {
 		spilled, err := l.file.read(after, oldest)
 		if err != nil {
-			return nil, fmt.Errorf("read the event spool: %w", err)
+			return nil, fmt.Errorf("read the event log: %w", err)
 		}
 		events = spilled
 	}

@@ -21,7 +21,7 @@ const headerSize = 8
 // maxRecord bounds what a damaged length can make a reader allocate.
 const maxRecord = 16 << 20
 
-// file is the current spool file and, once that was full, the one before it.
+// file is the current file of the log and, once that was full, the one before it.
 type file struct {
 	path string
 	f    *os.File
@@ -29,7 +29,7 @@ type file struct {
 	max  int64 // of one of the two files
 	torn bool  // a part of a record may lie after size
 	// handle is the newest event that tells of programs to find again. It is written anew into each file, since it may be the
-	// only thing that a later engine needs of a long life, and comes seldom.
+	// only thing that a later engine needs of a long attempt, and is rare.
 	handle *pluginpb.Event
 	seal   seal
 	owed   *pluginpb.Event // the handle, while it has yet to be written into this file
@@ -122,7 +122,7 @@ func (s *file) read(after, before uint64) ([]*pluginpb.Event, error) {
 func Read(path string, after uint64) ([]*pluginpb.Event, error) {
 	events, err := readFiles(path, func(seq uint64) bool { return seq > after })
 	if err != nil {
-		return nil, fmt.Errorf("read the event spool: %w", err)
+		return nil, fmt.Errorf("read the event log: %w", err)
 	}
 	return withGaps(after, events), nil
 }

@@ -170,7 +170,7 @@ func (b *Block) Request(config any, opts ...Option) *pluginpb.StartRequest {
 	return r
 }
 
-// Start begins the block's life.
+// Start begins the block's attempt.
 func (b *Block) Start(config any, opts ...Option) {
 	b.t.Helper()
 	if err := b.TryStart(config, opts...); err != nil {

@@ -55,7 +55,7 @@ func inferenceChecks(t *testing.T, def *sdk.Definition, s Suite) {
 	t.Run("requests wait while it is held", func(t *testing.T) { heldRequests(t, def, s) })
 	if s.Weights != nil {
 		t.Run("weights", func(t *testing.T) { weightUpdate(t, def, s) })
-		t.Run("a new life waits for the policy's weights", func(t *testing.T) { closedUntilSynced(t, def, s) })
+		t.Run("a new attempt waits for the policy's weights", func(t *testing.T) { closedUntilSynced(t, def, s) })
 	}
 }
 
@@ -194,7 +194,7 @@ func weightUpdate(t *testing.T, def *sdk.Definition, s Suite) {
 	}
 }
 
-// closedUntilSynced starts a new life of a run that has reached a version whose weights are in no file.
+// closedUntilSynced starts a new attempt of a run that has reached a version whose weights are in no file.
 func closedUntilSynced(t *testing.T, def *sdk.Definition, s Suite) {
 	b := s.started(t, def, func(r *pluginpb.StartRequest) { r.Policy = &pluginpb.Policy{Version: 5} })
 	b.Ready()
@@ -284,7 +284,7 @@ func published(ctx context.Context, t *testing.T, c *weightclient.Client, versio
 	}
 	again, err := c.Logprobs(ctx, []int{1, 2, 3, 4})
 	if err != nil || !equalJSON(logprobs, again) {
-		t.Errorf("log-probabilities of weights at rest differ: %v and %v (%v)", logprobs, again, err)
+		t.Errorf("log-probabilities of one snapshot differ: %v and %v (%v)", logprobs, again, err)
 	}
 	return logprobs
 }

@@ -1,8 +1,8 @@
 // Package proc supervises the real programs that a plugin starts: an inference server, a Python trainer, an environment.
 //
 // A program gets a process group of its own inside the plugin's session and writes to a log file, never to a pipe, so that
-// it lives on when the plugin is killed: its Handle, recorded through Host.SetHandle, lets the plugin's next life adopt it
-// or end it, and lets the engine end it when there is no next life. Ending a program ends everything that it has started:
+// it lives on when the plugin is killed: its Handle, recorded through Host.SetHandle, lets the plugin's next attempt adopt it
+// or end it, and lets the engine end it when there is no next attempt. Ending a program ends everything that it has started:
 // its group, its descendants, and whatever carries its mark in the environment.
 package proc
 
@@ -101,7 +101,7 @@ func (p *Program) identify(pid int) {
 	}
 }
 
-// Adopt takes over a program that an earlier life of the plugin has started. Its exit status cannot be known: Err is nil
+// Adopt takes over a program that an earlier attempt of the plugin has started. Its exit status cannot be known: Err is nil
 // when it ends. The error is ErrGone when it does not run any more or its pid belongs to another process by now.
 func Adopt(h Handle) (*Program, error) {
 	if !h.Alive() {

@@ -97,7 +97,7 @@ func New(cfg Config, from *lm.Checkpoint, reference *lm.Params) (*Trainer, error
 // Policy is the model as it stands; Train changes it in place, so Clone it to keep it.
 func (t *Trainer) Policy() *lm.Params { return t.policy }
 
-// Steps counts the optimizer steps since training began, earlier lives included.
+// Steps counts the optimizer steps since training began, earlier attempts included.
 func (t *Trainer) Steps() int { return t.step }
 
 // State is everything needed to go on from here with New. It shares memory with the trainer: save

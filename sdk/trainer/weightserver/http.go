@@ -60,7 +60,7 @@ func (s *Server) Handler(token string) http.Handler {
 		return struct{}{}, s.give(t)
 	}))
 	mux.HandleFunc("GET /recipe/v1/state", func(w http.ResponseWriter, _ *http.Request) {
-		s.hear()
+		s.seen()
 		answer(w, http.StatusOK, s.state())
 	})
 	mux.HandleFunc("GET /recipe/v1/pending", s.getPending)

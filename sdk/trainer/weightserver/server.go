@@ -55,7 +55,7 @@ type Server struct {
 	mu       sync.Mutex
 	changed  chan struct{} // closed and replaced when something below changes
 	attached *Attach
-	heard    time.Time // of the sync block
+	lastSeen time.Time // of the sync block
 	step     int64
 	version  int64
 	first    bool // nothing has been published in this attempt
@@ -160,7 +160,7 @@ func (s *Server) offer(step int64, snapshot Snapshot) (version int64, due bool) 
 	s.offered, s.offeredStep = true, step
 	s.pending, s.snapshot = &Publication{Version: s.version + 1, Step: step}, snapshot
 	s.outcome = nil
-	s.heard = time.Now()
+	s.lastSeen = time.Now()
 	s.changedLocked()
 	return s.version, true
 }
@@ -195,7 +195,7 @@ func (s *Server) waitDone(ctx context.Context) (int64, error) {
 	for {
 		s.mu.Lock()
 		pending, outcome, changed, by := s.pending, s.outcome, s.changed, s.attached.Address
-		silent := time.Since(s.heard)
+		silent := time.Since(s.lastSeen)
 		s.mu.Unlock()
 		if outcome != nil {
 			return s.settle(*outcome, by)
@@ -263,7 +263,7 @@ func (s *Server) attach(a Attach) error {
 		return fmt.Errorf("attach: the recipe declares %s for %s, not %s", strings.Join(s.SyncedBy, ", "), s.Address, a.Address)
 	}
 	s.attached = &a
-	s.heard = time.Now()
+	s.lastSeen = time.Now()
 	if a.Version > s.version {
 		s.version = a.Version // inference is ahead of what the engine recorded: never go back
 		switch {
@@ -287,11 +287,11 @@ func containsString(list []string, s string) bool {
 	return false
 }
 
-// hear notes that the sync block is there.
-func (s *Server) hear() {
+// seen notes that the sync block is there.
+func (s *Server) seen() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.heard = time.Now()
+	s.lastSeen = time.Now()
 }
 
 // next waits until the trainer wants something: a publication above a version, or a turn; nil when it does not within the wait.
@@ -300,7 +300,7 @@ func (s *Server) next(ctx context.Context, after int64, wait time.Duration) *Pub
 	defer timer.Stop()
 	for {
 		s.mu.Lock()
-		s.heard = time.Now()
+		s.lastSeen = time.Now()
 		wanted, changed, over := s.wantedLocked(after), s.changed, s.over
 		s.mu.Unlock()
 		if wanted != nil {
@@ -325,14 +325,14 @@ func (s *Server) call(version int64, f func(Snapshot) error) error {
 	defer s.calls.Unlock()
 	s.mu.Lock()
 	pending, snapshot, settled := s.pending, s.snapshot, s.outcome != nil
-	s.heard = time.Now()
+	s.lastSeen = time.Now()
 	s.mu.Unlock()
 	if snapshot == nil || settled || (version != 0 && pending.Version != version) {
 		return fmt.Errorf("%s: no weight update of version %d is in progress", s.Address, version)
 	}
 	err := s.Guard(func() error { return f(snapshot) })
 	s.mu.Lock()
-	s.heard = time.Now()
+	s.lastSeen = time.Now()
 	s.mu.Unlock()
 	return err
 }
@@ -340,9 +340,9 @@ func (s *Server) call(version int64, f func(Snapshot) error) error {
 func (s *Server) done(d Done) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.heard = time.Now()
+	s.lastSeen = time.Now()
 	if s.pending == nil && d.Error == "" && d.Version == s.version {
-		return nil // told twice: the answer to the first was lost
+		return nil // sent twice: the answer to the first was lost
 	}
 	if s.pending == nil || s.pending.Version != d.Version {
 		return fmt.Errorf("%s has no publication of version %d waiting", s.Address, d.Version)

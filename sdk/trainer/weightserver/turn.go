@@ -42,7 +42,7 @@ func (s *Server) WaitTurn(ctx context.Context, step int64) error {
 		return nil
 	}
 	s.turn = turn{wanted: true, step: step}
-	s.heard = time.Now()
+	s.lastSeen = time.Now()
 	s.changedLocked()
 	s.mu.Unlock()
 	return s.waitTurn(ctx)
@@ -54,7 +54,7 @@ func (s *Server) waitTurn(ctx context.Context) error {
 	for {
 		s.mu.Lock()
 		t, changed, by, shared := s.turn, s.changed, s.attached.Address, s.sharedLocked()
-		silent := time.Since(s.heard)
+		silent := time.Since(s.lastSeen)
 		s.mu.Unlock()
 		switch {
 		case t.has:
@@ -98,9 +98,9 @@ func (s *Server) giveUp() {
 func (s *Server) give(t TurnGiven) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.heard = time.Now()
+	s.lastSeen = time.Now()
 	if s.turn.has && s.turn.step == t.Step && t.Error == "" {
-		return nil // told twice: the answer to the first was lost
+		return nil // sent twice: the answer to the first was lost
 	}
 	if !s.turn.wanted || s.turn.step != t.Step {
 		return fmt.Errorf("%s does not wait for a turn for step %d", s.Address, t.Step)
@@ -120,7 +120,7 @@ func (s *Server) rest(step int64, snapshot Snapshot) bool {
 	}
 	s.pending, s.snapshot = &Publication{Kind: TurnOver, Version: s.version, Step: step}, snapshot
 	s.outcome = nil
-	s.heard = time.Now()
+	s.lastSeen = time.Now()
 	s.changedLocked()
 	return true
 }
