@@ -11,6 +11,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/google/renameio/v2"
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/spf13/cobra"
@@ -129,20 +130,10 @@ func replaceFile(path string, content []byte) error {
 		// a file that its owner has protected, in a folder that would let it be replaced
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	mode := info.Mode().Perm()
+	err = renameio.WriteFile(path, content, mode, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(mode))
 	if errors.Is(err, fs.ErrPermission) {
-		return os.WriteFile(path, content, info.Mode().Perm())
-	}
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	err = errors.Join(err, f.Chmod(info.Mode().Perm()), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
+		return os.WriteFile(path, content, mode)
 	}
 	return err
 }

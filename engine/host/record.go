@@ -74,17 +74,7 @@ func (r record) save(dir string) error {
 	if err != nil {
 		return fmt.Errorf("record the plugin process: %w", err)
 	}
-	f, err := os.CreateTemp(dir, RecordName+".*") // mode 0600
-	if err != nil {
-		return fmt.Errorf("record the plugin process: %w", err)
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, RecordName))
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
+	if err := private.WriteFile(filepath.Join(dir, RecordName), data); err != nil {
 		return fmt.Errorf("record the plugin process: %w", err)
 	}
 	return nil

@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sort"
 	"strings"
 
 	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 )
@@ -38,23 +38,8 @@ func (s *Session) SaveAs(path string, p *plan.Plan) error {
 	if err != nil {
 		return fmt.Errorf("saving the plan: %w", err)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
+	if err := private.WriteFile(path, append(b, '\n')); err != nil {
 		return fmt.Errorf("saving the plan: %w", err)
-	}
-	_, err = f.Write(append(b, '\n'))
-	if serr := f.Sync(); err == nil {
-		err = serr
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-		return fmt.Errorf("saving the plan to %s: %w", path, err)
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ func newJournal(path string, h header) (*journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := writeAtomic(path, append(b, '\n')); err != nil {
+	if err := private.WriteFile(path, append(b, '\n')); err != nil {
 		return nil, err
 	}
 	f, err := private.OpenFile(path, os.O_WRONLY|os.O_APPEND)

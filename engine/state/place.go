@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/recipe-rl/recipe/engine/private"
 )
 
 // Place is where a run directory lies. The engine writes it into place.json when it opens a run: a directory that was
@@ -97,7 +99,7 @@ func (d Dir) Settle() error {
 	if err != nil {
 		return fmt.Errorf("writing where the run lies: %w", err)
 	}
-	return writeAtomic(d.placePath(), append(b, '\n'))
+	return private.WriteFile(d.placePath(), append(b, '\n'))
 }
 
 func (p Place) real() string {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/schema/addr"
 )
 
@@ -279,7 +280,7 @@ func (s *Store) snapshot() error {
 	if err := enc.Encode(s.run); err != nil {
 		return err
 	}
-	if err := writeAtomic(s.dir.file(), b.Bytes()); err != nil {
+	if err := private.WriteFile(s.dir.file(), b.Bytes()); err != nil {
 		return err
 	}
 	// From here on the old journal holds nothing that the snapshot does not: lines must not go to it any more.

@@ -128,7 +128,7 @@ func (d Dir) makeKey() error {
 	}
 	draft := d.keyPath() + "." + rand.Text()
 	defer func() { _ = os.Remove(draft) }()
-	if err := writeAtomic(draft, key); err != nil {
+	if err := private.WriteFile(draft, key); err != nil {
 		return fmt.Errorf("making the run's key: %w", err)
 	}
 	if err := os.Link(draft, d.keyPath()); err != nil && !errors.Is(err, fs.ErrExist) {

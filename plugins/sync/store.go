@@ -10,6 +10,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/google/renameio/v2"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/gateway"
 	"github.com/recipe-rl/recipe/sdk/inference"
@@ -42,16 +43,7 @@ func (p *published) save(dir string) error {
 	if err != nil {
 		return fmt.Errorf("record policy version %d: %w", p.Weights.Version, err)
 	}
-	f, err := os.CreateTemp(dir, lastName+".*")
-	if err != nil {
-		return fmt.Errorf("record policy version %d: %w", p.Weights.Version, err)
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, lastName))
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
+	if err := renameio.WriteFile(filepath.Join(dir, lastName), data, 0o600, renameio.WithTempDir(dir)); err != nil {
 		return fmt.Errorf("record policy version %d: %w", p.Weights.Version, err)
 	}
 	return nil

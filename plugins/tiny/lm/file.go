@@ -4,40 +4,26 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/google/renameio/v2"
 )
 
 // Save writes the checkpoint so that path holds either its old content or all of the new one,
 // whatever dies in between: a temporary file beside it, fsync, rename, fsync of the folder.
-func (c *Checkpoint) Save(path string) (err error) {
+func (c *Checkpoint) Save(path string) error {
 	data, err := c.Encode()
 	if err != nil {
 		return err
 	}
 	folder := filepath.Dir(path)
-	f, err := os.CreateTemp(folder, ".checkpoint-*")
+	err = renameio.WriteFile(path, data, 0o600, renameio.WithTempDir(folder))
+	if err == nil {
+		err = syncFolder(folder)
+	}
 	if err != nil {
 		return fmt.Errorf("saving checkpoint %s: %w", path, err)
 	}
-	defer func() {
-		if err != nil {
-			_ = f.Close()
-			_ = os.Remove(f.Name())
-			err = fmt.Errorf("saving checkpoint %s: %w", path, err)
-		}
-	}()
-	if _, err = f.Write(data); err != nil {
-		return err
-	}
-	if err = f.Sync(); err != nil {
-		return err
-	}
-	if err = f.Close(); err != nil {
-		return err
-	}
-	if err = os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return syncFolder(folder)
+	return nil
 }
 
 func syncFolder(path string) error {
