@@ -96,7 +96,7 @@ func (d *decoder) attribute(a *spec.Attribute, attr *hclsyntax.Attribute, ctx *h
 		v = a.Default.WithSameMarks(v)
 	}
 	if converted, err := convert.Convert(v, a.Type); err == nil {
-		v = converted
+		v = d.pin(a, converted, attr, where)
 	} else {
 		d.report(problem(attr.Expr.Range(), "Wrong type", fmt.Sprintf("%q in %s expects %s: %s.", a.Name, where,
 			a.Friendly(), err)))

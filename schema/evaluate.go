@@ -27,6 +27,7 @@ type evaluator struct {
 	ordered   []*node
 	secrets   *secrets
 	read      *names // variables of the environment
+	code      *codeFiles
 }
 
 // evaluation is one pass over the values of a recipe. While loading there are no outputs and results stay in the nodes;

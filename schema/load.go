@@ -47,6 +47,7 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 	p := &evaluator{loader: l, opts: opts, bad: map[hclsyntax.Expression]bool{}, broken: map[*node]bool{},
 		secrets: &secrets{}, read: &names{}, instances: map[addr.Block]*instance{}}
 	files := &function.Files{Dir: dir}
+	p.code = &codeFiles{files: files}
 	p.functions = function.All(function.Options{Files: files, Template: l.budget.template,
 		Environ: environ(opts.Environ), Reads: p.read.add, Secret: p.secrets.add, Sensitive: Sensitive,
 		Ephemeral: Ephemeral})

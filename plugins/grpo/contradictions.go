@@ -16,6 +16,12 @@ func contradictions(c Config) []spec.Problem {
 	add := func(block, attribute, summary, detail string) {
 		problems = append(problems, spec.Problem{Path: cty.GetAttrPath(block).GetAttr(attribute), Summary: summary, Detail: detail})
 	}
+	if l := c.Loss; l != nil && l.Import != "" && l.Name != "" && l.Name != "ppo" {
+		add("loss", "import", "import stands in the place of name", fmt.Sprintf("Both are set, name to %q. Leave one of them out.", l.Name))
+	}
+	if a := c.Advantages; a != nil && a.Import != "" && a.Estimator != "" && a.Estimator != "grpo" {
+		add("advantages", "import", "import stands in the place of estimator", fmt.Sprintf("Both are set, estimator to %q. Leave one of them out.", a.Estimator))
+	}
 	if l := c.Loss; l != nil {
 		for _, pair := range []struct {
 			name   string

@@ -4,11 +4,14 @@ package grpo
 
 import (
 	"embed"
+	"fmt"
 	"io/fs"
+	"path/filepath"
 	"strconv"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/trainer"
 	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 )
@@ -23,7 +26,7 @@ func Plugin() *sdk.Definition {
 		sdk.WithDoc("Trains a transformers model by GRPO and its relatives on the groups that environments send. Needs torch and transformers (and peft for LoRA) in its Python: runtime { python = … } or requirements."))
 }
 
-//go:embed worker/*.py
+//go:embed worker/*.py recipe_grpo.py
 var workerSource embed.FS
 
 // Trainer is one trainer block.
@@ -46,6 +49,9 @@ func program(req sdk.Request[Config]) (worker.Program, error) {
 		moved.Path = worker.Local(r.Path, req.RecipeDir)
 		c.Reference = &moved
 	}
+	if err := c.pin(req.RecipeDir, filepath.Join(req.Dir, "imports")); err != nil {
+		return worker.Program{}, err
+	}
 	environment := map[string]string{}
 	if c.Threads > 0 {
 		environment["OMP_NUM_THREADS"] = strconv.FormatInt(c.Threads, 10)
@@ -58,6 +64,45 @@ func program(req sdk.Request[Config]) (worker.Program, error) {
 		Model: req.Config.Model, Settings: worker.Settings(c), Defaults: worker.Defaults[Config](), Trajectories: c.Trajectories,
 		Transports: c.transports(), PublishDtype: c.PublishDtype, UntieEmbeddings: c.UntieEmbeddings, Symptoms: symptoms(),
 	}, nil
+}
+
+// pin replaces the files of a user's own functions by copies of what was applied, so that every rank and every later
+// start runs that.
+func (c *Config) pin(recipeDir, folder string) (err error) {
+	if c.Loss != nil {
+		moved := *c.Loss
+		if moved.Import, err = pinned("loss", moved.Import, recipeDir, folder); err != nil {
+			return err
+		}
+		c.Loss = &moved
+	}
+	if c.Advantages != nil {
+		moved := *c.Advantages
+		if moved.Import, err = pinned("advantages", moved.Import, recipeDir, folder); err != nil {
+			return err
+		}
+		c.Advantages = &moved
+	}
+	return nil
+}
+
+// pinned is a reference to a function as the worker reads it, PATH:FUNCTION.
+func pinned(block, text, recipeDir, folder string) (string, error) {
+	if text == "" {
+		return "", nil
+	}
+	code, err := spec.ParseCode(text)
+	if err != nil {
+		return "", fmt.Errorf("%s.import: %w", block, err)
+	}
+	path, err := code.Pinned(recipeDir, folder)
+	if err != nil {
+		return "", &sdk.Error{
+			Summary: block + ".import cannot be used", Err: err,
+			Remedy: "run recipe apply again; the plan shows what has changed",
+		}
+	}
+	return path + ":" + code.Function, nil
 }
 
 // transports are the ways in which this run's weights can leave it.

@@ -20,6 +20,7 @@ type learning struct {
 	correction  string  // none, token or sequence
 	ratio       string  // what the loss's own ratio is against: trainer, sampler, or none
 	bound       string  // of the weights, in words
+	imported    bool    // the loss is a function of the user's: what it states is known when it has been run
 }
 
 var (
@@ -51,6 +52,9 @@ func learningOf(c Config) learning {
 		name = c.Loss.Name
 	}
 	l := learning{loss: canonical(lossAliases, name)}
+	if c.Loss != nil && c.Loss.Import != "" {
+		l.loss, l.imported = c.Loss.Import, true
+	}
 	if c.Loss != nil {
 		mode = c.Loss.Aggregation
 	}
@@ -134,11 +138,23 @@ func boundOf(k Correction) string {
 
 // notes say what a reader of the plan cannot see in the recipe.
 func (l learning) notes() []string {
+	if l.imported {
+		return []string{"loss " + short(l.loss) + ": its decorator says how tokens are averaged and what corrects stale samples"}
+	}
 	averaged := "loss " + l.loss + ", tokens averaged by " + l.aggregation
 	if l.norm > 0 {
 		averaged += fmt.Sprintf(" with the constant %g (%s)", l.norm, l.normFrom)
 	}
 	return []string{averaged, "stale samples: " + l.corrected()}
+}
+
+// short is a reference to code with the first digits of its digest.
+func short(text string) string {
+	code, err := spec.ParseCode(text)
+	if err != nil || code.Digest == "" {
+		return text
+	}
+	return fmt.Sprintf("%s:%s (sha256 %s)", code.File, code.Function, code.Digest[:12])
 }
 
 // corrected says in words which off-policy correction acts.
@@ -165,7 +181,7 @@ func validateLearning(c Config) []spec.Problem {
 		add("loss", "aggregation", fmt.Sprintf("%s fixes how its tokens are averaged", c.Loss.Name),
 			fmt.Sprintf("Expected %s, or nothing; got %q. Leave it out, or use name = \"ppo\" with ratio_level.", strings.Join(fixed, " or "), c.Loss.Aggregation))
 	}
-	if k := c.Correction; k != nil {
+	if k := c.Correction; k != nil && !l.imported {
 		explicit := k.Importance == "token" || k.Importance == "sequence"
 		switch {
 		case slices.Contains(samplerLosses, l.loss) && explicit:

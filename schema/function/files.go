@@ -113,6 +113,9 @@ func (f *Files) load(path string) ([]byte, error) {
 	return data, nil
 }
 
+// Load reads a file as the functions do: bounded, and remembered.
+func (f *Files) Load(path string) ([]byte, error) { return f.load(path) }
+
 func (f *Files) text(path string) (string, error) {
 	data, err := f.load(path)
 	if err == nil && !utf8.Valid(data) {

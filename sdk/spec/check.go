@@ -163,6 +163,11 @@ func (a *Attribute) checkElement(v cty.Value, path cty.Path) []Problem {
 			problems = append(problems, a.problem(path, "Not a duration", "got "+a.show(v)))
 		}
 	}
+	if a.Format == FormatCode && v.Type() == cty.String {
+		if _, err := ParseCode(v.AsString()); err != nil {
+			problems = append(problems, a.problem(path, "Not a function in a file", "got "+a.show(v)))
+		}
+	}
 	if len(a.Enum) > 0 && v.Type() == cty.String && !slices.Contains(a.Enum, v.AsString()) {
 		problems = append(problems, a.problem(path, "Value not allowed", "got "+a.show(v)))
 	}
@@ -330,6 +335,8 @@ func (a *Attribute) Friendly() string {
 		return "a whole number"
 	case a.Format == FormatDuration && a.Type == cty.String:
 		return `a duration like "30s"`
+	case a.Format == FormatCode:
+		return `a function in a Python file like "my_loss.py:my_loss"`
 	case a.Format == FormatMap:
 		return "a map"
 	case a.Format == FormatList:

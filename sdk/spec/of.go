@@ -28,6 +28,7 @@ import (
 //	enum:"a,b"             allowed values of a string (or of each string of a list)
 //	pattern:"[a-z]+"       RE2, must match the whole string
 //	reference:"inference"  kinds that the field, a Ref, *Ref or []Ref, may refer to
+//	code:"python"          "FILE.py:FUNCTION", a function in a file beside the recipe (see Code)
 //	change:"live"          live, resume, restart (default) or replace
 //	doc, unit, deprecated  text; sensitive:"true" never shown and never stored
 //
@@ -131,6 +132,12 @@ func attributeOf(f field) (*Attribute, error) {
 	var err error
 	if a.Type, a.Format, err = typeOf(f.typ); err != nil {
 		return nil, err
+	}
+	if tag.Get("code") != "" {
+		if a.Type != cty.String || tag.Get("code") != "python" {
+			return nil, fmt.Errorf("`code:\"python\"` goes with a string, got %s and %q", f.typ, tag.Get("code"))
+		}
+		a.Format = FormatCode
 	}
 	isRef := indirect(f.typ) == refType
 	isRefList := f.typ.Kind() == reflect.Slice && f.typ.Elem() == refType

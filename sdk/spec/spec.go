@@ -62,6 +62,7 @@ const (
 	FormatDuration = "duration" // a string like "30s" or "1h30m"
 	FormatList     = "list"     // of dynamic type, but a list
 	FormatMap      = "map"      // of dynamic type, but a map or object
+	FormatCode     = "code"     // a function in a Python file, see Code
 )
 
 // Nesting is how often a nested block may stand in its parent.

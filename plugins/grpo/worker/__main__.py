@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 
-from recipe_sdk import fields
+from recipe_sdk import fields, settings
 from recipe_sdk.control import Command, Control
 from recipe_sdk.errors import WorkerError
 from recipe_sdk.events import Events
@@ -36,7 +36,19 @@ def main() -> int:
     except (fields.ConfigError, OSError) as e:
         print(e, file=sys.stderr)
         return 2
+    except WorkerError as e:  # of a user's own loss or estimator, which the configuration asks what it needs
+        if given.config and int(os.environ.get("RANK", 0)) == 0:
+            report(settings.load(given.config).get("events_file"), e)
+        print(e, file=sys.stderr)
+        return 1
     return 0 if given.check else work(c)
+
+
+def report(file: str | None, error: WorkerError) -> None:
+    """Tells the supervisor of an error before there is a run that could."""
+    events = Events(file)
+    events.emit("error", **error.record())
+    events.close()
 
 
 def work(c: config.Config) -> int:

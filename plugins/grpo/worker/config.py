@@ -9,7 +9,7 @@ from recipe_sdk import settings
 from recipe_sdk.fields import option, section
 from recipe_sdk.settings import RunSettings
 
-from . import advantage, aggregate, loss
+from . import advantage, aggregate, loss, userfile
 from .registry import Alias, EstimatorSpec, LossSpec
 from .settings import Advantages, Correction, Data, Entropy, Kl, Lora, Loss, Model, Optimizer, Reference
 
@@ -34,7 +34,10 @@ class Config(RunSettings):
 
 def check(c: Config) -> list[str]:
     """Settings that contradict each other, one line each, with what to do."""
-    out = settings.check(c)
+    unreadable = check_imports(c)
+    out = settings.check(c) + unreadable
+    if unreadable:
+        return out  # what follows asks the functions what they need
     if c.advantages.clip is not None and not c.advantages.clip[0] <= 0 <= c.advantages.clip[1]:
         out.append(f"advantages.clip: expected low <= 0 <= high, got {list(c.advantages.clip)}")
     out += check_correction(c) + check_aggregation(c) + check_single(c)
@@ -63,12 +66,32 @@ def check(c: Config) -> list[str]:
     return out
 
 
+def check_imports(c: Config) -> list[str]:
+    """References to a user's functions that cannot be read, or that stand beside a name."""
+    out = []
+    for path, reference, name, default in (
+        ("loss.imported", c.loss.imported, c.loss.name, "ppo"),
+        ("advantages.imported", c.advantages.imported, c.advantages.estimator, "grpo"),
+    ):
+        if reference is None:
+            continue
+        try:
+            userfile.split(reference)
+        except ValueError as e:
+            out.append(f"{path}: {e}")
+        if name != default:
+            out.append(f"{path}: it stands in the place of {name}; leave one of them out")
+    return out
+
+
 def loss_spec(c: Config) -> LossSpec:
     """What the loss says of itself."""
     return _loss(c)[0]
 
 
 def _loss(c: Config) -> tuple[LossSpec, Alias]:
+    if c.loss.imported:
+        return userfile.spec(c.loss.imported, "loss"), Alias("")
     return loss.LOSSES.find(c.loss.name)
 
 
@@ -80,12 +103,18 @@ def loss_defaults(c: Config) -> dict:
 
 def estimator_spec(c: Config) -> EstimatorSpec:
     """What the estimator of advantages says of itself."""
-    return advantage.ESTIMATORS.find(c.advantages.estimator)[0]
+    return _estimator(c)[0]
+
+
+def _estimator(c: Config) -> tuple[EstimatorSpec, Alias]:
+    if c.advantages.imported:
+        return userfile.spec(c.advantages.imported, "estimator"), Alias("")
+    return advantage.ESTIMATORS.find(c.advantages.estimator)
 
 
 def estimator_options(c: Config) -> advantage.Options:
     """The constants of the estimator; what the name by which it was asked for fixes goes first."""
-    a, alias = c.advantages, advantage.ESTIMATORS.find(c.advantages.estimator)[1]
+    a, alias = c.advantages, _estimator(c)[1]
     given = advantage.Options(a.std, a.epsilon, a.single or "zero", a.gamma, a.lam, a.zero_tail, a.length_penalty)
     return dataclasses.replace(given, **alias.defaults)
 

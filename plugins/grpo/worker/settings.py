@@ -85,6 +85,9 @@ class Loss:
     """The policy loss and how tokens are averaged."""
 
     name: str = option("ppo", "Policy loss; names of verl, TRL and prime-rl are aliases.", choices=_losses)
+    imported: str | None = option(
+        None, "A loss of your own instead of name: FILE.py:FUNCTION, relative to the recipe (docs/losses.md)."
+    )
     clip_low: float = option(0.2, "Ratio clip below 1 (verl: clip_ratio_low).", live=True, least=0)
     clip_high: float = option(0.2, "Ratio clip above 1 (verl: clip_ratio_high).", live=True, least=0)
     dual_clip: float | None = option(3.0, "Bound for A < 0 (verl: clip_ratio_c); null = off, as in TRL.", live=True)
@@ -143,6 +146,10 @@ class Advantages:
     """Advantages computed from scores, and those that environments send."""
 
     estimator: str = option("grpo", "Estimator; verl's and TRL's names are aliases.", choices=_estimators)
+    imported: str | None = option(
+        None,
+        "An estimator of your own instead of estimator: FILE.py:FUNCTION, relative to the recipe (docs/losses.md).",
+    )
     std: str = option("group", "Scale of grpo and grpo_passk.", choices=advantage.STANDARD_DEVIATIONS)
     epsilon: float = option(1e-6, "Added to the deviation (TRL: 1e-4).")
     single: str | None = option(

@@ -1,0 +1,80 @@
+package schema
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/schema/function"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// codeFiles are the Python files that attributes name. Each is read once for a loaded recipe: a block that starts again
+// an hour later gets what was applied, not what the file has become.
+type codeFiles struct {
+	files *function.Files
+
+	mu   sync.Mutex
+	read map[string]codeFile
+}
+
+type codeFile struct {
+	content []byte
+	err     error
+}
+
+func (c *codeFiles) load(path string) ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if found, ok := c.read[path]; ok {
+		return found.content, found.err
+	}
+	content, err := c.files.Load(path)
+	if c.read == nil {
+		c.read = map[string]codeFile{}
+	}
+	c.read[path] = codeFile{content, err}
+	return content, err
+}
+
+// pin adds the digest of the file to an attribute that names a function in it, after having checked that it is there.
+// Other values are returned as they are.
+func (d *decoder) pin(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attribute, where string) cty.Value {
+	if a.Format != spec.FormatCode || v.IsNull() || !v.IsKnown() {
+		return v
+	}
+	plain, marks := v.Unmark()
+	refuse := func(summary, detail string) cty.Value {
+		d.report(problem(attr.Expr.Range(), summary, fmt.Sprintf("%q in %s: %s", a.Name, where, detail)))
+		return cty.UnknownVal(cty.String).WithMarks(marks)
+	}
+	code, err := spec.ParseCode(plain.AsString())
+	if err != nil {
+		return refuse("Not a function in a file", upperFirst(err.Error())+".")
+	}
+	if !filepath.IsAbs(code.File) && !filepath.IsLocal(code.File) {
+		return refuse("File outside of the recipe's folder", code.File+
+			" leads out of the folder of the recipe. Move the file there, or write its absolute path.")
+	}
+	content, err := d.ev.p.code.load(code.File)
+	if err != nil {
+		return refuse("File not readable", upperFirst(err.Error())+".")
+	}
+	names := spec.Defines(content)
+	if !slices.Contains(names, code.Function) {
+		public := slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, "_") })
+		return refuse("Function not found", fmt.Sprintf("%s defines no %s at its top level. It has %s.%s",
+			code.File, code.Function, orNothing(public), didYouMean(code.Function, public)))
+	}
+	pinned := code.Of(content)
+	if code.Digest != "" && code.Digest != pinned.Digest {
+		return refuse("File has changed", fmt.Sprintf("%s has the SHA-256 %s, the recipe demands %s.",
+			code.File, pinned.Digest, code.Digest))
+	}
+	return cty.StringVal(pinned.String()).WithMarks(marks)
+}

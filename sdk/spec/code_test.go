@@ -1,0 +1,61 @@
+package spec_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// A block runs what was applied: a later start finds the copy, whatever the file has become.
+func TestPinnedCodeOutlivesAChangeOfItsFile(t *testing.T) {
+	t.Parallel()
+	dir, folder := t.TempDir(), filepath.Join(t.TempDir(), "imports")
+	file := filepath.Join(dir, "mine.py")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("first\n")
+	code := spec.Code{File: "mine.py", Function: "f"}.Of([]byte("first\n"))
+	again, err := spec.ParseCode(code.String())
+	if err != nil || again != code {
+		t.Fatalf("%+v, %v", again, err)
+	}
+	path, err := code.Pinned(dir, folder)
+	if err != nil || filepath.Base(path) != "mine.py" || !strings.HasPrefix(path, folder) {
+		t.Fatalf("%s, %v", path, err)
+	}
+	write("second\n")
+	if later, err := code.Pinned(dir, folder); err != nil || later != path {
+		t.Errorf("%s, %v", later, err)
+	}
+	if data, _ := os.ReadFile(path); string(data) != "first\n" {
+		t.Errorf("the copy holds %q", data)
+	}
+	const changed = "has changed since the recipe was applied"
+	if _, err := code.Pinned(dir, t.TempDir()); err == nil || !strings.Contains(err.Error(), changed) {
+		t.Errorf("without a copy: %v", err)
+	}
+	if err := os.WriteFile(path, []byte("damaged\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := code.Pinned(dir, folder); err == nil {
+		t.Error("a damaged copy was taken")
+	}
+	if plain, err := (spec.Code{File: "mine.py", Function: "f"}).Pinned(dir, folder); err != nil || plain != file {
+		t.Errorf("without a digest: %s, %v", plain, err)
+	}
+}
+
+func TestDefines(t *testing.T) {
+	t.Parallel()
+	source := "import os\ndef a(x):\n  def no(): pass\n@loss('b')\nasync def b(): pass\nclass C: pass\n" +
+		"d = lambda t, o: 1\ne: int = 2\nif f == 3: pass\nf == 4\ng(h=1)\n"
+	if got := strings.Join(spec.Defines([]byte(source)), " "); got != "a b C d e" {
+		t.Errorf("%q", got)
+	}
+}
