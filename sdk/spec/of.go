@@ -28,7 +28,7 @@ import (
 //	enum:"a,b"             allowed values of a string (or of each string of a list)
 //	pattern:"[a-z]+"       RE2, must match the whole string
 //	reference:"inference"  kinds that the field, a Ref, *Ref or []Ref, may refer to
-//	code:"python"          "FILE.py:FUNCTION", a function in a file beside the recipe (see Code)
+//	code:"python"          a function in a file beside the recipe, "FILE.py:FUNCTION" (see Code)
 //	change:"live"          live, resume, restart (default) or replace
 //	doc, unit, deprecated  text; sensitive:"true" never shown and never stored
 //
