@@ -21,8 +21,8 @@ func newDoctor(a *app) *cobra.Command {
 		Short: "Look at this machine and a recipe, and say what is wrong and what to do about it",
 		Long: `Look at this machine, and at a recipe when one is named, and say what is wrong and what to do about it.
 Looking changes nothing. Of a recipe's blocks it looks whether their Python has what they need, whether there are the
-GPUs that they ask for, and whether their models and scripts are there. The exit code is 1 when a check failed;
-warnings are about things that only some recipes need, or that cannot be known without asking others.`,
+GPUs that they ask for, and whether the models, scripts and files that they name are there. The exit code is 1 when a
+check failed; warnings are about things that only some recipes need, or that cannot be known without asking others.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := "."

@@ -16,8 +16,8 @@ import (
 	"github.com/recipe-rl/recipe/schema/addr"
 )
 
-// Blocks are the findings about what a recipe's blocks need of this machine: their Python, their GPUs, their models and
-// scripts.
+// Blocks are the findings about what a recipe's blocks need of this machine: their Python, their GPUs, their models,
+// scripts and other files.
 func Blocks(ctx context.Context, m Machine, file string, r *schema.Recipe, packages Packages) []Finding {
 	var found []Finding
 	hardware := Hardware(ctx, m)
@@ -39,6 +39,9 @@ func Blocks(ctx context.Context, m Machine, file string, r *schema.Recipe, packa
 		}
 		if f, ok := scriptOf(r, b); ok {
 			add("script", f)
+		}
+		for _, f := range missing(r, b, python) {
+			add("files", f)
 		}
 		if name := text(b, "model"); python && name != "" && !models[name] {
 			models[name] = true
@@ -105,6 +108,27 @@ func scriptOf(r *schema.Recipe, b *schema.Block) (Finding, bool) {
 			Remedy: "correct script; it counts from path, else from the recipe's folder"}, true
 	}
 	return Finding{}, false
+}
+
+// missing are the findings about files and folders that a block names and that are not there. A name that does not
+// begin like a path may be one in a hub, or in the program. Models of Python programs are looked for beside (modelOf).
+func missing(r *schema.Recipe, b *schema.Block, python bool) []Finding {
+	names := []string{"tokenizer", "dataset", "path"}
+	if !python {
+		names = append(names, "model")
+	}
+	var found []Finding
+	for _, name := range names {
+		value := text(b, name)
+		if !filepath.IsAbs(value) && !strings.HasPrefix(value, "./") && !strings.HasPrefix(value, "../") {
+			continue
+		}
+		if path := within(r.Dir, value); !exists(path) {
+			found = append(found, Finding{Verdict: Fail, Found: path + " is not there",
+				Remedy: "correct " + name + ", or make it; a relative path counts from the recipe's folder"})
+		}
+	}
+	return found
 }
 
 // within is a path as it counts from a folder; the folder itself when there is none.

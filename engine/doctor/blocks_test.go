@@ -126,7 +126,15 @@ func TestBlocks(t *testing.T) {
 				return v, ok
 			}
 		}, "model", Fail, "HF_HUB_OFFLINE forbids", "unset HF_HUB_OFFLINE"},
-		"no script": {all, body("script", "none.py"), nil, "script", Fail, "none.py cannot be read", "correct script"},
+		"a tokenizer that is there": {all, body("tokenizer", "./local"), nil, "", OK, "", ""},
+		"a tokenizer of a hub":      {all, body("tokenizer", "org/other"), nil, "", OK, "", ""},
+		"no tokenizer": {all, body("tokenizer", "./none"), nil, "files", Fail, "none is not there",
+			"correct tokenizer"},
+		"no data set": {all, body("dataset", "/no/such/data.jsonl"), nil, "files", Fail,
+			"/no/such/data.jsonl is not there", "correct dataset"},
+		"no folder to run in": {all, body("path", "../none"), nil, "files", Fail, "none is not there", "correct path"},
+		"no script": {all, body("script", "none.py"), nil, "script", Fail, "none.py cannot be read",
+			"correct script"},
 	} {
 		m := interpreters(t, dir, c.has)
 		m.LookupEnv = func(name string) (string, bool) { return hub, name == "HF_HUB_CACHE" }
