@@ -8,11 +8,11 @@ import (
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 )
 
-// Activity is one thing that a block waits for, or works on. The engine asks for the activities of every block and follows
-// them from block to block, so that a run which stands still says who waits for whom.
+// Activity is one thing that a block waits for, or works on. The engine asks for the activities of every block and
+// follows them from block to block, so that a run which stands still says who waits for whom.
 type Activity struct {
-	// On is the block that this one waits for: an address, or a pattern such as environment.*.sums or trainer.*.* when the block
-	// knows only a part of it. Empty: it is the block's own work, and nobody else is in the way.
+	// On is the block that this one waits for: an address, or a pattern such as environment.*.sums or trainer.*.* when
+	// the block knows only a part of it. Empty: it is the block's own work, and nobody else is in the way.
 	On     string
 	What   string // what it is: "batch 113", "Score of 4 completions"
 	Detail string // more, for people. It must hold no secret
@@ -94,7 +94,8 @@ func (s *activities) Activities(list func() []Activity) {
 	s.sources = append(s.sources, list)
 }
 
-// sourcePatience bounds how long a source may take: one that waits for a lock of the code that hangs must not hide the rest.
+// sourcePatience bounds how long a source may take: one that waits for a lock of the code that hangs must not hide the
+// rest.
 const sourcePatience = time.Second
 
 // list returns the activities of this moment, and false when the block has never told any.
@@ -115,7 +116,8 @@ func (s *activities) list() ([]Activity, bool) {
 		case list := <-answer:
 			out = append(out, list...)
 		case <-late.C:
-			return append(out, Activity{What: "its own report of what it does does not return", Began: time.Now().Add(-sourcePatience)}), reported
+			return append(out, Activity{What: "its own report of what it does does not return",
+				Began: time.Now().Add(-sourcePatience)}), reported
 		}
 	}
 	return out, reported
@@ -129,8 +131,10 @@ func activitiesTo(list []Activity, now time.Time, blank func(string) string) []*
 			a.Began = now
 		}
 		out = append(out, &pluginpb.Activity{
-			On: a.On, What: blank(a.What), Detail: blank(a.Detail), Have: a.Have, Want: a.Want, Unit: a.Unit, Sign: a.Sign, Remedy: blank(a.Remedy),
-			AgeMs: max(0, now.Sub(a.Began).Milliseconds()), IdleMs: a.Idle(now).Milliseconds(), PatienceMs: a.Patience.Milliseconds(), Rest: a.Rest,
+			On: a.On, What: blank(a.What), Detail: blank(a.Detail), Have: a.Have, Want: a.Want, Unit: a.Unit,
+			Sign: a.Sign, Remedy: blank(a.Remedy),
+			AgeMs: max(0, now.Sub(a.Began).Milliseconds()), IdleMs: a.Idle(now).Milliseconds(),
+			PatienceMs: a.Patience.Milliseconds(), Rest: a.Rest,
 		})
 	}
 	return out

@@ -50,7 +50,8 @@ var errStopped = errors.New("the block was told to stop")
 
 // begin opens the event log and starts Run in its own goroutine.
 func begin(def *Definition, start StartRequest) (*attempt, error) {
-	events, err := eventlog.Open(filepath.Join(start.Dir, eventlog.FileName), start.FirstEvent, eventlog.Limits{Secrets: []string{start.Token, start.ControlToken}})
+	events, err := eventlog.Open(filepath.Join(start.Dir, eventlog.FileName), start.FirstEvent,
+		eventlog.Limits{Secrets: []string{start.Token, start.ControlToken}})
 	if err != nil {
 		return nil, err
 	}
@@ -90,8 +91,8 @@ func (l *attempt) guarded(ctx context.Context, h *host) error {
 	})
 }
 
-// guard calls code of the plugin's author. A panic becomes an error, and its stack goes to stderr: it must not take the gateway
-// and the answers to the engine with it.
+// guard calls code of the plugin's author. A panic becomes an error, and its stack goes to stderr: it must not take the
+// gateway and the answers to the engine with it.
 func guard(address string, f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -129,8 +130,8 @@ func (l *attempt) finish(ctx context.Context, err error) {
 	l.setPhase(Failed, Message(err), remedy)
 }
 
-// besidesStop is what is left of an error when that it was stopped is taken out: a last checkpoint that could not be written, for one, which
-// an author joins to the error of the context. Nil: there is nothing else.
+// besidesStop is what is left of an error when that it was stopped is taken out: a last checkpoint that could not be
+// written, for one, which an author joins to the error of the context. Nil: there is nothing else.
 func besidesStop(err error) error {
 	if err == nil || err == context.Canceled || err == errStopped { //nolint:errorlint // each leaf is looked at below
 		return nil
@@ -175,8 +176,8 @@ func (l *attempt) setPhase(phase Phase, text, remedy string) {
 	l.setPhaseLocked(phase, text, remedy)
 }
 
-// reportPhase is a phase that the plugin reports. A block that is being stopped stays draining until it is over: calls that fail because
-// of the stop make it neither degraded nor ready. What the plugin said then goes to the log.
+// reportPhase is a phase that the plugin reports. A block that is being stopped stays draining until it is over: calls
+// that fail because of the stop make it neither degraded nor ready. What the plugin said then goes to the log.
 func (l *attempt) reportPhase(phase Phase, text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -273,7 +274,8 @@ func (l *attempt) kill(grace time.Duration) error {
 	case <-time.After(afterKill):
 	}
 	err := fmt.Errorf("%s did not end within its grace of %s; its programs were killed", l.start.Address, grace)
-	l.setPhase(Failed, err.Error(), "read the block's log for what it was doing; raise health.stop_timeout if it needs longer")
+	l.setPhase(Failed, err.Error(),
+		"read the block's log for what it was doing; raise health.stop_timeout if it needs longer")
 	return errors.Join(err, killed)
 }
 

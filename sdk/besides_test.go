@@ -24,10 +24,11 @@ func TestBesidesStop(t *testing.T) {
 		"a connection that was given up": {&net.OpError{Op: "dial", Err: cancelledLeaf{}}, nil},
 		"an Error that was cancelled":    {&Error{Summary: "x", Err: context.Canceled}, nil},
 		"a checkpoint":                   {errors.Join(cancelled, full), full},
-		"a checkpoint, deeper":           {fmt.Errorf("train: %w", errors.Join(context.Canceled, fmt.Errorf("save: %w", full))), full},
-		"an Error":                       {&Error{Summary: "x"}, nil},
-		"another end":                    {io.ErrUnexpectedEOF, io.ErrUnexpectedEOF},
-		"a deadline":                     {os.ErrDeadlineExceeded, os.ErrDeadlineExceeded},
+		"a checkpoint, deeper": {fmt.Errorf("train: %w",
+			errors.Join(context.Canceled, fmt.Errorf("save: %w", full))), full},
+		"an Error":    {&Error{Summary: "x"}, nil},
+		"another end": {io.ErrUnexpectedEOF, io.ErrUnexpectedEOF},
+		"a deadline":  {os.ErrDeadlineExceeded, os.ErrDeadlineExceeded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -11,8 +11,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// Validate runs the plugin's own checks on a block's values, in this process. Unknown values are allowed: only what is wrong
-// whatever they turn out to be is a problem; the rest is checked again at Start. It touches nothing.
+// Validate runs the plugin's own checks on a block's values, in this process. Unknown values are allowed: only what is
+// wrong whatever they turn out to be is a problem; the rest is checked again at Start. It touches nothing.
 func (d *Definition) Validate(config cty.Value) (problems []spec.Problem, err error) {
 	if !slices.Contains(d.Capabilities, "validate") {
 		return nil, nil
@@ -35,7 +35,8 @@ func (d *Definition) Validate(config cty.Value) (problems []spec.Problem, err er
 
 // Plan asks the plugin what the block will need, in this process. Values that are unknown are handed over as their zero
 // values, references among them, so that an estimate can be made before anything runs.
-func (d *Definition) Plan(config cty.Value, placement Placement) (estimate Estimate, problems []spec.Problem, err error) {
+func (d *Definition) Plan(config cty.Value, placement Placement) (estimate Estimate, problems []spec.Problem,
+	err error) {
 	config = knownPart(d.Schema.ApplyDefaults(config))
 	err = guard(d.ID(), func() (err error) {
 		estimate, problems, err = d.impl.instance().plan(config, placement)
@@ -92,7 +93,8 @@ func describe(problems []spec.Problem) string {
 func estimateTo(e Estimate) *pluginpb.Estimate {
 	out := &pluginpb.Estimate{Notes: e.Notes, Facts: e.Facts}
 	for _, a := range e.Amounts {
-		out.Amounts = append(out.Amounts, &pluginpb.Amount{Resource: a.Resource, Part: a.Part, Value: a.Value, How: a.How})
+		out.Amounts = append(out.Amounts, &pluginpb.Amount{Resource: a.Resource, Part: a.Part, Value: a.Value,
+			How: a.How})
 	}
 	return out
 }

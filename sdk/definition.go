@@ -39,14 +39,15 @@ func WithDoc(doc string) Option {
 	return func(s *settings) error { s.doc = doc; return nil }
 }
 
-// WithOutputs sets what the block gives to other blocks, when that is more than its kind gives: a struct with `recipe` tags
-// that embeds the struct of the kind (outputs.Inference, outputs.Trainer, …). Host.Ready is then called with such a struct.
+// WithOutputs sets what the block gives to other blocks, when that is more than its kind gives: a struct with `recipe`
+// tags that embeds the struct of the kind (outputs.Inference, outputs.Trainer, …). Host.Ready is then called with such
+// a struct.
 func WithOutputs(outputs any) Option {
 	return func(s *settings) error { s.outputs = outputs; return nil }
 }
 
-// WithDefault changes the default of one attribute, for a configuration that embeds a struct whose default does not suit it:
-// WithDefault("group_size", "16"). The value is written as in the tag `default`.
+// WithDefault changes the default of one attribute, for a configuration that embeds a struct whose default does not
+// suit it: WithDefault("group_size", "16"). The value is written as in the tag `default`.
 func WithDefault(attribute, value string) Option {
 	return func(s *settings) error {
 		if s.defaults == nil {
@@ -59,9 +60,9 @@ func WithDefault(attribute, value string) Option {
 
 var pluginName = lazyregexp.New(`^[a-z][a-z0-9_-]*$`)
 
-// WithEnvironmentVariables says which variables of the environment in which recipe runs the plugin reads, beyond those that every program
-// gets (docs/plugin-protocol.md lists them): HF_TOKEN, say, or MYTOOL_* for all that begin with MYTOOL_. A plugin process gets no others.
-// What one block alone needs is written in its environment_variables instead.
+// WithEnvironmentVariables says which variables of the environment in which recipe runs the plugin reads, beyond those
+// that every program gets (docs/plugin-protocol.md lists them): HF_TOKEN, say, or MYTOOL_* for all that begin with
+// MYTOOL_. A plugin process gets no others. What one block alone needs is written in its environment_variables instead.
 func WithEnvironmentVariables(names ...string) Option {
 	return func(s *settings) error {
 		if err := protocol.CheckEnvironmentNames(names); err != nil {
@@ -72,10 +73,10 @@ func WithEnvironmentVariables(names ...string) Option {
 	}
 }
 
-// Define makes the definition of a plugin for the package of its kind, whose New calls it. C is the configuration, a struct
-// with `recipe` tags (see spec.Of); P is the interface that plugins of the kind implement; outputs is the struct that every
-// block of the kind gives; run runs one plugin value for one attempt of a block. Define panics when a tag is wrong, which is
-// a mistake of the plugin's author that the first run shows.
+// Define makes the definition of a plugin for the package of its kind, whose New calls it. C is the configuration, a
+// struct with `recipe` tags (see spec.Of); P is the interface that plugins of the kind implement; outputs is the struct
+// that every block of the kind gives; run runs one plugin value for one attempt of a block. Define panics when a tag is
+// wrong, which is a mistake of the plugin's author that the first run shows.
 func Define[C, P any](
 	k kind.Kind, name, summary string, outputs any, factory func() P,
 	run func(ctx context.Context, plugin P, req Request[C], host KindHost) error, opts ...Option,
@@ -123,6 +124,7 @@ func tryDefine[C, P any](
 	e := erased[C, P]{schema: schema, factory: factory, start: run}
 	return &Definition{
 		Kind: k, Name: name, Version: s.version, Summary: summary,
-		Schema: schema, Outputs: given, Capabilities: e.capabilities(), Packages: s.packages, Environment: s.environment, impl: e,
+		Schema: schema, Outputs: given, Capabilities: e.capabilities(), Packages: s.packages,
+		Environment: s.environment, impl: e,
 	}, nil
 }

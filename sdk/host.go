@@ -13,8 +13,8 @@ import (
 // KindHost is what the package of a kind builds the Host of its plugins on. The author of a plugin does not need it.
 type KindHost interface {
 	Host
-	// Report encodes the outputs, replaces those that only the SDK knows (addresses, tokens) and reports them. When they do
-	// not fit the definition it ends the block and returns false.
+	// Report encodes the outputs, replaces those that only the SDK knows (addresses, tokens) and reports them. When
+	// they do not fit the definition it ends the block and returns false.
 	Report(outputs any, more map[string]cty.Value) bool
 	// Outputs returns what was reported last; cty.NilVal before the first.
 	Outputs() cty.Value
@@ -108,19 +108,22 @@ func (h *host) reportOutputs(value cty.Value) error {
 func (h *host) Phase(phase Phase, text string) {
 	if phase == Ready {
 		if h.Outputs() == cty.NilVal {
-			h.fail(&Error{Summary: "the plugin reported the phase ready without outputs", Remedy: "report this to the plugin's author: Host.Ready gives the outputs"})
+			h.fail(&Error{Summary: "the plugin reported the phase ready without outputs",
+				Remedy: "report this to the plugin's author: Host.Ready gives the outputs"})
 			return
 		}
 	}
 	if phase.Over() {
-		h.fail(&Error{Summary: fmt.Sprintf("the plugin reported the phase %s itself", phase), Remedy: "report this to the plugin's author: the last phase follows from what Run returns"})
+		h.fail(&Error{Summary: fmt.Sprintf("the plugin reported the phase %s itself", phase),
+			Remedy: "report this to the plugin's author: the last phase follows from what Run returns"})
 		return
 	}
 	h.reportPhase(phase, text)
 }
 
 func (h *host) Progress(step, total int64, unit string) {
-	h.emit(&pluginpb.Event{Body: &pluginpb.Event_Progress{Progress: &pluginpb.Progress{Step: step, Total: total, Unit: unit}}})
+	h.emit(&pluginpb.Event{Body: &pluginpb.Event_Progress{Progress: &pluginpb.Progress{Step: step, Total: total,
+		Unit: unit}}})
 }
 
 func (h *host) Metrics(step int64, values map[string]float64) {
@@ -143,7 +146,8 @@ func (h *host) Checkpoint(c CheckpointInfo) {
 
 func (h *host) Sample(s Sample) {
 	h.emit(&pluginpb.Event{Body: &pluginpb.Event_Sample{Sample: &pluginpb.Sample{
-		Environment: s.Environment, Prompt: s.Prompt, Completion: s.Completion, Score: s.Score, PolicyVersion: s.Version,
+		Environment: s.Environment, Prompt: s.Prompt, Completion: s.Completion, Score: s.Score,
+		PolicyVersion: s.Version,
 	}}})
 }
 

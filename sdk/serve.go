@@ -16,14 +16,15 @@ import (
 	"github.com/recipe-rl/recipe/sdk/protocol"
 )
 
-// Serve runs the definition as a plugin process. The main function of a plugin calls it and nothing else; it does not return:
-// the process exits when the engine says so, when its lease has run out, or on SIGTERM. SIGINT and SIGHUP, which a terminal
-// sends to everything, are ignored. What a plugin prints goes to the files stdout
-// and stderr of its block's directory, and into the run's log.
+// Serve runs the definition as a plugin process. The main function of a plugin calls it and nothing else; it does not
+// return: the process exits when the engine says so, when its lease has run out, or on SIGTERM. SIGINT and SIGHUP,
+// which a terminal sends to everything, are ignored. What a plugin prints goes to the files stdout and stderr of its
+// block's directory, and into the run's log.
 func Serve(def *Definition) {
 	if os.Getenv(protocol.CookieKey) != protocol.CookieValue {
-		fmt.Fprintf(os.Stderr, "%s %q is a plugin of recipe and is started by it, not by hand.\nTo use it, name its path in the recipe: recipe { required_plugins { %s = { source = %q } } }, or in dev_overrides of the settings.\n"+
-			"To see its attributes: recipe plugin docs %s %s. To test it, use the package sdk/plugintest in a Go test.\n",
+		fmt.Fprintf(os.Stderr,
+			"%s %q is a plugin of recipe and is started by it, not by hand.\nTo use it, name its path in the recipe: recipe { required_plugins { %s = { source = %q } } }, or in dev_overrides of the settings.\n"+
+				"To see its attributes: recipe plugin docs %s %s. To test it, use the package sdk/plugintest in a Go test.\n",
 			def.Kind, def.Name, def.Name, os.Args[0], def.Kind, def.Name)
 		os.Exit(2)
 	}
@@ -34,8 +35,9 @@ func Serve(def *Definition) {
 	os.Exit(0)
 }
 
-// ServeBuiltin serves one of several definitions when the process was started for that (see protocol.BuiltinKey). Otherwise it returns
-// false at once. A main function calls it before anything else; when a definition was served it does not return.
+// ServeBuiltin serves one of several definitions when the process was started for that (see protocol.BuiltinKey).
+// Otherwise it returns false at once. A main function calls it before anything else; when a definition was served it
+// does not return.
 func ServeBuiltin(defs []*Definition) bool {
 	want, ok := os.LookupEnv(protocol.BuiltinKey)
 	if !ok {
@@ -55,7 +57,8 @@ func ServeBuiltin(defs []*Definition) bool {
 // ID is the definition's kind and name, KIND/NAME.
 func (d *Definition) ID() string { return string(d.Kind) + "/" + d.Name }
 
-// exitGrace is how long a block may take to end when the engine tells its process to exit without having stopped it first.
+// exitGrace is how long a block may take to end when the engine tells its process to exit without having stopped it
+// first.
 const exitGrace = 10 * time.Second
 
 func serve(def *Definition) error {
@@ -68,8 +71,8 @@ func serve(def *Definition) error {
 		_ = os.Unsetenv(name)
 	}
 	signals := make(chan os.Signal, 4)
-	// Notify instead of Ignore: an ignored signal stays ignored in the programs that the plugin starts. With SIGPIPE caught, a
-	// stderr that nobody reads any more costs log lines and not the process.
+	// Notify instead of Ignore: an ignored signal stays ignored in the programs that the plugin starts. With SIGPIPE
+	// caught, a stderr that nobody reads any more costs log lines and not the process.
 	signal.Notify(signals, os.Interrupt, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGPIPE)
 	defer signal.Stop(signals)
 
@@ -84,13 +87,15 @@ func serve(def *Definition) error {
 		GRPCServer:      plugin.DefaultGRPCServer,
 		TLSProvider:     provider,
 		Logger:          hclog.New(&hclog.LoggerOptions{Level: hclog.Warn, Output: os.Stderr}),
-		// go-plugin's ordinary mode replaces stdout and stderr by pipes which only a connected engine drains: a plugin whose
-		// engine has died would hang after 64 KiB. Its test mode leaves them alone; the handshake below is all it omits.
+		// go-plugin's ordinary mode replaces stdout and stderr by pipes which only a connected engine drains: a plugin
+		// whose engine has died would hang after 64 KiB. Its test mode leaves them alone; the handshake below is all it
+		// omits.
 		Test: &plugin.ServeTestConfig{Context: ctx, ReattachConfigCh: address, CloseCh: served},
 	})
 	select {
 	case at := <-address:
-		fmt.Printf("%d|%d|%s|%s|%s|%s\n", plugin.CoreProtocolVersion, protocol.Version, at.Addr.Network(), at.Addr, plugin.ProtocolGRPC, certificate)
+		fmt.Printf("%d|%d|%s|%s|%s|%s\n", plugin.CoreProtocolVersion, protocol.Version, at.Addr.Network(), at.Addr,
+			plugin.ProtocolGRPC, certificate)
 		_ = os.Stdout.Sync()
 	case <-served:
 		return fmt.Errorf("no socket could be opened; see the lines above")
@@ -123,8 +128,8 @@ func wait(blocks *server, signals <-chan os.Signal, served <-chan struct{}) (gra
 	}
 }
 
-// serverTLS makes the server's side of mutual TLS from the engine's certificate, and this side's certificate as the handshake
-// carries it. Without one the connection is plain, on a socket in a directory that only this user can enter.
+// serverTLS makes the server's side of mutual TLS from the engine's certificate, and this side's certificate as the
+// handshake carries it. Without one the connection is plain, on a socket in a directory that only this user can enter.
 func serverTLS(client string) (provider func() (*tls.Config, error), certificate string, err error) {
 	if client == "" {
 		return nil, "", nil

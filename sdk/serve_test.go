@@ -113,7 +113,8 @@ func TestUpdateReachesTheRunningBlock(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), plugintest.Deadline)
 	defer cancel()
 	update := func(level int64) error {
-		_, err := b.Client.Update(ctx, &pluginpb.UpdateRequest{Config: b.Request(config{Behave: "wait", Level: level}).GetConfig()})
+		_, err := b.Client.Update(ctx,
+			&pluginpb.UpdateRequest{Config: b.Request(config{Behave: "wait", Level: level}).GetConfig()})
 		return err
 	}
 	if err := update(7); err != nil {
@@ -147,8 +148,10 @@ func TestHowABlockEnds(t *testing.T) {
 			t.Parallel()
 			b := plugintest.Harness(t, definition())
 			b.Start(config{Behave: c.behave})
-			e := b.Wait("last phase", func(e *pluginpb.Event) bool { return sdk.Phase(e.GetPhase().GetPhase()).Over() }).GetPhase()
-			if sdk.Phase(e.GetPhase()) != c.phase || !strings.Contains(e.GetMessage(), c.message) || !strings.Contains(e.GetRemedy(), c.remedy) {
+			e := b.Wait("last phase",
+				func(e *pluginpb.Event) bool { return sdk.Phase(e.GetPhase().GetPhase()).Over() }).GetPhase()
+			if sdk.Phase(e.GetPhase()) != c.phase || !strings.Contains(e.GetMessage(), c.message) ||
+				!strings.Contains(e.GetRemedy(), c.remedy) {
 				t.Errorf("got %v, want phase %s, message with %q, remedy with %q", e, c.phase, c.message, c.remedy)
 			}
 		})

@@ -32,8 +32,8 @@ type server struct {
 	stopped bool          // Stop came before Start
 }
 
-// NewServer returns the plugin side of the protocol for a definition, to be registered on a gRPC server. Serve uses it, and
-// so does plugintest; a plugin's author needs neither. Close ends the block, if it was started.
+// NewServer returns the plugin side of the protocol for a definition, to be registered on a gRPC server. Serve uses it,
+// and so does plugintest; a plugin's author needs neither. Close ends the block, if it was started.
 func NewServer(def *Definition) *Server {
 	return &Server{server: newServer(def)}
 }
@@ -64,8 +64,9 @@ func newServer(def *Definition) *server {
 	return s
 }
 
-// orphaned says that the engine which started this process is gone and never gave it a block: an engine that was killed before
-// it could write the process down. Whoever comes next does not know of it, or ends it. Nil where the engine is not the parent.
+// orphaned says that the engine which started this process is gone and never gave it a block: an engine that was killed
+// before it could write the process down. Whoever comes next does not know of it, or ends it. Nil where the engine is
+// not the parent.
 func (s *server) orphaned(engine string) func() bool {
 	pid, err := strconv.Atoi(engine)
 	if err != nil {
@@ -94,7 +95,8 @@ func (s *server) block() (*attempt, error) {
 	if l := s.current(); l != nil {
 		return l, nil
 	}
-	return nil, status.Error(codes.FailedPrecondition, "the block has not been started in this process; call Start first")
+	return nil, status.Error(codes.FailedPrecondition,
+		"the block has not been started in this process; call Start first")
 }
 
 func (s *server) Describe(context.Context, *pluginpb.DescribeRequest) (*pluginpb.DescribeResponse, error) {
@@ -109,7 +111,8 @@ func (s *server) Describe(context.Context, *pluginpb.DescribeRequest) (*pluginpb
 	}
 	return &pluginpb.DescribeResponse{
 		Kind: string(s.def.Kind), Name: s.def.Name, Version: s.def.Version, Summary: s.def.Summary,
-		ProtocolVersions: []uint32{protocol.Version}, Schema: schema, Outputs: outputs, Capabilities: s.def.Capabilities,
+		ProtocolVersions: []uint32{protocol.Version}, Schema: schema, Outputs: outputs,
+		Capabilities:         s.def.Capabilities,
 		EnvironmentVariables: s.def.Environment,
 	}, nil
 }
@@ -158,7 +161,8 @@ func (s *server) Start(_ context.Context, req *pluginpb.StartRequest) (*pluginpb
 	}
 	config = s.def.Schema.ApplyDefaults(config)
 	if !config.IsWhollyKnown() {
-		return nil, status.Error(codes.InvalidArgument, "the block's configuration holds unknown values; Start needs all of them")
+		return nil, status.Error(codes.InvalidArgument,
+			"the block's configuration holds unknown values; Start needs all of them")
 	}
 	if problems := s.problems(config); len(problems) > 0 {
 		return nil, status.Error(codes.InvalidArgument, describe(problems))
@@ -167,9 +171,11 @@ func (s *server) Start(_ context.Context, req *pluginpb.StartRequest) (*pluginpb
 	defer s.mu.Unlock()
 	switch {
 	case s.stopped:
-		return nil, status.Error(codes.FailedPrecondition, "the block was stopped before it was started; start a new process for it")
+		return nil, status.Error(codes.FailedPrecondition,
+			"the block was stopped before it was started; start a new process for it")
 	case s.attempt != nil:
-		return nil, status.Errorf(codes.AlreadyExists, "this process runs %s already; start a new process for another attempt", s.attempt.start.Address)
+		return nil, status.Errorf(codes.AlreadyExists,
+			"this process runs %s already; start a new process for another attempt", s.attempt.start.Address)
 	}
 	l, err := begin(s.def, startOf(req, config))
 	if err != nil {

@@ -17,7 +17,8 @@ func (s *server) Stacks(ctx context.Context, _ *pluginpb.StacksRequest) (*plugin
 	defer s.lease.Contact()()
 	text := make([]byte, mostGoroutineBytes)
 	text = text[:runtime.Stack(text, true)]
-	r := &pluginpb.StacksResponse{Stacks: []*pluginpb.Stack{{Program: "plugin", Pid: int64(os.Getpid()), Text: string(text)}}}
+	r := &pluginpb.StacksResponse{Stacks: []*pluginpb.Stack{{Program: "plugin", Pid: int64(os.Getpid()),
+		Text: string(text)}}}
 	l := s.current()
 	if l == nil {
 		return r, nil

@@ -28,7 +28,8 @@ func (restless) Run(ctx context.Context, _ sdk.Request[restlessConfig], host sdk
 // A block that is told to stop is draining, then stopped: a call that fails because of that does not make it degraded.
 func TestABlockThatStopsIsNotDegraded(t *testing.T) {
 	t.Parallel()
-	b := plugintest.Harness(t, environment.New("restless", "reports phases while it stops", func() sdk.Service[restlessConfig] { return restless{} }))
+	b := plugintest.Harness(t, environment.New("restless", "reports phases while it stops",
+		func() sdk.Service[restlessConfig] { return restless{} }))
 	b.Start(restlessConfig{})
 	b.Ready()
 	if err := b.Stop(time.Minute); err != nil {

@@ -9,15 +9,16 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// A plugin's Validate is an ordinary function of a decoded configuration: it has no idea of values that are not known yet. So
-// it is asked several times, with different values in the place of those, and only what it finds every time is certain. What
-// it finds nothing wrong with the first time, as almost always, costs one call.
+// A plugin's Validate is an ordinary function of a decoded configuration: it has no idea of values that are not known
+// yet. So it is asked several times, with different values in the place of those, and only what it finds every time is
+// certain. What it finds nothing wrong with the first time, as almost always, costs one call.
 
-// trials is how many configurations are tried. They differ at random, so that two values that are not known vary independently.
+// trials is how many configurations are tried. They differ at random, so that two values that are not known vary
+// independently.
 const trials = 32
 
-// certain asks check about a configuration that holds unknown values and returns the problems that no value of theirs could
-// mend. Problems that are about an unknown value itself are left out.
+// certain asks check about a configuration that holds unknown values and returns the problems that no value of theirs
+// could mend. Problems that are about an unknown value itself are left out.
 func certain(schema *spec.Schema, config cty.Value, check func(cty.Value) ([]spec.Problem, error)) []spec.Problem {
 	var found []spec.Problem
 	for i := range trials {
@@ -26,7 +27,8 @@ func certain(schema *spec.Schema, config cty.Value, check func(cty.Value) ([]spe
 		if i == 0 {
 			found = slices.DeleteFunc(problems, func(p spec.Problem) bool { return t.about(p.Path) })
 		} else {
-			found = slices.DeleteFunc(found, func(p spec.Problem) bool { return !slices.ContainsFunc(problems, p.Equal) })
+			found = slices.DeleteFunc(found,
+				func(p spec.Problem) bool { return !slices.ContainsFunc(problems, p.Equal) })
 		}
 		if len(found) == 0 {
 			return nil
@@ -150,7 +152,8 @@ func (t *trial) attribute(a *spec.Attribute, v cty.Value, path cty.Path) cty.Val
 
 func (t *trial) reference(a *spec.Attribute, whole bool) cty.Value {
 	ref := cty.ObjectVal(map[string]cty.Value{
-		"address": cty.StringVal(string(a.References[0]) + ".unknown.unknown"), "kind": cty.StringVal(string(a.References[0])),
+		"address": cty.StringVal(string(a.References[0]) + ".unknown.unknown"),
+		"kind":    cty.StringVal(string(a.References[0])),
 	})
 	if !whole || !a.List {
 		return ref
@@ -158,7 +161,8 @@ func (t *trial) reference(a *spec.Attribute, whole bool) cty.Value {
 	return cty.TupleVal([]cty.Value{ref})
 }
 
-// value makes up a value of a type. Whole: of the attribute itself, whose default and bounds hold, and not of an element of it.
+// value makes up a value of a type. Whole: of the attribute itself, whose default and bounds hold, and not of an
+// element of it.
 func (t *trial) value(a *spec.Attribute, ty cty.Type, whole bool) cty.Value {
 	var from []cty.Value
 	if whole && a.Default != cty.NilVal {
@@ -180,11 +184,14 @@ func (t *trial) value(a *spec.Attribute, ty cty.Type, whole bool) cty.Value {
 	case ty == cty.Number:
 		from = append(from, numbers(a, whole)...)
 	case ty.IsListType():
-		from = append(from, cty.ListValEmpty(ty.ElementType()), cty.ListVal([]cty.Value{t.value(a, ty.ElementType(), false)}))
+		from = append(from, cty.ListValEmpty(ty.ElementType()),
+			cty.ListVal([]cty.Value{t.value(a, ty.ElementType(), false)}))
 	case ty.IsSetType():
-		from = append(from, cty.SetValEmpty(ty.ElementType()), cty.SetVal([]cty.Value{t.value(a, ty.ElementType(), false)}))
+		from = append(from, cty.SetValEmpty(ty.ElementType()),
+			cty.SetVal([]cty.Value{t.value(a, ty.ElementType(), false)}))
 	case ty.IsMapType():
-		from = append(from, cty.MapValEmpty(ty.ElementType()), cty.MapVal(map[string]cty.Value{"x": t.value(a, ty.ElementType(), false)}))
+		from = append(from, cty.MapValEmpty(ty.ElementType()),
+			cty.MapVal(map[string]cty.Value{"x": t.value(a, ty.ElementType(), false)}))
 	default:
 		from = append(from, cty.NullVal(ty))
 	}

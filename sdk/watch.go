@@ -23,7 +23,8 @@ func (s *server) Status(context.Context, *pluginpb.StatusRequest) (*pluginpb.Sta
 	snap := l.snapshot()
 	response := &pluginpb.StatusResponse{
 		RunId: l.start.RunID, Address: l.start.Address, Pid: int64(os.Getpid()), Phase: string(snap.phase),
-		LastEvent: snap.last, Error: snap.failure, Handle: snap.handle, Listen: snap.listen, PolicyVersion: snap.version,
+		LastEvent: snap.last, Error: snap.failure, Handle: snap.handle, Listen: snap.listen,
+		PolicyVersion: snap.version,
 	}
 	if !snap.phase.Over() {
 		list, reported := l.activities.list()
@@ -39,8 +40,8 @@ func (s *server) Status(context.Context, *pluginpb.StatusRequest) (*pluginpb.Sta
 	return response, nil
 }
 
-// Watch streams events until the caller goes, or the block is over and everything has been sent. An open stream counts as an
-// engine that is there.
+// Watch streams events until the caller goes, or the block is over and everything has been sent. An open stream counts
+// as an engine that is there.
 func (s *server) Watch(req *pluginpb.WatchRequest, stream pluginpb.Plugin_WatchServer) error {
 	defer s.lease.Contact()()
 	ctx := stream.Context()

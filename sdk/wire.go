@@ -6,8 +6,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 )
 
-// StartRequest is what an engine starts a block with: a Request whose configuration is a value still, and what only the SDK
-// reads.
+// StartRequest is what an engine starts a block with: a Request whose configuration is a value still, and what only the
+// SDK reads.
 type StartRequest struct {
 	Block
 	Config     cty.Value // wholly known
@@ -21,8 +21,9 @@ func (r StartRequest) Wire(config []byte) *pluginpb.StartRequest {
 		Address: r.Address, RunId: r.RunID, Recipe: r.Recipe, Config: config,
 		Dir: r.Dir, RunDir: r.RunDir, RecipeDir: r.RecipeDir, CheckpointDir: r.CheckpointDir,
 		Environment: r.Environment, Placement: r.Placement.Wire(),
-		Runtime: &pluginpb.Runtime{Python: r.Runtime.Python, Requirements: r.Runtime.Requirements, Venv: r.Runtime.Venv},
-		Token:   r.Token, ControlToken: r.ControlToken, Listen: r.Listen,
+		Runtime: &pluginpb.Runtime{Python: r.Runtime.Python, Requirements: r.Runtime.Requirements,
+			Venv: r.Runtime.Venv},
+		Token: r.Token, ControlToken: r.ControlToken, Listen: r.Listen,
 		Policy:   &pluginpb.Policy{Version: r.Policy.Version, Weights: r.Policy.Weights, Format: r.Policy.Format},
 		SyncedBy: r.SyncedBy, Handle: r.Handle, Resume: r.Resume, FirstEvent: r.FirstEvent, Sensitive: r.Sensitive,
 	}
@@ -35,10 +36,12 @@ func startOf(r *pluginpb.StartRequest, config cty.Value) StartRequest {
 		Dir: r.GetDir(), RunDir: r.GetRunDir(), RecipeDir: r.GetRecipeDir(), CheckpointDir: r.GetCheckpointDir(),
 		Environment: r.GetEnvironment(), Placement: placementOf(r.GetPlacement()),
 		Runtime: Runtime{
-			Python: r.GetRuntime().GetPython(), Requirements: r.GetRuntime().GetRequirements(), Venv: r.GetRuntime().GetVenv(),
+			Python: r.GetRuntime().GetPython(), Requirements: r.GetRuntime().GetRequirements(),
+			Venv: r.GetRuntime().GetVenv(),
 		},
 		Token: r.GetToken(), ControlToken: r.GetControlToken(), Listen: r.GetListen(),
-		Policy:   Policy{Version: r.GetPolicy().GetVersion(), Weights: r.GetPolicy().GetWeights(), Format: r.GetPolicy().GetFormat()},
+		Policy: Policy{Version: r.GetPolicy().GetVersion(), Weights: r.GetPolicy().GetWeights(),
+			Format: r.GetPolicy().GetFormat()},
 		SyncedBy: r.GetSyncedBy(), Handle: r.GetHandle(), Resume: r.GetResume(),
 	}}
 }

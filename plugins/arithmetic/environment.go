@@ -17,14 +17,15 @@ type Config struct {
 	Seed int64 `recipe:"seed" default:"0" doc:"Order in which the problems come."`
 }
 
-// Definition defines `environment "arithmetic"`. Any model that reads plain text can be given its problems; the model of package
-// tiny was warmed up on them.
+// Definition defines `environment "arithmetic"`. Any model that reads plain text can be given its problems; the model
+// of package tiny was warmed up on them.
 func Definition() *sdk.Definition {
-	// What suits this task, where it differs from most. Groups whose scores are all equal are sent too: they cost the trainer next to
-	// nothing, and its reward is then that of all problems.
+	// What suits this task, where it differs from most. Groups whose scores are all equal are sent too: they cost the
+	// trainer next to nothing, and its reward is then that of all problems.
 	return environment.Define("arithmetic", "Additions of two numbers below 50, with a held-out split.", open,
 		sdk.WithDoc("Each problem is a text such as 07+35= and each answer is right or wrong. A fifth of the problems is kept back for evaluation and never trained on."),
-		sdk.WithDefault("group_size", "16"), sdk.WithDefault("max_tokens", strconv.Itoa(MaxTokens)), sdk.WithDefault("drop_uninformative", "false"))
+		sdk.WithDefault("group_size", "16"), sdk.WithDefault("max_tokens", strconv.Itoa(MaxTokens)),
+		sdk.WithDefault("drop_uninformative", "false"))
 }
 
 // additions gives the problems of the training split, every one once before any comes again.

@@ -50,7 +50,8 @@ func TestScoreNeedsACompleteRightAnswer(t *testing.T) {
 		text, finish string
 		want         float64
 	}{{"42", "stop", 1}, {"42", "length", 0}, {"41", "stop", 0}} {
-		got, err := a.Score(t.Context(), task(Problem{7, 35}), environment.Completion{Text: test.text, Finish: test.finish})
+		got, err := a.Score(t.Context(), task(Problem{7, 35}), environment.Completion{Text: test.text,
+			Finish: test.finish})
 		if err != nil || got != test.want {
 			t.Errorf("%q (%s) scores %v, %v; want %v", test.text, test.finish, got, err, test.want)
 		}

@@ -14,8 +14,8 @@ import (
 // masked stands in a mask where a token is not trained on.
 const masked = -100
 
-// convert takes a group from the form in which environments post it. What the lists hold is checked by grpo.Group.Validate; here
-// it is only made sure that they have one entry a sequence.
+// convert takes a group from the form in which environments post it. What the lists hold is checked by
+// grpo.Group.Validate; here it is only made sure that they have one entry a sequence.
 func convert(g *trajectory.Group) (grpo.Group, error) {
 	out := grpo.Group{Name: "environment unknown"}
 	if g.EnvID != nil {
@@ -31,7 +31,8 @@ func convert(g *trajectory.Group) (grpo.Group, error) {
 		{"inference_logprobs", len(g.InferenceLogprobs), false}, {"overrides", len(g.Overrides), false},
 	} {
 		if list.len != n && (list.must || list.len > 0) {
-			return out, fmt.Errorf("group of %s: %s: want one entry a sequence (%d), got %d", out.Name, list.name, n, list.len)
+			return out, fmt.Errorf("group of %s: %s: want one entry a sequence (%d), got %d", out.Name, list.name, n,
+				list.len)
 		}
 	}
 	for i, tokens := range g.Tokens {
@@ -91,9 +92,12 @@ func (r *report) emit(host sdk.Host, c TrainerConfig, waited, trained, total tim
 		"clip_fraction": m.ClipFraction, "entropy": m.Entropy, "grad_norm": m.GradNorm, "learning_rate": m.LearningRate,
 		"tokens": float64(m.Tokens), "tokens_per_second": float64(m.TotalTokens) / total.Seconds(),
 		"sequences": float64(m.Sequences), "groups": float64(m.Groups), "flat_groups": float64(m.FlatGroups),
-		"advantage_mean": m.AdvantageMean, "advantage_deviation": m.AdvantageDeviation, "advantage_min": m.AdvantageMin, "advantage_max": m.AdvantageMax,
-		"override_fraction": m.OverrideFraction, "fallback_groups": float64(m.FallbackGroups), "zeroed_sequences": float64(m.ZeroedSequences),
-		"seconds_waiting": waited.Seconds(), "seconds_training": trained.Seconds(), "seconds_syncing": (total - waited - trained).Seconds(),
+		"advantage_mean": m.AdvantageMean, "advantage_deviation": m.AdvantageDeviation, "advantage_min": m.AdvantageMin,
+		"advantage_max":     m.AdvantageMax,
+		"override_fraction": m.OverrideFraction, "fallback_groups": float64(m.FallbackGroups),
+		"zeroed_sequences": float64(m.ZeroedSequences),
+		"seconds_waiting":  waited.Seconds(), "seconds_training": trained.Seconds(),
+		"seconds_syncing": (total - waited - trained).Seconds(),
 	}
 	maps.Copy(values, r.unused())
 	if c.KL != nil {

@@ -66,7 +66,8 @@ func (c *TrainerConfig) trainerConfig() grpo.Config {
 	}
 	if a := c.Advantages; a != nil {
 		out.Advantages = grpo.Advantages{
-			Overrides: a.Overrides, Fallback: a.Fallback == "grpo", WholeGroup: a.Scope == "group", Layout: grpo.Layout(a.Layout),
+			Overrides: a.Overrides, Fallback: a.Fallback == "grpo", WholeGroup: a.Scope == "group",
+			Layout:    grpo.Layout(a.Layout),
 			Deviation: a.Deviation, SingleScore: a.Single == "score",
 			Whiten: a.Normalization == "batch", WhitenAll: a.Normalization == "batch" && a.Normalize == "all",
 		}
@@ -104,7 +105,8 @@ func (t *training) Plan(c TrainerConfig, placement sdk.Placement) (sdk.Estimate,
 	e := estimate(model, map[string]float64{"weights": weights, "gradients": weights, "optimizer": 2 * weights})
 	e.Facts["model"], e.Facts["batch_size"] = c.Model, strconv.FormatInt(c.BatchSize, 10)
 	e.Facts["correction"] = "none"
-	e.Notes = append(e.Notes, fmt.Sprintf("stale samples: the ratio of the loss is against the sampler's log-probabilities, clipped to %.4g to %.4g", 1-c.ClipLow, 1+c.ClipHigh))
+	e.Notes = append(e.Notes,
+		fmt.Sprintf("stale samples: the ratio of the loss is against the sampler's log-probabilities, clipped to %.4g to %.4g", 1-c.ClipLow, 1+c.ClipHigh))
 	e.Facts["max_total_tokens"] = strconv.Itoa(model.Params.Config.Context)
 	e.Amounts = append(e.Amounts, sdk.Amount{
 		Resource: "disk", Part: "checkpoints", Value: float64(c.Keep+1) * 3 * weights,

@@ -34,8 +34,10 @@ func newFeed(api string, ref outputs.Trajectories, host sdk.Host) (*feed, error)
 	f := &feed{api: api, host: host, transport: &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}}
 	var err error
 	// A step takes milliseconds here, so a batch is asked for often.
-	f.client, err = trajectory.New(ref.URL, trajectory.WithToken(ref.Token), trajectory.WithHTTPClient(&http.Client{Transport: f.transport}),
-		trajectory.WithBatchRetry(trajectory.Retry{Attempts: 100, First: 2 * time.Millisecond, Factor: 1.3, Cap: 50 * time.Millisecond}))
+	f.client, err = trajectory.New(ref.URL, trajectory.WithToken(ref.Token),
+		trajectory.WithHTTPClient(&http.Client{Transport: f.transport}),
+		trajectory.WithBatchRetry(trajectory.Retry{Attempts: 100, First: 2 * time.Millisecond, Factor: 1.3,
+			Cap: 50 * time.Millisecond}))
 	return f, err
 }
 
@@ -49,8 +51,8 @@ func (f *feed) register(ctx context.Context, r trajectory.Registration) error {
 	return nil
 }
 
-// next waits for a batch. It ends with an error when ctx does, when the API refuses the trainer, or when it has been away for longer
-// than patience.
+// next waits for a batch. It ends with an error when ctx does, when the API refuses the trainer, or when it has been
+// away for longer than patience.
 func (f *feed) next(ctx context.Context, step int) (*trajectory.Batch, error) {
 	defer f.host.Begin(sdk.Activity{On: f.api, What: fmt.Sprintf("batch %d", step+1)}).End()
 	for {
@@ -114,8 +116,8 @@ func (f *feed) done(ctx context.Context, b *trajectory.Batch) {
 	}
 }
 
-// unused shows in the status that groups of a batch cannot be read, or that none of it can be trained on, until a batch comes
-// of which that is not so. What trains beside a few invalid groups is counted and logged only.
+// unused shows in the status that groups of a batch cannot be read, or that none of it can be trained on, until a batch
+// comes of which that is not so. What trains beside a few invalid groups is counted and logged only.
 func (f *feed) unused(r report) {
 	unusable := r.rejected["unreadable"] > 0 || !r.trained
 	switch {
@@ -140,7 +142,8 @@ func (f *feed) reached(ctx context.Context, version int64) {
 
 // passing says whether an error may go away by itself.
 func passing(err error) bool {
-	for _, reason := range []trajectory.Reason{trajectory.Refused, trajectory.Timeout, trajectory.Unreachable, trajectory.ServerError, trajectory.Broken} {
+	for _, reason := range []trajectory.Reason{trajectory.Refused, trajectory.Timeout, trajectory.Unreachable,
+		trajectory.ServerError, trajectory.Broken} {
 		if errors.Is(err, reason) {
 			return true
 		}

@@ -8,15 +8,17 @@ import (
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 
-// Served against trained log-probabilities are in every step's metrics: fresh ones as long as the weights are those that are
-// served. Nothing brings weights to inference here, so from the second step on what version 0 sampled is stale.
+// Served against trained log-probabilities are in every step's metrics: fresh ones as long as the weights are those
+// that are served. Nothing brings weights to inference here, so from the second step on what version 0 sampled is
+// stale.
 func TestMetricsCompareServedAndTrained(t *testing.T) {
 	t.Parallel()
 	b := plugintest.Harness(t, Trainer())
 	b.Start(trainerBody(t, newAPI(t), 3))
 	b.WaitPhase(sdk.Completed)
 	m := metricsOf(b)
-	if m[1]["mismatch/fresh_tokens"] != 16 || m[1]["mismatch/stale_tokens"] != 0 || m[1]["mismatch/fresh_mean_abs"] <= 0 || m[1]["mismatch/fresh_max_abs"] < m[1]["mismatch/fresh_mean_abs"] {
+	if m[1]["mismatch/fresh_tokens"] != 16 || m[1]["mismatch/stale_tokens"] != 0 ||
+		m[1]["mismatch/fresh_mean_abs"] <= 0 || m[1]["mismatch/fresh_max_abs"] < m[1]["mismatch/fresh_mean_abs"] {
 		t.Errorf("first step: %v", m[1])
 	}
 	if _, has := m[1]["mismatch/stale_mean_abs"]; has {
@@ -30,7 +32,8 @@ func TestMetricsCompareServedAndTrained(t *testing.T) {
 func TestThePlanSaysWhatCorrectsStaleSamples(t *testing.T) {
 	t.Parallel()
 	e, problems := (&training{}).Plan(trainerBody(t, newAPI(t), 3), sdk.Placement{})
-	if len(problems) > 0 || len(e.Notes) != 1 || !strings.Contains(e.Notes[0], "against the sampler's log-probabilities, clipped to 0.8 to 1.2") {
+	if len(problems) > 0 || len(e.Notes) != 1 ||
+		!strings.Contains(e.Notes[0], "against the sampler's log-probabilities, clipped to 0.8 to 1.2") {
 		t.Errorf("notes %q, problems %+v", e.Notes, problems)
 	}
 }

@@ -74,7 +74,8 @@ func estimate(c *lm.Checkpoint, parts map[string]float64) sdk.Estimate {
 	n := float64(c.Params.Config.Parameters())
 	for _, part := range []string{"weights", "gradients", "optimizer", "kv_cache"} {
 		if bytes, ok := parts[part]; ok {
-			e.Amounts = append(e.Amounts, sdk.Amount{Resource: "host_memory", Part: part, Value: bytes, How: fmt.Sprintf("%.2f million float32 weights", n/1e6)})
+			e.Amounts = append(e.Amounts, sdk.Amount{Resource: "host_memory", Part: part, Value: bytes,
+				How: fmt.Sprintf("%.2f million float32 weights", n/1e6)})
 		}
 	}
 	return e

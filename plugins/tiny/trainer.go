@@ -20,7 +20,8 @@ import (
 
 // Trainer defines `trainer "tiny"`.
 func Trainer() *sdk.Definition {
-	return trainer.New("tiny", "Trains the small character model with GRPO in pure Go", func() trainer.Plugin[TrainerConfig] { return &training{} },
+	return trainer.New("tiny", "Trains the small character model with GRPO in pure Go",
+		func() trainer.Plugin[TrainerConfig] { return &training{} },
 		sdk.WithDoc("Group relative policy optimization with Adam on the CPU, without Python. It takes batches from the trajectory API as every trainer does, writes checkpoints and goes on from the newest."))
 }
 
@@ -54,8 +55,10 @@ func (t *training) Run(ctx context.Context, req sdk.Request[TrainerConfig], host
 	}
 	defer t.feed.close()
 	if err := t.feed.register(ctx, trajectory.Registration{
-		WandbGroup: req.RunID, WandbProject: req.Recipe, BatchSize: int(req.Config.BatchSize), MaxTokenLen: t.base.Params.Config.Context,
-		CheckpointDir: req.CheckpointDir, SaveCheckpointInterval: int(req.Config.SaveEvery), StartingStep: t.trainer.Steps(), NumSteps: int(req.Config.Steps),
+		WandbGroup: req.RunID, WandbProject: req.Recipe, BatchSize: int(req.Config.BatchSize),
+		MaxTokenLen:   t.base.Params.Config.Context,
+		CheckpointDir: req.CheckpointDir, SaveCheckpointInterval: int(req.Config.SaveEvery),
+		StartingStep: t.trainer.Steps(), NumSteps: int(req.Config.Steps),
 	}); err != nil {
 		return err
 	}
@@ -90,7 +93,8 @@ func (t *training) prepare(req sdk.Request[TrainerConfig], host trainer.Host) (e
 		return err
 	}
 	if req.Config.Trajectories == nil {
-		return &sdk.Error{Summary: "no trajectory API was given", Remedy: "write trajectories = trajectories.NAME.NAME in the block"}
+		return &sdk.Error{Summary: "no trajectory API was given",
+			Remedy: "write trajectories = trajectories.NAME.NAME in the block"}
 	}
 	var api outputs.Trajectories
 	if err := req.Config.Trajectories.Decode(&api); err != nil {
@@ -250,7 +254,8 @@ func (t *training) Update(_ context.Context, c TrainerConfig) error {
 	if err := t.trainer.SetLearningRate(c.LearningRate); err != nil {
 		return err
 	}
-	t.config.LearningRate, t.config.Steps, t.config.SaveEvery, t.config.Keep = c.LearningRate, c.Steps, c.SaveEvery, c.Keep
+	t.config.LearningRate, t.config.Steps, t.config.SaveEvery, t.config.Keep = c.LearningRate, c.Steps, c.SaveEvery,
+		c.Keep
 	return nil
 }
 
@@ -267,7 +272,8 @@ func (s snapshot) Publish(_ context.Context, req trainer.PublishRequest) (sdk.We
 	if err := c.Save(path); err != nil {
 		return sdk.Weights{}, err
 	}
-	return sdk.Weights{Version: req.Version, Path: path, Format: format, Transport: req.Transport, Precision: "float32"}, nil
+	return sdk.Weights{Version: req.Version, Path: path, Format: format, Transport: req.Transport,
+		Precision: "float32"}, nil
 }
 
 // Logprobs answers from the weights.
@@ -280,7 +286,8 @@ func (s snapshot) Logprobs(_ context.Context, tokens []int) ([]float64, error) {
 func (t *training) outputs() outputs.Trainer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return outputs.Trainer{Model: modelName(t.config.Model, t.req.RecipeDir), Checkpoint: t.saved, Step: int64(t.trainer.Steps())}
+	return outputs.Trainer{Model: modelName(t.config.Model, t.req.RecipeDir), Checkpoint: t.saved,
+		Step: int64(t.trainer.Steps())}
 }
 
 // checkpointIfDue writes a checkpoint every so many steps.

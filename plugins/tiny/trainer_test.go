@@ -52,7 +52,8 @@ func newAPI(t *testing.T) *fakeAPI {
 }
 
 func (f *fakeAPI) reference() *spec.Ref {
-	r := plugintest.Ref("trajectories.builtin.default", kind.Trajectories, outputs.Trajectories{URL: f.server.URL, Token: "secret"})
+	r := plugintest.Ref("trajectories.builtin.default", kind.Trajectories, outputs.Trajectories{URL: f.server.URL,
+		Token: "secret"})
 	return &r
 }
 
@@ -101,7 +102,8 @@ func (f *fakeAPI) group() trajectory.Group {
 	g := trajectory.Group{EnvID: &id, PolicyVersion: trajectory.At(0)}
 	for i := range 4 {
 		answer := 20 + f.rng.IntN(10)
-		g.Tokens, g.Masks = append(g.Tokens, []int{20, 21, 22, answer, 2}), append(g.Masks, []int{-100, -100, -100, answer, 2})
+		g.Tokens, g.Masks = append(g.Tokens, []int{20, 21, 22, answer, 2}), append(g.Masks,
+			[]int{-100, -100, -100, answer, 2})
 		g.InferenceLogprobs = append(g.InferenceLogprobs, []float64{1, 1, 1, -2, -0.1})
 		g.Scores = append(g.Scores, float64(min(1, i)))
 	}
@@ -119,7 +121,8 @@ func trainerBody(t *testing.T, api *fakeAPI, steps int64) TrainerConfig {
 	if err := spec.Decode(def.Schema.ApplyDefaults(cty.EmptyObjectVal), def.Schema, &c); err != nil {
 		t.Fatal(err)
 	}
-	c.Environments = []spec.Ref{plugintest.Ref("environment.fake.test", kind.Environment, outputs.Environment{Name: "test", GroupSize: 4})}
+	c.Environments = []spec.Ref{plugintest.Ref("environment.fake.test", kind.Environment,
+		outputs.Environment{Name: "test", GroupSize: 4})}
 	c.Trajectories, c.Steps, c.BatchSize, c.SaveEvery = api.reference(), steps, 8, 2
 	return c
 }
@@ -130,7 +133,8 @@ func TestTrainerComplies(t *testing.T) {
 		Bad: map[string]func(t *testing.T) any{
 			"clip upside down": func(t *testing.T) any {
 				c := trainerBody(t, newAPI(t), 10)
-				c.Advantages = &AdvantagesConfig{Overrides: true, Fallback: "grpo", Scope: "sequence", Layout: "token", Single: "zero", Normalization: "none", Normalize: "override", Clip: []float64{1, -1}}
+				c.Advantages = &AdvantagesConfig{Overrides: true, Fallback: "grpo", Scope: "sequence", Layout: "token",
+					Single: "zero", Normalization: "none", Normalize: "override", Clip: []float64{1, -1}}
 				return c
 			},
 			"dual clip below 1": func(t *testing.T) any {
@@ -162,11 +166,13 @@ func TestTrainerTrainsAndKeepsItsNewestCheckpoints(t *testing.T) {
 	b.Start(c)
 	b.WaitPhase(sdk.Completed)
 	metrics := metricsOf(b)
-	if len(metrics) != 9 || math.Abs(metrics[9]["reward"]-0.75) > 1e-9 || metrics[9]["grad_norm"] == 0 || metrics[9]["sequences"] != 8 {
+	if len(metrics) != 9 || math.Abs(metrics[9]["reward"]-0.75) > 1e-9 || metrics[9]["grad_norm"] == 0 ||
+		metrics[9]["sequences"] != 8 {
 		t.Errorf("metrics of 9 steps: %v", metrics)
 	}
 	got := checkpoints(filepath.Join(b.RunDir, "checkpoints"))
-	if len(got) != 2 || !strings.HasSuffix(got[0], "step-00000009.tiny") || !strings.HasSuffix(got[1], "step-00000008.tiny") {
+	if len(got) != 2 || !strings.HasSuffix(got[0], "step-00000009.tiny") ||
+		!strings.HasSuffix(got[1], "step-00000008.tiny") {
 		t.Errorf("checkpoints left: %v", got)
 	}
 	saved, err := lm.Load(b.Output("checkpoint"))
@@ -179,7 +185,8 @@ func TestTrainerTrainsAndKeepsItsNewestCheckpoints(t *testing.T) {
 	}
 	api.mu.Lock()
 	defer api.mu.Unlock()
-	if api.acked != 9 || len(api.registered) != 1 || api.registered[0].BatchSize != 8 || api.registered[0].NumSteps != 9 ||
+	if api.acked != 9 || len(api.registered) != 1 || api.registered[0].BatchSize != 8 ||
+		api.registered[0].NumSteps != 9 ||
 		api.registered[0].CheckpointDir != filepath.Dir(got[0]) || api.registered[0].SaveCheckpointInterval != 2 {
 		t.Errorf("%d batches acknowledged, registrations %+v", api.acked, api.registered)
 	}
@@ -266,8 +273,8 @@ func TestTrainerBearsBadGroupsAndAForgetfulAPI(t *testing.T) {
 	}
 }
 
-// A group with a token id of 10^26, which stores of other servers and of older versions may hold, once ended every attempt of
-// the trainer: the batch came again after each restart.
+// A group with a token id of 10^26, which stores of other servers and of older versions may hold, once ended every
+// attempt of the trainer: the batch came again after each restart.
 func TestTrainerSetsAsideWhatItCannotRead(t *testing.T) {
 	t.Parallel()
 	api := newAPI(t)
@@ -279,20 +286,25 @@ func TestTrainerSetsAsideWhatItCannotRead(t *testing.T) {
 	var told, warned, ready bool
 	var counted float64
 	for _, e := range b.Events() {
-		told = told || e.GetPhase().GetPhase() == string(sdk.Degraded) && strings.Contains(e.GetPhase().GetMessage(), "1 groups of the last batch were set aside: reading group 0 of the batch")
+		told = told || e.GetPhase().GetPhase() == string(sdk.Degraded) &&
+			strings.Contains(e.GetPhase().GetMessage(),
+				"1 groups of the last batch were set aside: reading group 0 of the batch")
 		ready = ready || told && e.GetPhase().GetPhase() == string(sdk.Ready)
-		warned = warned || strings.Contains(e.GetLog().GetMessage(), "a group cannot be trained on and is left out (kept in ")
+		warned = warned || strings.Contains(e.GetLog().GetMessage(),
+			"a group cannot be trained on and is left out (kept in ")
 		counted += e.GetMetrics().GetValues()["rejected_groups/unreadable"]
 	}
 	if !told || !ready || !warned || counted != 2 {
-		t.Errorf("told in the status %v, ready again %v, warned %v, counted %v; expected all, and 2", told, ready, warned, counted)
+		t.Errorf("told in the status %v, ready again %v, warned %v, counted %v; expected all, and 2", told, ready,
+			warned, counted)
 	}
 	kept, _ := filepath.Glob(filepath.Join(folder, "set-aside", "*.json"))
 	if len(kept) != 2 {
 		t.Fatalf("kept %v, expected two groups", kept)
 	}
 	text, err := os.ReadFile(kept[0])
-	if err != nil || !strings.Contains(string(text), "100000000000000000000000000") || !strings.Contains(string(text), `"batch":"poisoned"`) {
+	if err != nil || !strings.Contains(string(text), "100000000000000000000000000") ||
+		!strings.Contains(string(text), `"batch":"poisoned"`) {
 		t.Errorf("kept %s, %v", text, err)
 	}
 	api.mu.Lock()
@@ -334,7 +346,8 @@ func TestConvertRefusesListsOfOtherLengths(t *testing.T) {
 	if err != nil || !got.Sequences[0].ZeroAdvantage || got.Sequences[1].ZeroAdvantage {
 		t.Errorf("overrides: %+v, %v", got.Sequences[:2], err)
 	}
-	if s := got.Sequences[1]; !slices.Equal(s.Trained, []bool{false, false, false, true, true}) || s.LogProbs[3] != -2 || got.Name != "environment 3" {
+	if s := got.Sequences[1]; !slices.Equal(s.Trained, []bool{false, false, false, true, true}) ||
+		s.LogProbs[3] != -2 || got.Name != "environment 3" {
 		t.Errorf("converted to %+v of %s", s, got.Name)
 	}
 }

@@ -1,5 +1,6 @@
-// Package chat reads the chat templates of a tokenizer in a local folder, in each of the forms in which models come: a file
-// chat_template.jinja, a text in tokenizer_config.json, or several with names (a list or an object, as models with tool calling have).
+// Package chat reads the chat templates of a tokenizer in a local folder, in each of the forms in which models come: a
+// file chat_template.jinja, a text in tokenizer_config.json, or several with names (a list or an object, as models with
+// tool calling have).
 package chat
 
 import (
@@ -21,9 +22,9 @@ const Default = "default"
 // Templates are chat templates by name.
 type Templates map[string]string
 
-// Of reads the templates of the tokenizer in folder; none when it has none or when folder is no local folder, which is no error.
-// Files win over tokenizer_config.json, as they do where transformers reads them. Named says that they come with names, so that one of
-// them must be chosen; some programs fail on that form even when there is only one.
+// Of reads the templates of the tokenizer in folder; none when it has none or when folder is no local folder, which is
+// no error. Files win over tokenizer_config.json, as they do where transformers reads them. Named says that they come
+// with names, so that one of them must be chosen; some programs fail on that form even when there is only one.
 func Of(folder string) (found Templates, named bool, err error) {
 	path := filepath.Join(folder, "tokenizer_config.json")
 	data, err := os.ReadFile(path)
@@ -87,7 +88,8 @@ func parse(config []byte) (found Templates, named bool, err error) {
 	default:
 		named = true
 		if err := json.Unmarshal(raw, &found); err != nil {
-			return nil, false, fmt.Errorf("chat_template must be a text, a list of {name, template} or an object of texts: %w", err)
+			return nil, false,
+				fmt.Errorf("chat_template must be a text, a list of {name, template} or an object of texts: %w", err)
 		}
 	}
 	return found, named, nil
@@ -96,7 +98,8 @@ func parse(config []byte) (found Templates, named bool, err error) {
 // Names lists the templates, sorted.
 func (t Templates) Names() []string { return slices.Sorted(maps.Keys(t)) }
 
-// Digests names every template by its digest, sorted and separated by blanks: two sides that share one of them can agree.
+// Digests names every template by its digest, sorted and separated by blanks: two sides that share one of them can
+// agree.
 func (t Templates) Digests() string {
 	all := make([]string, 0, len(t))
 	for _, text := range t {
@@ -106,7 +109,8 @@ func (t Templates) Digests() string {
 	return strings.Join(slices.Compact(all), " ")
 }
 
-// Digest names a template by its content. Blank space at its ends, which editors add and templates of conversations do not use, does not count.
+// Digest names a template by its content. Blank space at its ends, which editors add and templates of conversations do
+// not use, does not count.
 func Digest(text string) string {
 	sum := sha256.Sum256([]byte(strings.TrimSpace(text)))
 	return hex.EncodeToString(sum[:6])

@@ -16,18 +16,25 @@ func TestOf(t *testing.T) {
 		named bool
 		wrong string
 	}{
-		"no folder":      {nil, Templates{}, false, ""},
-		"no template":    {map[string]string{"tokenizer_config.json": `{"eos_token":"x"}`}, Templates{}, false, ""},
-		"null":           {map[string]string{"tokenizer_config.json": `{"chat_template":null}`}, Templates{}, false, ""},
-		"text":           {map[string]string{"tokenizer_config.json": `{"chat_template":"A"}`}, Templates{"default": "A"}, false, ""},
-		"list":           {map[string]string{"tokenizer_config.json": `{"chat_template":[{"name":"default","template":"A"},{"name":"tool_use","template":"B"}]}`}, Templates{"default": "A", "tool_use": "B"}, true, ""},
-		"object":         {map[string]string{"tokenizer_config.json": `{"chat_template":{"default":"A","rag":"C"}}`}, Templates{"default": "A", "rag": "C"}, true, ""},
-		"object of one":  {map[string]string{"tokenizer_config.json": `{"chat_template":{"default":"A"}}`}, Templates{"default": "A"}, true, ""},
-		"file":           {map[string]string{"chat_template.jinja": "F"}, Templates{"default": "F"}, false, ""},
-		"file over text": {map[string]string{"chat_template.jinja": "F", "tokenizer_config.json": `{"chat_template":"A"}`}, Templates{"default": "F"}, false, ""},
-		"further files":  {map[string]string{"chat_template.jinja": "F", "additional_chat_templates/tool_use.jinja": "T"}, Templates{"default": "F", "tool_use": "T"}, true, ""},
-		"number":         {map[string]string{"tokenizer_config.json": `{"chat_template":3}`}, nil, false, "must be a text, a list"},
-		"no JSON":        {map[string]string{"tokenizer_config.json": `{`}, nil, false, "tokenizer_config.json"},
+		"no folder":   {nil, Templates{}, false, ""},
+		"no template": {map[string]string{"tokenizer_config.json": `{"eos_token":"x"}`}, Templates{}, false, ""},
+		"null": {map[string]string{"tokenizer_config.json": `{"chat_template":null}`}, Templates{}, false,
+			""},
+		"text": {map[string]string{"tokenizer_config.json": `{"chat_template":"A"}`},
+			Templates{"default": "A"}, false, ""},
+		"list": {map[string]string{"tokenizer_config.json": `{"chat_template":[{"name":"default","template":"A"},{"name":"tool_use","template":"B"}]}`}, Templates{"default": "A", "tool_use": "B"}, true, ""},
+		"object": {map[string]string{"tokenizer_config.json": `{"chat_template":{"default":"A","rag":"C"}}`},
+			Templates{"default": "A", "rag": "C"}, true, ""},
+		"object of one": {map[string]string{"tokenizer_config.json": `{"chat_template":{"default":"A"}}`},
+			Templates{"default": "A"}, true, ""},
+		"file": {map[string]string{"chat_template.jinja": "F"}, Templates{"default": "F"}, false, ""},
+		"file over text": {map[string]string{"chat_template.jinja": "F",
+			"tokenizer_config.json": `{"chat_template":"A"}`}, Templates{"default": "F"}, false, ""},
+		"further files": {map[string]string{"chat_template.jinja": "F",
+			"additional_chat_templates/tool_use.jinja": "T"}, Templates{"default": "F", "tool_use": "T"}, true, ""},
+		"number": {map[string]string{"tokenizer_config.json": `{"chat_template":3}`}, nil, false,
+			"must be a text, a list"},
+		"no JSON": {map[string]string{"tokenizer_config.json": `{`}, nil, false, "tokenizer_config.json"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

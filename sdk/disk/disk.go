@@ -1,5 +1,5 @@
-// Package disk says whether an error means that a disk has no room left, and how much room there is. Programs that must not lose what
-// they were given wait for room instead of failing.
+// Package disk says whether an error means that a disk has no room left, and how much room there is. Programs that must
+// not lose what they were given wait for room instead of failing.
 package disk
 
 import (
@@ -13,13 +13,15 @@ import (
 // RetryEvery is how often a writer that waits for room tries again.
 const RetryEvery = 250 * time.Millisecond
 
-// Full says whether an error means that the disk, or the user's quota on it, has no room left. Room can come back, so waiting helps. A
-// file that exceeds the limit of the process (EFBIG) and a disk that fails (EIO) are not among them: they do not pass by themselves.
+// Full says whether an error means that the disk, or the user's quota on it, has no room left. Room can come back, so
+// waiting helps. A file that exceeds the limit of the process (EFBIG) and a disk that fails (EIO) are not among them:
+// they do not pass by themselves.
 func Full(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// Free is how many bytes an ordinary user can still write to the disk that holds path, or its nearest parent that exists.
+// Free is how many bytes an ordinary user can still write to the disk that holds path, or its nearest parent that
+// exists.
 func Free(path string) (uint64, error) {
 	for {
 		var s syscall.Statfs_t

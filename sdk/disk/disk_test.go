@@ -13,7 +13,8 @@ import (
 
 func TestFull(t *testing.T) {
 	t.Parallel()
-	for err, want := range map[error]bool{syscall.ENOSPC: true, syscall.EDQUOT: true, syscall.EFBIG: false, syscall.EIO: false, syscall.EACCES: false} {
+	for err, want := range map[error]bool{syscall.ENOSPC: true, syscall.EDQUOT: true, syscall.EFBIG: false,
+		syscall.EIO: false, syscall.EACCES: false} {
 		wrapped := fmt.Errorf("writing: %w", &os.PathError{Op: "write", Path: "x", Err: err})
 		if got := disk.Full(wrapped); got != want {
 			t.Errorf("Full(%v) = %v, want %v", err, got, want)
@@ -37,7 +38,8 @@ func TestFreeOfAPathThatDoesNotExistYet(t *testing.T) {
 
 func TestSize(t *testing.T) {
 	t.Parallel()
-	for n, want := range map[uint64]string{0: "0 bytes", 999: "999 bytes", 1000: "1.0 kB", 1_250_000: "1.2 MB", 3_000_000_000: "3.0 GB"} {
+	for n, want := range map[uint64]string{0: "0 bytes", 999: "999 bytes", 1000: "1.0 kB", 1_250_000: "1.2 MB",
+		3_000_000_000: "3.0 GB"} {
 		if got := disk.Size(n); got != want {
 			t.Errorf("Size(%d) = %q, want %q", n, got, want)
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/outputs"
 )
 
-// New defines an environment that samples, scores and posts groups itself, as one that runs a program of its own does. Define
-// makes one from two functions.
+// New defines an environment that samples, scores and posts groups itself, as one that runs a program of its own does.
+// Define makes one from two functions.
 func New[C any](name, summary string, factory func() sdk.Service[C], opts ...sdk.Option) *sdk.Definition {
 	return sdk.Define(kind.Environment, name, summary, outputs.Environment{}, factory, run[C], opts...)
 }

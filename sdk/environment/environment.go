@@ -1,8 +1,8 @@
-// Package environment makes an environment from two functions: Next gives a task, Score says how good a completion is. The
-// package does the rest: it samples groups of completions from the inference block, with their token ids and
-// log-probabilities, scores them, and posts them to the trajectory API as the trainer expects them; it waits for the trainer,
-// pauses when there is enough to train on, retries what may pass, and measures rewards over all groups, also those that
-// teach nothing and are not sent.
+// Package environment makes an environment from two functions: Next gives a task, Score says how good a completion is.
+// The package does the rest: it samples groups of completions from the inference block, with their token ids and
+// log-probabilities, scores them, and posts them to the trajectory API as the trainer expects them; it waits for the
+// trainer, pauses when there is enough to train on, retries what may pass, and measures rewards over all groups, also
+// those that teach nothing and are not sent.
 package environment
 
 import (
@@ -19,8 +19,8 @@ import (
 type Environment interface {
 	// Next returns the next task to sample completions of. It may block; io.EOF says that there are no more.
 	Next(ctx context.Context) (Task, error)
-	// Score says how good a completion is; higher is better. An error means that it cannot be told: then the whole group is
-	// left out, because a score that is made up teaches the model nonsense.
+	// Score says how good a completion is; higher is better. An error means that it cannot be told: then the whole
+	// group is left out, because a score that is made up teaches the model nonsense.
 	Score(ctx context.Context, task Task, completion Completion) (float64, error)
 }
 
@@ -59,8 +59,8 @@ type Completion struct {
 	Logprobs []float64
 }
 
-// Settings are the attributes that every environment made with this package has. An author's configuration struct embeds
-// them.
+// Settings are the attributes that every environment made with this package has. An author's configuration struct
+// embeds them.
 type Settings struct {
 	Inference           spec.Ref      `recipe:"inference" required:"true" reference:"inference" doc:"The inference block that samples"`
 	Trajectories        *spec.Ref     `recipe:"trajectories" reference:"trajectories" doc:"The trajectory API that takes the groups. Default: the recipe's only one"`
@@ -83,9 +83,10 @@ func (s Settings) settings() Settings { return s }
 // Config is the configuration of an environment: a struct that embeds Settings.
 type Config interface{ settings() Settings }
 
-// Validator is a Config that finds mistakes which a schema cannot express, such as two attributes that exclude each other.
-// It touches nothing: no file, no network, no process. `recipe validate` and `plan` ask it of environments that are built in,
-// where an attribute whose value is not known yet is zero, and every environment's is asked when its block starts.
+// Validator is a Config that finds mistakes which a schema cannot express, such as two attributes that exclude each
+// other. It touches nothing: no file, no network, no process. `recipe validate` and `plan` ask it of environments that
+// are built in, where an attribute whose value is not known yet is zero, and every environment's is asked when its
+// block starts.
 type Validator interface {
 	Validate() []spec.Problem
 }
@@ -101,9 +102,9 @@ type Setup[C Config] struct {
 	Log         func(level, message string)
 }
 
-// Define makes the definition of an environment plugin. Open makes the environment when the block starts; it may load data, and
-// its error fails the block. When E has EvaluationTasks, the plugin can be evaluated; when C is a Validator, it is asked before
-// anything runs.
+// Define makes the definition of an environment plugin. Open makes the environment when the block starts; it may load
+// data, and its error fails the block. When E has EvaluationTasks, the plugin can be evaluated; when C is a Validator,
+// it is asked before anything runs.
 func Define[C Config, E Environment](
 	name, summary string, open func(ctx context.Context, setup Setup[C]) (E, error), opts ...sdk.Option,
 ) *sdk.Definition {

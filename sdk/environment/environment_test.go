@@ -43,7 +43,8 @@ func (c config) Validate() []spec.Problem {
 	if len(c.Letter) <= 1 {
 		return nil
 	}
-	return []spec.Problem{{Path: cty.GetAttrPath("letter"), Summary: "More than one letter", Detail: fmt.Sprintf("letter: want one letter, got %q.", c.Letter)}}
+	return []spec.Problem{{Path: cty.GetAttrPath("letter"), Summary: "More than one letter",
+		Detail: fmt.Sprintf("letter: want one letter, got %q.", c.Letter)}}
 }
 
 var _ environment.Validator = config{}
@@ -67,7 +68,8 @@ func (l *letters) Next(context.Context) (environment.Task, error) {
 
 func (l *letters) task(text string) environment.Task {
 	if l.config.Chat {
-		return environment.Task{Messages: []environment.Message{{Role: "system", Content: "be brief"}, {Role: "user", Content: text}}}
+		return environment.Task{Messages: []environment.Message{{Role: "system", Content: "be brief"},
+			{Role: "user", Content: text}}}
 	}
 	return environment.Task{Prompt: text}
 }
@@ -89,9 +91,10 @@ func (l *letters) EvaluationTasks(context.Context) ([]environment.Task, error) {
 }
 
 func definition() *sdk.Definition {
-	return environment.Define("letters", "Counts letters.", func(_ context.Context, s environment.Setup[config]) (*letters, error) {
-		return &letters{config: s.Config}, nil
-	})
+	return environment.Define("letters", "Counts letters.",
+		func(_ context.Context, s environment.Setup[config]) (*letters, error) {
+			return &letters{config: s.Config}, nil
+		})
 }
 
 // api is a trajectory API that keeps what is posted.
@@ -192,7 +195,8 @@ func setUp(t *testing.T, change func(*config)) (*api, *plugintest.Block) {
 	server.Ready()
 	book := plugintest.Ref("trajectories.x.y", kind.Trajectories, outputs.Trajectories{URL: a.URL})
 	c := config{Letter: "a", Settings: environment.Settings{
-		Inference: server.Reference(), Trajectories: &book, GroupSize: 4, MaxTokens: 8, Temperature: 1, TopP: 1, Concurrency: 4,
+		Inference: server.Reference(), Trajectories: &book, GroupSize: 4, MaxTokens: 8, Temperature: 1, TopP: 1,
+		Concurrency:         4,
 		MaxBatchesOffpolicy: 1, Weight: 1, DropUninformative: true, RequestTimeout: time.Minute,
 	}}
 	if change != nil {
@@ -211,14 +215,17 @@ func TestTheConfigurationIsAskedForItsMistakes(t *testing.T) {
 	server.Ready()
 	book := plugintest.Ref("trajectories.x.y", kind.Trajectories, outputs.Trajectories{URL: "http://127.0.0.1:1"})
 	b := plugintest.Harness(t, definition())
-	bad := config{Letter: "ab", Settings: environment.Settings{Inference: server.Reference(), Trajectories: &book, GroupSize: 4, MaxTokens: 8, Temperature: 1, TopP: 1, Concurrency: 2, MaxBatchesOffpolicy: 1, RequestTimeout: time.Minute}}
+	bad := config{Letter: "ab", Settings: environment.Settings{Inference: server.Reference(), Trajectories: &book,
+		GroupSize: 4, MaxTokens: 8, Temperature: 1, TopP: 1, Concurrency: 2, MaxBatchesOffpolicy: 1,
+		RequestTimeout: time.Minute}}
 	r, err := b.Client.Validate(t.Context(), &pluginpb.ValidateRequest{Config: b.Request(bad).GetConfig()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	found := false
 	for _, d := range r.GetDiagnostics() {
-		found = found || d.GetSummary() == "More than one letter" && d.GetDetail() == `letter: want one letter, got "ab".`
+		found = found || d.GetSummary() == "More than one letter" &&
+			d.GetDetail() == `letter: want one letter, got "ab".`
 	}
 	if !found {
 		t.Errorf("validate found %v, want the problem with the letter", r.GetDiagnostics())
@@ -227,7 +234,8 @@ func TestTheConfigurationIsAskedForItsMistakes(t *testing.T) {
 	if err != nil || len(problems) != 1 || !problems[0].Path.Equals(cty.GetAttrPath("letter")) {
 		t.Errorf("the definition, which plan asks, found %+v, %v", problems, err)
 	}
-	if err := b.TryStart(bad); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "More than one letter") {
+	if err := b.TryStart(bad); status.Code(err) != codes.InvalidArgument ||
+		!strings.Contains(err.Error(), "More than one letter") {
 		t.Errorf("the start answered %v, want InvalidArgument", err)
 	}
 }
@@ -255,9 +263,11 @@ func TestGroupsArriveInTheFormOfAtropos(t *testing.T) {
 func checkGroup(t *testing.T, g trajectory.Group, chat bool) {
 	t.Helper()
 	if len(g.Tokens) != 4 || len(g.Masks) != 4 || len(g.Scores) != 4 || len(g.InferenceLogprobs) != 4 {
-		t.Fatalf("lists of %d, %d, %d and %d for a group of 4", len(g.Tokens), len(g.Masks), len(g.Scores), len(g.InferenceLogprobs))
+		t.Fatalf("lists of %d, %d, %d and %d for a group of 4", len(g.Tokens), len(g.Masks), len(g.Scores),
+			len(g.InferenceLogprobs))
 	}
-	if g.EnvID == nil || *g.EnvID != 0 || g.PolicyVersion == nil || g.PolicyVersion.Max != 0 || g.GenerationParams["temperature"] != 1.0 {
+	if g.EnvID == nil || *g.EnvID != 0 || g.PolicyVersion == nil || g.PolicyVersion.Max != 0 ||
+		g.GenerationParams["temperature"] != 1.0 {
 		t.Errorf("env id %v, policy version %v, generation params %v", g.EnvID, g.PolicyVersion, g.GenerationParams)
 	}
 	var messages [][]environment.Message
@@ -285,11 +295,14 @@ func checkGroup(t *testing.T, g trajectory.Group, chat bool) {
 		for j := range tokens {
 			switch {
 			case j < prompt && (g.Masks[i][j] != -100 || g.InferenceLogprobs[i][j] != 1):
-				t.Errorf("prompt position %d has mask %d and log-probability %v, want -100 and 1", j, g.Masks[i][j], g.InferenceLogprobs[i][j])
+				t.Errorf("prompt position %d has mask %d and log-probability %v, want -100 and 1", j, g.Masks[i][j],
+					g.InferenceLogprobs[i][j])
 			case j >= prompt && (g.Masks[i][j] != tokens[j] || tokens[j] != completion[j-prompt]):
-				t.Errorf("position %d: token %d, mask %d, want both %d", j, tokens[j], g.Masks[i][j], completion[j-prompt])
+				t.Errorf("position %d: token %d, mask %d, want both %d", j, tokens[j], g.Masks[i][j],
+					completion[j-prompt])
 			case j >= prompt && g.InferenceLogprobs[i][j] != logprobs[j-1]:
-				t.Errorf("position %d: log-probability %v, want %v: they are shifted or mixed up", j, g.InferenceLogprobs[i][j], logprobs[j-1])
+				t.Errorf("position %d: log-probability %v, want %v: they are shifted or mixed up", j,
+					g.InferenceLogprobs[i][j], logprobs[j-1])
 			}
 		}
 	}
@@ -380,7 +393,8 @@ func TestScoresThatCannotBeToldFailTheBlockAndAreNeverSent(t *testing.T) {
 				}
 				return e.GetPhase().GetPhase() == string(sdk.Failed)
 			}).GetPhase()
-			if m := e.GetMessage(); strings.Count(m, "on strike")+strings.Count(m, "NaN") != 1 || !strings.Contains(m, c.cause) || !strings.Contains(m, "10 groups in a row could not be scored") {
+			if m := e.GetMessage(); strings.Count(m, "on strike")+strings.Count(m, "NaN") != 1 ||
+				!strings.Contains(m, c.cause) || !strings.Contains(m, "10 groups in a row could not be scored") {
 				t.Errorf("the failure says %q, want %q once", m, c.cause)
 			}
 			if !strings.Contains(e.GetRemedy(), c.remedy) {
@@ -409,7 +423,8 @@ func TestEvaluate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.GetMetrics()["tasks"] != float64(c.tasks) || r.GetMetrics()["truncated"] != 1 || r.GetMetrics()["completion_tokens"] != 8 {
+		if r.GetMetrics()["tasks"] != float64(c.tasks) || r.GetMetrics()["truncated"] != 1 ||
+			r.GetMetrics()["completion_tokens"] != 8 {
 			t.Errorf("limit %d: %v", c.limit, r)
 		}
 	}
@@ -447,7 +462,8 @@ func TestInferenceGoesAwayAndComesBack(t *testing.T) {
 	book := plugintest.Ref("trajectories.x.y", kind.Trajectories, outputs.Trajectories{URL: a.URL})
 	b := plugintest.Harness(t, definition())
 	b.Start(config{Letter: "a", Settings: environment.Settings{
-		Inference: server.Reference(), Trajectories: &book, GroupSize: 4, MaxTokens: 8, Temperature: 1, TopP: 1, Concurrency: 2,
+		Inference: server.Reference(), Trajectories: &book, GroupSize: 4, MaxTokens: 8, Temperature: 1, TopP: 1,
+		Concurrency:         2,
 		MaxBatchesOffpolicy: 1, RequestTimeout: time.Minute,
 	}})
 	a.until(t, "group", func(a *api) bool { return len(a.groups) > 0 })
@@ -478,7 +494,8 @@ func TestARequestThatIsRefusedFailsTheBlockWithTheReason(t *testing.T) {
 		_, _ = w.Write([]byte("max_tokens is too large for this model"))
 	}))
 	t.Cleanup(refuses.Close)
-	server := plugintest.Ref("inference.x.y", kind.Inference, outputs.Inference{BaseURL: refuses.URL + "/v1", Model: "m"})
+	server := plugintest.Ref("inference.x.y", kind.Inference, outputs.Inference{BaseURL: refuses.URL + "/v1",
+		Model: "m"})
 	_, b := setUp(t, func(c *config) { c.Inference = server })
 	e := b.Wait("failure", func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Failed) })
 	if m := e.GetPhase().GetMessage(); !strings.Contains(m, "max_tokens is too large") || !strings.Contains(m, "400") {

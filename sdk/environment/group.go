@@ -17,7 +17,8 @@ const (
 func (s *sample) group(task Task, scores []float64, p sampling, env int) (*trajectory.Group, error) {
 	g := &trajectory.Group{
 		Scores: scores, EnvID: &env, PolicyVersion: s.versions,
-		GenerationParams: map[string]any{"temperature": p.Temperature, "top_p": p.TopP, "max_tokens": p.MaxTokens, "n": p.N},
+		GenerationParams: map[string]any{"temperature": p.Temperature, "top_p": p.TopP, "max_tokens": p.MaxTokens,
+			"n": p.N},
 	}
 	conversations := make([][]Message, len(s.completions))
 	for i, c := range s.completions {
@@ -57,7 +58,8 @@ func (s *sample) overrides() []map[string]any {
 		}
 		placed := make([]trajectory.VersionSpan, len(spans))
 		for j, v := range spans {
-			placed[j] = trajectory.VersionSpan{Version: v.Version, Start: len(s.prompt) + v.Start, End: len(s.prompt) + v.End}
+			placed[j] = trajectory.VersionSpan{Version: v.Version, Start: len(s.prompt) + v.Start,
+				End: len(s.prompt) + v.End}
 		}
 		list[i][trajectory.OverrideVersions] = placed
 	}

@@ -13,8 +13,9 @@ import (
 const (
 	postTimeout = 5 * time.Minute        // the API holds a post while its queue is full
 	steerEvery  = 100 * time.Millisecond // how often the queue is looked at
-	steerFirst  = 5 * time.Millisecond   // the same when there is nothing to do but wait for the trainer; grows to steerEvery
-	reportFirst = 2 * time.Second        // between reports of metrics; see reportPause
+	// the same when there is nothing to do but wait for the trainer; grows to steerEvery
+	steerFirst  = 5 * time.Millisecond
+	reportFirst = 2 * time.Second // between reports of metrics; see reportPause
 	reportLast  = time.Minute
 	retryFirst  = 200 * time.Millisecond // wait after a sampling that failed; doubles up to retryLast
 	retryLast   = 10 * time.Second
@@ -102,7 +103,8 @@ func (r *rollouts) loop(ctx, working context.Context, done chan outcome) error {
 	for !(r.finished && r.inFlight == 0) {
 		for r.room() {
 			r.inFlight++
-			go func(id, maxTokens int) { done <- r.group(ctx, working, id, maxTokens) }(r.id, r.maxTokens) // registering again changes both
+			// registering again changes both
+			go func(id, maxTokens int) { done <- r.group(ctx, working, id, maxTokens) }(r.id, r.maxTokens)
 		}
 		r.stages.room(r.noRoom())
 		select {
@@ -133,14 +135,14 @@ func (r *rollouts) loop(ctx, working context.Context, done chan outcome) error {
 	return nil
 }
 
-// reportPause is the time to the next report of metrics: a twentieth of the time so far. A run of minutes is told in detail, and one of
-// days with a hundred environments does not fill the disk with metrics.
+// reportPause is the time to the next report of metrics: a twentieth of the time so far. A run of minutes is told in
+// detail, and one of days with a hundred environments does not fill the disk with metrics.
 func reportPause(elapsed time.Duration) time.Duration {
 	return min(max(elapsed/20, reportFirst), reportLast)
 }
 
-// room says whether another group may be begun: what waits, what was posted and what is in flight together are less than the
-// batches by which sampling may run ahead.
+// room says whether another group may be begun: what waits, what was posted and what is in flight together are less
+// than the batches by which sampling may run ahead.
 func (r *rollouts) room() bool {
 	if r.finished || r.trouble || r.inFlight >= int(r.settings.Concurrency) {
 		return false
@@ -163,8 +165,8 @@ func (r *rollouts) noRoom() string {
 	return fmt.Sprintf("%s wait already, and sampling may run ahead of training by no more than max_batches_offpolicy = %d", count(r.queued+r.posted, "group"), r.settings.MaxBatchesOffpolicy)
 }
 
-// idle says that everything is posted and the queue is full: the next group begins when the trainer takes a batch, and each
-// moment until that is noticed is lost.
+// idle says that everything is posted and the queue is full: the next group begins when the trainer takes a batch, and
+// each moment until that is noticed is lost.
 func (r *rollouts) idle() bool { return r.inFlight == 0 && !r.finished && !r.trouble && !r.room() }
 
 func (r *rollouts) settle(o outcome) error {
@@ -197,7 +199,8 @@ func (r *rollouts) register(ctx context.Context) error {
 	r.stages.waitToRegister("")
 	for wait := retryFirst; ; wait = min(2*wait, retryLast) {
 		w, err := r.api.RegisterEnv(ctx, trajectory.EnvRegistration{
-			DesiredName: r.name, MaxTokenLength: maxLength, Weight: r.settings.Weight, GroupSize: int(r.settings.GroupSize),
+			DesiredName: r.name, MaxTokenLength: maxLength, Weight: r.settings.Weight,
+			GroupSize:          int(r.settings.GroupSize),
 			MinBatchAllocation: r.settings.MinBatchAllocation,
 		})
 		if err == nil {
@@ -229,15 +232,16 @@ func (r *rollouts) learn(ctx context.Context) error {
 	r.batchSize, r.maxTokens = max(0, info.BatchSize), max(0, info.MaxTokenLen)
 	if r.batchSize > 0 && int(r.settings.GroupSize) > r.batchSize {
 		return &sdk.Error{
-			Summary: fmt.Sprintf("group_size is %d and the trainer's batch_size %d, so no batch can hold a group", r.settings.GroupSize, r.batchSize),
-			Remedy:  "lower group_size or raise batch_size",
+			Summary: fmt.Sprintf("group_size is %d and the trainer's batch_size %d, so no batch can hold a group",
+				r.settings.GroupSize, r.batchSize),
+			Remedy: "lower group_size or raise batch_size",
 		}
 	}
 	return nil
 }
 
-// look asks how much is waiting. An API that does not answer pauses the environment; one that does not know it any more makes
-// it register again.
+// look asks how much is waiting. An API that does not answer pauses the environment; one that does not know it any more
+// makes it register again.
 func (r *rollouts) look(ctx context.Context) error {
 	asking, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -269,8 +273,8 @@ func refused(err error) bool {
 	return errors.As(err, &e) && e.Reason == trajectory.ClientError
 }
 
-// group makes one group: it begins only while ctx lives, and finishes scoring and posting while working does. id is that of the
-// environment, maxTokens the longest sequence that the trainer takes.
+// group makes one group: it begins only while ctx lives, and finishes scoring and posting while working does. id is
+// that of the environment, maxTokens the longest sequence that the trainer takes.
 func (r *rollouts) group(ctx, working context.Context, id, maxTokens int) outcome {
 	end := r.stages.next.begin()
 	task, err := r.env.Next(ctx)
@@ -334,7 +338,8 @@ func (r *rollouts) ended(ctx context.Context, err error) outcome {
 	return outcome{err: err}
 }
 
-// draw samples, again and again while the inference block is away: a failure of the server must never become a low score.
+// draw samples, again and again while the inference block is away: a failure of the server must never become a low
+// score.
 func (r *rollouts) draw(ctx context.Context, task Task) (*sample, error) {
 	for wait := retryFirst; ; wait = min(2*wait, retryLast) {
 		drawn, err := r.sampler.draw(ctx, task, r.plan)

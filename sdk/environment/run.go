@@ -68,7 +68,8 @@ func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Hos
 		return err
 	}
 	env, err := r.open(ctx, Setup[C]{
-		Config: req.Config, Name: name, Dir: req.Dir, RecipeDir: req.RecipeDir, Environment: req.Environment, Log: host.Log,
+		Config: req.Config, Name: name, Dir: req.Dir, RecipeDir: req.RecipeDir, Environment: req.Environment,
+		Log: host.Log,
 	})
 	if err != nil {
 		return fmt.Errorf("open the environment: %w", err)
@@ -81,8 +82,8 @@ func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Hos
 	plan := sampling{N: s.GroupSize, MaxTokens: s.MaxTokens, Temperature: s.Temperature, TopP: s.TopP, Stop: s.Stop}
 	r.set(&env, sampler, plan)
 	defer r.set(nil, nil, sampling{})
-	// Ready before it is registered: the trajectory API lets nobody in before the trainer has asked for a batch, and the
-	// trainer waits for its environments to be ready.
+	// Ready before it is registered: the trajectory API lets nobody in before the trainer has asked for a batch, and
+	// the trainer waits for its environments to be ready.
 	host.Ready(outputs.Environment{Name: name, GroupSize: s.GroupSize})
 	rollouts := &rollouts{
 		env: env, host: host, api: api, sampler: sampler, plan: plan, settings: s, name: name,
@@ -137,7 +138,8 @@ func (r *evaluated[C, E]) Evaluate(ctx context.Context, limit int) (map[string]f
 		return nil, 0, err
 	}
 	n := float64(len(tasks))
-	return map[string]float64{"score": e.sum / n, "truncated": e.cut / n, "tasks": n, "completion_tokens": e.tokens / n}, e.version(), nil
+	return map[string]float64{"score": e.sum / n, "truncated": e.cut / n, "tasks": n,
+		"completion_tokens": e.tokens / n}, e.version(), nil
 }
 
 // evaluation adds up.

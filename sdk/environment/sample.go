@@ -26,7 +26,8 @@ type sampler struct {
 func newSampler(out outputs.Inference, name string, timeout time.Duration) *sampler {
 	return &sampler{
 		base: strings.TrimRight(out.BaseURL, "/"), model: out.Model, key: out.APIKey, name: name,
-		http: &http.Client{Timeout: timeout, Transport: &http.Transport{MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute}},
+		http: &http.Client{Timeout: timeout, Transport: &http.Transport{MaxIdleConnsPerHost: 256,
+			IdleConnTimeout: time.Minute}},
 	}
 }
 
@@ -43,8 +44,9 @@ type sampling struct {
 type sample struct {
 	prompt      []int
 	completions []Completion
-	versions    *trajectory.Versions       // that sampled it; nil when the server does not say
-	spans       [][]trajectory.VersionSpan // of each completion's tokens; nil where one version sampled all or nobody says
+	versions    *trajectory.Versions // that sampled it; nil when the server does not say
+	// of each completion's tokens; nil where one version sampled all or nobody says
+	spans [][]trajectory.VersionSpan
 }
 
 // refusal is an answer of the server that no repetition changes.
@@ -141,7 +143,8 @@ type span struct {
 	End     int    `json:"end"`
 }
 
-// spansOf reads what an engine says of each token of a completion; nil when that does not fit, or says nothing but one version.
+// spansOf reads what an engine says of each token of a completion; nil when that does not fit, or says nothing but one
+// version.
 func spansOf(text json.RawMessage, tokens int) []trajectory.VersionSpan {
 	var list []span
 	if len(text) == 0 || json.Unmarshal(text, &list) != nil {

@@ -16,12 +16,13 @@ func TestReadSample(t *testing.T) {
 		"ids as names":              {`{"prompt_token_ids":[1],"choices":[{"text":"x","logprobs":{"tokens":["token_id:5","token_id:6"],"token_logprobs":[-1,-2]}}]}`, ""},
 		"chat":                      {`{"prompt_token_ids":[1],"choices":[{"message":{"content":"x"},"token_ids":[5,6],"logprobs":{"content":[{"token":"a","logprob":-1},{"token":"b","logprob":-2}]}}]}`, ""},
 		"no ids":                    {`{"prompt_token_ids":[1],"choices":[{"text":"x","logprobs":{"tokens":["a","b"],"token_logprobs":[-1,-2]}}]}`, "0 token ids"},
-		"no log-probabilities":      {`{"prompt_token_ids":[1],"choices":[{"text":"x","token_ids":[5,6]}]}`, "0 log-probabilities"},
-		"one is null":               {`{"prompt_token_ids":[1],"choices":[{"text":"x","token_ids":[5,6],"logprobs":{"token_logprobs":[-1,null]}}]}`, "no log-probability"},
-		"fewer of them":             {`{"prompt_token_ids":[1],"choices":[{"text":"x","token_ids":[5,6],"logprobs":{"token_logprobs":[-1]}}]}`, "2 token ids and 1"},
-		"no prompt":                 {`{"choices":[{"text":"x","token_ids":[5,6],"logprobs":{"token_logprobs":[-1,-2]}}]}`, "no prompt_token_ids"},
-		"too few choices":           {`{"choices":[]}`, "asked for 1, got 0"},
-		"no JSON":                   {`<html>`, "read the completions"},
+		"no log-probabilities": {`{"prompt_token_ids":[1],"choices":[{"text":"x","token_ids":[5,6]}]}`,
+			"0 log-probabilities"},
+		"one is null":     {`{"prompt_token_ids":[1],"choices":[{"text":"x","token_ids":[5,6],"logprobs":{"token_logprobs":[-1,null]}}]}`, "no log-probability"},
+		"fewer of them":   {`{"prompt_token_ids":[1],"choices":[{"text":"x","token_ids":[5,6],"logprobs":{"token_logprobs":[-1]}}]}`, "2 token ids and 1"},
+		"no prompt":       {`{"choices":[{"text":"x","token_ids":[5,6],"logprobs":{"token_logprobs":[-1,-2]}}]}`, "no prompt_token_ids"},
+		"too few choices": {`{"choices":[]}`, "asked for 1, got 0"},
+		"no JSON":         {`<html>`, "read the completions"},
 	} {
 		s, err := readSample([]byte(c.body), 1)
 		switch {
@@ -31,7 +32,8 @@ func TestReadSample(t *testing.T) {
 			}
 		case err != nil:
 			t.Errorf("%s: %v", name, err)
-		case s.completions[0].Text != "x" || s.completions[0].Tokens[1] != 6 || s.completions[0].Logprobs[1] != -2 || s.prompt[0] != 1:
+		case s.completions[0].Text != "x" || s.completions[0].Tokens[1] != 6 || s.completions[0].Logprobs[1] != -2 ||
+			s.prompt[0] != 1:
 			t.Errorf("%s: %+v", name, s)
 		}
 	}
@@ -64,9 +66,11 @@ func TestGroupsCarryTheVersionsOfTheirTokens(t *testing.T) {
 		t.Errorf("overrides are %s (%v), want %s", data, err, want)
 	}
 	for name, spans := range map[string]string{
-		"one version": `[{"version":"3","start":0,"end":3}]`, "a hole": `[{"version":"3","start":0,"end":1},{"version":"4","start":2,"end":3}]`,
-		"too short": `[{"version":"3","start":0,"end":1},{"version":"4","start":1,"end":2}]`, "no numbers": `[{"version":"a","start":0,"end":1},{"version":"4","start":1,"end":3}]`,
-		"nothing": `null`, "something else": `"3"`,
+		"one version": `[{"version":"3","start":0,"end":3}]`,
+		"a hole":      `[{"version":"3","start":0,"end":1},{"version":"4","start":2,"end":3}]`,
+		"too short":   `[{"version":"3","start":0,"end":1},{"version":"4","start":1,"end":2}]`,
+		"no numbers":  `[{"version":"a","start":0,"end":1},{"version":"4","start":1,"end":3}]`,
+		"nothing":     `null`, "something else": `"3"`,
 	} {
 		if g := group(spans); g.Overrides != nil || g.PolicyVersion.Min != 3 {
 			t.Errorf("%s: overrides %v, versions %+v; want the range alone", name, g.Overrides, g.PolicyVersion)
@@ -87,7 +91,8 @@ func FuzzReadSample(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(g.Tokens[0]) != len(g.Masks[0]) || len(g.Tokens[0]) != len(g.InferenceLogprobs[0]) || len(g.Tokens[0]) == 0 {
+		if len(g.Tokens[0]) != len(g.Masks[0]) || len(g.Tokens[0]) != len(g.InferenceLogprobs[0]) ||
+			len(g.Tokens[0]) == 0 {
 			t.Fatalf("a group that cannot be trained on: %+v", g)
 		}
 	})
@@ -96,7 +101,8 @@ func FuzzReadSample(f *testing.F) {
 func TestNameOf(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]string{
-		"environment.letters.a": "a", `environment.letters.a["x.y"]`: `a["x.y"]`, "module.m.environment.letters.b[2]": "b[2]",
+		"environment.letters.a": "a", `environment.letters.a["x.y"]`: `a["x.y"]`,
+		"module.m.environment.letters.b[2]": "b[2]",
 	} {
 		if got := nameOf(address); got != want {
 			t.Errorf("%s: %q, want %q", address, got, want)

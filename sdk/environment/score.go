@@ -28,7 +28,8 @@ func (s notFinite) Error() string {
 	return fmt.Sprintf("Score returned %v, which is no finite number", float64(s))
 }
 
-// score asks for the score of every completion. The error names each cause once, with the number of completions that have it.
+// score asks for the score of every completion. The error names each cause once, with the number of completions that
+// have it.
 func (r *rollouts) score(ctx context.Context, task Task, list []Completion) ([]float64, error) {
 	scores := make([]float64, len(list))
 	errs := make([]error, len(list))

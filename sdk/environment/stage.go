@@ -8,8 +8,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// stage is what groups are at. The calls of one stage are told together: how many there are, since when the oldest waits, and
-// when one last came back.
+// stage is what groups are at. The calls of one stage are told together: how many there are, since when the oldest
+// waits, and when one last came back.
 type stage struct {
 	mu    sync.Mutex
 	began map[int]time.Time
@@ -132,7 +132,8 @@ func (s *stages) inVainLocked(now time.Time) (sdk.Activity, bool) {
 	if s.unsent < unsentGroups || now.Sub(s.unsentLast) > time.Minute {
 		return sdk.Activity{}, false
 	}
-	a := sdk.Activity{What: "a group worth sending", Began: s.unsentFrom, Detail: fmt.Sprintf("each of the last %d was left out: %s", s.unsent, s.unsentWhy)}
+	a := sdk.Activity{What: "a group worth sending", Began: s.unsentFrom,
+		Detail: fmt.Sprintf("each of the last %d was left out: %s", s.unsent, s.unsentWhy)}
 	switch s.unsentWhy {
 	case flatScores:
 		a.Remedy = "the tasks are too easy, too hard, or scored wrongly; drop_uninformative = false sends such groups all the same"
@@ -154,22 +155,28 @@ func (r *rollouts) activities() []sdk.Activity {
 		return func(n int) string { return before + count(n, "group") + after }
 	}
 	s := &r.stages
-	add(s.next.activity(sdk.Activity{Sign: "task", Remedy: "look at Next of this environment: recipe status --why --stacks shows where it is"},
+	add(s.next.activity(sdk.Activity{Sign: "task",
+		Remedy: "look at Next of this environment: recipe status --why --stacks shows where it is"},
 		func(n int) string { return fmt.Sprintf("Next (%s)", count(n, "call")) }))
-	add(s.draw.activity(sdk.Activity{On: r.settings.Inference.Address, Sign: "answer"}, groups("the completions of ", "")))
-	add(s.score.activity(sdk.Activity{Sign: "score", Remedy: "look at Score of this environment: recipe status --why --stacks shows where it is"},
+	add(s.draw.activity(sdk.Activity{On: r.settings.Inference.Address, Sign: "answer"},
+		groups("the completions of ", "")))
+	add(s.score.activity(sdk.Activity{Sign: "score",
+		Remedy: "look at Score of this environment: recipe status --why --stacks shows where it is"},
 		func(n int) string { return "Score of " + count(n, "completion") }))
 	add(s.post.activity(sdk.Activity{On: r.settings.Trajectories.Address}, groups("it to take ", "")))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case !s.registering.IsZero():
-		out = append(out, sdk.Activity{On: r.settings.Trajectories.Address, What: "a trainer to register", Detail: s.refusedBy, Began: s.registering})
+		out = append(out, sdk.Activity{On: r.settings.Trajectories.Address, What: "a trainer to register",
+			Detail: s.refusedBy, Began: s.registering})
 	case !s.over.IsZero():
-		out = append(out, sdk.Activity{What: "its tasks are used up", Detail: "Next has said that there are no more", Began: s.over,
+		out = append(out, sdk.Activity{What: "its tasks are used up", Detail: "Next has said that there are no more",
+			Began:  s.over,
 			Remedy: "give the environment more tasks, or let Next begin anew"})
 	case s.fullWhy != "" && len(out) == 0:
-		out = append(out, sdk.Activity{On: r.settings.Trajectories.Address, What: "the trainer to take what is posted", Detail: s.fullWhy, Began: s.full})
+		out = append(out, sdk.Activity{On: r.settings.Trajectories.Address, What: "the trainer to take what is posted",
+			Detail: s.fullWhy, Began: s.full})
 	}
 	if a, ok := s.inVainLocked(time.Now()); ok {
 		return []sdk.Activity{a} // what goes on besides brings the trainer nothing

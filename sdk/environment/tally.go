@@ -8,8 +8,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// tally adds up what was sampled since the last report. Rewards are counted over all groups: the reward of those that are sent
-// is biased, since the better the policy, the more groups are all right and not sent.
+// tally adds up what was sampled since the last report. Rewards are counted over all groups: the reward of those that
+// are sent is biased, since the better the policy, the more groups are all right and not sent.
 type tally struct {
 	mu     sync.Mutex
 	began  time.Time
@@ -83,8 +83,9 @@ func (t *tally) take() (map[string]float64, *sdk.Sample) {
 		return nil, nil
 	}
 	values := map[string]float64{
-		"groups": c.groups, "groups_sent": c.sent, "groups_uninformative": c.uninformative, "groups_too_long": c.tooLong,
-		"groups_lost": c.lost, "sampling_retries": c.retries,
+		"groups": c.groups, "groups_sent": c.sent, "groups_uninformative": c.uninformative,
+		"groups_too_long": c.tooLong,
+		"groups_lost":     c.lost, "sampling_retries": c.retries,
 	}
 	if c.groups > 0 {
 		values["dropped_fraction"] = (c.groups - c.sent) / c.groups

@@ -1,9 +1,10 @@
 // Package eventlog keeps the events of one block so that an engine which was away misses none of them.
 //
-// Every event gets the next sequence number, is kept in a bounded ring in memory and is written to a bounded file in the
-// block's directory. A reader asks for what comes after a sequence number: it is served from memory, else from the file, and
-// what is in neither is reported as a gap with its first and last number, never skipped in silence. The file outlives kill -9
-// of the plugin (not a power cut), so that an engine can still read the last words of a plugin that has died.
+// Every event gets the next sequence number, is kept in a bounded ring in memory and is written to a bounded file in
+// the block's directory. A reader asks for what comes after a sequence number: it is served from memory, else from the
+// file, and what is in neither is reported as a gap with its first and last number, never skipped in silence. The file
+// outlives kill -9 of the plugin (not a power cut), so that an engine can still read the last words of a plugin that
+// has died.
 package eventlog
 
 import (
@@ -16,8 +17,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 )
 
-// FileName is the name of the log's file inside a block's directory. A second file with the suffix ".old" stands beside it
-// once the first was full.
+// FileName is the name of the log's file inside a block's directory. A second file with the suffix ".old" stands beside
+// it once the first was full.
 const FileName = "events.spool"
 
 // Limits bound a Log.
@@ -52,9 +53,9 @@ type Log struct {
 	closed  bool
 }
 
-// Open starts a new log whose first event has the sequence number first (1 if 0). Files of an earlier attempt are removed: the
-// engine has read them before it starts the block again. Path is usually the block's directory joined with FileName; an
-// empty one keeps events in memory only.
+// Open starts a new log whose first event has the sequence number first (1 if 0). Files of an earlier attempt are
+// removed: the engine has read them before it starts the block again. Path is usually the block's directory joined with
+// FileName; an empty one keeps events in memory only.
 func Open(path string, first uint64, limits Limits) (*Log, error) {
 	limits.setDefaults()
 	if first == 0 {
@@ -72,8 +73,9 @@ func Open(path string, first uint64, limits Limits) (*Log, error) {
 }
 
 // Append gives the event the next sequence number and the time, keeps it and wakes the readers. The error says that the
-// event is in memory only, because the file cannot be written. It is returned once. When the disk is full, the file is written again as
-// soon as there is room, with all events that memory still holds; after any other error it is given up.
+// event is in memory only, because the file cannot be written. It is returned once. When the disk is full, the file is
+// written again as soon as there is room, with all events that memory still holds; after any other error it is given
+// up.
 func (l *Log) Append(e *pluginpb.Event) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -153,10 +155,10 @@ func (l *Log) Last() uint64 {
 	return l.last
 }
 
-// Next returns the events after the given sequence number, at least one: it waits until there is one. When some of them are
-// kept nowhere any more, the first one returned is a Gap that names them. It returns the
-// context's error when that ends, and neither events nor an error when the log is closed and there is nothing left. The
-// events are shared: do not change them.
+// Next returns the events after the given sequence number, at least one: it waits until there is one. When some of them
+// are kept nowhere any more, the first one returned is a Gap that names them. It returns the context's error when that
+// ends, and neither events nor an error when the log is closed and there is nothing left. The events are shared: do not
+// change them.
 func (l *Log) Next(ctx context.Context, after uint64) ([]*pluginpb.Event, error) {
 	for {
 		l.mu.Lock()
@@ -178,7 +180,8 @@ func (l *Log) Next(ctx context.Context, after uint64) ([]*pluginpb.Event, error)
 	}
 }
 
-// afterLocked collects what is kept after the given number. It holds the lock while it reads the file, which is bounded.
+// afterLocked collects what is kept after the given number. It holds the lock while it reads the file, which is
+// bounded.
 func (l *Log) afterLocked(after uint64) ([]*pluginpb.Event, error) {
 	oldest := l.last + 1
 	if len(l.ring) > 0 {

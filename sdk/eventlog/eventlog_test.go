@@ -243,7 +243,8 @@ func TestAFullDiskKeepsEventsInMemory(t *testing.T) {
 	}
 }
 
-// While the disk is full events are in memory; all that memory holds are in the file when there is room again, also after the end of the block.
+// While the disk is full events are in memory; all that memory holds are in the file when there is room again, also
+// after the end of the block.
 func TestTheFileIsWrittenWhenThereIsRoomAgain(t *testing.T) {
 	t.Parallel()
 	for name, closed := range map[string]bool{"while it lives": false, "after its end": true} {
@@ -263,7 +264,8 @@ func TestTheFileIsWrittenWhenThereIsRoomAgain(t *testing.T) {
 			told := 0
 			for range events {
 				if err := l.Append(text(100)); err != nil {
-					if told++; !strings.Contains(err.Error(), "waits for room") || !strings.Contains(err.Error(), small) {
+					if told++; !strings.Contains(err.Error(), "waits for room") ||
+						!strings.Contains(err.Error(), small) {
 						t.Errorf("it says %v", err)
 					}
 				}

@@ -28,8 +28,8 @@ type file struct {
 	size int64 // of whole records
 	max  int64 // of one of the two files
 	torn bool  // a part of a record may lie after size
-	// handle is the newest event that tells of programs to find again. It is written anew into each file, since it may be the
-	// only thing that a later engine needs of a long attempt, and is rare.
+	// handle is the newest event that tells of programs to find again. It is written anew into each file, since it may
+	// be the only thing that a later engine needs of a long attempt, and is rare.
 	handle *pluginpb.Event
 	seal   seal
 	owed   *pluginpb.Event // the handle, while it has yet to be written into this file
@@ -117,8 +117,8 @@ func (s *file) read(after, before uint64) ([]*pluginpb.Event, error) {
 	return events, err
 }
 
-// Read returns the events after a sequence number from the files of a log whose plugin is dead, with gaps filled as Next
-// does. A record that was being written when the plugin died ends its file. Missing files hold no events.
+// Read returns the events after a sequence number from the files of a log whose plugin is dead, with gaps filled as
+// Next does. A record that was being written when the plugin died ends its file. Missing files hold no events.
 func Read(path string, after uint64) ([]*pluginpb.Event, error) {
 	events, err := readFiles(path, func(seq uint64) bool { return seq > after })
 	if err != nil {

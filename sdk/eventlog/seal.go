@@ -9,8 +9,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 )
 
-// seal keeps secrets out of the file: a block's outputs carry its tokens to the engine, and its file lies in the run directory.
-// Placeholders stand for them there, which the process that knows the secrets turns back.
+// seal keeps secrets out of the file: a block's outputs carry its tokens to the engine, and its file lies in the run
+// directory. Placeholders stand for them there, which the process that knows the secrets turns back.
 type seal struct{ secrets, placeholders [][]byte }
 
 func newSeal(secrets []string) seal {

@@ -12,7 +12,8 @@ import (
 // stamp is the file that says that an environment is whole. It is written last.
 const stamp = "recipe-environment"
 
-// Environment is the place of a set of packages in the user's cache. It is shared by all recipes that ask for the same set.
+// Environment is the place of a set of packages in the user's cache. It is shared by all recipes that ask for the same
+// set.
 type Environment struct {
 	Packages sdk.Packages
 	Python   string // interpreter or version it is made with; empty: python3
@@ -20,9 +21,10 @@ type Environment struct {
 	digest   string
 }
 
-// Of returns the environment that `recipe init` makes for a block: for its own requirements, else for those of its plugin. False: the
-// recipe names an interpreter or a virtual environment, or nothing is needed. Requirements that are paths count from recipeDir, and the
-// environment is that of what lies there now. The error is an *sdk.Error that names the requirement that cannot be used.
+// Of returns the environment that `recipe init` makes for a block: for its own requirements, else for those of its
+// plugin. False: the recipe names an interpreter or a virtual environment, or nothing is needed. Requirements that are
+// paths count from recipeDir, and the environment is that of what lies there now. The error is an *sdk.Error that names
+// the requirement that cannot be used.
 func Of(r sdk.Runtime, plugin sdk.Packages, recipeDir string) (Environment, bool, error) {
 	packages := plugin
 	switch {
@@ -51,7 +53,8 @@ func Of(r sdk.Runtime, plugin sdk.Packages, recipeDir string) (Environment, bool
 	return e, true, nil
 }
 
-// Cache is the folder of all environments: below the user's cache directory, or of the one for temporary files where there is none.
+// Cache is the folder of all environments: below the user's cache directory, or of the one for temporary files where
+// there is none.
 func Cache() string {
 	dir, err := os.UserCacheDir()
 	if err != nil {

@@ -73,7 +73,8 @@ func TestPreparedEnvironments(t *testing.T) {
 	}
 	active := t.TempDir()
 	activated := python(t, filepath.Join(active, "bin", "python"), 0o700)
-	if got, err := interpreter.Find(sdk.Runtime{}, plugin, "", func(string) string { return active }); err != nil || got != activated {
+	if got, err := interpreter.Find(sdk.Runtime{}, plugin, "", func(string) string { return active }); err != nil ||
+		got != activated {
 		t.Errorf("with VIRTUAL_ENV: %q, %v; want %q, which the user chose", got, err, activated)
 	}
 	if err := os.WriteFile(filepath.Join(def.Dir, "recipe-environment"), []byte("another\n"), 0o600); err != nil {
@@ -83,7 +84,8 @@ func TestPreparedEnvironments(t *testing.T) {
 		t.Error("an environment of other packages counts as ready")
 	}
 
-	for name, r := range map[string]sdk.Runtime{"an interpreter": {Python: "/usr/bin/python3"}, "a virtual environment": {Venv: "venv", Requirements: []string{"x"}}} {
+	for name, r := range map[string]sdk.Runtime{"an interpreter": {Python: "/usr/bin/python3"},
+		"a virtual environment": {Venv: "venv", Requirements: []string{"x"}}} {
 		if _, managed := environmentOf(t, r, plugin, ""); managed {
 			t.Errorf("%s is the user's own; nothing is to be prepared", name)
 		}

@@ -19,8 +19,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
 
-// Editable says whether a requirement asks for a package to be installed so that edits of its source count at once, and of what:
-// "-e ./mypkg" or "--editable ./mypkg".
+// Editable says whether a requirement asks for a package to be installed so that edits of its source count at once, and
+// of what: "-e ./mypkg" or "--editable ./mypkg".
 func Editable(requirement string) (what string, ok bool) {
 	requirement = strings.TrimSpace(requirement)
 	for _, option := range []string{"-e ", "--editable ", "--editable="} {
@@ -31,8 +31,9 @@ func Editable(requirement string) (what string, ok bool) {
 	return "", false
 }
 
-// keyed is a requirement with what it means on this machine: one that names a path becomes the absolute path and a digest of what
-// lies there, so that it means the same in every recipe, and something else once it has changed. Paths count from dir.
+// keyed is a requirement with what it means on this machine: one that names a path becomes the absolute path and a
+// digest of what lies there, so that it means the same in every recipe, and something else once it has changed. Paths
+// count from dir.
 func keyed(requirement, dir string) (string, error) {
 	what, editable := Editable(requirement)
 	if !editable {
@@ -75,7 +76,8 @@ var (
 	archives = []string{".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar"}
 )
 
-// localPath is the path that a requirement names, as pip and uv understand it; empty for one that an index or another machine has.
+// localPath is the path that a requirement names, as pip and uv understand it; empty for one that an index or another
+// machine has.
 func localPath(what string) (string, error) {
 	what = marker.ReplaceAllString(what, "")
 	reference := prefix.FindString(what)
@@ -106,8 +108,9 @@ func localPath(what string) (string, error) {
 // projectFiles say what a package is made of and needs.
 var projectFiles = []string{"pyproject.toml", "setup.py", "setup.cfg", "MANIFEST.in"}
 
-// digest writes what is installed from a path: a whole file, or of a folder the project's files, and unless it is editable its sources
-// and what lies beside them. Outputs of runs, such as logs and checkpoints, lie elsewhere and do not count.
+// digest writes what is installed from a path: a whole file, or of a folder the project's files, and unless it is
+// editable its sources and what lies beside them. Outputs of runs, such as logs and checkpoints, lie elsewhere and do
+// not count.
 func digest(sum hash.Hash, local string, editable bool) error {
 	info, err := os.Stat(local)
 	if err != nil {
@@ -141,7 +144,8 @@ func digestSources(sum hash.Hash, root, folder string, inside bool) error {
 		return err
 	}
 	holds := func(name string) bool {
-		return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() && strings.HasSuffix(e.Name(), name) })
+		return slices.ContainsFunc(entries,
+			func(e fs.DirEntry) bool { return !e.IsDir() && strings.HasSuffix(e.Name(), name) })
 	}
 	if holds("pyvenv.cfg") {
 		return nil
@@ -150,7 +154,8 @@ func digestSources(sum hash.Hash, root, folder string, inside bool) error {
 	for _, e := range entries {
 		name := path.Join(filepath.ToSlash(folder), e.Name())
 		switch {
-		case strings.HasPrefix(e.Name(), "."), e.Name() == "__pycache__", strings.HasSuffix(e.Name(), ".egg-info"), name == "build", name == "dist":
+		case strings.HasPrefix(e.Name(), "."), e.Name() == "__pycache__", strings.HasSuffix(e.Name(), ".egg-info"),
+			name == "build", name == "dist":
 		case e.IsDir():
 			err = digestSources(sum, root, name, inside)
 		case e.Type().IsRegular() && (inside || source(e.Name())):
@@ -172,7 +177,8 @@ func source(name string) bool {
 	return false
 }
 
-// wholeFile is the size up to which a file's content counts; of a larger one size and time do, as reading it would make every start wait.
+// wholeFile is the size up to which a file's content counts; of a larger one size and time do, as reading it would make
+// every start wait.
 const wholeFile = 4 << 20
 
 func digestFile(sum hash.Hash, local, name string) error {

@@ -36,9 +36,11 @@ func TestPathsCountFromTheRecipe(t *testing.T) {
 	t.Parallel()
 	one, two := t.TempDir(), t.TempDir()
 	for _, dir := range []string{one, two} {
-		files(t, dir, map[string]string{"mypkg/pyproject.toml": "[project]\n", "mypkg/mypkg/__init__.py": "", "pkg.whl": "wheel", "pyproject.toml": "[project]\n"})
+		files(t, dir, map[string]string{"mypkg/pyproject.toml": "[project]\n", "mypkg/mypkg/__init__.py": "",
+			"pkg.whl": "wheel", "pyproject.toml": "[project]\n"})
 	}
-	for _, r := range []string{"./mypkg", "mypkg/", "./mypkg[all]", ".", "-e .", "--editable ./mypkg", "file:mypkg", "mypkg @ ./mypkg", "pkg.whl", `./mypkg ; python_version > "3"`} {
+	for _, r := range []string{"./mypkg", "mypkg/", "./mypkg[all]", ".", "-e .", "--editable ./mypkg", "file:mypkg",
+		"mypkg @ ./mypkg", "pkg.whl", `./mypkg ; python_version > "3"`} {
 		first, again := of(t, one, r), of(t, one, r)
 		if first == of(t, two, r) {
 			t.Errorf("%q of two recipes is one environment", r)
@@ -47,7 +49,8 @@ func TestPathsCountFromTheRecipe(t *testing.T) {
 			t.Errorf("%q of one recipe is two environments", r)
 		}
 	}
-	for _, r := range []string{"torch==2.0", "mypkg", "a[b]>=1; python_version > '3'", "git+https://host/x.git@main", "x @ https://host/x.whl", "-e git+ssh://git@host/x"} {
+	for _, r := range []string{"torch==2.0", "mypkg", "a[b]>=1; python_version > '3'", "git+https://host/x.git@main",
+		"x @ https://host/x.whl", "-e git+ssh://git@host/x"} {
 		if of(t, one, r) != of(t, two, r) {
 			t.Errorf("%q is the same everywhere, and got two environments", r)
 		}
@@ -57,7 +60,8 @@ func TestPathsCountFromTheRecipe(t *testing.T) {
 		t.Error("an absolute path in two recipes is two environments")
 	}
 	e := func(dir string) string {
-		e, _ := environmentOf(t, sdk.Runtime{Python: "venv/bin/python", Requirements: []string{"x"}}, sdk.Packages{}, dir)
+		e, _ := environmentOf(t, sdk.Runtime{Python: "venv/bin/python", Requirements: []string{"x"}}, sdk.Packages{},
+			dir)
 		return e.Dir
 	}
 	if e(one) == e(two) {
@@ -92,8 +96,9 @@ func TestAChangedPackageIsNoticed(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			files(t, dir, map[string]string{
-				"p/pyproject.toml": "[project]\n", "p/mypkg/__init__.py": "", "p/mypkg/reward.py": "1", "p/src/deep/er/__init__.py": "",
-				"p/venv/pyvenv.cfg": "",
+				"p/pyproject.toml": "[project]\n", "p/mypkg/__init__.py": "", "p/mypkg/reward.py": "1",
+				"p/src/deep/er/__init__.py": "",
+				"p/venv/pyvenv.cfg":         "",
 			})
 			plain, editable := of(t, dir, "./p"), of(t, dir, "-e ./p")
 			files(t, dir, map[string]string{c.file: "changed"})
@@ -132,7 +137,8 @@ func TestRequirementsThatCannotBeUsed(t *testing.T) {
 		if !errors.As(err, &told) || !strings.Contains(told.Summary, want) || told.Remedy == "" {
 			t.Errorf("%q: got %v (%+v), want an error about %q with a remedy", requirement, err, told, want)
 		}
-		if _, err := interpreter.Find(sdk.Runtime{Requirements: []string{requirement}}, sdk.Packages{}, dir, os.Getenv); err == nil {
+		if _, err := interpreter.Find(sdk.Runtime{Requirements: []string{requirement}}, sdk.Packages{}, dir,
+			os.Getenv); err == nil {
 			t.Errorf("%q: found", requirement)
 		}
 	}

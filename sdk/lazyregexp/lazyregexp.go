@@ -1,5 +1,5 @@
-// Package lazyregexp holds regular expressions that are compiled when they are first used: a program that has many of them and
-// uses few, as every start of the recipe binary, does not wait for the others.
+// Package lazyregexp holds regular expressions that are compiled when they are first used: a program that has many of
+// them and uses few, as every start of the recipe binary, does not wait for the others.
 package lazyregexp
 
 import (
@@ -13,8 +13,8 @@ type Regexp struct {
 	compile func() *regexp.Regexp
 }
 
-// New takes an expression that is known to be valid: like regexp.MustCompile the first use panics if it is not. A test of the package
-// that declares it must use it once.
+// New takes an expression that is known to be valid: like regexp.MustCompile the first use panics if it is not. A test
+// of the package that declares it must use it once.
 func New(text string) *Regexp {
 	return &Regexp{text: text, compile: sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })}
 }

@@ -34,7 +34,8 @@ func TestAnswersAsRegexpDoes(t *testing.T) {
 		"FindStringSubmatchIndex": {match, got.FindStringSubmatchIndex(text)},
 		"ReplaceAllString":        {want.ReplaceAllString(text, "$2"), got.ReplaceAllString(text, "$2")},
 		"ReplaceAllLiteralString": {want.ReplaceAllLiteralString(text, "$2"), got.ReplaceAllLiteralString(text, "$2")},
-		"ExpandString":            {want.ExpandString(nil, "$1:$2", text, match), got.ExpandString(nil, "$1:$2", text, match)},
+		"ExpandString": {want.ExpandString(nil, "$1:$2", text, match), got.ExpandString(nil, "$1:$2", text,
+			match)},
 	} {
 		if !reflect.DeepEqual(pair[0], pair[1]) {
 			t.Errorf("%s: got %v, want %v", name, pair[1], pair[0])

@@ -1,5 +1,6 @@
-// Package modelinfo knows the sizes of language models, for the arithmetic of a plan: how many parameters one has, and how much its KV
-// cache takes. It reads config.json of a local folder and has a table of usual models, so that a plan works without a download.
+// Package modelinfo knows the sizes of language models, for the arithmetic of a plan: how many parameters one has, and
+// how much its KV cache takes. It reads config.json of a local folder and has a table of usual models, so that a plan
+// works without a download.
 package modelinfo
 
 import (
@@ -21,7 +22,8 @@ type Model struct {
 // count is Parameters where they may be too many to be counted.
 func (s Model) count() float64 {
 	hidden, experts := float64(s.Hidden), float64(max(s.Experts, 1))
-	layer := 4*hidden*float64(max(s.Heads, s.KVHeads))*float64(s.HeadDim) + 4*hidden*float64(max(s.FFN, s.ExpertFFN))*experts + 2*hidden
+	attention := 4 * hidden * float64(max(s.Heads, s.KVHeads)) * float64(s.HeadDim)
+	layer := attention + 4*hidden*float64(max(s.FFN, s.ExpertFFN))*experts + 2*hidden
 	return 2*float64(s.Vocab)*hidden + float64(s.Layers)*layer + hidden
 }
 
@@ -44,7 +46,8 @@ func (s Model) KVBytes(elementBytes int64) int64 {
 	return 2 * s.Layers * s.KVHeads * s.HeadDim * elementBytes
 }
 
-// Of finds the shape of a model: from config.json of a local folder, else from the table. False: not known, which is no error.
+// Of finds what is known of a model: from config.json of a local folder, else from the table. False: not known, which is no
+// error.
 func Of(model string) (Model, bool, error) {
 	data, err := os.ReadFile(filepath.Join(model, "config.json"))
 	if err == nil {
@@ -91,10 +94,12 @@ func parse(data []byte) (Model, error) {
 		return Model{}, fmt.Errorf("expected num_hidden_layers, hidden_size, num_attention_heads and vocab_size above 0, got %d, %d, %d, %d", t.Layers, t.Hidden, t.Heads, t.Vocab)
 	}
 	s := Model{
-		Layers: t.Layers, Hidden: t.Hidden, Heads: t.Heads, KVHeads: t.KVHeads, HeadDim: t.HeadDim, FFN: t.FFN, Vocab: t.Vocab, MaxLen: t.MaxLen,
+		Layers: t.Layers, Hidden: t.Hidden, Heads: t.Heads, KVHeads: t.KVHeads, HeadDim: t.HeadDim, FFN: t.FFN,
+		Vocab: t.Vocab, MaxLen: t.MaxLen,
 		Experts: max(t.Experts, t.Experts2), ExpertFFN: t.ExpertFFN, Tied: t.Tied, DtypeBytes: 2,
 	}
-	for _, n := range []int64{t.Layers, t.Hidden, t.Heads, t.KVHeads, t.HeadDim, t.FFN, t.Vocab, t.MaxLen, s.Experts, t.ExpertFFN} {
+	for _, n := range []int64{t.Layers, t.Hidden, t.Heads, t.KVHeads, t.HeadDim, t.FFN, t.Vocab, t.MaxLen, s.Experts,
+		t.ExpertFFN} {
 		if n < 0 || n > maxSize {
 			return Model{}, fmt.Errorf("expected sizes from 0 to %d, got %d", maxSize, n)
 		}
@@ -123,36 +128,50 @@ const (
 	maxParameters = 1e17
 )
 
-// known are shapes of models that recipes name often, so that a plan works on a machine that has none of them. Figures are those
-// of the models' own config.json.
+// known are models that recipes name often, so that a plan works on a machine that has none of them. Figures
+// are those of the models' own config.json.
 var known = map[string]Model{
-	"qwen/qwen2.5-0.5b":                            qwen25(24, 896, 14, 2, 4864, 151936, true),
-	"qwen/qwen2.5-0.5b-instruct":                   qwen25(24, 896, 14, 2, 4864, 151936, true),
-	"qwen/qwen2.5-1.5b":                            qwen25(28, 1536, 12, 2, 8960, 151936, true),
-	"qwen/qwen2.5-1.5b-instruct":                   qwen25(28, 1536, 12, 2, 8960, 151936, true),
-	"qwen/qwen2.5-math-1.5b":                       qwen25(28, 1536, 12, 2, 8960, 151936, true),
-	"qwen/qwen2.5-3b":                              qwen25(36, 2048, 16, 2, 11008, 151936, true),
-	"qwen/qwen2.5-3b-instruct":                     qwen25(36, 2048, 16, 2, 11008, 151936, true),
-	"qwen/qwen2.5-7b":                              qwen25(28, 3584, 28, 4, 18944, 152064, false),
-	"qwen/qwen2.5-7b-instruct":                     qwen25(28, 3584, 28, 4, 18944, 152064, false),
-	"qwen/qwen2.5-14b-instruct":                    qwen25(48, 5120, 40, 8, 13824, 152064, false),
-	"qwen/qwen2.5-32b-instruct":                    qwen25(64, 5120, 40, 8, 27648, 152064, false),
-	"qwen/qwen2.5-72b-instruct":                    qwen25(80, 8192, 64, 8, 29568, 152064, false),
-	"qwen/qwen3-0.6b":                              {Layers: 28, Hidden: 1024, Heads: 16, KVHeads: 8, HeadDim: 128, FFN: 3072, Vocab: 151936, MaxLen: 40960, Tied: true, DtypeBytes: 2},
-	"qwen/qwen3-1.7b":                              {Layers: 28, Hidden: 2048, Heads: 16, KVHeads: 8, HeadDim: 128, FFN: 6144, Vocab: 151936, MaxLen: 40960, Tied: true, DtypeBytes: 2},
-	"qwen/qwen3-4b":                                {Layers: 36, Hidden: 2560, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 9728, Vocab: 151936, MaxLen: 40960, Tied: true, DtypeBytes: 2},
-	"qwen/qwen3-8b":                                {Layers: 36, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 12288, Vocab: 151936, MaxLen: 40960, DtypeBytes: 2},
-	"meta-llama/llama-3.2-1b-instruct":             {Layers: 16, Hidden: 2048, Heads: 32, KVHeads: 8, HeadDim: 64, FFN: 8192, Vocab: 128256, MaxLen: 131072, Tied: true, DtypeBytes: 2},
-	"meta-llama/llama-3.2-3b-instruct":             {Layers: 28, Hidden: 3072, Heads: 24, KVHeads: 8, HeadDim: 128, FFN: 8192, Vocab: 128256, MaxLen: 131072, Tied: true, DtypeBytes: 2},
-	"nousresearch/deephermes-3-llama-3-3b-preview": {Layers: 28, Hidden: 3072, Heads: 24, KVHeads: 8, HeadDim: 128, FFN: 8192, Vocab: 128256, MaxLen: 131072, Tied: true, DtypeBytes: 2},
-	"meta-llama/llama-3.1-8b-instruct":             {Layers: 32, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 14336, Vocab: 128256, MaxLen: 131072, DtypeBytes: 2},
-	"nousresearch/deephermes-3-llama-3-8b-preview": {Layers: 32, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 14336, Vocab: 128256, MaxLen: 131072, DtypeBytes: 2},
-	"meta-llama/llama-3.3-70b-instruct":            {Layers: 80, Hidden: 8192, Heads: 64, KVHeads: 8, HeadDim: 128, FFN: 28672, Vocab: 128256, MaxLen: 131072, DtypeBytes: 2},
-	"huggingfacetb/smollm2-135m-instruct":          {Layers: 30, Hidden: 576, Heads: 9, KVHeads: 3, HeadDim: 64, FFN: 1536, Vocab: 49152, MaxLen: 8192, Tied: true, DtypeBytes: 2},
-	"huggingfacetb/smollm2-360m-instruct":          {Layers: 32, Hidden: 960, Heads: 15, KVHeads: 5, HeadDim: 64, FFN: 2560, Vocab: 49152, MaxLen: 8192, Tied: true, DtypeBytes: 2},
-	"huggingfacetb/smollm2-1.7b-instruct":          {Layers: 24, Hidden: 2048, Heads: 32, KVHeads: 32, HeadDim: 64, FFN: 8192, Vocab: 49152, MaxLen: 8192, Tied: true, DtypeBytes: 2},
+	"qwen/qwen2.5-0.5b":          qwen25(24, 896, 14, 2, 4864, 151936, true),
+	"qwen/qwen2.5-0.5b-instruct": qwen25(24, 896, 14, 2, 4864, 151936, true),
+	"qwen/qwen2.5-1.5b":          qwen25(28, 1536, 12, 2, 8960, 151936, true),
+	"qwen/qwen2.5-1.5b-instruct": qwen25(28, 1536, 12, 2, 8960, 151936, true),
+	"qwen/qwen2.5-math-1.5b":     qwen25(28, 1536, 12, 2, 8960, 151936, true),
+	"qwen/qwen2.5-3b":            qwen25(36, 2048, 16, 2, 11008, 151936, true),
+	"qwen/qwen2.5-3b-instruct":   qwen25(36, 2048, 16, 2, 11008, 151936, true),
+	"qwen/qwen2.5-7b":            qwen25(28, 3584, 28, 4, 18944, 152064, false),
+	"qwen/qwen2.5-7b-instruct":   qwen25(28, 3584, 28, 4, 18944, 152064, false),
+	"qwen/qwen2.5-14b-instruct":  qwen25(48, 5120, 40, 8, 13824, 152064, false),
+	"qwen/qwen2.5-32b-instruct":  qwen25(64, 5120, 40, 8, 27648, 152064, false),
+	"qwen/qwen2.5-72b-instruct":  qwen25(80, 8192, 64, 8, 29568, 152064, false),
+	"qwen/qwen3-0.6b": {Layers: 28, Hidden: 1024, Heads: 16, KVHeads: 8, HeadDim: 128,
+		FFN: 3072, Vocab: 151936, MaxLen: 40960, Tied: true, DtypeBytes: 2},
+	"qwen/qwen3-1.7b": {Layers: 28, Hidden: 2048, Heads: 16, KVHeads: 8, HeadDim: 128,
+		FFN: 6144, Vocab: 151936, MaxLen: 40960, Tied: true, DtypeBytes: 2},
+	"qwen/qwen3-4b": {Layers: 36, Hidden: 2560, Heads: 32, KVHeads: 8, HeadDim: 128,
+		FFN: 9728, Vocab: 151936, MaxLen: 40960, Tied: true, DtypeBytes: 2},
+	"qwen/qwen3-8b": {Layers: 36, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128,
+		FFN: 12288, Vocab: 151936, MaxLen: 40960, DtypeBytes: 2},
+	"meta-llama/llama-3.2-1b-instruct": {Layers: 16, Hidden: 2048, Heads: 32, KVHeads: 8, HeadDim: 64,
+		FFN: 8192, Vocab: 128256, MaxLen: 131072, Tied: true, DtypeBytes: 2},
+	"meta-llama/llama-3.2-3b-instruct": {Layers: 28, Hidden: 3072, Heads: 24, KVHeads: 8, HeadDim: 128,
+		FFN: 8192, Vocab: 128256, MaxLen: 131072, Tied: true, DtypeBytes: 2},
+	"nousresearch/deephermes-3-llama-3-3b-preview": {Layers: 28, Hidden: 3072, Heads: 24, KVHeads: 8, HeadDim: 128,
+		FFN: 8192, Vocab: 128256, MaxLen: 131072, Tied: true, DtypeBytes: 2},
+	"meta-llama/llama-3.1-8b-instruct": {Layers: 32, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128,
+		FFN: 14336, Vocab: 128256, MaxLen: 131072, DtypeBytes: 2},
+	"nousresearch/deephermes-3-llama-3-8b-preview": {Layers: 32, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128,
+		FFN: 14336, Vocab: 128256, MaxLen: 131072, DtypeBytes: 2},
+	"meta-llama/llama-3.3-70b-instruct": {Layers: 80, Hidden: 8192, Heads: 64, KVHeads: 8, HeadDim: 128,
+		FFN: 28672, Vocab: 128256, MaxLen: 131072, DtypeBytes: 2},
+	"huggingfacetb/smollm2-135m-instruct": {Layers: 30, Hidden: 576, Heads: 9, KVHeads: 3, HeadDim: 64,
+		FFN: 1536, Vocab: 49152, MaxLen: 8192, Tied: true, DtypeBytes: 2},
+	"huggingfacetb/smollm2-360m-instruct": {Layers: 32, Hidden: 960, Heads: 15, KVHeads: 5, HeadDim: 64,
+		FFN: 2560, Vocab: 49152, MaxLen: 8192, Tied: true, DtypeBytes: 2},
+	"huggingfacetb/smollm2-1.7b-instruct": {Layers: 24, Hidden: 2048, Heads: 32, KVHeads: 32, HeadDim: 64,
+		FFN: 8192, Vocab: 49152, MaxLen: 8192, Tied: true, DtypeBytes: 2},
 }
 
 func qwen25(layers, hidden, heads, kvHeads, ffn, vocab int64, tied bool) Model {
-	return Model{Layers: layers, Hidden: hidden, Heads: heads, KVHeads: kvHeads, HeadDim: hidden / heads, FFN: ffn, Vocab: vocab, MaxLen: 32768, Tied: tied, DtypeBytes: 2}
+	return Model{Layers: layers, Hidden: hidden, Heads: heads, KVHeads: kvHeads, HeadDim: hidden / heads, FFN: ffn,
+		Vocab: vocab, MaxLen: 32768, Tied: tied, DtypeBytes: 2}
 }

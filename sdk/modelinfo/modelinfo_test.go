@@ -13,9 +13,11 @@ func TestParametersOfKnownModels(t *testing.T) {
 	t.Parallel()
 	// Sizes as their publishers state them.
 	for name, want := range map[string]float64{
-		"qwen/qwen2.5-0.5b-instruct": 0.494e9, "qwen/qwen2.5-1.5b-instruct": 1.54e9, "qwen/qwen2.5-3b-instruct": 3.09e9, "qwen/qwen2.5-7b-instruct": 7.62e9,
-		"qwen/qwen3-8b": 8.19e9, "meta-llama/llama-3.2-1b-instruct": 1.24e9, "nousresearch/deephermes-3-llama-3-3b-preview": 3.21e9,
-		"meta-llama/llama-3.1-8b-instruct": 8.03e9, "huggingfacetb/smollm2-135m-instruct": 134.5e6,
+		"qwen/qwen2.5-0.5b-instruct": 0.494e9, "qwen/qwen2.5-1.5b-instruct": 1.54e9, "qwen/qwen2.5-3b-instruct": 3.09e9,
+		"qwen/qwen2.5-7b-instruct": 7.62e9,
+		"qwen/qwen3-8b":            8.19e9, "meta-llama/llama-3.2-1b-instruct": 1.24e9,
+		"nousresearch/deephermes-3-llama-3-3b-preview": 3.21e9,
+		"meta-llama/llama-3.1-8b-instruct":             8.03e9, "huggingfacetb/smollm2-135m-instruct": 134.5e6,
 	} {
 		m, ok, err := modelinfo.Of(name)
 		if err != nil || !ok {

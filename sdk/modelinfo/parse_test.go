@@ -2,7 +2,8 @@ package modelinfo
 
 import "testing"
 
-// FuzzParse: any config.json is a shape with positive sizes, or an error. Files have no part in it: they took all of the time.
+// FuzzParse: any config.json is a shape with positive sizes, or an error. Files have no part in it: they took all of
+// the time.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"num_hidden_layers":1,"hidden_size":2,"num_attention_heads":1,"vocab_size":3}`))
 	f.Add([]byte(`{"text_config":{"num_hidden_layers":1,"hidden_size":2,"num_attention_heads":1,"vocab_size":3,"num_experts":4}}`))

@@ -1,5 +1,5 @@
-// Package outputs says what a block of each kind gives to the blocks that refer to it. It stands apart from the packages of
-// the kinds so that a block that reads another one's outputs does not link what runs that kind.
+// Package outputs says what a block of each kind gives to the blocks that refer to it. It stands apart from the
+// packages of the kinds so that a block that reads another one's outputs does not link what runs that kind.
 package outputs
 
 // Inference is what every inference block gives.

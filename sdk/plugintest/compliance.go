@@ -25,8 +25,8 @@ import (
 
 // Suite says how a plugin is to be tried.
 type Suite struct {
-	// Config makes a configuration that works, the plugin's struct or a cty object, with whatever it refers to (FakeInference,
-	// FakeTrainer, FakeTrajectories). It is called anew for each check.
+	// Config makes a configuration that works, the plugin's struct or a cty object, with whatever it refers to
+	// (FakeInference, FakeTrainer, FakeTrajectories). It is called anew for each check.
 	Config func(t *testing.T) any
 	// Bad are configurations that must be refused, by what is wrong with them.
 	Bad map[string]func(t *testing.T) any
@@ -34,17 +34,19 @@ type Suite struct {
 	Options []Option
 	// Grace is how long the block may take to stop. Default: 20 seconds.
 	Grace time.Duration
-	// Weights, for inference, writes weights of a policy version into a folder, as a trainer would, and says what the plugin
-	// must then give as log-probabilities of tokens (nil: not compared). Without it weight updates are not tried.
+	// Weights, for inference, writes weights of a policy version into a folder, as a trainer would, and says what the
+	// plugin must then give as log-probabilities of tokens (nil: not compared). Without it weight updates are not
+	// tried.
 	Weights func(t *testing.T, dir string, version int64) sdk.Weights
-	// Groups, for environments, makes a configuration and the trajectory API that it refers to, so that the groups can be looked at.
+	// Groups, for environments, makes a configuration and the trajectory API that it refers to, so that the groups can
+	// be looked at.
 	Groups func(t *testing.T) (config any, api *Trajectories)
 	// Leaks are functions whose goroutines may outlive a block, as goleak names them.
 	Leaks []string
 }
 
-// Compliance runs the checks that every plugin must pass, those of all kinds and those of its own. Checks that look for leaks
-// do not run side by side with other tests, so call it from a test that is not parallel.
+// Compliance runs the checks that every plugin must pass, those of all kinds and those of its own. Checks that look for
+// leaks do not run side by side with other tests, so call it from a test that is not parallel.
 func Compliance(t *testing.T, def *sdk.Definition, s Suite) {
 	t.Helper()
 	if s.Grace == 0 {
@@ -93,8 +95,10 @@ func describe(t *testing.T, def *sdk.Definition) {
 	if !bytes.Equal(first.GetSchema(), second.GetSchema()) || !bytes.Equal(first.GetOutputs(), second.GetOutputs()) {
 		t.Error("two descriptions differ: digests and saved plans would not hold")
 	}
-	if !kind.Kind(first.GetKind()).Valid() || first.GetName() == "" || first.GetVersion() == "" || first.GetSummary() == "" {
-		t.Errorf("kind %q, name %q, version %q, summary %q: all four must be there", first.GetKind(), first.GetName(), first.GetVersion(), first.GetSummary())
+	if !kind.Kind(first.GetKind()).Valid() || first.GetName() == "" || first.GetVersion() == "" ||
+		first.GetSummary() == "" {
+		t.Errorf("kind %q, name %q, version %q, summary %q: all four must be there", first.GetKind(), first.GetName(),
+			first.GetVersion(), first.GetSummary())
 	}
 	config, err := spec.Parse(first.GetSchema())
 	if err != nil {
@@ -129,8 +133,9 @@ func documented(t *testing.T, path string, s *spec.Schema) {
 func kindOutputs(t *testing.T, k kind.Kind) *spec.Schema {
 	t.Helper()
 	structs := map[kind.Kind]any{
-		kind.Inference: outputs.Inference{}, kind.Trajectories: outputs.Trajectories{}, kind.Environment: outputs.Environment{},
-		kind.Trainer: outputs.Trainer{}, kind.Sync: outputs.Sync{},
+		kind.Inference: outputs.Inference{}, kind.Trajectories: outputs.Trajectories{},
+		kind.Environment: outputs.Environment{},
+		kind.Trainer:     outputs.Trainer{}, kind.Sync: outputs.Sync{},
 	}
 	schema, err := spec.Of(structs[k])
 	if err != nil {
@@ -256,7 +261,8 @@ func stopLeavesNothing(t *testing.T, def *sdk.Definition, s Suite) {
 		if took := time.Since(begun); took > s.Grace {
 			t.Errorf("stop took %s, its grace was %s", took, s.Grace)
 		}
-		e := b.Wait("last phase", func(e *pluginpb.Event) bool { return sdk.Phase(e.GetPhase().GetPhase()).Over() }).GetPhase()
+		e := b.Wait("last phase",
+			func(e *pluginpb.Event) bool { return sdk.Phase(e.GetPhase().GetPhase()).Over() }).GetPhase()
 		if e.GetPhase() == string(sdk.Failed) {
 			t.Errorf("it failed when it was stopped: %s", e.GetMessage())
 		}
@@ -284,7 +290,8 @@ func stopBeforeReady(t *testing.T, def *sdk.Definition, s Suite) {
 	if err := b.Stop(s.Grace); err != nil {
 		t.Errorf("stop: %v", err)
 	}
-	e := b.Wait("last phase", func(e *pluginpb.Event) bool { return sdk.Phase(e.GetPhase().GetPhase()).Over() }).GetPhase()
+	e := b.Wait("last phase",
+		func(e *pluginpb.Event) bool { return sdk.Phase(e.GetPhase().GetPhase()).Over() }).GetPhase()
 	if e.GetPhase() == string(sdk.Failed) {
 		t.Errorf("it failed when it was stopped: %s", e.GetMessage())
 	}
@@ -306,7 +313,8 @@ func badConfigurations(t *testing.T, def *sdk.Definition, s Suite) {
 			b := Harness(t, def)
 			err := b.TryStart(given, s.Options...)
 			if err == nil {
-				e := b.Wait("failure", func(e *pluginpb.Event) bool { return sdk.Phase(e.GetPhase().GetPhase()).Over() }).GetPhase()
+				e := b.Wait("failure",
+					func(e *pluginpb.Event) bool { return sdk.Phase(e.GetPhase().GetPhase()).Over() }).GetPhase()
 				if e.GetPhase() != string(sdk.Failed) || e.GetMessage() == "" {
 					t.Errorf("the configuration was accepted: %v", e)
 				}

@@ -1,5 +1,6 @@
-// Package plugintest runs plugins in tests: a harness that drives any definition over a real gRPC connection inside of the
-// test's process, a compliance suite that every plugin passes, and a fake inference plugin for tests of other kinds.
+// Package plugintest runs plugins in tests: a harness that drives any definition over a real gRPC connection inside of
+// the test's process, a compliance suite that every plugin passes, and a fake inference plugin for tests of other
+// kinds.
 package plugintest
 
 import (
@@ -47,7 +48,8 @@ type Block struct {
 	changed chan struct{}
 }
 
-// Harness serves the definition and connects to it. Everything ends with the test, and a block that does not end fails it.
+// Harness serves the definition and connects to it. Everything ends with the test, and a block that does not end fails
+// it.
 func Harness(t testing.TB, def *sdk.Definition) *Block {
 	t.Helper()
 	run := t.TempDir()
@@ -123,7 +125,8 @@ func (b *Block) watch(ctx context.Context) {
 	}
 }
 
-// Ref makes the value of a reference to another block, with that block's outputs: a struct with `recipe` tags or a cty object.
+// Ref makes the value of a reference to another block, with that block's outputs: a struct with `recipe` tags or a cty
+// object.
 func Ref(address string, k kind.Kind, outputs any) spec.Ref {
 	values, ok := outputs.(cty.Value)
 	if !ok {
@@ -161,7 +164,8 @@ func (b *Block) Request(config any, opts ...Option) *pluginpb.StartRequest {
 		b.t.Fatalf("encode the configuration of %s: %v", b.Address, err)
 	}
 	r := &pluginpb.StartRequest{
-		Address: b.Address, RunId: "test-run", Recipe: "test", Config: data, Dir: b.Dir, RunDir: b.RunDir, RecipeDir: b.RunDir,
+		Address: b.Address, RunId: "test-run", Recipe: "test", Config: data, Dir: b.Dir, RunDir: b.RunDir,
+		RecipeDir:     b.RunDir,
 		CheckpointDir: b.checkpoints(), Token: "test-token", ControlToken: "test-control-token", FirstEvent: 1,
 	}
 	for _, opt := range opts {

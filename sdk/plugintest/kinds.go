@@ -48,8 +48,10 @@ func inferenceChecks(t *testing.T, def *sdk.Definition, s Suite) {
 			t.Fatalf("HTTP %d: %s (%v)", code, body, err)
 		}
 		c := a.Choices[0]
-		if len(c.TokenIDs) != 1 || len(c.Logprobs.TokenLogprobs) != 1 || len(c.PromptTokenIDs) == 0 || a.Version == nil {
-			t.Errorf("token ids %v, log-probabilities %v, prompt ids %v, policy version %v: training needs all of them", c.TokenIDs, c.Logprobs.TokenLogprobs, c.PromptTokenIDs, a.Version)
+		if len(c.TokenIDs) != 1 || len(c.Logprobs.TokenLogprobs) != 1 || len(c.PromptTokenIDs) == 0 ||
+			a.Version == nil {
+			t.Errorf("token ids %v, log-probabilities %v, prompt ids %v, policy version %v: training needs all of them",
+				c.TokenIDs, c.Logprobs.TokenLogprobs, c.PromptTokenIDs, a.Version)
 		}
 	})
 	t.Run("requests wait while it is held", func(t *testing.T) { heldRequests(t, def, s) })
@@ -73,7 +75,8 @@ func tryAsk(ctx context.Context, base, model, token string, maxTokens int) (int,
 	ctx, cancel := context.WithTimeout(ctx, Deadline)
 	defer cancel()
 	data, err := json.Marshal(map[string]any{
-		"model": model, "prompt": "1", "max_tokens": maxTokens, "temperature": 1, "logprobs": 0, "return_token_ids": true,
+		"model": model, "prompt": "1", "max_tokens": maxTokens, "temperature": 1, "logprobs": 0,
+		"return_token_ids": true,
 	})
 	if err != nil {
 		return 0, nil, err
@@ -134,7 +137,8 @@ func heldRequests(t *testing.T, def *sdk.Definition, s Suite) {
 func (s Suite) request(t *testing.T, b *Block, version int64) gateway.WeightUpdate {
 	t.Helper()
 	w := s.Weights(t, t.TempDir(), version)
-	return gateway.WeightUpdate{Version: int(version), Path: w.Path, Transport: w.Transport, Options: inference.UpdateOptions(w)}
+	return gateway.WeightUpdate{Version: int(version), Path: w.Path, Transport: w.Transport,
+		Options: inference.UpdateOptions(w)}
 }
 
 func weightUpdate(t *testing.T, def *sdk.Definition, s Suite) {
@@ -164,11 +168,13 @@ func weightUpdate(t *testing.T, def *sdk.Definition, s Suite) {
 			Version int64 `json:"policy_version"`
 		}
 		if err := json.Unmarshal(body, &a); err != nil || code != http.StatusOK || a.Version != version {
-			t.Errorf("an answer after the update to version %d: HTTP %d, policy version %d (%v)", version, code, a.Version, err)
+			t.Errorf("an answer after the update to version %d: HTTP %d, policy version %d (%v)", version, code,
+				a.Version, err)
 		}
 	}
 	if equalJSON(seen[0], seen[1]) {
-		t.Errorf("two versions with different weights have the same log-probabilities %v: the update changed nothing", seen[0])
+		t.Errorf("two versions with different weights have the same log-probabilities %v: the update changed nothing",
+			seen[0])
 	}
 	if v := b.Status().GetPolicyVersion(); v != 2 {
 		t.Errorf("status tells policy version %d, want 2", v)
@@ -236,7 +242,8 @@ func trainerChecks(t *testing.T, def *sdk.Definition, s Suite) {
 		if _, err := weightclient.New(b.Output("control_url"), "wrong").State(ctx); err == nil {
 			t.Error("the control endpoint answered to a wrong token")
 		}
-		if _, err := c.Attach(ctx, weightserver.Attach{Address: "sync.weights.test", Every: 1, Transport: "reload"}); err != nil {
+		if _, err := c.Attach(ctx, weightserver.Attach{Address: "sync.weights.test", Every: 1,
+			Transport: "reload"}); err != nil {
 			t.Fatal(err)
 		}
 		first := published(ctx, t, c, 1)
@@ -251,12 +258,14 @@ func trainerChecks(t *testing.T, def *sdk.Definition, s Suite) {
 		}
 		second := published(ctx, t, c, 2)
 		if equalJSON(first, second) {
-			t.Errorf("two versions have the same log-probabilities %v: nothing was trained, or nothing was published", first)
+			t.Errorf("two versions have the same log-probabilities %v: nothing was trained, or nothing was published",
+				first)
 		}
 		if err := c.Synced(ctx, weightserver.Done{Version: 2, Error: "compliance says no"}); err != nil {
 			t.Fatal(err)
 		}
-		e := b.Wait("failure", func(e *pluginpb.Event) bool { return sdk.Phase(e.GetPhase().GetPhase()).Over() }).GetPhase()
+		e := b.Wait("failure",
+			func(e *pluginpb.Event) bool { return sdk.Phase(e.GetPhase().GetPhase()).Over() }).GetPhase()
 		if e.GetPhase() != string(sdk.Failed) {
 			t.Errorf("phase %s after weights that could not be served, want failed", e.GetPhase())
 		}
@@ -305,18 +314,20 @@ func environmentChecks(t *testing.T, def *sdk.Definition, s Suite) {
 	})
 }
 
-// CheckGroup fails the test unless a group is in the form that trainers expect: as many masks, scores and log-probabilities
-// as sequences, each as long as its sequence; masks of -100 and log-probabilities of 1 on the prompt, and the token itself
-// and a log-probability of at most 0 on the completion.
+// CheckGroup fails the test unless a group is in the form that trainers expect: as many masks, scores and
+// log-probabilities as sequences, each as long as its sequence; masks of -100 and log-probabilities of 1 on the prompt,
+// and the token itself and a log-probability of at most 0 on the completion.
 func CheckGroup(t testing.TB, g trajectory.Group) {
 	t.Helper()
 	n := len(g.Tokens)
 	if n == 0 || len(g.Masks) != n || len(g.Scores) != n || len(g.InferenceLogprobs) != n {
-		t.Fatalf("%d sequences, %d masks, %d scores, %d lists of log-probabilities", n, len(g.Masks), len(g.Scores), len(g.InferenceLogprobs))
+		t.Fatalf("%d sequences, %d masks, %d scores, %d lists of log-probabilities", n, len(g.Masks), len(g.Scores),
+			len(g.InferenceLogprobs))
 	}
 	for i, tokens := range g.Tokens {
 		if len(g.Masks[i]) != len(tokens) || len(g.InferenceLogprobs[i]) != len(tokens) {
-			t.Fatalf("sequence %d: %d tokens, %d masks, %d log-probabilities", i, len(tokens), len(g.Masks[i]), len(g.InferenceLogprobs[i]))
+			t.Fatalf("sequence %d: %d tokens, %d masks, %d log-probabilities", i, len(tokens), len(g.Masks[i]),
+				len(g.InferenceLogprobs[i]))
 		}
 		trained := 0
 		for j, mask := range g.Masks[i] {

@@ -9,8 +9,9 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trainer"
 )
 
-// fakeMemory stands for a trainer's memory, which inference copies weights from (transports live, ipc and nccl). It is a file that goes
-// with the trainer. Like the parameters on a GPU it follows every step, unless the trainer was asked to keep what it published.
+// fakeMemory stands for a trainer's memory, which inference copies weights from (transports live, ipc and nccl). It is
+// a file that goes with the trainer. Like the parameters on a GPU it follows every step, unless the trainer was asked
+// to keep what it published.
 type fakeMemory struct {
 	dir    string
 	shared bool
@@ -43,7 +44,8 @@ func (f *fakeTrainer) share(r trainer.PublishRequest) (sdk.Weights, error) {
 		return sdk.Weights{}, err
 	}
 	handles, err := json.Marshal(fakeHandles{f.memory.path()})
-	return sdk.Weights{Version: r.Version, Format: "fake", Transport: r.Transport, Precision: "float64", Handles: string(handles)}, err
+	return sdk.Weights{Version: r.Version, Format: "fake", Transport: r.Transport, Precision: "float64",
+		Handles: string(handles)}, err
 }
 
 type fakeHandles struct {

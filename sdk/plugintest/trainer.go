@@ -20,10 +20,11 @@ type FakeTrainerConfig struct {
 	Delay time.Duration `recipe:"delay" default:"0s" doc:"How long a step takes"`
 }
 
-// FakeTrainer is a trainer without a model, for tests of sync plugins and of the engine: its weights are one number, which is
-// the step. It checkpoints that number after each step and continues from it.
+// FakeTrainer is a trainer without a model, for tests of sync plugins and of the engine: its weights are one number,
+// which is the step. It checkpoints that number after each step and continues from it.
 func FakeTrainer() *sdk.Definition {
-	return trainer.New("fake", "A trainer without a model, for tests.", func() trainer.Plugin[FakeTrainerConfig] { return &fakeTrainer{} })
+	return trainer.New("fake", "A trainer without a model, for tests.",
+		func() trainer.Plugin[FakeTrainerConfig] { return &fakeTrainer{} })
 }
 
 type fakeTrainer struct {
@@ -122,7 +123,8 @@ func (s fakeSnapshot) Publish(_ context.Context, r trainer.PublishRequest) (sdk.
 		return f.share(r)
 	}
 	path, err := FakeWeights(r.Dir, float64(f.step))
-	return sdk.Weights{Version: r.Version, Path: path, Format: "fake", Transport: r.Transport, Precision: "float64"}, err
+	return sdk.Weights{Version: r.Version, Path: path, Format: "fake", Transport: r.Transport, Precision: "float64"},
+		err
 }
 
 func (s fakeSnapshot) Logprobs(_ context.Context, tokens []int) ([]float64, error) {

@@ -27,8 +27,8 @@ type Trajectories struct {
 	envs   []trajectory.EnvRegistration
 }
 
-// FakeTrajectories starts a trajectory API whose trainer has asked for batches of the given number of sequences and takes
-// everything at once.
+// FakeTrajectories starts a trajectory API whose trainer has asked for batches of the given number of sequences and
+// takes everything at once.
 func FakeTrajectories(t testing.TB, batchSize int) *Trajectories {
 	t.Helper()
 	f := &Trajectories{t: t, batch: batchSize}
@@ -56,7 +56,8 @@ func (f *Trajectories) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		f.envs = append(f.envs, e)
 		reply(map[string]any{
-			"status": "success", "env_id": len(f.envs) - 1, "wandb_name": e.DesiredName + "_0", "checkpoint_dir": "", "starting_step": 0,
+			"status": "success", "env_id": len(f.envs) - 1, "wandb_name": e.DesiredName + "_0", "checkpoint_dir": "",
+			"starting_step":       0,
 			"checkpoint_interval": 0, "num_steps": 1_000_000,
 		})
 	case "/info":
@@ -64,7 +65,8 @@ func (f *Trajectories) serve(w http.ResponseWriter, r *http.Request) {
 	case "/wandb_info":
 		reply(map[string]any{"group": "test", "project": "test"})
 	case "/status", "/status-env":
-		reply(map[string]any{"current_step": len(f.groups), "queue_size": 0, "self_queue_size": 0, "unallocated_fraction": 1, "max_group_size": 1, "env_weight": 1})
+		reply(map[string]any{"current_step": len(f.groups), "queue_size": 0, "self_queue_size": 0,
+			"unallocated_fraction": 1, "max_group_size": 1, "env_weight": 1})
 	case "/scored_data", "/scored_data_list":
 		f.take(w, r)
 	default:

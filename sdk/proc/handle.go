@@ -47,8 +47,8 @@ func Parse(data []byte) []Handle {
 	return r.Programs
 }
 
-// Alive says whether the very program of this handle still runs. A process that is there but does not carry the handle's mark
-// is somebody else's: handles lie in the run directory, which may have come from anywhere.
+// Alive says whether the very program of this handle still runs. A process that is there but does not carry the
+// handle's mark is somebody else's: handles lie in the run directory, which may have come from anywhere.
 func (h Handle) Alive() bool { return h.Boot == BootID() && Same(h.PID, h.Start) && h.leads() }
 
 // leads says whether the process with the handle's pid, which started when the handle says, carries its mark.
@@ -56,8 +56,8 @@ func (h Handle) leads() bool {
 	return h.carried(h.PID)
 }
 
-// carried says whether a process carries the mark. One that has written its title over its environment may not show it any
-// more: then its output must be the handle's log.
+// carried says whether a process carries the mark. One that has written its title over its environment may not show it
+// any more: then its output must be the handle's log.
 func (h Handle) carried(pid int) bool {
 	if h.Mark == "" {
 		return false
@@ -80,7 +80,8 @@ func Same(pid int, start uint64) bool {
 	return err == nil && info.start == start && !info.dead
 }
 
-// StartOf returns when a process was started, in the system's own unit (clock ticks since boot, microseconds since 1970).
+// StartOf returns when a process was started, in the system's own unit (clock ticks since boot, microseconds since
+// 1970).
 func StartOf(pid int) (uint64, error) {
 	info, err := lookup(pid)
 	if err != nil {
@@ -179,8 +180,8 @@ func signalSame(p process, sig syscall.Signal) error {
 	return nil
 }
 
-// KillAll ends the programs of the handles, with everything that they have started, at once. Programs that do not run any
-// more are fine. The context bounds the wait for their end.
+// KillAll ends the programs of the handles, with everything that they have started, at once. Programs that do not run
+// any more are fine. The context bounds the wait for their end.
 func KillAll(ctx context.Context, handles []Handle) error {
 	var errs []error
 	for _, h := range handles {
@@ -216,21 +217,21 @@ func killFamily(ctx context.Context, h Handle, known []process) error {
 	}
 }
 
-// Session is that of a plugin process: its leader, when that started, and the mark that it and what it starts carry in the
-// environment, written NAME=VALUE.
+// Session is that of a plugin process: its leader, when that started, and the mark that it and what it starts carry in
+// the environment, written NAME=VALUE.
 type Session struct {
 	Leader int
 	Start  uint64
 	Mark   string
 }
 
-// Carries says whether the process with this pid carries an entry of the environment, NAME=VALUE. Where the system does not
-// tell (macOS) it is taken to.
+// Carries says whether the process with this pid carries an entry of the environment, NAME=VALUE. Where the system does
+// not tell (macOS) it is taken to.
 func Carries(pid int, entry string) bool { return !told || carries(pid, entry) == yes }
 
-// KillSession ends every process of a session, the way to end what a dead plugin has left behind, except the programs of the
-// handles to keep. A session in which no process carries the mark is another's and is left alone: the session's id is not
-// given to another one while a process is in it, but who wrote it down may have lied.
+// KillSession ends every process of a session, the way to end what a dead plugin has left behind, except the programs
+// of the handles to keep. A session in which no process carries the mark is another's and is left alone: the session's
+// id is not given to another one while a process is in it, but who wrote it down may have lied.
 func KillSession(ctx context.Context, s Session, keep ...Handle) error {
 	if s.Leader <= 1 {
 		return fmt.Errorf("kill session %d: not the session of a plugin", s.Leader)

@@ -10,9 +10,9 @@ import (
 
 const defaultMaxLog = 64 << 20
 
-// logFile is the file that a program writes to. The program holds it open itself, so it is rotated by copying the end and
-// truncating: it is opened for appending, so the program goes on at the start. Lines written between the two are lost; that
-// is the price of not standing between a program and its log, which must outlive the plugin.
+// logFile is the file that a program writes to. The program holds it open itself, so it is rotated by copying the end
+// and truncating: it is opened for appending, so the program goes on at the start. Lines written between the two are
+// lost; that is the price of not standing between a program and its log, which must outlive the plugin.
 type logFile struct {
 	path string
 	f    *os.File
@@ -30,8 +30,8 @@ func openLog(path string, most int64) (*logFile, error) {
 	return &logFile{path: path, f: f, max: most}, nil
 }
 
-// rotate keeps the newest half of a log that has grown beyond its size in PATH.1. A failure (a full disk) leaves the log as
-// it is: losing lines would be worse.
+// rotate keeps the newest half of a log that has grown beyond its size in PATH.1. A failure (a full disk) leaves the
+// log as it is: losing lines would be worse.
 func (l *logFile) rotate() {
 	info, err := l.f.Stat()
 	if err != nil || info.Size() <= l.max {
@@ -97,7 +97,9 @@ func (p *Program) Explain(err error) error {
 	}
 	tail := p.Tail(20)
 	if tail == "" {
-		return fmt.Errorf("%s (pid %d) ended: %w; it wrote nothing to %s", p.handle.Name, p.handle.PID, err, p.handle.Log)
+		return fmt.Errorf("%s (pid %d) ended: %w; it wrote nothing to %s", p.handle.Name, p.handle.PID, err,
+			p.handle.Log)
 	}
-	return fmt.Errorf("%s (pid %d) ended: %w; the last lines of %s:\n%s", p.handle.Name, p.handle.PID, err, p.handle.Log, tail)
+	return fmt.Errorf("%s (pid %d) ended: %w; the last lines of %s:\n%s", p.handle.Name, p.handle.PID, err,
+		p.handle.Log, tail)
 }

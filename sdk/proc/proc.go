@@ -1,9 +1,10 @@
-// Package proc supervises the real programs that a plugin starts: an inference server, a Python trainer, an environment.
+// Package proc supervises the real programs that a plugin starts: an inference server, a Python trainer, an
+// environment.
 //
-// A program gets a process group of its own inside the plugin's session and writes to a log file, never to a pipe, so that
-// it lives on when the plugin is killed: its Handle, recorded through Host.SetHandle, lets the plugin's next attempt adopt it
-// or end it, and lets the engine end it when there is no next attempt. Ending a program ends everything that it has started:
-// its group, its descendants, and whatever carries its mark in the environment.
+// A program gets a process group of its own inside the plugin's session and writes to a log file, never to a pipe, so
+// that it lives on when the plugin is killed: its Handle, recorded through Host.SetHandle, lets the plugin's next
+// attempt adopt it or end it, and lets the engine end it when there is no next attempt. Ending a program ends
+// everything that it has started: its group, its descendants, and whatever carries its mark in the environment.
 package proc
 
 import (
@@ -101,8 +102,8 @@ func (p *Program) identify(pid int) {
 	}
 }
 
-// Adopt takes over a program that an earlier attempt of the plugin has started. Its exit status cannot be known: Err is nil
-// when it ends. The error is ErrGone when it does not run any more or its pid belongs to another process by now.
+// Adopt takes over a program that an earlier attempt of the plugin has started. Its exit status cannot be known: Err is
+// nil when it ends. The error is ErrGone when it does not run any more or its pid belongs to another process by now.
 func Adopt(h Handle) (*Program, error) {
 	if !h.Alive() {
 		return nil, fmt.Errorf("adopt %s (pid %d): %w", h.Name, h.PID, ErrGone)
@@ -161,8 +162,9 @@ func (p *Program) Signal(sig syscall.Signal) error {
 	}
 }
 
-// Stop ends the program and everything it has started: SIGTERM to all of them, after the grace SIGKILL. When the context
-// ends first, SIGKILL follows at once. It returns when nothing is left; the error names what could not be ended.
+// Stop ends the program and everything it has started: SIGTERM to all of them, after the grace SIGKILL. When the
+// context ends first, SIGKILL follows at once. It returns when nothing is left; the error names what could not be
+// ended.
 func (p *Program) Stop(ctx context.Context, grace time.Duration) error {
 	// Those that left the group are found by their ancestry, so they must be named before the group's leader is gone.
 	family := p.handle.family()

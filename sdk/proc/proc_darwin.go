@@ -61,6 +61,6 @@ func carries(int, string) verdict { return unknown }
 // writes is not asked of the system either; boot, pid and start must do.
 func writes(int, string) bool { return true }
 
-// Watch returns a channel that is closed when the process has ended, and a function that stops watching. The process need
-// not be a child.
+// Watch returns a channel that is closed when the process has ended, and a function that stops watching. The process
+// need not be a child.
 func Watch(pid int, start uint64) (exited <-chan struct{}, cancel func()) { return poll(pid, start) }

@@ -39,7 +39,8 @@ func parseStat(pid int, data []byte) (process, error) {
 	fields := strings.Fields(string(data[end+1:]))
 	const state, parent, group, session, start = 0, 1, 2, 3, 19 // field numbers of proc(5) less 3
 	if len(fields) <= start {
-		return process{}, fmt.Errorf("/proc/%d/stat: expected more than %d fields after the name, got %d", pid, start, len(fields))
+		return process{}, fmt.Errorf("/proc/%d/stat: expected more than %d fields after the name, got %d", pid, start,
+			len(fields))
 	}
 	p := process{pid: pid, dead: fields[state] == "Z" || fields[state] == "X"}
 	var errs [4]error
@@ -80,9 +81,9 @@ func processes() (map[int]process, error) {
 // told: the system tells the environment of this user's processes.
 const told = true
 
-// carries says whether a process has an entry in the environment that it was started with. Those of other users cannot be
-// read. A program that shows a title of its own has written it over its environment, or over the beginning of it (as vLLM's
-// EngineCore does): what is left proves nothing then.
+// carries says whether a process has an entry in the environment that it was started with. Those of other users cannot
+// be read. A program that shows a title of its own has written it over its environment, or over the beginning of it (as
+// vLLM's EngineCore does): what is left proves nothing then.
 func carries(pid int, entry string) verdict {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
@@ -91,8 +92,8 @@ func carries(pid int, entry string) verdict {
 	return findEntry(data, entry)
 }
 
-// findEntry looks for an entry in an environment block. The kernel writes NAME=VALUE and one NUL for each entry; anything
-// else in the block has been written later.
+// findEntry looks for an entry in an environment block. The kernel writes NAME=VALUE and one NUL for each entry;
+// anything else in the block has been written later.
 func findEntry(block []byte, entry string) verdict {
 	found := no
 	if len(block) == 0 || block[len(block)-1] != 0 {
@@ -109,8 +110,8 @@ func findEntry(block []byte, entry string) verdict {
 	return found
 }
 
-// writes says whether the standard output or error of a process is a certain file. A device such as /dev/null proves nothing:
-// many processes write there.
+// writes says whether the standard output or error of a process is a certain file. A device such as /dev/null proves
+// nothing: many processes write there.
 func writes(pid int, path string) bool {
 	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
 		return false
@@ -123,8 +124,8 @@ func writes(pid int, path string) bool {
 	return false
 }
 
-// Watch returns a channel that is closed when the process has ended, and a function that stops watching. The process need
-// not be a child. It uses a pidfd, and looks once in a while where the kernel has none.
+// Watch returns a channel that is closed when the process has ended, and a function that stops watching. The process
+// need not be a child. It uses a pidfd, and looks once in a while where the kernel has none.
 func Watch(pid int, start uint64) (exited <-chan struct{}, cancel func()) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil || !Same(pid, start) {

@@ -80,7 +80,8 @@ func TestAProgramRunsWritesAndEnds(t *testing.T) {
 	if tail := p.Tail(5); tail != "out\nerr" {
 		t.Errorf("it wrote %q", tail)
 	}
-	if err := p.Explain(p.Err()); !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "err") {
+	if err := p.Explain(p.Err()); !strings.Contains(err.Error(), "exit status 3") ||
+		!strings.Contains(err.Error(), "err") {
 		t.Errorf("explained as %v", err)
 	}
 	info, err := os.Stat(p.Handle().Log)
@@ -166,7 +167,8 @@ func TestStopAfterTheLeaderHasDiedEndsTheRest(t *testing.T) {
 
 func TestAdoptFromAHandle(t *testing.T) {
 	t.Parallel()
-	first := sh(t, `echo $$; while :; do sleep 0.05; done`, func(s *proc.Spec) { s.Ports, s.Data = []int{8000}, "replica 0" })
+	first := sh(t, `echo $$; while :; do sleep 0.05; done`,
+		func(s *proc.Spec) { s.Ports, s.Data = []int{8000}, "replica 0" })
 	said(t, first, 1)
 	handles := proc.Parse(proc.Encode(first.Handle()))
 	if len(handles) != 1 || handles[0].Ports[0] != 8000 || handles[0].Data != "replica 0" {
@@ -211,13 +213,15 @@ func TestAStrangerIsNeverTouched(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := proc.KillSession(t.Context(), proc.Session{Leader: stranger.PID(), Start: stranger.Handle().Start + 1, Mark: "RECIPE_PROGRAM=" + stranger.Handle().Mark}); err != nil {
+	if err := proc.KillSession(t.Context(), proc.Session{Leader: stranger.PID(), Start: stranger.Handle().Start + 1,
+		Mark: "RECIPE_PROGRAM=" + stranger.Handle().Mark}); err != nil {
 		t.Error(err)
 	}
 	if !stranger.Handle().Alive() {
 		t.Error("a stranger was killed")
 	}
-	if proc.KillSession(t.Context(), proc.Session{Leader: 1, Start: 1}) == nil || proc.KillSession(t.Context(), proc.Session{Start: 1}) == nil {
+	if proc.KillSession(t.Context(), proc.Session{Leader: 1, Start: 1}) == nil ||
+		proc.KillSession(t.Context(), proc.Session{Start: 1}) == nil {
 		t.Error("the session of init may be killed")
 	}
 }
@@ -225,8 +229,8 @@ func TestAStrangerIsNeverTouched(t *testing.T) {
 // startless is a pid that nobody has.
 const startless = 1 << 22
 
-// A program that shows a title of its own (as vLLM's processes do) writes it over its environment, wholly or in part; it is
-// still found, by the log that it writes, and so is a process that it has started in another session.
+// A program that shows a title of its own (as vLLM's processes do) writes it over its environment, wholly or in part;
+// it is still found, by the log that it writes, and so is a process that it has started in another session.
 func TestAProgramThatOverwritesItsEnvironmentIsFound(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")
@@ -276,7 +280,8 @@ time.sleep(600)`}
 
 func TestTheLogIsRotated(t *testing.T) {
 	t.Parallel()
-	p := sh(t, `i=0; while [ $i -lt 3000 ]; do echo "line number $i of the log"; i=$((i+1)); done; sleep 600`, func(s *proc.Spec) { s.MaxLog = 20_000 })
+	p := sh(t, `i=0; while [ $i -lt 3000 ]; do echo "line number $i of the log"; i=$((i+1)); done; sleep 600`,
+		func(s *proc.Spec) { s.MaxLog = 20_000 })
 	wait(t, "rotated log", func() bool {
 		info, err := os.Stat(p.Handle().Log + ".1")
 		return err == nil && info.Size() > 0

@@ -37,8 +37,8 @@ type Stack struct {
 	Err     error // why there is no Text
 }
 
-// listenForStacks prepares a program's environment so that the Python processes in it can be asked for their stacks. A failure
-// costs the stacks and nothing else.
+// listenForStacks prepares a program's environment so that the Python processes in it can be asked for their stacks. A
+// failure costs the stacks and nothing else.
 func listenForStacks(env []string, dir, name string) []string {
 	modules, file := filepath.Join(dir, name+".python"), stacksFile(filepath.Join(dir, name+".log"))
 	if err := os.MkdirAll(modules, 0o700); err != nil {
@@ -76,8 +76,8 @@ func listenForStacks(env []string, dir, name string) []string {
 // stacksFile is where the Python processes of the program with this log write their stacks.
 func stacksFile(log string) string { return strings.TrimSuffix(log, ".log") + ".stacks" }
 
-// Stacks asks every process of the program where its threads are. Only those that have said that they answer are asked: the
-// signal would end any other.
+// Stacks asks every process of the program where its threads are. Only those that have said that they answer are asked:
+// the signal would end any other.
 func (h Handle) Stacks(ctx context.Context) []Stack {
 	family := h.family()
 	slices.SortFunc(family, func(a, b process) int { return a.pid - b.pid })

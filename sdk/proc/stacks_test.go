@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// hung is a program that waits for a lock which nobody gives, and has a child that does the same. Its own sitecustomize is to be
-// read all the same.
+// hung is a program that waits for a lock which nobody gives, and has a child that does the same. Its own sitecustomize
+// is to be read all the same.
 const hung = `
 import os, subprocess, sys, threading
 def waits_for_ever(token):
@@ -48,7 +48,8 @@ func TestStacksOfAHungPython(t *testing.T) {
 	write("own_site.py", "read = False\n")
 	write("sitecustomize.py", "import own_site\nown_site.read = True\n")
 	env := append(os.Environ(), "PYTHONPATH="+dir)
-	p, err := Start(context.Background(), Spec{Name: "hung", Argv: []string{python, filepath.Join(dir, "hung.py")}, Env: env, LogDir: dir})
+	p, err := Start(context.Background(), Spec{Name: "hung", Argv: []string{python, filepath.Join(dir, "hung.py")},
+		Env: env, LogDir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +58,8 @@ func TestStacksOfAHungPython(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for deadline := time.Now().Add(time.Minute); strings.Count(p.Tail(10), "hangs") < 2; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); strings.Count(p.Tail(10),
+		"hangs") < 2; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("it does not hang yet: %s", p.Tail(10))
 		}
@@ -89,7 +91,8 @@ func TestAProgramThatDoesNotAnswerIsNotSignalled(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = p.Stop(context.Background(), time.Second) })
-	if stacks := p.Handle().Stacks(context.Background()); len(stacks) != 1 || stacks[0].Err == nil || stacks[0].Text != "" {
+	if stacks := p.Handle().Stacks(context.Background()); len(stacks) != 1 || stacks[0].Err == nil ||
+		stacks[0].Text != "" {
 		t.Errorf("got %+v", stacks)
 	}
 	if !p.Handle().Alive() {

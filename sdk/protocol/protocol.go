@@ -1,5 +1,6 @@
-// Package protocol is what an engine and a plugin's process must agree on before they can talk: the handshake of go-plugin,
-// the environment variables of the process, and the key pairs of mutual TLS. The messages are in package pluginpb.
+// Package protocol is what an engine and a plugin's process must agree on before they can talk: the handshake of
+// go-plugin, the environment variables of the process, and the key pairs of mutual TLS. The messages are in package
+// pluginpb.
 package protocol
 
 import (
@@ -15,8 +16,8 @@ import (
 const (
 	// Version is the version of the protocol of package pluginpb.
 	Version = 1
-	// CookieKey and CookieValue are in the environment of every process that is started as a plugin. They keep a person from
-	// starting one by accident; they protect nothing.
+	// CookieKey and CookieValue are in the environment of every process that is started as a plugin. They keep a person
+	// from starting one by accident; they protect nothing.
 	CookieKey   = "RECIPE_PLUGIN_COOKIE"
 	CookieValue = "b7f6a1d0-recipe-plugin-v1"
 	// ServiceName is the name of the one service in go-plugin's set.

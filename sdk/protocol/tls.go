@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// KeyPair is a key and its self-signed certificate, PEM. Engine and plugin make one each and know the other's certificate.
-// The curve is P-256: go-plugin's own P-521 is not accepted by the TLS of gRPC for Python, and go-plugin's AutoMTLS keeps the
-// key in memory only, so that an engine that was killed could not come back.
+// KeyPair is a key and its self-signed certificate, PEM. Engine and plugin make one each and know the other's
+// certificate. The curve is P-256: go-plugin's own P-521 is not accepted by the TLS of gRPC for Python, and go-plugin's
+// AutoMTLS keeps the key in memory only, so that an engine that was killed could not come back.
 type KeyPair struct {
 	Certificate []byte `json:"certificate"`
 	Key         []byte `json:"key"`
@@ -74,25 +74,28 @@ func (k KeyPair) ServerConfig(client []byte) (*tls.Config, error) {
 		return nil, fmt.Errorf("TLS of the plugin: %w", err)
 	}
 	return &tls.Config{
-		Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool, MinVersion: tls.VersionTLS13,
+		Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool,
+		MinVersion: tls.VersionTLS13,
 	}, nil
 }
 
-// ClientConfig is TLS for the side that connects: it talks to nobody but the holder of the server's certificate. A nil server
-// leaves that to go-plugin, which takes the certificate from the handshake.
+// ClientConfig is TLS for the side that connects: it talks to nobody but the holder of the server's certificate. A nil
+// server leaves that to go-plugin, which takes the certificate from the handshake.
 func (k KeyPair) ClientConfig(server []byte) (*tls.Config, error) {
 	if server == nil {
 		pair, err := tls.X509KeyPair(k.Certificate, k.Key)
 		if err != nil {
 			return nil, fmt.Errorf("TLS of the engine: %w", err)
 		}
-		return &tls.Config{Certificates: []tls.Certificate{pair}, ServerName: "localhost", MinVersion: tls.VersionTLS12}, nil
+		return &tls.Config{Certificates: []tls.Certificate{pair}, ServerName: "localhost",
+			MinVersion: tls.VersionTLS12}, nil
 	}
 	pair, pool, err := k.with(server)
 	if err != nil {
 		return nil, fmt.Errorf("TLS of the engine: %w", err)
 	}
-	return &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: pool, ServerName: "localhost", MinVersion: tls.VersionTLS12}, nil
+	return &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: pool, ServerName: "localhost",
+		MinVersion: tls.VersionTLS12}, nil
 }
 
 func (k KeyPair) with(other []byte) (tls.Certificate, *x509.CertPool, error) {

@@ -1,5 +1,5 @@
-// Package python carries recipe_sdk, the Python side of the SDK, inside the binary. Plugins that start Python programs write it into
-// the block's folder and name that folder in PYTHONPATH.
+// Package python carries recipe_sdk, the Python side of the SDK, inside the binary. Plugins that start Python programs
+// write it into the block's folder and name that folder in PYTHONPATH.
 package python
 
 import (
@@ -24,12 +24,12 @@ func Source() fs.FS {
 	return tree
 }
 
-// Write puts the package recipe_sdk into dir, in place of an older one. Each file appears in one step, so that a program that starts at
-// the same moment never reads half of one.
+// Write puts the package recipe_sdk into dir, in place of an older one. Each file appears in one step, so that a
+// program that starts at the same moment never reads half of one.
 func Write(dir string) error { return WriteTree(dir, Source()) }
 
-// WriteTree puts every file of tree into dir as Write does. Python files that are in the way, of an older version, go: a folder of
-// tree's top level holds what tree has and nothing else.
+// WriteTree puts every file of tree into dir as Write does. Python files that are in the way, of an older version, go:
+// a folder of tree's top level holds what tree has and nothing else.
 func WriteTree(dir string, tree fs.FS) error {
 	if err := clean(dir, tree); err != nil {
 		return err

@@ -28,7 +28,8 @@ func TestText(t *testing.T) {
 
 func TestPath(t *testing.T) {
 	t.Parallel()
-	for path, want := range map[string]string{"/t/s3cret/batch/1": "/t/<token>/batch/1", "/t/s3cret": "/t/<token>", "/batch": "/batch", "/t/": "/t/<token>"} {
+	for path, want := range map[string]string{"/t/s3cret/batch/1": "/t/<token>/batch/1", "/t/s3cret": "/t/<token>",
+		"/batch": "/batch", "/t/": "/t/<token>"} {
 		if got := Path(path); got != want {
 			t.Errorf("%s became %s, expected %s", path, got, want)
 		}
@@ -40,8 +41,10 @@ func TestHandlerHidesInMessagesAndAttributes(t *testing.T) {
 	const url = "http://h/t/s3cret/batch"
 	var out bytes.Buffer
 	log := slog.New(Handler(slog.NewTextHandler(&out, nil))).With("at", url).WithGroup("g")
-	log.Error("asked "+url, "path", "/t/s3cret/x", "error", errors.New("at "+url), slog.Group("more", "url", url), "n", 3)
-	if text := out.String(); strings.Contains(text, "s3cret") || strings.Count(text, Token) != 5 || !strings.Contains(text, "g.n=3") {
+	log.Error("asked "+url, "path", "/t/s3cret/x", "error", errors.New("at "+url), slog.Group("more", "url", url), "n",
+		3)
+	if text := out.String(); strings.Contains(text, "s3cret") || strings.Count(text, Token) != 5 ||
+		!strings.Contains(text, "g.n=3") {
 		t.Errorf("logged %s", text)
 	}
 }

@@ -32,7 +32,8 @@ func (s *Schema) checkBody(v cty.Value, path cty.Path) []Problem {
 		return nil
 	}
 	if !v.Type().IsObjectType() && !v.Type().IsMapType() {
-		return []Problem{{Path: path, Summary: "Wrong type", Detail: "Expected an object, got " + v.Type().FriendlyName() + "."}}
+		return []Problem{{Path: path, Summary: "Wrong type", Detail: "Expected an object, got " +
+			v.Type().FriendlyName() + "."}}
 	}
 	v, _ = v.Unmark()
 	values := v.AsValueMap()
@@ -45,8 +46,9 @@ func (s *Schema) checkBody(v cty.Value, path cty.Path) []Problem {
 	}
 	for name := range values {
 		if s.Attribute(name) == nil && s.Block(name) == nil {
-			problems = append(problems, Problem{Path: append(path.Copy(), cty.GetAttrStep{Name: name}), Summary: "Unknown attribute",
-				Detail: fmt.Sprintf("There is no attribute %q here.", name)})
+			problems = append(problems, Problem{Path: append(path.Copy(), cty.GetAttrStep{Name: name}),
+				Summary: "Unknown attribute",
+				Detail:  fmt.Sprintf("There is no attribute %q here.", name)})
 		}
 	}
 	return problems
@@ -56,10 +58,12 @@ func (b *Block) check(v cty.Value, path cty.Path) []Problem {
 	if v != cty.NilVal {
 		v, _ = v.Unmark()
 	}
-	absent := v == cty.NilVal || v.IsNull() || (b.Nesting == List && v.IsKnown() && v.CanIterateElements() && v.LengthInt() == 0)
+	absent := v == cty.NilVal || v.IsNull() || (b.Nesting == List && v.IsKnown() && v.CanIterateElements() &&
+		v.LengthInt() == 0)
 	if absent {
 		if b.Required {
-			return []Problem{{Path: path, Summary: "Missing block", Detail: fmt.Sprintf("A block %q is required: write %s { … }.", b.Name, b.Name)}}
+			return []Problem{{Path: path, Summary: "Missing block",
+				Detail: fmt.Sprintf("A block %q is required: write %s { … }.", b.Name, b.Name)}}
 		}
 		return nil
 	}
@@ -70,13 +74,15 @@ func (b *Block) check(v cty.Value, path cty.Path) []Problem {
 		return nil
 	}
 	if !v.CanIterateElements() || v.Type().IsObjectType() || v.Type().IsMapType() {
-		return []Problem{{Path: path, Summary: "Wrong type", Detail: "Expected a list of objects, got " + v.Type().FriendlyName() + "."}}
+		return []Problem{{Path: path, Summary: "Wrong type", Detail: "Expected a list of objects, got " +
+			v.Type().FriendlyName() + "."}}
 	}
 	var problems []Problem
 	i := int64(0)
 	for it := v.ElementIterator(); it.Next(); i++ {
 		_, elem := it.Element()
-		problems = append(problems, b.Schema.checkBody(elem, append(path.Copy(), cty.IndexStep{Key: cty.NumberIntVal(i)}))...)
+		problems = append(problems,
+			b.Schema.checkBody(elem, append(path.Copy(), cty.IndexStep{Key: cty.NumberIntVal(i)}))...)
 	}
 	return problems
 }
@@ -86,7 +92,8 @@ func (b *Block) check(v cty.Value, path cty.Path) []Problem {
 func (a *Attribute) Check(v cty.Value, path cty.Path) []Problem {
 	if v == cty.NilVal || v.IsNull() {
 		if a.Required {
-			return []Problem{{Path: path, Summary: "Missing attribute", Detail: fmt.Sprintf("The attribute %q is required: %s.", a.Name, a.expected())}}
+			return []Problem{{Path: path, Summary: "Missing attribute",
+				Detail: fmt.Sprintf("The attribute %q is required: %s.", a.Name, a.expected())}}
 		}
 		return nil
 	}
@@ -126,7 +133,8 @@ func (a *Attribute) check(v cty.Value, path cty.Path) []Problem {
 	if !v.CanIterateElements() {
 		return append(problems, a.problem(path, "Wrong type", "got "+describe(v.Type())))
 	}
-	if isMap := v.Type().IsMapType() || v.Type().IsObjectType(); a.Type == cty.DynamicPseudoType && isMap != (a.Format == FormatMap) {
+	if isMap := v.Type().IsMapType() || v.Type().IsObjectType(); a.Type == cty.DynamicPseudoType &&
+		isMap != (a.Format == FormatMap) {
 		return append(problems, a.problem(path, "Wrong type", "got "+describe(v.Type())))
 	}
 	if a.Type == cty.DynamicPseudoType {
@@ -177,7 +185,8 @@ func (a *Attribute) checkElement(v cty.Value, path cty.Path) []Problem {
 	return problems
 }
 
-// checkNumbers finds the numbers in a value that no plugin could be given: a recipe's numbers have no bounds, a program's have.
+// checkNumbers finds the numbers in a value that no plugin could be given: a recipe's numbers have no bounds, a
+// program's have.
 func (a *Attribute) checkNumbers(v cty.Value, path cty.Path) []Problem {
 	if v.Type() == cty.String || v.Type() == cty.Bool {
 		return nil
@@ -186,7 +195,8 @@ func (a *Attribute) checkNumbers(v cty.Value, path cty.Path) []Problem {
 	_ = cty.Walk(v, func(inner cty.Path, v cty.Value) (bool, error) { // the function returns no error
 		if v.Type() == cty.Number && v.IsKnown() && !v.IsNull() {
 			if why := unfit(v.AsBigFloat(), a.Format == FormatInteger); why != "" {
-				problems = append(problems, a.problem(append(path.Copy(), inner...), "Number out of range", "got "+a.show(v)+", "+why))
+				problems = append(problems, a.problem(append(path.Copy(), inner...), "Number out of range",
+					"got "+a.show(v)+", "+why))
 			}
 		}
 		return true, nil
@@ -197,7 +207,8 @@ func (a *Attribute) checkNumbers(v cty.Value, path cty.Path) []Problem {
 // unfit says why a number fits into no variable of a program; empty: it does.
 func unfit(x *big.Float, whole bool) string {
 	switch f, _ := x.Float64(); {
-	case whole && x.IsInt() && !x.IsInf() && (x.Cmp(big.NewFloat(math.MinInt64)) < 0 || x.Cmp(big.NewFloat(math.MaxInt64)) >= 0):
+	case whole && x.IsInt() && !x.IsInf() && (x.Cmp(big.NewFloat(math.MinInt64)) < 0 ||
+		x.Cmp(big.NewFloat(math.MaxInt64)) >= 0):
 		return "and a whole number has at most 64 bits: it lies between -9.2e18 and 9.2e18"
 	case math.IsInf(f, 0):
 		return "and a number is at most 1.8e308"
@@ -262,7 +273,8 @@ func (a *Attribute) checkReferences(v cty.Value, path cty.Path) []Problem {
 	i := int64(0)
 	for it := v.ElementIterator(); it.Next(); i++ {
 		_, elem := it.Element()
-		problems = append(problems, a.checkReference(elem, append(path.Copy(), cty.IndexStep{Key: cty.NumberIntVal(i)}))...)
+		problems = append(problems,
+			a.checkReference(elem, append(path.Copy(), cty.IndexStep{Key: cty.NumberIntVal(i)}))...)
 	}
 	return problems
 }
@@ -301,7 +313,8 @@ func describeBlock(v cty.Value) string {
 
 // problem words what was expected and what was given.
 func (a *Attribute) problem(path cty.Path, summary, given string) Problem {
-	return Problem{Path: path, Summary: summary, Detail: fmt.Sprintf("The attribute %q %s; %s.", a.Name, a.expected(), given)}
+	return Problem{Path: path, Summary: summary, Detail: fmt.Sprintf("The attribute %q %s; %s.", a.Name, a.expected(),
+		given)}
 }
 
 // expected says in words what the attribute takes.

@@ -14,8 +14,8 @@ import (
 )
 
 // Decode writes v, a wholly known body of the schema, into the struct that into points to. Null and missing attributes
-// leave zero values (nil for pointers): call ApplyDefaults first. Marks are ignored. An error names the path in the body,
-// what was expected and what was given, never a value.
+// leave zero values (nil for pointers): call ApplyDefaults first. Marks are ignored. An error names the path in the
+// body, what was expected and what was given, never a value.
 func Decode(v cty.Value, schema *Schema, into any) error {
 	target := reflect.ValueOf(into)
 	if target.Kind() != reflect.Pointer || target.IsNil() || target.Elem().Kind() != reflect.Struct {
@@ -66,7 +66,8 @@ func (d decoder) object(v cty.Value, into reflect.Value, path cty.Path) error {
 		if !ok {
 			continue
 		}
-		if err := d.value(attr, into.FieldByIndex(f.index), append(path.Copy(), cty.GetAttrStep{Name: f.name})); err != nil {
+		if err := d.value(attr, into.FieldByIndex(f.index),
+			append(path.Copy(), cty.GetAttrStep{Name: f.name})); err != nil {
 			return err
 		}
 	}
@@ -148,7 +149,8 @@ func (d decoder) slice(v cty.Value, into reflect.Value, path cty.Path) error {
 	i := 0
 	for it := v.ElementIterator(); it.Next(); i++ {
 		_, elem := it.Element()
-		if err := d.value(elem, out.Index(i), append(path.Copy(), cty.IndexStep{Key: cty.NumberIntVal(int64(i))})); err != nil {
+		if err := d.value(elem, out.Index(i),
+			append(path.Copy(), cty.IndexStep{Key: cty.NumberIntVal(int64(i))})); err != nil {
 			return err
 		}
 	}
@@ -271,7 +273,8 @@ func native(v cty.Value, path cty.Path) (any, error) {
 	return nil, path.NewErrorf("%s has no Go value", t.FriendlyName())
 }
 
-// RefOf reads a reference from the object that the language makes of a block: it must have a known `address` and `kind`.
+// RefOf reads a reference from the object that the language makes of a block: it must have a known `address` and
+// `kind`.
 func RefOf(v cty.Value) (Ref, error) {
 	v, _ = v.UnmarkDeep()
 	address, ok := stringMember(v, "address")

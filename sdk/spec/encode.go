@@ -109,7 +109,8 @@ func valueOf(rv reflect.Value) (cty.Value, error) {
 		if v.Address == "" {
 			return cty.NullVal(cty.DynamicPseudoType), nil
 		}
-		return cty.ObjectVal(map[string]cty.Value{"address": cty.StringVal(v.Address), "kind": cty.StringVal(string(v.Kind))}), nil
+		return cty.ObjectVal(map[string]cty.Value{"address": cty.StringVal(v.Address),
+			"kind": cty.StringVal(string(v.Kind))}), nil
 	case time.Duration:
 		return cty.StringVal(v.String()), nil
 	}

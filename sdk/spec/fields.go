@@ -52,7 +52,8 @@ func fieldsOf(t reflect.Type) ([]field, error) {
 		if option != "" && option != "block" {
 			return nil, fmt.Errorf("%s.%s: `recipe` tag: expected \"name\" or \"name,block\", got %q", t, sf.Name, tag)
 		}
-		fields = append(fields, field{name: name, goName: sf.Name, block: option == "block", index: []int{i}, typ: sf.Type, tag: sf.Tag})
+		fields = append(fields, field{name: name, goName: sf.Name, block: option == "block", index: []int{i},
+			typ: sf.Type, tag: sf.Tag})
 	}
 	return fields, nil
 }
@@ -117,7 +118,9 @@ func objectOf(t reflect.Type) (cty.Type, error) {
 	var optional []string
 	for _, f := range fields {
 		if f.block || f.tag.Get("reference") != "" {
-			return cty.NilType, fmt.Errorf("%s.%s: blocks and references need the parent to be a block: tag it `recipe:\"…,block\"`", t, f.goName)
+			return cty.NilType,
+				fmt.Errorf("%s.%s: blocks and references need the parent to be a block: tag it `recipe:\"…,block\"`", t,
+					f.goName)
 		}
 		if types[f.name], _, err = typeOf(f.typ); err != nil {
 			return cty.NilType, fmt.Errorf("%s.%s: %w", t, f.goName, err)

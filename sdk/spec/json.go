@@ -12,7 +12,8 @@ import (
 
 type attributeJSON Attribute // without methods
 
-// MarshalJSON writes the attribute with its default under "default". The form is stable: it is what plugins are locked by.
+// MarshalJSON writes the attribute with its default under "default". The form is stable: it is what plugins are locked
+// by.
 func (a *Attribute) MarshalJSON() ([]byte, error) {
 	out := struct {
 		*attributeJSON

@@ -48,8 +48,10 @@ func (a *Attribute) jsonSchema() map[string]any {
 	doc := typeJSONSchema(a.Type)
 	switch {
 	case len(a.References) > 0:
-		doc = map[string]any{"type": "object", "required": []string{"address", "kind"}, "x-recipe-references": a.References,
-			"properties": map[string]any{"address": map[string]any{"type": "string"}, "kind": map[string]any{"enum": a.References}}}
+		doc = map[string]any{"type": "object", "required": []string{"address", "kind"},
+			"x-recipe-references": a.References,
+			"properties": map[string]any{"address": map[string]any{"type": "string"},
+				"kind": map[string]any{"enum": a.References}}}
 		if a.List {
 			doc = map[string]any{"type": "array", "items": doc}
 		}
@@ -59,7 +61,8 @@ func (a *Attribute) jsonSchema() map[string]any {
 		doc["type"] = "array"
 	}
 	a.constrain(doc)
-	for key, text := range map[string]string{"description": a.Doc, "x-recipe-unit": a.Unit, "x-recipe-change": string(a.Change)} {
+	for key, text := range map[string]string{"description": a.Doc, "x-recipe-unit": a.Unit,
+		"x-recipe-change": string(a.Change)} {
 		if text != "" {
 			doc[key] = text
 		}

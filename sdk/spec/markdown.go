@@ -24,7 +24,8 @@ func writeMarkdown(b *strings.Builder, s *Schema, prefix string) {
 	if len(s.Attributes) > 0 {
 		b.WriteString("| attribute | type | default | meaning |\n|---|---|---|---|\n")
 		for _, a := range s.Attributes {
-			fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", a.Name, cell(a.typeCell()), cell(a.defaultCell()), cell(a.meaning()))
+			fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", a.Name, cell(a.typeCell()), cell(a.defaultCell()),
+				cell(a.meaning()))
 		}
 		b.WriteString("\n")
 	}

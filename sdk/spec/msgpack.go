@@ -8,8 +8,8 @@ import (
 
 var errCutOff = errors.New("malformed msgpack: it ends in the middle of a value")
 
-// plausible refuses msgpack whose collections claim more elements than there are bytes left: the decoder makes room for what is
-// claimed, and five bytes can claim four thousand million.
+// plausible refuses msgpack whose collections claim more elements than there are bytes left: the decoder makes room for
+// what is claimed, and five bytes can claim four thousand million.
 func plausible(data []byte) error {
 	for i := 0; i < len(data); {
 		header, body, elements, err := head(data[i:])
@@ -17,14 +17,16 @@ func plausible(data []byte) error {
 			return err
 		}
 		if rest := uint64(len(data) - i - header); body > rest || elements > rest {
-			return fmt.Errorf("malformed msgpack: byte %d announces %d bytes and %d elements, %d bytes follow", i, body, elements, rest)
+			return fmt.Errorf("malformed msgpack: byte %d announces %d bytes and %d elements, %d bytes follow", i, body,
+				elements, rest)
 		}
 		i += header + int(body) //nolint:gosec // at most the rest of data
 	}
 	return nil
 }
 
-// head is the size of a value's header, how many bytes of its own follow, and how many values: those come one after the other.
+// head is the size of a value's header, how many bytes of its own follow, and how many values: those come one after the
+// other.
 func head(data []byte) (header int, body, elements uint64, err error) {
 	sized := func(width int) (uint64, error) {
 		if len(data) < 1+width {

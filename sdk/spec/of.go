@@ -120,8 +120,9 @@ func attributeOf(f field) (*Attribute, error) {
 	tag := f.tag
 	a := &Attribute{
 		Name: f.name, Doc: tag.Get("doc"), Unit: tag.Get("unit"), Deprecated: tag.Get("deprecated"),
-		Required: tag.Get("required") == "true", Computed: tag.Get("computed") == "true", Sensitive: tag.Get("sensitive") == "true",
-		Pattern: tag.Get("pattern"), Change: Change(tag.Get("change")),
+		Required: tag.Get("required") == "true", Computed: tag.Get("computed") == "true",
+		Sensitive: tag.Get("sensitive") == "true",
+		Pattern:   tag.Get("pattern"), Change: Change(tag.Get("change")),
 	}
 	if e := tag.Get("enum"); e != "" {
 		a.Enum = strings.Split(e, ",")
@@ -247,7 +248,8 @@ func (s *Schema) verify() error {
 		}
 		seen[b.Name] = true
 		if b.Schema == nil || (b.Nesting != Single && b.Nesting != List) {
-			return fmt.Errorf("schema: block %q: expected a schema and a nesting of %q or %q, got %q", b.Name, Single, List, b.Nesting)
+			return fmt.Errorf("schema: block %q: expected a schema and a nesting of %q or %q, got %q", b.Name, Single,
+				List, b.Nesting)
 		}
 		if err := b.Schema.verify(); err != nil {
 			return fmt.Errorf("block %q: %w", b.Name, err)
@@ -305,5 +307,6 @@ func (a *Attribute) element() cty.Type {
 }
 
 func (a *Attribute) countable() bool {
-	return a.Type == cty.Number || a.Type.IsCollectionType() || a.Format == FormatDuration || a.List || a.Format == FormatMap || a.Format == FormatList
+	return a.Type == cty.Number || a.Type.IsCollectionType() || a.Format == FormatDuration || a.List ||
+		a.Format == FormatMap || a.Format == FormatList
 }

@@ -101,5 +101,6 @@ type Problem struct {
 
 // Equal says whether two problems say the same of the same place.
 func (p Problem) Equal(other Problem) bool {
-	return p.Warning == other.Warning && p.Summary == other.Summary && p.Detail == other.Detail && p.Path.Equals(other.Path)
+	return p.Warning == other.Warning && p.Summary == other.Summary && p.Detail == other.Detail &&
+		p.Path.Equals(other.Path)
 }

@@ -66,8 +66,9 @@ func schemaOf(t *testing.T, config any) *spec.Schema {
 }
 
 func ref(k, address string) cty.Value {
-	return cty.ObjectVal(map[string]cty.Value{"address": cty.StringVal(address), "kind": cty.StringVal(k), "base_url": cty.StringVal("http://x/v1"),
-		"model": cty.UnknownVal(cty.String), "max_model_len": cty.NumberIntVal(7)})
+	return cty.ObjectVal(map[string]cty.Value{"address": cty.StringVal(address), "kind": cty.StringVal(k),
+		"base_url": cty.StringVal("http://x/v1"),
+		"model":    cty.UnknownVal(cty.String), "max_model_len": cty.NumberIntVal(7)})
 }
 
 func body(extra map[string]cty.Value) cty.Value {
@@ -83,7 +84,8 @@ func TestOfDescribesEveryFieldType(t *testing.T) {
 	s := schemaOf(t, config{})
 	for name, want := range map[string]cty.Type{
 		"model": cty.String, "steps": cty.Number, "rate": cty.Number, "wait": cty.String, "tags": cty.List(cty.String),
-		"weights": cty.Map(cty.Number), "free": cty.DynamicPseudoType, "raw": cty.DynamicPseudoType, "mixed": cty.DynamicPseudoType,
+		"weights": cty.Map(cty.Number), "free": cty.DynamicPseudoType, "raw": cty.DynamicPseudoType,
+		"mixed":  cty.DynamicPseudoType,
 		"policy": cty.DynamicPseudoType, "many": cty.DynamicPseudoType,
 		"shape": cty.Object(map[string]cty.Type{"width": cty.Number, "colour": cty.String}),
 		"lora":  cty.Object(map[string]cty.Type{"rank": cty.Number, "alpha": cty.Number}),
@@ -205,8 +207,9 @@ func TestDecodeFillsEveryField(t *testing.T) {
 	rate := 0.5
 	v := s.ApplyDefaults(body(map[string]cty.Value{
 		"rate": cty.StringVal("0.5"), "weights": cty.ObjectVal(map[string]cty.Value{"a": cty.NumberIntVal(2)}),
-		"free":  cty.TupleVal([]cty.Value{cty.NumberIntVal(1), cty.StringVal("x"), cty.NumberFloatVal(1.5)}),
-		"mixed": cty.ObjectVal(map[string]cty.Value{"n": cty.NumberIntVal(4), "deep": cty.ObjectVal(map[string]cty.Value{"ok": cty.True})}),
+		"free": cty.TupleVal([]cty.Value{cty.NumberIntVal(1), cty.StringVal("x"), cty.NumberFloatVal(1.5)}),
+		"mixed": cty.ObjectVal(map[string]cty.Value{"n": cty.NumberIntVal(4),
+			"deep": cty.ObjectVal(map[string]cty.Value{"ok": cty.True})}),
 		"shape": cty.ObjectVal(map[string]cty.Value{"width": cty.NumberIntVal(3)}),
 		"many":  cty.TupleVal([]cty.Value{ref("environment", "environment.a.b")}),
 		"lora":  cty.ObjectVal(map[string]cty.Value{"alpha": cty.NumberIntVal(8)}),
@@ -217,13 +220,17 @@ func TestDecodeFillsEveryField(t *testing.T) {
 	if err := spec.Decode(v, s, &got); err != nil {
 		t.Fatal(err)
 	}
-	want := config{common: common{Model: "org/m"}, Steps: 100, Rate: &rate, Wait: 30 * time.Second, Estimator: "k3", Key: "x", Tags: []string{"a"},
-		Weights: map[string]int{"a": 2}, Free: []any{int64(1), "x", 1.5}, Raw: got.Raw, Mixed: map[string]any{"n": int64(4), "deep": map[string]any{"ok": true}},
-		Shape: &shape{Width: 3}, Policy: got.Policy, Many: got.Many, Lora: &lora{Rank: 16, Alpha: 8}, Rules: []rule{{Metric: "reward"}}, Plain: []lora{}}
+	want := config{common: common{Model: "org/m"}, Steps: 100, Rate: &rate, Wait: 30 * time.Second, Estimator: "k3",
+		Key: "x", Tags: []string{"a"},
+		Weights: map[string]int{"a": 2}, Free: []any{int64(1), "x", 1.5}, Raw: got.Raw,
+		Mixed: map[string]any{"n": int64(4), "deep": map[string]any{"ok": true}},
+		Shape: &shape{Width: 3}, Policy: got.Policy, Many: got.Many, Lora: &lora{Rank: 16, Alpha: 8},
+		Rules: []rule{{Metric: "reward"}}, Plain: []lora{}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	if got.Policy.Address != "inference.vllm.p" || got.Policy.Kind != kind.Inference || got.Maybe != nil || len(got.Many) != 1 {
+	if got.Policy.Address != "inference.vllm.p" || got.Policy.Kind != kind.Inference || got.Maybe != nil ||
+		len(got.Many) != 1 {
 		t.Errorf("references: %+v %+v %+v", got.Policy, got.Maybe, got.Many)
 	}
 	var out struct {
@@ -232,7 +239,8 @@ func TestDecodeFillsEveryField(t *testing.T) {
 		Len     int    `recipe:"max_model_len"`
 		Absent  *int   `recipe:"absent"`
 	}
-	if err := got.Policy.Decode(&out); err != nil || out.BaseURL != "http://x/v1" || out.Len != 7 || out.Model != "" || out.Absent != nil {
+	if err := got.Policy.Decode(&out); err != nil || out.BaseURL != "http://x/v1" || out.Len != 7 || out.Model != "" ||
+		out.Absent != nil {
 		t.Errorf("Ref.Decode: %v %+v", err, out)
 	}
 }
@@ -244,9 +252,11 @@ func TestDecodeErrorsNameThePath(t *testing.T) {
 		v    cty.Value
 		want string
 	}{
-		"unknown":       {body(map[string]cty.Value{"estimator": cty.UnknownVal(cty.String)}), "estimator: the value is not known yet"},
-		"type":          {body(map[string]cty.Value{"steps": cty.StringVal("many")}), "steps: expected number"},
-		"fraction":      {body(map[string]cty.Value{"steps": cty.NumberFloatVal(1.5)}), "steps: expected a whole number"},
+		"unknown": {body(map[string]cty.Value{"estimator": cty.UnknownVal(cty.String)}),
+			"estimator: the value is not known yet"},
+		"type": {body(map[string]cty.Value{"steps": cty.StringVal("many")}), "steps: expected number"},
+		"fraction": {body(map[string]cty.Value{"steps": cty.NumberFloatVal(1.5)}),
+			"steps: expected a whole number"},
 		"duration":      {body(map[string]cty.Value{"wait": cty.StringVal("soon")}), "wait: expected a duration"},
 		"nested":        {body(map[string]cty.Value{"plain": cty.TupleVal([]cty.Value{cty.ObjectVal(map[string]cty.Value{"rank": cty.True})})}), "plain[0].rank"},
 		"not a block":   {body(map[string]cty.Value{"policy": cty.StringVal("x")}), "policy: expected a block"},
@@ -274,28 +284,40 @@ func TestCheckFindsEveryProblem(t *testing.T) {
 		extra map[string]cty.Value
 		want  []string // each problem: path, then a part of summary or detail
 	}{
-		"fine":             {nil, nil},
-		"unknown passes":   {map[string]cty.Value{"policy": cty.DynamicVal, "steps": cty.UnknownVal(cty.Number)}, nil},
-		"missing":          {map[string]cty.Value{"model": cty.NullVal(cty.String)}, []string{"model|required"}},
-		"range":            {map[string]cty.Value{"steps": cty.NumberIntVal(0)}, []string{"steps|at least 1 optimizer steps; got 0"}},
-		"whole number":     {map[string]cty.Value{"steps": cty.NumberFloatVal(1.5)}, []string{"steps|Not a whole number"}},
-		"enum":             {map[string]cty.Value{"estimator": cty.StringVal("k4")}, []string{"estimator|one of \"k1\", \"k2\", \"k3\"; got \"k4\""}},
-		"enum in list":     {map[string]cty.Value{"tags": cty.TupleVal([]cty.Value{cty.StringVal("z")})}, []string{"tags[0]|got \"z\""}},
-		"length":           {map[string]cty.Value{"many": cty.EmptyTupleVal}, []string{"many|got 0 elements"}},
-		"pattern":          {map[string]cty.Value{"model": cty.StringVal("A")}, []string{"model|matches [a-z/]+"}},
-		"duration":         {map[string]cty.Value{"wait": cty.StringVal("later")}, []string{"wait|Not a duration"}},
-		"duration range":   {map[string]cty.Value{"wait": cty.StringVal("2h")}, []string{"wait|from 1 to 3600 seconds"}},
-		"type":             {map[string]cty.Value{"steps": cty.TupleVal(nil)}, []string{"steps|expects a whole number"}},
-		"kind":             {map[string]cty.Value{"policy": ref("trainer", "trainer.grpo.p")}, []string{"policy|expects an inference block; got trainer.grpo.p, a trainer block"}},
-		"kind in list":     {map[string]cty.Value{"many": cty.TupleVal([]cty.Value{ref("trainer", "trainer.grpo.p")})}, []string{"many[0]|trainer.grpo.p"}},
-		"not a list":       {map[string]cty.Value{"many": ref("environment", "environment.a.b")}, []string{"many|brackets"}},
-		"map expected":     {map[string]cty.Value{"mixed": cty.TupleVal(nil)}, []string{"mixed|expects a map"}},
-		"nested":           {map[string]cty.Value{"lora": cty.ObjectVal(map[string]cty.Value{"rank": cty.NumberIntVal(999)})}, []string{"lora.rank|from 1 to 256"}},
-		"nested missing":   {map[string]cty.Value{"rule": cty.TupleVal([]cty.Value{cty.EmptyObjectVal})}, []string{"rule[0].metric|required"}},
+		"fine":           {nil, nil},
+		"unknown passes": {map[string]cty.Value{"policy": cty.DynamicVal, "steps": cty.UnknownVal(cty.Number)}, nil},
+		"missing":        {map[string]cty.Value{"model": cty.NullVal(cty.String)}, []string{"model|required"}},
+		"range": {map[string]cty.Value{"steps": cty.NumberIntVal(0)},
+			[]string{"steps|at least 1 optimizer steps; got 0"}},
+		"whole number": {map[string]cty.Value{"steps": cty.NumberFloatVal(1.5)},
+			[]string{"steps|Not a whole number"}},
+		"enum": {map[string]cty.Value{"estimator": cty.StringVal("k4")},
+			[]string{"estimator|one of \"k1\", \"k2\", \"k3\"; got \"k4\""}},
+		"enum in list": {map[string]cty.Value{"tags": cty.TupleVal([]cty.Value{cty.StringVal("z")})},
+			[]string{"tags[0]|got \"z\""}},
+		"length":   {map[string]cty.Value{"many": cty.EmptyTupleVal}, []string{"many|got 0 elements"}},
+		"pattern":  {map[string]cty.Value{"model": cty.StringVal("A")}, []string{"model|matches [a-z/]+"}},
+		"duration": {map[string]cty.Value{"wait": cty.StringVal("later")}, []string{"wait|Not a duration"}},
+		"duration range": {map[string]cty.Value{"wait": cty.StringVal("2h")},
+			[]string{"wait|from 1 to 3600 seconds"}},
+		"type": {map[string]cty.Value{"steps": cty.TupleVal(nil)},
+			[]string{"steps|expects a whole number"}},
+		"kind": {map[string]cty.Value{"policy": ref("trainer", "trainer.grpo.p")},
+			[]string{"policy|expects an inference block; got trainer.grpo.p, a trainer block"}},
+		"kind in list": {map[string]cty.Value{"many": cty.TupleVal([]cty.Value{ref("trainer", "trainer.grpo.p")})},
+			[]string{"many[0]|trainer.grpo.p"}},
+		"not a list": {map[string]cty.Value{"many": ref("environment", "environment.a.b")},
+			[]string{"many|brackets"}},
+		"map expected": {map[string]cty.Value{"mixed": cty.TupleVal(nil)}, []string{"mixed|expects a map"}},
+		"nested":       {map[string]cty.Value{"lora": cty.ObjectVal(map[string]cty.Value{"rank": cty.NumberIntVal(999)})}, []string{"lora.rank|from 1 to 256"}},
+		"nested missing": {map[string]cty.Value{"rule": cty.TupleVal([]cty.Value{cty.EmptyObjectVal})},
+			[]string{"rule[0].metric|required"}},
 		"unknown name":     {map[string]cty.Value{"nope": cty.True}, []string{"nope|no attribute"}},
 		"sensitive hidden": {map[string]cty.Value{"key": secret}, []string{"key|not shown"}},
-		"marked hidden":    {map[string]cty.Value{"estimator": secret.Mark("sensitive")}, []string{"estimator|not shown"}},
-		"several at once": {map[string]cty.Value{"steps": cty.NumberIntVal(0), "estimator": cty.StringVal("x"), "model": cty.StringVal("")},
+		"marked hidden": {map[string]cty.Value{"estimator": secret.Mark("sensitive")},
+			[]string{"estimator|not shown"}},
+		"several at once": {map[string]cty.Value{"steps": cty.NumberIntVal(0), "estimator": cty.StringVal("x"),
+			"model": cty.StringVal("")},
 			[]string{"estimator|", "model|", "steps|"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -339,7 +361,8 @@ func TestSchemaJSONRoundTripIsStable(t *testing.T) {
 		t.Error("round trip changed the schema in memory")
 	}
 	var viaJSON spec.Schema
-	if err := json.Unmarshal(first, &viaJSON); err != nil || viaJSON.Attribute("steps").Default.AsBigFloat().String() != "100" {
+	if err := json.Unmarshal(first, &viaJSON); err != nil ||
+		viaJSON.Attribute("steps").Default.AsBigFloat().String() != "100" {
 		t.Errorf("encoding/json alone must read it too: %v", err)
 	}
 }
@@ -376,12 +399,14 @@ func TestDocumentsNameEveryAttribute(t *testing.T) {
 			t.Errorf("%s is missing in Markdown or JSON schema", a.Name)
 		}
 	}
-	for _, want := range []string{"Block `lora { … }` (at most one)", "Block `rule { … }` (any number)", "in optimizer steps", "from 1 to 256", "**deprecated**: use model"} {
+	for _, want := range []string{"Block `lora { … }` (at most one)", "Block `rule { … }` (any number)",
+		"in optimizer steps", "from 1 to 256", "**deprecated**: use model"} {
 		if !strings.Contains(md, want) {
 			t.Errorf("Markdown lacks %q:\n%s", want, md)
 		}
 	}
-	for _, want := range []string{`"minimum":1`, `"type":"integer"`, `"enum":["k1","k2","k3"]`, `"x-recipe-references":["inference"]`, `"required":["model","policy"]`} {
+	for _, want := range []string{`"minimum":1`, `"type":"integer"`, `"enum":["k1","k2","k3"]`,
+		`"x-recipe-references":["inference"]`, `"required":["model","policy"]`} {
 		if !strings.Contains(string(js), want) {
 			t.Errorf("JSON schema lacks %s:\n%s", want, js)
 		}

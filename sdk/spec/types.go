@@ -80,7 +80,8 @@ func (s *Schema) conform(v cty.Value, path cty.Path) (cty.Value, error) {
 		}
 		got, err := convert.Convert(in, t)
 		if err != nil {
-			return cty.NilVal, append(path.Copy(), cty.GetAttrStep{Name: a.Name}).NewError(fmt.Errorf("expected %s: %w", t.FriendlyName(), err))
+			return cty.NilVal, append(path.Copy(), cty.GetAttrStep{Name: a.Name}).NewError(fmt.Errorf("expected %s: %w",
+				t.FriendlyName(), err))
 		}
 		out[a.Name] = got
 	}
@@ -147,8 +148,8 @@ func (b *Block) Null() cty.Value {
 	return cty.NullVal(b.Type())
 }
 
-// ApplyDefaults fills every attribute of v that is null or missing with its default, in nested blocks that are present too.
-// Unknown values and marks stay. The result is an object; attributes without a default stay as they are.
+// ApplyDefaults fills every attribute of v that is null or missing with its default, in nested blocks that are present
+// too. Unknown values and marks stay. The result is an object; attributes without a default stay as they are.
 func (s *Schema) ApplyDefaults(v cty.Value) cty.Value {
 	if v == cty.NilVal || v.IsNull() || !v.IsKnown() || !(v.Type().IsObjectType() || v.Type().IsMapType()) {
 		return v

@@ -53,7 +53,8 @@ func Unmarshal(data []byte, schema *Schema) (v cty.Value, err error) {
 	return v, nil
 }
 
-// writable refuses numbers of which nobody has a use and whose digits take minutes to write out: the wire has room for any.
+// writable refuses numbers of which nobody has a use and whose digits take minutes to write out: the wire has room for
+// any.
 func writable(v cty.Value) error {
 	return cty.Walk(v, func(path cty.Path, v cty.Value) (bool, error) {
 		if v.IsMarked() || v.Type() != cty.Number || !v.IsKnown() || v.IsNull() {

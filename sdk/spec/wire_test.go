@@ -17,7 +17,8 @@ import (
 func TestMarshalKeepsUnknownValuesAndDropsMarks(t *testing.T) {
 	t.Parallel()
 	s := schemaOf(t, config{})
-	v := body(map[string]cty.Value{"steps": cty.UnknownVal(cty.Number), "maybe": cty.DynamicVal, "key": cty.StringVal("x").Mark("sensitive")})
+	v := body(map[string]cty.Value{"steps": cty.UnknownVal(cty.Number), "maybe": cty.DynamicVal,
+		"key": cty.StringVal("x").Mark("sensitive")})
 	data, err := spec.Marshal(v, s)
 	if err != nil {
 		t.Fatal(err)
@@ -26,7 +27,8 @@ func TestMarshalKeepsUnknownValuesAndDropsMarks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if back.GetAttr("steps").IsKnown() || back.GetAttr("maybe").IsKnown() || back.GetAttr("key").IsMarked() || !back.GetAttr("rate").IsNull() {
+	if back.GetAttr("steps").IsKnown() || back.GetAttr("maybe").IsKnown() || back.GetAttr("key").IsMarked() ||
+		!back.GetAttr("rate").IsNull() {
 		t.Errorf("%#v", back)
 	}
 	if got := back.GetAttr("policy").GetAttr("address").AsString(); got != "inference.vllm.p" {
@@ -46,10 +48,13 @@ func TestRoundTripProperty(t *testing.T) {
 		number := rapid.Int64Range(-1<<53, 1<<53)
 		rate := rapid.Float64Range(-1e300, 1e300).Draw(t, "rate")
 		want := config{common: common{Model: text.Draw(t, "model")}, Steps: number.Draw(t, "steps"), Rate: &rate,
-			Wait: time.Duration(rapid.Int64Range(0, math.MaxInt64).Draw(t, "wait")), Estimator: text.Draw(t, "estimator"), Key: text.Draw(t, "key"),
-			Tags: rapid.SliceOf(text).Draw(t, "tags"), Env: rapid.MapOf(text, text).Draw(t, "env"), Free: text.Draw(t, "free"),
-			Policy: spec.Ref{Address: "inference.vllm.p", Kind: kind.Inference}, Rules: []rule{{Metric: "a", Extra: map[string]any{"x": text.Draw(t, "x")}}, {Metric: "b"}},
-			Plain: []lora{{Rank: int(rapid.Int32().Draw(t, "rank"))}}}
+			Wait: time.Duration(rapid.Int64Range(0, math.MaxInt64).Draw(t, "wait")), Estimator: text.Draw(t,
+				"estimator"), Key: text.Draw(t, "key"),
+			Tags: rapid.SliceOf(text).Draw(t, "tags"), Env: rapid.MapOf(text, text).Draw(t, "env"), Free: text.Draw(t,
+				"free"),
+			Policy: spec.Ref{Address: "inference.vllm.p", Kind: kind.Inference},
+			Rules:  []rule{{Metric: "a", Extra: map[string]any{"x": text.Draw(t, "x")}}, {Metric: "b"}},
+			Plain:  []lora{{Rank: int(rapid.Int32().Draw(t, "rank"))}}}
 		if rapid.Bool().Draw(t, "lora?") {
 			want.Lora = &lora{Rank: 3}
 		}
@@ -109,8 +114,10 @@ func TestLengthsThatAreNotThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, data := range [][]byte{
-		{0xdd, 0xff, 0xff, 0xff, 0xff}, {0xdf, 0xff, 0xff, 0xff, 0xff}, {0xdc, 0xff, 0xff}, {0xde, 0xff, 0xff}, {0xdb, 0xff, 0xff, 0xff, 0xff}, {0xc6, 0xff, 0xff, 0xff, 0xff},
-		{0xc9, 0xff, 0xff, 0xff, 0xff, 1}, {0xd9}, {0xcb, 1}, {0xd8, 1, 2}, {0x8f, 0xa1}, {0x9f}, {0xbf, 'a'}, whole[:len(whole)-1], append(append([]byte{}, whole[:1]...), 0xdd, 0x7f, 0xff, 0xff, 0xff),
+		{0xdd, 0xff, 0xff, 0xff, 0xff}, {0xdf, 0xff, 0xff, 0xff, 0xff}, {0xdc, 0xff, 0xff}, {0xde, 0xff, 0xff}, {0xdb,
+			0xff, 0xff, 0xff, 0xff}, {0xc6, 0xff, 0xff, 0xff, 0xff},
+		{0xc9, 0xff, 0xff, 0xff, 0xff, 1}, {0xd9}, {0xcb, 1}, {0xd8, 1, 2}, {0x8f, 0xa1}, {0x9f}, {0xbf, 'a'},
+		whole[:len(whole)-1], append(append([]byte{}, whole[:1]...), 0xdd, 0x7f, 0xff, 0xff, 0xff),
 	} {
 		if _, err := spec.Unmarshal(data, s); err == nil {
 			t.Errorf("% x is read", data)
@@ -123,7 +130,8 @@ func FuzzUnmarshal(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, extra := range []map[string]cty.Value{nil, {"steps": cty.UnknownVal(cty.Number)}, {"free": cty.ListVal([]cty.Value{cty.True})}} {
+	for _, extra := range []map[string]cty.Value{nil, {"steps": cty.UnknownVal(cty.Number)},
+		{"free": cty.ListVal([]cty.Value{cty.True})}} {
 		data, err := spec.Marshal(body(extra), s)
 		if err != nil {
 			f.Fatal(err)

@@ -10,8 +10,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/outputs"
 )
 
-// New defines a sync plugin. C is its configuration, a struct with `recipe` tags (see spec.Of); factory makes a fresh plugin
-// value for each attempt of a block. It panics when a tag is wrong.
+// New defines a sync plugin. C is its configuration, a struct with `recipe` tags (see spec.Of); factory makes a fresh
+// plugin value for each attempt of a block. It panics when a tag is wrong.
 func New[C any](name, summary string, factory func() sdk.Service[C], opts ...sdk.Option) *sdk.Definition {
 	return sdk.Define(kind.Sync, name, summary, outputs.Sync{}, factory, run[C], opts...)
 }

@@ -15,8 +15,8 @@ import (
 type Options struct {
 	From int64         // offset of the first byte to read
 	Poll time.Duration // how often to look for more; default 200 ms
-	// Trim, in bytes: a file of which so much has been read is emptied, so that one which is written for days does not fill the disk.
-	// Whoever writes must append (O_APPEND), and what it writes in that very instant is lost. 0: never.
+	// Trim, in bytes: a file of which so much has been read is emptied, so that one which is written for days does not
+	// fill the disk. Whoever writes must append (O_APPEND), and what it writes in that very instant is lost. 0: never.
 	Trim int64
 	Done <-chan struct{}
 	// Done, when it is closed, says that nothing more will be written: what is there is read and Follow returns.
@@ -25,10 +25,10 @@ type Options struct {
 // maxLine bounds a line; a longer one is handed on in pieces.
 const maxLine = 1 << 20
 
-// Follow calls line for every whole line that the file holds and that is added to it, without its line end, until the context
-// ends or Options.Done is closed. Progress bars, which end their lines with a carriage return, count as lines. A file that does
-// not exist yet is waited for; one that is cut short (a rotated log) is read again from its start. The slice given to line is
-// valid only during the call. The error is the context's, or that of reading.
+// Follow calls line for every whole line that the file holds and that is added to it, without its line end, until the
+// context ends or Options.Done is closed. Progress bars, which end their lines with a carriage return, count as lines.
+// A file that does not exist yet is waited for; one that is cut short (a rotated log) is read again from its start. The
+// slice given to line is valid only during the call. The error is the context's, or that of reading.
 func Follow(ctx context.Context, path string, o Options, line func([]byte)) error {
 	if o.Poll <= 0 {
 		o.Poll = 200 * time.Millisecond

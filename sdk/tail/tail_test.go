@@ -38,7 +38,8 @@ func TestFollowReadsWhatIsThereAndWhatComes(t *testing.T) {
 	done := make(chan struct{})
 	ended := make(chan error, 1)
 	go func() {
-		ended <- tail.Follow(t.Context(), path, tail.Options{Poll: time.Millisecond, Done: done}, func(b []byte) { lines <- string(b) })
+		ended <- tail.Follow(t.Context(), path, tail.Options{Poll: time.Millisecond, Done: done},
+			func(b []byte) { lines <- string(b) })
 	}()
 	next := func() string {
 		t.Helper()
@@ -91,7 +92,8 @@ func TestFollowStartsAtAnOffset(t *testing.T) {
 	done := make(chan struct{})
 	close(done)
 	var got []string
-	if err := tail.Follow(t.Context(), path, tail.Options{From: 4, Done: done}, func(b []byte) { got = append(got, string(b)) }); err != nil {
+	if err := tail.Follow(t.Context(), path, tail.Options{From: 4, Done: done},
+		func(b []byte) { got = append(got, string(b)) }); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"new"}; !reflect.DeepEqual(got, want) {
@@ -107,7 +109,8 @@ func TestFollowKeepsTheFileSmall(t *testing.T) {
 	done := make(chan struct{})
 	ended := make(chan error, 1)
 	go func() {
-		ended <- tail.Follow(t.Context(), path, tail.Options{Poll: time.Millisecond, Trim: 64, Done: done}, func(b []byte) { lines <- string(b) })
+		ended <- tail.Follow(t.Context(), path, tail.Options{Poll: time.Millisecond, Trim: 64, Done: done},
+			func(b []byte) { lines <- string(b) })
 	}()
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {

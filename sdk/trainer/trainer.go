@@ -11,8 +11,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
 )
 
-// New defines a trainer. C is its configuration, a struct with `recipe` tags (see spec.Of); factory makes a fresh plugin value
-// for each attempt of a block. It panics when a tag is wrong.
+// New defines a trainer. C is its configuration, a struct with `recipe` tags (see spec.Of); factory makes a fresh
+// plugin value for each attempt of a block. It panics when a tag is wrong.
 func New[C any](name, summary string, factory func() Plugin[C], opts ...sdk.Option) *sdk.Definition {
 	return sdk.Define(kind.Trainer, name, summary, outputs.Trainer{}, factory, run[C], opts...)
 }
@@ -34,20 +34,21 @@ type Plugin[C any] interface {
 // Host is the Host of a trainer.
 type Host interface {
 	sdk.Host
-	// Sync offers the weights as they are after an optimizer step; a trainer calls it before the first step, too. When a sync
-	// block wants this step's weights, it publishes and proves them through the snapshot, and Sync returns the new policy
-	// version when inference serves it. Without a sync block, or between its periods, Sync returns at once. The snapshot is
-	// used only until Sync returns, by one goroutine at a time; its methods run in other goroutines than Sync's caller. A sync
-	// block that is declared but does not answer within its deadline is an error that names it.
+	// Sync offers the weights as they are after an optimizer step; a trainer calls it before the first step, too. When
+	// a sync block wants this step's weights, it publishes and proves them through the snapshot, and Sync returns the
+	// new policy version when inference serves it. Without a sync block, or between its periods, Sync returns at once.
+	// The snapshot is used only until Sync returns, by one goroutine at a time; its methods run in other goroutines
+	// than Sync's caller. A sync block that is declared but does not answer within its deadline is an error that names
+	// it.
 	Sync(ctx context.Context, step int64, snapshot Snapshot) (version int64, err error)
 	// Version is the current policy version.
 	Version() int64
-	// Turn is called when the trainer has what it needs for its next step. Where inference lives on the same GPU and gives its
-	// memory back for training (see Shared) it returns when that has happened; else at once. The turn ends with the next Sync:
-	// before it the trainer gives back whatever it needs for training alone. A step that comes to nothing must call Sync, too,
-	// or inference sleeps on.
+	// Turn is called when the trainer has what it needs for its next step. Where inference lives on the same GPU and
+	// gives its memory back for training (see Shared) it returns when that has happened; else at once. The turn ends
+	// with the next Sync: before it the trainer gives back whatever it needs for training alone. A step that comes to
+	// nothing must call Sync, too, or inference sleeps on.
 	Turn(ctx context.Context, step int64) error
-	// Shared says whether inference and this trainer take turns on the GPU, as the attached sync block has it; false while none
-	// is attached. A trainer that need not ask for turns may skip Turn while it is false.
+	// Shared says whether inference and this trainer take turns on the GPU, as the attached sync block has it; false
+	// while none is attached. A trainer that need not ask for turns may skip Turn while it is false.
 	Shared() bool
 }

@@ -1,4 +1,5 @@
-// Package trajectories is the contract of trajectories plugins: the API that takes groups of rollouts and gives batches.
+// Package trajectories is the contract of trajectories plugins: the API that takes groups of rollouts and gives
+// batches.
 package trajectories
 
 import (
@@ -9,8 +10,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/outputs"
 )
 
-// New defines a trajectory API. C is its configuration, a struct with `recipe` tags (see spec.Of); factory makes a fresh plugin
-// value for each attempt of a block. It panics when a tag is wrong.
+// New defines a trajectory API. C is its configuration, a struct with `recipe` tags (see spec.Of); factory makes a
+// fresh plugin value for each attempt of a block. It panics when a tag is wrong.
 func New[C any](name, summary string, factory func() sdk.Service[C], opts ...sdk.Option) *sdk.Definition {
 	return sdk.Define(kind.Trajectories, name, summary, outputs.Trajectories{}, factory, run[C], opts...)
 }

@@ -19,8 +19,8 @@ type body struct {
 	over    bool
 }
 
-// Read begins a new window when the one before has had its bytes. A window is moved on after a quarter of its time at the
-// earliest: most bodies then set one deadline.
+// Read begins a new window when the one before has had its bytes. A window is moved on after a quarter of its time at
+// the earliest: most bodies then set one deadline.
 func (b *body) Read(p []byte) (int, error) {
 	if now := time.Now(); b.since.IsZero() || b.got >= b.limits.StallBytes && now.Sub(b.since) > b.limits.Stall/4 {
 		if b.since.IsZero() { // the first read may write: 100 Continue
@@ -35,7 +35,8 @@ func (b *body) Read(p []byte) (int, error) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return n, fmt.Errorf("%w: fewer than %d bytes in %s", ErrStalled, b.limits.StallBytes, b.limits.Stall)
 	case errors.Is(err, io.EOF) && !b.over:
-		// From here on the standard library reads ahead to see whether the client leaves, for as long as the handler takes.
+		// From here on the standard library reads ahead to see whether the client leaves, for as long as the handler
+		// takes.
 		b.over = true
 		_ = b.control.SetReadDeadline(time.Time{})
 	}

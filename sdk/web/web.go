@@ -1,8 +1,8 @@
 // Package web is what all HTTP servers of recipe have in common: how long a client may take, and how much it may hold.
 //
-// A server of the standard library waits for ever for a body that does not come and for a client that does not read, so a few
-// hundred idle connections stop it. The limits here ask for progress and not for a total time: a large body on a slow line may
-// take as long as it needs, and a stream of tokens may pause for as long as its model thinks.
+// A server of the standard library waits for ever for a body that does not come and for a client that does not read, so
+// a few hundred idle connections stop it. The limits here ask for progress and not for a total time: a large body on a
+// slow line may take as long as it needs, and a stream of tokens may pause for as long as its model thinks.
 package web
 
 import (
@@ -19,7 +19,8 @@ import (
 type Limits struct {
 	Header      time.Duration // until the headers of a request are there, and the TLS handshake before them
 	HeaderBytes int           // of the headers
-	Stall       time.Duration // in which at least StallBytes of a body must come, and a piece of an answer must be taken
+	// in which at least StallBytes of a body must come, and a piece of an answer must be taken
+	Stall       time.Duration
 	StallBytes  int
 	Idle        time.Duration // between two requests of a connection
 	Connections int           // at a time; others wait to be accepted
@@ -27,7 +28,8 @@ type Limits struct {
 
 // Defaults are the limits of every server that does not say otherwise.
 func Defaults() Limits {
-	return Limits{Header: 10 * time.Second, HeaderBytes: 64 << 10, Stall: 30 * time.Second, StallBytes: 1 << 10, Idle: 5 * time.Minute, Connections: 4096}
+	return Limits{Header: 10 * time.Second, HeaderBytes: 64 << 10, Stall: 30 * time.Second, StallBytes: 1 << 10,
+		Idle: 5 * time.Minute, Connections: 4096}
 }
 
 // ErrStalled says that a request's body stopped coming. It stands for status 408.
@@ -41,7 +43,8 @@ func Serve(server *http.Server, ln net.Listener) error { return Defaults().Serve
 
 // NewServer is a server with these limits.
 func (l Limits) NewServer(h http.Handler) *http.Server {
-	return &http.Server{Handler: l.Handler(h), ReadHeaderTimeout: l.Header, MaxHeaderBytes: l.HeaderBytes, IdleTimeout: l.Idle}
+	return &http.Server{Handler: l.Handler(h), ReadHeaderTimeout: l.Header, MaxHeaderBytes: l.HeaderBytes,
+		IdleTimeout: l.Idle}
 }
 
 // Serve answers requests on a listener, on so many connections at a time.

@@ -142,7 +142,8 @@ func TestASlowBodyThatMovesArrives(t *testing.T) {
 	}
 }
 
-// The deadline of a body must not cut off the handler that has read it: the standard library reads on in the background.
+// The deadline of a body must not cut off the handler that has read it: the standard library reads on in the
+// background.
 func TestAHandlerMayTakeLongAfterTheBody(t *testing.T) {
 	t.Parallel()
 	l := quick()

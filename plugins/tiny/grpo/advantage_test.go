@@ -8,7 +8,8 @@ import (
 
 // four is a sequence of four tokens of which the last three are trained.
 func four(score float64, advantages ...float64) Sequence {
-	return Sequence{Tokens: []int32{4, 5, 6, 7}, Trained: []bool{false, true, true, true}, Score: score, Advantages: advantages}
+	return Sequence{Tokens: []int32{4, 5, 6, 7}, Trained: []bool{false, true, true, true}, Score: score,
+		Advantages: advantages}
 }
 
 func TestAssignAdvantages(t *testing.T) {
@@ -26,23 +27,32 @@ func TestAssignAdvantages(t *testing.T) {
 		want   [][]float64
 	}{
 		"normalised scores": {nil, []Sequence{four(1), four(0), four(0), four(1)},
-			[][]float64{{0, r / 2, r / 2, r / 2}, {0, -r / 2, -r / 2, -r / 2}, {0, -r / 2, -r / 2, -r / 2}, {0, r / 2, r / 2, r / 2}}},
-		"without deviation":   {func(a *Advantages) { a.Deviation = false }, []Sequence{four(3), four(1)}, [][]float64{{0, 1, 1, 1}, {0, -1, -1, -1}}},
-		"equal scores":        {nil, []Sequence{four(0.1), four(0.1), four(0.1)}, [][]float64{{0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}}},
-		"alone":               {nil, []Sequence{four(3)}, [][]float64{{0, 0, 0, 0}}},
-		"alone, by its score": {func(a *Advantages) { a.SingleScore = true }, []Sequence{four(3)}, [][]float64{{0, 3, 3, 3}}},
-		"override a token":    {nil, []Sequence{hole}, [][]float64{{0, 1, 0, 3}}},
-		"override broadcast":  {nil, []Sequence{four(0, 2)}, [][]float64{{0, 2, 2, 2}}},
+			[][]float64{{0, r / 2, r / 2, r / 2}, {0, -r / 2, -r / 2, -r / 2}, {0, -r / 2, -r / 2, -r / 2},
+				{0, r / 2, r / 2, r / 2}}},
+		"without deviation": {func(a *Advantages) { a.Deviation = false }, []Sequence{four(3), four(1)},
+			[][]float64{{0, 1, 1, 1}, {0, -1, -1, -1}}},
+		"equal scores": {nil, []Sequence{four(0.1), four(0.1), four(0.1)},
+			[][]float64{{0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}}},
+		"alone": {nil, []Sequence{four(3)}, [][]float64{{0, 0, 0, 0}}},
+		"alone, by its score": {func(a *Advantages) { a.SingleScore = true }, []Sequence{four(3)},
+			[][]float64{{0, 3, 3, 3}}},
+		"override a token":   {nil, []Sequence{hole}, [][]float64{{0, 1, 0, 3}}},
+		"override broadcast": {nil, []Sequence{four(0, 2)}, [][]float64{{0, 2, 2, 2}}},
 		"override in response layout": {func(a *Advantages) { a.Layout = ResponseLayout }, []Sequence{response},
 			[][]float64{{0, 7, 0, 8}}},
-		"mixed: the rest uses all scores": {func(a *Advantages) { a.Deviation = false }, []Sequence{four(4, 9), four(0)},
+		"mixed: the rest uses all scores": {func(a *Advantages) { a.Deviation = false },
+			[]Sequence{four(4, 9), four(0)},
 			[][]float64{{0, 9, 9, 9}, {0, -2, -2, -2}}},
-		"mixed, whole groups only": {func(a *Advantages) { a.Deviation, a.WholeGroup = false, true }, []Sequence{four(4, 9), four(0)},
+		"mixed, whole groups only": {func(a *Advantages) { a.Deviation, a.WholeGroup = false, true },
+			[]Sequence{four(4, 9), four(0)},
 			[][]float64{{0, 2, 2, 2}, {0, -2, -2, -2}}},
-		"overrides off": {func(a *Advantages) { a.Deviation, a.Overrides = false, false }, []Sequence{four(4, 9), four(0, 9)},
+		"overrides off": {func(a *Advantages) { a.Deviation, a.Overrides = false, false },
+			[]Sequence{four(4, 9), four(0, 9)},
 			[][]float64{{0, 2, 2, 2}, {0, -2, -2, -2}}},
-		"override survives equal scores": {nil, []Sequence{four(1, 5), four(1)}, [][]float64{{0, 5, 5, 5}, {0, 0, 0, 0}}},
-		"clipped":                        {func(a *Advantages) { a.Clip = &[2]float64{-1, 2} }, []Sequence{four(0, 0, 5, -5, 1)}, [][]float64{{0, 2, -1, 1}}},
+		"override survives equal scores": {nil, []Sequence{four(1, 5), four(1)},
+			[][]float64{{0, 5, 5, 5}, {0, 0, 0, 0}}},
+		"clipped": {func(a *Advantages) { a.Clip = &[2]float64{-1, 2} },
+			[]Sequence{four(0, 0, 5, -5, 1)}, [][]float64{{0, 2, -1, 1}}},
 		"zeroed, yet counted in the group": {func(a *Advantages) { a.Deviation = false }, []Sequence{zeroed, four(0)},
 			[][]float64{{0, 0, 0, 0}, {0, -0.5, -0.5, -0.5}}},
 	} {
@@ -70,7 +80,8 @@ func TestWhitenUsesTheWholeBatch(t *testing.T) {
 	t.Parallel()
 	a := DefaultAdvantages()
 	a.Whiten, a.Deviation = true, false
-	groups := []Group{{Sequences: []Sequence{four(0, 10)}}, {Sequences: []Sequence{four(0, 4)}}, {Sequences: []Sequence{four(5), four(1)}}}
+	groups := []Group{{Sequences: []Sequence{four(0, 10)}}, {Sequences: []Sequence{four(0, 4)}},
+		{Sequences: []Sequence{four(5), four(1)}}}
 	got, _, err := a.assign(groups)
 	if err != nil {
 		t.Fatal(err)
@@ -121,13 +132,14 @@ func TestValidateRefusesWhatCannotBeTrainedOn(t *testing.T) {
 		spoil func(*Sequence)
 		want  string
 	}{
-		"empty":                  {func(s *Sequence) { s.Tokens = nil }, "at least one token"},
-		"unknown token":          {func(s *Sequence) { s.Tokens = []int32{4, 5, 6, 99} }, "position 3"},
-		"too long":               {func(s *Sequence) { s.Tokens = make([]int32, 40) }, "context"},
-		"mask length":            {func(s *Sequence) { s.Trained = s.Trained[:2] }, "masks"},
-		"score":                  {func(s *Sequence) { s.Score = nan }, "score"},
-		"score of 1e38":          {func(s *Sequence) { s.Score = -1e38 }, "between -1e+15 and 1e+15, got -1e+38"},
-		"advantage of 1e38":      {func(s *Sequence) { s.Advantages = []float64{1e38} }, "between -1e+15 and 1e+15, got 1e+38"},
+		"empty":         {func(s *Sequence) { s.Tokens = nil }, "at least one token"},
+		"unknown token": {func(s *Sequence) { s.Tokens = []int32{4, 5, 6, 99} }, "position 3"},
+		"too long":      {func(s *Sequence) { s.Tokens = make([]int32, 40) }, "context"},
+		"mask length":   {func(s *Sequence) { s.Trained = s.Trained[:2] }, "masks"},
+		"score":         {func(s *Sequence) { s.Score = nan }, "score"},
+		"score of 1e38": {func(s *Sequence) { s.Score = -1e38 }, "between -1e+15 and 1e+15, got -1e+38"},
+		"advantage of 1e38": {func(s *Sequence) { s.Advantages = []float64{1e38} },
+			"between -1e+15 and 1e+15, got 1e+38"},
 		"log-prob count":         {func(s *Sequence) { s.LogProbs = []float64{-1} }, "log-probabilities"},
 		"log-prob positive":      {func(s *Sequence) { s.LogProbs = []float64{1, -1, 1, -1} }, "token 2"},
 		"advantages short":       {func(s *Sequence) { s.Advantages = []float64{1, 2} }, "advantages"},
@@ -138,7 +150,8 @@ func TestValidateRefusesWhatCannotBeTrainedOn(t *testing.T) {
 		test.spoil(&s)
 		g := Group{Name: "g", Sequences: []Sequence{four(0), s}}
 		err := g.Validate(model, TokenLayout)
-		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), `group "g", sequence 1`) {
+		if err == nil || !strings.Contains(err.Error(), test.want) ||
+			!strings.Contains(err.Error(), `group "g", sequence 1`) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}

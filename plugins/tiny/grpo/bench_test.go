@@ -17,7 +17,8 @@ func BenchmarkStep(b *testing.B) {
 	var groups []Group
 	tokens := 0
 	for range 16 {
-		prompt := []int32{int32(20 + rng.IntN(10)), int32(20 + rng.IntN(10)), 14, int32(20 + rng.IntN(10)), int32(20 + rng.IntN(10)), 32}
+		prompt := []int32{int32(20 + rng.IntN(10)), int32(20 + rng.IntN(10)), 14, int32(20 + rng.IntN(10)),
+			int32(20 + rng.IntN(10)), 32}
 		var g Group
 		for range 16 {
 			s := Sequence{

@@ -105,7 +105,8 @@ func (s *Sequence) validateAdvantages(layout Layout) error {
 	}
 	for t, a := range s.Advantages {
 		if !sane(a) {
-			return fmt.Errorf("advantage %d: want a finite number between -%.0e and %.0e, got %v", t, largest, largest, a)
+			return fmt.Errorf("advantage %d: want a finite number between -%.0e and %.0e, got %v", t, largest, largest,
+				a)
 		}
 	}
 	return nil

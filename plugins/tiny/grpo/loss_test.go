@@ -28,8 +28,10 @@ func TestLossValues(t *testing.T) {
 		"bad token, just below the dual": {2.9, -2, 5.8, 5.8, false},
 	} {
 		got := c.loss(math.Log(test.ratio)-1, token{old: -1, advantage: test.advantage})
-		if math.Abs(got.policy-test.want) > 1e-9 || math.Abs(got.slope-test.slope) > 1e-9 || got.clipped != test.clipped {
-			t.Errorf("%s: got loss %v slope %v clipped %v, want %v %v %v", name, got.policy, got.slope, got.clipped, test.want, test.slope, test.clipped)
+		if math.Abs(got.policy-test.want) > 1e-9 || math.Abs(got.slope-test.slope) > 1e-9 ||
+			got.clipped != test.clipped {
+			t.Errorf("%s: got loss %v slope %v clipped %v, want %v %v %v", name, got.policy, got.slope, got.clipped,
+				test.want, test.slope, test.clipped)
 		}
 	}
 	c.DualClip = 0
@@ -51,7 +53,8 @@ func TestLossSlopeMatchesFiniteDifferences(t *testing.T) {
 		k := token{old: -3 * rng.Float64(), reference: -3 * rng.Float64(), advantage: rng.NormFloat64()}
 		logp := -3 * rng.Float64()
 		const h = 1e-6
-		if edge := math.Exp(logp - k.old); math.Abs(edge-0.8) < 1e-4 || math.Abs(edge-1.2) < 1e-4 || math.Abs(edge-3) < 1e-4 {
+		if edge := math.Exp(logp - k.old); math.Abs(edge-0.8) < 1e-4 || math.Abs(edge-1.2) < 1e-4 ||
+			math.Abs(edge-3) < 1e-4 {
 			continue // the loss has a corner here
 		}
 		numeric := (total(logp+h, k) - total(logp-h, k)) / (2 * h)

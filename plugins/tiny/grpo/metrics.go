@@ -42,7 +42,8 @@ type Metrics struct {
 	Stale Mismatch `json:"stale"`
 }
 
-// Mismatch is how far sampled and trained log-probabilities of tokens are apart. While it is added up its means are sums.
+// Mismatch is how far sampled and trained log-probabilities of tokens are apart. While it is added up its means are
+// sums.
 type Mismatch struct {
 	Tokens  int     `json:"tokens"`
 	MeanAbs float64 `json:"mean_abs"`

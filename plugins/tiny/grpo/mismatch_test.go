@@ -56,7 +56,8 @@ func TestFreshAndStaleSamplesAreMeasuredApart(t *testing.T) {
 	near("stale kl", m.Stale.KL, math.Exp(0.5)-1.5, 1e-3)
 	near("stale clipped", m.Stale.Clipped, 1, 0) // e^½ is above 1.2
 	if n := m.Fresh.Tokens + m.Stale.Tokens; m.Fresh.Tokens == 0 || m.Stale.Tokens == 0 || n >= m.Tokens {
-		t.Errorf("%d fresh and %d stale of %d tokens; what the sampler did not tell of must be in neither", m.Fresh.Tokens, m.Stale.Tokens, m.Tokens)
+		t.Errorf("%d fresh and %d stale of %d tokens; what the sampler did not tell of must be in neither",
+			m.Fresh.Tokens, m.Stale.Tokens, m.Tokens)
 	}
 }
 
@@ -78,7 +79,8 @@ func TestAGroupOfOneShiftsNobody(t *testing.T) {
 	for i := range want[0] {
 		for k := range want[0][i] {
 			if got[0][i][k] != want[0][i][k] {
-				t.Errorf("sequence %d, token %d: advantage %g beside a group of one, %g without", i, k, got[0][i][k], want[0][i][k])
+				t.Errorf("sequence %d, token %d: advantage %g beside a group of one, %g without", i, k, got[0][i][k],
+					want[0][i][k])
 			}
 		}
 	}

@@ -87,9 +87,11 @@ func TestStepDoesNotDependOnTheSplit(t *testing.T) {
 			far += d * d
 		}
 		if math.Sqrt(far/norm) > 1e-3 {
-			t.Errorf("micro-batch %d, %d shards: gradient differs by %.2g of its norm", split[0], split[1], math.Sqrt(far/norm))
+			t.Errorf("micro-batch %d, %d shards: gradient differs by %.2g of its norm", split[0], split[1],
+				math.Sqrt(far/norm))
 		}
-		if math.Abs(m.Loss-metrics.Loss) > 1e-5 || math.Abs(m.GradNorm/metrics.GradNorm-1) > 1e-4 || m.Tokens != metrics.Tokens {
+		if math.Abs(m.Loss-metrics.Loss) > 1e-5 || math.Abs(m.GradNorm/metrics.GradNorm-1) > 1e-4 ||
+			m.Tokens != metrics.Tokens {
 			t.Errorf("micro-batch %d, %d shards: metrics %+v, want %+v", split[0], split[1], m, metrics)
 		}
 	}
@@ -138,7 +140,8 @@ func TestMissingLogProbsAreComputedFromThePolicy(t *testing.T) {
 	if m.PolicyKL > 1e-9 || m.ClipFraction != 0 {
 		t.Errorf("on-policy data looks off-policy: %+v", m)
 	}
-	if off, err := testTrainer(t, nil).Train(testGroups(1)); err != nil || off.PolicyKL < 0.01 || off.ClipFraction == 0 {
+	if off, err := testTrainer(t, nil).Train(testGroups(1)); err != nil || off.PolicyKL < 0.01 ||
+		off.ClipFraction == 0 {
 		t.Errorf("off-policy data looks on-policy: %+v, %v", off, err)
 	}
 }
@@ -241,7 +244,8 @@ func TestRefusedBatchesChangeNothing(t *testing.T) {
 	}
 	bad := testGroups(1)
 	bad[1].Sequences[0].Score = math.Inf(1)
-	for want, groups := range map[string][]Group{"at least one group": nil, "every mask is empty": masked, "score": bad} {
+	for want, groups := range map[string][]Group{"at least one group": nil, "every mask is empty": masked,
+		"score": bad} {
 		if _, err := tr.Train(groups); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want an error about %q, got %v", want, err)
 		}
@@ -256,7 +260,8 @@ func TestConfigIsChecked(t *testing.T) {
 	p := testModel(t)
 	c := Config{LearningRate: -1, ClipLow: 2, DualClip: 0.5, Adam: lm.DefaultAdam()}
 	_, err := New(c, &lm.Checkpoint{Params: p}, nil)
-	for _, field := range []string{"learning rate", "lower ratio clip", "dual clip", "epochs", "micro-batch", "layout"} {
+	for _, field := range []string{"learning rate", "lower ratio clip", "dual clip", "epochs", "micro-batch",
+		"layout"} {
 		if err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("no complaint about %s in: %v", field, err)
 		}

@@ -36,7 +36,8 @@ func attend(query []float32, rows []int32, keys, values heads, weights, out []fl
 
 // attendBackward adds the gradient of attend, given the weights it produced, to dquery, dkeys and
 // dvalues. scratch holds one number a row.
-func attendBackward(query []float32, rows []int32, keys, values heads, weights, dout, dquery []float32, dkeys, dvalues heads, scratch []float32) {
+func attendBackward(query []float32, rows []int32, keys, values heads, weights, dout, dquery []float32, dkeys,
+	dvalues heads, scratch []float32) {
 	size := len(query)
 	scale := attentionScale(size)
 	var mean float32

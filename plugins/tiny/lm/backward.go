@@ -37,7 +37,8 @@ func (p *Params) backwardMLP(w, g *block, a *Activations, b *blockActivations) {
 func (p *Params) backwardAttention(w, g *block, a *Activations, b *blockActivations) {
 	c, rows := p.Config, a.tree.rows()
 	multiplyTransposedAdd(c.Width, c.Width, rows, b.attended, a.dx, g.out)
-	multiply(rows, c.Width, c.Width, a.dx, transpose(c.Width, c.Width, w.out, a.weightT), resize(&a.dattended, rows*c.Width))
+	multiply(rows, c.Width, c.Width, a.dx, transpose(c.Width, c.Width, w.out, a.weightT),
+		resize(&a.dattended, rows*c.Width))
 	clear(resize(&a.dqkv, rows*3*c.Width))
 	a.attentionBackward(c, b)
 	multiplyTransposedAdd(c.Width, 3*c.Width, rows, b.normed1, a.dqkv, g.qkv)

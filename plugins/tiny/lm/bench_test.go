@@ -17,8 +17,8 @@ func benchModel(b *testing.B) *Params {
 	return p
 }
 
-// perSecond reports a rate by the clock, and by the processor time of this process: on a busy machine only the latter says
-// something about the code.
+// perSecond reports a rate by the clock, and by the processor time of this process: on a busy machine only the latter
+// says something about the code.
 func perSecond(b *testing.B, name string, before, count float64) {
 	b.Helper()
 	b.ReportMetric(count/b.Elapsed().Seconds(), name+"/s")

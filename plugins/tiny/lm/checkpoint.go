@@ -58,7 +58,8 @@ func (c *Checkpoint) Encode() ([]byte, error) {
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("encoding checkpoint: %w", err)
 	}
-	h := checkpointHeader{Config: c.Params.Config, Alphabet: c.Alphabet, Step: c.Step, Notes: c.Notes, Parameters: len(c.Params.flat)}
+	h := checkpointHeader{Config: c.Params.Config, Alphabet: c.Alphabet, Step: c.Step, Notes: c.Notes,
+		Parameters: len(c.Params.flat)}
 	arrays := [][]float32{c.Params.flat}
 	if a := c.Adam; a != nil {
 		h.Adam = &adamHeader{a.Beta1, a.Beta2, a.Epsilon, a.WeightDecay, a.Steps}
@@ -98,7 +99,8 @@ func (c *Checkpoint) check() error {
 		return errors.New("weights contain NaN or infinity: training diverged; go back to an earlier checkpoint and lower the learning rate")
 	}
 	if a := c.Adam; a != nil && (len(a.Mean) != len(c.Params.flat) || len(a.Square) != len(c.Params.flat)) {
-		return fmt.Errorf("optimizer state: want %d numbers a moment, got %d and %d", len(c.Params.flat), len(a.Mean), len(a.Square))
+		return fmt.Errorf("optimizer state: want %d numbers a moment, got %d and %d", len(c.Params.flat), len(a.Mean),
+			len(a.Square))
 	}
 	return nil
 }
@@ -107,7 +109,8 @@ func (c *Checkpoint) check() error {
 // truncated, altered or newer one an error that says which.
 func Decode(data []byte) (*Checkpoint, error) {
 	if len(data) < len(checkpointMagic) || string(data[:len(checkpointMagic)]) != checkpointMagic {
-		return nil, fmt.Errorf("%w: it does not begin with %q", ErrNotCheckpoint, checkpointMagic[:len(checkpointMagic)-1])
+		return nil, fmt.Errorf("%w: it does not begin with %q", ErrNotCheckpoint,
+			checkpointMagic[:len(checkpointMagic)-1])
 	}
 	if len(data) < checkpointPrefix+sha256.Size {
 		return nil, fmt.Errorf("checkpoint is truncated: %d bytes are too few for its header", len(data))
@@ -118,7 +121,8 @@ func Decode(data []byte) (*Checkpoint, error) {
 	}
 	length := binary.LittleEndian.Uint32(numbers[4:])
 	if length > maxHeader || checkpointPrefix+int(length)+sha256.Size > len(data) {
-		return nil, fmt.Errorf("checkpoint is truncated or damaged: header of %d bytes in a file of %d", length, len(data))
+		return nil, fmt.Errorf("checkpoint is truncated or damaged: header of %d bytes in a file of %d", length,
+			len(data))
 	}
 	body, sum := data[:len(data)-sha256.Size], data[len(data)-sha256.Size:]
 	var h checkpointHeader
@@ -162,7 +166,8 @@ func (h *checkpointHeader) assemble(payload []byte) (*Checkpoint, error) {
 	}
 	c := &Checkpoint{Params: view(h.Config, take()), Alphabet: h.Alphabet, Step: h.Step, Notes: h.Notes}
 	if a := h.Adam; a != nil {
-		c.Adam = &Adam{AdamConfig: AdamConfig{a.Beta1, a.Beta2, a.Epsilon, a.WeightDecay}, Mean: take(), Square: take(), Steps: a.Steps}
+		c.Adam = &Adam{AdamConfig: AdamConfig{a.Beta1, a.Beta2, a.Epsilon, a.WeightDecay}, Mean: take(), Square: take(),
+			Steps: a.Steps}
 	}
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("checkpoint is damaged: %w", err)

@@ -124,7 +124,8 @@ func FuzzDecode(f *testing.F) {
 	}
 	for _, c := range []*Checkpoint{
 		{Params: p, Alphabet: "ab", Step: 1},
-		{Params: p, Alphabet: "ab", Step: 2, Adam: NewAdam(DefaultAdam(), len(p.flat)), Notes: map[string]string{"task": "sum"}},
+		{Params: p, Alphabet: "ab", Step: 2, Adam: NewAdam(DefaultAdam(), len(p.flat)),
+			Notes: map[string]string{"task": "sum"}},
 	} {
 		good, err := c.Encode()
 		if err != nil {

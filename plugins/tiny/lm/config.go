@@ -55,7 +55,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("model heads: want a divisor of width %d, got %d", c.Width, c.Heads)
 	}
 	if n := c.Parameters(); n > maxParameters {
-		return fmt.Errorf("model size: want at most %d weights, got %d; reduce width, layers or vocabulary", maxParameters, n)
+		return fmt.Errorf("model size: want at most %d weights, got %d; reduce width, layers or vocabulary",
+			maxParameters, n)
 	}
 	return nil
 }
@@ -73,7 +74,8 @@ func (c Config) CheckTokens(tokens []int32) error {
 		return errors.New("token sequence: want at least one token, got none")
 	}
 	if len(tokens) > c.Context {
-		return fmt.Errorf("token sequence: want at most %d tokens (the model's context), got %d", c.Context, len(tokens))
+		return fmt.Errorf("token sequence: want at most %d tokens (the model's context), got %d", c.Context,
+			len(tokens))
 	}
 	for i, t := range tokens {
 		if t < 0 || int(t) >= c.Vocabulary {

@@ -40,7 +40,8 @@ func TestCacheMatchesFullForward(t *testing.T) {
 		got := d.Extend(p, live, next)
 		for i, seq := range at {
 			if want := a.Logits(seq, pos); !slices.Equal(got[i*v:(i+1)*v], want) {
-				t.Fatalf("sequence %d, position %d: cached logits %v, full forward pass %v", seq, pos, got[i*v:(i+1)*v], want)
+				t.Fatalf("sequence %d, position %d: cached logits %v, full forward pass %v", seq, pos, got[i*v:(i+1)*v],
+					want)
 			}
 		}
 	}

@@ -45,7 +45,8 @@ func Load(path string) (*Checkpoint, error) {
 		return nil, fmt.Errorf("loading checkpoint: %w", err)
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxFile {
-		return nil, fmt.Errorf("loading checkpoint %s: want a regular file of at most %d bytes, got %s of %d bytes", path, maxFile, info.Mode().Type(), info.Size())
+		return nil, fmt.Errorf("loading checkpoint %s: want a regular file of at most %d bytes, got %s of %d bytes",
+			path, maxFile, info.Mode().Type(), info.Size())
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// ChatTemplate renders a conversation as the server does (see server.flatten): each message on a line of its own, except an answer, which
-// follows what it answers at once, as it was sampled.
+// ChatTemplate renders a conversation as the server does (see server.flatten): each message on a line of its own,
+// except an answer, which follows what it answers at once, as it was sampled.
 const ChatTemplate = `{%- set line = namespace(begun=false) -%}
 {%- for message in messages -%}
 {%- if message['content'] -%}
@@ -19,15 +19,16 @@ const ChatTemplate = `{%- set line = namespace(begun=false) -%}
 {%- endif -%}
 {%- endfor -%}`
 
-// Files writes the tokenizer into a folder in the form that the Python library transformers reads. A character outside of the alphabet, which
-// Encode refuses, becomes a question mark there, or padding when the alphabet has none.
+// Files writes the tokenizer into a folder in the form that the Python library transformers reads. A character outside
+// of the alphabet, which Encode refuses, becomes a question mark there, or padding when the alphabet has none.
 func (t *Tokenizer) Files(folder string, context int) error {
 	vocabulary := make(map[string]int32, t.Size())
 	var special []map[string]any
 	for _, id := range []int32{Padding, Beginning, End} {
 		vocabulary[t.Name(id)] = id
 		special = append(special, map[string]any{
-			"id": id, "content": t.Name(id), "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true,
+			"id": id, "content": t.Name(id), "single_word": false, "lstrip": false, "rstrip": false,
+			"normalized": false, "special": true,
 		})
 	}
 	for r, id := range t.ids {
@@ -40,13 +41,15 @@ func (t *Tokenizer) Files(folder string, context int) error {
 	files := map[string]any{
 		"tokenizer.json": map[string]any{
 			"version": "1.0", "truncation": nil, "padding": nil, "added_tokens": special, "normalizer": nil,
-			"pre_tokenizer":  map[string]any{"type": "Split", "pattern": map[string]any{"Regex": `[\s\S]`}, "behavior": "Isolated", "invert": false},
+			"pre_tokenizer": map[string]any{"type": "Split", "pattern": map[string]any{"Regex": `[\s\S]`},
+				"behavior": "Isolated", "invert": false},
 			"post_processor": nil, "decoder": map[string]any{"type": "Fuse"},
 			"model": map[string]any{"type": "WordLevel", "vocab": vocabulary, "unk_token": unknown},
 		},
 		"tokenizer_config.json": map[string]any{
-			"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": context, "clean_up_tokenization_spaces": false,
-			"pad_token": t.Name(Padding), "bos_token": t.Name(Beginning), "eos_token": t.Name(End),
+			"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": context,
+			"clean_up_tokenization_spaces": false,
+			"pad_token":                    t.Name(Padding), "bos_token": t.Name(Beginning), "eos_token": t.Name(End),
 			"split_special_tokens": true, // a text that says <eos> is five characters, as it is to the model
 			"chat_template":        ChatTemplate,
 		},

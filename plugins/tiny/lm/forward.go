@@ -87,7 +87,8 @@ func (a *blockActivations) attention(c Config, t *tree) {
 		path := t.path(r)
 		for h := range c.Heads {
 			keys, values := qkvHeads(c, a.qkv, h)
-			attend(a.qkv[r*3*c.Width+h*size:][:size], path, keys, values, weights[:len(path)], a.attended[r*c.Width+h*size:][:size])
+			attend(a.qkv[r*3*c.Width+h*size:][:size], path, keys, values, weights[:len(path)],
+				a.attended[r*c.Width+h*size:][:size])
 			weights = weights[len(path):]
 		}
 	}

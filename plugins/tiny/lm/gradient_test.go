@@ -92,7 +92,8 @@ func TestGradientMatchesFiniteDifferences(t *testing.T) {
 			t.Errorf("%s: gradient is all zero", name)
 		}
 		if diff := math.Abs(numeric - analytic); diff > 0.01*math.Sqrt(norm)+0.02*math.Abs(analytic) {
-			t.Errorf("%s: gradient along a random direction is %.5f, finite differences give %.5f", name, analytic, numeric)
+			t.Errorf("%s: gradient along a random direction is %.5f, finite differences give %.5f", name, analytic,
+				numeric)
 		}
 	}
 	check("embed", p.embed, grad.embed)
@@ -129,8 +130,9 @@ func TestGradientIsReproducibleAndIndependentOfTheSplit(t *testing.T) {
 		}
 	}
 	for name, other := range map[string][]float32{
-		"nothing shared": run(1, batch[:1], batch[1:2], batch[2:3], batch[3:4], batch[4:5], batch[5:6], batch[6:7], batch[7:]),
-		"one shard":      run(1, batch), "many shards": run(8, batch), "two parts": run(3, batch[:2], batch[2:]),
+		"nothing shared": run(1, batch[:1], batch[1:2], batch[2:3], batch[3:4], batch[4:5], batch[5:6], batch[6:7],
+			batch[7:]),
+		"one shard": run(1, batch), "many shards": run(8, batch), "two parts": run(3, batch[:2], batch[2:]),
 	} {
 		for i := range whole {
 			if math.Abs(float64(whole[i]-other[i])) > 1e-4*(1+math.Abs(float64(whole[i]))) {

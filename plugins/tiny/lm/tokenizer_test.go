@@ -24,7 +24,8 @@ func TestTokenizer(t *testing.T) {
 	if _, err := tok.Encode("3 € 4"); err == nil || !strings.Contains(err.Error(), `'€' at byte 2`) {
 		t.Errorf("an unknown character must be named with its place; got %v", err)
 	}
-	for id, want := range map[int32]string{Padding: "<pad>", Beginning: "<bos>", End: "<eos>", ids[0]: "1", 500: "<500>"} {
+	for id, want := range map[int32]string{Padding: "<pad>", Beginning: "<bos>", End: "<eos>", ids[0]: "1",
+		500: "<500>"} {
 		if got := tok.Name(id); got != want {
 			t.Errorf("name of %d is %q, want %q", id, got, want)
 		}
@@ -57,7 +58,8 @@ func TestConfigValidate(t *testing.T) {
 		}
 	}
 	c := testConfig()
-	for name, tokens := range map[string][]int32{"empty": {}, "long": make([]int32, 13), "negative": {-1}, "unknown": {20}} {
+	for name, tokens := range map[string][]int32{"empty": {}, "long": make([]int32, 13), "negative": {-1},
+		"unknown": {20}} {
 		if c.CheckTokens(tokens) == nil {
 			t.Errorf("%s: tokens were accepted", name)
 		}

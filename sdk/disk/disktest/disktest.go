@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// Small mounts a disk of that many bytes until the test ends, and returns its folder. Only root may do that: others skip.
+// Small mounts a disk of that many bytes until the test ends, and returns its folder. Only root may do that: others
+// skip.
 func Small(t testing.TB, size int) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -33,7 +33,8 @@ func open(_ context.Context, setup environment.Setup[Config]) (*reverse, error) 
 	}
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, &sdk.Error{Summary: "cannot read the words", Err: err, Remedy: "set words to a file with one word a line"}
+		return nil, &sdk.Error{Summary: "cannot read the words", Err: err,
+			Remedy: "set words to a file with one word a line"}
 	}
 	defer func() { _ = file.Close() }()
 	r := &reverse{}
@@ -58,8 +59,9 @@ func (r *reverse) Next(context.Context) (environment.Task, error) {
 
 func task(word string) environment.Task {
 	return environment.Task{
-		Messages: []environment.Message{{Role: "user", Content: fmt.Sprintf("Write %q backwards. Answer with the word alone.", word)}},
-		Data:     backwards(word),
+		Messages: []environment.Message{{Role: "user",
+			Content: fmt.Sprintf("Write %q backwards. Answer with the word alone.", word)}},
+		Data: backwards(word),
 	}
 }
 

@@ -32,7 +32,8 @@ func TestScore(t *testing.T) {
 	t.Parallel()
 	r := &reverse{}
 	for text, want := range map[string]float64{"olleh": 1, " olleh\n": 1, "ollex": 0.8, "hello": 0.2, "": 0} {
-		if got, err := r.Score(t.Context(), task("hello"), environment.Completion{Text: text}); err != nil || got != want {
+		if got, err := r.Score(t.Context(), task("hello"), environment.Completion{Text: text}); err != nil ||
+			got != want {
 			t.Errorf("score of %q: %v, %v; want %v", text, got, err, want)
 		}
 	}

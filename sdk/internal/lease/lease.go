@@ -14,8 +14,8 @@ const (
 	Tick = time.Second
 )
 
-// Lease ends a block that no engine asks for any more. It counts ticks of its own instead of comparing moments: a process
-// that was suspended (SIGSTOP, a sleeping laptop) must not take that time for an absent engine.
+// Lease ends a block that no engine asks for any more. It counts ticks of its own instead of comparing moments: a
+// process that was suspended (SIGSTOP, a sleeping laptop) must not take that time for an absent engine.
 type Lease struct {
 	tick     time.Duration
 	orphaned func() bool // the engine is gone before it gave the process a block: expire now; nil: never
@@ -32,7 +32,8 @@ type Lease struct {
 
 // New starts to count. Orphaned, when not nil, is asked every tick and ends the lease at once; expire ends the block.
 func New(whole, tick time.Duration, orphaned func() bool, expire func()) *Lease {
-	l := &Lease{tick: tick, orphaned: orphaned, expire: expire, expired: make(chan struct{}), quit: make(chan struct{}), whole: whole, left: whole}
+	l := &Lease{tick: tick, orphaned: orphaned, expire: expire, expired: make(chan struct{}), quit: make(chan struct{}),
+		whole: whole, left: whole}
 	go l.count()
 	return l
 }

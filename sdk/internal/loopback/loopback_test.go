@@ -8,7 +8,8 @@ import (
 // The earlier address comes from the run's record. One beyond loopback is not taken, whoever wrote it.
 func TestNothingListensBeyondLoopback(t *testing.T) {
 	t.Parallel()
-	for _, earlier := range []string{"", "0.0.0.0:0", "[::]:0", ":0", "192.0.2.1:9001", "localhost:0", "/tmp/socket", "nonsense"} {
+	for _, earlier := range []string{"", "0.0.0.0:0", "[::]:0", ":0", "192.0.2.1:9001", "localhost:0", "/tmp/socket",
+		"nonsense"} {
 		l, err := Listen(earlier)
 		if err != nil {
 			t.Errorf("%q: %v", earlier, err)

@@ -77,7 +77,8 @@ func (c *Client) Logprobs(ctx context.Context, tokens []int) ([]float64, error) 
 		return nil, err
 	}
 	if len(out.Logprobs) != len(tokens)-1 {
-		return nil, fmt.Errorf("trainer logprobs: got %d values for %d tokens, want one less than tokens", len(out.Logprobs), len(tokens))
+		return nil, fmt.Errorf("trainer logprobs: got %d values for %d tokens, want one less than tokens",
+			len(out.Logprobs), len(tokens))
 	}
 	return out.Logprobs, nil
 }
@@ -146,7 +147,8 @@ func (c *Client) do(ctx context.Context, method, route string, in, out any) (sta
 		return response.StatusCode, fmt.Errorf("trainer %s: %w", name, ErrOver)
 	case http.StatusOK:
 	default:
-		return response.StatusCode, fmt.Errorf("trainer %s: %w (HTTP %d): %s", name, ErrRefused, response.StatusCode, reason(data))
+		return response.StatusCode, fmt.Errorf("trainer %s: %w (HTTP %d): %s", name, ErrRefused, response.StatusCode,
+			reason(data))
 	}
 	if out == nil {
 		return response.StatusCode, nil

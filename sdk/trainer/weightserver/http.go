@@ -131,7 +131,8 @@ func answer(w http.ResponseWriter, code int, body any) {
 	_ = json.NewEncoder(w).Encode(body) // the caller has gone if this fails
 }
 
-// authorized lets through requests that carry the bearer token. Without a token the endpoint is open: it listens on loopback.
+// authorized lets through requests that carry the bearer token. Without a token the endpoint is open: it listens on
+// loopback.
 func authorized(token string, next http.Handler) http.Handler {
 	want := sha256.Sum256([]byte(token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -10,8 +10,8 @@ type Attach struct {
 	Colocated bool   `json:"colocated,omitempty"` // trainer and inference take turns on the GPU
 }
 
-// Publication is what a trainer waits for: that a policy version is taken, or, where it shares its GPU with inference, that it
-// gets its turn or that the turn is taken back.
+// Publication is what a trainer waits for: that a policy version is taken, or, where it shares its GPU with inference,
+// that it gets its turn or that the turn is taken back.
 type Publication struct {
 	Kind    PublicationKind `json:"kind,omitempty"`
 	Version int64           `json:"version"` // of a turn: the version that inference serves
@@ -55,7 +55,7 @@ type PublishRequest struct {
 	Version   int64  `json:"version"`
 	Transport string `json:"transport"` // live, ipc, nccl, lora, reload or restart
 	Dir       string `json:"dir"`       // where to put them; exists
-	// Keep asks that weights in memory keep these values until the next publication, although training goes on: there will be
-	// steps without one, and an inference block that is restarted meanwhile must still find this version.
+	// Keep asks that weights in memory keep these values until the next publication, although training goes on: there
+	// will be steps without one, and an inference block that is restarted meanwhile must still find this version.
 	Keep bool `json:"keep,omitempty"`
 }

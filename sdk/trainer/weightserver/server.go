@@ -1,5 +1,5 @@
-// Package weightserver serves a trainer's weights to the sync block that takes charge of them: the control endpoint of a
-// trainer. Package weightclient is the other side.
+// Package weightserver serves a trainer's weights to the sync block that takes charge of them: the control endpoint of
+// a trainer. Package weightclient is the other side.
 package weightserver
 
 import (
@@ -12,15 +12,15 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// How long a trainer waits for its sync block. A sync block asks for pending publications all the time, so silence means that
-// it is dead or hangs; its restart by policy must fit.
+// How long a trainer waits for its sync block. A sync block asks for pending publications all the time, so silence
+// means that it is dead or hangs; its restart by policy must fit.
 const (
 	attachDeadline = 3 * time.Minute
 	syncSilence    = 3 * time.Minute
 )
 
-// Snapshot is a trainer's weights between two optimizer steps. A sync block calls its methods while the trainer waits in
-// Server.Sync, one at a time, and never after that.
+// Snapshot is a trainer's weights between two optimizer steps. A sync block calls its methods while the trainer waits
+// in Server.Sync, one at a time, and never after that.
 type Snapshot interface {
 	// Publish writes the weights so that inference can load them.
 	Publish(ctx context.Context, r PublishRequest) (sdk.Weights, error)
@@ -28,8 +28,9 @@ type Snapshot interface {
 	Logprobs(ctx context.Context, tokens []int) ([]float64, error)
 }
 
-// Tokenizer is a Snapshot that can split a text into the model's tokens. A sync block proves the weights with a text that the
-// model finds likely; without this it must make do with arbitrary token ids, on which server and trainer agree less exactly.
+// Tokenizer is a Snapshot that can split a text into the model's tokens. A sync block proves the weights with a text
+// that the model finds likely; without this it must make do with arbitrary token ids, on which server and trainer agree
+// less exactly.
 type Tokenizer interface {
 	// Tokenize returns the ids of a text without special tokens.
 	Tokenize(ctx context.Context, text string) ([]int, error)
@@ -146,8 +147,8 @@ func (s *Server) Sync(ctx context.Context, step int64, snapshot Snapshot) (int64
 func (s *Server) offer(step int64, snapshot Snapshot) (version int64, due bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// A trainer that continues an earlier attempt holds other weights than those that are served: they are published whatever
-	// the period says, as a version of their own. Step 0 of a new run is what inference starts with.
+	// A trainer that continues an earlier attempt holds other weights than those that are served: they are published
+	// whatever the period says, as a version of their own. Step 0 of a new run is what inference starts with.
 	continued := s.first && (s.Resumed || s.version > 0)
 	onPeriod := step > 0 && step%max(1, s.attached.Every) == 0
 	if again := s.offered && step == s.offeredStep; again {
@@ -182,7 +183,8 @@ func (s *Server) waitAttached(ctx context.Context) error {
 		case <-deadline.C:
 			return &sdk.Error{
 				Summary: fmt.Sprintf("%s has not attached to %s within %s, so nothing would bring the weights to inference", strings.Join(s.SyncedBy, ", "), s.Address, s.attachDeadline),
-				Remedy:  "read the log of " + strings.Join(s.SyncedBy, ", ") + "; remove the block to train without syncing",
+				Remedy: "read the log of " + strings.Join(s.SyncedBy, ", ") +
+					"; remove the block to train without syncing",
 			}
 		}
 	}
@@ -203,8 +205,10 @@ func (s *Server) waitDone(ctx context.Context) (int64, error) {
 		if silent > s.silence {
 			s.drop()
 			return s.Version(), &sdk.Error{
-				Summary: fmt.Sprintf("%s has been silent for %s while %s waits to hand over policy version %d", by, silent.Round(time.Second), s.Address, pending.Version),
-				Remedy:  "read the log of " + by + "; the trainer continues from its last checkpoint when it is started again",
+				Summary: fmt.Sprintf("%s has been silent for %s while %s waits to hand over policy version %d", by,
+					silent.Round(time.Second), s.Address, pending.Version),
+				Remedy: "read the log of " + by +
+					"; the trainer continues from its last checkpoint when it is started again",
 			}
 		}
 		select {
@@ -249,7 +253,8 @@ func (s *Server) settle(outcome Done, by string) (int64, error) {
 	return version, nil
 }
 
-// attach takes in a sync block. Several blocks may not share one trainer: the second would publish behind the first one's back.
+// attach takes in a sync block. Several blocks may not share one trainer: the second would publish behind the first
+// one's back.
 func (s *Server) attach(a Attach) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -260,7 +265,8 @@ func (s *Server) attach(a Attach) error {
 		return fmt.Errorf("attach: %s has taken charge of the weights of %s already", s.attached.Address, s.Address)
 	}
 	if len(s.SyncedBy) > 0 && !containsString(s.SyncedBy, a.Address) {
-		return fmt.Errorf("attach: the recipe declares %s for %s, not %s", strings.Join(s.SyncedBy, ", "), s.Address, a.Address)
+		return fmt.Errorf("attach: the recipe declares %s for %s, not %s", strings.Join(s.SyncedBy, ", "), s.Address,
+			a.Address)
 	}
 	s.attached = &a
 	s.lastSeen = time.Now()
@@ -294,7 +300,8 @@ func (s *Server) seen() {
 	s.lastSeen = time.Now()
 }
 
-// next waits until the trainer wants something: a publication above a version, or a turn; nil when it does not within the wait.
+// next waits until the trainer wants something: a publication above a version, or a turn; nil when it does not within
+// the wait.
 func (s *Server) next(ctx context.Context, after int64, wait time.Duration) *Publication {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

@@ -25,7 +25,8 @@ func (testSnapshot) Logprobs(_ context.Context, tokens []int) ([]float64, error)
 // testServer is a server whose trainer is the test.
 func testServer(change func(*Config)) *Server {
 	c := Config{
-		Address: "trainer.t.a", SyncedBy: []string{"sync.s.a"}, attachDeadline: 5 * time.Second, silence: 5 * time.Second,
+		Address: "trainer.t.a", SyncedBy: []string{"sync.s.a"}, attachDeadline: 5 * time.Second,
+		silence: 5 * time.Second,
 		Reached: func(int64) {},
 	}
 	if change != nil {
@@ -107,12 +108,14 @@ func TestTheServerOfAResumedTrainerPublishesFirstAndNeverGoesBack(t *testing.T) 
 func TestTheServerNamesASyncBlockThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	s := testServer(func(c *Config) { c.attachDeadline = 20 * time.Millisecond })
-	if _, err := s.Sync(t.Context(), 1, testSnapshot{}); err == nil || !strings.Contains(err.Error(), "sync.s.a has not attached to trainer.t.a") {
+	if _, err := s.Sync(t.Context(), 1, testSnapshot{}); err == nil ||
+		!strings.Contains(err.Error(), "sync.s.a has not attached to trainer.t.a") {
 		t.Errorf("never attached: %v", err)
 	}
 	s = testServer(func(c *Config) { c.silence = 50 * time.Millisecond })
 	attach(t, s, 1)
-	if _, err := s.Sync(t.Context(), 1, testSnapshot{}); err == nil || !strings.Contains(err.Error(), "sync.s.a has been silent") {
+	if _, err := s.Sync(t.Context(), 1, testSnapshot{}); err == nil ||
+		!strings.Contains(err.Error(), "sync.s.a has been silent") {
 		t.Errorf("silent: %v", err)
 	}
 	if s.state().Pending != nil {
@@ -127,7 +130,8 @@ func TestTheServerFailsWithTheReasonOfTheSyncBlock(t *testing.T) {
 	settle(t, s, "the server has other weights")
 	var e *sdk.Error
 	v, err := s.Sync(t.Context(), 1, testSnapshot{})
-	if v != 0 || !errors.As(err, &e) || e.Detail != "the server has other weights" || !strings.Contains(e.Summary, "sync.s.a") {
+	if v != 0 || !errors.As(err, &e) || e.Detail != "the server has other weights" ||
+		!strings.Contains(e.Summary, "sync.s.a") {
 		t.Errorf("version %d, %v", v, err)
 	}
 }

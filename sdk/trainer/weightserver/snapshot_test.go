@@ -39,7 +39,8 @@ func TestASnapshotIsUsedOnlyWhileTheTrainerWaits(t *testing.T) {
 					"publish": `{"version":1}`, "logprobs": `{"token_ids":[1,2]}`, "tokenize": `{"text":"abc"}`,
 				} {
 					if code, answer := ask(path, body); code != 409 || !strings.Contains(answer, "no weight update") {
-						t.Errorf("%s %s: %d %s, want 409 and that no weight update is in progress", path, when, code, answer)
+						t.Errorf("%s %s: %d %s, want 409 and that no weight update is in progress", path, when, code,
+							answer)
 					}
 				}
 			}
@@ -52,7 +53,8 @@ func TestASnapshotIsUsedOnlyWhileTheTrainerWaits(t *testing.T) {
 			if s.next(t.Context(), 0, 10*time.Second) == nil {
 				t.Fatal("nothing is published")
 			}
-			if code, answer := ask("publish", `{"version":1}`); code != 200 || !strings.Contains(answer, `"version":1`) {
+			if code, answer := ask("publish", `{"version":1}`); code != 200 ||
+				!strings.Contains(answer, `"version":1`) {
 				t.Errorf("publish: %d %s", code, answer)
 			}
 			if code, answer := ask("tokenize", `{"text":"abc"}`); code != 200 || answer != c.ids {

@@ -67,13 +67,16 @@ func (s *Server) waitTurn(ctx context.Context) error {
 			return &sdk.Error{
 				Summary: fmt.Sprintf("%s could not give %s the GPU for step %d", by, s.Address, t.step),
 				Detail:  t.failed,
-				Remedy:  "read the log of " + by + " and of the inference blocks it names; colocated = \"share\" in " + by + " trains beside a server that stays awake",
+				Remedy: "read the log of " + by + " and of the inference blocks it names; colocated = \"share\" in " +
+					by + " trains beside a server that stays awake",
 			}
 		case silent > s.silence:
 			s.giveUp()
 			return &sdk.Error{
-				Summary: fmt.Sprintf("%s has been silent for %s while %s waits for its turn on the GPU", by, silent.Round(time.Second), s.Address),
-				Remedy:  "read the log of " + by + "; the trainer continues from its last checkpoint when it is started again",
+				Summary: fmt.Sprintf("%s has been silent for %s while %s waits for its turn on the GPU", by,
+					silent.Round(time.Second), s.Address),
+				Remedy: "read the log of " + by +
+					"; the trainer continues from its last checkpoint when it is started again",
 			}
 		}
 		select {

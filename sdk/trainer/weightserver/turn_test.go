@@ -107,13 +107,15 @@ func TestATurnThatIsNotGiven(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if err := refused.WaitTurn(t.Context(), 1); !errors.As(err, &e) || e.Detail != "the server does not sleep" || !strings.Contains(e.Summary, "sync.s.a") {
+	if err := refused.WaitTurn(t.Context(), 1); !errors.As(err, &e) || e.Detail != "the server does not sleep" ||
+		!strings.Contains(e.Summary, "sync.s.a") {
 		t.Errorf("refused: %v", err)
 	}
 
 	silent := testServer(func(c *Config) { c.silence = 50 * time.Millisecond })
 	attachShared(t, silent, 1)
-	if err := silent.WaitTurn(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "sync.s.a has been silent") {
+	if err := silent.WaitTurn(t.Context(), 1); err == nil ||
+		!strings.Contains(err.Error(), "sync.s.a has been silent") {
 		t.Errorf("silent: %v", err)
 	}
 
@@ -121,7 +123,8 @@ func TestATurnThatIsNotGiven(t *testing.T) {
 	attachShared(t, ended, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if err := ended.WaitTurn(ctx, 1); !errors.Is(err, context.DeadlineExceeded) || ended.next(t.Context(), 0, 0) != nil {
+	if err := ended.WaitTurn(ctx, 1); !errors.Is(err, context.DeadlineExceeded) ||
+		ended.next(t.Context(), 0, 0) != nil {
 		t.Errorf("ended: %v, or the wish stands still", err)
 	}
 
