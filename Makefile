@@ -26,7 +26,7 @@ RUFF_VERSION := 0.17.5
 # Prints what go test prints, and after it every skipped test with its reason and a line that counts them.
 GOTESTSUM := $(GO) run gotest.tools/gotestsum@v1.13.0 --format standard-quiet --
 
-.PHONY: help demo build test test-venv test-go test-atropos test-python lint lint-go lint-python fmt bench docs e2e cross clean
+.PHONY: help demo build test test-venv test-go test-atropos test-python lint lint-go lint-python fmt bench docs generate e2e cross clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -89,6 +89,10 @@ bench: ## run the benchmarks; writes docs/benchmarks/latest.txt with a descripti
 
 docs: ## regenerate docs/cli and docs/blocks from the commands and the plugins' schemas
 	$(GO) run ./cmd/recipe docs --dir docs
+
+generate: test-venv ## write plugins/grpo/algorithms.json anew from what the worker's losses and estimators say of themselves
+	PYTHONPATH=sdk/python/src:plugins/grpo .cache/venv-test/bin/python -c 'import json; from worker.describe import learning; \
+	  print(json.dumps(learning(), indent=1))' >plugins/grpo/algorithms.json
 
 e2e: build ## run the end-to-end script against the built binary
 	@if [ -x scripts/e2e.sh ]; then scripts/e2e.sh; else echo 'no scripts/e2e.sh'; fi

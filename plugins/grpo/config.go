@@ -92,7 +92,7 @@ type Optimizer struct {
 
 // Loss is the policy loss and how tokens are averaged.
 type Loss struct {
-	Name             string    `recipe:"name" worker:"loss.name" default:"ppo" enum:"ppo,decoupled_ppo,gspo,cispo,sapo,gmpo,clip_cov,kl_cov,gpg,reinforce,vespo,dppo,ipo,distill,sft,weighted_sft,atropos,vanilla,ppo_clip,grpo,dapo,bnpo,dr_grpo,luspo,geo_mean,default,ref_kl,ce,awsft,advantage_weighted_sft" change:"resume" doc:"Policy loss; names of verl, TRL and prime-rl are aliases"`
+	Name             string    `recipe:"name" worker:"loss.name" default:"ppo" change:"resume" doc:"Policy loss; names of verl, TRL and prime-rl are aliases"`
 	Import           string    `recipe:"import" worker:"loss.imported" code:"python" change:"resume" doc:"A loss of your own instead of name: FILE.py:FUNCTION, relative to the recipe (docs/losses.md)"`
 	ClipLow          float64   `recipe:"clip_low" worker:"loss.clip_low" default:"0.2" min:"0" change:"live" doc:"Ratio clip below 1 (verl: clip_ratio_low)"`
 	ClipHigh         float64   `recipe:"clip_high" worker:"loss.clip_high" default:"0.2" min:"0" change:"live" doc:"Ratio clip above 1 (verl: clip_ratio_high)"`
@@ -138,7 +138,7 @@ type Entropy struct {
 
 // Advantages are advantages computed from scores, and those that environments send.
 type Advantages struct {
-	Estimator        string    `recipe:"estimator" worker:"advantages.estimator" default:"grpo" enum:"grpo,grpo_passk,rloo,reinforce_plus_plus,reinforce_plus_plus_baseline,opo,gpg,gae,remax,optimal_token_baseline,gdpo,grpo_vectorized,dr_grpo,rloo_vectorized,rf++,rf++_baseline,otb,tir_optimal_token_baseline,normalize_then_sum" change:"resume" doc:"Estimator; verl's and TRL's names are aliases"`
+	Estimator        string    `recipe:"estimator" worker:"advantages.estimator" default:"grpo" change:"resume" doc:"Estimator; verl's and TRL's names are aliases"`
 	Import           string    `recipe:"import" worker:"advantages.imported" code:"python" change:"resume" doc:"An estimator of your own instead of estimator: FILE.py:FUNCTION, relative to the recipe (docs/losses.md)"`
 	Std              string    `recipe:"std" worker:"advantages.std" default:"group" enum:"group,batch,none,population" change:"resume" doc:"Scale of grpo and grpo_passk"`
 	Epsilon          float64   `recipe:"epsilon" worker:"advantages.epsilon" default:"1e-06" min:"0" change:"resume" doc:"Added to the deviation (TRL: 1e-4)"`

@@ -34,14 +34,14 @@ func contradictions(c Config) []spec.Problem {
 		if l.TopEntropy <= 0 || l.TopEntropy > 1 {
 			add("loss", "top_entropy", "top_entropy is a share of the tokens", fmt.Sprintf("Expected more than 0 and at most 1, got %g. 1 trains all tokens.", l.TopEntropy))
 		}
-		if r := c.Reference; r != nil && slices.Contains([]string{"distill", "ref_kl"}, l.Name) && slices.Contains([]string{"none", "lora_off"}, r.Source) {
+		if r := c.Reference; r != nil && l.Import == "" && slices.Contains(needs(l.Name), "reference") && slices.Contains([]string{"none", "lora_off"}, r.Source) {
 			add("reference", "source", "distillation needs a teacher", `Write reference { source = "copy"  path = … }, or source = "data" when the groups carry the teacher's log-probabilities.`)
 		}
 	}
 	if d := c.Data; d != nil && len(d.RegisterDelay) != 0 && len(d.RegisterDelay) != 2 {
 		add("data", "register_delay", "register_delay takes two numbers", fmt.Sprintf("The first and the longest delay; it was given %d.", len(d.RegisterDelay)))
 	}
-	if a := c.Advantages; a != nil && slices.Contains([]string{"gdpo", "normalize_then_sum"}, a.Estimator) {
+	if a := c.Advantages; a != nil && a.Import == "" && slices.Contains(algorithms().estimator(a.Estimator).Needs, "objectives") {
 		if len(a.ObjectiveWeights) == 0 {
 			add("advantages", "objective_weights", a.Estimator+" needs one weight for each objective", "Write objective_weights = [1, 0.5], for example.")
 		}
@@ -53,4 +53,10 @@ func contradictions(c Config) []spec.Problem {
 		add("kl", "adaptive_target", "adaptive_target scales reward_coefficient", "Both must be more than 0.")
 	}
 	return problems
+}
+
+// needs are what a loss must be given.
+func needs(name string) []string {
+	spec, _ := algorithms().loss(name)
+	return spec.Needs
 }

@@ -18,12 +18,12 @@ import (
 
 // Plugin defines `trainer "grpo"`.
 func Plugin() *sdk.Definition {
-	return trainer.New("grpo", "Trains a model by GRPO in PyTorch",
+	return algorithms().name(trainer.New("grpo", "Trains a model by GRPO in PyTorch",
 		func() trainer.Plugin[Config] { return &Trainer{Trainer: worker.New(program)} },
 		sdk.WithOutputs(worker.Outputs{}),
 		sdk.WithPackages(packages),
 		sdk.WithEnvironmentVariables("HF_*", "HUGGING_FACE_HUB_TOKEN"),
-		sdk.WithDoc("Trains a transformers model by GRPO and its relatives on the groups that environments send. Needs torch and transformers (and peft for LoRA) in its Python: runtime { python = … } or requirements."))
+		sdk.WithDoc("Trains a transformers model by GRPO and its relatives on the groups that environments send. Needs torch and transformers (and peft for LoRA) in its Python: runtime { python = … } or requirements.")))
 }
 
 //go:embed worker/*.py recipe_grpo.py

@@ -20,77 +20,44 @@ type learning struct {
 	correction  string  // none, token or sequence
 	ratio       string  // what the loss's own ratio is against: trainer, sampler, or none
 	bound       string  // of the weights, in words
-	imported    bool    // the loss is a function of the user's: what it states is known when it has been run
+	spec        lossSpec
+	imported    bool // the loss is a function of the user's: what it states is known when it has been run
 }
-
-var (
-	lossAliases = map[string]string{
-		"vanilla": "ppo", "ppo_clip": "ppo", "grpo": "ppo", "dapo": "ppo", "bnpo": "ppo", "dr_grpo": "ppo", "luspo": "ppo", "geo_mean": "gmpo",
-		"default": "dppo", "ref_kl": "distill", "ce": "sft", "awsft": "weighted_sft", "advantage_weighted_sft": "weighted_sft",
-	}
-	// fixedAggregations are of losses whose formula fixes how tokens are averaged, the default first.
-	fixedAggregations = map[string][]string{
-		"gspo": {"seq-mean-token-mean", "batch-mean-token-mean"}, "sapo": {"seq-mean-token-mean", "batch-mean-token-mean"},
-		"gmpo": {"batch-mean-token-mean"}, "weighted_sft": {"token-mean"},
-	}
-	presetAggregations = map[string]string{"dr_grpo": "batch-sum-norm", "luspo": "batch-mean-token-sum"}
-	aggregationAliases = map[string]string{
-		"dapo": "token-mean", "bnpo": "token-mean", "cispo": "token-mean", "vespo": "token-mean", "grpo": "batch-mean-token-mean",
-		"sapo": "batch-mean-token-mean", "luspo": "batch-mean-token-sum", "dr_grpo": "batch-sum-norm",
-	}
-	// Losses whose ratio is against the sampler, and losses without a ratio.
-	samplerLosses    = []string{"dppo", "ipo", "distill", "atropos"}
-	supervisedLosses = []string{"sft", "weighted_sft"}
-	ratioless        = []string{"gpg", "reinforce", "sft", "weighted_sft"}
-	// Estimators that do not compare a sequence with its group.
-	ungrouped = []string{"reinforce_plus_plus", "rf++", "gae", "remax"}
-)
 
 func learningOf(c Config) learning {
 	name, mode, k := "ppo", "", Correction{OldPolicy: "trainer", Importance: "auto", ImportanceHigh: 2, ImportanceMode: "truncate"}
 	if c.Loss != nil && c.Loss.Name != "" {
 		name = c.Loss.Name
 	}
-	l := learning{loss: canonical(lossAliases, name)}
+	spec, averaged := algorithms().loss(name)
+	l := learning{loss: spec.Name, spec: spec}
 	if c.Loss != nil && c.Loss.Import != "" {
-		l.loss, l.imported = c.Loss.Import, true
+		l.loss, l.imported, averaged = c.Loss.Import, true, "token-mean"
 	}
 	if c.Loss != nil {
 		mode = c.Loss.Aggregation
 	}
-	l.aggregation = canonical(aggregationAliases, mode)
 	if mode == "" {
-		l.aggregation = "token-mean"
-		if fixed := fixedAggregations[l.loss]; fixed != nil {
-			l.aggregation = fixed[0]
-		} else if preset := presetAggregations[name]; preset != "" {
-			l.aggregation = preset
-		}
+		mode = averaged
 	}
+	l.aggregation = algorithms().aggregation(mode)
 	if strings.HasSuffix(l.aggregation, "-norm") {
 		l.norm, l.normFrom = lengthNorm(c)
 	}
 	if c.Correction != nil {
 		k = *c.Correction
 	}
-	l.correction = importance(k, l.loss)
+	l.correction = importance(k, spec)
 	l.bound = boundOf(k)
 	switch {
-	case slices.Contains(ratioless, l.loss):
+	case spec.Ratio == "":
 		l.ratio = "none"
-	case slices.Contains(samplerLosses, l.loss) || k.OldPolicy == "rollout":
+	case spec.Against == "sampler" || k.OldPolicy == "rollout":
 		l.ratio = "sampler"
 	default:
 		l.ratio = "trainer"
 	}
 	return l
-}
-
-func canonical(aliases map[string]string, name string) string {
-	if known, ok := aliases[name]; ok {
-		return known
-	}
-	return name
 }
 
 // lengthNorm is the longest response that the recipe allows.
@@ -107,13 +74,13 @@ func lengthNorm(c Config) (norm float64, from string) {
 }
 
 // importance decides "auto".
-func importance(k Correction, loss string) string {
-	switch bypassed := k.OldPolicy == "rollout" && !slices.Contains(ratioless, loss); {
+func importance(k Correction, spec lossSpec) string {
+	switch bypassed := k.OldPolicy == "rollout" && spec.Ratio != ""; {
 	case k.Importance != "auto" && k.Importance != "":
 		return k.Importance
-	case loss == "decoupled_ppo":
+	case spec.Weight == "required":
 		return "token"
-	case bypassed, slices.Contains(samplerLosses, loss), slices.Contains(supervisedLosses, loss):
+	case bypassed, spec.Against == "sampler", spec.Weight == "explicit":
 		return "none"
 	}
 	return "token"
@@ -160,7 +127,7 @@ func short(text string) string {
 // corrected says in words which off-policy correction acts.
 func (l learning) corrected() string {
 	switch {
-	case slices.Contains(supervisedLosses, l.loss):
+	case l.spec.Weight == "explicit":
 		return l.loss + " is supervised, nothing is corrected"
 	case l.correction == "none" && l.ratio == "sampler":
 		return "the ratio of " + l.loss + " is against the sampler's log-probabilities"
@@ -177,29 +144,29 @@ func validateLearning(c Config) []spec.Problem {
 		problems = append(problems, spec.Problem{Path: cty.GetAttrPath(block).GetAttr(attribute), Summary: summary, Detail: detail})
 	}
 	l := learningOf(c)
-	if fixed := fixedAggregations[l.loss]; fixed != nil && !slices.Contains(fixed, l.aggregation) {
+	if fixed := l.spec.Aggregations; !l.imported && fixed != nil && !slices.Contains(fixed, l.aggregation) {
 		add("loss", "aggregation", fmt.Sprintf("%s fixes how its tokens are averaged", c.Loss.Name),
 			fmt.Sprintf("Expected %s, or nothing; got %q. Leave it out, or use name = \"ppo\" with ratio_level.", strings.Join(fixed, " or "), c.Loss.Aggregation))
 	}
 	if k := c.Correction; k != nil && !l.imported {
 		explicit := k.Importance == "token" || k.Importance == "sequence"
 		switch {
-		case slices.Contains(samplerLosses, l.loss) && explicit:
+		case l.spec.Against == "sampler" && explicit:
 			add("correction", "importance", "the weight would count twice", "The ratio of "+l.loss+" is against the sampler already. Leave importance out.")
-		case l.loss == "decoupled_ppo" && k.Importance == "none":
-			add("correction", "importance", "decoupled_ppo is that weight", "Leave importance out, set importance_high = 0 for an unbounded one, or use loss { name = \"ppo\" }.")
-		case l.loss == "decoupled_ppo" && k.OldPolicy == "rollout":
-			add("correction", "old_policy", "decoupled_ppo needs the trainer's own policy beside the sampler's", "Leave old_policy out, or use loss { name = \"ppo\" }.")
-		case k.OldPolicy == "rollout" && explicit && !slices.Contains(ratioless, l.loss):
+		case l.spec.Weight == "required" && k.Importance == "none":
+			add("correction", "importance", l.loss+" is that weight", "Leave importance out, set importance_high = 0 for an unbounded one, or use loss { name = \"ppo\" }.")
+		case l.spec.Weight == "required" && k.OldPolicy == "rollout":
+			add("correction", "old_policy", l.loss+" needs the trainer's own policy beside the sampler's", "Leave old_policy out, or use loss { name = \"ppo\" }.")
+		case k.OldPolicy == "rollout" && explicit && l.spec.Ratio != "":
 			add("correction", "importance", "the ratio already holds the weight", "With old_policy = \"rollout\" the ratio is against the sampler. Leave importance out, or use loss { name = \"reinforce\" }.")
 		}
 	}
 	if a := c.Advantages; a != nil && a.Single != "" {
 		switch {
-		case slices.Contains(ungrouped, a.Estimator):
+		case !algorithms().estimator(a.Estimator).Grouped:
 			add("advantages", "single", a.Estimator+" does not compare within groups", "A group of one is nothing special to it. Leave single out.")
-		case a.Single == "score" && a.Estimator == "grpo_passk":
-			add("advantages", "single", "grpo_passk compares the best two of a group", "A group of one has none. Leave single out.")
+		case a.Single == "score" && algorithms().estimator(a.Estimator).Least > 1:
+			add("advantages", "single", a.Estimator+" compares the best two of a group", "A group of one has none. Leave single out.")
 		}
 	}
 	return problems

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,15 +70,25 @@ func TestSchemaFitsTheWorker(t *testing.T) {
 	if err != nil {
 		t.Fatalf("python -m worker --schema: %v", err)
 	}
-	var described []struct {
-		Name    string
-		Default any
-		Choices []string
-		Live    bool
+	var described struct {
+		Settings []struct {
+			Name    string
+			Default any
+			Choices []string
+			Live    bool
+		}
+		algorithmTable
 	}
 	if err := json.Unmarshal(data, &described); err != nil {
 		t.Fatal(err)
 	}
+	if !reflect.DeepEqual(described.algorithmTable, algorithms()) {
+		t.Error("algorithms.json is not what the worker says: run make generate")
+	}
+	named := map[string][]string{}
+	d := Plugin()
+	named["loss.name"] = d.Schema.Block("loss").Schema.Attribute("name").Enum
+	named["advantages.estimator"] = d.Schema.Block("advantages").Schema.Attribute("estimator").Enum
 	// Settings that the supervisor alone decides.
 	own := map[string]bool{
 		"data.url": true, "data.token": true, "checkpoint_dir": true, "resume": true, "events_file": true, "ready_file": true, "control": true, "control_token": true,
@@ -85,12 +96,16 @@ func TestSchemaFitsTheWorker(t *testing.T) {
 	}
 	fields := map[string]reflect.StructField{}
 	tagged(reflect.TypeFor[Config](), fields)
-	for _, s := range described {
+	for _, s := range described.Settings {
 		f, ok := fields[s.Name]
 		switch {
 		case own[s.Name]:
 		case !ok:
 			t.Errorf("the worker's setting %s has no attribute", s.Name)
+		case named[s.Name] != nil && !slices.Equal(named[s.Name], s.Choices):
+			t.Errorf("%s: choices %q here, %q in the worker", s.Name, named[s.Name], s.Choices)
+		case named[s.Name] != nil:
+			compareField(t, s.Name, f, s.Default, nil, s.Live)
 		default:
 			compareField(t, s.Name, f, s.Default, s.Choices, s.Live)
 		}

@@ -16,7 +16,7 @@ from recipe_sdk.control import Command, Control
 from recipe_sdk.errors import WorkerError
 from recipe_sdk.events import Events
 
-from . import config
+from . import config, describe
 
 
 def main() -> int:
@@ -24,11 +24,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="worker", description="GRPO trainer worker; see PROTOCOL.md")
     group = parser.add_mutually_exclusive_group(required=True)
     group.add_argument("--config", help="JSON configuration file")
-    group.add_argument("--schema", action="store_true", help="print every setting as JSON and exit")
+    group.add_argument("--schema", action="store_true", help="print settings, losses and estimators as JSON, and exit")
     group.add_argument("--check", metavar="FILE", help="check a configuration file and exit")
     given = parser.parse_args()
     if given.schema:
-        json.dump(fields.describe(config.Config), sys.stdout, indent=1)
+        json.dump(describe.schema(), sys.stdout, indent=1)
         print()
         return 0
     try:
