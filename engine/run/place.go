@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/state"
@@ -73,5 +74,23 @@ func (e *Engine) settle() error {
 			return err
 		}
 	}
-	return e.opts.Dir.Settle()
+	if err := e.opts.Dir.Settle(); err != nil {
+		return err
+	}
+	return e.distrust()
+}
+
+// distrust drops recorded weights that lie outside the run directory: recipe puts them nowhere else, so another hand has
+// written them into a record that may have come from anywhere. The trainer brings its weights again.
+func (e *Engine) distrust() error {
+	path := e.store.Policy().Weights
+	if path == "" || e.opts.Dir.Holds(path) {
+		return nil
+	}
+	if err := e.store.Rewrite(func(r *state.Run) { r.Policy.Weights, r.Policy.Format = "", "" }); err != nil {
+		return err
+	}
+	e.notice("warn", fmt.Sprintf("the run's record names %s as the weights to serve, which lies outside the run directory: it is not used. "+
+		"Inference waits for the weights of its trainer, or starts with those that its block names", path))
+	return nil
 }

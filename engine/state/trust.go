@@ -86,6 +86,22 @@ func (d Dir) readFile(name string, limit int64) ([]byte, error) {
 	return private.ReadFile(filepath.Join(string(d), name), limit)
 }
 
+// Holds says whether a path leads into the run directory, links followed. One that does not exist is taken as it is written.
+func (d Dir) Holds(path string) bool {
+	top, err := filepath.Abs(string(d))
+	if err != nil || !filepath.IsAbs(path) {
+		return false
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+		if top, err = filepath.EvalSymlinks(top); err != nil {
+			return false
+		}
+	}
+	rel, err := filepath.Rel(top, path)
+	return err == nil && filepath.IsLocal(rel)
+}
+
 func (d Dir) keyPath() string { return filepath.Join(string(d), "key") }
 
 // key reads the run's key.

@@ -2,7 +2,10 @@ package sync_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -123,6 +126,24 @@ func TestADamagedRecordIsReportedWithTheWayOut(t *testing.T) {
 	b.Start(config(train, server))
 	e := b.Wait("failure", func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Failed) }).GetPhase()
 	if e.GetMessage() == "" || e.GetRemedy() == "" {
+		t.Errorf("failed with %v", e)
+	}
+}
+
+// A run directory from somebody else could name any folder as the weights to serve.
+func TestARecordThatNamesWeightsElsewhereIsRefused(t *testing.T) {
+	t.Parallel()
+	server := startInference(t, plugintest.FakeConfig{})
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1, Delay: time.Hour})
+	b := plugintest.Harness(t, sync.Definition())
+	elsewhere, link := t.TempDir(), filepath.Join(b.Dir, "weights-3")
+	data, err := json.Marshal(map[string]any{"weights": sdk.Weights{Version: 3, Path: link, Format: "fake", Transport: "reload"}})
+	if err = errors.Join(err, os.Symlink(elsewhere, link), os.WriteFile(filepath.Join(b.Dir, "last.json"), data, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	b.Start(config(train, server))
+	e := b.Wait("failure", func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Failed) }).GetPhase()
+	if !strings.Contains(e.GetMessage(), "outside the run directory") || !strings.Contains(e.GetRemedy(), "remove the file") {
 		t.Errorf("failed with %v", e)
 	}
 }

@@ -39,7 +39,7 @@ func TestTheTrainerHearsOfALongRepair(t *testing.T) {
 	})
 	b := plugintest.Harness(t, sync.Definition())
 	// An earlier life has brought version 3, which inference does not serve.
-	weights := filepath.Join(t.TempDir(), "weights")
+	weights := filepath.Join(b.Dir, "weights-3")
 	data, err := json.Marshal(map[string]any{"weights": sdk.Weights{Version: 3, Path: weights, Format: "fake", Transport: "reload"}})
 	if err == nil {
 		err = os.WriteFile(filepath.Join(b.Dir, "last.json"), data, 0o600)

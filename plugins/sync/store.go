@@ -50,7 +50,7 @@ func (p *published) save(dir string) error {
 }
 
 // restore reads what an earlier life has recorded; nil when there is nothing or its files are gone.
-func restore(dir string) (*published, error) {
+func restore(dir, runDir string) (*published, error) {
 	path := filepath.Join(dir, lastName)
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -72,10 +72,26 @@ func restore(dir string) (*published, error) {
 		}
 		return &p, nil // in the trainer's memory, if that still lives
 	}
+	if real, err := filepath.EvalSymlinks(p.Weights.Path); err == nil && !within(runDir, real) && !within(dir, real) {
+		return nil, &sdk.Error{
+			Summary: fmt.Sprintf("%s names %s as the weights to serve, which lies outside the run directory %s", path, p.Weights.Path, runDir),
+			Remedy:  "remove the file if you did not put it there: the trainer publishes its weights again at the next step",
+		}
+	}
 	if _, err := os.Stat(p.Weights.Path); err != nil {
 		return nil, nil //nolint:nilerr // gone: only the trainer can bring them again
 	}
 	return &p, nil
+}
+
+// within says whether a path without links lies in a folder.
+func within(folder, path string) bool {
+	folder, err := filepath.EvalSymlinks(folder)
+	if err != nil {
+		return false
+	}
+	rel, err := filepath.Rel(folder, path)
+	return err == nil && filepath.IsLocal(rel)
 }
 
 // kept is how many versions stay on disk: the one that is served, and the one before it, which may be being read.

@@ -89,7 +89,7 @@ func (s *syncer) Run(ctx context.Context, req sdk.Request[Config], host sdk.Host
 	}
 	defer s.close()
 	defer func() { s.endNap(ctx, "this block ends") }()
-	last, err := restore(req.Dir)
+	last, err := restore(req.Dir, req.RunDir)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,59 @@
+package run_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/run"
+	"github.com/recipe-rl/recipe/engine/state"
+)
+
+// A record that came with a run directory from somebody else could name any folder as the weights that a restarted inference
+// block loads.
+func TestRecordedWeightsOutsideTheRunDirectoryAreNotServed(t *testing.T) {
+	t.Parallel()
+	for _, own := range []bool{true, false} {
+		f := newFixture(t)
+		weights := filepath.Join(t.TempDir(), "weights")
+		if own {
+			weights = filepath.Join(string(f.dir), "blocks", "sync.weights.s", "weights", "v000000003")
+		}
+		if err := errors.Join(f.dir.Make(), os.MkdirAll(weights, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		store, err := state.OpenStore(f.dir, nil)
+		if err == nil {
+			err = errors.Join(store.Rewrite(func(r *state.Run) { r.Policy = state.Policy{Version: 3, Weights: weights, Format: "hf"} }), store.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := run.Open(context.Background(), run.Options{Dir: f.dir, Name: "r", File: "r.hcl", Host: f.host, Plugins: f.plug})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Close()
+		want := state.Policy{Version: 3}
+		if own {
+			want.Weights, want.Format = weights, "hf"
+		}
+		if got := f.record().Policy; got != want {
+			t.Errorf("own %v: the policy is %+v, want %+v", own, got, want)
+		}
+		told := false
+		if err := event.Read(f.dir.Events(), 0, func(ev event.Event) error {
+			told = told || ev.Type == event.Notice && strings.Contains(ev.Message, weights)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if told == own {
+			t.Errorf("own %v: told in the events %v", own, told)
+		}
+	}
+}
