@@ -4,36 +4,27 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
+
+	"github.com/recipe-rl/recipe/sdk/python"
 )
 
 //go:embed extension/*.py
 var extensionSource embed.FS
 
-// writeExtension puts the worker extension into a folder of its own, for PYTHONPATH, and returns the folder.
+// writeExtension puts the worker extension, and the package recipe_sdk that it imports, into a folder of their own,
+// for PYTHONPATH, and returns the folder.
 func writeExtension(dir string) (string, error) {
 	folder := filepath.Join(dir, "python")
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return "", fmt.Errorf("write vLLM's worker extension: %w", err)
-	}
-	files, err := fs.ReadDir(extensionSource, "extension")
+	source, err := fs.Sub(extensionSource, "extension")
 	if err != nil {
 		return "", fmt.Errorf("read vLLM's worker extension: %w", err)
 	}
-	for _, f := range files {
-		source, err := extensionSource.ReadFile("extension/" + f.Name())
-		if err != nil {
-			return "", fmt.Errorf("read vLLM's worker extension: %w", err)
-		}
-		// Renamed into place: a replica that starts at the same moment must never read half of it.
-		part := filepath.Join(folder, "."+f.Name())
-		if err := os.WriteFile(part, source, 0o600); err != nil {
-			return "", fmt.Errorf("write vLLM's worker extension: %w", err)
-		}
-		if err := os.Rename(part, filepath.Join(folder, f.Name())); err != nil {
-			return "", fmt.Errorf("write vLLM's worker extension: %w", err)
-		}
+	if err := python.Write(folder); err != nil {
+		return "", fmt.Errorf("write vLLM's worker extension: %w", err)
+	}
+	if err := python.WriteTree(folder, source); err != nil {
+		return "", fmt.Errorf("write vLLM's worker extension: %w", err)
 	}
 	return folder, nil
 }

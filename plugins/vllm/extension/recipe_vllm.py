@@ -1,12 +1,14 @@
 """What recipe adds to a vLLM worker, through --worker-extension-cls and /collective_rpc.
 
-vLLM itself is not touched: this file lies in a folder of its own on PYTHONPATH. It runs under any vLLM from 0.8.5 on.
+vLLM itself is not touched: this file lies in a folder of its own on PYTHONPATH. The versions of vLLM that it is run under
+are in plugins/vllm/versions.go.
 """
 
 import json
 import os
 
 import recipe_pull
+from recipe_sdk.receive import handles as memory
 
 
 def _tied(model):
@@ -76,9 +78,9 @@ class RecipeWorker:
     def recipe_facts(self):
         """What decides how weights can arrive, and how exactly they compute."""
         return {
-            "reach": recipe_pull.reach(),
-            "machine": recipe_pull.machine(),
-            "arithmetic": recipe_pull.arithmetic(self.model_runner.model_config.dtype),
+            "reach": memory.reach(),
+            "machine": memory.machine(),
+            "arithmetic": memory.arithmetic(self.model_runner.model_config.dtype),
             "device": getattr(getattr(self, "device", None), "type", ""),
         }
 

@@ -106,10 +106,10 @@ def kernels(directory: str) -> dict:
 def receive(connection) -> None:
     """The other process: opens the handles once, as vLLM's worker does, then answers with checksums."""
     sys.path.insert(0, str(Path(__file__).parents[3] / "vllm" / "extension"))
-    import recipe_pull
+    from recipe_sdk.receive.handles import open_tensors
 
     told = connection.recv()
-    tensors = recipe_pull._open(told)
+    tensors = open_tensors(told)
     names = [t["name"] for t in told["tensors"]]
     while connection.recv():
         torch.cuda.synchronize()

@@ -4,9 +4,9 @@ import json
 import time
 
 import pytest
-import recipe_pull
 import torch
 from recipe_sdk import errors
+from recipe_sdk.receive.handles import open_tensors
 
 from .fakes import wait_for
 
@@ -57,7 +57,7 @@ def test_adapters_are_published_for_inference(make, api, tmp_path):
     assert w.call("POST", "/publish", {"version": 2, "transport": "full", "dir": str(tmp_path / "whole")})[0] == 200
     assert w.call("POST", "/publish", {"version": 3, "transport": "pigeon", "dir": "x"})[0] == 409
     _, memory = w.call("POST", "/publish", {"version": 3, "transport": "ipc"})  # merged, as in files
-    held = recipe_pull._open(memory["handles"])
+    held = open_tensors(memory["handles"])
     assert held.map[0] == 3 and memory["kept"]  # the version stands before the weights
     assert "handles" not in [e for e in w.read() if e["type"] == "weights"][-1]
     refused = w.call("POST", "/logprobs", {"text": "This model has no tokenizer."})

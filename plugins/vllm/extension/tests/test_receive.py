@@ -11,9 +11,9 @@ import time
 
 import pytest
 import recipe_pull
-import recipe_receive
 import torch
 from recipe_sdk import nccl
+from recipe_sdk.receive import connection
 from test_pull import Served, Worker, never, trainer
 
 CHILD = """
@@ -147,9 +147,9 @@ def test_a_trainer_that_has_sent_weights_ends_without_taking_the_interpreter_dow
 
 TAKER = """
 import json, sys, time
-import recipe_receive
+from recipe_sdk.receive import connection
 handles = json.loads(sys.stdin.readline())
-receiver = recipe_receive.Receiver(handles)
+receiver = connection.Receiver(handles)
 with receiver.begin(handles["key"], 1) as tensors:
     next(tensors)
     print("one", flush=True)
@@ -202,9 +202,9 @@ def test_a_receiver_that_never_comes_to_the_group_is_given_up(monkeypatch):
     shared.deadline = 1
     handles = shared.refresh(trainer().causal.named_parameters, torch.device("cpu"), 1, None, False)["handles"]
     try:
-        monkeypatch.setattr(recipe_receive, "_group", lambda *_: time.sleep(5))
+        monkeypatch.setattr(connection.Receiver, "_group", lambda *_: time.sleep(5))
         puller = recipe_pull.Puller(Served(), handles)
-        with pytest.raises(recipe_pull.Refused, match="within 1 s|went away before the group"):
+        with pytest.raises(recipe_pull.Refused, match="within 1 s|went away before the trainer's part of the group"):
             puller.pull(1, never)
         monkeypatch.undo()
         model = Served()

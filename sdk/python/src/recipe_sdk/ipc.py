@@ -6,7 +6,7 @@ that must outlast the next step go through buffers of their own, which every pub
 GPU all weights are copied into anonymous shared memory: it has no name in any file system, so a trainer that dies
 leaves nothing behind.
 
-The form of the handles is that of plugins/vllm/extension/recipe_pull.py; FORM is raised when it changes.
+recipe_sdk.receive reads the handles; FORM is raised when it changes.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ it may ask for a version. Each receiver has a connection, a thread and a group o
 without), so that one which dies or hangs holds up neither the trainer nor another. A group lives as long as its
 connection. Groups are built directly, beside the default group: training and vLLM own theirs.
 
-The receiving side is plugins/vllm/extension/recipe_receive.py.
+The receiving side is recipe_sdk.receive.connection.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class _Door:
 
             def make() -> Any:
                 return process_group.make_group(
-                    self.backend, self.host, self.store_port, prefix, here, seconds, self.device
+                    0, self.backend, self.host, self.store_port, prefix, here, seconds, self.device
                 )
 
             group = process_group.within(seconds, guest, "the receiver's part of the group", make)

@@ -1,4 +1,4 @@
-"""A process group of two, this process and a receiver of weights, and what is waited for in it: each wait has a
+"""A process group of two, a trainer and a receiver of its weights, and what is waited for in it: each wait has a
 deadline, and ends when the other side goes away."""
 
 from __future__ import annotations
@@ -17,18 +17,21 @@ import torch.distributed as dist
 
 
 class Lost(RuntimeError):
-    """A receiver went away, or did not take what it asked for in time."""
+    """The other side went away, or did not do its part in time."""
 
 
-def make_group(backend: str, host: str, port: int, prefix: str, here: str, seconds: float, device: torch.device) -> Any:
-    """This side of a group of two, in which one byte has gone to the other. here: the address to be reached at."""
+def make_group(
+    rank: int, backend: str, host: str, port: int, prefix: str, here: str, seconds: float, device: torch.device
+) -> Any:
+    """This side of a group of two, in which one byte has gone from rank 0, who sends weights, to rank 1, who receives
+    them. here: the address to be reached at."""
     timeout = timedelta(seconds=seconds)
     store = dist.PrefixStore(prefix, dist.TCPStore(host, port, None, False, timeout))
     if backend == "gloo":
         options = dist.ProcessGroupGloo._Options()
         options._timeout = timeout
         options._devices = [dist.ProcessGroupGloo.create_device(hostname=here)]
-        group = dist.ProcessGroupGloo(store, 0, 2, options)
+        group = dist.ProcessGroupGloo(store, rank, 2, options)
     else:
         torch.cuda.set_device(device)
         # Torch's watchdog ends the whole process when a peer dies or is late. Here both have deadlines of their own.
@@ -36,13 +39,13 @@ def make_group(backend: str, host: str, port: int, prefix: str, here: str, secon
         before = {name: os.environ.get(name) for name in names}
         os.environ.update(dict.fromkeys(names, "0"))
         try:
-            group = dist.ProcessGroupNCCL(store, 0, 2, timedelta(days=1))
+            group = dist.ProcessGroupNCCL(store, rank, 2, timedelta(days=1))
         finally:
             for name in names:
                 del os.environ[name]
             os.environ.update({name: value for name, value in before.items() if value is not None})
     byte = torch.zeros(1, dtype=torch.uint8, device=device)
-    group.send([byte], 1, 0).wait(timeout)
+    (group.send([byte], 1, 0) if rank == 0 else group.recv([byte], 0, 0)).wait(timeout)
     return group
 
 
