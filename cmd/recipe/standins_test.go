@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -89,21 +88,23 @@ func (w *stillWorld) Score(context.Context, envs.Task, envs.Completion) (float64
 
 type stillEngine struct{}
 
-type mute struct{}
+type mute struct{ *inference.Local }
 
-func (*mute) Run(ctx context.Context, _ sdk.Request[stillEngine], host inference.Host) error {
-	server := httptest.NewServer(http.HandlerFunc(
+func (*mute) Start(context.Context, sdk.Request[stillEngine], inference.Host) (inference.Engine, error) {
+	local, err := inference.ServeLocal(http.HandlerFunc(
 		func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
-	defer server.Close()
-	host.Loaded(0)
-	host.Serve(inference.Replica{ID: "0", URL: server.URL})
-	host.Ready(outputs.Inference{Model: "still", Tokenizer: "still", MaxModelLen: 64})
-	<-ctx.Done()
-	return ctx.Err()
+	return &mute{local}, err
 }
 
-func (*mute) UpdateWeights(context.Context, sdk.Weights) error   { return nil }
-func (*mute) Logprobs(context.Context, []int) ([]float64, error) { return nil, nil }
+func (m *mute) Replicas() []inference.Replica { return []inference.Replica{{ID: "0", URL: m.URL()}} }
+
+func (*mute) Outputs() any {
+	return outputs.Inference{Model: "still", Tokenizer: "still", MaxModelLen: 64}
+}
+
+func (*mute) Load(context.Context, sdk.Weights) error { return nil }
+
+func (*mute) Logprobs(context.Context, inference.Replica, []int) ([]float64, error) { return nil, nil }
 
 type stillTrainer struct {
 	Environments []spec.Ref `recipe:"environments" reference:"environment" doc:"environments"`

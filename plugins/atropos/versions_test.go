@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk/gateway"
+
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 // engine streams completions of eight tokens, each the digit of the weights that sampled it.
@@ -59,8 +61,8 @@ func TestGroupsOfARealEnvironmentCarryTheVersionsOfTheirTokens(t *testing.T) {
 	e := &engine{}
 	server := httptest.NewServer(e)
 	defer server.Close()
-	g, err := gateway.New(gateway.Config{Address: "127.0.0.1:0", Token: "key", Update: func(_ context.Context, _ gateway.Replica, u gateway.WeightUpdate) error {
-		e.set(u.Version)
+	g, err := gateway.New(gateway.Config{Address: "127.0.0.1:0", Token: "key", Update: func(_ context.Context, _ []gateway.Replica, u gateway.WeightUpdate) error {
+		e.set(int(u.Version))
 		time.Sleep(20 * time.Millisecond) // proving them takes longer
 		return nil
 	}})
@@ -86,7 +88,7 @@ func TestGroupsOfARealEnvironmentCarryTheVersionsOfTheirTokens(t *testing.T) {
 		for v := 0; ctx.Err() == nil; time.Sleep(25 * time.Millisecond) {
 			if len(g.Status().Clients) > 0 && v < 9 {
 				v++
-				_, _ = g.UpdateWeights(ctx, gateway.WeightUpdate{Version: v, Mode: gateway.ModeKeep})
+				_, _ = g.UpdateWeights(ctx, gateway.WeightUpdate{Weights: sdk.Weights{Version: int64(v)}, Mode: gateway.ModeKeep})
 			}
 		}
 	})

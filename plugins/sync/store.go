@@ -13,7 +13,6 @@ import (
 	"github.com/google/renameio/v2"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/gateway"
-	"github.com/recipe-rl/recipe/sdk/inference"
 )
 
 // published is the newest weights that inference took, with what proves them, kept so that an inference block that comes back
@@ -27,10 +26,7 @@ const lastName = "last.json"
 
 // request is the update as a gateway takes it.
 func (p *published) request(hold string) gateway.WeightUpdate {
-	return gateway.WeightUpdate{
-		Version: int(p.Weights.Version), Path: p.Weights.Path, Transport: p.Weights.Transport, Options: inference.UpdateOptions(p.Weights),
-		Hold: hold, Check: p.Check,
-	}
+	return gateway.WeightUpdate{Weights: p.Weights, Hold: hold, Check: p.Check}
 }
 
 // save replaces the record at once.

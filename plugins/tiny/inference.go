@@ -3,10 +3,7 @@ package tiny
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -21,7 +18,6 @@ import (
 	"github.com/recipe-rl/recipe/sdk/inference"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/spec"
-	"github.com/recipe-rl/recipe/sdk/web"
 )
 
 // InferenceConfig is the body of `inference "tiny" "name"`.
@@ -33,99 +29,89 @@ type InferenceConfig struct {
 
 // Inference defines `inference "tiny"`.
 func Inference() *sdk.Definition {
-	return inference.New("tiny", "Serves a small character model in pure Go", func() inference.Plugin[InferenceConfig] { return &serving{} },
+	return inference.New("tiny", "Serves a small character model in pure Go",
+		func() inference.Plugin[InferenceConfig] { return tinyPlugin{} },
 		sdk.WithDoc("A decoder-only transformer on the CPU, without Python: for trying recipes out, for tests, and for machines without a GPU. It answers like vLLM's OpenAI-compatible server and takes new weights between two tokens."))
 }
 
+// tinyPlugin makes inference blocks.
+type tinyPlugin struct{}
+
 // serving is one inference block.
 type serving struct {
-	mu     sync.Mutex
-	engine *server.Engine // nil before Run has loaded the model, and after its end
+	*inference.Local
+	engine  *server.Engine
+	key     string
+	outputs outputs.Inference
+	reports sync.WaitGroup
+	silence context.CancelFunc // ends the reports
 }
 
 var (
-	_ inference.Plugin[InferenceConfig] = (*serving)(nil)
+	_ inference.Plugin[InferenceConfig] = tinyPlugin{}
+	_ sdk.Planner[InferenceConfig]      = tinyPlugin{}
+	_ inference.Engine                  = (*serving)(nil)
 	_ inference.TokenCounter            = (*serving)(nil)
-	_ sdk.Planner[InferenceConfig]      = (*serving)(nil)
 )
 
-// Run serves until ctx ends.
-func (s *serving) Run(ctx context.Context, req sdk.Request[InferenceConfig], host inference.Host) error {
+// Start loads the model and serves it.
+func (tinyPlugin) Start(_ context.Context, req sdk.Request[InferenceConfig], host inference.Host) (inference.Engine, error) {
 	host.Phase(sdk.Loading, "")
 	base, err := load(req.Config.Model, req.RecipeDir)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	from, version, known := base, int64(0), req.Policy.Version == 0
-	if req.Policy.Weights != "" && req.Policy.Format == format {
-		// What this run has reached comes before what the recipe names. Weights that are gone are no reason to fail: the
-		// gateway stays closed until the sync block brings them.
-		if from, err = lm.Load(req.Policy.Weights); err != nil {
-			host.Log("warn", fmt.Sprintf("policy version %d cannot be loaded again, waiting for the sync block to bring it: %v", req.Policy.Version, err))
-			from = base
-		} else {
-			version, known = req.Policy.Version, true
-		}
-	}
-	engine, err := server.New(from, version, server.Options{MaxBatch: int(req.Config.MaxBatch), Seed: uint64(req.Config.Seed)})
+	engine, err := server.New(base, 0, server.Options{MaxBatch: int(req.Config.MaxBatch), Seed: uint64(req.Config.Seed)})
 	if err != nil {
-		return err
-	}
-	defer engine.Close()
-	s.set(engine)
-	defer s.set(nil)
-	return s.serve(ctx, req, host, version, known)
-}
-
-func (s *serving) serve(ctx context.Context, req sdk.Request[InferenceConfig], host inference.Host, version int64, known bool) error {
-	engine, err := s.get()
-	if err != nil {
-		return err
+		return nil, err
 	}
 	// For environments in Python, which load the tokenizer by themselves.
 	config, tokenizer := engine.Config(), filepath.Join(req.Dir, "tokenizer")
 	if err := engine.Tokenizer().Files(tokenizer, config.Context); err != nil {
-		return err
+		engine.Close()
+		return nil, err
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return fmt.Errorf("listen for the tiny model: %w", err)
+	name := modelName(req.Config.Model, req.RecipeDir)
+	s := &serving{engine: engine, key: rand.Text(),
+		outputs: outputs.Inference{Model: name, Tokenizer: tokenizer, MaxModelLen: int64(config.Context)}}
+	if s.Local, err = inference.ServeLocal(server.NewHandler(engine, server.HandlerOptions{Model: name, APIKey: s.key})); err != nil {
+		engine.Close()
+		return nil, err
 	}
-	name, key := modelName(req.Config.Model, req.RecipeDir), rand.Text()
-	api := web.NewServer(server.NewHandler(engine, server.HandlerOptions{Model: name, APIKey: key}))
-	served := make(chan error, 1)
-	go func() { served <- web.Serve(api, listener) }()
-	if known {
-		host.Loaded(version)
-	}
-	host.Serve(inference.Replica{ID: "0", URL: "http://" + listener.Addr().String(), APIKey: key})
-	host.Ready(outputs.Inference{Model: name, Tokenizer: tokenizer, MaxModelLen: int64(config.Context)})
-	reportLoad(ctx, engine, host, served)
-	if ctx.Err() == nil {
-		return fmt.Errorf("serve the tiny model: %w", <-served)
-	}
-	host.Serve()
-	err = api.Close()
-	if e := <-served; !errors.Is(e, http.ErrServerClosed) {
-		err = errors.Join(err, e)
-	}
-	return errors.Join(err, ctx.Err())
+	reporting, silence := context.WithCancel(context.Background())
+	s.silence = silence
+	s.reports.Go(func() { reportLoad(reporting, engine, host) })
+	return s, nil
+}
+
+// Replicas implements inference.Engine.
+func (s *serving) Replicas() []inference.Replica {
+	return []inference.Replica{{ID: "0", URL: s.URL(), APIKey: s.key, Version: s.engine.Policy().Version}}
+}
+
+// Outputs implements inference.Engine.
+func (s *serving) Outputs() any { return s.outputs }
+
+// Stop implements inference.Engine.
+func (s *serving) Stop(ctx context.Context) error {
+	s.silence()
+	s.reports.Wait()
+	err := s.Local.Stop(ctx)
+	s.engine.Close()
+	return err
 }
 
 // reportEvery is how often the server says how busy it is.
 const reportEvery = 5 * time.Second
 
-// reportLoad tells the engine's throughput until ctx or the server ends.
-func reportLoad(ctx context.Context, engine *server.Engine, host sdk.Host, served chan error) {
+// reportLoad tells the engine's throughput until ctx ends.
+func reportLoad(ctx context.Context, engine *server.Engine, host inference.Host) {
 	tick := time.NewTicker(reportEvery)
 	defer tick.Stop()
 	before, at := engine.Stats(), time.Now()
 	for {
 		select {
 		case <-ctx.Done():
-			return
-		case err := <-served:
-			served <- err
 			return
 		case <-tick.C:
 		}
@@ -138,51 +124,35 @@ func reportLoad(ctx context.Context, engine *server.Engine, host sdk.Host, serve
 	}
 }
 
-func (s *serving) set(e *server.Engine) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.engine = e
-}
-
-func (s *serving) get() (*server.Engine, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.engine == nil {
-		return nil, errors.New("the tiny model is not loaded yet, or has been stopped")
-	}
-	return s.engine, nil
-}
-
-// UpdateWeights serves published weights from the next token on.
-func (s *serving) UpdateWeights(_ context.Context, w sdk.Weights) error {
-	engine, err := s.get()
-	if err != nil {
-		return err
-	}
+// Load serves published weights from the next token on.
+func (s *serving) Load(_ context.Context, w sdk.Weights) error {
 	if w.Format != "" && w.Format != format {
-		return fmt.Errorf("policy version %d has the format %q, a tiny server loads %q: train it with trainer \"tiny\"", w.Version, w.Format, format)
+		return fmt.Errorf("policy version %d has the format %q, a tiny server loads %q: train it with trainer \"tiny\"",
+			w.Version, w.Format, format)
 	}
 	c, err := lm.Load(w.Path)
 	if err != nil {
 		return err
 	}
-	if c.Alphabet != engine.Tokenizer().Alphabet() {
-		return fmt.Errorf("policy version %d reads the alphabet %q, the server %q: both must start from the same model", w.Version, c.Alphabet, engine.Tokenizer().Alphabet())
+	if c.Alphabet != s.engine.Tokenizer().Alphabet() {
+		return fmt.Errorf("policy version %d reads the alphabet %q, the server %q: both must start from the same model",
+			w.Version, c.Alphabet, s.engine.Tokenizer().Alphabet())
 	}
-	return engine.Swap(c.Params, w.Version)
+	return s.engine.Swap(c.Params, w.Version)
 }
 
 // Logprobs answers from the weights that are served now.
-func (s *serving) Logprobs(_ context.Context, tokens []int) ([]float64, error) {
-	engine, err := s.get()
-	if err != nil {
-		return nil, err
-	}
-	return logProbs(engine.Policy().Params, tokens)
+func (s *serving) Logprobs(_ context.Context, _ inference.Replica, tokens []int) ([]float64, error) {
+	return logProbs(s.engine.Policy().Params, tokens)
+}
+
+// GeneratedTokens counts the tokens that the server has sampled.
+func (s *serving) GeneratedTokens(context.Context) (float64, error) {
+	return float64(s.engine.Stats().SampledTokens), nil
 }
 
 // Plan adds up what the server will need.
-func (s *serving) Plan(c InferenceConfig, placement sdk.Placement) (sdk.Estimate, []spec.Problem) {
+func (tinyPlugin) Plan(c InferenceConfig, placement sdk.Placement) (sdk.Estimate, []spec.Problem) {
 	model, problems := planned(c.Model, placement)
 	if model == nil {
 		return sdk.Estimate{}, problems
@@ -219,13 +189,4 @@ func planned(model string, placement sdk.Placement) (*lm.Checkpoint, []spec.Prob
 		return nil, append(problems, spec.Problem{Path: cty.GetAttrPath("model"), Summary: "the model cannot be loaded", Detail: err.Error()})
 	}
 	return c, problems
-}
-
-// GeneratedTokens counts the tokens that the server has sampled.
-func (s *serving) GeneratedTokens(context.Context) (float64, error) {
-	engine, err := s.get()
-	if err != nil {
-		return 0, err
-	}
-	return float64(engine.Stats().SampledTokens), nil
 }

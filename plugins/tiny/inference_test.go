@@ -78,11 +78,4 @@ func TestInferenceFailsClearly(t *testing.T) {
 			t.Errorf("model %s: failed with %q, want it to say %q", model, message, want)
 		}
 	}
-	s := &serving{}
-	if _, err := s.Logprobs(t.Context(), []int{1, 2}); err == nil {
-		t.Error("log-probabilities before the start were answered")
-	}
-	if err := s.UpdateWeights(t.Context(), sdk.Weights{Path: "x"}); err == nil {
-		t.Error("weights were taken before the start")
-	}
 }

@@ -17,7 +17,7 @@ func TestReadyMeansItAnswers(t *testing.T) {
 	req.Environment[fakeLess] = "/v1/completions"
 	req.Config.StartTimeout, req.Config.MaxRestarts = 3*time.Second, 0
 	host := newRecorder()
-	err := (&Server{}).Run(t.Context(), req, host)
+	err := serveUntilItEnds(t, req, host)
 	var e *sdk.Error
 	if !errors.As(err, &e) || !strings.Contains(err.Error(), "did not answer") || !strings.Contains(err.Error(), "/v1/completions") {
 		t.Errorf("got %v; want an error that says which request was not answered", err)

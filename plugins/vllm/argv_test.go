@@ -7,9 +7,36 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/recipe-rl/recipe/sdk/engine"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
+
+// launch is one start in short.
+type launch struct {
+	Config                                            Config
+	Model, Tokenizer, ChatTemplate, Extension, APIKey string
+	Port                                              int
+	Devices                                           []string
+	Environment                                       map[string]string
+}
+
+func (l launch) split() (*program, engine.Launch) {
+	p := &program{config: l.Config, extension: l.Extension, template: l.ChatTemplate, environment: l.Environment}
+	return p, engine.Launch{Model: l.Model, Tokenizer: l.Tokenizer, Port: l.Port, Devices: l.Devices, Key: l.APIKey}
+}
+
+func (l launch) arguments() ([]string, error) {
+	p, e := l.split()
+	return p.arguments(e)
+}
+
+func (l launch) environ(base []string) []string {
+	p, e := l.split()
+	e.Environ = base
+	return p.environ(e)
+}
 
 func TestArguments(t *testing.T) {
 	t.Parallel()
@@ -73,34 +100,5 @@ func TestTheKeyIsNoArgument(t *testing.T) {
 	}
 	if slices.ContainsFunc(args, func(a string) bool { return strings.Contains(a, "secret") }) {
 		t.Fatalf("every user of the machine can read the arguments of a process: %q", args)
-	}
-}
-
-func TestDevicesOfReplicas(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		devices  []string
-		tp       int64
-		replicas int
-		want     string
-	}{
-		"none":            {nil, 1, 2, "|"},
-		"one each":        {[]string{"4", "5"}, 1, 2, "4|5"},
-		"two each":        {[]string{"0", "1", "2", "3"}, 2, 2, "0,1|2,3"},
-		"shared":          {[]string{"0"}, 1, 2, "0|0"},
-		"fewer than need": {[]string{"0"}, 2, 1, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := &Server{}
-			s.req.Config.TensorParallelSize, s.req.Placement.Devices = c.tp, c.devices
-			var got []string
-			for i := range c.replicas {
-				got = append(got, strings.Join(newReplica(s, i).devices(), ","))
-			}
-			if g := strings.Join(got, "|"); g != c.want {
-				t.Errorf("got %q, want %q", g, c.want)
-			}
-		})
 	}
 }

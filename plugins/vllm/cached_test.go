@@ -8,8 +8,8 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/engine"
 	"github.com/recipe-rl/recipe/sdk/gateway"
-	"github.com/recipe-rl/recipe/sdk/inference"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
@@ -45,7 +45,7 @@ func TestAPrefixCacheThatOutlivesItsWeightsIsNoticed(t *testing.T) {
 				w := sdk.Weights{Version: int64(version), Path: model(t, float64(version)), Format: "hf", Transport: "reload"}
 				value := -1 - 2*float64(version)
 				check := &gateway.Check{Tokens: []int{1, 2, 3}, Logprobs: []float64{0, value, value}, Tolerance: 1e-9}
-				_, err := g.UpdateWeights(t.Context(), gateway.WeightUpdate{Version: version, Path: w.Path, Transport: "reload", Options: inference.UpdateOptions(w), Check: check})
+				_, err := g.UpdateWeights(t.Context(), gateway.WeightUpdate{Weights: w, Check: check})
 				return err
 			}
 			if err := update(1); err != nil {
@@ -77,9 +77,8 @@ func TestHowLongAPromptIsKept(t *testing.T) {
 		"no cache":         {&off, "cuda", 2048, 0},
 		"not yet answered": {nil, "", 0, 0},
 	} {
-		s := &Server{req: sdk.Request[Config]{Config: Config{EnablePrefixCaching: c.caching}}}
-		s.replicas = []*replica{{live: true, offers: offers{Device: c.device, MaxModelLen: c.longest}}}
-		if got := s.CachedPrompt(); got != c.want {
+		facts := engine.Facts{Device: c.device, MaxModelLen: c.longest}
+		if got := (Config{EnablePrefixCaching: c.caching}).cachedPrompt(facts); got != c.want {
 			t.Errorf("%s: %d tokens, want %d", name, got, c.want)
 		}
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/gateway"
-	"github.com/recipe-rl/recipe/sdk/inference"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
@@ -75,7 +74,7 @@ func TestUpdateWhileAServerIsStartedAgain(t *testing.T) {
 	w := sdk.Weights{Version: 1, Path: model(t, 5), Format: "hf", Transport: "reload"}
 	want := []float64{0, -11, -11}
 	check := &gateway.Check{Tokens: []int{1, 2, 3}, Logprobs: want, Tolerance: 1e-9}
-	if _, err := g.UpdateWeights(t.Context(), gateway.WeightUpdate{Version: 1, Path: w.Path, Transport: "reload", Options: inference.UpdateOptions(w), Check: check}); err != nil {
+	if _, err := g.UpdateWeights(t.Context(), gateway.WeightUpdate{Weights: w, Check: check}); err != nil {
 		t.Fatalf("the update did not wait for the server: %v", err)
 	}
 }

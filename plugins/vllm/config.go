@@ -1,6 +1,11 @@
 package vllm
 
-import "time"
+import (
+	"path/filepath"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk/engine"
+)
 
 // Config is the body of `inference "vllm" "name"`. Attributes carry vLLM's own names, with underscores; what has no
 // attribute goes through extra_args.
@@ -59,8 +64,8 @@ func (c Config) servedName() string {
 	if c.ServedModelName != "" {
 		return c.ServedModelName
 	}
-	if isPath(c.Model) {
-		return baseName(c.Model)
+	if engine.IsPath(c.Model) {
+		return filepath.Base(filepath.Clean(c.Model))
 	}
 	return c.Model
 }
@@ -87,4 +92,12 @@ func (c Config) tokenizer() string {
 // gpusPerReplica is what one vllm serve process takes.
 func (c Config) gpusPerReplica() int {
 	return int(max(1, c.TensorParallelSize) * max(1, c.PipelineParallelSize) * max(1, c.DataParallelSize))
+}
+
+func (c Config) limits() engine.Limits {
+	return engine.Limits{Start: c.StartTimeout, Update: c.UpdateTimeout, Restarts: c.MaxRestarts}
+}
+
+func (c Config) chatTemplate() engine.ChatTemplate {
+	return engine.ChatTemplate{Text: c.ChatTemplate, Name: c.ChatTemplateName}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/engine"
 )
 
 // Logs called NAME.real.log were written by vLLM 0.32 on a machine without a GPU; the texts of NAME.text.log are those that vLLM,
@@ -31,14 +32,14 @@ func TestDiagnose(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := ""
-			for _, s := range symptoms {
-				if s.name == name {
-					want = s.headline()
+			for _, s := range symptoms() {
+				if s.Name == name {
+					want = "vLLM did not start: " + s.Summary
 				}
 			}
 			cause := errors.New("exit status 1")
 			var e *sdk.Error
-			if err := diagnose(cause, string(data)); !errors.As(err, &e) || e.Summary != want || !errors.Is(err, cause) {
+			if err := diagnosis().Explain(cause, string(data), false); !errors.As(err, &e) || e.Summary != want || !errors.Is(err, cause) {
 				t.Fatalf("got %+v\nwant %q", e, want)
 			}
 			if e.Remedy == "" || e.Detail == "" || strings.Contains(e.Detail, "ulimit") {
@@ -51,13 +52,13 @@ func TestDiagnose(t *testing.T) {
 func TestDiagnoseUnknown(t *testing.T) {
 	t.Parallel()
 	var e *sdk.Error
-	if err := diagnose(errors.New("exit status 1"), "a\nsomething new\n"); !errors.As(err, &e) || !strings.Contains(e.Detail, "something new") {
+	if err := diagnosis().Explain(errors.New("exit status 1"), "a\nsomething new\n", false); !errors.As(err, &e) || !strings.Contains(e.Detail, "something new") {
 		t.Fatalf("got %+v, want the log's last lines", e)
 	}
 	killed := exec.Command("sh", "-c", "kill -9 $$").Run()
 	// An optional part that is missing is told in each start of some builds, and is no reason.
 	optional := "WARNING [cuda.py:45] Failed to import from vllm._qutlass_C: ModuleNotFoundError(\"No module named 'vllm._qutlass_C'\")\n"
-	if err := diagnose(killed, optional+"INFO serving\n"); !errors.As(err, &e) || !strings.Contains(e.Remedy, "memory") {
+	if err := diagnosis().Explain(killed, optional+"INFO serving\n", false); !errors.As(err, &e) || !strings.Contains(e.Remedy, "memory") {
 		t.Fatalf("got %+v, want a word on the machine's memory", e)
 	}
 }
@@ -73,10 +74,10 @@ func TestDiagnoseLater(t *testing.T) {
 		start + "EngineDeadError: \n":        "vLLM ended: vLLM's engine process died",
 		start + "[Errno 28] No space left on device\n": "vLLM ended: a disk is full",
 	} {
-		err := diagnoseLater(killed, log)
+		err := diagnosis().Explain(killed, log, true)
 		var e *sdk.Error
-		if !errors.As(err, &e) || e.Summary != want || e.Remedy == "" || hopeless(err) {
-			t.Errorf("%q: got %+v, hopeless %v; want %q, and another try", log, e, hopeless(err), want)
+		if !errors.As(err, &e) || e.Summary != want || e.Remedy == "" || engine.Hopeless(err) {
+			t.Errorf("%q: got %+v, hopeless %v; want %q, and another try", log, e, engine.Hopeless(err), want)
 		}
 	}
 }
@@ -91,10 +92,10 @@ func TestStagesOfARealStart(t *testing.T) {
 	told := 0
 	for line := range strings.Lines(string(data)) {
 		line = strings.TrimRight(line, "\n")
-		if s, ok := stageOf(line); ok && (len(got) == 0 || got[len(got)-1] != string(s.phase)+" "+s.message) {
-			got = append(got, string(s.phase)+" "+s.message)
+		if s, ok := logFormat().Stage(line); ok && (len(got) == 0 || got[len(got)-1] != string(s.Phase)+" "+s.Message) {
+			got = append(got, string(s.Phase)+" "+s.Message)
 		}
-		if _, _, ok := worthTelling(line); ok {
+		if _, _, ok := logFormat().Event(line); ok {
 			told++
 		}
 	}
@@ -111,7 +112,7 @@ func TestStagesOfARealStart(t *testing.T) {
 	}
 	var said []string
 	for line := range strings.Lines(string(crash)) {
-		if _, text, ok := worthTelling(strings.TrimRight(line, "\n")); ok {
+		if _, text, ok := logFormat().Event(strings.TrimRight(line, "\n")); ok {
 			said = append(said, text)
 		}
 	}
@@ -125,18 +126,18 @@ func TestStagesOfARealStart(t *testing.T) {
 
 func TestProgress(t *testing.T) {
 	t.Parallel()
-	for line, want := range map[string]stage{
-		"Loading safetensors checkpoint shards:  50% Completed | 1/2 [00:00<00:00,  1.19it/s]":                                                    {sdk.Loading, "loading weights", 1, 2},
-		"Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  40%|████      | 27/67 [00:01<00:02, 18.1it/s]":                                 {sdk.Loading, "capturing CUDA graphs", 27, 67},
-		"(EngineCore pid=7) INFO 06-01 10:00:00 [monitor.py:34] torch.compile takes 14.20 s in total":                                             {sdk.Loading, "compiling the model", 0, 0},
-		"(EngineCore pid=7) INFO 06-01 10:00:00 [kv_cache_utils.py:1086] GPU KV cache size: 1,165,232 tokens":                                     {sdk.Loading, "KV cache holds 1,165,232 tokens", 0, 0},
-		"(EngineCore pid=7) INFO 06-01 10:00:00 [core.py:402] init engine (profile, create kv cache, warmup model) took 26.73 s (compile 14.2 s)": {sdk.Loading, "engine ready after 26.73 s, starting the front end", 0, 0},
+	for line, want := range map[string]engine.Stage{
+		"Loading safetensors checkpoint shards:  50% Completed | 1/2 [00:00<00:00,  1.19it/s]":                                                    {Phase: sdk.Loading, Message: "loading weights", Done: 1, Total: 2},
+		"Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  40%|████      | 27/67 [00:01<00:02, 18.1it/s]":                                 {Phase: sdk.Loading, Message: "capturing CUDA graphs", Done: 27, Total: 67},
+		"(EngineCore pid=7) INFO 06-01 10:00:00 [monitor.py:34] torch.compile takes 14.20 s in total":                                             {Phase: sdk.Loading, Message: "compiling the model", Done: 0, Total: 0},
+		"(EngineCore pid=7) INFO 06-01 10:00:00 [kv_cache_utils.py:1086] GPU KV cache size: 1,165,232 tokens":                                     {Phase: sdk.Loading, Message: "KV cache holds 1,165,232 tokens", Done: 0, Total: 0},
+		"(EngineCore pid=7) INFO 06-01 10:00:00 [core.py:402] init engine (profile, create kv cache, warmup model) took 26.73 s (compile 14.2 s)": {Phase: sdk.Loading, Message: "engine ready after 26.73 s, starting the front end", Done: 0, Total: 0},
 	} {
-		if got, ok := stageOf(line); !ok || got != want {
+		if got, ok := logFormat().Stage(line); !ok || got != want {
 			t.Errorf("%s\ngot %+v, %v; want %+v", line, got, ok, want)
 		}
 	}
-	if s, ok := stageOf("INFO: 200 OK"); ok {
+	if s, ok := logFormat().Stage("INFO: 200 OK"); ok {
 		t.Errorf("an ordinary line became stage %+v", s)
 	}
 }

@@ -4,11 +4,13 @@ import (
 	"net/http"
 	"os"
 	"slices"
+
+	"github.com/recipe-rl/recipe/sdk/engine"
 )
 
 // fakeNap is the sleep of the fake server. It does what vLLM does when something is used while its memory is away: it dies.
 type fakeNap struct {
-	away []string // parts of the memory that are given back
+	away []engine.Part // parts of the memory that are given back
 }
 
 const (
@@ -29,7 +31,7 @@ func (f *fakeServer) sleep(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f.paused = true
-	f.nap.away = []string{weightsPart, cachePart}
+	f.nap.away = []engine.Part{engine.Weights, engine.KVCache}
 	if r.URL.Query().Get("level") == "2" {
 		f.weight = -1e9
 	}
@@ -47,11 +49,14 @@ func (f *fakeServer) wakeUp(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	tags := r.URL.Query()["tags"]
+	var tags []engine.Part
+	for _, tag := range r.URL.Query()["tags"] {
+		tags = append(tags, engine.Part(tag))
+	}
 	if len(tags) == 0 {
 		tags = slices.Clone(f.nap.away)
 	}
-	f.nap.away = slices.DeleteFunc(f.nap.away, func(part string) bool { return slices.Contains(tags, part) })
+	f.nap.away = slices.DeleteFunc(f.nap.away, func(part engine.Part) bool { return slices.Contains(tags, part) })
 	if len(f.nap.away) == 0 {
 		f.paused = false
 	}
@@ -59,7 +64,7 @@ func (f *fakeServer) wakeUp(w http.ResponseWriter, r *http.Request) {
 }
 
 // needs ends the process when a part of the memory is used that is away.
-func (f *fakeServer) needs(parts ...string) {
+func (f *fakeServer) needs(parts ...engine.Part) {
 	for _, part := range parts {
 		if slices.Contains(f.nap.away, part) {
 			_, _ = os.Stderr.WriteString("an illegal memory access was encountered\n")

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/recipe-rl/recipe/sdk/engine"
 )
 
 // The test binary plays vLLM when it is started as the block's interpreter: it takes vLLM's arguments, writes vLLM's log and
@@ -145,7 +147,7 @@ func (f *fakeServer) routes() http.Handler {
 		"/version":               func(w http.ResponseWriter, _ *http.Request) { reply(w, map[string]any{"version": "0.32.0"}) },
 		"/is_paused":             func(w http.ResponseWriter, _ *http.Request) { reply(w, map[string]any{"is_paused": f.paused}) },
 		"/pause":                 f.set(func() { f.paused = true }),
-		"/resume":                f.set(func() { f.needs(weightsPart, cachePart); f.paused = false }),
+		"/resume":                f.set(func() { f.needs(engine.Weights, engine.KVCache); f.paused = false }),
 		"/reset_prefix_cache":    f.forget,
 		"/v1/models":             func(w http.ResponseWriter, _ *http.Request) { reply(w, f.list()) },
 		"/v1/completions":        f.complete,
@@ -235,11 +237,12 @@ func (f *fakeServer) rpc(w http.ResponseWriter, r *http.Request) {
 		Kwargs map[string]string `json:"kwargs"`
 	}
 	_ = json.NewDecoder(r.Body).Decode(&b)
-	f.needs(weightsPart)
+	f.needs(engine.Weights)
 	switch b.Method {
 	case "recipe_reload":
 		path := b.Kwargs["weights_path"]
 		for exists(path, "slow") {
+			_ = os.WriteFile(filepath.Join(path, "loading"), nil, 0o600)
 			time.Sleep(5 * time.Millisecond)
 		}
 		if exists(path, "bad") || exists(path, "bad-"+f.flag("--port")) {
@@ -301,7 +304,7 @@ func (f *fakeServer) complete(w http.ResponseWriter, r *http.Request) {
 		PromptLogprobs *int   `json:"prompt_logprobs"`
 	}
 	_ = json.NewDecoder(r.Body).Decode(&b)
-	f.needs(weightsPart, cachePart)
+	f.needs(engine.Weights, engine.KVCache)
 	served, ok := f.names[b.Model]
 	switch {
 	case !ok:

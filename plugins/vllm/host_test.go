@@ -26,9 +26,34 @@ type recorder struct {
 	replicas []inference.Replica
 	loaded   []int64
 	changed  chan struct{}
+	serving  *serving
 }
 
 var _ inference.Host = (*recorder)(nil)
+
+// serve says which engine has been started, as the SDK does by itself.
+func (r *recorder) serve(s *serving) {
+	r.note(func() { r.serving = s })
+	r.Changed()
+}
+
+// Changed does with replicas what the SDK does.
+func (r *recorder) Changed() {
+	r.note(func() {
+		if r.serving == nil {
+			return
+		}
+		r.replicas = r.serving.Replicas()
+		for _, replica := range r.replicas {
+			if replica.Version != inference.UnknownVersion {
+				r.loaded = append(r.loaded, replica.Version)
+			}
+		}
+		if len(r.replicas) > 0 && len(r.outputs) == 0 {
+			r.outputs = append(r.outputs, r.serving.Outputs())
+		}
+	})
+}
 
 func newRecorder() *recorder { return &recorder{changed: make(chan struct{}, 1)} }
 
@@ -62,8 +87,6 @@ func (r *recorder) Weights(sdk.WeightsInfo)          {}
 func (r *recorder) Begin(sdk.Activity) *sdk.Ongoing  { return nil }
 func (r *recorder) Activities(func() []sdk.Activity) {}
 func (r *recorder) Grace() time.Duration             { return 4 * time.Second }
-func (r *recorder) Serve(list ...inference.Replica)  { r.note(func() { r.replicas = list }) }
-func (r *recorder) Loaded(v int64)                   { r.note(func() { r.loaded = append(r.loaded, v) }) }
 
 // await waits until ok holds of the recorder, and fails the test with everything that was told otherwise.
 func (r *recorder) await(t *testing.T, what string, ok func(*recorder) bool) {

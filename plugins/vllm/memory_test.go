@@ -25,7 +25,7 @@ func TestOutOfMemorySaysWhatToLower(t *testing.T) {
 			t.Fatal(err)
 		}
 		var e *sdk.Error
-		if err := diagnose(errors.New("exit status 1"), string(log)); !errors.As(err, &e) {
+		if err := diagnosis().Explain(errors.New("exit status 1"), string(log), false); !errors.As(err, &e) {
 			t.Fatalf("%s: no diagnosis: %v", name, err)
 		}
 		if !strings.Contains(e.Remedy, "lower") {

@@ -31,7 +31,7 @@ func (s *Server) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.P
 		e.Facts["dtype"] = d
 	}
 	problems := placementProblems(c, placement)
-	templates, err := templateFacts(c)
+	templates, err := c.chatTemplate().Facts(c.tokenizer())
 	maps.Copy(e.Facts, templates)
 	if err != nil {
 		problems = append(problems, templateProblem(err))

@@ -1,9 +1,7 @@
 package vllm
 
 import (
-	"bytes"
 	"math"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -131,36 +129,6 @@ func TestDefinition(t *testing.T) {
 	}
 }
 
-func TestChatTemplateThatIsAList(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	put(t, dir, "tokenizer_config.json", `{"chat_template":[{"name":"default","template":"A"},{"name":"tool_use","template":"B"}]}`)
-	for name, want := range map[string]string{"": "A", "default": "A", "tool_use": "B"} {
-		path, err := chatTemplate(Config{ChatTemplateName: name}, dir, dir, t.TempDir())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, _ := os.ReadFile(path); string(got) != want {
-			t.Errorf("template %q is %q, want %q", name, got, want)
-		}
-	}
-	if _, err := chatTemplate(Config{ChatTemplateName: "rag"}, dir, dir, dir); err == nil || !strings.Contains(err.Error(), `"rag"`) {
-		t.Errorf("got %v, want an error that names the template", err)
-	}
-	put(t, dir, "tokenizer_config.json", `{"chat_template":{"default":"C"}}`)
-	path, err := chatTemplate(Config{}, dir, dir, t.TempDir())
-	if got, _ := os.ReadFile(path); err != nil || string(got) != "C" {
-		t.Errorf("a dict gave %q, %v; want C", got, err)
-	}
-	put(t, dir, "tokenizer_config.json", `{"chat_template":"one"}`)
-	if path, err := chatTemplate(Config{}, dir, dir, dir); err != nil || path != "" {
-		t.Errorf("a single template gave %q, %v; want none to be passed", path, err)
-	}
-	if path, err := chatTemplate(Config{ChatTemplate: "{{ messages }}"}, dir, dir, dir); err != nil || filepath.Base(path) != "chat_template.jinja" {
-		t.Errorf("a literal template gave %q, %v", path, err)
-	}
-}
-
 func TestPlanTellsPrecisionAndLogprobs(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -209,12 +177,4 @@ func TestPlanTellsTheChatTemplate(t *testing.T) {
 			}
 		})
 	}
-}
-
-func FuzzReadHeader(f *testing.F) {
-	f.Add([]byte{2, 0, 0, 0, 0, 0, 0, 0, '{', '}'})
-	f.Add([]byte{})
-	f.Fuzz(func(t *testing.T, data []byte) {
-		_, _ = parseHeader(bytes.NewReader(data), int64(len(data)), "x.safetensors") // must neither panic nor allocate what the file claims
-	})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/engine"
 )
 
 // pulled is what one worker says of weights that it has copied, or of why it has not.
@@ -30,10 +31,11 @@ func (p pulled) String() string {
 	return text
 }
 
-// pull lets the workers copy a trainer's tensors, which they open once, or receive them by nccl. With transports ipc and nccl
-// generation is paused meanwhile; live takes the moment between two steps of the engine.
-func (c *client) pull(ctx context.Context, o offers, w sdk.Weights) (told pulled, err error) {
-	if err := o.require("/collective_rpc", "copy weights into a running server"); err != nil {
+// pull lets the workers copy a trainer's tensors, which they open once, or receive them by nccl. With transports ipc
+// and nccl generation is paused meanwhile; live takes the moment between two steps of the engine.
+func (c *client) pull(ctx context.Context, l engine.Load) (told pulled, err error) {
+	w := l.Weights
+	if err := c.offers.require("/collective_rpc", "copy weights into a running server"); err != nil {
 		return pulled{}, err
 	}
 	var handles struct {
@@ -43,11 +45,11 @@ func (c *client) pull(ctx context.Context, o offers, w sdk.Weights) (told pulled
 		return pulled{}, &sdk.Error{Summary: fmt.Sprintf("version %d was published by %s without handles of its tensors", w.Version, w.Transport),
 			Detail: "the trainer's plugin does not publish that way", Remedy: "set transport = \"reload\" in the sync block", Err: err}
 	}
-	if told, err = c.pullOnce(ctx, o, w, handles.Key); err == nil && told.Unknown {
+	if told, err = c.pullOnce(ctx, l, handles.Key); err == nil && told.Unknown {
 		if err := c.attach(ctx, w); err != nil {
 			return pulled{}, err
 		}
-		told, err = c.pullOnce(ctx, o, w, handles.Key)
+		told, err = c.pullOnce(ctx, l, handles.Key)
 	}
 	switch {
 	case err != nil:
@@ -68,9 +70,10 @@ func (c *client) attach(ctx context.Context, w sdk.Weights) error {
 	return err
 }
 
-func (c *client) pullOnce(ctx context.Context, o offers, w sdk.Weights, key string) (told pulled, err error) {
+func (c *client) pullOnce(ctx context.Context, l engine.Load, key string) (told pulled, err error) {
+	w := l.Weights
 	if w.Transport != "live" {
-		resume, err := c.pause(ctx, o)
+		resume, err := c.pause(ctx, l)
 		if err != nil {
 			return pulled{}, err
 		}
@@ -84,19 +87,19 @@ func (c *client) pullOnce(ctx context.Context, o offers, w sdk.Weights, key stri
 		return told, err
 	}
 	if w.Transport == "live" {
-		return told, c.label(ctx, o, w.Version)
+		return told, c.label(ctx, w.Version)
 	}
 	if err := c.forget(ctx); err != nil {
 		return pulled{}, err
 	}
-	return told, c.label(ctx, o, w.Version)
+	return told, c.label(ctx, w.Version)
 }
 
 // agree makes one answer of those of all workers.
 func agree(results json.RawMessage, version int64) (pulled, error) {
 	var list []pulled
 	if err := json.Unmarshal(results, &list); err != nil || len(list) == 0 {
-		return pulled{}, fmt.Errorf("the workers' answer to a copy of weights cannot be read: %s: %w", brief(string(results)), err)
+		return pulled{}, fmt.Errorf("the workers' answer to a copy of weights cannot be read: %s: %w", engine.Brief(string(results)), err)
 	}
 	all := list[0]
 	for _, p := range list {
@@ -110,8 +113,8 @@ func agree(results json.RawMessage, version int64) (pulled, error) {
 	return all, nil
 }
 
-// facts asks the worker extension what it can reach.
-func (c *client) facts(ctx context.Context, o *offers) error {
+// workers asks the worker extension what it can reach.
+func (c *client) workers(ctx context.Context, o *engine.Facts) error {
 	results, err := c.call(ctx, "recipe_facts", nil)
 	if err != nil {
 		return err
@@ -123,7 +126,7 @@ func (c *client) facts(ctx context.Context, o *offers) error {
 		Machine    string   `json:"machine"`
 	}
 	if err := json.Unmarshal(results, &list); err != nil || len(list) == 0 {
-		return fmt.Errorf("read the workers' answer: %s: %w", brief(string(results)), err)
+		return fmt.Errorf("read the workers' answer: %s: %w", engine.Brief(string(results)), err)
 	}
 	o.Reach, o.Arithmetic, o.Device, o.Machine = list[0].Reach, list[0].Arithmetic, list[0].Device, list[0].Machine
 	return nil
@@ -135,17 +138,18 @@ const (
 	forgetPause = 100 * time.Millisecond
 )
 
-// forget empties the prefix cache, in which the old weights have left what they computed. An engine refuses while any request
-// holds a part of it, and some assert that none does; neither is worth ending a run: the gateway salts each request with the
-// policy version, so that what is left is found by nobody, and the proof of the weights does not read the cache.
+// forget empties the prefix cache, in which the old weights have left what they computed. An engine refuses while any
+// request holds a part of it, and some assert that none does; neither is worth ending a run: the gateway salts each
+// request with the policy version, so that what is left is found by nobody, and the proof of the weights does not
+// read the cache.
 func (c *client) forget(ctx context.Context) error {
 	var last error
 	for range forgetTries {
 		out := struct {
 			Success *bool `json:"success"`
 		}{}
-		status := (*statusError)(nil)
-		err := c.post(ctx, "/reset_prefix_cache", nil, &out)
+		status := (*engine.StatusError)(nil)
+		err := c.Post(ctx, "/reset_prefix_cache", nil, &out)
 		switch {
 		case err == nil && (out.Success == nil || *out.Success):
 			return nil
@@ -156,12 +160,12 @@ func (c *client) forget(ctx context.Context) error {
 		default:
 			return fmt.Errorf("empty the prefix cache, which still holds what the old weights computed: %w", err) // the server is gone
 		}
-		if err := pause(ctx, forgetPause); err != nil {
+		if err := engine.Pause(ctx, forgetPause); err != nil {
 			return fmt.Errorf("empty the prefix cache: %w", errors.Join(err, last))
 		}
 	}
-	if c.warn != nil {
-		c.warn(fmt.Sprintf("the prefix cache could not be emptied (%v); what it holds is not used, because requests carry the policy version as cache_salt", last))
+	if c.Address.Warn != nil {
+		c.Address.Warn(fmt.Sprintf("the prefix cache could not be emptied (%v); what it holds is not used, because requests carry the policy version as cache_salt", last))
 	}
 	return nil
 }

@@ -7,10 +7,11 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/engine"
 )
 
-// inMemory is what a trainer publishes by ipc, as the fake server reads it.
-func inMemory(version int64, transport, key string, weight float64) sdk.Weights {
+// published is what a trainer publishes by ipc, as the fake server reads it.
+func published(version int64, transport, key string, weight float64) sdk.Weights {
 	handles := fmt.Sprintf(`{"form":1,"key":%q,"weight":%g}`, key, weight)
 	return sdk.Weights{Version: version, Format: "tensors", Transport: transport, Precision: "float32", Handles: handles}
 }
@@ -24,15 +25,15 @@ func TestWeightsFromMemory(t *testing.T) {
 			req.Environment[fakeBusy] = c.busy
 			s, host, _ := start(t, req)
 			host.await(t, "two replicas", ready(2))
-			out := host.outputs[0].(Outputs)
+			out := host.outputs[0].(engine.Outputs)
 			if got := strings.Join(out.Transports, " "); got != "live ipc nccl reload restart" || out.Reach[0] != "host:here" || out.Machine != "here" || out.Arithmetic != "float32" {
 				t.Fatalf("outputs %+v; want live and ipc among the transports, and what the worker says of itself", out)
 			}
-			for version, w := range []sdk.Weights{1: inMemory(1, c.transport, "a", 3), 2: inMemory(2, c.transport, "b", 5)} {
+			for version, w := range []sdk.Weights{1: published(1, c.transport, "a", 3), 2: published(2, c.transport, "b", 5)} {
 				if version == 0 {
 					continue
 				}
-				if err := s.UpdateWeights(t.Context(), w); err != nil {
+				if err := s.Load(t.Context(), w); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -60,10 +61,10 @@ func TestWeightsFromMemoryThatCannotFit(t *testing.T) {
 	host.await(t, "a replica", ready(1))
 	before := host.served()[0].URL
 	var e *sdk.Error
-	if err := s.UpdateWeights(t.Context(), inMemory(1, "ipc", "a", -1)); !errors.As(err, &e) || !strings.Contains(e.Error(), "model.norm.weight") {
+	if err := s.Load(t.Context(), published(1, "ipc", "a", -1)); !errors.As(err, &e) || !strings.Contains(e.Error(), "model.norm.weight") {
 		t.Errorf("got %v, want the tensor's name", err)
 	}
-	if err := s.UpdateWeights(t.Context(), sdk.Weights{Version: 1, Transport: "ipc"}); !errors.As(err, &e) || !strings.Contains(e.Error(), "without handles") {
+	if err := s.Load(t.Context(), sdk.Weights{Version: 1, Transport: "ipc"}); !errors.As(err, &e) || !strings.Contains(e.Error(), "without handles") {
 		t.Errorf("got %v, want that there are no handles", err)
 	}
 	serves(t, s, 0)
@@ -78,11 +79,11 @@ func TestServerThatDiesWhileItCopies(t *testing.T) {
 	s, host, _ := start(t, request(t, Config{Model: model(t, 0), MaxRestarts: 3}))
 	host.await(t, "a replica", ready(1))
 	before := host.served()[0].URL
-	if err := s.UpdateWeights(t.Context(), inMemory(1, "ipc", "half", 3)); err == nil {
+	if err := s.Load(t.Context(), published(1, "ipc", "half", 3)); err == nil {
 		t.Fatal("an update that killed the server went well")
 	}
 	host.await(t, "another server", func(r *recorder) bool { return len(r.replicas) == 1 && r.replicas[0].URL != before })
-	if err := s.UpdateWeights(t.Context(), inMemory(1, "ipc", "a", 4)); err != nil {
+	if err := s.Load(t.Context(), published(1, "ipc", "a", 4)); err != nil {
 		t.Fatal(err)
 	}
 	serves(t, s, 4)

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/inference"
 )
 
 // Weights that reach the servers by starting them again are proved and served like others.
@@ -22,7 +21,7 @@ func TestTransportRestartBehindTheGateway(t *testing.T) {
 	for version := 1; version <= 2; version++ {
 		update := proved(t, version, float64(version), "")
 		w := sdk.Weights{Version: int64(version), Path: update.Path, Format: "hf", Transport: "restart"}
-		update.Transport, update.Options = "restart", inference.UpdateOptions(w)
+		update.Weights, update.Transport = w, "restart"
 		for i := range update.Check.Logprobs { // a fresh server's prefix cache holds nothing
 			update.Check.Logprobs[i] = -1 - float64(version)
 		}

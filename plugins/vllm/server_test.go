@@ -14,33 +14,61 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/engine"
+	"github.com/recipe-rl/recipe/sdk/inference"
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
 
-// start runs a server until the test ends.
-func start(t *testing.T, req sdk.Request[Config]) (*Server, *recorder, func() error) {
-	t.Helper()
-	s, host := &Server{}, newRecorder()
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx, req, host) }()
-	stopped := false
-	stop := func() error {
-		if stopped {
-			return nil
+// block is a block that runs, asked as the gateway asks it.
+type block struct{ *serving }
+
+// Logprobs asks the first replica, when there is one.
+func (b *block) Logprobs(ctx context.Context, tokens []int) ([]float64, error) {
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		err := errors.New("no replica answers")
+		if list := b.Replicas(); len(list) > 0 {
+			var values []float64
+			if values, err = b.serving.Logprobs(ctx, list[0], tokens); err == nil {
+				return values, nil
+			}
 		}
-		stopped = true
-		cancel()
-		select {
-		case err := <-ended:
-			return err
-		case <-time.After(60 * time.Second):
-			t.Fatal("waited 60 s for Run to return")
-			return nil
+		if time.Now().After(deadline) {
+			return nil, err
 		}
 	}
+}
+
+func (b *block) ReplicaLogprobs(ctx context.Context, r inference.Replica, tokens []int) ([]float64, error) {
+	return b.serving.Logprobs(ctx, r, tokens)
+}
+
+// start runs a server until the test ends.
+func start(t *testing.T, req sdk.Request[Config]) (*block, *recorder, func() error) {
+	t.Helper()
+	host := newRecorder()
+	s, err := (&Server{}).Start(t.Context(), req, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host.serve(s.(*serving))
+	stop := func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		return errors.Join(s.Stop(ctx), s.Wait())
+	}
 	t.Cleanup(func() { _ = stop() })
-	return s, host, stop
+	return &block{s.(*serving)}, host, stop
+}
+
+// serveUntilItEnds returns why a block ended by itself.
+func serveUntilItEnds(t *testing.T, req sdk.Request[Config], host *recorder) error {
+	t.Helper()
+	s, err := (&Server{}).Start(t.Context(), req, host)
+	if err != nil {
+		return err
+	}
+	host.serve(s.(*serving))
+	return s.Wait()
 }
 
 func ready(n int) func(*recorder) bool {
@@ -48,7 +76,7 @@ func ready(n int) func(*recorder) bool {
 }
 
 // serves checks the log-probability that every token has, which is -1 - 2 × weight (half of it from the prefix cache).
-func serves(t *testing.T, s *Server, weight float64) {
+func serves(t *testing.T, s *block, weight float64) {
 	t.Helper()
 	got, err := s.Logprobs(t.Context(), []int{1, 2, 3})
 	if err != nil {
@@ -77,7 +105,7 @@ func TestServeAndReload(t *testing.T) {
 	})
 	put(t, filepath.Dir(listen), "listen", "")
 	host.await(t, "a replica", ready(1))
-	out := host.outputs[0].(Outputs)
+	out := host.outputs[0].(engine.Outputs)
 	if out.Model != "policy" || out.Tokenizer != base || out.MaxModelLen != 256 {
 		t.Fatalf("outputs %+v; want the served name, the model's tokenizer and 256 tokens", out)
 	}
@@ -88,8 +116,8 @@ func TestServeAndReload(t *testing.T) {
 		t.Errorf("the host was not told of the first answer:\n%s", text)
 	}
 	serves(t, s, 0)
-	if err := s.UpdateWeights(t.Context(), hf(1, model(t, 3))); err != nil {
-		t.Fatalf("UpdateWeights: %v", err)
+	if err := s.Load(t.Context(), hf(1, model(t, 3))); err != nil {
+		t.Fatalf("Load: %v", err)
 	}
 	serves(t, s, 3)
 	if err := stop(); err != nil {
@@ -106,7 +134,7 @@ func TestIncompleteWeightsTouchNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	var e *sdk.Error
-	if err := s.UpdateWeights(t.Context(), hf(1, cut)); !errors.As(err, &e) || !strings.Contains(e.Error(), "not complete") {
+	if err := s.Load(t.Context(), hf(1, cut)); !errors.As(err, &e) || !strings.Contains(e.Error(), "not complete") {
 		t.Fatalf("got %v, want an error that says the weights are not complete", err)
 	}
 	serves(t, s, 0)
@@ -116,13 +144,13 @@ func TestPoisonedServerIsStartedAgainWithWhatItServed(t *testing.T) {
 	t.Parallel()
 	s, host, _ := start(t, request(t, Config{Model: model(t, 0), MaxRestarts: 2}))
 	host.await(t, "a replica", ready(1))
-	if err := s.UpdateWeights(t.Context(), hf(1, model(t, 3))); err != nil {
+	if err := s.Load(t.Context(), hf(1, model(t, 3))); err != nil {
 		t.Fatal(err)
 	}
 	first := host.served()[0].URL
 	bad := model(t, 9)
 	put(t, bad, "bad", "")
-	if err := s.UpdateWeights(t.Context(), hf(2, bad)); err == nil || !strings.Contains(err.Error(), "started again") {
+	if err := s.Load(t.Context(), hf(2, bad)); err == nil || !strings.Contains(err.Error(), "started again") {
 		t.Fatalf("got %v, want an error that says the replica is started again", err)
 	}
 	host.await(t, "another server with version 1", func(r *recorder) bool {
@@ -138,7 +166,7 @@ func TestKilledServerComesBackAtTheCurrentVersionAndLeavesNoEngine(t *testing.T)
 	req.Environment[fakePids] = pids
 	s, host, stop := start(t, req)
 	host.await(t, "a replica", ready(1))
-	if err := s.UpdateWeights(t.Context(), hf(4, model(t, 2))); err != nil {
+	if err := s.Load(t.Context(), hf(4, model(t, 2))); err != nil {
 		t.Fatal(err)
 	}
 	first := host.served()[0].URL
@@ -228,14 +256,15 @@ func TestTransportRestart(t *testing.T) {
 	before, old := host.served(), proc.Parse(host.programs())
 	w := hf(1, model(t, 6))
 	w.Transport = "restart"
-	if err := s.UpdateWeights(t.Context(), w); err != nil {
+	if err := s.Load(t.Context(), w); err != nil {
 		t.Fatal(err)
 	}
 	host.await(t, "two other programs", func(r *recorder) bool {
 		now := proc.Parse(r.handle)
 		return len(now) == 2 && now[0].PID != old[0].PID && now[1].PID != old[1].PID
 	})
-	if after := host.served(); !slices.Equal(after, before) {
+	same := func(a, b inference.Replica) bool { return a.URL == b.URL && a.APIKey == b.APIKey }
+	if after := host.served(); !slices.EqualFunc(after, before, same) {
 		t.Errorf("the servers are at %v, were at %v: the gateway proves them where they were", after, before)
 	}
 	for _, r := range host.served() {
@@ -255,7 +284,7 @@ func TestAdapter(t *testing.T) {
 	put(t, adapter, "adapter_config.json", "{}")
 	put(t, adapter, "weights.txt", "5")
 	putSafetensors(t, filepath.Join(adapter, "adapter_model.safetensors"))
-	if err := s.UpdateWeights(t.Context(), sdk.Weights{Version: 1, Path: adapter, Format: "lora", Transport: "lora"}); err != nil {
+	if err := s.Load(t.Context(), sdk.Weights{Version: 1, Path: adapter, Format: "lora", Transport: "lora"}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := s.Logprobs(t.Context(), []int{1, 2})
@@ -269,11 +298,11 @@ func TestAdapterWithoutLora(t *testing.T) {
 	s, host, _ := start(t, request(t, Config{Model: model(t, 0)}))
 	host.await(t, "a replica", ready(1))
 	var e *sdk.Error
-	err := s.UpdateWeights(t.Context(), sdk.Weights{Version: 1, Path: "/x", Format: "lora", Transport: "lora"})
+	err := s.Load(t.Context(), sdk.Weights{Version: 1, Path: "/x", Format: "lora", Transport: "lora"})
 	if !errors.As(err, &e) || !strings.Contains(e.Remedy, "enable_lora") {
 		t.Fatalf("got %v, want a remedy that names enable_lora", err)
 	}
-	err = s.UpdateWeights(t.Context(), sdk.Weights{Version: 1, Path: "/x", Format: "tensor", Transport: "pigeon"})
+	err = s.Load(t.Context(), sdk.Weights{Version: 1, Path: "/x", Format: "tensor", Transport: "pigeon"})
 	if !errors.As(err, &e) || !strings.Contains(e.Detail, "reload") {
 		t.Fatalf("got %v, want an error that lists what is offered", err)
 	}
@@ -286,10 +315,10 @@ func TestServerWithoutRoute(t *testing.T) {
 	s, host, _ := start(t, req)
 	host.await(t, "a replica", ready(1))
 	var e *sdk.Error
-	if err := s.UpdateWeights(t.Context(), hf(1, model(t, 3))); !errors.As(err, &e) || !strings.Contains(e.Remedy, "restart") {
+	if err := s.Load(t.Context(), hf(1, model(t, 3))); !errors.As(err, &e) || !strings.Contains(e.Remedy, "restart") {
 		t.Fatalf("got %v, want a remedy that names the restart transport", err)
 	}
-	if out := host.outputs[0].(Outputs); strings.Join(out.Transports, " ") != "restart" || !strings.Contains(host.text(), "weights by restart") {
+	if out := host.outputs[0].(engine.Outputs); strings.Join(out.Transports, " ") != "restart" || !strings.Contains(host.text(), "weights by restart") {
 		t.Errorf("transports %q, told:\n%s\nwant restart alone", out.Transports, host.text())
 	}
 }
@@ -297,22 +326,15 @@ func TestServerWithoutRoute(t *testing.T) {
 func TestPluginThatDiedFindsItsServerAgain(t *testing.T) {
 	t.Parallel()
 	req := request(t, Config{Model: model(t, 0)})
-	// The server of the life before, left behind by kill -9 of the plugin; its owner died while it was paused.
-	earlier := &Server{}
-	if err := earlier.prepare(req, newRecorder()); err != nil {
+	// The server of an earlier attempt whose plugin is as good as dead; it died while its server was paused.
+	_, earlier, _ := start(t, req)
+	earlier.await(t, "a replica", ready(1))
+	port, server := portOf(t, earlier.programs(), "vllm-0"), earlier.programs()
+	address := engine.Address{Port: port, Key: earlier.served()[0].APIKey}
+	c := newClient(address, req.Config, true)
+	defer c.Close()
+	if err := c.Post(t.Context(), "/pause", nil, nil); err != nil {
 		t.Fatal(err)
-	}
-	program, port, _, err := earlier.replicas[0].begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = program.Stop(context.Background(), time.Second) })
-	c := newClient(port, earlier.replicas[0].key(), "")
-	defer c.close()
-	for c.post(t.Context(), "/pause", nil, nil) != nil {
-		if err := pause(t.Context(), 50*time.Millisecond); err != nil {
-			t.Fatal(err)
-		}
 	}
 	stranger, err := proc.Start(t.Context(), proc.Spec{Name: "other", Argv: []string{"sleep", "600"}, LogDir: t.TempDir()})
 	if err != nil {
@@ -320,7 +342,7 @@ func TestPluginThatDiedFindsItsServerAgain(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = stranger.Stop(context.Background(), time.Second) })
 
-	req.Handle = proc.Encode(program.Handle(), stranger.Handle())
+	req.Handle = proc.Encode(append(proc.Parse(server), stranger.Handle())...)
 	req.Policy = sdk.Policy{Version: 3, Weights: model(t, 8), Format: "hf"}
 	s, host, _ := start(t, req)
 	host.await(t, "a replica", ready(1))
@@ -339,7 +361,7 @@ func TestFailures(t *testing.T) {
 		t.Parallel()
 		req := request(t, Config{Model: model(t, 0), MaxRestarts: 5})
 		req.Environment[fakeLog] = absolute(t, "testdata/log/context.real.log")
-		err := (&Server{}).Run(t.Context(), req, newRecorder())
+		err := serveUntilItEnds(t, req, newRecorder())
 		var e *sdk.Error
 		if !errors.As(err, &e) || !strings.Contains(e.Summary, "max_model_len is longer") {
 			t.Fatalf("got %v, want the diagnosis at once, without five restarts", err)
@@ -358,14 +380,14 @@ func TestFailures(t *testing.T) {
 		req := request(t, Config{Model: model(t, 0)})
 		req.Runtime.Python = filepath.Join(t.TempDir(), "python")
 		var e *sdk.Error
-		if err := (&Server{}).Run(t.Context(), req, newRecorder()); !errors.As(err, &e) || e.Remedy == "" {
+		if err := serveUntilItEnds(t, req, newRecorder()); !errors.As(err, &e) || e.Remedy == "" {
 			t.Fatalf("got %v, want an error with a remedy", err)
 		}
 	})
 	t.Run("no model", func(t *testing.T) {
 		t.Parallel()
 		var e *sdk.Error
-		if err := (&Server{}).Run(t.Context(), request(t, Config{Model: "./none"}), newRecorder()); !errors.As(err, &e) || !strings.Contains(e.Summary, "config.json") {
+		if err := serveUntilItEnds(t, request(t, Config{Model: "./none"}), newRecorder()); !errors.As(err, &e) || !strings.Contains(e.Summary, "config.json") {
 			t.Fatalf("got %v, want an error about the model's folder", err)
 		}
 	})
@@ -381,7 +403,7 @@ func TestProgramsOfAnEarlierLifeEndWithABlockThatCannotBegin(t *testing.T) {
 	t.Cleanup(func() { _ = old.Stop(context.Background(), 0) })
 	req := request(t, Config{Model: "./none"})
 	req.Handle = proc.Encode(old.Handle())
-	if err := (&Server{}).Run(t.Context(), req, newRecorder()); err == nil {
+	if err := serveUntilItEnds(t, req, newRecorder()); err == nil {
 		t.Error("a model that is not there was served")
 	}
 	if alive(old.PID()) {

@@ -53,7 +53,7 @@ func TestOneOfTwoServersFailsBehindTheGateway(t *testing.T) {
 	update := proved(t, 1, 3, "")
 	put(t, update.Path, "bad-"+strconv.Itoa(portOf(t, status.GetHandle(), "vllm-1")), "")
 	if _, err := g.UpdateWeights(t.Context(), update); err != nil {
-		t.Fatalf("UpdateWeights: %v", err)
+		t.Fatalf("Load: %v", err)
 	}
 	if n := serving(1); n != 1 {
 		t.Errorf("%d servers answer at version 1 right after the update, want the one that took it", n)

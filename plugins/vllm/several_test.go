@@ -12,7 +12,7 @@ import (
 )
 
 // two runs a block of two servers.
-func two(t *testing.T, change func(*sdk.Request[Config])) (*Server, *recorder) {
+func two(t *testing.T, change func(*sdk.Request[Config])) (*block, *recorder) {
 	t.Helper()
 	req := request(t, Config{Model: model(t, 0), Replicas: 2, MaxRestarts: 3})
 	if change != nil {
@@ -24,7 +24,7 @@ func two(t *testing.T, change func(*sdk.Request[Config])) (*Server, *recorder) {
 }
 
 // all checks what every replica serves, once there are two: -1 - weight, and another weight of the prefix cache where that is kept.
-func all(t *testing.T, s *Server, host *recorder, weight float64) {
+func all(t *testing.T, s *block, host *recorder, weight float64) {
 	t.Helper()
 	for _, r := range host.served() {
 		got, err := s.ReplicaLogprobs(t.Context(), r, []int{1, 2})
@@ -41,8 +41,8 @@ func TestAReplicaThatFailsKeepsNobodyBack(t *testing.T) {
 	before := host.served()
 	weights := model(t, 5)
 	put(t, weights, "bad-"+before[1].URL[strings.LastIndexByte(before[1].URL, ':')+1:], "")
-	if err := s.UpdateWeights(t.Context(), hf(1, weights)); err != nil {
-		t.Fatalf("UpdateWeights: %v; one of two took the weights", err)
+	if err := s.Load(t.Context(), hf(1, weights)); err != nil {
+		t.Fatalf("Load: %v; one of two took the weights", err)
 	}
 	for _, r := range host.served() {
 		if r.URL == before[1].URL {
@@ -68,8 +68,8 @@ func TestAReplicaThatDiesKeepsNobodyBack(t *testing.T) {
 	if err := syscall.Kill(server, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.UpdateWeights(t.Context(), hf(1, model(t, 5))); err != nil {
-		t.Fatalf("UpdateWeights: %v; one of two took the weights", err)
+	if err := s.Load(t.Context(), hf(1, model(t, 5))); err != nil {
+		t.Fatalf("Load: %v; one of two took the weights", err)
 	}
 	host.await(t, "both at version 1", func(r *recorder) bool {
 		return len(r.replicas) == 2 && (r.replicas[0].URL != before[0].URL || r.replicas[1].URL != before[1].URL)
@@ -83,7 +83,7 @@ func TestAReplicaThatComesUpDuringAnUpdateIsUpdated(t *testing.T) {
 	pids := filepath.Join(t.TempDir(), "pids")
 	s, host := two(t, func(r *sdk.Request[Config]) { r.Environment[fakePids] = pids })
 	old := model(t, 3)
-	if err := s.UpdateWeights(t.Context(), hf(1, old)); err != nil {
+	if err := s.Load(t.Context(), hf(1, old)); err != nil {
 		t.Fatal(err)
 	}
 	put(t, old, "slow", "")
@@ -92,15 +92,9 @@ func TestAReplicaThatComesUpDuringAnUpdateIsUpdated(t *testing.T) {
 		t.Fatal(err)
 	}
 	host.await(t, "one replica", func(r *recorder) bool { return len(r.replicas) == 1 })
-	eventually(t, "the new server to load version 1", func() bool {
-		free := s.updating.TryLock()
-		if free {
-			s.updating.Unlock()
-		}
-		return !free
-	})
+	eventually(t, "the new server to load version 1", func() bool { return exists(old, "loading") })
 	updated := make(chan error, 1)
-	go func() { updated <- s.UpdateWeights(t.Context(), hf(2, model(t, 5))) }()
+	go func() { updated <- s.Load(t.Context(), hf(2, model(t, 5))) }()
 	time.Sleep(300 * time.Millisecond) // it waits for the lock by now
 	if err := os.Remove(filepath.Join(old, "slow")); err != nil {
 		t.Fatal(err)

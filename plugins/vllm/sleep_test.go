@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/engine"
 	"github.com/recipe-rl/recipe/sdk/inference"
 )
 
@@ -23,7 +24,7 @@ func sleeper(t *testing.T, change func(*sdk.Request[Config])) sdk.Request[Config
 	return req
 }
 
-func sleep(t *testing.T, s *Server, level inference.SleepLevel) {
+func sleep(t *testing.T, s *block, level inference.SleepLevel) {
 	t.Helper()
 	if err := s.Sleep(t.Context(), level); err != nil {
 		t.Fatalf("Sleep: %v", err)
@@ -38,13 +39,13 @@ func TestWeightsWakeAServerThatSleeps(t *testing.T) {
 		for _, replicas := range []int64{1, 2} {
 			s, host, _ := start(t, sleeper(t, func(r *sdk.Request[Config]) { r.Config.Replicas = replicas }))
 			host.await(t, "replicas", ready(int(replicas)))
-			if o := host.outputs[0].(Outputs); !o.Sleeps {
+			if o := host.outputs[0].(engine.Outputs); !o.Sleeps {
 				t.Fatal("the output sleeps is false")
 			}
 			for version := range int64(2) {
 				sleep(t, s, level)
-				if err := s.UpdateWeights(t.Context(), hf(version+1, model(t, float64(version+3)))); err != nil {
-					t.Fatalf("level %d: UpdateWeights: %v", level, err)
+				if err := s.Load(t.Context(), hf(version+1, model(t, float64(version+3)))); err != nil {
+					t.Fatalf("level %d: Load: %v", level, err)
 				}
 				serves(t, s, float64(version+3))
 			}
@@ -67,7 +68,7 @@ func TestWakeBringsBackWhatWasServed(t *testing.T) {
 	sleep(t, s, inference.SleepKeep)
 	wake()
 	serves(t, s, 0)
-	if err := s.UpdateWeights(t.Context(), hf(1, model(t, 3))); err != nil {
+	if err := s.Load(t.Context(), hf(1, model(t, 3))); err != nil {
 		t.Fatal(err)
 	}
 	sleep(t, s, inference.SleepDrop)
@@ -78,9 +79,9 @@ func TestWakeBringsBackWhatWasServed(t *testing.T) {
 		t.Error("the server was started again, although waking suffices")
 	}
 	// Dropped weights that lie in no file: only a fresh start can serve the version again.
-	s.mu.Lock()
-	s.current = sdk.Weights{}
-	s.mu.Unlock()
+	if err := s.Load(t.Context(), published(2, "ipc", "a", 4)); err != nil {
+		t.Fatal(err)
+	}
 	sleep(t, s, inference.SleepDrop)
 	wake()
 	host.await(t, "another server", func(r *recorder) bool {
@@ -95,19 +96,19 @@ func TestAServerThatDoesNotWakeIsStartedAgain(t *testing.T) {
 	once := filepath.Join(t.TempDir(), "failed")
 	s, host, _ := start(t, sleeper(t, func(r *sdk.Request[Config]) { r.Environment[fakeWake] = once }))
 	host.await(t, "a replica", ready(1))
-	if err := s.UpdateWeights(t.Context(), hf(1, model(t, 3))); err != nil {
+	if err := s.Load(t.Context(), hf(1, model(t, 3))); err != nil {
 		t.Fatal(err)
 	}
 	first := host.served()[0].URL
 	sleep(t, s, inference.SleepKeep)
-	err := s.UpdateWeights(t.Context(), hf(2, model(t, 5)))
+	err := s.Load(t.Context(), hf(2, model(t, 5)))
 	if err == nil || !strings.Contains(err.Error(), "did not wake") || !strings.Contains(err.Error(), "out of memory") {
 		t.Fatalf("got %v, want an error that says that it did not wake and why", err)
 	}
 	if len(host.served()) != 1 || host.served()[0].URL == first {
 		t.Fatalf("the host still thinks that the server at %s takes weights: %+v", first, host.served())
 	}
-	if err := s.UpdateWeights(t.Context(), hf(2, model(t, 5))); err != nil {
+	if err := s.Load(t.Context(), hf(2, model(t, 5))); err != nil {
 		t.Fatalf("second attempt: %v", err)
 	}
 	serves(t, s, 5)
@@ -131,8 +132,8 @@ func TestAServerThatDiesInItsSleepStartsWhenTheOthersWake(t *testing.T) {
 		return slices.ContainsFunc(r.phases, func(p string) bool { return strings.Contains(p, "when the trainer has done its step") })
 	})
 	sleep(t, s, inference.SleepKeep) // nothing to do for a replica that is not there
-	if err := s.UpdateWeights(t.Context(), hf(1, model(t, 4))); err != nil {
-		t.Fatalf("UpdateWeights: %v", err)
+	if err := s.Load(t.Context(), hf(1, model(t, 4))); err != nil {
+		t.Fatalf("Load: %v", err)
 	}
 	serves(t, s, 4)
 }
@@ -150,7 +151,7 @@ func TestAServerThatIsFoundAsleepIsWoken(t *testing.T) {
 			want := 0.0
 			if version > 0 {
 				want = 6
-				if err := first.UpdateWeights(t.Context(), hf(version, weights)); err != nil {
+				if err := first.Load(t.Context(), hf(version, weights)); err != nil {
 					t.Fatal(err)
 				}
 				req.Policy = sdk.Policy{Version: version, Weights: weights, Format: "hf"}
@@ -181,7 +182,7 @@ func TestWhatCannotSleepSaysSo(t *testing.T) {
 			t.Parallel()
 			s, host, _ := start(t, sleeper(t, c.change))
 			host.await(t, "a replica", ready(1))
-			if host.outputs[0].(Outputs).Sleeps {
+			if host.outputs[0].(engine.Outputs).Sleeps {
 				t.Error("the output sleeps is true")
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

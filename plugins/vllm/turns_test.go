@@ -14,7 +14,6 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/gateway"
-	"github.com/recipe-rl/recipe/sdk/inference"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
@@ -58,10 +57,7 @@ func proved(t *testing.T, version int, weight float64, hold string) gateway.Weig
 	t.Helper()
 	w := sdk.Weights{Version: int64(version), Path: model(t, weight), Format: "hf", Transport: "reload"}
 	value := -1 - 2*weight
-	return gateway.WeightUpdate{
-		Version: version, Path: w.Path, Transport: "reload", Options: inference.UpdateOptions(w), Hold: hold,
-		Check: &gateway.Check{Tokens: []int{1, 2, 3}, Logprobs: []float64{0, value, value}, Tolerance: 1e-9},
-	}
+	return gateway.WeightUpdate{Weights: w, Hold: hold, Check: &gateway.Check{Tokens: []int{1, 2, 3}, Logprobs: []float64{0, value, value}, Tolerance: 1e-9}}
 }
 
 // answered asks for a completion through the gateway and gives the answer's status later.

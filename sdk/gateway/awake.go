@@ -24,7 +24,7 @@ type baseline struct {
 // asking them. An engine that cannot be asked is not proved after it woke.
 func (g *Gateway) noteBefore(ctx context.Context) {
 	g.mu.Lock()
-	proved := g.last != nil && g.last.Version == g.version && g.last.Check != nil
+	proved := g.last != nil && g.last.version() == g.version && g.last.Check != nil
 	g.mu.Unlock()
 	if proved {
 		return
@@ -52,7 +52,7 @@ func (g *Gateway) proveAwake(ctx context.Context) {
 		}
 		check, known := g.before.checks[r.ID]
 		known = known && g.before.version == g.version
-		if last := g.last; last != nil && last.Version == g.version && last.Check != nil {
+		if last := g.last; last != nil && last.version() == g.version && last.Check != nil {
 			check, known = *last.Check, true
 		}
 		if known {
@@ -73,7 +73,7 @@ func (g *Gateway) proveAwake(ctx context.Context) {
 			if errors.Is(err, ErrMismatch) {
 				kind = EventMismatch
 			}
-			g.takeOut(r, kind, fmt.Errorf("after it woke: %w", err))
+			g.exclude(r, kind, fmt.Errorf("after it woke: %w", err))
 		})
 	}
 	wg.Wait()

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 // cachingEngine is an engine with one number for weights, and a prefix cache: what it has computed of a prompt it goes on to use.
@@ -73,11 +75,11 @@ func startCaching(t *testing.T, c *cachingEngine, empties bool, change func(*Con
 	e := newEngine(t)
 	e.set(nil, c.ServeHTTP)
 	cfg := Config{
-		CacheSalt: true, CachedPrompt: func() int { return 40 },
-		Update: func(_ context.Context, _ Replica, u WeightUpdate) error {
+		CacheSalt: func() bool { return true }, CachedPrompt: func() int { return 40 },
+		Update: each(func(_ context.Context, _ Replica, u WeightUpdate) error {
 			c.become(float64(u.Version), empties)
 			return nil
-		},
+		}),
 	}
 	if change != nil {
 		change(&cfg)
@@ -108,10 +110,10 @@ func TestAPrefixCacheOfOlderWeightsIsNoticed(t *testing.T) {
 					cfg.CachedPrompt = nil
 				}
 			})
-			if _, err := g.UpdateWeights(t.Context(), WeightUpdate{Version: 1, Check: checkOf(1)}); err != nil {
+			if _, err := g.UpdateWeights(t.Context(), WeightUpdate{Weights: sdk.Weights{Version: 1}, Check: checkOf(1)}); err != nil {
 				t.Fatal(err)
 			}
-			_, err := g.UpdateWeights(t.Context(), WeightUpdate{Version: 2, Check: checkOf(2)})
+			_, err := g.UpdateWeights(t.Context(), WeightUpdate{Weights: sdk.Weights{Version: 2}, Check: checkOf(2)})
 			s := g.Status()
 			switch {
 			case c.want == "" && (err != nil || !s.Replicas[0].Ready):
@@ -152,7 +154,7 @@ func TestWakingIsProved(t *testing.T) {
 				cfg.Events = seen.add
 			})
 			for v := 1; v <= c.updates; v++ {
-				if _, err := g.UpdateWeights(t.Context(), WeightUpdate{Version: v, Check: checkOf(v)}); err != nil {
+				if _, err := g.UpdateWeights(t.Context(), WeightUpdate{Weights: sdk.Weights{Version: int64(v)}, Check: checkOf(v)}); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 // The benchmarks run the engine, the gateway and the load in three processes, as in life, so that the gateway's own CPU time can
@@ -78,10 +80,11 @@ func playRole(role string) {
 		})
 		go func() { panic(http.Serve(ln, h)) }()
 	case "gateway", "pieces":
-		g, err := New(Config{Listener: ln, Token: dataToken, Models: []string{"policy"}})
+		g, err := New(Config{Listener: ln, Token: dataToken})
 		if err != nil {
 			panic(err)
 		}
+		g.SetModels("policy")
 		if err := g.SetReplicas([]Replica{{ID: "0", URL: os.Getenv(benchEngine)}}); err != nil {
 			panic(err)
 		}
@@ -326,7 +329,7 @@ func BenchmarkGather(b *testing.B) {
 			stream := []byte("data: " + strings.Join(benchEvents(8, 256, per), "\n\ndata: ") + "\n\n")
 			b.ReportAllocs()
 			for b.Loop() {
-				t := &tap{choices: map[int]*heard{}, full: true, gather: true, limit: 1 << 20}
+				t := &streamRecorder{choices: map[int]*recordedChoice{}, full: true, gather: true, limit: 1 << 20}
 				for rest := stream; len(rest) > 0; {
 					n := min(4096, len(rest))
 					t.write(rest[:n])
@@ -343,13 +346,13 @@ func BenchmarkGather(b *testing.B) {
 // BenchmarkUpdate is the gateway's own part in a weight update, driven over HTTP as a sync does: hold, an update that does
 // nothing, version raised, requests through again.
 func BenchmarkUpdate(b *testing.B) {
-	g := start(b, Config{Update: func(context.Context, Replica, WeightUpdate) error { return nil }}, newEngine(b), newEngine(b))
+	g := start(b, Config{Update: func(context.Context, []Replica, WeightUpdate) error { return nil }}, newEngine(b), newEngine(b))
 	c := NewClient(g.URL(), adminToken)
 	b.Cleanup(c.Close)
 	version := 0
 	for b.Loop() {
 		version++
-		if _, err := c.UpdateWeights(context.Background(), WeightUpdate{Version: version}); err != nil {
+		if _, err := c.UpdateWeights(context.Background(), WeightUpdate{Weights: sdk.Weights{Version: int64(version)}}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -99,7 +99,7 @@ func (g *Gateway) complete(ctx context.Context, r Replica, prompt []int, more st
 	if err != nil {
 		return nil, err
 	}
-	f := &flight{replica: rep} // outside the count of requests in flight: it must go through while these are held
+	f := &inFlight{replica: rep} // outside the count of requests in flight: it must go through while these are held
 	f.ctx, f.cancel = context.WithCancelCause(ctx)
 	a, err := g.ask(f, &call{method: http.MethodPost, path: "/v1/completions", body: body})
 	if err != nil {

@@ -28,7 +28,7 @@ type completion struct {
 	choices    []choice
 	bad        error // why the choices are of no use
 	tokens     int   // generated, as the engine counts
-	version    int   // as the engine says, or unknownVersion
+	version    int   // as the engine says, or UnknownVersion
 	versionMax int
 	spanLow    int // the same, from what the engine says of each token
 	spanHigh   int
@@ -45,7 +45,7 @@ type shape struct {
 // "token_ids" (return_token_ids) or from tokens of the form "token_id:7" (return_tokens_as_token_ids). Parts that are missing stay
 // empty; parts that disagree make the choices bad.
 func readCompletion(root gjson.Result, want shape) *completion {
-	c := &completion{version: unknownVersion, versionMax: unknownVersion, spanLow: unknownVersion, spanHigh: unknownVersion}
+	c := &completion{version: UnknownVersion, versionMax: UnknownVersion, spanLow: UnknownVersion, spanHigh: UnknownVersion}
 	var list gjson.Result
 	var prompt []int32
 	root.ForEach(func(key, v gjson.Result) bool {
@@ -92,10 +92,10 @@ func readCompletion(root gjson.Result, want shape) *completion {
 	return c
 }
 
-// wholeNumber is v as a version, or unknownVersion.
+// wholeNumber is v as a version, or UnknownVersion.
 func wholeNumber(v gjson.Result) int {
 	if v.Type != gjson.Number || v.Num < 0 || v.Num != float64(int(v.Num)) {
-		return unknownVersion
+		return UnknownVersion
 	}
 	return int(v.Num)
 }

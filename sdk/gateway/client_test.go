@@ -3,27 +3,55 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
 )
+
+// An earlier client says in options what it does not say beside them.
+func TestAnUpdateInItsEarlierForm(t *testing.T) {
+	t.Parallel()
+	told := make(chan sdk.Weights, 1)
+	g := start(t, Config{Update: func(_ context.Context, _ []Replica, u WeightUpdate) error {
+		told <- u.Weights
+		return nil
+	}}, newEngine(t))
+	body := `{"version":1,"path":"/w","transport":"live","options":{"format":"hf","precision":"bfloat16","handles":"{}"}}`
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL()+"/recipe/v1/weights", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+adminToken)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%+v, %v", resp, err)
+	}
+	_ = resp.Body.Close()
+	want := sdk.Weights{Version: 1, Path: "/w", Transport: "live", Format: "hf", Precision: "bfloat16", Handles: "{}"}
+	if got := <-told; got != want {
+		t.Errorf("the engine was told %+v, want %+v", got, want)
+	}
+}
 
 // Everything a sync does, over HTTP as it would from another process.
 func TestClientDrivesAnUpdate(t *testing.T) {
 	t.Parallel()
 	a, b := newEngine(t), newEngine(t)
 	fail := map[string]bool{"1": true}
-	g := start(t, Config{Version: 1, Update: func(_ context.Context, r Replica, u WeightUpdate) error {
-		if string(u.Options) != `{"rank":64}` || u.Path != "/w" {
-			return errors.New("options or path got lost")
+	g := start(t, Config{Version: 1, Update: each(func(_ context.Context, r Replica, u WeightUpdate) error {
+		if u.Format != "lora" || u.Handles != "{}" || u.Path != "/w" {
+			return fmt.Errorf("format, handles or path got lost: %+v", u.Weights)
 		}
 		if fail[r.ID] {
 			return errors.New("engine answered 500")
 		}
 		return nil
-	}}, a, b)
+	})}, a, b)
 	ctx := context.Background()
 	c := NewClient(g.URL()+"/v1", adminToken)
 	defer c.Close()
@@ -41,7 +69,7 @@ func TestClientDrivesAnUpdate(t *testing.T) {
 	if err != nil || !s.Held || s.Hold.Reason != "step 2" || s.Hold.ID != h.ID || s.Clients["env.a"].Requests != 1 || s.LastRequest.IsZero() || s.Clients["env.a"].OutputTokens != 3 {
 		t.Errorf("status %+v, %v", s, err)
 	}
-	u := WeightUpdate{Version: 2, Path: "/w", Transport: "reload", Options: []byte(`{"rank":64}`), Hold: h.ID, Check: &Check{Tokens: []int{5, 6}, Logprobs: []float64{0, -1.5}, Tolerance: 0.001}}
+	u := WeightUpdate{Weights: sdk.Weights{Version: 2, Path: "/w", Transport: "reload", Format: "lora", Handles: "{}"}, Hold: h.ID, Check: &Check{Tokens: []int{5, 6}, Logprobs: []float64{0, -1.5}, Tolerance: 0.001}}
 	res, err := c.UpdateWeights(ctx, u)
 	if err != nil || res.Version != 2 || !strings.Contains(res.Replicas[1].Error, "500") {
 		t.Errorf("update: %+v, %v", res, err)

@@ -9,29 +9,6 @@ import (
 	"time"
 )
 
-// GenerateMode says who answers /generate.
-type GenerateMode string
-
-const (
-	// GenerateTranslate turns Atropos's and SGLang's /generate into the engine's /v1/completions. This is the default, and
-	// what stock vLLM needs.
-	GenerateTranslate GenerateMode = "translate"
-	// GenerateNative passes /generate through to an engine that has such a route itself.
-	GenerateNative GenerateMode = "native"
-)
-
-// RecordMode says which completions are recorded for Lookup.
-type RecordMode string
-
-const (
-	// RecordSeen records completions whose answer carries token ids and log-probabilities anyway: everything through
-	// /generate, and /v1 requests that ask for both. It costs the engine nothing.
-	RecordSeen RecordMode = "seen"
-	// RecordAll asks the engine for token ids and log-probabilities on every completion, also where the client did not. Log-
-	// probabilities can halve an engine's throughput, hence not the default.
-	RecordAll RecordMode = "all"
-)
-
 // Config describes a gateway. Only Address (or Listener) is needed on loopback; off loopback Token and TLS are needed too.
 type Config struct {
 	// Address is the host:port to listen on, for example "127.0.0.1:9001". Give the same one after a restart: environments
@@ -50,18 +27,12 @@ type Config struct {
 	TLS *tls.Config
 	// Insecure allows an empty Token, and plain HTTP, off loopback.
 	Insecure bool
-	// Models are the names that clients may use for the policy. /v1/models answers with them while no replica can.
-	Models []string
-	// Generate says who answers /generate. Default: GenerateTranslate.
-	Generate GenerateMode
-	// Record says which completions are recorded. Default: RecordSeen.
-	Record RecordMode
 	// RecordTokens bounds the record: the oldest completions are forgotten when more output tokens than this are held.
 	// 8 bytes a token. Default: 4,000,000.
 	RecordTokens int
-	// CacheSalt adds cache_salt, the policy version, to every completion that is asked for, so that an engine in the manner of
-	// vLLM never continues what older weights have computed of the same prompt.
-	CacheSalt bool
+	// CacheSalt says whether to add cache_salt, the policy version, to every completion that is asked for, so that an engine in
+	// the manner of vLLM never continues what older weights have computed of the same prompt. Nil: no.
+	CacheSalt func() bool
 	// CachedPrompt is how many tokens a prompt needs for the engine to keep a part of it in a prefix cache. With it a proof also
 	// continues the fixed text through that cache, so that one that an update did not empty is noticed. Nil or 0: not asked.
 	CachedPrompt func() int
@@ -85,23 +56,24 @@ type Config struct {
 	Cooldown time.Duration
 	// Version is the policy version at the start.
 	Version int
-	// Last is the weight update that made Version, as LastUpdate gave it in an earlier life of the gateway. With it an engine that
-	// was restarted meanwhile is brought to Version when it is admitted. Nil: unknown.
+	// Last is the weight update that made Version, in an earlier attempt of the block. With it an engine that starts with other
+	// weights is brought to Version when it is admitted. Nil: unknown.
 	Last *WeightUpdate
 
-	// Update loads the weights of u into replica r, resets its caches, and returns when the replica would serve them. It is
-	// called for all replicas side by side while requests are held (unless u.Mode is ModeNone), and again for a replica that is
-	// admitted later. It must return when ctx ends. An error takes the replica out. Nil: weight updates are refused.
-	Update func(ctx context.Context, r Replica, u WeightUpdate) error
+	// Update loads the weights of u into the replicas, resets their caches, and returns when they would serve them. It is called
+	// once for all replicas while requests are held (unless u.Mode is ModeNone), and again for one that is admitted later. It must
+	// return when ctx ends. ReplicaErrors say which ones failed; after any other error none of them took the weights. Nil: weight
+	// updates are refused.
+	Update func(ctx context.Context, replicas []Replica, u WeightUpdate) error
 	// Logprobs returns the log-probability of each of tokens given those before it, as replica r computes it; the first, which
 	// nothing precedes, is 0. Nil: asked of the engine's /v1/completions with prompt_logprobs, as vLLM answers it.
 	Logprobs func(ctx context.Context, r Replica, tokens []int) ([]float64, error)
 	// Recover brings the engines back to serving the weights that they served, after a hold ran out of its lease (its owner died,
 	// perhaps after it had paused the engines or put them to sleep), and when a hold ends under which they sleep. It is called
-	// before requests are let through; its error takes every replica out. Nil: nothing to do.
+	// before requests are let through; its error takes every replica out, except ErrNoSleep. Nil: nothing to do.
 	Recover func(ctx context.Context, replicas []Replica) error
 	// Sleep makes every engine give the memory of its GPU back; Recover, or the next Update, wakes them. Level 1 keeps the weights in
-	// the host's memory, level 2 drops them. Nil: Sleep is refused.
+	// the host's memory, level 2 drops them. ErrNoSleep says that they cannot. Nil: Sleep is refused.
 	Sleep func(ctx context.Context, level int) error
 	// Events is told what happens, from several goroutines. It must return soon and must not call the gateway.
 	Events func(Event)
@@ -110,8 +82,6 @@ type Config struct {
 }
 
 func (c *Config) setDefaults() {
-	setDefault(&c.Generate, GenerateTranslate)
-	setDefault(&c.Record, RecordSeen)
 	setDefault(&c.RecordTokens, 4_000_000)
 	setDefault(&c.MaxBodyBytes, 64<<20)
 	setDefault(&c.MaxResponseBytes, 256<<20)
@@ -141,16 +111,10 @@ func (c *Config) check() error {
 	if c.Listener == nil && c.Address == "" {
 		errs = append(errs, errors.New("gateway: neither Address nor Listener is set; give host:port, for example 127.0.0.1:9001"))
 	}
-	if c.Generate != GenerateTranslate && c.Generate != GenerateNative {
-		errs = append(errs, fmt.Errorf("gateway: Generate is %q; want %q or %q", c.Generate, GenerateTranslate, GenerateNative))
-	}
-	if c.Record != RecordSeen && c.Record != RecordAll {
-		errs = append(errs, fmt.Errorf("gateway: Record is %q; want %q or %q", c.Record, RecordSeen, RecordAll))
-	}
 	if c.Version < 0 {
 		errs = append(errs, fmt.Errorf("gateway: Version is %d; want 0 or more", c.Version))
 	}
-	if c.Last != nil && c.Last.Version != c.Version {
+	if c.Last != nil && c.Last.version() != c.Version {
 		errs = append(errs, fmt.Errorf("gateway: Last made policy version %d, Version is %d; want equal, or Last nil", c.Last.Version, c.Version))
 	}
 	if c.Token != "" && c.Token == c.AdminToken {

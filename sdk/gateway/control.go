@@ -170,11 +170,18 @@ func (g *Gateway) postVersion(_ *http.Request, body []byte) (any, error) {
 }
 
 func (g *Gateway) postWeights(r *http.Request, body []byte) (any, error) {
-	var u WeightUpdate
-	if err := decode(body, &u); err != nil {
+	// Earlier clients say in options what else the weights are.
+	var q struct {
+		WeightUpdate
+		Options json.RawMessage `json:"options"`
+	}
+	if err := decode(body, &q); err != nil {
 		return nil, err
 	}
-	return g.UpdateWeights(r.Context(), u)
+	if err := decode(q.Options, &q.Weights); err != nil {
+		return nil, fmt.Errorf("options: %w", err)
+	}
+	return g.UpdateWeights(r.Context(), q.WeightUpdate)
 }
 
 func (g *Gateway) postLogprobs(r *http.Request, body []byte) (any, error) {
@@ -234,7 +241,7 @@ func (g *Gateway) postAdmit(r *http.Request, body []byte) (any, error) {
 	q := struct {
 		ID      string `json:"id"`
 		Version int    `json:"version"`
-	}{Version: unknownVersion}
+	}{Version: UnknownVersion}
 	if err := decode(body, &q); err != nil {
 		return nil, err
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 // An engine that says itself which weights sampled an answer knows better than the gateway.
@@ -160,17 +162,17 @@ func TestControlRefuses(t *testing.T) {
 
 func TestUpdateRefuses(t *testing.T) {
 	t.Parallel()
-	g := start(t, Config{Version: 2, Update: func(context.Context, Replica, WeightUpdate) error { return nil }}, newEngine(t))
+	g := start(t, Config{Version: 2, Update: func(context.Context, []Replica, WeightUpdate) error { return nil }}, newEngine(t))
 	tests := []struct {
 		u    WeightUpdate
 		says string
 	}{
-		{WeightUpdate{Version: 1}, "rollback"},
-		{WeightUpdate{Version: -1, Rollback: true}, "0 or more"},
-		{WeightUpdate{Version: 3, Mode: "magic"}, "magic"},
-		{WeightUpdate{Version: 3, Hold: "gone"}, "not held"},
-		{WeightUpdate{Version: 3, Check: &Check{Tokens: []int{1}, Logprobs: []float64{0}, Tolerance: 1}}, "at least 2"},
-		{WeightUpdate{Version: 3, Check: &Check{Tokens: []int{1, 2}, Logprobs: []float64{0, -1}}}, "tolerance"},
+		{WeightUpdate{Weights: sdk.Weights{Version: 1}}, "rollback"},
+		{WeightUpdate{Weights: sdk.Weights{Version: -1}, Rollback: true}, "0 or more"},
+		{WeightUpdate{Weights: sdk.Weights{Version: 3}, Mode: "magic"}, "magic"},
+		{WeightUpdate{Weights: sdk.Weights{Version: 3}, Hold: "gone"}, "not held"},
+		{WeightUpdate{Weights: sdk.Weights{Version: 3}, Check: &Check{Tokens: []int{1}, Logprobs: []float64{0}, Tolerance: 1}}, "at least 2"},
+		{WeightUpdate{Weights: sdk.Weights{Version: 3}, Check: &Check{Tokens: []int{1, 2}, Logprobs: []float64{0, -1}}}, "tolerance"},
 	}
 	for _, tc := range tests {
 		if _, err := g.UpdateWeights(context.Background(), tc.u); err == nil || !strings.Contains(err.Error(), tc.says) {

@@ -201,17 +201,31 @@ const (
 	adminToken = "admin-token"
 )
 
+// each loads weights into one replica after the other.
+func each(load func(context.Context, Replica, WeightUpdate) error) func(context.Context, []Replica, WeightUpdate) error {
+	return func(ctx context.Context, replicas []Replica, u WeightUpdate) error {
+		failed := ReplicaErrors{}
+		for _, r := range replicas {
+			if err := load(ctx, r, u); err != nil {
+				failed[r.ID] = err
+			}
+		}
+		if len(failed) == 0 {
+			return nil
+		}
+		return failed
+	}
+}
+
 // start runs a gateway in front of the engines, each of which is admitted at the configured version.
 func start(t testing.TB, cfg Config, engines ...*fakeEngine) *Gateway {
 	t.Helper()
 	cfg.Address, cfg.Token, cfg.AdminToken = "127.0.0.1:0", dataToken, adminToken
-	if cfg.Models == nil {
-		cfg.Models = []string{"policy"}
-	}
 	g, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
+	g.SetModels("policy")
 	served := make(chan error, 1)
 	go func() { served <- g.Serve(context.Background()) }()
 	t.Cleanup(func() {

@@ -24,7 +24,7 @@ type answer struct {
 	body      []byte
 	rest      io.ReadCloser
 	done      *completion // what body would hold, if it was put together from a stream
-	flight    *flight
+	inFlight  *inFlight
 	low, high int // versions, once all is read
 }
 
@@ -32,7 +32,7 @@ type answer struct {
 // before it has begun to answer, and sends again what a hold aborted. The error is a *refusal or the client's context's.
 func (g *Gateway) send(ctx context.Context, c *call) (*answer, error) {
 	for try := 1; ; try++ {
-		f, err := g.takeOff(ctx, c)
+		f, err := g.acquire(ctx, c)
 		if err != nil {
 			return nil, err
 		}
@@ -41,7 +41,7 @@ func (g *Gateway) send(ctx context.Context, c *call) (*answer, error) {
 		switch {
 		case f.pieces && (errors.Is(err, errPieces) || err == nil && refused(a.status)):
 			a.discard(g)
-			g.takeWhole(f, c, err)
+			g.stopStreaming(f, c, err)
 			try--
 			continue
 		case err == nil && !retriable(a.status):
@@ -62,7 +62,7 @@ func (g *Gateway) send(ctx context.Context, c *call) (*answer, error) {
 			}
 		case neverArrived(err):
 			g.suspectReplica(f.replica, err)
-			try-- // bounded by HoldTimeout: takeOff keeps the first wait's deadline
+			try-- // bounded by HoldTimeout: acquire keeps the first wait's deadline
 			g.startWaiting(c)
 		case try >= maxTries:
 			g.suspectReplica(f.replica, err)
@@ -107,7 +107,7 @@ func neverArrived(err error) bool {
 
 // secondOpinion prepares another try after a 5xx: at another replica if there is one, else, once, at the same after a pause in
 // which a dying engine has time to die. Its error says that there is nothing left to try.
-func (g *Gateway) secondOpinion(ctx context.Context, c *call, f *flight, a *answer) error {
+func (g *Gateway) secondOpinion(ctx context.Context, c *call, f *inFlight, a *answer) error {
 	again := c.failed[f.replica]
 	c.fail(f.replica)
 	g.mu.Lock()
@@ -133,24 +133,24 @@ func (g *Gateway) secondOpinion(ctx context.Context, c *call, f *flight, a *answ
 func (a *answer) discard(g *Gateway) {
 	if a != nil && a.rest != nil {
 		_ = a.rest.Close()
-		g.land(a.flight)
+		g.release(a.inFlight)
 	}
 }
 
-// ask sends a call to the flight's replica. The flight has landed when all of the answer is in the answer's body; else whoever
-// reads the rest lands it.
-func (g *Gateway) ask(f *flight, c *call) (*answer, error) {
+// ask sends a call to the replica of f. It has released f when all of the answer is in the answer's body; else whoever reads the
+// rest does.
+func (g *Gateway) ask(f *inFlight, c *call) (*answer, error) {
 	req := g.request(f, c)
 	resp, err := g.transport.RoundTrip(req)
 	if err != nil {
-		g.land(f)
+		g.release(f)
 		return nil, fmt.Errorf("replica %s: %w", f.replica.ID, err)
 	}
 	if resp.StatusCode < 500 {
 		g.noteSign()
-		resp.Body = heardBody{resp.Body, g}
+		resp.Body = progressBody{resp.Body, g}
 	}
-	a := &answer{status: resp.StatusCode, header: resp.Header, flight: f}
+	a := &answer{status: resp.StatusCode, header: resp.Header, inFlight: f}
 	limit := g.cfg.MaxResponseBytes
 	if isStream(resp.Header) && c.generate != nil {
 		return g.gather(f, c, resp)
@@ -160,7 +160,7 @@ func (g *Gateway) ask(f *flight, c *call) (*answer, error) {
 		n, err := resp.Body.Read(head)
 		if err != nil && !errors.Is(err, io.EOF) {
 			_ = resp.Body.Close()
-			g.land(f)
+			g.release(f)
 			return nil, fmt.Errorf("replica %s: reading the first event: %w", f.replica.ID, err)
 		}
 		a.body, a.rest = head[:n], resp.Body
@@ -169,7 +169,7 @@ func (g *Gateway) ask(f *flight, c *call) (*answer, error) {
 	a.body, err = readUpTo(resp.Body, limit, resp.ContentLength)
 	if err != nil {
 		_ = resp.Body.Close()
-		g.land(f)
+		g.release(f)
 		return nil, fmt.Errorf("replica %s: reading the answer: %w", f.replica.ID, err)
 	}
 	if int64(len(a.body)) > limit {
@@ -178,7 +178,7 @@ func (g *Gateway) ask(f *flight, c *call) (*answer, error) {
 	}
 	_ = resp.Body.Close()
 	err = g.settle(f)
-	a.low, a.high = g.land(f)
+	a.low, a.high = g.release(f)
 	return a, err
 }
 
@@ -200,16 +200,10 @@ func isStream(h http.Header) bool {
 
 // request makes the request to the replica: the gateway's key instead of the client's, and nothing compressed, since answers
 // are stamped.
-func (g *Gateway) request(f *flight, c *call) *http.Request {
+func (g *Gateway) request(f *inFlight, c *call) *http.Request {
 	base := f.replica.base
 	target := &url.URL{Scheme: base.Scheme, Host: base.Host, Path: base.Path + c.path, RawQuery: c.query}
-	body := c.bodyFor(g.upstreamModel())
-	if f.pieces {
-		body = inPieces(body)
-	}
-	if g.cfg.CacheSalt {
-		body = salted(c, body, g.salt(f))
-	}
+	body := splice(c.body, "", c.edits, g.members(f, c))
 	h := make(http.Header, len(c.header)+2)
 	for k, v := range c.header {
 		if !dropped(k) {
@@ -231,6 +225,21 @@ func (g *Gateway) request(f *flight, c *call) *http.Request {
 		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	}
 	return req.WithContext(f.ctx)
+}
+
+// members are what the gateway adds to a request on its own account.
+func (g *Gateway) members(f *inFlight, c *call) string {
+	salt := ""
+	if g.cfg.CacheSalt != nil && g.cfg.CacheSalt() {
+		salt = saltMember(c, g.salt(f))
+	}
+	switch {
+	case !f.pieces:
+		return salt
+	case salt == "":
+		return piecesMember()
+	}
+	return piecesMember() + "," + salt
 }
 
 // dropped tells headers that are about one connection, or about the gateway, and go no further.

@@ -35,13 +35,13 @@ type Gateway struct {
 
 	waitingSince time.Time // since when a request waits, guarded by mu; of no meaning when none does
 
-	updating turn // one weight update or admission at a time; taken before mu
+	updating contextLock // one weight update or admission at a time; taken before mu
 
 	mu       sync.Mutex
 	changed  chan struct{} // closed and replaced whenever somebody who waits should look again
 	replicas []*replica
 	prefixes prefixTable
-	flights  map[*flight]struct{}
+	inFlight map[*inFlight]struct{}
 	waiting  int
 	hold     *hold
 	asleep   int // level at which the engines sleep; 0: awake
@@ -49,7 +49,6 @@ type Gateway struct {
 	expected Mode          // of the weight updates to come, as far as anybody has said or shown
 	last     *WeightUpdate // the update that made the current version
 	before   baseline      // what engines answered before they were put to sleep, where no update has told
-	upstream string        // the policy's name at the engine
 	names    []string      // names that clients may use for it; replaced, never changed
 }
 
@@ -71,8 +70,8 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	g := &Gateway{
 		cfg: cfg, keys: newKeys(cfg.Token, cfg.AdminToken), listener: ln, version: cfg.Version, started: cfg.Clock.Now(),
-		changed: make(chan struct{}), flights: map[*flight]struct{}{}, records: newRecords(cfg.RecordTokens),
-		clients: clients{byName: map[string]*client{}}, updating: make(turn, 1), last: cfg.Last, names: cfg.Models,
+		changed: make(chan struct{}), inFlight: map[*inFlight]struct{}{}, records: newRecords(cfg.RecordTokens),
+		clients: clients{byName: map[string]*client{}}, updating: make(contextLock, 1), last: cfg.Last,
 	}
 	if cfg.Last != nil {
 		g.expected = cfg.Last.Mode
@@ -174,7 +173,7 @@ func (g *Gateway) SetVersion(version int) error {
 	}
 	g.version = version
 	for _, r := range g.replicas {
-		r.version, r.pending = version, unknownVersion
+		r.version, r.pending = version, UnknownVersion
 		g.raiseLocked(r, version)
 	}
 	g.changedLocked()
@@ -185,15 +184,8 @@ func (g *Gateway) SetVersion(version int) error {
 	return nil
 }
 
-// SetUpstreamModel says under which name the engines serve the policy, for example the name of a LoRA adapter. Whatever model a
-// client names is replaced by it. Empty leaves the client's name.
-func (g *Gateway) SetUpstreamModel(name string) {
-	g.mu.Lock()
-	g.upstream = name
-	g.mu.Unlock()
-}
-
-// SetModels replaces Config.Models.
+// SetModels says which names clients may use for the policy. /v1/models answers with them while no replica can, and the first
+// one names the policy in requests of the gateway's own making.
 func (g *Gateway) SetModels(names ...string) {
 	g.mu.Lock()
 	g.names = append([]string(nil), names...)
@@ -207,17 +199,8 @@ func (g *Gateway) modelNames() []string {
 	return g.names
 }
 
-func (g *Gateway) upstreamModel() string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.upstream
-}
-
 // policyModel is a name for requests of the gateway's own making.
 func (g *Gateway) policyModel() string {
-	if name := g.upstreamModel(); name != "" {
-		return name
-	}
 	if names := g.modelNames(); len(names) > 0 {
 		return names[0]
 	}

@@ -117,7 +117,6 @@ func TestNewRefuses(t *testing.T) {
 		{"off loopback without a token", Config{Address: "0.0.0.0:0"}, "no Token"},
 		{"equal tokens", Config{Address: "127.0.0.1:0", Token: "x", AdminToken: "x"}, "use two"},
 		{"port taken", Config{Address: taken.Addr().String()}, "another process"},
-		{"unknown mode", Config{Address: "127.0.0.1:0", Generate: "magic"}, "magic"},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {

@@ -111,9 +111,9 @@ func (p *params) finish(model string) {
 func (p *params) atropos(name string, v gjson.Result) {
 	switch name {
 	case "prompt":
-		p.takePrompt(v)
+		p.setPrompt(v)
 	case "logprobs":
-		p.takeLogprobs(v)
+		p.setLogprobs(v)
 	case "model", "output_kind", "return_token_ids", "return_tokens_as_token_ids", "echo", "detokenize":
 		// the gateway's to say
 	default:
@@ -147,7 +147,7 @@ func (p *params) sampling(name string, v gjson.Result) {
 	p.set(name, v.Raw)
 }
 
-func (p *params) takeLogprobs(v gjson.Result) {
+func (p *params) setLogprobs(v gjson.Result) {
 	switch {
 	case v.Type == gjson.Null || v.Type == gjson.False:
 	case v.Type == gjson.True:
@@ -159,8 +159,8 @@ func (p *params) takeLogprobs(v gjson.Result) {
 	}
 }
 
-// takePrompt takes token ids, a text, or vLLM's object with either.
-func (p *params) takePrompt(v gjson.Result) {
+// setPrompt takes token ids, a text, or vLLM's object with either.
+func (p *params) setPrompt(v gjson.Result) {
 	if v.IsObject() {
 		if ids := v.Get("prompt_token_ids"); ids.Exists() {
 			v = ids

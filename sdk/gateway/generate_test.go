@@ -158,11 +158,6 @@ func TestGenerateOverHTTP(t *testing.T) {
 	if r := post(t, g, "/generate", `{"prompt":[]}`); r.status != 400 {
 		t.Errorf("a bad request got %d", r.status)
 	}
-	native := start(t, Config{Generate: GenerateNative}, e)
-	post(t, native, "/generate", `{"text":"x"}`)
-	if seen := e.seen(); seen[len(seen)-1].path != "/generate" {
-		t.Errorf("native mode asked at %s", seen[len(seen)-1].path)
-	}
 }
 
 // Whatever a client sends, the translator either refuses or makes valid JSON with the prompt it was given; whatever an engine

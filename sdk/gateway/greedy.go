@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"strconv"
 
 	"github.com/tidwall/gjson"
@@ -20,54 +19,28 @@ func (c *call) askOnce(n int, at span) {
 	if n < 2 || n > maxN || c.stream || at.to == 0 {
 		return
 	}
-	copy(c.body[at.from:at.to], bytes.Repeat([]byte{' '}, at.to-at.from)) // the same length, so that other spans stay true
-	c.body[at.from] = '1'
-	c.repeat = n
+	c.edits, c.repeat = append(c.edits, edit{at, "1"}), n
 }
 
 // repeatChoices gives each choice of an answer n times, numbered anew. An answer that it does not understand stays as it is.
 func repeatChoices(body []byte, n int) []byte {
 	list := gjson.GetBytes(body, "choices")
-	if !list.IsArray() || list.Index == 0 || string(body[list.Index:list.Index+len(list.Raw)]) != list.Raw {
+	at, ok := spanOf(body, list)
+	if !ok || !list.IsArray() {
 		return body
 	}
-	out := append(make([]byte, 0, len(body)+n*len(list.Raw)), body[:list.Index]...)
-	out = append(out, '[')
+	var all []byte
 	for k, ch := range list.Array() {
-		at, ok := find(ch.Raw, "index")
+		index, ok := find(ch.Raw, "index")
 		if !ok {
 			return body
 		}
 		for j := range n {
 			if k+j > 0 {
-				out = append(out, ',')
+				all = append(all, ',')
 			}
-			out = append(out, ch.Raw[:at.from]...)
-			out = strconv.AppendInt(out, int64(k*n+j), 10)
-			out = append(out, ch.Raw[at.to:]...)
+			all = append(all, splice([]byte(ch.Raw), "", []edit{{index, strconv.Itoa(k*n + j)}}, "")...)
 		}
 	}
-	out = append(out, ']')
-	return append(out, body[list.Index+len(list.Raw):]...)
-}
-
-// find tells where a field's value stands in a JSON object.
-func find(raw, name string) (at span, ok bool) {
-	gjson.Parse(raw).ForEach(func(key, v gjson.Result) bool {
-		if key.Str != name {
-			return true
-		}
-		at, ok = spanOf(raw, v)
-		return false
-	})
-	return at, ok
-}
-
-// spanOf tells where a value stands in the JSON that it was read from.
-func spanOf[T string | []byte](json T, v gjson.Result) (span, bool) {
-	at := span{v.Index, v.Index + len(v.Raw)}
-	if at.from <= 0 || at.to > len(json) || string(json[at.from:at.to]) != v.Raw {
-		return span{}, false
-	}
-	return at, true
+	return splice(body, "", []edit{{at, "[" + string(all) + "]"}}, "")
 }

@@ -64,7 +64,7 @@ type Hold struct {
 type hold struct {
 	Hold
 	stop    func() bool // stops the lease's timer
-	heard   time.Time   // when its owner last asked for it
+	renewed time.Time   // when its owner last asked for it
 	overdue bool        // the lease ran out during an update, which goes first
 }
 
@@ -131,7 +131,7 @@ func (g *Gateway) beginHold(q HoldRequest, now time.Time) (h *hold, renewed bool
 	if q.ID == "" {
 		q.ID = rand.Text()
 	}
-	g.hold = &hold{Hold: Hold{ID: q.ID, Mode: q.Mode, Reason: q.Reason, Since: now}, heard: now}
+	g.hold = &hold{Hold: Hold{ID: q.ID, Mode: q.Mode, Reason: q.Reason, Since: now}, renewed: now}
 	if q.Mode == ModeAbort {
 		g.abortLocked(nil)
 	}
@@ -144,7 +144,7 @@ func (g *Gateway) leaseLocked(h *hold, lease time.Duration) {
 		h.stop()
 	}
 	h.overdue = false
-	h.heard = g.cfg.Clock.Now()
+	h.renewed = g.cfg.Clock.Now()
 	h.Expires = g.cfg.Clock.Now().Add(lease)
 	h.stop = g.cfg.Clock.AfterFunc(lease, func() { g.expire(h) })
 }
@@ -156,7 +156,7 @@ func (g *Gateway) waitIdle(ctx context.Context, q HoldRequest) error {
 	defer stop()
 	for {
 		g.mu.Lock()
-		left, idle := len(g.flights), g.changed
+		left, idle := len(g.inFlight), g.changed
 		g.mu.Unlock()
 		if left == 0 {
 			return nil
@@ -178,7 +178,7 @@ func (g *Gateway) waitIdle(ctx context.Context, q HoldRequest) error {
 // cannot be is taken out.
 func (g *Gateway) Resume(id string) error {
 	if g.sleeps() {
-		if err := g.rouse(id); err != nil {
+		if err := g.wakeAll(id); err != nil {
 			return err
 		}
 	}
@@ -205,15 +205,15 @@ func (g *Gateway) endHold(id string, kind EventKind, message string) error {
 
 // expire is the dead man's switch: the owner of the hold did not come back.
 func (g *Gateway) expire(h *hold) {
-	if !g.updating.try() { // the update that is going on comes first, and then looks at overdue
+	if !g.updating.tryLock() { // the update that is going on comes first, and then looks at overdue
 		g.mu.Lock()
 		h.overdue = true
 		g.mu.Unlock()
-		if !g.updating.try() {
+		if !g.updating.tryLock() {
 			return
 		}
 	}
-	defer g.updating.give()
+	defer g.updating.unlock()
 	g.mu.Lock()
 	current := g.hold == h && !g.cfg.Clock.Now().Before(h.Expires)
 	g.mu.Unlock()
@@ -245,9 +245,13 @@ func (g *Gateway) recover() {
 	g.mu.Unlock()
 	ctx, cancel := g.bounded(g.life)
 	defer cancel()
-	if err := g.cfg.Recover(ctx, list); err != nil {
+	err := g.cfg.Recover(ctx, list)
+	if errors.Is(err, ErrNoSleep) { // such an engine is as it was
+		return
+	}
+	if err != nil {
 		for _, r := range known {
-			g.takeOut(r, EventReplicaDown, fmt.Errorf("bringing the engine back after an abandoned hold: %w", err))
+			g.exclude(r, EventReplicaDown, fmt.Errorf("bringing the engine back after an abandoned hold: %w", err))
 		}
 		return
 	}

@@ -104,13 +104,6 @@ func parseNumbers(raw string, dst []string) ([]string, error) {
 // numeric marks the characters of a JSON number.
 var numeric = [256]bool{'-': true, '+': true, '.': true, 'e': true, 'E': true, '0': true, '1': true, '2': true, '3': true, '4': true, '5': true, '6': true, '7': true, '8': true, '9': true}
 
-func skipBlank(s string, at int) int {
-	for at < len(s) && (s[at] == ' ' || s[at] == '\n' || s[at] == '\r' || s[at] == '\t') {
-		at++
-	}
-	return at
-}
-
 // brief is the beginning of s, for messages.
 func brief(s string) string {
 	if len(s) == 0 {

@@ -60,7 +60,7 @@ func newMetrics(g *Gateway) *metrics {
 	}
 	reg.MustRegister(m.requests, m.seconds, m.waits, m.updates)
 	gauge("policy_version", "Current policy version.", func() float64 { return float64(g.version) })
-	gauge("in_flight", "Requests at the engines.", func() float64 { return float64(len(g.flights)) })
+	gauge("in_flight", "Requests at the engines.", func() float64 { return float64(len(g.inFlight)) })
 	gauge("waiting", "Requests that wait for a hold to end or a replica to come up.", func() float64 { return float64(g.waiting) })
 	gauge("held", "1 while requests are held.", func() float64 {
 		if g.hold != nil {

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -27,13 +26,8 @@ const streamBytes = 4
 // errPieces says that an engine's stream does not hold what its answer in one piece would.
 var errPieces = errors.New("the engine's stream cannot be put together")
 
-// inPieces makes a request for a stream of one for an answer in one piece.
-func inPieces(body []byte) []byte {
-	end := bytes.LastIndexByte(body, '}')
-	out := make([]byte, 0, len(body)+40)
-	out = append(append(out, body[:end]...), `,"stream":true,"stream_interval":`...)
-	return append(strconv.AppendInt(out, streamInterval, 10), '}')
-}
+// piecesMember makes a request for a stream of one for an answer in one piece.
+func piecesMember() string { return `"stream":true,"stream_interval":` + strconv.Itoa(streamInterval) }
 
 // maxUnusable is how many streams in a row may have been of no use before a replica is asked for none any more.
 const maxUnusable = 3
@@ -49,13 +43,13 @@ func (g *Gateway) piecewiseLocked(r *replica, c *call) bool {
 func crossing(m Mode) bool { return m == ModeKeep || m == ModeNone }
 
 // gather reads a stream to its end and makes of it the answer in one piece. Until then nothing has reached the client, so another
-// replica may still take over. The error is errPieces if the stream ended well and cannot be used. The flight has landed.
-func (g *Gateway) gather(f *flight, c *call, resp *http.Response) (*answer, error) {
+// replica may still take over. The error is errPieces if the stream ended well and cannot be used. f is released.
+func (g *Gateway) gather(f *inFlight, c *call, resp *http.Response) (*answer, error) {
 	defer func() { _ = resp.Body.Close() }()
-	t := &tap{choices: map[int]*heard{}, full: true, gather: true, top: c.generate.topK > 0, limit: int(g.cfg.MaxResponseBytes)}
+	t := &streamRecorder{choices: map[int]*recordedChoice{}, full: true, gather: true, top: c.generate.topK > 0, limit: int(g.cfg.MaxResponseBytes)}
 	t.follow(g, f)
-	a := &answer{status: http.StatusOK, header: resp.Header, flight: f}
-	read, err := g.listen(t, resp.Body)
+	a := &answer{status: http.StatusOK, header: resp.Header, inFlight: f}
+	read, err := g.recordAll(t, resp.Body)
 	switch {
 	case err != nil:
 		err = fmt.Errorf("replica %s: reading the stream: %w", f.replica.ID, err)
@@ -76,15 +70,15 @@ func (g *Gateway) gather(f *flight, c *call, resp *http.Response) (*answer, erro
 			err = g.settle(f)
 		}
 	}
-	a.low, a.high = g.land(f)
+	a.low, a.high = g.release(f)
 	if err != nil {
 		return nil, err
 	}
 	return a, nil
 }
 
-// listen lets a tap hear all of a stream, or as much as it takes to see that it is of no use.
-func (g *Gateway) listen(t *tap, src io.Reader) (read int64, err error) {
+// recordAll has a recorder read all of a stream, or as much as it takes to see that it cannot be used.
+func (g *Gateway) recordAll(t *streamRecorder, src io.Reader) (read int64, err error) {
 	buf := make([]byte, 16<<10)
 	for t.bad == nil && read <= streamBytes*g.cfg.MaxResponseBytes {
 		n, err := src.Read(buf)
@@ -108,9 +102,9 @@ func failureStatus(event string) int {
 	return http.StatusInternalServerError
 }
 
-// completion is what the tap heard, as if it had come in one piece. It is bad if a completion has no end.
-func (t *tap) completion() *completion {
-	c := &completion{id: t.id, tokens: t.tokens(), version: unknownVersion, versionMax: unknownVersion, spanLow: unknownVersion, spanHigh: unknownVersion}
+// completion is what was recorded, as if it had come in one piece. It is bad if a completion has no end.
+func (t *streamRecorder) completion() *completion {
+	c := &completion{id: t.id, tokens: t.tokens(), version: UnknownVersion, versionMax: UnknownVersion, spanLow: UnknownVersion, spanHigh: UnknownVersion}
 	exact := true
 	for _, h := range t.choices {
 		ch := h.choice
@@ -127,9 +121,9 @@ func (t *tap) completion() *completion {
 	return c
 }
 
-// takeWhole notes that a call is asked for in one piece from now on, because the engine refused to stream it or, with err, the
+// stopStreaming notes that a call is asked for in one piece from now on, because the engine refused to stream it or, with err, the
 // stream was of no use. If that is the rule at a replica, it is asked for no more streams, else every request would be answered twice.
-func (g *Gateway) takeWhole(f *flight, c *call, err error) {
+func (g *Gateway) stopStreaming(f *inFlight, c *call, err error) {
 	c.whole = true
 	if err == nil {
 		return
@@ -143,8 +137,8 @@ func (g *Gateway) takeWhole(f *flight, c *call, err error) {
 	}
 }
 
-// usable notes that a stream of a flight's replica was put together.
-func (g *Gateway) usable(f *flight) {
+// usable notes that a stream of a replica was put together.
+func (g *Gateway) usable(f *inFlight) {
 	g.mu.Lock()
 	f.replica.unusable = 0
 	g.mu.Unlock()

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 // sampler is an engine whose tokens are the version that sampled them. As in an engine, weights change between two steps, when what
@@ -53,7 +55,7 @@ func TestEachTokenIsAtLeastAsNewAsItsVersion(t *testing.T) {
 		e.set(nil, (&sampler{}).ServeHTTP)
 		list = append(list, e)
 	}
-	g := expecting(t, Config{Update: func(_ context.Context, r Replica, u WeightUpdate) error {
+	g := expecting(t, Config{Update: each(func(_ context.Context, r Replica, u WeightUpdate) error {
 		resp, err := http.Get(fmt.Sprintf("%s/update?%d", r.URL, u.Version))
 		if err != nil {
 			return err
@@ -63,7 +65,7 @@ func TestEachTokenIsAtLeastAsNewAsItsVersion(t *testing.T) {
 			return errors.New("broken")
 		}
 		return nil
-	}}, list...)
+	})}, list...)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	var answers, spread atomic.Int64
@@ -108,7 +110,7 @@ func TestEachTokenIsAtLeastAsNewAsItsVersion(t *testing.T) {
 	modes := []Mode{ModeKeep, ModeNone, ModeKeep, ModeNone, ModeDrain, ModeAbort}
 	for v := 1; v <= 40 && !t.Failed(); v++ {
 		for mode := modes[v%len(modes)]; ; { // both may fail
-			if _, err := g.UpdateWeights(context.Background(), WeightUpdate{Version: v, Mode: mode}); err == nil {
+			if _, err := g.UpdateWeights(context.Background(), WeightUpdate{Weights: sdk.Weights{Version: int64(v)}, Mode: mode}); err == nil {
 				break
 			}
 		}

@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 // oneChoice is a completion in an answer of vLLM.
@@ -244,7 +246,7 @@ func TestGenerateAcrossAnUpdateTellsTheVersionOfEachToken(t *testing.T) {
 			got := background(t, g, "/generate", c.request)
 			next <- struct{}{} // the second piece of five
 			next <- struct{}{}
-			if _, err := g.UpdateWeights(t.Context(), WeightUpdate{Version: 3, Mode: ModeKeep}); err != nil {
+			if _, err := g.UpdateWeights(t.Context(), WeightUpdate{Weights: sdk.Weights{Version: 3}, Mode: ModeKeep}); err != nil {
 				t.Fatal(err)
 			}
 			for range 3 {
@@ -299,7 +301,7 @@ func TestStreamsAreAskedForOnlyWhileUpdatesLetRequestsLiveOn(t *testing.T) {
 	update := func(u WeightUpdate) {
 		t.Helper()
 		version++
-		u.Version = version
+		u.Version = int64(version)
 		if _, err := client.UpdateWeights(t.Context(), u); err != nil {
 			t.Fatal(err)
 		}
@@ -333,8 +335,7 @@ func TestStreamsAreAskedForOnlyWhileUpdatesLetRequestsLiveOn(t *testing.T) {
 	if s, err := client.Status(t.Context()); err != nil || s.Updates != ModeKeep {
 		t.Errorf("status %+v, %v", s, err)
 	}
-	last, _ := g.LastUpdate()
-	config.Version, config.Last = last.Version, &last
+	config.Version, config.Last = g.Version(), &WeightUpdate{Weights: sdk.Weights{Version: int64(g.Version())}, Mode: ModeKeep}
 	if s := start(t, config, e).Status(); s.Updates != ModeKeep {
 		t.Errorf("the next life expects %q", s.Updates)
 	}
@@ -438,7 +439,7 @@ func TestAStreamBehindGenerateIsLetGo(t *testing.T) {
 		e := newEngine(t)
 		ended := make(chan struct{}, 8)
 		broken := false
-		g := expecting(t, Config{Version: 2, Update: func(context.Context, Replica, WeightUpdate) error {
+		g := expecting(t, Config{Version: 2, Update: func(context.Context, []Replica, WeightUpdate) error {
 			if broken = !broken; broken {
 				return fmt.Errorf("broken")
 			}
@@ -458,7 +459,7 @@ func TestAStreamBehindGenerateIsLetGo(t *testing.T) {
 		cancel()
 		<-ended
 		<-done
-		eventually(t, "the flight to land", func() bool { return g.Status().InFlight == 0 })
+		eventually(t, "the request to be released", func() bool { return g.Status().InFlight == 0 })
 		if got := known(g); len(got) != 0 {
 			t.Errorf("recorded %v", got)
 		}
@@ -489,11 +490,11 @@ func TestAStreamBehindGenerateIsLetGo(t *testing.T) {
 		e, g, next, ended := begin(t)
 		got := background(t, g, "/generate", request)
 		eventually(t, "the stream", func() bool { return e.streams() == 1 })
-		if _, err := g.UpdateWeights(t.Context(), WeightUpdate{Version: 3, Mode: ModeKeep}); err == nil {
+		if _, err := g.UpdateWeights(t.Context(), WeightUpdate{Weights: sdk.Weights{Version: 3}, Mode: ModeKeep}); err == nil {
 			t.Fatal("the update did not fail")
 		}
 		<-ended // nobody knows whose its tokens would be
-		if _, err := g.UpdateWeights(t.Context(), WeightUpdate{Version: 3, Mode: ModeKeep}); err != nil {
+		if _, err := g.UpdateWeights(t.Context(), WeightUpdate{Weights: sdk.Weights{Version: 3}, Mode: ModeKeep}); err != nil {
 			t.Fatal(err)
 		}
 		close(next) // not by turns: the engine's end of the first request may still listen

@@ -22,8 +22,8 @@ type Pulse struct {
 func (g *Gateway) Pulse() Pulse {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	p := Pulse{InFlight: len(g.flights), Waiting: g.waiting, Since: g.waitingSince}
-	for f := range g.flights {
+	p := Pulse{InFlight: len(g.inFlight), Waiting: g.waiting, Since: g.waitingSince}
+	for f := range g.inFlight {
 		if p.Oldest.IsZero() || f.began.Before(p.Oldest) {
 			p.Oldest = f.began
 		}
@@ -43,13 +43,13 @@ func (g *Gateway) Pulse() Pulse {
 // noteSign notes that the engine has sent something.
 func (g *Gateway) noteSign() { g.sign.Store(g.cfg.Clock.Now().UnixNano()) }
 
-// heardBody is an answer's body whose pieces are signs of the engine's.
-type heardBody struct {
+// progressBody is an answer's body whose pieces are signs of the engine's.
+type progressBody struct {
 	io.ReadCloser
 	g *Gateway
 }
 
-func (b heardBody) Read(p []byte) (int, error) {
+func (b progressBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if n > 0 {
 		b.g.noteSign()

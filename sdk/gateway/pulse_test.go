@@ -68,7 +68,7 @@ func TestPulseHearsEveryPieceOfAStream(t *testing.T) {
 		clock.advance(time.Minute)
 		now := clock.Now()
 		piece <- true
-		eventually(t, "the piece to be heard", func() bool { return g.Pulse().Sign.Equal(now) })
+		eventually(t, "the piece to be noticed", func() bool { return g.Pulse().Sign.Equal(now) })
 		if p := g.Pulse(); p.InFlight != 1 {
 			t.Errorf("piece %d: %+v", i, p)
 		}

@@ -14,18 +14,25 @@ type Replica struct {
 	ID     string // unique among the replicas, for example "0"
 	URL    string // root of the engine, for example "http://127.0.0.1:41001"; without /v1
 	APIKey string // sent to the engine as a bearer token; may be empty
+	// Version is the policy version of its weights as its owner says. The gateway takes note of it by Admit only.
+	Version int64
 }
 
-// unknownVersion marks a replica whose weights nobody can vouch for.
-const unknownVersion = -1
+// UnknownVersion is the version of weights for which nobody vouches.
+const UnknownVersion = -1
+
+// same says that two descriptions are of one process.
+func (r Replica) same(other Replica) bool {
+	return r.ID == other.ID && r.URL == other.URL && r.APIKey == other.APIKey
+}
 
 // replica is the gateway's view of one engine. All fields but Replica and base are guarded by Gateway.mu.
 type replica struct {
 	Replica
 	base     *url.URL
 	version  int       // policy version of its weights
-	pending  int       // version being loaded, or unknownVersion
-	unusable int       // streams in a row that could not be put together; see takeWhole
+	pending  int       // version being loaded, or UnknownVersion
+	unusable int       // streams in a row that could not be put together; see stopStreaming
 	healthy  bool      // as its owner said
 	reason   string    // why it gets nothing
 	suspect  time.Time // gets nothing before this moment
@@ -42,7 +49,7 @@ func newReplica(r Replica) (*replica, error) {
 	if (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
 		return nil, fmt.Errorf("gateway: URL of replica %q is %q; want http://host:port", r.ID, r.URL)
 	}
-	return &replica{Replica: r, base: base, version: unknownVersion, pending: unknownVersion, reason: "not admitted yet"}, nil
+	return &replica{Replica: r, base: base, version: UnknownVersion, pending: UnknownVersion, reason: "not admitted yet"}, nil
 }
 
 // SetReplicas replaces the set of replicas. A replica whose ID, URL and key are unchanged keeps its state; a new one gets no
@@ -64,7 +71,7 @@ func (g *Gateway) SetReplicas(list []Replica) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for i, n := range next {
-		if old := g.findLocked(n.ID); old != nil && old.Replica == n.Replica {
+		if old := g.findLocked(n.ID); old != nil && old.same(n.Replica) {
 			next[i] = old
 		}
 	}
@@ -80,11 +87,11 @@ func (g *Gateway) SetReplicas(list []Replica) error {
 func (g *Gateway) Admit(ctx context.Context, id string, version int) error {
 	ctx, cancel := g.bounded(ctx)
 	defer cancel()
-	if err := g.updating.take(ctx); err != nil {
+	if err := g.updating.lock(ctx); err != nil {
 		return err
 	}
 	err := g.admit(ctx, id, version)
-	g.updating.give()
+	g.updating.unlock()
 	g.afterUpdate()
 	return err
 }
@@ -98,17 +105,17 @@ func (g *Gateway) admit(ctx context.Context, id string, version int) error {
 		return unknownReplica(id)
 	}
 	r.healthy, r.reason, r.suspect, r.unusable = true, "being admitted", time.Time{}, 0
-	r.version, r.pending = unknownVersion, unknownVersion
+	r.version, r.pending = UnknownVersion, UnknownVersion
 	current, last := g.version, g.last
 	g.mu.Unlock()
 	if version != current {
-		if last == nil || last.Version != current {
+		if last == nil || last.version() != current {
 			err := fmt.Errorf("gateway: replica %q serves policy version %d, the current one is %d, and no weight update that could bring it there is known; push the weights again", id, version, current)
-			g.takeOut(r, EventReplicaDown, err)
+			g.exclude(r, EventReplicaDown, err)
 			return err
 		}
-		if _, err := g.loadChecked(ctx, r, *last); err != nil {
-			return err
+		if _, errs := g.loadChecked(ctx, []*replica{r}, *last); errs[0] != nil {
+			return errs[0]
 		}
 	}
 	g.mu.Lock()
@@ -129,7 +136,7 @@ func (g *Gateway) ReplicaLost(id, reason string) error {
 		return unknownReplica(id)
 	}
 	r.healthy, r.reason = false, reason
-	r.version, r.pending = unknownVersion, unknownVersion
+	r.version, r.pending = UnknownVersion, UnknownVersion
 	g.abortLocked(r)
 	current := g.version
 	g.changedLocked()
@@ -165,12 +172,12 @@ func (g *Gateway) SetReplicaHealthy(id string, healthy bool, reason string) erro
 	return nil
 }
 
-// takeOut stops requests to a replica whose weights nobody can vouch for, and tells why. Requests in flight there are sent
+// exclude stops requests to a replica whose weights nobody can vouch for, and tells why. Requests in flight there are sent
 // again elsewhere. Its process lives, so the next weight update may repair it.
-func (g *Gateway) takeOut(r *replica, kind EventKind, err error) {
+func (g *Gateway) exclude(r *replica, kind EventKind, err error) {
 	g.mu.Lock()
 	r.reason = err.Error()
-	r.version, r.pending = unknownVersion, unknownVersion
+	r.version, r.pending = UnknownVersion, UnknownVersion
 	g.abortLocked(r)
 	current := g.version
 	g.changedLocked()

@@ -60,8 +60,8 @@ func (g *Gateway) respond(w http.ResponseWriter, c *call, a *answer) {
 // ownVersion takes the versions that the engine itself tells, which knows better, and reports whether they stand in its answer
 // as the gateway would put them there.
 func (a *answer) ownVersion(c *completion) bool {
-	if c.version == unknownVersion {
-		if c.spanLow != unknownVersion {
+	if c.version == UnknownVersion {
+		if c.spanLow != UnknownVersion {
 			a.low, a.high = c.spanLow, c.spanHigh
 		}
 		return false
@@ -83,17 +83,13 @@ func (a *answer) write(w http.ResponseWriter) {
 
 // stamp puts the versions at the head of a JSON object; anything else stays as it is.
 func stamp(body []byte, low, high int) []byte {
-	out, ok := splice(body, fmt.Sprintf(`"policy_version":%d,"policy_version_max":%d,`, low, high))
-	if !ok {
-		return body
-	}
-	return out
+	return splice(body, fmt.Sprintf(`"policy_version":%d,"policy_version_max":%d`, low, high), nil, "")
 }
 
 // stream copies an answer as it comes.
 func (g *Gateway) stream(w http.ResponseWriter, c *call, a *answer) {
 	defer func() { _ = a.rest.Close() }()
-	f := a.flight
+	f := a.inFlight
 	g.mu.Lock()
 	low := f.low
 	g.mu.Unlock()
@@ -102,14 +98,14 @@ func (g *Gateway) stream(w http.ResponseWriter, c *call, a *answer) {
 	h.Set("Trailer", HeaderVersionMax)
 	w.WriteHeader(a.status)
 	out := http.NewResponseController(w)
-	tap := newTap(c, isStream(a.header))
-	tap.follow(g, f)
-	err := copyFlushed(w, out, a.body, a.rest, tap)
+	recorder := newStreamRecorder(c, isStream(a.header))
+	recorder.follow(g, f)
+	err := copyFlushed(w, out, a.body, a.rest, recorder)
 	aborted := errors.Is(context.Cause(f.ctx), errAborted)
-	low, high := g.land(f)
+	low, high := g.release(f)
 	h.Set(HeaderVersionMax, strconv.Itoa(high))
 	if err == nil {
-		g.noteTap(c, tap, low, high)
+		g.recordStream(c, recorder, low, high)
 		return
 	}
 	if !isStream(a.header) {
@@ -124,12 +120,12 @@ func (g *Gateway) stream(w http.ResponseWriter, c *call, a *answer) {
 }
 
 // copyFlushed writes head and then everything of src at once, each piece flushed, so that no token waits in a buffer.
-func copyFlushed(w io.Writer, out *http.ResponseController, head []byte, src io.Reader, tap *tap) error {
+func copyFlushed(w io.Writer, out *http.ResponseController, head []byte, src io.Reader, recorder *streamRecorder) error {
 	buf := make([]byte, 16<<10)
 	piece := head
 	for {
 		if len(piece) > 0 {
-			tap.write(piece)
+			recorder.write(piece)
 			_ = out.SetWriteDeadline(time.Now().Add(stall)) // not offered by test recorders
 			if _, err := w.Write(piece); err != nil {
 				return fmt.Errorf("writing to the client: %w", err)

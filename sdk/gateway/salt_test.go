@@ -10,7 +10,7 @@ import (
 func TestCompletionsCarryTheVersionAsCacheSalt(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)
-	g := start(t, Config{Version: 4, CacheSalt: true}, e)
+	g := start(t, Config{Version: 4, CacheSalt: func() bool { return true }}, e)
 	for _, c := range []struct{ path, body, want string }{
 		{"/v1/completions", `{"prompt":[1,2,3]}`, "policy-4"},
 		{"/v1/completions", `{"prompt":[1,2,3],"cache_salt":"mine"} `, "policy-4:mine"},
@@ -38,13 +38,14 @@ func TestCompletionsCarryTheVersionAsCacheSalt(t *testing.T) {
 func TestSaltWhileWeightsChange(t *testing.T) {
 	t.Parallel()
 	g := &Gateway{}
-	if got := g.salt(&flight{low: 3, high: 3}); got != "policy-3" {
+	if got := g.salt(&inFlight{low: 3, high: 3}); got != "policy-3" {
 		t.Errorf("at rest: %q", got)
 	}
-	if got := g.salt(&flight{low: 3, high: 4}); got == "policy-3" || got == "policy-4" {
+	if got := g.salt(&inFlight{low: 3, high: 4}); got == "policy-3" || got == "policy-4" {
 		t.Errorf("while version 4 arrives the salt is %q, which later requests of that version would find", got)
 	}
-	if got := salted(&call{method: http.MethodPost, path: "/v1/completions"}, []byte(`{}`), "s"); string(got) != `{"cache_salt":"s"}` {
+	c := &call{method: http.MethodPost, path: "/v1/completions", body: []byte(`{}`)}
+	if got := splice(c.body, "", nil, saltMember(c, "s")); string(got) != `{"cache_salt":"s"}` {
 		t.Errorf("an empty object became %s", got)
 	}
 }

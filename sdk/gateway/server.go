@@ -86,7 +86,7 @@ func (g *Gateway) data(w http.ResponseWriter, r *http.Request, allowed scope, na
 		g.clients.end(cl, tokens, seen.status)
 		g.met.done(route, seen.status, tokens, now.Sub(start))
 	}()
-	if route == "/generate" && g.cfg.Generate == GenerateTranslate {
+	if route == "/generate" {
 		if r.Method != http.MethodPost {
 			writeError(seen, &refusal{http.StatusMethodNotAllowed, "method_not_allowed", "/generate takes POST", 0})
 			return
@@ -94,7 +94,7 @@ func (g *Gateway) data(w http.ResponseWriter, r *http.Request, allowed scope, na
 		c = g.generate(seen, r, body)
 		return
 	}
-	c = newCall(r, route, body, g.cfg.Record)
+	c = newCall(r, route, body)
 	a, err := g.send(r.Context(), c)
 	if err != nil {
 		g.refuse(seen, err)
@@ -175,7 +175,7 @@ func (g *Gateway) health(w http.ResponseWriter) {
 
 // models answers with the engine's list, or while no replica can answer, with the names that the gateway was given.
 func (g *Gateway) models(w http.ResponseWriter, r *http.Request) {
-	c := newCall(r, "/v1/models", nil, RecordSeen)
+	c := newCall(r, "/v1/models", nil)
 	g.mu.Lock()
 	f, _ := g.startLocked(r.Context(), c, g.cfg.Clock.Now())
 	g.mu.Unlock()

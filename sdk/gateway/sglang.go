@@ -11,7 +11,7 @@ import (
 func (p *params) sglang(name string, v gjson.Result) {
 	switch name {
 	case "input_ids", "text":
-		p.takePrompt(v)
+		p.setPrompt(v)
 	case "return_logprob":
 		p.q.logprobs = v.Bool()
 	case "top_logprobs_num":

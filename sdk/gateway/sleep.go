@@ -19,11 +19,11 @@ func (g *Gateway) Sleep(ctx context.Context, hold string, level int) error {
 	}
 	ctx, cancel := g.bounded(ctx)
 	defer cancel()
-	if err := g.updating.take(ctx); err != nil {
+	if err := g.updating.lock(ctx); err != nil {
 		return err
 	}
 	err := g.sleep(ctx, hold, level)
-	g.updating.give()
+	g.updating.unlock()
 	g.afterUpdate()
 	return err
 }
@@ -37,6 +37,9 @@ func (g *Gateway) sleep(ctx context.Context, hold string, level int) error {
 	g.noteBefore(ctx)
 	g.setAsleep(level) // before the engines are asked: one that does so and whose answer is lost must be woken, too
 	if err := g.cfg.Sleep(ctx, level); err != nil {
+		if errors.Is(err, ErrNoSleep) {
+			g.setAsleep(0)
+		}
 		return fmt.Errorf("gateway: putting the engine to sleep: %w", err)
 	}
 	g.emit(Event{Kind: EventAsleep, Hold: hold, Version: g.Version(), Duration: g.cfg.Clock.Now().Sub(started), Message: fmt.Sprintf("the engine sleeps (level %d)", level)})
@@ -58,13 +61,13 @@ func (g *Gateway) sleeps() bool {
 
 // rouse wakes engines that sleep before their hold ends. Not the caller's context: a hold that is to end must not stay because
 // whoever ended it has gone.
-func (g *Gateway) rouse(id string) error {
+func (g *Gateway) wakeAll(id string) error {
 	ctx, cancel := g.bounded(g.life)
 	defer cancel()
-	if err := g.updating.take(ctx); err != nil {
+	if err := g.updating.lock(ctx); err != nil {
 		return err
 	}
-	defer g.updating.give()
+	defer g.updating.unlock()
 	if !g.sleeps() {
 		return nil
 	}

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 // dozer notes what is asked of engines that can sleep.
@@ -32,7 +34,7 @@ func (d *dozer) said() []string {
 
 func (d *dozer) config() Config {
 	return Config{
-		Update: func(context.Context, Replica, WeightUpdate) error { d.note("update"); return nil },
+		Update: func(context.Context, []Replica, WeightUpdate) error { d.note("update"); return nil },
 		Sleep: func(_ context.Context, level int) error {
 			d.note("sleep " + string(rune('0'+level)))
 			return nil
@@ -106,7 +108,7 @@ func TestAnUpdateWakesTheEnginesOnItsWay(t *testing.T) {
 	d := &dozer{}
 	g := start(t, d.config(), newEngine(t))
 	h := holdAsleep(t, g, time.Minute)
-	if _, err := g.UpdateWeights(t.Context(), WeightUpdate{Version: 1, Hold: h.ID}); err != nil {
+	if _, err := g.UpdateWeights(t.Context(), WeightUpdate{Weights: sdk.Weights{Version: 1}, Hold: h.ID}); err != nil {
 		t.Fatal(err)
 	}
 	if s := g.Status(); s.Asleep != 0 || !s.Held {

@@ -57,16 +57,16 @@ func extend(spans []VersionSpan, version, end int) []VersionSpan {
 
 // fromSpans takes the range of versions from the engine's word on every token, which is exact.
 func (c *completion) fromSpans() {
-	if c.version != unknownVersion || c.bad != nil {
+	if c.version != UnknownVersion || c.bad != nil {
 		return
 	}
-	low, high := unknownVersion, unknownVersion
+	low, high := UnknownVersion, UnknownVersion
 	for i := range c.choices {
 		if c.choices[i].spans == nil {
 			return
 		}
 		for _, s := range c.choices[i].spans {
-			if low == unknownVersion || s.Version < low {
+			if low == UnknownVersion || s.Version < low {
 				low = s.Version
 			}
 			high = max(high, s.Version)
@@ -77,10 +77,10 @@ func (c *completion) fromSpans() {
 
 // several reports whether completions hold tokens of more than one version, as far as it is known.
 func several(list []choice) bool {
-	first := unknownVersion
+	first := UnknownVersion
 	for i := range list {
 		for _, s := range list[i].spans {
-			if first == unknownVersion {
+			if first == UnknownVersion {
 				first = s.Version
 			}
 			if s.Version != first {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 // switching is an engine that streams one token a piece and waits for the test before each but the first.
@@ -69,7 +71,7 @@ func TestAStreamAcrossAnUpdateKeepsTheVersionOfEachToken(t *testing.T) {
 	next := switching(e, token(5, ""), token(6, ""), token(7, ""), token(8, ""))
 	streamed(t, g, func(event int) {
 		if event == 1 {
-			if _, err := g.UpdateWeights(t.Context(), WeightUpdate{Version: 3, Mode: ModeKeep}); err != nil {
+			if _, err := g.UpdateWeights(t.Context(), WeightUpdate{Weights: sdk.Weights{Version: 3}, Mode: ModeKeep}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -131,7 +133,7 @@ func TestSpansThatMakeNoSense(t *testing.T) {
 	} {
 		answer := `{"choices":[{"token_ids":[5,6],"weight_versions":` + text + `,"logprobs":{"token_logprobs":[-1,-2]}}]}`
 		done := readCompletion(gjson.Parse(answer), shape{choices: true})
-		if done.bad != nil || done.choices[0].spans != nil || done.spanLow != unknownVersion {
+		if done.bad != nil || done.choices[0].spans != nil || done.spanLow != UnknownVersion {
 			t.Errorf("%s: %+v", name, done)
 		}
 	}

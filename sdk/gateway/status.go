@@ -56,7 +56,7 @@ func (g *Gateway) Status() Status {
 	defer g.mu.Unlock()
 	now := g.cfg.Clock.Now()
 	s.Updates = g.expected
-	s.Version, s.Asleep, s.InFlight, s.Waiting = g.version, g.asleep, len(g.flights), g.waiting
+	s.Version, s.Asleep, s.InFlight, s.Waiting = g.version, g.asleep, len(g.inFlight), g.waiting
 	if h := g.hold; h != nil {
 		s.Held, s.Hold = true, &HoldStatus{h.ID, h.Mode, h.Reason, h.Since, h.Expires}
 	}

@@ -119,19 +119,19 @@ func TestTapHearsAnyPieces(t *testing.T) {
 	const events = "event: x\r\ndata: {\"choices\":[{\"index\":1,\"token_ids\":[5],\"logprobs\":{\"token_logprobs\":[-0.5]}},{\"index\":0,\"token_ids\":[6,7],\"logprobs\":{\"token_logprobs\":[-1,-2]}}]}\r\n\r\n: a comment\n\n" +
 		"data: {\"choices\":[{\"index\":1,\"token_ids\":[8],\"logprobs\":{\"token_logprobs\":[-3]}}],\"usage\":{\"completion_tokens\":4}}\n\ndata: [DONE]\n\n"
 	for size := 1; size <= len(events); size++ {
-		tap := newTap(&call{path: "/v1/completions", ids: true}, true)
+		recorder := newStreamRecorder(&call{path: "/v1/completions", ids: true}, true)
 		for rest := events; rest != ""; {
 			n := min(size, len(rest))
-			tap.write([]byte(rest[:n]))
+			recorder.write([]byte(rest[:n]))
 			rest = rest[n:]
 		}
-		if tap.bad != nil || tap.usage != 4 || fmt.Sprint(tap.choices[0].ids, tap.choices[1].ids, tap.choices[1].logprobs) != "[6 7] [5 8] [-0.5 -3]" {
-			t.Fatalf("in pieces of %d: %+v %+v %+v", size, tap, tap.choices[0], tap.choices[1])
+		if recorder.bad != nil || recorder.usage != 4 || fmt.Sprint(recorder.choices[0].ids, recorder.choices[1].ids, recorder.choices[1].logprobs) != "[6 7] [5 8] [-0.5 -3]" {
+			t.Fatalf("in pieces of %d: %+v %+v %+v", size, recorder, recorder.choices[0], recorder.choices[1])
 		}
 	}
-	tap := newTap(&call{path: "/v1/completions", ids: true}, true)
-	tap.write([]byte("data: {\"choices\":[{\"index\":0,\"token_ids\":[6,7],\"logprobs\":{\"token_logprobs\":[-1]}}]}\n\n"))
-	if tap.bad == nil {
+	recorder := newStreamRecorder(&call{path: "/v1/completions", ids: true}, true)
+	recorder.write([]byte("data: {\"choices\":[{\"index\":0,\"token_ids\":[6,7],\"logprobs\":{\"token_logprobs\":[-1]}}]}\n\n"))
+	if recorder.bad == nil {
 		t.Error("an event with a hole did not stop the recording")
 	}
 }

@@ -2,25 +2,23 @@ package gateway
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 // WeightUpdate asks that the replicas serve new weights.
 type WeightUpdate struct {
-	// Version is the policy version of the weights. It must be above the current one, or equal to it to load the same weights
-	// again, unless Rollback is set.
-	Version int `json:"version"`
-	// Path is where the weights lie, for transports that go by files.
-	Path string `json:"path,omitempty"`
-	// Transport is how they move; its names are the sync plugin's (live, ipc, nccl, lora, reload, restart).
-	Transport string `json:"transport,omitempty"`
-	// Options are for the Update callback alone.
-	Options json.RawMessage `json:"options,omitempty"`
+	// Weights are what to load. Their version must be above the current one, or equal to it to load the same weights again,
+	// unless Rollback is set.
+	sdk.Weights
 	// Mode says what becomes of requests in flight. Default: ModeDrain. ModeNone holds nothing.
 	Mode Mode `json:"mode,omitempty"`
 	// Hold is the ID of a hold that the caller has and will end; then the update neither holds nor resumes.
@@ -30,6 +28,9 @@ type WeightUpdate struct {
 	// Check proves that the weights arrived; without it the callback is believed.
 	Check *Check `json:"check,omitempty"`
 }
+
+// version is the policy version in the gateway's own form.
+func (u *WeightUpdate) version() int { return int(u.Version) }
 
 // Check is a text and what the trainer makes of it.
 type Check struct {
@@ -57,8 +58,8 @@ type ReplicaResult struct {
 // ErrMismatch says that a replica does not serve the weights it should.
 var ErrMismatch = errors.New("served weights differ from the trainer's")
 
-// UpdateWeights brings new weights to every healthy replica: requests are held as u.Mode says, Config.Update is called for each
-// replica side by side, the outcome is checked if u.Check is set, the version is raised, and requests go through again. A
+// UpdateWeights brings new weights to every healthy replica: requests are held as u.Mode says, Config.Update is called once
+// for all, the outcome is checked if u.Check is set, the version is raised, and requests go through again. A
 // replica that fails is taken out and named in the result; the update itself fails only if no replica took the weights, and then
 // the version stays, and nothing is served until an update succeeds or Admit has loaded the previous weights again.
 func (g *Gateway) UpdateWeights(ctx context.Context, u WeightUpdate) (UpdateResult, error) {
@@ -67,14 +68,14 @@ func (g *Gateway) UpdateWeights(ctx context.Context, u WeightUpdate) (UpdateResu
 	}
 	ctx, cancel := g.bounded(ctx)
 	defer cancel()
-	if err := g.awaitReplica(ctx, u.Version); err != nil {
+	if err := g.awaitReplica(ctx, u.version()); err != nil {
 		return UpdateResult{Version: g.Version()}, err
 	}
-	if !g.updating.try() {
+	if !g.updating.tryLock() {
 		return UpdateResult{Version: g.Version()}, fmt.Errorf("%w: another weight update or admission is going on; wait for it", ErrHeld)
 	}
 	res, err := g.update(ctx, u)
-	g.updating.give()
+	g.updating.unlock()
 	g.afterUpdate()
 	return res, err
 }
@@ -106,7 +107,7 @@ func (g *Gateway) checkUpdate(u *WeightUpdate) error {
 		return errors.New("gateway: this inference plugin does not take weight updates (Config.Update is not set); use the transport restart")
 	}
 	current := g.Version()
-	if u.Version < current && !u.Rollback {
+	if u.version() < current && !u.Rollback {
 		return fmt.Errorf("gateway: weight update to policy version %d, the current one is %d; set rollback if the trainer went back to an earlier checkpoint", u.Version, current)
 	}
 	if u.Version < 0 {
@@ -150,7 +151,7 @@ func (g *Gateway) update(ctx context.Context, u WeightUpdate) (res UpdateResult,
 	if err != nil {
 		return res, err
 	}
-	res.Version = u.Version
+	res.Version = u.version()
 	return res, nil
 }
 
@@ -186,36 +187,25 @@ func (g *Gateway) loadAll(ctx context.Context, u WeightUpdate) ([]ReplicaResult,
 	for _, r := range g.replicas {
 		if r.healthy {
 			list = append(list, r)
-			r.pending = u.Version
-			g.raiseLocked(r, u.Version)
+			r.pending = u.version()
+			g.raiseLocked(r, u.version())
 		}
 	}
 	g.mu.Unlock()
 	if len(list) == 0 {
 		return nil, fmt.Errorf("gateway: weight update to version %d: no replica is up; admit one first", u.Version)
 	}
-	results := make([]ReplicaResult, len(list))
-	errs := make([]error, len(list))
-	var wg sync.WaitGroup
-	for i, r := range list {
-		wg.Go(func() {
-			results[i].ID = r.ID
-			results[i].Difference, errs[i] = g.loadChecked(ctx, r, u)
-		})
-	}
-	wg.Wait()
+	results, errs := g.loadChecked(ctx, list, u)
 	good := 0
 	g.mu.Lock()
 	for i, r := range list {
 		if errs[i] == nil {
 			good++
-			r.version, r.pending, r.reason = u.Version, unknownVersion, ""
-		} else {
-			results[i].Error = errs[i].Error()
+			r.version, r.pending, r.reason = u.version(), UnknownVersion, ""
 		}
 	}
 	if good > 0 {
-		g.version = u.Version
+		g.version = u.version()
 		u.Hold, u.Rollback = "", false
 		g.last = &u
 		g.asleep = 0 // Config.Update woke them
@@ -225,26 +215,64 @@ func (g *Gateway) loadAll(ctx context.Context, u WeightUpdate) ([]ReplicaResult,
 	if good == 0 {
 		return results, fmt.Errorf("gateway: weight update to version %d: no replica took it, nothing is served until one is admitted or an update succeeds: %w", u.Version, errors.Join(errs...))
 	}
-	g.emit(Event{Kind: EventUpdated, Version: u.Version, Message: fmt.Sprintf("%d of %d replicas serve policy version %d", good, len(list), u.Version)})
+	g.emit(Event{Kind: EventUpdated, Version: u.version(), Message: fmt.Sprintf("%d of %d replicas serve policy version %d", good, len(list), u.Version)})
 	return results, nil
 }
 
-// loadChecked loads the weights into one replica and compares log-probabilities. A replica that fails is taken out: its weights
-// may be of either version, or broken.
-func (g *Gateway) loadChecked(ctx context.Context, r *replica, u WeightUpdate) (difference float64, err error) {
-	if g.cfg.Update == nil {
-		return 0, errors.New("gateway: Config.Update is not set")
+// ReplicaErrors say which replicas did not take weights, by ID, and why; all others did.
+type ReplicaErrors map[string]error
+
+func (e ReplicaErrors) Error() string {
+	lines := make([]string, 0, len(e))
+	for _, id := range slices.Sorted(maps.Keys(e)) {
+		lines = append(lines, e[id].Error())
 	}
+	return strings.Join(lines, "\n")
+}
+
+// loadChecked loads the weights by one call and compares log-probabilities of each replica, side by side. A replica that fails is
+// excluded: its weights may be of either version, or broken.
+func (g *Gateway) loadChecked(ctx context.Context, list []*replica, u WeightUpdate) ([]ReplicaResult, []error) {
+	targets := make([]Replica, len(list))
+	for i, r := range list {
+		targets[i] = r.Replica
+	}
+	failed := errors.New("gateway: Config.Update is not set")
+	if g.cfg.Update != nil {
+		failed = g.cfg.Update(ctx, targets, u)
+	}
+	var some ReplicaErrors
+	partly := errors.As(failed, &some)
+	results, errs := make([]ReplicaResult, len(list)), make([]error, len(list))
+	var wg sync.WaitGroup
+	for i, r := range list {
+		wg.Go(func() {
+			err := failed
+			if partly {
+				err = some[r.ID]
+			}
+			results[i].ID = r.ID
+			if results[i].Difference, errs[i] = g.checkLoaded(ctx, r, u, err); errs[i] != nil {
+				results[i].Error = errs[i].Error()
+			}
+		})
+	}
+	wg.Wait()
+	return results, errs
+}
+
+// checkLoaded proves one replica after the weights were loaded, or could not be.
+func (g *Gateway) checkLoaded(ctx context.Context, r *replica, u WeightUpdate, err error) (difference float64, _ error) {
 	kind := EventUpdateFailed
-	if err = g.cfg.Update(ctx, r.Replica, u); err != nil {
+	if err != nil {
 		err = fmt.Errorf("loading policy version %d into replica %s: %w", u.Version, r.ID, err)
 	} else if u.Check != nil {
-		if difference, err = g.prove(ctx, r.Replica, *u.Check, u.Version); errors.Is(err, ErrMismatch) {
+		if difference, err = g.prove(ctx, r.Replica, *u.Check, u.version()); errors.Is(err, ErrMismatch) {
 			kind = EventMismatch
 		}
 	}
 	if err != nil {
-		g.takeOut(r, kind, err)
+		g.exclude(r, kind, err)
 	}
 	return difference, err
 }
@@ -269,17 +297,6 @@ func (g *Gateway) compare(ctx context.Context, r Replica, c Check) (float64, err
 		return worst, fmt.Errorf("%w: replica %s gives token %d (position %d) log-probability %.6g, the trainer %.6g; difference %.3g, tolerance %.3g", ErrMismatch, r.ID, c.Tokens[at], at, got[at], c.Logprobs[at], worst, c.Tolerance)
 	}
 	return worst, nil
-}
-
-// LastUpdate is the weight update that made the current version, for Config.Last of the next life. It is false if there was none,
-// or the version was set since.
-func (g *Gateway) LastUpdate() (WeightUpdate, bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.last == nil {
-		return WeightUpdate{}, false
-	}
-	return *g.last, true
 }
 
 // afterUpdate ends a hold whose lease ran out while an update was going on under it.

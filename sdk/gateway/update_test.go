@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 func TestUpdateSequence(t *testing.T) {
@@ -21,14 +23,14 @@ func TestUpdateSequence(t *testing.T) {
 	ev := &events{}
 	var g *Gateway
 	var during Status
-	g = start(t, Config{Version: 1, Events: ev.add, Update: func(_ context.Context, r Replica, u WeightUpdate) error {
+	g = start(t, Config{Version: 1, Events: ev.add, Update: each(func(_ context.Context, r Replica, u WeightUpdate) error {
 		during = g.Status()
 		if r.ID != "0" || u.Path != "/w/2" || u.Transport != "reload" {
 			return fmt.Errorf("called for %+v with %+v", r, u)
 		}
 		return nil
-	}}, e)
-	res, err := g.UpdateWeights(context.Background(), WeightUpdate{Version: 2, Path: "/w/2", Transport: "reload"})
+	})}, e)
+	res, err := g.UpdateWeights(context.Background(), WeightUpdate{Weights: sdk.Weights{Version: 2, Path: "/w/2", Transport: "reload"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,10 +43,10 @@ func TestUpdateSequence(t *testing.T) {
 	if ev.count(EventHeld) != 1 || ev.count(EventUpdated) != 1 || ev.count(EventResumed) != 1 {
 		t.Errorf("events %+v", ev.list)
 	}
-	if _, err := g.UpdateWeights(context.Background(), WeightUpdate{Version: 1}); err == nil {
+	if _, err := g.UpdateWeights(context.Background(), WeightUpdate{Weights: sdk.Weights{Version: 1}}); err == nil {
 		t.Error("an older version was taken without rollback")
 	}
-	if _, err := g.UpdateWeights(context.Background(), WeightUpdate{Version: 1, Rollback: true, Path: "/w/2", Transport: "reload"}); err != nil || g.Version() != 1 {
+	if _, err := g.UpdateWeights(context.Background(), WeightUpdate{Weights: sdk.Weights{Version: 1, Path: "/w/2", Transport: "reload"}, Rollback: true}); err != nil || g.Version() != 1 {
 		t.Errorf("rollback: %v, version %d", err, g.Version())
 	}
 }
@@ -54,11 +56,11 @@ func TestUpdateKeepStampsRange(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []Mode{ModeKeep, ModeNone} {
 		e := newEngine(t)
-		g := start(t, Config{Version: 3, Update: func(context.Context, Replica, WeightUpdate) error { return nil }}, e)
+		g := start(t, Config{Version: 3, Update: func(context.Context, []Replica, WeightUpdate) error { return nil }}, e)
 		entered, release := blocking(e)
 		first := background(t, g, "/v1/completions", prompt)
 		<-entered
-		if _, err := g.UpdateWeights(context.Background(), WeightUpdate{Version: 4, Mode: mode}); err != nil {
+		if _, err := g.UpdateWeights(context.Background(), WeightUpdate{Weights: sdk.Weights{Version: 4}, Mode: mode}); err != nil {
 			t.Fatal(err)
 		}
 		close(release)
@@ -78,13 +80,13 @@ func TestFailedReplicaIsOutUntilRepaired(t *testing.T) {
 	ev := &events{}
 	var broken atomic.Bool
 	broken.Store(true)
-	g := start(t, Config{Events: ev.add, Update: func(_ context.Context, r Replica, _ WeightUpdate) error {
+	g := start(t, Config{Events: ev.add, Update: each(func(_ context.Context, r Replica, _ WeightUpdate) error {
 		if r.ID == "1" && broken.Load() {
 			return errors.New("out of memory")
 		}
 		return nil
-	}}, good, bad)
-	res, err := g.UpdateWeights(context.Background(), WeightUpdate{Version: 1})
+	})}, good, bad)
+	res, err := g.UpdateWeights(context.Background(), WeightUpdate{Weights: sdk.Weights{Version: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,14 +115,14 @@ func TestUpdateThatNobodyTakes(t *testing.T) {
 	clock := newClock()
 	var broken atomic.Bool
 	e := newEngine(t)
-	g := start(t, Config{Version: 1, Clock: clock, Update: func(context.Context, Replica, WeightUpdate) error {
+	g := start(t, Config{Version: 1, Clock: clock, Update: func(context.Context, []Replica, WeightUpdate) error {
 		if broken.Load() {
 			return errors.New("no such path")
 		}
 		return nil
 	}}, e)
 	broken.Store(true)
-	if _, err := g.UpdateWeights(context.Background(), WeightUpdate{Version: 2}); err == nil || g.Version() != 1 {
+	if _, err := g.UpdateWeights(context.Background(), WeightUpdate{Weights: sdk.Weights{Version: 2}}); err == nil || g.Version() != 1 {
 		t.Fatalf("error %v, version %d; want an error and version 1", err, g.Version())
 	}
 	waiting := background(t, g, "/v1/completions", prompt)
@@ -129,7 +131,7 @@ func TestUpdateThatNobodyTakes(t *testing.T) {
 		t.Error("an engine with unknown weights was asked")
 	}
 	broken.Store(false)
-	if _, err := g.UpdateWeights(context.Background(), WeightUpdate{Version: 2}); err != nil {
+	if _, err := g.UpdateWeights(context.Background(), WeightUpdate{Weights: sdk.Weights{Version: 2}}); err != nil {
 		t.Fatal(err)
 	}
 	if r := <-waiting; r.status != 200 || gjson.Get(r.body, "policy_version").Int() != 2 {
@@ -143,11 +145,11 @@ func TestRestartedReplicaIsBroughtUpFirst(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)
 	var loads []int
-	g := start(t, Config{Update: func(_ context.Context, _ Replica, u WeightUpdate) error {
-		loads = append(loads, u.Version)
+	g := start(t, Config{Update: each(func(_ context.Context, _ Replica, u WeightUpdate) error {
+		loads = append(loads, int(u.Version))
 		return nil
-	}}, e)
-	if _, err := g.UpdateWeights(context.Background(), WeightUpdate{Version: 6, Path: "/w/6"}); err != nil {
+	})}, e)
+	if _, err := g.UpdateWeights(context.Background(), WeightUpdate{Weights: sdk.Weights{Version: 6, Path: "/w/6"}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := g.ReplicaLost("0", "killed"); err != nil {
@@ -170,11 +172,10 @@ func TestRestartedReplicaIsBroughtUpFirst(t *testing.T) {
 	if fmt.Sprint(loads) != "[6 6]" {
 		t.Errorf("loaded %v, want version 6 twice", loads)
 	}
-	last, _ := g.LastUpdate()
-	next := start(t, Config{Version: 6, Last: &last, Update: func(_ context.Context, _ Replica, u WeightUpdate) error {
-		loads = append(loads, -u.Version)
+	next := start(t, Config{Version: 6, Last: &WeightUpdate{Weights: sdk.Weights{Version: 6}}, Update: each(func(_ context.Context, _ Replica, u WeightUpdate) error {
+		loads = append(loads, -int(u.Version))
 		return nil
-	}})
+	})})
 	if err := next.SetReplicas([]Replica{{ID: "0", URL: e.URL}}); err != nil {
 		t.Fatal(err)
 	}
@@ -196,8 +197,8 @@ func TestCheckProvesTheWeights(t *testing.T) {
 		_, _ = w.Write([]byte(`{"choices":[{"index":0,"text":"","prompt_logprobs":[null,{"6":{"logprob":-1.5}},{"7":{"logprob":-2.54}}]}]}`))
 	})
 	ev := &events{}
-	g := start(t, Config{Events: ev.add, Update: func(context.Context, Replica, WeightUpdate) error { return nil }}, right, wrong)
-	u := WeightUpdate{Version: 1, Check: &Check{Tokens: []int{5, 6, 7}, Logprobs: []float64{0, -1.5, -2.5}, Tolerance: 1e-3}}
+	g := start(t, Config{Events: ev.add, Update: func(context.Context, []Replica, WeightUpdate) error { return nil }}, right, wrong)
+	u := WeightUpdate{Weights: sdk.Weights{Version: 1}, Check: &Check{Tokens: []int{5, 6, 7}, Logprobs: []float64{0, -1.5, -2.5}, Tolerance: 1e-3}}
 	res, err := g.UpdateWeights(context.Background(), u)
 	if err != nil {
 		t.Fatal(err)
@@ -223,7 +224,7 @@ func TestUpdateUnderOwnHold(t *testing.T) {
 	clock := newClock()
 	ev := &events{}
 	inside, proceed := make(chan struct{}), make(chan struct{})
-	g := start(t, Config{Clock: clock, Events: ev.add, Update: func(context.Context, Replica, WeightUpdate) error {
+	g := start(t, Config{Clock: clock, Events: ev.add, Update: func(context.Context, []Replica, WeightUpdate) error {
 		inside <- struct{}{}
 		<-proceed
 		return nil
@@ -235,11 +236,11 @@ func TestUpdateUnderOwnHold(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		_, err := g.UpdateWeights(ctx, WeightUpdate{Version: 1, Hold: h.ID})
+		_, err := g.UpdateWeights(ctx, WeightUpdate{Weights: sdk.Weights{Version: 1}, Hold: h.ID})
 		done <- err
 	}()
 	<-inside
-	if _, err := g.UpdateWeights(ctx, WeightUpdate{Version: 2}); !errors.Is(err, ErrHeld) {
+	if _, err := g.UpdateWeights(ctx, WeightUpdate{Weights: sdk.Weights{Version: 2}}); !errors.Is(err, ErrHeld) {
 		t.Errorf("a second update: %v, want ErrHeld", err)
 	}
 	clock.advance(time.Hour) // the lease runs out meanwhile: requests must not slip in between old and new weights
@@ -253,7 +254,7 @@ func TestUpdateUnderOwnHold(t *testing.T) {
 	if s := g.Status(); s.Held || s.Version != 1 || ev.count(EventHoldExpired) != 1 {
 		t.Errorf("after the update: %+v; want the overdue hold ended at version 1", s)
 	}
-	if _, err := g.UpdateWeights(ctx, WeightUpdate{Version: 2, Hold: h.ID}); !errors.Is(err, ErrNotHeld) {
+	if _, err := g.UpdateWeights(ctx, WeightUpdate{Weights: sdk.Weights{Version: 2}, Hold: h.ID}); !errors.Is(err, ErrNotHeld) {
 		t.Errorf("update under a hold that ran out: %v, want ErrNotHeld", err)
 	}
 }
@@ -276,7 +277,7 @@ func TestVersionsNeverMix(t *testing.T) {
 				})
 				list = append(list, e)
 			}
-			g := start(t, Config{Update: func(_ context.Context, r Replica, u WeightUpdate) error {
+			g := start(t, Config{Update: each(func(_ context.Context, r Replica, u WeightUpdate) error {
 				i := int(r.ID[0] - '0')
 				if rand.IntN(5) == 0 {
 					served[i].Store(-1000) // broken
@@ -285,7 +286,7 @@ func TestVersionsNeverMix(t *testing.T) {
 				time.Sleep(time.Duration(rand.IntN(500)) * time.Microsecond)
 				served[i].Store(int64(u.Version))
 				return nil
-			}}, list...)
+			})}, list...)
 			stop := make(chan struct{})
 			var wg sync.WaitGroup
 			var answers atomic.Int64
@@ -317,7 +318,7 @@ func TestVersionsNeverMix(t *testing.T) {
 			}
 			for v := 1; v <= 25; v++ {
 				for { // all three may fail
-					if _, err := g.UpdateWeights(context.Background(), WeightUpdate{Version: v, Mode: mode}); err == nil {
+					if _, err := g.UpdateWeights(context.Background(), WeightUpdate{Weights: sdk.Weights{Version: int64(v)}, Mode: mode}); err == nil {
 						break
 					}
 				}

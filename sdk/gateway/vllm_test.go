@@ -24,7 +24,7 @@ func TestRealVLLM(t *testing.T) {
 		t.Skip("set RECIPE_TEST_VLLM_URL (http://host:port) and RECIPE_TEST_VLLM_MODEL to run it")
 	}
 	g := start(t, Config{Version: 3})
-	g.SetUpstreamModel(model)
+	g.SetModels(model)
 	ctx := context.Background()
 	if err := g.SetReplicas([]Replica{{ID: "0", URL: url}}); err != nil {
 		t.Fatal(err)

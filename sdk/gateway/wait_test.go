@@ -6,9 +6,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
 )
 
-// Requests wait as long as the owner of a hold is heard of, and no longer than HoldTimeout after that.
+// Requests wait as long as the owner of a hold renews it, and no longer than HoldTimeout after that.
 func TestWaitingFollowsTheRenewalsOfAHold(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
@@ -54,13 +56,13 @@ func TestWaitingFollowsTheRenewalsOfAHold(t *testing.T) {
 
 func TestAnUpdateWaitsForAReplica(t *testing.T) {
 	t.Parallel()
-	g := start(t, Config{Update: func(context.Context, Replica, WeightUpdate) error { return nil }}, newEngine(t))
+	g := start(t, Config{Update: func(context.Context, []Replica, WeightUpdate) error { return nil }}, newEngine(t))
 	if err := g.ReplicaLost("0", "being started again"); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
 	go func() {
-		_, err := g.UpdateWeights(context.Background(), WeightUpdate{Version: 1})
+		_, err := g.UpdateWeights(context.Background(), WeightUpdate{Weights: sdk.Weights{Version: 1}})
 		done <- err
 	}()
 	select {
@@ -68,7 +70,7 @@ func TestAnUpdateWaitsForAReplica(t *testing.T) {
 		t.Fatalf("it did not wait: %v", err)
 	case <-time.After(30 * time.Millisecond):
 	}
-	if err := g.Admit(t.Context(), "0", unknownVersion); err == nil {
+	if err := g.Admit(t.Context(), "0", UnknownVersion); err == nil {
 		t.Error("a replica of unknown weights was let in")
 	}
 	if err := g.SetReplicaHealthy("0", true, ""); err != nil {
@@ -85,13 +87,13 @@ func TestAnUpdateWaitsForAReplica(t *testing.T) {
 func TestAnUpdateThatWaitsInVainNamesWhatItWaitedFor(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
-	g := start(t, Config{Clock: clock, Update: func(context.Context, Replica, WeightUpdate) error { return nil }}, newEngine(t))
+	g := start(t, Config{Clock: clock, Update: func(context.Context, []Replica, WeightUpdate) error { return nil }}, newEngine(t))
 	if err := g.ReplicaLost("0", "it ran out of memory"); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
 	go func() {
-		_, err := g.UpdateWeights(context.Background(), WeightUpdate{Version: 1})
+		_, err := g.UpdateWeights(context.Background(), WeightUpdate{Weights: sdk.Weights{Version: 1}})
 		done <- err
 	}()
 	eventually(t, "an alarm", func() bool {
@@ -105,7 +107,7 @@ func TestAnUpdateThatWaitsInVainNamesWhatItWaitedFor(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if _, err := g.UpdateWeights(ctx, WeightUpdate{Version: 1}); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "it ran out of memory") {
+	if _, err := g.UpdateWeights(ctx, WeightUpdate{Weights: sdk.Weights{Version: 1}}); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "it ran out of memory") {
 		t.Errorf("got %v, want the deadline and what it waited for", err)
 	}
 }

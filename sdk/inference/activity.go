@@ -10,18 +10,12 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// TokenCounter is an inference plugin that can say how many tokens its engine has generated since it was started. Answers that
-// come in one piece say nothing until their last token: with the count, a long generation is told from an engine that hangs.
-type TokenCounter interface {
-	GeneratedTokens(ctx context.Context) (float64, error)
-}
-
 // tokenWatch notices that the engine generates, from its counter.
 type tokenWatch struct {
-	counter TokenCounter // nil: there is none
 	mu      sync.Mutex
+	counter TokenCounter // nil: there is none
 	read    bool
-	count   float64
+	last    float64
 	moved   time.Time // when the count was last seen to change
 }
 
@@ -30,9 +24,6 @@ const countEvery = 10 * time.Second
 
 // watch reads the counter until ctx ends.
 func (w *tokenWatch) watch(ctx context.Context, busy func() bool) {
-	if w.counter == nil {
-		return
-	}
 	tick := time.NewTicker(countEvery)
 	defer tick.Stop()
 	for {
@@ -41,11 +32,12 @@ func (w *tokenWatch) watch(ctx context.Context, busy func() bool) {
 			return
 		case <-tick.C:
 		}
-		if !busy() {
+		counter := w.counts()
+		if counter == nil || !busy() {
 			continue
 		}
 		asking, cancel := context.WithTimeout(ctx, countEvery/2)
-		n, err := w.counter.GeneratedTokens(asking)
+		n, err := counter.GeneratedTokens(asking)
 		cancel()
 		if err == nil {
 			w.see(n)
@@ -53,16 +45,29 @@ func (w *tokenWatch) watch(ctx context.Context, busy func() bool) {
 	}
 }
 
+// count says what to read; nil: nothing.
+func (w *tokenWatch) count(c TokenCounter) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.counter = c
+}
+
+func (w *tokenWatch) counts() TokenCounter {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.counter
+}
+
 func (w *tokenWatch) see(n float64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.read && n != w.count {
+	if w.read && n != w.last {
 		w.moved = time.Now()
 	}
-	w.read, w.count = true, n
+	w.read, w.last = true, n
 }
 
-func (w *tokenWatch) last() time.Time {
+func (w *tokenWatch) progressed() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.moved
@@ -77,9 +82,9 @@ func (h *host) flowing() []sdk.Activity {
 			What: fmt.Sprintf("%s at its engine", plural(p.InFlight, "request")), Began: p.Oldest, Progressed: p.Sign, Sign: "answer",
 			Remedy: "read the log of the engine; recipe restart starts it again, and requests wait for it",
 		}
-		if h.tokens.counter != nil {
+		if h.tokens.counts() != nil {
 			a.Sign = "token"
-			if t := h.tokens.last(); t.After(a.Progressed) {
+			if t := h.tokens.progressed(); t.After(a.Progressed) {
 				a.Progressed = t
 			}
 		}

@@ -3,36 +3,39 @@ package inference
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
-	"golang.org/x/sync/singleflight"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/gateway"
-	"github.com/recipe-rl/recipe/sdk/internal/loopback"
 )
 
-// host is the Host of an inference plugin and the owner of its gateway.
+// host is the Host of an engine and the owner of its gateway.
 type host struct {
 	sdk.KindHost
 	gateway             *gateway.Gateway
 	token, controlToken string
 	syncedBy            []string
-	stands              atomic.Bool // Ready has been called
 	tokens              tokenWatch
 
+	changing sync.Mutex    // one change of the replicas at a time
+	admit    chan struct{} // tells admitLoop to look again
+
 	mu       sync.Mutex
+	engine   Engine // nil until it has been started
 	replicas []Replica
-	loaded   int64 // version that the engine was started with; unknownVersion until told
-	admit    chan struct{}
+
+	phases sync.Mutex
+	ready  bool         // outputs have been given
+	later  *phaseReport // what the engine said of itself before that
 }
 
-// unknownVersion is the version of weights for which nobody has vouched.
-const unknownVersion = -1
+type phaseReport struct {
+	phase sdk.Phase
+	text  string
+}
 
 var _ Host = (*host)(nil)
 
@@ -42,174 +45,112 @@ const patienceToLoad = 5 * time.Minute
 // gatewayClose bounds how long requests in flight may take when the block ends.
 const gatewayClose = 5 * time.Second
 
-// run serves the gateway around the plugin's Run.
+// stopMargin is how much longer than the block's grace an engine may take to stop before it is left to itself.
+const stopMargin = 30 * time.Second
+
+// run serves the gateway around the engine.
 func run[C any](ctx context.Context, plugin Plugin[C], req sdk.Request[C], base sdk.KindHost) (err error) {
-	h := &host{KindHost: base, token: req.Token, controlToken: req.ControlToken, syncedBy: req.SyncedBy, loaded: unknownVersion, admit: make(chan struct{}, 1)}
-	if req.Policy.Version == 0 {
-		h.loaded = 0 // nothing has been trained yet: what the engine starts with is version 0
+	h := &host{
+		KindHost: base, token: req.Token, controlToken: req.ControlToken, syncedBy: req.SyncedBy,
+		admit: make(chan struct{}, 1),
 	}
-	g, err := newGateway(plugin, req, h)
-	if err != nil {
+	if h.gateway, err = h.newGateway(req.Listen, req.Address, req.Policy); err != nil {
 		return err
 	}
-	h.gateway = g
-	h.tokens.counter, _ = plugin.(TokenCounter)
-	h.Listening(g.Addr().String())
+	h.Listening(h.gateway.Addr().String())
 	serving, stop := context.WithCancel(context.Background())
 	served := make(chan error, 1)
-	go func() { served <- g.Serve(serving) }()
+	go func() { served <- h.gateway.Serve(serving) }()
 	var background sync.WaitGroup
 	background.Go(func() { h.admitLoop(serving) })
-	background.Go(func() { h.tokens.watch(serving, func() bool { return g.Pulse().InFlight > 0 }) })
+	background.Go(func() { h.tokens.watch(serving, func() bool { return h.gateway.Pulse().InFlight > 0 }) })
 	h.Activities(h.flowing)
 	defer func() {
 		closing, cancel := context.WithTimeout(context.Background(), min(gatewayClose, h.Grace()/2))
 		defer cancel()
-		err = errors.Join(err, g.Close(closing))
+		err = errors.Join(err, h.gateway.Close(closing))
 		stop()
 		background.Wait()
 		err = errors.Join(err, <-served)
 	}()
-	return plugin.Run(ctx, req, h)
-}
-
-func newGateway[C any](plugin Plugin[C], req sdk.Request[C], h *host) (*gateway.Gateway, error) {
-	listener, err := loopback.Listen(req.Listen)
+	engine, err := plugin.Start(ctx, req, h)
 	if err != nil {
-		return nil, fmt.Errorf("listen for the gateway of %s: %w", req.Address, err)
+		return err
 	}
-	if req.Listen != "" && listener.Addr().String() != req.Listen {
-		h.Log("warn", fmt.Sprintf("the gateway's earlier address %s is taken; it is now %s", req.Listen, listener.Addr()))
-	}
-	var flight singleflight.Group
-	config := gateway.Config{
-		Listener: listener, Token: req.Token, AdminToken: req.ControlToken, Version: int(req.Policy.Version),
-		Update: func(ctx context.Context, _ gateway.Replica, u gateway.WeightUpdate) error {
-			// The gateway asks for each replica, the plugin loads into all of them: side by side, that is one call.
-			_, err, _ := flight.Do(fmt.Sprint(u.Version, u.Path), func() (any, error) {
-				loading := h.Begin(sdk.Activity{What: fmt.Sprintf("loading the weights of version %d", u.Version), Patience: patienceToLoad})
-				defer loading.End()
-				return nil, h.Call(func() error { return plugin.UpdateWeights(ctx, weightsOf(u)) })
-			})
-			return err
-		},
-		Logprobs: func(ctx context.Context, r gateway.Replica, tokens []int) ([]float64, error) {
-			var values []float64
-			proving := h.Begin(sdk.Activity{What: "computing the log-probabilities of the fixed text", Patience: patienceToLoad})
-			defer proving.End()
-			err := h.Call(func() (err error) {
-				if one, ok := plugin.(ReplicaLogprober); ok {
-					values, err = one.ReplicaLogprobs(ctx, Replica{ID: r.ID, URL: r.URL, APIKey: r.APIKey}, tokens)
-				} else {
-					values, err = plugin.Logprobs(ctx, tokens)
-				}
-				return err
-			})
-			if err != nil {
-				return nil, err
-			}
-			return append([]float64{0}, values...), nil
-		},
-		Events: h.gatewayEvent,
-	}
-	if salter, ok := plugin.(CacheSalter); ok {
-		config.CacheSalt = salter.CacheSalt()
-	}
-	if cacher, ok := plugin.(PromptCacher); ok {
-		config.CachedPrompt = cacher.CachedPrompt
-	}
-	if sleeper, ok := plugin.(Sleeper); ok {
-		config.Sleep = func(ctx context.Context, level int) error {
-			return h.Call(func() error { return sleeper.Sleep(ctx, SleepLevel(level)) })
-		}
-		config.Recover = func(ctx context.Context, _ []gateway.Replica) error {
-			return h.Call(func() error { return sleeper.Wake(ctx) })
-		}
-	}
-	g, err := gateway.New(config)
-	if err != nil {
-		return nil, errors.Join(err, listener.Close())
-	}
-	return g, nil
+	h.attach(engine)
+	return h.wait(ctx, engine)
 }
 
-func weightsOf(u gateway.WeightUpdate) sdk.Weights {
-	w := sdk.Weights{Version: int64(u.Version), Path: u.Path, Transport: u.Transport}
-	var extra updateOptions
-	if extra.read(u.Options) == nil {
-		w.Format, w.Precision, w.Handles = extra.Format, extra.Precision, extra.Handles
-	}
-	return w
-}
-
-// gatewayEvent passes on what people and the engine want to know.
-func (h *host) gatewayEvent(e gateway.Event) {
-	switch e.Kind {
-	case gateway.EventUpdated: // told by the sync block for every step
-		h.ReachVersion(int64(e.Version))
-	case gateway.EventVersionChanged:
-		h.ReachVersion(int64(e.Version))
-		h.Log("info", e.Message)
-	case gateway.EventReplicaDown, gateway.EventUpdateFailed, gateway.EventMismatch, gateway.EventHoldExpired, gateway.EventRangeOnly:
-		h.Log("warn", e.Message)
-	case gateway.EventReplicaUp:
-		h.Log("info", e.Message)
-	default:
-		h.Log("debug", e.Message)
-	}
-}
-
-func (h *host) Serve(replicas ...Replica) {
+// attach takes the engine over from the plugin.
+func (h *host) attach(engine Engine) {
+	counter, _ := engine.(TokenCounter)
+	h.tokens.count(counter)
 	h.mu.Lock()
-	for _, old := range h.replicas {
-		if !contains(replicas, old) {
-			h.loaded = unknownVersion // an engine that comes back may have started from other weights
-			break
-		}
-	}
-	h.replicas = append([]Replica(nil), replicas...)
+	h.engine = engine
 	h.mu.Unlock()
-	list := make([]gateway.Replica, len(replicas))
-	for i, r := range replicas {
-		list[i] = gateway.Replica{ID: r.ID, URL: r.URL, APIKey: r.APIKey}
+	h.Changed()
+}
+
+// wait returns when the engine has ended by itself, or has been stopped because ctx has ended.
+func (h *host) wait(ctx context.Context, engine Engine) error {
+	ended := make(chan error, 1)
+	go func() { ended <- h.Call(engine.Wait) }()
+	select {
+	case err := <-ended:
+		if err == nil && ctx.Err() == nil {
+			err = errors.New("the engine ended by itself without saying why")
+		}
+		return err
+	case <-ctx.Done():
 	}
-	err := h.gateway.SetReplicas(list)
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.Grace()+stopMargin)
+	defer cancel()
+	if err := h.Call(func() error { return engine.Stop(stopping) }); err != nil {
+		return errors.Join(ctx.Err(), err)
+	}
+	return errors.Join(ctx.Err(), <-ended)
+}
+
+// started is the engine, once there is one.
+func (h *host) started() (Engine, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.engine == nil {
+		return nil, errors.New("the engine has not been started yet")
+	}
+	return h.engine, nil
+}
+
+// Changed implements Host.
+func (h *host) Changed() {
+	h.changing.Lock()
+	defer h.changing.Unlock()
+	engine, err := h.started()
+	if err != nil {
+		return // attach calls again
+	}
+	replicas := engine.Replicas()
+	err = h.gateway.SetReplicas(replicas)
 	for _, r := range replicas {
-		// Healthy, but of unknown weights: it can be updated, and gets no requests before it has been.
+		// Healthy, but of unknown weights: it can be updated, and gets no requests before it has been admitted.
 		err = errors.Join(err, h.gateway.SetReplicaHealthy(r.ID, true, ""))
 	}
 	if err != nil {
-		h.Fail(&sdk.Error{Summary: "the plugin named replicas that cannot be served", Remedy: "report this to the plugin's author", Err: err})
+		h.Fail(&sdk.Error{Summary: "the plugin named replicas that cannot be served", Err: err,
+			Remedy: "report this to the plugin's author"})
 		return
 	}
-	h.wake()
-}
-
-func contains(list []Replica, r Replica) bool {
-	for _, other := range list {
-		if other == r {
-			return true
-		}
-	}
-	return false
-}
-
-func (h *host) Loaded(version int64) {
 	h.mu.Lock()
-	h.loaded = version
+	h.replicas = replicas
 	h.mu.Unlock()
-	h.wake()
-}
-
-func (h *host) wake() {
 	select {
 	case h.admit <- struct{}{}:
 	default:
 	}
 }
 
-// admitLoop lets replicas in once it is known which weights they were started with. It has its own goroutine because an
-// admission may load weights, and Serve and Loaded must not block.
+// admitLoop admits replicas as they come, and says when the block is ready. It has its own goroutine because an
+// admission may load weights, and Changed must not wait for that.
 func (h *host) admitLoop(ctx context.Context) {
 	for {
 		select {
@@ -218,64 +159,70 @@ func (h *host) admitLoop(ctx context.Context) {
 		case <-h.admit:
 		}
 		h.mu.Lock()
-		loaded, replicas := h.loaded, h.replicas
+		replicas := h.replicas
 		h.mu.Unlock()
-		if loaded == unknownVersion {
-			continue
-		}
-		// Once the gateway stands, only an update raises the version: it has proved the weights, and Loaded has not.
-		if loaded > int64(h.gateway.Version()) && !h.stands.Load() {
-			if err := h.gateway.SetVersion(int(loaded)); err != nil {
-				h.Log("error", err.Error())
-				continue
-			}
-		}
 		for _, r := range h.admissible(replicas) {
-			if err := h.gateway.Admit(ctx, r.ID, int(loaded)); err != nil && ctx.Err() == nil {
+			if err := h.gateway.Admit(ctx, r.ID, int(r.Version)); err != nil && ctx.Err() == nil {
 				h.Log("warn", err.Error())
-				// Only a sync can help now: keep it reachable for one, closed for requests.
+				// Only a sync block can help now: keep it reachable for one, closed for requests.
 				_ = h.gateway.SetReplicaHealthy(r.ID, true, "")
 			}
+		}
+		if len(replicas) > 0 && ctx.Err() == nil {
+			h.becomeReady()
 		}
 	}
 }
 
-// admissible are the replicas that do not serve the current version yet.
+// admissible are the replicas that are of a known version and do not serve the current one yet.
 func (h *host) admissible(replicas []Replica) []Replica {
 	status := h.gateway.Status()
-	ready := map[string]bool{}
+	current := map[string]bool{}
 	for _, r := range status.Replicas {
-		ready[r.ID] = r.Healthy && r.Version == status.Version
+		current[r.ID] = r.Healthy && r.Version == status.Version
 	}
 	var list []Replica
 	for _, r := range replicas {
-		if !ready[r.ID] {
+		if !current[r.ID] && r.Version != UnknownVersion {
 			list = append(list, r)
 		}
 	}
 	return list
 }
 
-// Phase says how the engine is. Once the gateway stands, dependents may start whatever the engine does: requests that come
-// while it starts again wait for it, so that is a degraded block and not one that has yet to be ready.
+// becomeReady gives the outputs, once.
+func (h *host) becomeReady() {
+	h.phases.Lock()
+	defer h.phases.Unlock()
+	engine, err := h.started()
+	if h.ready || err != nil || !h.report(engine.Outputs()) {
+		return
+	}
+	h.ready = true
+	h.KindHost.Phase(sdk.Ready, "")
+	if h.later != nil {
+		h.KindHost.Phase(h.later.phase, h.later.text)
+	}
+}
+
+// Phase says how the engine is. Before the block is ready, an engine that has come up is what the next report waits
+// for. Once the gateway stands, dependents may start whatever the engine does: requests that come while it starts
+// again wait for it, so that is a degraded block and not one that has yet to be ready.
 func (h *host) Phase(phase sdk.Phase, text string) {
-	if (phase == sdk.Starting || phase == sdk.Loading) && h.stands.Load() {
+	h.phases.Lock()
+	defer h.phases.Unlock()
+	switch {
+	case !h.ready && (phase == sdk.Ready || phase == sdk.Degraded):
+		h.later = &phaseReport{phase, text}
+		return
+	case h.ready && (phase == sdk.Starting || phase == sdk.Loading):
 		phase = sdk.Degraded
 	}
 	h.KindHost.Phase(phase, text)
 }
 
-func (h *host) Ready(outputs any) {
-	if h.setEndpoints(outputs) {
-		h.stands.Store(true)
-		h.KindHost.Phase(sdk.Ready, "")
-	}
-}
-
-func (h *host) SetOutputs(outputs any) { h.setEndpoints(outputs) }
-
-// setEndpoints adds what only the SDK knows to the outputs: where the gateway is, and its tokens.
-func (h *host) setEndpoints(outputs any) bool {
+// report adds what only the SDK knows to the outputs: where the gateway is, and its tokens.
+func (h *host) report(outputs any) bool {
 	url := h.gateway.URL()
 	ok := h.Report(outputs, map[string]cty.Value{
 		"base_url":      cty.StringVal(url + "/v1"),
@@ -298,4 +245,22 @@ func (h *host) models() []string {
 		}
 	}
 	return nil
+}
+
+// gatewayEvent passes on what people and the engine want to know.
+func (h *host) gatewayEvent(e gateway.Event) {
+	switch e.Kind {
+	case gateway.EventUpdated: // told by the sync block for every step
+		h.ReachVersion(int64(e.Version))
+	case gateway.EventVersionChanged:
+		h.ReachVersion(int64(e.Version))
+		h.Log("info", e.Message)
+	case gateway.EventReplicaDown, gateway.EventUpdateFailed, gateway.EventMismatch, gateway.EventHoldExpired,
+		gateway.EventRangeOnly:
+		h.Log("warn", e.Message)
+	case gateway.EventReplicaUp:
+		h.Log("info", e.Message)
+	default:
+		h.Log("debug", e.Message)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,31 +30,62 @@ type serverOutputs struct {
 	Transports []string `recipe:"transports" doc:"How weights can move."`
 }
 
-// server is an inference plugin whose engines are the test's; the test tells it what to say to its host.
+// server is an inference plugin whose engines are the test's, and their Engine.
 type server struct {
-	say     chan func(inference.Host)
-	updates chan sdk.Weights
-	panics  bool
+	*inference.Local // answers nothing; it only runs until it is stopped
+	started          chan struct{}
+	updates          chan sdk.Weights
+	panics           bool
+
+	mu       sync.Mutex
+	host     inference.Host
+	replicas []inference.Replica
 }
 
-func (s *server) Run(ctx context.Context, req sdk.Request[serverConfig], host inference.Host) error {
-	var replicas []inference.Replica
+func (s *server) Start(_ context.Context, req sdk.Request[serverConfig], host inference.Host) (inference.Engine, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.host = host
 	for _, url := range req.Config.Engines {
-		replicas = append(replicas, inference.Replica{ID: url, URL: url})
-	}
-	host.Serve(replicas...)
-	host.Ready(serverOutputs{Inference: outputs.Inference{Model: "m", MaxModelLen: 10}, Transports: []string{"reload", "lora"}})
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case f := <-s.say:
-			f(host)
+		// What a recipe names is version 0; with a policy it is not known what these engines hold.
+		r := inference.Replica{ID: url, URL: url}
+		if req.Policy.Version > 0 {
+			r.Version = inference.UnknownVersion
 		}
+		s.replicas = append(s.replicas, r)
 	}
+	var err error
+	s.Local, err = inference.ServeLocal(http.NotFoundHandler())
+	close(s.started)
+	return s, err
 }
 
-func (s *server) UpdateWeights(_ context.Context, w sdk.Weights) error {
+// say changes the replicas, as engines that come and go do.
+func (s *server) say(replicas ...inference.Replica) {
+	s.mu.Lock()
+	s.replicas = replicas
+	host := s.host
+	s.mu.Unlock()
+	host.Changed()
+}
+
+// phase reports a phase.
+func (s *server) phase(p sdk.Phase, text string) {
+	<-s.started
+	s.host.Phase(p, text)
+}
+
+func (s *server) Replicas() []inference.Replica {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.replicas
+}
+
+func (s *server) Outputs() any {
+	return serverOutputs{Inference: outputs.Inference{Model: "m", MaxModelLen: 10}, Transports: []string{"reload", "lora"}}
+}
+
+func (s *server) Load(_ context.Context, w sdk.Weights) error {
 	if s.panics {
 		panic("no such tensor")
 	}
@@ -61,12 +93,12 @@ func (s *server) UpdateWeights(_ context.Context, w sdk.Weights) error {
 	return nil
 }
 
-func (s *server) Logprobs(_ context.Context, tokens []int) ([]float64, error) {
+func (s *server) Logprobs(_ context.Context, _ inference.Replica, tokens []int) ([]float64, error) {
 	return make([]float64, len(tokens)-1), nil
 }
 
 func newServer() *server {
-	return &server{say: make(chan func(inference.Host)), updates: make(chan sdk.Weights, 16)}
+	return &server{started: make(chan struct{}), updates: make(chan sdk.Weights, 16)}
 }
 
 func (s *server) definition() *sdk.Definition {
@@ -143,7 +175,7 @@ func TestOneUpdateForAllReplicas(t *testing.T) {
 	g := gateway.NewClient(b.Output("control_url"), b.Output("control_token"))
 	defer g.Close()
 	w := sdk.Weights{Version: 1, Path: "/w", Format: "hf", Transport: "reload", Precision: "bfloat16"}
-	u := gateway.WeightUpdate{Version: 1, Path: w.Path, Transport: w.Transport, Options: inference.UpdateOptions(w)}
+	u := gateway.WeightUpdate{Weights: w}
 	if _, err := g.UpdateWeights(t.Context(), u); err != nil {
 		t.Fatal(err)
 	}
@@ -163,19 +195,19 @@ func TestAnEngineThatComesBackIsClosedUntilItsWeightsAreKnown(t *testing.T) {
 	replicas(t, b, "replica that serves", func(s gateway.Status) bool { return through(s) == 1 })
 	g := gateway.NewClient(b.Output("control_url"), b.Output("control_token"))
 	defer g.Close()
-	if _, err := g.UpdateWeights(t.Context(), gateway.WeightUpdate{Version: 1, Path: "/w"}); err != nil {
+	if _, err := g.UpdateWeights(t.Context(), gateway.WeightUpdate{Weights: sdk.Weights{Version: 1, Path: "/w"}}); err != nil {
 		t.Fatal(err)
 	}
 	<-s.updates
 	// The engine dies and is started again at the same address, from its base model: the plugin says so in this order.
-	s.say <- func(h inference.Host) { h.Serve() }
+	s.say()
 	replicas(t, b, "gateway without replicas", func(s gateway.Status) bool { return len(s.Replicas) == 0 })
-	s.say <- func(h inference.Host) { h.Serve(inference.Replica{ID: first, URL: first}) }
+	s.say(inference.Replica{ID: first, URL: first, Version: inference.UnknownVersion})
 	replicas(t, b, "replica", func(s gateway.Status) bool { return len(s.Replicas) == 1 })
 	time.Sleep(100 * time.Millisecond)
 	replicas(t, b, "closed replica", func(s gateway.Status) bool { return through(s) == 0 && s.Version == 1 })
 	// Once it is known that it serves version 0, the gateway loads the last update by itself.
-	s.say <- func(h inference.Host) { h.Loaded(0) }
+	s.say(inference.Replica{ID: first, URL: first})
 	if w := <-s.updates; w.Version != 1 || w.Path != "/w" {
 		t.Errorf("it was brought %+v", w)
 	}
@@ -186,16 +218,36 @@ func TestAnEngineThatLoadedThePolicyServesAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	b := plugintest.Harness(t, s.definition())
-	b.Start(serverConfig{Engines: []string{engine(t)}}, func(r *pluginpb.StartRequest) { r.Policy = &pluginpb.Policy{Version: 7, Weights: "/w"} })
+	at := engine(t)
+	b.Start(serverConfig{Engines: []string{at}}, func(r *pluginpb.StartRequest) {
+		r.Policy = &pluginpb.Policy{Version: 7, Weights: "/w"}
+	})
 	b.Ready()
 	replicas(t, b, "closed replica", func(s gateway.Status) bool { return s.Version == 7 && through(s) == 0 })
-	s.say <- func(h inference.Host) { h.Loaded(7) }
+	s.say(inference.Replica{ID: at, URL: at, Version: 7})
 	replicas(t, b, "replica at version 7", func(s gateway.Status) bool { return through(s) == 1 })
 	select {
 	case w := <-s.updates:
 		t.Errorf("it was made to load %+v although it had", w)
 	default:
 	}
+}
+
+// An engine that starts with what the recipe names gets the run's weights before it is let through: the SDK does that.
+func TestANewAttemptGetsTheWeightsOfThePolicy(t *testing.T) {
+	t.Parallel()
+	s := newServer()
+	b := plugintest.Harness(t, s.definition())
+	at := engine(t)
+	b.Start(serverConfig{Engines: []string{at}}, func(r *pluginpb.StartRequest) {
+		r.Policy = &pluginpb.Policy{Version: 7, Weights: "/w", Format: "hf"}
+	})
+	b.Ready()
+	s.say(inference.Replica{ID: at, URL: at}) // the base model
+	if got, want := <-s.updates, (sdk.Weights{Version: 7, Path: "/w", Format: "hf", Transport: "reload"}); got != want {
+		t.Errorf("it was told to load %+v, want %+v", got, want)
+	}
+	replicas(t, b, "replica at version 7", func(s gateway.Status) bool { return through(s) == 1 && s.Version == 7 })
 }
 
 func TestAnUpdateThatPanicsIsAnErrorOfThatUpdate(t *testing.T) {
@@ -208,7 +260,7 @@ func TestAnUpdateThatPanicsIsAnErrorOfThatUpdate(t *testing.T) {
 	replicas(t, b, "replica that serves", func(s gateway.Status) bool { return through(s) == 1 })
 	g := gateway.NewClient(b.Output("control_url"), b.Output("control_token"))
 	defer g.Close()
-	_, err := g.UpdateWeights(t.Context(), gateway.WeightUpdate{Version: 1, Path: "/w"})
+	_, err := g.UpdateWeights(t.Context(), gateway.WeightUpdate{Weights: sdk.Weights{Version: 1, Path: "/w"}})
 	if err == nil || !strings.Contains(err.Error(), "no such tensor") {
 		t.Errorf("update: %v", err)
 	}
@@ -217,7 +269,8 @@ func TestAnUpdateThatPanicsIsAnErrorOfThatUpdate(t *testing.T) {
 	}
 }
 
-// Once the gateway stands, dependents may start: an engine that starts again is a degraded block and not one that is not ready yet.
+// Once the gateway stands, dependents may start: an engine that starts again is a degraded block and not one that is
+// not ready yet.
 func TestAnEngineThatStartsAgainKeepsNobodyWaiting(t *testing.T) {
 	t.Parallel()
 	s := newServer()
@@ -225,9 +278,9 @@ func TestAnEngineThatStartsAgainKeepsNobodyWaiting(t *testing.T) {
 	b.Start(serverConfig{Engines: []string{engine(t)}})
 	b.Ready()
 	for _, phase := range []sdk.Phase{sdk.Starting, sdk.Loading} {
-		s.say <- func(h inference.Host) { h.Phase(phase, "the engine starts again") }
+		s.phase(phase, "the engine starts again")
 		until(t, "degraded block", func() bool { return b.Status().GetPhase() == string(sdk.Degraded) })
-		s.say <- func(h inference.Host) { h.Phase(sdk.Ready, "") }
+		s.phase(sdk.Ready, "")
 		until(t, "ready block", func() bool { return b.Status().GetPhase() == string(sdk.Ready) })
 	}
 }
@@ -239,7 +292,7 @@ func TestTheGatewayKnowsTheModelsName(t *testing.T) {
 	b := plugintest.Harness(t, s.definition())
 	b.Start(serverConfig{Engines: []string{engine(t)}})
 	b.Ready()
-	s.say <- func(h inference.Host) { h.Serve() }
+	s.say()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.Output("base_url")+"/models", nil)
 	if err != nil {
 		t.Fatal(err)

@@ -1,59 +1,90 @@
-// Package inference is the contract of inference plugins. The SDK serves the gateway (package gateway) in front of the
-// engine that a plugin runs: authentication, holds, policy versions and weight updates are its work.
+// Package inference is the contract of inference plugins. The SDK serves the gateway (package gateway) in front of
+// the engine that a plugin starts: authentication, holds, policy versions and weight updates are its work, and so is
+// the order of a start: the engine's replicas come up, those that hold other weights than the run has reached get
+// them loaded, they are admitted, and the block is ready.
 package inference
 
 import (
 	"context"
+	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/gateway"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 )
 
-// New defines an inference plugin. C is its configuration, a struct with `recipe` tags (see spec.Of); factory makes a fresh
-// plugin value for each attempt of a block. It panics when a tag is wrong.
+// New defines an inference plugin. C is its configuration, a struct with `recipe` tags (see spec.Of); factory makes a
+// fresh plugin value for each attempt of a block. It panics when a tag is wrong.
 func New[C any](name, summary string, factory func() Plugin[C], opts ...sdk.Option) *sdk.Definition {
 	return sdk.Define(kind.Inference, name, summary, outputs.Inference{}, factory, run[C], opts...)
 }
 
-// Plugin is what an inference plugin implements. The SDK serves the gateway in front of it: Run starts the engine,
-// tells host the replicas' addresses and calls Ready with an outputs.Inference of which only Model, Tokenizer and
-// MaxModelLen need be set.
+// Plugin is what an inference plugin implements.
 type Plugin[C any] interface {
-	Run(ctx context.Context, req sdk.Request[C], host Host) error
-	// UpdateWeights loads published weights into every replica and resets their caches. The gateway holds requests meanwhile.
-	UpdateWeights(ctx context.Context, w sdk.Weights) error
-	// Logprobs returns log p(token[i] | token[:i]) for i ≥ 1 under the weights that are served now (len(tokens)-1 values).
-	Logprobs(ctx context.Context, tokens []int) ([]float64, error)
+	// Start starts the engine. It may return before a replica is up; then the engine tells the host when its replicas
+	// change. The engine runs until Stop is called, also when ctx ends.
+	Start(ctx context.Context, req sdk.Request[C], host Host) (Engine, error)
 }
 
-// Host is the Host of an inference plugin.
+// Engine is an engine that has been started. Its methods are safe for concurrent use. What else it can do is found by
+// assertion: Sleeper, TokenCounter, CacheSalter, PromptCacher.
+type Engine interface {
+	// Replicas are the servers that can take requests or weights now, each with the version of the weights that it holds.
+	Replicas() []Replica
+	// Outputs are what the block gives, a struct described by its definition: an outputs.Inference of which only Model,
+	// Tokenizer and MaxModelLen need be set, or one that embeds it. It is asked once, when there is a replica.
+	Outputs() any
+	// Load loads published weights into every replica and resets their caches. The gateway holds requests meanwhile. An
+	// error says that none took them, unless it is gateway.ReplicaErrors, which names those that did not.
+	Load(ctx context.Context, w sdk.Weights) error
+	// Logprobs returns log p(token[i] | token[:i]) for i ≥ 1 (len(tokens)-1 values) under the weights that a replica
+	// serves now.
+	Logprobs(ctx context.Context, replica Replica, tokens []int) ([]float64, error)
+	// Wait returns when the engine has ended: after Stop with nil, else with the reason why it could not go on.
+	Wait() error
+	// Stop ends the engine and returns when nothing of it is left.
+	Stop(ctx context.Context) error
+}
+
+// Host is what an engine tells about itself. When the block is ready is not among it: the SDK finds out.
 type Host interface {
-	sdk.Host
-	// Serve tells the gateway where the engine's replicas listen. Called again when they move or are lost.
-	Serve(replicas ...Replica)
-	// Loaded says which policy version the engine has just been started with (sdk.Request.Policy.Version when it loaded those weights).
-	Loaded(version int64)
+	// Changed says that Replicas gives something else now. When it returns, requests and updates go to those replicas.
+	Changed()
+	// Phase reports a phase: starting, loading, ready, degraded. Message is for people.
+	Phase(phase sdk.Phase, message string)
+	// Progress reports how far a start is; total 0 means unknown.
+	Progress(step, total int64, unit string)
+	// Metrics reports numbers by name at a policy version.
+	Metrics(step int64, values map[string]float64)
+	// Log writes one line to the block's log. Level is debug, info, warn or error.
+	Log(level, message string)
+	// SetHandle records what is needed to find the real program again after this process has died (pid, port, …).
+	SetHandle([]byte)
+	// Begin says what the engine works on from now on, until End is called on what it returns.
+	Begin(sdk.Activity) *sdk.Ongoing
+	// Grace is how long the block may take once it is to stop.
+	Grace() time.Duration
 }
 
-// Replica is one inference server behind the gateway.
-type Replica struct {
-	ID     string
-	URL    string // http://127.0.0.1:port, without /v1
-	APIKey string
+// Replica is one inference server behind the gateway, with the version of its weights: 0 is what the block's
+// configuration names, UnknownVersion a server that only a weight update can bring to any version.
+type Replica = gateway.Replica
+
+// UnknownVersion is the version of weights for which nobody vouches.
+const UnknownVersion = gateway.UnknownVersion
+
+// TokenCounter is an Engine that can say how many tokens it has generated since it was started. Answers that come in
+// one piece say nothing until their last token: with the count, a long generation is told from an engine that hangs.
+type TokenCounter interface {
+	GeneratedTokens(ctx context.Context) (float64, error)
 }
 
-// ReplicaLogprober is an inference plugin that can ask one replica alone for log-probabilities. With several replicas it is
-// the only way to notice that one of them did not take an update; without it Plugin.Logprobs answers for each of them.
-type ReplicaLogprober interface {
-	ReplicaLogprobs(ctx context.Context, replica Replica, tokens []int) ([]float64, error)
-}
-
-// CacheSalter is an inference plugin whose engine keeps what it has computed of a prompt and tells such prompts apart by the
-// field cache_salt, as vLLM does. The gateway then sends the policy version in it.
+// CacheSalter is an Engine that keeps what it has computed of a prompt and tells such prompts apart by the field
+// cache_salt, as vLLM does. The gateway then sends the policy version in it.
 type CacheSalter interface{ CacheSalt() bool }
 
-// PromptCacher is an inference plugin whose engine keeps what it has computed of the beginning of a prompt, in the manner of vLLM. It
-// says how many tokens a prompt needs for a part of it to be kept, 0: nothing is. Each proof of the weights then also asks for a
-// continuation through that cache.
+// PromptCacher is an Engine that keeps what it has computed of the beginning of a prompt, in the manner of vLLM. It
+// says how many tokens a prompt needs for a part of it to be kept, 0: nothing is. Each proof of the weights then also
+// asks for a continuation through that cache.
 type PromptCacher interface{ CachedPrompt() int }

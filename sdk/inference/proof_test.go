@@ -8,6 +8,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/gateway"
 	"github.com/recipe-rl/recipe/sdk/inference"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
+
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 // Weights that were refused by their proof are not served because the plugin says that its engine has them.
@@ -15,18 +17,17 @@ func TestWhatAPluginHasLoadedIsNoProof(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	b := plugintest.Harness(t, s.definition())
-	b.Start(serverConfig{Engines: []string{engine(t)}})
+	at := engine(t)
+	b.Start(serverConfig{Engines: []string{at}})
 	b.Ready()
 	replicas(t, b, "replica that serves", func(s gateway.Status) bool { return through(s) == 1 })
 	g := gateway.NewClient(b.Output("control_url"), b.Output("control_token"))
 	defer g.Close()
 	check := &gateway.Check{Tokens: []int{1, 2}, Logprobs: []float64{0, -5}, Tolerance: 1e-3} // the plugin gives 0
-	if _, err := g.UpdateWeights(t.Context(), gateway.WeightUpdate{Version: 1, Path: "/w", Check: check}); err == nil || !strings.Contains(err.Error(), "differ") {
+	if _, err := g.UpdateWeights(t.Context(), gateway.WeightUpdate{Weights: sdk.Weights{Version: 1, Path: "/w"}, Check: check}); err == nil || !strings.Contains(err.Error(), "differ") {
 		t.Fatalf("update: %v, want %v", err, gateway.ErrMismatch)
 	}
-	said := make(chan struct{})
-	s.say <- func(h inference.Host) { h.Loaded(1); close(said) }
-	<-said
+	s.say(inference.Replica{ID: at, URL: at, Version: 1})
 	time.Sleep(200 * time.Millisecond)
 	replicas(t, b, "closed replica at version 0", func(s gateway.Status) bool { return through(s) == 0 && s.Version == 0 })
 }

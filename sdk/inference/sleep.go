@@ -2,14 +2,14 @@ package inference
 
 import "context"
 
-// Sleeper is an inference plugin whose engine can give the memory of its GPU back while a trainer works there. No request is
-// in flight at a sleeping engine but those that its own pause keeps.
+// Sleeper is an Engine that can give the memory of its GPU back while a trainer works there. No request is in
+// flight at a sleeping engine but those that its own pause keeps.
 //
-// UpdateWeights wakes an engine that sleeps: first as far as the weights need it, and for the rest when they are loaded, so that
+// Load wakes an engine that sleeps: first as far as the weights need it, and for the rest when they are loaded, so that
 // both sides of the GPU's memory are needed as late as possible.
 type Sleeper interface {
-	// Sleep returns when no replica holds memory for weights and KV cache any more, also not one that was just being started.
-	// Replicas that end while the block sleeps are started again when it wakes.
+	// Sleep returns when no replica holds memory for weights and KV cache any more, also not one that was just being
+	// started. Replicas that end while the block sleeps are started again when it wakes.
 	Sleep(ctx context.Context, level SleepLevel) error
 	// Wake brings the engine back to the weights that it served before it slept, however it must: a replica that cannot is
 	// started again, and served to the host when it is ready. It is no error if nothing sleeps.

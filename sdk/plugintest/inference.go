@@ -3,11 +3,9 @@ package plugintest
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -19,7 +17,6 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/inference"
 	"github.com/recipe-rl/recipe/sdk/outputs"
-	"github.com/recipe-rl/recipe/sdk/web"
 )
 
 // FakeConfig is the configuration of FakeInference.
@@ -73,8 +70,10 @@ func FakeWeights(dir string, weights float64) (string, error) {
 
 // fake is the plugin and its engine in one process.
 type fake struct {
+	*inference.Local
 	mu      sync.Mutex
 	weights float64
+	version int64
 	config  FakeConfig
 	host    inference.Host
 	nap     fakeNap
@@ -86,40 +85,30 @@ var (
 	_ inference.Sleeper            = (*fake)(nil)
 )
 
-func (f *fake) Run(ctx context.Context, req sdk.Request[FakeConfig], host inference.Host) error {
+func (f *fake) Start(_ context.Context, req sdk.Request[FakeConfig], host inference.Host) (inference.Engine, error) {
 	f.mu.Lock()
 	f.config, f.host = req.Config, host
 	f.mu.Unlock()
-	host.Phase(sdk.Loading, "")
-	if w := req.Policy.Weights; w != "" {
-		if err := f.load(w); err != nil {
-			return fmt.Errorf("load the policy's weights: %w", err)
-		}
-		host.Loaded(req.Policy.Version)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/completions", f.complete)
 	mux.HandleFunc("POST /v1/chat/completions", f.complete)
-	server := web.NewServer(mux)
-	served := make(chan error, 1)
-	go func() { served <- web.Serve(server, listener) }()
-	host.Serve(inference.Replica{ID: "0", URL: "http://" + listener.Addr().String()})
-	host.Ready(FakeOutputs{outputs.Inference{Model: FakeModel, Tokenizer: FakeModel, MaxModelLen: 4096}, req.Config.EnableSleepMode})
-	select {
-	case <-ctx.Done():
-	case err = <-served:
-		return err
-	}
-	host.Serve()
-	err = server.Close()
-	if e := <-served; !errors.Is(e, http.ErrServerClosed) {
-		err = errors.Join(err, e)
-	}
-	return errors.Join(err, ctx.Err())
+	var err error
+	f.Local, err = inference.ServeLocal(mux)
+	return f, err
+}
+
+// Replicas implements inference.Engine.
+func (f *fake) Replicas() []inference.Replica {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return []inference.Replica{{ID: "0", URL: f.URL(), Version: f.version}}
+}
+
+// Outputs implements inference.Engine.
+func (f *fake) Outputs() any {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return FakeOutputs{outputs.Inference{Model: FakeModel, Tokenizer: FakeModel, MaxModelLen: 4096}, f.config.EnableSleepMode}
 }
 
 func (f *fake) Update(_ context.Context, c FakeConfig) error {
@@ -129,7 +118,8 @@ func (f *fake) Update(_ context.Context, c FakeConfig) error {
 	return nil
 }
 
-func (f *fake) UpdateWeights(_ context.Context, w sdk.Weights) error {
+// Load implements inference.Engine.
+func (f *fake) Load(_ context.Context, w sdk.Weights) error {
 	if err := f.rise(fmt.Sprintf("for version %d", w.Version)); err != nil {
 		return err
 	}
@@ -139,7 +129,13 @@ func (f *fake) UpdateWeights(_ context.Context, w sdk.Weights) error {
 	if stuck {
 		return nil
 	}
-	return f.load(fakePlace(w))
+	if err := f.load(fakePlace(w)); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.version = w.Version
+	return nil
 }
 
 func (f *fake) load(path string) error {
@@ -157,7 +153,8 @@ func (f *fake) load(path string) error {
 	return nil
 }
 
-func (f *fake) Logprobs(_ context.Context, tokens []int) ([]float64, error) {
+// Logprobs implements inference.Engine.
+func (f *fake) Logprobs(_ context.Context, _ inference.Replica, tokens []int) ([]float64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return FakeLogprobs(f.weights, tokens), nil

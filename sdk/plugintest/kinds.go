@@ -11,7 +11,6 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/gateway"
-	"github.com/recipe-rl/recipe/sdk/inference"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/trainer"
 	"github.com/recipe-rl/recipe/sdk/trainer/weightclient"
@@ -57,6 +56,10 @@ func inferenceChecks(t *testing.T, def *sdk.Definition, s Suite) {
 	t.Run("requests wait while it is held", func(t *testing.T) { heldRequests(t, def, s) })
 	if s.Weights != nil {
 		t.Run("weights", func(t *testing.T) { weightUpdate(t, def, s) })
+		t.Run("weights are proved", func(t *testing.T) { weightProof(t, def, s) })
+		t.Run("sleep and wake", func(t *testing.T) { sleepAndWake(t, def, s) })
+		t.Run("a program is killed", func(t *testing.T) { killedReplica(t, def, s) })
+		t.Run("a new attempt serves the policy", func(t *testing.T) { restarted(t, def, s) })
 		t.Run("a new attempt waits for the policy's weights", func(t *testing.T) { closedUntilSynced(t, def, s) })
 	}
 }
@@ -137,8 +140,7 @@ func heldRequests(t *testing.T, def *sdk.Definition, s Suite) {
 func (s Suite) request(t *testing.T, b *Block, version int64) gateway.WeightUpdate {
 	t.Helper()
 	w := s.Weights(t, t.TempDir(), version)
-	return gateway.WeightUpdate{Version: int(version), Path: w.Path, Transport: w.Transport,
-		Options: inference.UpdateOptions(w)}
+	return gateway.WeightUpdate{Weights: w}
 }
 
 func weightUpdate(t *testing.T, def *sdk.Definition, s Suite) {
@@ -179,7 +181,7 @@ func weightUpdate(t *testing.T, def *sdk.Definition, s Suite) {
 	if v := b.Status().GetPolicyVersion(); v != 2 {
 		t.Errorf("status tells policy version %d, want 2", v)
 	}
-	missing := gateway.WeightUpdate{Version: 3, Path: "/no/such/weights", Transport: "reload"}
+	missing := gateway.WeightUpdate{Weights: sdk.Weights{Version: 3, Path: "/no/such/weights", Transport: "reload"}}
 	if _, err := g.UpdateWeights(ctx, missing); err == nil {
 		t.Error("weights that do not exist were taken")
 	}

@@ -1,4 +1,4 @@
-package vllm
+package engine
 
 import (
 	"fmt"
@@ -6,8 +6,9 @@ import (
 	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
 
-// repeated counts lines that a server writes again and again, such as a warning for each request: all of them are in its log, and the
-// run's events hold the first, the tenth, the hundredth and so on. Lines that differ only in numbers and ids count as the same.
+// repeated counts lines that a server writes again and again, such as a warning for each request: all of them are in
+// its log, and the run's events hold the first, the tenth, the hundredth and so on. Lines that differ only in numbers
+// and ids count as the same.
 type repeated map[string]int
 
 // mostRepeated bounds how many lines are remembered.

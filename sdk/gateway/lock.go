@@ -5,28 +5,28 @@ import (
 	"fmt"
 )
 
-// turn is a lock that can be waited for with a deadline.
-type turn chan struct{}
+// contextLock is a lock that can be waited for with a deadline.
+type contextLock chan struct{}
 
-func (t turn) try() bool {
+func (l contextLock) tryLock() bool {
 	select {
-	case t <- struct{}{}:
+	case l <- struct{}{}:
 		return true
 	default:
 		return false
 	}
 }
 
-func (t turn) take(ctx context.Context) error {
+func (l contextLock) lock(ctx context.Context) error {
 	select {
-	case t <- struct{}{}:
+	case l <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("gateway: waiting for another weight update or admission to end: %w", context.Cause(ctx))
 	}
 }
 
-func (t turn) give() { <-t }
+func (l contextLock) unlock() { <-l }
 
 // bounded is ctx, ending also with the gateway and after Config.UpdateTimeout.
 func (g *Gateway) bounded(ctx context.Context) (context.Context, context.CancelFunc) {

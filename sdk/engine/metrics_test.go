@@ -1,4 +1,4 @@
-package vllm
+package engine
 
 import (
 	"strings"
@@ -14,10 +14,10 @@ vllm:generation_tokens_total{engine="1",model_name="a"} 500.0
 vllm:generation_tokens_created{engine="0"} 1.7e+09
 vllm:prompt_tokens_total{engine="0"} 7.0
 `
-	if n, err := sumOf(strings.NewReader(page), tokensMetric); err != nil || n != 2000 {
+	if n, err := SumMetric(strings.NewReader(page), "vllm:generation_tokens_total"); err != nil || n != 2000 {
 		t.Errorf("got %v, %v; want 2000", n, err)
 	}
-	if _, err := sumOf(strings.NewReader("up 1\n"), tokensMetric); err == nil {
+	if _, err := SumMetric(strings.NewReader("up 1\n"), "vllm:generation_tokens_total"); err == nil {
 		t.Error("a page without the metric is an error")
 	}
 }

@@ -1,4 +1,4 @@
-package vllm
+package engine
 
 import (
 	"encoding/binary"
@@ -14,8 +14,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// checkCheckpoint says whether a folder holds complete weights in the Hugging Face layout.
-func checkCheckpoint(dir string) error {
+// CheckCheckpoint says, by an error, whether a folder holds complete weights in the Hugging Face layout.
+func CheckCheckpoint(dir string) error {
 	if !filepath.IsAbs(dir) {
 		return badCheckpoint(dir, errors.New("the path is not absolute"))
 	}
@@ -34,8 +34,8 @@ func checkCheckpoint(dir string) error {
 	return nil
 }
 
-// checkAdapter says whether a folder holds a complete adapter in peft's layout.
-func checkAdapter(dir string) error {
+// CheckAdapter says, by an error, whether a folder holds a complete adapter in peft's layout.
+func CheckAdapter(dir string) error {
 	if !filepath.IsAbs(dir) {
 		return badCheckpoint(dir, errors.New("the path is not absolute"))
 	}
@@ -52,8 +52,9 @@ func badCheckpoint(dir string, err error) error {
 	return &sdk.Error{
 		Summary: "the weights to load are not complete, so the server was left as it was",
 		Detail:  dir,
-		Remedy:  "the trainer must publish a whole folder (config.json and safetensors) and rename it into place; on another machine it must lie on a shared file system",
-		Err:     err,
+		Remedy: "the trainer must publish a whole folder (config.json and safetensors) and rename it into place; " +
+			"on another machine it must lie on a shared file system",
+		Err: err,
 	}
 }
 
@@ -119,7 +120,8 @@ func parseHeader(f io.Reader, size int64, path string) (map[string]tensor, error
 		return nil, fmt.Errorf("%s: read the length of its header: %w", path, err)
 	}
 	if length > maxHeader || int64(length) > size-8 {
-		return nil, fmt.Errorf("%s: a header of %d bytes does not fit into a file of %d; it is cut short or not safetensors", path, length, size)
+		return nil, fmt.Errorf("%s: a header of %d bytes does not fit into a file of %d; it is cut short or not safetensors",
+			path, length, size)
 	}
 	data := make([]byte, length)
 	if _, err := io.ReadFull(f, data); err != nil {
@@ -141,7 +143,8 @@ func parseHeader(f io.Reader, size int64, path string) (map[string]tensor, error
 		end = max(end, t.Offsets[1])
 	}
 	if want := 8 + length + end; uint64(size) != want {
-		return nil, fmt.Errorf("%s: %d bytes, but its header says %d; it is cut short or still being written", path, size, want)
+		return nil, fmt.Errorf("%s: %d bytes, but its header says %d; it is cut short or still being written",
+			path, size, want)
 	}
 	return tensors, nil
 }

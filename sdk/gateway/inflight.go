@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// flight is one request at one replica. low and high are guarded by Gateway.mu until the flight has landed.
-type flight struct {
+// inFlight is one request at one replica. low and high are guarded by Gateway.mu until it is released.
+type inFlight struct {
 	replica   *replica
 	began     time.Time
 	start     int  // policy version of the replica at the start
@@ -29,9 +29,9 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.reason }
 
-// takeOff waits until a replica may be asked, and counts the request as in flight there. The error is a *refusal, or the
+// acquire waits until a replica may be asked, and counts the request as in flight there. The error is a *refusal, or the
 // context's.
-func (g *Gateway) takeOff(ctx context.Context, c *call) (*flight, error) {
+func (g *Gateway) acquire(ctx context.Context, c *call) (*inFlight, error) {
 	g.mu.Lock()
 	f, why := g.startLocked(ctx, c, g.cfg.Clock.Now())
 	if f != nil {
@@ -51,8 +51,8 @@ func (g *Gateway) takeOff(ctx context.Context, c *call) (*flight, error) {
 	return f, err
 }
 
-// waitForStart is takeOff when it has to wait. It is called, and returns, with the lock held.
-func (g *Gateway) waitForStart(ctx context.Context, c *call) (*flight, error) {
+// waitForStart is acquire when it has to wait. It is called, and returns, with the lock held.
+func (g *Gateway) waitForStart(ctx context.Context, c *call) (*inFlight, error) {
 	began := g.cfg.Clock.Now()
 	g.startWaiting(c)
 	late, stop := g.alarm(c.waitUntil.Sub(began))
@@ -75,7 +75,7 @@ func (g *Gateway) waitForStart(ctx context.Context, c *call) (*flight, error) {
 			continue
 		}
 		if err != nil {
-			return nil, &refusal{http.StatusServiceUnavailable, "held", fmt.Sprintf("waited %s in vain: %s", g.cfg.HoldTimeout, why), 10 * time.Second}
+			return nil, &refusal{http.StatusServiceUnavailable, "held", fmt.Sprintf("timed out after %s: %s", g.cfg.HoldTimeout, why), 10 * time.Second}
 		}
 	}
 }
@@ -88,13 +88,13 @@ func (g *Gateway) alarm(after time.Duration) (late chan struct{}, stop func() bo
 	return late, g.cfg.Clock.AfterFunc(after, func() { close(late) })
 }
 
-// extendLocked is how much longer a request waits for a hold whose owner was heard of meanwhile.
+// extendLocked is how much longer a request waits for a hold whose owner renewed it meanwhile.
 func (g *Gateway) extendLocked(c *call) time.Duration {
 	h := g.hold
 	if h == nil {
 		return 0
 	}
-	if until := h.heard.Add(g.cfg.HoldTimeout); until.After(c.waitUntil) {
+	if until := h.renewed.Add(g.cfg.HoldTimeout); until.After(c.waitUntil) {
 		c.waitUntil = until
 	}
 	return c.waitUntil.Sub(g.cfg.Clock.Now())
@@ -113,8 +113,8 @@ func (g *Gateway) waitChange(ctx context.Context, changed, late <-chan struct{})
 	}
 }
 
-// startLocked picks a replica and puts a flight on it, or says why it cannot.
-func (g *Gateway) startLocked(ctx context.Context, c *call, now time.Time) (*flight, string) {
+// startLocked picks a replica and counts a request as in flight there, or says why it cannot.
+func (g *Gateway) startLocked(ctx context.Context, c *call, now time.Time) (*inFlight, string) {
 	if h := g.hold; h != nil {
 		return nil, fmt.Sprintf("requests are held since %s: %s", h.Since.Format(time.RFC3339), h.Reason)
 	}
@@ -122,11 +122,11 @@ func (g *Gateway) startLocked(ctx context.Context, c *call, now time.Time) (*fli
 	if r == nil {
 		return nil, g.whyNoneLocked(now)
 	}
-	f := &flight{replica: r, began: now, start: r.version, pieces: g.piecewiseLocked(r, c), low: r.version, high: max(r.version, r.pending)}
+	f := &inFlight{replica: r, began: now, start: r.version, pieces: g.piecewiseLocked(r, c), low: r.version, high: max(r.version, r.pending)}
 	f.ctx, f.cancel = context.WithCancelCause(ctx)
 	r.inflight++
 	r.served++
-	g.flights[f] = struct{}{}
+	g.inFlight[f] = struct{}{}
 	return f, ""
 }
 
@@ -140,7 +140,7 @@ func (g *Gateway) whyNoneLocked(now time.Time) string {
 		switch {
 		case !r.healthy:
 			why += fmt.Sprintf(" %s: %s;", r.ID, r.reason)
-		case r.version == unknownVersion:
+		case r.version == UnknownVersion:
 			why += fmt.Sprintf(" %s: its weights are unknown: %s;", r.ID, r.reason)
 		case r.version != g.version:
 			why += fmt.Sprintf(" %s: its weights are of version %d, the policy's version is %d;", r.ID, r.version, g.version)
@@ -153,10 +153,10 @@ func (g *Gateway) whyNoneLocked(now time.Time) string {
 
 // settle waits, with the answer in hand, for the outcome of a weight update that its replica is in the middle of: if that
 // fails, nobody knows which weights made the answer, and it is dropped and asked for again.
-func (g *Gateway) settle(f *flight) error {
+func (g *Gateway) settle(f *inFlight) error {
 	for {
 		g.mu.Lock()
-		pending, changed := f.replica.pending != unknownVersion, g.changed
+		pending, changed := f.replica.pending != UnknownVersion, g.changed
 		g.mu.Unlock()
 		if err := context.Cause(f.ctx); err != nil || !pending {
 			return err
@@ -170,33 +170,33 @@ func (g *Gateway) settle(f *flight) error {
 
 // abortLocked cancels the requests in flight at r, or everywhere if r is nil; see ModeAbort.
 func (g *Gateway) abortLocked(r *replica) {
-	for f := range g.flights {
+	for f := range g.inFlight {
 		if r == nil || f.replica == r {
 			f.cancel(errAborted)
 		}
 	}
 }
 
-// land takes the request out of flight and returns the range of versions that may have sampled its answer.
-func (g *Gateway) land(f *flight) (low, high int) {
+// release ends the count of a request as in flight and returns the range of versions that may have sampled its answer.
+func (g *Gateway) release(f *inFlight) (low, high int) {
 	f.cancel(nil)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if _, flying := g.flights[f]; flying {
-		delete(g.flights, f)
+	if _, counted := g.inFlight[f]; counted {
+		delete(g.inFlight, f)
 		f.replica.inflight--
-		if len(g.flights) == 0 && g.hold != nil {
+		if len(g.inFlight) == 0 && g.hold != nil {
 			g.changedLocked()
 		}
 	}
 	return f.low, f.high
 }
 
-// versionAt is the version of the weights behind a flight at this moment; while an update goes on that is the version before it.
-func (g *Gateway) versionAt(f *flight) int {
+// versionAt is the version of the weights behind a request in flight at this moment; while an update goes on that is the version before it.
+func (g *Gateway) versionAt(f *inFlight) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if v := f.replica.version; v != unknownVersion {
+	if v := f.replica.version; v != UnknownVersion {
 		return v
 	}
 	return f.low
@@ -204,7 +204,7 @@ func (g *Gateway) versionAt(f *flight) int {
 
 // raiseLocked notes that requests in flight at r may be answered by version from now on.
 func (g *Gateway) raiseLocked(r *replica, version int) {
-	for f := range g.flights {
+	for f := range g.inFlight {
 		if f.replica == r {
 			f.high = max(f.high, version)
 			f.low = min(f.low, version)

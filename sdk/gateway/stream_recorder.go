@@ -8,14 +8,14 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// maxEvent bounds one server-sent event that the tap puts together; a stream with a longer one is passed on unrecorded.
+// maxEvent bounds one server-sent event that a recorder puts together; a stream with a longer one is passed on unrecorded.
 const maxEvent = 1 << 20
 
-// tap listens to a stream of server-sent events as it passes, and puts its completions together. It never holds the stream up. A
-// nil tap hears nothing.
-type tap struct {
+// streamRecorder reads a stream of server-sent events as it passes, and puts its completions together. It never holds the stream
+// up. A nil recorder does nothing.
+type streamRecorder struct {
 	line    []byte // begun, not ended
-	choices map[int]*heard
+	choices map[int]*recordedChoice
 	full    bool   // the events have token ids; else only the count of tokens is of interest
 	gather  bool   // the whole answer is of interest, not only what the record needs
 	top     bool   // the same with the alternatives to the sampled tokens
@@ -29,31 +29,31 @@ type tap struct {
 	before int        // the same when the piece before this one came
 }
 
-// heard is what a tap knows of one completion.
-type heard struct {
+// recordedChoice is what a recorder knows of one completion.
+type recordedChoice struct {
 	choice
 	words []byte // raw text so far, without its quotes
 	exact bool   // its spans are the engine's own word
 }
 
-// follow makes the tap note which version sampled which tokens of a flight's answer. A piece that comes now was sampled after the
-// one before it had come, the first after the flight had started: at that moment's version or a newer one. Of the two the older is
+// follow makes the recorder note which version sampled which tokens of the answer to f. A piece that comes now was sampled after the
+// one before it had come, the first after the request had started: at that moment's version or a newer one. Of the two the older is
 // noted, because that is what staleness is measured by. What was sent before an update must have come by its end for that, which
 // it has: the update's own answers come after it.
-func (t *tap) follow(g *Gateway, f *flight) {
+func (t *streamRecorder) follow(g *Gateway, f *inFlight) {
 	if t != nil {
 		t.before, t.now = f.start, func() int { return g.versionAt(f) }
 	}
 }
 
-func newTap(c *call, events bool) *tap {
+func newStreamRecorder(c *call, events bool) *streamRecorder {
 	if !events || !isCompletion(c.path) {
 		return nil
 	}
-	return &tap{choices: map[int]*heard{}, full: c.ids, limit: maxEvent}
+	return &streamRecorder{choices: map[int]*recordedChoice{}, full: c.ids, limit: maxEvent}
 }
 
-func (t *tap) write(p []byte) {
+func (t *streamRecorder) write(p []byte) {
 	if t == nil || t.bad != nil || len(p) == 0 {
 		return
 	}
@@ -81,7 +81,7 @@ func (t *tap) write(p []byte) {
 }
 
 // event takes one line of the stream.
-func (t *tap) event(line string) {
+func (t *streamRecorder) event(line string) {
 	data, ok := strings.CutPrefix(line, "data:")
 	if !ok || t.bad != nil || (!t.full && !strings.Contains(data, "completion_tokens")) {
 		return
@@ -108,10 +108,10 @@ func (t *tap) event(line string) {
 }
 
 // add appends a piece to its completion. What it keeps is copied: a piece's strings are parts of its event.
-func (t *tap) add(p *choice) {
+func (t *streamRecorder) add(p *choice) {
 	h := t.choices[p.index]
 	if h == nil {
-		h = &heard{choice: choice{index: p.index, finish: "null", stop: "null"}}
+		h = &recordedChoice{choice: choice{index: p.index, finish: "null", stop: "null"}}
 		t.choices[p.index] = h
 	}
 	if h.promptIDs == nil {
@@ -146,8 +146,8 @@ func (t *tap) add(p *choice) {
 	}
 }
 
-// noteTap records what a tap heard of a stream that ended well.
-func (g *Gateway) noteTap(c *call, t *tap, low, high int) {
+// recordStream keeps what was recorded of a stream that ended well.
+func (g *Gateway) recordStream(c *call, t *streamRecorder, low, high int) {
 	if t == nil {
 		return
 	}
@@ -163,7 +163,7 @@ func (g *Gateway) noteTap(c *call, t *tap, low, high int) {
 }
 
 // tokens is how many tokens the stream had, as the engine counts if it does.
-func (t *tap) tokens() int {
+func (t *streamRecorder) tokens() int {
 	if t.usage > 0 {
 		return t.usage
 	}

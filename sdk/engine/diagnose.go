@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"errors"
+	"io/fs"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// Diagnosis explains the end of a program from the end of its log.
+type Diagnosis struct {
+	Title string // of the engine
+	// Symptoms are tried in order: those that name a cause stand before those that name an effect.
+	Symptoms []Symptom
+	// Ignore are lines that look like a symptom and are none.
+	Ignore *regexp.Regexp
+	// Killed and Ended say what to do about a server that was killed, and about one whose end nothing explains.
+	Killed, Ended string
+}
+
+// Symptom is a failure that is known, told by a line of the log.
+type Symptom struct {
+	Name    string
+	Pattern *regexp.Regexp // against the log; the whole line it is found in becomes the detail
+	Summary string
+	Remedy  string
+	Passing bool // may be gone at the next start
+	Late    bool // can also end a server that has answered
+}
+
+// hopelessError is a failure that starting again cannot help.
+type hopelessError struct{ err *sdk.Error }
+
+func (e hopelessError) Error() string { return e.err.Error() }
+func (e hopelessError) Unwrap() error { return e.err }
+
+// Hopeless says that starting a program again cannot help.
+func Hopeless(err error) bool {
+	return errors.As(err, &hopelessError{}) || errors.Is(err, fs.ErrNotExist)
+}
+
+// Explain explains the end of a server. Failures that are not known keep the log's last lines. Later says that it had
+// answered before: the log may still hold its start, with much that looks like a reason not to come up and was none,
+// so only what can end a server later counts, and starting it again is always worth a try.
+func (d Diagnosis) Explain(cause error, log string, later bool) error {
+	if d.Ignore != nil {
+		log = d.Ignore.ReplaceAllString(log, "")
+	}
+	for _, s := range d.Symptoms {
+		at := s.Pattern.FindStringIndex(log)
+		if at == nil || (later && !s.Late) {
+			continue
+		}
+		detail := lineAt(log, at[0], at[1])
+		e := &sdk.Error{Summary: d.Title + " did not start: " + s.Summary, Detail: detail, Remedy: s.Remedy, Err: cause}
+		switch {
+		case later:
+			e.Summary = d.Title + " ended: " + s.Summary
+		case !s.Passing:
+			return hopelessError{e}
+		}
+		return e
+	}
+	if killedBySystem(cause) {
+		return &sdk.Error{Summary: d.Title + " was killed", Detail: lastLines(log, 5), Remedy: d.Killed, Err: cause}
+	}
+	return &sdk.Error{Summary: d.Title + " ended by itself", Detail: lastLines(log, 15), Remedy: d.Ended, Err: cause}
+}
+
+// killedBySystem says whether a program ended by SIGKILL, which the kernel sends when memory runs out.
+func killedBySystem(err error) bool {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
+}
+
+// lineAt returns the whole line, or lines, around a match.
+func lineAt(text string, start, end int) string {
+	from := strings.LastIndexByte(text[:start], '\n') + 1
+	to := len(text)
+	if i := strings.IndexByte(text[end:], '\n'); i >= 0 {
+		to = end + i
+	}
+	line := strings.TrimSpace(text[from:to])
+	if len(line) > 600 {
+		line = line[:600] + "…"
+	}
+	return line
+}
+
+func lastLines(text string, n int) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	if len(lines) > n {
+		lines = lines[len(lines)-n:]
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,116 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// HTTP speaks JSON to one server on loopback. Clients of engines are made on it.
+type HTTP struct {
+	Title   string // of the engine, for errors
+	Address Address
+	client  *http.Client
+}
+
+// NewHTTP makes the transport of one client.
+func NewHTTP(title string, a Address) *HTTP {
+	// Its own transport: connections must end with the server, and nothing may go through a proxy.
+	transport := &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}
+	return &HTTP{Title: title, Address: a, client: &http.Client{Transport: transport}}
+}
+
+// StatusError is an answer other than 2xx.
+type StatusError struct {
+	Title, Method, Path string
+	Status              int
+	Body                string
+}
+
+func (e *StatusError) Error() string {
+	return fmt.Sprintf("%s answered %d to %s %s: %s", e.Title, e.Status, e.Method, e.Path, Brief(e.Body))
+}
+
+// Brief shortens an answer for an error message.
+func Brief(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) > 400 {
+		return text[:400] + "…"
+	}
+	return text
+}
+
+// maxAnswer bounds what is read of one answer; log-probabilities of a long text are the largest.
+const maxAnswer = 64 << 20
+
+// Post sends body, if any, as JSON and decodes the answer into out, if any.
+func (h *HTTP) Post(ctx context.Context, path string, body, out any) error {
+	return h.do(ctx, http.MethodPost, path, body, out)
+}
+
+// Get decodes the answer into out, if any.
+func (h *HTTP) Get(ctx context.Context, path string, out any) error {
+	return h.do(ctx, http.MethodGet, path, nil, out)
+}
+
+// Metric adds up the samples of a metric on the server's page /metrics.
+func (h *HTTP) Metric(ctx context.Context, name string) (float64, error) {
+	data, err := h.exchange(ctx, http.MethodGet, "/metrics", nil)
+	if err != nil {
+		return 0, err
+	}
+	return SumMetric(bytes.NewReader(data), name)
+}
+
+// Close frees idle connections.
+func (h *HTTP) Close() { h.client.CloseIdleConnections() }
+
+func (h *HTTP) do(ctx context.Context, method, path string, body, out any) error {
+	data, err := h.exchange(ctx, method, path, body)
+	if err != nil || out == nil || len(data) == 0 {
+		return err
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return fmt.Errorf("%s %s: expected JSON, got %q: %w", method, path, Brief(string(data)), err)
+	}
+	return nil
+}
+
+func (h *HTTP) exchange(ctx context.Context, method, path string, body any) ([]byte, error) {
+	var payload io.Reader
+	if body != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
+			return nil, fmt.Errorf("encode the request for %s: %w", path, err)
+		}
+		payload = bytes.NewReader(data)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, h.Address.URL()+path, payload)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if h.Address.Key != "" {
+		req.Header.Set("Authorization", "Bearer "+h.Address.Key)
+	}
+	resp, err := h.client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: read the answer: %w", method, path, err)
+	}
+	if resp.StatusCode/100 != 2 {
+		return nil, &StatusError{Title: h.Title, Method: method, Path: path, Status: resp.StatusCode, Body: string(data)}
+	}
+	return data, nil
+}

@@ -1,0 +1,103 @@
+package engine
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/recipe-rl/recipe/sdk/proc"
+)
+
+// devices are the GPUs of this replica out of those of the block; nil leaves the choice to the program.
+func (r *replica) devices() []string {
+	n, all := max(1, r.s.spec.GPUs), r.s.block.Devices
+	if len(all) < n {
+		return nil
+	}
+	from := (r.index * n) % len(all)
+	if from+n > len(all) { // more replicas than GPUs: they share
+		from = 0
+	}
+	return all[from : from+n]
+}
+
+// visible is devices, and those that it may copy weights from. A program takes the first ones for itself.
+func (r *replica) visible() []string {
+	own := r.devices()
+	if own == nil {
+		return nil
+	}
+	for _, d := range r.s.spec.PeerDevices {
+		if !slices.Contains(own, d) {
+			own = append(slices.Clone(own), d)
+		}
+	}
+	return own
+}
+
+// key is the server's API key: the same in every attempt of the block, so that a server can be taken over, and never
+// written down.
+func (r *replica) key() string {
+	mac := hmac.New(sha256.New, []byte(r.s.block.ControlToken))
+	_, _ = mac.Write([]byte(r.s.spec.Slug + " " + r.id))
+	return hex.EncodeToString(mac.Sum(nil))[:32]
+}
+
+// fingerprint tells whether a running server was started the way that this block would start it.
+func (r *replica) fingerprint() string {
+	l := r.launch(0)
+	l.Model, l.Tokenizer, l.Environ = r.s.spec.Model, r.s.spec.Tokenizer, nil
+	command, err := r.s.program.Command(l)
+	if err != nil {
+		return "" // matches no server; begin reports the error
+	}
+	sum := sha256.Sum256([]byte(r.id + "\x00" + strings.Join(command.Argv, "\x00") + "\x00" + strings.Join(command.Env, "\x00")))
+	return hex.EncodeToString(sum[:8])
+}
+
+// claim says whether the program of an earlier attempt is this replica's and can go on.
+func (r *replica) claim(h proc.Handle) bool {
+	if r.adopt.PID != 0 || len(h.Ports) != 1 || h.Data == "" || h.Data != r.fingerprint() || !h.Alive() {
+		return false
+	}
+	r.adopt = h
+	return true
+}
+
+// reserve chooses where the next server will listen, unless that is known already: a weight update that comes while
+// the server is being started waits for it there, instead of finding nobody.
+func (r *replica) reserve() (int, error) {
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	if r.next == 0 {
+		port, err := freePort()
+		if err != nil {
+			return 0, err
+		}
+		r.next = port
+		r.connectLocked(port)
+	}
+	return r.next, nil
+}
+
+func (r *replica) connectLocked(port int) {
+	r.address = Address{
+		Replica: r.id, Port: port, Key: r.key(), Dir: filepath.Join(r.s.block.Dir, "replica-"+r.id),
+		Warn: func(message string) { r.s.host.Log("warn", fmt.Sprintf("replica %s: %s", r.id, message)) },
+	}
+	r.client = r.s.program.Connect(r.address)
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("find a free port on loopback: %w", err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}

@@ -1,0 +1,161 @@
+package engine
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/inference"
+	"github.com/recipe-rl/recipe/sdk/outputs"
+)
+
+// Program is a server program as the kit starts it. A plugin implements it once for each block.
+type Program interface {
+	// Command is how one server is started. It is pure: the kit also compares commands, to tell whether a server of an
+	// earlier attempt runs as this block would start it.
+	Command(Launch) (Command, error)
+	// Connect makes a client of one server. It does not reach out to it.
+	Connect(Address) Client
+	// Accepts says before anything is touched why weights cannot be loaded that arrive in this way; nil: they can.
+	Accepts(sdk.Weights) error
+}
+
+// Spec is what the kit must know about a block beyond its Program.
+type Spec struct {
+	Title string // name of the engine for people: "vLLM"
+	Slug  string // the same in the names of files and processes: "vllm"
+
+	Model     string // what a server starts with: a resolved path, or a name that the program understands
+	Tokenizer string // the same for the tokenizer; empty: the model's own
+	Served    string // name that clients send as model
+	Published string // tokenizer as it is given to clients
+
+	Replicas    int
+	GPUs        int      // of one replica
+	PeerDevices []string // further devices that a replica may see without using them
+
+	SleepMode   bool // the block set enable_sleep_mode
+	RestartOnly bool // weights reach a server only as the model that it starts with
+
+	Limits    Limits
+	Log       LogFormat
+	Diagnosis Diagnosis
+}
+
+// Limits can change while servers run.
+type Limits struct {
+	Start    time.Duration // from a server's start to its first token; 0: none
+	Update   time.Duration // of loading weights
+	Restarts int64         // how often a server that ended is started again before the block fails
+}
+
+// Launch is one start of a server.
+type Launch struct {
+	Model     string // Spec.Model, or the folder of the current weights where they reach a server only by a restart
+	Tokenizer string
+	Port      int      // on loopback
+	Devices   []string // GPUs that it may see; nil: leave the choice to the program
+	Key       string   // that the server is to demand
+	Environ   []string // environment to start from
+}
+
+// Command is a command line with its whole environment.
+type Command struct {
+	Argv []string
+	Env  []string
+}
+
+// Address is where one server listens, with what its client may use.
+type Address struct {
+	Replica string
+	Port    int
+	Key     string
+	Dir     string               // folder for files of this replica; made when it is first used
+	Warn    func(message string) // tells what is odd and does no harm
+}
+
+// URL is the root of the server.
+func (a Address) URL() string { return "http://127.0.0.1:" + strconv.Itoa(a.Port) }
+
+// Client speaks to one server. A new one is made for each start of a server.
+type Client interface {
+	// Healthy is a cheap look at a server that has answered. A *StatusError says that the server itself reports that it is
+	// broken; other errors count only when they repeat.
+	Healthy(ctx context.Context) error
+	// Ready returns nil when the server has produced a token with whatever weights it holds. A server that somebody who
+	// has died left paused is let go on.
+	Ready(ctx context.Context) error
+	// Probe asks a server that is ready what it offers. The client keeps what it needs of the answer.
+	Probe(ctx context.Context) (Facts, error)
+	// Load puts weights into the server, empties its caches and lets it go on. It refuses with an *sdk.Error before
+	// anything was touched; after any other error nobody knows what the server holds. The note is for the log.
+	Load(ctx context.Context, l Load) (note string, err error)
+	// Answer produces one token as the policy. After Load it shows that the weights do not break the server.
+	Answer(ctx context.Context) error
+	// Logprobs returns log p(token[i] | token[:i]) for i ≥ 1.
+	Logprobs(ctx context.Context, tokens []int) ([]float64, error)
+	// Close frees connections.
+	Close()
+}
+
+// Load is one load of weights into one server.
+type Load struct {
+	Weights sdk.Weights
+	// Asleep says that the server has back the memory of its weights only. Nothing runs there, so the load must neither
+	// pause nor resume.
+	Asleep bool
+}
+
+// Facts are what a server says about itself.
+type Facts struct {
+	Version     string
+	MaxModelLen int64
+	Device      string   // cuda, cpu, …; empty: not known
+	Transports  []string // how weights can reach it
+	Reach       []string // memory that it can copy weights from
+	Machine     string   // that it runs on; empty: not known
+	Arithmetic  string   // how exactly it computes; empty: not known
+	Sleeps      bool     // gives its GPU's memory back when it is told to sleep
+}
+
+// Preparer is a Client that has to do something to a server that has just come up, before weights are loaded into it.
+type Preparer interface {
+	Prepare(ctx context.Context) error
+}
+
+// Sleeper is a Client of a server that can give its GPU's memory back.
+type Sleeper interface {
+	// Sleep gives the memory back. Requests that are in flight are frozen and go on after Wake.
+	Sleep(ctx context.Context, level inference.SleepLevel) error
+	// Wake takes back one part of the memory.
+	Wake(ctx context.Context, part Part) error
+	// Asleep asks whether the server sleeps or is paused.
+	Asleep(ctx context.Context) (bool, error)
+}
+
+// Part is a part of a server's memory.
+type Part string
+
+// The parts of a server's memory.
+const (
+	Weights Part = "weights"
+	KVCache Part = "kv_cache"
+	AllOfIt Part = ""
+)
+
+// TokenCounter is a Client that can say how many tokens its server has generated.
+type TokenCounter interface {
+	GeneratedTokens(ctx context.Context) (float64, error)
+}
+
+// Outputs is what a block on this kit gives.
+type Outputs struct {
+	outputs.Inference
+	Transports []string `recipe:"transports" doc:"How new weights can reach it"`
+	Reach      []string `recipe:"reach" doc:"Memory that it can copy weights from: gpu:UUID of each GPU that it sees, or host:ID"`
+	Machine    string   `recipe:"machine" doc:"The machine that it runs on, until that is booted again: within one weights can be sent (transport nccl)"`
+	Arithmetic string   `recipe:"arithmetic" doc:"How exactly it computes: float32, tf32, bfloat16 or float16"`
+	Sleeps     bool     `recipe:"sleeps" doc:"Whether it can give its GPU's memory back while a trainer works there"`
+	Devices    []string `recipe:"devices" doc:"GPUs that it was placed on; empty: the engine has chosen"`
+}

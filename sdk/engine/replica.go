@@ -1,0 +1,247 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/inference"
+	"github.com/recipe-rl/recipe/sdk/proc"
+	"github.com/recipe-rl/recipe/sdk/tail"
+)
+
+// replica is one server. Fields below the line are guarded by Supervisor.mu; the rest belongs to keep's goroutine.
+type replica struct {
+	s       *Supervisor
+	id      string
+	index   int
+	adopt   proc.Handle // program of an earlier attempt to take over; PID 0: none
+	restart chan struct{}
+
+	handle  proc.Handle
+	address Address // of the server that runs, or of the one that is about to
+	client  Client  // of the same; nil: no address has been chosen
+	facts   Facts
+	next    int                  // port of the server that is about to start; 0: not chosen yet
+	live    bool                 // answers, and serves version
+	stays   bool                 // the next server listens where this one does
+	waiting bool                 // to be started when the others wake
+	asleep  inference.SleepLevel // how deep it sleeps; 0: awake
+	version int64                // of its weights
+}
+
+func newReplica(s *Supervisor, index int) *replica {
+	return &replica{s: s, id: strconv.Itoa(index), index: index, restart: make(chan struct{}, 1)}
+}
+
+func (r *replica) listing(version int64) inference.Replica {
+	return inference.Replica{ID: r.id, URL: r.address.URL(), APIKey: r.address.Key, Version: version}
+}
+
+const (
+	healthEvery   = 5 * time.Second  // between two looks at a server that runs
+	healthTimeout = 20 * time.Second // of one look; a server that loads weights answers late
+	healthMisses  = 6                // looks in a row that fail before a server counts as dead
+	settled       = 10 * time.Minute // after which a server starts with a full count of restarts
+	stopGrace     = 15 * time.Second // from SIGTERM to SIGKILL, at most
+)
+
+// errAsked ends a server that is to be started again.
+var errAsked = errors.New("a restart was asked for")
+
+// keep runs the server again and again until the context ends or its restarts are used up.
+func (r *replica) keep(ctx context.Context) error {
+	var failures int64
+	for {
+		if err := r.awaitAwake(ctx); err != nil {
+			return err
+		}
+		started := time.Now()
+		err := r.run(ctx)
+		r.down()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if errors.Is(err, errAsked) {
+			continue
+		}
+		if time.Since(started) > settled {
+			failures = 0
+		}
+		failures++
+		limit := r.s.limit().Restarts
+		if failures > limit || Hopeless(err) {
+			return fmt.Errorf("%s replica %s: %w", r.s.spec.Title, r.id, err)
+		}
+		wait := min(time.Second<<failures, 30*time.Second)
+		r.s.host.Log("error", fmt.Sprintf("replica %s: %v", r.id, err))
+		r.s.host.Phase(sdk.Starting, fmt.Sprintf("replica %s ended, starting it again in %s (%d of %d): %s",
+			r.id, wait, failures, limit, firstLine(err)))
+		if err := Pause(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
+// run is one server from its start to its end, which is always an error. Nothing of it is left afterwards.
+func (r *replica) run(ctx context.Context) error {
+	program, port, adopted, err := r.begin(ctx)
+	if err != nil {
+		return err
+	}
+	// Not the block's context: what has been started is stopped whatever ends first.
+	defer func() {
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace+10*time.Second)
+		defer cancel()
+		if stopErr := program.Stop(stop, min(stopGrace, r.s.host.Grace()/2)); stopErr != nil {
+			r.s.host.Log("error", stopErr.Error())
+		}
+	}()
+	c := r.setProgram(program.Handle(), port)
+	defer c.Close()
+
+	following, endFollowing := context.WithCancel(ctx)
+	followed := make(chan struct{})
+	go func() {
+		defer close(followed)
+		r.follow(following, program, adopted)
+	}()
+	defer func() { endFollowing(); <-followed }()
+
+	if adopted {
+		if err := r.wakeAdopted(ctx, c); err != nil {
+			return err
+		}
+	}
+	if err := r.awaitReady(ctx, program, c); err != nil {
+		return err
+	}
+	if err := r.install(ctx, c, adopted); err != nil {
+		return err
+	}
+	r.s.notify()
+	return r.watch(ctx, program, c)
+}
+
+// begin takes over the program of an earlier attempt, or starts one.
+func (r *replica) begin(ctx context.Context) (program *proc.Program, port int, adopted bool, err error) {
+	select {
+	case <-r.restart: // asked of the server before
+	default:
+	}
+	if h := r.adopt; h.PID != 0 {
+		r.adopt = proc.Handle{}
+		if program, err = proc.Adopt(h); err == nil {
+			r.s.host.Log("info", fmt.Sprintf("replica %s: found the running server again (pid %d)", r.id, h.PID))
+			return program, h.Ports[0], true, nil
+		}
+	}
+	if port, err = r.reserve(); err != nil {
+		return nil, 0, false, err
+	}
+	command, err := r.s.program.Command(r.launch(port))
+	if err != nil {
+		return nil, 0, false, err
+	}
+	name, dir := r.s.spec.Slug+"-"+r.id, r.s.block.Dir
+	if err := tail.SetAside(filepath.Join(dir, name+".log")); err != nil {
+		r.s.host.Log("warn", err.Error())
+	}
+	r.s.host.Phase(sdk.Starting, "starting "+r.s.spec.Title)
+	r.s.host.Log("info", fmt.Sprintf("replica %s: %s", r.id, strings.Join(command.Argv, " ")))
+	program, err = proc.Start(ctx, proc.Spec{
+		Name: name, Argv: command.Argv, Env: command.Env,
+		Dir: dir, LogDir: dir, Ports: []int{port}, Data: r.fingerprint(),
+	})
+	if err != nil {
+		return nil, 0, false, &sdk.Error{Summary: r.s.spec.Title + " could not be started", Err: err,
+			Remedy: "runtime { python = … } must name an interpreter that can be run"}
+	}
+	return program, port, false, nil
+}
+
+// launch describes the next start.
+func (r *replica) launch(port int) Launch {
+	s := r.s
+	s.mu.Lock()
+	current := s.current
+	s.mu.Unlock()
+	l := Launch{
+		Model: s.spec.Model, Tokenizer: s.spec.Tokenizer, Port: port, Devices: r.visible(), Key: r.key(), Environ: os.Environ(),
+	}
+	if s.startsWith(current) {
+		if l.Tokenizer == "" {
+			l.Tokenizer = l.Model // a checkpoint need not bring one
+		}
+		l.Model = current.Path
+	}
+	return l
+}
+
+// startsWith says whether weights reach a server as the model that it starts with, instead of being loaded once it is
+// up. Loading them is the rule: it is the very way that a sync takes, so precision and settings stay those of the
+// base model.
+func (s *Supervisor) startsWith(w sdk.Weights) bool {
+	return w.Path != "" && w.Format != "lora" && (w.Transport == "restart" || s.spec.RestartOnly)
+}
+
+// setProgram says that a server has been started, and returns what speaks to it.
+func (r *replica) setProgram(h proc.Handle, port int) Client {
+	r.s.mu.Lock()
+	if r.next != port { // taken over from an earlier attempt
+		r.connectLocked(port)
+	}
+	r.handle, r.next = h, 0
+	c := r.client
+	r.s.mu.Unlock()
+	r.s.notify()
+	return c
+}
+
+// down says that the server is gone, and where the next one will be.
+func (r *replica) down() {
+	r.s.mu.Lock()
+	port, stays := r.address.Port, r.stays
+	r.live, r.handle, r.client, r.next, r.asleep, r.stays = false, proc.Handle{}, nil, 0, 0, false
+	if stays && port != 0 {
+		r.next = port
+		r.connectLocked(port)
+	}
+	r.s.mu.Unlock()
+	if _, err := r.reserve(); err != nil {
+		r.s.host.Log("warn", err.Error()) // the next start tries again and tells
+	}
+	r.s.notify()
+}
+
+// askRestart makes watch end the server, so that keep starts it again.
+func (r *replica) askRestart() {
+	select {
+	case r.restart <- struct{}{}:
+	default:
+	}
+}
+
+// firstLine is an error in one line, for a phase.
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}
+
+// Pause waits for a while, or returns why it could not.
+func Pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}

@@ -1,0 +1,108 @@
+package inference
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/gateway"
+	"github.com/recipe-rl/recipe/sdk/internal/loopback"
+)
+
+// newGateway makes the gateway, which stands before the engine does: requests of clients that know its address wait.
+func (h *host) newGateway(earlier, block string, policy sdk.Policy) (*gateway.Gateway, error) {
+	listener, err := loopback.Listen(earlier)
+	if err != nil {
+		return nil, fmt.Errorf("listen for the gateway of %s: %w", block, err)
+	}
+	if at := listener.Addr().String(); earlier != "" && at != earlier {
+		h.Log("warn", fmt.Sprintf("the gateway's earlier address %s is taken; it is now %s", earlier, at))
+	}
+	config := gateway.Config{
+		Listener: listener, Token: h.token, AdminToken: h.controlToken, Version: int(policy.Version),
+		Update: h.load, Logprobs: h.logprobs, Sleep: h.sleep, Recover: h.wake,
+		CacheSalt: h.cacheSalt, CachedPrompt: h.cachedPrompt, Events: h.gatewayEvent,
+	}
+	if policy.Weights != "" && policy.Version > 0 {
+		config.Last = &gateway.WeightUpdate{Weights: sdk.Weights{
+			Version: policy.Version, Path: policy.Weights, Format: policy.Format, Transport: "reload",
+		}}
+	}
+	g, err := gateway.New(config)
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	return g, nil
+}
+
+func (h *host) load(ctx context.Context, _ []gateway.Replica, u gateway.WeightUpdate) error {
+	engine, err := h.started()
+	if err != nil {
+		return err
+	}
+	what := fmt.Sprintf("loading the weights of version %d", u.Version)
+	defer h.Begin(sdk.Activity{What: what, Patience: patienceToLoad}).End()
+	return h.Call(func() error { return engine.Load(ctx, u.Weights) })
+}
+
+func (h *host) logprobs(ctx context.Context, r gateway.Replica, tokens []int) ([]float64, error) {
+	engine, err := h.started()
+	if err != nil {
+		return nil, err
+	}
+	defer h.Begin(sdk.Activity{What: "computing the log-probabilities of the fixed text", Patience: patienceToLoad}).End()
+	var values []float64
+	err = h.Call(func() (err error) {
+		values, err = engine.Logprobs(ctx, r, tokens)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return append([]float64{0}, values...), nil
+}
+
+// sleeper is the engine, if it can sleep.
+func (h *host) sleeper() (Sleeper, error) {
+	engine, err := h.started()
+	if err != nil {
+		return nil, err
+	}
+	s, ok := engine.(Sleeper)
+	if !ok {
+		return nil, fmt.Errorf("%w: its plugin does not offer it", gateway.ErrNoSleep)
+	}
+	return s, nil
+}
+
+func (h *host) sleep(ctx context.Context, level int) error {
+	s, err := h.sleeper()
+	if err != nil {
+		return err
+	}
+	return h.Call(func() error { return s.Sleep(ctx, SleepLevel(level)) })
+}
+
+func (h *host) wake(ctx context.Context, _ []gateway.Replica) error {
+	s, err := h.sleeper()
+	if err != nil {
+		return err
+	}
+	return h.Call(func() error { return s.Wake(ctx) })
+}
+
+func (h *host) cacheSalt() bool {
+	engine, err := h.started()
+	s, ok := engine.(CacheSalter)
+	return err == nil && ok && s.CacheSalt()
+}
+
+func (h *host) cachedPrompt() int {
+	engine, err := h.started()
+	c, ok := engine.(PromptCacher)
+	if err != nil || !ok {
+		return 0
+	}
+	return c.CachedPrompt()
+}
