@@ -15,8 +15,8 @@ import (
 // seeds adds every recipe of testdata, and some that are not whole.
 func seeds(f *testing.F) {
 	f.Helper()
-	for _, folder := range []string{"valid", "invalid"} {
-		for _, path := range cases(f, folder) {
+	for _, paths := range [][]string{valid(f), invalid(f)} {
+		for _, path := range paths {
 			switch filepath.Base(path) {
 			case "iterations.hcl", "laughs.hcl", "long_text.hcl":
 				continue // meet the limits, slowly

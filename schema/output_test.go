@@ -67,8 +67,8 @@ func TestFormat(t *testing.T) {
 	if got := string(schema.Format([]byte(messy))); got != neat {
 		t.Errorf("got\n%s\nwant\n%s", got, neat)
 	}
-	for _, folder := range []string{"valid", "invalid"} {
-		for _, path := range cases(t, folder) {
+	for _, paths := range [][]string{valid(t), invalid(t)} {
+		for _, path := range paths {
 			src, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 // TestValidRecipes loads every file of testdata/valid and compares what it came to with the golden text.
 func TestValidRecipes(t *testing.T) {
 	t.Parallel()
-	for _, path := range cases(t, "valid") {
+	for _, path := range valid(t) {
 		if strings.HasSuffix(path, ".vars.hcl") {
 			continue
 		}

@@ -1,3 +1,0 @@
-inference "vllm" "my policy" {
-  model = "m"
-}

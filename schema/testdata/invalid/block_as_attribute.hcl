@@ -1,9 +1,0 @@
-inference "vllm" "policy" { model = "m" }
-environment "atropos" "e" { inference = inference.vllm.policy }
-trainer "grpo" "t" {
-  model        = "m"
-  environments = [environment.atropos.e]
-  steps        = 3
-  lora         = { rank = 4 }
-  placement    = { gpus = 1 }
-}

@@ -1,2 +1,0 @@
-locals {
-  x = element(["a"],

@@ -1,5 +1,0 @@
-inference "vllm" "x" {
-  count    = 1
-  for_each = {}
-  model    = "m"
-}

@@ -1,4 +1,0 @@
-inference "vllm" "policy" {
-  count = -1
-  model = "m"
-}

@@ -1,4 +1,0 @@
-inference "vllm" "policy" {
-  count = "two"
-  model = "m"
-}

@@ -1,4 +1,0 @@
-inference "vllm" "policy" {
-  count = 1000000
-  model = "m"
-}

@@ -1,5 +1,0 @@
-locals {
-  a = local.b
-  b = local.c
-  c = local.a
-}

@@ -1,3 +1,0 @@
-inference "vllm" "policy" {
-  model = inference.vllm.policy.base_url
-}

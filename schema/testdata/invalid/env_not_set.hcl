@@ -1,4 +1,0 @@
-inference "vllm" "x" {
-  model = "m"
-  token = env("HF_TOKN")
-}

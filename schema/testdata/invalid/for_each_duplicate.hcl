@@ -1,4 +1,0 @@
-inference "vllm" "x" {
-  for_each = ["a", "b", "a"]
-  model    = each.key
-}

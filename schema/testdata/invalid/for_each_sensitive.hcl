@@ -1,4 +1,0 @@
-inference "vllm" "x" {
-  for_each = toset([sensitive("a")])
-  model    = each.key
-}

@@ -1,3 +1,0 @@
-locals {
-  a = 1 # ‮} evil {
-}

@@ -1,4 +1,0 @@
-inference "vllm" "policy" { model = "m" }
-environment "atropos" "e" {
-  inference = inference.vllm
-}

@@ -1,5 +1,0 @@
-inference "vllm" {
-  model = "m"
-}
-variable "a" "b" {}
-locals "x" {}

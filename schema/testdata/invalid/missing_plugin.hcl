@@ -1,6 +1,0 @@
-inference "vlm" "policy" {
-  model = "m"
-}
-trainer "ppo" "t" {
-  model = "m"
-}

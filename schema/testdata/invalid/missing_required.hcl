@@ -1,4 +1,0 @@
-inference "vllm" "policy" {
-}
-trainer "grpo" "t" {
-}

@@ -1,4 +1,0 @@
-module "eval" {
-  source = "./modules/eval"
-  model  = module.eval.url
-}

@@ -1,4 +1,0 @@
-module "broken" {
-  source = "./modules/broken"
-  count  = 3
-}

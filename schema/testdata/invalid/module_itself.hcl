@@ -1,3 +1,0 @@
-module "loop" {
-  source = "./modules/loop"
-}

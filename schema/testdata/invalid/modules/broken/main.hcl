@@ -1,4 +1,0 @@
-inference "vllm" "m" {
-  model = 1 + "x"
-  nope  = 2
-}

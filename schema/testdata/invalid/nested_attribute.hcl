@@ -1,6 +1,0 @@
-inference "vllm" "policy" {
-  model = "m"
-  placement {
-    gpu = 1
-  }
-}

@@ -1,4 +1,0 @@
-inference "vllm" "policy" {
-  model         = "m"
-  max_model_len = 100.5
-}

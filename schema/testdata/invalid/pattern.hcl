@@ -1,4 +1,0 @@
-inference "vllm" "policy" {
-  model       = "m"
-  served_name = "Policy 1"
-}

@@ -1,7 +1,0 @@
-inference "vllm" "policy" { model = "m" }
-inference "vllm" "x" {
-  model = "m"
-  placement {
-    executor = inference.vllm.policy
-  }
-}

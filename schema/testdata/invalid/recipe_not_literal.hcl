@@ -1,4 +1,0 @@
-variable "x" { default = "n" }
-recipe {
-  name = var.x
-}

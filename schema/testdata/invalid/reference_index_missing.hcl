@@ -1,7 +1,0 @@
-inference "vllm" "policy" {
-  count = 2
-  model = "m"
-}
-environment "atropos" "e" {
-  inference = inference.vllm.policy
-}

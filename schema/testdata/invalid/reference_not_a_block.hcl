@@ -1,3 +1,0 @@
-environment "atropos" "e" {
-  inference = "inference.vllm.policy"
-}

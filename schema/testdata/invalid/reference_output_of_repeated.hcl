@@ -1,5 +1,0 @@
-inference "vllm" "policy" {
-  count = 2
-  model = "m"
-}
-output "u" { value = inference.vllm.policy.base_url }

@@ -1,3 +1,0 @@
-inference "vllm" "x" {
-  model = self.address
-}

@@ -1,4 +1,0 @@
-inference "vllm" "policy" {
-  model = "m"
-  dtype = sensitive("hunter2")
-}

@@ -1,3 +1,0 @@
-trainer "grpo" "t" {
-  lora { rank = 64 alpha = 32 }
-}

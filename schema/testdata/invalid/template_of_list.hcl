@@ -1,4 +1,0 @@
-locals {
-  l = [1]
-  s = "x ${local.l}"
-}

@@ -1,3 +1,0 @@
-inference "vllm" "p" { model = "m" }
-trajectories "builtin" "many" { count = 2 }
-environment "atropos" "e" { inference = inference.vllm.p }

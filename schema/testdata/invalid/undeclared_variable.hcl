@@ -1,7 +1,0 @@
-variable "model" { default = "m" }
-inference "vllm" "policy" {
-  model = var.modle
-}
-inference "vllm" "other" {
-  model = var.zzz
-}

@@ -1,4 +1,0 @@
-inferense "vllm" "policy" {
-  model = "m"
-}
-resource "x" "y" {}

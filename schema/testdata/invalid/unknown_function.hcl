@@ -1,3 +1,0 @@
-inference "vllm" "policy" {
-  model = uper("m")
-}

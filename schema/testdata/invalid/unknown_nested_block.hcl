@@ -1,6 +1,0 @@
-inference "vllm" "policy" {
-  model = "m"
-  placment {
-    gpus = 1
-  }
-}

@@ -1,2 +1,0 @@
-inference "vllm" "policy" { model = "m" }
-output "u" { value = inference.vllm.policy.base_urll }

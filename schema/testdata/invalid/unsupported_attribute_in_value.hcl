@@ -1,4 +1,0 @@
-locals {
-  o = { a = 1 }
-  b = local.o.c
-}

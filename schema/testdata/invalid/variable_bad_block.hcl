@@ -1,8 +1,0 @@
-variable "n" {
-  tpye = number
-  validation {
-    condition = true
-  }
-  validate {}
-}
-variable "count" {}

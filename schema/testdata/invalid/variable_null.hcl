@@ -1,5 +1,0 @@
-variable "n" {
-  type     = number
-  nullable = false
-  default  = null
-}

@@ -1,2 +1,0 @@
-# var: list=[a
-variable "list" { type = list(string) }

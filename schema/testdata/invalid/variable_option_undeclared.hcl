@@ -1,2 +1,0 @@
-# var: modell=x
-variable "model" { default = "m" }

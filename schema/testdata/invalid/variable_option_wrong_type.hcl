@@ -1,2 +1,0 @@
-# var: n={}
-variable "n" { type = number }

@@ -1,5 +1,0 @@
-# environ: RECIPE_VAR_n=hunter2
-variable "n" {
-  type      = number
-  sensitive = true
-}

@@ -1,4 +1,0 @@
-variable "n" {
-  type    = integer
-  default = 3
-}

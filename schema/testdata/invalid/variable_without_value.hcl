@@ -1,2 +1,0 @@
-variable "model" { type = string }
-inference "vllm" "x" { model = var.model }

@@ -1,4 +1,0 @@
-variable "n" {
-  type    = number
-  default = "three"
-}
