@@ -85,7 +85,7 @@ func (d *Disk) commit(work []submission) {
 		settle(work, d.broken)
 		return
 	}
-	err := d.append(work)
+	err := d.persist(work)
 	if errors.Is(err, ErrFull) {
 		var rest []submission
 		for _, w := range work {
@@ -98,15 +98,11 @@ func (d *Disk) commit(work []submission) {
 		if work = rest; len(work) == 0 {
 			return
 		}
-		if err = d.append(work); errors.Is(err, ErrFull) && d.useReserve() {
-			err = d.append(work)
+		if err = d.persist(work); errors.Is(err, ErrFull) && d.useReserve() {
+			err = d.persist(work)
 		}
 	}
 	if err != nil {
-		settle(work, err)
-		return
-	}
-	if err := d.force(); err != nil {
 		settle(work, err)
 		return
 	}
@@ -123,15 +119,36 @@ func (d *Disk) commit(work []submission) {
 	}
 }
 
-// force makes what was appended durable.
+// persist writes a frame with all changes and makes it durable. On ErrFull nothing of it is left.
+func (d *Disk) persist(work []submission) error {
+	if err := d.append(work); err != nil {
+		return err
+	}
+	return d.force()
+}
+
+// force makes what was appended durable. On ErrFull the frame is gone, and it can be tried again once there is room.
 func (d *Disk) force() error {
 	if !d.always {
 		return nil
 	}
-	if err := datasync(d.bodies.current.file); err != nil {
-		// After a failed sync the kernel may have forgotten which pages were dirty: trying again would lie.
-		d.broken = fmt.Errorf("forcing trajectories to the disk: %w; the store takes nothing until the server is restarted on a sound disk", err)
+	err := d.sync(d.bodies.current.file)
+	if err == nil {
+		d.bodies.current.forced = d.bodies.current.size
+		return nil
 	}
+	// After a failed sync the kernel may have forgotten which pages were dirty: trying the same again would lie. Some file systems
+	// find out only now that there is no room for what they took. Then everything that was not forced before is cut off, and the
+	// log goes on in a new file; nobody was told that the frame is kept.
+	if f := full(err); errors.Is(f, ErrFull) {
+		undo := d.bodies.abandon(d.sync)
+		if undo == nil {
+			return f
+		}
+		err = errors.Join(err, undo)
+	}
+	d.broken = fmt.Errorf(
+		"forcing trajectories to the disk: %w; the store takes nothing until the server is restarted on a sound disk", err)
 	return d.broken
 }
 

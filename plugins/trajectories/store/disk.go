@@ -22,6 +22,7 @@ type Disk struct {
 	dir    string
 	always bool // force every commit to the disk
 	every  int  // groups between two checkpoints
+	sync   func(*os.File) error
 	db     *bolt.DB
 	bodies *bodies
 
@@ -95,7 +96,10 @@ func OpenDisk(dir string, o DiskOptions) (*Disk, error) {
 	case err != nil:
 		return nil, fmt.Errorf("opening the trajectory store %s: %w", dir, err)
 	}
-	d := &Disk{dir: dir, waiting: waiting{limit: o.Wait, tell: o.Room}, always: o.Always, every: checkpointGroups, db: db, fresh: map[uint64]place{}, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	d := &Disk{
+		dir: dir, waiting: waiting{limit: o.Wait, tell: o.Room}, always: o.Always, every: checkpointGroups, sync: datasync,
+		db: db, fresh: map[uint64]place{}, wake: make(chan struct{}, 1), done: make(chan struct{}),
+	}
 	if err := d.prepare(); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}

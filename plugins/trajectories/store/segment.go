@@ -40,6 +40,7 @@ type segment struct {
 	file   *os.File
 	seed   uint32 // of its frames' checksums, so that nothing from elsewhere is taken for one of them
 	size   int64
+	forced int64 // how much of it is known to be on the disk
 	live   int   // groups that the index refers to
 	bytes  int64 // of their bodies
 	before int64 // bytes, when it was last looked at
@@ -153,6 +154,25 @@ func (b *bodies) begin() error {
 	b.current = s
 	b.mu.Unlock()
 	b.idle = true // the one before may be without references already
+	return nil
+}
+
+// abandon cuts the current file to what was forced, and has the next frame begin a new file.
+func (b *bodies) abandon(sync func(*os.File) error) error {
+	s := b.current
+	if err := s.file.Truncate(s.forced); err != nil {
+		return fmt.Errorf("cutting off what could not be forced to the disk: %w", err)
+	}
+	if err := sync(s.file); err != nil {
+		return fmt.Errorf("forcing a file of the log to the disk that was cut to what is there: %w", err)
+	}
+	if s.size = s.forced; s.forced == 0 { // not even its head is there
+		b.remove(s)
+	}
+	b.mu.Lock()
+	b.current = nil
+	b.mu.Unlock()
+	b.idle = true // it may be without references
 	return nil
 }
 
