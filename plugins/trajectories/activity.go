@@ -10,7 +10,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// watch is what the book notes for whoever asks why nothing goes on. The book's lock guards it.
+// watch is what the state notes for whoever asks why nothing goes on. The state's lock guards it.
 type watch struct {
 	opened   time.Time
 	asked    time.Time // the last request for a batch
@@ -33,12 +33,12 @@ const (
 
 // Activities says what the queue waits for.
 func (s *Server) Activities() []sdk.Activity {
-	s.book.mu.Lock()
-	defer s.book.mu.Unlock()
-	return s.book.activitiesLocked(s.book.now())
+	s.state.mu.Lock()
+	defer s.state.mu.Unlock()
+	return s.state.activitiesLocked(s.state.now())
 }
 
-func (b *book) activitiesLocked(now time.Time) []sdk.Activity {
+func (b *state) activitiesLocked(now time.Time) []sdk.Activity {
 	w := b.watch
 	switch {
 	case b.doc.Trainer == nil:
@@ -52,7 +52,7 @@ func (b *book) activitiesLocked(now time.Time) []sdk.Activity {
 }
 
 // untakenLocked is what the queue waits for while the trainer does not ask for a batch.
-func (b *book) untakenLocked() []sdk.Activity {
+func (b *state) untakenLocked() []sdk.Activity {
 	began := later(b.watch.opened, later(b.watch.asked, b.watch.left))
 	a := sdk.Activity{On: anyTrainer, What: "it to ask for the next batch", Began: began, Rest: true}
 	for _, out := range b.batches {
@@ -74,7 +74,7 @@ func later(a, b time.Time) time.Time {
 }
 
 // unformedLocked says why the batch that the trainer asks for cannot be formed.
-func (b *book) unformedLocked(now time.Time) []sdk.Activity {
+func (b *state) unformedLocked(now time.Time) []sdk.Activity {
 	w, size, waiting := b.watch, int(b.doc.Trainer.BatchSize), b.queue.Total()
 	batch := sdk.Activity{
 		What: fmt.Sprintf("batch %d", b.doc.Step+1), Have: int64(waiting.Sequences), Want: int64(size), Unit: "sequences", Sign: "group",
@@ -103,7 +103,7 @@ func (b *book) unformedLocked(now time.Time) []sdk.Activity {
 }
 
 // sizesLocked lists the sizes of the waiting groups.
-func (b *book) sizesLocked() string {
+func (b *state) sizesLocked() string {
 	var sizes []int
 	b.queue.Envs(func(env int, _ queue.Totals) {
 		if n := b.queue.LargestOf(env); n > 0 && !slices.Contains(sizes, n) {
@@ -119,7 +119,7 @@ func (b *book) sizesLocked() string {
 }
 
 // claimsLocked names the environments whose minimum share is not there.
-func (b *book) claimsLocked(batch sdk.Activity) []sdk.Activity {
+func (b *state) claimsLocked(batch sdk.Activity) []sdk.Activity {
 	var out []sdk.Activity
 	for _, m := range b.minimums() {
 		have := b.queue.Env(m.Env).Sequences
@@ -140,7 +140,7 @@ func (b *book) claimsLocked(batch sdk.Activity) []sdk.Activity {
 }
 
 // sourcesLocked names the environments from which the missing groups would come.
-func (b *book) sourcesLocked(batch sdk.Activity, now time.Time) []sdk.Activity {
+func (b *state) sourcesLocked(batch sdk.Activity, now time.Time) []sdk.Activity {
 	var out []sdk.Activity
 	absent := ""
 	for id := range b.doc.Envs {
@@ -166,7 +166,7 @@ func (b *book) sourcesLocked(batch sdk.Activity, now time.Time) []sdk.Activity {
 	return []sdk.Activity{batch}
 }
 
-func (b *book) absentLocked(id int, now time.Time) string {
+func (b *state) absentLocked(id int, now time.Time) string {
 	e := &b.doc.Envs[id]
 	if e.Gone {
 		return fmt.Sprintf("no environment is left: %s has said goodbye", e.RealName)
@@ -175,10 +175,10 @@ func (b *book) absentLocked(id int, now time.Time) string {
 }
 
 // nameLocked is the environment's block, as far as the name under which it registered tells.
-func (b *book) nameLocked(id int) string { return "environment.*." + b.doc.Envs[id].Name }
+func (b *state) nameLocked(id int) string { return "environment.*." + b.doc.Envs[id].Name }
 
 // noteOld notes a group that was dropped because it was too old.
-func (b *book) noteOld() {
+func (b *state) noteOld() {
 	if b.watch.tooOld == 0 {
 		b.watch.oldSince = b.now()
 	}
@@ -186,7 +186,7 @@ func (b *book) noteOld() {
 }
 
 // noteKept notes the groups that were kept.
-func (b *book) noteKept(kept []*queue.Item) {
+func (b *state) noteKept(kept []*queue.Item) {
 	for _, it := range kept {
 		if it != nil {
 			b.watch.arrived, b.watch.tooOld = b.now(), 0

@@ -41,8 +41,8 @@ func TestTheQueueSaysWhatItWaitsFor(t *testing.T) {
 
 	f.wait(5 * time.Minute)
 	f.ok("GET", "/batch", "")
-	if a := f.Activities()[0]; a.Idle(f.book.now()) < 5*time.Minute {
-		t.Errorf("no group has come for five minutes, and it says %s", a.Idle(f.book.now()))
+	if a := f.Activities()[0]; a.Idle(f.state.now()) < 5*time.Minute {
+		t.Errorf("no group has come for five minutes, and it says %s", a.Idle(f.state.now()))
 	}
 	f.post(2, 2, fmt.Sprintf(`,"env_id":%d`, one))
 	f.ok("GET", "/batch", "")

@@ -97,5 +97,5 @@ func TestNumbersOfARegistrationDoNotOverflow(t *testing.T) {
 	if size := s["queue_size"].(float64); size < 1 || size > 100 {
 		t.Errorf("the environment sees a queue of %v, expected a few groups", size)
 	}
-	equal(t, "the minimum", f.book.claim(env, 4), int64(4))
+	equal(t, "the minimum", f.state.claim(env, 4), int64(4))
 }

@@ -104,7 +104,7 @@ func TestNamesDoNotMatterWithAToken(t *testing.T) {
 			t.Errorf("%s of a browser is answered with %d %s, expected 403 without the token", path, w.Code, w.Body)
 		}
 	}
-	if text := fmt.Sprint(f.book.counts.rejected); !strings.Contains(text, "browser") {
+	if text := fmt.Sprint(f.state.counts.rejected); !strings.Contains(text, "browser") {
 		t.Errorf("rejections are counted as %s, expected browsers too", text)
 	}
 }

@@ -15,7 +15,7 @@ type flow struct {
 	lastStaleness                      int64
 }
 
-// counts are the totals since the process started. The book's lock guards them.
+// counts are the totals since the process started. The state's lock guards them.
 type counts struct {
 	envs     map[int]*flow
 	rejected map[string]int64 // by reason
@@ -60,7 +60,7 @@ func (c *counts) drop(env int, reason string) { c.env(env).dropped[reason]++ }
 func (c *counts) reject(reason string)        { c.rejected[reason]++ }
 
 // count changes the counts from outside the lock.
-func (b *book) count(f func(*counts)) {
+func (b *state) count(f func(*counts)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	f(&b.counts)

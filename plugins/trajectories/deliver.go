@@ -18,7 +18,7 @@ func (s *Server) batch(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out, id, err := s.book.take(r.Context(), lease)
+	out, id, err := s.state.take(r.Context(), lease)
 	switch {
 	case errors.Is(err, errUnregistered):
 		reply(w, http.StatusOK, struct {
@@ -38,11 +38,11 @@ func (s *Server) batch(w http.ResponseWriter, r *http.Request) error {
 	var lost *unreadable
 	switch {
 	case errors.As(err, &lost) && !errors.Is(err, context.Canceled):
-		after = s.book.damaged(r.Context(), out, lost.id, err)
+		after = s.state.damaged(r.Context(), out, lost.id, err)
 	case lease == 0:
-		after = s.book.delivered(r.Context(), out, err == nil)
+		after = s.state.delivered(r.Context(), out, err == nil)
 	case err != nil:
-		after = s.book.giveBack(id)
+		after = s.state.giveBack(id)
 	}
 	if after != nil {
 		s.cfg.Log.Error("a batch may be delivered again after a restart", "error", after)
@@ -129,7 +129,7 @@ func (s *Server) splice(body io.Writer, w http.ResponseWriter, r *http.Request, 
 	for i := range out.items {
 		buf.Reset()
 		buf.Grow(int(out.items[i].Bytes) + len(head))
-		text, err := s.book.store.Body(r.Context(), out.items[i].ID, append(buf.AvailableBuffer(), before...))
+		text, err := s.state.store.Body(r.Context(), out.items[i].ID, append(buf.AvailableBuffer(), before...))
 		if err != nil {
 			return &unreadable{out.items[i].ID, err}
 		}
@@ -167,7 +167,7 @@ func (s *Server) columns(body io.Writer, _ http.ResponseWriter, r *http.Request,
 	for i := range out.items {
 		buf.Reset()
 		buf.Grow(int(out.items[i].Bytes))
-		text, err := s.book.store.Body(r.Context(), out.items[i].ID, buf.AvailableBuffer())
+		text, err := s.state.store.Body(r.Context(), out.items[i].ID, buf.AvailableBuffer())
 		if err == nil {
 			err = stream.Write(text)
 		} else {

@@ -34,7 +34,7 @@ type welcome struct {
 }
 
 // registerEnv adds an environment, or returns nil while no trainer has asked for a batch yet.
-func (b *book) registerEnv(ctx context.Context, e environment) (*welcome, error) {
+func (b *state) registerEnv(ctx context.Context, e environment) (*welcome, error) {
 	b.mu.Lock()
 	if !b.doc.Started || b.doc.Trainer == nil {
 		b.mu.Unlock()
@@ -62,7 +62,7 @@ func (b *book) registerEnv(ctx context.Context, e environment) (*welcome, error)
 }
 
 // disconnectEnv stops counting an environment. What its buffer holds can still be trained on, so it moves to the queue.
-func (b *book) disconnectEnv(ctx context.Context, id int64) (bool, error) {
+func (b *state) disconnectEnv(ctx context.Context, id int64) (bool, error) {
 	b.mu.Lock()
 	if id < 0 || id >= int64(len(b.doc.Envs)) {
 		b.mu.Unlock()
@@ -80,7 +80,7 @@ func (b *book) disconnectEnv(ctx context.Context, id int64) (bool, error) {
 }
 
 // flush releases an incomplete buffer.
-func (b *book) flush(env int) {
+func (b *state) flush(env int) {
 	if buffer := b.buffers[env]; buffer != nil {
 		if set := buffer.Remove(func(*queue.Item) bool { return true }); len(set) > 0 {
 			sortByPlace(set)
@@ -90,7 +90,7 @@ func (b *book) flush(env int) {
 }
 
 // known is the id of a registered environment, or NoEnv: groups of strangers are anonymous.
-func (b *book) known(env int) int {
+func (b *state) known(env int) int {
 	if env < 0 || env >= len(b.doc.Envs) {
 		return group.NoEnv
 	}
@@ -98,14 +98,14 @@ func (b *book) known(env int) int {
 }
 
 // hear notes a sign of life.
-func (b *book) hear(env int) {
+func (b *state) hear(env int) {
 	if env >= 0 && env < len(b.doc.Envs) {
 		b.seen[env] = b.now()
 	}
 }
 
 // connected says whether an environment counts: it has not said goodbye and was heard of lately.
-func (b *book) connected(env int) bool {
+func (b *state) connected(env int) bool {
 	if b.doc.Envs[env].Gone {
 		return false
 	}
@@ -113,7 +113,7 @@ func (b *book) connected(env int) bool {
 }
 
 // minimums lists what connected environments claim of a batch, scaled down together when it is more than all of it.
-func (b *book) minimums() []queue.Minimum {
+func (b *state) minimums() []queue.Minimum {
 	var out []queue.Minimum
 	total := 0
 	size := int(b.doc.Trainer.BatchSize)
@@ -150,7 +150,7 @@ const fullBatches = 3
 
 // statusOf computes what run-api computes by walking its queue, from running totals: the cost depends on the number of
 // environments, not of groups. ok is false for an unknown id.
-func (b *book) statusOf(id int64) (s envStatus, ok bool) {
+func (b *state) statusOf(id int64) (s envStatus, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if id < 0 || id >= int64(len(b.doc.Envs)) {
@@ -189,7 +189,7 @@ func (b *book) statusOf(id int64) (s envStatus, ok bool) {
 
 // undelivered counts sequences of formed batches that wait for a trainer: the environment must see them, or it would
 // fill the queue behind them.
-func (b *book) undelivered() int64 {
+func (b *state) undelivered() int64 {
 	n := 0
 	for _, out := range b.batches {
 		if out.deadline.IsZero() && !out.busy {
@@ -200,7 +200,7 @@ func (b *book) undelivered() int64 {
 }
 
 // claim is an environment's minimum in sequences.
-func (b *book) claim(env int, batchSize int64) int64 {
+func (b *state) claim(env int, batchSize int64) int64 {
 	if env < 0 || env >= len(b.doc.Envs) || !b.connected(env) || b.doc.Envs[env].Minimum == nil {
 		return 0
 	}
@@ -208,7 +208,7 @@ func (b *book) claim(env int, batchSize int64) int64 {
 }
 
 // shares computes an environment's weight among the connected, and the fraction of a batch that nobody claims.
-func (b *book) shares(env int) (weight, unallocated float64) {
+func (b *state) shares(env int) (weight, unallocated float64) {
 	total, claimed := 0.0, 0.0
 	for i := range b.doc.Envs {
 		if !b.connected(i) {
@@ -235,7 +235,7 @@ const minEnvWeight = 0.01
 
 // pause is the queue size that makes an environment stop sampling, kept below the one that would make it end: it ends
 // by itself when step + queue_size·group_size/batch_size exceeds the number of steps.
-func (b *book) pause(e *environment, batchSize int64) int64 {
+func (b *state) pause(e *environment, batchSize int64) int64 {
 	groups := (fullBatches*batchSize + e.GroupSize - 1) / e.GroupSize
 	if steps := min(b.doc.Trainer.NumSteps-max(b.doc.Step, 0), 1<<31); steps >= 0 { // a client may say "without end"
 		groups = min(groups, ((steps+1)*batchSize-1)/e.GroupSize)

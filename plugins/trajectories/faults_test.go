@@ -30,14 +30,14 @@ func (s *failing) Submit(c store.Change) *store.Ticket {
 func TestAFullDiskIsAClearAnswer(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Config{})
-	bad := &failing{Store: f.book.store, refuse: errors.Join(store.ErrFull)}
-	f.book.store = bad
+	bad := &failing{Store: f.state.store, refuse: errors.Join(store.ErrFull)}
+	f.state.store = bad
 	f.trainer(2)
 	code, out := f.call("POST", "/scored_data", groupText(1, 2, ""))
 	if code != http.StatusInsufficientStorage || !strings.Contains(out["detail"].(string), "no space left") {
 		t.Errorf("answered %d %v, expected 507 and the reason", code, out)
 	}
-	equal(t, "what counts as waiting", f.book.held.Groups, 0)
+	equal(t, "what counts as waiting", f.state.held.Groups, 0)
 	bad.refuse = nil
 	f.post(2, 2, "")
 	equal(t, "the batch", marksOf(f.ok("GET", "/batch", "")), []int{2})

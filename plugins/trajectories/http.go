@@ -39,7 +39,7 @@ func (s *Server) Handler() http.Handler {
 			}
 		}()
 		if done, err := guard.check(w, r); err != nil {
-			s.book.count(func(c *counts) { c.reject("browser") })
+			s.state.count(func(c *counts) { c.reject("browser") })
 			s.fail(w, r, err)
 			return
 		} else if done {
@@ -179,7 +179,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		}
 		reply(w, refused.code, map[string]string{"status": "error", "detail": refused.message})
 	case errors.Is(err, errBusy):
-		s.book.count(func(c *counts) { c.reject("busy") })
+		s.state.count(func(c *counts) { c.reject("busy") })
 		w.Header().Set("Retry-After", "1")
 		reply(w, http.StatusServiceUnavailable, map[string]string{"detail": err.Error()})
 	case errors.Is(err, errFull):

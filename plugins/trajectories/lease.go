@@ -20,7 +20,7 @@ var (
 
 // take forms a batch or finds one that came back, and hands it out: for the time of a lease, or, with a lease of 0,
 // until delivered is called. A leased batch is durable before take returns.
-func (b *book) take(ctx context.Context, lease time.Duration) (*batch, string, error) {
+func (b *state) take(ctx context.Context, lease time.Duration) (*batch, string, error) {
 	b.mu.Lock()
 	if b.doc.Trainer == nil {
 		b.mu.Unlock()
@@ -74,7 +74,7 @@ func (b *book) take(ctx context.Context, lease time.Duration) (*batch, string, e
 }
 
 // form returns the oldest batch that nobody has, or makes a new one.
-func (b *book) form() *batch {
+func (b *state) form() *batch {
 	now := b.now()
 	var oldest *batch
 	for _, out := range b.batches {
@@ -100,12 +100,12 @@ func (b *book) form() *batch {
 }
 
 // reclaim makes a batch available to the next caller.
-func (b *book) reclaim(out *batch) {
+func (b *state) reclaim(out *batch) {
 	out.busy, out.deadline = false, time.Time{}
 }
 
 // delivered ends a plain delivery. When the client did not get all of it, the next caller will.
-func (b *book) delivered(ctx context.Context, out *batch, whole bool) error {
+func (b *state) delivered(ctx context.Context, out *batch, whole bool) error {
 	b.mu.Lock()
 	if !whole {
 		b.reclaim(out)
@@ -121,7 +121,7 @@ func (b *book) delivered(ctx context.Context, out *batch, whole bool) error {
 
 // damaged takes a group that the disk has lost or changed out of a batch, and puts the rest back into the queue. The
 // group is counted and named in the log: it was acknowledged, and only a broken disk or a changed file loses it.
-func (b *book) damaged(ctx context.Context, out *batch, id uint64, why error) error {
+func (b *state) damaged(ctx context.Context, out *batch, id uint64, why error) error {
 	b.mu.Lock()
 	if b.batches[out.number] != out {
 		b.mu.Unlock()
@@ -146,7 +146,7 @@ func (b *book) damaged(ctx context.Context, out *batch, id uint64, why error) er
 }
 
 // finish forgets a batch whose trainer has it for good. It is called with the lock and returns without it.
-func (b *book) finish(ctx context.Context, out *batch) error {
+func (b *state) finish(ctx context.Context, out *batch) error {
 	if b.batches[out.number] != out { // a reset came in between
 		b.mu.Unlock()
 		return nil
@@ -166,7 +166,7 @@ func (b *book) finish(ctx context.Context, out *batch) error {
 }
 
 // ack ends a lease. It may be repeated: the second time says so and changes nothing.
-func (b *book) ack(ctx context.Context, id string) (repeated bool, err error) {
+func (b *state) ack(ctx context.Context, id string) (repeated bool, err error) {
 	b.mu.Lock()
 	out, repeated, err := b.leased(id)
 	if out == nil {
@@ -177,7 +177,7 @@ func (b *book) ack(ctx context.Context, id string) (repeated bool, err error) {
 }
 
 // giveBack ends a lease without having used the batch: the next caller gets it.
-func (b *book) giveBack(id string) error {
+func (b *state) giveBack(id string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	out, _, err := b.leased(id)
@@ -189,7 +189,7 @@ func (b *book) giveBack(id string) error {
 
 // leased finds the batch of a lease id. Numbers are given out once and in order, so a number below the next one that
 // is not out any more has been ended.
-func (b *book) leased(id string) (out *batch, ended bool, err error) {
+func (b *state) leased(id string) (out *batch, ended bool, err error) {
 	parts := strings.Split(id, "-")
 	if len(parts) != 3 || parts[0] != b.doc.Instance {
 		return nil, false, errLeaseUnknown

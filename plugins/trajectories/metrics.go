@@ -76,17 +76,17 @@ func quoteLabel(s string) string {
 
 func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) error {
 	p := &page{}
-	s.book.mu.Lock()
-	s.book.queueMetrics(p)
-	s.book.envMetrics(p)
-	s.book.mu.Unlock()
+	s.state.mu.Lock()
+	s.state.queueMetrics(p)
+	s.state.envMetrics(p)
+	s.state.mu.Unlock()
 	s.timings.write(p)
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	_, _ = w.Write([]byte(p.String()))
 	return nil
 }
 
-func (b *book) queueMetrics(p *page) {
+func (b *state) queueMetrics(p *page) {
 	waiting, buffered := b.queue.Total(), queue.Totals{}
 	for _, buffer := range b.buffers {
 		t := buffer.Total()
@@ -119,7 +119,7 @@ func (b *book) queueMetrics(p *page) {
 	}
 }
 
-func (b *book) envMetrics(p *page) {
+func (b *state) envMetrics(p *page) {
 	names := map[int]string{group.NoEnv: "anonymous"}
 	for id := range b.doc.Envs {
 		names[id] = b.doc.Envs[id].RealName

@@ -134,7 +134,7 @@ func (service) Run(ctx context.Context, req sdk.Request[Block], host sdk.Host) e
 // listen takes the port that the recipe names, or the one of an earlier life, or a free one.
 func listen(ctx context.Context, b Block, before string) (net.Listener, error) {
 	var lc net.ListenConfig
-	if b.Port == 0 && mayServeAgain(b.Host, before) {
+	if b.Port == 0 && mayListenAgain(b.Host, before) {
 		if ln, err := lc.Listen(ctx, "tcp", before); err == nil {
 			return ln, nil
 		}
@@ -150,9 +150,9 @@ func listen(ctx context.Context, b Block, before string) (net.Listener, error) {
 	return ln, nil
 }
 
-// mayServeAgain says whether an earlier address may be taken. It is what the run's record says, which may have come from
+// mayListenAgain says whether an earlier address may be taken. It is what the run's record says, which may have come from
 // somewhere else: a block that is to listen on loopback does so, whatever stands there.
-func mayServeAgain(host, before string) bool {
+func mayListenAgain(host, before string) bool {
 	at, err := netip.ParseAddrPort(before)
 	if err != nil {
 		return false

@@ -18,7 +18,7 @@ func (s *Server) scoredData(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if !p.repeated {
-		buf = s.book.remember(p.groups[0].JSON, buf)
+		buf = s.state.remember(p.groups[0].JSON, buf)
 		if p.arrivals[0].buffered {
 			reply(w, http.StatusOK, struct {
 				Status string `json:"status"`
@@ -39,7 +39,7 @@ func (s *Server) scoredDataList(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if n := len(p.groups); n > 0 && !p.repeated {
-		s.book.remember(p.groups[n-1].JSON, nil)
+		s.state.remember(p.groups[n-1].JSON, nil)
 	}
 	answer := struct {
 		Status    string `json:"status"`
@@ -73,8 +73,8 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, buf *scratch, pars
 		return p, err
 	}
 	keyed := key != postKey{}
-	if !keyed || !s.book.stored(key) {
-		if err := s.book.admit(ctx, max(r.ContentLength, 0)); err != nil {
+	if !keyed || !s.state.stored(key) {
+		if err := s.state.admit(ctx, max(r.ContentLength, 0)); err != nil {
 			return p, err
 		}
 	}
@@ -86,13 +86,13 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, buf *scratch, pars
 	var keys []store.Key
 	if keyed {
 		sum := sumOf(buf.Bytes())
-		before, end, err := s.book.begin(ctx, key, sum)
+		before, end, err := s.state.begin(ctx, key, sum)
 		if err != nil {
 			return p, err
 		}
 		if before != nil {
 			w.Header().Set(repeatedHeader, "true")
-			s.book.count(func(c *counts) { c.repeated++ })
+			s.state.count(func(c *counts) { c.repeated++ })
 			return posted{count: before.Groups, repeated: true}, nil
 		}
 		defer end()
@@ -100,22 +100,22 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, buf *scratch, pars
 	}
 	groups, err := parse(buf.Bytes())
 	if err != nil {
-		s.book.count(func(c *counts) { c.reject("invalid") })
+		s.state.count(func(c *counts) { c.reject("invalid") })
 		return p, err
 	}
-	if !keyed && s.book.found(groups) {
+	if !keyed && s.state.settleUnanswered(groups) {
 		return posted{groups: groups, count: len(groups), repeated: true}, nil
 	}
 	full := make([]*group.Group, len(groups))
 	for i, g := range groups {
-		if full[i], err = s.fill(ctx, g); err != nil {
+		if full[i], err = s.backfill(ctx, g); err != nil {
 			return p, err
 		}
 	}
 	if keyed {
 		keys[0].Groups = len(groups)
 	}
-	arrivals, err := s.book.arrive(ctx, full, keys)
+	arrivals, err := s.state.enqueue(ctx, full, keys)
 	if err != nil {
 		return p, err
 	}
@@ -123,8 +123,8 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, buf *scratch, pars
 		s.show(g)
 	}
 	if !keyed && ctx.Err() != nil {
-		s.book.lost(digest(groups))
-		panic(http.ErrAbortHandler) // not even half an answer: see unheard
+		s.state.noteUnanswered(digest(groups))
+		panic(http.ErrAbortHandler) // not even half an answer: see unanswered
 	}
 	return posted{groups: full, arrivals: arrivals, count: len(groups)}, nil
 }

@@ -90,7 +90,7 @@ func (s *Server) register(w http.ResponseWriter, r *http.Request) error {
 	if err := f.Err(); err != nil {
 		return err
 	}
-	if err := s.book.register(r.Context(), reg, starting, maxTokenLen, checkpoints); err != nil {
+	if err := s.state.register(r.Context(), reg, starting, maxTokenLen, checkpoints); err != nil {
 		return err
 	}
 	id, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 128))
@@ -106,7 +106,7 @@ func (s *Server) info(w http.ResponseWriter, _ *http.Request) error {
 		BatchSize   int64 `json:"batch_size"`
 		MaxTokenLen int64 `json:"max_token_len"`
 	}{-1, -1}
-	b := s.book
+	b := s.state
 	b.mu.Lock()
 	out.MaxTokenLen = b.doc.MaxTokenLen
 	if b.doc.Trainer != nil {
@@ -122,7 +122,7 @@ func (s *Server) wandbInfo(w http.ResponseWriter, _ *http.Request) error {
 		Group   *string `json:"group"`
 		Project *string `json:"project"`
 	}
-	b := s.book
+	b := s.state
 	b.mu.Lock()
 	if t := b.doc.Trainer; t != nil {
 		group, project := t.Group, t.Project
@@ -138,7 +138,7 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) error {
 		CurrentStep int64 `json:"current_step"`
 		QueueSize   int   `json:"queue_size"`
 	}
-	b := s.book
+	b := s.state
 	b.mu.Lock()
 	out.CurrentStep, out.QueueSize = b.doc.Step, b.queue.Total().Groups
 	b.mu.Unlock()
@@ -160,7 +160,7 @@ func (s *Server) registerEnv(w http.ResponseWriter, r *http.Request) error {
 	if err := f.Err(); err != nil {
 		return err
 	}
-	welcome, err := s.book.registerEnv(r.Context(), e)
+	welcome, err := s.state.registerEnv(r.Context(), e)
 	switch {
 	case err != nil:
 		return err
@@ -181,7 +181,7 @@ func (s *Server) disconnectEnv(w http.ResponseWriter, r *http.Request) error {
 	if err := f.Err(); err != nil {
 		return err
 	}
-	ok, err := s.book.disconnectEnv(r.Context(), id)
+	ok, err := s.state.disconnectEnv(r.Context(), id)
 	switch {
 	case err != nil:
 		return err
@@ -202,7 +202,7 @@ func (s *Server) statusEnv(w http.ResponseWriter, r *http.Request) error {
 	if err := f.Err(); err != nil {
 		return err
 	}
-	status, ok := s.book.statusOf(id)
+	status, ok := s.state.statusOf(id)
 	if !ok {
 		return &group.Invalid{Details: []group.Detail{{Type: "value_error", Loc: []any{"body", "env_id"}, Input: id,
 			Msg: "No environment is registered under this id: call /register-env first"}}}
@@ -212,7 +212,7 @@ func (s *Server) statusEnv(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) latestExample(w http.ResponseWriter, r *http.Request) error {
-	b := s.book
+	b := s.state
 	b.mu.Lock()
 	size := len(b.latest.json)
 	b.mu.Unlock()
@@ -234,7 +234,7 @@ func (s *Server) latestExample(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) resetData(w http.ResponseWriter, r *http.Request) error {
-	if err := s.book.reset(r.Context()); err != nil {
+	if err := s.state.reset(r.Context()); err != nil {
 		return err
 	}
 	text(w, http.StatusOK, "Reset successful")
@@ -255,14 +255,14 @@ func (s *Server) setPolicyVersion(w http.ResponseWriter, r *http.Request) error 
 	if err := f.Err(); err != nil {
 		return err
 	}
-	if err := s.book.setVersion(r.Context(), version, stalest); err != nil {
+	if err := s.state.setVersion(r.Context(), version, stalest); err != nil {
 		return err
 	}
 	return s.policyVersion(w, r)
 }
 
 func (s *Server) policyVersion(w http.ResponseWriter, _ *http.Request) error {
-	b := s.book
+	b := s.state
 	b.mu.Lock()
 	version := b.doc.Version
 	b.mu.Unlock()
@@ -271,7 +271,7 @@ func (s *Server) policyVersion(w http.ResponseWriter, _ *http.Request) error {
 }
 
 func (s *Server) ackBatch(w http.ResponseWriter, r *http.Request) error {
-	repeated, err := s.book.ack(r.Context(), r.PathValue("id"))
+	repeated, err := s.state.ack(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return leaseError(err)
 	}
@@ -280,7 +280,7 @@ func (s *Server) ackBatch(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) releaseBatch(w http.ResponseWriter, r *http.Request) error {
-	if err := s.book.giveBack(r.PathValue("id")); err != nil {
+	if err := s.state.giveBack(r.PathValue("id")); err != nil {
 		return leaseError(err)
 	}
 	reply(w, http.StatusOK, map[string]string{"status": "success"})

@@ -18,7 +18,7 @@ import (
 // Server is the trajectory API. Its handler may be used by any HTTP server; Serve is one with sensible limits.
 type Server struct {
 	cfg       Config
-	book      *book
+	state     *state
 	pool      scratches
 	timings   timings
 	watchers  watchers
@@ -38,11 +38,11 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := newBook(ctx, cfg, s)
+	b, err := newState(ctx, cfg, s)
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	return &Server{cfg: cfg, book: b, memory: newMemory(cfg.MaxInflightBytes), timings: timings{routes: map[string]*timing{}}}, nil
+	return &Server{cfg: cfg, state: b, memory: newMemory(cfg.MaxInflightBytes), timings: timings{routes: map[string]*timing{}}}, nil
 }
 
 func openStore(ctx context.Context, cfg Config) (store.Store, error) {
@@ -64,7 +64,7 @@ func openStore(ctx context.Context, cfg Config) (store.Store, error) {
 
 // SetPolicyVersion tells the server which policy version the trainer has reached, like POST /policy_version.
 func (s *Server) SetPolicyVersion(ctx context.Context, version int64) error {
-	return s.book.setVersion(ctx, version, nil)
+	return s.state.setVersion(ctx, version, nil)
 }
 
 // Serve answers requests on ln until ctx ends or Close is called, then lets those under way finish for a few seconds.
@@ -96,7 +96,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 // Close writes out what is under way and releases the store. The server must not be used after it.
 func (s *Server) Close(ctx context.Context) error {
 	closed := make(chan error, 1)
-	go func() { closed <- s.book.store.Close() }()
+	go func() { closed <- s.state.store.Close() }()
 	select {
 	case err := <-closed:
 		return err

@@ -44,13 +44,13 @@ func newFixture(t *testing.T, cfg Config) *fixture {
 	}
 	f := &fixture{Server: s, t: t, h: s.Handler()}
 	began := time.Now()
-	s.book.now = func() time.Time {
+	s.state.now = func() time.Time {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		return began.Add(f.skew)
 	}
-	for i := range s.book.doc.Envs {
-		s.book.seen[i] = began
+	for i := range s.state.doc.Envs {
+		s.state.seen[i] = began
 	}
 	t.Cleanup(func() {
 		if err := s.Close(context.Background()); err != nil {

@@ -10,7 +10,7 @@ import (
 
 // register takes in a trainer. A second one takes over: the step goes on, and what the first had leased and not
 // acknowledged is handed out again at once.
-func (b *book) register(ctx context.Context, r registration, startingStep, maxTokenLen int64, checkpoints string) error {
+func (b *state) register(ctx context.Context, r registration, startingStep, maxTokenLen int64, checkpoints string) error {
 	b.mu.Lock()
 	first := b.doc.Trainer == nil
 	b.doc.Trainer = &r
@@ -36,23 +36,23 @@ func (b *book) register(ctx context.Context, r registration, startingStep, maxTo
 }
 
 // refit sorts groups again into those that fit the batch size and those that wait for a larger one.
-func (b *book) refit() {
+func (b *state) refit() {
 	size := int(b.doc.Trainer.BatchSize)
 	waiting := b.parked
 	b.parked = nil
 	waiting = append(waiting, b.queue.Remove(func(it *queue.Item) bool { return it.Size > size })...)
 	sortByPlace(waiting)
 	for _, it := range waiting {
-		b.enqueue(it)
+		b.push(it)
 	}
 	if n := len(b.parked); n > 0 {
 		b.cfg.Log.Warn("groups that are larger than the trainer's batch wait until a trainer registers with a larger batch_size", "groups", n, "batch_size", size)
 	}
 }
 
-// setVersion tells the book which policy version the trainer has reached. Groups that are too old for it are dropped
+// setVersion tells the state which policy version the trainer has reached. Groups that are too old for it are dropped
 // and counted; the version never goes back, except by a reset.
-func (b *book) setVersion(ctx context.Context, version int64, stalest *int64) error {
+func (b *state) setVersion(ctx context.Context, version int64, stalest *int64) error {
 	b.mu.Lock()
 	if stalest != nil {
 		b.doc.Stalest = stalest
@@ -83,13 +83,13 @@ func (b *book) setVersion(ctx context.Context, version int64, stalest *int64) er
 }
 
 // stale says whether a group's oldest tokens are too old for the trainer.
-func (b *book) stale(oldest int64) bool {
+func (b *state) stale(oldest int64) bool {
 	limit := b.staleness()
 	return limit >= 0 && oldest >= 0 && b.doc.Version-oldest > limit
 }
 
 // staleness is the limit in force, the tighter of the configured one and the one that was told with the version; -1: none.
-func (b *book) staleness() int64 {
+func (b *state) staleness() int64 {
 	limit := int64(-1)
 	if b.cfg.LimitStaleness {
 		limit = max(-1, b.cfg.MaxStaleness)
@@ -101,7 +101,7 @@ func (b *book) staleness() int64 {
 }
 
 // reset forgets everything but max_token_len, checkpoint_dir and the latest example, as run-api does.
-func (b *book) reset(ctx context.Context) error {
+func (b *state) reset(ctx context.Context) error {
 	b.mu.Lock()
 	var change store.Change
 	gone := func(it *queue.Item) bool {

@@ -96,7 +96,7 @@ func TestTheSamePostOnManyConnectionsIsStoredOnce(t *testing.T) {
 
 func TestKeysAreForgottenInTheirOrder(t *testing.T) {
 	t.Parallel()
-	r := newRepeats(nil)
+	r := newIdempotency(nil)
 	name := func(i int) []byte { return fmt.Appendf(nil, "%016d", i) }
 	const n = 3*store.KeepKeys + 5
 	for i := range n {
@@ -133,7 +133,7 @@ func TestAPostWhoseClientLeftIsNotStoredTwice(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, Config{})
 			f.trainer(100)
-			slow := &stalling{f.book.store, make(chan struct{}), make(chan struct{})}
+			slow := &stalling{f.state.store, make(chan struct{}), make(chan struct{})}
 			gone := make(chan struct{}, 10)
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				defer context.AfterFunc(r.Context(), func() { gone <- struct{}{} })()
@@ -160,8 +160,8 @@ func TestAPostWhoseClientLeftIsNotStoredTwice(t *testing.T) {
 				}
 				return nil
 			}
-			normal := f.book.store
-			f.book.store = slow
+			normal := f.state.store
+			f.state.store = slow
 			ctx, leave := context.WithCancel(t.Context())
 			left := make(chan error, 1)
 			go func() { left <- post(ctx) }()
@@ -171,13 +171,13 @@ func TestAPostWhoseClientLeftIsNotStoredTwice(t *testing.T) {
 				t.Fatal("the client that left was answered")
 			}
 			<-gone
-			f.book.store = normal
+			f.state.store = normal
 			close(slow.release)
 			for i, want := range []int{1, 2, 3} { // the retry, and two more that are equal by chance
 				for deadline := time.Now().Add(10 * time.Second); i == 0 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-					f.book.mu.Lock()
-					noted := len(f.book.repeats.unheard)
-					f.book.mu.Unlock()
+					f.state.mu.Lock()
+					noted := len(f.state.keys.unanswered)
+					f.state.mu.Unlock()
 					if noted == 1 {
 						break
 					}
@@ -200,15 +200,15 @@ func TestAnUnheardPostIsForgottenAfterAMinute(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.post(1, 2, "")
-	f.book.lost(digest([]*group.Group{g}))
+	f.state.noteUnanswered(digest([]*group.Group{g}))
 	f.wait(2 * time.Minute)
 	f.post(1, 2, "")
 	equal(t, "what waits", f.waiting(), 2)
 	for range 2 {
-		f.book.lost(digest([]*group.Group{g}))
+		f.state.noteUnanswered(digest([]*group.Group{g}))
 	}
 	for range 3 {
 		f.post(1, 2, "")
 	}
-	equal(t, "what waits after two that were unheard and three more", f.waiting(), 3)
+	equal(t, "what waits after two that were unanswered and three more", f.waiting(), 3)
 }

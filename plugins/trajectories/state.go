@@ -13,10 +13,10 @@ import (
 	"github.com/recipe-rl/recipe/plugins/trajectories/store"
 )
 
-// book is the server's memory: who is registered, what waits, what is out under a lease. One lock guards it; nothing
+// state is the server's memory: who is registered, what waits, what is out under a lease. One lock guards it; nothing
 // under the lock waits for the disk or the network. Changes are submitted to the store in the order in which they
 // happened, so that what a crash leaves behind is always a state that existed.
-type book struct {
+type state struct {
 	cfg   Config
 	store store.Store
 	now   func() time.Time // monotonic: leases and timeouts do not follow a clock that jumps
@@ -33,13 +33,13 @@ type book struct {
 	latest  latest
 	seen    map[int]time.Time // when an environment was last heard of
 	counts  counts
-	repeats repeats
+	keys    idempotency
 
 	watch     watch
 	seenGroup map[int]time.Time // when a group of an environment was last kept
 }
 
-// doc is the part of the book that is small enough to be written whole.
+// doc is the part of the state that is small enough to be written whole.
 type doc struct {
 	Instance    string        `json:"instance"` // tells this queue's lease ids from another's
 	Trainer     *registration `json:"trainer,omitempty"`
@@ -81,8 +81,8 @@ func (b *batch) ids() []uint64 {
 	return ids
 }
 
-func newBook(ctx context.Context, cfg Config, s store.Store) (*book, error) {
-	b := &book{
+func newState(ctx context.Context, cfg Config, s store.Store) (*state, error) {
+	b := &state{
 		cfg: cfg, store: s, now: time.Now,
 		doc:     doc{MaxTokenLen: -1, Version: -1},
 		buffers: map[int]*queue.Queue{}, batches: map[uint64]*batch{},
@@ -94,7 +94,7 @@ func newBook(ctx context.Context, cfg Config, s store.Store) (*book, error) {
 }
 
 // weights is nil when groups go out in order of arrival.
-func (b *book) weights() func(int) float64 {
+func (b *state) weights() func(int) float64 {
 	if b.cfg.Batching == "compatible" {
 		return nil
 	}
@@ -106,9 +106,9 @@ func (b *book) weights() func(int) float64 {
 	}
 }
 
-// recover rebuilds the book from the store. Leases start anew, in full: a restart must not hand out a batch that its
+// recover rebuilds the state from the store. Leases start anew, in full: a restart must not hand out a batch that its
 // trainer still works on, and no clock is trusted to say how long the restart took.
-func (b *book) recover(ctx context.Context) error {
+func (b *state) recover(ctx context.Context) error {
 	items := map[uint64]queue.Item{}
 	var order, buffered []queue.Item
 	snapshot, err := b.store.Scan(ctx, func(id uint64, m store.Meta) error {
@@ -126,7 +126,7 @@ func (b *book) recover(ctx context.Context) error {
 		return fmt.Errorf("reading the stored trajectories back: %w", err)
 	}
 	b.nextID = max(b.nextID, snapshot.LastID)
-	b.repeats = newRepeats(snapshot.Keys)
+	b.keys = newIdempotency(snapshot.Keys)
 	if snapshot.State != nil {
 		if err := json.Unmarshal(snapshot.State, &b.doc); err != nil {
 			return fmt.Errorf("reading the stored state of the trajectory queue: %w", err)
@@ -158,7 +158,7 @@ func (b *book) recover(ctx context.Context) error {
 	sortByPlace(order)
 	for _, it := range order {
 		if _, waiting := items[it.ID]; waiting {
-			b.enqueue(it)
+			b.push(it)
 		}
 	}
 	for _, it := range buffered {
@@ -167,8 +167,8 @@ func (b *book) recover(ctx context.Context) error {
 	return nil
 }
 
-// enqueue makes a group available to batches.
-func (b *book) enqueue(it queue.Item) {
+// push makes a group available to batches.
+func (b *state) push(it queue.Item) {
 	if t := b.doc.Trainer; t != nil && int64(it.Size) > t.BatchSize {
 		b.parked = append(b.parked, it)
 		return
@@ -184,7 +184,7 @@ type latest struct {
 
 // remember makes a group the latest example. It keeps the memory that the group lies in, and returns the memory of the
 // one before for others to use: copying every group would cost more than all else that happens to it here.
-func (b *book) remember(json []byte, in *scratch) (free *scratch) {
+func (b *state) remember(json []byte, in *scratch) (free *scratch) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	free = b.latest.in
@@ -193,7 +193,7 @@ func (b *book) remember(json []byte, in *scratch) (free *scratch) {
 }
 
 // hold adds a group to what the bounds count, or takes it away.
-func (b *book) hold(it *queue.Item, sign int) {
+func (b *state) hold(it *queue.Item, sign int) {
 	b.held.Groups += sign
 	b.held.Sequences += sign * it.Size
 	b.held.Tokens += int64(sign * it.Tokens)
@@ -212,7 +212,7 @@ func totalOf(items []queue.Item) queue.Totals {
 }
 
 // saved is the state document for the store.
-func (b *book) saved() json.RawMessage {
+func (b *state) saved() json.RawMessage {
 	text, err := json.Marshal(&b.doc)
 	if err != nil {
 		panic(fmt.Sprintf("trajectories: the state does not marshal: %v", err)) // plain numbers and strings always do
@@ -221,12 +221,12 @@ func (b *book) saved() json.RawMessage {
 }
 
 // freed wakes the posts that wait for room.
-func (b *book) freed() {
+func (b *state) freed() {
 	close(b.room)
 	b.room = make(chan struct{})
 }
 
-// forever waits for a ticket without regard to the client: what was submitted happens, and the book must follow.
+// forever waits for a ticket without regard to the client: what was submitted happens, and the state in memory must follow.
 func forever(ctx context.Context, t *store.Ticket) error {
 	return t.Wait(context.WithoutCancel(ctx))
 }

@@ -20,7 +20,7 @@ func TestAnEarlierAddressStaysWhereTheBlockBelongs(t *testing.T) {
 		{"127.0.0.1", "", false},
 		{"127.0.0.1", ":9001", false},
 	} {
-		if got := mayServeAgain(c.host, c.before); got != c.want {
+		if got := mayListenAgain(c.host, c.before); got != c.want {
 			t.Errorf("host %q, earlier %q: %v, want %v", c.host, c.before, got, c.want)
 		}
 	}

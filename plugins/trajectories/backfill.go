@@ -7,12 +7,12 @@ import (
 	"github.com/recipe-rl/recipe/plugins/trajectories/group"
 )
 
-// fillTimeout bounds how long a post waits for the gateway's record. A group without it is still worth storing.
-const fillTimeout = 2 * time.Second
+// backfillTimeout bounds how long a post waits for the gateway's record. A group without it is still worth storing.
+const backfillTimeout = 2 * time.Second
 
-// fill completes groups that lack log-probabilities or policy versions from the gateway's record of the same
+// backfill completes groups that lack log-probabilities or policy versions from the gateway's record of the same
 // completions. A sequence of which there is no record, or more than one, leaves its group as it came.
-func (s *Server) fill(ctx context.Context, g *group.Group) (*group.Group, error) {
+func (s *Server) backfill(ctx context.Context, g *group.Group) (*group.Group, error) {
 	if s.cfg.Completions == nil || g.Logprobs && g.MinVersion >= 0 {
 		return g, nil
 	}
@@ -21,14 +21,14 @@ func (s *Server) fill(ctx context.Context, g *group.Group) (*group.Group, error)
 		return nil, err
 	}
 	defer done()
-	ctx, cancel := context.WithTimeout(ctx, fillTimeout)
+	ctx, cancel := context.WithTimeout(ctx, backfillTimeout)
 	defer cancel()
 	logprobs, oldest, newest, err := s.recorded(ctx, g)
 	if err == nil && (logprobs != nil || oldest >= 0) {
 		var full *group.Group
 		if full, err = g.With(logprobs, oldest, newest); err == nil {
 			if logprobs != nil {
-				s.book.count(func(c *counts) { c.filled++ })
+				s.state.count(func(c *counts) { c.filled++ })
 			}
 			return full, nil
 		}

@@ -21,8 +21,8 @@ type arrival struct {
 	waiting  int // sequences left in the environment's buffer
 }
 
-// arrive makes groups and the key of their post durable, then makes them available. It returns when a kill can no longer lose them.
-func (b *book) arrive(ctx context.Context, groups []*group.Group, keys []store.Key) ([]arrival, error) {
+// enqueue makes groups and the key of their post durable, then makes them available. It returns when a kill can no longer lose them.
+func (b *state) enqueue(ctx context.Context, groups []*group.Group, keys []store.Key) ([]arrival, error) {
 	at := time.Now().UnixNano()
 	b.mu.Lock()
 	if err := b.refuse(groups); err != nil {
@@ -81,13 +81,13 @@ func (b *book) arrive(ctx context.Context, groups []*group.Group, keys []store.K
 	}
 	b.noteKept(kept)
 	for _, k := range keys {
-		b.repeats.add(k)
+		b.keys.add(k)
 	}
 	return out, nil
 }
 
 // refuse names the first group that no batch could ever contain.
-func (b *book) refuse(groups []*group.Group) error {
+func (b *state) refuse(groups []*group.Group) error {
 	if b.doc.Trainer == nil {
 		return nil
 	}
@@ -107,17 +107,17 @@ func (b *book) refuse(groups []*group.Group) error {
 }
 
 // incomplete says whether a group waits for others of its environment to complete a full group.
-func (b *book) incomplete(it *queue.Item) bool {
+func (b *state) incomplete(it *queue.Item) bool {
 	return it.Env >= 0 && it.Env < len(b.doc.Envs) && int64(it.Size) < b.doc.Envs[it.Env].GroupSize
 }
 
 // place puts a stored group into the queue, or into its environment's buffer, from which complete sets go on.
-func (b *book) place(it queue.Item) arrival {
+func (b *state) place(it queue.Item) arrival {
 	if it.Place != 0 || !b.incomplete(&it) {
 		if it.Place == 0 {
 			b.release([]queue.Item{it})
 		} else {
-			b.enqueue(it)
+			b.push(it)
 		}
 		return arrival{}
 	}
@@ -136,13 +136,13 @@ func (b *book) place(it queue.Item) arrival {
 
 // release moves buffered groups to the end of the queue. Nobody waits for the store to know: until it does, a crash
 // leaves the complete set in the buffer, from where recovery releases it again.
-func (b *book) release(set []queue.Item) {
+func (b *state) release(set []queue.Item) {
 	places := map[uint64]uint64{}
 	for _, it := range set {
 		b.nextID++
 		it.Place = b.nextID
 		places[it.ID] = it.Place
-		b.enqueue(it)
+		b.push(it)
 	}
 	b.store.Submit(store.Change{Place: places})
 }
@@ -150,7 +150,7 @@ func (b *book) release(set []queue.Item) {
 // admit waits until there is room for a post. It holds the post rather than refuse it, because clients drop a group
 // after three refusals. It never waits while the trainer could not take a batch anyway: then what is missing is
 // exactly what is waiting outside, until twice the bound is reached.
-func (b *book) admit(ctx context.Context, bytes int64) error {
+func (b *state) admit(ctx context.Context, bytes int64) error {
 	deadline := time.NewTimer(b.cfg.HoldTimeout)
 	defer deadline.Stop()
 	for {
@@ -173,7 +173,7 @@ func (b *book) admit(ctx context.Context, bytes int64) error {
 	}
 }
 
-func (b *book) full(bytes int64) bool {
+func (b *state) full(bytes int64) bool {
 	held := b.held
 	over := func(times int64) bool {
 		return int64(held.Groups) >= times*int64(b.cfg.MaxQueueGroups) || held.Bytes > 0 && held.Bytes+bytes > times*b.cfg.MaxQueueBytes
@@ -182,7 +182,7 @@ func (b *book) full(bytes int64) bool {
 }
 
 // available says whether a trainer that asked now would get a batch, or has one.
-func (b *book) available() bool {
+func (b *state) available() bool {
 	return b.doc.Trainer == nil || len(b.batches) > 0 || b.queue.CanPick(int(b.doc.Trainer.BatchSize), b.minimums())
 }
 

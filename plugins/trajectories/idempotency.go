@@ -14,7 +14,7 @@ import (
 
 // A client that does not hear the answer to its post sends it again. Clients of ours give each post an Idempotency-Key: the
 // key is stored together with the groups, so that the repeated post is recognised even by a server that was killed in
-// between. Stock clients send none. For them there is unheard, which is safe but sees less.
+// between. Stock clients send none. For them there is unanswered, which is safe but sees less.
 
 // keyHeader names a post for as long as its sender may repeat it.
 const keyHeader = "Idempotency-Key"
@@ -41,16 +41,16 @@ func keyOf(r *http.Request) (k postKey, err error) {
 	return k, nil
 }
 
-// repeats is what the server knows about posts that may come again. The book's lock guards it.
-type repeats struct {
-	stored  map[postKey]store.Key
-	order   []postKey                 // the oldest first, at most 2·KeepKeys
-	under   map[postKey]chan struct{} // posts under way; closed when they are over
-	unheard map[[sha256.Size]byte]*unheard
+// idempotency is what the server knows about posts that may come again. The state's lock guards it.
+type idempotency struct {
+	stored     map[postKey]store.Key
+	order      []postKey                 // the oldest first, at most 2·KeepKeys
+	under      map[postKey]chan struct{} // posts under way; closed when they are over
+	unanswered map[[sha256.Size]byte]*unanswered
 }
 
-func newRepeats(keys []store.Key) repeats {
-	r := repeats{stored: map[postKey]store.Key{}, under: map[postKey]chan struct{}{}, unheard: map[[sha256.Size]byte]*unheard{}}
+func newIdempotency(keys []store.Key) idempotency {
+	r := idempotency{stored: map[postKey]store.Key{}, under: map[postKey]chan struct{}{}, unanswered: map[[sha256.Size]byte]*unanswered{}}
 	for _, k := range keys {
 		r.add(k)
 	}
@@ -58,7 +58,7 @@ func newRepeats(keys []store.Key) repeats {
 }
 
 // add remembers a stored post and forgets the one that is too old.
-func (r *repeats) add(k store.Key) {
+func (r *idempotency) add(k store.Key) {
 	id := postKey(k.Name)
 	r.stored[id] = k
 	r.order = append(r.order, id)
@@ -71,19 +71,19 @@ func (r *repeats) add(k store.Key) {
 }
 
 // stored says whether a post of this key has been stored: such a post needs no room.
-func (b *book) stored(k postKey) bool {
+func (b *state) stored(k postKey) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	_, ok := b.repeats.stored[k]
+	_, ok := b.keys.stored[k]
 	return ok
 }
 
 // begin claims a key for a post. When the post has been stored before, it returns how many groups it held; when the same
 // post is under way on another connection, it waits for the outcome of that one. Otherwise end must follow.
-func (b *book) begin(ctx context.Context, k postKey, sum uint32) (before *store.Key, end func(), err error) {
+func (b *state) begin(ctx context.Context, k postKey, sum uint32) (before *store.Key, end func(), err error) {
 	for {
 		b.mu.Lock()
-		if known, ok := b.repeats.stored[k]; ok {
+		if known, ok := b.keys.stored[k]; ok {
 			b.mu.Unlock()
 			if known.Sum != sum {
 				return nil, nil, &group.Invalid{Details: []group.Detail{{Type: "value_error", Loc: []any{"header", keyHeader},
@@ -91,15 +91,15 @@ func (b *book) begin(ctx context.Context, k postKey, sum uint32) (before *store.
 			}
 			return &known, nil, nil
 		}
-		other, busy := b.repeats.under[k]
+		other, busy := b.keys.under[k]
 		if !busy {
 			over := make(chan struct{})
-			b.repeats.under[k] = over
+			b.keys.under[k] = over
 			b.mu.Unlock()
 			return nil, func() {
 				b.mu.Lock()
 				defer b.mu.Unlock()
-				delete(b.repeats.under, k)
+				delete(b.keys.under, k)
 				close(over)
 			}, nil
 		}
@@ -112,21 +112,21 @@ func (b *book) begin(ctx context.Context, k postKey, sum uint32) (before *store.
 	}
 }
 
-// unheard is a post without a key that was stored although its client had gone before it could be answered: a stock client
+// unanswered is a post without a key that was stored although its client had gone before it could be answered: a stock client
 // will send it again. The next post of exactly the same groups is taken for that and not stored twice.
 //
 // This cannot lose an acknowledged group, even if two posts are equal by chance: the first was never acknowledged, because
 // its connection is broken off instead of answered, and each is paired with one later post at most. So as many copies are
 // stored as were acknowledged, or more. What it cannot see is an answer that was lost on its way, and a server that was
 // killed before it answered: then a stock client's retry is stored twice.
-type unheard struct {
+type unanswered struct {
 	times int
 	until time.Time
 }
 
 const (
-	unheardFor  = time.Minute // atroposlib sends again within 10 s
-	unheardMost = 1024
+	unansweredFor  = time.Minute // atroposlib sends again within 10 s
+	unansweredMost = 1024
 )
 
 func digest(groups []*group.Group) [sha256.Size]byte {
@@ -137,27 +137,27 @@ func digest(groups []*group.Group) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// lost notes a post that nobody will be told of.
-func (b *book) lost(d [sha256.Size]byte) {
+// noteUnanswered notes a post that nobody will be told of.
+func (b *state) noteUnanswered(d [sha256.Size]byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.now()
-	for k, u := range b.repeats.unheard {
+	for k, u := range b.keys.unanswered {
 		if now.After(u.until) {
-			delete(b.repeats.unheard, k)
+			delete(b.keys.unanswered, k)
 		}
 	}
-	if u := b.repeats.unheard[d]; u != nil {
-		u.times, u.until = u.times+1, now.Add(unheardFor)
-	} else if len(b.repeats.unheard) < unheardMost {
-		b.repeats.unheard[d] = &unheard{1, now.Add(unheardFor)}
+	if u := b.keys.unanswered[d]; u != nil {
+		u.times, u.until = u.times+1, now.Add(unansweredFor)
+	} else if len(b.keys.unanswered) < unansweredMost {
+		b.keys.unanswered[d] = &unanswered{1, now.Add(unansweredFor)}
 	}
 }
 
-// found says whether groups are those of an unheard post, which is then settled.
-func (b *book) found(groups []*group.Group) bool {
+// settleUnanswered says whether groups are those of an unanswered post, which is then settled.
+func (b *state) settleUnanswered(groups []*group.Group) bool {
 	b.mu.Lock()
-	none := len(b.repeats.unheard) == 0
+	none := len(b.keys.unanswered) == 0
 	b.mu.Unlock()
 	if none { // nearly always: then the groups need not be summed up
 		return false
@@ -165,12 +165,12 @@ func (b *book) found(groups []*group.Group) bool {
 	d := digest(groups)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	u := b.repeats.unheard[d]
+	u := b.keys.unanswered[d]
 	if u == nil || b.now().After(u.until) {
 		return false
 	}
 	if u.times--; u.times == 0 {
-		delete(b.repeats.unheard, d)
+		delete(b.keys.unanswered, d)
 	}
 	b.counts.repeated++
 	return true

@@ -34,7 +34,7 @@ func (s *Server) listGroups(w http.ResponseWriter, r *http.Request) error {
 	if err != nil || limit < 1 || limit > 1000 {
 		limit = 1000
 	}
-	b := s.book
+	b := s.state
 	b.mu.Lock()
 	var all []Summary
 	add := func(state string) func(*queue.Item) {
@@ -64,7 +64,7 @@ func (s *Server) listGroups(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (b *book) envName(id int) string {
+func (b *state) envName(id int) string {
 	if id < 0 || id >= len(b.doc.Envs) {
 		return "anonymous"
 	}
@@ -77,12 +77,12 @@ func (s *Server) showGroup(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return &refusal{code: http.StatusNotFound, message: "a group's id is a number, as /groups lists them"}
 	}
-	done, err := s.memory.lend(r.Context(), s.book.sizeOf(id))
+	done, err := s.memory.lend(r.Context(), s.state.sizeOf(id))
 	if err != nil {
 		return err
 	}
 	defer done()
-	text, err := s.book.store.Body(r.Context(), id, nil)
+	text, err := s.state.store.Body(r.Context(), id, nil)
 	if errors.Is(err, store.ErrNotFound) {
 		return &refusal{code: http.StatusNotFound, message: "no group of this id is stored: it has been delivered, or never existed"}
 	}
@@ -96,7 +96,7 @@ func (s *Server) showGroup(w http.ResponseWriter, r *http.Request) error {
 }
 
 // sizeOf is the size of a stored group, 0 when there is none.
-func (b *book) sizeOf(id uint64) (size int64) {
+func (b *state) sizeOf(id uint64) (size int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	look := func(it *queue.Item) {
@@ -140,7 +140,7 @@ type EnvReport struct {
 }
 
 func (s *Server) environments(w http.ResponseWriter, _ *http.Request) error {
-	b := s.book
+	b := s.state
 	b.mu.Lock()
 	reports := []EnvReport{}
 	for id := group.NoEnv; id < len(b.doc.Envs); id++ {
@@ -155,7 +155,7 @@ func (s *Server) environments(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-func (b *book) report(id int, f *flow) EnvReport {
+func (b *state) report(id int, f *flow) EnvReport {
 	r := EnvReport{ID: id, Name: b.envName(id), GroupsIn: f.groupsIn, SequencesIn: f.sequencesIn, TokensIn: f.tokensIn,
 		GroupsOut: f.groupsOut, Waiting: b.queue.Env(id).Sequences, Dropped: map[string]int64{}}
 	dropped := int64(0)
@@ -236,9 +236,9 @@ func (s *Server) show(g *group.Group) {
 	if len(s.watchers.all) == 0 {
 		return
 	}
-	s.book.mu.Lock()
-	env := s.book.envName(s.book.known(g.Env))
-	s.book.mu.Unlock()
+	s.state.mu.Lock()
+	env := s.state.envName(s.state.known(g.Env))
+	s.state.mu.Unlock()
 	for n := range s.watchers.all {
 		if n.queued+len(g.JSON) > maxQueued {
 			n.missed++
