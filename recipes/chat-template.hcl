@@ -6,18 +6,6 @@ variable "model" {
   default = "HuggingFaceTB/SmolLM2-135M-Instruct"
 }
 
-variable "python" {
-  type        = string
-  default     = null
-  description = "Interpreter with vllm, torch and transformers; null: the one that recipe init makes"
-}
-
-variable "atropos_python" {
-  type        = string
-  default     = null
-  description = "Interpreter with atroposlib; null: the one that recipe init makes"
-}
-
 locals {
   template = "{% for m in messages %}{{ m['role'] | upper }}: {{ m['content'] }}\n{% endfor %}{% if add_generation_prompt %}ASSISTANT: {% endif %}"
 }
@@ -29,7 +17,6 @@ inference "vllm" "policy" {
   gpu_memory_utilization = 0.3
   chat_template          = local.template
   placement { devices = ["0"] }
-  runtime { python = var.python }
 }
 
 environment "atropos" "addition" {
@@ -38,7 +25,6 @@ environment "atropos" "addition" {
   group_size       = 8
   max_token_length = 64
   config           = { chat_template = local.template }
-  runtime { python = var.atropos_python }
 }
 
 trainer "grpo" "policy" {
@@ -51,7 +37,6 @@ trainer "grpo" "policy" {
   kl { coefficient = 0 }
 
   placement { devices = ["0"] }
-  runtime { python = var.python }
 }
 
 sync "weights" "policy" {

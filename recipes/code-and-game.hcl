@@ -5,25 +5,12 @@ variable "model" {
   default = "HuggingFaceTB/SmolLM2-135M-Instruct"
 }
 
-variable "python" {
-  type        = string
-  default     = null
-  description = "Interpreter with vllm, torch and transformers; null: the one that recipe init makes"
-}
-
-variable "atropos_python" {
-  type        = string
-  default     = null
-  description = "Interpreter with atroposlib; null: the one that recipe init makes"
-}
-
 inference "vllm" "policy" {
   model                  = var.model
   dtype                  = "float32"
   max_model_len          = 512
   gpu_memory_utilization = 0.3
   placement { devices = ["0"] }
-  runtime { python = var.python }
 }
 
 environment "atropos" "code" {
@@ -37,7 +24,6 @@ environment "atropos" "code" {
     megabytes = 256
     failed    = -0.5 # worse than a wrong result, better than code that does not end
   }
-  runtime { python = var.atropos_python }
 }
 
 environment "atropos" "game" {
@@ -46,7 +32,6 @@ environment "atropos" "game" {
   group_size       = 8
   max_token_length = 256
   config           = { max_turns = 6 }
-  runtime { python = var.atropos_python }
 }
 
 trainer "grpo" "policy" {
@@ -59,7 +44,6 @@ trainer "grpo" "policy" {
   kl { coefficient = 0 }
 
   placement { devices = ["0"] }
-  runtime { python = var.python }
 }
 
 sync "weights" "policy" {

@@ -1,4 +1,4 @@
-# Qwen2.5-1.5B-Instruct learns GSM8K by GRPO with LoRA on one GPU, which trainer and inference share.
+# Qwen2.5-1.5B-Instruct learns GSM8K by GRPO with LoRA on one GPU, which trainer and inference share, or on two (--var gpus=2).
 # recipe init recipes/gsm8k.hcl makes the Python environments; recipe plan recipes/gsm8k.hcl says what it needs.
 
 variable "model" {
@@ -11,29 +11,30 @@ variable "steps" {
   default = 100
 }
 
-variable "python" {
-  type        = string
-  default     = null
-  description = "Interpreter with vllm, torch, transformers and peft; null: the one that recipe init makes"
-}
-
-variable "atropos_python" {
-  type        = string
-  default     = null
-  description = "Interpreter with atroposlib, datasets and math-verify; null: the one that recipe init makes"
+variable "gpus" {
+  type        = number
+  default     = 1
+  description = "1: inference and trainer share a GPU; 2: each has its own"
+  validation {
+    condition     = var.gpus == 1 || var.gpus == 2
+    error_message = "gpus is 1 or 2."
+  }
 }
 
 locals {
-  max_tokens = 1024 # of one answer
-  group      = 8    # answers to one question, scored against each other
+  shared     = var.gpus == 1 ? ["0"] : null # null: each is dealt one of its own
+  max_tokens = 1024                         # of one answer
+  group      = 8                            # answers to one question, scored against each other
 }
 
 inference "vllm" "policy" {
   model                  = var.model
   max_model_len          = 2048
-  gpu_memory_utilization = 0.45 # the trainer needs the rest
-  placement { devices = ["0"] }
-  runtime { python = var.python }
+  gpu_memory_utilization = var.gpus == 1 ? 0.45 : 0.9 # on one GPU the trainer needs the rest
+  placement {
+    gpus    = 1
+    devices = local.shared
+  }
 }
 
 environment "atropos" "gsm8k" {
@@ -43,7 +44,6 @@ environment "atropos" "gsm8k" {
   max_token_length = local.max_tokens
   steps_per_eval   = 25 # held-out questions
   config           = { length_penalty = true, eval_limit = 200 }
-  runtime { python = var.atropos_python }
 }
 
 trainer "grpo" "policy" {
@@ -71,8 +71,10 @@ trainer "grpo" "policy" {
     keep_best = 1
   }
 
-  placement { devices = ["0"] }
-  runtime { python = var.python }
+  placement {
+    gpus    = 1
+    devices = local.shared
+  }
 }
 
 # The adapter is merged into the weights that inference loads: decoding through an adapter is several times slower than a reload costs.

@@ -5,25 +5,12 @@ variable "model" {
   default = "HuggingFaceTB/SmolLM2-135M-Instruct"
 }
 
-variable "python" {
-  type        = string
-  default     = null
-  description = "Interpreter with vllm, torch and transformers; null: the one that recipe init makes"
-}
-
-variable "atropos_python" {
-  type        = string
-  default     = null
-  description = "Interpreter with atroposlib; null: the one that recipe init makes"
-}
-
 inference "vllm" "policy" {
   model                  = var.model
   dtype                  = "float32"
   max_model_len          = 128
   gpu_memory_utilization = 0.3
   placement { devices = ["0"] }
-  runtime { python = var.python }
 }
 
 environment "atropos" "debate" {
@@ -31,7 +18,6 @@ environment "atropos" "debate" {
   inference        = inference.vllm.policy
   group_size       = 8
   max_token_length = 64
-  runtime { python = var.atropos_python }
 }
 
 trainer "grpo" "policy" {
@@ -44,7 +30,6 @@ trainer "grpo" "policy" {
   kl { coefficient = 0 }
 
   placement { devices = ["0"] }
-  runtime { python = var.python }
 }
 
 sync "weights" "policy" {

@@ -1,20 +1,9 @@
-# Two environments feed one trainer: grade-school mathematics, and sums of one digit. Each keeps its own group size, weight and share.
+# Two environments feed one trainer: grade-school mathematics, and logic puzzles of reasoning-gym. Each keeps its own group size,
+# weight and share.
 
 variable "model" {
   type    = string
   default = "Qwen/Qwen2.5-1.5B-Instruct"
-}
-
-variable "python" {
-  type        = string
-  default     = null
-  description = "Interpreter with vllm, torch, transformers and peft; null: the one that recipe init makes"
-}
-
-variable "atropos_python" {
-  type        = string
-  default     = null
-  description = "Interpreter with atroposlib, datasets and math-verify; null: the one that recipe init makes"
 }
 
 inference "vllm" "policy" {
@@ -22,7 +11,6 @@ inference "vllm" "policy" {
   max_model_len = 2048
   replicas      = 2 # behind one address; requests with a common beginning go to the same one
   placement { gpus = 2 }
-  runtime { python = var.python }
 }
 
 environment "atropos" "gsm8k" {
@@ -32,20 +20,26 @@ environment "atropos" "gsm8k" {
   max_token_length     = 1024
   weight               = 2   # gets twice the inference of the other
   min_batch_allocation = 0.5 # and at least half of each batch
-  runtime { python = var.atropos_python }
 }
 
-environment "atropos" "addition" {
-  script           = "environments/addition.py"
+environment "atropos" "puzzles" {
+  script           = "environments/reasoning_gym_server.py"
   inference        = inference.vllm.policy
   group_size       = 4 # group sizes may differ; batches are packed exactly
-  max_token_length = 64
-  runtime { python = var.atropos_python }
+  max_token_length = 1024
+  config = {
+    dataset         = "knights_knaves" # who tells the truth?
+    dataset_config  = { n_people = 2 }
+    chat            = true
+    prompt_template = "{question}\nThink step by step, then write the answer as <answer>…</answer>."
+    answer_pattern  = "(?<=<answer>)[^<]+"
+    max_new_tokens  = 768
+  }
 }
 
 trainer "grpo" "policy" {
   model         = var.model
-  environments  = [environment.atropos.gsm8k, environment.atropos.addition]
+  environments  = [environment.atropos.gsm8k, environment.atropos.puzzles]
   steps         = 100
   batch_size    = 128
   learning_rate = 3e-6
@@ -59,7 +53,6 @@ trainer "grpo" "policy" {
   compute { compute_dtype = "bfloat16" }
 
   placement { gpus = 1 }
-  runtime { python = var.python }
 }
 
 sync "weights" "policy" {

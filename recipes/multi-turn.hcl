@@ -6,18 +6,6 @@ variable "model" {
   default = "NousResearch/DeepHermes-3-Llama-3-3B-Preview"
 }
 
-variable "python" {
-  type        = string
-  default     = null
-  description = "Interpreter with vllm, torch and transformers; null: the one that recipe init makes"
-}
-
-variable "atropos_python" {
-  type        = string
-  default     = null
-  description = "Interpreter with atroposlib; null: the one that recipe init makes"
-}
-
 inference "vllm" "policy" {
   model                  = var.model
   max_model_len          = 1024
@@ -28,7 +16,6 @@ inference "vllm" "policy" {
   chat_template_name = "tool_use"
 
   placement { devices = ["0"] }
-  runtime { python = var.python }
 }
 
 environment "atropos" "calculator" {
@@ -40,7 +27,6 @@ environment "atropos" "calculator" {
     max_turns      = 3
     max_new_tokens = 64 # of one turn
   }
-  runtime { python = var.atropos_python }
 }
 
 trainer "grpo" "policy" {
@@ -59,7 +45,6 @@ trainer "grpo" "policy" {
   compute { compute_dtype = "bfloat16" }
 
   placement { devices = ["0"] }
-  runtime { python = var.python }
 }
 
 sync "weights" "policy" {

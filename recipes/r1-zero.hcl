@@ -1,41 +1,30 @@
 # R1-zero style: a base model, no chat template, no examples. It learns to think before it answers from two rewards: a small one for
-# the form, a larger one for the right number.
+# the form, a larger one for the right answer. The task is countdown of reasoning-gym: reach a number with three or four given ones.
 
 variable "model" {
   type    = string
   default = "Qwen/Qwen2.5-1.5B"
 }
 
-variable "python" {
-  type        = string
-  default     = null
-  description = "Interpreter with vllm, torch and transformers; null: the one that recipe init makes"
-}
-
-variable "atropos_python" {
-  type        = string
-  default     = null
-  description = "Interpreter with atroposlib; null: the one that recipe init makes"
-}
-
 inference "vllm" "policy" {
   model                  = var.model
-  max_model_len          = 512
+  max_model_len          = 1024
   gpu_memory_utilization = 0.45
   placement { devices = ["0"] }
-  runtime { python = var.python }
 }
 
 environment "atropos" "think" {
   script           = "environments/r1_zero.py"
   inference        = inference.vllm.policy
   group_size       = 16 # large groups: right answers are rare at first
-  max_token_length = 256
+  max_token_length = 1024
+  steps_per_eval   = 25 # held-out problems
   config = {
-    max_new_tokens = 96
+    dataset        = "countdown"
+    dataset_config = { min_numbers = 3, max_numbers = 4, min_target = 10, max_target = 100 }
+    max_new_tokens = 512 # of thinking and answer together
     form_reward    = 0.2 # for <think>…</think> <answer>…</answer>, right or wrong
   }
-  runtime { python = var.atropos_python }
 }
 
 trainer "grpo" "policy" {
@@ -44,7 +33,7 @@ trainer "grpo" "policy" {
   steps         = 100
   batch_size    = 256
   learning_rate = 3e-6
-  max_length    = 512
+  max_length    = 1024
 
   advantages { std = "none" }      # no division by the spread: it would favour questions of which nearly all are right
   loss { aggregation = "dr_grpo" } # and no division by the length, which would favour long wrong answers
@@ -56,7 +45,6 @@ trainer "grpo" "policy" {
   compute { compute_dtype = "bfloat16" }
 
   placement { devices = ["0"] }
-  runtime { python = var.python }
 }
 
 sync "weights" "policy" {

@@ -6,18 +6,6 @@ variable "model" {
   default = "HuggingFaceTB/SmolLM2-135M-Instruct"
 }
 
-variable "python" {
-  type        = string
-  default     = null
-  description = "Interpreter with vllm, torch and transformers; null: the one that recipe init makes"
-}
-
-variable "atropos_python" {
-  type        = string
-  default     = null
-  description = "Interpreter with atroposlib; null: the one that recipe init makes"
-}
-
 variable "use_advantages" {
   type    = bool
   default = true
@@ -29,7 +17,6 @@ inference "vllm" "policy" {
   max_model_len          = 128
   gpu_memory_utilization = 0.3
   placement { devices = ["0"] }
-  runtime { python = var.python }
 }
 
 environment "atropos" "addition" {
@@ -39,7 +26,6 @@ environment "atropos" "addition" {
   max_token_length = 64
   keep_same_scores = true # equal scores teach nothing, but the tokens' advantages do
   config           = { chatter = -0.2 }
-  runtime { python = var.atropos_python }
 }
 
 trainer "grpo" "policy" {
@@ -58,7 +44,6 @@ trainer "grpo" "policy" {
   kl { coefficient = 0 }
 
   placement { devices = ["0"] }
-  runtime { python = var.python }
 }
 
 sync "weights" "policy" {

@@ -81,7 +81,13 @@ func rolled(t *testing.T, w *world, groups int, change func(*Config)) []map[stri
 		case <-deadline:
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			t.Fatalf("waited too long for %d groups; there are %d; log %q, asked %d times", groups, len(found), h.logs, w.requests)
+			t.Fatalf(
+				"waited too long for %d groups; there are %d; log %q, asked %d times",
+				groups,
+				len(found),
+				h.logs,
+				w.requests,
+			)
 		}
 	}
 }
@@ -148,15 +154,25 @@ func TestMultiTurn(t *testing.T) {
 			return "<answer>1</answer>" // half of the conversations guess
 		}
 		m := sum.FindStringSubmatch(prompt)
-		return fmt.Sprintf(`<tool_call>{"name": "calculator", "arguments": {"expression": "%s*%s"}}</tool_call>`, m[1], m[3])
+		return fmt.Sprintf(
+			`<tool_call>{"name": "calculator", "arguments": {"expression": "%s*%s"}}</tool_call>`,
+			m[1],
+			m[3],
+		)
 	}
 	for _, g := range rolled(t, w, 1, script(t, "tools.py"))[:1] {
 		for i, text := range trained(t, g) {
 			score := g["scores"].([]any)[i].(float64)
 			switch {
 			case strings.HasPrefix(text, "·<tool_call>"):
-				if parts := strings.Split(text, "·"); len(parts) != 3 || !strings.HasPrefix(parts[2], "<answer>") || strings.Contains(text, "tool_response") || score != 1 {
-					t.Errorf("a conversation with the tool trains %q with score %v; want the call and the answer, and nothing that the tool said", text, score)
+				if parts := strings.Split(text, "·"); len(parts) != 3 || !strings.HasPrefix(parts[2], "<answer>") ||
+					strings.Contains(text, "tool_response") ||
+					score != 1 {
+					t.Errorf(
+						"a conversation with the tool trains %q with score %v; want the call and the answer, and nothing that the tool said",
+						text,
+						score,
+					)
 				}
 			case text != "·<answer>1</answer>" || score != 0:
 				t.Errorf("a guess trains %q with score %v", text, score)
@@ -207,7 +223,7 @@ func TestR1Zero(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.reply = func(prompt string, i int) string {
-		switch n := result(prompt); i % 4 {
+		switch n := chainSum(prompt); i % 4 {
 		case 0:
 			return fmt.Sprintf("so</think> <answer>%d</answer>", n)
 		case 1:
@@ -218,7 +234,10 @@ func TestR1Zero(t *testing.T) {
 			return fmt.Sprint(n)
 		}
 	}
-	g := rolled(t, w, 1, script(t, "r1_zero.py"))[0]
+	g := rolled(t, w, 1, func(c *Config) {
+		script(t, "r1_zero.py")(c)
+		c.Config = map[string]any{"dataset": "chain_sum", "dataset_config": oneDigitSums}
+	})[0]
 	for i, want := range []float64{1, 0.2, 0, 0, 1, 0.2, 0, 0} {
 		if got := g["scores"].([]any)[i].(float64); got != want {
 			t.Errorf("score %d is %v, want %v (%q)", i, got, want, trained(t, g)[i])
@@ -240,7 +259,8 @@ func TestChatTemplate(t *testing.T) {
 	}
 }
 
-// TestGSM8KAsks: system prompt and question in the tokenizer's chat template, as many answers as the group is large, of bounded length.
+// TestGSM8KAsks: system prompt and question in the tokenizer's chat template, as many answers as the group is large,
+// of bounded length.
 func TestGSM8KAsks(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data.jsonl")
@@ -252,7 +272,9 @@ func TestGSM8KAsks(t *testing.T) {
 		c.Tokenizer, c.GroupSize, c.MaxTokenLength = chatTokenizer(t), 4, 40
 		c.Config = map[string]any{"train_path": data, "test_path": data, "system_prompt": "Be brief."}
 	})[0]
-	if q := w.asked[0]; q.Prompt != "[system]Be brief.[user]How many legs have two cats?[assistant]" || q.N != 4 || q.MaxTokens != 40 || q.Temperature != 1 {
+	if q := w.asked[0]; q.Prompt != "[system]Be brief.[user]How many legs have two cats?[assistant]" || q.N != 4 ||
+		q.MaxTokens != 40 ||
+		q.Temperature != 1 {
 		t.Errorf("it asked %+v; want system prompt and question, 4 answers of at most 40 tokens at temperature 1", q)
 	}
 	if s := fmt.Sprint(g["scores"]); s != "[-1 -1 -1 1]" {
@@ -267,27 +289,66 @@ func TestReasoningGymTask(t *testing.T) {
 		t.Skip(err)
 	}
 	w := newWorld(t)
-	ask := regexp.MustCompile(`(\d+) ([+-]) (\d+) =`)
 	w.reply = func(prompt string, i int) string {
-		m := ask.FindStringSubmatch(prompt)
-		if m == nil || i >= 3 {
+		if i >= 3 {
 			return "none"
 		}
-		var a, b int
-		_, _ = fmt.Sscan(m[1], &a)
-		_, _ = fmt.Sscan(m[3], &b)
-		if m[2] == "-" {
-			b = -b
-		}
-		return itoa(a + b)
+		return itoa(chainSum(prompt))
 	}
 	g := rolled(t, w, 1, func(c *Config) {
 		script(t, "reasoning_gym_server.py")(c)
-		c.Config = map[string]any{"dataset": "chain_sum", "dataset_config": map[string]any{"min_terms": 2, "max_terms": 2, "max_digits": 1}}
+		c.Config = map[string]any{"dataset": "chain_sum", "dataset_config": oneDigitSums}
 	})[0]
 	if s := fmt.Sprint(g["scores"]); s != "[1 1 1 0 0 0 0 0]" {
 		t.Errorf("scores %s of answers of which three are right; asked %q", s, w.asked[0].Prompt)
 	}
+}
+
+// TestReasoningGymChat: the question goes through the model's chat template, and the answer is what stands in its tags.
+func TestReasoningGymChat(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.reply = func(prompt string, i int) string {
+		if n := chainSum(prompt); i >= 3 {
+			return fmt.Sprintf("it is %d", n) // no tags
+		} else {
+			return fmt.Sprintf("1 and 1. <answer>%d</answer>", n)
+		}
+	}
+	g := rolled(t, w, 1, func(c *Config) {
+		script(t, "reasoning_gym_server.py")(c)
+		c.Tokenizer = chatTokenizer(t)
+		c.Config = map[string]any{
+			"dataset": "chain_sum", "dataset_config": oneDigitSums, "chat": true,
+			"prompt_template": "{question} Tags!", "answer_pattern": "(?<=<answer>)[^<]+", "stop": []any{"STOP"},
+		}
+	})[0]
+	if s := fmt.Sprint(g["scores"]); s != "[1 1 1 0 0 0 0 0]" {
+		t.Errorf("scores %s of answers of which three are right; asked %q", s, w.asked[0].Prompt)
+	}
+	if p := w.asked[0].Prompt; !strings.HasPrefix(p, "[user]") || !strings.HasSuffix(p, " Tags![assistant]") {
+		t.Errorf("the prompt is %q; want the chat template around question and instructions", p)
+	}
+}
+
+// oneDigitSums are settings of chain_sum: 4 - 1, 7 + 9.
+var oneDigitSums = map[string]any{"min_terms": 2, "max_terms": 2, "max_digits": 1}
+
+var chain = regexp.MustCompile(`(\d+) ([+-]) (\d+) =`)
+
+// chainSum is the right answer to a question of chain_sum with two terms.
+func chainSum(prompt string) int {
+	m := chain.FindStringSubmatch(prompt)
+	if m == nil {
+		return -1000
+	}
+	var a, b int
+	_, _ = fmt.Sscan(m[1], &a)
+	_, _ = fmt.Sscan(m[3], &b)
+	if m[2] == "-" {
+		b = -b
+	}
+	return a + b
 }
 
 // TestCodeIsRun: right, wrong, failing and endless programs are told apart.
@@ -333,7 +394,8 @@ func codeIsRun(t *testing.T, kind string) {
 	}) {
 		t.Error("what a program has started outlives it")
 	}
-	// A file may be made in the program's own folder, but nothing written into it; it is no number. To end the process is no answer.
+	// A file may be made in the program's own folder, but nothing written into it; it is no number. To end the process
+	// is no answer.
 	for i, want := range []float64{1, started, -0.5, -0.5, -1, 0, -0.5, -0.5} {
 		if got := g["scores"].([]any)[i].(float64); got != want {
 			t.Errorf("score %d is %v, want %v (%q)", i, got, want, trained(t, g)[i])

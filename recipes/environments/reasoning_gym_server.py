@@ -26,6 +26,8 @@ class ReasoningGymConfig(BaseEnvConfig):
     held_out: int = Field(default=32, description="Questions that are only evaluated")
     prompt_template: str = Field(default="{question}\nAnswer: ", description="What the model completes")
     answer_pattern: str = Field(default=r"-?\d+", description="Regular expression of an answer; its first match counts")
+    chat: bool = Field(default=False, description="Send the prompt as a chat message, in the model's chat template")
+    stop: Optional[List[str]] = Field(default=None, description="Texts that end a completion")
     max_new_tokens: int = Field(default=6, description="Tokens of one answer")
     temperature: float = Field(default=1.0, description="Temperature of rollouts; evaluation is greedy")
     seed: int = Field(default=0, description="Seed of the training questions")
@@ -75,16 +77,27 @@ class ReasoningGym(BaseEnv):
     def score_text(self, text: str, entry: Dict[str, Any]) -> float:
         return float(self.task.score_answer(answer(text, self.config.answer_pattern), entry))
 
-    async def collect_trajectories(self, item) -> Tuple[Optional[ScoredDataGroup], list]:
+    def prompt(self, entry: Dict[str, Any]) -> str:
+        return self.config.prompt_template.format(question=entry["question"].strip())
+
+    async def ask(self, entry, n: int, temperature: float, split: str = "train"):
+        """n completions, with the sequences of tokens that they came as."""
+        settings = {"n": n, "max_tokens": self.config.max_new_tokens, "temperature": temperature, "split": split}
+        if self.config.stop:
+            settings["stop"] = self.config.stop
         async with self.server.managed_server(tokenizer=self.tokenizer) as managed:
-            answers = await managed.completion(
-                prompt=self.config.prompt_template.format(question=item["question"].strip()),
-                n=self.config.group_size,
-                max_tokens=self.config.max_new_tokens,
-                temperature=self.config.temperature,
-            )
-            nodes = managed.get_state()["nodes"]
-        scores = [self.score_text(choice.text, item) for choice in answers.choices]
+            if self.config.chat:
+                messages = [{"role": "user", "content": self.prompt(entry)}]
+                reply = await managed.chat_completion(messages=messages, **settings)
+                texts = [choice.message.content or "" for choice in reply.choices]
+            else:
+                reply = await managed.completion(prompt=self.prompt(entry), **settings)
+                texts = [choice.text for choice in reply.choices]
+            return texts, managed.get_state()["nodes"]
+
+    async def collect_trajectories(self, item) -> Tuple[Optional[ScoredDataGroup], list]:
+        texts, nodes = await self.ask(item, self.config.group_size, self.config.temperature)
+        scores = [self.score_text(text, item) for text in texts]
         self.correct.extend(float(s == 1) for s in scores)
         group = ScoredDataGroup(
             tokens=[node.tokens for node in nodes],
@@ -96,13 +109,9 @@ class ReasoningGym(BaseEnv):
 
     async def sample(self, entry: Dict[str, Any]) -> Dict[str, Any]:
         """A held-out question with a greedy answer."""
-        prompt = self.config.prompt_template.format(question=entry["question"].strip())
-        async with self.server.managed_server(tokenizer=self.tokenizer) as managed:
-            reply = await managed.completion(
-                prompt=prompt, n=1, max_tokens=self.config.max_new_tokens, temperature=0.0, split="eval"
-            )
-        text = reply.choices[0].text
-        return {"prompt": prompt, "completion": text, "gold": entry["answer"], "score": self.score_text(text, entry)}
+        texts, _ = await self.ask(entry, 1, 0.0, "eval")
+        score = self.score_text(texts[0], entry)
+        return {"prompt": self.prompt(entry), "completion": texts[0], "gold": entry["answer"], "score": score}
 
     async def evaluate(self, *args, **kwargs):
         started = time.time()
