@@ -8,8 +8,9 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// doing is what the processes of the environment do, as their events tell. Atroposlib makes a rollout of one piece, so whether it
-// waits for inference or for its own code is seen from the inference block: it knows whether anything was asked of it.
+// doing is what the processes of the environment do, as their events tell. Atroposlib makes a rollout of one piece,
+// so whether it waits for inference or for its own code is seen from the inference block: it knows whether anything
+// was asked of it.
 type doing struct {
 	inference, trajectories string // addresses
 
@@ -117,11 +118,23 @@ func (d *doing) activities() []sdk.Activity {
 		out = append(out, sdk.Activity{On: d.trajectories, What: "a trainer to register", Began: oldestWait})
 	}
 	if rolling > 0 {
-		out = append(out, sdk.Activity{On: d.inference, What: fmt.Sprintf("%d rollouts", rolling), Sign: "group", Began: oldestRoll, Progressed: d.grouped,
-			Remedy: "look at its log; recipe status --why --stacks shows where its code is"})
+		out = append(
+			out,
+			sdk.Activity{
+				On:         d.inference,
+				What:       fmt.Sprintf("%d rollouts", rolling),
+				Sign:       "group",
+				Began:      oldestRoll,
+				Progressed: d.grouped,
+				Remedy:     "look at its log; recipe status --why --stacks shows where its code is",
+			},
+		)
 	}
 	if evaluating > 0 {
-		out = append(out, sdk.Activity{On: d.inference, What: "an evaluation", Began: oldestEval, Patience: 5 * time.Minute})
+		out = append(
+			out,
+			sdk.Activity{On: d.inference, What: "an evaluation", Began: oldestEval, Patience: 5 * time.Minute},
+		)
 	}
 	if idle > 0 && len(out) == 0 {
 		out = append(out, sdk.Activity{On: d.trajectories, What: "the trainer to take what is posted", Began: oldestIdle})

@@ -1,6 +1,6 @@
-// Package atropos runs unmodified atroposlib environments: it writes the settings that connect one to inference and to the trajectory
-// API, starts it in its own Python, watches what it does, says in plain words why it failed, evaluates it on demand, and ends it
-// without losing a scored group.
+// Package atropos runs unmodified atroposlib environments: it writes the settings that connect one to inference and
+// to the trajectory API, starts it in its own Python, watches what it does, says in plain words why it failed,
+// evaluates it on demand, and ends it without losing a scored group.
 package atropos
 
 import (
@@ -29,7 +29,10 @@ func Plugin() *sdk.Definition {
 		func() sdk.Service[Config] { return &Environment{} },
 		sdk.WithPackages(packages),
 		sdk.WithEnvironmentVariables("HF_*", "HUGGING_FACE_HUB_TOKEN", "WANDB_*"),
-		sdk.WithDoc("Runs any environment written for atroposlib, unmodified. Its Python comes from runtime { python = … } or requirements."))
+		sdk.WithDoc(
+			"Runs any environment written for atroposlib, unmodified. Its Python comes from runtime { python = … } or requirements.",
+		),
+	)
 }
 
 //go:embed launcher/*.py
@@ -65,8 +68,8 @@ var (
 
 // Run starts the environment's processes and watches them until the context ends.
 func (e *Environment) Run(ctx context.Context, req sdk.Request[Config], host sdk.Host) error {
-	// A process of an earlier life cannot be taken over: it is registered with the trajectory API under an id that is only its own. It
-	// ends first, whatever becomes of this life.
+	// A process of an earlier attempt cannot be adopted: it is registered with the trajectory API under an id that is
+	// only its own. It ends first, whatever becomes of this life.
 	if err := proc.KillAll(ctx, proc.Parse(req.Handle)); err != nil {
 		host.Log("warn", err.Error())
 	}
@@ -131,7 +134,8 @@ func prepare(req sdk.Request[Config], host sdk.Host) (*running, error) {
 	return r, nil
 }
 
-// writeLauncher puts the launcher and what it imports into a folder of their own, anew: they belong to this version of the plugin.
+// writeLauncher puts the launcher and what it imports into a folder of their own, anew: they belong to this version
+// of the plugin.
 func writeLauncher(dir string) (string, error) {
 	if err := os.RemoveAll(filepath.Join(dir, "launcher")); err != nil {
 		return "", fmt.Errorf("remove an older launcher of the environment: %w", err)

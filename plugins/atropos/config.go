@@ -6,8 +6,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// Config is the body of `environment "atropos" "name"`. Everything that has no attribute of its own goes into config (what the
-// environment's class declares) or openai (how it calls inference), under atroposlib's own names.
+// Config is the body of `environment "atropos" "name"`. Everything that has no attribute of its own goes into config
+// (what the environment's class declares) or openai (how it calls inference), under atroposlib's own names.
 type Config struct {
 	Script string `recipe:"script" doc:"File of the environment, which ends in Class.cli(). Relative to path, else to the recipe"`
 	Module string `recipe:"module" doc:"Importable module of the environment, instead of script"`

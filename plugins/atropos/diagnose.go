@@ -66,33 +66,51 @@ var symptoms = []symptom{
 	{"no-atroposlib", lazyregexp.New(`No module named '?(atroposlib|yaml)'?(\n|$)`),
 		"the Python of this block has no atroposlib",
 		"run recipe init, which makes one for blocks without a runtime, or point runtime { python = … } at an interpreter that has it"},
-	{"other-atroposlib", lazyregexp.New(`No module named '?atroposlib\.[\w.]+|cannot import name '\w+' from '?atroposlib`),
+	{
+		"other-atroposlib",
+		lazyregexp.New(`No module named '?atroposlib\.[\w.]+|cannot import name '\w+' from '?atroposlib`),
 		"the installed atroposlib lacks something that the environment imports: they are of different versions",
-		"set path to the checkout of Atropos that the environment is from, whose atroposlib is then imported; or install that version into the block's runtime"},
+		"set path to the checkout of Atropos that the environment is from, whose atroposlib is then imported; or install that version into the block's runtime",
+	},
 	{"checkout-module", lazyregexp.New(`No module named '?environments\b`),
 		"the environment imports a module of its checkout of Atropos",
 		"set path to the checkout: its modules are then found"},
 	{"module", lazyregexp.New(`No module named '?([\w.]+)`),
 		"the environment needs a Python package that is not installed",
 		"add the package to the block's runtime { requirements = [ … ] } and run recipe init, or install it into runtime.python; for a module of a checkout set path"},
-	{"other-tokenizer", lazyregexp.New(`Tokenizer class \S+ does not exist or is not currently imported|did not match any variant of untagged enum|_set_model_specific_special_tokens`),
+	{
+		"other-tokenizer",
+		lazyregexp.New(
+			`Tokenizer class \S+ does not exist or is not currently imported|did not match any variant of untagged enum|_set_model_specific_special_tokens`,
+		),
 		"the tokenizer was saved by another version of transformers than the block's Python has, which cannot read it",
-		"a tokenizer saved by transformers 5 needs transformers 5: run recipe init for blocks without a runtime, or add \"transformers>=5\" to runtime { requirements = [ … ] } (\"transformers<5\" for an old one); or set tokenizer to a folder that this version has saved"},
+		"a tokenizer saved by transformers 5 needs transformers 5: run recipe init for blocks without a runtime, or add \"transformers>=5\" to runtime { requirements = [ … ] } (\"transformers<5\" for an old one); or set tokenizer to a folder that this version has saved",
+	},
 	{"group-size", lazyregexp.New(`group_size \(\d+\) must be less than batch_size \(-?\d+\)`),
 		"group_size is larger than the trainer's batch_size",
 		"lower group_size in this block or raise batch_size in the trainer; batch_size counts completions, not prompts"},
 	{"total-steps", lazyregexp.New(`Total steps not set in config or server`),
 		"neither the environment nor the trainer says how many steps there are",
 		"set steps in the trainer, or total_steps here"},
-	{"tokenizer", lazyregexp.New(`(?i)(Repo id must be in the form|couldn't connect|can't load (the )?tokenizer|is not a local folder and is not a valid model identifier)`),
+	{
+		"tokenizer",
+		lazyregexp.New(
+			`(?i)(Repo id must be in the form|couldn't connect|can't load (the )?tokenizer|is not a local folder and is not a valid model identifier)`,
+		),
 		"the tokenizer cannot be loaded",
-		"it must be a folder on this machine or in the hub's cache; set tokenizer, or unset HF_HUB_OFFLINE"},
-	{"dataset", lazyregexp.New(`(?i)(Couldn't reach .{1,80} on the Hub|OfflineModeIsEnabled|DatasetNotFoundError|Couldn't find any data file|Couldn't find cache for)`),
+		"it must be a folder on this machine or in the hub's cache; set tokenizer, or unset HF_HUB_OFFLINE",
+	},
+	{
+		"dataset",
+		lazyregexp.New(
+			`(?i)(Couldn't reach .{1,80} on the Hub|OfflineModeIsEnabled|DatasetNotFoundError|Couldn't find any data file|Couldn't find cache for)`,
+		),
 		"the environment's data set cannot be loaded",
-		"download it beforehand into the cache (HF_HOME), or put a folder of its name with the data in the directory that path names: load_dataset takes it from there"},
+		"download it beforehand into the cache (HF_HOME), or put a folder of its name with the data in the directory that path names: load_dataset takes it from there",
+	},
 	{"trajectories", lazyregexp.New(`RetryError|Error registering env|Cannot connect to host`),
 		"the trajectory API does not answer",
-		"see whether its block is up (recipe status); the environment is started again by itself"},
+		"see whether its block is up (recipe status); the environment is restarted automatically"},
 	{"settings", lazyregexp.New(`validation errors? for \w+`),
 		"a setting has a value that the environment's class refuses",
 		"correct it in config or openai; the lines above name the setting and what is expected"},
@@ -118,10 +136,11 @@ var symptoms = []symptom{
 // diagnose explains the end of an environment from the way it ended and the end of its log.
 func diagnose(cause error, log string) error {
 	if s := killedBy(cause); s != 0 {
-		return &sdk.Error{Summary: fmt.Sprintf("the environment's process was killed by %s", signalText(s)), Detail: lastLines(log, 10), Err: cause, Remedy: killedRemedy(s)}
+		return &sdk.Error{Summary: fmt.Sprintf("the environment's process was killed by %s", signalText(s)),
+			Detail: lastLines(log, 10), Err: cause, Remedy: killedRemedy(s)}
 	}
 	if cause == nil {
-		return &sdk.Error{Summary: "the environment ended by itself", Detail: lastLines(log, 10),
+		return &sdk.Error{Summary: "the environment exited", Detail: lastLines(log, 10),
 			Remedy: "it came to the end of its code (a data set that ran out?); the lines above are its last"}
 	}
 	// An error that the environment has got over is no cause, so only what it ended with is looked at.
@@ -137,7 +156,7 @@ func diagnose(cause error, log string) error {
 		Remedy: "the lines above are the end of its log, usually with the place in its code"}
 }
 
-// killedBy is the signal that ended the process; 0 when it ended by itself.
+// killedBy is the signal that ended the process; 0 when it exited.
 func killedBy(cause error) syscall.Signal {
 	var exit *exec.ExitError
 	if !errors.As(cause, &exit) {
@@ -164,7 +183,7 @@ func killedRemedy(s syscall.Signal) string {
 	}
 }
 
-// traceback begins what Python writes of an exception that nobody caught.
+// traceback begins what Python writes of an uncaught exception.
 const traceback = "Traceback (most recent call last)"
 
 // lastError is what the environment ended with: its last traceback with all that is chained to it, when its log ends in one, else
@@ -203,7 +222,8 @@ func tracebackEnd(lines []string, at int) int {
 // chained says whether the traceback came while another exception was handled, which stands before it.
 func chained(lines []string, at int) bool {
 	for i := at - 1; i >= max(0, at-4); i-- {
-		if strings.HasPrefix(lines[i], "During handling of the above exception") || strings.HasPrefix(lines[i], "The above exception was the direct cause") {
+		if strings.HasPrefix(lines[i], "During handling of the above exception") ||
+			strings.HasPrefix(lines[i], "The above exception was the direct cause") {
 			return true
 		}
 	}

@@ -48,7 +48,7 @@ func TestDiagnoses(t *testing.T) {
 		"crashed":                  {"kill -SEGV $$", "", []string{"killed by signal 11 (SIGSEGV)", "library in its Python crashed"}, ""},
 		"handled long ago":         {"exit 1", handled + quiet + top + "ValueError: three\n", []string{"the environment failed", "ValueError: three"}, "not installed"},
 		"handled, then exit":       {"exit 3", handled + quiet + "giving up\n", []string{"the environment failed", "giving up"}, "not installed"},
-		"handled, ended well":      {"exit 0", handled, []string{"ended by itself"}, "not installed"},
+		"handled, ended well":      {"exit 0", handled, []string{"exited"}, "not installed"},
 		"chained": {"exit 1", top + "ValueError: Couldn't reach 'gsm8k' on the Hub\n\nDuring handling of the above exception, another exception occurred:\n\n" + top + "RuntimeError: setup failed\n",
 			[]string{"data set cannot be loaded"}, ""},
 		"noise after it": {"exit 1", top + "ModuleNotFoundError: No module named 'textworld'\nwandb: bye\nsys:1: ResourceWarning: x\n", []string{"package that is not installed"}, ""},

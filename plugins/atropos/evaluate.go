@@ -29,7 +29,16 @@ func (r *running) evaluate(ctx context.Context) (map[string]float64, int64, erro
 	if err != nil {
 		return nil, 0, err
 	}
-	program, err := proc.Start(ctx, proc.Spec{Name: "evaluate", Argv: r.argv(events, config, "evaluate"), Env: r.environ(), Dir: r.folder, LogDir: dir})
+	program, err := proc.Start(
+		ctx,
+		proc.Spec{
+			Name:   "evaluate",
+			Argv:   r.argv(events, config, "evaluate"),
+			Env:    r.environ(),
+			Dir:    r.folder,
+			LogDir: dir,
+		},
+	)
 	if err != nil {
 		return nil, 0, fmt.Errorf("start the evaluation: %w", err)
 	}
@@ -61,8 +70,11 @@ func (r *running) evaluate(ctx context.Context) (map[string]float64, int64, erro
 		return nil, 0, errors.Join(p.explainSettings(), diagnose(err, program.Tail(logTail)))
 	}
 	if len(found) == 0 {
-		return nil, 0, &sdk.Error{Summary: "the evaluation ended without a number", Detail: lastLines(program.Tail(logTail), 10),
-			Remedy: "evaluate() of the environment must call evaluate_log or wandb_log with its metrics"}
+		return nil, 0, &sdk.Error{
+			Summary: "the evaluation ended without a number",
+			Detail:  lastLines(program.Tail(logTail), 10),
+			Remedy:  "evaluate() of the environment must call evaluate_log or wandb_log with its metrics",
+		}
 	}
 	after, err := r.served(ctx)
 	if err != nil {
@@ -70,8 +82,12 @@ func (r *running) evaluate(ctx context.Context) (map[string]float64, int64, erro
 	}
 	if after != before {
 		return nil, 0, &sdk.Error{
-			Summary: fmt.Sprintf("the policy went from version %d to %d during the evaluation, so its numbers belong to neither", before, after),
-			Detail:  text(found), Remedy: "evaluate while training rests, or let the environment evaluate a smaller set",
+			Summary: fmt.Sprintf(
+				"the policy went from version %d to %d during the evaluation, so its numbers belong to neither",
+				before,
+				after,
+			),
+			Detail: text(found), Remedy: "evaluate while training rests, or let the environment evaluate a smaller set",
 		}
 	}
 	return found, before, nil

@@ -67,7 +67,15 @@ func (p *process) take(ctx context.Context, e event) {
 	case "odd-group":
 		p.host.Log("warn", "a scored group could not be looked at, so it is in no metric: "+e.Error)
 	case "sample":
-		p.host.Sample(sdk.Sample{Environment: p.name, Prompt: e.Prompt, Completion: e.Completion, Score: e.Score, Version: p.version(ctx)})
+		p.host.Sample(
+			sdk.Sample{
+				Environment: p.name,
+				Prompt:      e.Prompt,
+				Completion:  e.Completion,
+				Score:       e.Score,
+				Version:     p.version(ctx),
+			},
+		)
 	case "metrics":
 		p.host.Metrics(e.Step, e.Metrics)
 	case "evaluation":
@@ -75,10 +83,19 @@ func (p *process) take(ctx context.Context, e event) {
 	case "replaced":
 		p.host.Log("warn", fmt.Sprintf("the environment replaced its setting %s = %v by %v", e.Field, e.Wanted, e.Got))
 	case "rollout-failed":
-		text := fmt.Sprintf("%s failed so far, the last one in %s with %s", plural(e.Rollouts, "rollout has", "rollouts have"), e.Doing, e.Error)
+		text := fmt.Sprintf(
+			"%s failed so far, the last one in %s with %s",
+			plural(e.Rollouts, "rollout has", "rollouts have"),
+			e.Doing,
+			e.Error,
+		)
 		p.host.Log("warn", text)
 		if e.InARow >= manyFailures {
-			p.team.trouble(p.index, rolloutsFail, fmt.Sprintf("the last %d rollouts all failed, the last one in %s with %s", e.InARow, e.Doing, e.Error))
+			p.team.trouble(
+				p.index,
+				rolloutsFail,
+				fmt.Sprintf("the last %d rollouts all failed, the last one in %s with %s", e.InARow, e.Doing, e.Error),
+			)
 		}
 	case "empty":
 		text := emptyText(e, p.req.Config.MaxTokenLength)
@@ -100,7 +117,15 @@ const manyFailures = 8
 func (p *process) postFailed(e event) {
 	failed := p.team.postFailed(p.index, e.Groups, e.Error)
 	if failed&(failed-1) == 0 { // each of the first ones, then at powers of two
-		p.host.Log("error", fmt.Sprintf("a post of %s failed (failure %d so far): %s", plural(e.Groups, "scored group", "scored groups"), failed, e.Error))
+		p.host.Log(
+			"error",
+			fmt.Sprintf(
+				"a post of %s failed (failure %d so far): %s",
+				plural(e.Groups, "scored group", "scored groups"),
+				failed,
+				e.Error,
+			),
+		)
 	}
 }
 
@@ -111,21 +136,36 @@ func plural(n int64, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// emptyText says why nothing comes of rollouts, as far as it can be seen: they asked inference for nothing, or no answer became a group.
+// emptyText says why nothing comes of rollouts, as far as it can be seen: they asked inference for nothing, or no
+// answer became a group.
 func emptyText(e event, limit int64) string {
 	logged := ""
 	if e.Error != "" {
 		logged = ". The last error that the environment logged: " + e.Error
 	}
 	if e.Answers == 0 {
-		return fmt.Sprintf("%d rollouts in a row brought no group, and none of them asked inference for anything. Lengths that do not fit do that: "+
-			"max_token_length (%s) against the prompt and max_model_len%s", e.Rollouts, limitText(limit), logged)
+		return fmt.Sprintf(
+			"%d rollouts in a row brought no group, and none of them asked inference for anything. Lengths that do not fit do that: "+
+				"max_token_length (%s) against the prompt and max_model_len%s",
+			e.Rollouts,
+			limitText(limit),
+			logged,
+		)
 	}
 	if logged != "" {
-		return fmt.Sprintf("%d rollouts in a row brought no group, although inference answered %d times%s", e.Rollouts, e.Answers, logged)
+		return fmt.Sprintf(
+			"%d rollouts in a row brought no group, although inference answered %d times%s",
+			e.Rollouts,
+			e.Answers,
+			logged,
+		)
 	}
-	return fmt.Sprintf("%d rollouts in a row brought no group, although inference answered %d times: the environment drops every answer without an error. "+
-		"A minimum length does that (some environments drop answers of fewer than 10 tokens), or a scoring that rejects what the model writes", e.Rollouts, e.Answers)
+	return fmt.Sprintf(
+		"%d rollouts in a row brought no group, although inference answered %d times: the environment drops every answer without an error. "+
+			"A minimum length does that (some environments drop answers of fewer than 10 tokens), or a scoring that rejects what the model writes",
+		e.Rollouts,
+		e.Answers,
+	)
 }
 
 func limitText(n int64) string {
@@ -147,14 +187,21 @@ func (p *process) registered(e event) {
 	p.team.tell("waits for the trainer to ask for its first batch")
 }
 
-// evaluation reports an evaluation that the environment ran by itself, under the policy version that is served now. When that was
-// another one at its start the numbers belong to neither, and that is said.
+// evaluation reports an evaluation that the environment ran by itself, under the policy version that is served now.
+// When that was another one at its start the numbers belong to neither, and that is said.
 func (p *process) evaluation(ctx context.Context, e event) {
 	now := p.version(ctx)
 	named := map[string]float64{"eval/policy_version": float64(now)}
 	if now != p.evaluating {
 		named["eval/policy_version_first"] = float64(p.evaluating)
-		p.host.Log("warn", fmt.Sprintf("the policy went from version %d to %d during the evaluation; for numbers that belong to one version use evaluate_before and evaluate_after", p.evaluating, now))
+		p.host.Log(
+			"warn",
+			fmt.Sprintf(
+				"the policy went from version %d to %d during the evaluation; for numbers that belong to one version use evaluate_before and evaluate_after",
+				p.evaluating,
+				now,
+			),
+		)
 	}
 	for k, v := range e.Metrics {
 		named["eval/"+strings.TrimPrefix(k, "eval/")] = v

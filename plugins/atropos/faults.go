@@ -17,8 +17,8 @@ const (
 	kindsOfFault
 )
 
-// recovered is how many posts in a row must arrive before those that failed are forgotten: an environment that loses every second group
-// would go from degraded to ready and back all the time.
+// recovered is how many posts in a row must arrive before those that failed are forgotten: an environment that loses
+// every second group would go from degraded to ready and back all the time.
 const recovered = 3
 
 // faults are what is wrong with the groups of the block's processes now.
@@ -71,7 +71,16 @@ func (f faults) postFailed(index int, cause string) int64 {
 	if p.arrived > 0 {
 		arrived = fmt.Sprintf("%d arrived", p.arrived)
 	}
-	f.set(index, postsFail, fmt.Sprintf("%s of scored groups failed and %s; the last failed with: %s", plural(p.failed, "post", "posts"), arrived, cause))
+	f.set(
+		index,
+		postsFail,
+		fmt.Sprintf(
+			"%s of scored groups failed and %s; the last failed with: %s",
+			plural(p.failed, "post", "posts"),
+			arrived,
+			cause,
+		),
+	)
 	return p.failed
 }
 

@@ -58,8 +58,8 @@ func derived(t *testing.T, body string) string {
 
 func quote(s string) string { b, _ := json.Marshal(s); return string(b) }
 
-// TestRolloutsWithoutAGroupAreExplained: first rollouts that ask inference for nothing (lengths that do not fit), then ones whose every
-// answer is thrown away (a minimum length).
+// TestRolloutsWithoutAGroupAreExplained: first rollouts that ask inference for nothing (lengths that do not fit),
+// then ones whose every answer is thrown away (a minimum length).
 func TestRolloutsWithoutAGroupAreExplained(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ body, want string }{
@@ -121,8 +121,8 @@ func TestADeadOrHungEnvironmentIsMissed(t *testing.T) {
 	}
 }
 
-// TestAnEnvironmentWhoseStepsAreDoneStays: by itself it would leave as soon as enough is queued, which looks like a death while groups
-// may yet be dropped as stale. It goes on asking, and ends without an error when it is told to.
+// TestAnEnvironmentWhoseStepsAreDoneStays: by itself it would leave as soon as enough is queued, which looks like a
+// death while groups may yet be dropped as stale. It goes on asking, and ends without an error when it is told to.
 func TestAnEnvironmentWhoseStepsAreDoneStays(t *testing.T) {
 	t.Parallel()
 	w, h := newWorld(t), newHost()

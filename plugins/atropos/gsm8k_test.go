@@ -26,8 +26,8 @@ func check(t *testing.T, statements string, args ...string) {
 	}
 }
 
-// TestGSM8KData: the library that loads the data set from the hub reads both splits here from a folder of the same layout; questions
-// come in an order that the seed decides; gold answers lose their commas.
+// TestGSM8KData: the library that loads the data set from the hub reads both splits here from a folder of the same
+// layout; questions come in an order that the seed decides; gold answers lose their commas.
 func TestGSM8KData(t *testing.T) {
 	t.Parallel()
 	check(t, `
@@ -56,7 +56,8 @@ assert sorted(first) == sorted(f"train {i}?" for i in range(50)), "questions are
 `)
 }
 
-// TestGSM8KScoring: an answer is right when what is in the last box equals the gold number, which math_verify decides symbolically.
+// TestGSM8KScoring: an answer is right when what is in the last box equals the gold number, which math_verify decides
+// symbolically.
 func TestGSM8KScoring(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data.jsonl")
@@ -76,8 +77,8 @@ for text, gold, want in [
 `, data)
 }
 
-// TestGSM8KLengthPenalty: in a group of right answers those beyond half of the allowed length earn less, in proportion; in a group with a
-// wrong answer length costs nothing.
+// TestGSM8KLengthPenalty: in a group of right answers those beyond half of the allowed length earn less, in
+// proportion; in a group with a wrong answer length costs nothing.
 func TestGSM8KLengthPenalty(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data.jsonl")
@@ -112,8 +113,8 @@ func TestGSM8KLengthPenalty(t *testing.T) {
 	}
 }
 
-// TestEvaluationEverySoManySteps: as the trainer's step passes multiples of steps_per_eval, the environment answers its held-out
-// questions greedily and reports the score, with nobody asking for it.
+// TestEvaluationEverySoManySteps: as the trainer's step passes multiples of steps_per_eval, the environment answers
+// its held-out questions greedily and reports the score, with nobody asking for it.
 func TestEvaluationEverySoManySteps(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data.jsonl")

@@ -20,8 +20,8 @@ type attempt struct {
 	body string // unpacked
 }
 
-// forgetful stores groups under their keys as recipe's trajectory API does, and breaks off the connection instead of answering
-// the first attempt at each.
+// forgetful stores groups under their keys as recipe's trajectory API does, and breaks off the connection instead of
+// answering the first attempt at each.
 type forgetful struct {
 	world  *world
 	mu     sync.Mutex

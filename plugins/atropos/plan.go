@@ -27,7 +27,11 @@ func (e *Environment) Validate(c Config) []spec.Problem {
 		problems = append(problems, spec.Problem{Path: path, Summary: summary, Detail: detail})
 	}
 	if (c.Script == "") == (c.Module == "") {
-		add(cty.GetAttrPath("script"), "script or module, exactly one of them", "script names a file that ends in Class.cli(), module an importable module that does.")
+		add(
+			cty.GetAttrPath("script"),
+			"script or module, exactly one of them",
+			"script names a file that ends in Class.cli(), module an importable module that does.",
+		)
 	}
 	for _, name := range sortedNames(c.Config) {
 		attribute, ok := managed[name]
@@ -42,7 +46,11 @@ func (e *Environment) Validate(c Config) []spec.Problem {
 	}
 	for _, name := range []string{"base_url", "api_key", "model_name"} {
 		if _, ok := c.OpenAI[name]; ok {
-			add(cty.GetAttrPath("openai"), name+" does not belong into openai", "It follows from inference = …, which names who samples.")
+			add(
+				cty.GetAttrPath("openai"),
+				name+" does not belong into openai",
+				"It follows from inference = …, which names who samples.",
+			)
 		}
 	}
 	if c.ServerType == "openai" {
@@ -57,7 +65,10 @@ func (e *Environment) Validate(c Config) []spec.Problem {
 // Plan gives the facts that are compared with other blocks.
 func (e *Environment) Plan(c Config, _ sdk.Placement) (sdk.Estimate, []spec.Problem) {
 	// With these servers the environment renders conversations itself, by its tokenizer, and sends token ids.
-	facts := map[string]string{"group_size": strconv.FormatInt(c.GroupSize, 10), "renders_chat": strconv.FormatBool(c.ServerType == "vllm" || c.ServerType == "sglang")}
+	facts := map[string]string{
+		"group_size":   strconv.FormatInt(c.GroupSize, 10),
+		"renders_chat": strconv.FormatBool(c.ServerType == "vllm" || c.ServerType == "sglang"),
+	}
 	if c.MaxTokenLength > 0 {
 		facts["max_completion_tokens"] = strconv.FormatInt(c.MaxTokenLength, 10)
 	}
@@ -68,7 +79,15 @@ func (e *Environment) Plan(c Config, _ sdk.Placement) (sdk.Estimate, []spec.Prob
 		facts["tokenizer"] = c.Tokenizer
 		templates, _, err := chat.Of(c.Tokenizer)
 		if err != nil {
-			return sdk.Estimate{Facts: facts}, []spec.Problem{{Path: cty.GetAttrPath("tokenizer"), Summary: "the tokenizer's chat templates cannot be read", Detail: err.Error()}}
+			return sdk.Estimate{
+					Facts: facts,
+				}, []spec.Problem{
+					{
+						Path:    cty.GetAttrPath("tokenizer"),
+						Summary: "the tokenizer's chat templates cannot be read",
+						Detail:  err.Error(),
+					},
+				}
 		}
 		if text, ok := templates[chat.Default]; ok {
 			facts["chat_template"], facts["chat_template_from"] = chat.Digest(text), c.Tokenizer
@@ -76,8 +95,15 @@ func (e *Environment) Plan(c Config, _ sdk.Placement) (sdk.Estimate, []spec.Prob
 	}
 	memory := float64(max(1, c.Replicas)) * 400 * (1 << 20)
 	return sdk.Estimate{
-		Facts:   facts,
-		Amounts: []sdk.Amount{{Resource: "host_memory", Part: "environment", Value: memory, How: fmt.Sprintf("%d Python processes × about 400 MiB", max(1, c.Replicas))}},
+		Facts: facts,
+		Amounts: []sdk.Amount{
+			{
+				Resource: "host_memory",
+				Part:     "environment",
+				Value:    memory,
+				How:      fmt.Sprintf("%d Python processes × about 400 MiB", max(1, c.Replicas)),
+			},
+		},
 	}, nil
 }
 

@@ -12,8 +12,9 @@ import (
 	"testing"
 )
 
-// chatEnvironment is written as most of Atropos's own multi-turn environments are: conversations through chat_completion, lengths by
-// len(apply_chat_template(…)), masks by tokenize_for_trainer. BODY turns the finished group into what is returned.
+// chatEnvironment is written as most of Atropos's own multi-turn environments are: conversations through
+// chat_completion, lengths by len(apply_chat_template(…)), masks by tokenize_for_trainer. BODY turns the finished
+// group into what is returned.
 const chatEnvironment = `
 from atroposlib.envs.base import APIServerConfig, BaseEnv, BaseEnvConfig, ScoredDataGroup
 from atroposlib.utils.tokenize_for_trainer import tokenize_for_trainer
@@ -227,8 +228,8 @@ func TestPathIsImportedFrom(t *testing.T) {
 	rolled(t, w, 1, func(c *Config) { c.Path, c.Script = checkout, "scripts/addition.py" })
 }
 
-// Atropos's own environments, from a checkout: ATROPOS_CHECKOUT=~/atropos go test -run AtroposOwn ./plugins/atropos. ATROPOS_PYTHON is an
-// interpreter that has what they import (textworld); default: .cache/venv-atropos.
+// Atropos's own environments, from a checkout: ATROPOS_CHECKOUT=~/atropos go test -run AtroposOwn ./plugins/atropos.
+// ATROPOS_PYTHON is an interpreter that has what they import (textworld); default: .cache/venv-atropos.
 func TestAtroposOwnEnvironments(t *testing.T) {
 	checkout := os.Getenv("ATROPOS_CHECKOUT")
 	if checkout == "" {
@@ -267,7 +268,8 @@ func TestAtroposOwnEnvironments(t *testing.T) {
 	}
 }
 
-// workplace is a folder with the checkout's environments, and beside them small data sets in place of those that they download.
+// workplace is a folder with the checkout's environments, and beside them small data sets in place of those that they
+// download.
 func workplace(t *testing.T, checkout string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -297,7 +299,8 @@ func blackjack(action string) string {
 	return fmt.Sprintf(`<tool_call>{"name": "take_action", "arguments": {"action": %q}}</tool_call>`, action)
 }
 
-// toolCall is what the conversation of workplace expects next: a call, right in every other answer, or words about its result.
+// toolCall is what the conversation of workplace expects next: a call, right in every other answer, or words about
+// its result.
 func toolCall(prompt string, i int) string {
 	asked := max(strings.LastIndex(prompt, "Add one to nothing."), strings.LastIndex(prompt, "And two?"))
 	if max(strings.LastIndex(prompt, "1\n</tool_response>"), strings.LastIndex(prompt, "2\n</tool_response>")) > asked {

@@ -37,7 +37,7 @@ type process struct {
 // drainShare is how much of the grace period an environment gets to send what it has scored.
 const drainShare = 0.4
 
-// live runs the process until the context ends, or until it ends by itself, which is an error.
+// live runs the process until the context ends, or until it exits, which is an error.
 func (p *process) live(ctx context.Context) error {
 	program, events, err := p.start(ctx)
 	if err != nil {
@@ -92,10 +92,16 @@ func (p *process) start(ctx context.Context) (*proc.Program, string, error) {
 	}
 	p.host.Phase(sdk.Starting, "importing the environment")
 	program, err := proc.Start(ctx, proc.Spec{
-		Name: "environment-" + strconv.Itoa(p.index), Argv: p.argv(events, config, "serve"), Env: p.environ(), Dir: p.folder, LogDir: p.req.Dir,
+		Name: "environment-" + strconv.Itoa(
+			p.index,
+		), Argv: p.argv(events, config, "serve"), Env: p.environ(), Dir: p.folder, LogDir: p.req.Dir,
 	})
 	if err != nil {
-		return nil, "", &sdk.Error{Summary: "the environment could not be started", Err: err, Remedy: "runtime { python = … } must name an interpreter that can be run"}
+		return nil, "", &sdk.Error{
+			Summary: "the environment could not be started",
+			Err:     err,
+			Remedy:  "runtime { python = … } must name an interpreter that can be run",
+		}
 	}
 	return program, events, nil
 }
@@ -161,12 +167,18 @@ const maxEvents = 16 << 20
 func (p *process) silent(program *proc.Program) error {
 	if !p.up {
 		return &sdk.Error{
-			Summary: fmt.Sprintf("the environment did not come up within start_timeout = %s", p.req.Config.StartTimeout), Detail: lastLines(program.Tail(logTail), 10),
+			Summary: fmt.Sprintf(
+				"the environment did not come up within start_timeout = %s",
+				p.req.Config.StartTimeout,
+			), Detail: lastLines(program.Tail(logTail), 10),
 			Remedy: "its imports or its setup() take longer (data sets are downloaded there): raise health { start_timeout }, or fill the cache of data sets beforehand",
 		}
 	}
 	return &sdk.Error{
-		Summary: fmt.Sprintf("the environment has not polled the trajectory API for %s", p.req.Config.Silence), Detail: lastLines(program.Tail(logTail), 10),
+		Summary: fmt.Sprintf(
+			"the environment has not polled the trajectory API for %s",
+			p.req.Config.Silence,
+		), Detail: lastLines(program.Tail(logTail), 10),
 		Remedy: "a call in its code blocks the event loop (a subprocess, a lock, time.sleep); make it asynchronous, or raise silence",
 	}
 }
@@ -188,9 +200,9 @@ func (r *running) evaluateAndTell(ctx context.Context, when string) error {
 	return nil
 }
 
-// Evaluate runs the environment's own evaluation once, in a process beside those that roll out. Atroposlib has no way to limit how
-// much is evaluated, so limit is left to the environment's settings. The version is the one that was served from start to end; when
-// it changed meanwhile the numbers belong to no version, which is an error.
+// Evaluate runs the environment's own evaluation once, in a process beside those that roll out. Atroposlib has no way
+// to limit how much is evaluated, so limit is left to the environment's settings. The version is the one that was
+// served from start to end; when it changed meanwhile the numbers belong to no version, which is an error.
 func (e *Environment) Evaluate(ctx context.Context, _ int) (map[string]float64, int64, error) {
 	e.mu.Lock()
 	r := e.run

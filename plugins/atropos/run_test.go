@@ -21,11 +21,12 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// patience bounds what a test waits for. Importing atroposlib takes seconds on a quiet machine and minutes on a busy one.
+// patience bounds what a test waits for. Importing atroposlib takes seconds on a quiet machine and minutes on a busy
+// one.
 const patience = 4 * time.Minute
 
-// python is the interpreter with atroposlib; scripts/venv.sh atropos makes it. Without it these tests are skipped, because they are
-// about the real library.
+// python is the interpreter with atroposlib; scripts/venv.sh atropos makes it. Without it these tests are skipped,
+// because they are about the real library.
 func python(t *testing.T) string {
 	t.Helper()
 	if own := os.Getenv("ATROPOS_PYTHON"); own != "" {
@@ -188,7 +189,8 @@ func read(r *http.Request, v any) {
 	_ = json.NewDecoder(body).Decode(v)
 }
 
-// generate answers half of the completions with 7 and half with 8, so that scores differ for 3+4 and are equal for most others.
+// generate answers half of the completions with 7 and half with 8, so that scores differ for 3+4 and are equal for
+// most others.
 func (w *world) generate(out http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Authorization") != "Bearer key" {
 		http.Error(out, "no key", http.StatusUnauthorized)
@@ -345,8 +347,8 @@ func request(t *testing.T, w *world, change func(*Config)) sdk.Request[Config] {
 	}}
 }
 
-// TestRealEnvironment runs atroposlib itself: it waits for the trainer, registers, rolls out, posts, is evaluated beside, and ends
-// without losing a group that is on its way.
+// TestRealEnvironment runs atroposlib itself: it waits for the trainer, registers, rolls out, posts, is evaluated
+// beside, and ends without losing a group that is on its way.
 func TestRealEnvironment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

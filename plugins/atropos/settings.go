@@ -43,7 +43,10 @@ func endpointsOf(c Config) (endpoints, error) {
 		*want.into = text
 	}
 	if c.Trajectories == nil {
-		return e, &sdk.Error{Summary: "no trajectory API to send groups to", Remedy: "add a block trajectories to the recipe, or set trajectories = … here"}
+		return e, &sdk.Error{
+			Summary: "no trajectory API to send groups to",
+			Remedy:  "add a block trajectories to the recipe, or set trajectories = … here",
+		}
 	}
 	url, err := output(c.Trajectories, "url")
 	if err != nil || url == "" {
@@ -146,8 +149,8 @@ func makeSettings(c Config, e endpoints, name, dir string) settings {
 		server["num_requests_for_eval"] = (c.NumRequestsForEval + 1) / 2
 	}
 	maps.Copy(server, c.OpenAI)
-	// A list of two equal servers is the one form that every environment takes over: flags and a single entry are ignored where
-	// config_init returns a single server, and rollouts then go to ports 9004 to 9007 of this machine.
+	// A list of two equal servers is the one form that every environment takes over: flags and a single entry are
+	// ignored where config_init returns a single server, and rollouts then go to ports 9004 to 9007 of this machine.
 	return settings{Env: env, OpenAI: []map[string]any{server, maps.Clone(server)}}
 }
 

@@ -137,7 +137,7 @@ func TestDiagnose(t *testing.T) {
 		}
 	}
 	var e *sdk.Error
-	if err := diagnose(nil, "bye\n"); !errors.As(err, &e) || !strings.Contains(e.Summary, "ended by itself") {
+	if err := diagnose(nil, "bye\n"); !errors.As(err, &e) || !strings.Contains(e.Summary, "exited") {
 		t.Errorf("got %+v for an exit status of 0", e)
 	}
 }
@@ -155,8 +155,8 @@ func TestDefinition(t *testing.T) {
 	}
 }
 
-// TestTheEnvironmentIsNotToldHowToChangeWeights: what the environment's program is given leads to completions and to the trajectory API, and
-// not to the routes by which weights move.
+// TestTheEnvironmentIsNotToldHowToChangeWeights: what the environment's program is given leads to completions and to
+// the trajectory API, and not to the routes by which weights move.
 func TestTheEnvironmentIsNotToldHowToChangeWeights(t *testing.T) {
 	t.Parallel()
 	inference, trajectories := refs("http://127.0.0.1:9001", "http://127.0.0.1:8000")

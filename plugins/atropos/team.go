@@ -11,7 +11,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
 
-// team is the block as its processes make it up side by side: it becomes ready when all of them are, and counts their groups together.
+// team is the block as its processes make it up side by side: it becomes ready when all of them are, and counts their
+// groups together.
 type team struct {
 	host    sdk.Host
 	outputs outputs.Environment
@@ -39,8 +40,8 @@ func (t *team) started(index int, h proc.Handle) {
 	t.host.SetHandle(proc.Encode(slices.Collect(maps.Values(t.handles))...))
 }
 
-// waiting says that a process has set up and speaks with the trajectory API. It need not have registered: that is allowed only once
-// the trainer asks for its first batch, and the trainer may well wait for this block.
+// waiting says that a process has set up and speaks with the trajectory API. It need not have registered: that is
+// allowed only once the trainer asks for its first batch, and the trainer may well wait for this block.
 func (t *team) waiting() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -115,8 +116,9 @@ func (t *team) add(e event) {
 	t.count.add(e)
 }
 
-// polled takes the trainer's step, as one process has just seen it for the first time, and tells the numbers of all groups since the
-// step before. What another process saw earlier counts no more, unless the trainer went back to a checkpoint.
+// polled takes the trainer's step, as one process has just seen it for the first time, and tells the numbers of all
+// groups since the step before. What another process saw earlier counts no more, unless the trainer went back to a
+// checkpoint.
 func (t *team) polled(step, total int64, back bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -131,8 +133,8 @@ func (t *team) polled(step, total int64, back bool) {
 	t.host.Progress(step, total, "optimizer steps")
 }
 
-// counts are what the groups so far came to. All groups are counted, also those that are not sent: a curve of sent groups only is
-// biased, because the better the policy the more groups have equal scores and are dropped.
+// counts are what the groups so far came to. All groups are counted, also those that are not sent: a curve of sent
+// groups only is biased, because the better the policy the more groups have equal scores and are dropped.
 type counts struct {
 	groups, same, long float64
 	sent, failed       float64 // that arrived at the trajectory API, and that did not

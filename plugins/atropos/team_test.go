@@ -41,8 +41,8 @@ func TestReplicasAreOneBlock(t *testing.T) {
 	}
 }
 
-// TestGroupsOfAllProcessesAreCountedTogether: one report for each step of the trainer, whichever process sees it first, and none for
-// what another one saw before.
+// TestGroupsOfAllProcessesAreCountedTogether: one report for each step of the trainer, whichever process sees it
+// first, and none for what another one saw before.
 func TestGroupsOfAllProcessesAreCountedTogether(t *testing.T) {
 	t.Parallel()
 	h := newHost()

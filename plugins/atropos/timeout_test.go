@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// TestARequestEndsAfterRequestTimeout: the library gives a request to inference up after request_timeout, and the block says so.
+// TestARequestEndsAfterRequestTimeout: the library gives a request to inference up after request_timeout, and the
+// block says so.
 func TestARequestEndsAfterRequestTimeout(t *testing.T) {
 	t.Parallel()
 	w, h := newWorld(t), newHost()

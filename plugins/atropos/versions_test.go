@@ -54,8 +54,8 @@ func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprint(w, "data: [DONE]\n\n")
 }
 
-// An unmodified environment asks /generate in one piece, weights change while it is answered, and its groups say of each token which
-// version it is at least.
+// An unmodified environment asks /generate in one piece, weights change while it is answered, and its groups say of
+// each token which version it is at least.
 func TestGroupsOfARealEnvironmentCarryTheVersionsOfTheirTokens(t *testing.T) {
 	t.Parallel()
 	e := &engine{}

@@ -10,7 +10,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// watch is what the state notes for whoever asks why nothing goes on. The state's lock guards it.
+// watch is what the state records to explain why nothing moves. The state's lock guards it.
 type watch struct {
 	opened   time.Time
 	asked    time.Time // the last request for a batch
@@ -42,7 +42,14 @@ func (b *state) activitiesLocked(now time.Time) []sdk.Activity {
 	w := b.watch
 	switch {
 	case b.doc.Trainer == nil:
-		return []sdk.Activity{{On: anyTrainer, What: "a trainer to register", Began: w.opened, Remedy: "declare a trainer, or look at the log of the one that is declared"}}
+		return []sdk.Activity{
+			{
+				On:     anyTrainer,
+				What:   "a trainer to register",
+				Began:  w.opened,
+				Remedy: "declare a trainer, or look at the log of the one that is declared",
+			},
+		}
 	case !b.doc.Started:
 		return []sdk.Activity{{On: anyTrainer, What: "its first request for a batch", Began: w.opened}}
 	case w.wanting.IsZero() || now.Sub(w.asked) > askingAgain:
@@ -77,7 +84,10 @@ func later(a, b time.Time) time.Time {
 func (b *state) unformedLocked(now time.Time) []sdk.Activity {
 	w, size, waiting := b.watch, int(b.doc.Trainer.BatchSize), b.queue.Total()
 	batch := sdk.Activity{
-		What: fmt.Sprintf("batch %d", b.doc.Step+1), Have: int64(waiting.Sequences), Want: int64(size), Unit: "sequences", Sign: "group",
+		What: fmt.Sprintf(
+			"batch %d",
+			b.doc.Step+1,
+		), Have: int64(waiting.Sequences), Want: int64(size), Unit: "sequences", Sign: "group",
 		Began: w.wanting, Progressed: w.arrived,
 	}
 	switch {
@@ -85,19 +95,32 @@ func (b *state) unformedLocked(now time.Time) []sdk.Activity {
 		// More groups may come, and none of them changes this: the sizes do not add up.
 		batch.Progressed, batch.Sign, batch.Have, batch.Want = time.Time{}, "", 0, 0
 		batch.What = fmt.Sprintf("a batch of exactly %d sequences", size)
-		batch.Detail = fmt.Sprintf("%d sequences wait, in groups of %s, and no choice of groups adds up to %d", waiting.Sequences, b.sizesLocked(), size)
+		batch.Detail = fmt.Sprintf(
+			"%d sequences wait, in groups of %s, and no choice of groups adds up to %d",
+			waiting.Sequences,
+			b.sizesLocked(),
+			size,
+		)
 		batch.Remedy = "make batch_size of the trainer a multiple of group_size of the environments"
 		return []sdk.Activity{batch}
 	case waiting.Sequences >= size:
 		return b.claimsLocked(batch)
 	case w.tooOld >= oldGroups:
 		batch.What, batch.Began, batch.Progressed, batch.Sign = "groups that are young enough", w.oldSince, time.Time{}, ""
-		batch.Detail = fmt.Sprintf("each of the last %d was dropped: sampled by a policy more than %d versions older than %d", w.tooOld, b.staleness(), b.doc.Version)
+		batch.Detail = fmt.Sprintf(
+			"each of the last %d was dropped: sampled by a policy more than %d versions older than %d",
+			w.tooOld,
+			b.staleness(),
+			b.doc.Version,
+		)
 		batch.Remedy = "raise max_staleness, or see why inference serves an old version"
 		return []sdk.Activity{batch}
 	}
 	if n := len(b.parked); n > 0 {
-		batch.Detail = fmt.Sprintf("%d groups are larger than the batch and wait for a trainer with a larger batch_size", n)
+		batch.Detail = fmt.Sprintf(
+			"%d groups are larger than the batch and wait for a trainer with a larger batch_size",
+			n,
+		)
 	}
 	return b.sourcesLocked(batch, now)
 }
@@ -127,7 +150,13 @@ func (b *state) claimsLocked(batch sdk.Activity) []sdk.Activity {
 			continue
 		}
 		a := batch
-		a.On, a.What, a.Have, a.Want = b.nameLocked(m.Env), "its min_batch_allocation of "+batch.What, int64(have), int64(m.Sequences)
+		a.On, a.What, a.Have, a.Want = b.nameLocked(
+			m.Env,
+		), "its min_batch_allocation of "+batch.What, int64(
+			have,
+		), int64(
+			m.Sequences,
+		)
 		a.Progressed = b.seenGroup[m.Env]
 		out = append(out, a)
 	}
@@ -171,22 +200,26 @@ func (b *state) absentLocked(id int, now time.Time) string {
 	if e.Gone {
 		return fmt.Sprintf("no environment is left: %s has said goodbye", e.RealName)
 	}
-	return fmt.Sprintf("no environment is left: %s was last heard of %s ago", e.RealName, now.Sub(b.seen[id]).Round(time.Second))
+	return fmt.Sprintf(
+		"no environment is left: %s was last heard of %s ago",
+		e.RealName,
+		now.Sub(b.seen[id]).Round(time.Second),
+	)
 }
 
 // nameLocked is the environment's block, as far as the name under which it registered tells.
 func (b *state) nameLocked(id int) string { return "environment.*." + b.doc.Envs[id].Name }
 
-// noteOld notes a group that was dropped because it was too old.
-func (b *state) noteOld() {
+// recordStale notes a group that was dropped because it was too old.
+func (b *state) recordStale() {
 	if b.watch.tooOld == 0 {
 		b.watch.oldSince = b.now()
 	}
 	b.watch.tooOld++
 }
 
-// noteKept notes the groups that were kept.
-func (b *state) noteKept(kept []*queue.Item) {
+// recordKept notes the groups that were kept.
+func (b *state) recordKept(kept []*queue.Item) {
 	for _, it := range kept {
 		if it != nil {
 			b.watch.arrived, b.watch.tooOld = b.now(), 0

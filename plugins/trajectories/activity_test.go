@@ -68,7 +68,8 @@ func TestTheQueueSaysWhatItWaitsFor(t *testing.T) {
 	f.waitsFor("trainer.*.* | it to ask for the next batch | 0/0 | 6 sequences wait in the queue")
 }
 
-// TestTheQueueNamesWhoOwesItsShare names the environment whose minimum is missing, and not the one that has sent enough.
+// TestTheQueueNamesWhoOwesItsShare names the environment whose minimum is missing, and not the one that has sent
+// enough.
 func TestTheQueueNamesWhoOwesItsShare(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Config{})

@@ -40,8 +40,11 @@ func (s *Server) listGroups(w http.ResponseWriter, r *http.Request) error {
 	add := func(state string) func(*queue.Item) {
 		return func(it *queue.Item) {
 			if it.ID > after {
-				all = append(all, Summary{ID: it.ID, Env: b.envName(it.Env), Size: it.Size, Tokens: it.Tokens, Bytes: it.Bytes,
-					MinVersion: it.MinVersion, MaxVersion: it.MaxVersion, State: state})
+				all = append(
+					all,
+					Summary{ID: it.ID, Env: b.envName(it.Env), Size: it.Size, Tokens: it.Tokens, Bytes: it.Bytes,
+						MinVersion: it.MinVersion, MaxVersion: it.MaxVersion, State: state},
+				)
 			}
 		}
 	}
@@ -77,14 +80,17 @@ func (s *Server) showGroup(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return &refusal{code: http.StatusNotFound, message: "a group's id is a number, as /groups lists them"}
 	}
-	done, err := s.memory.lend(r.Context(), s.state.sizeOf(id))
+	done, err := s.memory.acquire(r.Context(), s.state.sizeOf(id))
 	if err != nil {
 		return err
 	}
 	defer done()
 	text, err := s.state.store.Body(r.Context(), id, nil)
 	if errors.Is(err, store.ErrNotFound) {
-		return &refusal{code: http.StatusNotFound, message: "no group of this id is stored: it has been delivered, or never existed"}
+		return &refusal{
+			code:    http.StatusNotFound,
+			message: "no group of this id is stored: it has been delivered, or never existed",
+		}
 	}
 	if err != nil {
 		return err
@@ -229,7 +235,7 @@ func (w *watchers) remove(n *watcher) {
 	delete(w.all, n)
 }
 
-// show hands an arrived group to whoever watches; a slow reader misses some and is told how many.
+// show sends a new group to the readers of /tail; a slow reader misses some and is told how many.
 func (s *Server) show(g *group.Group) {
 	s.watchers.mu.Lock()
 	defer s.watchers.mu.Unlock()
@@ -263,7 +269,10 @@ func (s *Server) show(g *group.Group) {
 func (s *Server) tail(w http.ResponseWriter, r *http.Request) error {
 	n := s.watchers.add()
 	if n == nil {
-		return &refusal{code: http.StatusServiceUnavailable, message: fmt.Sprintf("%d readers of /tail are connected, and no more are allowed", maxWatchers)}
+		return &refusal{
+			code:    http.StatusServiceUnavailable,
+			message: fmt.Sprintf("%d readers of /tail are connected, and no more are allowed", maxWatchers),
+		}
 	}
 	defer s.watchers.remove(n)
 	w.Header().Set("Content-Type", "application/x-ndjson")

@@ -16,7 +16,7 @@ func (s *Server) backfill(ctx context.Context, g *group.Group) (*group.Group, er
 	if s.cfg.Completions == nil || g.Logprobs && g.MinVersion >= 0 {
 		return g, nil
 	}
-	done, err := s.memory.filling.lend(ctx, 8*int64(len(g.JSON))) // ids as numbers, log-probabilities, the new text
+	done, err := s.memory.filling.acquire(ctx, 8*int64(len(g.JSON))) // ids as numbers, log-probabilities, the new text
 	if err != nil {
 		return nil, err
 	}

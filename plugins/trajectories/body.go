@@ -48,7 +48,8 @@ const slack = 512
 // begins there too: what comes after it is taken as the body comes.
 const firstPart = 64 << 10
 
-// read fills buf with the body of a JSON request of at most limit bytes, decompressed. The caller releases what is held.
+// read fills buf with the body of a JSON request of at most limit bytes, decompressed. The caller releases what is
+// held.
 func (s *Server) read(w http.ResponseWriter, r *http.Request, buf *scratch, limit int64, held *share) error {
 	body := http.MaxBytesReader(w, r.Body, limit)
 	encoding := strings.ToLower(r.Header.Get("Content-Encoding"))
@@ -86,7 +87,7 @@ func plainLength(r *http.Request, encoding string) int64 {
 	return r.ContentLength
 }
 
-// readAll reads src to its end, of which about expected bytes are expected; 0 when nobody knows. Memory is held before it is
+// readAll reads src to its end, of which about expected bytes are expected; 0 when unknown. Memory is held before it is
 // taken: for what is read, and for the bytes before it.
 func readAll(ctx context.Context, buf *bytes.Buffer, src io.Reader, expected, before int64, held *share) error {
 	room := int64(firstPart)
@@ -112,7 +113,8 @@ func readAll(ctx context.Context, buf *bytes.Buffer, src io.Reader, expected, be
 	}
 }
 
-// widen makes room for n more bytes, and no more than that: a bytes.Buffer that grows takes more than twice what it has.
+// widen makes room for n more bytes, and no more than that: a bytes.Buffer that grows takes more than twice what it
+// has.
 func widen(buf *bytes.Buffer, n int) {
 	if buf.Available() < n {
 		wider := make([]byte, buf.Len(), buf.Len()+n)
@@ -130,7 +132,7 @@ func isJSON(contentType string) bool {
 // inflaters recycles decompressors.
 type inflaters struct{ pool sync.Pool }
 
-// inflater reads a body that lies in memory, which is faster than reading it as it comes.
+// inflater reads a body that is in memory, which is faster than reading it as it comes.
 type inflater struct {
 	raw  bytes.Buffer
 	src  bytes.Reader
@@ -153,15 +155,22 @@ func (in *inflater) open(encoding string) (z io.Reader, err error) {
 	return in.zstd, in.zstd.Reset(&in.src)
 }
 
-// Bounds on what a body may become. Groups of long prompts that repeat shrink to a hundredth; nobody sends megabytes that
-// shrink to less than half a percent.
+// Bounds on what a body may become. Groups of long prompts that repeat shrink to a hundredth; nobody sends megabytes
+// that shrink to less than half a percent.
 const (
 	maxRatio = 200
 	anyRatio = 16 << 20 // up to here
 )
 
 // inflate decompresses a body of one or more gzip members or zstd frames, and no further than the limits.
-func (s *Server) inflate(r *http.Request, buf *scratch, body io.Reader, encoding string, limit int64, held *share) error {
+func (s *Server) inflate(
+	r *http.Request,
+	buf *scratch,
+	body io.Reader,
+	encoding string,
+	limit int64,
+	held *share,
+) error {
 	in, ok := s.inflaters.pool.Get().(*inflater)
 	if !ok {
 		in = &inflater{}
@@ -179,7 +188,7 @@ func (s *Server) inflate(r *http.Request, buf *scratch, body io.Reader, encoding
 		return nil
 	}
 	if encoding == "zstd" && held.large == 0 { // what a large request holds is enough for it
-		done, err := s.memory.decoders.lend(r.Context(), 1)
+		done, err := s.memory.decoders.acquire(r.Context(), 1)
 		if err != nil {
 			return err
 		}
@@ -194,7 +203,14 @@ func (s *Server) inflate(r *http.Request, buf *scratch, body io.Reader, encoding
 		return bad
 	}
 	most := max(anyRatio, maxRatio*int64(in.raw.Len()))
-	err = readAll(r.Context(), &buf.Buffer, io.LimitReader(z, min(limit, most)+1), min(4*int64(in.raw.Len()), smallBody), int64(in.raw.Len()), held)
+	err = readAll(
+		r.Context(),
+		&buf.Buffer,
+		io.LimitReader(z, min(limit, most)+1),
+		min(4*int64(in.raw.Len()), smallBody),
+		int64(in.raw.Len()),
+		held,
+	)
 	switch {
 	case errors.Is(err, errBusy), r.Context().Err() != nil:
 		return err
@@ -203,7 +219,15 @@ func (s *Server) inflate(r *http.Request, buf *scratch, body io.Reader, encoding
 	case int64(buf.Len()) > limit:
 		return &http.MaxBytesError{Limit: limit}
 	case int64(buf.Len()) > most:
-		return &refusal{code: http.StatusRequestEntityTooLarge, message: fmt.Sprintf("The body of %d bytes inflates to more than %d times its size (allowed from %d MiB on): send it in another form", in.raw.Len(), maxRatio, anyRatio>>20)}
+		return &refusal{
+			code: http.StatusRequestEntityTooLarge,
+			message: fmt.Sprintf(
+				"The body of %d bytes inflates to more than %d times its size (allowed from %d MiB on): send it in another form",
+				in.raw.Len(),
+				maxRatio,
+				anyRatio>>20,
+			),
+		}
 	}
 	return nil
 }

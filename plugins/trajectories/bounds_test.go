@@ -37,8 +37,8 @@ func TestEnvironmentsTellWhenTheyWereLastSeen(t *testing.T) {
 	equal(t, "whether it counts after a post", report()["connected"], true)
 }
 
-// An environment that steers as atroposlib's do stays within its max_batches_offpolicy: run-api moved groups into formed
-// batches that its status did not report, and the environment filled the queue a second time behind them.
+// An environment that steers as atroposlib's do stays within its max_batches_offpolicy: run-api moved groups into
+// formed batches that its status did not report, and the environment filled the queue a second time behind them.
 func TestLagStaysWhatTheEnvironmentAllows(t *testing.T) {
 	t.Parallel()
 	const batchSize, groupSize, offPolicy = 8, 2, 3

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// A browser talks to whatever a web page names, also to servers on its own machine, which need no token. So a page must not
-// be answered that was not allowed by name (cross-site requests, images, forms), nor one that has taken over a name for this
-// machine's address (DNS rebinding). Clients that are no browsers send none of the headers that tell.
+// A browser talks to whatever a web page names, also to servers on its own machine, which need no token. So a page
+// must not be answered that was not allowed by name (cross-site requests, images, forms), nor one that has taken over
+// a name for this machine's address (DNS rebinding). Clients that are no browsers send none of the headers that tell.
 
 // guard decides which requests of browsers are answered.
 type guard struct {
@@ -51,7 +51,13 @@ func (g guard) check(w http.ResponseWriter, r *http.Request) (done bool, err err
 	foreign := fromElsewhere(r)
 	switch {
 	case foreign != "" && !allowed:
-		return false, &refusal{code: http.StatusForbidden, message: fmt.Sprintf("This request comes from a web page elsewhere (%s). Pages that may talk to the trajectory API are named with --allow-origin (allowed_origins in a recipe)", foreign)}
+		return false, &refusal{
+			code: http.StatusForbidden,
+			message: fmt.Sprintf(
+				"This request comes from a web page elsewhere (%s). Pages that may talk to the trajectory API are named with --allow-origin (allowed_origins in a recipe)",
+				foreign,
+			),
+		}
 	case allowed && r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "":
 		w.Header().Set("Access-Control-Allow-Methods", "GET, POST")
 		w.Header().Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Content-Encoding, "+keyHeader)
@@ -61,13 +67,16 @@ func (g guard) check(w http.ResponseWriter, r *http.Request) (done bool, err err
 	case !browser(r):
 		return false, nil
 	case r.Method == http.MethodPost && !isJSON(r.Header.Get("Content-Type")):
-		return false, &refusal{code: http.StatusForbidden, message: "A browser may only post JSON here: Content-Type must be application/json"}
+		return false, &refusal{
+			code:    http.StatusForbidden,
+			message: "A browser may only post JSON here: Content-Type must be application/json",
+		}
 	}
 	return false, nil
 }
 
-// host refuses names that are not this server's. Whoever knows the token is no page that took over a name, and an address cannot
-// be taken over.
+// host refuses names that are not this server's. Whoever knows the token is no page that took over a name, and an
+// address cannot be taken over.
 func (g guard) host(r *http.Request) error {
 	if !g.open {
 		return nil
@@ -77,17 +86,26 @@ func (g guard) host(r *http.Request) error {
 		name = host
 	}
 	name = strings.ToLower(strings.TrimSuffix(strings.Trim(name, "[]"), "."))
-	if name == "" || net.ParseIP(name) != nil || slices.Contains(g.hosts, name) || strings.HasSuffix(name, ".localhost") {
+	if name == "" || net.ParseIP(name) != nil || slices.Contains(g.hosts, name) ||
+		strings.HasSuffix(name, ".localhost") {
 		return nil
 	}
-	return &refusal{code: http.StatusMisdirectedRequest, message: fmt.Sprintf("This server is not called %q. Names under which it may be addressed without a token are named with --allow-host (allowed_hosts in a recipe), or set a token", name)}
+	return &refusal{
+		code: http.StatusMisdirectedRequest,
+		message: fmt.Sprintf(
+			"This server is not called %q. Names under which it may be addressed without a token are named with --allow-host (allowed_hosts in a recipe), or set a token",
+			name,
+		),
+	}
 }
 
-// browser says whether a browser made the request. Sec-Fetch-Site comes from every current browser, but only to addresses that it
-// trusts, such as loopback.
+// browser says whether a browser made the request. Sec-Fetch-Site comes from every current browser, but only to
+// addresses that it trusts, such as loopback.
 func browser(r *http.Request) bool {
 	h := r.Header
-	return h.Get("Sec-Fetch-Site") != "" || h.Get("Sec-Fetch-Mode") != "" || h.Get("Origin") != "" || h.Get("Referer") != "" || strings.HasPrefix(h.Get("User-Agent"), "Mozilla/")
+	return h.Get("Sec-Fetch-Site") != "" || h.Get("Sec-Fetch-Mode") != "" || h.Get("Origin") != "" ||
+		h.Get("Referer") != "" ||
+		strings.HasPrefix(h.Get("User-Agent"), "Mozilla/")
 }
 
 // fromElsewhere names the page that made a browser send the request, when it is not one of this server's.
@@ -121,13 +139,18 @@ func shorten(s string) string {
 	return s
 }
 
-// notBrowsers refuses browsers on routes that change something although they are GET, as the contract has it: an image is enough
-// to call them.
-func notBrowsers(handle func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
+// notBrowsers refuses browsers on routes that change something although they are GET, as the contract has it: an
+// image is enough to call them.
+func notBrowsers(
+	handle func(http.ResponseWriter, *http.Request) error,
+) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if browser(r) {
 			path, _ := credentials(r)
-			return &refusal{code: http.StatusForbidden, message: "GET " + path + " changes what the server holds and is not answered to browsers"}
+			return &refusal{
+				code:    http.StatusForbidden,
+				message: "GET " + path + " changes what the server holds and is not answered to browsers",
+			}
 		}
 		return handle(w, r)
 	}

@@ -41,8 +41,8 @@ type Config struct {
 	// MaxQueueGroups and MaxQueueBytes bound what waits or is leased (defaults 100,000 groups and 64 GiB).
 	MaxQueueGroups int
 	MaxQueueBytes  int64
-	// HoldTimeout is how long a post is held while the queue (or the disk: then it gets a 507) is full before it gets a 503 (default 240 s: clients
-	// give up after 300 s and drop the group after three 503s).
+	// HoldTimeout is how long a post is held while the queue (or the disk: then it gets a 507) is full before it gets a
+	// 503 (default 240 s: clients give up after 300 s and drop the group after three 503s).
 	HoldTimeout time.Duration
 	// MaxBody bounds a request body after decompression, in bytes (default 256 MiB).
 	MaxBody int64
@@ -68,12 +68,13 @@ type Config struct {
 	// Token, when set, is required of every request: as a bearer token, or as the path prefix /t/<token>/. AdminToken
 	// is required of /reset_data; when it is empty, Token serves for that too.
 	Token, AdminToken string
-	// TLS is what the server serves with, its certificates set. Nil means plain HTTP, which Serve refuses off loopback unless
-	// Insecure is set: whoever is on the way would read tokens, prompts and completions, and could post.
+	// TLS is what the server serves with, its certificates set. Nil means plain HTTP, which Serve refuses off loopback
+	// unless Insecure is set: anyone on the network path could read tokens, prompts and completions, and could post.
 	TLS *tls.Config
 	// Insecure allows an empty Token, and plain HTTP, off loopback.
 	Insecure bool
-	// AllowedOrigins are the web pages that browsers may let talk to the server ("https://viewer.example"). None may by default.
+	// AllowedOrigins are the web pages that browsers may let talk to the server ("https://viewer.example"). None may by
+	// default.
 	AllowedOrigins []string
 	// AllowedHosts are names under which clients may address a server without a token, beside addresses, localhost and the
 	// machine's own name.
@@ -102,7 +103,12 @@ type Completion struct {
 }
 
 func (c Config) disk() store.DiskOptions {
-	return store.DiskOptions{Always: c.Sync == "always", SegmentBytes: c.SegmentBytes, Wait: c.HoldTimeout, Room: c.Room}
+	return store.DiskOptions{
+		Always:       c.Sync == "always",
+		SegmentBytes: c.SegmentBytes,
+		Wait:         c.HoldTimeout,
+		Room:         c.Room,
+	}
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -145,7 +151,12 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("trajectories: max_inflight_bytes (%d) must not be negative", c.MaxInflightBytes)
 	}
 	if c.MaxQueueGroups < 0 || c.MaxQueueBytes < 0 || c.MaxBody < 0 {
-		return c, fmt.Errorf("trajectories: max_queue_groups (%d), max_queue_bytes (%d) and max_body (%d) must not be negative", c.MaxQueueGroups, c.MaxQueueBytes, c.MaxBody)
+		return c, fmt.Errorf(
+			"trajectories: max_queue_groups (%d), max_queue_bytes (%d) and max_body (%d) must not be negative",
+			c.MaxQueueGroups,
+			c.MaxQueueBytes,
+			c.MaxBody,
+		)
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -178,11 +189,18 @@ func loadTLS(certificate, key string) (*tls.Config, error) {
 		return nil, nil
 	}
 	if certificate == "" || key == "" {
-		return nil, errors.New("trajectories: TLS needs both a certificate and its key: set tls_certificate and tls_key (--tls-certificate, --tls-key)")
+		return nil, errors.New(
+			"trajectories: TLS needs both a certificate and its key: set tls_certificate and tls_key (--tls-certificate, --tls-key)",
+		)
 	}
 	pair, err := tls.LoadX509KeyPair(certificate, key)
 	if err != nil {
-		return nil, fmt.Errorf("trajectories: reading the certificate %s and the key %s, expected PEM files that belong together: %w", certificate, key, err)
+		return nil, fmt.Errorf(
+			"trajectories: reading the certificate %s and the key %s, expected PEM files that belong together: %w",
+			certificate,
+			key,
+			err,
+		)
 	}
 	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
 }
@@ -195,13 +213,27 @@ func (c Config) checkAddress(addr net.Addr) error {
 	}
 	switch {
 	case c.Insecure && c.Token == "":
-		c.Log.Warn("the trajectory API listens beyond this machine without a token: anyone who reaches it can read, post and delete trajectories", "address", addr.String())
+		c.Log.Warn(
+			"the trajectory API listens beyond this machine without a token: anyone who reaches it can read, post and delete trajectories",
+			"address",
+			addr.String(),
+		)
 	case c.Insecure && c.TLS == nil:
-		c.Log.Warn("the trajectory API listens beyond this machine without TLS: whoever is on the way can read the token and all trajectories", "address", addr.String())
+		c.Log.Warn(
+			"the trajectory API listens beyond this machine without TLS: anyone on the network path can read the token and all trajectories",
+			"address",
+			addr.String(),
+		)
 	case c.Token == "":
-		return fmt.Errorf("trajectories: %s is not a loopback address and no token is set: anyone could read and delete trajectories; set a token (--token), listen on 127.0.0.1, or say --insecure", addr)
+		return fmt.Errorf(
+			"trajectories: %s is not a loopback address and no token is set: anyone could read and delete trajectories; set a token (--token), listen on 127.0.0.1, or say --insecure",
+			addr,
+		)
 	case c.TLS == nil:
-		return fmt.Errorf("trajectories: refused: would serve without TLS beyond loopback (%s): set tls_certificate and tls_key (--tls-certificate, --tls-key), listen on 127.0.0.1, or set insecure (--insecure) where the network is trusted", addr)
+		return fmt.Errorf(
+			"trajectories: refused: would serve without TLS beyond loopback (%s): set tls_certificate and tls_key (--tls-certificate, --tls-key), listen on 127.0.0.1, or set insecure (--insecure) where the network is trusted",
+			addr,
+		)
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ func (s *Server) batch(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out, id, err := s.state.take(r.Context(), lease)
+	out, id, err := s.state.lease(r.Context(), lease)
 	switch {
 	case errors.Is(err, errUnregistered):
 		reply(w, http.StatusOK, struct {
@@ -80,7 +80,7 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, out *batch, id str
 		length += out.items[i].Bytes
 		longest = max(longest, out.items[i].Bytes)
 	}
-	done, err := s.memory.lend(r.Context(), each*longest)
+	done, err := s.memory.acquire(r.Context(), each*longest)
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,14 @@ const compressAbove = 1000
 
 // splice writes the stored bodies as they are, with commas between them. length is that of the bodies when it is known
 // what goes over the wire, and 0 otherwise.
-func (s *Server) splice(body io.Writer, w http.ResponseWriter, r *http.Request, out *batch, id string, length int64) error {
+func (s *Server) splice(
+	body io.Writer,
+	w http.ResponseWriter,
+	r *http.Request,
+	out *batch,
+	id string,
+	length int64,
+) error {
 	const head = `{"batch":[`
 	tail := "]}"
 	if id != "" {
@@ -156,7 +163,14 @@ func acceptsColumns(r *http.Request) bool {
 }
 
 // columns writes the stored groups as an Arrow stream.
-func (s *Server) columns(body io.Writer, _ http.ResponseWriter, r *http.Request, out *batch, id string, _ int64) error {
+func (s *Server) columns(
+	body io.Writer,
+	_ http.ResponseWriter,
+	r *http.Request,
+	out *batch,
+	id string,
+	_ int64,
+) error {
 	about := map[string]string{}
 	if id != "" {
 		about["id"], about["lease_seconds"] = id, strconv.FormatFloat(out.lease.Seconds(), 'g', -1, 64)

@@ -21,7 +21,8 @@ type arrival struct {
 	waiting  int // sequences left in the environment's buffer
 }
 
-// enqueue makes groups and the key of their post durable, then makes them available. It returns when a kill can no longer lose them.
+// enqueue makes groups and the key of their post durable, then makes them available. It returns when a kill can no
+// longer lose them.
 func (b *state) enqueue(ctx context.Context, groups []*group.Group, keys []store.Key) ([]arrival, error) {
 	at := time.Now().UnixNano()
 	b.mu.Lock()
@@ -33,11 +34,11 @@ func (b *state) enqueue(ctx context.Context, groups []*group.Group, keys []store
 	change := store.Change{Keys: keys}
 	for i, g := range groups {
 		env := b.known(g.Env)
-		b.hear(env)
+		b.markSeen(env)
 		b.counts.in(env, g)
 		if b.stale(g.MinVersion) {
 			b.counts.drop(env, "stale")
-			b.noteOld()
+			b.recordStale()
 			continue
 		}
 		b.nextID++
@@ -60,7 +61,7 @@ func (b *state) enqueue(ctx context.Context, groups []*group.Group, keys []store
 
 	var err error
 	if ticket != nil {
-		err = forever(ctx, ticket)
+		err = awaitDurable(ctx, ticket)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -76,10 +77,10 @@ func (b *state) enqueue(ctx context.Context, groups []*group.Group, keys []store
 		out[i] = b.place(*it)
 	}
 	if err != nil {
-		b.freed()
+		b.signalRoom()
 		return nil, fmt.Errorf("storing a posted group: %w", err)
 	}
-	b.noteKept(kept)
+	b.recordKept(kept)
 	for _, k := range keys {
 		b.keys.add(k)
 	}
@@ -99,7 +100,11 @@ func (b *state) refuse(groups []*group.Group) error {
 			}
 			b.counts.reject("too_large")
 			return &group.Invalid{Details: []group.Detail{{Type: "too_long", Loc: at,
-				Msg:   fmt.Sprintf("A group of %d sequences can never be part of a batch of %d: lower the environment's group_size or raise the trainer's batch_size", g.Size, b.doc.Trainer.BatchSize),
+				Msg: fmt.Sprintf(
+					"A group of %d sequences can never be part of a batch of %d: lower the environment's group_size or raise the trainer's batch_size",
+					g.Size,
+					b.doc.Trainer.BatchSize,
+				),
 				Input: g.Size, Ctx: map[string]any{"max_length": b.doc.Trainer.BatchSize, "actual_length": g.Size}}}}
 		}
 	}
@@ -176,7 +181,8 @@ func (b *state) admit(ctx context.Context, bytes int64) error {
 func (b *state) full(bytes int64) bool {
 	held := b.held
 	over := func(times int64) bool {
-		return int64(held.Groups) >= times*int64(b.cfg.MaxQueueGroups) || held.Bytes > 0 && held.Bytes+bytes > times*b.cfg.MaxQueueBytes
+		return int64(held.Groups) >= times*int64(b.cfg.MaxQueueGroups) ||
+			held.Bytes > 0 && held.Bytes+bytes > times*b.cfg.MaxQueueBytes
 	}
 	return over(2) || over(1) && b.available()
 }

@@ -55,7 +55,7 @@ func (b *state) registerEnv(ctx context.Context, e environment) (*welcome, error
 		StartingStep: b.doc.Step, CheckpointInterval: b.doc.Trainer.SaveInterval, NumSteps: b.doc.Trainer.NumSteps}
 	ticket := b.store.Submit(store.Change{State: b.saved()})
 	b.mu.Unlock()
-	if err := forever(ctx, ticket); err != nil {
+	if err := awaitDurable(ctx, ticket); err != nil {
 		return nil, fmt.Errorf("storing the registration of environment %s: %w", e.RealName, err)
 	}
 	return w, nil
@@ -71,9 +71,9 @@ func (b *state) disconnectEnv(ctx context.Context, id int64) (bool, error) {
 	b.doc.Envs[id].Gone = true
 	b.flush(int(id))
 	ticket := b.store.Submit(store.Change{State: b.saved()})
-	b.freed()
+	b.signalRoom()
 	b.mu.Unlock()
-	if err := forever(ctx, ticket); err != nil {
+	if err := awaitDurable(ctx, ticket); err != nil {
 		return false, fmt.Errorf("storing the disconnection of environment %d: %w", id, err)
 	}
 	return true, nil
@@ -97,8 +97,8 @@ func (b *state) known(env int) int {
 	return env
 }
 
-// hear notes a sign of life.
-func (b *state) hear(env int) {
+// markSeen notes a sign of life.
+func (b *state) markSeen(env int) {
 	if env >= 0 && env < len(b.doc.Envs) {
 		b.seen[env] = b.now()
 	}
@@ -157,7 +157,7 @@ func (b *state) statusOf(id int64) (s envStatus, ok bool) {
 		return s, false
 	}
 	env := int(id)
-	b.hear(env)
+	b.markSeen(env)
 	e := &b.doc.Envs[env]
 	e.GroupSize = max(e.GroupSize, int64(b.queue.LargestOf(env)), 1)
 	batchSize := int64(0)
@@ -207,7 +207,7 @@ func (b *state) claim(env int, batchSize int64) int64 {
 	return int64(float64(batchSize) * max(0, min(*b.doc.Envs[env].Minimum, 1)))
 }
 
-// shares computes an environment's weight among the connected, and the fraction of a batch that nobody claims.
+// shares computes an environment's weight among the connected, and the fraction of a batch that no environment claims.
 func (b *state) shares(env int) (weight, unallocated float64) {
 	total, claimed := 0.0, 0.0
 	for i := range b.doc.Envs {

@@ -43,8 +43,8 @@ func TestAFullDiskIsAClearAnswer(t *testing.T) {
 	equal(t, "the batch", marksOf(f.ok("GET", "/batch", "")), []int{2})
 }
 
-// A store of an older version may hold what is refused today. It opens, the group can be looked at, and it is delivered: the
-// trainer says that it cannot read it.
+// A store of an older version may hold what is refused today. It opens, the group can be looked at, and it is
+// delivered: the trainer says that it cannot read it.
 func TestAStoreWithAGroupThatIsRefusedTodayOpens(t *testing.T) {
 	t.Parallel()
 	const poison = `{"tokens":[[100000000000000000000000000]],"masks":[[-100]],"scores":[1e300],"advantages":null,"env_id":99999999999}`

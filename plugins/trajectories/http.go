@@ -50,7 +50,12 @@ func (s *Server) Handler() http.Handler {
 	})
 }
 
-func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, routes map[string]map[string]route, path, token string) {
+func (s *Server) dispatch(
+	w http.ResponseWriter,
+	r *http.Request,
+	routes map[string]map[string]route,
+	path, token string,
+) {
 	pattern := path
 	methods, ok := routes[pattern]
 	if !ok {
@@ -75,7 +80,13 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, routes map[str
 	}
 	if !h.open && !s.allowed(token, h.admin) {
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		reply(w, http.StatusUnauthorized, map[string]string{"detail": "This trajectory API needs a token: send Authorization: Bearer <token>, or use the URL http://host:port/t/<token>"})
+		reply(
+			w,
+			http.StatusUnauthorized,
+			map[string]string{
+				"detail": "This trajectory API needs a token: send Authorization: Bearer <token>, or use the URL http://host:port/t/<token>",
+			},
+		)
 		return
 	}
 	began := time.Now()
@@ -142,7 +153,7 @@ func reply(w http.ResponseWriter, code int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(code)
-	_, _ = w.Write(body) // the client is gone: nobody is left to tell
+	_, _ = w.Write(body) // the client is gone: there is nobody to report to
 }
 
 func text(w http.ResponseWriter, code int, body string) {
@@ -168,7 +179,16 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, group.ErrEncoding):
 		reply(w, http.StatusBadRequest, map[string]string{"detail": "There was an error parsing the body"})
 	case errors.As(err, &tooLarge):
-		reply(w, http.StatusRequestEntityTooLarge, map[string]string{"detail": "The body is larger than the server allows (" + strconv.FormatInt(tooLarge.Limit, 10) + " bytes after decompression)"})
+		reply(
+			w,
+			http.StatusRequestEntityTooLarge,
+			map[string]string{
+				"detail": "The body is larger than the server allows (" + strconv.FormatInt(
+					tooLarge.Limit,
+					10,
+				) + " bytes after decompression)",
+			},
+		)
 	case errors.Is(err, web.ErrStalled):
 		w.Header().Set("Connection", "close")
 		reply(w, http.StatusRequestTimeout, map[string]string{"detail": err.Error()})

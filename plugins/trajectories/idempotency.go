@@ -12,9 +12,10 @@ import (
 	"github.com/recipe-rl/recipe/plugins/trajectories/store"
 )
 
-// A client that does not hear the answer to its post sends it again. Clients of ours give each post an Idempotency-Key: the
-// key is stored together with the groups, so that the repeated post is recognised even by a server that was killed in
-// between. Stock clients send none. For them there is unanswered, which is safe but sees less.
+// A client that does not hear the answer to its post sends it again. Clients of ours give each post an
+// Idempotency-Key: the key is stored together with the groups, so that the repeated post is recognised even by a
+// server that was killed in between. Stock clients send none. For them there is unanswered, which is safe but sees
+// less.
 
 // keyHeader names a post for as long as its sender may repeat it.
 const keyHeader = "Idempotency-Key"
@@ -31,8 +32,13 @@ type postKey [16]byte
 func keyOf(r *http.Request) (k postKey, err error) {
 	given := r.Header.Get(keyHeader)
 	if len(given) > maxKey {
-		return k, &group.Invalid{Details: []group.Detail{{Type: "string_too_long", Loc: []any{"header", keyHeader}, Input: given[:32] + " …",
-			Msg: fmt.Sprintf("String should have at most %d characters", maxKey), Ctx: map[string]any{"max_length": maxKey}}}}
+		return k, &group.Invalid{
+			Details: []group.Detail{{Type: "string_too_long", Loc: []any{"header", keyHeader}, Input: given[:32] + " …",
+				Msg: fmt.Sprintf(
+					"String should have at most %d characters",
+					maxKey,
+				), Ctx: map[string]any{"max_length": maxKey}}},
+		}
 	}
 	if given != "" {
 		sum := sha256.Sum256([]byte(given))
@@ -50,7 +56,11 @@ type idempotency struct {
 }
 
 func newIdempotency(keys []store.Key) idempotency {
-	r := idempotency{stored: map[postKey]store.Key{}, under: map[postKey]chan struct{}{}, unanswered: map[[sha256.Size]byte]*unanswered{}}
+	r := idempotency{
+		stored:     map[postKey]store.Key{},
+		under:      map[postKey]chan struct{}{},
+		unanswered: map[[sha256.Size]byte]*unanswered{},
+	}
 	for _, k := range keys {
 		r.add(k)
 	}
@@ -78,8 +88,8 @@ func (b *state) stored(k postKey) bool {
 	return ok
 }
 
-// begin claims a key for a post. When the post has been stored before, it returns how many groups it held; when the same
-// post is under way on another connection, it waits for the outcome of that one. Otherwise end must follow.
+// begin claims a key for a post. When the post has been stored before, it returns how many groups it held; when the
+// same post is under way on another connection, it waits for the outcome of that one. Otherwise end must follow.
 func (b *state) begin(ctx context.Context, k postKey, sum uint32) (before *store.Key, end func(), err error) {
 	for {
 		b.mu.Lock()
@@ -107,18 +117,22 @@ func (b *state) begin(ctx context.Context, k postKey, sum uint32) (before *store
 		select {
 		case <-other:
 		case <-ctx.Done():
-			return nil, nil, fmt.Errorf("waiting for the outcome of the same post on another connection: %w", context.Cause(ctx))
+			return nil, nil, fmt.Errorf(
+				"waiting for the outcome of the same post on another connection: %w",
+				context.Cause(ctx),
+			)
 		}
 	}
 }
 
-// unanswered is a post without a key that was stored although its client had gone before it could be answered: a stock client
-// will send it again. The next post of exactly the same groups is taken for that and not stored twice.
+// unanswered is a post without a key that was stored although its client had gone before it could be answered: a
+// stock client will send it again. The next post of exactly the same groups counts as the repetition and is not
+// stored twice.
 //
-// This cannot lose an acknowledged group, even if two posts are equal by chance: the first was never acknowledged, because
-// its connection is broken off instead of answered, and each is paired with one later post at most. So as many copies are
-// stored as were acknowledged, or more. What it cannot see is an answer that was lost on its way, and a server that was
-// killed before it answered: then a stock client's retry is stored twice.
+// This cannot lose an acknowledged group, even if two posts are equal by chance: the first was never acknowledged,
+// because its connection is broken off instead of answered, and each is paired with one later post at most. So as
+// many copies are stored as were acknowledged, or more. What it cannot see is an answer that was lost on its way, and
+// a server that was killed before it answered: then a stock client's retry is stored twice.
 type unanswered struct {
 	times int
 	until time.Time
@@ -137,7 +151,7 @@ func digest(groups []*group.Group) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// noteUnanswered notes a post that nobody will be told of.
+// noteUnanswered notes a stored post whose answer could not be sent.
 func (b *state) noteUnanswered(d [sha256.Size]byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

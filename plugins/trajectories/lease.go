@@ -12,15 +12,19 @@ import (
 )
 
 var (
-	errUnregistered = errors.New("Trainer not registered. Call /register first.") //nolint:staticcheck // run-api's words
-	errNoBatch      = errors.New("no exact batch can be made of what waits")
-	errLeaseUnknown = errors.New("this queue never gave out a batch of this id")
-	errLeaseLost    = errors.New("the lease ran out, and the batch was given to another caller: its groups will be acknowledged by that one")
+	errUnregistered = errors.New(
+		"Trainer not registered. Call /register first.",
+	) //nolint:staticcheck // run-api's words
+	errNoBatch      = errors.New("queued groups cannot fill a batch exactly")
+	errLeaseUnknown = errors.New("no batch of this id was ever handed out by this queue")
+	errLeaseLost    = errors.New(
+		"the lease ran out, and the batch was given to another caller: its groups will be acknowledged by that one",
+	)
 )
 
 // take forms a batch or finds one that came back, and hands it out: for the time of a lease, or, with a lease of 0,
 // until delivered is called. A leased batch is durable before take returns.
-func (b *state) take(ctx context.Context, lease time.Duration) (*batch, string, error) {
+func (b *state) lease(ctx context.Context, lease time.Duration) (*batch, string, error) {
 	b.mu.Lock()
 	if b.doc.Trainer == nil {
 		b.mu.Unlock()
@@ -40,7 +44,7 @@ func (b *state) take(ctx context.Context, lease time.Duration) (*batch, string, 
 		}
 		b.mu.Unlock()
 		if ticket != nil {
-			if err := forever(ctx, ticket); err != nil {
+			if err := awaitDurable(ctx, ticket); err != nil {
 				return nil, "", fmt.Errorf("storing that the trainer has started: %w", err)
 			}
 		}
@@ -61,7 +65,7 @@ func (b *state) take(ctx context.Context, lease time.Duration) (*batch, string, 
 		{Number: out.number, Grant: out.grant, Lease: lease, Groups: out.ids()}}})
 	id := fmt.Sprintf("%s-%d-%d", b.doc.Instance, out.number, out.grant)
 	b.mu.Unlock()
-	err := forever(ctx, ticket)
+	err := awaitDurable(ctx, ticket)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	out.busy = false
@@ -73,7 +77,7 @@ func (b *state) take(ctx context.Context, lease time.Duration) (*batch, string, 
 	return out, id, nil
 }
 
-// form returns the oldest batch that nobody has, or makes a new one.
+// form returns the oldest batch that is not leased, or makes a new one.
 func (b *state) form() *batch {
 	now := b.now()
 	var oldest *batch
@@ -142,7 +146,7 @@ func (b *state) damaged(ctx context.Context, out *batch, id uint64, why error) e
 	ticket := b.store.Submit(store.Change{State: b.saved(), End: []uint64{id}, Ended: []uint64{out.number}})
 	b.mu.Unlock()
 	b.cfg.Log.Error("a stored group cannot be read and is dropped", "group", id, "error", why)
-	return forever(ctx, ticket)
+	return awaitDurable(ctx, ticket)
 }
 
 // finish forgets a batch whose trainer has it for good. It is called with the lock and returns without it.
@@ -157,9 +161,9 @@ func (b *state) finish(ctx context.Context, out *batch) error {
 		b.counts.out(&out.items[i], b.doc.Version)
 	}
 	ticket := b.store.Submit(store.Change{State: b.saved(), End: out.ids(), Ended: []uint64{out.number}})
-	b.freed()
+	b.signalRoom()
 	b.mu.Unlock()
-	if err := forever(ctx, ticket); err != nil {
+	if err := awaitDurable(ctx, ticket); err != nil {
 		return fmt.Errorf("storing that batch %d was delivered: %w", out.number, err)
 	}
 	return nil

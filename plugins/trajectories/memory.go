@@ -15,18 +15,19 @@ import (
 var errBusy = errors.New("other requests hold all memory that is meant for bodies (max_inflight_bytes); try again")
 
 const (
-	memoryWait  = 15 * time.Second // for memory: who holds it is at work, and done within seconds
+	memoryWait  = 15 * time.Second // for memory: its holders are done within seconds
 	largeWait   = 16               // requests that may wait for memory with much of their body read
 	smallBody   = 1 << 20          // what most posts have
-	mediumBody  = 8 << 20          // what a larger one probably has, when nobody knows
+	mediumBody  = 8 << 20          // the guess for a larger one, when unknown
 	decoderSize = 16 << 20         // what a zstd decoder of the largest window takes
 )
 
 // memory bounds what the bodies of all requests under way take together, compressed, inflated and as copies: a body of
 // 250 kB may inflate to 250 MB, and eight of them at once once took 6.8 GB.
 //
-// Nobody waits for a part while holding one of the same kind, so nobody waits for ever: a request begins with a small part,
-// gives it back for a large one when its body is larger, and gives that back for all large memory when even that is not enough.
+// Nobody waits for a part while holding one of the same kind, so nobody waits for ever: a request begins with a small
+// part, gives it back for a large one when its body is larger, and gives that back for all large memory when even
+// that is not enough.
 type memory struct {
 	small, large, filling, decoders part
 	waiting                         *semaphore.Weighted
@@ -48,8 +49,8 @@ func newMemory(size int64) *memory {
 		decoders: newPart(max(1, size/8/decoderSize)), waiting: semaphore.NewWeighted(largeWait)}
 }
 
-// take gets n of a part, or all of it when that is less, and says how much.
-func (p part) take(ctx context.Context, n int64) (int64, error) {
+// reserve gets n of a part, or all of it when that is less, and says how much.
+func (p part) reserve(ctx context.Context, n int64) (int64, error) {
 	n = min(n, p.size)
 	if p.free.TryAcquire(n) {
 		return n, nil
@@ -65,7 +66,7 @@ func (p part) take(ctx context.Context, n int64) (int64, error) {
 	return n, nil
 }
 
-// limitMemory tells the garbage collector what this process should take, when nobody else has (GOMEMLIMIT): it would let
+// limitMemory tells the garbage collector what this process should take, unless GOMEMLIMIT says so: it would let
 // garbage grow to as much as all bodies at their largest.
 func (c Config) limitMemory() {
 	if os.Getenv("GOMEMLIMIT") == "" {
@@ -80,13 +81,13 @@ type share struct {
 	room         int64 // bytes of the body for which that is enough
 }
 
-// begin takes memory for a body of which about expected bytes are expected; 0 when nobody knows.
+// begin takes memory for a body of which about expected bytes are expected; 0 when unknown.
 func (s *share) begin(ctx context.Context, expected int64) (err error) {
 	s.room = smallBody
 	if expected > 0 && expected < smallBody {
 		s.room = expected
 	}
-	s.small, err = s.of.small.take(ctx, 2*s.room+firstPart) // the body and its copy
+	s.small, err = s.of.small.reserve(ctx, 2*s.room+firstPart) // the body and its copy
 	return err
 }
 
@@ -104,7 +105,7 @@ func (s *share) more(ctx context.Context, n, expected int64) (err error) {
 	}
 	defer s.of.waiting.Release(1)
 	s.release()
-	if s.large, err = s.of.large.take(ctx, 2*want); err != nil {
+	if s.large, err = s.of.large.reserve(ctx, 2*want); err != nil {
 		return err
 	}
 	if s.room = want; 2*want >= s.of.large.size {
@@ -124,16 +125,16 @@ func (s *share) release() {
 	s.small, s.large, s.room = 0, 0, 0
 }
 
-// lend takes n bytes for an answer, until the returned function is called.
-func (m *memory) lend(ctx context.Context, n int64) (func(), error) {
+// acquire takes n bytes for an answer, until the returned function is called.
+func (m *memory) acquire(ctx context.Context, n int64) (func(), error) {
 	p := m.small
 	if n > 2*smallBody {
 		p = m.large
 	}
-	return p.lend(ctx, n)
+	return p.acquire(ctx, n)
 }
 
-func (p part) lend(ctx context.Context, n int64) (func(), error) {
-	held, err := p.take(ctx, n)
+func (p part) acquire(ctx context.Context, n int64) (func(), error) {
+	held, err := p.reserve(ctx, n)
 	return func() { p.free.Release(held) }, err
 }

@@ -101,18 +101,43 @@ func (b *state) queueMetrics(p *page) {
 	}
 	p.single("queue_groups", "gauge", "Groups that wait for a batch.", float64(waiting.Groups))
 	p.single("queue_sequences", "gauge", "Sequences that wait for a batch.", float64(waiting.Sequences))
-	p.single("buffered_sequences", "gauge", "Sequences that wait for others of their environment to complete a group.", float64(buffered.Sequences))
+	p.single(
+		"buffered_sequences",
+		"gauge",
+		"Sequences that wait for others of their environment to complete a group.",
+		float64(buffered.Sequences),
+	)
 	p.single("parked_groups", "gauge", "Groups that are larger than the trainer's batch.", float64(len(b.parked)))
-	p.single("held_groups", "gauge", "Groups that the bounds count: arriving, buffered, waiting and leased.", float64(b.held.Groups))
+	p.single(
+		"held_groups",
+		"gauge",
+		"Groups that the bounds count: arriving, buffered, waiting and leased.",
+		float64(b.held.Groups),
+	)
 	p.single("held_bytes", "gauge", "Bytes of those groups.", float64(b.held.Bytes))
 	p.single("max_groups", "gauge", "The bound on groups.", float64(b.cfg.MaxQueueGroups))
 	p.single("max_bytes", "gauge", "The bound on bytes.", float64(b.cfg.MaxQueueBytes))
 	p.single("leased_batches", "gauge", "Batches that a trainer has and has not acknowledged.", float64(leased))
 	p.single("expired_leases_total", "counter", "Leases that ran out.", float64(b.counts.expired))
 	p.single("step", "gauge", "Batches delivered, plus the trainer's first step.", float64(b.doc.Step))
-	p.single("policy_version", "gauge", "The trainer's policy version; -1 when it has not said.", float64(b.doc.Version))
-	p.single("filled_logprobs_total", "counter", "Groups whose log-probabilities came from the gateway's record.", float64(b.counts.filled))
-	p.single("repeated_posts_total", "counter", "Posts that had been stored before and were not stored again.", float64(b.counts.repeated))
+	p.single(
+		"policy_version",
+		"gauge",
+		"The trainer's policy version; -1 when it has not said.",
+		float64(b.doc.Version),
+	)
+	p.single(
+		"filled_logprobs_total",
+		"counter",
+		"Groups whose log-probabilities came from the gateway's record.",
+		float64(b.counts.filled),
+	)
+	p.single(
+		"repeated_posts_total",
+		"counter",
+		"Posts that had been stored before and were not stored again.",
+		float64(b.counts.repeated),
+	)
 	p.family("rejected_total", "counter", "Posts that were refused.")
 	for _, reason := range sortedKeys(b.counts.rejected) {
 		p.sample("rejected_total", float64(b.counts.rejected[reason]), "reason", reason)
@@ -140,13 +165,30 @@ func (b *state) envMetrics(p *page) {
 	counter("sequences_in_total", "Sequences that arrived.", func(f *flow) int64 { return f.sequencesIn })
 	counter("tokens_in_total", "Tokens that arrived.", func(f *flow) int64 { return f.tokensIn })
 	counter("groups_out_total", "Groups that were delivered for good.", func(f *flow) int64 { return f.groupsOut })
-	counter("sequences_out_total", "Sequences that were delivered for good.", func(f *flow) int64 { return f.sequencesOut })
+	counter(
+		"sequences_out_total",
+		"Sequences that were delivered for good.",
+		func(f *flow) int64 { return f.sequencesOut },
+	)
 	counter("tokens_out_total", "Tokens that were delivered for good.", func(f *flow) int64 { return f.tokensOut })
-	counter("staleness_sum", "Staleness in policy versions, summed over delivered groups that know theirs.", func(f *flow) int64 { return f.staleness })
-	counter("staleness_count", "Delivered groups that know their policy version.", func(f *flow) int64 { return f.versioned })
-	each("staleness_last", "gauge", "Staleness of the last delivered group, in policy versions.", func(_ int, f *flow) (float64, bool) {
-		return float64(f.lastStaleness), f.versioned > 0
-	})
+	counter(
+		"staleness_sum",
+		"Staleness in policy versions, summed over delivered groups that know theirs.",
+		func(f *flow) int64 { return f.staleness },
+	)
+	counter(
+		"staleness_count",
+		"Delivered groups that know their policy version.",
+		func(f *flow) int64 { return f.versioned },
+	)
+	each(
+		"staleness_last",
+		"gauge",
+		"Staleness of the last delivered group, in policy versions.",
+		func(_ int, f *flow) (float64, bool) {
+			return float64(f.lastStaleness), f.versioned > 0
+		},
+	)
 	p.family("dropped_total", "counter", "Groups that were dropped after they had arrived.")
 	for _, id := range known {
 		dropped := b.counts.env(id).dropped
@@ -163,9 +205,14 @@ func (b *state) envMetrics(p *page) {
 		}
 		return map[bool]float64{true: 1}[b.connected(id)], true
 	})
-	each("last_seen_seconds", "gauge", "Seconds since the environment was heard of.", func(id int, _ *flow) (float64, bool) {
-		return b.now().Sub(b.seen[id]).Seconds(), id >= 0
-	})
+	each(
+		"last_seen_seconds",
+		"gauge",
+		"Seconds since the environment was heard of.",
+		func(id int, _ *flow) (float64, bool) {
+			return b.now().Sub(b.seen[id]).Seconds(), id >= 0
+		},
+	)
 	if b.doc.Trainer == nil {
 		return
 	}
@@ -173,10 +220,15 @@ func (b *state) envMetrics(p *page) {
 	for _, m := range b.minimums() {
 		unmet[m.Env] = float64(max(0, m.Sequences-b.queue.Env(m.Env).Sequences))
 	}
-	each("minimum_missing_sequences", "gauge", "Sequences that the environment's minimum lacks for the next batch.", func(id int, _ *flow) (float64, bool) {
-		missing, claims := unmet[id]
-		return missing, claims
-	})
+	each(
+		"minimum_missing_sequences",
+		"gauge",
+		"Sequences that the environment's minimum lacks for the next batch.",
+		func(id int, _ *flow) (float64, bool) {
+			missing, claims := unmet[id]
+			return missing, claims
+		},
+	)
 }
 
 func (t *timings) write(p *page) {

@@ -29,7 +29,7 @@ type Block struct {
 	Port               int           `recipe:"port" doc:"port to listen on; 0 takes a free one and keeps it over restarts" default:"0" min:"0" max:"65535" change:"restart"`
 	TLSCertificate     string        `recipe:"tls_certificate" doc:"PEM file of the certificate to serve with, and of what signed it; needed beyond loopback. Clients trust the system's authorities, or those in the file that SSL_CERT_FILE names" change:"restart"`
 	TLSKey             string        `recipe:"tls_key" doc:"PEM file of its key" change:"restart"`
-	Insecure           bool          `recipe:"insecure" doc:"serve beyond loopback without TLS: whoever is on the way can read tokens and trajectories" default:"false" change:"restart"`
+	Insecure           bool          `recipe:"insecure" doc:"serve beyond loopback without TLS: anyone on the network path can read tokens and trajectories" default:"false" change:"restart"`
 	AllowedOrigins     []string      `recipe:"allowed_origins" doc:"web pages that browsers may let talk to the API, such as https://viewer.example; none by default" change:"restart"`
 	AllowedHosts       []string      `recipe:"allowed_hosts" doc:"names under which clients may address the API when it asks for no token, beside addresses, localhost and the machine's own name" change:"restart"`
 	MaxQueueGroups     int           `recipe:"max_queue_groups" doc:"groups that may wait or be leased; a post beyond it is held" unit:"groups" default:"100000" min:"1" change:"restart"`
@@ -59,17 +59,26 @@ var (
 // Plan implements sdk.Planner.
 func (service) Plan(b Block, _ sdk.Placement) (sdk.Estimate, []spec.Problem) {
 	var problems []spec.Problem
-	if ip := net.ParseIP(b.Host); ip != nil && !ip.IsLoopback() && !b.Insecure && (b.TLSCertificate == "" || b.TLSKey == "") {
-		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("host"), Summary: "refused: would serve without TLS beyond loopback",
-			Detail: fmt.Sprintf("%s is reached from other machines, and tokens and trajectories would travel in the clear. Set tls_certificate and tls_key, leave host out, or set insecure = true where the network is trusted.", b.Host)})
+	if ip := net.ParseIP(b.Host); ip != nil && !ip.IsLoopback() && !b.Insecure &&
+		(b.TLSCertificate == "" || b.TLSKey == "") {
+		problems = append(
+			problems,
+			spec.Problem{Path: cty.GetAttrPath("host"), Summary: "refused: would serve without TLS beyond loopback",
+				Detail: fmt.Sprintf(
+					"%s is reached from other machines, and tokens and trajectories would travel in the clear. Set tls_certificate and tls_key, leave host out, or set insecure = true where the network is trusted.",
+					b.Host,
+				)},
+		)
 	}
 	if b.Port == 0 {
 		return sdk.Estimate{}, problems
 	}
-	return sdk.Estimate{Amounts: []sdk.Amount{{Resource: "port", Part: "api", Value: float64(b.Port), How: "port"}}}, problems
+	return sdk.Estimate{
+		Amounts: []sdk.Amount{{Resource: "port", Part: "api", Value: float64(b.Port), How: "port"}},
+	}, problems
 }
 
-// Run implements sdk.Service: it serves until ctx ends. Groups lie in the run directory and outlive the process.
+// Run implements sdk.Service: it serves until ctx ends. Groups are kept in the run directory and outlive the process.
 func (service) Run(ctx context.Context, req sdk.Request[Block], host sdk.Host) error {
 	b := req.Config
 	ln, err := listen(ctx, b, req.Listen)
@@ -131,7 +140,7 @@ func (service) Run(ctx context.Context, req sdk.Request[Block], host sdk.Host) e
 	return errors.Join(err, server.Close(closing))
 }
 
-// listen takes the port that the recipe names, or the one of an earlier life, or a free one.
+// listen takes the port that the recipe names, or the one of an earlier process, or a free one.
 func listen(ctx context.Context, b Block, before string) (net.Listener, error) {
 	var lc net.ListenConfig
 	if b.Port == 0 && mayListenAgain(b.Host, before) {
@@ -150,8 +159,8 @@ func listen(ctx context.Context, b Block, before string) (net.Listener, error) {
 	return ln, nil
 }
 
-// mayListenAgain says whether an earlier address may be taken. It is what the run's record says, which may have come from
-// somewhere else: a block that is to listen on loopback does so, whatever stands there.
+// mayListenAgain says whether an earlier address may be taken. It is what the run's record says, which may have come
+// from somewhere else: a block that is to listen on loopback does so, whatever stands there.
 func mayListenAgain(host, before string) bool {
 	at, err := netip.ParseAddrPort(before)
 	if err != nil {
@@ -209,7 +218,10 @@ func gateways(refs []spec.Ref) (Lookup, func(), error) {
 			for i, l := range r.Record.Logprobs {
 				logprobs[i] = float64(l)
 			}
-			found = append(found, Completion{Logprobs: logprobs, MinVersion: int64(r.Record.Version), MaxVersion: int64(r.Record.VersionMax)})
+			found = append(
+				found,
+				Completion{Logprobs: logprobs, MinVersion: int64(r.Record.Version), MaxVersion: int64(r.Record.VersionMax)},
+			)
 		}
 		return found, nil
 	}, stop, nil

@@ -66,7 +66,12 @@ type posted struct {
 }
 
 // post takes a body in. When it returns without an error the groups are safe, and once.
-func (s *Server) post(w http.ResponseWriter, r *http.Request, buf *scratch, parse func([]byte) ([]*group.Group, error)) (p posted, err error) {
+func (s *Server) post(
+	w http.ResponseWriter,
+	r *http.Request,
+	buf *scratch,
+	parse func([]byte) ([]*group.Group, error),
+) (p posted, err error) {
 	ctx := r.Context()
 	key, err := keyOf(r)
 	if err != nil {

@@ -34,14 +34,17 @@ func (s *Server) routes() map[string]map[string]route {
 		"/batch/{id}/ack":     post(s.ackBatch),
 		"/batch/{id}/release": post(s.releaseBatch),
 		"/latest_example":     get(s.latestExample),
-		"/reset_data":         {http.MethodGet: {handle: notBrowsers(s.resetData), admin: true}, http.MethodPost: {handle: s.resetData, admin: true}},
-		"/metrics":            get(s.metrics),
-		"/groups":             get(s.listGroups),
-		"/groups/{id}":        get(s.showGroup),
-		"/environments":       get(s.environments),
-		"/tail":               get(s.tail),
-		"/openapi.json":       {http.MethodGet: {handle: s.openAPI, open: true}},
-		"/policy_version":     {http.MethodPost: {handle: s.setPolicyVersion}, http.MethodGet: {handle: s.policyVersion}},
+		"/reset_data": {
+			http.MethodGet:  {handle: notBrowsers(s.resetData), admin: true},
+			http.MethodPost: {handle: s.resetData, admin: true},
+		},
+		"/metrics":        get(s.metrics),
+		"/groups":         get(s.listGroups),
+		"/groups/{id}":    get(s.showGroup),
+		"/environments":   get(s.environments),
+		"/tail":           get(s.tail),
+		"/openapi.json":   {http.MethodGet: {handle: s.openAPI, open: true}},
+		"/policy_version": {http.MethodPost: {handle: s.setPolicyVersion}, http.MethodGet: {handle: s.policyVersion}},
 	}
 }
 
@@ -216,7 +219,7 @@ func (s *Server) latestExample(w http.ResponseWriter, r *http.Request) error {
 	b.mu.Lock()
 	size := len(b.latest.json)
 	b.mu.Unlock()
-	done, err := s.memory.lend(r.Context(), int64(size))
+	done, err := s.memory.acquire(r.Context(), int64(size))
 	if err != nil {
 		return err
 	}
@@ -225,7 +228,9 @@ func (s *Server) latestExample(w http.ResponseWriter, r *http.Request) error {
 	latest := append([]byte(nil), b.latest.json...)
 	b.mu.Unlock()
 	if len(latest) == 0 {
-		latest = []byte(`{"tokens":[],"masks":[],"scores":[],"advantages":[],"ref_logprobs":[],"generation_params":[],"inference_logprobs":[],"messages":[],"images":[]}`)
+		latest = []byte(
+			`{"tokens":[],"masks":[],"scores":[],"advantages":[],"ref_logprobs":[],"generation_params":[],"inference_logprobs":[],"messages":[],"images":[]}`,
+		)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(latest)))

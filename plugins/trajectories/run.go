@@ -32,7 +32,11 @@ func Run(ctx context.Context, o RunOptions, out io.Writer) (err error) {
 	address := net.JoinHostPort(o.Host, strconv.Itoa(o.Port))
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
-		return fmt.Errorf("listening on %s for the trajectory API: %w; choose another address with --host and --port", address, err)
+		return fmt.Errorf(
+			"listening on %s for the trajectory API: %w; choose another address with --host and --port",
+			address,
+			err,
+		)
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -42,7 +42,12 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	return &Server{cfg: cfg, state: b, memory: newMemory(cfg.MaxInflightBytes), timings: timings{routes: map[string]*timing{}}}, nil
+	return &Server{
+		cfg:     cfg,
+		state:   b,
+		memory:  newMemory(cfg.MaxInflightBytes),
+		timings: timings{routes: map[string]*timing{}},
+	}, nil
 }
 
 func openStore(ctx context.Context, cfg Config) (store.Store, error) {

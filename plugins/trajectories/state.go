@@ -68,7 +68,7 @@ type batch struct {
 	grant    int
 	items    []queue.Item
 	lease    time.Duration // 0 for a plain delivery
-	deadline time.Time     // of the lease; zero while nobody has the batch
+	deadline time.Time     // of the lease; zero while the batch is not leased
 	counted  bool          // its step is counted
 	busy     bool          // a plain delivery is under way
 }
@@ -145,7 +145,13 @@ func (b *state) recover(ctx context.Context) error {
 		items[it.ID] = it
 	}
 	for _, saved := range snapshot.Batches {
-		out := &batch{number: saved.Number, grant: saved.Grant, lease: saved.Lease, deadline: now.Add(saved.Lease), counted: true}
+		out := &batch{
+			number:   saved.Number,
+			grant:    saved.Grant,
+			lease:    saved.Lease,
+			deadline: now.Add(saved.Lease),
+			counted:  true,
+		}
 		for _, id := range saved.Groups {
 			if it, ok := items[id]; ok {
 				out.items = append(out.items, it)
@@ -176,13 +182,13 @@ func (b *state) push(it queue.Item) {
 	b.queue.Add(it)
 }
 
-// latest is the group that arrived last, with the memory that its JSON lies in.
+// latest is the group that arrived last, with the memory that holds its JSON.
 type latest struct {
 	json []byte
 	in   *scratch
 }
 
-// remember makes a group the latest example. It keeps the memory that the group lies in, and returns the memory of the
+// remember makes a group the latest example. It keeps the memory that holds the group, and returns the memory of the
 // one before for others to use: copying every group would cost more than all else that happens to it here.
 func (b *state) remember(json []byte, in *scratch) (free *scratch) {
 	b.mu.Lock()
@@ -220,13 +226,14 @@ func (b *state) saved() json.RawMessage {
 	return text
 }
 
-// freed wakes the posts that wait for room.
-func (b *state) freed() {
+// signalRoom wakes the posts that wait for room.
+func (b *state) signalRoom() {
 	close(b.room)
 	b.room = make(chan struct{})
 }
 
-// forever waits for a ticket without regard to the client: what was submitted happens, and the state in memory must follow.
-func forever(ctx context.Context, t *store.Ticket) error {
+// awaitDurable waits for a ticket without regard to the client: what was submitted happens, and the state in memory
+// must follow.
+func awaitDurable(ctx context.Context, t *store.Ticket) error {
 	return t.Wait(context.WithoutCancel(ctx))
 }

@@ -10,7 +10,12 @@ import (
 
 // register takes in a trainer. A second one takes over: the step goes on, and what the first had leased and not
 // acknowledged is handed out again at once.
-func (b *state) register(ctx context.Context, r registration, startingStep, maxTokenLen int64, checkpoints string) error {
+func (b *state) register(
+	ctx context.Context,
+	r registration,
+	startingStep, maxTokenLen int64,
+	checkpoints string,
+) error {
 	b.mu.Lock()
 	first := b.doc.Trainer == nil
 	b.doc.Trainer = &r
@@ -27,9 +32,9 @@ func (b *state) register(ctx context.Context, r registration, startingStep, maxT
 	}
 	b.refit()
 	ticket := b.store.Submit(store.Change{State: b.saved()})
-	b.freed()
+	b.signalRoom()
 	b.mu.Unlock()
-	if err := forever(ctx, ticket); err != nil {
+	if err := awaitDurable(ctx, ticket); err != nil {
 		return fmt.Errorf("storing the registration of the trainer: %w", err)
 	}
 	return nil
@@ -46,7 +51,13 @@ func (b *state) refit() {
 		b.push(it)
 	}
 	if n := len(b.parked); n > 0 {
-		b.cfg.Log.Warn("groups that are larger than the trainer's batch wait until a trainer registers with a larger batch_size", "groups", n, "batch_size", size)
+		b.cfg.Log.Warn(
+			"groups that are larger than the trainer's batch wait until a trainer registers with a larger batch_size",
+			"groups",
+			n,
+			"batch_size",
+			size,
+		)
 	}
 }
 
@@ -71,12 +82,12 @@ func (b *state) setVersion(ctx context.Context, version int64, stalest *int64) e
 			change.End = append(change.End, old[i].ID)
 		}
 		if len(old) > 0 {
-			b.freed()
+			b.signalRoom()
 		}
 	}
 	ticket := b.store.Submit(change)
 	b.mu.Unlock()
-	if err := forever(ctx, ticket); err != nil {
+	if err := awaitDurable(ctx, ticket); err != nil {
 		return fmt.Errorf("storing policy version %d: %w", version, err)
 	}
 	return nil
@@ -88,7 +99,8 @@ func (b *state) stale(oldest int64) bool {
 	return limit >= 0 && oldest >= 0 && b.doc.Version-oldest > limit
 }
 
-// staleness is the limit in force, the tighter of the configured one and the one that was told with the version; -1: none.
+// staleness is the limit in force, the tighter of the configured one and the one that was told with the version; -1:
+// none.
 func (b *state) staleness() int64 {
 	limit := int64(-1)
 	if b.cfg.LimitStaleness {
@@ -130,9 +142,9 @@ func (b *state) reset(ctx context.Context) error {
 		MaxTokenLen: b.doc.MaxTokenLen, Checkpoints: b.doc.Checkpoints}
 	change.State = b.saved()
 	ticket := b.store.Submit(change)
-	b.freed()
+	b.signalRoom()
 	b.mu.Unlock()
-	if err := forever(ctx, ticket); err != nil {
+	if err := awaitDurable(ctx, ticket); err != nil {
 		return fmt.Errorf("forgetting the stored trajectories: %w", err)
 	}
 	return nil

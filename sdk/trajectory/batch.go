@@ -8,8 +8,8 @@ import (
 // Batch is what a trainer trains one step on: groups whose sequences add up to exactly the registered batch_size.
 type Batch struct {
 	Groups []Group `json:"batch"`
-	// Unreadable are groups of the batch that this client cannot read. A trainer reports them, may keep them (SetAside), and
-	// acknowledges the batch as any other: they would be as unreadable the next time.
+	// Unreadable are groups of the batch that this client cannot read. A trainer reports them, may keep them (SetAside),
+	// and acknowledges the batch as any other: they would be as unreadable the next time.
 	Unreadable []Unreadable `json:"-"`
 	// ID is set when the batch is leased: Ack it when the step is done.
 	ID string `json:"id"`
@@ -47,11 +47,18 @@ func (b *batchReply) decode(text []byte) error {
 	if err := json.Unmarshal(text, &parts); err != nil {
 		return err
 	}
-	*b = batchReply{Batch: Batch{ID: parts.ID, LeaseSeconds: parts.LeaseSeconds}, Status: parts.Status, Message: parts.Message}
+	*b = batchReply{
+		Batch:   Batch{ID: parts.ID, LeaseSeconds: parts.LeaseSeconds},
+		Status:  parts.Status,
+		Message: parts.Message,
+	}
 	for i, part := range parts.Batch {
 		var g Group
 		if err := json.Unmarshal(part, &g); err != nil {
-			b.Unreadable = append(b.Unreadable, Unreadable{JSON: part, Err: fmt.Errorf("reading group %d of the batch: %w", i, err)})
+			b.Unreadable = append(
+				b.Unreadable,
+				Unreadable{JSON: part, Err: fmt.Errorf("reading group %d of the batch: %w", i, err)},
+			)
 			continue
 		}
 		b.Groups = append(b.Groups, g)

@@ -78,7 +78,10 @@ func WithZstd(above int) Option { return func(c *Client) error { c.zstdAbove = a
 func New(baseURL string, options ...Option) (*Client, error) {
 	u, err := url.Parse(baseURL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("trajectory client: the address is %q, expected a URL such as http://127.0.0.1:8000", redact.Text(baseURL))
+		return nil, fmt.Errorf(
+			"trajectory client: the address is %q, expected a URL such as http://127.0.0.1:8000",
+			redact.Text(baseURL),
+		)
 	}
 	c := &Client{base: strings.TrimRight(baseURL, "/"), http: http.DefaultClient, timeout: 10 * time.Second,
 		calls: DefaultCallRetry(), batches: DefaultBatchRetry(), wait: sleep, envPolling: time.Second}
@@ -112,7 +115,13 @@ func (c *Client) Register(ctx context.Context, r Registration) (uuid string, err
 		return "", err
 	}
 	if out.UUID == "" {
-		return "", &Error{Op: "POST /register", URL: redact.Text(c.base), Reason: BadReply, Status: http.StatusOK, Detail: "the reply has no uuid"}
+		return "", &Error{
+			Op:     "POST /register",
+			URL:    redact.Text(c.base),
+			Reason: BadReply,
+			Status: http.StatusOK,
+			Detail: "the reply has no uuid",
+		}
 	}
 	return out.UUID.String(), nil
 }
@@ -150,7 +159,13 @@ func (c *Client) batch(ctx context.Context, path string) (*Batch, error) {
 		return nil, err
 	}
 	if out.Status == "error" { // HTTP 200: a client that only looks at the batch would wait for ever
-		return nil, &Error{Op: "GET /batch", URL: redact.Text(c.base), Reason: Unregistered, Status: http.StatusOK, Detail: out.Message}
+		return nil, &Error{
+			Op:     "GET /batch",
+			URL:    redact.Text(c.base),
+			Reason: Unregistered,
+			Status: http.StatusOK,
+			Detail: out.Message,
+		}
 	}
 	if len(out.Groups)+len(out.Unreadable) == 0 {
 		return nil, nil
@@ -175,10 +190,16 @@ func (c *Client) SetPolicyVersion(ctx context.Context, version int64) error {
 	return c.repeat(ctx, http.MethodPost, "/policy_version", map[string]int64{"version": version}, nil)
 }
 
-// SetPolicy is SetPolicyVersion together with how many versions older the policy that sampled a group may be. The server holds
-// to the tighter of this limit and its own.
+// SetPolicy is SetPolicyVersion together with how many versions older the policy that sampled a group may be. The
+// server holds to the tighter of this limit and its own.
 func (c *Client) SetPolicy(ctx context.Context, version, maxStaleness int64) error {
-	return c.repeat(ctx, http.MethodPost, "/policy_version", map[string]int64{"version": version, "max_staleness": maxStaleness}, nil)
+	return c.repeat(
+		ctx,
+		http.MethodPost,
+		"/policy_version",
+		map[string]int64{"version": version, "max_staleness": maxStaleness},
+		nil,
+	)
 }
 
 // RegisterEnv announces an environment. The server accepts none before the trainer has asked for its first batch:
@@ -205,7 +226,13 @@ func (c *Client) DisconnectEnv(ctx context.Context, id int) error {
 		return err
 	}
 	if out.Status != "success" {
-		return &Error{Op: "POST /disconnect-env", URL: redact.Text(c.base), Reason: ClientError, Status: http.StatusOK, Detail: out.Error}
+		return &Error{
+			Op:     "POST /disconnect-env",
+			URL:    redact.Text(c.base),
+			Reason: ClientError,
+			Status: http.StatusOK,
+			Detail: out.Error,
+		}
 	}
 	return nil
 }
@@ -215,8 +242,8 @@ func (c *Client) EnvStatus(ctx context.Context, id int) (s EnvStatus, err error)
 	return s, c.once(ctx, http.MethodGet, "/status-env", map[string]int{"env_id": id}, &s)
 }
 
-// Post hands in one group. When it returns without an error the group is safe. Attempts that the client repeats by itself
-// carry one Idempotency-Key, so that recipe's server stores the group once, even if it was killed before it could answer;
+// Post hands in one group. When it returns without an error the group is safe. Attempts that the client repeats carry
+// one Idempotency-Key, so that recipe's server stores the group once, even if it was killed before it could answer;
 // run-api knows no such key and may then hold the group twice. After an error the group may or may not have arrived.
 func (c *Client) Post(ctx context.Context, g *Group) (r Receipt, err error) {
 	return r, c.repeat(ctx, http.MethodPost, "/scored_data", g, &r, newKey())
@@ -302,7 +329,11 @@ func (c *Client) refused(op string, status int, body []byte) error {
 	return &Error{Op: op, URL: redact.Text(c.base), Reason: reason, Status: status, Detail: detail}
 }
 
-func (c *Client) request(ctx context.Context, method, path string, in any) (*http.Request, context.CancelFunc, error) {
+func (c *Client) request(
+	ctx context.Context,
+	method, path string,
+	in any,
+) (*http.Request, context.CancelFunc, error) {
 	var body []byte
 	encoding := ""
 	if in != nil {

@@ -26,8 +26,8 @@ type Group struct {
 	Messages json.RawMessage `json:"messages,omitempty"`
 	// GenerationParams are the sampling parameters of the group, such as temperature.
 	GenerationParams map[string]any `json:"generation_params,omitempty"`
-	// Overrides are hints to the trainer, one a sequence (set_advantage_to_zero, temperature). The key policy_versions holds
-	// []VersionSpan where several versions sampled the sequence and it is known which token came from which.
+	// Overrides are hints to the trainer, one a sequence (set_advantage_to_zero, temperature). The key policy_versions
+	// holds []VersionSpan where several versions sampled the sequence and it is known which token came from which.
 	Overrides []map[string]any `json:"overrides,omitempty"`
 	// GroupOverrides are hints to the trainer for the whole group.
 	GroupOverrides map[string]any `json:"group_overrides,omitempty"`
@@ -38,7 +38,7 @@ type Group struct {
 	// DistillTokenIDs and DistillLogprobs hold a teacher's top k for each position: [sequence][position][k].
 	DistillTokenIDs [][][]int     `json:"distill_token_ids,omitempty"`
 	DistillLogprobs [][][]float64 `json:"distill_logprobs,omitempty"`
-	// PolicyVersion says which policy versions sampled the tokens; nil when nobody knows.
+	// PolicyVersion says which policy versions sampled the tokens; nil when unknown.
 	PolicyVersion *Versions `json:"policy_version,omitempty"`
 }
 

@@ -24,7 +24,7 @@ func compressZstd(body []byte) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// readBody reads a reply. What net/http has not asked for by itself it does not decompress.
+// readBody reads a reply. net/http decompresses only what it asked for itself.
 func readBody(r *http.Response) ([]byte, error) {
 	if r.Header.Get("Content-Encoding") != "zstd" {
 		return io.ReadAll(r.Body)

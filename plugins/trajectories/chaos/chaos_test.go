@@ -62,7 +62,8 @@ func newServer(t *testing.T) *server {
 	return s
 }
 
-// steadyPort is a port that stays free while the server that uses it is dead: one below those that systems hand out by themselves.
+// steadyPort is a port that stays free while the server that uses it is dead: one below those that systems hand out
+// by themselves.
 func steadyPort(t *testing.T) int {
 	t.Helper()
 	for range 200 {

@@ -1,10 +1,10 @@
 // Package columns writes batches as Arrow IPC streams, which a trainer reads without parsing a digit.
 //
 // The stream has one row a group. Nested lists of int32 carry tokens and masks, nested lists of float64 the scores,
-// advantages and log-probabilities: every value is the one that the JSON reply spells out. The column rest holds all other
-// fields as a JSON object. A group that does not fit (ids beyond 32 bits, integers that a double cannot hold) has null in all
-// columns but rest, which then is the whole group. The schema's metadata carries what stands beside the groups in the JSON
-// reply: id and lease_seconds.
+// advantages and log-probabilities: every value is the one that the JSON reply spells out. The column rest holds all
+// other fields as a JSON object. A group that does not fit (ids beyond 32 bits, integers that a double cannot hold)
+// has null in all columns but rest, which then is the whole group. The schema's metadata carries what stands beside
+// the groups in the JSON reply: id and lease_seconds.
 package columns
 
 import (
@@ -40,7 +40,10 @@ func schema(about map[string]string) *arrow.Schema {
 	double := arrow.PrimitiveTypes.Float64
 	metadata := arrow.MetadataFrom(about)
 	return arrow.NewSchema([]arrow.Field{
-		columnTokens: lists("tokens", arrow.PrimitiveTypes.Int32), columnMasks: lists("masks", arrow.PrimitiveTypes.Int32),
+		columnTokens: lists(
+			"tokens",
+			arrow.PrimitiveTypes.Int32,
+		), columnMasks: lists("masks", arrow.PrimitiveTypes.Int32),
 		columnScores:     {Name: "scores", Type: arrow.ListOf(double), Nullable: true},
 		columnAdvantages: lists("advantages", double), columnRefLogprobs: lists("ref_logprobs", double),
 		columnLogprobs: lists("inference_logprobs", double),
@@ -71,8 +74,16 @@ func (w *Writer) Write(json []byte) error {
 	c := &w.columns
 	if w.reader.Columns(json, c) {
 		fields := w.build.Fields()
-		appendLists(fields[columnTokens], &c.Tokens, func(b array.Builder, v []int32) { b.(*array.Int32Builder).AppendValues(v, nil) })
-		appendLists(fields[columnMasks], &c.Masks, func(b array.Builder, v []int32) { b.(*array.Int32Builder).AppendValues(v, nil) })
+		appendLists(
+			fields[columnTokens],
+			&c.Tokens,
+			func(b array.Builder, v []int32) { b.(*array.Int32Builder).AppendValues(v, nil) },
+		)
+		appendLists(
+			fields[columnMasks],
+			&c.Masks,
+			func(b array.Builder, v []int32) { b.(*array.Int32Builder).AppendValues(v, nil) },
+		)
 		scores := fields[columnScores].(*array.ListBuilder)
 		scores.Append(true)
 		doubles(scores.ValueBuilder(), c.Scores)

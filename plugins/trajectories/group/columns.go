@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// Columns are the numbers of a group as a binary reply carries them. Its memory belongs to the Reader that filled it, and is
-// used again for the next group.
+// Columns are the numbers of a group as a binary reply carries them. Its memory belongs to the Reader that filled it,
+// and is used again for the next group.
 type Columns struct {
 	Tokens, Masks Lists[int32]
 	Scores        []float64
@@ -27,8 +27,8 @@ type Lists[T any] struct {
 
 func (l *Lists[T]) reset() { l.Given, l.Ends, l.Values = false, l.Ends[:0], l.Values[:0] }
 
-// Columns reads a group's JSON, as Parse made it, into c. It returns false for a group that has not exactly this form: ids
-// beyond 32 bits, numbers that a double does not hold exactly, keys with escapes. Then c means nothing.
+// Columns reads a group's JSON, as Parse made it, into c. It returns false for a group that has not exactly this
+// form: ids beyond 32 bits, numbers that a double does not hold exactly, keys with escapes. Then c means nothing.
 func (r *Reader) Columns(json []byte, c *Columns) bool {
 	g, end := r.fast(json, 0)
 	if g == nil || end != len(json) || r.extra {
@@ -119,10 +119,35 @@ func readInt32(b []byte, i int) (v int32, end int) {
 }
 
 // tens are the powers of ten that a double holds exactly.
-var tens = [...]float64{1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22}
+var tens = [...]float64{
+	1e0,
+	1e1,
+	1e2,
+	1e3,
+	1e4,
+	1e5,
+	1e6,
+	1e7,
+	1e8,
+	1e9,
+	1e10,
+	1e11,
+	1e12,
+	1e13,
+	1e14,
+	1e15,
+	1e16,
+	1e17,
+	1e18,
+	1e19,
+	1e20,
+	1e21,
+	1e22,
+}
 
-// readFraction reads a number such as -0.6931471805599453 without looking at its digits one by one; -1 when it has another
-// form. Its digits as an integer and a power of ten are both exact in a double, so one division rounds as it must.
+// readFraction reads a number such as -0.6931471805599453 without looking at its digits one by one; -1 when it has
+// another form. Its digits as an integer and a power of ten are both exact in a double, so one division rounds as it
+// must.
 func readFraction(b []byte, i int) (v float64, end int) {
 	negative := b[i] == '-'
 	if negative {

@@ -53,8 +53,8 @@ const (
 	maxInteger = math.MaxInt32
 )
 
-// integerFrom reads an integer between least and the largest that an int32 holds. run-api takes integers of any size, and
-// every reader of such a group fails.
+// integerFrom reads an integer between least and the largest that an int32 holds. run-api takes integers of any size,
+// and every reader of such a group fails.
 func integerFrom(least int64) leaf {
 	return func(c *complaints, dst []byte, n *node, at *path) []byte {
 		from := len(dst)
@@ -65,9 +65,21 @@ func integerFrom(least int64) leaf {
 		negative := dst[from] == '-'
 		switch {
 		case err != nil && !negative || v > maxInteger:
-			c.add(at, "less_than_equal", fmt.Sprintf("Input should be less than or equal to %d: trainers keep it in 32 bits", maxInteger), n, map[string]any{"le": maxInteger})
+			c.add(
+				at,
+				"less_than_equal",
+				fmt.Sprintf("Input should be less than or equal to %d: trainers keep it in 32 bits", maxInteger),
+				n,
+				map[string]any{"le": maxInteger},
+			)
 		case err != nil || v < least:
-			c.add(at, "greater_than_equal", fmt.Sprintf("Input should be greater than or equal to %d", least), n, map[string]any{"ge": least})
+			c.add(
+				at,
+				"greater_than_equal",
+				fmt.Sprintf("Input should be greater than or equal to %d", least),
+				n,
+				map[string]any{"ge": least},
+			)
 		}
 		return dst
 	}
@@ -143,7 +155,13 @@ func (c *complaints) fitsFloat32(text []byte, n *node, at *path) {
 		return
 	}
 	if f, err := strconv.ParseFloat(string(text), 64); err == nil && math.Abs(f) > math.MaxFloat32 {
-		c.add(at, "finite_number", "Input should be a finite number in single precision, in which trainers calculate: at most 3.4e38", n, nil)
+		c.add(
+			at,
+			"finite_number",
+			"Input should be a finite number in single precision, in which trainers calculate: at most 3.4e38",
+			n,
+			nil,
+		)
 	}
 }
 
@@ -237,7 +255,13 @@ func (c *complaints) version(dst []byte, n *node, at *path) []byte {
 	for i := range values {
 		v, err := strconv.ParseInt(string(values[i].raw), 10, 64)
 		if err != nil || v < previous || len(values) > 2 {
-			c.add(at, "value_error", "Value error, policy_version must be an integer of 0 or more, or a range [oldest, newest] of two", n, nil)
+			c.add(
+				at,
+				"value_error",
+				"Value error, policy_version must be an integer of 0 or more, or a range [oldest, newest] of two",
+				n,
+				nil,
+			)
 			return dst
 		}
 		previous = v

@@ -17,7 +17,13 @@ func ParseForm(body []byte) (*Form, error) {
 	}
 	f := &Form{root: root, at: (*path)(nil).to("body")}
 	if root.kind != kindObject {
-		f.c.add(f.at, "model_attributes_type", "Input should be a valid dictionary or object to extract fields from", &root, nil)
+		f.c.add(
+			f.at,
+			"model_attributes_type",
+			"Input should be a valid dictionary or object to extract fields from",
+			&root,
+			nil,
+		)
 		return nil, f.c.err()
 	}
 	return f, nil
@@ -49,16 +55,29 @@ func (f *Form) Int(name string, least int64) int64 {
 	}
 	v, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		f.c.add(f.at.to(name), "int_parsing_size", "Unable to parse input string as an integer, exceeded maximum size", f.root.get(name), nil)
+		f.c.add(
+			f.at.to(name),
+			"int_parsing_size",
+			"Unable to parse input string as an integer, exceeded maximum size",
+			f.root.get(name),
+			nil,
+		)
 		return 0
 	}
 	if v < least {
-		f.c.add(f.at.to(name), "greater_than_equal", "Input should be greater than or equal to "+strconv.FormatInt(least, 10), f.root.get(name), map[string]any{"ge": least})
+		f.c.add(
+			f.at.to(name),
+			"greater_than_equal",
+			"Input should be greater than or equal to "+strconv.FormatInt(least, 10),
+			f.root.get(name),
+			map[string]any{"ge": least},
+		)
 	}
 	return v
 }
 
-// Int32 reads a required integer of at least least that an int32 holds, so that products of a few of them do not overflow.
+// Int32 reads a required integer of at least least that an int32 holds, so that products of a few of them do not
+// overflow.
 func (f *Form) Int32(name string, least int64) int64 {
 	v, err := strconv.ParseInt(f.field(name, integerFrom(least)), 10, 64)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 // NoEnv marks a group that names no environment.
 const NoEnv = -1
 
-// NoVersion marks a group of which nobody said which policy version sampled it.
+// NoVersion marks a group whose policy version is unknown.
 const NoVersion = int64(-1)
 
 // Bounds on what one post may hold, far above what anyone sends: without them a body of empty lists or of tiny groups
@@ -115,7 +115,13 @@ func ParseList(body []byte) ([]*Group, error) {
 		return nil, c.err()
 	}
 	if root.n > maxGroups {
-		c.add(at, "too_long", fmt.Sprintf("List should have at most %d items, not %d: send them in several posts", maxGroups, root.n), &root, map[string]any{"max_length": maxGroups, "actual_length": root.n})
+		c.add(
+			at,
+			"too_long",
+			fmt.Sprintf("List should have at most %d items, not %d: send them in several posts", maxGroups, root.n),
+			&root,
+			map[string]any{"max_length": maxGroups, "actual_length": root.n},
+		)
 		return nil, c.err()
 	}
 	groups := make([]*Group, root.n)
@@ -143,7 +149,13 @@ func (c *complaints) group(n *node, at *path) *Group {
 	all := fields()
 	given := members(n, &all)
 	if tokens := given[fieldTokens]; tokens != nil && tokens.kind == kindArray && tokens.n > maxSequences {
-		c.add(at.to("tokens"), "too_long", fmt.Sprintf("List should have at most %d items, not %d", maxSequences, tokens.n), tokens, map[string]any{"max_length": maxSequences, "actual_length": tokens.n})
+		c.add(
+			at.to("tokens"),
+			"too_long",
+			fmt.Sprintf("List should have at most %d items, not %d", maxSequences, tokens.n),
+			tokens,
+			map[string]any{"max_length": maxSequences, "actual_length": tokens.n},
+		)
 		return nil
 	}
 	out := make([]byte, 0, len(n.raw)+256)
@@ -226,7 +238,13 @@ func (c *complaints) shape(g *Group, all *[fieldCount]field, given *[fieldCount]
 		return true
 	})
 	if g.Size == 0 {
-		c.add(at.to("tokens"), "too_short", "A group needs at least one sequence: an empty one could never be delivered", tokens, nil)
+		c.add(
+			at.to("tokens"),
+			"too_short",
+			"A group needs at least one sequence: an empty one could never be delivered",
+			tokens,
+			nil,
+		)
 		return
 	}
 	for i := range all {
@@ -235,7 +253,13 @@ func (c *complaints) shape(g *Group, all *[fieldCount]field, given *[fieldCount]
 			continue
 		}
 		if value.n != g.Size {
-			c.add(at.to(f.name), "length_mismatch", fmt.Sprintf("Expected %d elements, one for each sequence in tokens, got %d", g.Size, value.n), value, nil)
+			c.add(
+				at.to(f.name),
+				"length_mismatch",
+				fmt.Sprintf("Expected %d elements, one for each sequence in tokens, got %d", g.Size, value.n),
+				value,
+				nil,
+			)
 			continue
 		}
 		if !f.tokens || i == fieldTokens {
@@ -243,7 +267,13 @@ func (c *complaints) shape(g *Group, all *[fieldCount]field, given *[fieldCount]
 		}
 		value.elements(func(j int, sequence node) bool {
 			if sequence.n != lens[j] && (sequence.n > 0 || f.required) {
-				c.add(at.to(f.name).to(j), "length_mismatch", fmt.Sprintf("Expected %d elements, one for each token of the sequence, got %d", lens[j], sequence.n), &sequence, nil)
+				c.add(
+					at.to(f.name).to(j),
+					"length_mismatch",
+					fmt.Sprintf("Expected %d elements, one for each token of the sequence, got %d", lens[j], sequence.n),
+					&sequence,
+					nil,
+				)
 			}
 			return true
 		})

@@ -78,13 +78,15 @@ func (r *Reader) likeTokens(sequence, i int) (end, count int) {
 	}
 	rest, text := b[i:i+n], b[r.texts[sequence].from:r.texts[sequence].to]
 	at := len(text) - len(rest)
-	if at < 0 || rest[0] != '-' && rest[0]-'0' > 9 || at > 0 && text[at-1] != ' ' && text[at-1] != ',' || !bytes.Equal(text[at:], rest) {
+	if at < 0 || rest[0] != '-' && rest[0]-'0' > 9 || at > 0 && text[at-1] != ' ' && text[at-1] != ',' ||
+		!bytes.Equal(text[at:], rest) {
 		return -1, 0
 	}
 	return i + n + 1, count + bytes.Count(rest, []byte{','}) + 1
 }
 
-// skipIntegers walks over an array of integers and counts them. Those that are not of up to six digits are left to other.
+// skipIntegers walks over an array of integers and counts them. Those that are not of up to six digits are left to
+// other.
 func skipIntegers(b []byte, i int, other skipper) (end, count int) {
 	if i >= len(b) || b[i] != '[' {
 		return -1, 0
@@ -98,7 +100,8 @@ func skipIntegers(b []byte, i int, other skipper) (end, count int) {
 			w := binary.LittleEndian.Uint64(b[i:])
 			x := w ^ '0'*ones
 			n := bits.TrailingZeros64((x+0x76*ones|x)&highs) / 8
-			if n == 0 || n > 6 || n > 1 && w&0xff == '0' || uint16(w>>(n*8%64)) != ','|' '<<8 { //nolint:gosec,gocritic // two bytes are meant
+			if n == 0 || n > 6 || n > 1 && w&0xff == '0' ||
+				uint16(w>>(n*8%64)) != ','|' '<<8 { //nolint:gosec,gocritic // two bytes are meant
 				break
 			}
 			i += n + 2
@@ -152,9 +155,9 @@ func skipNumbers(b []byte, i int) (end, count int) {
 	}
 }
 
-// skipShortFraction walks over a number such as "-0.25, " at the start of forty bytes; 0 when it has another form. How many
-// digits follow the point differs from number to number, so the end is found without a branch that would be guessed
-// wrong half of the time.
+// skipShortFraction walks over a number such as "-0.25, " at the start of forty bytes; 0 when it has another form.
+// How many digits follow the point differs from number to number, so the end is found without a branch that would be
+// guessed wrong half of the time.
 func skipShortFraction(b []byte) int {
 	_ = b[39]
 	i := 2

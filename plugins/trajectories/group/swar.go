@@ -114,7 +114,8 @@ func skipInteger(b []byte, i int) int {
 	return i + n
 }
 
-// skipInt32 is skipInteger for up to nine digits, which an int32 holds whatever they are. The exact reader weighs longer ones.
+// skipInt32 is skipInteger for up to nine digits, which an int32 holds whatever they are. The exact reader weighs
+// longer ones.
 func skipInt32(b []byte, i int) int {
 	end := skipInteger(b, i)
 	if end-i > 9 {
@@ -131,7 +132,8 @@ func skipID(b []byte, i int) int {
 	return skipInt32(b, i)
 }
 
-// skipNumber returns the index after the number at b[i], or -1 when it is none or might not be finite in single precision.
+// skipNumber returns the index after the number at b[i], or -1 when it is none or might not be finite in single
+// precision.
 func skipNumber(b []byte, i int) int {
 	from := i
 	if i = skipInteger(b, i); i < 0 || i-from > 24 {
@@ -145,7 +147,7 @@ func skipNumber(b []byte, i int) int {
 		i += 1 + n
 	}
 	if i-from > 60 {
-		return -1 // nobody writes such numbers; the exact reader weighs them
+		return -1 // rare: left to the exact reader
 	}
 	if i < len(b) && (b[i] == 'e' || b[i] == 'E') {
 		i++

@@ -160,7 +160,8 @@ func earliest(sizes []int, target int) []int {
 	return best
 }
 
-// TestPickProperties: exact, nothing lost or twice, progress whenever it exists, minimums kept, each environment in order.
+// TestPickProperties: exact, nothing lost or twice, progress whenever it exists, minimums kept, each environment in
+// order.
 func TestPickProperties(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

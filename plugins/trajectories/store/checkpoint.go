@@ -56,7 +56,15 @@ func (d *Disk) index(work []*record) (gone []place, err error) {
 	}
 	err = d.db.Update(func(tx *bolt.Tx) error {
 		gone = gone[:0]
-		groups, batches, state, keys := tx.Bucket(bucketGroups), tx.Bucket(bucketBatches), tx.Bucket(bucketState), tx.Bucket(bucketKeys)
+		groups, batches, state, keys := tx.Bucket(
+			bucketGroups,
+		), tx.Bucket(
+			bucketBatches,
+		), tx.Bucket(
+			bucketState,
+		), tx.Bucket(
+			bucketKeys,
+		)
 		groups.FillPercent = 0.9 // ids only grow
 		last := uint64(0)
 		if old := state.Get(keyLast); len(old) == 8 {
@@ -168,7 +176,11 @@ func (d *Disk) recover() error {
 	err := d.db.View(func(tx *bolt.Tx) error {
 		state := tx.Bucket(bucketState)
 		if v := state.Get(keyPosition); len(v) == 16 {
-			number, offset = uint32(binary.BigEndian.Uint64(v)), int64(binary.BigEndian.Uint64(v[8:])) //nolint:gosec // as written
+			number, offset = uint32(
+				binary.BigEndian.Uint64(v),
+			), int64(
+				binary.BigEndian.Uint64(v[8:]),
+			) //nolint:gosec // as written
 		}
 		return tx.Bucket(bucketGroups).ForEach(func(_, v []byte) error {
 			p, _, err := decode(v)
@@ -194,7 +206,7 @@ func (d *Disk) recover() error {
 		if s.number == number {
 			from = offset
 		}
-		if _, err := s.replay(from, func(r *record) error { d.take(r); return nil }); err != nil {
+		if _, err := s.replay(from, func(r *record) error { d.apply(r); return nil }); err != nil {
 			return err
 		}
 	}
@@ -204,7 +216,7 @@ func (d *Disk) recover() error {
 	d.bodies.idle = true
 	d.bodies.tidy()
 	d.bodies.look()
-	d.sparse = d.bodies.sparsest() != nil // moving now would make whoever opens the store wait
+	d.sparse = d.bodies.sparsest() != nil // moving now would delay the opening of the store
 	return nil
 }
 

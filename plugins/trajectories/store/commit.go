@@ -43,7 +43,7 @@ func (d *Disk) commits() {
 	defer close(d.done)
 	d.reserve() // not before: it takes longer than the rest of opening
 	for range d.wake {
-		d.again()
+		d.retryWaiting()
 		for {
 			d.gather()
 			d.mu.Lock()
@@ -54,7 +54,7 @@ func (d *Disk) commits() {
 			d.mu.Unlock()
 			if n == 0 {
 				if closed {
-					d.giveUp()
+					d.refuseWaiting()
 					return
 				}
 				break
@@ -65,8 +65,8 @@ func (d *Disk) commits() {
 	}
 }
 
-// gatherFor is how long a commit waits for more, when the one before had more: a forced write costs much more than that,
-// and those who shared the last one are usually about to post again.
+// gatherFor is how long a commit waits for more, when the one before had more: a forced write costs much more than
+// that, and those who shared the last one are usually about to post again.
 const gatherFor = 200 * time.Microsecond
 
 func (d *Disk) gather() {
@@ -106,7 +106,7 @@ func (d *Disk) commit(work []submission) {
 		settle(work, err)
 		return
 	}
-	d.take(d.appended)
+	d.apply(d.appended)
 	settle(work, nil)
 	d.settled()
 	if d.bodies.full() || d.groups >= d.every || d.sparse {
@@ -137,9 +137,9 @@ func (d *Disk) force() error {
 		d.bodies.current.forced = d.bodies.current.size
 		return nil
 	}
-	// After a failed sync the kernel may have forgotten which pages were dirty: trying the same again would lie. Some file systems
-	// find out only now that there is no room for what they took. Then everything that was not forced before is cut off, and the
-	// log goes on in a new file; nobody was told that the frame is kept.
+	// After a failed sync the kernel may have forgotten which pages were dirty: trying the same again would lie. Some
+	// file systems find out only now that there is no room for what they took. Then everything that was not forced
+	// before is cut off, and the log goes on in a new file; nobody was told that the frame is kept.
 	if f := full(err); errors.Is(f, ErrFull) {
 		undo := d.bodies.abandon(d.sync)
 		if undo == nil {
@@ -148,7 +148,9 @@ func (d *Disk) force() error {
 		err = errors.Join(err, undo)
 	}
 	d.broken = fmt.Errorf(
-		"forcing trajectories to the disk: %w; the store takes nothing until the server is restarted on a sound disk", err)
+		"forcing trajectories to the disk: %w; the store takes nothing until the server is restarted on a sound disk",
+		err,
+	)
 	return d.broken
 }
 
@@ -179,8 +181,8 @@ func (d *Disk) append(work []submission) error {
 	return full(d.bodies.current.write(r, bodies))
 }
 
-// take makes a record part of what the store knows.
-func (d *Disk) take(r *record) {
+// apply makes a record part of what the store knows.
+func (d *Disk) apply(r *record) {
 	d.recent = append(d.recent, r)
 	d.groups += len(r.Put)
 	d.freshMu.Lock()

@@ -7,10 +7,11 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// A group that never finds its batch would keep the whole file in which it lies. So after a checkpoint the groups of files
-// that hold little else are written once more, to the end of the log, and the files go. Until the index has taken the new
-// places in, both copies are there: a crash before the new frame is complete leaves the old one valid, a crash after it is a
-// frame that recovery replays. Nothing is lost in between, and a group has one place at any time, so nothing comes twice.
+// A group that never finds its batch would keep the whole file in which it lies. So after a checkpoint the groups of
+// files that hold little else are written once more, to the end of the log, and the files go. Until the index has
+// taken the new places in, both copies are there: a crash before the new frame is complete leaves the old one valid,
+// a crash after it is a frame that recovery replays. Nothing is lost in between, and a group has one place at any
+// time, so nothing comes twice.
 
 const (
 	// sparse: a file is moved when at most one part in sparse of it is still needed. What is moved is then at most a third
@@ -37,7 +38,7 @@ func (d *Disk) compact() error {
 		s.tried = true // it goes at the checkpoint that follows, or stays
 		// Whoever is given a damaged group will be told; the rest of its file stays with it.
 		if err := d.forward(s); err != nil && !errors.Is(err, ErrCorrupt) {
-			s.tried = false // a full disk has room again one day
+			s.tried = false // tried again once there is room
 			return err
 		}
 	}
@@ -63,7 +64,7 @@ func (b *bodies) sparsest() *segment {
 	var best *segment
 	for _, s := range b.segments {
 		small := len(b.segments) > manyFiles && s.size < b.limit/manyFiles
-		draining := s.bytes != s.before // what is left of it will soon be over by itself
+		draining := s.bytes != s.before // the rest of it will end soon without a move
 		if s == b.current || s.live == 0 || s.tried || draining || s.bytes*sparse > s.size && !small {
 			continue
 		}
@@ -111,7 +112,7 @@ func (d *Disk) forward(s *segment) error {
 		if err := d.force(); err != nil {
 			return err
 		}
-		d.take(r)
+		d.apply(r)
 	}
 	return nil
 }

@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// datasync forces a file's contents to the disk, without times that nobody needs.
+// datasync forces a file's contents to the disk; modification times need not be.
 func datasync(f *os.File) error {
 	for {
 		if err := syscall.Fdatasync(int(f.Fd())); err != syscall.EINTR { //nolint:errorlint // a system call returns bare numbers

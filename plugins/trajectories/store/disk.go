@@ -71,10 +71,11 @@ type DiskOptions struct {
 	Always bool
 	// SegmentBytes is the size at which a file of the log is full; 0 means 64 MiB.
 	SegmentBytes int64
-	// Wait is how long groups wait for room on a full disk before they are refused with ErrFull. What ends groups does not wait: that is
-	// how room is made.
+	// Wait is how long groups wait for room on a full disk before they are refused with ErrFull. What ends groups does
+	// not wait: that is how room is made.
 	Wait time.Duration
-	// Room is told when groups begin to wait, with what for, and with "" when none does any more. It must not call the store.
+	// Room is told when groups begin to wait, with what for, and with "" when none does any more. It must not call the
+	// store.
 	Room func(waiting string)
 }
 
@@ -87,12 +88,25 @@ func OpenDisk(dir string, o DiskOptions) (*Disk, error) {
 		return nil, fmt.Errorf("creating the trajectory store %s: %w; choose a folder that can be written to", dir, err)
 	}
 	index := filepath.Join(dir, "index.db")
-	db, err := bolt.Open(index, 0o600, &bolt.Options{Timeout: time.Second, NoFreelistSync: true, FreelistType: bolt.FreelistMapType, NoSync: !o.Always})
+	db, err := bolt.Open(
+		index,
+		0o600,
+		&bolt.Options{Timeout: time.Second, NoFreelistSync: true, FreelistType: bolt.FreelistMapType, NoSync: !o.Always},
+	)
 	switch {
 	case errors.Is(err, bolt.ErrTimeout): //nolint:staticcheck // the name that bbolt documents
-		return nil, fmt.Errorf("the trajectory store %s is in use by another process: stop it, or choose another folder", dir)
-	case errors.Is(err, bolt.ErrInvalid), errors.Is(err, bolt.ErrVersionMismatch), errors.Is(err, bolt.ErrChecksum): //nolint:staticcheck // the same
-		return nil, fmt.Errorf("%s is not the index of a trajectory store, or is damaged: %w; move it away, or choose another folder", index, err)
+		return nil, fmt.Errorf(
+			"the trajectory store %s is in use by another process: stop it, or choose another folder",
+			dir,
+		)
+	case errors.Is(err, bolt.ErrInvalid),
+		errors.Is(err, bolt.ErrVersionMismatch),
+		errors.Is(err, bolt.ErrChecksum): //nolint:staticcheck // the same
+		return nil, fmt.Errorf(
+			"%s is not the index of a trajectory store, or is damaged: %w; move it away, or choose another folder",
+			index,
+			err,
+		)
 	case err != nil:
 		return nil, fmt.Errorf("opening the trajectory store %s: %w", dir, err)
 	}

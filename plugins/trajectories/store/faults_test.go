@@ -147,8 +147,9 @@ func TestACrashBetweenCheckpointsRepeatsNothing(t *testing.T) {
 	}
 }
 
-// A life that ends before it has written anything leaves an index that has come to a file which does not exist, and no files at all
-// when nothing is waiting. What the next life writes must lie after that place, or the one after it would skip it.
+// A life that ends before it has written anything leaves an index that has come to a file which does not exist, and
+// no files at all when nothing is waiting. What the next life writes must lie after that place, or the one after it
+// would skip it.
 func TestALifeWithoutACommitLosesNothingOfTheNext(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*Disk){
@@ -335,8 +336,8 @@ func TestAReadOnlyDiskIsNamed(t *testing.T) {
 	}
 }
 
-// A disk that becomes read-only under a running server, as Linux does after an error: a clear answer, nothing lost, and the
-// store goes on when the disk is well.
+// A disk that becomes read-only under a running server, as Linux does after an error: a clear answer, nothing lost,
+// and the store goes on when the disk is well.
 func TestADiskThatBecomesReadOnly(t *testing.T) {
 	dir, inside := inSmallDisk(t, "24m")
 	if !inside {

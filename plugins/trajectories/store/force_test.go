@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// lateFull is a file system that takes what is written, and finds out that there is no room when it is forced to the disk. What
-// is small fits. Only the committer calls it.
+// lateFull is a file system that takes what is written, and finds out that there is no room when it is forced to the
+// disk. What is small fits. Only the committer calls it.
 type lateFull struct {
 	full, always atomic.Bool
 	refused      atomic.Int64
@@ -44,7 +44,8 @@ func openLate(t *testing.T, dir string) (*Disk, *lateFull) {
 	return d, l
 }
 
-// TestADiskThatIsFullWhenItIsForced: groups wait for room, what ends groups goes through, and all is there after a crash.
+// TestADiskThatIsFullWhenItIsForced: groups wait for room, what ends groups goes through, and all is there after a
+// crash.
 func TestADiskThatIsFullWhenItIsForced(t *testing.T) {
 	t.Parallel()
 	for name, first := range map[string]bool{"with frames before it in the file": false, "as the first of a file": true} {

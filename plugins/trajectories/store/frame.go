@@ -117,7 +117,11 @@ func (s *segment) frames(from int64, bodies bool, each func(*record) error) (end
 		if _, err := s.file.ReadAt(head, from); err != nil {
 			return from, ends(err)
 		}
-		length, total := int64(binary.LittleEndian.Uint32(head[4:])), int64(binary.LittleEndian.Uint64(head[8:])) //nolint:gosec // checked below
+		length, total := int64(
+			binary.LittleEndian.Uint32(head[4:]),
+		), int64(
+			binary.LittleEndian.Uint64(head[8:]),
+		) //nolint:gosec // checked below
 		if binary.LittleEndian.Uint32(head) != frameMark || total < 0 || length > s.size-from || total > s.size-from {
 			return from, nil
 		}

@@ -7,7 +7,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Keys lie in the index under a count that only grows, so that the oldest are the first.
+// Keys are stored in the index under a growing count, so that the oldest come first.
 
 // addKeys appends keys and forgets those that are too old.
 func addKeys(b *bolt.Bucket, keys []Key) error {
@@ -20,7 +20,10 @@ func addKeys(b *bolt.Bucket, keys []Key) error {
 		if err != nil {
 			return err
 		}
-		text := binary.AppendUvarint(binary.BigEndian.AppendUint32(nil, k.Sum), uint64(max(k.Groups, 0))) //nolint:gosec // a count
+		text := binary.AppendUvarint(
+			binary.BigEndian.AppendUint32(nil, k.Sum),
+			uint64(max(k.Groups, 0)),
+		) //nolint:gosec // a count
 		if err := b.Put(key(n), append(text, k.Name...)); err != nil {
 			return err
 		}
@@ -46,7 +49,10 @@ func readKeys(b *bolt.Bucket) (keys []Key, err error) {
 		if n <= 0 {
 			return errors.New("a key of the index is too short")
 		}
-		keys = append(keys, Key{Name: append([]byte(nil), v[4+n:]...), Sum: binary.BigEndian.Uint32(v), Groups: int(groups)}) //nolint:gosec // a count
+		keys = append(
+			keys,
+			Key{Name: append([]byte(nil), v[4+n:]...), Sum: binary.BigEndian.Uint32(v), Groups: int(groups)},
+		) //nolint:gosec // a count
 		return nil
 	})
 	return keys, err

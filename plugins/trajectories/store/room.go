@@ -6,18 +6,19 @@ import (
 	"github.com/recipe-rl/recipe/sdk/disk"
 )
 
-// waiting are the groups that wait for room on a full disk, in the order in which they came. Only the committer uses it.
+// waiting are the groups that wait for room on a full disk, in the order in which they came. Only the committer uses
+// it.
 type waiting struct {
 	limit time.Duration
 	tell  func(string)
-	all   []parked
+	all   []waiter
 	tried time.Time
 	told  bool
-	trial *parked // the one that is being tried again
+	trial *waiter // the one that is being tried again
 }
 
-// parked is a submission with the moment until which it waits.
-type parked struct {
+// waiter is a submission with the moment until which it waits.
+type waiter struct {
 	submission
 	until time.Time
 	err   error
@@ -35,7 +36,7 @@ func (d *Disk) wait(s submission, err error) {
 		s.ticket.resolve(err)
 		return
 	}
-	w.all = append(w.all, parked{s, until, err})
+	w.all = append(w.all, waiter{s, until, err})
 	if !w.told && w.tell != nil {
 		w.tell(disk.Waiting(d.dir, err))
 	}
@@ -46,8 +47,8 @@ func (d *Disk) wait(s submission, err error) {
 	}
 }
 
-// again tries those that wait, when it is time to.
-func (d *Disk) again() {
+// retryWaiting tries those that wait, when it is time to.
+func (d *Disk) retryWaiting() {
 	w := &d.waiting
 	if len(w.all) == 0 || time.Since(w.tried) < disk.RetryEvery*9/10 {
 		return
@@ -77,8 +78,8 @@ func (d *Disk) settled() {
 	}
 }
 
-// giveUp refuses what still waits, because the store is closed.
-func (d *Disk) giveUp() {
+// refuseWaiting refuses what still waits, because the store is closed.
+func (d *Disk) refuseWaiting() {
 	for _, p := range d.waiting.all {
 		p.ticket.resolve(p.err)
 	}

@@ -23,7 +23,8 @@ const magic = "recipe trajectories 1\n"
 
 const headSize = len(magic) + 8
 
-// segmentSize is where a new file is begun, unless the options say otherwise: small enough that ended groups free space soon.
+// segmentSize is where a new file is begun, unless the options say otherwise: small enough that ended groups free
+// space soon.
 const segmentSize = 64 << 20
 
 // place is where a body lies.
@@ -119,8 +120,8 @@ func (b *bodies) end() (number uint32, size int64) {
 	return b.current.number, b.current.size
 }
 
-// after makes sure that the next file begins behind the place which the index has come to. The files up to there may all be gone,
-// and what was written under their numbers again would be taken for what the index knows.
+// after makes sure that the next file begins behind the place which the index has come to. The files up to there may
+// all be gone, and what was written under their numbers again would be taken for what the index knows.
 func (b *bodies) after(number uint32, offset int64) {
 	if b.segments[number] != nil || offset > int64(headSize) {
 		number++
@@ -187,10 +188,23 @@ func (b *bodies) read(p place, dst []byte) ([]byte, error) {
 	from := len(dst)
 	dst = slices.Grow(dst, int(p.Length))[:from+int(p.Length)]
 	if _, err := s.file.ReadAt(dst[from:], p.Offset); err != nil {
-		return dst[:from], fmt.Errorf("%w: reading %d bytes at %d of %s: %w", ErrCorrupt, p.Length, p.Offset, b.name(p.Segment), err)
+		return dst[:from], fmt.Errorf(
+			"%w: reading %d bytes at %d of %s: %w",
+			ErrCorrupt,
+			p.Length,
+			p.Offset,
+			b.name(p.Segment),
+			err,
+		)
 	}
 	if crc32.Checksum(dst[from:], castagnoli) != p.Sum {
-		return dst[:from], fmt.Errorf("%w: %d bytes at %d of %s have another checksum than when they were written", ErrCorrupt, p.Length, p.Offset, b.name(p.Segment))
+		return dst[:from], fmt.Errorf(
+			"%w: %d bytes at %d of %s have another checksum than when they were written",
+			ErrCorrupt,
+			p.Length,
+			p.Offset,
+			b.name(p.Segment),
+		)
 	}
 	return dst, nil
 }

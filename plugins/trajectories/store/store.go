@@ -1,7 +1,7 @@
-// Package store keeps groups and the state of the queue where a crash cannot reach them.
+// Package store keeps groups and the state of the queue so that a crash does not lose them.
 //
-// A store is told what happened in Changes. A change is applied whole or not at all, and when its ticket
-// says nil it is durable to the degree that the store promises. Everything else (packing, buffers, leases) is decided above it.
+// A store is told what happened in Changes. A change is applied whole or not at all, and when its ticket says nil it
+// is durable to the degree that the store promises. Everything else (packing, buffers, leases) is decided above it.
 package store
 
 import (

@@ -159,9 +159,22 @@ func (p *parquetSink) write(id uint64, env string, text json.RawMessage) error {
 	}
 	rows := make([]Row, len(g.Tokens))
 	for i := range rows {
-		rows[i] = Row{Group: int64(id), Index: int32(i), Env: env, Score: at(g.Scores, i), MinVersion: oldest, MaxVersion: newest, //nolint:gosec // ids are small
-			Tokens: at(g.Tokens, i), Masks: at(g.Masks, i), InferenceLogprobs: at(g.InferenceLogprobs, i), Advantages: at(g.Advantages, i),
-			Messages: string(at(g.Messages, i))}
+		rows[i] = Row{
+			Group:      int64(id),
+			Index:      int32(i),
+			Env:        env,
+			Score:      at(g.Scores, i),
+			MinVersion: oldest,
+			MaxVersion: newest, //nolint:gosec // ids are small
+			Tokens: at(
+				g.Tokens,
+				i,
+			),
+			Masks:             at(g.Masks, i),
+			InferenceLogprobs: at(g.InferenceLogprobs, i),
+			Advantages:        at(g.Advantages, i),
+			Messages:          string(at(g.Messages, i)),
+		}
 	}
 	if _, err := p.w.Write(rows); err != nil {
 		return fmt.Errorf("writing group %d: %w", id, err)

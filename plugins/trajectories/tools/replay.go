@@ -23,7 +23,9 @@ type ReplayOptions struct {
 // and debugged without inference. The server's bounds hold it back when the trainer is slower.
 func Replay(ctx context.Context, o ReplayOptions, in io.ReadSeeker, out io.Writer) error {
 	if o.URL == "" {
-		return errors.New("replay needs the URL of the trajectory API that the trainer polls: start one with `recipe run-api`")
+		return errors.New(
+			"replay needs the URL of the trajectory API that the trainer polls: start one with `recipe run-api`",
+		)
 	}
 	s, err := o.open(ctx)
 	if err != nil {

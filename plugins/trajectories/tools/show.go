@@ -87,7 +87,17 @@ func (s *source) list(ctx context.Context, o ShowOptions, out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "ID\tENVIRONMENT\tSIZE\tTOKENS\tBYTES\tVERSION\tSTATE")
 	for _, g := range list.Groups {
-		fmt.Fprintf(w, "%d\t%s\t%d\t%d\t%d\t%s\t%s\n", g.ID, g.Env, g.Size, g.Tokens, g.Bytes, version(g.MinVersion, g.MaxVersion), g.State)
+		fmt.Fprintf(
+			w,
+			"%d\t%s\t%d\t%d\t%d\t%s\t%s\n",
+			g.ID,
+			g.Env,
+			g.Size,
+			g.Tokens,
+			g.Bytes,
+			version(g.MinVersion, g.MaxVersion),
+			g.State,
+		)
 	}
 	return w.Flush()
 }
@@ -119,7 +129,13 @@ func Stats(ctx context.Context, o StatsOptions, out io.Writer) error {
 	if o.JSON {
 		return json.NewEncoder(out).Encode(report)
 	}
-	fmt.Fprintf(out, "step %d, %d groups waiting, policy %s\n\n", report.Step, report.Queue, version(report.Version, report.Version))
+	fmt.Fprintf(
+		out,
+		"step %d, %d groups waiting, policy %s\n\n",
+		report.Step,
+		report.Queue,
+		version(report.Version, report.Version),
+	)
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "ENVIRONMENT\tCONNECTED\tLAST SEEN\tWEIGHT\tGROUPS IN\tOUT\tWAITING SEQ.\tDROPPED\tLAG")
 	for _, e := range report.Environments {
@@ -134,7 +150,19 @@ func Stats(ctx context.Context, o StatsOptions, out io.Writer) error {
 		if e.Lag != nil {
 			lag = fmt.Sprint(*e.Lag)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%g\t%d\t%d\t%d\t%.1f%%\t%s\n", e.Name, connected, seen, e.Weight, e.GroupsIn, e.GroupsOut, e.Waiting, 100*e.DropRate, lag)
+		fmt.Fprintf(
+			w,
+			"%s\t%s\t%s\t%g\t%d\t%d\t%d\t%.1f%%\t%s\n",
+			e.Name,
+			connected,
+			seen,
+			e.Weight,
+			e.GroupsIn,
+			e.GroupsOut,
+			e.Waiting,
+			100*e.DropRate,
+			lag,
+		)
 	}
 	return w.Flush()
 }

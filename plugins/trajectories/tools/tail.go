@@ -68,7 +68,15 @@ func arrivalLine(a trajectories.Arrival, width int) string {
 	}
 	var g sampleGroup
 	_ = json.Unmarshal(a.Group, &g) // the server has validated it
-	head := fmt.Sprintf("%s  %-16s %d×%-5d score %s  %s  ", a.At.Format(time.TimeOnly), a.Env, a.Size, a.Tokens/max(1, a.Size), scores(g.Scores), version(a.MinVersion, a.MaxVersion))
+	head := fmt.Sprintf(
+		"%s  %-16s %d×%-5d score %s  %s  ",
+		a.At.Format(time.TimeOnly),
+		a.Env,
+		a.Size,
+		a.Tokens/max(1, a.Size),
+		scores(g.Scores),
+		version(a.MinVersion, a.MaxVersion),
+	)
 	line := head + g.preview(max(20, width-len(head))) + "\n"
 	if a.Missed > 0 {
 		line = fmt.Sprintf("… %d groups arrived faster than they could be shown\n", a.Missed) + line

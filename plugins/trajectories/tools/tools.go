@@ -35,7 +35,12 @@ func (t Target) open(ctx context.Context) (*source, error) {
 	case t.URL != "" && t.Dir != "":
 		return nil, errors.New("give either the URL of a running trajectory API or the folder of a stopped one, not both")
 	case t.URL != "":
-		return &source{base: strings.TrimRight(t.URL, "/"), token: t.Token, do: http.DefaultClient.Do, close: func() error { return nil }}, nil
+		return &source{
+			base:  strings.TrimRight(t.URL, "/"),
+			token: t.Token,
+			do:    http.DefaultClient.Do,
+			close: func() error { return nil },
+		}, nil
 	case t.Dir != "":
 		s, err := trajectories.Open(ctx, trajectories.Config{Dir: t.Dir, Existing: true})
 		if err != nil {
@@ -69,12 +74,21 @@ func (s *source) send(ctx context.Context, method, path string, body io.Reader) 
 	}
 	reply, err := s.do(r)
 	if err != nil {
-		return nil, fmt.Errorf("asking the trajectory API for %s: %w; is it running? `recipe status` says where", path, err)
+		return nil, fmt.Errorf(
+			"asking the trajectory API for %s: %w; is it running? `recipe status` says where",
+			path,
+			err,
+		)
 	}
 	if reply.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(reply.Body, 2000))
 		_ = reply.Body.Close()
-		return nil, fmt.Errorf("the trajectory API answered %s with %s: %s", path, reply.Status, strings.TrimSpace(string(text)))
+		return nil, fmt.Errorf(
+			"the trajectory API answered %s with %s: %s",
+			path,
+			reply.Status,
+			strings.TrimSpace(string(text)),
+		)
 	}
 	return reply.Body, nil
 }
@@ -87,7 +101,11 @@ func (s *source) decode(ctx context.Context, path string, out any) error {
 	}
 	defer func() { _ = body.Close() }()
 	if err := json.NewDecoder(body).Decode(out); err != nil {
-		return fmt.Errorf("reading the reply to %s: %w; is this a recipe trajectory API? run-api lacks this route", path, err)
+		return fmt.Errorf(
+			"reading the reply to %s: %w; is this a recipe trajectory API? run-api lacks this route",
+			path,
+			err,
+		)
 	}
 	return nil
 }
