@@ -113,7 +113,7 @@ func TestAPluginWithoutAnEngineEndsWithItsLease(t *testing.T) {
 	if _, err := rpc.Start(t.Context(), request); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := rpc.Attach(t.Context(), &pluginpb.AttachRequest{EngineId: "a", LeaseMs: 1500}); err != nil {
+	if _, err := rpc.Attach(t.Context(), &pluginpb.AttachRequest{EngineId: "a", LeaseMs: 10 * 60_000}); err != nil {
 		t.Fatal(err)
 	}
 	// A stream that is open counts as an engine that is there, however little it asks.
@@ -124,6 +124,10 @@ func TestAPluginWithoutAnEngineEndsWithItsLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	// Only now a short lease: opening the stream may take longer than that on a busy machine.
+	if _, err := rpc.Attach(t.Context(), &pluginpb.AttachRequest{EngineId: "a", LeaseMs: 1500}); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(4 * time.Second)
@@ -137,13 +141,13 @@ func TestAPluginWithoutAnEngineEndsWithItsLease(t *testing.T) {
 func TestADetachedPluginOutlivesItsEngine(t *testing.T) {
 	t.Parallel()
 	client, rpc := process(t, nil)
-	if _, err := rpc.Attach(t.Context(), &pluginpb.AttachRequest{EngineId: "a", LeaseMs: 1000}); err != nil {
+	if _, err := rpc.Attach(t.Context(), &pluginpb.AttachRequest{EngineId: "a", LeaseMs: 5000}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := rpc.Attach(t.Context(), &pluginpb.AttachRequest{EngineId: "a", LeaseMs: 0}); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(3 * time.Second)
+	time.Sleep(8 * time.Second)
 	if client.Exited() {
 		t.Error("it ended although it was detached")
 	}

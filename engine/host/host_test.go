@@ -1,6 +1,7 @@
 package host_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -297,12 +298,20 @@ func TestALaunchThatHangsEndsWithItsContext(t *testing.T) {
 	dir := t.TempDir()
 	s := spec(dir)
 	s.Command = []string{"sh", "-c", "echo $$ > pid; sleep 600"}
-	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
+	go func() { // the plugin is there, and says nothing: that is when the caller has enough
+		for ctx.Err() == nil {
+			if text, err := os.ReadFile(dir + "/pid"); err == nil && bytes.HasSuffix(text, []byte("\n")) {
+				cancel()
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}()
 	if _, err := host.Launch(ctx, s); err == nil {
 		t.Fatal("a plugin without a handshake was accepted")
 	}
-	if pid := readPID(t, dir+"/pid"); pid != 0 && syscall.Kill(pid, 0) == nil {
+	if pid := readPID(t, dir+"/pid"); pid == 0 || syscall.Kill(pid, 0) == nil {
 		t.Errorf("pid %d is still there", pid)
 	}
 }

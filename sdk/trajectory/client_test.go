@@ -171,9 +171,14 @@ func TestConnectionFailuresAreToldApart(t *testing.T) {
 	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
 	t.Cleanup(slow.Close)
 	t.Cleanup(func() { close(release) })
-	for reason, url := range map[Reason]string{Refused: "http://" + address + "/t/secret", Timeout: slow.URL, Unreachable: "http://no-such-host.invalid"} {
-		transport := &http.Transport{}
-		c, err := New(url, WithTimeout(500*time.Millisecond), WithHTTPClient(&http.Client{Transport: transport}))
+	for reason, url := range map[Reason]string{
+		Refused: "http://" + address + "/t/secret", Timeout: slow.URL, Unreachable: "http://no-such-host.invalid",
+	} {
+		transport, timeout := &http.Transport{}, time.Minute
+		if reason == Timeout { // the others end by themselves
+			timeout = 500 * time.Millisecond
+		}
+		c, err := New(url, WithTimeout(timeout), WithHTTPClient(&http.Client{Transport: transport}))
 		if err != nil {
 			t.Fatal(err)
 		}
