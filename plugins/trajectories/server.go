@@ -110,10 +110,8 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 }
 
-// URL turns a listener's address into the URL to give to environments and trainers, with the token in its path, since
-// unmodified clients can be given nothing but a URL.
-func URL(addr net.Addr, token string) string { return urlOf("http", addr.String(), token) }
-
+// urlOf is the URL to give to environments and trainers, with the token in its path: unmodified clients can be given nothing
+// but a URL.
 func urlOf(scheme, address, token string) string {
 	url := scheme + "://" + address
 	if token != "" {
