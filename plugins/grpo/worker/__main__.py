@@ -5,14 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import sys
-import threading
-import time
-import traceback
 
-from recipe_sdk import fields, settings
-from recipe_sdk.control import Command, Control
+from recipe_sdk import Bridge, fields, leave, settings
 from recipe_sdk.errors import WorkerError
 from recipe_sdk.events import Events
 
@@ -53,60 +48,18 @@ def report(file: str | None, error: WorkerError) -> None:
 
 def work(c: config.Config) -> int:
     """One life of the worker."""
-    main_rank = int(os.environ.get("RANK", 0)) == 0
-    events = Events(c.events_file if main_rank else None)
-    control, ranks = None, None
+    from .model import device_of
+    from .train import Trainer
+
     try:
-        if main_rank:
-            control = Control(c.control, c.control_token, events.snapshot)
-            control.announce(c.ready_file)
-
-            def terminate(*_: object) -> None:
-                control.commands.put(Command("stop", {}))
-
-            signal.signal(signal.SIGTERM, terminate)
-            signal.signal(signal.SIGINT, terminate)
-        else:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-        from recipe_sdk.ranks import Ranks
-
-        from .model import device_of
-        from .train import Run
-
-        ranks = Ranks(device_of(c, int(os.environ.get("LOCAL_RANK", 0))), c.collective_timeout)
-        run = Run(c, ranks, events, control)
-        run.load()
-        run.connect()
-        run.loop()
-        return 0
-    except WorkerError as e:
-        if not main_rank:  # such as memory that only this rank's device lacks: nobody else can tell
-            events = Events(c.events_file)
-        events.emit("error", **e.record())
-        print(e, file=sys.stderr)
+        bridge = Bridge.open(c, device=device_of(c, int(os.environ.get("LOCAL_RANK", 0))))
+    except Exception:
+        return 1  # reported where the supervisor reads
+    try:
+        Trainer(bridge).loop()
     except Exception as e:
-        events.emit("error", code="internal", message=f"{type(e).__name__}: {e}", checks=[],
-                    traceback=traceback.format_exc())  # fmt: skip
-        traceback.print_exc()
-    finally:
-        if control is not None:
-            time.sleep(0.2)  # let the answer to a stop leave before the socket closes
-            control.close()
-        if ranks is not None:
-            ranks.close()
-        events.close()
-    return 1
-
-
-def leave(code: int) -> None:
-    """Ends the process. Threads that send weights may be inside torch, which aborts when the interpreter is taken down
-    around them; receivers see the sockets close."""
-    if any(t.name.startswith("weights") for t in threading.enumerate()):
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    sys.exit(code)
+        return bridge.close(e)
+    return bridge.close()
 
 
 if __name__ == "__main__":

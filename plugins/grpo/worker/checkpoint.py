@@ -1,48 +1,28 @@
-"""Checkpoints: step_N directories that transformers loads, with everything an exact resume needs beside the weights.
+"""What this trainer puts into a checkpoint's folder, beside what the bridge writes, and reads from it again.
 
 step_N/
   config.json, model*.safetensors, tokenizer files   the policy (adapters merged, when save_merged)
   adapter/                                           with adapters: what peft loads, and what resume reads
-  training/state.json                                step, policy version, cursor, normaliser, controllers, metrics
   training/optimizer.pt, training/rng.pt
-  COMPLETE                                           written last; a directory without it is never read
 """
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from recipe_sdk import Checkpoint
 from recipe_sdk.errors import CheckpointError
-from recipe_sdk.events import plain
-from recipe_sdk.files import replace_directory, sync_tree
-from safetensors import SafetensorError
+from recipe_sdk.ranks import Ranks
+from recipe_sdk.weights import save_adapter, save_model
 
 from . import weights
 from .config import Config
 from .model import Policy
-
-MARKER = "COMPLETE"
-
-
-def newest(directory: str | os.PathLike) -> Path | None:
-    """The complete checkpoint of the highest step."""
-    found = complete(directory)
-    return found[-1] if found else None
-
-
-def complete(directory: str | os.PathLike) -> list[Path]:
-    """Complete checkpoints, oldest first."""
-    root = Path(directory)
-    steps = [(int(p.name.removeprefix("step_")), p) for p in root.glob("step_*")
-             if p.name.removeprefix("step_").isdigit() and (p / MARKER).exists()]  # fmt: skip
-    return [p for _, p in sorted(steps)]
 
 
 def rng_state() -> dict:
@@ -96,19 +76,12 @@ def _names(policy: Policy, optimizer: torch.optim.Optimizer) -> list[str]:
     return [by_identity[id(p)] for g in optimizer.param_groups for p in g["params"]]
 
 
-def save(
-    c: Config, policy: Policy, optimizer: torch.optim.Optimizer, state: dict[str, Any], *, rank: int = 0,
-    sharded: bool = False, gather: Any = None,
-) -> Path | None:  # fmt: skip
-    """Writes step_N in one step and applies keep-last and keep-best; rank 0 returns the path. gather: collects one
-    object from each rank (random states)."""
-    root = Path(c.checkpoint_dir)
-    final = root / f"step_{state['step']}"
-    temporary = root / f".tmp-step_{state['step']}-{os.getpid()}"
+def write(c: Config, policy: Policy, optimizer: torch.optim.Optimizer, folder: Path, ranks: Ranks) -> None:
+    """Writes weights, optimizer and random states into a folder; rank 0 writes, every rank takes part. A failure of
+    rank 0 must not keep it from what every rank has to take part in: it raises when all is over."""
     problems: list[Exception] = []
 
     def attempt(action: Callable[[], Any]) -> Any:
-        """A failure of rank 0 must not keep it from what every rank has to take part in."""
         try:
             return action()
         except Exception as e:
@@ -116,76 +89,29 @@ def save(
 
     def out(*below: str) -> Path | None:
         """Where rank 0 writes, as long as it can."""
-        return temporary.joinpath(*below) if rank == 0 and not problems else None
+        return folder.joinpath(*below) if ranks.main and not problems else None
 
-    if rank == 0:
-        attempt(lambda: _make(root, temporary, policy.adapted))
+    if ranks.main:
+        attempt((folder / "training").mkdir)
     if not policy.adapted or c.save_merged:
-        attempt(lambda: weights.save_model(policy, out(), c.model.path))
+        attempt(
+            lambda: save_model(
+                weights.merged(policy), out(), c.model.path, config=partial(weights.write_config, policy)
+            )
+        )
     if policy.adapted:
-        attempt(lambda: weights.save_adapter(policy, out("adapter"), c.model.path))
-    moments = attempt(lambda: optimizer_state(policy, optimizer, sharded))
-    random_states = gather(rng_state()) if gather else [rng_state()]
-    if rank == 0 and not problems:
-        attempt(lambda: _finish(temporary, final, state, moments, random_states))
+        if ranks.main:
+            attempt((folder / "adapter").mkdir)
+        config = partial(weights.write_adapter_config, policy)
+        attempt(lambda: save_adapter(weights.adapter(policy), out("adapter"), c.model.path, config))
+    moments = attempt(lambda: optimizer_state(policy, optimizer, ranks.world > 1))
+    random_states = ranks.gather(rng_state())
+    training = out("training")
+    if training is not None:
+        attempt(lambda: torch.save(moments, training / "optimizer.pt"))
+        attempt(lambda: torch.save(random_states, training / "rng.pt"))
     if problems:
-        if isinstance(problems[0], (OSError, SafetensorError)):
-            raise CheckpointError(
-                f"{final} could not be written: {problems[0]}",
-                ["Is the disk full? keep_last = 1 keeps fewer checkpoints.", "May this user write there?"],
-            ) from problems[0]
         raise problems[0]
-    if rank != 0:
-        return None
-    prune(c, keep=final)
-    return final
-
-
-def _make(root: Path, temporary: Path, adapted: bool) -> None:
-    """Empty directories; what earlier lives left unfinished goes."""
-    for pattern in (".tmp-step_*", ".old-step_*"):
-        for leftover in root.glob(pattern):
-            shutil.rmtree(leftover, ignore_errors=True)
-    (temporary / "training").mkdir(parents=True)
-    if adapted:
-        (temporary / "adapter").mkdir()
-
-
-def _finish(temporary: Path, final: Path, state: dict[str, Any], moments: dict, random_states: list) -> None:
-    """Everything besides the weights, and the rename."""
-    torch.save(moments, temporary / "training" / "optimizer.pt")
-    torch.save(random_states, temporary / "training" / "rng.pt")
-    (temporary / "training" / "state.json").write_text(json.dumps(plain(state), indent=1, allow_nan=False))
-    sync_tree(temporary)
-    (temporary / MARKER).write_text(f"{state['step']}\n")
-    replace_directory(temporary, final)
-
-
-def prune(c: Config, keep: Path) -> list[Path]:
-    """Removes checkpoints that neither keep_last nor keep_best wants; returns what went."""
-    if c.keep_last <= 0:
-        return []
-    found = complete(c.checkpoint_dir)
-    wanted = {keep, *found[-c.keep_last :]}
-    if c.keep_best > 0:
-        scored = [(s, p) for p in found if (s := read_state(p).get("metrics", {}).get(c.best_metric)) is not None]
-        wanted.update(p for _, p in sorted(scored, key=lambda x: x[0])[-c.keep_best :])
-    gone = [p for p in found if p not in wanted]
-    for p in gone:
-        (p / MARKER).unlink(missing_ok=True)  # from here on nobody reads it
-        shutil.rmtree(p, ignore_errors=True)
-    return gone
-
-
-def read_state(path: Path) -> dict[str, Any]:
-    """training/state.json of a checkpoint."""
-    try:
-        return json.loads((path / "training" / "state.json").read_text())
-    except (OSError, ValueError) as e:
-        raise CheckpointError(
-            f"cannot read {path}/training/state.json: {e}",
-            [f"Move {path} away to resume from the checkpoint before it.", "Or set resume = false to start anew."],
-        ) from e
 
 
 @torch.no_grad()
@@ -226,12 +152,12 @@ def load_weights(path: Path, policy: Policy) -> None:
 
 
 def load_training(
-    path: Path, policy: Policy, optimizer: torch.optim.Optimizer, rank: int = 0, sharded: bool = False,
+    found: Checkpoint, policy: Policy, optimizer: torch.optim.Optimizer, rank: int = 0, sharded: bool = False,
     name: str | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    """Puts optimizer and random states back; returns state.json. name: of the optimizer, when it is to be checked."""
-    state = read_state(path)
-    before = state.get("config", {}).get("optimizer", {}).get("name", name)
+) -> None:  # fmt: skip
+    """Puts optimizer and random states back. name: of the optimizer, when it is to be checked."""
+    path = found.path
+    before = found.state.get("config", {}).get("optimizer", {}).get("name", name)
     if before != name:
         raise CheckpointError(
             f"{path} was written with optimizer.name = {before}, whose moments {name} cannot use",
@@ -241,4 +167,3 @@ def load_training(
     set_optimizer_state(policy, optimizer, moments, sharded)
     states = torch.load(path / "training" / "rng.pt", map_location="cpu", weights_only=True)
     set_rng_state(states[rank] if rank < len(states) else states[0])
-    return state

@@ -5,7 +5,6 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -104,17 +103,6 @@ def describe_advantages(b: Batch, adv: Tensor) -> dict[str, float]:
     for env in sorted({g.env for g in b.groups}):
         members = torch.tensor([k for k, g in enumerate(b.groups) if g.env == env])
         out.update(_spread(f"env/{env}/adv", adv[torch.isin(env_of_token, members)]))
-    return out
-
-
-def describe_staleness(versions: list[tuple[int, int] | None], now: int) -> dict[str, Any]:
-    """Policy versions between sampling and training, per group: mean, max, histogram of the oldest tokens."""
-    known = [now - v[0] for v in versions if v is not None]
-    out: dict[str, Any] = {"staleness/unknown_groups": float(len(versions) - len(known))}
-    if known:
-        out.update({"staleness/mean": sum(known) / len(known), "staleness/max": float(max(known))})
-        out["staleness/histogram"] = {str(k): n for k, n in sorted(Counter(known).items())}
-        out["staleness/mixed_groups"] = float(sum(v is not None and v[0] != v[1] for v in versions))
     return out
 
 

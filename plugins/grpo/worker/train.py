@@ -1,273 +1,159 @@
-"""The run, top to bottom: load, resume, then batch after batch; commands are served between steps and while waiting."""
+"""The run, top to bottom: load, attach to the bridge, then batch after batch."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import time
-from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from recipe_sdk import api
-from recipe_sdk.aside import SetAside
-from recipe_sdk.control import Control
-from recipe_sdk.errors import CheckpointError, DataError, MismatchError
-from recipe_sdk.events import Events
-from recipe_sdk.feed import Feed
-from recipe_sdk.groups import Group, GroupRejected, ReadOptions, read_group
-from recipe_sdk.ipc import Shared, host, place
-from recipe_sdk.nccl import Sender
-from recipe_sdk.ranks import Ranks
-from recipe_sdk.rollouts import Delivery, Rollouts, Spool
+from recipe_sdk import Bridge, Checkpoint, GroupBatch, ReadOptions
+from recipe_sdk.errors import MismatchError
+from recipe_sdk.fields import ConfigError, changed
+from recipe_sdk.groups import Group
+from torch import Tensor
 
-from . import batch, checkpoint, commands, config, metrics, model, objective, optim, turns
+from . import batch, checkpoint, config, metrics, model, objective, optim, turns, weights
+from .batch import Batch
 from .config import Config
 from .memory import Memory
 from .step import Stepper
-from .weights import end_tokens
 
 
-class Run:
-    """One life of the trainer. Rank 0's feed decides what comes next; every rank carries it out."""
+class Trainer:
+    """Learning, on the bridge: what a batch does to the policy."""
 
-    def __init__(self, c: Config, ranks: Ranks, events: Events, control: Control | None):
-        self.config, self.ranks, self.events, self.control = c, ranks, events, control
-        self.step, self.version, self.cursor = 0, c.policy_version, -1
-        self.synced_version = c.policy_version
-        self.served = 0  # the step whose weights are the policy version; -1: unknown
-        self.last: dict[str, Any] = {}
-        self.feed: Feed | None = None
-        self.shared, self.broadcast = Shared(), Sender()
-        self.warned: set[str] = set()
-        self.resumed = False
-        self.aside: SetAside | None = None  # of rank 0
-
-    def load(self) -> None:
+    def __init__(self, bridge: Bridge[Config]):
         """Model, reference, optimizer; from the newest checkpoint when there is one."""
-        c, ranks = self.config, self.ranks
-        self.events.phase("loading", model=c.model.path)
-        if c.threads:
-            torch.set_num_threads(c.threads)
-        found = ranks.share(checkpoint.newest(c.checkpoint_dir))
-        if found is not None and not c.resume:
-            raise CheckpointError(
-                f"resume is false, and {found} is there: a later start would go on from it, not from this run",
-                ["Set resume = true, or move the directory away, or use another checkpoint_dir."],
-            )
+        self.bridge, c, ranks = bridge, bridge.block, bridge.ranks
+        found = bridge.resume()
         self.policy, summary = model.load_policy(c, ranks.device, ranks.world)
         if found is not None:
-            checkpoint.load_weights(found, self.policy)
+            checkpoint.load_weights(found.path, self.policy)
         self.reference = model.Reference(c, self.policy, ranks.device, ranks.mesh)
         if ranks.mesh is not None:
             model.shard(self.policy, c, ranks.mesh)
-        optimizer = optim.build(c, self.policy.parameters())
+        self.optimizer = optim.build(c, self.policy.parameters())
         memory = Memory()
         torch.manual_seed(c.seed + 1)
         if found is not None:
-            state = checkpoint.load_training(
-                found, self.policy, optimizer, ranks.rank, ranks.world > 1, c.optimizer.name
-            )
-            memory = Memory.restore(state["memory"])
-            self.step, self.version, self.cursor = state["step"], state["policy_version"], state["cursor"]
-            self.last, self.synced_version, self.resumed = state["metrics"], state["policy_version"], True
-            self.served = -1
-            self.events.emit("resumed", checkpoint=str(found), step=self.step, policy_version=self.version)
-        self.stepper = Stepper(c, self.policy, self.reference, optimizer, ranks, memory)
-        self.eos = end_tokens(self.policy)
-        self.vacate()
-        self.note_state()
-        summary["memory"], summary["machine"] = place(ranks.device), host()
-        self.events.emit("loaded", reference=config.source_of(c), world=ranks.world, step=self.step, **summary)
+            memory = self._continue(found)
+        self.stepper = Stepper(c, self.policy, self.reference, self.optimizer, ranks, memory)
+        self.eos = weights.end_tokens(self.policy)
+        self._attach({"reference": config.source_of(c), **summary})
 
-    def connect(self) -> None:
-        """Rank 0 registers with the trajectory API and settles what an earlier life had left there."""
-        if not self.ranks.main:
-            return
-        c = self.config
-        self.events.phase("connecting", url=api.shown(c.data.url))
-        self.aside = SetAside(Path(c.checkpoint_dir) / "set-aside")
-        spool = Spool(Path(c.checkpoint_dir) / "spool", self.cursor)
-        if not c.resume:
-            spool.clear()
-        rollouts = Rollouts(c, self.events, spool)
-        self.feed = Feed(c, self.events, self.control, rollouts)
-        rollouts.connect(self.step)
-        rollouts.report_version(self.version)
-        if self.resumed and c.wait_for_sync:  # inference may serve anything: first it gets these weights
-            self.feed.expect_sync(self.step, self.version)
+    @property
+    def config(self) -> Config:
+        """The settings of now; live ones change."""
+        return self.bridge.block
 
-    def loop(self) -> str:
-        """Trains until the last step, a stop, or a solved task; returns which."""
-        while True:
-            kind, content = self.ranks.share(self.feed.decide(self.step >= self.config.steps) if self.feed else None)
-            if kind == "command":
-                commands.carry_out(self, *content)
-            elif kind == "batch":
-                self.train(content)
-            elif kind == "fail":
-                raise content
-            elif kind in ("completed", "stopped", "solved"):
-                self.finish(kind)
-                return kind
+    def _continue(self, found: Checkpoint) -> Memory:
+        c, ranks = self.config, self.bridge.ranks
+        checkpoint.load_training(found, self.policy, self.optimizer, ranks.rank, ranks.world > 1, c.optimizer.name)
+        return Memory.restore(found.state["memory"])
 
-    def vacate(self) -> None:
-        """Where the device is shared, inference has it from now on."""
-        if self.config.wait_for_grant:
-            turns.vacate(self.stepper.optimizer, self.ranks.device, self.config.optimizer.offload)
+    def _attach(self, summary: dict[str, Any]) -> None:
+        policy, c = self.policy, self.config
+        trained = [p.dtype for p in policy.parameters() if p.requires_grad]
+        self.bridge.attach(
+            named=partial(weights.merged, policy), logprobs=self.logprobs, save=self.save,
+            storage=lambda: dict(policy.causal.named_parameters()),
+            adapter=partial(weights.adapter, policy) if policy.adapted else None,
+            adapter_config=partial(weights.write_adapter_config, policy) if policy.adapted else None,
+            config=partial(weights.write_config, policy), tied=weights.tied(policy),
+            trained=max(trained, key=lambda d: torch.finfo(d).bits), update=self.update,
+            state=lambda: {"memory": self.stepper.memory.state()},
+            sleep=lambda: turns.vacate(self.optimizer, self.bridge.device, c.optimizer.offload),
+            wake=lambda: turns.occupy(self.optimizer, self.bridge.device, c.optimizer.offload),
+            reading=self.reading, select=self.select, summary=summary,
+        )  # fmt: skip
 
-    def train(self, delivery: Delivery) -> None:
-        """One batch and the offer of its weights, which ends a turn on a shared device whatever came of the batch."""
-        turns.occupy(self.stepper.optimizer, self.ranks.device, self.config.optimizer.offload)
-        before = self.step
-        self._train(delivery)
-        self.vacate()
-        c = self.config
-        if (self.step > before and self.step % c.publish_every == 0) or c.wait_for_grant:
-            self.events.emit("weights", ready=True, step=self.step, policy_version=self.version)
-            if c.wait_for_sync and self.feed:
-                self.feed.expect_sync(self.step, self.version)
+    def loop(self) -> None:
+        """Trains until the last step, a stop, or a solved task."""
+        for b in self.bridge.batches(build):
+            self.train(b)
 
-    def _train(self, delivery: Delivery) -> None:
-        """Read, train, report, save."""
-        c, clock = self.config, metrics.Clock(self.ranks.device)
-        self.events.phase("training", batch=delivery.number, replayed=delivery.replayed)
-        groups, facts = self._read(delivery)
-        if not any(c.positions for g in groups for c in g.completions):
-            self._skip(delivery, "no group of it can be trained", facts)
-            return
-        data = batch.build(groups)
+    def train(self, b: Batch) -> None:
+        """One batch: train, report."""
+        c, bridge, clock = self.config, self.bridge, metrics.Clock(self.bridge.device)
         started = time.perf_counter()
         try:
-            version = self.version if self.served == self.step else None  # trained since, they are nobody's
-            report = self.stepper.train(data, self.step, clock, version)
+            report = self.stepper.train(b, bridge.step, clock, bridge.served_version)
         except MismatchError:
-            if self.feed:  # whoever restarts this run after a remedy must not meet the same batch again
-                self.feed.rollouts.spool.refuse(delivery.number)
+            bridge.refuse()  # whoever restarts this run after a remedy must not meet the same batch again
             raise
         times = clock.metrics()  # on a GPU this waits for the last of the step
         seconds = time.perf_counter() - started
-        report.update(facts)
-        for warning in report.pop("warnings"):
-            if warning not in self.warned:
-                self.warned.add(warning)
-                self.events.emit("warning", message=warning)
+        warnings = report.pop("warnings")
         if report.get("absurd"):
-            self._skip(delivery, "the sampler's log-probabilities cannot belong to these weights", report)
+            bridge.skipped("the sampler's log-probabilities cannot belong to these weights", report)
             return
-        self.step, self.cursor = self.step + 1, delivery.number
         report.update(times)
-        report.update(metrics.memory(self.ranks.device))
-        report.update({"time/wait": delivery.waited, "time/step": seconds, "step": float(self.step),
-                       "tokens/per_second": data.total_tokens / seconds})  # fmt: skip
-        peak = metrics.peak(self.ranks.device, c.peak_tflops)
+        report.update(metrics.memory(bridge.device))
+        report.update({"time/step": seconds, "tokens/per_second": b.total_tokens / seconds})
+        peak = metrics.peak(bridge.device, c.peak_tflops)
         if peak:
             model_config, full = self.policy.causal.config, not self.policy.adapted
-            work = metrics.flops(model_config, self.stepper.count, data, full, c.data.epochs)
-            report["mfu"] = work / seconds / (peak * self.ranks.world)
-        self.last = report
-        self.note_state()
-        self.events.emit("metric", step=self.step, policy_version=self.version, batch=delivery.number, metrics=report)
-        self.events.emit("progress", step=self.step, steps=c.steps)
-        if self.feed:
-            self.feed.rewards.append(report.get("reward/mean", 0.0))
-        if c.save_every and self.step % c.save_every == 0 and self.step < c.steps:
-            self.save("interval")
+            work = metrics.flops(model_config, self.stepper.count, b, full, c.data.epochs)
+            report["mfu"] = work / seconds / (peak * bridge.world)
+        bridge.stepped(report, warnings)
 
-    def _skip(self, delivery: Delivery, reason: str, facts: dict[str, Any]) -> None:
-        """The batch is used up without a step."""
-        self.cursor = delivery.number
-        self.note_state()
-        self.events.emit("skipped", batch=delivery.number, step=self.step, reason=reason, facts=facts)
+    # ---- what the bridge calls ----
 
-    def _read(self, delivery: Delivery) -> tuple[list[Group], dict[str, Any]]:
-        """The delivery's groups that may train, and what was left out and why; the same on every rank."""
+    def reading(self) -> ReadOptions:
+        """Limits and conventions when groups are read."""
         c = self.config
-        options = ReadOptions(
+        return ReadOptions(
             c.data.max_length, c.data.max_prompt_length, c.data.max_response_length, c.advantages.layout,
             objective.options(c).needs_behavior, config.source_of(c) == "data", c.correction.temperature,
             c.correction.mask_truncated, self.eos, self.policy.causal.config.vocab_size,
         )  # fmt: skip
-        groups, refused, examples, stored = [], Counter(), {}, 0
-        for raw in delivery.groups:
-            try:
-                groups.append(read_group(raw, options))
-            except GroupRejected as e:
-                if e.reason == "too_long" and c.data.overlong == "error":
-                    checks = ["Raise data.max_length, or lower the environment's.", "Or set data.overlong = reject."]
-                    raise DataError(str(e), checks) from e
-                refused[e.reason] += 1
-                examples.setdefault(e.reason, str(e))
-                if self.aside:
-                    stored += self.aside.keep(delivery.number, raw, f"{e.reason}: {e}")
-        facts: dict[str, Any] = {f"rejected_groups/{k}": float(v) for k, v in refused.items()}
-        facts["rejected_groups/total"] = float(sum(refused.values()))
-        if refused:
-            where = str(self.aside.directory) if stored else None
-            reasons = dict(refused)
-            self.events.emit("rejected", batch=delivery.number, reasons=reasons, examples=examples, set_aside=where)
-        facts.update(metrics.describe_staleness([g.versions for g in groups], self.version))
-        limit = c.data.max_staleness
-        fresh = [g for g in groups if limit is None or g.versions is None or self.version - g.versions[0] <= limit]
-        facts["staleness/dropped_groups"] = float(len(groups) - len(fresh))
-        kept = fresh
-        if c.advantages.drop_equal_scores:
-            kept = [g for g in fresh if len({x.score for x in g.completions if not math.isnan(x.score)}) > 1
-                    or (c.advantages.use_advantages and any(x.advantage for x in g.completions))]  # fmt: skip
-        facts["groups/equal_dropped"] = float(len(fresh) - len(kept))
-        return kept, facts
 
-    def use(self, c: Config) -> None:
-        """Takes over live settings."""
-        self.config = self.stepper.config = c
-        for policy in filter(None, (self.policy, self.reference.copy)):
-            policy.head_options = dataclasses.replace(policy.head_options, chunk=c.model.head_chunk)
-        if self.feed:
-            self.feed.config = self.feed.rollouts.config = c
-        self.note_state()
+    def select(self, groups: list[Group]) -> tuple[list[Group], dict[str, float]]:
+        """Leaves out groups of equal scores, where that is asked for."""
+        a, kept = self.config.advantages, groups
+        if a.drop_equal_scores:
+            kept = [g for g in groups if len({x.score for x in g.completions if not math.isnan(x.score)}) > 1
+                    or (a.use_advantages and any(x.advantage for x in g.completions))]  # fmt: skip
+        return kept, {"groups/equal_dropped": float(len(groups) - len(kept))}
 
-    def note_state(self) -> None:
-        """What GET /state shows."""
-        self.events.state.update(
-            step=self.step, steps=self.config.steps, policy_version=self.version, synced_version=self.synced_version,
-            metrics=self.last, batch=self.cursor,
-        )  # fmt: skip
-
-    def save(self, why: str) -> str | None:
-        """A checkpoint of now; rank 0 gets its path."""
-        before = self.events.state["phase"]
-        self.events.phase("checkpointing", why=why)
-        public = dataclasses.asdict(self.config)
-        public["data"].pop("token")
-        public.pop("control_token")
-        state = {
-            "step": self.step, "policy_version": self.version, "cursor": self.cursor, "metrics": self.last,
-            "memory": self.stepper.memory.state(), "world": self.ranks.world, "config": public,
-        }  # fmt: skip
-        optimizer, ranks = self.stepper.optimizer, self.ranks
+    @torch.no_grad()
+    def logprobs(self, ids: Tensor, temperature: float) -> Tensor:
+        """[L - 1] log-probabilities of ids[0, 1:] (1, L) under the current weights."""
+        tokens, n = ids[0], ids.shape[1]
+        row = batch.Row(
+            [0], ids, torch.arange(n)[None], torch.tensor([0, n], dtype=torch.int32), n, torch.arange(n - 1),
+            tokens[1:], torch.arange(n - 1), torch.full((n - 1,), temperature, dtype=torch.float64),
+        ).to(self.bridge.device)  # fmt: skip
+        self.policy.eval()
         try:
-            path = checkpoint.save(
-                self.config, self.policy, optimizer, state, rank=ranks.rank, sharded=ranks.world > 1,
-                gather=ranks.gather,
-            )  # fmt: skip
-        except Exception:
-            self.events.phase(before)  # whoever asked for it is told; the run goes on where it was
-            raise
-        if path is not None:
-            if self.feed:
-                self.feed.rollouts.spool.covered(self.cursor)
-            self.events.state["checkpoint"] = str(path)
-            self.events.emit("checkpoint", path=str(path), step=self.step, why=why, policy_version=self.version)
-        self.events.phase(before)
-        return str(path) if path else None
+            return self.policy(row, raw=self.config.correction.logprobs_mode == "raw").lp
+        finally:
+            model.reshard(self.policy)
 
-    def finish(self, reason: str) -> None:
-        """The last checkpoint, unless this very step has one, and the answer to a stop."""
-        newest = checkpoint.newest(self.config.checkpoint_dir) if self.ranks.main else None
-        have = self.ranks.share(newest is not None and newest.name == f"step_{self.step}")
-        if self.step and not have:
-            self.save(reason)
-        self.events.phase("done", reason=reason)
-        if self.feed:
-            self.feed.answer({"step": self.step, "checkpoint": self.events.state.get("checkpoint")})
+    def save(self, folder: Path) -> None:
+        """A checkpoint that transformers loads, with the optimizer's and the random states."""
+        checkpoint.write(self.config, self.policy, self.optimizer, folder, self.bridge.ranks)
+
+    def update(self, change: dict[str, Any]) -> Config:
+        """Takes over live settings."""
+        before, new = self.config, config.update(self.config, change)
+        if self.reference.source == "none" and config.source_of(new) != "none":
+            raise ConfigError("this run was started without a reference policy; only a restart can turn a KL term on")
+        self.stepper.config = new
+        for policy in filter(None, (self.policy, self.reference.copy)):
+            policy.head_options = dataclasses.replace(policy.head_options, chunk=new.model.head_chunk)
+        names = [n for n, _ in changed(before, new)]
+        if "kl.reward_coefficient" in names:  # what was adapted from the old one gives way
+            self.stepper.memory.kl_reward = None
+        if "entropy.coefficient" in names:
+            self.stepper.memory.entropy = None
+        return new
+
+
+def build(taken: GroupBatch) -> Batch:
+    """What the bridge yields to this trainer."""
+    return batch.build(taken.groups)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from recipe_sdk.dtypes import DTYPES
-from recipe_sdk.weights import save_tensors, save_tokenizer
 from torch import Tensor
 
 from .model import Policy
@@ -49,45 +46,25 @@ def adapter(policy: Policy) -> Iterator[tuple[str, Tensor]]:
             yield name.replace(".default.weight", ".weight"), whole(p)
 
 
-def save_model(policy: Policy, out: Path | None, source: str, dtype: str | None = None, untie: bool = False) -> dict:
-    """The plain model as a directory that transformers and vLLM load. untie: write the output head out even where it
-    is the embedding (vLLM's CPU build keeps the head of a tied model at its old values on a reload)."""
+def tied(policy: Policy) -> dict[str, str]:
+    """Under which name the output head of a tied model would be written out, and which weight it is."""
+    shared = policy.causal.get_input_embeddings().weight
+    again = next((n for n, p in policy.causal.named_parameters() if p is shared), None)
+    return {"lm_head.weight": again} if policy.causal.config.tie_word_embeddings and again else {}
 
-    def items() -> Iterator[tuple[str, Tensor]]:
-        shared = policy.causal.get_input_embeddings().weight
-        again = next((n for n, p in policy.causal.named_parameters() if p is shared), None)
-        for name, value in merged(policy):
-            yield name, value
-            if untie and policy.causal.config.tie_word_embeddings and name == again:
-                yield "lm_head.weight", value
 
-    facts = save_tensors(items(), out, DTYPES[dtype] if dtype else None)
-    if out is None:
-        return {}
+def write_config(policy: Policy, out: Path) -> None:
+    """config.json beside the policy's weights."""
     policy.causal.config.save_pretrained(out)
     path = out / "config.json"
     config = json.loads(path.read_text())
     config["architectures"] = [type(policy.causal).__name__]
-    config["dtype"] = facts["dtype"].split("+")[0]
-    if untie:
-        config["tie_word_embeddings"] = False
     path.write_text(json.dumps(config, indent=2))
-    save_tokenizer(out, source)
-    return facts
 
 
-def save_adapter(policy: Policy, out: Path | None, source: str, dtype: str | None = None) -> dict:
-    """The adapter as peft and vLLM load it."""
-    facts = save_tensors(adapter(policy), out, DTYPES[dtype] if dtype else None)
-    if out is None:
-        return {}
-    os.replace(out / "model.safetensors", out / "adapter_model.safetensors")
+def write_adapter_config(policy: Policy, out: Path) -> None:
+    """adapter_config.json beside the adapter's weights."""
     policy.model.peft_config["default"].save_pretrained(out)
-    path = out / "adapter_config.json"
-    config = json.loads(path.read_text())
-    config.update(base_model_name_or_path=source, inference_mode=True)
-    path.write_text(json.dumps(config, indent=2))
-    return facts
 
 
 def end_tokens(policy: Policy) -> frozenset[int]:

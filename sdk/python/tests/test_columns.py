@@ -2,7 +2,6 @@
 
 import math
 import random
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,23 +15,6 @@ from recipe_sdk.errors import AtroposAPIError
 
 pytest.importorskip("pyarrow")
 ROOT = Path(__file__).resolve().parents[3]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    """A trajectory API in a process of its own, which keeps everything in memory."""
-    if shutil.which("go") is None:
-        pytest.skip("the server is built with Go")
-    binary = tmp_path_factory.mktemp("runapi") / "runapi"
-    subprocess.run(["go", "build", "-o", binary, "./plugins/trajectories/runapi"], cwd=ROOT, check=True)
-    process = subprocess.Popen([binary, "--port", "0"], stdout=subprocess.PIPE, text=True)
-    try:
-        line = process.stdout.readline()
-        yield Client(next(w for w in line.split() if w.startswith("http")), None, 30.0)
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
 
 
 def a_group(rng: random.Random) -> dict:

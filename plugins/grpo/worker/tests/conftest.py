@@ -1,5 +1,6 @@
 """A tiny model on disk, a trajectory server, and runs of the worker inside this process."""
 
+import dataclasses
 import json
 import threading
 import urllib.error
@@ -7,16 +8,14 @@ import urllib.request
 
 import pytest
 import torch
-from recipe_sdk import fields
-from recipe_sdk.control import Control
+from recipe_sdk import Bridge, fields
 from recipe_sdk.events import Events, plain
-from recipe_sdk.ranks import Ranks
+from recipe_sdk.testing import VOCABULARY, FakeAPI
 
 from worker import config, model
-from worker.train import Run
+from worker.train import Trainer, build
 
 from . import event_types
-from .fakes import VOCABULARY, FakeAPI
 
 torch.set_num_threads(1)
 
@@ -91,25 +90,33 @@ class Worker:
 
     def __init__(self, given):
         self.config = config.from_dict(given)
-        self.events = Events(self.config.events_file)
-        self.control = Control(self.config.control, self.config.control_token, self.events.snapshot)
-        self.run = Run(self.config, Ranks(model.device_of(self.config)), self.events, self.control)
+        self.bridge = Bridge.open(self.config, device=model.device_of(self.config), signals=False)
+        self.events, self.control = self.bridge.events, self.bridge.control
+        self.trainer, self.closed = None, False
         self.error = None
         self.thread = None
 
+    @property
+    def reason(self):
+        return self.bridge.reason
+
     def load(self):
-        self.run.load()
-        self.run.connect()
+        self.trainer = Trainer(self.bridge)
+        self.bridge._connect()
+        self.batches = self.bridge.batches(build)
         return self
+
+    def train_one(self):
+        """One step of the loop, as far as it can be told from the next."""
+        self.trainer.train(next(self.batches))
 
     def __call__(self):
         """Load, train, close."""
         try:
             self.load()
-            self.reason = self.run.loop()
+            self.trainer.loop()
         finally:
-            self.control.close()
-            self.events.close()
+            self.close()
         return self
 
     def background(self):
@@ -143,8 +150,9 @@ class Worker:
         return [e["metrics"] for e in self.read() if e["type"] == "metric"]
 
     def close(self):
-        self.control.close()
-        self.events.close()
+        if not self.closed:
+            self.closed = True
+            self.bridge.close()
 
 
 def request(address, method, path, body=None, token=None):
@@ -173,3 +181,14 @@ def make(tmp_path, tiny):
     for w in made:
         if w.thread is None or not w.thread.is_alive():
             w.close()
+
+
+def attached(s, **change):
+    """A bridge on which a stepper hangs as in a run, without a trajectory API."""
+    bridge = Bridge(dataclasses.replace(s.config, **change), s.ranks, Events(None), None)
+    bridge._looked = True
+    trainer = Trainer.__new__(Trainer)
+    trainer.bridge, trainer.policy, trainer.reference = bridge, s.policy, s.reference
+    trainer.stepper, trainer.optimizer, trainer.eos = s, s.optimizer, frozenset()
+    trainer._attach({})
+    return bridge

@@ -199,9 +199,8 @@ def speed(directory: str) -> dict:
 
 def ranks(directory: str) -> dict:
     """The worker under torchrun on two GPUs against the same run on one: losses, then a resume of one from the other."""
+    from recipe_sdk.testing import FakeAPI, make_group
     from transformers import Qwen2Config
-
-    from .fakes import FakeAPI, make_group
 
     path = Path(directory) / "two"
     Qwen2Config(**SHAPES["small"], tie_word_embeddings=True).save_pretrained(path)

@@ -1,13 +1,16 @@
 """What a checkpoint gives back, and what it refuses to."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
-from recipe_sdk import errors
+from recipe_sdk import Checkpoint, errors, publish
+from recipe_sdk.checkpoint import newest, read_state
 
-from worker import checkpoint, publish
+from worker import checkpoint
 
+from .conftest import attached
 from .test_model import after_steps, stepper
 
 
@@ -21,16 +24,23 @@ def trained(tmp_path_factory, tiny):
         if key not in made:
             s = stepper(root / str(len(made)), tiny, **change)
             after_steps(s, 1)
-            state = {"step": 1, "metrics": {}, "config": {"optimizer": {"name": s.config.optimizer.name}}}
-            made[key] = checkpoint.save(s.config, s.policy, s.optimizer, state)
+            made[key] = saved_by(s)
         return made[key]
 
     return saved
 
 
+def saved_by(s, metrics=None):
+    """The path of a checkpoint of now."""
+    bridge = attached(s)
+    bridge.step, bridge.last = 1, metrics or {}
+    return Path(bridge.save("asked"))
+
+
 def load(path, s):
     checkpoint.load_weights(path, s.policy)
-    return checkpoint.load_training(path, s.policy, s.optimizer, name=s.config.optimizer.name)
+    found = Checkpoint(path, 1, read_state(path))
+    checkpoint.load_training(found, s.policy, s.optimizer, name=s.config.optimizer.name)
 
 
 def test_the_optimizers_constants_are_those_of_the_configuration_and_its_moments_those_of_the_checkpoint(
@@ -64,7 +74,7 @@ def test_a_checkpoint_of_another_kind_is_refused_with_a_remedy(tmp_path, tiny, t
 def test_a_full_disk_is_an_error_with_a_remedy_and_half_a_checkpoint_is_cleared_away(tmp_path, tiny, monkeypatch):
     s = stepper(tmp_path, tiny)
     after_steps(s, 1)
-    state = {"step": 1, "metrics": {"loss/total": math.nan}}
+    metrics = {"loss/total": math.nan}
 
     def full(*_, **__):
         raise OSError(28, "No space left on device")
@@ -72,11 +82,11 @@ def test_a_full_disk_is_an_error_with_a_remedy_and_half_a_checkpoint_is_cleared_
     with monkeypatch.context() as m:
         m.setattr(torch, "save", full)
         with pytest.raises(errors.CheckpointError, match="No space left") as e:
-            checkpoint.save(s.config, s.policy, s.optimizer, state)
-    assert e.value.checks and checkpoint.newest(s.config.checkpoint_dir) is None
-    path = checkpoint.save(s.config, s.policy, s.optimizer, state)
+            saved_by(s, metrics)
+    assert e.value.checks and newest(s.config.checkpoint_dir) is None
+    path = saved_by(s, metrics)
     assert [p.name for p in path.parent.iterdir()] == ["step_1"]
-    assert checkpoint.read_state(path)["metrics"] == {"loss/total": None}, "what JSON has no word for is null"
+    assert read_state(path)["metrics"] == {"loss/total": None}, "what JSON has no word for is null"
 
 
 def test_a_publication_clears_away_what_killed_ones_left(tmp_path, tiny):
@@ -84,5 +94,5 @@ def test_a_publication_clears_away_what_killed_ones_left(tmp_path, tiny):
     for name in (".tmp-served-7", ".old-served-8", ".tmp-served-2-9"):
         (tmp_path / "out" / name).mkdir(parents=True)
     body = {"version": 1, "transport": "full", "dir": str(tmp_path / "out" / "served")}
-    publish.publish(s.config, s.policy, None, s.ranks, body, 1)
+    publish.publish(attached(s), body)
     assert {p.name for p in (tmp_path / "out").iterdir()} == {"served", ".tmp-served-2-9"}

@@ -4,10 +4,9 @@ import time
 
 import pytest
 import torch
+from recipe_sdk.testing import make_group, wait_for
 
 from worker import turns
-
-from .fakes import make_group, wait_for
 
 
 def test_each_turn_ends_with_an_offer_of_weights(make, api):
@@ -16,7 +15,7 @@ def test_each_turn_ends_with_an_offer_of_weights(make, api):
         wait_for(w, "grant")
         assert w.call("POST", "/grant", {})[0] == 200
         wait_for(w, "sync")
-        assert w.run.step == step
+        assert w.bridge.step == step
         assert w.call("POST", "/publish", {"version": step, "transport": "none"})[0] == 200
         assert w.call("POST", "/synced", {"version": step})[0] == 200
     w.join()
@@ -35,14 +34,14 @@ def test_a_batch_that_comes_to_nothing_ends_its_turn(make, api):
     wait_for(w, "grant")
     assert w.call("POST", "/grant", {})[0] == 200
     wait_for(w, "sync")
-    assert w.run.step == 0, "nothing of the first batch can be trained"
+    assert w.bridge.step == 0, "nothing of the first batch can be trained"
     assert w.call("POST", "/synced", {"version": 0})[0] == 200
     wait_for(w, "grant")
     assert w.call("POST", "/grant", {})[0] == 200
     wait_for(w, "sync")
     assert w.call("POST", "/synced", {"version": 0})[0] == 200
     w.join()
-    assert w.run.step == 1
+    assert w.bridge.step == 1
 
 
 def test_a_grant_counts_for_the_batch_that_waits_and_for_no_other(make, api):
@@ -55,13 +54,13 @@ def test_a_grant_counts_for_the_batch_that_waits_and_for_no_other(make, api):
     assert w.call("POST", "/synced", {"version": 0})[0] == 200
     wait_for(w, "grant")
     time.sleep(0.2)
-    assert w.run.step == 1 and w.call("GET", "/state")[1]["phase"] == "grant"
+    assert w.bridge.step == 1 and w.call("GET", "/state")[1]["phase"] == "grant"
     # Nobody shares the device any more: it goes on by itself.
     assert w.call("POST", "/update", {"wait_for_grant": False})[0] == 200
     wait_for(w, "sync")
     assert w.call("POST", "/synced", {"version": 0})[0] == 200
     w.join()
-    assert w.run.step == 2
+    assert w.bridge.step == 2
 
 
 @pytest.mark.parametrize("fused", [False, True])

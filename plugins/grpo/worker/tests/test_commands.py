@@ -7,8 +7,7 @@ import pytest
 import torch
 from recipe_sdk import errors
 from recipe_sdk.receive.handles import open_tensors
-
-from .fakes import wait_for
+from recipe_sdk.testing import wait_for
 
 
 def test_synchronised_publication_is_proved_by_log_probabilities(make, api, tmp_path):
@@ -94,7 +93,7 @@ def test_tied_models_can_be_published_untied_and_rounding_is_said(make, api, tmp
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config["tie_word_embeddings"] is False
     served = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
-    assert torch.equal(served.lm_head.weight, w.run.policy.causal.model.embed_tokens.weight)
+    assert torch.equal(served.lm_head.weight, w.trainer.policy.causal.model.embed_tokens.weight)
     _, answer = w.call("POST", "/publish", {**body, "dtype": "bfloat16", "version": 2, "untie_embeddings": False})
     assert answer["rounded"] is True and answer["dtype"] == "bfloat16"
     assert json.loads((tmp_path / "out" / "config.json").read_text())["tie_word_embeddings"] is True
@@ -119,7 +118,7 @@ def test_commands(make, api):
         assert call("POST", "/update", {"optimizer": {"learning_rat": 1}})[0] == 422
         status, answer = call("POST", "/update", {"kl": {"coefficient": 0.1}})  # nothing to compare with is loaded
         assert status == 422 and "reference policy" in answer["error"]["message"]
-        assert w.run.stepper.config.kl.coefficient == 0
+        assert w.trainer.stepper.config.kl.coefficient == 0
         assert call("POST", "/logprobs", {"token_ids": [1]})[0] == 409
         assert call("POST", "/logprobs", {})[0] == 400
         status, answer = call("POST", "/checkpoint", {})
@@ -129,19 +128,18 @@ def test_commands(make, api):
     finally:
         w.join()
     assert w.reason == "stopped"
-    assert w.run.stepper.config.optimizer.learning_rate == 5e-4
+    assert w.trainer.stepper.config.optimizer.learning_rate == 5e-4
 
 
 def test_colocated_training_waits_for_its_grant(make, api):
     w = make(api().url, steps=2, wait_for_grant=True).background()
     for _ in range(2):
         wait_for(w, "grant")
-        assert w.call("POST", "/sleep", {})[0] == 200
         assert w.call("POST", "/grant", {})[0] == 200
         until = time.monotonic() + 300
         while w.call("GET", "/state")[1]["phase"] == "grant" and time.monotonic() < until:
             time.sleep(0.01)
-        if w.run.step == 2 or not w.thread.is_alive():
+        if w.bridge.step == 2 or not w.thread.is_alive():
             break
     w.join()
-    assert w.run.step == 2
+    assert w.bridge.step == 2

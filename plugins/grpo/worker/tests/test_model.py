@@ -5,13 +5,15 @@ import socket
 
 import pytest
 import torch
-from recipe_sdk import fields
+from recipe_sdk import Checkpoint, fields, publish
+from recipe_sdk.checkpoint import newest, read_state
 from recipe_sdk.events import Events
 from recipe_sdk.groups import ReadOptions, read_group
 from recipe_sdk.ranks import Ranks
+from recipe_sdk.testing import make_group
 
 from worker import batch as batches
-from worker import checkpoint, config, model, optim, publish
+from worker import checkpoint, config, model, optim
 from worker.logprob import HeadOptions, token_logprobs
 from worker.memory import Memory
 from worker.metrics import Clock
@@ -19,8 +21,7 @@ from worker.step import Stepper
 from worker.weights import merged
 
 from . import processes, two_ranks
-from .conftest import settings
-from .fakes import make_group
+from .conftest import attached, settings
 
 CPU = torch.device("cpu")
 
@@ -213,15 +214,13 @@ def test_two_ranks_take_the_same_step_as_one(tmp_path, tiny, tied):
         after_steps(one)
         alone = dict(merged(one.policy))
         assert set(published) == set(alone)
-        assert publish.logprobs(one.policy, CPU, {"token_ids": [3, 14, 15, 9]}, False)["logprobs"] == pytest.approx(
-            proved
-        )
+        assert publish.logprobs(attached(one), {"token_ids": [3, 14, 15, 9]})["logprobs"] == pytest.approx(proved)
         assert all(torch.allclose(alone[k], published[k], atol=1e-6) for k in alone)
         # what two ranks saved, one process resumes: its third step is the third step of the unbroken run
         resumed = stepper(tmp_path, path, **SETTINGS[name])
-        saved = checkpoint.newest(tmp_path / name)
+        saved = newest(tmp_path / name)
         checkpoint.load_weights(saved, resumed.policy)
-        checkpoint.load_training(saved, resumed.policy, resumed.optimizer)
+        checkpoint.load_training(Checkpoint(saved, 2, read_state(saved)), resumed.policy, resumed.optimizer)
         single = stepper(tmp_path, path, **SETTINGS[name])
         after_steps(single)
         for a, b in zip(after_steps(single, 1)[0], after_steps(resumed, 1)[0], strict=True):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from recipe_sdk import api, errors
 from recipe_sdk.groups import ReadOptions, read_group
+from recipe_sdk.testing import VOCABULARY, make_group
 from transformers import AutoModelForCausalLM
 
 from worker import batch as batches
@@ -14,7 +15,6 @@ from worker import config, model
 from worker.metrics import Clock
 
 from .conftest import settings
-from .fakes import VOCABULARY, make_group
 from .test_model import stepper
 
 CPU = torch.device("cpu")

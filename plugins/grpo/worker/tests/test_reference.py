@@ -3,8 +3,7 @@
 import math
 
 import pytest
-
-from .fakes import VOCABULARY, make_group
+from recipe_sdk.testing import VOCABULARY, make_group
 
 UNIFORM = -math.log(VOCABULARY)  # about what an untrained model says of every token
 

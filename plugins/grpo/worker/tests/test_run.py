@@ -15,16 +15,17 @@ from pathlib import Path
 import pytest
 import torch
 from recipe_sdk import errors
+from recipe_sdk.checkpoint import MARKER, complete, newest
 from recipe_sdk.groups import GroupRejected, ReadOptions, read_group
-from recipe_sdk.rollouts import Spool
+from recipe_sdk.spool import Spool
+from recipe_sdk.testing import make_group
 
-from worker import checkpoint, config
+from worker import config
 from worker.__main__ import main as command_line
 from worker.__main__ import work
 
 from . import processes
 from .conftest import settings
-from .fakes import make_group
 
 
 def losses(worker):
@@ -34,14 +35,14 @@ def losses(worker):
 def test_a_run_trains_saves_and_reports(make, api):
     server = api()
     w = make(server.url, data={"token": "secret"})()
-    assert w.reason == "completed" and w.run.step == 4
+    assert w.reason == "completed" and w.bridge.step == 4
     assert server.token == "Bearer secret"
     assert server.acked == [0, 1, 2, 3]
     assert server.registered[0] == {
         "wandb_group": "", "wandb_project": "", "batch_size": 8, "max_token_len": 2048, "starting_step": 0,
         "checkpoint_dir": w.config.checkpoint_dir, "save_checkpoint_interval": 2, "num_steps": 4,
     }  # fmt: skip
-    assert [p.name for p in checkpoint.complete(w.config.checkpoint_dir)] == ["step_2", "step_4"]
+    assert [p.name for p in complete(w.config.checkpoint_dir)] == ["step_2", "step_4"]
     for m in w.metrics():
         for key in ("loss/policy", "reward/mean", "reward/std", "groups/zero_variance", "length/response_mean",
                     "clip/high", "clip/low", "entropy", "grad_norm", "learning_rate", "tokens/per_second",
@@ -53,17 +54,17 @@ def test_a_run_trains_saves_and_reports(make, api):
     kinds = [e["type"] for e in w.read()]
     assert kinds.count("metric") == 4 and kinds.count("weights") == 4 and "registered" in kinds
     assert "secret" not in open(w.config.events_file).read()
-    assert "secret" not in (checkpoint.newest(w.config.checkpoint_dir) / "training" / "state.json").read_text()
+    assert "secret" not in (newest(w.config.checkpoint_dir) / "training" / "state.json").read_text()
 
 
 def test_checkpoints_load_in_transformers_and_hold_the_trained_weights(make, api):
     from transformers import AutoModelForCausalLM
 
     w = make(api().url, steps=2)()
-    path = checkpoint.newest(w.config.checkpoint_dir)
+    path = newest(w.config.checkpoint_dir)
     loaded = AutoModelForCausalLM.from_pretrained(path)
     assert loaded.dtype == torch.float64
-    mine = dict(w.run.policy.causal.named_parameters())
+    mine = dict(w.trainer.policy.causal.named_parameters())
     for name, p in loaded.named_parameters():
         assert torch.equal(p, mine[name])
 
@@ -83,21 +84,21 @@ def test_resume_is_exact_after_a_kill(make, api, tmp_path, extra):
     server = api()
     first = make(server.url, where=tmp_path / "b", steps=8, save_every=4, **extra).load()
     for _ in range(5):
-        first.run.train(first.run.feed.decide()[1])
-    first.run.feed.decide()  # batch 5 is spooled and acknowledged, then the process dies
+        first.train_one()
+    first.bridge.feed.decide()  # batch 5 is spooled and acknowledged, then the process dies
     first.close()
     second = make(server.url, where=tmp_path / "b", steps=8, save_every=4, **extra)()
     assert losses(second)[-4:] == losses(unbroken)[-4:]
     assert server.acked == list(range(8))
     assert server.registered[-1]["starting_step"] == 4
-    a, b = (dict(w.run.policy.named_parameters()) for w in (unbroken, second))
+    a, b = (dict(w.trainer.policy.named_parameters()) for w in (unbroken, second))
     assert all(torch.equal(a[n], b[n]) for n in a)
 
 
 def test_a_run_that_does_not_resume_takes_nothing_of_an_earlier_one(make, api, tmp_path):
     first = make(api().url, steps=8, save_every=0).load()
     for _ in range(3):
-        first.run.train(first.run.feed.decide()[1])
+        first.train_one()
     first.close()  # killed: no checkpoint, three batches in the spool
     server = api(batch=lambda k: [make_group(1000 + 100 * k + j) for j in range(2)])
     anew = make(server.url, steps=2, save_every=0, resume=False)()
@@ -112,9 +113,9 @@ def test_kill_between_storing_a_batch_and_its_acknowledgement(make, api, tmp_pat
         server = api()
         where = tmp_path / str(lost)
         first = make(server.url, where=where, steps=4).load()
-        first.run.feed.rollouts._ack = lambda lease: (_ for _ in ()).throw(KeyboardInterrupt)
+        first.bridge.feed.rollouts._ack = lambda lease: (_ for _ in ()).throw(KeyboardInterrupt)
         with pytest.raises(KeyboardInterrupt):
-            first.run.feed.rollouts.poll()
+            first.bridge.feed.rollouts.poll()
         first.close()
         if lost:
             server.expire()
@@ -122,7 +123,7 @@ def test_kill_between_storing_a_batch_and_its_acknowledgement(make, api, tmp_pat
         assert server.acked == [0, 1, 2, 3]
         outcome = [e["outcome"] for e in second.read() if e["type"] == "lease"]
         assert outcome == (["lost"] if lost else ["kept"])
-        assert second.run.step == 4
+        assert second.bridge.step == 4
 
 
 def test_kill_between_the_lease_and_the_spool(make, api, tmp_path):
@@ -130,10 +131,10 @@ def test_kill_between_the_lease_and_the_spool(make, api, tmp_path):
     unbroken = make(api().url, where=tmp_path / "a", steps=4)()
     server = api()
     first = make(server.url, where=tmp_path / "b", steps=4).load()
-    first.run.train(first.run.feed.decide()[1])
-    first.run.feed.rollouts.spool.put = lambda *a: (_ for _ in ()).throw(KeyboardInterrupt)
+    first.train_one()
+    first.bridge.feed.rollouts.spool.put = lambda *a: (_ for _ in ()).throw(KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
-        first.run.feed.decide()
+        first.bridge.feed.decide()
     first.close()
     assert server.formed == 2 and server.acked == [0]
     second = make(server.url, where=tmp_path / "b", steps=4)()
@@ -150,7 +151,7 @@ def test_tokenizers_are_copied_whatever_their_templates_are(make, api, tmp_path,
     (tmp_path / "model" / "additional_chat_templates" / "tool_use.jinja").write_text("z")
     (tmp_path / "model" / "generation_config.json").unlink(missing_ok=True)
     w = make(api().url, model_path=str(tmp_path / "model"), steps=1)()
-    saved = checkpoint.newest(w.config.checkpoint_dir)
+    saved = newest(w.config.checkpoint_dir)
     assert json.loads((saved / "tokenizer_config.json").read_text()) == templates
     assert (saved / "additional_chat_templates" / "tool_use.jinja").read_text() == "z"
     assert not (saved / "generation_config.json").exists()  # the source had none: sampling defaults must not change
@@ -159,10 +160,10 @@ def test_tokenizers_are_copied_whatever_their_templates_are(make, api, tmp_path,
 def test_half_written_checkpoints_are_never_read(make, api):
     server = api()
     w = make(server.url, steps=4)()
-    newest = checkpoint.newest(w.config.checkpoint_dir)
-    (newest / checkpoint.MARKER).unlink()
-    shutil.rmtree(newest / "training")
-    assert checkpoint.newest(w.config.checkpoint_dir).name == "step_2"
+    last = newest(w.config.checkpoint_dir)
+    (last / MARKER).unlink()
+    shutil.rmtree(last / "training")
+    assert newest(w.config.checkpoint_dir).name == "step_2"
 
 
 def test_keep_last_and_keep_best(make, api):
@@ -173,17 +174,17 @@ def test_keep_last_and_keep_best(make, api):
         return groups
 
     w = make(api(batch=batch).url, steps=6, save_every=1, keep_last=1, keep_best=1)()
-    assert [p.name for p in checkpoint.complete(w.config.checkpoint_dir)] == ["step_2", "step_6"]
+    assert [p.name for p in complete(w.config.checkpoint_dir)] == ["step_2", "step_6"]
 
 
 def test_the_last_step_is_saved_whatever_the_interval_is(make, api):
     w = make(api().url, steps=3, save_every=2)()
-    assert [p.name for p in checkpoint.complete(w.config.checkpoint_dir)] == ["step_2", "step_3"]
+    assert [p.name for p in complete(w.config.checkpoint_dir)] == ["step_2", "step_3"]
 
 
 def test_servers_without_leases_work(make, api):
     w = make(api(leases=False).url)()
-    assert w.run.step == 4
+    assert w.bridge.step == 4
 
 
 def test_status_error_with_200_is_an_error_and_a_forgotten_registration_is_renewed(make, api):
@@ -196,7 +197,7 @@ def test_status_error_with_200_is_an_error_and_a_forgotten_registration_is_renew
 
     server = api(fault=fault)
     w = make(server.url)()
-    assert len(server.registered) == 2 and w.run.step == 4
+    assert len(server.registered) == 2 and w.bridge.step == 4
     reasons = [e["reason"] for e in w.read() if e["type"] == "retry"]
     assert any("registering again" in r for r in reasons) and any("disk on fire" in r for r in reasons)
 
@@ -210,7 +211,7 @@ def test_connection_faults_are_retried(make, api):
         return None
 
     w = make(api(fault=fault).url)()
-    assert w.run.step == 4
+    assert w.bridge.step == 4
     retries = [e for e in w.read() if e["type"] == "retry"]
     assert [r["what"] for r in retries] == ["register", "batch", "batch", "batch"]
     assert "HTTP 503" in retries[0]["reason"] and "not JSON" in retries[3]["reason"]
@@ -241,8 +242,8 @@ def test_no_data_says_why_and_fails(make, api):
 
 def test_no_data_after_a_solved_task_ends_well(make, api):
     w = make(api(limit=2).url, data={"explain_after": 0.05, "no_data_timeout": 0.3, "solved_reward": 0.0})()
-    assert w.reason == "solved" and w.run.step == 2
-    assert checkpoint.newest(w.config.checkpoint_dir).name == "step_2"
+    assert w.reason == "solved" and w.bridge.step == 2
+    assert newest(w.config.checkpoint_dir).name == "step_2"
 
 
 def test_groups_that_cannot_be_read_are_set_aside_and_the_run_goes_on(make, api):
@@ -257,7 +258,7 @@ def test_groups_that_cannot_be_read_are_set_aside_and_the_run_goes_on(make, api)
 
     fake = api(batch=batch)
     w = make(fake.url, steps=2)()
-    assert w.run.step == 2 and fake.acked == [0, 1]
+    assert w.bridge.step == 2 and fake.acked == [0, 1]
     refused = [e for e in w.read() if e["type"] == "rejected"]
     assert refused[0]["reasons"] == {"tokens": 1, "not_finite": 1, "shape": 2}
     kept = sorted(Path(refused[0]["set_aside"]).glob("*.json"))
@@ -286,7 +287,7 @@ def test_numbers_of_thousands_of_digits_cost_one_group_only(make, api):
         return None
 
     w = make(api(fault=fault).url, steps=1, data={"lease_seconds": 0})()
-    assert w.run.step == 1
+    assert w.bridge.step == 1
     assert len(w.metrics()) == 1
 
 
@@ -314,14 +315,14 @@ def test_absurd_mismatch_stops_before_the_weights_change(make, api):
 
     w = make(api(batch=batch).url)
     w.load()
-    w.run.train(w.run.feed.decide()[1])
-    before = {n: p.clone() for n, p in w.run.policy.named_parameters()}
+    w.train_one()
+    before = {n: p.clone() for n, p in w.trainer.policy.named_parameters()}
     with pytest.raises(errors.MismatchError, match="base model"):
-        w.run.loop()
-    assert all(torch.equal(before[n], p) for n, p in w.run.policy.named_parameters())
+        w.trainer.loop()
+    assert all(torch.equal(before[n], p) for n, p in w.trainer.policy.named_parameters())
     w.close()
     again = make(w.config.data.url)()  # the poisoned batch is not met again
-    assert again.run.step == 4
+    assert again.bridge.step == 4
 
 
 def test_mismatch_can_skip(make, api):
@@ -332,7 +333,7 @@ def test_mismatch_can_skip(make, api):
 
     w = make(api(batch=batch).url, steps=3, correction={"mismatch_action": "skip"})()
     assert [e["batch"] for e in w.read() if e["type"] == "skipped"] == [1]
-    assert w.run.step == 3
+    assert w.bridge.step == 3
 
 
 @pytest.mark.parametrize("served,configured", [("raw", "processed"), ("processed", "raw")])
@@ -461,9 +462,9 @@ def test_a_killed_process_resumes_exactly_and_a_terminated_one_saves(make, api, 
     os.kill(second.pid, signal.SIGTERM)
     assert processes.finish(second, 300) == 0
     assert not os.path.exists(sock)
-    assert checkpoint.newest(where / "checkpoints").name >= "step_5"
+    assert newest(where / "checkpoints").name >= "step_5"
     rest = make(server.url, where=where, steps=7)()
-    assert rest.run.resumed or rest.run.step == 7
+    assert rest.bridge.resumed or rest.bridge.step == 7
     by_step = {}
     for line in (where / "events.jsonl").read_text().splitlines():
         e = json.loads(line)
@@ -475,7 +476,7 @@ def test_a_killed_process_resumes_exactly_and_a_terminated_one_saves(make, api, 
 
 def test_another_ranks_failure_is_told_where_the_supervisor_reads(tmp_path, tiny, monkeypatch):
     (tmp_path / "checkpoints" / "step_3").mkdir(parents=True)
-    (tmp_path / "checkpoints" / "step_3" / checkpoint.MARKER).touch()
+    (tmp_path / "checkpoints" / "step_3" / MARKER).touch()
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     given = settings(tmp_path, tiny, "http://unused", resume=False)

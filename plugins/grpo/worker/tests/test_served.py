@@ -6,11 +6,11 @@ import copy
 import pytest
 import torch
 from recipe_sdk.groups import ReadOptions, read_group
+from recipe_sdk.testing import make_group
 
 from worker import batch as batches
 from worker.metrics import Clock
 
-from .fakes import make_group
 from .test_model import stepper
 
 CPU = torch.device("cpu")

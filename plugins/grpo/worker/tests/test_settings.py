@@ -9,13 +9,12 @@ import torch
 from recipe_sdk import errors, fields
 from recipe_sdk.fields import ConfigError
 from recipe_sdk.groups import ReadOptions, read_group
+from recipe_sdk.testing import make_group
 
 from worker import advantage, config, estimate
 from worker import batch as batches
 from worker.environment_advantages import Normalizer
 from worker.objective import options
-
-from .fakes import make_group
 
 BASE = {"model": {"path": "m"}, "data": {"url": "u"}}
 

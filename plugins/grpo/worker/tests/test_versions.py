@@ -1,6 +1,6 @@
 """Groups whose tokens several policy versions sampled: their age is that of the oldest token."""
 
-from .fakes import make_group
+from recipe_sdk.testing import make_group
 
 
 def test_the_oldest_token_of_a_group_counts(make, api):

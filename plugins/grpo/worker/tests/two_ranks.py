@@ -1,16 +1,20 @@
 """One of the ranks of test_two_ranks_take_the_same_step_as_one; started as torchrun would."""
 
-import dataclasses
 import os
+from functools import partial
 from pathlib import Path
 
 import safetensors.torch
 import torch
+from recipe_sdk import Checkpoint, publish
+from recipe_sdk.checkpoint import newest, read_state
 from recipe_sdk.errors import WorkerError
 from recipe_sdk.ipc import Shared
 from recipe_sdk.ranks import Ranks
 
-from worker import checkpoint, publish
+from worker import checkpoint
+from worker.tests.conftest import attached
+from worker.weights import merged
 
 
 def full_disk(ranks: Ranks, s, directory: str) -> None:
@@ -19,20 +23,21 @@ def full_disk(ranks: Ranks, s, directory: str) -> None:
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
+    bridge = attached(s)
+    bridge.step = 1
+
     def save():
-        checkpoint.save(s.config, s.policy, s.optimizer, {"step": 9, "metrics": {}}, rank=ranks.rank, sharded=True,
-                        gather=ranks.gather)  # fmt: skip
+        bridge.save("asked")
 
     def send(transport, where="served"):
-        body = {"version": 1, "transport": transport, "dir": f"{directory}/{where}"}
-        return publish.publish(s.config, s.policy, Shared(), ranks, body, 1)
+        return publish.publish(bridge, {"version": 1, "transport": transport, "dir": f"{directory}/{where}"})
 
     if ranks.main:
         Path(directory, "file").touch()
         safetensors.torch.save_file, kept = full, safetensors.torch.save_file
         os.memfd_create, memfd = full, os.memfd_create
     for action, everybody in ((lambda: send("full"), False), (lambda: send("full", "file/below"), True),
-                              (lambda: send("ipc"), True), (save, False)):  # fmt: skip
+                              (lambda: send("ipc"), True), (save, True)):  # fmt: skip
         try:
             action()
             problem = None
@@ -59,22 +64,23 @@ def main(rank: int, port: int, models: dict[str, str], directory: str, out: str)
 
         def proof(s=s):
             """What a sync block asks for between publications; it must not matter to what comes after."""
-            return publish.logprobs(s.policy, ranks.device, {"token_ids": [3, 14, 15, 9]}, False)["logprobs"]
+            return publish.logprobs(attached(s), {"token_ids": [3, 14, 15, 9]})["logprobs"]
 
         proved = proof()
         shared = Shared()  # inference takes whole tensors, whatever the ranks share among themselves
-        told = shared.refresh(s.policy, ranks.device, 1, None, True, ranks.main)
+        told = shared.refresh(partial(merged, s.policy), ranks.device, 1, None, True, None, ranks.main)
         assert bool(told) == ranks.main
         if ranks.main:
             results[name] += ({n: t.clone() for n, t in shared.tensors.items()}, proved)
-        c = dataclasses.replace(s.config, checkpoint_dir=f"{directory}/{name}")
-        state = {"step": 2, "metrics": {}}
+        bridge = attached(s, checkpoint_dir=f"{directory}/{name}")
+        bridge.step = 2
         assert proof() == proved
-        checkpoint.save(c, s.policy, s.optimizer, state, rank=ranks.rank, sharded=True, gather=ranks.gather)
-        ranks.gather(None)
+        bridge.save("asked")
         again = stepper(Path(directory), path, ranks, **SETTINGS[name])  # sharded state goes into fresh shards
-        found = checkpoint.newest(f"{directory}/{name}")
-        checkpoint.load_training(found, again.policy, again.optimizer, ranks.rank, True)
+        found = newest(f"{directory}/{name}")
+        checkpoint.load_training(
+            Checkpoint(found, 2, read_state(found)), again.policy, again.optimizer, ranks.rank, True
+        )
         for a, b in zip(s.optimizer.state.values(), again.optimizer.state.values(), strict=True):
             assert torch.equal(a["exp_avg"].full_tensor(), b["exp_avg"].full_tensor())
     full_disk(ranks, s, directory)

@@ -23,7 +23,7 @@ from typing import Any
 from .errors import WorkerError
 from .fields import ConfigError
 
-COMMANDS = ("publish", "synced", "logprobs", "checkpoint", "stop", "update", "grant", "sleep")
+COMMANDS = ("publish", "synced", "logprobs", "checkpoint", "stop", "update", "grant")
 ANSWER_WITHIN = 600.0  # seconds; a step in progress is the only thing a command waits for
 BODY_LIMIT = 64 << 20
 PROTOCOL_VERSION = 1

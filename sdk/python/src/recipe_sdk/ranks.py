@@ -11,6 +11,12 @@ import torch
 from torch import Tensor
 
 
+def default_device() -> torch.device:
+    """CUDA device LOCAL_RANK, or the CPU on a machine without one."""
+    local = int(os.environ.get("LOCAL_RANK", 0))
+    return torch.device("cuda", local) if torch.cuda.is_available() else torch.device("cpu")
+
+
 class Ranks:
     """This process's place among `world` processes started by torchrun."""
 
@@ -20,6 +26,7 @@ class Ranks:
         self.device = device
         self.mesh: Any = None
         self.objects: Any = None
+        self.own = False  # whether the process group was made here
         if self.world == 1:
             return
         import torch.distributed as dist
@@ -30,6 +37,7 @@ class Ranks:
         if cuda:
             torch.cuda.set_device(self.device)
         if not dist.is_initialized():
+            self.own = True
             dist.init_process_group("nccl" if cuda else "gloo", timeout=timeout)
         self.mesh = init_device_mesh(self.device.type, (self.world,))
         # Commands and batches travel over gloo: a rank that waits for work must not spin on the GPU.
@@ -88,8 +96,8 @@ class Ranks:
         return x
 
     def close(self) -> None:
-        """Ends the process group."""
-        if self.world > 1:
+        """Ends the process group, if it was made here."""
+        if self.own:
             import torch.distributed as dist
 
             if dist.is_initialized():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,56 @@ def _write_tensors(items: Iterator[tuple[str, Tensor]], out: Path | None, dtype:
         index = {"metadata": {"total_size": total}, "weight_map": {n: label(k) for n, k in files.items()}}
         (out / "model.safetensors.index.json").write_text(json.dumps(index, indent=1))
     return {"bytes": total, "tensors": len(files), "dtype": "+".join(sorted(kinds))}
+
+
+def save_model(
+    items: Iterator[tuple[str, Tensor]], out: Path | None, source: str, *, dtype: str | None = None,
+    untie: bool = False, config: Callable[[Path], None] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """The model as a folder that transformers and vLLM load; out = None only takes part in the collectives. source:
+    the model that training began with, whose tokenizer and, without `config`, whose config.json are taken. untie: the
+    items hold the output head of a tied model as a weight of its own (vLLM's CPU build keeps the head at its old
+    values on a reload otherwise)."""
+    facts = save_tensors(items, out, dtypes.DTYPES[dtype] if dtype else None)
+    if out is None:
+        return {}
+    (config or (lambda folder: copy_config(source, folder)))(out)
+    path = out / "config.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["dtype"] = facts["dtype"].split("+")[0]
+    content.pop("torch_dtype", None)  # the same, in the words of transformers before 4.56
+    if untie:
+        content["tie_word_embeddings"] = False
+    path.write_text(json.dumps(content, indent=2), encoding="utf-8")
+    save_tokenizer(out, source)
+    return facts
+
+
+def save_adapter(
+    items: Iterator[tuple[str, Tensor]], out: Path | None, source: str, config: Callable[[Path], None],
+    dtype: str | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """The adapter as peft and vLLM load it. config: writes adapter_config.json into a folder."""
+    facts = save_tensors(items, out, dtypes.DTYPES[dtype] if dtype else None)
+    if out is None:
+        return {}
+    os.replace(out / "model.safetensors", out / "adapter_model.safetensors")
+    config(out)
+    path = out / "adapter_config.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content.update(base_model_name_or_path=source, inference_mode=True)
+    path.write_text(json.dumps(content, indent=2), encoding="utf-8")
+    return facts
+
+
+def copy_config(source: str, out: Path) -> None:
+    """config.json of a model, byte for byte where it is a folder."""
+    if Path(source).is_dir():
+        shutil.copyfile(Path(source) / "config.json", out / "config.json")
+        return
+    from transformers import AutoConfig
+
+    AutoConfig.from_pretrained(source).save_pretrained(out)
 
 
 def save_tokenizer(out: Path, source: str) -> None:

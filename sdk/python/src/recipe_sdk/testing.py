@@ -1,4 +1,5 @@
-"""A small trajectory server with leases and faults to order, and groups that a tiny model could have sampled."""
+"""For tests of trainers: a small trajectory server with leases and faults to order, and groups that a tiny model could
+have sampled."""
 
 from __future__ import annotations
 
@@ -6,13 +7,15 @@ import json
 import random
 import threading
 import time
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import parse_qs, urlparse
 
 VOCABULARY = 61
 
 
-def make_group(seed: int, n: int = 4, env: int = 0, version: int | None = 0) -> dict:
+def make_group(seed: int, n: int = 4, env: int = 0, version: int | None = 0) -> dict[str, Any]:
     """n completions of one prompt; log-probabilities near those of an untrained model."""
     r = random.Random(seed)
     prompt = [r.randrange(1, VOCABULARY) for _ in range(r.randrange(2, 6))]
@@ -23,8 +26,10 @@ def make_group(seed: int, n: int = 4, env: int = 0, version: int | None = 0) -> 
         masks.append([-100] * len(prompt) + answer)
         logprobs.append([1.0] * len(prompt) + [-4.1 + r.uniform(-0.05, 0.05) for _ in answer])
         scores.append(float(r.random() < 0.5) + 0.25 * (answer[0] % 2))
-    group = {"tokens": tokens, "masks": masks, "scores": scores, "inference_logprobs": logprobs, "env_id": env,
-             "advantages": None, "ref_logprobs": None, "overrides": None, "generation_params": None}  # fmt: skip
+    group: dict[str, Any] = {
+        "tokens": tokens, "masks": masks, "scores": scores, "inference_logprobs": logprobs, "env_id": env,
+        "advantages": None, "ref_logprobs": None, "overrides": None, "generation_params": None,
+    }  # fmt: skip
     if version is not None:
         group["policy_version"] = version
     return group
@@ -34,11 +39,15 @@ class FakeAPI:
     """Answers like run-api. `batches` yields each batch's groups by number; `fault(method, path, count)` may return
     (status, body) to answer instead, or "drop" to close the connection."""
 
-    def __init__(self, batch=None, leases=True, limit=10**9, fault=None):
+    def __init__(
+        self, batch: Callable[[int], list[Any]] | None = None, leases: bool = True, limit: int = 10**9,
+        fault: Callable[[str, str, int], Any] | None = None,
+    ):  # fmt: skip
         self.batch = batch or (lambda k: [make_group(100 * k + j) for j in range(2)])
         self.leases, self.limit, self.fault = leases, limit, fault
-        self.requests: list[tuple[str, str, dict]] = []
-        self.registered: list[dict] = []
+        self.requests: list[tuple[str, str, dict[str, Any]]] = []
+        self.registered: list[dict[str, Any]] = []
+        self.token: str | None = None
         self.formed = 0
         self.leased: dict[str, int] = {}
         self.back: list[int] = []
@@ -48,17 +57,17 @@ class FakeAPI:
         api = self
 
         class Handler(BaseHTTPRequestHandler):
-            def log_message(self, *args):
+            def log_message(self, *args: Any) -> None:
                 pass
 
-            def reply(self, status, body):
+            def reply(self, status: int, body: Any) -> None:
                 raw = body if isinstance(body, bytes) else json.dumps(body).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(raw)))
                 self.end_headers()
                 self.wfile.write(raw)
 
-            def serve(self):
+            def serve(self) -> None:
                 raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 with api.lock:
                     result = api.handle(self.command, self.path, json.loads(raw) if raw else {}, self.headers)
@@ -75,7 +84,7 @@ class FakeAPI:
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self.thread.start()
 
-    def handle(self, method, path, body, headers):
+    def handle(self, method: str, path: str, body: dict[str, Any], headers: Any) -> Any:
         url = urlparse(path)
         count = sum(m == method and urlparse(p).path == url.path for m, p, _ in self.requests)
         self.requests.append((method, path, body))
@@ -103,7 +112,7 @@ class FakeAPI:
             return 200, {"status": "success"}
         return 404, {"detail": "Not Found"}
 
-    def take(self, lease):
+    def take(self, lease: bool) -> dict[str, Any]:
         if not self.registered:
             return {"status": "error", "message": "Trainer not registered. Call /register first.", "batch": []}
         if self.back:
@@ -118,28 +127,28 @@ class FakeAPI:
             self.leased[answer["id"]] = number
         return answer
 
-    def reclaim(self):
+    def reclaim(self) -> None:
         self.back = sorted({n for n in self.leased.values() if n not in self.acked} | set(self.back))
         self.leased = {k: n for k, n in self.leased.items() if n in self.acked}
 
-    def expire(self):
+    def expire(self) -> None:
         """All leases that were not acknowledged run out."""
         with self.lock:
             self.reclaim()
 
-    def close(self):
+    def close(self) -> None:
         self.server.shutdown()
         self.server.server_close()
         self.thread.join(timeout=5)
 
 
-def wait_for(worker, phase):
+def wait_for(worker: Any, phase: str) -> dict[str, Any]:
     """Waits until a worker under control is in a phase; its state then."""
     until = time.monotonic() + 300
     while time.monotonic() < until:
         status, state = worker.call("GET", "/state")
         assert status == 200
         if state["phase"] == phase:
-            return state
+            return dict(state)
         time.sleep(0.02)
     raise AssertionError(f"never reached {phase}: {state}")

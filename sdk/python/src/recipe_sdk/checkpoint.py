@@ -1,0 +1,129 @@
+"""Checkpoints: step_N folders that appear in one step, with what an exact resume needs.
+
+step_N/
+  ...                   what the trainer's `save` wrote
+  training/state.json   step, policy version, place in the order of batches, metrics, and the trainer's own `state`
+  COMPLETE              written last; a folder without it is never read
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .errors import CheckpointError
+from .events import plain
+from .files import replace_directory, sync_tree
+from .settings import RunSettings
+
+MARKER = "COMPLETE"
+
+
+class Checkpoint(NamedTuple):
+    """A checkpoint to resume from."""
+
+    path: Path
+    step: int
+    state: dict[str, Any]  # training/state.json, the trainer's own `state` included
+
+
+def newest(directory: str | os.PathLike[str]) -> Path | None:
+    """The complete checkpoint of the highest step."""
+    found = complete(directory)
+    return found[-1] if found else None
+
+
+def complete(directory: str | os.PathLike[str]) -> list[Path]:
+    """Complete checkpoints, oldest first."""
+    root = Path(directory)
+    steps = [(int(p.name.removeprefix("step_")), p) for p in root.glob("step_*")
+             if p.name.removeprefix("step_").isdigit() and (p / MARKER).exists()]  # fmt: skip
+    return [p for _, p in sorted(steps)]
+
+
+def save(
+    s: RunSettings, state: dict[str, Any], write: Callable[[Path], None], main: bool,
+    agree: Callable[[Callable[[], Any]], None],
+) -> Path:  # fmt: skip
+    """Writes step_N in one step and applies keep_last and keep_best; its path. Every rank takes part in `write`; when
+    it fails on one, every rank raises and nothing has changed."""
+    root = Path(s.checkpoint_dir)
+    final = root / f"step_{state['step']}"
+    temporary = root / f".tmp-step_{state['step']}"
+
+    def prepare() -> None:
+        for pattern in (".tmp-step_*", ".old-step_*"):  # what earlier attempts left unfinished
+            for leftover in root.glob(pattern):
+                shutil.rmtree(leftover, ignore_errors=True)
+        temporary.mkdir(parents=True)
+
+    def finish() -> None:
+        (temporary / "training").mkdir(exist_ok=True)
+        text = json.dumps(plain(state), indent=1, allow_nan=False)
+        (temporary / "training" / "state.json").write_text(text, encoding="utf-8")
+        sync_tree(temporary)
+        (temporary / MARKER).write_text(f"{state['step']}\n", encoding="utf-8")
+        replace_directory(temporary, final)
+        prune(s, keep=final)
+
+    def step(action: Callable[[], None], everybody: bool = False) -> Callable[[], None]:
+        def run() -> None:
+            if main or everybody:
+                with explained(final):
+                    action()
+
+        return run
+
+    agree(step(prepare))
+    agree(step(lambda: write(temporary), everybody=True))
+    agree(step(finish))
+    return final
+
+
+@contextlib.contextmanager
+def explained(final: Path) -> Iterator[None]:
+    """Turns what a disk refuses into a CheckpointError that says what to do."""
+    try:
+        yield
+    except Exception as e:
+        # torch says of a full disk only that its writer failed; safetensors has an exception of its own.
+        refused = isinstance(e, OSError) or type(e).__name__ == "SafetensorError" or "PytorchStreamWriter" in str(e)
+        if not refused:
+            raise
+        raise CheckpointError(
+            f"{final} could not be written: {e}",
+            ["Is the disk full? keep_last = 1 keeps fewer checkpoints.", "May this user write there?"],
+        ) from e
+
+
+def prune(s: RunSettings, keep: Path) -> list[Path]:
+    """Removes checkpoints that neither keep_last nor keep_best wants; returns those that were removed."""
+    if s.keep_last <= 0:
+        return []
+    found = complete(s.checkpoint_dir)
+    wanted = {keep, *found[-s.keep_last :]}
+    if s.keep_best > 0:
+        scored = [(m, p) for p in found if (m := read_state(p).get("metrics", {}).get(s.best_metric)) is not None]
+        wanted.update(p for _, p in sorted(scored, key=lambda x: x[0])[-s.keep_best :])
+    gone = [p for p in found if p not in wanted]
+    for p in gone:
+        (p / MARKER).unlink(missing_ok=True)  # from here on nobody reads it
+        shutil.rmtree(p, ignore_errors=True)
+    return gone
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """training/state.json of a checkpoint."""
+    try:
+        state: dict[str, Any] = json.loads((path / "training" / "state.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as e:
+        raise CheckpointError(
+            f"cannot read {path}/training/state.json: {e}",
+            [f"Move {path} away to resume from the checkpoint before it.", "Or set resume = false to start anew."],
+        ) from e
+    return state

@@ -1,0 +1,72 @@
+"""Batches since the last checkpoint, on disk: a run that was killed reads the same ones again, in the same order."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from .files import sync_path
+
+
+class Spool:
+    """Batches since the last checkpoint, on disk."""
+
+    def __init__(self, directory: Path, cursor: int):
+        self.directory, self.cursor = directory, cursor
+        directory.mkdir(parents=True, exist_ok=True)
+        for path in directory.glob("*.tmp"):
+            path.unlink()
+
+    def _path(self, number: int, acked: bool) -> Path:
+        return self.directory / f"{number:08d}.{'json' if acked else 'leased'}"
+
+    def put(self, number: int, lease: str | None, groups: list) -> None:
+        """Stores a batch durably, not yet acknowledged."""
+        self._write(self._path(number, False), {"number": number, "lease": lease, "groups": groups})
+
+    def _write(self, path: Path, content: dict) -> None:
+        """A file that is whole or not there."""
+        temporary = path.with_suffix(".tmp")
+        with open(temporary, "w", encoding="utf-8") as f:
+            json.dump(content, f)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(temporary, path)
+        sync_path(self.directory)
+
+    def acked(self, number: int) -> None:
+        """Marks it ours for good."""
+        os.replace(self._path(number, False), self._path(number, True))
+        sync_path(self.directory)
+
+    def drop(self, number: int) -> None:
+        """Forgets a batch that the server gives to someone else."""
+        self._path(number, False).unlink(missing_ok=True)
+
+    def refuse(self, number: int) -> None:
+        """Keeps the place of a batch but none of its groups: it will not be trained."""
+        self._write(self._path(number, True), {"number": number, "lease": None, "groups": []})
+
+    def pending(self) -> tuple[int, str | None] | None:
+        """A batch that was stored but not acknowledged before the process died: (number, lease)."""
+        for path in sorted(self.directory.glob("*.leased")):
+            stored = json.loads(path.read_text())
+            return stored["number"], stored["lease"]
+        return None
+
+    def get(self, number: int) -> list | None:
+        """The groups of a stored batch."""
+        path = self._path(number, True)
+        return json.loads(path.read_text())["groups"] if path.exists() else None
+
+    def clear(self) -> None:
+        """Forgets what an earlier run left: it is not this one's."""
+        for path in self.directory.iterdir():
+            path.unlink()
+
+    def covered(self, cursor: int) -> None:
+        """A checkpoint holds everything up to and including batch `cursor`."""
+        for path in self.directory.glob("*.json"):
+            if int(path.stem) <= cursor:
+                path.unlink()

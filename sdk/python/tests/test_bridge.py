@@ -1,0 +1,186 @@
+"""The bridge's own rules, with a trainer that has one number to learn."""
+
+import json
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+
+from recipe_sdk import Bridge, Settings, settings
+from recipe_sdk.errors import CheckpointError, DataError
+from recipe_sdk.fields import ConfigError
+from recipe_sdk.testing import make_group
+
+
+def opened(tmp_path, url, **change):
+    given = {
+        "model": {"path": "nowhere"}, "steps": 2, "checkpoint_dir": str(tmp_path / "checkpoints"),
+        "events_file": str(tmp_path / "events.jsonl"), "ready_file": str(tmp_path / "ready.json"), "threads": 1,
+        "data": {"url": url, "batch_size": 8, "batch_retry_delay": 0.01, "batch_max_wait": 0.02}, **change,
+    }  # fmt: skip
+    return Bridge.open(settings.from_dict(given, Settings), device=torch.device("cpu"), signals=False)
+
+
+def attach(bridge, **more):
+    weight = torch.zeros(3)
+    bridge.attach(**{
+        "named": lambda: iter([("w", weight)]), "logprobs": lambda ids, t: torch.zeros(ids.shape[1] - 1),
+        "save": lambda folder: (folder / "mine").write_text("here"), **more,
+    })  # fmt: skip
+    return weight
+
+
+def events(tmp_path):
+    return [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+
+
+def test_the_state_of_a_trainer_comes_back(tmp_path, api):
+    server = api()
+    bridge = opened(tmp_path, server.url)
+    assert bridge.resume() is None
+    attach(bridge, state=lambda: {"seen": bridge.step})
+    got = []
+    for batch in bridge.batches():
+        got.append((batch.number, batch.step, len(batch)))
+        bridge.stepped({"loss/total": 1.0}, ["odd"])
+    assert bridge.close() == 0 and got == [(0, 1, 8), (1, 2, 8)] and server.acked == [0, 1]
+    again = opened(tmp_path, server.url, steps=3)
+    found = again.resume()
+    assert (found.path / "mine").read_text() == "here" and found.step == 2 and found.state["seen"] == 2
+    attach(again)
+    for batch in again.batches():
+        assert batch.number == 2
+        again.stepped({})
+    assert again.close() == 0
+    told = events(tmp_path)
+    assert [e["message"] for e in told if e["type"] == "warning"] == ["odd"]
+    metrics = [e["metrics"] for e in told if e["type"] == "metric"]
+    assert all(m["sequences/count"] == 8 and "reward/mean" in m and m["time/step"] >= 0 for m in metrics)
+
+
+def test_calls_in_the_wrong_order_are_refused(tmp_path, api):
+    bridge = opened(tmp_path, api().url)
+    with pytest.raises(RuntimeError, match="attach has not been called"):
+        next(bridge.batches())
+    attach(bridge)
+    with pytest.raises(RuntimeError, match="no batch is being trained"):
+        bridge.stepped({})
+    batches = bridge.batches()
+    next(batches)
+    with pytest.raises(RuntimeError, match=r"call bridge.stepped\(metrics\) or bridge.skipped"):
+        next(batches)
+    bridge.stepped({})
+    bridge.save("asked")
+    bridge.close()
+    later = opened(tmp_path, api().url)
+    with pytest.raises(RuntimeError, match=r"call bridge.resume\(\)"):
+        attach(later)
+    later.close()
+
+
+def test_a_skipped_batch_is_used_up_and_a_refused_one_is_not_met_again(tmp_path, api):
+    server = api()
+    bridge = opened(tmp_path, server.url, steps=1)
+    attach(bridge)
+    batches = bridge.batches()
+    assert next(batches).number == 0
+    bridge.skipped("not today", {"why": 1.0})
+    assert next(batches).number == 1
+    bridge.refuse()
+    assert bridge.close(ValueError("broken")) == 1
+    told = events(tmp_path)
+    assert [(e["batch"], e["reason"]) for e in told if e["type"] == "skipped"] == [(0, "not today")]
+    assert told[-1]["code"] == "internal" and "broken" in told[-1]["traceback"]
+    again = opened(tmp_path, server.url, steps=1)
+    attach(again)
+    numbers = []
+    for batch in again.batches():
+        numbers.append(batch.number)
+        again.stepped({})
+    again.close()
+    assert numbers == [0, 2], "nothing was checkpointed, so batch 0 comes again; the refused one does not"
+
+
+def test_groups_left_out_are_counted_and_a_choice_is_the_trainers(tmp_path, api):
+    def batch(k):
+        bad = make_group(k + 50)
+        bad["masks"][0] = bad["masks"][0][:-1]
+        return [make_group(k, version=9), bad, make_group(k + 20, version=1), make_group(k + 30, n=3, version=9)]
+
+    bridge = opened(tmp_path, api(batch=batch).url, steps=1, policy_version=9, data={
+        "url": api(batch=batch).url, "max_staleness": 2, "batch_size": 8,
+    })  # fmt: skip
+    attach(bridge, select=lambda groups: ([g for g in groups if len(g.completions) == 4], {"groups/odd": 1.0}))
+    for b in bridge.batches():
+        assert len(b) == 4 and len(b.raw) == 1 and b.raw[0]["policy_version"] == 9
+        bridge.stepped({})
+    bridge.close()
+    (m,) = [e["metrics"] for e in events(tmp_path) if e["type"] == "metric"]
+    assert m["rejected_groups/shape"] == 1 and m["staleness/dropped_groups"] == 1 and m["groups/odd"] == 1
+
+
+def test_overlong_sequences_can_end_the_run(tmp_path, api):
+    bridge = opened(tmp_path, "http://unused", data={"url": api().url, "max_length": 3, "overlong": "error"})
+    attach(bridge)
+    with pytest.raises(DataError, match="max_length is 3"):
+        next(bridge.batches())
+    bridge.close()
+
+
+def test_a_full_disk_fails_the_checkpoint_and_leaves_nothing(tmp_path, api):
+    bridge = opened(tmp_path, api().url)
+    room = {"left": False}
+
+    def save(folder):
+        (folder / "part").write_text("x")
+        if not room["left"]:
+            raise OSError(28, "No space left on device")
+
+    attach(bridge, save=save)
+    next(bridge.batches())
+    bridge.stepped({})
+    with pytest.raises(CheckpointError, match="No space left") as e:
+        bridge.save("asked")
+    assert e.value.checks and bridge.events.state["phase"] != "checkpointing"
+    room["left"] = True
+    path = bridge.save("asked")
+    assert path.endswith("step_1")
+    assert [p.name for p in (tmp_path / "checkpoints").iterdir() if "step" in p.name] == ["step_1"]
+    bridge.close()
+
+
+def test_tied_names_are_left_out_or_written_as_copies(tmp_path, api):
+    bridge = opened(tmp_path, api().url)
+    w = torch.ones(2)
+    names = [("embed", w), ("head", w)]
+    attach(bridge, named=lambda: iter(names), tied={"head": "embed"})
+    assert [n for n, _ in bridge.hooks.weights()] == ["embed"]
+    assert [n for n, _ in bridge.hooks.weights(untie=True)] == ["embed", "head"]
+    bridge.close()
+
+
+def test_a_wrong_configuration_says_every_mistake(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model": {}, "data": {"url": "u", "batch_siz": 1}, "control": "0.0.0.0:1"}))
+    with pytest.raises(ConfigError) as e:
+        Bridge.open(path)
+    assert "did you mean batch_size?" in str(e.value) and "model.path: required" in str(e.value)
+
+
+def test_importing_the_package_loads_no_torch():
+    code = "import sys, recipe_sdk; print(recipe_sdk.__version__, {'torch', 'numpy', 'pyarrow'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith(" set()\n"), done.stdout
+
+
+def test_nothing_of_a_closed_bridge_goes_on(tmp_path, api):
+    before = set(threading.enumerate())
+    bridge = opened(tmp_path, api().url, steps=1)
+    started = set(threading.enumerate()) - before
+    attach(bridge)
+    for _ in bridge.batches():
+        bridge.stepped({})
+    bridge.close()
+    assert not [t for t in started if t.is_alive() and t.name == "control"]
