@@ -19,8 +19,9 @@ def draw(seed: int) -> tuple[Batch, list[dict]]:
     r = random.Random(seed)
     raw = []
     for k in range(r.randint(1, 5)):
-        group = {"tokens": [], "masks": [], "scores": [], "inference_logprobs": [], "ref_logprobs": [],
-                 "advantages": [], "overrides": [], "env_id": r.randrange(2), "policy_version": r.choice([None, 3, [2, 4]])}  # fmt: skip
+        lists = ("tokens", "masks", "scores", "inference_logprobs", "ref_logprobs", "advantages", "overrides")
+        group = {name: [] for name in lists}
+        group.update(env_id=r.randrange(2), policy_version=r.choice([None, 3, [2, 4]]))
         for _ in range(r.randint(1, 4)):
             n = r.randint(1, 9)
             tokens = [r.randrange(1, 90) for _ in range(n)]
