@@ -30,6 +30,7 @@ if [[ "${1:-}" == --prepare ]]; then exit 0; fi
 
 "$venv/bin/ruff" check "$sdk" "$worker"
 "$venv/bin/ruff" format --check --quiet "$sdk" "$worker"
+(cd "$sdk" && "$venv/bin/python" -m mypy)
 export OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 export PYTHONPATH=$PWD/$sdk/src:$PWD/plugins/grpo:$PWD/$extension
 # vLLM's worker extension is tested against the worker, whose memory it reads.

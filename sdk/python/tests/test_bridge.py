@@ -93,7 +93,7 @@ def test_a_skipped_batch_is_used_up_and_a_refused_one_is_not_met_again(tmp_path,
     told = events(tmp_path)
     assert [(e["batch"], e["reason"]) for e in told if e["type"] == "skipped"] == [(0, "not today")]
     assert told[-1]["code"] == "internal" and "broken" in told[-1]["traceback"]
-    again = opened(tmp_path, server.url, steps=1)
+    again = opened(tmp_path, server.url, steps=2)
     attach(again)
     numbers = []
     for batch in again.batches():

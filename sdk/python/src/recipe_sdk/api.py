@@ -73,9 +73,8 @@ class Client:
         except urllib.error.HTTPError as e:
             kind = "http_4xx" if e.code < 500 else "http_5xx"
             text = e.read(500).decode("utf-8", "replace")
-            problem = AtroposAPIError(kind, f"{what} at {self.shown}: HTTP {e.code}: {text}", _checks(self.shown))
-            problem.status = e.code
-            raise problem from e
+            said = f"{what} at {self.shown}: HTTP {e.code}: {text}"
+            raise AtroposAPIError(kind, said, _checks(self.shown)) from e
         except (urllib.error.URLError, OSError, EOFError) as e:
             raise _broken(e, what, self.shown) from e
         except Exception as e:  # http.client's own errors: a reply cut short, a line that is no HTTP

@@ -7,7 +7,7 @@ the shift is the trainer's: token 0 of a sequence is never trained, because noth
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -198,8 +198,7 @@ class Batch:
         inference_logprobs, and ref_logprobs where there are any: float32 [n, C], 0 in the padding."""
         start, end, split = self._splits()
         left, right = split - start, end - split
-        width = lambda x: int(x.max()) if len(x) else 0  # noqa: E731
-        prompt, completion = torch.arange(width(left)), torch.arange(width(right))
+        prompt, completion = (torch.arange(int(x.max()) if len(x) else 0) for x in (left, right))
         before = prompt[None] >= (len(prompt) - left)[:, None]
         after = completion[None] < right[:, None]
         source = (start[:, None] + prompt[None] - (len(prompt) - left)[:, None])[before]
@@ -231,8 +230,8 @@ class Batch:
             lengths = last - first
             offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
             index = torch.arange(int(offsets[-1])) + torch.repeat_interleave(first - offsets[:-1], lengths)
-            made: Tensor = torch.nested.nested_tensor_from_jagged(values[index], offsets)
-            return made
+            make: Callable[[Tensor, Tensor], Tensor] = torch.nested.nested_tensor_from_jagged
+            return make(values[index], offsets)
 
         positions = torch.arange(len(self.tokens)) - torch.repeat_interleave(start, end - start)
         out = {

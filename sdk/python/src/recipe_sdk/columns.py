@@ -35,21 +35,22 @@ def read_json(text: bytes | str) -> Any:
         return json.loads(text, parse_int=_integer)
 
 
-def _values(array: Any) -> list:
+def _values(array: Any) -> list[Any]:
     """The elements of a list array as Python lists, None where it has null. Numbers go through numpy, which turns them
     into Python's own at once."""
     if not pa.types.is_list(array.type):
-        return array.to_numpy(zero_copy_only=False).tolist()
+        flat: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
+        return flat
     ends = array.offsets.to_numpy().tolist()
     first = ends[0] if ends else 0
     inner = _values(array.values.slice(first, ends[-1] - first) if ends else array.values)
-    lists = [inner[a - first : b - first] for a, b in pairwise(ends)]
+    lists: list[Any] = [inner[a - first : b - first] for a, b in pairwise(ends)]
     if array.null_count:
         lists = [None if null else values for null, values in zip(array.is_null().to_pylist(), lists, strict=True)]
     return lists
 
 
-def decode(raw: bytes) -> dict:
+def decode(raw: bytes) -> dict[str, Any]:
     """A /batch answer as its JSON form would be read: {"batch": [...], "id": ..., "lease_seconds": ...}."""
     with pa.ipc.open_stream(raw) as stream:
         about = {k.decode(): v.decode() for k, v in (stream.schema.metadata or {}).items()}
@@ -62,7 +63,7 @@ def decode(raw: bytes) -> dict:
                     groups.append(other)
                 else:
                     groups.append({name: values[i] for name, values in columns.items()} | other)
-    answer: dict = {"batch": groups}
+    answer: dict[str, Any] = {"batch": groups}
     if "id" in about:
         answer |= {"id": about["id"], "lease_seconds": float(about["lease_seconds"])}
     return answer

@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from .errors import WorkerError
 from .fields import ConfigError
@@ -34,14 +34,14 @@ class Command:
     """One request for the training loop."""
 
     name: str
-    body: dict
-    answer: Future = field(default_factory=Future)
+    body: dict[str, Any]
+    answer: Future[Any] = field(default_factory=Future)
 
 
 class Control:
     """Serves until closed. `state` is called from request threads and must not touch the model."""
 
-    def __init__(self, address: str, token: str | None, state: Callable[[], dict]):
+    def __init__(self, address: str, token: str | None, state: Callable[[], dict[str, Any]]):
         # A signal's handler puts a command here, whatever the loop is doing: a Queue would wait for its own lock.
         self.commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self.token, self.state = token, state
@@ -53,7 +53,7 @@ class Control:
         if address.startswith("unix:"):
             path = address.removeprefix("unix:")
             Path(path).unlink(missing_ok=True)
-            self.server: ThreadingHTTPServer = _UnixServer(path, Handler)
+            self.server: ThreadingHTTPServer = _UnixServer(cast(Any, path), Handler)
             os.chmod(path, 0o600)
             self.address = address
         else:
@@ -81,7 +81,7 @@ class Control:
         except queue.Empty:
             return None
 
-    def ask(self, name: str, body: dict) -> Any:
+    def ask(self, name: str, body: dict[str, Any]) -> Any:
         """Called by request threads: hands a command to the loop and waits for its answer."""
         command = Command(name, body)
         self.commands.put(command)
@@ -117,7 +117,7 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *args: Any) -> None:
         """Requests are not logged: they come several times a second."""
 
-    def _reply(self, status: int, body: dict) -> None:
+    def _reply(self, status: int, body: dict[str, Any]) -> None:
         raw = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")

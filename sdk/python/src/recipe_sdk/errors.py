@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class WorkerError(RuntimeError):
     """A failure that ends the run, or a request that cannot be served."""
@@ -13,22 +15,22 @@ class WorkerError(RuntimeError):
         self.message, self.checks = message, checks or []
         self.code = code or type(self).code
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.message, self.checks, self.code)
 
     def __str__(self) -> str:
         return "\n".join([self.message, *(f"  {k}. {c}" for k, c in enumerate(self.checks, 1))])
 
-    def record(self) -> dict:
+    def record(self) -> dict[str, Any]:
         """What an event carries."""
         return {"code": self.code, "message": self.message, "checks": self.checks}
 
 
-def _rebuild(cls: type, message: str, checks: list[str], code: str) -> WorkerError:
+def _rebuild(cls: type[WorkerError], message: str, checks: list[str], code: str) -> WorkerError:
     """Errors travel between ranks."""
     error = cls.__new__(cls)
     WorkerError.__init__(error, message, checks, code)
-    if cls is AtroposAPIError:
+    if isinstance(error, AtroposAPIError):
         error.kind = code.rsplit(".", 1)[-1]
     return error
 

@@ -49,9 +49,10 @@ class Events:
         self.state.update(phase=name, phase_since=time.time(), detail=fields)
         self.emit("phase", phase=name, step=self.state["step"], **fields)
 
-    def snapshot(self) -> dict:
+    def snapshot(self) -> dict[str, Any]:
         """What GET /state answers."""
-        return plain(dict(self.state))
+        found: dict[str, Any] = plain(dict(self.state))
+        return found
 
     def close(self) -> None:
         """Closes the file."""

@@ -79,6 +79,7 @@ class Feed:
         self.events.phase("sync", for_what="POST /publish, then POST /synced", next_version=version + 1)
 
     def _sync(self, until: float) -> Order | None:
+        assert self.sync is not None  # the caller has looked
         since, step = self.sync
         if time.monotonic() - since > self.config.sync_timeout:
             raise SyncTimeout(

@@ -13,7 +13,9 @@ class ConfigError(ValueError):
     """The configuration file is wrong; the text lists every mistake, one a line."""
 
 
-def option(default: Any, text: str, *, choices: tuple = (), live: bool = False, least: float | None = None) -> Any:
+def option(
+    default: Any, text: str, *, choices: tuple[Any, ...] = (), live: bool = False, least: float | None = None
+) -> Any:
     """A field with its meaning. live: `POST /update` may change it while the worker runs."""
     metadata = {"text": text, "choices": choices, "live": live, "least": least}
     if isinstance(default, (list, dict)):
@@ -58,7 +60,7 @@ def _fits(value: Any, kind: Any) -> Any:
     return value
 
 
-def read(cls: type, given: dict, path: str, errors: list[str]) -> Any:
+def read(cls: Any, given: dict[str, Any], path: str, errors: list[str]) -> Any:
     """An instance of the dataclass from JSON; appends a line to errors for every unknown key and bad value."""
     hints, known = typing.get_type_hints(cls), {f.name: f for f in dataclasses.fields(cls)}
     for key in sorted(set(given) - set(known)):
@@ -96,7 +98,7 @@ def read(cls: type, given: dict, path: str, errors: list[str]) -> Any:
     return None if required else cls(**values)
 
 
-def describe(cls: type, path: str = "") -> list[dict]:
+def describe(cls: type, path: str = "") -> list[dict[str, Any]]:
     """One entry per setting: name, type, default, description, choices, live."""
     out, hints = [], typing.get_type_hints(cls)
     for f in dataclasses.fields(cls):
@@ -116,7 +118,7 @@ def describe(cls: type, path: str = "") -> list[dict]:
     return out
 
 
-def merge(base: dict, change: dict) -> dict:
+def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     """base with change laid over it, section by section."""
     out = dict(base)
     for key, value in change.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 IGNORED = -100  # mask value of tokens that are not trained
 LARGEST_ID = 2**31 - 1  # of a token, as the trajectory API bounds it
@@ -83,7 +84,7 @@ def _number(x: object, what: str) -> float:
     raise GroupRejected("not_finite", f"{what} holds {x!r:.40}, expected finite numbers only")
 
 
-def _object(value: object, what: str) -> dict:
+def _object(value: object, what: str) -> dict[str, Any]:
     """An optional JSON object."""
     if value is None:
         return {}
@@ -128,7 +129,7 @@ def read_advantage(value: object, tokens: int, trained: list[int], layout: str) 
     )
 
 
-def _per_sequence(raw: dict, key: str, n: int) -> list | None:
+def _per_sequence(raw: dict[str, Any], key: str, n: int) -> list[Any] | None:
     """raw[key] as a list with one entry per sequence; None when the environment sent nothing."""
     value = raw.get(key)
     if not value:
@@ -138,7 +139,7 @@ def _per_sequence(raw: dict, key: str, n: int) -> list | None:
     return value
 
 
-def _temperature(raw: dict, override: dict, default: float) -> float:
+def _temperature(raw: dict[str, Any], override: dict[str, Any], default: float) -> float:
     for source in (override, *(_object(raw.get(k), k) for k in ("generation_params", "group_overrides"))):
         value = source.get("temperature")
         if value is not None:
@@ -149,7 +150,7 @@ def _temperature(raw: dict, override: dict, default: float) -> float:
     return default
 
 
-def _versions(raw: dict) -> tuple[int, int] | None:
+def _versions(raw: dict[str, Any]) -> tuple[int, int] | None:
     """The policy versions that sampled a group: policy_version is one number, or the range [oldest, newest]."""
     given = raw.get("policy_version")
     found = given if isinstance(given, list) else [given]
@@ -174,7 +175,7 @@ def _behavior(logprobs: object, positions: list[int], tokens: int, need: bool) -
     return known
 
 
-def read_completion(raw: dict, i: int, fields: dict[str, list | None], o: ReadOptions) -> Completion:
+def read_completion(raw: dict[str, Any], i: int, fields: dict[str, list[Any] | None], o: ReadOptions) -> Completion:
     """Sequence i of a group. `fields`: the optional per-sequence lists."""
     tokens, mask, score = raw["tokens"][i], raw["masks"][i], raw["scores"][i]
     if (

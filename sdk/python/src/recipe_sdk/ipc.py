@@ -15,7 +15,7 @@ import base64
 import mmap
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -75,7 +75,7 @@ class Shared:
         self.own: set[str] = set()  # names whose tensor is a buffer that needs refreshing
         self.setup: tuple[str | None, bool] | None = None  # dtype and keep that the tensors were made for
         self.segment: Segment | None = None
-        self.handles: dict = {}
+        self.handles: dict[str, Any] = {}
 
     @torch.no_grad()
     def refresh(
@@ -154,9 +154,10 @@ class Shared:
                 ["Is there as much memory again as the weights take?", "Use transport reload: it goes through files."],
             ) from e
 
-    def _describe(self, key: str, device: torch.device, places: dict[str, int]) -> dict:
+    def _describe(self, key: str, device: torch.device, places: dict[str, int]) -> dict[str, Any]:
         """How inference gets at the tensors; places: where those in the segment lie."""
         if device.type != "cuda":
+            assert self.segment is not None  # _allocate has made it
             return _about(key, "memory") | {
                 "fd": self.segment.fd, "header": HEADER,
                 "tensors": [{"name": n, "at": places[n], "shape": list(t.shape), "dtype": dtypes.name(t.dtype)}
@@ -168,7 +169,7 @@ class Shared:
         return _about(key, "cuda") | {"gpu": gpu, "tensors": list(_described(self.tensors, reduce_tensor))}
 
 
-def _described(tensors: dict[str, Tensor], reduce_tensor) -> Iterator[dict]:
+def _described(tensors: dict[str, Tensor], reduce_tensor: Callable[[Tensor], Any]) -> Iterator[dict[str, Any]]:
     """What torch needs to open each tensor, in JSON: handles of CUDA are bytes."""
     for name, tensor in tensors.items():
         (_, size, stride, offset, _, dtype, _, handle, length, start, _, counter, counter_at, event, waits) = (
@@ -181,7 +182,7 @@ def _described(tensors: dict[str, Tensor], reduce_tensor) -> Iterator[dict]:
         }  # fmt: skip
 
 
-def _about(key: str, kind: str) -> dict:
+def _about(key: str, kind: str) -> dict[str, Any]:
     return {"form": FORM, "key": key, "kind": kind, "pid": os.getpid(), "started": started(os.getpid()), "host": host()}
 
 
@@ -204,7 +205,7 @@ def place(device: torch.device) -> str:
     return f"host:{host()}"
 
 
-def _bytes(shape, dtype: torch.dtype) -> int:
+def _bytes(shape: Sequence[int], dtype: torch.dtype) -> int:
     return torch.Size(shape).numel() * dtype.itemsize
 
 

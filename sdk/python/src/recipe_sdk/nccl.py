@@ -24,11 +24,11 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from . import dtypes, ipc, process_group
 from .ipc import Agree, Named, Storage, alone
+from .process_group import dist
 
 BUCKET = 64 << 20  # bytes that are sent at once; a larger tensor is sent alone
 DEADLINE = 60.0  # seconds for a receiver to join, and for each bucket
@@ -54,7 +54,7 @@ class Sender(ipc.Shared):
         self.offer: Offer | None = None
         self.token = secrets.token_urlsafe(32)
         self.deadline = DEADLINE
-        self.door: _Door | None = None
+        self.listening: _Listener | None = None
 
     def refresh(
         self, named: Named, device: torch.device, version: int, dtype: str | None, keep: bool,
@@ -68,13 +68,13 @@ class Sender(ipc.Shared):
             self.offer = Offer(self.handles["key"], version, tuple(self.tensors.values()), counts)
         return answer
 
-    def _describe(self, key: str, device: torch.device, places: dict[str, int]) -> dict:
-        if self.door is None:
-            self.door = _Door(self, device)
+    def _describe(self, key: str, device: torch.device, places: dict[str, int]) -> dict[str, Any]:
+        if self.listening is None:
+            self.listening = _Listener(self, device)
         tensors = self.tensors
         return {
-            "form": ipc.FORM, "key": key, "kind": "nccl", "host": self.door.host, "port": self.door.port,
-            "token": self.token, "backend": self.door.backend, "deadline": self.deadline,
+            "form": ipc.FORM, "key": key, "kind": "nccl", "host": self.listening.host, "port": self.listening.port,
+            "token": self.token, "backend": self.listening.backend, "deadline": self.deadline,
             "buckets": buckets([t.numel() * t.element_size() for t in tensors.values()]),
             "tensors": [{"name": n, "shape": list(t.shape), "dtype": dtypes.name(t.dtype)} for n, t in tensors.items()],
         }  # fmt: skip
@@ -82,8 +82,8 @@ class Sender(ipc.Shared):
     def close(self) -> None:
         """Nobody joins any more, and groups end."""
         self.offer = None
-        if self.door is not None:
-            self.door.close()
+        if self.listening is not None:
+            self.listening.close()
 
 
 def buckets(sizes: list[int]) -> list[int]:
@@ -99,7 +99,7 @@ def buckets(sizes: list[int]) -> list[int]:
     return out
 
 
-class _Door:
+class _Listener:
     """Where receivers join: a listening socket, and a store through which groups find each other."""
 
     def __init__(self, owner: Sender, device: torch.device):
@@ -116,44 +116,44 @@ class _Door:
             self.host, self.store_port, None, True, timedelta(seconds=owner.deadline), wait_for_workers=False,
             master_listen_fd=listener.detach(),
         )  # fmt: skip
-        self.guests: set[socket.socket] = set()
+        self.receivers: set[socket.socket] = set()
         threading.Thread(target=self._listen, name="weights", daemon=True).start()
 
     def _listen(self) -> None:
         while True:
             try:
-                guest, _ = self.listener.accept()
+                receiver, _ = self.listener.accept()
             except OSError:
                 return  # closed
-            self.guests.add(guest)
-            threading.Thread(target=self._serve, args=(guest,), name="weights-receiver", daemon=True).start()
+            self.receivers.add(receiver)
+            threading.Thread(target=self._serve, args=(receiver,), name="weights-receiver", daemon=True).start()
 
-    def _serve(self, guest: socket.socket) -> None:
+    def _serve(self, receiver: socket.socket) -> None:
         """One receiver, from its join to its end."""
         group = None
         try:
-            guest.settimeout(self.owner.deadline)
-            line = Lines(guest)
+            receiver.settimeout(self.owner.deadline)
+            line = Lines(receiver)
             prefix = self._admit(line)
             if prefix is None:
                 return
-            here, seconds = guest.getsockname()[0], self.owner.deadline
+            here, seconds = receiver.getsockname()[0], self.owner.deadline
 
             def make() -> Any:
                 return process_group.make_group(
                     0, self.backend, self.host, self.store_port, prefix, here, seconds, self.device
                 )
 
-            group = process_group.within(seconds, guest, "the receiver's part of the group", make)
-            guest.settimeout(None)  # until it asks for a version, or goes
+            group = process_group.within(seconds, receiver, "the receiver's part of the group", make)
+            receiver.settimeout(None)  # until it asks for a version, or goes
             while (request := line.read()) is not None:
-                self._answer(line, guest, group, request)
+                self._answer(line, receiver, group, request)
         except (OSError, RuntimeError, ValueError, KeyError, TypeError) as e:
             # The receiver says what went wrong, where somebody waits for it; here it is only gone.
             print(f"a receiver of weights is let go: {type(e).__name__}: {e}", flush=True)
         finally:
-            self.guests.discard(guest)
-            guest.close()
+            self.receivers.discard(receiver)
+            receiver.close()
             process_group.abandon(group)
 
     def _admit(self, line: Lines) -> str | None:
@@ -179,7 +179,7 @@ class _Door:
         line.write({"store": self.store_port, "prefix": prefix})
         return prefix
 
-    def _answer(self, line: Lines, guest: socket.socket, group: Any, request: dict) -> None:
+    def _answer(self, line: Lines, receiver: socket.socket, group: Any, request: dict[str, Any]) -> None:
         """Sends a version to a receiver that asks for it."""
         offer = self.owner.offer
         if offer is None or (offer.key, offer.version) != (request["key"], request["version"]):
@@ -194,7 +194,7 @@ class _Door:
                 if self.owner.offer is not offer:
                     break
                 process_group.finish(
-                    group.send([bucket], 1, 0), self.backend, guest, self.owner.deadline, "a bucket of weights"
+                    group.send([bucket], 1, 0), self.backend, receiver, self.owner.deadline, "a bucket of weights"
                 )
         if self.owner.offer is not offer:
             raise process_group.Lost(f"version {offer.version} was followed by another before all of it was sent")
@@ -202,9 +202,9 @@ class _Door:
 
     def close(self) -> None:
         self.listener.close()
-        for guest in list(self.guests):
+        for receiver in list(self.receivers):
             with contextlib.suppress(OSError):  # it has gone by itself
-                guest.shutdown(socket.SHUT_RDWR)
+                receiver.shutdown(socket.SHUT_RDWR)
 
 
 def packed(offer: Offer) -> Iterator[Tensor]:
@@ -231,7 +231,7 @@ class Lines:
     def __init__(self, connection: socket.socket):
         self.connection, self.file = connection, connection.makefile("rb")
 
-    def read(self) -> dict | None:
+    def read(self) -> dict[str, Any] | None:
         """The next one; None at the end."""
         text = self.file.readline(LINE)
         if not text.endswith(b"\n"):
@@ -241,6 +241,6 @@ class Lines:
             raise ValueError("not an object")
         return value
 
-    def write(self, value: dict) -> None:
+    def write(self, value: dict[str, Any]) -> None:
         """Sends one."""
         self.connection.sendall(json.dumps(value).encode() + b"\n")

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from .api import Client
 from .errors import AtroposAPIError
@@ -25,7 +26,7 @@ class Delivery:
     """A batch as it came. number: its place in this run's order (the cursor that checkpoints keep)."""
 
     number: int
-    groups: list
+    groups: list[Any]
     replayed: bool
     waited: float = 0.0
 

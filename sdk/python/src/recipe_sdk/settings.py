@@ -61,8 +61,8 @@ class DataSettings:
 class RunSettings:
     """What the kit itself reads. `live` settings change by `POST /update` while the worker runs."""
 
-    model: ModelSettings = section(ModelSettings, ModelSettings.__doc__)
-    data: DataSettings = section(DataSettings, DataSettings.__doc__)
+    model: ModelSettings = section(ModelSettings, "Which model.")
+    data: DataSettings = section(DataSettings, "The trajectory API and what a batch is.")
     steps: int = option(100, "Training steps (batches) of the whole run.", live=True, least=0)
     seed: int = option(0, "Seed of everything random.")
     threads: int = option(0, "CPU threads; 0 = torch's own choice.", least=0)
@@ -104,7 +104,7 @@ def from_dict(given: Mapping[str, Any], cls: type[S], check: Callable[[S], list[
     """Checked settings, or ConfigError with every mistake, one a line."""
     errors: list[str] = []
     missing: dict[str, Any] = {s: {} for s in ("model", "data") if s not in given}
-    found = fields.read(cls, {**missing, **given}, "", errors)
+    found: S = fields.read(cls, {**missing, **given}, "", errors)
     if not errors:
         errors = check(found)
     if errors:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 from .files import sync_path
 
@@ -21,11 +22,11 @@ class Spool:
     def _path(self, number: int, acked: bool) -> Path:
         return self.directory / f"{number:08d}.{'json' if acked else 'leased'}"
 
-    def put(self, number: int, lease: str | None, groups: list) -> None:
+    def put(self, number: int, lease: str | None, groups: list[Any]) -> None:
         """Stores a batch durably, not yet acknowledged."""
         self._write(self._path(number, False), {"number": number, "lease": lease, "groups": groups})
 
-    def _write(self, path: Path, content: dict) -> None:
+    def _write(self, path: Path, content: dict[str, Any]) -> None:
         """A file that is whole or not there."""
         temporary = path.with_suffix(".tmp")
         with open(temporary, "w", encoding="utf-8") as f:
@@ -55,10 +56,11 @@ class Spool:
             return stored["number"], stored["lease"]
         return None
 
-    def get(self, number: int) -> list | None:
+    def get(self, number: int) -> list[Any] | None:
         """The groups of a stored batch."""
         path = self._path(number, True)
-        return json.loads(path.read_text())["groups"] if path.exists() else None
+        groups: list[Any] | None = json.loads(path.read_text())["groups"] if path.exists() else None
+        return groups
 
     def clear(self) -> None:
         """Forgets what an earlier run left: it is not this one's."""

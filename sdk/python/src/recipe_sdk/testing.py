@@ -121,10 +121,10 @@ class FakeAPI:
             number, self.formed = self.formed, self.formed + 1
         else:
             return {"batch": None}
-        answer = {"batch": self.batch(number)}
+        answer: dict[str, Any] = {"batch": self.batch(number)}
         if lease and self.leases:
-            answer["id"] = f"L{number}-{len(self.requests)}"
-            self.leased[answer["id"]] = number
+            lease_id = answer["id"] = f"L{number}-{len(self.requests)}"
+            self.leased[lease_id] = number
         return answer
 
     def reclaim(self) -> None:

@@ -33,14 +33,15 @@ def save_tensors(items: Iterator[tuple[str, Tensor]], out: Path | None, dtype: t
 
 
 def _write_tensors(items: Iterator[tuple[str, Tensor]], out: Path | None, dtype: torch.dtype | None) -> dict[str, Any]:
-    from safetensors.torch import save_file
+    from safetensors import torch as safetensors
 
     parts: list[dict[str, Tensor]] = [{}]
     files: dict[str, int] = {}
     size, total, kinds = 0, 0, set()
 
     def flush(k: int) -> None:
-        save_file(parts[k], out / f"part-{k:05d}.safetensors", metadata={"format": "pt"})
+        assert out is not None  # nothing is gathered without it
+        safetensors.save_file(parts[k], out / f"part-{k:05d}.safetensors", metadata={"format": "pt"})
         parts[k] = {}
 
     for name, value in items:
@@ -63,10 +64,10 @@ def _write_tensors(items: Iterator[tuple[str, Tensor]], out: Path | None, dtype:
     if len(parts) == 1:
         os.replace(out / "part-00000.safetensors", out / "model.safetensors")
     else:
-        label = lambda k: f"model-{k + 1:05d}-of-{len(parts):05d}.safetensors"  # noqa: E731
+        labels = [f"model-{k + 1:05d}-of-{len(parts):05d}.safetensors" for k in range(len(parts))]
         for k in range(len(parts)):
-            os.replace(out / f"part-{k:05d}.safetensors", out / label(k))
-        index = {"metadata": {"total_size": total}, "weight_map": {n: label(k) for n, k in files.items()}}
+            os.replace(out / f"part-{k:05d}.safetensors", out / labels[k])
+        index = {"metadata": {"total_size": total}, "weight_map": {n: labels[k] for n, k in files.items()}}
         (out / "model.safetensors.index.json").write_text(json.dumps(index, indent=1))
     return {"bytes": total, "tensors": len(files), "dtype": "+".join(sorted(kinds))}
 
@@ -118,7 +119,8 @@ def copy_config(source: str, out: Path) -> None:
         return
     from transformers import AutoConfig
 
-    AutoConfig.from_pretrained(source).save_pretrained(out)
+    loaded: Any = AutoConfig.from_pretrained(source)
+    loaded.save_pretrained(out)
 
 
 def save_tokenizer(out: Path, source: str) -> None:
@@ -133,4 +135,5 @@ def save_tokenizer(out: Path, source: str) -> None:
         return
     from transformers import AutoTokenizer
 
-    AutoTokenizer.from_pretrained(source).save_pretrained(out)
+    tokenizer: Any = AutoTokenizer.from_pretrained(source)
+    tokenizer.save_pretrained(out)
