@@ -163,10 +163,14 @@ def test_tied_names_are_left_out_or_written_as_copies(tmp_path, api):
 
 def test_a_wrong_configuration_says_every_mistake(tmp_path):
     path = tmp_path / "config.json"
-    path.write_text(json.dumps({"model": {}, "data": {"url": "u", "batch_siz": 1}, "control": "0.0.0.0:1"}))
+    path.write_text(json.dumps({"model": {}, "data": {"url": "u", "batch_siz": 1}, "config": 3}))
     with pytest.raises(ConfigError) as e:
         Bridge.open(path)
     assert "did you mean batch_size?" in str(e.value) and "model.path: required" in str(e.value)
+    assert "config: expected an object, got 3" in str(e.value)
+    path.write_text(json.dumps({"model": {"path": "m"}, "data": {"url": "u"}, "control": "0.0.0.0:1"}))
+    with pytest.raises(ConfigError, match=r"0\.0\.0\.0:1 is not a loopback address"):
+        Bridge.open(path)
 
 
 def test_importing_the_package_loads_no_torch():

@@ -43,6 +43,10 @@ def _fits(value: Any, kind: Any) -> Any:
         if len(value) != len(args):
             raise TypeError(f"a list of {len(args)}")
         return tuple(_fits(v, a) for v, a in zip(value, args, strict=True))
+    if origin is dict:  # free: whoever reads it checks it
+        if not isinstance(value, dict):
+            raise TypeError("an object")
+        return value
     if kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
     if kind is int and isinstance(value, float) and value.is_integer():
