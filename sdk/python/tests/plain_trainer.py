@@ -41,7 +41,7 @@ def main(bridge):
             logprobs = token_logprobs(model, row.tokens, float(batch.temperature[row.sequences[0]]))
             part = -(batch.advantages[t].to(logprobs) * batch.trained[t].to(logprobs) * logprobs).sum()
             (part / batch.trained_total).backward()
-            loss += float(part) / batch.trained_total
+            loss += float(part.detach()) / batch.trained_total
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
