@@ -220,7 +220,9 @@ def test_two_ranks_take_the_same_step_as_one(tmp_path, tiny, tied):
         resumed = stepper(tmp_path, path, **SETTINGS[name])
         saved = newest(tmp_path / name)
         checkpoint.load_weights(saved, resumed.policy)
-        checkpoint.load_training(Checkpoint(saved, 2, read_state(saved)), resumed.policy, resumed.optimizer)
+        checkpoint.load_training(
+            Checkpoint(saved, 2, read_state(saved)), resumed.policy, resumed.optimizer, name="adamw"
+        )
         single = stepper(tmp_path, path, **SETTINGS[name])
         after_steps(single)
         for a, b in zip(after_steps(single, 1)[0], after_steps(resumed, 1)[0], strict=True):

@@ -79,7 +79,12 @@ def main(rank: int, port: int, models: dict[str, str], directory: str, out: str)
         again = stepper(Path(directory), path, ranks, **SETTINGS[name])  # sharded state goes into fresh shards
         found = newest(f"{directory}/{name}")
         checkpoint.load_training(
-            Checkpoint(found, 2, read_state(found)), again.policy, again.optimizer, ranks.rank, True
+            Checkpoint(found, 2, read_state(found)),
+            again.policy,
+            again.optimizer,
+            ranks.rank,
+            True,
+            s.config.optimizer.name,
         )
         for a, b in zip(s.optimizer.state.values(), again.optimizer.state.values(), strict=True):
             assert torch.equal(a["exp_avg"].full_tensor(), b["exp_avg"].full_tensor())

@@ -150,7 +150,7 @@ class Bridge(Generic[S]):
 
         CheckpointError when `resume` is off and a checkpoint is there: a later start would go on from that one."""
         self._looked = True
-        found: Path | None = self.ranks.share(checkpoint.newest(self.block.checkpoint_dir) if self.main else None)
+        found: Path | None = self.ranks.share(checkpoint.newest(self.block.checkpoint_dir))
         if found is None:
             return None
         if not self.block.resume:
@@ -371,9 +371,9 @@ class Bridge(Generic[S]):
         return self.current
 
     def _connect(self) -> None:
-        """Rank 0 registers with the trajectory API and settles what an earlier process of this run had left there."""
+        """Rank 0 registers with the trajectory API, once, and settles what an earlier process of this run left."""
         _ = self.hooks  # attach comes first
-        if not self.main:
+        if not self.main or self.feed is not None:
             return
         block = self.block
         self.events.phase("connecting", url=shown(block.data.url))
