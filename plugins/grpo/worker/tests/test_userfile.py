@@ -10,6 +10,7 @@ import pytest
 import torch
 from recipe_sdk.fields import ConfigError
 from recipe_sdk.groups import ReadOptions, read_group
+from recipe_sdk.testing import make_group
 
 from worker import batch as batches
 from worker import config, objective, userfile
@@ -17,7 +18,6 @@ from worker.metrics import Clock
 from worker.userfile import UserCodeError
 
 from .conftest import settings
-from .fakes import make_group
 from .test_model import after_steps, stepper
 from .test_objective import LENGTHS, data, flat, seq_of
 
