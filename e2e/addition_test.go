@@ -27,8 +27,8 @@ const (
 	tolerance = 1e-3
 )
 
-// TestAddition is the whole loop, with accidents: vLLM and the trainer's worker are killed on the way, and the run completes all the
-// same, at least 0.3 better on questions that were never trained on.
+// TestAddition is the whole loop, with accidents: vLLM and the trainer's worker are killed on the way, and the run
+// completes all the same, at least 0.3 better on questions that were never trained on.
 func TestAddition(t *testing.T) {
 	t.Parallel()
 	r := newRun(t, "addition.hcl", map[string]string{"steps": "12"})
@@ -41,12 +41,17 @@ func TestAddition(t *testing.T) {
 		return e.Address == inference && strings.Contains(e.Message, "answers, policy version")
 	})
 	if v := versionIn(t, back.Message); v < third.Version {
-		t.Errorf("vLLM came back with policy version %d, version %d had been served: a restarted server must not fall back", v, third.Version)
+		t.Errorf("vLLM came back with policy version %d, version %d had been served: a restarted server must not fall back",
+			v, third.Version)
 	}
 
-	seventh := r.await(15*time.Minute, "step 7 to be served", back.Seq, func(e event) bool { return e.Type == "weights" && e.Version >= third.Version+4 })
+	seventh := r.await(15*time.Minute, "step 7 to be served", back.Seq, func(e event) bool {
+		return e.Type == "weights" &&
+			e.Version >= third.Version+4
+	})
 	kill(t, r, `-m worker --config`)
-	r.await(10*time.Minute, "the trainer to be started again", seventh.Seq, func(e event) bool { return e.Type == "restart" && e.Address == trainer })
+	r.await(10*time.Minute, "the trainer to be started again", seventh.Seq,
+		func(e event) bool { return e.Type == "restart" && e.Address == trainer })
 	if err := r.wait(30 * time.Minute); err != nil {
 		t.Fatalf("apply: %v\n%s", err, r.story())
 	}
@@ -62,9 +67,9 @@ func TestAddition(t *testing.T) {
 	checkCheckpoint(t, r)
 }
 
-// TestShuffledRewards is the control: the same run with nothing to learn must not get better as TestAddition does. Scores that are
-// dealt out at random still move the weights at random, and 30 questions are few: seen were +0.10 after 12 steps at this learning
-// rate, +0.27 after 8 at twice of it, where the true scores bring +0.70.
+// TestShuffledRewards is the control: the same run with nothing to learn must not get better as TestAddition does.
+// Scores that are dealt out at random still move the weights at random, and 30 questions are few: seen were +0.10 after
+// 12 steps at this learning rate, +0.27 after 8 at twice of it, where the true scores bring +0.70.
 func TestShuffledRewards(t *testing.T) {
 	t.Parallel()
 	r := newRun(t, "addition.hcl", map[string]string{"steps": "8", "shuffle_rewards": "true"})
@@ -79,7 +84,8 @@ func TestShuffledRewards(t *testing.T) {
 	before, after := evaluations[0].Metrics[accuracy], evaluations[len(evaluations)-1].Metrics[accuracy]
 	t.Logf("held-out accuracy %.3f before, %.3f after", before, after)
 	if after >= before+0.3 {
-		t.Errorf("with shuffled rewards held-out accuracy went from %.3f to %.3f: something other than the reward teaches", before, after)
+		t.Errorf("with shuffled rewards held-out accuracy went from %.3f to %.3f: something other than the reward teaches",
+			before, after)
 	}
 	checkWeights(t, r, "reload")
 }
@@ -174,7 +180,8 @@ func checkWeights(t *testing.T, r *run, transport string) {
 		}
 		d, ok := e.Metrics["max_logprob_difference"]
 		if !ok || math.IsNaN(d) || d > tolerance {
-			t.Errorf("version %d: served log-probabilities differ from the trainer's by %v (told: %v), want at most %v", e.Version, d, ok, tolerance)
+			t.Errorf("version %d: served log-probabilities differ from the trainer's by %v (told: %v), want at most %v",
+				e.Version, d, ok, tolerance)
 		}
 	}
 	t.Logf("%d updates, the last is version %d", len(list), last)
@@ -183,7 +190,8 @@ func checkWeights(t *testing.T, r *run, transport string) {
 	}
 }
 
-// checkSteps: all steps were trained; a step that was trained again after a crash came to the same loss; staleness stayed bounded.
+// checkSteps: all steps were trained; a step that was trained again after a crash came to the same loss; staleness
+// stayed bounded.
 func checkSteps(t *testing.T, r *run, steps int64) {
 	t.Helper()
 	losses, again := map[int64]float64{}, 0
@@ -209,7 +217,8 @@ func checkSteps(t *testing.T, r *run, steps int64) {
 	t.Logf("%d steps, %d of them trained again after the crash", len(losses), again)
 }
 
-// checkCheckpoint: the last checkpoint is a folder that vLLM serves as it stands, tokenizer included, and that answers what was trained.
+// checkCheckpoint: the last checkpoint is a folder that vLLM serves as it stands, tokenizer included, and that answers
+// what was trained.
 func checkCheckpoint(t *testing.T, r *run) {
 	t.Helper()
 	list := r.all(func(e event) bool { return e.Type == "checkpoint" && e.Address == trainer })
@@ -236,7 +245,8 @@ print("RIGHT", right, [o.outputs[0].text for o in out])
 `
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(repository(t), ".cache", "venv-vllm", "bin", "python"), "-c", serve, path)
+	cmd := exec.CommandContext(ctx, filepath.Join(repository(t), ".cache", "venv-vllm", "bin", "python"), "-c", serve,
+		path)
 	cmd.Env = append(os.Environ(), "VLLM_CPU_KVCACHE_SPACE=1", "VLLM_ENABLE_V1_MULTIPROCESSING=0", "HF_HUB_OFFLINE=1")
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -62,7 +62,8 @@ func TestTinyTrainerComplies(t *testing.T) {
 		Config: func(t *testing.T) any {
 			environment, api := rollingOut(t)
 			return configure(t, tiny.Trainer(), func(c *tiny.TrainerConfig) {
-				c.Environments, c.Trajectories, c.BatchSize, c.LearningRate, c.WarmupSteps = []spec.Ref{environment}, &api, 64, 1e-2, 0
+				c.Environments, c.Trajectories, c.BatchSize, c.LearningRate, c.WarmupSteps = []spec.Ref{environment}, &api, 64,
+					1e-2, 0
 			})
 		},
 	})

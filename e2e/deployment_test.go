@@ -29,7 +29,8 @@ func runAPI(t *testing.T, token string) string {
 	over := make(chan error, 1)
 	ready := &announcement{line: make(chan string, 1)}
 	go func() {
-		over <- trajectories.Run(ctx, trajectories.RunOptions{Config: trajectories.Config{Dir: t.TempDir(), Token: token}}, ready)
+		over <- trajectories.Run(ctx, trajectories.RunOptions{Config: trajectories.Config{Dir: t.TempDir(), Token: token}},
+			ready)
 	}()
 	t.Cleanup(func() {
 		stop()
@@ -58,8 +59,9 @@ func (a *announcement) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// An environment and a trainer use whatever deployment of the API they are given: on this machine, behind a token, behind
-// a proxy under a path, through a URL that holds the token, and the original run-api where ORIGINAL_RUN_API names one.
+// An environment and a trainer use whatever deployment of the API they are given: on this machine, behind a token,
+// behind a proxy under a path, through a URL that holds the token, and the original run-api where ORIGINAL_RUN_API
+// names one.
 func TestAnyDeploymentOfTheTrajectoryAPICanBeUsed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("trains for some seconds")
@@ -93,8 +95,10 @@ func TestAnyDeploymentOfTheTrajectoryAPICanBeUsed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := deploy(t)
-			api := plugintest.Ref("trajectories.external.api", kind.Trajectories, outputs.Trajectories{URL: d.url, Token: d.token})
-			inference, environment, trainer := plugintest.Harness(t, tiny.Inference()), plugintest.Harness(t, arithmetic.Definition()), plugintest.Harness(t, tiny.Trainer())
+			api := plugintest.Ref("trajectories.external.api", kind.Trajectories,
+				outputs.Trajectories{URL: d.url, Token: d.token})
+			inference, environment, trainer := plugintest.Harness(t, tiny.Inference()),
+				plugintest.Harness(t, arithmetic.Definition()), plugintest.Harness(t, tiny.Trainer())
 			inference.Start(configure(t, inference.Def, func(*tiny.InferenceConfig) {}))
 			inference.Ready()
 			environment.Start(configure(t, environment.Def, func(c *arithmetic.Config) {

@@ -34,7 +34,8 @@ sync "weights" "policy" {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(filepath.Join(repository(t), "bin", "recipe"), "init", "--json", file) //nolint:gosec // our own binary
+	cmd := exec.Command(filepath.Join(repository(t), "bin", "recipe"), "init", "--json",
+		file) //nolint:gosec // our own binary
 	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+t.TempDir(), "PATH="+withoutUV())
 	out, err := cmd.Output()
 	if err != nil {
@@ -47,7 +48,8 @@ sync "weights" "policy" {
 	if err := json.Unmarshal(out, &list); err != nil || len(list) != 1 || !list[0].Made {
 		t.Fatalf("recipe init said %s (%v), want one environment that was made", out, err)
 	}
-	if out, err := exec.Command(list[0].Python, "-c", "import tabulate; assert tabulate.__version__ == '0.9.0'").CombinedOutput(); err != nil { //nolint:gosec // what was made
+	if out, err := exec.Command(list[0].Python, "-c",
+		"import tabulate; assert tabulate.__version__ == '0.9.0'").CombinedOutput(); err != nil { //nolint:gosec // what was made
 		t.Errorf("the environment does not hold what was asked for: %v\n%s", err, out)
 	}
 }

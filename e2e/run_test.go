@@ -205,7 +205,8 @@ func (r *run) story() string {
 func (r *run) cleanup() {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, r.binary(), "destroy", "--auto-approve", "--checkpoints", "--recipe", r.recipe) //nolint:gosec // our own binary
+	cmd := exec.CommandContext(ctx, r.binary(), "destroy", "--auto-approve", "--checkpoints", "--recipe",
+		r.recipe) //nolint:gosec // our own binary
 	cmd.Dir = r.dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		r.t.Logf("recipe destroy: %v\n%s", err, out)

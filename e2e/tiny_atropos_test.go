@@ -33,20 +33,23 @@ func TestTinyWithAnAtroposEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	api, inference := plugintest.Harness(t, trajectories.Plugin()), plugintest.Harness(t, tiny.Inference())
-	environment, trainer, sync := plugintest.Harness(t, atropos.Plugin()), plugintest.Harness(t, tiny.Trainer()), plugintest.Harness(t, weights.Definition())
+	environment, trainer, sync := plugintest.Harness(t, atropos.Plugin()), plugintest.Harness(t, tiny.Trainer()),
+		plugintest.Harness(t, weights.Definition())
 	api.Start(configure(t, api.Def, func(*trajectories.Block) {}))
 	api.Ready()
 	inference.Start(configure(t, inference.Def, func(*tiny.InferenceConfig) {}))
 	inference.Ready()
 	book := api.Reference()
 	environment.Start(cty.ObjectVal(map[string]cty.Value{
-		"script": cty.StringVal(script), "inference": inference.Reference().Values, "trajectories": book.Values, "group_size": cty.NumberIntVal(4),
+		"script": cty.StringVal(script), "inference": inference.Reference().Values, "trajectories": book.Values,
+		"group_size":       cty.NumberIntVal(4),
 		"keep_same_scores": cty.True, // a model this small may answer all alike
 	}), func(r *pluginpb.StartRequest) {
 		r.Runtime, r.Environment = &pluginpb.Runtime{Python: python}, map[string]string{"HF_HUB_OFFLINE": "1"}
 	})
 	// Its imports take a minute on a busy machine, which is as long as the harness waits.
-	for deadline := time.Now().Add(5 * time.Minute); environment.Status().GetPhase() != string(sdk.Ready); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); environment.Status().GetPhase() != string(sdk.Ready); time.Sleep(
+		50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the environment is not ready after 5 minutes: %v", environment.Events())
 		}

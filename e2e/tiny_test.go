@@ -73,7 +73,8 @@ func (q quickstart) evaluate(t *testing.T) (score float64, version int64) {
 	return answer.GetMetrics()["score"], answer.GetPolicyVersion()
 }
 
-// train waits until the trainer has done its steps. The harness bounds each wait, and a busy machine may need more than one.
+// train waits until the trainer has done its steps. The harness bounds each wait, and a busy machine may need more than
+// one.
 func (q quickstart) train(t *testing.T, steps int64) {
 	t.Helper()
 	for next := int64(10); next <= steps; next += 10 {
@@ -94,7 +95,8 @@ func (q quickstart) reward(first, last int64) float64 {
 	return sum / n
 }
 
-// The quickstart learns through the real plugins, gateway, trajectory API and sync; with a learning rate of nothing it does not.
+// The quickstart learns through the real plugins, gateway, trajectory API and sync; with a learning rate of nothing it
+// does not.
 func TestQuickstartBlocksLearn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("trains for some seconds")
@@ -119,8 +121,10 @@ func TestQuickstartBlocksLearn(t *testing.T) {
 	idle.train(t, 20)
 	untrained, _ := idle.evaluate(t)
 	risen, flat := q.reward(steps-19, steps), idle.reward(1, 20)
-	t.Logf("reward %.3f after training, %.3f without; held-out greedy %.3f and %.3f; %d steps in %s", risen, flat, learned, untrained, steps, took.Round(time.Millisecond))
+	t.Logf("reward %.3f after training, %.3f without; held-out greedy %.3f and %.3f; %d steps in %s", risen, flat, learned,
+		untrained, steps, took.Round(time.Millisecond))
 	if risen < flat+0.05 || learned < untrained {
-		t.Errorf("training made no clear difference: reward %.3f and %.3f, held-out %.3f and %.3f", risen, flat, learned, untrained)
+		t.Errorf("training made no clear difference: reward %.3f and %.3f, held-out %.3f and %.3f", risen, flat, learned,
+			untrained)
 	}
 }

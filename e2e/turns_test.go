@@ -64,14 +64,15 @@ func scored(seed int, useful bool) *trajectory.Group {
 			}
 			tokens, masks, logprobs = append(tokens, id), append(masks, mask), append(logprobs, -4.1)
 		}
-		g.Tokens, g.Masks, g.InferenceLogprobs = append(g.Tokens, tokens), append(g.Masks, masks), append(g.InferenceLogprobs, logprobs)
+		g.Tokens, g.Masks, g.InferenceLogprobs = append(g.Tokens, tokens), append(g.Masks, masks),
+			append(g.InferenceLogprobs, logprobs)
 		g.Scores = append(g.Scores, float64((seed+i)%3))
 	}
 	return g
 }
 
-// TestTheRealWorkerTakesTurns runs PyTorch's worker against a server that sleeps: it asks before each batch, a batch that comes to
-// nothing ends its turn, and where nobody sleeps it is told once and asks no more.
+// TestTheRealWorkerTakesTurns runs PyTorch's worker against a server that sleeps: it asks before each batch, a batch
+// that comes to nothing ends its turn, and where nobody sleeps it is told once and asks no more.
 func TestTheRealWorkerTakesTurns(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -84,8 +85,9 @@ func TestTheRealWorkerTakesTurns(t *testing.T) {
 		batches []bool // whether each is of use
 		want    []string
 	}{
-		"sleeping": {true, []bool{false, true, true}, []string{"asleep at level 1", "awake as before", "asleep at level 1", "awake as before", "asleep at level 1", "awake for version 1"}},
-		"awake":    {false, []bool{true, true}, nil},
+		"sleeping": {true, []bool{false, true, true}, []string{"asleep at level 1", "awake as before", "asleep at level 1",
+			"awake as before", "asleep at level 1", "awake for version 1"}},
+		"awake": {false, []bool{true, true}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			api := plugintest.Harness(t, trajectories.Plugin())
@@ -98,8 +100,10 @@ func TestTheRealWorkerTakesTurns(t *testing.T) {
 			train := plugintest.Harness(t, grpo.Plugin())
 			book := api.Reference()
 			train.Start(cty.ObjectVal(map[string]cty.Value{
-				"model": cty.StringVal(model), "steps": cty.NumberIntVal(2), "batch_size": cty.NumberIntVal(8), "threads": cty.NumberIntVal(1), "trajectories": book.Values,
-				"data":       cty.ObjectVal(map[string]cty.Value{"batch_retry_delay": cty.NumberFloatVal(0.05), "batch_max_wait": cty.NumberFloatVal(0.2)}),
+				"model": cty.StringVal(model), "steps": cty.NumberIntVal(2), "batch_size": cty.NumberIntVal(8),
+				"threads": cty.NumberIntVal(1), "trajectories": book.Values,
+				"data": cty.ObjectVal(map[string]cty.Value{"batch_retry_delay": cty.NumberFloatVal(0.05),
+					"batch_max_wait": cty.NumberFloatVal(0.2)}),
 				"optimizer":  cty.ObjectVal(map[string]cty.Value{"offload": cty.True}),
 				"correction": cty.ObjectVal(map[string]cty.Value{"mismatch_action": cty.StringVal("warn")}),
 			}), func(r *pluginpb.StartRequest) {

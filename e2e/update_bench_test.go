@@ -18,8 +18,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
-// BenchmarkUpdate measures weight updates of PyTorch's worker on a tiny model: what sync takes from the offer of the weights to the
-// acknowledgement, and a whole step with the update in it.
+// BenchmarkUpdate measures weight updates of PyTorch's worker on a tiny model: what sync takes from the offer of the
+// weights to the acknowledgement, and a whole step with the update in it.
 func BenchmarkUpdate(b *testing.B) {
 	python := torchPython(b)
 	model := tinyLlama(b, python)
@@ -48,8 +48,10 @@ func timeUpdates(b *testing.B, python, model string, steps int) (updates []time.
 	train := plugintest.Harness(b, grpo.Plugin())
 	book := api.Reference()
 	train.Start(cty.ObjectVal(map[string]cty.Value{
-		"model": cty.StringVal(model), "steps": cty.NumberIntVal(int64(steps)), "batch_size": cty.NumberIntVal(8), "threads": cty.NumberIntVal(1), "trajectories": book.Values,
-		"data":       cty.ObjectVal(map[string]cty.Value{"batch_retry_delay": cty.NumberFloatVal(0.05), "batch_max_wait": cty.NumberFloatVal(0.2)}),
+		"model": cty.StringVal(model), "steps": cty.NumberIntVal(int64(steps)), "batch_size": cty.NumberIntVal(8),
+		"threads": cty.NumberIntVal(1), "trajectories": book.Values,
+		"data": cty.ObjectVal(map[string]cty.Value{"batch_retry_delay": cty.NumberFloatVal(0.05),
+			"batch_max_wait": cty.NumberFloatVal(0.2)}),
 		"correction": cty.ObjectVal(map[string]cty.Value{"mismatch_action": cty.StringVal("warn")}),
 	}), func(r *pluginpb.StartRequest) {
 		r.SyncedBy, r.Runtime = []string{sync.Address}, &pluginpb.Runtime{Python: python}

@@ -131,7 +131,8 @@ func replaceFile(path string, content []byte) error {
 		return err
 	}
 	mode := info.Mode().Perm()
-	err = renameio.WriteFile(path, content, mode, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(mode))
+	err = renameio.WriteFile(path, content, mode, renameio.WithTempDir(filepath.Dir(path)),
+		renameio.WithStaticPermissions(mode))
 	if errors.Is(err, fs.ErrPermission) {
 		return os.WriteFile(path, content, mode)
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// WriteFile replaces the file at path, or makes it, with mode 0600: after a crash or a power cut there is the old content or the new,
-// never a part. A mode that was looser is tightened.
+// WriteFile replaces the file at path, or makes it, with mode 0600: after a crash or a power cut there is the old
+// content or the new, never a part. A mode that was looser is tightened.
 func WriteFile(path string, content []byte) error {
 	dir := filepath.Dir(path)
 	err := renameio.WriteFile(path, content, 0o600, renameio.WithTempDir(dir), renameio.WithStaticPermissions(0o600))

@@ -243,7 +243,8 @@ func (f *fixture) orphan(address, src string, s script) *fakeProcess {
 	p, err := f.host.Launch(context.Background(),
 		run.Launch{Block: r.Blocks[i].Addr, Dir: f.dir.Block(r.Blocks[i].Addr)})
 	if err == nil {
-		err = p.Start(context.Background(), host.Start{Block: sdk.Block{RunID: store.Run().ID, Address: address}, FirstEvent: 1})
+		err = p.Start(context.Background(), host.Start{Block: sdk.Block{RunID: store.Run().ID, Address: address},
+			FirstEvent: 1})
 	}
 	if err != nil {
 		f.t.Fatal(err)

@@ -31,7 +31,8 @@ func guardLaunch(t *testing.T) launch {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return launch{Config: Config{Model: "org/m", Dtype: "float32", EnableSleepMode: true}, Model: "org/m", Port: 1, Extension: extension, APIKey: testKey}
+	return launch{Config: Config{Model: "org/m", Dtype: "float32", EnableSleepMode: true}, Model: "org/m", Port: 1,
+		Extension: extension, APIKey: testKey}
 }
 
 // realRoutes asks every route of vLLM's own application, for each list of arguments.
@@ -48,7 +49,8 @@ func realRoutes(t *testing.T, l launch, servers map[string][]string) map[string]
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), python, "testdata/routes.py", testKey, strings.Join(fakeRoutes(t), ","), string(given))
+	cmd := exec.CommandContext(t.Context(), python, "testdata/routes.py", testKey, strings.Join(fakeRoutes(t), ","),
+		string(given))
 	cmd.Env = append(l.environ(os.Environ()), "HF_HUB_OFFLINE=1", "OMP_NUM_THREADS=1")
 	var out, diag bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &diag
@@ -69,7 +71,8 @@ func realRoutes(t *testing.T, l launch, servers map[string][]string) map[string]
 	return answers
 }
 
-// serveArguments are the arguments after `serve`, with the model as an option, as the parser of vLLM's library wants it.
+// serveArguments are the arguments after `serve`, with the model as an option, as the parser of vLLM's library wants
+// it.
 func serveArguments(t *testing.T, l launch) []string {
 	t.Helper()
 	args, err := l.arguments()
@@ -88,7 +91,8 @@ func without(args []string, name string) []string {
 func fakeRoutes(t *testing.T) []string {
 	t.Helper()
 	r := httptest.NewRecorder()
-	(&fakeServer{names: map[string]string{}}).routes().ServeHTTP(r, httptest.NewRequest(http.MethodGet, "/openapi.json", nil))
+	(&fakeServer{names: map[string]string{}}).routes().ServeHTTP(r, httptest.NewRequest(http.MethodGet, "/openapi.json",
+		nil))
 	var api struct {
 		Paths map[string]any `json:"paths"`
 	}
@@ -117,8 +121,9 @@ func askFake(f http.Handler, a answer) int {
 
 const with, bare = "with the middleware", "without it"
 
-// Every route that vLLM has, also those that the plugin knows nothing of, demands the key. And the fake that the plugin's other tests
-// use demands it exactly where the real server does, with the middleware and without: they would notice if it were forgotten.
+// Every route that vLLM has, also those that the plugin knows nothing of, demands the key. And the fake that the
+// plugin's other tests use demands it exactly where the real server does, with the middleware and without: they would
+// notice if it were forgotten.
 func TestTheRealServerAndTheFakeDemandTheKey(t *testing.T) {
 	l := guardLaunch(t)
 	t.Setenv("VLLM_API_KEY", testKey)
@@ -133,7 +138,8 @@ func TestTheRealServerAndTheFakeDemandTheKey(t *testing.T) {
 			t.Errorf("%s %s with key %q answers %d", a.Method, a.Path, a.Key, a.Status)
 		}
 	}
-	for _, want := range []string{"POST /collective_rpc", "POST /sleep", "POST /pause", "GET /health", "OPTIONS /collective_rpc", "GET /metrics", "GET /nothing"} {
+	for _, want := range []string{"POST /collective_rpc", "POST /sleep", "POST /pause", "GET /health",
+		"OPTIONS /collective_rpc", "GET /metrics", "GET /nothing"} {
 		if !routes[want] {
 			t.Errorf("%s was not asked; vLLM has %d routes", want, len(routes))
 		}
@@ -195,7 +201,9 @@ print(json.dumps([asyncio.run(ask(k, h)) for k, h in [
 	cmd := exec.CommandContext(t.Context(), python, "-c", script)
 	cmd.Env = append(os.Environ(), "PYTHONPATH=extension", "VLLM_API_KEY="+testKey, "PYTHONDONTWRITEBYTECODE=1")
 	out, err := cmd.CombinedOutput()
-	if want := `[[401], [200], [200], [401], [401], [401], [401], [401], [1008], ["through"], ["through"], []]`; err != nil || strings.TrimSpace(string(out)) != want {
+	if want :=
+		`[[401], [200], [200], [401], [401], [401], [401], [401], [1008], ["through"], ["through"], []]`; err != nil ||
+		strings.TrimSpace(string(out)) != want {
 		t.Errorf("got %s (%v), want %s", out, err, want)
 	}
 	cmd = exec.CommandContext(t.Context(), python, "-c", "from recipe_guard import Guard; Guard(None)")
@@ -214,7 +222,8 @@ func TestTheKeyIsInNoArgument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := strings.Join(args, " "); strings.Contains(text, testKey) || !strings.Contains(text, "--middleware "+guardClass) {
+	if text := strings.Join(args, " "); strings.Contains(text, testKey) ||
+		!strings.Contains(text, "--middleware "+guardClass) {
 		t.Error(text)
 	}
 	if env := l.environ(nil); !slices.Contains(env, "VLLM_API_KEY="+testKey) {

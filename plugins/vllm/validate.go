@@ -13,9 +13,12 @@ import (
 // managed are arguments that the plugin sets itself, with the attribute that stands for each.
 var managed = map[string]string{
 	"--host": "", "--port": "", "--api-key": "", "--worker-extension-cls": "", "--uds": "",
-	"--served-model-name": "served_model_name", "--model": "model", "--tensor-parallel-size": "tensor_parallel_size", "-tp": "tensor_parallel_size",
-	"--data-parallel-size": "data_parallel_size", "-dp": "data_parallel_size", "--pipeline-parallel-size": "pipeline_parallel_size", "-pp": "pipeline_parallel_size",
-	"--enable-lora": "enable_lora", "--quantization": "quantization", "-q": "quantization", "--logprobs-mode": "logprobs_mode",
+	"--served-model-name": "served_model_name", "--model": "model", "--tensor-parallel-size": "tensor_parallel_size",
+	"-tp":                  "tensor_parallel_size",
+	"--data-parallel-size": "data_parallel_size", "-dp": "data_parallel_size",
+	"--pipeline-parallel-size": "pipeline_parallel_size", "-pp": "pipeline_parallel_size",
+	"--enable-lora": "enable_lora", "--quantization": "quantization", "-q": "quantization",
+	"--logprobs-mode": "logprobs_mode",
 }
 
 // loraRanks are the ranks that vLLM has kernels for.
@@ -33,7 +36,8 @@ func (s *Server) Validate(c Config) []spec.Problem {
 		if !ok {
 			continue
 		}
-		detail := "The plugin sets " + flag + " itself: vLLM listens on loopback on a free port, and the gateway is what clients reach."
+		detail := "The plugin sets " + flag +
+			" itself: vLLM listens on loopback on a free port, and the gateway is what clients reach."
 		if attribute != "" {
 			detail = fmt.Sprintf("Write %s = … in the block instead of %s in extra_args.", attribute, flag)
 		}
@@ -43,22 +47,29 @@ func (s *Server) Validate(c Config) []spec.Problem {
 	}
 	if c.EnableLora && c.APIServerCount > 1 {
 		add("api_server_count", "api_server_count does not go with enable_lora",
-			"vLLM refuses adapters that change at run time when it has several front-end processes. Leave one of them out; replicas work with both.")
+			"vLLM refuses adapters that change at run time when it has several front-end processes. Leave one of them out; "+
+				"replicas work with both.")
 	}
 	if c.EnableLora && c.MaxLoraRank > 0 && !slices.Contains(loraRanks, c.MaxLoraRank) {
-		add("max_lora_rank", fmt.Sprintf("vLLM has no kernels for LoRA rank %d", c.MaxLoraRank), fmt.Sprintf("Set max_lora_rank to the next larger of %v; smaller adapters fit into it.", loraRanks))
+		add("max_lora_rank", fmt.Sprintf("vLLM has no kernels for LoRA rank %d", c.MaxLoraRank),
+			fmt.Sprintf("Set max_lora_rank to the next larger of %v; smaller adapters fit into it.", loraRanks))
 	}
 	if c.EnableAutoToolChoice != nil && *c.EnableAutoToolChoice && c.ToolCallParser == "" {
-		add("tool_call_parser", "enable_auto_tool_choice needs tool_call_parser", "Name how tool calls are read out of the text, for example tool_call_parser = \"hermes\".")
+		add("tool_call_parser", "enable_auto_tool_choice needs tool_call_parser",
+			"Name how tool calls are read out of the text, for example tool_call_parser = \"hermes\".")
 	}
 	if c.Quantization != "" && c.EnableSleepMode {
 		problems = append(problems, spec.Problem{
-			Warning: true, Path: cty.GetAttrPath("quantization"), Summary: "a quantized server takes new weights by restart only",
-			Detail: "Each sync then costs the start of a server, about a minute. Serve without quantization unless syncs are rare.",
+			Warning: true, Path: cty.GetAttrPath("quantization"),
+			Summary: "a quantized server takes new weights by restart only",
+			Detail: "Each sync then costs the start of a server, about a minute. Serve without quantization unless syncs are " +
+				"rare.",
 		})
 	}
 	if c.MaxModelLen > 0 && c.MaxNumBatchedTokens > 0 && c.MaxNumSeqs > c.MaxNumBatchedTokens {
-		add("max_num_batched_tokens", "max_num_batched_tokens is below max_num_seqs", fmt.Sprintf("Each of %d sequences decodes one token a step; set max_num_batched_tokens to at least that.", c.MaxNumSeqs))
+		add("max_num_batched_tokens", "max_num_batched_tokens is below max_num_seqs",
+			fmt.Sprintf("Each of %d sequences decodes one token a step; set max_num_batched_tokens to at least that.",
+				c.MaxNumSeqs))
 	}
 	return problems
 }

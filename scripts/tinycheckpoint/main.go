@@ -42,7 +42,8 @@ func run() error {
 	high := flag.Float64("clip-high", 0.2, "upper ratio clip of GRPO")
 	groups := flag.Int("groups", 16, "problems a step of GRPO")
 	size := flag.Int("size", 16, "completions a problem of GRPO")
-	limit := flag.Int("grpo-steps", 0, "end each seed after so many steps of GRPO (0: when the processor seconds are used up)")
+	limit := flag.Int("grpo-steps", 0,
+		"end each seed after so many steps of GRPO (0: when the processor seconds are used up)")
 	flag.Parse()
 	if *evaluate != "" {
 		return show(*evaluate)
@@ -96,7 +97,9 @@ func table(path string, seeds uint64, budget float64, limit int, change func(*lo
 		return err
 	}
 	fmt.Printf("held-out before: greedy %.3f, sampled %.3f\n", before.Greedy, before.Sampled)
-	fmt.Println("| seed | steps | wall s | cpu s | train reward first 20 → last 20 | greedy | sampled |\n|---|---|---|---|---|---|---|")
+	fmt.Println(
+		"| seed | steps | wall s | cpu s | train reward first 20 → last 20 | greedy | sampled " +
+			"|\n|---|---|---|---|---|---|---|")
 	for seed := uint64(1); seed <= seeds; seed++ {
 		l := loop.DefaultLearn(seed)
 		change(&l)
@@ -106,7 +109,8 @@ func table(path string, seeds uint64, budget float64, limit int, change func(*lo
 		err := l.Run(c, func(m grpo.Metrics, p *lm.Checkpoint) bool {
 			rewards, last = append(rewards, m.RewardMean), p
 			if n := len(rewards); n%100 == 0 {
-				fmt.Fprintf(os.Stderr, "seed %d step %d reward %.3f entropy %.3f kl %.4f flat %d cpu %.0f\n", seed, m.Step, mean(rewards[n-20:]), m.Entropy, m.PolicyKL, m.FlatGroups, cpu()-used)
+				fmt.Fprintf(os.Stderr, "seed %d step %d reward %.3f entropy %.3f kl %.4f flat %d cpu %.0f\n", seed, m.Step,
+					mean(rewards[n-20:]), m.Entropy, m.PolicyKL, m.FlatGroups, cpu()-used)
 			}
 			return cpu()-used < budget && (limit == 0 || len(rewards) < limit)
 		})

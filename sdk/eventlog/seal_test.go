@@ -18,7 +18,8 @@ func TestSecretsOfOutputsStayOutOfTheFile(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = l.Close() })
 	const outputs = `{"url":"http://h","token":"s3cret-data","control_token":"s3cret-control"}`
-	if err := l.Append(&pluginpb.Event{Body: &pluginpb.Event_Outputs{Outputs: &pluginpb.Outputs{Values: []byte(outputs)}}}); err != nil {
+	if err := l.Append(&pluginpb.Event{Body: &pluginpb.Event_Outputs{Outputs: &pluginpb.Outputs{Values: []byte(
+		outputs)}}}); err != nil {
 		t.Fatal(err)
 	}
 	for range 5 { // so that the outputs are in the file alone

@@ -41,8 +41,8 @@ func (k *keys) scopeOf(token string) scope {
 	return scopeNone
 }
 
-// authorize finds out what the client may do, what it is called, and which route it wants, without the prefixes that only say
-// who it is: /t/TOKEN/… and /c/NAME/….
+// authorize finds out what the client may do, what it is called, and which route it wants, without the prefixes that
+// only say who it is: /t/TOKEN/… and /c/NAME/….
 func (g *Gateway) authorize(r *http.Request) (s scope, client, path string) {
 	path = r.URL.Path
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")

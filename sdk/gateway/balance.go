@@ -12,8 +12,8 @@ const (
 	prefixSlack = 8    // a replica with the prefix may be this many requests busier than the least busy one
 )
 
-// prefixTable remembers which replica last saw a prompt's head, so that its prefix cache is used. It is bounded: a new block
-// overwrites whatever had its slot.
+// prefixTable remembers which replica last saw a prompt's head, so that its prefix cache is used. It is bounded: a new
+// block overwrites whatever had its slot.
 type prefixTable struct {
 	seed  maphash.Seed
 	slots [prefixSlots]prefixSlot
@@ -40,8 +40,8 @@ func (t *prefixTable) sums(prompt []byte) []uint64 {
 	return out
 }
 
-// find returns the replica that saw the longest part of the prompt, if that is at least half of it: a short common head, such as
-// the braces that every request opens with, is no reason to crowd onto one replica.
+// find returns the replica that saw the longest part of the prompt, if that is at least half of it: a short common
+// head, such as the braces that every request opens with, is no reason to crowd onto one replica.
 func (t *prefixTable) find(sums []uint64) *replica {
 	for i := len(sums) - 1; i >= len(sums)/2; i-- {
 		if s := &t.slots[sums[i]%prefixSlots]; s.sum == sums[i] && s.replica != nil {
@@ -59,8 +59,8 @@ func (t *prefixTable) put(sums []uint64, r *replica) {
 
 func (t *prefixTable) clear() { t.slots = [prefixSlots]prefixSlot{} }
 
-// pickLocked chooses the replica for a call: the one that knows the prompt's head unless it is much busier than others, else the
-// least busy. Replicas that already failed this call come last.
+// pickLocked chooses the replica for a call: the one that knows the prompt's head unless it is much busier than others,
+// else the least busy. Replicas that already failed this call come last.
 func (g *Gateway) pickLocked(c *call, now time.Time) *replica {
 	if len(g.replicas) == 1 { // the common case needs no bookkeeping
 		if r := g.replicas[0]; g.eligibleLocked(r, now) {
@@ -79,14 +79,16 @@ func (g *Gateway) pickLocked(c *call, now time.Time) *replica {
 		c.prefix = g.prefixes.sums(c.prompt)
 	}
 	pick := least
-	if r := g.prefixes.find(c.prefix); r != nil && r.inflight <= least.inflight+prefixSlack && g.eligibleLocked(r, now) && !c.failed[r] {
+	if r := g.prefixes.find(c.prefix); r != nil && r.inflight <= least.inflight+prefixSlack && g.eligibleLocked(r, now) &&
+		!c.failed[r] {
 		pick = r
 	}
 	g.prefixes.put(c.prefix, pick)
 	return pick
 }
 
-// leastLocked returns the eligible replica with the fewest requests in flight, of equal ones the one that has served least.
+// leastLocked returns the eligible replica with the fewest requests in flight, of equal ones the one that has served
+// least.
 func (g *Gateway) leastLocked(except map[*replica]bool, now time.Time) *replica {
 	var best *replica
 	for _, r := range g.replicas {

@@ -19,17 +19,19 @@ type Client struct {
 	http  *http.Client
 }
 
-// NewClient makes a client for the gateway at baseURL, for example "http://127.0.0.1:9001" (a trailing /v1 is dropped). Calls last
-// as long as their context allows.
+// NewClient makes a client for the gateway at baseURL, for example "http://127.0.0.1:9001" (a trailing /v1 is dropped).
+// Calls last as long as their context allows.
 func NewClient(baseURL, adminToken string) *Client {
 	base := strings.TrimSuffix(strings.TrimSuffix(baseURL, "/"), "/v1")
-	return &Client{base: base, token: adminToken, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8, IdleConnTimeout: time.Minute}}}
+	return &Client{base: base, token: adminToken,
+		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8, IdleConnTimeout: time.Minute}}}
 }
 
 // Close frees idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// RemoteError is an error that a gateway answered with. It matches ErrHeld, ErrNotHeld, ErrMismatch and ErrNoSleep with errors.Is.
+// RemoteError is an error that a gateway answered with. It matches ErrHeld, ErrNotHeld, ErrMismatch and ErrNoSleep with
+// errors.Is.
 type RemoteError struct {
 	Status  int    // HTTP status
 	Kind    string // for programs
@@ -91,19 +93,21 @@ func (c *Client) SetReplicaHealthy(ctx context.Context, id string, healthy bool,
 	return c.do(ctx, http.MethodPost, "replica", map[string]any{"id": id, "healthy": healthy, "reason": reason}, nil)
 }
 
-// Admit loads the latest weights into a replica that is up and lets it take part; version is that of its weights, -1 if nobody
-// knows. See Gateway.Admit.
+// Admit loads the latest weights into a replica that is up and lets it take part; version is that of its weights, -1 if
+// nobody knows. See Gateway.Admit.
 func (c *Client) Admit(ctx context.Context, id string, version int) error {
 	return c.do(ctx, http.MethodPost, "admit", map[string]any{"id": id, "version": version}, nil)
 }
 
-// UpdateWeights brings new weights to the replicas; see Gateway.UpdateWeights. The result is filled in also when it fails.
+// UpdateWeights brings new weights to the replicas; see Gateway.UpdateWeights. The result is filled in also when it
+// fails.
 func (c *Client) UpdateWeights(ctx context.Context, u WeightUpdate) (UpdateResult, error) {
 	var r UpdateResult
 	return r, c.do(ctx, http.MethodPost, "weights", u, &r)
 }
 
-// Logprobs asks every replica what it makes of a text; see Gateway.Logprobs. What the others said is filled in also when one fails.
+// Logprobs asks every replica what it makes of a text; see Gateway.Logprobs. What the others said is filled in also
+// when one fails.
 func (c *Client) Logprobs(ctx context.Context, tokens []int) ([]ReplicaLogprobs, error) {
 	var out struct {
 		Replicas []ReplicaLogprobs `json:"replicas"`

@@ -9,7 +9,8 @@ import (
 // maxClients bounds the clients told apart; further ones are counted together as "other".
 const maxClients = 256
 
-// maxClientName is how many bytes of a name tell clients apart. Names are kept for good, and a header may be a megabyte long.
+// maxClientName is how many bytes of a name tell clients apart. Names are kept for good, and a header may be a megabyte
+// long.
 const maxClientName = 256
 
 // clients counts requests by client, as evidence of environments that make none.
@@ -63,7 +64,8 @@ func (s *clients) snapshot() (map[string]ClientStatus, time.Time) {
 	var last time.Time
 	out := make(map[string]ClientStatus, len(s.byName))
 	for name, c := range s.byName {
-		out[name] = ClientStatus{Requests: c.requests, Failures: c.failures, OutputTokens: c.tokens, InFlight: c.inflight, LastRequest: c.last}
+		out[name] = ClientStatus{Requests: c.requests, Failures: c.failures, OutputTokens: c.tokens, InFlight: c.inflight,
+			LastRequest: c.last}
 		if c.last.After(last) {
 			last = c.last
 		}

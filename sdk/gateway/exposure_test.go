@@ -23,10 +23,11 @@ func TestBeyondLoopbackATokenAndTLSAreRequired(t *testing.T) {
 		near   bool
 		want   string
 	}{
-		"loopback":                          {Config{}, true, ""},
-		"beyond, nothing":                   {Config{}, false, "no Token is set"},
-		"beyond, a token":                   {Config{Token: "t"}, false, "refused: would serve without TLS beyond loopback"},
-		"beyond, TLS":                       {Config{TLS: &tls.Config{MinVersion: tls.VersionTLS13}}, false, "no Token is set"},
+		"loopback":        {Config{}, true, ""},
+		"beyond, nothing": {Config{}, false, "no Token is set"},
+		"beyond, a token": {Config{Token: "t"}, false, "refused: would serve without TLS beyond loopback"},
+		"beyond, TLS": {Config{TLS: &tls.Config{MinVersion: tls.VersionTLS13}}, false,
+			"no Token is set"},
 		"beyond, a token and TLS":           {Config{Token: "t", TLS: &tls.Config{MinVersion: tls.VersionTLS13}}, false, ""},
 		"beyond, insecure in so many words": {Config{Insecure: true}, false, ""},
 	} {
@@ -45,7 +46,8 @@ func TestBeyondLoopbackATokenAndTLSAreRequired(t *testing.T) {
 			if err == nil {
 				_ = g.Close(context.Background())
 			}
-			if (err == nil) != (c.want == "") || err != nil && (!strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "set Insecure")) {
+			if (err == nil) != (c.want == "") || err != nil &&
+				(!strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "set Insecure")) {
 				t.Errorf("%v; want %q and what to do", err, c.want)
 			}
 		})
@@ -58,7 +60,8 @@ func TestServesTLS(t *testing.T) {
 	donor := httptest.NewUnstartedServer(nil)
 	donor.StartTLS()
 	defer donor.Close()
-	g, err := New(Config{Address: "127.0.0.1:0", Token: "t", TLS: &tls.Config{Certificates: donor.TLS.Certificates, MinVersion: tls.VersionTLS13}})
+	g, err := New(Config{Address: "127.0.0.1:0", Token: "t", TLS: &tls.Config{Certificates: donor.TLS.Certificates,
+		MinVersion: tls.VersionTLS13}})
 	if err != nil {
 		t.Fatal(err)
 	}

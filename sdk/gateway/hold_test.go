@@ -152,7 +152,8 @@ func TestHoldTimeoutNamesTheReason(t *testing.T) {
 	clock := newClock()
 	e := newEngine(t)
 	g := start(t, Config{Clock: clock, HoldTimeout: time.Minute}, e)
-	if _, err := g.Hold(context.Background(), HoldRequest{Lease: 10 * time.Minute, Reason: "weight update to version 9"}); err != nil {
+	if _, err := g.Hold(context.Background(),
+		HoldRequest{Lease: 10 * time.Minute, Reason: "weight update to version 9"}); err != nil {
 		t.Fatal(err)
 	}
 	waiting := background(t, g, "/generate", `{"prompt":[1]}`)
@@ -256,7 +257,8 @@ func TestMaxWaiting(t *testing.T) {
 	}
 	waiting := background(t, g, "/v1/completions", prompt)
 	eventually(t, "the request to wait", func() bool { return g.Status().Waiting == 1 })
-	if r := post(t, g, "/v1/completions", prompt); r.status != 503 || gjson.Get(r.body, "error.type").Str != "too_many_waiting" {
+	if r := post(t, g, "/v1/completions", prompt); r.status != 503 ||
+		gjson.Get(r.body, "error.type").Str != "too_many_waiting" {
 		t.Errorf("one too many: %d %s", r.status, r.body)
 	}
 	if err := g.Resume(""); err != nil {

@@ -18,11 +18,13 @@ type ReplicaLogprobs struct {
 	Error    string    `json:"error,omitempty"`
 }
 
-// Logprobs asks every healthy replica for the log-probability of each token given those before it (the first is 0), whether or
-// not requests are held. It is how a sync proves that the weights arrived everywhere. The error joins those of the replicas.
+// Logprobs asks every healthy replica for the log-probability of each token given those before it (the first is 0),
+// whether or not requests are held. It is how a sync proves that the weights arrived everywhere. The error joins those
+// of the replicas.
 func (g *Gateway) Logprobs(ctx context.Context, tokens []int) ([]ReplicaLogprobs, error) {
 	if len(tokens) < 2 {
-		return nil, fmt.Errorf("gateway: log-probabilities of %d tokens; want at least 2, since nothing precedes the first", len(tokens))
+		return nil, fmt.Errorf("gateway: log-probabilities of %d tokens; want at least 2, since nothing precedes the first",
+			len(tokens))
 	}
 	g.mu.Lock()
 	var list []*replica
@@ -66,7 +68,8 @@ func (g *Gateway) logprobsOf(ctx context.Context, r Replica, tokens []int) ([]fl
 	return got, nil
 }
 
-// promptLogprobs asks the engine's /v1/completions, as vLLM knows it: prompt_logprobs 0 gives the prompt's own tokens only.
+// promptLogprobs asks the engine's /v1/completions, as vLLM knows it: prompt_logprobs 0 gives the prompt's own tokens
+// only.
 func (g *Gateway) promptLogprobs(ctx context.Context, r Replica, tokens []int) ([]float64, error) {
 	answer, err := g.complete(ctx, r, tokens, `,"prompt_logprobs":0`)
 	if err != nil {
@@ -74,7 +77,8 @@ func (g *Gateway) promptLogprobs(ctx context.Context, r Replica, tokens []int) (
 	}
 	positions := gjson.GetBytes(answer, "choices.0.prompt_logprobs").Array()
 	if len(positions) != len(tokens) {
-		return nil, fmt.Errorf("prompt_logprobs has %d positions for %d tokens; does this engine offer prompt_logprobs?", len(positions), len(tokens))
+		return nil, fmt.Errorf("prompt_logprobs has %d positions for %d tokens; does this engine offer prompt_logprobs?",
+			len(positions), len(tokens))
 	}
 	out := make([]float64, len(tokens))
 	for i := 1; i < len(tokens); i++ {

@@ -22,8 +22,8 @@ type Record struct {
 	Versions []VersionSpan `json:"policy_versions,omitempty"`
 }
 
-// sameLogprobs is the difference below which two log-probabilities of the same token by the same weights are taken for one:
-// engines that batch differently differ by rounding.
+// sameLogprobs is the difference below which two log-probabilities of the same token by the same weights are taken for
+// one: engines that batch differently differ by rounding.
 const sameLogprobs = 1e-2
 
 // records holds the latest completions, bounded by their tokens.
@@ -101,7 +101,8 @@ func (s *records) drop() {
 
 // same reports that r is e sampled again: same split, versions, tokens, and log-probabilities up to rounding.
 func (e *entry) same(r Record) bool {
-	if e.PromptTokens != r.PromptTokens || e.Version != r.Version || e.VersionMax != r.VersionMax || len(e.Output) != len(r.Output) {
+	if e.PromptTokens != r.PromptTokens || e.Version != r.Version || e.VersionMax != r.VersionMax ||
+		len(e.Output) != len(r.Output) {
 		return false
 	}
 	for i := range r.Output {
@@ -155,9 +156,10 @@ func writeIDs(h *maphash.Hash, ids []int32) {
 	}
 }
 
-// Lookup returns the completion whose prompt and output, put together, are exactly these tokens. It is not found if there is
-// none, or if there are several that differ (ambiguous): sampled by different versions, or split differently into prompt and
-// output. Of a conversation of several turns, each turn's completion is found by the tokens up to that turn's end.
+// Lookup returns the completion whose prompt and output, put together, are exactly these tokens. It is not found if
+// there is none, or if there are several that differ (ambiguous): sampled by different versions, or split differently
+// into prompt and output. Of a conversation of several turns, each turn's completion is found by the tokens up to that
+// turn's end.
 func (g *Gateway) Lookup(tokens []int) (r Record, found, ambiguous bool) {
 	ids := make([]int32, len(tokens))
 	for i, t := range tokens {

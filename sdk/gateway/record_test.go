@@ -26,9 +26,11 @@ func TestLookup(t *testing.T) {
 		{"none", nil, false, false, 0},
 		{"one", []sample{{[]int32{1, 2}, rec(1, -1, 3, 4)}}, true, false, 1},
 		{"another", []sample{{[]int32{1, 2}, rec(1, -1, 3, 5)}}, false, false, 0},
-		{"the same by the same weights", []sample{{[]int32{1, 2}, rec(1, -1, 3, 4)}, {[]int32{1, 2}, rec(1, -1.001, 3, 4)}}, true, false, 2},
+		{"the same by the same weights", []sample{{[]int32{1, 2}, rec(1, -1, 3, 4)}, {[]int32{1, 2}, rec(1, -1.001, 3, 4)}},
+			true, false, 2},
 		{"by other weights", []sample{{[]int32{1, 2}, rec(1, -1, 3, 4)}, {[]int32{1, 2}, rec(2, -1, 3, 4)}}, false, true, 0},
-		{"with other numbers", []sample{{[]int32{1, 2}, rec(1, -1, 3, 4)}, {[]int32{1, 2}, rec(1, -2, 3, 4)}}, false, true, 0},
+		{"with other numbers", []sample{{[]int32{1, 2}, rec(1, -1, 3, 4)}, {[]int32{1, 2}, rec(1, -2, 3, 4)}}, false, true,
+			0},
 		{"split elsewhere", []sample{{[]int32{1, 2}, rec(1, -1, 3, 4)}, {[]int32{1, 2, 3}, rec(1, -1, 4)}}, false, true, 0},
 		{"an earlier turn", []sample{{[]int32{1}, rec(1, -1, 2)}, {[]int32{1, 2}, rec(1, -1, 3, 4)}}, true, false, 1},
 	}
@@ -41,7 +43,8 @@ func TestLookup(t *testing.T) {
 			}
 			r, found, ambiguous := s.lookup([]int32{1, 2, 3, 4})
 			if found != tc.found || ambiguous != tc.ambiguous || r.Copies != tc.copies {
-				t.Errorf("got %+v, %v, %v; want found %v, ambiguous %v, %d copies", r, found, ambiguous, tc.found, tc.ambiguous, tc.copies)
+				t.Errorf("got %+v, %v, %v; want found %v, ambiguous %v, %d copies", r, found, ambiguous, tc.found, tc.ambiguous,
+					tc.copies)
 			}
 		})
 	}
@@ -73,7 +76,8 @@ func TestRecordIsBounded(t *testing.T) {
 }
 
 func FuzzParseIDs(f *testing.F) {
-	for _, s := range []string{`[]`, `[1, 2 ,3]`, `[1,]`, `[-1]`, `[2147483647]`, `[2147483648]`, `[1.0]`, `[`, ``, ` [ 1 ] `, `[99999999999999999999]`} {
+	for _, s := range []string{`[]`, `[1, 2 ,3]`, `[1,]`, `[-1]`, `[2147483647]`, `[2147483648]`, `[1.0]`, `[`, ``,
+		` [ 1 ] `, `[99999999999999999999]`} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

@@ -14,8 +14,9 @@ func (g *Gateway) generate(w http.ResponseWriter, r *http.Request, body []byte) 
 		writeError(w, &refusal{http.StatusBadRequest, "bad_request", "/generate: " + err.Error(), 0})
 		return nil
 	}
-	c := &call{method: http.MethodPost, path: "/v1/completions", header: r.Header, body: q.body, promptIDs: q.promptIDs, generate: q,
-		prompt: q.prompt[:min(len(q.prompt), prefixBlock*prefixMax)]}
+	c := &call{method: http.MethodPost, path: "/v1/completions", header: r.Header, body: q.body, promptIDs: q.promptIDs,
+		generate: q,
+		prompt:   q.prompt[:min(len(q.prompt), prefixBlock*prefixMax)]}
 	a, err := g.send(r.Context(), c)
 	if err != nil {
 		g.refuse(w, err)
@@ -23,7 +24,9 @@ func (g *Gateway) generate(w http.ResponseWriter, r *http.Request, body []byte) 
 	}
 	if a.rest != nil {
 		a.discard(g)
-		writeError(w, &refusal{http.StatusBadGateway, "engine_answer", fmt.Sprintf("/generate: the engine's answer is longer than %d bytes; ask for fewer tokens", g.cfg.MaxResponseBytes), 0})
+		writeError(w, &refusal{http.StatusBadGateway, "engine_answer",
+			fmt.Sprintf("/generate: the engine's answer is longer than %d bytes; ask for fewer tokens", g.cfg.MaxResponseBytes),
+			0})
 		return c
 	}
 	if a.status != http.StatusOK {
@@ -37,7 +40,8 @@ func (g *Gateway) generate(w http.ResponseWriter, r *http.Request, body []byte) 
 	out, err := translateResponse(q, done)
 	if err != nil {
 		g.met.mistranslated.Inc()
-		writeError(w, &refusal{http.StatusBadGateway, "engine_answer", "/generate: the engine's answer cannot be used: " + err.Error(), 0})
+		writeError(w, &refusal{http.StatusBadGateway, "engine_answer", "/generate: the engine's answer cannot be used: " +
+			err.Error(), 0})
 		return c
 	}
 	a.ownVersion(done)

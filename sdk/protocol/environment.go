@@ -14,7 +14,8 @@ var environmentPattern = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*\*?$`)
 func CheckEnvironmentNames(names []string) error {
 	for _, name := range names {
 		if !environmentPattern.MatchString(name) {
-			return fmt.Errorf("%q is no name of an environment variable; expected one such as HF_TOKEN, or MYTOOL_* for all that begin so", name)
+			return fmt.Errorf(
+				"%q is no name of an environment variable; expected one such as HF_TOKEN, or MYTOOL_* for all that begin so", name)
 		}
 	}
 	return nil

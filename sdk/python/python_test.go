@@ -51,7 +51,8 @@ func TestAnOlderVersionLeavesNothing(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "pkg/gone.py")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("gone.py is still there: %v", err)
 	}
-	if got, err := os.ReadFile(filepath.Join(dir, "pkg/stays.py")); err != nil || string(got) != "new" { //nolint:gosec // a test's file
+	if got, err := os.ReadFile(filepath.Join(dir, "pkg/stays.py")); err != nil ||
+		string(got) != "new" { //nolint:gosec // a test's file
 		t.Errorf("stays.py holds %q, %v", got, err)
 	}
 	left, err := filepath.Glob(filepath.Join(dir, "pkg", ".part-*"))

@@ -25,7 +25,8 @@ var (
 		return regexp.MustCompile(`^([^\x00-\x1f]+\.py):([A-Za-z_][A-Za-z0-9_]*)(?:@sha256:([0-9a-f]{64}))?$`)
 	})
 	definition = sync.OnceValue(func() *regexp.Regexp {
-		const defined, assigned = `(?:async[ \t]+)?(?:def|class)[ \t]+([A-Za-z_]\w*)`, `([A-Za-z_]\w*)[ \t]*(?::[^=\n]+)?=[^=]`
+		const defined, assigned = `(?:async[ \t]+)?(?:def|class)[ \t]+([A-Za-z_]\w*)`,
+			`([A-Za-z_]\w*)[ \t]*(?::[^=\n]+)?=[^=]`
 		return regexp.MustCompile(`(?m)^(?:` + defined + `|` + assigned + `)`)
 	})
 )
@@ -71,8 +72,8 @@ func Defines(source []byte) []string {
 
 // Pinned puts the file as it was when the recipe was applied into folder, and returns the path of that copy, whose name
 // is the file's. Later starts of the same block find the copy, whatever has become of the file in the meantime.
-// recipeDir is where a relative path counts from. A file that is no longer the one that was applied is an error, as long
-// as there is no copy.
+// recipeDir is where a relative path counts from. A file that is no longer the one that was applied is an error, as
+// long as there is no copy.
 func (c Code) Pinned(recipeDir, folder string) (string, error) {
 	file := c.File
 	if !filepath.IsAbs(file) {

@@ -79,7 +79,8 @@ func New(cfg Config, from *lm.Checkpoint, reference *lm.Params) (*Trainer, error
 		return nil, fmt.Errorf("configuring the trainer: %w", err)
 	}
 	if cfg.KL > 0 && (reference == nil || reference.Config != from.Params.Config) {
-		return nil, fmt.Errorf("configuring the trainer: a KL coefficient of %v needs a reference model of the policy's shape", cfg.KL)
+		return nil,
+			fmt.Errorf("configuring the trainer: a KL coefficient of %v needs a reference model of the policy's shape", cfg.KL)
 	}
 	t := &Trainer{
 		cfg: cfg, policy: from.Params.Clone(), reference: reference, step: from.Step,

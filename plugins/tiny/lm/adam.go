@@ -39,7 +39,9 @@ func (o *Adam) Step(weights, grad []float32, rate, clip float64) (norm float64, 
 	}
 	norm = math.Sqrt(squares)
 	if math.IsNaN(norm) || math.IsInf(norm, 0) {
-		return norm, fmt.Errorf("optimizer step %d: gradient norm is %v; lower the learning rate or look for damaged log-probabilities", o.Steps+1, norm)
+		return norm,
+			fmt.Errorf("optimizer step %d: gradient norm is %v; lower the learning rate or look for damaged log-probabilities",
+				o.Steps+1, norm)
 	}
 	scale := 1.0
 	if clip > 0 && norm > clip {

@@ -16,7 +16,8 @@ import (
 // benchEngine serves the quickstart's model shape.
 func benchEngine(b *testing.B) *Engine {
 	b.Helper()
-	c := lm.Config{Vocabulary: len(lm.ASCII) + int(lm.FirstCharacter), Width: 64, Layers: 2, Heads: 4, Hidden: 256, Context: 64}
+	c := lm.Config{Vocabulary: len(lm.ASCII) + int(lm.FirstCharacter), Width: 64, Layers: 2, Heads: 4, Hidden: 256,
+		Context: 64}
 	p, err := lm.NewParams(c, 1)
 	if err != nil {
 		b.Fatal(err)
@@ -41,12 +42,14 @@ func BenchmarkSampling(b *testing.B) {
 			s := httptest.NewServer(NewHandler(e, HandlerOptions{Model: "tiny"}))
 			defer s.Close()
 			ask := func() error {
-				_, err := e.Generate(context.Background(), Request{Prompt: []int32{20, 21, 22, 23}, N: 16, MaxTokens: 16, Sampling: lm.Sampling{Temperature: 1, TopP: 1}})
+				_, err := e.Generate(context.Background(), Request{Prompt: []int32{20, 21, 22, 23}, N: 16, MaxTokens: 16,
+					Sampling: lm.Sampling{Temperature: 1, TopP: 1}})
 				return err
 			}
 			if overHTTP {
 				ask = func() error {
-					r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, s.URL+"/generate", strings.NewReader(`{"prompt":{"prompt_token_ids":[20,21,22,23]},"n":16,"max_tokens":16}`))
+					r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, s.URL+"/generate",
+						strings.NewReader(`{"prompt":{"prompt_token_ids":[20,21,22,23]},"n":16,"max_tokens":16}`))
 					if err != nil {
 						return err
 					}

@@ -40,9 +40,9 @@ func (m *message) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// flatten is the chat template: the contents in order, a line each, but an answer follows what it answers at once, as it was sampled.
-// lm.ChatTemplate says the same to Python. A single user message gives the very prompt that /v1/completions would get; a model this
-// small knows no roles.
+// flatten is the chat template: the contents in order, a line each, but an answer follows what it answers at once, as
+// it was sampled. lm.ChatTemplate says the same to Python. A single user message gives the very prompt that
+// /v1/completions would get; a model this small knows no roles.
 func flatten(messages []message) string {
 	var b strings.Builder
 	for _, m := range messages {
@@ -72,7 +72,8 @@ func (h *Handler) chat(w http.ResponseWriter, r *http.Request) error {
 		return badRequest("messages", "messages: want at least one, got none")
 	}
 	if len(q.Tools) > 0 && string(q.Tools) != "null" && string(q.Tools) != "[]" {
-		return badRequest("tools", "tools are not offered by the embedded model; leave them out or use a vllm inference block")
+		return badRequest("tools",
+			"tools are not offered by the embedded model; leave them out or use a vllm inference block")
 	}
 	if q.MaxCompletionTokens != nil {
 		q.MaxTokens = q.MaxCompletionTokens

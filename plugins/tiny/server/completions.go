@@ -117,7 +117,8 @@ type form interface {
 }
 
 func (h *Handler) answer(w http.ResponseWriter, f form, request Request, results []Completion) error {
-	out := response{ID: h.nextID(f.idPrefix()), Object: f.object(false), Created: time.Now().Unix(), Model: h.options.Model, Usage: &usage{Prompt: len(request.Prompt)}}
+	out := response{ID: h.nextID(f.idPrefix()), Object: f.object(false), Created: time.Now().Unix(),
+		Model: h.options.Model, Usage: &usage{Prompt: len(request.Prompt)}}
 	out.Version, out.VersionMax = h.versions(results)
 	for i, c := range results {
 		ch, err := f.choice(i, c)
@@ -237,7 +238,8 @@ func (h *Handler) name(id int32, asID bool) string {
 // read looks at given tokens as if they had been drawn; the first has no log-probability.
 func (h *Handler) read(tokens []int32, alternativesWanted int) ([]Token, error) {
 	if alternativesWanted > maxAlternatives {
-		return nil, badRequest("prompt_logprobs", "prompt_logprobs: want at most %d, got %d", maxAlternatives, alternativesWanted)
+		return nil, badRequest("prompt_logprobs", "prompt_logprobs: want at most %d, got %d", maxAlternatives,
+			alternativesWanted)
 	}
 	var a lm.Activations
 	h.engine.Policy().Params.Forward(&a, [][]int32{tokens})

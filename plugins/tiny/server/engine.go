@@ -181,7 +181,9 @@ func (e *Engine) Stats() Stats {
 // with them.
 func (e *Engine) Swap(params *lm.Params, version int64) error {
 	if params.Config != e.config {
-		return fmt.Errorf("replacing weights: the served model has the shape %+v, the new weights %+v; restart the server to change the model", e.config, params.Config)
+		return fmt.Errorf(
+			"replacing weights: the served model has the shape %+v, the new weights %+v; restart the server to change the model",
+			e.config, params.Config)
 	}
 	if !params.Finite() {
 		return errors.New("replacing weights: the new weights contain NaN or infinity; the old ones stay")
@@ -238,7 +240,8 @@ func (e *Engine) check(r *Request) error {
 		return fmt.Errorf("n: want 1 or more, got %d", r.N)
 	}
 	if room := e.config.Context - len(r.Prompt); r.MaxTokens < 1 || r.MaxTokens > room {
-		return fmt.Errorf("max_tokens: the model's context is %d tokens and the prompt has %d, so want 1 to %d, got %d", e.config.Context, len(r.Prompt), room, r.MaxTokens)
+		return fmt.Errorf("max_tokens: the model's context is %d tokens and the prompt has %d, so want 1 to %d, got %d",
+			e.config.Context, len(r.Prompt), room, r.MaxTokens)
 	}
 	return r.Sampling.Validate()
 }

@@ -104,7 +104,8 @@ func TestGreedyIsDeterministicAndTheArgmax(t *testing.T) {
 			t.Error("temperature 0 gave different completions")
 		}
 		for _, tok := range c.Tokens {
-			if len(tok.Alternatives) != 4 || tok.Alternatives[0] != (Alternative{tok.ID, tok.LogProb}) || tok.Alternatives[1].LogProb > tok.LogProb {
+			if len(tok.Alternatives) != 4 || tok.Alternatives[0] != (Alternative{tok.ID, tok.LogProb}) ||
+				tok.Alternatives[1].LogProb > tok.LogProb {
 				t.Fatalf("greedy token %+v is not its most likely alternative", tok)
 			}
 		}
@@ -201,7 +202,8 @@ func TestSwapInTheMiddleOfASequence(t *testing.T) {
 		for i, tok := range c.Tokens {
 			swapped = swapped || tok.LogProb != old[2+i]
 			if swapped && tok.LogProb != fresh[2+i] {
-				t.Fatalf("token %d has log-probability %v: neither the old policy's %v nor the new one's %v", i, tok.LogProb, old[2+i], fresh[2+i])
+				t.Fatalf("token %d has log-probability %v: neither the old policy's %v nor the new one's %v", i, tok.LogProb,
+					old[2+i], fresh[2+i])
 			}
 		}
 		if swapped {

@@ -41,7 +41,8 @@ func NewHandler(e *Engine, o HandlerOptions) *Handler {
 	h.mux.HandleFunc("GET /health", h.health)
 	for route, serve := range map[string]func(http.ResponseWriter, *http.Request) error{
 		"GET /v1/models": h.models, "POST /v1/completions": h.completions, "POST /v1/chat/completions": h.chat,
-		"POST /generate": h.generate, "POST /tokenize": h.tokenize, "POST /detokenize": h.detokenize, "POST /logprobs": h.logProbs,
+		"POST /generate": h.generate, "POST /tokenize": h.tokenize, "POST /detokenize": h.detokenize,
+		"POST /logprobs": h.logProbs,
 	} {
 		h.mux.HandleFunc(route, func(w http.ResponseWriter, r *http.Request) {
 			if err := h.authorize(r); err != nil {
@@ -55,7 +56,10 @@ func NewHandler(e *Engine, o HandlerOptions) *Handler {
 		})
 	}
 	h.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, &httpError{http.StatusNotFound, "not_found_error", "", fmt.Sprintf("%s %s is not served here; there are /v1/models, /v1/completions, /v1/chat/completions, /generate, /tokenize, /detokenize, /logprobs and /health", r.Method, r.URL.Path)})
+		writeError(w, &httpError{http.StatusNotFound, "not_found_error", "",
+			fmt.Sprintf(
+				"%s %s is not served here; there are /v1/models, /v1/completions, /v1/chat/completions, /generate, /tokenize, "+
+					"/detokenize, /logprobs and /health", r.Method, r.URL.Path)})
 	})
 	return h
 }
@@ -69,7 +73,8 @@ func (h *Handler) authorize(r *http.Request) error {
 	}
 	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok || subtle.ConstantTimeCompare([]byte(given), []byte(h.options.APIKey)) != 1 {
-		return &httpError{http.StatusUnauthorized, "authentication_error", "", "this server wants its API key as a bearer token"}
+		return &httpError{http.StatusUnauthorized, "authentication_error", "",
+			"this server wants its API key as a bearer token"}
 	}
 	return nil
 }
@@ -159,7 +164,8 @@ func readJSON(r *http.Request, into any) error {
 		var kind *json.UnmarshalTypeError
 		switch {
 		case errors.As(err, &large):
-			return &httpError{http.StatusRequestEntityTooLarge, "invalid_request_error", "", fmt.Sprintf("the request is larger than %d bytes", large.Limit)}
+			return &httpError{http.StatusRequestEntityTooLarge, "invalid_request_error", "",
+				fmt.Sprintf("the request is larger than %d bytes", large.Limit)}
 		case errors.As(err, &kind):
 			return badRequest(kind.Field, "%s: want %s, got a JSON %s", kind.Field, kind.Type, kind.Value)
 		}

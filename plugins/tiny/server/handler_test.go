@@ -87,8 +87,10 @@ func TestCompletions(t *testing.T) {
 	t.Parallel()
 	e, s := testServer(t, HandlerOptions{})
 	var got completionsAnswer
-	code := call(t, s, "/v1/completions", `{"model":"tiny","prompt":"12+3=","n":5,"max_tokens":9,"seed":4,"logprobs":2,"return_token_ids":true,"unknown_field":1}`, &got)
-	if code != 200 || len(got.Choices) != 5 || got.Object != "text_completion" || got.Model != "tiny" || got.Version != 1 || got.VersionMax != 1 {
+	code := call(t, s, "/v1/completions",
+		`{"model":"tiny","prompt":"12+3=","n":5,"max_tokens":9,"seed":4,"logprobs":2,"return_token_ids":true,"unknown_field":1}`, &got)
+	if code != 200 || len(got.Choices) != 5 || got.Object != "text_completion" || got.Model != "tiny" ||
+		got.Version != 1 || got.VersionMax != 1 {
 		t.Fatalf("%d %+v", code, got)
 	}
 	prompt, _ := e.Tokenizer().Encode("12+3=")
@@ -98,7 +100,8 @@ func TestCompletions(t *testing.T) {
 		if c.Index != i || !slices.Equal(c.Prompt, prompt) || c.Text != e.Tokenizer().Decode(c.TokenIDs) {
 			t.Errorf("choice %d: %+v", i, c)
 		}
-		if ended := c.TokenIDs[len(c.TokenIDs)-1] == lm.End; (c.Finish == "stop") != ended || (c.Finish == "length" && len(c.TokenIDs) != 9) {
+		if ended := c.TokenIDs[len(c.TokenIDs)-1] == lm.End; (c.Finish == "stop") != ended ||
+			(c.Finish == "length" && len(c.TokenIDs) != 9) {
 			t.Errorf("choice %d finished by %q after %d tokens", i, c.Finish, len(c.TokenIDs))
 		}
 		want, _, err := e.LogProbs(append(slices.Clone(prompt), c.TokenIDs...))
@@ -107,7 +110,8 @@ func TestCompletions(t *testing.T) {
 		}
 		for k := range c.TokenIDs {
 			name := e.Tokenizer().Name(c.TokenIDs[k])
-			if c.LogProbs.Tokens[k] != name || *c.LogProbs.Values[k] != want[5+k] || c.LogProbs.Top[k][name] != want[5+k] || len(c.LogProbs.Top[k]) < 2 {
+			if c.LogProbs.Tokens[k] != name || *c.LogProbs.Values[k] != want[5+k] || c.LogProbs.Top[k][name] != want[5+k] ||
+				len(c.LogProbs.Top[k]) < 2 {
 				t.Fatalf("choice %d, token %d: log-probabilities %+v, want %v", i, k, c.LogProbs, want[5+k])
 			}
 		}
@@ -116,12 +120,14 @@ func TestCompletions(t *testing.T) {
 		t.Errorf("usage %+v for %d tokens", got.Usage, completion)
 	}
 	var ids completionsAnswer
-	call(t, s, "/v1/completions", fmt.Sprintf(`{"prompt":%s,"n":5,"max_tokens":9,"seed":4,"logprobs":0,"return_tokens_as_token_ids":true}`, mustJSON(prompt)), &ids)
+	call(t, s, "/v1/completions", fmt.Sprintf(
+		`{"prompt":%s,"n":5,"max_tokens":9,"seed":4,"logprobs":0,"return_tokens_as_token_ids":true}`, mustJSON(prompt)), &ids)
 	for i, c := range ids.Choices {
 		if c.Text != got.Choices[i].Text || c.TokenIDs != nil {
 			t.Errorf("a prompt of ids gives %+v, the text %+v", c, got.Choices[i])
 		}
-		if want := fmt.Sprintf("token_id:%d", got.Choices[i].TokenIDs[0]); c.LogProbs.Tokens[0] != want || len(c.LogProbs.Top[0]) != 1 {
+		if want := fmt.Sprintf("token_id:%d", got.Choices[i].TokenIDs[0]); c.LogProbs.Tokens[0] != want ||
+			len(c.LogProbs.Top[0]) != 1 {
 			t.Errorf("log-probabilities by id: %+v, want first %s", c.LogProbs, want)
 		}
 	}
@@ -143,7 +149,8 @@ func TestEchoAndPromptLogProbs(t *testing.T) {
 	var got completionsAnswer
 	call(t, s, "/v1/completions", `{"prompt":"12+3=","max_tokens":0,"echo":true,"logprobs":0,"prompt_logprobs":1}`, &got)
 	c := got.Choices[0]
-	if c.Text != "12+3=" || len(c.LogProbs.Values) != 5 || c.LogProbs.Values[0] != nil || len(c.PromptLogProbs) != 5 || c.PromptLogProbs[0] != nil {
+	if c.Text != "12+3=" || len(c.LogProbs.Values) != 5 || c.LogProbs.Values[0] != nil || len(c.PromptLogProbs) != 5 ||
+		c.PromptLogProbs[0] != nil {
 		t.Fatalf("scoring only: %+v", c)
 	}
 	for i := 1; i < 5; i++ {
@@ -152,7 +159,8 @@ func TestEchoAndPromptLogProbs(t *testing.T) {
 		}
 	}
 	call(t, s, "/v1/completions", `{"prompt":"12+3=","max_tokens":3,"temperature":0,"echo":true,"logprobs":0}`, &got)
-	if c := got.Choices[0]; !strings.HasPrefix(c.Text, "12+3=") || len(c.LogProbs.Values) < 6 || c.LogProbs.Offsets[5] != 5 {
+	if c := got.Choices[0]; !strings.HasPrefix(c.Text, "12+3=") || len(c.LogProbs.Values) < 6 ||
+		c.LogProbs.Offsets[5] != 5 {
 		t.Errorf("echo: %+v", c)
 	}
 }
@@ -175,7 +183,8 @@ func TestChat(t *testing.T) {
 			}
 		}
 	}
-	code := call(t, s, "/v1/chat/completions", `{"messages":[{"role":"system","content":"add"},{"role":"user","content":[{"type":"text","text":"1+2="}]}],
+	code := call(t, s, "/v1/chat/completions",
+		`{"messages":[{"role":"system","content":"add"},{"role":"user","content":[{"type":"text","text":"1+2="}]}],
 		"n":2,"max_completion_tokens":6,"seed":9,"logprobs":true,"top_logprobs":3,"return_token_ids":true}`, &got)
 	if code != 400 { // "\n" is not in the test alphabet: the template's line break must be named
 		t.Fatalf("code %d", code)
@@ -187,7 +196,8 @@ func TestChat(t *testing.T) {
 		t.Fatalf("%d %+v", code, got)
 	}
 	for _, c := range got.Choices {
-		if c.Message.Role != "assistant" || c.Message.Content != e.Tokenizer().Decode(c.TokenIDs) || len(c.LogProbs.Content) != len(c.TokenIDs) || len(c.LogProbs.Content[0].Top) != 3 {
+		if c.Message.Role != "assistant" || c.Message.Content != e.Tokenizer().Decode(c.TokenIDs) ||
+			len(c.LogProbs.Content) != len(c.TokenIDs) || len(c.LogProbs.Content[0].Top) != 3 {
 			t.Errorf("choice %+v", c)
 		}
 	}
@@ -209,8 +219,10 @@ func TestGenerateRoute(t *testing.T) {
 			Finish   []string                 `json:"finish_reasons"`
 			Prompt   []int32                  `json:"prompt_token_ids"`
 		}
-		code := call(t, s, "/generate", body+`,"n":4,"max_tokens":5,"temperature":1.0,"top_p":1.0,"stop":["a","b"],"logprobs":0}`, &got)
-		if code != 200 || len(got.Text) != 4 || len(got.TokenIDs) != 4 || len(got.Finish) != 4 || !slices.Equal(got.Prompt, prompt) {
+		code := call(t, s, "/generate",
+			body+`,"n":4,"max_tokens":5,"temperature":1.0,"top_p":1.0,"stop":["a","b"],"logprobs":0}`, &got)
+		if code != 200 || len(got.Text) != 4 || len(got.TokenIDs) != 4 || len(got.Finish) != 4 ||
+			!slices.Equal(got.Prompt, prompt) {
 			t.Fatalf("%d %+v", code, got)
 		}
 		for i, tokens := range got.TokenIDs {
@@ -260,7 +272,8 @@ func TestStreamingSaysTheSameAsAWholeAnswer(t *testing.T) {
 	call(t, s, "/v1/completions", query+"}", &whole)
 	texts, tokens, finish := make([]string, 6), make([][]int32, 6), make([]string, 6)
 	var last completionsAnswer
-	for _, e := range readEvents(t, s, "/v1/completions", query+`,"stream":true,"stream_options":{"include_usage":true}}`) {
+	for _, e := range readEvents(t, s, "/v1/completions",
+		query+`,"stream":true,"stream_options":{"include_usage":true}}`) {
 		last = completionsAnswer{}
 		if err := json.Unmarshal([]byte(e), &last); err != nil {
 			t.Fatal(err)
@@ -276,14 +289,16 @@ func TestStreamingSaysTheSameAsAWholeAnswer(t *testing.T) {
 	}
 	for i, c := range whole.Choices {
 		if texts[i] != c.Text || !slices.Equal(tokens[i], c.TokenIDs) || finish[i] != c.Finish {
-			t.Errorf("choice %d: streamed %q %v %q, whole %q %v %q", i, texts[i], tokens[i], finish[i], c.Text, c.TokenIDs, c.Finish)
+			t.Errorf("choice %d: streamed %q %v %q, whole %q %v %q", i, texts[i], tokens[i], finish[i], c.Text, c.TokenIDs,
+				c.Finish)
 		}
 	}
 	if last.Usage.Total != whole.Usage.Total || len(last.Choices) != 0 {
 		t.Errorf("last event %+v, want the usage %+v", last, whole.Usage)
 	}
 	roles := 0
-	for _, e := range readEvents(t, s, "/v1/chat/completions", `{"messages":[{"role":"user","content":"1+"}],"n":2,"max_tokens":4,"stream":true}`) {
+	for _, e := range readEvents(t, s, "/v1/chat/completions",
+		`{"messages":[{"role":"user","content":"1+"}],"n":2,"max_tokens":4,"stream":true}`) {
 		roles += strings.Count(e, `"role":"assistant"`)
 		if !strings.Contains(e, `"object":"chat.completion.chunk"`) || !strings.Contains(e, `"delta"`) {
 			t.Errorf("chat event %s", e)
@@ -392,7 +407,8 @@ func TestErrorsAreClear(t *testing.T) {
 			}
 		}
 		shown := test.body[:min(len(test.body), 60)]
-		if code := call(t, s, test.route, test.body, &got); code != test.code || got.Error.Code != code || got.Error.Type == "" {
+		if code := call(t, s, test.route, test.body, &got); code != test.code || got.Error.Code != code ||
+			got.Error.Type == "" {
 			t.Errorf("%s %s: status %d, error %+v; want %d", test.route, shown, code, got.Error, test.code)
 		}
 		if !strings.Contains(got.Error.Message, test.want) {
@@ -441,8 +457,8 @@ func TestClosedEngineAnswers503(t *testing.T) {
 	}
 }
 
-// FuzzCompletions: no body may crash the server or get anything but a whole answer or an error. The model is the smallest
-// there is, and few sequences may wait, so that an execution costs what reading the request costs.
+// FuzzCompletions: no body may crash the server or get anything but a whole answer or an error. The model is the
+// smallest there is, and few sequences may wait, so that an execution costs what reading the request costs.
 func FuzzCompletions(f *testing.F) {
 	params, err := lm.NewParams(lm.Config{Vocabulary: 21, Width: 2, Layers: 1, Heads: 1, Hidden: 2, Context: 10}, 1)
 	if err != nil {
@@ -460,7 +476,9 @@ func FuzzCompletions(f *testing.F) {
 		route := uint8(i)
 		f.Add(route, []byte(`{"prompt":"1+2=","n":2,"max_tokens":3,"logprobs":1,"echo":true,"prompt_logprobs":2,"stop":"3"}`))
 		f.Add(route, []byte(`{"prompt":[4,5],"stream":true,"stop":["a","ab"],"temperature":0.5,"top_p":0.5}`))
-		f.Add(route, []byte(`{"messages":[{"role":"user","content":"1"}],"prompt":{"prompt_token_ids":[]},"tokens":[4],"token_ids":[4,5]}`))
+		f.Add(route,
+			[]byte(
+				`{"messages":[{"role":"user","content":"1"}],"prompt":{"prompt_token_ids":[]},"tokens":[4],"token_ids":[4,5]}`))
 	}
 	f.Fuzz(func(t *testing.T, which uint8, body []byte) {
 		route := routes[int(which)%len(routes)]

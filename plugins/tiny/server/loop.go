@@ -171,9 +171,9 @@ func (l *loop) grow(grown map[growth]branch, g growth) branch {
 	return b
 }
 
-// readers chooses which sequences go through the model, and whose logits each active one uses: of those of a request that are
-// equal so far, and have been read equally far, only the first goes. Completions of one prompt are equal at their beginning,
-// and those of a policy that is sure of itself to their end.
+// readers chooses which sequences go through the model, and whose logits each active one uses: of those of a request
+// that are equal so far, and have been read equally far, only the first goes. Completions of one prompt are equal at
+// their beginning, and those of a policy that is sure of itself to their end.
 func (l *loop) readers() (readers []*sequence, reader []int) {
 	type equal struct {
 		job    *job

@@ -99,7 +99,8 @@ func (l *stringList) UnmarshalJSON(data []byte) error {
 // the room that the context has.
 func (h *Handler) request(p *params, prompt []int32, defaultMax int) (Request, error) {
 	if p.Model != "" && p.Model != h.options.Model {
-		return Request{}, &httpError{http.StatusNotFound, "not_found_error", "model", fmt.Sprintf("the model %q is not served here, only %q", p.Model, h.options.Model)}
+		return Request{}, &httpError{http.StatusNotFound, "not_found_error", "model",
+			fmt.Sprintf("the model %q is not served here, only %q", p.Model, h.options.Model)}
 	}
 	config := h.engine.Config()
 	if err := config.CheckTokens(prompt); err != nil {
@@ -121,9 +122,13 @@ func (h *Handler) request(p *params, prompt []int32, defaultMax int) (Request, e
 	case r.N < 1 || r.N > maxN:
 		return r, badRequest("n", "n: want 1 to %d, got %d", maxN, r.N)
 	case room < 1:
-		return r, badRequest("prompt", "prompt: its %d tokens fill the model's context of %d and leave no room to answer", len(prompt), config.Context)
+		return r, badRequest("prompt", "prompt: its %d tokens fill the model's context of %d and leave no room to answer",
+			len(prompt), config.Context)
 	case r.MaxTokens < 1 || r.MaxTokens > room:
-		return r, badRequest("max_tokens", "max_tokens: the prompt has %d of the %d tokens of the model's context, so want 1 to %d, got %d", len(prompt), config.Context, room, r.MaxTokens)
+		return r,
+			badRequest("max_tokens",
+				"max_tokens: the prompt has %d of the %d tokens of the model's context, so want 1 to %d, got %d", len(prompt),
+				config.Context, room, r.MaxTokens)
 	case len(r.Stop) > maxStops:
 		return r, badRequest("stop", "stop: want at most %d texts, got %d", maxStops, len(r.Stop))
 	}
@@ -177,7 +182,8 @@ func (p *prompt) UnmarshalJSON(data []byte) error {
 		p.text = object.Text
 		return nil
 	}
-	return badRequest("prompt", "prompt: want one text, one list of token ids, or {\"prompt_token_ids\": [...]}; several prompts are several requests")
+	return badRequest("prompt",
+		"prompt: want one text, one list of token ids, or {\"prompt_token_ids\": [...]}; several prompts are several requests")
 }
 
 // tokens encodes the prompt; an empty text becomes the token that begins one.

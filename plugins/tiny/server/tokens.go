@@ -41,7 +41,8 @@ func (h *Handler) detokenize(w http.ResponseWriter, r *http.Request) error {
 	}
 	for i, t := range q.Tokens {
 		if t < 0 || int(t) >= h.engine.Config().Vocabulary {
-			return badRequest("tokens", "tokens: want ids from 0 to %d, got %d at position %d", h.engine.Config().Vocabulary-1, t, i)
+			return badRequest("tokens", "tokens: want ids from 0 to %d, got %d at position %d", h.engine.Config().Vocabulary-1,
+				t, i)
 		}
 	}
 	writeJSON(w, map[string]string{"prompt": h.engine.Tokenizer().Decode(q.Tokens)})

@@ -74,7 +74,8 @@ print(json.dumps({
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := exec.CommandContext(t.Context(), withTransformers(t), "-c", program, dir) //nolint:gosec // our own interpreter
+	command := exec.CommandContext(t.Context(), withTransformers(t), "-c", program,
+		dir) //nolint:gosec // our own interpreter
 	command.Env = append(os.Environ(), "HF_HUB_OFFLINE=1")
 	command.Stdin = bytes.NewReader(input)
 	out, err := command.Output()
@@ -99,7 +100,8 @@ print(json.dumps({
 			t.Fatal(err)
 		}
 		if !slices.Equal(got.IDs[i], want) || got.Texts[i] != text || got.Skipped[i] != text {
-			t.Errorf("%q: ids %v, want %v; decoded %q and without special tokens %q", text, got.IDs[i], want, got.Texts[i], got.Skipped[i])
+			t.Errorf("%q: ids %v, want %v; decoded %q and without special tokens %q", text, got.IDs[i], want, got.Texts[i],
+				got.Skipped[i])
 		}
 	}
 	for i, chat := range chats {
@@ -108,10 +110,12 @@ print(json.dumps({
 			t.Fatal(err)
 		}
 		if !slices.Equal(got.Chats[i], want) || !slices.Equal(got.Prompts[i], want) {
-			t.Errorf("%v is rendered as %q and %q, the server renders %q", chat, tokenizer.Decode(got.Chats[i]), tokenizer.Decode(got.Prompts[i]), flatten(chat))
+			t.Errorf("%v is rendered as %q and %q, the server renders %q", chat, tokenizer.Decode(got.Chats[i]),
+				tokenizer.Decode(got.Prompts[i]), flatten(chat))
 		}
 	}
-	if !slices.Equal(got.Special, []int32{lm.Padding, lm.Beginning, lm.End}) || got.Vocabulary != tokenizer.Size() || got.Length != 64 {
+	if !slices.Equal(got.Special, []int32{lm.Padding, lm.Beginning, lm.End}) || got.Vocabulary != tokenizer.Size() ||
+		got.Length != 64 {
 		t.Errorf("special tokens %v, %d tokens, length %d", got.Special, got.Vocabulary, got.Length)
 	}
 }

@@ -62,7 +62,8 @@ func (l Learn) Run(from *lm.Checkpoint, watch func(m grpo.Metrics, c *lm.Checkpo
 
 // sequence is the completion as the trainer wants it: everything aligned with the tokens.
 func (c *completion) sequence(score float64) grpo.Sequence {
-	s := grpo.Sequence{Tokens: c.tokens, Score: score, Trained: make([]bool, len(c.tokens)), LogProbs: make([]float64, len(c.tokens))}
+	s := grpo.Sequence{Tokens: c.tokens, Score: score, Trained: make([]bool, len(c.tokens)),
+		LogProbs: make([]float64, len(c.tokens))}
 	for i, l := range c.logProbs {
 		s.Trained[c.prompt+i], s.LogProbs[c.prompt+i] = true, l
 	}

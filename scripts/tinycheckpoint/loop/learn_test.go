@@ -42,7 +42,8 @@ func TestLoopLearns(t *testing.T) {
 	const steps = 50
 	trained, idle := learn(t, 3e-4, steps), learn(t, 1e-12, 10)
 	if trained.Sampled < idle.Sampled+0.03 {
-		t.Errorf("after %d steps held-out sampled accuracy is %.3f, with a learning rate of nothing %.3f; want a clear rise", steps, trained.Sampled, idle.Sampled)
+		t.Errorf("after %d steps held-out sampled accuracy is %.3f, with a learning rate of nothing %.3f; want a clear rise",
+			steps, trained.Sampled, idle.Sampled)
 	}
 	t.Logf("trained %+v, idle %+v", trained, idle)
 }

@@ -21,13 +21,15 @@ func TestWarmCheckpointLeavesRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	if file.Size() > 1<<20 || c.Adam != nil || c.Step != 0 || c.Params.Config != loop.Shape() {
-		t.Errorf("want a plain checkpoint of at most 1 MiB: %d bytes, step %d, shape %+v", file.Size(), c.Step, c.Params.Config)
+		t.Errorf("want a plain checkpoint of at most 1 MiB: %d bytes, step %d, shape %+v", file.Size(), c.Step,
+			c.Params.Config)
 	}
 	a, err := loop.Evaluate(c, arithmetic.Problems(arithmetic.HeldOut), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if a.Greedy < 0.5 || a.Greedy > 0.75 || a.Sampled < 0.25 || a.Sampled > 0.5 {
-		t.Errorf("held-out accuracy is %.3f greedy and %.3f sampled; docs/benchmarks/quickstart.md says 0.607 and 0.358", a.Greedy, a.Sampled)
+		t.Errorf("held-out accuracy is %.3f greedy and %.3f sampled; docs/benchmarks/quickstart.md says 0.607 and 0.358",
+			a.Greedy, a.Sampled)
 	}
 }

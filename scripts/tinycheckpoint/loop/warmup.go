@@ -11,7 +11,8 @@ import (
 
 // Shape is the quickstart model: 0.12 million weights.
 func Shape() lm.Config {
-	return lm.Config{Vocabulary: len(lm.ASCII) + int(lm.FirstCharacter), Width: 64, Layers: 2, Heads: 4, Hidden: 256, Context: 64}
+	return lm.Config{Vocabulary: len(lm.ASCII) + int(lm.FirstCharacter), Width: 64, Layers: 2, Heads: 4, Hidden: 256,
+		Context: 64}
 }
 
 // WarmUp configures the supervised training that comes before reinforcement learning, on problems
