@@ -16,7 +16,7 @@ class Refused(Exception):
 
 
 class Tensors(list[torch.Tensor]):
-    """The trainer's tensors; map is the shared memory that they lie in, if any. With a receiver they are shapes only."""
+    """The trainer's tensors; map is the shared memory that holds them, if any. A receiver knows their shapes only."""
 
     map: mmap.mmap | None = None
     receiver: Any = None
