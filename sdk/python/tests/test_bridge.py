@@ -17,7 +17,7 @@ from recipe_sdk.testing import make_group
 def opened(tmp_path, url, **change):
     given = {
         "model": {"path": "nowhere"}, "steps": 2, "checkpoint_dir": str(tmp_path / "checkpoints"),
-        "events_file": str(tmp_path / "events.jsonl"), "ready_file": str(tmp_path / "ready.json"), "threads": 1,
+        "events_file": str(tmp_path / "events.jsonl"), "threads": 1,
         "data": {"url": url, "batch_size": 8, "batch_retry_delay": 0.01, "batch_max_wait": 0.02}, **change,
     }  # fmt: skip
     return Bridge.open(settings.from_dict(given, Settings), device=torch.device("cpu"), signals=False)

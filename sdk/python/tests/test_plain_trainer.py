@@ -5,14 +5,13 @@ import os
 import subprocess
 import sys
 import time
-import urllib.request
 from pathlib import Path
 
 import pytest
 import torch
 
 from recipe_sdk.checkpoint import complete, read_state
-from recipe_sdk.testing import make_group
+from recipe_sdk.testing import Supervisor, make_group
 
 TRAINER = Path(__file__).with_name("plain_trainer.py")
 SOURCE = Path(__file__).resolve().parents[1] / "src"
@@ -24,8 +23,8 @@ class Run:
 
     def __init__(self, where, given):
         self.where = where
-        self.ready = Path(given["ready_file"])
-        self.ready.unlink(missing_ok=True)
+        self.supervisor = Supervisor()
+        given = {**given, "control": self.supervisor.address, "control_token": "abc"}
         path = where / "config.json"
         path.write_text(json.dumps(given))
         env = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -44,25 +43,29 @@ class Run:
             time.sleep(0.05)
         raise AssertionError(f"nothing within {LIMIT:g} s: {(self.where / 'log').read_text()}")
 
-    def call(self, method, route, body=None):
-        address = self.until(lambda: json.loads(self.ready.read_text()) if self.ready.exists() else None)["address"]
-        data = None if body is None else json.dumps(body).encode()
-        with urllib.request.urlopen(urllib.request.Request(address + route, data, method=method), timeout=LIMIT) as r:
-            return json.loads(r.read())
+    def call(self, name, **params):
+        status, answer = self.supervisor.call(name, params)
+        assert status == "ok", answer
+        return answer
 
     def offered(self, step):
-        """Its state, once the weights of a step wait to be published."""
+        """Waits until the weights of a step are offered."""
+        self.until(lambda: None if self.supervisor.asked["sync"].empty() else True)
+        assert self.supervisor.wanted("sync") == {"step": step}
 
-        def look():
-            state = self.call("GET", "/state")
-            return state if (state["phase"], state["step"]) == ("sync", step) else None
+    def synced(self, version):
+        """Tells it that inference serves a version, and that nobody shares its device."""
+        self.supervisor.answer("sync", {"version": version, "shared": False})
 
-        return self.until(look)
+    def phase(self):
+        """The newest."""
+        return next((e["phase"] for e in reversed(self.supervisor.events) if e["type"] == "phase"), None)
 
     def close(self):
         self.process.kill()
         self.process.wait()
         self.log.close()
+        self.supervisor.close()
 
 
 @pytest.fixture
@@ -75,7 +78,7 @@ def start(tmp_path, tiny, server):
             "model": {"path": tiny}, "steps": 3, "save_every": 1, "wait_for_sync": True,
             "data": {"url": server.url, "batch_size": 8, "batch_retry_delay": 0.05, "batch_max_wait": 0.1},
             "config": {"learning_rate": 0.01}, "checkpoint_dir": str(tmp_path / "checkpoints"),
-            "events_file": str(tmp_path / "events.jsonl"), "ready_file": str(tmp_path / "ready.json"), **change,
+            "events_file": str(tmp_path / "events.jsonl"), **change,
         }  # fmt: skip
         made.append(Run(tmp_path, given))
         return made[-1]
@@ -100,19 +103,21 @@ def test_it_trains_publishes_and_resumes(start, server, tmp_path, tiny):
     def publish(run, version):
         """What a sync block does: publish, prove, acknowledge."""
         to = str(tmp_path / f"v{version}")
-        answer = run.call("POST", "/publish", {"version": version, "transport": "full", "dir": to})
+        answer = run.call("publish", version=version, transport="reload", dir=to)
         assert answer["rounded"] is False and answer["dtype"] == "float32"
-        proof = run.call("POST", "/logprobs", {"token_ids": ids})["logprobs"]
+        proof = run.call("logprobs", token_ids=ids)["logprobs"]
         assert torch.allclose(served(to, ids), torch.tensor(proof), atol=1e-4)
-        assert run.call("POST", "/synced", {"version": version})["version"] == version
+        run.synced(version)
         return torch.tensor(proof)
 
     first = start()
-    first.until(lambda: True if first.call("GET", "/state")["phase"] == "waiting" else None)
+    first.until(lambda: True if first.phase() == "waiting" else None)
     for k in range(6):  # two groups of four make a batch of eight
         server.call("POST", "/scored_data", make_group(k))
     before = served(tiny, ids)
-    state = first.offered(1)
+    first.supervisor.answer("turn", {"version": 0, "shared": False})
+    first.offered(1)
+    (state,) = [e for e in first.supervisor.events if e["type"] == "metric"]
     assert state["metrics"]["groups/count"] == 2 and state["metrics"]["grad_norm"] > 0
     one = publish(first, 1)
     assert not torch.allclose(one, before, atol=1e-3), "a step of the optimizer changes the policy"

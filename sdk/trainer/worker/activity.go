@@ -36,7 +36,7 @@ func (t *Trainer[C]) activity(d *doing, e event) (sdk.Activity, bool) {
 		queue = t.program.Trajectories.Address
 	}
 	switch e.Phase {
-	case "starting", "loading", "sync", "grant", "done", "ended":
+	case "starting", "loading", "sync", "turn", "done", "ended":
 		return sdk.Activity{}, false
 	case "connecting":
 		return sdk.Activity{On: queue, What: "it to register this trainer"}, true

@@ -19,7 +19,7 @@ func TestWhatTheWorkerDoes(t *testing.T) {
 		"training":      {What: "training step 7", Detail: "on 2 ranks, which wait for each other", Patience: patienceForFirst},
 		"checkpointing": {What: "checkpointing at step 6", Patience: patienceForFirst / 3},
 		"sync":          {}, // TrainerHost.Sync says it
-		"grant":         {}, // TrainerHost.Turn says it
+		"turn":          {}, // TrainerHost.Turn says it
 		"loading":       {}, // not ready yet
 	} {
 		got, ok := trainer.activity(&doing{}, event{Phase: phase, Step: 6})

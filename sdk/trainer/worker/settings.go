@@ -15,7 +15,7 @@ import (
 )
 
 // settings is the worker's configuration: what the plugin says, and what only the supervisor knows.
-func (t *Trainer[C]) settings(f files) (map[string]any, error) {
+func (t *Trainer[C]) settings(l *link) (map[string]any, error) {
 	url, token, err := trajectories(t.program.Trajectories)
 	if err != nil {
 		return nil, err
@@ -28,13 +28,11 @@ func (t *Trainer[C]) settings(f files) (map[string]any, error) {
 	}
 	put(s, "checkpoint_dir", t.req.CheckpointDir)
 	put(s, "resume", t.req.Resume)
-	put(s, "events_file", f.events)
-	put(s, "ready_file", f.ready)
-	put(s, "control", "127.0.0.1:0") // a socket's path could be longer than the system allows
-	put(s, "control_token", t.token())
+	put(s, "events_file", nil)     // they come over the connection
+	put(s, "control", l.address()) // a socket's path could be longer than the system allows
+	put(s, "control_token", l.token)
 	put(s, "policy_version", t.req.Policy.Version)
 	put(s, "wait_for_sync", len(t.req.SyncedBy) > 0)
-	put(s, "wait_for_grant", len(t.req.SyncedBy) > 0) // until the sync block has said whether the GPU is shared
 	return s, nil
 }
 

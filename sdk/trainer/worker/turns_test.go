@@ -25,29 +25,6 @@ func TestTheWorkerTakesTurnsWhereItsGPUIsShared(t *testing.T) {
 	}
 }
 
-// A step can be over before the supervisor has read the answer that let it begin: what the worker wants next is not forgotten.
-func TestAWishIsKeptUntilTheAnswerBeforeItHasCome(t *testing.T) {
-	t.Parallel()
-	for name, shared := range map[string]bool{"shared": true, "alone": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			tr, h, req := start(t, "quick", nil)
-			h.shared = shared
-			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
-			defer cancel()
-			if err := tr.Run(ctx, req, h); err != nil {
-				t.Fatalf("Run: %v; log %q", err, h.logs)
-			}
-			if fmt.Sprint(h.synced) != "[1 2 3]" {
-				t.Errorf("Sync was called for steps %v, want each of three", h.synced)
-			}
-			if turns := slices.Compact(slices.Clone(h.turns)); shared && fmt.Sprint(turns) != "[1 2 3]" {
-				t.Errorf("turns were asked for steps %v, want each of three", turns)
-			}
-		})
-	}
-}
-
 func TestTheWorkerIsToldOnceThatNobodySharesItsGPU(t *testing.T) {
 	t.Parallel()
 	tr, h, req := start(t, "", nil)

@@ -11,7 +11,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -78,15 +77,12 @@ type Trainer[C any] struct {
 	program Program
 	host    trainer.Host
 
-	mu      sync.Mutex
-	control *control // nil until the worker listens
-	asks    bool     // the worker asks for its turn before each batch
-	told    map[string]any
+	mu   sync.Mutex
+	link *link          // nil while no worker runs
+	told map[string]any // the settings that the worker has
 
 	outputs Outputs
-	// published is set by Publish, so that the acknowledgement names what the worker published last.
-	published int64
-	rounded   bool // it was said that published weights are less precise
+	rounded bool // it was said that published weights are less precise
 	// trouble says which groups of the batch troubled could not be used; the status shows it until another batch trains.
 	trouble, troubled string
 }
@@ -96,12 +92,9 @@ func New[C any](describe func(sdk.Request[C]) (Program, error)) Trainer[C] {
 	return Trainer[C]{describe: describe}
 }
 
-// files are where worker and supervisor meet.
-type files struct{ config, events, ready, source string }
-
 const (
-	listenTimeout = 5 * time.Minute // imports of torch on a busy machine
-	stopShare     = 0.9             // of the grace period, for the worker's last checkpoint
+	connectTimeout = 5 * time.Minute // imports of torch on a busy machine
+	stopShare      = 0.9             // of the grace period, for the worker's last checkpoint
 )
 
 // Run starts the worker and follows it to its end.
@@ -118,8 +111,12 @@ func (t *Trainer[C]) Run(ctx context.Context, req sdk.Request[C], host trainer.H
 	if err != nil {
 		return err
 	}
-	f, err := t.write()
+	l, err := listen(ctx, t.token())
 	if err != nil {
+		return err
+	}
+	defer l.close()
+	if err := t.write(l); err != nil {
 		return err
 	}
 	if err := tail.SetAside(filepath.Join(req.Dir, "worker.log")); err != nil {
@@ -127,7 +124,7 @@ func (t *Trainer[C]) Run(ctx context.Context, req sdk.Request[C], host trainer.H
 	}
 	host.Phase(sdk.Starting, "importing PyTorch")
 	program, err := proc.Start(ctx, proc.Spec{
-		Name: "worker", Argv: t.argv(python, f), Env: t.environ(f), Dir: req.RecipeDir, LogDir: req.Dir,
+		Name: "worker", Argv: t.argv(python), Env: t.environ(), Dir: req.RecipeDir, LogDir: req.Dir,
 	})
 	if err != nil {
 		return &sdk.Error{Summary: "the trainer's worker could not be started", Err: err, Remedy: "runtime { python = … } must name an interpreter that can be run"}
@@ -140,7 +137,7 @@ func (t *Trainer[C]) Run(ctx context.Context, req sdk.Request[C], host trainer.H
 			host.Log("error", err.Error())
 		}
 	}()
-	return t.follow(ctx, program, f)
+	return t.follow(ctx, program, l)
 }
 
 func (t *Trainer[C]) interpreter() (string, error) {
@@ -152,31 +149,27 @@ func (t *Trainer[C]) interpreter() (string, error) {
 	})
 }
 
+// Where the program finds its configuration and its source, in the block's directory.
+func (t *Trainer[C]) configFile() string { return filepath.Join(t.req.Dir, "config.json") }
+func (t *Trainer[C]) sourceDir() string  { return filepath.Join(t.req.Dir, "python") }
+
 // write puts the worker's source, its configuration and nothing else into the block's directory.
-func (t *Trainer[C]) write() (files, error) {
-	dir := t.req.Dir
-	f := files{config: filepath.Join(dir, "config.json"), events: filepath.Join(dir, "events.jsonl"), ready: filepath.Join(dir, "ready.json"), source: filepath.Join(dir, "python")}
-	if err := extract(f.source, t.program.Source); err != nil {
-		return f, err
+func (t *Trainer[C]) write(l *link) error {
+	if err := extract(t.sourceDir(), t.program.Source); err != nil {
+		return err
 	}
-	if err := os.Remove(f.ready); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return f, fmt.Errorf("remove the worker's old ready file: %w", err)
-	}
-	if err := os.WriteFile(f.events, nil, 0o600); err != nil {
-		return f, fmt.Errorf("make the worker's event file: %w", err)
-	}
-	settings, err := t.settings(f)
+	settings, err := t.settings(l)
 	if err != nil {
-		return f, err
+		return err
 	}
 	data, err := json.MarshalIndent(settings, "", " ")
 	if err != nil {
-		return f, fmt.Errorf("write the worker's configuration: %w", err)
+		return fmt.Errorf("write the worker's configuration: %w", err)
 	}
-	if err := os.WriteFile(f.config, append(data, '\n'), 0o600); err != nil { // it holds tokens
-		return f, fmt.Errorf("write the worker's configuration: %w", err)
+	if err := os.WriteFile(t.configFile(), append(data, '\n'), 0o600); err != nil { // it holds tokens
+		return fmt.Errorf("write the worker's configuration: %w", err)
 	}
-	return f, nil
+	return nil
 }
 
 // extract writes the program's source and recipe_sdk, on which it stands, anew each time: both belong to this version of the plugin.
@@ -196,14 +189,14 @@ func extract(dir string, source []fs.FS) error {
 func (t *Trainer[C]) gpus() int { return max(t.req.Placement.GPUs, len(t.req.Placement.Devices)) }
 
 // argv starts one process, or one for each GPU.
-func (t *Trainer[C]) argv(python string, f files) []string {
+func (t *Trainer[C]) argv(python string) []string {
 	if n := t.gpus(); n > 1 {
-		return []string{python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", strconv.Itoa(n), "-m", t.program.Module, "--config", f.config}
+		return []string{python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", strconv.Itoa(n), "-m", t.program.Module, "--config", t.configFile()}
 	}
-	return []string{python, "-m", t.program.Module, "--config", f.config}
+	return []string{python, "-m", t.program.Module, "--config", t.configFile()}
 }
 
-func (t *Trainer[C]) environ(f files) []string {
+func (t *Trainer[C]) environ() []string {
 	env := map[string]string{"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
 	if len(t.req.Placement.Devices) > 0 {
 		env["CUDA_VISIBLE_DEVICES"] = strings.Join(t.req.Placement.Devices, ",")
@@ -214,7 +207,7 @@ func (t *Trainer[C]) environ(f files) []string {
 	for name, value := range t.req.Environment {
 		env[name] = value
 	}
-	path := f.source
+	path := t.sourceDir()
 	if before, ok := env["PYTHONPATH"]; ok {
 		path += string(os.PathListSeparator) + before
 	} else if before := os.Getenv("PYTHONPATH"); before != "" {
@@ -234,10 +227,9 @@ func (t *Trainer[C]) environ(f files) []string {
 	return out
 }
 
-// token is what the worker's control server demands: the same for each attempt of the block, and never written down but in the
-// worker's configuration, which only its owner can read.
+// token is what the worker says hello with. It is written down nowhere but in the worker's configuration, which only its owner can read.
 func (t *Trainer[C]) token() string {
 	mac := hmac.New(sha256.New, []byte(t.req.ControlToken))
-	_, _ = mac.Write([]byte("grpo worker"))
+	_, _ = mac.Write([]byte("worker"))
 	return hex.EncodeToString(mac.Sum(nil))[:32]
 }

@@ -3,14 +3,13 @@
 import dataclasses
 import json
 import threading
-import urllib.error
-import urllib.request
 
 import pytest
 import torch
 from recipe_sdk import Bridge, fields
+from recipe_sdk.control import Command
 from recipe_sdk.events import Events, plain
-from recipe_sdk.testing import VOCABULARY, FakeAPI
+from recipe_sdk.testing import VOCABULARY, FakeAPI, Supervisor
 
 from worker import config, model
 from worker.train import Trainer, build
@@ -80,16 +79,17 @@ def settings(tmp_path, model, url, /, **change):
         "data": {"url": url, "batch_size": 8, "batch_retry_delay": 0.01, "batch_max_wait": 0.05, "batch_retry_attempts": 3,
                  "register_delay": [0.01, 0.02], "timeout": 10},
         "steps": 4, "save_every": 2, "checkpoint_dir": str(tmp_path / "checkpoints"),
-        "events_file": str(tmp_path / "events.jsonl"), "ready_file": str(tmp_path / "ready.json"),
+        "events_file": str(tmp_path / "events.jsonl"),
     }  # fmt: skip
     return fields.merge(base, change)
 
 
 class Worker:
-    """A run in this process, its control server included."""
+    """A run in this process, with a supervisor."""
 
     def __init__(self, given):
-        self.config = config.from_dict(given)
+        self.supervisor = Supervisor()
+        self.config = config.from_dict({**given, "control": self.supervisor.address, "control_token": "abc"})
         self.bridge = Bridge.open(self.config, device=model.device_of(self.config), signals=False)
         self.events, self.control = self.bridge.events, self.bridge.control
         self.trainer, self.closed = None, False
@@ -139,8 +139,16 @@ class Worker:
             raise self.error
         return self
 
-    def call(self, method, path, body=None, token=None):
-        return request(self.control.address, method, path, body, token)
+    def call(self, name, **params):
+        return self.supervisor.call(name, params)
+
+    def answer(self, name, **result):
+        """Answers what the worker asks for, sync or turn; the parameters."""
+        return self.supervisor.answer(name, {"shared": False, "version": self.bridge.version, **result})
+
+    def stop(self):
+        """What SIGTERM does."""
+        self.control.commands.put(Command("stop", {}))
 
     def read(self):
         with open(self.config.events_file, encoding="utf-8") as f:
@@ -153,18 +161,7 @@ class Worker:
         if not self.closed:
             self.closed = True
             self.bridge.close()
-
-
-def request(address, method, path, body=None, token=None):
-    """(status, JSON) of a control request."""
-    data = None if body is None else json.dumps(body).encode()
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    r = urllib.request.Request(address + path, data, headers, method=method)
-    try:
-        with urllib.request.urlopen(r, timeout=300) as reply:
-            return reply.status, json.loads(reply.read())
-    except urllib.error.HTTPError as e:
-        return e.code, json.loads(e.read())
+            self.supervisor.close()
 
 
 @pytest.fixture

@@ -215,7 +215,7 @@ def ranks(directory: str) -> dict:
                           "row_tokens": 128},
                 "kl": {"coefficient": 0.0}, "data": {"url": api.url}, "optimizer": {"learning_rate": 1e-4},
                 "correction": {"mismatch_limit": None}, "steps": 4, "save_every": 2,
-                "checkpoint_dir": str(where / "c"), "events_file": str(where / "e"), "ready_file": str(where / "r"),
+                "checkpoint_dir": str(where / "c"), "events_file": str(where / "e"),
             }, extra)  # fmt: skip
             (where / "config.json").write_text(json.dumps(given))
             launch = ["-m", "worker"] if world == 1 else [

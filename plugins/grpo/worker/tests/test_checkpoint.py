@@ -93,6 +93,6 @@ def test_a_publication_clears_away_what_killed_ones_left(tmp_path, tiny):
     s = stepper(tmp_path, tiny)
     for name in (".tmp-served-7", ".old-served-8", ".tmp-served-2-9"):
         (tmp_path / "out" / name).mkdir(parents=True)
-    body = {"version": 1, "transport": "full", "dir": str(tmp_path / "out" / "served")}
+    body = {"version": 1, "transport": "reload", "dir": str(tmp_path / "out" / "served")}
     publish.publish(attached(s), body)
     assert {p.name for p in (tmp_path / "out").iterdir()} == {"served", ".tmp-served-2-9"}

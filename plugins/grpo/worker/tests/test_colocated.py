@@ -1,7 +1,5 @@
 """Taking turns on a GPU: the worker asks before each batch, gives back what training alone needs, and ends every turn."""
 
-import time
-
 import pytest
 import torch
 from recipe_sdk.testing import make_group, wait_for
@@ -10,16 +8,15 @@ from worker import turns
 
 
 def test_each_turn_ends_with_an_offer_of_weights(make, api):
-    w = make(api().url, steps=2, wait_for_grant=True, wait_for_sync=True, optimizer={"offload": True}).background()
+    w = make(api().url, steps=2, wait_for_sync=True, optimizer={"offload": True}).background()
     for step in (1, 2):
-        wait_for(w, "grant")
-        assert w.call("POST", "/grant", {})[0] == 200
-        wait_for(w, "sync")
-        assert w.bridge.step == step
-        assert w.call("POST", "/publish", {"version": step, "transport": "none"})[0] == 200
-        assert w.call("POST", "/synced", {"version": step})[0] == 200
+        assert w.supervisor.asked["sync"].empty(), "the weights are offered after the turn"
+        assert w.answer("turn", shared=True) == {"step": step}
+        assert w.supervisor.wanted("sync") == {"step": step} and w.bridge.step == step
+        assert w.call("publish", version=step, transport="none")[0] == "ok"
+        assert w.answer("sync", version=step, shared=True) == {"step": step}
     w.join()
-    assert w.reason == "completed"
+    assert w.reason == "completed" and w.bridge.version == 2
 
 
 def test_a_batch_that_comes_to_nothing_ends_its_turn(make, api):
@@ -30,37 +27,27 @@ def test_a_batch_that_comes_to_nothing_ends_its_turn(make, api):
                 g["masks"] = [[-100] * len(m) for m in g["masks"]]
         return groups
 
-    w = make(api(batch=batch).url, steps=1, wait_for_grant=True, wait_for_sync=True).background()
-    wait_for(w, "grant")
-    assert w.call("POST", "/grant", {})[0] == 200
-    wait_for(w, "sync")
-    assert w.bridge.step == 0, "nothing of the first batch can be trained"
-    assert w.call("POST", "/synced", {"version": 0})[0] == 200
-    wait_for(w, "grant")
-    assert w.call("POST", "/grant", {})[0] == 200
-    wait_for(w, "sync")
-    assert w.call("POST", "/synced", {"version": 0})[0] == 200
+    w = make(api(batch=batch).url, steps=1, wait_for_sync=True).background()
+    w.answer("turn", shared=True)
+    assert w.answer("sync", shared=True) == {"step": 0}, "nothing of the first batch can be trained"
+    assert w.answer("turn", shared=True) == {"step": 1}
+    assert w.answer("sync", shared=True) == {"step": 1}
     w.join()
     assert w.bridge.step == 1
 
 
-def test_a_grant_counts_for_the_batch_that_waits_and_for_no_other(make, api):
-    w = make(api().url, steps=2, wait_for_grant=True, wait_for_sync=True).background()
-    wait_for(w, "grant")
-    for _ in range(2):
-        assert w.call("POST", "/grant", {})[0] == 200
-    wait_for(w, "sync")
-    assert w.call("POST", "/grant", {})[0] == 200  # late: nothing waits
-    assert w.call("POST", "/synced", {"version": 0})[0] == 200
-    wait_for(w, "grant")
-    time.sleep(0.2)
-    assert w.bridge.step == 1 and w.call("GET", "/state")[1]["phase"] == "grant"
-    # Nobody shares the device any more: it goes on by itself.
-    assert w.call("POST", "/update", {"wait_for_grant": False})[0] == 200
-    wait_for(w, "sync")
-    assert w.call("POST", "/synced", {"version": 0})[0] == 200
+def test_it_asks_once_a_batch_and_no_more_when_nobody_shares_the_device(make, api):
+    w = make(api().url, steps=3, wait_for_sync=True).background()
+    wait_for(w, "turn")
+    assert w.call("logprobs", token_ids=[3, 4])[0] == "ok"  # commands are carried out meanwhile
+    wait_for(w, "turn")
+    assert w.answer("turn", shared=False) == {"step": 1}
+    assert w.answer("sync") == {"step": 1}
+    assert w.answer("sync", shared=True) == {"step": 2}  # from now on somebody does
+    assert w.answer("turn", shared=True) == {"step": 3}
+    w.answer("sync")
     w.join()
-    assert w.bridge.step == 2
+    assert w.bridge.step == 3 and w.supervisor.asked["turn"].empty()
 
 
 @pytest.mark.parametrize("fused", [False, True])

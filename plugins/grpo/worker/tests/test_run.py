@@ -1,12 +1,10 @@
 """The worker end to end on the CPU against a trajectory server: training, leases, resume, faults, commands."""
 
-import http.client
 import json
 import math
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,7 +16,7 @@ from recipe_sdk import errors
 from recipe_sdk.checkpoint import MARKER, complete, newest
 from recipe_sdk.groups import GroupRejected, ReadOptions, read_group
 from recipe_sdk.spool import Spool
-from recipe_sdk.testing import make_group
+from recipe_sdk.testing import Supervisor, make_group
 
 from worker import config
 from worker.__main__ import main as command_line
@@ -408,25 +406,13 @@ def start(tmp_path, given):
     return processes.start(processes.worker, str(path))
 
 
-def over_socket(path, method, route, body=None):
-    """A request over the control server's Unix socket."""
-    connection = http.client.HTTPConnection("worker", timeout=300)
-    connection.sock = socket.socket(socket.AF_UNIX)
-    connection.sock.connect(path)
-    connection.request(method, route, json.dumps(body) if body is not None else None)
-    reply = connection.getresponse()
-    out = reply.status, json.loads(reply.read())
-    connection.close()
-    return out
-
-
 def test_a_killed_process_resumes_exactly_and_a_terminated_one_saves(make, api, tmp_path, tiny):
     """kill -9 in the middle, start again, SIGTERM, start again: the losses are those of an unbroken run."""
     unbroken = make(api().url, where=tmp_path / "unbroken", steps=7)()
     server, where = api(), tmp_path / "killed"
     where.mkdir()
-    sock = str(tmp_path / "s")
-    given = settings(where, tiny, server.url, steps=7, control=f"unix:{sock}", threads=1)
+    supervisor = Supervisor()
+    given = settings(where, tiny, server.url, steps=7, control=supervisor.address, control_token="abc", threads=1)
 
     def until(process, step):
         deadline = time.monotonic() + 300
@@ -442,26 +428,18 @@ def test_a_killed_process_resumes_exactly_and_a_terminated_one_saves(make, api, 
     until(first, 3)
     first.kill()
     first.join()
-    second = start(tmp_path, {**given, "wait_for_sync": True})
-    deadline = time.monotonic() + 300
-    while time.monotonic() < deadline:
-        ready = json.loads((where / "ready.json").read_text())
-        if ready["pid"] == second.pid:
-            break
-        time.sleep(0.02)
-    assert ready["address"] == f"unix:{sock}" and ready["protocol"] == 1
-    assert (os.stat(where / "ready.json").st_mode & 0o777) == (os.stat(sock).st_mode & 0o777) == 0o600
-    while (state := over_socket(sock, "GET", "/state")[1])["phase"] != "sync":
-        assert second.is_alive() and time.monotonic() < deadline
-        time.sleep(0.02)  # after a resume the first thing is that inference gets these weights
-    version = state["policy_version"] + 1
-    assert over_socket(sock, "POST", "/publish", {"version": version, "transport": "none"})[0] == 200
-    assert over_socket(sock, "POST", "/update", {"publish_every": 100})[0] == 200
-    assert over_socket(sock, "POST", "/synced", {"version": version})[0] == 200
+    supervisor.ready.clear()
+    second = start(tmp_path, {**given, "wait_for_sync": True, "policy_version": 3})
+    # After a resume the first thing is that inference gets these weights.
+    assert supervisor.wanted("sync") == {"step": 2} and supervisor.hellos[-1]["pid"] == second.pid
+    assert supervisor.call("publish", {"version": 4, "transport": "none"})[0] == "ok"
+    assert supervisor.call("update", {"publish_every": 100})[0] == "ok"
+    supervisor.answer("sync", {"version": 4, "shared": False})
     until(second, 5)
     os.kill(second.pid, signal.SIGTERM)
     assert processes.finish(second, 300) == 0
-    assert not os.path.exists(sock)
+    assert any(e["type"] == "checkpoint" for e in supervisor.events), "the supervisor hears what the file says"
+    supervisor.close()
     assert newest(where / "checkpoints").name >= "step_5"
     rest = make(server.url, where=where, steps=7)()
     assert rest.bridge.resumed or rest.bridge.step == 7
@@ -474,13 +452,25 @@ def test_a_killed_process_resumes_exactly_and_a_terminated_one_saves(make, api, 
     assert server.acked == list(range(7))
 
 
+def wait_until(value):
+    """The value once it is there."""
+    deadline = time.monotonic() + 300
+    while not value() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return value()
+
+
 def test_another_ranks_failure_is_told_where_the_supervisor_reads(tmp_path, tiny, monkeypatch):
     (tmp_path / "checkpoints" / "step_3").mkdir(parents=True)
     (tmp_path / "checkpoints" / "step_3" / MARKER).touch()
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    given = settings(tmp_path, tiny, "http://unused", resume=False)
+    supervisor = Supervisor()
+    control = {"control": supervisor.address, "control_token": "abc"}
+    given = settings(tmp_path, tiny, "http://unused", resume=False, **control)
     assert work(config.from_dict(given)) == 1
+    assert wait_until(lambda: supervisor.events)[0]["code"] == "checkpoint" and supervisor.hellos[0]["rank"] == 1
+    supervisor.close()
     (event,) = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
     assert (event["type"], event["code"]) == ("error", "checkpoint") and event["checks"]
 
@@ -488,7 +478,7 @@ def test_another_ranks_failure_is_told_where_the_supervisor_reads(tmp_path, tiny
 INTERRUPTED = """
 import signal, time
 from recipe_sdk.control import Command, Control
-control = Control("127.0.0.1:0", None, dict)
+control = Control()
 signal.signal(signal.SIGALRM, lambda *_: control.commands.put(Command("stop", {})))
 signal.setitimer(signal.ITIMER_REAL, 1e-4, 1e-4)
 end = time.monotonic() + 1

@@ -36,7 +36,7 @@ def full_disk(ranks: Ranks, s, directory: str) -> None:
         Path(directory, "file").touch()
         safetensors.torch.save_file, kept = full, safetensors.torch.save_file
         os.memfd_create, memfd = full, os.memfd_create
-    for action, everybody in ((lambda: send("full"), False), (lambda: send("full", "file/below"), True),
+    for action, everybody in ((lambda: send("reload"), False), (lambda: send("reload", "file/below"), True),
                               (lambda: send("ipc"), True), (save, True)):  # fmt: skip
         try:
             action()
@@ -47,7 +47,7 @@ def full_disk(ranks: Ranks, s, directory: str) -> None:
         assert problem is None or problem.checks
     if ranks.main:
         safetensors.torch.save_file, os.memfd_create = kept, memfd
-    assert send("full")["step"] == 1
+    assert send("reload")["step"] == 1
 
 
 def main(rank: int, port: int, models: dict[str, str], directory: str, out: str) -> None:

@@ -53,13 +53,14 @@ B = TypeVar("B")
 class Bridge(Generic[S]):
     """rank, world, main (whether this is rank 0) and device say which process this is. block holds the settings that
     every trainer has (block.model.path, block.steps, block.data.batch_size, ...), settings what is the trainer's own.
-    step is the number of steps that are done, version the policy version that was published last."""
+    step is the number of steps that are done, version the policy version that inference serves."""
 
     def __init__(self, block: S, ranks: Ranks, events: Events, control: Control | None):
         self.block, self.ranks, self.events, self.control = block, ranks, events, control
         self.step, self.version, self.cursor = 0, block.policy_version, -1
-        self.synced_version = block.policy_version
         self.served = 0  # the step whose weights are the policy version; -1: unknown
+        self.published = (-1, -1)  # version and step of the last publication
+        self.device_shared = block.wait_for_sync  # with inference, as far as the supervisor has said
         self.last: dict[str, Any] = {}  # metrics of the last step
         self.feed: Feed | None = None  # of rank 0, once connected
         self.shared, self.sender = Shared(), Sender()
@@ -128,8 +129,8 @@ class Bridge(Generic[S]):
         events, control = Events(block.events_file if main else None), None
         try:
             if main:
-                control = Control(block.control, block.control_token, events.snapshot)
-                control.announce(block.ready_file)
+                control = Control(block.control, block.control_token)
+                events.control = control
             ranks = Ranks(device or default_device(), block.collective_timeout)
         except Exception as e:
             report(e, events, block, main)
@@ -159,8 +160,9 @@ class Bridge(Generic[S]):
                 ["Set resume = true, or move the directory away, or use another checkpoint_dir."],
             )
         state = checkpoint.read_state(found)
-        self.step, self.version, self.cursor = state["step"], state["policy_version"], state["cursor"]
-        self.last, self.synced_version, self.resumed = state["metrics"], state["policy_version"], True
+        self.step, self.cursor = state["step"], state["cursor"]
+        self.version = max(self.block.policy_version, state["policy_version"])  # it never goes back
+        self.last, self.resumed = state["metrics"], True
         self.served = -1
         self.events.emit("resumed", checkpoint=str(found), step=self.step, policy_version=self.version)
         return Checkpoint(found, self.step, state)
@@ -315,7 +317,6 @@ class Bridge(Generic[S]):
         if error is not None:
             report(error, self.events, self.block, self.main)
         if self.control is not None:
-            time.sleep(0.2)  # let the answer to a stop leave before the socket closes
             self.control.close()
         self.sender.close()
         self.ranks.close()
@@ -329,7 +330,7 @@ class Bridge(Generic[S]):
 
     def sleep(self) -> None:
         """Where the device is shared, inference has it from now on."""
-        if self.block.wait_for_grant:
+        if self.device_shared:
             self.hooks.sleep()
 
     def use(self, block: S) -> None:
@@ -340,10 +341,9 @@ class Bridge(Generic[S]):
         self.note_state()
 
     def note_state(self) -> None:
-        """What GET /state shows."""
+        """What the state of the events shows."""
         self.events.state.update(
-            step=self.step, steps=self.block.steps, policy_version=self.version, synced_version=self.synced_version,
-            metrics=self.last, batch=self.cursor,
+            step=self.step, steps=self.block.steps, policy_version=self.version, metrics=self.last, batch=self.cursor,
         )  # fmt: skip
 
     # ---- inside ----
@@ -384,9 +384,8 @@ class Bridge(Generic[S]):
         rollouts = Rollouts(block, self.events, spool)
         self.feed = Feed(block, self.events, self.control, rollouts)
         rollouts.connect(self.step)
-        rollouts.report_version(self.version)
         if self.resumed and block.wait_for_sync:  # inference may serve anything: first it gets these weights
-            self.feed.expect_sync(self.step, self.version)
+            self.feed.offer(self.step)
 
     def _take(self, delivery: Delivery) -> GroupBatch | None:
         """A batch to train; None when nothing of it can be, and it is used up."""
@@ -440,10 +439,8 @@ class Bridge(Generic[S]):
     def _offer(self, due: bool) -> None:
         """A turn ends with the offer of the weights. On a shared device that is so whatever came of the batch."""
         self.sleep()
-        if due or self.block.wait_for_grant:
-            self.events.emit("weights", ready=True, step=self.step, policy_version=self.version)
-            if self.block.wait_for_sync and self.feed:
-                self.feed.expect_sync(self.step, self.version)
+        if self.block.wait_for_sync and self.feed and (due or self.device_shared):
+            self.feed.offer(self.step)
 
     def _finish(self, reason: str) -> None:
         """The last checkpoint, unless this very step has one, and the answer to a stop."""
@@ -459,7 +456,7 @@ class Bridge(Generic[S]):
 
 def report(error: BaseException, events: Events, block: RunSettings, main: bool) -> None:
     """The event "error", from whichever rank: memory that only its own device lacks is known to nobody else."""
-    own = None if main else Events(block.events_file)
+    own = None if main else Events(block.events_file, Control(block.control, block.control_token, 1))
     if isinstance(error, WorkerError):
         (own or events).emit("error", **error.record())
         print(error, file=sys.stderr)
@@ -469,6 +466,8 @@ def report(error: BaseException, events: Events, block: RunSettings, main: bool)
                              traceback=text)  # fmt: skip
         print(text, file=sys.stderr)
     if own is not None:
+        if own.control is not None:
+            own.control.close()
         own.close()
 
 

@@ -17,37 +17,48 @@ Body = dict[str, Any]
 
 def _publish(bridge: Bridge[Any], body: Body) -> Body:
     before = bridge.events.state["phase"]
-    bridge.events.phase("publishing", version=body.get("version"), transport=body.get("transport", "full"))
+    bridge.events.phase("publishing", version=body.get("version"), transport=body.get("transport"))
     try:
         answer = publish.publish(bridge, body)
-        bridge.version, bridge.served = answer["version"], bridge.step
-        bridge.note_state()
+        bridge.published = (answer["version"], bridge.step)
         shown = {k: v for k, v in answer.items() if k not in ("handles",)}
         bridge.events.emit("weights", published=True, **shown)
     finally:
         bridge.sleep()
-        bridge.events.phase(before if before in ("sync", "grant") else "between")
+        bridge.events.phase(before if before in ("sync", "turn") else "between")
     return answer
 
 
 def _synced(bridge: Bridge[Any], body: Body) -> Body:
+    """The supervisor owns the policy version: it says which one inference serves now."""
     version = int(body["version"])
     if version != bridge.version:
-        raise WorkerError(f"version {version} was acknowledged, the last one published is {bridge.version}",
-                          ["Publish first; acknowledge the version that was published."])  # fmt: skip
-    bridge.synced_version = version
+        published, step = bridge.published
+        bridge.version, bridge.served = version, step if published == version else -1
+        bridge.events.emit("weights", synced=True, version=version, step=bridge.step)
+    bridge.device_shared = bool(body["shared"])
     bridge.note_state()
-    bridge.events.emit("weights", synced=True, version=version, step=bridge.step)
     if bridge.feed is not None:
-        bridge.feed.sync = None
-        bridge.feed.rollouts.report_version(version)
-    return {"version": version, "step": bridge.step}
+        bridge.feed.synced(bridge.device_shared)
+    return {}
+
+
+def _turn(bridge: Bridge[Any], body: Body) -> Body:
+    """The batch that waits may use the device."""
+    bridge.device_shared = bool(body["shared"])
+    if bridge.feed is not None:
+        bridge.feed.turn(bridge.device_shared)
+    return {}
 
 
 def _logprobs(bridge: Bridge[Any], body: Body) -> Body:
     answer = publish.logprobs(bridge, body)
     bridge.sleep()
     return {**answer, "step": bridge.step, "policy_version": bridge.version}
+
+
+def _tokenize(bridge: Bridge[Any], body: Body) -> Body:
+    return {"token_ids": publish.tokenize(bridge.block.model.path, str(body["text"]))}
 
 
 def _checkpoint(bridge: Bridge[Any], body: Body) -> Body:
@@ -63,21 +74,17 @@ def _update(bridge: Bridge[Any], body: Body) -> Body:
     return {"changed": names}
 
 
-def _grant(bridge: Bridge[Any], body: Body) -> Body:
-    """For the batch that waits; one that comes late, when nothing waits any more, has no effect."""
-    if bridge.feed is not None:
-        bridge.feed.granted = bridge.feed.held is not None
-    return {}
-
-
 HANDLERS: dict[str, Callable[[Bridge[Any], Body], Body]] = {
-    "publish": _publish, "synced": _synced, "logprobs": _logprobs, "checkpoint": _checkpoint, "update": _update,
-    "grant": _grant,
+    "publish": _publish, "logprobs": _logprobs, "tokenize": _tokenize, "checkpoint": _checkpoint, "update": _update,
+    "synced": _synced, "turn": _turn,
 }  # fmt: skip
 
 
 def carry_out(bridge: Bridge[Any], name: str, body: Body) -> None:
     """Runs one command on this rank; rank 0 answers it."""
+    if name == "refused":
+        text = f"the supervisor could not do what {body['name']} asked for: {body['message']}"
+        raise WorkerError(text, [], "supervisor")
     answer: Body | None = None
     error: Exception | None = None
     try:

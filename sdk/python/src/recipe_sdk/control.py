@@ -1,37 +1,34 @@
-"""The control server: the supervisor's commands over HTTP on a Unix socket or loopback.
+"""The connection with the supervisor: JSON-RPC 2.0, one message a line, over loopback (docs/trainer-protocol.md).
 
-Only the training loop touches the model. A request thread puts a Command into a queue and waits for its answer; the
-loop takes commands where it is safe: between steps and while it waits. GET /state is answered at once.
+Only the training loop touches the model. A thread reads the connection and puts what the supervisor asks for, and its
+answers, into a queue of commands; the loop takes them where it is safe: between steps and while it waits.
 """
 
 from __future__ import annotations
 
-import hmac
+import contextlib
+import itertools
 import json
 import os
 import queue
 import socket
 import threading
-import time
-from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from .errors import WorkerError
 from .fields import ConfigError
 
-COMMANDS = ("publish", "synced", "logprobs", "checkpoint", "stop", "update", "grant")
-ANSWER_WITHIN = 600.0  # seconds; a step in progress is the only thing a command waits for
-BODY_LIMIT = 64 << 20
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
+REQUESTS = ("publish", "logprobs", "tokenize", "checkpoint", "update")  # of the supervisor
+ANSWERS = {"sync": "synced", "turn": "turn"}  # commands that an answer of the supervisor becomes
+CONNECT_WITHIN = 30.0
 
 
 @dataclass
 class Command:
-    """One request for the training loop."""
+    """One thing that the training loop is to do."""
 
     name: str
     body: dict[str, Any]
@@ -39,40 +36,36 @@ class Command:
 
 
 class Control:
-    """Serves until closed. `state` is called from request threads and must not touch the model."""
+    """A queue of commands, and the connection that fills it. Without an address only signals do."""
 
-    def __init__(self, address: str, token: str | None, state: Callable[[], dict[str, Any]]):
+    def __init__(self, address: str | None = None, token: str | None = None, rank: int = 0):
         # A signal's handler puts a command here, whatever the loop is doing: a Queue would wait for its own lock.
         self.commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
-        self.token, self.state = token, state
-        control = self
+        self._ids = itertools.count(1)
+        self._asked: dict[int, str] = {}
+        self._sending = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._closed = False
+        if address is not None:
+            self._connect(address, token, rank)
 
-        class Handler(_Handler):
-            owner = control
-
-        if address.startswith("unix:"):
-            path = address.removeprefix("unix:")
-            Path(path).unlink(missing_ok=True)
-            self.server: ThreadingHTTPServer = _UnixServer(cast(Any, path), Handler)
-            os.chmod(path, 0o600)
-            self.address = address
-        else:
-            host, port = address.rsplit(":", 1)
-            self.server = ThreadingHTTPServer((host.strip("[]"), int(port)), Handler)
-            self.address = f"http://{host}:{self.server.server_address[1]}"
-        self.server.daemon_threads = True
-        self.thread = threading.Thread(target=self.server.serve_forever, name="control", daemon=True)
-        self.thread.start()
-
-    def announce(self, ready_file: str) -> None:
-        """Writes the ready file in one step, readable by its owner only."""
-        path = Path(ready_file)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "w") as f:
-            json.dump({"address": self.address, "pid": os.getpid(), "protocol": PROTOCOL_VERSION}, f)
-        os.replace(temporary, path)
+    def _connect(self, address: str, token: str | None, rank: int) -> None:
+        host, port = address.rsplit(":", 1)
+        try:
+            self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_WITHIN)
+        except OSError as e:
+            checks = ["Does the process that started this worker still run?"]
+            raise WorkerError(f"the supervisor at {address} cannot be reached: {e}", checks, "supervisor") from e
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        lines = self._socket.makefile("rb")
+        hello = {"token": token or "", "protocol": PROTOCOL_VERSION, "rank": rank, "pid": os.getpid()}
+        self._send({"id": next(self._ids), "method": "hello", "params": hello})
+        answer = json.loads(lines.readline() or b'{"error": {"message": "it closed the connection"}}')
+        if "error" in answer:
+            raise WorkerError(f"the supervisor refused this worker: {answer['error']['message']}", [], "supervisor")
+        self._socket.settimeout(None)
+        self._thread = threading.Thread(target=self._read, args=(lines,), name="control", daemon=True)
+        self._thread.start()
 
     def next(self, timeout: float) -> Command | None:
         """The next command, waiting at most `timeout` seconds."""
@@ -81,101 +74,73 @@ class Control:
         except queue.Empty:
             return None
 
-    def ask(self, name: str, body: dict[str, Any]) -> Any:
-        """Called by request threads: hands a command to the loop and waits for its answer."""
-        command = Command(name, body)
-        self.commands.put(command)
-        return command.answer.result(timeout=ANSWER_WITHIN)
+    def ask(self, name: str, **params: Any) -> None:
+        """Asks the supervisor. Its answer comes as a command: see ANSWERS."""
+        if self._socket is None:
+            raise WorkerError(f"nobody can be asked for {name}: this worker has no supervisor",
+                              ["Set control, or wait_for_sync = false."], "supervisor")  # fmt: skip
+        number = next(self._ids)
+        self._asked[number] = name
+        self._send({"id": number, "method": name, "params": params})
+
+    def notify(self, name: str, params: dict[str, Any]) -> None:
+        """Tells the supervisor something, if there is one."""
+        if self._socket is not None:
+            self._send({"method": name, "params": params})
 
     def close(self) -> None:
-        """Refuses what is still queued and stops serving."""
-        self.server.shutdown()
-        self.server.server_close()
+        """Refuses what is still queued and ends the connection."""
         while (command := self.next(0)) is not None:
             command.answer.set_exception(WorkerError("the worker has ended", code="ended"))
-        self.thread.join(timeout=5)
-        if self.address.startswith("unix:"):
-            Path(self.address.removeprefix("unix:")).unlink(missing_ok=True)
+        self._closed = True
+        if self._socket is not None:
+            with contextlib.suppress(OSError):  # the supervisor may have gone
+                self._socket.shutdown(socket.SHUT_RDWR)
+            self._thread.join(timeout=5)
+            self._socket.close()
 
+    def _send(self, message: dict[str, Any]) -> None:
+        raw = json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
+        with self._sending, contextlib.suppress(OSError):  # the thread that reads sees the end of the connection
+            self._socket.sendall(raw)
 
-class _UnixServer(ThreadingHTTPServer):
-    address_family = socket.AF_UNIX
+    def _read(self, lines: Any) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            for line in lines:
+                self._receive(json.loads(line))
+        if not self._closed:  # the supervisor has died: nobody would take the weights, or know of this process
+            self.commands.put(Command("stop", {}))
 
-    def server_bind(self) -> None:
-        self.socket.bind(self.server_address)
-        self.server_name, self.server_port = "worker", 0
-
-
-class _Handler(BaseHTTPRequestHandler):
-    owner: Control
-    protocol_version = "HTTP/1.1"
-    timeout = 3600  # longer than clients keep an idle connection, so that it is never closed under a request
-
-    def address_string(self) -> str:
-        return "local"
-
-    def log_message(self, *args: Any) -> None:
-        """Requests are not logged: they come several times a second."""
-
-    def _reply(self, status: int, body: dict[str, Any]) -> None:
-        raw = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(raw)))
-        self.end_headers()
-        self.wfile.write(raw)
-
-    def _allowed(self) -> bool:
-        token = self.owner.token
-        given = self.headers.get("Authorization", "")
-        if token is None or hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
-            return True
-        self.close_connection = True
-        self._reply(401, {"error": {"code": "unauthorized", "message": "a bearer token is needed", "checks": []}})
-        return False
-
-    def do_GET(self) -> None:
-        self.rfile.read(min(int(self.headers.get("Content-Length") or 0), BODY_LIMIT))  # else it is the next request
-        if not self._allowed():
+    def _receive(self, message: dict[str, Any]) -> None:
+        if "method" not in message:
+            name = self._asked.pop(message["id"], None)
+            if "error" in message:
+                self.commands.put(Command("refused", {"name": name, "message": message["error"]["message"]}))
+            elif name is not None:
+                self.commands.put(Command(ANSWERS[name], message["result"]))
             return
-        if self.path == "/state":
-            self._reply(200, self.owner.state())
-        else:
-            self._reply(404, {"error": {"code": "not_found", "message": f"no such route: GET {self.path}"}})
+        if message["method"] not in REQUESTS:
+            error = {"code": -32601, "message": f"no such method: {message['method']}"}
+            self._send({"id": message["id"], "error": error})
+            return
+        command = Command(message["method"], message.get("params") or {})
+        command.answer.add_done_callback(lambda answer: self._answer(message["id"], answer))
+        self.commands.put(command)
 
-    def do_POST(self) -> None:
-        if not self._allowed():
+    def _answer(self, number: int, answer: Future[Any]) -> None:
+        error = answer.exception()
+        if error is None:
+            self._send({"id": number, "result": answer.result() or {}})
             return
-        name = self.path.strip("/")
-        length = int(self.headers.get("Content-Length") or 0)
-        if length > BODY_LIMIT:
-            self.close_connection = True
-            self._reply(413, {"error": {"code": "too_large", "message": f"at most {BODY_LIMIT} bytes"}})
-            return
-        raw = self.rfile.read(length)
-        try:
-            body = json.loads(raw) if raw else {}
-            if not isinstance(body, dict):
-                raise ValueError("not an object")
-        except ValueError as e:
-            self._reply(400, {"error": {"code": "bad_json", "message": f"expected a JSON object: {e}"}})
-            return
-        if name not in COMMANDS:
-            self._reply(404, {"error": {"code": "not_found", "message": f"no such route: POST {self.path}"}})
-            return
-        started = time.monotonic()
-        try:
-            answer = self.owner.ask(name, body)
-        except ConfigError as e:
-            self._reply(422, {"error": {"code": "bad_setting", "message": str(e), "checks": []}})
-        except WorkerError as e:
-            self._reply(409, {"error": e.record()})
-        except TimeoutError:
-            message = f"the training loop did not take the command within {ANSWER_WITHIN:.0f} s"
-            self._reply(504, {"error": {"code": "busy", "message": message, "checks": []}})
-        except (KeyError, TypeError, ValueError) as e:
-            self._reply(400, {"error": {"code": "bad_request", "message": f"{type(e).__name__}: {e}", "checks": []}})
-        except Exception as e:
-            self._reply(500, {"error": {"code": "internal", "message": f"{type(e).__name__}: {e}", "checks": []}})
-        else:
-            self._reply(200, {"seconds": time.monotonic() - started, **(answer or {})})
+        record = problem(error)
+        self._send({"id": number, "error": {"code": -32000, "message": record["message"], "data": record}})
+
+
+def problem(error: BaseException) -> dict[str, Any]:
+    """code, message and checks of what went wrong with a command."""
+    if isinstance(error, WorkerError):
+        return error.record()
+    if isinstance(error, ConfigError):
+        return {"code": "bad_setting", "message": str(error), "checks": []}
+    code = "bad_request" if isinstance(error, (KeyError, TypeError, ValueError)) else "internal"
+    return {"code": code, "message": f"{type(error).__name__}: {error}", "checks": []}

@@ -8,7 +8,10 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .control import Control
 
 
 def plain(value: Any) -> Any:
@@ -23,9 +26,10 @@ def plain(value: Any) -> Any:
 
 
 class Events:
-    """Appends events. With path None it only remembers the state (ranks other than 0)."""
+    """Tells the supervisor what happens, and appends it to a file if there is one. It remembers the state."""
 
-    def __init__(self, path: str | None):
+    def __init__(self, path: str | None = None, control: Control | None = None):
+        self.control = control
         self._lock = threading.Lock()
         self._seq = 0
         self._file = None
@@ -40,8 +44,11 @@ class Events:
         with self._lock:
             self._seq += 1
             record = {"time": time.time(), "seq": self._seq, "type": kind, **fields}
+            record = plain(record)
+            if self.control is not None:
+                self.control.notify("event", record)
             if self._file is not None:
-                self._file.write(json.dumps(plain(record), allow_nan=False) + "\n")
+                self._file.write(json.dumps(record, allow_nan=False) + "\n")
                 self._file.flush()
 
     def phase(self, name: str, **fields: Any) -> None:
@@ -50,7 +57,7 @@ class Events:
         self.emit("phase", phase=name, step=self.state["step"], **fields)
 
     def snapshot(self) -> dict[str, Any]:
-        """What GET /state answers."""
+        """What the run came to so far."""
         found: dict[str, Any] = plain(dict(self.state))
         return found
 

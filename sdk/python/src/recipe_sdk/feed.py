@@ -23,8 +23,10 @@ class Feed:
         self.config, self.events, self.control, self.rollouts = c, events, control, rollouts
         rollouts.pause = self.pause
         self.waiting: Command | None = None  # the command being carried out; its answer is due
+        self.arrived: Command | None = None  # it came while this side paused
         self.rewards: deque[float] = deque(maxlen=8)
-        self.granted = False
+        self.shared = c.wait_for_sync  # the device is shared with inference, as far as the supervisor has said
+        self.asked = self.granted = False  # the device, for the batch that is held
         self.sync: tuple[float, int] | None = None  # since when, and of which step, weights wait to be synced
         self.held: Delivery | None = None
         self.since = time.monotonic()
@@ -42,7 +44,7 @@ class Feed:
     def _next(self, last: bool) -> Order:
         until = time.monotonic() + HEARTBEAT
         while time.monotonic() < until:
-            command = self.control.next(0) if self.control else None
+            command, self.arrived = self.arrived or (self.control.next(0) if self.control else None), None
             if command is not None:
                 self.waiting = command
                 return ("stopped", None) if command.name == "stop" else ("command", (command.name, command.body))
@@ -65,28 +67,39 @@ class Feed:
 
     def pause(self, seconds: float) -> None:
         """Waits, but not beyond the arrival of a command."""
-        until = time.monotonic() + seconds
-        while self.quiet() and (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, 0.005))  # publishing, proving and acknowledging each wait for it
+        if self.arrived is None and seconds > 0:
+            if self.control is None:
+                time.sleep(seconds)
+            else:
+                self.arrived = self.control.next(seconds)
 
     def quiet(self) -> bool:
         """Whether no command waits."""
-        return self.control is None or self.control.commands.empty()
+        return self.arrived is None and (self.control is None or self.control.commands.empty())
 
-    def expect_sync(self, step: int, version: int) -> None:
-        """No further batch until the weights of `step` are published and acknowledged."""
+    def offer(self, step: int) -> None:
+        """Offers the weights of `step`: no further batch until inference serves them, or need not."""
         self.sync = (time.monotonic(), step)
-        self.events.phase("sync", for_what="POST /publish, then POST /synced", next_version=version + 1)
+        self.events.phase("sync", for_what="inference to serve the weights")
+        if self.control is not None:
+            self.control.ask("sync", step=step)
+
+    def synced(self, shared: bool) -> None:
+        """The weights that were offered are served, or nobody wants them."""
+        self.sync, self.shared = None, shared
+
+    def turn(self, shared: bool) -> None:
+        """The batch that is held may use the device."""
+        self.granted, self.shared = True, shared
 
     def _sync(self, until: float) -> Order | None:
         assert self.sync is not None  # the caller has looked
         since, step = self.sync
         if time.monotonic() - since > self.config.sync_timeout:
             raise SyncTimeout(
-                f"the weights of step {step} were ready, but nobody published and acknowledged them within "
+                f"the weights of step {step} were ready, but inference did not serve them within "
                 f"{self.config.sync_timeout:.0f} s",
                 ["Is the sync block running, and does it reach inference?",
-                 "Did the supervisor die? Without one run with wait_for_sync = false.",
                  "Does writing this model take longer? Raise sync_timeout."],
             )  # fmt: skip
         self.pause(min(1.0, max(until - time.monotonic(), 0.0)))
@@ -94,7 +107,7 @@ class Feed:
 
     def _batch(self) -> Order | None:
         """A batch to train, or None after one round of polls."""
-        if self.events.state["phase"] not in ("waiting", "grant"):
+        if self.events.state["phase"] not in ("waiting", "turn"):
             self.since, self.explained = time.monotonic(), False
             self.events.phase("waiting", for_what="a batch")
         self.held = self.held or self.rollouts.replay()
@@ -107,12 +120,15 @@ class Feed:
                 return self._nothing(e)
         if self.held is None:
             return self._nothing(None) if self.quiet() else None
-        if self.config.wait_for_grant and not self.granted:
-            if self.events.state["phase"] != "grant":
-                self.events.phase("grant", for_what="POST /grant: the device is shared", batch=self.held.number)
+        if self.shared and not self.granted:
+            if self.events.state["phase"] != "turn":
+                self.events.phase("turn", for_what="inference to give the device back", batch=self.held.number)
+            if not self.asked:
+                self.asked = True
+                self.control.ask("turn", step=self.events.state["step"] + 1)
             self.pause(1.0)
             return None
-        delivery, self.held, self.granted = self.held, None, False
+        delivery, self.held, self.asked, self.granted = self.held, None, False, False
         delivery.waited = time.monotonic() - self.since
         return "batch", delivery
 

@@ -25,29 +25,29 @@ if TYPE_CHECKING:
     from .bridge import Bridge
     from .hooks import Hooks
 
-TRANSPORTS = ("full", "lora", "ipc", "nccl", "none")
+TRANSPORTS = ("live", "ipc", "nccl", "reload", "restart", "lora", "none")
 
 
 def publish(bridge: Bridge[Any], body: dict[str, Any]) -> dict[str, Any]:
     """Makes the current weights available as the command says; every rank takes part.
 
-    body: version (integer), transport ("full": the whole model; "lora": the adapter; "ipc": handles of tensors in
-    memory; "nccl": where to receive them; "none": only the version), dir (target folder, replaced if it exists), dtype
-    (default: the trainer's), untie_embeddings, keep (ipc, nccl: the tensors must keep their values until the next
-    publication)."""
-    version, transport, dtype = int(body["version"]), body.get("transport", "full"), body.get("dtype")
+    body: version (integer), transport ("reload" and "restart": the whole model in files; "lora": the adapter;
+    "live" and "ipc": handles of tensors in memory; "nccl": where to receive them; "none": nothing), dir (target
+    folder, replaced if it exists), dtype (default: the trainer's), untie_embeddings, keep (of tensors in memory: they
+    must keep their values until the next publication)."""
+    version, transport, dtype = int(body["version"]), body["transport"], body.get("dtype")
     hooks, ranks = bridge.hooks, bridge.ranks
     if transport not in TRANSPORTS:
         raise WorkerError(f"transport {transport!r} is unknown; expected one of {', '.join(TRANSPORTS)}")
     if transport == "lora" and (hooks.adapter is None or hooks.adapter_config is None):
-        raise WorkerError("transport lora needs adapters, and this run trains all weights", ["Use transport full."])
+        raise WorkerError("transport lora needs adapters, and this run trains all weights", ["Use transport reload."])
     if dtype is not None and dtype not in DTYPES:
         raise WorkerError(f"dtype {dtype!r} is unknown; expected one of {', '.join(DTYPES)}")
     answer = {"version": version, "transport": transport, "step": bridge.step}
     if transport == "none":
         return answer
     started = time.monotonic()
-    if transport in ("ipc", "nccl"):
+    if transport in ("live", "ipc", "nccl"):
         sender = bridge.sender if transport == "nccl" else bridge.shared
         keep = bool(body.get("keep")) or ranks.world > 1  # shards are gathered into buffers anyway
         facts = sender.refresh(
@@ -70,7 +70,7 @@ def _folder(
     ranks.agree(lambda: _empty(temporary, final) if ranks.main else None)
     out = temporary if ranks.main else None
     try:
-        if transport == "full":
+        if transport != "lora":
             facts = weights.save_model(
                 hooks.weights(untie), out, source, dtype=dtype, untie=untie and bool(hooks.tied), config=hooks.config
             )
@@ -111,21 +111,19 @@ def _rounded(hooks: Hooks, carried: str) -> bool:
 @torch.no_grad()
 def logprobs(bridge: Bridge[Any], body: dict[str, Any]) -> dict[str, Any]:
     """Log-probabilities of token_ids[1:] under the current weights, each given what comes before it: what a server
-    that holds the same weights must answer for the same ids. Instead of token_ids text may be given; the answer names
-    its ids. temperature: default 1."""
-    text = body.get("text")
-    ids = body["token_ids"] if text is None else _tokenized(bridge.block.model.path, str(text))
+    that holds the same weights must answer for the same ids. temperature: default 1."""
+    ids = body["token_ids"]
     if not isinstance(ids, list) or len(ids) < 2 or not all(isinstance(i, int) for i in ids):
         raise WorkerError("token_ids: expected a list of at least two token ids")
     vocabulary = bridge.hooks.reading().vocabulary
     if not all(0 <= i < (vocabulary or 1 << 31) for i in ids):
         raise WorkerError(f"token_ids: expected ids from 0 to {(vocabulary or 1 << 31) - 1}")
     found = bridge.hooks.logprobs(torch.tensor([ids]), float(body.get("temperature", 1.0)))
-    return {"logprobs": found.double().tolist(), "token_ids": ids}
+    return {"logprobs": found.double().tolist()}
 
 
 @functools.cache
-def _tokenized(model: str, text: str) -> list[int]:
+def tokenize(model: str, text: str) -> list[int]:
     """The text's token ids without special tokens."""
     from transformers import AutoTokenizer
 

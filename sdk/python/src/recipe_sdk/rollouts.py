@@ -160,14 +160,6 @@ class Rollouts:
             raise failure
         return None
 
-    def report_version(self, version: int) -> None:
-        """Tells a server that counts staleness which version is served; others answer 404 and are left alone."""
-        try:
-            self.client.call("POST", "/policy_version", {"version": version})
-        except AtroposAPIError as e:
-            if e.kind != "http_4xx":
-                self.events.emit("retry", what="policy_version", reason=e.message)
-
     def why_nothing(self) -> tuple[str, list[str]]:
         """(reason, what to check) when no batch comes, from what the server says about itself."""
         size = self.config.data.batch_size

@@ -59,7 +59,7 @@ class DataSettings:
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What the kit itself reads. `live` settings change by `POST /update` while the worker runs."""
+    """What the kit itself reads. `live` settings change by `update` while the worker runs."""
 
     model: ModelSettings = section(ModelSettings, "Which model.")
     data: DataSettings = section(DataSettings, "The trajectory API and what a batch is.")
@@ -72,16 +72,14 @@ class RunSettings:
     keep_last: int = option(2, "Newest checkpoints kept; 0 = all.", live=True, least=0)
     keep_best: int = option(0, "Best checkpoints kept besides.", live=True, least=0)
     best_metric: str = option("reward/mean", "Metric that says which is best (higher).")
-    events_file: str = option("events.jsonl", "Events are appended here.")
-    ready_file: str = option("ready.json", "The control address is written here.")
-    control: str = option("127.0.0.1:0", "Control server: unix:PATH or HOST:PORT (loopback).")
-    control_token: str | None = option(None, "Bearer token of the control server.")
+    events_file: str | None = option("events.jsonl", "Events are appended here; unset: they only go to the supervisor.")
+    control: str | None = option(None, "HOST:PORT of the supervisor (loopback); unset: there is none.")
+    control_token: str | None = option(None, "What the supervisor knows this worker by.")
     publish_every: int = option(1, "Training steps between weight publications.", live=True, least=1)
-    wait_for_sync: bool = option(False, "Wait for /publish and /synced before the next batch.")
-    sync_timeout: float = option(600.0, "Seconds to wait for them.", live=True, least=0)
-    wait_for_grant: bool = option(
-        False, "Colocated: wait for POST /grant before each batch, and offer the weights after it.", live=True
+    wait_for_sync: bool = option(
+        False, "Offer the weights of each step to the supervisor, and wait until inference serves them."
     )
+    sync_timeout: float = option(600.0, "Seconds to wait for that.", live=True, least=0)
     policy_version: int = option(0, "Version of the starting weights.", least=0)
     collective_timeout: float = option(1800.0, "Seconds a rank waits for another.", least=1)
 
@@ -95,9 +93,11 @@ class Settings(RunSettings):
 
 def check(s: RunSettings) -> list[str]:
     """Settings that contradict each other or expose the run, one line each, with what to do."""
-    if s.control.startswith("unix:") or s.control.rsplit(":", 1)[0] in ("127.0.0.1", "localhost", "[::1]"):
+    if s.control is None:
+        return ["wait_for_sync needs a supervisor: set control, or wait_for_sync = false"] if s.wait_for_sync else []
+    if s.control.rsplit(":", 1)[0] in ("127.0.0.1", "localhost", "[::1]"):
         return []
-    return [f"control: {s.control} is not a loopback address or unix:PATH; commands would be open to the network"]
+    return [f"control: {s.control} is not HOST:PORT on loopback; commands and the token would be open to the network"]
 
 
 def from_dict(given: Mapping[str, Any], cls: type[S], check: Callable[[S], list[str]] = check) -> S:

@@ -3,8 +3,11 @@ have sampled."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import queue
 import random
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -146,9 +149,90 @@ def wait_for(worker: Any, phase: str) -> dict[str, Any]:
     """Waits until a worker under control is in a phase; its state then."""
     until = time.monotonic() + 300
     while time.monotonic() < until:
-        status, state = worker.call("GET", "/state")
-        assert status == 200
+        state = worker.events.snapshot()
         if state["phase"] == phase:
             return dict(state)
         time.sleep(0.02)
     raise AssertionError(f"never reached {phase}: {state}")
+
+
+class Supervisor:
+    """The supervisor's end of the connection, for one worker after another: it asks, and answers when told to."""
+
+    def __init__(self, token: str = "abc") -> None:
+        self.token = token
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.ids = itertools.count(1)
+        self.answers: dict[int, queue.Queue[dict[str, Any]]] = {}
+        self.asked: dict[str, queue.Queue[Any]] = {"sync": queue.Queue(), "turn": queue.Queue()}
+        self.events: list[dict[str, Any]] = []
+        self.hellos: list[dict[str, Any]] = []
+        self.ready = threading.Event()
+        self.connection: socket.socket | None = None
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._read, args=(connection,), daemon=True).start()
+
+    def _read(self, connection: socket.socket) -> None:
+        for line in connection.makefile("rb"):
+            message = json.loads(line)
+            method, number = message.get("method"), message.get("id")
+            if method == "hello":
+                self._greet(connection, number, message["params"])
+            elif method == "event":
+                self.events.append(message["params"])
+            elif method:
+                self.asked[method].put((connection, number, message["params"]))
+            else:
+                self.answers.pop(number).put(message)
+
+    def _greet(self, connection: socket.socket, number: int, params: dict[str, Any]) -> None:
+        self.hellos.append(params)
+        if params["token"] != self.token:
+            self._send(connection, {"id": number, "error": {"code": -32000, "message": "the token is wrong"}})
+            connection.close()
+            return
+        self.connection = connection
+        self._send(connection, {"id": number, "result": {}})
+        self.ready.set()
+
+    def _send(self, connection: socket.socket, message: dict[str, Any]) -> None:
+        connection.sendall(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+    def call(self, name: str, params: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """("ok", result) or (code, error) of a request to the worker."""
+        assert self.ready.wait(300) and self.connection is not None
+        number = next(self.ids)
+        answer: queue.Queue[dict[str, Any]] = queue.Queue()
+        self.answers[number] = answer
+        self._send(self.connection, {"id": number, "method": name, "params": params})
+        message = answer.get(timeout=300)
+        if "error" in message:
+            return message["error"].get("data", {}).get("code", message["error"]["code"]), message["error"]
+        return "ok", message["result"]
+
+    def wanted(self, name: str) -> Any:
+        """Waits until the worker asks for it; its parameters. The request stays."""
+        until = time.monotonic() + 300
+        while self.asked[name].empty() and time.monotonic() < until:
+            time.sleep(0.005)
+        return self.asked[name].queue[0][2]
+
+    def answer(self, name: str, result: dict[str, Any]) -> Any:
+        """Answers the worker's oldest request of that name, waiting for it; its parameters."""
+        connection, number, params = self.asked[name].get(timeout=300)
+        self._send(connection, {"id": number, "result": result})
+        return params
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self.listener.close()
+        if self.connection is not None:
+            self.connection.close()

@@ -3,22 +3,24 @@
 package workertest
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/sourcegraph/jsonrpc2"
 )
 
 const mark, modeName = "FAKE_WORKER", "FAKE_WORKER_MODE"
 
 // Environment makes a test binary whose TestMain calls Main play the worker when it is started as the block's interpreter. The mode says
-// what goes wrong: "" nothing, crash, error, config, poison; hang and patient: no batch comes; quick: steps end before answers come;
+// what goes wrong: "" nothing, crash, error, config, poison; hang and patient: no batch comes;
 // "killed at the stop", "full at the stop".
 func Environment(mode string) map[string]string {
 	return map[string]string{mark: "1", modeName: mode}
@@ -34,22 +36,17 @@ func Main() {
 type fakeWorker struct {
 	config struct {
 		Steps         int64  `json:"steps"`
-		Events        string `json:"events_file"`
-		Ready         string `json:"ready_file"`
+		Control       string `json:"control"`
 		Token         string `json:"control_token"`
 		CheckpointDir string `json:"checkpoint_dir"`
 		Version       int64  `json:"policy_version"`
 		Resume        bool   `json:"resume"`
 		Wait          bool   `json:"wait_for_sync"`
-		Grant         bool   `json:"wait_for_grant"`
 	}
-	events  *os.File
-	version int64
-	step    int64
-	synced  chan int64
-	granted chan bool
-	stop    chan os.Signal
-	quick   bool
+	conn   *jsonrpc2.Conn
+	step   int64
+	shared bool
+	stop   chan os.Signal
 }
 
 func playWorker(args []string) int {
@@ -62,7 +59,7 @@ func playWorker(args []string) int {
 		fmt.Fprintln(os.Stderr, "usage", args)
 		return 9
 	}
-	w := &fakeWorker{synced: make(chan int64, 16), granted: make(chan bool, 16), stop: make(chan os.Signal, 1)}
+	w := &fakeWorker{stop: make(chan os.Signal, 1)}
 	data, err := os.ReadFile(args[3])
 	if err != nil || json.Unmarshal(data, &w.config) != nil {
 		return 9
@@ -75,29 +72,24 @@ func playWorker(args []string) int {
 		fmt.Fprintln(os.Stderr, "no worker on PYTHONPATH", os.Getenv("PYTHONPATH"))
 		return 9
 	}
-	w.quick = mode == "quick"
 	signal.Notify(w.stop, syscall.SIGTERM)
-	if w.events, err = os.OpenFile(w.config.Events, os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
-		return 9
-	}
-	w.version = w.config.Version
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	w.shared = w.config.Wait
+	socket, err := net.Dial("tcp", w.config.Control)
 	if err != nil {
 		return 9
 	}
-	go func() { _ = http.Serve(l, http.HandlerFunc(w.serve)) }() //nolint:gosec // ends with the process
-	ready, _ := json.Marshal(map[string]any{"address": "http://" + l.Addr().String(), "pid": os.Getpid(), "protocol": 1})
-	if err := os.WriteFile(w.config.Ready+".part", ready, 0o600); err != nil {
+	w.conn = jsonrpc2.NewConn(context.Background(), jsonrpc2.NewPlainObjectStream(socket), jsonrpc2.HandlerWithError(w.serve))
+	hello := map[string]any{"token": w.config.Token, "protocol": 2, "rank": 0}
+	if err := w.conn.Call(context.Background(), "hello", hello, nil); err != nil {
+		fmt.Fprintln(os.Stderr, "hello:", err)
 		return 9
 	}
-	_ = os.Rename(w.config.Ready+".part", w.config.Ready)
 	return w.train(mode)
 }
 
 func (w *fakeWorker) emit(kind string, fields map[string]any) {
 	fields["type"], fields["time"] = kind, time.Now().Unix()
-	data, _ := json.Marshal(fields)
-	_, _ = w.events.Write(append(data, '\n'))
+	_ = w.conn.Notify(context.Background(), "event", fields)
 }
 
 func (w *fakeWorker) train(mode string) int {
@@ -114,10 +106,9 @@ func (w *fakeWorker) train(mode string) int {
 	}
 	if w.config.Resume {
 		w.step = 3
-		w.emit("resumed", map[string]any{"checkpoint": "step_3", "step": 3, "policy_version": w.version})
+		w.emit("resumed", map[string]any{"checkpoint": "step_3", "step": 3, "policy_version": w.config.Version})
 		if w.config.Wait {
-			w.emit("phase", map[string]any{"phase": "sync", "step": 3})
-			if !w.await() {
+			if !w.ask("sync", 3) {
 				return 0
 			}
 		}
@@ -141,7 +132,7 @@ func (w *fakeWorker) train(mode string) int {
 			}
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		}
-		if w.config.Grant && !w.awaitTurn() {
+		if w.shared && !w.ask("turn", w.step+1) {
 			return 0
 		}
 		if mode == "poison" && w.step == 0 {
@@ -152,12 +143,8 @@ func (w *fakeWorker) train(mode string) int {
 		w.step++
 		w.emit("metric", map[string]any{"batch": 7 + w.step, "step": w.step, "metrics": map[string]any{"reward/mean": 0.5, "staleness/histogram": map[string]any{"1": 2.0}, "mfu": nil}})
 		w.emit("progress", map[string]any{"step": w.step, "steps": w.config.Steps})
-		w.emit("weights", map[string]any{"ready": true, "step": w.step})
-		if w.config.Wait {
-			w.emit("phase", map[string]any{"phase": "sync", "step": w.step})
-			if !w.await() {
-				return 0
-			}
+		if w.config.Wait && !w.ask("sync", w.step) {
+			return 0
 		}
 	}
 	w.save("end")
@@ -165,25 +152,22 @@ func (w *fakeWorker) train(mode string) int {
 	return 0
 }
 
-// awaitTurn waits for a grant, or for the word that none is needed.
-func (w *fakeWorker) awaitTurn() bool {
-	w.emit("phase", map[string]any{"phase": "grant", "step": w.step})
-	w.emit("phase", map[string]any{"phase": "grant", "step": w.step}) // as after a command
-	select {
-	case shared := <-w.granted:
-		w.config.Grant = shared
-		return true
-	case <-w.stop:
-		w.save("stop")
-		w.emit("phase", map[string]any{"phase": "done", "reason": "stopped"})
-		return false
+// ask waits for the supervisor; false: it was told to stop meanwhile.
+func (w *fakeWorker) ask(what string, step int64) bool {
+	w.emit("phase", map[string]any{"phase": what, "step": w.step})
+	var answer struct {
+		Version int64 `json:"version"`
+		Shared  bool  `json:"shared"`
 	}
-}
-
-func (w *fakeWorker) await() bool {
+	answered := make(chan error, 1)
+	go func() { answered <- w.conn.Call(context.Background(), what, map[string]any{"step": step}, &answer) }()
 	select {
-	case <-w.synced:
-		return true
+	case err := <-answered:
+		if w.shared != answer.Shared {
+			w.emit("warning", map[string]any{"message": fmt.Sprintf("asks for turns: %v", answer.Shared)})
+		}
+		w.shared = answer.Shared
+		return err == nil
 	case <-w.stop:
 		w.save("stop")
 		w.emit("phase", map[string]any{"phase": "done", "reason": "stopped"})
@@ -196,81 +180,38 @@ func (w *fakeWorker) save(why string) {
 	w.emit("checkpoint", map[string]any{"path": path, "step": w.step, "why": why})
 }
 
-func (w *fakeWorker) serve(out http.ResponseWriter, r *http.Request) {
-	if r.Header.Get("Authorization") != "Bearer "+w.config.Token {
-		out.WriteHeader(http.StatusUnauthorized)
-		return
-	}
+func (w *fakeWorker) serve(_ context.Context, _ *jsonrpc2.Conn, r *jsonrpc2.Request) (any, error) {
 	var body map[string]any
-	_ = json.NewDecoder(r.Body).Decode(&body)
-	var answer any
-	switch r.URL.Path {
-	case "/state":
-		answer = map[string]any{"policy_version": w.version, "step": w.step}
-	case "/publish":
-		w.version = int64(body["version"].(float64))
-		if body["transport"] == "ipc" || body["transport"] == "nccl" {
-			answer = map[string]any{"version": w.version, "dtype": "float32", "handles": map[string]any{"form": 1, "keep": body["keep"], "by": body["transport"]}}
-			break
+	if r.Params != nil {
+		_ = json.Unmarshal(*r.Params, &body)
+	}
+	switch r.Method {
+	case "publish":
+		if t := body["transport"]; t == "live" || t == "ipc" || t == "nccl" {
+			return map[string]any{"dtype": "float32", "handles": map[string]any{"form": 1, "keep": body["keep"], "by": t}}, nil
 		}
-		_ = os.WriteFile(filepath.Join(body["dir"].(string), "body.json"), mustJSON(body), 0o600)
+		_ = os.WriteFile(filepath.Join(body["dir"].(string), "body.json"), *r.Params, 0o600)
 		// As the real one: the phase is told before the answer is.
 		w.emit("phase", map[string]any{"phase": "publishing", "step": w.step})
 		w.emit("phase", map[string]any{"phase": "sync", "step": w.step})
-		answer = map[string]any{"version": w.version, "dir": body["dir"], "dtype": "float32", "bytes": 1, "rounded": body["dtype"] == "bfloat16"}
-	case "/synced":
-		if v := int64(body["version"].(float64)); v != w.version {
-			out.WriteHeader(http.StatusConflict)
-			_ = json.NewEncoder(out).Encode(map[string]any{"error": map[string]any{"code": "x", "message": fmt.Sprintf("version %d was acknowledged, the last one published is %d", v, w.version)}})
-			return
-		}
-		w.synced <- w.version
-		w.dawdle()
-		answer = map[string]any{}
-	case "/logprobs":
-		if text, ok := body["text"].(string); ok {
-			answer = map[string]any{"token_ids": make([]int, len(text)), "logprobs": make([]float64, len(text)-1)}
-			break
-		}
+		return map[string]any{"dir": body["dir"], "dtype": "float32", "bytes": 1, "rounded": body["dtype"] == "bfloat16"}, nil
+	case "tokenize":
+		return map[string]any{"token_ids": make([]int, len(body["text"].(string)))}, nil
+	case "logprobs":
 		lp := make([]float64, len(body["token_ids"].([]any))-1)
 		for i := range lp {
 			lp[i] = -1 - float64(w.step)
 		}
-		answer = map[string]any{"logprobs": lp}
-	case "/checkpoint":
-		answer = map[string]any{"checkpoint": "step_x", "step": w.step}
-	case "/grant":
-		w.granted <- true
-		w.dawdle()
-		answer = map[string]any{}
-	case "/update":
-		if shared, ok := body["wait_for_grant"].(bool); ok {
-			w.emit("warning", map[string]any{"message": fmt.Sprintf("asks for turns: %v", shared)})
-			w.granted <- shared
-			_ = json.NewEncoder(out).Encode(map[string]any{})
-			return
-		}
+		return map[string]any{"logprobs": lp}, nil
+	case "checkpoint":
+		return map[string]any{"checkpoint": "step_x", "step": w.step}, nil
+	case "update":
 		if _, ok := body["optimizer"]; !ok {
-			out.WriteHeader(http.StatusUnprocessableEntity)
-			_ = json.NewEncoder(out).Encode(map[string]any{"error": map[string]any{"code": "bad_setting", "message": "only a restart can change steps"}})
-			return
+			e := &jsonrpc2.Error{Code: jsonrpc2.CodeInvalidParams, Message: "only a restart can change steps"}
+			e.SetError(map[string]any{"code": "bad_setting", "message": e.Message})
+			return nil, e
 		}
-		answer = map[string]any{"changed": body}
+		return map[string]any{"changed": body}, nil
 	}
-	_ = json.NewEncoder(out).Encode(answer)
-}
-
-// dawdle holds back an answer until the training loop, which has what it needs, has gone on.
-func (w *fakeWorker) dawdle() {
-	if w.quick {
-		time.Sleep(300 * time.Millisecond)
-	}
-}
-
-func mustJSON(v any) []byte {
-	data, err := json.Marshal(v)
-	if err != nil {
-		panic(err)
-	}
-	return data
+	return nil, &jsonrpc2.Error{Code: jsonrpc2.CodeMethodNotFound, Message: r.Method}
 }
