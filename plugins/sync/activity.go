@@ -17,8 +17,8 @@ func (s *syncer) rest() (done func()) {
 	return s.host.Begin(sdk.Activity{On: s.config.Trainer.Address, What: "its next weights", Rest: true}).End
 }
 
-// published waits for the trainer to write its weights and to say what it makes of the fixed text.
-func (s *syncer) published(ctx context.Context, u *update) error {
+// awaitWeights waits for the trainer to write its weights and to say what it makes of the fixed text.
+func (s *syncer) awaitWeights(ctx context.Context, u *update) error {
 	defer s.waitFor(s.config.Trainer.Address, "the weights of policy version %d", u.Version)()
 	return s.publish(ctx, u)
 }

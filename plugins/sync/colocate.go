@@ -20,18 +20,18 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
 )
 
-// nap is the time in which inference sleeps and the trainer has the GPU. Its holds are renewed until stop.
-type nap struct {
+// sleep is the time in which inference sleeps and the trainer has the GPU. Its holds are renewed until stop.
+type sleep struct {
 	since time.Time
 	took  time.Duration // until all slept
 	stop  func()        // of the renewals
 
 	mu    sync.Mutex
-	holds map[string]lent // by the address of the inference block
+	holds map[string]gpuLease // by the address of the inference block
 }
 
-// lent is the hold under which one inference block sleeps.
-type lent struct {
+// gpuLease is the hold under which one inference block sleeps.
+type gpuLease struct {
 	client *gateway.Client
 	id     string
 	reason string
@@ -57,7 +57,7 @@ func (c Config) colocate() (bool, error) {
 	case c.Colocated != "auto" || len(awake) > 0:
 		return false, nil
 	}
-	// Sleeping wins nothing where nobody is on a GPU of the trainer's.
+	// Sleeping gains nothing where no block is on a GPU of the trainer's.
 	return slices.ContainsFunc(c.Inference, func(r spec.Ref) bool { return mayMeet(listed(c.Trainer, "devices"), listed(r, "devices")) }), nil
 }
 
@@ -93,11 +93,11 @@ func (s *syncer) level() int {
 func (s *syncer) giveTurn(ctx context.Context, p weightserver.Publication) error {
 	given := weightserver.TurnGiven{Step: p.Step}
 	var err error
-	if s.nap == nil {
+	if s.asleep == nil {
 		within, cancel := context.WithTimeout(ctx, s.config.Timeout)
 		defer cancel()
-		quiet := s.beat(within)
-		err = s.lullAll(ctx, within, p.Step)
+		quiet := s.keepAlive(within)
+		err = s.putAllToSleep(ctx, within, p.Step)
 		quiet()
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -116,23 +116,23 @@ func (s *syncer) giveTurn(ctx context.Context, p weightserver.Publication) error
 		}
 	case told != nil: // it died meanwhile, or asks again
 		s.host.Log("warn", fmt.Sprintf("give %s its turn: %v", s.config.Trainer.Address, told))
-		s.endNap(ctx, "the trainer did not take its turn")
+		s.wake(ctx, "the trainer did not take its turn")
 	default:
 		s.host.Phase(sdk.Ready, fmt.Sprintf("inference sleeps while %s works", s.config.Trainer.Address))
 	}
 	return nil
 }
 
-// lullAll holds every gateway and puts the engines behind to sleep; all or none. The nap lives as long as ctx.
-func (s *syncer) lullAll(ctx, within context.Context, step int64) error {
+// putAllToSleep holds every gateway and puts the engines behind to sleep; all or none. It lasts as long as ctx.
+func (s *syncer) putAllToSleep(ctx, within context.Context, step int64) error {
 	begun, level := time.Now(), s.level()
-	n := s.newNap(ctx)
+	n := s.newSleep(ctx)
 	missing, refused := s.servers, 0
 	for {
 		failed := map[*server]error{}
 		var mu sync.Mutex
 		s.each(missing, func(v *server) {
-			if err := s.lull(within, n, v, step, level); err != nil {
+			if err := s.putToSleep(within, n, v, step, level); err != nil {
 				mu.Lock()
 				failed[v] = fmt.Errorf("%s: %w", v.address, err)
 				mu.Unlock()
@@ -140,13 +140,13 @@ func (s *syncer) lullAll(ctx, within context.Context, step int64) error {
 		})
 		if len(failed) == 0 {
 			n.took = time.Since(begun)
-			s.nap = n
+			s.asleep = n
 			return nil
 		}
 		if missing = failing(missing, failed); anySleepRefused(failed) {
 			refused++
 		}
-		timer := time.NewTimer(tendEvery)
+		timer := time.NewTimer(checkEvery)
 		select {
 		case <-timer.C:
 			if refused < 2 {
@@ -156,8 +156,8 @@ func (s *syncer) lullAll(ctx, within context.Context, step int64) error {
 		case <-within.Done():
 			timer.Stop()
 		}
-		s.nap = n
-		s.endNap(ctx, "not all could be put to sleep")
+		s.asleep = n
+		s.wake(ctx, "not all could be put to sleep")
 		return errors.Join(within.Err(), joined(failed))
 	}
 }
@@ -174,18 +174,18 @@ func anySleepRefused(failed map[*server]error) bool {
 	return false
 }
 
-// lull holds one gateway and puts the engine behind it to sleep.
-func (s *syncer) lull(ctx context.Context, n *nap, v *server, step int64, level int) error {
+// putToSleep holds one gateway and puts the engine behind it to sleep.
+func (s *syncer) putToSleep(ctx context.Context, n *sleep, v *server, step int64, level int) error {
 	reason := fmt.Sprintf("%s lends the GPU to %s for step %d", s.address, s.config.Trainer.Address, step)
 	id, held := n.hold(v.address)
 	defer s.waitFor(v.address, "it to give back the GPU for step %d", step)()
 	h, err := v.client.Hold(ctx, gateway.HoldRequest{
-		ID: id, Mode: gateway.Mode(s.config.InFlight), Lease: lease, Drain: s.config.Timeout, Reason: reason,
+		ID: id, Mode: gateway.Mode(s.config.InFlight), Lease: holdLease, Drain: s.config.Timeout, Reason: reason,
 	})
 	if err != nil {
 		return fmt.Errorf("hold it: %w", err)
 	}
-	n.put(v.address, lent{v.client, h.ID, reason})
+	n.put(v.address, gpuLease{v.client, h.ID, reason})
 	if err := v.client.Sleep(ctx, h.ID, level); err != nil {
 		if !held {
 			n.remove(v.address)
@@ -196,47 +196,47 @@ func (s *syncer) lull(ctx context.Context, n *nap, v *server, step int64, level 
 	return nil
 }
 
-// newNap begins to renew holds.
-func (s *syncer) newNap(ctx context.Context) *nap {
-	n := &nap{since: time.Now(), holds: map[string]lent{}}
-	n.stop = repeat(ctx, lease/3, n.renew)
+// newSleep begins to renew holds.
+func (s *syncer) newSleep(ctx context.Context) *sleep {
+	n := &sleep{since: time.Now(), holds: map[string]gpuLease{}}
+	n.stop = repeat(ctx, holdLease/3, n.renew)
 	return n
 }
 
 // renew asks side by side: a gateway that hangs must not wake the engines of the others.
-func (n *nap) renew(ctx context.Context) {
+func (n *sleep) renew(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, l := range n.all() {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, callTimeout)
 			defer cancel()
 			// One that has ended is seen, and begun anew, by keepAsleep.
-			_, _ = l.client.Hold(ctx, gateway.HoldRequest{ID: l.id, Lease: lease, Reason: l.reason})
+			_, _ = l.client.Hold(ctx, gateway.HoldRequest{ID: l.id, Lease: holdLease, Reason: l.reason})
 		})
 	}
 	wg.Wait()
 }
 
-func (n *nap) hold(address string) (id string, ok bool) {
+func (n *sleep) hold(address string) (id string, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	l, ok := n.holds[address]
 	return l.id, ok
 }
 
-func (n *nap) put(address string, l lent) {
+func (n *sleep) put(address string, l gpuLease) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.holds[address] = l
 }
 
-func (n *nap) remove(address string) {
+func (n *sleep) remove(address string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.holds, address)
 }
 
-func (n *nap) all() map[string]lent {
+func (n *sleep) all() map[string]gpuLease {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return maps.Clone(n.holds)
@@ -244,21 +244,21 @@ func (n *nap) all() map[string]lent {
 
 // keepAsleep sees to it that an inference block that came back, or whose hold ran out, does not serve beside the trainer.
 func (s *syncer) keepAsleep(ctx context.Context, v *server, status gateway.Status) {
-	id, ok := s.nap.hold(v.address)
+	id, ok := s.asleep.hold(v.address)
 	if ok && status.Held && status.Hold.ID == id && status.Asleep > 0 {
 		v.trouble = ""
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := s.lull(ctx, s.nap, v, 0, s.level()); err != nil && ctx.Err() == nil {
+	if err := s.putToSleep(ctx, s.asleep, v, 0, s.level()); err != nil && ctx.Err() == nil {
 		v.trouble = "it is awake while the trainer works: " + err.Error()
 	}
 }
 
-// takeOver makes the holds of the nap those of an update, which wakes inference on its way.
-func (s *syncer) takeOver(u *update) (stop func(), ok bool) {
-	n := s.nap
+// adoptHolds turns the holds of sleeping inference into those of an update, which wakes inference on its way.
+func (s *syncer) adoptHolds(u *update) (stop func(), ok bool) {
+	n := s.asleep
 	if n == nil {
 		return nil, false
 	}
@@ -270,33 +270,33 @@ func (s *syncer) takeOver(u *update) (stop func(), ok bool) {
 	}
 	if len(u.holds) == 0 {
 		n.stop()
-		s.nap = nil
+		s.asleep = nil
 		return nil, false
 	}
 	u.phases["sleep"], u.phases["turn"] = n.took.Seconds(), time.Since(n.since).Seconds()-n.took.Seconds()
-	s.nap = nil
+	s.asleep = nil
 	return n.stop, true
 }
 
 // endTurn wakes inference after a turn without new weights.
 func (s *syncer) endTurn(ctx context.Context, p weightserver.Publication) error {
-	quiet := s.beat(ctx)
-	s.endNap(ctx, fmt.Sprintf("step %d brought no new weights", p.Step))
+	quiet := s.keepAlive(ctx)
+	s.wake(ctx, fmt.Sprintf("step %d brought no new weights", p.Step))
 	quiet()
-	if err := s.tellTrainer(ctx, weightserver.Done{Version: p.Version}); err != nil && ctx.Err() == nil {
+	if err := s.notifyTrainer(ctx, weightserver.Done{Version: p.Version}); err != nil && ctx.Err() == nil {
 		s.host.Log("warn", fmt.Sprintf("the turn of step %d: %v", p.Step, err))
 	}
 	return ctx.Err()
 }
 
-// endNap wakes inference with the weights that it served before: gateways wake their engines before a hold ends. When ctx has
+// wake wakes inference with the weights that it served before: gateways wake their engines before a hold ends. When ctx has
 // ended the holds stay: a next life of this block takes them over, or their lease ends them.
-func (s *syncer) endNap(ctx context.Context, why string) {
-	n := s.nap
+func (s *syncer) wake(ctx context.Context, why string) {
+	n := s.asleep
 	if n == nil {
 		return
 	}
-	s.nap = nil
+	s.asleep = nil
 	n.stop()
 	if ctx.Err() != nil {
 		return
@@ -316,33 +316,33 @@ func (s *syncer) endNap(ctx context.Context, why string) {
 	s.host.Phase(sdk.Ready, "")
 }
 
-// reconcile makes the nap fit what the trainer says of its turn, after this block or the trainer was started again.
+// reconcile makes sleep and wakefulness fit what the trainer says of its turn, after this block or the trainer was started again.
 func (s *syncer) reconcile(ctx context.Context, hasTurn bool) {
 	if hasTurn && s.colocated {
-		if s.nap == nil {
-			s.nap = s.newNap(ctx)
+		if s.asleep == nil {
+			s.asleep = s.newSleep(ctx)
 		}
 		for _, v := range s.servers {
-			if v.lent != "" { // of the life before this one; others are put to sleep when they are looked at
-				s.nap.put(v.address, lent{v.client, v.lent, s.address + " lends the GPU to " + s.config.Trainer.Address})
+			if v.lease != "" { // of the life before this one; others are put to sleep when they are looked at
+				s.asleep.put(v.address, gpuLease{v.client, v.lease, s.address + " lends the GPU to " + s.config.Trainer.Address})
 			}
-			v.lent = ""
+			v.lease = ""
 		}
 		return
 	}
-	s.wakeLent(ctx)
-	s.endNap(ctx, "the trainer has no turn")
+	s.wakeLeases(ctx)
+	s.wake(ctx, "the trainer has no turn")
 }
 
-// wakeLent ends the holds of an earlier life under which inference still sleeps.
-func (s *syncer) wakeLent(ctx context.Context) {
+// wakeLeases ends the holds of an earlier life under which inference still sleeps.
+func (s *syncer) wakeLeases(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
 	s.each(s.servers, func(v *server) {
-		if v.lent != "" {
-			_ = v.client.Resume(ctx, v.lent) // it may have run out
+		if v.lease != "" {
+			_ = v.client.Resume(ctx, v.lease) // it may have run out
 		}
-		v.lent = ""
+		v.lease = ""
 	})
 }
 

@@ -16,7 +16,7 @@ const probeText = "What is 3+4? Answer: 7. The capital of France is Paris, and w
 // probeLength bounds it: an inference block may hold few tokens.
 const probeLength = 32
 
-// probe returns the tokens of the fixed text; the trainer's weights are at rest.
+// probe returns the tokens of the fixed text; the trainer waits, so its weights do not change.
 func (s *syncer) probe(ctx context.Context) ([]int, error) {
 	if len(s.config.ProbeTokens) > 0 {
 		tokens := make([]int, len(s.config.ProbeTokens))
@@ -38,7 +38,7 @@ func (s *syncer) probe(ctx context.Context) ([]int, error) {
 	return s.text, nil
 }
 
-// How far log-probabilities may be apart when nobody said. In float32 server and trainer agree to 4e-5 (measured with vLLM and
+// How far log-probabilities may be apart when the recipe does not say. In float32 server and trainer agree to 4e-5 (measured with vLLM and
 // torch on a CPU); a GPU computes float32 attention in TensorFloat-32, which has ten bits (0.003 to 0.009 measured on an H200);
 // in 16 bits the kernels of the two sides round differently.
 const (

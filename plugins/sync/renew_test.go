@@ -17,9 +17,9 @@ func TestAGatewayThatHangsCostsNoOtherItsHold(t *testing.T) {
 	for name, renew := range map[string]func(context.Context, map[*server]string){
 		"for an update": (&syncer{}).renewAll,
 		"while inference sleeps": func(ctx context.Context, held map[*server]string) {
-			n := &nap{holds: map[string]lent{}}
+			n := &sleep{holds: map[string]gpuLease{}}
 			for v, id := range held {
-				n.put(v.address, lent{client: v.client, id: id})
+				n.put(v.address, gpuLease{client: v.client, id: id})
 			}
 			n.renew(ctx)
 		},

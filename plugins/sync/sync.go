@@ -18,7 +18,7 @@ import (
 
 // How often things are looked at again.
 const (
-	tendEvery   = time.Second
+	checkEvery  = time.Second
 	pendingWait = 20 * time.Second
 	callTimeout = 10 * time.Second // of calls that do no work
 )
@@ -27,24 +27,24 @@ const (
 type syncer struct {
 	updates chan Config
 
-	host      sdk.Host
-	address   string
-	dir       string
-	config    Config
-	transport string
-	text      []int // tokens of the fixed text; nil: not asked for yet
-	trainer   *weightclient.Client
-	servers   []*server
-	book      *trajectory.Client // nil: none is configured
-	told      int64              // version that the trajectory API knows
-	untold    bool               // it could not be told the last time, which has been reported
-	last      *published         // the newest weights that all went well with; nil: none yet
-	attached  bool
-	over      bool         // the trainer has said that it is over
-	asked     bool         // the trainer has been asked to publish again, because inference lost weights that are in no file
-	colocated bool         // inference sleeps while the trainer works
-	nap       *nap         // inference sleeps now; nil: it is awake
-	version   atomic.Int64 // of last, or what inference served when this block came; goroutines of each read and raise it
+	host         sdk.Host
+	address      string
+	dir          string
+	config       Config
+	transport    string
+	text         []int // tokens of the fixed text; nil: not asked for yet
+	trainer      *weightclient.Client
+	servers      []*server
+	trajectories *trajectory.Client // nil: none is configured
+	notified     int64              // version that the trajectory API knows
+	unnotified   bool               // telling it failed the last time, which has been reported
+	last         *published         // the newest weights that all went well with; nil: none yet
+	attached     bool
+	over         bool         // the trainer has said that it is over
+	asked        bool         // the trainer has been asked to publish again, because inference lost weights that are in no file
+	colocated    bool         // inference sleeps while the trainer works
+	asleep       *sleep       // inference sleeps now; nil: it is awake
+	version      atomic.Int64 // of last, or what inference served when this block came; goroutines of each read and raise it
 }
 
 // server is one inference block.
@@ -53,8 +53,8 @@ type server struct {
 	client  *gateway.Client
 	trouble string    // what is wrong with it, as last reported; empty: nothing
 	retry   time.Time // no repair before this moment
-	lent    string    // hold of an earlier life of this block under which it sleeps; empty: none
-	patience
+	lease   string    // hold of an earlier life of this block under which it sleeps; empty: none
+	backoff
 }
 
 var (
@@ -68,7 +68,7 @@ func (s *syncer) Update(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	trial := &syncer{transport: transport} // connects to nobody
+	trial := &syncer{transport: transport} // does not connect
 	if err := trial.configure(c); err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (s *syncer) Run(ctx context.Context, req sdk.Request[Config], host sdk.Host
 		return err
 	}
 	defer s.close()
-	defer func() { s.endNap(ctx, "this block ends") }()
+	defer func() { s.wake(ctx, "this block ends") }()
 	last, err := restore(req.Dir, req.RunDir)
 	if err != nil {
 		return err
@@ -136,18 +136,18 @@ func (s *syncer) configure(c Config) error {
 		}
 		servers = append(servers, &server{address: r.Address, client: gateway.NewClient(out.ControlURL, out.ControlToken)})
 	}
-	book, err := bookOf(c.Trajectories)
+	book, err := trajectoriesOf(c.Trajectories)
 	if err != nil {
 		return err
 	}
 	s.close()
-	s.config, s.transport, s.servers, s.book, s.text = c, transport, servers, book, nil
+	s.config, s.transport, s.servers, s.trajectories, s.text = c, transport, servers, book, nil
 	s.colocated = colocated
 	s.trainer = weightclient.New(trainer.ControlURL, trainer.ControlToken)
 	return nil
 }
 
-func bookOf(r *spec.Ref) (*trajectory.Client, error) {
+func trajectoriesOf(r *spec.Ref) (*trajectory.Client, error) {
 	if r == nil || r.Address == "" {
 		return nil, nil
 	}
@@ -172,7 +172,7 @@ func (s *syncer) takeCharge(ctx context.Context) error {
 	s.attached = false
 	defer s.waitFor(s.config.Trainer.Address, "it to answer and to let this block take charge of its weights")()
 	for reported := false; ; {
-		s.tend(ctx) // the trainer must learn the highest version that is served
+		s.repair(ctx) // the trainer must learn the highest version that is served
 		err := s.attach(ctx)
 		if err == nil {
 			s.attached, s.over = true, false
@@ -194,7 +194,7 @@ func (s *syncer) takeCharge(ctx context.Context) error {
 			reported = true
 			s.host.Log("warn", fmt.Sprintf("%s: %v", s.config.Trainer.Address, err))
 		}
-		if err := s.pause(ctx, tendEvery); err != nil {
+		if err := s.pause(ctx, checkEvery); err != nil {
 			return err
 		}
 	}
@@ -249,7 +249,7 @@ type answer struct {
 
 // loop waits for publications and looks after the inference blocks meanwhile.
 func (s *syncer) loop(ctx context.Context) error {
-	tick := time.NewTicker(tendEvery)
+	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
 	for {
 		asking, stop := context.WithCancel(ctx)
@@ -262,7 +262,7 @@ func (s *syncer) loop(ctx context.Context) error {
 			case a = <-answers:
 				waiting = false
 			case <-tick.C:
-				s.tend(ctx)
+				s.repair(ctx)
 			case c := <-s.updates:
 				stop()
 				<-answers
@@ -301,7 +301,7 @@ func (s *syncer) act(ctx context.Context, a answer) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(a.err, weightclient.ErrOver):
-		s.endNap(ctx, "the trainer is over")
+		s.wake(ctx, "the trainer is over")
 		s.over = true
 		return s.afterwards(ctx)
 	case s.over && away(a.err):
@@ -318,7 +318,7 @@ func (s *syncer) act(ctx context.Context, a answer) error {
 	case a.publication != nil && a.publication.Kind == weightserver.TurnOver:
 		return s.endTurn(ctx, *a.publication)
 	case a.publication != nil:
-		return s.deliver(ctx, *a.publication)
+		return s.updateWeights(ctx, *a.publication)
 	}
 	return s.again(ctx)
 }
@@ -326,7 +326,7 @@ func (s *syncer) act(ctx context.Context, a answer) error {
 // afterwards waits when the trainer has done its work: inference goes on with what it has until the engine stops this block, or starts
 // the trainer again.
 func (s *syncer) afterwards(ctx context.Context) error {
-	if err := s.pause(ctx, tendEvery); err != nil {
+	if err := s.pause(ctx, checkEvery); err != nil {
 		return err
 	}
 	return s.again(ctx)

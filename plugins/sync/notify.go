@@ -11,30 +11,30 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
 )
 
-// tellBook tells the trajectory API the version that is served now. It measures and limits staleness by it, so it should know
+// notifyTrajectories tells the trajectory API the version that is served now. It measures and limits staleness by it, so it should know
 // before the first sample of that version arrives; when it does not answer, it is told again later.
-func (s *syncer) tellBook(ctx context.Context) {
-	if s.book == nil || s.told == s.version.Load() {
+func (s *syncer) notifyTrajectories(ctx context.Context) {
+	if s.trajectories == nil || s.notified == s.version.Load() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	version := s.version.Load()
-	tell := func() error { return s.book.SetPolicyVersion(ctx, version) }
+	tell := func() error { return s.trajectories.SetPolicyVersion(ctx, version) }
 	if limit := s.config.MaxStaleness; limit != nil {
-		tell = func() error { return s.book.SetPolicy(ctx, version, *limit) }
+		tell = func() error { return s.trajectories.SetPolicy(ctx, version, *limit) }
 	}
 	err := tell()
-	if err != nil && !s.untold { // it is tried again each second
+	if err != nil && !s.unnotified { // it is tried again each second
 		s.host.Log("warn", fmt.Sprintf("tell %s the policy version: %v", s.config.Trajectories.Address, err))
 	}
-	if s.untold = err != nil; !s.untold {
-		s.told = version
+	if s.unnotified = err != nil; !s.unnotified {
+		s.notified = version
 	}
 }
 
-// tellTrainer acknowledges, a few times if need be: the trainer waits for it.
-func (s *syncer) tellTrainer(ctx context.Context, done weightserver.Done) (err error) {
+// notifyTrainer acknowledges, a few times if need be: the trainer waits for it.
+func (s *syncer) notifyTrainer(ctx context.Context, done weightserver.Done) (err error) {
 	for range 3 {
 		one, cancel := context.WithTimeout(ctx, callTimeout)
 		err = s.trainer.Synced(one, done)
@@ -42,7 +42,7 @@ func (s *syncer) tellTrainer(ctx context.Context, done weightserver.Done) (err e
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		if s.pause(ctx, tendEvery/5) != nil {
+		if s.pause(ctx, checkEvery/5) != nil {
 			return ctx.Err()
 		}
 	}

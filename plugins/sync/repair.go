@@ -11,22 +11,22 @@ import (
 	"github.com/recipe-rl/recipe/sdk/gateway"
 )
 
-// patience spaces out the repairs of a server that does not recover.
-type patience struct{ wait time.Duration }
+// backoff spaces out the repairs of a server that does not recover.
+type backoff struct{ wait time.Duration }
 
-const longestPatience = 30 * time.Second
+const longestBackoff = 30 * time.Second
 
-func (p *patience) next() time.Duration {
-	p.wait = min(max(2*p.wait, tendEvery), longestPatience)
+func (p *backoff) next() time.Duration {
+	p.wait = min(max(2*p.wait, checkEvery), longestBackoff)
 	return p.wait
 }
 
-// tend looks at every inference block and brings those up to date that are behind: a restarted one serves nobody before it has
+// repair looks at every inference block and brings those up to date that are behind: a restarted one serves no requests before it has
 // the current weights.
-func (s *syncer) tend(ctx context.Context) {
-	s.tellBook(ctx)
+func (s *syncer) repair(ctx context.Context) {
+	s.notifyTrajectories(ctx)
 	before := s.troubles()
-	s.each(s.servers, func(v *server) { s.look(ctx, v) })
+	s.each(s.servers, func(v *server) { s.check(ctx, v) })
 	s.askAgain(ctx)
 	if after := s.troubles(); after != before && s.attached {
 		if after == "" {
@@ -59,8 +59,8 @@ func (s *syncer) troubles() string {
 	return strings.Join(list, "; ")
 }
 
-// look asks one server and repairs it when it is due.
-func (s *syncer) look(ctx context.Context, v *server) {
+// check asks one server and repairs it when it is due.
+func (s *syncer) check(ctx context.Context, v *server) {
 	asking, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	status, err := v.client.Status(asking)
@@ -74,19 +74,19 @@ func (s *syncer) look(ctx context.Context, v *server) {
 		_ = v.client.ExpectUpdates(asking, m) // each update says it again
 	}
 	switch {
-	case s.nap != nil:
+	case s.asleep != nil:
 		s.keepAsleep(ctx, v, status)
 		return
-	case s.ours(status) && status.Asleep > 0 && !s.attached:
-		v.lent = status.Hold.ID // the trainer knows whether it still works
+	case s.heldByUs(status) && status.Asleep > 0 && !s.attached:
+		v.lease = status.Hold.ID // the trainer knows whether it still works
 		return
-	case s.ours(status):
+	case s.heldByUs(status):
 		_ = v.client.Resume(asking, status.Hold.ID) // an earlier life of this block died while it held
 	}
-	behind := s.lacks(status)
+	behind := s.outdated(status)
 	if behind == "" {
 		s.raise(int64(status.Version))
-		v.trouble, v.patience = "", patience{}
+		v.trouble, v.backoff = "", backoff{}
 		return
 	}
 	v.trouble = behind
@@ -94,34 +94,34 @@ func (s *syncer) look(ctx context.Context, v *server) {
 		return
 	}
 	v.retry = time.Now().Add(v.next())
-	quiet := s.beat(ctx) // the trainer may wait for this block meanwhile
-	err = s.bring(ctx, v, status)
+	quiet := s.keepAlive(ctx) // the trainer may wait for this block meanwhile
+	err = s.reload(ctx, v, status)
 	quiet()
 	if err != nil {
 		v.trouble = err.Error()
 		s.host.Log("warn", fmt.Sprintf("%s: bring policy version %d again: %v", v.address, s.version.Load(), err))
 		return
 	}
-	v.trouble, v.patience = "", patience{}
+	v.trouble, v.backoff = "", backoff{}
 	s.host.Log("info", fmt.Sprintf("%s serves policy version %d again", v.address, s.version.Load()))
 	s.host.Weights(sdk.WeightsInfo{
 		Version: s.version.Load(), Path: s.last.Weights.Path, Format: s.last.Weights.Format, Transport: s.last.Weights.Transport, Inference: v.address,
 	})
 }
 
-// ours says whether the gateway is held by an earlier life of this block.
-func (s *syncer) ours(status gateway.Status) bool {
+// heldByUs says whether the gateway is held by an earlier life of this block.
+func (s *syncer) heldByUs(status gateway.Status) bool {
 	return status.Held && (strings.HasPrefix(status.Hold.Reason, s.address+" brings ") || strings.HasPrefix(status.Hold.Reason, s.address+" lends "))
 }
 
-// lacks says what a gateway lacks; empty when it serves the current version.
-func (s *syncer) lacks(status gateway.Status) string {
+// outdated says what a gateway lacks; empty when it serves the current version.
+func (s *syncer) outdated(status gateway.Status) string {
 	if newest := s.version.Load(); int64(status.Version) < newest {
 		return fmt.Sprintf("it serves policy version %d, the newest is %d", status.Version, newest)
 	}
 	for _, r := range status.Replicas {
 		if r.Healthy && r.Version != status.Version {
-			return fmt.Sprintf("nobody knows which weights replica %s has", r.ID)
+			return fmt.Sprintf("the weights of replica %s are not known", r.ID)
 		}
 		if !r.Healthy && r.Version < 0 {
 			return fmt.Sprintf("replica %s is out: %s", r.ID, r.Reason)
@@ -140,14 +140,14 @@ func (s *syncer) raise(version int64) {
 	}
 }
 
-// bring loads the newest weights into one server, and proves them.
-func (s *syncer) bring(ctx context.Context, v *server, status gateway.Status) error {
+// reload loads the newest weights into one server, and proves them.
+func (s *syncer) reload(ctx context.Context, v *server, status gateway.Status) error {
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
 	if int64(status.Version) > s.last.Weights.Version {
 		return errors.New("the newest weights are in no file; the next publication brings them")
 	}
-	s.revive(ctx, v)
+	s.reinstate(ctx, v)
 	request := s.last.request("")
 	request.Mode = s.mode()
 	result, err := v.client.UpdateWeights(ctx, request)

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -17,9 +15,6 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trainer/weightclient"
 	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
 )
-
-// lease is how long a gateway stays held without a word from this block; it is renewed while the update lasts.
-const lease = time.Minute
 
 // update is one publication on its way.
 type update struct {
@@ -32,7 +27,7 @@ type update struct {
 
 	mu     sync.Mutex          // of what follows and of holds, which goroutines side by side write
 	worst  map[*server]float64 // largest difference of log-probabilities
-	took   map[*server]bool    // at least one replica serves the weights
+	loaded map[*server]bool    // at least one replica serves the weights
 	failed map[*server]error
 }
 
@@ -44,24 +39,24 @@ func (u *update) timed(phase string, f func() error) error {
 	return err
 }
 
-// deliver brings one publication to inference and tells the trainer how it went. An error ends the block: the trainer has been
+// updateWeights brings one publication to inference and tells the trainer how it went. An error ends the block: the trainer has been
 // told why.
-func (s *syncer) deliver(ctx context.Context, p weightserver.Publication) error {
+func (s *syncer) updateWeights(ctx context.Context, p weightserver.Publication) error {
 	u := &update{
 		Publication: p, started: time.Now(), phases: map[string]float64{}, holds: map[*server]string{},
-		worst: map[*server]float64{}, took: map[*server]bool{}, failed: map[*server]error{},
+		worst: map[*server]float64{}, loaded: map[*server]bool{}, failed: map[*server]error{},
 	}
 	within, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
-	quiet := s.beat(within)
-	err := s.move(within, u)
+	quiet := s.keepAlive(within)
+	err := s.apply(within, u)
 	quiet()
 	if ctx.Err() != nil {
 		return ctx.Err() // the publication stays pending, and the holds have been ended
 	}
 	if err != nil {
 		// Its next life publishes what it has before anything else; meanwhile inference is looked after as ever.
-		if why := s.dropped(ctx, p); why != "" {
+		if why := s.abandoned(ctx, p); why != "" {
 			s.host.Log("warn", fmt.Sprintf("policy version %d is given up, %s %s: %v", p.Version, s.config.Trainer.Address, why, err))
 			return s.again(ctx)
 		}
@@ -70,7 +65,7 @@ func (s *syncer) deliver(ctx context.Context, p weightserver.Publication) error 
 	if err != nil {
 		done.Error = err.Error()
 	}
-	if told := s.tellTrainer(ctx, done); told != nil {
+	if told := s.notifyTrainer(ctx, done); told != nil {
 		s.host.Log("warn", fmt.Sprintf("policy version %d: %v", p.Version, told))
 	}
 	if err != nil {
@@ -83,9 +78,9 @@ func (s *syncer) deliver(ctx context.Context, p weightserver.Publication) error 
 	return nil
 }
 
-// dropped says why nobody waits for a publication any more; empty: the trainer does. It may have died and even come back while
+// abandoned says why a publication is not waited for any more; empty: the trainer waits. It may have died and even come back while
 // inference was looked after, before this block read its answer.
-func (s *syncer) dropped(ctx context.Context, p weightserver.Publication) string {
+func (s *syncer) abandoned(ctx context.Context, p weightserver.Publication) string {
 	asking, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	state, err := s.trainer.State(asking)
@@ -100,16 +95,16 @@ func (s *syncer) dropped(ctx context.Context, p weightserver.Publication) string
 	return ""
 }
 
-// beat lets the trainer know that somebody works for it: loading a large model takes longer than its patience.
-func (s *syncer) beat(ctx context.Context) (stop func()) {
+// keepAlive lets the trainer know that somebody works for it: loading a large model takes longer than its backoff.
+func (s *syncer) keepAlive(ctx context.Context) (stop func()) {
 	trainer := s.trainer
-	return repeat(ctx, beatEvery, func(ctx context.Context) {
+	return repeat(ctx, keepAliveEvery, func(ctx context.Context) {
 		_, _ = trainer.State(ctx) // if it does not answer, publishing and acknowledging will say so
 	})
 }
 
-// beatEvery is well within the patience of a trainer.
-const beatEvery = 5 * time.Second
+// keepAliveEvery is well within the backoff of a trainer.
+const keepAliveEvery = 5 * time.Second
 
 // repeat calls f again and again until stop, which waits for a call in progress, or the end of the context.
 func repeat(ctx context.Context, every time.Duration, f func(context.Context)) (stop func()) {
@@ -131,13 +126,13 @@ func repeat(ctx context.Context, every time.Duration, f func(context.Context)) (
 	return func() { cancel(); <-done }
 }
 
-// move is the update itself: publish, hold, load, prove, raise the version, let requests through.
-func (s *syncer) move(ctx context.Context, u *update) error {
+// apply is the update itself: publish, hold, load, prove, raise the version, let requests through.
+func (s *syncer) apply(ctx context.Context, u *update) error {
 	// What is published is made ready before requests are held, so that inference goes on meanwhile.
-	if err := u.timed("publish", func() error { return s.published(ctx, u) }); err != nil {
+	if err := u.timed("publish", func() error { return s.awaitWeights(ctx, u) }); err != nil {
 		return err
 	}
-	defer s.letGo(u)
+	defer s.release(u)
 	stop, err := s.hold(ctx, u)
 	if err != nil {
 		return err
@@ -151,9 +146,9 @@ func (s *syncer) move(ctx context.Context, u *update) error {
 	if err := s.last.save(s.dir); err != nil {
 		return err
 	}
-	s.tellBook(ctx)
+	s.notifyTrajectories(ctx)
 	stop()
-	_ = u.timed("resume", func() error { s.letGo(u); return nil })
+	_ = u.timed("resume", func() error { s.release(u); return nil })
 	s.report(u)
 	prune(s.dir, u.weights.Path)
 	return nil
@@ -202,102 +197,6 @@ func (s *syncer) publish(ctx context.Context, u *update) error {
 	return nil
 }
 
-// mode is what becomes of requests in flight.
-func (s *syncer) mode() gateway.Mode {
-	if s.transport == live {
-		return gateway.ModeNone
-	}
-	return gateway.Mode(s.config.InFlight)
-}
-
-// take closes one gateway, or with transport live asks only whether it is there.
-func (s *syncer) take(ctx context.Context, v *server, version int64) (hold string, err error) {
-	if s.transport == live {
-		_, err := v.client.Status(ctx)
-		return "", err
-	}
-	h, err := v.client.Hold(ctx, gateway.HoldRequest{Mode: s.mode(), Lease: lease, Drain: s.config.Timeout, Reason: s.reason(version)})
-	return h.ID, err
-}
-
-// hold closes every gateway that answers, and keeps it closed until the function that it returns is called. One that does not
-// answer is brought up to date when it comes back; if none answers, it waits for the first.
-func (s *syncer) hold(ctx context.Context, u *update) (stop func(), err error) {
-	if stop, ok := s.takeOver(u); ok {
-		return stop, nil // they sleep, and have been held all the time
-	}
-	begun := time.Now()
-	for len(u.holds) == 0 {
-		s.each(s.servers, func(v *server) {
-			done := s.waitFor(v.address, "its requests in flight to end before policy version %d is loaded", u.Version)
-			id, err := s.take(ctx, v, u.Version)
-			done()
-			u.mu.Lock()
-			defer u.mu.Unlock()
-			delete(u.failed, v)
-			if err != nil {
-				u.failed[v] = fmt.Errorf("%s: %w", v.address, err)
-				return
-			}
-			u.holds[v] = id
-		})
-		if len(u.holds) > 0 {
-			break
-		}
-		s.host.Phase(sdk.Degraded, fmt.Sprintf("policy version %d waits: no inference block can be held: %v", u.Version, joined(u.failed)))
-		timer := time.NewTimer(tendEvery)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil, fmt.Errorf("hold inference for policy version %d: %w", u.Version, errors.Join(ctx.Err(), joined(u.failed)))
-		case <-timer.C:
-		}
-	}
-	u.phases["hold"] = time.Since(begun).Seconds()
-	return s.renew(ctx, u), nil
-}
-
-// renew keeps the holds alive.
-func (s *syncer) renew(ctx context.Context, u *update) (stop func()) {
-	held := make(map[*server]string, len(u.holds))
-	for v, id := range u.holds {
-		if id != "" {
-			held[v] = id
-		}
-	}
-	return repeat(ctx, lease/3, func(ctx context.Context) { s.renewAll(ctx, held) })
-}
-
-// renewAll asks side by side: a gateway that hangs must not cost the others their holds.
-func (s *syncer) renewAll(ctx context.Context, held map[*server]string) {
-	s.each(slices.Collect(maps.Keys(held)), func(v *server) {
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-		// A hold that could not be renewed shows when the update under it is refused.
-		_, _ = v.client.Hold(ctx, gateway.HoldRequest{ID: held[v], Lease: lease})
-	})
-}
-
-// letGo opens what is still held. It must work when the update's own context has ended.
-func (s *syncer) letGo(u *update) {
-	if len(u.holds) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
-	defer cancel()
-	var list []*server
-	for v, id := range u.holds {
-		if id != "" { // without an ID whatever hold there is would be ended
-			list = append(list, v)
-		}
-	}
-	s.each(list, func(v *server) {
-		// A hold whose lease ran out has ended already; any other failure ends with its lease.
-		_ = v.client.Resume(ctx, u.holds[v])
-	})
-	clear(u.holds)
-}
-
 // load lets every held gateway load and prove the weights; one that fails gets a second try.
 func (s *syncer) load(ctx context.Context, u *update) error {
 	var list []*server
@@ -314,7 +213,7 @@ func (s *syncer) load(ctx context.Context, u *update) error {
 		u.mu.Lock()
 		defer u.mu.Unlock()
 		delete(u.failed, v)
-		u.worst[v], u.took[v] = worst, err == nil
+		u.worst[v], u.loaded[v] = worst, err == nil
 		if err := errors.Join(err, failed); err != nil {
 			u.failed[v] = fmt.Errorf("%s: %w", v.address, err)
 		}
@@ -323,12 +222,12 @@ func (s *syncer) load(ctx context.Context, u *update) error {
 	if again := failing(list, u.failed); len(again) > 0 {
 		s.host.Log("warn", fmt.Sprintf("policy version %d is loaded once more: %v", u.Version, joined(u.failed)))
 		_ = u.timed("repair", func() error {
-			s.each(again, func(v *server) { s.revive(ctx, v); attempt(v) })
+			s.each(again, func(v *server) { s.reinstate(ctx, v); attempt(v) })
 			return nil
 		})
 	}
 	for _, v := range list {
-		if u.took[v] {
+		if u.loaded[v] {
 			return nil // what failed is out, and is brought back when it can be
 		}
 	}
@@ -352,8 +251,8 @@ func inspect(r gateway.UpdateResult) (worst float64, err error) {
 	return worst, errors.Join(errs...)
 }
 
-// revive makes replicas that were taken out take part in the next update; they get no requests before they pass it.
-func (s *syncer) revive(ctx context.Context, v *server) {
+// reinstate makes replicas that were taken out take part in the next update; they get no requests before they pass it.
+func (s *syncer) reinstate(ctx context.Context, v *server) {
 	status, err := v.client.Status(ctx)
 	if err != nil {
 		return
@@ -381,20 +280,6 @@ func joined(failed map[*server]error) error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
-}
-
-// reason marks a hold as this block's, so that its next life knows it again.
-func (s *syncer) reason(version int64) string {
-	return fmt.Sprintf("%s brings policy version %d", s.address, version)
-}
-
-// each runs f for the servers side by side and waits for all.
-func (s *syncer) each(list []*server, f func(*server)) {
-	var wg sync.WaitGroup
-	for _, v := range list {
-		wg.Go(func() { f(v) })
-	}
-	wg.Wait()
 }
 
 // folder is where a version's files go.
