@@ -16,7 +16,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// protocolVersion is that of PROTOCOL.md.
+// protocolVersion is that of docs/trainer-protocol.md.
 const protocolVersion = 2
 
 // problem is the form of the worker's errors, in answers and in events.

@@ -1,5 +1,5 @@
 // Package worker runs a trainer whose learning is a Python program: PyTorch's GRPO of plugins/grpo, and any other trainer that speaks
-// the protocol of PROTOCOL.md through the Python package of this SDK.
+// docs/trainer-protocol.md through the Python package of this SDK.
 //
 // A plugin says in a Program what to run. This package starts the program on one GPU or several, turns its events into what the engine
 // shows, publishes and proves its weights, passes live settings on, and explains why it ended.
