@@ -91,8 +91,8 @@ func TestSchemaFitsTheWorker(t *testing.T) {
 	named["advantages.estimator"] = d.Schema.Block("advantages").Schema.Attribute("estimator").Enum
 	// Settings that the supervisor alone decides.
 	own := map[string]bool{
-		"data.url": true, "data.token": true, "checkpoint_dir": true, "resume": true, "events_file": true, "ready_file": true, "control": true, "control_token": true,
-		"policy_version": true, "publish_every": true, "wait_for_sync": true, "wait_for_grant": true, "model.random_init": true,
+		"data.url": true, "data.token": true, "checkpoint_dir": true, "resume": true, "events_file": true, "control": true, "control_token": true,
+		"policy_version": true, "publish_every": true, "wait_for_sync": true, "model.random_init": true,
 	}
 	fields := map[string]reflect.StructField{}
 	tagged(reflect.TypeFor[Config](), fields)

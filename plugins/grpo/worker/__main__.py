@@ -8,6 +8,7 @@ import os
 import sys
 
 from recipe_sdk import Bridge, fields, leave, settings
+from recipe_sdk.control import Control
 from recipe_sdk.errors import WorkerError
 from recipe_sdk.events import Events
 
@@ -33,16 +34,18 @@ def main() -> int:
         return 2
     except WorkerError as e:  # of a user's own loss or estimator, which the configuration asks what it needs
         if given.config and int(os.environ.get("RANK", 0)) == 0:
-            report(settings.load(given.config).get("events_file"), e)
+            report(settings.load(given.config), e)
         print(e, file=sys.stderr)
         return 1
     return 0 if given.check else work(c)
 
 
-def report(file: str | None, error: WorkerError) -> None:
+def report(given: dict, error: WorkerError) -> None:
     """Tells the supervisor of an error before there is a run that could."""
-    events = Events(file)
+    control = Control(given.get("control"), given.get("control_token"))
+    events = Events(given.get("events_file"), control)
     events.emit("error", **error.record())
+    control.close()
     events.close()
 
 

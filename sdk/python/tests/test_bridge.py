@@ -169,7 +169,7 @@ def test_a_wrong_configuration_says_every_mistake(tmp_path):
     assert "did you mean batch_size?" in str(e.value) and "model.path: required" in str(e.value)
     assert "config: expected an object, got 3" in str(e.value)
     path.write_text(json.dumps({"model": {"path": "m"}, "data": {"url": "u"}, "control": "0.0.0.0:1"}))
-    with pytest.raises(ConfigError, match=r"0\.0\.0\.0:1 is not a loopback address"):
+    with pytest.raises(ConfigError, match=r"0\.0\.0\.0:1 is not HOST:PORT on loopback"):
         Bridge.open(path)
 
 

@@ -117,7 +117,7 @@ def test_commands(make, api):
         assert w.call("update", optimizer={"learning_rat": 1})[0] == "bad_setting"
         code, answer = w.call("update", kl={"coefficient": 0.1})  # nothing to compare with is loaded
         assert code == "bad_setting" and "reference policy" in answer["message"]
-        assert w.bridge.stepper.config.kl.coefficient == 0
+        assert w.trainer.stepper.config.kl.coefficient == 0
         assert w.call("logprobs", token_ids=[1])[0] == "error"
         assert w.call("logprobs")[0] == "bad_request"
         code, answer = w.call("checkpoint")
@@ -126,7 +126,7 @@ def test_commands(make, api):
         w.stop()
         w.join()
     assert w.reason == "stopped"
-    assert w.bridge.stepper.config.optimizer.learning_rate == 5e-4
+    assert w.trainer.stepper.config.optimizer.learning_rate == 5e-4
 
 
 def test_a_worker_whose_supervisor_dies_saves_and_ends(make, api):

@@ -102,7 +102,8 @@ class Control:
     def _send(self, message: dict[str, Any]) -> None:
         raw = json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
         with self._sending, contextlib.suppress(OSError):  # the thread that reads sees the end of the connection
-            self._socket.sendall(raw)
+            if self._socket is not None:
+                self._socket.sendall(raw)
 
     def _read(self, lines: Any) -> None:
         with contextlib.suppress(OSError, ValueError):
