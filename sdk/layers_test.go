@@ -16,13 +16,13 @@ var layers = [][]string{
 		"sdk/lazyregexp", "sdk/disk", "sdk/kind", "sdk/spec", "sdk/pluginpb", "sdk/protocol", "sdk/proc",
 		"sdk/proc/python",
 		"sdk/web", "sdk/redact",
-		"sdk/tail", "sdk/chat", "sdk/modelinfo", "sdk/eventlog", "sdk/trajectory", "sdk/outputs", "sdk/gateway",
+		"sdk/tail", "sdk/chat", "sdk/modelinfo", "sdk/eventlog", "sdk/trajectory", "sdk/outputs",
 		"sdk/internal/lease", "sdk/internal/loopback", "sdk/disk/disktest", "sdk/python",
 		"sdk/trainer/worker/workertest",
 	},
 	{"sdk"}, // the contract common to all kinds
 	{ // the kinds, and kits for their plugins
-		"sdk/interpreter", "sdk/inference", "sdk/trainer/weightserver", "sdk/trainer/weightclient", "sdk/trainer",
+		"sdk/interpreter", "sdk/gateway", "sdk/inference", "sdk/engine", "sdk/trainer/weightserver", "sdk/trainer/weightclient", "sdk/trainer",
 		"sdk/trainer/worker", "sdk/sync",
 		"sdk/trajectories", "sdk/environment", "sdk/environment/example",
 	},

@@ -16,7 +16,7 @@ import (
 )
 
 // published is the newest weights that inference took, with what proves them, kept so that an inference block that comes back
-// can be brought up to date without the trainer, also by the next life of this block.
+// can be brought up to date without the trainer, also by the next attempt of this block.
 type published struct {
 	Weights sdk.Weights    `json:"weights"`
 	Check   *gateway.Check `json:"check"`
@@ -33,7 +33,11 @@ func (p *published) request(hold string) gateway.WeightUpdate {
 func (p *published) save(dir string) error {
 	record := *p
 	if record.Weights.Transport == nccl {
-		record.Weights.Handles = "" // they hold a secret; the next life has the trainer publish again
+		record.Weights.Handles = "" // they hold a secret; the next attempt has the trainer publish again
+	}
+	// Relative, so that the record of a copied or moved run directory names the weights that lie beside it.
+	if rel, err := filepath.Rel(dir, record.Weights.Path); err == nil && filepath.IsLocal(rel) {
+		record.Weights.Path = rel
 	}
 	data, err := json.Marshal(record)
 	if err != nil {
@@ -45,7 +49,7 @@ func (p *published) save(dir string) error {
 	return nil
 }
 
-// restore reads what an earlier life has recorded; nil when there is nothing or its files are gone.
+// restore reads what an earlier attempt has recorded; nil when there is nothing or its files are gone.
 func restore(dir, runDir string) (*published, error) {
 	path := filepath.Join(dir, lastName)
 	data, err := os.ReadFile(path)
@@ -67,6 +71,9 @@ func restore(dir, runDir string) (*published, error) {
 			return nil, nil
 		}
 		return &p, nil // in the trainer's memory, if that still lives
+	}
+	if !filepath.IsAbs(p.Weights.Path) {
+		p.Weights.Path = filepath.Join(dir, p.Weights.Path)
 	}
 	if real, err := filepath.EvalSymlinks(p.Weights.Path); err == nil && !within(runDir, real) && !within(dir, real) {
 		return nil, &sdk.Error{

@@ -123,7 +123,7 @@ class Feed:
         if self.shared and not self.granted:
             if self.events.state["phase"] != "turn":
                 self.events.phase("turn", for_what="inference to give the device back", batch=self.held.number)
-            if not self.asked:
+            if self.control is not None and not self.asked:  # without a control connection nothing is ever shared
                 self.asked = True
                 self.control.ask("turn", step=self.events.state["step"] + 1)
             self.pause(1.0)
