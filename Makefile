@@ -26,7 +26,7 @@ RUFF_VERSION := 0.17.5
 # Prints what go test prints, and after it every skipped test with its reason and a line that counts them.
 GOTESTSUM := $(GO) run gotest.tools/gotestsum@v1.13.0 --format standard-quiet --
 
-.PHONY: help demo build test test-venv test-go test-atropos test-python lint lint-go lint-python fmt bench docs generate e2e cross clean
+.PHONY: help demo build test test-venv test-go test-atropos test-python lint lint-go lint-python fmt bench bench-gpu docs generate e2e cross clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -86,6 +86,15 @@ bench: ## run the benchmarks; writes docs/benchmarks/latest.txt with a descripti
 	   echo "commit:  $(COMMIT)"; \
 	   echo "command: go test -run '^$$' -bench . -benchmem -count 3 ./..."; echo; } > docs/benchmarks/latest.txt
 	$(GO) test -run '^$$' -bench . -benchmem -count 3 -timeout 30m $(PKGS) | grep -v 'no test files' | tee -a docs/benchmarks/latest.txt
+
+# Any machine with an NVIDIA GPU; PYTHON is an interpreter with torch, transformers, peft, vllm and trl. CASES limits what is run.
+TOKENIZER ?= HuggingFaceTB/SmolLM2-135M-Instruct
+CASES     ?=
+bench-gpu: build ## time the whole loop on a GPU beside TRL's; writes dist/bench-gpu/result.json
+	$(GOBUILD) -o bin/scores ./scripts/bench-gpu/scores
+	rm -rf dist/bench-gpu
+	$(PYTHON) scripts/bench-gpu/compare.py --recipe $(BIN) --scores bin/scores --tokenizer $(TOKENIZER) \
+	  --python "$$(command -v $(PYTHON))" --out dist/bench-gpu --only '$(CASES)'
 
 docs: ## regenerate docs/cli and docs/blocks from the commands and the plugins' schemas
 	$(GO) run ./cmd/recipe docs --dir docs

@@ -1,0 +1,88 @@
+# The loop that compare.py times: trainer and vLLM on one GPU, random weights, random scores. Each attribute that is null has its default.
+
+variable "model" { type = string }
+variable "python" { type = string }
+variable "steps" { type = number }
+variable "prompts" { type = number }
+variable "group_size" { type = number }
+variable "max_tokens" { type = number }
+variable "memory" { type = number }
+variable "lora_rank" { type = number }
+
+variable "environment" {
+  type    = map(string)
+  default = {}
+}
+variable "compile" {
+  type    = bool
+  default = null
+}
+variable "gradient_checkpointing" {
+  type    = bool
+  default = null
+}
+variable "row_tokens" {
+  type    = number
+  default = null
+}
+variable "api_server_count" {
+  type    = number
+  default = null
+}
+variable "in_flight" {
+  type    = string
+  default = null
+}
+variable "ahead" {
+  type    = number
+  default = null
+}
+
+inference "vllm" "policy" {
+  model                  = var.model
+  dtype                  = "bfloat16"
+  max_model_len          = var.max_tokens + 256
+  gpu_memory_utilization = var.memory
+  api_server_count       = var.api_server_count
+  placement { devices = ["0"] }
+  runtime { python = var.python }
+  environment_variables = var.environment
+}
+
+environment "scores" "random" {
+  inference             = inference.vllm.policy
+  group_size            = var.group_size
+  max_tokens            = var.max_tokens
+  concurrency           = var.prompts
+  max_batches_offpolicy = var.ahead
+}
+
+trainer "grpo" "policy" {
+  model         = var.model
+  environments  = [environment.scores.random]
+  steps         = var.steps
+  batch_size    = var.prompts * var.group_size
+  learning_rate = 3e-6
+  max_length    = var.max_tokens + 256
+  lora {
+    rank  = var.lora_rank
+    alpha = 32
+  }
+  kl { coefficient = 0 } # TRL's default
+  compute {
+    compute_dtype          = "bfloat16"
+    compile                = var.compile
+    gradient_checkpointing = var.gradient_checkpointing
+    row_tokens             = var.row_tokens
+  }
+  checkpoints { every = 0 }
+  placement { devices = ["0"] }
+  runtime { python = var.python }
+  environment_variables = var.environment
+}
+
+sync "weights" "policy" {
+  trainer   = trainer.grpo.policy
+  inference = [inference.vllm.policy]
+  in_flight = var.in_flight
+}

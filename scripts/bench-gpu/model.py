@@ -1,0 +1,44 @@
+"""Write random weights in the shape of Qwen2.5-1.5B, with a tokenizer of another model.
+
+usage: model.py TOKENIZER OUT
+
+TOKENIZER is a folder, or a name on the model hub, with a tokenizer; its vocabulary becomes the model's. Random weights need no
+download of a large model, and their speed is that of trained ones.
+"""
+
+import os
+import sys
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config
+
+
+def write(tokenizer_path: str, out: str) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_path)
+    config = Qwen2Config(
+        vocab_size=(len(tokenizer) + 127) // 128 * 128,
+        hidden_size=1536,
+        intermediate_size=8960,
+        num_hidden_layers=28,
+        num_attention_heads=12,
+        num_key_value_heads=2,
+        max_position_embeddings=32768,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+        tie_word_embeddings=True,
+        # The tokenizer's special tokens: each program ends a completion at the same one.
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id,
+    )
+    torch.manual_seed(0)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    with torch.device(device):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    part = f"{out}.part"
+    model.save_pretrained(part)
+    tokenizer.save_pretrained(part)
+    os.rename(part, out)
+
+
+if __name__ == "__main__":
+    write(sys.argv[1], sys.argv[2])
