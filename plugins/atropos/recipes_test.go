@@ -309,11 +309,11 @@ func TestReasoningGymChat(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.reply = func(prompt string, i int) string {
-		if n := chainSum(prompt); i >= 3 {
+		n := chainSum(prompt)
+		if i >= 3 {
 			return fmt.Sprintf("it is %d", n) // no tags
-		} else {
-			return fmt.Sprintf("1 and 1. <answer>%d</answer>", n)
 		}
+		return fmt.Sprintf("1 and 1. <answer>%d</answer>", n)
 	}
 	g := rolled(t, w, 1, func(c *Config) {
 		script(t, "reasoning_gym_server.py")(c)

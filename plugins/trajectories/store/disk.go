@@ -13,6 +13,7 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 )
 
 // Disk keeps groups in a log of append-only files, and an index of them in a bbolt database beside it. One goroutine
@@ -94,14 +95,14 @@ func OpenDisk(dir string, o DiskOptions) (*Disk, error) {
 		&bolt.Options{Timeout: time.Second, NoFreelistSync: true, FreelistType: bolt.FreelistMapType, NoSync: !o.Always},
 	)
 	switch {
-	case errors.Is(err, bolt.ErrTimeout): //nolint:staticcheck // the name that bbolt documents
+	case errors.Is(err, berrors.ErrTimeout):
 		return nil, fmt.Errorf(
 			"the trajectory store %s is in use by another process: stop it, or choose another folder",
 			dir,
 		)
-	case errors.Is(err, bolt.ErrInvalid),
-		errors.Is(err, bolt.ErrVersionMismatch),
-		errors.Is(err, bolt.ErrChecksum): //nolint:staticcheck // the same
+	case errors.Is(err, berrors.ErrInvalid),
+		errors.Is(err, berrors.ErrVersionMismatch),
+		errors.Is(err, berrors.ErrChecksum):
 		return nil, fmt.Errorf(
 			"%s is not the index of a trajectory store, or is damaged: %w; move it away, or choose another folder",
 			index,
