@@ -35,7 +35,7 @@ sync "weights" "policy" {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(filepath.Join(repository(t), "bin", "recipe"), "init", "--json",
-		file) //nolint:gosec // our own binary
+		file)
 	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+t.TempDir(), "PATH="+withoutUV())
 	out, err := cmd.Output()
 	if err != nil {
@@ -49,7 +49,7 @@ sync "weights" "policy" {
 		t.Fatalf("recipe init said %s (%v), want one environment that was made", out, err)
 	}
 	if out, err := exec.Command(list[0].Python, "-c",
-		"import tabulate; assert tabulate.__version__ == '0.9.0'").CombinedOutput(); err != nil { //nolint:gosec // what was made
+		"import tabulate; assert tabulate.__version__ == '0.9.0'").CombinedOutput(); err != nil {
 		t.Errorf("the environment does not hold what was asked for: %v\n%s", err, out)
 	}
 }

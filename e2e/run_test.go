@@ -98,7 +98,7 @@ func (r *run) binary() string { return filepath.Join(repository(r.t), "bin", "re
 func (r *run) apply() {
 	r.t.Helper()
 	args := append([]string{"apply", "--auto-approve", "--json"}, append(r.args, r.recipe)...)
-	cmd := exec.Command(r.binary(), args...) //nolint:gosec // our own binary
+	cmd := exec.Command(r.binary(), args...)
 	cmd.Dir = r.dir
 	cmd.Stderr = &r.stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -206,7 +206,7 @@ func (r *run) cleanup() {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, r.binary(), "destroy", "--auto-approve", "--checkpoints", "--recipe",
-		r.recipe) //nolint:gosec // our own binary
+		r.recipe)
 	cmd.Dir = r.dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		r.t.Logf("recipe destroy: %v\n%s", err, out)

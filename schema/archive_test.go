@@ -16,8 +16,8 @@ import (
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 )
 
-// Recipes that are refused lie in archives, one a topic: testdata/invalid/TOPIC.txtar holds NAME.hcl and NAME.golden, what is wrong
-// with it as a person is told, for each case, and the modules that they use.
+// Recipes that are refused lie in archives, one a topic: testdata/invalid/TOPIC.txtar holds NAME.hcl and NAME.golden,
+// what is wrong with it as a person is told, for each case, and the modules that they use.
 
 // home is where a golden text says that the recipes of the archives lie.
 var home = filepath.Join("testdata", "invalid")

@@ -46,5 +46,7 @@ func TestBesidesStop(t *testing.T) {
 // cancelledLeaf is an error like that of package net for an operation that was cancelled.
 type cancelledLeaf struct{}
 
-func (cancelledLeaf) Error() string        { return "operation was canceled" }
-func (cancelledLeaf) Is(target error) bool { return target == context.Canceled } //nolint:errorlint // this is what errors.Is calls
+func (cancelledLeaf) Error() string { return "operation was canceled" }
+
+// Is compares plainly, since errors.Is is what calls it.
+func (cancelledLeaf) Is(target error) bool { return target == context.Canceled } //nolint:errorlint // as said

@@ -84,7 +84,8 @@ func (h *host) describes(outputs any) error {
 	}
 	for _, a := range given.Attributes {
 		if h.def.Outputs.Attribute(a.Name) == nil {
-			return fmt.Errorf("%T has the output %q, which the definition of %s does not have; give it with WithOutputs", outputs, a.Name, h.def.ID())
+			return fmt.Errorf("%T has the output %q, which the definition of %s does not have; give it with WithOutputs",
+				outputs, a.Name, h.def.ID())
 		}
 	}
 	return nil

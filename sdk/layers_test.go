@@ -22,7 +22,8 @@ var layers = [][]string{
 	},
 	{"sdk"}, // the contract common to all kinds
 	{ // the kinds, and kits for their plugins
-		"sdk/interpreter", "sdk/gateway", "sdk/inference", "sdk/engine", "sdk/trainer/weightserver", "sdk/trainer/weightclient", "sdk/trainer",
+		"sdk/interpreter", "sdk/gateway", "sdk/inference", "sdk/engine", "sdk/trainer/weightserver",
+		"sdk/trainer/weightclient", "sdk/trainer",
 		"sdk/trainer/worker", "sdk/sync",
 		"sdk/trajectories", "sdk/environment", "sdk/environment/example",
 	},

@@ -23,7 +23,8 @@ import (
 func Serve(def *Definition) {
 	if os.Getenv(protocol.CookieKey) != protocol.CookieValue {
 		fmt.Fprintf(os.Stderr,
-			"%s %q is a plugin of recipe and is started by it, not by hand.\nTo use it, name its path in the recipe: recipe { required_plugins { %s = { source = %q } } }, or in dev_overrides of the settings.\n"+
+			"%s %q is a plugin of recipe and is started by it, not by hand.\nTo use it, name its path in the recipe: recipe { "+
+				"required_plugins { %s = { source = %q } } }, or in dev_overrides of the settings.\n"+
 				"To see its attributes: recipe plugin docs %s %s. To test it, use the package sdk/plugintest in a Go test.\n",
 			def.Kind, def.Name, def.Name, os.Args[0], def.Kind, def.Name)
 		os.Exit(2)

@@ -121,7 +121,8 @@ func TestValidateWithUnknownValues(t *testing.T) {
 			"transport": cty.StringVal("p")}, want: []string{"transport"}},
 		"a made-up value makes it panic": {set: map[string]cty.Value{"model": str,
 			"transport": cty.StringVal("p")}},
-		"everything that was wrong is known": {set: map[string]cty.Value{"transport": cty.StringVal("p").Mark("sensitive"), "small": num}, want: []string{"transport"}},
+		"everything that was wrong is known": {set: map[string]cty.Value{"transport": cty.StringVal("p").Mark("sensitive"),
+			"small": num}, want: []string{"transport"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

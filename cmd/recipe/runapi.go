@@ -32,7 +32,7 @@ are required; environments that can be given nothing but a URL use http://HOST:P
 				o.Token = environment(a.environ, "RECIPE_RUN_API_TOKEN")
 			}
 			if tokenFile != "" {
-				text, err := os.ReadFile(tokenFile) //nolint:gosec // the file that the user names
+				text, err := os.ReadFile(tokenFile)
 				if err != nil {
 					return fmt.Errorf("reading the token: %w", err)
 				}

@@ -132,7 +132,7 @@ func newExport(a *app) *cobra.Command {
 			}
 			out := a.out
 			if file != "" && file != "-" {
-				f, err := os.Create(file) //nolint:gosec // the file that the user names
+				f, err := os.Create(file)
 				if err != nil {
 					return fmt.Errorf("creating the export: %w", err)
 				}

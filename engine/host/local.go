@@ -54,7 +54,7 @@ func (Local) Start(ctx context.Context, c Command) (Process, error) {
 	}
 	defer func() { _ = stderr.Close() }()
 	mark := rand.Text()
-	cmd := exec.Command(c.Argv[0], c.Argv[1:]...) //nolint:gosec // the engine decides what it runs
+	cmd := exec.Command(c.Argv[0], c.Argv[1:]...)
 	cmd.Env = append(slices.Clip(c.Env), fmt.Sprintf("%s=%d", protocol.EngineKey, os.Getpid()), protocol.MarkKey+"="+
 		mark)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = c.Dir, stdout, stderr

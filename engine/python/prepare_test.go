@@ -51,7 +51,7 @@ func fake(t *testing.T) (calls func() string) {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "uv"), []byte(uv),
-		0o700); err != nil { //nolint:gosec // it must be executable
+		0o700); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
@@ -193,7 +193,7 @@ esac
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(bin, "python3"), []byte(python3),
-		0o700); err != nil { //nolint:gosec // it must be executable
+		0o700); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("UV_STAND_IN", standIn)

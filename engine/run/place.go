@@ -80,8 +80,8 @@ func (e *Engine) settle() error {
 	return e.distrust()
 }
 
-// distrust drops recorded weights that lie outside the run directory: recipe puts them nowhere else, so another hand has
-// written them into a record that may have come from anywhere. The trainer brings its weights again.
+// distrust drops recorded weights that lie outside the run directory: recipe puts them nowhere else, so another hand
+// has written them into a record that may have come from anywhere. The trainer brings its weights again.
 func (e *Engine) distrust() error {
 	path := e.store.Policy().Weights
 	if path == "" || e.opts.Dir.Holds(path) {
@@ -90,7 +90,8 @@ func (e *Engine) distrust() error {
 	if err := e.store.Rewrite(func(r *state.Run) { r.Policy.Weights, r.Policy.Format = "", "" }); err != nil {
 		return err
 	}
-	e.notice("warn", fmt.Sprintf("the run's record names %s as the weights to serve, which lies outside the run directory: it is not used. "+
+	e.notice("warn", fmt.Sprintf("the run's record names %s as the weights to serve, which lies outside the run "+
+		"directory: it is not used. "+
 		"Inference waits for the weights of its trainer, or starts with those that its block names", path))
 	return nil
 }

@@ -50,7 +50,7 @@ func decideRestart(p schema.Restart, history []time.Time, now time.Time, jitter 
 	return verdict{Restart: true, Delay: delay, Attempt: len(recent) + 1, History: append(recent, now)}
 }
 
-func jitter() float64 { return rand.Float64() } //nolint:gosec // spreads restarts, guards nothing
+func jitter() float64 { return rand.Float64() }
 
 // healthPolicy is the health block of a block of a kind, or what holds without one.
 func healthPolicy(m *schema.Health, k kind.Kind) schema.Health {

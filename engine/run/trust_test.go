@@ -13,8 +13,8 @@ import (
 	"github.com/recipe-rl/recipe/engine/state"
 )
 
-// A record that came with a run directory from somebody else could name any folder as the weights that a restarted inference
-// block loads.
+// A record that came with a run directory from somebody else could name any folder as the weights that a restarted
+// inference block loads.
 func TestRecordedWeightsOutsideTheRunDirectoryAreNotServed(t *testing.T) {
 	t.Parallel()
 	for _, own := range []bool{true, false} {
@@ -28,12 +28,16 @@ func TestRecordedWeightsOutsideTheRunDirectoryAreNotServed(t *testing.T) {
 		}
 		store, err := state.OpenStore(f.dir, nil)
 		if err == nil {
-			err = errors.Join(store.Rewrite(func(r *state.Run) { r.Policy = state.Policy{Version: 3, Weights: weights, Format: "hf"} }), store.Close())
+			err = errors.Join(store.Rewrite(func(r *state.Run) {
+				r.Policy = state.Policy{Version: 3, Weights: weights,
+					Format: "hf"}
+			}), store.Close())
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := run.Open(context.Background(), run.Options{Dir: f.dir, Name: "r", File: "r.hcl", Host: f.host, Plugins: f.plug})
+		e, err := run.Open(context.Background(), run.Options{Dir: f.dir, Name: "r", File: "r.hcl",
+			Host: f.host, Plugins: f.plug})
 		if err != nil {
 			t.Fatal(err)
 		}

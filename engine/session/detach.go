@@ -66,7 +66,7 @@ func (s *Session) Detach(ctx context.Context, argv []string, h Handover) (d Deta
 		return d, fmt.Errorf("opening the detached engine's log: %w", err)
 	}
 	defer func() { _ = log.Close() }()
-	cmd := exec.Command(argv[0], argv[1:]...) //nolint:gosec // this very program
+	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(string(input)), log, log
 	if err := cmd.Start(); err != nil {

@@ -99,7 +99,7 @@ func TestWhatIsWaitedFor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		server := &http.Server{Handler: http.NotFoundHandler()} //nolint:gosec // a test
+		server := &http.Server{Handler: http.NotFoundHandler()}
 		l := listen(t, path)
 		done := make(chan struct{})
 		go func() { defer close(done); _ = server.Serve(l) }()

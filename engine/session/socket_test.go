@@ -133,7 +133,7 @@ output "x" {
 	}
 	got := make(chan string, 1)
 	server := &http.Server{Handler: http.HandlerFunc(
-		func(w http.ResponseWriter, r *http.Request) { //nolint:gosec // a test
+		func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
 			got <- string(body)
 			_, _ = w.Write([]byte("{}"))

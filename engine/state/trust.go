@@ -86,7 +86,8 @@ func (d Dir) readFile(name string, limit int64) ([]byte, error) {
 	return private.ReadFile(filepath.Join(string(d), name), limit)
 }
 
-// Holds says whether a path leads into the run directory, links followed. One that does not exist is taken as it is written.
+// Holds says whether a path leads into the run directory, links followed. One that does not exist is taken as it is
+// written.
 func (d Dir) Holds(path string) bool {
 	top, err := filepath.Abs(string(d))
 	if err != nil || !filepath.IsAbs(path) {

@@ -23,7 +23,8 @@ func Definition() *sdk.Definition {
 	// What suits this task, where it differs from most. Groups whose scores are all equal are sent too: they cost the
 	// trainer next to nothing, and its reward is then that of all problems.
 	return environment.Define("arithmetic", "Additions of two numbers below 50, with a held-out split.", open,
-		sdk.WithDoc("Each problem is a text such as 07+35= and each answer is right or wrong. A fifth of the problems is kept back for evaluation and never trained on."),
+		sdk.WithDoc("Each problem is a text such as 07+35= and each answer is right or wrong. A fifth of the problems is "+
+			"kept back for evaluation and never trained on."),
 		sdk.WithDefault("group_size", "16"), sdk.WithDefault("max_tokens", strconv.Itoa(MaxTokens)),
 		sdk.WithDefault("drop_uninformative", "false"))
 }

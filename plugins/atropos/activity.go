@@ -92,7 +92,8 @@ func (d *doing) activities() []sdk.Activity {
 	defer d.mu.Unlock()
 	if d.unsent >= unsentGroups && time.Since(d.grouped) < time.Minute {
 		return []sdk.Activity{{
-			What: "a group worth sending", Detail: fmt.Sprintf("each of the last %d was left out: %s", d.unsent, d.unsentWhy), Began: d.since,
+			What: "a group worth sending", Detail: fmt.Sprintf("each of the last %d was left out: %s", d.unsent, d.unsentWhy),
+			Began:  d.since,
 			Remedy: "the tasks are too easy, too hard, or scored wrongly, or their lengths do not fit",
 		}}
 	}

@@ -20,15 +20,21 @@ func TestWhatTheProcessesDo(t *testing.T) {
 		what   string
 		detail string
 	}{
-		"before the trainer":    {[]event{{Event: "waiting"}}, "trajectories.builtin.default", "a trainer to register", ""},
-		"registered, no poll":   {[]event{{Event: "waiting"}, {Event: "registered"}}, "trajectories.builtin.default", "the trainer to take what is posted", ""},
-		"rollouts":              {[]event{{Event: "registered"}, rolling}, "inference.vllm.policy", "12 rollouts", ""},
-		"a full queue":          {[]event{rolling, {Event: "poll"}}, "trajectories.builtin.default", "the trainer to take what is posted", ""},
-		"an evaluation":         {[]event{rolling, {Event: "evaluating"}}, "inference.vllm.policy", "an evaluation", ""},
-		"after an evaluation":   {[]event{rolling, {Event: "evaluating"}, {Event: "evaluated"}}, "inference.vllm.policy", "12 rollouts", ""},
-		"scores all equal":      {append([]event{rolling}, many(8, event{Event: "group", Same: true})...), "", "a group worth sending", "all equal"},
-		"too long":              {append([]event{rolling}, many(9, event{Event: "group", Long: true})...), "", "a group worth sending", "longer"},
-		"a good one among them": {append(many(8, event{Event: "group", Same: true}), event{Event: "group"}, rolling), "inference.vllm.policy", "12 rollouts", ""},
+		"before the trainer": {[]event{{Event: "waiting"}}, "trajectories.builtin.default", "a trainer to register", ""},
+		"registered, no poll": {[]event{{Event: "waiting"}, {Event: "registered"}}, "trajectories.builtin.default",
+			"the trainer to take what is posted", ""},
+		"rollouts": {[]event{{Event: "registered"}, rolling}, "inference.vllm.policy", "12 rollouts", ""},
+		"a full queue": {[]event{rolling, {Event: "poll"}}, "trajectories.builtin.default",
+			"the trainer to take what is posted", ""},
+		"an evaluation": {[]event{rolling, {Event: "evaluating"}}, "inference.vllm.policy", "an evaluation", ""},
+		"after an evaluation": {[]event{rolling, {Event: "evaluating"}, {Event: "evaluated"}}, "inference.vllm.policy",
+			"12 rollouts", ""},
+		"scores all equal": {append([]event{rolling}, many(8, event{Event: "group", Same: true})...), "",
+			"a group worth sending", "all equal"},
+		"too long": {append([]event{rolling}, many(9, event{Event: "group", Long: true})...), "",
+			"a group worth sending", "longer"},
+		"a good one among them": {append(many(8, event{Event: "group", Same: true}), event{Event: "group"}, rolling),
+			"inference.vllm.policy", "12 rollouts", ""},
 	} {
 		d := &doing{inference: "inference.vllm.policy", trajectories: "trajectories.builtin.default"}
 		for _, e := range c.events {

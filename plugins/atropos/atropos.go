@@ -30,7 +30,8 @@ func Plugin() *sdk.Definition {
 		sdk.WithPackages(packages),
 		sdk.WithEnvironmentVariables("HF_*", "HUGGING_FACE_HUB_TOKEN", "WANDB_*"),
 		sdk.WithDoc(
-			"Runs any environment written for atroposlib, unmodified. Its Python comes from runtime { python = … } or requirements.",
+			"Runs any environment written for atroposlib, unmodified. Its Python comes from runtime { "+
+				"python = … } or requirements.",
 		),
 	)
 }

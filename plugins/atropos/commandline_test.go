@@ -17,10 +17,11 @@ func TestTheEnvironmentsOwnCommandLine(t *testing.T) {
 	w := newWorld(t)
 	script := filepath.Join(repository(t), "recipes", "environments", "addition.py")
 	tokenizer := filepath.Join(repository(t), "plugins", "atropos", "testdata", "tokenizer")
-	cmd := exec.Command(python(t), script, "serve", "--slurm", "false", //nolint:gosec // our own interpreter
+	cmd := exec.Command(python(t), script, "serve", "--slurm", "false",
 		"--env.rollout_server_url", w.URL+"/t/token", "--env.tokenizer_name", tokenizer,
 		"--env.group_size", "4", "--env.use_wandb", "false", "--env.total_steps=-1",
-		"--openai.base_url", w.URL+"/v1", "--openai.model_name", "policy", "--openai.api_key", "key", "--openai.server_type", "vllm", "--openai.tokenizer_name", tokenizer)
+		"--openai.base_url", w.URL+"/v1", "--openai.model_name", "policy", "--openai.api_key", "key", "--openai.server_type",
+		"vllm", "--openai.tokenizer_name", tokenizer)
 	cmd.Dir = t.TempDir()
 	cmd.Env = append(os.Environ(), "HF_HUB_OFFLINE=1", "WANDB_MODE=disabled")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -23,9 +23,11 @@ func TestCompliance(t *testing.T) {
 	}
 	object := func(t *testing.T, change func(map[string]cty.Value)) (any, *plugintest.Trajectories) {
 		api, w := plugintest.FakeTrajectories(t, 64), newWorld(t)
-		inference := plugintest.Ref("inference.fake.test", kind.Inference, outputs.Inference{BaseURL: w.URL + "/v1", APIKey: "key", Model: "policy", Tokenizer: tokenizer})
+		inference := plugintest.Ref("inference.fake.test", kind.Inference, outputs.Inference{BaseURL: w.URL + "/v1",
+			APIKey: "key", Model: "policy", Tokenizer: tokenizer})
 		values := map[string]cty.Value{
-			"script": cty.StringVal(filepath.Join(repository(t), "recipes", "environments", "addition.py")), "inference": inference.Values, "trajectories": api.Reference().Values,
+			"script":    cty.StringVal(filepath.Join(repository(t), "recipes", "environments", "addition.py")),
+			"inference": inference.Values, "trajectories": api.Reference().Values,
 		}
 		change(values)
 		return cty.ObjectVal(values), api

@@ -62,29 +62,35 @@ type symptom struct {
 var symptoms = []symptom{
 	{"sandbox", lazyregexp.New(`NoSandbox: refused`),
 		"code that a model writes would run without a sandbox",
-		"install bubblewrap on the machine of this block, and in a container allow it user namespaces; or set config = { sandbox = \"none\" }, if the machine holds nothing that such code must not reach"},
+		"install bubblewrap on the machine of this block, and in a container allow it user namespaces; or set config = { " +
+			"sandbox = \"none\" }, if the machine holds nothing that such code must not reach"},
 	{"no-atroposlib", lazyregexp.New(`No module named '?(atroposlib|yaml)'?(\n|$)`),
 		"the Python of this block has no atroposlib",
-		"run recipe init, which makes one for blocks without a runtime, or point runtime { python = … } at an interpreter that has it"},
+		"run recipe init, which makes one for blocks without a runtime, or point runtime { python = … } at an " +
+			"interpreter that has it"},
 	{
 		"other-atroposlib",
 		lazyregexp.New(`No module named '?atroposlib\.[\w.]+|cannot import name '\w+' from '?atroposlib`),
 		"the installed atroposlib lacks something that the environment imports: they are of different versions",
-		"set path to the checkout of Atropos that the environment is from, whose atroposlib is then imported; or install that version into the block's runtime",
+		"set path to the checkout of Atropos that the environment is from, whose atroposlib is then imported; or install " +
+			"that version into the block's runtime",
 	},
 	{"checkout-module", lazyregexp.New(`No module named '?environments\b`),
 		"the environment imports a module of its checkout of Atropos",
 		"set path to the checkout: its modules are then found"},
 	{"module", lazyregexp.New(`No module named '?([\w.]+)`),
 		"the environment needs a Python package that is not installed",
-		"add the package to the block's runtime { requirements = [ … ] } and run recipe init, or install it into runtime.python; for a module of a checkout set path"},
+		"add the package to the block's runtime { requirements = [ … ] } and run recipe init, or install it into " +
+			"runtime.python; for a module of a checkout set path"},
 	{
 		"other-tokenizer",
 		lazyregexp.New(
 			`Tokenizer class \S+ does not exist or is not currently imported|did not match any variant of untagged enum|_set_model_specific_special_tokens`,
 		),
 		"the tokenizer was saved by another version of transformers than the block's Python has, which cannot read it",
-		"a tokenizer saved by transformers 5 needs transformers 5: run recipe init for blocks without a runtime, or add \"transformers>=5\" to runtime { requirements = [ … ] } (\"transformers<5\" for an old one); or set tokenizer to a folder that this version has saved",
+		"a tokenizer saved by transformers 5 needs transformers 5: run recipe init for blocks without a runtime, or add " +
+			"\"transformers>=5\" to runtime { requirements = [ … ] } (\"transformers<5\" for an old one); or set tokenizer to " +
+			"a folder that this version has saved",
 	},
 	{"group-size", lazyregexp.New(`group_size \(\d+\) must be less than batch_size \(-?\d+\)`),
 		"group_size is larger than the trainer's batch_size",
@@ -106,7 +112,8 @@ var symptoms = []symptom{
 			`(?i)(Couldn't reach .{1,80} on the Hub|OfflineModeIsEnabled|DatasetNotFoundError|Couldn't find any data file|Couldn't find cache for)`,
 		),
 		"the environment's data set cannot be loaded",
-		"download it beforehand into the cache (HF_HOME), or put a folder of its name with the data in the directory that path names: load_dataset takes it from there",
+		"download it beforehand into the cache (HF_HOME), or put a folder of its name with the data in the directory that " +
+			"path names: load_dataset takes it from there",
 	},
 	{"trajectories", lazyregexp.New(`RetryError|Error registering env|Cannot connect to host`),
 		"the trajectory API does not answer",
@@ -175,7 +182,8 @@ func signalText(s syscall.Signal) string {
 func killedRemedy(s syscall.Signal) string {
 	switch s {
 	case syscall.SIGKILL:
-		return "somebody sent it, or the kernel did because memory ran out: look for \"Out of memory\" in the kernel's log (dmesg, journalctl -k), lower max_num_workers or replicas, or free memory"
+		return "somebody sent it, or the kernel did because memory ran out: look for \"Out of memory\" in the kernel's log " +
+			"(dmesg, journalctl -k), lower max_num_workers or replicas, or free memory"
 	case syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGILL, syscall.SIGFPE:
 		return "a library in its Python crashed; the lines above are its last"
 	default:
@@ -186,8 +194,8 @@ func killedRemedy(s syscall.Signal) string {
 // traceback begins what Python writes of an uncaught exception.
 const traceback = "Traceback (most recent call last)"
 
-// lastError is what the environment ended with: its last traceback with all that is chained to it, when its log ends in one, else
-// its last lines.
+// lastError is what the environment ended with: its last traceback with all that is chained to it, when its log ends in
+// one, else its last lines.
 func lastError(log string) string {
 	lines := strings.Split(strings.TrimSpace(log), "\n")
 	from := max(0, len(lines)-endLines)

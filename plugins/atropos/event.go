@@ -145,7 +145,8 @@ func emptyText(e event, limit int64) string {
 	}
 	if e.Answers == 0 {
 		return fmt.Sprintf(
-			"%d rollouts in a row brought no group, and none of them asked inference for anything. Lengths that do not fit do that: "+
+			"%d rollouts in a row brought no group, and none of them asked inference for anything. Lengths "+
+				"that do not fit do that: "+
 				"max_token_length (%s) against the prompt and max_model_len%s",
 			e.Rollouts,
 			limitText(limit),
@@ -161,8 +162,10 @@ func emptyText(e event, limit int64) string {
 		)
 	}
 	return fmt.Sprintf(
-		"%d rollouts in a row brought no group, although inference answered %d times: the environment drops every answer without an error. "+
-			"A minimum length does that (some environments drop answers of fewer than 10 tokens), or a scoring that rejects what the model writes",
+		"%d rollouts in a row brought no group, although inference answered %d times: the environment drops every "+
+			"answer without an error. "+
+			"A minimum length does that (some environments drop answers of fewer than 10 tokens), or a scoring that "+
+			"rejects what the model writes",
 		e.Rollouts,
 		e.Answers,
 	)
@@ -197,7 +200,8 @@ func (p *process) evaluation(ctx context.Context, e event) {
 		p.host.Log(
 			"warn",
 			fmt.Sprintf(
-				"the policy went from version %d to %d during the evaluation; for numbers that belong to one version use evaluate_before and evaluate_after",
+				"the policy went from version %d to %d during the evaluation; for numbers that belong to one version use "+
+					"evaluate_before and evaluate_after",
 				p.evaluating,
 				now,
 			),

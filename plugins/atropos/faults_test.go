@@ -200,9 +200,11 @@ func TestAnEvaluationOfTheEnvironmentsOwnTellsBothVersions(t *testing.T) {
 	t.Parallel()
 	h := newHost()
 	r := &running{host: h}
-	p := &process{running: r, team: newTeam(h, outputs.Environment{}, 1), evaluating: 3} // without a control endpoint the version is 0
+	// without a control endpoint the version is 0
+	p := &process{running: r, team: newTeam(h, outputs.Environment{}, 1), evaluating: 3}
 	p.take(t.Context(), event{Event: "evaluation", Metrics: map[string]float64{"eval/accuracy": 0.5}})
-	if h.metrics["eval/policy_version_first"] != 3 || h.metrics["eval/policy_version"] != 0 || h.metrics["eval/accuracy"] != 0.5 || len(h.logs) != 1 {
+	if h.metrics["eval/policy_version_first"] != 3 || h.metrics["eval/policy_version"] != 0 ||
+		h.metrics["eval/accuracy"] != 0.5 || len(h.logs) != 1 {
 		t.Errorf("metrics %v, log %q; want both versions and a warning", h.metrics, h.logs)
 	}
 	p.evaluating, h.logs = 0, nil

@@ -18,7 +18,7 @@ func check(t *testing.T, statements string, args ...string) {
 	t.Helper()
 	prelude := "import sys\nsys.path.insert(0, sys.argv[1])\nimport gsm8k as g\n"
 	argv := append([]string{"-c", prelude + statements, filepath.Join(repository(t), "recipes", "environments")}, args...)
-	cmd := exec.CommandContext(t.Context(), python(t), argv...) //nolint:gosec // our own interpreter
+	cmd := exec.CommandContext(t.Context(), python(t), argv...)
 	cmd.Dir = t.TempDir()
 	cmd.Env = append(os.Environ(), "HF_HUB_OFFLINE=1", "HF_HOME="+t.TempDir())
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -39,7 +39,8 @@ for split, n in (("train", 50), ("test", 7)):
         for i in range(n):
             f.write(json.dumps({"question": f"{split} {i}?", "answer": f"Steps.\n#### {i + 1000:,}"}) + "\n")
 with open("openai/gsm8k/README.md", "w") as f:
-    f.write("---\nconfigs:\n- config_name: main\n  data_files:\n  - split: train\n    path: main/train.jsonl\n  - split: test\n    path: main/test.jsonl\n---\n")
+    f.write("---\nconfigs:\n- config_name: main\n  data_files:\n  - split: train\n    path: main/train.jsonl\n"
+            "  - split: test\n    path: main/test.jsonl\n---\n")
 
 def order(seed):
     env = g.GSM8K.__new__(g.GSM8K)
@@ -67,10 +68,13 @@ assert g.verify is not None, "math_verify is not installed: answers would be com
 rows = g.load(sys.argv[2], "train")
 assert rows == [{"question": "How many?", "gold": "1234"}], rows
 for text, gold, want in [
-    (r"so \boxed{42}", "42", True), (r"\boxed{1,234}", "1234", True), (r"\boxed{41} no, \boxed{42}", "42", True), (r"\boxed{42.0}", "42", True),
-    ("42", "42", False), (r"\boxed{43}", "42", False), (r"<think>\boxed{42}</think> \boxed{7}", "42", False), (r"\boxed{\text{42}}", "42", True), (r"\boxed{4", "4", False),
+    (r"so \boxed{42}", "42", True), (r"\boxed{1,234}", "1234", True),
+    (r"\boxed{41} no, \boxed{42}", "42", True), (r"\boxed{42.0}", "42", True),
+    ("42", "42", False), (r"\boxed{43}", "42", False),
+    (r"<think>\boxed{42}</think> \boxed{7}", "42", False), (r"\boxed{\text{42}}", "42", True), (r"\boxed{4", "4", False),
     # what only a symbolic comparison finds equal
-    (r"\boxed{\frac{84}{2}}", "42", True), (r"\boxed{\sqrt{1764}}", "42", True), (r"\boxed{6 \times 7}", "42", True), (r"\boxed{2^5 + 10}", "42", True),
+    (r"\boxed{\frac{84}{2}}", "42", True), (r"\boxed{\sqrt{1764}}", "42", True),
+    (r"\boxed{6 \times 7}", "42", True), (r"\boxed{2^5 + 10}", "42", True),
     (r"\boxed{\frac{84}{3}}", "42", False), (r"\boxed{6 \times 6}", "42", False),
 ]:
     assert g.is_right(text, gold) == want, (text, gold)
@@ -118,7 +122,8 @@ func TestGSM8KLengthPenalty(t *testing.T) {
 func TestEvaluationEverySoManySteps(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data.jsonl")
-	write(t, data, `{"question":"How many legs have two cats?","answer":"#### 8"}`+"\n"+`{"question":"How many legs have three cats?","answer":"#### 12"}`+"\n")
+	write(t, data, `{"question":"How many legs have two cats?","answer":"#### 8"}`+"\n"+
+		`{"question":"How many legs have three cats?","answer":"#### 12"}`+"\n")
 	w, h := newWorld(t), newHost()
 	w.reply = func(_ string, i int) string { return fmt.Sprintf(`\boxed{%d}`, 8+i) }
 	fails := true // the first evaluation meets a server that cannot answer
@@ -133,7 +138,8 @@ func TestEvaluationEverySoManySteps(t *testing.T) {
 		if greedy {
 			w.evaluated++
 		}
-		_ = json.NewEncoder(out).Encode(map[string]any{"choices": []any{map[string]any{"index": 0, "finish_reason": "stop", "message": map[string]any{"role": "assistant", "content": `\boxed{8}`}}}})
+		_ = json.NewEncoder(out).Encode(map[string]any{"choices": []any{map[string]any{"index": 0, "finish_reason": "stop",
+			"message": map[string]any{"role": "assistant", "content": `\boxed{8}`}}}})
 	}
 	every := int64(2)
 	req := request(t, w, func(c *Config) {
@@ -145,7 +151,10 @@ func TestEvaluationEverySoManySteps(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- (&Environment{}).Run(ctx, req, h) }()
 	h.await(t, "the error of the evaluation that failed", func() bool {
-		return slices.ContainsFunc(h.logs, func(line string) bool { return strings.HasPrefix(line, "error: the evaluation at step") })
+		return slices.ContainsFunc(h.logs, func(line string) bool {
+			return strings.HasPrefix(line,
+				"error: the evaluation at step")
+		})
 	})
 	w.mu.Lock()
 	fails = false
@@ -175,6 +184,7 @@ func chatTokenizer(t *testing.T) string {
 	if err := os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "tokenizer"))); err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(dir, "chat_template.jinja"), "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[assistant]")
+	write(t, filepath.Join(dir, "chat_template.jinja"), "{% for m in messages %}[{{ m.role }}]{{ m.content "+
+		"}}{% endfor %}[assistant]")
 	return dir
 }

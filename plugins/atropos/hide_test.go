@@ -17,7 +17,8 @@ func TestTokensStayOutOfWhatAnEnvironmentWrites(t *testing.T) {
 import logging, sys
 sys.path.insert(0, "launcher")
 import recipe_hide
-recipe_hide.install({"env": {"rollout_server_url": "http://h:1/t/s3cret-s3cret"}, "openai": [{"api_key": "k3y-k3y-k3y"}, {"api_key": "none"}]})
+recipe_hide.install({"env": {"rollout_server_url": "http://h:1/t/s3cret-s3cret"},
+    "openai": [{"api_key": "k3y-k3y-k3y"}, {"api_key": "none"}]})
 logging.basicConfig(level=logging.INFO)
 print("posting to http://h:1/t/s3cret-s3cret/scored_data with k3y-k3y-k3y, none")
 sys.stderr.writelines(["s3cret-s3cret\n"])

@@ -14,9 +14,12 @@ import (
 
 // attributes that config may not set, because an attribute of the block does.
 var managed = map[string]string{
-	"rollout_server_url": "", "wandb_name": "name", "group_size": "group_size", "total_steps": "total_steps", "max_token_length": "max_token_length",
-	"steps_per_eval": "steps_per_eval", "inference_weight": "weight", "min_batch_allocation": "min_batch_allocation", "max_batches_offpolicy": "max_batches_offpolicy",
-	"max_num_workers": "max_num_workers", "use_wandb": "wandb", "tokenizer_name": "tokenizer", "include_messages": "include_messages",
+	"rollout_server_url": "", "wandb_name": "name", "group_size": "group_size", "total_steps": "total_steps",
+	"max_token_length": "max_token_length",
+	"steps_per_eval":   "steps_per_eval", "inference_weight": "weight", "min_batch_allocation": "min_batch_allocation",
+	"max_batches_offpolicy": "max_batches_offpolicy",
+	"max_num_workers":       "max_num_workers", "use_wandb": "wandb", "tokenizer_name": "tokenizer",
+	"include_messages":           "include_messages",
 	"ensure_scores_are_not_same": "keep_same_scores", "data_path_to_save_groups": "save_groups",
 }
 

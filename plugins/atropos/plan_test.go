@@ -28,8 +28,10 @@ func TestPlanTellsTheChatTemplate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e, problems := (&Environment{}).Plan(c.config, sdk.Placement{})
-			if f := e.Facts; f["chat_template"] != c.template || f["chat_template_from"] != c.from || f["renders_chat"] != c.renders || len(problems) > 0 {
-				t.Errorf("facts %v, problems %v, want template %q from %q, renders_chat %s", f, problems, c.template, c.from, c.renders)
+			if f := e.Facts; f["chat_template"] != c.template || f["chat_template_from"] != c.from ||
+				f["renders_chat"] != c.renders || len(problems) > 0 {
+				t.Errorf("facts %v, problems %v, want template %q from %q, renders_chat %s", f, problems, c.template, c.from,
+					c.renders)
 			}
 		})
 	}

@@ -147,16 +147,19 @@ func TestFailedPostsDegradeTheBlock(t *testing.T) {
 			req := request(t, w, chatting(t, c.body))
 			go func() { ended <- (&Environment{}).Run(ctx, req, h) }()
 			says := func(text string) bool {
-				return strings.HasPrefix(text, "degraded: ") && !slices.ContainsFunc(c.want, func(part string) bool { return !strings.Contains(text, part) })
+				return strings.HasPrefix(text, "degraded: ") && !slices.ContainsFunc(c.want,
+					func(part string) bool { return !strings.Contains(text, part) })
 			}
-			h.await(t, fmt.Sprintf("a degraded phase with %q", c.want), func() bool { return slices.ContainsFunc(h.phases, says) })
+			h.await(t, fmt.Sprintf("a degraded phase with %q", c.want),
+				func() bool { return slices.ContainsFunc(h.phases, says) })
 			h.await(t, "an event of the first failed post", func() bool {
 				return slices.ContainsFunc(h.logs, func(line string) bool {
 					return strings.HasPrefix(line, "error: a post of 1 scored group failed (failure 1 so far)")
 				})
 			})
 			h.mu.Lock()
-			if i := slices.IndexFunc(h.phases, says); slices.ContainsFunc(h.phases[i:], func(text string) bool { return strings.HasPrefix(text, "ready") }) {
+			if i := slices.IndexFunc(h.phases, says); slices.ContainsFunc(h.phases[i:],
+				func(text string) bool { return strings.HasPrefix(text, "ready") }) {
 				t.Errorf("ready although no group arrives: %q", h.phases[i:])
 			}
 			if h.metrics["env/groups_sent"] != 0 {
@@ -167,8 +170,10 @@ func TestFailedPostsDegradeTheBlock(t *testing.T) {
 				w.mu.Lock()
 				w.refuse = 0
 				w.mu.Unlock()
-				h.await(t, "a ready phase after groups arrive", func() bool { return strings.HasPrefix(h.phases[len(h.phases)-1], "ready: registered") })
-				h.await(t, "metrics of groups that arrived and that did not", func() bool { return h.metrics["env/groups_sent"] > 0 && h.metrics["env/groups_failed"] > 0 })
+				h.await(t, "a ready phase after groups arrive",
+					func() bool { return strings.HasPrefix(h.phases[len(h.phases)-1], "ready: registered") })
+				h.await(t, "metrics of groups that arrived and that did not",
+					func() bool { return h.metrics["env/groups_sent"] > 0 && h.metrics["env/groups_failed"] > 0 })
 			}
 			cancel()
 			<-ended
@@ -180,8 +185,10 @@ func TestFailedPostsDegradeTheBlock(t *testing.T) {
 func TestFailedRolloutsDegradeTheBlock(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ body, want string }{
-		"raised": {"        raise ValueError('the judge is away')", "rollouts all failed, the last one in sampling with ValueError: the judge is away"},
-		"scored": {"        return {'tokens': 1}, []\n\n    async def postprocess_histories(self, group):\n        raise ValueError('no score')", "rollouts all failed, the last one in scoring with ValueError: no score"},
+		"raised": {"        raise ValueError('the judge is away')", "rollouts all failed, the last one in sampling with " +
+			"ValueError: the judge is away"},
+		"scored": {"        return {'tokens': 1}, []\n\n    async def postprocess_histories(self, group):\n        raise " +
+			"ValueError('no score')", "rollouts all failed, the last one in scoring with ValueError: no score"},
 		"caught": {`        async with self.server.managed_server(tokenizer=self.tokenizer) as managed:
             await managed.completion(prompt=prompt(item), n=2, max_tokens=1, temperature=1.0)
         import logging
@@ -213,7 +220,8 @@ func TestFailedRolloutsDegradeTheBlock(t *testing.T) {
 func TestPathIsImportedFrom(t *testing.T) {
 	t.Parallel()
 	checkout := t.TempDir()
-	for name, text := range map[string]string{"a_package/__init__.py": "", "a_package/module.py": "where = 'path'\n", "both.py": "where = 'path'\n", "scripts/both.py": "where = 'script'\n"} {
+	for name, text := range map[string]string{"a_package/__init__.py": "", "a_package/module.py": "where = 'path'\n",
+		"both.py": "where = 'path'\n", "scripts/both.py": "where = 'script'\n"} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(checkout, name)), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -223,7 +231,8 @@ func TestPathIsImportedFrom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(checkout, "scripts", "addition.py"), "import both\nfrom a_package import module\n\nassert (module.where, both.where) == ('path', 'script')\n"+string(text))
+	write(t, filepath.Join(checkout, "scripts", "addition.py"), "import both\nfrom a_package import module\n\nassert "+
+		"(module.where, both.where) == ('path', 'script')\n"+string(text))
 	w := newWorld(t)
 	rolled(t, w, 1, func(c *Config) { c.Path, c.Script = checkout, "scripts/addition.py" })
 }
@@ -240,12 +249,20 @@ func TestAtroposOwnEnvironments(t *testing.T) {
 		config map[string]any
 		answer func(prompt string, i int) string
 	}{
-		"blackjack":           {"environments/game_environments/gymnasium/blackjack/blackjack_env_no_thinking.py", nil, func(_ string, i int) string { return blackjack([]string{"stick", "hit"}[i%2]) }},
-		"blackjack, thinking": {"environments/game_environments/gymnasium/blackjack/blackjack_env_thinking.py", nil, func(_ string, i int) string { return "<think>x</think>" + blackjack([]string{"stick", "hit"}[i%2]) }},
-		"gym_taxi":            {"environments/game_environments/gymnasium/gym_taxi.py", nil, func(_ string, i int) string { return []string{"3", "x"}[i%2] }},
-		"letter_counting":     {"environments/letter_counting_environment/letter_counting_environment.py", nil, func(_ string, i int) string { return fmt.Sprintf("<think>\nx</think><answer>%d</answer>", i%4) }},
-		"tool_use_multiturn":  {"environments/tool_use_multiturn_server.py", nil, toolCall},
-		"textworld":           {"environments/game_environments/textworld_env/textworld_env.py", map[string]any{"max_steps": int64(3)}, func(_ string, i int) string { return []string{"<think>x</think> look", "inventory"}[i%2] }},
+		"blackjack": {"environments/game_environments/gymnasium/blackjack/blackjack_env_no_thinking.py", nil,
+			func(_ string, i int) string { return blackjack([]string{"stick", "hit"}[i%2]) }},
+		"blackjack, thinking": {"environments/game_environments/gymnasium/blackjack/blackjack_env_thinking.py", nil,
+			func(_ string, i int) string { return "<think>x</think>" + blackjack([]string{"stick", "hit"}[i%2]) }},
+		"gym_taxi": {"environments/game_environments/gymnasium/gym_taxi.py", nil,
+			func(_ string, i int) string { return []string{"3", "x"}[i%2] }},
+		"letter_counting": {"environments/letter_counting_environment/letter_counting_environment.py", nil,
+			func(_ string, i int) string { return fmt.Sprintf("<think>\nx</think><answer>%d</answer>", i%4) }},
+		"tool_use_multiturn": {"environments/tool_use_multiturn_server.py", nil, toolCall},
+		"textworld": {"environments/game_environments/textworld_env/textworld_env.py",
+			map[string]any{"max_steps": int64(3)}, func(_ string, i int) string {
+				return []string{"<think>x</think> look",
+					"inventory"}[i%2]
+			}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -263,7 +280,8 @@ func TestAtroposOwnEnvironments(t *testing.T) {
 					}
 				}
 			}
-			t.Logf("%d groups arrived; the first has %d sequences, scores %v", len(groups), len(groups[0]["tokens"].([]any)), groups[0]["scores"])
+			t.Logf("%d groups arrived; the first has %d sequences, scores %v", len(groups), len(groups[0]["tokens"].([]any)),
+				groups[0]["scores"])
 		})
 	}
 }
@@ -277,12 +295,15 @@ func workplace(t *testing.T, checkout string) string {
 		t.Fatal(err)
 	}
 	conversation := `{"conversations": [{"from": "system", "value": "Tools: add"}, {"from": "human", "value": "Add one to nothing."},
-		{"from": "gpt", "value": "<think>\nx\n</think>\n<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>"}, {"from": "tool", "value": "<tool_response>\n1\n</tool_response>"},
+		{"from": "gpt", "value": "<think>\nx\n</think>\n<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>"},
+		{"from": "tool", "value": "<tool_response>\n1\n</tool_response>"},
 		{"from": "gpt", "value": "<think>\nx\n</think>\nIt is 1."}, {"from": "human", "value": "And two?"},
-		{"from": "gpt", "value": "<think>\nx\n</think>\n<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 2}}\n</tool_call>"}, {"from": "tool", "value": "<tool_response>\n2\n</tool_response>"},
+		{"from": "gpt", "value": "<think>\nx\n</think>\n<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 2}}\n</tool_call>"},
+		{"from": "tool", "value": "<tool_response>\n2\n</tool_response>"},
 		{"from": "gpt", "value": "<think>\nx\n</think>\nIt is 2."}]}`
 	for name, text := range map[string]string{
-		"interstellarninja/toolace_hermes_sequential_tool_use/train.jsonl": strings.Repeat(strings.Join(strings.Fields(conversation), " ")+"\n", 40),
+		"interstellarninja/toolace_hermes_sequential_tool_use/train.jsonl": strings.Repeat(
+			strings.Join(strings.Fields(conversation), " ")+"\n", 40),
 		"nltk/corpora/words/en":       "apple\nbanana\ncherry\nstrawberry\n",
 		"nltk/corpora/words/en-basic": "apple\n",
 	} {
@@ -313,5 +334,6 @@ func toolCall(prompt string, i int) string {
 	case strings.Contains(prompt, "And two?"):
 		argument = 2
 	}
-	return fmt.Sprintf("<think>\nx\n</think>\n<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": %d}}\n</tool_call>", argument)
+	return fmt.Sprintf("<think>\nx\n</think>\n<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": %d}}\n</tool_call>",
+		argument)
 }

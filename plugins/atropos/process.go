@@ -171,7 +171,8 @@ func (p *process) silent(program *proc.Program) error {
 				"the environment did not come up within start_timeout = %s",
 				p.req.Config.StartTimeout,
 			), Detail: lastLines(program.Tail(logTail), 10),
-			Remedy: "its imports or its setup() take longer (data sets are downloaded there): raise health { start_timeout }, or fill the cache of data sets beforehand",
+			Remedy: "its imports or its setup() take longer (data sets are downloaded there): raise health { start_timeout }, " +
+				"or fill the cache of data sets beforehand",
 		}
 	}
 	return &sdk.Error{
@@ -179,7 +180,8 @@ func (p *process) silent(program *proc.Program) error {
 			"the environment has not polled the trajectory API for %s",
 			p.req.Config.Silence,
 		), Detail: lastLines(program.Tail(logTail), 10),
-		Remedy: "a call in its code blocks the event loop (a subprocess, a lock, time.sleep); make it asynchronous, or raise silence",
+		Remedy: "a call in its code blocks the event loop (a subprocess, a lock, time.sleep); make it asynchronous, or " +
+			"raise silence",
 	}
 }
 

@@ -145,7 +145,8 @@ func TestMultiTurn(t *testing.T) {
 	var mu sync.Mutex
 	begun := 0
 	w.reply = func(prompt string, _ int) string {
-		if m := regexp.MustCompile(`<tool_response>(\d+)</tool_response>$`).FindStringSubmatch(strings.ReplaceAll(prompt, "<unk>", "")); m != nil {
+		if m := regexp.MustCompile(`<tool_response>(\d+)</tool_response>$`).FindStringSubmatch(strings.ReplaceAll(prompt,
+			"<unk>", "")); m != nil {
 			return "<answer>" + m[1] + "</answer>"
 		}
 		mu.Lock()
@@ -169,7 +170,8 @@ func TestMultiTurn(t *testing.T) {
 					strings.Contains(text, "tool_response") ||
 					score != 1 {
 					t.Errorf(
-						"a conversation with the tool trains %q with score %v; want the call and the answer, and nothing that the tool said",
+						"a conversation with the tool trains %q with score %v; want the call and the answer, and "+
+							"nothing that the tool said",
 						text,
 						score,
 					)
@@ -378,7 +380,9 @@ func codeIsRun(t *testing.T, kind string) {
 		if k, ok := strings.CutPrefix(m[1], "the larger of x and "); ok {
 			right = "max(x, " + k + ")"
 		}
-		return []string{" return " + right, " return __import__('subprocess').Popen(['sleep', '4711.25'])", " return no_such_name", " return while", " while True: pass", " return open('x', 'w')", " return __import__('sys').exit(0)", " return [0] * 10**10"}[i%8]
+		return []string{" return " + right, " return __import__('subprocess').Popen(['sleep', '4711.25'])",
+			" return no_such_name", " return while", " while True: pass", " return open('x', 'w')",
+			" return __import__('sys').exit(0)", " return [0] * 10**10"}[i%8]
 	}
 	g := rolled(t, w, 1, func(c *Config) {
 		script(t, "programs.py")(c)
@@ -389,7 +393,7 @@ func codeIsRun(t *testing.T, kind string) {
 		started = 0 // root may, and it ends with the program
 	}
 	if left, _ := filepath.Glob("/proc/[0-9]*/cmdline"); slices.ContainsFunc(left, func(path string) bool {
-		command, err := os.ReadFile(path) //nolint:gosec // of another process
+		command, err := os.ReadFile(path)
 		return err == nil && strings.HasPrefix(string(command), "sleep\x004711.25")
 	}) {
 		t.Error("what a program has started outlives it")

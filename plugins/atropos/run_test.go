@@ -123,7 +123,8 @@ func (w *world) serve(out http.ResponseWriter, r *http.Request) {
 		if w.trainer {
 			name, _ := decode(r)["desired_name"].(string)
 			w.names = append(w.names, name)
-			answer = map[string]any{"status": "success", "env_id": 0, "wandb_name": "addition_0", "checkpoint_dir": "", "starting_step": 0, "checkpoint_interval": 0, "num_steps": 1000000}
+			answer = map[string]any{"status": "success", "env_id": 0, "wandb_name": "addition_0", "checkpoint_dir": "",
+				"starting_step": 0, "checkpoint_interval": 0, "num_steps": 1000000}
 		}
 	case "/info":
 		answer = map[string]any{"batch_size": 16, "max_token_len": cmp.Or(w.length, 4096)}
@@ -132,7 +133,8 @@ func (w *world) serve(out http.ResponseWriter, r *http.Request) {
 		if w.over {
 			w.step = 1 << 30
 		}
-		answer = map[string]any{"current_step": w.step, "queue_size": 0, "unallocated_fraction": 1.0, "self_queue_size": 0, "max_group_size": 8, "env_weight": 1.0}
+		answer = map[string]any{"current_step": w.step, "queue_size": 0, "unallocated_fraction": 1.0, "self_queue_size": 0,
+			"max_group_size": 8, "env_weight": 1.0}
 	case "/scored_data_list":
 		w.groups = append(w.groups, decodeList(r)...)
 		w.step = len(w.groups) / 2
@@ -258,7 +260,8 @@ func (w *world) complete(out http.ResponseWriter, r *http.Request) {
 	out.Header().Set("Content-Type", "application/json")
 	out.Header().Set("X-Recipe-Policy-Version", "3")
 	out.Header().Set("X-Recipe-Policy-Version-Max", "4")
-	_ = json.NewEncoder(out).Encode(map[string]any{"id": "x", "object": "completion", "created": 1, "model": "policy", "choices": choices})
+	_ = json.NewEncoder(out).Encode(map[string]any{"id": "x", "object": "completion", "created": 1, "model": "policy",
+		"choices": choices})
 }
 
 func itoa(i int) string { b, _ := json.Marshal(i); return string(b) }
@@ -324,7 +327,8 @@ func (h *host) await(t *testing.T, what string, ok func() bool) {
 		case <-h.changed:
 		case <-time.After(100 * time.Millisecond):
 		case <-deadline:
-			t.Fatalf("waited too long for %s; phases %q, log %q, metrics %v, %d samples", what, h.phases, h.logs, h.metrics, len(h.samples))
+			t.Fatalf("waited too long for %s; phases %q, log %q, metrics %v, %d samples", what, h.phases, h.logs,
+				h.metrics, len(h.samples))
 		}
 	}
 }
@@ -334,15 +338,18 @@ func request(t *testing.T, w *world, change func(*Config)) sdk.Request[Config] {
 	t.Helper()
 	inference, trajectories := refs(w.URL, w.URL)
 	c := Config{
-		Script: filepath.Join(repository(t), "recipes", "environments", "addition.py"), Inference: inference, Trajectories: trajectories,
-		GroupSize: 8, TotalSteps: -1, Weight: 1, ServerType: "vllm", RequestTimeout: time.Minute, Replicas: 1, StartTimeout: patience, Silence: time.Minute,
+		Script: filepath.Join(repository(t), "recipes", "environments", "addition.py"), Inference: inference,
+		Trajectories: trajectories,
+		GroupSize:    8, TotalSteps: -1, Weight: 1, ServerType: "vllm", RequestTimeout: time.Minute, Replicas: 1,
+		StartTimeout: patience, Silence: time.Minute,
 		Tokenizer: filepath.Join(repository(t), "plugins", "atropos", "testdata", "tokenizer"),
 	}
 	if change != nil {
 		change(&c)
 	}
 	return sdk.Request[Config]{Config: c, Block: sdk.Block{
-		Address: "environment.atropos.addition", Dir: t.TempDir(), RecipeDir: t.TempDir(), Runtime: sdk.Runtime{Python: python(t)},
+		Address: "environment.atropos.addition", Dir: t.TempDir(), RecipeDir: t.TempDir(),
+		Runtime:     sdk.Runtime{Python: python(t)},
 		Environment: map[string]string{"HF_HUB_OFFLINE": "1"},
 	}}
 }
@@ -379,7 +386,8 @@ func TestRealEnvironment(t *testing.T) {
 	if r := metrics["env/reward_all_groups"]; r < 0 || r > 1 {
 		t.Errorf("the mean reward of all groups is %v", r)
 	}
-	if s := samples[0]; !strings.HasPrefix(s.Prompt, "What is ") || len(s.Completion) != 1 || (s.Score != 0 && s.Score != 1) {
+	if s := samples[0]; !strings.HasPrefix(s.Prompt, "What is ") || len(s.Completion) != 1 ||
+		(s.Score != 0 && s.Score != 1) {
 		t.Errorf("sample %+v; want the prompt, one digit and its score", s)
 	}
 	found, _, err := env.Evaluate(ctx, 0)
@@ -441,8 +449,10 @@ func TestRealEnvironmentFailures(t *testing.T) {
 		change func(*Config)
 		want   string
 	}{
-		"unknown setting": {func(c *Config) { c.Config = map[string]any{"max_new_token": 3} }, "max_new_token (did you mean max_new_tokens?)"},
-		"bad value":       {func(c *Config) { c.Config = map[string]any{"temperature": "hot"} }, "value that the environment's class refuses"},
+		"unknown setting": {func(c *Config) { c.Config = map[string]any{"max_new_token": 3} },
+			"max_new_token (did you mean max_new_tokens?)"},
+		"bad value": {func(c *Config) { c.Config = map[string]any{"temperature": "hot"} },
+			"value that the environment's class refuses"},
 		"too large group": {func(c *Config) { c.GroupSize = 32 }, "larger than the trainer's batch_size"},
 		"no tokenizer":    {func(c *Config) { c.Tokenizer = "/no/such/tokenizer" }, "tokenizer cannot be loaded"},
 		"no environment":  {script("print('hello')\n"), "without starting an environment"},

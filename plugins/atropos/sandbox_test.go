@@ -80,41 +80,58 @@ func TestHostilePrograms(t *testing.T) {
 	listening := listenAnywhere(t)
 	outside := filepath.Join(home, "written")
 	for name, c := range map[string]struct{ program, want string }{
-		"honest":                      {"def f(x):\n    return x + 1", "right"},
-		"wrong":                       {"def f(x):\n    return x", "wrong"},
-		"no Python":                   {"def f(x):\n    return while", "failed"},
-		"no f":                        {"x = 1", "failed"},
-		"reads a key":                 {"def f(x):\n    return len(open('" + secret + "').read()) and x + 1", "failed"},
-		"looks for the home folder":   {"import os\ndef f(x):\n    return x + 1 if os.path.exists('" + home + "') else 0", "wrong"},
-		"reads /etc/passwd":           {"def f(x):\n    return len(open('/etc/passwd').read()) and x + 1", "failed"},
-		"reads the environment":       {"import os\ndef f(x):\n    return x + 1 if 'SECRET' in os.environ or 'HOME' in os.environ else 0", "wrong"},
-		"looks at other processes":    {"import os\ndef f(x):\n    return x + 1 if any(n.isdigit() for n in os.listdir('/proc')) else 0", "failed"},
-		"is told by its parent":       {"import os\ndef f(x):\n    return os.getppid() and x + 1", "right"},
-		"kills its neighbours":        {"import os\ndef f(x):\n    os.kill(-1, 9)\n    return x + 1", "failed or endless"},
-		"opens a connection":          {"import socket\ndef f(x):\n    socket.create_connection(('127.0.0.1', " + listening + "), 2)\n    return x + 1", "failed"},
-		"asks a name server":          {"import socket\ndef f(x):\n    socket.getaddrinfo('example.org', 80)\n    return x + 1", "failed"},
-		"forks":                       {"import os\ndef f(x):\n    os.fork()\n    return x + 1", "failed"},
-		"is a fork bomb":              {"import os\ndef f(x):\n    while True:\n        try: os.fork()\n        except OSError: return x", "wrong"},
-		"starts a thread":             {"import threading\ndef f(x):\n    threading.Thread(target=print).start()\n    return x + 1", "failed"},
-		"starts a program":            {"import subprocess\ndef f(x):\n    subprocess.run(['true'])\n    return x + 1", "failed"},
-		"writes outside":              {"def f(x):\n    open('" + outside + "', 'w').write('x')\n    return x + 1", "failed"},
-		"writes into the interpreter": {"import os\ndef f(x):\n    open(os.__file__, 'a').write('x')\n    return x + 1", "failed"},
-		"fills the disk":              {"def f(x):\n    with open('big', 'w') as o: o.write('x' * 10**6)\n    return x + 1", "failed or endless"},
-		"takes memory":                {"def f(x):\n    return len([0] * 10**10)", "failed"},
-		"does not end":                {"def f(x):\n    while True: pass", "endless"},
-		"sleeps":                      {"import time\ndef f(x):\n    time.sleep(10**6)", "endless"},
-		"exits":                       {"import sys\ndef f(x):\n    sys.exit(0)", "failed"},
-		"exits at once":               {"import os\ndef f(x):\n    os._exit(0)", "failed"},
-		"prints a verdict":            {"def f(x):\n    print('right'); print('[2, 3]'); return 0", "wrong"},
-		"prints a verdict and exits":  {"import os\ndef f(x):\n    print('right', flush=True); os._exit(0)", "failed"},
-		"finds the pipe":              {"import os\ndef f(x):\n    [os.write(fd, b'\"right\"') for fd in range(64) if fd > 2 and ok(fd)]\n    os._exit(0)\ndef ok(fd):\n    try: os.fstat(fd); return True\n    except OSError: return False", "failed"},
-		"floods the pipe":             {"import gc, io\ndef f(x):\n    [o.write('9' * 10**7) for o in gc.get_objects() if isinstance(o, io.TextIOWrapper) and not o.closed and o.writable()]\n    return x + 1", "failed"},
-		"is equal to everything":      {"class E(int):\n    def __eq__(self, other): return True\n    __hash__ = None\ndef f(x):\n    return E(7)", "wrong"},
-		"is nearly a number":          {"def f(x):\n    return float(x + 1)", "wrong"},
-		"patches the runner":          {"import builtins, json\nbuiltins.all = lambda *a: True\njson.dumps = lambda *a, **k: '[true, true]'\ndef f(x):\n    return x", "wrong"},
-		"gives back too few":          {"import json\njson.dumps = lambda *a, **k: '[2]'\ndef f(x):\n    return x + 1", "failed"},
-		"gives back an enormous one":  {"def f(x):\n    return 10**100000", "failed"},
-		"leaves the namespace":        {"import ctypes\ndef f(x):\n    return x + 1 if ctypes.CDLL(None).unshare(0x10000000) == 0 else 0", "wrong"},
+		"honest":      {"def f(x):\n    return x + 1", "right"},
+		"wrong":       {"def f(x):\n    return x", "wrong"},
+		"no Python":   {"def f(x):\n    return while", "failed"},
+		"no f":        {"x = 1", "failed"},
+		"reads a key": {"def f(x):\n    return len(open('" + secret + "').read()) and x + 1", "failed"},
+		"looks for the home folder": {"import os\ndef f(x):\n    return x + 1 if os.path.exists('" + home + "') else 0",
+			"wrong"},
+		"reads /etc/passwd": {"def f(x):\n    return len(open('/etc/passwd').read()) and x + 1", "failed"},
+		"reads the environment": {"import os\ndef f(x):\n    return x + 1 if 'SECRET' in os.environ or 'HOME' in " +
+			"os.environ else 0", "wrong"},
+		"looks at other processes": {"import os\ndef f(x):\n    return x + 1 if any(n.isdigit() for n in " +
+			"os.listdir('/proc')) else 0", "failed"},
+		"is told by its parent": {"import os\ndef f(x):\n    return os.getppid() and x + 1", "right"},
+		"kills its neighbours":  {"import os\ndef f(x):\n    os.kill(-1, 9)\n    return x + 1", "failed or endless"},
+		"opens a connection": {"import socket\ndef f(x):\n    socket.create_connection(('127.0.0.1', " + listening +
+			"), 2)\n    return x + 1", "failed"},
+		"asks a name server": {"import socket\ndef f(x):\n    socket.getaddrinfo('example.org', 80)\n    " +
+			"return x + 1", "failed"},
+		"forks": {"import os\ndef f(x):\n    os.fork()\n    return x + 1", "failed"},
+		"is a fork bomb": {"import os\ndef f(x):\n    while True:\n        try: os.fork()\n        except " +
+			"OSError: return x", "wrong"},
+		"starts a thread": {"import threading\ndef f(x):\n    threading.Thread(target=print).start()\n    " +
+			"return x + 1", "failed"},
+		"starts a program": {"import subprocess\ndef f(x):\n    subprocess.run(['true'])\n    return x + 1",
+			"failed"},
+		"writes outside": {"def f(x):\n    open('" + outside + "', 'w').write('x')\n    return x + 1", "failed"},
+		"writes into the interpreter": {"import os\ndef f(x):\n    open(os.__file__, 'a').write('x')\n    return x + 1",
+			"failed"},
+		"fills the disk": {"def f(x):\n    with open('big', 'w') as o: o.write('x' * 10**6)\n    return x + 1",
+			"failed or endless"},
+		"takes memory":               {"def f(x):\n    return len([0] * 10**10)", "failed"},
+		"does not end":               {"def f(x):\n    while True: pass", "endless"},
+		"sleeps":                     {"import time\ndef f(x):\n    time.sleep(10**6)", "endless"},
+		"exits":                      {"import sys\ndef f(x):\n    sys.exit(0)", "failed"},
+		"exits at once":              {"import os\ndef f(x):\n    os._exit(0)", "failed"},
+		"prints a verdict":           {"def f(x):\n    print('right'); print('[2, 3]'); return 0", "wrong"},
+		"prints a verdict and exits": {"import os\ndef f(x):\n    print('right', flush=True); os._exit(0)", "failed"},
+		"finds the pipe": {"import os\ndef f(x):\n    [os.write(fd, b'\"right\"') for fd in range(64) if fd > " +
+			"2 and ok(fd)]\n    os._exit(0)\ndef ok(fd):\n    try: os.fstat(fd); return True\n    except OSError: return False",
+			"failed"},
+		"floods the pipe": {"import gc, io\ndef f(x):\n    [o.write('9' * 10**7) for o in gc.get_objects() if " +
+			"isinstance(o, io.TextIOWrapper) and not o.closed and o.writable()]\n    return x + 1", "failed"},
+		"is equal to everything": {"class E(int):\n    def __eq__(self, other): return True\n    __hash__ = None\ndef " +
+			"f(x):\n    return E(7)", "wrong"},
+		"is nearly a number": {"def f(x):\n    return float(x + 1)", "wrong"},
+		"patches the runner": {"import builtins, json\nbuiltins.all = lambda *a: True\njson.dumps = lambda *a, " +
+			"**k: '[true, true]'\ndef f(x):\n    return x", "wrong"},
+		"gives back too few": {"import json\njson.dumps = lambda *a, **k: '[2]'\ndef f(x):\n    return x + 1",
+			"failed"},
+		"gives back an enormous one": {"def f(x):\n    return 10**100000", "failed"},
+		"leaves the namespace": {"import ctypes\ndef f(x):\n    return x + 1 if " +
+			"ctypes.CDLL(None).unshare(0x10000000) == 0 else 0", "wrong"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -149,11 +166,13 @@ func TestVerdictsAreMadeInTheParent(t *testing.T) {
 func TestWithoutASandboxNothingRuns(t *testing.T) {
 	t.Parallel()
 	broken := t.TempDir()
-	if err := os.WriteFile(filepath.Join(broken, "bwrap"), []byte("#!/bin/sh\necho bwrap: No permissions to create new namespace >&2\nexit 1\n"), 0o700); err != nil { //nolint:gosec // it is a program
+	if err := os.WriteFile(filepath.Join(broken, "bwrap"), []byte("#!/bin/sh\necho bwrap: No permissions to create new "+
+		"namespace >&2\nexit 1\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	open := t.TempDir()
-	if err := os.WriteFile(filepath.Join(open, "bwrap"), []byte("#!/bin/sh\nwhile [ \"$1\" != -I ]; do last=$1; shift; done\nexec \"$last\" \"$@\"\n"), 0o700); err != nil { //nolint:gosec // it is a program
+	if err := os.WriteFile(filepath.Join(open, "bwrap"), []byte("#!/bin/sh\nwhile [ \"$1\" != -I ]; do last=$1; shift; "+
+		"done\nexec \"$last\" \"$@\"\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct{ path, want string }{

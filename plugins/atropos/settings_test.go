@@ -24,7 +24,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // refs are the blocks that an environment refers to.
 func refs(inference, trajectories string) (spec.Ref, *spec.Ref) {
 	return spec.Ref{Address: "inference.vllm.policy", Kind: kind.Inference, Values: cty.ObjectVal(map[string]cty.Value{
-			"base_url": cty.StringVal(inference + "/v1"), "api_key": cty.StringVal("key"), "model": cty.StringVal("policy"), "tokenizer": cty.StringVal("testdata/tokenizer"),
+			"base_url": cty.StringVal(inference + "/v1"), "api_key": cty.StringVal("key"), "model": cty.StringVal("policy"),
+			"tokenizer": cty.StringVal("testdata/tokenizer"),
 		})}, &spec.Ref{Address: "trajectories.api", Kind: kind.Trajectories, Values: cty.ObjectVal(map[string]cty.Value{
 			"url": cty.StringVal(trajectories), "token": cty.StringVal("token"),
 		})}
@@ -34,7 +35,8 @@ func TestSettings(t *testing.T) {
 	t.Parallel()
 	inference, trajectories := refs("http://127.0.0.1:9001", "http://127.0.0.1:8000/")
 	never := int64(0)
-	base := Config{Inference: inference, Trajectories: trajectories, GroupSize: 8, TotalSteps: -1, Weight: 1, ServerType: "vllm", RequestTimeout: 20 * time.Minute}
+	base := Config{Inference: inference, Trajectories: trajectories, GroupSize: 8, TotalSteps: -1, Weight: 1,
+		ServerType: "vllm", RequestTimeout: 20 * time.Minute}
 	for name, change := range map[string]func(*Config){
 		"least": func(*Config) {},
 		"everything": func(c *Config) {
@@ -83,10 +85,12 @@ func golden(t *testing.T, name, got string) {
 func TestEndpointsThatAreMissing(t *testing.T) {
 	t.Parallel()
 	inference, _ := refs("http://127.0.0.1:9001", "")
-	if _, err := endpointsOf(Config{Inference: inference}); err == nil || !strings.Contains(err.Error(), "no trajectory API") {
+	if _, err := endpointsOf(Config{Inference: inference}); err == nil ||
+		!strings.Contains(err.Error(), "no trajectory API") {
 		t.Errorf("got %v, want an error that says there is no trajectory API", err)
 	}
-	if _, err := endpointsOf(Config{Inference: spec.Ref{Address: "inference.x.y"}}); err == nil || !strings.Contains(err.Error(), "inference.x.y") {
+	if _, err := endpointsOf(Config{Inference: spec.Ref{Address: "inference.x.y"}}); err == nil ||
+		!strings.Contains(err.Error(), "inference.x.y") {
 		t.Errorf("got %v, want an error that names the block", err)
 	}
 }
@@ -120,19 +124,26 @@ func TestValidate(t *testing.T) {
 func TestDiagnose(t *testing.T) {
 	t.Parallel()
 	for log, want := range map[string]string{
-		"ModuleNotFoundError: No module named 'atroposlib'":                                                         "has no atroposlib",
-		"  File \"x.py\"\nModuleNotFoundError: No module named 'math_verify'":                                       "package that is not installed",
-		"ValueError: group_size (8) must be less than batch_size (4)":                                               "larger than the trainer's batch_size",
-		"ConnectionError: Couldn't reach 'gsm8k' on the Hub (OfflineModeIsEnabled)":                                 "data set cannot be loaded",
-		"tenacity.RetryError: RetryError[<Future at 0x7f state=finished raised ClientConnectorError>]":              "trajectory API does not answer",
-		"pydantic_core._pydantic_core.ValidationError: 1 validation error for AdditionConfig\nseed\n  Input should": "value that the environment's class refuses",
-		"ValueError: Cannot use chat template functions because tokenizer.chat_template is not set":                 "no chat template",
-		"addition.py: error: unrecognized arguments: --nope":                                                        "command-line argument",
+		"ModuleNotFoundError: No module named 'atroposlib'": "has no atroposlib",
+		"  File \"x.py\"\nModuleNotFoundError: No module named " +
+			"'math_verify'": "package that is not installed",
+		"ValueError: group_size (8) must be less than " +
+			"batch_size (4)": "larger than the trainer's batch_size",
+		"ConnectionError: Couldn't reach 'gsm8k' on the Hub " +
+			"(OfflineModeIsEnabled)": "data set cannot be loaded",
+		"tenacity.RetryError: RetryError[<Future at 0x7f state=finished raised " +
+			"ClientConnectorError>]": "trajectory API does not answer",
+		"pydantic_core._pydantic_core.ValidationError: 1 validation error for AdditionConfig\nseed\n  " +
+			"Input should": "value that the environment's class refuses",
+		"ValueError: Cannot use chat template functions because " +
+			"tokenizer.chat_template is not set": "no chat template",
+		"addition.py: error: unrecognized arguments: --nope": "command-line argument",
 		"something else": "the environment failed",
 	} {
 		var e *sdk.Error
 		cause := errors.New("exit status 1")
-		if err := diagnose(cause, "INFO: noise\n"+log+"\n"); !errors.As(err, &e) || !strings.Contains(e.Summary, want) || e.Remedy == "" || !errors.Is(err, cause) {
+		if err := diagnose(cause, "INFO: noise\n"+log+"\n"); !errors.As(err, &e) || !strings.Contains(e.Summary, want) ||
+			e.Remedy == "" || !errors.Is(err, cause) {
 			t.Errorf("%s\ngot %+v, want %q", log, e, want)
 		}
 	}
@@ -161,9 +172,11 @@ func TestTheEnvironmentIsNotToldHowToChangeWeights(t *testing.T) {
 	t.Parallel()
 	inference, trajectories := refs("http://127.0.0.1:9001", "http://127.0.0.1:8000")
 	values := inference.Values.AsValueMap()
-	values["control_url"], values["control_token"] = cty.StringVal("http://127.0.0.1:9001/recipe/v1"), cty.StringVal("control-secret")
+	values["control_url"], values["control_token"] = cty.StringVal("http://127.0.0.1:9001/recipe/v1"),
+		cty.StringVal("control-secret")
 	inference.Values = cty.ObjectVal(values)
-	c := Config{Inference: inference, Trajectories: trajectories, GroupSize: 8, TotalSteps: -1, Weight: 1, ServerType: "vllm", RequestTimeout: time.Minute}
+	c := Config{Inference: inference, Trajectories: trajectories, GroupSize: 8, TotalSteps: -1, Weight: 1,
+		ServerType: "vllm", RequestTimeout: time.Minute}
 	e, err := endpointsOf(c)
 	if err != nil {
 		t.Fatal(err)

@@ -21,9 +21,11 @@ func TestReplicasAreOneBlock(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	inference := plugintest.Ref("inference.fake.test", kind.Inference, outputs.Inference{
-		BaseURL: w.URL + "/v1", APIKey: "key", Model: "policy", Tokenizer: filepath.Join(repository(t), "plugins", "atropos", "testdata", "tokenizer"),
+		BaseURL: w.URL + "/v1", APIKey: "key", Model: "policy", Tokenizer: filepath.Join(repository(t), "plugins", "atropos",
+			"testdata", "tokenizer"),
 	})
-	trajectories := plugintest.Ref("trajectories.fake.test", kind.Trajectories, outputs.Trajectories{URL: w.URL, Token: "token"})
+	trajectories := plugintest.Ref("trajectories.fake.test", kind.Trajectories,
+		outputs.Trajectories{URL: w.URL, Token: "token"})
 	b := plugintest.Harness(t, Plugin())
 	b.Start(cty.ObjectVal(map[string]cty.Value{
 		"script":    cty.StringVal(filepath.Join(repository(t), "recipes", "environments", "addition.py")),
@@ -87,7 +89,8 @@ func TestProcessesOfAnEarlierLifeEnd(t *testing.T) {
 	t.Cleanup(func() { _ = old.Stop(context.Background(), 0) })
 	inference, trajectories := refs("http://127.0.0.1:1", "http://127.0.0.1:1")
 	req := sdk.Request[Config]{
-		Block:  sdk.Block{Address: "environment.atropos.a", Dir: t.TempDir(), RecipeDir: t.TempDir(), Handle: proc.Encode(old.Handle())},
+		Block: sdk.Block{Address: "environment.atropos.a", Dir: t.TempDir(), RecipeDir: t.TempDir(),
+			Handle: proc.Encode(old.Handle())},
 		Config: Config{Script: "none.py", Inference: inference, Trajectories: trajectories},
 	}
 	if err := (&Environment{}).Run(t.Context(), req, newHost()); err == nil {

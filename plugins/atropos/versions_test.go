@@ -61,7 +61,8 @@ func TestGroupsOfARealEnvironmentCarryTheVersionsOfTheirTokens(t *testing.T) {
 	e := &engine{}
 	server := httptest.NewServer(e)
 	defer server.Close()
-	g, err := gateway.New(gateway.Config{Address: "127.0.0.1:0", Token: "key", Update: func(_ context.Context, _ []gateway.Replica, u gateway.WeightUpdate) error {
+	g, err := gateway.New(gateway.Config{Address: "127.0.0.1:0", Token: "key", Update: func(_ context.Context,
+		_ []gateway.Replica, u gateway.WeightUpdate) error {
 		e.set(int(u.Version))
 		time.Sleep(20 * time.Millisecond) // proving them takes longer
 		return nil
@@ -124,10 +125,12 @@ func TestGroupsOfARealEnvironmentCarryTheVersionsOfTheirTokens(t *testing.T) {
 			}
 			for _, s := range o.Versions {
 				if s.Start != at {
-					t.Fatalf("sequence %d: the versions %v begin or go on at the wrong token; the answer begins at %d", i, o.Versions, at)
+					t.Fatalf("sequence %d: the versions %v begin or go on at the wrong token; the answer begins at %d", i,
+						o.Versions, at)
 				}
 				for ; at < s.End; at++ {
-					if digit := int(charactersOf(got.Tokens[i][at : at+1])[0] - '0'); digit < s.Version || s.Version < got.Range[0] || digit > got.Range[1] {
+					if digit := int(charactersOf(got.Tokens[i][at : at+1])[0] - '0'); digit < s.Version || s.Version < got.Range[0] ||
+						digit > got.Range[1] {
 						t.Errorf("a token of version %d is noted as of %d, in a group of %v", digit, s.Version, got.Range)
 					}
 				}
@@ -154,25 +157,39 @@ func TestVersionsOfTokens(t *testing.T) {
 		group, want string
 		answers     []string // oldest, newest, reply, request
 	}{
-		"one version":        {`{"tokens":[[1,2,5,6,7]]}`, `{"tokens":[[1,2,5,6,7]],"policy_version":[3,3]}`, []string{`[3,3,` + atropos + `,null]`}},
-		"no stamp":           {`{"tokens":[[1]]}`, `{"tokens":[[1]]}`, []string{`[null,null,` + atropos + `,null]`}},
-		"several":            {`{"tokens":[[1,2,5,6,7],[1,2,5,8]]}`, `[[[3,2,4],[4,4,5]],[[3,2,4]]]`, []string{`[3,4,` + atropos + `,null]`}},
-		"cut":                {`{"tokens":[[1,2,5]]}`, `[[[3,2,3]]]`, []string{`[3,4,` + atropos + `,null]`}},
-		"nothing but prompt": {`{"tokens":[[1,2]]}`, `{"tokens":[[1,2]],"policy_version":[3,4]}`, []string{`[3,4,` + atropos + `,null]`}},
-		"not its own":        {`{"tokens":[[1,2,9,9,9],[1,2,5,8]]}`, `[null,[[3,2,4]]]`, []string{`[3,4,` + atropos + `,null]`}},
-		"more after it":      {`{"tokens":[[1,2,5,8,30,31]]}`, `[[[3,2,4]]]`, []string{`[3,4,` + atropos + `,null]`}},
+		"one version": {`{"tokens":[[1,2,5,6,7]]}`, `{"tokens":[[1,2,5,6,7]],"policy_version":[3,3]}`,
+			[]string{`[3,3,` + atropos + `,null]`}},
+		"no stamp": {`{"tokens":[[1]]}`, `{"tokens":[[1]]}`, []string{`[null,null,` + atropos + `,null]`}},
+		"several": {`{"tokens":[[1,2,5,6,7],[1,2,5,8]]}`, `[[[3,2,4],[4,4,5]],[[3,2,4]]]`,
+			[]string{`[3,4,` + atropos + `,null]`}},
+		"cut": {`{"tokens":[[1,2,5]]}`, `[[[3,2,3]]]`, []string{`[3,4,` + atropos + `,null]`}},
+		"nothing but prompt": {`{"tokens":[[1,2]]}`, `{"tokens":[[1,2]],"policy_version":[3,4]}`,
+			[]string{`[3,4,` + atropos + `,null]`}},
+		"not its own": {`{"tokens":[[1,2,9,9,9],[1,2,5,8]]}`, `[null,[[3,2,4]]]`,
+			[]string{`[3,4,` + atropos + `,null]`}},
+		"more after it": {`{"tokens":[[1,2,5,8,30,31]]}`, `[[[3,2,4]]]`, []string{`[3,4,` + atropos + `,null]`}},
 		"two turns of one version each": {`{"tokens":[[1,5,20,21,6,7]]}`, `[[[3,1,2],[4,4,6]]]`, []string{
-			`[3,3,{"prompt_token_ids":[1],"token_ids":[[5]]},null]`, `[4,4,{"prompt_token_ids":[1,5,20,21],"token_ids":[[6,7]]},null]`}},
-		"the same twice": {`{"tokens":[[1,5]]}`, `[[[3,1,2]]]`, []string{`[4,4,{"prompt_token_ids":[1],"token_ids":[[5]]},null]`, `[3,3,{"prompt_token_ids":[1],"token_ids":[[5]]},null]`}},
+			`[3,3,{"prompt_token_ids":[1],"token_ids":[[5]]},null]`,
+			`[4,4,{"prompt_token_ids":[1,5,20,21],"token_ids":[[6,7]]},null]`}},
+		"the same twice": {`{"tokens":[[1,5]]}`, `[[[3,1,2]]]`,
+			[]string{`[4,4,{"prompt_token_ids":[1],"token_ids":[[5]]},null]`,
+				`[3,3,{"prompt_token_ids":[1],"token_ids":[[5]]},null]`}},
 		"sglang": {`{"tokens":[[1,5,6],[1,7]]}`, `[[[3,1,2],[4,2,3]],[[4,1,2]]]`, []string{
 			`[3,4,[{"output_ids":[5,6],"meta_info":{"policy_versions":[{"version":3,"start":0,"end":1},{"version":4,"start":1,"end":2}]}},{"output_ids":[7],"meta_info":{"policy_versions":[{"version":4,"start":0,"end":1}]}}],{"input_ids":[1]}]`}},
-		"sglang, one":             {`{"tokens":[[1,5,6]]}`, `[[[3,1,3]]]`, []string{`[3,4,{"output_ids":[5,6],"meta_info":{}},{"input_ids":[1]}]`}},
-		"not read":                {`{"tokens":[[1,2,5,6,7]]}`, `{"tokens":[[1,2,5,6,7]],"policy_version":[3,4]}`, []string{`[3,4,null,null]`}},
-		"something else":          {`{"tokens":[[1,5]]}`, `{"tokens":[[1,5]],"policy_version":[3,4]}`, []string{`[3,4,{"x":1},null]`, `[3,4,[1,2],null]`, `[3,4,"x",{"input_ids":1}]`}},
-		"a version of its own":    {`{"tokens":[[1,2,5,8]],"policy_version":9}`, `[[[3,2,4]]]`, []string{`[3,4,` + atropos + `,null]`}},
-		"overrides of its own":    {`{"tokens":[[1,2,5,8]],"overrides":[{"temperature":2}]}`, `[[[3,2,4]]]`, []string{`[3,4,` + atropos + `,null]`}},
-		"overrides that misfit":   {`{"tokens":[[1,2,5,8]],"overrides":{"x":1}}`, `{"tokens":[[1,2,5,8]],"overrides":{"x":1},"policy_version":[3,4]}`, []string{`[3,4,` + atropos + `,null]`}},
-		"overrides that are None": {`{"tokens":[[1,2,5,8],[9]],"overrides":[null,null]}`, `[[[3,2,4]],null]`, []string{`[3,4,` + atropos + `,null]`}},
+		"sglang, one": {`{"tokens":[[1,5,6]]}`, `[[[3,1,3]]]`,
+			[]string{`[3,4,{"output_ids":[5,6],"meta_info":{}},{"input_ids":[1]}]`}},
+		"not read": {`{"tokens":[[1,2,5,6,7]]}`, `{"tokens":[[1,2,5,6,7]],"policy_version":[3,4]}`,
+			[]string{`[3,4,null,null]`}},
+		"something else": {`{"tokens":[[1,5]]}`, `{"tokens":[[1,5]],"policy_version":[3,4]}`,
+			[]string{`[3,4,{"x":1},null]`, `[3,4,[1,2],null]`, `[3,4,"x",{"input_ids":1}]`}},
+		"a version of its own": {`{"tokens":[[1,2,5,8]],"policy_version":9}`, `[[[3,2,4]]]`,
+			[]string{`[3,4,` + atropos + `,null]`}},
+		"overrides of its own": {`{"tokens":[[1,2,5,8]],"overrides":[{"temperature":2}]}`, `[[[3,2,4]]]`,
+			[]string{`[3,4,` + atropos + `,null]`}},
+		"overrides that misfit": {`{"tokens":[[1,2,5,8]],"overrides":{"x":1}}`,
+			`{"tokens":[[1,2,5,8]],"overrides":{"x":1},"policy_version":[3,4]}`, []string{`[3,4,` + atropos + `,null]`}},
+		"overrides that are None": {`{"tokens":[[1,2,5,8],[9]],"overrides":[null,null]}`, `[[[3,2,4]],null]`,
+			[]string{`[3,4,` + atropos + `,null]`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -199,7 +216,8 @@ print(json.dumps(group))`
 			if strings.HasPrefix(c.want, "[") {
 				mode = "spans"
 			}
-			out, err := exec.CommandContext(t.Context(), interpreter, "-c", program, c.group, "["+strings.Join(c.answers, ",")+"]", mode).CombinedOutput()
+			out, err := exec.CommandContext(t.Context(), interpreter, "-c", program, c.group, "["+strings.Join(c.answers, ",")+
+				"]", mode).CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}

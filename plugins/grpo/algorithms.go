@@ -10,8 +10,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// What the worker's losses and estimators say of themselves (python -m worker --schema), written by `make generate`. The
-// decorators in worker/loss.py and worker/advantage.py are the source; a test compares this copy with them.
+// What the worker's losses and estimators say of themselves (python -m worker --schema), written by `make generate`.
+// The decorators in worker/loss.py and worker/advantage.py are the source; a test compares this copy with them.
 //
 //go:embed algorithms.json
 var algorithmsJSON []byte

@@ -26,8 +26,10 @@ func TestCompliance(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := func(*testing.T) any {
-		api := plugintest.Ref("trajectories.builtin.default", kind.Trajectories, outputs.Trajectories{URL: "http://127.0.0.1:8000", Token: "token"})
-		return cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal("org/model"), "steps": cty.NumberIntVal(1000), "trajectories": api.Values})
+		api := plugintest.Ref("trajectories.builtin.default", kind.Trajectories,
+			outputs.Trajectories{URL: "http://127.0.0.1:8000", Token: "token"})
+		return cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal("org/model"), "steps": cty.NumberIntVal(1000),
+			"trajectories": api.Values})
 	}
 	plugintest.Compliance(t, Plugin(), plugintest.Suite{
 		Config: config,

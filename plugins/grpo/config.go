@@ -2,8 +2,8 @@ package grpo
 
 import "github.com/recipe-rl/recipe/sdk/spec"
 
-// Config is the body of `trainer "grpo" "name"`. The tag `worker` says which setting of the worker a field is; a test compares names,
-// defaults and what may change live with the worker's own. What is not set here is left to the worker.
+// Config is the body of `trainer "grpo" "name"`. The tag `worker` says which setting of the worker a field is; a test
+// compares names, defaults and what may change live with the worker's own. What is not set here is left to the worker.
 type Config struct {
 	Model        string     `recipe:"model" required:"true" change:"replace" worker:"model.path" doc:"Model to train: a Hugging Face name, or a folder. A relative path counts from the recipe"`
 	Environments []spec.Ref `recipe:"environments" reference:"environment" doc:"Environments that the batches come from"`

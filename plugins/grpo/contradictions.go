@@ -9,18 +9,21 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// contradictions are settings that the worker would refuse when it starts, because they do not go together; validateLearning has those of the loss and its corrections. A test puts the same
-// settings to the worker itself.
+// contradictions are settings that the worker would refuse when it starts, because they do not go together;
+// validateLearning has those of the loss and its corrections. A test puts the same settings to the worker itself.
 func contradictions(c Config) []spec.Problem {
 	var problems []spec.Problem
 	add := func(block, attribute, summary, detail string) {
-		problems = append(problems, spec.Problem{Path: cty.GetAttrPath(block).GetAttr(attribute), Summary: summary, Detail: detail})
+		problems = append(problems, spec.Problem{Path: cty.GetAttrPath(block).GetAttr(attribute), Summary: summary,
+			Detail: detail})
 	}
 	if l := c.Loss; l != nil && l.Import != "" && l.Name != "" && l.Name != "ppo" {
-		add("loss", "import", "import stands in the place of name", fmt.Sprintf("Both are set, name to %q. Leave one of them out.", l.Name))
+		add("loss", "import", "import stands in the place of name",
+			fmt.Sprintf("Both are set, name to %q. Leave one of them out.", l.Name))
 	}
 	if a := c.Advantages; a != nil && a.Import != "" && a.Estimator != "" && a.Estimator != "grpo" {
-		add("advantages", "import", "import stands in the place of estimator", fmt.Sprintf("Both are set, estimator to %q. Leave one of them out.", a.Estimator))
+		add("advantages", "import", "import stands in the place of estimator",
+			fmt.Sprintf("Both are set, estimator to %q. Leave one of them out.", a.Estimator))
 	}
 	if l := c.Loss; l != nil {
 		for _, pair := range []struct {
@@ -32,21 +35,28 @@ func contradictions(c Config) []spec.Problem {
 			}
 		}
 		if l.TopEntropy <= 0 || l.TopEntropy > 1 {
-			add("loss", "top_entropy", "top_entropy is a share of the tokens", fmt.Sprintf("Expected more than 0 and at most 1, got %g. 1 trains all tokens.", l.TopEntropy))
+			add("loss", "top_entropy", "top_entropy is a share of the tokens",
+				fmt.Sprintf("Expected more than 0 and at most 1, got %g. 1 trains all tokens.", l.TopEntropy))
 		}
-		if r := c.Reference; r != nil && l.Import == "" && slices.Contains(needs(l.Name), "reference") && slices.Contains([]string{"none", "lora_off"}, r.Source) {
-			add("reference", "source", "distillation needs a teacher", `Write reference { source = "copy"  path = … }, or source = "data" when the groups carry the teacher's log-probabilities.`)
+		if r := c.Reference; r != nil && l.Import == "" && slices.Contains(needs(l.Name), "reference") &&
+			slices.Contains([]string{"none", "lora_off"}, r.Source) {
+			add("reference", "source", "distillation needs a teacher",
+				`Write reference { source = "copy"  path = … }, or source = "data" when the groups carry the teacher's log-probabilities.`)
 		}
 	}
 	if d := c.Data; d != nil && len(d.RegisterDelay) != 0 && len(d.RegisterDelay) != 2 {
-		add("data", "register_delay", "register_delay takes two numbers", fmt.Sprintf("The first and the longest delay; it was given %d.", len(d.RegisterDelay)))
+		add("data", "register_delay", "register_delay takes two numbers",
+			fmt.Sprintf("The first and the longest delay; it was given %d.", len(d.RegisterDelay)))
 	}
-	if a := c.Advantages; a != nil && a.Import == "" && slices.Contains(algorithms().estimator(a.Estimator).Needs, "objectives") {
+	if a := c.Advantages; a != nil && a.Import == "" && slices.Contains(algorithms().estimator(a.Estimator).Needs,
+		"objectives") {
 		if len(a.ObjectiveWeights) == 0 {
-			add("advantages", "objective_weights", a.Estimator+" needs one weight for each objective", "Write objective_weights = [1, 0.5], for example.")
+			add("advantages", "objective_weights", a.Estimator+" needs one weight for each objective",
+				"Write objective_weights = [1, 0.5], for example.")
 		}
 		if a.LengthPenalty {
-			add("advantages", "length_penalty", a.Estimator+" looks at objectives, not at scores", "Make length one of the objectives instead.")
+			add("advantages", "length_penalty", a.Estimator+" looks at objectives, not at scores",
+				"Make length one of the objectives instead.")
 		}
 	}
 	if k := c.KL; k != nil && k.AdaptiveTarget != nil && !(*k.AdaptiveTarget > 0 && k.RewardCoefficient > 0) {

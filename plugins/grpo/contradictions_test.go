@@ -38,18 +38,23 @@ var configured = []struct {
 	{"one bound", body{"loss": body{"clip_cov_bounds": []any{1}}}, false},
 	{"one delay", body{"data": body{"register_delay": []any{1}}}, false},
 	{"weight twice", body{"correction": body{"old_policy": "rollout", "importance": "token"}}, false},
-	{"weight once", body{"correction": body{"old_policy": "rollout", "importance": "token"}, "loss": body{"name": "reinforce"}}, true},
-	{"weight of a supervised loss", body{"correction": body{"old_policy": "rollout", "importance": "token"}, "loss": body{"name": "ce"}}, true},
-	{"no weight where the loss is one", body{"correction": body{"importance": "none"}, "loss": body{"name": "decoupled_ppo"}}, false},
+	{"weight once", body{"correction": body{"old_policy": "rollout", "importance": "token"},
+		"loss": body{"name": "reinforce"}}, true},
+	{"weight of a supervised loss", body{"correction": body{"old_policy": "rollout", "importance": "token"},
+		"loss": body{"name": "ce"}}, true},
+	{"no weight where the loss is one", body{"correction": body{"importance": "none"},
+		"loss": body{"name": "decoupled_ppo"}}, false},
 	{"another average", body{"loss": body{"name": "gspo", "aggregation": "token-mean"}}, false},
 	{"groups of one that are not compared", body{"advantages": body{"estimator": "gae", "single": "score"}}, false},
-	{"no teacher", body{"reference": body{"source": "none"}, "kl": body{"coefficient": 0}, "loss": body{"name": "distill"}}, false},
+	{"no teacher", body{"reference": body{"source": "none"}, "kl": body{"coefficient": 0},
+		"loss": body{"name": "distill"}}, false},
 	{"a teacher", body{"reference": body{"source": "copy"}, "loss": body{"name": "distill"}}, true},
 	{"no adapters", body{"reference": body{"source": "lora_off"}}, false},
 	{"no reference", body{"reference": body{"source": "none"}, "kl": body{"coefficient": 0.1}}, false},
 	{"no weights", body{"advantages": body{"estimator": "gdpo"}}, false},
 	{"weights", body{"advantages": body{"estimator": "gdpo", "objective_weights": []any{1}}}, true},
-	{"length beside objectives", body{"advantages": body{"estimator": "gdpo", "objective_weights": []any{1}, "length_penalty": true}}, false},
+	{"length beside objectives", body{"advantages": body{"estimator": "gdpo", "objective_weights": []any{1},
+		"length_penalty": true}}, false},
 	{"nothing to adapt", body{"kl": body{"adaptive_target": 0.1}}, false},
 	{"something to adapt", body{"kl": body{"adaptive_target": 0.1, "reward_coefficient": 0.1}}, true},
 	{"float16", body{"compute": body{"compute_dtype": "float16"}}, false},
@@ -126,7 +131,8 @@ func TestContradictions(t *testing.T) {
 	}
 }
 
-// TestTheWorkerRefusesTheSame: what a plan lets through, the worker takes, and what it refuses, the worker would refuse.
+// TestTheWorkerRefusesTheSame: what a plan lets through, the worker takes, and what it refuses, the worker would
+// refuse.
 func TestTheWorkerRefusesTheSame(t *testing.T) {
 	t.Parallel()
 	python := workerPython(t)
@@ -155,8 +161,9 @@ for line in sys.stdin:
     except ConfigError as e:
         print(str(e).replace("\n", " "))
 `
-	cmd := exec.CommandContext(t.Context(), python, "-c", program) //nolint:gosec // our own interpreter
-	cmd.Env, cmd.Stdin, cmd.Stderr = append(os.Environ(), "OMP_NUM_THREADS=1", "PYTHONPATH="+filepath.Join("..", "..", "sdk", "python", "src")), &all, os.Stderr
+	cmd := exec.CommandContext(t.Context(), python, "-c", program)
+	cmd.Env, cmd.Stdin, cmd.Stderr = append(os.Environ(), "OMP_NUM_THREADS=1", "PYTHONPATH="+filepath.Join("..", "..",
+		"sdk", "python", "src")), &all, os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatal(err)

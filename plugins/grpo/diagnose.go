@@ -12,7 +12,8 @@ func symptoms() []worker.Symptom {
 		{
 			Pattern: regexp.MustCompile(`No module named '?(torch|transformers|peft|safetensors|bitsandbytes|accelerate)\b`),
 			Summary: "the Python of this block lacks a package that training needs",
-			Remedy: "run recipe init, which makes an environment for blocks without a runtime; or install torch and transformers " +
+			Remedy: "run recipe init, which makes an environment for blocks without a runtime; or install " +
+				"torch and transformers " +
 				"(peft for lora, bitsandbytes for adamw_8bit) into runtime.python",
 		},
 		{
@@ -21,11 +22,14 @@ func symptoms() []worker.Symptom {
 		},
 		{
 			Pattern: regexp.MustCompile(worker.GPUMemory), Summary: "the GPU ran out of memory",
-			Remedy: "lower compute { row_tokens } by half; then lora { rank = 16 }, optimizer { name = \"adamw_8bit\" } on one GPU, or spread it over more GPUs with placement { gpus = 2 }",
+			Remedy: "lower compute { row_tokens } by half; then lora { rank = 16 }, optimizer { name = \"adamw_8bit\" } on " +
+				"one GPU, or spread it over more GPUs with placement { gpus = 2 }",
 		},
 		{
-			Pattern: regexp.MustCompile(`NCCL error|ncclUnhandled|ncclSystemError`), Summary: "the GPUs cannot speak with each other",
-			Remedy: "set torchrun_environment = { NCCL_DEBUG = \"INFO\" } and look at the worker's log; NCCL_P2P_DISABLE=1 tells whether it is the link between them",
+			Pattern: regexp.MustCompile(`NCCL error|ncclUnhandled|ncclSystemError`),
+			Summary: "the GPUs cannot speak with each other",
+			Remedy: "set torchrun_environment = { NCCL_DEBUG = \"INFO\" } and look at the worker's log; NCCL_P2P_DISABLE=1 " +
+				"tells whether it is the link between them",
 		},
 		{
 			Pattern: regexp.MustCompile(`No space left on device`), Summary: "a disk is full",

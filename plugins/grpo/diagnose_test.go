@@ -10,8 +10,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 )
 
-// TestOutOfMemorySaysWhatToLower: when the GPU or the machine has run out of memory before the worker could say so itself, the remedy names
-// settings to change, and every block { attribute } that it names is in the schema.
+// TestOutOfMemorySaysWhatToLower: when the GPU or the machine has run out of memory before the worker could say so
+// itself, the remedy names settings to change, and every block { attribute } that it names is in the schema.
 func TestOutOfMemorySaysWhatToLower(t *testing.T) {
 	t.Parallel()
 	schema := Plugin().Schema

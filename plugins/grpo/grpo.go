@@ -1,5 +1,6 @@
-// Package grpo trains a policy by GRPO and its relatives. The mathematics is in worker, a Python package that it brings along; sdk/trainer/worker
-// runs it. What is here is the block: its attributes, what is wrong with them, what they need, and how the program is told.
+// Package grpo trains a policy by GRPO and its relatives. The mathematics is in worker, a Python package that it brings
+// along; sdk/trainer/worker runs it. What is here is the block: its attributes, what is wrong with them, what they
+// need, and how the program is told.
 package grpo
 
 import (
@@ -23,7 +24,8 @@ func Plugin() *sdk.Definition {
 		sdk.WithOutputs(worker.Outputs{}),
 		sdk.WithPackages(packages),
 		sdk.WithEnvironmentVariables("HF_*", "HUGGING_FACE_HUB_TOKEN"),
-		sdk.WithDoc("Trains a transformers model by GRPO and its relatives on the groups that environments send. Needs torch and transformers (and peft for LoRA) in its Python: runtime { python = … } or requirements.")))
+		sdk.WithDoc("Trains a transformers model by GRPO and its relatives on the groups that environments send. Needs "+
+			"torch and transformers (and peft for LoRA) in its Python: runtime { python = … } or requirements.")))
 }
 
 //go:embed worker/*.py recipe_grpo.py
@@ -61,8 +63,9 @@ func program(req sdk.Request[Config]) (worker.Program, error) {
 	}
 	return worker.Program{
 		Module: "worker", Source: []fs.FS{workerSource}, Packages: packages(interpreter.GPU()), Environment: environment,
-		Model: req.Config.Model, Settings: worker.Settings(c), Defaults: worker.Defaults[Config](), Trajectories: c.Trajectories,
-		Transports: c.transports(), PublishDtype: c.PublishDtype, UntieEmbeddings: c.UntieEmbeddings, Symptoms: symptoms(),
+		Model: req.Config.Model, Settings: worker.Settings(c), Defaults: worker.Defaults[Config](),
+		Trajectories: c.Trajectories,
+		Transports:   c.transports(), PublishDtype: c.PublishDtype, UntieEmbeddings: c.UntieEmbeddings, Symptoms: symptoms(),
 	}, nil
 }
 

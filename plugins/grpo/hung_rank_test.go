@@ -24,7 +24,8 @@ print("ready", flush=True)
 dist.all_reduce(torch.ones(1))
 `
 
-// TestStacksOfARankInACollective finds, with real PyTorch under torchrun as the worker is started, which rank holds up the others.
+// TestStacksOfARankInACollective finds, with real PyTorch under torchrun as the worker is started, which rank holds up
+// the others.
 func TestStacksOfARankInACollective(t *testing.T) {
 	t.Parallel()
 	python, dir := workerPython(t), t.TempDir()
@@ -44,7 +45,8 @@ func TestStacksOfARankInACollective(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for deadline := time.Now().Add(5 * time.Minute); strings.Count(p.Tail(50), "ready") < 2; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); strings.Count(p.Tail(50), "ready") < 2; time.Sleep(
+		100 * time.Millisecond) {
 		select {
 		case <-p.Done():
 			t.Fatalf("it ended: %v\n%s", p.Err(), p.Tail(50))
@@ -57,7 +59,8 @@ func TestStacksOfARankInACollective(t *testing.T) {
 	var waits, absent bool
 	var texts []string
 	// The rank that has said that it is ready may be just before the collective.
-	for deadline := time.Now().Add(time.Minute); !(waits && absent) && time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !(waits && absent) && time.Now().Before(deadline); time.Sleep(
+		200 * time.Millisecond) {
 		texts = nil
 		for _, s := range p.Handle().Stacks(context.Background()) {
 			waits = waits || strings.Contains(s.Text, "in all_reduce")

@@ -10,8 +10,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// learning is what the settings of loss, correction and advantages come to, for the plan: the worker's own rules, of which a test
-// compares every case with the worker.
+// learning is what the settings of loss, correction and advantages come to, for the plan: the worker's own rules, of
+// which a test compares every case with the worker.
 type learning struct {
 	loss        string // canonical name
 	aggregation string
@@ -25,7 +25,8 @@ type learning struct {
 }
 
 func learningOf(c Config) learning {
-	name, mode, k := "ppo", "", Correction{OldPolicy: "trainer", Importance: "auto", ImportanceHigh: 2, ImportanceMode: "truncate"}
+	name, mode, k := "ppo", "", Correction{OldPolicy: "trainer", Importance: "auto", ImportanceHigh: 2,
+		ImportanceMode: "truncate"}
 	if c.Loss != nil && c.Loss.Name != "" {
 		name = c.Loss.Name
 	}
@@ -106,7 +107,8 @@ func boundOf(k Correction) string {
 // notes say what a reader of the plan cannot see in the recipe.
 func (l learning) notes() []string {
 	if l.imported {
-		return []string{"loss " + short(l.loss) + ": its decorator says how tokens are averaged and what corrects stale samples"}
+		return []string{"loss " + short(l.loss) + ": its decorator says how tokens are averaged and " +
+			"what corrects stale samples"}
 	}
 	averaged := "loss " + l.loss + ", tokens averaged by " + l.aggregation
 	if l.norm > 0 {
@@ -141,32 +143,40 @@ func (l learning) corrected() string {
 func validateLearning(c Config) []spec.Problem {
 	var problems []spec.Problem
 	add := func(block, attribute, summary, detail string) {
-		problems = append(problems, spec.Problem{Path: cty.GetAttrPath(block).GetAttr(attribute), Summary: summary, Detail: detail})
+		problems = append(problems, spec.Problem{Path: cty.GetAttrPath(block).GetAttr(attribute), Summary: summary,
+			Detail: detail})
 	}
 	l := learningOf(c)
 	if fixed := l.spec.Aggregations; !l.imported && fixed != nil && !slices.Contains(fixed, l.aggregation) {
 		add("loss", "aggregation", fmt.Sprintf("%s fixes how its tokens are averaged", c.Loss.Name),
-			fmt.Sprintf("Expected %s, or nothing; got %q. Leave it out, or use name = \"ppo\" with ratio_level.", strings.Join(fixed, " or "), c.Loss.Aggregation))
+			fmt.Sprintf("Expected %s, or nothing; got %q. Leave it out, or use name = \"ppo\" with ratio_level.",
+				strings.Join(fixed, " or "), c.Loss.Aggregation))
 	}
 	if k := c.Correction; k != nil && !l.imported {
 		explicit := k.Importance == "token" || k.Importance == "sequence"
 		switch {
 		case l.spec.Against == "sampler" && explicit:
-			add("correction", "importance", "the weight would count twice", "The ratio of "+l.loss+" is against the sampler already. Leave importance out.")
+			add("correction", "importance", "the weight would count twice", "The ratio of "+l.loss+" is against the sampler "+
+				"already. Leave importance out.")
 		case l.spec.Weight == "required" && k.Importance == "none":
-			add("correction", "importance", l.loss+" is that weight", "Leave importance out, set importance_high = 0 for an unbounded one, or use loss { name = \"ppo\" }.")
+			add("correction", "importance", l.loss+" is that weight", "Leave importance out, set importance_high = 0 for an "+
+				"unbounded one, or use loss { name = \"ppo\" }.")
 		case l.spec.Weight == "required" && k.OldPolicy == "rollout":
-			add("correction", "old_policy", l.loss+" needs the trainer's own policy beside the sampler's", "Leave old_policy out, or use loss { name = \"ppo\" }.")
+			add("correction", "old_policy", l.loss+" needs the trainer's own policy beside the sampler's",
+				"Leave old_policy out, or use loss { name = \"ppo\" }.")
 		case k.OldPolicy == "rollout" && explicit && l.spec.Ratio != "":
-			add("correction", "importance", "the ratio already holds the weight", "With old_policy = \"rollout\" the ratio is against the sampler. Leave importance out, or use loss { name = \"reinforce\" }.")
+			add("correction", "importance", "the ratio already holds the weight", "With old_policy = \"rollout\" the ratio is "+
+				"against the sampler. Leave importance out, or use loss { name = \"reinforce\" }.")
 		}
 	}
 	if a := c.Advantages; a != nil && a.Single != "" {
 		switch {
 		case !algorithms().estimator(a.Estimator).Grouped:
-			add("advantages", "single", a.Estimator+" does not compare within groups", "A group of one is nothing special to it. Leave single out.")
+			add("advantages", "single", a.Estimator+" does not compare within groups", "A group of one is nothing special "+
+				"to it. Leave single out.")
 		case a.Single == "score" && algorithms().estimator(a.Estimator).Least > 1:
-			add("advantages", "single", a.Estimator+" compares the best two of a group", "A group of one has none. Leave single out.")
+			add("advantages", "single", a.Estimator+" compares the best two of a group",
+				"A group of one has none. Leave single out.")
 		}
 	}
 	return problems

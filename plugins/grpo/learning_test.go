@@ -12,7 +12,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// learningCase is a line of testdata/learning.json, which the worker's tests read as well: what the plan says is what the worker does.
+// learningCase is a line of testdata/learning.json, which the worker's tests read as well: what the plan says is what
+// the worker does.
 type learningCase struct {
 	Settings struct {
 		Loss struct {
@@ -36,12 +37,14 @@ type learningCase struct {
 
 func (c learningCase) config() Config {
 	s := c.Settings
-	out := Config{Model: "m", BatchSize: 64, MaxLength: 2048, MaxPromptLength: s.Data.MaxPromptLength, MaxResponseLength: s.Data.MaxResponseLength}
+	out := Config{Model: "m", BatchSize: 64, MaxLength: 2048, MaxPromptLength: s.Data.MaxPromptLength,
+		MaxResponseLength: s.Data.MaxResponseLength}
 	if s.Data.MaxLength > 0 {
 		out.MaxLength = s.Data.MaxLength
 	}
 	if s.Loss.Name != "" {
-		out.Loss = &Loss{Name: s.Loss.Name, Aggregation: s.Loss.Aggregation, LengthNorm: s.Loss.LengthNorm, DualClip: 3, TopEntropy: 1}
+		out.Loss = &Loss{Name: s.Loss.Name, Aggregation: s.Loss.Aggregation, LengthNorm: s.Loss.LengthNorm,
+			DualClip: 3, TopEntropy: 1}
 	}
 	if s.Correction != nil {
 		out.Correction = &Correction{OldPolicy: "trainer", Importance: "auto", ImportanceHigh: 2, ImportanceMode: "truncate"}
@@ -86,8 +89,10 @@ func TestThePlanSaysWhatTheWorkerDoes(t *testing.T) {
 			continue
 		}
 		l := learningOf(config)
-		if len(refused) > 0 || l.loss != c.Loss || l.aggregation != c.Aggregation || l.norm != c.LengthNorm || l.correction != c.Importance {
-			t.Errorf("%+v: %+v (problems at %q), want %s, %s, %g, %s", c.Settings, l, refused, c.Loss, c.Aggregation, c.LengthNorm, c.Importance)
+		if len(refused) > 0 || l.loss != c.Loss || l.aggregation != c.Aggregation || l.norm != c.LengthNorm ||
+			l.correction != c.Importance {
+			t.Errorf("%+v: %+v (problems at %q), want %s, %s, %g, %s", c.Settings, l, refused, c.Loss, c.Aggregation,
+				c.LengthNorm, c.Importance)
 		}
 	}
 }
@@ -99,7 +104,8 @@ func TestThePlanSaysWhichCorrectionActs(t *testing.T) {
 		want   []string
 	}{
 		"default": {Config{}, []string{
-			"loss ppo, tokens averaged by token-mean", "stale samples: truncated importance sampling, trainer / sampler of each token, at most 2",
+			"loss ppo, tokens averaged by token-mean", "stale samples: truncated importance sampling, trainer / sampler " +
+				"of each token, at most 2",
 		}},
 		"off": {Config{Correction: &Correction{Importance: "none"}}, []string{
 			"loss ppo, tokens averaged by token-mean", `stale samples: nothing corrects them (correction.importance = "none")`,
@@ -109,13 +115,17 @@ func TestThePlanSaysWhichCorrectionActs(t *testing.T) {
 			"stale samples: truncated importance sampling, trainer / sampler of each token, at most 2",
 		}},
 		"bypass": {Config{Correction: &Correction{OldPolicy: "rollout", Importance: "auto"}}, []string{
-			"loss ppo, tokens averaged by token-mean", "stale samples: the ratio of ppo is against the sampler's log-probabilities",
+			"loss ppo, tokens averaged by token-mean", "stale samples: the ratio of ppo is against the " +
+				"sampler's log-probabilities",
 		}},
-		"masked": {Config{Loss: &Loss{Name: "decoupled_ppo"}, Correction: &Correction{Importance: "auto", ImportanceMode: "mask", ImportanceHigh: 5}}, []string{
-			"loss decoupled_ppo, tokens averaged by token-mean", "stale samples: truncated importance sampling, trainer / sampler of each token, at most 5, else 0",
+		"masked": {Config{Loss: &Loss{Name: "decoupled_ppo"}, Correction: &Correction{Importance: "auto",
+			ImportanceMode: "mask", ImportanceHigh: 5}}, []string{
+			"loss decoupled_ppo, tokens averaged by token-mean", "stale samples: truncated importance sampling, trainer / " +
+				"sampler of each token, at most 5, else 0",
 		}},
 		"gspo": {Config{Loss: &Loss{Name: "gspo"}}, []string{
-			"loss gspo, tokens averaged by seq-mean-token-mean", "stale samples: truncated importance sampling, trainer / sampler of each token, at most 2",
+			"loss gspo, tokens averaged by seq-mean-token-mean", "stale samples: truncated importance sampling, trainer / " +
+				"sampler of each token, at most 2",
 		}},
 		"supervised": {Config{Loss: &Loss{Name: "ce"}}, []string{
 			"loss sft, tokens averaged by token-mean", "stale samples: sft is supervised, nothing is corrected",

@@ -20,34 +20,45 @@ func (t *Trainer) Validate(c Config) []spec.Problem {
 		problems = append(problems, spec.Problem{Path: path, Warning: warning, Summary: summary, Detail: detail})
 	}
 	if c.MiniBatchSize > c.BatchSize {
-		add(cty.GetAttrPath("mini_batch_size"), false, "mini_batch_size is larger than batch_size", fmt.Sprintf("A batch of %d is split into optimizer steps of mini_batch_size; lower it.", c.BatchSize))
+		add(cty.GetAttrPath("mini_batch_size"), false, "mini_batch_size is larger than batch_size",
+			fmt.Sprintf("A batch of %d is split into optimizer steps of mini_batch_size; lower it.", c.BatchSize))
 	}
 	if c.MaxLength < 2 {
-		add(cty.GetAttrPath("max_length"), false, "max_length must be at least 2", "It counts the tokens of prompt and completion together.")
+		add(cty.GetAttrPath("max_length"), false, "max_length must be at least 2", "It counts the tokens of prompt "+
+			"and completion together.")
 	}
 	if c.MaxPromptLength+c.MaxResponseLength > c.MaxLength && c.MaxPromptLength > 0 && c.MaxResponseLength > 0 {
 		add(cty.GetAttrPath("max_length"), true, "max_prompt_length and max_response_length together exceed max_length",
-			fmt.Sprintf("%d + %d is more than %d, so the longest sequences are rejected.", c.MaxPromptLength, c.MaxResponseLength, c.MaxLength))
+			fmt.Sprintf("%d + %d is more than %d, so the longest sequences are rejected.", c.MaxPromptLength,
+				c.MaxResponseLength, c.MaxLength))
 	}
 	if a := c.Advantages; a != nil && len(a.Clip) > 0 && (len(a.Clip) != 2 || a.Clip[0] > 0 || a.Clip[1] < 0) {
-		add(cty.GetAttrPath("advantages").GetAttr("clip"), false, "clip needs two numbers, low ≤ 0 ≤ high", "For example clip = [-3, 3].")
+		add(cty.GetAttrPath("advantages").GetAttr("clip"), false, "clip needs two numbers, low ≤ 0 ≤ high",
+			"For example clip = [-3, 3].")
 	}
 	if l := c.Loss; l != nil && l.DualClip > 0 && l.DualClip <= 1 {
-		add(cty.GetAttrPath("loss").GetAttr("dual_clip"), false, "dual_clip must be above 1, or 0 for none", "It bounds the ratio of completions that were worse than the group.")
+		add(cty.GetAttrPath("loss").GetAttr("dual_clip"), false, "dual_clip must be above 1, or 0 for none",
+			"It bounds the ratio of completions that were worse than the group.")
 	}
-	if k, r := c.KL, c.Reference; r != nil && r.Source == "none" && k != nil && (k.Coefficient > 0 || k.RewardCoefficient > 0) {
-		add(cty.GetAttrPath("reference").GetAttr("source"), false, "a KL term needs a reference", "Set kl { coefficient = 0 }, or reference { source = \"auto\" }.")
+	if k, r := c.KL, c.Reference; r != nil && r.Source == "none" && k != nil &&
+		(k.Coefficient > 0 || k.RewardCoefficient > 0) {
+		add(cty.GetAttrPath("reference").GetAttr("source"), false, "a KL term needs a reference",
+			"Set kl { coefficient = 0 }, or reference { source = \"auto\" }.")
 	}
 	if r := c.Reference; r != nil && r.Source == "lora_off" && (c.Lora == nil || c.Lora.Rank == 0) {
-		add(cty.GetAttrPath("reference").GetAttr("source"), false, "lora_off needs adapters", "Add lora { rank = … }, or use source = \"copy\".")
+		add(cty.GetAttrPath("reference").GetAttr("source"), false, "lora_off needs adapters",
+			"Add lora { rank = … }, or use source = \"copy\".")
 	}
 	if k := c.Compute; k != nil && (k.Dtype == "float16" || k.ComputeDtype == "float16") {
-		add(cty.GetAttrPath("compute"), false, "gradients are too small for float16", "Set compute_dtype = \"bfloat16\", and dtype = \"float32\" for the weights.")
+		add(cty.GetAttrPath("compute"), false, "gradients are too small for float16", "Set compute_dtype = \"bfloat16\", "+
+			"and dtype = \"float32\" for the weights.")
 	}
 	problems = append(problems, contradictions(c)...)
 	if c.Compute != nil && c.Compute.Dtype != "float32" && c.Compute.Dtype != "" && (c.Lora == nil || c.Lora.Rank == 0) {
-		add(cty.GetAttrPath("compute").GetAttr("dtype"), true, "training all weights in "+c.Compute.Dtype+" rounds small updates away",
-			"At a learning rate of 1e-5 most steps do not change a bfloat16 weight at all. Keep dtype = \"float32\" and set compute_dtype = \"bfloat16\".")
+		add(cty.GetAttrPath("compute").GetAttr("dtype"), true, "training all weights in "+c.Compute.Dtype+
+			" rounds small updates away",
+			"At a learning rate of 1e-5 most steps do not change a bfloat16 weight at all. Keep dtype = \"float32\" and set "+
+				"compute_dtype = \"bfloat16\".")
 	}
 	return append(problems, validateLearning(c)...)
 }
@@ -55,7 +66,8 @@ func (t *Trainer) Validate(c Config) []spec.Problem {
 // Plan says what training will need on each GPU, or of the machine when it has none.
 func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.Problem) {
 	e := sdk.Estimate{Facts: map[string]string{
-		"model": c.Model, "tokenizer": c.Model, "batch_size": strconv.FormatInt(c.BatchSize, 10), "max_length": strconv.FormatInt(c.MaxLength, 10),
+		"model": c.Model, "tokenizer": c.Model, "batch_size": strconv.FormatInt(c.BatchSize, 10),
+		"max_length": strconv.FormatInt(c.MaxLength, 10),
 	}}
 	l := learningOf(c)
 	e.Facts["loss"], e.Facts["aggregation"], e.Facts["correction"] = l.loss, l.aggregation, l.correction
@@ -71,7 +83,8 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 		e.Facts["publish_dtype"] = e.Facts["dtype"]
 	}
 	var problems []spec.Problem
-	if name := optimizerOf(c); max(placement.GPUs, len(placement.Devices)) > 1 && (name == "adafactor" || name == "adamw_8bit") {
+	if name := optimizerOf(c); max(placement.GPUs, len(placement.Devices)) > 1 &&
+		(name == "adafactor" || name == "adamw_8bit") {
 		problems = append(problems, spec.Problem{
 			Path: cty.GetAttrPath("optimizer").GetAttr("name"), Summary: name + " works on one GPU only",
 			Detail: "Its state does not fit weights that are spread over several. Use adamw or sgd, or one GPU.",
@@ -80,7 +93,8 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	// Checkpoints carry the model's tokenizer with all of its chat templates.
 	templates, _, err := chat.Of(c.Model)
 	if err != nil {
-		return e, append(problems, spec.Problem{Path: cty.GetAttrPath("model"), Summary: "the model's chat templates cannot be read", Detail: err.Error()})
+		return e, append(problems, spec.Problem{Path: cty.GetAttrPath("model"), Summary: "the model's chat templates " +
+			"cannot be read", Detail: err.Error()})
 	}
 	if all := templates.Digests(); all != "" {
 		e.Facts["chat_template"], e.Facts["chat_template_from"] = all, c.Model
@@ -93,10 +107,12 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	}
 	m, known, err := modelinfo.Of(c.Model)
 	if err != nil {
-		return e, append(problems, spec.Problem{Path: cty.GetAttrPath("model"), Summary: "the model's config.json cannot be read", Detail: err.Error()})
+		return e, append(problems, spec.Problem{Path: cty.GetAttrPath("model"),
+			Summary: "the model's config.json cannot be read", Detail: err.Error()})
 	}
 	if !known {
-		e.Notes = append(e.Notes, c.Model+" is not on this machine and not in the table of usual models, so its memory is not known before it is downloaded")
+		e.Notes = append(e.Notes, c.Model+" is not on this machine and not in the table of usual models, so its memory is "+
+			"not known before it is downloaded")
 		return e, problems
 	}
 	s := sizesOf(c, m)
@@ -114,13 +130,16 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	}
 	add("weights", s.total*s.weight, fmt.Sprintf("%s parameters × %g bytes", count(s.total), s.weight))
 	add("gradients", s.trained*s.gradient, fmt.Sprintf("%s trained parameters × %g bytes", count(s.trained), s.gradient))
-	add("optimizer", s.trained*s.optimizer, fmt.Sprintf("%s trained parameters × %g bytes (%s)", count(s.trained), s.optimizer, s.name))
-	add("reference", s.reference*s.weight, fmt.Sprintf("%s parameters × %g bytes (a copy for the KL term)", count(s.reference), s.weight))
+	add("optimizer", s.trained*s.optimizer, fmt.Sprintf("%s trained parameters × %g bytes (%s)", count(s.trained),
+		s.optimizer, s.name))
+	add("reference", s.reference*s.weight, fmt.Sprintf("%s parameters × %g bytes (a copy for the KL term)",
+		count(s.reference), s.weight))
 	add("activations", s.activations, s.activationsHow)
 	add("logits", s.logits, fmt.Sprintf("head_chunk = %d tokens × %d words × 4 bytes × 3", s.chunk, m.Vocab))
 	if why := copied(c, resource, share, e.Facts["publish_dtype"] != e.Facts["dtype"]); why != "" {
 		width := bytesOf(e.Facts["publish_dtype"])
-		add(published, s.total*width, fmt.Sprintf("%s parameters × %g bytes: %s, for inference to copy", count(s.total), width, why))
+		add(published, s.total*width, fmt.Sprintf("%s parameters × %g bytes: %s, for inference to copy",
+			count(s.total), width, why))
 		e.Facts["memory_transport_only"] = published
 	}
 	e.Amounts = append(e.Amounts, sdk.Amount{
@@ -160,14 +179,16 @@ type sizes struct {
 }
 
 func sizesOf(c Config, m modelinfo.Model) sizes {
-	compute, opt, checks := Compute{Dtype: "float32", RowTokens: 8192, HeadChunk: 1024, GradientCheckpointing: true}, optimizerOf(c), int64(2)
+	compute, opt, checks := Compute{Dtype: "float32", RowTokens: 8192, HeadChunk: 1024, GradientCheckpointing: true},
+		optimizerOf(c), int64(2)
 	if c.Compute != nil {
 		compute = *c.Compute
 	}
 	if c.Checkpoints != nil {
 		checks = c.Checkpoints.KeepLast
 	}
-	s := sizes{total: float64(m.Parameters()), weight: bytesOf(compute.Dtype), name: opt, chunk: compute.HeadChunk, kept: max(1, checks)}
+	s := sizes{total: float64(m.Parameters()), weight: bytesOf(compute.Dtype), name: opt, chunk: compute.HeadChunk,
+		kept: max(1, checks)}
 	s.trained, s.gradient = s.total, s.weight
 	lora := c.Lora != nil && c.Lora.Rank > 0
 	if lora {
@@ -189,14 +210,17 @@ func sizesOf(c Config, m modelinfo.Model) sizes {
 	if compute.ComputeDtype != "" {
 		arithmetic = bytesOf(compute.ComputeDtype)
 	}
-	// One row of packed tokens: inputs of each layer are kept, one layer at a time is recomputed; without recomputation all are.
+	// One row of packed tokens: inputs of each layer are kept, one layer at a time is recomputed; without recomputation
+	// all are.
 	tokens, layer := float64(compute.RowTokens), float64(8*m.Hidden+4*m.FFN)
 	if compute.GradientCheckpointing {
 		s.activations = tokens * (float64(m.Layers*m.Hidden) + layer) * arithmetic
-		s.activationsHow = fmt.Sprintf("row_tokens = %d × (%d layers × %d + one layer recomputed) × %g bytes", compute.RowTokens, m.Layers, m.Hidden, arithmetic)
+		s.activationsHow = fmt.Sprintf("row_tokens = %d × (%d layers × %d + one layer recomputed) × %g bytes",
+			compute.RowTokens, m.Layers, m.Hidden, arithmetic)
 	} else {
 		s.activations = tokens * float64(m.Layers) * layer * arithmetic
-		s.activationsHow = fmt.Sprintf("row_tokens = %d × %d layers × %.0f × %g bytes; gradient_checkpointing = true keeps a fraction", compute.RowTokens, m.Layers, layer, arithmetic)
+		s.activationsHow = fmt.Sprintf("row_tokens = %d × %d layers × %.0f × %g bytes; gradient_checkpointing = true "+
+			"keeps a fraction", compute.RowTokens, m.Layers, layer, arithmetic)
 	}
 	s.logits = float64(compute.HeadChunk*m.Vocab) * 4 * 3
 	s.checkpoints = float64(s.kept) * (s.total*s.weight + s.trained*s.optimizer)

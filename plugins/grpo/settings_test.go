@@ -29,7 +29,8 @@ func TestWorkerSettings(t *testing.T) {
 	}
 	text := string(data)
 	for _, want := range []string{
-		`"path":"m"`, `"batch_size":64`, `"learning_rate":0.00001`, `"rank":8`, `"target_modules":["q_proj"]`, `"dual_clip":null`, `"importance_high":5`,
+		`"path":"m"`, `"batch_size":64`, `"learning_rate":0.00001`, `"rank":8`, `"target_modules":["q_proj"]`,
+		`"dual_clip":null`, `"importance_high":5`,
 		`"rejections":[{"high":2,"low":0.5,"rule":"seq_mean_k3"}]`,
 	} {
 		if !strings.Contains(text, want) {
@@ -59,12 +60,13 @@ func workerPython(t *testing.T) string {
 	return ""
 }
 
-// TestSchemaFitsTheWorker compares every attribute with the worker's own description of its settings, so that the two cannot drift
-// apart. It needs a Python with torch, which scripts/test-python.sh --prepare makes (and `make test` does so first).
+// TestSchemaFitsTheWorker compares every attribute with the worker's own description of its settings, so that the two
+// cannot drift apart. It needs a Python with torch, which scripts/test-python.sh --prepare makes (and `make test` does
+// so first).
 func TestSchemaFitsTheWorker(t *testing.T) {
 	t.Parallel()
 	python := workerPython(t)
-	cmd := exec.CommandContext(t.Context(), python, "-m", "worker", "--schema") //nolint:gosec // our own interpreter
+	cmd := exec.CommandContext(t.Context(), python, "-m", "worker", "--schema")
 	cmd.Env = append(os.Environ(), "OMP_NUM_THREADS=1", "PYTHONPATH="+filepath.Join("..", "..", "sdk", "python", "src"))
 	data, err := cmd.Output()
 	if err != nil {
@@ -91,7 +93,8 @@ func TestSchemaFitsTheWorker(t *testing.T) {
 	named["advantages.estimator"] = d.Schema.Block("advantages").Schema.Attribute("estimator").Enum
 	// Settings that the supervisor alone decides.
 	own := map[string]bool{
-		"data.url": true, "data.token": true, "checkpoint_dir": true, "resume": true, "events_file": true, "control": true, "control_token": true,
+		"data.url": true, "data.token": true, "checkpoint_dir": true, "resume": true, "events_file": true, "control": true,
+		"control_token":  true,
 		"policy_version": true, "publish_every": true, "wait_for_sync": true, "model.random_init": true,
 	}
 	fields := map[string]reflect.StructField{}
@@ -164,8 +167,10 @@ func TestPlan(t *testing.T) {
 		return out
 	}
 	full := parts(Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", BatchSize: 64, MaxLength: 2048}, 1)
-	if full["weights"] < 6.1e9 || full["weights"] > 6.2e9 || full["gradients"] != full["weights"] || full["optimizer"] != 2*full["weights"] || full["reference"] != full["weights"] {
-		t.Errorf("full fine-tuning in float32: %v; want 6.17 GB four times over, once for weights, gradients and reference, twice for AdamW", full)
+	if full["weights"] < 6.1e9 || full["weights"] > 6.2e9 || full["gradients"] != full["weights"] ||
+		full["optimizer"] != 2*full["weights"] || full["reference"] != full["weights"] {
+		t.Errorf("full fine-tuning in float32: %v; want 6.17 GB four times over, once for weights, gradients and "+
+			"reference, twice for AdamW", full)
 	}
 	lora := parts(Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", Lora: &Lora{Rank: 64}}, 1)
 	if lora["optimizer"] > full["optimizer"]/15 || lora["reference"] != 0 {
@@ -177,14 +182,17 @@ func TestPlan(t *testing.T) {
 	}
 	// Seen on an H200: LoRA of 1.4 billion parameters took 5.7 GB more from its first publication on.
 	if full["published"] != 0 || lora["published"] != full["weights"] || two["published"] != full["weights"] {
-		t.Errorf("copies for inference: %g, LoRA %g, two GPUs %g; want none, and the whole model twice", full["published"], lora["published"], two["published"])
+		t.Errorf("copies for inference: %g, LoRA %g, two GPUs %g; want none, and the whole model twice", full["published"],
+			lora["published"], two["published"])
 	}
 	spread := Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", Optimizer: &Optimizer{Name: "adamw_8bit"}}
-	if _, problems := (&Trainer{}).Plan(spread, sdk.Placement{GPUs: 2}); len(problems) != 1 || !strings.Contains(problems[0].Summary, "one GPU only") {
+	if _, problems := (&Trainer{}).Plan(spread, sdk.Placement{GPUs: 2}); len(problems) != 1 ||
+		!strings.Contains(problems[0].Summary, "one GPU only") {
 		t.Errorf("adamw_8bit on two GPUs: %+v", problems)
 	}
 	parts(spread, 1)
-	if half := parts(Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", PublishDtype: "bfloat16"}, 1); half["published"] != full["weights"]/2 {
+	if half := parts(Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", PublishDtype: "bfloat16"},
+		1); half["published"] != full["weights"]/2 {
 		t.Errorf("rounded copy: %g, want half of %g", half["published"], full["weights"])
 	}
 }
@@ -199,10 +207,12 @@ func TestValidate(t *testing.T) {
 		"fine":       {func(*Config) {}, ""},
 		"mini batch": {func(c *Config) { c.MiniBatchSize = 65 }, "larger than batch_size"},
 		"clip":       {func(c *Config) { c.Advantages = &Advantages{Clip: []float64{1, 3}} }, "two numbers"},
-		"kl":         {func(c *Config) { c.Reference, c.KL = &Reference{Source: "none"}, &KL{Coefficient: 0.1} }, "needs a reference"},
-		"lora off":   {func(c *Config) { c.Reference = &Reference{Source: "lora_off"} }, "needs adapters"},
-		"float16":    {func(c *Config) { c.Compute = &Compute{Dtype: "float32", ComputeDtype: "float16"} }, "too small for float16"},
-		"rounding":   {func(c *Config) { c.Compute = &Compute{Dtype: "bfloat16"} }, "rounds small updates"},
+		"kl": {func(c *Config) { c.Reference, c.KL = &Reference{Source: "none"}, &KL{Coefficient: 0.1} },
+			"needs a reference"},
+		"lora off": {func(c *Config) { c.Reference = &Reference{Source: "lora_off"} }, "needs adapters"},
+		"float16": {func(c *Config) { c.Compute = &Compute{Dtype: "float32", ComputeDtype: "float16"} },
+			"too small for float16"},
+		"rounding": {func(c *Config) { c.Compute = &Compute{Dtype: "bfloat16"} }, "rounds small updates"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -222,7 +232,8 @@ func TestValidate(t *testing.T) {
 func TestDefinition(t *testing.T) {
 	t.Parallel()
 	d := Plugin()
-	if d.Schema.Attribute("learning_rate") == nil || d.Schema.Block("lora") == nil || d.Schema.Block("correction").Schema.Block("rejection") == nil {
+	if d.Schema.Attribute("learning_rate") == nil || d.Schema.Block("lora") == nil ||
+		d.Schema.Block("correction").Schema.Block("rejection") == nil {
 		t.Error("the schema lacks learning_rate, lora or correction.rejection")
 	}
 }

@@ -40,9 +40,11 @@ func TestPlanTellsWhatItTakesAndPublishes(t *testing.T) {
 		want   [3]string
 	}{
 		"nothing set": {Config{Model: "org/m"}, [3]string{"processed", "float32", "float32"}},
-		"16 bits":     {Config{Model: "org/m", Compute: &Compute{Dtype: "bfloat16"}}, [3]string{"processed", "bfloat16", "bfloat16"}},
-		"rounded":     {Config{Model: "org/m", PublishDtype: "bfloat16"}, [3]string{"processed", "float32", "bfloat16"}},
-		"raw":         {Config{Model: "org/m", Correction: &Correction{LogprobsMode: "raw"}}, [3]string{"raw", "float32", "float32"}},
+		"16 bits": {Config{Model: "org/m", Compute: &Compute{Dtype: "bfloat16"}},
+			[3]string{"processed", "bfloat16", "bfloat16"}},
+		"rounded": {Config{Model: "org/m", PublishDtype: "bfloat16"}, [3]string{"processed", "float32", "bfloat16"}},
+		"raw": {Config{Model: "org/m", Correction: &Correction{LogprobsMode: "raw"}},
+			[3]string{"raw", "float32", "float32"}},
 	} {
 		e, _ := (&Trainer{}).Plan(c.config, sdk.Placement{})
 		if got := [3]string{e.Facts["logprobs_mode"], e.Facts["dtype"], e.Facts["publish_dtype"]}; got != c.want {

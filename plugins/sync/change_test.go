@@ -36,7 +36,9 @@ func TestAnInferenceBlockIsAddedLive(t *testing.T) {
 	if _, err := b.Client.Update(ctx, &pluginpb.UpdateRequest{Config: b.Request(c).GetConfig()}); err != nil {
 		t.Fatal(err)
 	}
-	b.Wait("update of the second block", func(e *pluginpb.Event) bool { return e.GetWeights().GetInference() == "inference.fake.second" })
+	b.Wait("update of the second block", func(e *pluginpb.Event) bool {
+		return e.GetWeights().GetInference() == "inference.fake.second"
+	})
 	// From here on, every other step.
 	var steps []int64
 	b.Wait("three publications of the new period", func(e *pluginpb.Event) bool {
@@ -74,7 +76,8 @@ func TestALiveChangeThatCannotWorkIsRefused(t *testing.T) {
 	} {
 		bad := c
 		bad.Inference = append(slices.Clone(c.Inference), added)
-		if _, err := b.Client.Update(ctx, &pluginpb.UpdateRequest{Config: b.Request(bad).GetConfig()}); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := b.Client.Update(ctx, &pluginpb.UpdateRequest{Config: b.Request(bad).GetConfig()}); err == nil ||
+			!strings.Contains(err.Error(), name) {
 			t.Errorf("the update: %v; want a refusal with %q", err, name)
 		}
 	}
@@ -85,7 +88,8 @@ func TestALiveChangeThatCannotWorkIsRefused(t *testing.T) {
 	}
 }
 
-// Both the sync block and the inference block come back, and the trainer has nothing new: the files of the last version do.
+// Both the sync block and the inference block come back, and the trainer has nothing new: the files of the last version
+// do.
 func TestANewLifeRepairsFromTheFilesOfTheLast(t *testing.T) {
 	t.Parallel()
 	server := startInference(t, plugintest.FakeConfig{})
@@ -103,7 +107,8 @@ func TestANewLifeRepairsFromTheFilesOfTheLast(t *testing.T) {
 	again := startInference(t, plugintest.FakeConfig{}, func(r *pluginpb.StartRequest) {
 		r.Listen, r.Policy = listen, &pluginpb.Policy{Version: 2}
 	})
-	// Started as if no sync block were declared, so that it is past its first Sync, where it would hand over its own weights.
+	// Started as if no sync block were declared, so that it is past its first Sync, where it would hand over its own
+	// weights.
 	idle := plugintest.Harness(t, plugintest.FakeTrainer())
 	idle.Start(plugintest.FakeTrainerConfig{Steps: 1, Delay: time.Hour})
 	idle.Ready()
@@ -124,7 +129,10 @@ func TestADamagedRecordIsReportedWithTheWayOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.Start(config(train, server))
-	e := b.Wait("failure", func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Failed) }).GetPhase()
+	e := b.Wait("failure", func(e *pluginpb.Event) bool {
+		return e.GetPhase().GetPhase() == string(
+			sdk.Failed)
+	}).GetPhase()
 	if e.GetMessage() == "" || e.GetRemedy() == "" {
 		t.Errorf("failed with %v", e)
 	}
@@ -137,13 +145,19 @@ func TestARecordThatNamesWeightsElsewhereIsRefused(t *testing.T) {
 	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1, Delay: time.Hour})
 	b := plugintest.Harness(t, sync.Definition())
 	elsewhere, link := t.TempDir(), filepath.Join(b.Dir, "weights-3")
-	data, err := json.Marshal(map[string]any{"weights": sdk.Weights{Version: 3, Path: link, Format: "fake", Transport: "reload"}})
-	if err = errors.Join(err, os.Symlink(elsewhere, link), os.WriteFile(filepath.Join(b.Dir, "last.json"), data, 0o600)); err != nil {
+	data, err := json.Marshal(map[string]any{"weights": sdk.Weights{Version: 3, Path: link,
+		Format: "fake", Transport: "reload"}})
+	if err = errors.Join(err, os.Symlink(elsewhere, link), os.WriteFile(filepath.Join(b.Dir, "last.json"),
+		data, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	b.Start(config(train, server))
-	e := b.Wait("failure", func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Failed) }).GetPhase()
-	if !strings.Contains(e.GetMessage(), "outside the run directory") || !strings.Contains(e.GetRemedy(), "remove the file") {
+	e := b.Wait("failure", func(e *pluginpb.Event) bool {
+		return e.GetPhase().GetPhase() == string(
+			sdk.Failed)
+	}).GetPhase()
+	if !strings.Contains(e.GetMessage(), "outside the run directory") ||
+		!strings.Contains(e.GetRemedy(), "remove the file") {
 		t.Errorf("failed with %v", e)
 	}
 }

@@ -49,8 +49,9 @@ func (c Config) colocate() (bool, error) {
 	case c.Colocated == "sleep" && len(awake) > 0:
 		return false, &sdk.Error{
 			Summary: "colocated = \"sleep\", and " + strings.Join(awake, ", ") + " cannot sleep",
-			Detail:  "a vLLM server sleeps with enable_sleep_mode = true and on a GPU; on a CPU it answers well and does nothing",
-			Remedy:  "set enable_sleep_mode = true there, or colocated = \"share\" here: then both stay in memory side by side",
+			Detail: "a vLLM server sleeps with enable_sleep_mode = true and on a GPU; on a CPU it answers well and " +
+				"does nothing",
+			Remedy: "set enable_sleep_mode = true there, or colocated = \"share\" here: then both stay in memory side by side",
 		}
 	case c.Colocated == "sleep":
 		return true, nil
@@ -58,12 +59,16 @@ func (c Config) colocate() (bool, error) {
 		return false, nil
 	}
 	// Sleeping gains nothing where no block is on a GPU of the trainer's.
-	return slices.ContainsFunc(c.Inference, func(r spec.Ref) bool { return mayMeet(listed(c.Trainer, "devices"), listed(r, "devices")) }), nil
+	return slices.ContainsFunc(c.Inference, func(r spec.Ref) bool {
+		return mayMeet(listed(c.Trainer, "devices"),
+			listed(r, "devices"))
+	}), nil
 }
 
 // mayMeet says whether two blocks have a GPU in common, as far as that is known.
 func mayMeet(mine, theirs []string) bool {
-	return len(mine) == 0 || len(theirs) == 0 || slices.ContainsFunc(mine, func(d string) bool { return slices.Contains(theirs, d) })
+	return len(mine) == 0 || len(theirs) == 0 || slices.ContainsFunc(mine,
+		func(d string) bool { return slices.Contains(theirs, d) })
 }
 
 // canSleep is what an inference block says of itself: its output "sleeps".
@@ -75,8 +80,8 @@ func canSleep(r spec.Ref) bool {
 	return v.IsKnown() && !v.IsNull() && v.Type() == cty.Bool && v.True()
 }
 
-// level is how deep inference sleeps: its weights are dropped only where others certainly come at wake-up, and those that it
-// serves now can be read again if the trainer dies meanwhile.
+// level is how deep inference sleeps: its weights are dropped only where others certainly come at wake-up, and those
+// that it serves now can be read again if the trainer dies meanwhile.
 func (s *syncer) level() int {
 	switch files := s.last != nil && s.last.Weights.Path != "" && s.last.Weights.Format != "lora"; {
 	case s.transport == "lora": // an adapter alone does not make a model
@@ -111,8 +116,9 @@ func (s *syncer) giveTurn(ctx context.Context, p weightserver.Publication) error
 	case err != nil:
 		return &sdk.Error{
 			Summary: fmt.Sprintf("inference could not be put to sleep for step %d", p.Step),
-			Remedy:  "read the log of the inference blocks that are named; colocated = \"share\" trains beside a server that stays awake",
-			Err:     err,
+			Remedy: "read the log of the inference blocks that are named; colocated = \"share\" trains beside a " +
+				"server that stays awake",
+			Err: err,
 		}
 	case told != nil: // it died meanwhile, or asks again
 		s.host.Log("warn", fmt.Sprintf("give %s its turn: %v", s.config.Trainer.Address, told))
@@ -242,7 +248,8 @@ func (n *sleep) all() map[string]gpuLease {
 	return maps.Clone(n.holds)
 }
 
-// keepAsleep sees to it that an inference block that came back, or whose hold ran out, does not serve beside the trainer.
+// keepAsleep sees to it that an inference block that came back, or whose hold ran out, does not serve beside the
+// trainer.
 func (s *syncer) keepAsleep(ctx context.Context, v *server, status gateway.Status) {
 	id, ok := s.asleep.hold(v.address)
 	if ok && status.Held && status.Hold.ID == id && status.Asleep > 0 {
@@ -289,8 +296,8 @@ func (s *syncer) endTurn(ctx context.Context, p weightserver.Publication) error 
 	return ctx.Err()
 }
 
-// wake wakes inference with the weights that it served before: gateways wake their engines before a hold ends. When ctx has
-// ended the holds stay: a next life of this block takes them over, or their lease ends them.
+// wake wakes inference with the weights that it served before: gateways wake their engines before a hold ends. When ctx
+// has ended the holds stay: a next life of this block takes them over, or their lease ends them.
 func (s *syncer) wake(ctx context.Context, why string) {
 	n := s.asleep
 	if n == nil {
@@ -316,7 +323,8 @@ func (s *syncer) wake(ctx context.Context, why string) {
 	s.host.Phase(sdk.Ready, "")
 }
 
-// reconcile makes sleep and wakefulness fit what the trainer says of its turn, after this block or the trainer was started again.
+// reconcile makes sleep and wakefulness fit what the trainer says of its turn, after this block or the trainer was
+// started again.
 func (s *syncer) reconcile(ctx context.Context, hasTurn bool) {
 	if hasTurn && s.colocated {
 		if s.asleep == nil {

@@ -73,7 +73,8 @@ func TestInferenceSleepsWhileTheTrainerWorks(t *testing.T) {
 			t.Errorf("%s gives %v, want those of step 3, %v", server.Address, got, want)
 		}
 		// The first time nothing could be read again if its weights were dropped; afterwards the last version lies in files.
-		order := []string{"asleep at level 1", "awake for version 1", "asleep at level 2", "awake for version 2", "asleep at level 2", "awake for version 3"}
+		order := []string{"asleep at level 1", "awake for version 1", "asleep at level 2", "awake for version 2",
+			"asleep at level 2", "awake for version 3"}
 		if got := said(server, "asleep", "awake"); !slices.Equal(got, order) {
 			t.Errorf("%s: %q, want %q", server.Address, got, order)
 		}
@@ -95,7 +96,8 @@ func TestATurnWithoutNewWeightsWakesWhatWasServed(t *testing.T) {
 	b.Start(c)
 	train.WaitPhase(sdk.Completed)
 	serves(t, server, 1)
-	order := []string{"asleep at level 1", "awake as before", "asleep at level 1", "awake for version 1", "asleep at level 1", "awake as before"}
+	order := []string{"asleep at level 1", "awake as before", "asleep at level 1", "awake for version 1",
+		"asleep at level 1", "awake as before"}
 	if got := said(server, "asleep", "awake"); !slices.Equal(got, order) {
 		t.Errorf("%q, want %q", got, order)
 	}
@@ -202,7 +204,8 @@ func TestANextLifeOfSyncWakesWhatNobodyNeedsAsleep(t *testing.T) {
 	server := sleeper(t, nil)
 	g := client(server)
 	defer g.Close()
-	h, err := g.Hold(t.Context(), gateway.HoldRequest{Lease: 10 * time.Minute, Reason: syncAddress + " lends the GPU to trainer.fake.test for step 7"})
+	h, err := g.Hold(t.Context(), gateway.HoldRequest{Lease: 10 * time.Minute, Reason: syncAddress + " lends the GPU to " +
+		"trainer.fake.test for step 7"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +236,8 @@ func TestARestartedInferenceBlockSleepsOn(t *testing.T) {
 	serves(t, again, 1)
 }
 
-// Waking fails: out of memory, say. Nothing is answered, it is tried again, and what cannot be helped ends the run with the reason.
+// Waking fails: out of memory, say. Nothing is answered, it is tried again, and what cannot be helped ends the run with
+// the reason.
 func TestFailureAtWakeUp(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -252,7 +256,8 @@ func TestFailureAtWakeUp(t *testing.T) {
 				return
 			}
 			failed := b.Wait("failure", func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Failed) })
-			if m := failed.GetPhase().GetMessage(); !strings.Contains(m, "out of memory at wake-up") || !strings.Contains(m, "inference.fake.test") {
+			if m := failed.GetPhase().GetMessage(); !strings.Contains(m, "out of memory at wake-up") || !strings.Contains(m,
+				"inference.fake.test") {
 				t.Errorf("the failure says %q", m)
 			}
 			g := client(server)
@@ -272,7 +277,8 @@ func TestAServerThatDoesNotSleepIsNamed(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), plugintest.Deadline)
 	defer cancel()
 	// From now on it refuses, although it said that it can.
-	if _, err := server.Client.Update(ctx, &pluginpb.UpdateRequest{Config: server.Request(plugintest.FakeConfig{}).GetConfig()}); err != nil {
+	if _, err := server.Client.Update(ctx, &pluginpb.UpdateRequest{Config: server.Request(
+		plugintest.FakeConfig{}).GetConfig()}); err != nil {
 		t.Fatal(err)
 	}
 	b := plugintest.Harness(t, sync.Definition())
@@ -287,8 +293,8 @@ func TestAServerThatDoesNotSleepIsNamed(t *testing.T) {
 	serves(t, server, 0)
 }
 
-// An engine whose weights are lost while it sleeps wakes without an error. Nobody is answered by it: the proof after wake-up takes it
-// out, and it gets the current weights again.
+// An engine whose weights are lost while it sleeps wakes without an error. Nobody is answered by it: the proof after
+// wake-up takes it out, and it gets the current weights again.
 func TestAServerThatLostItsWeightsAsleepIsNoticed(t *testing.T) {
 	t.Parallel()
 	server := sleeper(t, func(c *plugintest.FakeConfig) { c.WakeLost = 2 })

@@ -11,7 +11,8 @@ import (
 func TestSyncComplies(t *testing.T) {
 	plugintest.Compliance(t, sync.Definition(), plugintest.Suite{
 		Config: func(t *testing.T) any {
-			return config(startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1000, Delay: 10 * time.Millisecond}), startInference(t, plugintest.FakeConfig{}))
+			return config(startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1000, Delay: 10 * time.Millisecond}),
+				startInference(t, plugintest.FakeConfig{}))
 		},
 		Bad: map[string]func(*testing.T) any{
 			"unknown transport": func(t *testing.T) any {

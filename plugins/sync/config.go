@@ -1,8 +1,8 @@
 // Package sync is the plugin that moves weights from a trainer to inference, and proves that they arrived.
 //
-// For each publication of the trainer it holds the gateways, lets them load, compares the log-probabilities of a fixed text on
-// both sides, raises the version, opens the gateways and lets the trainer go on. Between publications it looks after the
-// inference blocks: one that was restarted gets the current weights again before it answers anybody.
+// For each publication of the trainer it holds the gateways, lets them load, compares the log-probabilities of a fixed
+// text on both sides, raises the version, opens the gateways and lets the trainer go on. Between publications it looks
+// after the inference blocks: one that was restarted gets the current weights again before it answers anybody.
 package sync
 
 import (
@@ -37,9 +37,10 @@ type Config struct {
 
 // Definition is the plugin sync "weights".
 func Definition() *sdk.Definition {
-	return sdksync.New("weights", "Moves weights from a trainer to inference and proves that they arrived.", func() sdk.Service[Config] {
-		return &syncer{updates: make(chan Config, 1)}
-	})
+	return sdksync.New("weights", "Moves weights from a trainer to inference and proves that they arrived.",
+		func() sdk.Service[Config] {
+			return &syncer{updates: make(chan Config, 1)}
+		})
 }
 
 var _ sdk.Validator[Config] = (*syncer)(nil)
@@ -63,13 +64,15 @@ func (*syncer) Validate(c Config) []spec.Problem {
 		}
 		seen[r.Address] = true
 		if r.Kind != "" && r.Kind != kind.Inference {
-			problems = append(problems, spec.Problem{Path: cty.GetAttrPath("inference").IndexInt(i), Summary: "not an inference block", Detail: r.Address + " is of kind " + string(r.Kind) + "."})
+			problems = append(problems, spec.Problem{Path: cty.GetAttrPath("inference").IndexInt(i),
+				Summary: "not an inference block", Detail: r.Address + " is of kind " + string(r.Kind) + "."})
 		}
 	}
 	for i, t := range c.ProbeTokens {
 		if t < 0 {
 			problems = append(problems, spec.Problem{
-				Path: cty.GetAttrPath("probe_tokens").IndexInt(i), Summary: "not a token id", Detail: fmt.Sprintf("Expected 0 or more, got %d.", t),
+				Path: cty.GetAttrPath("probe_tokens").IndexInt(i), Summary: "not a token id",
+				Detail: fmt.Sprintf("Expected 0 or more, got %d.", t),
 			})
 		}
 	}

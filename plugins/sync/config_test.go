@@ -48,32 +48,47 @@ func TestChoice(t *testing.T) {
 		asked, inFlight        string
 		want, problem          string
 	}{
-		"nobody says":                 {asked: "auto", want: "reload"},
-		"the quickest of all":         {trainer: []string{"reload", "lora"}, first: []string{"lora", "reload"}, second: []string{"reload", "lora"}, asked: "auto", want: "lora"},
-		"what all share":              {trainer: []string{"reload", "lora"}, first: []string{"lora", "reload"}, asked: "auto", want: "reload"},
-		"asked for":                   {trainer: []string{"reload", "lora"}, first: []string{"lora", "reload"}, second: []string{"lora", "reload"}, asked: "reload", want: "reload"},
-		"not offered by one":          {trainer: []string{"lora", "reload"}, first: []string{"lora", "reload"}, asked: "lora", problem: "not offered by inference.b.second"},
-		"nothing in common":           {trainer: []string{"live"}, first: []string{"nccl"}, second: []string{"nccl"}, asked: "auto", problem: "no transport in common"},
-		"memory of the same GPU":      {trainer: all, first: all, second: all, reach: here, asked: "auto", want: "ipc"},
-		"another GPU, sent to":        {trainer: sent, first: sent, second: sent, reach: there, asked: "auto", want: "nccl"},
-		"one of the same GPU":         {trainer: sent, first: sent, second: sent, reach: here, asked: "nccl", problem: "one GPU"},
-		"no GPU":                      {trainer: sent, first: sent, second: sent, reach: map[string]string{"reach": "host:H"}, asked: "nccl", problem: "only one of"},
-		"another machine":             {trainer: sent, first: sent, second: sent, reach: map[string]string{"reach": "gpu:B", "machine": "M"}, asked: "auto", want: "lora"},
-		"another machine, asked for":  {trainer: sent, first: sent, second: sent, reach: map[string]string{"reach": "gpu:B", "machine": "M"}, asked: "nccl", want: "nccl"},
-		"another GPU":                 {trainer: all, first: all, second: all, reach: there, asked: "auto", want: "lora"},
-		"another GPU, and asked for":  {trainer: all, first: all, second: all, reach: there, asked: "ipc", problem: "out of reach of inference.b.second"},
-		"live where answers go on":    {trainer: all, first: all, second: all, reach: here, asked: "auto", inFlight: "keep", want: "live"},
-		"live only if asked for":      {trainer: all, first: all, second: all, reach: here, asked: "auto", inFlight: "abort", want: "ipc"},
-		"live asked for while others": {trainer: all, first: all, second: all, reach: here, asked: "live", inFlight: "drain", want: "live"},
+		"nobody says": {asked: "auto", want: "reload"},
+		"the quickest of all": {trainer: []string{"reload", "lora"}, first: []string{"lora", "reload"},
+			second: []string{"reload", "lora"}, asked: "auto", want: "lora"},
+		"what all share": {trainer: []string{"reload", "lora"}, first: []string{"lora", "reload"},
+			asked: "auto", want: "reload"},
+		"asked for": {trainer: []string{"reload", "lora"}, first: []string{"lora", "reload"},
+			second: []string{"lora", "reload"}, asked: "reload", want: "reload"},
+		"not offered by one": {trainer: []string{"lora", "reload"}, first: []string{"lora", "reload"}, asked: "lora",
+			problem: "not offered by inference.b.second"},
+		"nothing in common": {trainer: []string{"live"}, first: []string{"nccl"}, second: []string{"nccl"},
+			asked: "auto", problem: "no transport in common"},
+		"memory of the same GPU": {trainer: all, first: all, second: all, reach: here, asked: "auto", want: "ipc"},
+		"another GPU, sent to":   {trainer: sent, first: sent, second: sent, reach: there, asked: "auto", want: "nccl"},
+		"one of the same GPU": {trainer: sent, first: sent, second: sent, reach: here,
+			asked: "nccl", problem: "one GPU"},
+		"no GPU": {trainer: sent, first: sent, second: sent, reach: map[string]string{"reach": "host:H"},
+			asked: "nccl", problem: "only one of"},
+		"another machine": {trainer: sent, first: sent, second: sent, reach: map[string]string{"reach": "gpu:B",
+			"machine": "M"}, asked: "auto", want: "lora"},
+		"another machine, asked for": {trainer: sent, first: sent, second: sent, reach: map[string]string{"reach": "gpu:B",
+			"machine": "M"}, asked: "nccl", want: "nccl"},
+		"another GPU": {trainer: all, first: all, second: all, reach: there, asked: "auto", want: "lora"},
+		"another GPU, and asked for": {trainer: all, first: all, second: all, reach: there, asked: "ipc",
+			problem: "out of reach of inference.b.second"},
+		"live where answers go on": {trainer: all, first: all, second: all, reach: here, asked: "auto", inFlight: "keep",
+			want: "live"},
+		"live only if asked for": {trainer: all, first: all, second: all, reach: here, asked: "auto", inFlight: "abort",
+			want: "ipc"},
+		"live asked for while others": {trainer: all, first: all, second: all, reach: here, asked: "live", inFlight: "drain",
+			want: "live"},
 	} {
 		config := Config{
-			Trainer:   side("trainer.a.t", kind.Trainer, c.trainer...),
-			Inference: []spec.Ref{side("inference.a.first", kind.Inference, c.first...), side("inference.b.second", kind.Inference, c.second...)},
+			Trainer: side("trainer.a.t", kind.Trainer, c.trainer...),
+			Inference: []spec.Ref{side("inference.a.first", kind.Inference, c.first...), side("inference.b.second",
+				kind.Inference, c.second...)},
 			Transport: c.asked, InFlight: c.inFlight,
 		}
 		if c.reach != nil {
 			near := here
-			if slices.Contains(c.first, "nccl") && !strings.HasPrefix(name, "one of") { // else one on the trainer's GPU refuses it
+			// else one on the trainer's GPU refuses it
+			if slices.Contains(c.first, "nccl") && !strings.HasPrefix(name, "one of") {
 				near = map[string]string{"memory": "gpu:A", "reach": "gpu:C"}
 			}
 			config.Trainer, config.Inference[0] = with(config.Trainer, here), with(config.Inference[0], near)
@@ -88,13 +103,15 @@ func TestChoice(t *testing.T) {
 
 func TestTolerance(t *testing.T) {
 	t.Parallel()
-	for precision, want := range map[string]float64{"": 1e-3, "float32": 1e-3, "float64": 1e-3, "bfloat16": 0.3, "float16": 0.3, "bfloat16+float32": 0.3} {
+	for precision, want := range map[string]float64{"": 1e-3, "float32": 1e-3, "float64": 1e-3, "bfloat16": 0.3,
+		"float16": 0.3, "bfloat16+float32": 0.3} {
 		if got := (Config{}).tolerance(precision); got != want {
 			t.Errorf("%q: %v, want %v", precision, got, want)
 		}
 	}
 	for arithmetic, want := range map[string]float64{"float32": 1e-3, "tf32": 3e-2, "bfloat16": 0.3} {
-		c := Config{Inference: []spec.Ref{with(side("inference.a.b", kind.Inference), map[string]string{"arithmetic": arithmetic})}}
+		c := Config{Inference: []spec.Ref{with(side("inference.a.b", kind.Inference),
+			map[string]string{"arithmetic": arithmetic})}}
 		if got := c.tolerance("float32"); got != want {
 			t.Errorf("float32 weights in a server that computes in %s: %v, want %v", arithmetic, got, want)
 		}

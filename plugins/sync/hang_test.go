@@ -18,8 +18,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 
-// hanging stands in front of a gateway's control endpoint and answers no request to load weights: a collective operation that
-// waits for a peer which is gone looks like this.
+// hanging stands in front of a gateway's control endpoint and answers no request to load weights: a collective
+// operation that waits for a peer which is gone looks like this.
 func hanging(t *testing.T, control string) string {
 	t.Helper()
 	target, err := url.Parse(control)

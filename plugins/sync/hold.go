@@ -30,12 +30,13 @@ func (s *syncer) holdGateway(ctx context.Context, v *server, version int64) (hol
 		_, err := v.client.Status(ctx)
 		return "", err
 	}
-	h, err := v.client.Hold(ctx, gateway.HoldRequest{Mode: s.mode(), Lease: holdLease, Drain: s.config.Timeout, Reason: s.reason(version)})
+	h, err := v.client.Hold(ctx, gateway.HoldRequest{Mode: s.mode(), Lease: holdLease, Drain: s.config.Timeout,
+		Reason: s.reason(version)})
 	return h.ID, err
 }
 
-// hold closes every gateway that answers, and keeps it closed until the function that it returns is called. One that does not
-// answer is brought up to date when it comes back; if none answers, it waits for the first.
+// hold closes every gateway that answers, and keeps it closed until the function that it returns is called. One that
+// does not answer is brought up to date when it comes back; if none answers, it waits for the first.
 func (s *syncer) hold(ctx context.Context, u *update) (stop func(), err error) {
 	if stop, ok := s.adoptHolds(u); ok {
 		return stop, nil // they sleep, and have been held all the time
@@ -58,12 +59,14 @@ func (s *syncer) hold(ctx context.Context, u *update) (stop func(), err error) {
 		if len(u.holds) > 0 {
 			break
 		}
-		s.host.Phase(sdk.Degraded, fmt.Sprintf("policy version %d waits: no inference block can be held: %v", u.Version, joined(u.failed)))
+		s.host.Phase(sdk.Degraded, fmt.Sprintf("policy version %d waits: no inference block can be held: %v",
+			u.Version, joined(u.failed)))
 		timer := time.NewTimer(checkEvery)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return nil, fmt.Errorf("hold inference for policy version %d: %w", u.Version, errors.Join(ctx.Err(), joined(u.failed)))
+			return nil, fmt.Errorf("hold inference for policy version %d: %w", u.Version,
+				errors.Join(ctx.Err(), joined(u.failed)))
 		case <-timer.C:
 		}
 	}

@@ -41,7 +41,8 @@ func offering(r spec.Ref, control string, transports ...string) spec.Ref {
 
 var every = []string{"live", "ipc", "nccl", "lora", "reload", "restart"}
 
-// Whatever the way, what is served in the end are the trainer's last weights, and only the ways through files write any.
+// Whatever the way, what is served in the end are the trainer's last weights, and only the ways through files write
+// any.
 func TestEachTransportChangesWhatIsServed(t *testing.T) {
 	t.Parallel()
 	for _, transport := range every {
@@ -69,14 +70,15 @@ func TestEachTransportChangesWhatIsServed(t *testing.T) {
 			}
 			record, err := os.ReadFile(filepath.Join(b.Dir, "last.json"))
 			if err != nil || strings.Contains(string(record), `"handles"`) != (transport == "live" || transport == "ipc") {
-				t.Errorf("the record is %s, %v; want the handles of memory in it, and never those of nccl: they hold a token", record, err)
+				t.Errorf("the record is %s, %v; want the handles of memory in it, and never those of nccl: they hold a token",
+					record, err)
 			}
 		})
 	}
 }
 
-// With a period of two steps the trainer's weights are not those that are served half of the time; it keeps a copy of what it
-// published, and an inference block that comes back is brought to that version.
+// With a period of two steps the trainer's weights are not those that are served half of the time; it keeps a copy of
+// what it published, and an inference block that comes back is brought to that version.
 func TestARestartedInferenceBlockGetsTheWeightsFromMemory(t *testing.T) {
 	t.Parallel()
 	server := startInference(t, plugintest.FakeConfig{})
@@ -102,10 +104,12 @@ func TestARestartedInferenceBlockGetsTheWeightsFromMemory(t *testing.T) {
 		before, err := g.Status(ctx)
 		list, _ := g.Logprobs(ctx, []int{1, 2, 3})
 		after, _ := g.Status(ctx)
-		if err == nil && len(list) == 1 && before.Version == after.Version && len(before.Replicas) == 1 && before.Replicas[0].Ready && after.Replicas[0].Ready {
+		if err == nil && len(list) == 1 && before.Version == after.Version && len(before.Replicas) == 1 &&
+			before.Replicas[0].Ready && after.Replicas[0].Ready {
 			want := plugintest.FakeLogprobs(float64(2*before.Version), []int{1, 2, 3})
 			if math.Abs(list[0].Logprobs[1]-want[0]) > 1e-9 {
-				t.Errorf("version %d gives %v, want %v: those of step %d", before.Version, list[0].Logprobs[1:], want, 2*before.Version)
+				t.Errorf("version %d gives %v, want %v: those of step %d", before.Version, list[0].Logprobs[1:], want,
+					2*before.Version)
 			}
 			return
 		}
@@ -142,14 +146,15 @@ func TestACopyThatFailsIsMadeAgain(t *testing.T) {
 	server := startInference(t, plugintest.FakeConfig{})
 	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 2})
 	var failed atomic.Bool
-	control := between(t, func() string { return server.Output("control_url") }, func(w http.ResponseWriter, r *http.Request) bool {
-		if !strings.HasSuffix(r.URL.Path, "/weights") || failed.Swap(true) {
-			return false
-		}
-		w.WriteHeader(http.StatusUnprocessableEntity)
-		_, _ = fmt.Fprint(w, `{"error":{"message":"replica 0: the copy broke off","type":"failed","code":422}}`)
-		return true
-	})
+	control := between(t, func() string { return server.Output("control_url") },
+		func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.HasSuffix(r.URL.Path, "/weights") || failed.Swap(true) {
+				return false
+			}
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			_, _ = fmt.Fprint(w, `{"error":{"message":"replica 0: the copy broke off","type":"failed","code":422}}`)
+			return true
+		})
 	b := plugintest.Harness(t, sync.Definition())
 	c := config(train, server)
 	c.Trainer, c.Inference[0] = offering(c.Trainer, "", every...), offering(c.Inference[0], control, every...)
@@ -157,27 +162,29 @@ func TestACopyThatFailsIsMadeAgain(t *testing.T) {
 	train.WaitPhase(sdk.Completed)
 	serves(t, server, 2)
 	for _, e := range b.Events() {
-		if strings.Contains(e.GetLog().GetMessage(), "is loaded once more") && strings.Contains(e.GetLog().GetMessage(), "the copy broke off") {
+		if strings.Contains(e.GetLog().GetMessage(), "is loaded once more") && strings.Contains(e.GetLog().GetMessage(),
+			"the copy broke off") {
 			return
 		}
 	}
 	t.Error("nothing was said about the copy that failed")
 }
 
-// The trainer dies between publishing and the copy: the sync block says so and stays, and the trainer's next life publishes what
-// it has.
+// The trainer dies between publishing and the copy: the sync block says so and stays, and the trainer's next life
+// publishes what it has.
 func TestATrainerThatDiesWhileItsWeightsAreCopied(t *testing.T) {
 	t.Parallel()
 	server := startInference(t, plugintest.FakeConfig{})
 	first := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 3})
 	listen := first.Status().GetListen()
 	var died atomic.Bool
-	control := between(t, func() string { return server.Output("control_url") }, func(_ http.ResponseWriter, r *http.Request) bool {
-		if strings.HasSuffix(r.URL.Path, "/weights") && !died.Swap(true) {
-			_ = first.Stop(5 * time.Second)
-		}
-		return false
-	})
+	control := between(t, func() string { return server.Output("control_url") },
+		func(_ http.ResponseWriter, r *http.Request) bool {
+			if strings.HasSuffix(r.URL.Path, "/weights") && !died.Swap(true) {
+				_ = first.Stop(5 * time.Second)
+			}
+			return false
+		})
 	b := plugintest.Harness(t, sync.Definition())
 	c := config(first, server)
 	c.Transport = "ipc"
@@ -190,15 +197,18 @@ func TestATrainerThatDiesWhileItsWeightsAreCopied(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(second.RunDir, "checkpoints", "step"), []byte("1"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	second.Start(plugintest.FakeTrainerConfig{Steps: 2}, syncedBy, func(r *pluginpb.StartRequest) { r.Resume, r.Listen = true, listen })
+	second.Start(plugintest.FakeTrainerConfig{Steps: 2}, syncedBy, func(r *pluginpb.StartRequest) {
+		r.Resume,
+			r.Listen = true, listen
+	})
 	second.WaitPhase(sdk.Completed)
 	if got, want := serves(t, server, 2), plugintest.FakeLogprobs(2, []int{1, 2, 3}); got[0] != want[0] {
 		t.Errorf("it gives %v, want %v", got, want)
 	}
 }
 
-// A trainer that ends and is started again between two questions of the sync block looks like the one before, and waits for
-// somebody to attach.
+// A trainer that ends and is started again between two questions of the sync block looks like the one before, and waits
+// for somebody to attach.
 func TestATrainerThatComesBackUnseenIsAttachedTo(t *testing.T) {
 	t.Parallel()
 	server := startInference(t, plugintest.FakeConfig{})
@@ -227,7 +237,8 @@ func TestATrainerThatComesBackUnseenIsAttachedTo(t *testing.T) {
 		highest = max(highest, e.GetWeights().GetVersion())
 	}
 	second := plugintest.Harness(t, plugintest.FakeTrainer())
-	second.Start(plugintest.FakeTrainerConfig{Steps: 2}, syncedBy, func(r *pluginpb.StartRequest) { r.Policy = &pluginpb.Policy{Version: highest} })
+	second.Start(plugintest.FakeTrainerConfig{Steps: 2}, syncedBy,
+		func(r *pluginpb.StartRequest) { r.Policy = &pluginpb.Policy{Version: highest} })
 	second.Ready()
 	address = second.Output("control_url")
 	target.Store(&address)

@@ -11,8 +11,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
 )
 
-// notifyTrajectories tells the trajectory API the version that is served now. It measures and limits staleness by it, so it should know
-// before the first sample of that version arrives; when it does not answer, it is told again later.
+// notifyTrajectories tells the trajectory API the version that is served now. It measures and limits staleness by it,
+// so it should know before the first sample of that version arrives; when it does not answer, it is told again later.
 func (s *syncer) notifyTrajectories(ctx context.Context) {
 	if s.trajectories == nil || s.notified == s.version.Load() {
 		return
@@ -66,8 +66,9 @@ func (s *syncer) report(u *update) {
 		v.trouble = ""
 		values["sync_logprob_difference"] = max(values["sync_logprob_difference"], u.worst[v])
 		s.host.Weights(sdk.WeightsInfo{
-			Version: u.Version, Path: u.weights.Path, Format: u.weights.Format, Transport: u.weights.Transport, Inference: v.address,
-			Seconds: seconds, Phases: u.phases, MaxLogprobDifference: u.worst[v],
+			Version: u.Version, Path: u.weights.Path, Format: u.weights.Format, Transport: u.weights.Transport,
+			Inference: v.address,
+			Seconds:   seconds, Phases: u.phases, MaxLogprobDifference: u.worst[v],
 		})
 	}
 	s.host.Metrics(u.Step, values)

@@ -42,7 +42,8 @@ func TestATrainerThatIsOverAndGoneIsNoFault(t *testing.T) {
 	t.Cleanup(control.Close)
 	b := plugintest.Harness(t, sync.Definition())
 	c := config(startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1}), startInference(t, plugintest.FakeConfig{}))
-	c.Trainer = plugintest.Ref("trainer.fake.test", kind.Trainer, outputs.Trainer{ControlURL: control.URL, ControlToken: "x"})
+	c.Trainer = plugintest.Ref("trainer.fake.test", kind.Trainer,
+		outputs.Trainer{ControlURL: control.URL, ControlToken: "x"})
 	b.Start(c, address(syncAddress))
 	b.Ready()
 	select {

@@ -22,25 +22,28 @@ func TestTheTrainerHearsOfALongRepair(t *testing.T) {
 	server := startInference(t, plugintest.FakeConfig{})
 	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1, Delay: time.Hour})
 	var repairing, heard atomic.Int64
-	hanging := between(t, func() string { return server.Output("control_url") }, func(_ http.ResponseWriter, r *http.Request) bool {
-		if !strings.HasSuffix(r.URL.Path, "/weights") {
+	hanging := between(t, func() string { return server.Output("control_url") },
+		func(_ http.ResponseWriter, r *http.Request) bool {
+			if !strings.HasSuffix(r.URL.Path, "/weights") {
+				return false
+			}
+			repairing.Add(1)
+			_, _ = io.Copy(io.Discard, r.Body) // else the end of the connection is not seen
+			<-r.Context().Done()
+			return true
+		})
+	watched := between(t, func() string { return train.Output("control_url") },
+		func(_ http.ResponseWriter, r *http.Request) bool {
+			if strings.HasSuffix(r.URL.Path, "/state") && repairing.Load() > 0 {
+				heard.Add(1)
+			}
 			return false
-		}
-		repairing.Add(1)
-		_, _ = io.Copy(io.Discard, r.Body) // else the end of the connection is not seen
-		<-r.Context().Done()
-		return true
-	})
-	watched := between(t, func() string { return train.Output("control_url") }, func(_ http.ResponseWriter, r *http.Request) bool {
-		if strings.HasSuffix(r.URL.Path, "/state") && repairing.Load() > 0 {
-			heard.Add(1)
-		}
-		return false
-	})
+		})
 	b := plugintest.Harness(t, sync.Definition())
 	// An earlier life has brought version 3, which inference does not serve.
 	weights := filepath.Join(b.Dir, "weights-3")
-	data, err := json.Marshal(map[string]any{"weights": sdk.Weights{Version: 3, Path: weights, Format: "fake", Transport: "reload"}})
+	data, err := json.Marshal(map[string]any{"weights": sdk.Weights{Version: 3, Path: weights,
+		Format: "fake", Transport: "reload"}})
 	if err == nil {
 		err = os.WriteFile(filepath.Join(b.Dir, "last.json"), data, 0o600)
 	}

@@ -8,10 +8,11 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// Plan implements sdk.Planner: the staleness that is allowed is compared with what environments may queue, and the transports that
-// may be taken, the best first, with what trainer and inference offer.
+// Plan implements sdk.Planner: the staleness that is allowed is compared with what environments may queue, and the
+// transports that may be taken, the best first, with what trainer and inference offer.
 func (s *syncer) Plan(c Config, _ sdk.Placement) (sdk.Estimate, []spec.Problem) {
-	facts := map[string]string{"transport": c.Transport, "transports": strings.Join(c.candidates(), ","), "in_flight": c.InFlight, "colocated": c.Colocated}
+	facts := map[string]string{"transport": c.Transport, "transports": strings.Join(c.candidates(), ","),
+		"in_flight": c.InFlight, "colocated": c.Colocated}
 	if c.MaxStaleness != nil {
 		facts["max_staleness"] = strconv.FormatInt(*c.MaxStaleness, 10)
 	}

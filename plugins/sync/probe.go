@@ -9,8 +9,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trainer/weightclient"
 )
 
-// probeText is the fixed text when the recipe gives none. On plain English server and trainer agree a hundred times better than
-// on a text that the model finds absurd, where small errors of the arithmetic are magnified.
+// probeText is the fixed text when the recipe gives none. On plain English server and trainer agree a hundred times
+// better than on a text that the model finds absurd, where small errors of the arithmetic are magnified.
 const probeText = "What is 3+4? Answer: 7. The capital of France is Paris, and water boils at one hundred degrees."
 
 // probeLength bounds it: an inference block may hold few tokens.
@@ -38,9 +38,9 @@ func (s *syncer) probe(ctx context.Context) ([]int, error) {
 	return s.text, nil
 }
 
-// How far log-probabilities may be apart when the recipe does not say. In float32 server and trainer agree to 4e-5 (measured with vLLM and
-// torch on a CPU); a GPU computes float32 attention in TensorFloat-32, which has ten bits (0.003 to 0.009 measured on an H200);
-// in 16 bits the kernels of the two sides round differently.
+// How far log-probabilities may be apart when the recipe does not say. In float32 server and trainer agree to 4e-5
+// (measured with vLLM and torch on a CPU); a GPU computes float32 attention in TensorFloat-32, which has ten bits
+// (0.003 to 0.009 measured on an H200); in 16 bits the kernels of the two sides round differently.
 const (
 	exactTolerance   = 1e-3
 	tf32Tolerance    = 3e-2

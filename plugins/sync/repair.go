@@ -21,8 +21,8 @@ func (p *backoff) next() time.Duration {
 	return p.wait
 }
 
-// repair looks at every inference block and brings those up to date that are behind: a restarted one serves no requests before it has
-// the current weights.
+// repair looks at every inference block and brings those up to date that are behind: a restarted one serves no requests
+// before it has the current weights.
 func (s *syncer) repair(ctx context.Context) {
 	s.notifyTrajectories(ctx)
 	before := s.troubles()
@@ -37,8 +37,8 @@ func (s *syncer) repair(ctx context.Context) {
 	}
 }
 
-// askAgain has the trainer publish at its next step, whatever the period says, when weights that are in no file could not be
-// brought from its memory.
+// askAgain has the trainer publish at its next step, whatever the period says, when weights that are in no file could
+// not be brought from its memory.
 func (s *syncer) askAgain(ctx context.Context) {
 	if !s.attached || s.asked || s.last == nil || throughFiles(s.last.Weights.Transport) || !s.behind() {
 		return
@@ -105,13 +105,15 @@ func (s *syncer) check(ctx context.Context, v *server) {
 	v.trouble, v.backoff = "", backoff{}
 	s.host.Log("info", fmt.Sprintf("%s serves policy version %d again", v.address, s.version.Load()))
 	s.host.Weights(sdk.WeightsInfo{
-		Version: s.version.Load(), Path: s.last.Weights.Path, Format: s.last.Weights.Format, Transport: s.last.Weights.Transport, Inference: v.address,
+		Version: s.version.Load(), Path: s.last.Weights.Path, Format: s.last.Weights.Format,
+		Transport: s.last.Weights.Transport, Inference: v.address,
 	})
 }
 
 // heldByUs says whether the gateway is held by an earlier life of this block.
 func (s *syncer) heldByUs(status gateway.Status) bool {
-	return status.Held && (strings.HasPrefix(status.Hold.Reason, s.address+" brings ") || strings.HasPrefix(status.Hold.Reason, s.address+" lends "))
+	return status.Held && (strings.HasPrefix(status.Hold.Reason, s.address+" brings ") ||
+		strings.HasPrefix(status.Hold.Reason, s.address+" lends "))
 }
 
 // outdated says what a gateway lacks; empty when it serves the current version.
@@ -130,7 +132,8 @@ func (s *syncer) outdated(status gateway.Status) string {
 	return ""
 }
 
-// raise takes over a version, also one that inference was seen to serve: the engine may have died before it had recorded it.
+// raise takes over a version, also one that inference was seen to serve: the engine may have died before it had
+// recorded it.
 func (s *syncer) raise(version int64) {
 	for {
 		known := s.version.Load()

@@ -15,8 +15,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/gateway"
 )
 
-// published is the newest weights that inference took, with what proves them, kept so that an inference block that comes back
-// can be brought up to date without the trainer, also by the next attempt of this block.
+// published is the newest weights that inference took, with what proves them, kept so that an inference block that
+// comes back can be brought up to date without the trainer, also by the next attempt of this block.
 type published struct {
 	Weights sdk.Weights    `json:"weights"`
 	Check   *gateway.Check `json:"check"`
@@ -77,8 +77,9 @@ func restore(dir, runDir string) (*published, error) {
 	}
 	if real, err := filepath.EvalSymlinks(p.Weights.Path); err == nil && !within(runDir, real) && !within(dir, real) {
 		return nil, &sdk.Error{
-			Summary: fmt.Sprintf("%s names %s as the weights to serve, which lies outside the run directory %s", path, p.Weights.Path, runDir),
-			Remedy:  "remove the file if you did not put it there: the trainer publishes its weights again at the next step",
+			Summary: fmt.Sprintf("%s names %s as the weights to serve, which lies outside the run directory %s", path,
+				p.Weights.Path, runDir),
+			Remedy: "remove the file if you did not put it there: the trainer publishes its weights again at the next step",
 		}
 	}
 	if _, err := os.Stat(p.Weights.Path); err != nil {

@@ -40,11 +40,13 @@ type syncer struct {
 	unnotified   bool               // telling it failed the last time, which has been reported
 	last         *published         // the newest weights that all went well with; nil: none yet
 	attached     bool
-	over         bool         // the trainer has said that it is over
-	asked        bool         // the trainer has been asked to publish again, because inference lost weights that are in no file
-	colocated    bool         // inference sleeps while the trainer works
-	asleep       *sleep       // inference sleeps now; nil: it is awake
-	version      atomic.Int64 // of last, or what inference served when this block came; goroutines of each read and raise it
+	over         bool // the trainer has said that it is over
+	// the trainer has been asked to publish again, because inference lost weights that are in no file
+	asked     bool
+	colocated bool   // inference sleeps while the trainer works
+	asleep    *sleep // inference sleeps now; nil: it is awake
+	// of last, or what inference served when this block came; goroutines of each read and raise it
+	version atomic.Int64
 }
 
 // server is one inference block.
@@ -62,7 +64,8 @@ var (
 	_ sdk.Updater[Config] = (*syncer)(nil)
 )
 
-// Update takes over new values; they count from the next publication on. Values that cannot work are refused, and change nothing.
+// Update takes over new values; they count from the next publication on. Values that cannot work are refused, and
+// change nothing.
 func (s *syncer) Update(ctx context.Context, c Config) error {
 	transport, _, err := c.choose()
 	if err != nil {
@@ -131,7 +134,8 @@ func (s *syncer) configure(c Config) error {
 		if out.ControlURL == "" {
 			return &sdk.Error{
 				Summary: r.Address + " has no control endpoint, so its weights cannot be changed",
-				Remedy:  "an external server can be trained against only through a gateway of recipe; remove it from this block's inference list",
+				Remedy: "an external server can be trained against only through a gateway of recipe; remove it from " +
+					"this block's inference list",
 			}
 		}
 		servers = append(servers, &server{address: r.Address, client: gateway.NewClient(out.ControlURL, out.ControlToken)})
@@ -206,14 +210,17 @@ func (s *syncer) attach(ctx context.Context) error {
 	defer cancel()
 	lost := s.version.Load() > 0 && s.behind() && (s.last == nil || !throughFiles(s.last.Weights.Transport))
 	state, err := s.trainer.Attach(asking, weightserver.Attach{
-		Address: s.address, Every: s.config.Every, Transport: s.transport, Version: s.version.Load(), Republish: lost, Colocated: s.colocated,
+		Address: s.address, Every: s.config.Every, Transport: s.transport, Version: s.version.Load(), Republish: lost,
+		Colocated: s.colocated,
 	})
 	if err != nil {
 		return err
 	}
 	s.reconcile(ctx, state.Turn)
-	s.host.Log("info", fmt.Sprintf("in charge of the weights of %s: step %d, policy version %d, every %d steps, transport %s%s",
-		s.config.Trainer.Address, state.Step, state.Version, s.config.Every, s.transport, map[bool]string{true: "; inference sleeps while it works"}[s.colocated]))
+	s.host.Log("info", fmt.Sprintf("in charge of the weights of %s: step %d, policy version %d, every "+
+		"%d steps, transport %s%s",
+		s.config.Trainer.Address, state.Step, state.Version, s.config.Every, s.transport,
+		map[bool]string{true: "; inference sleeps while it works"}[s.colocated]))
 	return nil
 }
 
@@ -323,8 +330,8 @@ func (s *syncer) act(ctx context.Context, a answer) error {
 	return s.again(ctx)
 }
 
-// afterwards waits when the trainer has done its work: inference goes on with what it has until the engine stops this block, or starts
-// the trainer again.
+// afterwards waits when the trainer has done its work: inference goes on with what it has until the engine stops this
+// block, or starts the trainer again.
 func (s *syncer) afterwards(ctx context.Context) error {
 	if err := s.pause(ctx, checkEvery); err != nil {
 		return err
@@ -332,8 +339,8 @@ func (s *syncer) afterwards(ctx context.Context) error {
 	return s.again(ctx)
 }
 
-// again takes charge of a trainer that does not know this block: one that failed and was started again at the same address
-// between two questions looks like the one before, but waits for somebody to attach.
+// again takes charge of a trainer that does not know this block: one that failed and was started again at the same
+// address between two questions looks like the one before, but waits for somebody to attach.
 func (s *syncer) again(ctx context.Context) error {
 	asking, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

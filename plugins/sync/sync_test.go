@@ -51,7 +51,8 @@ func startTrainer(t *testing.T, c plugintest.FakeTrainerConfig, opts ...pluginte
 }
 
 func config(trainer *plugintest.Block, servers ...*plugintest.Block) sync.Config {
-	c := sync.Config{Trainer: trainer.Reference(), Every: 1, Transport: "auto", InFlight: "drain", Colocated: "auto", Timeout: 30 * time.Second}
+	c := sync.Config{Trainer: trainer.Reference(), Every: 1, Transport: "auto", InFlight: "drain", Colocated: "auto",
+		Timeout: 30 * time.Second}
 	for _, s := range servers {
 		c.Inference = append(c.Inference, s.Reference())
 	}
@@ -89,7 +90,8 @@ func serves(t *testing.T, b *plugintest.Block, version int) []float64 {
 
 func TestWeightsReachEveryInferenceBlockAndTheVersionRises(t *testing.T) {
 	t.Parallel()
-	first, second := startInference(t, plugintest.FakeConfig{}), startInference(t, plugintest.FakeConfig{}, address("inference.fake.second"))
+	first, second := startInference(t, plugintest.FakeConfig{}), startInference(t, plugintest.FakeConfig{},
+		address("inference.fake.second"))
 	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 3})
 	b := plugintest.Harness(t, sync.Definition())
 	c := config(train, first, second)
@@ -146,7 +148,8 @@ func TestAnUpdateThatChangesNothingIsNoticed(t *testing.T) {
 	b := plugintest.Harness(t, sync.Definition())
 	b.Start(config(train, server))
 	failed := b.Wait("failure", func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Failed) })
-	if m := failed.GetPhase().GetMessage(); !strings.Contains(m, "log-probability") || !strings.Contains(m, "inference.fake.test") {
+	if m := failed.GetPhase().GetMessage(); !strings.Contains(m, "log-probability") || !strings.Contains(m,
+		"inference.fake.test") {
 		t.Errorf("the failure says %q", m)
 	}
 	lost := train.Wait("failure", func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Failed) })
@@ -163,7 +166,8 @@ func TestAnUpdateThatChangesNothingIsNoticed(t *testing.T) {
 
 func TestOneOfTwoIsTakenOutAndTheRunGoesOn(t *testing.T) {
 	t.Parallel()
-	good, bad := startInference(t, plugintest.FakeConfig{}), startInference(t, plugintest.FakeConfig{Stuck: true}, address("inference.fake.bad"))
+	good, bad := startInference(t, plugintest.FakeConfig{}), startInference(t, plugintest.FakeConfig{Stuck: true},
+		address("inference.fake.bad"))
 	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1})
 	b := plugintest.Harness(t, sync.Definition())
 	c := config(train, good, bad)
@@ -175,7 +179,8 @@ func TestOneOfTwoIsTakenOutAndTheRunGoesOn(t *testing.T) {
 	// The server recovers, and is brought to the version that it missed.
 	ctx, cancel := context.WithTimeout(t.Context(), plugintest.Deadline)
 	defer cancel()
-	if _, err := bad.Client.Update(ctx, &pluginpb.UpdateRequest{Config: bad.Request(plugintest.FakeConfig{}).GetConfig()}); err != nil {
+	if _, err := bad.Client.Update(ctx, &pluginpb.UpdateRequest{Config: bad.Request(
+		plugintest.FakeConfig{}).GetConfig()}); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := serves(t, bad, 1), plugintest.FakeLogprobs(1, []int{1, 2, 3}); got[0] != want[0] {
@@ -195,8 +200,8 @@ func TestARestartedInferenceBlockGetsTheWeightsAgain(t *testing.T) {
 	if err := server.Stop(5 * time.Second); err != nil {
 		t.Fatal(err)
 	}
-	// The engine knows that the run has reached version 2, and has no file: the gateway must stay closed until the sync block
-	// has brought the weights.
+	// The engine knows that the run has reached version 2, and has no file: the gateway must stay closed until the sync
+	// block has brought the weights.
 	again := startInference(t, plugintest.FakeConfig{}, func(r *pluginpb.StartRequest) {
 		r.Listen, r.Policy = listen, &pluginpb.Policy{Version: 2}
 	})
@@ -251,11 +256,16 @@ func TestConfigurationsThatCannotWork(t *testing.T) {
 		config sync.Config
 		want   string
 	}{
-		"unknown transport":     {sync.Config{Trainer: from, Inference: []spec.Ref{good}, Every: 1, Transport: "pigeon"}, "unknown transport"},
-		"transport not offered": {sync.Config{Trainer: from, Inference: []spec.Ref{good}, Every: 1, Transport: "nccl"}, "possible here: reload"},
-		"twice":                 {sync.Config{Trainer: from, Inference: []spec.Ref{good, good}, Every: 1, Transport: "auto"}, "the same block twice"},
-		"negative token":        {sync.Config{Trainer: from, Inference: []spec.Ref{good}, Every: 1, Transport: "auto", ProbeTokens: []int64{1, -2}}, "not a token id"},
-		"no control":            {sync.Config{Trainer: from, Inference: []spec.Ref{plugintest.Ref("inference.x.y", kind.Inference, outputs.Inference{})}, Every: 1, Transport: "auto"}, "no control endpoint"},
+		"unknown transport": {sync.Config{Trainer: from, Inference: []spec.Ref{good}, Every: 1, Transport: "pigeon"},
+			"unknown transport"},
+		"transport not offered": {sync.Config{Trainer: from, Inference: []spec.Ref{good}, Every: 1, Transport: "nccl"},
+			"possible here: reload"},
+		"twice": {sync.Config{Trainer: from, Inference: []spec.Ref{good, good}, Every: 1, Transport: "auto"},
+			"the same block twice"},
+		"negative token": {sync.Config{Trainer: from, Inference: []spec.Ref{good}, Every: 1, Transport: "auto",
+			ProbeTokens: []int64{1, -2}}, "not a token id"},
+		"no control": {sync.Config{Trainer: from, Inference: []spec.Ref{plugintest.Ref("inference.x.y",
+			kind.Inference, outputs.Inference{})}, Every: 1, Transport: "auto"}, "no control endpoint"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -278,7 +288,8 @@ func TestAHoldOfAnEarlierLifeIsEnded(t *testing.T) {
 	server := startInference(t, plugintest.FakeConfig{})
 	g := client(server)
 	defer g.Close()
-	if _, err := g.Hold(t.Context(), gateway.HoldRequest{Lease: 10 * time.Minute, Reason: syncAddress + " brings policy version 1"}); err != nil {
+	if _, err := g.Hold(t.Context(), gateway.HoldRequest{Lease: 10 * time.Minute, Reason: syncAddress +
+		" brings policy version 1"}); err != nil {
 		t.Fatal(err)
 	}
 	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1})
@@ -349,7 +360,8 @@ func TestGatewaysAreToldWhatBecomesOfRequestsBeforeTheFirstUpdate(t *testing.T) 
 }
 
 func complete(ctx context.Context, base, key string) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/completions", strings.NewReader(`{"model":"fake","prompt":"a","max_tokens":1}`))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/completions",
+		strings.NewReader(`{"model":"fake","prompt":"a","max_tokens":1}`))
 	if err != nil {
 		return err
 	}

@@ -33,8 +33,8 @@ func throughFiles(transport string) bool {
 // inMemory says whether inference copies the weights out of the trainer's memory.
 func inMemory(transport string) bool { return transport == live || transport == ipc }
 
-// candidates are the transports that auto may take, the best first. live changes the weights under requests that are being
-// answered, so it is chosen only where the recipe wants those to go on with the new weights anyway.
+// candidates are the transports that auto may take, the best first. live changes the weights under requests that are
+// being answered, so it is chosen only where the recipe wants those to go on with the new weights anyway.
 func (c Config) candidates() []string {
 	if c.Transport != auto {
 		return []string{c.Transport}
@@ -99,19 +99,21 @@ func (c Config) unable(transport string) string {
 	}
 	for _, r := range c.Inference {
 		if reach := listed(r, "reach"); !slices.Contains(reach, place) {
-			return fmt.Sprintf("out of reach of %s: the weights of %s are in %s, it sees %s", r.Address, c.Trainer.Address, place, strings.Join(reach, ", "))
+			return fmt.Sprintf("out of reach of %s: the weights of %s are in %s, it sees %s", r.Address, c.Trainer.Address,
+				place, strings.Join(reach, ", "))
 		}
 	}
 	return ""
 }
 
-// apart says why the trainer cannot send its tensors to every inference block; empty: it can. It listens on loopback, unless its
-// environment says another address: then the recipe says nccl, too.
+// apart says why the trainer cannot send its tensors to every inference block; empty: it can. It listens on loopback,
+// unless its environment says another address: then the recipe says nccl, too.
 func (c Config) apart(place string) string {
 	kind, _, _ := strings.Cut(place, ":")
 	for _, r := range c.Inference {
 		reach := listed(r, "reach")
-		if here, there := strings.Join(listed(c.Trainer, "machine"), ""), strings.Join(listed(r, "machine"), ""); c.Transport == auto && here != there {
+		if here, there := strings.Join(listed(c.Trainer, "machine"), ""), strings.Join(listed(r, "machine"),
+			""); c.Transport == auto && here != there {
 			return fmt.Sprintf("%s and %s are on different machines", c.Trainer.Address, r.Address)
 		}
 		if place == "" || len(reach) == 0 {

@@ -39,8 +39,8 @@ func (u *update) timed(phase string, f func() error) error {
 	return err
 }
 
-// updateWeights brings one publication to inference and tells the trainer how it went. An error ends the block: the trainer has been
-// told why.
+// updateWeights brings one publication to inference and tells the trainer how it went. An error ends the block: the
+// trainer has been told why.
 func (s *syncer) updateWeights(ctx context.Context, p weightserver.Publication) error {
 	u := &update{
 		Publication: p, started: time.Now(), phases: map[string]float64{}, holds: map[*server]string{},
@@ -57,7 +57,8 @@ func (s *syncer) updateWeights(ctx context.Context, p weightserver.Publication) 
 	if err != nil {
 		// Its next life publishes what it has before anything else; meanwhile inference is looked after as ever.
 		if why := s.abandoned(ctx, p); why != "" {
-			s.host.Log("warn", fmt.Sprintf("policy version %d is given up, %s %s: %v", p.Version, s.config.Trainer.Address, why, err))
+			s.host.Log("warn", fmt.Sprintf("policy version %d is given up, %s %s: %v", p.Version, s.config.Trainer.Address,
+				why, err))
 			return s.again(ctx)
 		}
 	}
@@ -78,8 +79,8 @@ func (s *syncer) updateWeights(ctx context.Context, p weightserver.Publication) 
 	return nil
 }
 
-// abandoned says why a publication is not waited for any more; empty: the trainer waits. It may have died and even come back while
-// inference was looked after, before this block read its answer.
+// abandoned says why a publication is not waited for any more; empty: the trainer waits. It may have died and even come
+// back while inference was looked after, before this block read its answer.
 func (s *syncer) abandoned(ctx context.Context, p weightserver.Publication) string {
 	asking, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -167,8 +168,8 @@ func (s *syncer) publish(ctx context.Context, u *update) error {
 			return fmt.Errorf("make room for policy version %d: %w", u.Version, err)
 		}
 	} else {
-		// With every step published, a trainer that waits for data has not changed since; else it may have, and inference that is
-		// restarted would wait for weights while the trainer waits for inference.
+		// With every step published, a trainer that waits for data has not changed since; else it may have, and inference
+		// that is restarted would wait for weights while the trainer waits for inference.
 		request.Keep = s.config.Every > 1
 	}
 	w, err := s.trainer.Publish(ctx, request)
@@ -181,7 +182,8 @@ func (s *syncer) publish(ctx context.Context, u *update) error {
 	}
 	if throughFiles(s.transport) {
 		if _, err := os.Stat(w.Path); err != nil {
-			return fmt.Errorf("publish policy version %d: %s says that the weights are in %q: %w", u.Version, s.config.Trainer.Address, w.Path, err)
+			return fmt.Errorf("publish policy version %d: %s says that the weights are in %q: %w", u.Version,
+				s.config.Trainer.Address, w.Path, err)
 		}
 	}
 	tokens, err := s.probe(ctx)
@@ -193,7 +195,8 @@ func (s *syncer) publish(ctx context.Context, u *update) error {
 		return fmt.Errorf("ask for the trainer's log-probabilities of the fixed text: %w", err)
 	}
 	u.weights = w
-	u.check = &gateway.Check{Tokens: tokens, Logprobs: append([]float64{0}, expected...), Tolerance: s.config.tolerance(w.Precision)}
+	u.check = &gateway.Check{Tokens: tokens, Logprobs: append([]float64{0}, expected...),
+		Tolerance: s.config.tolerance(w.Precision)}
 	return nil
 }
 

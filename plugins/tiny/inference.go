@@ -31,7 +31,8 @@ type InferenceConfig struct {
 func Inference() *sdk.Definition {
 	return inference.New("tiny", "Serves a small character model in pure Go",
 		func() inference.Plugin[InferenceConfig] { return tinyPlugin{} },
-		sdk.WithDoc("A decoder-only transformer on the CPU, without Python: for trying recipes out, for tests, and for machines without a GPU. It answers like vLLM's OpenAI-compatible server and takes new weights between two tokens."))
+		sdk.WithDoc("A decoder-only transformer on the CPU, without Python: for trying recipes out, for tests, and for "+
+			"machines without a GPU. It answers like vLLM's OpenAI-compatible server and takes new weights between two tokens."))
 }
 
 // tinyPlugin makes inference blocks.
@@ -55,7 +56,8 @@ var (
 )
 
 // Start loads the model and serves it.
-func (tinyPlugin) Start(_ context.Context, req sdk.Request[InferenceConfig], host inference.Host) (inference.Engine, error) {
+func (tinyPlugin) Start(_ context.Context, req sdk.Request[InferenceConfig], host inference.Host) (inference.Engine,
+	error) {
 	host.Phase(sdk.Loading, "")
 	base, err := load(req.Config.Model, req.RecipeDir)
 	if err != nil {
@@ -74,7 +76,8 @@ func (tinyPlugin) Start(_ context.Context, req sdk.Request[InferenceConfig], hos
 	name := modelName(req.Config.Model, req.RecipeDir)
 	s := &serving{engine: engine, key: rand.Text(),
 		outputs: outputs.Inference{Model: name, Tokenizer: tokenizer, MaxModelLen: int64(config.Context)}}
-	if s.Local, err = inference.ServeLocal(server.NewHandler(engine, server.HandlerOptions{Model: name, APIKey: s.key})); err != nil {
+	if s.Local, err = inference.ServeLocal(server.NewHandler(engine, server.HandlerOptions{Model: name,
+		APIKey: s.key})); err != nil {
 		engine.Close()
 		return nil, err
 	}
@@ -164,18 +167,21 @@ func (tinyPlugin) Plan(c InferenceConfig, placement sdk.Placement) (sdk.Estimate
 	})
 	e.Facts["model"], e.Facts["max_model_len"] = c.Model, strconv.Itoa(shape.Context)
 	template := chat.Digest(lm.ChatTemplate)
-	e.Facts["chat_template"], e.Facts["chat_template_from"], e.Facts["tokenizer_chat_template"] = template, "the tiny model", template
+	e.Facts["chat_template"], e.Facts["chat_template_from"], e.Facts["tokenizer_chat_template"] = template,
+		"the tiny model", template
 	return e, problems
 }
 
 // shared is the built-in checkpoint, decoded once for all the blocks of a plan; nobody writes to it.
 var shared = sync.OnceValues(Warm)
 
-// planned reads the model for a plan. A file that is not there yet is no mistake: an earlier run of the recipe may have to write it.
+// planned reads the model for a plan. A file that is not there yet is no mistake: an earlier run of the recipe may have
+// to write it.
 func planned(model string, placement sdk.Placement) (*lm.Checkpoint, []spec.Problem) {
 	var problems []spec.Problem
 	if placement.GPUs > 0 {
-		problems = append(problems, spec.Problem{Warning: true, Summary: "the tiny model uses no GPU", Detail: "Leave placement out, so that the GPU stays free for others."})
+		problems = append(problems, spec.Problem{Warning: true, Summary: "the tiny model uses no GPU",
+			Detail: "Leave placement out, so that the GPU stays free for others."})
 	}
 	if model != BuiltIn && !fileExists(model) {
 		return nil, problems
@@ -186,7 +192,8 @@ func planned(model string, placement sdk.Placement) (*lm.Checkpoint, []spec.Prob
 	}
 	c, err := read()
 	if err != nil {
-		return nil, append(problems, spec.Problem{Path: cty.GetAttrPath("model"), Summary: "the model cannot be loaded", Detail: err.Error()})
+		return nil, append(problems, spec.Problem{Path: cty.GetAttrPath("model"), Summary: "the model cannot be loaded",
+			Detail: err.Error()})
 	}
 	return c, problems
 }

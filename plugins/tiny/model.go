@@ -32,7 +32,8 @@ func load(model, recipeDir string) (*lm.Checkpoint, error) {
 	if err != nil {
 		return nil, &sdk.Error{
 			Summary: fmt.Sprintf("the model %q cannot be loaded", model), Err: err,
-			Remedy: fmt.Sprintf("name a checkpoint that a tiny trainer wrote, or %q for the built-in one; a relative path counts from the recipe's folder", BuiltIn),
+			Remedy: fmt.Sprintf("name a checkpoint that a tiny trainer wrote, or %q for the built-in one; a relative path "+
+				"counts from the recipe's folder", BuiltIn),
 		}
 	}
 	return c, nil

@@ -22,7 +22,8 @@ import (
 func Trainer() *sdk.Definition {
 	return trainer.New("tiny", "Trains the small character model with GRPO in pure Go",
 		func() trainer.Plugin[TrainerConfig] { return &training{} },
-		sdk.WithDoc("Group relative policy optimization with Adam on the CPU, without Python. It takes batches from the trajectory API as every trainer does, writes checkpoints and goes on from the newest."))
+		sdk.WithDoc("Group relative policy optimization with Adam on the CPU, without Python. It takes batches from the "+
+			"trajectory API as every trainer does, writes checkpoints and goes on from the newest."))
 }
 
 // training is one trainer block.

@@ -57,11 +57,13 @@ func TestTheQueueSaysWhatItWaitsFor(t *testing.T) {
 	for range oldGroups {
 		f.post(3, 2, fmt.Sprintf(`,"env_id":%d,"policy_version":1`, one))
 	}
-	f.waitsFor(" | groups that are young enough | 0/4 | each of the last 8 was dropped: sampled by a policy more than 1 versions older than 9")
+	f.waitsFor(" | groups that are young enough | 0/4 | each of the last 8 was dropped: sampled by a policy more than " +
+		"1 versions older than 9")
 
 	f.post(4, 3, "")
 	f.post(5, 3, "")
-	f.waitsFor(" | a batch of exactly 4 sequences | 0/0 | 6 sequences wait, in groups of 3, and no choice of groups adds up to 4")
+	f.waitsFor(" | a batch of exactly 4 sequences | 0/0 | 6 sequences wait, in groups of 3, and no choice of groups " +
+		"adds up to 4")
 
 	f.ok("POST", "/disconnect-env", fmt.Sprintf(`{"env_id":%d}`, one))
 	f.wait(time.Minute)

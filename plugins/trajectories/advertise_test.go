@@ -30,7 +30,8 @@ func selfSigned(t *testing.T, names []string, addresses ...net.IP) *tls.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Certificate: [][]byte{der},
+		PrivateKey: key}}}
 }
 
 func TestAdvertisedAddress(t *testing.T) {
@@ -42,12 +43,14 @@ func TestAdvertisedAddress(t *testing.T) {
 		tls       *tls.Config
 		want      string
 	}{
-		"one address":              {listens: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 8000}, want: "10.0.0.1:8000"},
-		"one address, named":       {listens: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 8000}, advertise: "api", want: "api:8000"},
+		"one address": {listens: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 8000}, want: "10.0.0.1:8000"},
+		"one address, named": {listens: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 8000}, advertise: "api",
+			want: "api:8000"},
 		"everywhere, named":        {listens: everywhere, advertise: "api.example", want: "api.example:8000"},
 		"everywhere, IPv6 address": {listens: everywhere, advertise: "fd00::7", want: "[fd00::7]:8000"},
 		"everywhere, certificate": {
-			listens: everywhere, tls: selfSigned(t, []string{"localhost", "*.example", "node7.example"}), want: "node7.example:8000",
+			listens: everywhere, tls: selfSigned(t, []string{"localhost", "*.example", "node7.example"}),
+			want: "node7.example:8000",
 		},
 		"everywhere, certificate for an address": {
 			listens: everywhere, tls: selfSigned(t, nil, net.IPv4(127, 0, 0, 1), net.IPv4(10, 1, 2, 3)), want: "10.1.2.3:8000",

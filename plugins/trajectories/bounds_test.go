@@ -13,7 +13,8 @@ func TestTheBoundOnBytesHoldsPostsToo(t *testing.T) {
 	f := newFixture(t, Config{MaxQueueBytes: 3000, HoldTimeout: time.Millisecond})
 	f.trainer(2)
 	f.post(1, 2, `,"images":"`+strings.Repeat("x", 2500)+`"`)
-	if code, _ := f.call("POST", "/scored_data", groupText(2, 2, `,"images":"`+strings.Repeat("x", 1000)+`"`)); code != http.StatusServiceUnavailable {
+	if code, _ := f.call("POST", "/scored_data", groupText(2, 2, `,"images":"`+strings.Repeat("x", 1000)+
+		`"`)); code != http.StatusServiceUnavailable {
 		t.Errorf("a post beyond the bound is answered with %d, expected 503", code)
 	}
 	f.ok("GET", "/batch", "")

@@ -54,7 +54,8 @@ func (g guard) check(w http.ResponseWriter, r *http.Request) (done bool, err err
 		return false, &refusal{
 			code: http.StatusForbidden,
 			message: fmt.Sprintf(
-				"This request comes from a web page elsewhere (%s). Pages that may talk to the trajectory API are named with --allow-origin (allowed_origins in a recipe)",
+				"This request comes from a web page elsewhere (%s). Pages that may talk to the trajectory API are named with "+
+					"--allow-origin (allowed_origins in a recipe)",
 				foreign,
 			),
 		}
@@ -93,7 +94,8 @@ func (g guard) host(r *http.Request) error {
 	return &refusal{
 		code: http.StatusMisdirectedRequest,
 		message: fmt.Sprintf(
-			"This server is not called %q. Names under which it may be addressed without a token are named with --allow-host (allowed_hosts in a recipe), or set a token",
+			"This server is not called %q. Names under which it may be addressed without a token are named with --allow-host "+
+				"(allowed_hosts in a recipe), or set a token",
 			name,
 		),
 	}

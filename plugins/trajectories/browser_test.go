@@ -32,37 +32,57 @@ func TestWebPagesAreRefused(t *testing.T) {
 		headers                  []string
 		code                     int
 	}{
-		"python":                       {"127.0.0.1:8000", "POST", "/scored_data", group, []string{"Content-Type", json, "User-Agent", "python-requests/2.32"}, 200},
-		"aiohttp":                      {"localhost:8000", "GET", "/status", "", []string{"User-Agent", "Python/3.12 aiohttp/3.12", "Accept", "*/*"}, 200},
-		"a reset by a client":          {"localhost", "GET", "/reset_data", "", nil, 200},
-		"a reset by post":              {"localhost", "POST", "/reset_data", "", nil, 200},
-		"an image":                     {"localhost:8000", "GET", "/reset_data", "", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors", "Sec-Fetch-Dest", "image", "User-Agent", mozilla}, 403},
-		"an image on plain HTTP":       {"10.0.0.7:8000", "GET", "/reset_data", "", []string{"User-Agent", mozilla}, 403},
-		"an image with a referer":      {"localhost:8000", "GET", "/reset_data", "", []string{"Referer", "http://evil.example/page"}, 403},
-		"a typed reset":                {"localhost:8000", "GET", "/reset_data", "", []string{"Sec-Fetch-Site", "none"}, 403},
-		"a batch taken by a page":      {"localhost:8000", "GET", "/batch", "", []string{"Sec-Fetch-Site", "cross-site"}, 403},
-		"a read by a page":             {"localhost:8000", "GET", "/latest_example", "", []string{"Origin", "http://evil.example"}, 403},
-		"a read by a page, no origin":  {"localhost:8000", "GET", "/latest_example", "", []string{"Sec-Fetch-Site", "same-site"}, 403},
-		"a sandboxed page":             {"localhost:8000", "POST", "/scored_data", group, []string{"Origin", "null", "Content-Type", json}, 403},
-		"another port":                 {"localhost:8000", "POST", "/scored_data", group, []string{"Origin", "http://localhost:3000", "Content-Type", json}, 403},
-		"a form":                       {"localhost:8000", "POST", "/scored_data", group, []string{"Origin", "http://evil.example", "Content-Type", "text/plain"}, 403},
-		"an acknowledgement by a page": {"localhost:8000", "POST", "/batch/x-1-1/ack", "", []string{"Origin", "http://evil.example"}, 403},
-		"a preflight":                  {"localhost:8000", "OPTIONS", "/scored_data", "", []string{"Origin", "http://evil.example", "Access-Control-Request-Method", "POST"}, 403},
-		"a typed address":              {"localhost:8000", "GET", "/status", "", []string{"Sec-Fetch-Site", "none", "User-Agent", mozilla}, 200},
-		"a rebound name":               {"evil.example:8000", "GET", "/latest_example", "", nil, 421},
-		"a rebound name that posts":    {"evil.example", "POST", "/scored_data", group, []string{"Content-Type", json, "Origin", "http://evil.example"}, 421},
-		"an address":                   {"[::1]:8000", "GET", "/status", "", nil, 200},
-		"a name of loopback":           {"run.localhost:8000", "GET", "/status", "", nil, 200},
-		"a configured name":            {"Node7.cluster:8000", "GET", "/status", "", nil, 200},
-		"an allowed page reads":        {"localhost:8000", "GET", "/status", "", []string{"Origin", "https://viewer.example", "Sec-Fetch-Site", "cross-site"}, 200},
-		"an allowed page posts":        {"localhost:8000", "POST", "/scored_data", group, []string{"Origin", "https://viewer.example", "Sec-Fetch-Site", "cross-site", "Content-Type", json}, 200},
-		"an allowed page posts text":   {"localhost:8000", "POST", "/scored_data", group, []string{"Origin", "https://viewer.example", "Sec-Fetch-Site", "cross-site", "Content-Type", "text/plain"}, 403},
-		"an allowed page by GET":       {"localhost:8000", "GET", "/reset_data", "", []string{"Origin", "https://viewer.example", "Sec-Fetch-Site", "cross-site"}, 403},
-		"an allowed page's preflight":  {"localhost:8000", "OPTIONS", "/scored_data", "", []string{"Origin", "https://viewer.example", "Access-Control-Request-Method", "POST"}, 200},
+		"python": {"127.0.0.1:8000", "POST", "/scored_data", group, []string{"Content-Type", json,
+			"User-Agent", "python-requests/2.32"}, 200},
+		"aiohttp": {"localhost:8000", "GET", "/status", "",
+			[]string{"User-Agent", "Python/3.12 aiohttp/3.12", "Accept", "*/*"}, 200},
+		"a reset by a client": {"localhost", "GET", "/reset_data", "", nil, 200},
+		"a reset by post":     {"localhost", "POST", "/reset_data", "", nil, 200},
+		"an image": {"localhost:8000", "GET", "/reset_data", "", []string{"Sec-Fetch-Site", "cross-site",
+			"Sec-Fetch-Mode", "no-cors", "Sec-Fetch-Dest", "image", "User-Agent", mozilla}, 403},
+		"an image on plain HTTP": {"10.0.0.7:8000", "GET", "/reset_data", "", []string{"User-Agent", mozilla}, 403},
+		"an image with a referer": {"localhost:8000", "GET", "/reset_data", "",
+			[]string{"Referer", "http://evil.example/page"}, 403},
+		"a typed reset": {"localhost:8000", "GET", "/reset_data", "", []string{"Sec-Fetch-Site", "none"}, 403},
+		"a batch taken by a page": {"localhost:8000", "GET", "/batch", "",
+			[]string{"Sec-Fetch-Site", "cross-site"}, 403},
+		"a read by a page": {"localhost:8000", "GET", "/latest_example", "",
+			[]string{"Origin", "http://evil.example"}, 403},
+		"a read by a page, no origin": {"localhost:8000", "GET", "/latest_example", "",
+			[]string{"Sec-Fetch-Site", "same-site"}, 403},
+		"a sandboxed page": {"localhost:8000", "POST", "/scored_data", group, []string{"Origin", "null",
+			"Content-Type", json}, 403},
+		"another port": {"localhost:8000", "POST", "/scored_data", group,
+			[]string{"Origin", "http://localhost:3000", "Content-Type", json}, 403},
+		"a form": {"localhost:8000", "POST", "/scored_data", group,
+			[]string{"Origin", "http://evil.example", "Content-Type", "text/plain"}, 403},
+		"an acknowledgement by a page": {"localhost:8000", "POST", "/batch/x-1-1/ack", "",
+			[]string{"Origin", "http://evil.example"}, 403},
+		"a preflight": {"localhost:8000", "OPTIONS", "/scored_data", "",
+			[]string{"Origin", "http://evil.example", "Access-Control-Request-Method", "POST"}, 403},
+		"a typed address": {"localhost:8000", "GET", "/status", "", []string{"Sec-Fetch-Site", "none",
+			"User-Agent", mozilla}, 200},
+		"a rebound name": {"evil.example:8000", "GET", "/latest_example", "", nil, 421},
+		"a rebound name that posts": {"evil.example", "POST", "/scored_data", group, []string{"Content-Type", json,
+			"Origin", "http://evil.example"}, 421},
+		"an address":         {"[::1]:8000", "GET", "/status", "", nil, 200},
+		"a name of loopback": {"run.localhost:8000", "GET", "/status", "", nil, 200},
+		"a configured name":  {"Node7.cluster:8000", "GET", "/status", "", nil, 200},
+		"an allowed page reads": {"localhost:8000", "GET", "/status", "", []string{"Origin", "https://viewer.example",
+			"Sec-Fetch-Site", "cross-site"}, 200},
+		"an allowed page posts": {"localhost:8000", "POST", "/scored_data", group,
+			[]string{"Origin", "https://viewer.example", "Sec-Fetch-Site", "cross-site", "Content-Type", json}, 200},
+		"an allowed page posts text": {"localhost:8000", "POST", "/scored_data", group,
+			[]string{"Origin", "https://viewer.example", "Sec-Fetch-Site", "cross-site", "Content-Type", "text/plain"}, 403},
+		"an allowed page by GET": {"localhost:8000", "GET", "/reset_data", "",
+			[]string{"Origin", "https://viewer.example", "Sec-Fetch-Site", "cross-site"}, 403},
+		"an allowed page's preflight": {"localhost:8000", "OPTIONS", "/scored_data", "",
+			[]string{"Origin", "https://viewer.example", "Access-Control-Request-Method", "POST"}, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, Config{AllowedHosts: []string{"node7.cluster"}, AllowedOrigins: []string{"https://viewer.example"}})
+			f := newFixture(t, Config{AllowedHosts: []string{"node7.cluster"},
+				AllowedOrigins: []string{"https://viewer.example"}})
 			f.trainer(2)
 			f.post(9, 1, "") // what must still be there
 			before := f.waiting()
@@ -77,7 +97,8 @@ func TestWebPagesAreRefused(t *testing.T) {
 				}
 			}
 			origin := w.Header().Get("Access-Control-Allow-Origin")
-			if want := map[bool]string{true: "https://viewer.example"}[strings.HasPrefix(name, "an allowed page")]; origin != want {
+			if want := map[bool]string{true: "https://viewer.example"}[strings.HasPrefix(name,
+				"an allowed page")]; origin != want {
 				t.Errorf("allowed origin %q, expected %q", origin, want)
 			}
 			if w.Header().Get("Access-Control-Allow-Credentials") != "" {

@@ -14,7 +14,8 @@ import (
 // Our client and our server understand each other in every encoding, and a lost answer costs nothing.
 func TestOurClientSpeaksToOurServer(t *testing.T) {
 	t.Parallel()
-	for name, option := range map[string]trajectory.Option{"plain": trajectory.WithGzip(0), "gzip": trajectory.WithGzip(1), "zstd": trajectory.WithZstd(1)} {
+	for name, option := range map[string]trajectory.Option{"plain": trajectory.WithGzip(0), "gzip": trajectory.WithGzip(1),
+		"zstd": trajectory.WithZstd(1)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, Config{Dir: t.TempDir(), Compression: "always"})

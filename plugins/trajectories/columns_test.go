@@ -116,7 +116,8 @@ func (s scribe) id() string {
 func (s scribe) number() string {
 	switch s.IntN(30) {
 	case 0:
-		return []string{"0", "-0", "1", "-0.0", "1e-320", "5e-324", "3.4028234663852886e38", "123456789012345", "9007199254740993", "0.1E+2", "2.2250738585072011e-308"}[s.IntN(11)]
+		return []string{"0", "-0", "1", "-0.0", "1e-320", "5e-324", "3.4028234663852886e38", "123456789012345",
+			"9007199254740993", "0.1E+2", "2.2250738585072011e-308"}[s.IntN(11)]
 	case 1:
 		return strconv.FormatFloat(math.Float64frombits(s.Uint64()&^(1<<62)), 'g', -1, 64) // up to 2
 	}
@@ -140,7 +141,8 @@ func (s scribe) group() string {
 	for i := range lengths {
 		lengths[i] = s.IntN(12)
 	}
-	fields := []string{`"tokens":` + nested(s.id, false), `"masks":` + nested(s.id, false), `"scores":` + s.list(n, s.number)}
+	fields := []string{`"tokens":` + nested(s.id, false), `"masks":` + nested(s.id, false),
+		`"scores":` + s.list(n, s.number)}
 	for _, name := range []string{"ref_logprobs", "inference_logprobs", "advantages"} {
 		switch s.IntN(4) {
 		case 0:
@@ -153,8 +155,10 @@ func (s scribe) group() string {
 			}
 		}
 	}
-	for _, more := range []string{`"env_id":3`, `"policy_version":[1,2]`, `"messages":[[{"role":"user","content":"h\u00e9 \"ü\""}]]`, `"images":{"a":[1,2.50,null]}`,
-		`"overrides":` + s.list(n, func() string { return `{"a":1}` }), `"generation_params":{"temperature":1.0}`, `"distill_token_ids":null`,
+	for _, more := range []string{`"env_id":3`, `"policy_version":[1,2]`,
+		`"messages":[[{"role":"user","content":"h\u00e9 \"ü\""}]]`, `"images":{"a":[1,2.50,null]}`,
+		`"overrides":` + s.list(n, func() string { return `{"a":1}` }), `"generation_params":{"temperature":1.0}`,
+		`"distill_token_ids":null`,
 		`"distill_logprobs":` + s.list(n, func() string { return "[[-1.5],[]]" }), `"unknown":[1]`, `"scores\u0031":2`} {
 		if s.IntN(3) == 0 {
 			fields = append(fields, more)
@@ -176,7 +180,7 @@ func decodeGroups(t *testing.T, text []byte) []any {
 // Whatever a group holds, a trainer that reads columns sees what one that reads JSON sees.
 func TestColumnsSayWhatTheJSONSays(t *testing.T) {
 	t.Parallel()
-	rng := scribe{rand.New(rand.NewPCG(11, 12))} //nolint:gosec // a reproducible test
+	rng := scribe{rand.New(rand.NewPCG(11, 12))}
 	columnar, all := 0, 0
 	for range 60 {
 		f := newFixture(t, Config{})
@@ -274,7 +278,8 @@ func TestBodiesMayBeZstd(t *testing.T) {
 	for _, c := range []struct {
 		body string
 		code int
-	}{{good, 200}, {good[:len(good)-3], 400}, {"no zstd", 400}, {pack(strings.Repeat(" ", 2<<20)), 413}, {pack("{"), 422}, {good, 200}} {
+	}{{good, 200}, {good[:len(good)-3], 400}, {"no zstd", 400}, {pack(strings.Repeat(" ", 2<<20)), 413}, {pack("{"), 422},
+		{good, 200}} {
 		if code, out := f.call("POST", "/scored_data", c.body, "Content-Encoding", "zstd"); code != c.code {
 			t.Errorf("a body of %d bytes is answered with %d %v, expected %d", len(c.body), code, out, c.code)
 		}

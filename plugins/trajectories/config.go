@@ -190,7 +190,8 @@ func loadTLS(certificate, key string) (*tls.Config, error) {
 	}
 	if certificate == "" || key == "" {
 		return nil, errors.New(
-			"trajectories: TLS needs both a certificate and its key: set tls_certificate and tls_key (--tls-certificate, --tls-key)",
+			"trajectories: TLS needs both a certificate and its key: set tls_certificate and tls_key " +
+				"(--tls-certificate, --tls-key)",
 		)
 	}
 	pair, err := tls.LoadX509KeyPair(certificate, key)
@@ -214,24 +215,28 @@ func (c Config) checkAddress(addr net.Addr) error {
 	switch {
 	case c.Insecure && c.Token == "":
 		c.Log.Warn(
-			"the trajectory API listens beyond this machine without a token: anyone who reaches it can read, post and delete trajectories",
+			"the trajectory API listens beyond this machine without a token: anyone who reaches it can read, post "+
+				"and delete trajectories",
 			"address",
 			addr.String(),
 		)
 	case c.Insecure && c.TLS == nil:
 		c.Log.Warn(
-			"the trajectory API listens beyond this machine without TLS: anyone on the network path can read the token and all trajectories",
+			"the trajectory API listens beyond this machine without TLS: anyone on the network path can read the "+
+				"token and all trajectories",
 			"address",
 			addr.String(),
 		)
 	case c.Token == "":
 		return fmt.Errorf(
-			"trajectories: %s is not a loopback address and no token is set: anyone could read and delete trajectories; set a token (--token), listen on 127.0.0.1, or say --insecure",
+			"trajectories: %s is not a loopback address and no token is set: anyone could read and delete trajectories; set a "+
+				"token (--token), listen on 127.0.0.1, or say --insecure",
 			addr,
 		)
 	case c.TLS == nil:
 		return fmt.Errorf(
-			"trajectories: refused: would serve without TLS beyond loopback (%s): set tls_certificate and tls_key (--tls-certificate, --tls-key), listen on 127.0.0.1, or set insecure (--insecure) where the network is trusted",
+			"trajectories: refused: would serve without TLS beyond loopback (%s): set tls_certificate and tls_key "+
+				"(--tls-certificate, --tls-key), listen on 127.0.0.1, or set insecure (--insecure) where the network is trusted",
 			addr,
 		)
 	}

@@ -101,7 +101,8 @@ func (b *state) refuse(groups []*group.Group) error {
 			b.counts.reject("too_large")
 			return &group.Invalid{Details: []group.Detail{{Type: "too_long", Loc: at,
 				Msg: fmt.Sprintf(
-					"A group of %d sequences can never be part of a batch of %d: lower the environment's group_size or raise the trainer's batch_size",
+					"A group of %d sequences can never be part of a batch of %d: lower the environment's group_size or raise "+
+						"the trainer's batch_size",
 					g.Size,
 					b.doc.Trainer.BatchSize,
 				),

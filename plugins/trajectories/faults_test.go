@@ -56,7 +56,8 @@ func TestAStoreWithAGroupThatIsRefusedTodayOpens(t *testing.T) {
 	if _, err := s.Scan(t.Context(), func(uint64, store.Meta) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	put := store.Change{Put: []store.Entry{{ID: 1, Body: []byte(poison), Meta: store.Meta{Env: -1, Size: 1, Tokens: 1, Longest: 1, Bytes: int64(len(poison)), MinVersion: -1, MaxVersion: -1, Place: 1}}}}
+	put := store.Change{Put: []store.Entry{{ID: 1, Body: []byte(poison), Meta: store.Meta{Env: -1, Size: 1, Tokens: 1,
+		Longest: 1, Bytes: int64(len(poison)), MinVersion: -1, MaxVersion: -1, Place: 1}}}}
 	if err := s.Submit(put).Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}

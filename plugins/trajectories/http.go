@@ -84,7 +84,8 @@ func (s *Server) dispatch(
 			w,
 			http.StatusUnauthorized,
 			map[string]string{
-				"detail": "This trajectory API needs a token: send Authorization: Bearer <token>, or use the URL http://host:port/t/<token>",
+				"detail": "This trajectory API needs a token: send Authorization: Bearer <token>, or use the URL " +
+					"http://host:port/t/<token>",
 			},
 		)
 		return

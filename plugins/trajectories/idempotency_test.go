@@ -174,7 +174,8 @@ func TestAPostWhoseClientLeftIsNotStoredTwice(t *testing.T) {
 			f.state.store = normal
 			close(slow.release)
 			for i, want := range []int{1, 2, 3} { // the retry, and two more that are equal by chance
-				for deadline := time.Now().Add(10 * time.Second); i == 0 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+				for deadline := time.Now().Add(10 * time.Second); i == 0 &&
+					time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 					f.state.mu.Lock()
 					noted := len(f.state.keys.unanswered)
 					f.state.mu.Unlock()

@@ -135,7 +135,8 @@ func TestBodiesThatInflateTakeABoundedAmountOfMemory(t *testing.T) {
 				text, _ := io.ReadAll(answer.Body)
 				_ = answer.Body.Close()
 				switch answer.StatusCode {
-				case http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusBadRequest, http.StatusServiceUnavailable:
+				case http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusBadRequest,
+					http.StatusServiceUnavailable:
 				default:
 					t.Errorf("%s: answered with %d %s", name, answer.StatusCode, text)
 				}
@@ -222,11 +223,13 @@ func TestABodyThatInflatesTooFarIsRefused(t *testing.T) {
 	for _, encoding := range []string{"gzip", "zstd"} {
 		body := squeeze(t, encoding, `{"images":"`, strings.Repeat(" ", 64<<20), `"}`)
 		code, out := f.call("POST", "/scored_data", string(body), "Content-Encoding", encoding)
-		if code != http.StatusRequestEntityTooLarge || !strings.Contains(fmt.Sprint(out), "inflates to more than 200 times its size") {
+		if code != http.StatusRequestEntityTooLarge || !strings.Contains(fmt.Sprint(out),
+			"inflates to more than 200 times its size") {
 			t.Errorf("%s: answered with %d %v, expected 413", encoding, code, out)
 		}
 		body = squeeze(t, encoding, `{"wandb_group":"`, strings.Repeat("abc", 1<<20), `"}`)
-		if code, out := f.call("POST", "/register", string(body), "Content-Encoding", encoding); code != http.StatusRequestEntityTooLarge {
+		if code, out := f.call("POST", "/register", string(body), "Content-Encoding",
+			encoding); code != http.StatusRequestEntityTooLarge {
 			t.Errorf("%s: a registration of 3 MiB is answered with %d %v, expected 413", encoding, code, out)
 		}
 	}

@@ -65,7 +65,8 @@ func (service) Plan(b Block, _ sdk.Placement) (sdk.Estimate, []spec.Problem) {
 			problems,
 			spec.Problem{Path: cty.GetAttrPath("host"), Summary: "refused: would serve without TLS beyond loopback",
 				Detail: fmt.Sprintf(
-					"%s is reached from other machines, and tokens and trajectories would travel in the clear. Set tls_certificate and tls_key, leave host out, or set insecure = true where the network is trusted.",
+					"%s is reached from other machines, and tokens and trajectories would travel in the clear. Set tls_certificate "+
+						"and tls_key, leave host out, or set insecure = true where the network is trusted.",
 					b.Host,
 				)},
 		)
@@ -96,9 +97,11 @@ func (service) Run(ctx context.Context, req sdk.Request[Block], host sdk.Host) e
 	defer stop()
 	c := Config{
 		Store: b.Store, Sync: b.Sync, MaxQueueGroups: b.MaxQueueGroups, MaxQueueBytes: b.MaxQueueBytes,
-		HoldTimeout: b.HoldTimeout, MaxBody: b.MaxBody, MaxInflightBytes: b.MaxInflightBytes, MaxConnections: b.MaxConnections, EnvironmentTimeout: b.EnvironmentTimeout, Batching: b.Batching,
+		HoldTimeout: b.HoldTimeout, MaxBody: b.MaxBody, MaxInflightBytes: b.MaxInflightBytes,
+		MaxConnections: b.MaxConnections, EnvironmentTimeout: b.EnvironmentTimeout, Batching: b.Batching,
 		AllowedOrigins: b.AllowedOrigins, AllowedHosts: append(b.AllowedHosts, b.Host, b.Advertise),
-		TLS: certificates, Insecure: b.Insecure, Token: req.Token, AdminToken: req.ControlToken, Completions: lookup, Log: slog.New(slog.DiscardHandler),
+		TLS: certificates, Insecure: b.Insecure, Token: req.Token, AdminToken: req.ControlToken, Completions: lookup,
+		Log: slog.New(slog.DiscardHandler),
 		Room: func(waiting string) {
 			if waiting == "" {
 				host.Phase(sdk.Ready, "")

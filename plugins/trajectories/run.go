@@ -68,7 +68,8 @@ func Run(ctx context.Context, o RunOptions, out io.Writer) (err error) {
 		token = "<token>"
 	}
 	if _, err := fmt.Fprintf(out, "trajectory API ready on %s (store: %s, %d groups waiting, %s)\n",
-		urlOf(scheme, advertised(ln.Addr(), o.Advertise, o.TLS), token), redact.Text(s.cfg.Store), s.state.held.Groups, time.Since(began).Round(time.Millisecond)); err != nil {
+		urlOf(scheme, advertised(ln.Addr(), o.Advertise, o.TLS), token), redact.Text(s.cfg.Store), s.state.held.Groups,
+		time.Since(began).Round(time.Millisecond)); err != nil {
 		return errors.Join(err, ln.Close())
 	}
 	return s.Serve(ctx, ln)

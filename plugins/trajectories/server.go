@@ -110,8 +110,8 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 }
 
-// urlOf is the URL to give to environments and trainers, with the token in its path: unmodified clients can be given nothing
-// but a URL.
+// urlOf is the URL to give to environments and trainers, with the token in its path: unmodified clients can be given
+// nothing but a URL.
 func urlOf(scheme, address, token string) string {
 	url := scheme + "://" + address
 	if token != "" {

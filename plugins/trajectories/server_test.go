@@ -101,7 +101,8 @@ func (f *fixture) trainer(batchSize int) {
 
 func (f *fixture) env(name string, groupSize int, more string) int {
 	f.t.Helper()
-	out := f.ok("POST", "/register-env", fmt.Sprintf(`{"max_token_length":9,"desired_name":%q,"group_size":%d,%s}`, name, groupSize, more))
+	out := f.ok("POST", "/register-env", fmt.Sprintf(`{"max_token_length":9,"desired_name":%q,"group_size":%d,%s}`, name,
+		groupSize, more))
 	return int(out["env_id"].(float64))
 }
 
@@ -113,7 +114,8 @@ func (f *fixture) post(mark, size int, more string) map[string]any {
 
 func groupText(mark, size int, more string) string {
 	seq := strings.TrimSuffix(strings.Repeat(fmt.Sprintf("[%d],", mark), size), ",")
-	return fmt.Sprintf(`{"tokens":[%s],"masks":[%s],"scores":[%s]%s}`, seq, seq, strings.TrimSuffix(strings.Repeat("1,", size), ","), more)
+	return fmt.Sprintf(`{"tokens":[%s],"masks":[%s],"scores":[%s]%s}`, seq, seq,
+		strings.TrimSuffix(strings.Repeat("1,", size), ","), more)
 }
 
 func marksOf(batch map[string]any) []int {
@@ -146,13 +148,15 @@ func TestEverythingComesBackAfterARestart(t *testing.T) {
 	equal(t, "the leased batch", marksOf(lease), []int{0})
 	equal(t, "a plain batch", marksOf(f.ok("GET", "/batch", "")), []int{1})
 	f.ok("POST", "/policy_version", `{"version":7}`)
-	before := []any{f.ok("GET", "/status", ""), f.ok("GET", "/info", ""), f.ok("GET", "/wandb_info", ""), f.ok("GET", "/status-env", `{"env_id":0}`)}
+	before := []any{f.ok("GET", "/status", ""), f.ok("GET", "/info", ""), f.ok("GET", "/wandb_info", ""),
+		f.ok("GET", "/status-env", `{"env_id":0}`)}
 	if err := f.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 
 	f = newFixture(t, cfg)
-	after := []any{f.ok("GET", "/status", ""), f.ok("GET", "/info", ""), f.ok("GET", "/wandb_info", ""), f.ok("GET", "/status-env", `{"env_id":0}`)}
+	after := []any{f.ok("GET", "/status", ""), f.ok("GET", "/info", ""), f.ok("GET", "/wandb_info", ""),
+		f.ok("GET", "/status-env", `{"env_id":0}`)}
 	equal(t, "what clients see", after, before)
 	equal(t, "the version", f.ok("GET", "/policy_version", "")["version"], 7)
 	equal(t, "the buffer goes on", f.post(11, 1, `,"env_id":0`)["buffer_size"], 0)
@@ -166,7 +170,8 @@ func TestEverythingComesBackAfterARestart(t *testing.T) {
 	}
 	f = newFixture(t, cfg)
 	equal(t, "nothing is left", f.ok("GET", "/groups", "")["groups"], "[]")
-	equal(t, "an acknowledgement repeated after a restart", f.ok("POST", "/batch/"+lease["id"].(string)+"/ack", "")["repeated"], true)
+	equal(t, "an acknowledgement repeated after a restart", f.ok("POST", "/batch/"+lease["id"].(string)+"/ack",
+		"")["repeated"], true)
 }
 
 func TestALeaseThatRunsOutGoesToTheNextCaller(t *testing.T) {
@@ -276,11 +281,13 @@ func TestAFullQueueHoldsPostsAndLetsThemGo(t *testing.T) {
 		f.post(i, 2, `,"env_id":0`)
 	}
 	if s := f.ok("GET", "/status-env", `{"env_id":0}`); s["queue_size"].(float64) < 6 {
-		t.Errorf("a full queue reports %v groups, expected at least three batches of two groups so that the environment pauses", s["queue_size"])
+		t.Errorf("a full queue reports %v groups, expected at least three batches of two groups so that the "+
+			"environment pauses", s["queue_size"])
 	}
 	held := make(chan int)
 	go func() {
-		r := httptest.NewRequestWithContext(context.Background(), "POST", "/scored_data", strings.NewReader(groupText(9, 2, "")))
+		r := httptest.NewRequestWithContext(context.Background(), "POST", "/scored_data",
+			strings.NewReader(groupText(9, 2, "")))
 		r.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()
 		f.h.ServeHTTP(w, r)
@@ -342,7 +349,8 @@ func TestTokens(t *testing.T) {
 		code         int
 	}{
 		{"/status", "", 401}, {"/status", "wrong", 401}, {"/status", "user", 200}, {"/status", "admin", 200},
-		{"/t/user/status", "", 200}, {"/t/wrong/status", "", 401}, {"/t/wrong/status", "user", 401}, {"/", "", 200}, {"/openapi.json", "", 200},
+		{"/t/user/status", "", 200}, {"/t/wrong/status", "", 401}, {"/t/wrong/status", "user", 401}, {"/", "", 200},
+		{"/openapi.json", "", 200},
 		{"/metrics", "", 401}, {"/reset_data", "user", 401}, {"/t/admin/reset_data", "", 200}, {"/t/user/nothing", "", 404},
 	} {
 		var headers []string
@@ -363,7 +371,10 @@ func TestBeyondLoopbackATokenIsRequired(t *testing.T) {
 		cfg  Config
 		addr net.Addr
 		ok   bool
-	}{{Config{}, far, false}, {Config{Token: "x"}, far, false}, {Config{Token: "x", TLS: &tls.Config{MinVersion: tls.VersionTLS12}}, far, true}, {Config{TLS: &tls.Config{MinVersion: tls.VersionTLS12}}, far, false}, {Config{Token: "x", Insecure: true}, far, true}, {Config{Insecure: true}, far, true}, {Config{}, near, true}, {Config{}, &net.TCPAddr{IP: net.IPv4zero}, false}} {
+	}{{Config{}, far, false}, {Config{Token: "x"}, far, false},
+		{Config{Token: "x", TLS: &tls.Config{MinVersion: tls.VersionTLS12}}, far, true},
+		{Config{TLS: &tls.Config{MinVersion: tls.VersionTLS12}}, far, false}, {Config{Token: "x", Insecure: true}, far, true},
+		{Config{Insecure: true}, far, true}, {Config{}, near, true}, {Config{}, &net.TCPAddr{IP: net.IPv4zero}, false}} {
 		cfg, err := c.cfg.withDefaults()
 		if err != nil {
 			t.Fatal(err)
@@ -391,7 +402,8 @@ func TestLimits(t *testing.T) {
 	if bomb.Len() > 1100 {
 		t.Skip("the body does not compress enough to pass the first limit")
 	}
-	if code, _ := f.call("POST", "/scored_data", bomb.String(), "Content-Encoding", "gzip"); code != http.StatusRequestEntityTooLarge {
+	if code, _ := f.call("POST", "/scored_data", bomb.String(), "Content-Encoding",
+		"gzip"); code != http.StatusRequestEntityTooLarge {
 		t.Errorf("a body that decompresses to a million bytes is answered with %d, expected 413", code)
 	}
 }
@@ -438,9 +450,12 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 	f.h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
 	page := w.Body.String()
 	for _, line := range []string{
-		`recipe_trajectories_groups_in_total{env="odd \"name\"_0"} 2`, `recipe_trajectories_groups_out_total{env="odd \"name\"_0"} 1`,
-		`recipe_trajectories_staleness_sum{env="odd \"name\"_0"} 2`, `recipe_trajectories_buffered_sequences 1`, `recipe_trajectories_step 1`,
-		`recipe_trajectories_rejected_total{reason="invalid"} 1`, `recipe_trajectories_minimum_missing_sequences{env="odd \"name\"_0"} 2`,
+		`recipe_trajectories_groups_in_total{env="odd \"name\"_0"} 2`,
+		`recipe_trajectories_groups_out_total{env="odd \"name\"_0"} 1`,
+		`recipe_trajectories_staleness_sum{env="odd \"name\"_0"} 2`, `recipe_trajectories_buffered_sequences 1`,
+		`recipe_trajectories_step 1`,
+		`recipe_trajectories_rejected_total{reason="invalid"} 1`,
+		`recipe_trajectories_minimum_missing_sequences{env="odd \"name\"_0"} 2`,
 		`recipe_trajectories_request_seconds_count{route="/scored_data"} 3`, `recipe_trajectories_policy_version 3`,
 		`recipe_trajectories_request_seconds_bucket{route="/scored_data",le="+Inf"} 3`,
 	} {
@@ -453,8 +468,10 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 func TestBatchesAreCompressedForClientsElsewhere(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ compression, from, accept, want string }{
-		{"auto", "127.0.0.1:5", "gzip", ""}, {"auto", "10.0.0.1:5", "gzip, deflate", "gzip"}, {"auto", "10.0.0.1:5", "deflate", ""},
-		{"always", "127.0.0.1:5", "gzip;q=0.5, zstd", "zstd"}, {"always", "127.0.0.1:5", "gzip;q=0", ""}, {"never", "10.0.0.1:5", "gzip", ""},
+		{"auto", "127.0.0.1:5", "gzip", ""}, {"auto", "10.0.0.1:5", "gzip, deflate", "gzip"},
+		{"auto", "10.0.0.1:5", "deflate", ""},
+		{"always", "127.0.0.1:5", "gzip;q=0.5, zstd", "zstd"}, {"always", "127.0.0.1:5", "gzip;q=0", ""},
+		{"never", "10.0.0.1:5", "gzip", ""},
 	} {
 		f := newFixture(t, Config{Compression: c.compression})
 		f.trainer(32)

@@ -43,14 +43,15 @@ type state struct {
 type doc struct {
 	Instance    string        `json:"instance"` // tells this queue's lease ids from another's
 	Trainer     *registration `json:"trainer,omitempty"`
-	MaxTokenLen int64         `json:"max_token_len"`           // outlives a reset, like run-api's
-	Checkpoints string        `json:"checkpoint_dir"`          // the same
-	Started     bool          `json:"started"`                 // a trainer has asked for a batch
-	Step        int64         `json:"step"`                    // batches delivered, plus the first trainer's starting step
-	Version     int64         `json:"version"`                 // the trainer's policy version, or -1
-	Stalest     *int64        `json:"max_staleness,omitempty"` // limit that came with the version; the tighter of it and Config's counts
-	NextBatch   uint64        `json:"next_batch"`
-	Envs        []environment `json:"envs"`
+	MaxTokenLen int64         `json:"max_token_len"`  // outlives a reset, like run-api's
+	Checkpoints string        `json:"checkpoint_dir"` // the same
+	Started     bool          `json:"started"`        // a trainer has asked for a batch
+	Step        int64         `json:"step"`           // batches delivered, plus the first trainer's starting step
+	Version     int64         `json:"version"`        // the trainer's policy version, or -1
+	// limit that came with the version; the tighter of it and Config's counts
+	Stalest   *int64        `json:"max_staleness,omitempty"`
+	NextBatch uint64        `json:"next_batch"`
+	Envs      []environment `json:"envs"`
 }
 
 // registration is what a trainer says about itself.

@@ -38,7 +38,8 @@ func TestTheAPIServesTLS(t *testing.T) {
 	}()
 	line := make([]byte, 200)
 	n, err := out.Read(line)
-	if err != nil || !strings.Contains(string(line[:n]), "https://127.0.0.1:") || strings.Contains(string(line[:n]), "a-token") {
+	if err != nil || !strings.Contains(string(line[:n]), "https://127.0.0.1:") ||
+		strings.Contains(string(line[:n]), "a-token") {
 		t.Fatalf("said %q, %v; expected an https URL without the token", line[:n], err)
 	}
 	_, port, _ := strings.Cut(string(line[:n]), "127.0.0.1:")
@@ -46,7 +47,8 @@ func TestTheAPIServesTLS(t *testing.T) {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(pair.Certificate)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
-	c, err := trajectory.New("https://localhost:"+port, trajectory.WithToken("a-token"), trajectory.WithHTTPClient(&http.Client{Transport: transport}))
+	c, err := trajectory.New("https://localhost:"+port, trajectory.WithToken("a-token"),
+		trajectory.WithHTTPClient(&http.Client{Transport: transport}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +57,8 @@ func TestTheAPIServesTLS(t *testing.T) {
 	}
 	transport.CloseIdleConnections()
 	plain := &http.Transport{}
-	if r, err := (&http.Client{Transport: plain}).Get("http://127.0.0.1:" + port + "/status"); err == nil { //nolint:noctx // a test
+	if r, err := (&http.Client{Transport: plain}).Get("http://127.0.0.1:" + port +
+		"/status"); err == nil { //nolint:noctx // a test
 		_ = r.Body.Close()
 		if r.StatusCode == http.StatusOK {
 			t.Error("plain HTTP is answered")
@@ -80,16 +83,20 @@ func TestThePlanRefusesPlainHTTPBeyondLoopback(t *testing.T) {
 		block   Block
 		refused bool
 	}{
-		"loopback": {Block{Host: "127.0.0.1"}, false}, "everywhere": {Block{Host: "0.0.0.0"}, true}, "everywhere, IPv6": {Block{Host: "::"}, true},
-		"insecure": {Block{Host: "0.0.0.0", Insecure: true}, false}, "TLS": {Block{Host: "10.0.0.1", TLSCertificate: "c", TLSKey: "k"}, false},
+		"loopback": {Block{Host: "127.0.0.1"}, false}, "everywhere": {Block{Host: "0.0.0.0"}, true},
+		"everywhere, IPv6": {Block{Host: "::"}, true},
+		"insecure":         {Block{Host: "0.0.0.0", Insecure: true}, false},
+		"TLS":              {Block{Host: "10.0.0.1", TLSCertificate: "c", TLSKey: "k"}, false},
 	} {
 		_, problems := service{}.Plan(test.block, sdk.Placement{})
-		if refused := len(problems) > 0; refused != test.refused || refused && !strings.Contains(problems[0].Summary+problems[0].Detail, "refused: would serve without TLS beyond loopback") {
+		if refused := len(problems) > 0; refused != test.refused || refused &&
+			!strings.Contains(problems[0].Summary+problems[0].Detail, "refused: would serve without TLS beyond loopback") {
 			t.Errorf("%s: %v", name, problems)
 		}
 	}
 	err := Config{Token: "x"}.checkAddress(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)})
-	if err == nil || !strings.Contains(err.Error(), "refused: would serve without TLS beyond loopback") || !strings.Contains(err.Error(), "--tls-certificate") {
+	if err == nil || !strings.Contains(err.Error(), "refused: would serve without TLS beyond loopback") ||
+		!strings.Contains(err.Error(), "--tls-certificate") {
 		t.Errorf("the refusal is %v, expected the reason and the setting", err)
 	}
 }

@@ -16,7 +16,8 @@ func TestFilesThatChangeRestartNothing(t *testing.T) {
 	f.trainer(4)
 	f.post(1, 2, "")
 	before := f.ok("GET", "/status", "")
-	for _, name := range []string{"environment.py", "server.py", "checkpoints/step_1/model.safetensors", "checkpoints/step_1/config.json"} {
+	for _, name := range []string{"environment.py", "server.py", "checkpoints/step_1/model.safetensors",
+		"checkpoints/step_1/config.json"} {
 		for _, content := range []string{"one", "another"} {
 			if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 				t.Fatal(err)

@@ -103,7 +103,8 @@ func (p *program) environ(l engine.Launch) []string {
 		env["VLLM_CPU_KVCACHE_SPACE"] = strconv.FormatInt(p.config.CPUKVCacheSpace, 10)
 	}
 	maps.Copy(env, p.environment)
-	env["VLLM_SERVER_DEV_MODE"] = "1"   // pause, resume, collective_rpc; on loopback, and behind the key because of guardClass
+	// pause, resume, collective_rpc; on loopback, and behind the key because of guardClass
+	env["VLLM_SERVER_DEV_MODE"] = "1"
 	env["VLLM_USE_RUST_FRONTEND"] = "0" // it knows no middleware
 	env["VLLM_API_KEY"] = l.Key         // not an argument: those are visible to every user of the machine
 	if p.config.EnableLora {

@@ -42,22 +42,32 @@ func TestArguments(t *testing.T) {
 	t.Parallel()
 	yes, no, seed := true, false, int64(0)
 	for name, l := range map[string]launch{
-		"least": {Config: Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", Dtype: "auto", GenerationConfig: "vllm", LogprobsMode: "processed_logprobs"}, Model: "Qwen/Qwen2.5-1.5B-Instruct", Port: 41000, Extension: "/run/python", APIKey: "key"},
+		"least": {Config: Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", Dtype: "auto", GenerationConfig: "vllm",
+			LogprobsMode: "processed_logprobs"}, Model: "Qwen/Qwen2.5-1.5B-Instruct", Port: 41000, Extension: "/run/python",
+			APIKey: "key"},
 		"cpu": {
-			Config: Config{Model: "./smollm2", Dtype: "float32", MaxModelLen: 256, MaxNumSeqs: 64, EnforceEager: true, CPUKVCacheSpace: 1, GenerationConfig: "vllm", LogprobsMode: "processed_logprobs"},
-			Model:  "/recipes/smollm2", Port: 41000, Extension: "/run/python", APIKey: "key", Environment: map[string]string{"OMP_NUM_THREADS": "1", "PYTHONPATH": "/mine"},
+			Config: Config{Model: "./smollm2", Dtype: "float32", MaxModelLen: 256, MaxNumSeqs: 64, EnforceEager: true,
+				CPUKVCacheSpace: 1, GenerationConfig: "vllm", LogprobsMode: "processed_logprobs"},
+			Model: "/recipes/smollm2", Port: 41000, Extension: "/run/python", APIKey: "key",
+			Environment: map[string]string{"OMP_NUM_THREADS": "1", "PYTHONPATH": "/mine"},
 		},
 		"lora": {
-			Config: Config{Model: "org/m", EnableLora: true, MaxLoraRank: 64, MaxLoras: 2, ServedModelName: "policy", Seed: &seed, EnablePrefixCaching: &no},
-			Model:  "org/m", Port: 41001, Devices: []string{"2", "3"}, Extension: "/run/python", APIKey: "key",
+			Config: Config{Model: "org/m", EnableLora: true, MaxLoraRank: 64, MaxLoras: 2, ServedModelName: "policy",
+				Seed: &seed, EnablePrefixCaching: &no},
+			Model: "org/m", Port: 41001, Devices: []string{"2", "3"}, Extension: "/run/python", APIKey: "key",
 		},
 		"everything": {
 			Config: Config{
-				Model: "org/m", Revision: "main", Tokenizer: "org/t", ServedModelName: "m", Dtype: "bfloat16", Quantization: "fp8", LoadFormat: "safetensors", TrustRemoteCode: true,
-				HFOverrides: map[string]any{"rope_scaling": map[string]any{"factor": 2.0}}, MaxModelLen: 4096, MaxNumSeqs: 256, MaxNumBatchedTokens: 8192,
-				GPUMemoryUtilization: 0.45, KVCacheDtype: "fp8", KVCacheMemoryBytes: 1 << 30, EnablePrefixCaching: &yes, EnforceEager: true,
-				TensorParallelSize: 2, PipelineParallelSize: 2, DataParallelSize: 2, APIServerCount: 4, ToolCallParser: "hermes", ReasoningParser: "qwen3",
-				GenerationConfig: "auto", LogprobsMode: "raw_logprobs", MaxLogprobs: -1, EnableSleepMode: true, ExtraArgs: []string{"--swap-space", "4"},
+				Model: "org/m", Revision: "main", Tokenizer: "org/t", ServedModelName: "m", Dtype: "bfloat16", Quantization: "fp8",
+				LoadFormat: "safetensors", TrustRemoteCode: true,
+				HFOverrides: map[string]any{"rope_scaling": map[string]any{"factor": 2.0}}, MaxModelLen: 4096, MaxNumSeqs: 256,
+				MaxNumBatchedTokens:  8192,
+				GPUMemoryUtilization: 0.45, KVCacheDtype: "fp8", KVCacheMemoryBytes: 1 << 30, EnablePrefixCaching: &yes,
+				EnforceEager:       true,
+				TensorParallelSize: 2, PipelineParallelSize: 2, DataParallelSize: 2, APIServerCount: 4, ToolCallParser: "hermes",
+				ReasoningParser:  "qwen3",
+				GenerationConfig: "auto", LogprobsMode: "raw_logprobs", MaxLogprobs: -1, EnableSleepMode: true,
+				ExtraArgs: []string{"--swap-space", "4"},
 			},
 			Model: "org/m", Tokenizer: "org/t", ChatTemplate: "/run/chat_template.jinja", Port: 41002, APIKey: "key",
 		},

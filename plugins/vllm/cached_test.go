@@ -14,8 +14,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 
-// A server whose prefix cache outlives its weights answers the proof of the weights well, and clients with what older weights made
-// of their prompts.
+// A server whose prefix cache outlives its weights answers the proof of the weights well, and clients with what older
+// weights made of their prompts.
 func TestAPrefixCacheThatOutlivesItsWeightsIsNoticed(t *testing.T) {
 	t.Parallel()
 	exe, err := os.Executable()
@@ -34,7 +34,8 @@ func TestAPrefixCacheThatOutlivesItsWeightsIsNoticed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := plugintest.Harness(t, Plugin())
-			b.Start(cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal(model(t, 0)), "enable_prefix_caching": cty.BoolVal(c.caching)}), func(r *pluginpb.StartRequest) {
+			b.Start(cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal(model(t, 0)),
+				"enable_prefix_caching": cty.BoolVal(c.caching)}), func(r *pluginpb.StartRequest) {
 				r.Runtime = &pluginpb.Runtime{Python: exe}
 				r.Environment = map[string]string{fakeMark: "1", fakeCache: c.cache}
 			})

@@ -127,7 +127,8 @@ func (c *client) Probe(ctx context.Context) (engine.Facts, error) {
 	}
 	facts.Transports = c.transports(facts)
 	// Without a GPU vLLM answers well and gives nothing back.
-	facts.Sleeps = c.config.EnableSleepMode && !c.offers.lacks("/sleep") && !c.offers.lacks("/wake_up") && facts.Device != "cpu"
+	facts.Sleeps = c.config.EnableSleepMode && !c.offers.lacks("/sleep") && !c.offers.lacks("/wake_up") &&
+		facts.Device != "cpu"
 	return facts, nil
 }
 
@@ -155,7 +156,8 @@ func (c *client) answer(ctx context.Context, model string) error {
 // Logprobs implements engine.Client; it returns log p(token[i] | token[:i]) for i ≥ 1.
 func (c *client) Logprobs(ctx context.Context, tokens []int) ([]float64, error) {
 	if len(tokens) < 2 {
-		return nil, fmt.Errorf("log-probabilities of %d tokens: at least 2 are needed, since nothing precedes the first", len(tokens))
+		return nil, fmt.Errorf("log-probabilities of %d tokens: at least 2 are needed, since nothing precedes the first",
+			len(tokens))
 	}
 	body := map[string]any{"model": c.model, "prompt": tokens, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
 	var out struct {
@@ -169,13 +171,15 @@ func (c *client) Logprobs(ctx context.Context, tokens []int) ([]float64, error) 
 		return nil, err
 	}
 	if len(out.Choices) != 1 || len(out.Choices[0].PromptLogprobs) != len(tokens) {
-		return nil, fmt.Errorf("POST /v1/completions: expected log-probabilities of %d prompt tokens, got another number; this vLLM may not offer prompt_logprobs", len(tokens))
+		return nil, fmt.Errorf("POST /v1/completions: expected log-probabilities of %d prompt tokens, got another number; "+
+			"this vLLM may not offer prompt_logprobs", len(tokens))
 	}
 	values := make([]float64, 0, len(tokens)-1)
 	for i, at := range out.Choices[0].PromptLogprobs[1:] {
 		entry, ok := at[strconv.Itoa(tokens[i+1])]
 		if !ok || entry.Logprob == nil {
-			return nil, fmt.Errorf("POST /v1/completions: prompt position %d has no log-probability of token %d", i+1, tokens[i+1])
+			return nil, fmt.Errorf("POST /v1/completions: prompt position %d has no log-probability of token %d", i+1,
+				tokens[i+1])
 		}
 		values = append(values, *entry.Logprob)
 	}

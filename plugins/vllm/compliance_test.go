@@ -16,7 +16,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 
-// TestCompliance runs the checks that every inference plugin must pass, over a real gRPC connection and with the gateway in front.
+// TestCompliance runs the checks that every inference plugin must pass, over a real gRPC connection and with the
+// gateway in front.
 func TestCompliance(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -34,7 +35,8 @@ func TestCompliance(t *testing.T) {
 		Bad: map[string]func(t *testing.T) any{
 			"port in extra_args": func(t *testing.T) any {
 				return cty.ObjectVal(map[string]cty.Value{
-					"model": cty.StringVal(model(t, 0)), "extra_args": cty.ListVal([]cty.Value{cty.StringVal("--port"), cty.StringVal("8000")}),
+					"model": cty.StringVal(model(t, 0)), "extra_args": cty.ListVal([]cty.Value{cty.StringVal("--port"),
+						cty.StringVal("8000")}),
 				})
 			},
 		},
@@ -47,8 +49,8 @@ func TestCompliance(t *testing.T) {
 	})
 }
 
-// TestUpdateWhileAServerIsStartedAgain: weights that come while the only server is being started wait for it, instead of failing
-// the trainer.
+// TestUpdateWhileAServerIsStartedAgain: weights that come while the only server is being started wait for it, instead
+// of failing the trainer.
 func TestUpdateWhileAServerIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	exe, err := os.Executable()

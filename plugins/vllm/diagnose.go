@@ -12,7 +12,8 @@ func diagnosis() engine.Diagnosis {
 		Title: "vLLM", Symptoms: symptoms(), Ignore: regexp.MustCompile(harmless),
 		Killed: "if nobody did it by hand, the machine ran out of memory (dmesg says so): serve a smaller model, " +
 			"lower cpu_kvcache_space or max_num_seqs, or use fewer replicas",
-		Ended: "the lines above are the end of its log; extra_args and the versions in the block's runtime are what differs " +
+		Ended: "the lines above are the end of its log; extra_args and the versions in the block's " +
+			"runtime are what differs " +
 			"most between machines",
 	}
 }
@@ -72,8 +73,9 @@ func symptoms() []engine.Symptom {
 		},
 		{
 			Name: "driver", Pattern: regexp.MustCompile(`NVIDIA driver on your system is too old|CUDA driver version is insufficient|forward compatibility was attempted on non supported HW|no kernel image is available`),
-			Summary: "the GPU driver is older than the CUDA version that this PyTorch was built for, or the GPU is older than its kernels",
-			Remedy:  "update the NVIDIA driver, or install a vLLM build for the CUDA version that nvidia-smi shows",
+			Summary: "the GPU driver is older than the CUDA version that this PyTorch was built for, or the GPU " +
+				"is older than its kernels",
+			Remedy: "update the NVIDIA driver, or install a vLLM build for the CUDA version that nvidia-smi shows",
 		},
 		{
 			Name: "no-gpu", Pattern: regexp.MustCompile(`Failed to infer device type|No CUDA GPUs are available|Found no NVIDIA driver on your system|no CUDA-capable device`),
@@ -87,18 +89,21 @@ func symptoms() []engine.Symptom {
 			Remedy:  "set dtype = \"half\"",
 		},
 		{
-			Name: "lora-dtype", Pattern: regexp.MustCompile(`(?s)lora_(expand|shrink)_op\.py.{0,300}assert [a-z_]+\.dtype in \[torch\.float16, torch\.bfloat16\]`),
+			Name: "lora-dtype", Pattern: regexp.MustCompile(
+				`(?s)lora_(expand|shrink)_op\.py.{0,300}assert [a-z_]+\.dtype in \[torch\.float16, torch\.bfloat16\]`),
 			Summary: "vLLM's kernels for LoRA on a GPU compute in 16 bits only",
 			Remedy: "set dtype = \"half\" (bfloat16 rounds much of a young adapter away), or train the adapters and " +
 				"serve them merged: enable_lora = false, and transport = \"auto\" in the sync block",
 		},
 		{
-			Name: "tensor-parallel", Pattern: regexp.MustCompile(`must be divisible by tensor parallel size|not divisible by tensor parallel`),
+			Name: "tensor-parallel", Pattern: regexp.MustCompile(
+				`must be divisible by tensor parallel size|not divisible by tensor parallel`),
 			Summary: "the model's attention heads cannot be spread over tensor_parallel_size GPUs evenly",
 			Remedy:  "choose a tensor_parallel_size that divides the number of attention heads named in the message",
 		},
 		{
-			Name: "chat-template", Pattern: regexp.MustCompile(`multiple chat templates with no default specified|unhashable type: '(dict|list)'|Can only get item pairs from a mapping|chat_template.{0,60}(dict|list)`),
+			Name: "chat-template", Pattern: regexp.MustCompile(
+				`multiple chat templates with no default specified|unhashable type: '(dict|list)'|Can only get item pairs from a mapping|chat_template.{0,60}(dict|list)`),
 			Summary: "the tokenizer has several chat templates (a dict or list), and none is the default",
 			Remedy:  "name one: chat_template_name = \"tool_use\", or give chat_template = \"file.jinja\"",
 		},
@@ -108,7 +113,8 @@ func symptoms() []engine.Symptom {
 			Remedy:  "use one of the names that the message lists; newer vLLM versions know more",
 		},
 		{
-			Name: "architecture", Pattern: regexp.MustCompile(`Model architectures .* are not supported for now|does not recognize this architecture|have no vLLM implementation`),
+			Name: "architecture", Pattern: regexp.MustCompile(
+				`Model architectures .* are not supported for now|does not recognize this architecture|have no vLLM implementation`),
 			Summary: "this vLLM does not know the model's architecture",
 			Remedy: "use a newer vLLM and transformers in the block's runtime; if the model brings its own code, set " +
 				"trust_remote_code = true",
@@ -154,7 +160,8 @@ func symptoms() []engine.Symptom {
 			Late:    true,
 		},
 		{
-			Name: "engine-dead", Pattern: regexp.MustCompile(`EngineDeadError|Engine core initialization failed|EngineCore encountered a fatal error`),
+			Name: "engine-dead", Pattern: regexp.MustCompile(
+				`EngineDeadError|Engine core initialization failed|EngineCore encountered a fatal error`),
 			Summary: "vLLM's engine process died",
 			Remedy:  "the block's log holds its own last words above this message",
 			Passing: true, Late: true,
@@ -162,6 +169,6 @@ func symptoms() []engine.Symptom {
 	}
 }
 
-// harmless are lines that many starts write and that explain nothing: a limit of the system, and parts that some builds lack
-// and can do without.
+// harmless are lines that many starts write and that explain nothing: a limit of the system, and parts that some builds
+// lack and can do without.
 const harmless = `(?m)^.*(?:Found ulimit of|Failed to import from vllm\.).*$`

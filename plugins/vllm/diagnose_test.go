@@ -12,8 +12,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/engine"
 )
 
-// Logs called NAME.real.log were written by vLLM 0.32 on a machine without a GPU; the texts of NAME.text.log are those that vLLM,
-// PyTorch, transformers and huggingface_hub have in their sources for failures that need a GPU or the hub.
+// Logs called NAME.real.log were written by vLLM 0.32 on a machine without a GPU; the texts of NAME.text.log are those
+// that vLLM, PyTorch, transformers and huggingface_hub have in their sources for failures that need a GPU or the hub.
 func TestDiagnose(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/log/*.log")
@@ -39,7 +39,8 @@ func TestDiagnose(t *testing.T) {
 			}
 			cause := errors.New("exit status 1")
 			var e *sdk.Error
-			if err := diagnosis().Explain(cause, string(data), false); !errors.As(err, &e) || e.Summary != want || !errors.Is(err, cause) {
+			if err := diagnosis().Explain(cause, string(data), false); !errors.As(err, &e) || e.Summary != want ||
+				!errors.Is(err, cause) {
 				t.Fatalf("got %+v\nwant %q", e, want)
 			}
 			if e.Remedy == "" || e.Detail == "" || strings.Contains(e.Detail, "ulimit") {
@@ -52,13 +53,16 @@ func TestDiagnose(t *testing.T) {
 func TestDiagnoseUnknown(t *testing.T) {
 	t.Parallel()
 	var e *sdk.Error
-	if err := diagnosis().Explain(errors.New("exit status 1"), "a\nsomething new\n", false); !errors.As(err, &e) || !strings.Contains(e.Detail, "something new") {
+	if err := diagnosis().Explain(errors.New("exit status 1"), "a\nsomething new\n", false); !errors.As(err, &e) ||
+		!strings.Contains(e.Detail, "something new") {
 		t.Fatalf("got %+v, want the log's last lines", e)
 	}
 	killed := exec.Command("sh", "-c", "kill -9 $$").Run()
 	// An optional part that is missing is told in each start of some builds, and is no reason.
-	optional := "WARNING [cuda.py:45] Failed to import from vllm._qutlass_C: ModuleNotFoundError(\"No module named 'vllm._qutlass_C'\")\n"
-	if err := diagnosis().Explain(killed, optional+"INFO serving\n", false); !errors.As(err, &e) || !strings.Contains(e.Remedy, "memory") {
+	optional := "WARNING [cuda.py:45] Failed to import from vllm._qutlass_C: ModuleNotFoundError(\"No module " +
+		"named 'vllm._qutlass_C'\")\n"
+	if err := diagnosis().Explain(killed, optional+"INFO serving\n", false); !errors.As(err, &e) ||
+		!strings.Contains(e.Remedy, "memory") {
 		t.Fatalf("got %+v, want a word on the machine's memory", e)
 	}
 }
@@ -100,8 +104,10 @@ func TestStagesOfARealStart(t *testing.T) {
 		}
 	}
 	want := []string{
-		"starting model is a LlamaForCausalLM", "starting starting the engine", "loading loading weights", "loading weights loaded in 0.84 s",
-		"loading KV cache holds 23,296 tokens", "loading engine ready after 1.38 s, starting the front end", "loading waiting for the first answer",
+		"starting model is a LlamaForCausalLM", "starting starting the engine", "loading loading weights",
+		"loading weights loaded in 0.84 s",
+		"loading KV cache holds 23,296 tokens", "loading engine ready after 1.38 s, starting the front end",
+		"loading waiting for the first answer",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("stages:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -127,11 +133,21 @@ func TestStagesOfARealStart(t *testing.T) {
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]engine.Stage{
-		"Loading safetensors checkpoint shards:  50% Completed | 1/2 [00:00<00:00,  1.19it/s]":                                                    {Phase: sdk.Loading, Message: "loading weights", Done: 1, Total: 2},
-		"Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  40%|████      | 27/67 [00:01<00:02, 18.1it/s]":                                 {Phase: sdk.Loading, Message: "capturing CUDA graphs", Done: 27, Total: 67},
-		"(EngineCore pid=7) INFO 06-01 10:00:00 [monitor.py:34] torch.compile takes 14.20 s in total":                                             {Phase: sdk.Loading, Message: "compiling the model", Done: 0, Total: 0},
-		"(EngineCore pid=7) INFO 06-01 10:00:00 [kv_cache_utils.py:1086] GPU KV cache size: 1,165,232 tokens":                                     {Phase: sdk.Loading, Message: "KV cache holds 1,165,232 tokens", Done: 0, Total: 0},
-		"(EngineCore pid=7) INFO 06-01 10:00:00 [core.py:402] init engine (profile, create kv cache, warmup model) took 26.73 s (compile 14.2 s)": {Phase: sdk.Loading, Message: "engine ready after 26.73 s, starting the front end", Done: 0, Total: 0},
+		"Loading safetensors checkpoint shards:  50% Completed | 1/2 " +
+			"[00:00<00:00,  1.19it/s]": {Phase: sdk.Loading,
+			Message: "loading weights", Done: 1, Total: 2},
+		"Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  40%|████      | 27/67 " +
+			"[00:01<00:02, 18.1it/s]": {Phase: sdk.Loading, Message: "capturing CUDA graphs",
+			Done: 27, Total: 67},
+		"(EngineCore pid=7) INFO 06-01 10:00:00 [monitor.py:34] torch.compile takes " +
+			"14.20 s in total": {Phase: sdk.Loading, Message: "compiling the model",
+			Done: 0, Total: 0},
+		"(EngineCore pid=7) INFO 06-01 10:00:00 [kv_cache_utils.py:1086] GPU KV cache size: " +
+			"1,165,232 tokens": {Phase: sdk.Loading,
+			Message: "KV cache holds 1,165,232 tokens", Done: 0, Total: 0},
+		"(EngineCore pid=7) INFO 06-01 10:00:00 [core.py:402] init engine (profile, create kv cache, warmup model) took " +
+			"26.73 s (compile 14.2 s)": {Phase: sdk.Loading, Message: "engine ready after 26.73 s, starting the front end",
+			Done: 0, Total: 0},
 	} {
 		if got, ok := logFormat().Stage(line); !ok || got != want {
 			t.Errorf("%s\ngot %+v, %v; want %+v", line, got, ok, want)

@@ -8,7 +8,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/engine"
 )
 
-// fakeNap is the sleep of the fake server. It does what vLLM does when something is used while its memory is away: it dies.
+// fakeNap is the sleep of the fake server. It does what vLLM does when something is used while its memory is away: it
+// dies.
 type fakeNap struct {
 	away []engine.Part // parts of the memory that are given back
 }

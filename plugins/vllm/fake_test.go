@@ -20,8 +20,9 @@ import (
 	"github.com/recipe-rl/recipe/sdk/engine"
 )
 
-// The test binary plays vLLM when it is started as the block's interpreter: it takes vLLM's arguments, writes vLLM's log and
-// answers vLLM's routes. What it serves is a number, read from weights.txt of the loaded folder; its log-probabilities are made of it.
+// The test binary plays vLLM when it is started as the block's interpreter: it takes vLLM's arguments, writes vLLM's
+// log and answers vLLM's routes. What it serves is a number, read from weights.txt of the loaded folder; its
+// log-probabilities are made of it.
 
 const (
 	fakeMark  = "FAKE_VLLM"       // set: play vLLM
@@ -85,7 +86,7 @@ func playVLLM(args []string) int {
 		return 1
 	}
 	fmt.Println("INFO:     Application startup complete.")
-	_ = http.Serve(l, f.routes()) //nolint:gosec // ends with the process
+	_ = http.Serve(l, f.routes())
 	return 0
 }
 
@@ -143,9 +144,15 @@ func (f *fakeServer) flag(name string) string {
 
 func (f *fakeServer) routes() http.Handler {
 	paths := map[string]http.HandlerFunc{
-		"/health":                func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) },
-		"/version":               func(w http.ResponseWriter, _ *http.Request) { reply(w, map[string]any{"version": "0.32.0"}) },
-		"/is_paused":             func(w http.ResponseWriter, _ *http.Request) { reply(w, map[string]any{"is_paused": f.paused}) },
+		"/health": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) },
+		"/version": func(w http.ResponseWriter, _ *http.Request) {
+			reply(w,
+				map[string]any{"version": "0.32.0"})
+		},
+		"/is_paused": func(w http.ResponseWriter, _ *http.Request) {
+			reply(w,
+				map[string]any{"is_paused": f.paused})
+		},
 		"/pause":                 f.set(func() { f.paused = true }),
 		"/resume":                f.set(func() { f.needs(engine.Weights, engine.KVCache); f.paused = false }),
 		"/reset_prefix_cache":    f.forget,
@@ -183,15 +190,17 @@ func (f *fakeServer) routes() http.Handler {
 	return mux
 }
 
-// guards says whether vLLM demands the key: by itself on some prefixes, and never for OPTIONS; with the plugin's middleware, which
-// it must be able to import, everywhere. TestTheFakeAsksForTheKeyWhereVLLMDoes holds it to the real server.
+// guards says whether vLLM demands the key: by itself on some prefixes, and never for OPTIONS; with the plugin's
+// middleware, which it must be able to import, everywhere. TestTheFakeAsksForTheKeyWhereVLLMDoes holds it to the real
+// server.
 func (f *fakeServer) guards(r *http.Request) bool {
 	if f.flag("--middleware") == guardClass && exists(strings.Split(os.Getenv("PYTHONPATH"), ":")[0], "recipe_guard.py") {
 		return true
 	}
-	return r.Method != http.MethodOptions && slices.ContainsFunc([]string{"/v1", "/v2", "/inference", "/cohere"}, func(prefix string) bool {
-		return strings.HasPrefix(r.URL.Path, prefix)
-	})
+	return r.Method != http.MethodOptions && slices.ContainsFunc([]string{"/v1", "/v2", "/inference", "/cohere"},
+		func(prefix string) bool {
+			return strings.HasPrefix(r.URL.Path, prefix)
+		})
 }
 
 func reply(w http.ResponseWriter, v any) { _ = json.NewEncoder(w).Encode(v) }
@@ -229,8 +238,8 @@ func (f *fakeServer) adapter(w http.ResponseWriter, r *http.Request) {
 	reply(w, "ok")
 }
 
-// rpc loads weights. A folder with a file "bad" (or "bad-PORT", for one server) poisons the parameters, as vLLM's loader does; a good
-// one repairs them. While there is a file "slow" in it, loading waits.
+// rpc loads weights. A folder with a file "bad" (or "bad-PORT", for one server) poisons the parameters, as vLLM's
+// loader does; a good one repairs them. While there is a file "slow" in it, loading waits.
 func (f *fakeServer) rpc(w http.ResponseWriter, r *http.Request) {
 	var b struct {
 		Method string            `json:"method"`
@@ -256,7 +265,8 @@ func (f *fakeServer) rpc(w http.ResponseWriter, r *http.Request) {
 		}
 		f.weight, f.poison = readWeight(path), false
 	case "recipe_facts":
-		reply(w, map[string]any{"results": []any{map[string]any{"reach": []string{"host:here"}, "machine": "here", "arithmetic": "float32", "device": os.Getenv(fakeDevice)}}})
+		reply(w, map[string]any{"results": []any{map[string]any{"reach": []string{"host:here"}, "machine": "here",
+			"arithmetic": "float32", "device": os.Getenv(fakeDevice)}}})
 		return
 	case "recipe_attach", "recipe_pull":
 		reply(w, map[string]any{"results": []any{f.pull(b.Method, b.Kwargs)}})
@@ -270,7 +280,8 @@ func (f *fakeServer) rpc(w http.ResponseWriter, r *http.Request) {
 	reply(w, map[string]any{"results": []any{nil}})
 }
 
-// pull is the worker extension: handles are {"key", "weight"}, and a negative weight does not fit. Key "half" dies half-way.
+// pull is the worker extension: handles are {"key", "weight"}, and a negative weight does not fit. Key "half" dies
+// half-way.
 func (f *fakeServer) pull(method string, kwargs map[string]string) any {
 	if method == "recipe_attach" {
 		var handles struct {

@@ -193,8 +193,10 @@ async def ask(kind, headers):
 key = b"` + testKey + `"
 good = (b"authorization", b"Bearer " + key)
 print(json.dumps([asyncio.run(ask(k, h)) for k, h in [
-    ("http", []), ("http", [good]), ("http", [(b"authorization", b"bearer " + key)]), ("http", [good, good]), ("http", [(b"authorization", key)]),
-    ("http", [(b"authorization", b"Bearer " + key + b" ")]), ("http", [(b"authorization", b"Bearer \xff\xfe")]), ("http", [(b"authorization", b"Bearer")]),
+    ("http", []), ("http", [good]), ("http", [(b"authorization", b"bearer " + key)]),
+    ("http", [good, good]), ("http", [(b"authorization", key)]),
+    ("http", [(b"authorization", b"Bearer " + key + b" ")]),
+    ("http", [(b"authorization", b"Bearer \xff\xfe")]), ("http", [(b"authorization", b"Bearer")]),
     ("websocket", []), ("websocket", [good]), ("lifespan", []), ("other", []),
 ]]))
 `

@@ -104,7 +104,8 @@ func (r *recorder) await(t *testing.T, what string, ok func(*recorder) bool) {
 		case <-deadline:
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			t.Fatalf("waited 60 s for %s\nphases: %s\nlog: %s", what, strings.Join(r.phases, "\n  "), strings.Join(r.logs, "\n  "))
+			t.Fatalf("waited 60 s for %s\nphases: %s\nlog: %s", what, strings.Join(r.phases, "\n  "),
+				strings.Join(r.logs, "\n  "))
 		}
 	}
 }

@@ -10,13 +10,14 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// TestOutOfMemorySaysWhatToLower: after each failure for want of memory the remedy names settings to change, and every one that it names
-// is an attribute of the block.
+// TestOutOfMemorySaysWhatToLower: after each failure for want of memory the remedy names settings to change, and every
+// one that it names is an attribute of the block.
 func TestOutOfMemorySaysWhatToLower(t *testing.T) {
 	t.Parallel()
 	schema := Plugin().Schema
 	for name, want := range map[string][]string{
-		"oom":      {"gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens", "enforce_eager", "tensor_parallel_size"},
+		"oom": {"gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens", "enforce_eager",
+			"tensor_parallel_size"},
 		"kv-cache": {"max_model_len", "gpu_memory_utilization", "tensor_parallel_size", "kv_cache_dtype"},
 		"occupied": {"gpu_memory_utilization"},
 	} {

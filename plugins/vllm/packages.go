@@ -7,7 +7,8 @@ import "github.com/recipe-rl/recipe/sdk"
 func packages(gpu bool) sdk.Packages {
 	needs := []string{"vllm"}
 	if gpu {
-		return sdk.Packages{Needs: needs, Requirements: []string{"vllm==" + oldestVersion, "torch==2.11.0", "transformers==5.17.0", "peft==0.21.2"}}
+		return sdk.Packages{Needs: needs, Requirements: []string{"vllm==" + oldestVersion, "torch==2.11.0",
+			"transformers==5.17.0", "peft==0.21.2"}}
 	}
 	return sdk.Packages{
 		Needs:        needs,

@@ -18,17 +18,24 @@ func logFormat() engine.LogFormat {
 // milestones are lines that vLLM writes when it has come to a stage.
 func milestones() []engine.Milestone {
 	return []engine.Milestone{
-		{Pattern: regexp.MustCompile(`Loading safetensors checkpoint shards:\s+\d+% Completed \| (\d+)/(\d+)`), Phase: sdk.Loading, Message: "loading weights"},
-		{Pattern: regexp.MustCompile(`Capturing CUDA graphs?[^:]*:\s+\d+%\|[^|]*\| (\d+)/(\d+)`), Phase: sdk.Loading, Message: "capturing CUDA graphs"},
+		{Pattern: regexp.MustCompile(`Loading safetensors checkpoint shards:\s+\d+% Completed \| (\d+)/(\d+)`),
+			Phase: sdk.Loading, Message: "loading weights"},
+		{Pattern: regexp.MustCompile(`Capturing CUDA graphs?[^:]*:\s+\d+%\|[^|]*\| (\d+)/(\d+)`), Phase: sdk.Loading,
+			Message: "capturing CUDA graphs"},
 		{Pattern: regexp.MustCompile(`Resolved architecture: (\S+)`), Phase: sdk.Starting, Message: "model is a $1"},
 		{Pattern: regexp.MustCompile(`Initializing a V1 LLM engine`), Phase: sdk.Starting, Message: "starting the engine"},
 		{Pattern: regexp.MustCompile(`Time spent downloading weights`), Phase: sdk.Loading, Message: "weights downloaded"},
 		{Pattern: regexp.MustCompile(`Starting to load model`), Phase: sdk.Loading, Message: "loading weights"},
-		{Pattern: regexp.MustCompile(`Loading weights took ([\d.]+) s`), Phase: sdk.Loading, Message: "weights loaded in $1 s"},
-		{Pattern: regexp.MustCompile(`Dynamo bytecode transform|Compiling a graph|Start compiling|torch\.compile takes`), Phase: sdk.Loading, Message: "compiling the model"},
-		{Pattern: regexp.MustCompile(`KV cache size: ([\d,]+) tokens`), Phase: sdk.Loading, Message: "KV cache holds $1 tokens"},
-		{Pattern: regexp.MustCompile(`init engine .* took ([\d.]+) s`), Phase: sdk.Loading, Message: "engine ready after $1 s, starting the front end"},
-		{Pattern: regexp.MustCompile(`Application startup complete`), Phase: sdk.Loading, Message: "waiting for the first answer"},
+		{Pattern: regexp.MustCompile(`Loading weights took ([\d.]+) s`), Phase: sdk.Loading,
+			Message: "weights loaded in $1 s"},
+		{Pattern: regexp.MustCompile(`Dynamo bytecode transform|Compiling a graph|Start compiling|torch\.compile takes`),
+			Phase: sdk.Loading, Message: "compiling the model"},
+		{Pattern: regexp.MustCompile(`KV cache size: ([\d,]+) tokens`), Phase: sdk.Loading,
+			Message: "KV cache holds $1 tokens"},
+		{Pattern: regexp.MustCompile(`init engine .* took ([\d.]+) s`), Phase: sdk.Loading, Message: "engine ready after " +
+			"$1 s, starting the front end"},
+		{Pattern: regexp.MustCompile(`Application startup complete`), Phase: sdk.Loading,
+			Message: "waiting for the first answer"},
 	}
 }
 

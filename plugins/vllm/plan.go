@@ -15,8 +15,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// Plan says what the block will need of each GPU, or of the machine when it has none. It reads config.json of a local model; a
-// model that is neither local nor known gives a note instead of an amount.
+// Plan says what the block will need of each GPU, or of the machine when it has none. It reads config.json of a local
+// model; a model that is neither local nor known gives a note instead of an amount.
 func (s *Server) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.Problem) {
 	e := sdk.Estimate{Facts: map[string]string{"model": c.Model, "tokenizer": c.tokenizer()}}
 	transportFacts(c, placement, e.Facts)
@@ -38,7 +38,8 @@ func (s *Server) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.P
 	}
 	m, known, err := modelinfo.Of(c.Model)
 	if err != nil {
-		return e, append(problems, spec.Problem{Path: cty.GetAttrPath("model"), Summary: "the model's config.json cannot be read", Detail: err.Error()})
+		return e, append(problems, spec.Problem{Path: cty.GetAttrPath("model"),
+			Summary: "the model's config.json cannot be read", Detail: err.Error()})
 	}
 	length := c.MaxModelLen
 	if known && length == 0 {
@@ -48,7 +49,8 @@ func (s *Server) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.P
 		e.Facts["max_model_len"] = strconv.FormatInt(length, 10)
 	}
 	if !known {
-		e.Notes = append(e.Notes, fmt.Sprintf("%s is not on this machine and not in the table of usual models, so its memory is not known before it is downloaded", c.Model))
+		e.Notes = append(e.Notes, fmt.Sprintf("%s is not on this machine and not in the table of usual models, so its "+
+			"memory is not known before it is downloaded", c.Model))
 		return e, problems
 	}
 	problems = append(problems, shapeProblems(c, m)...)
@@ -61,7 +63,8 @@ func (s *Server) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.P
 		return e, problems
 	}
 	if resource == "gpu_memory" {
-		e.Amounts = append(e.Amounts, sdk.Amount{Resource: resource, Part: "cuda_graphs", Value: 1 << 30, How: "about 1 GiB for CUDA graphs and activations; enforce_eager = true saves most of it"})
+		e.Amounts = append(e.Amounts, sdk.Amount{Resource: resource, Part: "cuda_graphs", Value: 1 << 30,
+			How: "about 1 GiB for CUDA graphs and activations; enforce_eager = true saves most of it"})
 	}
 	return e, problems
 }
@@ -87,13 +90,16 @@ func weightsAmount(c Config, m modelinfo.Model, resource string, share float64) 
 	}
 }
 
-// cacheAmount is the least that the KV cache must hold. What gpu_memory_utilization leaves beyond it lets more sequences run at once.
+// cacheAmount is the least that the KV cache must hold. What gpu_memory_utilization leaves beyond it lets more
+// sequences run at once.
 func cacheAmount(c Config, m modelinfo.Model, resource string, share float64, length int64) sdk.Amount {
 	if c.CPUKVCacheSpace > 0 && resource == "host_memory" {
-		return sdk.Amount{Resource: resource, Part: "kv_cache", Value: float64(c.CPUKVCacheSpace<<30) / share, How: fmt.Sprintf("cpu_kvcache_space = %d GiB", c.CPUKVCacheSpace)}
+		return sdk.Amount{Resource: resource, Part: "kv_cache", Value: float64(c.CPUKVCacheSpace<<30) / share,
+			How: fmt.Sprintf("cpu_kvcache_space = %d GiB", c.CPUKVCacheSpace)}
 	}
 	if c.KVCacheMemoryBytes > 0 {
-		return sdk.Amount{Resource: resource, Part: "kv_cache", Value: float64(c.KVCacheMemoryBytes), How: "kv_cache_memory_bytes"}
+		return sdk.Amount{Resource: resource, Part: "kv_cache", Value: float64(c.KVCacheMemoryBytes),
+			How: "kv_cache_memory_bytes"}
 	}
 	element := int64(2)
 	switch {
@@ -105,7 +111,8 @@ func cacheAmount(c Config, m modelinfo.Model, resource string, share float64, le
 	per := m.KVBytes(element)
 	return sdk.Amount{
 		Resource: resource, Part: "kv_cache", Value: float64(per*length) / share,
-		How: fmt.Sprintf("one sequence of %d tokens × %d bytes (2 × %d layers × %d KV heads × %d × %d bytes)%s; more sequences at once need as much again each",
+		How: fmt.Sprintf("one sequence of %d tokens × %d bytes (2 × %d layers × %d KV heads × %d × %d bytes)%s; more "+
+			"sequences at once need as much again each",
 			length, per, m.Layers, m.KVHeads, m.HeadDim, element, dividedBy(share)),
 	}
 }
@@ -154,12 +161,14 @@ func placementProblems(c Config, placement sdk.Placement) (problems []spec.Probl
 	return append(problems, spec.Problem{
 		Path:    cty.GetAttrPath("replicas"),
 		Summary: fmt.Sprintf("%d GPUs are needed, placement gives %d", want, have),
-		Detail: fmt.Sprintf("replicas = %d × tensor_parallel_size = %d × pipeline_parallel_size = %d × data_parallel_size = %d. Lower one of them, or set placement { gpus = %d }.",
+		Detail: fmt.Sprintf("replicas = %d × tensor_parallel_size = %d × pipeline_parallel_size = %d × data_parallel_size "+
+			"= %d. Lower one of them, or set placement { gpus = %d }.",
 			max(1, c.Replicas), max(1, c.TensorParallelSize), max(1, c.PipelineParallelSize), max(1, c.DataParallelSize), want),
 	})
 }
 
-// adapterProblems are those of serving an adapter beside its model on a GPU, where vLLM adds the one to the other in 16 bits.
+// adapterProblems are those of serving an adapter beside its model on a GPU, where vLLM adds the one to the other in 16
+// bits.
 func adapterProblems(c Config) []spec.Problem {
 	const merged = "serve the adapters merged: leave enable_lora out, and transport = \"auto\" in the sync block"
 	switch servedDtype(c) {
@@ -170,8 +179,11 @@ func adapterProblems(c Config) []spec.Problem {
 		}}
 	case "", "bfloat16":
 		return []spec.Problem{{
-			Path: cty.GetAttrPath("dtype"), Summary: "adapters served in bfloat16 lose much of what their first steps have learned to rounding", Warning: true,
-			Detail: "What an adapter adds is smaller than bfloat16's steps at first: of the first update of SmolLM2-135M half was lost, and the proof after the sync refused it. Set dtype = \"half\", which has eight times finer steps, or " + merged + ".",
+			Path: cty.GetAttrPath("dtype"), Summary: "adapters served in bfloat16 lose much of what their first steps have " +
+				"learned to rounding", Warning: true,
+			Detail: "What an adapter adds is smaller than bfloat16's steps at first: of the first update of SmolLM2-135M half " +
+				"was lost, and the proof after the sync refused it. Set dtype = \"half\", which has eight times finer steps, or " +
+				merged + ".",
 		}}
 	}
 	return nil
@@ -181,13 +193,16 @@ func shapeProblems(c Config, m modelinfo.Model) []spec.Problem {
 	var problems []spec.Problem
 	if m.MaxLen > 0 && c.MaxModelLen > m.MaxLen && c.HFOverrides == nil {
 		problems = append(problems, spec.Problem{
-			Path: cty.GetAttrPath("max_model_len"), Summary: fmt.Sprintf("the model was made for %d tokens, max_model_len asks for %d", m.MaxLen, c.MaxModelLen),
-			Detail: "vLLM refuses to start. Lower max_model_len, or extend the model on purpose with hf_overrides = { rope_scaling = … }.",
+			Path: cty.GetAttrPath("max_model_len"), Summary: fmt.Sprintf("the model was made for %d tokens, max_model_len "+
+				"asks for %d", m.MaxLen, c.MaxModelLen),
+			Detail: "vLLM refuses to start. Lower max_model_len, or extend the model on purpose with hf_overrides " +
+				"= { rope_scaling = … }.",
 		})
 	}
 	if tp := max(1, c.TensorParallelSize); m.Heads%tp != 0 {
 		problems = append(problems, spec.Problem{
-			Path: cty.GetAttrPath("tensor_parallel_size"), Summary: fmt.Sprintf("%d attention heads cannot be spread over %d GPUs evenly", m.Heads, tp),
+			Path: cty.GetAttrPath("tensor_parallel_size"), Summary: fmt.Sprintf("%d attention heads cannot be spread over %d "+
+				"GPUs evenly", m.Heads, tp),
 			Detail: fmt.Sprintf("vLLM refuses to start. Choose a tensor_parallel_size that divides %d.", m.Heads),
 		})
 	}
@@ -195,7 +210,8 @@ func shapeProblems(c Config, m modelinfo.Model) []spec.Problem {
 }
 
 func templateProblem(err error) spec.Problem {
-	p := spec.Problem{Path: cty.GetAttrPath("chat_template_name"), Summary: "the tokenizer's chat templates cannot be used", Detail: err.Error()}
+	p := spec.Problem{Path: cty.GetAttrPath("chat_template_name"), Summary: "the tokenizer's chat templates " +
+		"cannot be used", Detail: err.Error()}
 	var e *sdk.Error
 	if errors.As(err, &e) {
 		p.Summary, p.Detail = e.Summary, fmt.Sprintf("%s: %s.", e.Detail, e.Remedy)

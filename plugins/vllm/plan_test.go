@@ -12,7 +12,8 @@ import (
 
 func TestPlan(t *testing.T) {
 	t.Parallel()
-	e, problems := (&Server{}).Plan(Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", MaxModelLen: 2048, GPUMemoryUtilization: 0.45}, sdk.Placement{GPUs: 1})
+	e, problems := (&Server{}).Plan(Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", MaxModelLen: 2048,
+		GPUMemoryUtilization: 0.45}, sdk.Placement{GPUs: 1})
 	if len(problems) > 0 {
 		t.Fatalf("problems: %+v", problems)
 	}
@@ -31,10 +32,12 @@ func TestPlan(t *testing.T) {
 	if kv := part("kv_cache"); kv.Value != 2*28*2*128*2*2048 || !strings.Contains(kv.How, "28672 bytes") {
 		t.Errorf("KV cache %+v, want 28,672 bytes a token", kv)
 	}
-	if e.Facts["tokenizer"] != "Qwen/Qwen2.5-1.5B-Instruct" || e.Facts["max_model_len"] != "2048" || e.Facts["gpu_memory_utilization"] != "0.45" {
+	if e.Facts["tokenizer"] != "Qwen/Qwen2.5-1.5B-Instruct" || e.Facts["max_model_len"] != "2048" ||
+		e.Facts["gpu_memory_utilization"] != "0.45" {
 		t.Errorf("facts %v", e.Facts)
 	}
-	half, _ := (&Server{}).Plan(Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", MaxModelLen: 2048, TensorParallelSize: 2}, sdk.Placement{GPUs: 2})
+	half, _ := (&Server{}).Plan(Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", MaxModelLen: 2048, TensorParallelSize: 2},
+		sdk.Placement{GPUs: 2})
 	if got := half.Amounts[0].Value * 2; math.Abs(got-part("weights").Value) > 1 {
 		t.Errorf("two GPUs hold %v of the weights, want half each", got)
 	}
@@ -47,14 +50,22 @@ func TestPlanProblems(t *testing.T) {
 		place  sdk.Placement
 		want   string
 	}{
-		"too long":         {Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", MaxModelLen: 40000}, sdk.Placement{GPUs: 1}, "made for 32768 tokens"},
-		"heads":            {Config{Model: "HuggingFaceTB/SmolLM2-135M-Instruct", TensorParallelSize: 2}, sdk.Placement{GPUs: 2}, "9 attention heads"},
-		"too few GPUs":     {Config{Model: "Qwen/Qwen2.5-7B", Replicas: 2, TensorParallelSize: 2}, sdk.Placement{GPUs: 2}, "4 GPUs are needed"},
-		"LoRA in float32":  {Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", EnableLora: true, Dtype: "float32"}, sdk.Placement{GPUs: 1}, "16 bits only"},
-		"LoRA in bfloat16": {Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", EnableLora: true}, sdk.Placement{GPUs: 1}, "lose much"},
-		"LoRA in half":     {Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", EnableLora: true, Dtype: "half"}, sdk.Placement{GPUs: 1}, ""},
-		"LoRA on a CPU":    {Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", EnableLora: true, Dtype: "float32"}, sdk.Placement{}, ""},
-		"longer on demand": {Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", MaxModelLen: 40000, HFOverrides: map[string]any{"rope_scaling": 1}}, sdk.Placement{GPUs: 1}, ""},
+		"too long": {Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", MaxModelLen: 40000}, sdk.Placement{GPUs: 1},
+			"made for 32768 tokens"},
+		"heads": {Config{Model: "HuggingFaceTB/SmolLM2-135M-Instruct", TensorParallelSize: 2},
+			sdk.Placement{GPUs: 2}, "9 attention heads"},
+		"too few GPUs": {Config{Model: "Qwen/Qwen2.5-7B", Replicas: 2, TensorParallelSize: 2}, sdk.Placement{GPUs: 2},
+			"4 GPUs are needed"},
+		"LoRA in float32": {Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", EnableLora: true, Dtype: "float32"},
+			sdk.Placement{GPUs: 1}, "16 bits only"},
+		"LoRA in bfloat16": {Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", EnableLora: true}, sdk.Placement{GPUs: 1},
+			"lose much"},
+		"LoRA in half": {Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", EnableLora: true, Dtype: "half"},
+			sdk.Placement{GPUs: 1}, ""},
+		"LoRA on a CPU": {Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", EnableLora: true, Dtype: "float32"},
+			sdk.Placement{}, ""},
+		"longer on demand": {Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", MaxModelLen: 40000,
+			HFOverrides: map[string]any{"rope_scaling": 1}}, sdk.Placement{GPUs: 1}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -80,7 +91,8 @@ func TestPlanOfAModelThatIsNotKnown(t *testing.T) {
 
 func TestPlanOnACPU(t *testing.T) {
 	t.Parallel()
-	e, _ := (&Server{}).Plan(Config{Model: "HuggingFaceTB/SmolLM2-135M-Instruct", Dtype: "float32", MaxModelLen: 256, CPUKVCacheSpace: 1}, sdk.Placement{})
+	e, _ := (&Server{}).Plan(Config{Model: "HuggingFaceTB/SmolLM2-135M-Instruct", Dtype: "float32", MaxModelLen: 256,
+		CPUKVCacheSpace: 1}, sdk.Placement{})
 	for _, a := range e.Amounts {
 		if a.Resource != "host_memory" {
 			t.Errorf("%+v, want host_memory", a)
@@ -102,7 +114,8 @@ func TestValidate(t *testing.T) {
 		"lora and servers": {Config{EnableLora: true, MaxLoraRank: 16, APIServerCount: 4}, "does not go with enable_lora"},
 		"rank":             {Config{EnableLora: true, MaxLoraRank: 24}, "LoRA rank 24"},
 		"tools":            {Config{EnableAutoToolChoice: &yes}, "needs tool_call_parser"},
-		"fine":             {Config{EnableLora: true, MaxLoraRank: 64, ToolCallParser: "hermes", ExtraArgs: []string{"--swap-space", "4"}}, ""},
+		"fine": {Config{EnableLora: true, MaxLoraRank: 64, ToolCallParser: "hermes",
+			ExtraArgs: []string{"--swap-space", "4"}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -121,7 +134,8 @@ func TestValidate(t *testing.T) {
 func TestDefinition(t *testing.T) {
 	t.Parallel()
 	d := Plugin()
-	for _, name := range []string{"model", "max_model_len", "gpu_memory_utilization", "tensor_parallel_size", "extra_args"} {
+	for _, name := range []string{"model", "max_model_len", "gpu_memory_utilization", "tensor_parallel_size",
+		"extra_args"} {
 		a := d.Schema.Attribute(name)
 		if a == nil || a.Doc == "" {
 			t.Errorf("attribute %s is missing or has no documentation", name)
@@ -138,7 +152,8 @@ func TestPlanTellsPrecisionAndLogprobs(t *testing.T) {
 		"nothing set": {Config{Dtype: "auto", LogprobsMode: "processed_logprobs"}, [2]string{"processed", ""}},
 		"half":        {Config{Dtype: "half", LogprobsMode: "raw_logprobs"}, [2]string{"raw", "float16"}},
 		"float":       {Config{Dtype: "float", LogprobsMode: "processed_logprobs"}, [2]string{"processed", "float32"}},
-		"quantized":   {Config{Dtype: "auto", Quantization: "fp8", LogprobsMode: "processed_logprobs"}, [2]string{"processed", "fp8"}},
+		"quantized": {Config{Dtype: "auto", Quantization: "fp8", LogprobsMode: "processed_logprobs"},
+			[2]string{"processed", "fp8"}},
 	} {
 		e, _ := (&Server{}).Plan(c.config, sdk.Placement{})
 		if got := [2]string{e.Facts["logprobs_mode"], e.Facts["dtype"]}; got != c.want {
@@ -162,9 +177,10 @@ func TestPlanTellsTheChatTemplate(t *testing.T) {
 		"by name":                  {Config{Model: dir, ChatTemplateName: "tool_use"}, chat.Digest("B"), dir, ""},
 		"no such name":             {Config{Model: dir, ChatTemplateName: "rag"}, "", "", `none is called "rag"`},
 		"file":                     {Config{Model: dir, ChatTemplate: own}, chat.Digest("C"), own, ""},
-		"literal":                  {Config{Model: dir, ChatTemplate: "{{ messages }}"}, chat.Digest("{{ messages }}"), "its attribute chat_template", ""},
-		"tokenizer elsewhere":      {Config{Model: "org/m", Tokenizer: dir}, chat.Digest("A"), dir, ""},
-		"not on this machine":      {Config{Model: "org/m"}, "", "", ""},
+		"literal": {Config{Model: dir, ChatTemplate: "{{ messages }}"}, chat.Digest("{{ messages }}"),
+			"its attribute chat_template", ""},
+		"tokenizer elsewhere": {Config{Model: "org/m", Tokenizer: dir}, chat.Digest("A"), dir, ""},
+		"not on this machine": {Config{Model: "org/m"}, "", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -42,8 +42,10 @@ func (c *client) pull(ctx context.Context, l engine.Load) (told pulled, err erro
 		Key string `json:"key"`
 	}
 	if err := json.Unmarshal([]byte(w.Handles), &handles); err != nil || handles.Key == "" {
-		return pulled{}, &sdk.Error{Summary: fmt.Sprintf("version %d was published by %s without handles of its tensors", w.Version, w.Transport),
-			Detail: "the trainer's plugin does not publish that way", Remedy: "set transport = \"reload\" in the sync block", Err: err}
+		return pulled{}, &sdk.Error{Summary: fmt.Sprintf("version %d was published by %s without handles of its tensors",
+			w.Version, w.Transport),
+			Detail: "the trainer's plugin does not publish that way", Remedy: "set transport = \"reload\" in the sync block",
+			Err: err}
 	}
 	if told, err = c.pullOnce(ctx, l, handles.Key); err == nil && told.Unknown {
 		if err := c.attach(ctx, w); err != nil {
@@ -55,7 +57,8 @@ func (c *client) pull(ctx context.Context, l engine.Load) (told pulled, err erro
 	case err != nil:
 		return pulled{}, err
 	case told.Unknown:
-		return pulled{}, errors.New("a worker forgot the trainer's tensors as soon as it had opened them; does something restart it?")
+		return pulled{}, errors.New("a worker forgot the trainer's tensors as soon as it had opened them; " +
+			"does something restart it?")
 	}
 	return told, nil
 }
@@ -99,13 +102,15 @@ func (c *client) pullOnce(ctx context.Context, l engine.Load, key string) (told 
 func agree(results json.RawMessage, version int64) (pulled, error) {
 	var list []pulled
 	if err := json.Unmarshal(results, &list); err != nil || len(list) == 0 {
-		return pulled{}, fmt.Errorf("the workers' answer to a copy of weights cannot be read: %s: %w", engine.Brief(string(results)), err)
+		return pulled{}, fmt.Errorf("the workers' answer to a copy of weights cannot be read: %s: %w",
+			engine.Brief(string(results)), err)
 	}
 	all := list[0]
 	for _, p := range list {
 		if p.Refused != "" {
 			return pulled{}, &sdk.Error{Summary: fmt.Sprintf("version %d does not fit: %s", version, p.Refused),
-				Remedy: "trainer and server must have the same model and reach the same memory, or each other (nccl); transport = \"reload\" goes through files"}
+				Remedy: "trainer and server must have the same model and reach the same memory, or each other (nccl); transport " +
+					"= \"reload\" goes through files"}
 		}
 		all.Unknown = all.Unknown || p.Unknown
 		all.Seconds = max(all.Seconds, p.Seconds)
@@ -158,14 +163,16 @@ func (c *client) forget(ctx context.Context) error {
 		case errors.As(err, &status):
 			last = err
 		default:
-			return fmt.Errorf("empty the prefix cache, which still holds what the old weights computed: %w", err) // the server is gone
+			// the server is gone
+			return fmt.Errorf("empty the prefix cache, which still holds what the old weights computed: %w", err)
 		}
 		if err := engine.Pause(ctx, forgetPause); err != nil {
 			return fmt.Errorf("empty the prefix cache: %w", errors.Join(err, last))
 		}
 	}
 	if c.Address.Warn != nil {
-		c.Address.Warn(fmt.Sprintf("the prefix cache could not be emptied (%v); what it holds is not used, because requests carry the policy version as cache_salt", last))
+		c.Address.Warn(fmt.Sprintf("the prefix cache could not be emptied (%v); what it holds is not used, because "+
+			"requests carry the policy version as cache_salt", last))
 	}
 	return nil
 }

@@ -18,7 +18,8 @@ func published(version int64, transport, key string, weight float64) sdk.Weights
 
 func TestWeightsFromMemory(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ transport, busy string }{{"ipc", ""}, {"live", ""}, {"nccl", ""}, {"ipc", "answer"}, {"ipc", "assert"}} {
+	for _, c := range []struct{ transport, busy string }{{"ipc", ""}, {"live", ""}, {"nccl", ""}, {"ipc", "answer"},
+		{"ipc", "assert"}} {
 		t.Run(c.transport+c.busy, func(t *testing.T) {
 			t.Parallel()
 			req := request(t, Config{Model: model(t, 0), Replicas: 2})
@@ -26,7 +27,8 @@ func TestWeightsFromMemory(t *testing.T) {
 			s, host, _ := start(t, req)
 			host.await(t, "two replicas", ready(2))
 			out := host.outputs[0].(engine.Outputs)
-			if got := strings.Join(out.Transports, " "); got != "live ipc nccl reload restart" || out.Reach[0] != "host:here" || out.Machine != "here" || out.Arithmetic != "float32" {
+			if got := strings.Join(out.Transports, " "); got != "live ipc nccl reload restart" || out.Reach[0] != "host:here" ||
+				out.Machine != "here" || out.Arithmetic != "float32" {
 				t.Fatalf("outputs %+v; want live and ipc among the transports, and what the worker says of itself", out)
 			}
 			for version, w := range []sdk.Weights{1: published(1, c.transport, "a", 3), 2: published(2, c.transport, "b", 5)} {
@@ -61,10 +63,12 @@ func TestWeightsFromMemoryThatCannotFit(t *testing.T) {
 	host.await(t, "a replica", ready(1))
 	before := host.served()[0].URL
 	var e *sdk.Error
-	if err := s.Load(t.Context(), published(1, "ipc", "a", -1)); !errors.As(err, &e) || !strings.Contains(e.Error(), "model.norm.weight") {
+	if err := s.Load(t.Context(), published(1, "ipc", "a", -1)); !errors.As(err, &e) ||
+		!strings.Contains(e.Error(), "model.norm.weight") {
 		t.Errorf("got %v, want the tensor's name", err)
 	}
-	if err := s.Load(t.Context(), sdk.Weights{Version: 1, Transport: "ipc"}); !errors.As(err, &e) || !strings.Contains(e.Error(), "without handles") {
+	if err := s.Load(t.Context(), sdk.Weights{Version: 1, Transport: "ipc"}); !errors.As(err, &e) ||
+		!strings.Contains(e.Error(), "without handles") {
 		t.Errorf("got %v, want that there are no handles", err)
 	}
 	serves(t, s, 0)
@@ -92,7 +96,8 @@ func TestServerThatDiesWhileItCopies(t *testing.T) {
 func TestSettingsThatKeepWeightsOutOfMemory(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]Config{
-		"quantization": {Quantization: "fp8"}, "pipeline_parallel_size": {PipelineParallelSize: 2}, "data_parallel_size": {DataParallelSize: 2},
+		"quantization": {Quantization: "fp8"}, "pipeline_parallel_size": {PipelineParallelSize: 2},
+		"data_parallel_size": {DataParallelSize: 2},
 	} {
 		e, _ := (&Server{}).Plan(c, sdk.Placement{})
 		if !strings.Contains(e.Facts["no_memory"], name) || strings.Contains(e.Facts["transports"], "ipc") {

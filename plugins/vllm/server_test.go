@@ -83,7 +83,8 @@ func serves(t *testing.T, s *block, weight float64) {
 		t.Fatalf("Logprobs: %v", err)
 	}
 	if len(got) != 2 || math.Abs(got[0]-(-1-2*weight)) > 1e-9 {
-		t.Fatalf("log-probabilities %v; want two of %v, those of weight %v with an empty prefix cache", got, -1-2*weight, weight)
+		t.Fatalf("log-probabilities %v; want two of %v, those of weight %v with an empty prefix cache", got, -1-2*weight,
+			weight)
 	}
 }
 
@@ -101,7 +102,8 @@ func TestServeAndReload(t *testing.T) {
 	s, host, stop := start(t, req)
 	host.await(t, "the stages of the start", func(r *recorder) bool {
 		told := strings.Join(append(slices.Clone(r.phases), r.logs...), "\n")
-		return strings.Contains(told, "starting: starting the engine") && strings.Contains(told, "loading: loading weights") && strings.Contains(told, "warn: something to know")
+		return strings.Contains(told, "starting: starting the engine") && strings.Contains(told,
+			"loading: loading weights") && strings.Contains(told, "warn: something to know")
 	})
 	put(t, filepath.Dir(listen), "listen", "")
 	host.await(t, "a replica", ready(1))
@@ -154,7 +156,8 @@ func TestPoisonedServerIsStartedAgainWithWhatItServed(t *testing.T) {
 		t.Fatalf("got %v, want an error that says the replica is started again", err)
 	}
 	host.await(t, "another server with version 1", func(r *recorder) bool {
-		return len(r.replicas) == 1 && r.replicas[0].URL != first && strings.Count(strings.Join(r.logs, "\n"), "answers, policy version 1,") == 1
+		return len(r.replicas) == 1 && r.replicas[0].URL != first && strings.Count(strings.Join(r.logs, "\n"),
+			"answers, policy version 1,") == 1
 	})
 	serves(t, s, 3) // version 1 again, not the base model
 }
@@ -188,13 +191,15 @@ func TestKilledServerComesBackAtTheCurrentVersionAndLeavesNoEngine(t *testing.T)
 	}
 }
 
-// TestAServerThatHasAnsweredIsStartedAgain, whatever its start has written: on many machines that looks like a reason not to come up.
+// TestAServerThatHasAnsweredIsStartedAgain, whatever its start has written: on many machines that looks like a reason
+// not to come up.
 func TestAServerThatHasAnsweredIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	req := request(t, Config{Model: model(t, 0), MaxRestarts: 1})
 	pids := filepath.Join(t.TempDir(), "pids")
 	req.Environment[fakePids] = pids
-	req.Environment[fakeSay] = "WARNING 11-21 05:38:12 [loader.py:7] generation_config.json: 404 Client Error; ImportError: cannot import name 'flash_attn'"
+	req.Environment[fakeSay] = "WARNING 11-21 05:38:12 [loader.py:7] generation_config.json: 404 Client Error; " +
+		"ImportError: cannot import name 'flash_attn'"
 	_, host, _ := start(t, req)
 	host.await(t, "a replica", ready(1))
 	server, _ := readPids(t, pids, 0)
@@ -277,7 +282,8 @@ func TestTransportRestart(t *testing.T) {
 
 func TestAdapter(t *testing.T) {
 	t.Parallel()
-	s, host, _ := start(t, request(t, Config{Model: model(t, 0), ServedModelName: "policy", EnableLora: true, MaxLoraRank: 8}))
+	s, host, _ := start(t, request(t, Config{Model: model(t, 0), ServedModelName: "policy", EnableLora: true,
+		MaxLoraRank: 8}))
 	host.await(t, "a replica", ready(1))
 	serves(t, s, 0) // the policy's name works before the first adapter
 	adapter := t.TempDir()
@@ -318,7 +324,8 @@ func TestServerWithoutRoute(t *testing.T) {
 	if err := s.Load(t.Context(), hf(1, model(t, 3))); !errors.As(err, &e) || !strings.Contains(e.Remedy, "restart") {
 		t.Fatalf("got %v, want a remedy that names the restart transport", err)
 	}
-	if out := host.outputs[0].(engine.Outputs); strings.Join(out.Transports, " ") != "restart" || !strings.Contains(host.text(), "weights by restart") {
+	if out := host.outputs[0].(engine.Outputs); strings.Join(out.Transports, " ") != "restart" ||
+		!strings.Contains(host.text(), "weights by restart") {
 		t.Errorf("transports %q, told:\n%s\nwant restart alone", out.Transports, host.text())
 	}
 }
@@ -387,7 +394,8 @@ func TestFailures(t *testing.T) {
 	t.Run("no model", func(t *testing.T) {
 		t.Parallel()
 		var e *sdk.Error
-		if err := serveUntilItEnds(t, request(t, Config{Model: "./none"}), newRecorder()); !errors.As(err, &e) || !strings.Contains(e.Summary, "config.json") {
+		if err := serveUntilItEnds(t, request(t, Config{Model: "./none"}), newRecorder()); !errors.As(err, &e) ||
+			!strings.Contains(e.Summary, "config.json") {
 			t.Fatalf("got %v, want an error about the model's folder", err)
 		}
 	})

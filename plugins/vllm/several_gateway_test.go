@@ -21,18 +21,19 @@ func twoServers(t *testing.T) (*plugintest.Block, *gateway.Client) {
 		t.Fatal(err)
 	}
 	b := plugintest.Harness(t, Plugin())
-	b.Start(cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal(model(t, 0)), "replicas": cty.NumberIntVal(2)}), func(r *pluginpb.StartRequest) {
-		r.Runtime = &pluginpb.Runtime{Python: exe}
-		r.Environment = map[string]string{fakeMark: "1"}
-	})
+	b.Start(cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal(model(t, 0)), "replicas": cty.NumberIntVal(2)}),
+		func(r *pluginpb.StartRequest) {
+			r.Runtime = &pluginpb.Runtime{Python: exe}
+			r.Environment = map[string]string{fakeMark: "1"}
+		})
 	b.Ready()
 	g := gateway.NewClient(b.Output("control_url"), b.Output("control_token"))
 	t.Cleanup(g.Close)
 	return b, g
 }
 
-// Behind the gateway: of two servers one does not take an update. The version rises all the same, the other one answers alone, and the
-// one that failed takes part again at the new version, with the weights that go with it.
+// Behind the gateway: of two servers one does not take an update. The version rises all the same, the other one answers
+// alone, and the one that failed takes part again at the new version, with the weights that go with it.
 func TestOneOfTwoServersFailsBehindTheGateway(t *testing.T) {
 	t.Parallel()
 	b, g := twoServers(t)

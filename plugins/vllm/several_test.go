@@ -23,7 +23,8 @@ func two(t *testing.T, change func(*sdk.Request[Config])) (*block, *recorder) {
 	return s, host
 }
 
-// all checks what every replica serves, once there are two: -1 - weight, and another weight of the prefix cache where that is kept.
+// all checks what every replica serves, once there are two: -1 - weight, and another weight of the prefix cache where
+// that is kept.
 func all(t *testing.T, s *block, host *recorder, weight float64) {
 	t.Helper()
 	for _, r := range host.served() {
@@ -34,7 +35,8 @@ func all(t *testing.T, s *block, host *recorder, weight float64) {
 	}
 }
 
-// One of two servers that does not take new weights is started again with them, and holds up neither the other one nor the update.
+// One of two servers that does not take new weights is started again with them, and holds up neither the other one nor
+// the update.
 func TestAReplicaThatFailsKeepsNobodyBack(t *testing.T) {
 	t.Parallel()
 	s, host := two(t, nil)
@@ -58,7 +60,8 @@ func TestAReplicaThatFailsKeepsNobodyBack(t *testing.T) {
 	}
 }
 
-// A server that is killed is found dead by an update before its end has been noticed: the update goes on with the other one.
+// A server that is killed is found dead by an update before its end has been noticed: the update goes on with the other
+// one.
 func TestAReplicaThatDiesKeepsNobodyBack(t *testing.T) {
 	t.Parallel()
 	pids := filepath.Join(t.TempDir(), "pids")

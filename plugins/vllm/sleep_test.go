@@ -31,8 +31,8 @@ func sleep(t *testing.T, s *block, level inference.SleepLevel) {
 	}
 }
 
-// A server that sleeps wakes for new weights: for them first, for the rest when they are loaded. The fake dies when anything is
-// used whose memory is away.
+// A server that sleeps wakes for new weights: for them first, for the rest when they are loaded. The fake dies when
+// anything is used whose memory is away.
 func TestWeightsWakeAServerThatSleeps(t *testing.T) {
 	t.Parallel()
 	for _, level := range []inference.SleepLevel{inference.SleepKeep, inference.SleepDrop} {
@@ -90,7 +90,8 @@ func TestWakeBringsBackWhatWasServed(t *testing.T) {
 	serves(t, s, 0)
 }
 
-// Memory that cannot be had back: the server is started again at the version that it served, and a second attempt finds that one.
+// Memory that cannot be had back: the server is started again at the version that it served, and a second attempt finds
+// that one.
 func TestAServerThatDoesNotWakeIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	once := filepath.Join(t.TempDir(), "failed")
@@ -129,7 +130,10 @@ func TestAServerThatDiesInItsSleepStartsWhenTheOthersWake(t *testing.T) {
 		t.Fatal(err)
 	}
 	host.await(t, "it waits", func(r *recorder) bool {
-		return slices.ContainsFunc(r.phases, func(p string) bool { return strings.Contains(p, "when the trainer has done its step") })
+		return slices.ContainsFunc(r.phases, func(p string) bool {
+			return strings.Contains(p,
+				"when the trainer has done its step")
+		})
 	})
 	sleep(t, s, inference.SleepKeep) // nothing to do for a replica that is not there
 	if err := s.Load(t.Context(), hf(1, model(t, 4))); err != nil {
@@ -138,7 +142,8 @@ func TestAServerThatDiesInItsSleepStartsWhenTheOthersWake(t *testing.T) {
 	serves(t, s, 4)
 }
 
-// The plugin dies while its server sleeps: the next life takes the server over awake, at the version that the run has reached.
+// The plugin dies while its server sleeps: the next life takes the server over awake, at the version that the run has
+// reached.
 func TestAServerThatIsFoundAsleepIsWoken(t *testing.T) {
 	t.Parallel()
 	for name, version := range map[string]int64{"base model": 0, "trained": 7} {

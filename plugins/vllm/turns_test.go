@@ -26,7 +26,8 @@ func sleepy(t *testing.T, environment map[string]string) (*plugintest.Block, *ga
 		t.Fatal(err)
 	}
 	b := plugintest.Harness(t, Plugin())
-	config := map[string]cty.Value{"model": cty.StringVal(model(t, 0)), "enable_sleep_mode": cty.True, "served_model_name": cty.StringVal("policy")}
+	config := map[string]cty.Value{"model": cty.StringVal(model(t, 0)), "enable_sleep_mode": cty.True,
+		"served_model_name": cty.StringVal("policy")}
 	b.Start(cty.ObjectVal(config), func(r *pluginpb.StartRequest) {
 		r.Runtime = &pluginpb.Runtime{Python: exe}
 		r.Environment = map[string]string{fakeMark: "1"}
@@ -57,13 +58,15 @@ func proved(t *testing.T, version int, weight float64, hold string) gateway.Weig
 	t.Helper()
 	w := sdk.Weights{Version: int64(version), Path: model(t, weight), Format: "hf", Transport: "reload"}
 	value := -1 - 2*weight
-	return gateway.WeightUpdate{Weights: w, Hold: hold, Check: &gateway.Check{Tokens: []int{1, 2, 3}, Logprobs: []float64{0, value, value}, Tolerance: 1e-9}}
+	return gateway.WeightUpdate{Weights: w, Hold: hold, Check: &gateway.Check{Tokens: []int{1, 2, 3},
+		Logprobs: []float64{0, value, value}, Tolerance: 1e-9}}
 }
 
 // answered asks for a completion through the gateway and gives the answer's status later.
 func answered(t *testing.T, b *plugintest.Block) <-chan int {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.Output("base_url")+"/completions", bytes.NewReader([]byte(`{"model":"policy","prompt":[1,2],"max_tokens":1}`)))
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.Output("base_url")+"/completions",
+		bytes.NewReader([]byte(`{"model":"policy","prompt":[1,2],"max_tokens":1}`)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +87,8 @@ func answered(t *testing.T, b *plugintest.Block) <-chan int {
 	return status
 }
 
-// A whole turn: asleep under a hold, awake for the proved weights, and a request that came meanwhile is answered after it.
+// A whole turn: asleep under a hold, awake for the proved weights, and a request that came meanwhile is answered after
+// it.
 func TestATurnBehindTheGateway(t *testing.T) {
 	t.Parallel()
 	b, g := sleepy(t, nil)
@@ -114,8 +118,8 @@ func TestATurnBehindTheGateway(t *testing.T) {
 	}
 }
 
-// Waking fails under the update of a sync block: its second attempt finds the server that was started instead, and nothing is
-// answered before that has proved its weights.
+// Waking fails under the update of a sync block: its second attempt finds the server that was started instead, and
+// nothing is answered before that has proved its weights.
 func TestAFailedWakeUpBehindTheGateway(t *testing.T) {
 	t.Parallel()
 	b, g := sleepy(t, map[string]string{fakeWake: filepath.Join(t.TempDir(), "failed")})

@@ -23,10 +23,12 @@ func versionWarning(version string) string {
 	case !ok:
 		return ""
 	case got < oldest:
-		return fmt.Sprintf("vLLM %s is older than %s, the oldest version that this plugin is run with; if something fails, update it",
+		return fmt.Sprintf("vLLM %s is older than %s, the oldest version that this plugin is run with; if "+
+			"something fails, update it",
 			version, oldestVersion)
 	case got > newest:
-		return fmt.Sprintf("vLLM %s is newer than %s, the newest version that this plugin is run with", version, newestVersion)
+		return fmt.Sprintf("vLLM %s is newer than %s, the newest version that this plugin is run with", version,
+			newestVersion)
 	}
 	return ""
 }

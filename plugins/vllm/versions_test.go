@@ -50,7 +50,8 @@ func TestAMissingRouteNamesTheSupportedVersions(t *testing.T) {
 	t.Parallel()
 	o := offers{version: "0.20.0", routes: map[string]bool{"/health": true}}
 	var e *sdk.Error
-	if err := o.require("/collective_rpc", "load weights"); !errors.As(err, &e) || !strings.Contains(e.Remedy, oldestVersion) {
+	if err := o.require("/collective_rpc", "load weights"); !errors.As(err, &e) ||
+		!strings.Contains(e.Remedy, oldestVersion) {
 		t.Errorf("got %+v; want a remedy that names %s", e, oldestVersion)
 	}
 }

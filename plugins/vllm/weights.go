@@ -76,12 +76,14 @@ func (p *program) Accepts(w sdk.Weights) error {
 	case w.Format == "lora" && !c.EnableLora:
 		return &sdk.Error{
 			Summary: "the trainer published a LoRA adapter, but this server was started without LoRA", Detail: w.Path,
-			Remedy: "set enable_lora = true (and max_lora_rank) in the inference block, or transport = \"reload\" in the sync block",
+			Remedy: "set enable_lora = true (and max_lora_rank) in the inference block, or transport = " +
+				"\"reload\" in the sync block",
 		}
 	case w.Format == "lora", inMemory(w.Transport):
 		return nil
 	case byFiles(w) && c.Quantization != "":
-		return &sdk.Error{Summary: "weights cannot be reloaded into a quantized server", Detail: "quantization = " + c.Quantization,
+		return &sdk.Error{Summary: "weights cannot be reloaded into a quantized server", Detail: "quantization = " +
+			c.Quantization,
 			Remedy: "set transport = \"restart\" in the sync block, or serve without quantization"}
 	case byFiles(w):
 		return nil
@@ -145,7 +147,8 @@ func (c *client) reload(ctx context.Context, l engine.Load) (err error) {
 // loadAdapter replaces the LoRA adapter that answers for the policy.
 func (c *client) loadAdapter(ctx context.Context, l engine.Load) (err error) {
 	w := l.Weights
-	if err := c.offers.require("/v1/load_lora_adapter", "load an adapter (does the block set enable_lora = true?)"); err != nil {
+	if err := c.offers.require("/v1/load_lora_adapter", "load an adapter (does the block set "+
+		"enable_lora = true?)"); err != nil {
 		return err
 	}
 	if err := engine.CheckAdapter(w.Path); err != nil {
@@ -182,7 +185,8 @@ func (c *client) pause(ctx context.Context, l engine.Load) (resume func() error,
 		}
 		return nil
 	}
-	if err := c.Post(ctx, "/pause?"+url.Values{"mode": {"keep"}, "clear_cache": {"false"}}.Encode(), nil, nil); err != nil {
+	if err := c.Post(ctx, "/pause?"+url.Values{"mode": {"keep"}, "clear_cache": {"false"}}.Encode(), nil,
+		nil); err != nil {
 		return nil, errors.Join(fmt.Errorf("pause generation for an update: %w", err), resume())
 	}
 	return resume, nil
@@ -193,7 +197,8 @@ func (c *client) label(ctx context.Context, version int64) error {
 	if c.offers.lacks("/update_weight_version") {
 		return nil
 	}
-	if err := c.Post(ctx, "/update_weight_version", map[string]any{"new_version": strconv.FormatInt(version, 10)}, nil); err != nil {
+	if err := c.Post(ctx, "/update_weight_version", map[string]any{"new_version": strconv.FormatInt(version, 10)},
+		nil); err != nil {
 		return fmt.Errorf("label the weights as version %d: %w", version, err)
 	}
 	return nil

@@ -27,7 +27,7 @@ func Free(path string) (uint64, error) {
 		var s syscall.Statfs_t
 		err := syscall.Statfs(path, &s)
 		if err == nil {
-			return s.Bavail * uint64(s.Bsize), nil //nolint:gosec,unconvert // the sizes of these fields differ between systems
+			return s.Bavail * uint64(s.Bsize), nil
 		}
 		parent := filepath.Dir(path)
 		if !errors.Is(err, syscall.ENOENT) || parent == path {

@@ -56,7 +56,8 @@ func (r *replica) fingerprint() string {
 	if err != nil {
 		return "" // matches no server; begin reports the error
 	}
-	sum := sha256.Sum256([]byte(r.id + "\x00" + strings.Join(command.Argv, "\x00") + "\x00" + strings.Join(command.Env, "\x00")))
+	sum := sha256.Sum256([]byte(r.id + "\x00" + strings.Join(command.Argv, "\x00") + "\x00" +
+		strings.Join(command.Env, "\x00")))
 	return hex.EncodeToString(sum[:8])
 }
 

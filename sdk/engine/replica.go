@@ -173,7 +173,8 @@ func (r *replica) launch(port int) Launch {
 	current := s.current
 	s.mu.Unlock()
 	l := Launch{
-		Model: s.spec.Model, Tokenizer: s.spec.Tokenizer, Port: port, Devices: r.visible(), Key: r.key(), Environ: os.Environ(),
+		Model: s.spec.Model, Tokenizer: s.spec.Tokenizer, Port: port, Devices: r.visible(),
+		Key: r.key(), Environ: os.Environ(),
 	}
 	if s.startsWith(current) {
 		if l.Tokenizer == "" {

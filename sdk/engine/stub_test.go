@@ -144,7 +144,7 @@ func serveStub() {
 			"logprobs": map[string]any{"tokens": []string{"x"}, "token_logprobs": []float64{weight}},
 		}}}
 	})
-	_ = http.ListenAndServe("127.0.0.1:"+os.Getenv("STUB_PORT"), nil) //nolint:gosec // ends with the process
+	_ = http.ListenAndServe("127.0.0.1:"+os.Getenv("STUB_PORT"), nil)
 }
 
 func stubWeight(dir string) (weight float64) {

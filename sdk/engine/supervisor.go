@@ -49,7 +49,8 @@ type Block struct {
 
 // BlockOf takes from a start request what the kit needs.
 func BlockOf[C any](r sdk.Request[C]) Block {
-	return Block{Dir: r.Dir, Devices: r.Placement.Devices, ControlToken: r.ControlToken, Handle: r.Handle, Policy: r.Policy}
+	return Block{Dir: r.Dir, Devices: r.Placement.Devices, ControlToken: r.ControlToken, Handle: r.Handle,
+		Policy: r.Policy}
 }
 
 // Start starts the replicas and returns at once. Programs of an earlier attempt are taken over, or ended.

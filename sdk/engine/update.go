@@ -173,7 +173,8 @@ func (s *Supervisor) restartWith(ctx context.Context, w sdk.Weights) error {
 			return nil
 		}
 		if err := Pause(ctx, pollEvery); err != nil {
-			return fmt.Errorf("restart %s with version %d: %d replicas do not serve it: %w", s.spec.Title, w.Version, behind, err)
+			return fmt.Errorf("restart %s with version %d: %d replicas do not serve it: %w", s.spec.Title, w.Version,
+				behind, err)
 		}
 	}
 }

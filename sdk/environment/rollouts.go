@@ -162,7 +162,8 @@ func (r *rollouts) noRoom() string {
 	case r.trouble:
 		return "the trajectory API does not answer"
 	}
-	return fmt.Sprintf("%s wait already, and sampling may run ahead of training by no more than max_batches_offpolicy = %d", count(r.queued+r.posted, "group"), r.settings.MaxBatchesOffpolicy)
+	return fmt.Sprintf("%s wait already, and sampling may run ahead of training by no more than "+
+		"max_batches_offpolicy = %d", count(r.queued+r.posted, "group"), r.settings.MaxBatchesOffpolicy)
 }
 
 // idle says that everything is posted and the queue is full: the next group begins when the trainer takes a batch, and

@@ -201,7 +201,8 @@ func readSample(data []byte, want int) (*sample, error) {
 			out.Tokens = idsOf(names)
 		}
 		if len(out.Tokens) == 0 || len(out.Tokens) != len(out.Logprobs) {
-			return nil, fmt.Errorf("read completion %d: %d token ids and %d log-probabilities; training needs both for every token (does the server know return_token_ids?)", i, len(out.Tokens), len(out.Logprobs))
+			return nil, fmt.Errorf("read completion %d: %d token ids and %d log-probabilities; training needs both for every "+
+				"token (does the server know return_token_ids?)", i, len(out.Tokens), len(out.Logprobs))
 		}
 		if s.prompt == nil {
 			s.prompt = c.PromptTokenIDs
@@ -210,7 +211,8 @@ func readSample(data []byte, want int) (*sample, error) {
 		s.spans = append(s.spans, spansOf(c.Spans, len(out.Tokens)))
 	}
 	if len(s.prompt) == 0 {
-		return nil, errors.New("read the completions: the answer has no prompt_token_ids, so the prompt cannot be told from the completion")
+		return nil, errors.New("read the completions: the answer has no prompt_token_ids, so the prompt cannot be " +
+			"told from the completion")
 	}
 	return s, nil
 }

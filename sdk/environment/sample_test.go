@@ -18,9 +18,10 @@ func TestReadSample(t *testing.T) {
 		"no ids":                    {`{"prompt_token_ids":[1],"choices":[{"text":"x","logprobs":{"tokens":["a","b"],"token_logprobs":[-1,-2]}}]}`, "0 token ids"},
 		"no log-probabilities": {`{"prompt_token_ids":[1],"choices":[{"text":"x","token_ids":[5,6]}]}`,
 			"0 log-probabilities"},
-		"one is null":     {`{"prompt_token_ids":[1],"choices":[{"text":"x","token_ids":[5,6],"logprobs":{"token_logprobs":[-1,null]}}]}`, "no log-probability"},
-		"fewer of them":   {`{"prompt_token_ids":[1],"choices":[{"text":"x","token_ids":[5,6],"logprobs":{"token_logprobs":[-1]}}]}`, "2 token ids and 1"},
-		"no prompt":       {`{"choices":[{"text":"x","token_ids":[5,6],"logprobs":{"token_logprobs":[-1,-2]}}]}`, "no prompt_token_ids"},
+		"one is null":   {`{"prompt_token_ids":[1],"choices":[{"text":"x","token_ids":[5,6],"logprobs":{"token_logprobs":[-1,null]}}]}`, "no log-probability"},
+		"fewer of them": {`{"prompt_token_ids":[1],"choices":[{"text":"x","token_ids":[5,6],"logprobs":{"token_logprobs":[-1]}}]}`, "2 token ids and 1"},
+		"no prompt": {`{"choices":[{"text":"x","token_ids":[5,6],"logprobs":{"token_logprobs":[-1,-2]}}]}`,
+			"no prompt_token_ids"},
 		"too few choices": {`{"choices":[]}`, "asked for 1, got 0"},
 		"no JSON":         {`<html>`, "read the completions"},
 	} {
@@ -62,7 +63,8 @@ func TestGroupsCarryTheVersionsOfTheirTokens(t *testing.T) {
 		t.Errorf("policy_version is %+v, want 3 to 4", v)
 	}
 	data, err := json.Marshal(g.Overrides)
-	if want := `[{"policy_versions":[{"version":3,"start":2,"end":3},{"version":4,"start":3,"end":5}]},{}]`; err != nil || string(data) != want {
+	if want := `[{"policy_versions":[{"version":3,"start":2,"end":3},{"version":4,"start":3,"end":5}]},{}]`; err != nil ||
+		string(data) != want {
 		t.Errorf("overrides are %s (%v), want %s", data, err, want)
 	}
 	for name, spans := range map[string]string{

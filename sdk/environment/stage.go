@@ -136,7 +136,8 @@ func (s *stages) inVainLocked(now time.Time) (sdk.Activity, bool) {
 		Detail: fmt.Sprintf("each of the last %d was left out: %s", s.unsent, s.unsentWhy)}
 	switch s.unsentWhy {
 	case flatScores:
-		a.Remedy = "the tasks are too easy, too hard, or scored wrongly; drop_uninformative = false sends such groups all the same"
+		a.Remedy = "the tasks are too easy, too hard, or scored wrongly; drop_uninformative = false sends " +
+			"such groups all the same"
 	case tooLong:
 		a.Remedy = "lower max_tokens of the environment, or let the trainer take longer sequences"
 	}

@@ -113,7 +113,8 @@ func (r *rollouts) report(last bool) {
 	}
 	r.host.Metrics(int64(r.step), values)
 	if n := values["groups"]; n >= manyGroups && values["groups_uninformative"] == n {
-		r.host.Log("warn", fmt.Sprintf("all scores were equal in each of the last %.0f groups (mean %.3g), so there is nothing to train on: the tasks are too easy, too hard, or scored wrongly", n, values["reward"]))
+		r.host.Log("warn", fmt.Sprintf("all scores were equal in each of the last %.0f groups (mean %.3g), so there is "+
+			"nothing to train on: the tasks are too easy, too hard, or scored wrongly", n, values["reward"]))
 	}
 	if show != nil && !last {
 		show.Environment = r.name

@@ -256,7 +256,8 @@ func TestTheFileIsWrittenWhenThereIsRoomAgain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := l.Append(&pluginpb.Event{Body: &pluginpb.Event_Handle{Handle: &pluginpb.Handle{Data: []byte{7}}}}); err != nil {
+			handle := &pluginpb.Event_Handle{Handle: &pluginpb.Handle{Data: []byte{7}}}
+			if err := l.Append(&pluginpb.Event{Body: handle}); err != nil {
 				t.Fatal(err)
 			}
 			room := disktest.Fill(t, small)

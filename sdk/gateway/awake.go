@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// awakeTolerance is for engines whose weights nobody has checked yet: before and after they slept they should answer the same, and
-// memory that was lost differs by much more.
+// awakeTolerance is for engines whose weights nobody has checked yet: before and after they slept they should answer
+// the same, and memory that was lost differs by much more.
 const awakeTolerance = 0.3
 
 // awakeText is the text by which such an engine is known again: every vocabulary has low ids.
@@ -20,8 +20,8 @@ type baseline struct {
 	checks  map[string]Check
 }
 
-// noteBefore makes sure that it is known what engines answer that are about to sleep: by the check of the last update, else by
-// asking them. An engine that cannot be asked is not proved after it woke.
+// noteBefore makes sure that it is known what engines answer that are about to sleep: by the check of the last update,
+// else by asking them. An engine that cannot be asked is not proved after it woke.
 func (g *Gateway) noteBefore(ctx context.Context) {
 	g.mu.Lock()
 	proved := g.last != nil && g.last.version() == g.version && g.last.Check != nil
@@ -40,8 +40,8 @@ func (g *Gateway) noteBefore(ctx context.Context) {
 	}
 }
 
-// proveAwake compares what engines answer that were woken, without new weights, with what they should: nothing else would notice
-// memory that came back as something else. One that differs is taken out. Called with g.updating held.
+// proveAwake compares what engines answer that were woken, without new weights, with what they should: nothing else
+// would notice memory that came back as something else. One that differs is taken out. Called with g.updating held.
 func (g *Gateway) proveAwake(ctx context.Context) {
 	g.mu.Lock()
 	var list []*replica
@@ -66,7 +66,9 @@ func (g *Gateway) proveAwake(ctx context.Context) {
 		wg.Go(func() {
 			difference, err := g.prove(ctx, r.Replica, checks[r], version)
 			if err == nil {
-				g.emit(Event{Kind: EventAwake, Replica: r.ID, Version: version, Message: fmt.Sprintf("replica %s woke and still serves policy version %d: log-probabilities differ by at most %.3g", r.ID, version, difference)})
+				g.emit(Event{Kind: EventAwake, Replica: r.ID, Version: version,
+					Message: fmt.Sprintf("replica %s woke and still serves policy version %d: log-probabilities differ by "+
+						"at most %.3g", r.ID, version, difference)})
 				return
 			}
 			kind := EventReplicaDown

@@ -15,7 +15,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// cachingEngine is an engine with one number for weights, and a prefix cache: what it has computed of a prompt it goes on to use.
+// cachingEngine is an engine with one number for weights, and a prefix cache: what it has computed of a prompt it goes
+// on to use.
 type cachingEngine struct {
 	mu      sync.Mutex
 	weight  float64
@@ -60,7 +61,8 @@ func (c *cachingEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for _, id := range q.Prompt[1:] {
 		plp = append(plp, map[string]any{fmt.Sprint(id): map[string]any{"logprob": -1 - c.weight}})
 	}
-	choice := map[string]any{"index": 0, "text": "x", "token_ids": []int{7}, "finish_reason": "length", "logprobs": map[string]any{"token_logprobs": []float64{-2 - by}}}
+	choice := map[string]any{"index": 0, "text": "x", "token_ids": []int{7}, "finish_reason": "length",
+		"logprobs": map[string]any{"token_logprobs": []float64{-2 - by}}}
 	if q.PLP != nil {
 		choice["prompt_logprobs"] = plp
 	}
@@ -89,7 +91,8 @@ func startCaching(t *testing.T, c *cachingEngine, empties bool, change func(*Con
 
 // checkOf is what the trainer makes of a text at a version.
 func checkOf(version int) *Check {
-	return &Check{Tokens: []int{4, 5, 6}, Logprobs: []float64{0, float64(-1 - version), float64(-1 - version)}, Tolerance: 0.1}
+	return &Check{Tokens: []int{4, 5, 6}, Logprobs: []float64{0, float64(-1 - version), float64(-1 - version)},
+		Tolerance: 0.1}
 }
 
 func TestAPrefixCacheOfOlderWeightsIsNoticed(t *testing.T) {
@@ -100,8 +103,9 @@ func TestAPrefixCacheOfOlderWeightsIsNoticed(t *testing.T) {
 	}{
 		"salted, never emptied":     {want: ""},
 		"without salt, but emptied": {unsalty: true, empties: true, want: ""},
-		"neither":                   {unsalty: true, want: "continues a text of 40 tokens with log-probability -3 through its prefix cache and -4 without"},
-		"neither, and not asked":    {unsalty: true, unasked: true, want: ""},
+		"neither": {unsalty: true, want: "continues a text of 40 tokens with log-probability -3 through " +
+			"its prefix cache and -4 without"},
+		"neither, and not asked": {unsalty: true, unasked: true, want: ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -110,7 +114,8 @@ func TestAPrefixCacheOfOlderWeightsIsNoticed(t *testing.T) {
 					cfg.CachedPrompt = nil
 				}
 			})
-			if _, err := g.UpdateWeights(t.Context(), WeightUpdate{Weights: sdk.Weights{Version: 1}, Check: checkOf(1)}); err != nil {
+			if _, err := g.UpdateWeights(t.Context(), WeightUpdate{Weights: sdk.Weights{Version: 1},
+				Check: checkOf(1)}); err != nil {
 				t.Fatal(err)
 			}
 			_, err := g.UpdateWeights(t.Context(), WeightUpdate{Weights: sdk.Weights{Version: 2}, Check: checkOf(2)})
@@ -135,8 +140,10 @@ func TestWakingIsProved(t *testing.T) {
 	}{
 		"as it was":                   {2, func(*cachingEngine) {}, ""},
 		"as it was, before an update": {0, func(*cachingEngine) {}, ""},
-		"other weights":               {2, func(c *cachingEngine) { c.become(77, true) }, "after it woke: served weights differ"},
-		"other weights, no update":    {0, func(c *cachingEngine) { c.become(77, true) }, "after it woke: served weights differ"},
+		"other weights": {2, func(c *cachingEngine) { c.become(77, true) },
+			"after it woke: served weights differ"},
+		"other weights, no update": {0, func(c *cachingEngine) { c.become(77, true) },
+			"after it woke: served weights differ"},
 		"a cache of lent memory": {2, func(c *cachingEngine) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
@@ -154,7 +161,8 @@ func TestWakingIsProved(t *testing.T) {
 				cfg.Events = seen.add
 			})
 			for v := 1; v <= c.updates; v++ {
-				if _, err := g.UpdateWeights(t.Context(), WeightUpdate{Weights: sdk.Weights{Version: int64(v)}, Check: checkOf(v)}); err != nil {
+				if _, err := g.UpdateWeights(t.Context(), WeightUpdate{Weights: sdk.Weights{Version: int64(v)},
+					Check: checkOf(v)}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -163,10 +171,12 @@ func TestWakingIsProved(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := g.Status()
-			if ready := s.Replicas[0].Ready; ready != (c.want == "") || !strings.Contains(s.Replicas[0].Reason, c.want) || s.Held {
+			if ready := s.Replicas[0].Ready; ready != (c.want == "") || !strings.Contains(s.Replicas[0].Reason, c.want) ||
+				s.Held {
 				t.Errorf("status %+v, want %q", s, c.want)
 			}
-			if awake, mismatch := seen.count(EventAwake), seen.count(EventMismatch); (awake == 1) != (c.want == "") || (mismatch == 1) != (c.want != "") {
+			if awake, mismatch := seen.count(EventAwake), seen.count(EventMismatch); (awake == 1) != (c.want == "") ||
+				(mismatch == 1) != (c.want != "") {
 				t.Errorf("%d awake, %d mismatches", awake, mismatch)
 			}
 		})

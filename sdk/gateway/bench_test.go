@@ -25,8 +25,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// The benchmarks run the engine, the gateway and the load in three processes, as in life, so that the gateway's own CPU time can
-// be told from the rest. The gateway has one core (GOMAXPROCS=1).
+// The benchmarks run the engine, the gateway and the load in three processes, as in life, so that the gateway's own CPU
+// time can be told from the rest. The gateway has one core (GOMAXPROCS=1).
 const (
 	benchRole   = "RECIPE_GATEWAY_BENCH_ROLE"
 	benchEngine = "RECIPE_GATEWAY_BENCH_ENGINE"
@@ -121,7 +121,8 @@ func benchEvents(n, length, per int) (events []string) {
 			for j := at; j < at+per; j++ {
 				id, lp := 1000+i*length+j, fmt.Sprintf("-%d.%016d", j%3, 1234567890123456+j)
 				ids, lps, offsets = append(ids, strconv.Itoa(id)), append(lps, lp), append(offsets, strconv.Itoa(4*j))
-				tokens, top = append(tokens, fmt.Sprintf(`"token_id:%d"`, id)), append(top, fmt.Sprintf(`{"token_id:%d":%s}`, id, lp))
+				tokens, top = append(tokens, fmt.Sprintf(`"token_id:%d"`, id)),
+					append(top, fmt.Sprintf(`{"token_id:%d":%s}`, id, lp))
 			}
 			join := func(s []string) string { return "[" + strings.Join(s, ",") + "]" }
 			finish := "null"
@@ -143,7 +144,8 @@ func benchAnswer(n, length int) []byte {
 		for j := range length {
 			id, lp := 1000+i*length+j, fmt.Sprintf("-%d.%016d", j%3, 1234567890123456+j)
 			ids, lps, offsets = append(ids, strconv.Itoa(id)), append(lps, lp), append(offsets, strconv.Itoa(4*j))
-			tokens, top = append(tokens, fmt.Sprintf(`"token_id:%d"`, id)), append(top, fmt.Sprintf(`{"token_id:%d":%s}`, id, lp))
+			tokens, top = append(tokens, fmt.Sprintf(`"token_id:%d"`, id)),
+				append(top, fmt.Sprintf(`{"token_id:%d":%s}`, id, lp))
 		}
 		join := func(s []string) string { return "[" + strings.Join(s, ",") + "]" }
 		choices = append(choices, fmt.Sprintf(`{"index":%d,"text":%q,"logprobs":{"text_offset":%s,"token_logprobs":%s,"tokens":%s,"top_logprobs":%s},"finish_reason":"length","stop_reason":null,"token_ids":%s,"prompt_logprobs":null,"prompt_token_ids":%s}`,
@@ -196,17 +198,23 @@ type load struct {
 }
 
 var loads = []load{
-	{"small", "/v1/completions", `{"model":"policy","prompt":` + benchPrompt + `,"max_tokens":16,"logprobs":0,"return_token_ids":true}`, 16},
-	{"stream_256", "/v1/completions", `{"model":"policy","prompt":` + benchPrompt + `,"max_tokens":256,"stream":true,"logprobs":0,"return_token_ids":true}`, 256},
-	{"stream_256_text", "/v1/completions", `{"model":"policy","prompt":` + benchPrompt + `,"max_tokens":256,"stream":true}`, 256},
-	{"generate_small", "/generate", `{"prompt":{"prompt_token_ids":` + benchPrompt + `},"logprobs":0,"n":1,"max_tokens":16}`, 16},
-	{"generate_group_8x256", "/generate", `{"prompt":{"prompt_token_ids":` + benchPrompt + `},"logprobs":0,"n":8,"max_tokens":256}`, 8 * 256},
-	{"generate_group_8x256_by_ones", "/generate", `{"prompt":{"prompt_token_ids":` + benchPrompt + `},"logprobs":0,"n":8,"max_tokens":256,"user":"old"}`, 8 * 256},
+	{"small", "/v1/completions", `{"model":"policy","prompt":` + benchPrompt +
+		`,"max_tokens":16,"logprobs":0,"return_token_ids":true}`, 16},
+	{"stream_256", "/v1/completions", `{"model":"policy","prompt":` + benchPrompt +
+		`,"max_tokens":256,"stream":true,"logprobs":0,"return_token_ids":true}`, 256},
+	{"stream_256_text", "/v1/completions", `{"model":"policy","prompt":` + benchPrompt +
+		`,"max_tokens":256,"stream":true}`, 256},
+	{"generate_small", "/generate", `{"prompt":{"prompt_token_ids":` + benchPrompt +
+		`},"logprobs":0,"n":1,"max_tokens":16}`, 16},
+	{"generate_group_8x256", "/generate", `{"prompt":{"prompt_token_ids":` + benchPrompt +
+		`},"logprobs":0,"n":8,"max_tokens":256}`, 8 * 256},
+	{"generate_group_8x256_by_ones", "/generate", `{"prompt":{"prompt_token_ids":` + benchPrompt +
+		`},"logprobs":0,"n":8,"max_tokens":256,"user":"old"}`, 8 * 256},
 }
 
-// BenchmarkThroughput keeps 32 requests in flight and tells how many the gateway answers in a second of its own CPU time, beside
-// the standard library's reverse proxy (floor) where that does the same job. The role pieces is a gateway that puts answers together
-// from streams: 8 tokens in an event, or one by one.
+// BenchmarkThroughput keeps 32 requests in flight and tells how many the gateway answers in a second of its own CPU
+// time, beside the standard library's reverse proxy (floor) where that does the same job. The role pieces is a gateway
+// that puts answers together from streams: 8 tokens in an event, or one by one.
 func BenchmarkThroughput(b *testing.B) {
 	for _, l := range loads {
 		roles := []string{"floor", "gateway"}
@@ -343,16 +351,18 @@ func BenchmarkGather(b *testing.B) {
 	}
 }
 
-// BenchmarkUpdate is the gateway's own part in a weight update, driven over HTTP as a sync does: hold, an update that does
-// nothing, version raised, requests through again.
+// BenchmarkUpdate is the gateway's own part in a weight update, driven over HTTP as a sync does: hold, an update that
+// does nothing, version raised, requests through again.
 func BenchmarkUpdate(b *testing.B) {
-	g := start(b, Config{Update: func(context.Context, []Replica, WeightUpdate) error { return nil }}, newEngine(b), newEngine(b))
+	g := start(b, Config{Update: func(context.Context, []Replica, WeightUpdate) error { return nil }},
+		newEngine(b), newEngine(b))
 	c := NewClient(g.URL(), adminToken)
 	b.Cleanup(c.Close)
 	version := 0
 	for b.Loop() {
 		version++
-		if _, err := c.UpdateWeights(context.Background(), WeightUpdate{Weights: sdk.Weights{Version: int64(version)}}); err != nil {
+		if _, err := c.UpdateWeights(context.Background(),
+			WeightUpdate{Weights: sdk.Weights{Version: int64(version)}}); err != nil {
 			b.Fatal(err)
 		}
 	}

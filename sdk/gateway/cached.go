@@ -15,9 +15,9 @@ import (
 // ErrStaleCache says that an engine continues what other weights have computed of a prompt.
 var ErrStaleCache = errors.New("the prefix cache holds what other weights have computed")
 
-// prove compares a replica's log-probabilities with the trainer's, and what it continues through its prefix cache with what it computes
-// anew. The two differ when the cache holds keys and values of older weights, or when its memory was lent and is not what it was. It
-// returns the larger difference.
+// prove compares a replica's log-probabilities with the trainer's, and what it continues through its prefix cache with
+// what it computes anew. The two differ when the cache holds keys and values of older weights, or when its memory was
+// lent and is not what it was. It returns the larger difference.
 func (g *Gateway) prove(ctx context.Context, r Replica, c Check, version int) (float64, error) {
 	length := 0
 	if g.cfg.CachedPrompt != nil {
@@ -49,14 +49,16 @@ func (g *Gateway) prove(ctx context.Context, r Replica, c Check, version int) (f
 		difference = math.MaxFloat64
 	}
 	if difference > c.Tolerance {
-		return difference, fmt.Errorf("%w: %w: replica %s continues a text of %d tokens with log-probability %.6g through its prefix cache and %.6g without; difference %.3g, tolerance %.3g. "+
-			"The cache was not emptied by the update, or not restored after the engine slept", ErrMismatch, ErrStaleCache, r.ID, len(prompt), through, alone, difference, c.Tolerance)
+		return difference, fmt.Errorf("%w: %w: replica %s continues a text of %d tokens with log-probability %.6g through "+
+			"its prefix cache and %.6g without; difference %.3g, tolerance %.3g. "+
+			"The cache was not emptied by the update, or not restored after the engine slept", ErrMismatch, ErrStaleCache, r.ID,
+			len(prompt), through, alone, difference, c.Tolerance)
 	}
 	return max(worst, difference), nil
 }
 
-// repeated is the text again and again until it has so many tokens, the last time backwards: a model that reads a text for the fifth
-// time is sure of what follows, whatever its keys and values, and then there would be nothing to compare.
+// repeated is the text again and again until it has so many tokens, the last time backwards: a model that reads a text
+// for the fifth time is sure of what follows, whatever its keys and values, and then there would be nothing to compare.
 func repeated(tokens []int, length int) []int {
 	out := make([]int, 0, length)
 	for left := length - len(tokens); left > 0; left = length - len(tokens) - len(out) {

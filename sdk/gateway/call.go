@@ -27,8 +27,8 @@ type call struct {
 	waitUntil time.Time         // when waiting turns into a refusal; zero before the first wait
 }
 
-// newCall reads what the gateway needs to know from a request body; a body that is no JSON object is passed on as it is, the
-// engine says what is wrong with it.
+// newCall reads what the gateway needs to know from a request body; a body that is no JSON object is passed on as it
+// is, the engine says what is wrong with it.
 func newCall(r *http.Request, path string, body []byte) *call {
 	c := &call{method: r.Method, path: path, query: r.URL.RawQuery, header: r.Header, body: body}
 	if len(body) > 0 && r.Method == http.MethodPost {

@@ -8,7 +8,8 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// choice is one completion of an answer, in the parts that /generate and the record need. Raw parts are JSON as it stood.
+// choice is one completion of an answer, in the parts that /generate and the record need. Raw parts are JSON as it
+// stood.
 type choice struct {
 	index          int
 	text           string // raw
@@ -41,11 +42,12 @@ type shape struct {
 	stream  bool // it is one event of several
 }
 
-// readCompletion reads an answer of /v1/completions or /v1/chat/completions, in the shapes vLLM gives them: token ids from
-// "token_ids" (return_token_ids) or from tokens of the form "token_id:7" (return_tokens_as_token_ids). Parts that are missing stay
-// empty; parts that disagree make the choices bad.
+// readCompletion reads an answer of /v1/completions or /v1/chat/completions, in the shapes vLLM gives them: token ids
+// from "token_ids" (return_token_ids) or from tokens of the form "token_id:7" (return_tokens_as_token_ids). Parts that
+// are missing stay empty; parts that disagree make the choices bad.
 func readCompletion(root gjson.Result, want shape) *completion {
-	c := &completion{version: UnknownVersion, versionMax: UnknownVersion, spanLow: UnknownVersion, spanHigh: UnknownVersion}
+	c := &completion{version: UnknownVersion, versionMax: UnknownVersion, spanLow: UnknownVersion,
+		spanHigh: UnknownVersion}
 	var list gjson.Result
 	var prompt []int32
 	root.ForEach(func(key, v gjson.Result) bool {
@@ -209,7 +211,8 @@ func tokenID(name string) (int32, error) {
 	digits, ok := strings.CutPrefix(name, "token_id:")
 	id, err := strconv.ParseInt(digits, 10, 32)
 	if !ok || err != nil || id < 0 {
-		return 0, fmt.Errorf("token %s has no id; the engine must know return_token_ids or return_tokens_as_token_ids (vLLM does since 0.6)", brief(name))
+		return 0, fmt.Errorf("token %s has no id; the engine must know return_token_ids or return_tokens_as_token_ids "+
+			"(vLLM does since 0.6)", brief(name))
 	}
 	return int32(id), nil
 }

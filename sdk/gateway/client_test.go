@@ -22,7 +22,8 @@ func TestAnUpdateInItsEarlierForm(t *testing.T) {
 		return nil
 	}}, newEngine(t))
 	body := `{"version":1,"path":"/w","transport":"live","options":{"format":"hf","precision":"bfloat16","handles":"{}"}}`
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL()+"/recipe/v1/weights", strings.NewReader(body))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL()+"/recipe/v1/weights",
+		strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,10 +67,12 @@ func TestClientDrivesAnUpdate(t *testing.T) {
 		t.Errorf("second hold: %v, want ErrHeld", err)
 	}
 	s, err := c.Status(ctx)
-	if err != nil || !s.Held || s.Hold.Reason != "step 2" || s.Hold.ID != h.ID || s.Clients["env.a"].Requests != 1 || s.LastRequest.IsZero() || s.Clients["env.a"].OutputTokens != 3 {
+	if err != nil || !s.Held || s.Hold.Reason != "step 2" || s.Hold.ID != h.ID || s.Clients["env.a"].Requests != 1 ||
+		s.LastRequest.IsZero() || s.Clients["env.a"].OutputTokens != 3 {
 		t.Errorf("status %+v, %v", s, err)
 	}
-	u := WeightUpdate{Weights: sdk.Weights{Version: 2, Path: "/w", Transport: "reload", Format: "lora", Handles: "{}"}, Hold: h.ID, Check: &Check{Tokens: []int{5, 6}, Logprobs: []float64{0, -1.5}, Tolerance: 0.001}}
+	u := WeightUpdate{Weights: sdk.Weights{Version: 2, Path: "/w", Transport: "reload", Format: "lora", Handles: "{}"},
+		Hold: h.ID, Check: &Check{Tokens: []int{5, 6}, Logprobs: []float64{0, -1.5}, Tolerance: 0.001}}
 	res, err := c.UpdateWeights(ctx, u)
 	if err != nil || res.Version != 2 || !strings.Contains(res.Replicas[1].Error, "500") {
 		t.Errorf("update: %+v, %v", res, err)
@@ -92,7 +95,8 @@ func TestClientDrivesAnUpdate(t *testing.T) {
 		t.Error(err)
 	}
 	u.Hold, u.Version, u.Check.Logprobs[1] = "", 3, -7
-	if res, err = c.UpdateWeights(ctx, u); !errors.Is(err, ErrMismatch) || len(res.Replicas) != 1 || res.Replicas[0].Difference != 5.5 {
+	if res, err = c.UpdateWeights(ctx, u); !errors.Is(err, ErrMismatch) || len(res.Replicas) != 1 ||
+		res.Replicas[0].Difference != 5.5 {
 		t.Errorf("mismatch: %+v, %v; want ErrMismatch and the difference", res, err)
 	}
 	got, err := c.Lookup(ctx, []int{1, 2, 3, 10, 20, 2})

@@ -9,71 +9,74 @@ import (
 	"time"
 )
 
-// Config describes a gateway. Only Address (or Listener) is needed on loopback; off loopback Token and TLS are needed too.
+// Config describes a gateway. Only Address (or Listener) is needed on loopback; off loopback Token and TLS are needed
+// too.
 type Config struct {
 	// Address is the host:port to listen on, for example "127.0.0.1:9001". Give the same one after a restart: environments
 	// hold on to it. Port 0 takes a free one (see Gateway.Addr).
 	Address string
 	// Listener is used instead of Address when it is set. The gateway closes it.
 	Listener net.Listener
-	// Token lets a client use the data routes: "Authorization: Bearer TOKEN", or the path prefix /t/TOKEN/. Empty means that
-	// no token is asked for, which New refuses off loopback unless Insecure is set.
+	// Token lets a client use the data routes: "Authorization: Bearer TOKEN", or the path prefix /t/TOKEN/. Empty means
+	// that no token is asked for, which New refuses off loopback unless Insecure is set.
 	Token string
-	// AdminToken lets a client use /recipe/v1/… (it also opens the data routes). Empty closes the control routes over HTTP;
-	// the methods of Gateway work all the same.
+	// AdminToken lets a client use /recipe/v1/… (it also opens the data routes). Empty closes the control routes over
+	// HTTP; the methods of Gateway work all the same.
 	AdminToken string
-	// TLS is what the gateway serves with, its certificates set. Nil means plain HTTP, which New refuses off loopback unless
-	// Insecure is set: whoever is on the way would read tokens, prompts and completions, and could load weights.
+	// TLS is what the gateway serves with, its certificates set. Nil means plain HTTP, which New refuses off loopback
+	// unless Insecure is set: whoever is on the way would read tokens, prompts and completions, and could load weights.
 	TLS *tls.Config
 	// Insecure allows an empty Token, and plain HTTP, off loopback.
 	Insecure bool
 	// RecordTokens bounds the record: the oldest completions are forgotten when more output tokens than this are held.
 	// 8 bytes a token. Default: 4,000,000.
 	RecordTokens int
-	// CacheSalt says whether to add cache_salt, the policy version, to every completion that is asked for, so that an engine in
-	// the manner of vLLM never continues what older weights have computed of the same prompt. Nil: no.
+	// CacheSalt says whether to add cache_salt, the policy version, to every completion that is asked for, so that an
+	// engine in the manner of vLLM never continues what older weights have computed of the same prompt. Nil: no.
 	CacheSalt func() bool
-	// CachedPrompt is how many tokens a prompt needs for the engine to keep a part of it in a prefix cache. With it a proof also
-	// continues the fixed text through that cache, so that one that an update did not empty is noticed. Nil or 0: not asked.
+	// CachedPrompt is how many tokens a prompt needs for the engine to keep a part of it in a prefix cache. With it a
+	// proof also continues the fixed text through that cache, so that one that an update did not empty is noticed. Nil or
+	// 0: not asked.
 	CachedPrompt func() int
 	// MaxBodyBytes bounds a request body. Default: 64 MiB.
 	MaxBodyBytes int64
-	// MaxResponseBytes bounds an answer that is buffered to be stamped and recorded; a longer one is passed through with its
-	// stamp in the header only. Default: 256 MiB.
+	// MaxResponseBytes bounds an answer that is buffered to be stamped and recorded; a longer one is passed through with
+	// its stamp in the header only. Default: 256 MiB.
 	MaxResponseBytes int64
-	// HoldTimeout is how long a request waits for a hold to end or a replica to come up before it gets 503 with Retry-After. A hold
-	// whose owner renews it starts the time anew: a training step on a shared GPU takes as long as it takes. Default: 10 minutes,
-	// which outlasts the start of an engine.
+	// HoldTimeout is how long a request waits for a hold to end or a replica to come up before it gets 503 with
+	// Retry-After. A hold whose owner renews it starts the time anew: a training step on a shared GPU takes as long as it
+	// takes. Default: 10 minutes, which outlasts the start of an engine.
 	HoldTimeout time.Duration
 	// MaxWaiting bounds the requests that wait at once; further ones get 503 at once. Default: 16384.
 	MaxWaiting int
 	// MaxLease bounds the lease of a hold. Default: 30 minutes.
 	MaxLease time.Duration
-	// UpdateTimeout bounds one weight update, all replicas together; half of it may be spent on waiting for a replica when none is
-	// up. Default: 10 minutes.
+	// UpdateTimeout bounds one weight update, all replicas together; half of it may be spent on waiting for a replica when
+	// none is up. Default: 10 minutes.
 	UpdateTimeout time.Duration
 	// Cooldown is how long a replica gets nothing after a connection to it failed. Default: 1 second.
 	Cooldown time.Duration
 	// Version is the policy version at the start.
 	Version int
-	// Last is the weight update that made Version, in an earlier attempt of the block. With it an engine that starts with other
-	// weights is brought to Version when it is admitted. Nil: unknown.
+	// Last is the weight update that made Version, in an earlier attempt of the block. With it an engine that starts with
+	// other weights is brought to Version when it is admitted. Nil: unknown.
 	Last *WeightUpdate
 
-	// Update loads the weights of u into the replicas, resets their caches, and returns when they would serve them. It is called
-	// once for all replicas while requests are held (unless u.Mode is ModeNone), and again for one that is admitted later. It must
-	// return when ctx ends. ReplicaErrors say which ones failed; after any other error none of them took the weights. Nil: weight
-	// updates are refused.
+	// Update loads the weights of u into the replicas, resets their caches, and returns when they would serve them. It is
+	// called once for all replicas while requests are held (unless u.Mode is ModeNone), and again for one that is admitted
+	// later. It must return when ctx ends. ReplicaErrors say which ones failed; after any other error none of them took
+	// the weights. Nil: weight updates are refused.
 	Update func(ctx context.Context, replicas []Replica, u WeightUpdate) error
-	// Logprobs returns the log-probability of each of tokens given those before it, as replica r computes it; the first, which
-	// nothing precedes, is 0. Nil: asked of the engine's /v1/completions with prompt_logprobs, as vLLM answers it.
+	// Logprobs returns the log-probability of each of tokens given those before it, as replica r computes it; the first,
+	// which nothing precedes, is 0. Nil: asked of the engine's /v1/completions with prompt_logprobs, as vLLM answers it.
 	Logprobs func(ctx context.Context, r Replica, tokens []int) ([]float64, error)
-	// Recover brings the engines back to serving the weights that they served, after a hold ran out of its lease (its owner died,
-	// perhaps after it had paused the engines or put them to sleep), and when a hold ends under which they sleep. It is called
-	// before requests are let through; its error takes every replica out, except ErrNoSleep. Nil: nothing to do.
+	// Recover brings the engines back to serving the weights that they served, after a hold ran out of its lease (its
+	// owner died, perhaps after it had paused the engines or put them to sleep), and when a hold ends under which they
+	// sleep. It is called before requests are let through; its error takes every replica out, except ErrNoSleep. Nil:
+	// nothing to do.
 	Recover func(ctx context.Context, replicas []Replica) error
-	// Sleep makes every engine give the memory of its GPU back; Recover, or the next Update, wakes them. Level 1 keeps the weights in
-	// the host's memory, level 2 drops them. ErrNoSleep says that they cannot. Nil: Sleep is refused.
+	// Sleep makes every engine give the memory of its GPU back; Recover, or the next Update, wakes them. Level 1 keeps the
+	// weights in the host's memory, level 2 drops them. ErrNoSleep says that they cannot. Nil: Sleep is refused.
 	Sleep func(ctx context.Context, level int) error
 	// Events is told what happens, from several goroutines. It must return soon and must not call the gateway.
 	Events func(Event)
@@ -109,16 +112,19 @@ func setDefault[T comparable](field *T, value T) {
 func (c *Config) check() error {
 	var errs []error
 	if c.Listener == nil && c.Address == "" {
-		errs = append(errs, errors.New("gateway: neither Address nor Listener is set; give host:port, for example 127.0.0.1:9001"))
+		errs = append(errs, errors.New("gateway: neither Address nor Listener is set; give host:port, for "+
+			"example 127.0.0.1:9001"))
 	}
 	if c.Version < 0 {
 		errs = append(errs, fmt.Errorf("gateway: Version is %d; want 0 or more", c.Version))
 	}
 	if c.Last != nil && c.Last.version() != c.Version {
-		errs = append(errs, fmt.Errorf("gateway: Last made policy version %d, Version is %d; want equal, or Last nil", c.Last.Version, c.Version))
+		errs = append(errs, fmt.Errorf("gateway: Last made policy version %d, Version is %d; want equal, or Last nil",
+			c.Last.Version, c.Version))
 	}
 	if c.Token != "" && c.Token == c.AdminToken {
-		errs = append(errs, errors.New("gateway: Token and AdminToken are equal, so every environment could replace the weights; use two"))
+		errs = append(errs, errors.New("gateway: Token and AdminToken are equal, so every environment could "+
+			"replace the weights; use two"))
 	}
 	return errors.Join(errs...)
 }
@@ -130,10 +136,12 @@ func (c *Config) checkExposure(addr net.Addr) error {
 		return nil
 	}
 	if c.Token == "" {
-		return fmt.Errorf("gateway: %s is reachable from other machines and no Token is set; set one, listen on 127.0.0.1, or set Insecure", addr)
+		return fmt.Errorf("gateway: %s is reachable from other machines and no Token is set; set one, listen on "+
+			"127.0.0.1, or set Insecure", addr)
 	}
 	if c.TLS == nil {
-		return fmt.Errorf("gateway: refused: would serve without TLS beyond loopback (%s); set TLS, listen on 127.0.0.1, or set Insecure", addr)
+		return fmt.Errorf("gateway: refused: would serve without TLS beyond loopback (%s); set TLS, listen on "+
+			"127.0.0.1, or set Insecure", addr)
 	}
 	return nil
 }

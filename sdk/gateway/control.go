@@ -45,7 +45,8 @@ func (g *Gateway) control(w http.ResponseWriter, r *http.Request, allowed scope,
 		"sleep": g.postSleep, "updates": g.postUpdates,
 	}[route]
 	if handle == nil {
-		writeError(w, &refusal{http.StatusNotFound, "not_found", "no control route " + route + "; there are GET status, POST hold, resume, version, weights, logprobs, lookup, replica, admit, sleep, updates", 0})
+		writeError(w, &refusal{http.StatusNotFound, "not_found", "no control route " + route + "; there are GET status, " +
+			"POST hold, resume, version, weights, logprobs, lookup, replica, admit, sleep, updates", 0})
 		return
 	}
 	if r.Method != http.MethodPost {
@@ -113,7 +114,8 @@ func (g *Gateway) postHold(r *http.Request, body []byte) (any, error) {
 	if err := decode(body, &q); err != nil {
 		return nil, err
 	}
-	h, err := g.Hold(r.Context(), HoldRequest{ID: q.ID, Mode: q.Mode, Lease: seconds(q.LeaseSeconds), Drain: seconds(q.DrainSeconds), Reason: q.Reason})
+	h, err := g.Hold(r.Context(), HoldRequest{ID: q.ID, Mode: q.Mode, Lease: seconds(q.LeaseSeconds),
+		Drain: seconds(q.DrainSeconds), Reason: q.Reason})
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +143,8 @@ func (g *Gateway) postSleep(r *http.Request, body []byte) (any, error) {
 		return nil, err
 	}
 	if q.Level != 1 && q.Level != 2 {
-		return nil, fmt.Errorf("%w: level is %d; want 1 (keep the weights in the host's memory) or 2 (drop them)", errBody, q.Level)
+		return nil, fmt.Errorf("%w: level is %d; want 1 (keep the weights in the host's memory) or 2 (drop them)", errBody,
+			q.Level)
 	}
 	return struct{}{}, g.Sleep(r.Context(), q.Hold, q.Level)
 }

@@ -32,8 +32,10 @@ func TestEnginesOwnVersionWins(t *testing.T) {
 		})
 		for _, path := range []string{"/v1/completions", "/generate"} {
 			r := post(t, g, path, `{"prompt":[1],"logprobs":0}`)
-			if low, high := r.header.Get(HeaderVersion), r.header.Get(HeaderVersionMax); r.status != 200 || low != tc.low || high != tc.high || !gjson.Valid(r.body) {
-				t.Errorf("%s with %s: %d, versions %s to %s, %s; want %s to %s", path, tc.fields, r.status, low, high, r.body, tc.low, tc.high)
+			if low, high := r.header.Get(HeaderVersion), r.header.Get(HeaderVersionMax); r.status != 200 || low != tc.low ||
+				high != tc.high || !gjson.Valid(r.body) {
+				t.Errorf("%s with %s: %d, versions %s to %s, %s; want %s to %s", path, tc.fields, r.status, low, high,
+					r.body, tc.low, tc.high)
 			}
 		}
 	}
@@ -49,7 +51,8 @@ func TestChatIsRecorded(t *testing.T) {
 		"names": `"logprobs":{"content":[{"token":"token_id:8","logprob":-1.5},{"token":"token_id:9","logprob":-2}]}`,
 	} {
 		e.set(nil, func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, `{"choices":[{"index":0,"message":{"role":"assistant","content":"ab"},`+choice+`}],"prompt_token_ids":[`+itoa(len(name))+`,6]}`)
+			_, _ = io.WriteString(w, `{"choices":[{"index":0,"message":{"role":"assistant","content":"ab"},`+choice+
+				`}],"prompt_token_ids":[`+itoa(len(name))+`,6]}`)
 		})
 		post(t, g, "/v1/chat/completions", `{"messages":[]}`)
 		if rec, found, _ := g.Lookup([]int{len(name), 6, 8, 9}); !found || rec.Logprobs[0] != -1.5 {
@@ -79,8 +82,10 @@ func TestGenerateWhenTheEngineSaysNo(t *testing.T) {
 		want       int
 		says       string
 	}{
-		{"its own refusal is passed on", `{"error":{"message":"maximum context length"}}`, 400, 400, "maximum context length"},
-		{"an answer with a hole", `{"choices":[{"token_ids":[1,2],"logprobs":{"token_logprobs":[-1]}}]}`, 200, 502, "2 tokens but 1"},
+		{"its own refusal is passed on", `{"error":{"message":"maximum context length"}}`, 400, 400,
+			"maximum context length"},
+		{"an answer with a hole", `{"choices":[{"token_ids":[1,2],"logprobs":{"token_logprobs":[-1]}}]}`,
+			200, 502, "2 tokens but 1"},
 		{"too long", `{"choices":"` + strings.Repeat("x", 1000) + `"}`, 200, 502, "fewer tokens"},
 		{"no JSON", `Internal Server Error`, 200, 502, "no choices"},
 	}
@@ -89,7 +94,8 @@ func TestGenerateWhenTheEngineSaysNo(t *testing.T) {
 			w.WriteHeader(tc.status)
 			_, _ = io.WriteString(w, tc.body)
 		})
-		if r := post(t, g, "/generate", `{"prompt":[1],"logprobs":0}`); r.status != tc.want || !strings.Contains(r.body, tc.says) {
+		if r := post(t, g, "/generate", `{"prompt":[1],"logprobs":0}`); r.status != tc.want ||
+			!strings.Contains(r.body, tc.says) {
 			t.Errorf("%s: %d %s, want %d with %q", tc.name, r.status, r.body, tc.want, tc.says)
 		}
 	}
@@ -103,7 +109,8 @@ func TestBodiesWithoutLength(t *testing.T) {
 	e := newEngine(t)
 	g := start(t, Config{MaxBodyBytes: 1000}, e)
 	for size, want := range map[int]int{10: 200, 5000: 413} {
-		body := io.MultiReader(strings.NewReader(`{"prompt":"`), bytes.NewReader(bytes.Repeat([]byte("x"), size)), strings.NewReader(`"}`))
+		body := io.MultiReader(strings.NewReader(`{"prompt":"`), bytes.NewReader(bytes.Repeat([]byte("x"), size)),
+			strings.NewReader(`"}`))
 		req, _ := http.NewRequest(http.MethodPost, g.URL()+"/v1/completions", body)
 		req.Header.Set("Authorization", "Bearer "+dataToken)
 		resp, err := http.DefaultTransport.RoundTrip(req)
@@ -162,7 +169,8 @@ func TestControlRefuses(t *testing.T) {
 
 func TestUpdateRefuses(t *testing.T) {
 	t.Parallel()
-	g := start(t, Config{Version: 2, Update: func(context.Context, []Replica, WeightUpdate) error { return nil }}, newEngine(t))
+	g := start(t, Config{Version: 2, Update: func(context.Context, []Replica, WeightUpdate) error { return nil }},
+		newEngine(t))
 	tests := []struct {
 		u    WeightUpdate
 		says string
@@ -171,8 +179,10 @@ func TestUpdateRefuses(t *testing.T) {
 		{WeightUpdate{Weights: sdk.Weights{Version: -1}, Rollback: true}, "0 or more"},
 		{WeightUpdate{Weights: sdk.Weights{Version: 3}, Mode: "magic"}, "magic"},
 		{WeightUpdate{Weights: sdk.Weights{Version: 3}, Hold: "gone"}, "not held"},
-		{WeightUpdate{Weights: sdk.Weights{Version: 3}, Check: &Check{Tokens: []int{1}, Logprobs: []float64{0}, Tolerance: 1}}, "at least 2"},
-		{WeightUpdate{Weights: sdk.Weights{Version: 3}, Check: &Check{Tokens: []int{1, 2}, Logprobs: []float64{0, -1}}}, "tolerance"},
+		{WeightUpdate{Weights: sdk.Weights{Version: 3}, Check: &Check{Tokens: []int{1}, Logprobs: []float64{0},
+			Tolerance: 1}}, "at least 2"},
+		{WeightUpdate{Weights: sdk.Weights{Version: 3}, Check: &Check{Tokens: []int{1, 2}, Logprobs: []float64{0, -1}}},
+			"tolerance"},
 	}
 	for _, tc := range tests {
 		if _, err := g.UpdateWeights(context.Background(), tc.u); err == nil || !strings.Contains(err.Error(), tc.says) {
@@ -240,7 +250,8 @@ func TestReplicasAreChecked(t *testing.T) {
 	}
 }
 
-// A list of models that has no end must not count as a request in flight for good: every weight update would wait for it.
+// A list of models that has no end must not count as a request in flight for good: every weight update would wait for
+// it.
 func TestAListOfModelsWithoutEndIsLetGo(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)

@@ -202,7 +202,8 @@ const (
 )
 
 // each loads weights into one replica after the other.
-func each(load func(context.Context, Replica, WeightUpdate) error) func(context.Context, []Replica, WeightUpdate) error {
+func each(load func(context.Context, Replica, WeightUpdate) error) func(context.Context,
+	[]Replica, WeightUpdate) error {
 	return func(ctx context.Context, replicas []Replica, u WeightUpdate) error {
 		failed := ReplicaErrors{}
 		for _, r := range replicas {

@@ -28,8 +28,9 @@ type answer struct {
 	low, high int // versions, once all is read
 }
 
-// send brings a call to a replica and its answer back. It waits while requests are held, goes to another replica if one fails
-// before it has begun to answer, and sends again what a hold aborted. The error is a *refusal or the client's context's.
+// send brings a call to a replica and its answer back. It waits while requests are held, goes to another replica if one
+// fails before it has begun to answer, and sends again what a hold aborted. The error is a *refusal or the client's
+// context's.
 func (g *Gateway) send(ctx context.Context, c *call) (*answer, error) {
 	for try := 1; ; try++ {
 		f, err := g.acquire(ctx, c)
@@ -66,7 +67,8 @@ func (g *Gateway) send(ctx context.Context, c *call) (*answer, error) {
 			g.startWaiting(c)
 		case try >= maxTries:
 			g.suspectReplica(f.replica, err)
-			return nil, &refusal{http.StatusBadGateway, "engine_failed", fmt.Sprintf("the inference engine broke off %d times, last: %v", try, err), 0}
+			return nil, &refusal{http.StatusBadGateway, "engine_failed",
+				fmt.Sprintf("the inference engine broke off %d times, last: %v", try, err), 0}
 		default:
 			g.suspectReplica(f.replica, err)
 			c.fail(f.replica)
@@ -105,8 +107,8 @@ func neverArrived(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || (errors.As(err, &op) && op.Op == "dial")
 }
 
-// secondOpinion prepares another try after a 5xx: at another replica if there is one, else, once, at the same after a pause in
-// which a dying engine has time to die. Its error says that there is nothing left to try.
+// secondOpinion prepares another try after a 5xx: at another replica if there is one, else, once, at the same after a
+// pause in which a dying engine has time to die. Its error says that there is nothing left to try.
 func (g *Gateway) secondOpinion(ctx context.Context, c *call, f *inFlight, a *answer) error {
 	again := c.failed[f.replica]
 	c.fail(f.replica)
@@ -137,8 +139,8 @@ func (a *answer) discard(g *Gateway) {
 	}
 }
 
-// ask sends a call to the replica of f. It has released f when all of the answer is in the answer's body; else whoever reads the
-// rest does.
+// ask sends a call to the replica of f. It has released f when all of the answer is in the answer's body; else whoever
+// reads the rest does.
 func (g *Gateway) ask(f *inFlight, c *call) (*answer, error) {
 	req := g.request(f, c)
 	resp, err := g.transport.RoundTrip(req)
@@ -198,8 +200,8 @@ func isStream(h http.Header) bool {
 	return strings.HasPrefix(h.Get("Content-Type"), "text/event-stream")
 }
 
-// request makes the request to the replica: the gateway's key instead of the client's, and nothing compressed, since answers
-// are stamped.
+// request makes the request to the replica: the gateway's key instead of the client's, and nothing compressed, since
+// answers are stamped.
 func (g *Gateway) request(f *inFlight, c *call) *http.Request {
 	base := f.replica.base
 	target := &url.URL{Scheme: base.Scheme, Host: base.Host, Path: base.Path + c.path, RawQuery: c.query}
@@ -245,7 +247,8 @@ func (g *Gateway) members(f *inFlight, c *call) string {
 // dropped tells headers that are about one connection, or about the gateway, and go no further.
 func dropped(key string) bool {
 	switch key {
-	case "Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+	case "Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding",
+		"Upgrade",
 		"Proxy-Connection", "Accept-Encoding", "Authorization", "Content-Length", "Cookie", HeaderClient:
 		return true
 	}

@@ -210,7 +210,8 @@ func TestBodyLimit(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)
 	g := start(t, Config{MaxBodyBytes: 100}, e)
-	if r := post(t, g, "/v1/completions", `{"prompt":"`+strings.Repeat("x", 200)+`"}`); r.status != 413 || len(e.seen()) != 0 {
+	if r := post(t, g, "/v1/completions", `{"prompt":"`+strings.Repeat("x", 200)+`"}`); r.status != 413 ||
+		len(e.seen()) != 0 {
 		t.Errorf("got %d %s, want 413", r.status, r.body)
 	}
 }

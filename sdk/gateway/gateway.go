@@ -62,7 +62,8 @@ func New(cfg Config) (*Gateway, error) {
 	if ln == nil {
 		var err error
 		if ln, err = net.Listen("tcp", cfg.Address); err != nil {
-			return nil, fmt.Errorf("gateway: listening on %s: %w; another process may hold the port, or an earlier gateway has not ended", cfg.Address, err)
+			return nil, fmt.Errorf("gateway: listening on %s: %w; another process may hold the port, or an earlier gateway "+
+				"has not ended", cfg.Address, err)
 		}
 	}
 	if err := cfg.checkExposure(ln.Addr()); err != nil {
@@ -109,8 +110,8 @@ func (g *Gateway) URL() string {
 	return scheme + g.listener.Addr().String()
 }
 
-// Serve answers requests until ctx ends or Close is called, which is no error. When ctx ends, requests in flight are cut off;
-// call Close first to let them finish.
+// Serve answers requests until ctx ends or Close is called, which is no error. When ctx ends, requests in flight are
+// cut off; call Close first to let them finish.
 func (g *Gateway) Serve(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() {
 		g.end()
@@ -134,8 +135,8 @@ func (g *Gateway) serve() error {
 	return g.server.Serve(tls.NewListener(netutil.LimitListener(g.listener, limits().Connections), g.cfg.TLS))
 }
 
-// Close stops accepting requests, refuses those that wait, and lets those in flight finish until ctx ends; what is left then is
-// cut off and reported.
+// Close stops accepting requests, refuses those that wait, and lets those in flight finish until ctx ends; what is left
+// then is cut off and reported.
 func (g *Gateway) Close(ctx context.Context) error {
 	g.end()
 	g.mu.Lock()
@@ -160,8 +161,8 @@ func (g *Gateway) Version() int {
 	return g.version
 }
 
-// SetVersion says that every replica serves the weights of this policy version, for example at the start from a checkpoint. To
-// change weights while requests come in, use UpdateWeights.
+// SetVersion says that every replica serves the weights of this policy version, for example at the start from a
+// checkpoint. To change weights while requests come in, use UpdateWeights.
 func (g *Gateway) SetVersion(version int) error {
 	if version < 0 {
 		return fmt.Errorf("gateway: policy version is %d; want 0 or more", version)
@@ -184,8 +185,8 @@ func (g *Gateway) SetVersion(version int) error {
 	return nil
 }
 
-// SetModels says which names clients may use for the policy. /v1/models answers with them while no replica can, and the first
-// one names the policy in requests of the gateway's own making.
+// SetModels says which names clients may use for the policy. /v1/models answers with them while no replica can, and the
+// first one names the policy in requests of the gateway's own making.
 func (g *Gateway) SetModels(names ...string) {
 	g.mu.Lock()
 	g.names = append([]string(nil), names...)

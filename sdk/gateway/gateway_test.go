@@ -28,7 +28,8 @@ func TestPassThroughIsStampedAndRecorded(t *testing.T) {
 		t.Errorf("text is %q, want a0", text)
 	}
 	rec, found, ambiguous := g.Lookup([]int{1, 2, 3, 10, 20, 2})
-	if !found || ambiguous || rec.PromptTokens != 3 || rec.Version != 7 || len(rec.Logprobs) != 3 || rec.Logprobs[1] != -0.25 {
+	if !found || ambiguous || rec.PromptTokens != 3 || rec.Version != 7 || len(rec.Logprobs) != 3 ||
+		rec.Logprobs[1] != -0.25 {
 		t.Errorf("looked up %+v, %v, %v", rec, found, ambiguous)
 	}
 	got := e.seen()[0]

@@ -34,8 +34,8 @@ const maxN = 4096
 //
 //	{"input_ids": [1, 2], "sampling_params": {"n": 8, "max_new_tokens": 64}, "return_logprob": true}
 //
-// and makes a body of /v1/completions that asks for token ids. Sampling parameters keep their names and values. Greedy sampling
-// with n > 1, which vLLM refuses, is asked for once.
+// and makes a body of /v1/completions that asks for token ids. Sampling parameters keep their names and values. Greedy
+// sampling with n > 1, which vLLM refuses, is asked for once.
 //
 // model names the policy to the engine; empty leaves it to the engine.
 func translateRequest(body []byte, model string) (*generateQuery, error) {
@@ -189,8 +189,8 @@ func (p *params) setPrompt(v gjson.Result) {
 	p.q.prompt = []byte(v.Raw)
 }
 
-// translateResponse turns the engine's answer to q into the shape the client asked in. Completions come in the order of their
-// index. An answer in which tokens and log-probabilities do not match is an error: a hole would be trained on.
+// translateResponse turns the engine's answer to q into the shape the client asked in. Completions come in the order of
+// their index. An answer in which tokens and log-probabilities do not match is an error: a hole would be trained on.
 func translateResponse(q *generateQuery, c *completion) ([]byte, error) {
 	if err := q.check(c); err != nil {
 		return nil, err
@@ -294,8 +294,8 @@ func appendIDs(b []byte, ids []int32) []byte {
 	return append(b, ']')
 }
 
-// appendPositions writes [[{"7":-0.1}],[{"9":-2.3,"4":-0.2}]]: at each position the sampled token first, because clients take
-// the first entry for it, then the alternatives.
+// appendPositions writes [[{"7":-0.1}],[{"9":-2.3,"4":-0.2}]]: at each position the sampled token first, because
+// clients take the first entry for it, then the alternatives.
 func appendPositions(b []byte, ch *choice) []byte {
 	b = append(b, '[')
 	for i, id := range ch.ids {

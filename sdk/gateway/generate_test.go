@@ -10,9 +10,9 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// testdata/generate holds one folder a case: request.json as the client sends it, upstream.json as the engine must get it,
-// engine.json as the engine answers, and reply.json as the client must get it. recorded_vllm_0.32 holds what vLLM 0.32.0 really
-// answered (SmolLM2-135M, CPU, float32); the others have its shape, or that of older versions.
+// testdata/generate holds one folder a case: request.json as the client sends it, upstream.json as the engine must get
+// it, engine.json as the engine answers, and reply.json as the client must get it. recorded_vllm_0.32 holds what vLLM
+// 0.32.0 really answered (SmolLM2-135M, CPU, float32); the others have its shape, or that of older versions.
 func TestGenerateTranslation(t *testing.T) {
 	t.Parallel()
 	cases, err := filepath.Glob("testdata/generate/*")
@@ -66,7 +66,8 @@ func TestSampledTokenComesFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := translateResponse(q, readCompletion(gjson.Parse(`{"choices":[{"index":0,"text":"x","token_ids":[7],"logprobs":{"token_logprobs":[-3],"tokens":["token_id:7"],"top_logprobs":[{"token_id:4":-0.1,"token_id:7":-3,"token_id:5":-2}]}}]}`), q.shape()))
+	out, err := translateResponse(q, readCompletion(gjson.Parse(
+		`{"choices":[{"index":0,"text":"x","token_ids":[7],"logprobs":{"token_logprobs":[-3],"tokens":["token_id:7"],"top_logprobs":[{"token_id:4":-0.1,"token_id:7":-3,"token_id:5":-2}]}}]}`), q.shape()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,11 +118,15 @@ func TestGenerateRefusesBadAnswers(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, answer, want string }{
 		{"no choices", `{"error":"x"}`, "no choices"},
-		{"too few", `{"choices":[{"index":0,"text":"a","token_ids":[1],"logprobs":{"token_logprobs":[-1]}}]}`, "2 completions asked for, 1"},
+		{"too few", `{"choices":[{"index":0,"text":"a","token_ids":[1],"logprobs":{"token_logprobs":[-1]}}]}`,
+			"2 completions asked for, 1"},
 		{"lengths differ", `{"choices":[{"index":0,"text":"a","token_ids":[1,2],"logprobs":{"token_logprobs":[-1]}},{"index":1}]}`, "2 tokens but 1"},
-		{"null", `{"choices":[{"index":0,"text":"a","token_ids":[1],"logprobs":{"token_logprobs":[null]}},{"index":1}]}`, "want a number"},
-		{"no ids", `{"choices":[{"index":0,"text":"a","logprobs":{"token_logprobs":[-1],"tokens":["a"]}},{"index":1}]}`, "has no id"},
-		{"no logprobs", `{"choices":[{"index":0,"text":"a","token_ids":[1]},{"index":1,"text":"b","token_ids":[1]}]}`, "0 log-probabilities"},
+		{"null", `{"choices":[{"index":0,"text":"a","token_ids":[1],"logprobs":{"token_logprobs":[null]}},{"index":1}]}`,
+			"want a number"},
+		{"no ids", `{"choices":[{"index":0,"text":"a","logprobs":{"token_logprobs":[-1],"tokens":["a"]}},{"index":1}]}`,
+			"has no id"},
+		{"no logprobs", `{"choices":[{"index":0,"text":"a","token_ids":[1]},{"index":1,"text":"b","token_ids":[1]}]}`,
+			"0 log-probabilities"},
 		{"text without tokens", `{"choices":[{"index":0,"text":"a"},{"index":1,"text":"b"}]}`, "no token ids"},
 	}
 	q, err := translateRequest([]byte(`{"prompt":[1],"n":2,"logprobs":0}`), "")
@@ -129,7 +134,8 @@ func TestGenerateRefusesBadAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tc := range tests {
-		if _, err := translateResponse(q, readCompletion(gjson.Parse(tc.answer), q.shape())); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, err := translateResponse(q, readCompletion(gjson.Parse(tc.answer), q.shape())); err == nil ||
+			!strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: got %v, want something about %q", tc.name, err, tc.want)
 		}
 	}
@@ -160,8 +166,8 @@ func TestGenerateOverHTTP(t *testing.T) {
 	}
 }
 
-// Whatever a client sends, the translator either refuses or makes valid JSON with the prompt it was given; whatever an engine
-// answers, the result is an error or valid JSON whose tokens and log-probabilities agree.
+// Whatever a client sends, the translator either refuses or makes valid JSON with the prompt it was given; whatever an
+// engine answers, the result is an error or valid JSON whose tokens and log-probabilities agree.
 func FuzzGenerate(f *testing.F) {
 	dirs, _ := filepath.Glob("testdata/generate/*")
 	for _, dir := range dirs {
@@ -231,7 +237,8 @@ func FuzzSplice(f *testing.F) {
 
 // Answers whose choices are given several times stay valid whatever they hold.
 func FuzzRepeatChoices(f *testing.F) {
-	for _, s := range []string{`{"choices":[{"index":0,"text":"a"}]}`, `{"choices":[]}`, `{"choices":[{"text":"index"},{"index":0}],"b":1}`, `{"choices":{"index":0}}`, `{}`} {
+	for _, s := range []string{`{"choices":[{"index":0,"text":"a"}]}`, `{"choices":[]}`,
+		`{"choices":[{"text":"index"},{"index":0}],"b":1}`, `{"choices":{"index":0}}`, `{}`} {
 		f.Add([]byte(s), 3)
 	}
 	f.Fuzz(func(t *testing.T, body []byte, n int) {

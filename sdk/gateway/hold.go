@@ -14,11 +14,11 @@ type Mode string
 const (
 	// ModeDrain lets requests in flight finish; Hold returns when the last one has.
 	ModeDrain Mode = "drain"
-	// ModeKeep leaves requests in flight alone: the engine freezes them itself and goes on with the new weights. Their answers
-	// carry the range of versions that may have sampled them.
+	// ModeKeep leaves requests in flight alone: the engine freezes them itself and goes on with the new weights. Their
+	// answers carry the range of versions that may have sampled them.
 	ModeKeep Mode = "keep"
-	// ModeAbort cancels requests in flight at the engine. Those that had not begun to answer are sent again after the hold, so
-	// their clients only wait longer; a stream that had begun ends with an error event.
+	// ModeAbort cancels requests in flight at the engine. Those that had not begun to answer are sent again after the
+	// hold, so their clients only wait longer; a stream that had begun ends with an error event.
 	ModeAbort Mode = "abort"
 	// ModeNone holds nothing. It is for weight updates that the engine takes between two decoding steps.
 	ModeNone Mode = "none"
@@ -42,8 +42,8 @@ type HoldRequest struct {
 	ID string
 	// Mode says what becomes of requests in flight. Default: ModeDrain.
 	Mode Mode
-	// Lease is how long the hold stays in force unless it is renewed; then requests go through by themselves, so that an owner
-	// that died between hold and resume freezes nothing. It runs from the end of draining. Default: DefaultLease.
+	// Lease is how long the hold stays in force unless it is renewed; then requests go through by themselves, so that an
+	// owner that died between hold and resume freezes nothing. It runs from the end of draining. Default: DefaultLease.
 	Lease time.Duration
 	// Drain bounds the wait for requests in flight in ModeDrain. Default: Lease.
 	Drain time.Duration
@@ -68,8 +68,8 @@ type hold struct {
 	overdue bool        // the lease ran out during an update, which goes first
 }
 
-// Hold makes new requests wait and deals with those in flight as the mode says. It returns when that is done, or fails with
-// ErrHeld, or when ctx or the drain time ends before the last request in flight; then nothing is held any more.
+// Hold makes new requests wait and deals with those in flight as the mode says. It returns when that is done, or fails
+// with ErrHeld, or when ctx or the drain time ends before the last request in flight; then nothing is held any more.
 func (g *Gateway) Hold(ctx context.Context, q HoldRequest) (Hold, error) {
 	if err := g.checkHold(&q); err != nil {
 		return Hold{}, err
@@ -94,7 +94,8 @@ func (g *Gateway) Hold(ctx context.Context, q HoldRequest) (Hold, error) {
 	out, version := h.Hold, g.version
 	g.mu.Unlock()
 	if !renewed {
-		g.emit(Event{Kind: EventHeld, Hold: out.ID, Version: version, Duration: g.cfg.Clock.Now().Sub(started), Message: fmt.Sprintf("requests wait (%s): %s", out.Mode, out.Reason)})
+		g.emit(Event{Kind: EventHeld, Hold: out.ID, Version: version, Duration: g.cfg.Clock.Now().Sub(started),
+			Message: fmt.Sprintf("requests wait (%s): %s", out.Mode, out.Reason)})
 	}
 	return out, nil
 }
@@ -126,7 +127,8 @@ func (g *Gateway) beginHold(q HoldRequest, now time.Time) (h *hold, renewed bool
 		if q.ID == g.hold.ID {
 			return g.hold, true, nil
 		}
-		return nil, false, fmt.Errorf("%w: hold %s (%s) since %s; resume it, renew it by its ID, or wait for its lease to end", ErrHeld, g.hold.ID, g.hold.Reason, g.hold.Since.Format(time.RFC3339))
+		return nil, false, fmt.Errorf("%w: hold %s (%s) since %s; resume it, renew it by its ID, or wait for its "+
+			"lease to end", ErrHeld, g.hold.ID, g.hold.Reason, g.hold.Since.Format(time.RFC3339))
 	}
 	if q.ID == "" {
 		q.ID = rand.Text()
@@ -164,7 +166,8 @@ func (g *Gateway) waitIdle(ctx context.Context, q HoldRequest) error {
 		select {
 		case <-idle:
 		case <-late:
-			return fmt.Errorf("gateway: %d requests still in flight after draining for %s; give a longer drain time, or hold with mode %q", left, q.Drain, ModeAbort)
+			return fmt.Errorf("gateway: %d requests still in flight after draining for %s; give a longer drain time, or hold "+
+				"with mode %q", left, q.Drain, ModeAbort)
 		case <-ctx.Done():
 			return fmt.Errorf("gateway: waiting for %d requests in flight: %w", left, context.Cause(ctx))
 		case <-g.life.Done():
@@ -173,9 +176,9 @@ func (g *Gateway) waitIdle(ctx context.Context, q HoldRequest) error {
 	}
 }
 
-// Resume ends the hold with this ID, or any hold if id is empty, and lets requests through. ErrNotHeld says that it was not in
-// force any more: its lease ran out, and requests may have been answered meanwhile. Engines that sleep are woken first; one that
-// cannot be is taken out.
+// Resume ends the hold with this ID, or any hold if id is empty, and lets requests through. ErrNotHeld says that it was
+// not in force any more: its lease ran out, and requests may have been answered meanwhile. Engines that sleep are woken
+// first; one that cannot be is taken out.
 func (g *Gateway) Resume(id string) error {
 	if g.sleeps() {
 		if err := g.wakeAll(id); err != nil {
@@ -226,11 +229,13 @@ func (g *Gateway) expire(h *hold) {
 func (g *Gateway) abandon(h *hold) {
 	g.met.expired.Inc()
 	g.recover()
-	message := fmt.Sprintf("nobody resumed or renewed the hold (%s) within its lease: requests go through at the version before it", h.Reason)
+	message := fmt.Sprintf("nobody resumed or renewed the hold (%s) within its lease: requests go through at the "+
+		"version before it", h.Reason)
 	_ = g.endHold(h.ID, EventHoldExpired, message) // only fails if the owner resumed at this very moment
 }
 
-// recover asks the owner to bring the engines back to serving, and takes all out if that fails. Called with g.updating held.
+// recover asks the owner to bring the engines back to serving, and takes all out if that fails. Called with g.updating
+// held.
 func (g *Gateway) recover() {
 	defer g.setAsleep(0)
 	if g.cfg.Recover == nil {

@@ -29,8 +29,8 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.reason }
 
-// acquire waits until a replica may be asked, and counts the request as in flight there. The error is a *refusal, or the
-// context's.
+// acquire waits until a replica may be asked, and counts the request as in flight there. The error is a *refusal, or
+// the context's.
 func (g *Gateway) acquire(ctx context.Context, c *call) (*inFlight, error) {
 	g.mu.Lock()
 	f, why := g.startLocked(ctx, c, g.cfg.Clock.Now())
@@ -40,7 +40,8 @@ func (g *Gateway) acquire(ctx context.Context, c *call) (*inFlight, error) {
 	}
 	if g.waiting >= g.cfg.MaxWaiting {
 		g.mu.Unlock()
-		return nil, &refusal{http.StatusServiceUnavailable, "too_many_waiting", fmt.Sprintf("%d requests wait already (%s)", g.cfg.MaxWaiting, why), 5 * time.Second}
+		return nil, &refusal{http.StatusServiceUnavailable, "too_many_waiting", fmt.Sprintf("%d requests wait already (%s)",
+			g.cfg.MaxWaiting, why), 5 * time.Second}
 	}
 	if g.waiting++; g.waiting == 1 {
 		g.waitingSince = g.cfg.Clock.Now()
@@ -75,7 +76,8 @@ func (g *Gateway) waitForStart(ctx context.Context, c *call) (*inFlight, error) 
 			continue
 		}
 		if err != nil {
-			return nil, &refusal{http.StatusServiceUnavailable, "held", fmt.Sprintf("timed out after %s: %s", g.cfg.HoldTimeout, why), 10 * time.Second}
+			return nil, &refusal{http.StatusServiceUnavailable, "held", fmt.Sprintf("timed out after %s: %s", g.cfg.HoldTimeout,
+				why), 10 * time.Second}
 		}
 	}
 }
@@ -122,7 +124,8 @@ func (g *Gateway) startLocked(ctx context.Context, c *call, now time.Time) (*inF
 	if r == nil {
 		return nil, g.whyNoneLocked(now)
 	}
-	f := &inFlight{replica: r, began: now, start: r.version, pieces: g.piecewiseLocked(r, c), low: r.version, high: max(r.version, r.pending)}
+	f := &inFlight{replica: r, began: now, start: r.version, pieces: g.piecewiseLocked(r, c), low: r.version,
+		high: max(r.version, r.pending)}
 	f.ctx, f.cancel = context.WithCancelCause(ctx)
 	r.inflight++
 	r.served++
@@ -151,8 +154,8 @@ func (g *Gateway) whyNoneLocked(now time.Time) string {
 	return why
 }
 
-// settle waits, with the answer in hand, for the outcome of a weight update that its replica is in the middle of: if that
-// fails, nobody knows which weights made the answer, and it is dropped and asked for again.
+// settle waits, with the answer in hand, for the outcome of a weight update that its replica is in the middle of: if
+// that fails, nobody knows which weights made the answer, and it is dropped and asked for again.
 func (g *Gateway) settle(f *inFlight) error {
 	for {
 		g.mu.Lock()
@@ -192,7 +195,8 @@ func (g *Gateway) release(f *inFlight) (low, high int) {
 	return f.low, f.high
 }
 
-// versionAt is the version of the weights behind a request in flight at this moment; while an update goes on that is the version before it.
+// versionAt is the version of the weights behind a request in flight at this moment; while an update goes on that is
+// the version before it.
 func (g *Gateway) versionAt(f *inFlight) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -29,7 +29,8 @@ func writeError(w http.ResponseWriter, r *refusal) {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil { // only for numbers that JSON has no form for
-		status, body = http.StatusInternalServerError, fmt.Appendf(nil, `{"error":{"message":%q,"type":"internal","code":500}}`, err.Error())
+		status, body = http.StatusInternalServerError, fmt.Appendf(nil,
+			`{"error":{"message":%q,"type":"internal","code":500}}`, err.Error())
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
@@ -63,12 +64,14 @@ func parseIDs(raw string, dst []int32) ([]int32, error) {
 			i++
 		}
 		if i == start || id >= 1<<31 {
-			return nil, fmt.Errorf("entry %d of the token ids is not a whole number from 0 to 2147483647: %s", len(dst), brief(raw[start:]))
+			return nil, fmt.Errorf("entry %d of the token ids is not a whole number from 0 to 2147483647: %s",
+				len(dst), brief(raw[start:]))
 		}
 		dst = append(dst, int32(id))
 		i = skipBlank(raw, i)
 		if i >= len(raw) || (raw[i] != ',' && raw[i] != ']') {
-			return nil, fmt.Errorf("after entry %d of the token ids: want , or ], got %s", len(dst)-1, brief(raw[min(i, len(raw)):]))
+			return nil, fmt.Errorf("after entry %d of the token ids: want , or ], got %s", len(dst)-1,
+				brief(raw[min(i, len(raw)):]))
 		}
 		if raw[i] == ']' {
 			return dst, nil
@@ -77,8 +80,8 @@ func parseIDs(raw string, dst []int32) ([]int32, error) {
 	}
 }
 
-// parseNumbers appends the numbers of a JSON array, each as it stands, so that they are passed on digit for digit. The array is
-// taken from valid JSON; that each entry is a number is checked by its first character.
+// parseNumbers appends the numbers of a JSON array, each as it stands, so that they are passed on digit for digit. The
+// array is taken from valid JSON; that each entry is a number is checked by its first character.
 func parseNumbers(raw string, dst []string) ([]string, error) {
 	i := skipBlank(raw, 0)
 	if i >= len(raw) || raw[i] != '[' {
@@ -102,7 +105,8 @@ func parseNumbers(raw string, dst []string) ([]string, error) {
 }
 
 // numeric marks the characters of a JSON number.
-var numeric = [256]bool{'-': true, '+': true, '.': true, 'e': true, 'E': true, '0': true, '1': true, '2': true, '3': true, '4': true, '5': true, '6': true, '7': true, '8': true, '9': true}
+var numeric = [256]bool{'-': true, '+': true, '.': true, 'e': true, 'E': true, '0': true, '1': true, '2': true,
+	'3': true, '4': true, '5': true, '6': true, '7': true, '8': true, '9': true}
 
 // brief is the beginning of s, for messages.
 func brief(s string) string {

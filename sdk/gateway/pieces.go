@@ -10,14 +10,14 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// While weight updates let requests live on, an answer may hold tokens of several versions, and one that comes in one piece does
-// not say which token is whose. So the gateway then asks the engine for a stream behind /generate, notes the version of each piece
-// as it does for streams of clients, and gives the client in one piece what the engine would have given in one. When updates wait
-// for requests, or none come, all tokens are of one version and nothing is streamed: a stream costs the gateway two to five times as
-// much, and the engine an event for every few tokens.
+// While weight updates let requests live on, an answer may hold tokens of several versions, and one that comes in one
+// piece does not say which token is whose. So the gateway then asks the engine for a stream behind /generate, notes the
+// version of each piece as it does for streams of clients, and gives the client in one piece what the engine would have
+// given in one. When updates wait for requests, or none come, all tokens are of one version and nothing is streamed: a
+// stream costs the gateway two to five times as much, and the engine an event for every few tokens.
 
-// streamInterval is how many tokens the engine may put into one event; vLLM since 0.32 does, others send each by itself. It divides
-// the cost of a stream, and as many tokens may be noted with the version before their own.
+// streamInterval is how many tokens the engine may put into one event; vLLM since 0.32 does, others send each by
+// itself. It divides the cost of a stream, and as many tokens may be noted with the version before their own.
 const streamInterval = 8
 
 // streamBytes says how much more of a stream is read than of an answer in one piece: each event repeats what frames it.
@@ -32,8 +32,8 @@ func piecesMember() string { return `"stream":true,"stream_interval":` + strconv
 // maxUnusable is how many streams in a row may have been of no use before a replica is asked for none any more.
 const maxUnusable = 3
 
-// piecewiseLocked reports whether a call is to be asked of a replica as a stream: it is one of /generate, the version may change
-// under it, and neither the call nor the replica has shown that it cannot be.
+// piecewiseLocked reports whether a call is to be asked of a replica as a stream: it is one of /generate, the version
+// may change under it, and neither the call nor the replica has shown that it cannot be.
 func (g *Gateway) piecewiseLocked(r *replica, c *call) bool {
 	return c.generate != nil && !c.whole && !c.generate.perPrompt && // vLLM streams no log-probabilities of prompts
 		crossing(g.expected) && r.unusable < maxUnusable
@@ -42,11 +42,13 @@ func (g *Gateway) piecewiseLocked(r *replica, c *call) bool {
 // crossing tells the modes in which requests in flight go on with new weights.
 func crossing(m Mode) bool { return m == ModeKeep || m == ModeNone }
 
-// gather reads a stream to its end and makes of it the answer in one piece. Until then nothing has reached the client, so another
-// replica may still take over. The error is errPieces if the stream ended well and cannot be used. f is released.
+// gather reads a stream to its end and makes of it the answer in one piece. Until then nothing has reached the client,
+// so another replica may still take over. The error is errPieces if the stream ended well and cannot be used. f is
+// released.
 func (g *Gateway) gather(f *inFlight, c *call, resp *http.Response) (*answer, error) {
 	defer func() { _ = resp.Body.Close() }()
-	t := &streamRecorder{choices: map[int]*recordedChoice{}, full: true, gather: true, top: c.generate.topK > 0, limit: int(g.cfg.MaxResponseBytes)}
+	t := &streamRecorder{choices: map[int]*recordedChoice{}, full: true, gather: true, top: c.generate.topK > 0,
+		limit: int(g.cfg.MaxResponseBytes)}
 	t.follow(g, f)
 	a := &answer{status: http.StatusOK, header: resp.Header, inFlight: f}
 	read, err := g.recordAll(t, resp.Body)
@@ -59,7 +61,8 @@ func (g *Gateway) gather(f *inFlight, c *call, resp *http.Response) (*answer, er
 	case t.bad != nil:
 		err = fmt.Errorf("%w: replica %s: %w", errPieces, f.replica.ID, t.bad)
 	case read > streamBytes*g.cfg.MaxResponseBytes:
-		err = fmt.Errorf("%w: replica %s: it is longer than %d bytes", errPieces, f.replica.ID, streamBytes*g.cfg.MaxResponseBytes)
+		err = fmt.Errorf("%w: replica %s: it is longer than %d bytes", errPieces, f.replica.ID,
+			streamBytes*g.cfg.MaxResponseBytes)
 	default:
 		a.done = t.completion()
 		if bad := c.generate.check(a.done); bad != nil {
@@ -104,7 +107,8 @@ func failureStatus(event string) int {
 
 // completion is what was recorded, as if it had come in one piece. It is bad if a completion has no end.
 func (t *streamRecorder) completion() *completion {
-	c := &completion{id: t.id, tokens: t.tokens(), version: UnknownVersion, versionMax: UnknownVersion, spanLow: UnknownVersion, spanHigh: UnknownVersion}
+	c := &completion{id: t.id, tokens: t.tokens(), version: UnknownVersion, versionMax: UnknownVersion,
+		spanLow: UnknownVersion, spanHigh: UnknownVersion}
 	exact := true
 	for _, h := range t.choices {
 		ch := h.choice
@@ -121,8 +125,9 @@ func (t *streamRecorder) completion() *completion {
 	return c
 }
 
-// stopStreaming notes that a call is asked for in one piece from now on, because the engine refused to stream it or, with err, the
-// stream was of no use. If that is the rule at a replica, it is asked for no more streams, else every request would be answered twice.
+// stopStreaming notes that a call is asked for in one piece from now on, because the engine refused to stream it or,
+// with err, the stream was of no use. If that is the rule at a replica, it is asked for no more streams, else every
+// request would be answered twice.
 func (g *Gateway) stopStreaming(f *inFlight, c *call, err error) {
 	c.whole = true
 	if err == nil {
@@ -133,7 +138,8 @@ func (g *Gateway) stopStreaming(f *inFlight, c *call, err error) {
 	given, version := f.replica.unusable == maxUnusable, g.version
 	g.mu.Unlock()
 	if given {
-		g.emit(Event{Kind: EventRangeOnly, Replica: f.replica.ID, Version: version, Err: err, Message: "replica " + f.replica.ID + ": of answers that span a weight update only the range of versions is known: " + err.Error()})
+		g.emit(Event{Kind: EventRangeOnly, Replica: f.replica.ID, Version: version, Err: err, Message: "replica " +
+			f.replica.ID + ": of answers that span a weight update only the range of versions is known: " + err.Error()})
 	}
 }
 

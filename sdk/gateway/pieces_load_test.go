@@ -16,8 +16,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// sampler is an engine whose tokens are the version that sampled them. As in an engine, weights change between two steps, when what
-// the last one sampled has been sent.
+// sampler is an engine whose tokens are the version that sampled them. As in an engine, weights change between two
+// steps, when what the last one sampled has been sent.
 type sampler struct {
 	step    sync.RWMutex
 	version int
@@ -45,8 +45,8 @@ func (s *sampler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Under load, updates, failures and aborts: each token of an answer was sampled by the version that is noted of it or by a newer
-// one, never by an older one, and by none outside of the answer's range.
+// Under load, updates, failures and aborts: each token of an answer was sampled by the version that is noted of it or
+// by a newer one, never by an older one, and by none outside of the answer's range.
 func TestEachTokenIsAtLeastAsNewAsItsVersion(t *testing.T) {
 	t.Parallel()
 	var list []*fakeEngine
@@ -84,7 +84,8 @@ func TestEachTokenIsAtLeastAsNewAsItsVersion(t *testing.T) {
 					IDs      [][]int         `json:"token_ids"`
 					Versions [][]VersionSpan `json:"policy_versions"`
 				}
-				if err != nil || r.status != 200 || json.Unmarshal([]byte(r.body), &a) != nil || len(a.IDs) != 1 || len(a.IDs[0]) != 16 {
+				if err != nil || r.status != 200 || json.Unmarshal([]byte(r.body), &a) != nil || len(a.IDs) != 1 ||
+					len(a.IDs[0]) != 16 {
 					t.Errorf("%v %d %s", err, r.status, r.body)
 					return
 				}
@@ -100,7 +101,8 @@ func TestEachTokenIsAtLeastAsNewAsItsVersion(t *testing.T) {
 				for _, s := range a.Versions[0] {
 					for _, id := range a.IDs[0][s.Start:s.End] {
 						if id < s.Version || id > a.High || s.Version < a.Low {
-							t.Errorf("a token of version %d is noted as of %d, in an answer of %d to %d: %s", id, s.Version, a.Low, a.High, r.body)
+							t.Errorf("a token of version %d is noted as of %d, in an answer of %d to %d: %s", id, s.Version, a.Low, a.High,
+								r.body)
 						}
 					}
 				}
@@ -110,7 +112,8 @@ func TestEachTokenIsAtLeastAsNewAsItsVersion(t *testing.T) {
 	modes := []Mode{ModeKeep, ModeNone, ModeKeep, ModeNone, ModeDrain, ModeAbort}
 	for v := 1; v <= 40 && !t.Failed(); v++ {
 		for mode := modes[v%len(modes)]; ; { // both may fail
-			if _, err := g.UpdateWeights(context.Background(), WeightUpdate{Weights: sdk.Weights{Version: int64(v)}, Mode: mode}); err == nil {
+			if _, err := g.UpdateWeights(context.Background(), WeightUpdate{Weights: sdk.Weights{Version: int64(v)},
+				Mode: mode}); err == nil {
 				break
 			}
 		}

@@ -36,7 +36,8 @@ type oneChoice struct {
 	Prompt []int   `json:"prompt_token_ids,omitempty"`
 }
 
-// cut makes of an answer in one piece the events of a stream, as vLLM would have sent them, with one to three tokens in each.
+// cut makes of an answer in one piece the events of a stream, as vLLM would have sent them, with one to three tokens in
+// each.
 func cut(t *testing.T, whole []byte, pieces *rand.Rand) []string {
 	t.Helper()
 	var answer struct {
@@ -179,7 +180,8 @@ func TestWhatIsPutTogetherIsTheAnswerInOnePiece(t *testing.T) {
 // known is what a gateway has recorded, in the order in which it came.
 func known(g *Gateway) (list []string) {
 	for e := g.records.first; e != nil; e = e.next {
-		list = append(list, fmt.Sprintf("%d %v %v %d-%d %v", e.PromptTokens, e.Output, e.Logprobs, e.Version, e.VersionMax, e.Versions))
+		list = append(list, fmt.Sprintf("%d %v %v %d-%d %v", e.PromptTokens, e.Output, e.Logprobs, e.Version,
+			e.VersionMax, e.Versions))
 	}
 	return list
 }
@@ -223,12 +225,14 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { p.cancel(); return nil }
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
 
-// An update comes while two completions are generated: client and record learn which token is whose, erring to the older version.
+// An update comes while two completions are generated: client and record learn which token is whose, erring to the
+// older version.
 func TestGenerateAcrossAnUpdateTellsTheVersionOfEachToken(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, request, at string }{
 		{"atropos", `{"prompt":{"prompt_token_ids":[1,2]},"logprobs":0,"n":2,"max_tokens":9}`, "policy_versions.%d"},
-		{"sglang", `{"input_ids":[1,2],"sampling_params":{"n":2,"max_new_tokens":9},"return_logprob":true}`, "%d.meta_info.policy_versions"},
+		{"sglang", `{"input_ids":[1,2],"sampling_params":{"n":2,"max_new_tokens":9},"return_logprob":true}`,
+			"%d.meta_info.policy_versions"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -242,11 +246,13 @@ func TestGenerateAcrossAnUpdateTellsTheVersionOfEachToken(t *testing.T) {
 				return fmt.Sprintf(`{"id":"x","choices":[{"index":%d,"text":"w","token_ids":%s,"logprobs":{"token_logprobs":%s},"finish_reason":%s}]}`, index, text, text, end)
 			}
 			atOnce(t, g, e)
-			next := switching(e, piece(0, "null", 10), piece(1, "null", 20), piece(0, "null", 11), piece(0, `"stop"`, 12, 13), piece(1, `"length"`, 21))
+			next := switching(e, piece(0, "null", 10), piece(1, "null", 20), piece(0, "null", 11), piece(0, `"stop"`, 12, 13),
+				piece(1, `"length"`, 21))
 			got := background(t, g, "/generate", c.request)
 			next <- struct{}{} // the second piece of five
 			next <- struct{}{}
-			if _, err := g.UpdateWeights(t.Context(), WeightUpdate{Weights: sdk.Weights{Version: 3}, Mode: ModeKeep}); err != nil {
+			if _, err := g.UpdateWeights(t.Context(), WeightUpdate{Weights: sdk.Weights{Version: 3},
+				Mode: ModeKeep}); err != nil {
 				t.Fatal(err)
 			}
 			for range 3 {
@@ -260,7 +266,8 @@ func TestGenerateAcrossAnUpdateTellsTheVersionOfEachToken(t *testing.T) {
 			var spans [2][]VersionSpan
 			_ = json.Unmarshal([]byte(first), &spans[0])
 			_ = json.Unmarshal([]byte(second), &spans[1])
-			if !tile(spans[0], 4) || !tile(spans[1], 2) || spans[0][0].Version != 2 || spans[1][0].Version != 2 || spans[1][len(spans[1])-1].Version != 3 {
+			if !tile(spans[0], 4) || !tile(spans[1], 2) || spans[0][0].Version != 2 || spans[1][0].Version != 2 ||
+				spans[1][len(spans[1])-1].Version != 3 {
 				t.Errorf("versions %s and %s", first, second)
 			}
 			rec, found, _ := g.Lookup([]int{1, 2, 20, 21})
@@ -335,7 +342,8 @@ func TestStreamsAreAskedForOnlyWhileUpdatesLetRequestsLiveOn(t *testing.T) {
 	if s, err := client.Status(t.Context()); err != nil || s.Updates != ModeKeep {
 		t.Errorf("status %+v, %v", s, err)
 	}
-	config.Version, config.Last = g.Version(), &WeightUpdate{Weights: sdk.Weights{Version: int64(g.Version())}, Mode: ModeKeep}
+	config.Version, config.Last = g.Version(), &WeightUpdate{Weights: sdk.Weights{Version: int64(g.Version())},
+		Mode: ModeKeep}
 	if s := start(t, config, e).Status(); s.Updates != ModeKeep {
 		t.Errorf("the next life expects %q", s.Updates)
 	}
@@ -360,9 +368,12 @@ func TestAStreamThatFailsMidway(t *testing.T) {
 		status int
 		off    bool // after a while no streams are asked for any more
 	}{
-		{"the engine says that it failed", stream(begun, `{"error":{"message":"out of memory","code":500}}`, "[DONE]"), false, "stream", 200, false},
-		{"it fails always", stream(begun, `{"error":{"message":"out of memory","code":500}}`, "[DONE]"), true, "stream", 500, false},
-		{"the engine says that the request is wrong", stream(`{"error":{"message":"too long","code":400}}`), true, "whole", 200, false},
+		{"the engine says that it failed", stream(begun, `{"error":{"message":"out of memory","code":500}}`, "[DONE]"),
+			false, "stream", 200, false},
+		{"it fails always", stream(begun, `{"error":{"message":"out of memory","code":500}}`, "[DONE]"), true, "stream", 500,
+			false},
+		{"the engine says that the request is wrong", stream(`{"error":{"message":"too long","code":400}}`),
+			true, "whole", 200, false},
 		{"the request for a stream is refused", func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, `{"error":{"message":"no beams in streams"}}`, http.StatusBadRequest)
 		}, true, "whole", 200, false},
@@ -400,7 +411,8 @@ func TestAStreamThatFailsMidway(t *testing.T) {
 			if c.status == 200 && (gjson.Get(r.body, "token_ids").Raw != "[[7,8]]" || gjson.Get(r.body, "text.0").Str != "ab") {
 				t.Errorf("answered %s", r.body)
 			}
-			if c.status != 200 && (gjson.Get(r.body, "error.message").Str != "out of memory" || strings.Contains(r.body, "token_ids")) {
+			if c.status != 200 && (gjson.Get(r.body, "error.message").Str != "out of memory" ||
+				strings.Contains(r.body, "token_ids")) {
 				t.Errorf("answered %s", r.body)
 			}
 			seen := e.seen()
@@ -429,7 +441,8 @@ func TestAStreamThatFailsMidway(t *testing.T) {
 	}
 }
 
-// A client that goes away, a hold that aborts, and an update that fails end a stream behind /generate as they end anything else.
+// A client that goes away, a hold that aborts, and an update that fails end a stream behind /generate as they end
+// anything else.
 func TestAStreamBehindGenerateIsLetGo(t *testing.T) {
 	t.Parallel()
 	const request = `{"prompt":[1,2],"logprobs":0}`
@@ -481,7 +494,8 @@ func TestAStreamBehindGenerateIsLetGo(t *testing.T) {
 			t.Fatal(err)
 		}
 		close(next) // not by turns: the engine's end of the first request may still listen
-		if r := <-got; r.status != 200 || gjson.Get(r.body, "token_ids").Raw != "[[5,6]]" || gjson.Get(r.body, "policy_version").Int() != 3 {
+		if r := <-got; r.status != 200 || gjson.Get(r.body, "token_ids").Raw != "[[5,6]]" ||
+			gjson.Get(r.body, "policy_version").Int() != 3 {
 			t.Errorf("%d %s", r.status, r.body)
 		}
 	})
@@ -490,15 +504,18 @@ func TestAStreamBehindGenerateIsLetGo(t *testing.T) {
 		e, g, next, ended := begin(t)
 		got := background(t, g, "/generate", request)
 		eventually(t, "the stream", func() bool { return e.streams() == 1 })
-		if _, err := g.UpdateWeights(t.Context(), WeightUpdate{Weights: sdk.Weights{Version: 3}, Mode: ModeKeep}); err == nil {
+		if _, err := g.UpdateWeights(t.Context(), WeightUpdate{Weights: sdk.Weights{Version: 3},
+			Mode: ModeKeep}); err == nil {
 			t.Fatal("the update did not fail")
 		}
 		<-ended // nobody knows whose its tokens would be
-		if _, err := g.UpdateWeights(t.Context(), WeightUpdate{Weights: sdk.Weights{Version: 3}, Mode: ModeKeep}); err != nil {
+		if _, err := g.UpdateWeights(t.Context(), WeightUpdate{Weights: sdk.Weights{Version: 3},
+			Mode: ModeKeep}); err != nil {
 			t.Fatal(err)
 		}
 		close(next) // not by turns: the engine's end of the first request may still listen
-		if r := <-got; r.status != 200 || gjson.Get(r.body, "policy_version").Int() != 3 || gjson.Get(r.body, "policy_version_max").Int() != 3 {
+		if r := <-got; r.status != 200 || gjson.Get(r.body, "policy_version").Int() != 3 ||
+			gjson.Get(r.body, "policy_version_max").Int() != 3 {
 			t.Errorf("%d %s", r.status, r.body)
 		}
 	})

@@ -49,11 +49,12 @@ func newReplica(r Replica) (*replica, error) {
 	if (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
 		return nil, fmt.Errorf("gateway: URL of replica %q is %q; want http://host:port", r.ID, r.URL)
 	}
-	return &replica{Replica: r, base: base, version: UnknownVersion, pending: UnknownVersion, reason: "not admitted yet"}, nil
+	return &replica{Replica: r, base: base, version: UnknownVersion, pending: UnknownVersion,
+		reason: "not admitted yet"}, nil
 }
 
-// SetReplicas replaces the set of replicas. A replica whose ID, URL and key are unchanged keeps its state; a new one gets no
-// requests until Admit or SetReplicaHealthy. Requests in flight on a removed replica go on.
+// SetReplicas replaces the set of replicas. A replica whose ID, URL and key are unchanged keeps its state; a new one
+// gets no requests until Admit or SetReplicaHealthy. Requests in flight on a removed replica go on.
 func (g *Gateway) SetReplicas(list []Replica) error {
 	next := make([]*replica, 0, len(list))
 	seen := map[string]bool{}
@@ -81,9 +82,10 @@ func (g *Gateway) SetReplicas(list []Replica) error {
 	return nil
 }
 
-// Admit lets a replica take part: it is up and its weights are of the given policy version (-1 if nobody knows). If that is not
-// the current version, the latest weight update is loaded into it first, so that an engine restarted from its base model never
-// answers for the policy. The error says why it stays out; the next weight update tries it again, as does another Admit.
+// Admit lets a replica take part: it is up and its weights are of the given policy version (-1 if nobody knows). If
+// that is not the current version, the latest weight update is loaded into it first, so that an engine restarted from
+// its base model never answers for the policy. The error says why it stays out; the next weight update tries it again,
+// as does another Admit.
 func (g *Gateway) Admit(ctx context.Context, id string, version int) error {
 	ctx, cancel := g.bounded(ctx)
 	defer cancel()
@@ -110,7 +112,8 @@ func (g *Gateway) admit(ctx context.Context, id string, version int) error {
 	g.mu.Unlock()
 	if version != current {
 		if last == nil || last.version() != current {
-			err := fmt.Errorf("gateway: replica %q serves policy version %d, the current one is %d, and no weight update that could bring it there is known; push the weights again", id, version, current)
+			err := fmt.Errorf("gateway: replica %q serves policy version %d, the current one is %d, and no weight update that "+
+				"could bring it there is known; push the weights again", id, version, current)
 			g.exclude(r, EventReplicaDown, err)
 			return err
 		}
@@ -122,12 +125,13 @@ func (g *Gateway) admit(ctx context.Context, id string, version int) error {
 	r.version, r.reason = current, ""
 	g.changedLocked()
 	g.mu.Unlock()
-	g.emit(Event{Kind: EventReplicaUp, Replica: id, Version: current, Message: fmt.Sprintf("replica %s serves policy version %d", id, current)})
+	g.emit(Event{Kind: EventReplicaUp, Replica: id, Version: current,
+		Message: fmt.Sprintf("replica %s serves policy version %d", id, current)})
 	return nil
 }
 
-// ReplicaLost says that the engine's process has ended: whatever runs under this ID later has other weights until Admit says
-// otherwise.
+// ReplicaLost says that the engine's process has ended: whatever runs under this ID later has other weights until Admit
+// says otherwise.
 func (g *Gateway) ReplicaLost(id, reason string) error {
 	g.mu.Lock()
 	r := g.findLocked(id)
@@ -141,13 +145,14 @@ func (g *Gateway) ReplicaLost(id, reason string) error {
 	current := g.version
 	g.changedLocked()
 	g.mu.Unlock()
-	g.emit(Event{Kind: EventReplicaDown, Replica: id, Version: current, Message: "replica " + id + " is lost: " + reason, Err: errors.New(reason)})
+	g.emit(Event{Kind: EventReplicaDown, Replica: id, Version: current, Message: "replica " + id + " is lost: " + reason,
+		Err: errors.New(reason)})
 	return nil
 }
 
-// SetReplicaHealthy says whether a replica whose process lives can answer. A healthy one still gets requests only while its
-// weights are of the current policy version. When the process ended, say ReplicaLost, and after its restart Admit, because its
-// weights are those it was started with. The reason is shown to those who wait.
+// SetReplicaHealthy says whether a replica whose process lives can answer. A healthy one still gets requests only while
+// its weights are of the current policy version. When the process ended, say ReplicaLost, and after its restart Admit,
+// because its weights are those it was started with. The reason is shown to those who wait.
 func (g *Gateway) SetReplicaHealthy(id string, healthy bool, reason string) error {
 	g.mu.Lock()
 	r := g.findLocked(id)
@@ -167,13 +172,14 @@ func (g *Gateway) SetReplicaHealthy(id string, healthy bool, reason string) erro
 	case changed && healthy:
 		g.emit(Event{Kind: EventReplicaUp, Replica: id, Version: version, Message: "replica " + id + " is healthy"})
 	case changed:
-		g.emit(Event{Kind: EventReplicaDown, Replica: id, Version: version, Message: "replica " + id + " is out: " + reason, Err: errors.New(reason)})
+		g.emit(Event{Kind: EventReplicaDown, Replica: id, Version: version, Message: "replica " + id + " is out: " + reason,
+			Err: errors.New(reason)})
 	}
 	return nil
 }
 
-// exclude stops requests to a replica whose weights nobody can vouch for, and tells why. Requests in flight there are sent
-// again elsewhere. Its process lives, so the next weight update may repair it.
+// exclude stops requests to a replica whose weights nobody can vouch for, and tells why. Requests in flight there are
+// sent again elsewhere. Its process lives, so the next weight update may repair it.
 func (g *Gateway) exclude(r *replica, kind EventKind, err error) {
 	g.mu.Lock()
 	r.reason = err.Error()
@@ -182,11 +188,12 @@ func (g *Gateway) exclude(r *replica, kind EventKind, err error) {
 	current := g.version
 	g.changedLocked()
 	g.mu.Unlock()
-	g.emit(Event{Kind: kind, Replica: r.ID, Version: current, Message: "replica " + r.ID + " is out: " + err.Error(), Err: err})
+	g.emit(Event{Kind: kind, Replica: r.ID, Version: current, Message: "replica " + r.ID + " is out: " + err.Error(),
+		Err: err})
 }
 
-// suspectReplica keeps requests away from a replica for a moment after a connection to it failed. Its owner's word on its
-// health stays as it is: the owner sees the process, the gateway saw only a socket.
+// suspectReplica keeps requests away from a replica for a moment after a connection to it failed. Its owner's word on
+// its health stays as it is: the owner sees the process, the gateway saw only a socket.
 func (g *Gateway) suspectReplica(r *replica, err error) {
 	g.mu.Lock()
 	r.failures++
@@ -204,7 +211,8 @@ func (g *Gateway) suspectReplica(r *replica, err error) {
 		g.changedLocked()
 		g.mu.Unlock()
 	})
-	g.emit(Event{Kind: EventReplicaDown, Replica: r.ID, Version: current, Message: fmt.Sprintf("replica %s failed, next try in %s: %v", r.ID, g.cfg.Cooldown, err), Err: err})
+	g.emit(Event{Kind: EventReplicaDown, Replica: r.ID, Version: current,
+		Message: fmt.Sprintf("replica %s failed, next try in %s: %v", r.ID, g.cfg.Cooldown, err), Err: err})
 }
 
 // eligibleLocked reports whether r may get a request now.

@@ -17,15 +17,15 @@ import (
 const (
 	// HeaderVersion is the oldest policy version that may have sampled the answer.
 	HeaderVersion = "X-Recipe-Policy-Version"
-	// HeaderVersionMax is the newest one; it differs if a weight update happened during the generation. A stream tells it in
-	// the trailer, when it is known.
+	// HeaderVersionMax is the newest one; it differs if a weight update happened during the generation. A stream tells it
+	// in the trailer, when it is known.
 	HeaderVersionMax = "X-Recipe-Policy-Version-Max"
 	// HeaderClient names the client, so that status can tell clients apart. The path prefix /c/NAME/ does the same.
 	HeaderClient = "X-Recipe-Client"
 )
 
-// stall is how long a client may take over one piece of a body. One that has stopped reading would else keep a stream in flight,
-// and with it every weight update waiting.
+// stall is how long a client may take over one piece of a body. One that has stopped reading would else keep a stream
+// in flight, and with it every weight update waiting.
 const stall = time.Minute
 
 // respond writes an answer to the client and records its completions.
@@ -57,8 +57,8 @@ func (g *Gateway) respond(w http.ResponseWriter, c *call, a *answer) {
 	a.write(w)
 }
 
-// ownVersion takes the versions that the engine itself tells, which knows better, and reports whether they stand in its answer
-// as the gateway would put them there.
+// ownVersion takes the versions that the engine itself tells, which knows better, and reports whether they stand in its
+// answer as the gateway would put them there.
 func (a *answer) ownVersion(c *completion) bool {
 	if c.version == UnknownVersion {
 		if c.spanLow != UnknownVersion {
@@ -120,7 +120,8 @@ func (g *Gateway) stream(w http.ResponseWriter, c *call, a *answer) {
 }
 
 // copyFlushed writes head and then everything of src at once, each piece flushed, so that no token waits in a buffer.
-func copyFlushed(w io.Writer, out *http.ResponseController, head []byte, src io.Reader, recorder *streamRecorder) error {
+func copyFlushed(w io.Writer, out *http.ResponseController, head []byte, src io.Reader,
+	recorder *streamRecorder) error {
 	buf := make([]byte, 16<<10)
 	piece := head
 	for {

@@ -22,10 +22,12 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if allowed == scopeNone {
 		g.met.unauthorized.Inc()
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		writeError(w, &refusal{http.StatusUnauthorized, "unauthorized", "no token, or a wrong one: send Authorization: Bearer TOKEN (OpenAI clients: api_key), or use the base URL /t/TOKEN/v1", 0})
+		writeError(w, &refusal{http.StatusUnauthorized, "unauthorized", "no token, or a wrong one: send Authorization: " +
+			"Bearer TOKEN (OpenAI clients: api_key), or use the base URL /t/TOKEN/v1", 0})
 		return
 	}
-	if path.Clean(route) != strings.TrimSuffix(route, "/") || (r.URL.RawPath != "" && strings.Contains(strings.ToLower(r.URL.RawPath), "%2")) {
+	if path.Clean(route) != strings.TrimSuffix(route, "/") ||
+		(r.URL.RawPath != "" && strings.Contains(strings.ToLower(r.URL.RawPath), "%2")) {
 		writeError(w, &refusal{http.StatusNotFound, "not_found", "the path is not in its plain form", 0})
 		return
 	}
@@ -39,12 +41,13 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case dataRoute(route):
 		g.data(w, r, allowed, name, strings.TrimSuffix(route, "/"))
 	default:
-		writeError(w, &refusal{http.StatusNotFound, "not_found", fmt.Sprintf("no route %s here; there are /v1/…, /generate, /tokenize, /detokenize, /health and /metrics", route), 0})
+		writeError(w, &refusal{http.StatusNotFound, "not_found",
+			fmt.Sprintf("no route %s here; there are /v1/…, /generate, /tokenize, /detokenize, /health and /metrics", route), 0})
 	}
 }
 
-// dataRoute tells what is for clients. Everything else an engine has (pause, sleep, collective_rpc, …) is reached by nobody
-// through the gateway.
+// dataRoute tells what is for clients. Everything else an engine has (pause, sleep, collective_rpc, …) is reached by
+// nobody through the gateway.
 func dataRoute(route string) bool {
 	switch strings.TrimSuffix(route, "/") {
 	case "/generate", "/tokenize", "/detokenize", "/version":
@@ -65,7 +68,8 @@ func adminRoute(route string) bool {
 // data answers a request for the engine.
 func (g *Gateway) data(w http.ResponseWriter, r *http.Request, allowed scope, name, route string) {
 	if adminRoute(route) && allowed != scopeAdmin {
-		writeError(w, &refusal{http.StatusForbidden, "forbidden", route + " changes what is served; it needs the admin token", 0})
+		writeError(w, &refusal{http.StatusForbidden, "forbidden", route + " changes what is served; it " +
+			"needs the admin token", 0})
 		return
 	}
 	body, err := g.readBody(w, r)
@@ -137,7 +141,8 @@ func unread(err error) error {
 }
 
 func tooLarge(limit int64) error {
-	return &refusal{http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("the body is longer than %d bytes", limit), 0}
+	return &refusal{http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("the body is longer than %d bytes",
+		limit), 0}
 }
 
 // refuse tells the client why it gets nothing. One that is gone is not told.

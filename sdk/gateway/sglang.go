@@ -20,7 +20,8 @@ func (p *params) sglang(name string, v gjson.Result) {
 		p.sampling(name, v)
 	case "logprob_start_len":
 		if v.Type == gjson.Number && v.Num >= 0 {
-			p.bad = fmt.Errorf("logprob_start_len is %s: log-probabilities of the prompt are not translated to this engine; leave it at -1, or use Atropos's shape with prompt_logprobs", v.Raw)
+			p.bad = fmt.Errorf("logprob_start_len is %s: log-probabilities of the prompt are not translated to this engine; "+
+				"leave it at -1, or use Atropos's shape with prompt_logprobs", v.Raw)
 		}
 	case "sampling_params":
 		v.ForEach(func(key, value gjson.Result) bool {

@@ -9,10 +9,10 @@ import (
 // ErrNoSleep says that the engines behind the gateway cannot give their memory back.
 var ErrNoSleep = errors.New("gateway: the engine cannot sleep")
 
-// Sleep makes the engines give the memory of their GPU back while somebody else works there. The caller must hold the gateway
-// (hold is the ID): nothing may be asked of an engine that sleeps. They wake when that hold ends, however it ends: by Resume, by
-// its lease, or because a weight update under it succeeds, which wakes them on its way. Level is Config.Sleep's. An error says
-// that not all sleep; those that do are woken with the hold.
+// Sleep makes the engines give the memory of their GPU back while somebody else works there. The caller must hold the
+// gateway (hold is the ID): nothing may be asked of an engine that sleeps. They wake when that hold ends, however it
+// ends: by Resume, by its lease, or because a weight update under it succeeds, which wakes them on its way. Level is
+// Config.Sleep's. An error says that not all sleep; those that do are woken with the hold.
 func (g *Gateway) Sleep(ctx context.Context, hold string, level int) error {
 	if g.cfg.Sleep == nil {
 		return fmt.Errorf("%w: its plugin does not offer it", ErrNoSleep)
@@ -42,7 +42,8 @@ func (g *Gateway) sleep(ctx context.Context, hold string, level int) error {
 		}
 		return fmt.Errorf("gateway: putting the engine to sleep: %w", err)
 	}
-	g.emit(Event{Kind: EventAsleep, Hold: hold, Version: g.Version(), Duration: g.cfg.Clock.Now().Sub(started), Message: fmt.Sprintf("the engine sleeps (level %d)", level)})
+	g.emit(Event{Kind: EventAsleep, Hold: hold, Version: g.Version(), Duration: g.cfg.Clock.Now().Sub(started),
+		Message: fmt.Sprintf("the engine sleeps (level %d)", level)})
 	return nil
 }
 
@@ -59,8 +60,8 @@ func (g *Gateway) sleeps() bool {
 	return g.asleep > 0
 }
 
-// rouse wakes engines that sleep before their hold ends. Not the caller's context: a hold that is to end must not stay because
-// whoever ended it has gone.
+// rouse wakes engines that sleep before their hold ends. Not the caller's context: a hold that is to end must not stay
+// because whoever ended it has gone.
 func (g *Gateway) wakeAll(id string) error {
 	ctx, cancel := g.bounded(g.life)
 	defer cancel()

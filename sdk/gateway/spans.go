@@ -14,8 +14,8 @@ type VersionSpan struct {
 	End     int `json:"end"`
 }
 
-// readSpans reads "weight_versions" of a choice, as vLLM tells them: its labels are the policy versions that the plugin gave. Nil
-// when a label is none, such as that of a server that nobody has labelled yet.
+// readSpans reads "weight_versions" of a choice, as vLLM tells them: its labels are the policy versions that the plugin
+// gave. Nil when a label is none, such as that of a server that nobody has labelled yet.
 func readSpans(v gjson.Result) (spans []VersionSpan) {
 	ok := v.IsArray()
 	v.ForEach(func(_, x gjson.Result) bool {

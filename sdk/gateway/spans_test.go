@@ -40,7 +40,8 @@ func token(id int, more string) string {
 // streamed asks for a stream and calls between after each event.
 func streamed(t *testing.T, g *Gateway, between func(event int)) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL()+"/v1/completions", strings.NewReader(`{"stream":true,"prompt":[1,2],"return_token_ids":true}`))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL()+"/v1/completions",
+		strings.NewReader(`{"stream":true,"prompt":[1,2],"return_token_ids":true}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,8 @@ func TestAStreamAcrossAnUpdateKeepsTheVersionOfEachToken(t *testing.T) {
 	next := switching(e, token(5, ""), token(6, ""), token(7, ""), token(8, ""))
 	streamed(t, g, func(event int) {
 		if event == 1 {
-			if _, err := g.UpdateWeights(t.Context(), WeightUpdate{Weights: sdk.Weights{Version: 3}, Mode: ModeKeep}); err != nil {
+			if _, err := g.UpdateWeights(t.Context(), WeightUpdate{Weights: sdk.Weights{Version: 3},
+				Mode: ModeKeep}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -115,10 +117,12 @@ func TestAnEngineThatTellsTheVersionOfEachTokenIsBelieved(t *testing.T) {
 			_, _ = io.WriteString(w, `{"choices":[{"index":0,"text":"x","token_ids":[5,6],"prompt_token_ids":[1,2],"logprobs":{"token_logprobs":[-1,-2]}`+spans+`}]}`)
 		})
 		r := post(t, g, "/v1/completions", `{"prompt":[1,2],"logprobs":0,"return_token_ids":true}`)
-		if low, high := gjson.Get(r.body, "policy_version").Int(), gjson.Get(r.body, "policy_version_max").Int(); low != 2 || high != 3 {
+		if low, high := gjson.Get(r.body, "policy_version").Int(), gjson.Get(r.body, "policy_version_max").Int(); low != 2 ||
+			high != 3 {
 			t.Errorf("the answer says %d to %d, want what the engine says, 2 to 3: %s", low, high, r.body)
 		}
-		if rec, _, _ := g.Lookup([]int{1, 2, 5, 6}); fmt.Sprint(rec.Version, rec.VersionMax, rec.Versions) != "2 3 [{2 0 1} {3 1 2}]" {
+		if rec, _, _ := g.Lookup([]int{1, 2, 5, 6}); fmt.Sprint(rec.Version, rec.VersionMax,
+			rec.Versions) != "2 3 [{2 0 1} {3 1 2}]" {
 			t.Errorf("recorded %+v", rec)
 		}
 	})
@@ -127,9 +131,11 @@ func TestAnEngineThatTellsTheVersionOfEachTokenIsBelieved(t *testing.T) {
 func TestSpansThatMakeNoSense(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
-		"a label that is none": `[{"version":"default","start":0,"end":2}]`, "negative": `[{"version":"-1","start":0,"end":2}]`,
-		"a hole": `[{"version":"1","start":0,"end":1},{"version":"2","start":2,"end":2}]`, "too many": `[{"version":"1","start":0,"end":3}]`,
-		"no list": `{}`, "empty": `[]`,
+		"a label that is none": `[{"version":"default","start":0,"end":2}]`,
+		"negative":             `[{"version":"-1","start":0,"end":2}]`,
+		"a hole":               `[{"version":"1","start":0,"end":1},{"version":"2","start":2,"end":2}]`,
+		"too many":             `[{"version":"1","start":0,"end":3}]`,
+		"no list":              `{}`, "empty": `[]`,
 	} {
 		answer := `{"choices":[{"token_ids":[5,6],"weight_versions":` + text + `,"logprobs":{"token_logprobs":[-1,-2]}}]}`
 		done := readCompletion(gjson.Parse(answer), shape{choices: true})

@@ -2,8 +2,8 @@ package gateway
 
 import "github.com/tidwall/gjson"
 
-// Bodies are changed without decoding them: a request or an answer may be megabytes long, and what the gateway does not know
-// of it must stay as it is, digit for digit. Everything that changes a body does so by splice.
+// Bodies are changed without decoding them: a request or an answer may be megabytes long, and what the gateway does not
+// know of it must stay as it is, digit for digit. Everything that changes a body does so by splice.
 
 // span is a range of bytes.
 type span struct{ from, to int }
@@ -14,8 +14,8 @@ type edit struct {
 	raw string
 }
 
-// splice returns a JSON object with values replaced, and with members added at its head and at its end, each list of members
-// without a comma around it. Edits are in their order in the body. What is no object stays as it is.
+// splice returns a JSON object with values replaced, and with members added at its head and at its end, each list of
+// members without a comma around it. Edits are in their order in the body. What is no object stays as it is.
 func splice(body []byte, head string, edits []edit, end string) []byte {
 	if head == "" && len(edits) == 0 && end == "" {
 		return body

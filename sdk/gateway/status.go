@@ -4,12 +4,13 @@ import "time"
 
 // Status is a view of the gateway.
 type Status struct {
-	Version     int                     `json:"version"`
-	Started     time.Time               `json:"started"`
-	Held        bool                    `json:"held"`
-	Hold        *HoldStatus             `json:"hold,omitempty"`
-	Asleep      int                     `json:"asleep,omitempty"`  // level at which the engines sleep; 0: awake
-	Updates     Mode                    `json:"updates,omitempty"` // what becomes of requests in flight at the next weight update; empty: nobody has said
+	Version int         `json:"version"`
+	Started time.Time   `json:"started"`
+	Held    bool        `json:"held"`
+	Hold    *HoldStatus `json:"hold,omitempty"`
+	Asleep  int         `json:"asleep,omitempty"` // level at which the engines sleep; 0: awake
+	// what becomes of requests in flight at the next weight update; empty: nobody has said
+	Updates     Mode                    `json:"updates,omitempty"`
 	InFlight    int                     `json:"in_flight"`
 	Waiting     int                     `json:"waiting"`
 	Replicas    []ReplicaStatus         `json:"replicas"`
@@ -62,7 +63,8 @@ func (g *Gateway) Status() Status {
 	}
 	s.Replicas = make([]ReplicaStatus, 0, len(g.replicas))
 	for _, r := range g.replicas {
-		s.Replicas = append(s.Replicas, ReplicaStatus{r.ID, r.healthy, g.eligibleLocked(r, now), r.version, r.reason, r.inflight, r.served, r.failures})
+		s.Replicas = append(s.Replicas, ReplicaStatus{r.ID, r.healthy, g.eligibleLocked(r, now), r.version, r.reason,
+			r.inflight, r.served, r.failures})
 	}
 	return s
 }

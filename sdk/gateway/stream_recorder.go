@@ -8,11 +8,12 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// maxEvent bounds one server-sent event that a recorder puts together; a stream with a longer one is passed on unrecorded.
+// maxEvent bounds one server-sent event that a recorder puts together; a stream with a longer one is passed on
+// unrecorded.
 const maxEvent = 1 << 20
 
-// streamRecorder reads a stream of server-sent events as it passes, and puts its completions together. It never holds the stream
-// up. A nil recorder does nothing.
+// streamRecorder reads a stream of server-sent events as it passes, and puts its completions together. It never holds
+// the stream up. A nil recorder does nothing.
 type streamRecorder struct {
 	line    []byte // begun, not ended
 	choices map[int]*recordedChoice
@@ -36,10 +37,10 @@ type recordedChoice struct {
 	exact bool   // its spans are the engine's own word
 }
 
-// follow makes the recorder note which version sampled which tokens of the answer to f. A piece that comes now was sampled after the
-// one before it had come, the first after the request had started: at that moment's version or a newer one. Of the two the older is
-// noted, because that is what staleness is measured by. What was sent before an update must have come by its end for that, which
-// it has: the update's own answers come after it.
+// follow makes the recorder note which version sampled which tokens of the answer to f. A piece that comes now was
+// sampled after the one before it had come, the first after the request had started: at that moment's version or a
+// newer one. Of the two the older is noted, because that is what staleness is measured by. What was sent before an
+// update must have come by its end for that, which it has: the update's own answers come after it.
 func (t *streamRecorder) follow(g *Gateway, f *inFlight) {
 	if t != nil {
 		t.before, t.now = f.start, func() int { return g.versionAt(f) }

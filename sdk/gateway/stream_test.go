@@ -30,7 +30,8 @@ func TestStreamPassesUnbuffered(t *testing.T) {
 			_ = out.Flush()
 		}
 	})
-	req, _ := http.NewRequest(http.MethodPost, g.URL()+"/v1/completions", strings.NewReader(`{"stream":true,"prompt":"x","return_token_ids":true}`))
+	req, _ := http.NewRequest(http.MethodPost, g.URL()+"/v1/completions",
+		strings.NewReader(`{"stream":true,"prompt":"x","return_token_ids":true}`))
 	req.Header.Set("Authorization", "Bearer "+dataToken)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -78,7 +79,8 @@ func TestAbortEndsAStreamWithAnError(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	})
-	req, _ := http.NewRequest(http.MethodPost, g.URL()+"/v1/completions", strings.NewReader(`{"stream":true,"prompt":"x"}`))
+	req, _ := http.NewRequest(http.MethodPost, g.URL()+"/v1/completions",
+		strings.NewReader(`{"stream":true,"prompt":"x"}`))
 	req.Header.Set("Authorization", "Bearer "+dataToken)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -105,9 +107,11 @@ func TestStreamUsageIsCounted(t *testing.T) {
 	g := start(t, Config{}, e)
 	e.set(nil, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = io.WriteString(w, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"}}]}\n\ndata: {\"choices\":[],\"usage\":{\"prompt_tokens\":4,\"completion_tokens\":7}}\n\ndata: [DONE]\n\n")
+		_, _ = io.WriteString(w, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"}}]}\n\ndata: "+
+			"{\"choices\":[],\"usage\":{\"prompt_tokens\":4,\"completion_tokens\":7}}\n\ndata: [DONE]\n\n")
 	})
-	if r := post(t, g, "/c/env/v1/chat/completions", `{"stream":true,"messages":[]}`); !strings.HasSuffix(r.body, "[DONE]\n\n") {
+	if r := post(t, g, "/c/env/v1/chat/completions", `{"stream":true,"messages":[]}`); !strings.HasSuffix(r.body,
+		"[DONE]\n\n") {
 		t.Fatalf("got %q", r.body)
 	}
 	eventually(t, "the count", func() bool { return g.Status().Clients["env"].OutputTokens == 7 })
@@ -116,8 +120,10 @@ func TestStreamUsageIsCounted(t *testing.T) {
 // However a stream is cut into pieces on its way, the record is the same.
 func TestTapHearsAnyPieces(t *testing.T) {
 	t.Parallel()
-	const events = "event: x\r\ndata: {\"choices\":[{\"index\":1,\"token_ids\":[5],\"logprobs\":{\"token_logprobs\":[-0.5]}},{\"index\":0,\"token_ids\":[6,7],\"logprobs\":{\"token_logprobs\":[-1,-2]}}]}\r\n\r\n: a comment\n\n" +
-		"data: {\"choices\":[{\"index\":1,\"token_ids\":[8],\"logprobs\":{\"token_logprobs\":[-3]}}],\"usage\":{\"completion_tokens\":4}}\n\ndata: [DONE]\n\n"
+	const events = "event: x\r\ndata: {\"choices\":[{\"index\":1,\"token_ids\":[5],\"logprobs\":{\"token_logprobs\":[-0.5]}}," +
+		"{\"index\":0,\"token_ids\":[6,7],\"logprobs\":{\"token_logprobs\":[-1,-2]}}]}\r\n\r\n: a comment\n\n" +
+		"data: {\"choices\":[{\"index\":1,\"token_ids\":[8],\"logprobs\":{\"token_logprobs\":[-3]}}]," +
+		"\"usage\":{\"completion_tokens\":4}}\n\ndata: [DONE]\n\n"
 	for size := 1; size <= len(events); size++ {
 		recorder := newStreamRecorder(&call{path: "/v1/completions", ids: true}, true)
 		for rest := events; rest != ""; {
@@ -125,12 +131,14 @@ func TestTapHearsAnyPieces(t *testing.T) {
 			recorder.write([]byte(rest[:n]))
 			rest = rest[n:]
 		}
-		if recorder.bad != nil || recorder.usage != 4 || fmt.Sprint(recorder.choices[0].ids, recorder.choices[1].ids, recorder.choices[1].logprobs) != "[6 7] [5 8] [-0.5 -3]" {
+		if recorder.bad != nil || recorder.usage != 4 || fmt.Sprint(recorder.choices[0].ids, recorder.choices[1].ids,
+			recorder.choices[1].logprobs) != "[6 7] [5 8] [-0.5 -3]" {
 			t.Fatalf("in pieces of %d: %+v %+v %+v", size, recorder, recorder.choices[0], recorder.choices[1])
 		}
 	}
 	recorder := newStreamRecorder(&call{path: "/v1/completions", ids: true}, true)
-	recorder.write([]byte("data: {\"choices\":[{\"index\":0,\"token_ids\":[6,7],\"logprobs\":{\"token_logprobs\":[-1]}}]}\n\n"))
+	recorder.write([]byte("data: {\"choices\":[{\"index\":0," +
+		"\"token_ids\":[6,7],\"logprobs\":{\"token_logprobs\":[-1]}}]}\n\n"))
 	if recorder.bad == nil {
 		t.Error("an event with a hole did not stop the recording")
 	}

@@ -16,8 +16,8 @@ import (
 
 // WeightUpdate asks that the replicas serve new weights.
 type WeightUpdate struct {
-	// Weights are what to load. Their version must be above the current one, or equal to it to load the same weights again,
-	// unless Rollback is set.
+	// Weights are what to load. Their version must be above the current one, or equal to it to load the same weights
+	// again, unless Rollback is set.
 	sdk.Weights
 	// Mode says what becomes of requests in flight. Default: ModeDrain. ModeNone holds nothing.
 	Mode Mode `json:"mode,omitempty"`
@@ -34,8 +34,9 @@ func (u *WeightUpdate) version() int { return int(u.Version) }
 
 // Check is a text and what the trainer makes of it.
 type Check struct {
-	Tokens    []int     `json:"tokens"`    // token ids of the text
-	Logprobs  []float64 `json:"logprobs"`  // the trainer's log-probability of each token given those before it; the first is not compared
+	Tokens []int `json:"tokens"` // token ids of the text
+	// the trainer's log-probability of each token given those before it; the first is not compared
+	Logprobs  []float64 `json:"logprobs"`
 	Tolerance float64   `json:"tolerance"` // largest difference that passes, for example 1e-3 in float32
 }
 
@@ -58,10 +59,11 @@ type ReplicaResult struct {
 // ErrMismatch says that a replica does not serve the weights it should.
 var ErrMismatch = errors.New("served weights differ from the trainer's")
 
-// UpdateWeights brings new weights to every healthy replica: requests are held as u.Mode says, Config.Update is called once
-// for all, the outcome is checked if u.Check is set, the version is raised, and requests go through again. A
-// replica that fails is taken out and named in the result; the update itself fails only if no replica took the weights, and then
-// the version stays, and nothing is served until an update succeeds or Admit has loaded the previous weights again.
+// UpdateWeights brings new weights to every healthy replica: requests are held as u.Mode says, Config.Update is called
+// once for all, the outcome is checked if u.Check is set, the version is raised, and requests go through again. A
+// replica that fails is taken out and named in the result; the update itself fails only if no replica took the weights,
+// and then the version stays, and nothing is served until an update succeeds or Admit has loaded the previous weights
+// again.
 func (g *Gateway) UpdateWeights(ctx context.Context, u WeightUpdate) (UpdateResult, error) {
 	if err := g.checkUpdate(&u); err != nil {
 		return UpdateResult{Version: g.Version()}, err
@@ -72,7 +74,8 @@ func (g *Gateway) UpdateWeights(ctx context.Context, u WeightUpdate) (UpdateResu
 		return UpdateResult{Version: g.Version()}, err
 	}
 	if !g.updating.tryLock() {
-		return UpdateResult{Version: g.Version()}, fmt.Errorf("%w: another weight update or admission is going on; wait for it", ErrHeld)
+		return UpdateResult{Version: g.Version()}, fmt.Errorf("%w: another weight update or admission is going "+
+			"on; wait for it", ErrHeld)
 	}
 	res, err := g.update(ctx, u)
 	g.updating.unlock()
@@ -96,7 +99,8 @@ func (g *Gateway) awaitReplica(ctx context.Context, version int) error {
 			return nil
 		}
 		if err := g.waitChange(ctx, changed, late); err != nil {
-			return fmt.Errorf("gateway: weight update to version %d waited for a replica that is up (at most %s): %s: %w", version, g.cfg.UpdateTimeout/2, why, err)
+			return fmt.Errorf("gateway: weight update to version %d waited for a replica that is up (at most %s): %s: %w",
+				version, g.cfg.UpdateTimeout/2, why, err)
 		}
 	}
 }
@@ -104,18 +108,21 @@ func (g *Gateway) awaitReplica(ctx context.Context, version int) error {
 func (g *Gateway) checkUpdate(u *WeightUpdate) error {
 	setDefault(&u.Mode, ModeDrain)
 	if g.cfg.Update == nil {
-		return errors.New("gateway: this inference plugin does not take weight updates (Config.Update is not set); use the transport restart")
+		return errors.New("gateway: this inference plugin does not take weight updates (Config.Update is not set); " +
+			"use the transport restart")
 	}
 	current := g.Version()
 	if u.version() < current && !u.Rollback {
-		return fmt.Errorf("gateway: weight update to policy version %d, the current one is %d; set rollback if the trainer went back to an earlier checkpoint", u.Version, current)
+		return fmt.Errorf("gateway: weight update to policy version %d, the current one is %d; set rollback if the trainer "+
+			"went back to an earlier checkpoint", u.Version, current)
 	}
 	if u.Version < 0 {
 		return fmt.Errorf("gateway: weight update to policy version %d; want 0 or more", u.Version)
 	}
 	if c := u.Check; c != nil {
 		if len(c.Tokens) < 2 || len(c.Logprobs) != len(c.Tokens) || !(c.Tolerance > 0) {
-			return fmt.Errorf("gateway: check has %d tokens, %d logprobs, tolerance %g; want at least 2 tokens, as many logprobs, and a tolerance above 0", len(c.Tokens), len(c.Logprobs), c.Tolerance)
+			return fmt.Errorf("gateway: check has %d tokens, %d logprobs, tolerance %g; want at least 2 tokens, as many "+
+				"logprobs, and a tolerance above 0", len(c.Tokens), len(c.Logprobs), c.Tolerance)
 		}
 	}
 	return nil
@@ -131,7 +138,8 @@ func (g *Gateway) update(ctx context.Context, u WeightUpdate) (res UpdateResult,
 			return res, err
 		}
 	case u.Mode != ModeNone:
-		h, err := g.Hold(ctx, HoldRequest{Mode: u.Mode, Lease: min(g.cfg.UpdateTimeout, g.cfg.MaxLease), Reason: fmt.Sprintf("weight update to version %d", u.Version)})
+		h, err := g.Hold(ctx, HoldRequest{Mode: u.Mode, Lease: min(g.cfg.UpdateTimeout, g.cfg.MaxLease),
+			Reason: fmt.Sprintf("weight update to version %d", u.Version)})
 		if err != nil {
 			return res, err
 		}
@@ -165,14 +173,15 @@ func (g *Gateway) owns(id string) (Mode, error) {
 	return g.hold.Mode, nil
 }
 
-// ExpectUpdates says what will become of requests in flight at the weight updates to come. Under ModeKeep and ModeNone an answer may
-// span an update, and requests of /generate are from now on asked of the engine in a way that tells which version sampled which
-// token. Each update says the same of those after it; this is for the requests before the first.
+// ExpectUpdates says what will become of requests in flight at the weight updates to come. Under ModeKeep and ModeNone
+// an answer may span an update, and requests of /generate are from now on asked of the engine in a way that tells which
+// version sampled which token. Each update says the same of those after it; this is for the requests before the first.
 func (g *Gateway) ExpectUpdates(m Mode) error {
 	switch m {
 	case ModeDrain, ModeKeep, ModeAbort, ModeNone:
 	default:
-		return fmt.Errorf("gateway: mode of the weight updates to come is %q; want %q, %q, %q or %q", m, ModeDrain, ModeKeep, ModeAbort, ModeNone)
+		return fmt.Errorf("gateway: mode of the weight updates to come is %q; want %q, %q, %q or %q", m, ModeDrain,
+			ModeKeep, ModeAbort, ModeNone)
 	}
 	g.mu.Lock()
 	g.expected = m
@@ -213,9 +222,11 @@ func (g *Gateway) loadAll(ctx context.Context, u WeightUpdate) ([]ReplicaResult,
 	g.changedLocked()
 	g.mu.Unlock()
 	if good == 0 {
-		return results, fmt.Errorf("gateway: weight update to version %d: no replica took it, nothing is served until one is admitted or an update succeeds: %w", u.Version, errors.Join(errs...))
+		return results, fmt.Errorf("gateway: weight update to version %d: no replica took it, nothing is served until one "+
+			"is admitted or an update succeeds: %w", u.Version, errors.Join(errs...))
 	}
-	g.emit(Event{Kind: EventUpdated, Version: u.version(), Message: fmt.Sprintf("%d of %d replicas serve policy version %d", good, len(list), u.Version)})
+	g.emit(Event{Kind: EventUpdated, Version: u.version(),
+		Message: fmt.Sprintf("%d of %d replicas serve policy version %d", good, len(list), u.Version)})
 	return results, nil
 }
 
@@ -230,8 +241,8 @@ func (e ReplicaErrors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// loadChecked loads the weights by one call and compares log-probabilities of each replica, side by side. A replica that fails is
-// excluded: its weights may be of either version, or broken.
+// loadChecked loads the weights by one call and compares log-probabilities of each replica, side by side. A replica
+// that fails is excluded: its weights may be of either version, or broken.
 func (g *Gateway) loadChecked(ctx context.Context, list []*replica, u WeightUpdate) ([]ReplicaResult, []error) {
 	targets := make([]Replica, len(list))
 	for i, r := range list {
@@ -262,7 +273,8 @@ func (g *Gateway) loadChecked(ctx context.Context, list []*replica, u WeightUpda
 }
 
 // checkLoaded proves one replica after the weights were loaded, or could not be.
-func (g *Gateway) checkLoaded(ctx context.Context, r *replica, u WeightUpdate, err error) (difference float64, _ error) {
+func (g *Gateway) checkLoaded(ctx context.Context, r *replica, u WeightUpdate, err error) (difference float64,
+	_ error) {
 	kind := EventUpdateFailed
 	if err != nil {
 		err = fmt.Errorf("loading policy version %d into replica %s: %w", u.Version, r.ID, err)
@@ -294,7 +306,8 @@ func (g *Gateway) compare(ctx context.Context, r Replica, c Check) (float64, err
 		}
 	}
 	if worst > c.Tolerance {
-		return worst, fmt.Errorf("%w: replica %s gives token %d (position %d) log-probability %.6g, the trainer %.6g; difference %.3g, tolerance %.3g", ErrMismatch, r.ID, c.Tokens[at], at, got[at], c.Logprobs[at], worst, c.Tolerance)
+		return worst, fmt.Errorf("%w: replica %s gives token %d (position %d) log-probability %.6g, the trainer %.6g; "+
+			"difference %.3g, tolerance %.3g", ErrMismatch, r.ID, c.Tokens[at], at, got[at], c.Logprobs[at], worst, c.Tolerance)
 	}
 	return worst, nil
 }

@@ -30,7 +30,8 @@ func TestUpdateSequence(t *testing.T) {
 		}
 		return nil
 	})}, e)
-	res, err := g.UpdateWeights(context.Background(), WeightUpdate{Weights: sdk.Weights{Version: 2, Path: "/w/2", Transport: "reload"}})
+	res, err := g.UpdateWeights(context.Background(),
+		WeightUpdate{Weights: sdk.Weights{Version: 2, Path: "/w/2", Transport: "reload"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +47,8 @@ func TestUpdateSequence(t *testing.T) {
 	if _, err := g.UpdateWeights(context.Background(), WeightUpdate{Weights: sdk.Weights{Version: 1}}); err == nil {
 		t.Error("an older version was taken without rollback")
 	}
-	if _, err := g.UpdateWeights(context.Background(), WeightUpdate{Weights: sdk.Weights{Version: 1, Path: "/w/2", Transport: "reload"}, Rollback: true}); err != nil || g.Version() != 1 {
+	if _, err := g.UpdateWeights(context.Background(), WeightUpdate{Weights: sdk.Weights{Version: 1, Path: "/w/2",
+		Transport: "reload"}, Rollback: true}); err != nil || g.Version() != 1 {
 		t.Errorf("rollback: %v, version %d", err, g.Version())
 	}
 }
@@ -60,12 +62,14 @@ func TestUpdateKeepStampsRange(t *testing.T) {
 		entered, release := blocking(e)
 		first := background(t, g, "/v1/completions", prompt)
 		<-entered
-		if _, err := g.UpdateWeights(context.Background(), WeightUpdate{Weights: sdk.Weights{Version: 4}, Mode: mode}); err != nil {
+		if _, err := g.UpdateWeights(context.Background(), WeightUpdate{Weights: sdk.Weights{Version: 4},
+			Mode: mode}); err != nil {
 			t.Fatal(err)
 		}
 		close(release)
 		r := <-first
-		if low, high := gjson.Get(r.body, "policy_version").Int(), gjson.Get(r.body, "policy_version_max").Int(); low != 3 || high != 4 {
+		if low, high := gjson.Get(r.body, "policy_version").Int(), gjson.Get(r.body, "policy_version_max").Int(); low != 3 ||
+			high != 4 {
 			t.Errorf("%s: stamped %d to %d, want 3 to 4", mode, low, high)
 		}
 		if rec, _, _ := g.Lookup([]int{1, 2, 3, 10, 20, 2}); rec.Version != 3 || rec.VersionMax != 4 {
@@ -90,7 +94,8 @@ func TestFailedReplicaIsOutUntilRepaired(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if res.Replicas[0].Error != "" || !strings.Contains(res.Replicas[1].Error, "out of memory") || ev.count(EventUpdateFailed) != 1 {
+	if res.Replicas[0].Error != "" || !strings.Contains(res.Replicas[1].Error, "out of memory") ||
+		ev.count(EventUpdateFailed) != 1 {
 		t.Errorf("result %+v, events %+v", res, ev.list)
 	}
 	for i := range 20 {
@@ -122,7 +127,8 @@ func TestUpdateThatNobodyTakes(t *testing.T) {
 		return nil
 	}}, e)
 	broken.Store(true)
-	if _, err := g.UpdateWeights(context.Background(), WeightUpdate{Weights: sdk.Weights{Version: 2}}); err == nil || g.Version() != 1 {
+	if _, err := g.UpdateWeights(context.Background(), WeightUpdate{Weights: sdk.Weights{Version: 2}}); err == nil ||
+		g.Version() != 1 {
 		t.Fatalf("error %v, version %d; want an error and version 1", err, g.Version())
 	}
 	waiting := background(t, g, "/v1/completions", prompt)
@@ -139,8 +145,8 @@ func TestUpdateThatNobodyTakes(t *testing.T) {
 	}
 }
 
-// An engine that was killed and restarted serves its base model; it must not answer for the policy before the current weights
-// are loaded.
+// An engine that was killed and restarted serves its base model; it must not answer for the policy before the current
+// weights are loaded.
 func TestRestartedReplicaIsBroughtUpFirst(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)
@@ -149,7 +155,8 @@ func TestRestartedReplicaIsBroughtUpFirst(t *testing.T) {
 		loads = append(loads, int(u.Version))
 		return nil
 	})}, e)
-	if _, err := g.UpdateWeights(context.Background(), WeightUpdate{Weights: sdk.Weights{Version: 6, Path: "/w/6"}}); err != nil {
+	if _, err := g.UpdateWeights(context.Background(),
+		WeightUpdate{Weights: sdk.Weights{Version: 6, Path: "/w/6"}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := g.ReplicaLost("0", "killed"); err != nil {
@@ -172,20 +179,23 @@ func TestRestartedReplicaIsBroughtUpFirst(t *testing.T) {
 	if fmt.Sprint(loads) != "[6 6]" {
 		t.Errorf("loaded %v, want version 6 twice", loads)
 	}
-	next := start(t, Config{Version: 6, Last: &WeightUpdate{Weights: sdk.Weights{Version: 6}}, Update: each(func(_ context.Context, _ Replica, u WeightUpdate) error {
-		loads = append(loads, -int(u.Version))
-		return nil
-	})})
+	next := start(t, Config{Version: 6, Last: &WeightUpdate{Weights: sdk.Weights{Version: 6}},
+		Update: each(func(_ context.Context, _ Replica, u WeightUpdate) error {
+			loads = append(loads, -int(u.Version))
+			return nil
+		})})
 	if err := next.SetReplicas([]Replica{{ID: "0", URL: e.URL}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := next.Admit(context.Background(), "0", 0); err != nil || loads[len(loads)-1] != -6 || !next.Status().Replicas[0].Ready {
+	if err := next.Admit(context.Background(), "0", 0); err != nil || loads[len(loads)-1] != -6 ||
+		!next.Status().Replicas[0].Ready {
 		t.Errorf("in the next life: %v, loaded %v", err, loads)
 	}
 	if err := g.SetVersion(9); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.Admit(context.Background(), "0", 6); err == nil || !strings.Contains(err.Error(), "push the weights again") {
+	if err := g.Admit(context.Background(), "0", 6); err == nil || !strings.Contains(err.Error(),
+		"push the weights again") {
 		t.Errorf("admitting at an old version without a known update: %v", err)
 	}
 }
@@ -197,13 +207,16 @@ func TestCheckProvesTheWeights(t *testing.T) {
 		_, _ = w.Write([]byte(`{"choices":[{"index":0,"text":"","prompt_logprobs":[null,{"6":{"logprob":-1.5}},{"7":{"logprob":-2.54}}]}]}`))
 	})
 	ev := &events{}
-	g := start(t, Config{Events: ev.add, Update: func(context.Context, []Replica, WeightUpdate) error { return nil }}, right, wrong)
-	u := WeightUpdate{Weights: sdk.Weights{Version: 1}, Check: &Check{Tokens: []int{5, 6, 7}, Logprobs: []float64{0, -1.5, -2.5}, Tolerance: 1e-3}}
+	g := start(t, Config{Events: ev.add, Update: func(context.Context, []Replica, WeightUpdate) error { return nil }},
+		right, wrong)
+	u := WeightUpdate{Weights: sdk.Weights{Version: 1}, Check: &Check{Tokens: []int{5, 6, 7}, Logprobs: []float64{0, -1.5,
+		-2.5}, Tolerance: 1e-3}}
 	res, err := g.UpdateWeights(context.Background(), u)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if res.Replicas[0].Error != "" || !strings.Contains(res.Replicas[1].Error, "token 7 (position 2)") || res.Replicas[1].Difference < 0.039 {
+	if res.Replicas[0].Error != "" || !strings.Contains(res.Replicas[1].Error, "token 7 (position 2)") ||
+		res.Replicas[1].Difference < 0.039 {
 		t.Errorf("results %+v; want replica 1 to differ at position 2", res.Replicas)
 	}
 	if s := g.Status(); !s.Replicas[0].Ready || s.Replicas[1].Ready || ev.count(EventMismatch) != 1 {
@@ -254,13 +267,14 @@ func TestUpdateUnderOwnHold(t *testing.T) {
 	if s := g.Status(); s.Held || s.Version != 1 || ev.count(EventHoldExpired) != 1 {
 		t.Errorf("after the update: %+v; want the overdue hold ended at version 1", s)
 	}
-	if _, err := g.UpdateWeights(ctx, WeightUpdate{Weights: sdk.Weights{Version: 2}, Hold: h.ID}); !errors.Is(err, ErrNotHeld) {
+	if _, err := g.UpdateWeights(ctx, WeightUpdate{Weights: sdk.Weights{Version: 2}, Hold: h.ID}); !errors.Is(err,
+		ErrNotHeld) {
 		t.Errorf("update under a hold that ran out: %v, want ErrNotHeld", err)
 	}
 }
 
-// Under load and random updates, failures and restarts, every answer's stamp covers the weights that really made it, and
-// draining makes it exact.
+// Under load and random updates, failures and restarts, every answer's stamp covers the weights that really made it,
+// and draining makes it exact.
 func TestVersionsNeverMix(t *testing.T) {
 	t.Parallel()
 	const broken, dead = -1000, -2000 // versions of engines that must not be asked
@@ -323,7 +337,8 @@ func TestVersionsNeverMix(t *testing.T) {
 			}
 			for v := 1; v <= 25; v++ {
 				for { // all three may fail
-					if _, err := g.UpdateWeights(context.Background(), WeightUpdate{Weights: sdk.Weights{Version: int64(v)}, Mode: mode}); err == nil {
+					if _, err := g.UpdateWeights(context.Background(), WeightUpdate{Weights: sdk.Weights{Version: int64(v)},
+						Mode: mode}); err == nil {
 						break
 					}
 				}

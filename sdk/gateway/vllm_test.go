@@ -15,9 +15,10 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// TestRealVLLM runs against a real vLLM that serves any model in float32, if RECIPE_TEST_VLLM_URL and RECIPE_TEST_VLLM_MODEL say
-// where and which. The log-probabilities of what /generate sampled must be those that the engine gives to the same tokens as a
-// prompt: it proves that tokens and log-probabilities are aligned, not only equally many.
+// TestRealVLLM runs against a real vLLM that serves any model in float32, if RECIPE_TEST_VLLM_URL and
+// RECIPE_TEST_VLLM_MODEL say where and which. The log-probabilities of what /generate sampled must be those that the
+// engine gives to the same tokens as a prompt: it proves that tokens and log-probabilities are aligned, not only
+// equally many.
 func TestRealVLLM(t *testing.T) {
 	url, model := os.Getenv("RECIPE_TEST_VLLM_URL"), os.Getenv("RECIPE_TEST_VLLM_MODEL")
 	if url == "" {
@@ -36,7 +37,8 @@ func TestRealVLLM(t *testing.T) {
 	ids := strings.ReplaceAll(strings.Trim(fmt.Sprint(prompt), "[]"), " ", ",")
 
 	t.Run("aligned", func(t *testing.T) {
-		r := post(t, g, "/generate", `{"prompt":{"prompt_token_ids":[`+ids+`]},"logprobs":0,"n":4,"max_tokens":12,"temperature":1.0,"top_p":1.0,"stop":["User:"]}`)
+		r := post(t, g, "/generate", `{"prompt":{"prompt_token_ids":[`+ids+
+			`]},"logprobs":0,"n":4,"max_tokens":12,"temperature":1.0,"top_p":1.0,"stop":["User:"]}`)
 		if r.status != 200 {
 			t.Fatalf("%d %s", r.status, r.body)
 		}
@@ -68,7 +70,8 @@ func TestRealVLLM(t *testing.T) {
 		for j, position := range gjson.Get(r.body, "logprobs.0").Array() {
 			first := ""
 			position.Get("0").ForEach(func(k, _ gjson.Result) bool { first = k.Str; return false })
-			if n := len(position.Get("0").Map()); first != gjson.Get(r.body, fmt.Sprintf("token_ids.0.%d", j)).Raw || n < 3 || n > 4 {
+			if n := len(position.Get("0").Map()); first != gjson.Get(r.body, fmt.Sprintf("token_ids.0.%d", j)).Raw || n < 3 ||
+				n > 4 {
 				t.Errorf("position %d is %s, want the sampled token first and 3 or 4 entries", j, position.Raw)
 			}
 		}
@@ -86,8 +89,10 @@ func TestRealVLLM(t *testing.T) {
 		}
 	})
 	t.Run("prompt log-probabilities", func(t *testing.T) {
-		r := post(t, g, "/generate", `{"prompt":{"prompt_token_ids":[`+ids+`]},"prompt_logprobs":2,"n":1,"temperature":0.0,"top_p":1.0,"max_tokens":1}`)
-		if n := gjson.Get(r.body, "prompt_logprobs.#").Int(); n != int64(len(prompt)) || gjson.Get(r.body, fmt.Sprintf("prompt_logprobs.1.%d", prompt[1])).Type != gjson.Number {
+		r := post(t, g, "/generate", `{"prompt":{"prompt_token_ids":[`+ids+
+			`]},"prompt_logprobs":2,"n":1,"temperature":0.0,"top_p":1.0,"max_tokens":1}`)
+		if n := gjson.Get(r.body, "prompt_logprobs.#").Int(); n != int64(len(prompt)) ||
+			gjson.Get(r.body, fmt.Sprintf("prompt_logprobs.1.%d", prompt[1])).Type != gjson.Number {
 			t.Errorf("%d %s", r.status, r.body)
 		}
 	})
@@ -104,7 +109,8 @@ func TestRealVLLM(t *testing.T) {
 		}
 	})
 	t.Run("stream is recorded", func(t *testing.T) {
-		r := post(t, g, "/v1/completions", `{"prompt":[`+ids+`],"max_tokens":8,"logprobs":0,"return_token_ids":true,"stream":true}`)
+		r := post(t, g, "/v1/completions", `{"prompt":[`+ids+
+			`],"max_tokens":8,"logprobs":0,"return_token_ids":true,"stream":true}`)
 		tokens := append([]int(nil), prompt...)
 		for line := range strings.Lines(r.body) {
 			for _, id := range gjson.Get(strings.TrimPrefix(line, "data: "), "choices.0.token_ids").Array() {
@@ -126,7 +132,8 @@ func TestRealVLLM(t *testing.T) {
 			"stop token":           `{"prompt":[` + ids + `],"logprobs":0,"max_tokens":40,"temperature":0,"stop_token_ids":[314]}`,
 			"without them":         `{"prompt":"The capital of France is","max_tokens":20,"temperature":0}`,
 			"one token":            `{"prompt":[` + ids + `],"logprobs":0,"max_tokens":1,"temperature":0}`,
-			"sglang":               `{"input_ids":[` + ids + `],"sampling_params":{"max_new_tokens":20,"temperature":0},"return_logprob":true}`,
+			"sglang": `{"input_ids":[` + ids +
+				`],"sampling_params":{"max_new_tokens":20,"temperature":0},"return_logprob":true}`,
 		} {
 			ask := func(m Mode) string {
 				if err := g.ExpectUpdates(m); err != nil {
@@ -168,7 +175,8 @@ func TestRealVLLM(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := <-got
-		if n := len(gjson.Get(r.body, "token_ids.1").Array()); r.status != 200 || n != 60 || gjson.Get(r.body, "policy_version").Int() != 4 {
+		if n := len(gjson.Get(r.body, "token_ids.1").Array()); r.status != 200 || n != 60 ||
+			gjson.Get(r.body, "policy_version").Int() != 4 {
 			t.Errorf("%d, %d tokens, %s", r.status, n, r.body[:min(len(r.body), 300)])
 		}
 	})

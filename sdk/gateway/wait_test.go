@@ -87,7 +87,8 @@ func TestAnUpdateWaitsForAReplica(t *testing.T) {
 func TestAnUpdateThatWaitsInVainNamesWhatItWaitedFor(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
-	g := start(t, Config{Clock: clock, Update: func(context.Context, []Replica, WeightUpdate) error { return nil }}, newEngine(t))
+	g := start(t, Config{Clock: clock, Update: func(context.Context, []Replica, WeightUpdate) error { return nil }},
+		newEngine(t))
 	if err := g.ReplicaLost("0", "it ran out of memory"); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +108,8 @@ func TestAnUpdateThatWaitsInVainNamesWhatItWaitedFor(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if _, err := g.UpdateWeights(ctx, WeightUpdate{Weights: sdk.Weights{Version: 1}}); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "it ran out of memory") {
+	if _, err := g.UpdateWeights(ctx, WeightUpdate{Weights: sdk.Weights{Version: 1}}); !errors.Is(err,
+		context.DeadlineExceeded) || !strings.Contains(err.Error(), "it ran out of memory") {
 		t.Errorf("got %v, want the deadline and what it waited for", err)
 	}
 }

@@ -79,7 +79,8 @@ func (h *host) flowing() []sdk.Activity {
 	var out []sdk.Activity
 	if p.InFlight > 0 {
 		a := sdk.Activity{
-			What: fmt.Sprintf("%s at its engine", plural(p.InFlight, "request")), Began: p.Oldest, Progressed: p.Sign, Sign: "answer",
+			What: fmt.Sprintf("%s at its engine", plural(p.InFlight, "request")), Began: p.Oldest, Progressed: p.Sign,
+			Sign:   "answer",
 			Remedy: "read the log of the engine; recipe restart starts it again, and requests wait for it",
 		}
 		if h.tokens.counts() != nil {

@@ -42,7 +42,8 @@ type server struct {
 	replicas []inference.Replica
 }
 
-func (s *server) Start(_ context.Context, req sdk.Request[serverConfig], host inference.Host) (inference.Engine, error) {
+func (s *server) Start(_ context.Context, req sdk.Request[serverConfig], host inference.Host) (inference.Engine,
+	error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.host = host
@@ -108,7 +109,10 @@ func (s *server) definition() *sdk.Definition {
 
 func engine(t *testing.T) string {
 	t.Helper()
-	e := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"choices":[]}`)) }))
+	e := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_,
+			_ = w.Write([]byte(`{"choices":[]}`))
+	}))
 	t.Cleanup(e.Close)
 	return e.URL
 }
@@ -154,9 +158,12 @@ func TestOutputsOfAnInferenceBlock(t *testing.T) {
 	out := b.Ready()
 	listen := b.Status().GetListen()
 	for name, want := range map[string]cty.Value{
-		"base_url": cty.StringVal("http://" + listen + "/v1"), "generate_url": cty.StringVal("http://" + listen + "/generate"),
-		"control_url": cty.StringVal("http://" + listen), "api_key": cty.StringVal("test-token"), "control_token": cty.StringVal("test-control-token"),
-		"model": cty.StringVal("m"), "transports": cty.ListVal([]cty.Value{cty.StringVal("reload"), cty.StringVal("lora")}),
+		"base_url":     cty.StringVal("http://" + listen + "/v1"),
+		"generate_url": cty.StringVal("http://" + listen + "/generate"),
+		"control_url":  cty.StringVal("http://" + listen), "api_key": cty.StringVal("test-token"),
+		"control_token": cty.StringVal("test-control-token"),
+		"model":         cty.StringVal("m"), "transports": cty.ListVal([]cty.Value{cty.StringVal("reload"),
+			cty.StringVal("lora")}),
 	} {
 		if got := out.GetAttr(name); got.Equals(want).False() {
 			t.Errorf("output %s is %#v, want %#v", name, got, want)
@@ -195,7 +202,8 @@ func TestAnEngineThatComesBackIsClosedUntilItsWeightsAreKnown(t *testing.T) {
 	replicas(t, b, "replica that serves", func(s gateway.Status) bool { return through(s) == 1 })
 	g := gateway.NewClient(b.Output("control_url"), b.Output("control_token"))
 	defer g.Close()
-	if _, err := g.UpdateWeights(t.Context(), gateway.WeightUpdate{Weights: sdk.Weights{Version: 1, Path: "/w"}}); err != nil {
+	if _, err := g.UpdateWeights(t.Context(), gateway.WeightUpdate{Weights: sdk.Weights{Version: 1,
+		Path: "/w"}}); err != nil {
 		t.Fatal(err)
 	}
 	<-s.updates

@@ -24,7 +24,8 @@ func TestWhatAPluginHasLoadedIsNoProof(t *testing.T) {
 	g := gateway.NewClient(b.Output("control_url"), b.Output("control_token"))
 	defer g.Close()
 	check := &gateway.Check{Tokens: []int{1, 2}, Logprobs: []float64{0, -5}, Tolerance: 1e-3} // the plugin gives 0
-	if _, err := g.UpdateWeights(t.Context(), gateway.WeightUpdate{Weights: sdk.Weights{Version: 1, Path: "/w"}, Check: check}); err == nil || !strings.Contains(err.Error(), "differ") {
+	if _, err := g.UpdateWeights(t.Context(), gateway.WeightUpdate{Weights: sdk.Weights{Version: 1, Path: "/w"},
+		Check: check}); err == nil || !strings.Contains(err.Error(), "differ") {
 		t.Fatalf("update: %v, want %v", err, gateway.ErrMismatch)
 	}
 	s.say(inference.Replica{ID: at, URL: at, Version: 1})

@@ -65,7 +65,8 @@ func keyed(requirement, dir string) (string, error) {
 func misnamed(requirement string, err error) error {
 	return &sdk.Error{
 		Summary: fmt.Sprintf("runtime.requirements = %q: %v", requirement, err), Err: err,
-		Remedy: "name a wheel, an archive, or a folder with a pyproject.toml or setup.py; relative paths count from the recipe's folder",
+		Remedy: "name a wheel, an archive, or a folder with a pyproject.toml or setup.py; relative paths count " +
+			"from the recipe's folder",
 	}
 }
 

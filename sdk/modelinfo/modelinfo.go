@@ -46,8 +46,8 @@ func (s Model) KVBytes(elementBytes int64) int64 {
 	return 2 * s.Layers * s.KVHeads * s.HeadDim * elementBytes
 }
 
-// Of finds what is known of a model: from config.json of a local folder, else from the table. False: not known, which is no
-// error.
+// Of finds what is known of a model: from config.json of a local folder, else from the table. False: not known, which
+// is no error.
 func Of(model string) (Model, bool, error) {
 	data, err := os.ReadFile(filepath.Join(model, "config.json"))
 	if err == nil {
@@ -91,7 +91,8 @@ func parse(data []byte) (Model, error) {
 		t = *c.Text
 	}
 	if t.Layers <= 0 || t.Hidden <= 0 || t.Heads <= 0 || t.Vocab <= 0 {
-		return Model{}, fmt.Errorf("expected num_hidden_layers, hidden_size, num_attention_heads and vocab_size above 0, got %d, %d, %d, %d", t.Layers, t.Hidden, t.Heads, t.Vocab)
+		return Model{}, fmt.Errorf("expected num_hidden_layers, hidden_size, num_attention_heads and vocab_size above 0, "+
+			"got %d, %d, %d, %d", t.Layers, t.Hidden, t.Heads, t.Vocab)
 	}
 	s := Model{
 		Layers: t.Layers, Hidden: t.Hidden, Heads: t.Heads, KVHeads: t.KVHeads, HeadDim: t.HeadDim, FFN: t.FFN,

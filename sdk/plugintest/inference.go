@@ -41,11 +41,13 @@ const (
 	FakeVocabulary = 32
 )
 
-// FakeInference is an inference plugin without a model, for tests of environments, trainers and sync plugins: an engine in the
-// shapes of vLLM behind the SDK's own gateway. It answers with the ids of random letters; its weights are one number, read from
-// files as FakeWeights writes them, and its log-probabilities follow from that number (see FakeLogprobs).
+// FakeInference is an inference plugin without a model, for tests of environments, trainers and sync plugins: an engine
+// in the shapes of vLLM behind the SDK's own gateway. It answers with the ids of random letters; its weights are one
+// number, read from files as FakeWeights writes them, and its log-probabilities follow from that number (see
+// FakeLogprobs).
 func FakeInference() *sdk.Definition {
-	return inference.New("fake", "Inference without a model, for tests.", func() inference.Plugin[FakeConfig] { return &fake{} },
+	return inference.New("fake", "Inference without a model, for tests.",
+		func() inference.Plugin[FakeConfig] { return &fake{} },
 		sdk.WithOutputs(FakeOutputs{}))
 }
 
@@ -108,7 +110,8 @@ func (f *fake) Replicas() []inference.Replica {
 func (f *fake) Outputs() any {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return FakeOutputs{outputs.Inference{Model: FakeModel, Tokenizer: FakeModel, MaxModelLen: 4096}, f.config.EnableSleepMode}
+	return FakeOutputs{outputs.Inference{Model: FakeModel, Tokenizer: FakeModel, MaxModelLen: 4096},
+		f.config.EnableSleepMode}
 }
 
 func (f *fake) Update(_ context.Context, c FakeConfig) error {
@@ -202,10 +205,12 @@ func (f *fake) complete(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{
-		"id": "fake-" + strconv.FormatUint(rand.Uint64(), 36), "object": "text_completion", "created": time.Now().Unix(), "model": FakeModel,
+		"id": "fake-" + strconv.FormatUint(rand.Uint64(), 36), "object": "text_completion", "created": time.Now().Unix(),
+		"model":            FakeModel,
 		"choices":          choices,
 		"prompt_token_ids": prompt,
-		"usage":            map[string]int{"prompt_tokens": len(prompt), "completion_tokens": len(choices) * max(1, q.MaxTokens)},
+		"usage": map[string]int{"prompt_tokens": len(prompt), "completion_tokens": len(choices) * max(1,
+			q.MaxTokens)},
 	})
 }
 

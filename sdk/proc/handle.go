@@ -13,9 +13,10 @@ import (
 
 // Handle finds a program again after the plugin that started it has died. It holds nothing secret.
 type Handle struct {
-	Name    string `json:"name"`
-	PID     int    `json:"pid"`             // also its process group
-	Start   uint64 `json:"start"`           // when it was started, in the system's own unit; tells it from a later process of that pid
+	Name string `json:"name"`
+	PID  int    `json:"pid"` // also its process group
+	// when it was started, in the system's own unit; tells it from a later process of that pid
+	Start   uint64 `json:"start"`
 	Session int    `json:"session"`         // the session of the plugin that started it
 	Boot    string `json:"boot"`            // of the machine: after a reboot nothing is alive
 	Mark    string `json:"mark"`            // carried in the environment of everything it starts

@@ -67,7 +67,7 @@ func Start(ctx context.Context, s Spec) (*Program, error) {
 		return nil, fmt.Errorf("start %s: %w", s.Argv[0], err)
 	}
 	h := Handle{Name: s.Name, Log: log.path, Ports: s.Ports, Data: s.Data, Mark: hex.EncodeToString(mark)}
-	cmd := exec.Command(s.Argv[0], s.Argv[1:]...) //nolint:gosec // the plugin decides what it runs
+	cmd := exec.Command(s.Argv[0], s.Argv[1:]...)
 	cmd.Env = s.Env
 	if cmd.Env == nil {
 		cmd.Env = os.Environ()
@@ -189,7 +189,8 @@ func (p *Program) Stop(ctx context.Context, grace time.Duration) error {
 	case <-p.done:
 		return nil
 	case <-end.Done():
-		return fmt.Errorf("stop %s (pid %d): it was killed but has not ended after %s; a process in uninterruptible sleep (a hung disk or driver) does that", p.handle.Name, p.handle.PID, killDeadline)
+		return fmt.Errorf("stop %s (pid %d): it was killed but has not ended after %s; a process in uninterruptible sleep "+
+			"(a hung disk or driver) does that", p.handle.Name, p.handle.PID, killDeadline)
 	}
 }
 

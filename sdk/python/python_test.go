@@ -24,11 +24,11 @@ func TestTheWholePackageIsInTheBinary(t *testing.T) {
 			return nil
 		}
 		files++
-		want, err := os.ReadFile(path) //nolint:gosec // our own sources
+		want, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
-		got, err := os.ReadFile(filepath.Join(dir, strings.TrimPrefix(path, "src/"))) //nolint:gosec // what was just written
+		got, err := os.ReadFile(filepath.Join(dir, strings.TrimPrefix(path, "src/")))
 		if err != nil || string(got) != string(want) {
 			t.Errorf("%s differs from what was written: %v", path, err)
 		}
@@ -52,7 +52,7 @@ func TestAnOlderVersionLeavesNothing(t *testing.T) {
 		t.Errorf("gone.py is still there: %v", err)
 	}
 	if got, err := os.ReadFile(filepath.Join(dir, "pkg/stays.py")); err != nil ||
-		string(got) != "new" { //nolint:gosec // a test's file
+		string(got) != "new" {
 		t.Errorf("stays.py holds %q, %v", got, err)
 	}
 	left, err := filepath.Glob(filepath.Join(dir, "pkg", ".part-*"))

@@ -88,7 +88,8 @@ func typeOf(t reflect.Type) (cty.Type, string, error) {
 		ty, err := objectOf(t)
 		return ty, "", err
 	}
-	return cty.NilType, "", fmt.Errorf("type %s cannot be written in a recipe; use string, bool, a number, time.Duration, "+
+	return cty.NilType, "", fmt.Errorf("type %s cannot be written in a recipe; use string, bool, a "+
+		"number, time.Duration, "+
 		"a slice, a map with string keys, spec.Ref, cty.Value or any", t)
 }
 

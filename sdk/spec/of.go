@@ -143,7 +143,8 @@ func attributeOf(f field) (*Attribute, error) {
 	isRef := indirect(f.typ) == refType
 	isRefList := f.typ.Kind() == reflect.Slice && f.typ.Elem() == refType
 	if (len(a.References) > 0) != (isRef || isRefList) {
-		return nil, fmt.Errorf("`reference` goes with a field of type spec.Ref, *spec.Ref or []spec.Ref, and those need it; got %s", f.typ)
+		return nil, fmt.Errorf("`reference` goes with a field of type spec.Ref, *spec.Ref or []spec.Ref, and "+
+			"those need it; got %s", f.typ)
 	}
 	if isRefList {
 		a.List, a.Format = true, ""

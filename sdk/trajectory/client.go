@@ -213,7 +213,8 @@ func (c *Client) RegisterEnv(ctx context.Context, r EnvRegistration) (EnvWelcome
 		if w.Status == "success" {
 			return w, nil
 		}
-		if err := c.wait(ctx, c.envPolling, "registering the environment again: the trainer has not asked for a batch yet"); err != nil {
+		if err := c.wait(ctx, c.envPolling, "registering the environment again: the trainer has not asked for "+
+			"a batch yet"); err != nil {
 			return w, err
 		}
 	}

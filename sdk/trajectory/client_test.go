@@ -19,7 +19,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreTopFunction("net/http.(*persistConn).writeLoop"), goleak.IgnoreTopFunction("internal/poll.runtime_pollWait"))
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("net/http.(*persistConn).readLoop"),
+		goleak.IgnoreTopFunction("net/http.(*persistConn).writeLoop"),
+		goleak.IgnoreTopFunction("internal/poll.runtime_pollWait"))
 }
 
 // script answers requests one after the other and remembers them.
@@ -66,10 +68,11 @@ func start(t *testing.T, replies ...func(http.ResponseWriter)) (*Client, *script
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	var waits []time.Duration
-	c, err := New(server.URL, WithHTTPClient(server.Client()), WithWait(func(ctx context.Context, d time.Duration, _ string) error {
-		waits = append(waits, d)
-		return ctx.Err()
-	}))
+	c, err := New(server.URL, WithHTTPClient(server.Client()),
+		WithWait(func(ctx context.Context, d time.Duration, _ string) error {
+			waits = append(waits, d)
+			return ctx.Err()
+		}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +108,8 @@ func TestBatchSurvivesServerErrorsAndReadsLeases(t *testing.T) {
 	if err != nil || batch == nil {
 		t.Fatal(batch, err)
 	}
-	if batch.ID != "a-1-1" || batch.LeaseSeconds != 90 || *batch.Groups[0].EnvID != 3 || *batch.Groups[0].PolicyVersion != (Versions{4, 6}) {
+	if batch.ID != "a-1-1" || batch.LeaseSeconds != 90 || *batch.Groups[0].EnvID != 3 ||
+		*batch.Groups[0].PolicyVersion != (Versions{4, 6}) {
 		t.Errorf("read %+v", batch)
 	}
 	if !strings.Contains(s.requests[0], "lease=90") {
@@ -125,7 +129,8 @@ func TestErrorsAreTyped(t *testing.T) {
 		reason Reason
 		tries  int
 	}{
-		{"an unregistered trainer is an error although the status is 200", says(200, `{"status":"error","message":"Trainer not registered.","batch":[]}`),
+		{"an unregistered trainer is an error although the status is 200",
+			says(200, `{"status":"error","message":"Trainer not registered.","batch":[]}`),
 			func(ctx context.Context, c *Client) error { _, err := c.Batch(ctx, 0); return err }, Unregistered, 1},
 		{"a refused group is not posted again", says(422, `{"detail":[]}`),
 			func(ctx context.Context, c *Client) error { _, err := c.Post(ctx, &Group{}); return err }, ClientError, 1},
@@ -184,7 +189,8 @@ func TestConnectionFailuresAreToldApart(t *testing.T) {
 		}
 		_, err = c.Check(t.Context())
 		transport.CloseIdleConnections()
-		if !errors.Is(err, reason) && (reason != Unreachable || !errors.Is(err, Timeout)) { // a resolver may be slow to say no
+		// a resolver may be slow to say no
+		if !errors.Is(err, reason) && (reason != Unreachable || !errors.Is(err, Timeout)) {
 			t.Errorf("%s: got %v, expected %s", url, err, reason)
 		}
 		if strings.Contains(err.Error(), "secret") {
@@ -203,7 +209,8 @@ func TestRegistrationsAreRepeatedAndEnvironmentsWait(t *testing.T) {
 	if !reflect.DeepEqual(*waits, []time.Duration{4 * time.Second}) || !strings.Contains(s.bodies[1], `"batch_size":8`) {
 		t.Errorf("waited %v, sent %v", *waits, s.bodies)
 	}
-	c, _, waits, _ = start(t, says(200, `{"status":"wait for trainer to start"}`), says(200, `{"status":"success","env_id":0,"wandb_name":"a_0"}`))
+	c, _, waits, _ = start(t, says(200, `{"status":"wait for trainer to start"}`),
+		says(200, `{"status":"success","env_id":0,"wandb_name":"a_0"}`))
 	w, err := c.RegisterEnv(t.Context(), EnvRegistration{DesiredName: "a", GroupSize: 4})
 	if err != nil || w.WandbName != "a_0" || len(*waits) != 1 {
 		t.Errorf("got %+v, %v after %v", w, err, *waits)
@@ -218,7 +225,8 @@ func TestPostCompressesAndAuthenticates(t *testing.T) {
 		t.Fatal(err)
 	}
 	env := 2
-	r, err := c.Post(t.Context(), &Group{Tokens: [][]int{{1, 2}}, Masks: [][]int{{-100, 2}}, Scores: []float64{1}, EnvID: &env, PolicyVersion: At(7)})
+	r, err := c.Post(t.Context(), &Group{Tokens: [][]int{{1, 2}}, Masks: [][]int{{-100, 2}}, Scores: []float64{1},
+		EnvID: &env, PolicyVersion: At(7)})
 	if err != nil || r.Status != "buffered" || r.BufferSize != 3 {
 		t.Fatalf("got %+v, %v", r, err)
 	}
@@ -247,7 +255,8 @@ func TestARepeatedPostKeepsItsKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := s.keys
-	if len(k) != 6 || len(k[0]) < 20 || k[1] != k[0] || k[2] != k[0] || k[3] == k[0] || k[3] == "" || k[4] == k[3] || k[4] == "" || k[5] != "" {
+	if len(k) != 6 || len(k[0]) < 20 || k[1] != k[0] || k[2] != k[0] || k[3] == k[0] || k[3] == "" || k[4] == k[3] ||
+		k[4] == "" || k[5] != "" {
 		t.Errorf("the keys of three attempts, of another post, of a list and of another call are %q", k)
 	}
 }
@@ -284,24 +293,28 @@ func TestANullIsNoNumber(t *testing.T) {
 	t.Parallel()
 	const good = `{"tokens":[[1],[2]],"masks":[[1],[2]],"scores":[1,0],"advantages":[null,[0.5]],"env_id":7,"policy_version":3}`
 	group := func(field, value string) string {
-		return `{"tokens":[[1],[2]],"masks":[[1],[2]],` + map[bool]string{false: `"scores":[1,0],`}[field == "scores"] + `"` + field + `":` + value + `}`
+		return `{"tokens":[[1],[2]],"masks":[[1],[2]],` + map[bool]string{false: `"scores":[1,0],`}[field == "scores"] + `"` +
+			field + `":` + value + `}`
 	}
 	for name, bad := range map[string]string{
 		"score": group("scores", "[1,null]"), "advantage": group("advantages", "[[1],[null]]"),
-		"log-probability": group("inference_logprobs", "[[-1],[ null ]]"), "reference": group("ref_logprobs", "[[null],null]"),
+		"log-probability": group("inference_logprobs", "[[-1],[ null ]]"),
+		"reference":       group("ref_logprobs", "[[null],null]"),
 	} {
 		var reply batchReply
 		if err := reply.decode([]byte(`{"batch":[` + bad + `,` + good + `],"id":"b"}`)); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if len(reply.Unreadable) != 1 || !strings.Contains(reply.Unreadable[0].Err.Error(), "reading group 0 of the batch: want a number for each score") {
+		if len(reply.Unreadable) != 1 || !strings.Contains(reply.Unreadable[0].Err.Error(), "reading group 0 of the batch: "+
+			"want a number for each score") {
 			t.Errorf("%s: unreadable %v", name, reply.Unreadable)
 		}
 		if len(reply.Groups) != 1 {
 			t.Fatalf("%s: %d groups were read, want the good one", name, len(reply.Groups))
 		}
 		g := reply.Groups[0]
-		if g.Scores[0] != 1 || g.Advantages[0] != nil || g.Advantages[1][0] != 0.5 || *g.EnvID != 7 || g.PolicyVersion.Min != 3 || g.InferenceLogprobs != nil {
+		if g.Scores[0] != 1 || g.Advantages[0] != nil || g.Advantages[1][0] != 0.5 || *g.EnvID != 7 ||
+			g.PolicyVersion.Min != 3 || g.InferenceLogprobs != nil {
 			t.Errorf("%s: the good group became %+v", name, g)
 		}
 	}

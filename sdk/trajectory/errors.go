@@ -67,7 +67,8 @@ func (e *Error) Guidance() string {
 		third = "Is a second trainer running? Otherwise raise the lease above the longest step."
 	}
 	return fmt.Sprintf(
-		"1. Is the trajectory API running? `curl %s/status`, or `recipe status`.\n2. Is the address right, as seen from this machine, with its port and token? %s\n3. %s",
+		"1. Is the trajectory API running? `curl %s/status`, or `recipe status`.\n2. Is the address right, as seen from "+
+			"this machine, with its port and token? %s\n3. %s",
 		e.URL,
 		e.URL,
 		third,

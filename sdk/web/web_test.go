@@ -16,8 +16,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// quick are limits that a test can wait for. Headers and idle connections keep theirs: what a test sends at once may take its
-// time on a busy machine.
+// quick are limits that a test can wait for. Headers and idle connections keep theirs: what a test sends at once may
+// take its time on a busy machine.
 func quick() Limits {
 	l := Defaults()
 	l.Stall = 300 * time.Millisecond

@@ -107,7 +107,8 @@ func (a *Advantages) group(g *Group, stats *advantageStats) (out [][]float64, gi
 			fill(s, values, baseline[i])
 		default:
 			return nil, nil,
-				fmt.Errorf("group %q, sequence %d carries no advantages and the fallback is off: send advantages or switch the fallback to grpo on", g.Name, i)
+				fmt.Errorf("group %q, sequence %d carries no advantages and the fallback is off: send advantages or switch the "+
+					"fallback to grpo on", g.Name, i)
 		}
 		out, given = append(out, values), append(given, overridden)
 	}

@@ -96,7 +96,8 @@ func (c *Checkpoint) check() error {
 		return fmt.Errorf("step: want 0 or more, got %d", c.Step)
 	}
 	if !c.Params.Finite() {
-		return errors.New("weights contain NaN or infinity: training diverged; go back to an earlier checkpoint and lower the learning rate")
+		return errors.New("weights contain NaN or infinity: training diverged; go back to an earlier checkpoint and " +
+			"lower the learning rate")
 	}
 	if a := c.Adam; a != nil && (len(a.Mean) != len(c.Params.flat) || len(a.Square) != len(c.Params.flat)) {
 		return fmt.Errorf("optimizer state: want %d numbers a moment, got %d and %d", len(c.Params.flat), len(a.Mean),
@@ -117,7 +118,8 @@ func Decode(data []byte) (*Checkpoint, error) {
 	}
 	numbers := data[len(checkpointMagic):]
 	if v := binary.LittleEndian.Uint32(numbers); v != checkpointVersion {
-		return nil, fmt.Errorf("checkpoint format: this program reads version %d, the file has version %d; use the program version that wrote it", checkpointVersion, v)
+		return nil, fmt.Errorf("checkpoint format: this program reads version %d, the file has version %d; use the program "+
+			"version that wrote it", checkpointVersion, v)
 	}
 	length := binary.LittleEndian.Uint32(numbers[4:])
 	if length > maxHeader || checkpointPrefix+int(length)+sha256.Size > len(data) {
@@ -133,7 +135,8 @@ func Decode(data []byte) (*Checkpoint, error) {
 		return nil, err
 	}
 	if got := sha256.Sum256(body); !bytes.Equal(got[:], sum) {
-		return nil, errors.New("checkpoint is damaged: its checksum does not match; copy it again or go back to an earlier one")
+		return nil, errors.New("checkpoint is damaged: its checksum does not match; copy it again or " +
+			"go back to an earlier one")
 	}
 	return h.assemble(body[checkpointPrefix+int(length):])
 }

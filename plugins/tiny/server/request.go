@@ -183,7 +183,8 @@ func (p *prompt) UnmarshalJSON(data []byte) error {
 		return nil
 	}
 	return badRequest("prompt",
-		"prompt: want one text, one list of token ids, or {\"prompt_token_ids\": [...]}; several prompts are several requests")
+		"prompt: want one text, one list of token ids, or {\"prompt_token_ids\": [...]}; several "+
+			"prompts are several requests")
 }
 
 // tokens encodes the prompt; an empty text becomes the token that begins one.

@@ -58,7 +58,7 @@ print(json.dumps({
 		t.Fatal(err)
 	}
 	texts := []string{"12+34=46", "a\n\n b", "  two  spaces ", "say <eos> and <pad>", "it 's n't a ?", lm.ASCII}
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // texts for a test
+	random := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
 		var text []byte
 		for range 1 + random.IntN(40) {
@@ -75,7 +75,7 @@ print(json.dumps({
 		t.Fatal(err)
 	}
 	command := exec.CommandContext(t.Context(), withTransformers(t), "-c", program,
-		dir) //nolint:gosec // our own interpreter
+		dir)
 	command.Env = append(os.Environ(), "HF_HUB_OFFLINE=1")
 	command.Stdin = bytes.NewReader(input)
 	out, err := command.Output()

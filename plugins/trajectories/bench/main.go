@@ -1,6 +1,7 @@
 // Command bench puts two trajectory APIs through the same load in one run and writes a table that compares them.
 //
-//	bench --ours "runapi --dir DIR" --theirs "python -m atroposlib.cli.run_api --host 127.0.0.1" > docs/benchmarks/trajectories.md
+//	bench --ours "runapi --dir DIR" \
+//	  --theirs "python -m atroposlib.cli.run_api --host 127.0.0.1" > docs/benchmarks/trajectories.md
 package main
 
 import (
@@ -93,14 +94,16 @@ func (p pair) row(name string, ours, theirs func() (result, error)) error {
 		ratios = append(ratios, o[len(o)-1].perCPU()/r.perCPU())
 	}
 	r, extremes := median(o)
-	line := fmt.Sprintf("| %s | **%.0f** (%s) | %.0f | %s / %s |", name, r.perCPU(), extremes, r.perWall(), ms(r.quantile(0.5)), ms(r.quantile(0.99)))
+	line := fmt.Sprintf("| %s | **%.0f** (%s) | %.0f | %s / %s |", name, r.perCPU(), extremes, r.perWall(),
+		ms(r.quantile(0.5)), ms(r.quantile(0.99)))
 	if p.theirs == nil {
 		fmt.Println(line + " – | – | – | – |")
 		return nil
 	}
 	slices.Sort(ratios)
 	r, extremes = median(t)
-	fmt.Printf("%s %.0f (%s) | %.0f | %s / %s | **%.1f×** (%.1f–%.1f) |\n", line, r.perCPU(), extremes, r.perWall(), ms(r.quantile(0.5)), ms(r.quantile(0.99)),
+	fmt.Printf("%s %.0f (%s) | %.0f | %s / %s | **%.1f×** (%.1f–%.1f) |\n", line, r.perCPU(), extremes, r.perWall(),
+		ms(r.quantile(0.5)), ms(r.quantile(0.99)),
 		ratios[len(ratios)/2], ratios[0], ratios[len(ratios)-1])
 	return nil
 }
@@ -114,7 +117,8 @@ func median(all []result) (r result, extremes string) {
 func ms(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d.Microseconds())/1000) }
 
 const heading = `
-| %s | recipe, per server-CPU-s (range) | per wall s | ms p50 / p99 | run-api, per server-CPU-s (range) | per wall s | ms p50 / p99 | ratio (range) |
+| %s | recipe, per server-CPU-s (range) | per wall s | ms p50 / p99 ` +
+	`| run-api, per server-CPU-s (range) | per wall s | ms p50 / p99 | ratio (range) |
 |---|---|---|---|---|---|---|---|
 `
 
@@ -140,7 +144,8 @@ func (p pair) runPosts() error {
 		sh       shape
 		zipped   bool
 		n, other int
-	}{{shape{8, 512}, false, 4000, 400}, {shape{8, 512}, true, 4000, 400}, {shape{8, 4096}, false, 600, 60}, {shape{8, 4096}, true, 600, 60}} {
+	}{{shape{8, 512}, false, 4000, 400}, {shape{8, 512}, true, 4000, 400}, {shape{8, 4096}, false, 600, 60},
+		{shape{8, 4096}, true, 600, 60}} {
 		name := fmt.Sprintf("POST %s plain", c.sh)
 		if c.zipped {
 			name = fmt.Sprintf("POST %s gzip", c.sh)
@@ -162,7 +167,8 @@ func (p pair) runDrains() error {
 		batch          int
 		batches, other int
 		accept         string
-	}{{shape{8, 512}, 256, 64, 4, "identity"}, {shape{8, 512}, 256, 64, 4, "gzip, deflate"}, {shape{8, 4096}, 64, 32, 2, "identity"}, {shape{8, 4096}, 64, 32, 2, "gzip, deflate"}} {
+	}{{shape{8, 512}, 256, 64, 4, "identity"}, {shape{8, 512}, 256, 64, 4, "gzip, deflate"}, {shape{8, 4096}, 64, 32, 2,
+		"identity"}, {shape{8, 4096}, 64, 32, 2, "gzip, deflate"}} {
 		err := p.row(fmt.Sprintf("drain %s, batch %d, accept %s", c.sh, c.batch, c.accept),
 			func() (result, error) {
 				return p.ours.drain(c.sh, c.batch, p.times(c.batches), "Accept-Encoding", c.accept)
@@ -197,7 +203,9 @@ func (p pair) runColumns() error {
 }
 
 func (p pair) runMixed() error {
-	fmt.Print("\n| mixed: 64 environments and a trainer, 8 × 512, batch 256 | posts/s | posts per server-CPU-s | POST ms p50 / p99 / max | /status-env ms p50 / p99 | /batch ms p50 / p99 | sequences out/s |\n|---|---|---|---|---|---|---|\n")
+	fmt.Print("\n| mixed: 64 environments and a trainer, 8 × 512, batch 256 | posts/s | posts per server-CPU-s | POST " +
+		"ms p50 / p99 / max | /status-env ms p50 / p99 | /batch ms p50 / p99 | sequences out/s " +
+		"|\n|---|---|---|---|---|---|---|\n")
 	for _, c := range []struct {
 		name  string
 		pause time.Duration
@@ -210,8 +218,10 @@ func (p pair) runMixed() error {
 			if err != nil {
 				return err
 			}
-			fmt.Printf("| %s, %s | %.0f | %.0f | %s / %s / %s | %s / %s | %s / %s | %.0f |\n", s.name, c.name, m.posts.perWall(), m.posts.perCPU(),
-				ms(m.posts.quantile(0.5)), ms(m.posts.quantile(0.99)), ms(m.posts.quantile(1)), ms(m.status.quantile(0.5)), ms(m.status.quantile(0.99)),
+			fmt.Printf("| %s, %s | %.0f | %.0f | %s / %s / %s | %s / %s | %s / %s | %.0f |\n", s.name, c.name, m.posts.perWall(),
+				m.posts.perCPU(),
+				ms(m.posts.quantile(0.5)), ms(m.posts.quantile(0.99)), ms(m.posts.quantile(1)), ms(m.status.quantile(0.5)),
+				ms(m.status.quantile(0.99)),
 				ms(m.batches.quantile(0.5)), ms(m.batches.quantile(0.99)), m.batches.count/m.posts.wall.Seconds())
 		}
 	}
@@ -219,7 +229,8 @@ func (p pair) runMixed() error {
 }
 
 func (p pair) runDeep() error {
-	fmt.Print("\n| queue depth | groups | resident MiB (without file pages) | /status-env ms | first /batch ms |\n|---|---|---|---|---|\n")
+	fmt.Print("\n| queue depth | groups | resident MiB (without file pages) | /status-env ms | first /batch ms " +
+		"|\n|---|---|---|---|---|\n")
 	for _, c := range []struct {
 		s      *server
 		sh     shape
@@ -238,7 +249,8 @@ func (p pair) runDeep() error {
 		}
 		all, err := c.s.deep(c.sh, c.depths)
 		for _, d := range all {
-			fmt.Printf("| %s, %s | %d | %.0f (%.0f) | %s | %s |\n", c.s.name, c.sh, d.groups, d.resident, d.own, ms(d.status), ms(d.batch))
+			fmt.Printf("| %s, %s | %d | %.0f (%.0f) | %s | %s |\n", c.s.name, c.sh, d.groups, d.resident, d.own,
+				ms(d.status), ms(d.batch))
 		}
 		if err != nil {
 			return err

@@ -28,7 +28,7 @@ func bodies(s shape, env int) *payloads {
 	if p, ok := made.Load(s); ok {
 		return p.(*payloads)
 	}
-	rng := rand.New(rand.NewPCG(7, uint64(s.tokens))) //nolint:gosec // reproducible data, no secrets
+	rng := rand.New(rand.NewPCG(7, uint64(s.tokens)))
 	p := &payloads{}
 	for range 16 {
 		body := oneGroup(rng, s, env)
@@ -75,6 +75,8 @@ func oneGroup(rng *rand.Rand, s shape, env int) []byte {
 			b.WriteByte(']')
 		}
 	}
-	return []byte(`{"tokens": [` + tokens.String() + `], "masks": [` + masks.String() + `], "scores": [` + scores.String() +
-		`], "inference_logprobs": [` + logprobs.String() + `], "advantages": null, "ref_logprobs": null, "messages": null, "generation_params": null, "overrides": null, "group_overrides": null, "images": null, "distill_token_ids": null, "distill_logprobs": null, "env_id": ` + strconv.Itoa(env) + `}`)
+	return []byte(`{"tokens": [` + tokens.String() + `], "masks": [` + masks.String() + `], "scores": [` +
+		scores.String() +
+		`], "inference_logprobs": [` + logprobs.String() +
+		`], "advantages": null, "ref_logprobs": null, "messages": null, "generation_params": null, "overrides": null, "group_overrides": null, "images": null, "distill_token_ids": null, "distill_logprobs": null, "env_id": ` + strconv.Itoa(env) + `}`)
 }

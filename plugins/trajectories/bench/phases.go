@@ -95,7 +95,8 @@ func (s *server) drain(sh shape, batchSize, batches int, headers ...string) (res
 		return result{}, err
 	}
 	p := bodies(sh, 0)
-	if _, err := parallel(4, batches*batchSize/sh.sequences, func(i int) error { return s.post(p, i, false) }); err != nil {
+	if _, err := parallel(4, batches*batchSize/sh.sequences,
+		func(i int) error { return s.post(p, i, false) }); err != nil {
 		return result{}, err
 	}
 	return s.measure(func() (float64, []time.Duration, error) {
@@ -227,7 +228,8 @@ func (s *server) fill(p *payloads, n int) error {
 		for j := range all {
 			all[j] = p.plain[(i+j)%len(p.plain)]
 		}
-		code, text, err := s.call(http.MethodPost, "/scored_data_list", append(append([]byte("["), bytes.Join(all, []byte(","))...), ']'))
+		code, text, err := s.call(http.MethodPost, "/scored_data_list",
+			append(append([]byte("["), bytes.Join(all, []byte(","))...), ']'))
 		if err == nil && code != http.StatusOK {
 			err = fmt.Errorf("%s answered a list with %d %s", s.name, code, text)
 		}

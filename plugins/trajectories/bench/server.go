@@ -33,7 +33,7 @@ func start(ctx context.Context, name string, command []string) (*server, error) 
 	port := ln.Addr().(*net.TCPAddr).Port
 	_ = ln.Close()
 	args := append(command[1:len(command):len(command)], "--port", strconv.Itoa(port))
-	cmd := exec.CommandContext(ctx, command[0], args...) //nolint:gosec // the caller names the servers to measure
+	cmd := exec.CommandContext(ctx, command[0], args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Stdout, cmd.Stderr = io.Discard, os.Stderr
 	if name == "run-api" {
@@ -43,7 +43,8 @@ func start(ctx context.Context, name string, command []string) (*server, error) 
 		return nil, fmt.Errorf("starting %s: %w", name, err)
 	}
 	s := &server{name: name, url: fmt.Sprintf("http://127.0.0.1:%d", port), cmd: cmd,
-		http: &http.Client{Transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 256}, Timeout: 5 * time.Minute}}
+		http: &http.Client{Transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 256},
+			Timeout: 5 * time.Minute}}
 	for range 600 {
 		if r, err := s.http.Get(s.url + "/info"); err == nil {
 			_ = r.Body.Close()
@@ -122,7 +123,8 @@ func (s *server) prepare(batchSize, groupSize, environments int) error {
 	if _, _, err := s.call(http.MethodGet, "/reset_data", nil); err != nil {
 		return err
 	}
-	registration, _ := json.Marshal(map[string]any{"wandb_group": "", "wandb_project": "", "batch_size": batchSize, "max_token_len": 8192,
+	registration, _ := json.Marshal(map[string]any{"wandb_group": "", "wandb_project": "", "batch_size": batchSize,
+		"max_token_len":  8192,
 		"checkpoint_dir": "", "save_checkpoint_interval": 0, "starting_step": 0, "num_steps": 1_000_000})
 	if code, text, err := s.call(http.MethodPost, "/register", registration); err != nil || code != http.StatusOK {
 		return fmt.Errorf("registering with %s: %d %s %w", s.name, code, text, err)

@@ -36,7 +36,8 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(childDir); dir != "" {
 		var port int
 		_, _ = fmt.Sscan(os.Getenv(childPort), &port)
-		err := trajectories.Run(context.Background(), trajectories.RunOptions{Port: port, Config: trajectories.Config{Dir: dir, SegmentBytes: 256 << 10}}, io.Discard)
+		err := trajectories.Run(context.Background(), trajectories.RunOptions{Port: port,
+			Config: trajectories.Config{Dir: dir, SegmentBytes: 256 << 10}}, io.Discard)
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -67,7 +68,7 @@ func newServer(t *testing.T) *server {
 func steadyPort(t *testing.T) int {
 	t.Helper()
 	for range 200 {
-		port := 20000 + rand.IntN(12000) //nolint:gosec // a test
+		port := 20000 + rand.IntN(12000)
 		ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
 			_ = ln.Close()
@@ -79,7 +80,7 @@ func steadyPort(t *testing.T) int {
 }
 
 func (s *server) start() {
-	s.cmd = exec.Command(os.Args[0]) //nolint:gosec,noctx // this very program, killed by its own means
+	s.cmd = exec.Command(os.Args[0])
 	s.cmd.Env = append(os.Environ(), childDir+"="+s.dir, fmt.Sprintf("%s=%d", childPort, s.port))
 	s.cmd.Stderr = &s.err
 	if err := s.cmd.Start(); err != nil {
@@ -157,7 +158,8 @@ func group(mark, size, tokens, env int) []byte {
 	}
 	g := map[string]any{"tokens": [][]int{}, "masks": [][]int{}, "scores": []float64{}}
 	for range size {
-		g["tokens"], g["masks"], g["scores"] = append(g["tokens"].([][]int), seq), append(g["masks"].([][]int), seq), append(g["scores"].([]float64), 1)
+		g["tokens"], g["masks"], g["scores"] = append(g["tokens"].([][]int), seq), append(g["masks"].([][]int), seq),
+			append(g["scores"].([]float64), 1)
 	}
 	if env >= 0 {
 		g["env_id"] = env
@@ -171,7 +173,7 @@ func group(mark, size, tokens, env int) []byte {
 
 // post sends groups of all sizes for as long as ctx lives: each once, or each with a key until it is answered.
 func (l *ledger) post(ctx context.Context, s *server, seed uint64) {
-	rng := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test
+	rng := rand.New(rand.NewPCG(seed, 1))
 	for ctx.Err() == nil {
 		mark := int(l.next.Add(1))
 		size := []int{1, 2, 3, 4, 4, 4, 8}[rng.IntN(7)]
@@ -272,7 +274,8 @@ func run(t *testing.T, leased bool, kills int) {
 	s.until(http.MethodPost, "/register", registration)
 	s.until(http.MethodGet, "/batch", nil)
 	for i := range 2 {
-		s.until(http.MethodPost, "/register-env", fmt.Appendf(nil, `{"max_token_length":600,"desired_name":"e%d","weight":1,"group_size":4}`, i))
+		s.until(http.MethodPost, "/register-env", fmt.Appendf(nil,
+			`{"max_token_length":600,"desired_name":"e%d","weight":1,"group_size":4}`, i))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -286,7 +289,7 @@ func run(t *testing.T, leased bool, kills int) {
 			}
 		}
 	})
-	rng := rand.New(rand.NewPCG(9, 9)) //nolint:gosec // a test
+	rng := rand.New(rand.NewPCG(9, 9))
 	for range kills {
 		s.ready()
 		time.Sleep(time.Duration(rng.IntN(80)) * time.Millisecond)
@@ -326,7 +329,8 @@ func (l *ledger) check(t *testing.T, s *server, kills int, leased bool) {
 	if err != nil || len(files) > len(waiting)+2 {
 		t.Errorf("%d files of the log are left for %d groups, %v", len(files), len(waiting), err)
 	}
-	t.Logf("%d kills: %d groups acknowledged, %d trained, %d waiting, %d more than once, %d posts repeated, %d files of the log", kills, len(l.acknowledged), len(l.trained), len(waiting), twice, l.repeated.Load(), len(files))
+	t.Logf("%d kills: %d groups acknowledged, %d trained, %d waiting, %d more than once, %d posts repeated, %d "+
+		"files of the log", kills, len(l.acknowledged), len(l.trained), len(waiting), twice, l.repeated.Load(), len(files))
 	if lost > 0 {
 		t.Errorf("%d of %d acknowledged groups are lost", lost, len(l.acknowledged))
 	}

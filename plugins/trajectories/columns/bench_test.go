@@ -13,7 +13,7 @@ import (
 
 // body is a group of eight sequences as the store holds it.
 func body(tokens int) []byte {
-	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // reproducible data
+	rng := rand.New(rand.NewPCG(1, 2))
 	var t, m, l []string
 	for range 8 {
 		var a, b, c []string
@@ -24,7 +24,8 @@ func body(tokens int) []byte {
 			}
 			a, b, c = append(a, id), append(b, mask), append(c, strconv.FormatFloat(-rng.ExpFloat64(), 'g', 15, 32))
 		}
-		t, m, l = append(t, "["+strings.Join(a, ", ")+"]"), append(m, "["+strings.Join(b, ", ")+"]"), append(l, "["+strings.Join(c, ", ")+"]")
+		t, m, l = append(t, "["+strings.Join(a, ", ")+"]"), append(m, "["+strings.Join(b, ", ")+"]"),
+			append(l, "["+strings.Join(c, ", ")+"]")
 	}
 	return fmt.Appendf(nil, `{"tokens": [%s], "masks": [%s], "scores": [1,2,3,4,5,6,7,8], "inference_logprobs": [%s], "env_id": 3}`,
 		strings.Join(t, ", "), strings.Join(m, ", "), strings.Join(l, ", "))

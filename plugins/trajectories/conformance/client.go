@@ -46,7 +46,8 @@ func (a *api) send(method, path string, body []byte, headers ...string) answer {
 			request.Header.Set(headers[i], headers[i+1])
 		}
 	}
-	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableCompression: true, DisableKeepAlives: true},
+	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableCompression: true,
+		DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	reply, err := client.Do(request)
 	if err != nil {
@@ -124,7 +125,8 @@ func (a *api) trainer(batchSize int) {
 }
 
 func registration(batchSize int) object {
-	return object{"wandb_group": "g", "wandb_project": "p", "batch_size": batchSize, "max_token_len": 512, "checkpoint_dir": "/ckpt",
+	return object{"wandb_group": "g", "wandb_project": "p", "batch_size": batchSize, "max_token_len": 512,
+		"checkpoint_dir":           "/ckpt",
 		"save_checkpoint_interval": 10, "starting_step": 0, "num_steps": 100}
 }
 

@@ -71,7 +71,7 @@ func original(t *testing.T, python string) string {
 	_, port, _ := net.SplitHostPort(free.Addr().String())
 	_ = free.Close()
 	var log bytes.Buffer
-	cmd := exec.Command(python, "-m", "atroposlib.cli.run_api", "--host", "127.0.0.1", "--port", port) //nolint:gosec // our own interpreter
+	cmd := exec.Command(python, "-m", "atroposlib.cli.run_api", "--host", "127.0.0.1", "--port", port)
 	cmd.Dir = t.TempDir()
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {

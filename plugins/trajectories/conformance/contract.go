@@ -18,11 +18,14 @@ func Contract(t *testing.T, url string) {
 	}{
 		{"root", testRoot}, {"unregistered", testUnregistered}, {"register", testRegister}, {"reset", testReset},
 		{"environments wait for the trainer", testEnvironmentsWait}, {"environment names", testEnvironmentNames},
-		{"disconnect", testDisconnect}, {"http errors", testHTTPErrors}, {"validation", testValidation}, {"coercion", testCoercion},
+		{"disconnect", testDisconnect}, {"http errors", testHTTPErrors}, {"validation", testValidation},
+		{"coercion", testCoercion},
 		{"fields round trip", testFields}, {"empty optional lists", testEmptyLists}, {"anonymous groups", testAnonymous},
 		{"list", testList}, {"list is all or nothing", testListAtomic}, {"gzip", testGzip}, {"gzip replies", testGzipReplies},
-		{"batches are exact", testExact}, {"order", testOrder}, {"buffer", testBuffer}, {"buffer prefers old groups", testBufferOrder},
-		{"status-env", testStatusEnv}, {"status-env with others", testStatusEnvOthers}, {"status-env minimum", testStatusEnvMinimum},
+		{"batches are exact", testExact}, {"order", testOrder}, {"buffer", testBuffer},
+		{"buffer prefers old groups", testBufferOrder},
+		{"status-env", testStatusEnv}, {"status-env with others", testStatusEnvOthers},
+		{"status-env minimum", testStatusEnvMinimum},
 		{"minimum", testMinimum}, {"latest example", testLatest}, {"big integers", testBigIntegers},
 		{"steps", testSteps}, {"wandb", testWandb}, {"trailing slash", testTrailingSlash}, {"messages", testMessages},
 	} {
@@ -42,13 +45,15 @@ func testUnregistered(t *testing.T, a *api) {
 	want(t, "/info's batch size", a.get("/info")["batch_size"], -1)
 	want(t, "/status", a.get("/status"), object{"current_step": 0, "queue_size": 0})
 	want(t, "/wandb_info", a.get("/wandb_info"), object{"group": nil, "project": nil})
-	want(t, "/register-env", a.post("/register-env", object{"max_token_length": 1, "desired_name": "x", "weight": 1, "group_size": 1})["status"], "wait for trainer to start")
+	want(t, "/register-env", a.post("/register-env", object{"max_token_length": 1, "desired_name": "x", "weight": 1,
+		"group_size": 1})["status"], "wait for trainer to start")
 }
 
 func testRegister(t *testing.T, a *api) {
 	r := a.send(http.MethodPost, "/register", encode(t, registration(8)))
 	var out struct{ UUID json.Number }
-	if err := json.Unmarshal(r.body, &out); err != nil || len(out.UUID) < 30 || strings.ContainsAny(out.UUID.String(), ".e") {
+	if err := json.Unmarshal(r.body, &out); err != nil || len(out.UUID) < 30 || strings.ContainsAny(out.UUID.String(),
+		".e") {
 		t.Errorf("the uuid is %s in %s, expected an integer of 128 bits", out.UUID, r.body)
 	}
 	want(t, "/info", a.get("/info"), object{"batch_size": 8, "max_token_len": 512})
@@ -61,7 +66,8 @@ func testRegister(t *testing.T, a *api) {
 		delete(body, field)
 		a.refused("/register", body)
 	}
-	a.refused("/register", object{"wandb_group": nil, "wandb_project": "", "batch_size": 1, "max_token_len": 1, "checkpoint_dir": "", "save_checkpoint_interval": 1, "starting_step": 0, "num_steps": 1})
+	a.refused("/register", object{"wandb_group": nil, "wandb_project": "", "batch_size": 1, "max_token_len": 1,
+		"checkpoint_dir": "", "save_checkpoint_interval": 1, "starting_step": 0, "num_steps": 1})
 }
 
 func testReset(t *testing.T, a *api) {
@@ -79,14 +85,16 @@ func testEnvironmentsWait(t *testing.T, a *api) {
 	a.post("/register", registration(8))
 	want(t, "before the first batch", a.post("/register-env", in)["status"], "wait for trainer to start")
 	a.get("/batch")
-	want(t, "after it", a.post("/register-env", in), object{"status": "success", "env_id": 0, "wandb_name": "e_0", "checkpoint_dir": "/ckpt",
-		"starting_step": 0, "checkpoint_interval": 10, "num_steps": 100})
+	want(t, "after it", a.post("/register-env", in), object{"status": "success", "env_id": 0, "wandb_name": "e_0",
+		"checkpoint_dir": "/ckpt",
+		"starting_step":  0, "checkpoint_interval": 10, "num_steps": 100})
 }
 
 func testEnvironmentNames(t *testing.T, a *api) {
 	a.trainer(8)
 	for i, name := range []string{"math_0", "code_0", "math_1"} {
-		out := a.post("/register-env", object{"max_token_length": 100, "desired_name": strings.Split(name, "_")[0], "weight": 1.0, "group_size": 4})
+		out := a.post("/register-env", object{"max_token_length": 100, "desired_name": strings.Split(name, "_")[0],
+			"weight": 1.0, "group_size": 4})
 		want(t, "the id", out["env_id"], i)
 		want(t, "the name", out["wandb_name"], name)
 	}
@@ -107,7 +115,8 @@ func testDisconnect(t *testing.T, a *api) {
 func testHTTPErrors(t *testing.T, a *api) {
 	want(t, "an unknown route", a.code(404, http.MethodGet, "/nothing", nil)["detail"], "Not Found")
 	want(t, "a wrong method", a.code(405, http.MethodPost, "/info", object{})["detail"], "Method Not Allowed")
-	want(t, "a wrong method", a.code(405, http.MethodPost, "/status-env", object{"env_id": 0})["detail"], "Method Not Allowed")
+	want(t, "a wrong method", a.code(405, http.MethodPost, "/status-env", object{"env_id": 0})["detail"],
+		"Method Not Allowed")
 	if r := a.send(http.MethodHead, "/info", nil); r.code != 405 {
 		t.Errorf("HEAD answers %d, expected 405", r.code)
 	}
@@ -140,7 +149,8 @@ func testValidation(t *testing.T, a *api) {
 				Loc       []any
 			}
 		}
-		if err := json.Unmarshal(r.body, &out); err != nil || r.code != 422 || len(out.Detail) == 0 || out.Detail[0].Type != c.kind || out.Detail[0].Loc[0] != "body" || out.Detail[0].Msg == "" {
+		if err := json.Unmarshal(r.body, &out); err != nil || r.code != 422 || len(out.Detail) == 0 ||
+			out.Detail[0].Type != c.kind || out.Detail[0].Loc[0] != "body" || out.Detail[0].Msg == "" {
 			t.Errorf("%s: answered %d %s, expected a complaint of type %s", name, r.code, r.body, c.kind)
 		}
 	}
@@ -163,7 +173,8 @@ func testValidation(t *testing.T, a *api) {
 
 func testCoercion(t *testing.T, a *api) {
 	a.trainer(1)
-	r := a.send(http.MethodPost, "/scored_data", []byte(`{"tokens":[["7",1.0,true,2]],"masks":[[false,"-100",0.0,2]],"scores":["1.5"],"tools":"dropped"}`))
+	r := a.send(http.MethodPost, "/scored_data", []byte(
+		`{"tokens":[["7",1.0,true,2]],"masks":[[false,"-100",0.0,2]],"scores":["1.5"],"tools":"dropped"}`))
 	want(t, "the answer", string(r.body), `{"status":"received"}`)
 	g := a.get("/batch")["batch"].([]any)[0].(object)
 	want(t, "tokens", g["tokens"], "[[7 1 1 2]]")
@@ -176,11 +187,16 @@ func testCoercion(t *testing.T, a *api) {
 
 func testFields(t *testing.T, a *api) {
 	a.trainer(2)
-	more := object{"advantages": [][]float64{{.1, .2, .3}, {.4, .5, .6}}, "ref_logprobs": [][]float64{{1, -.5, -.25}, {1, -1, -2}},
-		"inference_logprobs": [][]float64{{1, -.125, -1e-7}, {1, -3, -4}}, "generation_params": object{"temperature": .7, "stop": []string{"a"}},
-		"messages":  [][]object{{{"role": "user", "content": "hé \"x\" \n", "reward": nil}}, {{"role": "tool", "content": []any{object{"type": "text"}}, "extra": 1}}},
-		"overrides": []object{{"set_advantage_to_zero": true}, {}}, "group_overrides": object{"sft": true}, "images": []any{"x", nil},
-		"distill_token_ids": [][][]int{{{1, 2}, {3}, {}}, {{4}, {5}, {6}}}, "distill_logprobs": [][][]float64{{{-1, -2}, {-3}, {}}, {{-4}, {-5}, {-6}}}, "env_id": 77}
+	more := object{"advantages": [][]float64{{.1, .2, .3}, {.4, .5, .6}}, "ref_logprobs": [][]float64{{1, -.5, -.25},
+		{1, -1, -2}},
+		"inference_logprobs": [][]float64{{1, -.125, -1e-7}, {1, -3, -4}}, "generation_params": object{"temperature": .7,
+			"stop": []string{"a"}},
+		"messages": [][]object{{{"role": "user", "content": "hé \"x\" \n", "reward": nil}},
+			{{"role": "tool", "content": []any{object{"type": "text"}}, "extra": 1}}},
+		"overrides": []object{{"set_advantage_to_zero": true}, {}}, "group_overrides": object{"sft": true},
+		"images":            []any{"x", nil},
+		"distill_token_ids": [][][]int{{{1, 2}, {3}, {}}, {{4}, {5}, {6}}}, "distill_logprobs": [][][]float64{{{-1, -2}, {-3},
+			{}}, {{-4}, {-5}, {-6}}}, "env_id": 77}
 	sent := group(5, 2, more)
 	a.post("/scored_data", sent)
 	got := a.get("/batch")["batch"].([]any)[0].(object)
@@ -202,7 +218,8 @@ func testFields(t *testing.T, a *api) {
 
 func testEmptyLists(t *testing.T, a *api) {
 	a.trainer(2)
-	a.post("/scored_data", group(1, 2, object{"advantages": []int{}, "ref_logprobs": []int{}, "inference_logprobs": []int{}, "messages": []int{},
+	a.post("/scored_data", group(1, 2, object{"advantages": []int{}, "ref_logprobs": []int{},
+		"inference_logprobs": []int{}, "messages": []int{},
 		"overrides": []int{}, "group_overrides": object{}, "generation_params": object{}, "images": []int{}}))
 	want(t, "the batch", marks(t, a.get("/batch")), []int{1})
 }
@@ -219,8 +236,10 @@ func testList(t *testing.T, a *api) {
 	a.trainer(4)
 	e := a.env("e", 2)
 	want(t, "an empty list", a.post("/scored_data_list", []int{}), object{"status": "received", "groups_processed": 0})
-	want(t, "a list", a.post("/scored_data_list", []object{group(1, 2, from(e)), group(2, 2, from(e))}), object{"status": "received", "groups_processed": 2})
-	want(t, "a list with a small group", a.post("/scored_data_list", []object{group(3, 1, from(e))}), object{"status": "received", "groups_processed": 1, "buffered": 1, "last_buffer_size": 1})
+	want(t, "a list", a.post("/scored_data_list", []object{group(1, 2, from(e)), group(2, 2, from(e))}),
+		object{"status": "received", "groups_processed": 2})
+	want(t, "a list with a small group", a.post("/scored_data_list", []object{group(3, 1, from(e))}),
+		object{"status": "received", "groups_processed": 1, "buffered": 1, "last_buffer_size": 1})
 	want(t, "the batch", marks(t, a.get("/batch")), []int{1, 2})
 }
 
@@ -240,10 +259,12 @@ func testGzip(t *testing.T, a *api) {
 		}
 	}
 	half := len(body) / 2
-	if r := a.send(http.MethodPost, "/scored_data", append(zip(body[:half]), zip(body[half:])...), "Content-Encoding", "gzip"); r.code != 200 {
+	if r := a.send(http.MethodPost, "/scored_data", append(zip(body[:half]), zip(body[half:])...), "Content-Encoding",
+		"gzip"); r.code != 200 {
 		t.Errorf("a body of two members: answered %d %s", r.code, r.body)
 	}
-	if r := a.send(http.MethodPost, "/scored_data", body, "Content-Encoding", "gzip"); r.code != 400 || string(r.body) != "Invalid gzip payload" {
+	if r := a.send(http.MethodPost, "/scored_data", body, "Content-Encoding", "gzip"); r.code != 400 ||
+		string(r.body) != "Invalid gzip payload" {
 		t.Errorf("a body that is no gzip: answered %d %s", r.code, r.body)
 	}
 	if r := a.send(http.MethodPost, "/scored_data", body, "Content-Encoding", "identity"); r.code != 200 {
@@ -287,14 +308,16 @@ func testBigIntegers(t *testing.T, a *api) {
 }
 
 func testTrailingSlash(t *testing.T, a *api) {
-	if r := a.send(http.MethodGet, "/info/", nil); r.code != http.StatusTemporaryRedirect || !strings.HasSuffix(r.header.Get("Location"), "/info") {
+	if r := a.send(http.MethodGet, "/info/", nil); r.code != http.StatusTemporaryRedirect ||
+		!strings.HasSuffix(r.header.Get("Location"), "/info") {
 		t.Errorf("answered %d to %q, expected a redirect", r.code, r.header.Get("Location"))
 	}
 }
 
 func testMessages(t *testing.T, a *api) {
 	a.trainer(1)
-	for _, messages := range []string{`null`, `[]`, `[[]]`, `[[{"role":"assistant","content":"x"}]]`, `[[{"role":5,"content":null}]]`,
+	for _, messages := range []string{`null`, `[]`, `[[]]`, `[[{"role":"assistant","content":"x"}]]`,
+		`[[{"role":5,"content":null}]]`,
 		`[[{"role":"user","content":"x","reward":0.5,"tool_calls":[{"id":"1"}]}]]`} {
 		body := `{"tokens":[[1]],"masks":[[1]],"scores":[1],"messages":` + messages + `}`
 		if r := a.send(http.MethodPost, "/scored_data", []byte(body)); r.code != 200 {

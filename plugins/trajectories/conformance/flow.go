@@ -50,9 +50,11 @@ func testBufferOrder(t *testing.T, a *api) {
 func testStatusEnv(t *testing.T, a *api) {
 	a.trainer(8)
 	e := a.env("e", 4)
-	want(t, "the status", a.statusEnv(e), object{"current_step": 0, "queue_size": 0, "unallocated_fraction": 1, "self_queue_size": 0, "max_group_size": 1, "env_weight": 1})
+	want(t, "the status", a.statusEnv(e), object{"current_step": 0, "queue_size": 0, "unallocated_fraction": 1,
+		"self_queue_size": 0, "max_group_size": 1, "env_weight": 1})
 	a.post("/scored_data", group(1, 4, from(e)))
-	want(t, "the status", a.statusEnv(e), object{"current_step": 0, "queue_size": 1, "unallocated_fraction": 1, "self_queue_size": 1, "max_group_size": 4, "env_weight": 1})
+	want(t, "the status", a.statusEnv(e), object{"current_step": 0, "queue_size": 1, "unallocated_fraction": 1,
+		"self_queue_size": 1, "max_group_size": 4, "env_weight": 1})
 }
 
 func testStatusEnvOthers(t *testing.T, a *api) {
@@ -129,11 +131,13 @@ func testSteps(t *testing.T, a *api) {
 	a.post("/register", body)
 	a.get("/batch")
 	want(t, "the step", a.get("/status")["current_step"], 5)
-	want(t, "an environment's first step", a.post("/register-env", object{"max_token_length": 1, "desired_name": "e", "weight": 1, "group_size": 2})["starting_step"], 5)
+	want(t, "an environment's first step", a.post("/register-env", object{"max_token_length": 1, "desired_name": "e",
+		"weight": 1, "group_size": 2})["starting_step"], 5)
 	a.post("/scored_data", group(1, 2))
 	a.get("/batch")
 	want(t, "the step after a batch", a.get("/status")["current_step"], 6)
-	want(t, "a later environment's first step", a.post("/register-env", object{"max_token_length": 1, "desired_name": "e", "weight": 1, "group_size": 2})["starting_step"], 6)
+	want(t, "a later environment's first step", a.post("/register-env", object{"max_token_length": 1, "desired_name": "e",
+		"weight": 1, "group_size": 2})["starting_step"], 6)
 }
 
 func testWandb(t *testing.T, a *api) {

@@ -13,12 +13,18 @@ func Promises(t *testing.T, url string) {
 		name string
 		run  func(t *testing.T, a *api)
 	}{
-		{"oldest batch first", testOldestFirst}, {"steps count deliveries", testStepsCountDeliveries}, {"sizes mix", testSizesMix},
-		{"odd groups do not block", testOddGroups}, {"too large a group is refused", testTooLarge}, {"released buffers are delivered", testReleasedBuffer},
-		{"data before the trainer waits", testDataFirst}, {"a second trainer takes over", testTakeOver}, {"the documented registration", testShortRegistration},
-		{"non-finite numbers", testNonFinite}, {"numbers out of range", testOutOfRange}, {"lengths", testLengths}, {"web pages", testWebPages}, {"environment ids", testEnvironmentIDs}, {"truncated gzip", testTruncatedGzip},
-		{"weight zero", testWeightZero}, {"batch after a reset", testBatchAfterReset}, {"minimum is strict and counts strangers", testStrictMinimum},
-		{"leases", testLeases}, {"a lease can be given back", testRelease}, {"leases of a replaced trainer", testLeaseTakeOver},
+		{"oldest batch first", testOldestFirst}, {"steps count deliveries", testStepsCountDeliveries},
+		{"sizes mix", testSizesMix},
+		{"odd groups do not block", testOddGroups}, {"too large a group is refused", testTooLarge},
+		{"released buffers are delivered", testReleasedBuffer},
+		{"data before the trainer waits", testDataFirst}, {"a second trainer takes over", testTakeOver},
+		{"the documented registration", testShortRegistration},
+		{"non-finite numbers", testNonFinite}, {"numbers out of range", testOutOfRange}, {"lengths", testLengths},
+		{"web pages", testWebPages}, {"environment ids", testEnvironmentIDs}, {"truncated gzip", testTruncatedGzip},
+		{"weight zero", testWeightZero}, {"batch after a reset", testBatchAfterReset},
+		{"minimum is strict and counts strangers", testStrictMinimum},
+		{"leases", testLeases}, {"a lease can be given back", testRelease},
+		{"leases of a replaced trainer", testLeaseTakeOver},
 		{"policy versions", testVersions}, {"wrong messages", testWrongMessages}, {"a parked group", testParked},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -72,7 +78,8 @@ func testOddGroups(t *testing.T, a *api) {
 func testTooLarge(t *testing.T, a *api) {
 	a.trainer(4)
 	out := a.refused("/scored_data", group(0, 5))
-	if text, _ := json.Marshal(out); !strings.Contains(string(text), "batch of 4") || !strings.Contains(string(text), "tokens") {
+	if text, _ := json.Marshal(out); !strings.Contains(string(text), "batch of 4") ||
+		!strings.Contains(string(text), "tokens") {
 		t.Errorf("the refusal %s says neither the field nor the batch size", text)
 	}
 	a.post("/scored_data", group(1, 4))
@@ -107,7 +114,8 @@ func testTakeOver(t *testing.T, a *api) {
 }
 
 func testShortRegistration(t *testing.T, a *api) {
-	out := a.post("/register", object{"wandb_group": "g", "batch_size": 2, "max_token_len": 5, "checkpoint_dir": "", "num_steps": 3})
+	out := a.post("/register", object{"wandb_group": "g", "batch_size": 2, "max_token_len": 5, "checkpoint_dir": "",
+		"num_steps": 3})
 	if out["uuid"] == nil {
 		t.Errorf("answered %v, expected a uuid", out)
 	}
@@ -118,9 +126,11 @@ func testNonFinite(t *testing.T, a *api) {
 	for _, body := range []string{
 		`{"tokens":[[1]],"masks":[[1]],"scores":[NaN]}`, `{"tokens":[[1]],"masks":[[1]],"scores":[Infinity]}`,
 		`{"tokens":[[1]],"masks":[[1]],"scores":[1e999]}`, `{"tokens":[[1]],"masks":[[1]],"scores":["nan"]}`,
-		`{"tokens":[[1]],"masks":[[1]],"scores":[1],"inference_logprobs":[[-Infinity]]}`, `{"tokens":[[1]],"masks":[[1]],"scores":[1],"images":{"a":NaN}}`,
+		`{"tokens":[[1]],"masks":[[1]],"scores":[1],"inference_logprobs":[[-Infinity]]}`,
+		`{"tokens":[[1]],"masks":[[1]],"scores":[1],"images":{"a":NaN}}`,
 	} {
-		if r := a.send(http.MethodPost, "/scored_data", []byte(body)); r.code != 422 || !strings.Contains(string(r.body), "finite") {
+		if r := a.send(http.MethodPost, "/scored_data", []byte(body)); r.code != 422 ||
+			!strings.Contains(string(r.body), "finite") {
 			t.Errorf("%s: answered %d %s, expected 422", body, r.code, r.body)
 		}
 	}
@@ -133,7 +143,8 @@ func testNonFinite(t *testing.T, a *api) {
 func testOutOfRange(t *testing.T, a *api) {
 	a.trainer(1)
 	for _, body := range []string{
-		`{"tokens":[[100000000000000000000000000]],"masks":[[-100]],"scores":[0]}`, `{"tokens":[[2147483648]],"masks":[[-100]],"scores":[0]}`,
+		`{"tokens":[[100000000000000000000000000]],"masks":[[-100]],"scores":[0]}`,
+		`{"tokens":[[2147483648]],"masks":[[-100]],"scores":[0]}`,
 		`{"tokens":[[-1]],"masks":[[-100]],"scores":[0]}`, `{"tokens":[[1]],"masks":[[-2147483649]],"scores":[0]}`,
 		`{"tokens":[[1]],"masks":[[1]],"scores":[1e39]}`, `{"tokens":[[1]],"masks":[[1]],"scores":[1],"env_id":2147483648}`,
 		`{"tokens":[[1]],"masks":[[1]],"scores":[1],"policy_version":9223372036854775808}`,
@@ -157,18 +168,21 @@ func testWebPages(t *testing.T, a *api) {
 		want(t, "a page that resets", a.send(http.MethodGet, "/reset_data", nil, header, "http://example.com").code, 403)
 	}
 	want(t, "an image", a.send(http.MethodGet, "/reset_data", nil, "Sec-Fetch-Site", "cross-site").code, 403)
-	want(t, "a preflight", a.send(http.MethodOptions, "/scored_data", nil, "Origin", "http://example.com", "Access-Control-Request-Method", "POST").code, 403)
+	want(t, "a preflight", a.send(http.MethodOptions, "/scored_data", nil, "Origin", "http://example.com",
+		"Access-Control-Request-Method", "POST").code, 403)
 	want(t, "what waits", a.get("/status")["queue_size"], 1)
 }
 
 func testLengths(t *testing.T, a *api) {
 	a.trainer(8)
 	for field, g := range map[string]object{
-		"masks":              {"tokens": [][]int{{1, 2}}, "masks": [][]int{{1}}, "scores": []int{1}},
-		"scores":             {"tokens": [][]int{{1}, {2}}, "masks": [][]int{{1}, {2}}, "scores": []int{1}},
-		"inference_logprobs": {"tokens": [][]int{{1, 2}}, "masks": [][]int{{1, 2}}, "scores": []int{1}, "inference_logprobs": [][]int{{1}}},
-		"ref_logprobs":       {"tokens": [][]int{{1, 2}}, "masks": [][]int{{1, 2}}, "scores": []int{1}, "ref_logprobs": [][]int{{1, 2}, {1, 2}}},
-		"tokens":             {"tokens": [][]int{}, "masks": [][]int{}, "scores": []int{}},
+		"masks":  {"tokens": [][]int{{1, 2}}, "masks": [][]int{{1}}, "scores": []int{1}},
+		"scores": {"tokens": [][]int{{1}, {2}}, "masks": [][]int{{1}, {2}}, "scores": []int{1}},
+		"inference_logprobs": {"tokens": [][]int{{1, 2}}, "masks": [][]int{{1, 2}}, "scores": []int{1},
+			"inference_logprobs": [][]int{{1}}},
+		"ref_logprobs": {"tokens": [][]int{{1, 2}}, "masks": [][]int{{1, 2}}, "scores": []int{1},
+			"ref_logprobs": [][]int{{1, 2}, {1, 2}}},
+		"tokens": {"tokens": [][]int{}, "masks": [][]int{}, "scores": []int{}},
 	} {
 		if text, _ := json.Marshal(a.refused("/scored_data", g)); !strings.Contains(string(text), `"`+field+`"`) {
 			t.Errorf("the refusal %s does not name %s", text, field)

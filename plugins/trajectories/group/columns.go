@@ -39,7 +39,8 @@ func (r *Reader) Columns(json []byte, c *Columns) bool {
 	if ok {
 		c.Scores, _, ok = readItems(c.Scores[:0], text(fieldScores), 0, readFloat)
 	}
-	for f, to := range map[int]*Lists[float64]{fieldAdvantages: &c.Advantages, fieldRefLogprobs: &c.RefLogprobs, fieldInferenceLogprobs: &c.Logprobs} {
+	for f, to := range map[int]*Lists[float64]{fieldAdvantages: &c.Advantages, fieldRefLogprobs: &c.RefLogprobs,
+		fieldInferenceLogprobs: &c.Logprobs} {
 		ok = ok && readLists(to, text(f), readFloat)
 	}
 	c.Rest = append(c.Rest[:0], '{')
@@ -115,7 +116,7 @@ func readInt32(b []byte, i int) (v int32, end int) {
 	if negative {
 		n = -n
 	}
-	return int32(n), i //nolint:gosec // checked
+	return int32(n), i
 }
 
 // tens are the powers of ten that a double holds exactly.

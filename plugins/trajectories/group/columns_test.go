@@ -13,9 +13,11 @@ import (
 // TestNumbersAreReadAsTheyAreWritten compares every form of number with the standard library.
 func TestNumbersAreReadAsTheyAreWritten(t *testing.T) {
 	t.Parallel()
-	rng := rand.New(rand.NewPCG(5, 6)) //nolint:gosec // a reproducible test
-	all := []string{"0.0", "-0.0", "9.999999999999999", "9.9999999999999999", "0.9007199254740992", "0.9007199254740993", "9.007199254740993", "-0.6931471805599453",
-		"0.000000000000000001", "0.0000000000000000001", "1.5e3", "1.5E-3", "12.5", "0.1", "1.0", "5e-324", "0.123456789012345678", "0.1234567890123456789012345678901"}
+	rng := rand.New(rand.NewPCG(5, 6))
+	all := []string{"0.0", "-0.0", "9.999999999999999", "9.9999999999999999", "0.9007199254740992", "0.9007199254740993",
+		"9.007199254740993", "-0.6931471805599453",
+		"0.000000000000000001", "0.0000000000000000001", "1.5e3", "1.5E-3", "12.5", "0.1", "1.0", "5e-324",
+		"0.123456789012345678", "0.1234567890123456789012345678901"}
 	for range 200_000 {
 		switch rng.IntN(4) {
 		case 0:
@@ -33,7 +35,8 @@ func TestNumbersAreReadAsTheyAreWritten(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, tail := range []string{"]", ", 123456789012345678901234567890123456]", "                                   ]"} {
+		for _, tail := range []string{"]", ", 123456789012345678901234567890123456]",
+			"                                   ]"} {
 			got, end := readFloat([]byte(text+tail), 0)
 			if end == -1 && len(text) > 15 {
 				continue // an integer of many digits: the group is sent in the other form
@@ -66,7 +69,8 @@ func FuzzColumns(f *testing.F) {
 		}
 		got["scores"] = append([]any{}, anys(c.Scores)...)
 		got["tokens"], got["masks"] = nested(&c.Tokens), nested(&c.Masks)
-		got["advantages"], got["ref_logprobs"], got["inference_logprobs"] = nested(&c.Advantages), nested(&c.RefLogprobs), nested(&c.Logprobs)
+		got["advantages"], got["ref_logprobs"], got["inference_logprobs"] = nested(&c.Advantages), nested(&c.RefLogprobs),
+			nested(&c.Logprobs)
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("from %q\n%v\nexpected\n%v", body, got, want)
 		}

@@ -221,7 +221,8 @@ func (r *Reader) group() *Group {
 		g.Tokens += int(n)
 		g.Longest = max(g.Longest, int(n))
 	}
-	for _, f := range [...]int{fieldAdvantages, fieldRefLogprobs, fieldInferenceLogprobs, fieldOverrides, fieldDistillTokenIDs, fieldDistillLogprobs} {
+	for _, f := range [...]int{fieldAdvantages, fieldRefLogprobs, fieldInferenceLogprobs, fieldOverrides,
+		fieldDistillTokenIDs, fieldDistillLogprobs} {
 		if n := r.counts[f]; n != 0 && n != g.Size {
 			return nil
 		}

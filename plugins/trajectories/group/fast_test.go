@@ -33,7 +33,8 @@ func sample(sequences, tokens int, logprobs bool) []byte {
 		l = append(l, "["+strings.Join(c, ", ")+"]")
 		s = append(s, fmt.Sprint(rng.Float64()))
 	}
-	out := `{"tokens": [` + strings.Join(t, ", ") + `], "masks": [` + strings.Join(m, ", ") + `], "scores": [` + strings.Join(s, ", ") + `]`
+	out := `{"tokens": [` + strings.Join(t, ", ") + `], "masks": [` + strings.Join(m, ", ") + `], "scores": [` +
+		strings.Join(s, ", ") + `]`
 	if logprobs {
 		out += `, "inference_logprobs": [` + strings.Join(l, ", ") + `]`
 	}
@@ -99,23 +100,34 @@ func seeds() []string {
 	good := `{"tokens":[[1,2],[3,4]],"masks":[[-100,2],[3,4]],"scores":[0.5,1]`
 	out := []string{good + `}`, string(sample(2, 3, true))}
 	for _, more := range []string{
-		`"env_id":3`, `"env_id":-1`, `"env_id":null`, `"env_id":99999999999999999999`, `"env_id":"7"`, `"env_id":1.0`, `"env_id":1.5`,
-		`"policy_version":3`, `"policy_version":[1,2]`, `"policy_version":[2,1]`, `"policy_version":-1`, `"policy_version":null`, `"policy_version":[]`, `"policy_version":[1,2,3]`,
-		`"advantages":[[1],[2]]`, `"advantages":[]`, `"advantages":[[1]]`, `"inference_logprobs":[[1.0,-2],[1,-0.5e-10]]`, `"inference_logprobs":[[1],[2]]`, `"inference_logprobs":[[],[1,2]]`,
-		`"ref_logprobs":[[1e400,1],[1,1]]`, `"ref_logprobs":[[NaN,1],[1,1]]`, `"ref_logprobs":[[01,1],[1,1]]`, `"ref_logprobs":[[1.,1],[1,1]]`, `"ref_logprobs":[["1",true],[1,1]]`,
-		`"messages":[[{"role":"user","content":"x"}]]`, `"messages":[[{"role":"user"}]]`, `"messages":[[1]]`, `"messages":[[{"r\u006fle":1,"content":2}]]`, `"messages":null`, `"messages":[[]]`,
-		`"images":{"a":[1,{"b":"é\ud83d\ude00"}]}`, `"images":Infinity`, `"images":"\x"`, "\"images\":\"\xff\"", `"images":1e99`,
-		`"overrides":[{},{"a":1}]`, `"overrides":[1,2]`, `"overrides":[{}]`, `"group_overrides":{}`, `"group_overrides":[]`, `"generation_params":{"t":1.5}`,
+		`"env_id":3`, `"env_id":-1`, `"env_id":null`, `"env_id":99999999999999999999`, `"env_id":"7"`,
+		`"env_id":1.0`, `"env_id":1.5`,
+		`"policy_version":3`, `"policy_version":[1,2]`, `"policy_version":[2,1]`, `"policy_version":-1`,
+		`"policy_version":null`, `"policy_version":[]`, `"policy_version":[1,2,3]`,
+		`"advantages":[[1],[2]]`, `"advantages":[]`, `"advantages":[[1]]`, `"inference_logprobs":[[1.0,-2],[1,-0.5e-10]]`,
+		`"inference_logprobs":[[1],[2]]`, `"inference_logprobs":[[],[1,2]]`,
+		`"ref_logprobs":[[1e400,1],[1,1]]`, `"ref_logprobs":[[NaN,1],[1,1]]`, `"ref_logprobs":[[01,1],[1,1]]`,
+		`"ref_logprobs":[[1.,1],[1,1]]`, `"ref_logprobs":[["1",true],[1,1]]`,
+		`"messages":[[{"role":"user","content":"x"}]]`, `"messages":[[{"role":"user"}]]`, `"messages":[[1]]`,
+		`"messages":[[{"r\u006fle":1,"content":2}]]`, `"messages":null`, `"messages":[[]]`,
+		`"images":{"a":[1,{"b":"é\ud83d\ude00"}]}`, `"images":Infinity`, `"images":"\x"`, "\"images\":\"\xff\"",
+		`"images":1e99`,
+		`"overrides":[{},{"a":1}]`, `"overrides":[1,2]`, `"overrides":[{}]`, `"group_overrides":{}`, `"group_overrides":[]`,
+		`"generation_params":{"t":1.5}`,
 		`"masks":[[1]]`, `"inference_logprobs":[[-0.12345678901234567890, -1.5],[0.1, -0.0]]`,
-		`"unknown":1`, `"tok\u0065ns":1`, `"tokens":[[9]]`, `"distill_token_ids":[[[1],[2]],[[3],[]]]`, `"distill_logprobs":[[[1.5]],[]]`,
+		`"unknown":1`, `"tok\u0065ns":1`, `"tokens":[[9]]`, `"distill_token_ids":[[[1],[2]],[[3],[]]]`,
+		`"distill_logprobs":[[[1.5]],[]]`,
 	} {
 		out = append(out, good+","+more+"}")
 	}
-	for _, masks := range []string{`[[1, 2, 3]]`, `[[-100, 2, 3]]`, `[[-100, -100, 3]]`, `[[-100, -100, -100]]`, `[[2, 3]]`, `[[-100, 23]]`, `[[-100, 100, 3]]`,
+	for _, masks := range []string{`[[1, 2, 3]]`, `[[-100, 2, 3]]`, `[[-100, -100, 3]]`, `[[-100, -100, -100]]`,
+		`[[2, 3]]`, `[[-100, 23]]`, `[[-100, 100, 3]]`,
 		`[[, 2, 3]]`, `[[-100,  2, 3]]`, `[[1, 2, 3 ]]`, `[[-100, 3, 3]]`, `[[-100, ]]`, `[[1, 2, 3], [1, 2, 3]]`, `[[]]`} {
-		out = append(out, `{"tokens": [[1, 2, 3]], "masks": `+masks+`, "scores": [1]}`, `{"tokens": [[12, 2, 3]], "masks": `+masks+`, "scores": [1]}`, `{"masks": `+masks+`, "tokens": [[1,2, 3]], "scores": [1]}`)
+		out = append(out, `{"tokens": [[1, 2, 3]], "masks": `+masks+`, "scores": [1]}`, `{"tokens": [[12, 2, 3]], "masks": `+
+			masks+`, "scores": [1]}`, `{"masks": `+masks+`, "tokens": [[1,2, 3]], "scores": [1]}`)
 	}
-	return append(out, []string{``, `[]`, `{}`, `null`, `{"tokens":[],"masks":[],"scores":[]}`, good, good + `}}`, good + `,}`, `{"tokens":[["1",true,2.0]],"masks":[[1,2,3]],"scores":["1.5"]}`}...)
+	return append(out, []string{``, `[]`, `{}`, `null`, `{"tokens":[],"masks":[],"scores":[]}`, good, good + `}}`,
+		good + `,}`, `{"tokens":[["1",true,2.0]],"masks":[[1,2,3]],"scores":["1.5"]}`}...)
 }
 
 func FuzzReaders(f *testing.F) {
@@ -133,7 +145,8 @@ func FuzzReaders(f *testing.F) {
 }
 
 func FuzzSkipValue(f *testing.F) {
-	for _, s := range []string{`{"a":[1,2.5e3,"\u00e9\n",true,null]}`, `"é"`, `-0`, `01`, `[1,]`, `{"a"}`, "\"\x01\"", `1e5`, `-`, `""`} {
+	for _, s := range []string{`{"a":[1,2.5e3,"\u00e9\n",true,null]}`, `"é"`, `-0`, `01`, `[1,]`, `{"a"}`,
+		"\"\x01\"", `1e5`, `-`, `""`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {

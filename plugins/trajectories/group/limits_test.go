@@ -23,32 +23,46 @@ func TestWhatNoTrainerCanReadIsRefused(t *testing.T) {
 		complaint  string // empty: it is taken
 	}{
 		{"the largest id", text("[[2147483647]]", "[[-100]]", "[1]", ""), ""},
-		{"an id of 32 bits", text("[[2147483648]]", "[[-100]]", "[1]", ""), "body.tokens.0.0: Input should be less than or equal to 2147483647"},
-		{"an id of 10^26", text("[[1,100000000000000000000000000]]", "[[1,1]]", "[1]", ""), "body.tokens.0.1: Input should be less than or equal to 2147483647"},
-		{"an id as a string", text(`[["100000000000000000000000000"]]`, "[[1]]", "[1]", ""), "body.tokens.0.0: Input should be less than or equal to 2147483647"},
-		{"an id as a double", text("[[1e300]]", "[[1]]", "[1]", ""), "body.tokens.0.0: Input should be less than or equal to 2147483647"},
+		{"an id of 32 bits", text("[[2147483648]]", "[[-100]]", "[1]", ""), "body.tokens.0.0: Input should be less than " +
+			"or equal to 2147483647"},
+		{"an id of 10^26", text("[[1,100000000000000000000000000]]", "[[1,1]]", "[1]", ""), "body.tokens.0.1: Input should " +
+			"be less than or equal to 2147483647"},
+		{"an id as a string", text(`[["100000000000000000000000000"]]`, "[[1]]", "[1]", ""),
+			"body.tokens.0.0: Input should be less than or equal to 2147483647"},
+		{"an id as a double", text("[[1e300]]", "[[1]]", "[1]", ""), "body.tokens.0.0: Input should be less than " +
+			"or equal to 2147483647"},
 		{"a negative id", text("[[-1]]", "[[1]]", "[1]", ""), "body.tokens.0.0: Input should be greater than or equal to 0"},
-		{"an id below -10^26", text("[[-100000000000000000000000000]]", "[[1]]", "[1]", ""), "body.tokens.0.0: Input should be greater than or equal to 0"},
+		{"an id below -10^26", text("[[-100000000000000000000000000]]", "[[1]]", "[1]", ""),
+			"body.tokens.0.0: Input should be greater than or equal to 0"},
 		{"the smallest mask", text("[[1]]", "[[-2147483648]]", "[1]", ""), ""},
-		{"a smaller mask", text("[[1]]", "[[-2147483649]]", "[1]", ""), "body.masks.0.0: Input should be greater than or equal to -2147483648"},
-		{"a large mask", text("[[1]]", "[[10000000000]]", "[1]", ""), "body.masks.0.0: Input should be less than or equal to 2147483647"},
-		{"a large id of a teacher", one(`,"distill_token_ids":[[[2147483648]]]`), "body.distill_token_ids.0.0.0: Input should be less than or equal to 2147483647"},
+		{"a smaller mask", text("[[1]]", "[[-2147483649]]", "[1]", ""), "body.masks.0.0: Input should be greater than " +
+			"or equal to -2147483648"},
+		{"a large mask", text("[[1]]", "[[10000000000]]", "[1]", ""), "body.masks.0.0: Input should be less than " +
+			"or equal to 2147483647"},
+		{"a large id of a teacher", one(`,"distill_token_ids":[[[2147483648]]]`), "body.distill_token_ids.0.0.0: Input " +
+			"should be less than or equal to 2147483647"},
 		{"a padding id of a teacher", one(`,"distill_token_ids":[[[-1]]]`), ""},
 		{"a large environment", one(`,"env_id":2147483648`), "body.env_id: Input should be less than or equal to 2147483647"},
 		{"a negative environment", one(`,"env_id":-1`), "body.env_id: Input should be greater than or equal to 0"},
 		{"a large version", one(`,"policy_version":9223372036854775808`), "body.policy_version: Value error"},
 		{"large versions", one(`,"policy_version":[1,9223372036854775808]`), "body.policy_version: Value error"},
 		{"the largest score", text("[[1]]", "[[1]]", "[3.4028234663852886e38]", ""), ""},
-		{"a score beyond single precision", text("[[1]]", "[[1]]", "[-3.5e38]", ""), "body.scores.0: Input should be a finite number in single precision"},
-		{"a score of 40 digits", text("[[1]]", "[[1]]", "["+strings.Repeat("9", 40)+"]", ""), "body.scores.0: Input should be a finite number in single precision"},
+		{"a score beyond single precision", text("[[1]]", "[[1]]", "[-3.5e38]", ""), "body.scores.0: Input should be a " +
+			"finite number in single precision"},
+		{"a score of 40 digits", text("[[1]]", "[[1]]", "["+strings.Repeat("9", 40)+"]", ""), "body.scores.0: Input should " +
+			"be a finite number in single precision"},
 		{"a score beyond a double", text("[[1]]", "[[1]]", "[1e999]", ""), "body.scores.0: Input should be a finite number"},
-		{"a score as a string", text("[[1]]", "[[1]]", `["1e39"]`, ""), "body.scores.0: Input should be a finite number in single precision"},
+		{"a score as a string", text("[[1]]", "[[1]]", `["1e39"]`, ""), "body.scores.0: Input should be a finite " +
+			"number in single precision"},
 		{"NaN", text("[[1]]", "[[1]]", "[NaN]", ""), "body.scores.0: Input should be a finite number"},
-		{"Infinity deep inside", one(`,"overrides":[{"a":[{"b":-Infinity}]}]`), "body.overrides.0: Input should be a finite number"},
-		{"a log-probability beyond single precision", one(`,"inference_logprobs":[[-1e300]]`), "body.inference_logprobs.0.0: Input should be a finite number in single precision"},
+		{"Infinity deep inside", one(`,"overrides":[{"a":[{"b":-Infinity}]}]`),
+			"body.overrides.0: Input should be a finite number"},
+		{"a log-probability beyond single precision", one(`,"inference_logprobs":[[-1e300]]`),
+			"body.inference_logprobs.0.0: Input should be a finite number in single precision"},
 		{"nesting", deep(100), ""},
 		{"absurd nesting", deep(200), "nested deeper than 128 levels"},
-		{"too many sequences", text("["+strings.Repeat("[],", maxSequences)+"[]]", "[]", "[]", ""), "body.tokens: List should have at most 65536 items, not 65537"},
+		{"too many sequences", text("["+strings.Repeat("[],", maxSequences)+"[]]", "[]", "[]", ""),
+			"body.tokens: List should have at most 65536 items, not 65537"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -84,16 +98,19 @@ func TestAListOfTooManyGroupsIsRefused(t *testing.T) {
 	t.Parallel()
 	g := text("[[1]]", "[[1]]", "[1]", "")
 	var r Reader
-	if groups, err := r.ParseList([]byte("[" + strings.Repeat(g+",", maxGroups-1) + g + "]")); err != nil || len(groups) != maxGroups {
+	if groups, err := r.ParseList([]byte("[" + strings.Repeat(g+",", maxGroups-1) + g + "]")); err != nil ||
+		len(groups) != maxGroups {
 		t.Errorf("got %d groups and %v, expected %d", len(groups), err, maxGroups)
 	}
-	if _, err := r.ParseList([]byte("[" + strings.Repeat(g+",", maxGroups) + g + "]")); err == nil || !strings.Contains(err.Error(), "send them in several posts") {
+	if _, err := r.ParseList([]byte("[" + strings.Repeat(g+",", maxGroups) + g + "]")); err == nil ||
+		!strings.Contains(err.Error(), "send them in several posts") {
 		t.Errorf("one more gets %v, expected advice", err)
 	}
 }
 
 // The exact reader once built a tree of the body: a megabyte of numbers of one digit became forty.
-func TestTheExactReaderTakesNoManifoldOfTheBody(t *testing.T) { //nolint:paralleltest // it counts what all goroutines allocate
+// Not parallel: it counts what all goroutines allocate.
+func TestTheExactReaderTakesNoManifoldOfTheBody(t *testing.T) {
 	const n = 1 << 17
 	numbers := "[[" + strings.TrimSuffix(strings.Repeat("1,", n), ",") + "]]"
 	for name, body := range map[string]string{
@@ -111,8 +128,9 @@ func TestTheExactReaderTakesNoManifoldOfTheBody(t *testing.T) { //nolint:paralle
 		if (err != nil) != (name == "wrong at end") {
 			t.Errorf("%s: %v", name, err)
 		}
-		if grown, limit := after.TotalAlloc-before.TotalAlloc, uint64(4*len(in)); grown > limit { //nolint:gosec // a length
-			t.Errorf("%s: a body of %d bytes made %d bytes of garbage and results, expected at most %d", name, len(in), grown, limit)
+		if grown, limit := after.TotalAlloc-before.TotalAlloc, uint64(4*len(in)); grown > limit {
+			t.Errorf("%s: a body of %d bytes made %d bytes of garbage and results, expected at most %d",
+				name, len(in), grown, limit)
 		}
 	}
 }

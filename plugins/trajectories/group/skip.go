@@ -101,7 +101,7 @@ func skipIntegers(b []byte, i int, other skipper) (end, count int) {
 			x := w ^ '0'*ones
 			n := bits.TrailingZeros64((x+0x76*ones|x)&highs) / 8
 			if n == 0 || n > 6 || n > 1 && w&0xff == '0' ||
-				uint16(w>>(n*8%64)) != ','|' '<<8 { //nolint:gosec,gocritic // two bytes are meant
+				w>>(n*8%64)&0xffff != ','|' '<<8 {
 				break
 			}
 			i += n + 2

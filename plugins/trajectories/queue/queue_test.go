@@ -86,7 +86,8 @@ func TestWeightsShapeTheMix(t *testing.T) {
 		}
 	}
 	if count[0] < 28 || count[0] > 32 {
-		t.Errorf("of 40 groups environment 0 with weight 3 gave %d and environment 1 with weight 1 gave %d, expected about 30 and 10", count[0], count[1])
+		t.Errorf("of 40 groups environment 0 with weight 3 gave %d and environment 1 with weight 1 gave %d, expected "+
+			"about 30 and 10", count[0], count[1])
 	}
 	// An environment that was idle gets its share from now on, not what it missed.
 	q.Add(Item{ID: 300, Place: 300, Env: 2, Size: 4})
@@ -171,7 +172,8 @@ func TestPickProperties(t *testing.T) {
 		envs := rapid.SliceOfN(rapid.IntRange(-1, 3), n, n).Draw(t, "envs")
 		var minimums []Minimum
 		for env := range rapid.IntRange(0, 3).Draw(t, "claims") {
-			minimums = append(minimums, Minimum{Env: env, Sequences: rapid.IntRange(0, target).Draw(t, fmt.Sprint("claim", env))})
+			minimums = append(minimums, Minimum{Env: env, Sequences: rapid.IntRange(0, target).Draw(t,
+				fmt.Sprint("claim", env))})
 		}
 		var weight func(int) float64
 		if rapid.Bool().Draw(t, "weighted") {

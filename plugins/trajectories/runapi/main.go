@@ -38,7 +38,7 @@ func main() {
 
 func run(ctx context.Context, o trajectories.RunOptions, profile string) error {
 	if profile != "" {
-		f, err := os.Create(profile) //nolint:gosec // the caller's file
+		f, err := os.Create(profile)
 		if err != nil {
 			return err
 		}

@@ -45,7 +45,8 @@ func put(b *testing.B, s Store, writers int) {
 	for range writers {
 		wg.Go(func() {
 			for id := range ids {
-				if err := s.Submit(Change{Put: []Entry{{ID: id, Body: text, Meta: Meta{Place: id}}}}).Wait(b.Context()); err != nil {
+				if err := s.Submit(Change{Put: []Entry{{ID: id, Body: text, Meta: Meta{Place: id}}}}).Wait(
+					b.Context()); err != nil {
 					b.Error(err)
 				}
 			}

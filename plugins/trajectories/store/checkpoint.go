@@ -100,7 +100,7 @@ func (d *Disk) index(work []*record) (gone []place, err error) {
 			}
 		}
 		number, size := d.bodies.end()
-		if err := state.Put(keyPosition, append(key(uint64(number)), key(uint64(size))...)); err != nil { //nolint:gosec // a size
+		if err := state.Put(keyPosition, append(key(uint64(number)), key(uint64(size))...)); err != nil {
 			return err
 		}
 		return state.Put(keyLast, key(last))
@@ -180,7 +180,7 @@ func (d *Disk) recover() error {
 				binary.BigEndian.Uint64(v),
 			), int64(
 				binary.BigEndian.Uint64(v[8:]),
-			) //nolint:gosec // as written
+			)
 		}
 		return tx.Bucket(bucketGroups).ForEach(func(_, v []byte) error {
 			p, _, err := decode(v)

@@ -212,7 +212,8 @@ func TestACrashInTheMiddleOfAMove(t *testing.T) {
 				want = 36
 			}
 			if len(c.groups) != want || c.groups[7].Place != 77 {
-				t.Fatalf("cut at %d of %d..%d: %d groups, expected %d; place %d", cut, before, after, len(c.groups), want, c.groups[7].Place)
+				t.Fatalf("cut at %d of %d..%d: %d groups, expected %d; place %d", cut, before, after, len(c.groups),
+					want, c.groups[7].Place)
 			}
 			for id := range c.groups {
 				holds(t, d, id)
@@ -317,8 +318,8 @@ func TestADamagedGroupIsNotMoved(t *testing.T) {
 func TestMovesAgainstAModel(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	rng := rand.New(rand.NewPCG(3, 4)) //nolint:gosec // a reproducible test
-	model := map[uint64]uint64{}       // id → place
+	rng := rand.New(rand.NewPCG(3, 4))
+	model := map[uint64]uint64{} // id → place
 	next := uint64(0)
 	for range 12 {
 		d := openSmall(t, dir)
@@ -368,7 +369,7 @@ func TestOldKeysAreForgotten(t *testing.T) {
 	scan(t, d)
 	var keys []Key
 	for i := range KeepKeys + 100 {
-		keys = append(keys, Key{Name: binary.BigEndian.AppendUint32(nil, uint32(i))}) //nolint:gosec // small
+		keys = append(keys, Key{Name: binary.BigEndian.AppendUint32(nil, uint32(i))})
 		if len(keys) == 1000 || i == KeepKeys+99 {
 			commit(t, d, Change{Keys: keys})
 			keys = nil
@@ -380,7 +381,8 @@ func TestOldKeysAreForgotten(t *testing.T) {
 		}
 		d = openSmall(t, dir)
 		c := scan(t, d)
-		if len(c.Keys) != KeepKeys || binary.BigEndian.Uint32(c.Keys[0].Name) != 100 || !slices.IsSortedFunc(c.Keys, func(a, b Key) int { return slices.Compare(a.Name, b.Name) }) {
+		if len(c.Keys) != KeepKeys || binary.BigEndian.Uint32(c.Keys[0].Name) != 100 || !slices.IsSortedFunc(c.Keys,
+			func(a, b Key) int { return slices.Compare(a.Name, b.Name) }) {
 			t.Errorf("%d keys, the first is %v", len(c.Keys), c.Keys[0])
 		}
 	}

@@ -160,7 +160,8 @@ func (p place) encode(m Meta) []byte {
 	b = binary.AppendUvarint(b, uint64(p.Offset))
 	b = binary.AppendUvarint(b, uint64(p.Length))
 	b = binary.BigEndian.AppendUint32(b, p.Sum)
-	for _, v := range []int64{int64(m.Env), int64(m.Size), int64(m.Tokens), int64(m.Longest), m.Bytes, m.MinVersion, m.MaxVersion, int64(m.Place), m.At} {
+	for _, v := range []int64{int64(m.Env), int64(m.Size), int64(m.Tokens), int64(m.Longest), m.Bytes, m.MinVersion,
+		m.MaxVersion, int64(m.Place), m.At} {
 		b = binary.AppendVarint(b, v)
 	}
 	return b

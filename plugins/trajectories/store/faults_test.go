@@ -81,7 +81,8 @@ func TestATornLastRecordLosesNothingBeforeIt(t *testing.T) {
 				holds(t, d, uint64(id+1))
 			}
 			if len(c.groups) != must || string(c.State) != fmt.Sprint(must) {
-				t.Fatalf("cut at %d of %v: %v groups and state %s, expected the first %d", size, ends, slices.Sorted(maps.Keys(c.groups)), c.State, must)
+				t.Fatalf("cut at %d of %v: %v groups and state %s, expected the first %d", size, ends,
+					slices.Sorted(maps.Keys(c.groups)), c.State, must)
 			}
 			commit(t, d, Change{Put: []Entry{entry(9, 50)}})
 			d.crash()
@@ -192,7 +193,8 @@ func TestForeignFilesAreLeftAloneOrNamed(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	foreign := map[string]string{"notes.txt": "hello", "log/00000777.log": "not a log of ours, though it is called so", "log/x.log": "", "log/readme": "x"}
+	foreign := map[string]string{"notes.txt": "hello", "log/00000777.log": "not a log of ours, though it is called so",
+		"log/x.log": "", "log/readme": "x"}
 	for name, text := range foreign {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -215,7 +217,8 @@ func TestForeignFilesAreLeftAloneOrNamed(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(other, "index.db"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := OpenDisk(other, DiskOptions{Always: true}); err == nil || !strings.Contains(err.Error(), "index.db is not the index of a trajectory store") || !strings.Contains(err.Error(), "move it away") {
+		if _, err := OpenDisk(other, DiskOptions{Always: true}); err == nil || !strings.Contains(err.Error(),
+			"index.db is not the index of a trajectory store") || !strings.Contains(err.Error(), "move it away") {
 			t.Errorf("an index of something else: %v", err)
 		}
 	}
@@ -226,7 +229,8 @@ func TestTwoServersCannotShareAFolder(t *testing.T) {
 	dir := t.TempDir()
 	d := openDisk(t, dir)
 	defer func() { _ = d.Close() }()
-	if _, err := OpenDisk(dir, DiskOptions{Always: true}); err == nil || !strings.Contains(err.Error(), "in use by another process") {
+	if _, err := OpenDisk(dir, DiskOptions{Always: true}); err == nil || !strings.Contains(err.Error(),
+		"in use by another process") {
 		t.Errorf("the second is told %v", err)
 	}
 }
@@ -253,7 +257,8 @@ func TestDamagedBodiesAreNoticed(t *testing.T) {
 	d = openDisk(t, dir)
 	defer func() { _ = d.Close() }()
 	scan(t, d)
-	if _, err := d.Body(t.Context(), 1, nil); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "00000001.log") {
+	if _, err := d.Body(t.Context(), 1, nil); !errors.Is(err, ErrCorrupt) ||
+		!strings.Contains(err.Error(), "00000001.log") {
 		t.Errorf("a changed body: %v", err)
 	}
 	holds(t, d, 2)
@@ -268,7 +273,7 @@ func inSmallDisk(t *testing.T, size string) (dir string, inside bool) {
 	}
 	dir = t.TempDir()
 	script := fmt.Sprintf(`mount -t tmpfs -o size=%s none %q && exec "$0" "-test.run=^%s$" -test.v`, size, dir, t.Name())
-	cmd := exec.CommandContext(t.Context(), "unshare", "-rm", "sh", "-c", script, os.Args[0]) //nolint:gosec // this very test
+	cmd := exec.CommandContext(t.Context(), "unshare", "-rm", "sh", "-c", script, os.Args[0])
 	cmd.Env = append(os.Environ(), variable+"="+dir)
 	out, err := cmd.CombinedOutput()
 	switch {
@@ -327,7 +332,7 @@ func TestAReadOnlyDiskIsNamed(t *testing.T) {
 	if !inside {
 		return
 	}
-	if out, err := exec.CommandContext(t.Context(), "mount", "-o", "remount,ro", dir).CombinedOutput(); err != nil { //nolint:gosec // the test's own mount
+	if out, err := exec.CommandContext(t.Context(), "mount", "-o", "remount,ro", dir).CombinedOutput(); err != nil {
 		t.Skipf("cannot make the disk read-only: %v %s", err, out)
 	}
 	_, err := OpenDisk(filepath.Join(dir, "store"), DiskOptions{Always: true})
@@ -353,7 +358,7 @@ func TestADiskThatBecomesReadOnly(t *testing.T) {
 	scan(t, d)
 	remount := func(how string) {
 		t.Helper()
-		if out, err := exec.CommandContext(t.Context(), "mount", "-o", "remount,"+how, dir).CombinedOutput(); err != nil { //nolint:gosec // the test's own mount
+		if out, err := exec.CommandContext(t.Context(), "mount", "-o", "remount,"+how, dir).CombinedOutput(); err != nil {
 			t.Skipf("cannot make the disk %s: %v %s", how, err, out)
 		}
 	}

@@ -99,7 +99,8 @@ func TestADiskThatCannotEvenBeCutBack(t *testing.T) {
 	commit(t, d, Change{Put: []Entry{entry(1, 1000)}})
 	l.always.Store(true)
 	err := try(t, d, Change{Put: []Entry{entry(2, 1000)}})
-	if err == nil || !errors.Is(err, syscall.ENOSPC) || errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "restarted") {
+	if err == nil || !errors.Is(err, syscall.ENOSPC) || errors.Is(err, ErrFull) ||
+		!strings.Contains(err.Error(), "restarted") {
 		t.Errorf("answered with %v, want what to do", err)
 	}
 	l.always.Store(false)

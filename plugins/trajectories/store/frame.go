@@ -70,8 +70,8 @@ func (s *segment) write(r *record, bodies [][]byte) error {
 	}
 	head := make([]byte, frameHead, frameHead+len(text))
 	binary.LittleEndian.PutUint32(head, frameMark)
-	binary.LittleEndian.PutUint32(head[4:], uint32(len(text))) //nolint:gosec // far below 4 GiB
-	binary.LittleEndian.PutUint64(head[8:], uint64(total))     //nolint:gosec // a length
+	binary.LittleEndian.PutUint32(head[4:], uint32(len(text)))
+	binary.LittleEndian.PutUint64(head[8:], uint64(total))
 	binary.LittleEndian.PutUint32(head[16:], s.sum(s.size, head[:16], text))
 	at := s.size
 	for _, part := range append([][]byte{append(head, text...)}, bodies...) {
@@ -99,7 +99,7 @@ func (s *segment) locate(r *record, from int64) {
 
 func (s *segment) sum(at int64, head, text []byte) uint32 {
 	var offset [8]byte
-	binary.LittleEndian.PutUint64(offset[:], uint64(at)) //nolint:gosec // an offset
+	binary.LittleEndian.PutUint64(offset[:], uint64(at))
 	sum := crc32.Update(s.seed, castagnoli, offset[:])
 	sum = crc32.Update(sum, castagnoli, head)
 	return crc32.Update(sum, castagnoli, text)
@@ -121,7 +121,7 @@ func (s *segment) frames(from int64, bodies bool, each func(*record) error) (end
 			binary.LittleEndian.Uint32(head[4:]),
 		), int64(
 			binary.LittleEndian.Uint64(head[8:]),
-		) //nolint:gosec // checked below
+		)
 		if binary.LittleEndian.Uint32(head) != frameMark || total < 0 || length > s.size-from || total > s.size-from {
 			return from, nil
 		}

@@ -23,7 +23,7 @@ func addKeys(b *bolt.Bucket, keys []Key) error {
 		text := binary.AppendUvarint(
 			binary.BigEndian.AppendUint32(nil, k.Sum),
 			uint64(max(k.Groups, 0)),
-		) //nolint:gosec // a count
+		)
 		if err := b.Put(key(n), append(text, k.Name...)); err != nil {
 			return err
 		}
@@ -52,7 +52,7 @@ func readKeys(b *bolt.Bucket) (keys []Key, err error) {
 		keys = append(
 			keys,
 			Key{Name: append([]byte(nil), v[4+n:]...), Sum: binary.BigEndian.Uint32(v), Groups: int(groups)},
-		) //nolint:gosec // a count
+		)
 		return nil
 	})
 	return keys, err

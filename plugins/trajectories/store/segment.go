@@ -91,7 +91,7 @@ func openBodies(dir string, limit int64) (*bodies, error) {
 
 // openSegment opens a file for reading; nil when it is not ours.
 func openSegment(name string, number uint32) (*segment, error) {
-	f, err := os.OpenFile(name, os.O_RDWR, 0) //nolint:gosec // the folder is the store's own
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {
 		return nil, fmt.Errorf("opening trajectory bodies: %w", err)
 	}
@@ -136,7 +136,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // begin starts a new file and makes it the current one. A file from before a restart is never appended to.
 func (b *bodies) begin() error {
 	name := b.name(b.next)
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the folder is the store's own
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return fmt.Errorf("beginning a file of trajectories: %w", err)
 	}
@@ -274,7 +274,7 @@ func (b *bodies) close() error {
 }
 
 func syncDir(dir string) error {
-	d, err := os.Open(dir) //nolint:gosec // the store's own folder
+	d, err := os.Open(dir)
 	if err != nil {
 		return fmt.Errorf("forcing a folder to the disk: %w", err)
 	}

@@ -62,7 +62,8 @@ func body(id uint64, size int) []byte {
 
 func entry(id uint64, size int) Entry {
 	b := body(id, size)
-	return Entry{ID: id, Body: b, Meta: Meta{Env: int(id%3) - 1, Size: 4, Tokens: size, Longest: 9, Bytes: int64(len(b)), MinVersion: -1, MaxVersion: int64(id), Place: id, At: time.Now().UnixNano()}}
+	return Entry{ID: id, Body: b, Meta: Meta{Env: int(id%3) - 1, Size: 4, Tokens: size, Longest: 9, Bytes: int64(len(b)),
+		MinVersion: -1, MaxVersion: int64(id), Place: id, At: time.Now().UnixNano()}}
 }
 
 func holds(t testing.TB, s Store, ids ...uint64) {
@@ -84,9 +85,12 @@ func contract(t *testing.T, open func() Store) {
 	}
 	one, two, three := entry(1, 100), entry(2, 100_000), entry(3, 10)
 	three.Meta.Place = 0
-	commit(t, s, Change{Put: []Entry{one, two}, State: json.RawMessage(`{"step":1}`), Keys: []Key{{Name: []byte("first"), Sum: 7, Groups: 2}}})
-	commit(t, s, Change{Keys: []Key{{Name: []byte{0, 255}, Sum: 1<<32 - 1, Groups: -0}, {Name: []byte("third"), Groups: 1000}}})
-	commit(t, s, Change{Put: []Entry{three}, Batches: []Batch{{Number: 7, Grant: 2, Lease: time.Minute, Groups: []uint64{1, 2}}}})
+	commit(t, s, Change{Put: []Entry{one, two}, State: json.RawMessage(`{"step":1}`),
+		Keys: []Key{{Name: []byte("first"), Sum: 7, Groups: 2}}})
+	commit(t, s, Change{Keys: []Key{{Name: []byte{0, 255}, Sum: 1<<32 - 1, Groups: -0},
+		{Name: []byte("third"), Groups: 1000}}})
+	commit(t, s, Change{Put: []Entry{three}, Batches: []Batch{{Number: 7, Grant: 2, Lease: time.Minute,
+		Groups: []uint64{1, 2}}}})
 	commit(t, s, Change{Place: map[uint64]uint64{3: 44, 99: 5}})
 	holds(t, s, 1, 2, 3)
 	if err := s.Close(); err != nil {
@@ -102,7 +106,8 @@ func contract(t *testing.T, open func() Store) {
 	if want := map[uint64]Meta{1: one.Meta, 2: two.Meta, 3: three.Meta}; !maps.Equal(c.groups, want) {
 		t.Errorf("after opening again it holds %+v, expected %+v", c.groups, want)
 	}
-	if string(c.State) != `{"step":1}` || len(c.Batches) != 1 || fmt.Sprint(c.Batches[0]) != fmt.Sprint(Batch{7, 2, time.Minute, []uint64{1, 2}}) || c.LastID != 44 {
+	if string(c.State) != `{"step":1}` || len(c.Batches) != 1 || fmt.Sprint(c.Batches[0]) != fmt.Sprint(Batch{7, 2,
+		time.Minute, []uint64{1, 2}}) || c.LastID != 44 {
 		t.Errorf("after opening again the rest is %+v", c.Snapshot)
 	}
 	keys := fmt.Sprint([]Key{{[]byte("first"), 7, 2}, {[]byte{0, 255}, 1<<32 - 1, 0}, {[]byte("third"), 0, 1000}})
@@ -119,7 +124,8 @@ func contract(t *testing.T, open func() Store) {
 	}
 
 	s = open()
-	if c := scan(t, s); len(c.groups) != 1 || len(c.Batches) != 0 || string(c.State) != `{"step":2}` || c.LastID != 44 || fmt.Sprint(c.Keys) != keys {
+	if c := scan(t, s); len(c.groups) != 1 || len(c.Batches) != 0 || string(c.State) != `{"step":2}` || c.LastID != 44 ||
+		fmt.Sprint(c.Keys) != keys {
 		t.Errorf("in the end it holds %+v", c)
 	}
 	random(t, s, open)
@@ -128,7 +134,7 @@ func contract(t *testing.T, open func() Store) {
 // random compares a store with a map over many changes, many at a time, and after opening it again.
 func random(t *testing.T, s Store, open func() Store) {
 	t.Helper()
-	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a reproducible test
+	rng := rand.New(rand.NewPCG(1, 2))
 	model := map[uint64]bool{3: true}
 	next := uint64(100)
 	for range 20 {

@@ -165,7 +165,7 @@ func (p *parquetSink) write(id uint64, env string, text json.RawMessage) error {
 			Env:        env,
 			Score:      at(g.Scores, i),
 			MinVersion: oldest,
-			MaxVersion: newest, //nolint:gosec // ids are small
+			MaxVersion: newest,
 			Tokens: at(
 				g.Tokens,
 				i,

@@ -48,7 +48,8 @@ func Show(ctx context.Context, o ShowOptions, out io.Writer) error {
 	if known == "" {
 		known = "unknown"
 	}
-	if _, err := fmt.Fprintf(out, "group %d: %d sequences, environment %s, policy version %s, score %s\n", o.ID, len(g.Tokens), env, known, scores(g.Scores)); err != nil {
+	if _, err := fmt.Fprintf(out, "group %d: %d sequences, environment %s, policy version %s, score %s\n", o.ID,
+		len(g.Tokens), env, known, scores(g.Scores)); err != nil {
 		return err
 	}
 	for i := range g.Tokens {
@@ -63,7 +64,8 @@ func Show(ctx context.Context, o ShowOptions, out io.Writer) error {
 		if i < len(g.Scores) {
 			score = fmt.Sprintf("%.4g", g.Scores[i])
 		}
-		if _, err := fmt.Fprintf(out, "\n#%d  score %s, %d tokens, %d trained\n  prompt:     %s\n  completion: %s\n", i, score, len(g.Tokens[i]), trained, shorten(prompt, 600), shorten(completion, 1200)); err != nil {
+		if _, err := fmt.Fprintf(out, "\n#%d  score %s, %d tokens, %d trained\n  prompt:     %s\n  completion: %s\n", i,
+			score, len(g.Tokens[i]), trained, shorten(prompt, 600), shorten(completion, 1200)); err != nil {
 			return err
 		}
 	}

@@ -82,19 +82,22 @@ func TestShowListsGroupsAndTheirText(t *testing.T) {
 	if err := Show(t.Context(), ShowOptions{Target: Target{URL: url}}, &out); err != nil {
 		t.Fatal(err)
 	}
-	if text := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(text, "1 math_0 2 6 ") || !strings.Contains(text, "v3–4 waiting") {
+	if text := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(text, "1 math_0 2 6 ") ||
+		!strings.Contains(text, "v3–4 waiting") {
 		t.Errorf("the list is %s", out.String())
 	}
 	out.Reset()
 	if err := Show(t.Context(), ShowOptions{Target: Target{URL: url}, ID: 1}, &out); err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{"2 sequences", "policy version [3,4]", "#1  score 1, 3 tokens, 2 trained", "what is 42?", "it is 42"} {
+	for _, part := range []string{"2 sequences", "policy version [3,4]", "#1  score 1, 3 tokens, 2 trained",
+		"what is 42?", "it is 42"} {
 		if !strings.Contains(out.String(), part) {
 			t.Errorf("the group lacks %q: %s", part, out.String())
 		}
 	}
-	if err := Show(t.Context(), ShowOptions{Target: Target{URL: url}, ID: 7}, &out); err == nil || !strings.Contains(err.Error(), "no group of this id") {
+	if err := Show(t.Context(), ShowOptions{Target: Target{URL: url}, ID: 7}, &out); err == nil ||
+		!strings.Contains(err.Error(), "no group of this id") {
 		t.Errorf("a group that is not there: %v", err)
 	}
 }
@@ -142,7 +145,8 @@ func TestExportAndReplayCarryGroupsToAnotherServer(t *testing.T) {
 	other, _ := serve(t, "")
 	send(t, "POST", other+"/register", `{"wandb_group":"","batch_size":4,"max_token_len":9,"checkpoint_dir":"","num_steps":5}`)
 	var out bytes.Buffer
-	if err := Replay(t.Context(), ReplayOptions{Target: Target{URL: other}, Loop: 2}, bytes.NewReader(lines.Bytes()), &out); err != nil {
+	if err := Replay(t.Context(), ReplayOptions{Target: Target{URL: other}, Loop: 2}, bytes.NewReader(lines.Bytes()),
+		&out); err != nil {
 		t.Fatal(err)
 	}
 	if out.String() != "6 groups replayed\n" {
@@ -159,7 +163,8 @@ func TestExportAndReplayCarryGroupsToAnotherServer(t *testing.T) {
 	if err := json.Unmarshal([]byte(send(t, "GET", other+"/batch", "")), &batch); err != nil {
 		t.Fatal(err)
 	}
-	if len(batch.Batch) != 2 || batch.Batch[1].Tokens[0][1] != 1 || batch.Batch[0].Env != nil || fmt.Sprint(batch.Batch[0].Version) != "[3 4]" || !strings.Contains(string(batch.Batch[0].Messages), `it is\n0`) {
+	if len(batch.Batch) != 2 || batch.Batch[1].Tokens[0][1] != 1 || batch.Batch[0].Env != nil ||
+		fmt.Sprint(batch.Batch[0].Version) != "[3 4]" || !strings.Contains(string(batch.Batch[0].Messages), `it is\n0`) {
 		t.Errorf("the trainer got %+v", batch.Batch)
 	}
 	err = Replay(t.Context(), ReplayOptions{Target: Target{URL: other}}, strings.NewReader("{\"tokens\":[]}\n"), &out)
@@ -175,7 +180,8 @@ func TestExportWritesParquetFromAStoppedStore(t *testing.T) {
 	prepare(t, url)
 	send(t, "POST", url+"/scored_data", groupBody(42))
 	send(t, "POST", url+"/scored_data", `{"tokens":[[7]],"masks":[[7]],"scores":[2]}`)
-	if _, err := Export(t.Context(), ExportOptions{Target: Target{Dir: dir}}, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "in use by another process") {
+	if _, err := Export(t.Context(), ExportOptions{Target: Target{Dir: dir}}, &bytes.Buffer{}); err == nil ||
+		!strings.Contains(err.Error(), "in use by another process") {
 		t.Errorf("reading a store that a server has open: %v", err)
 	}
 	stop()
@@ -192,13 +198,15 @@ func TestExportWritesParquetFromAStoppedStore(t *testing.T) {
 	if err != nil || len(rows) != 3 {
 		t.Fatalf("read %d rows, %v", len(rows), err)
 	}
-	if r := rows[1]; r.Group != 1 || r.Index != 1 || r.Env != "math_0" || r.Score != 1 || r.MinVersion != 3 || r.MaxVersion != 4 || fmt.Sprint(r.Tokens, r.Masks, r.InferenceLogprobs) != "[1 42 4] [-100 42 4] [1 -0.5 -2]" {
+	if r := rows[1]; r.Group != 1 || r.Index != 1 || r.Env != "math_0" || r.Score != 1 || r.MinVersion != 3 ||
+		r.MaxVersion != 4 || fmt.Sprint(r.Tokens, r.Masks, r.InferenceLogprobs) != "[1 42 4] [-100 42 4] [1 -0.5 -2]" {
 		t.Errorf("read %+v", r)
 	}
 	if r := rows[2]; r.MinVersion != -1 || r.Env != "anonymous" || r.Messages != "" {
 		t.Errorf("read %+v", r)
 	}
-	if err := Show(t.Context(), ShowOptions{Target: Target{Dir: t.TempDir()}}, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "holds no trajectory store") {
+	if err := Show(t.Context(), ShowOptions{Target: Target{Dir: t.TempDir()}}, &bytes.Buffer{}); err == nil ||
+		!strings.Contains(err.Error(), "holds no trajectory store") {
 		t.Errorf("a folder without a store: %v", err)
 	}
 }
@@ -215,11 +223,14 @@ func TestStats(t *testing.T) {
 	if err := Stats(t.Context(), StatsOptions{Target: Target{URL: url}}, &out); err != nil {
 		t.Fatal(err)
 	}
-	if text := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(text, "step 1, 1 groups waiting, policy v?") || !strings.Contains(text, "math_0 yes") || !strings.Contains(text, " 1 3 2 2 0.0% -") {
+	if text := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(text,
+		"step 1, 1 groups waiting, policy v?") || !strings.Contains(text, "math_0 yes") ||
+		!strings.Contains(text, " 1 3 2 2 0.0% -") {
 		t.Errorf("the report is %s", out.String())
 	}
 	out.Reset()
-	if err := Stats(t.Context(), StatsOptions{Target: Target{URL: url}, JSON: true}, &out); err != nil || !json.Valid(out.Bytes()) {
+	if err := Stats(t.Context(), StatsOptions{Target: Target{URL: url}, JSON: true}, &out); err != nil ||
+		!json.Valid(out.Bytes()) {
 		t.Errorf("as JSON: %s, %v", out.String(), err)
 	}
 }

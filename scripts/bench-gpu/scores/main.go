@@ -1,5 +1,6 @@
-// Command scores is the environment of the GPU benchmark: one long task with random scores. Random scores keep every group
-// informative whatever the model writes, so that weights without any training can be used and no group is left out.
+// Command scores is the environment of the GPU benchmark: one long task with random scores. Random scores keep every
+// group informative whatever the model writes, so that weights without any training can be used and no group is left
+// out.
 package main
 
 import (

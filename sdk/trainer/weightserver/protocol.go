@@ -2,12 +2,14 @@ package weightserver
 
 // Attach is what a sync block says when it takes charge of a trainer's weights.
 type Attach struct {
-	Address   string `json:"address"`             // of the sync block
-	Every     int64  `json:"every"`               // optimizer steps between publications
-	Transport string `json:"transport"`           // how weights will move
-	Version   int64  `json:"version,omitempty"`   // highest policy version that inference serves, as far as the sync block sees
-	Republish bool   `json:"republish,omitempty"` // inference lost the weights: publish at the next step whatever the period says
-	Colocated bool   `json:"colocated,omitempty"` // trainer and inference take turns on the GPU
+	Address   string `json:"address"`   // of the sync block
+	Every     int64  `json:"every"`     // optimizer steps between publications
+	Transport string `json:"transport"` // how weights will move
+	// highest policy version that inference serves, as far as the sync block sees
+	Version int64 `json:"version,omitempty"`
+	// inference lost the weights: publish at the next step whatever the period says
+	Republish bool `json:"republish,omitempty"`
+	Colocated bool `json:"colocated,omitempty"` // trainer and inference take turns on the GPU
 }
 
 // Publication is what a trainer waits for: that a policy version is taken, or, where it shares its GPU with inference,

@@ -182,7 +182,8 @@ func (s *Server) waitAttached(ctx context.Context) error {
 			return ctx.Err()
 		case <-deadline.C:
 			return &sdk.Error{
-				Summary: fmt.Sprintf("%s has not attached to %s within %s, so nothing would bring the weights to inference", strings.Join(s.SyncedBy, ", "), s.Address, s.attachDeadline),
+				Summary: fmt.Sprintf("%s has not attached to %s within %s, so nothing would bring the weights to inference",
+					strings.Join(s.SyncedBy, ", "), s.Address, s.attachDeadline),
 				Remedy: "read the log of " + strings.Join(s.SyncedBy, ", ") +
 					"; remove the block to train without syncing",
 			}

@@ -14,9 +14,10 @@ func TestWhatTheWorkerDoes(t *testing.T) {
 	trainer.program.Trajectories = &spec.Ref{Address: "trajectories.builtin.default"}
 	trainer.req.Placement.GPUs = 2
 	for phase, want := range map[string]sdk.Activity{
-		"waiting":       {On: "trajectories.builtin.default", What: "batch 7"},
-		"connecting":    {On: "trajectories.builtin.default", What: "it to register this trainer"},
-		"training":      {What: "training step 7", Detail: "on 2 ranks, which wait for each other", Patience: patienceForFirst},
+		"waiting":    {On: "trajectories.builtin.default", What: "batch 7"},
+		"connecting": {On: "trajectories.builtin.default", What: "it to register this trainer"},
+		"training": {What: "training step 7", Detail: "on 2 ranks, which wait for each other",
+			Patience: patienceForFirst},
 		"checkpointing": {What: "checkpointing at step 6", Patience: patienceForFirst / 3},
 		"sync":          {}, // TrainerHost.Sync says it
 		"turn":          {}, // TrainerHost.Turn says it
@@ -28,7 +29,8 @@ func TestWhatTheWorkerDoes(t *testing.T) {
 		}
 	}
 	d := &doing{longest: 10 * patienceForFirst}
-	if a, _ := trainer.activity(d, event{Phase: "training", Step: 6}); a.Patience != 30*patienceForFirst || !strings.Contains(a.What, "7") {
+	if a, _ := trainer.activity(d, event{Phase: "training", Step: 6}); a.Patience != 30*patienceForFirst ||
+		!strings.Contains(a.What, "7") {
 		t.Errorf("after long steps: %+v", a)
 	}
 }

@@ -20,15 +20,16 @@ type Symptom struct {
 	Summary, Remedy string
 }
 
-// common are the symptoms of every PyTorch program, with remedies that hold for any. A plugin's own come first and can name its
-// attributes. They are compiled when a worker has failed, so that nobody else pays for it.
+// common are the symptoms of every PyTorch program, with remedies that hold for any. A plugin's own come first and can
+// name its attributes. They are compiled when a worker has failed, so that nobody else pays for it.
 func common() []Symptom {
 	return []Symptom{
 		{regexp.MustCompile(`the configuration is wrong`),
 			"the trainer's settings are wrong", "correct the settings that the lines above name"},
 		{regexp.MustCompile(`No module named '?(torch|transformers|peft|safetensors|bitsandbytes|accelerate)\b`),
 			"the Python of this block lacks a package that training needs",
-			"run recipe init, which makes an environment for blocks without a runtime; or install the package that is named above into runtime.python"},
+			"run recipe init, which makes an environment for blocks without a runtime; or install the package that is named " +
+				"above into runtime.python"},
 		{regexp.MustCompile(MachineMemory), "the machine ran out of memory", "use a smaller model, or shorter sequences"},
 		{regexp.MustCompile(GPUMemory), "the GPU ran out of memory",
 			"train fewer tokens at a time, use a smaller model, or spread it over more GPUs with placement { gpus = 2 }"},
@@ -37,7 +38,8 @@ func common() []Symptom {
 			"update the driver, or install a PyTorch build for the CUDA version that nvidia-smi shows"},
 		{regexp.MustCompile(`NCCL error|ncclUnhandled|ncclSystemError`),
 			"the GPUs cannot speak with each other",
-			"set environment_variables = { NCCL_DEBUG = \"INFO\" } and look at the worker's log; NCCL_P2P_DISABLE=1 tells whether it is the link between them"},
+			"set environment_variables = { NCCL_DEBUG = \"INFO\" } and look at the worker's log; NCCL_P2P_DISABLE=1 tells " +
+				"whether it is the link between them"},
 		{regexp.MustCompile(`No space left on device`), "a disk is full", "free space in the checkpoint directory"},
 	}
 }
@@ -48,18 +50,21 @@ const (
 	GPUMemory     = `CUDA out of memory|OutOfMemoryError`
 )
 
-// Diagnose explains the end of a worker that reported nothing itself by the end of its log. The plugin's own symptoms come first.
+// Diagnose explains the end of a worker that reported nothing itself by the end of its log. The plugin's own symptoms
+// come first.
 func Diagnose(cause error, log string, own []Symptom) error {
 	for _, s := range append(slices.Clip(own), common()...) {
 		if at := s.Pattern.FindStringIndex(log); at != nil {
-			return &sdk.Error{Summary: s.Summary, Detail: lastLines(log[:min(len(log), at[1]+400)], 6), Remedy: s.Remedy, Err: cause}
+			return &sdk.Error{Summary: s.Summary, Detail: lastLines(log[:min(len(log), at[1]+400)], 6), Remedy: s.Remedy,
+				Err: cause}
 		}
 	}
 	var exit *exec.ExitError
 	if errors.As(cause, &exit) {
 		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() && status.Signal() == syscall.SIGKILL {
 			return &sdk.Error{Summary: "the worker was killed", Detail: lastLines(log, 5), Err: cause,
-				Remedy: "if nobody did it by hand, the machine ran out of memory (dmesg says so); started again, it continues exactly where it was"}
+				Remedy: "if nobody did it by hand, the machine ran out of memory (dmesg says so); started again, it " +
+					"continues exactly where it was"}
 		}
 	}
 	return &sdk.Error{Summary: "the worker ended by itself", Detail: lastLines(log, 15), Err: cause,

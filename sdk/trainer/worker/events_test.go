@@ -11,8 +11,9 @@ import (
 
 var update = flag.Bool("update", false, "write golden files anew")
 
-// TestTheWorkerIsToldWhatIsReadOfItsEvents writes down the JSON type of every field that this side reads of the worker's events. The worker's
-// own tests hold each event that they see to it: one field under which an event carries another type makes the whole event unreadable.
+// TestTheWorkerIsToldWhatIsReadOfItsEvents writes down the JSON type of every field that this side reads of the
+// worker's events. The worker's own tests hold each event that they see to it: one field under which an event carries
+// another type makes the whole event unreadable.
 func TestTheWorkerIsToldWhatIsReadOfItsEvents(t *testing.T) {
 	t.Parallel()
 	types := map[string]string{}

@@ -82,8 +82,10 @@ func (t *Trainer[C]) follow(ctx context.Context, program *proc.Program, l *link)
 			return broken
 		case <-late.C:
 			if !l.connected() {
-				return &sdk.Error{Summary: fmt.Sprintf("the worker did not connect within %s", connectTimeout), Detail: program.Tail(10),
-					Remedy: "importing PyTorch hangs or the machine is overloaded: try `python -c \"import torch, transformers\"` with the block's interpreter"}
+				return &sdk.Error{Summary: fmt.Sprintf("the worker did not connect within %s", connectTimeout),
+					Detail: program.Tail(10),
+					Remedy: "importing PyTorch hangs or the machine is overloaded: try `python -c \"import torch, transformers\"` " +
+						"with the block's interpreter"}
 			}
 		case <-stop:
 			stop = nil
@@ -93,7 +95,8 @@ func (t *Trainer[C]) follow(ctx context.Context, program *proc.Program, l *link)
 			}
 			kill = time.After(time.Duration(float64(t.host.Grace()) * stopShare))
 		case <-kill:
-			return &sdk.Error{Summary: fmt.Sprintf("the worker did not write its last checkpoint within the grace period of %s: it is killed, and training continues from the checkpoint before", t.host.Grace()),
+			return &sdk.Error{Summary: fmt.Sprintf("the worker did not write its last checkpoint within the grace period of "+
+				"%s: it is killed, and training continues from the checkpoint before", t.host.Grace()),
 				Remedy: "raise health { stop_timeout } to what a checkpoint takes, or lower save_every so that less is lost"}
 		}
 	}
@@ -194,8 +197,8 @@ func (w *watch[C]) event(e event) {
 	}
 }
 
-// unused tells of groups that were not trained on. A batch of which that is so for all of them, or for some that cannot be
-// read, shows in the status until another trains.
+// unused tells of groups that were not trained on. A batch of which that is so for all of them, or for some that cannot
+// be read, shows in the status until another trains.
 func (w *watch[C]) unused(e event) {
 	t := w.trainer
 	level, text := describe(e)
@@ -245,7 +248,8 @@ func (w *watch[C]) end(ctx context.Context, program *proc.Program) error {
 	case err != nil && ctx.Err() == nil:
 		return Diagnose(err, program.Tail(logTail), w.trainer.program.Symptoms)
 	case ctx.Err() != nil && w.over == "" && w.trained > w.saved:
-		return &sdk.Error{Summary: fmt.Sprintf("the worker ended before it had written a last checkpoint: training was at step %d, and continues from step %d", w.trained, w.saved),
+		return &sdk.Error{Summary: fmt.Sprintf("the worker ended before it had written a last checkpoint: training was at "+
+			"step %d, and continues from step %d", w.trained, w.saved),
 			Detail: program.Tail(10), Err: err}
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -259,10 +263,12 @@ func (w *watch[C]) end(ctx context.Context, program *proc.Program) error {
 	return nil
 }
 
-// ready gives the outputs when the model is loaded, before the first batch: the sync block needs the control endpoint by then.
+// ready gives the outputs when the model is loaded, before the first batch: the sync block needs the control endpoint
+// by then.
 func (t *Trainer[C]) ready(memory, machine string) {
 	t.mu.Lock()
-	t.outputs = Outputs{outputs.Trainer{Model: t.program.Model}, t.program.Transports, memory, machine, t.req.Placement.Devices}
+	t.outputs = Outputs{outputs.Trainer{Model: t.program.Model}, t.program.Transports, memory, machine,
+		t.req.Placement.Devices}
 	out := t.outputs
 	t.mu.Unlock()
 	t.host.Ready(out)

@@ -49,9 +49,9 @@ type message struct {
 	reply func(result any, err error)
 }
 
-// link is the connection with the worker: JSON-RPC 2.0, one message a line, over loopback. The worker connects and says hello with the
-// token of its configuration; both sides may send requests. Rank 0 of a trainer over several GPUs carries out commands, any rank may send
-// events: memory that only its own device lacks is known to nobody else.
+// link is the connection with the worker: JSON-RPC 2.0, one message a line, over loopback. The worker connects and says
+// hello with the token of its configuration; both sides may send requests. Rank 0 of a trainer over several GPUs
+// carries out commands, any rank may send events: memory that only its own device lacks is known to nobody else.
 type link struct {
 	listener net.Listener
 	token    string
@@ -200,7 +200,8 @@ func (p *peer) Handle(ctx context.Context, conn *jsonrpc2.Conn, r *jsonrpc2.Requ
 	case "event":
 		err = decode(r, &m.event)
 		if err != nil { // an event of this form would be lost without a word
-			m.event, err = event{Type: "warning", problem: problem{Message: fmt.Sprintf("the worker wrote an event that cannot be read: %v", err)}}, nil
+			m.event, err = event{Type: "warning", problem: problem{Message: fmt.Sprintf("the worker wrote an event that "+
+				"cannot be read: %v", err)}}, nil
 		}
 	case "sync", "turn":
 		var body struct {
@@ -235,7 +236,8 @@ func (p *peer) greet(ctx context.Context, conn *jsonrpc2.Conn, r *jsonrpc2.Reque
 		answer(ctx, conn, r.ID, nil, errors.New("the token is wrong"))
 		_ = conn.Close()
 	case body.Protocol != protocolVersion:
-		answer(ctx, conn, r.ID, nil, fmt.Errorf("the worker speaks protocol %d, this supervisor %d; they must come from one build", body.Protocol, protocolVersion))
+		answer(ctx, conn, r.ID, nil, fmt.Errorf("the worker speaks protocol %d, this supervisor %d; they must come "+
+			"from one build", body.Protocol, protocolVersion))
 		_ = conn.Close()
 	default:
 		p.mu.Lock()

@@ -42,7 +42,8 @@ func plainPlugin(source fs.FS) *sdk.Definition {
 		settings["save_every"], settings["config"] = 1, map[string]any{"learning_rate": 0.01}
 		return worker.Program{
 			Module: "plain_trainer", Source: []fs.FS{source}, Model: r.Config.Model, Settings: settings,
-			Trajectories: r.Config.Trajectories, Transports: []string{"reload"}, Environment: map[string]string{"OMP_NUM_THREADS": "1"},
+			Trajectories: r.Config.Trajectories, Transports: []string{"reload"},
+			Environment: map[string]string{"OMP_NUM_THREADS": "1"},
 		}, nil
 	}
 	return trainer.New("plain", "REINFORCE in plain PyTorch", func() trainer.Plugin[plainConfig] {
@@ -71,7 +72,7 @@ func tinyModel(t *testing.T, python string) string {
 	cmd := exec.CommandContext(t.Context(), python, "-c", `import sys, transformers as t
 c = t.LlamaConfig(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
                   num_key_value_heads=2, max_position_embeddings=256, tie_word_embeddings=False)
-t.LlamaForCausalLM(c).save_pretrained(sys.argv[1])`, dir) //nolint:gosec // our own interpreter
+t.LlamaForCausalLM(c).save_pretrained(sys.argv[1])`, dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("make a model: %v\n%s", err, out)
 	}
@@ -105,7 +106,8 @@ func batches(t *testing.T) (ref spec.Ref, acknowledged *atomic.Int64) {
 	return plugintest.Ref("trajectories.fake.test", kind.Trajectories, outputs.Trajectories{URL: server.URL}), acknowledged
 }
 
-// update does for one offer what a sync block does; the version and log-probabilities under the weights that were published.
+// update does for one offer what a sync block does; the version and log-probabilities under the weights that were
+// published.
 func update(t *testing.T, c *weightclient.Client, step int64) (version int64, logprobs []float64) {
 	t.Helper()
 	p, err := c.Pending(t.Context(), 0, time.Minute)
@@ -129,7 +131,8 @@ func update(t *testing.T, c *weightclient.Client, step int64) (version int64, lo
 	return p.Version, logprobs
 }
 
-// A trainer of sixty lines of Python and twenty of Go learns, publishes, is proved, writes a checkpoint when asked, and resumes.
+// A trainer of sixty lines of Python and twenty of Go learns, publishes, is proved, writes a checkpoint when asked, and
+// resumes.
 func TestASecondTrainerStandsOnTheKit(t *testing.T) {
 	t.Parallel()
 	python := torch(t)
@@ -144,13 +147,15 @@ func TestASecondTrainerStandsOnTheKit(t *testing.T) {
 	start := func(steps int64, change func(*pluginpb.StartRequest)) (*plugintest.Block, *weightclient.Client) {
 		b := plugintest.Harness(t, def)
 		b.Start(plainConfig{Model: model, Steps: steps, Trajectories: &book}, func(r *pluginpb.StartRequest) {
-			r.Runtime, r.SyncedBy, r.CheckpointDir = &pluginpb.Runtime{Python: python}, []string{"sync.weights.test"}, checkpoints
+			r.Runtime, r.SyncedBy, r.CheckpointDir = &pluginpb.Runtime{Python: python}, []string{"sync.weights.test"},
+				checkpoints
 			change(r)
 		})
 		b.Ready()
 		c := weightclient.New(b.Output("control_url"), b.Output("control_token"))
 		t.Cleanup(c.Close)
-		if _, err := c.Attach(t.Context(), weightserver.Attach{Address: "sync.weights.test", Every: 1, Transport: "reload"}); err != nil {
+		if _, err := c.Attach(t.Context(), weightserver.Attach{Address: "sync.weights.test", Every: 1,
+			Transport: "reload"}); err != nil {
 			t.Fatal(err)
 		}
 		return b, c
@@ -159,7 +164,8 @@ func TestASecondTrainerStandsOnTheKit(t *testing.T) {
 	one, before := update(t, c, 1)
 	two, after := update(t, c, 2)
 	if one != 1 || two != 2 || math.Abs(after[0]-before[0]) < 1e-6 {
-		t.Errorf("versions %d and %d, log-probabilities %v and %v: want 1 and 2, and weights that change", one, two, before, after)
+		t.Errorf("versions %d and %d, log-probabilities %v and %v: want 1 and 2, and weights that change",
+			one, two, before, after)
 	}
 	first.WaitPhase(sdk.Completed)
 	if got := acknowledged.Load(); got != 2 {

@@ -49,7 +49,8 @@ func nested(settings map[string]any) map[string]any {
 
 // Local makes the path of a model that is given relative to the recipe absolute; names of a hub stay.
 func Local(model, recipeDir string) string {
-	if (strings.HasPrefix(model, "./") || strings.HasPrefix(model, "../") || model == "." || model == "..") && !filepath.IsAbs(model) {
+	if (strings.HasPrefix(model, "./") || strings.HasPrefix(model, "../") || model == "." || model == "..") &&
+		!filepath.IsAbs(model) {
 		return filepath.Join(recipeDir, model)
 	}
 	return model
@@ -58,7 +59,8 @@ func Local(model, recipeDir string) string {
 // trajectories finds the trajectory API.
 func trajectories(ref *spec.Ref) (url, token string, err error) {
 	if ref == nil {
-		return "", "", &sdk.Error{Summary: "no trajectory API to take batches from", Remedy: "add a block trajectories to the recipe, or set trajectories = … here"}
+		return "", "", &sdk.Error{Summary: "no trajectory API to take batches from", Remedy: "add a block trajectories to " +
+			"the recipe, or set trajectories = … here"}
 	}
 	read := func(name string) string {
 		if ref.Values == cty.NilVal || !ref.Values.Type().IsObjectType() || !ref.Values.Type().HasAttribute(name) {
@@ -76,8 +78,9 @@ func trajectories(ref *spec.Ref) (url, token string, err error) {
 	return url, read("token"), nil
 }
 
-// Settings turns the fields of a configuration struct that are tagged `worker:"section.name"` into the program's nested settings. A nil
-// pointer, an empty text and an empty list are left out, so that the program's default holds; so is a value that its tag `null` names.
+// Settings turns the fields of a configuration struct that are tagged `worker:"section.name"` into the program's nested
+// settings. A nil pointer, an empty text and an empty list are left out, so that the program's default holds; so is a
+// value that its tag `null` names.
 func Settings(config any) map[string]any {
 	out := map[string]any{}
 	collect(reflect.ValueOf(config), out)
@@ -90,7 +93,8 @@ func collect(v reflect.Value, out map[string]any) {
 		field, value := t.Field(i), v.Field(i)
 		path, named := field.Tag.Lookup("worker")
 		if !named {
-			if value.Kind() == reflect.Pointer && value.Type().Elem().Kind() == reflect.Struct && !value.IsNil() && strings.HasSuffix(field.Tag.Get("recipe"), ",block") {
+			if value.Kind() == reflect.Pointer && value.Type().Elem().Kind() == reflect.Struct && !value.IsNil() &&
+				strings.HasSuffix(field.Tag.Get("recipe"), ",block") {
 				collect(value.Elem(), out)
 			}
 			continue
@@ -132,8 +136,8 @@ func settingOf(field reflect.StructField, value reflect.Value) (any, bool) {
 	return value.Interface(), true
 }
 
-// Defaults are what the settings of a configuration struct are when the recipe does not set them, in the form of Settings; nil where the
-// program has none.
+// Defaults are what the settings of a configuration struct are when the recipe does not set them, in the form of
+// Settings; nil where the program has none.
 func Defaults[C any]() map[string]any {
 	out := map[string]any{}
 	collectDefaults(reflect.TypeFor[C](), out)
@@ -174,7 +178,8 @@ func put(m map[string]any, path string, value any) {
 	put(inner, name, value)
 }
 
-// difference is what in other is not in base, nested as both are. What base has and other has not goes back to the worker's default.
+// difference is what in other is not in base, nested as both are. What base has and other has not goes back to the
+// worker's default.
 func difference(base, other, defaults map[string]any) map[string]any {
 	out := map[string]any{}
 	wanted := maps.Clone(other)

@@ -25,14 +25,16 @@ type kl struct {
 func TestDifference(t *testing.T) {
 	t.Parallel()
 	a := map[string]any{"steps": int64(1), "optimizer": map[string]any{"learning_rate": 1.0, "name": "adamw"}}
-	b := map[string]any{"steps": int64(1), "optimizer": map[string]any{"learning_rate": 2.0, "name": "adamw"}, "seed": int64(3)}
+	b := map[string]any{"steps": int64(1), "optimizer": map[string]any{"learning_rate": 2.0, "name": "adamw"},
+		"seed": int64(3)}
 	want := map[string]any{"optimizer": map[string]any{"learning_rate": 2.0}, "seed": int64(3)}
 	if got := difference(a, b, nil); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
-// A setting that is taken out of the recipe goes back to the worker's default: it must not stay as it was without a word.
+// A setting that is taken out of the recipe goes back to the worker's default: it must not stay as it was without a
+// word.
 func TestSettingsThatAreTakenOut(t *testing.T) {
 	t.Parallel()
 	staleness, delta := int64(2), 0.5

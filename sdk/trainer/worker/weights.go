@@ -42,7 +42,8 @@ func format(transport string) string {
 	return "tensors"
 }
 
-// Publish makes the current weights available: in files, the whole model with adapters merged in or the adapter alone, or in memory.
+// Publish makes the current weights available: in files, the whole model with adapters merged in or the adapter alone,
+// or in memory.
 func (t *Trainer[C]) Publish(ctx context.Context, req trainer.PublishRequest) (sdk.Weights, error) {
 	if !slices.Contains(t.program.Transports, req.Transport) {
 		return sdk.Weights{}, &sdk.Error{
@@ -52,7 +53,8 @@ func (t *Trainer[C]) Publish(ctx context.Context, req trainer.PublishRequest) (s
 		}
 	}
 	body := publication{
-		PublishRequest: req, Dtype: t.program.PublishDtype, UntieEmbeddings: t.program.UntieEmbeddings && throughFiles(req.Transport),
+		PublishRequest: req, Dtype: t.program.PublishDtype, UntieEmbeddings: t.program.UntieEmbeddings &&
+			throughFiles(req.Transport),
 	}
 	var answer struct {
 		Dir     string          `json:"dir"`
@@ -68,10 +70,12 @@ func (t *Trainer[C]) Publish(ctx context.Context, req trainer.PublishRequest) (s
 	t.rounded = t.rounded || answer.Rounded
 	t.mu.Unlock()
 	if first { // it is so with each version
-		t.host.Log("warn", fmt.Sprintf("version %d was written in %s, less precise than the trainer: small updates are lost in it, and in those after it", req.Version, answer.Dtype))
+		t.host.Log("warn", fmt.Sprintf("version %d was written in %s, less precise than the trainer: small updates are "+
+			"lost in it, and in those after it", req.Version, answer.Dtype))
 	}
 	return sdk.Weights{
-		Version: req.Version, Path: answer.Dir, Format: format(req.Transport), Transport: req.Transport, Precision: answer.Dtype, Handles: string(answer.Handles),
+		Version: req.Version, Path: answer.Dir, Format: format(req.Transport), Transport: req.Transport,
+		Precision: answer.Dtype, Handles: string(answer.Handles),
 	}, nil
 }
 
@@ -93,7 +97,8 @@ func (t *Trainer[C]) Logprobs(ctx context.Context, tokens []int) ([]float64, err
 		return nil, err
 	}
 	if len(answer.Logprobs) != len(tokens)-1 {
-		return nil, fmt.Errorf("the worker gave %d log-probabilities for %d tokens; want one less than tokens", len(answer.Logprobs), len(tokens))
+		return nil, fmt.Errorf("the worker gave %d log-probabilities for %d tokens; want one less than tokens",
+			len(answer.Logprobs), len(tokens))
 	}
 	return answer.Logprobs, nil
 }

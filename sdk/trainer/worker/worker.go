@@ -1,8 +1,8 @@
-// Package worker runs a trainer whose learning is a Python program: PyTorch's GRPO of plugins/grpo, and any other trainer that speaks
-// docs/trainer-protocol.md through the Python package of this SDK.
+// Package worker runs a trainer whose learning is a Python program: PyTorch's GRPO of plugins/grpo, and any other
+// trainer that speaks docs/trainer-protocol.md through the Python package of this SDK.
 //
-// A plugin says in a Program what to run. This package starts the program on one GPU or several, turns its events into what the engine
-// shows, publishes and proves its weights, passes live settings on, and explains why it ended.
+// A plugin says in a Program what to run. This package starts the program on one GPU or several, turns its events into
+// what the engine shows, publishes and proves its weights, passes live settings on, and explains why it ended.
 package worker
 
 import (
@@ -34,7 +34,8 @@ import (
 type Program struct {
 	// Module is run as `python -m Module --config FILE`.
 	Module string
-	// Source holds the Python packages that come with the plugin; they are written into the block's directory and put on PYTHONPATH.
+	// Source holds the Python packages that come with the plugin; they are written into the block's directory and put on
+	// PYTHONPATH.
 	Source []fs.FS
 	// Packages finds the interpreter that `recipe init` has made for the plugin.
 	Packages sdk.Packages
@@ -42,9 +43,11 @@ type Program struct {
 	Environment map[string]string
 
 	Model string
-	// Settings is the program's configuration, as JSON. The kit adds where batches come from, the folders, and how to reach it.
+	// Settings is the program's configuration, as JSON. The kit adds where batches come from, the folders, and how to
+	// reach it.
 	Settings map[string]any
-	// Defaults are what Settings are when the recipe does not set them, so that one that is taken out of a live recipe goes back.
+	// Defaults are what Settings are when the recipe does not set them, so that one that is taken out of a live recipe
+	// goes back.
 	Defaults map[string]any
 	// Trajectories is where the batches come from.
 	Trajectories *spec.Ref
@@ -87,7 +90,8 @@ type Trainer[C any] struct {
 	trouble, troubled string
 }
 
-// New makes a trainer. Describe says what to run; it is asked again when the recipe changes settings of a block that runs.
+// New makes a trainer. Describe says what to run; it is asked again when the recipe changes settings of a block that
+// runs.
 func New[C any](describe func(sdk.Request[C]) (Program, error)) Trainer[C] {
 	return Trainer[C]{describe: describe}
 }
@@ -103,7 +107,8 @@ func (t *Trainer[C]) Run(ctx context.Context, req sdk.Request[C], host trainer.H
 	if t.program, err = t.describe(req); err != nil {
 		return err
 	}
-	// A worker of an earlier attempt may hold the GPU. It is not taken over: starting again from its last checkpoint is exact.
+	// A worker of an earlier attempt may hold the GPU. It is not taken over: starting again from its last checkpoint is
+	// exact.
 	if err := proc.KillAll(ctx, proc.Parse(req.Handle)); err != nil {
 		host.Log("warn", err.Error())
 	}
@@ -127,7 +132,8 @@ func (t *Trainer[C]) Run(ctx context.Context, req sdk.Request[C], host trainer.H
 		Name: "worker", Argv: t.argv(python), Env: t.environ(), Dir: req.RecipeDir, LogDir: req.Dir,
 	})
 	if err != nil {
-		return &sdk.Error{Summary: "the trainer's worker could not be started", Err: err, Remedy: "runtime { python = … } must name an interpreter that can be run"}
+		return &sdk.Error{Summary: "the trainer's worker could not be started", Err: err, Remedy: "runtime { python = … } " +
+			"must name an interpreter that can be run"}
 	}
 	host.SetHandle(proc.Encode(program.Handle()))
 	defer func() {
@@ -172,7 +178,8 @@ func (t *Trainer[C]) write(l *link) error {
 	return nil
 }
 
-// extract writes the program's source and recipe_sdk, on which it stands, anew each time: both belong to this version of the plugin.
+// extract writes the program's source and recipe_sdk, on which it stands, anew each time: both belong to this version
+// of the plugin.
 func extract(dir string, source []fs.FS) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("remove an older worker: %w", err)
@@ -191,7 +198,8 @@ func (t *Trainer[C]) gpus() int { return max(t.req.Placement.GPUs, len(t.req.Pla
 // argv starts one process, or one for each GPU.
 func (t *Trainer[C]) argv(python string) []string {
 	if n := t.gpus(); n > 1 {
-		return []string{python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", strconv.Itoa(n), "-m", t.program.Module, "--config", t.configFile()}
+		return []string{python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", strconv.Itoa(n), "-m",
+			t.program.Module, "--config", t.configFile()}
 	}
 	return []string{python, "-m", t.program.Module, "--config", t.configFile()}
 }
@@ -227,7 +235,8 @@ func (t *Trainer[C]) environ() []string {
 	return out
 }
 
-// token is what the worker says hello with. It is written down nowhere but in the worker's configuration, which only its owner can read.
+// token is what the worker says hello with. It is written down nowhere but in the worker's configuration, which only
+// its owner can read.
 func (t *Trainer[C]) token() string {
 	mac := hmac.New(sha256.New, []byte(t.req.ControlToken))
 	_, _ = mac.Write([]byte("worker"))

@@ -42,8 +42,9 @@ type Config struct {
 func program(req sdk.Request[Config]) (Program, error) {
 	return Program{
 		Module: "worker", Source: []fs.FS{fstest.MapFS{"worker/__main__.py": {Data: []byte("# played by the test\n")}}},
-		Model: req.Config.Model, Settings: Settings(req.Config), Defaults: Defaults[Config](), Trajectories: req.Config.Trajectories,
-		Transports: []string{"live", "reload"}, PublishDtype: req.Config.PublishDtype,
+		Model: req.Config.Model, Settings: Settings(req.Config), Defaults: Defaults[Config](),
+		Trajectories: req.Config.Trajectories,
+		Transports:   []string{"live", "reload"}, PublishDtype: req.Config.PublishDtype,
 	}, nil
 }
 
@@ -195,7 +196,8 @@ func (h *host) await(t *testing.T, what string, ok func() bool) {
 }
 
 // start makes a trainer whose worker the test binary plays.
-func start(t *testing.T, mode string, change func(*sdk.Request[Config])) (*Trainer[Config], *host, sdk.Request[Config]) {
+func start(t *testing.T, mode string, change func(*sdk.Request[Config])) (*Trainer[Config],
+	*host, sdk.Request[Config]) {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -203,12 +205,15 @@ func start(t *testing.T, mode string, change func(*sdk.Request[Config])) (*Train
 	}
 	req := sdk.Request[Config]{
 		Block: sdk.Block{
-			Address: "trainer.grpo.policy", Dir: t.TempDir(), RecipeDir: t.TempDir(), CheckpointDir: t.TempDir(), ControlToken: "control",
-			Runtime: sdk.Runtime{Python: exe}, Environment: workertest.Environment(mode), SyncedBy: []string{"sync.weights.policy"},
+			Address: "trainer.grpo.policy", Dir: t.TempDir(), RecipeDir: t.TempDir(), CheckpointDir: t.TempDir(),
+			ControlToken: "control",
+			Runtime:      sdk.Runtime{Python: exe}, Environment: workertest.Environment(mode),
+			SyncedBy: []string{"sync.weights.policy"},
 		},
 		Config: Config{Model: "org/model", Steps: 3, LearningRate: 1e-5, Trajectories: &spec.Ref{
 			Address: "trajectories.api", Kind: kind.Trajectories,
-			Values: cty.ObjectVal(map[string]cty.Value{"url": cty.StringVal("http://127.0.0.1:8000"), "token": cty.StringVal("secret")}),
+			Values: cty.ObjectVal(map[string]cty.Value{"url": cty.StringVal("http://127.0.0.1:8000"),
+				"token": cty.StringVal("secret")}),
 		}},
 	}
 	if change != nil {
@@ -216,7 +221,8 @@ func start(t *testing.T, mode string, change func(*sdk.Request[Config])) (*Train
 	}
 	made := New(program)
 	tr := &made
-	h := &host{publish: func(int64) bool { return true }, dir: t.TempDir(), version: req.Policy.Version, metrics: map[string]float64{}, changed: make(chan struct{}, 1)}
+	h := &host{publish: func(int64) bool { return true }, dir: t.TempDir(), version: req.Policy.Version,
+		metrics: map[string]float64{}, changed: make(chan struct{}, 1)}
 	return tr, h, req
 }
 
@@ -228,13 +234,15 @@ func TestTrainToTheEnd(t *testing.T) {
 		t.Fatalf("Run: %v; log %q", err, h.logs)
 	}
 	if fmt.Sprint(h.synced) != "[1 2 3]" || h.version != 2 {
-		t.Errorf("Sync was called for steps %v, version is %d; want one call for each of three steps and two versions", h.synced, h.version)
+		t.Errorf("Sync was called for steps %v, version is %d; want one call for each of three steps and two versions",
+			h.synced, h.version)
 	}
 	if h.metrics["reward/mean"] != 0.5 || h.metrics["staleness/histogram/1"] != 2 {
 		t.Errorf("metrics %v", h.metrics)
 	}
 	last := h.outputs[len(h.outputs)-1]
-	if !strings.HasSuffix(last.Checkpoint, "step_3") || last.Step != 3 || len(h.checkpoints) != 1 || h.checkpoints[0].Version != 2 {
+	if !strings.HasSuffix(last.Checkpoint, "step_3") || last.Step != 3 || len(h.checkpoints) != 1 ||
+		h.checkpoints[0].Version != 2 {
 		t.Errorf("outputs %+v, checkpoints %+v", last, h.checkpoints)
 	}
 	info, err := os.Stat(filepath.Join(req.Dir, "config.json"))
@@ -253,11 +261,13 @@ func TestGroupsThatCannotBeUsedShowUntilABatchTrains(t *testing.T) {
 		t.Errorf("metrics %v, want three rejected groups", h.metrics)
 	}
 	log := strings.Join(h.logs, "\n")
-	if !strings.Contains(log, "groups of batch 7 were rejected: 2 × shape, 1 × tokens (such as: an id of 10^26); they are kept in /checkpoints/set-aside") {
+	if !strings.Contains(log, "groups of batch 7 were rejected: 2 × shape, 1 × tokens (such as: an id of 10^26); they "+
+		"are kept in /checkpoints/set-aside") {
 		t.Errorf("the log does not say what was rejected, why and where it lies: %s", log)
 	}
 	phases := strings.Join(h.phases, "\n")
-	before, after, found := strings.Cut(phases, "degraded: batch 7 was used up without a step: no group of it can be trained")
+	before, after, found := strings.Cut(phases, "degraded: batch 7 was used up without a step: no "+
+		"group of it can be trained")
 	if !found || strings.Contains(before, "degraded") || !strings.Contains(after, "ready: ") {
 		t.Errorf("the status does not show the batch until another trains: %s", phases)
 	}
@@ -294,7 +304,8 @@ func TestResumedWeightsAreServedFirst(t *testing.T) {
 		t.Fatalf("%v; log %q", err, h.logs)
 	}
 	if fmt.Sprint(h.synced) != "[3 4]" || h.version != 9 {
-		t.Errorf("Sync was called for steps %v, version is %d; want the checkpoint's step 3 first and versions 8 and 9", h.synced, h.version)
+		t.Errorf("Sync was called for steps %v, version is %d; want the checkpoint's step 3 first and versions 8 and 9",
+			h.synced, h.version)
 	}
 	// The engine starts a sync block again only beside a trainer that is ready, and this trainer waits for it.
 	ready := false
@@ -313,7 +324,10 @@ func TestStopWritesACheckpoint(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- tr.Run(ctx, req, h) }()
-	h.await(t, "the worker to wait for a batch", func() bool { return strings.Contains(strings.Join(h.phases, "\n"), "waiting for a batch") })
+	h.await(t, "the worker to wait for a batch", func() bool {
+		return strings.Contains(strings.Join(h.phases, "\n"),
+			"waiting for a batch")
+	})
 	info, err := tr.SaveCheckpoint(t.Context())
 	if err != nil || info.Path != "step_x" {
 		t.Errorf("SaveCheckpoint: %+v, %v", info, err)
@@ -324,7 +338,8 @@ func TestStopWritesACheckpoint(t *testing.T) {
 		t.Errorf("Update: %v", err)
 	}
 	next.Steps = 9
-	if err := tr.Update(t.Context(), next); err == nil || !strings.Contains(err.Error(), "only a restart can change steps") {
+	if err := tr.Update(t.Context(), next); err == nil || !strings.Contains(err.Error(),
+		"only a restart can change steps") {
 		t.Errorf("Update: got %v, want the worker's refusal", err)
 	}
 	cancel()
@@ -342,14 +357,18 @@ func TestStopWritesACheckpoint(t *testing.T) {
 // A last checkpoint that was not written is no stop in order.
 func TestAStopThatWritesNoCheckpointFails(t *testing.T) {
 	t.Parallel()
-	for mode, want := range map[string]string{"full at the stop": "no space left on device", "killed at the stop": "before it had written a last checkpoint"} {
+	for mode, want := range map[string]string{"full at the stop": "no space left on device",
+		"killed at the stop": "before it had written a last checkpoint"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			tr, h, req := start(t, mode, nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() { ended <- tr.Run(ctx, req, h) }()
-			h.await(t, "the worker to wait for a batch", func() bool { return strings.Contains(strings.Join(h.phases, "\n"), "waiting for a batch") })
+			h.await(t, "the worker to wait for a batch", func() bool {
+				return strings.Contains(strings.Join(h.phases, "\n"),
+					"waiting for a batch")
+			})
 			cancel()
 			if err := <-ended; err == nil || errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), want) {
 				t.Errorf("Run: %v, want %q", err, want)
@@ -358,14 +377,17 @@ func TestAStopThatWritesNoCheckpointFails(t *testing.T) {
 	}
 }
 
-// A worker that somebody else ends writes its checkpoint and says "stopped". The training is not over for that: the block fails, so that
-// it is started again and goes on.
+// A worker that somebody else ends writes its checkpoint and says "stopped". The training is not over for that: the
+// block fails, so that it is started again and goes on.
 func TestAWorkerThatIsStoppedByAStrangerHasNotCompleted(t *testing.T) {
 	t.Parallel()
 	tr, h, req := start(t, "hang", nil)
 	ended := make(chan error, 1)
 	go func() { ended <- tr.Run(t.Context(), req, h) }()
-	h.await(t, "the worker to wait for a batch", func() bool { return strings.Contains(strings.Join(h.phases, "\n"), "waiting for a batch") })
+	h.await(t, "the worker to wait for a batch", func() bool {
+		return strings.Contains(strings.Join(h.phases, "\n"),
+			"waiting for a batch")
+	})
 	h.signal(t, syscall.SIGTERM)
 	var e *sdk.Error
 	if err := <-ended; !errors.As(err, &e) || e.Remedy == "" {
@@ -406,8 +428,10 @@ func TestFailures(t *testing.T) {
 		"the worker says why": {"error", nil, "the GPU is full", "1. lower row_tokens\n2. use lora"},
 		"the worker cannot":   {"crash", nil, "lacks a package", "install the package"},
 		"wrong settings":      {"config", nil, "settings are wrong", "correct"},
-		"no trajectory API":   {"", func(r *sdk.Request[Config]) { r.Config.Trajectories = nil }, "no trajectory API", "trajectories"},
-		"no interpreter":      {"", func(r *sdk.Request[Config]) { r.Runtime.Python = "/no/such/python" }, "cannot be run", "runtime"},
+		"no trajectory API": {"", func(r *sdk.Request[Config]) { r.Config.Trajectories = nil }, "no trajectory API",
+			"trajectories"},
+		"no interpreter": {"", func(r *sdk.Request[Config]) { r.Runtime.Python = "/no/such/python" }, "cannot be run",
+			"runtime"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -435,9 +459,13 @@ func TestPublishByAnUnknownTransport(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- tr.Run(ctx, req, h) }()
-	h.await(t, "the worker to wait for a batch", func() bool { return strings.Contains(strings.Join(h.phases, "\n"), "waiting for a batch") })
+	h.await(t, "the worker to wait for a batch", func() bool {
+		return strings.Contains(strings.Join(h.phases, "\n"),
+			"waiting for a batch")
+	})
 	var e *sdk.Error
-	if _, err := tr.Publish(ctx, trainer.PublishRequest{Transport: "pigeon"}); !errors.As(err, &e) || !strings.Contains(e.Detail, "reload") {
+	if _, err := tr.Publish(ctx, trainer.PublishRequest{Transport: "pigeon"}); !errors.As(err, &e) ||
+		!strings.Contains(e.Detail, "reload") {
 		t.Errorf("got %v, want an error that lists what is offered", err)
 	}
 	cancel()

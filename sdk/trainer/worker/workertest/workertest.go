@@ -1,5 +1,5 @@
-// Package workertest plays the Python program of a trainer in tests of plugins on package worker: it speaks the protocol and trains
-// nothing.
+// Package workertest plays the Python program of a trainer in tests of plugins on package worker: it speaks the
+// protocol and trains nothing.
 package workertest
 
 import (
@@ -19,9 +19,9 @@ import (
 
 const mark, modeName = "FAKE_WORKER", "FAKE_WORKER_MODE"
 
-// Environment makes a test binary whose TestMain calls Main play the worker when it is started as the block's interpreter. The mode says
-// what goes wrong: "" nothing, crash, error, config, poison; hang and patient: no batch comes;
-// "killed at the stop", "full at the stop".
+// Environment makes a test binary whose TestMain calls Main play the worker when it is started as the block's
+// interpreter. The mode says what goes wrong: "" nothing, crash, error, config, poison; hang and patient: no batch
+// comes; "killed at the stop", "full at the stop".
 func Environment(mode string) map[string]string {
 	return map[string]string{mark: "1", modeName: mode}
 }
@@ -78,7 +78,8 @@ func playWorker(args []string) int {
 	if err != nil {
 		return 9
 	}
-	w.conn = jsonrpc2.NewConn(context.Background(), jsonrpc2.NewPlainObjectStream(socket), jsonrpc2.HandlerWithError(w.serve))
+	w.conn = jsonrpc2.NewConn(context.Background(), jsonrpc2.NewPlainObjectStream(socket),
+		jsonrpc2.HandlerWithError(w.serve))
 	hello := map[string]any{"token": w.config.Token, "protocol": 2, "rank": 0}
 	if err := w.conn.Call(context.Background(), "hello", hello, nil); err != nil {
 		fmt.Fprintln(os.Stderr, "hello:", err)
@@ -97,7 +98,8 @@ func (w *fakeWorker) train(mode string) int {
 	w.emit("loaded", map[string]any{"parameters": 1, "memory": "host:here", "machine": "here"})
 	w.emit("phase", map[string]any{"phase": "connecting"})
 	if mode == "error" {
-		w.emit("error", map[string]any{"code": "out_of_memory", "message": "the GPU is full", "checks": []string{"lower row_tokens", "use lora"}})
+		w.emit("error", map[string]any{"code": "out_of_memory", "message": "the GPU is full",
+			"checks": []string{"lower row_tokens", "use lora"}})
 		return 1
 	}
 	if mode == "crash" {
@@ -127,7 +129,8 @@ func (w *fakeWorker) train(mode string) int {
 			w.emit("phase", map[string]any{"phase": "waiting", "for_what": "a batch"})
 			<-w.stop
 			if mode == "full at the stop" {
-				w.emit("error", map[string]any{"code": "checkpoint", "message": "step_1 could not be written: no space left on device", "checks": []string{"Is the disk full?"}})
+				w.emit("error", map[string]any{"code": "checkpoint", "message": "step_1 could not be written: no space " +
+					"left on device", "checks": []string{"Is the disk full?"}})
 				return 1
 			}
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -136,12 +139,15 @@ func (w *fakeWorker) train(mode string) int {
 			return 0
 		}
 		if mode == "poison" && w.step == 0 {
-			w.emit("rejected", map[string]any{"batch": 7, "reasons": map[string]int{"tokens": 1, "shape": 2}, "examples": map[string]string{"tokens": "an id of 10^26"}, "set_aside": "/checkpoints/set-aside"})
-			w.emit("skipped", map[string]any{"batch": 7, "step": 0, "reason": "no group of it can be trained", "facts": map[string]any{"rejected_groups/total": 3}})
+			w.emit("rejected", map[string]any{"batch": 7, "reasons": map[string]int{"tokens": 1, "shape": 2},
+				"examples": map[string]string{"tokens": "an id of 10^26"}, "set_aside": "/checkpoints/set-aside"})
+			w.emit("skipped", map[string]any{"batch": 7, "step": 0, "reason": "no group of it can be trained",
+				"facts": map[string]any{"rejected_groups/total": 3}})
 			w.emit("phase", map[string]any{"phase": "waiting", "for_what": "a batch"})
 		}
 		w.step++
-		w.emit("metric", map[string]any{"batch": 7 + w.step, "step": w.step, "metrics": map[string]any{"reward/mean": 0.5, "staleness/histogram": map[string]any{"1": 2.0}, "mfu": nil}})
+		w.emit("metric", map[string]any{"batch": 7 + w.step, "step": w.step, "metrics": map[string]any{"reward/mean": 0.5,
+			"staleness/histogram": map[string]any{"1": 2.0}, "mfu": nil}})
 		w.emit("progress", map[string]any{"step": w.step, "steps": w.config.Steps})
 		if w.config.Wait && !w.ask("sync", w.step) {
 			return 0
