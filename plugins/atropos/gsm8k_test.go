@@ -74,7 +74,8 @@ for text, gold, want in [
     (r"<think>\boxed{42}</think> \boxed{7}", "42", False), (r"\boxed{\text{42}}", "42", True), (r"\boxed{4", "4", False),
     # what only a symbolic comparison finds equal
     (r"\boxed{\frac{84}{2}}", "42", True), (r"\boxed{\sqrt{1764}}", "42", True),
-    (r"\boxed{6 \times 7}", "42", True), (r"\boxed{2^5 + 10}", "42", True),
+    (r"\boxed{6 \times 7}", "42", True),
+    (r"\boxed{2^5 + 10}", "42", True),
     (r"\boxed{\frac{84}{3}}", "42", False), (r"\boxed{6 \times 6}", "42", False),
 ]:
     assert g.is_right(text, gold) == want, (text, gold)

@@ -295,10 +295,12 @@ func workplace(t *testing.T, checkout string) string {
 		t.Fatal(err)
 	}
 	conversation := `{"conversations": [{"from": "system", "value": "Tools: add"}, {"from": "human", "value": "Add one to nothing."},
-		{"from": "gpt", "value": "<think>\nx\n</think>\n<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>"},
+		{"from": "gpt", 
+			"value": "<think>\nx\n</think>\n<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>"},
 		{"from": "tool", "value": "<tool_response>\n1\n</tool_response>"},
 		{"from": "gpt", "value": "<think>\nx\n</think>\nIt is 1."}, {"from": "human", "value": "And two?"},
-		{"from": "gpt", "value": "<think>\nx\n</think>\n<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 2}}\n</tool_call>"},
+		{"from": "gpt", 
+			"value": "<think>\nx\n</think>\n<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 2}}\n</tool_call>"},
 		{"from": "tool", "value": "<tool_response>\n2\n</tool_response>"},
 		{"from": "gpt", "value": "<think>\nx\n</think>\nIt is 2."}]}`
 	for name, text := range map[string]string{

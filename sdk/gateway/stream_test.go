@@ -120,7 +120,8 @@ func TestStreamUsageIsCounted(t *testing.T) {
 // However a stream is cut into pieces on its way, the record is the same.
 func TestTapHearsAnyPieces(t *testing.T) {
 	t.Parallel()
-	const events = "event: x\r\ndata: {\"choices\":[{\"index\":1,\"token_ids\":[5],\"logprobs\":{\"token_logprobs\":[-0.5]}}," +
+	const events = "event: x\r\n" +
+		"data: {\"choices\":[{\"index\":1,\"token_ids\":[5],\"logprobs\":{\"token_logprobs\":[-0.5]}}," +
 		"{\"index\":0,\"token_ids\":[6,7],\"logprobs\":{\"token_logprobs\":[-1,-2]}}]}\r\n\r\n: a comment\n\n" +
 		"data: {\"choices\":[{\"index\":1,\"token_ids\":[8],\"logprobs\":{\"token_logprobs\":[-3]}}]," +
 		"\"usage\":{\"completion_tokens\":4}}\n\ndata: [DONE]\n\n"
