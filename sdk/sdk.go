@@ -51,6 +51,9 @@ type Placement struct {
 	Host     string
 }
 
+// Count is how many GPUs the block has; 0: it runs on the CPU.
+func (p Placement) Count() int { return max(p.GPUs, len(p.Devices)) }
+
 // Runtime is the Python that the block's program runs in.
 type Runtime struct {
 	Python       string

@@ -83,7 +83,7 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 		e.Facts["publish_dtype"] = e.Facts["dtype"]
 	}
 	var problems []spec.Problem
-	if name := optimizerOf(c); max(placement.GPUs, len(placement.Devices)) > 1 &&
+	if name := optimizerOf(c); placement.Count() > 1 &&
 		(name == "adafactor" || name == "adamw_8bit") {
 		problems = append(problems, spec.Problem{
 			Path: cty.GetAttrPath("optimizer").GetAttr("name"), Summary: name + " works on one GPU only",
@@ -117,7 +117,7 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	}
 	s := sizesOf(c, m)
 	share, resource := float64(max(1, placement.GPUs, len(placement.Devices))), "gpu_memory"
-	if placement.GPUs == 0 && len(placement.Devices) == 0 {
+	if placement.Count() == 0 {
 		resource = "host_memory"
 	}
 	add := func(part string, value float64, how string) {

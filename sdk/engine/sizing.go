@@ -1,0 +1,203 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/modelinfo"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// Sizing is what decides the memory of one block: its model, its precision, and how it is spread over GPUs.
+type Sizing struct {
+	Model             modelinfo.Model
+	Placement         sdk.Placement
+	Shards            int64   // GPUs that share the parameters of one replica: tensor times pipeline parallelism
+	Replicas          int64   // servers of the block
+	ParameterBytes    float64 // see ParameterBytes
+	CacheElementBytes int64   // of one number in the KV cache; 0: as ParameterBytes, 2 for quantized parameters
+	MaxLen            int64   // tokens of the longest sequence
+	Graphs            bool    // the engine captures CUDA graphs
+	GraphsOff         string  // the setting that makes it capture none
+	Cache             *Cache  // size of the KV cache where the block sets it
+}
+
+// Cache is a size of the KV cache that the block sets itself.
+type Cache struct {
+	Bytes float64 // on each GPU; on a machine without one, for each replica
+	How   string  // the attribute that sets it
+}
+
+// Amounts are what one GPU needs or, without a GPU, what the machine needs for all replicas.
+func (s Sizing) Amounts() []sdk.Amount {
+	resource, share := "gpu_memory", float64(max(1, s.Shards))
+	if s.Placement.Count() == 0 {
+		resource, share = "host_memory", 1/float64(max(1, s.Replicas))
+	}
+	parameters := s.Model.Parameters()
+	amounts := []sdk.Amount{
+		{
+			Resource: resource, Part: "weights", Value: float64(parameters) * s.ParameterBytes / share,
+			How: fmt.Sprintf("%s parameters × %g bytes%s", countOf(parameters), s.ParameterBytes, dividedBy(share)),
+		},
+		s.cache(resource, share),
+	}
+	if s.Graphs && resource == "gpu_memory" {
+		amounts = append(amounts, sdk.Amount{Resource: resource, Part: "cuda_graphs", Value: 1 << 30,
+			How: fmt.Sprintf("about 1 GiB for CUDA graphs and activations; %s saves most of it", s.GraphsOff)})
+	}
+	return amounts
+}
+
+// cache is the least that the KV cache must hold. What the engine takes beyond it lets more sequences run at once.
+func (s Sizing) cache(resource string, share float64) sdk.Amount {
+	amount := sdk.Amount{Resource: resource, Part: "kv_cache"}
+	if s.Cache != nil {
+		amount.Value, amount.How = s.Cache.Bytes, s.Cache.How
+		if resource == "host_memory" {
+			amount.Value /= share
+		}
+		return amount
+	}
+	element := s.CacheElementBytes
+	if element == 0 {
+		element = max(2, int64(s.ParameterBytes))
+	}
+	per := s.Model.KVBytes(element)
+	amount.Value = float64(per*s.MaxLen) / share
+	amount.How = fmt.Sprintf("one sequence of %d tokens × %d bytes (2 × %d layers × %d KV heads × %d × %d bytes)%s; more "+
+		"sequences at once need as much again each",
+		s.MaxLen, per, s.Model.Layers, s.Model.KVHeads, s.Model.HeadDim, element, dividedBy(share))
+	return amount
+}
+
+// ServedDtype is the precision in which a server holds the weights; empty when it follows the model's config.json.
+func ServedDtype(dtype, quantization string) string {
+	if quantization != "" {
+		return quantization
+	}
+	switch dtype {
+	case "half", "float16":
+		return "float16"
+	case "float", "float32":
+		return "float32"
+	case "bfloat16":
+		return dtype
+	}
+	return ""
+}
+
+// ParameterBytes is how much memory one parameter takes. Engines serve float32 checkpoints in half precision unless
+// they are asked for float32.
+func ParameterBytes(dtype, quantization string) float64 {
+	switch quantization {
+	case "fp8":
+		return 1
+	case "awq", "gptq", "bitsandbytes", "awq_marlin", "gptq_marlin":
+		return 0.55 // 4 bits, and scales
+	}
+	if ServedDtype(dtype, "") == "float32" {
+		return 4
+	}
+	return 2
+}
+
+// Factor is an attribute whose value multiplies the GPUs that a block needs.
+type Factor struct {
+	Attribute string
+	Value     int64
+}
+
+// CheckGPUs says when a block's placement has fewer GPUs than its factors ask for. The first factor is the attribute
+// that the problem points to.
+func CheckGPUs(placement sdk.Placement, factors ...Factor) []spec.Problem {
+	want, terms := int64(1), make([]string, len(factors))
+	for i, f := range factors {
+		value := max(1, f.Value)
+		want *= value
+		terms[i] = fmt.Sprintf("%s = %d", f.Attribute, value)
+	}
+	have := int64(placement.Count())
+	if have == 0 || have >= want {
+		return nil
+	}
+	return []spec.Problem{{
+		Path:    cty.GetAttrPath(factors[0].Attribute),
+		Summary: fmt.Sprintf("%d GPUs are needed, placement gives %d", want, have),
+		Detail:  fmt.Sprintf("%s. Lower one of them, or set placement { gpus = %d }.", strings.Join(terms, " × "), want),
+	}}
+}
+
+// CheckLength says when an attribute asks for longer sequences than a model was made for. Remedy follows the advice to
+// lower it.
+func CheckLength(title string, m modelinfo.Model, attribute string, length int64, remedy string) []spec.Problem {
+	if m.MaxLen == 0 || length <= m.MaxLen {
+		return nil
+	}
+	return []spec.Problem{{
+		Path:    cty.GetAttrPath(attribute),
+		Summary: fmt.Sprintf("the model was made for %d tokens, %s asks for %d", m.MaxLen, attribute, length),
+		Detail:  fmt.Sprintf("%s refuses to start. Lower %s%s.", title, attribute, remedy),
+	}}
+}
+
+// CheckHeads says when an attribute for tensor parallelism does not divide a model's attention heads.
+func CheckHeads(title string, m modelinfo.Model, attribute string, parallel int64) []spec.Problem {
+	if parallel = max(1, parallel); m.Heads%parallel == 0 {
+		return nil
+	}
+	return []spec.Problem{{
+		Path:    cty.GetAttrPath(attribute),
+		Summary: fmt.Sprintf("%d attention heads cannot be spread over %d GPUs evenly", m.Heads, parallel),
+		Detail:  fmt.Sprintf("%s refuses to start. Choose a %s that divides %d.", title, attribute, m.Heads),
+	}}
+}
+
+// ReadModel reads what is known of a block's model. False: nothing is known before it is downloaded, and the note says
+// so in the plan.
+func ReadModel(model string) (m modelinfo.Model, known bool, note string, problems []spec.Problem) {
+	m, known, err := modelinfo.Of(model)
+	switch {
+	case err != nil:
+		problems = []spec.Problem{{Path: cty.GetAttrPath("model"), Summary: "the model's config.json cannot be read",
+			Detail: err.Error()}}
+	case !known:
+		note = model + " is not on this machine and not in the table of usual models, so its memory is not known " +
+			"before it is downloaded"
+	}
+	return m, known, note, problems
+}
+
+// TemplateProblem is the problem of a plan whose chat template cannot be used.
+func TemplateProblem(err error) spec.Problem {
+	p := spec.Problem{Path: cty.GetAttrPath("chat_template_name"), Summary: "the tokenizer's chat templates " +
+		"cannot be used", Detail: err.Error()}
+	if e := (*sdk.Error)(nil); errors.As(err, &e) {
+		p.Summary, p.Detail = e.Summary, fmt.Sprintf("%s: %s.", e.Detail, e.Remedy)
+	}
+	return p
+}
+
+// dividedBy explains a share in the sum of an amount.
+func dividedBy(share float64) string {
+	switch {
+	case share > 1:
+		return fmt.Sprintf(" ÷ %g GPUs", share)
+	case share < 1:
+		return fmt.Sprintf(" × %g replicas", 1/share)
+	default:
+		return ""
+	}
+}
+
+// countOf writes a number of parameters the way people say it.
+func countOf(n int64) string {
+	if n >= 1e9 {
+		return fmt.Sprintf("%.2f billion", float64(n)/1e9)
+	}
+	return fmt.Sprintf("%.0f million", float64(n)/1e6)
+}
