@@ -136,6 +136,10 @@ func unfinished(dir state.Dir, f *stopFlags) error {
 // nothingToStop says why, and what can be done about a run that goes on by itself. A run that has ended is as it should
 // be: stop may be repeated.
 func (a *app) nothingToStop(err error, r *state.Run) error {
+	if r.Status == state.New {
+		_, werr := fmt.Fprintln(a.out, "Nothing of this run was ever started, or it was destroyed; there is nothing to stop.")
+		return werr
+	}
 	if r.Status != state.Running {
 		_, werr := fmt.Fprintf(a.out, "The run is %s; there is nothing to stop.\n", r.Status)
 		return werr

@@ -124,15 +124,18 @@ func (at *attempt) begin(ctx context.Context, r report) (Process, *ending) {
 	proc := at.adopt
 	if proc == nil {
 		r.phase(sdk.Starting, cty.NilVal)
-		if err := at.e.record(ctx, at.block, func(rec *state.Block) {
+		err := at.record(ctx, func(rec *state.Block) {
 			rec.Intent, rec.Phase, rec.Attempt, rec.Error = state.IntentStart, string(sdk.Starting), at.number, ""
 			rec.Started, rec.Ended = at.e.now().UTC(), time.Time{}
-		}); err != nil {
+		})
+		switch {
+		case errors.Is(err, errStopped):
+			return nil, &ending{phase: sdk.Stopped, ordered: true}
+		case err != nil:
 			return nil, failed("writing the journal before the start", err)
 		}
 		launch := Launch{Block: at.block, RunID: at.request.RunID, Dir: at.e.opts.Dir.Block(at.block),
 			Handle: at.request.Handle}
-		var err error
 		if proc, err = at.e.opts.Host.Launch(ctx, launch); err != nil {
 			return nil, failed("starting the plugin process", err)
 		}
@@ -150,7 +153,8 @@ func (at *attempt) begin(ctx context.Context, r report) (Process, *ending) {
 		end.invalid = errors.Is(err, host.ErrInvalid)
 		return proc, end
 	}
-	if err := at.e.record(ctx, at.block, func(rec *state.Block) { rec.Intent = state.IntentRun }); err != nil {
+	err := at.record(ctx, func(rec *state.Block) { rec.Intent = state.IntentRun })
+	if err != nil && !errors.Is(err, errStopped) { // one that is stopped ends in order, as it runs already
 		return proc, failed("writing the journal after the start", err)
 	}
 	return proc, nil

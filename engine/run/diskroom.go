@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -9,7 +10,6 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/state"
-	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk/disk"
 )
 
@@ -117,18 +117,24 @@ func (e *Engine) Waiting() []Waiting {
 	return []Waiting{w}
 }
 
-// record changes a block's record and returns when that is on the disk. While there is no room it waits, until ctx
-// ends.
-func (e *Engine) record(ctx context.Context, a addr.Block, change func(*state.Block)) error {
-	e.note(a, change)
+// errStopped says that a block was told to stop while its record waited for room.
+var errStopped = errors.New("it was told to stop")
+
+// record changes the block's record and returns when that is on the disk. While there is no room it waits, until ctx
+// ends or the block is told to stop; the order is left for whoever follows the block.
+func (at *attempt) record(ctx context.Context, change func(*state.Block)) error {
+	at.e.note(at.block, change)
 	for {
-		err := e.store.Sync()
+		err := at.e.store.Sync()
 		if !disk.Full(err) {
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w (%w)", context.Cause(ctx), err)
+		case o := <-at.stop:
+			at.stop <- o
+			return errStopped
 		case <-time.After(disk.RetryEvery):
 		}
 	}

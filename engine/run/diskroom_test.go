@@ -161,3 +161,54 @@ func TestAStopOnAFullDisk(t *testing.T) {
 		})
 	}
 }
+
+// A stop is obeyed while a block waits for room to be started again: nothing of it runs, and nothing is started.
+func TestAStopWhileAStartWaitsForRoom(t *testing.T) {
+	t.Parallel()
+	f := onSmallDisk(t)
+	tell := make(chan struct{})
+	f.host.scripts[trainer] = func(p *fakeProcess) {
+		p.ready("running")
+		<-tell
+		for i := range int64(100) { // more than the rest of a page of the record holds
+			p.emit(host.Checkpoint{CheckpointInfo: sdk.CheckpointInfo{Path: "/c/1", Step: i, Version: i}})
+		}
+		<-p.stopping
+		p.say(sdk.Stopped, "", "")
+	}
+	src := strings.Replace(wholeLoop, `model = "m"`, "model = \"m\"\n restart { delay = \"1ms\" }\n", 1)
+	a := f.apply(f.load(src))
+	f.until("everything runs", func() bool {
+		rec := f.recordedBlock(syncer)
+		return rec != nil && rec.Phase == "ready"
+	})
+	room := disktest.Fill(t, f.root)
+	close(tell)
+	f.until("the record waits", func() bool { return len(a.engine.Waiting()) == 1 })
+	f.host.process(trainer).crash()
+	f.until("the trainer waits to be started again", func() bool {
+		_, live, err := a.engine.Live(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, err := addr.Parse(trainer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return live[at].Phase == string(sdk.Starting)
+	})
+	if err := a.engine.Stop(context.Background(), "enough"); err != nil {
+		t.Fatal(err)
+	}
+	f.until("everything has ended, although the disk is full", func() bool { return len(f.host.alive()) == 0 })
+	if n := len(f.host.startsOf(trainer)); n != 1 {
+		t.Errorf("the trainer was started %d times", n)
+	}
+	room()
+	if a.wait(); a.err != nil {
+		t.Fatal(a.err)
+	}
+	if rec := f.recordedBlock(trainer); f.record().Status != state.Stopped || rec.Phase != "stopped" {
+		t.Errorf("recorded: %s, the trainer %s", f.record().Status, rec.Phase)
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/disk"
 )
 
 // letGoPoll is how often it is looked whether an engine has let go of its run.
@@ -50,7 +51,7 @@ func Stop(ctx context.Context, dir state.Dir, c *Client, why string, kill bool, 
 			return nil
 		})
 	}()
-	err := letGo(ctx, dir)
+	err := letGoUnlessFull(ctx, dir, c)
 	if err == nil { // what is left to be read is there
 		select {
 		case <-told:
@@ -66,6 +67,54 @@ func Stop(ctx context.Context, dir state.Dir, c *Client, why string, kill bool, 
 }
 
 var errOver = errors.New("the run is over")
+
+// fullPatience is how long room on the disk is waited for when nothing else is left of a stop.
+const fullPatience = 3 * time.Second
+
+// letGoUnlessFull waits until no engine holds the run. An engine that has ended every block and only waits for room on
+// the disk to record that is not waited for: nobody knows when there will be room.
+func letGoUnlessFull(ctx context.Context, dir state.Dir, c *Client) error {
+	waiting, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		var since time.Time
+		for waiting.Err() == nil {
+			time.Sleep(fullPatience / 6)
+			now, err := c.Status(waiting)
+			if err != nil || len(now.Waiting) == 0 || anyAlive(now) {
+				since = time.Time{}
+				continue
+			}
+			if since.IsZero() {
+				since = time.Now()
+			}
+			if time.Since(since) >= fullPatience {
+				cancel(unrecorded(now.Waiting[0]))
+			}
+		}
+	}()
+	return letGo(waiting, dir)
+}
+
+func anyAlive(s Status) bool {
+	for _, b := range s.Live {
+		if b.Alive {
+			return true
+		}
+	}
+	return false
+}
+
+// unrecorded says that a run was stopped, and that this could not be written down.
+func unrecorded(w run.Waiting) error {
+	return &sdk.Error{
+		Summary: fmt.Sprintf("everything has stopped, but that could not be recorded: the disk of %s has no room (%s free)",
+			w.Path, disk.Size(w.Free)),
+		Detail: w.Reason,
+		Remedy: "make room: the engine records the end within a second then and ends itself; recipe stop --kill ends it " +
+			"without, and the next recipe apply finds what has ended",
+	}
+}
 
 // letGo waits until no engine holds the run.
 func letGo(ctx context.Context, dir state.Dir) error {
@@ -86,6 +135,12 @@ func outcome(dir state.Dir, ordered time.Time, failures []string) error {
 	rec, err := state.Read(dir)
 	if err != nil {
 		return err
+	}
+	if rec.Status == state.New {
+		return &sdk.Error{
+			Summary: "the run is gone: somebody destroyed it while it was being stopped",
+			Remedy:  "recipe apply begins a new run",
+		}
 	}
 	if rec.Status == state.Running {
 		return &sdk.Error{

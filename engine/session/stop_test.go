@@ -1,0 +1,88 @@
+package session
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/engine/run"
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk/web"
+)
+
+// stoppable is a run directory whose engine obeys a stop and answers with a status; stopped is called for the stop.
+func stoppable(t *testing.T, status Status, stopped func(state.Dir, *state.Lock)) (state.Dir, *Client) {
+	t.Helper()
+	d := runDir(t, "r")
+	lock, err := state.TryLock(d, "recipe apply")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lock.Unlock() })
+	path, err := listenPath(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/stop", func(w http.ResponseWriter, _ *http.Request) {
+		stopped(d, lock)
+		answer(w, struct{}{}, nil)
+	})
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { answer(w, status, nil) })
+	srv := web.NewServer(mux)
+	l := listen(t, path)
+	go func() { _ = web.Serve(srv, l) }()
+	t.Cleanup(func() { _ = srv.Close() })
+	c, err := Dial(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return d, c
+}
+
+// A stop whose end cannot be recorded says so instead of waiting for room that may never come.
+func TestAStopThatCannotBeRecordedSaysSo(t *testing.T) {
+	t.Parallel()
+	a := addr.Block{Kind: "trainer", Plugin: "x", Name: "t"}
+	waiting := []run.Waiting{{Path: "/runs/r", Free: 12, Reason: "no space left on device"}}
+	d, c := stoppable(t, Status{Waiting: waiting, Live: map[addr.Block]plan.Observed{a: {Phase: "stopped"}}},
+		func(state.Dir, *state.Lock) {})
+	err := Stop(t.Context(), d, c, "enough", false, nil)
+	if err == nil || !strings.Contains(err.Error(), "everything has stopped") ||
+		!strings.Contains(err.Error(), "/runs/r has no room (12 bytes free)") {
+		t.Errorf("it says %v", err)
+	}
+}
+
+// While a block still ends, a full disk does not end the waiting.
+func TestAStopOnAFullDiskWaitsForItsBlocks(t *testing.T) {
+	t.Parallel()
+	a := addr.Block{Kind: "trainer", Plugin: "x", Name: "t"}
+	d, c := stoppable(t, Status{Waiting: []run.Waiting{{Path: "/runs/r"}},
+		Live: map[addr.Block]plan.Observed{a: {Alive: true, Phase: "draining"}}}, func(state.Dir, *state.Lock) {})
+	ctx, cancel := context.WithTimeout(t.Context(), fullPatience+2*time.Second)
+	defer cancel()
+	if err := Stop(ctx, d, c, "enough", false, nil); err != context.DeadlineExceeded { //nolint:errorlint // as it is
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+// A run that somebody destroys while it is being stopped is not called new.
+func TestAStopOfARunThatIsDestroyedSaysSo(t *testing.T) {
+	t.Parallel()
+	d, c := stoppable(t, Status{}, func(d state.Dir, l *state.Lock) {
+		if err := os.RemoveAll(string(d)); err != nil {
+			t.Error(err)
+		}
+		_ = l.Unlock()
+	})
+	if err := Stop(t.Context(), d, c, "enough", false, nil); err == nil || !strings.Contains(err.Error(), "destroyed") {
+		t.Errorf("it says %v", err)
+	}
+}
