@@ -248,7 +248,7 @@ func inspect(r gateway.UpdateResult) (worst float64, err error) {
 	for _, replica := range r.Replicas {
 		worst = max(worst, replica.Difference)
 		if replica.Error != "" {
-			errs = append(errs, fmt.Errorf("replica %s: %s", replica.ID, replica.Error))
+			errs = append(errs, errors.New(replica.Error)) // names the replica
 		}
 	}
 	return worst, errors.Join(errs...)

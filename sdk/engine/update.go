@@ -8,12 +8,13 @@ import (
 	"sync"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/gateway"
 	"github.com/recipe-rl/recipe/sdk/inference"
 )
 
 // Load loads published weights into every replica. A replica that is being restarted comes up with them, and so does
-// one that fails to take them while another one does: the update is over without it. It fails when no replica took
-// the weights.
+// one that fails to take them while another one does: the update is over without it, and the error is
+// gateway.ReplicaErrors, which names every replica when none took the weights.
 func (s *Supervisor) Load(ctx context.Context, w sdk.Weights) error {
 	limit := s.limit().Update
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("update_timeout of %s is over", limit))
@@ -45,47 +46,48 @@ func (s *Supervisor) Load(ctx context.Context, w sdk.Weights) error {
 // settle decides what becomes of an update, and of the replicas that did not take it.
 func (s *Supervisor) settle(ctx context.Context, live []target, errs []error, w sdk.Weights) error {
 	took := slices.Contains(errs, nil)
-	served := "what it served before"
 	if took {
-		served = "it"
 		s.mu.Lock()
 		s.current = w // from now on a server that starts comes up with it
 		s.mu.Unlock()
 	}
-	var all []error
+	failed := gateway.ReplicaErrors{}
 	for i, err := range errs {
-		if err != nil {
-			fate := fmt.Sprintf("version %d and is started again with %s", w.Version, served)
-			all = append(all, live[i].replica.repair(ctx, err, took, fate))
+		if r := live[i].replica; err != nil {
+			failed[r.id] = r.repair(ctx, err, took)
 		}
 	}
-	if !took {
-		return errors.Join(all...)
+	for _, r := range s.replicas {
+		if !took && failed[r.id] == nil {
+			failed[r.id] = errors.New("it is being started again with the previous weights")
+		}
 	}
-	for _, err := range all {
-		s.host.Log("error", err.Error())
+	if len(failed) == 0 {
+		return nil
 	}
-	return nil
+	return failed
 }
 
-// repair has a server started again that did not take weights, unless it was left as it was and is not left behind by
-// others. The error says what is done.
-func (r *replica) repair(ctx context.Context, err error, left bool, fate string) error {
+// repair has a server started again that did not take weights, unless it was left as it was and no other one took them.
+// The error says what is done.
+func (r *replica) repair(ctx context.Context, err error, took bool) error {
 	stuck, refused := (*wakeError)(nil), (*sdk.Error)(nil)
+	next := "it is being started again with the previous weights"
 	switch {
-	case errors.As(err, &stuck):
-		fate = "did not wake for " + fate
-	case errors.As(err, &refused) && !left: // before anything was touched
-		return fmt.Errorf("replica %s: %w", r.id, err)
-	default:
-		fate = "did not take " + fate
+	case took:
+		next = "it is being started again with the new weights"
+	case errors.As(err, &refused) && !errors.As(err, &stuck): // before anything was touched
+		return err
 	}
-	if stuck != nil || left {
+	if errors.As(err, &stuck) {
+		next = "it did not wake; " + next
+	}
+	if stuck != nil || took {
 		err = errors.Join(err, r.replace(ctx))
 	} else {
 		r.askRestart()
 	}
-	return fmt.Errorf("replica %s %s: %w", r.id, fate, err)
+	return fmt.Errorf("%w; %s", err, next)
 }
 
 // target is a replica that answers, with what is needed to speak to it: the replica itself may go down meanwhile.
@@ -162,19 +164,21 @@ func (s *Supervisor) restartWith(ctx context.Context, w sdk.Weights) error {
 	}()
 	for {
 		s.mu.Lock()
-		behind := 0
+		behind := gateway.ReplicaErrors{}
 		for _, r := range s.replicas {
 			if !r.live || r.version != w.Version {
-				behind++
+				behind[r.id] = fmt.Errorf("it was started again and does not serve version %d yet", w.Version)
 			}
 		}
 		s.mu.Unlock()
-		if behind == 0 {
+		if len(behind) == 0 {
 			return nil
 		}
 		if err := Pause(ctx, pollEvery); err != nil {
-			return fmt.Errorf("restart %s with version %d: %d replicas do not serve it: %w", s.spec.Title, w.Version,
-				behind, err)
+			for id := range behind {
+				behind[id] = fmt.Errorf("%w: %w", behind[id], err)
+			}
+			return behind
 		}
 	}
 }
@@ -204,7 +208,7 @@ func (s *Supervisor) awaitLive(ctx context.Context) ([]target, error) {
 	}
 }
 
-// lockLive is awaitLive with s.updating held. Who answers is asked anew under the lock: a replica that was being
+// lockLive is awaitLive with s.updating held. Who answers is asked again under the lock: a replica that was being
 // brought to the weights of before meanwhile would keep them.
 func (s *Supervisor) lockLive(ctx context.Context) ([]target, error) {
 	for {

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -233,12 +232,15 @@ func (g *Gateway) loadAll(ctx context.Context, u WeightUpdate) ([]ReplicaResult,
 // ReplicaErrors say which replicas did not take weights, by ID, and why; all others did.
 type ReplicaErrors map[string]error
 
-func (e ReplicaErrors) Error() string {
-	lines := make([]string, 0, len(e))
+func (e ReplicaErrors) Error() string { return errors.Join(e.Unwrap()...).Error() }
+
+// Unwrap returns the errors in the order of the replicas' IDs, each with its ID in front.
+func (e ReplicaErrors) Unwrap() []error {
+	var errs []error
 	for _, id := range slices.Sorted(maps.Keys(e)) {
-		lines = append(lines, e[id].Error())
+		errs = append(errs, fmt.Errorf("replica %s: %w", id, e[id]))
 	}
-	return strings.Join(lines, "\n")
+	return errs
 }
 
 // loadChecked loads the weights by one call and compares log-probabilities of each replica, side by side. A replica
@@ -277,7 +279,7 @@ func (g *Gateway) checkLoaded(ctx context.Context, r *replica, u WeightUpdate, e
 	_ error) {
 	kind := EventUpdateFailed
 	if err != nil {
-		err = fmt.Errorf("loading policy version %d into replica %s: %w", u.Version, r.ID, err)
+		err = fmt.Errorf("load policy version %d into replica %s: %w", u.Version, r.ID, err)
 	} else if u.Check != nil {
 		if difference, err = g.prove(ctx, r.Replica, *u.Check, u.version()); errors.Is(err, ErrMismatch) {
 			kind = EventMismatch
