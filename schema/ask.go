@@ -2,6 +2,7 @@ package schema
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -13,18 +14,18 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// Validator is what Plugins implements to have plugins find the mistakes that their schemas cannot express. No process
-// is started for it: plugins that are binaries of their own are asked when their block starts.
+// Validator is an optional interface of Plugins: plugins report errors that their schemas cannot express. No process is
+// started for it; a plugin that is a separate binary validates when its block starts.
 type Validator interface {
-	// Validate returns what the plugin finds wrong with a block's value, in which not everything need be known.
+	// Validate returns the problems that the plugin finds in a block's value, parts of which may be unknown.
 	Validate(k kind.Kind, plugin string, config cty.Value) ([]spec.Problem, error)
 }
 
-// ask lets the plugin of a block check its value. Where the schema has found a mistake already, the value is unknown.
+// ask has the plugin of a block check its value. Parts that failed the checks of the schema are unknown.
 func (d *decoder) ask(s *PluginSchema, body *hclsyntax.Body, config cty.Value) {
 	v, ok := d.ev.p.opts.Plugins.(Validator)
 	if !ok || hasBlock(body, "external") {
-		return // an external block is never handed to its plugin
+		return // an external block is not configured by its plugin
 	}
 	plain, _ := config.UnmarkDeep()
 	problems, err := v.Validate(s.Kind, s.Name, plain)
@@ -38,7 +39,7 @@ func (d *decoder) ask(s *PluginSchema, body *hclsyntax.Body, config cty.Value) {
 	for _, p := range problems {
 		detail := p.Detail
 		if detail == "" {
-			detail = fmt.Sprintf("The %s plugin %q refuses this value.", s.Kind, s.Name)
+			detail = fmt.Sprintf("The %s plugin %q rejects this value.", s.Kind, s.Name)
 		}
 		diag := problem(locateIn(body, d.header, p), sentence(p), fmt.Sprintf("In %s: %s", d.label, detail))
 		if p.Warning {
@@ -48,7 +49,7 @@ func (d *decoder) ask(s *PluginSchema, body *hclsyntax.Body, config cty.Value) {
 	}
 }
 
-// hide keeps the sensitive values of a block out of messages that its plugin has worded: it knows nothing of marks.
+// hide redacts the sensitive values of a block in messages of its plugin, which does not see marks.
 func (d *decoder) hide(s *spec.Schema, config cty.Value) {
 	_ = cty.Walk(config, func(path cty.Path, v cty.Value) (bool, error) { // the function returns no error
 		name := ""
@@ -65,12 +66,7 @@ func (d *decoder) hide(s *spec.Schema, config cty.Value) {
 }
 
 func hasBlock(body *hclsyntax.Body, name string) bool {
-	for _, b := range body.Blocks {
-		if b.Type == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(body.Blocks, func(b *hclsyntax.Block) bool { return b.Type == name })
 }
 
 // sentence is a problem's summary with a capital letter, unless it begins with the name of an attribute.

@@ -139,7 +139,7 @@ func TestPluginsAreAskedAgainWithOutputs(t *testing.T) {
 	}
 }
 
-// A block that someone else runs is never handed to its plugin.
+// The plugin of an external block is not asked.
 func TestExternalBlocksAreNotValidated(t *testing.T) {
 	t.Parallel()
 	plugins := asked{fakePlugins(t), func(kind.Kind, cty.Value) ([]spec.Problem, error) {

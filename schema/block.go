@@ -18,7 +18,7 @@ func (ev *evaluation) computeBlock(n *node, mi *moduleInstance) *result {
 	res := &result{}
 	reps, ok := ev.repeat(n, mi, n.block.count, n.block.forEach)
 	if !ok {
-		// How many there are is not known: check one body all the same, with an index that is not known either.
+		// The number of instances is unknown: check one body, with an unknown index.
 		reps = []repetition{{each: &hcl.EvalContext{Variables: map[string]cty.Value{
 			"count": cty.ObjectVal(map[string]cty.Value{"index": cty.UnknownVal(cty.Number)}), "each": noValue}}}}
 		res.whole = noValue
@@ -83,7 +83,7 @@ func (mi *moduleInstance) up(m *module) *moduleInstance {
 	return mi
 }
 
-// needs collects what must come before an instance: what its references draw on, and depends_on.
+// needs collects the blocks that must come before an instance: those that its references and depends_on name.
 func (ev *evaluation) needs(inst *instance, ctx *hcl.EvalContext) {
 	n, b := inst.node, inst.block
 	byAddr := map[addr.Block]*Need{}
@@ -97,8 +97,8 @@ func (ev *evaluation) needs(inst *instance, ctx *hcl.EvalContext) {
 		if on.block.Addr.Kind == kind.Sync {
 			ev.diags = append(ev.diags, problem(at, "Reference to a sync block",
 				fmt.Sprintf(
-					"%s needs %s, but a sync block starts last, when all that it joins is running. Remove the "+
-						"reference; outputs may refer to it.", b.Addr, on.block.Addr)))
+					"%s needs %s, but a sync block starts last, after the blocks that it connects. Remove the "+
+						"reference; only outputs may refer to a sync block.", b.Addr, on.block.Addr)))
 			return
 		}
 		byAddr[on.block.Addr] = &Need{On: on.block.Addr, Condition: condition, Attribute: attribute, Range: at}
@@ -138,24 +138,14 @@ func (ev *evaluation) needs(inst *instance, ctx *hcl.EvalContext) {
 	for _, edge := range byAddr {
 		b.Needs = append(b.Needs, *edge)
 	}
-	slices.SortFunc(b.Needs, func(x, y Need) int { return compare(x.On, y.On) })
-}
-
-func compare(a, b addr.Block) int {
-	switch {
-	case a == b:
-		return 0
-	case addr.Less(a, b):
-		return -1
-	}
-	return 1
+	slices.SortFunc(b.Needs, func(x, y Need) int { return addr.Compare(x.On, y.On) })
 }
 
 func strength(c Condition) int {
 	return slices.Index([]Condition{Started, Healthy, Completed}, c)
 }
 
-// named gives the blocks that the value of a typed reference holds; exact when that is certain. It is narrower than the
+// named returns the blocks in the value of a typed reference; exact when the value is known. They may be fewer than the
 // names in the expression: `var.big ? inference.a.x : inference.a.y` needs only one of them.
 func (ev *evaluation) named(e *expression, config cty.Value) (used []*instance, exact bool) {
 	if !e.typed || strings.Contains(e.attribute, ".") || !config.Type().IsObjectType() ||
@@ -233,7 +223,7 @@ func blocksBelow(mi *moduleInstance) []*instance {
 			out = append(out, blocksBelow(inner)...)
 		}
 	}
-	slices.SortFunc(out, func(a, b *instance) int { return compare(a.block.Addr, b.block.Addr) })
+	slices.SortFunc(out, func(a, b *instance) int { return addr.Compare(a.block.Addr, b.block.Addr) })
 	return out
 }
 

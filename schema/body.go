@@ -30,7 +30,7 @@ func (d *decoder) block(s *spec.Schema, body *hclsyntax.Body) cty.Value {
 	return d.body(s, body, d.ctx, d.label, d.header, true)
 }
 
-// body evaluates a body to an object of the schema's type. What is wrong is reported and becomes unknown.
+// body evaluates a body to an object of the schema's type. Invalid parts are reported and become unknown.
 func (d *decoder) body(s *spec.Schema, body *hclsyntax.Body, ctx *hcl.EvalContext, where string, at hcl.Range,
 	top bool) cty.Value {
 	values := make(map[string]cty.Value, len(s.Attributes)+len(s.Blocks))
@@ -71,9 +71,9 @@ func (d *decoder) attribute(a *spec.Attribute, attr *hclsyntax.Attribute, ctx *h
 		return d.mark(a, cty.NullVal(t))
 	}
 	if a.Computed {
-		d.report(problem(attr.NameRange, "Not to be set",
-			fmt.Sprintf("%q in %s is set by the block itself when it runs. Remove it here; others can refer to it.",
-				a.Name, where)))
+		d.report(problem(attr.NameRange, "Read-only attribute",
+			fmt.Sprintf("%q in %s is an output: the block sets it when it runs. Remove it here; other blocks can "+
+				"refer to it.", a.Name, where)))
 		return cty.UnknownVal(t)
 	}
 	if a.Deprecated != "" {
@@ -112,7 +112,7 @@ func (d *decoder) mark(a *spec.Attribute, v cty.Value) cty.Value {
 	return v
 }
 
-// problems turns what a schema's checks found into diagnostics at the part of the expression that each is about.
+// problems turns problems found by a schema's checks into diagnostics, each at the part of the expression it concerns.
 func (d *decoder) problems(problems []spec.Problem, expr hclsyntax.Expression, at hcl.Range, where string) {
 	for _, p := range problems {
 		rng := at
@@ -189,8 +189,8 @@ func (d *decoder) leftBlocks(s *spec.Schema, body *hclsyntax.Body, where string,
 		if name == "dynamic" {
 			if len(block.Labels) != 1 {
 				d.report(problem(header(block), "Wrong number of labels",
-					`A dynamic block names the block that it makes: write dynamic "rule" { for_each = … content { … `+
-						`} }.`))
+					`The label of a dynamic block is the block that it generates: write dynamic "rule" { `+
+						`for_each = … content { … } }.`))
 				continue
 			}
 			name = block.Labels[0]
@@ -200,8 +200,8 @@ func (d *decoder) leftBlocks(s *spec.Schema, body *hclsyntax.Body, where string,
 			continue
 		}
 		if top && block.Type == "dynamic" && slices.Contains(metaBlocks, name) {
-			d.report(problem(block.LabelRanges[0], "Not dynamic",
-				fmt.Sprintf("%s cannot be made by a dynamic block. Write it out, with conditions in its values.",
+			d.report(problem(block.LabelRanges[0], "Block cannot be dynamic",
+				fmt.Sprintf("A dynamic block cannot generate %s. Write the block out; its values may be conditional.",
 					name)))
 			continue
 		}
@@ -294,7 +294,7 @@ func (d *decoder) dynamic(b *spec.Block, block *hclsyntax.Block, ctx *hcl.EvalCo
 		if inner.Type == "content" && content == nil {
 			content = inner
 		} else {
-			d.report(problem(header(inner), "Unknown block", "A dynamic block holds one block content { … }."))
+			d.report(problem(header(inner), "Unknown block", "A dynamic block contains exactly one block content { … }."))
 		}
 	}
 	if forEach == nil || content == nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// codeFiles are the Python files that attributes name. Each is read once for a loaded recipe: a block that starts again
-// an hour later gets what was applied, not what the file has become.
+// codeFiles are the Python files that attributes name. Each is read once for a loaded recipe: a block that restarts an
+// hour later gets the content that was applied, not the current content of the file.
 type codeFiles struct {
 	files *function.Files
 
@@ -42,8 +42,8 @@ func (c *codeFiles) load(path string) ([]byte, error) {
 	return content, err
 }
 
-// pin adds the digest of the file to an attribute that names a function in it, after having checked that it is there.
-// Other values are returned as they are.
+// pin checks that the function an attribute names exists, and adds the digest of its file to the value. Values of other
+// attributes are returned unchanged.
 func (d *decoder) pin(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attribute, where string) cty.Value {
 	if a.Format != spec.FormatCode || v.IsNull() || !v.IsKnown() {
 		return v
@@ -58,8 +58,8 @@ func (d *decoder) pin(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attribute,
 		return refuse("Not a function in a file", upperFirst(err.Error())+".")
 	}
 	if !filepath.IsAbs(code.File) && !filepath.IsLocal(code.File) {
-		return refuse("File outside of the recipe's folder", code.File+
-			" leads out of the folder of the recipe. Move the file there, or write its absolute path.")
+		return refuse("File outside the recipe's folder", code.File+
+			" is outside the folder of the recipe. Move the file into it, or write its absolute path.")
 	}
 	content, err := d.ev.p.code.load(code.File)
 	if err != nil {
@@ -73,7 +73,7 @@ func (d *decoder) pin(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attribute,
 	}
 	pinned := code.Of(content)
 	if code.Digest != "" && code.Digest != pinned.Digest {
-		return refuse("File has changed", fmt.Sprintf("%s has the SHA-256 %s, the recipe demands %s.",
+		return refuse("File has changed", fmt.Sprintf("%s has the SHA-256 %s; the recipe expects %s.",
 			code.File, pinned.Digest, code.Digest))
 	}
 	return cty.StringVal(pinned.String()).WithMarks(marks)

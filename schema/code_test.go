@@ -103,7 +103,7 @@ func TestFunctionsThatAreNotThere(t *testing.T) {
 		"mine.py:cliped":      `mine.py defines no cliped at its top level. It has clipped, half. Did you mean "clipped"?`,
 		"mine.py:inner":       "defines no inner at its top level",
 		"other.py:mine":       "File not readable",
-		"../mine.py:clipped":  "leads out of the folder of the recipe",
+		"../mine.py:clipped":  "is outside the folder of the recipe",
 		"mine.py":             "Not a function in a file",
 		"mine.txt:clipped":    `expects a function in a Python file like "my_loss.py:my_loss"; got "mine.txt:clipped"`,
 		"mine.py:clipped(t)":  "Not a function in a file",

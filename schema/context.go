@@ -157,7 +157,7 @@ func (ev *evaluation) moduleValue(n *node, mi *moduleInstance, used map[string]b
 	return noValue
 }
 
-// uses lists the block instances that a node's expressions draw on. Ctx serves to find the instance of x[count.index].
+// uses lists the block instances that a node's expressions use. Ctx gives the key of x[count.index].
 func (ev *evaluation) uses(n *node, mi *moduleInstance, ctx *hcl.EvalContext) []*instance {
 	var out []*instance
 	var seen map[*instance]bool
@@ -222,7 +222,7 @@ func (ev *evaluation) usesOfRef(ref *reference, mi *moduleInstance, ctx *hcl.Eva
 	return out
 }
 
-// staticKey evaluates the key of an index expression; nil when it cannot be told from here (inside a for expression).
+// staticKey evaluates the key of an index expression; nil when it is unknown here (inside a for expression).
 func staticKey(expr hclsyntax.Expression, ctx *hcl.EvalContext) *addr.Key {
 	if ctx == nil {
 		return nil

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/agext/levenshtein"
@@ -22,8 +21,8 @@ func warning(at hcl.Range, summary, detail string) *hcl.Diagnostic {
 	return &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: summary, Detail: detail, Subject: &at}
 }
 
-// placed completes diagnostics of hcl: with a place where it has left that out, as for a call whose arguments are cut
-// off, and with what would have been right.
+// placed adds to diagnostics of hcl a place where it is missing, as for a call whose arguments are cut off, and the
+// names that are valid.
 func placed(diags hcl.Diagnostics, at hcl.Range) hcl.Diagnostics {
 	diags = once(diags) // a for expression repeats the same mistake for each element
 	for _, d := range diags {
@@ -63,9 +62,7 @@ func orNothing(known []string) string {
 	if len(known) == 0 {
 		return "none"
 	}
-	known = slices.Clone(known)
-	sort.Strings(known)
-	return strings.Join(known, ", ")
+	return strings.Join(slices.Sorted(slices.Values(known)), ", ")
 }
 
 func plural(n int, noun string) string {
@@ -105,7 +102,7 @@ func noBlocks(body *hclsyntax.Body, where string) hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	for _, inner := range body.Blocks {
 		diags = append(diags, problem(header(inner), "Unknown block",
-			fmt.Sprintf("A block %q has no place in %s.", inner.Type, where)))
+			fmt.Sprintf("A block %q is not allowed in %s.", inner.Type, where)))
 	}
 	return diags
 }
@@ -138,10 +135,10 @@ func literal(attr *hclsyntax.Attribute, t cty.Type, expected string, diags *hcl.
 	return cty.NilVal
 }
 
-// maxDiagnostics bounds what one run reports: a file that is no recipe at all can hold a mistake in every byte.
+// maxDiagnostics bounds what one run reports: a file that is not a recipe can have an error at every byte.
 const maxDiagnostics = 1000
 
-// once drops repetitions.
+// once drops duplicates.
 func once(diags hcl.Diagnostics) hcl.Diagnostics {
 	if len(diags) < 2 {
 		return diags
@@ -165,7 +162,7 @@ func once(diags hcl.Diagnostics) hcl.Diagnostics {
 	return out
 }
 
-// tidy sorts diagnostics by place and drops repetitions: instances of one block report the same mistake once.
+// tidy sorts diagnostics by place and drops duplicates: instances of one block report the same error once.
 func tidy(diags hcl.Diagnostics) hcl.Diagnostics {
 	out := once(diags)
 	slices.SortStableFunc(out, func(a, b *hcl.Diagnostic) int {
@@ -179,8 +176,8 @@ func tidy(diags hcl.Diagnostics) hcl.Diagnostics {
 			cmp.Compare(a.Subject.Start.Byte, b.Subject.Start.Byte))
 	})
 	if more := len(out) - maxDiagnostics; more > 0 {
-		out = append(out[:maxDiagnostics], &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Too many mistakes",
-			Detail: fmt.Sprintf("%d more are not shown. The first ones may be the cause of the others.", more)})
+		out = append(out[:maxDiagnostics], &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Too many errors",
+			Detail: fmt.Sprintf("%d more are not shown. They may follow from the first ones.", more)})
 	}
 	return out
 }

@@ -58,7 +58,7 @@ func TestTheLanguagePageListsEveryFunction(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, section, _ := strings.Cut(string(page), "### Functions")
-	section, _, _ = strings.Cut(section, "\nThey mean")
+	section, _, _ = strings.Cut(section, "\nThey work")
 	listed := map[string]bool{}
 	for i, word := range strings.Split(section, "`") {
 		if i%2 == 1 && !strings.Contains(word, "\"") {

@@ -8,7 +8,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// enrich adds what would have been right to messages of hcl that only say that a name or index is wrong.
+// enrich adds the valid names or indices to messages of hcl that only say that one is wrong.
 func enrich(d *hcl.Diagnostic) {
 	if d.Summary != "Unsupported attribute" && d.Summary != "Invalid index" {
 		return
@@ -17,7 +17,7 @@ func enrich(d *hcl.Diagnostic) {
 	case *hclsyntax.ScopeTraversalExpr:
 		for i := len(e.Traversal) - 1; i > 0; i-- {
 			if v, diags := e.Traversal[:i].TraverseAbs(d.EvalContext); !diags.HasErrors() {
-				d.Detail += whatThereIs(v, e.Traversal[i])
+				d.Detail += choices(v, e.Traversal[i])
 				return
 			}
 		}
@@ -25,7 +25,7 @@ func enrich(d *hcl.Diagnostic) {
 		v, diags := e.Source.Value(d.EvalContext)
 		for i := len(e.Traversal) - 1; i >= 0 && !diags.HasErrors(); i-- {
 			if inner, diags := e.Traversal[:i].TraverseRel(v); !diags.HasErrors() {
-				d.Detail += whatThereIs(inner, e.Traversal[i])
+				d.Detail += choices(inner, e.Traversal[i])
 				return
 			}
 		}
@@ -33,13 +33,13 @@ func enrich(d *hcl.Diagnostic) {
 		v, diags := e.Collection.Value(d.EvalContext)
 		key, keyDiags := e.Key.Value(d.EvalContext)
 		if !diags.HasErrors() && !keyDiags.HasErrors() {
-			d.Detail += whatThereIs(v, hcl.TraverseIndex{Key: key})
+			d.Detail += choices(v, hcl.TraverseIndex{Key: key})
 		}
 	}
 }
 
-// whatThereIs says which names or indices a value has, as the end of a message.
-func whatThereIs(v cty.Value, step hcl.Traverser) string {
+// choices lists the names or indices that a value has, as the end of a message.
+func choices(v cty.Value, step hcl.Traverser) string {
 	if v.ContainsMarked() || !v.IsKnown() || v.IsNull() {
 		return ""
 	}

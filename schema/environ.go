@@ -10,7 +10,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// names is a set that functions add to while expressions are evaluated, possibly side by side.
+// names is a set that functions add to while expressions are evaluated, possibly concurrently.
 type names struct {
 	mu  sync.Mutex
 	set map[string]bool
@@ -26,8 +26,8 @@ func (n *names) add(name string) {
 }
 
 // Environ returns the entries of an environment (as os.Environ) that the recipe reads: those that its expressions have
-// read so far, those that an env("NAME") anywhere in its files names, and RECIPE_VAR_NAME of its variables. It is what
-// another process needs to load the recipe to the same result; nobody needs the rest.
+// read so far, those that an env("NAME") anywhere in its files names, and RECIPE_VAR_NAME of its variables. A
+// process that has these loads the recipe with the same result.
 func (r *Recipe) Environ(environ []string) []string {
 	wanted := map[string]bool{}
 	if r.eval != nil {
@@ -51,8 +51,8 @@ func (r *Recipe) Environ(environ []string) []string {
 	})
 }
 
-// namedBy adds the constant names that calls of env have below a node, whether they were evaluated or not: what depends
-// on another block's outputs is evaluated when that block is ready.
+// namedBy adds the constant names in calls of env below a node, also of calls not evaluated yet: what depends on another
+// block's outputs is evaluated when that block is ready.
 func namedBy(below hclsyntax.Node, into map[string]bool) {
 	_ = hclsyntax.VisitAll(below, func(n hclsyntax.Node) hcl.Diagnostics {
 		e, ok := n.(hclsyntax.Expression)

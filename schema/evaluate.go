@@ -67,8 +67,8 @@ func (p *evaluator) evaluateAll(nodes []*node) {
 	p.diags = append(p.diags, ev.diags...)
 }
 
-// isDynamic says whether a node's value can change once blocks give outputs. What a typed reference gives does not
-// count: in the value of a block it is cut down to address and kind.
+// isDynamic says whether a node's value can change once blocks have outputs. A typed reference does not count: in the
+// value of a block it is reduced to address and kind.
 func isDynamic(n *node) bool {
 	for _, e := range n.exprs {
 		if e.typed || e.early {
@@ -93,7 +93,7 @@ func isDynamic(n *node) bool {
 	return false
 }
 
-// result returns what a node came to, computing it anew when outputs can have changed it. Nil: in a cycle.
+// result returns the result of a node, computed again when outputs may have changed it. Nil: in a cycle.
 func (ev *evaluation) result(n *node, mi *moduleInstance) *result {
 	var done *result
 	if mi.index < len(n.done) {
@@ -199,7 +199,7 @@ func (ev *evaluation) computeExpression(n *node, mi *moduleInstance, expr hclsyn
 	return &result{value: v, uses: ev.uses(n, mi, ctx)}
 }
 
-// eval evaluates one expression. A problem gives an unknown value, so that what depends on it is still checked.
+// eval evaluates one expression. On an error the value is unknown, so that expressions that use it are still checked.
 func (ev *evaluation) eval(expr hclsyntax.Expression, ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	if ev.p.bad[expr] {
 		return noValue, nil

@@ -14,8 +14,8 @@ const (
 	maxElements   = 1 << 20 // of a value, nested ones counted
 	maxText       = 4 << 20
 	maxIterations = 1 << 17 // of all for expressions in one pass
-	maxWork       = 1 << 22 // elements, and sixteens of bytes of text, handed to functions and templates in one pass
-	maxExponent   = 1100    // of two, in a number: a float64 has 1024
+	maxWork       = 1 << 22 // elements, and units of 16 bytes of text, passed to functions and templates in one pass
+	maxExponent   = 1100    // binary, of a number: a float64 has 1024
 )
 
 // budget bounds the work of for expressions, and of the functions called in them: nested ones multiply, and hcl has no
@@ -27,20 +27,20 @@ func (b *budget) refill() {
 	b.work.Store(maxWork)
 }
 
-// spend takes n. Not ok: there is not enough left; first says so once.
+// spend takes n from the budget. Not ok: too little was left; first is true for the first such call.
 func spend(left *atomic.Int64, n int64) (ok, first bool) {
 	now := left.Add(-n)
 	return now > 0, now <= 0 && now+n > 0
 }
 
-// guarded is the collection of a for expression, which pays for its iterations before the first of them. It is a node
+// guarded is the collection of a for expression; its iterations are charged before the first of them. It is a node
 // of its own, whose only child is the expression itself: a walk over the names in a recipe passes through it.
 type guarded struct {
 	*hclsyntax.ParenthesesExpr
 	budget *budget
 }
 
-// Value is the collection; unknown, which ends the for expression at once, when there is not enough left.
+// Value is the collection; unknown, which ends the for expression at once, when the budget is used up.
 func (g guarded) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	if g.budget.iterations.Load() <= 0 {
 		return cty.DynamicVal, nil
@@ -53,7 +53,7 @@ func (g guarded) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	ok, first := spend(&g.budget.iterations, int64(plain.LengthInt())+1)
 	if first {
 		diags = append(diags, problem(g.Range(), "Too many iterations",
-			fmt.Sprintf("All for expressions together go through at most %d elements.", maxIterations)))
+			fmt.Sprintf("All for expressions of a recipe together iterate over at most %d elements.", maxIterations)))
 	}
 	if !ok {
 		return cty.DynamicVal, diags
@@ -61,14 +61,14 @@ func (g guarded) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	return v, diags
 }
 
-// metered is an argument of a function call or a part of a template, which pays for what will be done with it.
+// metered is an argument of a function call or a part of a template; the work on it is charged to the budget.
 type metered struct {
 	*hclsyntax.ParenthesesExpr
 	budget *budget
 	cost   func(elements, text int64) int64
 }
 
-// Value is the argument; unknown, so that the call is left out, when there is not enough left.
+// Value is the argument; unknown, so that the call is skipped, when the budget is used up.
 func (m metered) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	if m.budget.work.Load() <= 0 {
 		return cty.DynamicVal, nil
@@ -80,8 +80,9 @@ func (m metered) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	if first {
 		diags = append(diags, problem(m.Range(), "Too much work",
 			fmt.Sprintf(
-				"The functions and templates of a recipe together are given at most %d elements, or %d MiB of text. "+
-					"Use them on less, or less often: outside of for expressions, for example.", maxWork, maxWork>>16)))
+				"The functions and templates of a recipe together process at most %d elements or %d MiB of text. "+
+					"Pass them less data, or call them less often: outside for expressions, for example.",
+				maxWork, maxWork>>16)))
 	}
 	if !ok {
 		return cty.DynamicVal, diags
@@ -89,7 +90,7 @@ func (m metered) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	return v, diags
 }
 
-// costOf is what a function does with an argument of a size.
+// costOf estimates the work of a function on an argument of a size.
 func costOf(function string) func(elements, text int64) int64 {
 	switch function {
 	case "distinct": // compares each with each
@@ -108,7 +109,7 @@ func plain(e hclsyntax.Expression) hclsyntax.Expression {
 	return e
 }
 
-// guard makes every for expression below a body or expression count, and refuses numbers that are too large to be
+// guard meters every for expression and call below a body or expression, and rejects numbers that are too large to be
 // written out.
 func (b *budget) guard(below hclsyntax.Node) hcl.Diagnostics {
 	return hclsyntax.VisitAll(below, func(n hclsyntax.Node) hcl.Diagnostics {
@@ -144,8 +145,8 @@ func (b *budget) meter(exprs []hclsyntax.Expression, cost func(elements, text in
 	}
 }
 
-// implausible refuses values with more elements or text than any recipe needs, and numbers outside of what a float64
-// holds: hcl computes with any, but writing 1e99999999 out takes minutes. It stops counting at the limit: values may
+// implausible rejects values with more elements or text than any recipe needs, and numbers outside the range of a
+// float64: hcl computes with any, but writing 1e99999999 out takes minutes. It stops counting at the limit: values may
 // share parts, so that a few lines can stand for more than would ever fit into memory.
 func implausible(v cty.Value, at hcl.Range) *hcl.Diagnostic {
 	s := sizer{elements: maxElements, text: maxText}
@@ -162,8 +163,8 @@ func implausible(v cty.Value, at hcl.Range) *hcl.Diagnostic {
 	return nil
 }
 
-// outOfRange is what is said of a number that no program could be given.
-const outOfRange = "A number lies between -1.8e308 and 1.8e308, and the smallest above 0 is 5e-324."
+// outOfRange is the message for a number that a float64 cannot hold.
+const outOfRange = "A number must be between -1.8e308 and 1.8e308; the smallest above 0 is 5e-324."
 
 func vast(x *big.Float) bool {
 	exponent := x.MantExp(nil)
@@ -201,7 +202,7 @@ func (s *sizer) count(v cty.Value) {
 	}
 }
 
-// template parses a template file with the same care as a recipe.
+// template parses a template file with the same limits as a recipe.
 func (b *budget) template(path string, src []byte) (hclsyntax.Expression, error) {
 	if d := unreadable(path, src); d != nil {
 		return nil, hcl.Diagnostics{d}
@@ -216,7 +217,7 @@ func (b *budget) template(path string, src []byte) (hclsyntax.Expression, error)
 	return expr, nil
 }
 
-// tooLarge refuses files that could exhaust the stack or the memory of the parser.
+// tooLarge rejects files that could exhaust the stack or the memory of the parser.
 func tooLarge(path string, src []byte) *hcl.Diagnostic {
 	at := hcl.Range{Filename: path, Start: hcl.InitialPos, End: hcl.InitialPos}
 	if len(src) > maxFileBytes {

@@ -21,8 +21,8 @@ import (
 )
 
 // Load reads, expands and checks the recipe at path: a .hcl file, or a folder with exactly one recipe in it. All
-// mistakes are reported at once; with errors the recipe holds what could be made of it (its Files at least), for
-// showing them.
+// errors are reported at once. With errors the recipe is incomplete, but its Files are set, so that the errors can be
+// shown.
 func Load(path string, opts Options) (*Recipe, hcl.Diagnostics) {
 	file, err := findFile(path)
 	var src []byte
@@ -76,7 +76,7 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 	return r, diags
 }
 
-// credible drops what may only seem to be missing because the parser could not read a part of the file.
+// credible drops reports of missing names in files that the parser could not read completely.
 func (l *loader) credible(diags hcl.Diagnostics) hcl.Diagnostics {
 	return slices.DeleteFunc(diags, func(d *hcl.Diagnostic) bool {
 		return d.Subject != nil && l.damaged[d.Subject.Filename] &&
@@ -120,14 +120,14 @@ func (p *evaluator) connect(root *module) []*node {
 	return nodes
 }
 
-// Requirer is what Plugins implements to take the binaries that a recipe itself names by path.
+// Requirer is an optional interface of Plugins, for the binaries that a recipe names by path.
 type Requirer interface {
 	// Require says that the plugin of that name is the binary at path, unless dev_overrides say otherwise.
 	Require(name, path string)
 }
 
-// requirePaths hands on the required plugins whose source is a path: "./bin/vllm", "../bin/vllm" or an absolute one,
-// relative to the file that says so.
+// requirePaths passes on the required plugins whose source is a path: "./bin/vllm", "../bin/vllm" or an absolute one.
+// A relative path is relative to the file that contains it.
 func (p *evaluator) requirePaths() {
 	r, ok := p.opts.Plugins.(Requirer)
 	if !ok {
@@ -180,7 +180,7 @@ func (p *evaluator) lookup(n *node, known map[blockName]*PluginSchema) *PluginSc
 	return s
 }
 
-// reserved reports a plugin whose schema takes a name that the language keeps for itself.
+// reserved reports a plugin whose schema uses a name that the language reserves.
 func (p *evaluator) reserved(n *node, s *PluginSchema) {
 	for _, name := range append(slices.Clone(metaAttributes), metaBlocks...) {
 		if s.Config.Attribute(name) != nil || s.Config.Block(name) != nil {
@@ -209,7 +209,7 @@ func (p *evaluator) finish(r *Recipe, root *module, files *function.Files) {
 	for _, inst := range p.instances {
 		r.Blocks = append(r.Blocks, inst.block)
 	}
-	slices.SortFunc(r.Blocks, func(a, b *Block) int { return compare(a.Addr, b.Addr) })
+	slices.SortFunc(r.Blocks, func(a, b *Block) int { return addr.Compare(a.Addr, b.Addr) })
 	for _, d := range s.variables {
 		n := root.variables[d.name]
 		if n.variable != d || len(n.done) == 0 || n.done[0] == nil {
@@ -232,8 +232,8 @@ func (p *evaluator) finish(r *Recipe, root *module, files *function.Files) {
 		if !d.sensitive && containsSensitive(out.Value) {
 			p.diags = append(p.diags, problem(n.output.value.Expr.Range(), "Sensitive output",
 				fmt.Sprintf(
-					"The output %q draws on a sensitive value. Write sensitive = true in it, or nonsensitive(…) "+
-						"around the part that is no secret.", d.name)))
+					"The output %q uses a sensitive value. Set sensitive = true in it, or put nonsensitive(…) "+
+						"around the part that is not secret.", d.name)))
 		}
 		r.Outputs = append(r.Outputs, out)
 	}
@@ -252,8 +252,8 @@ func containsSensitive(v cty.Value) bool {
 	return sensitive || ephemeral
 }
 
-// digest covers every source file, every file that a function has read, and every variable but those that draw on env:
-// they are read again when they are used, and a plan is not bound to them.
+// digest covers every source file, every file that a function has read, and every variable except those that use env():
+// these are read again when they are used, so a plan does not depend on them.
 func (p *evaluator) digest(r *Recipe, files *function.Files) string {
 	h := sha256.New()
 	part := func(name string, data []byte) {

@@ -6,20 +6,19 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-// checkLoop warns of environments whose groups nothing trains on: such a run is valid, fills its queue and stays up for
-// ever.
+// checkLoop warns of environments whose groups no trainer consumes: such a run is valid, fills its queue and never ends.
 func (p *evaluator) checkLoop(r *Recipe) {
 	var environments []*Block
 	for _, b := range r.Blocks {
 		switch {
 		case b.Addr.Kind == kind.Trainer, b.Addr.Kind == kind.Trajectories && b.Meta.External != nil:
-			return // someone else's trajectory API has someone else's trainer
+			return // an external trajectory API has a trainer elsewhere
 		case b.Addr.Kind == kind.Environment:
 			environments = append(environments, b)
 		}
 	}
 	if len(environments) == 0 || p.diags.HasErrors() || p.loader.diags.HasErrors() {
-		return // a trainer may be among what could not be read
+		return // the part that could not be read may declare a trainer
 	}
 	what := environments[0].Addr.String()
 	if n := len(environments); n > 1 {
@@ -27,9 +26,9 @@ func (p *evaluator) checkLoop(r *Recipe) {
 	}
 	d := warning(environments[0].Range, "No trainer",
 		fmt.Sprintf(
-			"No trainer takes the groups of %s: once the queue is full they wait, and the run stays up until recipe "+
-				"stop. Add a trainer { environments = […] }, unless one that is not of this recipe takes them from "+
-				"the trajectory API.", what))
+			"No trainer consumes the groups of %s: the queue fills up, and the run goes on until recipe stop. Add a "+
+				"trainer with environments = […], unless a trainer outside this recipe takes the groups from the "+
+				"trajectory API.", what))
 	d.Extra = InstanceExtra{Address: environments[0].Addr}
 	p.diags = append(p.diags, d)
 }

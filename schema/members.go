@@ -38,8 +38,8 @@ func outputNames(s *PluginSchema) []string {
 	return names
 }
 
-// refValue is what a reference to a block is worth: its configuration, its outputs over it, its address and kind.
-// Blocks that it refers to in turn are cut down to address and kind: a value never holds the whole graph behind it, and
+// refValue is the value of a reference to a block: its configuration, overlaid by its outputs, its address and kind.
+// Blocks that it refers to in turn are reduced to address and kind: a value never holds the whole graph behind it, and
 // a plugin never sees credentials of blocks that its own block does not name.
 func refValue(b *Block, config, outputs cty.Value) cty.Value {
 	if b.Schema == nil {

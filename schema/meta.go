@@ -13,16 +13,16 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// metaAttributes and metaBlocks are what every block takes besides the configuration of its plugin.
+// metaAttributes and metaBlocks are the meta-arguments of every block, besides the configuration of its plugin.
 var (
 	metaAttributes = []string{"count", "for_each", "depends_on", "environment_variables"}
 	metaBlocks     = []string{"placement", "restart", "health", "lifecycle", "runtime", "external", "stop_when"}
 )
 
 type placementBlock struct {
-	GPUs     int       `recipe:"gpus" min:"0" doc:"how many GPUs the block gets for itself"`
-	Devices  []string  `recipe:"devices" doc:"which devices, by index or UUID; otherwise they are chosen"`
-	Executor *spec.Ref `recipe:"executor" reference:"executor" doc:"where the process runs; otherwise on this machine"`
+	GPUs     int       `recipe:"gpus" min:"0" doc:"number of GPUs reserved for the block"`
+	Devices  []string  `recipe:"devices" doc:"devices by index or UUID; default: chosen automatically"`
+	Executor *spec.Ref `recipe:"executor" reference:"executor" doc:"where the process runs; default: this machine"`
 	Host     string    `recipe:"host" doc:"name of the host, for an executor that takes one"`
 }
 
@@ -32,7 +32,7 @@ type restartBlock struct {
 	Window   *time.Duration `recipe:"window" min:"1s"`
 	Delay    *time.Duration `recipe:"delay" min:"0s" doc:"first wait; it doubles with each restart"`
 	MaxDelay *time.Duration `recipe:"max_delay" min:"0s"`
-	Mode     *string        `recipe:"mode" enum:"fail,ignore" doc:"what happens when the attempts are used up: the run fails, or goes on without the block"`
+	Mode     *string        `recipe:"mode" enum:"fail,ignore" doc:"when the attempts are used up: fail the run, or continue without the block"`
 }
 
 type healthBlock struct {
@@ -41,12 +41,12 @@ type healthBlock struct {
 	Timeout      *time.Duration `recipe:"timeout" min:"100ms"`
 	Failures     *int           `recipe:"failures" min:"1" doc:"failures in a row before the block counts as failed"`
 	StopTimeout  *time.Duration `recipe:"stop_timeout" min:"0s" doc:"how long the block may drain when it is stopped"`
-	StallTimeout *time.Duration `recipe:"stall_timeout" min:"0s" doc:"how long the block may hold up the run without any progress before it is started again, as restart says; 0s: for ever"`
+	StallTimeout *time.Duration `recipe:"stall_timeout" min:"0s" doc:"how long the block may block the run without progress before it is restarted according to restart; 0s: no limit"`
 }
 
 type runtimeBlock struct {
-	Python       string   `recipe:"python" doc:"interpreter, or version to get"`
-	Requirements []string `recipe:"requirements" doc:"packages, as pip names them"`
+	Python       string   `recipe:"python" doc:"interpreter, or version to install"`
+	Requirements []string `recipe:"requirements" doc:"packages, in pip syntax"`
 	Venv         string   `recipe:"venv" doc:"folder of an existing virtual environment"`
 }
 
@@ -86,7 +86,7 @@ func newMetaSchemas() (*metaSchemas, error) {
 func (d *decoder) meta(n *node, config cty.Value, self func() cty.Value) Meta {
 	body := n.block.body
 	var m Meta
-	waits := false // health says how long the start may take
+	limited := false // health sets start_timeout
 	if attr := body.Attributes["environment_variables"]; attr != nil {
 		m.Environment = d.environment(attr)
 	}
@@ -108,7 +108,7 @@ func (d *decoder) meta(n *node, config cty.Value, self func() cty.Value) Meta {
 		case "health":
 			var b healthBlock
 			if d.once(block, m.Health != nil) && d.into(d.ev.p.meta.health, block, &b) {
-				m.Health, waits = b.health(n.block.kind), b.StartTimeout != nil
+				m.Health, limited = b.health(n.block.kind), b.StartTimeout != nil
 			}
 		case "runtime":
 			var b runtimeBlock
@@ -127,7 +127,7 @@ func (d *decoder) meta(n *node, config cty.Value, self func() cty.Value) Meta {
 			m.Lifecycle = append(m.Lifecycle, d.lifecycle(block, self())...)
 		}
 	}
-	if limit, ok := d.older(n, config); ok && !waits {
+	if limit, ok := d.older(n, config); ok && !limited {
 		if m.Health == nil {
 			m.Health = healthBlock{}.health(n.block.kind)
 		}
@@ -151,7 +151,7 @@ func (d *decoder) once(block *hclsyntax.Block, before bool) bool {
 	return !before
 }
 
-// into decodes a meta-argument block, whose values must be known before anything starts and are no secrets.
+// into decodes a meta-argument block, whose values must be known before anything starts and must not be secret.
 func (d *decoder) into(s *spec.Schema, block *hclsyntax.Block, into any) bool {
 	before := len(d.diags)
 	v := d.body(s, block.Body, d.ctx, block.Type, header(block), false)
@@ -167,13 +167,13 @@ func (d *decoder) into(s *spec.Schema, block *hclsyntax.Block, into any) bool {
 		if values[name].ContainsMarked() {
 			d.report(problem(attr.Expr.Range(), "Sensitive value",
 				fmt.Sprintf(
-					"%s of %s is shown in plans and logs: it must not draw on a sensitive value. nonsensitive(…) "+
-						"says that a value is no secret.", name, block.Type)))
+					"%s of %s is shown in plans and logs: it must not use a sensitive value. If the value is not "+
+						"secret, wrap it in nonsensitive(…).", name, block.Type)))
 			return false
 		}
 		if !values[name].IsWhollyKnown() && !d.ev.p.bad[attr.Expr] {
 			d.report(problem(attr.Expr.Range(), "Value known too late",
-				fmt.Sprintf("%s of %s must be known before anything starts: it must not draw on outputs of blocks.",
+				fmt.Sprintf("%s of %s must be known before anything starts: it must not use outputs of blocks.",
 					name, block.Type)))
 			return false
 		}
@@ -219,8 +219,8 @@ func (d *decoder) external(n *node, block *hclsyntax.Block) *External {
 	if n.block.kind.Life() != kind.Service {
 		d.report(problem(header(block), "Not a service",
 			fmt.Sprintf(
-				"external adopts a server that someone else runs; %s is a %s and always runs as part of the recipe. "+
-					"Remove the block.", d.label, n.block.kind.Life())))
+				"external uses a server that runs elsewhere; %s is a %s and always runs as part of the recipe. Remove "+
+					"the block.", d.label, n.block.kind.Life())))
 		return nil
 	}
 	d.report(noBlocks(block.Body, "external")...)
@@ -267,7 +267,7 @@ func (d *decoder) external(n *node, block *hclsyntax.Block) *External {
 func (d *decoder) stopWhen(n *node, block *hclsyntax.Block) (StopRule, bool) {
 	if n.block.kind != kind.Trainer {
 		d.report(problem(header(block), "Not a trainer",
-			fmt.Sprintf("stop_when ends a trainer early; %s is not one. Move the block to the trainer.", d.label)))
+			fmt.Sprintf("stop_when ends a trainer early; %s is not a trainer. Move the block to one.", d.label)))
 		return StopRule{}, false
 	}
 	var b stopBlock
@@ -295,15 +295,15 @@ func (d *decoder) stopWhen(n *node, block *hclsyntax.Block) (StopRule, bool) {
 		rule.Wall = *b.Wall
 	}
 	const form = `write metric = "reward" with one of above, below, at_least and at_most, or tokens = 1000000, or ` +
-		`wall = "2h"; several stop_when blocks mean: whichever comes first`
+		`wall = "2h"; of several stop_when blocks the first that applies ends the trainer`
 	if rules != 1 || (comparisons == 1) != (b.Metric != nil) || comparisons > 1 {
-		d.report(problem(header(block), "Unclear stop rule", "A stop_when block holds exactly one rule: "+form+"."))
+		d.report(problem(header(block), "Invalid stop rule", "A stop_when block contains exactly one rule: "+form+"."))
 		return StopRule{}, false
 	}
 	return rule, true
 }
 
-// lifecycle reads the checks, and evaluates them so far as they can be told already.
+// lifecycle reads the checks, and evaluates those whose values are already known.
 func (d *decoder) lifecycle(block *hclsyntax.Block, self cty.Value) []Check {
 	var checks []Check
 	for _, attr := range sortedAttributes(block.Body) {
@@ -312,7 +312,7 @@ func (d *decoder) lifecycle(block *hclsyntax.Block, self cty.Value) []Check {
 	for _, inner := range block.Body.Blocks {
 		if inner.Type != "precondition" && inner.Type != "postcondition" {
 			d.report(problem(header(inner), "Unknown block",
-				fmt.Sprintf("lifecycle holds precondition { … } and postcondition { … }, got %s.%s", inner.Type,
+				fmt.Sprintf("lifecycle contains precondition { … } and postcondition { … }, got %s.%s", inner.Type,
 					didYouMean(inner.Type, []string{"precondition", "postcondition"}))))
 			continue
 		}
@@ -337,9 +337,9 @@ func (d *decoder) lifecycle(block *hclsyntax.Block, self cty.Value) []Check {
 }
 
 func failedCheck(check Check, message string) *hcl.Diagnostic {
-	what := "Precondition does not hold"
+	what := "Precondition failed"
 	if check.Post {
-		what = "Postcondition does not hold"
+		what = "Postcondition failed"
 	}
 	return problem(check.Condition.Range(), what, message)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-// Limits keep a mistaken recipe from eating the machine. They are far above what a real one needs.
+// Limits keep a faulty recipe from exhausting the machine. They are far above what a real one needs.
 const (
 	maxFileBytes   = 16 << 20
 	maxNesting     = 200    // brackets inside brackets
@@ -61,7 +61,7 @@ type moduleInstance struct {
 	each   *hcl.EvalContext // holds count or each for the arguments of the call; nil without
 }
 
-// load parses files and builds the tree of modules.
+// loader parses files and builds the tree of modules.
 type loader struct {
 	files    map[string]*hcl.File
 	sources  map[string]*source // by absolute path of the file
@@ -144,12 +144,12 @@ func findFile(path string) (string, error) {
 	case 1:
 		return filepath.Join(path, found[0]), nil
 	case 0:
-		return "", fmt.Errorf("the folder %s holds no recipe: expected one .hcl file", path)
+		return "", fmt.Errorf("the folder %s contains no recipe: expected one .hcl file", path)
 	}
-	return "", fmt.Errorf("the folder %s holds several recipes (%s): name one of them", path, strings.Join(found, ", "))
+	return "", fmt.Errorf("the folder %s contains several recipes (%s): name one of them", path, strings.Join(found, ", "))
 }
 
-// IsRecipeFile tells recipes from lock files, variable files, tests and hidden files, which end in .hcl too.
+// IsRecipeFile distinguishes recipes from lock files, variable files, tests and hidden files, which also end in .hcl.
 func IsRecipeFile(name string) bool {
 	if !strings.HasSuffix(name, ".hcl") || strings.HasPrefix(name, ".") {
 		return false
@@ -207,8 +207,8 @@ func (l *loader) child(m *module, call *callDecl) *module {
 		if above.source == src {
 			return fail("Module contains itself",
 				fmt.Sprintf(
-					"%s is reached again from itself through module.%s. A module must not call itself, directly or "+
-						"through others.", src.path, pathOf(m, call)))
+					"%s calls itself through module.%s. A module must not call itself, directly or through others.",
+					src.path, pathOf(m, call)))
 		}
 	}
 	return &module{path: pathOf(m, call), source: src, parent: m, call: n, depth: m.depth + 1}
@@ -221,15 +221,15 @@ func pathOf(m *module, call *callDecl) string {
 	return m.path + "." + call.name
 }
 
-// require collects the required plugins of all modules; two that disagree are a mistake.
+// require collects the required plugins of all modules; two that disagree are an error.
 func (l *loader) require(plugins []RequiredPlugin) {
 	for _, p := range plugins {
 		earlier, ok := l.required[p.Name]
 		if ok && (earlier.Source != p.Source || earlier.Version != p.Version) {
 			l.diags = append(l.diags, problem(p.Range, "Plugin required twice",
 				fmt.Sprintf(
-					"The plugin %q is required with another source or version at %s. Require it once, or the same "+
-						"each time.", p.Name, at2(earlier.Range))))
+					"The plugin %q is required with another source or version at %s. Require it once, or with the "+
+						"same source and version everywhere.", p.Name, at2(earlier.Range))))
 			continue
 		}
 		l.required[p.Name] = p

@@ -32,11 +32,11 @@ type node struct {
 	edges        []edge
 	depends      []dependency // depends_on, of block or call
 	trajectories *node        // the block that an unset `trajectories` attribute refers to
-	dynamic      bool         // its value draws on outputs of blocks, other than by typed references
+	dynamic      bool         // its value uses outputs of blocks, other than by typed references
 	done         []*result    // by instance of module; nil before evaluation and in a cycle
 }
 
-// edge says that a node is evaluated after another, and where that is written.
+// edge says that a node is evaluated after another, and where the recipe says so.
 type edge struct {
 	to        *node
 	attribute string
@@ -53,10 +53,10 @@ type expression struct {
 	bad       bool // a name in it does not exist: it is not evaluated
 }
 
-// result is what a node came to in one instance of its module.
+// result is the result of a node in one instance of its module.
 type result struct {
 	value     cty.Value
-	uses      []*instance // of blocks that the value draws on, directly or through other values
+	uses      []*instance // of blocks that the value uses, directly or through other values
 	instances []*instance // block
 	whole     cty.Value   // block: value of a reference without a key
 }

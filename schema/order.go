@@ -2,15 +2,19 @@ package schema
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
+	"gonum.org/v1/gonum/graph/simple"
+	"gonum.org/v1/gonum/graph/topo"
 )
 
-// order returns the nodes so that each comes after all that it refers to. Cycles are reported, each with the place of
-// every edge, and then cut: the nodes of a cycle come out all the same, so that the rest is still checked.
+// order sorts the nodes so that each comes after all that it refers to. Cycles are reported, each with the place of
+// every edge, and then broken: the nodes of a cycle are still returned, so that the rest is checked.
 func (p *evaluator) order(nodes []*node) []*node {
 	position := make(map[*node]int, len(nodes))
 	for i, n := range nodes {
@@ -64,78 +68,41 @@ func (p *evaluator) order(nodes []*node) []*node {
 }
 
 // cycles finds the strongly connected components with more than one node, or with an edge to itself, among the nodes
-// that still wait (Tarjan, without recursion: a chain may be as long as the recipe).
+// that still wait.
 func cycles(nodes []*node, position map[*node]int, waits []int) []map[int]bool {
-	index := make([]int, len(nodes)) // 0: not seen
-	low := make([]int, len(nodes))
-	onStack := make([]bool, len(nodes))
-	var stack []int
-	var found []map[int]bool
-	next := 1
-	type frame struct{ node, edge int }
-	for start := range nodes {
-		if waits[start] == 0 || index[start] != 0 {
+	waiting := simple.NewDirectedGraph()
+	for i, n := range nodes {
+		if waits[i] == 0 {
 			continue
 		}
-		frames := []frame{{node: start}}
-		for len(frames) > 0 {
-			f := &frames[len(frames)-1]
-			v := f.node
-			if f.edge == 0 {
-				index[v], low[v] = next, next
-				next++
-				stack, onStack[v] = append(stack, v), true
-			}
-			descended := false
-			for f.edge < len(nodes[v].edges) {
-				w, ok := position[nodes[v].edges[f.edge].to]
-				f.edge++
-				if !ok || waits[w] == 0 {
-					continue
-				}
-				if index[w] == 0 {
-					frames = append(frames, frame{node: w})
-					descended = true
-					break
-				}
-				if onStack[w] {
-					low[v] = min(low[v], index[w])
-				}
-			}
-			if descended {
-				continue
-			}
-			frames = frames[:len(frames)-1]
-			if len(frames) > 0 {
-				up := frames[len(frames)-1].node
-				low[up] = min(low[up], low[v])
-			}
-			if low[v] == index[v] {
-				component := map[int]bool{}
-				for {
-					w := stack[len(stack)-1]
-					stack, onStack[w] = stack[:len(stack)-1], false
-					component[w] = true
-					if w == v {
-						break
-					}
-				}
-				if len(component) > 1 || refersToItself(nodes[v]) {
-					found = append(found, component)
-				}
+		if waiting.Node(int64(i)) == nil {
+			waiting.AddNode(simple.Node(i))
+		}
+		for _, e := range n.edges {
+			if j, ok := position[e.to]; ok && waits[j] > 0 && j != i {
+				waiting.SetEdge(simple.Edge{F: simple.Node(i), T: simple.Node(j)})
 			}
 		}
 	}
+	var found []map[int]bool
+	for _, component := range topo.TarjanSCC(waiting) {
+		members := map[int]bool{}
+		for _, n := range component {
+			members[int(n.ID())] = true
+		}
+		if len(members) > 1 || refersToItself(nodes[component[0].ID()]) {
+			found = append(found, members)
+		}
+	}
+	slices.SortFunc(found, func(a, b map[int]bool) int { return cmp.Compare(first(a), first(b)) })
 	return found
 }
 
+// first is the first member of a component in file order.
+func first(component map[int]bool) int { return slices.Min(slices.Collect(maps.Keys(component))) }
+
 func refersToItself(n *node) bool {
-	for _, e := range n.edges {
-		if e.to == n {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(n.edges, func(e edge) bool { return e.to == n })
 }
 
 // maxShown is how many edges of a long cycle are shown.
@@ -165,8 +132,8 @@ func (p *evaluator) reportCycle(nodes []*node, position map[*node]int, component
 		Severity: hcl.DiagError,
 		Summary:  "Cycle",
 		Detail: fmt.Sprintf(
-			"Each of these needs the next before it can start, and the last needs the first: %s.\n\n%s\n\nRemove one "+
-				"of these references. Weights flow back to inference through a sync block, not through a reference.",
+			"Each of these needs the next one to start first: %s.\n\n%s\n\nRemove one of these references. Weights "+
+				"flow back to inference through a sync block, not through a reference.",
 			strings.Join(names, " → "), strings.Join(lines, "\n")),
 		Subject: &path[0].rng,
 	})
@@ -179,12 +146,7 @@ type step struct {
 
 // shortestCycle searches breadth first from the component's first node in file order.
 func shortestCycle(nodes []*node, position map[*node]int, component map[int]bool) []step {
-	start := -1
-	for i := range component {
-		if start < 0 || i < start {
-			start = i
-		}
-	}
+	start := first(component)
 	came := map[int]step{}
 	queue := []int{start}
 	for len(queue) > 0 {

@@ -100,12 +100,12 @@ func TestLoadFindsTheFile(t *testing.T) {
 		}
 	}
 	fails(filepath.Join(dir, "nowhere.hcl"), "no recipe at")
-	fails(dir, "holds no recipe")
+	fails(dir, "contains no recipe")
 	write("recipe.lock.hcl", "x = 1\n")
 	write("prod.vars.hcl", "x = 1\n")
 	write("a.test.hcl", "x = 1\n")
 	write(".hidden.hcl", "x = 1\n")
-	fails(dir, "holds no recipe")
+	fails(dir, "contains no recipe")
 	write("train.hcl", "output \"x\" { value = 1 }\n")
 	r, diags := schema.Load(dir, schema.Options{})
 	if diags.HasErrors() || r.Name != "train" || r.Dir != dir || r.File != filepath.Join(dir, "train.hcl") {

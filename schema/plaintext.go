@@ -12,8 +12,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// plaintext warns of a key that would travel in the clear: an external server beyond this machine, addressed with
-// http://, and a credential for it. outputs says which values are credentials.
+// plaintext warns of a credential that would be sent unencrypted: to an external server on another machine with an
+// http:// address. outputs says which values are credentials.
 func plaintext(label string, x *External, outputs *spec.Schema, at hcl.Range) *hcl.Diagnostic {
 	credential := ""
 	for _, name := range sortedKeys(x.Values) {
@@ -33,9 +33,9 @@ func plaintext(label string, x *External, outputs *spec.Schema, at hcl.Range) *h
 			v = x.Values[name]
 		}
 		if host := plainHost(v); host != "" {
-			return warning(at, "Key without encryption", fmt.Sprintf(
-				"%s sends %s over http to %s: whoever is on the way can read it, and what else is said. Use https in "+
-					"%s, or a tunnel that ends on this machine.",
+			return warning(at, "Credential sent unencrypted", fmt.Sprintf(
+				"%s sends %s over http to %s: anyone on the network path can read it and all other traffic. Use "+
+					"https in %s, or a tunnel that ends on this machine.",
 				label, credential, host, name))
 		}
 	}

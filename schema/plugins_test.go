@@ -129,11 +129,11 @@ func TestRequiredVersionsAreCompared(t *testing.T) {
 		"a build that nobody named": {versioned{"0.2.0-dev", "0.0.0"}, nil},
 		"a commit after a release":  {versioned{"v0.2.0-3-gabc", "0.1.0"}, nil},
 		"a program that is too old": {versioned{"0.1.9", "0.1.7"},
-			[]string{"requires recipe >= 0.2, and this is recipe 0.1.9"}},
+			[]string{"requires recipe >= 0.2; this is recipe 0.1.9"}},
 		"a plugin that is too new": {versioned{"0.2.0", "0.2.0"},
-			[]string{`The inference plugin "vllm" has the version 0.2.0`, "requires ~> 0.1.0"}},
+			[]string{`The inference plugin "vllm" has version 0.2.0`, "requires ~> 0.1.0"}},
 		"one of each": {versioned{"0.1.0", "1.0.0"},
-			[]string{"this is recipe 0.1.0", "has the version 1.0.0"}},
+			[]string{"this is recipe 0.1.0", "has version 1.0.0"}},
 		"a build of an older one, unready": {versioned{"0.1.0-dev", "0.1.0"}, []string{"this is recipe 0.1.0-dev"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -9,9 +9,9 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// DefaultHealth is what holds for a block of a kind where its health block says nothing, or is not there. A server that
-// loads a model, a trainer and an environment may have to download or to compile before they are ready. The stall
-// timeout is as long as the longest timeout of a collective, so that nothing which would go on is ended.
+// DefaultHealth holds the defaults of the health block for a kind. A server that loads a model, a trainer and an
+// environment may have to download or to compile before they are ready. The stall timeout is as long as the longest
+// timeout of a collective, so that a block that would recover by itself is not restarted.
 func DefaultHealth(k kind.Kind) Health {
 	h := Health{StartTimeout: 5 * time.Minute, Interval: 5 * time.Second, Timeout: 10 * time.Second, Failures: 3,
 		StopTimeout: 30 * time.Second, StallTimeout: 30 * time.Minute}
@@ -23,13 +23,13 @@ func DefaultHealth(k kind.Kind) Health {
 	return h
 }
 
-// DefaultRestart is what holds where the restart block of a block says nothing, or is not there.
+// DefaultRestart holds the defaults of the restart block.
 func DefaultRestart() Restart {
 	return Restart{Attempts: 3, Window: 10 * time.Minute, Delay: time.Second, MaxDelay: time.Minute, Mode: "fail"}
 }
 
-// StartTimeout is the attribute with which a plugin is told how long its block may take to become ready. It is set by
-// health { start_timeout }; in the block itself it is an older way to write that.
+// StartTimeout is the attribute that tells a plugin how long its block may take to become ready. It is set by
+// health { start_timeout }; setting it in the block itself is the older form.
 const StartTimeout = "start_timeout"
 
 // olderStartTimeout is start_timeout as an attribute of the block's plugin.

@@ -14,7 +14,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// PluginSchema is what the language must know of a plugin; no process is started to learn it.
+// PluginSchema describes a plugin to the language. It is read without starting a process.
 type PluginSchema struct {
 	Kind    kind.Kind
 	Name    string
@@ -27,7 +27,7 @@ type PluginSchema struct {
 	Environment []string
 }
 
-// Plugins tells the language which plugins there are.
+// Plugins finds the schemas of plugins.
 type Plugins interface {
 	// Lookup returns the plugin of that kind and name. A nil schema and a nil error means that there is none.
 	Lookup(k kind.Kind, name string) (*PluginSchema, error)
@@ -191,7 +191,7 @@ type Variable struct {
 	Range             hcl.Range
 }
 
-// VarValue is a variable's value as a person gave it, and where.
+// VarValue is the text given for a variable, and where it was given.
 type VarValue struct {
 	Raw    string // HCL expression, or a plain string for a variable of type string
 	Source string

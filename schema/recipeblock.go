@@ -21,7 +21,7 @@ var (
 func (s *source) declareRecipe(block *hclsyntax.Block) hcl.Diagnostics {
 	if s.recipe != nil {
 		return hcl.Diagnostics{problem(header(block), "Declared twice",
-			fmt.Sprintf("The recipe block is already at %s. A file has one: merge them.", at2(s.recipe.header)))}
+			fmt.Sprintf("The recipe block is already declared at %s. A file has one: merge them.", at2(s.recipe.header)))}
 	}
 	s.recipe = &recipeDecl{header: header(block)}
 	var diags hcl.Diagnostics
@@ -33,7 +33,7 @@ func (s *source) declareRecipe(block *hclsyntax.Block) hcl.Diagnostics {
 				diags = append(diags, problem(attr.Expr.Range(), "Invalid name",
 					fmt.Sprintf(
 						"The name of a recipe becomes a folder: expected up to 63 letters, digits, '.', '_' and '-', "+
-							"beginning with a letter or digit, got %q.", s.recipe.name)))
+							"starting with a letter or digit, got %q.", s.recipe.name)))
 			}
 		case "required_version":
 			s.recipe.requiredVersion = literalString(attr, &diags)
@@ -51,7 +51,7 @@ func (s *source) declareRecipe(block *hclsyntax.Block) hcl.Diagnostics {
 	for _, inner := range block.Body.Blocks {
 		if inner.Type != "required_plugins" || len(inner.Labels) > 0 {
 			diags = append(diags, problem(header(inner), "Unknown block",
-				fmt.Sprintf("The recipe block holds only required_plugins { … }, got %s.%s", inner.Type,
+				fmt.Sprintf("The recipe block contains only required_plugins { … }, got %s.%s", inner.Type,
 					didYouMean(inner.Type, []string{"required_plugins"}))))
 			continue
 		}

@@ -133,7 +133,7 @@ func (w *walker) Exit(n hclsyntax.Node) hcl.Diagnostics {
 	return nil
 }
 
-// function reports a function that does not exist; hcl would do it too, but without the nearest name.
+// function reports an unknown function; hcl would too, but without suggesting the nearest name.
 func (w *walker) function(call *hclsyntax.FunctionCallExpr) {
 	if _, ok := w.r.p.functions[call.Name]; ok {
 		return
@@ -163,19 +163,19 @@ func (r *resolver) resolve(t hcl.Traversal, indexed bool) (reference, *hcl.Diagn
 	case "count":
 		if !r.count {
 			return ref, problem(ref.rng, "No count here",
-				`count.index is only known in a block that has count = …. With for_each, use each.key and each.value.`)
+				`count.index is only defined in a block that has count = …. With for_each, use each.key and each.value.`)
 		}
 		return ref, oneOf(t, "count", "index")
 	case "each":
 		if !r.each {
 			return ref, problem(ref.rng, "No for_each here",
-				`each.key and each.value are only known in a block that has for_each = …. With count, use count.index.`)
+				`each.key and each.value are only defined in a block that has for_each = …. With count, use count.index.`)
 		}
 		return ref, oneOf(t, "each", "key", "value")
 	case "self":
 		if !r.self {
 			return ref, problem(ref.rng, "No self here",
-				"self is the block itself and stands only in lifecycle { postcondition { … } }.")
+				"self is the block itself and is only defined in lifecycle { postcondition { … } }.")
 		}
 		return ref, nil
 	default:
@@ -201,7 +201,7 @@ func (r *resolver) unknownRoot(t hcl.Traversal) *hcl.Diagnostic {
 		roots = append(roots, string(k))
 	}
 	detail := fmt.Sprintf(
-		"Nothing is called %q here. References begin with var, local, module, path or a kind of block: %s.%s", name,
+		"There is no %q here. References start with var, local, module, path or a kind of block: %s.%s", name,
 		kindList(), didYouMean(name, roots))
 	if len(t) == 1 {
 		detail += fmt.Sprintf(" If you mean text, write it in quotes: %q.", name)
@@ -357,7 +357,7 @@ func example(m *module, k kind.Kind) string {
 	return string(k) + ".vllm.policy"
 }
 
-// noBlock explains a reference to a block that is not there: another kind, plugin or name may be meant.
+// noBlock reports a reference to an undeclared block and suggests another kind, plugin or name.
 func (r *resolver) noBlock(ref reference, m *module, want blockName) *hcl.Diagnostic {
 	var same, all []string
 	for name, n := range m.blocks {

@@ -28,7 +28,7 @@ func (r *resolver) repetition(count, forEach *hclsyntax.Attribute) {
 	}
 }
 
-// repeat evaluates count or for_each. Not ok: it could not be told how many there are, and why is reported.
+// repeat evaluates count or for_each. Not ok: the number of instances is unknown, and the reason is reported.
 func (ev *evaluation) repeat(n *node, mi *moduleInstance, count,
 	forEach *hclsyntax.Attribute) (reps []repetition, ok bool) {
 	switch {
@@ -53,11 +53,11 @@ func (ev *evaluation) count(attr *hclsyntax.Attribute, ctx *hcl.EvalContext) ([]
 	}
 	if v.ContainsMarked() {
 		return ev.fail(at, "Sensitive count",
-			"count decides how many blocks there are, which everybody sees: it must not draw on a sensitive value.")
+			"count sets the number of blocks, which is shown everywhere: it must not use a sensitive value.")
 	}
 	if !v.IsWhollyKnown() {
 		return ev.fail(at, "Unknown count",
-			"count must be known before anything starts: it must not draw on outputs of blocks. Use a variable or a "+
+			"count must be known before anything starts: it must not use outputs of blocks. Use a variable or a "+
 				"local value.")
 	}
 	number, err := convert.Convert(v, cty.Number)
@@ -85,13 +85,13 @@ func (ev *evaluation) forEach(attr *hclsyntax.Attribute, ctx *hcl.EvalContext) (
 	const expected = "for_each is a map, an object, or a set or list of different strings"
 	if v.IsMarked() || keysMarked(v) {
 		return ev.fail(at, "Sensitive for_each",
-			"The keys of for_each become part of addresses, which everybody sees: they must not draw on a sensitive "+
-				"value. nonsensitive(…) says that a value is no secret.")
+			"The keys of for_each become part of addresses, which are shown everywhere: they must not use a sensitive "+
+				"value. If the value is not secret, wrap it in nonsensitive(…).")
 	}
 	if !v.IsKnown() {
 		return ev.fail(at, "Unknown for_each",
-			"for_each must be known before anything starts: it must not draw on outputs of blocks. Use a variable or "+
-				"a local value.")
+			"for_each must be known before anything starts: it must not use outputs of blocks. Use a variable or a "+
+				"local value.")
 	}
 	t := v.Type()
 	if v.IsNull() || !(t.IsMapType() || t.IsObjectType() || t.IsSetType() || t.IsListType() || t.IsTupleType()) {
@@ -109,7 +109,7 @@ func (ev *evaluation) forEach(attr *hclsyntax.Attribute, ctx *hcl.EvalContext) (
 		if !keyed {
 			if !elem.IsKnown() {
 				return ev.fail(at, "Unknown for_each",
-					"The keys of for_each must be known before anything starts: they must not draw on outputs of "+
+					"The keys of for_each must be known before anything starts: they must not use outputs of "+
 						"blocks. Use a variable or a local value.")
 			}
 			if elem.IsNull() || elem.Type() != cty.String {
@@ -120,7 +120,7 @@ func (ev *evaluation) forEach(attr *hclsyntax.Attribute, ctx *hcl.EvalContext) (
 		name := key.AsString()
 		if seen[name] {
 			return ev.fail(at, "Repeated key",
-				fmt.Sprintf("%s; %q is in the list twice. Use toset(…) to drop repetitions.", expected, name))
+				fmt.Sprintf("%s; %q is in the list twice. Use toset(…) to drop duplicates.", expected, name))
 		}
 		seen[name] = true
 		reps = append(reps, repetition{key: addr.StringKey(name),

@@ -30,9 +30,9 @@ func (p *evaluator) evaluation(outputs map[addr.Block]cty.Value) *evaluation {
 	return &evaluation{p: p, outputs: outputs, memo: map[memoKey]*result{}, refs: map[*instance]cty.Value{}}
 }
 
-// narrow leaves only the outputs that a block draws on: its own, those of what it needs, and behind those whose own
-// configuration draws on outputs, what they need in turn. Without it, each of n instances of one block would cost a
-// look at the outputs of all n instances of another.
+// narrow selects the outputs that a block uses: its own, those of the blocks it needs and, where the configuration of
+// such a block uses outputs, those of the blocks that it needs in turn. Without it, each of n instances of one block
+// would go through the outputs of all n instances of another.
 func (p *evaluator) narrow(inst *instance, outputs map[addr.Block]cty.Value) map[addr.Block]cty.Value {
 	out := make(map[addr.Block]cty.Value, len(inst.block.Needs)+1)
 	seen := map[*instance]bool{inst: true}
@@ -54,9 +54,8 @@ func (p *evaluator) narrow(inst *instance, outputs map[addr.Block]cty.Value) map
 	return out
 }
 
-// Evaluate gives the body of a block and its meta-arguments with the outputs of the blocks that have given some;
-// outputs of all others are unknown. The map is only read. Defaults are applied and every check of the schema is made
-// again.
+// Evaluate returns the body of a block and its meta-arguments with the given outputs of other blocks; outputs that are
+// not given are unknown. The map is only read. Defaults are applied and every check of the schema runs again.
 func (r *Recipe) Evaluate(a addr.Block, outputs map[addr.Block]cty.Value) (cty.Value, Meta, hcl.Diagnostics) {
 	inst, diags := r.instance(a)
 	if inst == nil {
@@ -86,8 +85,8 @@ func (r *Recipe) instance(a addr.Block) (*instance, hcl.Diagnostics) {
 		Detail: fmt.Sprintf("The recipe %s has no block %s.", r.Name, a)}}
 }
 
-// EvaluateOutputs gives the values of the recipe's output blocks with the outputs of the blocks that have given some.
-// Values of sensitive outputs carry the mark Sensitive.
+// EvaluateOutputs returns the values of the recipe's output blocks with the given outputs of blocks. Values of sensitive
+// outputs carry the mark Sensitive.
 func (r *Recipe) EvaluateOutputs(outputs map[addr.Block]cty.Value) (map[string]cty.Value, hcl.Diagnostics) {
 	values := map[string]cty.Value{}
 	if r.eval == nil {
@@ -105,8 +104,8 @@ func (r *Recipe) EvaluateOutputs(outputs map[addr.Block]cty.Value) (map[string]c
 	return values, r.eval.redact(tidy(ev.diags), outputs)
 }
 
-// EvaluateCheck evaluates a precondition or postcondition of a block. Not ok: it does not hold, and message says what
-// its author wants to be done. An unknown condition holds.
+// EvaluateCheck evaluates a precondition or postcondition of a block. Not ok: it failed, with the error_message of its
+// author. An unknown condition passes.
 func (r *Recipe) EvaluateCheck(check Check, a addr.Block,
 	outputs map[addr.Block]cty.Value) (ok bool, message string, diags hcl.Diagnostics) {
 	inst, diags := r.instance(a)
@@ -125,7 +124,7 @@ func (r *Recipe) EvaluateCheck(check Check, a addr.Block,
 	return ok, message, r.eval.redact(tidy(append(ev.diags, diags...)), outputs)
 }
 
-// EvaluateExpression evaluates an expression as if it stood in the root of the recipe, for `recipe console`.
+// EvaluateExpression evaluates an expression in the root of the recipe, for `recipe console`.
 func (r *Recipe) EvaluateExpression(src string, outputs map[addr.Block]cty.Value) (cty.Value, hcl.Diagnostics) {
 	const filename = "<console>"
 	if r.eval == nil {
@@ -143,7 +142,7 @@ func (r *Recipe) EvaluateExpression(src string, outputs map[addr.Block]cty.Value
 		return noValue, diags
 	}
 	root := r.eval.root.module
-	// Names are resolved by a copy: the recipe itself stays as it is.
+	// A copy resolves the names: the recipe itself does not change.
 	p := *r.eval
 	p.diags, p.bad = nil, map[hclsyntax.Expression]bool{}
 	n := &node{label: "console", module: root, scope: root}
@@ -175,7 +174,7 @@ func (r *Recipe) Diagnose(a addr.Block, problems []spec.Problem) hcl.Diagnostics
 	return diags
 }
 
-// locateIn follows a path through attributes and nested blocks to the source, as far as both go together.
+// locateIn follows a path through attributes and nested blocks in the source, as far as they match.
 func locateIn(body *hclsyntax.Body, at hcl.Range, p spec.Problem) hcl.Range {
 	path := p.Path
 	for len(path) > 0 {

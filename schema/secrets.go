@@ -12,14 +12,14 @@ import (
 	"github.com/recipe-rl/recipe/schema/addr"
 )
 
-// secrets remembers the texts that must not appear in a message. Functions word their errors with the values that they
-// were given, and know nothing of marks: file(var.key) would name the key.
+// secrets remembers the texts that must not appear in a message. Errors of functions quote their arguments and ignore
+// marks: file(var.key) would quote the key.
 type secrets struct {
 	mu    sync.Mutex
 	texts map[string]bool
 }
 
-// shortest is the length from which a text is looked for: shorter ones would garble every message.
+// shortest is the minimum length of a redacted text: shorter ones would garble every message.
 const shortest = 4
 
 func (s *secrets) add(text string) {
@@ -52,7 +52,7 @@ func (s *secrets) addValue(v cty.Value) {
 	}
 }
 
-// redact takes the secrets out of messages: those that env has read, sensitive variables, and sensitive outputs.
+// redact removes secrets from messages: values that env has read, sensitive variables, and sensitive outputs.
 func (p *evaluator) redact(diags hcl.Diagnostics, outputs map[addr.Block]cty.Value) hcl.Diagnostics {
 	if len(diags) == 0 {
 		return diags

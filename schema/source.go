@@ -88,7 +88,7 @@ func declare(path, dir string, src []byte, body *hclsyntax.Body) (*source, hcl.D
 	for _, attr := range sortedAttributes(body) {
 		diags = append(diags, problem(attr.NameRange, "Attribute outside a block",
 			fmt.Sprintf(
-				"%q stands outside any block. Put values that several blocks share into locals { %s = … }, and "+
+				"%q is outside any block. Put values that several blocks share into locals { %s = … }, and "+
 					"settings of the recipe into recipe { … }.", attr.Name, attr.Name)))
 	}
 	for _, block := range body.Blocks {
@@ -221,8 +221,8 @@ func (s *source) duplicates() hcl.Diagnostics {
 	see := func(what string, at hcl.Range) {
 		if earlier, ok := first[what]; ok {
 			diags = append(diags, problem(at, "Declared twice",
-				fmt.Sprintf("%s is already declared at %s. Every address is used once: give one of them another name.",
-					what, at2(earlier))))
+				fmt.Sprintf("%s is already declared at %s. Names are unique: rename one of them.", what,
+					at2(earlier))))
 			return
 		}
 		first[what] = at

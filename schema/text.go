@@ -8,8 +8,8 @@ import (
 	"github.com/hashicorp/hcl/v2"
 )
 
-// unreadable refuses, with one message, what no text editor would show as it is read: other encodings than UTF-8,
-// binary files, files that could exhaust the parser, and characters that change the order in which text is shown.
+// unreadable rejects, with one message, files that an editor would not show as they are parsed: encodings other than
+// UTF-8, binary files, files that could exhaust the parser, and characters that change the order of the shown text.
 func unreadable(path string, src []byte) *hcl.Diagnostic {
 	if d := notText(path, src); d != nil {
 		return d
@@ -29,19 +29,19 @@ func encodings() []struct{ mark, name string } {
 
 func notText(path string, src []byte) *hcl.Diagnostic {
 	start := hcl.Range{Filename: path, Start: hcl.InitialPos, End: hcl.InitialPos}
-	const remedy = " Save it as UTF-8, which every editor can do."
+	const remedy = " Save it as UTF-8."
 	for _, e := range encodings() {
 		if bytes.HasPrefix(src, []byte(e.mark)) {
-			return problem(start, "Not UTF-8", "The file is written in "+e.name+"."+remedy)
+			return problem(start, "Not UTF-8", "The file is encoded in "+e.name+"."+remedy)
 		}
 	}
 	if i := bytes.IndexByte(src, 0); i >= 0 {
-		what := "a binary file, and a recipe is text. Name the right one."
+		what := "a binary file. Name a recipe, which is text."
 		if head := src[:min(len(src), 64)]; 3*bytes.Count(head, []byte{0}) >= len(head) {
 			// every other byte, or more, of plain text
-			what = "written in UTF-16 or UTF-32, or binary." + remedy
+			what = "encoded in UTF-16 or UTF-32, or binary." + remedy
 		}
-		return problem(pointAt(path, src, i, 1), "Not UTF-8", "The file holds a zero byte: it is "+what)
+		return problem(pointAt(path, src, i, 1), "Not UTF-8", "The file contains a zero byte: it is "+what)
 	}
 	if utf8.Valid(src) {
 		return nil
@@ -50,7 +50,7 @@ func notText(path string, src []byte) *hcl.Diagnostic {
 		r, size := utf8.DecodeRune(src[i:])
 		if r == utf8.RuneError && size == 1 {
 			return problem(pointAt(path, src, i, 1), "Not UTF-8",
-				fmt.Sprintf("The file is no UTF-8 text: byte %d of it is 0x%02x, which begins no character.%s", i+1,
+				fmt.Sprintf("The file is not UTF-8 text: byte %d is 0x%02x, which starts no character.%s", i+1,
 					src[i], remedy))
 		}
 		i += size
@@ -58,8 +58,8 @@ func notText(path string, src []byte) *hcl.Diagnostic {
 	return nil
 }
 
-// reordered refuses the characters with which a text can be made to look different from what it says (CVE-2021-42574):
-// what follows them is shown from right to left, in comments and strings too.
+// reordered rejects the characters that can make a text look different from its content (CVE-2021-42574): the text
+// after them is shown from right to left, in comments and strings too.
 func reordered(path string, src []byte) *hcl.Diagnostic {
 	for i := 0; i < len(src); {
 		next := bytes.IndexByte(src[i:], 0xe2) // the first byte of all of them
@@ -71,8 +71,8 @@ func reordered(path string, src []byte) *hcl.Diagnostic {
 		if r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
 			return problem(pointAt(path, src, i, size), "Hidden character",
 				fmt.Sprintf(
-					`The file holds U+%04X, a control character that makes the text after it look different from `+
-						`what it says. Remove it; a string that needs it says "\u%04x".`, r, r))
+					`The file contains U+%04X, a control character that changes the order in which text is shown. `+
+						`Remove it; in a string, write "\u%04x".`, r, r))
 		}
 		i += size
 	}

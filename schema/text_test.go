@@ -45,14 +45,14 @@ func TestFilesThatAreNoText(t *testing.T) {
 		src  []byte
 		want string
 	}{
-		"UTF-16, little endian":    {encoded(binary.LittleEndian, true, 2), "written in UTF-16"},
-		"UTF-16, big endian":       {encoded(binary.BigEndian, true, 2), "written in UTF-16"},
+		"UTF-16, little endian":    {encoded(binary.LittleEndian, true, 2), "encoded in UTF-16"},
+		"UTF-16, big endian":       {encoded(binary.BigEndian, true, 2), "encoded in UTF-16"},
 		"UTF-16 without a mark":    {encoded(binary.LittleEndian, false, 2), "UTF-16"},
 		"UTF-16 BE without a mark": {encoded(binary.BigEndian, false, 2), "UTF-16"},
-		"UTF-32, little endian":    {encoded(binary.LittleEndian, true, 4), "written in UTF-32"},
-		"UTF-32, big endian":       {encoded(binary.BigEndian, true, 4), "written in UTF-32"},
+		"UTF-32, little endian":    {encoded(binary.LittleEndian, true, 4), "encoded in UTF-32"},
+		"UTF-32, big endian":       {encoded(binary.BigEndian, true, 4), "encoded in UTF-32"},
 		"Latin-1": {[]byte(strings.Repeat("locals { a = \"\xe4\" }\n", 500)),
-			"byte 15 of it is 0xe4"},
+			"byte 15 is 0xe4"},
 		"a program": {program[:1<<20], "binary"},
 		"compressed": {append([]byte("\x1f\x8b\x08"),
 			bytes.Repeat([]byte{0xf3, 0x9c, 0x80}, 20000)...), "0x8b"},

@@ -11,13 +11,13 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-// defaultTrajectories is the block that a recipe gets when it writes none and needs one.
+// defaultTrajectories is the block that a recipe gets when it needs one and declares none.
 var defaultTrajectories = blockName{kind.Trajectories, "builtin", "default"}
 
 var emptyBody = &hclsyntax.Body{Attributes: hclsyntax.Attributes{}}
 
-// wireTrajectories gives every environment, trainer and sync block that leaves its `trajectories` attribute out the
-// only block of that kind: of its own module, else of one above, else a default one in the root.
+// wireTrajectories connects every environment, trainer and sync block without a `trajectories` attribute to the only
+// block of that kind: in its own module, else in one above, else a default block in the root.
 func (p *evaluator) wireTrajectories(root *module, nodes []*node) []*node {
 	var fallback *node
 	for _, n := range nodes {
@@ -45,8 +45,8 @@ func (p *evaluator) wireTrajectories(root *module, nodes []*node) []*node {
 			}
 			p.diags = append(p.diags, problem(n.header, "Several trajectories blocks",
 				fmt.Sprintf(
-					"%s does not say which trajectories block it uses, and there are several. Write trajectories = … "+
-						"with one of %s.", n.label, strings.Join(labels, ", "))))
+					"There are several trajectories blocks; %s does not choose one. Write trajectories = … with one "+
+						"of %s.", n.label, strings.Join(labels, ", "))))
 			continue
 		}
 		n.trajectories = candidates[0]

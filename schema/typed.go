@@ -13,7 +13,7 @@ import (
 )
 
 // reference evaluates an attribute that takes blocks. Conditionals and lists are followed here rather than by hcl,
-// which would demand that both branches have the same type: two inference blocks of different plugins have not.
+// which requires both branches to have the same type: inference blocks of different plugins do not.
 func (d *decoder) reference(a *spec.Attribute, expr hclsyntax.Expression, ctx *hcl.EvalContext) cty.Value {
 	v := d.follow(a, expr, ctx)
 	if !v.IsKnown() || v.IsNull() {
@@ -102,8 +102,8 @@ func (d *decoder) follow(a *spec.Attribute, expr hclsyntax.Expression, ctx *hcl.
 	return v
 }
 
-// static checks the kinds of the blocks that an expression can come to when its value cannot be told: the branches of a
-// conditional, the elements of a list, what a for expression or splat goes over.
+// static checks the kinds of the blocks that an expression of unknown value may yield: the branches of a conditional,
+// the elements of a list, the collection of a for expression or splat.
 func (d *decoder) static(a *spec.Attribute, expr hclsyntax.Expression) {
 	switch e := unwrap(expr).(type) {
 	case *hclsyntax.ConditionalExpr:
@@ -152,7 +152,7 @@ func (d *decoder) staticTraversal(a *spec.Attribute, e *hclsyntax.ScopeTraversal
 	}
 }
 
-// staticMember reports an attribute of a block where the block itself is meant.
+// staticMember reports an attribute of a block where the block itself is expected.
 func (d *decoder) staticMember(a *spec.Attribute, e *hclsyntax.ScopeTraversalExpr, rest hcl.Traversal) {
 	plugin, ok1 := attrStep(e.Traversal, 1)
 	name, ok2 := attrStep(e.Traversal, 2)

@@ -2,7 +2,8 @@ package schema
 
 import (
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/ext/typeexpr"
@@ -16,7 +17,7 @@ type variableDecl struct {
 	typ               cty.Type
 	typed             bool
 	defaults          *typeexpr.Defaults
-	fallback          *hclsyntax.Attribute // default; nil: a value must be given
+	fallback          *hclsyntax.Attribute // default; nil: a value is required
 	broken            bool                 // its default is reported already
 	sensitive         bool
 	notNull           bool
@@ -36,7 +37,7 @@ func (s *source) declareVariable(block *hclsyntax.Block) hcl.Diagnostics {
 	switch v.name {
 	case "source", "count", "for_each", "depends_on":
 		diags = append(diags, problem(v.header, "Reserved name",
-			fmt.Sprintf("A variable cannot be called %q: a module block has that argument itself. Choose another name.",
+			fmt.Sprintf("A variable cannot be named %q: that is an argument of every module block. Choose another name.",
 				v.name)))
 	}
 	for _, attr := range sortedAttributes(block.Body) {
@@ -52,7 +53,7 @@ func (s *source) declareVariable(block *hclsyntax.Block) hcl.Diagnostics {
 			if refs := attr.Expr.Variables(); len(refs) > 0 {
 				v.broken = true
 				diags = append(diags, problem(refs[0].SourceRange(), "Reference in a default", fmt.Sprintf(
-					"The default of a variable is fixed; it may call functions but refer to nothing. If it depends "+
+					"The default of a variable may call functions but must not refer to other values. If it depends "+
 						"on other values, use locals { %s = … } instead.", v.name)))
 			}
 		case "description":
@@ -68,7 +69,7 @@ func (s *source) declareVariable(block *hclsyntax.Block) hcl.Diagnostics {
 	for _, inner := range block.Body.Blocks {
 		if inner.Type != "validation" || len(inner.Labels) > 0 {
 			diags = append(diags, problem(header(inner), "Unknown block",
-				fmt.Sprintf("A variable holds only validation { … } blocks, got %s.%s", inner.Type,
+				fmt.Sprintf("A variable contains only validation { … } blocks, got %s.%s", inner.Type,
 					didYouMean(inner.Type, []string{"validation"}))))
 			continue
 		}
@@ -96,14 +97,14 @@ func conditionBlock(block *hclsyntax.Block) (validationDecl, hcl.Diagnostics) {
 	if rule.condition == nil || rule.message == nil {
 		diags = append(diags, problem(header(block), "Missing attribute",
 			fmt.Sprintf(
-				"A %s needs a condition (true when all is well) and an error_message (what to do when it is not).",
+				"A %s needs a condition (which must be true) and an error_message (what to do when it is false).",
 				block.Type)))
 	}
 	return rule, diags
 }
 
 // variableValue turns a given value, or the default, into the variable's value: converted, checked, marked.
-// A problem gives a value that is unknown, so that what uses it is still checked.
+// On an error the value is unknown, so that expressions that use it are still checked.
 func (ev *evaluation) variableValue(v *variableDecl, given cty.Value, at hcl.Range,
 	ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	var diags hcl.Diagnostics
@@ -115,8 +116,8 @@ func (ev *evaluation) variableValue(v *variableDecl, given cty.Value, at hcl.Ran
 		if v.fallback == nil {
 			return broken, hcl.Diagnostics{problem(v.header, "Variable without a value",
 				fmt.Sprintf(
-					"The variable %q has no default and was given no value. Pass --var %s=…, put it into a "+
-						"--var-file, set RECIPE_VAR_%s, or give it a default.", v.name, v.name, v.name))}
+					"The variable %q has no default and no value. Pass --var %s=…, set it in a --var-file, set "+
+						"RECIPE_VAR_%s, or give it a default.", v.name, v.name, v.name))}
 		}
 		if v.broken {
 			return broken, nil
@@ -128,7 +129,7 @@ func (ev *evaluation) variableValue(v *variableDecl, given cty.Value, at hcl.Ran
 	}
 	if given.IsNull() && v.notNull {
 		return broken, append(diags, problem(at, "Null variable",
-			fmt.Sprintf("The variable %q is declared with nullable = false: give it a value.", v.name)))
+			fmt.Sprintf("The variable %q has nullable = false: give it a value.", v.name)))
 	}
 	if v.defaults != nil && !given.IsNull() {
 		given = v.applyDefaults(given)
@@ -145,7 +146,7 @@ func (ev *evaluation) variableValue(v *variableDecl, given cty.Value, at hcl.Ran
 	return value, append(diags, ev.validateVariable(v, value, at, ctx)...)
 }
 
-// applyDefaults guards against typeexpr, which panics when a value is far from the type that the defaults are for.
+// applyDefaults guards against typeexpr, which panics when a value does not match the type of the defaults.
 func (v *variableDecl) applyDefaults(given cty.Value) (out cty.Value) {
 	defer func() {
 		if recover() != nil {
@@ -169,7 +170,7 @@ func (ev *evaluation) validateVariable(v *variableDecl, value cty.Value, at hcl.
 		diags = append(diags, ruleDiags...)
 		if !ok && !ruleDiags.HasErrors() {
 			diags = append(diags, problem(at, "Invalid value for a variable",
-				fmt.Sprintf("%s\n\nThis was checked by the validation at %s.", message, at2(rule.condition.SrcRange))))
+				fmt.Sprintf("%s\n\nThe validation is at %s.", message, at2(rule.condition.SrcRange))))
 		}
 	}
 	return diags
@@ -181,18 +182,18 @@ func foreignReference(v *variableDecl, rule validationDecl) *hcl.Diagnostic {
 		if name, ok := attrStep(t, 1); ok && t.RootName() == "var" && name == v.name {
 			continue
 		}
-		return problem(t.SourceRange(), "Reference outside the variable",
+		return problem(t.SourceRange(), "Reference to another value",
 			fmt.Sprintf(
-				"A validation of the variable %q may only refer to var.%s. Put conditions between several values "+
-					"into lifecycle { precondition { … } } of a block.", v.name, v.name))
+				"A validation of the variable %q may only refer to var.%s. For conditions on several values, use "+
+					"lifecycle { precondition { … } } of a block.", v.name, v.name))
 	}
 	return nil
 }
 
-// condition evaluates a check. An unknown condition holds for now. Both parts are evaluated, so that mistakes in either
-// are found.
+// condition evaluates a check. An unknown condition passes. Both parts are evaluated, so that errors in either are
+// found.
 func condition(cond, message hcl.Expression, ctx *hcl.EvalContext) (ok bool, text string, diags hcl.Diagnostics) {
-	text = "The condition does not hold."
+	text = "The condition is false."
 	m, messageDiags := message.Value(ctx)
 	diags = append(diags, placed(messageDiags, message.Range())...)
 	if !messageDiags.HasErrors() {
@@ -203,7 +204,7 @@ func condition(cond, message hcl.Expression, ctx *hcl.EvalContext) (ok bool, tex
 			diags = append(diags, problem(message.Range(), "Wrong type", "An error_message is a string, got "+
 				m.Type().FriendlyName()+"."))
 		case len(marks) > 0:
-			text = "The condition does not hold. (Its message is not shown: it contains sensitive values.)"
+			text = "The condition is false. (Its message is not shown: it contains sensitive values.)"
 		case s.IsKnown() && !s.IsNull():
 			text = s.AsString()
 		}
@@ -230,10 +231,5 @@ func attrStep(t hcl.Traversal, i int) (string, bool) {
 }
 
 func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
-	return keys
+	return slices.Sorted(maps.Keys(m))
 }

@@ -18,7 +18,7 @@ type givenValue struct {
 	value  cty.Value
 	source string
 	rng    hcl.Range
-	broken bool // it could not be read, which is reported
+	broken bool // it could not be read; reported
 }
 
 // readVariables collects values from the environment, then variable files, then --var: later ones win.
@@ -56,8 +56,8 @@ func (p *evaluator) readVariables(s *source) map[string]givenValue {
 	return out
 }
 
-// rawValue reads what a person gave on the command line or in the environment: text as it stands for a string variable,
-// an expression without names for every other type, and either for a variable without a type.
+// rawValue reads a value from the command line or the environment: literal text for a string variable, an expression
+// without names for every other type, and either for a variable without a type.
 func (p *evaluator) rawValue(v *variableDecl, raw, source string) givenValue {
 	if v.typ == cty.String {
 		return givenValue{value: cty.StringVal(raw), source: source, rng: v.header}
@@ -84,16 +84,16 @@ func (p *evaluator) rawValue(v *variableDecl, raw, source string) givenValue {
 	if !v.typed {
 		return givenValue{value: cty.StringVal(raw), source: source, rng: v.header}
 	}
-	p.diags = append(p.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Value not understood",
+	p.diags = append(p.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Invalid value",
 		Subject: &v.header,
 		Detail: fmt.Sprintf(
-			"%s gives the variable %q a value that cannot be read as %s (%s). Strings inside lists and maps need "+
+			"%s sets the variable %q to a value that cannot be parsed as %s (%s). Strings inside lists and maps need "+
 				"quotes, for example --var '%s=[\"a\", \"b\"]'.", source, v.name, typeexpr.TypeString(v.typ),
 			lowerFirst(diags[0].Summary), v.name)})
 	return givenValue{source: source, broken: true}
 }
 
-// keep makes a given text available for snippets, unless it is a secret.
+// keep stores a given text for snippets, unless it is secret.
 func (p *evaluator) keep(v *variableDecl, filename, raw string) {
 	if !v.sensitive {
 		p.loader.files[filename] = &hcl.File{Bytes: []byte(raw)}

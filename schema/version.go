@@ -7,18 +7,18 @@ import (
 	"github.com/hashicorp/hcl/v2"
 )
 
-// Program is what Plugins implements to say which version of recipe this is; required_version is compared with it.
+// Program is an optional interface of Plugins: the version of this program, for required_version.
 type Program interface{ ProgramVersion() string }
 
-// satisfies compares a version with a constraint such as "~> 0.1". A build without a number (0.0.0, or no version at
-// all) satisfies everything: whoever made it knows what it is. So does a pre-release of a version that does.
+// satisfies compares a version with a constraint such as "~> 0.1". A development build (0.0.0, or no version at all)
+// satisfies everything. A pre-release satisfies what its release satisfies.
 func satisfies(have, constraint string) bool {
 	v, err := version.NewVersion(have)
 	if err != nil || v.Core().Equal(version.Must(version.NewVersion("0.0.0"))) {
 		return true
 	}
 	wanted, err := version.NewConstraint(constraint)
-	// what is no constraint has been reported where it stands
+	// an invalid constraint is reported where it is declared
 	return err != nil || wanted.Check(v) || wanted.Check(v.Core())
 }
 
@@ -36,26 +36,26 @@ func (p *evaluator) checkProgram() {
 			continue
 		}
 		seen[r] = true // a module may be called often
-		p.diags = append(p.diags, problem(r.versionRange, "Another version needed",
+		p.diags = append(p.diags, problem(r.versionRange, "Version mismatch",
 			fmt.Sprintf(
-				"This file requires recipe %s, and this is recipe %s. Run it with a version that fits, or change "+
-					"required_version.", r.requiredVersion, have)))
+				"This file requires recipe %s; this is recipe %s. Use a matching version, or change required_version.",
+				r.requiredVersion, have)))
 	}
 }
 
-// checkPlugin compares the version of a plugin that a recipe requires with the one that there is.
+// checkPlugin compares the version of a plugin with the version that the recipe requires.
 func (p *evaluator) checkPlugin(n *node, s *PluginSchema) {
 	q, ok := p.loader.required[n.block.plugin]
 	if !ok || q.Version == "" || satisfies(s.Version, q.Version) {
 		return
 	}
-	p.diags = append(p.diags, problem(n.header, "Another version needed",
+	p.diags = append(p.diags, problem(n.header, "Version mismatch",
 		fmt.Sprintf(
-			"The %s plugin %q has the version %s, and %s requires %s. Use a plugin of a version that fits, or change "+
+			"The %s plugin %q has version %s; %s requires %s. Use a plugin of a matching version, or change "+
 				"required_plugins.", s.Kind, s.Name, s.Version, at2(q.Range), q.Version)))
 }
 
-// missing says that there is no such plugin, and how one is named.
+// missing reports an unknown plugin, and how to name a plugin's binary.
 func (p *evaluator) missing(n *node, names []string) *hcl.Diagnostic {
 	text := fmt.Sprintf("There is no %s plugin %q; known are %s.%s ", n.block.kind, n.block.plugin, orNothing(names),
 		didYouMean(n.block.plugin, names))
@@ -65,7 +65,7 @@ func (p *evaluator) missing(n *node, names []string) *hcl.Diagnostic {
 				"write its path, source = \"./bin/%s\".", q.Source, q.Name)
 	} else {
 		text += fmt.Sprintf(
-			"A plugin that is not built in is a binary of its own, named by its path: recipe { required_plugins { %s "+
+			"A plugin that is not built in is a separate binary, named by its path: recipe { required_plugins { %s "+
 				"= { source = \"./path/to/binary\" } } }.", n.block.plugin)
 	}
 	return problem(n.header, "Missing plugin", text)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"sort"
 
 	"github.com/zclconf/go-cty/cty"
@@ -221,7 +222,7 @@ func removed(in Input, ops map[addr.Block]*Operation) []*Operation {
 			Reasons: []Reason{{Text: "it is no longer declared"}}, Config: rec.Config,
 		})
 	}
-	sort.Slice(out, func(i, j int) bool { return addr.Less(out[j].Address, out[i].Address) })
+	slices.SortFunc(out, func(a, b *Operation) int { return addr.Compare(b.Address, a.Address) })
 	return out
 }
 

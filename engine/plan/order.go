@@ -1,16 +1,16 @@
 package plan
 
 import (
-	"container/heap"
 	"fmt"
+	"slices"
 	"sort"
 
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 )
 
-// order sorts blocks so that each comes after what it needs; among those that could come next the smaller address does.
-// The language has made sure that there is no cycle.
+// order sorts blocks so that each comes after those it needs; of several that could come next, the first in blocks (the
+// recipe's, sorted by address) does. The language has excluded cycles.
 func order(blocks []*schema.Block) []*schema.Block {
 	index := make(map[addr.Block]int, len(blocks))
 	for i, b := range blocks {
@@ -26,41 +26,25 @@ func order(blocks []*schema.Block) []*schema.Block {
 			}
 		}
 	}
-	ready := &byAddress{blocks: blocks}
+	var ready []int // sorted
 	for i := range blocks {
 		if waits[i] == 0 {
-			ready.ids = append(ready.ids, i)
+			ready = append(ready, i)
 		}
 	}
-	heap.Init(ready)
 	out := make([]*schema.Block, 0, len(blocks))
-	for ready.Len() > 0 {
-		i := heap.Pop(ready).(int) //nolint:forcetypeassert // the heap holds nothing else
+	for len(ready) > 0 {
+		i := ready[0]
+		ready = ready[1:]
 		out = append(out, blocks[i])
 		for _, d := range dependents[i] {
 			if waits[d]--; waits[d] == 0 {
-				heap.Push(ready, d)
+				at, _ := slices.BinarySearch(ready, d)
+				ready = slices.Insert(ready, at, d)
 			}
 		}
 	}
 	return out
-}
-
-type byAddress struct {
-	blocks []*schema.Block
-	ids    []int
-}
-
-func (h *byAddress) Len() int { return len(h.ids) }
-func (h *byAddress) Less(i, j int) bool {
-	return addr.Less(h.blocks[h.ids[i]].Addr, h.blocks[h.ids[j]].Addr)
-}
-func (h *byAddress) Swap(i, j int) { h.ids[i], h.ids[j] = h.ids[j], h.ids[i] }
-func (h *byAddress) Push(x any)    { h.ids = append(h.ids, x.(int)) } //nolint:forcetypeassert // see order
-func (h *byAddress) Pop() any {
-	last := h.ids[len(h.ids)-1]
-	h.ids = h.ids[:len(h.ids)-1]
-	return last
 }
 
 // targeted keeps the targets and everything that they need. No targets: everything.

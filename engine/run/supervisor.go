@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sort"
+	"slices"
 	"strings"
 	"time"
 
@@ -463,7 +463,7 @@ func (s *supervisor) sorted() []*blockState {
 		for _, b := range s.blocks {
 			s.order = append(s.order, b)
 		}
-		sort.Slice(s.order, func(i, j int) bool { return addr.Less(s.order[i].addr(), s.order[j].addr()) })
+		slices.SortFunc(s.order, func(a, b *blockState) int { return addr.Compare(a.addr(), b.addr()) })
 	}
 	return s.order
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sort"
+	"slices"
 	"strings"
 	"time"
 
@@ -157,7 +157,7 @@ func outcome(dir state.Dir, ordered time.Time, failures []string) error {
 	for a := range rec.Blocks {
 		blocks = append(blocks, a)
 	}
-	sort.Slice(blocks, func(i, j int) bool { return addr.Less(blocks[i], blocks[j]) })
+	slices.SortFunc(blocks, addr.Compare)
 	for _, a := range blocks {
 		if b := rec.Blocks[a]; b.Error != "" && !b.Ended.Before(ordered.UTC().Truncate(time.Second)) &&
 			!strings.Contains(rec.Error, b.Error) {

@@ -29,7 +29,7 @@ package sizing
 
 import (
 	"fmt"
-	"sort"
+	"slices"
 	"strconv"
 
 	"github.com/recipe-rl/recipe/engine/plan"
@@ -91,7 +91,7 @@ func Check(r *schema.Recipe, size Sizer, m Machine, kept Devices) ([]plan.Findin
 	c.staleness()
 	c.memory(m, couples)
 	c.disk(m)
-	sort.SliceStable(c.found, func(i, j int) bool { return addr.Less(c.found[i].Address, c.found[j].Address) })
+	slices.SortStableFunc(c.found, func(a, b plan.Finding) int { return addr.Compare(a.Address, b.Address) })
 	return c.found, c.here(m)
 }
 

@@ -18,5 +18,5 @@ func less(x, y string) bool {
 	if ka, kb := slices.Index(all, a.Kind), slices.Index(all, b.Kind); ka != kb {
 		return ka < kb
 	}
-	return addr.Less(a, b)
+	return addr.Compare(a, b) < 0
 }

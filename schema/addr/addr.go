@@ -2,6 +2,7 @@
 package addr
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -21,7 +22,7 @@ type Block struct {
 	Key    Key
 }
 
-// Key tells the instances of a block with count or for_each apart. The zero Key is a block without either.
+// Key identifies an instance of a block with count or for_each. The zero Key is a block without either.
 type Key struct {
 	kind byte // 0 none, 'i' integer, 's' string
 	num  int
@@ -55,7 +56,7 @@ func (k Key) String() string {
 	}
 }
 
-// String is the address as a person writes it.
+// String is the address as written in a recipe.
 func (b Block) String() string {
 	s := string(b.Kind) + "." + b.Plugin + "." + b.Name + b.Key.String()
 	if b.Module != "" {
@@ -119,17 +120,6 @@ func checkPath(path string) error {
 		}
 	}
 	return nil
-}
-
-// Compare orders addresses as Less does, for package slices.
-func Compare(a, b Block) int {
-	switch {
-	case Less(a, b):
-		return -1
-	case Less(b, a):
-		return 1
-	}
-	return 0
 }
 
 // validName accepts what the language accepts as a label: letters, digits, _ and -, beginning with a letter or _.
@@ -200,24 +190,11 @@ func outerDots(s string) []int {
 	return dots
 }
 
-// Less orders addresses for display: by module, kind, plugin, name, key (numbers before strings, numerically).
-func Less(a, b Block) bool {
-	switch {
-	case a.Module != b.Module:
-		return a.Module < b.Module
-	case a.Kind != b.Kind:
-		return a.Kind < b.Kind
-	case a.Plugin != b.Plugin:
-		return a.Plugin < b.Plugin
-	case a.Name != b.Name:
-		return a.Name < b.Name
-	case a.Key.kind != b.Key.kind:
-		return a.Key.kind < b.Key.kind
-	case a.Key.num != b.Key.num:
-		return a.Key.num < b.Key.num
-	default:
-		return a.Key.str < b.Key.str
-	}
+// Compare orders addresses for display: by module, kind, plugin, name, key (numbers before strings, numerically).
+func Compare(a, b Block) int {
+	return cmp.Or(cmp.Compare(a.Module, b.Module), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Plugin, b.Plugin),
+		cmp.Compare(a.Name, b.Name), cmp.Compare(a.Key.kind, b.Key.kind), cmp.Compare(a.Key.num, b.Key.num),
+		cmp.Compare(a.Key.str, b.Key.str))
 }
 
 // MarshalText writes the address as String does, so that addresses can key JSON objects.

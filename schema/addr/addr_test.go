@@ -76,7 +76,7 @@ func TestOrder(t *testing.T) {
 	}
 	slices.Reverse(got)
 	slices.SortFunc(got, func(a, b addr.Block) int {
-		if addr.Less(a, b) {
+		if addr.Compare(a, b) < 0 {
 			return -1
 		}
 		return 1

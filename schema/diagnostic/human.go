@@ -1,4 +1,4 @@
-// Package diagnostic prints what is wrong with a recipe: for people with snippet and carets, for machines as JSON.
+// Package diagnostic prints the diagnostics of a recipe: for people with snippet and carets, for machines as JSON.
 package diagnostic
 
 import (
@@ -11,9 +11,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/hashicorp/hcl/v2"
+	"github.com/mattn/go-runewidth"
 	"github.com/mitchellh/go-wordwrap"
 	"github.com/zclconf/go-cty/cty"
-	"golang.org/x/text/width"
 )
 
 // Options say how to print for people.
@@ -22,7 +22,7 @@ type Options struct {
 	Width int  // columns to wrap at; 0: 100
 }
 
-// Print writes diagnostics for people. Files supply the snippets; a file that is missing only costs its snippet. Values
+// Print writes diagnostics for people. Files supply the snippets; without its file a diagnostic has no snippet. Values
 // that a message is about are shown unless they are sensitive.
 func Print(w io.Writer, diags hcl.Diagnostics, files map[string]*hcl.File, o Options) error {
 	if o.Width <= 0 {
@@ -103,7 +103,7 @@ func (p *printer) snippet(d *hcl.Diagnostic, color string) {
 	}
 }
 
-// fit cuts a line to the width around the part that is meant, and gives that part's columns in the result.
+// fit cuts a line to the width around the marked part, and returns that part's columns in the result.
 func (p *printer) fit(subject *hcl.Range, line sourceLine, first bool, gutter int) (shown string, from, to int) {
 	text := line.text
 	start := len(text) - len(strings.TrimLeft(text, " \t"))
@@ -112,7 +112,7 @@ func (p *printer) fit(subject *hcl.Range, line sourceLine, first bool, gutter in
 	}
 	end := max(start, min(subject.End.Byte-line.at, len(text)))
 	room := max(20, p.o.Width-gutter-5)
-	// A line of generated text may be as long as the file: only the part around the mistake is looked at.
+	// A line of generated text may be as long as the file: only the part around the subject is processed.
 	left, right := max(0, start-4*room), min(len(text), end, start+4*room)
 	before, marked, after := expand(text[left:start]), expand(text[start:right]),
 		expand(text[right:min(len(text), right+4*room)])
@@ -123,26 +123,14 @@ func (p *printer) fit(subject *hcl.Range, line sourceLine, first bool, gutter in
 	shown = before + marked + after
 	from, to = columns(before), columns(before)+max(1, columns(marked))
 	if columns(shown) > room {
-		shown, to = cut(shown, room-1)+"…", min(to, room)
+		shown, to = runewidth.Truncate(shown, room, "…"), min(to, room)
 	}
 	return shown, from, max(to, from+1)
 }
 
-// cut shortens to that many columns.
-func cut(s string, n int) string {
-	used := 0
-	for i, r := range s {
-		if used += runeWidth(r); used > n {
-			return s[:i]
-		}
-	}
-	return s
-}
-
 func expand(s string) string {
 	return strings.Map(func(r rune) rune {
-		// Control characters, and those that change the order of what is shown, would make the terminal tell another
-		// story.
+		// Control characters, and those that change the order of the shown text, would falsify what the terminal shows.
 		if unicode.IsControl(r) || r == utf8.RuneError || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
 			return '�'
 		}
@@ -151,27 +139,7 @@ func expand(s string) string {
 }
 
 // columns is the width of a text on a terminal: East Asian wide characters take two columns, combining ones none.
-func columns(s string) int {
-	n := 0
-	for _, r := range s {
-		n += runeWidth(r)
-	}
-	return n
-}
-
-func runeWidth(r rune) int {
-	if r < 0x300 {
-		return 1
-	}
-	if unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf) {
-		return 0
-	}
-	switch width.LookupRune(r).Kind() {
-	case width.EastAsianWide, width.EastAsianFullwidth:
-		return 2
-	}
-	return 1
-}
+func columns(s string) int { return runewidth.StringWidth(s) }
 
 // sourceLine is one line of a file and the byte at which it begins.
 type sourceLine struct {
@@ -199,7 +167,7 @@ func sourceLines(files map[string]*hcl.File, at *hcl.Range) []sourceLine {
 	return lines
 }
 
-// values shows what the names in a failed expression stood for.
+// values shows the values of the names in a failed expression.
 func (p *printer) values(d *hcl.Diagnostic) {
 	if d.Expression == nil || d.EvalContext == nil {
 		return

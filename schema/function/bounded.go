@@ -8,10 +8,10 @@ import (
 	"github.com/zclconf/go-cty/cty/function"
 )
 
-// maxResult bounds what one call may make, in bytes or elements: a few characters of a recipe must not eat the machine.
+// maxResult bounds the result of one call, in bytes or elements: a short expression must not exhaust the memory.
 const maxResult = 4 << 20
 
-// bounded refuses calls whose result would be too large; size estimates it from known arguments.
+// bounded rejects calls whose result would be too large; size estimates it from known arguments.
 func bounded(f function.Function, size func(args []cty.Value) int) function.Function {
 	return function.New(&function.Spec{
 		Description: f.Description(),

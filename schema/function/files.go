@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,10 +19,10 @@ import (
 	"github.com/zclconf/go-cty/cty/function"
 )
 
-// maxFile bounds the files that a recipe reads into itself. Data sets are named by path, not read.
+// maxFile bounds the files that functions read. Data sets are passed by path, not read.
 const maxFile = 4 << 20
 
-// Files reads files relative to a folder and remembers what it has read, so that a plan can be bound to it.
+// Files reads files relative to a folder and records their digests, so that a plan can depend on them.
 type Files struct {
 	Dir string
 
@@ -33,11 +34,7 @@ type Files struct {
 func (f *Files) Read() map[string]string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	out := make(map[string]string, len(f.read))
-	for path, sum := range f.read {
-		out[path] = sum
-	}
-	return out
+	return maps.Clone(f.read)
 }
 
 func (f *Files) resolve(path string) string {
@@ -47,14 +44,14 @@ func (f *Files) resolve(path string) string {
 	return filepath.Join(f.Dir, path)
 }
 
-// systemFolders hold no files but views of the system: of processes with their environments, of the kernel, of devices.
+// systemFolders contain no ordinary files but views of processes with their environments, of the kernel, of devices.
 func systemFolders() []string { return []string{"/proc", "/sys", "/dev"} }
 
-// ordinary refuses a path that leads into one of those folders at any of its steps, by a link too.
+// ordinary rejects a path that leads into one of those folders at any of its steps, also through a link.
 func ordinary(path, full string) error {
 	abs, err := filepath.Abs(full)
 	if err != nil {
-		return fmt.Errorf("cannot look at %s: %w", path, err)
+		return fmt.Errorf("cannot inspect %s: %w", path, err)
 	}
 	for step := abs; ; step = filepath.Dir(step) {
 		steps := []string{step}
@@ -65,9 +62,9 @@ func ordinary(path, full string) error {
 			for _, folder := range systemFolders() {
 				if s == folder || strings.HasPrefix(s, folder+"/") {
 					return fmt.Errorf(
-						`%s lies in %s, which holds no files but a view of the system, secrets of its processes `+
-							`among them. A recipe reads ordinary files; env("NAME") reads an environment variable `+
-							`and keeps it secret`, path, folder)
+						`%s is in %s, which contains no ordinary files but a view of the system, including secrets of `+
+							`its processes. A recipe reads ordinary files only; env("NAME") reads an environment `+
+							`variable and keeps it secret`, path, folder)
 				}
 			}
 		}
@@ -92,7 +89,7 @@ func (f *Files) load(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s is not a regular file", path)
 	case info.Size() > maxFile:
 		return nil,
-			fmt.Errorf("%s has %d MiB; a recipe reads files of at most %d MiB into itself: pass the path instead", path,
+			fmt.Errorf("%s has %d MiB; functions read files of at most %d MiB: pass the path instead", path,
 				info.Size()>>20, maxFile>>20)
 	}
 	in, err := os.Open(full)
@@ -113,7 +110,7 @@ func (f *Files) load(path string) ([]byte, error) {
 	return data, nil
 }
 
-// Load reads a file as the functions do: bounded, and remembered.
+// Load reads a file as the functions do: bounded and recorded.
 func (f *Files) Load(path string) ([]byte, error) { return f.load(path) }
 
 func (f *Files) text(path string) (string, error) {
@@ -142,7 +139,7 @@ func fileexists(f *Files) function.Function {
 		}
 		info, err := os.Stat(f.resolve(a[0]))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return cty.NilVal, fmt.Errorf("cannot look at %s: %w", a[0], err)
+			return cty.NilVal, fmt.Errorf("cannot inspect %s: %w", a[0], err)
 		}
 		return cty.BoolVal(err == nil && info.Mode().IsRegular()), nil
 	}, "path")
@@ -199,7 +196,7 @@ func path(of func(string) string) function.Function {
 	return stringFunc(cty.String, func(a []string) (cty.Value, error) { return cty.StringVal(of(a[0])), nil }, "path")
 }
 
-// pathexpand puts the home folder in place of a leading ~.
+// pathexpand replaces a leading ~ by the home folder.
 func pathexpand(o Options) function.Function {
 	return stringFunc(cty.String, func(a []string) (cty.Value, error) {
 		rest, ok := strings.CutPrefix(a[0], "~")
@@ -214,13 +211,10 @@ func pathexpand(o Options) function.Function {
 	}, "path")
 }
 
-// templatefile renders a file with ${…} and %{…}, in which only the given names are known. A template cannot render
-// another.
+// templatefile renders a file with ${…} and %{…}, in which only the given names are defined. A template cannot render
+// another template.
 func templatefile(o Options, all map[string]function.Function) function.Function {
-	functions := make(map[string]function.Function, len(all))
-	for name, fn := range all {
-		functions[name] = fn
-	}
+	functions := maps.Clone(all)
 	parse := o.Template
 	if parse == nil {
 		parse = func(path string, src []byte) (hclsyntax.Expression, error) {

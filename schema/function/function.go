@@ -2,6 +2,8 @@
 package function
 
 import (
+	"strings"
+
 	"github.com/hashicorp/hcl/v2/ext/tryfunc"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	yaml "github.com/zclconf/go-cty-yaml"
@@ -14,16 +16,16 @@ import (
 type Options struct {
 	Files   *Files            // what file, templatefile, … read
 	Environ map[string]string // what env reads
-	// told each name that is looked up there; may be nil
+	// called with each name that is looked up there; may be nil
 	Reads     func(name string)
-	Secret    func(value string)                                          // is told what env has read; nil: nobody
+	Secret    func(value string)                                          // called with each value that env has read; may be nil
 	Template  func(path string, src []byte) (hclsyntax.Expression, error) // how templatefile parses; nil: as hcl does
 	Sensitive any                                                         // mark of values that are never shown
 	// mark of values that are read again whenever they are used
 	Ephemeral any
 }
 
-// All returns every function by name. Functions are pure but for those that read files and the environment.
+// All returns every function by name. Functions are pure, except those that read files and the environment.
 func All(o Options) map[string]function.Function {
 	all := map[string]function.Function{
 		// numbers
@@ -31,11 +33,11 @@ func All(o Options) map[string]function.Function {
 		"max": stdlib.MaxFunc,
 		"min": stdlib.MinFunc, "parseint": stdlib.ParseIntFunc, "pow": pow(), "signum": stdlib.SignumFunc, "sum": sum(),
 		// strings
-		"chomp": stdlib.ChompFunc, "endswith": affix(hasSuffix), "format": bounded(stdlib.FormatFunc, formatSize),
+		"chomp": stdlib.ChompFunc, "endswith": affix(strings.HasSuffix), "format": bounded(stdlib.FormatFunc, formatSize),
 		"formatlist": bounded(stdlib.FormatListFunc, formatSize),
 		"indent":     bounded(stdlib.IndentFunc, indentSize), "join": bounded(stdlib.JoinFunc, joinSize),
 		"lower": stdlib.LowerFunc, "regex": stdlib.RegexFunc, "regexall": stdlib.RegexAllFunc,
-		"replace": replace(), "split": stdlib.SplitFunc, "startswith": affix(hasPrefix), "strcontains": affix(contains),
+		"replace": replace(), "split": stdlib.SplitFunc, "startswith": affix(strings.HasPrefix), "strcontains": affix(strings.Contains),
 		"strlen": stdlib.StrlenFunc,
 		"strrev": stdlib.ReverseFunc, "substr": stdlib.SubstrFunc, "title": stdlib.TitleFunc, "trim": stdlib.TrimFunc,
 		"trimprefix": stdlib.TrimPrefixFunc,

@@ -172,7 +172,7 @@ func TestSystemFoldersAreNotRead(t *testing.T) {
 			"fileexists(%q)"} {
 			src := strings.ReplaceAll(call, "%q", `"`+path+`"`)
 			if v, diags := evaluate(t, files, src); !diags.HasErrors() ||
-				!strings.Contains(diags.Error(), "no files but a view of the system") {
+				!strings.Contains(diags.Error(), "no ordinary files but a view of the system") {
 				t.Errorf("%s: %#v, %v", src, v, diags)
 			}
 		}

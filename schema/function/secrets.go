@@ -7,8 +7,8 @@ import (
 	"github.com/zclconf/go-cty/cty/function"
 )
 
-// env reads a variable of the environment: used, but never shown and never written down. A second argument is the value
-// of one that is not set.
+// env reads an environment variable; its value is never shown and never stored. A second argument is the value of a
+// variable that is not set.
 func env(o Options) function.Function {
 	return function.New(&function.Spec{
 		Params:   []function.Parameter{text("name")},
@@ -56,7 +56,7 @@ func sensitive(o Options) function.Function {
 		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) { return args[0].Mark(o.Sensitive), nil }})
 }
 
-// nonsensitive takes the marks off: its user says that the value is no secret.
+// nonsensitive removes the marks: the author of the recipe declares that the value is not secret.
 func nonsensitive(Options) function.Function {
 	return function.New(&function.Spec{Params: []function.Parameter{anyMarked("value")}, Type: same,
 		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {

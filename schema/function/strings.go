@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"net/url"
 	"regexp"
 	"strings"
@@ -39,10 +40,6 @@ func stringFunc(result cty.Type, impl func(args []string) (cty.Value, error), pa
 	}
 	return function.New(spec)
 }
-
-func hasPrefix(s, affix string) bool { return strings.HasPrefix(s, affix) }
-func hasSuffix(s, affix string) bool { return strings.HasSuffix(s, affix) }
-func contains(s, part string) bool   { return strings.Contains(s, part) }
 
 func affix(test func(s, affix string) bool) function.Function {
 	return stringFunc(cty.Bool, func(a []string) (cty.Value, error) { return cty.BoolVal(test(a[0], a[1])), nil },
@@ -94,32 +91,20 @@ func base64decode() function.Function {
 
 func urlencode() function.Function {
 	return stringFunc(cty.String, func(a []string) (cty.Value, error) {
-		return cty.StringVal(url.QueryEscape(a[0])),
-			nil
+		return cty.StringVal(url.QueryEscape(a[0])), nil
 	}, "string")
 }
 
 func digest(name string) function.Function {
-	return stringFunc(cty.String, func(a []string) (cty.Value,
-		error) {
+	return stringFunc(cty.String, func(a []string) (cty.Value, error) {
 		return cty.StringVal(hashed(name, []byte(a[0]))), nil
 	}, "string")
 }
 
 func hashed(name string, data []byte) string {
-	switch name {
-	case "md5":
-		sum := md5.Sum(data)
-		return hex.EncodeToString(sum[:])
-	case "sha1":
-		sum := sha1.Sum(data)
-		return hex.EncodeToString(sum[:])
-	case "sha512":
-		sum := sha512.Sum512(data)
-		return hex.EncodeToString(sum[:])
-	}
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:])
+	h := map[string]func() hash.Hash{"md5": md5.New, "sha1": sha1.New, "sha256": sha256.New, "sha512": sha512.New}[name]()
+	_, _ = h.Write(data) // a hash never fails
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // durationSeconds turns "1h30m" into 5400.
@@ -133,7 +118,7 @@ func durationSeconds() function.Function {
 	}, "duration")
 }
 
-// pow bounds the exponent, with which the time of the computation grows.
+// pow turns a panic of cty into an error.
 func pow() function.Function {
 	return function.New(&function.Spec{
 		Params: []function.Parameter{{Name: "base", Type: cty.Number}, {Name: "exponent", Type: cty.Number}},

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"sort"
 	"time"
 
@@ -120,7 +121,7 @@ func sorted(run *state.Run) []addr.Block {
 	for a := range run.Blocks {
 		out = append(out, a)
 	}
-	sort.Slice(out, func(i, j int) bool { return addr.Less(out[i], out[j]) })
+	slices.SortFunc(out, addr.Compare)
 	return out
 }
 
