@@ -147,8 +147,7 @@ func idle(p *plan.Plan) bool {
 // is approved.
 func (a *app) handOver(ctx context.Context, live *session.Client, s *session.Session, p, approved *plan.Plan) error {
 	if !p.Changes() {
-		_,
-			err := fmt.Fprintln(a.out,
+		_, err := fmt.Fprintln(a.out,
 			"An engine already works on the run, as the recipe says; recipe logs -f shows what it does.")
 		return err
 	}

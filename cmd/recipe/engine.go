@@ -26,8 +26,7 @@ func (a *app) detach(ctx context.Context, s *session.Session, p *plan.Plan, keep
 		_, err = fmt.Fprintln(a.out, "The run is over already; recipe status shows how it ended.")
 		return err
 	}
-	_,
-		err = fmt.Fprintf(a.out,
+	_, err = fmt.Fprintf(a.out,
 		"The run goes on in engine process %d. recipe status and recipe logs -f show it; recipe stop ends it where "+
 			"it can go on later.\n", d.PID)
 	return err

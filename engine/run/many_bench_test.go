@@ -33,8 +33,7 @@ func answerAll() int {
 	}
 	fmt.Println(l.Addr())
 	_ = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_,
-			_ = fmt.Fprint(w, `{"data": []}`)
+		_, _ = fmt.Fprint(w, `{"data": []}`)
 	}))
 	return 1
 }

@@ -87,12 +87,18 @@ func (g *Gateway) SetReplicas(list []Replica) error {
 // its base model never answers for the policy. The error says why it stays out; the next weight update tries it again,
 // as does another Admit.
 func (g *Gateway) Admit(ctx context.Context, id string, version int) error {
+	return g.AdmitNow(ctx, id, func() int { return version })
+}
+
+// AdmitNow is Admit with a version that is asked for when no weight update is in progress any more: one that went on
+// meanwhile may have changed it.
+func (g *Gateway) AdmitNow(ctx context.Context, id string, version func() int) error {
 	ctx, cancel := g.bounded(ctx)
 	defer cancel()
 	if err := g.updating.lock(ctx); err != nil {
 		return err
 	}
-	err := g.admit(ctx, id, version)
+	err := g.admit(ctx, id, version())
 	g.updating.unlock()
 	g.afterUpdate()
 	return err

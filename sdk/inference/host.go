@@ -162,7 +162,7 @@ func (h *host) admitLoop(ctx context.Context) {
 		replicas := h.replicas
 		h.mu.Unlock()
 		for _, r := range h.admissible(replicas) {
-			if err := h.gateway.Admit(ctx, r.ID, int(r.Version)); err != nil && ctx.Err() == nil {
+			if err := h.gateway.AdmitNow(ctx, r.ID, func() int { return h.served(r.ID) }); err != nil && ctx.Err() == nil {
 				h.Log("warn", err.Error())
 				// Only a sync block can help now: keep it reachable for one, closed for requests.
 				_ = h.gateway.SetReplicaHealthy(r.ID, true, "")
@@ -188,6 +188,20 @@ func (h *host) admissible(replicas []Replica) []Replica {
 		}
 	}
 	return list
+}
+
+// served is the policy version that the engine says a replica serves now.
+func (h *host) served(id string) int {
+	engine, err := h.started()
+	if err != nil {
+		return UnknownVersion
+	}
+	for _, r := range engine.Replicas() {
+		if r.ID == id {
+			return int(r.Version)
+		}
+	}
+	return UnknownVersion
 }
 
 // becomeReady gives the outputs, once.

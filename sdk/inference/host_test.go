@@ -36,6 +36,7 @@ type server struct {
 	started          chan struct{}
 	updates          chan sdk.Weights
 	panics           bool
+	loading          func() // called within Load, if set
 
 	mu       sync.Mutex
 	host     inference.Host
@@ -90,6 +91,9 @@ func (s *server) Load(_ context.Context, w sdk.Weights) error {
 	if s.panics {
 		panic("no such tensor")
 	}
+	if s.loading != nil {
+		s.loading()
+	}
 	s.updates <- w
 	return nil
 }
@@ -110,8 +114,7 @@ func (s *server) definition() *sdk.Definition {
 func engine(t *testing.T) string {
 	t.Helper()
 	e := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_,
-			_ = w.Write([]byte(`{"choices":[]}`))
+		_, _ = w.Write([]byte(`{"choices":[]}`))
 	}))
 	t.Cleanup(e.Close)
 	return e.URL
@@ -190,6 +193,44 @@ func TestOneUpdateForAllReplicas(t *testing.T) {
 		t.Errorf("the plugin was told %+v, want %+v", got, w)
 	}
 	replicas(t, b, "three replicas at version 1", func(s gateway.Status) bool { return through(s) == 3 && s.Version == 1 })
+}
+
+// A replica appears while an update is in progress, which reaches it as well: the version that the engine named before
+// the update is out of date when the replica is admitted, and loading the weights once more would close it for nothing.
+func TestAReplicaIsAdmittedAtTheVersionThatItServesNow(t *testing.T) {
+	t.Parallel()
+	s := newServer()
+	first, second := engine(t), engine(t)
+	loading, release := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	s.loading = func() {
+		once.Do(func() { close(loading); <-release })
+	}
+	b := plugintest.Harness(t, s.definition())
+	b.Start(serverConfig{Engines: []string{first}})
+	b.Ready()
+	replicas(t, b, "replica that serves", func(s gateway.Status) bool { return through(s) == 1 })
+	g := gateway.NewClient(b.Output("control_url"), b.Output("control_token"))
+	defer g.Close()
+	updated := make(chan error, 1)
+	go func() {
+		_, err := g.UpdateWeights(t.Context(), gateway.WeightUpdate{Weights: sdk.Weights{Version: 1, Path: "/w"}})
+		updated <- err
+	}()
+	<-loading
+	s.say(inference.Replica{ID: first, URL: first}, inference.Replica{ID: second, URL: second})
+	replicas(t, b, "two replicas", func(s gateway.Status) bool { return len(s.Replicas) == 2 })
+	s.mu.Lock()
+	s.replicas = []inference.Replica{{ID: first, URL: first, Version: 1}, {ID: second, URL: second, Version: 1}}
+	s.mu.Unlock()
+	close(release)
+	if err := <-updated; err != nil {
+		t.Fatal(err)
+	}
+	replicas(t, b, "two replicas at version 1", func(s gateway.Status) bool { return through(s) == 2 && s.Version == 1 })
+	if n := len(s.updates); n != 1 {
+		t.Errorf("%d loads, want that of the update alone", n)
+	}
 }
 
 func TestAnEngineThatComesBackIsClosedUntilItsWeightsAreKnown(t *testing.T) {
