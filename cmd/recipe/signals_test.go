@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -103,6 +104,10 @@ func TestSignalsOfOneMomentDrain(t *testing.T) {
 // off.
 func TestAClosedTerminalDoesNotStopTheRun(t *testing.T) {
 	t.Parallel()
+	// Under nohup the shells below would inherit that SIGHUP is ignored; a signal that is caught has its default there.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(hangups) })
 	for name, argv := range map[string][]string{
 		"terminal": {"recipe", "apply", "-y", "--var", "steps=1000000", "quickstart.hcl"},
 		"shell":    {"sh", "-c", "recipe apply -y --var steps=1000000 quickstart.hcl; true"},
