@@ -11,7 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/engine"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 // launch is one start in short.
 type launch struct {
@@ -38,10 +38,10 @@ func (l launch) environ(base []string) []string {
 	return p.environ(e)
 }
 
-func TestArguments(t *testing.T) {
-	t.Parallel()
+// launches are starts that set every attribute at least once.
+func launches() map[string]launch {
 	yes, no, seed := true, false, int64(0)
-	for name, l := range map[string]launch{
+	return map[string]launch{
 		"least": {Config: Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", Dtype: "auto", GenerationConfig: "vllm",
 			LogprobsMode: "processed_logprobs"}, Model: "Qwen/Qwen2.5-1.5B-Instruct", Port: 41000, Extension: "/run/python",
 			APIKey: "key"},
@@ -71,7 +71,12 @@ func TestArguments(t *testing.T) {
 			},
 			Model: "org/m", Tokenizer: "org/t", ChatTemplate: "/run/chat_template.jinja", Port: 41002, APIKey: "key",
 		},
-	} {
+	}
+}
+
+func TestArguments(t *testing.T) {
+	t.Parallel()
+	for name, l := range launches() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			args, err := l.arguments()
@@ -97,8 +102,59 @@ func golden(t *testing.T, name, got string) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("%s differs (go test -update writes it anew)\ngot:\n%s\nwant:\n%s", path, got, want)
+		t.Errorf("%s differs (go test -update rewrites it)\ngot:\n%s\nwant:\n%s", path, got, want)
 	}
+}
+
+// Both ends of the supported range know every option, and the values that vLLM restricts.
+func TestBothEndsOfTheRangeKnowTheOptions(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{oldestVersion, newestVersion} {
+		known := options(t, version)
+		for name, l := range launches() {
+			l.Config.ExtraArgs = nil // the user's own
+			args, err := l.arguments()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, arg := range args {
+				if !strings.HasPrefix(arg, "--") {
+					continue
+				}
+				values, ok := known[arg]
+				if !ok {
+					t.Errorf("%s: vLLM %s has no option %s", name, version, arg)
+				}
+				if len(values) > 0 && i+1 < len(args) && !slices.Contains(values, args[i+1]) {
+					t.Errorf("%s: %s of vLLM %s does not take %s, only %q", name, arg, version, args[i+1], values)
+				}
+			}
+		}
+		for _, attribute := range []string{"dtype", "logprobs_mode"} {
+			flag := "--" + strings.ReplaceAll(attribute, "_", "-")
+			for _, value := range Plugin().Schema.Attribute(attribute).Enum {
+				if !slices.Contains(known[flag], value) {
+					t.Errorf("%s of vLLM %s does not take %s, only %q", flag, version, value, known[flag])
+				}
+			}
+		}
+	}
+}
+
+// options are those of `vllm serve` as testdata/options.py has printed them with a version of vLLM, each with the
+// values that it is restricted to.
+func options(t *testing.T, version string) map[string][]string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", "options", version+".txt"))
+	if err != nil {
+		t.Fatalf("%v; record it: run testdata/options.py with the Python of vLLM %s", err, version)
+	}
+	known := map[string][]string{}
+	for line := range strings.Lines(string(data)) {
+		fields := strings.Fields(line)
+		known[fields[0]] = fields[1:]
+	}
+	return known
 }
 
 func TestTheKeyIsNoArgument(t *testing.T) {
