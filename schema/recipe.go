@@ -25,6 +25,7 @@ type PluginSchema struct {
 	Outputs *spec.Schema
 	// Environment names the variables of the engine's environment that the plugin reads; NAME_* is a family.
 	Environment []string
+	Prepares    bool // it has a stage before what its blocks refer to is ready
 }
 
 // Plugins finds the schemas of plugins.

@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
@@ -27,7 +28,7 @@ type attempt struct {
 	plugin  instance
 	events  *eventlog.Log
 	start   StartRequest
-	blanker *strings.Replacer
+	blanker atomic.Pointer[strings.Replacer]
 	cancel  context.CancelCauseFunc
 	done    chan struct{} // closed when Run has returned and the last phase has been reported
 
@@ -43,13 +44,14 @@ type attempt struct {
 	version  int64
 	grace    time.Duration
 	stopping bool
+	stage    *stage // nil: it was started without being prepared
 }
 
 // errStopped is the cause with which Run's context ends when a stop was asked for.
 var errStopped = errors.New("the block was told to stop")
 
-// begin opens the event log and starts Run in its own goroutine.
-func begin(def *Definition, start StartRequest) (*attempt, error) {
+// begin opens the event log and starts Run in its own goroutine, or Prepare when the first phase is that of its stage.
+func begin(def *Definition, start StartRequest, first Phase) (*attempt, error) {
 	events, err := eventlog.Open(filepath.Join(start.Dir, eventlog.FileName), start.FirstEvent,
 		eventlog.Limits{Secrets: []string{start.Token, start.ControlToken}})
 	if err != nil {
@@ -59,9 +61,13 @@ func begin(def *Definition, start StartRequest) (*attempt, error) {
 	l := &attempt{
 		def: def, plugin: def.impl.instance(), events: events, start: start, cancel: cancel, done: make(chan struct{}),
 		phase: Pending, outputs: cty.NilVal, handle: start.Handle, listen: start.Listen, version: start.Policy.Version,
-		grace: defaultGrace, blanker: newBlanker(append([]string{start.Token, start.ControlToken}, start.Sensitive...)),
+		grace: defaultGrace,
 	}
-	l.setPhase(Starting, "", "")
+	l.blanker.Store(newBlanker(append([]string{start.Token, start.ControlToken}, start.Sensitive...)))
+	if first == Preparing {
+		l.stage = &stage{starts: make(chan StartRequest, 1)}
+	}
+	l.setPhase(first, "", "")
 	if len(start.Handle) > 0 {
 		// Told again, so that the events of this attempt alone are enough to find the programs of an earlier one.
 		l.emit(&pluginpb.Event{Body: &pluginpb.Event_Handle{Handle: &pluginpb.Handle{Data: start.Handle}}})
@@ -72,22 +78,28 @@ func begin(def *Definition, start StartRequest) (*attempt, error) {
 
 func (l *attempt) run(ctx context.Context) {
 	h := &host{attempt: l}
-	err := l.guarded(ctx, h)
+	start, err := l.start, error(nil)
+	if l.stage != nil {
+		start, err = l.prepared(ctx, h)
+	}
+	if err == nil {
+		err = l.guarded(func() error { return l.plugin.run(ctx, start, h) })
+	}
 	l.finish(ctx, err)
 	l.cancel(nil)
 	close(l.done)
 	_ = l.events.Close()
 }
 
-// guarded runs the plugin.
-func (l *attempt) guarded(ctx context.Context, h *host) error {
+// guarded calls the plugin.
+func (l *attempt) guarded(f func() error) error {
 	return guard(l.start.Address, func() error {
 		defer func() {
 			if r := recover(); r != nil {
-				panic(l.blanker.Replace(fmt.Sprint(r))) // what it says goes to stderr
+				panic(l.blanker.Load().Replace(fmt.Sprint(r))) // what it says goes to stderr
 			}
 		}()
-		return l.plugin.run(ctx, l.start, h)
+		return f()
 	})
 }
 
@@ -193,7 +205,7 @@ func (l *attempt) reportPhase(phase Phase, text string) {
 }
 
 func (l *attempt) setPhaseLocked(phase Phase, text, remedy string) {
-	text = l.blanker.Replace(text)
+	text = l.blanker.Load().Replace(text)
 	// Saying again what was just said is no event: a plugin may report its phase from a loop.
 	if l.phase.Over() || (l.phase == phase && l.said == text) {
 		return

@@ -42,6 +42,11 @@ func (h *host) Ready(outputs any) {
 func (h *host) SetOutputs(outputs any) { h.Report(outputs, nil) }
 
 func (h *host) Report(outputs any, more map[string]cty.Value) bool {
+	if h.preparing() {
+		h.Fail(&Error{Summary: "the plugin gave outputs while it was prepared",
+			Remedy: "report this to the plugin's author: outputs are for Run"})
+		return false
+	}
 	err := h.describes(outputs)
 	var value cty.Value
 	if err == nil {
@@ -119,7 +124,7 @@ func (h *host) Phase(phase Phase, text string) {
 			Remedy: "report this to the plugin's author: the last phase follows from what Run returns"})
 		return
 	}
-	h.reportPhase(phase, text)
+	h.reportPhase(h.stagePhase(phase), text)
 }
 
 func (h *host) Progress(step, total int64, unit string) {

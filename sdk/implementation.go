@@ -15,13 +15,15 @@ import (
 type implementation interface {
 	// instance makes a fresh plugin value. Nothing has been started.
 	instance() instance
-	// capabilities are found on the plugin value: "update", "evaluate", "checkpoint", "plan", "validate".
+	// capabilities are found on the plugin value: "update", "evaluate", "checkpoint", "plan", "prepare",
+	// "validate".
 	capabilities() []string
 }
 
 // instance is one plugin value, with the configuration's type erased.
 type instance interface {
 	run(ctx context.Context, start StartRequest, h *host) error
+	prepare(ctx context.Context, start StartRequest, h Host, started <-chan struct{}) error
 	update(ctx context.Context, config cty.Value) error
 	validate(config cty.Value) ([]spec.Problem, error)
 	plan(config cty.Value, placement Placement) (Estimate, []spec.Problem, error)
@@ -54,11 +56,13 @@ func (e erased[C, P]) capabilities() []string {
 	_, checkpointer := plugin.(Checkpointer)
 	_, evaluator := plugin.(Evaluator)
 	_, planner := plugin.(Planner[C])
+	_, preparer := plugin.(Preparer[C])
 	_, updater := plugin.(Updater[C])
 	_, validator := plugin.(Validator[C])
 	add("checkpoint", checkpointer)
 	add("evaluate", evaluator)
 	add("plan", planner)
+	add(CanPrepare, preparer)
 	add("update", updater)
 	add("validate", validator)
 	return found
@@ -84,6 +88,18 @@ func (t *typed[C, P]) run(ctx context.Context, start StartRequest, h *host) erro
 		return err
 	}
 	return t.start(ctx, t.plugin, Request[C]{Block: start.Block, Config: config}, h)
+}
+
+func (t *typed[C, P]) prepare(ctx context.Context, start StartRequest, h Host, started <-chan struct{}) error {
+	preparer, ok := any(t.plugin).(Preparer[C])
+	if !ok {
+		return errUnsupported
+	}
+	config, err := t.decode(start.Config)
+	if err != nil {
+		return err
+	}
+	return preparer.Prepare(ctx, Request[C]{Block: start.Block, Config: config}, h, started)
 }
 
 func (t *typed[C, P]) update(ctx context.Context, value cty.Value) error {

@@ -2,9 +2,9 @@
 //
 // A plugin implements the small interface of its kind. All of them share Run: it is called once, it does the block's
 // whole work, it calls Host.Ready when dependents may start, and it returns when the job is done or when its context
-// ends. Abilities that not every plugin has (Updater, Evaluator, Checkpointer, Planner, Validator) are optional
-// interfaces, found by assertion. Everything else comes with the SDK: the process, TLS, leases and events; for
-// inference the gateway; for trainers the control endpoint from which a sync block takes weights.
+// ends. Abilities that not every plugin has (Updater, Evaluator, Checkpointer, Planner, Preparer,
+// Validator) are optional interfaces, found by assertion. Everything else comes with the SDK: the process, TLS, leases
+// and events; for inference the gateway; for trainers the control endpoint from which a sync block takes weights.
 package sdk
 
 import (
@@ -41,6 +41,9 @@ type Block struct {
 	SyncedBy []string
 	Handle   []byte // what Host.SetHandle recorded in an earlier attempt; nil: none
 	Resume   bool   // continue from the newest checkpoint in CheckpointDir
+	// SharesDevices says that another block of the run is on an accelerator of this one, or may be because one of them
+	// does not name its own.
+	SharesDevices bool
 }
 
 // Placement is where the block runs.
@@ -109,6 +112,8 @@ type Phase string
 // The phases of a block.
 const (
 	Pending   Phase = "pending"
+	Preparing Phase = "preparing" // it does what it can before what it refers to is ready
+	Prepared  Phase = "prepared"  // nothing more can be done before that
 	Starting  Phase = "starting"
 	Loading   Phase = "loading"
 	Ready     Phase = "ready"

@@ -28,14 +28,15 @@ func newBlanker(secrets []string) *strings.Replacer {
 // blank takes the block's secrets out of what an event says, before it is written to the block's folder: an error that
 // quotes its input is how secrets get into files.
 func (l *attempt) blank(e *pluginpb.Event) {
+	blank := l.blanker.Load().Replace
 	switch b := e.GetBody().(type) {
 	case *pluginpb.Event_Phase:
-		b.Phase.Message, b.Phase.Remedy = l.blanker.Replace(b.Phase.GetMessage()),
-			l.blanker.Replace(b.Phase.GetRemedy())
+		b.Phase.Message, b.Phase.Remedy = blank(b.Phase.GetMessage()),
+			blank(b.Phase.GetRemedy())
 	case *pluginpb.Event_Log:
-		b.Log.Message = l.blanker.Replace(b.Log.GetMessage())
+		b.Log.Message = blank(b.Log.GetMessage())
 	case *pluginpb.Event_Sample:
-		b.Sample.Prompt, b.Sample.Completion = l.blanker.Replace(b.Sample.GetPrompt()),
-			l.blanker.Replace(b.Sample.GetCompletion())
+		b.Sample.Prompt, b.Sample.Completion = blank(b.Sample.GetPrompt()),
+			blank(b.Sample.GetCompletion())
 	}
 }

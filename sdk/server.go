@@ -28,7 +28,7 @@ type server struct {
 
 	mu      sync.Mutex
 	attempt *attempt
-	started chan struct{} // closed by the first Start
+	started chan struct{} // closed by the first Prepare or Start
 	stopped bool          // Stop came before Start
 }
 
@@ -92,7 +92,7 @@ func (s *server) current() *attempt {
 
 // block returns the block, or the status of a call that came before Start.
 func (s *server) block() (*attempt, error) {
-	if l := s.current(); l != nil {
+	if l := s.current(); l != nil && !l.preparing() {
 		return l, nil
 	}
 	return nil, status.Error(codes.FailedPrecondition,
@@ -167,23 +167,37 @@ func (s *server) Start(_ context.Context, req *pluginpb.StartRequest) (*pluginpb
 	if problems := s.problems(config); len(problems) > 0 {
 		return nil, status.Error(codes.InvalidArgument, describe(problems))
 	}
+	start := startOf(req, config)
+	if l := s.current(); l != nil {
+		err = l.startPrepared(start)
+	} else {
+		err = s.begin(start, Starting)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &pluginpb.StartResponse{}, nil
+}
+
+// begin makes the one attempt of this process.
+func (s *server) begin(start StartRequest, first Phase) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.stopped:
-		return nil, status.Error(codes.FailedPrecondition,
+		return status.Error(codes.FailedPrecondition,
 			"the block was stopped before it was started; start a new process for it")
 	case s.attempt != nil:
-		return nil, status.Errorf(codes.AlreadyExists,
+		return status.Errorf(codes.AlreadyExists,
 			"this process runs %s already; start a new process for another attempt", s.attempt.start.Address)
 	}
-	l, err := begin(s.def, startOf(req, config))
+	l, err := begin(s.def, start, first)
 	if err != nil {
-		return nil, status.Errorf(codes.Internal, "start %s: %v", req.GetAddress(), err)
+		return status.Errorf(codes.Internal, "start %s: %v", start.Address, err)
 	}
 	s.attempt = l
 	close(s.started)
-	return &pluginpb.StartResponse{}, nil
+	return nil
 }
 
 // problems checks a configuration against the schema and with the plugin's own Validate; warnings do not count.
@@ -196,13 +210,17 @@ func (s *server) problems(config cty.Value) []spec.Problem {
 		}
 		all = own
 	}
-	var serious []spec.Problem
+	return serious(all)
+}
+
+// serious leaves out warnings.
+func serious(all []spec.Problem) (left []spec.Problem) {
 	for _, p := range all {
 		if !p.Warning {
-			serious = append(serious, p)
+			left = append(left, p)
 		}
 	}
-	return serious
+	return left
 }
 
 func (s *server) Update(ctx context.Context, req *pluginpb.UpdateRequest) (*pluginpb.UpdateResponse, error) {

@@ -25,7 +25,7 @@ func (s *server) Stacks(ctx context.Context, _ *pluginpb.StacksRequest) (*plugin
 	}
 	for _, h := range proc.Parse(l.snapshot().handle) {
 		for _, stack := range h.Stacks(ctx) {
-			one := &pluginpb.Stack{Program: stack.Program, Pid: int64(stack.PID), Text: l.blanker.Replace(stack.Text)}
+			one := &pluginpb.Stack{Program: stack.Program, Pid: int64(stack.PID), Text: l.blanker.Load().Replace(stack.Text)}
 			if stack.Err != nil {
 				one.Error = stack.Err.Error()
 			}

@@ -28,7 +28,7 @@ func (s *server) Status(context.Context, *pluginpb.StatusRequest) (*pluginpb.Sta
 	}
 	if !snap.phase.Over() {
 		list, reported := l.activities.list()
-		response.ReportsActivities, response.Activities = reported, activitiesTo(list, time.Now(), l.blanker.Replace)
+		response.ReportsActivities, response.Activities = reported, activitiesTo(list, time.Now(), l.blanker.Load().Replace)
 	}
 	if snap.outputs != cty.NilVal {
 		data, err := spec.Marshal(snap.outputs, s.def.Outputs)

@@ -26,6 +26,7 @@ func (r StartRequest) Wire(config []byte) *pluginpb.StartRequest {
 		Token: r.Token, ControlToken: r.ControlToken, Listen: r.Listen,
 		Policy:   &pluginpb.Policy{Version: r.Policy.Version, Weights: r.Policy.Weights, Format: r.Policy.Format},
 		SyncedBy: r.SyncedBy, Handle: r.Handle, Resume: r.Resume, FirstEvent: r.FirstEvent, Sensitive: r.Sensitive,
+		SharesDevices: r.SharesDevices,
 	}
 }
 
@@ -43,6 +44,7 @@ func startOf(r *pluginpb.StartRequest, config cty.Value) StartRequest {
 		Policy: Policy{Version: r.GetPolicy().GetVersion(), Weights: r.GetPolicy().GetWeights(),
 			Format: r.GetPolicy().GetFormat()},
 		SyncedBy: r.GetSyncedBy(), Handle: r.GetHandle(), Resume: r.GetResume(),
+		SharesDevices: r.GetSharesDevices(),
 	}}
 }
 

@@ -103,7 +103,7 @@ func (c *Catalog) Lookup(k kind.Kind, name string) (*schema.PluginSchema, error)
 	}
 	s := &schema.PluginSchema{
 		Kind: k, Name: name, Version: def.Version, Summary: def.Summary, Config: def.Schema, Outputs: def.Outputs,
-		Environment: def.Environment,
+		Environment: def.Environment, Prepares: slices.Contains(def.Capabilities, sdk.CanPrepare),
 	}
 	if s.Digest, err = digestOf(s); err != nil {
 		return nil, err

@@ -10,10 +10,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/google/renameio/v2"
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/protocol"
@@ -35,6 +37,7 @@ type described struct {
 	Config      json.RawMessage `json:"config"`
 	Outputs     json.RawMessage `json:"outputs"`
 	Environment []string        `json:"environment,omitempty"`
+	Prepares    bool            `json:"prepares,omitempty"`
 }
 
 // describeTimeout bounds the one start of a binary to learn its schema.
@@ -45,7 +48,7 @@ func loadExternal(path, cacheDir string) (*external, error) {
 	if err != nil {
 		return nil, err
 	}
-	cached := filepath.Join(cacheDir, "schemas", digest+".2.json") // 2: with the variables that it reads
+	cached := filepath.Join(cacheDir, "schemas", digest+".3.json") // 3: with whether it prepares
 	if e, err := readDescribed(path, cached); err == nil {
 		return e, nil
 	}
@@ -118,7 +121,7 @@ func (d described) external(path string) (*external, error) {
 	}
 	s := &schema.PluginSchema{
 		Kind: k, Name: d.Name, Version: d.Version, Summary: d.Summary, Config: config, Outputs: outputs,
-		Environment: d.Environment,
+		Environment: d.Environment, Prepares: d.Prepares,
 	}
 	if s.Digest, err = digestOf(s); err != nil {
 		return nil, err
@@ -147,5 +150,6 @@ func describeBinary(ctx context.Context, path string) (d described, err error) {
 		Kind: r.GetKind(), Name: r.GetName(), Version: r.GetVersion(), Summary: r.GetSummary(), Config: r.GetSchema(),
 		Outputs:     r.GetOutputs(),
 		Environment: r.GetEnvironmentVariables(),
+		Prepares:    slices.Contains(r.GetCapabilities(), sdk.CanPrepare),
 	}, nil
 }

@@ -41,7 +41,7 @@ type Description struct {
 	Summary          string
 	ProtocolVersions []uint32
 	Config, Outputs  *spec.Schema
-	Capabilities     []string // "checkpoint", "evaluate", "plan", "update", "validate"
+	Capabilities     []string // "checkpoint", "evaluate", "plan", "prepare", "update", "validate"
 }
 
 // Can says whether the plugin has an optional ability.
@@ -166,6 +166,19 @@ func diagnosticsOf(list []*pluginpb.Diagnostic) ([]Diagnostic, error) {
 			Detail: d.GetDetail()})
 	}
 	return out, nil
+}
+
+// Prepare begins what the block can do before the blocks that it refers to are ready, and returns at once; Start
+// follows. Values of the configuration may be unknown.
+func (p *Plugin) Prepare(ctx context.Context, s Start) error {
+	config, err := p.marshal(ctx, s.Config)
+	if err == nil {
+		_, err = p.rpc.Prepare(ctx, &pluginpb.PrepareRequest{Start: s.Wire(config)})
+	}
+	if err != nil {
+		return p.failed("prepare", err)
+	}
+	return nil
 }
 
 // Start begins the block's attempt and returns at once; Watch tells how it goes on.

@@ -28,10 +28,13 @@ type attempt struct {
 	number  int
 	health  schema.Health
 	request host.Start // unused when a process is adopted
-	adopt   Process
-	cursor  uint64
-	printed *printed
+	// the block is prepared first: its start follows when what it refers to is ready
+	prepares bool
+	adopt    Process
+	cursor   uint64
+	printed  *printed
 
+	start  chan host.Start // of a block that was prepared
 	stop   chan stopOrder
 	update chan updateOrder
 	fail   chan failOrder
@@ -47,10 +50,12 @@ type updateOrder struct {
 	done   chan error
 }
 
-// failOrder ends an attempt as failed, because it has stood still for too long.
+// failOrder ends an attempt as failed: because it has stood still for too long, or for good because it cannot be
+// started.
 type failOrder struct {
 	err    error
 	remedy string
+	final  bool
 }
 
 // ending is how an attempt ended.
@@ -79,7 +84,8 @@ type report interface {
 
 func newAttempt(e *Engine, b addr.Block, p *schema.PluginSchema, number int, h schema.Health) *attempt {
 	return &attempt{e: e, block: b, plugin: p, number: number, health: h, stop: make(chan stopOrder, 4),
-		update: make(chan updateOrder, 4), fail: make(chan failOrder, 1)}
+		update: make(chan updateOrder, 4), fail: make(chan failOrder, 2),
+		start: make(chan host.Start, 1)}
 }
 
 // run does the whole attempt. It always ends with exactly one ended report.
@@ -118,14 +124,15 @@ func (at *attempt) run(ctx context.Context, r report) {
 
 // begin launches (or adopts) the process and starts the block in it.
 func (at *attempt) begin(ctx context.Context, r report) (Process, *ending) {
-	failed := func(doing string, err error) *ending {
-		return &ending{phase: sdk.Failed, err: fmt.Errorf("%s: %w", doing, err)}
-	}
 	proc := at.adopt
 	if proc == nil {
-		r.phase(sdk.Starting, cty.NilVal)
+		first := sdk.Starting
+		if at.prepares {
+			first = sdk.Preparing
+		}
+		r.phase(first, cty.NilVal)
 		err := at.record(ctx, func(rec *state.Block) {
-			rec.Intent, rec.Phase, rec.Attempt, rec.Error = state.IntentStart, string(sdk.Starting), at.number, ""
+			rec.Intent, rec.Phase, rec.Attempt, rec.Error = state.IntentStart, string(first), at.number, ""
 			rec.Started, rec.Ended = at.e.now().UTC(), time.Time{}
 		})
 		switch {
@@ -148,16 +155,38 @@ func (at *attempt) begin(ctx context.Context, r report) (Process, *ending) {
 	if at.adopt != nil {
 		return proc, nil
 	}
-	if err := proc.Start(callCtx, at.request); err != nil {
-		end := failed("starting the block", err)
-		end.invalid = errors.Is(err, host.ErrInvalid)
-		return proc, end
+	if at.prepares {
+		if err := proc.Prepare(callCtx, at.request); err != nil {
+			return proc, refused("preparing the block", err)
+		}
+		return proc, nil
+	}
+	return proc, at.startBlock(ctx, proc, at.request)
+}
+
+// startBlock starts the block in its process, which may have prepared it.
+func (at *attempt) startBlock(ctx context.Context, proc Process, req host.Start) *ending {
+	callCtx, cancel := context.WithTimeout(ctx, at.health.Timeout)
+	defer cancel()
+	if err := proc.Start(callCtx, req); err != nil {
+		return refused("starting the block", err)
 	}
 	err := at.record(ctx, func(rec *state.Block) { rec.Intent = state.IntentRun })
 	if err != nil && !errors.Is(err, errStopped) { // one that is stopped ends in order, as it runs already
-		return proc, failed("writing the journal after the start", err)
+		return failed("writing the journal after the start", err)
 	}
-	return proc, nil
+	return nil
+}
+
+func failed(doing string, err error) *ending {
+	return &ending{phase: sdk.Failed, err: fmt.Errorf("%s: %w", doing, err)}
+}
+
+// refused is failed for what a plugin may refuse as it would every time.
+func refused(doing string, err error) *ending {
+	end := failed(doing, err)
+	end.invalid = errors.Is(err, host.ErrInvalid)
+	return end
 }
 
 // streamItem is what the watching goroutine hands to the attempt.
@@ -180,11 +209,7 @@ func (at *attempt) watch(ctx context.Context, proc Process, r report) *ending {
 	defer func() { cancel(); <-done }()
 
 	w := &watcher{attempt: at, proc: proc, report: r, seen: at.cursor}
-	patience := at.health.StartTimeout
-	if limits(at.plugin) {
-		patience += ownDiagnosis
-	}
-	w.startDeadline = time.NewTimer(patience)
+	w.startDeadline = time.NewTimer(at.patience())
 	defer w.startDeadline.Stop()
 	w.stopDeadline = time.NewTimer(time.Hour)
 	w.stopDeadline.Stop()
@@ -209,6 +234,8 @@ func (at *attempt) watch(ctx context.Context, proc Process, r report) *ending {
 			w.event(ctx, e)
 		case <-proc.Exited():
 			w.exited(ctx, events)
+		case req := <-at.start:
+			w.start(ctx, req)
 		case o := <-at.stop:
 			w.stop(ctx, o)
 		case o := <-at.update:
@@ -217,7 +244,8 @@ func (at *attempt) watch(ctx context.Context, proc Process, r report) *ending {
 			cancelCall()
 		case o := <-at.fail:
 			if w.ordered == nil {
-				w.end = &ending{phase: sdk.Failed, ready: w.ready, err: o.err, remedy: o.remedy, stalled: true}
+				w.end = &ending{phase: sdk.Failed, ready: w.ready, err: o.err, remedy: o.remedy,
+					stalled: !o.final, invalid: o.final}
 			}
 		case <-w.startDeadline.C:
 			w.startOverdue()
@@ -240,6 +268,14 @@ func (at *attempt) watch(ctx context.Context, proc Process, r report) *ending {
 		}
 	}
 	return w.end
+}
+
+// patience is how long the block may take to become ready, or to be prepared.
+func (at *attempt) patience() time.Duration {
+	if limits(at.plugin) {
+		return at.health.StartTimeout + ownDiagnosis
+	}
+	return at.health.StartTimeout
 }
 
 // stream keeps a Watch open, resuming at the cursor whenever it breaks.
@@ -342,9 +378,21 @@ func (w *watcher) phase(ctx context.Context, ph host.PhaseChange) {
 	case sdk.Failed:
 		w.end = &ending{phase: sdk.Failed, ready: w.ready, err: errors.New(ph.Message), remedy: ph.Remedy,
 			ordered: w.ordered != nil, logged: true}
+	case sdk.Prepared:
+		w.startDeadline.Stop() // it waits for others now
+		w.report.phase(ph.Phase, cty.NilVal)
 	default:
 		w.report.phase(ph.Phase, cty.NilVal)
 	}
+}
+
+// start starts a block that was prepared, unless it is to end.
+func (w *watcher) start(ctx context.Context, req host.Start) {
+	if w.ordered != nil {
+		return
+	}
+	w.startDeadline.Reset(w.attempt.patience())
+	w.end = w.attempt.startBlock(ctx, w.proc, req)
 }
 
 // refresh reads phase and outputs from the process and passes them on.
@@ -438,8 +486,12 @@ func (w *watcher) startOverdue() {
 	if w.ready || w.ordered != nil {
 		return
 	}
+	what := "ready"
+	if inStage(w.current) {
+		what = "prepared"
+	}
 	w.end = &ending{phase: sdk.Failed,
-		err: fmt.Errorf("it was not ready within %s (its last phase: %s)", w.attempt.health.StartTimeout, w.current),
+		err: fmt.Errorf("it was not %s within %s (its last phase: %s)", what, w.attempt.health.StartTimeout, w.current),
 		remedy: "Look at its log with `recipe logs " + w.attempt.block.String() +
 			"`; if it only needs longer, raise health { start_timeout }."}
 }

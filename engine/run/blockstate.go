@@ -38,6 +38,8 @@ type blockState struct {
 	adopt    Process
 	outputs  cty.Value // known outputs; an object, or cty.NilVal
 
+	preparing    bool   // it is prepared, and not started yet
+	unprepared   bool   // it cannot be prepared: that is left to its start
 	reason       string // why it is to be stopped
 	restart      bool   // start it anew once it has ended
 	discard      bool   // set aside what it had produced before it is started anew
@@ -70,7 +72,7 @@ func (b *blockState) job() bool { return b.block.Addr.Kind.Life() == kind.Job }
 func (b *blockState) reached(c schema.Condition) bool {
 	switch c {
 	case schema.Started:
-		return b.phase != sdk.Pending && b.phase != sdk.Failed
+		return b.phase != sdk.Pending && b.phase != sdk.Failed && !inStage(b.phase)
 	case schema.Completed:
 		return b.phase == sdk.Completed
 	default:

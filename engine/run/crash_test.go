@@ -112,17 +112,29 @@ func (lockedEnvironment) Run(ctx context.Context, req sdk.Request[envConfig], h 
 	if err := alone(req.Dir); err != nil {
 		return err
 	}
-	h.Ready(outputs.Environment{Name: "x"})
-	<-ctx.Done()
+	select {
+	case <-time.After(50 * time.Millisecond): // the trainer is prepared meanwhile
+		h.Ready(outputs.Environment{Name: "x"})
+		<-ctx.Done()
+	case <-ctx.Done():
+	}
 	return nil
 }
 
 // counter appends every step to a ledger and saves a checkpoint every ten.
-type counter struct{}
+type counter struct{ alone bool }
+
+// Prepare takes the lock, as a trainer takes memory.
+func (c *counter) Prepare(_ context.Context, req sdk.Request[jobConfig], _ sdk.Host, _ <-chan struct{}) error {
+	c.alone = true
+	return alone(req.Dir)
+}
 
 func (c *counter) Run(ctx context.Context, req sdk.Request[jobConfig], h sdktrainer.Host) error {
-	if err := alone(req.Dir); err != nil {
-		return err
+	if !c.alone {
+		if err := alone(req.Dir); err != nil {
+			return err
+		}
 	}
 	saved := filepath.Join(req.CheckpointDir, "step")
 	step := 0

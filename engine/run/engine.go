@@ -171,10 +171,10 @@ func (e *Engine) reattach(ctx context.Context, a addr.Block, run string) (Proces
 		}
 		return nil, e.catchUp(a)
 	}
-	if st.RunID == run && st.Address == a.String() && !st.Phase.Over() {
+	if st.RunID == run && st.Address == a.String() && !st.Phase.Over() && !inStage(st.Phase) {
 		return proc, nil
 	}
-	// It was launched but never started, or has nothing more to do.
+	// It was launched or prepared but never started, or has nothing more to do.
 	if err := proc.Exit(ctx); err != nil {
 		return nil, fmt.Errorf("ending the process %d of %s, which has nothing to do: %w", proc.PID(), a, err)
 	}

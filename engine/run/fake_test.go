@@ -27,11 +27,15 @@ type fakeHost struct {
 	procs   map[string]*fakeProcess
 	order   []string // what happened: "start inference.x.p", "stop …", "exit …"
 	starts  map[string][]host.Start
-	pid     int
-	plugins plugins
-	swept   []string // addresses
+	// what blocks were prepared with
+	prepared map[string][]host.Start
+	pid      int
+	plugins  plugins
+	swept    []string // addresses
 
 	refuse map[string]error // what Start of a block answers
+	// what a block does in its preparation, until it is started or stopped; nil: nothing
+	prepare map[string]func(p *fakeProcess)
 	// processes end only when nobody waits for them any more
 	slowExit   bool
 	evaluate   func(ctx context.Context, limit int) (map[string]float64, int64, error) // nil: not offered
@@ -45,7 +49,7 @@ type script func(p *fakeProcess)
 
 func newFakeHost(p plugins) *fakeHost {
 	return &fakeHost{plugins: p, scripts: map[string]script{}, procs: map[string]*fakeProcess{},
-		starts: map[string][]host.Start{}, pid: 1000}
+		starts: map[string][]host.Start{}, prepared: map[string][]host.Start{}, pid: 1000}
 }
 
 func (h *fakeHost) note(what string) {
@@ -101,7 +105,7 @@ func (h *fakeHost) Launch(ctx context.Context, l run.Launch) (run.Process, error
 	h.pid++
 	p := h.plugins.schemas[l.Block.Kind]
 	proc := &fakeProcess{host: h, block: l.Block, schema: p.Outputs, pid: h.pid, exited: make(chan struct{}),
-		stopping: make(chan struct{}), phase: sdk.Pending, values: cty.NilVal}
+		stopping: make(chan struct{}), started: make(chan struct{}), phase: sdk.Pending, values: cty.NilVal}
 	proc.cond = sync.NewCond(&proc.mu)
 	h.procs[l.Dir] = proc
 	return proc, nil
@@ -196,6 +200,7 @@ type fakeProcess struct {
 	last     []string
 	exited   chan struct{}
 	stopping chan struct{}
+	started  chan struct{}
 	once     sync.Once
 	exitOnce sync.Once
 }
@@ -269,6 +274,24 @@ func (p *fakeProcess) PID() int { return p.pid }
 
 func (p *fakeProcess) Attach(context.Context, string, time.Duration) error { return nil }
 
+func (p *fakeProcess) Prepare(_ context.Context, req host.Start) error {
+	p.host.note("prepare " + p.block.String())
+	p.host.mu.Lock()
+	p.host.prepared[p.block.String()] = append(p.host.prepared[p.block.String()], req)
+	prepare := p.host.prepare[p.block.String()]
+	p.host.mu.Unlock()
+	p.mu.Lock()
+	p.req = req
+	p.mu.Unlock()
+	p.say(sdk.Preparing, "", "")
+	go func() {
+		if prepare != nil {
+			prepare(p)
+		}
+	}()
+	return nil
+}
+
 func (p *fakeProcess) Start(_ context.Context, req host.Start) error {
 	p.host.note("start " + p.block.String())
 	p.host.mu.Lock()
@@ -281,6 +304,7 @@ func (p *fakeProcess) Start(_ context.Context, req host.Start) error {
 	p.mu.Lock()
 	p.req = req
 	p.mu.Unlock()
+	close(p.started)
 	if s == nil {
 		s = service
 	}

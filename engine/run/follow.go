@@ -57,7 +57,7 @@ func (s *supervisor) becameReady(b *blockState, _ sdk.Phase, before cty.Value) {
 	}
 	// The block could not come back at the address that others hold: they are started again with the new one.
 	for _, d := range s.sorted() {
-		if d.attempt != nil && d.goal == up && needs(d, b.addr()) {
+		if d.attempt != nil && !d.preparing && d.goal == up && needs(d, b.addr()) {
 			d.restart, d.resume = true, true
 			d.reason = fmt.Sprintf("%s of %s has changed", moved, b.addr())
 			s.e.append(event.Event{Type: event.Restart, Address: d.addr().String(), Message: d.reason})
@@ -117,7 +117,7 @@ func (s *supervisor) onTick() {
 // ended is the end of an attempt: what becomes of the block is decided here.
 func (s *supervisor) ended(b *blockState, end ending) {
 	b.cancel()
-	b.attempt, b.activity = nil, activity{}
+	b.attempt, b.preparing, b.activity = nil, false, activity{}
 	s.dirty = true
 	end = s.e.clean(end)
 	if end.outputs != cty.NilVal {
@@ -205,7 +205,7 @@ func (s *supervisor) failed(b *blockState, end ending) {
 	s.e.append(event.Event{Type: event.Restart, Address: b.addr().String(), BlockAttempt: b.attempts,
 		Attempt: v.Attempt, Delay: v.Delay.Seconds(), Message: end.message()})
 	for _, d := range s.sorted() {
-		if d.attempt != nil && needs(d, b.addr()) {
+		if d.attempt != nil && !d.preparing && needs(d, b.addr()) {
 			s.e.append(event.Event{Type: event.Notice, Address: d.addr().String(), Level: "warn",
 				Message: fmt.Sprintf("%s, which it refers to, is being restarted", b.addr())})
 		}
@@ -230,6 +230,9 @@ func restarts(n int) string {
 
 // sendUpdate hands changed values to a running block, in the background: the answer comes as a notice.
 func (s *supervisor) sendUpdate(b *blockState) {
+	if b.preparing {
+		return // its start has them
+	}
 	if b.attempt == nil {
 		b.restart = true
 		return

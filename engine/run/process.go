@@ -44,6 +44,7 @@ type Launch struct {
 type Process interface {
 	PID() int
 	Attach(ctx context.Context, engine string, lease time.Duration) error
+	Prepare(ctx context.Context, s host.Start) error // config may hold unknown values
 	Start(ctx context.Context, s host.Start) error
 	Update(ctx context.Context, config cty.Value) error
 	Stop(ctx context.Context, grace time.Duration, kill bool, reason string) error

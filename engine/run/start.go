@@ -26,13 +26,8 @@ import (
 // start evaluates a block's body with the real outputs of what it needs and begins an attempt of it.
 func (s *supervisor) start(b *blockState) {
 	s.dirty = true
-	value, meta, diags := s.recipe.Evaluate(b.addr(), s.outputValues())
-	if diags.HasErrors() {
-		s.cannotStart(b, diagnosticsError(diags))
-		return
-	}
-	secrets := s.e.addSecretsOfBlock(value, meta)
-	if err := s.checkConditions(b, false); err != nil {
+	value, meta, secrets, err := s.evaluate(b)
+	if err != nil {
 		s.cannotStart(b, err)
 		return
 	}
@@ -52,7 +47,7 @@ func (s *supervisor) start(b *blockState) {
 		return
 	}
 	req.Sensitive = append(secrets, req.Token, req.ControlToken)
-	s.begin(b, req)
+	s.begin(b, req, sdk.Starting)
 }
 
 // cannotStart fails a block that cannot be started: it fails for good, since trying again would end the same way.
@@ -67,7 +62,8 @@ func (s *supervisor) cannotStart(b *blockState, err error) {
 	s.dirty = true
 }
 
-func (s *supervisor) begin(b *blockState, req host.Start) {
+// begin begins an attempt of the block: with its start, or with its preparation when that is its first phase.
+func (s *supervisor) begin(b *blockState, req host.Start, first sdk.Phase) {
 	b.attempts++
 	at := newAttempt(s.e, b.addr(), b.block.Schema, b.attempts, healthPolicy(b.block.Meta.Health, b.addr().Kind))
 	at.request, at.adopt = req, b.adopt
@@ -80,7 +76,8 @@ func (s *supervisor) begin(b *blockState, req host.Start) {
 	at.request.FirstEvent = at.cursor + 1
 	ctx, cancel := context.WithCancel(s.ctx)
 	b.attempt, b.cancel, b.adopt = at, cancel, nil
-	b.phase, b.ready, b.err, b.remedy, b.last = sdk.Starting, false, nil, "", nil
+	b.preparing, at.prepares, b.unprepared = first == sdk.Preparing, first == sdk.Preparing, false
+	b.phase, b.ready, b.err, b.remedy, b.last = first, false, nil, "", nil
 	b.stopAsked, b.ruleEnding = time.Time{}, ""
 	if len(b.block.Meta.StopWhen) > 0 {
 		b.rules = newStopRules(b.block.Meta.StopWhen, s.e.now())
@@ -104,7 +101,7 @@ func (s *supervisor) adopt(b *blockState) {
 		BlockAttempt: b.attempts, Message: "found alive after an earlier engine ended"})
 	s.e.addSecretsOfBlock(b.block.Value, b.block.Meta) // it may still repeat what an earlier engine gave it
 	goalWas, again, why := b.goal, b.restart, b.reason
-	s.begin(b, host.Start{})
+	s.begin(b, host.Start{}, sdk.Starting)
 	b.goal, b.restart, b.reason = goalWas, again, why
 }
 
@@ -132,7 +129,8 @@ func (s *supervisor) request(b *blockState, value cty.Value, meta schema.Meta) (
 		CheckpointDir: absolute(checkpoints),
 		Environment:   environment(meta), Placement: placement(meta, b.devices), Runtime: runtime(meta),
 		Token: token, ControlToken: control, SyncedBy: s.syncedBy(a), Resume: b.resume || b.attempts > 0,
-		Policy: sdk.Policy(e.store.Policy()), // what a restarted inference block is brought to
+		Policy:        sdk.Policy(e.store.Policy()), // what a restarted inference block is brought to
+		SharesDevices: s.sharesDevices(b),
 	}}
 	if old := e.store.Block(a); old != nil {
 		req.Listen, req.Handle = old.Listen, old.Handle

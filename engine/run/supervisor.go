@@ -321,12 +321,22 @@ func (s *supervisor) reconcile() {
 		switch {
 		case b.goal != up || b.restart:
 			s.stopInTurn(b)
-		case s.ending == nil && b.ended() && b.phase == sdk.Pending && s.allowed(b):
+		case s.ending != nil:
+		case b.preparing && s.allowed(b):
+			s.startPrepared(b)
+		case b.ended() && b.phase == sdk.Pending:
+			begin := s.start
+			if !s.allowed(b) {
+				if !s.mayPrepare(b) {
+					continue
+				}
+				begin = s.prepare
+			}
 			if time.Now().After(until) {
 				s.dirty = true // the others after orders and reports
 				return
 			}
-			s.start(b)
+			begin(b)
 		}
 	}
 }

@@ -181,7 +181,7 @@ func (s *supervisor) snapshot(now time.Time, after time.Duration) why.Input {
 			b.activity.phase, b.activity.since = seen.Phase, now
 		}
 		seen.Since = b.activity.since
-		if seen.Phase == sdk.Pending && b.restartTimer == nil {
+		if b.restartTimer == nil && (seen.Phase == sdk.Pending || inStage(seen.Phase)) {
 			seen.Needs = s.unmet(b)
 		}
 		in.Blocks = append(in.Blocks, seen)

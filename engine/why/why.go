@@ -119,7 +119,7 @@ func (g *graph) linksOf(b *Block) []Link {
 		return []Link{{Address: b.Address, Activity: a, Idle: a.Idle(g.Now)}}
 	}
 	var out []Link
-	if b.Phase == sdk.Pending {
+	if waits(b.Phase) {
 		for _, n := range b.Needs {
 			a := sdk.Activity{On: n.String(), What: "it to be ready", Began: b.Since}
 			out = append(out, Link{Address: b.Address, On: n, Activity: a, Idle: a.Idle(g.Now)})
@@ -204,19 +204,22 @@ func (g *graph) goesOn(b *Block) bool {
 		return g.Now.Sub(b.Silent) < g.After
 	}
 	switch b.Phase {
-	case sdk.Starting, sdk.Loading, sdk.Draining:
+	case sdk.Preparing, sdk.Starting, sdk.Loading, sdk.Draining:
 		return true // start_timeout and stop_timeout see to it
-	case sdk.Pending:
+	case sdk.Pending, sdk.Prepared:
 		if len(b.Needs) == 0 {
 			return true // it is started in a moment, or again after a wait
 		}
 	default:
 	}
-	if !b.Reports && b.Phase != sdk.Pending {
+	if !b.Reports && !waits(b.Phase) {
 		return g.Now.Sub(b.Sign) < g.After
 	}
 	return slices.ContainsFunc(g.links[b.Address], g.fresh)
 }
+
+// waits says whether a block in a phase waits for what it needs and for nothing else.
+func waits(p sdk.Phase) bool { return p == sdk.Pending || p == sdk.Prepared }
 
 // fresh says that something came of the edge of late.
 func (g *graph) fresh(l Link) bool {

@@ -26,6 +26,7 @@ const (
 	Plugin_Describe_FullMethodName   = "/recipe.plugin.v1.Plugin/Describe"
 	Plugin_Validate_FullMethodName   = "/recipe.plugin.v1.Plugin/Validate"
 	Plugin_Plan_FullMethodName       = "/recipe.plugin.v1.Plugin/Plan"
+	Plugin_Prepare_FullMethodName    = "/recipe.plugin.v1.Plugin/Prepare"
 	Plugin_Start_FullMethodName      = "/recipe.plugin.v1.Plugin/Start"
 	Plugin_Update_FullMethodName     = "/recipe.plugin.v1.Plugin/Update"
 	Plugin_Stop_FullMethodName       = "/recipe.plugin.v1.Plugin/Stop"
@@ -47,6 +48,9 @@ type PluginClient interface {
 	Validate(ctx context.Context, in *ValidateRequest, opts ...grpc.CallOption) (*ValidateResponse, error)
 	// Plan estimates what the block will need and says what its outputs will be. It touches nothing.
 	Plan(ctx context.Context, in *PlanRequest, opts ...grpc.CallOption) (*PlanResponse, error)
+	// Prepare begins what a block can do before the blocks that it refers to are ready, and returns at once; Start follows in
+	// the same process. Only plugins with the capability "prepare" answer.
+	Prepare(ctx context.Context, in *PrepareRequest, opts ...grpc.CallOption) (*PrepareResponse, error)
 	// Start begins the block's life in this process and returns at once; Watch tells how it goes on.
 	Start(ctx context.Context, in *StartRequest, opts ...grpc.CallOption) (*StartResponse, error)
 	// Update takes over new values of attributes that change live.
@@ -99,6 +103,16 @@ func (c *pluginClient) Plan(ctx context.Context, in *PlanRequest, opts ...grpc.C
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(PlanResponse)
 	err := c.cc.Invoke(ctx, Plugin_Plan_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *pluginClient) Prepare(ctx context.Context, in *PrepareRequest, opts ...grpc.CallOption) (*PrepareResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PrepareResponse)
+	err := c.cc.Invoke(ctx, Plugin_Prepare_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -214,6 +228,9 @@ type PluginServer interface {
 	Validate(context.Context, *ValidateRequest) (*ValidateResponse, error)
 	// Plan estimates what the block will need and says what its outputs will be. It touches nothing.
 	Plan(context.Context, *PlanRequest) (*PlanResponse, error)
+	// Prepare begins what a block can do before the blocks that it refers to are ready, and returns at once; Start follows in
+	// the same process. Only plugins with the capability "prepare" answer.
+	Prepare(context.Context, *PrepareRequest) (*PrepareResponse, error)
 	// Start begins the block's life in this process and returns at once; Watch tells how it goes on.
 	Start(context.Context, *StartRequest) (*StartResponse, error)
 	// Update takes over new values of attributes that change live.
@@ -250,6 +267,9 @@ func (UnimplementedPluginServer) Validate(context.Context, *ValidateRequest) (*V
 }
 func (UnimplementedPluginServer) Plan(context.Context, *PlanRequest) (*PlanResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Plan not implemented")
+}
+func (UnimplementedPluginServer) Prepare(context.Context, *PrepareRequest) (*PrepareResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Prepare not implemented")
 }
 func (UnimplementedPluginServer) Start(context.Context, *StartRequest) (*StartResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Start not implemented")
@@ -349,6 +369,24 @@ func _Plugin_Plan_Handler(srv interface{}, ctx context.Context, dec func(interfa
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(PluginServer).Plan(ctx, req.(*PlanRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Plugin_Prepare_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PrepareRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PluginServer).Prepare(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Plugin_Prepare_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PluginServer).Prepare(ctx, req.(*PrepareRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -526,6 +564,10 @@ var Plugin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Plan",
 			Handler:    _Plugin_Plan_Handler,
+		},
+		{
+			MethodName: "Prepare",
+			Handler:    _Plugin_Prepare_Handler,
 		},
 		{
 			MethodName: "Start",

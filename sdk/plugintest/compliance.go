@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -57,6 +58,7 @@ func Compliance(t *testing.T, def *sdk.Definition, s Suite) {
 	t.Run("ready", func(t *testing.T) { ready(t, def, s) })
 	t.Run("events", func(t *testing.T) { events(t, def, s) })
 	t.Run("second start", func(t *testing.T) { secondStart(t, def, s) })
+	t.Run("prepare", func(t *testing.T) { prepares(t, def, s) })
 	t.Run("stop leaves nothing", func(t *testing.T) { stopLeavesNothing(t, def, s) })
 	t.Run("stop before ready", func(t *testing.T) { stopBeforeReady(t, def, s) })
 	t.Run("bad configurations", func(t *testing.T) { badConfigurations(t, def, s) })
@@ -283,6 +285,56 @@ func stopLeavesNothing(t *testing.T, def *sdk.Definition, s Suite) {
 		options = append(options, goleak.IgnoreAnyFunction(name))
 	}
 	goleak.VerifyNone(t, options...)
+}
+
+// prepares has a block prepared before what it refers to is there; one that lacks the stage says so.
+func prepares(t *testing.T, def *sdk.Definition, s Suite) {
+	if !slices.Contains(def.Capabilities, sdk.CanPrepare) {
+		b := Harness(t, def)
+		if err := b.TryPrepare(s.Config(t), s.Options...); status.Code(err) != codes.Unimplemented {
+			t.Errorf("prepare: %v, want Unimplemented", err)
+		}
+		return
+	}
+	t.Run("then ready", func(t *testing.T) {
+		config := s.Config(t)
+		b := Harness(t, def)
+		b.Prepare(config, s.Options...)
+		if err := b.TryPrepare(config, s.Options...); status.Code(err) != codes.AlreadyExists {
+			t.Errorf("a second preparation: %v, want AlreadyExists", err)
+		}
+		b.WaitPhase(sdk.Prepared)
+		if len(b.Status().GetOutputs()) > 0 {
+			t.Error("it gave outputs before it was started")
+		}
+		b.Start(config, s.Options...)
+		b.Ready()
+		if err := b.Stop(s.Grace); err != nil {
+			t.Errorf("stop: %v", err)
+		}
+	})
+	t.Run("started before it is prepared", func(t *testing.T) {
+		config := s.Config(t)
+		b := Harness(t, def)
+		b.Prepare(config, s.Options...)
+		b.Start(config, s.Options...)
+		b.Ready()
+	})
+	t.Run("stop leaves nothing", func(t *testing.T) {
+		b := Harness(t, def)
+		b.Prepare(s.Config(t), s.Options...)
+		b.WaitPhase(sdk.Prepared)
+		handle := b.Status().GetHandle()
+		if err := b.Stop(s.Grace); err != nil {
+			t.Errorf("stop: %v", err)
+		}
+		b.WaitPhase(sdk.Stopped)
+		for _, h := range proc.Parse(handle) {
+			if h.Alive() {
+				t.Errorf("program %s (pid %d) is still there", h.Name, h.PID)
+			}
+		}
+	})
 }
 
 func stopBeforeReady(t *testing.T, def *sdk.Definition, s Suite) {

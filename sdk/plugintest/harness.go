@@ -182,6 +182,58 @@ func (b *Block) Start(config any, opts ...Option) {
 	}
 }
 
+// Prepare begins the block's preparation, with the outputs of the blocks that it refers to unknown; Start follows.
+func (b *Block) Prepare(config any, opts ...Option) {
+	b.t.Helper()
+	if err := b.TryPrepare(config, opts...); err != nil {
+		b.t.Fatalf("prepare %s: %v", b.Address, err)
+	}
+}
+
+// TryPrepare is Prepare for tests that expect an error.
+func (b *Block) TryPrepare(config any, opts ...Option) error {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
+	defer cancel()
+	request := b.Request(config, opts...)
+	value, err := spec.Unmarshal(request.GetConfig(), b.Def.Schema)
+	if err != nil {
+		b.t.Fatalf("decode the configuration of %s: %v", b.Address, err)
+	}
+	if request.Config, err = spec.Marshal(withoutOutputs(value, b.Def.Schema), b.Def.Schema); err != nil {
+		b.t.Fatalf("encode the configuration of %s: %v", b.Address, err)
+	}
+	_, err = b.Client.Prepare(ctx, &pluginpb.PrepareRequest{Start: request})
+	return err
+}
+
+// withoutOutputs is a configuration as it is before the blocks that it refers to have started: of them address and kind
+// are known.
+func withoutOutputs(config cty.Value, schema *spec.Schema) cty.Value {
+	attributes := config.AsValueMap()
+	for _, a := range schema.Attributes {
+		if len(a.References) == 0 || attributes[a.Name] == cty.NilVal {
+			continue
+		}
+		changed, err := cty.Transform(attributes[a.Name], func(_ cty.Path, v cty.Value) (cty.Value, error) {
+			if v.IsNull() || !v.IsKnown() || !v.Type().IsObjectType() {
+				return v, nil
+			}
+			members := v.AsValueMap()
+			for name, m := range members {
+				if name != "address" && name != "kind" {
+					members[name] = cty.UnknownVal(m.Type())
+				}
+			}
+			return cty.ObjectVal(members), nil
+		})
+		if err == nil {
+			attributes[a.Name] = changed
+		}
+	}
+	return cty.ObjectVal(attributes)
+}
+
 // TryStart is Start for tests that expect an error.
 func (b *Block) TryStart(config any, opts ...Option) error {
 	b.t.Helper()

@@ -22,7 +22,7 @@ func (s Style) phase(phase string) func(string) string {
 		return s.Red
 	case sdk.Degraded, sdk.Draining:
 		return s.Yellow
-	case sdk.Pending, sdk.Stopped:
+	case sdk.Pending, sdk.Prepared, sdk.Stopped:
 		return s.Dim
 	default:
 		switch name, _, _ := strings.Cut(phase, " "); name {

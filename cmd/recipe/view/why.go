@@ -94,7 +94,7 @@ func doings(d why.BlockDocument) []string {
 	}
 	switch {
 	case len(out) > 0:
-	case d.Phase.Over(), d.Phase == sdk.Pending, d.Phase == sdk.Starting, d.Phase == sdk.Loading:
+	case d.Phase.Over(), d.Phase == sdk.Pending, d.Phase == sdk.Preparing, d.Phase == sdk.Starting, d.Phase == sdk.Loading:
 		out = []string{oneLine(d.Message)}
 	case !d.Reports:
 		out = []string{"does not say"}

@@ -1,0 +1,224 @@
+package run_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/engine/run"
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kind"
+)
+
+// preparing is a fixture whose trainers prepare; inference is ready when open is closed.
+func preparing(t *testing.T) (f *fixture, open chan struct{}) {
+	t.Helper()
+	f, open = newFixture(t), make(chan struct{})
+	f.plug.schemas[kind.Trainer].Prepares = true
+	f.host.prepare = map[string]func(*fakeProcess){
+		trainer: func(p *fakeProcess) { p.say(sdk.Prepared, "weights are loaded", "") },
+	}
+	f.host.scripts[inf] = func(p *fakeProcess) {
+		select {
+		case <-open:
+			p.ready("http://" + p.block.String())
+			<-p.stopping
+		case <-p.stopping:
+		}
+		p.say(sdk.Stopped, "", "")
+	}
+	f.host.scripts[trainer] = job(20, time.Millisecond)
+	return f, open
+}
+
+func (h *fakeHost) preparedWith(a string) []host.Start {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.prepared[a])
+}
+
+// says waits for a phase of a block in the log.
+func (f *fixture) says(block string, phase sdk.Phase) {
+	f.t.Helper()
+	f.until(block+" is "+string(phase), func() bool {
+		return slices.ContainsFunc(f.events(), func(e event.Event) bool {
+			return e.Type == event.Phase && e.Address == block && e.Phase == string(phase)
+		})
+	})
+}
+
+func TestATrainerIsPreparedWhileInferenceStarts(t *testing.T) {
+	t.Parallel()
+	f, open := preparing(t)
+	a := f.apply(f.load(wholeLoop))
+	f.says(trainer, sdk.Prepared)
+	if got := f.host.startsOf(trainer); len(got) != 0 {
+		t.Fatalf("it was started before what it refers to: %v", f.host.happened())
+	}
+	given := f.host.preparedWith(trainer)[0]
+	if given.Config.IsWhollyKnown() || !slices.Equal(given.SyncedBy, []string{syncer}) || !given.SharesDevices {
+		t.Errorf("prepared with %#v, synced by %v, shares devices %v; want unknown outputs, %s and true",
+			given.Config, given.SyncedBy, given.SharesDevices, syncer)
+	}
+	f.until("the record says so", func() bool { return f.recordedBlock(trainer).Phase == string(sdk.Prepared) })
+	f.until("recipe status --why names what it waits for", func() bool {
+		doc, err := a.engine.Why(t.Context(), run.WhyRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range doc.Blocks {
+			if b.Address.String() == trainer && len(b.Activities) == 1 {
+				return b.Activities[0].On == env
+			}
+		}
+		return false
+	})
+	close(open)
+	if a.wait(); a.err != nil {
+		t.Fatal(a.err)
+	}
+	started := f.host.startsOf(trainer)
+	if len(started) != 1 || !started[0].Config.IsWhollyKnown() || started[0].FirstEvent != given.FirstEvent {
+		t.Errorf("started %d times with %#v", len(started), started)
+	}
+	if n := f.host.count("exit " + trainer); n != 1 {
+		t.Errorf("%d processes of the trainer ended, want the one that was prepared and started", n)
+	}
+	if r := f.recordedBlock(trainer); r.Attempt != 1 || r.Phase != string(sdk.Completed) {
+		t.Errorf("recorded: attempt %d, phase %s", r.Attempt, r.Phase)
+	}
+}
+
+func (h *fakeHost) count(what string) (n int) {
+	for _, got := range h.happened() {
+		if got == what {
+			n++
+		}
+	}
+	return n
+}
+
+func TestWhatIsNotPrepared(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]struct {
+		able     bool
+		from, to string
+	}{
+		"a plugin without the capability": {},
+		"a block that the recipe orders to wait": {able: true,
+			from: `trainer "x" "t" {`, to: `trainer "x" "t" {
+  depends_on = [inference.x.p]`},
+		"a block whose turn comes when a job has ended": {able: true, from: `trainer "x" "t" {`,
+			to: `trainer "x" "first" {
+  environments = [environment.x.e]
+}
+trainer "x" "t" {
+  depends_on = [{ block = trainer.x.first, condition = "completed" }]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, open := preparing(t)
+			f.plug.schemas[kind.Trainer].Prepares = change.able
+			f.host.scripts["trainer.x.first"] = job(1, time.Millisecond)
+			a := f.apply(f.load(strings.Replace(wholeLoop, change.from, change.to, 1)))
+			f.until("inference is started", func() bool { return len(f.host.startsOf(inf)) == 1 })
+			time.Sleep(50 * time.Millisecond) // long enough for what must not happen
+			if got := f.host.preparedWith(trainer); len(got) != 0 {
+				t.Errorf("prepared %d times: %v", len(got), f.host.happened())
+			}
+			close(open)
+			if a.wait(); a.err != nil || len(f.host.startsOf(trainer)) != 1 {
+				t.Errorf("started %d times: %v", len(f.host.startsOf(trainer)), a.err)
+			}
+		})
+	}
+}
+
+func TestARunIsStoppedWhileABlockIsPrepared(t *testing.T) {
+	t.Parallel()
+	f, _ := preparing(t)
+	f.host.prepare[trainer] = func(p *fakeProcess) { <-p.stopping; p.say(sdk.Stopped, "", "") }
+	a := f.apply(f.load(wholeLoop))
+	f.says(trainer, sdk.Preparing)
+	if err := a.engine.Stop(t.Context(), "enough"); err != nil {
+		t.Fatal(err)
+	}
+	a.wait()
+	if alive := f.host.alive(); len(alive) > 0 || len(f.host.startsOf(trainer)) != 0 {
+		t.Errorf("alive: %v; happened: %v", alive, f.host.happened())
+	}
+	if r := f.recordedBlock(trainer); r.Phase != string(sdk.Stopped) || r.Intent != state.IntentDone {
+		t.Errorf("recorded: %s, %s", r.Phase, r.Intent)
+	}
+}
+
+func TestAPreparationThatFailsSaysWhy(t *testing.T) {
+	t.Parallel()
+	f, _ := preparing(t)
+	f.host.prepare[trainer] = func(p *fakeProcess) {
+		p.say(sdk.Failed, "there is no such model", "name one that there is")
+	}
+	a := f.apply(f.load(wholeLoop)).wait()
+	var failed *run.Failure
+	if !errors.As(a.err, &failed) || failed.Address.String() != trainer ||
+		!strings.Contains(failed.Error(), "there is no such model") || failed.Remedy != "name one that there is" {
+		t.Errorf("the run ended with %v", a.err)
+	}
+}
+
+func TestAPreparationHasADeadline(t *testing.T) {
+	t.Parallel()
+	f, _ := preparing(t)
+	f.host.prepare[trainer] = nil
+	src := strings.Replace(wholeLoop, `trainer "x" "t" {`, `trainer "x" "t" {
+  restart { attempts = 0 }
+  health { start_timeout = "1s" }`, 1)
+	a := f.apply(f.load(src)).wait()
+	if a.err == nil || !strings.Contains(a.err.Error(), "it was not prepared within 1s (its last phase: preparing)") {
+		t.Errorf("the run ended with %v", a.err)
+	}
+}
+
+func TestAPreparedBlockThatCannotBeStartedFailsTheRun(t *testing.T) {
+	t.Parallel()
+	f, open := preparing(t)
+	f.host.refuse = map[string]error{trainer: fmt.Errorf("start: %w: steps is wrong", host.ErrInvalid)}
+	a := f.apply(f.load(wholeLoop))
+	f.says(trainer, sdk.Prepared)
+	close(open)
+	if a.wait(); a.err == nil || !strings.Contains(a.err.Error(), "steps is wrong") || len(f.host.startsOf(trainer)) != 1 {
+		t.Errorf("the run ended with %v after %d starts", a.err, len(f.host.startsOf(trainer)))
+	}
+	if alive := f.host.alive(); len(alive) > 0 {
+		t.Errorf("still alive: %v", alive)
+	}
+}
+
+// A live update of a block that is prepared is what it is started with.
+func TestABlockThatIsPreparedTakesAnUpdateAtItsStart(t *testing.T) {
+	t.Parallel()
+	f, open := preparing(t)
+	a := f.apply(f.load(wholeLoop))
+	f.says(trainer, sdk.Prepared)
+	a.converge(strings.Replace(wholeLoop, `trainer "x" "t" {`, "trainer \"x\" \"t\" {\n  steps = 7", 1))
+	close(open)
+	if a.wait(); a.err != nil {
+		t.Fatal(a.err)
+	}
+	started := f.host.startsOf(trainer)
+	if len(started) != 1 {
+		t.Fatalf("started %d times", len(started))
+	}
+	if steps, _ := started[0].Config.GetAttr("steps").AsBigFloat().Int64(); steps != 7 {
+		t.Errorf("started with %d steps, want 7", steps)
+	}
+	if n := len(f.host.process(trainer).updates); n != 0 {
+		t.Errorf("%d updates were sent to a block that was not started", n)
+	}
+}
