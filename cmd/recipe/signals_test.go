@@ -93,7 +93,7 @@ func TestSignalsOfOneMomentDrain(t *testing.T) {
 				t.Errorf("the run is %s", r.Status)
 			}
 			if plan := w.recipe("plan", "--var", "steps=1000000", "quickstart.hcl"); !strings.Contains(plan,
-				"goes on from step") {
+				"continues from step") {
 				t.Errorf("no checkpoint was written:\n%s", plan)
 			}
 		})

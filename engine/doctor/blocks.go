@@ -51,7 +51,7 @@ func Blocks(ctx context.Context, m Machine, file string, r *schema.Recipe, packa
 	return found
 }
 
-// gpusOf compares the GPUs that a block asks for with those that there are; false when it asks for none.
+// gpusOf compares the GPUs that a block asks for with those of the machine; false when it asks for none.
 func gpusOf(h sizing.Machine, b *schema.Block) (Finding, bool) {
 	p := b.Meta.Placement
 	if p == nil || (p.GPUs == 0 && len(p.Devices) == 0) {
@@ -63,22 +63,22 @@ func gpusOf(h sizing.Machine, b *schema.Block) (Finding, bool) {
 	case h.NoGPU:
 		return Finding{Verdict: Fail, Found: asks + "; this machine has none", Remedy: noGPURemedy}, true
 	case len(h.Devices) == 0:
-		return Finding{Verdict: Warn, Found: asks + "; which there are is not known",
+		return Finding{Verdict: Warn, Found: asks + "; the GPUs of this machine are unknown",
 			Remedy: "see the gpu check above"}, true
 	case want > len(h.Devices):
 		return Finding{Verdict: Fail, Found: fmt.Sprintf("%s; this machine has %d (%s)", asks, len(h.Devices),
 			strings.Join(h.Devices, ", ")),
-			Remedy: "lower placement, or run the recipe where there are more; CUDA_VISIBLE_DEVICES narrows what " +
-				"recipe sees"}, true
+			Remedy: "lower gpus in placement, or run the recipe on a machine with more; CUDA_VISIBLE_DEVICES limits " +
+				"the GPUs that recipe sees"}, true
 	}
 	for _, d := range p.Devices {
 		if !slices.Contains(h.Devices, d) {
-			return Finding{Verdict: Fail, Found: fmt.Sprintf("asks for GPU %s; there are %s", d,
+			return Finding{Verdict: Fail, Found: fmt.Sprintf("asks for GPU %s; this machine has GPU %s", d,
 				strings.Join(h.Devices, ", ")),
 				Remedy: "name one of these in placement { devices = … }, or write gpus = … and let recipe choose"}, true
 		}
 	}
-	return Finding{Verdict: OK, Found: fmt.Sprintf("%s; there are %d", asks, len(h.Devices))}, true
+	return Finding{Verdict: OK, Found: fmt.Sprintf("%s; this machine has %d", asks, len(h.Devices))}, true
 }
 
 const noGPURemedy = "run the recipe on a machine with NVIDIA GPUs; recipes/quickstart.hcl and recipes/addition.hcl " +
@@ -96,7 +96,7 @@ func text(b *schema.Block, name string) string {
 	return v.AsString()
 }
 
-// scriptOf says when the script of a block is not there; false when it has none, or is there.
+// scriptOf reports a missing script of a block; false when it has none, or the script exists.
 func scriptOf(r *schema.Recipe, b *schema.Block) (Finding, bool) {
 	script := text(b, "script")
 	if script == "" {
@@ -105,13 +105,13 @@ func scriptOf(r *schema.Recipe, b *schema.Block) (Finding, bool) {
 	path := within(within(r.Dir, text(b, "path")), script)
 	if _, err := os.Stat(path); err != nil {
 		return Finding{Verdict: Fail, Found: path + " cannot be read",
-			Remedy: "correct script; it counts from path, else from the recipe's folder"}, true
+			Remedy: "correct script; it is relative to path, else to the recipe's folder"}, true
 	}
 	return Finding{}, false
 }
 
-// missing are the findings about files and folders that a block names and that are not there. A name that does not
-// begin like a path may be one in a hub, or in the program. Models of Python programs are looked for beside (modelOf).
+// missing reports files and folders that a block names and that do not exist. A name that does not start like a path may
+// be a name in a hub. Models of Python programs are checked by modelOf.
 func missing(r *schema.Recipe, b *schema.Block, python bool) []Finding {
 	names := []string{"tokenizer", "dataset", "path"}
 	if !python {
@@ -124,14 +124,14 @@ func missing(r *schema.Recipe, b *schema.Block, python bool) []Finding {
 			continue
 		}
 		if path := within(r.Dir, value); !exists(path) {
-			found = append(found, Finding{Verdict: Fail, Found: path + " is not there",
-				Remedy: "correct " + name + ", or make it; a relative path counts from the recipe's folder"})
+			found = append(found, Finding{Verdict: Fail, Found: path + " does not exist",
+				Remedy: "correct " + name + ", or create it; a relative path is relative to the recipe's folder"})
 		}
 	}
 	return found
 }
 
-// within is a path as it counts from a folder; the folder itself when there is none.
+// within resolves a path relative to a folder; an empty path is the folder.
 func within(dir, path string) string {
 	if filepath.IsAbs(path) {
 		return path
@@ -139,14 +139,13 @@ func within(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// modelOf says whether a model is on this machine. Whether a hub would give it can only be found out by asking, which a
-// doctor does not.
+// modelOf says whether a model is on this machine. It does not ask a hub.
 func modelOf(m Machine, r *schema.Recipe, b *schema.Block, name string) Finding {
 	if path := within(r.Dir, name); filepath.IsAbs(name) || strings.HasPrefix(name, ".") || exists(path) {
 		if exists(path) {
 			return Finding{Verdict: OK, Found: path}
 		}
-		return Finding{Verdict: Fail, Found: path + " is not there",
+		return Finding{Verdict: Fail, Found: path + " does not exist",
 			Remedy: "correct model: a folder with the model, or its name in the hub"}
 	}
 	folder := filepath.Join(hubCache(m, b), "models--"+strings.ReplaceAll(name, "/", "--"))
@@ -156,12 +155,12 @@ func modelOf(m Machine, r *schema.Recipe, b *schema.Block, name string) Finding 
 	switch strings.ToLower(variable(m, b, "HF_HUB_OFFLINE")) {
 	case "1", "true", "yes", "on":
 		return Finding{Verdict: Fail, Found: name + " is not in the cache " + filepath.Dir(folder) +
-			", and HF_HUB_OFFLINE forbids to download it",
+			", and HF_HUB_OFFLINE forbids downloads",
 			Remedy: "download it where the hub can be reached (hf download " + name + "), or unset HF_HUB_OFFLINE"}
 	}
 	return Finding{Verdict: Warn, Found: name + " is not in the cache " + filepath.Dir(folder) +
-		": it will be downloaded at the start, if the hub can be reached",
-		Remedy: "hf download " + name + " beforehand; a model that is gated needs HF_TOKEN"}
+		": the start downloads it, if the hub can be reached",
+		Remedy: "run hf download " + name + " first; a gated model needs HF_TOKEN"}
 }
 
 func exists(path string) bool { _, err := os.Stat(path); return err == nil }
@@ -180,9 +179,8 @@ func hubCache(m Machine, b *schema.Block) string {
 	return filepath.Join(variable(m, b, "HOME"), ".cache", "huggingface", "hub")
 }
 
-// Notes are what a plan says of this machine where apply would fail on it. They are no errors: a plan may be made on
-// another machine than the one that will run it, such as one of a continuous integration. Nothing is started to find
-// them.
+// Notes are the reasons why apply would fail on this machine. They are not errors: a plan may be made on another machine
+// than the one that runs it, for example in continuous integration. Nothing is started to find them.
 func Notes(m Machine, hardware sizing.Machine, r *schema.Recipe, packages Packages) []plan.Finding {
 	var found []plan.Finding
 	add := func(a addr.Block, summary, detail string) {
@@ -190,7 +188,7 @@ func Notes(m Machine, hardware sizing.Machine, r *schema.Recipe, packages Packag
 	}
 	for _, b := range r.Blocks {
 		if f, wants := gpusOf(hardware, b); wants && hardware.NoGPU && !elsewhere(b) && b.Meta.External == nil {
-			add(b.Addr, f.Found+": apply would fail here", "The plan holds for a machine that has them.")
+			add(b.Addr, f.Found+": apply would fail here", "The plan is valid for a machine that has them.")
 		}
 		t, python := runtimeOf(m, r, b, packages)
 		switch {
@@ -198,9 +196,9 @@ func Notes(m Machine, hardware sizing.Machine, r *schema.Recipe, packages Packag
 		case t.err != nil:
 			add(b.Addr, "its Python is not on this machine: apply would fail here", t.err.Error())
 		case t.makeable && len(t.packages.Needs) > 0:
-			add(b.Addr, "its Python environment has not been made on this machine",
+			add(b.Addr, "its Python environment does not exist on this machine",
 				fmt.Sprintf(
-					"recipe init makes it. Without that %s is taken, which must have %s; recipe doctor %s looks.",
+					"Run recipe init to create it. Without it %s is used, which must have %s; recipe doctor %s checks.",
 					t.path, strings.Join(t.packages.Needs, ", "), filepath.Base(r.File)))
 		}
 	}

@@ -95,9 +95,9 @@ func TestBlocks(t *testing.T) {
 		"missing": {map[string]string{"torch": "5"}, named, nil, "python", Fail, "has no engine",
 			"recipe init r.hcl"},
 		"another version": {map[string]string{"engine": "2", "torch": "4"}, named, nil, "python", Warn,
-			"torch is 4, and was tried with 5", "may work"},
+			"torch is 4; tested with 5", "may work"},
 		"not prepared": {map[string]string{}, nil, nil, "python", Fail,
-			"its Python environment has not been made", "recipe init r.hcl"},
+			"its Python environment does not exist", "recipe init r.hcl"},
 		"no such interpreter": {all, func(b *schema.Block) {
 			b.Meta.Runtime = &schema.Runtime{Python: "/no/such/python"}
 		}, nil, "python", Fail, `"/no/such/python" cannot be run`, "python"},
@@ -112,14 +112,14 @@ func TestBlocks(t *testing.T) {
 		"no GPU": {all, gpus(schema.Placement{GPUs: 1}), cuda(""), "gpus", Fail,
 			"asks for 1 GPU; this machine has none", "quickstart.hcl"},
 		"too few": {all, gpus(schema.Placement{GPUs: 2}), nil, "gpus", Fail,
-			"asks for 2 GPUs; this machine has 1 (0)", "lower placement"},
+			"asks for 2 GPUs; this machine has 1 (0)", "lower gpus"},
 		"another GPU": {all, gpus(schema.Placement{Devices: []string{"3"}}), nil, "gpus", Fail,
-			"asks for GPU 3; there are 0", "let recipe choose"},
+			"asks for GPU 3; this machine has GPU 0", "let recipe choose"},
 		"a cached model": {all, body("model", "org/cached"), nil, "", OK, "", ""},
 		"a model to download": {all, body("model", "org/other"), nil, "model", Warn,
-			"will be downloaded at the start, if the hub can be reached", "hf download org/other"},
+			"the start downloads it, if the hub can be reached", "hf download org/other"},
 		"a local model":        {all, body("model", "local"), nil, "", OK, "", ""},
-		"a local model, wrong": {all, body("model", "./nowhere"), nil, "model", Fail, "is not there", "correct model"},
+		"a local model, wrong": {all, body("model", "./nowhere"), nil, "model", Fail, "does not exist", "correct model"},
 		"offline": {all, body("model", "org/other"), func(m *Machine) {
 			m.LookupEnv = func(name string) (string, bool) {
 				v, ok := map[string]string{"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": hub}[name]
@@ -128,11 +128,11 @@ func TestBlocks(t *testing.T) {
 		}, "model", Fail, "HF_HUB_OFFLINE forbids", "unset HF_HUB_OFFLINE"},
 		"a tokenizer that is there": {all, body("tokenizer", "./local"), nil, "", OK, "", ""},
 		"a tokenizer of a hub":      {all, body("tokenizer", "org/other"), nil, "", OK, "", ""},
-		"no tokenizer": {all, body("tokenizer", "./none"), nil, "files", Fail, "none is not there",
+		"no tokenizer": {all, body("tokenizer", "./none"), nil, "files", Fail, "none does not exist",
 			"correct tokenizer"},
 		"no data set": {all, body("dataset", "/no/such/data.jsonl"), nil, "files", Fail,
-			"/no/such/data.jsonl is not there", "correct dataset"},
-		"no folder to run in": {all, body("path", "../none"), nil, "files", Fail, "none is not there", "correct path"},
+			"/no/such/data.jsonl does not exist", "correct dataset"},
+		"no folder to run in": {all, body("path", "../none"), nil, "files", Fail, "none does not exist", "correct path"},
 		"no script": {all, body("script", "none.py"), nil, "script", Fail, "none.py cannot be read",
 			"correct script"},
 	} {
@@ -184,7 +184,7 @@ func TestNotes(t *testing.T) {
 		return strings.Join(lines, "\n")
 	}
 	const gpu, python = "info asks for 1 GPU; this machine has none: apply would fail here",
-		"info its Python environment has not been made on this machine"
+		"info its Python environment does not exist on this machine"
 	if got := notes(sizing.Machine{NoGPU: true}); got != gpu+"\n"+python {
 		t.Errorf("without a GPU and Python: %s", got)
 	}

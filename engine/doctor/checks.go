@@ -35,7 +35,7 @@ func python(ctx context.Context, m Machine) Finding {
 		minPythonMajor, minPythonMinor)
 	path, err := m.LookPath("python3")
 	if err != nil {
-		return Finding{Verdict: Warn, Found: "no python3 on PATH: blocks whose programs are in Python will not start",
+		return Finding{Verdict: Warn, Found: "no python3 on PATH: blocks with Python programs will not start",
 			Remedy: remedy}
 	}
 	out, err := m.Run(ctx, path, "-c", "import sys; print('%d.%d.%d' % sys.version_info[:3])")
@@ -67,8 +67,8 @@ func majorMinor(version string) (major, minor int, ok bool) {
 func uv(ctx context.Context, m Machine) Finding {
 	path, err := m.LookPath("uv")
 	if err != nil {
-		return Finding{Verdict: OK, Found: "not installed; Python runtimes are then prepared with venv and pip, " +
-			"which is slower"}
+		return Finding{Verdict: OK, Found: "not installed; Python environments are created with venv and pip, which is " +
+			"slower"}
 	}
 	out, err := m.Run(ctx, path, "--version")
 	if err != nil {
@@ -86,7 +86,7 @@ func gpu(ctx context.Context, m Machine) Finding {
 			"those with the tiny plugins will"}
 	case err != nil:
 		return Finding{Verdict: Warn, Found: err.Error(),
-			Remedy: "check the driver with `nvidia-smi`; after a driver update a reboot is usual"}
+			Remedy: "check the driver with `nvidia-smi`; after a driver update, reboot"}
 	}
 	var seen, busy []string
 	for i, c := range cards {
@@ -98,8 +98,8 @@ func gpu(ctx context.Context, m Machine) Finding {
 	found := strings.Join(seen, "; ")
 	if len(busy) > 0 {
 		return Finding{Verdict: Warn, Found: found + "; " + strings.Join(busy, "; "),
-			Remedy: "see who holds the memory with `nvidia-smi`; a run of recipe that was left alive shows in " +
-				"`recipe status`"}
+			Remedy: "find the processes that use the memory with `nvidia-smi`; `recipe status` shows a run that is still " +
+				"alive"}
 	}
 	return Finding{Verdict: OK, Found: found}
 }
@@ -117,7 +117,7 @@ func ports(_ context.Context, m Machine) Finding {
 	}
 	if len(taken) > 0 {
 		return Finding{Verdict: OK, Found: "loopback works; in use by another program: " + strings.Join(taken, ", ") +
-			" (matters only to a recipe that asks for that port)"}
+			" (matters only for a recipe that uses that port)"}
 	}
 	return Finding{Verdict: OK, Found: "loopback works; 8000 and 9001 are free"}
 }
@@ -159,13 +159,13 @@ func openFiles(_ context.Context, m Machine) Finding {
 	if err != nil {
 		return Finding{Verdict: Warn, Found: "limit unknown: " + err.Error(), Remedy: "check `ulimit -n`"}
 	}
-	found := fmt.Sprintf("%d a process", limit)
+	found := fmt.Sprintf("%d per process", limit)
 	if limit > 1<<60 {
 		found = "no limit"
 	}
 	if limit < 1024 {
 		return Finding{Verdict: Warn, Found: found,
-			Remedy: "raise it with `ulimit -n 4096`: a gateway with many rollouts in flight holds a file a request"}
+			Remedy: "raise it with `ulimit -n 4096`: a gateway uses one file for each request in flight"}
 	}
 	return Finding{Verdict: OK, Found: found}
 }
@@ -176,13 +176,13 @@ func runDirectory(_ context.Context, m Machine) Finding {
 		err = m.Writable(dir)
 	}
 	if err != nil {
-		return Finding{Verdict: Fail, Found: fmt.Sprintf("%s cannot be written: %v", dir, err),
-			Remedy: "put the recipe into a folder of your own: its run directory .recipe is made beside it"}
+		return Finding{Verdict: Fail, Found: fmt.Sprintf("%s is not writable: %v", dir, err),
+			Remedy: "move the recipe to a writable folder: its run directory .recipe is created beside it"}
 	}
 	return Finding{Verdict: OK, Found: filepath.Join(dir, ".recipe")}
 }
 
-// reason says in one line why a program failed: its own last words when it had some.
+// reason says in one line why a program failed: the last line of its stderr, if any.
 func reason(ctx context.Context, err error) string {
 	if ctx.Err() != nil {
 		return fmt.Sprintf("no answer within %s", deadline)

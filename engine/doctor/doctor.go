@@ -1,9 +1,10 @@
-// Package doctor looks at this machine the way a recipe will use it, and says what is missing and what to do about it.
-// Looking changes nothing.
+// Package doctor checks this machine for what recipes need, and says what is missing and what to do about it. It changes
+// nothing.
 package doctor
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -23,10 +24,10 @@ type Finding struct {
 	Name    string  `json:"name"`
 	Verdict Verdict `json:"verdict"`
 	Found   string  `json:"found"`            // what was seen, in one line
-	Remedy  string  `json:"remedy,omitempty"` // what to do; empty when nothing is wrong
+	Remedy  string  `json:"remedy,omitempty"` // what to do; empty when the verdict is ok
 }
 
-// Machine is what the checks look at. Local is the real one; tests give their own.
+// Machine is what the checks examine. Local is the real one; tests use their own.
 type Machine struct {
 	Dir      string // where run directories will be
 	OS       string // as runtime.GOOS
@@ -63,7 +64,7 @@ func checks() []check {
 	}
 }
 
-// Examine makes every check side by side and returns their findings in a fixed order.
+// Examine runs all checks concurrently and returns their findings in a fixed order.
 func Examine(ctx context.Context, m Machine) []Finding {
 	all := checks()
 	findings := make([]Finding, len(all))
@@ -82,10 +83,5 @@ func Examine(ctx context.Context, m Machine) []Finding {
 
 // Failed says whether any finding means that no recipe will run.
 func Failed(findings []Finding) bool {
-	for _, f := range findings {
-		if f.Verdict == Fail {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(findings, func(f Finding) bool { return f.Verdict == Fail })
 }

@@ -102,7 +102,7 @@ func TestExamine(t *testing.T) {
 				return errors.New(
 					"permission denied")
 			}
-		}, "run directory", Fail, "permission denied", "of your own"},
+		}, "run directory", Fail, "permission denied", "writable folder"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

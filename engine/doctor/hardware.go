@@ -35,7 +35,7 @@ func cardsOf(ctx context.Context, m Machine) ([]card, error) {
 	for _, line := range strings.Split(strings.TrimSpace(out), "\n") {
 		fields := strings.Split(line, ",")
 		if len(fields) != 4 {
-			return nil, fmt.Errorf("nvidia-smi said %q", line)
+			return nil, fmt.Errorf("unexpected output of nvidia-smi: %q", line)
 		}
 		for i := range fields {
 			fields[i] = strings.TrimSpace(fields[i])
@@ -43,7 +43,7 @@ func cardsOf(ctx context.Context, m Machine) ([]card, error) {
 		total, errTotal := strconv.ParseFloat(fields[1], 64)
 		used, errUsed := strconv.ParseFloat(fields[2], 64)
 		if err := errors.Join(errTotal, errUsed); err != nil {
-			return nil, fmt.Errorf("nvidia-smi said %q", line)
+			return nil, fmt.Errorf("unexpected output of nvidia-smi: %q", line)
 		}
 		cards = append(cards, card{name: fields[0], driver: fields[3], total: total * (1 << 20),
 			used: used * (1 << 20)})
@@ -51,8 +51,8 @@ func cardsOf(ctx context.Context, m Machine) ([]card, error) {
 	return cards, nil
 }
 
-// visible are the GPUs that programs started here may use: those of CUDA_VISIBLE_DEVICES, as CUDA reads it, or all. A
-// scheduler such as Slurm gives a job its share of a machine this way.
+// visible are the GPUs that programs started here may use: those of CUDA_VISIBLE_DEVICES, or all. A scheduler such as
+// Slurm assigns GPUs to a job this way.
 func visible(m Machine, cards int) (names []string) {
 	list, set := m.LookupEnv("CUDA_VISIBLE_DEVICES")
 	if !set {
@@ -64,7 +64,7 @@ func visible(m Machine, cards int) (names []string) {
 	for _, n := range strings.Split(list, ",") {
 		n = strings.TrimSpace(n)
 		if i, err := strconv.Atoi(n); n == "" || (err == nil && (i < 0 || i >= cards)) {
-			break // what follows an invalid entry is not seen either
+			break // CUDA ignores everything after an invalid entry
 		}
 		names = append(names, n)
 	}
@@ -75,9 +75,8 @@ func numbered(devices []string) bool {
 	return !slices.ContainsFunc(devices, func(n string) bool { _, err := strconv.Atoi(n); return err != nil })
 }
 
-// Hardware is what the sizing of a plan compares needs with: the smallest of the GPUs, and the disk at m.Dir. What
-// cannot be found out is zero, which means unknown: a plan may be made on another machine than the one that will run
-// it.
+// Hardware is what the sizing of a plan compares needs with: the smallest of the GPUs, and the disk at m.Dir. Zero means
+// unknown: a plan may be made on another machine than the one that runs it.
 func Hardware(ctx context.Context, m Machine) sizing.Machine {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()

@@ -15,7 +15,7 @@ func memoryOf() (total, available uint64, err error) {
 	return meminfo(string(data))
 }
 
-// meminfo reads the two lines that matter of /proc/meminfo, which counts in KiB.
+// meminfo reads total and available memory from /proc/meminfo, which counts in KiB.
 func meminfo(text string) (total, available uint64, err error) {
 	for _, line := range strings.Split(text, "\n") {
 		name, rest, _ := strings.Cut(line, ":")

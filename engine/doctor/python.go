@@ -16,16 +16,16 @@ import (
 	"github.com/recipe-rl/recipe/sdk/interpreter"
 )
 
-// Packages are what a block's plugin needs of Python; none when its program is in another language.
+// Packages returns the Python packages of a block's plugin; none when its program is in another language.
 type Packages func(*schema.Block) sdk.Packages
 
-// blockPython is the Python of a block, as far as it can be told without starting it.
+// blockPython is the Python of a block, as far as it is known without starting it.
 type blockPython struct {
 	path     string // of the interpreter
 	packages sdk.Packages
-	// made says that `recipe init` made the environment, from the packages and nothing else.
+	// made says that `recipe init` created the environment.
 	made bool
-	// makeable says that `recipe init` would make one, and has not: path is then whatever python3 is in PATH.
+	// makeable says that `recipe init` would create one and has not: path is then the python3 in PATH.
 	makeable bool
 	err      error // no interpreter
 }
@@ -96,24 +96,24 @@ func versionsOf(ctx context.Context, m Machine, python string, names []string) (
 	}
 	found := map[string]string{}
 	if err := json.Unmarshal([]byte(out), &found); err != nil {
-		return nil, fmt.Errorf("it answered %q", strings.TrimSpace(out))
+		return nil, fmt.Errorf("unexpected output %q", strings.TrimSpace(out))
 	}
 	return found, nil
 }
 
 // pythonOf is the finding about the Python of a block.
 func pythonOf(ctx context.Context, m Machine, file string, t blockPython) Finding {
-	initialize := "recipe init " + file + " makes an environment with what it needs"
+	initialize := "run recipe init " + file + ", which creates an environment with its packages"
 	if t.err != nil {
 		f := Finding{Verdict: Fail, Found: t.err.Error(), Remedy: initialize}
-		var told *sdk.Error
-		if errors.As(t.err, &told) && told.Remedy != "" {
-			f.Found, f.Remedy = told.Summary, told.Remedy
+		var explained *sdk.Error
+		if errors.As(t.err, &explained) && explained.Remedy != "" {
+			f.Found, f.Remedy = explained.Summary, explained.Remedy
 		}
 		return f
 	}
 	if _, err := os.Stat(t.path); err != nil {
-		return Finding{Verdict: Fail, Found: fmt.Sprintf("its interpreter cannot be found: %v", err),
+		return Finding{Verdict: Fail, Found: fmt.Sprintf("interpreter not found: %v", err),
 			Remedy: initialize}
 	}
 	names := slices.Clone(t.packages.Needs)
@@ -139,19 +139,19 @@ func pythonOf(ctx context.Context, m Machine, file string, t blockPython) Findin
 		}
 		has = append(has, name+" "+version)
 		if want := pinned(t.packages, name); want != "" && want != version {
-			other = append(other, fmt.Sprintf("%s is %s, and was tried with %s", name, version, want))
+			other = append(other, fmt.Sprintf("%s is %s; tested with %s", name, version, want))
 		}
 	}
 	switch {
 	case len(lacks) > 0 && t.makeable:
-		return Finding{Verdict: Fail, Found: fmt.Sprintf("its Python environment has not been made, and %s has no %s",
+		return Finding{Verdict: Fail, Found: fmt.Sprintf("its Python environment does not exist, and %s has no %s",
 			t.path, strings.Join(lacks, ", ")), Remedy: initialize}
 	case len(lacks) > 0:
 		return Finding{Verdict: Fail, Found: fmt.Sprintf("%s has no %s", t.path, strings.Join(lacks, ", ")),
-			Remedy: "install it there, or leave runtime out: " + initialize}
+			Remedy: "install it there, or remove runtime and " + initialize}
 	case len(other) > 0 && !t.made:
 		return Finding{Verdict: Warn, Found: strings.Join(other, "; ") + " (" + t.path + ")",
-			Remedy: "it may work; without runtime, " + initialize}
+			Remedy: "it may work; else remove runtime and " + initialize}
 	}
 	return Finding{Verdict: OK, Found: strings.Join(has, ", ") + " in " + t.path}
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 )
 
-// Recipe is the finding about a recipe that was loaded from file, with everything that is wrong with it.
+// Recipe is the finding about a recipe that was loaded from file, with its diagnostics.
 func Recipe(file string, r *schema.Recipe, diags hcl.Diagnostics) Finding {
 	f := Finding{Name: "recipe", Verdict: OK}
 	switch errs := diags.Errs(); {
 	case diags.HasErrors():
 		f.Verdict = Fail
-		f.Found = fmt.Sprintf("%s has %s, the first: %s", file, count(len(errs), "mistake"), errs[0])
+		f.Found = fmt.Sprintf("%s has %s, the first: %s", file, count(len(errs), "error"), errs[0])
 		f.Remedy = "recipe validate " + file + " shows each with its line and what to do"
 	case len(diags) > 0:
 		f.Verdict = Warn

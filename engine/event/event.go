@@ -26,13 +26,13 @@ const (
 	Adopted   Type = "adopted"   // Address, PID: found alive after an engine ended
 	Operation Type = "operation" // Address, Action, Message: what a plan made the engine do
 	Output    Type = "output"    // Name, Value (never of a sensitive output)
-	Removed   Type = "removed"   // Address: the block has ended and is no part of the run any more
+	Removed   Type = "removed"   // Address: the block has ended and is no longer part of the run
 	Notice    Type = "notice"    // Level, Message: from the engine itself
 	// Cursors: the first line of every file but the first, with the number of the event before it
 	LogFile Type = "log_file"
-	// Address (where the cause is), Message (who waits for whom), Remedy, Seconds (without progress)
+	// Address (of the cause), Message (who waits for whom), Remedy, Seconds (without progress)
 	Stalled   Type = "stalled"
-	StallOver Type = "stall_over" // Address, Seconds (that it stood still)
+	StallOver Type = "stall_over" // Address, Seconds (length of the stall)
 )
 
 // Event is one line of the log. Fields that a type does not use are left out.
@@ -43,7 +43,7 @@ type Event struct {
 	Type Type      `json:"type"`
 
 	Address      string `json:"address,omitempty"`
-	Cursor       uint64 `json:"cursor,omitempty"` // the plugin's own number of this event: where to go on after a crash
+	Cursor       uint64 `json:"cursor,omitempty"` // the plugin's number of this event; reading continues there
 	BlockAttempt int    `json:"life,omitempty"`   // which start of the block it comes from, from 1
 
 	Phase   string `json:"phase,omitempty"`
@@ -77,7 +77,7 @@ type Event struct {
 	Name    string  `json:"name,omitempty"`
 	Value   any     `json:"value,omitempty"`
 
-	// how many events like it were counted instead of written since the last one
+	// how many similar events were counted instead of written since the last one
 	Repeats int               `json:"repeats,omitempty"`
 	Cursors map[string]Cursor `json:"cursors,omitempty"` // of every block, by address
 }

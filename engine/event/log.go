@@ -3,6 +3,7 @@ package event
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,15 +20,15 @@ import (
 )
 
 const (
-	segmentBytes = 16 << 20       // after which the log goes on in a new file
+	segmentBytes = 16 << 20       // after which a new file is started
 	segmentAge   = 24 * time.Hour // likewise
-	keptBytes    = 1 << 30        // of all files; the oldest ones beyond are deleted
-	// syncWithin is how long a durable event may stay unsynced. It outlives a killed engine from the start; only a
-	// machine that loses its power can lose it.
+	keptBytes    = 1 << 30        // of all files; beyond it the oldest are deleted
+	// syncWithin is how long a durable event may stay unsynced. Only a power failure can lose it in that time; it
+	// survives a killed engine.
 	syncWithin = 100 * time.Millisecond
 )
 
-// Log appends events to a folder of JSON-lines files. One process writes it at a time (the run's lock sees to that).
+// Log appends events to a folder of JSON-lines files. One process writes it at a time (the run's lock ensures that).
 type Log struct {
 	dir string
 
@@ -55,8 +56,8 @@ type Cursor struct {
 	Seq     uint64 `json:"seq"`
 }
 
-// Open opens the log in dir for appending. A torn last line, as a crash leaves it, is cut off; anything else that
-// cannot be read is an error that names the file and the line.
+// Open opens the log in dir for appending. A torn last line, left by a crash, is cut off; any other unreadable line is
+// an error that names the file and the line.
 func Open(dir string) (*Log, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the event log's folder: %w", err)
@@ -89,8 +90,8 @@ func Open(dir string) (*Log, error) {
 	return l, nil
 }
 
-// recall reads the newest files, back to one that says how far the log had followed every block when it was begun, and
-// returns how many bytes of the last one are whole lines.
+// recall reads the newest files, back to one that begins with the cursors of all blocks, and returns how many bytes of
+// the last file are whole lines.
 func (l *Log) recall(segments []string) (good int64, err error) {
 	from := len(segments) - 1
 	for ; from > 0; from-- {
@@ -143,7 +144,7 @@ func (l *Log) scan(path string) (int64, error) {
 		var e Event
 		if err := json.Unmarshal(b, &e); err != nil {
 			return 0,
-				fmt.Errorf("the event log %s is damaged at line %d: %w; move the file away to go on without its events",
+				fmt.Errorf("the event log %s is damaged at line %d: %w; move the file away to continue without its events",
 					path, line, err)
 		}
 		good += int64(len(b))
@@ -161,16 +162,15 @@ func (l *Log) note(e Event) {
 			l.cursors[address] = c
 		}
 	}
-	// The events of a block are numbered over all of its attempts. Attempts are counted anew when a block comes back
-	// that was taken out of the run.
+	// The events of a block are numbered over all of its attempts. Attempts start again at 1 when a block that was
+	// removed from the run is added again.
 	if e.Cursor > l.cursors[e.Address].Seq {
 		l.cursors[e.Address] = Cursor{e.BlockAttempt, e.Cursor}
 	}
 }
 
-// Append writes one event, giving it its number, version and (when unset) time, and returns it as written. Events that
-// repeat what was said a moment ago are counted instead; see repeats. While the disk has no room, events are held in
-// memory and written later.
+// Append writes one event, sets its number, version and (when unset) time, and returns it as written. Repeated events
+// are counted instead; see repeats. While the disk is full, events are held in memory and written later.
 func (l *Log) Append(e Event) (Event, error) { return l.add(e, false) }
 
 // Hold is Append for an event that must not be written yet: it and those after it wait for Flush.
@@ -232,8 +232,7 @@ func (l *Log) Full() error {
 	return l.full
 }
 
-// Flush writes what is held, and what is due of the repeats that were counted. The error says that something is still
-// held.
+// Flush writes the held events and the counted repeats that are due. With an error, some events are still held.
 func (l *Log) Flush() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -280,7 +279,7 @@ func (l *Log) write(e *Event) error {
 	n, err := l.file.Write(append(line, '\n'))
 	if err != nil {
 		l.torn = n > 0
-		_ = l.mend() // else before the next line
+		_ = l.mend() // if it fails: before the next line
 		return fmt.Errorf("writing to the event log in %s: %w", l.dir, err)
 	}
 	l.size += int64(n)
@@ -297,11 +296,11 @@ func (l *Log) syncLater() {
 	f, failed := l.file, l.failed
 	l.mu.Unlock()
 	if failed == nil {
-		_ = f.Sync() // a disk that cannot do that fails the next write, too
+		_ = f.Sync() // if the disk fails, so does the next write
 	}
 }
 
-// mend cuts off the part of a line that a full disk has left, so that what follows stays readable.
+// mend cuts off a partial line left by a full disk, so that the lines after it are readable.
 func (l *Log) mend() error {
 	if !l.torn {
 		return nil
@@ -322,7 +321,7 @@ func (t Type) durable() bool {
 	}
 }
 
-// rotate goes on in a new file whose first event has that number. When it fails, the old one is still open.
+// rotate starts a new file whose first event has that number. When it fails, the old one is still open.
 func (l *Log) rotate(first uint64) error {
 	if l.file != nil {
 		if err := l.file.Sync(); err != nil {
@@ -356,11 +355,11 @@ func (l *Log) rotate(first uint64) error {
 	return nil
 }
 
-// prune deletes the oldest files beyond what is kept.
+// prune deletes the oldest files beyond the limit.
 func (l *Log) prune() {
 	segments, err := Segments(l.dir)
 	if err != nil {
-		return // the next rotation sees to it
+		return // the next rotation tries again
 	}
 	total := int64(0)
 	for i := len(segments) - 1; i >= 0; i-- {
@@ -381,7 +380,7 @@ func (l *Log) Cursor(address string) Cursor {
 	return l.cursors[address]
 }
 
-// Close writes what it can of what was held and counted, syncs and closes the log.
+// Close writes the held and counted events if it can, syncs and closes the log.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -398,14 +397,7 @@ func (l *Log) Close() error {
 	if l.timer != nil {
 		l.timer.Stop()
 	}
-	err := l.full
-	if serr := l.file.Sync(); err == nil {
-		err = serr
-	}
-	if cerr := l.file.Close(); err == nil {
-		err = cerr
-	}
-	return err
+	return cmp.Or(l.full, l.file.Sync(), l.file.Close())
 }
 
 // Segments lists the files of the log in dir, oldest first; none when the folder does not exist.

@@ -26,7 +26,7 @@ func Read(dir string, after uint64, fn func(Event) error) error {
 	return err
 }
 
-// Follow calls fn with every event after the given number, those there now and those to come, until ctx ends
+// Follow calls fn with every event after the given number, existing and future ones, until ctx ends
 // (which is not an error) or fn returns an error (which Follow returns).
 func Follow(ctx context.Context, dir string, after uint64, fn func(Event) error) error {
 	r := &reader{dir: dir, after: after}
@@ -46,8 +46,8 @@ func Follow(ctx context.Context, dir string, after uint64, fn func(Event) error)
 	}
 }
 
-// reader keeps its place in the newest segment between drains: after the last whole line. What is there of a line that
-// has no end yet is read again, since the writer may have cut it off meanwhile.
+// reader keeps its position in the newest segment between drains: after the last whole line. A partial line is read
+// again, since the writer may have cut it off meanwhile.
 type reader struct {
 	dir   string
 	after uint64

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Bounds of what a block may say again and again.
+// Bounds of repeated events.
 const (
 	repeatWindow = time.Minute
 	repeatFirst  = 20 // of one kind in a window are written as they come
@@ -14,10 +14,10 @@ const (
 	sweepEvery   = time.Second
 )
 
-// repeats counts events that say what was said a moment ago: log lines and notices that differ in numbers only, a phase
-// that is told again and again with another number, and samples. The first of a minute are written as they come; of the
-// rest the newest one is written when the minute is over, with the number of those before it. So a line at every step,
-// or a warning at every request, does not fill the disk.
+// repeats counts repeated events: log lines and notices that differ in numbers only, a phase reported again with another
+// number, and samples. The first ones in a minute are written as they come; of the others the newest is written when the
+// minute is over, with the number of those before it. So a line at every step, or a warning at every request, does not
+// fill the disk.
 type repeats struct {
 	kinds map[string]*repeated
 	swept time.Time
@@ -32,7 +32,7 @@ type repeated struct {
 	count  int    // of those not written, newest included
 }
 
-// take says whether e was counted and is not to be written now, and which counted events are to be written before it.
+// take says whether e was counted and must not be written now, and which counted events must be written before it.
 func (r *repeats) take(e Event) (due []Event, counted bool) {
 	due = r.due(e.Time)
 	key, first := keyOf(e)
@@ -42,7 +42,7 @@ func (r *repeats) take(e Event) (due []Event, counted bool) {
 	x := r.kinds[key]
 	phase := e.Phase + "\x00" + withoutNumbers(e.Message)
 	if x != nil && e.Type == Phase && x.phase != phase {
-		// The block has moved on: what was counted of its phase before comes first.
+		// The phase has changed: the counted event of the phase before comes first.
 		if x.newest != nil {
 			due = append(due, x.flush())
 		}
@@ -60,7 +60,7 @@ func (r *repeats) take(e Event) (due []Event, counted bool) {
 	return due, true
 }
 
-// due ends the windows that are over. What went on in one goes on being counted in the next.
+// due ends the windows that are over. Events that were repeated in one continue to be counted in the next.
 func (r *repeats) due(now time.Time) (out []Event) {
 	if since := now.Sub(r.swept); since < sweepEvery && since > -sweepEvery {
 		return nil
@@ -105,8 +105,8 @@ func sortByTime(list []Event) {
 	sort.Slice(list, func(i, j int) bool { return list[i].Time.Before(list[j].Time) })
 }
 
-// keyOf is what events that may repeat each other have in common, and how many of them a minute are written; "" for
-// those that never do.
+// keyOf is the key that repeated events share, and how many of them are written a minute; "" for events that are never
+// counted.
 func keyOf(e Event) (key string, first int) {
 	switch e.Type {
 	case LogLine, Notice:
@@ -121,7 +121,7 @@ func keyOf(e Event) (key string, first int) {
 	}
 }
 
-// withoutNumbers writes every run of digits as one #.
+// withoutNumbers replaces every run of digits by one #.
 func withoutNumbers(s string) string {
 	if !strings.ContainsAny(s, "0123456789") {
 		return s

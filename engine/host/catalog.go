@@ -8,7 +8,6 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"sort"
 	"sync"
 
 	"github.com/zclconf/go-cty/cty"
@@ -19,11 +18,11 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// Catalog is every plugin that there is: the built-in ones, and those that dev_overrides name by path. It tells the
-// language their schemas and the engine how to start them. It is safe for concurrent use.
+// Catalog knows all plugins: the built-in ones, and those that dev_overrides name by path. It gives the language their
+// schemas and the engine their commands. It is safe for concurrent use.
 type Catalog struct {
-	Program string // version of this program, for required_version; empty: any will do
-	// variables that every plugin process gets of the engine's environment, besides what it needs; NAME_* is a family
+	Program string // version of this program, for required_version; empty: satisfies every constraint
+	// additional variables of the engine's environment that every plugin process gets; NAME_* is a family
 	Pass []string
 
 	builtins map[string]*sdk.Definition // by KIND/NAME
@@ -43,8 +42,8 @@ var (
 )
 
 // NewCatalog makes a catalog. Overrides map the name of a plugin to the path of its binary, and hide built-in plugins
-// of that name and of the binary's kind. What a binary says of itself is kept below cacheDir by the digest of the
-// binary, so that it is started once to learn it and never again.
+// of that name and of the binary's kind. The schemas of a binary are cached below cacheDir by its digest, so that it is
+// started only once to ask for them.
 func NewCatalog(builtins []*sdk.Definition, overrides map[string]string, cacheDir string) (*Catalog, error) {
 	c := &Catalog{
 		builtins: map[string]*sdk.Definition{}, overrides: map[string]string{}, cacheDir: cacheDir,
@@ -52,7 +51,7 @@ func NewCatalog(builtins []*sdk.Definition, overrides map[string]string, cacheDi
 	}
 	for _, def := range builtins {
 		if c.builtins[def.ID()] != nil {
-			return nil, fmt.Errorf("two built-in plugins are called %s", def.ID())
+			return nil, fmt.Errorf("two built-in plugins are named %s", def.ID())
 		}
 		c.builtins[def.ID()] = def
 	}
@@ -69,7 +68,7 @@ func NewCatalog(builtins []*sdk.Definition, overrides map[string]string, cacheDi
 // ProgramVersion implements schema.Program.
 func (c *Catalog) ProgramVersion() string { return c.Program }
 
-// Require implements schema.Requirer: a recipe names the binary of a plugin by path. dev_overrides win.
+// Require implements schema.Requirer: a recipe names the binary of a plugin by path. dev_overrides take precedence.
 func (c *Catalog) Require(name, path string) {
 	if absolute, err := filepath.Abs(path); err == nil {
 		path = absolute
@@ -149,16 +148,11 @@ func (c *Catalog) Names(k kind.Kind) []string {
 			seen[name] = true
 		}
 	}
-	names := make([]string, 0, len(seen))
-	for name := range seen {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	return names
+	return slices.Sorted(maps.Keys(seen))
 }
 
-// Definition returns a built-in plugin's definition, with which it can be asked to validate and plan in this process;
-// nil for a plugin that is a binary of its own.
+// Definition returns a built-in plugin's definition, which can validate and plan in this process; nil for a plugin that
+// is a separate binary.
 func (c *Catalog) Definition(k kind.Kind, name string) *sdk.Definition {
 	if e, err := c.override(k, name); err != nil || e != nil {
 		return nil
@@ -166,7 +160,7 @@ func (c *Catalog) Definition(k kind.Kind, name string) *sdk.Definition {
 	return c.builtins[string(k)+"/"+name]
 }
 
-// Validate implements schema.Validator. A plugin that is a binary of its own is not asked: that would start it.
+// Validate implements schema.Validator. A plugin that is a separate binary is not asked: that would start it.
 func (c *Catalog) Validate(k kind.Kind, name string, config cty.Value) ([]spec.Problem, error) {
 	def := c.Definition(k, name)
 	if def == nil {
@@ -185,7 +179,7 @@ func (c *Catalog) Command(k kind.Kind, name string) (argv, env []string, err err
 		return []string{e.path}, nil, nil
 	}
 	if c.builtins[string(k)+"/"+name] == nil {
-		return nil, nil, fmt.Errorf("there is no %s plugin %q; there are %v", k, name, c.Names(k))
+		return nil, nil, fmt.Errorf("there is no %s plugin %q; known are %v", k, name, c.Names(k))
 	}
 	argv, variable, err := Builtin(k, name)
 	return argv, []string{variable}, err
@@ -209,7 +203,7 @@ func (c *Catalog) override(k kind.Kind, name string) (*external, error) {
 		c.external[path] = e
 	}
 	if e.schema.Name != name {
-		return nil, fmt.Errorf("plugin %s = %q: the binary says that it is %s %q; use that name", name, path,
+		return nil, fmt.Errorf("plugin %s = %q: the binary is %s %q; use that name", name, path,
 			e.schema.Kind, e.schema.Name)
 	}
 	if e.schema.Kind != k {
@@ -218,7 +212,7 @@ func (c *Catalog) override(k kind.Kind, name string) (*external, error) {
 	return e, nil
 }
 
-// digestOf identifies what a plugin's block looks like: a saved plan is bound to it.
+// digestOf identifies a plugin's schemas and version: a saved plan is only valid for the same digest.
 func digestOf(s *schema.PluginSchema) (string, error) {
 	data, err := json.Marshal([]any{s.Kind, s.Name, s.Version, s.Config, s.Outputs})
 	if err != nil {

@@ -150,8 +150,8 @@ func TestBinariesThatAreNoPlugins(t *testing.T) {
 	path, _ := binary(t, "")
 	for name, c := range map[string]struct{ plugin, path, want string }{
 		"missing":      {"ticker", "/no/such/file", "no such file"},
-		"wrong name":   {"clock", path, `says that it is environment "ticker"`},
-		"not a plugin": {"true", "/bin/true", "ask it what it is"},
+		"wrong name":   {"clock", path, `the binary is environment "ticker"`},
+		"not a plugin": {"true", "/bin/true", "ask for its description"},
 	} {
 		catalog, err := host.NewCatalog(nil, map[string]string{c.plugin: c.path}, t.TempDir())
 		if err != nil {

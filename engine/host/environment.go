@@ -6,9 +6,9 @@ import (
 	"github.com/recipe-rl/recipe/sdk/protocol"
 )
 
-// everyProgram are the variables that a plugin process gets from the engine's environment without asking: what programs
-// need to run on this machine at all. A name that ends in * stands for all that begin so. None of them is meant to hold
-// a secret, but for proxies, which cannot be reached without theirs. docs/plugin-protocol.md lists them.
+// everyProgram are the variables that every plugin process gets from the engine's environment, because programs need
+// them to run on this machine. A name that ends in * is a prefix. None of them holds a secret by convention, except
+// those of proxies. docs/plugin-protocol.md lists them.
 var everyProgram = []string{
 	// the person and the system
 	"PATH", "HOME", "USER", "LOGNAME", "SHELL", "HOSTNAME", "LANG", "LANGUAGE", "LC_*", "TZ", "TZDIR", "TERM",
@@ -40,8 +40,8 @@ var everyProgram = []string{
 	"SLURM_CPUS_*", "SLURM_GPUS*", "SLURM_MEM_*", "SLURM_STEP_*", "SLURM_SUBMIT_DIR", "SLURM_TMPDIR",
 }
 
-// Environment is what a plugin process gets of the engine's environment: what every program needs, and what the plugin
-// or a person has named. All the rest, the secrets of other blocks among it, stays with the engine.
+// Environment is the part of the engine's environment that a plugin process gets: what every program needs, and what the
+// plugin or the settings name. Everything else, such as the secrets of other blocks, stays with the engine.
 func Environment(environ []string, named ...string) []string {
 	var out []string
 	for _, entry := range environ {

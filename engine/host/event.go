@@ -11,19 +11,19 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// Event is something that a block has told. Seq numbers the events of a block without holes, over all of its attempts.
+// Event is a report of a block. Seq numbers the events of a block without gaps, over all of its attempts.
 type Event struct {
 	Seq  uint64
 	Time time.Time
 	Body Body
 }
 
-// Body is what an event tells: PhaseChange, Progress, Metrics, LogLine, Checkpoint, Weights, Sample, Handle, Outputs or
-// Gap.
+// Body is the content of an event: PhaseChange, Progress, Metrics, LogLine, Checkpoint, Weights, Sample, Handle, Outputs
+// or Gap.
 type Body interface{ body() }
 
 type (
-	// PhaseChange says that the block is in another phase now. Remedy is for people, when it failed.
+	// PhaseChange says that the block has entered another phase. Remedy is for people, when it failed.
 	PhaseChange struct {
 		Phase           sdk.Phase
 		Message, Remedy string
@@ -42,15 +42,15 @@ type (
 	LogLine struct{ Level, Message string }
 	// Checkpoint is complete on disk.
 	Checkpoint struct{ sdk.CheckpointInfo }
-	// Weights were taken over by one inference block.
+	// Weights were loaded by one inference block.
 	Weights struct{ sdk.WeightsInfo }
 	// Sample is one scored completion.
 	Sample struct{ sdk.Sample }
-	// Handle is to be given to the next attempt of the block. It is opaque to all but package sdk/proc.
+	// Handle is passed to the next attempt of the block. It is opaque except to package sdk/proc.
 	Handle struct{ Data []byte }
-	// Outputs replace those that were known. Some of them are sensitive: never log or store them as they are.
+	// Outputs replace the previous ones. Some of them are sensitive: never log or store them unredacted.
 	Outputs struct{ Values cty.Value }
-	// Gap says that the events From to To are kept nowhere any more.
+	// Gap says that the events From to To are lost.
 	Gap struct{ From, To uint64 }
 )
 

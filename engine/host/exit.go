@@ -10,17 +10,17 @@ import (
 
 func isEOF(err error) bool { return errors.Is(err, io.EOF) }
 
-// exitGrace is how long a process may take to exit after it was told to, before it is killed.
+// exitGrace is how long a process may take to exit on request before it is killed.
 const exitGrace = 15 * time.Second
 
-// Exit ends the plugin process: it is told to exit, killed when it does not, and whatever it has left behind is ended
-// too. If its block still runs, that is stopped first, within the SDK's own grace; call Stop before for another one.
-// When the context ends, the process is killed at once. Exit returns when nothing is left, and forgets the process.
+// Exit ends the plugin process: it is asked to exit, killed when it does not, and its remaining programs are ended too.
+// If its block still runs, it is stopped first, within the SDK's own grace; for another grace, call Stop before. When
+// the context ends, the process is killed at once. Exit returns when nothing is left, and removes the record.
 func (p *Plugin) Exit(ctx context.Context) error {
 	// Shutdown of go-plugin. A suspended process answers nothing, so it has its own goroutine; the kill below frees it.
-	told := make(chan struct{})
+	closed := make(chan struct{})
 	go func() {
-		defer close(told)
+		defer close(closed)
 		_ = p.connection.Close()
 	}()
 	timer := time.NewTimer(exitGrace)
@@ -33,12 +33,12 @@ func (p *Plugin) Exit(ctx context.Context) error {
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*killTimeout)
 	defer cancel()
 	err := p.Sweep(end)
-	<-told
+	<-closed
 	return err
 }
 
-// Sweep ends the process at once, if it still runs, with everything that it has started, and forgets it. It is what
-// remains to be done after a plugin has died.
+// Sweep ends the process at once, if it still runs, with everything that it has started, and removes the record. It
+// cleans up after a plugin that has died.
 func (p *Plugin) Sweep(ctx context.Context) error {
 	err := p.process.Kill(ctx)
 	if err == nil {
@@ -51,7 +51,7 @@ func (p *Plugin) Sweep(ctx context.Context) error {
 	return p.record.remove(p.dir)
 }
 
-// Release closes the connection and lets go of the process, which goes on: a later engine finds it with Reattach.
+// Release closes the connection. The process continues to run: a later engine finds it with Reattach.
 func (p *Plugin) Release() {
 	_ = p.connection.Conn.Close()
 	p.process.Release()

@@ -22,13 +22,13 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// external is a plugin that is a binary of its own.
+// external is a plugin that is a separate binary.
 type external struct {
 	path   string
 	schema *schema.PluginSchema
 }
 
-// described is what the cache keeps of a binary. The schemas are the JSON that the plugin gave.
+// described is the cached description of a binary. The schemas are JSON from the plugin.
 type described struct {
 	Kind        string          `json:"kind"`
 	Name        string          `json:"name"`
@@ -56,13 +56,13 @@ func loadExternal(path, cacheDir string) (*external, error) {
 	defer cancel()
 	d, err := describeBinary(ctx, path)
 	if err != nil {
-		return nil, fmt.Errorf("ask it what it is: %w", err)
+		return nil, fmt.Errorf("ask for its description: %w", err)
 	}
 	e, err := d.external(path)
 	if err != nil {
 		return nil, err
 	}
-	// Without a cache it is asked again next time, which is slower and nothing else.
+	// Without a cache the binary is started again next time, which is only slower.
 	_ = writeDescribed(cached, d)
 	return e, nil
 }
@@ -114,7 +114,7 @@ func (d described) external(path string) (*external, error) {
 	}
 	k := kind.Kind(d.Kind)
 	if !k.Valid() {
-		return nil, fmt.Errorf("it says that it is of kind %q; the kinds are %v", d.Kind, kind.All())
+		return nil, fmt.Errorf("its kind is %q; expected one of %v", d.Kind, kind.All())
 	}
 	if err := protocol.CheckEnvironmentNames(d.Environment); err != nil {
 		return nil, fmt.Errorf("the environment variables that it reads: %w", err)
@@ -129,7 +129,7 @@ func (d described) external(path string) (*external, error) {
 	return &external{path: path, schema: s}, nil
 }
 
-// describeBinary starts a binary, asks it, and ends it.
+// describeBinary starts a binary, asks for its description, and ends it.
 func describeBinary(ctx context.Context, path string) (d described, err error) {
 	dir, err := os.MkdirTemp("", "recipe-describe")
 	if err != nil {

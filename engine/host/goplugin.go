@@ -15,14 +15,14 @@ import (
 	"github.com/hashicorp/go-plugin/runner"
 )
 
-// attachment shows a Process to go-plugin as one that it did not start.
+// attachment adapts a Process to go-plugin's interface for processes that it did not start.
 type attachment struct{ process Process }
 
 var _ runner.AttachedRunner = (*attachment)(nil)
 
 func (a *attachment) runner() (runner.AttachedRunner, error) { return a, nil }
 
-// Wait returns when the process has ended or this engine has let go of it.
+// Wait returns when the process has ended or was released.
 func (a *attachment) Wait(context.Context) error {
 	a.process.Wait()
 	return nil
@@ -55,8 +55,8 @@ func (a *attachment) address(network, address string) (net.Addr, error) {
 	return nil, fmt.Errorf("the plugin listens on %s %s; want a unix or a tcp socket", network, address)
 }
 
-// starter shows a Runner to go-plugin as something that can be started, and records the process as soon as there is
-// one.
+// starter adapts a Runner to go-plugin's interface for processes that it starts, and records the process as soon as it
+// exists.
 type starter struct {
 	runner  Runner
 	command Command
@@ -87,7 +87,7 @@ func (s *starter) Start(ctx context.Context) error {
 	s.process = process
 	s.mu.Unlock()
 	s.record.Process = process.Identity()
-	// Recorded before the handshake, so that an engine that dies during it leaves a trace of what it started.
+	// Recorded before the handshake, so that the process can be found if the engine dies during it.
 	if err := s.record.save(s.command.Dir); err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (s *starter) undo(dir string) error {
 // Stdout is where go-plugin reads the handshake.
 func (s *starter) Stdout() io.ReadCloser { return s.out }
 
-// Stderr is empty for go-plugin: the plugin writes it to a file, where it outlives the engine.
+// Stderr is empty for go-plugin: the plugin writes it to a file, which survives the engine.
 func (s *starter) Stderr() io.ReadCloser { return io.NopCloser(strings.NewReader("")) }
 
 func (s *starter) Name() string { return s.command.Argv[0] }

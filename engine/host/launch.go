@@ -33,8 +33,8 @@ type LaunchSpec struct {
 	Block   string   // address of the block, likewise
 	Command []string // argv; for a built-in plugin Builtin() gives it
 	Dir     string   // the block's directory: output, events and reattach.json go there; it exists
-	Env     []string // the whole environment; nil: what every program needs of this process's
-	// handle of an earlier attempt whose programs the new one will adopt; everything else of that attempt is ended
+	Env     []string // the whole environment; nil: Environment of this process's
+	// handle of an earlier attempt whose programs the new one adopts; its other programs are ended
 	Keep   []byte
 	Runner Runner // nil: Local
 
@@ -44,21 +44,21 @@ type LaunchSpec struct {
 // startTimeout bounds the handshake when the context does not. Python plugins on a busy machine need seconds.
 const startTimeout = time.Minute
 
-// socketRoot is the longest path of the folder in which the folders of plugins' sockets lie: go-plugin adds up to 40
-// bytes, and a socket's path has at most 103 on macOS.
+// socketRoot is the maximum length of the path in which go-plugin creates a folder for a socket: it adds up to 40 bytes,
+// and a socket's path has at most 103 on macOS.
 const socketRoot = 63
 
 // Builtin returns the command and the environment variable that serve a built-in plugin from this very binary.
 func Builtin(k kind.Kind, name string) (argv []string, env string, err error) {
 	path, err := os.Executable()
 	if err != nil {
-		return nil, "", fmt.Errorf("find this program, which holds the built-in plugins: %w", err)
+		return nil, "", fmt.Errorf("find this program, which contains the built-in plugins: %w", err)
 	}
 	return []string{path, "plugin-process"}, protocol.BuiltinKey + "=" + string(k) + "/" + name, nil
 }
 
-// Launch starts a plugin process and connects to it. What an earlier process in the same directory has left behind is
-// ended first. When it returns an error, nothing of the new process is left either.
+// Launch starts a plugin process and connects to it. Leftovers of an earlier process in the same directory are ended
+// first. When it returns an error, nothing of the new process is left.
 func Launch(ctx context.Context, s LaunchSpec) (*Plugin, error) {
 	p, err := launch(ctx, s)
 	if err != nil {
@@ -105,7 +105,7 @@ func launch(ctx context.Context, s LaunchSpec) (*Plugin, error) {
 		c.UnixSocketConfig = &plugin.UnixSocketConfig{TempDir: sockets}
 		c.StartTimeout = startTimeout
 		if deadline, ok := ctx.Deadline(); ok {
-			// it can say more than that the time is over
+			// go-plugin's error is more specific than the context's
 			c.StartTimeout = max(time.Until(deadline)*9/10, time.Millisecond)
 		}
 	})
@@ -130,7 +130,7 @@ func launch(ctx context.Context, s LaunchSpec) (*Plugin, error) {
 	return p, nil
 }
 
-// clear ends what an earlier process in this directory has left behind, except the programs of the handle to keep.
+// clear ends the leftovers of an earlier process in this directory, except the programs of the handle to keep.
 func clear(ctx context.Context, runner Runner, dir string, keep []byte) error {
 	old, err := readRecord(dir)
 	if errors.Is(err, ErrNoRecord) {
@@ -140,7 +140,7 @@ func clear(ctx context.Context, runner Runner, dir string, keep []byte) error {
 		return err
 	}
 	if err := runner.Sweep(ctx, old.Process, lastHandle(dir), keep); err != nil {
-		return fmt.Errorf("end what an earlier process of %s has left behind: %w", old.Block, err)
+		return fmt.Errorf("end the leftovers of an earlier process of %s: %w", old.Block, err)
 	}
 	return old.remove(dir)
 }
@@ -160,7 +160,7 @@ func lastHandle(dir string) []byte {
 }
 
 // Sweep ends the plugin process recorded in a block's directory and everything it has started, without talking to it,
-// and forgets it. Nothing recorded is fine. It is for blocks whose plugin is dead or does not answer.
+// and removes the record. Without a record it does nothing. It is for blocks whose plugin is dead or does not answer.
 func Sweep(ctx context.Context, dir string, runner Runner) error {
 	if runner == nil {
 		runner = Local{}
@@ -168,7 +168,7 @@ func Sweep(ctx context.Context, dir string, runner Runner) error {
 	return clear(ctx, runner, dir, nil)
 }
 
-// explain says why a plugin did not start: how its process ended, and what it printed in this start.
+// explain says why a plugin did not start: how its process ended, and what it printed.
 func explain(err error, process Process, s LaunchSpec, printed int64) error {
 	said := strings.Join(lastLines(s.Dir, printed, explainLines), "\n")
 	if said != "" {
@@ -182,14 +182,14 @@ func explain(err error, process Process, s LaunchSpec, printed int64) error {
 		return fmt.Errorf("%w%s", err, said)
 	}
 	if strings.Contains(err.Error(), waitedTooLong) { // go-plugin has ended it since
-		return fmt.Errorf("its process was started and has not said where it listens: %w. %s%s", err, handshakeRemedy,
+		return fmt.Errorf("its process started but did not complete the handshake: %w. %s%s", err, handshakeRemedy,
 			said)
 	}
 	select {
 	case <-process.Exited():
-		how := cmp.Or(process.Ended(), "how is not known")
+		how := cmp.Or(process.Ended(), "exit status unknown")
 		if noHandshake(err) {
-			return fmt.Errorf("its process ended before it said where it listens (%s). %s%s", how, handshakeRemedy,
+			return fmt.Errorf("its process ended before the handshake (%s). %s%s", how, handshakeRemedy,
 				said)
 		}
 		return fmt.Errorf("%w; its process ended (%s)%s", err, how, said)
@@ -201,10 +201,10 @@ func explain(err error, process Process, s LaunchSpec, printed int64) error {
 // explainLines are how many lines of what a plugin printed are shown: a panic with the frames that matter.
 const explainLines = 20
 
-const handshakeRemedy = "A plugin's main function calls sdk.Serve, which says where it listens; what runs before " +
-	"that must neither end the process nor wait"
+const handshakeRemedy = "A plugin's main function must call sdk.Serve, which does the handshake; code before it must " +
+	"neither exit nor block"
 
-// What go-plugin says; it has no errors to tell these by.
+// Messages of go-plugin, which has no error values for these.
 const (
 	waitedTooLong = "timeout while waiting for plugin"
 	unrecognized  = "Unrecognized remote plugin message"
@@ -220,7 +220,7 @@ func noHandshake(err error) bool {
 const connectTimeout = 10 * time.Second
 
 // newClient makes go-plugin's client, silent and without its automatic TLS, which would not survive this process. It
-// connects without a context, and a suspended process accepts connections and says nothing, so the connection gets a
+// connects without a context, and a suspended process accepts connections without answering, so the connection gets a
 // deadline.
 func newClient(ctx context.Context, config *tls.Config, adjust func(*plugin.ClientConfig)) *plugin.Client {
 	patience := connectTimeout
@@ -242,7 +242,7 @@ func newClient(ctx context.Context, config *tls.Config, adjust func(*plugin.Clie
 	return plugin.NewClient(c)
 }
 
-// connect makes go-plugin's client start or find the process, asks the plugin who it is, and records it.
+// connect makes go-plugin's client start or find the process, checks its status, and records it.
 func connect(ctx context.Context, client *plugin.Client, process func() Process, r *record, dir string,
 	config *tls.Config) (*Plugin, error) {
 	var server []byte
@@ -285,23 +285,22 @@ func connect(ctx context.Context, client *plugin.Client, process func() Process,
 	return p, nil
 }
 
-// matches compares what a process says of itself with what was recorded.
+// matches compares the status of a process with the record.
 func (r *record) matches(s *pluginpb.StatusResponse) error {
 	if s.GetPid() != int64(r.Process.PID) && r.Process.Host == "" {
-		return fmt.Errorf("the process at %s says that it is pid %d, recorded is pid %d", r.Address, s.GetPid(),
+		return fmt.Errorf("the process at %s has pid %d; the record has pid %d", r.Address, s.GetPid(),
 			r.Process.PID)
 	}
 	if s.GetAddress() != "" && (s.GetAddress() != r.Block || s.GetRunId() != r.RunID) {
-		return fmt.Errorf("the process at %s runs %s of run %s, recorded is %s of run %s", r.Address, s.GetAddress(),
+		return fmt.Errorf("the process at %s runs %s of run %s; the record has %s of run %s", r.Address, s.GetAddress(),
 			s.GetRunId(), r.Block, r.RunID)
 	}
 	return nil
 }
 
 // Reattach connects to the plugin process that an earlier engine has started in this directory. The error is
-// ErrNoRecord when none was started, and ErrGone when it does not run any more: Sweep then ends what it has left, or
-// Launch with Keep adopts it. Any other error means that it may run but cannot be talked to, for example because it is
-// suspended.
+// ErrNoRecord when none was started, and ErrGone when it no longer runs: then Sweep ends its leftovers, or Launch with
+// Keep adopts them. Any other error means that it may run but does not answer, for example because it is suspended.
 func Reattach(ctx context.Context, dir string, runner Runner) (*Plugin, error) {
 	if runner == nil {
 		runner = Local{}
@@ -312,7 +311,7 @@ func Reattach(ctx context.Context, dir string, runner Runner) (*Plugin, error) {
 	}
 	p, err := reattach(ctx, r, dir, runner)
 	if err != nil {
-		return nil, fmt.Errorf("find plugin %s/%s of %s again: %w", r.Kind, r.Name, r.Block, err)
+		return nil, fmt.Errorf("reattach to plugin %s/%s of %s: %w", r.Kind, r.Name, r.Block, err)
 	}
 	p.runner = runner
 	return p, nil
@@ -324,8 +323,7 @@ func reattach(ctx context.Context, r record, dir string, runner Runner) (*Plugin
 		return nil, err
 	}
 	if r.Network == "" {
-		// The engine died between the start and the handshake: nobody can talk to this process, and it does nothing
-		// yet.
+		// The engine died between the start and the handshake: this process cannot be reached and does nothing yet.
 		err := process.Kill(ctx)
 		process.Release()
 		return nil, errors.Join(fmt.Errorf("its engine died before the handshake: %w", ErrGone), err)

@@ -28,7 +28,7 @@ var _ Runner = Local{}
 // killTimeout bounds how long SIGKILL may take to end a process.
 const killTimeout = 10 * time.Second
 
-// maxStderr is the size above which a block's stderr file is set aside as stderr.1 before the next start.
+// maxStderr is the size above which a block's stderr file is renamed to stderr.1 before the next start.
 const maxStderr = 8 << 20
 
 // Start starts the process with setsid, reads from nothing, and writes to files.
@@ -68,7 +68,7 @@ func (Local) Start(ctx context.Context, c Command) (Process, error) {
 	if p.id.Start, err = proc.StartOf(p.id.PID); err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-		return nil, fmt.Errorf("look at the new process: %w", err)
+		return nil, fmt.Errorf("inspect the new process: %w", err)
 	}
 	go func() {
 		_ = cmd.Wait() // reaps
@@ -82,7 +82,7 @@ func openOutput(dir, name string, flags int) (*os.File, error) {
 	return private.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_WRONLY|os.O_APPEND|flags)
 }
 
-// rotate sets a large file aside; what fails here shows when the file is opened.
+// rotate renames a large file; an error shows when the file is opened.
 func rotate(path string) {
 	if info, err := os.Stat(path); err == nil && info.Size() > maxStderr {
 		_ = os.Rename(path, path+".1")
@@ -92,7 +92,7 @@ func rotate(path string) {
 // Find finds a process that an earlier engine has started.
 func (Local) Find(_ context.Context, id Identity) (Process, error) {
 	if id.Boot != proc.BootID() {
-		return nil, fmt.Errorf("pid %d was started before the machine was: %w", id.PID, ErrGone)
+		return nil, fmt.Errorf("pid %d was started before the machine booted: %w", id.PID, ErrGone)
 	}
 	if !proc.Same(id.PID, id.Start) || id.Mark == "" || !proc.Carries(id.PID, id.mark()) {
 		return nil, fmt.Errorf("pid %d: %w", id.PID, ErrGone)
@@ -101,7 +101,7 @@ func (Local) Find(_ context.Context, id Identity) (Process, error) {
 	return &localProcess{id: id, watched: exited, released: make(chan struct{}), cancel: cancel}, nil
 }
 
-// Sweep ends what a dead plugin process has left behind.
+// Sweep ends the leftovers of a dead plugin process.
 func (Local) Sweep(ctx context.Context, id Identity, handle, keep []byte) error {
 	if id.PID == 0 || id.Boot != proc.BootID() {
 		return nil
@@ -128,12 +128,7 @@ func (id Identity) session() proc.Session {
 }
 
 func has(list []proc.Handle, h proc.Handle) bool {
-	for _, other := range list {
-		if other.PID == h.PID && other.Start == h.Start {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(list, func(o proc.Handle) bool { return o.PID == h.PID && o.Start == h.Start })
 }
 
 // localProcess is a process on this machine: a child of this engine (exited) or of an earlier one (watched).
@@ -210,21 +205,20 @@ func (p *localProcess) Output() (io.ReadCloser, error) {
 	return &tail{file: f, process: p}, nil
 }
 
-// tail is what go-plugin reads of a process's stdout: its handshake. A plugin, or a library that it uses, may print
-// before that, so lines before the handshake are left out; they stay in the file. After it there is nothing, until the
-// process has ended.
+// tail gives go-plugin the handshake from a process's stdout. A plugin, or a library that it uses, may print before it:
+// lines before the handshake are skipped; they stay in the file. After it there is nothing until the process has ended.
 type tail struct {
 	file    *os.File
 	process *localProcess
-	line    []byte // what was read of the line that is not complete yet
-	skipped int    // bytes of lines that are no handshake
-	ready   []byte // the handshake, as far as it is not given out yet
+	line    []byte // the incomplete line read so far
+	skipped int    // bytes of lines before the handshake
+	ready   []byte // the unread part of the handshake
 	seen    bool   // the handshake
 }
 
 const (
 	tailPoll = 2 * time.Millisecond
-	// maxPreamble bounds what a process may print before its handshake: a program that is no plugin may print for ever.
+	// maxPreamble bounds the output before the handshake: a program that is not a plugin may print without end.
 	maxPreamble = 1 << 20
 )
 
@@ -255,7 +249,7 @@ func (t *tail) Read(b []byte) (int, error) {
 	}
 }
 
-// look reads on until there is nothing more, or the handshake.
+// look reads to the end of the file, or to the handshake.
 func (t *tail) look() error {
 	var chunk [4096]byte
 	for !t.seen {
@@ -271,7 +265,7 @@ func (t *tail) look() error {
 		}
 		switch {
 		case t.skipped+len(t.line) > maxPreamble:
-			return fmt.Errorf("it has printed more than %d bytes and no handshake", maxPreamble)
+			return fmt.Errorf("it printed more than %d bytes without a handshake", maxPreamble)
 		case err != nil && !errors.Is(err, io.EOF):
 			return err
 		case n == 0:
@@ -281,8 +275,7 @@ func (t *tail) look() error {
 	return nil
 }
 
-// complete takes one line: the handshake begins where it does, so that a text without an end of its line may stand
-// before it.
+// complete handles one line. The handshake may start inside it, after text without a line end.
 func (t *tail) complete(line []byte) {
 	if at := handshake.FindIndex(line); at != nil {
 		t.seen, t.ready = true, bytes.Clone(line[at[0]:])
@@ -291,7 +284,7 @@ func (t *tail) complete(line []byte) {
 	t.skipped += len(line)
 }
 
-// wait is the moment of the next look: soon while the handshake is awaited, never afterwards.
+// wait is the time of the next look: soon before the handshake, never after it.
 func (t *tail) wait() <-chan time.Time {
 	if t.seen {
 		return nil

@@ -20,14 +20,14 @@ const (
 	Stderr = "stderr"
 )
 
-// OutputLine is one line that a plugin process has printed.
+// OutputLine is one line printed by a plugin process.
 type OutputLine struct {
 	Stream string // Stdout or Stderr
 	Text   string
 }
 
-// Output reads what the plugin process of a block's directory prints, as it grows. How far it was read is kept beside
-// the files, so that a later engine goes on where an earlier one ended.
+// Output reads the output of the plugin process of a block's directory as it grows. The position is stored beside the
+// files, so that a later engine continues where an earlier one ended.
 type Output struct {
 	dir  string
 	read map[string]int64 // of each file, how many bytes
@@ -41,7 +41,7 @@ const (
 	maxOutputRead   = 256 << 10 // of one file at one call
 )
 
-// NewOutput reads what the next process in the directory prints, from its first line.
+// NewOutput reads the output of the next process in the directory, from its first line.
 func NewOutput(dir string) *Output {
 	o := outputFrom(dir)
 	o.save()
@@ -49,24 +49,24 @@ func NewOutput(dir string) *Output {
 }
 
 func outputFrom(dir string) *Output {
-	o := &Output{dir: dir, read: map[string]int64{Stdout: 0, Stderr: 0}} // stdout begins anew with each process
+	o := &Output{dir: dir, read: map[string]int64{Stdout: 0, Stderr: 0}} // stdout is truncated for each process
 	if info, err := os.Stat(filepath.Join(dir, Stderr)); err == nil && info.Size() <= maxStderr {
 		o.read[Stderr] = info.Size()
 	}
 	return o
 }
 
-// ResumeOutput goes on where an earlier engine ended.
+// ResumeOutput continues where an earlier engine ended.
 func ResumeOutput(dir string) *Output {
 	o := outputFrom(dir)
 	if data, err := private.ReadFile(filepath.Join(dir, outputRecord), maxOutputRecord); err == nil {
-		_ = json.Unmarshal(data, &o.read) // what cannot be read is as if nothing had been kept
+		_ = json.Unmarshal(data, &o.read) // an unreadable record counts as none
 	}
 	return o
 }
 
-// Next calls each for every line since the last call. A line that is not complete yet is left for the next call, unless
-// the process has ended. It returns whether there was any.
+// Next calls each for every line since the last call. An incomplete line is left for the next call, unless the process
+// has ended. It returns whether there was any.
 func (o *Output) Next(ended bool, each func(OutputLine)) bool {
 	found := false
 	for _, stream := range []string{Stdout, Stderr} {
@@ -78,7 +78,7 @@ func (o *Output) Next(ended bool, each func(OutputLine)) bool {
 	return found
 }
 
-// save keeps how far the files were read; where that fails, a later engine tells lines twice.
+// save stores the position; where that fails, a later engine reports lines twice.
 func (o *Output) save() {
 	if data, err := json.Marshal(o.read); err == nil {
 		f, err := private.OpenFile(filepath.Join(o.dir, outputRecord), os.O_CREATE|os.O_WRONLY|os.O_TRUNC)
@@ -97,7 +97,7 @@ func (o *Output) stream(name string, ended bool, each func(OutputLine)) bool {
 		return false
 	}
 	if info.Size() < o.read[name] {
-		o.read[name] = 0 // set aside or begun anew
+		o.read[name] = 0 // renamed or truncated
 	}
 	f, err := private.OpenFile(path, os.O_RDONLY)
 	if err != nil {
@@ -128,15 +128,14 @@ func (o *Output) stream(name string, ended bool, each func(OutputLine)) bool {
 	return whole > 0
 }
 
-// handshake is the line by which a plugin says where it listens.
+// handshake is the line with the address at which a plugin listens.
 var handshake = lazyregexp.New(`\d+\|\d+\|(unix|tcp)\|`)
 
-// LastLines returns the lines that say best why the process in a block's directory ended, at most n: the beginning of a
-// crash of a Go program, which its stack follows, else the last lines. They are those of stderr, and of stdout when
-// stderr has none.
+// LastLines returns the lines that best explain why the process in a block's directory ended, at most n: the start of a
+// Go panic, before its stack, else the last lines. They are those of stderr, or of stdout when stderr is empty.
 func LastLines(dir string, n int) []string { return lastLines(dir, 0, n) }
 
-// lastLines is LastLines for what stderr holds from a position on.
+// lastLines is LastLines for stderr from a position on.
 func lastLines(dir string, from int64, n int) []string {
 	lines := fileLines(filepath.Join(dir, Stderr), from)
 	if len(lines) == 0 {
@@ -168,7 +167,7 @@ func fileLines(path string, from int64) (lines []string) {
 	defer func() { _ = f.Close() }()
 	if info, err := f.Stat(); err == nil {
 		if info.Size() < from {
-			from = 0 // set aside, so all of it is new
+			from = 0 // renamed, so all of it is new
 		}
 		from = max(from, info.Size()-lastBytes)
 	}

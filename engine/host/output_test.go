@@ -48,14 +48,14 @@ func TestPluginsThatDoNotStart(t *testing.T) {
 		not    string
 	}{
 		"os.Exit": {"echo no model >&2\nexit 3", deadline,
-			[]string{"ended before it said where it listens (exit status 3)", "sdk.Serve", "no model"}, ""},
+			[]string{"ended before the handshake (exit status 3)", "sdk.Serve", "no model"}, ""},
 		"exit, in stdout": {"echo no model\nexit 3", deadline, []string{"exit status 3", "no model"}, ""},
 		"killed":          {"kill -9 $$", deadline, []string{"signal: killed"}, ""},
 		"panic": {goPanic + stack + "END\nexit 2", deadline,
 			[]string{"exit status 2", `panic: sdk: environment "ticker": two attributes are called letter`, "frame 0\n",
 				"more lines of the stack"}, "frame 59"},
 		"no handshake": {"echo hello\nsleep 600", 2 * time.Second,
-			[]string{"its process was started and has not said where it listens", "sdk.Serve", "hello"}, ""},
+			[]string{"its process started but did not complete the handshake", "sdk.Serve", "hello"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,8 +21,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// Plugin is a connected plugin process. It is safe for concurrent use. Every method but Exit takes its deadline from
-// the context: a plugin that is suspended answers nothing.
+// Plugin is a connected plugin process. It is safe for concurrent use. Every method except Exit takes its deadline from
+// the context: a suspended plugin does not answer.
 type Plugin struct {
 	rpc        pluginpb.PluginClient
 	connection *plugin.GRPCClient
@@ -34,7 +35,7 @@ type Plugin struct {
 	description *Description
 }
 
-// Description is what a plugin says of itself.
+// Description is a plugin's description of itself.
 type Description struct {
 	Kind             kind.Kind
 	Name, Version    string
@@ -46,37 +47,32 @@ type Description struct {
 
 // Can says whether the plugin has an optional ability.
 func (d *Description) Can(capability string) bool {
-	for _, c := range d.Capabilities {
-		if c == capability {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(d.Capabilities, capability)
 }
 
-// Start is everything that a block is started with; see sdk.Request for the meaning of each field.
+// Start is the start request of a block; see sdk.Request for the meaning of each field.
 type Start = sdk.StartRequest
 
-// Status is where a block stands.
+// Status is the state of a block.
 type Status struct {
 	RunID, Address string
 	PID            int
 	Phase          sdk.Phase
-	// NilVal before the block was ready. Some are sensitive: never log or store them as they are.
+	// NilVal before the block was ready. Some are sensitive: never log or store them unredacted.
 	Outputs       cty.Value
 	LastEvent     uint64
 	Error         string
 	Handle        []byte
 	Listen        string
 	PolicyVersion int64
-	Reports       bool           // the block says what it does: none of Activities means that it does nothing
-	Activities    []sdk.Activity // as of the answer
+	Reports       bool // the block reports activities: an empty list means that it is idle
+	Activities    []sdk.Activity
 }
 
 // Diagnostic is one problem at a path inside of a block's body.
 type Diagnostic = spec.Problem
 
-// Describe returns what the plugin says of itself; it asks once.
+// Describe returns the plugin's description of itself; it asks once.
 func (p *Plugin) Describe(ctx context.Context) (*Description, error) {
 	p.mu.Lock()
 	known := p.description
@@ -122,7 +118,7 @@ func (p *Plugin) marshal(ctx context.Context, config cty.Value) ([]byte, error) 
 	return spec.Marshal(config, d.Config)
 }
 
-// Validate lets the plugin check a configuration, which may hold unknown values.
+// Validate has the plugin check a configuration, which may contain unknown values.
 func (p *Plugin) Validate(ctx context.Context, config cty.Value) ([]Diagnostic, error) {
 	data, err := p.marshal(ctx, config)
 	if err != nil {
@@ -181,7 +177,7 @@ func (p *Plugin) Prepare(ctx context.Context, s Start) error {
 	return nil
 }
 
-// Start begins the block's attempt and returns at once; Watch tells how it goes on.
+// Start begins the block's attempt and returns at once; Watch reports its events.
 func (p *Plugin) Start(ctx context.Context, s Start) error {
 	config, err := p.marshal(ctx, s.Config)
 	if err != nil {
@@ -194,7 +190,7 @@ func (p *Plugin) Start(ctx context.Context, s Start) error {
 	return nil
 }
 
-// Update hands over new values of attributes that change live.
+// Update passes new values of attributes that change live.
 func (p *Plugin) Update(ctx context.Context, config cty.Value) error {
 	data, err := p.marshal(ctx, config)
 	if err == nil {
@@ -216,11 +212,11 @@ func (p *Plugin) Stop(ctx context.Context, grace time.Duration, kill bool, reaso
 	return nil
 }
 
-// Status asks the plugin where its block stands.
+// Status asks the plugin for the state of its block.
 func (p *Plugin) Status(ctx context.Context) (Status, error) {
 	r, err := p.rpc.Status(ctx, &pluginpb.StatusRequest{})
 	if err != nil {
-		return Status{}, p.failed("ask", err)
+		return Status{}, p.failed("get the status of", err)
 	}
 	s := Status{
 		RunID: r.GetRunId(), Address: r.GetAddress(), PID: int(r.GetPid()), Phase: sdk.Phase(r.GetPhase()),
@@ -235,14 +231,14 @@ func (p *Plugin) Status(ctx context.Context) (Status, error) {
 			return Status{}, err
 		}
 		if s.Outputs, err = spec.Unmarshal(r.GetOutputs(), d.Outputs); err != nil {
-			return Status{}, p.failed("ask", err)
+			return Status{}, p.failed("get the status of", err)
 		}
 	}
 	return s, nil
 }
 
-// Attach says that this engine owns the plugin now, and how long it may live without hearing from an engine; 0: for
-// ever.
+// Attach makes this engine the owner of the plugin; lease is how long it may live without contact to an engine; 0: no
+// limit.
 func (p *Plugin) Attach(ctx context.Context, engineID string, lease time.Duration) error {
 	_, err := p.rpc.Attach(ctx, &pluginpb.AttachRequest{EngineId: engineID, LeaseMs: lease.Milliseconds()})
 	if err != nil {
@@ -251,9 +247,9 @@ func (p *Plugin) Attach(ctx context.Context, engineID string, lease time.Duratio
 	return nil
 }
 
-// Watch calls each for every event after a sequence number, in order, those that were kept first. It returns nil when
-// the block is over and everything was told, and an error when the context ends or the plugin has died; then continue
-// after the last event that was seen, with LastEvents if the plugin is dead.
+// Watch calls each for every event after a sequence number, in order, stored ones first. It returns nil when the block
+// is over and all events were delivered, and an error when the context ends or the plugin has died; then continue after
+// the last event seen, with LastEvents if the plugin is dead.
 func (p *Plugin) Watch(ctx context.Context, after uint64, each func(Event)) error {
 	d, err := p.Describe(ctx)
 	if err != nil {
@@ -283,8 +279,8 @@ func (p *Plugin) Watch(ctx context.Context, after uint64, each func(Event)) erro
 	}
 }
 
-// LastEvents returns the events after a sequence number which a plugin that is dead now has left in its directory.
-// Outputs is the schema of its outputs.
+// LastEvents returns the events after a sequence number that a dead plugin has left in its directory. Outputs is the
+// schema of its outputs.
 func LastEvents(dir string, after uint64, outputs *spec.Schema) ([]Event, error) {
 	list, err := eventlog.Read(filepath.Join(dir, eventlog.FileName), after)
 	if err != nil {
@@ -321,18 +317,18 @@ func (p *Plugin) Checkpoint(ctx context.Context) (sdk.CheckpointInfo, error) {
 	return sdk.CheckpointInfo{Path: r.GetPath(), Step: r.GetStep(), Version: r.GetPolicyVersion()}, nil
 }
 
-// Stack is where the threads of one program of a block are.
+// Stack holds the stacks of one program of a block.
 type Stack struct {
 	Program     string
 	PID         int
 	Text, Error string
 }
 
-// Stacks asks the plugin where it and its programs are.
+// Stacks asks the plugin for its stacks and those of its programs.
 func (p *Plugin) Stacks(ctx context.Context) ([]Stack, error) {
 	r, err := p.rpc.Stacks(ctx, &pluginpb.StacksRequest{})
 	if err != nil {
-		return nil, p.failed("ask for the stacks of", err)
+		return nil, p.failed("get the stacks of", err)
 	}
 	var out []Stack
 	for _, s := range r.GetStacks() {
@@ -347,16 +343,16 @@ func (p *Plugin) PID() int { return p.process.Identity().PID }
 // Exited is closed when the plugin process has ended.
 func (p *Plugin) Exited() <-chan struct{} { return p.process.Exited() }
 
-// Ended says how the plugin process ended, as far as that can be known; see Process.
+// Ended says how the plugin process ended, if known; see Process.
 func (p *Plugin) Ended() string { return p.process.Ended() }
 
 // ErrUnsupported says that the plugin lacks an optional ability.
-var ErrUnsupported = errors.New("the plugin does not offer this")
+var ErrUnsupported = errors.New("the plugin does not support this")
 
-// ErrInvalid says that the plugin refuses what it was given, as it would every time.
-var ErrInvalid = errors.New("the plugin refuses it as invalid, so retrying cannot help")
+// ErrInvalid says that the plugin rejects the request; retrying cannot help.
+var ErrInvalid = errors.New("the plugin rejects it as invalid, so retrying cannot help")
 
-// failed says which block could not be told what, without gRPC's wrapping.
+// failed names the call and the block, without gRPC's wrapping.
 func (p *Plugin) failed(what string, err error) error {
 	s, ok := status.FromError(err)
 	if !ok {

@@ -24,9 +24,8 @@ func Probe(ctx context.Context, dir string, runner Runner) (pid int, alive bool)
 	return r.Process.PID, true
 }
 
-// Elsewhere says whether the plugin process recorded in a block's directory runs and works in another directory, as
-// that of a copied record does. Where the system does not show where a process works, it counts as elsewhere unless
-// certain is asked for.
+// Elsewhere says whether the plugin process recorded in a block's directory runs with another working directory, as
+// with a copied record. Where the working directory is unknown, it counts as elsewhere, unless certain is set.
 func Elsewhere(ctx context.Context, dir string, certain bool, runner Runner) (pid int, yes bool) {
 	pid, alive := Probe(ctx, dir, runner)
 	if !alive {
@@ -44,8 +43,7 @@ func Elsewhere(ctx context.Context, dir string, certain bool, runner Runner) (pi
 }
 
 // Moved says whether the plugin process recorded in a block's directory runs, and was started when that directory had
-// another path, which does not lead to it any more: the process was given paths that begin with it. from is that path;
-// it is empty when nothing was moved.
+// another path: the process still uses the old paths. from is the old path; it is empty when nothing was moved.
 func Moved(ctx context.Context, dir string, runner Runner) (from string) {
 	r, err := readRecord(dir)
 	if err != nil || r.Dir == "" {

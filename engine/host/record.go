@@ -13,12 +13,12 @@ import (
 	"github.com/recipe-rl/recipe/sdk/protocol"
 )
 
-// RecordName is the name of the file in a block's directory by which a later engine finds the block's plugin process.
+// RecordName is the file in a block's directory with which a later engine finds the block's plugin process.
 const RecordName = "reattach.json"
 
 const recordFormat = 2 // 2: with the mark of the process, and without a path of what to delete
 
-// maxRecord bounds what is read of a record; two certificates and a command fit many times.
+// maxRecord bounds a record; two certificates and a command fit many times.
 const maxRecord = 1 << 20
 
 // record is the content of reattach.json. It holds the key that opens the plugin's socket, hence mode 0600.
@@ -40,7 +40,7 @@ type record struct {
 	Command []string `json:"command"`
 }
 
-// ErrNoRecord says that no plugin process was ever started in a directory, or that it was ended in order.
+// ErrNoRecord says that no plugin process was started in a directory, or that it was ended cleanly.
 var ErrNoRecord = errors.New("no plugin process is recorded here")
 
 func readRecord(dir string) (record, error) {
@@ -56,19 +56,19 @@ func readRecord(dir string) (record, error) {
 	if err := json.Unmarshal(data, &r); err != nil {
 		return record{},
 			fmt.Errorf(
-				"read the record of a plugin process: %s is damaged: %w; end the process by hand if it still runs, "+
-					"then remove the file", path, err)
+				"read the record of a plugin process: %s is damaged: %w; kill the process if it still runs, then "+
+					"remove the file", path, err)
 	}
 	if r.Format != recordFormat {
 		return record{},
 			fmt.Errorf(
-				"read the record of a plugin process: %s has format %d, this engine knows %d; use the version of "+
-					"recipe that started the run", path, r.Format, recordFormat)
+				"read the record of a plugin process: %s has format %d, expected %d; use the version of recipe "+
+					"that started the run", path, r.Format, recordFormat)
 	}
 	return r, nil
 }
 
-// save replaces the file at once: whoever reads it sees the old content or the new one, after a power cut too.
+// save replaces the file atomically: readers see the old or the new content, also after a power failure.
 func (r record) save(dir string) error {
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -80,20 +80,20 @@ func (r record) save(dir string) error {
 	return nil
 }
 
-// remove forgets a process that has gone.
+// remove removes the record of a process that has ended.
 func (r record) remove(dir string) error {
 	r.removeSocket()
 	if err := os.Remove(filepath.Join(dir, RecordName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("forget the plugin process: %w", err)
+		return fmt.Errorf("remove the record of the plugin process: %w", err)
 	}
 	return nil
 }
 
-// socketFolder is how go-plugin names the folders that it makes.
+// socketFolder matches the names of folders that go-plugin creates.
 var socketFolder = lazyregexp.New(`^plugin-dir[0-9]+$`)
 
-// removeSocket removes the folder of the process's socket. The record names it, but not where it is, and nothing but
-// sockets is removed: a record may have come with a folder from somewhere else.
+// removeSocket removes the folder of the process's socket. Only sockets in the usual places are removed: the record may
+// have been copied with its folder from elsewhere.
 func (r record) removeSocket() {
 	if !socketFolder.MatchString(r.Socket) {
 		return

@@ -1,8 +1,8 @@
-// Package host is the engine's side of the plugin protocol: it starts plugin processes, finds them again after the
-// engine has died, talks to them and ends them with everything that they have started.
+// Package host is the engine's side of the plugin protocol: it starts plugin processes, reattaches to them after the
+// engine has died, calls them and ends them with everything that they have started.
 //
-// A plugin process is started through a Runner in a session of its own with its output in files, so that nothing breaks
-// when the engine dies. Everything that a later engine needs to find it lies in reattach.json in the block's directory.
+// A plugin process is started through a Runner in a session of its own with its output in files, so that it
+// survives the engine. A later engine finds it by reattach.json in the block's directory.
 package host
 
 import (
@@ -11,20 +11,20 @@ import (
 	"io"
 )
 
-// Runner starts plugin processes somewhere: Local on this machine; another one through an agent on another machine.
+// Runner starts plugin processes: Local on this machine; an agent on another machine.
 type Runner interface {
 	// Start starts a process in a session of its own. The context bounds the start only.
 	Start(ctx context.Context, c Command) (Process, error)
 	// Find returns the process of an earlier Start, by this engine or by an earlier one. The error is ErrGone when it
-	// does not run any more, for certain.
+	// certainly does not run any more.
 	Find(ctx context.Context, id Identity) (Process, error)
-	// Sweep ends what a dead process has left behind: its session and the programs of its handle, except those of the
-	// handle to keep. It is fine when there is nothing.
+	// Sweep ends the leftovers of a dead process: its session and the programs of its handle, except those of the handle
+	// to keep. It does nothing when there are none.
 	Sweep(ctx context.Context, id Identity, handle, keep []byte) error
 }
 
-// ErrGone says that a plugin process does not run any more.
-var ErrGone = errors.New("the plugin process does not run any more")
+// ErrGone says that a plugin process has ended.
+var ErrGone = errors.New("the plugin process has ended")
 
 // Command is a process to start.
 type Command struct {
@@ -34,13 +34,13 @@ type Command struct {
 	Socket string   // the directory for its socket, which only this user can enter
 }
 
-// Identity tells a process from every other one, also from a later one with the same pid.
+// Identity identifies a process, also among later ones with the same pid.
 type Identity struct {
 	Host  string `json:"host,omitempty"` // of the agent; empty for this machine
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"` // when it was started, in the machine's own unit
 	Boot  string `json:"boot"`  // of the machine
-	// drawn for this process, which carries it in its environment: a record alone proves nothing
+	// random, also in the process's environment: a record alone proves nothing
 	Mark string `json:"mark"`
 }
 
@@ -52,14 +52,14 @@ type Process interface {
 	// Exited is closed when the process has ended.
 	Exited() <-chan struct{}
 	// Ended says how the process ended, such as "exit status 3" or "signal: killed"; empty while it runs and when it
-	// cannot be known, as of a process that an earlier engine has started.
+	// is unknown, as for a process that an earlier engine has started.
 	Ended() string
-	// Kill ends the process and its session at once and waits until they have gone, or the context has.
+	// Kill ends the process and its session at once and waits until they have ended, or until the context is done.
 	Kill(ctx context.Context) error
 	// Reach translates the address of a socket that the process has opened to one that this machine can connect to.
 	Reach(network, address string) (string, string, error)
 	// Wait returns when the process has ended or Release was called.
 	Wait()
-	// Release stops watching. The process goes on.
+	// Release stops watching. The process continues.
 	Release()
 }

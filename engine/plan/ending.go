@@ -9,8 +9,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-// endings warns of trainers whose steps were lowered to what they have already done: taking that over ends them, and
-// with the last of them the run. The reason says so too.
+// endings warns of trainers whose steps were lowered to the number already done: applying that ends them, and with the
+// last of them the run. The reason says so too.
 func endings(ops []*Operation, recorded *state.Run) []Finding {
 	var found []Finding
 	for _, op := range ops {
@@ -31,12 +31,12 @@ func endings(ops []*Operation, recorded *state.Run) []Finding {
 			if err != nil || n > done {
 				continue
 			}
-			op.Reasons[i].Text += fmt.Sprintf("; %d are done, so this ends the training", done)
+			op.Reasons[i].Text += fmt.Sprintf("; %d steps are done, so this ends the training", done)
 			found = append(found, Finding{
 				Severity: "warning", Address: op.Address,
-				Summary: fmt.Sprintf("steps = %d ends the training: it has done %d", n, done),
-				Detail: "The trainer ends as soon as it takes this over, with a last checkpoint, and the run with " +
-					"the last of its trainers. To go on, set steps to more than it has done.",
+				Summary: fmt.Sprintf("steps = %d ends the training: %d steps are done", n, done),
+				Detail: "The trainer writes a last checkpoint and ends when this is applied; the run ends with " +
+					"its last trainer. To continue training, set steps to a larger number.",
 			})
 		}
 	}

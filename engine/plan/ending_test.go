@@ -22,13 +22,13 @@ func TestStepsThatAreDone(t *testing.T) {
 		want        string
 	}{
 		"below": {steps: 100, step: 137, phase: "ready", alive: true,
-			want: "steps = 100 ends the training: it has done 137"},
+			want: "steps = 100 ends the training: 137 steps are done"},
 		"at": {steps: 137, step: 137, phase: "ready", alive: true,
-			want: "steps = 137 ends the training: it has done 137"},
+			want: "steps = 137 ends the training: 137 steps are done"},
 		"above": {steps: 138, step: 137, phase: "ready", alive: true},
 		"the checkpoint": {steps: 140, step: 130, checkpoint: 150, phase: "ready", alive: true,
-			want: "it has done 150"},
-		"it is not running":  {steps: 100, step: 137, checkpoint: 130, phase: "stopped", want: "it has done 137"},
+			want: "150 steps are done"},
+		"it is not running":  {steps: 100, step: 137, checkpoint: 130, phase: "stopped", want: "137 steps are done"},
 		"nothing is changed": {steps: 300, step: 137, phase: "ready", alive: true},
 		"nothing is done":    {steps: 100, phase: "ready", alive: true},
 	} {

@@ -56,7 +56,7 @@ func Make(in Input) (*Plan, error) {
 	return p, nil
 }
 
-// decide compares one block with what is recorded and observed of it, leaving other blocks aside.
+// decide compares one block with its recorded and observed state, without regard to other blocks.
 func decide(b *schema.Block, in Input) (*Operation, error) {
 	config, err := state.Recordable(b.Value, b.Schema.Config, in.Dir)
 	if err != nil {
@@ -75,7 +75,7 @@ func decide(b *schema.Block, in Input) (*Operation, error) {
 	rec := in.Recorded.Blocks[b.Addr]
 	if rec == nil || rec.Attempt == 0 {
 		op.Action = Create
-		op.because(Reason{Text: "it is not part of the run yet"})
+		op.because(Reason{Text: "it is new"})
 		return op, nil
 	}
 	op.compare(rec, b)
@@ -88,7 +88,7 @@ func decide(b *schema.Block, in Input) (*Operation, error) {
 	return op, nil
 }
 
-// settled says that a block needs no process: its job is done, or it never has one.
+// settled says that a block needs no process: its job is done, or it has none.
 func settled(rec *state.Block, k kind.Kind) bool {
 	if rec.External || k.Life() == kind.Config {
 		return true
@@ -96,13 +96,11 @@ func settled(rec *state.Block, k kind.Kind) bool {
 	return k.Life() == kind.Job && rec.Phase == "completed"
 }
 
-// compare finds the changed attributes and the hardest thing that one of them forces.
+// compare finds the changed attributes and the hardest action that one of them forces.
 func (op *Operation) compare(rec *state.Block, b *schema.Block) {
 	for _, name := range changed(rec.Config, op.Config) {
 		change := changeOf(b.Schema.Config, name)
-		before, after := rec.Config[name], op.Config[name]
-		op.because(Reason{Attribute: name, Change: change, Before: before, After: after,
-			Text: explain(name, before, after)})
+		op.because(reason(name, change, rec.Config[name], op.Config[name]))
 		op.harden(actionFor(change, op.Kind, op.Alive, rec))
 	}
 }
@@ -121,7 +119,7 @@ func actionFor(c spec.Change, k kind.Kind, alive bool, rec *state.Block) Action 
 	}
 }
 
-// moved starts a process again that was given the paths of a place from where the project was moved.
+// moved restarts a process that uses the paths from before the project was moved.
 func (op *Operation) moved(from string) {
 	if op.Kind.Life() == kind.Job {
 		op.harden(Resume)
@@ -131,34 +129,34 @@ func (op *Operation) moved(from string) {
 	op.because(Reason{Text: "the project was moved, and its process still writes to " + from})
 }
 
-// revive gives a block that is recorded but not alive its process back.
+// revive restarts a block that is recorded but has no process.
 func (op *Operation) revive(rec *state.Block) {
 	why := "it is not running"
 	switch {
 	case rec.Phase == "failed" && rec.Intent == state.IntentDone && rec.Error != "":
-		why = "it failed when it was stopped (" + rec.Error + ")"
+		why = "it failed while stopping (" + rec.Error + ")"
 	case rec.Phase == "failed":
-		why = "it had failed"
+		why = "it failed"
 	case rec.Intent == state.IntentDone && rec.Error != "":
-		why = "it was stopped, and not in order (" + rec.Error + ")"
+		why = "it was stopped with an error (" + rec.Error + ")"
 	case rec.Intent == state.IntentDone:
 		why = "it was stopped"
 	case rec.Intent == state.IntentStart:
-		why = "it was being started when the engine ended"
+		why = "the engine ended while it started"
 	}
 	op.Action = Restart
 	if op.Kind.Life() == kind.Job {
 		op.Action = Resume
 		if rec.Checkpoint != nil {
-			why += fmt.Sprintf(": goes on from step %d", rec.Checkpoint.Step)
+			why += fmt.Sprintf(": continues from step %d", rec.Checkpoint.Step)
 		} else {
-			why += ": no checkpoint yet, goes on from the start"
+			why += ": no checkpoint yet, starts from the beginning"
 		}
 	}
 	op.because(Reason{Text: why})
 }
 
-// propagate hands a replacement on to what refers to the replaced block: what it was told may no longer hold.
+// propagate restarts what refers to a replaced block: the outputs it was started with may have changed.
 func propagate(ordered []*Operation, ops map[addr.Block]*Operation) {
 	for _, op := range ordered {
 		for _, n := range op.Needs {
@@ -177,7 +175,7 @@ func propagate(ordered []*Operation, ops map[addr.Block]*Operation) {
 	}
 }
 
-// rest leaves services alone when no job needs them: a finished run whose services are gone is as declared.
+// rest does not restart services that no job needs: a finished run whose services have ended is as declared.
 func rest(ordered []*Operation) {
 	jobs, work := false, false
 	for _, op := range ordered {
@@ -192,18 +190,13 @@ func rest(ordered []*Operation) {
 	for _, op := range ordered {
 		if op.Action == Restart && !op.Alive && !hasAttribute(op.Reasons) {
 			op.Action = Nothing
-			op.Reasons = []Reason{{Text: "every job is done, nothing needs it"}}
+			op.Reasons = []Reason{{Text: "all jobs are done; no block needs it"}}
 		}
 	}
 }
 
 func hasAttribute(rs []Reason) bool {
-	for _, r := range rs {
-		if r.Attribute != "" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(rs, func(r Reason) bool { return r.Attribute != "" })
 }
 
 // removed lists what is recorded or alive but no longer declared, last started first.
@@ -260,9 +253,9 @@ func changed(before, after map[string]json.RawMessage) []string {
 	return out
 }
 
-// changeOf is what the schema says of an attribute; a nested block forces the hardest of what is in it.
+// changeOf is the change that the schema declares for an attribute; for a nested block, the hardest in it.
 func changeOf(s *spec.Schema, name string) spec.Change {
-	if name == "external" { // another server: who was told of the one before is told anew
+	if name == "external" { // another server: blocks that refer to it restart
 		return spec.ChangeReplace
 	}
 	for _, a := range s.Attributes {
@@ -287,24 +280,6 @@ func changeOf(s *spec.Schema, name string) spec.Change {
 		}
 	}
 	return hardest
-}
-
-func explain(name string, before, after json.RawMessage) string {
-	show := func(v json.RawMessage) string {
-		var m map[string]any
-		switch {
-		case len(v) == 0:
-			return "unset"
-		case json.Unmarshal(v, &m) == nil && m["sensitive"] != nil:
-			return "(sensitive)"
-		case json.Unmarshal(v, &m) == nil && m["unknown"] != nil:
-			return "(known after start)"
-		case json.Unmarshal(v, &m) == nil && m["ref"] != nil:
-			return fmt.Sprint(m["ref"])
-		}
-		return string(v)
-	}
-	return fmt.Sprintf("%s: %s → %s", name, show(before), show(after))
 }
 
 func outputs(r *schema.Recipe) []Output {

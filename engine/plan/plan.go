@@ -1,9 +1,10 @@
 // Package plan decides what apply would do: declared × recorded × observed → operations, each with its reason.
-// It is pure: it reads no file, starts nothing and asks no one.
+// It is pure: it reads no file, starts nothing and sends no request.
 package plan
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
@@ -13,20 +14,20 @@ import (
 )
 
 // FormatVersion is the version of the JSON form of a Plan. A new minor version only adds fields.
-const FormatVersion = "1.1"
+const FormatVersion = "1.2"
 
 // Action is what apply does with a block.
 type Action string
 
 // The actions, from the mildest to the hardest.
 const (
-	Nothing Action = "nothing" // it is as declared
-	Create  Action = "create"  // it was never started in this run
-	Update  Action = "update"  // the running block takes the change over
-	Resume  Action = "resume"  // a job goes on from its newest checkpoint
-	Restart Action = "restart" // it is stopped when it runs, and started
-	Replace Action = "replace" // what it produced is set aside, and it starts from nothing
-	Stop    Action = "stop"    // it is no longer declared
+	Nothing Action = "nothing" // the block is as declared
+	Create  Action = "create"  // the block is new
+	Update  Action = "update"  // the running block applies the change
+	Resume  Action = "resume"  // a job continues from its newest checkpoint
+	Restart Action = "restart" // the block is stopped, if it runs, and started
+	Replace Action = "replace" // its results are archived, and it starts from the beginning
+	Stop    Action = "stop"    // the block is no longer declared
 )
 
 // Actions lists every action in the order in which counts are shown.
@@ -58,7 +59,7 @@ type Operation struct {
 	// it; references are {"ref": ADDRESS}, values not yet known {"unknown": true}, sensitive ones {"sensitive":
 	// FINGERPRINT}.
 	Config map[string]json.RawMessage `json:"config,omitempty"`
-	// Devices are the GPUs of this machine that it is started on: those that it names, or was dealt.
+	// Devices are the GPUs of this machine that it uses: named or assigned.
 	Devices []string `json:"devices,omitempty"`
 
 	Block *schema.Block `json:"-"` // nil for Stop
@@ -71,13 +72,15 @@ type Dependency struct {
 	Attribute string           `json:"attribute"`
 }
 
-// Reason says why. Attribute is empty when no attribute is behind it.
+// Reason is one reason for an action. Attribute is empty when the cause is not an attribute.
 type Reason struct {
 	Attribute string          `json:"attribute,omitempty"`
 	Change    spec.Change     `json:"change,omitempty"`
 	Before    json.RawMessage `json:"before,omitempty"`
 	After     json.RawMessage `json:"after,omitempty"`
-	Text      string          `json:"text"`
+	// Parts are the changed values inside a nested block, or a change of a file's content.
+	Parts []Part `json:"parts,omitempty"`
+	Text  string `json:"text"`
 }
 
 // Output is an output of the recipe as far as it is known.
@@ -88,7 +91,7 @@ type Output struct {
 	Value     json.RawMessage `json:"value,omitempty"`
 }
 
-// Finding is something that the sizing of a plan found.
+// Finding is a result of the sizing of a plan.
 type Finding struct {
 	Severity string     `json:"severity"` // error, warning, info
 	Address  addr.Block `json:"address"`
@@ -96,17 +99,17 @@ type Finding struct {
 	Detail   string     `json:"detail,omitempty"` // the sum, and what to change
 }
 
-// Observed is what is known of a block's process right now.
+// Observed is the current state of a block's process.
 type Observed struct {
 	Alive bool
 	PID   int
 	Phase string
-	// Moved is where its directory lay when its process was started, when the project was moved since: the process
-	// still uses the old paths.
+	// Moved is the path of its directory when its process was started, if the project was moved since: the process still
+	// uses the old paths.
 	Moved string `json:",omitempty"`
 }
 
-// Input is everything that a plan is made from.
+// Input is everything that a plan depends on.
 type Input struct {
 	Recipe   *schema.Recipe
 	Recorded *state.Run
@@ -119,12 +122,7 @@ type Input struct {
 
 // Changes says whether apply would do anything.
 func (p *Plan) Changes() bool {
-	for _, op := range p.Operations {
-		if op.Action != Nothing {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Operations, func(op *Operation) bool { return op.Action != Nothing })
 }
 
 // Operation returns the operation on a block, or nil.
@@ -137,7 +135,7 @@ func (p *Plan) Operation(a addr.Block) *Operation {
 	return nil
 }
 
-// Errors are the findings that forbid an apply.
+// Errors are the findings that prevent an apply.
 func (p *Plan) Errors() []Finding {
 	var out []Finding
 	for _, f := range p.Findings {

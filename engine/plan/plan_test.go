@@ -89,7 +89,7 @@ func TestDecisions(t *testing.T) {
 		want     plan.Action
 		reason   string
 	}{
-		{"new", v(), nil, false, "", plan.Create, "not part of the run"},
+		{"new", v(), nil, false, "", plan.Create, "it is new"},
 		{"running as declared", v("live", 1), recorded("ready", state.IntentRun, v("live", 1)), true, "", plan.Nothing,
 			""},
 		{"live change of a running block", v("live", 2), recorded("ready", state.IntentRun, v("live", 1)), true, "",
@@ -118,9 +118,9 @@ func TestDecisions(t *testing.T) {
 		{"job died without one", v(), recorded("ready", state.IntentRun, v()), false, "", plan.Resume,
 			"no checkpoint yet"},
 		{"engine died while starting", v(), recorded("starting", state.IntentStart, v()), false, "", plan.Resume,
-			"being started"},
+			"while it started"},
 		{"job completed", v(), recorded("completed", state.IntentDone, v()), false, "", plan.Nothing, ""},
-		{"job failed", v(), recorded("failed", state.IntentRun, v()), false, "", plan.Resume, "it had failed"},
+		{"job failed", v(), recorded("failed", state.IntentRun, v()), false, "", plan.Resume, "it failed"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

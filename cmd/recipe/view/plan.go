@@ -93,8 +93,16 @@ func operation(w io.Writer, s Style, op *plan.Operation) {
 	}
 	fmt.Fprintln(w)
 	for _, r := range forced {
-		fmt.Fprintf(w, "        %s %s = %s %s %s", s.Yellow("~"), r.Attribute, brief(Value(r.Before)), s.Yellow("→"),
-			brief(Value(r.After)))
+		changes := r.Parts
+		if len(changes) == 0 {
+			changes = []plan.Part{{Path: r.Attribute, Before: r.Before, After: r.After}}
+		}
+		for i, c := range changes {
+			if i > 0 {
+				fmt.Fprintln(w)
+			}
+			change(w, s, c)
+		}
 		switch {
 		case r.Change != "" && r.Change != spec.ChangeLive:
 			fmt.Fprintf(w, "  %s", s.Dim("# forces "+string(r.Change)))
@@ -107,6 +115,16 @@ func operation(w io.Writer, s Style, op *plan.Operation) {
 		config(w, s, op)
 	}
 	fmt.Fprintln(w)
+}
+
+// change shows one changed value, or which file has changed.
+func change(w io.Writer, s Style, c plan.Part) {
+	if c.File != "" {
+		fmt.Fprintf(w, "        %s %s: %s has changed", s.Yellow("~"), c.Path, c.File)
+		return
+	}
+	fmt.Fprintf(w, "        %s %s = %s %s %s", s.Yellow("~"), c.Path, brief(Value(c.Before)), s.Yellow("→"),
+		brief(Value(c.After)))
 }
 
 // config shows the body of a block that will be created: what was chosen, and how much was left at its default.
