@@ -27,7 +27,7 @@ func newKeys(data, admin string) keys {
 	return keys{sha256.Sum256([]byte(data)), sha256.Sum256([]byte(admin)), data != "", admin != ""}
 }
 
-// scopeOf tells what a token allows. Without a data token everybody may use the data routes.
+// scopeOf returns what a token allows. Without a data token everybody may use the data routes.
 func (k *keys) scopeOf(token string) scope {
 	sum := sha256.Sum256([]byte(token))
 	admin := subtle.ConstantTimeCompare(sum[:], k.admin[:]) == 1 && k.hasAdmin
@@ -42,7 +42,7 @@ func (k *keys) scopeOf(token string) scope {
 }
 
 // authorize finds out what the client may do, what it is called, and which route it wants, without the prefixes that
-// only say who it is: /t/TOKEN/… and /c/NAME/….
+// only identify the client: /t/TOKEN/… and /c/NAME/….
 func (g *Gateway) authorize(r *http.Request) (s scope, client, path string) {
 	path = r.URL.Path
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")

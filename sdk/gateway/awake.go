@@ -7,21 +7,21 @@ import (
 	"sync"
 )
 
-// awakeTolerance is for engines whose weights nobody has checked yet: before and after they slept they should answer
-// the same, and memory that was lost differs by much more.
+// awakeTolerance is for engines whose weights have not been checked yet. Their answers before and after a sleep should
+// be equal; lost memory makes a much larger difference.
 const awakeTolerance = 0.3
 
-// awakeText is the text by which such an engine is known again: every vocabulary has low ids.
+// awakeText is the text that such an engine is compared by. Every vocabulary has low ids.
 func awakeText() []int { return []int{1, 2, 3, 5, 8, 4, 7, 9, 6, 10, 3, 1} }
 
-// baseline is what engines answered at a policy version, by replica.
+// baseline holds the answers of engines at a policy version, by replica.
 type baseline struct {
 	version int
 	checks  map[string]Check
 }
 
-// noteBefore makes sure that it is known what engines answer that are about to sleep: by the check of the last update,
-// else by asking them. An engine that cannot be asked is not proved after it woke.
+// noteBefore records what engines answer before they sleep: from the check of the last update, else by asking them. An
+// engine that cannot be asked is not checked after it wakes.
 func (g *Gateway) noteBefore(ctx context.Context) {
 	g.mu.Lock()
 	proved := g.last != nil && g.last.version() == g.version && g.last.Check != nil
@@ -40,8 +40,8 @@ func (g *Gateway) noteBefore(ctx context.Context) {
 	}
 }
 
-// proveAwake compares what engines answer that were woken, without new weights, with what they should: nothing else
-// would notice memory that came back as something else. One that differs is taken out. Called with g.updating held.
+// proveAwake compares the answers of engines that were woken without new weights with those from before: nothing else
+// would notice that memory was not restored. An engine that differs is excluded. Called with g.updating held.
 func (g *Gateway) proveAwake(ctx context.Context) {
 	g.mu.Lock()
 	var list []*replica

@@ -15,13 +15,13 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// cachingEngine is an engine with one number for weights, and a prefix cache: what it has computed of a prompt it goes
-// on to use.
+// cachingEngine is an engine with one number for weights, and a prefix cache: it uses again what it has computed of a
+// prompt.
 type cachingEngine struct {
 	mu      sync.Mutex
 	weight  float64
 	cache   map[string]float64 // by salt and prompt: the weights that computed it
-	unsalty bool               // takes no notice of cache_salt, as vLLM before it knew it
+	unsalty bool               // ignores cache_salt, as early versions of vLLM do
 }
 
 func (c *cachingEngine) become(weight float64, empty bool) {
@@ -89,7 +89,7 @@ func startCaching(t *testing.T, c *cachingEngine, empties bool, change func(*Con
 	return start(t, cfg, e)
 }
 
-// checkOf is what the trainer makes of a text at a version.
+// checkOf is a text with the trainer's log-probabilities at a version.
 func checkOf(version int) *Check {
 	return &Check{Tokens: []int{4, 5, 6}, Logprobs: []float64{0, float64(-1 - version), float64(-1 - version)},
 		Tolerance: 0.1}
@@ -130,13 +130,13 @@ func TestAPrefixCacheOfOlderWeightsIsNoticed(t *testing.T) {
 	}
 }
 
-// Engines that wake without new weights are proved, too: their memory may have come back as something else.
+// Engines that wake without new weights are checked, too: their memory may not have been restored.
 func TestWakingIsProved(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		updates int                    // before they sleep
-		wake    func(c *cachingEngine) // what the engine has become when it wakes
-		want    string                 // in the reason for which it is out; empty: it serves
+		wake    func(c *cachingEngine) // what the engine serves after it woke
+		want    string                 // in the reason why it is excluded; empty: it serves
 	}{
 		"as it was":                   {2, func(*cachingEngine) {}, ""},
 		"as it was, before an update": {0, func(*cachingEngine) {}, ""},

@@ -12,8 +12,8 @@ const (
 	prefixSlack = 8    // a replica with the prefix may be this many requests busier than the least busy one
 )
 
-// prefixTable remembers which replica last saw a prompt's head, so that its prefix cache is used. It is bounded: a new
-// block overwrites whatever had its slot.
+// prefixTable remembers which replica last got a prompt's head, so that its prefix cache is used. It is bounded: a new
+// block overwrites the one in its slot.
 type prefixTable struct {
 	seed  maphash.Seed
 	slots [prefixSlots]prefixSlot
@@ -41,7 +41,7 @@ func (t *prefixTable) sums(prompt []byte) []uint64 {
 }
 
 // find returns the replica that saw the longest part of the prompt, if that is at least half of it: a short common
-// head, such as the braces that every request opens with, is no reason to crowd onto one replica.
+// head, such as the opening of a chat template, must not send all requests to one replica.
 func (t *prefixTable) find(sums []uint64) *replica {
 	for i := len(sums) - 1; i >= len(sums)/2; i-- {
 		if s := &t.slots[sums[i]%prefixSlots]; s.sum == sums[i] && s.replica != nil {

@@ -25,8 +25,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// The benchmarks run the engine, the gateway and the load in three processes, as in life, so that the gateway's own CPU
-// time can be told from the rest. The gateway has one core (GOMAXPROCS=1).
+// The benchmarks run the engine, the gateway and the load in three processes, as in a run, so that the gateway's own
+// CPU time can be measured. The gateway has one core (GOMAXPROCS=1).
 const (
 	benchRole   = "RECIPE_GATEWAY_BENCH_ROLE"
 	benchEngine = "RECIPE_GATEWAY_BENCH_ENGINE"
@@ -74,7 +74,7 @@ func playRole(role string) {
 		p.Transport = &http.Transport{MaxIdleConnsPerHost: 1024, DisableCompression: true}
 		p.FlushInterval = -1
 		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			body, _ := io.ReadAll(r.Body) // else it now and then breaks off a stream that begins before the body is through
+			body, _ := io.ReadAll(r.Body) // otherwise it sometimes ends a stream that begins before the body has been sent
 			r.Body = io.NopCloser(bytes.NewReader(body))
 			p.ServeHTTP(w, r)
 		})
@@ -136,7 +136,7 @@ func benchEvents(n, length, per int) (events []string) {
 	return append(events, "[DONE]")
 }
 
-// benchAnswer is what vLLM would say to n completions of length tokens each.
+// benchAnswer is vLLM's answer to n completions of length tokens each.
 func benchAnswer(n, length int) []byte {
 	var choices []string
 	for i := range n {
@@ -180,7 +180,7 @@ func process(b *testing.B, role, engine string) (address string, pid int) {
 	return strings.TrimSpace(line), cmd.Process.Pid
 }
 
-// cpuSeconds is the CPU time of a process so far, in Linux's ticks of 10 ms; 0 where it cannot be told.
+// cpuSeconds is the CPU time of a process so far, in Linux's ticks of 10 ms; 0 where it cannot be read.
 func cpuSeconds(pid int) float64 {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -212,9 +212,9 @@ var loads = []load{
 		`},"logprobs":0,"n":8,"max_tokens":256,"user":"old"}`, 8 * 256},
 }
 
-// BenchmarkThroughput keeps 32 requests in flight and tells how many the gateway answers in a second of its own CPU
+// BenchmarkThroughput keeps 32 requests in flight and reports how many the gateway answers in a second of its own CPU
 // time, beside the standard library's reverse proxy (floor) where that does the same job. The role pieces is a gateway
-// that puts answers together from streams: 8 tokens in an event, or one by one.
+// that makes answers from streams: 8 tokens in an event, or one by one.
 func BenchmarkThroughput(b *testing.B) {
 	for _, l := range loads {
 		roles := []string{"floor", "gateway"}
@@ -326,7 +326,7 @@ func BenchmarkTranslate(b *testing.B) {
 	}
 }
 
-// BenchmarkGather is the reading and putting together of one group's stream alone.
+// BenchmarkGather is the conversion of one group's stream to an answer alone.
 func BenchmarkGather(b *testing.B) {
 	q, err := translateRequest([]byte(loads[4].body), "policy")
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// ErrStaleCache says that an engine continues what other weights have computed of a prompt.
-var ErrStaleCache = errors.New("the prefix cache holds what other weights have computed")
+// ErrStaleCache says that an engine continues a prompt from keys and values that other weights computed.
+var ErrStaleCache = errors.New("the prefix cache holds keys and values of other weights")
 
-// prove compares a replica's log-probabilities with the trainer's, and what it continues through its prefix cache with
-// what it computes anew. The two differ when the cache holds keys and values of older weights, or when its memory was
-// lent and is not what it was. It returns the larger difference.
+// prove compares a replica's log-probabilities with the trainer's, and its continuation through the prefix cache with
+// the one computed without the cache. The two differ when the cache holds keys and values of older weights, or when its
+// memory was given away and not restored. It returns the larger difference.
 func (g *Gateway) prove(ctx context.Context, r Replica, c Check, version int) (float64, error) {
 	length := 0
 	if g.cfg.CachedPrompt != nil {
@@ -27,7 +27,8 @@ func (g *Gateway) prove(ctx context.Context, r Replica, c Check, version int) (f
 		return g.compare(ctx, r, c)
 	}
 	prompt := repeated(c.Tokens, length)
-	// As a client's request of this version, and before the others: they leave their own keys and values in the cache.
+	// With the salt of a client's request, and before the other requests: those leave their own keys and values in the
+	// cache.
 	through, err := g.continued(ctx, r, prompt, fmt.Sprintf(`,"cache_salt":%q`, saltOf(version, version)))
 	if err != nil {
 		return 0, fmt.Errorf("continuing the fixed text through the prefix cache of replica %s: %w", r.ID, err)
@@ -35,7 +36,7 @@ func (g *Gateway) prove(ctx context.Context, r Replica, c Check, version int) (f
 	var alone float64
 	var failed error
 	var wg sync.WaitGroup
-	wg.Go(func() { alone, failed = g.continued(ctx, r, prompt, `,"prompt_logprobs":0`) }) // with it vLLM reads no cache
+	wg.Go(func() { alone, failed = g.continued(ctx, r, prompt, `,"prompt_logprobs":0`) }) // with prompt_logprobs vLLM reads no cache
 	worst, err := g.compare(ctx, r, c)
 	wg.Wait()
 	switch {
@@ -57,8 +58,9 @@ func (g *Gateway) prove(ctx context.Context, r Replica, c Check, version int) (f
 	return max(worst, difference), nil
 }
 
-// repeated is the text again and again until it has so many tokens, the last time backwards: a model that reads a text
-// for the fifth time is sure of what follows, whatever its keys and values, and then there would be nothing to compare.
+// repeated repeats the text until it has that many tokens, the last time backwards: a model that reads a text for the
+// fifth time predicts the next token with certainty, whatever its keys and values are, so that the comparison would
+// show nothing.
 func repeated(tokens []int, length int) []int {
 	out := make([]int, 0, length)
 	for left := length - len(tokens); left > 0; left = length - len(tokens) - len(out) {
@@ -83,7 +85,7 @@ func (g *Gateway) continued(ctx context.Context, r Replica, prompt []int, more s
 	return x.Num, nil
 }
 
-// complete asks a replica itself, past every hold, to continue a prompt of token ids by its likeliest token.
+// complete asks a replica directly, past every hold, to continue a prompt of token ids by its likeliest token.
 func (g *Gateway) complete(ctx context.Context, r Replica, prompt []int, more string) ([]byte, error) {
 	body := []byte(`{`)
 	if model := g.policyModel(); model != "" {

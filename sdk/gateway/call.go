@@ -15,7 +15,7 @@ type call struct {
 	edits               []edit         // of body, for the engine
 	prompt              []byte         // head of the prompt as it stands in body, for prefix affinity
 	promptIDs           []int32        // the prompt, if body gives it as token ids
-	generate            *generateQuery // what the client asked of /generate, if that is translated
+	generate            *generateQuery // the client's request to /generate, if that is translated
 	whole               bool           // ask for the answer in one piece; see piecewise
 	stream              bool           // the client asked for server-sent events
 	ids                 bool           // the client asked for token ids in one of vLLM's ways
@@ -27,8 +27,8 @@ type call struct {
 	waitUntil time.Time         // when waiting turns into a refusal; zero before the first wait
 }
 
-// newCall reads what the gateway needs to know from a request body; a body that is no JSON object is passed on as it
-// is, the engine says what is wrong with it.
+// newCall reads what the gateway needs to know from a request body; a body that is no JSON object is passed on
+// unchanged, and the engine reports the mistake.
 func newCall(r *http.Request, path string, body []byte) *call {
 	c := &call{method: r.Method, path: path, query: r.URL.RawQuery, header: r.Header, body: body}
 	if len(body) > 0 && r.Method == http.MethodPost {
@@ -37,7 +37,7 @@ func newCall(r *http.Request, path string, body []byte) *call {
 	return c
 }
 
-// read notes the fields of the body.
+// read records the fields of the body.
 func (c *call) read() {
 	var greedy bool
 	var n int
@@ -52,7 +52,7 @@ func (c *call) read() {
 			c.stream = value.Bool()
 		case "prompt", "messages", "input", "input_ids", "text":
 			c.prompt = []byte(value.Raw[:min(len(value.Raw), prefixBlock*prefixMax)])
-			c.promptIDs, _ = parseIDs(value.Raw, nil) // a prompt in words has none
+			c.promptIDs, _ = parseIDs(value.Raw, nil) // a prompt that is text has none
 		case "n":
 			if value.Type == gjson.Number {
 				n = int(value.Num)

@@ -20,22 +20,22 @@ type choice struct {
 	logprobs       []string // raw numbers, one a token of ids
 	top            []gjson.Result
 	promptLogprobs gjson.Result
-	spans          []VersionSpan // which version sampled which of ids; nil: nobody says
+	spans          []VersionSpan // which version sampled which of ids; nil: unknown
 }
 
 // completion is an answer of the engine, or one event of a stream, in the parts that the gateway uses.
 type completion struct {
 	id         string // raw
 	choices    []choice
-	bad        error // why the choices are of no use
+	bad        error // why the choices cannot be used
 	tokens     int   // generated, as the engine counts
 	version    int   // as the engine says, or UnknownVersion
 	versionMax int
-	spanLow    int // the same, from what the engine says of each token
+	spanLow    int // the same, where the engine reports a version for each token
 	spanHigh   int
 }
 
-// shape says what readCompletion is to read besides the rest.
+// shape selects the optional parts that readCompletion reads.
 type shape struct {
 	choices bool
 	top     bool // alternatives to the sampled tokens
@@ -43,8 +43,8 @@ type shape struct {
 }
 
 // readCompletion reads an answer of /v1/completions or /v1/chat/completions, in the shapes vLLM gives them: token ids
-// from "token_ids" (return_token_ids) or from tokens of the form "token_id:7" (return_tokens_as_token_ids). Parts that
-// are missing stay empty; parts that disagree make the choices bad.
+// from "token_ids" (return_token_ids) or from tokens of the form "token_id:7" (return_tokens_as_token_ids). Missing
+// parts stay empty; parts that contradict each other set the field bad.
 func readCompletion(root gjson.Result, want shape) *completion {
 	c := &completion{version: UnknownVersion, versionMax: UnknownVersion, spanLow: UnknownVersion,
 		spanHigh: UnknownVersion}

@@ -78,7 +78,7 @@ func (c *Client) Sleep(ctx context.Context, hold string, level int) error {
 	return c.do(ctx, http.MethodPost, "sleep", map[string]any{"hold": hold, "level": level}, nil)
 }
 
-// ExpectUpdates says what will become of requests in flight at the weight updates to come; see Gateway.ExpectUpdates.
+// ExpectUpdates announces what later weight updates do with requests in flight; see Gateway.ExpectUpdates.
 func (c *Client) ExpectUpdates(ctx context.Context, m Mode) error {
 	return c.do(ctx, http.MethodPost, "updates", map[string]Mode{"mode": m}, nil)
 }
@@ -94,7 +94,7 @@ func (c *Client) SetReplicaHealthy(ctx context.Context, id string, healthy bool,
 }
 
 // Admit loads the latest weights into a replica that is up and lets it take part; version is that of its weights, -1 if
-// nobody knows. See Gateway.Admit.
+// unknown. See Gateway.Admit.
 func (c *Client) Admit(ctx context.Context, id string, version int) error {
 	return c.do(ctx, http.MethodPost, "admit", map[string]any{"id": id, "version": version}, nil)
 }
@@ -106,8 +106,8 @@ func (c *Client) UpdateWeights(ctx context.Context, u WeightUpdate) (UpdateResul
 	return r, c.do(ctx, http.MethodPost, "weights", u, &r)
 }
 
-// Logprobs asks every replica what it makes of a text; see Gateway.Logprobs. What the others said is filled in also
-// when one fails.
+// Logprobs asks every replica for the log-probabilities of a text; see Gateway.Logprobs. The answers of the others are
+// filled in also when one fails.
 func (c *Client) Logprobs(ctx context.Context, tokens []int) ([]ReplicaLogprobs, error) {
 	var out struct {
 		Replicas []ReplicaLogprobs `json:"replicas"`

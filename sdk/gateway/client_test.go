@@ -13,7 +13,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// An earlier client says in options what it does not say beside them.
+// An earlier client puts attributes of the weights into options.
 func TestAnUpdateInItsEarlierForm(t *testing.T) {
 	t.Parallel()
 	told := make(chan sdk.Weights, 1)
@@ -119,7 +119,7 @@ func TestClientDrivesAnUpdate(t *testing.T) {
 	}
 }
 
-// A trainer that dies while it waits for draining holds nothing.
+// The hold of a trainer that dies while it waits for draining ends.
 func TestClientGoneWhileHolding(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// maxClients bounds the clients told apart; further ones are counted together as "other".
+// maxClients bounds the clients that are counted separately; further ones are counted together as "other".
 const maxClients = 256
 
-// maxClientName is how many bytes of a name tell clients apart. Names are kept for good, and a header may be a megabyte
+// maxClientName is how many bytes of a client's name are kept. Names are never deleted, and a header may be a megabyte
 // long.
 const maxClientName = 256
 
-// clients counts requests by client, as evidence of environments that make none.
+// clients counts requests by client, so that an environment that makes none can be found.
 type clients struct {
 	mu     sync.Mutex
 	byName map[string]*client

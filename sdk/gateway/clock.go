@@ -2,7 +2,7 @@ package gateway
 
 import "time"
 
-// Clock tells the time and runs timers. Tests replace it, so that a lease of minutes can run out in no time.
+// Clock returns the time and runs timers. Tests replace it, so that a lease of minutes ends at once.
 type Clock interface {
 	// Now returns the current time.
 	Now() time.Time

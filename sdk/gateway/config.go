@@ -12,19 +12,19 @@ import (
 // Config describes a gateway. Only Address (or Listener) is needed on loopback; off loopback Token and TLS are needed
 // too.
 type Config struct {
-	// Address is the host:port to listen on, for example "127.0.0.1:9001". Give the same one after a restart: environments
-	// hold on to it. Port 0 takes a free one (see Gateway.Addr).
+	// Address is the host:port to listen on, for example "127.0.0.1:9001". Use the same one after a restart: environments
+	// keep it. Port 0 takes a free one (see Gateway.Addr).
 	Address string
 	// Listener is used instead of Address when it is set. The gateway closes it.
 	Listener net.Listener
 	// Token lets a client use the data routes: "Authorization: Bearer TOKEN", or the path prefix /t/TOKEN/. Empty means
-	// that no token is asked for, which New refuses off loopback unless Insecure is set.
+	// that no token is required, which New refuses off loopback unless Insecure is set.
 	Token string
 	// AdminToken lets a client use /recipe/v1/… (it also opens the data routes). Empty closes the control routes over
 	// HTTP; the methods of Gateway work all the same.
 	AdminToken string
 	// TLS is what the gateway serves with, its certificates set. Nil means plain HTTP, which New refuses off loopback
-	// unless Insecure is set: whoever is on the way would read tokens, prompts and completions, and could load weights.
+	// unless Insecure is set: anyone on the network path could read tokens, prompts and completions, and load weights.
 	TLS *tls.Config
 	// Insecure allows an empty Token, and plain HTTP, off loopback.
 	Insecure bool
@@ -32,11 +32,11 @@ type Config struct {
 	// 8 bytes a token. Default: 4,000,000.
 	RecordTokens int
 	// CacheSalt says whether to add cache_salt, the policy version, to every completion that is asked for, so that an
-	// engine in the manner of vLLM never continues what older weights have computed of the same prompt. Nil: no.
+	// engine such as vLLM never continues a prompt from keys and values of older weights. Nil: no.
 	CacheSalt func() bool
-	// CachedPrompt is how many tokens a prompt needs for the engine to keep a part of it in a prefix cache. With it a
-	// proof also continues the fixed text through that cache, so that one that an update did not empty is noticed. Nil or
-	// 0: not asked.
+	// CachedPrompt is how many tokens a prompt needs for the engine to keep a part of it in a prefix cache. With it, the
+	// check of an update also continues the fixed text through that cache, so that a cache that the update did not empty
+	// is noticed. Nil or 0: not checked.
 	CachedPrompt func() int
 	// MaxBodyBytes bounds a request body. Default: 64 MiB.
 	MaxBodyBytes int64
@@ -44,8 +44,8 @@ type Config struct {
 	// its stamp in the header only. Default: 256 MiB.
 	MaxResponseBytes int64
 	// HoldTimeout is how long a request waits for a hold to end or a replica to come up before it gets 503 with
-	// Retry-After. A hold whose owner renews it starts the time anew: a training step on a shared GPU takes as long as it
-	// takes. Default: 10 minutes, which outlasts the start of an engine.
+	// Retry-After. The time starts again when the hold's owner renews it: a training step on a shared GPU may take long.
+	// Default: 10 minutes, which outlasts the start of an engine.
 	HoldTimeout time.Duration
 	// MaxWaiting bounds the requests that wait at once; further ones get 503 at once. Default: 16384.
 	MaxWaiting int
@@ -70,7 +70,7 @@ type Config struct {
 	// Logprobs returns the log-probability of each of tokens given those before it, as replica r computes it; the first,
 	// which nothing precedes, is 0. Nil: asked of the engine's /v1/completions with prompt_logprobs, as vLLM answers it.
 	Logprobs func(ctx context.Context, r Replica, tokens []int) ([]float64, error)
-	// Recover brings the engines back to serving the weights that they served, after a hold ran out of its lease (its
+	// Recover brings the engines back to serving the weights that they served, after the lease of a hold ran out (its
 	// owner died, perhaps after it had paused the engines or put them to sleep), and when a hold ends under which they
 	// sleep. It is called before requests are let through; its error takes every replica out, except ErrNoSleep. Nil:
 	// nothing to do.
@@ -78,7 +78,7 @@ type Config struct {
 	// Sleep makes every engine give the memory of its GPU back; Recover, or the next Update, wakes them. Level 1 keeps the
 	// weights in the host's memory, level 2 drops them. ErrNoSleep says that they cannot. Nil: Sleep is refused.
 	Sleep func(ctx context.Context, level int) error
-	// Events is told what happens, from several goroutines. It must return soon and must not call the gateway.
+	// Events is called for each event, from several goroutines. It must return soon and must not call the gateway.
 	Events func(Event)
 	// Clock replaces the machine's clock in tests.
 	Clock Clock
@@ -108,7 +108,7 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// check reports every setting that cannot work, all at once.
+// check reports all invalid settings at once.
 func (c *Config) check() error {
 	var errs []error
 	if c.Listener == nil && c.Address == "" {
@@ -140,7 +140,7 @@ func (c *Config) checkExposure(addr net.Addr) error {
 			"127.0.0.1, or set Insecure", addr)
 	}
 	if c.TLS == nil {
-		return fmt.Errorf("gateway: refused: would serve without TLS beyond loopback (%s); set TLS, listen on "+
+		return fmt.Errorf("gateway: Address %s is reachable from other machines and TLS is not set; set TLS, listen on "+
 			"127.0.0.1, or set Insecure", addr)
 	}
 	return nil

@@ -18,7 +18,7 @@ type holdBody struct {
 	Reason       string  `json:"reason,omitempty"`
 }
 
-// LookupResult is what the record says of one sequence of tokens.
+// LookupResult is what is recorded of one sequence of tokens.
 type LookupResult struct {
 	Found     bool    `json:"found"`
 	Ambiguous bool    `json:"ambiguous"`
@@ -66,7 +66,7 @@ func (g *Gateway) control(w http.ResponseWriter, r *http.Request, allowed scope,
 	writeJSON(w, http.StatusOK, out)
 }
 
-// controlError is an error together with what is known all the same.
+// controlError is an error together with a partial result.
 type controlError struct {
 	Error  apiErrorBody `json:"error"`
 	Result any          `json:"result,omitempty"`
@@ -173,7 +173,7 @@ func (g *Gateway) postVersion(_ *http.Request, body []byte) (any, error) {
 }
 
 func (g *Gateway) postWeights(r *http.Request, body []byte) (any, error) {
-	// Earlier clients say in options what else the weights are.
+	// Earlier clients put the other attributes of the weights into options.
 	var q struct {
 		WeightUpdate
 		Options json.RawMessage `json:"options"`

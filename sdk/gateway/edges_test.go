@@ -15,7 +15,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// An engine that says itself which weights sampled an answer knows better than the gateway.
+// The versions that an engine reports replace those that the gateway assumes.
 func TestEnginesOwnVersionWins(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)
@@ -72,7 +72,7 @@ func TestChatIsRecorded(t *testing.T) {
 
 func itoa(n int) string { return string(rune('0' + n)) }
 
-func TestGenerateWhenTheEngineSaysNo(t *testing.T) {
+func TestGenerateWhenTheEngineRefuses(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)
 	g := start(t, Config{MaxResponseBytes: 500}, e)
@@ -219,7 +219,7 @@ func TestSameAddressAfterRestart(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = resp.Body.Close()
-		cancel() // as when the process is told to end
+		cancel() // as when the process is asked to end
 		if err := <-served; err != nil {
 			t.Errorf("Serve: %v", err)
 		}
@@ -250,9 +250,8 @@ func TestReplicasAreChecked(t *testing.T) {
 	}
 }
 
-// A list of models that has no end must not count as a request in flight for good: every weight update would wait for
-// it.
-func TestAListOfModelsWithoutEndIsLetGo(t *testing.T) {
+// An endless list of models must not count as a request in flight for ever: every weight update would wait for it.
+func TestAnEndlessListOfModelsIsCutOff(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)
 	g := start(t, Config{MaxResponseBytes: 100}, e)
@@ -280,7 +279,7 @@ func TestAListOfModelsWithoutEndIsLetGo(t *testing.T) {
 	}
 }
 
-// Clients are told apart by names that they give themselves; those are kept, so they must not be long.
+// Clients are distinguished by names that they choose; the names are kept, so they must not be long.
 func TestLongNamesOfClientsAreCut(t *testing.T) {
 	t.Parallel()
 	g := start(t, Config{}, newEngine(t))

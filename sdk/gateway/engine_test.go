@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// fakeEngine stands for vLLM: it answers in vLLM's shapes and can be told to wait, fail, or die.
+// fakeEngine stands for vLLM: it answers in vLLM's formats and can be made to wait, fail, or die.
 type fakeEngine struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -114,7 +114,7 @@ func fakePromptLogprobs(prompt string) string {
 	return "[" + strings.Join(out, ",") + "]"
 }
 
-// fakeClock moves only when told to.
+// fakeClock moves only by advance.
 type fakeClock struct {
 	mu     sync.Mutex
 	now    time.Time
@@ -154,7 +154,7 @@ func (c *fakeClock) remove(t *fakeTimer) bool {
 	return false
 }
 
-// advance moves the clock and runs what is due, each before it returns.
+// advance moves the clock and runs the timers that are due before it returns.
 func (c *fakeClock) advance(d time.Duration) {
 	c.mu.Lock()
 	c.now = c.now.Add(d)
@@ -172,7 +172,7 @@ func (c *fakeClock) advance(d time.Duration) {
 	}
 }
 
-// events collects what a gateway says.
+// events collects a gateway's events.
 type events struct {
 	mu   sync.Mutex
 	list []Event

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// far says that it listens where other machines can reach it.
+// far is a listener with an address that other machines can reach.
 type far struct{ net.Listener }
 
 func (far) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 9001} }
@@ -25,7 +25,7 @@ func TestBeyondLoopbackATokenAndTLSAreRequired(t *testing.T) {
 	}{
 		"loopback":        {Config{}, true, ""},
 		"beyond, nothing": {Config{}, false, "no Token is set"},
-		"beyond, a token": {Config{Token: "t"}, false, "refused: would serve without TLS beyond loopback"},
+		"beyond, a token": {Config{Token: "t"}, false, "is reachable from other machines and TLS is not set"},
 		"beyond, TLS": {Config{TLS: &tls.Config{MinVersion: tls.VersionTLS13}}, false,
 			"no Token is set"},
 		"beyond, a token and TLS":           {Config{Token: "t", TLS: &tls.Config{MinVersion: tls.VersionTLS13}}, false, ""},

@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// maxTries is how often a call is sent before its failure is the client's.
+// maxTries is how often a call is sent before the client gets its failure.
 const maxTries = 3
 
-// answer is what a replica said. Either body holds all of it, or rest gives what follows body.
+// answer is a replica's answer. Either body holds all of it, or rest reads what follows body.
 type answer struct {
 	status    int
 	header    http.Header
@@ -68,7 +68,7 @@ func (g *Gateway) send(ctx context.Context, c *call) (*answer, error) {
 		case try >= maxTries:
 			g.suspectReplica(f.replica, err)
 			return nil, &refusal{http.StatusBadGateway, "engine_failed",
-				fmt.Sprintf("the inference engine broke off %d times, last: %v", try, err), 0}
+				fmt.Sprintf("the inference engine ended its answer early %d times, last: %v", try, err), 0}
 		default:
 			g.suspectReplica(f.replica, err)
 			c.fail(f.replica)
@@ -84,31 +84,31 @@ func (c *call) fail(r *replica) {
 	c.failed[r] = true
 }
 
-// startWaiting starts the time after which waiting turns into a refusal.
+// startWaiting starts the time after which a waiting request is refused.
 func (g *Gateway) startWaiting(c *call) {
 	if c.waitUntil.IsZero() {
 		c.waitUntil = g.cfg.Clock.Now().Add(g.cfg.HoldTimeout)
 	}
 }
 
-// retriable tells an engine that is dying or overloaded from one that understood the request and refused it.
+// retriable distinguishes an engine that is dying or overloaded from one that understood the request and refused it.
 func retriable(status int) bool {
 	return status >= 500 && status != http.StatusNotImplemented && status != http.StatusHTTPVersionNotSupported
 }
 
-// refused tells a request that the engine does not take, which may be because it cannot stream what is asked for.
+// refused says that the engine refuses the request, perhaps because it cannot stream what is asked for.
 func refused(status int) bool {
 	return status >= 400 && status < 500 || status == http.StatusNotImplemented
 }
 
-// neverArrived reports that nothing listens, so the request cannot have had an effect.
+// neverArrived reports that nothing listens there, so the request cannot have had an effect.
 func neverArrived(err error) bool {
 	var op *net.OpError
 	return errors.Is(err, syscall.ECONNREFUSED) || (errors.As(err, &op) && op.Op == "dial")
 }
 
-// secondOpinion prepares another try after a 5xx: at another replica if there is one, else, once, at the same after a
-// pause in which a dying engine has time to die. Its error says that there is nothing left to try.
+// secondOpinion prepares another try after a 5xx: at another replica if there is one, else once at the same one, after
+// a pause in which a dying engine can end. Its error says that no try is left.
 func (g *Gateway) secondOpinion(ctx context.Context, c *call, f *inFlight, a *answer) error {
 	again := c.failed[f.replica]
 	c.fail(f.replica)
@@ -131,7 +131,7 @@ func (g *Gateway) secondOpinion(ctx context.Context, c *call, f *inFlight, a *an
 	return nil
 }
 
-// discard frees what an answer that nobody will read holds.
+// discard frees the resources of an answer that will not be read.
 func (a *answer) discard(g *Gateway) {
 	if a != nil && a.rest != nil {
 		_ = a.rest.Close()
@@ -157,7 +157,7 @@ func (g *Gateway) ask(f *inFlight, c *call) (*answer, error) {
 	if isStream(resp.Header) && c.generate != nil {
 		return g.gather(f, c, resp)
 	}
-	if isStream(resp.Header) { // the first event commits the answer, until then another replica may take over
+	if isStream(resp.Header) { // the first event commits to this answer; until then another replica may take over
 		head := make([]byte, 4096)
 		n, err := resp.Body.Read(head)
 		if err != nil && !errors.Is(err, io.EOF) {
@@ -229,7 +229,7 @@ func (g *Gateway) request(f *inFlight, c *call) *http.Request {
 	return req.WithContext(f.ctx)
 }
 
-// members are what the gateway adds to a request on its own account.
+// members are what the gateway adds to a request.
 func (g *Gateway) members(f *inFlight, c *call) string {
 	salt := ""
 	if g.cfg.CacheSalt != nil && g.cfg.CacheSalt() {
@@ -244,7 +244,7 @@ func (g *Gateway) members(f *inFlight, c *call) string {
 	return piecesMember() + "," + salt
 }
 
-// dropped tells headers that are about one connection, or about the gateway, and go no further.
+// dropped selects headers that concern one connection, or the gateway, and are not passed on.
 func dropped(key string) bool {
 	switch key {
 	case "Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding",

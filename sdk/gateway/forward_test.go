@@ -246,7 +246,7 @@ func TestModels(t *testing.T) {
 	}
 }
 
-func TestThePolicysNameIsPutIn(t *testing.T) {
+func TestTheModelNameIsAdded(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)
 	g := start(t, Config{}, e)
@@ -261,7 +261,7 @@ func TestThePolicysNameIsPutIn(t *testing.T) {
 	}
 }
 
-// vLLM refuses n > 1 at temperature 0; environments ask for it all the same.
+// vLLM refuses n > 1 at temperature 0, and environments ask for it.
 func TestGreedyGroupIsAskedOnce(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)

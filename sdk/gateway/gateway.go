@@ -33,12 +33,12 @@ type Gateway struct {
 
 	sign atomic.Int64 // when an engine last sent anything of an answer, in Unix nanoseconds; 0: never
 
-	waitingSince time.Time // since when a request waits, guarded by mu; of no meaning when none does
+	waitingSince time.Time // since when a request waits, guarded by mu; undefined when none does
 
 	updating contextLock // one weight update or admission at a time; taken before mu
 
 	mu       sync.Mutex
-	changed  chan struct{} // closed and replaced whenever somebody who waits should look again
+	changed  chan struct{} // closed and replaced at each change that a waiting request must see
 	replicas []*replica
 	prefixes prefixTable
 	inFlight map[*inFlight]struct{}
@@ -46,9 +46,9 @@ type Gateway struct {
 	hold     *hold
 	asleep   int // level at which the engines sleep; 0: awake
 	version  int
-	expected Mode          // of the weight updates to come, as far as anybody has said or shown
+	expected Mode          // of later weight updates, as announced or as the last update had it
 	last     *WeightUpdate // the update that made the current version
-	before   baseline      // what engines answered before they were put to sleep, where no update has told
+	before   baseline      // what engines answered before they were put to sleep, where no update had a check
 	names    []string      // names that clients may use for it; replaced, never changed
 }
 

@@ -13,10 +13,10 @@ import (
 type generateQuery struct {
 	body      []byte  // of the request to the engine
 	prompt    []byte  // as it stands in body, for prefix affinity
-	promptIDs []int32 // empty if the prompt is in words
-	words     string  // raw JSON string, if the prompt is in words
+	promptIDs []int32 // empty if the prompt is text
+	words     string  // raw JSON string, if the prompt is text
 	n         int     // completions wanted
-	repeat    bool    // greedy: one completion stands for n
+	repeat    bool    // greedy: one completion is returned n times
 	logprobs  bool    // wanted
 	topK      int     // alternatives wanted a position
 	sglang    bool    // SGLang's shape, not Atropos's
@@ -35,7 +35,7 @@ const maxN = 4096
 //	{"input_ids": [1, 2], "sampling_params": {"n": 8, "max_new_tokens": 64}, "return_logprob": true}
 //
 // and makes a body of /v1/completions that asks for token ids. Sampling parameters keep their names and values. Greedy
-// sampling with n > 1, which vLLM refuses, is asked for once.
+// sampling with n > 1, which vLLM refuses, is requested once.
 //
 // model names the policy to the engine; empty leaves it to the engine.
 func translateRequest(body []byte, model string) (*generateQuery, error) {
@@ -115,7 +115,7 @@ func (p *params) atropos(name string, v gjson.Result) {
 	case "logprobs":
 		p.setLogprobs(v)
 	case "model", "output_kind", "return_token_ids", "return_tokens_as_token_ids", "echo", "detokenize":
-		// the gateway's to say
+		// set by the gateway
 	default:
 		p.sampling(name, v)
 	}
@@ -136,7 +136,7 @@ func (p *params) sampling(name string, v gjson.Result) {
 		return
 	case "stream":
 		if v.Bool() {
-			p.bad = fmt.Errorf("stream is true: /generate answers at once; stream with /v1/completions or /v1/chat/completions")
+			p.bad = fmt.Errorf("stream is true, but /generate cannot stream; use /v1/completions or /v1/chat/completions")
 		}
 		return
 	case "temperature":
@@ -189,8 +189,9 @@ func (p *params) setPrompt(v gjson.Result) {
 	p.q.prompt = []byte(v.Raw)
 }
 
-// translateResponse turns the engine's answer to q into the shape the client asked in. Completions come in the order of
-// their index. An answer in which tokens and log-probabilities do not match is an error: a hole would be trained on.
+// translateResponse converts the engine's answer to q into the format of the client's request. Completions come in the
+// order of their index. An answer in which tokens and log-probabilities do not match is an error, because training
+// would use it.
 func translateResponse(q *generateQuery, c *completion) ([]byte, error) {
 	if err := q.check(c); err != nil {
 		return nil, err
@@ -206,7 +207,7 @@ func translateResponse(q *generateQuery, c *completion) ([]byte, error) {
 	return appendAtropos(nil, q, shown)
 }
 
-// check reports what an answer lacks, and puts its completions into their order.
+// check reports what is missing in an answer, and sorts its completions.
 func (q *generateQuery) check(c *completion) error {
 	if c.bad != nil {
 		return c.bad

@@ -12,7 +12,7 @@ import (
 
 // testdata/generate holds one folder a case: request.json as the client sends it, upstream.json as the engine must get
 // it, engine.json as the engine answers, and reply.json as the client must get it. recorded_vllm_0.32 holds what vLLM
-// 0.32.0 really answered (SmolLM2-135M, CPU, float32); the others have its shape, or that of older versions.
+// 0.32.0 really answered (SmolLM2-135M, CPU, float32); the others have its format, or that of older versions.
 func TestGenerateTranslation(t *testing.T) {
 	t.Parallel()
 	cases, err := filepath.Glob("testdata/generate/*")
@@ -95,7 +95,7 @@ func TestGenerateRefusesBadRequests(t *testing.T) {
 		{`{"prompt":[1],"n":"8"}`, "n is"},
 		{`{"prompt":[1],"n":1e9}`, "n is"},
 		{`{"prompt":[1],"logprobs":-1}`, "logprobs is"},
-		{`{"prompt":[1],"stream":true}`, "stream with /v1"},
+		{`{"prompt":[1],"stream":true}`, "/generate cannot stream; use /v1"},
 		{`{"input_ids":[1],"logprob_start_len":0}`, "logprob_start_len"},
 		{`{"input_ids":[1],"sampling_params":{"n":-1}}`, "n is"},
 	}
@@ -113,7 +113,7 @@ func TestGenerateRefusesBadRequests(t *testing.T) {
 	}
 }
 
-// An answer with a hole must not become a training example.
+// An incomplete answer must not become a training example.
 func TestGenerateRefusesBadAnswers(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, answer, want string }{

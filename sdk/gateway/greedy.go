@@ -6,11 +6,10 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// vLLM refuses n > 1 with temperature 0, which breaks environments that evaluate greedily with the same code that they
-// roll out with. Greedy samples of one prompt are equal, so the engine is asked for one, and the client gets it n
-// times.
+// vLLM refuses n > 1 with temperature 0, which breaks environments that use the same code for rollouts and for greedy
+// evaluation. Greedy samples of one prompt are equal, so the engine is asked for one, and the client gets it n times.
 
-// askOnce makes a greedy request one for a single completion. at is where the body says n.
+// askOnce changes a greedy request to a single completion. at is the position of n in the body.
 func (c *call) askOnce(n int, at span) {
 	switch c.path {
 	case "/v1/completions", "/v1/chat/completions":
@@ -23,8 +22,8 @@ func (c *call) askOnce(n int, at span) {
 	c.edits, c.repeat = append(c.edits, edit{at, "1"}), n
 }
 
-// repeatChoices gives each choice of an answer n times, numbered anew. An answer that it does not understand stays as
-// it is.
+// repeatChoices repeats each choice of an answer n times and renumbers them. An answer in another format stays as it
+// is.
 func repeatChoices(body []byte, n int) []byte {
 	list := gjson.GetBytes(body, "choices")
 	at, ok := spanOf(body, list)

@@ -12,10 +12,10 @@ import (
 type Mode string
 
 const (
-	// ModeDrain lets requests in flight finish; Hold returns when the last one has.
+	// ModeDrain lets requests in flight finish; Hold returns after the last one.
 	ModeDrain Mode = "drain"
-	// ModeKeep leaves requests in flight alone: the engine freezes them itself and goes on with the new weights. Their
-	// answers carry the range of versions that may have sampled them.
+	// ModeKeep keeps requests in flight: the engine pauses them itself and continues with the new weights. Their answers
+	// carry the range of versions that may have sampled them.
 	ModeKeep Mode = "keep"
 	// ModeAbort cancels requests in flight at the engine. Those that had not begun to answer are sent again after the
 	// hold, so their clients only wait longer; a stream that had begun ends with an error event.
@@ -28,7 +28,7 @@ const (
 const DefaultLease = 2 * time.Minute
 
 var (
-	// ErrHeld says that somebody else holds the gateway.
+	// ErrHeld says that another owner holds the gateway.
 	ErrHeld = errors.New("gateway: held by another owner")
 	// ErrNotHeld says that the named hold is not in force (it may have run out).
 	ErrNotHeld = errors.New("gateway: not held")
@@ -42,8 +42,8 @@ type HoldRequest struct {
 	ID string
 	// Mode says what becomes of requests in flight. Default: ModeDrain.
 	Mode Mode
-	// Lease is how long the hold stays in force unless it is renewed; then requests go through by themselves, so that an
-	// owner that died between hold and resume freezes nothing. It runs from the end of draining. Default: DefaultLease.
+	// Lease is how long the hold stays in force unless it is renewed; then requests go through again, so that an owner
+	// that died between hold and resume blocks nothing for long. It runs from the end of draining. Default: DefaultLease.
 	Lease time.Duration
 	// Drain bounds the wait for requests in flight in ModeDrain. Default: Lease.
 	Drain time.Duration
@@ -65,7 +65,7 @@ type hold struct {
 	Hold
 	stop    func() bool // stops the lease's timer
 	renewed time.Time   // when its owner last asked for it
-	overdue bool        // the lease ran out during an update, which goes first
+	overdue bool        // the lease ran out during an update, which is finished first
 }
 
 // Hold makes new requests wait and deals with those in flight as the mode says. It returns when that is done, or fails
@@ -81,7 +81,7 @@ func (g *Gateway) Hold(ctx context.Context, q HoldRequest) (Hold, error) {
 	}
 	if !renewed && q.Mode != ModeKeep {
 		if err := g.waitIdle(ctx, q); err != nil {
-			_ = g.endHold(h.ID, EventResumed, "requests go through: "+err.Error()) // fails if somebody resumed meanwhile
+			_ = g.endHold(h.ID, EventResumed, "requests go through: "+err.Error()) // fails if the hold was resumed meanwhile
 			return Hold{}, err
 		}
 	}
@@ -119,7 +119,7 @@ func (g *Gateway) checkHold(q *HoldRequest) error {
 	return nil
 }
 
-// beginHold closes the gate, or finds the hold that q renews.
+// beginHold begins a hold, or finds the one that q renews.
 func (g *Gateway) beginHold(q HoldRequest, now time.Time) (h *hold, renewed bool, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -140,7 +140,7 @@ func (g *Gateway) beginHold(q HoldRequest, now time.Time) (h *hold, renewed bool
 	return g.hold, false, nil
 }
 
-// leaseLocked starts the lease anew.
+// leaseLocked starts the lease again.
 func (g *Gateway) leaseLocked(h *hold, lease time.Duration) {
 	if h.stop != nil {
 		h.stop()
@@ -206,9 +206,9 @@ func (g *Gateway) endHold(id string, kind EventKind, message string) error {
 	return nil
 }
 
-// expire is the dead man's switch: the owner of the hold did not come back.
+// expire ends a hold whose owner did not renew it within its lease.
 func (g *Gateway) expire(h *hold) {
-	if !g.updating.tryLock() { // the update that is going on comes first, and then looks at overdue
+	if !g.updating.tryLock() { // the update in progress is finished first; afterUpdate then reads overdue
 		g.mu.Lock()
 		h.overdue = true
 		g.mu.Unlock()
@@ -225,17 +225,17 @@ func (g *Gateway) expire(h *hold) {
 	}
 }
 
-// abandon brings the engines back and ends a hold whose owner is gone.
+// abandon lets the engines serve again and ends a hold whose owner is gone.
 func (g *Gateway) abandon(h *hold) {
 	g.met.expired.Inc()
 	g.recover()
-	message := fmt.Sprintf("nobody resumed or renewed the hold (%s) within its lease: requests go through at the "+
+	message := fmt.Sprintf("the hold (%s) was neither resumed nor renewed within its lease: requests go through at the "+
 		"version before it", h.Reason)
-	_ = g.endHold(h.ID, EventHoldExpired, message) // only fails if the owner resumed at this very moment
+	_ = g.endHold(h.ID, EventHoldExpired, message) // fails only if the owner resumed it at the same moment
 }
 
-// recover asks the owner to bring the engines back to serving, and takes all out if that fails. Called with g.updating
-// held.
+// recover asks the plugin to let the engines serve again, and excludes all of them if that fails. Called with
+// g.updating held.
 func (g *Gateway) recover() {
 	defer g.setAsleep(0)
 	if g.cfg.Recover == nil {

@@ -13,7 +13,7 @@ import (
 
 const prompt = `{"model":"policy","prompt":[1,2,3],"logprobs":0,"return_token_ids":true}`
 
-// blocking makes the engine wait in each request until release is closed; entered counts those that came.
+// blocking makes the engine wait in each request until release is closed; entered counts the requests that arrived.
 func blocking(e *fakeEngine) (entered chan struct{}, release chan struct{}) {
 	entered, release = make(chan struct{}, 100), make(chan struct{})
 	e.set(func(r *http.Request) {
@@ -231,7 +231,7 @@ func TestAbortSendsAgain(t *testing.T) {
 	}
 }
 
-func TestCloseRefusesThoseWhoWait(t *testing.T) {
+func TestCloseRefusesWaitingRequests(t *testing.T) {
 	t.Parallel()
 	g := start(t, Config{}, newEngine(t))
 	if _, err := g.Hold(context.Background(), HoldRequest{}); err != nil {

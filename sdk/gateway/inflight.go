@@ -40,7 +40,7 @@ func (g *Gateway) acquire(ctx context.Context, c *call) (*inFlight, error) {
 	}
 	if g.waiting >= g.cfg.MaxWaiting {
 		g.mu.Unlock()
-		return nil, &refusal{http.StatusServiceUnavailable, "too_many_waiting", fmt.Sprintf("%d requests wait already (%s)",
+		return nil, &refusal{http.StatusServiceUnavailable, "too_many_waiting", fmt.Sprintf("%d requests are waiting, which is the limit (%s)",
 			g.cfg.MaxWaiting, why), 5 * time.Second}
 	}
 	if g.waiting++; g.waiting == 1 {
@@ -90,7 +90,7 @@ func (g *Gateway) alarm(after time.Duration) (late chan struct{}, stop func() bo
 	return late, g.cfg.Clock.AfterFunc(after, func() { close(late) })
 }
 
-// extendLocked is how much longer a request waits for a hold whose owner renewed it meanwhile.
+// extendLocked returns how much longer a request waits for a hold that its owner has renewed meanwhile.
 func (g *Gateway) extendLocked(c *call) time.Duration {
 	h := g.hold
 	if h == nil {
@@ -115,7 +115,7 @@ func (g *Gateway) waitChange(ctx context.Context, changed, late <-chan struct{})
 	}
 }
 
-// startLocked picks a replica and counts a request as in flight there, or says why it cannot.
+// startLocked picks a replica and counts a request as in flight there, or returns why it cannot.
 func (g *Gateway) startLocked(ctx context.Context, c *call, now time.Time) (*inFlight, string) {
 	if h := g.hold; h != nil {
 		return nil, fmt.Sprintf("requests are held since %s: %s", h.Since.Format(time.RFC3339), h.Reason)
@@ -133,7 +133,7 @@ func (g *Gateway) startLocked(ctx context.Context, c *call, now time.Time) (*inF
 	return f, ""
 }
 
-// whyNoneLocked says of each replica why it may not be asked.
+// whyNoneLocked says for each replica why it gets no requests.
 func (g *Gateway) whyNoneLocked(now time.Time) string {
 	if len(g.replicas) == 0 {
 		return "no replica is known yet"
@@ -154,8 +154,8 @@ func (g *Gateway) whyNoneLocked(now time.Time) string {
 	return why
 }
 
-// settle waits, with the answer in hand, for the outcome of a weight update that its replica is in the middle of: if
-// that fails, nobody knows which weights made the answer, and it is dropped and asked for again.
+// settle holds an answer back until the weight update in progress at its replica has ended. If that fails, it is
+// unknown which weights made the answer: it is dropped, and the request is sent again.
 func (g *Gateway) settle(f *inFlight) error {
 	for {
 		g.mu.Lock()
@@ -216,7 +216,7 @@ func (g *Gateway) raiseLocked(r *replica, version int) {
 	}
 }
 
-// changedLocked wakes everybody who waits for the state to change.
+// changedLocked wakes all who wait for a change of the state.
 func (g *Gateway) changedLocked() {
 	close(g.changed)
 	g.changed = make(chan struct{})

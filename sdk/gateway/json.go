@@ -28,7 +28,7 @@ func writeError(w http.ResponseWriter, r *refusal) {
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
-	if err != nil { // only for numbers that JSON has no form for
+	if err != nil { // only for numbers that JSON cannot represent
 		status, body = http.StatusInternalServerError, fmt.Appendf(nil,
 			`{"error":{"message":%q,"type":"internal","code":500}}`, err.Error())
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// ReplicaLogprobs is what one replica makes of a text.
+// ReplicaLogprobs are one replica's log-probabilities of a text.
 type ReplicaLogprobs struct {
 	ID       string    `json:"id"`
 	Version  int       `json:"policy_version"`

@@ -27,7 +27,7 @@ type metrics struct {
 	updates       *prometheus.HistogramVec
 }
 
-// latency spans a one-token answer of a tiny model and a long generation on a busy machine.
+// latency buckets reach from a one-token answer of a tiny model to a long generation on a busy machine.
 var latencyBuckets = []float64{.001, .005, .02, .1, .5, 1, 2, 5, 10, 30, 60, 120, 300, 600}
 
 func newMetrics(g *Gateway) *metrics {
@@ -60,8 +60,8 @@ func newMetrics(g *Gateway) *metrics {
 		together: counter("put_together_total", "Answers of /generate put together from streams, because "+
 			"updates let requests live on."),
 		retries: counter("retries_total", "Requests sent again after a replica failed."),
-		expired: counter("holds_expired_total", "Holds that ended because their owner did not come "+
-			"back within the lease."),
+		expired: counter("holds_expired_total", "Holds that ended because their owner did not renew "+
+			"or resume them within the lease."),
 		mismatches: counter("mismatches_total", "Replicas whose log-probabilities differed from those expected."),
 		mistranslated: counter("unusable_answers_total", "Engine answers in which tokens and log-probabilities "+
 			"did not match."),
@@ -100,7 +100,7 @@ func (m *metrics) done(route string, status, tokens int, took time.Duration) {
 	m.tokens.Add(float64(tokens))
 }
 
-// routeLabel keeps the number of labels small whatever clients ask for.
+// routeLabel bounds the number of labels, whatever clients ask for.
 func routeLabel(route string) string {
 	switch route {
 	case "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/embeddings", "/generate",

@@ -10,26 +10,27 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// While weight updates let requests live on, an answer may hold tokens of several versions, and one that comes in one
-// piece does not say which token is whose. So the gateway then asks the engine for a stream behind /generate, notes the
-// version of each piece as it does for streams of clients, and gives the client in one piece what the engine would have
-// given in one. When updates wait for requests, or none come, all tokens are of one version and nothing is streamed: a
-// stream costs the gateway two to five times as much, and the engine an event for every few tokens.
+// When weight updates let requests in flight continue, an answer may hold tokens of several versions, and an answer in
+// one piece does not say which version sampled which token. So the gateway then asks the engine for a stream behind
+// /generate, records the version of each piece as it does for streams of clients, and gives the client the answer in
+// one piece. When updates wait for requests, or there are none, all tokens are of one version and nothing is streamed:
+// a stream costs the gateway two to five times as much, and the engine an event for every few tokens.
 
-// streamInterval is how many tokens the engine may put into one event; vLLM since 0.32 does, others send each by
-// itself. It divides the cost of a stream, and as many tokens may be noted with the version before their own.
+// streamInterval is how many tokens the engine may put into one event; vLLM does so since 0.32, others send one token
+// an event. It divides the cost of a stream, and as many tokens may be recorded with the version before their own.
 const streamInterval = 8
 
-// streamBytes says how much more of a stream is read than of an answer in one piece: each event repeats what frames it.
+// streamBytes says how much more of a stream is read than of an answer in one piece: each event repeats the fields
+// around its tokens.
 const streamBytes = 4
 
-// errPieces says that an engine's stream does not hold what its answer in one piece would.
-var errPieces = errors.New("the engine's stream cannot be put together")
+// errPieces says that an engine's stream lacks parts of its answer.
+var errPieces = errors.New("the events of the engine's stream do not make a whole answer")
 
 // piecesMember makes a request for a stream of one for an answer in one piece.
 func piecesMember() string { return `"stream":true,"stream_interval":` + strconv.Itoa(streamInterval) }
 
-// maxUnusable is how many streams in a row may have been of no use before a replica is asked for none any more.
+// maxUnusable is how many streams of a replica may be unusable in a row before it is asked for no more streams.
 const maxUnusable = 3
 
 // piecewiseLocked reports whether a call is to be asked of a replica as a stream: it is one of /generate, the version
@@ -42,9 +43,8 @@ func (g *Gateway) piecewiseLocked(r *replica, c *call) bool {
 // crossing tells the modes in which requests in flight go on with new weights.
 func crossing(m Mode) bool { return m == ModeKeep || m == ModeNone }
 
-// gather reads a stream to its end and makes of it the answer in one piece. Until then nothing has reached the client,
-// so another replica may still take over. The error is errPieces if the stream ended well and cannot be used. f is
-// released.
+// gather reads a stream to its end and makes one answer of it. Until then nothing has reached the client, so another
+// replica may still take over. The error is errPieces if the stream ended well and cannot be used. f is released.
 func (g *Gateway) gather(f *inFlight, c *call, resp *http.Response) (*answer, error) {
 	defer func() { _ = resp.Body.Close() }()
 	t := &streamRecorder{choices: map[int]*recordedChoice{}, full: true, gather: true, top: c.generate.topK > 0,
@@ -55,7 +55,7 @@ func (g *Gateway) gather(f *inFlight, c *call, resp *http.Response) (*answer, er
 	switch {
 	case err != nil:
 		err = fmt.Errorf("replica %s: reading the stream: %w", f.replica.ID, err)
-	case t.failure != "": // as an answer in one piece says it
+	case t.failure != "": // as in an answer in one piece
 		a.status, a.body = failureStatus(t.failure), []byte(t.failure)
 		a.header = http.Header{"Content-Type": {"application/json"}}
 	case t.bad != nil:
@@ -97,7 +97,7 @@ func (g *Gateway) recordAll(t *streamRecorder, src io.Reader) (read int64, err e
 	return read, nil
 }
 
-// failureStatus is the status with which an engine would have told a failure that it tells in a stream.
+// failureStatus is the HTTP status that belongs to a failure which an engine reports inside a stream.
 func failureStatus(event string) int {
 	if code := int(gjson.Get(event, "error.code").Int()); code >= 400 && code < 600 {
 		return code
@@ -125,8 +125,8 @@ func (t *streamRecorder) completion() *completion {
 	return c
 }
 
-// stopStreaming notes that a call is asked for in one piece from now on, because the engine refused to stream it or,
-// with err, the stream was of no use. If that is the rule at a replica, it is asked for no more streams, else every
+// stopStreaming makes a call be sent without streaming from now on, because the engine refused to stream it or, with
+// err, the stream was unusable. A replica whose streams are always unusable is asked for none any more, else every
 // request would be answered twice.
 func (g *Gateway) stopStreaming(f *inFlight, c *call, err error) {
 	c.whole = true
@@ -143,7 +143,7 @@ func (g *Gateway) stopStreaming(f *inFlight, c *call, err error) {
 	}
 }
 
-// usable notes that a stream of a replica was put together.
+// usable records that a stream of a replica could be used.
 func (g *Gateway) usable(f *inFlight) {
 	g.mu.Lock()
 	f.replica.unusable = 0

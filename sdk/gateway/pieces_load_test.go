@@ -45,8 +45,8 @@ func (s *sampler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Under load, updates, failures and aborts: each token of an answer was sampled by the version that is noted of it or
-// by a newer one, never by an older one, and by none outside of the answer's range.
+// Under load, updates, failures and aborts: each token of an answer was sampled by its recorded version or by a newer
+// one, never by an older one, and by none outside of the answer's range.
 func TestEachTokenIsAtLeastAsNewAsItsVersion(t *testing.T) {
 	t.Parallel()
 	var list []*fakeEngine

@@ -36,8 +36,7 @@ type oneChoice struct {
 	Prompt []int   `json:"prompt_token_ids,omitempty"`
 }
 
-// cut makes of an answer in one piece the events of a stream, as vLLM would have sent them, with one to three tokens in
-// each.
+// cut converts an answer to the events of a stream as vLLM would send them, with one to three tokens in each.
 func cut(t *testing.T, whole []byte, pieces *rand.Rand) []string {
 	t.Helper()
 	var answer struct {
@@ -125,7 +124,7 @@ func (e *fakeEngine) streams() (n int) {
 	return n
 }
 
-// expecting is a gateway whose weight updates let requests live on.
+// expecting is a gateway whose weight updates let requests in flight continue.
 func expecting(t testing.TB, c Config, engines ...*fakeEngine) *Gateway {
 	t.Helper()
 	g := start(t, c, engines...)
@@ -135,8 +134,8 @@ func expecting(t testing.TB, c Config, engines ...*fakeEngine) *Gateway {
 	return g
 }
 
-// However an engine cuts its stream, the client gets what it would have got in one piece, and so does the record.
-func TestWhatIsPutTogetherIsTheAnswerInOnePiece(t *testing.T) {
+// However an engine splits its stream, the client and the record get the same as without a stream.
+func TestAnAnswerMadeFromAStreamIsTheSame(t *testing.T) {
 	t.Parallel()
 	cases, err := filepath.Glob("testdata/generate/*")
 	if err != nil || len(cases) < 5 {
@@ -177,7 +176,7 @@ func TestWhatIsPutTogetherIsTheAnswerInOnePiece(t *testing.T) {
 	}
 }
 
-// known is what a gateway has recorded, in the order in which it came.
+// known lists a gateway's records in their order.
 func known(g *Gateway) (list []string) {
 	for e := g.records.first; e != nil; e = e.next {
 		list = append(list, fmt.Sprintf("%d %v %v %d-%d %v", e.PromptTokens, e.Output, e.Logprobs, e.Version,
@@ -225,9 +224,9 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { p.cancel(); return nil }
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
 
-// An update comes while two completions are generated: client and record learn which token is whose, erring to the
-// older version.
-func TestGenerateAcrossAnUpdateTellsTheVersionOfEachToken(t *testing.T) {
+// An update comes while two completions are generated: client and record get each token's version, in doubt the older
+// one.
+func TestGenerateAcrossAnUpdateGivesTheVersionOfEachToken(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, request, at string }{
 		{"atropos", `{"prompt":{"prompt_token_ids":[1,2]},"logprobs":0,"n":2,"max_tokens":9}`, "policy_versions.%d"},
@@ -237,7 +236,7 @@ func TestGenerateAcrossAnUpdateTellsTheVersionOfEachToken(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			e := newEngine(t)
-			d := &dozer{}
+			d := &sleepers{}
 			config := d.config()
 			config.Version = 2
 			g := expecting(t, config, e)
@@ -278,14 +277,14 @@ func TestGenerateAcrossAnUpdateTellsTheVersionOfEachToken(t *testing.T) {
 	}
 }
 
-// Streams behind /generate cost both sides something, so there are none unless an answer may span an update.
-func TestStreamsAreAskedForOnlyWhileUpdatesLetRequestsLiveOn(t *testing.T) {
+// Streams behind /generate cost time, so there are none unless an answer may span an update.
+func TestStreamsAreUsedOnlyWhenAnswersMaySpanUpdates(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)
 	answer, _ := os.ReadFile("testdata/generate/atropos_group/engine.json")
 	request, _ := os.ReadFile("testdata/generate/atropos_group/request.json")
 	e.set(nil, either(answer, cut(t, answer, rand.New(rand.NewPCG(1, 1)))))
-	d := &dozer{}
+	d := &sleepers{}
 	config := d.config()
 	g := start(t, config, e)
 	client := NewClient(g.URL(), adminToken)
@@ -326,7 +325,7 @@ func TestStreamsAreAskedForOnlyWhileUpdatesLetRequestsLiveOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	update(WeightUpdate{Hold: h.ID, Mode: ModeKeep}) // the hold says what became of requests, not the update
+	update(WeightUpdate{Hold: h.ID, Mode: ModeKeep}) // the hold decides what happens to requests, not the update
 	if err := g.Resume(h.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -352,7 +351,7 @@ func TestStreamsAreAskedForOnlyWhileUpdatesLetRequestsLiveOn(t *testing.T) {
 	}
 }
 
-// Whatever becomes of a stream midway, the client gets one whole answer, or one error as without streams.
+// When a stream fails midway, the client gets one whole answer, or one error as without streams.
 func TestAStreamThatFailsMidway(t *testing.T) {
 	t.Parallel()
 	const whole = `{"id":"x","choices":[{"index":0,"text":"ab","token_ids":[7,8],"logprobs":{"token_logprobs":[-1,-2]},"finish_reason":"stop"}],"usage":{"completion_tokens":2}}`
@@ -363,7 +362,7 @@ func TestAStreamThatFailsMidway(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		stream func(http.ResponseWriter, *http.Request)
-		always bool // else only the first stream fails
+		always bool // otherwise only the first stream fails
 		again  string
 		status int
 		off    bool // after a while no streams are asked for any more
@@ -443,7 +442,7 @@ func TestAStreamThatFailsMidway(t *testing.T) {
 
 // A client that goes away, a hold that aborts, and an update that fails end a stream behind /generate as they end
 // anything else.
-func TestAStreamBehindGenerateIsLetGo(t *testing.T) {
+func TestAStreamBehindGenerateIsCancelled(t *testing.T) {
 	t.Parallel()
 	const request = `{"prompt":[1,2],"logprobs":0}`
 	last := strings.Replace(token(6, `,"finish_reason":"stop"`), `"index":0`, `"index":0,"text":"b"`, 1)
@@ -493,7 +492,7 @@ func TestAStreamBehindGenerateIsLetGo(t *testing.T) {
 		if err := g.Resume(h.ID); err != nil {
 			t.Fatal(err)
 		}
-		close(next) // not by turns: the engine's end of the first request may still listen
+		close(next) // no fixed order: the engine's end of the first request may still be open
 		if r := <-got; r.status != 200 || gjson.Get(r.body, "token_ids").Raw != "[[5,6]]" ||
 			gjson.Get(r.body, "policy_version").Int() != 3 {
 			t.Errorf("%d %s", r.status, r.body)
@@ -508,12 +507,12 @@ func TestAStreamBehindGenerateIsLetGo(t *testing.T) {
 			Mode: ModeKeep}); err == nil {
 			t.Fatal("the update did not fail")
 		}
-		<-ended // nobody knows whose its tokens would be
+		<-ended // the version of its tokens would be unknown
 		if _, err := g.UpdateWeights(t.Context(), WeightUpdate{Weights: sdk.Weights{Version: 3},
 			Mode: ModeKeep}); err != nil {
 			t.Fatal(err)
 		}
-		close(next) // not by turns: the engine's end of the first request may still listen
+		close(next) // no fixed order: the engine's end of the first request may still be open
 		if r := <-got; r.status != 200 || gjson.Get(r.body, "policy_version").Int() != 3 ||
 			gjson.Get(r.body, "policy_version_max").Int() != 3 {
 			t.Errorf("%d %s", r.status, r.body)

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// Pulse is what goes through the gateway at a moment, for whoever asks why nothing does.
+// Pulse describes the requests in the gateway at a moment, to explain why none proceeds.
 type Pulse struct {
 	InFlight int       // requests at the engine
 	Oldest   time.Time // when the oldest of them was sent
 	Sign     time.Time // when the engine last sent anything of an answer; zero: never
 	Waiting  int       // requests that wait to be sent
-	Since    time.Time // since when some do
+	Since    time.Time // since when some are waiting
 	Why      string    // what they wait for
 	Held     bool      // by a weight update, or because the engine sleeps
 	Reason   string    // of the hold
@@ -40,10 +40,10 @@ func (g *Gateway) Pulse() Pulse {
 	return p
 }
 
-// noteSign notes that the engine has sent something.
+// noteSign records that the engine has sent something.
 func (g *Gateway) noteSign() { g.sign.Store(g.cfg.Clock.Now().UnixNano()) }
 
-// progressBody is an answer's body whose pieces are signs of the engine's.
+// progressBody records each piece of an answer's body as progress of the engine.
 type progressBody struct {
 	io.ReadCloser
 	g *Gateway

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestPulseTellsWhatGoesThrough follows requests to an engine that waits, and those that a hold keeps back.
-func TestPulseTellsWhatGoesThrough(t *testing.T) {
+// TestPulseCountsRequests follows requests to an engine that waits, and those that a hold keeps back.
+func TestPulseCountsRequests(t *testing.T) {
 	t.Parallel()
 	e, clock := newEngine(t), newClock()
 	g := start(t, Config{Clock: clock}, e)
@@ -50,8 +50,8 @@ func TestPulseTellsWhatGoesThrough(t *testing.T) {
 	<-second
 }
 
-// TestPulseHearsEveryPieceOfAStream tells a long answer from an engine that hangs.
-func TestPulseHearsEveryPieceOfAStream(t *testing.T) {
+// TestPulseSeesEveryPieceOfAStream distinguishes a long answer from an engine that hangs.
+func TestPulseSeesEveryPieceOfAStream(t *testing.T) {
 	t.Parallel()
 	e, clock := newEngine(t), newClock()
 	g := start(t, Config{Clock: clock}, e)

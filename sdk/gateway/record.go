@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Record is what the gateway knows of one completion.
+// Record is what the gateway knows about one completion.
 type Record struct {
 	PromptTokens int       `json:"prompt_tokens"`      // how many of the looked-up tokens are the prompt
 	Output       []int32   `json:"output"`             // token ids of the completion, end-of-sequence token included
@@ -17,13 +17,14 @@ type Record struct {
 	VersionMax   int       `json:"policy_version_max"` // newest
 	Copies       int       `json:"copies"`             // how often this very completion was sampled
 
-	// Versions says which version sampled which token of Output, where that is known and there may have been several: the
-	// engine says it, or its tokens came in a stream; then it is the oldest version that may have sampled the token.
+	// Versions says which version sampled which token of Output, where that is known and there may have been several: from
+	// the engine, or from the times at which its tokens came in a stream; then it is the oldest version that may have
+	// sampled the token.
 	Versions []VersionSpan `json:"policy_versions,omitempty"`
 }
 
-// sameLogprobs is the difference below which two log-probabilities of the same token by the same weights are taken for
-// one: engines that batch differently differ by rounding.
+// sameLogprobs is the difference below which two log-probabilities of the same token by the same weights count as
+// equal: batches of different sizes round differently.
 const sameLogprobs = 1e-2
 
 // records holds the latest completions, bounded by their tokens.
@@ -77,10 +78,10 @@ func (s *records) add(prompt []int32, r Record) {
 	}
 }
 
-// weight counts a completion's tokens, and something for the record itself so that empty ones are bounded too.
+// weight counts a completion's tokens, and a constant for the record itself so that empty ones are bounded, too.
 func weight(e *entry) int { return len(e.Output) + 16 }
 
-// drop forgets the oldest completion.
+// drop deletes the oldest completion.
 func (s *records) drop() {
 	e := s.first
 	s.first = e.next
@@ -171,7 +172,7 @@ func (g *Gateway) Lookup(tokens []int) (r Record, found, ambiguous bool) {
 	return g.records.lookup(ids)
 }
 
-// keep records choices that have all it takes.
+// keep records the choices that are complete.
 func (g *Gateway) keep(c *call, choices []choice, low, high int) {
 	for i := range choices {
 		ch := &choices[i]
@@ -186,9 +187,9 @@ func (g *Gateway) keep(c *call, choices []choice, low, high int) {
 		if err != nil {
 			continue
 		}
-		r := Record{Output: slices.Clone(ch.ids), // without the room that parsing left
+		r := Record{Output: slices.Clone(ch.ids), // without spare capacity from parsing
 			Logprobs: logprobs, Version: low, VersionMax: high}
-		if len(ch.spans) > 1 || low != high { // of one span, too, the range says less
+		if len(ch.spans) > 1 || low != high { // the range is less exact, also for a single span
 			r.Versions = ch.spans
 		}
 		g.records.add(prompt, r)

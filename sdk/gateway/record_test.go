@@ -50,7 +50,7 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// The record forgets the oldest first, and never grows beyond its bound.
+// The oldest records are deleted first, and the bound is never exceeded.
 func TestRecordIsBounded(t *testing.T) {
 	t.Parallel()
 	const limit = 10 * (4 + 16)

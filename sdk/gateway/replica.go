@@ -14,11 +14,11 @@ type Replica struct {
 	ID     string // unique among the replicas, for example "0"
 	URL    string // root of the engine, for example "http://127.0.0.1:41001"; without /v1
 	APIKey string // sent to the engine as a bearer token; may be empty
-	// Version is the policy version of its weights as its owner says. The gateway takes note of it by Admit only.
+	// Version is the policy version of its weights, according to its owner. The gateway uses the one given to Admit only.
 	Version int64
 }
 
-// UnknownVersion is the version of weights for which nobody vouches.
+// UnknownVersion is the version of weights that are not known.
 const UnknownVersion = -1
 
 // same says that two descriptions are of one process.
@@ -34,8 +34,8 @@ type replica struct {
 	pending  int       // version being loaded, or UnknownVersion
 	unusable int       // streams in a row that could not be put together; see stopStreaming
 	healthy  bool      // as its owner said
-	reason   string    // why it gets nothing
-	suspect  time.Time // gets nothing before this moment
+	reason   string    // why it gets no requests
+	suspect  time.Time // gets no requests before this moment
 	inflight int
 	served   uint64
 	failures uint64
@@ -82,10 +82,10 @@ func (g *Gateway) SetReplicas(list []Replica) error {
 	return nil
 }
 
-// Admit lets a replica take part: it is up and its weights are of the given policy version (-1 if nobody knows). If
-// that is not the current version, the latest weight update is loaded into it first, so that an engine restarted from
-// its base model never answers for the policy. The error says why it stays out; the next weight update tries it again,
-// as does another Admit.
+// Admit lets a replica take part: it is up and its weights are of the given policy version (-1 if unknown). If that is
+// not the current version, the latest weight update is loaded into it first, so that an engine restarted from its base
+// model never answers for the policy. The error says why it stays out; the next weight update tries it again, as does
+// another Admit.
 func (g *Gateway) Admit(ctx context.Context, id string, version int) error {
 	return g.AdmitNow(ctx, id, func() int { return version })
 }
@@ -136,8 +136,8 @@ func (g *Gateway) admit(ctx context.Context, id string, version int) error {
 	return nil
 }
 
-// ReplicaLost says that the engine's process has ended: whatever runs under this ID later has other weights until Admit
-// says otherwise.
+// ReplicaLost says that the engine's process has ended: what runs under this ID later counts as having unknown weights
+// until Admit.
 func (g *Gateway) ReplicaLost(id, reason string) error {
 	g.mu.Lock()
 	r := g.findLocked(id)
@@ -184,8 +184,8 @@ func (g *Gateway) SetReplicaHealthy(id string, healthy bool, reason string) erro
 	return nil
 }
 
-// exclude stops requests to a replica whose weights nobody can vouch for, and tells why. Requests in flight there are
-// sent again elsewhere. Its process lives, so the next weight update may repair it.
+// exclude stops requests to a replica whose weights are unknown, and records why. Requests in flight there are sent
+// again elsewhere. Its process lives, so the next weight update may repair it.
 func (g *Gateway) exclude(r *replica, kind EventKind, err error) {
 	g.mu.Lock()
 	r.reason = err.Error()
@@ -198,8 +198,8 @@ func (g *Gateway) exclude(r *replica, kind EventKind, err error) {
 		Err: err})
 }
 
-// suspectReplica keeps requests away from a replica for a moment after a connection to it failed. Its owner's word on
-// its health stays as it is: the owner sees the process, the gateway saw only a socket.
+// suspectReplica keeps requests away from a replica for a moment after a connection to it failed. The health that its
+// owner reported stays as it is: the owner sees the process, the gateway only a socket.
 func (g *Gateway) suspectReplica(r *replica, err error) {
 	g.mu.Lock()
 	r.failures++

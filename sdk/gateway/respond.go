@@ -17,15 +17,15 @@ import (
 const (
 	// HeaderVersion is the oldest policy version that may have sampled the answer.
 	HeaderVersion = "X-Recipe-Policy-Version"
-	// HeaderVersionMax is the newest one; it differs if a weight update happened during the generation. A stream tells it
-	// in the trailer, when it is known.
+	// HeaderVersionMax is the newest one; it differs if a weight update happened during the generation. A stream carries
+	// it in the trailer, when it is known.
 	HeaderVersionMax = "X-Recipe-Policy-Version-Max"
-	// HeaderClient names the client, so that status can tell clients apart. The path prefix /c/NAME/ does the same.
+	// HeaderClient names the client, so that status can list clients separately. The path prefix /c/NAME/ does the same.
 	HeaderClient = "X-Recipe-Client"
 )
 
-// stall is how long a client may take over one piece of a body. One that has stopped reading would else keep a stream
-// in flight, and with it every weight update waiting.
+// stall is how long a client may take for one piece of a body. A client that has stopped reading would otherwise keep a
+// stream in flight, and every weight update waiting for it.
 const stall = time.Minute
 
 // respond writes an answer to the client and records its completions.
@@ -44,7 +44,7 @@ func (g *Gateway) respond(w http.ResponseWriter, c *call, a *answer) {
 		done := readCompletion(gjson.ParseBytes(a.body), shape{choices: isCompletion(c.path)})
 		c.tokensOut = done.tokens
 		own := a.ownVersion(done)
-		if done.bad == nil { // else it is simply not recorded
+		if done.bad == nil { // otherwise it is not recorded
 			g.keep(c, done.choices, a.low, a.high)
 		}
 		if c.repeat > 1 {
@@ -57,8 +57,8 @@ func (g *Gateway) respond(w http.ResponseWriter, c *call, a *answer) {
 	a.write(w)
 }
 
-// ownVersion takes the versions that the engine itself tells, which knows better, and reports whether they stand in its
-// answer as the gateway would put them there.
+// ownVersion takes the versions that the engine itself reports, which are more exact, and says whether its answer
+// already holds them in the gateway's format.
 func (a *answer) ownVersion(c *completion) bool {
 	if c.version == UnknownVersion {
 		if c.spanLow != UnknownVersion {
@@ -70,7 +70,7 @@ func (a *answer) ownVersion(c *completion) bool {
 	return true
 }
 
-// write sends an answer that is all in its body.
+// write sends an answer whose body is complete.
 func (a *answer) write(w http.ResponseWriter) {
 	h := w.Header()
 	h.Set(HeaderVersion, strconv.Itoa(a.low))
@@ -109,9 +109,9 @@ func (g *Gateway) stream(w http.ResponseWriter, c *call, a *answer) {
 		return
 	}
 	if !isStream(a.header) {
-		panic(http.ErrAbortHandler) // an answer cut short must not look whole
+		panic(http.ErrAbortHandler) // an answer that was cut short must not look complete
 	}
-	kind, why := "engine_failed", "the inference engine broke off: "+err.Error()
+	kind, why := "engine_failed", "the inference engine ended its answer early: "+err.Error()
 	if aborted {
 		kind, why = "aborted", "aborted for a weight update; send the request again"
 	}
@@ -146,7 +146,7 @@ func copyFlushed(w io.Writer, out *http.ResponseController, head []byte, src io.
 	}
 }
 
-// isCompletion tells the routes whose answers hold completions.
+// isCompletion selects the routes whose answers hold completions.
 func isCompletion(path string) bool {
 	return path == "/v1/completions" || path == "/v1/chat/completions" || strings.HasSuffix(path, "/generate")
 }

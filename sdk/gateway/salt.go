@@ -10,9 +10,8 @@ import (
 )
 
 // saltMember is vLLM's cache_salt, the policy version, for a request that reads a prompt; else it is empty. An engine
-// keeps keys and values of prompts that it has seen; those that older weights computed would go on to be used for newer
-// ones, and an engine that has requests in flight cannot be made to forget them. A client's own salt is kept as a part
-// of it.
+// keeps keys and values of earlier prompts; those that older weights computed would be used with newer weights, too,
+// and an engine with requests in flight cannot empty its cache. A client's own salt is kept as a part of it.
 func saltMember(c *call, salt string) string {
 	if c.method != http.MethodPost {
 		return ""
@@ -31,8 +30,8 @@ func saltMember(c *call, salt string) string {
 	return `"cache_salt":` + string(appendString(nil, salt)) // at the end: of two members of one name the last counts
 }
 
-// salt names the weights that a request starts with. While an update goes on without a hold either version may compute
-// the prompt, so what it leaves behind must be found by requests of neither.
+// salt names the weights that a request starts with. During an update without a hold either version may compute the
+// prompt, so its cache entries must be found by requests of neither.
 func (g *Gateway) salt(f *inFlight) string {
 	g.mu.Lock()
 	low, high := f.low, f.high

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What older weights computed of a prompt must not be found by requests of newer ones.
+// Keys and values of older weights must not be found by requests of newer ones.
 func TestCompletionsCarryTheVersionAsCacheSalt(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)

@@ -15,7 +15,7 @@ import (
 // ServeHTTP answers one request.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	allowed, name, route := g.authorize(r)
-	if route == "/health" { // says nothing that needs a token, and probes have none
+	if route == "/health" { // reveals nothing that needs a token, and probes have none
 		g.health(w)
 		return
 	}
@@ -28,7 +28,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if path.Clean(route) != strings.TrimSuffix(route, "/") ||
 		(r.URL.RawPath != "" && strings.Contains(strings.ToLower(r.URL.RawPath), "%2")) {
-		writeError(w, &refusal{http.StatusNotFound, "not_found", "the path is not in its plain form", 0})
+		writeError(w, &refusal{http.StatusNotFound, "not_found", "the path is not in its canonical form", 0})
 		return
 	}
 	switch {
@@ -46,8 +46,8 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// dataRoute tells what is for clients. Everything else an engine has (pause, sleep, collective_rpc, …) is reached by
-// nobody through the gateway.
+// dataRoute selects the routes for clients. Nothing else of an engine (pause, sleep, collective_rpc, …) can be reached
+// through the gateway.
 func dataRoute(route string) bool {
 	switch strings.TrimSuffix(route, "/") {
 	case "/generate", "/tokenize", "/detokenize", "/version":
@@ -56,7 +56,7 @@ func dataRoute(route string) bool {
 	return strings.HasPrefix(route, "/v1/")
 }
 
-// adminRoute tells the routes under /v1 that change what is served.
+// adminRoute selects the routes under /v1 that change what is served.
 func adminRoute(route string) bool {
 	switch route {
 	case "/v1/load_lora_adapter", "/v1/unload_lora_adapter":
@@ -145,7 +145,7 @@ func tooLarge(limit int64) error {
 		limit), 0}
 }
 
-// refuse tells the client why it gets nothing. One that is gone is not told.
+// refuse answers with the reason why a request is refused, unless the client is gone.
 func (g *Gateway) refuse(w http.ResponseWriter, err error) {
 	var r *refusal
 	switch {
@@ -190,7 +190,7 @@ func (g *Gateway) models(w http.ResponseWriter, r *http.Request) {
 			g.respond(w, c, a)
 			return
 		}
-		a.discard(g) // else a list without end would count as in flight for good
+		a.discard(g) // otherwise an endless answer would count as in flight for ever
 	}
 	type model struct {
 		ID     string `json:"id"`

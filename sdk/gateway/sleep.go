@@ -6,13 +6,13 @@ import (
 	"fmt"
 )
 
-// ErrNoSleep says that the engines behind the gateway cannot give their memory back.
+// ErrNoSleep says that the engines behind the gateway cannot release their memory.
 var ErrNoSleep = errors.New("gateway: the engine cannot sleep")
 
-// Sleep makes the engines give the memory of their GPU back while somebody else works there. The caller must hold the
-// gateway (hold is the ID): nothing may be asked of an engine that sleeps. They wake when that hold ends, however it
-// ends: by Resume, by its lease, or because a weight update under it succeeds, which wakes them on its way. Level is
-// Config.Sleep's. An error says that not all sleep; those that do are woken with the hold.
+// Sleep makes the engines release the memory of their GPU while another program uses it. The caller must hold the
+// gateway (hold is the ID): an engine that sleeps must get no requests. They wake when that hold ends, by Resume or by
+// its lease, or when a weight update under it succeeds. Level is Config.Sleep's. An error says that not all sleep;
+// those that do are woken with the hold.
 func (g *Gateway) Sleep(ctx context.Context, hold string, level int) error {
 	if g.cfg.Sleep == nil {
 		return fmt.Errorf("%w: its plugin does not offer it", ErrNoSleep)
@@ -35,7 +35,7 @@ func (g *Gateway) sleep(ctx context.Context, hold string, level int) error {
 	}
 	started := g.cfg.Clock.Now()
 	g.noteBefore(ctx)
-	g.setAsleep(level) // before the engines are asked: one that does so and whose answer is lost must be woken, too
+	g.setAsleep(level) // set before the engines are asked: an engine whose answer is lost must be woken, too
 	if err := g.cfg.Sleep(ctx, level); err != nil {
 		if errors.Is(err, ErrNoSleep) {
 			g.setAsleep(0)
@@ -60,8 +60,8 @@ func (g *Gateway) sleeps() bool {
 	return g.asleep > 0
 }
 
-// rouse wakes engines that sleep before their hold ends. Not the caller's context: a hold that is to end must not stay
-// because whoever ended it has gone.
+// wakeAll wakes engines that sleep before their hold ends. It does not use the caller's context: the hold must end even
+// if the caller has gone.
 func (g *Gateway) wakeAll(id string) error {
 	ctx, cancel := g.bounded(g.life)
 	defer cancel()

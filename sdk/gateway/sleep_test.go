@@ -13,26 +13,26 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// dozer notes what is asked of engines that can sleep.
-type dozer struct {
+// sleepers record the calls to engines that can sleep.
+type sleepers struct {
 	mu    sync.Mutex
 	calls []string
 	fail  error // of Recover
 }
 
-func (d *dozer) note(call string) {
+func (d *sleepers) note(call string) {
 	d.mu.Lock()
 	d.calls = append(d.calls, call)
 	d.mu.Unlock()
 }
 
-func (d *dozer) said() []string {
+func (d *sleepers) said() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.calls)
 }
 
-func (d *dozer) config() Config {
+func (d *sleepers) config() Config {
 	return Config{
 		Update: func(context.Context, []Replica, WeightUpdate) error { d.note("update"); return nil },
 		Sleep: func(_ context.Context, level int) error {
@@ -65,7 +65,7 @@ func holdAsleep(t *testing.T, g *Gateway, lease time.Duration) Hold {
 
 func TestAHoldNeverEndsWhileEnginesSleep(t *testing.T) {
 	t.Parallel()
-	d := &dozer{}
+	d := &sleepers{}
 	g := start(t, d.config(), newEngine(t))
 	h := holdAsleep(t, g, time.Minute)
 	if err := g.Resume("another"); !errors.Is(err, ErrNotHeld) {
@@ -88,7 +88,7 @@ func TestAHoldNeverEndsWhileEnginesSleep(t *testing.T) {
 func TestALeaseThatRunsOutWakesTheEngines(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
-	d := &dozer{}
+	d := &sleepers{}
 	c := d.config()
 	c.Clock = clock
 	g := start(t, c, newEngine(t))
@@ -103,9 +103,9 @@ func TestALeaseThatRunsOutWakesTheEngines(t *testing.T) {
 	}
 }
 
-func TestAnUpdateWakesTheEnginesOnItsWay(t *testing.T) {
+func TestAnUpdateWakesTheEngines(t *testing.T) {
 	t.Parallel()
-	d := &dozer{}
+	d := &sleepers{}
 	g := start(t, d.config(), newEngine(t))
 	h := holdAsleep(t, g, time.Minute)
 	if _, err := g.UpdateWeights(t.Context(), WeightUpdate{Weights: sdk.Weights{Version: 1}, Hold: h.ID}); err != nil {
@@ -122,9 +122,9 @@ func TestAnUpdateWakesTheEnginesOnItsWay(t *testing.T) {
 	}
 }
 
-func TestEnginesThatDoNotWakeAreTakenOut(t *testing.T) {
+func TestEnginesThatDoNotWakeAreExcluded(t *testing.T) {
 	t.Parallel()
-	d := &dozer{fail: errors.New("out of memory")}
+	d := &sleepers{fail: errors.New("out of memory")}
 	g := start(t, d.config(), newEngine(t))
 	h := holdAsleep(t, g, time.Minute)
 	if err := g.Resume(h.ID); err != nil {
@@ -151,7 +151,7 @@ func TestSleepIsRefused(t *testing.T) {
 	if err := c.Sleep(t.Context(), "x", 3); !errors.As(err, &remote) || remote.Status != http.StatusBadRequest {
 		t.Errorf("level 3: %v", err)
 	}
-	d := &dozer{}
+	d := &sleepers{}
 	g := start(t, d.config(), newEngine(t))
 	if err := g.Sleep(t.Context(), "nobody's", 1); !errors.Is(err, ErrNotHeld) {
 		t.Errorf("without a hold: %v", err)

@@ -14,8 +14,8 @@ type VersionSpan struct {
 	End     int `json:"end"`
 }
 
-// readSpans reads "weight_versions" of a choice, as vLLM tells them: its labels are the policy versions that the plugin
-// gave. Nil when a label is none, such as that of a server that nobody has labelled yet.
+// readSpans reads "weight_versions" of a choice, as vLLM reports them: its labels are the policy versions that the
+// plugin gave. Nil when a label is not a version, such as that of a server that has no label yet.
 func readSpans(v gjson.Result) (spans []VersionSpan) {
 	ok := v.IsArray()
 	v.ForEach(func(_, x gjson.Result) bool {
@@ -42,7 +42,7 @@ func tile(spans []VersionSpan, n int) bool {
 	return at == n && n > 0
 }
 
-// extend says that tokens up to end were sampled by a version.
+// extend records that tokens up to end were sampled by a version.
 func extend(spans []VersionSpan, version, end int) []VersionSpan {
 	last := len(spans) - 1
 	switch {
@@ -55,7 +55,7 @@ func extend(spans []VersionSpan, version, end int) []VersionSpan {
 	return append(spans, VersionSpan{version, 0, end})
 }
 
-// fromSpans takes the range of versions from the engine's word on every token, which is exact.
+// fromSpans takes the range of versions from the engine's report on every token, which is exact.
 func (c *completion) fromSpans() {
 	if c.version != UnknownVersion || c.bad != nil {
 		return
@@ -75,7 +75,7 @@ func (c *completion) fromSpans() {
 	c.spanLow, c.spanHigh = low, high
 }
 
-// several reports whether completions hold tokens of more than one version, as far as it is known.
+// several reports whether completions are known to hold tokens of more than one version.
 func several(list []choice) bool {
 	first := UnknownVersion
 	for i := range list {

@@ -60,11 +60,11 @@ func streamed(t *testing.T, g *Gateway, between func(event int)) {
 	}
 }
 
-// Generation goes on across an update: the record says which token came from which version, and errs to the older one.
+// Generation goes on across an update: the record says which version sampled which token, in doubt the older one.
 func TestAStreamAcrossAnUpdateKeepsTheVersionOfEachToken(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)
-	d := &dozer{}
+	d := &sleepers{}
 	c := d.config()
 	c.Version = 2
 	g := start(t, c, e)
@@ -83,14 +83,14 @@ func TestAStreamAcrossAnUpdateKeepsTheVersionOfEachToken(t *testing.T) {
 	})
 	eventually(t, "the record", func() bool { _, found, _ := g.Lookup([]int{1, 2, 5, 6, 7, 8}); return found })
 	rec, _, _ := g.Lookup([]int{1, 2, 5, 6, 7, 8})
-	// Token 7 came after the update, but may have been on its way: it counts as sampled by the version before.
+	// Token 7 came after the update, but may have been on its way: it counts as sampled by the previous version.
 	if got := fmt.Sprint(rec.Versions); rec.Version != 2 || rec.VersionMax != 3 || got != "[{2 0 3} {3 3 4}]" {
 		t.Errorf("recorded %d to %d, %s", rec.Version, rec.VersionMax, got)
 	}
 }
 
-// What the engine says of each token is exact, and goes before what the gateway saw.
-func TestAnEngineThatTellsTheVersionOfEachTokenIsBelieved(t *testing.T) {
+// The versions that the engine reports for each token are exact, and replace what the gateway saw.
+func TestVersionsReportedByTheEngineAreUsed(t *testing.T) {
 	t.Parallel()
 	const spans = `,"weight_versions":[{"version":"2","start":0,"end":1},{"version":"3","start":1,"end":2}]`
 	t.Run("in a stream", func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestAnEngineThatTellsTheVersionOfEachTokenIsBelieved(t *testing.T) {
 	})
 }
 
-func TestSpansThatMakeNoSense(t *testing.T) {
+func TestInvalidSpansAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
 		"a label that is none": `[{"version":"default","start":0,"end":2}]`,

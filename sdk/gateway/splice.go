@@ -2,20 +2,20 @@ package gateway
 
 import "github.com/tidwall/gjson"
 
-// Bodies are changed without decoding them: a request or an answer may be megabytes long, and what the gateway does not
-// know of it must stay as it is, digit for digit. Everything that changes a body does so by splice.
+// Bodies are changed without decoding them: a request or an answer may be megabytes long, and fields that the gateway
+// does not know must stay as they are, digit for digit. Everything that changes a body does so by splice.
 
 // span is a range of bytes.
 type span struct{ from, to int }
 
-// edit puts raw JSON in place of what stands at a span.
+// edit replaces a span by raw JSON.
 type edit struct {
 	at  span
 	raw string
 }
 
 // splice returns a JSON object with values replaced, and with members added at its head and at its end, each list of
-// members without a comma around it. Edits are in their order in the body. What is no object stays as it is.
+// members without a comma around it. Edits are in their order in the body. Other JSON stays as it is.
 func splice(body []byte, head string, edits []edit, end string) []byte {
 	if head == "" && len(edits) == 0 && end == "" {
 		return body
@@ -59,7 +59,7 @@ func skipBlank[T string | []byte](s T, at int) int {
 	return at
 }
 
-// find tells where a field's value stands in a JSON object.
+// find returns the span of a field's value in a JSON object.
 func find(raw, name string) (at span, ok bool) {
 	gjson.Parse(raw).ForEach(func(key, v gjson.Result) bool {
 		if key.Str != name {
@@ -71,7 +71,7 @@ func find(raw, name string) (at span, ok bool) {
 	return at, ok
 }
 
-// spanOf tells where a value stands in the JSON that it was read from.
+// spanOf returns the span of a value in the JSON that it was read from.
 func spanOf[T string | []byte](json T, v gjson.Result) (span, bool) {
 	at := span{v.Index, v.Index + len(v.Raw)}
 	if at.from <= 0 || at.to > len(json) || string(json[at.from:at.to]) != v.Raw {

@@ -9,7 +9,7 @@ type Status struct {
 	Held    bool        `json:"held"`
 	Hold    *HoldStatus `json:"hold,omitempty"`
 	Asleep  int         `json:"asleep,omitempty"` // level at which the engines sleep; 0: awake
-	// what becomes of requests in flight at the next weight update; empty: nobody has said
+	// what becomes of requests in flight at the next weight update; empty: not announced
 	Updates     Mode                    `json:"updates,omitempty"`
 	InFlight    int                     `json:"in_flight"`
 	Waiting     int                     `json:"waiting"`
@@ -30,17 +30,17 @@ type HoldStatus struct {
 // ReplicaStatus is one replica.
 type ReplicaStatus struct {
 	ID       string `json:"id"`
-	Healthy  bool   `json:"healthy"`          // as its owner says
+	Healthy  bool   `json:"healthy"`          // as reported by its owner
 	Ready    bool   `json:"ready"`            // gets requests: healthy, current weights, no failed connection a moment ago
 	Version  int    `json:"version"`          // of its weights; -1 if unknown
-	Reason   string `json:"reason,omitempty"` // why it is not ready, if its owner or an update said so
+	Reason   string `json:"reason,omitempty"` // why it is not ready, if its owner or an update gave a reason
 	InFlight int    `json:"in_flight"`
 	Served   uint64 `json:"served"`
 	Failures uint64 `json:"failures"` // failed connections
 }
 
-// ClientStatus is what one client asked for. An environment that rolls out shows up here; one that does not has an old
-// LastRequest or is missing.
+// ClientStatus counts one client's requests. An environment that makes no rollouts has an old LastRequest or is
+// missing.
 type ClientStatus struct {
 	Requests     uint64    `json:"requests"`
 	Failures     uint64    `json:"failures"` // answered with 400 or above

@@ -12,13 +12,13 @@ import (
 // unrecorded.
 const maxEvent = 1 << 20
 
-// streamRecorder reads a stream of server-sent events as it passes, and puts its completions together. It never holds
-// the stream up. A nil recorder does nothing.
+// streamRecorder reads a stream of server-sent events as it passes, and puts its completions together. It never delays
+// the stream. A nil recorder does nothing.
 type streamRecorder struct {
 	line    []byte // begun, not ended
 	choices map[int]*recordedChoice
-	full    bool   // the events have token ids; else only the count of tokens is of interest
-	gather  bool   // the whole answer is of interest, not only what the record needs
+	full    bool   // the events have token ids; else only the tokens are counted
+	gather  bool   // the whole answer is recorded, not only what a Record needs
 	top     bool   // the same with the alternatives to the sampled tokens
 	limit   int    // bytes of one event
 	id      string // raw, of the answer
@@ -26,21 +26,21 @@ type streamRecorder struct {
 	bad     error  // why it gave up
 	failure string // raw: the event in which the engine says that it failed
 
-	now    func() int // version of the replica's weights at this moment; nil: versions are of no interest
-	before int        // the same when the piece before this one came
+	now    func() int // version of the replica's weights at this moment; nil: versions are not recorded
+	before int        // the same, when the previous piece came
 }
 
-// recordedChoice is what a recorder knows of one completion.
+// recordedChoice is the recorded part of one completion.
 type recordedChoice struct {
 	choice
 	words []byte // raw text so far, without its quotes
-	exact bool   // its spans are the engine's own word
+	exact bool   // its spans are reported by the engine
 }
 
-// follow makes the recorder note which version sampled which tokens of the answer to f. A piece that comes now was
-// sampled after the one before it had come, the first after the request had started: at that moment's version or a
-// newer one. Of the two the older is noted, because that is what staleness is measured by. What was sent before an
-// update must have come by its end for that, which it has: the update's own answers come after it.
+// follow makes the recorder store which version sampled which tokens of the answer to f. A piece was sampled after the
+// previous one came, the first one after the request started: by the version of that moment or a newer one. The older
+// of the two is recorded, because staleness is measured by it. This needs that what was sent before an update has
+// arrived by its end, which is so: the update's own answers come after it.
 func (t *streamRecorder) follow(g *Gateway, f *inFlight) {
 	if t != nil {
 		t.before, t.now = f.start, func() int { return g.versionAt(f) }
@@ -97,7 +97,7 @@ func (t *streamRecorder) event(line string) {
 		if root.Get("error").IsObject() {
 			t.failure = strings.Clone(root.Raw)
 		}
-		t.bad = done.bad // a record with a hole would be worse than none
+		t.bad = done.bad // an incomplete record would be worse than none
 		return
 	}
 	if t.id == "" {
@@ -123,7 +123,7 @@ func (t *streamRecorder) add(p *choice) {
 		h.logprobs = append(h.logprobs, strings.Clone(raw))
 	}
 	switch {
-	case tile(p.spans, len(h.ids)): // the engine's own word, in the last event
+	case tile(p.spans, len(h.ids)): // reported by the engine, in the last event
 		h.spans, h.exact = p.spans, true
 	case t.now != nil && len(p.ids) > 0:
 		h.spans, h.exact = extend(h.spans, t.before, len(h.ids)), false
@@ -147,7 +147,7 @@ func (t *streamRecorder) add(p *choice) {
 	}
 }
 
-// recordStream keeps what was recorded of a stream that ended well.
+// recordStream keeps the completions of a stream that ended without an error.
 func (g *Gateway) recordStream(c *call, t *streamRecorder, low, high int) {
 	if t == nil {
 		return

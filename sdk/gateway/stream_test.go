@@ -42,7 +42,7 @@ func TestStreamPassesUnbuffered(t *testing.T) {
 		t.Errorf("the header says version %q, want 2", v)
 	}
 	lines := bufio.NewScanner(resp.Body)
-	for i := range 3 { // each event must come before the engine is told to go on
+	for i := range 3 { // each event must come before the engine may continue
 		for lines.Scan() && lines.Text() == "" {
 		}
 		if !strings.HasPrefix(lines.Text(), "data: ") {
@@ -117,8 +117,8 @@ func TestStreamUsageIsCounted(t *testing.T) {
 	eventually(t, "the count", func() bool { return g.Status().Clients["env"].OutputTokens == 7 })
 }
 
-// However a stream is cut into pieces on its way, the record is the same.
-func TestTapHearsAnyPieces(t *testing.T) {
+// However the network splits a stream, the record is the same.
+func TestRecorderReadsAnySplitOfAStream(t *testing.T) {
 	t.Parallel()
 	const events = "event: x\r\n" +
 		"data: {\"choices\":[{\"index\":1,\"token_ids\":[5],\"logprobs\":{\"token_logprobs\":[-0.5]}}," +

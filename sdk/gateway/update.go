@@ -24,14 +24,14 @@ type WeightUpdate struct {
 	Hold string `json:"hold,omitempty"`
 	// Rollback allows a version below the current one, after the trainer went back to an earlier checkpoint.
 	Rollback bool `json:"rollback,omitempty"`
-	// Check proves that the weights arrived; without it the callback is believed.
+	// Check proves that the weights arrived; without it, Config.Update's result is trusted.
 	Check *Check `json:"check,omitempty"`
 }
 
 // version is the policy version in the gateway's own form.
 func (u *WeightUpdate) version() int { return int(u.Version) }
 
-// Check is a text and what the trainer makes of it.
+// Check is a text and the trainer's log-probabilities of it.
 type Check struct {
 	Tokens []int `json:"tokens"` // token ids of the text
 	// the trainer's log-probability of each token given those before it; the first is not compared
@@ -42,8 +42,8 @@ type Check struct {
 // UpdateResult says what a weight update did.
 type UpdateResult struct {
 	Version  int             `json:"version"`  // current policy version after it
-	Replicas []ReplicaResult `json:"replicas"` // what became of each
-	Drain    time.Duration   `json:"drain_ns"` // time until requests in flight were dealt with
+	Replicas []ReplicaResult `json:"replicas"` // the result of each
+	Drain    time.Duration   `json:"drain_ns"` // time until requests in flight had ended, or were kept or aborted
 	Load     time.Duration   `json:"load_ns"`  // time until the last replica had loaded and was checked
 	Held     time.Duration   `json:"held_ns"`  // time for which new requests waited
 }
@@ -73,8 +73,8 @@ func (g *Gateway) UpdateWeights(ctx context.Context, u WeightUpdate) (UpdateResu
 		return UpdateResult{Version: g.Version()}, err
 	}
 	if !g.updating.tryLock() {
-		return UpdateResult{Version: g.Version()}, fmt.Errorf("%w: another weight update or admission is going "+
-			"on; wait for it", ErrHeld)
+		return UpdateResult{Version: g.Version()}, fmt.Errorf("%w: another weight update or admission is in "+
+			"progress; wait for it", ErrHeld)
 	}
 	res, err := g.update(ctx, u)
 	g.updating.unlock()
@@ -148,7 +148,7 @@ func (g *Gateway) update(ctx context.Context, u WeightUpdate) (res UpdateResult,
 			err = errors.Join(err, g.endHold(h.ID, EventResumed, fmt.Sprintf("requests go through at version %d", res.Version)))
 		}()
 	}
-	_ = g.ExpectUpdates(u.Mode) // known: it is in force
+	_ = g.ExpectUpdates(u.Mode) // known: it is valid
 	loaded := g.cfg.Clock.Now()
 	res.Drain = loaded.Sub(start)
 	res.Replicas, err = g.loadAll(ctx, u)
@@ -162,7 +162,7 @@ func (g *Gateway) update(ctx context.Context, u WeightUpdate) (res UpdateResult,
 	return res, nil
 }
 
-// owns returns the mode of a hold that must be in force.
+// owns returns the mode of a hold, which must be in force.
 func (g *Gateway) owns(id string) (Mode, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -172,14 +172,15 @@ func (g *Gateway) owns(id string) (Mode, error) {
 	return g.hold.Mode, nil
 }
 
-// ExpectUpdates says what will become of requests in flight at the weight updates to come. Under ModeKeep and ModeNone
-// an answer may span an update, and requests of /generate are from now on asked of the engine in a way that tells which
-// version sampled which token. Each update says the same of those after it; this is for the requests before the first.
+// ExpectUpdates announces what later weight updates do with requests in flight. Under ModeKeep and ModeNone an answer
+// may span an update, and requests of /generate are from now on sent to the engine in a way that shows which version
+// sampled which token. Each update announces its mode for those after it; this call is for the requests before the
+// first.
 func (g *Gateway) ExpectUpdates(m Mode) error {
 	switch m {
 	case ModeDrain, ModeKeep, ModeAbort, ModeNone:
 	default:
-		return fmt.Errorf("gateway: mode of the weight updates to come is %q; want %q, %q, %q or %q", m, ModeDrain,
+		return fmt.Errorf("gateway: mode of later weight updates is %q; want %q, %q, %q or %q", m, ModeDrain,
 			ModeKeep, ModeAbort, ModeNone)
 	}
 	g.mu.Lock()
@@ -274,7 +275,7 @@ func (g *Gateway) loadChecked(ctx context.Context, list []*replica, u WeightUpda
 	return results, errs
 }
 
-// checkLoaded proves one replica after the weights were loaded, or could not be.
+// checkLoaded checks one replica after the weights were loaded, or could not be.
 func (g *Gateway) checkLoaded(ctx context.Context, r *replica, u WeightUpdate, err error) (difference float64,
 	_ error) {
 	kind := EventUpdateFailed
@@ -301,7 +302,7 @@ func (g *Gateway) compare(ctx context.Context, r Replica, c Check) (float64, err
 	for i := 1; i < len(c.Tokens); i++ {
 		d := math.Abs(got[i] - c.Logprobs[i])
 		if math.IsNaN(d) {
-			d = math.MaxFloat64 // a number that JSON can say
+			d = math.MaxFloat64 // a number that JSON can represent
 		}
 		if d > worst {
 			worst, at = d, i

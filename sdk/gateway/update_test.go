@@ -115,7 +115,7 @@ func TestFailedReplicaIsOutUntilRepaired(t *testing.T) {
 	}
 }
 
-func TestUpdateThatNobodyTakes(t *testing.T) {
+func TestUpdateThatNoReplicaTakes(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
 	var broken atomic.Bool
@@ -162,7 +162,7 @@ func TestRestartedReplicaIsBroughtUpFirst(t *testing.T) {
 	if err := g.ReplicaLost("0", "killed"); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.SetReplicaHealthy("0", true, ""); err != nil { // the mistake that must not matter
+	if err := g.SetReplicaHealthy("0", true, ""); err != nil { // a version that must be ignored
 		t.Fatal(err)
 	}
 	waiting := background(t, g, "/v1/completions", prompt)

@@ -84,7 +84,7 @@ func TestAnUpdateWaitsForAReplica(t *testing.T) {
 	}
 }
 
-func TestAnUpdateThatWaitsInVainNamesWhatItWaitedFor(t *testing.T) {
+func TestAnUpdateThatTimesOutNamesWhatItWaitedFor(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
 	g := start(t, Config{Clock: clock, Update: func(context.Context, []Replica, WeightUpdate) error { return nil }},
