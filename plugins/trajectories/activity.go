@@ -10,11 +10,11 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// watch is what the state records to explain why nothing moves. The state's lock guards it.
+// watch records what explains why no batch is delivered. The state's lock guards it.
 type watch struct {
 	opened   time.Time
 	asked    time.Time // the last request for a batch
-	wanting  time.Time // since when the trainer asks and there is none; zero: it got one
+	wanting  time.Time // since when the trainer asks for a batch without getting one; zero: it got one
 	arrived  time.Time // the last group that was kept
 	left     time.Time // the last batch that went out
 	tooOld   int       // groups in a row that were dropped because they were too old
@@ -22,11 +22,11 @@ type watch struct {
 }
 
 const (
-	// askingAgain is the silence after which a trainer that had asked for a batch no longer counts as waiting for one.
+	// askingAgain is the time after its last request for a batch when a trainer no longer counts as waiting for one.
 	askingAgain = 30 * time.Second
-	// oldGroups in a row, all dropped, are what the trainer waits for.
+	// oldGroups is how many groups in a row must be dropped as too old before that is the reason why the trainer waits.
 	oldGroups = 8
-	// mostNamed bounds how many environments are named as waited for.
+	// mostNamed bounds how many environments a reason names.
 	mostNamed                  = 64
 	anyTrainer, anyEnvironment = "trainer.*.*", "environment.*.*"
 )
@@ -47,7 +47,7 @@ func (b *state) activitiesLocked(now time.Time) []sdk.Activity {
 				On:     anyTrainer,
 				What:   "a trainer to register",
 				Began:  w.opened,
-				Remedy: "declare a trainer, or look at the log of the one that is declared",
+				Remedy: "declare a trainer, or read the log of the one that is declared",
 			},
 		}
 	case !b.doc.Started:
@@ -61,10 +61,10 @@ func (b *state) activitiesLocked(now time.Time) []sdk.Activity {
 // untakenLocked is what the queue waits for while the trainer does not ask for a batch.
 func (b *state) untakenLocked() []sdk.Activity {
 	began := later(b.watch.opened, later(b.watch.asked, b.watch.left))
-	a := sdk.Activity{On: anyTrainer, What: "it to ask for the next batch", Began: began, Rest: true}
+	a := sdk.Activity{On: anyTrainer, What: "its next request for a batch", Began: began, Rest: true}
 	for _, out := range b.batches {
 		if !out.deadline.IsZero() {
-			a.What = fmt.Sprintf("it to train on batch %d", b.doc.Step)
+			a.What = fmt.Sprintf("its acknowledgement of batch %d", b.doc.Step)
 		}
 	}
 	if t := b.queue.Total(); t.Sequences > 0 {
@@ -80,7 +80,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// unformedLocked says why the batch that the trainer asks for cannot be formed.
+// unformedLocked says why the batch that the trainer requests cannot be formed.
 func (b *state) unformedLocked(now time.Time) []sdk.Activity {
 	w, size, waiting := b.watch, int(b.doc.Trainer.BatchSize), b.queue.Total()
 	batch := sdk.Activity{
@@ -92,11 +92,11 @@ func (b *state) unformedLocked(now time.Time) []sdk.Activity {
 	}
 	switch {
 	case waiting.Sequences >= size && !b.queue.CanPick(size, nil):
-		// More groups may come, and none of them changes this: the sizes do not add up.
+		// More groups do not change this: the sizes do not add up.
 		batch.Progressed, batch.Sign, batch.Have, batch.Want = time.Time{}, "", 0, 0
 		batch.What = fmt.Sprintf("a batch of exactly %d sequences", size)
 		batch.Detail = fmt.Sprintf(
-			"%d sequences wait, in groups of %s, and no choice of groups adds up to %d",
+			"%d sequences are queued, in groups of %s, and no choice of groups adds up to %d",
 			waiting.Sequences,
 			b.sizesLocked(),
 			size,
@@ -106,19 +106,19 @@ func (b *state) unformedLocked(now time.Time) []sdk.Activity {
 	case waiting.Sequences >= size:
 		return b.claimsLocked(batch)
 	case w.tooOld >= oldGroups:
-		batch.What, batch.Began, batch.Progressed, batch.Sign = "groups that are young enough", w.oldSince, time.Time{}, ""
+		batch.What, batch.Began, batch.Progressed, batch.Sign = "groups within max_staleness", w.oldSince, time.Time{}, ""
 		batch.Detail = fmt.Sprintf(
-			"each of the last %d was dropped: sampled by a policy more than %d versions older than %d",
+			"each of the last %d groups was dropped: its policy was more than %d versions behind version %d",
 			w.tooOld,
 			b.staleness(),
 			b.doc.Version,
 		)
-		batch.Remedy = "raise max_staleness, or see why inference serves an old version"
+		batch.Remedy = "raise max_staleness, or find out why inference serves an old version"
 		return []sdk.Activity{batch}
 	}
 	if n := len(b.parked); n > 0 {
 		batch.Detail = fmt.Sprintf(
-			"%d groups are larger than the batch and wait for a trainer with a larger batch_size",
+			"%d queued groups are larger than the batch; a trainer with a larger batch_size would take them",
 			n,
 		)
 	}
@@ -141,7 +141,7 @@ func (b *state) sizesLocked() string {
 	return strings.Join(words, ", ")
 }
 
-// claimsLocked names the environments whose minimum share is not there.
+// claimsLocked names the environments whose minimum share is missing.
 func (b *state) claimsLocked(batch sdk.Activity) []sdk.Activity {
 	var out []sdk.Activity
 	for _, m := range b.minimums() {
@@ -161,7 +161,7 @@ func (b *state) claimsLocked(batch sdk.Activity) []sdk.Activity {
 		out = append(out, a)
 	}
 	if len(out) == 0 {
-		batch.Detail = "the waiting groups do not add up with the min_batch_allocation of every environment"
+		batch.Detail = "no choice of queued groups satisfies the min_batch_allocation of every environment"
 		batch.Remedy = "make batch_size of the trainer a multiple of group_size of the environments, shares included"
 		out = append(out, batch)
 	}
@@ -187,7 +187,7 @@ func (b *state) sourcesLocked(batch sdk.Activity, now time.Time) []sdk.Activity 
 	if len(out) > 0 {
 		return out
 	}
-	batch.On, batch.Remedy = anyEnvironment, "look at the environments: recipe status"
+	batch.On, batch.Remedy = anyEnvironment, "read the state of the environments with recipe status"
 	batch.Detail = "no environment has registered"
 	if absent != "" {
 		batch.Detail = absent
@@ -198,19 +198,19 @@ func (b *state) sourcesLocked(batch sdk.Activity, now time.Time) []sdk.Activity 
 func (b *state) absentLocked(id int, now time.Time) string {
 	e := &b.doc.Envs[id]
 	if e.Gone {
-		return fmt.Sprintf("no environment is left: %s has said goodbye", e.RealName)
+		return fmt.Sprintf("no environment is connected: %s has disconnected", e.RealName)
 	}
 	return fmt.Sprintf(
-		"no environment is left: %s was last heard of %s ago",
+		"no environment is connected: the last sign of %s was %s ago",
 		e.RealName,
 		now.Sub(b.seen[id]).Round(time.Second),
 	)
 }
 
-// nameLocked is the environment's block, as far as the name under which it registered tells.
+// nameLocked is the environment's block, derived from the name under which it registered.
 func (b *state) nameLocked(id int) string { return "environment.*." + b.doc.Envs[id].Name }
 
-// recordStale notes a group that was dropped because it was too old.
+// recordStale counts a group that was dropped because it was too old.
 func (b *state) recordStale() {
 	if b.watch.tooOld == 0 {
 		b.watch.oldSince = b.now()
@@ -218,7 +218,7 @@ func (b *state) recordStale() {
 	b.watch.tooOld++
 }
 
-// recordKept notes the groups that were kept.
+// recordKept records the groups that were kept.
 func (b *state) recordKept(kept []*queue.Item) {
 	for _, it := range kept {
 		if it != nil {

@@ -57,17 +57,17 @@ func TestTheQueueSaysWhatItWaitsFor(t *testing.T) {
 	for range oldGroups {
 		f.post(3, 2, fmt.Sprintf(`,"env_id":%d,"policy_version":1`, one))
 	}
-	f.waitsFor(" | groups that are young enough | 0/4 | each of the last 8 was dropped: sampled by a policy more than " +
-		"1 versions older than 9")
+	f.waitsFor(" | groups within max_staleness | 0/4 | each of the last 8 groups was dropped: its policy was more than " +
+		"1 versions behind version 9")
 
 	f.post(4, 3, "")
 	f.post(5, 3, "")
-	f.waitsFor(" | a batch of exactly 4 sequences | 0/0 | 6 sequences wait, in groups of 3, and no choice of groups " +
+	f.waitsFor(" | a batch of exactly 4 sequences | 0/0 | 6 sequences are queued, in groups of 3, and no choice of groups " +
 		"adds up to 4")
 
 	f.ok("POST", "/disconnect-env", fmt.Sprintf(`{"env_id":%d}`, one))
 	f.wait(time.Minute)
-	f.waitsFor("trainer.*.* | it to ask for the next batch | 0/0 | 6 sequences wait in the queue")
+	f.waitsFor("trainer.*.* | its next request for a batch | 0/0 | 6 sequences wait in the queue")
 }
 
 // TestTheQueueNamesWhoOwesItsShare names the environment whose minimum is missing, and not the one that has sent

@@ -15,7 +15,7 @@ import (
 	"github.com/recipe-rl/recipe/plugins/trajectories/store"
 )
 
-// Summary is what GET /groups says about a stored group.
+// Summary describes a stored group in GET /groups.
 type Summary struct {
 	ID         uint64 `json:"id"`
 	Env        string `json:"env"`
@@ -125,7 +125,7 @@ func (b *state) sizeOf(id uint64) (size int64) {
 	return size
 }
 
-// EnvReport is what GET /environments says about one environment.
+// EnvReport describes one environment in GET /environments.
 type EnvReport struct {
 	ID            int              `json:"id"` // -1 for groups of no known environment
 	Name          string           `json:"name"`
@@ -192,11 +192,11 @@ type Arrival struct {
 	Tokens     int             `json:"tokens"`
 	MinVersion int64           `json:"min_version"`
 	MaxVersion int64           `json:"max_version"`
-	Missed     int64           `json:"missed,omitempty"` // arrivals before this one that the reader was too slow for
+	Missed     int64           `json:"missed,omitempty"` // earlier arrivals that were skipped because the reader was too slow
 	Group      json.RawMessage `json:"group"`
 }
 
-// watchers are the readers of GET /tail. Without one, an arrival costs nothing here.
+// watchers are the readers of GET /tail. Without readers, an arrival costs nothing here.
 type watchers struct {
 	mu  sync.Mutex
 	all map[*watcher]bool
@@ -208,7 +208,7 @@ type watcher struct {
 	missed int64
 }
 
-// What one watcher may make the server keep, and how many there may be.
+// The bounds on what one watcher makes the server keep, and on their number.
 const (
 	maxQueued   = 8 << 20
 	maxWatchers = 64
@@ -235,7 +235,7 @@ func (w *watchers) remove(n *watcher) {
 	delete(w.all, n)
 }
 
-// show sends a new group to the readers of /tail; a slow reader misses some and is told how many.
+// show sends a new group to the readers of /tail; a slow reader misses some and gets their number.
 func (s *Server) show(g *group.Group) {
 	s.watchers.mu.Lock()
 	defer s.watchers.mu.Unlock()
@@ -271,7 +271,7 @@ func (s *Server) tail(w http.ResponseWriter, r *http.Request) error {
 	if n == nil {
 		return &refusal{
 			code:    http.StatusServiceUnavailable,
-			message: fmt.Sprintf("%d readers of /tail are connected, and no more are allowed", maxWatchers),
+			message: fmt.Sprintf("%d readers of /tail are connected, which is the limit; end one of them", maxWatchers),
 		}
 	}
 	defer s.watchers.remove(n)

@@ -22,7 +22,7 @@ func advertised(ln net.Addr, name string, certificates *tls.Config) string {
 		name = certified(certificates)
 	}
 	if name == "" {
-		addresses, _ := net.InterfaceAddrs() // none: loopback it is
+		addresses, _ := net.InterfaceAddrs() // none: use loopback
 		name = reachable(addresses)
 	}
 	return net.JoinHostPort(name, strconv.Itoa(tcp.Port))

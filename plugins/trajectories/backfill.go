@@ -7,11 +7,11 @@ import (
 	"github.com/recipe-rl/recipe/plugins/trajectories/group"
 )
 
-// backfillTimeout bounds how long a post waits for the gateway's record. A group without it is still worth storing.
+// backfillTimeout bounds how long a post waits for the gateway's record. A group is stored without it, too.
 const backfillTimeout = 2 * time.Second
 
 // backfill completes groups that lack log-probabilities or policy versions from the gateway's record of the same
-// completions. A sequence of which there is no record, or more than one, leaves its group as it came.
+// completions. When a sequence has no record, or several, its group is left unchanged.
 func (s *Server) backfill(ctx context.Context, g *group.Group) (*group.Group, error) {
 	if s.cfg.Completions == nil || g.Logprobs && g.MinVersion >= 0 {
 		return g, nil
@@ -75,7 +75,7 @@ func (s *Server) recorded(ctx context.Context, g *group.Group) (logprobs [][]flo
 	return logprobs, oldest, newest, nil
 }
 
-// promptLogprob stands on prompt positions, where nothing was sampled: the convention of Atropos.
+// promptLogprob is the value at prompt positions, where nothing was sampled: the convention of Atropos.
 const promptLogprob = 1.0
 
 func aligned(sampled []float64, prompt int) []float64 {

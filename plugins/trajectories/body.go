@@ -32,7 +32,7 @@ func (p *scratches) get() *scratch {
 	return &scratch{}
 }
 
-// keep is the size above which memory is left to the garbage collector.
+// keep is the size above which memory is not kept for the next request.
 const keep = 4 << 20
 
 func (p *scratches) put(s *scratch) {
@@ -41,11 +41,11 @@ func (p *scratches) put(s *scratch) {
 	}
 }
 
-// slack is what the reader may write behind a body: the fields that it lacks.
+// slack is the room behind a body for the missing fields that the reader writes there.
 const slack = 512
 
-// firstPart is where the memory begins that a body of unknown size is read into. One that is announced and no small one
-// begins there too: what comes after it is taken as the body comes.
+// firstPart is where the memory begins that a body of unknown size is read into. One with a large announced size begins
+// there, too; more memory is taken as the body arrives.
 const firstPart = 64 << 10
 
 // read fills buf with the body of a JSON request of at most limit bytes, decompressed. The caller releases what is
@@ -57,7 +57,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, buf *scratch, limi
 	if err != nil {
 		return err
 	}
-	if strings.Contains(encoding, "gzip") || encoding == "zstd" { // what else it may say, run-api reads as it comes
+	if strings.Contains(encoding, "gzip") || encoding == "zstd" { // run-api reads any other content encoding as plain data
 		err = s.inflate(r, buf, body, encoding, limit, held)
 	} else {
 		err = readAll(r.Context(), &buf.Buffer, body, r.ContentLength, 0, held)
@@ -99,7 +99,7 @@ func readAll(ctx context.Context, buf *bytes.Buffer, src io.Reader, expected, be
 			return err
 		}
 		widen(buf, int(room)+slack+bytes.MinRead)
-		n, err := buf.ReadFrom(io.LimitReader(src, room+1)) // one more sees the end
+		n, err := buf.ReadFrom(io.LimitReader(src, room+1)) // one more byte to see the end
 		if err != nil {
 			return fmt.Errorf("reading the body: %w", err)
 		}
@@ -113,8 +113,7 @@ func readAll(ctx context.Context, buf *bytes.Buffer, src io.Reader, expected, be
 	}
 }
 
-// widen makes room for n more bytes, and no more than that: a bytes.Buffer that grows takes more than twice what it
-// has.
+// widen makes room for exactly n more bytes; a growing bytes.Buffer would take more than twice its size.
 func widen(buf *bytes.Buffer, n int) {
 	if buf.Available() < n {
 		wider := make([]byte, buf.Len(), buf.Len()+n)
@@ -155,14 +154,14 @@ func (in *inflater) open(encoding string) (z io.Reader, err error) {
 	return in.zstd, in.zstd.Reset(&in.src)
 }
 
-// Bounds on what a body may become. Groups of long prompts that repeat shrink to a hundredth; nobody sends megabytes
-// that shrink to less than half a percent.
+// Bounds on what a body may become. Groups of long, repeated prompts shrink to a hundredth; real bodies of megabytes do
+// not shrink to less than half a percent.
 const (
 	maxRatio = 200
 	anyRatio = 16 << 20 // up to here
 )
 
-// inflate decompresses a body of one or more gzip members or zstd frames, and no further than the limits.
+// inflate decompresses a body of one or more gzip members or zstd frames, up to the limits.
 func (s *Server) inflate(
 	r *http.Request,
 	buf *scratch,
@@ -187,7 +186,7 @@ func (s *Server) inflate(
 	if in.raw.Len() == 0 {
 		return nil
 	}
-	if encoding == "zstd" && held.large == 0 { // what a large request holds is enough for it
+	if encoding == "zstd" && held.large == 0 { // the memory that a large request holds is enough
 		done, err := s.memory.decoders.acquire(r.Context(), 1)
 		if err != nil {
 			return err
@@ -222,7 +221,7 @@ func (s *Server) inflate(
 		return &refusal{
 			code: http.StatusRequestEntityTooLarge,
 			message: fmt.Sprintf(
-				"The body of %d bytes inflates to more than %d times its size (allowed from %d MiB on): send it in another form",
+				"The body of %d bytes inflates to more than %d times its size (allowed from %d MiB on): send it uncompressed or in smaller posts",
 				in.raw.Len(),
 				maxRatio,
 				anyRatio>>20,

@@ -10,9 +10,10 @@ import (
 	"strings"
 )
 
-// A browser talks to whatever a web page names, also to servers on its own machine, which need no token. So a page
-// must not be answered that was not allowed by name (cross-site requests, images, forms), nor one that has taken over
-// a name for this machine's address (DNS rebinding). Clients that are no browsers send none of the headers that tell.
+// A browser sends requests to any address that a web page names, also to servers on its own machine, which need no
+// token. So a request from a page is refused unless the page is allowed by name (cross-site requests, images, forms),
+// and so is one to a foreign name that resolves to this machine's address (DNS rebinding). Other clients send none of
+// the headers by which browsers are recognised.
 
 // guard decides which requests of browsers are answered.
 type guard struct {
@@ -28,7 +29,7 @@ func newGuard(c Config) guard {
 		g.hosts = append(g.hosts, strings.ToLower(name))
 	}
 	for _, h := range c.AllowedHosts {
-		if h != "" { // or a request without a Host would pass
+		if h != "" { // otherwise a request without a Host would pass
 			g.hosts = append(g.hosts, strings.ToLower(strings.TrimSuffix(h, ".")))
 		}
 	}
@@ -54,7 +55,7 @@ func (g guard) check(w http.ResponseWriter, r *http.Request) (done bool, err err
 		return false, &refusal{
 			code: http.StatusForbidden,
 			message: fmt.Sprintf(
-				"This request comes from a web page elsewhere (%s). Pages that may talk to the trajectory API are named with "+
+				"This request comes from a web page of another origin (%s). Pages that may use the trajectory API are named with "+
 					"--allow-origin (allowed_origins in a recipe)",
 				foreign,
 			),
@@ -76,8 +77,8 @@ func (g guard) check(w http.ResponseWriter, r *http.Request) (done bool, err err
 	return false, nil
 }
 
-// host refuses names that are not this server's. Whoever knows the token is no page that took over a name, and an
-// address cannot be taken over.
+// host refuses names that are not this server's. A client with the token is not a victim of DNS rebinding, and an
+// address cannot be rebound.
 func (g guard) host(r *http.Request) error {
 	if !g.open {
 		return nil
@@ -116,7 +117,7 @@ func fromElsewhere(r *http.Request) string {
 		return "Origin: " + shorten(origin)
 	}
 	switch site := r.Header.Get("Sec-Fetch-Site"); site {
-	case "", "same-origin", "none": // none: a person typed the address
+	case "", "same-origin", "none": // none: typed into the address bar
 	default:
 		return "Sec-Fetch-Site: " + shorten(site)
 	}
@@ -141,8 +142,8 @@ func shorten(s string) string {
 	return s
 }
 
-// notBrowsers refuses browsers on routes that change something although they are GET, as the contract has it: an
-// image is enough to call them.
+// notBrowsers refuses browsers on routes that are GET by contract although they change something: an image in a page
+// would be enough to call them.
 func notBrowsers(
 	handle func(http.ResponseWriter, *http.Request) error,
 ) func(http.ResponseWriter, *http.Request) error {

@@ -20,8 +20,8 @@ type encoder interface {
 	Reset(w io.Writer)
 }
 
-// choose picks the encoding of a batch for a client: "" sends it as it is. On one machine the network costs nothing
-// and compression is most of the work, so by default only clients elsewhere get it.
+// choose picks the encoding of a batch for a client: "" sends it as it is. On one machine the network costs nothing and
+// compression is most of the work, so by default only clients on other machines get it.
 func (s *Server) choose(r *http.Request) string {
 	if s.cfg.Compression == "never" || s.cfg.Compression == "auto" && local(r) {
 		return ""
@@ -47,7 +47,7 @@ func local(r *http.Request) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// encode wraps a writer. done gives the compressor back; it must follow Close.
+// encode wraps a writer. done recycles the compressor; call it after Close.
 func (e *encoders) encode(name string, w io.Writer) (out io.WriteCloser, done func(), err error) {
 	pool := &e.gzip
 	if name == "zstd" {

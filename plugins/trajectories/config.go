@@ -1,7 +1,7 @@
 // Package trajectories is a drop-in replacement for the trajectory API (run-api) of NousResearch's Atropos.
 //
 // Environments post scored groups of completions, trainers fetch batches of an exact number of sequences. Unmodified
-// atroposlib environments and trainers see the routes, fields and replies that they know. Behind them, a group is on
+// atroposlib environments and trainers find the routes, fields and replies that they know. Behind them, a group is on
 // disk before its post is answered, memory does not grow with the queue, batches can be leased and acknowledged, and
 // groups know the policy version that sampled them.
 package trajectories
@@ -20,8 +20,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/web"
 )
 
-// Config says where groups are kept, how many, and who may talk to the server. The zero value is a working server
-// that keeps everything in memory.
+// Config says where groups are kept, how many, and who may talk to the server. The zero value is a working server that
+// keeps all in memory.
 type Config struct {
 	// Store is "disk" (default when Dir is set) or "memory" (default otherwise).
 	Store string
@@ -35,7 +35,7 @@ type Config struct {
 	// SegmentBytes is the size at which a file of the disk store's log is full (default 64 MiB).
 	SegmentBytes int64
 
-	// Room is told when posts begin to wait for room on the disk, with what for, and with "" when there is room again.
+	// Room is called with the reason when posts begin to wait for room on the disk, and with "" when there is room again.
 	Room func(waiting string)
 
 	// MaxQueueGroups and MaxQueueBytes bound what waits or is leased (defaults 100,000 groups and 64 GiB).
@@ -54,12 +54,12 @@ type Config struct {
 	MaxConnections int
 
 	// MaxStaleness drops a group when the trainer's policy version is more than this ahead of the oldest version that
-	// sampled it. Negative means never, and so does a group without a version. Zero keeps only on-policy groups, so
-	// the zero value of Config, which must be harmless, is made explicit by LimitStaleness.
+	// sampled it. Negative means never; a group without a version is never dropped. Zero keeps only on-policy groups; it
+	// counts only with LimitStaleness, so that the zero value of Config drops nothing.
 	MaxStaleness   int64
 	LimitStaleness bool
-	// EnvironmentTimeout is the silence after which an environment no longer counts (default 5 min, negative: never).
-	// It counts again as soon as it is heard of.
+	// EnvironmentTimeout is the silence after which an environment no longer counts (default 5 min, negative: never). It
+	// counts again after its next request.
 	EnvironmentTimeout time.Duration
 	// Batching is "fair" (default: the weights of environments shape the mix of batches) or "compatible" (strictly in
 	// order of arrival, as run-api does).
@@ -73,8 +73,7 @@ type Config struct {
 	TLS *tls.Config
 	// Insecure allows an empty Token, and plain HTTP, off loopback.
 	Insecure bool
-	// AllowedOrigins are the web pages that browsers may let talk to the server ("https://viewer.example"). None may by
-	// default.
+	// AllowedOrigins are the web pages that may use the server from a browser ("https://viewer.example"). None by default.
 	AllowedOrigins []string
 	// AllowedHosts are names under which clients may address a server without a token, beside addresses, localhost and the
 	// machine's own name.
@@ -86,12 +85,12 @@ type Config struct {
 	// Completions, when set, finds what the gateway recorded about a completion, to fill missing log-probabilities
 	// and policy versions.
 	Completions Lookup
-	// Log receives what an operator should know. Nil is silent.
+	// Log receives messages for the operator. Nil: none are written.
 	Log *slog.Logger
 }
 
 // Lookup finds the recorded completions that sampled exactly these token ids. prompt is how many of them are the
-// prompt. It returns all candidates: the server uses a record only when there is exactly one, and never guesses.
+// prompt. It returns all candidates: the server uses a record only when there is exactly one.
 type Lookup func(ctx context.Context, tokens []int64, prompt int) ([]Completion, error)
 
 // Completion is what a gateway recorded about one sampled sequence.
@@ -206,7 +205,7 @@ func loadTLS(certificate, key string) (*tls.Config, error) {
 	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
 }
 
-// checkAddress refuses to serve strangers without a token or without TLS.
+// checkAddress refuses an address that other machines reach without a token or without TLS.
 func (c Config) checkAddress(addr net.Addr) error {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || tcp.IP.IsLoopback() {
@@ -230,12 +229,12 @@ func (c Config) checkAddress(addr net.Addr) error {
 	case c.Token == "":
 		return fmt.Errorf(
 			"trajectories: %s is not a loopback address and no token is set: anyone could read and delete trajectories; set a "+
-				"token (--token), listen on 127.0.0.1, or say --insecure",
+				"token (--token), listen on 127.0.0.1, or set insecure (--insecure)",
 			addr,
 		)
 	case c.TLS == nil:
 		return fmt.Errorf(
-			"trajectories: refused: would serve without TLS beyond loopback (%s): set tls_certificate and tls_key "+
+			"trajectories: %s is reachable from other machines and TLS is not set: set tls_certificate and tls_key "+
 				"(--tls-certificate, --tls-key), listen on 127.0.0.1, or set insecure (--insecure) where the network is trusted",
 			addr,
 		)

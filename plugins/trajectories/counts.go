@@ -5,7 +5,7 @@ import (
 	"github.com/recipe-rl/recipe/plugins/trajectories/queue"
 )
 
-// flow counts what one environment sent and what became of it.
+// flow counts the groups of one environment and their outcomes.
 type flow struct {
 	groupsIn, sequencesIn, tokensIn    int64
 	groupsOut, sequencesOut, tokensOut int64

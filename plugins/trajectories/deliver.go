@@ -52,7 +52,7 @@ func (s *Server) batch(w http.ResponseWriter, r *http.Request) error {
 	}
 	if err != nil {
 		s.cfg.Log.Warn("a batch did not reach its trainer and goes to the next caller", "error", err)
-		panic(http.ErrAbortHandler) // half of the reply is out: only a broken connection tells the client
+		panic(http.ErrAbortHandler) // a part of the reply has been sent: only a broken connection signals the failure
 	}
 	return nil
 }
@@ -66,13 +66,13 @@ type unreadable struct {
 func (e *unreadable) Error() string { return fmt.Sprintf("reading group %d back: %v", e.id, e.err) }
 func (e *unreadable) Unwrap() error { return e.err }
 
-// send writes a batch, compressed when that is worth it.
+// send writes a batch, compressed if that pays.
 func (s *Server) send(w http.ResponseWriter, r *http.Request, out *batch, id string) (err error) {
 	write, each := s.splice, int64(1)
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Add("Vary", "Accept")
 	if acceptsColumns(r) {
-		write, each = s.columns, 8 // two digits and a comma become eight bytes, twice
+		write, each = s.columns, 8 // in columns, two digits and a comma become eight bytes, twice
 		w.Header().Set("Content-Type", columns.ContentType)
 	}
 	length, longest := int64(0), int64(0)
@@ -112,8 +112,8 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, out *batch, id str
 // compressAbove is the size from which replies are compressed, as run-api does it.
 const compressAbove = 1000
 
-// splice writes the stored bodies as they are, with commas between them. length is that of the bodies when it is known
-// what goes over the wire, and 0 otherwise.
+// splice writes the stored bodies as they are, with commas between them. length is that of the bodies where the length
+// of the reply is known, and 0 otherwise.
 func (s *Server) splice(
 	body io.Writer,
 	w http.ResponseWriter,
@@ -151,7 +151,7 @@ func (s *Server) splice(
 	return nil
 }
 
-// acceptsColumns says whether a client asks for an Arrow stream by name: a star means JSON, as it always did.
+// acceptsColumns says whether a client asks for an Arrow stream by name; */* means JSON.
 func acceptsColumns(r *http.Request) bool {
 	for part := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
 		kind, weight, _ := strings.Cut(part, ";")

@@ -12,17 +12,17 @@ import (
 	"github.com/recipe-rl/recipe/plugins/trajectories/store"
 )
 
-// errFull says that the queue stayed full for as long as a post may be held.
-var errFull = errors.New("the trajectory queue is full and the trainer takes nothing from it")
+// errFull says that the queue stayed full longer than a post may be held.
+var errFull = errors.New("the trajectory queue is full and the trainer requests no batch")
 
-// arrival is the answer to one posted group.
+// arrival is the reply to one posted group.
 type arrival struct {
 	buffered bool
 	waiting  int // sequences left in the environment's buffer
 }
 
-// enqueue makes groups and the key of their post durable, then makes them available. It returns when a kill can no
-// longer lose them.
+// enqueue makes groups and the key of their post durable, then makes them available. It returns when they survive a
+// kill of the process.
 func (b *state) enqueue(ctx context.Context, groups []*group.Group, keys []store.Key) ([]arrival, error) {
 	at := time.Now().UnixNano()
 	b.mu.Lock()
@@ -87,7 +87,7 @@ func (b *state) enqueue(ctx context.Context, groups []*group.Group, keys []store
 	return out, nil
 }
 
-// refuse names the first group that no batch could ever contain.
+// refuse names the first group that is larger than any batch.
 func (b *state) refuse(groups []*group.Group) error {
 	if b.doc.Trainer == nil {
 		return nil
@@ -112,7 +112,7 @@ func (b *state) refuse(groups []*group.Group) error {
 	return nil
 }
 
-// incomplete says whether a group waits for others of its environment to complete a full group.
+// incomplete says whether a group must wait for others of its environment to reach the full group size.
 func (b *state) incomplete(it *queue.Item) bool {
 	return it.Env >= 0 && it.Env < len(b.doc.Envs) && int64(it.Size) < b.doc.Envs[it.Env].GroupSize
 }
@@ -140,8 +140,8 @@ func (b *state) place(it queue.Item) arrival {
 	return arrival{buffered: true, waiting: buffer.Total().Sequences}
 }
 
-// release moves buffered groups to the end of the queue. Nobody waits for the store to know: until it does, a crash
-// leaves the complete set in the buffer, from where recovery releases it again.
+// release moves buffered groups to the end of the queue. It does not wait for the store: a crash before that leaves the
+// complete set in the buffer, and recovery releases it again.
 func (b *state) release(set []queue.Item) {
 	places := map[uint64]uint64{}
 	for _, it := range set {
@@ -154,8 +154,8 @@ func (b *state) release(set []queue.Item) {
 }
 
 // admit waits until there is room for a post. It holds the post rather than refuse it, because clients drop a group
-// after three refusals. It never waits while the trainer could not take a batch anyway: then what is missing is
-// exactly what is waiting outside, until twice the bound is reached.
+// after three refusals. It does not wait while no batch can be formed: the missing groups may be in the posts that
+// wait. Then the limit is twice the bound.
 func (b *state) admit(ctx context.Context, bytes int64) error {
 	deadline := time.NewTimer(b.cfg.HoldTimeout)
 	defer deadline.Stop()
@@ -169,7 +169,7 @@ func (b *state) admit(ctx context.Context, bytes int64) error {
 		}
 		select {
 		case <-room:
-		case <-time.After(time.Second): // a lease may run out or an environment time out without a sound
+		case <-time.After(time.Second): // a lease may run out, or an environment time out, without a signal
 		case <-deadline.C:
 			b.count(func(c *counts) { c.reject("full") })
 			return errFull
@@ -188,7 +188,7 @@ func (b *state) full(bytes int64) bool {
 	return over(2) || over(1) && b.available()
 }
 
-// available says whether a trainer that asked now would get a batch, or has one.
+// available says whether a trainer could get a batch now, or has one.
 func (b *state) available() bool {
 	return b.doc.Trainer == nil || len(b.batches) > 0 || b.queue.CanPick(int(b.doc.Trainer.BatchSize), b.minimums())
 }

@@ -15,10 +15,10 @@ type environment struct {
 	Name       string   `json:"name"`    // as desired
 	RealName   string   `json:"real"`    // with a number that makes it unique
 	MaxTokens  int64    `json:"tokens"`  // the longest sequence it makes
-	Weight     float64  `json:"weight"`  // its wish for a share
+	Weight     float64  `json:"weight"`  // its requested share
 	GroupSize  int64    `json:"group"`   // sequences a group
 	Minimum    *float64 `json:"minimum"` // the fraction of every batch that it claims
-	Gone       bool     `json:"gone"`    // it said goodbye
+	Gone       bool     `json:"gone"`    // it has disconnected
 	Registered int64    `json:"registered"`
 }
 
@@ -89,7 +89,7 @@ func (b *state) flush(env int) {
 	}
 }
 
-// known is the id of a registered environment, or NoEnv: groups of strangers are anonymous.
+// known is the id of a registered environment, or NoEnv: groups of unknown environments are anonymous.
 func (b *state) known(env int) int {
 	if env < 0 || env >= len(b.doc.Envs) {
 		return group.NoEnv
@@ -97,14 +97,14 @@ func (b *state) known(env int) int {
 	return env
 }
 
-// markSeen notes a sign of life.
+// markSeen records a request of the environment.
 func (b *state) markSeen(env int) {
 	if env >= 0 && env < len(b.doc.Envs) {
 		b.seen[env] = b.now()
 	}
 }
 
-// connected says whether an environment counts: it has not said goodbye and was heard of lately.
+// connected says whether an environment counts: it has not disconnected, and its last request is recent.
 func (b *state) connected(env int) bool {
 	if b.doc.Envs[env].Gone {
 		return false
@@ -135,7 +135,7 @@ func (b *state) minimums() []queue.Minimum {
 	return out
 }
 
-// envStatus is the reply that environments steer by.
+// envStatus is the reply by which environments pace themselves.
 type envStatus struct {
 	CurrentStep         int64   `json:"current_step"`
 	QueueSize           int64   `json:"queue_size"`
@@ -145,7 +145,7 @@ type envStatus struct {
 	EnvWeight           float64 `json:"env_weight"`
 }
 
-// fullBatches is how many batches an unmodified environment must see waiting before it pauses (max_batches_offpolicy).
+// fullBatches is how many queued batches make an unmodified environment pause (max_batches_offpolicy).
 const fullBatches = 3
 
 // statusOf computes what run-api computes by walking its queue, from running totals: the cost depends on the number of
@@ -187,7 +187,7 @@ func (b *state) statusOf(id int64) (s envStatus, ok bool) {
 	return s, true
 }
 
-// undelivered counts sequences of formed batches that wait for a trainer: the environment must see them, or it would
+// undelivered counts sequences of formed batches that wait for a trainer: the environment must count them, or it would
 // fill the queue behind them.
 func (b *state) undelivered() int64 {
 	n := 0
@@ -237,7 +237,7 @@ const minEnvWeight = 0.01
 // by itself when step + queue_size·group_size/batch_size exceeds the number of steps.
 func (b *state) pause(e *environment, batchSize int64) int64 {
 	groups := (fullBatches*batchSize + e.GroupSize - 1) / e.GroupSize
-	if steps := min(b.doc.Trainer.NumSteps-max(b.doc.Step, 0), 1<<31); steps >= 0 { // a client may say "without end"
+	if steps := min(b.doc.Trainer.NumSteps-max(b.doc.Step, 0), 1<<31); steps >= 0 { // a client may give infinity
 		groups = min(groups, ((steps+1)*batchSize-1)/e.GroupSize)
 	}
 	return groups

@@ -27,10 +27,10 @@ type Block struct {
 	Host               string        `recipe:"host" doc:"address to listen on; beyond loopback the block's token is required of every request" default:"127.0.0.1" change:"restart"`
 	Advertise          string        `recipe:"advertise" doc:"name or address that environments and trainers are given instead of host. Left out with host 0.0.0.0 or ::, it is the name that the certificate is for, else an address of this machine" change:"restart"`
 	Port               int           `recipe:"port" doc:"port to listen on; 0 takes a free one and keeps it over restarts" default:"0" min:"0" max:"65535" change:"restart"`
-	TLSCertificate     string        `recipe:"tls_certificate" doc:"PEM file of the certificate to serve with, and of what signed it; needed beyond loopback. Clients trust the system's authorities, or those in the file that SSL_CERT_FILE names" change:"restart"`
+	TLSCertificate     string        `recipe:"tls_certificate" doc:"PEM file of the certificate to serve with and its chain; needed beyond loopback. Clients trust the system's authorities, or those in the file that SSL_CERT_FILE names" change:"restart"`
 	TLSKey             string        `recipe:"tls_key" doc:"PEM file of its key" change:"restart"`
 	Insecure           bool          `recipe:"insecure" doc:"serve beyond loopback without TLS: anyone on the network path can read tokens and trajectories" default:"false" change:"restart"`
-	AllowedOrigins     []string      `recipe:"allowed_origins" doc:"web pages that browsers may let talk to the API, such as https://viewer.example; none by default" change:"restart"`
+	AllowedOrigins     []string      `recipe:"allowed_origins" doc:"web pages that may use the API from a browser, such as https://viewer.example; none by default" change:"restart"`
 	AllowedHosts       []string      `recipe:"allowed_hosts" doc:"names under which clients may address the API when it asks for no token, beside addresses, localhost and the machine's own name" change:"restart"`
 	MaxQueueGroups     int           `recipe:"max_queue_groups" doc:"groups that may wait or be leased; a post beyond it is held" unit:"groups" default:"100000" min:"1" change:"restart"`
 	MaxQueueBytes      int64         `recipe:"max_queue_bytes" doc:"the same in bytes" unit:"bytes" default:"68719476736" min:"1" change:"restart"`
@@ -39,7 +39,7 @@ type Block struct {
 	MaxInflightBytes   int64         `recipe:"max_inflight_bytes" doc:"memory that the bodies of all requests under way may take together" unit:"bytes" default:"536870912" min:"1" change:"restart"`
 	MaxConnections     int           `recipe:"max_connections" doc:"connections at a time; others wait to be accepted" default:"4096" min:"1" change:"restart"`
 	MaxStaleness       *int64        `recipe:"max_staleness" doc:"drop a group when the policy is more than this many versions ahead of the one that sampled it; left out: keep all" unit:"policy versions" min:"0" change:"restart"`
-	EnvironmentTimeout time.Duration `recipe:"environment_timeout" doc:"silence after which an environment no longer counts, until it is heard of again" default:"5m" change:"restart"`
+	EnvironmentTimeout time.Duration `recipe:"environment_timeout" doc:"time without a request after which an environment no longer counts, until its next request" default:"5m" change:"restart"`
 	Batching           string        `recipe:"batching" doc:"fair: the weights of environments shape the mix of batches; compatible: strictly in order of arrival, as run-api does" default:"fair" enum:"fair,compatible" change:"restart"`
 }
 
@@ -63,9 +63,9 @@ func (service) Plan(b Block, _ sdk.Placement) (sdk.Estimate, []spec.Problem) {
 		(b.TLSCertificate == "" || b.TLSKey == "") {
 		problems = append(
 			problems,
-			spec.Problem{Path: cty.GetAttrPath("host"), Summary: "refused: would serve without TLS beyond loopback",
+			spec.Problem{Path: cty.GetAttrPath("host"), Summary: "the address is reachable from other machines and TLS is not set",
 				Detail: fmt.Sprintf(
-					"%s is reached from other machines, and tokens and trajectories would travel in the clear. Set tls_certificate "+
+					"On %s tokens and trajectories would travel unencrypted. Set tls_certificate "+
 						"and tls_key, leave host out, or set insecure = true where the network is trusted.",
 					b.Host,
 				)},
@@ -107,7 +107,7 @@ func (service) Run(ctx context.Context, req sdk.Request[Block], host sdk.Host) e
 				host.Phase(sdk.Ready, "")
 				return
 			}
-			host.Phase(sdk.Degraded, "it "+waiting+"; posts are held until there is some")
+			host.Phase(sdk.Degraded, "it "+waiting+"; posts wait until there is room")
 		},
 	}
 	if b.Store == "disk" {
@@ -162,8 +162,8 @@ func listen(ctx context.Context, b Block, before string) (net.Listener, error) {
 	return ln, nil
 }
 
-// mayListenAgain says whether an earlier address may be taken. It is what the run's record says, which may have come
-// from somewhere else: a block that is to listen on loopback does so, whatever stands there.
+// mayListenAgain says whether an earlier address may be taken. It comes from the run's record, which another program
+// may have written: a block that is to listen on loopback does so, whatever the record says.
 func mayListenAgain(host, before string) bool {
 	at, err := netip.ParseAddrPort(before)
 	if err != nil {

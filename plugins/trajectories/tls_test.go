@@ -90,12 +90,12 @@ func TestThePlanRefusesPlainHTTPBeyondLoopback(t *testing.T) {
 	} {
 		_, problems := service{}.Plan(test.block, sdk.Placement{})
 		if refused := len(problems) > 0; refused != test.refused || refused &&
-			!strings.Contains(problems[0].Summary+problems[0].Detail, "refused: would serve without TLS beyond loopback") {
+			!strings.Contains(problems[0].Summary+problems[0].Detail, "TLS is not set") {
 			t.Errorf("%s: %v", name, problems)
 		}
 	}
 	err := Config{Token: "x"}.checkAddress(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)})
-	if err == nil || !strings.Contains(err.Error(), "refused: would serve without TLS beyond loopback") ||
+	if err == nil || !strings.Contains(err.Error(), "TLS is not set") ||
 		!strings.Contains(err.Error(), "--tls-certificate") {
 		t.Errorf("the refusal is %v, expected the reason and the setting", err)
 	}

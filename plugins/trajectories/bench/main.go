@@ -70,8 +70,8 @@ func run(ours, theirs, only, note string, p pair) error {
 // times scales an amount of work, but not below 1.
 func (p pair) times(n int) int { return max(1, int(float64(n)*p.scale)) }
 
-// row repeats a measurement of both servers by turns, so that whatever else the machine does meets both, and prints the
-// medians, the extremes, and the median of the ratios.
+// row measures both servers alternately, so that other load on the machine affects both, and prints the medians, the
+// extremes, and the median of the ratios.
 func (p pair) row(name string, ours, theirs func() (result, error)) error {
 	if !strings.Contains(name, p.match) {
 		return nil

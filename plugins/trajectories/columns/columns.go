@@ -1,10 +1,10 @@
-// Package columns writes batches as Arrow IPC streams, which a trainer reads without parsing a digit.
+// Package columns writes batches as Arrow IPC streams, which a trainer reads without parsing numbers.
 //
 // The stream has one row a group. Nested lists of int32 carry tokens and masks, nested lists of float64 the scores,
-// advantages and log-probabilities: every value is the one that the JSON reply spells out. The column rest holds all
-// other fields as a JSON object. A group that does not fit (ids beyond 32 bits, integers that a double cannot hold)
-// has null in all columns but rest, which then is the whole group. The schema's metadata carries what stands beside
-// the groups in the JSON reply: id and lease_seconds.
+// advantages and log-probabilities: every value equals that of the JSON reply. The column rest holds all other fields
+// as a JSON object. A group that does not fit (ids beyond 32 bits, integers that a double cannot hold) has null in all
+// columns but rest, which then is the whole group. The schema's metadata carries the other fields of the JSON reply: id
+// and lease_seconds.
 package columns
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/recipe-rl/recipe/plugins/trajectories/group"
 )
 
-// ContentType is what clients name in Accept, and what a reply says that it is.
+// ContentType is the media type in the Accept of requests and the Content-Type of replies.
 const ContentType = "application/vnd.apache.arrow.stream"
 
 // The columns, in their order.
@@ -131,7 +131,7 @@ func (w *Writer) flush() error {
 	return nil
 }
 
-// Close writes what is left and the end of the stream.
+// Close writes the remaining groups and the end of the stream.
 func (w *Writer) Close() error {
 	defer w.build.Release()
 	if w.size > 0 {

@@ -1,6 +1,6 @@
-// Package conformance is a black-box suite for the contract of the trajectory API: it talks HTTP and nothing else, so
-// it runs against recipe's server and against the original run-api alike. Contract holds what both must do, Promises
-// what recipe's server does on top of it and where it does not follow the original's defects.
+// Package conformance is a black-box suite for the contract of the trajectory API: it uses HTTP only, so it runs
+// against recipe's server and against the original run-api alike. Contract holds what both must do, Promises what
+// recipe's server does beyond it, and where it avoids the original's defects.
 package conformance
 
 import (
@@ -23,7 +23,7 @@ type api struct {
 // object is a decoded JSON object.
 type object = map[string]any
 
-// answer is a reply, read whole.
+// answer is a reply with its whole body.
 type answer struct {
 	code   int
 	body   []byte
@@ -79,7 +79,7 @@ func (a *api) call(method, path string, in any) (int, object) {
 	return r.code, out
 }
 
-// ok is call for what must succeed.
+// ok is call for requests that must succeed.
 func (a *api) ok(method, path string, in any) object {
 	a.t.Helper()
 	code, out := a.call(method, path, in)
@@ -146,7 +146,7 @@ func (a *api) env(name string, groupSize int, more ...object) int {
 	return int(out["env_id"].(float64))
 }
 
-// group makes a group whose token ids carry a mark, so that it can be recognised in a batch.
+// group makes a group whose token ids contain a mark, so that it can be recognised in a batch.
 func group(mark, size int, more ...object) object {
 	tokens, masks, scores := make([][]int, size), make([][]int, size), make([]float64, size)
 	for i := range size {

@@ -108,7 +108,7 @@ func testDisconnect(t *testing.T, a *api) {
 	want(t, "the weight of one of two", a.statusEnv(one)["env_weight"], 0.5)
 	want(t, "disconnecting", a.post("/disconnect-env", object{"env_id": two}), object{"status": "success"})
 	want(t, "the weight of the one that is left", a.statusEnv(one)["env_weight"], 1)
-	want(t, "disconnecting a stranger", a.post("/disconnect-env", object{"env_id": 99})["status"], "failure")
+	want(t, "disconnecting an unknown environment", a.post("/disconnect-env", object{"env_id": 99})["status"], "failure")
 	want(t, "the next id", a.env("three", 4), 2)
 }
 
@@ -133,12 +133,12 @@ func testValidation(t *testing.T, a *api) {
 		"no JSON":            {`{"tokens":`, "json_invalid"},
 		"a list":             {`[1]`, "model_attributes_type"},
 		"missing masks":      {`{"tokens":[[1]],"scores":[1]}`, "missing"},
-		"a word for tokens":  {`{"tokens":"x","masks":[[1]],"scores":[1]}`, "list_type"},
+		"a text for tokens":  {`{"tokens":"x","masks":[[1]],"scores":[1]}`, "list_type"},
 		"flat tokens":        {`{"tokens":[1],"masks":[[1]],"scores":[1]}`, "list_type"},
 		"a fraction":         {`{"tokens":[[1.5]],"masks":[[1]],"scores":[1]}`, "int_from_float"},
-		"a word for an id":   {`{"tokens":[["a"]],"masks":[[1]],"scores":[1]}`, "int_parsing"},
+		"a text for an id":   {`{"tokens":[["a"]],"masks":[[1]],"scores":[1]}`, "int_parsing"},
 		"null scores":        {`{"tokens":[[1]],"masks":[[1]],"scores":null}`, "list_type"},
-		"a word for a score": {`{"tokens":[[1]],"masks":[[1]],"scores":["x"]}`, "float_parsing"},
+		"a text for a score": {`{"tokens":[[1]],"masks":[[1]],"scores":["x"]}`, "float_parsing"},
 		"no dictionary":      {`{"tokens":[[1]],"masks":[[1]],"scores":[1],"group_overrides":[1]}`, "dict_type"},
 		"no message":         {`{"tokens":[[1]],"masks":[[1]],"scores":[1],"messages":[[{"role":"user"}]]}`, "value_error"},
 	} {
@@ -151,7 +151,7 @@ func testValidation(t *testing.T, a *api) {
 		}
 		if err := json.Unmarshal(r.body, &out); err != nil || r.code != 422 || len(out.Detail) == 0 ||
 			out.Detail[0].Type != c.kind || out.Detail[0].Loc[0] != "body" || out.Detail[0].Msg == "" {
-			t.Errorf("%s: answered %d %s, expected a complaint of type %s", name, r.code, r.body, c.kind)
+			t.Errorf("%s: answered %d %s, expected an error of type %s", name, r.code, r.body, c.kind)
 		}
 	}
 	body := encode(t, group(1, 8))
@@ -168,7 +168,7 @@ func testValidation(t *testing.T, a *api) {
 	if r := a.send(http.MethodPost, "/scored_data", []byte{}, "Content-Type", "application/json"); r.code != 422 {
 		t.Errorf("an empty body: answered %d, expected 422", r.code)
 	}
-	want(t, "what got in", a.get("/status")["queue_size"], 2)
+	want(t, "what was accepted", a.get("/status")["queue_size"], 2)
 }
 
 func testCoercion(t *testing.T, a *api) {
@@ -211,7 +211,7 @@ func testFields(t *testing.T, a *api) {
 	got = a.get("/batch")["batch"].([]any)[0].(object)
 	for k := range more {
 		if v, ok := got[k]; !ok || v != nil {
-			t.Errorf("%s is %v (%v), expected a null that is there", k, v, ok)
+			t.Errorf("%s is %v (%v), expected an explicit null", k, v, ok)
 		}
 	}
 }

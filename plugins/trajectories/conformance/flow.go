@@ -83,11 +83,11 @@ func testStatusEnvMinimum(t *testing.T, a *api) {
 		a.post("/scored_data", group(i, 4, from(two)))
 	}
 	s := a.statusEnv(one)
-	want(t, "what nobody claims", s["unallocated_fraction"], 0.25)
+	want(t, "the part that no environment claims", s["unallocated_fraction"], 0.25)
 	want(t, "the queue, less what two claims", s["queue_size"], (16-8)/4)
 	a.post("/disconnect-env", object{"env_id": two})
 	s = a.statusEnv(one)
-	want(t, "what nobody claims", s["unallocated_fraction"], 0.75)
+	want(t, "the part that no environment claims", s["unallocated_fraction"], 0.75)
 	want(t, "the queue", s["queue_size"], 4)
 }
 

@@ -22,7 +22,7 @@ func Promises(t *testing.T, url string) {
 		{"non-finite numbers", testNonFinite}, {"numbers out of range", testOutOfRange}, {"lengths", testLengths},
 		{"web pages", testWebPages}, {"environment ids", testEnvironmentIDs}, {"truncated gzip", testTruncatedGzip},
 		{"weight zero", testWeightZero}, {"batch after a reset", testBatchAfterReset},
-		{"minimum is strict and counts strangers", testStrictMinimum},
+		{"minimum is strict and counts anonymous groups", testStrictMinimum},
 		{"leases", testLeases}, {"a lease can be given back", testRelease},
 		{"leases of a replaced trainer", testLeaseTakeOver},
 		{"policy versions", testVersions}, {"wrong messages", testWrongMessages}, {"a parked group", testParked},
@@ -135,11 +135,11 @@ func testNonFinite(t *testing.T, a *api) {
 		}
 	}
 	if b := a.get("/batch"); b["batch"] != nil {
-		t.Errorf("got in: %v", b)
+		t.Errorf("accepted: %v", b)
 	}
 }
 
-// testOutOfRange: run-api stores what no trainer can read, and each life of a trainer then fails on it.
+// testOutOfRange: run-api stores what no trainer can read, and each restart of a trainer then fails on it.
 func testOutOfRange(t *testing.T, a *api) {
 	a.trainer(1)
 	for _, body := range []string{
@@ -155,11 +155,11 @@ func testOutOfRange(t *testing.T, a *api) {
 		}
 	}
 	if b := a.get("/batch"); b["batch"] != nil {
-		t.Errorf("got in: %v", b)
+		t.Errorf("accepted: %v", b)
 	}
 }
 
-// testWebPages: run-api answers to every page, with credentials, and an image is enough to wipe it.
+// testWebPages: run-api answers every page, with credentials, so that an image in a page can delete all data.
 func testWebPages(t *testing.T, a *api) {
 	a.trainer(1)
 	a.post("/scored_data", group(1, 1))
