@@ -48,14 +48,14 @@ type Config struct {
 
 // Compute is how the model is held and run.
 type Compute struct {
-	Dtype                 string `recipe:"dtype" worker:"model.dtype" default:"float32" enum:"float32,bfloat16,float16,float64" change:"resume" doc:"Precision of the trained weights; bfloat16 rounds small updates away"`
-	ComputeDtype          string `recipe:"compute_dtype" worker:"model.compute_dtype" enum:"float32,bfloat16,float16,float64" change:"resume" doc:"Precision of the arithmetic (autocast); unset: dtype"`
+	Dtype                 string `recipe:"dtype" worker:"model.dtype" enum:"float32,bfloat16,float16,float64" change:"resume" doc:"Precision of the weights; unset: float32, in which small updates are not rounded away; under adapters that of the arithmetic"`
+	ComputeDtype          string `recipe:"compute_dtype" worker:"model.compute_dtype" enum:"float32,bfloat16,float16,float64" change:"resume" doc:"Precision of the arithmetic (autocast); unset: dtype, and without that bfloat16 on a GPU"`
 	Device                string `recipe:"device" worker:"model.device" default:"auto" change:"resume" doc:"auto, cpu, cuda or cuda:N"`
 	Attention             string `recipe:"attention" worker:"model.attention" default:"auto" enum:"auto,sdpa,eager,varlen,flash_attention_2" change:"resume" doc:"Attention over packed rows"`
-	GradientCheckpointing bool   `recipe:"gradient_checkpointing" worker:"model.gradient_checkpointing" default:"true" change:"resume" doc:"Recompute activations in the backward pass: less memory, ~30% slower"`
-	RowTokens             int64  `recipe:"row_tokens" worker:"model.row_tokens" default:"8192" min:"1" unit:"tokens" change:"live" doc:"Tokens packed into one forward pass: the memory knob"`
-	HeadChunk             int64  `recipe:"head_chunk" worker:"model.head_chunk" default:"1024" min:"1" unit:"tokens" change:"live" doc:"Tokens whose logits exist at a time"`
-	Compile               bool   `recipe:"compile" worker:"model.compile" default:"false" change:"resume" doc:"torch.compile each decoder layer"`
+	GradientCheckpointing *bool  `recipe:"gradient_checkpointing" worker:"model.gradient_checkpointing" change:"resume" doc:"Recompute activations in the backward pass: less memory, ~25% slower; unset: when memory demands it"`
+	RowTokens             *int64 `recipe:"row_tokens" worker:"model.row_tokens" min:"1" unit:"tokens" change:"live" doc:"Most tokens packed into one forward pass; unset: as many as fit into free memory"`
+	HeadChunk             *int64 `recipe:"head_chunk" worker:"model.head_chunk" min:"1" unit:"tokens" change:"live" doc:"Tokens whose logits exist at a time; unset: as free memory allows"`
+	Compile               *bool  `recipe:"compile" worker:"model.compile" change:"resume" doc:"torch.compile each decoder layer; unset: on a GPU"`
 }
 
 // Lora are low-rank adapters by peft; without this block all weights are trained.

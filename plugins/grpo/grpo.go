@@ -118,12 +118,10 @@ func (c Config) transports() []string {
 }
 
 // precision is that of published weights.
-func (c Config) precision() string {
-	switch {
-	case c.PublishDtype != "":
+func (c Config) precision(gpu bool) string {
+	if c.PublishDtype != "" {
 		return c.PublishDtype
-	case c.Compute != nil && c.Compute.Dtype != "":
-		return c.Compute.Dtype
 	}
-	return "float32"
+	weights, _ := c.dtypes(gpu)
+	return weights
 }

@@ -76,9 +76,8 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	if c.Correction != nil && c.Correction.LogprobsMode != "" {
 		e.Facts["logprobs_mode"] = c.Correction.LogprobsMode
 	}
-	if c.Compute != nil && c.Compute.Dtype != "" {
-		e.Facts["dtype"] = c.Compute.Dtype
-	}
+	gpu := placement.Count() > 0
+	e.Facts["dtype"], _ = c.dtypes(gpu)
 	if e.Facts["publish_dtype"] = c.PublishDtype; c.PublishDtype == "" {
 		e.Facts["publish_dtype"] = e.Facts["dtype"]
 	}
@@ -99,7 +98,7 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	if all := templates.Digests(); all != "" {
 		e.Facts["chat_template"], e.Facts["chat_template_from"] = all, c.Model
 	}
-	e.Facts["transports"], e.Facts["precision"] = strings.Join(c.transports(), ","), c.precision()
+	e.Facts["transports"], e.Facts["precision"] = strings.Join(c.transports(), ","), c.precision(gpu)
 	e.Facts["devices"] = strings.Join(placement.Devices, ",")
 	e.Facts["training_only"] = "gradients,activations,logits"
 	if c.Optimizer != nil && c.Optimizer.Offload {
@@ -115,9 +114,9 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 			"not known before it is downloaded")
 		return e, problems
 	}
-	s := sizesOf(c, m)
+	s := sizesOf(c, m, gpu)
 	share, resource := float64(max(1, placement.GPUs, len(placement.Devices))), "gpu_memory"
-	if placement.Count() == 0 {
+	if !gpu {
 		resource = "host_memory"
 	}
 	add := func(part string, value float64, how string) {
@@ -178,17 +177,18 @@ type sizes struct {
 	checkpoints                 float64
 }
 
-func sizesOf(c Config, m modelinfo.Model) sizes {
-	compute, opt, checks := Compute{Dtype: "float32", RowTokens: 8192, HeadChunk: 1024, GradientCheckpointing: true},
-		optimizerOf(c), int64(2)
-	if c.Compute != nil {
-		compute = *c.Compute
+func sizesOf(c Config, m modelinfo.Model, gpu bool) sizes {
+	opt, checks := optimizerOf(c), int64(2)
+	dtype, arithmeticType := c.dtypes(gpu)
+	checkpointing, rowTokens, chunk := true, int64(8192), int64(1024) // what the worker can do with when memory is short
+	if k := c.Compute; k != nil {
+		checkpointing, rowTokens, chunk = or(k.GradientCheckpointing, checkpointing), or(k.RowTokens, rowTokens),
+			or(k.HeadChunk, chunk)
 	}
 	if c.Checkpoints != nil {
 		checks = c.Checkpoints.KeepLast
 	}
-	s := sizes{total: float64(m.Parameters()), weight: bytesOf(compute.Dtype), name: opt, chunk: compute.HeadChunk,
-		kept: max(1, checks)}
+	s := sizes{total: float64(m.Parameters()), weight: bytesOf(dtype), name: opt, chunk: chunk, kept: max(1, checks)}
 	s.trained, s.gradient = s.total, s.weight
 	lora := c.Lora != nil && c.Lora.Rank > 0
 	if lora {
@@ -206,25 +206,51 @@ func sizesOf(c Config, m modelinfo.Model) sizes {
 			s.reference = s.total
 		}
 	}
-	arithmetic := bytesOf(compute.Dtype)
-	if compute.ComputeDtype != "" {
-		arithmetic = bytesOf(compute.ComputeDtype)
-	}
+	arithmetic := bytesOf(arithmeticType)
 	// One row of packed tokens: inputs of each layer are kept, one layer at a time is recomputed; without recomputation
 	// all are.
-	tokens, layer := float64(compute.RowTokens), float64(8*m.Hidden+4*m.FFN)
-	if compute.GradientCheckpointing {
+	tokens, layer := float64(rowTokens), float64(8*m.Hidden+4*m.FFN)
+	if checkpointing {
 		s.activations = tokens * (float64(m.Layers*m.Hidden) + layer) * arithmetic
 		s.activationsHow = fmt.Sprintf("row_tokens = %d × (%d layers × %d + one layer recomputed) × %g bytes",
-			compute.RowTokens, m.Layers, m.Hidden, arithmetic)
+			rowTokens, m.Layers, m.Hidden, arithmetic)
 	} else {
 		s.activations = tokens * float64(m.Layers) * layer * arithmetic
 		s.activationsHow = fmt.Sprintf("row_tokens = %d × %d layers × %.0f × %g bytes; gradient_checkpointing = true "+
-			"keeps a fraction", compute.RowTokens, m.Layers, layer, arithmetic)
+			"keeps a fraction", rowTokens, m.Layers, layer, arithmetic)
 	}
-	s.logits = float64(compute.HeadChunk*m.Vocab) * 4 * 3
+	s.logits = float64(chunk*m.Vocab) * 4 * 3
 	s.checkpoints = float64(s.kept) * (s.total*s.weight + s.trained*s.optimizer)
 	return s
+}
+
+// or is what was set, or else the other value.
+func or[T any](set *T, other T) T {
+	if set != nil {
+		return *set
+	}
+	return other
+}
+
+// dtypes are the precision of the weights and of the arithmetic, as the worker decides what is not set (auto.py).
+func (c Config) dtypes(gpu bool) (weights, arithmetic string) {
+	if k := c.Compute; k != nil {
+		weights, arithmetic = k.Dtype, k.ComputeDtype
+	}
+	switch {
+	case arithmetic == "" && weights != "":
+		arithmetic = weights
+	case arithmetic == "" && gpu:
+		arithmetic = "bfloat16"
+	case arithmetic == "":
+		arithmetic = "float32"
+	}
+	if weights == "" {
+		if weights = "float32"; c.Lora != nil && c.Lora.Rank > 0 {
+			weights = arithmetic
+		}
+	}
+	return weights, arithmetic
 }
 
 func optimizerOf(c Config) string {

@@ -51,9 +51,11 @@ def report(given: dict, error: WorkerError) -> None:
 
 def work(c: config.Config) -> int:
     """One life of the worker."""
+    from . import compiled
     from .model import device_of
     from .train import Trainer
 
+    compiled.keep_cache()
     try:
         bridge = Bridge.open(c, device=device_of(c, int(os.environ.get("LOCAL_RANK", 0))))
     except Exception:

@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 
 import torch
+
+
+def _grouped() -> bool:
+    """Whether torch's kernel takes fewer heads of keys and values than of queries (from 2.12 on)."""
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return False
+    return "enable_gqa" in inspect.signature(varlen_attn).parameters
+
+
+GROUPED = _grouped()
 
 
 def _varlen(module, query, key, value, attention_mask, scaling=None, dropout=0.0, sliding_window=None, **kwargs):
@@ -14,11 +27,13 @@ def _varlen(module, query, key, value, attention_mask, scaling=None, dropout=0.0
     bounds, longest = kwargs["cu_seq_lens_q"], kwargs["max_length_q"]
     # under autocast the rotary embedding leaves queries and keys in float32, which the kernel refuses
     q, k, v = (t.transpose(1, 2).squeeze(0).to(value.dtype) for t in (query, key, value))
-    repeat = q.shape[1] // k.shape[1]
-    if repeat > 1:
+    repeat, more = q.shape[1] // k.shape[1], {}
+    if repeat > 1 and GROUPED:
+        more["enable_gqa"] = True
+    elif repeat > 1:
         k, v = k.repeat_interleave(repeat, 1), v.repeat_interleave(repeat, 1)
     window = (sliding_window - 1, 0) if sliding_window else (-1, 0)
-    out = varlen_attn(q, k, v, bounds, bounds, longest, longest, scale=scaling, window_size=window)
+    out = varlen_attn(q, k, v, bounds, bounds, longest, longest, scale=scaling, window_size=window, **more)
     return out.unsqueeze(0), None
 
 

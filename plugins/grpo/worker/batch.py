@@ -129,6 +129,17 @@ def make_row(batch: Batch, sequences: list[int]) -> Row:
     )
 
 
+def sample(vocabulary: int, lengths: tuple[int, ...] = (96, 64)) -> Row:
+    """A row of made-up tokens, all but the first of each sequence trained."""
+    n = sum(lengths)
+    ids = torch.arange(n) * 7919 % vocabulary
+    positions = torch.cat([torch.arange(k) for k in lengths])
+    label = torch.nonzero(positions).flatten()
+    boundaries = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
+    return Row(list(range(len(lengths))), ids[None], positions[None], boundaries, max(lengths), label - 1, ids[label],
+               torch.arange(len(label)), torch.ones(len(label), dtype=torch.float64))  # fmt: skip
+
+
 def pack(batch: Batch, sequences: Iterable[int], max_tokens: int) -> list[Row]:
     """First-fit decreasing into rows of at most max_tokens tokens (one sequence may exceed it alone). Sequences with
     nothing trained are left out. The result depends on nothing but the arguments."""

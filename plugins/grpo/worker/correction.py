@@ -113,22 +113,18 @@ class Mismatch:
 def mismatch(lp: Tensor, behavior: Tensor, seq: Tensor, n: int) -> Mismatch:
     """Measures lp against behavior; NaN in behavior means the sampler did not tell."""
     known = ~torch.isnan(behavior)
-    if not bool(known.any()):
-        return Mismatch(0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0)
     d = (lp.detach() - behavior)[known].double()
-    safe = d.clamp(-BOUND, BOUND)
+    if not len(d):
+        return Mismatch(0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0)
+    safe, absolute = d.clamp(-BOUND, BOUND), d.abs()
     w = torch.exp(safe)
     present = seg_count(seq[known], n, d.dtype) > 0
     ws = torch.exp(seg_sum(d, seq[known], n)[present].clamp(-BOUND, BOUND))
-    return Mismatch(
-        tokens=int(known.sum()),
-        kl=float((w - 1 - safe).mean()),
-        k1=float(-d.mean()),
-        mean_abs=float(d.abs().mean()),
-        max_abs=float(d.abs().max()),
-        ess=float(w.sum() ** 2 / (len(w) * (w * w).sum())),
-        sequence_ess=float(ws.sum() ** 2 / (len(ws) * (ws * ws).sum())),
-    )
+    found = [
+        (w - 1 - safe).mean(), -d.mean(), absolute.mean(), absolute.max(), w.sum() ** 2 / (len(w) * (w * w).sum()),
+        ws.sum() ** 2 / (len(ws) * (ws * ws).sum()),
+    ]  # fmt: skip
+    return Mismatch(len(d), *torch.stack(found).tolist())
 
 
 def difference(lp: Tensor, behavior: Tensor, bounds: tuple[float | None, float | None]) -> dict[str, float]:

@@ -80,7 +80,27 @@ def _kernels(compiled: bool):
     """The two chunk functions, fused or plain."""
     if not compiled:
         return _forward, _backward
-    return torch.compile(_forward, dynamic=True), torch.compile(_backward, dynamic=True)
+    return torch.compile(_forward), torch.compile(_backward)
+
+
+def _any_length(o: HeadOptions, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
+    """The tensors, of which the compiler is told that their length changes. The vocabulary does not: loops over it
+    have a known end, and one compilation serves all chunks."""
+    for x in tensors if o.compile else ():
+        if x is not None:
+            torch._dynamo.maybe_mark_dynamic(x, 0)
+    return tensors
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """total += a @ b, without rounding the product to the precision of a and b where the device can do that."""
+    if total.is_cuda and total.dtype == torch.float32 and a.dtype in (torch.bfloat16, torch.float16) and WIDE_PRODUCT:
+        torch.addmm(total, a, b, out_dtype=torch.float32, out=total)
+    else:
+        total += a @ b
+
+
+WIDE_PRODUCT = hasattr(torch.ops.aten.addmm, "dtype_out")  # from torch 2.8 on
 
 
 class _Head(torch.autograd.Function):
@@ -97,10 +117,10 @@ class _Head(torch.autograd.Function):
         squared = hidden.new_zeros(n if o.squared else 0, dtype=wide)
         for i in range(0, n, o.chunk):
             part = slice(i, i + o.chunk)
-            product = h[part] @ w.t()
             lp[part], lse[part], e, s = forward(
-                product, b, label[part], warm[part], o.scale, o.softcap, o.entropy, o.squared
-            )
+                *_any_length(o, h[part] @ w.t()), b, *_any_length(o, label[part], warm[part]), o.scale, o.softcap,
+                o.entropy, o.squared,
+            )  # fmt: skip
             if o.entropy:
                 entropy[part] = e
             if o.squared:
@@ -124,14 +144,13 @@ class _Head(torch.autograd.Function):
         grad_b = torch.zeros_like(bias, dtype=_wide(dtype)) if need_b and bias is not None else None
         for i in range(0, len(label), o.chunk):
             part = slice(i, i + o.chunk)
-            d = backward(
-                h[part] @ w.t(), b, label[part], warm[part], lse[part], g_lp[part], entropy[part] if inward else None,
-                g_entropy[part] if inward else None, o.scale, o.softcap,
-            )  # fmt: skip
+            given = (label[part], warm[part], lse[part], g_lp[part], entropy[part] if inward else None,
+                     g_entropy[part] if inward else None)  # fmt: skip
+            d = backward(*_any_length(o, h[part] @ w.t()), b, *_any_length(o, *given), o.scale, o.softcap)
             if need_h:
-                grad_h[part] = (d @ w).to(hidden.dtype)
+                grad_h[part] = d @ w
             if need_w:
-                grad_w += d.t() @ h[part]
+                _add_product(grad_w, d.t(), h[part])
             if grad_b is not None:
                 grad_b += d.sum(0)
         return (

@@ -9,19 +9,15 @@ from typing import Any
 
 import torch
 from recipe_sdk.dtypes import DTYPES
-from recipe_sdk.errors import WorkerError
 from torch import Tensor, nn
 
-from . import attention
+from . import attention, auto, compiled
 from .batch import Row
 from .config import Config, source_of
 from .logprob import HeadOptions, token_logprobs
+from .lora import ModelError, adapt
 
-
-class ModelError(WorkerError):
-    """The model cannot be trained as configured; the text says what to change."""
-
-    code = "model"
+__all__ = ["ModelError", "Policy", "Reference", "Scores", "load_policy", "shard"]
 
 
 @dataclass
@@ -42,6 +38,36 @@ class Policy(nn.Module):
         self.implementation = implementation
         self.head_options = head
         self.autocast = autocast
+        self.checkpointing = self.compiled = False
+
+    def run_as(self, choice: auto.Choice) -> None:
+        """Takes over what was decided of memory and speed."""
+        if choice.gradient_checkpointing and not self.checkpointing:
+            self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            if getattr(self.causal, "_require_grads_hooks", None):  # of use to the reentrant kind only
+                self.causal.disable_input_require_grads()
+        elif self.checkpointing and not choice.gradient_checkpointing:
+            self.model.gradient_checkpointing_disable()
+        if choice.compile and not self.compiled:
+            compiled.layers(self.backbone)
+        elif self.compiled and not choice.compile:
+            compiled.plain(self.backbone)
+        self.checkpointing, self.compiled = choice.gradient_checkpointing, choice.compile
+        self.head_options = replace(self.head_options, chunk=choice.head_chunk, compile=choice.compile)
+
+    @contextlib.contextmanager
+    def uncompiled(self) -> Iterator[None]:
+        """For a few tokens now and then, which are not worth a compilation."""
+        was, options = self.compiled, self.head_options
+        if was:
+            compiled.plain(self.backbone)
+            self.head_options = replace(options, compile=False)
+        try:
+            yield
+        finally:
+            if was:
+                compiled.layers(self.backbone)
+            self.head_options = options
 
     @property
     def causal(self) -> nn.Module:
@@ -95,15 +121,14 @@ class Policy(nn.Module):
                 layer._disable_adapters = False
 
 
-def head_options(config: Any, c: Config, compute: torch.dtype | None) -> HeadOptions:
+def head_options(config: Any, compute: torch.dtype | None) -> HeadOptions:
     """How this model family makes logits."""
     scale = 1.0
     if getattr(config, "logits_scaling", None):  # Granite divides
         scale = 1.0 / config.logits_scaling
     elif getattr(config, "logit_scale", None):  # Cohere multiplies
         scale = float(config.logit_scale)
-    return HeadOptions(c.model.head_chunk, scale, getattr(config, "final_logit_softcapping", None), compute,
-                       c.model.compile)  # fmt: skip
+    return HeadOptions(scale=scale, softcap=getattr(config, "final_logit_softcapping", None), dtype=compute)
 
 
 def device_of(c: Config, local_rank: int = 0) -> torch.device:
@@ -125,62 +150,43 @@ def _read(
     revision = c.model.revision if path == c.model.path else None
     common = {"revision": revision, "trust_remote_code": c.model.trust_remote_code}
     config = AutoConfig.from_pretrained(path, **common)
-    compute = DTYPES[c.model.compute_dtype or c.model.dtype]
+    compute = DTYPES[c.model.compute_dtype]
     softcap = getattr(config, "attn_logit_softcapping", None) is not None
     implementation, why = attention.choose(c.model.attention, device, compute, softcap)
     kwargs = {"dtype": DTYPES[c.model.dtype], "attn_implementation": implementation}
     if c.model.random_init:
-        model = AutoModelForCausalLM.from_config(config, trust_remote_code=c.model.trust_remote_code, **kwargs)
+        with hold or device:
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=c.model.trust_remote_code, **kwargs)
     else:
         model = AutoModelForCausalLM.from_pretrained(path, **common, **kwargs)
     model.config.use_cache = False
     return model.to(hold or device), implementation, why
 
 
-def _adapt(model: nn.Module, c: Config, world: int) -> nn.Module:
-    from peft import LoraConfig, get_peft_model
-
-    targets: Any = list(c.lora.target_modules)
-    if targets == ["all-linear"]:
-        targets = "all-linear"
-    elif "lm_head" in targets:
-        raise ModelError("lora.target_modules: lm_head cannot be adapted (logits are computed in chunks); remove it")
-    lora = LoraConfig(
-        r=c.lora.rank, lora_alpha=c.lora.alpha, lora_dropout=c.lora.dropout, target_modules=targets,
-        layers_to_transform=list(c.lora.layers) if c.lora.layers else None, use_rslora=c.lora.rank_stabilized,
-        bias="none", task_type="CAUSAL_LM",
-    )  # fmt: skip
-    # Adapters in float32 on bfloat16 weights keep small updates; sharding needs one precision per group.
-    adapted = get_peft_model(model, lora, autocast_adapter_dtype=world == 1)
-    for name, layer in adapted.get_base_model().named_modules():
-        # Else the first publication would be where it shows.
-        if hasattr(layer, "lora_A") and ("default" not in layer.lora_A or getattr(layer, "fan_in_fan_out", False)):
-            raise ModelError(f"lora.target_modules: adapters of {name}, a {type(layer.base_layer).__name__}, cannot be "
-                             "merged into its weights; remove it, or train all weights (lora.rank = 0)")  # fmt: skip
-    return adapted
-
-
 def load_policy(c: Config, device: torch.device, world: int = 1) -> tuple[Policy, dict]:
     """The policy to train, and a summary for the events. Raises ModelError when its logits cannot be reproduced."""
     torch.manual_seed(c.seed)
+    c = decided(c, device)
     model, implementation, why = _read(c.model.path, c, device)
-    compute = DTYPES[c.model.compute_dtype] if c.model.compute_dtype else None
-    autocast = compute if compute not in (None, DTYPES[c.model.dtype]) else None
+    compute = DTYPES[c.model.compute_dtype]
+    autocast = compute if compute != DTYPES[c.model.dtype] else None
     if c.lora.rank:
-        model = _adapt(model, c, world)
-    if c.model.gradient_checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    policy = Policy(model, implementation, head_options(policy_config(model), c, compute), autocast)
+        model = adapt(model, c, world)
+    policy = Policy(model, implementation, head_options(policy_config(model), compute), autocast)
     verify_head(policy, device)
-    if c.model.compile:
-        for layer in policy.backbone.layers:
-            layer.forward = torch.compile(layer.forward, dynamic=True)
     trained = sum(p.numel() for p in policy.parameters() if p.requires_grad)
     total = sum(p.numel() for p in policy.parameters())
     return policy, {
         "attention": implementation, "attention_reason": why, "parameters": total, "trained_parameters": trained,
-        "dtype": c.model.dtype, "compute_dtype": c.model.compute_dtype or c.model.dtype, "device": str(device),
+        "dtype": c.model.dtype, "compute_dtype": c.model.compute_dtype, "device": str(device),
     }  # fmt: skip
+
+
+def decided(c: Config, device: torch.device) -> Config:
+    """The configuration with the precision that it leaves open."""
+    narrow = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    dtype, compute = auto.precision(c.model.dtype, c.model.compute_dtype, bool(c.lora.rank), narrow)
+    return replace(c, model=replace(c.model, dtype=dtype, compute_dtype=compute))
 
 
 def policy_config(model: nn.Module) -> Any:
@@ -225,8 +231,9 @@ def shard(policy: Policy, c: Config, mesh: Any, offload: bool = False) -> None:
     head reads its weight outside any module of its own."""
     from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 
-    compute = DTYPES[c.model.compute_dtype] if c.model.compute_dtype else None
-    reduce = DTYPES[c.model.dtype] if compute else None  # gradients are summed over ranks in the weights' precision
+    compute = policy.autocast
+    # gradients are summed over ranks in the weights' precision
+    reduce = next(p.dtype for p in policy.parameters()) if compute else None
     kwargs: dict[str, Any] = {
         "mesh": mesh, "mp_policy": MixedPrecisionPolicy(param_dtype=compute, reduce_dtype=reduce)
     }  # fmt: skip
@@ -251,13 +258,14 @@ class Reference:
     def __init__(self, c: Config, policy: Policy, device: torch.device, mesh: Any = None):
         self.device, self.policy = device, policy
         self.source = source_of(c)
+        c = decided(c, device)
         self.offload = c.reference.offload and device.type != "cpu" and mesh is None
         self.copy: Policy | None = None
         if self.source == "copy":
             hold = torch.device("cpu") if self.offload else device
             model, implementation, _ = _read(c.reference.path or c.model.path, c, device, hold)
             model.requires_grad_(False)
-            options = head_options(model.config, c, policy.head_options.dtype)
+            options = head_options(model.config, policy.head_options.dtype)
             self.copy = Policy(model, implementation, options, policy.autocast).eval()
             if c.reference.path:
                 self._verify(c)

@@ -17,7 +17,7 @@ def seg_sum(x: Tensor, seq: Tensor, n: int) -> Tensor:
 
 def seg_count(seq: Tensor, n: int, dtype: torch.dtype) -> Tensor:
     """(n,) how many of the N entries each segment has, as `dtype`."""
-    return torch.bincount(seq, minlength=n).to(dtype)
+    return seg_sum(torch.ones_like(seq, dtype=dtype), seq, n)  # bincount would wait for the device
 
 
 def seg_mean(x: Tensor, seq: Tensor, n: int) -> Tensor:
@@ -41,7 +41,7 @@ def seg_std(x: Tensor, seq: Tensor, n: int, population: bool = False) -> Tensor:
 
 def seg_first(seq: Tensor, n: int) -> Tensor:
     """(n,) start offset of each segment, for `seq` sorted ascending."""
-    count = torch.bincount(seq, minlength=n)
+    count = seg_count(seq, n, torch.long)
     return torch.cumsum(count, 0) - count
 
 

@@ -22,18 +22,29 @@ class Model(ModelSettings):
     """Which model, and how it is held and run."""
 
     revision: str | None = option(None, "Hub revision.")
-    dtype: str = option(
-        "float32", "Precision of the trained weights; bfloat16 rounds small updates away.", choices=_dtypes
+    dtype: str | None = option(
+        None, "Precision of the weights; null = float32, in which small updates are not rounded away; under adapters "
+        "that of the arithmetic.", choices=_dtypes,
+    )  # fmt: skip
+    compute_dtype: str | None = option(
+        None,
+        "Precision of the arithmetic (autocast); null = dtype, and without that bfloat16 on a GPU.",
+        choices=_dtypes,
     )
-    compute_dtype: str | None = option(None, "Precision of the arithmetic (autocast); null = dtype.", choices=_dtypes)
     device: str = option("auto", "auto, cpu, cuda or cuda:N.")
     attention: str = option(
         "auto", "Attention over packed rows.", choices=("auto", "sdpa", "eager", "varlen", "flash_attention_2")
     )
-    gradient_checkpointing: bool = option(True, "Recompute activations in the backward pass: less memory, ~30% slower.")
-    row_tokens: int = option(8192, "Most tokens packed into one forward pass: the memory knob.", live=True, least=1)
-    head_chunk: int = option(1024, "Tokens whose logits exist at a time.", live=True, least=1)
-    compile: bool = option(False, "torch.compile each decoder layer.")
+    gradient_checkpointing: bool | None = option(
+        None, "Recompute activations in the backward pass: less memory, ~25% slower; null = when memory demands it."
+    )
+    row_tokens: int | None = option(
+        None, "Most tokens packed into one forward pass; null = as many as fit into free memory.", live=True, least=1
+    )
+    head_chunk: int | None = option(
+        None, "Tokens whose logits exist at a time; null = as free memory allows.", live=True, least=1
+    )
+    compile: bool | None = option(None, "torch.compile each decoder layer; null = on a GPU.")
     trust_remote_code: bool = option(False, "Run code that the model's repository brings.")
     random_init: bool = option(False, "Ignore the weights and start from random ones (tests, benchmarks).")
 

@@ -7,22 +7,27 @@ optimizer step is `Stepper.optimize`. Vectors over the trained tokens travel in 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from recipe_sdk.errors import DataError, out_of_memory
 from recipe_sdk.ranks import Ranks
 from torch import Tensor
 
-from . import batch, checks, correction, estimate, metrics, objective, optim
+from . import batch, checks, compiled, correction, estimate, metrics, objective, optim
 from .batch import Batch, Row
 from .config import Config, estimator_spec, loss_spec
 from .measure import Totals
 from .memory import Memory
 from .model import Policy, Reference, reshard
 from .objective import ObjectiveOptions
+from .sizing import Sizing
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -43,6 +48,25 @@ class Vectors:
         return Vectors(**{k: None if v is None else v[first:last] for k, v in parts.items()})
 
 
+@dataclass(frozen=True)
+class Part:
+    """One optimizer step's share of a batch: the sequences `members` (contiguous), as the batch's number-th step.
+
+    seed: of what a loss picks at random; version: see Stepper.train."""
+
+    b: Batch
+    members: list[int]
+    number: int
+    seed: int
+    step: int
+    version: int | None
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """First and last (exclusive) of its entries in the batch's (N,) vectors."""
+        return int(self.b.offset[self.members[0]]), int(self.b.offset[self.members[-1] + 1])
+
+
 class Stepper:
     """Trains batches. `config` may be replaced between steps (live updates)."""
 
@@ -52,15 +76,18 @@ class Stepper:
         self.parameters = [p for p in policy.parameters() if p.requires_grad]
         self.wide = torch.float64 if self.parameters[0].dtype == torch.float64 else torch.float32
         self.count = sum(p.numel() for p in policy.parameters())
+        self.sizing = Sizing(policy, reference.copy, optimizer, ranks)
+        self.notes: list[str] = []  # decisions about memory that nobody was told of yet
         self.checked = False  # whether the sampler's definition of log-probability has been compared with ours
 
     def train(self, b: Batch, step: int, clock: metrics.Clock, version: int | None = None) -> dict[str, Any]:
         """Takes the batch's optimizer steps and returns the step's metrics. version: the policy version under which
         these very weights are served, which tells fresh samples from stale ones; None when they are not served."""
         c, device = self.config, self.ranks.device
-        rows = self.rows(b, range(b.n))
-        if not rows:
+        if not b.size:
             raise DataError("the batch has no trained token", ["Do the masks mark any token (value other than -100)?"])
+        if self.sizing.outgrown(b):
+            self.note(self.sizing.decide(c, b))
         with self.explaining_memory(b, clock):
             # What is minimised.
             o = objective.options(c, self.memory.entropy_coefficient(c))
@@ -73,11 +100,11 @@ class Stepper:
             old: dict[str, Tensor] = {}
             with clock.phase("logprobs"):
                 if several or c.correction.recompute == "always" or o.needs_current or in_reward or squared:
-                    old = self.scores(self.policy, rows, b.size, o.needs_entropy, squared)
+                    old = self.scores(self.policy, b, o.needs_entropy, squared)
             with clock.phase("reference"):
-                ref = self.reference_scores(b, rows)
+                ref = self.reference_scores(b)
             behavior = b.behavior.to(device, self.wide)
-            self.check_definition(b, rows, behavior)
+            self.check_definition(b, behavior)
 
             # Advantages.
             normalizer = replace(self.memory.normalizer)
@@ -96,7 +123,8 @@ class Stepper:
                 report.update(metrics.describe_served(b, v.old, behavior, version, slice(0, b.size), o.bounds))
             done: list[dict[str, Any]] = []
             for number, members in enumerate(parts):
-                done.append(self.optimize(b, members, v, o, step, number, clock, version))
+                part = Part(b, members, number, c.seed * 1_000_003 + step * 1009 + number, step, version)
+                done.append(self.optimize(part, v, o, clock))
                 if done[-1].get("absurd"):
                     break
                 v = replace(v, current=None, entropy=None)  # these are no longer the current weights'
@@ -114,101 +142,154 @@ class Stepper:
             self.memory.adapt(c, report, b.n)
         return {**report, "warnings": warnings}
 
-    def optimize(
-        self, b: Batch, members: list[int], v: Vectors, o: ObjectiveOptions, step: int, number: int,
-        clock: metrics.Clock, version: int | None,
-    ) -> dict[str, Any]:  # fmt: skip
-        """One optimizer step over the sequences `members` (contiguous), the batch's number-th, and its metrics."""
-        c, ranks, device = self.config, self.ranks, self.ranks.device
-        first, last = int(b.offset[members[0]]), int(b.offset[members[-1] + 1])
-        rows = self.rows(b, members)
-        if not rows:
+    def optimize(self, part: Part, v: Vectors, o: ObjectiveOptions, clock: metrics.Clock) -> dict[str, Any]:
+        """One optimizer step, and its metrics."""
+        c, ranks = self.config, self.ranks
+        first, last = part.window
+        if first == last:
             return {"empty": 1.0}
         if o.needs_current and v.current is None:
             with clock.phase("logprobs"):
-                now = self.scores(self.policy, rows, b.size, o.needs_entropy)
+                now = self.scores(self.policy, part.b, o.needs_entropy, members=part.members)
             v = replace(v, current=now["lp"], entropy=now.get("entropy"))
         v = v.window(first, last)
         plan = objective.prepare(
-            o, seq=v.seq - members[0], n=len(members), adv=v.adv, behavior=v.behavior,
+            o, seq=v.seq - part.members[0], n=len(part.members), adv=v.adv, behavior=v.behavior,
             old=v.old if o.old_policy == "trainer" else None, ref=v.ref, current=v.current, entropy=v.entropy,
-            seed=c.seed * 1_000_003 + step * 1009 + number,
+            seed=part.seed,
         )  # fmt: skip
-
-        self.optimizer.zero_grad(set_to_none=True)
-        self.policy.train()
-        lp, entropy = (torch.zeros(last - first, dtype=self.wide, device=device) for _ in range(2))
-        totals = Totals(device)
-        for row in batch.share(rows, ranks.rank, ranks.world):
-            real = row is not None  # ranks without work still run: the others wait for them
-            here = (row or rows[-1]).to(device)
-            with clock.phase("forward"):
-                s = self.policy(here, entropy=True, raw=self.raw, entropy_gradient=o.needs_entropy)
-                objective_part = s.lp.sum() * 0
-                if real:
-                    index = here.index - first
-                    part = objective.micro_loss(o, plan, index, s.lp, s.entropy)
-                    objective_part = part.total * ranks.world  # sharded gradients are averaged; the objective is a sum
-                    totals.add(part.metrics)
-                    lp[index], entropy[index] = s.lp.detach().to(self.wide), s.entropy.detach().to(self.wide)
-            with clock.phase("backward"):
-                objective_part.backward()
-
+        lp, entropy, totals = self.within_memory(lambda: self.accumulate(part, plan, o, clock))
         lp, entropy = ranks.sum(lp), ranks.sum(entropy)
         known = lp if v.current is None else v.current
         apart = correction.mismatch(known, plan.behavior, plan.seq, plan.n)
         report = {**metrics.describe_mismatch(apart), **totals.reduce(ranks),
                   **metrics.describe_plan(o, plan, lp, entropy)}  # fmt: skip
-        if number == 0 and v.old is None:
-            report.update(metrics.describe_served(b, known, plan.behavior, version, slice(first, last), o.bounds))
-        if number == 0 and checks.absurd(c, apart):
+        if part.number == 0 and v.old is None:
+            window = slice(first, last)
+            report.update(metrics.describe_served(part.b, known, plan.behavior, part.version, window, o.bounds))
+        if part.number == 0 and checks.absurd(c, apart):
             self.optimizer.zero_grad(set_to_none=True)
             return {**report, "absurd": 1.0}
         with clock.phase("optimizer"):
-            norm = torch.nn.utils.clip_grad_norm_(self.parameters, c.optimizer.grad_clip or float("inf"))
-            norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
-            report["grad_norm"] = float(norm)
-            rate = optim.apply(c, self.optimizer, step)
-            if torch.isfinite(norm):
-                self.optimizer.step()
-                report["learning_rate"] = rate
-            else:
-                report["skipped"] = 1.0
-            self.optimizer.zero_grad(set_to_none=True)
+            report.update(self.within_memory(lambda: self.move(part.step)))
         return report
+
+    def accumulate(
+        self, part: Part, plan: objective.Plan, o: ObjectiveOptions, clock: metrics.Clock
+    ) -> tuple[Tensor, Tensor, Totals]:
+        """Gradients of the objective from all rows; log-probabilities and entropy of this rank's tokens, (N,) each, and
+        the metrics."""
+        ranks, device = self.ranks, self.ranks.device
+        first, last = part.window
+        self.optimizer.zero_grad(set_to_none=True)
+        self.policy.train()
+        lp, entropy = (torch.zeros(last - first, dtype=self.wide, device=device) for _ in range(2))
+        totals = Totals(device)
+        for row, real in self.rows(part.b, part.members):
+            with clock.phase("forward"):
+                s = self.policy(row, entropy=True, raw=self.raw, entropy_gradient=o.needs_entropy)
+                objective_part = s.lp.sum() * 0
+                if real:
+                    index = row.index - first
+                    share = objective.micro_loss(o, plan, index, s.lp, s.entropy)
+                    objective_part = share.total * ranks.world  # sharded gradients are averaged; the objective is a sum
+                    totals.add(share.metrics)
+                    lp[index], entropy[index] = s.lp.detach().to(self.wide), s.entropy.detach().to(self.wide)
+            with clock.phase("backward"):
+                objective_part.backward()
+        return lp, entropy, totals
+
+    def move(self, step: int) -> dict[str, Any]:
+        """The optimizer's own step, unless a gradient is not finite."""
+        c = self.config
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, c.optimizer.grad_clip or float("inf"))
+        report = {"grad_norm": float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)}
+        rate = optim.apply(c, self.optimizer, step)
+        if math.isfinite(report["grad_norm"]):
+            self.optimizer.step()
+            report["learning_rate"] = rate
+        else:
+            report["skipped"] = 1.0
+        self.optimizer.zero_grad(set_to_none=True)
+        return report
+
+    def within_memory(self, action: Callable[[], T]) -> T:
+        """What the action returns. When the device runs out of memory and smaller rows or recomputed activations were
+        left to choose, it is done again with those."""
+        while True:
+            try:
+                return action()
+            except torch.OutOfMemoryError:
+                reason = self.sizing.step_down()
+                if not reason:
+                    raise
+            # here nothing holds on to the memory of the attempt
+            self.note(reason)
+            self.optimizer.zero_grad(set_to_none=True)
+            torch.cuda.empty_cache()
+
+    def note(self, reason: str) -> None:
+        """Keeps a decision for the trainer to tell."""
+        if reason:
+            self.notes.append(reason)
+
+    def warm_up(self, c: Config) -> float:
+        """Compiles before there is a batch, on a row of made-up tokens whose gradients are thrown away; seconds."""
+        start = time.perf_counter()
+        self.sizing.decide(c, None)
+        if self.sizing.choice.compile:
+            backbone = self.policy.backbone
+            # sharded layers are set up together, so there all of them run
+            with contextlib.nullcontext() if self.ranks.world > 1 else compiled.only_first_layer(backbone):
+                self.policy.train()
+                s = self.policy(batch.sample(self.policy.causal.config.vocab_size).to(self.ranks.device), entropy=True)
+                (s.lp * torch.ones_like(s.lp)).sum().backward()
+            self.optimizer.zero_grad(set_to_none=True)
+        self.sizing.choice = None  # decided for good when a batch is there
+        return time.perf_counter() - start
 
     @property
     def raw(self) -> bool:
         """Whether log-probabilities ignore the sampling temperature."""
         return self.config.correction.logprobs_mode == "raw"
 
-    def rows(self, b: Batch, sequences: Iterable[int]) -> list[Row]:
-        """Packed rows. Without a variable-length kernel attention costs the square of the row, so rows stay short."""
-        limit = self.config.model.row_tokens
+    def rows(self, b: Batch, sequences: Iterable[int]) -> list[tuple[Row, bool]]:
+        """This rank's packed rows on the device, and whether they count: ranks without work still run, because the
+        others wait for them. Rows stay short without a variable-length kernel: attention costs the row's square."""
+        limit = self.sizing.row_tokens(self.config)
+        device = self.ranks.device
         if self.policy.implementation in ("sdpa", "eager"):
             longest = max((len(b.tokens[i]) for i in sequences), default=0)
-            limit = min(limit, max(longest, 4096 if self.ranks.device.type == "cuda" else 256))
-        return batch.pack(b, sequences, limit)
+            limit = min(limit, max(longest, 4096 if device.type == "cuda" else 256))
+        packed = batch.pack(b, sequences, limit)
+        mine = batch.share(packed, self.ranks.rank, self.ranks.world)
+        return [((row or packed[-1]).to(device), row is not None) for row in mine]
 
     def scores(
-        self, model: Policy, rows: list[Row], size: int, entropy: bool = False, squared: bool = False,
-        raw: bool | None = None,
+        self, model: Policy, b: Batch, entropy: bool = False, squared: bool = False, raw: bool | None = None,
+        members: Iterable[int] | None = None, most: int | None = None,
     ) -> dict[str, Tensor]:  # fmt: skip
-        """Without gradient: {"lp", "entropy", "squared"} as (size,) vectors over the batch, the same on every rank."""
+        """Without gradient: {"lp", "entropy", "squared"} as (N,) vectors over the batch, the same on every rank.
+        members: only of these sequences; most: only of so many rows."""
         wanted = ["lp"] + ["entropy"] * entropy + ["squared"] * squared
-        out = {k: torch.zeros(size, dtype=self.wide, device=self.ranks.device) for k in wanted}
-        model.eval()
-        with torch.no_grad():
-            for row in batch.share(rows, self.ranks.rank, self.ranks.world):
-                here = (row or rows[-1]).to(self.ranks.device)
-                s = model(here, entropy=entropy, squared=squared, raw=self.raw if raw is None else raw)
-                if row is not None:
-                    for k in wanted:
-                        out[k][here.index] = getattr(s, k).to(self.wide)
+        sequences = range(b.n) if members is None else members
+
+        def run() -> dict[str, Tensor]:
+            out = {k: torch.zeros(b.size, dtype=self.wide, device=self.ranks.device) for k in wanted}
+            model.eval()
+            with torch.no_grad():
+                for row, real in self.rows(b, sequences)[:most]:
+                    s = model(row, entropy=entropy, squared=squared, raw=self.raw if raw is None else raw)
+                    if real:
+                        for k in wanted:
+                            out[k][row.index] = getattr(s, k).to(self.wide)
+            return out
+
+        out = self.within_memory(run)
         reshard(model)
         return {k: self.ranks.sum(v) for k, v in out.items()}
 
-    def reference_scores(self, b: Batch, rows: list[Row]) -> Tensor | None:
+    def reference_scores(self, b: Batch) -> Tensor | None:
         """(N,) log-probabilities under the reference; None when nothing asks for them, or nobody has them."""
         c = self.config
         wanted = c.kl.coefficient or c.kl.reward_coefficient or "reference" in loss_spec(c).needs
@@ -217,9 +298,9 @@ class Stepper:
         if self.reference.source == "data":
             return b.ref.to(self.ranks.device, self.wide)
         with self.reference.ready() as model:
-            return self.scores(model, rows, b.size)["lp"]
+            return self.scores(model, b)["lp"]
 
-    def check_definition(self, b: Batch, rows: list[Row], behavior: Tensor) -> None:
+    def check_definition(self, b: Batch, behavior: Tensor) -> None:
         """Once per start, on the first batch sampled at a temperature other than 1."""
         warm = float(b.temperature[0]) if b.size else 1.0
         if self.checked or abs(warm - 1) < 1e-6 or bool(torch.isnan(behavior).all()):
@@ -227,9 +308,8 @@ class Stepper:
         self.checked = True
         found = []
         for raw in (self.raw, not self.raw):
-            lp = self.scores(self.policy, rows[:1], b.size, raw=raw)["lp"]
-            seen = torch.full_like(behavior, float("nan"))
-            seen[rows[0].index] = behavior[rows[0].index]
+            lp = self.scores(self.policy, b, raw=raw, most=1)["lp"]
+            seen = torch.where(lp != 0, behavior, float("nan"))  # only the tokens of that row
             found.append(correction.mismatch(lp, seen, b.seq.to(lp.device), b.n))
         checks.definition(self.config, *found, warm)
 
@@ -257,4 +337,4 @@ class Stepper:
             torch.cuda.empty_cache()
             longest = max(len(t) for t in b.tokens)
             resident = torch.cuda.memory_allocated(device)
-            raise out_of_memory(clock.last, self.config.model.row_tokens, longest, used, limit, resident) from e
+            raise out_of_memory(clock.last, self.sizing.row_tokens(self.config), longest, used, limit, resident) from e

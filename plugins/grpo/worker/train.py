@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 from functools import partial
@@ -16,7 +15,7 @@ from recipe_sdk.fields import ConfigError, changed
 from recipe_sdk.groups import Group
 from torch import Tensor
 
-from . import batch, checkpoint, config, metrics, model, objective, optim, turns, weights
+from . import batch, checkpoint, compiled, config, metrics, model, objective, optim, turns, weights
 from .batch import Batch
 from .config import Config
 from .memory import Memory
@@ -73,8 +72,24 @@ class Trainer:
 
     def loop(self) -> None:
         """Trains until the last step, a stop, or a solved task."""
-        for b in self.bridge.batches(build):
+        batches = self.bridge.batches(build)
+        self.bridge.connect()  # environments start while this compiles
+        self.warm_up()
+        for b in batches:
             self.train(b)
+
+    def warm_up(self) -> None:
+        """Compiles the model while the first batch is being made."""
+        if compiled.unavailable(self.bridge.device) and not self.config.model.compile:
+            return
+        before = compiled.last_time(self.policy)
+        self.bridge.events.phase("compiling", for_what=f"the first step ({before:.0f} s last time)" if before else "")
+        try:
+            compiled.note_time(self.policy, self.stepper.warm_up(self.config))
+        except Exception as e:
+            if self.config.model.compile:
+                raise
+            self.stepper.sizing.refuse_compiler(f"{type(e).__name__}: {str(e).splitlines()[0][:200]}")
 
     def train(self, b: Batch) -> None:
         """One batch: train, report."""
@@ -88,11 +103,14 @@ class Trainer:
         times = clock.metrics()  # on a GPU this waits for the last of the step
         seconds = time.perf_counter() - started
         warnings = report.pop("warnings")
+        for reason in self.stepper.notes:
+            bridge.events.emit("decided", what="how a step runs", reason=reason)
+        self.stepper.notes.clear()
         if report.get("absurd"):
             bridge.skipped("the sampler's log-probabilities cannot belong to these weights", report)
             return
         report.update(times)
-        report.update(metrics.memory(bridge.device))
+        report.update({**metrics.memory(bridge.device), **self.stepper.sizing.report()})
         report.update({"time/step": seconds, "tokens/per_second": b.total_tokens / seconds})
         peak = metrics.peak(bridge.device, c.peak_tflops)
         if peak:
@@ -130,7 +148,8 @@ class Trainer:
         ).to(self.bridge.device)  # fmt: skip
         self.policy.eval()
         try:
-            return self.policy(row, raw=self.config.correction.logprobs_mode == "raw").lp
+            with self.policy.uncompiled():
+                return self.policy(row, raw=self.config.correction.logprobs_mode == "raw").lp
         finally:
             model.reshard(self.policy)
 
@@ -144,8 +163,7 @@ class Trainer:
         if self.reference.source == "none" and config.source_of(new) != "none":
             raise ConfigError("this run was started without a reference policy; only a restart can turn a KL term on")
         self.stepper.config = new
-        for policy in filter(None, (self.policy, self.reference.copy)):
-            policy.head_options = dataclasses.replace(policy.head_options, chunk=new.model.head_chunk)
+        self.stepper.sizing.choice = None  # row_tokens and head_chunk: decided anew with the next batch
         names = [n for n, _ in changed(before, new)]
         if "kl.reward_coefficient" in names:  # what was adapted from the old one gives way
             self.stepper.memory.kl_reward = None

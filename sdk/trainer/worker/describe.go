@@ -54,6 +54,8 @@ func describe(e event) (level, text string) {
 			text += "; they are kept in " + e.SetAside
 		}
 		return "warn", text
+	case "decided":
+		return "info", e.What + ": " + e.Reason
 	case "solved":
 		return "info", fmt.Sprintf("no batch comes any more and the reward is %.3g: the task is solved", e.Reward)
 	}

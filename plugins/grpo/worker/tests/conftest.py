@@ -102,7 +102,7 @@ class Worker:
 
     def load(self):
         self.trainer = Trainer(self.bridge)
-        self.bridge._connect()
+        self.bridge.connect()
         self.batches = self.bridge.batches(build)
         return self
 

@@ -112,7 +112,7 @@ def test_row_size_checkpointing_and_attention_do_not_change_a_step(tmp_path, tin
 def test_packed_rows_score_as_single_sequences(tmp_path, tiny):
     s = stepper(tmp_path, tiny)
     b = batches.build(groups())
-    packed = s.scores(s.policy, batches.pack(b, range(b.n), 10_000), b.size, entropy=True)
+    packed = s.scores(s.policy, b, entropy=True)
     causal = s.policy.causal
     for i in range(b.n):
         logits = causal(b.tokens[i][None]).logits[0].detach().log_softmax(-1)
@@ -129,7 +129,7 @@ def test_temperature_is_part_of_the_log_probability(tmp_path, tiny):
     b = batches.build([read_group(raw, ReadOptions())])
     for mode, factor in (("processed", 0.5), ("raw", 1.0)):
         s = stepper(tmp_path, tiny, correction={"logprobs_mode": mode})
-        got = s.scores(s.policy, batches.pack(b, range(b.n), 100), b.size)["lp"]
+        got = s.scores(s.policy, b)["lp"]
         logits = (s.policy.causal(b.tokens[0][None]).logits[0].detach() / factor).log_softmax(-1)
         t = int(b.positions[0][0])
         assert float(got[0]) == pytest.approx(float(logits[t - 1, b.tokens[0][t]]), abs=1e-10)
@@ -139,7 +139,7 @@ def test_rows_stay_short_without_a_variable_length_kernel(tmp_path, tiny):
     s = stepper(tmp_path, tiny, model={"row_tokens": 8192})
     b = batches.build(groups(40))
     assert b.total_tokens > 1000
-    assert max(r.ids.shape[1] for r in s.rows(b, range(b.n))) <= 256
+    assert max(r.ids.shape[1] for r, _ in s.rows(b, range(b.n))) <= 256
     s.policy.implementation = "varlen"
     assert len(s.rows(b, range(b.n))) == 1
 
@@ -147,23 +147,22 @@ def test_rows_stay_short_without_a_variable_length_kernel(tmp_path, tiny):
 def test_references_agree(tmp_path, tiny):
     """The frozen copy, the policy with adapters off, and ref_logprobs of the data are the same reference."""
     b = batches.build(groups())
-    rows = batches.pack(b, range(b.n), 100)
     adapted = stepper(tmp_path, tiny, lora={"rank": 4}, kl={"coefficient": 0.1})
-    base = adapted.scores(adapted.policy, rows, b.size)["lp"]
+    base = adapted.scores(adapted.policy, b)["lp"]
     with torch.no_grad():
         for n, p in adapted.policy.named_parameters():
             if ".lora_B" in n:
                 p.add_(0.1)
     assert config.source_of(adapted.config) == "lora_off"
-    off = adapted.reference_scores(b, rows)
+    off = adapted.reference_scores(b)
     assert torch.allclose(off, base, atol=1e-12)
-    assert not torch.allclose(adapted.scores(adapted.policy, rows, b.size)["lp"], base, atol=1e-3)
+    assert not torch.allclose(adapted.scores(adapted.policy, b)["lp"], base, atol=1e-3)
     copied = stepper(tmp_path, tiny, kl={"coefficient": 0.1})
     assert config.source_of(copied.config) == "copy"
-    assert torch.allclose(copied.reference_scores(b, rows), base, atol=1e-12)
+    assert torch.allclose(copied.reference_scores(b), base, atol=1e-12)
     from_data = stepper(tmp_path, tiny, kl={"coefficient": 0.1}, reference={"source": "data"})
     b.ref = base
-    assert torch.equal(from_data.reference_scores(b, rows), base)
+    assert torch.equal(from_data.reference_scores(b), base)
 
 
 def test_unknown_output_heads_are_refused(tmp_path, tiny):

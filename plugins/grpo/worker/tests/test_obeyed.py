@@ -80,7 +80,7 @@ def test_a_teacher_of_another_family_has_its_own_head_and_must_know_the_tokens(t
     own, path = teacher(VOCABULARY)
     s = stepper(tmp_path, tiny, loss={"name": "distill"}, reference={"source": "copy", "path": path})
     b = batches.build([read_group(make_group(1), ReadOptions())])
-    got = s.reference_scores(b, batches.pack(b, range(b.n), 100))
+    got = s.reference_scores(b)
     with torch.no_grad():
         logits = own(b.tokens[0][None]).logits[0].log_softmax(-1)
     t = int(b.positions[0][0])

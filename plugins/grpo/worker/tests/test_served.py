@@ -20,7 +20,7 @@ def sampled(s, seeds, version, shift=0.0):
     """Groups whose sampler was the stepper's own policy, off by `shift`, at a policy version."""
     raw = [make_group(k) for k in seeds]
     b = batches.build([read_group(g, ReadOptions()) for g in raw])
-    lp = s.scores(s.policy, s.rows(b, range(b.n)), b.size)["lp"]
+    lp = s.scores(s.policy, b)["lp"]
     at = 0
     for g in raw:
         g["policy_version"] = version

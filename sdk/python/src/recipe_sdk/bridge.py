@@ -222,7 +222,7 @@ class Bridge(Generic[S]):
         Ends when the steps are done, at a stop, or when the task is solved, with a last checkpoint. build makes what
         is yielded, on every rank; default: Batch.build. Raises WorkerError when the run cannot go on: NoDataError,
         SyncTimeout, DataError, AtroposAPIError."""
-        self._connect()
+        self.connect()
         while True:
             order = self.feed.decide(self.step >= self.block.steps) if self.feed else None
             kind, content = self.ranks.share(order)
@@ -370,8 +370,9 @@ class Bridge(Generic[S]):
             )
         return self.current
 
-    def _connect(self) -> None:
-        """Rank 0 registers with the trajectory API, once, and settles what an earlier process of this run left."""
+    def connect(self) -> None:
+        """Rank 0 registers with the trajectory API, once, and settles what an earlier process of this run left. batches()
+        does so itself; a trainer that still has to prepare lets environments begin with it."""
         _ = self.hooks  # attach comes first
         if not self.main or self.feed is not None:
             return

@@ -1,0 +1,163 @@
+"""What the unset settings of `model` become: precision, compile, checkpointing, tokens of a row, chunk of the head.
+
+Pure functions over numbers: no torch, no device. The plan in Go decides by the same rules; testdata/auto.json holds
+cases that both must answer alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+GIB = 1 << 30
+ROWS = (32768, 16384, 8192, 4096, 2048, 1024)
+CHUNKS = (4096, 1024)
+USABLE = 0.92  # of the free memory: the rest is for fragments and for what is not counted here
+WIDTH = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What of a model decides its memory."""
+
+    parameters: int
+    trained: int  # parameters that have a gradient
+    layers: int
+    hidden: int
+    ffn: int  # width inside the MLP, that of all active experts together
+    vocabulary: int
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings as given; None: to be decided. dtype and compute_dtype are decided already (`precision`)."""
+
+    dtype: str
+    compute_dtype: str
+    compile: bool | None = None
+    gradient_checkpointing: bool | None = None
+    row_tokens: int | None = None
+    head_chunk: int | None = None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where it runs. free: bytes that are left once the weights (and a reference) are loaded, before the first step."""
+
+    free: float
+    compiler: bool  # torch.compile works here
+    longest: int = 0  # tokens of the longest sequence: no row can be shorter
+    batch_tokens: int = 0  # of one rank's part of a batch, 0 = unknown: no row needs more
+    fixed: float = 0.0  # bytes that come with the first step: gradients, optimizer state, published copy
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a step runs, and why. needed: estimated bytes beyond the weights."""
+
+    compile: bool
+    gradient_checkpointing: bool
+    row_tokens: int
+    head_chunk: int
+    needed: float
+    reason: str
+
+
+def precision(dtype: str | None, compute: str | None, lora: bool, narrow: bool) -> tuple[str, str]:
+    """(dtype, compute_dtype). narrow: the device calculates fast in bfloat16. Weights that train are kept in float32,
+    where small updates are not rounded away; a frozen base stays in the precision of the arithmetic."""
+    if dtype is not None:
+        return dtype, compute or dtype
+    compute = compute or ("bfloat16" if narrow else "float32")
+    return (compute if lora else "float32"), compute
+
+
+def activations(s: Shape, x: Settings, checkpointing: bool, compiled: bool, row: int) -> float:
+    """Bytes that a row's forward pass keeps for its backward pass."""
+    width = WIDTH[x.compute_dtype]
+    layer = (8 * s.hidden + 4 * s.ffn) * width * (1.0 if compiled else 1.1)
+    if checkpointing:
+        return row * (s.layers * s.hidden * WIDTH[x.dtype] + layer)
+    casts = s.parameters * width if x.dtype != x.compute_dtype else 0
+    return row * s.layers * layer + casts
+
+
+def head(s: Shape, x: Settings, compiled: bool, chunk: int) -> float:
+    """Bytes of a chunk's logits and, where the head trains, of its gradient in float32."""
+    width = WIDTH[x.compute_dtype]
+    each = 2 * width if compiled else width + 12
+    trains = s.trained == s.parameters
+    return chunk * s.vocabulary * each + (s.vocabulary * s.hidden * (4 + width) if trains else 0)
+
+
+def fixed(s: Shape, x: Settings, optimizer: str, published: bool) -> float:
+    """Bytes that come with the first step and stay. published: inference reads a copy of the weights."""
+    gradient = WIDTH[x.dtype] if s.trained == s.parameters else 4
+    moments = {"adamw": 2 * gradient, "adamw_8bit": 2, "adafactor": 0.1 * gradient, "sgd": 0}[optimizer]
+    return s.trained * (gradient + moments) + (s.parameters * WIDTH[x.dtype] if published else 0)
+
+
+def candidates(x: Settings, m: Machine) -> list[tuple[bool, int, int]]:
+    """(checkpointing, row, chunk) from the fastest to the smallest: rows get smaller before activations are recomputed,
+    which costs a quarter of the speed."""
+    most = m.batch_tokens or ROWS[0]
+    least = max(m.longest, 1)
+    rows = [r for r in ROWS if r >= least and (r < 2 * most or r == ROWS[-1])] or [max(least, 1)]
+    if x.row_tokens is not None:
+        rows = [x.row_tokens]
+    chunks = CHUNKS if x.head_chunk is None else (x.head_chunk,)
+    recompute = (False, True) if x.gradient_checkpointing is None else (x.gradient_checkpointing,)
+    plain = [r for r in rows if r >= 4096] or rows[:1]
+    out = []
+    for checkpointing in recompute:
+        last = checkpointing or len(recompute) == 1
+        for row in rows if last else plain:
+            out += [(checkpointing, row, chunk) for chunk in chunks]
+    return out
+
+
+def choose(s: Shape, x: Settings, m: Machine, below: Choice | None = None) -> Choice:
+    """The first candidate that fits into the free memory, else the smallest. below: one that has run out of memory;
+    only candidates that need less are looked at."""
+    compiled = m.compiler if x.compile is None else x.compile
+    fits: Callable[[float], bool] = lambda n: n <= USABLE * m.free  # noqa: E731
+    found: tuple[bool, int, int, float] | None = None
+    for checkpointing, row, chunk in candidates(x, m):
+        longest = max(row, m.longest)
+        needed = m.fixed + activations(s, x, checkpointing, compiled, longest) + head(s, x, compiled, chunk)
+        if below is not None and not needed < below.needed:
+            continue
+        if found is None or needed < found[3]:
+            found = checkpointing, row, chunk, needed
+        if fits(needed):
+            found = checkpointing, row, chunk, needed
+            break
+    if found is None:
+        assert below is not None  # there is always a candidate
+        return replace(below, reason="")
+    checkpointing, row, chunk, needed = found
+    reason = (
+        f"activations {'recomputed' if checkpointing else 'kept'}, rows of {row} tokens, chunks of {chunk}, "
+        f"{'compiled' if compiled else 'not compiled'}: about {needed / GIB:.1f} GiB beside the weights, "
+        f"{m.free / GIB:.1f} GiB are free"
+    )
+    if below is not None:
+        reason = f"out of memory with rows of {below.row_tokens} tokens; now {reason}"
+    elif not fits(needed):
+        reason += ", so it may run out of memory"
+    return Choice(compiled, checkpointing, row, chunk, needed, reason)
+
+
+def smaller(before: Choice, after: Choice) -> bool:
+    """Whether a step down has found anything."""
+    return bool(after.reason) and after.needed < before.needed
+
+
+def shape_of(config: Any, parameters: int, trained: int) -> Shape:
+    """The shape of a transformers configuration."""
+    inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+    experts = getattr(config, "num_experts_per_tok", None)
+    if experts:
+        inner = experts * (getattr(config, "moe_intermediate_size", None) or inner)
+    return Shape(parameters, trained, config.num_hidden_layers, config.hidden_size, inner, config.vocab_size)

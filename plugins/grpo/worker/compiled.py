@@ -1,0 +1,104 @@
+"""torch.compile of the decoder layers: one compilation for all of them and for rows of any length.
+
+Its results are kept between runs (`keep_cache`), so that a later run's first step takes seconds."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+
+def keep_cache() -> None:
+    """Puts torch's compile cache into the user's cache folder, where it survives between runs: torch's own default is
+    the temporary folder. Entries are keyed by torch by version, GPU and code. To be called before torch compiles."""
+    if "TORCHINDUCTOR_CACHE_DIR" in os.environ:
+        return
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = base / "recipe" / "torch" / torch.__version__
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return  # a read-only home: the temporary folder serves
+    if os.access(folder, os.W_OK):
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
+
+
+def unavailable(device: torch.device) -> str:
+    """Why torch.compile is not used on this device when nobody asks for it; empty: it is."""
+    if device.type != "cuda":
+        return "it pays on a GPU only"
+    if importlib.util.find_spec("triton") is None:
+        return "the package triton is missing"
+    compiler = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), None)
+    return "" if compiler else "there is no C compiler (gcc)"
+
+
+def layers(model: nn.Module, backend: Any = "inductor") -> None:
+    """Compiles each decoder layer's forward pass; `plain` undoes it. Lengths are dynamic from the first row on."""
+    for layer in model.layers:  # type: ignore[union-attr]
+        layer.forward = torch.compile(type(layer).forward.__get__(layer), dynamic=True, backend=backend)
+
+
+def plain(model: nn.Module) -> None:
+    """The layers' own forward passes again."""
+    for layer in model.layers:  # type: ignore[union-attr]
+        vars(layer).pop("forward", None)
+
+
+def _times() -> Path | None:
+    folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    return Path(folder) / "recipe-times.json" if folder else None
+
+
+def _key(model: Any) -> str:
+    """What a compilation's time depends on, roughly."""
+    kinds = sorted({f"{p.dtype}{'' if p.requires_grad else ' frozen'}" for p in model.parameters()})
+    return f"{type(model.causal).__name__} {' '.join(kinds)}"
+
+
+def last_time(model: Any) -> float:
+    """Seconds that compiling a model like this took last time; 0: not known."""
+    path = _times()
+    try:
+        return float(json.loads(path.read_text())[_key(model)]) if path else 0.0
+    except (OSError, ValueError, KeyError):
+        return 0.0
+
+
+def note_time(model: Any, seconds: float) -> None:
+    """Keeps how long it took, for the next run to say."""
+    path = _times()
+    if path is None:
+        return
+    with contextlib.suppress(OSError, ValueError):
+        known = json.loads(path.read_text()) if path.exists() else {}
+        part = path.with_suffix(f".{os.getpid()}")
+        part.write_text(json.dumps({**known, _key(model): seconds}))
+        part.replace(path)
+
+
+def count() -> int:
+    """How many graphs have been compiled in this process."""
+    from torch._dynamo.utils import counters
+
+    return int(counters["stats"]["unique_graphs"])
+
+
+@contextlib.contextmanager
+def only_first_layer(model: nn.Module) -> Iterator[None]:
+    """The model with its first decoder layer alone: what it compiles serves the others."""
+    everything = model.layers
+    model.layers = nn.ModuleList([everything[0]])  # type: ignore[index]
+    try:
+        yield
+    finally:
+        model.layers = everything

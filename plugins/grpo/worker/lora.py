@@ -1,0 +1,67 @@
+"""Adapters by peft, with a forward pass that calculates in the precision of what comes in.
+
+peft's own casts the input to the adapter's float32 first, so that its matmuls run at a fraction of the speed of a
+16-bit one and its graph is several times as large to compile.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from peft import LoraConfig, get_peft_model
+from peft.tuners.lora.layer import Linear
+from recipe_sdk.errors import WorkerError
+from torch import Tensor, nn
+
+from .config import Config
+
+
+class ModelError(WorkerError):
+    """The model cannot be trained as configured; the text says what to change."""
+
+    code = "model"
+
+
+class Adapted(Linear):  # type: ignore[misc]
+    """A linear layer with one adapter, which is never merged into the weights in memory and has no dropout."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """base(x) + scaling B A x. The adapter's weights are float32 and rounded to the precision of x here, as
+        autocast would; their gradients arrive in float32."""
+        out = self.base_layer(x)
+        if self._disable_adapters:
+            return out
+        a, b = self.lora_A["default"].weight, self.lora_B["default"].weight
+        return out + F.linear(F.linear(x, a.to(x.dtype)), b.to(x.dtype) * self.scaling["default"])
+
+
+def adapt(model: nn.Module, c: Config, world: int) -> Any:
+    """The model with adapters in the layers that the configuration names."""
+    targets: Any = list(c.lora.target_modules)
+    if targets == ["all-linear"]:
+        targets = "all-linear"
+    elif "lm_head" in targets:
+        raise ModelError("lora.target_modules: lm_head cannot be adapted (logits are computed in chunks); remove it")
+    options = LoraConfig(
+        r=c.lora.rank, lora_alpha=c.lora.alpha, lora_dropout=c.lora.dropout, target_modules=targets,
+        layers_to_transform=list(c.lora.layers) if c.lora.layers else None, use_rslora=c.lora.rank_stabilized,
+        bias="none", task_type="CAUSAL_LM",
+    )  # fmt: skip
+    # Adapters in float32 on bfloat16 weights keep small updates; sharding needs one precision per group.
+    adapted: Any = get_peft_model(model, options, autocast_adapter_dtype=world == 1)
+    for name, layer in adapted.get_base_model().named_modules():
+        # Else the first publication would be where it shows.
+        if hasattr(layer, "lora_A") and ("default" not in layer.lora_A or getattr(layer, "fan_in_fan_out", False)):
+            raise ModelError(f"lora.target_modules: adapters of {name}, a {type(layer.base_layer).__name__}, cannot be "
+                             "merged into its weights; remove it, or train all weights (lora.rank = 0)")  # fmt: skip
+        if type(layer) is Linear and not c.lora.dropout and not layer.lora_variant:
+            layer.__class__ = Adapted
+    # Frozen embeddings give the first layer an input without gradient. With one, all layers compile to the same code.
+    adapted.get_base_model().get_input_embeddings().register_forward_hook(_with_gradient)
+    return adapted
+
+
+def _with_gradient(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+    return output.requires_grad_(True) if output.is_leaf and torch.is_grad_enabled() else output

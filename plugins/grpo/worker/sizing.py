@@ -1,0 +1,133 @@
+"""How a step runs on this machine: settings that were left open are decided from the memory that is free.
+
+That is looked at when the first batch is there, not earlier, because inference on the same GPU may start after the
+trainer. When it still was too much, `step_down` finds the next smaller way."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from recipe_sdk.ranks import Ranks
+
+from . import auto, compiled
+from .batch import Batch
+from .config import Config
+from .model import Policy, decided
+
+
+def free_memory(device: torch.device) -> float:
+    """Bytes that this process can still use on its device."""
+    if device.type != "cuda":
+        meminfo = Path("/proc/meminfo")
+        if meminfo.exists():
+            lines = (line.split() for line in meminfo.read_text().splitlines())
+            return float(next((int(x[1]) << 10 for x in lines if x[0] == "MemAvailable:"), 0))
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) / 2
+    free, _ = torch.cuda.mem_get_info(device)
+    return float(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
+
+
+def settings(c: Config, device: torch.device) -> auto.Settings:
+    """The configuration's part in the decision, with the precision decided."""
+    m = decided(c, device).model
+    return auto.Settings(m.dtype, m.compute_dtype, m.compile, m.gradient_checkpointing, m.row_tokens, m.head_chunk)
+
+
+class Sizing:
+    """The choice in force for one policy (and its reference)."""
+
+    def __init__(self, policy: Policy, copy: Policy | None, optimizer: Any, ranks: Ranks):
+        self.policies = [policy, *([copy] if copy is not None else [])]
+        self.optimizer, self.ranks = optimizer, ranks
+        self.choice: auto.Choice | None = None
+        self.open = False  # whether anything was left to decide
+        self.steps_down = 0
+        self.uncompiled = ""  # why, where the compiler has failed
+        self.graphs = 0  # compiled before the last report
+        parameters = list(policy.parameters())
+        share = max(ranks.world, 1)
+        self.shape = auto.shape_of(
+            policy.causal.config, sum(p.numel() for p in parameters) // share,
+            sum(p.numel() for p in parameters if p.requires_grad) // share,
+        )  # fmt: skip
+
+    def decide(self, c: Config, b: Batch | None) -> str:
+        """Decides for batches like this one; the reason, or "" when nothing was left open and nothing changes."""
+        given = settings(c, self.ranks.device)
+        self.given, self.machine = given, self.look(c, given, b)
+        self.open = None in (given.compile, given.gradient_checkpointing, given.row_tokens, given.head_chunk)
+        self.use(auto.choose(self.shape, given, self.machine))
+        if not self.open:
+            return ""
+        return f"{self.choice.reason} ({self.uncompiled})" if self.uncompiled else self.choice.reason
+
+    def outgrown(self, b: Batch) -> bool:
+        """Whether a batch is so much larger than the one that was decided for that it is worth deciding again."""
+        if self.choice is None:
+            return True
+        longest = max((len(t) for t in b.tokens), default=0)
+        return longest > max(self.choice.row_tokens, self.machine.longest) or (
+            -(-b.total_tokens // self.ranks.world) > 2 * max(self.machine.batch_tokens, self.choice.row_tokens)
+            and self.choice.row_tokens < auto.ROWS[0]
+            and self.steps_down == 0
+            and self.machine.batch_tokens < auto.ROWS[0]
+        )
+
+    def look(self, c: Config, given: auto.Settings, b: Batch | None) -> auto.Machine:
+        """The machine as it is; the same on every rank."""
+        device, world = self.ranks.device, self.ranks.world
+        # float32 adapters merged into the weights are a copy of all of them, which inference reads
+        published = bool(c.lora.rank) and c.wait_for_sync
+        coming = auto.fixed(self.shape, given, c.optimizer.name, published)
+        here = sum(t.numel() * t.element_size() for s in self.optimizer.state.values() for t in s.values()
+                   if isinstance(t, torch.Tensor) and t.device.type == device.type)  # fmt: skip
+        seen = (free_memory(device), not (self.uncompiled or compiled.unavailable(device)))
+        everywhere = self.ranks.gather(seen)
+        return auto.Machine(
+            free=min(f for f, _ in everywhere), compiler=all(k for _, k in everywhere),
+            longest=max((len(t) for t in b.tokens), default=0) if b else 0,
+            batch_tokens=-(-b.total_tokens // world) if b else 0, fixed=max(coming - here, 0.0),
+        )  # fmt: skip
+
+    def row_tokens(self, c: Config) -> int:
+        """Most tokens of a row, also before anything was decided."""
+        return self.choice.row_tokens if self.choice else c.model.row_tokens or 8192
+
+    def use(self, choice: auto.Choice) -> None:
+        """Makes the models run this way."""
+        self.choice = choice
+        for policy in self.policies:
+            policy.run_as(choice)
+
+    def refuse_compiler(self, why: str) -> None:
+        """From now on nothing is compiled, because it has failed."""
+        self.uncompiled = f"torch.compile failed: {why}"
+        self.choice = None
+
+    def step_down(self) -> str:
+        """After the device ran out of memory: the next smaller way, and why; "" when there is none to choose."""
+        if not self.open or self.choice is None or self.ranks.world > 1:
+            return ""
+        less = auto.choose(self.shape, self.given, self.machine, below=self.choice)
+        if not auto.smaller(self.choice, less):
+            return ""
+        self.steps_down += 1
+        self.use(less)
+        return less.reason
+
+    def report(self) -> dict[str, float]:
+        """The choice as metrics; compiled graphs are those since the last report."""
+        choice = self.choice
+        if choice is None:
+            return {}
+        now = compiled.count() if choice.compile else self.graphs
+        out = {
+            "compute/row_tokens": float(choice.row_tokens), "compute/head_chunk": float(choice.head_chunk),
+            "compute/checkpointing": float(choice.gradient_checkpointing), "compute/compiled": float(choice.compile),
+            "compute/compilations": float(now - self.graphs), "compute/steps_down": float(self.steps_down),
+        }  # fmt: skip
+        self.graphs = now
+        return out

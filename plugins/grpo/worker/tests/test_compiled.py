@@ -1,0 +1,108 @@
+"""Compilation: how often it happens, and that the fast forward pass of adapters is peft's."""
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+
+from worker import batch as batches
+from worker import compiled
+from worker.lora import Adapted
+
+from .test_model import groups, stepper
+
+
+@pytest.fixture
+def graphs():
+    """Counts what dynamo hands to its backend."""
+    torch._dynamo.reset()
+    seen = []
+
+    def backend(module, inputs):
+        seen.append(module)
+        return module.forward
+
+    yield seen, backend
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("change", [{}, {"lora": {"rank": 4}}, {"model": {"gradient_checkpointing": True}}])
+def test_one_compilation_serves_all_layers_and_rows_of_any_length(tmp_path, tiny, graphs, change):
+    seen, backend = graphs
+    s = stepper(tmp_path, tiny, **change)
+    b = batches.build(groups(12))
+    s.sizing.decide(s.config, b)
+    compiled.layers(s.policy.backbone, backend=backend)
+    s.policy.train()
+    for members in (range(3), range(3, 8), range(8, 24)):
+        for row, _ in s.rows(b, members):
+            if len(row.sequences) > 1:  # a row of one sequence needs no mask here, which a GPU's kernel never has
+                s.policy(row).lp.sum().backward()
+    assert len(seen) == 1, "layers or lengths were compiled again"
+    s.policy.eval()
+    with torch.no_grad():
+        for members in (range(4), range(4, 16)):
+            for row, _ in s.rows(b, members):
+                if len(row.sequences) > 1:
+                    s.policy(row)
+    assert len(seen) == 2  # once more without gradients
+
+
+def test_what_the_first_layer_compiles_serves_the_others(tmp_path, tiny, graphs):
+    seen, backend = graphs
+    s = stepper(tmp_path, tiny, lora={"rank": 4})
+    compiled.layers(s.policy.backbone, backend=backend)
+    s.policy.train()
+    with compiled.only_first_layer(s.policy.backbone):
+        s.policy(batches.sample(61)).lp.sum().backward()
+    assert len(seen) == 1
+    s.policy(batches.sample(61, (20, 30, 40))).lp.sum().backward()
+    assert len(seen) == 1
+    s.policy.compiled = True
+    with s.policy.uncompiled(), torch.no_grad():
+        s.policy(batches.sample(61, (9, 8)))
+    assert len(seen) == 1
+
+
+def test_compiled_layers_give_the_numbers_of_plain_ones(tmp_path, tiny, graphs):
+    _, backend = graphs
+    s = stepper(tmp_path, tiny, lora={"rank": 4})
+    row = batches.sample(61, (30, 50))
+    want = s.policy(row).lp
+    compiled.layers(s.policy.backbone, backend=backend)
+    assert torch.equal(s.policy(row).lp, want)
+    compiled.plain(s.policy.backbone)
+    assert torch.equal(s.policy(row).lp, want)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-6), (torch.bfloat16, 0.02)]
+)
+def test_adapters_calculate_what_peft_calculates(dtype, tolerance):
+    """Values and gradients; in bfloat16 within its resolution, because here the input is not widened first."""
+
+    def made():
+        torch.manual_seed(0)
+        base = torch.nn.Sequential(torch.nn.Linear(32, 48, dtype=dtype), torch.nn.Linear(48, 16, dtype=dtype))
+        model = get_peft_model(base, LoraConfig(r=8, lora_alpha=16, target_modules=["0", "1"]))
+        torch.manual_seed(1)
+        for name, p in model.named_parameters():
+            if "lora_" in name:
+                torch.nn.init.normal_(p, std=0.2)
+        return model
+
+    peft, ours = made(), made()
+    for layer in ours.modules():
+        if type(layer) is Adapted.__mro__[1]:
+            layer.__class__ = Adapted
+    torch.manual_seed(2)
+    x = torch.randn(64, 32, dtype=dtype)
+    a, b = peft(x), ours(x)
+    assert b.dtype == a.dtype
+    assert torch.allclose(a, b, atol=tolerance * float(a.abs().max()))
+    a.square().mean().backward()
+    b.square().mean().backward()
+    for (name, p), q in zip(peft.named_parameters(), ours.parameters(), strict=True):
+        if p.grad is not None:
+            assert q.grad.dtype == p.grad.dtype
+            scale = float(p.grad.abs().max())
+            assert torch.allclose(p.grad, q.grad, atol=2 * tolerance * scale), name

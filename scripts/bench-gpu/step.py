@@ -1,0 +1,253 @@
+"""Time the worker's own training step, alone, on random weights and made-up batches: 64 sequences of 1,024 tokens.
+
+usage: step.py [--cases full,master,lora] [--steps N] [--profile CASE,…] [--shape 1.5B|tiny] [--device auto|cpu] [--out FILE]
+
+Every case runs in a process of its own with an empty compile cache; NAME-warm runs NAME once more with the cache that it
+left. Prints one JSON line a case: tokens a second, MFU (model FLOPs, recomputation not counted), peak memory, seconds of the
+compilation before the first batch and of the first step, graphs compiled in the steps after it, what was decided and why.
+The worker and the SDK are found by PYTHONPATH=sdk/python/src:plugins/grpo.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+BF16 = {"model": {"dtype": "bfloat16"}}
+SAVING = {"model": {"dtype": "bfloat16", "gradient_checkpointing": True, "row_tokens": 8192, "head_chunk": 1024}}
+#: What a recipe would say. `lengths` and `squeeze` are of this program: what is trained on, and GiB that disappear after the
+#: worker has decided how to run.
+CASES: dict[str, dict] = {
+    "full": BF16,
+    "full16k": {"model": {"dtype": "bfloat16", "row_tokens": 16384}},
+    "master": {},
+    "lora": {"lora": {"rank": 64, "alpha": 32}},
+    "lora-kl": {"lora": {"rank": 64, "alpha": 32}, "kl": {"coefficient": 0.001}},
+    "memory": SAVING,
+    "memory16k": {"model": {**SAVING["model"], "row_tokens": 16384}},
+    "ragged": {**BF16, "lengths": "ragged"},
+    "squeezed": {"squeeze": 100},
+    "plain": {"model": {"dtype": "bfloat16", "compile": False, "row_tokens": 16384}},
+}
+SHAPES = {
+    "tiny": dict(vocab_size=256, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+                 num_key_value_heads=2),
+    "1.5B": dict(vocab_size=151936, hidden_size=1536, intermediate_size=8960, num_hidden_layers=28,
+                 num_attention_heads=12, num_key_value_heads=2),
+}  # fmt: skip
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", default="full,master,lora,lora-warm,memory,ragged")
+    parser.add_argument("--steps", type=int, default=5, help="timed steps after two that are not")
+    parser.add_argument("--profile", default="", help="cases of which the slowest kernels are listed, comma-separated")
+    parser.add_argument("--shape", default="1.5B", choices=SHAPES)
+    parser.add_argument("--sequences", type=int, default=64)
+    parser.add_argument("--length", type=int, default=1024)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--out", type=Path, default=Path("dist/bench-step.json"))
+    parser.add_argument("--budget", type=float, default=280, help="seconds; cases that have no time left are skipped")
+    parser.add_argument("--limit", type=float, default=100, help="seconds that one case may take")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    unknown = [c for c in chosen.cases.split(",") if c.removesuffix("-warm") not in CASES]
+    if unknown:
+        parser.error(f"unknown case {unknown[0]!r}; there are: {', '.join(CASES)}, each also with -warm")
+    return chosen
+
+
+# ---- one case, in this process ----
+
+
+def lengths_of(kind: str, n: int, longest: int) -> list[int]:
+    """Tokens of each sequence: all the longest, or a spread like that of real answers (log-normal, half on average)."""
+    import torch
+
+    if kind != "ragged":
+        return [longest] * n
+    prompt = longest // 4
+    spread = torch.exp(torch.randn(n, generator=torch.Generator().manual_seed(1)) * 0.55)
+    return [prompt + int(v) for v in (spread * 0.3 * 3 * prompt).clamp(16, 3 * prompt).long()]
+
+
+def batch(vocabulary: int, lengths: list[int], prompt: int):
+    """Groups of 8 random completions with random scores; the prompt's tokens are not trained."""
+    import math
+
+    import torch
+    from recipe_sdk.groups import ReadOptions, read_group
+    from worker import batch as batches
+
+    g = torch.Generator().manual_seed(1)
+    groups = []
+    for k in range(0, len(lengths), 8):
+        tokens = [torch.randint(1, vocabulary, (n,), generator=g).tolist() for n in lengths[k : k + 8]]
+        groups.append(read_group({
+            "tokens": tokens, "masks": [[-100] * prompt + t[prompt:] for t in tokens],
+            "scores": torch.randn(len(tokens), generator=g).tolist(),
+            "inference_logprobs": [[1.0] * prompt + [-math.log(vocabulary)] * (len(t) - prompt) for t in tokens],
+        }, ReadOptions()))  # fmt: skip
+    return batches.build(groups)
+
+
+def stepper(directory: str, options: argparse.Namespace, settings: dict):
+    """The worker's own stepper for random weights of the shape."""
+    from recipe_sdk import fields
+    from recipe_sdk.ranks import Ranks
+    from transformers import Qwen2Config
+    from worker import config, model, optim
+    from worker.memory import Memory
+    from worker.step import Stepper
+
+    path = Path(directory) / "model"
+    Qwen2Config(**SHAPES[options.shape], tie_word_embeddings=True, max_position_embeddings=32768).save_pretrained(path)
+    c = config.from_dict(fields.merge({
+        "model": {"path": str(path), "random_init": True, "device": options.device},
+        "kl": {"coefficient": 0.0}, "data": {"url": "http://unused"}, "optimizer": {"learning_rate": 1e-6},
+        "correction": {"mismatch_action": "warn"},
+    }, settings))  # fmt: skip
+    ranks = Ranks(model.device_of(c))
+    policy, summary = model.load_policy(c, ranks.device)
+    reference = model.Reference(c, policy, ranks.device)
+    return Stepper(c, policy, reference, optim.build(c, policy.parameters()), ranks, Memory()), summary
+
+
+def measure(options: argparse.Namespace, name: str) -> dict:
+    """One case."""
+    began = time.perf_counter()
+    import torch
+    from worker import compiled, metrics
+
+    settings = dict(CASES[name.removesuffix("-warm")])
+    kind, squeeze = settings.pop("lengths", "equal"), settings.pop("squeeze", 0)
+    imported = time.perf_counter() - began
+    with tempfile.TemporaryDirectory() as directory:
+        s, summary = stepper(directory, options, settings)
+    device = s.ranks.device
+    cuda = device.type == "cuda"
+    b = batch(SHAPES[options.shape]["vocab_size"], lengths_of(kind, options.sequences, options.length), options.length // 4)
+    loaded = time.perf_counter() - began - imported
+
+    def step(k: int) -> tuple[float, dict]:
+        clock = metrics.Clock(device)
+        start = time.perf_counter()
+        report = s.train(b, k, clock)
+        phases = clock.metrics()
+        return time.perf_counter() - start, {**report, **phases}
+
+    warm_up = s.warm_up(s.config)
+    held = None
+    if squeeze and cuda:
+        s.note(s.sizing.decide(s.config, b))
+        held = torch.empty(squeeze << 30, dtype=torch.uint8, device=device)
+    if cuda:
+        torch.cuda.reset_peak_memory_stats(device)
+    first, report = step(0)
+    step(1)
+    graphs = compiled.count()
+    times = []
+    for k in range(2, 2 + options.steps):
+        seconds, report = step(k)
+        times.append(seconds)
+    best = sorted(times)[len(times) // 2]
+    work = metrics.flops(s.policy.causal.config, s.count, b, not s.policy.adapted, 1)
+    peak = metrics.peak(device, None)
+    out = {
+        "case": name, "tokens_per_second": round(b.total_tokens / best), "step_s": round(best, 4),
+        "steps_s": [round(t, 4) for t in times], "mfu": round(work / best / peak, 4) if peak else None,
+        "tflops": round(work / best / 1e12, 1), "warm_up_s": round(warm_up, 2), "first_step_s": round(first, 2),
+        "compilations_in_steps": compiled.count() - graphs, "graphs": compiled.count(), "decided": s.notes,
+        "choice": {k: v for k, v in vars(s.sizing.choice).items() if k != "reason"}, "tokens": b.total_tokens,
+        "peak_gib": round(torch.cuda.max_memory_allocated(device) / 2**30, 2) if cuda else None,
+        "held_gib": squeeze if held is not None else 0, "import_s": round(imported, 1), "load_s": round(loaded, 1),
+        "phases": {k: round(v, 4) for k, v in report.items() if k.startswith("time/")}, "dtype": summary["dtype"],
+        "compute_dtype": summary["compute_dtype"], "attention": summary["attention"], "grad_norm": report["grad_norm"],
+    }  # fmt: skip
+    if cuda:
+        out["waits_in_step"] = waits(lambda: step(90))
+    if name in options.profile.split(","):
+        out["profile"] = profile(lambda: step(99), cuda, options.out.with_suffix(f".{name}.txt"))
+    return out
+
+
+def waits(action) -> list[str]:
+    """Where a step waits for the device: source lines."""
+    import warnings
+
+    import torch
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            action()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    return [f"{Path(w.filename).name}:{w.lineno}" for w in caught if "synchroniz" in str(w.message)]
+
+
+def profile(action, cuda: bool, path: Path) -> list[list]:
+    """The slowest kernels of a step: [name, milliseconds, calls]; a longer table goes into a file."""
+    from torch.profiler import ProfilerActivity, profile
+
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
+    with profile(activities=activities) as found:
+        action()
+    order = "self_device_time_total" if cuda else "self_cpu_time_total"
+    averages = found.key_averages()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(averages.table(sort_by=order, row_limit=70, max_name_column_width=110))
+    rows = sorted(averages, key=lambda e: -getattr(e, order))[:30]
+    return [[e.key[:90], round(getattr(e, order) / 1e3, 2), e.count] for e in rows]
+
+
+# ---- all of them ----
+
+
+def run(options: argparse.Namespace, name: str, cache: Path) -> dict:
+    """One case in a process of its own."""
+    command = [sys.executable, __file__, *sys.argv[1:], "--one", name]
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache / name.removesuffix("-warm"))}
+    began = time.perf_counter()
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=options.limit, check=False)
+    except subprocess.TimeoutExpired:
+        return {"case": name, "error": f"timed out after {options.limit:.0f} s"}
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode or not lines:
+        return {"case": name, "error": (done.stderr or done.stdout).strip()[-2500:]}
+    return {**json.loads(lines[-1]), "process_s": round(time.perf_counter() - began, 1)}
+
+
+def main() -> int:
+    options = arguments()
+    if options.one:
+        print(json.dumps(measure(options, options.one)))
+        return 0
+    began, results = time.perf_counter(), []
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    about = subprocess.run(
+        [sys.executable, "-c", "import torch, transformers, json; print(json.dumps({'torch': torch.__version__, "
+         "'transformers': transformers.__version__, 'gpu': torch.cuda.get_device_name() if torch.cuda.is_available() "
+         "else None}))"], capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as cache:
+        for name in options.cases.split(","):
+            if time.perf_counter() - began > options.budget:
+                results.append({"case": name, "error": "no time left"})
+            else:
+                results.append(run(options, name, Path(cache)))
+            print(json.dumps(results[-1]), flush=True)
+            options.out.write_text(json.dumps({"machine": json.loads(about.stdout), "results": results}, indent=1))
+    return int(any("error" in r for r in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
