@@ -95,7 +95,7 @@ func TestSchemaFitsTheWorker(t *testing.T) {
 	own := map[string]bool{
 		"data.url": true, "data.token": true, "checkpoint_dir": true, "resume": true, "events_file": true, "control": true,
 		"control_token":  true,
-		"policy_version": true, "publish_every": true, "wait_for_sync": true, "model.random_init": true,
+		"policy_version": true, "publish_every": true, "wait_for_sync": true, "prepare": true, "model.random_init": true,
 	}
 	fields := map[string]reflect.StructField{}
 	tagged(reflect.TypeFor[Config](), fields)

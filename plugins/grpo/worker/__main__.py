@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+from functools import partial
 
 from recipe_sdk import Bridge, fields, leave, settings
 from recipe_sdk.control import Control
@@ -51,13 +52,14 @@ def report(given: dict, error: WorkerError) -> None:
 
 def work(c: config.Config) -> int:
     """One life of the worker."""
-    from . import compiled
+    from . import compiled, early
     from .model import device_of
     from .train import Trainer
 
     compiled.keep_cache()
     try:
-        bridge = Bridge.open(c, device=device_of(c, int(os.environ.get("LOCAL_RANK", 0))))
+        device = device_of(c, int(os.environ.get("LOCAL_RANK", 0)))
+        bridge = Bridge.open(c, device=device, early=partial(early.load, c))
     except Exception:
         return 1  # reported where the supervisor reads
     try:

@@ -41,7 +41,8 @@ type event struct {
 }
 
 // follow takes the worker's messages until it ends, and answers for its weights meanwhile.
-func (t *Trainer[C]) follow(ctx context.Context, program *proc.Program, l *link) error {
+func (t *Trainer[C]) follow(ctx context.Context, s *stage[C]) error {
+	program, l, w := s.program, s.link, s.watch
 	t.mu.Lock()
 	t.link = l
 	t.mu.Unlock()
@@ -52,10 +53,8 @@ func (t *Trainer[C]) follow(ctx context.Context, program *proc.Program, l *link)
 	}()
 	// What is done for the worker ends with it.
 	working, idle := context.WithCancel(ctx)
-	w := &watch[C]{trainer: t, failed: make(chan error, 1)}
 	defer func() { idle(); w.asks.Wait() }()
-	ended := make(chan struct{})
-	go func() { <-program.Done(); l.drain(); close(ended) }()
+	ended := l.ended(program)
 	late := time.NewTimer(connectTimeout)
 	defer late.Stop()
 	stop := ctx.Done()
@@ -82,10 +81,7 @@ func (t *Trainer[C]) follow(ctx context.Context, program *proc.Program, l *link)
 			return broken
 		case <-late.C:
 			if !l.connected() {
-				return &sdk.Error{Summary: fmt.Sprintf("the worker did not connect within %s", connectTimeout),
-					Detail: program.Tail(10),
-					Remedy: "importing PyTorch hangs or the machine is overloaded: try `python -c \"import torch, transformers\"` " +
-						"with the block's interpreter"}
+				return unconnected(program)
 			}
 		case <-stop:
 			stop = nil
@@ -119,9 +115,17 @@ type watch[C any] struct {
 	doing   doing
 }
 
+func newWatch[C any](t *Trainer[C]) *watch[C] {
+	return &watch[C]{trainer: t, failed: make(chan error, 1)}
+}
+
 func (w *watch[C]) handle(ctx context.Context, m message) {
-	if m.ask == "" {
+	switch m.ask {
+	case "":
 		w.event(m.event)
+		return
+	case "prepared":
+		m.reply(map[string]any{"settings": w.trainer.late}, nil)
 		return
 	}
 	w.asks.Go(func() { w.answer(ctx, m) })

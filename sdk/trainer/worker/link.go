@@ -14,6 +14,7 @@ import (
 	"github.com/sourcegraph/jsonrpc2"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/proc"
 )
 
 // protocolVersion is that of docs/trainer-protocol.md.
@@ -44,7 +45,7 @@ var errGone = errors.New("the trainer's worker is not running")
 // message is what comes from the worker, in its order: an event, or a request that the supervisor answers with reply.
 type message struct {
 	event event
-	ask   string // "sync" or "turn"; empty: an event
+	ask   string // "sync", "turn" or "prepared"; empty: an event
 	step  int64
 	reply func(result any, err error)
 }
@@ -105,6 +106,13 @@ const helloTimeout = 10 * time.Second
 type quiet struct{}
 
 func (quiet) Printf(string, ...any) {}
+
+// ended is closed when the program has ended and everything that it said is in the inbox.
+func (l *link) ended(program *proc.Program) <-chan struct{} {
+	ended := make(chan struct{})
+	go func() { <-program.Done(); l.drain(); close(ended) }()
+	return ended
+}
 
 // connected says whether rank 0 has said hello.
 func (l *link) connected() bool {
@@ -203,7 +211,7 @@ func (p *peer) Handle(ctx context.Context, conn *jsonrpc2.Conn, r *jsonrpc2.Requ
 			m.event, err = event{Type: "warning", problem: problem{Message: fmt.Sprintf("the worker wrote an event that "+
 				"cannot be read: %v", err)}}, nil
 		}
-	case "sync", "turn":
+	case "sync", "turn", "prepared":
 		var body struct {
 			Step int64 `json:"step"`
 		}

@@ -14,26 +14,44 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// settings is the worker's configuration: what the plugin says, and what only the supervisor knows.
-func (t *Trainer[C]) settings(l *link) (map[string]any, error) {
+// known is what the worker is told that may be known only when the block is started.
+func (t *Trainer[C]) known() (map[string]any, error) {
 	url, token, err := trajectories(t.program.Trajectories)
 	if err != nil {
 		return nil, err
 	}
+	data := map[string]any{"url": url}
+	if token != "" {
+		data["token"] = token
+	}
+	return map[string]any{"data": data, "policy_version": t.req.Policy.Version,
+		"wait_for_sync": len(t.req.SyncedBy) > 0}, nil
+}
+
+// settings is the rest of the worker's configuration: what the plugin says, and what only the supervisor knows.
+func (t *Trainer[C]) settings(l *link) map[string]any {
 	t.told = t.program.Settings
 	s := nested(t.program.Settings)
-	put(s, "data.url", url)
-	if token != "" {
-		put(s, "data.token", token)
-	}
 	put(s, "checkpoint_dir", t.req.CheckpointDir)
 	put(s, "resume", t.req.Resume)
 	put(s, "events_file", nil)     // they come over the connection
 	put(s, "control", l.address()) // a socket's path could be longer than the system allows
 	put(s, "control_token", l.token)
-	put(s, "policy_version", t.req.Policy.Version)
-	put(s, "wait_for_sync", len(t.req.SyncedBy) > 0)
-	return s, nil
+	return s
+}
+
+// merged is settings with more of them, by section.
+func merged(settings, more map[string]any) map[string]any {
+	out := nested(settings)
+	for name, value := range more {
+		section, ok := value.(map[string]any)
+		if before, both := out[name].(map[string]any); ok && both {
+			maps.Copy(before, section)
+			continue
+		}
+		out[name] = value
+	}
+	return out
 }
 
 // nested copies settings with their sections.

@@ -15,6 +15,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -80,6 +81,9 @@ type Trainer[C any] struct {
 	program Program
 	host    trainer.Host
 
+	stage *stage[C]      // nil: nothing was prepared, or Run has taken it over
+	late  map[string]any // settings that a worker which was prepared is told when it asks to be started
+
 	mu   sync.Mutex
 	link *link          // nil while no worker runs
 	told map[string]any // the settings that the worker has
@@ -107,43 +111,62 @@ func (t *Trainer[C]) Run(ctx context.Context, req sdk.Request[C], host trainer.H
 	if t.program, err = t.describe(req); err != nil {
 		return err
 	}
+	s, err := t.takeOver(ctx)
+	if err != nil {
+		return err
+	}
+	if s == nil {
+		known, err := t.known()
+		if err != nil {
+			return err
+		}
+		p, err := t.launch(ctx, known)
+		if err != nil {
+			return err
+		}
+		s = &stage[C]{process: p, watch: newWatch(t)}
+	}
+	defer s.process.end(ctx, host)
+	return t.follow(ctx, s)
+}
+
+// launch starts the program, with settings besides those that it always has.
+func (t *Trainer[C]) launch(ctx context.Context, more map[string]any) (p process, err error) {
 	// A worker of an earlier attempt may hold the GPU. It is not taken over: starting again from its last checkpoint is
 	// exact.
-	if err := proc.KillAll(ctx, proc.Parse(req.Handle)); err != nil {
-		host.Log("warn", err.Error())
+	if err := proc.KillAll(ctx, proc.Parse(t.req.Handle)); err != nil {
+		t.host.Log("warn", err.Error())
 	}
 	python, err := t.interpreter()
 	if err != nil {
-		return err
+		return p, err
 	}
-	l, err := listen(ctx, t.token())
-	if err != nil {
-		return err
+	if p.link, err = listen(ctx, t.token()); err != nil {
+		return p, err
 	}
-	defer l.close()
-	if err := t.write(l); err != nil {
-		return err
-	}
-	if err := tail.SetAside(filepath.Join(req.Dir, "worker.log")); err != nil {
-		host.Log("warn", err.Error())
-	}
-	host.Phase(sdk.Starting, "importing PyTorch")
-	program, err := proc.Start(ctx, proc.Spec{
-		Name: "worker", Argv: t.argv(python), Env: t.environ(), Dir: req.RecipeDir, LogDir: req.Dir,
-	})
-	if err != nil {
-		return &sdk.Error{Summary: "the trainer's worker could not be started", Err: err, Remedy: "runtime { python = … } " +
-			"must name an interpreter that can be run"}
-	}
-	host.SetHandle(proc.Encode(program.Handle()))
 	defer func() {
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
-		defer cancel()
-		if err := program.Stop(stop, time.Second); err != nil {
-			host.Log("error", err.Error())
+		if err != nil {
+			p.link.close()
 		}
 	}()
-	return t.follow(ctx, program, l)
+	p.settings, p.argv, p.env = t.settings(p.link), t.argv(python), t.environ()
+	slices.Sort(p.env)
+	if err := t.write(p.settings, more); err != nil {
+		return p, err
+	}
+	if err := tail.SetAside(filepath.Join(t.req.Dir, "worker.log")); err != nil {
+		t.host.Log("warn", err.Error())
+	}
+	t.host.Phase(sdk.Starting, "importing PyTorch")
+	p.program, err = proc.Start(ctx, proc.Spec{
+		Name: "worker", Argv: p.argv, Env: p.env, Dir: t.req.RecipeDir, LogDir: t.req.Dir,
+	})
+	if err != nil {
+		return p, &sdk.Error{Summary: "the trainer's worker could not be started", Err: err,
+			Remedy: "runtime { python = … } must name an interpreter that can be run"}
+	}
+	t.host.SetHandle(proc.Encode(p.program.Handle()))
+	return p, nil
 }
 
 func (t *Trainer[C]) interpreter() (string, error) {
@@ -160,15 +183,11 @@ func (t *Trainer[C]) configFile() string { return filepath.Join(t.req.Dir, "conf
 func (t *Trainer[C]) sourceDir() string  { return filepath.Join(t.req.Dir, "python") }
 
 // write puts the worker's source, its configuration and nothing else into the block's directory.
-func (t *Trainer[C]) write(l *link) error {
+func (t *Trainer[C]) write(settings, more map[string]any) error {
 	if err := extract(t.sourceDir(), t.program.Source); err != nil {
 		return err
 	}
-	settings, err := t.settings(l)
-	if err != nil {
-		return err
-	}
-	data, err := json.MarshalIndent(settings, "", " ")
+	data, err := json.MarshalIndent(merged(settings, more), "", " ")
 	if err != nil {
 		return fmt.Errorf("write the worker's configuration: %w", err)
 	}

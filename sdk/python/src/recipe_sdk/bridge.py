@@ -27,7 +27,7 @@ from typing import Any, Generic, TypeVar, cast, overload
 
 import torch
 
-from . import checkpoint, commands, settings, weights
+from . import checkpoint, commands, settings, stage, weights
 from .api import shown
 from .aside import SetAside
 from .batch import Batch, GroupBatch
@@ -113,14 +113,17 @@ class Bridge(Generic[S]):
 
     @staticmethod
     def open(
-        config: str | os.PathLike[str] | S, *, device: torch.device | None = None, signals: bool = True
-    ) -> Bridge[Any]:
+        config: str | os.PathLike[str] | S, *, device: torch.device | None = None, signals: bool = True,
+        early: Callable[[], None] = nothing,
+    ) -> Bridge[Any]:  # fmt: skip
         """Reads the configuration, serves commands, joins the other ranks; the event "starting" is the first.
 
         config: the JSON file that recipe writes (the argument of --config), or settings that were read already.
         device: default CUDA device LOCAL_RANK, or the CPU without one. A process group that exists is used; else
         torchrun's variables RANK, WORLD_SIZE and LOCAL_RANK make one. signals: SIGTERM and SIGINT end the run with a
-        checkpoint. ConfigError, one mistake a line, when the configuration is wrong."""
+        checkpoint. early() does what can be done without the device, before the block is started: where trainer and
+        inference share a GPU, everything else waits. ConfigError, one mistake a line, when the configuration is
+        wrong."""
         if isinstance(config, RunSettings):
             block: RunSettings = config
         else:
@@ -131,6 +134,10 @@ class Bridge(Generic[S]):
             if main:
                 control = Control(block.control, block.control_token)
                 events.control = control
+            if block.prepare == stage.HOST:
+                events.phase("loading", model=block.model.path)
+                early()
+                block = stage.started(block, control, events)
             ranks = Ranks(device or default_device(), block.collective_timeout)
         except Exception as e:
             report(e, events, block, main)
@@ -204,6 +211,7 @@ class Bridge(Generic[S]):
             named, logprobs, save, storage, adapter, update, sleep, wake, state, config, adapter_config, tied or {},
             trained, reading or self._reading, select,
         )  # fmt: skip
+        self._start()
         self.sleep()
         self.note_state()
         about = {"memory": place(self.device), "machine": host(), **(summary or {})}
@@ -347,6 +355,15 @@ class Bridge(Generic[S]):
         )  # fmt: skip
 
     # ---- inside ----
+
+    def _start(self) -> None:
+        """Waits until the block is started, where it was prepared up to here."""
+        if not self.block.prepare:
+            return
+        block = stage.started(self.block, self.control, self.events) if self.main else None
+        self.block = cast("S", self.ranks.share(block))
+        self.version = max(self.version, self.block.policy_version)
+        self.device_shared = self.block.wait_for_sync
 
     def _catch(self) -> None:
         """Rank 0 hears signals as a stop; the others leave it to rank 0 to tell them."""

@@ -22,7 +22,7 @@ from .fields import ConfigError
 
 PROTOCOL_VERSION = 2
 REQUESTS = ("publish", "logprobs", "tokenize", "checkpoint", "update")  # of the supervisor
-ANSWERS = {"sync": "synced", "turn": "turn"}  # commands that an answer of the supervisor becomes
+ANSWERS = {"sync": "synced", "turn": "turn", "prepared": "start"}  # commands that an answer of the supervisor becomes
 CONNECT_WITHIN = 30.0
 
 

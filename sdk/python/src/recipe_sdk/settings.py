@@ -81,6 +81,10 @@ class RunSettings:
     )
     sync_timeout: float = option(600.0, "Seconds to wait for that.", live=True, least=0)
     policy_version: int = option(0, "Version of the starting weights.", least=0)
+    prepare: str = option(
+        "", "How far to go before the supervisor starts the block: not at all, without the device, or all the way.",
+        choices=("", "host", "device"),
+    )  # fmt: skip
     collective_timeout: float = option(1800.0, "Seconds a rank waits for another.", least=1)
 
 

@@ -1,0 +1,45 @@
+"""What a run needs that no device is needed for: done while inference starts on the same GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from .config import Config
+
+CHUNK = 16 << 20
+
+
+def load(c: Config) -> None:
+    """Imports the model's code and reads its files, so that both are in memory when the model is loaded. What is wrong
+    with the model is left to that: there it is explained."""
+    with contextlib.suppress(Exception):
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        common = {"revision": c.model.revision, "trust_remote_code": c.model.trust_remote_code}
+        config = AutoConfig.from_pretrained(c.model.path, **common)
+        if type(config) in AutoModelForCausalLM._model_mapping:
+            _ = AutoModelForCausalLM._model_mapping[type(config)]  # imports it
+        if c.lora.rank:
+            import peft  # noqa: F401
+        if not c.model.random_init:
+            for file in sorted(folder(c).glob("*.safetensors")):
+                read(file)
+
+
+def folder(c: Config) -> Path:
+    """Where the model's files are; those of a hub are fetched."""
+    if os.path.isdir(c.model.path):
+        return Path(c.model.path)
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(c.model.path, revision=c.model.revision, allow_patterns=["*.safetensors", "*.json"]))
+
+
+def read(file: Path) -> None:
+    """Into the page cache: nothing to give back, and nothing that would have to be of the right precision."""
+    with open(file, "rb", buffering=0) as f:
+        buffer = bytearray(CHUNK)
+        while f.readinto(buffer):
+            pass

@@ -1,0 +1,118 @@
+package worker_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/plugintest"
+	"github.com/recipe-rl/recipe/sdk/proc"
+)
+
+// prepared is a block of the plain trainer whose worker has done what it can before the trajectory API is there.
+func prepared(t *testing.T, shared bool) (b *plugintest.Block, config plainConfig, opts plugintest.Option) {
+	t.Helper()
+	python := torch(t)
+	source, err := os.ReadFile("../../python/tests/plain_trainer.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	book, _ := batches(t)
+	config = plainConfig{Model: tinyModel(t, python), Steps: 2, Trajectories: &book}
+	b = plugintest.Harness(t, plainPlugin(fstest.MapFS{"plain_trainer.py": {Data: source, Mode: 0o600}}))
+	opts = func(r *pluginpb.StartRequest) {
+		r.Runtime, r.SharesDevices = &pluginpb.Runtime{Python: python}, shared
+	}
+	b.Prepare(config, opts)
+	b.WaitPhase(sdk.Prepared)
+	return b, config, opts
+}
+
+// pid is that of the worker.
+func pid(t *testing.T, b *plugintest.Block) int {
+	t.Helper()
+	handles := proc.Parse(b.Status().GetHandle())
+	if len(handles) != 1 || !handles[0].Alive() {
+		t.Fatalf("programs of the block: %v, want a worker that runs", handles)
+	}
+	return handles[0].PID
+}
+
+func loaded(b *plugintest.Block) bool {
+	return slices.ContainsFunc(b.Events(), func(e *pluginpb.Event) bool {
+		return strings.Contains(e.GetPhase().GetMessage(), "loading the model")
+	})
+}
+
+func TestTheWorkerThatWasPreparedIsTheOneThatTrains(t *testing.T) {
+	t.Parallel()
+	for name, shared := range map[string]bool{"on a device of its own": false, "on a device that it shares": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, config, opts := prepared(t, shared)
+			before := pid(t, b)
+			file, err := os.ReadFile(filepath.Join(b.Dir, "config.json"))
+			if err != nil || !strings.Contains(string(file), `"url": ""`) {
+				t.Errorf("the configuration of the stage names the trajectory API, which is not known yet: %v", err)
+			}
+			if !loaded(b) {
+				t.Error("it did not say that it loads the model")
+			}
+			b.Start(config, opts)
+			b.Ready()
+			if after := pid(t, b); after != before {
+				t.Errorf("worker %d was prepared, %d trains", before, after)
+			}
+			b.WaitPhase(sdk.Completed)
+		})
+	}
+}
+
+func TestAWorkerIsStartedAnewWhenItsSettingsHaveChangedSinceItWasPrepared(t *testing.T) {
+	t.Parallel()
+	b, config, opts := prepared(t, false)
+	before := pid(t, b)
+	config.Steps = 1
+	b.Start(config, opts)
+	b.Wait("log of it", func(e *pluginpb.Event) bool {
+		return e.GetLog().GetMessage() == "the worker is started anew: a setting changed since it was prepared"
+	})
+	b.Ready()
+	if after := pid(t, b); after == before {
+		t.Errorf("worker %d trains with other settings than it was given", after)
+	}
+	b.WaitPhase(sdk.Completed)
+}
+
+func TestAWorkerThatDiesInItsPreparationFailsTheBlockAtOnce(t *testing.T) {
+	t.Parallel()
+	b, _, _ := prepared(t, false)
+	handles := proc.Parse(b.Status().GetHandle())
+	if err := proc.KillAll(t.Context(), handles); err != nil {
+		t.Fatal(err)
+	}
+	if e := b.Wait("failure", func(e *pluginpb.Event) bool {
+		return sdk.Phase(e.GetPhase().GetPhase()).Over()
+	}); !strings.Contains(e.GetPhase().GetMessage(), "the worker was killed") {
+		t.Errorf("it ended with %v", e)
+	}
+}
+
+func TestAStopEndsAWorkerThatIsPrepared(t *testing.T) {
+	t.Parallel()
+	b, _, _ := prepared(t, true)
+	handles := proc.Parse(b.Status().GetHandle())
+	if err := b.Stop(20 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	b.WaitPhase(sdk.Stopped)
+	if len(handles) != 1 || handles[0].Alive() {
+		t.Errorf("after the stop: %v", handles)
+	}
+}
