@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,9 +14,12 @@ import (
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 	"github.com/recipe-rl/recipe/sdk/proc"
+	"github.com/recipe-rl/recipe/sdk/trainer"
+	"github.com/recipe-rl/recipe/sdk/trainer/worker"
+	"github.com/recipe-rl/recipe/sdk/trainer/worker/workertest"
 )
 
-// prepared is a block of the plain trainer whose worker has done what it can before the trajectory API is there.
+// prepared is a block whose worker, one in PyTorch, has done what it can before the trajectory API is there.
 func prepared(t *testing.T, shared bool) (b *plugintest.Block, config plainConfig, opts plugintest.Option) {
 	t.Helper()
 	python := torch(t)
@@ -28,6 +32,32 @@ func prepared(t *testing.T, shared bool) (b *plugintest.Block, config plainConfi
 	b = plugintest.Harness(t, plainPlugin(fstest.MapFS{"plain_trainer.py": {Data: source, Mode: 0o600}}))
 	opts = func(r *pluginpb.StartRequest) {
 		r.Runtime, r.SharesDevices = &pluginpb.Runtime{Python: python}, shared
+	}
+	b.Prepare(config, opts)
+	b.WaitPhase(sdk.Prepared)
+	return b, config, opts
+}
+
+// played is prepared with a worker that is played by this test's binary.
+func played(t *testing.T, gpus int64) (b *plugintest.Block, config plainConfig, opts plugintest.Option) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	book, _ := batches(t)
+	config = plainConfig{Model: "org/model", Steps: 2, Trajectories: &book}
+	def := trainer.New("played", "plays a trainer", func() trainer.Plugin[plainConfig] {
+		t := worker.New(func(r sdk.Request[plainConfig]) (worker.Program, error) {
+			return worker.Program{Module: "worker", Source: []fs.FS{fstest.MapFS{"worker/__main__.py": {Mode: 0o600}}},
+				Model: r.Config.Model, Settings: worker.Settings(r.Config), Trajectories: r.Config.Trajectories}, nil
+		})
+		return &t
+	}, sdk.WithOutputs(worker.Outputs{}))
+	b = plugintest.Harness(t, def)
+	opts = func(r *pluginpb.StartRequest) {
+		r.Runtime, r.SharesDevices = &pluginpb.Runtime{Python: exe}, true
+		r.Placement, r.Environment = &pluginpb.Placement{Gpus: gpus}, workertest.Environment("patient")
 	}
 	b.Prepare(config, opts)
 	b.WaitPhase(sdk.Prepared)
@@ -76,7 +106,7 @@ func TestTheWorkerThatWasPreparedIsTheOneThatTrains(t *testing.T) {
 
 func TestAWorkerIsStartedAnewWhenItsSettingsHaveChangedSinceItWasPrepared(t *testing.T) {
 	t.Parallel()
-	b, config, opts := prepared(t, false)
+	b, config, opts := played(t, 1)
 	before := pid(t, b)
 	config.Steps = 1
 	b.Start(config, opts)
@@ -87,12 +117,20 @@ func TestAWorkerIsStartedAnewWhenItsSettingsHaveChangedSinceItWasPrepared(t *tes
 	if after := pid(t, b); after == before {
 		t.Errorf("worker %d trains with other settings than it was given", after)
 	}
-	b.WaitPhase(sdk.Completed)
+}
+
+// Ranks of a trainer over several GPUs meet on them, which they must leave alone while they share them.
+func TestATrainerOverSharedGPUsIsNotPrepared(t *testing.T) {
+	t.Parallel()
+	b, _, _ := played(t, 2)
+	if handle := b.Status().GetHandle(); len(handle) > 0 {
+		t.Errorf("it has a program: %s", handle)
+	}
 }
 
 func TestAWorkerThatDiesInItsPreparationFailsTheBlockAtOnce(t *testing.T) {
 	t.Parallel()
-	b, _, _ := prepared(t, false)
+	b, _, _ := played(t, 1)
 	handles := proc.Parse(b.Status().GetHandle())
 	if err := proc.KillAll(t.Context(), handles); err != nil {
 		t.Fatal(err)
@@ -106,7 +144,7 @@ func TestAWorkerThatDiesInItsPreparationFailsTheBlockAtOnce(t *testing.T) {
 
 func TestAStopEndsAWorkerThatIsPrepared(t *testing.T) {
 	t.Parallel()
-	b, _, _ := prepared(t, true)
+	b, _, _ := played(t, 1)
 	handles := proc.Parse(b.Status().GetHandle())
 	if err := b.Stop(20 * time.Second); err != nil {
 		t.Fatal(err)

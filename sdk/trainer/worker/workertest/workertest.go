@@ -42,6 +42,10 @@ type fakeWorker struct {
 		Version       int64  `json:"policy_version"`
 		Resume        bool   `json:"resume"`
 		Wait          bool   `json:"wait_for_sync"`
+		Prepare       string `json:"prepare"`
+		Data          struct {
+			URL string `json:"url"`
+		} `json:"data"`
 	}
 	conn   *jsonrpc2.Conn
 	step   int64
@@ -95,6 +99,13 @@ func (w *fakeWorker) emit(kind string, fields map[string]any) {
 
 func (w *fakeWorker) train(mode string) int {
 	w.emit("phase", map[string]any{"phase": "loading"})
+	if w.config.Prepare != "" && !w.start() {
+		return 0
+	}
+	if w.config.Data.URL == "" {
+		w.emit("error", map[string]any{"code": "config", "message": "data.url is empty"})
+		return 1
+	}
 	w.emit("loaded", map[string]any{"parameters": 1, "memory": "host:here", "machine": "here"})
 	w.emit("phase", map[string]any{"phase": "connecting"})
 	if mode == "error" {
@@ -156,6 +167,23 @@ func (w *fakeWorker) train(mode string) int {
 	w.save("end")
 	w.emit("phase", map[string]any{"phase": "done", "reason": "completed"})
 	return 0
+}
+
+// start waits until the block is started, and takes over what it is told then; false: it was told to stop instead.
+func (w *fakeWorker) start() bool {
+	answer := struct {
+		Settings any `json:"settings"`
+	}{&w.config}
+	answered := make(chan error, 1)
+	go func() { answered <- w.conn.Call(context.Background(), "prepared", struct{}{}, &answer) }()
+	select {
+	case err := <-answered:
+		w.shared = w.config.Wait
+		return err == nil
+	case <-w.stop:
+		w.emit("phase", map[string]any{"phase": "done", "reason": "stopped"})
+		return false
+	}
 }
 
 // ask waits for the supervisor; false: it was told to stop meanwhile.
