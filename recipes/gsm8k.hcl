@@ -1,9 +1,20 @@
 # Qwen2.5-1.5B-Instruct learns GSM8K by GRPO with LoRA on one GPU, which trainer and inference share, or on two (--var gpus=2).
+# vLLM serves it, or SGLang (--var engine=sglang).
 # recipe init recipes/gsm8k.hcl makes the Python environments; recipe plan recipes/gsm8k.hcl says what it needs.
 
 variable "model" {
   type    = string
   default = "Qwen/Qwen2.5-1.5B-Instruct"
+}
+
+variable "engine" {
+  type        = string
+  default     = "vllm"
+  description = "What serves the model: vllm or sglang"
+  validation {
+    condition     = contains(["vllm", "sglang"], var.engine)
+    error_message = "engine is vllm or sglang."
+  }
 }
 
 variable "steps" {
@@ -22,12 +33,14 @@ variable "gpus" {
 }
 
 locals {
-  shared     = var.gpus == 1 ? ["0"] : null # null: each is dealt one of its own
-  max_tokens = 1024                         # of one answer
-  group      = 8                            # answers to one question, scored against each other
+  shared     = var.gpus == 1 ? ["0"] : null                              # null: each is dealt one of its own
+  max_tokens = 1024                                                      # of one answer
+  group      = 8                                                         # answers to one question, scored against each other
+  policy     = concat(inference.vllm.policy, inference.sglang.policy)[0] # the one that there is
 }
 
 inference "vllm" "policy" {
+  count                  = var.engine == "vllm" ? 1 : 0
   model                  = var.model
   max_model_len          = 2048
   gpu_memory_utilization = var.gpus == 1 ? 0.45 : 0.9 # on one GPU the trainer needs the rest
@@ -37,9 +50,20 @@ inference "vllm" "policy" {
   }
 }
 
+inference "sglang" "policy" {
+  count               = var.engine == "sglang" ? 1 : 0
+  model               = var.model
+  context_length      = 2048
+  mem_fraction_static = var.gpus == 1 ? 0.4 : 0.85 # without what a step needs besides
+  placement {
+    gpus    = 1
+    devices = local.shared
+  }
+}
+
 environment "atropos" "gsm8k" {
   script           = "environments/gsm8k.py"
-  inference        = inference.vllm.policy
+  inference        = local.policy
   group_size       = local.group
   max_token_length = local.max_tokens
   steps_per_eval   = 25 # held-out questions
@@ -80,7 +104,7 @@ trainer "grpo" "policy" {
 # The adapter is merged into the weights that inference loads: decoding through an adapter is several times slower than a reload costs.
 sync "weights" "policy" {
   trainer       = trainer.grpo.policy
-  inference     = [inference.vllm.policy]
+  inference     = [local.policy]
   max_staleness = 4 # older samples are not trained on
 }
 

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 sdk=sdk/python
 worker=plugins/grpo/worker
-extension=plugins/vllm/extension
+extensions=(plugins/vllm/extension plugins/sglang/extension)
 venv=$PWD/.cache/venv-test
 requirements=("$worker/requirements.txt" "$worker/requirements-test.txt")
 stamp=$(cat "${requirements[@]}" "$0" | sha256sum | cut -d' ' -f1)
@@ -32,6 +32,6 @@ if [[ "${1:-}" == --prepare ]]; then exit 0; fi
 "$venv/bin/ruff" format --check --quiet "$sdk" "$worker"
 (cd "$sdk" && "$venv/bin/python" -m mypy)
 export OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
-export PYTHONPATH=$PWD/$sdk/src:$PWD/plugins/grpo:$PWD/$extension
-# vLLM's worker extension is tested against the worker, whose memory it reads.
-exec "$venv/bin/python" -m pytest "$sdk/tests" "$worker/tests" "$extension/tests" --rootdir "$worker" -p no:cacheprovider -rs "$@"
+export PYTHONPATH=$PWD/$sdk/src:$PWD/plugins/grpo$(printf ":$PWD/%s" "${extensions[@]}")
+# What engines are given to copy weights is tested against the worker, whose memory it reads.
+exec "$venv/bin/python" -m pytest "$sdk/tests" "$worker/tests" "${extensions[@]/%//tests}" --rootdir "$worker" -p no:cacheprovider -rs "$@"

@@ -4,6 +4,7 @@ import (
 	"github.com/recipe-rl/recipe/plugins/arithmetic"
 	"github.com/recipe-rl/recipe/plugins/atropos"
 	"github.com/recipe-rl/recipe/plugins/grpo"
+	"github.com/recipe-rl/recipe/plugins/sglang"
 	"github.com/recipe-rl/recipe/plugins/sync"
 	"github.com/recipe-rl/recipe/plugins/tiny"
 	"github.com/recipe-rl/recipe/plugins/trajectories"
@@ -22,5 +23,6 @@ func builtins() []*sdk.Definition {
 		tiny.Trainer(),
 		trajectories.Plugin(),
 		vllm.Plugin(),
+		sglang.Plugin(),
 	}
 }

@@ -20,30 +20,8 @@ func diagnosis() engine.Diagnosis {
 
 // symptoms are tried in order: those that name a cause stand before those that name an effect.
 func symptoms() []engine.Symptom {
-	return []engine.Symptom{
-		{
-			Name: "gated", Pattern: regexp.MustCompile(`(?i)cannot access gated repo|you are trying to access a gated repo|is a gated repository|GatedRepoError|Access to model .* is restricted`),
-			Summary: "the model is gated, and this machine's Hugging Face token has no access to it",
-			Remedy: "ask for access on the model's page, then set HF_TOKEN (environment_variables = { HF_TOKEN = " +
-				"env(\"HF_TOKEN\") }), or give a local folder as model",
-		},
-		{
-			Name: "offline", Pattern: regexp.MustCompile(`outgoing traffic has been disabled|LocalEntryNotFoundError|couldn't connect to '?https?://|Cannot find the requested files in the disk cache`),
-			Summary: "the model is not on this machine, and the model hub cannot be reached",
-			Remedy: "download it beforehand (hf download MODEL) with the same HF_HOME, unset HF_HUB_OFFLINE, or give a " +
-				"local folder as model",
-		},
-		{
-			Name: "folder", Pattern: regexp.MustCompile(`Repo id must be in the form|HFValidationError`),
-			Summary: "the model's folder does not exist on this machine",
-			Remedy: "correct model; a relative path counts from the folder of the recipe, and on another machine the " +
-				"folder must be there, too",
-		},
-		{
-			Name: "missing", Pattern: regexp.MustCompile(`RepositoryNotFoundError|is not a local folder and is not a valid model identifier|404 Client Error`),
-			Summary: "there is no such model on the hub, or it is private",
-			Remedy:  "check the spelling of model and revision; for a private model set HF_TOKEN",
-		},
+	list := append(engine.ModelSymptoms(), engine.MachineSymptoms()...)
+	return append(list, []engine.Symptom{
 		{
 			Name: "context", Pattern: regexp.MustCompile(`User-specified max_model_len \(\d+\) is greater than the derived max_model_len`),
 			Summary: "max_model_len is longer than what the model was made for",
@@ -70,12 +48,6 @@ func symptoms() []engine.Symptom {
 				"enforce_eager = true saves the memory of CUDA graphs; tensor_parallel_size = 2 halves the weights " +
 				"per GPU",
 			Passing: true, Late: true,
-		},
-		{
-			Name: "driver", Pattern: regexp.MustCompile(`NVIDIA driver on your system is too old|CUDA driver version is insufficient|forward compatibility was attempted on non supported HW|no kernel image is available`),
-			Summary: "the GPU driver is older than the CUDA version that this PyTorch was built for, or the GPU " +
-				"is older than its kernels",
-			Remedy: "update the NVIDIA driver, or install a vLLM build for the CUDA version that nvidia-smi shows",
 		},
 		{
 			Name: "no-gpu", Pattern: regexp.MustCompile(`Failed to infer device type|No CUDA GPUs are available|Found no NVIDIA driver on your system|no CUDA-capable device`),
@@ -120,20 +92,9 @@ func symptoms() []engine.Symptom {
 				"trust_remote_code = true",
 		},
 		{
-			Name: "remote-code", Pattern: regexp.MustCompile(`trust_remote_code=True|--trust-remote-code`),
-			Summary: "the model brings its own Python code, which is not run without permission",
-			Remedy:  "read that code, then set trust_remote_code = true",
-		},
-		{
 			Name: "argument", Pattern: regexp.MustCompile(`error: (unrecognized arguments|argument [^\n]*|the following arguments are required)`),
 			Summary: "this vLLM does not know an argument",
 			Remedy:  "compare extra_args and the block's attributes with `vllm serve --help` of the installed version",
-		},
-		{
-			Name: "port", Pattern: regexp.MustCompile(`Address already in use|\[Errno 98\]`),
-			Summary: "the port was taken by another process between choosing and binding it",
-			Remedy:  "start the block again; another port is taken then",
-			Passing: true,
 		},
 		{
 			Name: "no-vllm", Pattern: regexp.MustCompile(`No module named '?vllm`),
@@ -148,25 +109,13 @@ func symptoms() []engine.Symptom {
 				"so take them from one install of vllm",
 		},
 		{
-			Name: "files", Pattern: regexp.MustCompile(`Too many open files|\[Errno 24\]`),
-			Summary: "the process may not open more files",
-			Remedy:  "raise the limit before starting recipe: ulimit -n 65535",
-			Late:    true,
-		},
-		{
-			Name: "disk", Pattern: regexp.MustCompile(`No space left on device|\[Errno 28\]`),
-			Summary: "a disk is full",
-			Remedy:  "free space where the model is downloaded (HF_HOME) and in /dev/shm",
-			Late:    true,
-		},
-		{
 			Name: "engine-dead", Pattern: regexp.MustCompile(
 				`EngineDeadError|Engine core initialization failed|EngineCore encountered a fatal error`),
 			Summary: "vLLM's engine process died",
 			Remedy:  "the block's log holds its own last words above this message",
 			Passing: true, Late: true,
 		},
-	}
+	}...)
 }
 
 // harmless are lines that many starts write and that explain nothing: a limit of the system, and parts that some builds

@@ -201,7 +201,8 @@ print(json.dumps([asyncio.run(ask(k, h)) for k, h in [
 ]]))
 `
 	cmd := exec.CommandContext(t.Context(), python, "-c", script)
-	cmd.Env = append(os.Environ(), "PYTHONPATH=extension", "VLLM_API_KEY="+testKey, "PYTHONDONTWRITEBYTECODE=1")
+	const path = "PYTHONPATH=extension:../../sdk/python/src"
+	cmd.Env = append(os.Environ(), path, "VLLM_API_KEY="+testKey, "PYTHONDONTWRITEBYTECODE=1")
 	out, err := cmd.CombinedOutput()
 	if want :=
 		`[[401], [200], [200], [401], [401], [401], [401], [401], [1008], ["through"], ["through"], []]`; err != nil ||
@@ -209,7 +210,7 @@ print(json.dumps([asyncio.run(ask(k, h)) for k, h in [
 		t.Errorf("got %s (%v), want %s", out, err, want)
 	}
 	cmd = exec.CommandContext(t.Context(), python, "-c", "from recipe_guard import Guard; Guard(None)")
-	cmd.Env = []string{"PYTHONPATH=extension", "PATH=" + os.Getenv("PATH"), "PYTHONDONTWRITEBYTECODE=1"}
+	cmd.Env = []string{path, "PATH=" + os.Getenv("PATH"), "PYTHONDONTWRITEBYTECODE=1"}
 	var exit *exec.ExitError
 	if out, err := cmd.CombinedOutput(); !errors.As(err, &exit) || !strings.Contains(string(out), "open to everyone") {
 		t.Errorf("without a key: %s, %v; want it not to start", out, err)

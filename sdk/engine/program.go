@@ -35,8 +35,9 @@ type Spec struct {
 	GPUs        int      // of one replica
 	PeerDevices []string // further devices that a replica may see without using them
 
-	SleepMode   bool // the block set enable_sleep_mode
-	RestartOnly bool // weights reach a server only as the model that it starts with
+	SleepMode    bool   // the block lets servers sleep
+	SleepSetting string // attribute that does; default: enable_sleep_mode
+	RestartOnly  bool   // weights reach a server only as the model that it starts with
 
 	Limits    Limits
 	Log       LogFormat

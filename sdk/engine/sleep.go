@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -15,8 +16,9 @@ import (
 // started again only when the others wake, because its memory is lent.
 func (s *Supervisor) Sleep(ctx context.Context, level inference.SleepLevel) error {
 	if !s.spec.SleepMode {
-		return &sdk.Error{Summary: "this server was started without enable_sleep_mode",
-			Remedy: "set enable_sleep_mode = true in the inference block"}
+		setting := cmp.Or(s.spec.SleepSetting, "enable_sleep_mode")
+		return &sdk.Error{Summary: "this server was started without " + setting,
+			Remedy: "set " + setting + " = true in the inference block"}
 	}
 	s.setAsleep(true)
 	live, err := s.awaitSettled(ctx)

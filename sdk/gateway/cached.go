@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"math"
@@ -36,7 +37,9 @@ func (g *Gateway) prove(ctx context.Context, r Replica, c Check, version int) (f
 	var alone float64
 	var failed error
 	var wg sync.WaitGroup
-	wg.Go(func() { alone, failed = g.continued(ctx, r, prompt, `,"prompt_logprobs":0`) }) // with prompt_logprobs vLLM reads no cache
+	// With prompt_logprobs vLLM reads no cache; engines that do not know it find nothing under a salt that is new.
+	anew := fmt.Sprintf(`,"prompt_logprobs":0,"cache_salt":"anew-%s"`, rand.Text())
+	wg.Go(func() { alone, failed = g.continued(ctx, r, prompt, anew) })
 	worst, err := g.compare(ctx, r, c)
 	wg.Wait()
 	switch {

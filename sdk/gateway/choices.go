@@ -14,7 +14,7 @@ type choice struct {
 	index          int
 	text           string // raw
 	finish         string // raw
-	stop           string // raw; what vLLM stopped at, or null
+	stop           string // raw; what the engine stopped at, or null
 	promptIDs      []int32
 	ids            []int32
 	logprobs       []string // raw numbers, one a token of ids
@@ -125,7 +125,7 @@ func readChoice(v gjson.Result, want shape) (choice, error) {
 			}
 		case "finish_reason":
 			ch.finish = value.Raw
-		case "stop_reason":
+		case "stop_reason", "matched_stop": // vLLM's name, and SGLang's
 			ch.stop = value.Raw
 		case "token_ids":
 			ch.ids, bad = parseIDs(value.Raw, make([]int32, 0, room))

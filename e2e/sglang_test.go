@@ -1,0 +1,78 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const sglangBlock = "inference.sglang.policy[0]"
+
+// onSGLang is a run of addition.hcl whose server is a real SGLang on the CPU. Its environment serves the trainer, too.
+func onSGLang(t *testing.T, vars map[string]string) *run {
+	t.Helper()
+	vars["engine"] = "sglang"
+	vars["python"] = filepath.Join(repository(t), ".cache", "venv-sglang", "bin", "python")
+	return newRun(t, "addition.hcl", vars)
+}
+
+// TestSGLang is the whole loop with SGLang, which is killed on the way.
+func TestSGLang(t *testing.T) {
+	t.Parallel()
+	r := onSGLang(t, map[string]string{"steps": "12"})
+	r.apply()
+	before := r.await(30*time.Minute, "the evaluation before training", 0, has(environment, accuracy)).Metrics[accuracy]
+	third := r.await(20*time.Minute, "step 3 to be served", 0, served(3))
+	kill(t, r, `recipe_serve`)
+	back := r.await(20*time.Minute, "SGLang to answer again", third.Seq, func(e event) bool {
+		return e.Address == sglangBlock && strings.Contains(e.Message, "answers, policy version")
+	})
+	if v := versionIn(t, back.Message); v < third.Version {
+		t.Errorf("SGLang came back with policy version %d, version %d had been served: a restarted server must not fall back",
+			v, third.Version)
+	}
+	if err := r.wait(60 * time.Minute); err != nil {
+		t.Fatalf("apply: %v\n%s", err, r.story())
+	}
+	evaluations := r.all(has(environment, accuracy))
+	after := evaluations[len(evaluations)-1].Metrics[accuracy]
+	t.Logf("held-out accuracy %.3f before, %.3f after", before, after)
+	if after < before+0.3 {
+		t.Errorf("held-out accuracy went from %.3f to %.3f; want at least 0.3 more", before, after)
+	}
+	checkWeights(t, r, "reload")
+	checkSteps(t, r, 12)
+}
+
+// TestSGLangTransports moves the weights in every other way that SGLang offers on a CPU; with live those of adapters,
+// merged.
+func TestSGLangTransports(t *testing.T) {
+	for _, c := range []struct{ transport, lora string }{{"ipc", "0"}, {"live", "8"}, {"nccl", "0"}, {"restart", "0"}} {
+		t.Run(c.transport, func(t *testing.T) {
+			t.Parallel()
+			r := onSGLang(t, map[string]string{"steps": "2", "transport": c.transport, "lora_rank": c.lora,
+				"evaluate": "false"})
+			r.apply()
+			if err := r.wait(40 * time.Minute); err != nil {
+				t.Fatalf("apply: %v\n%s", err, r.story())
+			}
+			checkWeights(t, r, c.transport)
+		})
+	}
+}
+
+// TestSGLangShort is the shortest of it: a server starts, samples with token ids and log-probabilities, which a step is
+// trained on, takes one update that is proved, and stops.
+func TestSGLangShort(t *testing.T) {
+	t.Parallel()
+	r := onSGLang(t, map[string]string{"steps": "1", "evaluate": "false"})
+	r.apply()
+	if err := r.wait(30 * time.Minute); err != nil {
+		t.Fatalf("apply: %v\n%s", err, r.story())
+	}
+	checkWeights(t, r, "reload")
+	checkSteps(t, r, 1)
+}

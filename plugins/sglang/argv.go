@@ -1,0 +1,146 @@
+package sglang
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/recipe-rl/recipe/sdk/engine"
+)
+
+// Command implements engine.Program.
+func (p *program) Command(l engine.Launch) (engine.Command, error) {
+	args, err := p.arguments(l)
+	if err != nil {
+		return engine.Command{}, err
+	}
+	return engine.Command{Argv: append([]string{p.python}, args...), Env: p.environ(l)}, nil
+}
+
+// loader is the function that schedulers call by the route for tensors; see extension/recipe_sglang.py.
+const loader = "recipe_sglang.call"
+
+// cpuTokens bounds the KV cache on a CPU, where SGLang would take most of the machine's memory.
+const cpuTokens = 32768
+
+// arguments is the command line after the interpreter: a pure function, so that it can be read and tested as a whole.
+func (p *program) arguments(l engine.Launch) ([]string, error) {
+	c := p.withDefaults()
+	// recipe_serve puts the key before every route and then starts sglang.launch_server with the rest.
+	args := engine.Args{"-m", "recipe_serve", "--model-path", l.Model}
+	args.Add("--host", "127.0.0.1")
+	args.Add("--port", strconv.Itoa(l.Port))
+	args.Add("--served-model-name", c.baseName())
+	args.Add("--skip-server-warmup") // it knows no key; the kit asks for a first token anyway
+	args.Add("--enable-metrics")     // a long generation is told from an engine that hangs by its count of tokens
+	args.Add("--log-level-http", "warning")
+	args.Add("--custom-weight-loader", loader)
+	args.Text("--device", c.Device)
+	args.Text("--revision", c.Revision)
+	args.Text("--tokenizer-path", l.Tokenizer)
+	args.Text("--dtype", c.Dtype)
+	args.Text("--quantization", c.Quantization)
+	args.Text("--load-format", c.LoadFormat)
+	args.Flag("--trust-remote-code", c.TrustRemoteCode)
+	if c.JSONModelOverrideArgs != nil {
+		text, err := json.Marshal(c.JSONModelOverrideArgs)
+		if err != nil {
+			return nil, fmt.Errorf("write json_model_override_args as JSON: %w", err)
+		}
+		args.Add("--json-model-override-args", string(text))
+	}
+
+	args.Number("--context-length", c.ContextLength)
+	args.Number("--max-running-requests", c.MaxRunningRequests)
+	args.Number("--max-total-tokens", c.MaxTotalTokens)
+	if c.ChunkedPrefillSize != 0 {
+		args.Add("--chunked-prefill-size", strconv.FormatInt(c.ChunkedPrefillSize, 10))
+	}
+	if c.MemFractionStatic > 0 {
+		args.Add("--mem-fraction-static", strconv.FormatFloat(c.MemFractionStatic, 'g', -1, 64))
+	}
+	args.Text("--kv-cache-dtype", c.KVCacheDtype)
+	args.Flag("--disable-radix-cache", c.DisableRadixCache)
+	args.Text("--attention-backend", c.AttentionBackend)
+	args.Text("--sampling-backend", c.SamplingBackend)
+	args.Text("--grammar-backend", c.GrammarBackend)
+	args.Flag("--disable-cuda-graph", c.DisableCudaGraph)
+	args.Flag("--disable-overlap-schedule", p.cpu)
+	args.Number("--stream-interval", c.StreamInterval)
+	args.Above("--tp-size", c.TpSize, 1)
+	args.Above("--pp-size", c.PpSize, 1)
+	args.Above("--dp-size", c.DpSize, 1)
+
+	if c.EnableLora {
+		args.Add("--enable-lora")
+		args.Number("--max-lora-rank", c.MaxLoraRank)
+		args.Add("--lora-target-modules")
+		args.Add(c.LoraTargetModules...)
+		args.Text("--lora-backend", c.LoraBackend)
+	}
+
+	args.Text("--chat-template", p.template)
+	args.Text("--tool-call-parser", c.ToolCallParser)
+	args.Text("--reasoning-parser", c.ReasoningParser)
+	args.Text("--sampling-defaults", c.SamplingDefaults)
+	if c.RandomSeed != nil {
+		args.Add("--random-seed", strconv.FormatInt(*c.RandomSeed, 10))
+	}
+	args.Flag("--enable-memory-saver", c.EnableMemorySaver)
+	args.Flag("--enable-weights-cpu-backup", c.backup())
+	return append(args, c.ExtraArgs...), nil
+}
+
+// withDefaults fills in what SGLang needs without a GPU, and what it would choose otherwise.
+func (p *program) withDefaults() Config {
+	c := p.config
+	if len(c.LoraTargetModules) == 0 {
+		c.LoraTargetModules = []string{"all"}
+	}
+	if !p.cpu {
+		return c
+	}
+	c.Device, c.DisableCudaGraph = "cpu", true
+	for field, value := range map[*string]string{
+		&c.AttentionBackend: "torch_native", &c.SamplingBackend: "pytorch", &c.GrammarBackend: "none",
+		&c.LoraBackend: "torch_native",
+	} {
+		if *field == "" {
+			*field = value
+		}
+	}
+	if c.MaxTotalTokens == 0 && c.MemFractionStatic == 0 {
+		c.MaxTotalTokens = cpuTokens
+	}
+	return c
+}
+
+// environ is what the server's environment adds to that of the plugin's process. What the recipe sets wins, except
+// for the settings that the plugin's own workings depend on.
+func (p *program) environ(l engine.Launch) []string {
+	env := map[string]string{
+		"PYTHONUNBUFFERED": "1", // phases are read from the log as they happen
+	}
+	maps.Copy(env, p.environment)
+	// /health would ask for a token, which a server that is paused or asleep cannot give; what hangs is noticed by
+	// SGLang's own watchdog, and by the count of tokens.
+	env["SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"] = "0"
+	env["RECIPE_SGLANG_KEY"] = l.Key // not an argument: those are visible to every user of the machine
+	if l.Devices != nil {
+		env["CUDA_VISIBLE_DEVICES"] = strings.Join(l.Devices, ",")
+	}
+	paths := []string{p.extension}
+	if p.cpu {
+		env["SGLANG_USE_CPU_ENGINE"] = "1"
+		paths = append(paths, filepath.Join(p.extension, "cpu"))
+	}
+	if before := engine.LookupEnv(l.Environ, env, "PYTHONPATH"); before != "" {
+		paths = append(paths, before)
+	}
+	env["PYTHONPATH"] = strings.Join(paths, string(os.PathListSeparator))
+	return engine.MergeEnv(l.Environ, env)
+}

@@ -1,0 +1,158 @@
+package sglang
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/recipe-rl/recipe/sdk/engine"
+)
+
+// client speaks to one SGLang server on loopback. It implements engine.Client.
+type client struct {
+	*engine.HTTP
+	config Config
+}
+
+var (
+	_ engine.Client       = (*client)(nil)
+	_ engine.Preparer     = (*client)(nil)
+	_ engine.Sleeper      = (*client)(nil)
+	_ engine.TokenCounter = (*client)(nil)
+)
+
+func newClient(a engine.Address, c Config) *client {
+	return &client{HTTP: engine.NewHTTP(title, a), config: c}
+}
+
+// Healthy implements engine.Client. A server whose scheduler has died ends by itself.
+func (c *client) Healthy(ctx context.Context) error { return c.Get(ctx, "/health", nil) }
+
+// Ready implements engine.Client: it lets go on what somebody who has died may have paused, and asks the model for a
+// token.
+func (c *client) Ready(ctx context.Context) error {
+	if err := c.Healthy(ctx); err != nil { // cheap, and tells that the socket is open
+		return err
+	}
+	if err := c.resume(ctx); err != nil {
+		return err
+	}
+	return c.answer(ctx, c.config.baseName())
+}
+
+// Probe implements engine.Client: version, the length that the server settled on, and what its workers can reach.
+func (c *client) Probe(ctx context.Context) (engine.Facts, error) {
+	var loads struct {
+		Version string `json:"version"`
+	}
+	if err := c.Get(ctx, "/v1/loads", &loads); err != nil {
+		return engine.Facts{}, err
+	}
+	var models struct {
+		Data []struct {
+			MaxModelLen int64 `json:"max_model_len"`
+		} `json:"data"`
+	}
+	if err := c.Get(ctx, "/v1/models", &models); err != nil {
+		return engine.Facts{}, err
+	}
+	if odd := supported.Warning(loads.Version); odd != "" {
+		c.Address.Warn(odd)
+	}
+	facts := engine.Facts{Version: loads.Version}
+	for _, m := range models.Data {
+		facts.MaxModelLen = max(facts.MaxModelLen, m.MaxModelLen)
+	}
+	if c.config.DpSize <= 1 { // with several copies inside one server the route is refused
+		told, err := c.call(ctx, request{Do: "facts"})
+		if err != nil {
+			return engine.Facts{}, err
+		}
+		facts.Reach, facts.Arithmetic = told[0].Reach, told[0].Arithmetic
+		facts.Device, facts.Machine = told[0].Device, told[0].Machine
+	}
+	for _, name := range c.config.transports() {
+		if !inMemory(name) || len(facts.Reach) > 0 {
+			facts.Transports = append(facts.Transports, name)
+		}
+	}
+	facts.Sleeps = c.config.EnableMemorySaver && facts.Device != "cpu"
+	return facts, nil
+}
+
+// Prepare implements engine.Preparer.
+func (c *client) Prepare(ctx context.Context) error { return c.plainAdapter(ctx) }
+
+// Answer implements engine.Client: the whole way from the front end through the scheduler to the weights works.
+func (c *client) Answer(ctx context.Context) error { return c.answer(ctx, c.config.policyName()) }
+
+func (c *client) answer(ctx context.Context, model string) error {
+	body := map[string]any{"model": model, "prompt": "1", "max_tokens": 1, "temperature": 0}
+	var out struct {
+		Choices []struct{} `json:"choices"`
+	}
+	if err := c.Post(ctx, "/v1/completions", body, &out); err != nil {
+		return err
+	}
+	if len(out.Choices) == 0 {
+		return errors.New("POST /v1/completions: the answer has no choices")
+	}
+	return nil
+}
+
+// Logprobs implements engine.Client.
+func (c *client) Logprobs(ctx context.Context, tokens []int) ([]float64, error) {
+	body := map[string]any{
+		"input_ids": tokens, "return_logprob": true, "logprob_start_len": 0,
+		"sampling_params": map[string]any{"max_new_tokens": 1, "temperature": 0},
+	}
+	if c.config.EnableLora {
+		body["lora_path"] = adapter
+	}
+	var out struct {
+		Meta struct {
+			Prompt [][]*float64 `json:"input_token_logprobs"` // log-probability, token, null
+		} `json:"meta_info"`
+	}
+	if err := c.Post(ctx, "/generate", body, &out); err != nil {
+		return nil, err
+	}
+	if len(out.Meta.Prompt) != len(tokens) {
+		return nil, fmt.Errorf("POST /generate: expected log-probabilities of %d prompt tokens, got %d", len(tokens),
+			len(out.Meta.Prompt))
+	}
+	values := make([]float64, 0, len(tokens)-1)
+	for i, at := range out.Meta.Prompt[1:] {
+		if len(at) < 2 || at[0] == nil || at[1] == nil || int(*at[1]) != tokens[i+1] {
+			return nil, fmt.Errorf("POST /generate: prompt position %d has no log-probability of token %d", i+1, tokens[i+1])
+		}
+		values = append(values, *at[0])
+	}
+	return values, nil
+}
+
+// tokensMetric is SGLang's counter of generated tokens, one sample a scheduler. It counts a request when that ends.
+const tokensMetric = "sglang:generation_tokens_total"
+
+// GeneratedTokens implements engine.TokenCounter.
+func (c *client) GeneratedTokens(ctx context.Context) (float64, error) {
+	return c.Metric(ctx, tokensMetric)
+}
+
+// busy says how many requests the server computes, or has waiting.
+func (c *client) busy(ctx context.Context) (int, error) {
+	var out struct {
+		Loads []struct {
+			Running int `json:"num_running_reqs"`
+			Waiting int `json:"num_waiting_reqs"`
+		} `json:"loads"`
+	}
+	if err := c.Get(ctx, "/v1/loads", &out); err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, l := range out.Loads {
+		n += l.Running + l.Waiting
+	}
+	return n, nil
+}

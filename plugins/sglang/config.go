@@ -1,0 +1,116 @@
+package sglang
+
+import (
+	"path/filepath"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk/engine"
+)
+
+// title is the engine's name for people.
+const title = "SGLang"
+
+// Config is the body of `inference "sglang" "name"`. Attributes carry SGLang's own names; what has no attribute goes
+// through extra_args.
+type Config struct {
+	Model                 string `recipe:"model" required:"true" change:"replace" doc:"Model to serve (--model-path): a Hugging Face name, or a folder with config.json and safetensors. A relative path counts from the recipe"`
+	Revision              string `recipe:"revision" change:"replace" doc:"Branch, tag or commit of the model on the hub"`
+	TokenizerPath         string `recipe:"tokenizer_path" doc:"Tokenizer, when it is not the model's own"`
+	ServedModelName       string `recipe:"served_model_name" doc:"Name that clients send as model. Default: the model's name, or the last part of its path"`
+	Device                string `recipe:"device" enum:"cuda,cpu" doc:"Where it computes. Default: cuda where there is a GPU; cpu computes in plain PyTorch"`
+	Dtype                 string `recipe:"dtype" default:"auto" enum:"auto,half,float16,bfloat16,float,float32" doc:"Precision of weights and activations. float32 is the fast one on a CPU without AVX-512"`
+	Quantization          string `recipe:"quantization" doc:"Quantization method (fp8, awq, gptq, …). Weights reach a quantized server by restart only"`
+	LoadFormat            string `recipe:"load_format" doc:"How the weights that a server starts with are read: auto, safetensors, dummy, …"`
+	TrustRemoteCode       bool   `recipe:"trust_remote_code" doc:"Run Python code that comes with the model"`
+	JSONModelOverrideArgs any    `recipe:"json_model_override_args" doc:"Object that replaces values of the model's config.json"`
+
+	ContextLength      int64   `recipe:"context_length" min:"1" unit:"tokens" doc:"Prompt and completion together. Default: what the model was made for"`
+	MaxRunningRequests int64   `recipe:"max_running_requests" min:"1" unit:"sequences" doc:"Sequences that are decoded at once"`
+	MaxTotalTokens     int64   `recipe:"max_total_tokens" min:"1" unit:"tokens" doc:"Size of the KV cache. Default: what mem_fraction_static leaves after the weights; 32768 on a CPU where neither is set"`
+	ChunkedPrefillSize int64   `recipe:"chunked_prefill_size" min:"-1" unit:"tokens" doc:"Longest piece of a prompt that is computed in one step; -1: prompts are not cut"`
+	MemFractionStatic  float64 `recipe:"mem_fraction_static" min:"0.01" max:"1" doc:"Share of the GPU's memory for weights and KV cache. What a step needs besides is not in it. Default: SGLang's, 0.7 to 0.9; with a trainer on the same GPU 0.25 to 0.45"`
+	KVCacheDtype       string  `recipe:"kv_cache_dtype" doc:"Precision of the KV cache: auto, fp8_e5m2, fp8_e4m3, …"`
+	DisableRadixCache  bool    `recipe:"disable_radix_cache" doc:"Do not keep the KV cache of common prompt beginnings"`
+	AttentionBackend   string  `recipe:"attention_backend" doc:"Kernels of attention: fa3, flashinfer, triton, torch_native, …. Default: SGLang's choice; torch_native on a CPU"`
+	SamplingBackend    string  `recipe:"sampling_backend" doc:"Kernels of sampling: flashinfer, pytorch. Default: SGLang's choice; pytorch on a CPU"`
+	GrammarBackend     string  `recipe:"grammar_backend" doc:"Structured output: xgrammar, llguidance, outlines, none. Default: SGLang's choice; none on a CPU"`
+	DisableCudaGraph   bool    `recipe:"disable_cuda_graph" doc:"No CUDA graphs: starts sooner, decodes several times slower"`
+	StreamInterval     int64   `recipe:"stream_interval" min:"1" unit:"tokens" doc:"Tokens in one event of a stream. More cost less; so many tokens may be noted with the version before their own, where updates let requests live on"`
+	TpSize             int64   `recipe:"tp_size" default:"1" min:"1" unit:"GPUs" doc:"GPUs that share each layer"`
+	PpSize             int64   `recipe:"pp_size" default:"1" min:"1" unit:"GPUs" doc:"GPUs that share the layers in a row"`
+	DpSize             int64   `recipe:"dp_size" default:"1" min:"1" doc:"Copies of the model inside one server process. replicas, one server each behind the gateway, is the simpler way"`
+	Replicas           int64   `recipe:"replicas" default:"1" min:"1" doc:"SGLang servers behind the gateway, each with its own GPUs"`
+
+	PeerDevices []string `recipe:"peer_devices" doc:"Further GPUs of this machine that a server may see without using them: those of a trainer whose weights it copies directly (transport live or ipc)"`
+
+	EnableLora        bool     `recipe:"enable_lora" doc:"Serve LoRA adapters; needed for transport lora"`
+	MaxLoraRank       int64    `recipe:"max_lora_rank" default:"16" min:"1" doc:"Largest rank of an adapter"`
+	LoraTargetModules []string `recipe:"lora_target_modules" doc:"Modules that adapters may change. Default: all"`
+	LoraBackend       string   `recipe:"lora_backend" doc:"Kernels of adapters: csgmv, triton, torch_native, …. Default: SGLang's choice; torch_native on a CPU"`
+
+	ChatTemplate       string `recipe:"chat_template" doc:"File with a Jinja chat template, or the template itself"`
+	HFChatTemplateName string `recipe:"hf_chat_template_name" doc:"Which template to take from a tokenizer that has several (a dict or list, as Hermes models have). Default: default"`
+	ToolCallParser     string `recipe:"tool_call_parser" doc:"How tool calls are read out of the text: qwen25, llama3, mistral, …"`
+	ReasoningParser    string `recipe:"reasoning_parser" doc:"How reasoning is told from the answer: deepseek-r1, qwen3, …"`
+	SamplingDefaults   string `recipe:"sampling_defaults" default:"openai" enum:"openai,model" doc:"Where sampling defaults come from. openai: neutral ones; model: the model's generation_config.json, which changes between a model and its checkpoints and so would change sampling at a restart"`
+	RandomSeed         *int64 `recipe:"random_seed" min:"0" doc:"Seed of the sampler"`
+
+	EnableMemorySaver      bool  `recipe:"enable_memory_saver" doc:"Let the server give its GPU memory back while the trainer works on the same GPU"`
+	EnableWeightsCPUBackup *bool `recipe:"enable_weights_cpu_backup" doc:"Keep the weights in the host's memory while the server sleeps, so that a turn that brings no new ones costs nothing. Default: on with enable_memory_saver; off, sleep_level = 1 of the sync block is refused"`
+
+	ExtraArgs     []string      `recipe:"extra_args" doc:"Further arguments of sglang.launch_server, as they stand"`
+	StartTimeout  time.Duration `recipe:"start_timeout" min:"1s" change:"live" deprecated:"write health { start_timeout = … }, which it now stands for" doc:"How long a server may take from its start to its first answer, download of the model included"`
+	UpdateTimeout time.Duration `recipe:"update_timeout" default:"10m" min:"1s" change:"live" doc:"How long loading new weights may take"`
+	MaxRestarts   int64         `recipe:"max_restarts" default:"3" min:"0" change:"live" doc:"How often a server that died is started again before the block fails; a server that has answered for ten minutes starts with a full count"`
+}
+
+// baseName is what the model without an adapter is called on the server.
+func (c Config) baseName() string {
+	switch {
+	case c.ServedModelName != "":
+		return c.ServedModelName
+	case engine.IsPath(c.Model):
+		return filepath.Base(filepath.Clean(c.Model))
+	}
+	return c.Model
+}
+
+// adapter is the name of the adapter that answers for the policy, where LoRA is on.
+const adapter = "policy"
+
+// policyName is the name that clients send as model; SGLang reads NAME:ADAPTER.
+func (c Config) policyName() string {
+	if c.EnableLora {
+		return c.baseName() + ":" + adapter
+	}
+	return c.baseName()
+}
+
+// tokenizer is where clients find the tokenizer.
+func (c Config) tokenizer() string {
+	if c.TokenizerPath != "" {
+		return c.TokenizerPath
+	}
+	return c.Model
+}
+
+// workers is how many processes of one server hold a part of the model each.
+func (c Config) workers() int { return int(max(1, c.TpSize) * max(1, c.PpSize)) }
+
+// gpusPerReplica is what one server takes.
+func (c Config) gpusPerReplica() int { return c.workers() * int(max(1, c.DpSize)) }
+
+func (c Config) onCPU(gpu bool) bool { return c.Device == "cpu" || (c.Device == "" && !gpu) }
+
+// backup says whether weights survive in the host's memory while the server sleeps.
+func (c Config) backup() bool {
+	return c.EnableMemorySaver && (c.EnableWeightsCPUBackup == nil || *c.EnableWeightsCPUBackup)
+}
+
+func (c Config) limits() engine.Limits {
+	return engine.Limits{Start: c.StartTimeout, Update: c.UpdateTimeout, Restarts: c.MaxRestarts}
+}
+
+func (c Config) template() engine.ChatTemplate {
+	return engine.ChatTemplate{Text: c.ChatTemplate, Name: c.HFChatTemplateName}
+}

@@ -1,0 +1,116 @@
+"""What SGLang's schedulers are asked to do: an answer always comes as a file, and no exception leaves the call."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import recipe_sglang
+import torch
+from recipe_sdk import ipc
+from torch import nn
+from transformers import LlamaConfig, LlamaForCausalLM
+
+SHAPE = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True}  # fmt: skip
+
+
+class Fused(nn.Module):
+    def __init__(self, *sizes: int):
+        super().__init__()
+        self.output_sizes = list(sizes)
+        self.weight = nn.Parameter(torch.zeros(sum(sizes), 16), requires_grad=False)
+
+
+class Served(LlamaForCausalLM):
+    """The same model as SGLang has it: q, k, v and gate, up are one layer each, and it does not say so."""
+
+    def __init__(self):
+        super().__init__(LlamaConfig(**SHAPE))
+        for layer in self.model.layers:
+            attention, mlp = layer.self_attn, layer.mlp
+            del attention.q_proj, attention.k_proj, attention.v_proj, mlp.gate_proj, mlp.up_proj
+            attention.qkv_proj, mlp.gate_up_proj = Fused(16, 8, 8), Fused(24, 24)
+        self.loaded: list[str] = []
+
+    def load_weights(self, items):
+        self.loaded += [name for name, _ in items]
+
+
+def ask(model, reply: Path, **request):
+    request = {"reply": str(reply), **request}
+    recipe_sglang.call(model, [(json.dumps(request), torch.tensor(0))])
+    return json.loads(Path(f"{reply}.0").read_text())
+
+
+@pytest.fixture
+def trainer():
+    torch.manual_seed(1)
+    policy, shared = LlamaForCausalLM(LlamaConfig(**SHAPE)), ipc.Shared()
+    answer = shared.refresh(policy.named_parameters, torch.device("cpu"), 3, None, True)
+    yield SimpleNamespace(policy=policy, handles=json.dumps(answer["handles"]), key=answer["handles"]["key"], shared=shared)
+
+
+def test_a_version_lands_in_fused_parameters(tmp_path, trainer):
+    model, reply = Served(), tmp_path / "answer"
+    assert ask(model, reply, do="pull", key=trainer.key, version=3) == {"unknown": True}
+    assert ask(model, reply, do="attach", handles=trainer.handles).get("why") == ""
+    told = ask(model, reply, do="pull", key=trainer.key, version=3)
+    assert told["path"] == "direct" and told["bytes"] > 0
+    layer = trainer.policy.model.layers[1].self_attn
+    parts = [layer.q_proj.weight, layer.k_proj.weight, layer.v_proj.weight]
+    assert torch.equal(model.model.layers[1].self_attn.qkv_proj.weight, torch.cat(parts))
+    assert "wanted is 4" in ask(model, reply, do="pull", key=trainer.key, version=4)["refused"]
+
+
+def test_another_model_is_refused_and_packed_layers_go_through_the_loader(tmp_path, trainer):
+    model, reply = Served(), tmp_path / "answer"
+    model.model.layers[0].use_intel_amx_backend = True
+    assert "packed copies" in ask(model, reply, do="attach", handles=trainer.handles)["why"]
+    assert ask(model, reply, do="pull", key=trainer.key, version=3)["path"] == "loader"
+    assert "model.layers.0.self_attn.q_proj.weight" in model.loaded
+    del model.model.layers[1]
+    assert "model.layers.1" in ask(model, reply, do="attach", handles=trainer.handles)["refused"]
+    assert ask(model, reply, do="pull", key=trainer.key, version=3) == {"unknown": True}
+
+
+def test_no_exception_leaves_the_call(tmp_path, capfd):
+    model, reply = Served(), tmp_path / "answer"
+    assert "KeyError: 'nonsense'" in ask(model, reply, do="nonsense")["error"]
+    assert "JSONDecodeError" in ask(model, reply, do="attach", handles="{")["error"]
+    recipe_sglang.call(model, [])
+    recipe_sglang.call(model, [("no JSON", None)])
+    recipe_sglang.call(None, [(json.dumps({"do": "facts", "reply": "/no/such/folder/x"}), None)])
+    assert "Traceback" in capfd.readouterr().err
+
+
+def test_facts_and_an_adapter_that_changes_nothing(tmp_path):
+    model, reply = Served(), tmp_path / "answer"
+    facts = ask(model, reply, do="facts")
+    assert facts["device"] == "cpu" and facts["arithmetic"] == "float32" and facts["reach"] and facts["machine"]
+    assert ask(model, reply, do="zero_adapter", path=str(tmp_path / "zero")) == {}
+    from safetensors.torch import load_file
+
+    assert all((t == 0).all() for t in load_file(tmp_path / "zero" / "adapter_model.safetensors").values())
+    assert json.loads((tmp_path / "zero" / "adapter_config.json").read_text())["r"] == 1
+
+
+def test_the_plugins_request_is_what_the_unpickler_reads():
+    text = (Path(__file__).parents[2] / "testdata" / "request.b64").read_text()
+    ((name, tensor),) = pickle.loads(base64.b64decode(text))
+    assert json.loads(name) == {"do": "facts", "reply": "/tmp/ü"} and tensor.item() == 0
+
+
+def test_a_name_of_the_kernels_can_be_imported_and_not_called():
+    import importlib.util
+
+    path = Path(__file__).parents[1] / "cpu" / "sgl_kernel.py"
+    spec = importlib.util.spec_from_file_location("sgl_kernel_stand_in", path)
+    kernel = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(kernel)
+    with pytest.raises(NotImplementedError, match="sgl_kernel.top_k is a kernel for GPUs"):
+        kernel.top_k()

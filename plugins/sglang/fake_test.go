@@ -1,0 +1,325 @@
+package sglang
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// The test binary plays SGLang when it is started as the block's interpreter: it takes the launcher's arguments, writes
+// SGLang's log and answers its routes in the shapes that SGLang 0.5.17 answered on a CPU. It ends where SGLang ends:
+// when memory is given back under requests, or taken back that it has, or its cache is to be emptied under requests.
+// What it serves is a number, read from weights.txt of the loaded folder; its log-probabilities are made of it.
+
+const (
+	fakeMark = "FAKE_SGLANG"      // set: play SGLang
+	fakeLog  = "FAKE_SGLANG_LOG"  // write this file to the log and exit 1
+	fakeBusy = "FAKE_SGLANG_BUSY" // while this file exists there is a request
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(fakeMark) != "" {
+		os.Exit(playSGLang(os.Args[1:]))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func playSGLang(args []string) int {
+	if log := os.Getenv(fakeLog); log != "" {
+		data, _ := os.ReadFile(log)
+		_, _ = os.Stderr.Write(data)
+		return 1
+	}
+	f := &fakeServer{args: args, adapters: map[string]string{}}
+	f.weight = readWeight(f.flag("--model-path"))
+	fmt.Println("[2026-11-22 02:53:27] Load weight end. elapsed=0.65 s, type=LlamaForCausalLM, avail mem=19.67 GB, mem " +
+		"usage=0.41 GB.")
+	fmt.Println("[2026-11-22 02:53:33] The server is fired up and ready to roll!")
+	err := http.ListenAndServe("127.0.0.1:"+f.flag("--port"), f.routes())
+	fmt.Println(err)
+	return 1
+}
+
+func readWeight(dir string) float64 {
+	data, _ := os.ReadFile(filepath.Join(dir, "weights.txt"))
+	v, _ := strconv.ParseFloat(strings.TrimSpace(string(data)), 64)
+	return v
+}
+
+type fakeServer struct {
+	args []string
+
+	mu       sync.Mutex
+	weight   float64
+	stale    float64 // what the prefix cache was made with
+	paused   bool
+	adapters map[string]string
+	away     []string // parts of the memory that were given back
+	opened   string   // key of the trainer's tensors
+	shared   float64  // what they hold
+}
+
+func (f *fakeServer) flag(name string) string {
+	if i := slices.Index(f.args, name); i >= 0 {
+		return f.args[i+1]
+	}
+	return ""
+}
+
+func busy() bool {
+	_, err := os.Stat(os.Getenv(fakeBusy))
+	return err == nil
+}
+
+func die(why string) {
+	fmt.Println("[2026-11-22 02:53:33] Scheduler hit an exception: " + why)
+	os.Exit(1)
+}
+
+func (f *fakeServer) routes() http.Handler {
+	paths := map[string]func(http.ResponseWriter, map[string]any){
+		"/health":                     func(http.ResponseWriter, map[string]any) {},
+		"/v1/loads":                   f.loads,
+		"/v1/models":                  f.models,
+		"/v1/completions":             f.complete,
+		"/generate":                   f.generate,
+		"/pause_generation":           func(w http.ResponseWriter, _ map[string]any) { f.paused = true; reply(w, "ok") },
+		"/continue_generation":        func(w http.ResponseWriter, _ map[string]any) { f.paused = false; reply(w, "ok") },
+		"/update_weights_from_tensor": f.tensors,
+		"/update_weights_from_disk":   f.disk,
+		"/update_weight_version":      func(w http.ResponseWriter, b map[string]any) { reply(w, b) },
+		"/flush_cache":                f.flush,
+		"/release_memory_occupation":  f.release,
+		"/resume_memory_occupation":   f.takeBack,
+		"/load_lora_adapter":          f.load,
+		"/unload_lora_adapter":        f.unload,
+	}
+	mux := http.NewServeMux()
+	for path, h := range paths {
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") != "Bearer "+os.Getenv("RECIPE_SGLANG_KEY") {
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			body := map[string]any{}
+			_ = json.NewDecoder(r.Body).Decode(&body)
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			h(w, body)
+		})
+	}
+	return mux
+}
+
+func reply(w http.ResponseWriter, v any) { _ = json.NewEncoder(w).Encode(v) }
+
+func refuse(w http.ResponseWriter, message string) {
+	w.WriteHeader(http.StatusBadRequest)
+	reply(w, map[string]any{"success": false, "message": message})
+}
+
+func (f *fakeServer) loads(w http.ResponseWriter, _ map[string]any) {
+	running := 0
+	if busy() {
+		running = 1
+	}
+	reply(w, map[string]any{"version": newestVersion, "loads": []any{map[string]any{"num_running_reqs": running,
+		"num_waiting_reqs": 0}}})
+}
+
+func (f *fakeServer) models(w http.ResponseWriter, _ map[string]any) {
+	reply(w, map[string]any{"data": []any{map[string]any{"id": f.flag("--served-model-name"), "max_model_len": 256}}})
+}
+
+// value is what the model makes of any token; a salt that is new finds nothing in the cache.
+func (f *fakeServer) value(w http.ResponseWriter, name string) (float64, bool) {
+	if len(f.away) > 0 {
+		die("an illegal memory access was encountered")
+	}
+	base, adapter, _ := strings.Cut(name, ":")
+	path, loaded := f.adapters[adapter]
+	if base != f.flag("--served-model-name") || (adapter != "" && !loaded) {
+		refuse(w, "The following requested LoRA adapters are not loaded: "+name)
+		return 0, false
+	}
+	return -1 - f.weight - readWeight(path), true
+}
+
+func (f *fakeServer) complete(w http.ResponseWriter, b map[string]any) {
+	value, ok := f.value(w, fmt.Sprint(b["model"]))
+	if !ok {
+		return
+	}
+	reply(w, map[string]any{"choices": []any{map[string]any{
+		"index": 0, "text": "x", "finish_reason": "length", "matched_stop": nil, "token_ids": []int{7},
+		"prompt_token_ids": []int{1},
+		"logprobs": map[string]any{"text_offset": []int{-1}, "tokens": []string{"x"}, "token_logprobs": []float64{value},
+			"top_logprobs": []any{}},
+	}}, "usage": map[string]any{"completion_tokens": 1}, "metadata": map[string]any{"weight_version": "default"}})
+}
+
+func (f *fakeServer) generate(w http.ResponseWriter, b map[string]any) {
+	name := f.flag("--served-model-name")
+	if path, ok := b["lora_path"]; ok {
+		name += ":" + fmt.Sprint(path)
+	}
+	value, ok := f.value(w, name)
+	if !ok {
+		return
+	}
+	list := []any{}
+	for i, id := range b["input_ids"].([]any) {
+		if i == 0 {
+			list = append(list, []any{nil, id, nil})
+			continue
+		}
+		list = append(list, []any{value, id, nil})
+	}
+	reply(w, map[string]any{"text": "x", "output_ids": []int{7},
+		"meta_info": map[string]any{"input_token_logprobs": list}})
+}
+
+func (f *fakeServer) disk(w http.ResponseWriter, b map[string]any) {
+	path := fmt.Sprint(b["model_path"])
+	_, bad := os.Stat(filepath.Join(path, "bad"))
+	switch {
+	case b["flush_cache"] != false && busy():
+		die("AssertionError: Cache flush failed after updating weights")
+	case slices.Contains(f.away, weightsTag):
+		die("an illegal memory access was encountered")
+	case bad == nil:
+		refuse(w, "Failed to update weights: the shapes differ")
+		return
+	case !f.paused && len(f.away) == 0:
+		refuse(w, "the fake waits for no request to end")
+		return
+	}
+	f.weight = readWeight(path)
+	reply(w, map[string]any{"success": true, "message": "Succeeded to update model weights."})
+}
+
+// tensors plays extension/recipe_sglang.py. Handles are {"key", "weight"}, and a negative weight does not fit.
+func (f *fakeServer) tensors(w http.ResponseWriter, b map[string]any) {
+	list, _ := b["serialized_named_tensors"].([]any)
+	if want := f.flag("--tp-size"); want != "" && want != strconv.Itoa(len(list)) {
+		die("not as many parts as workers")
+	}
+	if b["load_format"] != f.flag("--custom-weight-loader") || b["flush_cache"] != false {
+		die("NotImplementedError: Unknown load_format")
+	}
+	data, _ := base64.StdEncoding.DecodeString(fmt.Sprint(list[0]))
+	_, text, _ := bytes.Cut(data, []byte("](X"))
+	var r request
+	_ = json.Unmarshal(text[4:4+binary.LittleEndian.Uint32(text)], &r)
+	var answer any
+	switch r.Do {
+	case "facts":
+		answer = told{Reach: []string{"host:here"}, Machine: "here", Arithmetic: "float32", Device: "cuda"}
+	case "attach":
+		var handles struct {
+			Key    string  `json:"key"`
+			Weight float64 `json:"weight"`
+		}
+		_ = json.Unmarshal([]byte(r.Handles), &handles)
+		if handles.Weight < 0 {
+			answer = told{Refused: "model.norm.weight has shape [3] in the trainer and [4] in the server"}
+			break
+		}
+		f.opened, f.shared = handles.Key, handles.Weight
+		answer = told{Bytes: 8}
+	case "pull":
+		switch {
+		case f.opened != r.Key:
+			answer = told{Unknown: true}
+		case f.opened == "half":
+			answer = told{Error: "RuntimeError: the trainer went away while version 1 was copied"}
+		default:
+			f.weight = f.shared
+			answer = told{Way: "direct", Tensors: 1, Bytes: 8, Seconds: 0.001}
+		}
+	case "zero_adapter":
+		_ = os.MkdirAll(r.Path, 0o700)
+		answer = told{}
+	}
+	out, _ := json.Marshal(answer)
+	workers, _ := strconv.Atoi(f.flag("--tp-size"))
+	for i := range max(1, workers) {
+		_ = os.WriteFile(answerFile(r.Reply, i), out, 0o600)
+	}
+	reply(w, map[string]any{"success": true, "message": "Success"})
+}
+
+func (f *fakeServer) flush(w http.ResponseWriter, _ map[string]any) {
+	if busy() {
+		refuse(w, "Please check backend logs for more details.")
+		return
+	}
+	f.stale = f.weight
+}
+
+func tags(b map[string]any) (list []string) {
+	for _, tag := range b["tags"].([]any) {
+		list = append(list, fmt.Sprint(tag))
+	}
+	return list
+}
+
+func (f *fakeServer) release(w http.ResponseWriter, b map[string]any) {
+	if busy() {
+		die("AssertionError: release_memory_occupation should be called only when server is idle.")
+	}
+	f.away = append(f.away, tags(b)...)
+	if !slices.Contains(f.args, "--enable-memory-saver") {
+		die("no memory saver")
+	}
+	if !slices.Contains(f.args, "--enable-weights-cpu-backup") {
+		f.weight = -1e9
+	}
+	reply(w, nil)
+}
+
+func (f *fakeServer) takeBack(w http.ResponseWriter, b map[string]any) {
+	for _, tag := range tags(b) {
+		i := slices.Index(f.away, tag)
+		if i < 0 {
+			die("KeyError: " + tag)
+		}
+		f.away = slices.Delete(f.away, i, i+1)
+	}
+	reply(w, nil)
+}
+
+func (f *fakeServer) load(w http.ResponseWriter, b map[string]any) {
+	name := fmt.Sprint(b["lora_name"])
+	if _, there := f.adapters[name]; there {
+		refuse(w, "LoRA with name "+name+" is already loaded")
+		return
+	}
+	f.adapters[name] = fmt.Sprint(b["lora_path"])
+	reply(w, map[string]any{"success": true})
+}
+
+func (f *fakeServer) unload(w http.ResponseWriter, b map[string]any) {
+	name := fmt.Sprint(b["lora_name"])
+	if _, there := f.adapters[name]; !there {
+		refuse(w, "LoRA adapter "+name+" does not exist")
+		return
+	}
+	if busy() {
+		select {} // it waits for the request
+	}
+	delete(f.adapters, name)
+	reply(w, map[string]any{"success": true})
+}

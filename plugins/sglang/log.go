@@ -1,0 +1,36 @@
+package sglang
+
+import (
+	"regexp"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/engine"
+)
+
+// logFormat is how SGLang's log is read. Its lines name no level, so the ones that a person should see are known by how
+// they begin.
+func logFormat() engine.LogFormat {
+	return engine.LogFormat{
+		Milestones: milestones(), Line: regexp.MustCompile(loggedFailure), Levels: map[string]string{"": "error"},
+	}
+}
+
+func milestones() []engine.Milestone {
+	return []engine.Milestone{
+		{Pattern: regexp.MustCompile(`loading shards:\s+\d+% Completed \| (\d+)/(\d+)`), Phase: sdk.Loading,
+			Message: "loading weights"},
+		{Pattern: regexp.MustCompile(`Capturing batches.*\| (\d+)/(\d+) \[`), Phase: sdk.Loading,
+			Message: "capturing CUDA graphs"},
+		{Pattern: regexp.MustCompile(`server_args=ServerArgs\(`), Phase: sdk.Starting, Message: "starting the schedulers"},
+		{Pattern: regexp.MustCompile(`Load weight begin`), Phase: sdk.Loading, Message: "loading weights"},
+		{Pattern: regexp.MustCompile(`Load weight end\. elapsed=([\d.]+) s`), Phase: sdk.Loading,
+			Message: "weights loaded in $1 s"},
+		{Pattern: regexp.MustCompile(`KV Cache is allocated\..*#tokens: (\d+)`), Phase: sdk.Loading,
+			Message: "KV cache holds $1 tokens"},
+		{Pattern: regexp.MustCompile(`The server is fired up and ready to roll`), Phase: sdk.Loading,
+			Message: "waiting for the first answer"},
+	}
+}
+
+// loggedFailure is a line that tells of a failure; the form of lines is "[2026-11-22 02:53:27 TP0] text".
+const loggedFailure = `^\[\d{4}-\d\d-\d\d [^\]]*\]() ((?:Scheduler hit an exception|Health check failed|Failed to|Error).*)$`

@@ -1,0 +1,378 @@
+package sglang
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/engine"
+	"github.com/recipe-rl/recipe/sdk/gateway"
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/plugintest"
+)
+
+func put(t *testing.T, dir, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// model is a folder that the fake serves as a number.
+func model(t *testing.T, weight float64) string {
+	t.Helper()
+	dir := t.TempDir()
+	put(t, dir, "config.json", `{"num_hidden_layers":2,"hidden_size":8,"num_attention_heads":2,"vocab_size":16,`+
+		`"intermediate_size":16,"max_position_embeddings":512,"tie_word_embeddings":true}`)
+	put(t, dir, "weights.txt", strconv.FormatFloat(weight, 'g', -1, 64))
+	header := `{"__metadata__":{"format":"pt"},"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}`
+	data := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
+	data = append(append(data, header...), make([]byte, 8)...)
+	put(t, dir, "model.safetensors", string(data))
+	put(t, dir, "adapter_model.safetensors", string(data))
+	put(t, dir, "adapter_config.json", "{}")
+	return dir
+}
+
+// play has the test binary serve as SGLang.
+func play(t *testing.T, more map[string]string) plugintest.Option {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(r *pluginpb.StartRequest) {
+		r.Runtime = &pluginpb.Runtime{Python: exe}
+		r.Environment = map[string]string{fakeMark: "1"}
+		for k, v := range more {
+			r.Environment[k] = v
+		}
+	}
+}
+
+// serve runs a block until the test ends, behind its gateway.
+func serve(t *testing.T, config map[string]cty.Value, more map[string]string) *gateway.Client {
+	t.Helper()
+	config["model"] = cty.StringVal(model(t, 0))
+	b := plugintest.Harness(t, Plugin())
+	b.Start(cty.ObjectVal(config), play(t, more))
+	b.Ready()
+	g := gateway.NewClient(b.Output("control_url"), b.Output("control_token"))
+	t.Cleanup(g.Close)
+	return g
+}
+
+// load moves weights and has them proved: a token's log-probability is -1 - weight.
+func load(t *testing.T, g *gateway.Client, w sdk.Weights, weight float64) error {
+	t.Helper()
+	check := &gateway.Check{Tokens: []int{1, 2, 3}, Logprobs: []float64{0, -1 - weight, -1 - weight}, Tolerance: 1e-9}
+	_, err := g.UpdateWeights(t.Context(), gateway.WeightUpdate{Weights: w, Check: check})
+	return err
+}
+
+func TestCompliance(t *testing.T) {
+	plugintest.Compliance(t, Plugin(), plugintest.Suite{
+		Config: func(t *testing.T) any {
+			return cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal(model(t, 0))})
+		},
+		Options: []plugintest.Option{play(t, nil)},
+		Bad: map[string]func(t *testing.T) any{
+			"port in extra_args": func(t *testing.T) any {
+				return cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal(model(t, 0)),
+					"extra_args": cty.ListVal([]cty.Value{cty.StringVal("--port"), cty.StringVal("8000")})})
+			},
+		},
+		Weights: func(t *testing.T, _ string, version int64) sdk.Weights {
+			return sdk.Weights{Version: version, Path: model(t, float64(version)), Format: "hf", Transport: "reload",
+				Precision: "float32"}
+		},
+	})
+}
+
+// Every way changes what is served, also into a server of several workers, and each is proved.
+func TestEachTransport(t *testing.T) {
+	t.Parallel()
+	for _, workers := range []int64{1, 2} {
+		g := serve(t, map[string]cty.Value{"tp_size": cty.NumberIntVal(workers)}, nil)
+		version := int64(0)
+		for i, transport := range []string{"reload", "ipc", "live", "nccl", "ipc", "restart"} {
+			version++
+			weight := float64(version + 2)
+			w := sdk.Weights{Version: version, Transport: transport, Format: "hf", Path: model(t, weight)}
+			if inMemory(transport) {
+				w.Path, w.Format = "", "handles"
+				w.Handles = `{"key":"trainer-` + strconv.Itoa(i) + `","weight":` + strconv.FormatFloat(weight, 'g', -1, 64) + `}`
+			}
+			if err := load(t, g, w, weight); err != nil {
+				t.Fatalf("%d workers, %s: %v", workers, transport, err)
+			}
+		}
+	}
+}
+
+func TestWeightsThatDoNotFitLeaveTheServerAsItIs(t *testing.T) {
+	t.Parallel()
+	g := serve(t, map[string]cty.Value{}, nil)
+	for what, w := range map[string]sdk.Weights{
+		"does not fit: model.norm.weight": {Transport: "ipc", Handles: `{"key":"a","weight":-1}`},
+		"without handles":                 {Transport: "live"},
+		"not complete":                    {Transport: "reload", Format: "hf", Path: t.TempDir()},
+		"without LoRA":                    {Transport: "lora", Format: "lora", Path: model(t, 1)},
+	} {
+		w.Version = 1
+		if err := load(t, g, w, 1); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%v; want an error with %q", err, what)
+		}
+	}
+	got, err := g.Logprobs(t.Context(), []int{1, 2})
+	if err != nil || got[0].Logprobs[1] != -1 {
+		t.Errorf("%v, %v; want what was served before", got, err)
+	}
+}
+
+// A request that is frozen keeps the cache from being emptied, which would end the server: the update goes on, since
+// requests carry the version as their salt.
+func TestAnUpdateUnderRequests(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	g := serve(t, map[string]cty.Value{}, map[string]string{fakeBusy: filepath.Join(dir, "busy")})
+	put(t, dir, "busy", "")
+	if err := load(t, g, sdk.Weights{Version: 1, Transport: "reload", Format: "hf", Path: model(t, 4)}, 4); err != nil {
+		t.Error(err)
+	}
+	w := sdk.Weights{Version: 2, Transport: "live", Handles: `{"key":"a","weight":5}`}
+	if err := load(t, g, w, 5); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAnAdapterTakesThePolicysName(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	g := serve(t, map[string]cty.Value{"enable_lora": cty.True, "device": cty.StringVal("cuda")},
+		map[string]string{fakeBusy: filepath.Join(dir, "busy")})
+	for version := range int64(2) {
+		weight := float64(version + 3)
+		w := sdk.Weights{Version: version + 1, Transport: "lora", Format: "lora", Path: model(t, weight)}
+		if err := load(t, g, w, weight); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, dir, "busy", "")
+	w := sdk.Weights{Version: 3, Transport: "lora", Format: "lora", Path: model(t, 9)}
+	if err := load(t, g, w, 9); err == nil || !strings.Contains(err.Error(), "no request uses it") {
+		t.Errorf("%v; want a word on the requests in flight", err)
+	}
+}
+
+// The fake ends when memory is used that was given back, or taken back twice.
+func TestSleep(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	g := serve(t, map[string]cty.Value{"enable_memory_saver": cty.True},
+		map[string]string{fakeBusy: filepath.Join(dir, "busy")})
+	turn := func(level int) string {
+		t.Helper()
+		hold, err := g.Hold(t.Context(), gateway.HoldRequest{Reason: "a turn", Lease: 30 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Sleep(t.Context(), hold.ID, level); err != nil {
+			t.Fatal(err)
+		}
+		return hold.ID
+	}
+	for version := range int64(2) {
+		id := turn(int(version + 1))
+		weight := float64(version + 3)
+		w := sdk.Weights{Version: version + 1, Transport: "ipc", Handles: `{"key":"k` + strconv.Itoa(int(version)) +
+			`","weight":` + strconv.Itoa(int(weight)) + `}`}
+		check := &gateway.Check{Tokens: []int{1, 2, 3}, Logprobs: []float64{0, -1 - weight, -1 - weight}, Tolerance: 1e-9}
+		if _, err := g.UpdateWeights(t.Context(), gateway.WeightUpdate{Weights: w, Check: check, Hold: id}); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Resume(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := g.Resume(t.Context(), turn(1)); err != nil { // without new weights
+		t.Fatal(err)
+	}
+	if got, err := g.Logprobs(t.Context(), []int{1, 2}); err != nil || got[0].Logprobs[1] != -5 {
+		t.Errorf("%v, %v; want what was served before it slept", got, err)
+	}
+	put(t, dir, "busy", "")
+	hold, err := g.Hold(t.Context(), gateway.HoldRequest{Reason: "a turn", Lease: 30 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Sleep(t.Context(), hold.ID, 1); err == nil || !strings.Contains(err.Error(), "no requests") {
+		t.Errorf("%v; want a word on the requests in flight", err)
+	}
+}
+
+func TestArguments(t *testing.T) {
+	t.Parallel()
+	seed := int64(3)
+	gpu := &program{python: "python", extension: "/x", config: Config{Model: "org/m", Dtype: "bfloat16", TpSize: 2,
+		MemFractionStatic: 0.4, EnableMemorySaver: true, EnableLora: true, MaxLoraRank: 8, RandomSeed: &seed,
+		AttentionBackend: "fa3", ExtraArgs: []string{"--schedule-policy", "lpm"}}}
+	l := engine.Launch{Model: "org/m", Port: 7, Devices: []string{"0", "1"}, Key: "secret"}
+	command, err := gpu.Command(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := strings.Join(command.Argv, " ")
+	for _, want := range []string{"-m recipe_serve --model-path org/m --host 127.0.0.1 --port 7", "--tp-size 2",
+		"--mem-fraction-static 0.4", "--enable-memory-saver --enable-weights-cpu-backup", "--lora-target-modules all",
+		"--random-seed 3", "--attention-backend fa3", "--custom-weight-loader recipe_sglang.call"} {
+		if !strings.Contains(line, want) {
+			t.Errorf("%q is missing in %s", want, line)
+		}
+	}
+	if !strings.HasSuffix(line, "--schedule-policy lpm") || strings.Contains(line, "secret") ||
+		strings.Contains(line, "--device") {
+		t.Errorf("odd: %s", line)
+	}
+	if !slices.Contains(command.Env, "RECIPE_SGLANG_KEY=secret") || !slices.Contains(command.Env, "PYTHONPATH=/x") ||
+		!slices.Contains(command.Env, "CUDA_VISIBLE_DEVICES=0,1") {
+		t.Errorf("environment %v", command.Env)
+	}
+	cpu := &program{python: "python", extension: "/x", cpu: true, config: Config{Model: "org/m"}}
+	if command, err = cpu.Command(l); err != nil {
+		t.Fatal(err)
+	}
+	line = strings.Join(command.Argv, " ")
+	for _, want := range []string{"--device cpu", "--attention-backend torch_native", "--max-total-tokens 32768",
+		"--disable-cuda-graph --disable-overlap-schedule"} {
+		if !strings.Contains(line, want) {
+			t.Errorf("%q is missing in %s", want, line)
+		}
+	}
+	if !slices.Contains(command.Env, "SGLANG_USE_CPU_ENGINE=1") || !slices.Contains(command.Env, "PYTHONPATH=/x:/x/cpu") {
+		t.Errorf("environment %v", command.Env)
+	}
+}
+
+// The request to the workers is what Python's unpickler reads; extension/tests reads the same file.
+func TestNamed(t *testing.T) {
+	t.Parallel()
+	want, err := os.ReadFile("testdata/request.b64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := named([]byte(`{"do":"facts","reply":"/tmp/ü"}`)); got != strings.TrimSpace(string(want)) {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// What `recipe init` installs, what the documentation promises and what the plugin warns of are one range.
+func TestSupportedVersionsAreStatedOnce(t *testing.T) {
+	t.Parallel()
+	list, err := os.ReadFile("../../scripts/python/sglang.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	override, err := os.ReadFile("../../scripts/python/sglang.override.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cpu := packages(false)
+	if !slices.Contains(packages(true).Requirements, "sglang=="+oldestVersion) {
+		t.Errorf("with a GPU %v is installed", packages(true).Requirements)
+	}
+	for _, want := range cpu.Requirements {
+		if !strings.Contains(string(list), want+"\n") {
+			t.Errorf("scripts/python/sglang.txt lacks %s", want)
+		}
+	}
+	for _, want := range cpu.Overrides {
+		if !strings.Contains(string(override), want+"\n") {
+			t.Errorf("scripts/python/sglang.override.txt lacks %s", want)
+		}
+	}
+	docs, err := os.ReadFile("../../docs/sglang.md")
+	if err != nil || !strings.Contains(string(docs), "SGLang "+newestVersion) {
+		t.Errorf("docs/sglang.md does not name SGLang %s: %v", newestVersion, err)
+	}
+}
+
+// Logs called NAME.real.log were written by SGLang 0.5.17 on a machine without a GPU.
+func TestDiagnose(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/log/*.log")
+	if err != nil || len(files) < 3 {
+		t.Fatalf("found %d logs, %v", len(files), err)
+	}
+	for _, file := range files {
+		name, _, _ := strings.Cut(filepath.Base(file), ".")
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := ""
+		for _, s := range diagnosis().Symptoms {
+			if s.Name == name {
+				want = "SGLang did not start: " + s.Summary
+			}
+		}
+		var e *sdk.Error
+		if err := diagnosis().Explain(errors.New("exit status 1"), string(data), false); !errors.As(err, &e) ||
+			e.Summary != want || e.Remedy == "" {
+			t.Errorf("%s: got %+v\nwant %q", name, e, want)
+		}
+	}
+}
+
+// A server that does not start says why, in the words of the plugin.
+func TestAStartThatFailsIsExplained(t *testing.T) {
+	t.Parallel()
+	log, err := filepath.Abs("testdata/log/argument.real.log") // it passes no start, so it is told at once
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := plugintest.Harness(t, Plugin())
+	b.Start(cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal(model(t, 0))}),
+		play(t, map[string]string{fakeLog: log}))
+	b.Wait("the reason", func(e *pluginpb.Event) bool {
+		return strings.Contains(e.String(), "this SGLang does not know an argument")
+	})
+}
+
+func TestPlan(t *testing.T) {
+	t.Parallel()
+	e, problems := (&Server{}).Plan(Config{Model: model(t, 0), TpSize: 3, Replicas: 2, ContextLength: 1024,
+		MaxTotalTokens: 4096}, sdk.Placement{GPUs: 2})
+	var all []string
+	for _, p := range problems {
+		all = append(all, p.Summary)
+	}
+	for _, want := range []string{"6 GPUs are needed, placement gives 2", "made for 512 tokens", "2 attention heads"} {
+		if !strings.Contains(strings.Join(all, "\n"), want) {
+			t.Errorf("%q is missing in %q", want, all)
+		}
+	}
+	if e.Facts["logprobs_mode"] != "processed" || e.Facts["transports"] != "live,ipc,nccl,reload,restart" ||
+		e.Facts["sleeps"] != "false" || len(e.Amounts) < 2 {
+		t.Errorf("facts %v, amounts %v", e.Facts, e.Amounts)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	on := true
+	problems := (&Server{}).Validate(Config{ExtraArgs: []string{"--api-key=x", "--tp-size", "2"}, ServedModelName: "a:b",
+		EnableWeightsCPUBackup: &on, EnableLora: true, DpSize: 2})
+	if len(problems) != 5 {
+		t.Errorf("%d problems, want 5: %v", len(problems), problems)
+	}
+}

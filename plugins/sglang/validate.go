@@ -1,0 +1,60 @@
+package sglang
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// managed are arguments that the plugin sets itself, with the attribute that stands for each.
+var managed = map[string]string{
+	"--host": "", "--port": "", "--api-key": "", "--admin-api-key": "", "--custom-weight-loader": "",
+	"--tokenizer-worker-num": "", "--config": "",
+	"--model-path": "model", "--model": "model", "--served-model-name": "served_model_name", "--device": "device",
+	"--tp-size": "tp_size", "--tensor-parallel-size": "tp_size", "--tp": "tp_size", "--pp-size": "pp_size",
+	"--pipeline-parallel-size": "pp_size", "--dp-size": "dp_size", "--data-parallel-size": "dp_size", "--dp": "dp_size",
+	"--enable-lora": "enable_lora", "--quantization": "quantization", "--enable-memory-saver": "enable_memory_saver",
+}
+
+// Validate finds what the schema cannot express.
+func (s *Server) Validate(c Config) []spec.Problem {
+	var problems []spec.Problem
+	add := func(attribute, summary, detail string) {
+		problems = append(problems, spec.Problem{Path: cty.GetAttrPath(attribute), Summary: summary, Detail: detail})
+	}
+	for i, arg := range c.ExtraArgs {
+		flag, _, _ := strings.Cut(arg, "=")
+		attribute, ok := managed[flag]
+		if !ok {
+			continue
+		}
+		detail := "The plugin sets " + flag + " itself: SGLang listens on loopback on a free port behind a key, in one " +
+			"process, and the gateway is what clients reach."
+		if attribute != "" {
+			detail = fmt.Sprintf("Write %s = … in the block instead of %s in extra_args.", attribute, flag)
+		}
+		problems = append(problems, spec.Problem{
+			Path: cty.GetAttrPath("extra_args").IndexInt(i), Summary: flag + " cannot be given in extra_args", Detail: detail,
+		})
+	}
+	if c.EnableWeightsCPUBackup != nil && *c.EnableWeightsCPUBackup && !c.EnableMemorySaver {
+		add("enable_weights_cpu_backup", "enable_weights_cpu_backup needs enable_memory_saver",
+			"Weights are kept in the host's memory only while the server sleeps. Set enable_memory_saver = true.")
+	}
+	if strings.Contains(c.ServedModelName, ":") {
+		add("served_model_name", "served_model_name cannot hold a colon",
+			"SGLang takes what follows it for the name of an adapter.")
+	}
+	if c.EnableLora && c.Device == "cpu" {
+		add("enable_lora", "SGLang serves LoRA adapters on a GPU only",
+			"Leave enable_lora out: adapters are merged for inference, which every other transport does.")
+	}
+	if c.EnableLora && c.DpSize > 1 {
+		add("dp_size", "enable_lora does not go with dp_size > 1",
+			"SGLang loads adapters at run time into one copy of the model only. Use replicas instead.")
+	}
+	return problems
+}
