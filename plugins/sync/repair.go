@@ -25,6 +25,11 @@ func (p *backoff) next() time.Duration {
 // before it has the current weights.
 func (s *syncer) repair(ctx context.Context) {
 	s.notifyTrajectories(ctx)
+	if s.unsaved != "" {
+		if err := s.saveLast(); err != nil {
+			s.host.Log("warn", err.Error())
+		}
+	}
 	before := s.troubles()
 	s.each(s.servers, func(v *server) { s.check(ctx, v) })
 	s.askAgain(ctx)
@@ -51,6 +56,9 @@ func (s *syncer) askAgain(ctx context.Context) {
 
 func (s *syncer) troubles() string {
 	var list []string
+	if s.unsaved != "" {
+		list = append(list, s.unsaved)
+	}
 	for _, v := range s.servers {
 		if v.trouble != "" {
 			list = append(list, v.address+": "+v.trouble)

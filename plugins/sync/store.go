@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/renameio/v2"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/disk"
 	"github.com/recipe-rl/recipe/sdk/gateway"
 )
 
@@ -47,6 +48,26 @@ func (p *published) save(dir string) error {
 		return fmt.Errorf("record policy version %d: %w", p.Weights.Version, err)
 	}
 	return nil
+}
+
+// saveLast records what inference serves. A full disk is no error: the record is written when there is room, and until
+// then a next life of this block would have the trainer publish again.
+func (s *syncer) saveLast() error {
+	err := s.last.save(s.dir)
+	if disk.Full(err) {
+		if s.unsaved == "" {
+			s.unsaved = disk.Waiting(s.dir, err)
+			s.host.Log("warn", "it "+s.unsaved)
+			s.host.Phase(sdk.Degraded, s.unsaved)
+		}
+		return nil
+	}
+	if err == nil && s.unsaved != "" {
+		if s.unsaved = ""; s.troubles() == "" {
+			s.host.Phase(sdk.Ready, "")
+		}
+	}
+	return err
 }
 
 // restore reads what an earlier attempt has recorded; nil when there is nothing or its files are gone.

@@ -39,6 +39,7 @@ type syncer struct {
 	notified     int64              // version that the trajectory API knows
 	unnotified   bool               // telling it failed the last time, which has been reported
 	last         *published         // the newest weights that all went well with; nil: none yet
+	unsaved      string             // why last could not be recorded; empty: it is
 	attached     bool
 	over         bool // the trainer has said that it is over
 	// the trainer has been asked to publish again, because inference lost weights that are in no file

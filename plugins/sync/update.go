@@ -46,10 +46,14 @@ func (s *syncer) updateWeights(ctx context.Context, p weightserver.Publication) 
 		Publication: p, started: time.Now(), phases: map[string]float64{}, holds: map[*server]string{},
 		worst: map[*server]float64{}, loaded: map[*server]bool{}, failed: map[*server]error{},
 	}
-	within, cancel := context.WithTimeout(ctx, s.config.Timeout)
-	defer cancel()
-	quiet := s.keepAlive(within)
-	err := s.apply(within, u)
+	quiet := s.keepAlive(ctx)
+	// Weights are asked for before anything of inference is touched, so an update that found no room for them is begun
+	// anew when there is some. The timeout is that of one attempt.
+	err := sdk.AwaitRoom(ctx, s.host, sdk.Degraded, s.dir, func() error {
+		within, cancel := context.WithTimeout(ctx, s.config.Timeout)
+		defer cancel()
+		return s.apply(within, u)
+	})
 	quiet()
 	if ctx.Err() != nil {
 		return ctx.Err() // the publication stays pending, and the holds have been ended
@@ -70,10 +74,12 @@ func (s *syncer) updateWeights(ctx context.Context, p weightserver.Publication) 
 		s.host.Log("warn", fmt.Sprintf("policy version %d: %v", p.Version, told))
 	}
 	if err != nil {
+		remedy := "read the log of the inference blocks that are named"
+		if u.check == nil {
+			remedy = "inference was not touched: read the log of " + s.config.Trainer.Address
+		}
 		return &sdk.Error{
-			Summary: fmt.Sprintf("policy version %d did not reach inference", p.Version),
-			Remedy:  "read the log of the inference blocks that are named",
-			Err:     err,
+			Summary: fmt.Sprintf("policy version %d did not reach inference", p.Version), Remedy: remedy, Err: err,
 		}
 	}
 	return nil
@@ -144,7 +150,7 @@ func (s *syncer) apply(ctx context.Context, u *update) error {
 	}
 	s.last, s.asked = &published{Weights: u.weights, Check: u.check}, false
 	s.raise(u.Version)
-	if err := s.last.save(s.dir); err != nil {
+	if err := s.saveLast(); err != nil {
 		return err
 	}
 	s.notifyTrajectories(ctx)

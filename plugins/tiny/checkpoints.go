@@ -2,6 +2,7 @@ package tiny
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -22,6 +23,18 @@ func checkpoints(folder string) []string {
 	slices.Sort(paths)
 	slices.Reverse(paths)
 	return paths
+}
+
+// removeUnfinished removes what a trainer that was killed while it wrote a checkpoint has left. Nobody reads it, but it
+// takes room.
+func removeUnfinished(folder string) {
+	paths, err := filepath.Glob(filepath.Join(folder, ".step-*.tiny*"))
+	if err != nil { // only a malformed pattern, which a folder's name may make of it
+		return
+	}
+	for _, path := range paths {
+		_ = os.Remove(path) // what stays is tried again by the next life
+	}
 }
 
 // obsolete lists the checkpoints beyond the newest few.

@@ -67,11 +67,18 @@ func (t *training) Run(ctx context.Context, req sdk.Request[TrainerConfig], host
 	err := t.train(ctx)
 	// Whatever ended the training, the work done so far is kept.
 	if t.unsaved() > 0 {
-		if _, saveErr := t.SaveCheckpoint(context.WithoutCancel(ctx)); saveErr != nil {
-			return errors.Join(err, saveErr)
-		}
+		return errors.Join(err, t.save(ctx))
 	}
 	return err
+}
+
+// save writes a checkpoint that is due. While the disk is full it waits for room, until the block is to stop: then it
+// is an error that nothing was saved.
+func (t *training) save(ctx context.Context) error {
+	return sdk.AwaitRoom(ctx, t.host, sdk.Degraded, t.req.CheckpointDir, func() error {
+		_, err := t.SaveCheckpoint(ctx)
+		return err
+	})
 }
 
 // prepare loads the model, an earlier attempt's checkpoint if there is one, and connects.
@@ -79,6 +86,7 @@ func (t *training) prepare(req sdk.Request[TrainerConfig], host trainer.Host) (e
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.req, t.host, t.config = req, host, req.Config
+	removeUnfinished(req.CheckpointDir)
 	t.aside = trajectory.NewSetAside(filepath.Join(req.CheckpointDir, "set-aside"))
 	if t.base, err = load(req.Config.Model, req.RecipeDir); err != nil {
 		return err
@@ -296,7 +304,10 @@ func (t *training) checkpointIfDue(ctx context.Context) error {
 	if every := int(t.settings().SaveEvery); every == 0 || t.unsaved() < every {
 		return nil
 	}
-	_, err := t.SaveCheckpoint(ctx)
+	err := t.save(ctx)
+	if ctx.Err() != nil {
+		return ctx.Err() // what could not be saved is tried once more at the end
+	}
 	return err
 }
 

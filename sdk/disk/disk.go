@@ -3,6 +3,7 @@
 package disk
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -18,6 +19,64 @@ const RetryEvery = 250 * time.Millisecond
 // they do not pass by themselves.
 func Full(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+// NoRoom is the error of another process, which is told as text, that a disk has no room left: Full knows it.
+func NoRoom(text string) error { return noRoom(text) }
+
+type noRoom string
+
+func (e noRoom) Error() string { return string(e) }
+
+// Is makes it one of those that Full looks for.
+func (e noRoom) Is(target error) bool { return target == syscall.ENOSPC }
+
+// retryAtLeast is how often what failed for lack of room is tried again although no room was seen to come back: a quota
+// shows nowhere else.
+const retryAtLeast = 10 * time.Second
+
+// Retry calls f until it does not fail for lack of room, and returns its error, or that of ctx. What f writes may be
+// large, so it is called again only when the disk of path has more room than f has left behind, or after a while. Tell
+// is called with what is waited for, and with an empty text when that is over.
+func Retry(ctx context.Context, path string, tell func(string), f func() error) error {
+	told := false
+	for {
+		err := f()
+		if !Full(err) {
+			if told {
+				tell("")
+			}
+			return err
+		}
+		if ctx.Err() != nil {
+			return errors.Join(context.Cause(ctx), err)
+		}
+		before, _ := Free(path)
+		if !told {
+			told = true
+			tell(Waiting(path, err))
+		}
+		if ended := awaitRoom(ctx, path, before); ended != nil {
+			return errors.Join(ended, err)
+		}
+	}
+}
+
+// awaitRoom returns when trying again may help.
+func awaitRoom(ctx context.Context, path string, before uint64) error {
+	tick := time.NewTicker(RetryEvery)
+	defer tick.Stop()
+	for begun := time.Now(); time.Since(begun) < retryAtLeast; {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+		if now, err := Free(path); err != nil || now > before {
+			return nil
+		}
+	}
+	return nil
 }
 
 // Free is how many bytes an ordinary user can still write to the disk that holds path, or its nearest parent that

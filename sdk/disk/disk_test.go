@@ -1,7 +1,10 @@
 package disk_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk/disk"
+	"github.com/recipe-rl/recipe/sdk/disk/disktest"
 )
 
 func TestFull(t *testing.T) {
@@ -43,5 +47,34 @@ func TestSize(t *testing.T) {
 		if got := disk.Size(n); got != want {
 			t.Errorf("Size(%d) = %q, want %q", n, got, want)
 		}
+	}
+}
+
+func TestRetryWaitsForRoom(t *testing.T) {
+	t.Parallel()
+	dir := disktest.Small(t, 1<<20)
+	room := disktest.Fill(t, dir)
+	var told []string
+	tries := 0
+	err := disk.Retry(t.Context(), dir, func(text string) {
+		if told = append(told, text); text != "" {
+			room()
+		}
+	}, func() error {
+		tries++
+		return os.WriteFile(filepath.Join(dir, "x"), make([]byte, 8192), 0o600)
+	})
+	if err != nil || tries != 2 || len(told) != 2 || !strings.Contains(told[0], "0 bytes free") || told[1] != "" {
+		t.Errorf("%v after %d tries; told %q", err, tries, told)
+	}
+}
+
+func TestRetryEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	err := disk.Retry(ctx, t.TempDir(), func(string) { cancel(io.EOF) },
+		func() error { return disk.NoRoom("no room for checkpoint 7") })
+	if !errors.Is(err, io.EOF) || !disk.Full(err) || !strings.Contains(err.Error(), "checkpoint 7") {
+		t.Errorf("it ended with %v", err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/disk"
 	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
 )
 
@@ -62,7 +63,8 @@ func (c *Client) Pending(ctx context.Context, after int64, wait time.Duration) (
 	return &p, nil
 }
 
-// Publish makes the trainer write the weights of the pending publication.
+// Publish makes the trainer write the weights of the pending publication. The error is one of disk.Full when there is no
+// room for them.
 func (c *Client) Publish(ctx context.Context, r weightserver.PublishRequest) (w sdk.Weights, err error) {
 	_, err = c.do(ctx, http.MethodPost, "publish", r, &w)
 	return w, err
@@ -146,6 +148,8 @@ func (c *Client) do(ctx context.Context, method, route string, in, out any) (sta
 	case http.StatusGone:
 		return response.StatusCode, fmt.Errorf("trainer %s: %w", name, ErrOver)
 	case http.StatusOK:
+	case http.StatusInsufficientStorage:
+		return response.StatusCode, fmt.Errorf("trainer %s: %w", name, disk.NoRoom(reason(data)))
 	default:
 		return response.StatusCode, fmt.Errorf("trainer %s: %w (HTTP %d): %s", name, ErrRefused, response.StatusCode,
 			reason(data))

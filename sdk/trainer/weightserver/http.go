@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/disk"
 )
 
 // maxWait bounds a long poll, maxBody a request.
@@ -107,7 +108,8 @@ type errorBody struct {
 	Error string `json:"error"`
 }
 
-// post decodes a JSON body, answers with JSON, and turns an error into 409 with its text.
+// post decodes a JSON body, answers with JSON, and turns an error into its text with 507 when a disk is full, so that
+// the sync block asks again, and with 409 else.
 func post[T any](_ *Server, handle func(*http.Request, T) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var body T
@@ -118,7 +120,11 @@ func post[T any](_ *Server, handle func(*http.Request, T) (any, error)) http.Han
 		}
 		out, err := handle(r, body)
 		if err != nil {
-			answer(w, http.StatusConflict, errorBody{sdk.Message(err)})
+			code := http.StatusConflict
+			if disk.Full(err) {
+				code = http.StatusInsufficientStorage
+			}
+			answer(w, code, errorBody{sdk.Message(err)})
 			return
 		}
 		answer(w, http.StatusOK, out)

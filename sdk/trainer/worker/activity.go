@@ -11,6 +11,9 @@ import (
 // taken.
 const patienceForFirst = 15 * time.Minute
 
+// patienceForRoom is longer than any run.
+const patienceForRoom = 10 * 365 * 24 * time.Hour
+
 // doing is what the worker does, as its phases tell.
 type doing struct {
 	now     *sdk.Ongoing
@@ -43,6 +46,8 @@ func (t *Trainer[C]) activity(d *doing, e event) (sdk.Activity, bool) {
 		return sdk.Activity{On: queue, What: "it to register this trainer"}, true
 	case "waiting":
 		return sdk.Activity{On: queue, What: fmt.Sprintf("batch %d", e.Step+1)}, true
+	case "no_room": // starting it again would not help
+		return sdk.Activity{What: e.ForWhat, Patience: patienceForRoom, Remedy: "make room on that disk"}, true
 	case "training":
 		a := sdk.Activity{What: fmt.Sprintf("training step %d", e.Step+1), Patience: max(patienceForFirst/3, 3*d.longest)}
 		if d.longest == 0 {

@@ -232,6 +232,9 @@ func (w *watch[C]) phase(e event) {
 		w.trainer.tellPhase("waiting until inference serves its weights")
 	case "turn":
 		w.trainer.tellPhase("has a batch")
+	case "no_room":
+		host.Log("warn", "it waits for "+e.ForWhat)
+		host.Phase(sdk.Degraded, "waits for "+e.ForWhat)
 	case "done":
 		w.over = e.Reason
 	default:

@@ -14,6 +14,7 @@ import (
 	"github.com/sourcegraph/jsonrpc2"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/disk"
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
 
@@ -35,6 +36,9 @@ func (p problem) asError(doing string) error {
 			remedy.WriteString("\n")
 		}
 		fmt.Fprintf(&remedy, "%d. %s", i+1, check)
+	}
+	if p.Code == "disk_full" {
+		return &sdk.Error{Summary: doing, Remedy: remedy.String(), Err: disk.NoRoom(p.Message)}
 	}
 	return &sdk.Error{Summary: doing + ": " + p.Message, Detail: "code " + p.Code, Remedy: remedy.String()}
 }

@@ -151,7 +151,9 @@ func (t *Trainer[C]) launch(ctx context.Context, more map[string]any) (p process
 	}()
 	p.settings, p.argv, p.env = t.settings(p.link), t.argv(python), t.environ()
 	slices.Sort(p.env)
-	if err := t.write(p.settings, more); err != nil {
+	if err := sdk.AwaitRoom(ctx, t.host, sdk.Loading, t.req.Dir, func() error {
+		return t.write(p.settings, more)
+	}); err != nil {
 		return p, err
 	}
 	if err := tail.SetAside(filepath.Join(t.req.Dir, "worker.log")); err != nil {

@@ -13,6 +13,7 @@ ranks call in the same order. One process needs no process group.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -34,9 +35,10 @@ from .batch import Batch, GroupBatch
 from .checkpoint import Checkpoint
 from .control import Command, Control
 from .describe import describe_groups, describe_staleness
-from .errors import CheckpointError, DataError, WorkerError
+from .errors import CheckpointError, DataError, DiskFull, WorkerError
 from .events import Events
 from .feed import Feed
+from .files import free
 from .groups import Group, GroupRejected, ReadOptions, read_group
 from .hooks import Adapter, Hooks, Logprobs, Save, Select, Update, nothing
 from .ipc import Named, Shared, Storage, host, place
@@ -254,7 +256,8 @@ class Bridge(Generic[S]):
         one is due, and offers the weights; batches() waits until they are served where the run is synchronised.
 
         metrics: numbers by name; see plugins/grpo/worker/PROTOCOL.md for the names that recipe shows. warnings: told
-        once each. CheckpointError when a checkpoint that is due cannot be written."""
+        once each. CheckpointError when a checkpoint that is due cannot be written; while the disk is full it waits for
+        room."""
         batch = self._current()
         seconds = time.perf_counter() - self._began
         own = {} if "reward/mean" in metrics else describe_groups(batch.groups)
@@ -272,7 +275,12 @@ class Bridge(Generic[S]):
         if self.feed:
             self.feed.rewards.append(report.get("reward/mean", 0.0))
         if self.block.save_every and self.step % self.block.save_every == 0 and self.step < self.block.steps:
-            self.save("interval")
+            try:
+                self.save("interval")
+            except DiskFull as e:
+                self.events.emit(
+                    "warning", message=f"step {self.step} was not saved, because the run stops: {e.message}"
+                )
         self._offer(self.step % self.block.publish_every == 0)
 
     def skipped(self, reason: str, facts: Mapping[str, Any] | None = None) -> None:
@@ -301,7 +309,7 @@ class Bridge(Generic[S]):
             "world": self.world, "config": public, **self.hooks.state(),
         }  # fmt: skip
         try:
-            path = checkpoint.save(self.block, state, self.hooks.save, self.main, self.ranks.agree)
+            path = self._written(state, why)
         except Exception:
             self.events.phase(before)  # whoever asked for it is told; the run goes on where it was
             raise
@@ -312,6 +320,31 @@ class Bridge(Generic[S]):
             self.events.emit("checkpoint", path=str(path), step=self.step, why=why, policy_version=self.version)
         self.events.phase(before)
         return str(path) if self.main else None
+
+    def _written(self, state: dict[str, Any], why: str) -> Path:
+        """The folder of the checkpoint. One that was not asked for waits for room on a full disk, and is given up when
+        the run is to stop: then the last checkpoint is tried once."""
+        while True:
+            try:
+                return checkpoint.save(self.block, state, self.hooks.save, self.main, self.ranks.agree)
+            except DiskFull as e:
+                if why in ("asked", "stopped") or not self._room(e):
+                    raise
+            self.events.phase("checkpointing", why=why)
+
+    def _room(self, e: DiskFull) -> bool:
+        """Waits until a full disk may have room, and serves commands meanwhile; False when the run is to stop."""
+        folder = Path(e.folder)
+        before, since = free(folder), time.monotonic()
+        where = f"room on the disk of {folder} ({before} bytes free): {e.message}"
+        self.events.phase("no_room", for_what=where)
+        while True:
+            kind, content = self.ranks.share(self.feed.room(folder, before, since) if self.feed else None)
+            if kind == "command":
+                commands.carry_out(self, *content)
+                self.events.phase("no_room", for_what=where)
+            elif kind != "idle":
+                return bool(kind == "retry")
 
     def save_model(self, folder: Path) -> None:
         """The current weights in the format of transformers, for use in `save`: inference can start from them. Every
@@ -477,16 +510,22 @@ def report(error: BaseException, events: Events, block: RunSettings, main: bool)
     own = None if main else Events(block.events_file, Control(block.control, block.control_token, 1))
     if isinstance(error, WorkerError):
         (own or events).emit("error", **error.record())
-        print(error, file=sys.stderr)
+        say(str(error))
     else:
         text = "".join(traceback.format_exception(error))
         (own or events).emit("error", code="internal", message=f"{type(error).__name__}: {error}", checks=[],
                              traceback=text)  # fmt: skip
-        print(text, file=sys.stderr)
+        say(text)
     if own is not None:
         if own.control is not None:
             own.control.close()
         own.close()
+
+
+def say(text: str) -> None:
+    """Into the worker's log, if its disk has room: why the run ended has been told already."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr)
 
 
 def leave(status: int) -> None:

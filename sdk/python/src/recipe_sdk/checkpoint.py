@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .errors import CheckpointError
+from .errors import CheckpointError, DiskFull
 from .events import plain
-from .files import replace_directory, sync_tree
+from .files import full, replace_directory, sync_tree, torch_could_not_write
 from .settings import RunSettings
 
 MARKER = "COMPLETE"
@@ -51,7 +51,7 @@ def save(
     agree: Callable[[Callable[[], Any]], None],
 ) -> Path:  # fmt: skip
     """Writes step_N in one step and applies keep_last and keep_best; its path. Every rank takes part in `write`; when
-    it fails on one, every rank raises and nothing has changed."""
+    it fails on one, every rank raises and nothing has changed: DiskFull when there was no room."""
     root = Path(s.checkpoint_dir)
     final = root / f"step_{state['step']}"
     temporary = root / f".tmp-step_{state['step']}"
@@ -79,9 +79,14 @@ def save(
 
         return run
 
-    agree(step(prepare))
-    agree(step(lambda: write(temporary), everybody=True))
-    agree(step(finish))
+    try:
+        agree(step(prepare))
+        agree(step(lambda: write(temporary), everybody=True))
+        agree(step(finish))
+    except Exception:
+        if main:  # it would take the room of the next try
+            shutil.rmtree(temporary, ignore_errors=True)
+        raise
     return final
 
 
@@ -91,13 +96,14 @@ def explained(final: Path) -> Iterator[None]:
     try:
         yield
     except Exception as e:
-        # torch says of a full disk only that its writer failed; safetensors has an exception of its own.
-        refused = isinstance(e, OSError) or type(e).__name__ == "SafetensorError" or "PytorchStreamWriter" in str(e)
+        refused = isinstance(e, OSError) or type(e).__name__ == "SafetensorError" or torch_could_not_write(e)
+        if full(e, final):
+            raise DiskFull(f"{final} could not be written: {e}", str(final.parent)) from e
         if not refused:
             raise
         raise CheckpointError(
             f"{final} could not be written: {e}",
-            ["Is the disk full? keep_last = 1 keeps fewer checkpoints.", "May this user write there?"],
+            ["May this user write there?"],
         ) from e
 
 

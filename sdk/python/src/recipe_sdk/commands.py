@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from . import fields, publish, settings
-from .errors import WorkerError
+from .errors import DiskFull, WorkerError
 
 if TYPE_CHECKING:
     from .bridge import Bridge
@@ -23,6 +23,10 @@ def _publish(bridge: Bridge[Any], body: Body) -> Body:
         bridge.published = (answer["version"], bridge.step)
         shown = {k: v for k, v in answer.items() if k not in ("handles",)}
         bridge.events.emit("weights", published=True, **shown)
+    except DiskFull:  # it is asked for again, until there is room
+        if bridge.feed is not None:
+            bridge.feed.postpone()
+        raise
     finally:
         bridge.sleep()
         bridge.events.phase(before if before in ("sync", "turn") else "between")

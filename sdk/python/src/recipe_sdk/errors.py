@@ -77,9 +77,22 @@ class DataError(WorkerError):
 
 
 class CheckpointError(WorkerError):
-    """A checkpoint cannot be read."""
+    """A checkpoint cannot be read or written."""
 
     code = "checkpoint"
+
+
+class DiskFull(CheckpointError):
+    """A checkpoint or published weights found no room. Nothing of them is left. folder: where they were to go."""
+
+    code = "disk_full"
+
+    def __init__(self, message: str, folder: str):
+        super().__init__(message, ["Make room there: it is tried again.", "keep_last = 1 keeps fewer checkpoints."])
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DiskFull, (self.message, self.folder)
 
 
 def out_of_memory(phase: str, row_tokens: int, longest: int, used: int, limit: int, resident: int) -> OutOfMemory:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from pathlib import Path
 from typing import Any
 
 from .control import Command, Control
 from .errors import AtroposAPIError, NoDataError, SyncTimeout, WorkerError
 from .events import Events
+from .files import free
 from .rollouts import Delivery, Rollouts
 from .settings import RunSettings
 
 HEARTBEAT = 10.0  # seconds after which ranks without work hear from rank 0
+RETRY = 10.0  # seconds after which a full disk is tried although no room was seen to come back: quotas show nowhere
 Order = tuple[str, Any]
 
 
@@ -84,6 +87,28 @@ class Feed:
         if self.control is not None:
             self.control.ask("sync", step=step)
 
+    def postpone(self) -> None:
+        """The weights that are offered cannot be published yet: the time to wait for that begins anew."""
+        if self.sync is not None:
+            self.sync = (time.monotonic(), self.sync[1])
+
+    def room(self, folder: Path, before: int, since: float) -> Order:
+        """What to do while a disk is full: ("command", (name, body)) | ("stopped", None) | ("retry", None) when it has
+        more room than `before`, or after a while | ("idle", None). A stop stays for decide."""
+        until = time.monotonic() + HEARTBEAT
+        while time.monotonic() < until:
+            command, self.arrived = self.arrived or (self.control.next(0) if self.control else None), None
+            if command is not None and command.name == "stop":
+                self.arrived = command
+                return "stopped", None
+            if command is not None:
+                self.waiting = command
+                return "command", (command.name, command.body)
+            if free(folder) > before or time.monotonic() - since > RETRY:
+                return "retry", None
+            self.pause(0.25)
+        return "idle", None
+
     def synced(self, shared: bool) -> None:
         """The weights that were offered are served, or nobody wants them."""
         self.sync, self.shared = None, shared
@@ -107,7 +132,7 @@ class Feed:
 
     def _batch(self) -> Order | None:
         """A batch to train, or None after one round of polls."""
-        if self.events.state["phase"] not in ("waiting", "turn"):
+        if self.events.state["phase"] not in ("waiting", "turn", "no_room"):
             self.since, self.explained = time.monotonic(), False
             self.events.phase("waiting", for_what="a batch")
         self.held = self.held or self.rollouts.replay()
@@ -136,8 +161,8 @@ class Feed:
         """Says once why nothing comes, and ends the wait by rule: solved, or a failure."""
         d, idle = self.config.data, time.monotonic() - self.since
         over = idle >= d.no_data_timeout
-        if not over and (self.explained or idle < d.explain_after):
-            return None
+        if self.rollouts.unstored is not None or (not over and (self.explained or idle < d.explain_after)):
+            return None  # a batch that waits for room on the disk is there
         reason, checks = (failure.message, failure.checks) if failure else self.rollouts.why_nothing()
         self.explained = True
         self.events.emit("no_data", seconds=idle, reason=reason, checks=checks)

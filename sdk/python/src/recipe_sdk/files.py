@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def full(error: BaseException, folder: Path) -> bool:
+    """Whether a write below `folder` failed because the disk, or the user's quota on it, has no room. To be asked
+    before what was written is removed."""
+    text = str(error)
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in FULL
+    if any(os.strerror(number) in text for number in FULL):  # safetensors
+        return True
+    return torch_could_not_write(error) and free(folder) < 1 << 20
+
+
+def torch_could_not_write(error: BaseException) -> bool:
+    """torch.save never says why: "PytorchStreamWriter failed", "inline_container.cc: unexpected pos"."""
+    return any(word in str(error) for word in ("PytorchStreamWriter", "inline_container", "iostream error"))
+
+
+def free(folder: Path) -> int:
+    """How many bytes can still be written to the disk of a folder, or of its nearest parent that exists."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
 
 
 def replace_directory(temporary: Path, final: Path) -> None:
@@ -13,7 +39,12 @@ def replace_directory(temporary: Path, final: Path) -> None:
     old = final.with_name(f".old-{final.name}-{os.getpid()}")
     if final.exists():
         os.replace(final, old)
-    os.replace(temporary, final)
+    try:
+        os.replace(temporary, final)
+    except OSError:
+        if old.exists():
+            os.replace(old, final)
+        raise
     sync_path(final.parent)
     shutil.rmtree(old, ignore_errors=True)
 

@@ -18,8 +18,8 @@ import torch
 
 from . import weights
 from .dtypes import DTYPES
-from .errors import WorkerError
-from .files import replace_directory
+from .errors import DiskFull, WorkerError
+from .files import full, replace_directory
 
 if TYPE_CHECKING:
     from .bridge import Bridge
@@ -80,8 +80,11 @@ def _folder(
         if out is not None:
             replace_directory(out, final)
     except Exception as e:
+        error = _unwritable(final, e)
+        if out is not None:  # half of it takes the room of the next try
+            shutil.rmtree(temporary, ignore_errors=True)
         if isinstance(e, OSError) or type(e).__name__ == "SafetensorError":
-            raise _unwritable(final, e) from e
+            raise error from e
         raise
     return facts
 
@@ -98,8 +101,8 @@ def _empty(temporary: Path, final: Path) -> None:
 
 
 def _unwritable(final: Path, e: Exception) -> WorkerError:
-    return WorkerError(f"{final} could not be written: {e}",
-                       ["Is the disk full?", "May this user write there?"])  # fmt: skip
+    text = f"{final} could not be written: {e}"
+    return DiskFull(text, str(final.parent)) if full(e, final) else WorkerError(text, ["May this user write there?"])
 
 
 def _rounded(hooks: Hooks, carried: str) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 from .api import Client
 from .errors import AtroposAPIError
 from .events import Events
+from .files import full
 from .settings import RunSettings
 from .spool import Spool
 
@@ -40,6 +41,7 @@ class Rollouts:
         self.next = spool.cursor + 1
         self.uuid = None
         self.starting_step = 0
+        self.unstored: tuple[str | None, list[Any]] | None = None  # a batch that the disk has no room for
 
     def connect(self, starting_step: int) -> None:
         """Tests the connection, settles a lease left by an earlier life, registers. Order matters: registering makes
@@ -110,6 +112,8 @@ class Rollouts:
 
     def poll(self) -> Delivery | None:
         """One GET /batch: a batch, stored and acknowledged, or None when the server has none."""
+        if self.unstored is not None:
+            return self._store(*self.unstored)
         d = self.config.data
         path = f"/batch?lease={d.lease_seconds:g}s" if d.lease_seconds else "/batch"
         try:
@@ -124,9 +128,24 @@ class Rollouts:
         groups = answer.get("batch") if isinstance(answer, dict) else None
         if not groups:
             return None
-        lease = answer.get("lease") or answer.get("id")
+        return self._store(answer.get("lease") or answer.get("id"), groups)
+
+    def _store(self, lease: str | None, groups: list[Any]) -> Delivery | None:
+        """Makes a batch ours; None when its lease was lost, or while the disk has no room for it."""
         number = self.next
-        self.spool.put(number, lease, groups)
+        try:
+            self.spool.put(number, lease, groups)
+        except OSError as e:
+            if not full(e, self.spool.directory):
+                raise
+            if self.unstored is None:
+                where = f"room on the disk of {self.spool.directory}"
+                self.events.phase("no_room", for_what=f"{where} for a batch: {e}")
+            self.unstored = (lease, groups)
+            return None
+        if self.unstored is not None:
+            self.unstored = None
+            self.events.phase("waiting", for_what="a batch")
         if lease is not None and not self._ack(lease):
             self.spool.drop(number)
             self.events.emit("lease", batch=number, outcome="lost", reason="it ran out before it was acknowledged")

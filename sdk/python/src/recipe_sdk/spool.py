@@ -29,11 +29,15 @@ class Spool:
     def _write(self, path: Path, content: dict[str, Any]) -> None:
         """A file that is whole or not there."""
         temporary = path.with_suffix(".tmp")
-        with open(temporary, "w", encoding="utf-8") as f:
-            json.dump(content, f)
-            f.flush()
-            os.fsync(f.fileno())
-        os.replace(temporary, path)
+        try:
+            with open(temporary, "w", encoding="utf-8") as f:
+                json.dump(content, f)
+                f.flush()
+                os.fsync(f.fileno())
+            os.replace(temporary, path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
         sync_path(self.directory)
 
     def acked(self, number: int) -> None:

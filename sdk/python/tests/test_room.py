@@ -1,0 +1,191 @@
+"""A full disk: what is due waits for room, what was asked for is refused, and nothing half-written is left."""
+
+import json
+import subprocess
+import threading
+import time
+
+import pytest
+import torch
+
+from recipe_sdk import Bridge, Settings, commands, feed, publish, settings, weights
+from recipe_sdk.control import Command, Control
+from recipe_sdk.errors import DiskFull
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A folder with a disk of 4 MiB of its own."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", path], capture_output=True, text=True)
+    if made.returncode:
+        pytest.skip(f"needs a small disk of its own, and mounting one is refused: {made.stderr.strip()}")
+    yield path
+    subprocess.run(["umount", "-l", path], check=True)
+
+
+def fill(disk):
+    with open(disk / "filler", "wb", buffering=0) as f:
+        try:
+            while True:
+                f.write(bytes(4096))
+        except OSError:
+            pass
+
+
+def opened(tmp_path, url, folder, save, **change):
+    given = {
+        "model": {"path": "nowhere"}, "steps": 3, "save_every": 1, "checkpoint_dir": str(folder),
+        "events_file": str(tmp_path / "events.jsonl"), "threads": 1,
+        "data": {"url": url, "batch_size": 8, "batch_retry_delay": 0.01, "batch_max_wait": 0.02}, **change,
+    }  # fmt: skip
+    bridge = Bridge.open(settings.from_dict(given, Settings), device=torch.device("cpu"), signals=False)
+    bridge.attach(named=lambda: iter([("w", torch.zeros(3))]), save=save,
+                  logprobs=lambda ids, t: torch.zeros(ids.shape[1] - 1))  # fmt: skip
+    return bridge
+
+
+def events(tmp_path, kind):
+    lines = (tmp_path / "events.jsonl").read_text().splitlines()
+    return [e for e in map(json.loads, lines) if e["type"] == kind]
+
+
+def once(tmp_path, phase):
+    """Waits until a phase was told."""
+    for _ in range(2000):
+        if any(e["phase"] == phase for e in events(tmp_path, "phase")):
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"no phase {phase}: {events(tmp_path, 'phase')}")
+
+
+def later(action, *args):
+    thread = threading.Thread(target=action, args=args)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("write", [
+    lambda folder: torch.save(torch.zeros(100_000), folder / "state.pt"),
+    lambda folder: weights.save_tensors(iter([("w", torch.zeros(100_000))]), folder, None),
+    lambda folder: (folder / "state.json").write_text("x" * 100_000),
+])  # fmt: skip
+def test_a_checkpoint_that_is_due_waits_for_room(tmp_path, disk, api, write):
+    server = api()
+    folder = disk / "checkpoints"
+    bridge = opened(tmp_path, server.url, folder, write)
+
+    def room():
+        once(tmp_path, "no_room")
+        assert not [p.name for p in folder.iterdir() if "step" in p.name], "nothing half-written while it waits"
+        (disk / "filler").unlink()
+
+    steps = []
+    for k, batch in enumerate(bridge.batches()):
+        if k == 0:
+            fill(disk)
+            waiting = later(room)
+        steps.append(batch.step)
+        bridge.stepped({})
+    waiting.join()
+    assert bridge.close() == 0 and steps == [1, 2, 3]
+    assert sorted(p.name for p in folder.iterdir() if "step" in p.name) == ["step_2", "step_3"]
+    (told,) = [e for e in events(tmp_path, "phase") if e["phase"] == "no_room"]
+    assert str(folder) in told["for_what"] and "could not be written" in told["for_what"]
+
+
+def test_a_stop_is_heard_while_a_checkpoint_waits_for_room(tmp_path, disk, api):
+    server = api()
+    bridge = opened(tmp_path, server.url, disk / "checkpoints", lambda f: (f / "x").write_text("x" * 100_000))
+    bridge.control = Control()
+
+    def stop():
+        once(tmp_path, "no_room")
+        bridge.control.commands.put(Command("stop", {}))
+
+    batches = bridge.batches()
+    next(batches)
+    fill(disk)
+    waiting = later(stop)
+    began = time.monotonic()
+    bridge.stepped({})
+    with pytest.raises(DiskFull, match="step_1 could not be written"):
+        next(batches)
+    waiting.join()
+    assert time.monotonic() - began < 5 and bridge.close() == 0
+    assert "was not saved, because the run stops" in events(tmp_path, "warning")[-1]["message"]
+
+
+def test_commands_are_served_while_a_checkpoint_waits_for_room(tmp_path, disk, api):
+    server = api()
+    bridge = opened(tmp_path, server.url, disk / "checkpoints", lambda f: (f / "x").write_text("x" * 100_000), steps=1)
+    bridge.control = Control()
+    asked = Command("checkpoint", {})
+
+    def ask():
+        once(tmp_path, "no_room")
+        bridge.control.commands.put(asked)
+        assert isinstance(asked.answer.exception(10), DiskFull), "what a person asks for is refused at once"
+        (disk / "filler").unlink()
+
+    for _ in bridge.batches():
+        fill(disk)
+        waiting = later(ask)
+        bridge.stepped({})
+    waiting.join()
+    assert bridge.close() == 0 and (disk / "checkpoints" / "step_1" / "COMPLETE").exists()
+
+
+def test_a_batch_waits_for_room(tmp_path, disk, api):
+    server = api()
+    bridge = opened(tmp_path, server.url, disk / "checkpoints", lambda f: None)
+    batches = bridge.batches()
+    next(batches)
+    bridge.stepped({})
+    fill(disk)
+
+    def room():
+        once(tmp_path, "no_room")
+        assert server.acked == [0] and not list((disk / "checkpoints" / "spool").glob("*.tmp"))
+        (disk / "filler").unlink()
+
+    waiting = later(room)
+    assert next(batches).number == 1 and server.acked == [0, 1]
+    waiting.join()
+    bridge.stepped({})
+    bridge.close()
+
+
+def test_weights_without_room_are_refused_and_can_be_asked_for_again(tmp_path, disk, api, tiny):
+    bridge = opened(tmp_path, api().url, tmp_path / "checkpoints", lambda f: None, model={"path": tiny})
+    bridge._connect()
+    bridge.feed.sync = (0.0, 1)
+    body = {"version": 1, "transport": "reload", "dir": str(disk / "v1")}
+    fill(disk)
+    command = Command("publish", body)
+    bridge.feed.waiting = command
+    commands.carry_out(bridge, "publish", body)
+    e = command.answer.exception()
+    assert isinstance(e, DiskFull) and e.record()["code"] == "disk_full"
+    assert [p.name for p in disk.iterdir()] == ["filler"], "no half of it"
+    assert time.monotonic() - bridge.feed.sync[0] < 60, "the time to wait for inference begins anew"
+    (disk / "filler").unlink()
+    publish.publish(bridge, body)
+    assert (disk / "v1" / "model.safetensors").exists()
+    bridge.close()
+
+
+def test_a_quota_that_shows_nowhere_is_tried_again(tmp_path, api, monkeypatch):
+    monkeypatch.setattr(feed, "RETRY", 0.1)
+    tries = []
+
+    def save(folder):
+        tries.append(1)
+        if len(tries) < 3:
+            raise OSError(122, "Disk quota exceeded")
+
+    bridge = opened(tmp_path, api().url, tmp_path / "checkpoints", save, steps=1)
+    for _ in bridge.batches():
+        bridge.stepped({})
+    assert bridge.close() == 0 and len(tries) == 3

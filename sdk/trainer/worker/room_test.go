@@ -1,0 +1,45 @@
+package worker
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/disk"
+)
+
+// A worker that waits for room is degraded and says so, and is not taken for one that hangs.
+func TestAWorkerThatWaitsForRoomIsDegraded(t *testing.T) {
+	t.Parallel()
+	h := &host{changed: make(chan struct{}, 1)}
+	tr := &Trainer[Config]{host: h, outputs: Outputs{}}
+	tr.outputs.Model = "m"
+	w := &watch[Config]{trainer: tr}
+	w.phase(event{Phase: "no_room", ForWhat: "room on the disk of /c"})
+	w.phase(event{Phase: "training"})
+	told := strings.Join(h.phases, "\n")
+	if !strings.Contains(told, string(sdk.Degraded)+": waits for room on the disk of /c") ||
+		!strings.HasSuffix(told, "training") {
+		t.Errorf("it told the phases %q", told)
+	}
+	a, ok := tr.activity(&doing{}, event{Phase: "no_room", ForWhat: "room on the disk of /c"})
+	if !ok || a.Patience < patienceForRoom || a.What != "room on the disk of /c" {
+		t.Errorf("it says that it does %+v", a)
+	}
+}
+
+// A worker's refusal for lack of room is known as such by the sync block, which asks again.
+func TestARefusalForLackOfRoomIsKnown(t *testing.T) {
+	t.Parallel()
+	full := problem{Code: "disk_full", Message: "no space left", Checks: []string{"make room"}}.asError("publish")
+	var e *sdk.Error
+	if !disk.Full(full) || !errors.As(full, &e) || e.Remedy != "1. make room" ||
+		!strings.Contains(full.Error(), "no space left") {
+		t.Errorf("%v", full)
+	}
+	if other := (problem{Code: "error", Message: io.EOF.Error()}).asError("publish"); disk.Full(other) {
+		t.Errorf("%v is not for lack of room", other)
+	}
+}
