@@ -2,6 +2,7 @@ package grpo
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -115,6 +116,9 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 		return e, problems
 	}
 	s := sizesOf(c, m, gpu)
+	if note := c.left(m, s, gpu); note != "" {
+		e.Notes = append(e.Notes, note)
+	}
 	share, resource := float64(max(1, placement.GPUs, len(placement.Devices))), "gpu_memory"
 	if !gpu {
 		resource = "host_memory"
@@ -224,33 +228,41 @@ func sizesOf(c Config, m modelinfo.Model, gpu bool) sizes {
 	return s
 }
 
+// left says what the worker decides when the first batch is there; empty: everything is set.
+func (c Config) left(m modelinfo.Model, s sizes, gpu bool) string {
+	if k := c.Compute; k != nil && k.GradientCheckpointing != nil && k.RowTokens != nil && k.HeadChunk != nil {
+		return ""
+	}
+	dtype, compute := c.dtypes(gpu)
+	shape := modelShape{Parameters: int64(s.total), Trained: int64(s.trained), Layers: m.Layers, Hidden: m.Hidden,
+		FFN: m.FFN, Vocabulary: m.Vocab}
+	at := machine{gpu: gpu, longest: c.MaxLength, free: math.Inf(1),
+		fixed: shape.fixedBytes(dtype, s.name, gpu && c.Lora != nil && c.Lora.Rank > 0)}
+	best := c.choose(shape, at)
+	at.free = 0
+	least := c.choose(shape, at)
+	return fmt.Sprintf("a step is sized when the first batch is there, from the memory that is free beside weights in %s "+
+		"(arithmetic in %s): with %.1f GiB, %s; down to %.1f GiB, %s", dtype, compute, best.needed/usable/gib, best,
+		least.needed/usable/gib, least)
+}
+
+const gib = 1 << 30
+
+// String says how a step runs.
+func (r running) String() string {
+	kept := "activations kept"
+	if r.checkpointing {
+		kept = "activations recomputed"
+	}
+	return fmt.Sprintf("%s in rows of %d tokens", kept, r.rows)
+}
+
 // or is what was set, or else the other value.
 func or[T any](set *T, other T) T {
 	if set != nil {
 		return *set
 	}
 	return other
-}
-
-// dtypes are the precision of the weights and of the arithmetic, as the worker decides what is not set (auto.py).
-func (c Config) dtypes(gpu bool) (weights, arithmetic string) {
-	if k := c.Compute; k != nil {
-		weights, arithmetic = k.Dtype, k.ComputeDtype
-	}
-	switch {
-	case arithmetic == "" && weights != "":
-		arithmetic = weights
-	case arithmetic == "" && gpu:
-		arithmetic = "bfloat16"
-	case arithmetic == "":
-		arithmetic = "float32"
-	}
-	if weights == "" {
-		if weights = "float32"; c.Lora != nil && c.Lora.Rank > 0 {
-			weights = arithmetic
-		}
-	}
-	return weights, arithmetic
 }
 
 func optimizerOf(c Config) string {

@@ -55,6 +55,13 @@ class Policy(nn.Module):
         self.checkpointing, self.compiled = choice.gradient_checkpointing, choice.compile
         self.head_options = replace(self.head_options, chunk=choice.head_chunk, compile=choice.compile)
 
+    def longest_row(self, longest: int) -> int:
+        """Most tokens that a row should have when the longest sequence has so many; 0: any number. Without a
+        variable-length kernel attention costs the square of the row."""
+        if self.implementation not in ("sdpa", "eager"):
+            return 0
+        return max(longest, 4096 if next(self.parameters()).is_cuda else 256)
+
     @contextlib.contextmanager
     def uncompiled(self) -> Iterator[None]:
         """For a few tokens now and then, which are not worth a compilation."""

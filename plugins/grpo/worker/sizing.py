@@ -86,10 +86,12 @@ class Sizing:
                    if isinstance(t, torch.Tensor) and t.device.type == device.type)  # fmt: skip
         seen = (free_memory(device), not (self.uncompiled or compiled.unavailable(device)))
         everywhere = self.ranks.gather(seen)
+        longest = max((len(t) for t in b.tokens), default=0) if b else 0
+        tokens = -(-b.total_tokens // world) if b else 0
+        limit = self.policies[0].longest_row(longest)
         return auto.Machine(
-            free=min(f for f, _ in everywhere), compiler=all(k for _, k in everywhere),
-            longest=max((len(t) for t in b.tokens), default=0) if b else 0,
-            batch_tokens=-(-b.total_tokens // world) if b else 0, fixed=max(coming - here, 0.0),
+            free=min(f for f, _ in everywhere), compiler=all(k for _, k in everywhere), longest=longest,
+            batch_tokens=min(tokens, limit) if limit else tokens, fixed=max(coming - here, 0.0),
         )  # fmt: skip
 
     def row_tokens(self, c: Config) -> int:

@@ -171,7 +171,7 @@ class Stepper:
             self.optimizer.zero_grad(set_to_none=True)
             return {**report, "absurd": 1.0}
         with clock.phase("optimizer"):
-            report.update(self.within_memory(lambda: self.move(part.step)))
+            report.update(self.move(part.step))
         return report
 
     def accumulate(
@@ -206,7 +206,7 @@ class Stepper:
         report = {"grad_norm": float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)}
         rate = optim.apply(c, self.optimizer, step)
         if math.isfinite(report["grad_norm"]):
-            self.optimizer.step()
+            self.within_memory(self.optimizer.step)  # its state is allocated in the first one
             report["learning_rate"] = rate
         else:
             report["skipped"] = 1.0
@@ -225,7 +225,6 @@ class Stepper:
                     raise
             # here nothing holds on to the memory of the attempt
             self.note(reason)
-            self.optimizer.zero_grad(set_to_none=True)
             torch.cuda.empty_cache()
 
     def note(self, reason: str) -> None:
@@ -255,13 +254,10 @@ class Stepper:
 
     def rows(self, b: Batch, sequences: Iterable[int]) -> list[tuple[Row, bool]]:
         """This rank's packed rows on the device, and whether they count: ranks without work still run, because the
-        others wait for them. Rows stay short without a variable-length kernel: attention costs the row's square."""
-        limit = self.sizing.row_tokens(self.config)
-        device = self.ranks.device
-        if self.policy.implementation in ("sdpa", "eager"):
-            longest = max((len(b.tokens[i]) for i in sequences), default=0)
-            limit = min(limit, max(longest, 4096 if device.type == "cuda" else 256))
-        packed = batch.pack(b, sequences, limit)
+        others wait for them."""
+        limit, device = self.sizing.row_tokens(self.config), self.ranks.device
+        most = self.policy.longest_row(max((len(b.tokens[i]) for i in sequences), default=0))
+        packed = batch.pack(b, sequences, min(limit, most) if most else limit)
         mine = batch.share(packed, self.ranks.rank, self.ranks.world)
         return [((row or packed[-1]).to(device), row is not None) for row in mine]
 

@@ -1,0 +1,123 @@
+"""How a step runs when nobody says it: a table that the plan in Go answers in the same way, and memory that runs out."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+
+from worker import auto
+from worker import batch as batches
+from worker.metrics import Clock
+
+from .test_model import groups, stepper
+
+TABLE = Path(__file__).parents[2] / "testdata" / "auto.json"
+CASES = json.loads(TABLE.read_text())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c["name"])
+def test_the_table(case):
+    """Written by `answer` below; a change of it is a change of what users get without asking."""
+    assert answer(case) == case["choice"]
+
+
+def answer(case: dict) -> dict:
+    """What is chosen for a case, as the table keeps it."""
+    given = case["given"]
+    dtype, compute = auto.precision(given.get("dtype"), given.get("compute_dtype"), case["lora"], case["gpu"])
+    keys = ("compile", "gradient_checkpointing", "row_tokens", "head_chunk")
+    x = auto.Settings(dtype, compute, *(given.get(k) for k in keys))
+    s = auto.Shape(**case["shape"])
+    fixed = auto.fixed(s, x, case["optimizer"], case["published"])
+    m = auto.Machine(case["free"], case["gpu"], case["longest"], case["batch_tokens"], fixed)
+    chosen = asdict(auto.choose(s, x, m))
+    return {"dtype": dtype, "compute_dtype": compute, **{k: v for k, v in chosen.items() if k != "reason"}}
+
+
+BIG = auto.Shape(1_543_714_304, 1_543_714_304, 28, 1536, 8960, 151_936)
+
+
+def test_memory_alone_demands_recomputation():
+    """Less memory: first smaller rows, then recomputed activations, then still smaller rows."""
+    seen = []
+    for free in (150, 100, 60, 40, 34, 29, 27, 10):
+        x = auto.Settings("float32", "bfloat16")
+        m = auto.Machine(free * auto.GIB, True, 1024, 65_536, auto.fixed(BIG, x, "adamw", False))
+        c = auto.choose(BIG, x, m)
+        seen.append((c.gradient_checkpointing, c.row_tokens))
+        assert ("may run out" in c.reason) == (c.needed > auto.USABLE * m.free)
+    assert seen == sorted(seen, key=lambda x: (x[0], -x[1]))
+    assert seen[0] == (False, 32768) and seen[-1] == (True, 1024)
+
+
+def test_what_is_given_is_obeyed():
+    m = auto.Machine(1 * auto.GIB, True, 1024, 65_536, 0)
+    x = auto.Settings("float32", "bfloat16", False, False, 5000, 77)
+    c = auto.choose(BIG, x, m)
+    assert (c.compile, c.gradient_checkpointing, c.row_tokens, c.head_chunk) == (False, False, 5000, 77)
+
+
+def test_steps_down_end():
+    """Each step down needs less, and there is a last one."""
+    x, m = auto.Settings("float32", "bfloat16"), auto.Machine(500 * auto.GIB, True, 1024, 65_536, 0)
+    c, seen = auto.choose(BIG, x, m), []
+    while True:
+        less = auto.choose(BIG, x, m, below=c)
+        if not auto.smaller(c, less):
+            break
+        assert less.needed < c.needed and "out of memory with rows of" in less.reason
+        seen.append(less)
+        c = less
+    assert c.gradient_checkpointing and c.row_tokens == 1024 and len(seen) > 5
+
+
+@pytest.mark.parametrize("at", ["forward", "backward", "optimizer"])
+def test_a_step_that_runs_out_of_memory_is_made_in_a_smaller_way(tmp_path, tiny, monkeypatch, at):
+    """The numbers are those of a run that never had the trouble."""
+    free = {"model": {"gradient_checkpointing": None, "row_tokens": None, "head_chunk": None}}
+    calm, troubled = stepper(tmp_path, tiny, **free), stepper(tmp_path, tiny, **free)
+    b = batches.build(groups(12))
+    want = calm.train(b, 0, Clock(torch.device("cpu")))
+    left = [2]
+
+    def full(original):
+        def action(*args, **kwargs):
+            if left[0]:
+                left[0] -= 1
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+            return original(*args, **kwargs)
+
+        return action
+
+    if at == "forward":
+        monkeypatch.setattr(troubled.policy, "forward", full(troubled.policy.forward))
+    elif at == "backward":
+        monkeypatch.setattr(torch.Tensor, "backward", full(torch.Tensor.backward))
+    else:
+        troubled.optimizer.step = full(troubled.optimizer.step)
+    got = troubled.train(b, 0, Clock(torch.device("cpu")))
+    assert left == [0] and troubled.sizing.steps_down == 2
+    assert sum("out of memory with rows of" in note for note in troubled.notes) == 2
+    assert got["loss/total"] == pytest.approx(want["loss/total"], abs=1e-10)
+    assert got["grad_norm"] == pytest.approx(want["grad_norm"], abs=1e-10)
+    for p, q in zip(calm.policy.parameters(), troubled.policy.parameters(), strict=True):
+        assert torch.allclose(p, q, atol=1e-9)
+
+
+def test_memory_that_runs_out_is_an_error_where_nothing_is_left_to_choose(tmp_path, tiny, monkeypatch):
+    fixed = {"gradient_checkpointing": True, "row_tokens": 64, "head_chunk": 8, "compile": False}
+    s = stepper(tmp_path, tiny, model=fixed)
+
+    def full(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(s.policy, "forward", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        s.within_memory(lambda: s.policy(None))
+    assert s.sizing.steps_down == 0
+
+
+if __name__ == "__main__":  # python -m worker.tests.test_auto writes the answers anew
+    TABLE.write_text("[\n" + ",\n".join(json.dumps({**c, "choice": answer(c)}) for c in CASES) + "\n]\n")
