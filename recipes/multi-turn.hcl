@@ -1,5 +1,6 @@
-# Several turns with a tool: a model that was made for tool calling uses a calculator, reads the result and answers.
-# The environment runs the tool; what the tool says is part of the sequence, but not trained on.
+# GSM8K in several turns with a tool: a model that was made for tool calling solves word problems with a calculator. It
+# calls the tool, reads the result, and goes on until it answers. The environment runs the tool; the tool's text is part
+# of the sequence, but not trained on. Without a network: config = { train_path = …, test_path = … }, as in gsm8k.hcl.
 
 variable "model" {
   type    = string
@@ -8,9 +9,9 @@ variable "model" {
 
 inference "vllm" "policy" {
   model                  = var.model
-  max_model_len          = 1024
+  max_model_len          = 2048
   gpu_memory_utilization = 0.45
-  tool_call_parser       = "hermes" # for whoever asks /v1/chat/completions with tools; the rollouts here carry their calls as text
+  tool_call_parser       = "hermes" # for clients of /v1/chat/completions; the rollouts here carry their calls as text
 
   # This model's tokenizer comes with several chat templates, of which one must be chosen: default, or tool_use.
   chat_template_name = "tool_use"
@@ -21,21 +22,21 @@ inference "vllm" "policy" {
 environment "atropos" "calculator" {
   script           = "environments/tools.py"
   inference        = inference.vllm.policy
-  group_size       = 8   # conversations about one question, scored against each other
-  max_token_length = 512 # of a whole conversation
+  group_size       = 8    # conversations about one question, scored against each other
+  max_token_length = 1536 # of a whole conversation
   config = {
-    max_turns      = 3
-    max_new_tokens = 64 # of one turn
+    max_turns      = 6
+    max_new_tokens = 256 # of one turn
   }
 }
 
 trainer "grpo" "policy" {
   model         = var.model
   environments  = [environment.atropos.calculator]
-  steps         = 50
+  steps         = 200
   batch_size    = 128
   learning_rate = 3e-6
-  max_length    = 1024
+  max_length    = 2048
 
   lora {
     rank  = 32

@@ -154,14 +154,18 @@ func TestMultiTurn(t *testing.T) {
 		if begun++; begun%2 == 0 {
 			return "<answer>1</answer>" // half of the conversations guess
 		}
-		m := sum.FindStringSubmatch(prompt)
-		return fmt.Sprintf(
-			`<tool_call>{"name": "calculator", "arguments": {"expression": "%s*%s"}}</tool_call>`,
-			m[1],
-			m[3],
-		)
+		return `<tool_call>{"name": "calculator", "arguments": {"expression": "(3 + 5) * 12 / 2"}}</tool_call>`
 	}
-	for _, g := range rolled(t, w, 1, script(t, "tools.py"))[:1] {
+	questions := filepath.Join(t.TempDir(), "gsm8k.jsonl")
+	if err := os.WriteFile(questions, []byte(`{"question": "Three and five boxes of a dozen, shared by two. Each gets?", `+
+		`"answer": "#### 48"}`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tools := func(c *Config) {
+		script(t, "tools.py")(c)
+		c.Config = map[string]any{"train_path": questions, "test_path": questions}
+	}
+	for _, g := range rolled(t, w, 1, tools)[:1] {
 		for i, text := range trained(t, g) {
 			score := g["scores"].([]any)[i].(float64)
 			switch {

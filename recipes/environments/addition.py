@@ -1,8 +1,9 @@
 """One-digit addition as an Atropos environment: small enough for a CPU, honest enough to show learning.
 
-A plain atroposlib environment that knows nothing of recipe; copy it to start your own. The hundred pairs of digits are split once,
-by a fixed seed, into 70 for training and 30 that are only evaluated. Reward is 1 when the answer begins with the right number.
-`shuffle_rewards` is the control: the same scores, dealt out at random within each group, so that there is nothing to learn.
+A plain atroposlib environment that knows nothing of recipe; copy it to start your own. The hundred pairs of digits are
+split once, by a fixed seed, into 70 for training and 30 that are only evaluated. Reward is 1 when the answer begins
+with the right number. `shuffle_rewards` is the control: the same scores, dealt out at random within each group, so that
+there is nothing to learn.
 """
 
 import random

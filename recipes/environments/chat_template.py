@@ -1,8 +1,9 @@
 """A chat template of the environment's own: for a base model without one, or to train on another form of conversation.
 
-The environment renders conversations itself and sends token ids, so the template belongs to its tokenizer: it is set once, in
-setup(). The server's template (chat_template of the inference block) plays no part in rollouts; give the server the same one when
-people or judges talk to it, and whoever serves the checkpoint later, too: the trainer saves the tokenizer of the model as it was.
+The environment renders conversations itself and sends token ids, so the template belongs to its tokenizer: it is set
+once, in setup(). The server's template (chat_template of the inference block) plays no part in rollouts; give the
+server the same one when people or judges talk to it, and whoever serves the checkpoint later, too: the trainer saves
+the tokenizer of the model as it was.
 """
 
 from typing import Optional, Tuple

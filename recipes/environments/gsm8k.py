@@ -1,9 +1,10 @@
 """GSM8K, grade-school mathematics, as an Atropos environment. Copy it to start your own on another data set.
 
-Data come from the hub (openai/gsm8k) or from local files: `train_path` and `test_path` name .jsonl or .parquet files with the columns
-question and answer, so that it runs on a machine without a network. An answer is right when the number in \\boxed{} equals the gold
-number, which math_verify decides when it is installed and plain comparison of numbers otherwise. When all answers of a group are
-right, shorter ones earn more (length_penalty), so that the group still teaches something; a group without any difference is dropped (ensure_scores_are_not_same).
+Data come from the hub (openai/gsm8k) or from local files: `train_path` and `test_path` name .jsonl or .parquet files
+with the columns question and answer, so that it runs on a machine without a network. An answer is right when the number
+in \\boxed{} equals the gold number, which math_verify decides when it is installed and plain comparison of numbers
+otherwise. When all answers of a group are right, shorter ones earn more (length_penalty), so that the group still
+teaches something; a group without any difference is dropped (ensure_scores_are_not_same).
 """
 
 import asyncio
@@ -120,7 +121,8 @@ class GSM8K(BaseEnv):
         return [*system, {"role": "user", "content": item["question"]}]
 
     def shorten(self, scores: List[float], lengths: List[int]) -> List[float]:
-        """All are right: what goes beyond the free share of the length costs, linearly, down to 0 at the whole of it."""
+        """All are right: what goes beyond the free share of the length costs, linearly, down to 0 at the whole of
+        it."""
         limit = self.config.max_token_length
         free = self.config.length_penalty_from * limit
         return [s if n <= free else s * max(0.0, 1 - (n - free) / (limit - free)) for s, n in zip(scores, lengths)]

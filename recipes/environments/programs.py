@@ -1,8 +1,8 @@
 """Code that is run: the model writes a function, a sandbox runs it (sandbox.py), and what happened is the reward.
 
-Right answers, wrong ones, code that fails and code that does not end are told apart, because they teach different things. What the
-function returns is compared here, not in the process that runs it. Without a working sandbox the environment does not start, unless its
-config says sandbox = "none".
+Right answers, wrong ones, code that fails and code that does not end are told apart, because they teach different
+things. What the function returns is compared here, not in the process that runs it. Without a working sandbox the
+environment does not start, unless its config says sandbox = "none".
 """
 
 import asyncio
@@ -26,7 +26,9 @@ INPUTS = [-7, -1, 0, 3, 12]
 
 class CodeConfig(AdditionConfig):
     max_new_tokens: int = Field(default=48, description="Tokens of one function body")
-    sandbox: str = Field(default="bubblewrap", description='What programs run in: "bubblewrap", or "none" for limits and nothing else')
+    sandbox: str = Field(
+        default="bubblewrap", description='What programs run in: "bubblewrap", or "none" for limits only'
+    )
     seconds: int = Field(default=2, description="CPU time that a program gets")
     megabytes: int = Field(default=256, description="Memory that it gets")
     wrong: float = Field(default=0.0, description="Reward of code that runs and gives a wrong result")
@@ -67,7 +69,10 @@ class Code(Addition):
     async def outcomes(self, item, texts: List[str]) -> List[str]:
         c, (task, k) = self.config, (TASKS[item[0]][1], item[1])
         return await asyncio.gather(
-            *(self.sandbox.judge(self.program(text), INPUTS, lambda x: task(x, k), c.seconds, c.megabytes) for text in texts)
+            *(
+                self.sandbox.judge(self.program(text), INPUTS, lambda x: task(x, k), c.seconds, c.megabytes)
+                for text in texts
+            )
         )
 
     def score(self, outcome: str) -> float:
@@ -76,7 +81,11 @@ class Code(Addition):
     async def write(self, item, n: int, temperature: float, split: str):
         async with self.server.managed_server(tokenizer=self.tokenizer) as managed:
             answers = await managed.completion(
-                prompt=self.question(item), n=n, max_tokens=self.config.max_new_tokens, temperature=temperature, split=split
+                prompt=self.question(item),
+                n=n,
+                max_tokens=self.config.max_new_tokens,
+                temperature=temperature,
+                split=split,
             )
             return await self.outcomes(item, [c.text for c in answers.choices]), managed.get_state()["nodes"]
 
@@ -95,7 +104,9 @@ class Code(Addition):
         rng = random.Random(1)  # the same tasks each time
         items = [(rng.randrange(len(TASKS)), rng.randint(2, 9)) for _ in range(16)]
         outcomes = [(await self.write(item, 1, 0.0, "eval"))[0][0] for item in items]
-        await self.evaluate_log(metrics={f"eval/{o}": outcomes.count(o) / len(outcomes) for o in ("right", "wrong", "failed", "endless")})
+        await self.evaluate_log(
+            metrics={f"eval/{o}": outcomes.count(o) / len(outcomes) for o in ("right", "wrong", "failed", "endless")}
+        )
 
 
 if __name__ == "__main__":

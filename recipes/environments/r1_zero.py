@@ -1,8 +1,10 @@
-"""R1-zero style: a base model without a chat template learns to think before it answers, from two rewards and no examples.
+"""R1-zero style: a base model without a chat template learns to think before it answers, from two rewards and no
+examples.
 
-The task is one of reasoning-gym, countdown unless the recipe names another: reach a number with the given ones. The prompt only
-describes the form, <think>…</think> <answer>…</answer>. One reward is for the right answer, a smaller one for keeping the form, so
-that there is something to learn before the first right answer. What is between the think tags is never judged.
+The task is one of reasoning-gym, countdown unless the recipe names another: reach a number with the given ones. The
+prompt only describes the form, <think>…</think> <answer>…</answer>. One reward is for the right answer, a smaller one
+for keeping the form, so that there is something to learn before the first right answer. What is between the think tags
+is never judged.
 """
 
 import re
@@ -12,8 +14,9 @@ from pydantic import Field
 from reasoning_gym_server import ReasoningGym, ReasoningGymConfig
 
 TEMPLATE = (
-    "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. The Assistant first thinks "
-    "about the reasoning in the mind and then gives the answer, as in <think>reasoning</think> <answer>answer</answer>.\n"
+    "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. The Assistant "
+    "first thinks about the reasoning in the mind and then gives the answer, as in <think>reasoning</think> "
+    "<answer>answer</answer>.\n"
     "User: {question}\nAssistant: <think>"
 )
 FORM = re.compile(r"[^<]*</think>\s*<answer>([^<]*)</answer>\s*", re.DOTALL)
@@ -38,12 +41,14 @@ class R1Zero(ReasoningGym):
 
     def score_text(self, text: str, entry: Dict[str, Any]) -> float:
         """The prompt has opened the thinking; the completion closes it, answers and ends."""
-        if not text.rstrip().endswith("</answer>"):  # whether a server includes the text that stopped it is its own matter
+        if not text.rstrip().endswith(
+            "</answer>"
+        ):  # some servers include the text that stopped the completion, others do not
             text += "</answer>"
         found = FORM.match(text)
         if found is None:
             return 0.0
-        right = self.task.score_answer(found[1].strip(), entry) == 1  # a part of the way is no answer
+        right = self.task.score_answer(found[1].strip(), entry) == 1  # a partly right answer does not count
         return self.config.form_reward + (1.0 - self.config.form_reward) * float(right)
 
 

@@ -1,9 +1,11 @@
-"""Any task of reasoning-gym as an Atropos environment: problems are generated, and the task itself verifies the answers.
+"""Any task of reasoning-gym as an Atropos environment: problems are generated, and the task itself verifies the
+answers.
 
-A plain atroposlib environment that knows nothing of recipe; copy it to start your own. `dataset` names one of reasoning-gym's tasks
-(about a hundred: arithmetic, logic, games, graphs) and `dataset_config` sets how hard it is. The first text in the completion that
-fits `answer_pattern` is the answer; the task's own score_answer says what it is worth, 1 when it is right and in some tasks a part of
-it. Held-out questions are drawn first, and a question among them is never trained on.
+A plain atroposlib environment that knows nothing of recipe; copy it to start your own. `dataset` names one of
+reasoning-gym's tasks (about a hundred: arithmetic, logic, games, graphs) and `dataset_config` sets how hard it is. The
+first text in the completion that fits `answer_pattern` is the answer; the task's own score_answer says what it is
+worth, 1 when it is right and in some tasks a part of it. Held-out questions are drawn first, and a question among them
+is never trained on.
 """
 
 import asyncio

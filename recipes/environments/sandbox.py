@@ -1,11 +1,13 @@
 """Runs a function that a model wrote, and says what it returned. Nothing here knows of recipe or of atroposlib.
 
-The function runs in a process of its own inside bubblewrap: no network, no files but the interpreter's (read-only) and an empty folder in
-memory, no environment, no other processes to see and none to start, and limits on time and memory. Only what it returned for each input
-comes back, and only if these are integers; whether they are right is decided here, so there is no verdict that the function could print,
-no comparison that it could patch, and no exit status that it could fake.
+The function runs in a process of its own inside bubblewrap: no network, no files but the interpreter's (read-only) and
+an empty folder in memory, no environment, no other processes to see and none to start, and limits on time and memory.
+Only what it returned for each input comes back, and only if these are integers; whether they are right is decided here,
+so there is no verdict that the function could print, no comparison that it could patch, and no exit status that it
+could fake.
 
-What it does not stop: a fault of the kernel or of bubblewrap, and finding out how long something takes. A virtual machine does more.
+What it does not stop: a fault of the kernel or of bubblewrap, and finding out how long something takes. A virtual
+machine does more.
 """
 
 import asyncio
@@ -48,7 +50,8 @@ class NoSandbox(RuntimeError):
     pass
 
 
-# What no function needs and what has the most faults: new processes and threads, other namespaces, other processes' memory.
+# What no function needs and what has the most faults: new processes and threads, other namespaces, other processes'
+# memory.
 DENIED = {
     "x86_64": (0xC000003E, [56, 57, 58, 101, 165, 248, 249, 250, 272, 298, 308, 310, 311, 321, 323, 425, 435]),
     "aarch64": (0xC00000B7, [40, 97, 117, 217, 218, 219, 220, 241, 268, 270, 271, 280, 282, 425, 435]),
@@ -75,7 +78,15 @@ def bubblewrap(path: str) -> List[str]:
     for name in sorted(os.environ):
         command += ["--unsetenv", name]  # --clearenv is younger than some of the versions in use
     seen = set()
-    for folder in ["/usr", "/lib", "/lib64", "/lib32", "/bin", sys.base_prefix, os.path.dirname(os.path.realpath(sys.executable))]:
+    for folder in [
+        "/usr",
+        "/lib",
+        "/lib64",
+        "/lib32",
+        "/bin",
+        sys.base_prefix,
+        os.path.dirname(os.path.realpath(sys.executable)),
+    ]:
         if folder in seen or not os.path.exists(folder) or any(folder.startswith(s + "/") for s in seen):
             continue
         seen.add(folder)
@@ -83,12 +94,23 @@ def bubblewrap(path: str) -> List[str]:
             command += ["--symlink", os.readlink(folder), folder]
         else:
             command += ["--ro-bind", folder, folder]
-    command += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache", "--dev", "/dev", "--tmpfs", "/tmp", "--chdir", "/tmp"]
+    command += [
+        "--ro-bind-try",
+        "/etc/ld.so.cache",
+        "/etc/ld.so.cache",
+        "--dev",
+        "/dev",
+        "--tmpfs",
+        "/tmp",
+        "--chdir",
+        "/tmp",
+    ]
     return command
 
 
 class Sandbox:
-    """Sandbox("bubblewrap") after `await probe()`; Sandbox("none") gives limits on time and memory, and nothing else."""
+    """Sandbox("bubblewrap") after `await probe()`; Sandbox("none") gives limits on time and memory, and nothing
+    else."""
 
     def __init__(self, kind: str = "bubblewrap"):
         if kind not in ("bubblewrap", "none"):
@@ -104,9 +126,9 @@ class Sandbox:
 
     def remedy(self, why: str) -> str:
         return (
-            f"refused: code written by a model would run without a sandbox: {why}. Install bubblewrap (apt install bubblewrap, dnf install "
-            'bubblewrap) and, inside a container, allow it user namespaces; or write sandbox = "none" in the block\'s config, if the machine '
-            "holds nothing that the code must not reach"
+            f"refused: code written by a model would run without a sandbox: {why}. Install bubblewrap (apt install "
+            "bubblewrap, dnf install bubblewrap) and, inside a container, allow it user namespaces; or write "
+            'sandbox = "none" in the block\'s config, if the machine holds nothing that the code must not reach'
         )
 
     async def probe(self) -> None:
@@ -116,21 +138,27 @@ class Sandbox:
             raise NoSandbox(self.remedy(why or "a first function did not run in it"))
         if self.kind == "none":
             return
-        with tempfile.NamedTemporaryFile(dir=os.path.expanduser("~") if os.access(os.path.expanduser("~"), os.W_OK) else None) as secret:
-            look = f"import os\ndef f(x):\n    return int(os.path.exists({secret.name!r})) + 2 * int(len(os.listdir('/')) > 12)\n"
+        home = os.path.expanduser("~")
+        with tempfile.NamedTemporaryFile(dir=home if os.access(home, os.W_OK) else None) as secret:
+            seen = f"int(os.path.exists({secret.name!r})) + 2 * int(len(os.listdir('/')) > 12)"
+            look = f"import os\ndef f(x):\n    return {seen}\n"
             results, why = await self._call(look, [1], 10, 512)
         if results is None or results[0] % 2:
             raise NoSandbox(self.remedy(why or "a function in it saw a file outside of it"))
 
-    async def judge(self, program: str, inputs: List[int], want: Callable[[int], int], seconds: int, megabytes: int) -> str:
-        """What became of a program that defines f: right, wrong, failed, or endless when it used up a limit."""
+    async def judge(
+        self, program: str, inputs: List[int], want: Callable[[int], int], seconds: int, megabytes: int
+    ) -> str:
+        """The outcome of a program that defines f: right, wrong, failed, or endless when it used up a limit."""
         results, why = await self._call(program, inputs, seconds, megabytes)
         if results is None:
             return "endless" if why == "endless" else "failed"
         return "right" if all(r is not None and r == want(x) for r, x in zip(results, inputs, strict=True)) else "wrong"
 
-    async def _call(self, program: str, inputs: List[int], seconds: int, megabytes: int) -> Tuple[Optional[List[Optional[int]]], str]:
-        """What f returned for each input, None where that was no integer; or None and why there is nothing."""
+    async def _call(
+        self, program: str, inputs: List[int], seconds: int, megabytes: int
+    ) -> Tuple[Optional[List[Optional[int]]], str]:
+        """What f returned for each input, None where that was no integer; or None and the reason."""
         job = json.dumps({"program": program, "inputs": inputs, "seconds": seconds, "megabytes": megabytes}).encode()
         with tempfile.TemporaryDirectory() as folder:
             status, data, words = await self._run(job, folder, 5 * seconds + 5)
@@ -141,9 +169,9 @@ class Sandbox:
         try:
             results = json.loads(data)
         except ValueError:  # cut off, not JSON, or a number of more digits than are read
-            return None, "what it gave back cannot be read"
+            return None, "its result cannot be read"
         if not isinstance(results, list) or len(results) != len(inputs):
-            return None, "it did not give back one result for each input"
+            return None, "it did not return one result for each input"
         return [r if type(r) is int else None for r in results], ""
 
     async def _run(self, job: bytes, folder: str, patience: float) -> Tuple[int, bytes, str]:
@@ -169,11 +197,11 @@ class Sandbox:
             return -signal.SIGKILL, b"", ""
         finally:
             try:
-                os.killpg(child.pid, signal.SIGKILL)  # it, and what it has started
+                os.killpg(child.pid, signal.SIGKILL)  # the program and its children
             except ProcessLookupError:
                 pass
             await child.wait()
-            child._transport.close()  # else pipes that an escaped program holds open are waited for
+            child._transport.close()  # otherwise this waits for pipes that an escaped program holds open
 
 
 async def talk(child, job: bytes) -> Tuple[int, bytes, str]:
@@ -187,12 +215,12 @@ async def talk(child, job: bytes) -> Tuple[int, bytes, str]:
 
     _, data, words = await asyncio.gather(give(), capped(child.stdout), capped(child.stderr))
     if len(data) > MAX_RESULT:
-        return 1, b"", "it gave back too much"
+        return 1, b"", "it returned too much"
     return await child.wait(), data, words.decode(errors="replace")
 
 
 async def capped(stream) -> bytes:
-    """What comes until the end of the stream, or a little more than is taken."""
+    """The stream up to its end, or a little more than the limit."""
     data = b""
     while len(data) <= MAX_RESULT:
         part = await stream.read(MAX_RESULT)

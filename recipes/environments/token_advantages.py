@@ -1,9 +1,11 @@
-"""Token-level advantages: an environment that says itself how good each token was, instead of one score for the whole answer.
+"""Token-level advantages: an environment that says itself how good each token was, instead of one score for the whole
+answer.
 
-One-digit addition again. A score says only that an answer was right or wrong; here the tokens of the number get the credit or the
-blame, and whatever is written after it gets a small penalty, so that answers learn to be right and to stop. The trainer uses these
-advantages as they are (advantages { use_advantages = true }, its default); with use_advantages = false it falls back to scores, and
-the difference between the two runs shows what the tokens' advantages do.
+One-digit addition again. A score says only that an answer was right or wrong; here the tokens of the number get the
+credit or the blame, and whatever is written after it gets a small penalty, so that answers learn to be right and to
+stop. The trainer uses these advantages as they are (advantages { use_advantages = true }, its default); with
+use_advantages = false it falls back to scores, and the difference between the two runs shows what the tokens'
+advantages do.
 """
 
 from typing import Optional, Tuple

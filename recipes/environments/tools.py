@@ -1,101 +1,104 @@
-"""Several turns with a tool: the model calls a calculator in the form of Hermes models, reads the result and answers.
+"""GSM8K in several turns with a tool: the model calls a calculator in the form of Hermes models, reads the result, and
+goes on until it answers.
 
-Shows what is different when a rollout has more than one turn:
+What is different when a rollout has more than one turn:
 - each member of the group is a conversation of its own, so they run side by side, each in its own managed server;
-- the prompt of a turn is the whole text so far with the tool's answer appended. It only grows, so that the tokens of earlier turns
-  are the sampled ones and are never made again from text; what the tool wrote is masked and not trained on;
-- the tool runs here, in the environment, and a call that cannot be carried out is an answer like any other: the model learns from it.
+- the prompt of a turn is the whole text so far with the tool's answer appended. It only grows, so that the tokens of
+  earlier turns stay the sampled ones and are never tokenized again; the tool's text is masked and not trained on;
+- the tool runs here, in the environment. A call that fails gets the error as its answer: the model learns from it.
+
+The questions come from the hub (openai/gsm8k) or from local files, as in gsm8k.py.
 """
 
 import ast
-import asyncio
 import json
 import operator
-import random
 import re
-from typing import Optional, Tuple
+from typing import List, Optional, Tuple
 
-from addition import Addition, AdditionConfig
-from atroposlib.envs.base import ScoredDataGroup
+from atroposlib.envs.base import APIServerConfig
+from conversations import Conversations, carry
+from gsm8k import GSM8K, GSM8KConfig, same_number
 from pydantic import Field
 
 SYSTEM = (
-    "You can call a calculator. To do so, write\n"
-    '<tool_call>{"name": "calculator", "arguments": {"expression": "12*34"}}</tool_call>\n'
-    "and read the result. Then write the answer as <answer>408</answer>.\n"
+    "Solve the problem step by step. You can call a calculator. To do so, write\n"
+    '<tool_call>{"name": "calculator", "arguments": {"expression": "12 * (3 + 0.5)"}}</tool_call>\n'
+    "and read the result. When you know the answer, write it as a number, for example <answer>42</answer>.\n"
 )
-OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.USub: operator.neg}
+OPERATORS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.USub: operator.neg,
+}
 
 
-def carry(before, node):
-    """The sequence of this turn with what the turns before it train on. atroposlib 0.4 carries that on for chat completions only:
-    after a plain completion all turns but the last would be masked, without a word."""
-    if before is not None:
-        n = len(before.tokens)
-        if node.tokens[:n] != before.tokens:
-            raise ValueError("a turn does not continue the tokens of the one before it")
-        node.masked_tokens[:n], node.logprobs[:n] = before.masked_tokens, before.logprobs
-    return node
+class ToolsConfig(GSM8KConfig):
+    max_turns: int = Field(default=6, description="Turns of one conversation")
+    max_new_tokens: int = Field(default=256, description="Tokens of one turn")
+    system_prompt: str = Field(default=SYSTEM, description="Text before the question")
 
 
-class ToolsConfig(AdditionConfig):
-    max_turns: int = Field(default=3, description="Turns of one conversation")
-    max_new_tokens: int = Field(default=64, description="Tokens of one turn")
-    largest: int = Field(default=99, description="Largest factor of a question")
+def calculate(expression: str) -> str:
+    """The value of an expression of numbers with + - * / and parentheses; nothing else is ever run."""
 
-
-def calculate(expression: str) -> int:
-    """Integers with + - *; nothing else is ever run."""
-
-    def value(node) -> int:
-        if isinstance(node, ast.Constant) and isinstance(node.value, int):
+    def value(node):
+        if isinstance(node, ast.Constant) and type(node.value) in (int, float):
             return node.value
         if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
             return OPERATORS[type(node.op)](value(node.left), value(node.right))
         if isinstance(node, ast.UnaryOp) and type(node.op) in OPERATORS:
             return OPERATORS[type(node.op)](value(node.operand))
-        raise ValueError("only integers with + - * are known")
+        raise ValueError("expected numbers with + - * / and parentheses")
 
     if len(expression) > 100:
-        raise ValueError("the expression is too long")
-    return value(ast.parse(expression.strip(), mode="eval").body)
+        raise ValueError("the expression is longer than 100 characters")
+    result = value(ast.parse(expression.strip(), mode="eval").body)
+    return str(result) if isinstance(result, int) else f"{result:.10g}"
 
 
 def call(text: str) -> Optional[str]:
-    """What the tool says to the call that a turn makes; None when it makes none."""
+    """The tool's answer to the call in a turn; None when the turn has none."""
     found = re.search(r"<tool_call>(.*?)</tool_call>", text, re.DOTALL)
     if found is None:
         return None
     try:
         request = json.loads(found[1])
         if request["name"] != "calculator":
-            raise ValueError(f"there is no tool {request['name']}")
-        return str(calculate(request["arguments"]["expression"]))
-    except (KeyError, TypeError, ValueError, SyntaxError, RecursionError) as e:
+            raise ValueError(f"there is no tool {request['name']}, only calculator")
+        return calculate(request["arguments"]["expression"])
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError, SyntaxError, RecursionError) as e:
         return f"error: {e}"
 
 
-class Tools(Addition):
+class Tools(Conversations, GSM8K):
     name = "tools"
+    counted = "tool_calls"
     env_config_cls = ToolsConfig
 
     @classmethod
-    def config_init(cls):
-        config, servers = super().config_init()
-        given = {**config.model_dump(exclude={"max_new_tokens"}), "wandb_name": "tools", "max_token_length": 512}
-        return ToolsConfig(**given), servers
+    def config_init(cls) -> Tuple[ToolsConfig, List[APIServerConfig]]:
+        _, servers = super().config_init()
+        config = ToolsConfig(
+            group_size=8, use_wandb=False, max_token_length=1536, steps_per_eval=25, wandb_name="tools"
+        )
+        return config, servers
 
-    async def get_next_item(self) -> Tuple[int, int]:
-        return self.random.randint(2, self.config.largest), self.random.randint(2, self.config.largest)
+    def held_out(self) -> List[dict]:
+        return self.test[: self.config.eval_limit or None]
 
-    def question(self, item) -> str:
-        return f"{SYSTEM}\nQuestion: What is {item[0]}*{item[1]}?\n"
+    def question(self, item: dict) -> str:
+        return f"{self.config.system_prompt}\nProblem: {item['question']}\n"
 
-    async def conversation(self, item, temperature: float, split: str = "train"):
-        """One rollout: its tokens, and its score."""
+    async def conversation(self, item: dict, temperature: float, split: str = "train"):
+        """One rollout: its sequence, its score, and how often it called the tool."""
         text, calls, right, node = self.question(item), 0, False, None
         async with self.server.managed_server(tokenizer=self.tokenizer) as managed:
             for _ in range(self.config.max_turns):
+                if node is not None and len(node.tokens) + self.config.max_new_tokens > self.config.max_token_length:
+                    break
                 reply = await managed.completion(
                     prompt=text,
                     n=1,
@@ -107,41 +110,17 @@ class Tools(Addition):
                 turn = reply.choices[0].text
                 node = carry(node, managed.get_state()["nodes"][-1])
                 text = node.full_text
-                answer = re.search(r"<answer>\s*(-?\d+)", turn)
+                answer = re.search(r"<answer>([^<]*)", turn)
                 if answer is not None:
-                    right = int(answer[1]) == item[0] * item[1]
+                    right = same_number(answer[1], item["gold"])
                     break
-                # Whether a server includes the text that stopped it is its own matter.
+                # Some servers include the text that stopped the turn, others do not.
                 response = call(turn if "</tool_call>" in turn else turn + "</tool_call>")
                 if response is None:
                     break
                 calls += 1
                 text += f"\n<tool_response>{response}</tool_response>\n"
         return node, float(right), calls
-
-    async def collect_trajectories(self, item) -> Tuple[Optional[ScoredDataGroup], list]:
-        rollouts = await asyncio.gather(
-            *(self.conversation(item, self.config.temperature) for _ in range(self.config.group_size))
-        )
-        self.correct.extend(score for _, score, _ in rollouts)
-        group = ScoredDataGroup(
-            tokens=[node.tokens for node, _, _ in rollouts],
-            masks=[node.masked_tokens for node, _, _ in rollouts],
-            inference_logprobs=[node.logprobs for node, _, _ in rollouts],
-            scores=[score for _, score, _ in rollouts],
-        )
-        return group, []
-
-    async def evaluate(self, *args, **kwargs):
-        rng = random.Random(1)  # the same questions each time
-        items = [(rng.randint(2, self.config.largest), rng.randint(2, self.config.largest)) for _ in range(16)]
-        rollouts = await asyncio.gather(*(self.conversation(item, 0.0, "eval") for item in items))
-        await self.evaluate_log(
-            metrics={
-                "eval/accuracy": sum(score for _, score, _ in rollouts) / len(rollouts),
-                "eval/tool_calls": sum(calls for _, _, calls in rollouts) / len(rollouts),
-            }
-        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""GSPO written again as a loss of one's own (Zheng et al. 2025, arXiv 2507.18071): loss { import = "losses/gspo.py:gspo" }"""
+"""GSPO written again as a loss of one's own (Zheng et al. 2025, arXiv 2507.18071): loss { import =
+"losses/gspo.py:gspo" }"""
 
 import torch
 from recipe_grpo import Result, loss, ratio_metrics, seg_mean

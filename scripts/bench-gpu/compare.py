@@ -1,11 +1,13 @@
 """Time the whole GRPO loop of recipe beside TRL's on this machine's first GPU, in one call.
 
-usage: compare.py --recipe BIN --scores BIN --tokenizer DIR --out DIR [--python PYTHON] [--steps N] [--only CASE,…] [--limit S]
+usage: compare.py --recipe BIN --scores BIN --tokenizer DIR --out DIR [--python PYTHON] [--steps N] [--only CASE,…]
+[--limit S]
 
-Every case does the same work: random weights in Qwen2.5-1.5B's shape, 16 prompts × 8 completions of at most 1,024 tokens a
-step, random scores, no KL term, vLLM on the same GPU at 0.4 of its memory. Cases run one after the other, each in processes of
-its own. Of each is kept: seconds from the command to the end of step 1, seconds of a step (median of those after the second),
-the GPU's peak memory. DIR/result.json holds everything, with the machine's description; the table is printed.
+Every case does the same work: random weights in Qwen2.5-1.5B's shape, 16 prompts × 8 completions of at most 1,024
+tokens a step, random scores, no KL term, vLLM on the same GPU at 0.4 of its memory. Cases run one after the other, each
+in processes of its own. Of each is kept: seconds from the command to the end of step 1, seconds of a step (median of
+those after the second), the GPU's peak memory. DIR/result.json holds everything, with the machine's description; the
+table is printed.
 
 PYTHON needs torch, transformers, peft, vllm and trl. Programs: `make bench-gpu` builds them and calls this one.
 """
@@ -86,7 +88,9 @@ def machine(options: argparse.Namespace) -> dict[str, object]:
         "cores": os.cpu_count(),
         "system": platform.platform(),
         "packages": json.loads(versions.stdout.strip().splitlines()[-1]),
-        "recipe": subprocess.run([options.recipe, "version"], capture_output=True, text=True, check=True).stdout.strip(),
+        "recipe": subprocess.run(
+            [options.recipe, "version"], capture_output=True, text=True, check=True
+        ).stdout.strip(),
         "command": sys.argv,
     }
 
@@ -110,7 +114,9 @@ class Memory(threading.Thread):
 def recipe_command(options: argparse.Namespace, settings: dict[str, object], folder: Path) -> list[str]:
     shutil.copy(HERE / "loop.hcl", folder)
     (folder / "settings.hcl").write_text(f'dev_overrides {{\n  scores = "{options.scores.resolve()}"\n}}\n')
-    passed = {n: os.environ[n] for n in ("PYTHONPATH", "HF_HUB_OFFLINE", "VLLM_USE_FLASHINFER_SAMPLER") if n in os.environ}
+    passed = {
+        n: os.environ[n] for n in ("PYTHONPATH", "HF_HUB_OFFLINE", "VLLM_USE_FLASHINFER_SAMPLER") if n in os.environ
+    }
     variables = {**settings, "python": options.python, "environment": json.dumps(passed)}
     command = [str(options.recipe.resolve()), "apply", "-y", "--json", "loop.hcl"]
     for name, value in variables.items():
@@ -162,7 +168,13 @@ def run(options: argparse.Namespace, case: str, model: Path) -> dict[str, object
     began = time.monotonic()
     with (folder / "stdout").open("w") as log, (folder / "stderr").open("w") as errors:
         process = subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
+            command,
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
         )
         deadline = threading.Timer(options.limit, end, [process])
         deadline.start()
@@ -176,7 +188,9 @@ def run(options: argparse.Namespace, case: str, model: Path) -> dict[str, object
         status = process.wait()
         deadline.cancel()
         if status and kind == "recipe":  # whatever it left on the GPU would be in the next case's way
-            subprocess.run([command[0], "destroy", "-y"], cwd=folder, env=environment, stdout=errors, stderr=errors, check=False)
+            subprocess.run(
+                [command[0], "destroy", "-y"], cwd=folder, env=environment, stdout=errors, stderr=errors, check=False
+            )
     memory.over.set()
     memory.join()
     times = [ends[s] for s in sorted(ends)]

@@ -2,8 +2,8 @@
 
 usage: model.py TOKENIZER OUT
 
-TOKENIZER is a folder, or a name on the model hub, with a tokenizer; its vocabulary becomes the model's. Random weights need no
-download of a large model, and their speed is that of trained ones.
+TOKENIZER is a folder, or a name on the model hub, with a tokenizer; its vocabulary becomes the model's. Random weights
+need no download of a large model, and their speed is that of trained ones.
 """
 
 import os

@@ -1,11 +1,12 @@
 """Time the worker's own training step, alone, on random weights and made-up batches: 64 sequences of 1,024 tokens.
 
-usage: step.py [--cases full,master,lora] [--steps N] [--profile CASE,…] [--shape 1.5B|tiny] [--device auto|cpu] [--out FILE]
+usage: step.py [--cases full,master,lora] [--steps N] [--profile CASE,…] [--shape 1.5B|tiny] [--device auto|cpu] [--out
+FILE]
 
-Every case runs in a process of its own with an empty compile cache; NAME-warm runs NAME once more with the cache that it
-left. Prints one JSON line a case: tokens a second, MFU (model FLOPs, recomputation not counted), peak memory, seconds of the
-compilation before the first batch and of the first step, graphs compiled in the steps after it, what was decided and why.
-The worker and the SDK are found by PYTHONPATH=sdk/python/src:plugins/grpo.
+Every case runs in a process of its own with an empty compile cache; NAME-warm runs NAME once more with the cache that
+it left. Prints one JSON line a case: tokens a second, MFU (model FLOPs, recomputation not counted), peak memory,
+seconds of the compilation before the first batch and of the first step, graphs compiled in the steps after it, what was
+decided and why. The worker and the SDK are found by PYTHONPATH=sdk/python/src:plugins/grpo.
 """
 
 from __future__ import annotations
@@ -132,7 +133,9 @@ def measure(options: argparse.Namespace, name: str) -> dict:
         s, summary = stepper(directory, options, settings)
     device = s.ranks.device
     cuda = device.type == "cuda"
-    b = batch(SHAPES[options.shape]["vocab_size"], lengths_of(kind, options.sequences, options.length), options.length // 4)
+    b = batch(
+        SHAPES[options.shape]["vocab_size"], lengths_of(kind, options.sequences, options.length), options.length // 4
+    )
     loaded = time.perf_counter() - began - imported
 
     def step(k: int) -> tuple[float, dict]:
@@ -217,7 +220,9 @@ def run(options: argparse.Namespace, name: str, cache: Path) -> dict:
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache / name.removesuffix("-warm"))}
     began = time.perf_counter()
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=options.limit, check=False)
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=options.limit, check=False
+        )
     except subprocess.TimeoutExpired:
         return {"case": name, "error": f"timed out after {options.limit:.0f} s"}
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]

@@ -1,4 +1,5 @@
-"""The same loop as loop.hcl by TRL's GRPOTrainer with vLLM colocated. Prints one JSON line when each optimizer step has ended.
+"""The same loop as loop.hcl by TRL's GRPOTrainer with vLLM colocated. Prints one JSON line when each optimizer step has
+ended.
 
 usage: trl_loop.py SETTINGS.json
 """

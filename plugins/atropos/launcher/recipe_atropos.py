@@ -1,15 +1,17 @@
-"""Runs an unmodified atroposlib environment and tells its supervisor how it fares.
+"""Runs an unmodified atroposlib environment and reports to its supervisor.
 
 usage: recipe_atropos.py EVENTS CONFIG.yaml (--script FILE | --module NAME) COMMAND [FLAG ...]
 
-The environment is run as if it had been called directly: same arguments, same settings, same code. Around a few methods of
-atroposlib's BaseEnv this adds what a supervisor needs and a log cannot give:
+The environment is run as if it had been called directly: same arguments, same settings, same code. Around a few methods
+of atroposlib's BaseEnv this adds what a supervisor needs and a log cannot give:
 - settings that the environment's class does not know, or that did not take effect, are reported instead of ignored;
 - registration, status polls, groups, evaluations and their numbers are written to EVENTS, one JSON object a line;
 - groups say which policy versions sampled them, and their tokens, from what the gateway says with each answer;
 - posts of groups carry a key (recipe_keys.py), so that one which is sent again is stored once;
-- what becomes of each post is reported (recipe_posts.py), and chat templates give what atroposlib expects (recipe_transformers.py);
-- SIGTERM ends the environment without losing a group that has been scored: no new rollouts, then what is being sent is sent;
+- what becomes of each post is reported (recipe_posts.py), and chat templates give what atroposlib expects
+  (recipe_transformers.py);
+- SIGTERM ends the environment without losing a group that has been scored: no new rollouts, then what is being sent is
+  sent;
 - an environment whose steps are all queued stays connected instead of leaving, until it is told to.
 """
 
@@ -59,7 +61,7 @@ class Observer:
     def __init__(self, events, settings):
         self.events = events
         self.settings = settings
-        self.rolling = False  # registered: from now on there may be something to lose
+        self.rolling = False  # registered: from now on groups may be lost
         self.draining = False
         self.sending = set()
         self.empty = 0  # rollouts in a row that brought no group
@@ -74,14 +76,15 @@ class Observer:
 
     def drain(self, *_):
         if self.draining or not self.rolling:
-            os._exit(143)  # told twice, or nothing has been scored yet
+            os._exit(143)  # a second signal, or nothing has been scored yet
         self.draining = True
         self.events.write("draining", sending=len(self.sending))
 
     # Settings.
 
     def check_known(self, cls):
-        """Stop when the recipe sets something that the environment's class does not declare; pydantic would ignore it."""
+        """Stop when the recipe sets something that the environment's class does not declare; pydantic would ignore
+        it."""
         config, servers = cls.config_init()
         known = list(type(config).model_fields)
         asked = self.settings.get("env", {})
@@ -153,7 +156,16 @@ class Observer:
         observer, events = self, self.events
         original = {
             name: getattr(base, name)
-            for name in ("_register_env", "get_status", "add_train_workers", "collect_trajectories", "handle_send_to_api", "evaluate_log", "wandb_log", "__init__")
+            for name in (
+                "_register_env",
+                "get_status",
+                "add_train_workers",
+                "collect_trajectories",
+                "handle_send_to_api",
+                "evaluate_log",
+                "wandb_log",
+                "__init__",
+            )
         }
 
         def wrap(name):
@@ -174,7 +186,11 @@ class Observer:
         @wrap("_register_env")
         async def register(env):
             data = await original["_register_env"](env)
-            events.write("registered" if data.get("status") == "success" else "waiting", env_id=data.get("env_id"), name=data.get("wandb_name"))
+            events.write(
+                "registered" if data.get("status") == "success" else "waiting",
+                env_id=data.get("env_id"),
+                name=data.get("wandb_name"),
+            )
             return data
 
         @wrap("get_status")
@@ -207,13 +223,15 @@ class Observer:
                 observer.group(env, group)
                 if isinstance(group, dict):
                     recipe_versions.mark(group, ANSWERS.get() or [])
-            # A worker may be cancelled (a full queue, an evaluation, the end); what it has scored is sent all the same.
+            # A worker may be cancelled (a full queue, an evaluation, the end); what it has scored is still sent.
             task = asyncio.ensure_future(original["handle_send_to_api"](env, scored_data, item, *args, **kwargs))
             observer.sending.add(task)
             task.add_done_callback(observer.sending.discard)
             try:
                 return await asyncio.shield(task)
-            except Exception as e:  # before the post itself, which reports its own failures; atroposlib writes one line to its log
+            except (
+                Exception
+            ) as e:  # before the post itself, which reports its own failures; atroposlib writes one line to its log
                 observer.posts.failed(len(scored_data) if isinstance(scored_data, list) else 1, cause(e))
                 raise
 
@@ -243,7 +261,9 @@ class Observer:
         self.failed += 1
         self.failing += 1
         if self.failing & (self.failing - 1) == 0:
-            self.events.write("rollout-failed", rollouts=self.failed, in_a_row=self.failing, doing=doing, error=cause(error))
+            self.events.write(
+                "rollout-failed", rollouts=self.failed, in_a_row=self.failing, doing=doing, error=cause(error)
+            )
 
     def around_collect_trajectories(self, env, method):
         async def collect(item):
@@ -291,7 +311,12 @@ class Observer:
         now = time.time()
         if now - self.polled >= 2:
             self.polled = now
-            self.events.write("poll", step=env.status_dict.get("current_step"), queue=env.status_dict.get("queue_size"), workers=len(env.workers))
+            self.events.write(
+                "poll",
+                step=env.status_dict.get("current_step"),
+                queue=env.status_dict.get("queue_size"),
+                workers=len(env.workers),
+            )
 
     def finished(self, env):
         """Whether the environment would leave now: enough is queued for all of its steps."""
@@ -300,7 +325,8 @@ class Observer:
 
 
 class LastError:
-    """Keeps the last error that a rollout has logged: where the environment catches an exception, that is all that is seen of it."""
+    """Keeps the last error that a rollout has logged: where the environment catches an exception, that is all that is
+    seen of it."""
 
     def __init__(self):
         self.text = ""
@@ -335,7 +361,8 @@ def note_answer(*answer):
 
 
 def watch_answers():
-    """Look at the headers of every answer, of all HTTP clients that atroposlib and the versions of openai's client use."""
+    """Look at the headers of every answer, of all HTTP clients that atroposlib and the versions of openai's client
+    use."""
     import aiohttp
 
     request = aiohttp.ClientSession._request
@@ -384,7 +411,8 @@ def main():
     events = Events(path)
     with open(config) as f:
         settings = yaml.safe_load(f)
-    # The folder to import from, which is the working directory; before it that of the script, as when it is called directly.
+    # The folder to import from, which is the working directory; before it that of the script, as when it is called
+    # directly.
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     if how == "--script":

@@ -1,5 +1,5 @@
-"""Credentials stay out of what the environment writes: it knows the trajectory API by a URL with a token in it, which the
-errors of HTTP clients quote, and its logs lie in the run directory."""
+"""Credentials stay out of what the environment writes: it knows the trajectory API by a URL with a token in it, which
+the errors of HTTP clients quote, and its logs lie in the run directory."""
 
 import sys
 

@@ -1,7 +1,7 @@
 """One name for each post of scored groups, so that a post which is sent again is stored once.
 
-atroposlib sends a post again when it does not hear the answer. Whether the first one was stored it cannot know. recipe's trajectory API
-takes posts that carry one Idempotency-Key for one; other servers ignore the header.
+atroposlib sends a post again when it does not hear the answer. Whether the first one was stored it cannot know.
+recipe's trajectory API takes posts that carry one Idempotency-Key for one; other servers ignore the header.
 """
 
 import contextvars
@@ -17,7 +17,8 @@ SENDING = contextvars.ContextVar("sending", default=None)
 
 
 def install(base):
-    """Name the posts of base, atroposlib's BaseEnv. Where it sends in another way than is known here, nothing is changed."""
+    """Name the posts of base, atroposlib's BaseEnv. Where it sends in another way than is known here, nothing is
+    changed."""
     send = getattr(base, "_send_scored_data_to_api", None)  # all attempts at one post
     if not inspect.iscoroutinefunction(send):
         return
@@ -42,7 +43,12 @@ def name_requests():
     async def named(session, method, url, **kwargs):
         sending, body = SENDING.get(), kwargs.get("data")
         headers = dict(kwargs.get("headers") or {})
-        if sending and method == "POST" and isinstance(body, bytes) and HEADER.lower() not in {name.lower() for name in headers}:
+        if (
+            sending
+            and method == "POST"
+            and isinstance(body, bytes)
+            and HEADER.lower() not in {name.lower() for name in headers}
+        ):
             kwargs["headers"] = {**headers, HEADER: f"{sending}-{digest(body)}"}
         return await request(session, method, url, **kwargs)
 
@@ -50,7 +56,8 @@ def name_requests():
 
 
 def digest(body):
-    """What tells bodies apart, should one sending make several posts. gzip's header holds the time, which differs between attempts."""
+    """What tells bodies apart, should one sending make several posts. gzip's header holds the time, which differs
+    between attempts."""
     if body.startswith(b"\x1f\x8b"):
         body = body[8:]
     return hashlib.sha256(body).hexdigest()[:32]

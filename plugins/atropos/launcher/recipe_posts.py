@@ -1,7 +1,7 @@
 """What becomes of the posts of scored groups.
 
-atroposlib writes one line to its log when a post fails, or none, and goes on: an environment whose every group is lost looks busy and well.
-Each post is reported: "posted" with its number of groups, or "post-failed" with the cause.
+atroposlib writes one line to its log when a post fails, or none, and goes on: an environment whose every group is lost
+looks busy and well. Each post is reported: "posted" with its number of groups, or "post-failed" with the cause.
 """
 
 import contextvars
@@ -20,7 +20,8 @@ class Posts:
         self.events.write("post-failed", groups=groups, error=error)
 
     def install(self, base):
-        """Watch the posts of base, atroposlib's BaseEnv. Where it sends in another way than is known here, nothing is changed."""
+        """Watch the posts of base, atroposlib's BaseEnv. Where it sends in another way than is known here, nothing is
+        changed."""
         send = getattr(base, "_send_scored_data_to_api", None)  # all attempts at one post
         if not inspect.iscoroutinefunction(send):
             return
@@ -80,9 +81,10 @@ def cause(error):
 
 
 def misshapen(env, group):
-    """Why atroposlib will drop a group without a word, or None."""
+    """Why atroposlib will drop a group without a message, or None."""
     if not isinstance(group, dict):
-        return f"a {type(group).__name__} was returned where a group (a dictionary with tokens, masks and scores) is expected"
+        kind = type(group).__name__
+        return f"a {kind} was returned where a group (a dictionary with tokens, masks and scores) is expected"
     size = (group.get("group_overrides") or {}).get("group_size", env.config.group_size)
     tokens = group.get("tokens")
     if tokens is None:

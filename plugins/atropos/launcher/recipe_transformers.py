@@ -1,8 +1,9 @@
 """Chat templates as atroposlib expects them.
 
-atroposlib 0.4.0 and the environments written for it call tokenizer.apply_chat_template(messages) and take what comes back for a list of
-token ids. transformers 5 gives a dictionary there unless it is asked with return_dict=False: len() of it is 2, and a group that holds one
-cannot be sent. A call that says nothing about return_dict gets the list, as with transformers 4; one that asks for a dictionary gets it.
+atroposlib 0.4.0 and the environments written for it call tokenizer.apply_chat_template(messages) and take what comes
+back for a list of token ids. transformers 5 gives a dictionary there unless it is asked with return_dict=False: len()
+of it is 2, and a group that holds one cannot be sent. A call that says nothing about return_dict gets the list, as with
+transformers 4; one that asks for a dictionary gets it.
 """
 
 import functools

@@ -1,8 +1,8 @@
 """Which policy version sampled which token of a group, from the answers that the rollout got.
 
-A group says which versions sampled it (policy_version: [oldest, newest]). Where these are several, its sequences say which
-token is whose in overrides[i].policy_versions. The environment does not know any of this: its sequences are found again in the
-answers by their tokens, each of which begins with what was asked and goes on with what was answered.
+A group says which versions sampled it (policy_version: [oldest, newest]). Where these are several, its sequences say
+which token is whose in overrides[i].policy_versions. The environment does not know any of this: its sequences are found
+again in the answers by their tokens, each of which begins with what was asked and goes on with what was answered.
 """
 
 import json
@@ -86,4 +86,6 @@ def mark(group, answers):
     given = group.get("overrides") or [{} for _ in sequences]
     if not any(found) or not isinstance(given, list) or len(given) != len(sequences):
         return
-    group["overrides"] = [{"policy_versions": spans, **(own or {})} if spans else own for own, spans in zip(given, found)]
+    group["overrides"] = [
+        {"policy_versions": spans, **(own or {})} if spans else own for own, spans in zip(given, found)
+    ]

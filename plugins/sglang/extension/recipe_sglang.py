@@ -1,7 +1,7 @@
 """What recipe has SGLang's schedulers do, through --custom-weight-loader and the route for tensors.
 
-SGLang itself is not touched: this file lies in a folder of its own on PYTHONPATH. A scheduler calls `call` between two steps. An
-exception there would end the server, so none leaves it: every answer, also of a failure, is a file.
+SGLang itself is not touched: this file lies in a folder of its own on PYTHONPATH. A scheduler calls `call` between two
+steps. An exception there would end the server, so none leaves it: every answer, also of a failure, is a file.
 """
 
 import json

@@ -1,6 +1,6 @@
 """How long a trainer in Python takes to turn a /batch answer into lists, as JSON and as an Arrow stream.
 
-PYTHONPATH=sdk/python/src python plugins/trajectories/bench/client.py URL     (a server with an empty queue; needs pyarrow)
+PYTHONPATH=sdk/python/src python plugins/trajectories/bench/client.py URL (a server with an empty queue; needs pyarrow)
 """
 
 import json
@@ -23,11 +23,21 @@ def group(tokens):
     ids = [[random.randrange(150_000) for _ in range(tokens)] for _ in range(8)]
     masks = [[-100] * (tokens // 4) + s[tokens // 4 :] for s in ids]
     logprobs = [[1.0] * (tokens // 4) + [-random.expovariate(1) for _ in s[tokens // 4 :]] for s in ids]
-    return {"tokens": ids, "masks": masks, "scores": [random.random() for _ in ids], "inference_logprobs": logprobs, "env_id": 0}
+    return {
+        "tokens": ids,
+        "masks": masks,
+        "scores": [random.random() for _ in ids],
+        "inference_logprobs": logprobs,
+        "env_id": 0,
+    }
 
 
 def measure(url, tokens, groups):
-    call(url, "/register", {"wandb_group": "", "batch_size": 8 * groups, "max_token_len": 9, "checkpoint_dir": "", "num_steps": 9})
+    call(
+        url,
+        "/register",
+        {"wandb_group": "", "batch_size": 8 * groups, "max_token_len": 9, "checkpoint_dir": "", "num_steps": 9},
+    )
     for _ in range(groups):
         call(url, "/scored_data", group(tokens))
     answers = []

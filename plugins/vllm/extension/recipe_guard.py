@@ -1,7 +1,7 @@
 """The key on every path of a vLLM server, through --middleware.
 
-vLLM's own check covers /v1 and a few other prefixes; its development routes (/collective_rpc, /sleep, /pause, /reset_prefix_cache, …) reach
-weights and files.
+vLLM's own check covers /v1 and a few other prefixes; its development routes (/collective_rpc, /sleep, /pause,
+/reset_prefix_cache, …) reach weights and files.
 """
 
 import os

@@ -1,4 +1,5 @@
-"""Where a trainer's tensors belong in a model that vLLM serves: recipe_sdk.receive has the rules, vLLM's models say what they fuse."""
+"""Where a trainer's tensors belong in a model that vLLM serves: recipe_sdk.receive has the rules, vLLM's models say
+what they fuse."""
 
 from recipe_sdk.receive import puller
 from recipe_sdk.receive.fused import bare, fit, tied

@@ -1,7 +1,7 @@
 """What recipe adds to a vLLM worker, through --worker-extension-cls and /collective_rpc.
 
-vLLM itself is not touched: this file lies in a folder of its own on PYTHONPATH. The versions of vLLM that it is run under
-are in plugins/vllm/versions.go.
+vLLM itself is not touched: this file lies in a folder of its own on PYTHONPATH. The versions of vLLM that it is run
+under are in plugins/vllm/versions.go.
 """
 
 import json
@@ -53,15 +53,15 @@ class RecipeWorker:
     def recipe_reload(self, weights_path):
         """Load a checkpoint folder into the running model.
 
-        The output head of a tied model is a case of its own on CPU: vLLM computes it from a packed copy that is made when that layer
-        itself loads weights, which a tied head never does, so the old head would go on to be served.
+        The output head of a tied model is a case of its own on CPU: vLLM computes it from a packed copy that is made
+        when that layer itself loads weights, which a tied head never does, so the old head would go on to be served.
         """
         check_checkpoint(weights_path)
         self.reload_weights(weights_path=weights_path)
         return self._recipe_head()
 
     def _recipe_head(self):
-        """Make the output head of a tied model anew."""
+        """Pack the output head of a tied model again."""
         model = self.model_runner.get_model()
         tied = _tied(model)
         refreshed = False
@@ -85,7 +85,8 @@ class RecipeWorker:
         }
 
     def recipe_attach(self, handles):
-        """Open a trainer's tensors, or the way to receive them; handles is the JSON text that it published. Those of an earlier trainer are let go."""
+        """Open a trainer's tensors, or the way to receive them; handles is the JSON text that it published. Those of an
+        earlier trainer are let go."""
         import torch
 
         if (old := getattr(self, "_recipe_puller", None)) is not None:
@@ -118,7 +119,8 @@ class RecipeWorker:
         return told
 
     def recipe_zero_adapter(self, path):
-        """Write a LoRA adapter of rank 1 that changes nothing to the folder path, for one projection of the first layer."""
+        """Write a LoRA adapter of rank 1 that changes nothing to the folder path, for one projection of the first
+        layer."""
         import torch
         from safetensors.torch import save_file
 

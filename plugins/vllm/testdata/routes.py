@@ -1,7 +1,7 @@
 """Prints what vLLM's real application answers on each of its routes, as JSON: {name: [[method, path, key, status], …]}.
 
-Arguments: the key, the paths to ask with it, and {name: arguments of the server after `serve`} as JSON. Each application is built as vLLM
-builds it, without an engine behind it.
+Arguments: the key, the paths to ask with it, and {name: arguments of the server after `serve`} as JSON. Each
+application is built as vLLM builds it, without an engine behind it.
 """
 
 import json

@@ -1,8 +1,8 @@
 """Lets a Python program say where its threads are: recipe status --why --stacks.
 
-It is first on PYTHONPATH of every program that a plugin starts, so each Python process in it imports it. A signal then makes
-faulthandler write function, file and line of every thread to a file: no values, and also while the interpreter is stuck in C
-code. A sitecustomize of the program's own comes after it.
+It is first on PYTHONPATH of every program that a plugin starts, so each Python process in it imports it. A signal then
+makes faulthandler write function, file and line of every thread to a file: no values, and also while the interpreter is
+stuck in C code. A sitecustomize of the program's own comes after it.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Stands for SGLang's compiled kernels where there is no GPU.
 
-The package of that name holds kernels for GPUs only. With the attention backend torch_native SGLang computes in plain PyTorch, but it
-imports names from here all the same. What is called that PyTorch does not do is an error with its name.
+The package of that name holds kernels for GPUs only. With the attention backend torch_native SGLang computes in plain
+PyTorch, but it imports names from here all the same. What is called that PyTorch does not do is an error with its name.
 """
 
 __version__ = "0.4.5"

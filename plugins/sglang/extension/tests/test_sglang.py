@@ -52,7 +52,8 @@ def trainer():
     torch.manual_seed(1)
     policy, shared = LlamaForCausalLM(LlamaConfig(**SHAPE)), ipc.Shared()
     answer = shared.refresh(policy.named_parameters, torch.device("cpu"), 3, None, True)
-    yield SimpleNamespace(policy=policy, handles=json.dumps(answer["handles"]), key=answer["handles"]["key"], shared=shared)
+    handles = answer["handles"]
+    yield SimpleNamespace(policy=policy, handles=json.dumps(handles), key=handles["key"], shared=shared)
 
 
 def test_a_version_lands_in_fused_parameters(tmp_path, trainer):

@@ -133,7 +133,7 @@ def test_another_model_is_refused_by_name_before_anything_is_touched(change, nam
 def test_what_the_server_lays_out_otherwise_goes_through_its_loader():
     policy = trainer()
     for model, direct, why in (
-        (Served(vocabulary=64), True, "laid out otherwise"),  # padded
+        (Served(vocabulary=64), True, "another memory layout"),  # padded
         (Served(), False, "packed copies"),
     ):
         puller = recipe_pull.Puller(model, publish(policy)[1], direct)

@@ -28,7 +28,8 @@ for line in sys.stdin:
     with torch.no_grad():
         for i, p in enumerate(policy.causal.parameters()):
             p.fill_(version + i / 7)
-    print(json.dumps(shared.refresh(policy.causal.named_parameters, torch.device("cpu"), version, dtype, False)), flush=True)
+    handles = shared.refresh(policy.causal.named_parameters, torch.device("cpu"), version, dtype, False)
+    print(json.dumps(handles), flush=True)
 """
 
 
@@ -61,7 +62,9 @@ def sender():
 
 def expect(model, version, dtype=torch.float32):
     policy = trainer()
-    want = {n: torch.full_like(p, version + i / 7).to(dtype) for i, (n, p) in enumerate(policy.causal.named_parameters())}
+    want = {
+        n: torch.full_like(p, version + i / 7).to(dtype) for i, (n, p) in enumerate(policy.causal.named_parameters())
+    }
     layer = model.model.layers[1]
     names = [f"model.layers.1.self_attn.{x}_proj.weight" for x in "qkv"]
     assert torch.equal(layer.self_attn.qkv_proj.weight, torch.cat([want[n] for n in names]).float())
@@ -190,7 +193,9 @@ def test_a_trainer_that_dies_midway_is_a_named_error_and_the_next_one_is_receive
         for _ in tensors:
             pass
     begun = time.monotonic()
-    with pytest.raises(recipe_pull.Refused, match=f"cannot be received from the trainer at 127.0.0.1:{handles['port']}"):
+    with pytest.raises(
+        recipe_pull.Refused, match=f"cannot be received from the trainer at 127.0.0.1:{handles['port']}"
+    ):
         puller.pull(1, never)
     assert time.monotonic() - begun < handles["deadline"]
     recipe_pull.Puller(model, sender.publish(5)).pull(5, never)

@@ -421,8 +421,8 @@ class Bridge(Generic[S]):
         return self.current
 
     def connect(self) -> None:
-        """Rank 0 registers with the trajectory API, once, and settles what an earlier process of this run left. batches()
-        does so itself; a trainer that still has to prepare lets environments begin with it."""
+        """Rank 0 registers with the trajectory API, once, and settles what an earlier process of this run left.
+        batches() does so itself; a trainer that still has to prepare lets environments begin with it."""
         _ = self.hooks  # attach comes first
         if not self.main or self.feed is not None:
             return

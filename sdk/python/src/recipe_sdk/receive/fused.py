@@ -52,7 +52,7 @@ def fit(
         filled.setdefault(whole, 0)
         filled[whole] += target.numel()
         if target.numel() == 0:  # packed away by the CPU's kernels
-            why = why or f"{name} is kept in another form"
+            why = why or f"{name} is packed by the server"
         elif target.shape != tensor.shape:
             rows = target.ndim and target.shape[1:] == tensor.shape[1:] and target.shape[0] > tensor.shape[0]
             padded = rows and ("embed" in name or "lm_head" in name)
@@ -60,14 +60,14 @@ def fit(
                 raise Refused(
                     f"{name} has shape {list(tensor.shape)} in the trainer and {list(target.shape)} in the server"
                 )
-            why = why or f"{name} is laid out otherwise in the server"
+            why = why or f"{name} has another memory layout in the server"
         if target.dtype != tensor.dtype and not (target.is_floating_point() and tensor.is_floating_point()):
             why = why or f"{name} is {tensor.dtype} in the trainer and {target.dtype} in the server"
         places.append(target)
     for name, p in params.items():
         exempt = ".lora_" in name or name.endswith("_scale") or ("lm_head" in name and tied(model))
         if name not in filled and not exempt:
-            raise Refused(f"the trainer publishes nothing for the server's {name} {list(p.shape)}")
+            raise Refused(f"the trainer publishes no tensor for the server's {name} {list(p.shape)}")
         if not why and name in filled and filled[name] != p.numel():
             raise Refused(f"the trainer publishes {filled[name]} of the {p.numel()} numbers of the server's {name}")
     return (None, why) if why else (places, "")
