@@ -138,16 +138,19 @@ func TestProgress(t *testing.T) {
 			Message: "loading weights", Done: 1, Total: 2},
 		"Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  40%|████      | 27/67 " +
 			"[00:01<00:02, 18.1it/s]": {Phase: sdk.Loading, Message: "capturing CUDA graphs",
-			Done: 27, Total: 67},
+			Begins: "capturing CUDA graphs", Done: 27, Total: 67},
 		"(EngineCore pid=7) INFO 06-01 10:00:00 [monitor.py:34] torch.compile takes " +
-			"14.20 s in total": {Phase: sdk.Loading, Message: "compiling the model",
-			Done: 0, Total: 0},
+			"14.20 s in total": {Phase: sdk.Loading, Message: "compiled in 14.20 s", Begins: "measuring memory"},
+		"(EngineCore pid=7) INFO 06-01 10:00:00 [decorators.py:706] torch.compile and initial profiling/warmup run " +
+			"together took 16.5 s in total": {Phase: sdk.Loading, Message: "compiled in 16.5 s", Begins: "measuring memory"},
+		"(EngineCore pid=7) INFO 06-01 10:00:00 [backends.py:1105] Using cache directory: /c/torch_compile_cache/1/rank_0_0 " +
+			"for vLLM's torch.compile": {Phase: sdk.Loading, Message: "compiling the model", Begins: "compiling"},
 		"(EngineCore pid=7) INFO 06-01 10:00:00 [kv_cache_utils.py:1086] GPU KV cache size: " +
 			"1,165,232 tokens": {Phase: sdk.Loading,
-			Message: "KV cache holds 1,165,232 tokens", Done: 0, Total: 0},
+			Message: "KV cache holds 1,165,232 tokens", Begins: "warming up"},
 		"(EngineCore pid=7) INFO 06-01 10:00:00 [core.py:402] init engine (profile, create kv cache, warmup model) took " +
 			"26.73 s (compile 14.2 s)": {Phase: sdk.Loading, Message: "engine ready after 26.73 s, starting the front end",
-			Done: 0, Total: 0},
+			Begins: "starting the front end"},
 	} {
 		if got, ok := logFormat().Stage(line); !ok || got != want {
 			t.Errorf("%s\ngot %+v, %v; want %+v", line, got, ok, want)

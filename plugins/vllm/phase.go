@@ -15,27 +15,34 @@ func logFormat() engine.LogFormat {
 	}
 }
 
-// milestones are lines that vLLM writes when it has come to a stage.
+// milestones are lines that vLLM writes when it has come to a stage. The server imports everything once for the front
+// end and once more for the engine, and asks a third process about the model when it sees it for the first time.
 func milestones() []engine.Milestone {
 	return []engine.Milestone{
 		{Pattern: regexp.MustCompile(`Loading safetensors checkpoint shards:\s+\d+% Completed \| (\d+)/(\d+)`),
 			Phase: sdk.Loading, Message: "loading weights"},
 		{Pattern: regexp.MustCompile(`Capturing CUDA graphs?[^:]*:\s+\d+%\|[^|]*\| (\d+)/(\d+)`), Phase: sdk.Loading,
-			Message: "capturing CUDA graphs"},
-		{Pattern: regexp.MustCompile(`Resolved architecture: (\S+)`), Phase: sdk.Starting, Message: "model is a $1"},
-		{Pattern: regexp.MustCompile(`Initializing a V1 LLM engine`), Phase: sdk.Starting, Message: "starting the engine"},
+			Message: "capturing CUDA graphs", Begins: "capturing CUDA graphs"},
+		{Pattern: regexp.MustCompile(`Resolved architecture: (\S+)`), Phase: sdk.Starting, Message: "model is a $1",
+			Begins: "importing for the engine"},
+		{Pattern: regexp.MustCompile(`Initializing a V1 LLM engine`), Phase: sdk.Starting, Message: "starting the engine",
+			Begins: "starting the engine"},
 		{Pattern: regexp.MustCompile(`Time spent downloading weights`), Phase: sdk.Loading, Message: "weights downloaded"},
-		{Pattern: regexp.MustCompile(`Starting to load model`), Phase: sdk.Loading, Message: "loading weights"},
+		{Pattern: regexp.MustCompile(`Starting to load model`), Phase: sdk.Loading, Message: "loading weights",
+			Begins: "loading weights"},
 		{Pattern: regexp.MustCompile(`Loading weights took ([\d.]+) s`), Phase: sdk.Loading,
-			Message: "weights loaded in $1 s"},
-		{Pattern: regexp.MustCompile(`Dynamo bytecode transform|Compiling a graph|Start compiling|torch\.compile takes`),
-			Phase: sdk.Loading, Message: "compiling the model"},
+			Message: "weights loaded in $1 s", Begins: "measuring memory"},
+		{Pattern: regexp.MustCompile(`Using cache directory: .* for vLLM's torch\.compile|Start compiling|` +
+			`Dynamo bytecode transform|Compiling a graph`),
+			Phase: sdk.Loading, Message: "compiling the model", Begins: "compiling"},
+		{Pattern: regexp.MustCompile(`torch\.compile (?:and initial profiling/warmup run together )?(?:takes|took) ([\d.]+) s`),
+			Phase: sdk.Loading, Message: "compiled in $1 s", Begins: "measuring memory"},
 		{Pattern: regexp.MustCompile(`KV cache size: ([\d,]+) tokens`), Phase: sdk.Loading,
-			Message: "KV cache holds $1 tokens"},
+			Message: "KV cache holds $1 tokens", Begins: "warming up"},
 		{Pattern: regexp.MustCompile(`init engine .* took ([\d.]+) s`), Phase: sdk.Loading, Message: "engine ready after " +
-			"$1 s, starting the front end"},
+			"$1 s, starting the front end", Begins: "starting the front end"},
 		{Pattern: regexp.MustCompile(`Application startup complete`), Phase: sdk.Loading,
-			Message: "waiting for the first answer"},
+			Message: "waiting for the first answer", Begins: "the first answer"},
 	}
 }
 

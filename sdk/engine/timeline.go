@@ -1,0 +1,93 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// timeline is how long the stages of a server's start take, beside what they took the last time in this block.
+type timeline struct {
+	file  string // where the last start's are kept
+	now   func() time.Time
+	began time.Time
+	last  map[string]float64
+
+	mu      sync.Mutex
+	stages  []stageTime
+	entered time.Time // the newest stage
+	over    bool
+}
+
+// stageTime is a stage and how long it took.
+type stageTime struct {
+	Name    string  `json:"name"`
+	Seconds float64 `json:"seconds"`
+}
+
+// newTimeline begins with the first stage. Dir is the block's folder, name that of the server's log.
+func newTimeline(dir, name, first string, now func() time.Time) *timeline {
+	t := &timeline{file: filepath.Join(dir, name+".starts.json"), now: now, began: now(), last: map[string]float64{}}
+	var before []stageTime
+	if data, err := os.ReadFile(t.file); err == nil && json.Unmarshal(data, &before) == nil {
+		for _, s := range before {
+			t.last[s.Name] += s.Seconds
+		}
+	}
+	t.enter(first)
+	return t
+}
+
+// enter ends the stage before and begins one; the same again changes nothing.
+func (t *timeline) enter(stage string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n := len(t.stages); stage == "" || t.over || n > 0 && t.stages[n-1].Name == stage {
+		return
+	}
+	t.leaveLocked()
+	t.stages, t.entered = append(t.stages, stageTime{Name: stage}), t.now()
+}
+
+func (t *timeline) leaveLocked() {
+	if n := len(t.stages); n > 0 {
+		t.stages[n-1].Seconds = t.now().Sub(t.entered).Seconds()
+	}
+}
+
+// before says how long the stage under way took the last time; empty: nobody knows, or it was nothing to wait for.
+func (t *timeline) before() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n := len(t.stages); n > 0 {
+		if s := t.last[t.stages[n-1].Name]; s >= 1 {
+			return fmt.Sprintf(" (%.0f s last time)", s)
+		}
+	}
+	return ""
+}
+
+// end writes down how long each stage took, and says it in a line.
+func (t *timeline) end() (string, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.leaveLocked()
+	t.over = true
+	var parts []string
+	for _, s := range t.stages {
+		parts = append(parts, fmt.Sprintf("%s %.1f s", s.Name, s.Seconds))
+	}
+	said := fmt.Sprintf("ready after %.1f s: %s", t.now().Sub(t.began).Seconds(), strings.Join(parts, ", "))
+	data, err := json.Marshal(t.stages)
+	if err == nil {
+		err = os.WriteFile(t.file, append(data, '\n'), 0o600)
+	}
+	if err != nil {
+		return said, fmt.Errorf("write down how long the start took: %w", err)
+	}
+	return said, nil
+}
