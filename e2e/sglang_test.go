@@ -3,7 +3,9 @@
 package e2e
 
 import (
+	"net/http"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -65,14 +67,50 @@ func TestSGLangTransports(t *testing.T) {
 }
 
 // TestSGLangShort is the shortest of it: a server starts, samples with token ids and log-probabilities, which a step is
-// trained on, takes one update that is proved, and stops.
+// trained on, takes one update that is proved, and stops. Nobody without its key gets anything from it.
 func TestSGLangShort(t *testing.T) {
 	t.Parallel()
 	r := onSGLang(t, map[string]string{"steps": "1", "evaluate": "false"})
 	r.apply()
+	r.await(20*time.Minute, "SGLang to answer", 0, func(e event) bool {
+		return e.Address == sglangBlock && strings.Contains(e.Message, "answers, policy version")
+	})
+	demandsItsKey(t, r)
 	if err := r.wait(30 * time.Minute); err != nil {
 		t.Fatalf("apply: %v\n%s", err, r.story())
 	}
 	checkWeights(t, r, "reload")
 	checkSteps(t, r, 1)
+}
+
+// demandsItsKey asks the server without its key, on routes of every kind.
+func demandsItsKey(t *testing.T, r *run) {
+	t.Helper()
+	port := ""
+	for _, line := range processes(t, r.dir) {
+		if m := regexp.MustCompile(`recipe_serve .*--port (\d+)`).FindStringSubmatch(line); m != nil {
+			port = m[1]
+		}
+	}
+	if port == "" {
+		t.Fatal("no process of the run is SGLang")
+	}
+	client := &http.Client{Timeout: 10 * time.Second}
+	for _, path := range []string{"/health", "/metrics", "/generate", "/v1/completions", "/update_weights_from_tensor",
+		"/release_memory_occupation", "/server_info", "/no/such/route"} {
+		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodOptions} {
+			req, err := http.NewRequestWithContext(t.Context(), method, "http://127.0.0.1:"+port+path, strings.NewReader("{}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+			if resp.StatusCode != http.StatusUnauthorized {
+				t.Errorf("%s %s without the key: %d, want 401", method, path, resp.StatusCode)
+			}
+		}
+	}
 }

@@ -113,7 +113,7 @@ func (c *client) Probe(ctx context.Context) (engine.Facts, error) {
 	if err := c.Get(ctx, "/v1/models", &models); err != nil {
 		return engine.Facts{}, err
 	}
-	if odd := versionWarning(version.Version); odd != "" {
+	if odd := supported.Warning(version.Version); odd != "" {
 		c.Address.Warn(odd)
 	}
 	facts := engine.Facts{Version: version.Version}

@@ -33,18 +33,6 @@ func TestSupportedVersionsAreStatedOnce(t *testing.T) {
 	}
 }
 
-func TestVersionWarning(t *testing.T) {
-	t.Parallel()
-	for version, want := range map[string]string{
-		oldestVersion: "", newestVersion: "", "0.24.1rc2": "", "0.32.0+cpu": "", "0.28.3.dev7+g1234": "", "dev": "",
-		"0.23.9": "older than " + oldestVersion, "0.33.0": "newer than " + newestVersion, "1.0.0": "newer",
-	} {
-		if got := versionWarning(version); (got == "") != (want == "") || !strings.Contains(got, want) {
-			t.Errorf("%s: %q, want %q", version, got, want)
-		}
-	}
-}
-
 // A server without some route, as versions between the two ends may be, says what it lacks and which version to use.
 func TestAMissingRouteNamesTheSupportedVersions(t *testing.T) {
 	t.Parallel()
