@@ -51,8 +51,8 @@ func (r *Recipe) Environ(environ []string) []string {
 	})
 }
 
-// namedBy adds the constant names in calls of env below a node, also of calls not evaluated yet: what depends on another
-// block's outputs is evaluated when that block is ready.
+// namedBy adds the constant names in calls of env below a node, also of calls not evaluated yet: what depends on
+// another block's outputs is evaluated when that block is ready.
 func namedBy(below hclsyntax.Node, into map[string]bool) {
 	_ = hclsyntax.VisitAll(below, func(n hclsyntax.Node) hcl.Diagnostics {
 		e, ok := n.(hclsyntax.Expression)

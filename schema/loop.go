@@ -6,7 +6,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-// checkLoop warns of environments whose groups no trainer consumes: such a run is valid, fills its queue and never ends.
+// checkLoop warns of environments whose groups no trainer consumes: such a run is valid, fills its queue and never
+// ends.
 func (p *evaluator) checkLoop(r *Recipe) {
 	var environments []*Block
 	for _, b := range r.Blocks {

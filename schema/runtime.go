@@ -85,8 +85,8 @@ func (r *Recipe) instance(a addr.Block) (*instance, hcl.Diagnostics) {
 		Detail: fmt.Sprintf("The recipe %s has no block %s.", r.Name, a)}}
 }
 
-// EvaluateOutputs returns the values of the recipe's output blocks with the given outputs of blocks. Values of sensitive
-// outputs carry the mark Sensitive.
+// EvaluateOutputs returns the values of the recipe's output blocks with the given outputs of blocks. Values of
+// sensitive outputs carry the mark Sensitive.
 func (r *Recipe) EvaluateOutputs(outputs map[addr.Block]cty.Value) (map[string]cty.Value, hcl.Diagnostics) {
 	values := map[string]cty.Value{}
 	if r.eval == nil {

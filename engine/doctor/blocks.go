@@ -110,8 +110,8 @@ func scriptOf(r *schema.Recipe, b *schema.Block) (Finding, bool) {
 	return Finding{}, false
 }
 
-// missing reports files and folders that a block names and that do not exist. A name that does not start like a path may
-// be a name in a hub. Models of Python programs are checked by modelOf.
+// missing reports files and folders that a block names and that do not exist. A name that does not start like a path
+// may be a name in a hub. Models of Python programs are checked by modelOf.
 func missing(r *schema.Recipe, b *schema.Block, python bool) []Finding {
 	names := []string{"tokenizer", "dataset", "path"}
 	if !python {
@@ -179,8 +179,8 @@ func hubCache(m Machine, b *schema.Block) string {
 	return filepath.Join(variable(m, b, "HOME"), ".cache", "huggingface", "hub")
 }
 
-// Notes are the reasons why apply would fail on this machine. They are not errors: a plan may be made on another machine
-// than the one that runs it, for example in continuous integration. Nothing is started to find them.
+// Notes are the reasons why apply would fail on this machine. They are not errors: a plan may be made on another
+// machine than the one that runs it, for example in continuous integration. Nothing is started to find them.
 func Notes(m Machine, hardware sizing.Machine, r *schema.Recipe, packages Packages) []plan.Finding {
 	var found []plan.Finding
 	add := func(a addr.Block, summary, detail string) {

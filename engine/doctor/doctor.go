@@ -1,5 +1,5 @@
-// Package doctor checks this machine for what recipes need, and says what is missing and what to do about it. It changes
-// nothing.
+// Package doctor checks this machine for what recipes need, and says what is missing and what to do about it. It
+// changes nothing.
 package doctor
 
 import (

@@ -75,8 +75,8 @@ func numbered(devices []string) bool {
 	return !slices.ContainsFunc(devices, func(n string) bool { _, err := strconv.Atoi(n); return err != nil })
 }
 
-// Hardware is what the sizing of a plan compares needs with: the smallest of the GPUs, and the disk at m.Dir. Zero means
-// unknown: a plan may be made on another machine than the one that runs it.
+// Hardware is what the sizing of a plan compares needs with: the smallest of the GPUs, and the disk at m.Dir. Zero
+// means unknown: a plan may be made on another machine than the one that runs it.
 func Hardware(ctx context.Context, m Machine) sizing.Machine {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()

@@ -14,10 +14,10 @@ const (
 	sweepEvery   = time.Second
 )
 
-// repeats counts repeated events: log lines and notices that differ in numbers only, a phase reported again with another
-// number, and samples. The first ones in a minute are written as they come; of the others the newest is written when the
-// minute is over, with the number of those before it. So a line at every step, or a warning at every request, does not
-// fill the disk.
+// repeats counts repeated events: log lines and notices that differ in numbers only, a phase reported again with
+// another number, and samples. The first ones in a minute are written as they come; of the others the newest is
+// written when the minute is over, with the number of those before it. So a line at every step, or a warning at every
+// request, does not fill the disk.
 type repeats struct {
 	kinds map[string]*repeated
 	swept time.Time

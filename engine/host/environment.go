@@ -40,8 +40,8 @@ var everyProgram = []string{
 	"SLURM_CPUS_*", "SLURM_GPUS*", "SLURM_MEM_*", "SLURM_STEP_*", "SLURM_SUBMIT_DIR", "SLURM_TMPDIR",
 }
 
-// Environment is the part of the engine's environment that a plugin process gets: what every program needs, and what the
-// plugin or the settings name. Everything else, such as the secrets of other blocks, stays with the engine.
+// Environment is the part of the engine's environment that a plugin process gets: what every program needs, and what
+// the plugin or the settings name. Everything else, such as the secrets of other blocks, stays with the engine.
 func Environment(environ []string, named ...string) []string {
 	var out []string
 	for _, entry := range environ {

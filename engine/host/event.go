@@ -18,8 +18,8 @@ type Event struct {
 	Body Body
 }
 
-// Body is the content of an event: PhaseChange, Progress, Metrics, LogLine, Checkpoint, Weights, Sample, Handle, Outputs
-// or Gap.
+// Body is the content of an event: PhaseChange, Progress, Metrics, LogLine, Checkpoint, Weights, Sample, Handle,
+// Outputs or Gap.
 type Body interface{ body() }
 
 type (

@@ -44,8 +44,8 @@ type LaunchSpec struct {
 // startTimeout bounds the handshake when the context does not. Python plugins on a busy machine need seconds.
 const startTimeout = time.Minute
 
-// socketRoot is the maximum length of the path in which go-plugin creates a folder for a socket: it adds up to 40 bytes,
-// and a socket's path has at most 103 on macOS.
+// socketRoot is the maximum length of the path in which go-plugin creates a folder for a socket: it adds up to 40
+// bytes, and a socket's path has at most 103 on macOS.
 const socketRoot = 63
 
 // Builtin returns the command and the environment variable that serve a built-in plugin from this very binary.

@@ -18,8 +18,8 @@ type Runner interface {
 	// Find returns the process of an earlier Start, by this engine or by an earlier one. The error is ErrGone when it
 	// certainly does not run any more.
 	Find(ctx context.Context, id Identity) (Process, error)
-	// Sweep ends the leftovers of a dead process: its session and the programs of its handle, except those of the handle
-	// to keep. It does nothing when there are none.
+	// Sweep ends the leftovers of a dead process: its session and the programs of its handle, except those of the
+	// handle to keep. It does nothing when there are none.
 	Sweep(ctx context.Context, id Identity, handle, keep []byte) error
 }
 

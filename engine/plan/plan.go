@@ -104,8 +104,8 @@ type Observed struct {
 	Alive bool
 	PID   int
 	Phase string
-	// Moved is the path of its directory when its process was started, if the project was moved since: the process still
-	// uses the old paths.
+	// Moved is the path of its directory when its process was started, if the project was moved since: the process
+	// still uses the old paths.
 	Moved string `json:",omitempty"`
 }
 

@@ -7,8 +7,7 @@ import (
 	"os"
 )
 
-// CheckPeer says whether the process at the other end of a unix socket is this user's. The system tells it; the peer
-// cannot pretend.
+// CheckPeer checks that the process at the other end of a unix socket is this user's. The kernel reports its user.
 func CheckPeer(conn net.Conn) error {
 	unix, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -16,12 +15,12 @@ func CheckPeer(conn net.Conn) error {
 	}
 	raw, err := unix.SyscallConn()
 	if err != nil {
-		return fmt.Errorf("asking who is at the other end of a socket: %w", err)
+		return fmt.Errorf("reading the user at the other end of a socket: %w", err)
 	}
 	var uid int
 	var perr error
 	if err := raw.Control(func(fd uintptr) { uid, perr = peerUID(int(fd)) }); err != nil || perr != nil {
-		return fmt.Errorf("asking who is at the other end of a socket: %w", errors.Join(err, perr))
+		return fmt.Errorf("reading the user at the other end of a socket: %w", errors.Join(err, perr))
 	}
 	if uid != os.Geteuid() {
 		return &PeerError{UID: uid}
@@ -34,7 +33,7 @@ type PeerError struct{ UID int }
 
 func (e *PeerError) Error() string {
 	return fmt.Sprintf(
-		"refused: user %d is at the other end of the socket, and this is user %d: work as the user who started the run",
+		"refused: the other end of the socket belongs to user %d, this is user %d: run it as the user who started the run",
 		e.UID, os.Geteuid())
 }
 

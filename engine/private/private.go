@@ -1,6 +1,6 @@
-// Package private tells what belongs to this user alone from what somebody else has put there: folders, files and the
-// peers of unix sockets. A run directory can come with a cloned project or an archive, and the temporary folder is
-// everybody's, so nothing in either is trusted before it was looked at.
+// Package private checks that folders, files and the peers of unix sockets belong to this user alone. A run directory
+// can come with a cloned project or an archive, and the temporary folder is shared, so nothing in either is trusted
+// before it is checked.
 package private
 
 import (
@@ -15,7 +15,7 @@ import (
 	"syscall"
 )
 
-// Error says what is wrong with a file or folder, and what to do about it.
+// Error is a problem with a file or folder, and what to do about it.
 type Error struct {
 	Path, Problem, Remedy string
 }
@@ -25,14 +25,14 @@ func (e *Error) Error() string {
 }
 
 const (
-	remedyLink = "put the real folder or file in its place; links are not followed there, because they can lead " +
+	remedyLink = "replace it by the real folder or file; links are not followed there, because they can lead " +
 		"anywhere"
-	remedyOwner = "it came from somewhere else or from another user: move it away, or work as the user who owns it"
-	remedyModes = "the file system does not keep permissions: put the recipe on one that does"
+	remedyOwner = "it came from elsewhere or from another user: move it away, or run recipe as its owner"
+	remedyModes = "the file system does not store permissions: move the recipe to one that does"
 )
 
-// Dir makes sure that path is a folder which only this user can enter. One that is missing is made; one of this user's
-// that others could enter is closed to them.
+// Dir makes sure that path is a folder which only this user can enter. It is created if missing; permissions of others
+// are removed.
 func Dir(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return err
@@ -47,7 +47,7 @@ func CheckDir(path string) error {
 		return err
 	}
 	if !info.IsDir() {
-		return &Error{path, "is " + what(info) + " and not a folder", remedyLink}
+		return &Error{path, "is " + what(info) + ", not a folder", remedyLink}
 	}
 	if err := owned(path, info); err != nil {
 		return err
@@ -55,12 +55,12 @@ func CheckDir(path string) error {
 	return tighten(path, info, 0o077)
 }
 
-// treeDepth is how far below its top Tree looks: blocks/ADDRESS/FOLDER/FILE. What lies deeper was named by a program
-// that a plugin has started, and such programs may keep links.
+// treeDepth is how deep Tree looks: blocks/ADDRESS/FOLDER/FILE. Deeper files were created by programs of a plugin,
+// which may use links.
 const treeDepth = 4
 
-// Tree checks the files and folders below path, which has to be a folder: none belongs to another user, none is a pipe,
-// a device or a link that leads out. Sockets are left alone. Folders called skip at the top are not entered.
+// Tree checks the files and folders below path, which must be a folder: none belongs to another user, none is a pipe, a
+// device or a link that leads out. Sockets are ignored. Folders named skip at the top are not entered.
 func Tree(path string, skip ...string) error {
 	top, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -72,7 +72,7 @@ func Tree(path string, skip ...string) error {
 			info, err = d.Info()
 		}
 		if err != nil {
-			if errors.Is(err, fs.ErrNotExist) { // it went meanwhile
+			if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
 				return nil
 			}
 			return err
@@ -95,7 +95,7 @@ func Tree(path string, skip ...string) error {
 	})
 }
 
-// plain refuses what is neither a file, a folder nor a socket. A link may lead to a place below top, but not where the
+// plain rejects everything except files, folders and sockets. A link may lead to a place below top, but not where the
 // engine and its plugins write.
 func plain(path, top string, depth int, info fs.FileInfo) error {
 	t := info.Mode().Type()
@@ -111,8 +111,8 @@ func plain(path, top string, depth int, info fs.FileInfo) error {
 	return &Error{path, "is " + what(info), remedyLink}
 }
 
-// ReadFile reads a regular file of this user's with at most limit bytes, and closes it to others when it was open to
-// them. It never waits: a pipe in the file's place is refused. A missing file is fs.ErrNotExist.
+// ReadFile reads a regular file of this user's with at most limit bytes, and removes permissions of others. It never
+// blocks: a pipe is rejected. A missing file is fs.ErrNotExist.
 func ReadFile(path string, limit int64) ([]byte, error) {
 	f, info, err := open(path, os.O_RDONLY)
 	if err != nil {
@@ -126,30 +126,30 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 	if info.Mode().Perm()&0o077 != 0 {
 		if err := f.Chmod(info.Mode().Perm() &^ 0o077); err != nil {
 			return nil, &Error{path, "is open to other users (mode " + info.Mode().Perm().String() + ")",
-				"close it: chmod go= " + path}
+				"remove the permissions: chmod go= " + path}
 		}
 	}
 	return io.ReadAll(io.LimitReader(f, limit))
 }
 
-// OpenFile is os.OpenFile with mode 0600 for a regular file of this user's; it follows no link and waits for no pipe.
+// OpenFile is os.OpenFile with mode 0600 for a regular file of this user's; it follows no link and blocks on no pipe.
 func OpenFile(path string, flags int) (*os.File, error) {
 	f, _, err := open(path, flags)
 	return f, err
 }
 
 func open(path string, flags int) (*os.File, fs.FileInfo, error) {
-	// Emptied only once it is known to be ours.
+	// Truncated only after the owner was checked.
 	f, err := os.OpenFile(path, flags&^os.O_TRUNC|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 	if err != nil {
 		if info, lerr := os.Lstat(path); lerr == nil && !info.Mode().IsRegular() {
-			return nil, nil, &Error{path, "is " + what(info) + " and not a file", remedyLink}
+			return nil, nil, &Error{path, "is " + what(info) + ", not a file", remedyLink}
 		}
 		return nil, nil, err
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = &Error{path, "is " + what(info) + " and not a file", remedyLink}
+		err = &Error{path, "is " + what(info) + ", not a file", remedyLink}
 	}
 	if err == nil {
 		err = owned(path, info)
@@ -167,7 +167,7 @@ func open(path string, flags int) (*os.File, fs.FileInfo, error) {
 // owned says whether a file belongs to this user.
 func owned(path string, info fs.FileInfo) error {
 	if uid := ownerOf(info); uid != os.Geteuid() {
-		return &Error{path, fmt.Sprintf("belongs to user %d, and this is user %d", uid, os.Geteuid()), remedyOwner}
+		return &Error{path, fmt.Sprintf("belongs to user %d, this is user %d", uid, os.Geteuid()), remedyOwner}
 	}
 	return nil
 }
@@ -179,14 +179,14 @@ func ownerOf(info fs.FileInfo) int {
 	return -1
 }
 
-// tighten takes rights from others.
+// tighten removes permissions of others.
 func tighten(path string, info fs.FileInfo, rights fs.FileMode) error {
 	if info.Mode().Perm()&rights == 0 {
 		return nil
 	}
 	if err := os.Chmod(path, info.Mode().Perm()&^rights); err != nil {
 		return &Error{path, "is open to other users (mode " + info.Mode().Perm().String() + ")",
-			"close it: chmod go= " + path}
+			"remove the permissions: chmod go= " + path}
 	}
 	again, err := os.Lstat(path)
 	if err != nil {

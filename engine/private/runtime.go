@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// Roots are the folders in which sockets of this user's may lie, best first, whether they exist or not. The temporary
-// folder comes before XDG_RUNTIME_DIR: that one is removed when the user logs out, and runs go on then.
+// Roots are the folders for this user's sockets, best first, whether they exist or not. The temporary folder comes
+// before XDG_RUNTIME_DIR, which is removed when the user logs out while runs go on.
 func Roots() []string {
 	name := fmt.Sprintf("recipe-%d", os.Geteuid())
 	roots := []string{filepath.Join(os.TempDir(), name), filepath.Join("/tmp", name)}
@@ -20,13 +20,12 @@ func Roots() []string {
 	return slices.Compact(roots)
 }
 
-// Root is the first of Roots that is, or can be made, a folder of this user's alone, and whose path has at most limit
-// bytes.
+// Root is the first of Roots that only this user can enter, created if missing, and whose path has at most limit bytes.
 func Root(limit int) (string, error) {
 	var errs []error
 	for _, root := range Roots() {
 		if len(root) > limit {
-			errs = append(errs, fmt.Errorf("%s is longer than the %d bytes that leave room for a socket's name", root,
+			errs = append(errs, fmt.Errorf("%s is longer than %d bytes, so a socket's path would be too long", root,
 				limit))
 			continue
 		}
@@ -38,8 +37,8 @@ func Root(limit int) (string, error) {
 	}
 	return "",
 		fmt.Errorf(
-			"no folder for sockets that only this user can enter; set TMPDIR or XDG_RUNTIME_DIR to a folder of your "+
-				"own with a short path: %w", errors.Join(errs...))
+			"there is no folder for sockets that only this user can enter; set TMPDIR or XDG_RUNTIME_DIR to a folder "+
+				"that you own, with a short path: %w", errors.Join(errs...))
 }
 
 // Usable are those of Roots that exist and belong to this user alone.
@@ -53,7 +52,7 @@ func makeRoot(root string) error {
 	if err := checkParents(filepath.Dir(root)); err != nil {
 		return err
 	}
-	// Mkdir and not MkdirAll: it fails when somebody else was faster, whatever they have put there.
+	// Mkdir, not MkdirAll: it fails if the path exists, whatever it is.
 	if err := os.Mkdir(root, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
@@ -63,8 +62,8 @@ func makeRoot(root string) error {
 // nobody is the owner of files whose real owner is unknown in a user namespace.
 const nobody = 65534
 
-// checkParents says whether somebody else could put another folder in the place of one below dir: every folder on the
-// way belongs to this user or to root, and is sticky where others may write to it.
+// checkParents checks that no other user could replace a folder below dir: every parent belongs to this user or to
+// root, and is sticky where others may write to it.
 func checkParents(dir string) error {
 	dir, err := filepath.EvalSymlinks(dir) // macOS: /tmp and /var are links
 	if err != nil {
@@ -81,7 +80,7 @@ func checkParents(dir string) error {
 			return &Error{dir, fmt.Sprintf("belongs to user %d", uid), "use another folder"}
 		}
 		if info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0 {
-			return &Error{dir, "can be written to by others and is not sticky", "chmod go-w " + dir +
+			return &Error{dir, "is writable by others and not sticky", "chmod go-w " + dir +
 				", or use another folder"}
 		}
 		if dir == filepath.Dir(dir) {

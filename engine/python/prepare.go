@@ -1,7 +1,7 @@
-// Package python makes the Python environments that blocks run in.
+// Package python creates the Python environments of blocks.
 //
-// uv resolves and installs: it is many times faster than pip, shares files between environments, and can override what
-// a package pins, which vLLM's build for CPUs needs. It is taken from PATH, else installed from PyPI into the cache.
+// uv resolves and installs: it is much faster than pip, shares files between environments, and can override pinned
+// versions, which vLLM's build for CPUs needs. It is found in PATH, else installed from PyPI into the cache.
 package python
 
 import (
@@ -21,20 +21,20 @@ import (
 	"github.com/recipe-rl/recipe/sdk/interpreter"
 )
 
-// uvVersion is what is installed where PATH has no uv.
+// uvVersion is the version to install if PATH has no uv.
 const uvVersion = "0.13.8"
 
-// Maker makes environments.
+// Maker creates environments.
 type Maker struct {
-	Log io.Writer // what uv says
-	Dir string    // requirements that are paths count from here: the recipe's folder
+	Log io.Writer // output of uv
+	Dir string    // requirements that are paths are relative to it: the recipe's folder
 }
 
-// Prepare makes the environment, unless it is there already. Two callers at once make it once. What was half done is
-// removed, by this call or the next. made says whether there was anything to do.
+// Prepare creates the environment, unless it exists. Concurrent callers create it once. An incomplete environment is
+// removed, by this call or the next. made says whether it was created.
 func (m Maker) Prepare(ctx context.Context, e interpreter.Environment) (made bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(e.Dir), 0o700); err != nil {
-		return false, fmt.Errorf("make room for Python environments: %w", err)
+		return false, fmt.Errorf("create the folder of Python environments: %w", err)
 	}
 	unlock, err := lock(ctx, e.Dir+".lock")
 	if err != nil {
@@ -45,7 +45,7 @@ func (m Maker) Prepare(ctx context.Context, e interpreter.Environment) (made boo
 		return false, nil
 	}
 	if err := os.RemoveAll(e.Dir); err != nil {
-		return false, fmt.Errorf("remove a half-made Python environment: %w", err)
+		return false, fmt.Errorf("remove an incomplete Python environment: %w", err)
 	}
 	if err := m.make(ctx, e); err != nil {
 		return false, errors.Join(err, os.RemoveAll(e.Dir))
@@ -62,7 +62,7 @@ func (m Maker) make(ctx context.Context, e interpreter.Environment) error {
 	if err != nil {
 		return err
 	}
-	if err := m.run(ctx, "make a Python environment", uv, "venv", "--quiet", "--python", base, e.Dir); err != nil {
+	if err := m.run(ctx, "create a Python environment", uv, "venv", "--quiet", "--python", base, e.Dir); err != nil {
 		return err
 	}
 	// Compiled once, here: without it each of a server's processes compiles ten thousand files at its first start.
@@ -82,7 +82,7 @@ func (m Maker) make(ctx context.Context, e interpreter.Environment) error {
 			plain = append(plain, requirement)
 		}
 	}
-	// After "--", a requirement cannot be taken for an option.
+	// After "--", a requirement is never parsed as an option.
 	args = append(append(args, "--"), plain...)
 	if err := m.run(ctx, "install "+strings.Join(e.Packages.Requirements, ", "), uv, args...); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (m Maker) make(ctx context.Context, e interpreter.Environment) error {
 	return nil
 }
 
-// base is the interpreter that an environment is made with: a path, a version that uv is to find, or python3 in PATH.
+// base is the interpreter to create an environment with: a path, a version that uv finds, or python3 in PATH.
 func base(python string) (string, error) {
 	if python != "" {
 		return python, nil
@@ -103,7 +103,7 @@ func base(python string) (string, error) {
 	path, err := exec.LookPath("python3")
 	if err != nil {
 		return "", &sdk.Error{Summary: "python3 is not in PATH",
-			Remedy: "install Python 3.10 or newer, or name one: runtime { python = \"/path/to/python\" }", Err: err}
+			Remedy: "install Python 3.10 or newer, or set it: runtime { python = \"/path/to/python\" }", Err: err}
 	}
 	return path, nil
 }
@@ -127,10 +127,10 @@ func (m Maker) uv(ctx context.Context) (string, error) {
 		return "", err
 	}
 	defer unlock()
-	if _, err := os.Stat(path); err == nil { // another call has made it meanwhile, and may be using it
+	if _, err := os.Stat(path); err == nil { // created meanwhile by another call, which may be using it
 		return path, nil
 	}
-	if err := m.run(ctx, "make a place for uv", python, "-m", "venv", "--clear", dir); err != nil {
+	if err := m.run(ctx, "create an environment for uv", python, "-m", "venv", "--clear", dir); err != nil {
 		return "", err
 	}
 	if err := m.run(ctx, "install uv", filepath.Join(dir, "bin", "python"), "-m", "pip", "install", "--quiet",
@@ -140,12 +140,12 @@ func (m Maker) uv(ctx context.Context) (string, error) {
 	return path, nil
 }
 
-// run runs one program to its end, and says the end of what it printed when it fails.
+// run runs one program to its end; an error contains the end of its output.
 func (m Maker) run(ctx context.Context, doing, program string, args ...string) error {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = m.Dir
-	var said bytes.Buffer
-	cmd.Stdout = io.MultiWriter(m.Log, &said)
+	var output bytes.Buffer
+	cmd.Stdout = io.MultiWriter(m.Log, &output)
 	cmd.Stderr = cmd.Stdout
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
@@ -155,9 +155,9 @@ func (m Maker) run(ctx context.Context, doing, program string, args ...string) e
 		return fmt.Errorf("%s: %w", doing, context.Cause(ctx))
 	case err != nil:
 		return &sdk.Error{
-			Summary: "could not " + doing, Detail: lastLines(said.String(), 12), Err: err,
-			Remedy: "check that the package index can be reached (UV_INDEX_URL and PIP_INDEX_URL name another) and " +
-				"that the versions exist for this machine; recipe init can be called again at any time",
+			Summary: "could not " + doing, Detail: lastLines(output.String(), 12), Err: err,
+			Remedy: "check that the package index can be reached (UV_INDEX_URL and PIP_INDEX_URL set another) and " +
+				"that the versions exist for this machine; then run recipe init again",
 		}
 	}
 	return nil
@@ -168,10 +168,10 @@ func lastLines(text string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// lockEvery is how often a lock that somebody else holds is tried again.
+// lockEvery is how often a held lock is tried again.
 const lockEvery = 200 * time.Millisecond
 
-// lock waits for a lock file, which ends with the process that holds it.
+// lock waits for a lock file, which is released when its process ends.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -189,7 +189,7 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 		select {
 		case <-ctx.Done():
 			_ = f.Close()
-			return nil, fmt.Errorf("wait for another recipe init that makes the same environment (%s): %w", path,
+			return nil, fmt.Errorf("wait for another recipe init that creates the same environment (%s): %w", path,
 				context.Cause(ctx))
 		case <-time.After(lockEvery):
 		}

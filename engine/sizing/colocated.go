@@ -10,7 +10,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-// asleep is what a server that sleeps keeps of a GPU: its context, and what it has captured.
+// asleep is the GPU memory of a server that sleeps: its context and CUDA graphs.
 const asleep = gib
 
 // couple is a trainer and the inference blocks that sleep while it works.
@@ -18,11 +18,11 @@ type couple struct {
 	sync    addr.Block
 	trainer addr.Block
 	servers []addr.Block
-	asked   bool // by name, not by auto
+	asked   bool // colocated = "sleep", not auto
 }
 
-// couples finds who takes turns on a GPU. The rule is that of the sync plugin: asked for, or every inference block can
-// sleep and one of them is on a GPU of the trainer's (see meeting).
+// couples finds the blocks that take turns on a GPU. The rule is that of the sync plugin: asked for, or every inference
+// block can sleep and one of them is on a GPU of the trainer's (see meeting).
 func (c *checker) couples() (list []couple) {
 	for _, s := range c.of(kind.Sync) {
 		var awake []string
@@ -35,7 +35,7 @@ func (c *checker) couples() (list []couple) {
 		}
 		mode := s.Facts["colocated"]
 		if mode == "sleep" && len(awake) > 0 {
-			c.add("error", s.Addr, "colocated = \"sleep\", and "+strings.Join(awake, ", ")+" cannot sleep",
+			c.add("error", s.Addr, "colocated = \"sleep\", but "+strings.Join(awake, ", ")+" cannot sleep",
 				"Set enable_sleep_mode = true there (vLLM sleeps on a GPU only), or colocated = \"share\" here.")
 			continue
 		}
@@ -50,14 +50,14 @@ func (c *checker) couples() (list []couple) {
 	return list
 }
 
-// meeting leaves out the couples that nobody asked for and that have GPUs of their own.
+// meeting drops the couples that were not asked for and that have no GPU in common.
 func (c *checker) meeting(couples []couple) []couple {
 	return slices.DeleteFunc(couples, func(p couple) bool {
 		return !p.asked && !slices.ContainsFunc(p.servers, func(s addr.Block) bool { return c.mayMeet(p.trainer, s) })
 	})
 }
 
-// mayMeet says whether two blocks have a GPU in common, or one of them none that is known.
+// mayMeet says whether two blocks have a GPU in common, or may have one because their GPUs are unknown.
 func (c *checker) mayMeet(a, b addr.Block) bool {
 	mine, theirs := c.devices[a], c.devices[b]
 	return len(mine) == 0 || len(theirs) == 0 || slices.ContainsFunc(mine, func(n string) bool {
@@ -65,7 +65,7 @@ func (c *checker) mayMeet(a, b addr.Block) bool {
 	})
 }
 
-// turns are the couples of which both sides are on a GPU, which is where they take turns.
+// turns are the couples of which both sides are on this GPU.
 func (d device) turns(couples []couple) (trainers, servers []addr.Block) {
 	for _, p := range couples {
 		if !slices.Contains(d.blocks, p.trainer) {
@@ -80,7 +80,7 @@ func (d device) turns(couples []couple) (trainers, servers []addr.Block) {
 	return trainers, servers
 }
 
-// tellColocation says for each sync block how trainer and inference get along on the GPUs that they have in common.
+// tellColocation says for each sync block how trainer and inference share the GPUs that they have in common.
 func (c *checker) tellColocation(devices []device, couples []couple, m Machine) {
 	for _, s := range c.of(kind.Sync) {
 		if s.Facts["colocated"] == "" {
@@ -97,22 +97,22 @@ func (c *checker) tellColocation(devices []device, couples []couple, m Machine) 
 		}
 		switch where := strings.Join(names, ", "); {
 		case len(names) == 0 && sleeps && len(devices) > 0:
-			c.add("warning", s.Addr, "inference sleeps while the trainer works, and they have no GPU in common",
-				"Rollouts stop during each step and no memory is won. Set colocated = \"share\", or leave out "+
+			c.add("warning", s.Addr, "inference sleeps while the trainer works, but they have no GPU in common",
+				"Rollouts stop during each step and no memory is saved. Set colocated = \"share\", or remove "+
 					"enable_sleep_mode.")
 		case len(names) == 0:
 		case sleeps:
 			c.add("info", s.Addr, "colocated: inference sleeps while the trainer works on GPU "+where,
 				why(s, beside, m))
 		default:
-			c.add("info", s.Addr, "colocated: trainer and inference stay side by side on GPU "+where,
-				"Not every inference block has enable_sleep_mode = true. While both work each gets a part of the "+
-					"GPU's time: together they do a few percent less than one after the other.")
+			c.add("info", s.Addr, "colocated: trainer and inference share GPU "+where,
+				"Not every inference block has enable_sleep_mode = true. Working at the same time, both share the "+
+					"GPU's time: their throughput is a few percent lower than one after the other.")
 		}
 	}
 }
 
-// why says what speaks for sleeping.
+// why gives the reason for sleeping.
 func why(s sized, beside float64, m Machine) string {
 	text := "Every inference block has enable_sleep_mode = true."
 	if s.Facts["colocated"] == "sleep" {
@@ -122,12 +122,12 @@ func why(s sized, beside float64, m Machine) string {
 	case m.GPUMemory == 0 || beside == 0:
 		return text
 	case beside > m.GPUMemory:
-		return text + fmt.Sprintf(" Side by side they would need %s of %s.", human(beside), human(m.GPUMemory))
+		return text + fmt.Sprintf(" At the same time they would need %s of %s.", human(beside), human(m.GPUMemory))
 	}
 	return text +
 		fmt.Sprintf(
-			" Side by side they would fit, too (%s of %s): colocated = \"share\" saves a tenth of a second a step "+
-				"and lets rollouts go on meanwhile.", human(beside), human(m.GPUMemory))
+			" Both would also fit at the same time (%s of %s): colocated = \"share\" saves a tenth of a second a step "+
+				"and rollouts continue during steps.", human(beside), human(m.GPUMemory))
 }
 
 // meet says whether a sync block's trainer and one of its inference blocks are on a GPU.
@@ -138,7 +138,7 @@ func (c *checker) meet(d device, s sized) bool {
 	return on(kind.Trainer) && on(kind.Inference)
 }
 
-// without leaves out the parts of a sum that a fact names.
+// without drops the parts of a sum that a fact names.
 func without(amounts []sdk.Amount, parts string) (kept []sdk.Amount) {
 	out := strings.Split(parts, ",")
 	for _, a := range amounts {

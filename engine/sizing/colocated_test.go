@@ -21,11 +21,11 @@ func TestThePlanSaysWhoSleepsAndWhy(t *testing.T) {
 		"sleeps, would not fit": {"auto", "true", 80, []string{"inference sleeps while the trainer works on GPU 0",
 			"enable_sleep_mode = true", "would need 96.0 GiB of 80.0 GiB"}},
 		"sleeps, would fit": {"auto", "true", 320, []string{"inference sleeps while the trainer works on GPU 0",
-			"would fit, too"}},
+			"also fit at the same time"}},
 		"sleeps, asked for": {"sleep", "true", 80, []string{"inference sleeps while the trainer works on GPU 0",
 			"colocated = \"sleep\"."}},
-		"side by side":        {"auto", "false", 320, []string{"side by side on GPU 0", "Not every inference block"}},
-		"side by side, asked": {"share", "true", 320, []string{"side by side on GPU 0"}},
+		"side by side":        {"auto", "false", 320, []string{"share GPU 0", "Not every inference block"}},
+		"side by side, asked": {"share", "true", 320, []string{"share GPU 0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -3,7 +3,6 @@ package sizing
 import (
 	"fmt"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 
@@ -14,10 +13,9 @@ import (
 // Devices are the GPUs of blocks.
 type Devices map[addr.Block][]string
 
-// deal says for each block that has GPUs which they are: those that it names, or as many as it asks for, of those that
-// the fewest others have. A trainer and the servers that sleep for it get the same ones: that is what sleeping is for.
-// With fewer GPUs than all ask for together blocks share, and memory says whether they fit. Of a machine that is not
-// known the GPUs are numbered.
+// deal assigns GPUs to blocks: those that a block names, or as many as it asks for, of those that the fewest others
+// use. A trainer and the servers that sleep for it get the same ones. With fewer GPUs than all ask for together,
+// blocks share, and memory says whether they fit. The GPUs of an unknown machine are numbered.
 func (c *checker) deal(m Machine, couples []couple, kept Devices) Devices {
 	dealt, taken := Devices{}, map[string]int{}
 	give := func(a addr.Block, names []string) {
@@ -44,11 +42,11 @@ func (c *checker) deal(m Machine, couples []couple, kept Devices) Devices {
 		if elsewhere(b.Meta.Placement) != "" {
 			free = nil
 		} else if len(free) > 0 && want > len(free) {
-			c.add("error", a, fmt.Sprintf("placement asks for %d GPUs, this machine has %d (%s)", want, len(free),
+			c.add("error", a, fmt.Sprintf("placement asks for %d GPUs; this machine has %d (%s)", want, len(free),
 				strings.Join(free, ", ")),
 				fmt.Sprintf(
-					"Lower gpus to %d, or run the recipe where there are more. CUDA_VISIBLE_DEVICES narrows what "+
-						"recipe sees.", len(free)))
+					"Lower gpus to %d, or run the recipe on a machine with more. CUDA_VISIBLE_DEVICES limits the "+
+						"GPUs that recipe sees.", len(free)))
 			want = len(free)
 		}
 		names := partners(couples, dealt, a, want)
@@ -60,7 +58,7 @@ func (c *checker) deal(m Machine, couples []couple, kept Devices) Devices {
 	return dealt
 }
 
-// idlest is the first of the GPUs with the fewest blocks; without a list of them they have no end.
+// idlest is the first of the GPUs with the fewest blocks; without a list there is no limit.
 func (c *checker) idlest(b sized, free, but []string, taken map[string]int) (best string) {
 	if len(free) == 0 {
 		for i := 0; ; i++ {
@@ -77,7 +75,7 @@ func (c *checker) idlest(b sized, free, but []string, taken map[string]int) (bes
 	return best
 }
 
-// partners are the GPUs of those with whom a block takes turns, as far as it asks for so many.
+// partners are the GPUs of the blocks with which a block takes turns, at most as many as it asks for.
 func partners(couples []couple, dealt Devices, a addr.Block, want int) (names []string) {
 	add := func(other addr.Block) {
 		for _, n := range dealt[other] {
@@ -99,7 +97,7 @@ func partners(couples []couple, dealt Devices, a addr.Block, want int) (names []
 	return names
 }
 
-// settle asks plugins again what blocks need that did not know their GPUs before.
+// settle asks plugins again for the needs of blocks that have been assigned GPUs.
 func (c *checker) settle(size Sizer, m Machine) {
 	if len(m.Devices) == 0 {
 		return
@@ -115,7 +113,7 @@ func (c *checker) settle(size Sizer, m Machine) {
 	}
 }
 
-// here leaves out what is dealt on other machines, or on one that is not known.
+// here drops GPUs of other machines, or of an unknown one.
 func (c *checker) here(m Machine) Devices {
 	out := Devices{}
 	for a, names := range c.devices {
@@ -139,7 +137,7 @@ func (c *checker) occupied() []device {
 	for n, list := range blocks {
 		out = append(out, device{n, list})
 	}
-	sort.Slice(out, func(i, j int) bool { return out[i].name < out[j].name })
+	slices.SortFunc(out, func(a, b device) int { return strings.Compare(a.name, b.name) })
 	return out
 }
 

@@ -55,7 +55,7 @@ func TestGPUsAreDealt(t *testing.T) {
 		"kept too few": {there: gpus(2), placed: placed{kind.Trainer: two},
 			kept: dealt{kind.Trainer: {"1"}}, want: dealt{kind.Trainer: {"0", "1"}}},
 		"more than there are": {there: gpus(2), placed: placed{kind.Trainer: {GPUs: 4}},
-			want: dealt{kind.Trainer: {"0", "1"}}, fault: "asks for 4 GPUs, this machine has 2 (0, 1)"},
+			want: dealt{kind.Trainer: {"0", "1"}}, fault: "asks for 4 GPUs; this machine has 2 (0, 1)"},
 		"a machine that is not known": {placed: placed{kind.Inference: one,
 			kind.Trainer: {Devices: []string{"0"}}}, want: dealt{kind.Trainer: {"0"}}},
 		"elsewhere": {there: gpus(1), placed: placed{kind.Inference: {GPUs: 4, Host: "far"},

@@ -13,7 +13,7 @@ import (
 
 const gib = float64(1 << 30)
 
-// usualCards are memories of GPUs that people have, in GiB, for a recipe that is planned away from its machine.
+// usualCards are common sizes of GPU memory, in GiB, for a recipe that is planned on another machine.
 func usualCards() []float64 { return []float64{16, 24, 40, 48, 80, 96, 141, 192} }
 
 // device is one GPU and the blocks on it.
@@ -22,16 +22,17 @@ type device struct {
 	blocks []addr.Block
 }
 
-// load is what one block takes of a GPU.
+// load is the GPU memory of one block.
 type load struct {
 	a        addr.Block
 	need     float64
-	reserved bool // a share of the card, whatever it needs
+	reserved bool // a fixed share of the card
 	parts    []sdk.Amount
 	lines    []string
 }
 
-// memory adds up each GPU's blocks and compares the sum with the card. Where blocks take turns, each turn must fit.
+// memory adds up the needs of each GPU's blocks and compares the sum with the card. Where blocks take turns, each turn
+// must fit.
 func (c *checker) memory(m Machine, couples []couple) {
 	devices := c.occupied()
 	for _, d := range devices {
@@ -51,13 +52,13 @@ func (c *checker) memory(m Machine, couples []couple) {
 	c.tellColocation(devices, couples, m)
 }
 
-// ownShare finds a server whose share of the card is too small for what must fit into it.
+// ownShare finds a server whose share of the card is too small for its needs.
 func (c *checker) ownShare(a addr.Block, m Machine) {
 	b := c.blocks[a]
 	need, parts := sum(b.Amounts, "gpu_memory")
 	share, _ := strconv.ParseFloat(b.Facts["gpu_memory_utilization"], 64)
 	if take := share * m.GPUMemory; take > 0 && need > take {
-		c.add("error", a, fmt.Sprintf("will not fit: it needs %s, gpu_memory_utilization = %g gives it %s", human(need),
+		c.add("error", a, fmt.Sprintf("does not fit: it needs %s; gpu_memory_utilization = %g gives it %s", human(need),
 			share, human(take)),
 			strings.Join(explain(parts), "\n")+
 				fmt.Sprintf("\nRaise gpu_memory_utilization to %.2f, or lower max_model_len.", ceil2(need/m.GPUMemory)))
@@ -82,7 +83,7 @@ func (c *checker) loads(d device, m Machine, rest, sleep []addr.Block) (list []l
 		case slices.Contains(sleep, a) && (need > 0 || take > 0):
 			list = append(list, load{a: a, need: asleep,
 				lines: []string{fmt.Sprintf("%s: %s asleep (context and CUDA graphs)", a, human(asleep))}})
-		case take > 0: // whatever it needs; what it needs must fit into the share
+		case take > 0: // a fixed share, into which its needs must fit
 			list = append(list, load{a: a, need: take, reserved: true,
 				lines: []string{fmt.Sprintf("%s: %s (%g of the card)", a, human(take), share)}})
 		case need > 0:
@@ -124,7 +125,7 @@ func (c *checker) compare(d device, loads []load, during string, m Machine) {
 		c.add("info", first, fmt.Sprintf("GPU %s needs about %s%s%s", d.name, human(need), during, smallestCard(need)),
 			detail)
 	case need > m.GPUMemory:
-		c.add("error", first, fmt.Sprintf("will not fit: GPU %s needs %s%s and has %s", d.name, human(need), during,
+		c.add("error", first, fmt.Sprintf("does not fit: GPU %s needs %s%s and has %s", d.name, human(need), during,
 			human(m.GPUMemory)),
 			detail+"\n"+advice(largest.a, largest.parts, need-m.GPUMemory, m.GPUMemory-(need-reserved))+
 				c.sleepAdvice(d, during, m))
@@ -133,7 +134,7 @@ func (c *checker) compare(d device, loads []load, during string, m Machine) {
 	}
 }
 
-// sleepAdvice names the way out of a GPU that is too small for trainer and inference side by side, where it is one.
+// sleepAdvice suggests sleeping for a GPU that is too small for trainer and inference at the same time.
 func (c *checker) sleepAdvice(d device, during string, m Machine) string {
 	if during != "" {
 		return ""
@@ -200,8 +201,8 @@ func explain(parts []sdk.Amount) []string {
 	return out
 }
 
-// advice names the largest part of the largest block, and what it must come down to; or the share that inference may
-// keep.
+// advice names the largest part of the largest block and the size that it must have at most; or the share that
+// inference may keep.
 func advice(a addr.Block, parts []sdk.Amount, over, left float64) string {
 	var most sdk.Amount
 	for _, p := range parts {
@@ -236,12 +237,12 @@ func remedy(part string) string {
 
 func smallestCard(need float64) string {
 	for _, g := range usualCards() {
-		// Drivers and allocators keep some of a card for themselves.
+		// Drivers and allocators use a part of a card.
 		if need <= 0.93*g*gib {
-			return fmt.Sprintf(": fits a card of %.0f GiB", g)
+			return fmt.Sprintf(": fits on a card with %.0f GiB", g)
 		}
 	}
-	return ": more than any single usual card"
+	return ": more than any common card has"
 }
 
 func ceil2(x float64) float64 { return float64(int(x*100)+1) / 100 }

@@ -8,7 +8,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-// models compares what a trainer trains with what inference serves.
+// models compares the trained with the served models.
 func (c *checker) models() {
 	for _, s := range c.of(kind.Sync) {
 		for _, t := range c.needed(s, kind.Trainer) {
@@ -22,27 +22,27 @@ func (c *checker) models() {
 					}
 					c.add("error", s.Addr, fmt.Sprintf("%s and %s disagree on %s", t.Addr, i.Addr, name),
 						fmt.Sprintf(
-							"%s has %q, %s has %q: tokens sampled by one would mean something else to the other. Use "+
-								"one variable for both.", t.Addr, a, i.Addr, b))
+							"%s has %q, %s has %q: their tokens would differ. Use one variable for both.",
+							t.Addr, a, i.Addr, b))
 				}
 			}
 		}
 	}
 }
 
-// logprobs compares what an inference server calls a log-probability with what the trainer takes it for.
+// logprobs compares the log-probabilities that an inference server sends with those that the trainer expects.
 func (c *checker) logprobs(t, i sized) {
 	a, b := t.Facts["logprobs_mode"], i.Facts["logprobs_mode"]
 	if a == "" || b == "" || a == b {
 		return
 	}
-	c.add("error", t.Addr, fmt.Sprintf("%s sends %s log-probabilities, %s takes them for %s ones", i.Addr, b, t.Addr,
+	c.add("error", t.Addr, fmt.Sprintf("%s sends %s log-probabilities, %s expects %s ones", i.Addr, b, t.Addr,
 		a),
-		"They differ as soon as the temperature is not 1 or top_p cuts, and every importance ratio would be wrong "+
-			"without a word. Set logprobs_mode of both to the same, best to processed.")
+		"They differ when the temperature is not 1 or top_p is below 1, and every importance ratio would be silently "+
+			"wrong. Set logprobs_mode of both to the same value, preferably processed.")
 }
 
-// precision says what a weight update can carry: 16 bits round away the small steps of a trainer that keeps 32.
+// precision says what a weight update can carry: 16 bits round away the small steps of a trainer with 32.
 func (c *checker) precision(s, t, i sized) {
 	trained, published, served := t.Facts["dtype"], t.Facts["publish_dtype"], i.Facts["dtype"]
 	if trained == "" || published == "" {
@@ -50,22 +50,21 @@ func (c *checker) precision(s, t, i sized) {
 	}
 	if trained == "float32" && published != trained {
 		c.add("warning", s.Addr, fmt.Sprintf("weights are trained in %s and published in %s", trained, published),
-			"Most steps at a learning rate around 1e-5 do not change a 16-bit weight at all, so inference would go "+
-				"on with nearly the old policy. Leave publish_dtype out.")
+			"Most steps at a learning rate around 1e-5 do not change a 16-bit weight, so inference would keep nearly "+
+				"the old policy. Remove publish_dtype.")
 		return
 	}
 	if served != "" && served != published {
 		c.add("info", s.Addr, fmt.Sprintf("weights travel in %s, %s holds them in %s", published, i.Addr, served),
-			"The server rounds what it gets, small updates with it. The proof after each update allows for that; "+
-				"dtype of the inference block changes it.")
+			"The server rounds the weights, which can lose small updates. The check after each update allows for it. "+
+				"Set dtype of the inference block to avoid it.")
 		return
 	}
-	c.add("info", s.Addr, fmt.Sprintf("weights travel in %s, as they are trained", published), "")
+	c.add("info", s.Addr, fmt.Sprintf("weights travel in %s, the precision of training", published), "")
 }
 
-// templates compares how conversations become tokens: in the server, in environments that do it themselves, and in
-// whatever serves the trained checkpoint later. Differences may be wanted, so they are warnings, but nothing else would
-// ever show them.
+// templates compares the chat templates of the server, of environments that render chats themselves, and of the trained
+// checkpoints. Differences may be intended, so they are warnings; nothing else would show them.
 func (c *checker) templates() {
 	for _, e := range c.of(kind.Environment) {
 		for _, i := range c.needed(e, kind.Inference) {
@@ -74,12 +73,12 @@ func (c *checker) templates() {
 				mine, from = i.Facts["tokenizer_chat_template"], "the tokenizer of "+i.Addr.String()
 			}
 			if served := i.Facts["chat_template"]; !share(mine, served) {
-				c.add("warning", e.Addr, fmt.Sprintf("%s and %s render conversations by different chat templates",
+				c.add("warning", e.Addr, fmt.Sprintf("%s and %s use different chat templates",
 					e.Addr, i.Addr),
 					fmt.Sprintf(
-						"The environment renders its rollouts itself, by %s (%s); what asks /v1/chat/completions "+
-							"gets %s (%s). Rollouts and evaluations can differ without a word: give both the same "+
-							"template, by chat_template of the one and tokenizer of the other.",
+						"The environment renders its rollouts itself, with %s (%s); /v1/chat/completions uses %s "+
+							"(%s). Rollouts and evaluations can differ silently: set the same template for both, with "+
+							"chat_template of the one and tokenizer of the other.",
 						from, mine, i.Facts["chat_template_from"], served))
 			}
 		}
@@ -89,10 +88,10 @@ func (c *checker) templates() {
 			for _, i := range c.needed(s, kind.Inference) {
 				if saved, served := t.Facts["chat_template"], i.Facts["chat_template"]; !share(saved, served) {
 					c.add("warning", s.Addr,
-						fmt.Sprintf("checkpoints of %s will carry another chat template than %s uses", t.Addr, i.Addr),
+						fmt.Sprintf("checkpoints of %s have another chat template than %s uses", t.Addr, i.Addr),
 						fmt.Sprintf(
-							"The policy is trained on conversations in the form of %s (%s), but its checkpoints come "+
-								"with the template of %s (%s). Whoever serves one must be given the template, too.",
+							"The policy is trained with the template of %s (%s), but its checkpoints contain the "+
+								"template of %s (%s). Copy the template with a checkpoint when you serve it.",
 							i.Facts["chat_template_from"], served, t.Facts["chat_template_from"], saved))
 				}
 			}
@@ -100,7 +99,7 @@ func (c *checker) templates() {
 	}
 }
 
-// share says whether two lists of digests have one in common. An empty list is not known, and agrees with everything.
+// share says whether two lists of digests have one in common. An empty list is unknown and matches everything.
 func share(a, b string) bool {
 	return a == "" || b == "" || slices.ContainsFunc(strings.Fields(a),
 		func(d string) bool { return slices.Contains(strings.Fields(b), d) })

@@ -1,29 +1,28 @@
-// Package sizing adds up what the blocks of a recipe will need and compares it with what there is, and with each
-// other: the sums that cost GPU hours when nobody does them. Plugins report estimates and facts; nothing here touches a
-// GPU, a network or a weight.
+// Package sizing adds up what the blocks of a recipe need and compares it with the machine, and blocks with each other.
+// Plugins report estimates and facts; nothing here touches a GPU, a network or a weight.
 //
 // Facts that are compared, as plugins report them (sdk.Estimate.Facts), all optional:
 //
 //	model, tokenizer                  equal between a trainer and the inference blocks that serve its policy
-//	chat_template                     digests, blank between: what a block, or a trainer's checkpoints, render with
-//	chat_template_from                where that was found, in words
-//	tokenizer_chat_template           of an inference block: those that its tokenizer has
+//	chat_template                     digests, separated by blanks: of a block, or of a trainer's checkpoints
+//	chat_template_from                where it was found, in words
+//	tokenizer_chat_template           of an inference block: digests of its tokenizer's templates
 //	renders_chat                      of an environment, "true": it renders chats itself
-//	logprobs_mode                     processed or raw: what an inference block sends, what a trainer expects
+//	logprobs_mode                     processed or raw: sent by an inference block, expected by a trainer
 //	dtype                             of inference and a trainer: the precision of the weights in memory
 //	publish_dtype                     of a trainer: the precision in which they travel
 //	max_model_len                     of an inference block, in tokens
 //	max_prompt_tokens, max_completion_tokens, max_total_tokens   of an environment or trainer
-//	group_size                        of an environment: completions a prompt
-//	batch_size                        of a trainer: sequences an optimizer step
+//	group_size                        of an environment: completions per prompt
+//	batch_size                        of a trainer: sequences per optimizer step
 //	ranks, micro_batch                of a trainer
-//	gpu_memory_utilization            of an inference block: the share of a GPU that it takes whatever its sum is
-//	sleeps                            of an inference block: it can give its memory back ("true")
-//	training_only                     of a trainer: parts of its memory for training alone, separated by commas
+//	gpu_memory_utilization            of an inference block: its fixed share of a GPU
+//	sleeps                            of an inference block: it can release its memory ("true")
+//	training_only                     of a trainer: parts of its memory used only in training, separated by commas
 //	memory_transport_only             of a trainer: parts that only transports through memory need
 //	colocated                         of a sync block: auto, share or sleep
-//	transport, transports, in_flight  of a sync block: asked for, allowed (best first), what requests do
-//	transports, devices, no_memory    of both ends: what it offers, its GPUs, why its memory is not offered
+//	transport, transports, in_flight  of a sync block: requested, allowed (best first), what requests do
+//	transports, devices, no_memory    of both ends: its transports, its GPUs, why its memory is not offered
 //	max_staleness, queued_batches     of a sync block and of a trajectories block or an environment
 package sizing
 
@@ -40,15 +39,15 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// Machine is what the recipe is to run on. Zero values are unknown.
+// Machine is the machine of the run. Zero values are unknown.
 type Machine struct {
-	Devices   []string // its GPUs, by the names that CUDA_VISIBLE_DEVICES takes
+	Devices   []string // its GPUs, as in CUDA_VISIBLE_DEVICES
 	NoGPU     bool     // it is known to have none, or none that may be used
 	GPUMemory float64  // bytes of each
 	DiskFree  float64  // bytes where checkpoints go
 }
 
-// Sizer asks a block's plugin what it will need. A plugin that cannot say returns a zero Estimate.
+// Sizer asks a block's plugin for an estimate. A plugin that has none returns a zero Estimate.
 type Sizer func(b *schema.Block) (sdk.Estimate, []spec.Problem, error)
 
 // sized is a block with its estimate.
@@ -65,8 +64,8 @@ func (s sized) fact(name string) (int64, bool) {
 	return n, err == nil
 }
 
-// Check sizes every block, deals GPUs to those that ask for some without naming them, and returns what was found, in
-// address order, and which blocks are on which GPUs of this machine. Blocks keep what they had where it still fits.
+// Check sizes every block, assigns GPUs to those that ask for some without naming them, and returns the findings, in
+// address order, and the GPUs of each block on this machine. Blocks keep the GPUs they had where possible.
 func Check(r *schema.Recipe, size Sizer, m Machine, kept Devices) ([]plan.Finding, Devices) {
 	c := &checker{blocks: map[addr.Block]sized{}, chosen: map[addr.Block]string{}}
 	for _, b := range r.Blocks {
@@ -99,7 +98,7 @@ type checker struct {
 	blocks  map[addr.Block]sized
 	order   []addr.Block
 	devices Devices
-	chosen  map[addr.Block]string // transport by which a trainer's weights will move, as far as it is known
+	chosen  map[addr.Block]string // transport of a trainer's weights, if known
 	found   []plan.Finding
 }
 
@@ -108,10 +107,10 @@ func sizedBy(size Sizer, b *schema.Block) sized {
 	return sized{b, e, problems, err}
 }
 
-// tell makes findings of what a block's plugin said.
+// tell turns the notes and problems of a block's plugin into findings.
 func (c *checker) tell(b sized) {
 	if b.err != nil {
-		c.add("warning", b.Addr, "its needs could not be estimated", b.err.Error())
+		c.add("warning", b.Addr, "its needs cannot be estimated", b.err.Error())
 	}
 	for _, p := range b.problems {
 		severity := "error"
@@ -155,7 +154,7 @@ func (c *checker) needed(b sized, k kind.Kind) (out []sized) {
 	return out
 }
 
-// ports finds two blocks that are told to listen on one port.
+// ports finds blocks that are configured to listen on the same port.
 func (c *checker) ports() {
 	taken := map[string]addr.Block{}
 	for _, a := range c.order {
@@ -170,15 +169,15 @@ func (c *checker) ports() {
 			}
 			key := fmt.Sprintf("%s:%.0f", host, n.Value)
 			if other, ok := taken[key]; ok {
-				c.add("error", a, fmt.Sprintf("port %.0f is taken by %s", n.Value, other),
-					"Give one of them another port, or leave it out: a free one is chosen then.")
+				c.add("error", a, fmt.Sprintf("port %.0f is also used by %s", n.Value, other),
+					"Change one of the ports, or remove it: then a free one is chosen.")
 			}
 			taken[key] = a
 		}
 	}
 }
 
-// batches compares a trainer's batch with the groups that fill it and the ranks that share it.
+// batches compares a trainer's batch size with group sizes and the number of ranks.
 func (c *checker) batches() {
 	for _, t := range c.of(kind.Trainer) {
 		batch, ok := t.fact("batch_size")
@@ -190,26 +189,26 @@ func (c *checker) batches() {
 			switch {
 			case !ok:
 			case group > batch:
-				c.add("error", t.Addr, fmt.Sprintf("batch_size %d holds no whole group of %s", batch, e.Addr),
+				c.add("error", t.Addr, fmt.Sprintf("batch_size %d is smaller than a group of %s", batch, e.Addr),
 					fmt.Sprintf(
-						"A group is %d completions and is never split: raise batch_size to a multiple of %d, or "+
+						"A group has %d completions and is never split: raise batch_size to a multiple of %d, or "+
 							"lower group_size to %d.", group, group, batch))
 			case batch%group != 0 && len(c.needed(t, kind.Environment)) == 1:
-				c.add("error", t.Addr, fmt.Sprintf("batch_size %d is no multiple of the group_size %d of %s", batch,
+				c.add("error", t.Addr, fmt.Sprintf("batch_size %d is not a multiple of the group_size %d of %s", batch,
 					group, e.Addr),
 					fmt.Sprintf(
-						"No number of whole groups fills a batch exactly, so none would ever be delivered: use %d or "+
-							"%d.", batch/group*group, (batch/group+1)*group))
+						"Whole groups cannot fill a batch exactly, so no batch would be delivered: use %d or %d.",
+						batch/group*group, (batch/group+1)*group))
 			}
 		}
 		if ranks, ok := t.fact("ranks"); ok && ranks > 1 && batch%ranks != 0 {
-			c.add("warning", t.Addr, fmt.Sprintf("batch_size %d is no multiple of %d ranks", batch, ranks),
-				"Some ranks would have less to do than others at every step.")
+			c.add("warning", t.Addr, fmt.Sprintf("batch_size %d is not a multiple of %d ranks", batch, ranks),
+				"Some ranks would have less work than others in every step.")
 		}
 	}
 }
 
-// lengths compares what is asked of an inference server with what it can hold.
+// lengths compares the lengths of requests with the context of the inference server.
 func (c *checker) lengths() {
 	for _, e := range c.of(kind.Environment) {
 		prompt, _ := e.fact("max_prompt_tokens")
@@ -220,12 +219,12 @@ func (c *checker) lengths() {
 			switch {
 			case !ok:
 			case hasTotal && total > limit:
-				c.add("error", e.Addr, fmt.Sprintf("it asks for up to %d tokens, %s holds %d", total, i.Addr, limit),
+				c.add("error", e.Addr, fmt.Sprintf("it requests up to %d tokens; %s has a context of %d", total, i.Addr, limit),
 					fmt.Sprintf(
-						"Prompt and completion share max_model_len: raise it to %d, or lower the environment's limit "+
-							"to %d.", total, limit))
+						"Prompt and completion together are limited by max_model_len: raise it to %d, or lower the "+
+							"environment's limit to %d.", total, limit))
 			case hasCompletion && prompt+completion > limit:
-				c.add("error", e.Addr, fmt.Sprintf("prompt %d + completion %d = %d tokens, %s holds %d", prompt,
+				c.add("error", e.Addr, fmt.Sprintf("prompt %d + completion %d = %d tokens; %s has a context of %d", prompt,
 					completion, prompt+completion, i.Addr, limit),
 					fmt.Sprintf("Raise max_model_len to %d, or lower the completion to %d.", prompt+completion,
 						limit-prompt))
@@ -234,7 +233,7 @@ func (c *checker) lengths() {
 	}
 }
 
-// staleness says how old a trained token can be under the declared schedule.
+// staleness compares the length of the queue with the allowed staleness.
 func (c *checker) staleness() {
 	for _, s := range c.of(kind.Sync) {
 		limit, ok := s.fact("max_staleness")
@@ -246,12 +245,11 @@ func (c *checker) staleness() {
 				queued, ok := e.fact("queued_batches")
 				if ok && queued > limit {
 					c.add("warning", s.Addr,
-						fmt.Sprintf("%s may keep %d batches waiting, but groups older than %d versions are dropped",
+						fmt.Sprintf("%s may queue %d batches, but groups older than %d versions are dropped",
 							e.Addr, queued, limit),
 						fmt.Sprintf(
-							"With one version a step, a batch that waits behind %d others is %d versions old when it "+
-								"is trained. Lower the queue to %d, or raise max_staleness to %d.", queued, queued,
-							limit, queued))
+							"With one version per step, a batch behind %d others is %d versions old when it is trained. "+
+								"Lower the queue to %d, or raise max_staleness to %d.", queued, queued, limit, queued))
 				}
 			}
 		}

@@ -94,10 +94,10 @@ func TestFindings(t *testing.T) {
 		{"all in order", world{estimates: kinds{kind.Trainer: facts("batch_size", "64", "model", "m"),
 			kind.Environment: facts("group_size", "8"), kind.Inference: facts("model", "m")}}, "", nil},
 		{"group larger than the batch", world{estimates: kinds{kind.Trainer: facts("batch_size", "8"),
-			kind.Environment: facts("group_size", "16")}}, "error", []string{"no whole group", "multiple of 16"}},
+			kind.Environment: facts("group_size", "16")}}, "error", []string{"smaller than a group", "multiple of 16"}},
 		{"batch no multiple of the group",
 			world{estimates: kinds{kind.Trainer: facts("batch_size", "20"),
-				kind.Environment: facts("group_size", "8")}}, "error", []string{"no multiple", "use 16 or 24"}},
+				kind.Environment: facts("group_size", "8")}}, "error", []string{"not a multiple", "use 16 or 24"}},
 		{"uneven ranks", world{estimates: kinds{kind.Trainer: facts("batch_size", "9", "ranks", "2")}}, "warning",
 			[]string{"2 ranks"}},
 		{"prompt and completion too long",
@@ -116,7 +116,7 @@ func TestFindings(t *testing.T) {
 		{"checkpoints with another template", world{estimates: kinds{
 			kind.Trainer:   facts("chat_template", "a", "chat_template_from", "m"),
 			kind.Inference: facts("chat_template", "b", "chat_template_from", "chat.jinja"),
-		}}, "warning", []string{"carry another chat template", "chat.jinja (b)", "template of m (a)"}},
+		}}, "warning", []string{"have another chat template", "chat.jinja (b)", "template of m (a)"}},
 		{"environment renders otherwise", world{estimates: kinds{
 			kind.Environment: facts("chat_template", "a", "chat_template_from", "folder"),
 			kind.Inference:   facts("chat_template", "b"),
@@ -132,7 +132,7 @@ func TestFindings(t *testing.T) {
 		{"log-probabilities by two definitions",
 			world{estimates: kinds{kind.Trainer: facts("logprobs_mode", "processed"),
 				kind.Inference: facts("logprobs_mode", "raw")}},
-			"error", []string{"sends raw log-probabilities", "takes them for processed"}},
+			"error", []string{"sends raw log-probabilities", "expects processed"}},
 		{"weights rounded on the way", world{estimates: kinds{kind.Trainer: facts("dtype", "float32", "publish_dtype",
 			"bfloat16"), kind.Inference: facts("dtype", "float32")}},
 			"warning", []string{"trained in float32 and published in bfloat16"}},
@@ -142,7 +142,7 @@ func TestFindings(t *testing.T) {
 		{"port twice", world{estimates: kinds{
 			kind.Inference:   {Amounts: []sdk.Amount{{Resource: "port", Value: 8000}}},
 			kind.Environment: {Amounts: []sdk.Amount{{Resource: "port", Value: 8000}}},
-		}}, "error", []string{"port 8000 is taken by environment.x.a"}},
+		}}, "error", []string{"port 8000 is also used by environment.x.a"}},
 		{"queue older than allowed", world{estimates: kinds{kind.Sync: facts("max_staleness", "2"),
 			kind.Environment: facts("queued_batches", "4")}}, "warning",
 			[]string{"4 batches", "raise max_staleness to 4"}},
@@ -167,7 +167,7 @@ func TestFindings(t *testing.T) {
 			placed:  map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: zero},
 			estimates: kinds{kind.Inference: amounts("0.5", "weights", 3.0),
 				kind.Trainer: amounts("", "optimizer", 60.0)},
-		}, "error", []string{"will not fit"}},
+		}, "error", []string{"does not fit"}},
 		{"too much side by side, in turns it fits", world{
 			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib},
 			placed:  map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
@@ -279,7 +279,7 @@ func TestUnknownMachineNamesACardThatFits(t *testing.T) {
 	found := world{placed: map[kind.Kind]*schema.Placement{kind.Trainer: {GPUs: 1}},
 		estimates: map[kind.Kind]sdk.Estimate{kind.Trainer: {Amounts: []sdk.Amount{{Resource: "gpu_memory",
 			Part: "weights", Value: 30 * gib}}}}}.check()
-	if len(found) != 1 || found[0].Severity != "info" || !strings.Contains(found[0].Summary, "fits a card of 40 GiB") {
+	if len(found) != 1 || found[0].Severity != "info" || !strings.Contains(found[0].Summary, "fits on a card with 40 GiB") {
 		t.Errorf("found %+v", found)
 	}
 }
@@ -287,7 +287,7 @@ func TestUnknownMachineNamesACardThatFits(t *testing.T) {
 // The plan states the precision in which weights travel, also when nothing is wrong with it.
 func TestPrecisionOfWeightsIsStated(t *testing.T) {
 	t.Parallel()
-	for served, want := range map[string]string{"float32": "travel in float32, as they are trained",
+	for served, want := range map[string]string{"float32": "travel in float32, the precision of training",
 		"bfloat16": "holds them in bfloat16", "": "travel in float32"} {
 		found := world{estimates: map[kind.Kind]sdk.Estimate{
 			kind.Trainer: facts("dtype", "float32", "publish_dtype", "float32"), kind.Inference: facts("dtype", served),

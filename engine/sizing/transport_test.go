@@ -24,43 +24,43 @@ func TestThePlanSaysHowWeightsMove(t *testing.T) {
 	}{
 		"one GPU": {"auto", preferred, facts("transports", all, "devices", "0"),
 			facts("transports", all, "devices", "0"), same, "info",
-			[]string{"weights will move by ipc", "quickest that all offer", "Not live"}},
+			[]string{"weights move by ipc", "fastest that all blocks support", "Not live"}},
 		"two GPUs": {"auto", preferred, facts("transports", all, "devices", "1"),
 			facts("transports", all, "devices", "0"), same, "info",
-			[]string{"weights will move by reload", "not see (peer_devices lets it)"}},
+			[]string{"weights move by reload", "not see (set peer_devices)"}},
 		"two GPUs, sent": {"auto", preferred, facts("transports", sent, "devices", "1"),
 			facts("transports", sent, "devices", "0"), same, "info",
-			[]string{"weights will move by nccl", "peer_devices lets it"}},
+			[]string{"weights move by nccl", "set peer_devices"}},
 		"sent to one's own GPU": {"nccl", "nccl", facts("transports", sent, "devices", "0"),
 			facts("transports", sent, "devices", "0"), same, "error",
-			[]string{`transport = "nccl" cannot be used`, "NCCL needs one for each"}},
+			[]string{`transport = "nccl" cannot be used`, "NCCL needs a GPU for each"}},
 		"sent to another machine": {"auto", preferred, facts("transports", sent), facts("transports", sent),
 			&schema.Placement{Host: "b"}, "info",
-			[]string{"weights will move by reload", "nccl: ", "on different machines"}},
+			[]string{"weights move by reload", "nccl: ", "on different machines"}},
 		"two GPUs that are seen": {"auto", preferred, facts("transports", all, "devices", "1"),
 			facts("transports", all, "devices", "0,1"), same, "info",
-			[]string{"weights will move by ipc"}},
+			[]string{"weights move by ipc"}},
 		"no GPU": {"auto", preferred, facts("transports", all), facts("transports", all), same, "info",
-			[]string{"weights will move by ipc", "must reach the same memory"}},
+			[]string{"weights move by ipc", "must reach the same memory"}},
 		"GPUs that are not known yet": {"auto", preferred, facts("transports", all, "devices", "0"),
 			facts("transports", all), &schema.Placement{GPUs: 1}, "info",
-			[]string{"weights will move by ipc"}},
+			[]string{"weights move by ipc"}},
 		"only one on a GPU": {"auto", preferred, facts("transports", sent, "devices", "0"), facts("transports", sent),
 			nil, "info",
-			[]string{"weights will move by reload", "has a GPU in its placement"}},
+			[]string{"weights move by reload", "has a GPU in its placement"}},
 		"quantized": {"auto", preferred, facts("transports", all),
 			facts("transports", "restart", "no_memory", `quantization = "fp8": not those`), same, "info",
-			[]string{"weights will move by restart", `quantization = "fp8"`}},
+			[]string{"weights move by restart", `quantization = "fp8"`}},
 		"another machine": {"auto", preferred, facts("transports", all), facts("transports", all),
 			&schema.Placement{Host: "b"}, "info",
-			[]string{"weights will move by reload", "on different machines"}},
+			[]string{"weights move by reload", "on different machines"}},
 		"answers go on": {"auto", "live," + preferred, facts("transports", all, "devices", "0"),
 			facts("transports", all, "devices", "0"), same, "info",
-			[]string{"weights will move by live"}},
+			[]string{"weights move by live"}},
 		"asked for": {"reload", "reload", facts("transports", all), facts("transports", all), same, "info",
-			[]string{"weights will move by reload", "what the recipe asks for"}},
+			[]string{"weights move by reload", "The recipe sets it"}},
 		"asked for in vain": {"nccl", "nccl", facts("transports", all), facts("transports", all), same, "error",
-			[]string{`transport = "nccl" cannot be used`, "does not offer it"}},
+			[]string{`transport = "nccl" cannot be used`, "does not support it"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -73,7 +73,7 @@ func TestThePlanSaysHowWeightsMove(t *testing.T) {
 			}
 			for _, f := range w.check() {
 				text := f.Summary + " " + f.Detail
-				if f.Address.Kind != kind.Sync || !strings.Contains(text, "weights will move") &&
+				if f.Address.Kind != kind.Sync || !strings.Contains(text, "weights move") &&
 					!strings.Contains(text, "transport") {
 					continue
 				}

@@ -1,22 +1,25 @@
 package snapshot
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-// less orders addresses by the kinds' usual start order, then as addresses are ordered; what is no address comes last.
-func less(x, y string) bool {
+// compare orders addresses by the kinds' usual start order, then as addresses are ordered; other texts come last.
+func compare(x, y string) int {
 	a, errA := addr.Parse(x)
 	b, errB := addr.Parse(y)
-	if errA != nil || errB != nil {
-		return errA == nil || errB != nil && x < y
+	switch {
+	case errA != nil && errB != nil:
+		return cmp.Compare(x, y)
+	case errA != nil:
+		return 1
+	case errB != nil:
+		return -1
 	}
 	all := kind.All()
-	if ka, kb := slices.Index(all, a.Kind), slices.Index(all, b.Kind); ka != kb {
-		return ka < kb
-	}
-	return addr.Compare(a, b) < 0
+	return cmp.Or(cmp.Compare(slices.Index(all, a.Kind), slices.Index(all, b.Kind)), addr.Compare(a, b))
 }

@@ -2,14 +2,13 @@ package snapshot
 
 import "math"
 
-// seriesPoints bounds a series: past it, neighbors are averaged, so that a run of a million steps still fits and still
-// has its shape.
+// seriesPoints bounds a series: beyond it neighbors are averaged, so that a run of a million steps keeps its shape.
 const seriesPoints = 1024
 
 // Series is one metric over the steps of a run.
 type Series struct {
 	Points []Point
-	stride int // how many reports one point stands for; 0 means 1
+	stride int // reports per point; 0 means 1
 	held   int // reports in the last point so far
 	First  float64
 	Last   float64
@@ -50,8 +49,8 @@ func (s *Series) Add(step int64, value float64) {
 	s.held = 1
 }
 
-// Ends are the means over the first and the last tenth of the points (at least one, at most 16): what a metric was at
-// the start and is now, without the noise of one step.
+// Ends are the means over the first and the last tenth of the points (at least one, at most 16): a metric at the start
+// and now, without the noise of one step.
 func (s *Series) Ends() (before, after float64) {
 	n := s.window()
 	if n == 0 {
@@ -64,7 +63,7 @@ func (s *Series) Ends() (before, after float64) {
 	return before, after
 }
 
-// Best is the highest mean over as many points in a row as Ends takes: one lucky step does not count.
+// Best is the highest mean over as many points in a row as in Ends, so that one outlier does not count.
 func (s *Series) Best() float64 {
 	n := s.window()
 	if n == 0 {

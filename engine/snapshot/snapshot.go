@@ -1,28 +1,27 @@
-// Package snapshot is what a run looks like at one moment, folded from its event log. Every view of a running or
-// finished run (the live table, status, the summary) is made from a Snapshot, so that none of them keeps books of its
-// own.
+// Package snapshot is the state of a run at one moment, folded from its event log. Every view of a running or finished
+// run (the live table, status, the summary) is made from a Snapshot.
 package snapshot
 
 import (
-	"sort"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// Snapshot is a run as its events tell it. The zero Snapshot is a run of which nothing is known. It is not safe for
-// concurrent use.
+// Snapshot is a run folded from its events. The zero Snapshot has seen none. It is not safe for concurrent use.
 type Snapshot struct {
 	Blocks  map[string]*Block
 	Started time.Time // of the latest apply
-	Ended   time.Time // zero while it goes on
+	Ended   time.Time // zero while it runs
 	Status  string    // completed, failed or stopped once ended; running before
 	Message string    // why it ended
 	Version int64     // newest policy version that inference serves
 	Outputs map[string]any
-	Samples map[string]Samples     // by environment address or name, whatever the events say
-	Stalls  map[string]event.Event // what stands still, by the address at its cause: the newest event of each
+	Samples map[string]Samples     // by environment address or name, as in the events
+	Stalls  map[string]event.Event // current stalls, by the address of the cause: the newest event of each
 	Last    uint64                 // number of the newest event seen
 }
 
@@ -30,15 +29,15 @@ type Snapshot struct {
 type Block struct {
 	Address    string
 	Phase      string
-	Message    string // the newest that the block or the engine said of it
+	Message    string // the newest from the block or the engine
 	Remedy     string
 	Since      time.Time // when the phase began
-	Attempt    int       // how often it was started
+	Attempt    int       // number of starts
 	Restarts   int       // by policy, in this apply
-	Step       int64     // as its progress says; metrics count in steps of their own
+	Step       int64     // of its progress; metrics have their own steps
 	Total      int64     // 0: unknown
 	Unit       string
-	Version    int64              // policy version that inference serves or a sync block has brought
+	Version    int64              // policy version that inference serves or a sync block has delivered
 	Metrics    map[string]float64 // newest value of each
 	History    map[string]*Series
 	Checkpoint event.Event // newest; zero Type when there is none
@@ -48,7 +47,7 @@ type Block struct {
 // Samples are the first and the newest scored completion of an environment.
 type Samples struct{ First, Last event.Event }
 
-// Apply takes one more event into account. Events come in the order of their numbers.
+// Apply adds one event. Events come in the order of their numbers.
 func (snap *Snapshot) Apply(e event.Event) {
 	snap.Last = e.Seq
 	switch e.Type {
@@ -76,7 +75,7 @@ func (snap *Snapshot) Apply(e event.Event) {
 	if e.Address == "" {
 		return
 	}
-	if e.Type == event.Removed { // what it said stays in the log
+	if e.Type == event.Removed { // its events stay in the log
 		delete(snap.Blocks, e.Address)
 		return
 	}
@@ -93,7 +92,7 @@ func (snap *Snapshot) Apply(e event.Event) {
 	}
 }
 
-// SamePhase says whether the block of a phase event already stands at that phase, for the same reason.
+// SamePhase says whether the block of a phase event is already in that phase, with the same message.
 func (snap *Snapshot) SamePhase(e event.Event) bool {
 	blk := snap.Blocks[e.Address]
 	return blk != nil && blk.Phase == e.Phase && blk.Message == e.Message && blk.Attempt >= e.BlockAttempt
@@ -160,18 +159,13 @@ func (blk *Block) apply(e event.Event) {
 		blk.Restarts++
 		blk.Message = e.Message
 	case event.Adopted:
-		blk.Message = "taken over"
+		blk.Message = "adopted from an earlier engine"
 	}
 }
 
-// Addresses lists the blocks in the order in which people look at them: trainers last but sync, as they start.
+// Addresses lists the blocks in display order, which is the usual start order of their kinds.
 func (snap *Snapshot) Addresses() []string {
-	out := make([]string, 0, len(snap.Blocks))
-	for a := range snap.Blocks {
-		out = append(out, a)
-	}
-	sort.Slice(out, func(i, j int) bool { return less(out[i], out[j]) })
-	return out
+	return slices.SortedFunc(maps.Keys(snap.Blocks), compare)
 }
 
 // Read folds the whole log in dir.

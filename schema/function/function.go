@@ -18,7 +18,7 @@ type Options struct {
 	Environ map[string]string // what env reads
 	// called with each name that is looked up there; may be nil
 	Reads     func(name string)
-	Secret    func(value string)                                          // called with each value that env has read; may be nil
+	Secret    func(value string)                                          // called with each value of env; may be nil
 	Template  func(path string, src []byte) (hclsyntax.Expression, error) // how templatefile parses; nil: as hcl does
 	Sensitive any                                                         // mark of values that are never shown
 	// mark of values that are read again whenever they are used
@@ -37,7 +37,8 @@ func All(o Options) map[string]function.Function {
 		"formatlist": bounded(stdlib.FormatListFunc, formatSize),
 		"indent":     bounded(stdlib.IndentFunc, indentSize), "join": bounded(stdlib.JoinFunc, joinSize),
 		"lower": stdlib.LowerFunc, "regex": stdlib.RegexFunc, "regexall": stdlib.RegexAllFunc,
-		"replace": replace(), "split": stdlib.SplitFunc, "startswith": affix(strings.HasPrefix), "strcontains": affix(strings.Contains),
+		"replace": replace(), "split": stdlib.SplitFunc, "startswith": affix(strings.HasPrefix),
+		"strcontains": affix(strings.Contains),
 		"strlen": stdlib.StrlenFunc,
 		"strrev": stdlib.ReverseFunc, "substr": stdlib.SubstrFunc, "title": stdlib.TitleFunc, "trim": stdlib.TrimFunc,
 		"trimprefix": stdlib.TrimPrefixFunc,

@@ -84,10 +84,10 @@ func everyAction(t *testing.T) *plan.Plan {
 			{Name: "token", Known: true, Sensitive: true}},
 		Counts: map[plan.Action]int{},
 		Findings: []plan.Finding{
-			{Severity: "error", Address: block(t, "inference.tiny.policy"), Summary: "will not fit",
+			{Severity: "error", Address: block(t, "inference.tiny.policy"), Summary: "does not fit",
 				Detail: "weights 3.1 GiB\ncache 90 GiB\nreduce max_model_len to 2048"},
 			{Severity: "warning", Address: block(t, "trainer.tiny.policy"),
-				Summary: "batch_size is no multiple of group_size"},
+				Summary: "batch_size is not a multiple of group_size"},
 		},
 	}
 	for _, o := range p.Operations {
