@@ -35,14 +35,13 @@ func newApply(a *app) *cobra.Command {
 	var f applyFlags
 	cmd := &cobra.Command{
 		Use:   "apply [FILE]",
-		Short: "Show the plan, ask, and make it happen",
-		Long: `Show the plan, ask, and make it happen: blocks start as soon as what they need is ready, jobs run to
-their end, then services stop in reverse order. What an earlier apply left alive is taken over; what was stopped goes
-on from its newest checkpoint. When another engine already works on the run, the change is handed to it.
+		Short: "Show the plan, ask for approval, and apply it",
+		Long: `Show the plan, ask for approval, and apply it: blocks start as soon as the blocks they need are ready, jobs run
+to their end, then services stop in reverse order. Live blocks of an earlier apply are adopted; stopped jobs continue
+from their newest checkpoint. When another engine already owns the run, the change is sent to it.
 
-Ctrl-C drains: jobs write a checkpoint and end, and the run can be applied again. Ctrl-C again, a second or more
-later, kills. SIGTERM drains as well, and never kills. When the terminal is closed, the run goes on as if it had been
-started with --detach.`,
+Ctrl-C drains: jobs write a checkpoint and end, and the run can be applied again. A second Ctrl-C, at least a second
+later, kills. SIGTERM drains and never kills. When the terminal is closed, the run continues as with --detach.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			saved, args, err := f.savedPlan(args)
@@ -69,7 +68,7 @@ started with --detach.`,
 			}
 			if errs := p.Errors(); len(errs) > 0 {
 				return &sdk.Error{Summary: fmt.Sprintf("the plan has %d errors and cannot be applied", len(errs)),
-					Remedy: "change the recipe as they say and plan again"}
+					Remedy: "fix them in the recipe and plan again"}
 			}
 			if idle(p) {
 				return a.nothingToDo(s, p, f.asJSON)
@@ -97,9 +96,9 @@ started with --detach.`,
 	addJSON(cmd, &f.asJSON)
 	cmd.Flags().BoolVarP(&f.approve, "auto-approve", "y", false, "do not ask")
 	cmd.Flags().StringVar(&f.saved, "plan", "",
-		"apply exactly the plan that recipe plan --out saved in this file, without asking; refused when the recipe, "+
-			"a plugin or the run has moved")
-	cmd.Flags().BoolVarP(&f.detach, "detach", "d", false, "leave the run to an engine of its own and return")
+		"apply exactly the plan that recipe plan --out saved in this file, without asking; fails when the recipe, "+
+			"a plugin or the run has changed")
+	cmd.Flags().BoolVarP(&f.detach, "detach", "d", false, "run in a separate engine process and return")
 	cmd.Flags().BoolVar(&f.keep, "keep", false,
 		"keep services running when the last job has ended, until the run is stopped")
 	return cmd
@@ -148,13 +147,13 @@ func idle(p *plan.Plan) bool {
 func (a *app) handOver(ctx context.Context, live *session.Client, s *session.Session, p, approved *plan.Plan) error {
 	if !p.Changes() {
 		_, err := fmt.Fprintln(a.out,
-			"An engine already works on the run, as the recipe says; recipe logs -f shows what it does.")
+			"An engine already runs it as declared; recipe logs -f shows its progress.")
 		return err
 	}
 	if _, err := live.Apply(ctx, s.Request, approved); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(a.out, "Handed to the engine that works on the run; recipe logs -f shows what it does.")
+	_, err := fmt.Fprintln(a.out, "Sent to the engine of the run; recipe logs -f shows its progress.")
 	return err
 }
 
@@ -263,8 +262,8 @@ func notInOrder(e *run.UncleanError) error {
 		}
 	}
 	return &sdk.Error{
-		Summary: "the run is stopped, and not everything was stopped in order", Detail: strings.Join(lines, "\n"),
-		Remedy: strings.Join(append(remedies, "recipe apply goes on from the newest checkpoint that was written"),
+		Summary: "the run is stopped, but some blocks did not stop cleanly", Detail: strings.Join(lines, "\n"),
+		Remedy: strings.Join(append(remedies, "recipe apply continues from the newest checkpoint"),
 			"; "),
 	}
 }

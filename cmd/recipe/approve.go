@@ -15,7 +15,7 @@ import (
 )
 
 // errDeclined is how a command ends whose question was answered with anything but yes.
-var errDeclined = errors.New("not approved, nothing was changed")
+var errDeclined = errors.New("not approved; nothing was changed")
 
 // approve asks a person at a terminal. Without one, and without the flag that approves beforehand, nothing is done.
 func (a *app) approve(ctx context.Context, beforehand bool, question string) error {
@@ -25,11 +25,11 @@ func (a *app) approve(ctx context.Context, beforehand bool, question string) err
 	f, ok := a.in.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
 		return &sdk.Error{
-			Summary: "there is no terminal to ask at, so nothing was changed",
-			Remedy:  "look at the plan with recipe plan, then run the command again with --auto-approve",
+			Summary: "approval needs a terminal; nothing was changed",
+			Remedy:  "check the plan with recipe plan, then run the command again with --auto-approve",
 		}
 	}
-	fmt.Fprintf(a.out, "\n%s Only \"yes\" is taken as yes: ", a.style().Bold(question))
+	fmt.Fprintf(a.out, "\n%s Type \"yes\" to approve: ", a.style().Bold(question))
 	answer, err := readAnswer(ctx, a.in)
 	if err != nil {
 		fmt.Fprintln(a.out)

@@ -18,14 +18,13 @@ func newClaim(a *app) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "claim",
-		Short: "Make a copied or moved run directory a run of this folder's own",
-		Long: `Make a run directory that was copied or brought from another machine a run of this folder's own. A run
-directory says where it was made; commands refuse one that lies elsewhere, because the processes in its record belong
-to the original.
+		Short: "Turn a copied or moved run directory into a run of this folder",
+		Long: `Turn a run directory that was copied or moved from another machine into a run of this folder. A run directory
+records its location; commands reject a copy, because the processes in its record belong to the original.
 
-A claimed run has an id of its own and goes on, with the next apply, from the checkpoints that lie here. With --new
-everything but the checkpoints is forgotten, and apply begins anew. Neither touches the original or a process of it. A
-folder that was moved on the same machine needs no claim.`,
+A claimed run has a new id, and the next apply continues it from its copies of the checkpoints. With --new everything
+except the checkpoints is removed, and apply starts a new run. Neither touches the original or its processes. A folder
+that was moved on the same machine needs no claim.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, rec, err := locateRun(file)
@@ -37,7 +36,7 @@ folder that was moved on the same machine needs no claim.`,
 			_, _, damaged := dir.Recorded()
 			if !errors.As(belongs, &foreign) && damaged == nil {
 				if belongs == nil {
-					_, err = fmt.Fprintln(a.out, "The run belongs to this folder already; nothing was changed.")
+					_, err = fmt.Fprintln(a.out, "The run already belongs to this folder; nothing was changed.")
 					return err
 				}
 				return belongs
@@ -48,20 +47,20 @@ folder that was moved on the same machine needs no claim.`,
 			}
 			if !fresh {
 				_, err = fmt.Fprintf(a.out,
-					"The run in %s is this folder's own now. recipe apply %s goes on with it.\n", dir,
+					"The run in %s now belongs to this folder. recipe apply %s continues it.\n", dir,
 					shellWord(rec.File))
 				return err
 			}
-			text := "The copied run is forgotten."
+			text := "The copied run was removed."
 			if d.Checkpoints != "" {
 				text += " Its checkpoints are in " + d.Checkpoints + "."
 			}
-			_, err = fmt.Fprintf(a.out, "%s recipe apply %s begins anew.\n", text, shellWord(rec.File))
+			_, err = fmt.Fprintf(a.out, "%s recipe apply %s starts a new run.\n", text, shellWord(rec.File))
 			return err
 		},
 	}
 	addRun(cmd, &file)
-	cmd.Flags().BoolVar(&fresh, "new", false, "forget the copied run, all but its checkpoints")
+	cmd.Flags().BoolVar(&fresh, "new", false, "remove the copied run except its checkpoints")
 	return cmd
 }
 

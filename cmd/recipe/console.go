@@ -21,9 +21,9 @@ func newConsole(a *app) *cobra.Command {
 	var recipe recipeFlags
 	cmd := &cobra.Command{
 		Use:   "console [FILE]",
-		Short: "Evaluate expressions as they would stand in a recipe",
-		Long: `Evaluate expressions as they would stand in a recipe: variables, locals, functions, blocks and what is
-known of them before they start. At a terminal it asks; from a pipe it reads an expression a line:
+		Short: "Evaluate expressions in a recipe",
+		Long: `Evaluate expressions in a recipe: variables, locals, functions, blocks and their values as far as known
+before they start. At a terminal it prompts; from a pipe it reads one expression per line:
 
   echo 'upper(var.model)' | recipe console recipes/quickstart.hcl`,
 		Args: cobra.MaximumNArgs(1),
@@ -76,7 +76,7 @@ func (a *app) converse(r *schema.Recipe) error {
 		fmt.Fprintln(a.out)
 	}
 	if lines.Err() != nil {
-		return fmt.Errorf("reading expressions: %w", lines.Err())
+		return fmt.Errorf("read expressions: %w", lines.Err())
 	}
 	return err
 }

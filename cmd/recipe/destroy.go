@@ -18,9 +18,9 @@ func newDestroy(a *app) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "destroy",
-		Short: "End every process of a run and forget it",
-		Long: `End every process of a run and forget it: its record, events, logs and queued groups are removed.
-Checkpoints stay where they are unless --checkpoints says otherwise.`,
+		Short: "End every process of a run and remove it",
+		Long: `End every process of a run and remove its record, events, logs and queued groups. Checkpoints are kept,
+unless --checkpoints is set.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, rec, err := a.ownRun(cmd, file)
@@ -37,16 +37,16 @@ Checkpoints stay where they are unless --checkpoints says otherwise.`,
 			if err := view.Destroying(a.out, a.style(), string(dir), rec, checkpoints); err != nil {
 				return err
 			}
-			if err := a.approve(cmd.Context(), approve, "End and forget this run?"); err != nil {
+			if err := a.approve(cmd.Context(), approve, "End and remove this run?"); err != nil {
 				return err
 			}
 			d, err := session.Destroy(cmd.Context(), dir, run.Processes{Catalog: catalog}, checkpoints)
 			if err != nil {
 				return err
 			}
-			gone := "The run is gone."
+			gone := "The run was removed."
 			if d.Ended > 0 { // those of a live engine were ended by it
-				gone = fmt.Sprintf("The run is gone; %d processes that no engine looked after were ended.", d.Ended)
+				gone = fmt.Sprintf("The run was removed; %d processes without an engine were ended.", d.Ended)
 			}
 			if _, err := fmt.Fprintln(a.out, gone); err != nil {
 				return err

@@ -18,7 +18,7 @@ func newDoctor(a *app) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "doctor [FILE]",
-		Short: "Look at this machine and a recipe, and say what is wrong and what to do about it",
+		Short: "Check this machine and a recipe, and say what is missing and what to do",
 		Long: `Look at this machine, and at a recipe when one is named, and say what is wrong and what to do about it.
 Looking changes nothing. Of a recipe's blocks it looks whether their Python has what they need, whether there are the
 GPUs that they ask for, and whether the models, scripts and files that they name are there. The exit code is 1 when a
@@ -53,7 +53,7 @@ check failed; warnings are about things that only some recipes need, or that can
 				err = view.Findings(a.out, a.style(), findings)
 			}
 			if err != nil {
-				return fmt.Errorf("writing the findings: %w", err)
+				return fmt.Errorf("write the findings: %w", err)
 			}
 			if doctor.Failed(findings) {
 				return exitError(exitFailed)

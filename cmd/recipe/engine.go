@@ -16,19 +16,19 @@ import (
 func (a *app) detach(ctx context.Context, s *session.Session, p *plan.Plan, keep bool) error {
 	self, err := os.Executable()
 	if err != nil {
-		return fmt.Errorf("finding this program: %w", err)
+		return fmt.Errorf("find this program: %w", err)
 	}
 	d, err := s.Detach(ctx, []string{self, "engine"}, session.Handover{Request: s.Request, Approved: p, Keep: keep})
 	if err != nil {
 		return err
 	}
 	if d.Over {
-		_, err = fmt.Fprintln(a.out, "The run is over already; recipe status shows how it ended.")
+		_, err = fmt.Fprintln(a.out, "The run has already ended; recipe status shows the result.")
 		return err
 	}
 	_, err = fmt.Fprintf(a.out,
-		"The run goes on in engine process %d. recipe status and recipe logs -f show it; recipe stop ends it where "+
-			"it can go on later.\n", d.PID)
+		"The run continues in engine process %d. recipe status and recipe logs -f show it; recipe stop ends it "+
+			"at a checkpoint.\n", d.PID)
 	return err
 }
 
@@ -36,7 +36,7 @@ func (a *app) detach(ctx context.Context, s *session.Session, p *plan.Plan, keep
 func newEngine(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:    "engine",
-		Short:  "Work on a run that apply --detach hands over on standard input",
+		Short:  "Run the engine of apply --detach, which reads its run from standard input",
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

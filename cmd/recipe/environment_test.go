@@ -187,7 +187,7 @@ func TestAProcessGetsNoSecretOfAnother(t *testing.T) {
 	// The next engine adopts what is alive, and starts a block anew by the same rule.
 	engine := state.Holder(run)
 	if engine == nil {
-		t.Fatal("no engine works on the run")
+		t.Fatal("no engine is running on the run")
 	}
 	if p, err := os.FindProcess(engine.PID); err != nil || p.Kill() != nil {
 		t.Fatal("the engine cannot be killed")

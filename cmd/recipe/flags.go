@@ -13,7 +13,7 @@ import (
 
 // addJSON gives a command the --json flag.
 func addJSON(cmd *cobra.Command, v *bool) {
-	cmd.Flags().BoolVar(v, "json", false, "write JSON instead of text for people")
+	cmd.Flags().BoolVar(v, "json", false, "print JSON")
 }
 
 // recipeFlags are the flags of every command that loads a recipe.
@@ -24,9 +24,9 @@ type recipeFlags struct {
 
 func (f *recipeFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&f.vars, "var", nil,
-		"set a variable, `NAME=VALUE`; may be given more than once; wins over everything else")
+		"set a variable, `NAME=VALUE`; repeatable; takes precedence over all other values")
 	cmd.Flags().StringArrayVar(&f.varFiles, "var-file", nil,
-		"read variables from a `FILE`; later files win; wins over RECIPE_VAR_NAME, which wins over defaults")
+		"read variables from a `FILE`; later files take precedence; precedence over RECIPE_VAR_NAME and defaults")
 	_ = cmd.MarkFlagFilename("var-file", "tfvars", "hcl", "json")
 }
 
@@ -84,12 +84,12 @@ func addresses(given []string) ([]addr.Block, error) {
 // addTarget gives a command the --target flag.
 func addTarget(cmd *cobra.Command, v *[]string) {
 	cmd.Flags().StringArrayVar(v, "target", nil,
-		"only the block at `ADDRESS` and what it needs; may be given more than once")
+		"only the block at `ADDRESS` and the blocks it needs; repeatable")
 }
 
 // addRun gives a command that looks at a run the flag that says which.
 func addRun(cmd *cobra.Command, v *string) {
 	cmd.Flags().StringVarP(v, "recipe", "r", "",
-		"the recipe `FILE` whose run is meant; needed when there are several runs here")
+		"the recipe `FILE` of the run; needed when there are several runs here")
 	_ = cmd.MarkFlagFilename("recipe", "hcl")
 }

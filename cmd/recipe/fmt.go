@@ -32,9 +32,9 @@ func newFmt(a *app) *cobra.Command {
 		Use:   "fmt [PATH…]",
 		Short: "Format recipes in place",
 		Long: `Format recipes in place: files, or the *.hcl files of folders (of this one without arguments). It prints
-the names of files that it changed. With - it formats standard input to standard output.
+the names of changed files. With - it formats standard input to standard output.
 
-With --check nothing is written, and the exit code is 1 when something would change.`,
+With --check nothing is written, and the exit code is 1 if a file would change.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 1 && args[0] == "-" {
 				return a.formatInput(f)
@@ -64,16 +64,16 @@ With --check nothing is written, and the exit code is 1 when something would cha
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&f.check, "check", false, "write nothing; exit with 1 when something would change")
-	cmd.Flags().BoolVar(&f.diff, "diff", false, "show what changes")
-	cmd.Flags().BoolVar(&f.recursive, "recursive", false, "go into folders below")
+	cmd.Flags().BoolVar(&f.check, "check", false, "write nothing; exit with 1 if a file would change")
+	cmd.Flags().BoolVar(&f.diff, "diff", false, "show the changes")
+	cmd.Flags().BoolVar(&f.recursive, "recursive", false, "include subfolders")
 	return cmd
 }
 
 func (a *app) formatInput(f formatting) error {
 	src, err := io.ReadAll(a.in)
 	if err != nil {
-		return fmt.Errorf("reading standard input: %w", err)
+		return fmt.Errorf("read standard input: %w", err)
 	}
 	out, err := a.formatted("<stdin>", src)
 	if err != nil {
@@ -95,7 +95,7 @@ func (a *app) formatInput(f formatting) error {
 func (a *app) formatFile(path string, f formatting) (differs bool, err error) {
 	src, err := os.ReadFile(path)
 	if err != nil {
-		return false, fmt.Errorf("formatting: %w", err)
+		return false, fmt.Errorf("format: %w", err)
 	}
 	out, err := a.formatted(path, src)
 	if err != nil || bytes.Equal(src, out) {
@@ -103,7 +103,7 @@ func (a *app) formatFile(path string, f formatting) (differs bool, err error) {
 	}
 	if !f.check { // first, so that a name is printed only of a file that was changed
 		if err := replaceFile(path, out); err != nil {
-			return true, fmt.Errorf("formatting %s: %w", path, err)
+			return true, fmt.Errorf("format %s: %w", path, err)
 		}
 	}
 	if _, err := fmt.Fprintln(a.out, path); err != nil {
@@ -157,7 +157,7 @@ func recipeFiles(args []string, recursive bool) ([]string, error) {
 	for _, arg := range args {
 		info, err := os.Stat(arg)
 		if err != nil {
-			return nil, fmt.Errorf("formatting: %w", err)
+			return nil, fmt.Errorf("format: %w", err)
 		}
 		if !info.IsDir() {
 			out = append(out, arg)
@@ -175,7 +175,7 @@ func recipeFiles(args []string, recursive bool) ([]string, error) {
 			return nil
 		})
 		if err != nil {
-			return nil, fmt.Errorf("formatting: %w", err)
+			return nil, fmt.Errorf("format: %w", err)
 		}
 	}
 	sort.Strings(out)

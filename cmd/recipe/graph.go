@@ -15,8 +15,8 @@ func newGraph(a *app) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "graph [FILE]",
-		Short: "Draw how the blocks of a recipe hang together",
-		Long: "Draw the start order of a recipe: an arrow goes from a block to what must come before it. For a " +
+		Short: "Draw the start order of a recipe's blocks",
+		Long: "Draw the start order of a recipe: an arrow points from a block to a block that must start first. For a " +
 			"picture: recipe graph | dot -Tsvg > graph.svg",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {

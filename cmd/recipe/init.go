@@ -24,16 +24,16 @@ func newInit(a *app) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "init [FILE]",
-		Short: "Make the Python environments that a recipe's blocks run in",
-		Long: `Make the Python environments that a recipe's blocks run in, with uv: for a block with runtime {
-requirements = … } one of these, for a block without a runtime one of its plugin's pinned packages (vLLM for GPUs
-where there is one, else its build for CPUs). A block that names an interpreter or a virtual environment is left to
-it. Environments lie in the user's cache, are shared by recipes that ask for the same packages, and are made once;
-calling it again is cheap, also after it was interrupted.
+		Short: "Create the Python environments of a recipe's blocks",
+		Long: `Create the Python environments of a recipe's blocks, with uv: for a block with runtime { requirements = … }
+with these, for a block without a runtime with the pinned packages of its plugin (vLLM for GPUs where there is one,
+else its build for CPUs). A block that names an interpreter or a virtual environment needs none. Environments are
+stored in the user's cache, shared by recipes with the same packages, and created once; a repeated call is cheap, also
+after an interruption.
 
-Requirements may name wheels and folders of packages, relative to the recipe ("./mypkg"). Such an environment belongs
-to that folder and to what lies in it now: after a change, call recipe init again, also before a block that runs is
-started anew. Edits of a package that is installed with "-e ./mypkg" count from the block's next start, without that.`,
+Requirements may name wheels and folders of packages, relative to the recipe ("./mypkg"). Such an environment contains
+a copy of the folder: after a change, run recipe init again before the block restarts. Edits of a package that is
+installed with "-e ./mypkg" apply at the block's next start.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			has, err := hasGPU(gpu)
@@ -55,7 +55,7 @@ started anew. Edits of a package that is installed with "-e ./mypkg" count from 
 				return err
 			}
 			ctx, cancel := context.WithTimeoutCause(cmd.Context(), timeout,
-				fmt.Errorf("--timeout of %s is over", timeout))
+				fmt.Errorf("timed out after %s (--timeout)", timeout))
 			defer cancel()
 			maker := python.Maker{Log: a.err, Dir: r.Dir}
 			for i, e := range list {
@@ -73,7 +73,7 @@ started anew. Edits of a package that is installed with "-e ./mypkg" count from 
 	addJSON(cmd, &asJSON)
 	cmd.Flags().StringVar(&gpu, "gpu", "auto",
 		"packages for a machine with a GPU: auto, yes or no; yes on a login node whose jobs get one")
-	cmd.Flags().DurationVar(&timeout, "timeout", time.Hour, "how long it may take")
+	cmd.Flags().DurationVar(&timeout, "timeout", time.Hour, "maximum duration")
 	return cmd
 }
 
@@ -84,7 +84,7 @@ func hasGPU(flag string) (bool, error) {
 	case "yes", "no":
 		return flag == "yes", nil
 	}
-	return false, &sdk.Error{Summary: fmt.Sprintf("--gpu is %q", flag), Remedy: "give auto, yes or no"}
+	return false, &sdk.Error{Summary: fmt.Sprintf("--gpu is %q", flag), Remedy: "use auto, yes or no"}
 }
 
 // load reads the recipe and prints its mistakes, if it has any.

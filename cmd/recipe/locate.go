@@ -24,7 +24,7 @@ func recipeFile(args []string) (string, error) {
 	}
 	found, err := filepath.Glob(filepath.Join(dir, "*.hcl"))
 	if err != nil {
-		return "", fmt.Errorf("looking for a recipe: %w", err)
+		return "", fmt.Errorf("find a recipe: %w", err)
 	}
 	found = slices.DeleteFunc(found, func(path string) bool { return !schema.IsRecipeFile(filepath.Base(path)) })
 	switch len(found) {
@@ -35,7 +35,7 @@ func recipeFile(args []string) (string, error) {
 			fmt.Errorf("there is no recipe (*.hcl) in %s: name one, for example recipe plan recipes/quickstart.hcl",
 				dir)
 	default:
-		return "", fmt.Errorf("there are %d recipes in %s (%s): name the one that is meant", len(found), dir,
+		return "", fmt.Errorf("there are %d recipes in %s (%s): name one of them", len(found), dir,
 			strings.Join(found, ", "))
 	}
 }
@@ -87,7 +87,7 @@ func locateRun(file string) (state.Dir, *state.Run, error) {
 	for i, c := range found {
 		files[i] = c.run.File
 	}
-	return "", nil, fmt.Errorf("there are %d runs here (of %s): say which with -r FILE", len(found),
+	return "", nil, fmt.Errorf("there are %d runs here (of %s): choose one with -r FILE", len(found),
 		strings.Join(files, ", "))
 }
 
@@ -99,7 +99,7 @@ func runDirs(file string) ([]string, error) {
 	for _, p := range patterns {
 		dirs, err := filepath.Glob(p)
 		if err != nil {
-			return nil, fmt.Errorf("looking for runs: %w", err)
+			return nil, fmt.Errorf("find runs: %w", err)
 		}
 		if len(dirs) > 0 {
 			return dirs, nil

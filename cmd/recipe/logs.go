@@ -22,8 +22,8 @@ func newLogs(a *app) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "logs [ADDRESS…]",
-		Short: "Print what a run and its blocks have said",
-		Long: `Print what a run and its blocks have said: phases, log lines, metrics, checkpoints, weight updates,
+		Short: "Print the log of a run and its blocks",
+		Long: `Print the log of a run and its blocks: phases, log lines, metrics, checkpoints, weight updates,
 samples. With addresses, only of those blocks. It reads the run's one event log, so it works while a run goes on and
 long after.`,
 		Args: cobra.ArbitraryArgs,
@@ -67,8 +67,8 @@ long after.`,
 	}
 	addRun(cmd, &file)
 	addJSON(cmd, &asJSON)
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what comes, until Ctrl-C")
-	cmd.Flags().StringVar(&since, "since", "", "only what is younger: a `TIME` such as 10m, 2h or 2026-03-01T12:00:00Z")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow new lines until Ctrl-C")
+	cmd.Flags().StringVar(&since, "since", "", "only lines since a `TIME` such as 10m, 2h or 2026-03-01T12:00:00Z")
 	return cmd
 }
 
@@ -103,5 +103,5 @@ func spoke(dir state.Dir, a addr.Block) error {
 	case err != nil:
 		return err
 	}
-	return fmt.Errorf("the run has no block %s, and never had; recipe status lists those it has", a)
+	return fmt.Errorf("the run has never had a block %s; recipe status lists its blocks", a)
 }

@@ -25,7 +25,7 @@ type blockFlags struct {
 func (f *blockFlags) add(cmd *cobra.Command, timeout time.Duration) {
 	addRun(cmd, &f.file)
 	addJSON(cmd, &f.json)
-	cmd.Flags().DurationVar(&f.timeout, "timeout", timeout, "give up after this long, for example 90s or 2h")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", timeout, "time out after this duration, for example 90s or 2h")
 }
 
 func newEvaluate(a *app) *cobra.Command {
@@ -33,8 +33,8 @@ func newEvaluate(a *app) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "evaluate ADDRESS",
-		Short: "Evaluate the policy that a run serves now",
-		Long: `Evaluate the policy that a run serves now: the environment at ADDRESS draws one completion, greedily,
+		Short: "Evaluate the policy that a run serves",
+		Long: `Evaluate the policy that a run serves: the environment at ADDRESS draws one completion, greedily,
 for each task of its held-out set and scores it. Training goes on meanwhile; the policy version in the result is the
 oldest that answered.
 
@@ -68,7 +68,7 @@ func newCheckpoint(a *app) *cobra.Command {
 		Use:   "checkpoint ADDRESS",
 		Short: "Make a trainer save a checkpoint now",
 		Long: `Make the trainer at ADDRESS save a checkpoint now, and return when it is complete on the disk. Training
-goes on afterwards. The trainer saves between two optimizer steps, so this may take as long as a step and a save.`,
+continues afterwards. The trainer saves between two optimizer steps, so this may take as long as a step and a save.`,
 		Example: "  recipe checkpoint trainer.grpo.policy",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -122,7 +122,7 @@ func (a *app) onDemand(cmd *cobra.Command, address string, f *blockFlags,
 	if err != nil && errors.Is(context.Cause(ctx), errOnDemandTimeout) {
 		return &sdk.Error{
 			Summary: fmt.Sprintf("timed out after %s waiting for %s", f.timeout, block),
-			Remedy:  "recipe status --why shows what it does; a larger --timeout waits longer",
+			Remedy:  "recipe status --why shows its activities; use a larger --timeout to wait longer",
 		}
 	}
 	return err
@@ -133,11 +133,11 @@ func noEngine(block addr.Block, rec *state.Run) error {
 	if rec.Status == state.Running {
 		return &sdk.Error{
 			Summary: fmt.Sprintf("%s cannot be reached: the engine of its run was killed", block),
-			Remedy:  "recipe apply " + shellWord(rec.File) + " takes over what is still alive; then try again",
+			Remedy:  "recipe apply " + shellWord(rec.File) + " adopts the live processes; then try again",
 		}
 	}
 	return &sdk.Error{
-		Summary: fmt.Sprintf("%s does not run: its run is %s", block, rec.Status),
-		Remedy:  "recipe apply " + shellWord(rec.File) + " starts it again, from its newest checkpoint",
+		Summary: fmt.Sprintf("%s is not running: its run is %s", block, rec.Status),
+		Remedy:  "recipe apply " + shellWord(rec.File) + " restarts it from its newest checkpoint",
 	}
 }

@@ -31,10 +31,10 @@ func newOutput(a *app) *cobra.Command {
 			}
 			o, ok := run.Outputs[args[0]]
 			if !ok {
-				return fmt.Errorf("the run has no output %q yet; recipe output lists those it has", args[0])
+				return fmt.Errorf("the run has no output %q yet; recipe output lists its outputs", args[0])
 			}
 			if o.Sensitive {
-				return fmt.Errorf("output %q is sensitive: its value is not stored anywhere", args[0])
+				return fmt.Errorf("output %q is sensitive: its value is not stored", args[0])
 			}
 			return view.OneOutput(a.out, o, asJSON, raw)
 		},

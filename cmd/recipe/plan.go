@@ -16,9 +16,9 @@ func newPlan(a *app) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "plan [FILE]",
-		Short: "Say what apply would do, and why",
-		Long: `Say what apply would do with each block, and why: what the recipe declares is compared with what the run
-has recorded and with what is alive now. It starts nothing, changes nothing and needs neither network nor GPU.`,
+		Short: "Show what apply would do, and why",
+		Long: `Show what apply would do with each block, and why: compares the recipe with the record of the run and with
+its live processes. It starts nothing, changes nothing and needs neither network nor GPU.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := a.open(cmd.Context(), &recipe, args, targets, asJSON)
@@ -55,6 +55,6 @@ has recorded and with what is alive now. It starts nothing, changes nothing and 
 	addJSON(cmd, &asJSON)
 	cmd.Flags().StringVarP(&out, "out", "o", "", "save the plan in this file, for apply --plan")
 	cmd.Flags().BoolVar(&detailed, "detailed-exitcode", false,
-		"exit with 2 when there is something to apply, 0 when there is not")
+		"exit with 2 if there are changes, 0 if there are none")
 	return cmd
 }

@@ -16,7 +16,7 @@ import (
 func newPlugin(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plugin",
-		Short: "Look at the plugins that recipes are made of",
+		Short: "Show the available plugins",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -62,7 +62,7 @@ func newPluginSchema(a *app) *cobra.Command {
 			return view.JSON(a.out, spec.JSONSchema(p.Config))
 		},
 	}
-	cmd.Flags().BoolVar(&outputs, "outputs", false, "of what the block gives instead of what it takes")
+	cmd.Flags().BoolVar(&outputs, "outputs", false, "of the block's outputs instead of its configuration")
 	return cmd
 }
 
@@ -85,7 +85,7 @@ func newPluginDocs(a *app) *cobra.Command {
 // plugin looks one plugin up by the names that a block's header has.
 func (a *app) plugin(k, name string) (*schema.PluginSchema, error) {
 	if !kind.Kind(k).Valid() {
-		return nil, fmt.Errorf("%q is not a kind of block; the kinds are %v", k, kind.All())
+		return nil, fmt.Errorf("%q is not a kind of block; expected one of %v", k, kind.All())
 	}
 	catalog, err := a.catalog()
 	if err != nil {
@@ -96,7 +96,7 @@ func (a *app) plugin(k, name string) (*schema.PluginSchema, error) {
 		return nil, err
 	}
 	if p == nil {
-		return nil, fmt.Errorf("there is no %s plugin %q; there are: %s", k, name,
+		return nil, fmt.Errorf("there is no %s plugin %q; known are: %s", k, name,
 			strings.Join(catalog.Names(kind.Kind(k)), ", "))
 	}
 	return p, nil

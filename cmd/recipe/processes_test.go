@@ -32,7 +32,7 @@ func TestEveryBlockIsAProcessOfItsOwn(t *testing.T) {
 	before := w.awaitProcesses(6, nil)
 	engine := state.Holder(state.DirOf(w.dir, "quickstart"))
 	if engine == nil {
-		t.Fatal("no engine works on the run")
+		t.Fatal("no engine is running on the run")
 	}
 	owners := map[int]string{engine.PID: "the engine"}
 	for block, pid := range before {

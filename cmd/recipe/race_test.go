@@ -36,14 +36,14 @@ func TestSeveralDetachAtOnce(t *testing.T) {
 			}
 			owner := state.Holder(state.DirOf(w.dir, "quickstart"))
 			if owner == nil {
-				t.Fatalf("no engine works on the run: %v", said)
+				t.Fatalf("no engine is running on the run: %v", said)
 			}
 			started := 0
 			for _, e := range said {
 				m := named.FindStringSubmatch(e.out)
 				switch {
-				case m == nil && e.err == nil && (strings.Contains(e.out, "An engine already works on the run") ||
-					strings.Contains(e.out, "Handed to the engine")):
+				case m == nil && e.err == nil && (strings.Contains(e.out, "An engine already runs it") ||
+					strings.Contains(e.out, "Sent to the engine")):
 				case m == nil:
 					t.Errorf("an apply names no engine: %v\n%s", e.err, e.out)
 				case m[1] != fmt.Sprint(owner.PID):

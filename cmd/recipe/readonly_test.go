@@ -116,7 +116,7 @@ func TestDestroyOfAReadOnlyFolderEndsNothing(t *testing.T) {
 	p.chmod(".recipe", 0o700)
 	p.chmod(".recipe/quickstart/blocks/trainer.tiny.policy", 0o700)
 	if out, said, err := p.run("destroy", "-y", "--checkpoints"); err != nil ||
-		!strings.Contains(out, "The run is gone") {
+		!strings.Contains(out, "The run was removed") {
 		t.Errorf("destroy: %v\n%s%s", err, out, said)
 	}
 	if _, err := os.Stat(filepath.Join(p.dir, ".recipe")); err == nil {
@@ -172,7 +172,7 @@ func TestCommandsOnReadOnlyFolders(t *testing.T) {
 	defer p.chmod(".", 0o755)
 	for _, args := range [][]string{{"apply", "-y"}, {"apply", "-y", "--detach"}} {
 		if out, said, err := p.run(append(args, "quickstart.hcl")...); err == nil ||
-			!strings.Contains(said, "making the run directory") || !strings.Contains(said, "permission denied") {
+			!strings.Contains(said, "create the run directory") || !strings.Contains(said, "permission denied") {
 			t.Errorf("%v: %v\n%s%s", args, err, out, said)
 		}
 	}

@@ -13,9 +13,9 @@ func newRestart(a *app) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "restart ADDRESS",
-		Short: "Restart one block of a run that goes on",
-		Long: "Restart one block of a run that goes on. An inference block is brought to the current policy version " +
-			"before anyone may use it; a trainer goes on from its newest checkpoint.",
+		Short: "Restart one block of a live run",
+		Long: "Restart one block of a live run. An inference block loads the current policy version before it serves; " +
+			"a trainer continues from its newest checkpoint.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			address, err := addr.Parse(args[0])
@@ -34,7 +34,7 @@ func newRestart(a *app) *cobra.Command {
 			if err := live.Restart(cmd.Context(), address); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(a.out, "%s is being restarted; recipe logs -f %s shows how it goes.\n", address,
+			_, err = fmt.Fprintf(a.out, "%s is restarting; recipe logs -f %s shows its progress.\n", address,
 				address)
 			return err
 		},

@@ -37,7 +37,7 @@ pipe every command writes plain lines, with --json machine-readable ones.`,
 	root.AddGroup(
 		&cobra.Group{ID: groupWrite, Title: "Write a recipe:"},
 		&cobra.Group{ID: groupRun, Title: "Run it:"},
-		&cobra.Group{ID: groupLook, Title: "Look at a run:"},
+		&cobra.Group{ID: groupLook, Title: "Inspect a run:"},
 		&cobra.Group{ID: groupTools, Title: "Tools:"},
 	)
 	add := func(group string, cmds ...*cobra.Command) {

@@ -34,7 +34,7 @@ are required; environments that can be given nothing but a URL use http://HOST:P
 			if tokenFile != "" {
 				text, err := os.ReadFile(tokenFile)
 				if err != nil {
-					return fmt.Errorf("reading the token: %w", err)
+					return fmt.Errorf("read the token: %w", err)
 				}
 				o.Token = strings.TrimSpace(string(text))
 			}
@@ -48,41 +48,41 @@ are required; environments that can be given nothing but a URL use http://HOST:P
 	f := cmd.Flags()
 	f.StringVar(&o.Host, "host", "127.0.0.1", "`ADDRESS` to listen on")
 	f.StringVar(&o.Advertise, "advertise", "",
-		"`NAME` or address that clients are told, when it is not the one to listen on")
-	f.IntVar(&o.Port, "port", 8000, "port to listen on; 0 takes a free one")
+		"`NAME` or address for clients, if different from the one to listen on")
+	f.IntVar(&o.Port, "port", 8000, "port to listen on; 0: a free one")
 	f.StringVar(&o.Dir, "dir", ".recipe/run-api", "`FOLDER` of the disk store")
 	f.StringVar(&o.Store, "store", "disk", "where groups are kept: disk or memory")
 	f.StringVar(&o.Sync, "sync", "always",
-		"always: a post is answered when the disk has it; never: when the kernel has it")
+		"always: a post is answered after fsync; never: after write")
 	f.StringVar(&o.Token, "token", "",
-		"token to require; better given as RECIPE_RUN_API_TOKEN or --token-file, which other users cannot see")
+		"required token; prefer RECIPE_RUN_API_TOKEN or --token-file, which other users cannot see")
 	f.StringVar(&tokenFile, "token-file", "", "read the token from a `FILE`")
 	f.StringVar(&o.AdminToken, "admin-token", "", "token that /reset_data requires instead")
 	f.StringVar(&o.Certificate, "tls-certificate", "",
-		"PEM `FILE` of the certificate to serve with; needed beyond this machine")
+		"PEM `FILE` of the TLS certificate; required beyond this machine")
 	f.StringVar(&o.Key, "tls-key", "", "PEM `FILE` of its key")
 	f.BoolVar(&o.Insecure, "insecure", false, "listen beyond this machine without a token or without TLS")
 	f.StringSliceVar(&o.AllowedOrigins, "allow-origin", nil,
-		"web `PAGE` that browsers may let talk to the server, such as https://viewer.example (default: none)")
+		"`ORIGIN` of a web page that may call the server, such as https://viewer.example (default: none)")
 	f.StringSliceVar(&o.AllowedHosts, "allow-host", nil,
-		"`NAME` under which clients may address the server without a token, beside addresses, localhost and this "+
-			"machine's name")
+		"host `NAME` that clients without a token may use, besides addresses, localhost and this machine's "+
+			"name")
 	f.IntVar(&o.MaxQueueGroups, "max-queue-groups", 0,
-		"groups that may wait or be leased; a post beyond it is held (default 100000)")
+		"maximum number of queued and leased groups; further posts are held (default 100000)")
 	f.Int64Var(&o.MaxQueueBytes, "max-queue-bytes", 0, "the same in bytes (default 64 GiB)")
 	f.Int64Var(&o.MaxBody, "max-body", 0, "largest request body after decompression, in bytes (default 256 MiB)")
 	f.Int64Var(&o.MaxInflightBytes, "max-inflight-bytes", 0,
-		"memory that the bodies of all requests under way may take together (default 512 MiB)")
+		"maximum memory for the bodies of all requests in flight (default 512 MiB)")
 	f.IntVar(&o.MaxConnections, "max-connections", 0,
-		"connections at a time; others wait to be accepted (default 4096)")
+		"maximum number of connections; others wait to be accepted (default 4096)")
 	f.Int64Var(&maxStaleness, "max-staleness", 0,
-		"drop groups sampled by a policy more than so many versions behind (default: keep all)")
+		"drop groups that are older than this many policy versions (default: keep all)")
 	f.DurationVar(&o.EnvironmentTimeout, "environment-timeout", 0,
-		"silence after which an environment no longer counts (default 5m; negative: never)")
+		"silence after which an environment counts as gone (default 5m; negative: never)")
 	f.StringVar(&o.Batching, "batching", "fair",
-		"fair: weights shape the mix of batches; compatible: strictly in order of arrival")
+		"fair: batches follow the weights of environments; compatible: order of arrival")
 	f.StringVar(&o.Compression, "compression", "auto",
-		"of batches, for clients that accept it: auto (not on this machine), always or never")
+		"compression of batches, for clients that accept it: auto (not on this machine), always or never")
 	return cmd
 }
 

@@ -32,16 +32,16 @@ func readSettings(environ []string) (s settings, err error) {
 		return s, nil
 	}
 	if err != nil {
-		return s, fmt.Errorf("reading the settings: %w", err)
+		return s, fmt.Errorf("read the settings: %w", err)
 	}
 	if err := hclsimple.Decode(filepath.Base(path)+".hcl", source, nil, &s); err != nil {
 		return s,
 			fmt.Errorf(
-				"reading the settings %s: %w; expected dev_overrides { NAME = \"PATH\" } and pass_environment = "+
+				"read the settings %s: %w; expected dev_overrides { NAME = \"PATH\" } and pass_environment = "+
 					"[\"NAME\", \"FAMILY_*\"]", path, err)
 	}
 	if err := protocol.CheckEnvironmentNames(s.PassEnvironment); err != nil {
-		return s, fmt.Errorf("reading the settings %s: pass_environment: %w", path, err)
+		return s, fmt.Errorf("read the settings %s: pass_environment: %w", path, err)
 	}
 	if s.DevOverrides == nil {
 		return s, nil

@@ -16,7 +16,7 @@ func newShow(a *app) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "show [ADDRESS]",
-		Short: "Show what is recorded of a run, or of one of its blocks",
+		Short: "Show the record of a run, or of one of its blocks",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			dir, run, err := locateRun(file)
@@ -35,7 +35,7 @@ func newShow(a *app) *cobra.Command {
 			}
 			block := run.Blocks[address]
 			if block == nil {
-				return fmt.Errorf("the run has no block %s; recipe status lists those it has", address)
+				return fmt.Errorf("the run has no block %s; recipe status lists its blocks", address)
 			}
 			if asJSON {
 				return view.JSON(a.out, block)

@@ -132,7 +132,7 @@ func TestAClosedTerminalDoesNotStopTheRun(t *testing.T) {
 			dir := state.DirOf(w.dir, "quickstart")
 			engine := state.Holder(dir)
 			if engine == nil {
-				t.Fatal("no engine works on the run")
+				t.Fatal("no engine is running on the run")
 			}
 			_ = terminal.Close()
 			<-read

@@ -192,7 +192,7 @@ func TestWhyNamesTheCause(t *testing.T) {
 			stillBody + world(`at = "never"`) +
 				"sync \"still\" \"weights\" {\n  trainer = trainer.tiny.policy\n  inference = " +
 				"[inference.tiny.policy]\n  FAST\n}\n", "sync.still.weights",
-			`trainer\.tiny\.policy waits for sync\.still\.weights: it does not say what it does, no event for`,
+			`trainer\.tiny\.policy waits for sync\.still\.weights: it does not report its activities, no event for`,
 		},
 		"a trainer in a collective": {
 			strings.Replace(stillBody, "trainer \"tiny\"", "trainer \"still\"", 1) + world(`at = "never"`),
@@ -231,7 +231,7 @@ func TestWhyNamesTheCause(t *testing.T) {
 			strings.ReplaceAll(stillBody, "environment.still", "environment.silent") +
 				"environment \"silent\" \"world\" {\n  inference = inference.tiny.policy\n  FAST\n}\n",
 			"environment.silent.world",
-			`waits for batch 1: 0 of 8 sequences are there; .*environment\.silent\.world: it does not say what it does`,
+			`waits for batch 1: 0 of 8 sequences are there; .*environment\.silent\.world: it does not report its activities`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

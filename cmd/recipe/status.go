@@ -22,11 +22,11 @@ func newStatus(a *app) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show where a run stands: phases, steps, reward, policy version",
-		Long: `Show where a run stands: phases, steps, reward, policy version.
+		Short: "Show the state of a run: phases, steps, reward, policy version",
+		Long: `Show the state of a run: phases, steps, reward, policy version.
 
-With --why it asks every block what it waits for and follows that from block to block, down to the cause of a run that
-stands still. It needs the run's engine; without one it says what was waited for when an engine last said so.`,
+With --why it asks every block what it waits for and follows that from block to block, to the cause of a stall. It
+needs the run's engine; without one it shows the engine's last report.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, run, err := locateRun(file)

@@ -29,9 +29,9 @@ func newStop(a *app) *cobra.Command {
 	var f stopFlags
 	cmd := &cobra.Command{
 		Use:   "stop",
-		Short: "Stop a run where it can go on later",
-		Long: `Stop a run where it can go on later: jobs write a checkpoint and end, then services stop. recipe apply
-goes on from there.
+		Short: "Stop a run so that it can be continued",
+		Long: `Stop a run so that it can be continued: jobs write a checkpoint and end, then services stop. recipe apply
+continues from there.
 
 It shows what happens and returns when everything has stopped: with exit code 0 when all of it was stopped and saved,
 and with 1 and the reasons when something was not. A run that has ended already is fine. Ctrl-C and --timeout end the
@@ -55,7 +55,7 @@ waiting only; the stop goes on.`,
 					return err
 				}
 				_, err = fmt.Fprintln(a.out,
-					"The run is being stopped; recipe status shows how far that is, and recipe apply goes on with it.")
+					"The run is stopping; recipe status shows the progress, and recipe apply continues the run.")
 				return err
 			}
 			return a.stop(cmd.Context(), dir, live, &f)
@@ -63,16 +63,16 @@ waiting only; the stop goes on.`,
 	}
 	addRun(cmd, &f.file)
 	cmd.Flags().BoolVar(&f.kill, "kill", false, "end every process at once, without a last checkpoint")
-	cmd.Flags().BoolVar(&f.noWait, "no-wait", false, "return as soon as the engine has been told")
+	cmd.Flags().BoolVar(&f.noWait, "no-wait", false, "return without waiting for the end")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 0,
-		"wait no longer than this, for example 90s or 10m; then exit with 1 while the stop goes on (default: as long "+
-			"as it takes)")
+		"maximum time to wait, for example 90s or 10m; then exit with 1 while the stop continues (default: no "+
+			"limit)")
 	cmd.MarkFlagsMutuallyExclusive("no-wait", "timeout")
 	return cmd
 }
 
 // errWaited ends the waiting for a stop.
-var errWaited = errors.New("the time to wait is over")
+var errWaited = errors.New("timed out")
 
 // stop stops a run and shows how, until everything has stopped.
 func (a *app) stop(ctx context.Context, dir state.Dir, live *session.Client, f *stopFlags) error {
@@ -102,7 +102,7 @@ func (a *app) stop(ctx context.Context, dir state.Dir, live *session.Client, f *
 	}
 	text = "The run is " + string(rec.Status) + "."
 	if rec.Status == state.Stopped {
-		text += " recipe apply " + shellWord(rec.File) + " goes on with it."
+		text += " recipe apply " + shellWord(rec.File) + " continues it."
 	}
 	_, err = fmt.Fprintln(a.out, text)
 	return err
@@ -112,7 +112,7 @@ func (a *app) stop(ctx context.Context, dir state.Dir, live *session.Client, f *
 func unfinished(dir state.Dir, f *stopFlags) error {
 	why := "interrupted"
 	if f.timeout > 0 {
-		why = fmt.Sprintf("waited for %s", f.timeout)
+		why = fmt.Sprintf("timed out after %s", f.timeout)
 	}
 	var open []string
 	if rec, err := state.Read(dir); err == nil {
@@ -123,9 +123,9 @@ func unfinished(dir state.Dir, f *stopFlags) error {
 		}
 	}
 	e := &sdk.Error{
-		Summary: why + ": the run is not stopped yet; the stop goes on",
-		Remedy: "recipe stop waits again; recipe status shows how far it is; recipe stop --kill ends everything at " +
-			"once, without a last checkpoint",
+		Summary: why + ": the run is not stopped yet; the stop continues",
+		Remedy: "recipe stop waits again; recipe status shows the progress; recipe stop --kill ends everything at once, " +
+			"without a last checkpoint",
 	}
 	if len(open) > 0 {
 		e.Detail = strings.Join(slices.Sorted(slices.Values(open)), "\n")
@@ -137,7 +137,7 @@ func unfinished(dir state.Dir, f *stopFlags) error {
 // be: stop may be repeated.
 func (a *app) nothingToStop(err error, r *state.Run) error {
 	if r.Status == state.New {
-		_, werr := fmt.Fprintln(a.out, "Nothing of this run was ever started, or it was destroyed; there is nothing to stop.")
+		_, werr := fmt.Fprintln(a.out, "This run was never started, or it was destroyed; there is nothing to stop.")
 		return werr
 	}
 	if r.Status != state.Running {
@@ -147,8 +147,7 @@ func (a *app) nothingToStop(err error, r *state.Run) error {
 	return &sdk.Error{
 		Summary: "its engine was killed", Err: err,
 		Remedy: "recipe apply " + r.File +
-			" takes over what is still alive, and then it can be stopped where it can go on; left alone, its " +
-			"processes end themselves within " + run.DefaultLease.String() + " (recipe destroy ends them at once, " +
-			"and forgets the run)",
+			" adopts the live processes, so that recipe stop can end them at a checkpoint; without an engine they " +
+			"exit within " + run.DefaultLease.String() + " (recipe destroy ends them at once and removes the run)",
 	}
 }

@@ -29,8 +29,8 @@ func (a *app) leaveTerminal(dir state.Dir) {
 		}
 	}
 	fmt.Fprintf(log,
-		"recipe: the terminal was closed. The run goes on in process %d; recipe status and recipe logs -f show it, "+
-			"recipe stop ends it where it can go on later\n", os.Getpid())
+		"recipe: the terminal was closed. The run continues in process %d; recipe status and recipe logs -f show "+
+			"it, recipe stop ends it at a checkpoint\n", os.Getpid())
 }
 
 // hungUp says whether a file is a terminal, or was one: one that was closed does not answer any more.

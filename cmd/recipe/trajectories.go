@@ -49,7 +49,7 @@ func (t *targetFlags) find() (tools.Target, error) {
 		}
 	}
 	if len(found) != 1 {
-		return tools.Target{}, fmt.Errorf("the run has %d trajectories blocks: say which API is meant with --url",
+		return tools.Target{}, fmt.Errorf("the run has %d trajectories blocks: choose one with --url",
 			len(found))
 	}
 	var url string
@@ -88,7 +88,7 @@ func newTail(a *app) *cobra.Command {
 	t.add(cmd)
 	addJSON(cmd, &o.JSON)
 	cmd.Flags().StringVar(&o.Env, "env", "", "only the environment of this `NAME`")
-	cmd.Flags().IntVarP(&o.Count, "count", "n", 0, "end after so many groups")
+	cmd.Flags().IntVarP(&o.Count, "count", "n", 0, "stop after this many groups")
 	return cmd
 }
 
@@ -114,7 +114,7 @@ func newShowGroups(a *app) *cobra.Command {
 	}
 	t.add(cmd)
 	addJSON(cmd, &o.JSON)
-	cmd.Flags().IntVarP(&o.Limit, "limit", "n", 20, "list at most so many groups")
+	cmd.Flags().IntVarP(&o.Limit, "limit", "n", 20, "maximum number of groups")
 	return cmd
 }
 
@@ -134,7 +134,7 @@ func newExport(a *app) *cobra.Command {
 			if file != "" && file != "-" {
 				f, err := os.Create(file)
 				if err != nil {
-					return fmt.Errorf("creating the export: %w", err)
+					return fmt.Errorf("create the export: %w", err)
 				}
 				defer func() { _ = f.Close() }()
 				out = f
@@ -148,9 +148,9 @@ func newExport(a *app) *cobra.Command {
 	}
 	t.add(cmd)
 	cmd.Flags().StringVarP(&file, "output", "o", "-", "write to a `FILE`")
-	cmd.Flags().StringVar(&o.Format, "format", "jsonl", "jsonl (what replay reads) or parquet (one row a sequence)")
-	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "go on with what arrives, until interrupted")
-	cmd.Flags().IntVarP(&o.Limit, "limit", "n", 0, "at most so many groups")
+	cmd.Flags().StringVar(&o.Format, "format", "jsonl", "jsonl (the input of replay) or parquet (one row per sequence)")
+	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "follow new groups until interrupted")
+	cmd.Flags().IntVarP(&o.Limit, "limit", "n", 0, "maximum number of groups")
 	return cmd
 }
 
@@ -167,16 +167,16 @@ func newReplay(a *app) *cobra.Command {
 			}
 			f, err := os.Open(args[0])
 			if err != nil {
-				return fmt.Errorf("opening the recording: %w", err)
+				return fmt.Errorf("open the recording: %w", err)
 			}
 			defer func() { _ = f.Close() }()
 			return tools.Replay(cmd.Context(), o, io.ReadSeeker(f), a.out)
 		},
 	}
 	t.add(cmd)
-	cmd.Flags().IntVar(&o.Loop, "loop", 1, "go through the file so often")
+	cmd.Flags().IntVar(&o.Loop, "loop", 1, "number of passes over the file")
 	cmd.Flags().DurationVar(&o.Every, "every", 0*time.Second,
-		"pause between groups; 0 is as fast as the trainer takes them")
+		"pause between groups; 0: as fast as the trainer consumes them")
 	cmd.Flags().BoolVar(&o.KeepEnv, "keep-env", false, "keep env_id: the environments must be registered")
 	return cmd
 }
@@ -186,7 +186,7 @@ func newStats(a *app) *cobra.Command {
 	var o tools.StatsOptions
 	cmd := &cobra.Command{
 		Use:   "stats",
-		Short: "Show what each environment has sent and what became of it",
+		Short: "Show what each environment has sent, and the outcome of its groups",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if o.Target, err = t.find(); err != nil {

@@ -14,7 +14,7 @@ func newValidate(a *app) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "validate [FILE]",
-		Short: "Check a recipe and report every mistake at once",
+		Short: "Check a recipe and report all errors at once",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			file, err := recipeFile(args)

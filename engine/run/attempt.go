@@ -112,7 +112,7 @@ func (at *attempt) run(ctx context.Context, r report) {
 		err := proc.Exit(exitCtx)
 		at.printed.next(true)
 		if err != nil {
-			at.e.notice("error", fmt.Sprintf("%s: its plugin process %d could not be ended: %v", at.block, proc.PID(),
+			at.e.notice("error", fmt.Sprintf("%s: its plugin process %d cannot be ended: %v", at.block, proc.PID(),
 				err))
 		}
 		cancel()
@@ -139,25 +139,25 @@ func (at *attempt) begin(ctx context.Context, r report) (Process, *ending) {
 		case errors.Is(err, errStopped):
 			return nil, &ending{phase: sdk.Stopped, ordered: true}
 		case err != nil:
-			return nil, failed("writing the journal before the start", err)
+			return nil, failed("write the journal before the start", err)
 		}
 		launch := Launch{Block: at.block, RunID: at.request.RunID, Dir: at.e.opts.Dir.Block(at.block),
 			Handle: at.request.Handle}
 		if proc, err = at.e.opts.Host.Launch(ctx, launch); err != nil {
-			return nil, failed("starting the plugin process", err)
+			return nil, failed("start the plugin process", err)
 		}
 	}
 	callCtx, cancel := context.WithTimeout(ctx, at.health.Timeout)
 	defer cancel()
 	if err := proc.Attach(callCtx, at.e.id, at.e.opts.Lease); err != nil {
-		return proc, failed("attaching to the plugin process", err)
+		return proc, failed("attach to the plugin process", err)
 	}
 	if at.adopt != nil {
 		return proc, nil
 	}
 	if at.prepares {
 		if err := proc.Prepare(callCtx, at.request); err != nil {
-			return proc, refused("preparing the block", err)
+			return proc, refused("prepare the block", err)
 		}
 		return proc, nil
 	}
@@ -169,11 +169,11 @@ func (at *attempt) startBlock(ctx context.Context, proc Process, req host.Start)
 	callCtx, cancel := context.WithTimeout(ctx, at.health.Timeout)
 	defer cancel()
 	if err := proc.Start(callCtx, req); err != nil {
-		return refused("starting the block", err)
+		return refused("start the block", err)
 	}
 	err := at.record(ctx, func(rec *state.Block) { rec.Intent = state.IntentRun })
 	if err != nil && !errors.Is(err, errStopped) { // one that is stopped ends in order, as it runs already
-		return failed("writing the journal after the start", err)
+		return failed("write the journal after the start", err)
 	}
 	return nil
 }
@@ -443,7 +443,7 @@ func (w *watcher) exited(ctx context.Context, events <-chan streamItem) {
 		left, err := w.attempt.e.opts.Host.LastEvents(w.attempt.e.opts.Dir.Block(w.attempt.block), w.seen,
 			w.attempt.plugin.Outputs)
 		if err != nil {
-			w.attempt.e.notice("warn", fmt.Sprintf("%s: reading the last events of its dead plugin: %v",
+			w.attempt.e.notice("warn", fmt.Sprintf("%s: read the last events of its dead plugin: %v",
 				w.attempt.block, err))
 		}
 		for _, e := range left {
@@ -460,7 +460,7 @@ func (w *watcher) exited(ctx context.Context, events <-chan streamItem) {
 	w.end = &ending{phase: sdk.Failed, err: errors.New("its plugin process ended unexpectedly" + how), ready: w.ready,
 		ordered: w.ordered != nil}
 	if w.ordered != nil {
-		w.end.phase, w.end.err = sdk.Stopped, errors.New("its plugin process ended before it had stopped in order")
+		w.end.phase, w.end.err = sdk.Stopped, errors.New("its plugin process ended before it had stopped cleanly")
 	}
 }
 
@@ -491,9 +491,9 @@ func (w *watcher) startOverdue() {
 		what = "prepared"
 	}
 	w.end = &ending{phase: sdk.Failed,
-		err: fmt.Errorf("it was not %s within %s (its last phase: %s)", what, w.attempt.health.StartTimeout, w.current),
+		err: fmt.Errorf("timed out: not %s within %s (last phase: %s)", what, w.attempt.health.StartTimeout, w.current),
 		remedy: "Look at its log with `recipe logs " + w.attempt.block.String() +
-			"`; if it only needs longer, raise health { start_timeout }."}
+			"`; if it needs more time, raise health { start_timeout }."}
 }
 
 func (w *watcher) probed(err error) {
@@ -506,7 +506,7 @@ func (w *watcher) probed(err error) {
 	}
 	if w.failures++; w.failures >= w.attempt.health.Failures {
 		w.end = &ending{phase: sdk.Failed, ready: w.ready,
-			err: fmt.Errorf("its plugin process %d has not answered %d times in a row (each within %s): %w",
+			err: fmt.Errorf("its plugin process %d did not answer %d health checks in a row (timeout %s each): %w",
 				w.proc.PID(), w.failures, w.attempt.health.Timeout, err)}
 	}
 }

@@ -22,7 +22,7 @@ func (e *Engine) ask(ctx context.Context, fn func(*supervisor) error) error {
 	case <-e.done:
 		return ErrOver
 	case <-ctx.Done():
-		return fmt.Errorf("waiting for the engine: %w", ctx.Err())
+		return fmt.Errorf("wait for the engine: %w", ctx.Err())
 	}
 	select {
 	case err := <-answer:
@@ -59,11 +59,11 @@ func (e *Engine) Restart(ctx context.Context, a addr.Block) error {
 			return ErrOver
 		case b.goal == removed:
 			return fmt.Errorf(
-				"%s is no longer declared and is being stopped: declare it again and apply, then it comes back", a)
+				"%s is no longer declared and is stopping: declare it again and apply", a)
 		case b.stopChecks != nil:
-			return fmt.Errorf("%s is external: someone else runs it, and the engine never restarts it", a)
+			return fmt.Errorf("%s is external: the engine does not run or restart it", a)
 		}
-		b.restart, b.resume, b.reason, b.err = true, true, "a person asked for a restart", nil
+		b.restart, b.resume, b.reason, b.err = true, true, "restarted on request", nil
 		b.goal, b.history = up, nil
 		s.dirty = true
 		return nil

@@ -54,7 +54,7 @@ func (r *diskRoom) check(e *Engine) {
 	}
 	r.since, r.reason = e.now(), err
 	fmt.Fprintf(os.Stderr,
-		"recipe: the run's record %s. The run goes on; nothing new is started until it can be written\n",
+		"recipe: the run's record %s. The run continues; no block is started until it can be written\n",
 		disk.Waiting(string(e.opts.Dir), err))
 	r.waiters.Go(func() { r.retry(e) })
 }
@@ -76,7 +76,7 @@ func (r *diskRoom) retry(e *Engine) {
 		r.since, r.reason, r.held = time.Time{}, nil, 0
 		r.mu.Unlock()
 		said := fmt.Sprintf(
-			"the run's record could not be written for %s because the disk of %s had no room; it is complete again",
+			"the run's record could not be written for %s because the disk of %s was full; it is complete again",
 			e.now().Sub(since).Round(time.Second), e.opts.Dir)
 		fmt.Fprintf(os.Stderr, "recipe: %s\n", said)
 		e.append(event.Event{Type: event.Notice, Level: "warn", Message: said})
@@ -118,7 +118,7 @@ func (e *Engine) Waiting() []Waiting {
 }
 
 // errStopped says that a block was told to stop while its record waited for room.
-var errStopped = errors.New("it was told to stop")
+var errStopped = errors.New("stop requested")
 
 // record changes the block's record and returns when that is on the disk. While there is no room it waits, until ctx
 // ends or the block is told to stop; the order is left for whoever follows the block.

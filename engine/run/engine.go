@@ -85,7 +85,7 @@ func Open(ctx context.Context, opts Options) (*Engine, error) {
 	}
 	id := make([]byte, 8)
 	if _, err := rand.Read(id); err != nil {
-		return nil, fmt.Errorf("making an engine id: %w", err)
+		return nil, fmt.Errorf("create an engine id: %w", err)
 	}
 	e.id = hex.EncodeToString(id)
 	err := Belongs(ctx, opts.Dir, opts.Host)
@@ -162,12 +162,12 @@ func (e *Engine) reattach(ctx context.Context, a addr.Block, run string) (Proces
 	}
 	if err != nil {
 		// It runs but does not answer, suspended for one. It cannot be relied on, and left alone it would be an orphan.
-		e.notice("warn", fmt.Sprintf("%s: its process runs but does not answer (%v): it is ended and started again", a,
+		e.notice("warn", fmt.Sprintf("%s: its process runs but does not answer (%v): it is killed and restarted", a,
 			err))
 		sweep, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 		defer cancel()
 		if serr := e.opts.Host.Sweep(sweep, dir); serr != nil {
-			return nil, fmt.Errorf("ending the process of %s, which does not answer: %w", a, serr)
+			return nil, fmt.Errorf("end the process of %s, which does not answer: %w", a, serr)
 		}
 		return nil, e.catchUp(a)
 	}
@@ -176,7 +176,7 @@ func (e *Engine) reattach(ctx context.Context, a addr.Block, run string) (Proces
 	}
 	// It was launched or prepared but never started, or has nothing more to do.
 	if err := proc.Exit(ctx); err != nil {
-		return nil, fmt.Errorf("ending the process %d of %s, which has nothing to do: %w", proc.PID(), a, err)
+		return nil, fmt.Errorf("end the idle process %d of %s: %w", proc.PID(), a, err)
 	}
 	return nil, e.catchUp(a)
 }
@@ -186,7 +186,7 @@ func (e *Engine) catchUp(a addr.Block) error {
 	p := e.schemaOf(a)
 	left, err := e.opts.Host.LastEvents(e.opts.Dir.Block(a), e.log.Cursor(a.String()).Seq, p.Outputs)
 	if err != nil {
-		e.notice("warn", fmt.Sprintf("%s: reading what it told while no engine was there: %v", a, err))
+		e.notice("warn", fmt.Sprintf("%s: read its events from the time without an engine: %v", a, err))
 		return nil
 	}
 	attempt := 0
@@ -337,7 +337,7 @@ func (e *Engine) append(ev event.Event) {
 	}
 	_, err := write(ev)
 	if failed := err != nil; e.logFailing.Swap(failed) != failed && failed {
-		fmt.Fprintf(os.Stderr, "recipe: %v. The run goes on; what happens is not recorded until that works again\n",
+		fmt.Fprintf(os.Stderr, "recipe: %v. The run continues; events are not recorded until this is fixed\n",
 			err)
 	}
 	e.room.check(e)

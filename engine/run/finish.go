@@ -31,7 +31,7 @@ func (s *supervisor) close() (map[string]any, error) {
 	end := s.ending
 	values, diags := s.recipe.EvaluateOutputs(s.outputValues())
 	if diags.HasErrors() && end.status == state.Completed {
-		end.err = fmt.Errorf("evaluating the outputs: %w", diagnosticsError(diags))
+		end.err = fmt.Errorf("evaluate the outputs: %w", diagnosticsError(diags))
 		end.status = state.Failed
 	}
 	visible := map[string]any{}
@@ -84,7 +84,7 @@ func (e *UncleanError) Error() string {
 	for i, f := range e.Blocks {
 		lines[i] = fmt.Sprintf("%s: %v", f.Address, f.Err)
 	}
-	return "not everything was stopped in order: " + strings.Join(lines, "; ")
+	return "some blocks did not stop cleanly: " + strings.Join(lines, "; ")
 }
 
 // written returns when the end of the run is on the disk. While there is no room it waits and answers orders, unless
@@ -136,8 +136,8 @@ func (s *supervisor) output(sensitive bool, v cty.Value) (state.RecordedOutput, 
 func (s *supervisor) updated(a addr.Block, config map[string]json.RawMessage, err error) {
 	if err != nil {
 		s.e.notice("error", fmt.Sprintf(
-			"%s did not take the change over: %v. It goes on with its old values; `recipe restart %s` starts it with "+
-				"the new ones", a, err, a))
+			"%s did not apply the change: %v. It continues with its old values; `recipe restart %s` restarts it "+
+				"with the new ones", a, err, a))
 		return
 	}
 	s.e.note(a, func(rec *state.Block) { rec.Config = config })

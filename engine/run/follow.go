@@ -44,7 +44,7 @@ func (s *supervisor) becameReady(b *blockState, _ sdk.Phase, before cty.Value) {
 		return
 	}
 	if err := s.checkConditions(b, true); err != nil {
-		b.err, b.reason = err, "a postcondition does not hold"
+		b.err, b.reason = err, "a postcondition failed"
 		s.end(state.Failed, &Failure{Address: b.addr(), Err: err}, err.Error())
 		return
 	}
@@ -147,7 +147,7 @@ func (s *supervisor) unclean(b *blockState, end ending) {
 	}
 	if !end.logged { // how it failed
 		s.e.append(event.Event{Type: event.Notice, Level: "error", Address: b.addr().String(),
-			Message: "it was not stopped in order: " + end.message()})
+			Message: "it did not stop cleanly: " + end.message()})
 	}
 	if s.ending != nil {
 		s.ending.unclean = append(s.ending.unclean, &Failure{Address: b.addr(), Err: end.err, Remedy: end.remedy,
@@ -207,7 +207,7 @@ func (s *supervisor) failed(b *blockState, end ending) {
 	for _, d := range s.sorted() {
 		if d.attempt != nil && !d.preparing && needs(d, b.addr()) {
 			s.e.append(event.Event{Type: event.Notice, Address: d.addr().String(), Level: "warn",
-				Message: fmt.Sprintf("%s, which it refers to, is being restarted", b.addr())})
+				Message: fmt.Sprintf("%s, which it refers to, is restarting", b.addr())})
 		}
 	}
 	b.phase, b.resume, b.err = sdk.Stopped, true, nil
@@ -239,7 +239,7 @@ func (s *supervisor) sendUpdate(b *blockState) {
 	}
 	value, _, diags := s.recipe.Evaluate(b.addr(), s.outputValues())
 	if diags.HasErrors() {
-		s.e.notice("error", fmt.Sprintf("updating %s: %v", b.addr(), diagnosticsError(diags)))
+		s.e.notice("error", fmt.Sprintf("update %s: %v", b.addr(), diagnosticsError(diags)))
 		return
 	}
 	s.e.addSecretsIn(value)
@@ -249,7 +249,7 @@ func (s *supervisor) sendUpdate(b *blockState) {
 	select {
 	case at.update <- order:
 	default:
-		s.e.notice("error", fmt.Sprintf("updating %s: an earlier update is still under way", a))
+		s.e.notice("error", fmt.Sprintf("update %s: an earlier update is in progress", a))
 		return
 	}
 	go func() {
@@ -270,9 +270,9 @@ func (s *supervisor) setAside(b *blockState) error {
 	}
 	to := fmt.Sprintf("%s.before-%s", from, s.e.now().UTC().Format("20060102T150405.000"))
 	if err := os.Rename(from, to); err != nil {
-		return fmt.Errorf("setting its earlier checkpoints aside: %w", err)
+		return fmt.Errorf("archive its earlier checkpoints: %w", err)
 	}
-	s.e.notice("info", fmt.Sprintf("%s starts from nothing; its earlier checkpoints are in %s", b.addr(), to))
+	s.e.notice("info", fmt.Sprintf("%s starts from the beginning; its earlier checkpoints are in %s", b.addr(), to))
 	return nil
 }
 

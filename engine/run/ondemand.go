@@ -33,7 +33,7 @@ type Saved struct {
 // all. It returns when that is done or ctx ends, which ends the evaluation too.
 func (e *Engine) Evaluate(ctx context.Context, a addr.Block, limit int) (*Evaluation, error) {
 	if limit < 0 {
-		return nil, fmt.Errorf("the limit is %d; expected 0 (the whole held-out set) or the number of its tasks to use",
+		return nil, fmt.Errorf("the limit is %d; expected 0 (the whole held-out set) or a number of tasks",
 			limit)
 	}
 	proc, err := e.readyProcess(ctx, a, kind.Environment, "evaluate")
@@ -43,11 +43,11 @@ func (e *Engine) Evaluate(ctx context.Context, a addr.Block, limit int) (*Evalua
 	metrics, version, err := proc.Evaluate(ctx, limit)
 	if err != nil {
 		return nil, e.orderFailed(a, err,
-			"evaluate on demand: its plugin implements no evaluation, or has no held-out set")
+			"evaluate on demand: its plugin has no evaluation or no held-out set")
 	}
 	for name, v := range metrics {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return nil, fmt.Errorf("the evaluation of %s yielded %s = %v, which is no number", a, name, v)
+			return nil, fmt.Errorf("the evaluation of %s returned %s = %v, which is not a number", a, name, v)
 		}
 	}
 	return &Evaluation{Address: a, PolicyVersion: version, Metrics: metrics}, nil
@@ -80,12 +80,12 @@ func (e *Engine) readyProcess(ctx context.Context, a addr.Block, want kind.Kind,
 			return fmt.Errorf("recipe %s takes the address of a block of kind %s; %s is of kind %s%s", command, want, a,
 				a.Kind, s.namesOf(want))
 		case b.stopChecks != nil:
-			return fmt.Errorf("%s is external: someone else runs it, and the engine only checks that it answers", a)
+			return fmt.Errorf("%s is external: the engine only checks that it answers", a)
 		case b.phase != sdk.Ready && b.phase != sdk.Degraded:
-			return fmt.Errorf("%s is %s; recipe %s needs it to be ready (recipe status shows how far it is)", a,
+			return fmt.Errorf("%s is %s; recipe %s needs it to be ready (see recipe status)", a,
 				b.phase, command)
 		case b.attempt == nil || b.attempt.proc.Load() == nil:
-			return fmt.Errorf("%s has no process at the moment; try again (recipe status shows how far it is)", a)
+			return fmt.Errorf("%s has no process at the moment; try again (see recipe status)", a)
 		}
 		proc = *b.attempt.proc.Load()
 		return nil

@@ -90,8 +90,7 @@ func (e *Engine) distrust() error {
 	if err := e.store.Rewrite(func(r *state.Run) { r.Policy.Weights, r.Policy.Format = "", "" }); err != nil {
 		return err
 	}
-	e.notice("warn", fmt.Sprintf("the run's record names %s as the weights to serve, which lies outside the run "+
-		"directory: it is not used. "+
-		"Inference waits for the weights of its trainer, or starts with those that its block names", path))
+	e.notice("warn", fmt.Sprintf("the run's record names weights outside the run directory: %s. They are not used; "+
+		"inference waits for the weights of its trainer, or starts with those of its block", path))
 	return nil
 }

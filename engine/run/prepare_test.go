@@ -180,7 +180,7 @@ func TestAPreparationHasADeadline(t *testing.T) {
   restart { attempts = 0 }
   health { start_timeout = "1s" }`, 1)
 	a := f.apply(f.load(src)).wait()
-	if a.err == nil || !strings.Contains(a.err.Error(), "it was not prepared within 1s (its last phase: preparing)") {
+	if a.err == nil || !strings.Contains(a.err.Error(), "timed out: not prepared within 1s (last phase: preparing)") {
 		t.Errorf("the run ended with %v", a.err)
 	}
 }

@@ -68,7 +68,7 @@ func (p *printed) told() {
 	}
 	p.attempt.e.append(event.Event{Type: event.LogLine, Address: p.attempt.block.String(),
 		BlockAttempt: p.attempt.number, Level: "warn",
-		Message: fmt.Sprintf("%d lines that it printed are left out here; they are in %s", p.left,
+		Message: fmt.Sprintf("%d lines of its output were dropped; they are in %s", p.left,
 			p.attempt.e.opts.Dir.Block(p.attempt.block))})
 	p.left = 0
 }

@@ -68,7 +68,7 @@ var _ Host = Processes{}
 func (p Processes) Launch(ctx context.Context, l Launch) (Process, error) {
 	argv, env, err := p.Catalog.Command(l.Block.Kind, l.Block.Plugin)
 	if err != nil {
-		return nil, fmt.Errorf("finding the plugin: %w", err)
+		return nil, fmt.Errorf("find the plugin: %w", err)
 	}
 	// The address is for people who look at the list of processes.
 	argv = append(argv, l.Block.String())

@@ -69,19 +69,19 @@ func (s *servers) ask(ctx context.Context, url, key string, timeout time.Duratio
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return fmt.Errorf("asking %s: %w", url, err)
+		return fmt.Errorf("call %s: %w", url, err)
 	}
 	if key != "" {
 		req.Header.Set("Authorization", "Bearer "+key)
 	}
 	resp, err := s.http.Do(req)
 	if err != nil {
-		return fmt.Errorf("asking %s: %w", url, err)
+		return fmt.Errorf("call %s: %w", url, err)
 	}
 	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // so that the connection can be used again
 	_ = resp.Body.Close()
 	if resp.StatusCode >= http.StatusInternalServerError || resp.StatusCode == http.StatusUnauthorized {
-		return fmt.Errorf("asking %s: it answered %s", url, resp.Status)
+		return fmt.Errorf("call %s: unexpected status %s", url, resp.Status)
 	}
 	return nil
 }

@@ -98,7 +98,7 @@ func (s *supervisor) begin(b *blockState, req host.Start, first sdk.Phase) {
 // adopt begins to follow a process that was found alive.
 func (s *supervisor) adopt(b *blockState) {
 	s.e.append(event.Event{Type: event.Adopted, Address: b.addr().String(), PID: b.adopt.PID(),
-		BlockAttempt: b.attempts, Message: "found alive after an earlier engine ended"})
+		BlockAttempt: b.attempts, Message: "adopted from an earlier engine"})
 	s.e.addSecretsOfBlock(b.block.Value, b.block.Meta) // it may still repeat what an earlier engine gave it
 	goalWas, again, why := b.goal, b.restart, b.reason
 	s.begin(b, host.Start{}, sdk.Starting)
@@ -120,7 +120,7 @@ func (s *supervisor) request(b *blockState, value cty.Value, meta schema.Meta) (
 	dir, checkpoints := e.opts.Dir.Block(a), e.opts.Dir.Checkpoints(a)
 	for _, d := range []string{dir, checkpoints} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
-			return host.Start{}, fmt.Errorf("making its folder: %w", err)
+			return host.Start{}, fmt.Errorf("create its folder: %w", err)
 		}
 	}
 	req := host.Start{Config: timed(value, b.block.Schema, healthPolicy(b.block.Meta.Health, a.Kind)), Block: sdk.Block{
@@ -143,7 +143,7 @@ func (s *supervisor) request(b *blockState, value cty.Value, meta schema.Meta) (
 			return host.Start{}, err
 		}
 		if err := os.MkdirAll(checkpoints, 0o700); err != nil {
-			return host.Start{}, fmt.Errorf("making its folder: %w", err)
+			return host.Start{}, fmt.Errorf("create its folder: %w", err)
 		}
 	}
 	return req, nil
@@ -226,7 +226,7 @@ func (s *supervisor) checkConditions(b *blockState, post bool) error {
 			if post {
 				name = "postcondition"
 			}
-			errs = append(errs, fmt.Errorf("%s at %s does not hold: %s", name, check.Range, message))
+			errs = append(errs, fmt.Errorf("%s at %s failed: %s", name, check.Range, message))
 		}
 	}
 	return errors.Join(errs...)

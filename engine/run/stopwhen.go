@@ -24,7 +24,7 @@ func (s *stopRules) metrics(step int64, values map[string]float64) string {
 	for i, r := range s.rules {
 		if r.Tokens > 0 {
 			if total := values["tokens_total"]; total >= float64(r.Tokens) {
-				return fmt.Sprintf("stop_when: %.0f tokens trained, the limit is %d", total, r.Tokens)
+				return fmt.Sprintf("stop_when: %.0f tokens trained, limit %d", total, r.Tokens)
 			}
 		}
 		value, ok := values[r.Metric]
@@ -50,7 +50,7 @@ func (s *stopRules) metrics(step int64, values map[string]float64) string {
 func (s *stopRules) wall(now time.Time) string {
 	for _, r := range s.rules {
 		if r.Wall > 0 && now.Sub(s.started) >= r.Wall {
-			return fmt.Sprintf("stop_when: it has run for %s", r.Wall)
+			return fmt.Sprintf("stop_when: running for %s", r.Wall)
 		}
 	}
 	return ""

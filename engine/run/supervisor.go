@@ -269,7 +269,7 @@ func (s *supervisor) sweep(a addr.Block) {
 	ctx, cancel := context.WithTimeout(s.ctx, 20*time.Second)
 	defer cancel()
 	if err := s.e.opts.Host.Sweep(ctx, s.e.opts.Dir.Block(a)); err != nil {
-		s.e.notice("error", fmt.Sprintf("%s: ending what it has left behind: %v", a, err))
+		s.e.notice("error", fmt.Sprintf("%s: end its leftover processes: %v", a, err))
 	}
 }
 
@@ -357,7 +357,7 @@ func (s *supervisor) settle() {
 		}
 	}
 	if jobs > 0 && open == 0 && !s.e.opts.Keep {
-		s.end(state.Completed, nil, "every job is done")
+		s.end(state.Completed, nil, "all jobs are done")
 	}
 }
 

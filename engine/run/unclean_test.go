@@ -26,7 +26,7 @@ func TestWhatAStopCouldNotDo(t *testing.T) {
 				"the last checkpoint: no space left on device", "make room")
 		}, "no space left on device"},
 		"a process that dies meanwhile": {func(p *fakeProcess) { p.crash() },
-			"ended before it had stopped in order"},
+			"ended before it had stopped cleanly"},
 		"one that never ends": {func(*fakeProcess) {}, "did not stop within"},
 	} {
 		t.Run(name, func(t *testing.T) {

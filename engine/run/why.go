@@ -134,7 +134,7 @@ func (s *supervisor) failIfOverdue(stall why.Stall) {
 	if limit <= 0 || stall.Idle < limit {
 		return
 	}
-	err := fmt.Errorf("it has held up the run for %s (health.stall_timeout is %s): %s", why.Span(stall.Idle), limit,
+	err := fmt.Errorf("it has blocked the run for %s (health.stall_timeout is %s): %s", why.Span(stall.Idle), limit,
 		stall.Sentence())
 	remedy := stall.Remedy()
 	switch {

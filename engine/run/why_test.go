@@ -56,8 +56,8 @@ func TestAnExternalServerThatAnswersNothingFailsTheRun(t *testing.T) {
   }
 `, 1)
 	a := f.apply(f.load(src)).wait()
-	if a.err == nil || !strings.Contains(a.err.Error(), inf+" failed: it has held up the run for") ||
-		!strings.Contains(a.err.Error(), env+" waits for "+inf+": someone else runs it") {
+	if a.err == nil || !strings.Contains(a.err.Error(), inf+" failed: it has blocked the run for") ||
+		!strings.Contains(a.err.Error(), env+" waits for "+inf+": it is external") {
 		t.Errorf("error = %v", a.err)
 	}
 }

@@ -18,11 +18,11 @@ import (
 	"github.com/recipe-rl/recipe/schema/addr"
 )
 
-// ErrNoEngine means that no engine works on the run.
-var ErrNoEngine = errors.New("no engine works on this run")
+// ErrNoEngine means that no engine is running for the run.
+var ErrNoEngine = errors.New("no engine is running for this run")
 
-// callTimeout bounds the calls that the engine answers at once. Those that wait for a block are bounded by their
-// context alone.
+// callTimeout bounds the calls that the engine answers at once. Calls that wait for a block are bounded only by their
+// context.
 const callTimeout = time.Minute
 
 // Client talks to the engine of a run over its socket.
@@ -31,7 +31,7 @@ type Client struct {
 	wait *http.Client // without
 }
 
-// Dial connects to the engine that works on the run in dir, or returns ErrNoEngine.
+// Dial connects to the engine of the run in dir, or returns ErrNoEngine.
 func Dial(ctx context.Context, dir state.Dir) (*Client, error) {
 	paths, err := socketPaths(dir)
 	if err != nil {
@@ -67,7 +67,7 @@ func dialAny(ctx context.Context, paths []string) (net.Conn, error) {
 	return nil, errors.Join(errs...)
 }
 
-// Close lets go of the connection.
+// Close closes the connection.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Identity returns which process the engine is.
@@ -76,13 +76,13 @@ func (c *Client) Identity(ctx context.Context) (Identity, error) {
 	return i, c.call(ctx, http.MethodGet, "/v1/engine", nil, &i)
 }
 
-// Status returns the run's record and what is alive of it.
+// Status returns the run's record and its live blocks.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var s Status
 	return s, c.call(ctx, http.MethodGet, "/v1/status", nil, &s)
 }
 
-// Why asks what every block does and what the run waits for.
+// Why returns the activities of every block and the stalls of the run.
 func (c *Client) Why(ctx context.Context, req WhyRequest) (*why.Document, error) {
 	var d why.Document
 	if err := c.call(ctx, http.MethodPost, "/v1/why", req, &d); err != nil {
@@ -125,7 +125,7 @@ func (c *Client) Plan(ctx context.Context, req Request) (*plan.Plan, error) {
 	return &p, nil
 }
 
-// Apply hands the request to the engine, which converges the live run if it still comes to the approved plan.
+// Apply sends the request to the engine, which converges the live run if it still computes the approved plan.
 func (c *Client) Apply(ctx context.Context, req Request, approved *plan.Plan) (*plan.Plan, error) {
 	var p plan.Plan
 	if err := c.call(ctx, http.MethodPost, "/v1/apply", applyRequest{Request: req, Approved: approved},
@@ -143,22 +143,22 @@ func (c *Client) callWith(ctx context.Context, client *http.Client, method, path
 	var payload bytes.Buffer
 	if body != nil {
 		if err := json.NewEncoder(&payload).Encode(body); err != nil {
-			return fmt.Errorf("asking the engine: %w", err)
+			return fmt.Errorf("call the engine: %w", err)
 		}
 	}
 	req, err := http.NewRequestWithContext(ctx, method, "http://engine"+path, &payload)
 	if err != nil {
-		return fmt.Errorf("asking the engine: %w", err)
+		return fmt.Errorf("call the engine: %w", err)
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return fmt.Errorf("asking the engine: %w", err)
+		return fmt.Errorf("call the engine: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
 		var f failure
 		if err := json.NewDecoder(resp.Body).Decode(&f); err != nil {
-			return fmt.Errorf("asking the engine: it answered %s", resp.Status)
+			return fmt.Errorf("call the engine: unexpected answer %s", resp.Status)
 		}
 		switch f.Code {
 		case "moved":
@@ -172,7 +172,7 @@ func (c *Client) callWith(ctx context.Context, client *http.Client, method, path
 		return nil
 	}
 	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
-		return fmt.Errorf("reading the engine's answer: %w", err)
+		return fmt.Errorf("read the engine's answer: %w", err)
 	}
 	return nil
 }

@@ -10,17 +10,17 @@ import (
 	"github.com/recipe-rl/recipe/engine/state"
 )
 
-// destroyTimeout is how long a live engine may take to let go of a run.
+// destroyTimeout is how long a live engine may take to release a run.
 const destroyTimeout = 2 * time.Minute
 
-// Destroyed says what became of a run.
+// Destroyed is the result of Destroy.
 type Destroyed struct {
 	Ended       int    // processes that were still alive
-	Checkpoints string // where its checkpoints still are; empty when they were removed or there were none
+	Checkpoints string // folder of the remaining checkpoints; empty when there are none
 }
 
-// Destroy ends every process of a run and forgets it: its record, events, logs and queued groups are removed.
-// Checkpoints are the one thing that cannot be made again in a moment: they stay, unless they are to go as well.
+// Destroy ends every process of a run and removes its record, events, logs and queued groups. Checkpoints are kept,
+// unless checkpoints is set, because they are expensive to make again.
 func Destroy(ctx context.Context, dir state.Dir, host run.Host, checkpoints bool) (Destroyed, error) {
 	var out Destroyed
 	if err := Belongs(ctx, dir, host); err != nil {
@@ -61,7 +61,7 @@ func Destroy(ctx context.Context, dir state.Dir, host run.Host, checkpoints bool
 	return out, forget(dir, checkpoints, &out)
 }
 
-// stopLive makes the engine of a run kill everything and waits until it has let go.
+// stopLive makes the engine of a run kill everything and waits until it has released the run.
 func stopLive(ctx context.Context, dir state.Dir) error {
 	c, err := Dial(ctx, dir)
 	if errors.Is(err, ErrNoEngine) {
@@ -77,7 +77,7 @@ func stopLive(ctx context.Context, dir state.Dir) error {
 	ctx, cancel := context.WithTimeout(ctx, destroyTimeout)
 	defer cancel()
 	if err := letGo(ctx, dir); err != nil {
-		return fmt.Errorf("waiting for the engine to let go of the run: %w", err)
+		return fmt.Errorf("wait for the engine to release the run: %w", err)
 	}
 	return nil
 }

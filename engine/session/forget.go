@@ -17,8 +17,8 @@ import (
 
 const checkpointsDir = "checkpoints"
 
-// Removable says, before anything is ended, whether the run directory can be removed, without its checkpoints or with
-// them. The error names the folders that refuse it.
+// Removable checks, before anything is ended, that the run directory can be removed, with or without its checkpoints.
+// The error names the folders that cannot.
 func Removable(dir state.Dir, checkpoints bool) error {
 	var stuck []string
 	writable := func(path string) {
@@ -45,7 +45,7 @@ func Removable(dir state.Dir, checkpoints bool) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("looking at the run directory: %w", err)
+		return fmt.Errorf("check the run directory: %w", err)
 	}
 	if len(stuck) == 0 {
 		return nil
@@ -56,17 +56,17 @@ func Removable(dir state.Dir, checkpoints bool) error {
 	}
 	return &sdk.Error{
 		Summary: "the run cannot be removed, so nothing was ended or removed", Detail: strings.Join(stuck, "\n"),
-		Remedy: "make these folders writable, or do it as their owner; recipe stop ends the run and leaves " +
-			"everything where it is",
+		Remedy: "make these folders writable, or run it as their owner; recipe stop ends the run and keeps " +
+			"all files",
 	}
 }
 
-// forget removes a run directory, all but its checkpoints, or with them. The record goes last, so that what has failed
-// can be tried again.
+// forget removes a run directory, with or without its checkpoints. The record is removed last, so that a failed removal
+// can be repeated.
 func forget(dir state.Dir, checkpoints bool, out *Destroyed) error {
 	entries, err := os.ReadDir(string(dir))
 	if err != nil {
-		return fmt.Errorf("removing the run: %w", err)
+		return fmt.Errorf("remove the run: %w", err)
 	}
 	last := map[string]int{"key": 1, "place.json": 2, "run.journal": 3, "run.json": 4}
 	sort.SliceStable(entries, func(i, j int) bool { return last[entries[i].Name()] < last[entries[j].Name()] })
@@ -86,14 +86,14 @@ func forget(dir state.Dir, checkpoints bool, out *Destroyed) error {
 	}
 	if len(errs) > 0 {
 		return &sdk.Error{
-			Summary: "the processes of the run were ended, and not all of its directory could be removed",
+			Summary: "the processes of the run were ended, but parts of its directory cannot be removed",
 			Detail:  errors.Join(errs...).Error(),
-			Remedy:  "mend what it says and call recipe destroy again: it goes on with what is left",
+			Remedy:  "fix the cause and run recipe destroy again: it removes the rest",
 		}
 	}
 	if out.Checkpoints == "" {
 		if err := os.Remove(string(dir)); err != nil {
-			return fmt.Errorf("removing the run: %w", err)
+			return fmt.Errorf("remove the run: %w", err)
 		}
 		dir.RemoveParent()
 	}

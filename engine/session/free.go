@@ -9,13 +9,12 @@ import (
 	"github.com/recipe-rl/recipe/engine/state"
 )
 
-// lockTimeout is how long the lock of an engine that answers no more, or not yet, is waited for.
+// lockTimeout is how long to wait for the lock of an engine that is starting or ending and does not answer.
 const lockTimeout = time.Minute
 
-// whenFree calls take until it does not fail because the run is locked. An engine closes its socket before it lets go
-// of the lock, and takes the lock before it opens its socket: in between nobody answers, and a command that comes then
-// waits. It does not wait for an engine that answers, unless evenLive is set, nor for one on another machine, whose
-// socket cannot be asked.
+// whenFree calls take until it does not fail because the run is locked. An engine takes the lock before it opens its
+// socket, and closes the socket before it releases the lock: in between no engine answers, and commands wait. It does
+// not wait for an engine that answers, unless evenLive is set, nor for one on another machine, which cannot be asked.
 func whenFree[T any](ctx context.Context, dir state.Dir, evenLive bool, take func() (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +15,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/eventlog"
 )
 
-// Belongs refuses a run directory that was copied from elsewhere, with what can be done about it.
+// Belongs rejects a run directory that was copied from elsewhere, with a remedy.
 func Belongs(ctx context.Context, dir state.Dir, h run.Host) error {
 	return explained(run.Belongs(ctx, dir, h))
 }
@@ -27,9 +28,9 @@ func explained(err error) error {
 	return err
 }
 
-// Claim makes a run directory that was copied or moved here a run of its own. It goes on from the checkpoints that lie
-// here; with fresh, everything but the checkpoints is forgotten. No process is touched: those that the record names are
-// somebody else's.
+// Claim turns a copied or moved run directory into a separate run, which continues from its copies of the checkpoints;
+// with fresh, everything except the checkpoints is removed. No process is touched: those in the record belong to the
+// original run.
 func Claim(dir state.Dir, fresh bool) (Destroyed, error) {
 	var out Destroyed
 	lock, err := state.TryLock(dir, "recipe claim")
@@ -48,10 +49,10 @@ func Claim(dir state.Dir, fresh bool) (Destroyed, error) {
 		return out, err
 	}
 	for a := range rec.Blocks {
-		// What its process had not told an engine yet may name programs of the original.
+		// Events that no engine has read yet may name programs of the original.
 		for _, name := range []string{host.RecordName, eventlog.FileName, eventlog.FileName + ".old"} {
 			if err := os.Remove(filepath.Join(dir.Block(a), name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-				return out, fmt.Errorf("taking the processes of another run out of the record of %s: %w", a, err)
+				return out, fmt.Errorf("remove the processes of another run from the record of %s: %w", a, err)
 			}
 		}
 	}
@@ -72,16 +73,13 @@ func Claim(dir state.Dir, fresh bool) (Destroyed, error) {
 		return out, err
 	}
 	err = store.Rewrite(func(r *state.Run) { disown(r, id, was, here) })
-	if cerr := store.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
+	if err = cmp.Or(err, store.Close()); err != nil {
 		return out, err
 	}
 	return out, dir.Settle()
 }
 
-// disown takes out of a record what belongs to the run that it was copied from.
+// disown removes from a record what belongs to the original run.
 func disown(r *state.Run, id string, was, here state.Place) {
 	r.ID, r.Engine = id, state.Engine{}
 	if r.Status == state.Running {

@@ -1,5 +1,5 @@
-// Package session is what the command line does with a run: load a recipe, plan it, apply it here or hand it to the
-// engine that already works on it, and talk to that engine over its socket.
+// Package session is what the command line does with a run: load a recipe, plan it, apply it here or through the engine
+// of the live run, and call that engine over its socket.
 package session
 
 import (
@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -18,9 +19,9 @@ import (
 	"github.com/recipe-rl/recipe/schema/addr"
 )
 
-// Request says which recipe is meant, and with which values. It crosses the engine's socket when a live run is changed,
-// so it may hold secrets, is never stored, and is sent only to a process that was found to be this user's. Of the
-// environment, Session.Request holds what the recipe reads and nothing else.
+// Request names a recipe and its values. It is sent over the engine's socket when a live run is changed. It may contain
+// secrets: it is never stored, and sent only to a process of this user. Of the environment, Session.Request contains
+// only what the recipe reads.
 type Request struct {
 	File     string                     `json:"file"`
 	Vars     map[string]schema.VarValue `json:"vars,omitempty"`
@@ -40,11 +41,11 @@ type Session struct {
 	attempt string // of the detached engine that this process is
 }
 
-// Sizing adds up what blocks will need, deals them their GPUs, and compares both with what there is. Blocks that have
-// run keep their GPUs where they can. Nil: no findings, and no GPUs but those that blocks name.
+// Sizing adds up the needs of blocks, assigns GPUs, and compares both with the machine. Blocks that have run keep their
+// GPUs where possible. Nil: no findings, and only the GPUs that blocks name.
 type Sizing func(r *schema.Recipe, kept sizing.Devices) ([]plan.Finding, sizing.Devices)
 
-// Open loads the recipe. The diagnostics hold every mistake found in it; with errors there is no session.
+// Open loads the recipe. The diagnostics contain all errors in it; with errors there is no session.
 func Open(req Request, plugins schema.Plugins, host run.Host, check Sizing) (*Session, hcl.Diagnostics) {
 	r, diags := load(req, plugins)
 	if diags.HasErrors() {
@@ -72,7 +73,7 @@ func (s *Session) Plan(ctx context.Context) (*plan.Plan, error) {
 			return nil, err
 		}
 		for _, op := range p.Operations {
-			op.Block = s.Recipe.Lookup(op.Address) // views want the schema, which does not cross the socket
+			op.Block = s.Recipe.Lookup(op.Address) // views need the schema, which is not sent over the socket
 		}
 		return p, nil
 	}
@@ -103,17 +104,17 @@ type ApplyOptions struct {
 	Command  string
 	Detached bool // this engine process is the detached one: plugins get no lease
 	Keep     bool
-	Attempt  string // tells a detached engine from others: see Detach
-	Log      string // what a detached engine prints goes there until it owns the run; then it is engine.log
+	Attempt  string // identifies a detached engine: see Detach
+	Log      string // output of a detached engine until it owns the run; then it is renamed to engine.log
 	// Stop is closed (or receives) to drain the run; Kill to end it at once.
 	Stop <-chan struct{}
 	Kill <-chan struct{}
 }
 
-// ErrMoved is returned when what is to be applied is no longer what was approved.
+// ErrMoved is returned when the plan differs from the approved one.
 var ErrMoved = errors.New("the run has changed since the plan was shown")
 
-// Live returns a client of the engine that works on the run now, or nil.
+// Live returns a client of the engine of the run, or nil.
 func (s *Session) Live(ctx context.Context) *Client {
 	c, err := Dial(ctx, s.Dir)
 	if err != nil {
@@ -136,7 +137,7 @@ func (s *Session) Apply(ctx context.Context, approved *plan.Plan, o ApplyOptions
 	defer e.Close()
 	if o.Log != "" {
 		if err := os.Rename(o.Log, EngineLog(s.Dir)); err != nil {
-			return nil, fmt.Errorf("keeping the detached engine's log: %w", err)
+			return nil, fmt.Errorf("rename the detached engine's log: %w", err)
 		}
 	}
 	s.attempt = o.Attempt
@@ -161,7 +162,7 @@ func (s *Session) Apply(ctx context.Context, approved *plan.Plan, o ApplyOptions
 	return e.Apply(ctx, s.Recipe, p)
 }
 
-// relay turns the caller's signals into orders.
+// relay turns the caller's signals into calls.
 func relay(ctx context.Context, e *run.Engine, o ApplyOptions, done <-chan struct{}) {
 	stop, kill := o.Stop, o.Kill
 	for {
@@ -178,15 +179,9 @@ func relay(ctx context.Context, e *run.Engine, o ApplyOptions, done <-chan struc
 	}
 }
 
-// same says that two plans do the same things to the same blocks. A process that died in between changes that.
+// same says that two plans have the same operations. A process that died in between can change them.
 func same(a, b *plan.Plan) bool {
-	if a.Digest != b.Digest || len(a.Operations) != len(b.Operations) {
-		return false
-	}
-	for i, op := range a.Operations {
-		if op.Address != b.Operations[i].Address || op.Action != b.Operations[i].Action {
-			return false
-		}
-	}
-	return true
+	return a.Digest == b.Digest && slices.EqualFunc(a.Operations, b.Operations, func(x, y *plan.Operation) bool {
+		return x.Address == y.Address && x.Action == y.Action
+	})
 }

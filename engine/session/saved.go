@@ -4,8 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
-	"sort"
+	"slices"
 	"strings"
 
 	"github.com/recipe-rl/recipe/engine/plan"
@@ -17,12 +18,12 @@ import (
 // SavedVersion is the format version of a saved plan.
 const SavedVersion = 1
 
-// Saved is a plan in a file: what was decided, and the digests of everything that it was decided from. It holds no
-// value of a sensitive variable and no value of env(), so apply must be given the same ones again.
+// Saved is a plan in a file, with the digests of everything that it depends on. It contains no value of a sensitive
+// variable and no value of env(), so apply needs the same ones again.
 type Saved struct {
 	FormatVersion int               `json:"saved_plan_version"`
 	File          string            `json:"recipe_file"`
-	Run           string            `json:"run_id,omitempty"` // of the run that it was made against; empty: a new one
+	Run           string            `json:"run_id,omitempty"` // of the run that it was made for; empty: a new one
 	Schemas       map[string]string `json:"schemas"`          // digest of each plugin's schema, by KIND/NAME
 	Plan          *plan.Plan        `json:"plan"`
 }
@@ -36,46 +37,46 @@ func (s *Session) SaveAs(path string, p *plan.Plan) error {
 	b, err := json.MarshalIndent(Saved{FormatVersion: SavedVersion, File: s.Recipe.File, Run: rec.ID,
 		Schemas: schemas(s.Recipe), Plan: p}, "", "  ")
 	if err != nil {
-		return fmt.Errorf("saving the plan: %w", err)
+		return fmt.Errorf("save the plan: %w", err)
 	}
 	if err := private.WriteFile(path, append(b, '\n')); err != nil {
-		return fmt.Errorf("saving the plan: %w", err)
+		return fmt.Errorf("save the plan: %w", err)
 	}
 	return nil
 }
 
-// ReadSaved reads what Save wrote.
+// ReadSaved reads a plan written by SaveAs.
 func ReadSaved(path string) (*Saved, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("reading the saved plan: %w", err)
+		return nil, fmt.Errorf("read the saved plan: %w", err)
 	}
 	var out Saved
 	dec := json.NewDecoder(bytes.NewReader(b))
 	if err := dec.Decode(&out); err != nil || out.FormatVersion == 0 || out.Plan == nil {
-		return nil, fmt.Errorf("%s is no saved plan (recipe plan --out writes one)", path)
+		return nil, fmt.Errorf("%s is not a saved plan (recipe plan --out writes one)", path)
 	}
 	if out.FormatVersion > SavedVersion {
 		return nil,
 			fmt.Errorf(
-				"the saved plan %s has format version %d, this program reads up to %d: apply it with the version "+
-					"that wrote it", path, out.FormatVersion, SavedVersion)
+				"the saved plan %s has format version %d; this program reads versions up to %d: apply it with the "+
+					"version that wrote it", path, out.FormatVersion, SavedVersion)
 	}
 	return &out, nil
 }
 
-// MovedError says what has changed between a saved plan and now.
+// MovedError lists the changes since a plan was saved.
 type MovedError struct{ What []string }
 
 func (e *MovedError) Error() string {
-	return "the saved plan no longer fits: " + strings.Join(e.What, "; ") + ". Make a new one with recipe plan --out"
+	return "the saved plan is out of date: " + strings.Join(e.What, "; ") + ". Make a new one with recipe plan --out"
 }
 
-// Unwrap makes errors.Is(err, ErrMoved) hold.
+// Unwrap makes errors.Is(err, ErrMoved) true.
 func (e *MovedError) Unwrap() error { return ErrMoved }
 
-// Fits compares a saved plan with the recipe, the plugins and the run as they are now, and returns a *MovedError that
-// names every difference. now is the plan that would be made now.
+// Fits compares a saved plan with the current recipe, plugins and run, and returns a *MovedError with every difference.
+// now is the current plan.
 func (s *Session) Fits(saved *Saved, now *plan.Plan) error {
 	rec, err := state.Read(s.Dir)
 	if err != nil {
@@ -89,24 +90,24 @@ func (s *Session) Fits(saved *Saved, now *plan.Plan) error {
 	have := schemas(s.Recipe)
 	for _, name := range union(saved.Schemas, have) {
 		if have[name] != "" && saved.Schemas[name] != "" && saved.Schemas[name] != have[name] {
-			// a block that came or went is named below
+			// added and removed blocks are named below
 			moved = append(moved, "the schema of plugin "+name+" has changed")
 		}
 	}
 	if saved.Run != "" && saved.Run != runID {
-		moved = append(moved, "the run that it was made against is gone")
+		moved = append(moved, "the run that it was made for no longer exists")
 	}
 	for _, op := range now.Operations {
 		was := saved.Plan.Operation(op.Address)
 		if was == nil {
 			moved = append(moved, fmt.Sprintf("%s is new", op.Address))
 		} else if was.Action != op.Action {
-			moved = append(moved, fmt.Sprintf("%s would now be: %s (saved: %s)", op.Address, op.Action, was.Action))
+			moved = append(moved, fmt.Sprintf("the action for %s is now %s (saved: %s)", op.Address, op.Action, was.Action))
 		}
 	}
 	for _, op := range saved.Plan.Operations {
 		if now.Operation(op.Address) == nil {
-			moved = append(moved, fmt.Sprintf("%s is gone", op.Address))
+			moved = append(moved, fmt.Sprintf("%s was removed", op.Address))
 		}
 	}
 	if len(moved) > 0 {
@@ -124,15 +125,7 @@ func schemas(r *schema.Recipe) map[string]string {
 }
 
 func union(a, b map[string]string) []string {
-	var out []string
-	for k := range a {
-		out = append(out, k)
-	}
-	for k := range b {
-		if _, ok := a[k]; !ok {
-			out = append(out, k)
-		}
-	}
-	sort.Strings(out)
-	return out
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	return slices.Sorted(maps.Keys(all))
 }

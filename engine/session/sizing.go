@@ -13,8 +13,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// Sizes returns an Arithmetic that asks built-in plugins, in this process, what their blocks will need on the machine.
-// Plugins that are binaries of their own are not asked: a plan starts nothing.
+// Sizes returns a Sizing that asks built-in plugins, in this process, for the needs of their blocks. Plugins that are
+// separate binaries are not asked: a plan starts nothing.
 func Sizes(c *host.Catalog, m sizing.Machine) Sizing {
 	return func(r *schema.Recipe, kept sizing.Devices) ([]plan.Finding, sizing.Devices) {
 		return sizing.Check(r, func(b *schema.Block) (sdk.Estimate, []spec.Problem, error) {
@@ -31,7 +31,7 @@ func Sizes(c *host.Catalog, m sizing.Machine) Sizing {
 	}
 }
 
-// settled is a block's body in which what is not known before a start is left out.
+// settled is a block's body without the values that are unknown before a start.
 func settled(b *schema.Block) (cty.Value, error) {
 	plain, _ := b.Value.UnmarkDeep()
 	v, err := cty.Transform(plain, func(_ cty.Path, v cty.Value) (cty.Value, error) {
@@ -41,10 +41,10 @@ func settled(b *schema.Block) (cty.Value, error) {
 		return v, nil
 	})
 	if err != nil {
-		return cty.NilVal, fmt.Errorf("reading the body of %s: %w", b.Addr, err)
+		return cty.NilVal, fmt.Errorf("read the body of %s: %w", b.Addr, err)
 	}
 	if v, err = b.Schema.Config.Conform(v); err != nil {
-		return cty.NilVal, fmt.Errorf("reading the body of %s: %w", b.Addr, err)
+		return cty.NilVal, fmt.Errorf("read the body of %s: %w", b.Addr, err)
 	}
 	return b.Schema.Config.ApplyDefaults(v), nil
 }

@@ -23,15 +23,15 @@ import (
 	"github.com/recipe-rl/recipe/sdk/web"
 )
 
-// socketLimit is the longest path of a unix socket that every system takes (macOS: 104 bytes with the final zero).
+// socketLimit is the maximum length of a unix socket's path on all systems (macOS: 104 bytes with the final zero).
 const socketLimit = 100
 
-// inRunDirectory is where the engine of a run listens, unless that path is too long; then the name of its socket in a
-// private folder (private.Root) is derived from it.
+// inRunDirectory is the path of the socket of a run's engine, unless it is too long; then name is that of a socket in a
+// private folder (private.Root).
 func inRunDirectory(dir state.Dir) (path, name string, err error) {
 	abs, err := filepath.Abs(string(dir))
 	if err != nil {
-		return "", "", fmt.Errorf("finding the run directory: %w", err)
+		return "", "", fmt.Errorf("find the run directory: %w", err)
 	}
 	if p := filepath.Join(abs, "engine.sock"); len(p) <= socketLimit {
 		return p, "", nil
@@ -53,7 +53,7 @@ func listenPath(dir state.Dir) (string, error) {
 	return filepath.Join(root, name), nil
 }
 
-// socketPaths are where the engine of a run may listen: it need not have had the same TMPDIR as this process.
+// socketPaths are the possible sockets of a run's engine, whose TMPDIR may differ from this process's.
 func socketPaths(dir state.Dir) ([]string, error) {
 	path, name, err := inRunDirectory(dir)
 	if err != nil || path != "" {
@@ -66,8 +66,8 @@ func socketPaths(dir state.Dir) ([]string, error) {
 	return paths, nil
 }
 
-// server answers for a running engine. Its socket lies in a folder of this user's alone, and it answers this user's
-// processes only.
+// server answers for a running engine. Only this user can enter the folder of its socket, and it answers only processes
+// of this user.
 type server struct {
 	http *http.Server
 	path string
@@ -77,21 +77,21 @@ type server struct {
 func serve(ctx context.Context, s *Session, e *run.Engine) (*server, error) {
 	path, err := listenPath(s.Dir)
 	if err != nil {
-		return nil, fmt.Errorf("opening the engine's socket: %w", err)
+		return nil, fmt.Errorf("open the engine's socket: %w", err)
 	}
 	if err := private.CheckDir(filepath.Dir(path)); err != nil {
-		return nil, fmt.Errorf("opening the engine's socket: %w", err)
+		return nil, fmt.Errorf("open the engine's socket: %w", err)
 	}
-	// The run's lock is held: whatever socket is there was left by an engine that was killed.
+	// The run's lock is held, so an existing socket was left by a killed engine.
 	_ = os.Remove(path)
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "unix", path)
 	if err != nil {
-		return nil, fmt.Errorf("opening the engine's socket: %w", err)
+		return nil, fmt.Errorf("open the engine's socket: %w", err)
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
 		_ = l.Close()
-		return nil, fmt.Errorf("closing the engine's socket to others: %w", err)
+		return nil, fmt.Errorf("restrict the engine's socket to this user: %w", err)
 	}
 	srv := &server{path: path, http: web.NewServer(handler(s, e))}
 	srv.wg.Add(1)
@@ -109,7 +109,7 @@ func (s *server) close() {
 	_ = os.Remove(s.path)
 }
 
-// WhyRequest is how a person asks what a run waits for.
+// WhyRequest asks for the stalls of a run.
 type WhyRequest = run.WhyRequest
 
 // Identity is the answer to GET /v1/engine: which process answers, and for which attempt to detach it was started.
@@ -122,7 +122,7 @@ type Identity struct {
 type Status struct {
 	Run  *state.Run                   `json:"run"`
 	Live map[addr.Block]plan.Observed `json:"live"`
-	// Waiting lists what the engine cannot write for now.
+	// Waiting lists what the engine cannot write at present.
 	Waiting []run.Waiting `json:"waiting,omitempty"`
 }
 
@@ -216,7 +216,7 @@ func replan(ctx context.Context, s *Session, e *run.Engine, req Request) (*schem
 		return nil, nil, diags
 	}
 	if state.DirOf(recipe.Dir, recipe.Name) != s.Dir {
-		return nil, nil, fmt.Errorf("the recipe %q belongs to another run than %s", recipe.Name, s.Dir)
+		return nil, nil, fmt.Errorf("the recipe %q does not belong to the run %s", recipe.Name, s.Dir)
 	}
 	rec, live, err := e.Live(ctx)
 	if err != nil {
@@ -229,7 +229,7 @@ func replan(ctx context.Context, s *Session, e *run.Engine, req Request) (*schem
 
 func read(w http.ResponseWriter, r *http.Request, into any) bool {
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 64<<20)).Decode(into); err != nil {
-		answer(w, nil, fmt.Errorf("reading the request: %w", err))
+		answer(w, nil, fmt.Errorf("read the request: %w", err))
 		return false
 	}
 	return true

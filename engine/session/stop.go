@@ -16,16 +16,16 @@ import (
 	"github.com/recipe-rl/recipe/sdk/disk"
 )
 
-// letGoPoll is how often it is looked whether an engine has let go of its run.
+// letGoPoll is how often to check whether an engine has released its run.
 const letGoPoll = 50 * time.Millisecond
 
-// Stop tells the engine of a run to stop everything, or to kill it, and waits until it has let go of the run. Each, if
-// not nil, is called with every event meanwhile. The error names what could not be stopped or saved. When ctx ends
-// first, the stop goes on and the error is the context's.
+// Stop makes the engine of a run stop or kill everything, and waits until it has released the run. Each, if not nil, is
+// called with every event meanwhile. The error names what could not be stopped or saved. When ctx ends first, the stop
+// continues and the error is the context's.
 func Stop(ctx context.Context, dir state.Dir, c *Client, why string, kill bool, each func(event.Event)) error {
 	ordered := time.Now()
 	if err := c.Stop(ctx, why, kill); err != nil && !errors.Is(err, run.ErrOver) {
-		// an engine that ends already is waited for
+		// ErrOver: the engine is already ending
 		return err
 	}
 	if each == nil {
@@ -33,10 +33,10 @@ func Stop(ctx context.Context, dir state.Dir, c *Client, why string, kill bool, 
 	}
 	var failures []string
 	following, cancel := context.WithCancel(ctx)
-	told := make(chan struct{})
+	read := make(chan struct{})
 	go func() {
-		defer close(told)
-		// The log is only there to be shown and for what the engine could not do itself; how it ended is in the record.
+		defer close(read)
+		// The log gives what is shown and the engine's own failures; the outcome is in the record.
 		_ = event.Follow(following, dir.Events(), 0, func(e event.Event) error {
 			if e.Time.Before(ordered) {
 				return nil
@@ -52,14 +52,14 @@ func Stop(ctx context.Context, dir state.Dir, c *Client, why string, kill bool, 
 		})
 	}()
 	err := letGoUnlessFull(ctx, dir, c)
-	if err == nil { // what is left to be read is there
+	if err == nil { // all events are written
 		select {
-		case <-told:
+		case <-read:
 		case <-time.After(time.Second):
 		}
 	}
 	cancel()
-	<-told
+	<-read
 	if err != nil {
 		return err
 	}
@@ -68,11 +68,11 @@ func Stop(ctx context.Context, dir state.Dir, c *Client, why string, kill bool, 
 
 var errOver = errors.New("the run is over")
 
-// fullPatience is how long room on the disk is waited for when nothing else is left of a stop.
+// fullPatience is how long to wait for disk space when a stop is otherwise complete.
 const fullPatience = 3 * time.Second
 
-// letGoUnlessFull waits until no engine holds the run. An engine that has ended every block and only waits for room on
-// the disk to record that is not waited for: nobody knows when there will be room.
+// letGoUnlessFull waits until no engine holds the run. It does not wait for an engine that has ended every block and
+// cannot record that because the disk is full.
 func letGoUnlessFull(ctx context.Context, dir state.Dir, c *Client) error {
 	waiting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -105,14 +105,14 @@ func anyAlive(s Status) bool {
 	return false
 }
 
-// unrecorded says that a run was stopped, and that this could not be written down.
+// unrecorded says that a run was stopped but that could not be recorded.
 func unrecorded(w run.Waiting) error {
 	return &sdk.Error{
-		Summary: fmt.Sprintf("everything has stopped, but that could not be recorded: the disk of %s has no room (%s free)",
+		Summary: fmt.Sprintf("everything has stopped, but that could not be recorded: the disk of %s is full (%s free)",
 			w.Path, disk.Size(w.Free)),
 		Detail: w.Reason,
-		Remedy: "make room: the engine records the end within a second then and ends itself; recipe stop --kill ends it " +
-			"without, and the next recipe apply finds what has ended",
+		Remedy: "free disk space: the engine then records the stop within a second and exits; recipe stop --kill ends it " +
+			"without a record, and the next recipe apply detects the stopped blocks",
 	}
 }
 
@@ -130,7 +130,7 @@ func letGo(ctx context.Context, dir state.Dir) error {
 	return nil
 }
 
-// outcome reads from the record how a stop ended.
+// outcome reads the result of a stop from the record.
 func outcome(dir state.Dir, ordered time.Time, failures []string) error {
 	rec, err := state.Read(dir)
 	if err != nil {
@@ -138,16 +138,16 @@ func outcome(dir state.Dir, ordered time.Time, failures []string) error {
 	}
 	if rec.Status == state.New {
 		return &sdk.Error{
-			Summary: "the run is gone: somebody destroyed it while it was being stopped",
-			Remedy:  "recipe apply begins a new run",
+			Summary: "the run was destroyed while it was being stopped",
+			Remedy:  "recipe apply starts a new run",
 		}
 	}
 	if rec.Status == state.Running {
 		return &sdk.Error{
 			Summary: "the engine ended before the run was stopped",
 			Remedy: "recipe apply " + rec.File +
-				" takes over what is still alive, and then it can be stopped; recipe destroy ends everything and " +
-				"forgets the run",
+				" adopts the live processes, so that recipe stop can end them; recipe destroy ends everything and " +
+				"removes the run",
 		}
 	}
 	if rec.Error != "" {
@@ -168,9 +168,9 @@ func outcome(dir state.Dir, ordered time.Time, failures []string) error {
 		return nil
 	}
 	return &sdk.Error{
-		Summary: fmt.Sprintf("the run is %s, and not everything went well", rec.Status),
+		Summary: fmt.Sprintf("the run is %s, with errors", rec.Status),
 		Detail:  strings.Join(failures, "\n"),
 		Remedy: "recipe status and recipe logs -r " + rec.File + " say more; recipe apply " + rec.File +
-			" goes on from the newest checkpoint that was written",
+			" continues from the newest checkpoint",
 	}
 }

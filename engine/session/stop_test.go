@@ -55,7 +55,7 @@ func TestAStopThatCannotBeRecordedSaysSo(t *testing.T) {
 		func(state.Dir, *state.Lock) {})
 	err := Stop(t.Context(), d, c, "enough", false, nil)
 	if err == nil || !strings.Contains(err.Error(), "everything has stopped") ||
-		!strings.Contains(err.Error(), "/runs/r has no room (12 bytes free)") {
+		!strings.Contains(err.Error(), "/runs/r is full (12 bytes free)") {
 		t.Errorf("it says %v", err)
 	}
 }

@@ -279,7 +279,8 @@ func TestUnknownMachineNamesACardThatFits(t *testing.T) {
 	found := world{placed: map[kind.Kind]*schema.Placement{kind.Trainer: {GPUs: 1}},
 		estimates: map[kind.Kind]sdk.Estimate{kind.Trainer: {Amounts: []sdk.Amount{{Resource: "gpu_memory",
 			Part: "weights", Value: 30 * gib}}}}}.check()
-	if len(found) != 1 || found[0].Severity != "info" || !strings.Contains(found[0].Summary, "fits on a card with 40 GiB") {
+	if len(found) != 1 || found[0].Severity != "info" ||
+		!strings.Contains(found[0].Summary, "fits on a card with 40 GiB") {
 		t.Errorf("found %+v", found)
 	}
 }

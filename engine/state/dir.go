@@ -21,15 +21,15 @@ func DirOf(recipeDir, name string) Dir {
 	return Dir(filepath.Join(recipeDir, folder, escape(name)))
 }
 
-// Make creates the directory and the folders in it, and the run's key when there is none yet.
+// Make creates the directory, the folders in it, and the run's key, if missing.
 func (d Dir) Make() error {
 	if err := d.makeParent(); err != nil {
-		return fmt.Errorf("making the run directory: %w", err)
+		return fmt.Errorf("create the run directory: %w", err)
 	}
 	for _, p := range []string{string(d), d.Events(), filepath.Join(string(d), "blocks"),
 		filepath.Join(string(d), "checkpoints")} {
 		if err := private.Dir(p); err != nil {
-			return fmt.Errorf("making the run directory: %w", err)
+			return fmt.Errorf("create the run directory: %w", err)
 		}
 	}
 	if err := d.Check(); err != nil {
@@ -38,7 +38,7 @@ func (d Dir) Make() error {
 	return d.makeKey()
 }
 
-// Exists says whether a run was ever made here.
+// Exists says whether a run was ever started here.
 func (d Dir) Exists() bool {
 	_, err := os.Stat(d.file())
 	return err == nil
@@ -59,8 +59,8 @@ func (d Dir) Checkpoints(a addr.Block) string {
 	return filepath.Join(string(d), "checkpoints", escape(a.String()))
 }
 
-// Token derives a bearer token from the run's key: the same for the same purpose and address as long as the run
-// directory exists, so that a restarted block keeps the tokens that others hold, and none is ever written down.
+// Token derives a bearer token from the run's key. It is the same for the same purpose and address as long as the run
+// directory exists, so that a restarted block keeps its tokens, and no token is stored.
 func (d Dir) Token(purpose string, a addr.Block) (string, error) {
 	key, err := d.key()
 	if err != nil {
@@ -71,11 +71,11 @@ func (d Dir) Token(purpose string, a addr.Block) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)), nil
 }
 
-// Fingerprint is a keyed hash of a secret: it tells whether the secret has changed and tells nothing else.
+// Fingerprint is a keyed hash of a secret, with which a change of the secret is detected.
 func (d Dir) Fingerprint(secret []byte) string {
 	key, err := d.key()
 	if err != nil {
-		key = nil // no run yet: whatever is compared with it is new anyway
+		key = nil // no run yet, so there is nothing to compare with
 	}
 	mac := hmac.New(sha256.New, key)
 	_, _ = mac.Write([]byte("fingerprint:"))

@@ -12,40 +12,39 @@ import (
 	"github.com/recipe-rl/recipe/schema/addr"
 )
 
-// The record of a run is a snapshot, run.json, and a journal of what has changed since, run.journal: a header line,
-// then a line a change. A line holds whole blocks, so reading it twice does no harm. Changes are numbered without a gap
-// over snapshot and journal, and a journal begins behind the snapshot that it belongs to or earlier: lines that the
-// snapshot holds are passed over.
+// The record of a run is a snapshot, run.json, and a journal of the changes since, run.journal: a header line, then a
+// line per change. A line contains whole blocks, so applying it twice is harmless. Changes are numbered without gaps
+// over snapshot and journal. A journal may start before its snapshot: lines that the snapshot contains are skipped.
 
 // journalVersion is the version of the journal's lines.
 const journalVersion = 1
 
-// journalBytes is the size from which on a journal is folded into a new snapshot.
+// journalBytes is the size above which a journal is folded into a new snapshot.
 const journalBytes = 1 << 20
 
 // header is the first line of a journal.
 type header struct {
 	Journal int    `json:"journal"`
 	Run     string `json:"run"`
-	After   uint64 `json:"after"` // number of the last change in the snapshot that it was begun behind
+	After   uint64 `json:"after"` // number of the last change in the snapshot that it follows
 }
 
 // change is every other line.
 type change struct {
 	N      uint64                `json:"n"`
 	Run    *Run                  `json:"run,omitempty"`    // everything but its blocks
-	Blocks map[addr.Block]*Block `json:"blocks,omitempty"` // null: the block is gone
+	Blocks map[addr.Block]*Block `json:"blocks,omitempty"` // null: the block was removed
 }
 
-// errTorn means that a part of a line is left in the journal and cannot be cut off.
-var errTorn = errors.New("a part of a line cannot be cut off the journal")
+// errTorn means that the journal ends with a partial line that cannot be cut off.
+var errTorn = errors.New("a partial line cannot be cut off the journal")
 
-// journal is a journal that is written.
+// journal is an open journal.
 type journal struct {
 	file    *os.File
 	whole   int64 // bytes of whole lines
 	size    int64 // bytes of changes
-	retired bool  // to be closed by whoever syncs it
+	retired bool  // to be closed after its sync
 }
 
 // newJournal replaces the journal at path by an empty one. Readers of the old one are not disturbed.
@@ -95,13 +94,13 @@ func replay(r *Run, journal []byte) error {
 	lines := bytes.SplitAfter(journal, []byte("\n"))
 	var h header
 	if len(lines[0]) == 0 || lines[0][len(lines[0])-1] != '\n' {
-		return nil // it was just being begun
+		return nil // it is being created
 	}
 	if err := json.Unmarshal(lines[0], &h); err != nil || h.Journal < 1 {
-		return fmt.Errorf("its first line is no header of a journal: %.80q", lines[0])
+		return fmt.Errorf("its first line is not the header of a journal: %.80q", lines[0])
 	}
 	if h.Run != r.ID {
-		return nil // of another run that was here before
+		return nil // of an earlier run
 	}
 	if h.Journal > journalVersion {
 		return fmt.Errorf("it has version %d; this engine reads up to %d: use the newer recipe that wrote it",
@@ -113,11 +112,11 @@ func replay(r *Run, journal []byte) error {
 	for i, line := range lines[1:] {
 		var c change
 		if len(line) == 0 || line[len(line)-1] != '\n' {
-			return nil // the last one, which is just being written or was when the engine was killed
+			return nil // the last line, incomplete because it is being written or the engine was killed
 		}
 		if err := json.Unmarshal(line, &c); err != nil {
 			if !readable(lines[i+2:]) {
-				return nil // what a machine that lost its power has left of lines that were not synced
+				return nil // unsynced lines lost in a power failure
 			}
 			return fmt.Errorf("line %d: %w", i+2, err)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/private"
 )
 
-// Owner is what the lock file says of the engine that holds it.
+// Owner is the engine that holds the lock, as recorded in the lock file.
 type Owner struct {
 	PID     int       `json:"pid"`
 	Host    string    `json:"host"`
@@ -21,7 +21,7 @@ type Owner struct {
 	Since   time.Time `json:"since"`
 }
 
-// Lock is held by the one engine that works on a run. It ends with the process, however that ends.
+// Lock is held by the engine of a run. It is released when the process ends in any way.
 type Lock struct{ file *os.File }
 
 // LockedError says which engine holds the run.
@@ -32,8 +32,8 @@ type LockedError struct {
 
 func (e *LockedError) Error() string {
 	return fmt.Sprintf(
-		"another engine works on this run: pid %d on %s (%s, since %s). Use `recipe status`, `recipe logs -f` or "+
-			"`recipe stop` to talk to it, or wait until it ends",
+		"another engine owns this run: pid %d on %s (%s, since %s). Use `recipe status`, `recipe logs -f` or "+
+			"`recipe stop`, or wait until it ends",
 		e.Owner.PID, e.Owner.Host, e.Owner.Command, e.Owner.Since.Format(time.RFC3339))
 }
 
@@ -42,12 +42,12 @@ func TryLock(dir Dir, command string) (*Lock, error) {
 	path := filepath.Join(string(dir), "lock")
 	f, err := private.OpenFile(path, os.O_CREATE|os.O_RDWR)
 	if err != nil {
-		return nil, fmt.Errorf("opening the run's lock: %w", err)
+		return nil, fmt.Errorf("open the run's lock: %w", err)
 	}
 	if err := flock(f); err != nil {
 		defer func() { _ = f.Close() }()
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("locking %s: %w", path, err)
+			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
 		o, _ := readOwner(f)
 		return nil, &LockedError{Dir: dir, Owner: o}
@@ -63,14 +63,13 @@ func TryLock(dir Dir, command string) (*Lock, error) {
 	}
 	if err != nil {
 		_ = f.Close()
-		return nil, fmt.Errorf("writing the run's lock: %w", err)
+		return nil, fmt.Errorf("write the run's lock: %w", err)
 	}
 	return &Lock{file: f}, nil
 }
 
-// lockPatience is how long the lock of an engine that is gone may still be held: by a copy of it that was about to
-// become a plugin process when the engine was killed, and lets go as soon as it has. It is also how long an engine may
-// take to write who it is once it has the lock.
+// lockPatience is how long the lock of a killed engine may still be held, by a forked child between fork and exec. It
+// is also how long an engine may take to write its identity once it has the lock.
 const lockPatience = 5 * time.Second
 
 // flock takes the lock without waiting for a live engine.
@@ -83,8 +82,8 @@ func flock(f *os.File) error {
 	}
 }
 
-// ownerGone says whether the engine that the lock file names was on this machine and does not run any more. A file that
-// names none, or a predecessor, is that of an engine that has just taken the lock.
+// ownerGone says whether the engine in the lock file was on this machine and has ended. A file that names no engine, or
+// an earlier one, belongs to an engine that has just taken the lock.
 func ownerGone(f *os.File) bool {
 	o, ok := readOwner(f)
 	if !ok {
@@ -99,7 +98,7 @@ func readOwner(f *os.File) (o Owner, ok bool) {
 	return o, err == nil && o.PID > 0
 }
 
-// Holder returns the engine that holds the run's lock now, or nil.
+// Holder returns the engine that holds the run's lock, or nil.
 func Holder(dir Dir) *Owner {
 	f, err := private.OpenFile(filepath.Join(string(dir), "lock"), os.O_RDONLY)
 	if err != nil {
@@ -116,5 +115,5 @@ func Holder(dir Dir) *Owner {
 	}
 }
 
-// Unlock gives the run back.
+// Unlock releases the run.
 func (l *Lock) Unlock() error { return l.file.Close() }

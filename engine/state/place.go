@@ -15,8 +15,8 @@ import (
 	"github.com/recipe-rl/recipe/engine/private"
 )
 
-// Place is where a run directory lies. The engine writes it into place.json when it opens a run: a directory that was
-// copied then says that it lies somewhere else, and nobody mistakes the processes of the original for its own.
+// Place is the location of a run directory. The engine writes it into place.json when it opens a run, so that a copied
+// directory is detected and the processes of the original are not taken for its own.
 type Place struct {
 	Path    string `json:"path"`           // absolute
 	Real    string `json:"real,omitempty"` // without symbolic links, when that is another path
@@ -33,16 +33,16 @@ const (
 
 func (d Dir) placePath() string { return filepath.Join(string(d), placeName) }
 
-// Here is where the directory lies now.
+// Here is the current location of the directory.
 func (d Dir) Here() (Place, error) {
 	var p Place
 	path, err := filepath.Abs(string(d))
 	if err != nil {
-		return p, fmt.Errorf("finding the run directory: %w", err)
+		return p, fmt.Errorf("find the run directory: %w", err)
 	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return p, fmt.Errorf("finding the run directory: %w", err)
+		return p, fmt.Errorf("find the run directory: %w", err)
 	}
 	p.Path = path
 	if real, err := filepath.EvalSymlinks(path); err == nil && real != path {
@@ -56,7 +56,7 @@ func (d Dir) Here() (Place, error) {
 	return p, nil
 }
 
-// machine identifies this machine: by what its system was installed with, or else by its name.
+// machine identifies this machine: by its machine id, else by its name.
 func machine(name string) string {
 	for _, path := range []string{"/etc/machine-id", "/var/lib/dbus/machine-id"} {
 		if id, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(id)) != "" {
@@ -64,29 +64,28 @@ func machine(name string) string {
 			break
 		}
 	}
-	sum := sha256.Sum256([]byte("recipe machine " + name)) // machine-id(5) asks not to show the id itself
+	sum := sha256.Sum256([]byte("recipe machine " + name)) // machine-id(5) asks not to expose the id
 	return hex.EncodeToString(sum[:8])
 }
 
-// Recorded is where the directory says that it lies; ok is false when it does not say, as those of older versions do
-// not.
+// Recorded is the recorded location; ok is false when there is none, as in directories of older versions.
 func (d Dir) Recorded() (p Place, ok bool, err error) {
 	b, err := d.readFile(placeName, maxPlace)
 	if errors.Is(err, fs.ErrNotExist) {
 		return p, false, nil
 	}
 	if err != nil {
-		return p, false, fmt.Errorf("reading where the run lies: %w", err)
+		return p, false, fmt.Errorf("read the location of the run: %w", err)
 	}
 	if err := json.Unmarshal(b, &p); err != nil || p.Path == "" {
 		return p, false,
-			fmt.Errorf("reading where the run lies: %s is damaged: it should hold JSON with the path of this folder. "+
-				"recipe claim makes the run belong to this folder again", d.placePath())
+			fmt.Errorf("read the location of the run: %s is damaged: expected JSON with the path of this folder. "+
+				"recipe claim assigns the run to this folder again", d.placePath())
 	}
 	return p, true, nil
 }
 
-// Settle writes down that the run lies here.
+// Settle records the current location.
 func (d Dir) Settle() error {
 	here, err := d.Here()
 	if err != nil {
@@ -97,7 +96,7 @@ func (d Dir) Settle() error {
 	}
 	b, err := json.MarshalIndent(here, "", " ")
 	if err != nil {
-		return fmt.Errorf("writing where the run lies: %w", err)
+		return fmt.Errorf("write the location of the run: %w", err)
 	}
 	return private.WriteFile(d.placePath(), append(b, '\n'))
 }
@@ -109,35 +108,33 @@ func (p Place) real() string {
 	return p.Path
 }
 
-// ForeignError says that a run directory belongs somewhere else.
+// ForeignError says that a run directory belongs to another place.
 type ForeignError struct {
 	Dir Dir
 	Was Place
-	// Why says what tells: that the original is still there, that it was made on another machine, or whose processes
-	// are alive.
+	// Why is the evidence: the original still exists, it was created on another machine, or a process is alive.
 	Why string
 }
 
 func (e *ForeignError) Error() string {
-	return fmt.Sprintf("the run in %s does not belong to this folder: it was made in %s on %s, and %s", e.Dir,
+	return fmt.Sprintf("the run in %s does not belong to this folder: it was created in %s on %s, and %s", e.Dir,
 		e.Was.Path, e.Was.Host, e.Why)
 }
 
 // Remedy says what can be done about it.
 func (e *ForeignError) Remedy() string {
-	return "recipe claim makes it a run of this folder's own, which goes on from the checkpoints that lie here; " +
-		"recipe claim --new forgets it and keeps " +
-		"only its checkpoints, so that apply begins anew. Neither touches the original or its processes. If .recipe " +
-		"came with a git repository, remove it from there"
+	return "recipe claim turns it into a run of this folder, which continues from the checkpoints here; recipe claim " +
+		"--new keeps only its checkpoints, so that apply starts a new run. Neither touches the original or its " +
+		"processes. If .recipe came with a git repository, remove it from there"
 }
 
-// Belongs says whether the run in the directory is this directory's own, and not a copy of another's: nil, or a
-// *ForeignError. elsewhere says whether a recorded process of the run is alive and works in another directory; certain
-// asks for what can be proved only, which a system that does not show where a process works cannot.
+// Belongs checks that the run belongs to this directory and is not a copy: nil, or a *ForeignError. elsewhere says
+// whether a recorded process of the run is alive with another working directory; certain excludes systems that do not
+// show working directories.
 //
-// A directory that was moved is its own: within a file system it keeps its inode, and across file systems (or restored
-// from a backup) nothing of it is alive and the original is gone. What was brought from another machine could still run
-// there, so a person must say so.
+// A moved directory belongs: within a file system it keeps its inode, and across file systems (or restored from a
+// backup) none of its processes is alive and the original no longer exists. A run from another machine may still be
+// alive there, so a person must claim it.
 func (d Dir) Belongs(elsewhere func(certain bool) (pid int, alive bool)) error {
 	if !d.Exists() {
 		return nil
@@ -150,7 +147,7 @@ func (d Dir) Belongs(elsewhere func(certain bool) (pid int, alive bool)) error {
 	if err != nil {
 		return err
 	}
-	if !ok { // made by a version that did not write it down
+	if !ok { // created by a version that did not record it
 		was = here
 	}
 	foreign := func(why string, args ...any) error {
@@ -159,21 +156,20 @@ func (d Dir) Belongs(elsewhere func(certain bool) (pid int, alive bool)) error {
 	samePath := was.real() == here.real()
 	switch {
 	case ok && was.Inode == here.Inode && (was.Device == here.Device || samePath):
-		// devices of network file systems are numbered anew
+		// device numbers of network file systems change
 		return nil
 	case was.Machine != here.Machine:
 		return foreign("this is %s", here.Host)
 	case !samePath && sameRun(was.real(), d):
-		return foreign("it is still there: this is a copy")
+		return foreign("the original still exists: this is a copy")
 	}
 	if pid, alive := elsewhere(!ok); alive {
-		return foreign("its process %d is alive and works there", pid)
+		return foreign("its process %d is alive there", pid)
 	}
 	return nil
 }
 
-// sameRun says whether two directories record the same run. The first is named by a record that may come from anywhere:
-// it is looked at, and nothing of it is changed.
+// sameRun says whether two directories record the same run. The first comes from an untrusted record: it is only read.
 func sameRun(named string, d Dir) bool {
 	own, err := Read(d)
 	if err != nil || own.ID == "" {

@@ -71,7 +71,7 @@ func TestWhoseARunDirectoryIs(t *testing.T) {
 		{"no run at all", func(t *testing.T) state.Dir { return state.Dir(t.TempDir()) }, somebody, ""},
 		{"a copy beside the original", func(t *testing.T) state.Dir {
 			return copyTo(t, recordedRun(t), filepath.Join(t.TempDir(), "copy"))
-		}, nobody, "it is still there: this is a copy"},
+		}, nobody, "the original still exists: this is a copy"},
 		{"a copy whose original began a new run", func(t *testing.T) state.Dir {
 			d := recordedRun(t)
 			c := copyTo(t, d, filepath.Join(t.TempDir(), "copy"))
@@ -102,7 +102,7 @@ func TestWhoseARunDirectoryIs(t *testing.T) {
 				t.Fatal(err)
 			}
 			return c
-		}, somebody, "its process 7 is alive and works there"},
+		}, somebody, "its process 7 is alive there"},
 		{"a backup restored in its place", func(t *testing.T) state.Dir {
 			d := recordedRun(t)
 			editPlace(t, d, func(p *state.Place) { p.Inode++ })

@@ -10,10 +10,10 @@ import (
 	"github.com/recipe-rl/recipe/schema/addr"
 )
 
-// readTries bounds how often a record that an engine replaces meanwhile is read again.
+// readTries bounds how often a record is read again because an engine replaced it meanwhile.
 const readTries = 20
 
-// Read returns what is recorded in dir, or a new, empty run when nothing is. An engine may write meanwhile.
+// Read returns the record in dir, or a new, empty run when there is none. An engine may write meanwhile.
 func Read(dir Dir) (*Run, error) {
 	for try := 1; ; try++ {
 		r, again, err := readOnce(dir)
@@ -30,18 +30,18 @@ func readOnce(dir Dir) (r *Run, again bool, err error) {
 		return &Run{Format: FormatVersion, Status: New, Blocks: map[addr.Block]*Block{}}, false, nil
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("reading the run's record: %w", err)
+		return nil, false, fmt.Errorf("read the run's record: %w", err)
 	}
 	snapshot, err := dir.readFile("run.json", maxFile)
 	if err != nil {
-		return nil, errors.Is(err, os.ErrNotExist), fmt.Errorf("reading the run's record: %w", err)
+		return nil, errors.Is(err, os.ErrNotExist), fmt.Errorf("read the run's record: %w", err)
 	}
 	if r, err = parse(dir, snapshot); err != nil {
 		return nil, false, err
 	}
 	journal, err := dir.readFile("run.journal", maxFile)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, false, fmt.Errorf("reading the run's record: %w", err)
+		return nil, false, fmt.Errorf("read the run's record: %w", err)
 	}
 	if len(journal) > 0 {
 		err = replay(r, journal)
@@ -69,8 +69,8 @@ func parse(dir Dir, b []byte) (*Run, error) {
 	if r.Format > FormatVersion {
 		return nil,
 			fmt.Errorf(
-				"the run's record %s has format version %d; this engine reads up to %d: use the newer recipe that "+
-					"wrote it", dir.file(), r.Format, FormatVersion)
+				"the run's record %s has format version %d; this engine reads versions up to %d: use the newer "+
+					"recipe that wrote it", dir.file(), r.Format, FormatVersion)
 	}
 	if r.Blocks == nil {
 		r.Blocks = map[addr.Block]*Block{}
@@ -87,9 +87,8 @@ func parse(dir Dir, b []byte) (*Run, error) {
 
 func damaged(dir Dir, file string, err error) error {
 	return fmt.Errorf(
-		"the run's record %s is damaged (%w). What runs now is not touched. Restore it from a backup, or move the "+
-			"folder %s away to begin a new run; "+
-			"its checkpoints stay in %s/checkpoints", file, err, dir, dir)
+		"the run's record %s is damaged (%w). Running processes are not touched. Restore the record from a backup, or "+
+			"move the folder %s away to start a new run; its checkpoints are in %s/checkpoints", file, err, dir, dir)
 }
 
 // compact undoes the indentation of the file inside raw values: they are compared byte by byte.

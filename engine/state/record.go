@@ -12,9 +12,9 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// Recordable turns the body of a block into what may be stored and compared: one JSON text an attribute or nested
-// block. References are reduced to the address they name, unknown values to {"unknown": true}, sensitive ones to a
-// keyed fingerprint. Two bodies are the same declaration exactly when their recordable forms are equal.
+// Recordable turns the body of a block into a form to store and compare: one JSON text per attribute or nested block.
+// References are reduced to the address, unknown values to {"unknown": true}, sensitive ones to a keyed fingerprint.
+// Two bodies are the same declaration if and only if their recordable forms are equal.
 func Recordable(v cty.Value, schema *spec.Schema, dir Dir) (map[string]json.RawMessage, error) {
 	v, _ = v.Unmark()
 	out := map[string]json.RawMessage{}
@@ -28,11 +28,11 @@ func Recordable(v cty.Value, schema *spec.Schema, dir Dir) (map[string]json.RawM
 	for name := range v.Type().AttributeTypes() {
 		j, err := recordable(v.GetAttr(name), sensitive[name], dir)
 		if err != nil {
-			return nil, fmt.Errorf("recording attribute %s: %w", name, err)
+			return nil, fmt.Errorf("record attribute %s: %w", name, err)
 		}
 		b, err := json.Marshal(j)
 		if err != nil {
-			return nil, fmt.Errorf("recording attribute %s: %w", name, err)
+			return nil, fmt.Errorf("record attribute %s: %w", name, err)
 		}
 		if string(b) != "null" {
 			out[name] = b
@@ -90,7 +90,7 @@ func recordable(v cty.Value, sensitive bool, dir Dir) (any, error) {
 	}
 }
 
-// reference returns the address that the object of another block carries.
+// reference returns the address in the object of another block.
 func reference(v cty.Value) (string, bool) {
 	ty := v.Type()
 	if !ty.IsObjectType() || !ty.HasAttribute("address") || !ty.HasAttribute("kind") {
@@ -118,7 +118,7 @@ func fingerprint(v cty.Value, dir Dir) (any, error) {
 	return map[string]any{"sensitive": dir.Fingerprint(b)}, nil
 }
 
-// number writes whole numbers and float64s the short way; the general one costs more than all the rest of a plan.
+// number formats whole numbers and float64s directly; the general way costs more than all the rest of a plan.
 func number(f *big.Float) json.RawMessage {
 	if i, exact := f.Int64(); exact == big.Exact {
 		return strconv.AppendInt(nil, i, 10)

@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// Relocate changes the paths in a record that lead into the run directory, after that was moved from one place to
-// another.
+// Relocate changes the paths in a record that lead into the run directory, after the directory was moved.
 func (r *Run) Relocate(from, to Place) {
 	olds := []string{from.Path}
 	if from.Real != "" {
@@ -39,7 +38,7 @@ func (r *Run) Relocate(from, to Place) {
 	}
 }
 
-// moveJSON changes the strings in a JSON text. A text without any that changes stays as it is, byte by byte.
+// moveJSON changes the strings in a JSON text. A text in which none changes is returned unchanged, byte by byte.
 func moveJSON(text json.RawMessage, move func(string) string) json.RawMessage {
 	dec := json.NewDecoder(strings.NewReader(string(text)))
 	dec.UseNumber()

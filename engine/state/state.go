@@ -1,6 +1,6 @@
-// Package state is what a run remembers on disk: which blocks were started, with what, and how far they are. It is a
-// JSON file and a journal of what has changed since it was written, so that a change costs as much as it is big, and an
-// engine that is killed at any moment finds out from them what may still be alive. Secrets are never in them.
+// Package state is the record of a run on disk: the started blocks, their configuration and progress. It is a JSON file
+// and a journal of the changes since, so that the cost of a change is proportional to its size, and the next engine
+// knows what may still be alive after a crash at any moment. It contains no secrets.
 package state
 
 import (
@@ -10,26 +10,26 @@ import (
 	"github.com/recipe-rl/recipe/schema/addr"
 )
 
-// FormatVersion is the version of run.json that this engine writes. It reads this one and older ones. Version 2 came
-// with the journal beside it, which an engine that knows only version 1 would not read.
+// FormatVersion is the version of run.json that this engine writes. It reads this one and older ones. Version 2 added
+// the journal, which engines for version 1 do not read.
 const FormatVersion = 2
 
-// Status is where a run stands.
+// Status is the state of a run.
 type Status string
 
 // The statuses of a run.
 const (
 	New       Status = "new"       // nothing was ever started
-	Running   Status = "running"   // an engine works on it, or was killed while it did
+	Running   Status = "running"   // an engine owns it, or was killed while it did
 	Completed Status = "completed" // every job is done
-	Failed    Status = "failed"    // it ended because a block failed for good
-	Stopped   Status = "stopped"   // a person stopped it; apply goes on
+	Failed    Status = "failed"    // it ended because a block failed permanently
+	Stopped   Status = "stopped"   // it was stopped; apply continues it
 )
 
 // Run is the content of run.json.
 type Run struct {
 	Format  int                       `json:"format_version"`
-	Changes uint64                    `json:"changes,omitempty"` // number of the newest change that is in here
+	Changes uint64                    `json:"changes,omitempty"` // number of the newest change included
 	ID      string                    `json:"id"`
 	Recipe  string                    `json:"recipe"`
 	File    string                    `json:"file"`
@@ -44,7 +44,7 @@ type Run struct {
 	Outputs map[string]RecordedOutput `json:"outputs,omitempty"`
 }
 
-// Engine is the process that works on the run, or did last.
+// Engine is the process that owns the run, or did last.
 type Engine struct {
 	PID      int    `json:"pid,omitempty"`
 	Host     string `json:"host,omitempty"`
@@ -52,14 +52,14 @@ type Engine struct {
 	Detached bool   `json:"detached,omitempty"`
 }
 
-// Policy is the newest policy version that inference was proved to serve, and where its weights are.
+// Policy is the newest policy version that inference is verified to serve, and the path of its weights.
 type Policy struct {
 	Version int64  `json:"version"`
 	Weights string `json:"weights,omitempty"`
 	Format  string `json:"format,omitempty"`
 }
 
-// Intent is what the engine was about to do with a block when it last wrote run.json.
+// Intent is what the engine was about to do with a block when it last wrote the record.
 type Intent string
 
 // The intents.
@@ -67,21 +67,21 @@ const (
 	IntentStart Intent = "start" // written before a process is started
 	IntentRun   Intent = "run"   // written after it was started
 	IntentStop  Intent = "stop"  // written before it is stopped
-	IntentDone  Intent = "done"  // a job that completed, or a block that was stopped and is gone
+	IntentDone  Intent = "done"  // a completed job, or a stopped block
 )
 
-// Block is what is recorded of one block.
+// Block is the record of one block.
 type Block struct {
 	Plugin   string `json:"plugin_version,omitempty"`
 	Schema   string `json:"schema_digest,omitempty"`
 	External bool   `json:"external,omitempty"`
 	// Config is the recordable form of the block's body, one entry an attribute (see Recordable, Surroundings).
 	Config  map[string]json.RawMessage `json:"config,omitempty"`
-	Devices []string                   `json:"devices,omitempty"` // GPUs that it was started on
+	Devices []string                   `json:"devices,omitempty"` // GPUs assigned at its start
 	Intent  Intent                     `json:"intent"`
 	Phase   string                     `json:"phase,omitempty"`
 	Error   string                     `json:"error,omitempty"`
-	Attempt int                        `json:"life"` // how often it was started
+	Attempt int                        `json:"life"` // number of starts
 	Started time.Time                  `json:"started,omitzero"`
 	Ended   time.Time                  `json:"ended,omitzero"`
 	// Restarts are the times of restarts by policy, newest last; those outside the window are dropped.
@@ -109,7 +109,7 @@ type RecordedOutput struct {
 	Description string          `json:"description,omitempty"`
 }
 
-// Clone returns a copy that shares nothing with r that a writer changes.
+// Clone returns a copy that shares no mutable data with r.
 func (r *Run) Clone() *Run {
 	out := *r
 	out.Blocks = make(map[addr.Block]*Block, len(r.Blocks))

@@ -14,15 +14,14 @@ import (
 	"github.com/recipe-rl/recipe/schema/addr"
 )
 
-// syncWithin is how long a change that nobody waits for may stay unsynced. It outlives a killed engine from the start;
-// only a machine that loses its power can lose it, and then nothing of the run is alive.
+// syncWithin is how long a change may stay unsynced if no caller waits for it. It survives a killed engine; only a
+// power failure can lose it, after which none of the run's processes is alive.
 const syncWithin = 200 * time.Millisecond
 
 // Store holds the record of a run whose lock this process holds. It is safe for concurrent use.
 //
-// A change is written by Note at once, as one line of the journal, and outlives a killed engine from then on. Sync puts
-// everything noted so far on the disk. When the disk is full a change stays in memory and is written by a later Note or
-// Sync.
+// Note writes a change at once, as one line of the journal; from then on it survives a killed engine. Sync syncs all
+// changes so far. When the disk is full, a change stays in memory and is written by a later Note or Sync.
 type Store struct {
 	dir   Dir
 	wrote func()
@@ -30,19 +29,19 @@ type Store struct {
 	mu      sync.Mutex
 	run     *Run // its blocks are never changed, only replaced
 	journal *journal
-	fresh   bool // the next write replaces the snapshot and begins a new journal
+	fresh   bool // the next write replaces the snapshot and starts a new journal
 	limit   int64
 	dirty   dirty
 	failed  error // of the last write; nil when nothing is unwritten
 
-	synced  uint64        // number of the newest change that is on the disk for good
-	syncing *journal      // the one that someone syncs now
-	settled chan struct{} // closed when that has ended
-	timer   *time.Timer   // of the sync that nobody waits for
+	synced  uint64        // number of the newest synced change
+	syncing *journal      // the journal being synced
+	settled chan struct{} // closed when that sync has ended
+	timer   *time.Timer   // of the background sync
 	closed  bool
 }
 
-// dirty is what has changed since the last line of the journal.
+// dirty lists the changes since the last line of the journal.
 type dirty struct {
 	run    bool
 	blocks map[addr.Block]bool
@@ -50,8 +49,7 @@ type dirty struct {
 
 func (d dirty) empty() bool { return !d.run && len(d.blocks) == 0 }
 
-// OpenStore reads the record, making a new one with a fresh id when there is none. wrote, if not nil, is called after
-// every write.
+// OpenStore reads the record, or creates one with a new id. wrote, if not nil, is called after every write.
 func OpenStore(dir Dir, wrote func()) (*Store, error) {
 	r, err := Read(dir)
 	if err != nil {
@@ -67,11 +65,11 @@ func OpenStore(dir Dir, wrote func()) (*Store, error) {
 		dirty: dirty{blocks: map[addr.Block]bool{}}}, nil
 }
 
-// NewID makes the id of a run.
+// NewID creates the id of a run.
 func NewID() (string, error) {
 	id := make([]byte, 8)
 	if _, err := rand.Read(id); err != nil {
-		return "", fmt.Errorf("making a run id: %w", err)
+		return "", fmt.Errorf("create a run id: %w", err)
 	}
 	return hex.EncodeToString(id), nil
 }
@@ -90,7 +88,7 @@ func (s *Store) ID() string {
 	return s.run.ID
 }
 
-// Policy is the newest policy version that inference was proved to serve.
+// Policy is the newest policy version that inference is verified to serve.
 func (s *Store) Policy() Policy {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +105,7 @@ func (s *Store) Block(a addr.Block) *Block {
 	return nil
 }
 
-// Note changes what is recorded of the run as a whole. The blocks are not given to change; see NoteBlock.
+// Note changes the record of the run as a whole, without its blocks; see NoteBlock.
 func (s *Store) Note(change func(*Run)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +117,7 @@ func (s *Store) Note(change func(*Run)) {
 	_ = s.write() // kept for the next write, and returned by Sync
 }
 
-// NoteBlock changes the record of one block, making it when it is new.
+// NoteBlock changes or creates the record of one block.
 func (s *Store) NoteBlock(a addr.Block, change func(*Block)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +131,7 @@ func (s *Store) NoteBlock(a addr.Block, change func(*Block)) {
 	_ = s.write()
 }
 
-// Remove forgets a block.
+// Remove removes the record of a block.
 func (s *Store) Remove(a addr.Block) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +140,7 @@ func (s *Store) Remove(a addr.Block) {
 	_ = s.write()
 }
 
-// Rewrite changes anything in the record, its blocks too, and writes all of it to run.json, synced. When that fails
+// Rewrite changes anything in the record, including its blocks, and writes all of it to run.json, synced. On an error
 // nothing has changed.
 func (s *Store) Rewrite(change func(*Run)) error {
 	s.mu.Lock()
@@ -154,7 +152,7 @@ func (s *Store) Rewrite(change func(*Run)) error {
 	s.run = next
 	if err := s.snapshot(); err != nil {
 		s.run = before
-		return fmt.Errorf("writing the run's record: %w", err)
+		return fmt.Errorf("write the run's record: %w", err)
 	}
 	s.dirty = dirty{blocks: map[addr.Block]bool{}}
 	s.failed = nil
@@ -164,8 +162,7 @@ func (s *Store) Rewrite(change func(*Run)) error {
 	return nil
 }
 
-// Sync puts everything noted so far on the disk. When it cannot, what could not be written stays in memory for the next
-// time.
+// Sync syncs all changes so far. Changes that cannot be written stay in memory for the next call.
 func (s *Store) Sync() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,7 +179,7 @@ func (s *Store) Failed() error {
 	return s.failed
 }
 
-// Fold writes everything into run.json, so that the journal is empty. Without room for that the journal holds as much.
+// Fold writes everything into run.json and empties the journal. Without disk space for it, the journal is kept.
 func (s *Store) Fold() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,7 +192,7 @@ func (s *Store) fold() {
 	}
 }
 
-// Close syncs the record, folds the journal into run.json, and lets go of the files.
+// Close syncs the record, folds the journal into run.json, and closes the files.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -222,7 +219,7 @@ func (s *Store) Close() error {
 	return err
 }
 
-// write appends what has changed to the journal, or folds everything into a new snapshot when that is due.
+// write appends the changes to the journal, or folds everything into a new snapshot when due.
 func (s *Store) write() error {
 	if s.dirty.empty() {
 		return nil
@@ -231,7 +228,7 @@ func (s *Store) write() error {
 	err := s.put()
 	if s.failed = err; err != nil {
 		s.run.Changes--
-		return fmt.Errorf("writing the run's record: %w", err)
+		return fmt.Errorf("write the run's record: %w", err)
 	}
 	s.dirty = dirty{blocks: map[addr.Block]bool{}}
 	if s.wrote != nil {
@@ -251,7 +248,7 @@ func (s *Store) put() error {
 		if err := s.snapshot(); err == nil {
 			return nil
 		}
-		s.limit = 2 * s.journal.size // no room for a second copy: the journal goes on
+		s.limit = 2 * s.journal.size // no space for a second copy: the journal is continued
 		if s.fresh {                 // neither does the journal
 			return s.snapshot()
 		}
@@ -272,7 +269,7 @@ func (s *Store) put() error {
 	return err
 }
 
-// snapshot writes the whole record, synced, and begins a new journal behind it.
+// snapshot writes the whole record, synced, and starts a new journal.
 func (s *Store) snapshot() error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -283,7 +280,7 @@ func (s *Store) snapshot() error {
 	if err := private.WriteFile(s.dir.file(), b.Bytes()); err != nil {
 		return err
 	}
-	// From here on the old journal holds nothing that the snapshot does not: lines must not go to it any more.
+	// The snapshot now contains the old journal, which must not be written any more.
 	s.fresh = true
 	next, err := newJournal(s.dir.journal(), header{Journal: journalVersion, Run: s.run.ID, After: s.run.Changes})
 	if err != nil {
@@ -295,7 +292,7 @@ func (s *Store) snapshot() error {
 	return nil
 }
 
-// retire closes the journal in use once nobody syncs it any more.
+// retire closes the journal in use, after a sync in progress.
 func (s *Store) retire() {
 	if s.journal == nil {
 		return
@@ -307,7 +304,7 @@ func (s *Store) retire() {
 	s.journal.close()
 }
 
-// sync returns when change n is on the disk. One caller syncs for all who wait. The lock is held at the call and at the
+// sync returns when change n is synced. One caller syncs for all that wait. The lock is held at the call and at the
 // return.
 func (s *Store) sync(n uint64) error {
 	for s.synced < n {
@@ -327,12 +324,12 @@ func (s *Store) sync(n uint64) error {
 		close(s.settled)
 		if j.retired {
 			j.close()
-			continue // a snapshot came in between, and holds everything
+			continue // a snapshot was written meanwhile and contains everything
 		}
 		if err != nil {
-			// The system may have dropped what it could not write: nothing in this file is relied on any more.
+			// The kernel may have dropped unwritten data: the content of this file is no longer trusted.
 			s.fresh, s.dirty.run, s.failed = true, true, err
-			return fmt.Errorf("syncing the run's record: %w", err)
+			return fmt.Errorf("sync the run's record: %w", err)
 		}
 		s.synced = max(s.synced, upTo)
 	}
@@ -346,5 +343,5 @@ func (s *Store) syncLater() {
 	if s.closed || s.failed != nil || s.synced >= s.run.Changes {
 		return
 	}
-	_ = s.sync(s.run.Changes) // told by the next Sync
+	_ = s.sync(s.run.Changes) // reported by the next Sync
 }

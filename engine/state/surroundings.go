@@ -10,9 +10,9 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 )
 
-// Surroundings is the recordable form of what a block declares around its body and its process is started with:
-// placement, runtime, environment_variables and external, by these names, which no body can use. Variables and external
-// endpoints hold keys and tokens without saying so, and are reduced to keyed fingerprints.
+// Surroundings is the recordable form of the meta-arguments that affect a block's process: placement, runtime,
+// environment_variables and external, by these names, which no body can use. Variables and external endpoints may
+// contain keys and tokens, and are reduced to keyed fingerprints.
 func Surroundings(m schema.Meta, dir Dir) (map[string]json.RawMessage, error) {
 	declared := map[string]any{}
 	if p := m.Placement; p != nil {
@@ -56,7 +56,7 @@ func Surroundings(m schema.Meta, dir Dir) (map[string]json.RawMessage, error) {
 	return out, nil
 }
 
-// filled leaves out what is not set.
+// filled drops empty values.
 func filled(all map[string]any) map[string]any {
 	maps.DeleteFunc(all, func(_ string, v any) bool {
 		switch v := v.(type) {

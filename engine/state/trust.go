@@ -12,26 +12,25 @@ import (
 	"github.com/recipe-rl/recipe/engine/private"
 )
 
-// Check refuses a run directory that holds what recipe does not put there: files of another user, links, pipes. It may
-// have come with a cloned project or an archive, and the engine writes, empties and removes files in it by name. A
-// directory that does not exist is fine.
+// Check rejects a run directory with files of another user, links or pipes. It may have come with a cloned project or
+// an archive, and the engine writes, truncates and removes files in it by name. A missing directory passes.
 func (d Dir) Check() error {
 	if err := d.checkTop(); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		return fmt.Errorf("looking at the run directory: %w", err)
+		return fmt.Errorf("check the run directory: %w", err)
 	}
 	if err := private.Tree(string(d), "checkpoints"); err != nil {
-		return fmt.Errorf("looking at the run directory: %w", err)
+		return fmt.Errorf("check the run directory: %w", err)
 	}
 	return nil
 }
 
-// folder is the name of the folder that holds the run directories of the recipes beside it.
+// folder is the name of the folder of run directories beside a recipe.
 const folder = ".recipe"
 
-// makeParent makes that folder; the one above it may be anybody's.
+// makeParent creates that folder; the folder above it may belong to any user.
 func (d Dir) makeParent() error {
 	parent := filepath.Dir(string(d))
 	if filepath.Base(parent) != folder {
@@ -40,19 +39,19 @@ func (d Dir) makeParent() error {
 	if err := private.Dir(parent); err != nil {
 		return err
 	}
-	// A run does not belong into a repository: its key is in it, and every clone would be a copy that is refused.
+	// A run must not be committed: it contains its key, and every clone would be rejected as a copy.
 	if f, err := private.OpenFile(ignorePath(parent), os.O_CREATE|os.O_EXCL|os.O_WRONLY); err == nil {
 		_, err = f.WriteString(ignoreAll)
 		return errors.Join(err, f.Close())
 	}
-	return nil // it is there, or is somebody's choice
+	return nil // it exists, perhaps with other content
 }
 
 const ignoreAll = "*\n"
 
 func ignorePath(parent string) string { return filepath.Join(parent, ".gitignore") }
 
-// RemoveParent removes the folder of the run directories when there is none in it any more.
+// RemoveParent removes the folder of the run directories if it contains none.
 func (d Dir) RemoveParent() {
 	parent := filepath.Dir(string(d))
 	entries, err := os.ReadDir(parent)
@@ -65,7 +64,7 @@ func (d Dir) RemoveParent() {
 	_ = os.Remove(parent)
 }
 
-// checkTop closes the run directory, and the folder that it is in, to other users.
+// checkTop restricts the run directory and its parent folder to this user.
 func (d Dir) checkTop() error {
 	if parent := filepath.Dir(string(d)); filepath.Base(parent) == folder {
 		if err := private.CheckDir(parent); err != nil {
@@ -75,7 +74,7 @@ func (d Dir) checkTop() error {
 	return private.CheckDir(string(d))
 }
 
-// maxFile bounds what is read of run.json: a run of ten thousand blocks fits.
+// maxFile bounds run.json: a run of ten thousand blocks fits.
 const maxFile = 256 << 20
 
 // readFile reads a file of the run directory.
@@ -86,8 +85,7 @@ func (d Dir) readFile(name string, limit int64) ([]byte, error) {
 	return private.ReadFile(filepath.Join(string(d), name), limit)
 }
 
-// Holds says whether a path leads into the run directory, links followed. One that does not exist is taken as it is
-// written.
+// Holds says whether a path leads into the run directory, with links resolved. A missing path is compared as written.
 func (d Dir) Holds(path string) bool {
 	top, err := filepath.Abs(string(d))
 	if err != nil || !filepath.IsAbs(path) {
@@ -109,7 +107,7 @@ func (d Dir) keyPath() string { return filepath.Join(string(d), "key") }
 func (d Dir) key() ([]byte, error) {
 	key, err := d.readFile("key", 4*sha256.Size)
 	if err != nil {
-		return nil, fmt.Errorf("reading the run's key: %w", err)
+		return nil, fmt.Errorf("read the run's key: %w", err)
 	}
 	if len(key) != sha256.Size {
 		return nil, d.badKey(fmt.Sprintf("has %d bytes, expected %d", len(key), sha256.Size))
@@ -119,39 +117,39 @@ func (d Dir) key() ([]byte, error) {
 		seen[b] = true
 	}
 	if len(seen) < minDistinct {
-		return nil, d.badKey(fmt.Sprintf("was not drawn at random: it has %d different bytes among %d", len(seen),
+		return nil, d.badKey(fmt.Sprintf("is not random: it has %d different bytes among %d", len(seen),
 			len(key)))
 	}
 	return key, nil
 }
 
-// minDistinct is how many different bytes a key has at least. 32 random ones have fewer once in 10^16 runs.
+// minDistinct is the minimum number of different bytes in a key. 32 random bytes have fewer once in 10^16 runs.
 const minDistinct = 16
 
 func (d Dir) badKey(problem string) error {
-	return fmt.Errorf("refused: the run's key %s %s. Stop the run, delete the file and apply again: a new key is made",
+	return fmt.Errorf("refused: the run's key %s %s. Stop the run, delete the file and apply again",
 		d.keyPath(), problem)
 }
 
-// makeKey makes the run's key when there is none, and checks the one that is there. Of two engines that begin at the
-// same time one makes it and both use it.
+// makeKey creates the run's key if missing, else checks it. Of two engines that start at the same time one creates it
+// and both use it.
 func (d Dir) makeKey() error {
 	if _, err := d.key(); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	key := make([]byte, sha256.Size)
 	if _, err := rand.Read(key); err != nil {
-		return fmt.Errorf("making the run's key: %w", err)
+		return fmt.Errorf("create the run's key: %w", err)
 	}
 	draft := d.keyPath() + "." + rand.Text()
 	defer func() { _ = os.Remove(draft) }()
 	if err := private.WriteFile(draft, key); err != nil {
-		return fmt.Errorf("making the run's key: %w", err)
+		return fmt.Errorf("create the run's key: %w", err)
 	}
 	if err := os.Link(draft, d.keyPath()); err != nil && !errors.Is(err, fs.ErrExist) {
 		// A file system without hard links.
 		if err := os.Rename(draft, d.keyPath()); err != nil {
-			return fmt.Errorf("making the run's key: %w", err)
+			return fmt.Errorf("create the run's key: %w", err)
 		}
 	}
 	_, err := d.key()

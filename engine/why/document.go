@@ -14,11 +14,11 @@ const FormatVersion = "1.0"
 type Document struct {
 	FormatVersion string          `json:"format_version"`
 	Time          time.Time       `json:"time"`
-	Engine        bool            `json:"engine"`        // an engine was asked; without one only Last says anything
-	After         float64         `json:"after_seconds"` // how long nothing may come of an edge
+	Engine        bool            `json:"engine"`        // an engine answered; without one only Last is set
+	After         float64         `json:"after_seconds"` // time without progress after which an edge counts as stalled
 	Stalls        []StallDocument `json:"stalls"`
 	Blocks        []BlockDocument `json:"blocks,omitempty"`
-	Last          []string        `json:"last,omitempty"` // what was waited for when an engine last said so
+	Last          []string        `json:"last,omitempty"` // what the run waited for in the engine's last report
 	LastTime      *time.Time      `json:"last_time,omitempty"`
 	Stacks        []Stack         `json:"stacks,omitempty"`
 }
@@ -34,20 +34,20 @@ type StallDocument struct {
 	Others  []addr.Block   `json:"others,omitempty"`
 }
 
-// BlockDocument is what one block does.
+// BlockDocument is the activity of one block.
 type BlockDocument struct {
 	Address    addr.Block     `json:"address"`
 	Phase      sdk.Phase      `json:"phase"`
 	Message    string         `json:"message,omitempty"`
 	Moving     bool           `json:"moving"`
-	Reports    bool           `json:"reports"` // false: nothing is known of what it does
+	Reports    bool           `json:"reports"` // false: it reports no activities
 	Activities []LinkDocument `json:"activities"`
 }
 
 // LinkDocument is one edge.
 type LinkDocument struct {
 	Address addr.Block `json:"address"`
-	On      string     `json:"on,omitempty"` // the block waited for; missing: none
+	On      string     `json:"on,omitempty"` // the block waited for, if any
 	What    string     `json:"what"`
 	Detail  string     `json:"detail,omitempty"`
 	Have    int64      `json:"have,omitempty"`
@@ -59,7 +59,7 @@ type LinkDocument struct {
 	Text    string     `json:"text"`
 }
 
-// Stack is where the threads of one program are.
+// Stack holds the stacks of one program.
 type Stack struct {
 	Address addr.Block `json:"address"`
 	Program string     `json:"program"`
@@ -68,7 +68,7 @@ type Stack struct {
 	Error   string     `json:"error,omitempty"`
 }
 
-// Document makes the machine-readable form.
+// Document returns the machine-readable form.
 func (r *Report) Document(now time.Time, after time.Duration) *Document {
 	if after <= 0 {
 		after = DefaultAfter
@@ -106,7 +106,7 @@ func linkDocuments(links []Link, now time.Time) []LinkDocument {
 	return out
 }
 
-// seconds is rounded to a tenth: more would be noise.
+// seconds is rounded to a tenth.
 func seconds(d time.Duration) float64 {
 	return float64(d.Round(100*time.Millisecond)) / float64(time.Second)
 }

@@ -18,13 +18,13 @@ func (s Stall) Sentence() string {
 			last := i+2 == len(s.Chain)
 			switch {
 			case last && next.Own() && next.Activity.Have == 0 && !s.Cycle:
-				// the cause says more than what is waited for
+				// the cause is more specific than what is waited for
 				parts = append(parts, fmt.Sprintf("%s waits for %s: %s", l.Address, l.On, body(next)))
 				i++
 				continue
 			case l.On.Kind == kind.Trajectories && next.Address == l.On && !next.Own() &&
 				next.Activity.What == l.Activity.What && l.Address.Kind == kind.Trainer:
-				// The queue stands between trainer and environments: what is in it is what the trainer waits for.
+				// The queue is between trainer and environments: the trainer waits for its content.
 				parts = append(parts, fmt.Sprintf("%s waits for %s%s", l.Address, l.Activity.What,
 					after(": ", amount(next))))
 				i++
@@ -35,7 +35,7 @@ func (s Stall) Sentence() string {
 	}
 	text := strings.Join(parts, "; ")
 	if s.Cycle {
-		text += ": each waits for the next"
+		text += ": each waits for the next one"
 	}
 	return text
 }
@@ -45,13 +45,13 @@ func (l Link) String() string {
 	if l.Own() && l.Activity.On == "" {
 		return fmt.Sprintf("%s: %s", l.Address, body(l))
 	}
-	if l.Own() { // what it waits for is no block of this run
+	if l.Own() { // it waits for something outside this run
 		return fmt.Sprintf("%s waits for %s", l.Address, body(l))
 	}
 	return fmt.Sprintf("%s waits for %s: %s", l.Address, l.On, body(l))
 }
 
-// body says what the edge is about and for how long nothing has come of it.
+// body describes the edge and how long it has made no progress.
 func body(l Link) string {
 	a := l.Activity
 	text := a.What + after(": ", amount(l))
@@ -65,10 +65,10 @@ func body(l Link) string {
 	return text + after("; ", a.Detail)
 }
 
-// amount says how much is there of what is wanted.
+// amount says how much of the expected amount is available.
 func amount(l Link) string {
 	if a := l.Activity; a.Want > 0 {
-		return strings.TrimSpace(fmt.Sprintf("%d of %d %s", a.Have, a.Want, a.Unit)) + " are there"
+		return strings.TrimSpace(fmt.Sprintf("%d of %d %s", a.Have, a.Want, a.Unit)) + " available"
 	}
 	return ""
 }
@@ -80,18 +80,18 @@ func after(separator, text string) string {
 	return separator + text
 }
 
-// Remedy is what a person can do about it.
+// Remedy is what to do about it.
 func (s Stall) Remedy() string {
 	for i := len(s.Chain) - 1; i >= 0; i-- {
 		if r := s.Chain[i].Activity.Remedy; r != "" {
 			return r
 		}
 	}
-	return fmt.Sprintf("recipe status --why --stacks shows where %s is; recipe restart %s starts it again", s.Root,
+	return fmt.Sprintf("recipe status --why --stacks shows the stacks of %s; recipe restart %s restarts it", s.Root,
 		s.Root)
 }
 
-// Span is a time as people say it.
+// Span is a duration in readable form.
 func Span(d time.Duration) string {
 	switch {
 	case d < 10*time.Minute:

@@ -1,5 +1,5 @@
-// Package why says who waits for whom in a run, and what a run that stands still waits for in the end. It is pure: it
-// is given what every block says that it does, and follows that from block to block.
+// Package why says who waits for whom in a run, and finds the cause of a stall. It is pure: it follows the activities
+// that blocks report from block to block.
 package why
 
 import (
@@ -12,22 +12,22 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-// DefaultAfter is how long nothing may come of an edge before it counts as standing still.
+// DefaultAfter is the time without progress after which an edge counts as stalled.
 const DefaultAfter = time.Minute
 
-// Block is one block of the run as it is now.
+// Block is the current state of one block.
 type Block struct {
 	Address  addr.Block
-	Name     string // under which an environment registers, when that is known
+	Name     string // under which an environment registers, if known
 	Phase    sdk.Phase
 	Message  string // of the phase
 	Since    time.Time
-	Reports  bool // it says what it does; without it Activities says nothing
-	External bool // someone else runs it
-	// Activities are what it does. A Detail that grows old, such as a time, has no place in them.
+	Reports  bool // it reports activities; without it Activities is meaningless
+	External bool // it runs outside this recipe
+	// Activities are what it does. A Detail must not contain values that age, such as a duration.
 	Activities []sdk.Activity
-	Sign       time.Time    // when it last told anything; of use for a block that does not report
-	Silent     time.Time    // since when its process does not answer; zero: it does
+	Sign       time.Time    // time of its last event; for a block that does not report
+	Silent     time.Time    // since when its process does not answer; zero: it answers
 	Needs      []addr.Block // blocks that must be further before this one starts
 }
 
@@ -41,37 +41,37 @@ type Input struct {
 // Link is one edge of a chain: a block and what it waits for.
 type Link struct {
 	Address  addr.Block
-	On       addr.Block // the zero Block: nobody else; it is the block's own matter
+	On       addr.Block // the zero Block: it waits for no other block
 	Activity sdk.Activity
-	Idle     time.Duration // since anything came of it
+	Idle     time.Duration // time without progress
 
-	idleTarget bool // nothing of it has reached the other block, so the cause is here
+	idleTarget bool // the other block has received nothing, so the cause is here
 }
 
-// Own says that the block waits for nobody else.
+// Own says that the block waits for no other block.
 func (l Link) Own() bool { return l.On == addr.Block{} }
 
-// Stall is a part of the run that stands still for one reason.
+// Stall is a part of the run that makes no progress for one reason.
 type Stall struct {
-	Root   addr.Block    // the block at the end of the chain, where the cause is
+	Root   addr.Block    // the block at the end of the chain, which is the cause
 	Idle   time.Duration // of the last link
-	Cycle  bool          // the chain ends where it began: each waits for the next
+	Cycle  bool          // the chain ends where it starts: each waits for the next one
 	Chain  []Link        // from the block that waits, to the root
-	Others []addr.Block  // further blocks that stand still for the same reason
+	Others []addr.Block  // other blocks stalled for the same reason
 }
 
 // Report is what a run waits for.
 type Report struct {
 	Stalls []Stall // the longest chain first
-	Blocks []Doing // what every block does
+	Blocks []Doing // the activities of every block
 }
 
-// Doing is what one block does.
+// Doing is the activity of one block.
 type Doing struct {
 	Address addr.Block
 	Phase   sdk.Phase
 	Moving  bool
-	Links   []Link // none: it has nothing to do, or does not say (see Reports)
+	Links   []Link // none: it is idle, or does not report (see Reports)
 	Reports bool
 	Message string
 	Since   time.Time
@@ -108,14 +108,14 @@ type graph struct {
 	Input
 	blocks map[addr.Block]*Block
 	links  map[addr.Block][]Link
-	moving map[addr.Block]bool // something goes on in it
+	moving map[addr.Block]bool // it makes progress
 }
 
 // linksOf finds the blocks that the activities of b name. A pattern that names several becomes a link each.
 func (g *graph) linksOf(b *Block) []Link {
 	if !b.Silent.IsZero() {
 		a := sdk.Activity{What: "its plugin process does not answer", Began: b.Silent, Remedy: "recipe restart " +
-			b.Address.String() + " starts it again"}
+			b.Address.String() + " restarts it"}
 		return []Link{{Address: b.Address, Activity: a, Idle: a.Idle(g.Now)}}
 	}
 	var out []Link
@@ -176,8 +176,8 @@ func lastPart(a addr.Block) string {
 	return a.Name + a.Key.String()
 }
 
-// spread finds the blocks in which something goes on: those with progress of their own, and those that wait for such a
-// block. A circle of blocks that wait for each other is not among them.
+// spread finds the blocks that make progress: on their own, or because they wait for such a block. Blocks in a cycle of
+// waits are not among them.
 func (g *graph) spread() {
 	for i := range g.Blocks {
 		g.moving[g.Blocks[i].Address] = g.goesOn(&g.Blocks[i])
@@ -195,7 +195,7 @@ func (g *graph) spread() {
 	}
 }
 
-// goesOn says whether a block has progress of its own.
+// goesOn says whether a block makes progress on its own.
 func (g *graph) goesOn(b *Block) bool {
 	switch {
 	case b == nil || b.Phase.Over():
@@ -205,10 +205,10 @@ func (g *graph) goesOn(b *Block) bool {
 	}
 	switch b.Phase {
 	case sdk.Preparing, sdk.Starting, sdk.Loading, sdk.Draining:
-		return true // start_timeout and stop_timeout see to it
+		return true // bounded by start_timeout and stop_timeout
 	case sdk.Pending, sdk.Prepared:
 		if len(b.Needs) == 0 {
-			return true // it is started in a moment, or again after a wait
+			return true // it is about to start, or waits for its restart
 		}
 	default:
 	}
@@ -221,12 +221,12 @@ func (g *graph) goesOn(b *Block) bool {
 // waits says whether a block in a phase waits for what it needs and for nothing else.
 func waits(p sdk.Phase) bool { return p == sdk.Pending || p == sdk.Prepared }
 
-// fresh says that something came of the edge of late.
+// fresh says that the edge has made progress recently.
 func (g *graph) fresh(l Link) bool {
 	return !l.Activity.Rest && l.Idle < max(g.After, l.Activity.Patience)
 }
 
-// stalls finds the blocks that stand still, each chain once.
+// stalls finds the blocks that make no progress, each chain once.
 func (g *graph) stalls() []Stall {
 	byRoot := map[addr.Block]*Stall{}
 	var roots []addr.Block
@@ -238,7 +238,7 @@ func (g *graph) stalls() []Stall {
 		}
 		s := g.chain(b.Address)
 		if root := g.blocks[s.Root]; root != nil && root.Phase == sdk.Completed && s.Root.Kind.Life() == kind.Job {
-			continue // its work is done; what is kept after it waits for nothing
+			continue // its job is done; blocks kept after it wait for nothing
 		}
 		known := byRoot[s.Root]
 		if known == nil {
@@ -266,7 +266,7 @@ func (g *graph) stalls() []Stall {
 	return out
 }
 
-// rank puts trainers first: what a run is there for.
+// rank puts trainers first: they are the purpose of a run.
 func rank(a addr.Block) int {
 	if a.Kind == kind.Trainer {
 		return 0
@@ -274,7 +274,7 @@ func rank(a addr.Block) int {
 	return 1
 }
 
-// chain follows the edge that has stood still for the longest, to its end.
+// chain follows the edge that has been idle for the longest time, to its end.
 func (g *graph) chain(from addr.Block) Stall {
 	s := Stall{Root: from}
 	seen := map[addr.Block]bool{}
@@ -298,7 +298,7 @@ func (g *graph) chain(from addr.Block) Stall {
 			return s
 		}
 		if on := g.blocks[l.On]; on != nil && g.idle(on) {
-			l.Activity.Detail = strings.TrimPrefix(l.Activity.Detail+"; "+l.On.String()+" has nothing to do", "; ")
+			l.Activity.Detail = strings.TrimPrefix(l.Activity.Detail+"; "+l.On.String()+" is idle", "; ")
 			l.idleTarget = true
 		}
 		s.Chain = append(s.Chain, l)
@@ -310,8 +310,8 @@ func (g *graph) chain(from addr.Block) Stall {
 	}
 }
 
-// oldest is the edge of a block that has stood still for the longest; those that lead on come before those that lead
-// back.
+// oldest is the edge of a block that has been idle for the longest time; edges to new blocks come before those that
+// lead back.
 func (g *graph) oldest(a addr.Block, seen map[addr.Block]bool) (Link, bool) {
 	var best Link
 	found := false
@@ -332,21 +332,21 @@ func (g *graph) oldest(a addr.Block, seen map[addr.Block]bool) (Link, bool) {
 	return best, found
 }
 
-// idle says that nothing is asked of a block that would say so.
+// idle says that a block which reports activities has none.
 func (g *graph) idle(b *Block) bool {
 	return b.Reports && b.Phase == sdk.Ready && b.Silent.IsZero() && len(g.links[b.Address]) == 0
 }
 
-// end is the last link of a chain that ends at a block which does nothing.
+// end is the last link of a chain that ends at a block without activities.
 func (g *graph) end(b *Block) Link {
 	a := sdk.Activity{Began: b.Since}
 	switch {
 	case b.Phase.Over():
 		a.What, a.Detail = "it is "+string(b.Phase), b.Message
 	case b.External:
-		a.What = "someone else runs it, and nothing is known of it"
+		a.What = "it is external, and its state is unknown"
 	default:
-		a.What, a.Progressed, a.Sign = "it does not say what it does", b.Sign, "event"
+		a.What, a.Progressed, a.Sign = "it does not report its activities", b.Sign, "event"
 	}
 	return Link{Address: b.Address, Activity: a, Idle: a.Idle(g.Now)}
 }

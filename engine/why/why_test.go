@@ -68,7 +68,7 @@ func TestExplain(t *testing.T) {
 		want   []string // of each stall: root: sentence
 	}{
 		"the words of the issue": {loop(engine), []string{
-			"inference.vllm.policy: trainer.grpo.policy waits for batch 113: 3 of 64 groups are there; " +
+			"inference.vllm.policy: trainer.grpo.policy waits for batch 113: 3 of 64 groups available; " +
 				"environment.atropos.gsm8k waits for inference.vllm.policy: 2 requests at its engine, no token for " +
 				"240 s",
 		}},
@@ -81,14 +81,14 @@ func TestExplain(t *testing.T) {
 		"an environment that has ended": {
 			[]Block{completed, block(t, "trainer.grpo.policy", says("trajectories.builtin.default", "batch 113", 260)),
 				block(t, "trajectories.builtin.default", queue)},
-			[]string{"environment.atropos.gsm8k: trainer.grpo.policy waits for batch 113: 3 of 64 groups are there; " +
+			[]string{"environment.atropos.gsm8k: trainer.grpo.policy waits for batch 113: 3 of 64 groups available; " +
 				"environment.atropos.gsm8k: it is completed, for 60 min; no more tasks"},
 		},
 		"a circle": {
 			[]Block{block(t, "trainer.grpo.policy", says("sync.weights.policy", "its weights", 70)),
 				block(t, "sync.weights.policy", rest)},
 			[]string{"trainer.grpo.policy: trainer.grpo.policy waits for sync.weights.policy: its weights, for 70 s; " +
-				"sync.weights.policy waits for trainer.grpo.policy: its next weights: each waits for the next"},
+				"sync.weights.policy waits for trainer.grpo.policy: its next weights: each waits for the next one"},
 		},
 		"a block that starts is not still": {[]Block{pending, starting}, nil},
 		"a degraded engine": {
@@ -102,7 +102,7 @@ func TestExplain(t *testing.T) {
 		"a plugin that reports nothing": {
 			[]Block{unsaid, block(t, "trajectories.builtin.default", queue)},
 			[]string{"environment.atropos.gsm8k: trajectories.builtin.default waits for environment.atropos.gsm8k: " +
-				"it does not say what it does, no event for 180 s"},
+				"it does not report its activities, no event for 180 s"},
 		},
 		"an environment under another name": {
 			[]Block{named, block(t, "trajectories.builtin.default", queue)},
@@ -134,8 +134,8 @@ func TestExplain(t *testing.T) {
 				block(t, "inference.vllm.policy"), block(t, "trajectories.builtin.default", queue),
 			},
 			[]string{"environment.atropos.gsm8k: trajectories.builtin.default waits for environment.atropos.gsm8k: " +
-				"batch 113: 3 of 64 groups are there, no group for 250 s; environment.atropos.gsm8k waits for " +
-				"inference.vllm.policy: 12 rollouts, no group for 300 s; inference.vllm.policy has nothing to do"},
+				"batch 113: 3 of 64 groups available, no group for 250 s; environment.atropos.gsm8k waits for " +
+				"inference.vllm.policy: 12 rollouts, no group for 300 s; inference.vllm.policy is idle"},
 		},
 		"a trainer that nobody declared": {
 			[]Block{block(t, "trajectories.builtin.default", says("trainer.*.*", "a trainer to register", 61))},

@@ -39,8 +39,8 @@ func All(o Options) map[string]function.Function {
 		"lower": stdlib.LowerFunc, "regex": stdlib.RegexFunc, "regexall": stdlib.RegexAllFunc,
 		"replace": replace(), "split": stdlib.SplitFunc, "startswith": affix(strings.HasPrefix),
 		"strcontains": affix(strings.Contains),
-		"strlen": stdlib.StrlenFunc,
-		"strrev": stdlib.ReverseFunc, "substr": stdlib.SubstrFunc, "title": stdlib.TitleFunc, "trim": stdlib.TrimFunc,
+		"strlen":      stdlib.StrlenFunc,
+		"strrev":      stdlib.ReverseFunc, "substr": stdlib.SubstrFunc, "title": stdlib.TitleFunc, "trim": stdlib.TrimFunc,
 		"trimprefix": stdlib.TrimPrefixFunc,
 		"trimspace":  stdlib.TrimSpaceFunc, "trimsuffix": stdlib.TrimSuffixFunc, "upper": stdlib.UpperFunc,
 		// collections

@@ -119,16 +119,16 @@ func Block(p *schema.PluginSchema) string {
 		if p.Config.Doc != "" {
 			fmt.Fprintf(&b, "\n%s\n", p.Config.Doc)
 		}
-		fmt.Fprintf(&b, "\nVersion %s. Lives as a %s.\n\n## Arguments\n%s", p.Version, p.Kind.Life(), body(p.Config))
+		fmt.Fprintf(&b, "\nVersion %s. Life cycle: %s.\n\n## Arguments\n%s", p.Version, p.Kind.Life(), body(p.Config))
 	}
 	if len(p.Environment) > 0 {
 		fmt.Fprintf(&b,
-			"\n## Environment variables\nIts process gets these of the environment in which recipe runs, besides "+
+			"\n## Environment variables\nIts process gets these variables of recipe's environment, besides "+
 				"[what every program needs](../plugin-protocol.md#what-a-process-gets-of-the-environment): `%s`. "+
-				"Others go in `environment_variables`.\n", strings.Join(p.Environment, "`, `"))
+				"Set others in `environment_variables`.\n", strings.Join(p.Environment, "`, `"))
 	}
 	if p.Outputs != nil {
-		fmt.Fprintf(&b, "\n## Outputs\nWhat other blocks and `output` blocks can refer to.\n\n%s", body(p.Outputs))
+		fmt.Fprintf(&b, "\n## Outputs\nOther blocks and `output` blocks can refer to these.\n\n%s", body(p.Outputs))
 	}
 	return strings.TrimRight(b.String(), "\n") + "\n"
 }
@@ -154,11 +154,11 @@ func sentence(s string) string {
 // Write makes the folder hold exactly these pages: others that are generated too are removed.
 func (p Pages) Write(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("making the folder of generated pages: %w", err)
+		return fmt.Errorf("create the folder of generated pages: %w", err)
 	}
 	for name, text := range p {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			return fmt.Errorf("writing a generated page: %w", err)
+			return fmt.Errorf("write a generated page: %w", err)
 		}
 	}
 	return p.others(dir, os.Remove)
@@ -173,13 +173,13 @@ func (p Pages) Differences(dir string) ([]string, error) {
 		case errors.Is(err, fs.ErrNotExist):
 			out = append(out, name+" is missing")
 		case err != nil:
-			return nil, fmt.Errorf("reading a generated page: %w", err)
+			return nil, fmt.Errorf("read a generated page: %w", err)
 		case !bytes.Equal(have, []byte(text)):
 			out = append(out, name+" is not up to date")
 		}
 	}
 	err := p.others(dir, func(path string) error {
-		out = append(out, filepath.Base(path)+" describes nothing that exists")
+		out = append(out, filepath.Base(path)+" is obsolete")
 		return nil
 	})
 	sort.Strings(out)
@@ -189,14 +189,14 @@ func (p Pages) Differences(dir string) ([]string, error) {
 func (p Pages) others(dir string, fn func(path string) error) error {
 	files, err := filepath.Glob(filepath.Join(dir, "*.md"))
 	if err != nil {
-		return fmt.Errorf("listing generated pages: %w", err)
+		return fmt.Errorf("list generated pages: %w", err)
 	}
 	for _, f := range files {
 		if _, ok := p[filepath.Base(f)]; ok {
 			continue
 		}
 		if err := fn(f); err != nil {
-			return fmt.Errorf("removing a page that describes nothing: %w", err)
+			return fmt.Errorf("remove an obsolete page: %w", err)
 		}
 	}
 	return nil

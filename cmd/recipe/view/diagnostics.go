@@ -30,7 +30,7 @@ func Validation(out, errs io.Writer, s, errStyle Style, r *schema.Recipe, diags 
 		}
 	}
 	if diags.HasErrors() {
-		_, err := fmt.Fprintf(errs, "\n%s\n", errStyle.Red(count(len(diags.Errs()), "mistake")+"."))
+		_, err := fmt.Fprintf(errs, "\n%s\n", errStyle.Red(count(len(diags.Errs()), "error")+"."))
 		return err
 	}
 	_, err := io.WriteString(out, s.Green("Valid.")+" "+describe(r)+"\n")

@@ -13,7 +13,7 @@ import (
 
 // Stopped closes an apply that was interrupted, with the command that goes on.
 func Stopped(w io.Writer, s Style, command string) error {
-	_, err := fmt.Fprintf(w, "\n%s Go on with: %s\n", s.Bold("The run is stopped."), command)
+	_, err := fmt.Fprintf(w, "\n%s Continue with: %s\n", s.Bold("The run is stopped."), command)
 	return err
 }
 
@@ -39,12 +39,12 @@ func Next(w io.Writer, s Style, r *schema.Recipe) error {
 			continue
 		}
 		add(fmt.Sprintf("recipe plan --var %s=%s %s", v.Name, Expression(v.Value.Multiply(cty.NumberIntVal(2))),
-			r.File), "what twice as much would change")
+			r.File), "the changes for twice the value")
 		break
 	}
-	add("recipe logs -r "+r.File, "everything that was said")
-	add("recipe show -r "+r.File, "what is recorded")
-	add("recipe graph "+r.File, "how the blocks hang together")
+	add("recipe logs -r "+r.File, "the log")
+	add("recipe show -r "+r.File, "the record of the run")
+	add("recipe graph "+r.File, "the start order of the blocks")
 	_, err := io.WriteString(w, "\n"+s.Bold("What to try next:")+"\n"+strings.Join(Rows(rows, 0), "\n")+"\n")
 	return err
 }
@@ -58,14 +58,14 @@ func LastLines(lines []string) string {
 	for i, l := range lines {
 		out[i] = "  │ " + oneLine(l)
 	}
-	return "Its last words:\n" + strings.Join(out, "\n")
+	return "Last lines of its output:\n" + strings.Join(out, "\n")
 }
 
 // Destroying says what a destroy is about to remove.
 func Destroying(w io.Writer, s Style, dir string, run *state.Run, checkpoints bool) error {
-	kept := "its checkpoints stay"
+	kept := "its checkpoints are kept"
 	if checkpoints {
-		kept = "its checkpoints, too"
+		kept = "its checkpoints are removed too"
 	}
 	_, err := fmt.Fprintf(w, "%s of %s (%s): every process will be stopped and %s removed; %s.\n",
 		s.Bold("Run "+run.ID), run.File, run.Status, dir, kept)

@@ -19,11 +19,11 @@ type Environment struct {
 // Environments says where the Python environments of a recipe are.
 func Environments(w io.Writer, s Style, list []Environment) error {
 	if len(list) == 0 {
-		_, err := fmt.Fprintln(w, "No block of this recipe needs a Python environment of ours.")
+		_, err := fmt.Fprintln(w, "No block of this recipe needs a managed Python environment.")
 		return err
 	}
 	for _, e := range list {
-		state := "is there"
+		state := "exists"
 		if e.Made {
 			state = s.Green("made")
 		}

@@ -43,7 +43,7 @@ func say(s Style, e event.Event) string {
 		return fmt.Sprintf("step %d: %s", e.Step, measurements(e.Metrics))
 	case event.LogLine, event.Notice:
 		if e.Repeats > 0 {
-			message += s.Dim(fmt.Sprintf(" (and %d more like it before)", e.Repeats))
+			message += s.Dim(fmt.Sprintf(" (and %d similar before)", e.Repeats))
 		}
 		if e.Stream != "" {
 			return s.Dim(e.Stream+":") + " " + message
@@ -66,12 +66,12 @@ func say(s Style, e event.Event) string {
 	case event.Restart:
 		return s.Yellow(fmt.Sprintf("restart %d in %.1fs", e.Attempt, e.Delay)) + after(": ", message)
 	case event.Adopted:
-		return fmt.Sprintf("found alive (pid %d) and taken over", e.PID)
+		return fmt.Sprintf("adopted (pid %d)", e.PID)
 	case event.Stalled:
-		return s.Yellow("stands still for "+why.Span(fromSeconds(e.Seconds))+": ") + message +
+		return s.Yellow("no progress for "+why.Span(fromSeconds(e.Seconds))+": ") + message +
 			after("; what to do: ", oneLine(e.Remedy))
 	case event.StallOver:
-		return "goes on after " + why.Span(fromSeconds(e.Seconds))
+		return "progress again after " + why.Span(fromSeconds(e.Seconds))
 	case event.Operation:
 		return e.Action + after(": ", message)
 	default:

@@ -65,7 +65,7 @@ func NewLive(out io.Writer, s Style, since time.Time) *Live {
 		}
 	}
 	return &Live{out: out, style: s, size: size, snap: &snapshot.Snapshot{}, since: since, told: map[string]time.Time{},
-		said: make(chan string, 4), hint: "Ctrl-C stops the run where it can go on later"}
+		said: make(chan string, 4), hint: "Ctrl-C stops the run at a checkpoint"}
 }
 
 // Draining answers the first Ctrl-C. Like Killing it may be called from anywhere; Follow shows it.

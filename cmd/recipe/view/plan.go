@@ -31,7 +31,7 @@ func (s Style) sign(a plan.Action) sign {
 	case plan.Restart:
 		return sign{"^", "to restart", "restart", s.Yellow}
 	case plan.Replace:
-		return sign{"-/+", "to replace", "replace: what it produced is set aside", s.Red}
+		return sign{"-/+", "to replace", "replace: its results are archived", s.Red}
 	case plan.Stop:
 		return sign{"-", "to stop", "stop", s.Red}
 	default:
@@ -107,7 +107,7 @@ func operation(w io.Writer, s Style, op *plan.Operation) {
 		case r.Change != "" && r.Change != spec.ChangeLive:
 			fmt.Fprintf(w, "  %s", s.Dim("# forces "+string(r.Change)))
 		case op.Action == plan.Update:
-			fmt.Fprintf(w, "  %s", s.Dim("# taken over live"))
+			fmt.Fprintf(w, "  %s", s.Dim("# applied live"))
 		}
 		fmt.Fprintln(w)
 	}
@@ -211,7 +211,7 @@ func Counts(s Style, p *plan.Plan) string {
 		}
 		what := "nothing to do"
 		if alive > 0 {
-			what = fmt.Sprintf("%d of them running", alive)
+			what = fmt.Sprintf("%d running", alive)
 		}
 		return s.Green("No changes.") + fmt.Sprintf(" %s is as the recipe declares it: %s, %s.", p.Recipe,
 			count(len(p.Operations), "block"), what)

@@ -22,7 +22,7 @@ func Standing(run *state.Run, holder *state.Owner) string {
 		return string(run.Status)
 	}
 	if holder == nil {
-		return "running without an engine (apply takes it over)"
+		return "running without an engine (apply adopts it)"
 	}
 	return "running"
 }
@@ -49,7 +49,7 @@ func Complete(snap *snapshot.Snapshot, run *state.Run) {
 }
 
 // Elsewhere is where a run stands whose directory was copied from elsewhere.
-const Elsewhere = "the record of a run elsewhere (every command but claim refuses it)"
+const Elsewhere = "the record of a run elsewhere (only claim accepts it)"
 
 // Foreign says of a copied run directory whose it is; nothing when it belongs where it lies.
 func Foreign(w io.Writer, s Style, e *state.ForeignError) error {

@@ -20,17 +20,17 @@ func Why(w io.Writer, s Style, d *why.Document) error {
 	case !d.Engine:
 		whyFromLog(&b, s, d)
 	case len(d.Stalls) == 0:
-		fmt.Fprintf(&b, "%s\n", s.Green(fmt.Sprintf("Nothing has stood still for %s or longer.",
+		fmt.Fprintf(&b, "%s\n", s.Green(fmt.Sprintf("No block has been without progress for %s or longer.",
 			why.Span(fromSeconds(d.After)))))
 	}
 	for _, stall := range d.Stalls {
-		fmt.Fprintf(&b, "%s\n", s.Red(fmt.Sprintf("%s: nothing for %s", stall.Root, why.Span(fromSeconds(stall.Idle)))))
+		fmt.Fprintf(&b, "%s\n", s.Red(fmt.Sprintf("%s: no progress for %s", stall.Root, why.Span(fromSeconds(stall.Idle)))))
 		for i, l := range stall.Chain {
 			fmt.Fprintf(&b, "%s%s\n", strings.Repeat("  ", i+1), l.Text)
 		}
 		if stall.Cycle {
 			b.WriteString(strings.Repeat("  ", len(stall.Chain)+1) +
-				"each waits for the next, and the last for the first\n")
+				"each waits for the next one, and the last for the first\n")
 		}
 		if len(stall.Others) > 0 {
 			names := make([]string, len(stall.Others))
@@ -61,10 +61,10 @@ func fromSeconds(s float64) time.Duration { return time.Duration(s * float64(tim
 
 func whyFromLog(b *strings.Builder, s Style, d *why.Document) {
 	if len(d.Last) == 0 {
-		b.WriteString("No engine works on this run, and when the last one did nothing had stood still.\n")
+		b.WriteString("No engine is running for this run; the last one had reported no stall.\n")
 		return
 	}
-	fmt.Fprintf(b, "No engine works on this run. What was waited for last, at %s:\n",
+	fmt.Fprintf(b, "No engine is running for this run. The last reported waits, at %s:\n",
 		d.LastTime.Local().Format(time.DateTime))
 	for _, text := range d.Last {
 		fmt.Fprintf(b, "  %s\n", s.Red(text))
@@ -97,9 +97,9 @@ func doings(d why.BlockDocument) []string {
 	case d.Phase.Over(), d.Phase == sdk.Pending, d.Phase == sdk.Preparing, d.Phase == sdk.Starting, d.Phase == sdk.Loading:
 		out = []string{oneLine(d.Message)}
 	case !d.Reports:
-		out = []string{"does not say"}
+		out = []string{"does not report"}
 	default:
-		out = []string{"has nothing to do"}
+		out = []string{"idle"}
 	}
 	for i := range out {
 		out[i] = strings.TrimSpace(out[i])
@@ -138,9 +138,9 @@ func stallsOf(snap *snapshot.Snapshot) []event.Event {
 func StallLines(s Style, snap *snapshot.Snapshot, limit int, now time.Time) []string {
 	var rows [][]Cell
 	for _, e := range stallsOf(snap) {
-		idle, verb := fromSeconds(e.Seconds), "stood still for "
+		idle, verb := fromSeconds(e.Seconds), "made no progress for "
 		if snap.Ended.IsZero() {
-			idle, verb = idle+max(0, now.Sub(e.Time)), "stands still for "
+			idle, verb = idle+max(0, now.Sub(e.Time)), "no progress for "
 		}
 		rows = append(rows, []Cell{{Text: verb + why.Span(idle) + ": " + oneLine(e.Message), Paint: s.Yellow}})
 	}

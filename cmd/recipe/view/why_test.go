@@ -73,7 +73,7 @@ func TestStallsInTheLog(t *testing.T) {
 		Remedy: "look", Seconds: 61}
 	apply(event.Event{Type: event.RunStarted}, stalled)
 	if got := StallLines(Style{}, snap, 0, began.Add(time.Minute)); len(got) != 1 ||
-		got[0] != "stands still for 121 s: a waits for b" {
+		got[0] != "no progress for 121 s: a waits for b" {
 		t.Errorf("while it stands still: %q", got)
 	}
 	if d := WhyFromLog(snap, began); len(d.Last) != 1 || d.Last[0] != "a waits for b" || !d.LastTime.Equal(began) ||
@@ -81,7 +81,7 @@ func TestStallsInTheLog(t *testing.T) {
 		t.Errorf("without an engine: %+v", d)
 	}
 	if got := Line(Style{}, event.Event{Time: began, Type: event.StallOver, Address: "x",
-		Seconds: 130}); got[9:] != "x goes on after 130 s" {
+		Seconds: 130}); got[9:] != "x progress again after 130 s" {
 		t.Errorf("its end reads %q", got)
 	}
 	apply(event.Event{Type: event.StallOver, Address: "inference.vllm.policy", Seconds: 130})
@@ -90,7 +90,7 @@ func TestStallsInTheLog(t *testing.T) {
 	}
 	apply(stalled, event.Event{Type: event.RunEnded, Phase: "stopped"})
 	if got := StallLines(Style{}, snap, 0, began.Add(time.Hour)); len(got) != 1 ||
-		got[0] != "stood still for 61 s: a waits for b" {
+		got[0] != "made no progress for 61 s: a waits for b" {
 		t.Errorf("after the end: %q", got)
 	}
 	apply(event.Event{Type: event.RunStarted})
