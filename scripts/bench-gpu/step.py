@@ -22,8 +22,8 @@ from pathlib import Path
 
 BF16 = {"model": {"dtype": "bfloat16"}}
 SAVING = {"model": {"dtype": "bfloat16", "gradient_checkpointing": True, "row_tokens": 8192, "head_chunk": 1024}}
-#: What a recipe would say. `lengths` and `squeeze` are of this program: what is trained on, and GiB that disappear after the
-#: worker has decided how to run.
+#: What a recipe would say. `lengths` and `squeeze` are of this program: what is trained on, and GiB that disappear
+#: after the worker has decided how to run.
 CASES: dict[str, dict] = {
     "full": BF16,
     "full16k": {"model": {"dtype": "bfloat16", "row_tokens": 16384}},

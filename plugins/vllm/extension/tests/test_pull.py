@@ -119,7 +119,7 @@ def test_a_coarser_server_gets_rounded_values_and_a_coarser_publication_is_round
     [
         ({"intermediate_size": 20}, "gate_proj"),
         ({"num_hidden_layers": 3}, "model.layers.2"),
-        ({"num_hidden_layers": 1}, "nothing for the server's model.layers.1"),
+        ({"num_hidden_layers": 1}, "no tensor for the server's model.layers.1"),
         ({"hidden_size": 8}, "embed_tokens"),
     ],
 )
