@@ -138,7 +138,7 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	add("reference", s.reference*s.weight, fmt.Sprintf("%s parameters × %g bytes (a copy for the KL term)",
 		count(s.reference), s.weight))
 	add("activations", s.activations, s.activationsHow)
-	add("logits", s.logits, fmt.Sprintf("head_chunk = %d tokens × %d words × 4 bytes × 3", s.chunk, m.Vocab))
+	add("logits", s.logits, s.logitsHow)
 	if why := copied(c, resource, share, e.Facts["publish_dtype"] != e.Facts["dtype"]); why != "" {
 		width := bytesOf(e.Facts["publish_dtype"])
 		add(published, s.total*width, fmt.Sprintf("%s parameters × %g bytes: %s, for inference to copy",
@@ -176,8 +176,8 @@ type sizes struct {
 	weight, gradient, optimizer float64 // bytes each
 	name                        string
 	activations, logits         float64
-	activationsHow              string
-	chunk, kept                 int64
+	activationsHow, logitsHow   string
+	kept                        int64
 	checkpoints                 float64
 }
 
@@ -192,7 +192,7 @@ func sizesOf(c Config, m modelinfo.Model, gpu bool) sizes {
 	if c.Checkpoints != nil {
 		checks = c.Checkpoints.KeepLast
 	}
-	s := sizes{total: float64(m.Parameters()), weight: bytesOf(dtype), name: opt, chunk: chunk, kept: max(1, checks)}
+	s := sizes{total: float64(m.Parameters()), weight: bytesOf(dtype), name: opt, kept: max(1, checks)}
 	s.trained, s.gradient = s.total, s.weight
 	lora := c.Lora != nil && c.Lora.Rank > 0
 	if lora {
@@ -210,22 +210,37 @@ func sizesOf(c Config, m modelinfo.Model, gpu bool) sizes {
 			s.reference = s.total
 		}
 	}
-	arithmetic := bytesOf(arithmeticType)
-	// One row of packed tokens: inputs of each layer are kept, one layer at a time is recomputed; without recomputation
-	// all are.
-	tokens, layer := float64(rowTokens), float64(8*m.Hidden+4*m.FFN)
+	r := running{dtype: dtype, compute: arithmeticType, compiled: c.compiles(gpu), checkpointing: checkpointing,
+		rows: rowTokens, chunk: chunk}
+	shape := shapeOf(m, s)
+	s.activations, s.logits = shape.activationBytes(r), shape.headBytes(r)
+	layer := 8*m.Hidden + 4*m.FFN
 	if checkpointing {
-		s.activations = tokens * (float64(m.Layers*m.Hidden) + layer) * arithmetic
-		s.activationsHow = fmt.Sprintf("row_tokens = %d × (%d layers × %d + one layer recomputed) × %g bytes",
-			rowTokens, m.Layers, m.Hidden, arithmetic)
+		s.activationsHow = fmt.Sprintf("row_tokens = %d × (%d layers × %d × %g bytes + one layer recomputed, %d × %g bytes)",
+			rowTokens, m.Layers, m.Hidden, s.weight, layer, bytesOf(arithmeticType))
 	} else {
-		s.activations = tokens * float64(m.Layers) * layer * arithmetic
-		s.activationsHow = fmt.Sprintf("row_tokens = %d × %d layers × %.0f × %g bytes; gradient_checkpointing = true "+
-			"keeps a fraction", rowTokens, m.Layers, layer, arithmetic)
+		s.activationsHow = fmt.Sprintf("row_tokens = %d × %d layers × %d × %g bytes; gradient_checkpointing = true "+
+			"keeps a fraction", rowTokens, m.Layers, layer, bytesOf(arithmeticType))
 	}
-	s.logits = float64(chunk*m.Vocab) * 4 * 3
+	s.logitsHow = fmt.Sprintf("head_chunk = %d tokens × %d words in %s and float32", chunk, m.Vocab, arithmeticType)
+	if !lora {
+		s.logitsHow += ", and the head's gradient in float32"
+	}
 	s.checkpoints = float64(s.kept) * (s.total*s.weight + s.trained*s.optimizer)
 	return s
+}
+
+func shapeOf(m modelinfo.Model, s sizes) modelShape {
+	return modelShape{Parameters: int64(s.total), Trained: int64(s.trained), Layers: m.Layers, Hidden: m.Hidden,
+		FFN: m.FFN, Vocabulary: m.Vocab}
+}
+
+// compiles says whether layers and head are compiled.
+func (c Config) compiles(gpu bool) bool {
+	if c.Compute == nil {
+		return gpu
+	}
+	return or(c.Compute.Compile, gpu)
 }
 
 // left says what the worker decides when the first batch is there; empty: everything is set.
@@ -234,8 +249,7 @@ func (c Config) left(m modelinfo.Model, s sizes, gpu bool) string {
 		return ""
 	}
 	dtype, compute := c.dtypes(gpu)
-	shape := modelShape{Parameters: int64(s.total), Trained: int64(s.trained), Layers: m.Layers, Hidden: m.Hidden,
-		FFN: m.FFN, Vocabulary: m.Vocab}
+	shape := shapeOf(m, s)
 	at := machine{gpu: gpu, longest: c.MaxLength, free: math.Inf(1),
 		fixed: shape.fixedBytes(dtype, s.name, gpu && c.Lora != nil && c.Lora.Rank > 0)}
 	best := c.choose(shape, at)

@@ -1,0 +1,55 @@
+package grpo
+
+import (
+	"testing"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// TestThePlansMemoryIsThatOfRunsOnAGPU compares the plan's sum with the peaks of PyTorch's allocator that
+// docs/benchmarks/gpu.md tells of: Qwen2.5-1.5B's shape (vocabulary 151,936), 64 sequences of 1,024 tokens, on an H200.
+func TestThePlansMemoryIsThatOfRunsOnAGPU(t *testing.T) {
+	t.Parallel()
+	on, off := true, false
+	compute := func(dtype, arithmetic string, recompute bool, rows, chunk int64, compiled bool) *Compute {
+		return &Compute{Dtype: dtype, ComputeDtype: arithmetic, GradientCheckpointing: &recompute, RowTokens: &rows,
+			HeadChunk: &chunk, Compile: &compiled}
+	}
+	for name, c := range map[string]struct {
+		compute *Compute
+		lora    int64
+		copied  bool    // inference copied the merged weights
+		peak    float64 // GiB
+	}{
+		"full, bfloat16, 16k":                   {compute("bfloat16", "bfloat16", off, 16384, 1024, on), 0, false, 53},
+		"full, bfloat16, 32k":                   {compute("bfloat16", "bfloat16", off, 32768, 1024, on), 0, false, 89},
+		"full, bfloat16, 32k, chunks of 4,096":  {compute("bfloat16", "bfloat16", off, 32768, 4096, on), 0, false, 85.67},
+		"full, float32 master, 16k":             {compute("float32", "bfloat16", off, 16384, 1024, on), 0, false, 69},
+		"full, float32 master, 32k, 4,096":      {compute("float32", "bfloat16", off, 32768, 4096, on), 0, false, 103.07},
+		"full, float32, recomputed, 8k":         {compute("float32", "float32", on, 8192, 1024, off), 0, false, 32},
+		"LoRA 64, bfloat16, 32k, 4,096":         {compute("bfloat16", "bfloat16", off, 32768, 4096, on), 64, false, 78.14},
+		"LoRA 64, float32, recomputed, 8k":      {compute("float32", "float32", on, 8192, 1024, off), 64, false, 11},
+		"LoRA 64, gsm8k.hcl's, with its copies": {compute("float32", "bfloat16", on, 8192, 1024, off), 64, true, 14.1},
+	} {
+		config := Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", BatchSize: 64, MaxLength: 1024, Compute: c.compute,
+			KL: &KL{}, PublishDtype: "bfloat16"}
+		if c.lora > 0 {
+			config.Lora = &Lora{Rank: c.lora}
+		}
+		e, problems := (&Trainer{}).Plan(config, sdk.Placement{GPUs: 1})
+		for _, p := range problems {
+			if !p.Warning {
+				t.Fatalf("%s: %+v", name, p)
+			}
+		}
+		sum := 0.0
+		for _, a := range e.Amounts {
+			if a.Resource == "gpu_memory" && (a.Part != published || c.copied) {
+				sum += a.Value / gib
+			}
+		}
+		if off := sum/c.peak - 1; off < -0.15 || off > 0.15 {
+			t.Errorf("%s: the plan says %.1f GiB, %.1f were used: %+.0f %%\n%+v", name, sum, c.peak, 100*off, e.Amounts)
+		}
+	}
+}
