@@ -15,20 +15,24 @@ func logFormat() engine.LogFormat {
 	}
 }
 
+// milestones are lines that SGLang writes when it has come to a stage. Three processes import everything: the front end,
+// the scheduler and the one that makes text of tokens.
 func milestones() []engine.Milestone {
 	return []engine.Milestone{
 		{Pattern: regexp.MustCompile(`loading shards:\s+\d+% Completed \| (\d+)/(\d+)`), Phase: sdk.Loading,
 			Message: "loading weights"},
 		{Pattern: regexp.MustCompile(`Capturing batches.*\| (\d+)/(\d+) \[`), Phase: sdk.Loading,
-			Message: "capturing CUDA graphs"},
-		{Pattern: regexp.MustCompile(`server_args=ServerArgs\(`), Phase: sdk.Starting, Message: "starting the schedulers"},
-		{Pattern: regexp.MustCompile(`Load weight begin`), Phase: sdk.Loading, Message: "loading weights"},
+			Message: "capturing CUDA graphs", Begins: "capturing CUDA graphs"},
+		{Pattern: regexp.MustCompile(`server_args=ServerArgs\(`), Phase: sdk.Starting, Message: "starting the schedulers",
+			Begins: "importing for the schedulers"},
+		{Pattern: regexp.MustCompile(`Load weight begin`), Phase: sdk.Loading, Message: "loading weights",
+			Begins: "loading weights"},
 		{Pattern: regexp.MustCompile(`Load weight end\. elapsed=([\d.]+) s`), Phase: sdk.Loading,
-			Message: "weights loaded in $1 s"},
+			Message: "weights loaded in $1 s", Begins: "warming up"},
 		{Pattern: regexp.MustCompile(`KV Cache is allocated\..*#tokens: (\d+)`), Phase: sdk.Loading,
 			Message: "KV cache holds $1 tokens"},
 		{Pattern: regexp.MustCompile(`The server is fired up and ready to roll`), Phase: sdk.Loading,
-			Message: "waiting for the first answer"},
+			Message: "waiting for the first answer", Begins: "the first answer"},
 	}
 }
 

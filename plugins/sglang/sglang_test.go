@@ -315,6 +315,9 @@ func TestDiagnose(t *testing.T) {
 	}
 	for _, file := range files {
 		name, _, _ := strings.Cut(filepath.Base(file), ".")
+		if name == "start" {
+			continue
+		}
 		data, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -330,6 +333,34 @@ func TestDiagnose(t *testing.T) {
 			e.Summary != want || e.Remedy == "" {
 			t.Errorf("%s: got %+v\nwant %q", name, e, want)
 		}
+	}
+}
+
+// The stages of a real start are told in their order, and nothing in it is told as a failure.
+func TestStagesOfAStart(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("testdata/log/start.real.log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var begun []string
+	for line := range strings.Lines(string(data)) {
+		line = strings.TrimRight(line, "\n")
+		if s, ok := logFormat().Stage(line); ok && s.Begins != "" {
+			begun = append(begun, s.Begins)
+		}
+		if level, text, ok := logFormat().Event(line); ok {
+			t.Errorf("told as %s: %s", level, text)
+		}
+	}
+	want := []string{"importing for the schedulers", "loading weights", "warming up", "the first answer"}
+	if !slices.Equal(begun, want) {
+		t.Errorf("stages %q, want %q", begun, want)
+	}
+	level, text, ok := logFormat().Event("[2026-11-22 03:31:27 TP0] Scheduler hit an exception: Traceback (most recent " +
+		"call last):")
+	if !ok || level != "error" || !strings.HasPrefix(text, "Scheduler hit") {
+		t.Errorf("%q %q %v; want the failure of a scheduler told as an error", level, text, ok)
 	}
 }
 
