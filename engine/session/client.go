@@ -50,9 +50,12 @@ func Dial(ctx context.Context, dir state.Dir) (*Client, error) {
 	return &Client{http: &http.Client{Transport: t, Timeout: callTimeout}, wait: &http.Client{Transport: t}}, nil
 }
 
+var errNoSocket = errors.New("no engine of this user listens")
+
 // dialAny connects to the first socket that this user's process listens on.
 func dialAny(ctx context.Context, paths []string) (net.Conn, error) {
-	var errs []error
+	// None: somebody else has made each folder in which the socket of a long path could lie.
+	errs := []error{errNoSocket}
 	for _, path := range paths {
 		d := net.Dialer{Timeout: 2 * time.Second}
 		conn, err := d.DialContext(ctx, "unix", path)

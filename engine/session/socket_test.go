@@ -97,6 +97,10 @@ func TestAFolderThatOthersMadeIsNotUsed(t *testing.T) {
 				c.Close()
 				t.Error("it was taken for the engine")
 			}
+			t.Setenv("XDG_RUNTIME_DIR", "") // then there is no folder at all in which an engine could listen
+			if _, err := Dial(t.Context(), d); !errors.Is(err, ErrNoEngine) {
+				t.Errorf("without any folder: %v; want ErrNoEngine", err)
+			}
 		})
 	}
 }
