@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"time"
 
@@ -14,6 +15,10 @@ import (
 
 // errFull says that the queue stayed full longer than a post may be held.
 var errFull = errors.New("the trajectory queue is full and the trainer requests no batch")
+
+// errStarved says that a full queue takes only groups of environments that owe their share of a batch.
+var errStarved = errors.New("the trajectory queue is full, and holds too few groups of the environments that have a " +
+	"min_batch_allocation")
 
 // arrival is the reply to one posted group.
 type arrival struct {
@@ -155,28 +160,50 @@ func (b *state) release(set []queue.Item) {
 
 // admit waits until there is room for a post. It holds the post rather than refuse it, because clients drop a group
 // after three refusals. It does not wait while no batch can be formed: the missing groups may be in the posts that
-// wait. Then the limit is twice the bound.
-func (b *state) admit(ctx context.Context, bytes int64) error {
+// wait. Then the limit is twice the bound, and beyond that, starved, whoever owes its share of a batch is let in: only
+// that ends the wait of all others.
+func (b *state) admit(ctx context.Context, bytes int64) (starved bool, err error) {
+	return b.awaitRoom(ctx, bytes, true)
+}
+
+func (b *state) awaitRoom(ctx context.Context, bytes int64, unlessStarved bool) (starved bool, err error) {
 	deadline := time.NewTimer(b.cfg.HoldTimeout)
 	defer deadline.Stop()
 	for {
 		b.mu.Lock()
 		full := b.full(bytes)
+		starved := full && unlessStarved && b.starved()
 		room := b.room
 		b.mu.Unlock()
-		if !full {
-			return nil
+		if !full || starved {
+			return starved, nil
 		}
 		select {
 		case <-room:
 		case <-time.After(time.Second): // a lease may run out, or an environment time out, without a signal
 		case <-deadline.C:
 			b.count(func(c *counts) { c.reject("full") })
-			return errFull
+			return false, errFull
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return false, context.Cause(ctx)
 		}
 	}
+}
+
+// starved says that no batch can be formed because an environment's share is missing.
+func (b *state) starved() bool {
+	return !b.available() && slices.ContainsFunc(b.minimums(), b.owing)
+}
+
+func (b *state) owing(m queue.Minimum) bool { return b.queue.Env(m.Env).Sequences < m.Sequences }
+
+// owed says whether one of the groups is of an environment that owes its share.
+func (b *state) owed(groups []*group.Group) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.doc.Trainer == nil || slices.ContainsFunc(b.minimums(), func(m queue.Minimum) bool {
+		return b.owing(m) && slices.ContainsFunc(groups, func(g *group.Group) bool { return g.Env == m.Env })
+	})
 }
 
 func (b *state) full(bytes int64) bool {

@@ -203,6 +203,13 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		s.state.count(func(c *counts) { c.reject("busy") })
 		w.Header().Set("Retry-After", "1")
 		reply(w, http.StatusServiceUnavailable, map[string]string{"detail": err.Error()})
+	case errors.Is(err, errStarved): // what was read of it takes no memory any more while it is held
+		if _, err := s.state.awaitRoom(r.Context(), 0, false); err == nil {
+			w.Header().Set("Retry-After", "1")
+		} else {
+			w.Header().Set("Retry-After", "10")
+		}
+		reply(w, http.StatusServiceUnavailable, map[string]string{"detail": err.Error()})
 	case errors.Is(err, errFull):
 		w.Header().Set("Retry-After", "10")
 		reply(w, http.StatusServiceUnavailable, map[string]string{"detail": err.Error()})

@@ -77,9 +77,9 @@ func (s *Server) post(
 	if err != nil {
 		return p, err
 	}
-	keyed := key != postKey{}
+	keyed, starved := key != postKey{}, false
 	if !keyed || !s.state.stored(key) {
-		if err := s.state.admit(ctx, max(r.ContentLength, 0)); err != nil {
+		if starved, err = s.state.admit(ctx, max(r.ContentLength, 0)); err != nil {
 			return p, err
 		}
 	}
@@ -110,6 +110,9 @@ func (s *Server) post(
 	}
 	if !keyed && s.state.settleUnanswered(groups) {
 		return posted{groups: groups, count: len(groups), repeated: true}, nil
+	}
+	if starved && !s.state.owed(groups) {
+		return p, errStarved
 	}
 	full := make([]*group.Group, len(groups))
 	for i, g := range groups {

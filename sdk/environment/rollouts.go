@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
@@ -45,6 +46,7 @@ type rollouts struct {
 	maxTokens int // of a sequence, as the trainer has it; 0: not known
 	step      int
 	queued    int // groups waiting, as the API last said
+	own       int // those of them that are this environment's
 	posted    int // since then
 	inFlight  int
 	finished  bool // Next said that there are no more tasks
@@ -151,7 +153,18 @@ func (r *rollouts) room() bool {
 		return r.inFlight == 0
 	}
 	limit := max(1, r.batchSize*int(r.settings.MaxBatchesOffpolicy)/int(r.settings.GroupSize))
-	return r.queued+r.posted+r.inFlight < limit
+	return r.queued+r.posted+r.inFlight < limit || r.own+r.posted+r.inFlight < r.share()
+}
+
+// share is how many groups of its own an environment may always have queued: those that it owes to the batches that may
+// be ahead of training. Others may have filled the queue before, and without these no batch can be formed of it.
+func (r *rollouts) share() int {
+	least := r.settings.MinBatchAllocation
+	if least == nil {
+		return 0
+	}
+	sequences := *least * float64(r.batchSize) * float64(r.settings.MaxBatchesOffpolicy)
+	return int(math.Ceil(sequences / float64(r.settings.GroupSize)))
 }
 
 // noRoom says why no group may be begun; empty: one may.
@@ -252,7 +265,8 @@ func (r *rollouts) look(ctx context.Context) error {
 		if r.trouble {
 			r.host.Phase(sdk.Ready, "")
 		}
-		r.queued, r.posted, r.step, r.trouble = status.QueueSize, 0, status.CurrentStep, false
+		r.queued, r.own, r.posted, r.step, r.trouble = status.QueueSize, status.SelfQueueSize, 0, status.CurrentStep,
+			false
 		if r.batchSize <= 0 {
 			return r.learn(ctx)
 		}
