@@ -124,6 +124,16 @@ func (s scribe) number() string {
 	return strconv.FormatFloat(-s.ExpFloat64(), 'g', -1, []int{32, 64}[s.IntN(2)])
 }
 
+// score is a number that a score may be.
+func (s scribe) score() string {
+	for {
+		text := s.number()
+		if f, err := strconv.ParseFloat(text, 64); err == nil && math.Abs(f) <= 1e15 {
+			return text
+		}
+	}
+}
+
 func (s scribe) group() string {
 	n := 1 + s.IntN(4)
 	lengths := make([]int, n)
@@ -142,7 +152,7 @@ func (s scribe) group() string {
 		lengths[i] = s.IntN(12)
 	}
 	fields := []string{`"tokens":` + nested(s.id, false), `"masks":` + nested(s.id, false),
-		`"scores":` + s.list(n, s.number)}
+		`"scores":` + s.list(n, s.score)}
 	for _, name := range []string{"ref_logprobs", "inference_logprobs", "advantages"} {
 		switch s.IntN(4) {
 		case 0:

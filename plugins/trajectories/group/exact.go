@@ -149,6 +149,48 @@ func (c *complaints) float(dst []byte, n *node, at *path) []byte {
 	return dst
 }
 
+// MaxScore bounds the size of a score. Trainers add up squares of scores in single precision, which ends at 3.4e38.
+const MaxScore = 1e15
+
+// score appends a score.
+func (c *complaints) score(dst []byte, n *node, at *path) []byte {
+	from, before := len(dst), len(c.details)
+	dst = c.float(dst, n, at)
+	if len(c.details) > before || !mayExceedMaxScore(dst[from:]) {
+		return dst
+	}
+	if f, err := strconv.ParseFloat(string(dst[from:]), 64); err == nil && math.Abs(f) > MaxScore {
+		c.add(at, "finite_number", "Input should be between -1e15 and 1e15: trainers add up squares of scores in single "+
+			"precision", n, nil)
+	}
+	return dst
+}
+
+// mayExceedMaxScore says whether one of the numbers in a text has an exponent that makes it larger, or more digits
+// before its point than MaxScore allows.
+func mayExceedMaxScore(text []byte) bool {
+	digits, fraction := 0, false
+	for i, b := range text {
+		switch {
+		case b == 'e' || b == 'E':
+			if i+1 == len(text) || text[i+1] != '-' {
+				return true
+			}
+		case b == '-' && i > 0 && text[i-1]|0x20 == 'e':
+			fraction = true // what follows makes it smaller
+		case b == '.':
+			fraction = true
+		case b-'0' > 9:
+			digits, fraction = 0, false
+		case !fraction:
+			if digits++; digits > 15 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // fitsFloat32 complains about a number that is infinite in a trainer, which calculates in single precision.
 func (c *complaints) fitsFloat32(text []byte, n *node, at *path) {
 	if len(text) < 38 && !bytes.ContainsAny(text, "eE") {

@@ -173,6 +173,9 @@ func (r *Reader) field(f, i int) int {
 		end = r.lists(f, i)
 	case f == fieldScores:
 		end, r.counts[f] = skipNumbers(r.body, i)
+		if end >= 0 && mayExceedMaxScore(r.body[i:end]) {
+			end = -1 // rare: left to the exact reader
+		}
 	case f == fieldEnvID:
 		end = skipID(r.body, i)
 	case f == fieldPolicyVersion:

@@ -76,7 +76,7 @@ func fields() [fieldCount]field {
 	return [fieldCount]field{
 		fieldTokens:            {name: "tokens", read: list(ids), required: true, sequences: true, tokens: true},
 		fieldMasks:             {name: "masks", read: list(integers), required: true, sequences: true, tokens: true},
-		fieldScores:            {name: "scores", read: floats, required: true, sequences: true},
+		fieldScores:            {name: "scores", read: list((*complaints).score), required: true, sequences: true},
 		fieldAdvantages:        {name: "advantages", read: list(floats), sequences: true},
 		fieldRefLogprobs:       {name: "ref_logprobs", read: list(floats), sequences: true, tokens: true},
 		fieldMessages:          {name: "messages", read: (*complaints).messages},

@@ -46,11 +46,19 @@ func TestWhatNoTrainerCanReadIsRefused(t *testing.T) {
 		{"a negative environment", one(`,"env_id":-1`), "body.env_id: Input should be greater than or equal to 0"},
 		{"a large version", one(`,"policy_version":9223372036854775808`), "body.policy_version: Value error"},
 		{"large versions", one(`,"policy_version":[1,9223372036854775808]`), "body.policy_version: Value error"},
-		{"the largest score", text("[[1]]", "[[1]]", "[3.4028234663852886e38]", ""), ""},
+		{"the largest score", text("[[1]]", "[[1]]", "[1000000000000000]", ""), ""},
 		{"a score beyond single precision", text("[[1]]", "[[1]]", "[-3.5e38]", ""), "body.scores.0: Input should be a " +
 			"finite number in single precision"},
 		{"a score of 40 digits", text("[[1]]", "[[1]]", "["+strings.Repeat("9", 40)+"]", ""), "body.scores.0: Input should " +
 			"be a finite number in single precision"},
+		{"a score whose square overflows", text("[[1]]", "[[1]]", "[-1.5e15]", ""),
+			"body.scores.0: Input should be between -1e15 and 1e15"},
+		{"such a score in digits", text("[[1]]", "[[1]]", "[1000000000000001]", ""),
+			"body.scores.0: Input should be between -1e15 and 1e15"},
+		{"such a score as a string", text("[[1]]", "[[1]]", `["1e16"]`, ""),
+			"body.scores.0: Input should be between -1e15 and 1e15"},
+		{"the smallest score", text("[[1]]", "[[1]]", "[-1e15]", ""), ""},
+		{"scores as they are", text("[[1],[1]]", "[[1],[1]]", "[0.12345678901234567, 1.5e-07]", ""), ""},
 		{"a score beyond a double", text("[[1]]", "[[1]]", "[1e999]", ""), "body.scores.0: Input should be a finite number"},
 		{"a score as a string", text("[[1]]", "[[1]]", `["1e39"]`, ""), "body.scores.0: Input should be a finite " +
 			"number in single precision"},

@@ -10,6 +10,7 @@ from typing import Any
 IGNORED = -100  # mask value of tokens that are not trained
 LARGEST_ID = 2**31 - 1  # of a token, as the trajectory API bounds it
 LARGEST = 3.4028234663852886e38  # of float32, in which the worker calculates
+LARGEST_SCORE = 1e15  # of a score, as the trajectory API bounds it: squares of scores are added up
 NO_LOGPROB = 1.0  # the protocol's placeholder where the sampler has no log-probability
 
 
@@ -82,6 +83,13 @@ def _number(x: object, what: str) -> float:
     except OverflowError:  # an integer of hundreds of digits
         pass
     raise GroupRejected("not_finite", f"{what} holds {x!r:.40}, expected finite numbers only")
+
+
+def _score(x: object, what: str) -> float:
+    found = _number(x, what)
+    if abs(found) > LARGEST_SCORE:
+        raise GroupRejected("score", f"{what} is {found:g}, expected -1e15 to 1e15: its square is added up in float32")
+    return found
 
 
 def _object(value: object, what: str) -> dict[str, Any]:
@@ -198,7 +206,7 @@ def read_completion(raw: dict[str, Any], i: int, fields: dict[str, list[Any] | N
         if limit and length > limit:
             raise GroupRejected("too_long", f"sequence {i} has {length} tokens, {what} is {limit}")
     override = _object((fields["overrides"] or [None] * (i + 1))[i], f"overrides[{i}]")
-    score = math.nan if score is None else _number(score, f"scores[{i}]")
+    score = math.nan if score is None else _score(score, f"scores[{i}]")
     sent = read_advantage((fields["advantages"] or [None] * (i + 1))[i], len(tokens), trained, o.advantage_layout)
     if o.mask_truncated and o.eos and trained and tokens[trained[-1]] not in o.eos:
         trained, sent = [], None
@@ -214,7 +222,7 @@ def read_completion(raw: dict[str, Any], i: int, fields: dict[str, list[Any] | N
     if objectives is not None:
         if not isinstance(objectives, list):
             raise GroupRejected("shape", f"overrides[{i}].rewards is {type(objectives).__name__}, expected a list")
-        objectives = [math.nan if x is None else _number(x, f"overrides[{i}].rewards") for x in objectives]
+        objectives = [math.nan if x is None else _score(x, f"overrides[{i}].rewards") for x in objectives]
     values = (fields["values"] or [None] * (i + 1))[i]
     sampled = (fields["inference_logprobs"] or [None] * (i + 1))[i]
     return Completion(
@@ -256,5 +264,5 @@ def _read_group(raw: object, o: ReadOptions) -> Group:
         env="anonymous" if env is None else str(env),
         completions=[read_completion(raw, i, fields, o) for i in range(n)],
         versions=_versions(raw),
-        baseline=None if baseline is None else _number(baseline, "group_overrides.reward_baseline"),
+        baseline=None if baseline is None else _score(baseline, "group_overrides.reward_baseline"),
     )
