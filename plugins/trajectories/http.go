@@ -109,7 +109,7 @@ func withID(path string) (pattern, id string) {
 	return path, ""
 }
 
-// credentials takes the token from the header, or from the path, which it then shortens.
+// credentials takes the token from the header, or from the path, and removes it there.
 func credentials(r *http.Request) (path, token string) {
 	path = r.URL.Path
 	if rest, found := strings.CutPrefix(path, "/t/"); found {
@@ -154,7 +154,7 @@ func reply(w http.ResponseWriter, code int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(code)
-	_, _ = w.Write(body) // the client is gone: there is nobody to report to
+	_, _ = w.Write(body) // the client is gone
 }
 
 func text(w http.ResponseWriter, code int, body string) {
@@ -164,7 +164,7 @@ func text(w http.ResponseWriter, code int, body string) {
 	_, _ = io.WriteString(w, body)
 }
 
-// fail turns an error into the reply that tells the client what to do.
+// fail turns an error into a reply that says what to do.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var invalid *group.Invalid
 	var syntax *group.SyntaxError

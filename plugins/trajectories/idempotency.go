@@ -12,10 +12,9 @@ import (
 	"github.com/recipe-rl/recipe/plugins/trajectories/store"
 )
 
-// A client that does not hear the answer to its post sends it again. Clients of ours give each post an
-// Idempotency-Key: the key is stored together with the groups, so that the repeated post is recognised even by a
-// server that was killed in between. Stock clients send none. For them there is unanswered, which is safe but sees
-// less.
+// A client that gets no answer to its post sends it again. Our clients give each post an Idempotency-Key: the key is
+// stored together with the groups, so that a repeated post is recognised even after the server was killed. Stock
+// clients send none. For them there is unanswered, which is safe but covers fewer cases.
 
 // keyHeader names a post for as long as its sender may repeat it.
 const keyHeader = "Idempotency-Key"
@@ -47,7 +46,7 @@ func keyOf(r *http.Request) (k postKey, err error) {
 	return k, nil
 }
 
-// idempotency is what the server knows about posts that may come again. The state's lock guards it.
+// idempotency holds what is known about posts that may be repeated. The state's lock guards it.
 type idempotency struct {
 	stored     map[postKey]store.Key
 	order      []postKey                 // the oldest first, at most 2·KeepKeys
@@ -67,7 +66,7 @@ func newIdempotency(keys []store.Key) idempotency {
 	return r
 }
 
-// add remembers a stored post and forgets the one that is too old.
+// add records a stored post and deletes the one that is too old.
 func (r *idempotency) add(k store.Key) {
 	id := postKey(k.Name)
 	r.stored[id] = k
@@ -130,9 +129,9 @@ func (b *state) begin(ctx context.Context, k postKey, sum uint32) (before *store
 // stored twice.
 //
 // This cannot lose an acknowledged group, even if two posts are equal by chance: the first was never acknowledged,
-// because its connection is broken off instead of answered, and each is paired with one later post at most. So as
-// many copies are stored as were acknowledged, or more. What it cannot see is an answer that was lost on its way, and
-// a server that was killed before it answered: then a stock client's retry is stored twice.
+// because its connection is broken off instead of answered, and each is paired with one later post at most. So as many
+// copies are stored as were acknowledged, or more. It does not detect an answer that was lost on the network, or a
+// server that was killed before it answered: then a stock client's retry is stored twice.
 type unanswered struct {
 	times int
 	until time.Time
@@ -151,7 +150,7 @@ func digest(groups []*group.Group) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// noteUnanswered notes a stored post whose answer could not be sent.
+// noteUnanswered records a stored post whose answer could not be sent.
 func (b *state) noteUnanswered(d [sha256.Size]byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

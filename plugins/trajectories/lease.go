@@ -16,14 +16,14 @@ var (
 		"Trainer not registered. Call /register first.",
 	) //nolint:staticcheck // run-api's words
 	errNoBatch      = errors.New("queued groups cannot fill a batch exactly")
-	errLeaseUnknown = errors.New("no batch of this id was ever handed out by this queue")
+	errLeaseUnknown = errors.New("this queue never handed out a batch with this id")
 	errLeaseLost    = errors.New(
-		"the lease ran out, and the batch was given to another caller: its groups will be acknowledged by that one",
+		"the lease ran out and another caller got the batch; only that caller can acknowledge it",
 	)
 )
 
-// take forms a batch or finds one that came back, and hands it out: for the time of a lease, or, with a lease of 0,
-// until delivered is called. A leased batch is durable before take returns.
+// lease forms a batch or finds a returned one, and hands it out: for the time of a lease, or, with a lease of 0, until
+// delivered is called. A leased batch is durable before lease returns.
 func (b *state) lease(ctx context.Context, lease time.Duration) (*batch, string, error) {
 	b.mu.Lock()
 	if b.doc.Trainer == nil {
@@ -124,7 +124,7 @@ func (b *state) delivered(ctx context.Context, out *batch, whole bool) error {
 }
 
 // damaged takes a group that the disk has lost or changed out of a batch, and puts the rest back into the queue. The
-// group is counted and named in the log: it was acknowledged, and only a broken disk or a changed file loses it.
+// group is counted and named in the log: its post was acknowledged, and only a broken disk or a changed file loses it.
 func (b *state) damaged(ctx context.Context, out *batch, id uint64, why error) error {
 	b.mu.Lock()
 	if b.batches[out.number] != out {
@@ -149,7 +149,8 @@ func (b *state) damaged(ctx context.Context, out *batch, id uint64, why error) e
 	return awaitDurable(ctx, ticket)
 }
 
-// finish forgets a batch whose trainer has it for good. It is called with the lock and returns without it.
+// finish deletes a batch that its trainer has acknowledged or received. It is called with the lock and returns without
+// it.
 func (b *state) finish(ctx context.Context, out *batch) error {
 	if b.batches[out.number] != out { // a reset came in between
 		b.mu.Unlock()
@@ -180,7 +181,7 @@ func (b *state) ack(ctx context.Context, id string) (repeated bool, err error) {
 	return false, b.finish(ctx, out)
 }
 
-// giveBack ends a lease without having used the batch: the next caller gets it.
+// giveBack ends a lease of an unused batch: the next caller gets it.
 func (b *state) giveBack(id string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 )
 
 // errBusy says that other requests hold the memory that this one needs.
-var errBusy = errors.New("other requests hold all memory that is meant for bodies (max_inflight_bytes); try again")
+var errBusy = errors.New("other requests use all memory for request bodies (max_inflight_bytes); try again, or raise it")
 
 const (
 	memoryWait  = 15 * time.Second // for memory: its holders are done within seconds
@@ -25,8 +25,8 @@ const (
 // memory bounds what the bodies of all requests under way take together, compressed, inflated and as copies: a body of
 // 250 kB may inflate to 250 MB, and eight of them at once once took 6.8 GB.
 //
-// Nobody waits for a part while holding one of the same kind, so nobody waits for ever: a request begins with a small
-// part, gives it back for a large one when its body is larger, and gives that back for all large memory when even
+// No request waits for a part while it holds one of the same kind, so there is no deadlock: a request begins with a
+// small part, gives it back for a large one when its body is larger, and gives that back for all large memory when even
 // that is not enough.
 type memory struct {
 	small, large, filling, decoders part
@@ -66,8 +66,8 @@ func (p part) reserve(ctx context.Context, n int64) (int64, error) {
 	return n, nil
 }
 
-// limitMemory tells the garbage collector what this process should take, unless GOMEMLIMIT says so: it would let
-// garbage grow to as much as all bodies at their largest.
+// limitMemory sets the garbage collector's memory limit, unless GOMEMLIMIT does: otherwise garbage could grow to the
+// size of all bodies at their largest.
 func (c Config) limitMemory() {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(2*c.MaxInflightBytes + 256<<20)

@@ -123,7 +123,7 @@ func (b *state) queueMetrics(p *page) {
 	p.single(
 		"policy_version",
 		"gauge",
-		"The trainer's policy version; -1 when it has not said.",
+		"The trainer's policy version; -1 when it has not reported one.",
 		float64(b.doc.Version),
 	)
 	p.single(
@@ -164,13 +164,13 @@ func (b *state) envMetrics(p *page) {
 	counter("groups_in_total", "Groups that arrived.", func(f *flow) int64 { return f.groupsIn })
 	counter("sequences_in_total", "Sequences that arrived.", func(f *flow) int64 { return f.sequencesIn })
 	counter("tokens_in_total", "Tokens that arrived.", func(f *flow) int64 { return f.tokensIn })
-	counter("groups_out_total", "Groups that were delivered for good.", func(f *flow) int64 { return f.groupsOut })
+	counter("groups_out_total", "Groups that were delivered and acknowledged.", func(f *flow) int64 { return f.groupsOut })
 	counter(
 		"sequences_out_total",
-		"Sequences that were delivered for good.",
+		"Sequences that were delivered and acknowledged.",
 		func(f *flow) int64 { return f.sequencesOut },
 	)
-	counter("tokens_out_total", "Tokens that were delivered for good.", func(f *flow) int64 { return f.tokensOut })
+	counter("tokens_out_total", "Tokens that were delivered and acknowledged.", func(f *flow) int64 { return f.tokensOut })
 	counter(
 		"staleness_sum",
 		"Staleness in policy versions, summed over delivered groups that know theirs.",
@@ -208,7 +208,7 @@ func (b *state) envMetrics(p *page) {
 	each(
 		"last_seen_seconds",
 		"gauge",
-		"Seconds since the environment was heard of.",
+		"Seconds since the environment's last request.",
 		func(id int, _ *flow) (float64, bool) {
 			return b.now().Sub(b.seen[id]).Seconds(), id >= 0
 		},

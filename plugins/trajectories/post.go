@@ -65,7 +65,7 @@ type posted struct {
 	repeated bool           // it had been stored before
 }
 
-// post takes a body in. When it returns without an error the groups are safe, and once.
+// post stores the groups of a body. When it returns without an error they are durable, and stored once.
 func (s *Server) post(
 	w http.ResponseWriter,
 	r *http.Request,
@@ -132,7 +132,7 @@ func (s *Server) post(
 	}
 	if !keyed && ctx.Err() != nil {
 		s.state.noteUnanswered(digest(groups))
-		panic(http.ErrAbortHandler) // not even half an answer: see unanswered
+		panic(http.ErrAbortHandler) // no part of an answer may be sent: see unanswered
 	}
 	return posted{groups: full, arrivals: arrivals, count: len(groups)}, nil
 }

@@ -18,7 +18,7 @@ type RunOptions struct {
 	Config
 	Host string // the address to listen on; empty means 127.0.0.1
 	Port int    // 0 takes a free one
-	// Advertise is the name or address that clients are told, when it is not Host.
+	// Advertise is the name or address that clients are given, when it is not Host.
 	Advertise string
 
 	Certificate, Key string // PEM files to serve TLS with; empty: plain HTTP

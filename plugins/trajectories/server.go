@@ -67,7 +67,7 @@ func openStore(ctx context.Context, cfg Config) (store.Store, error) {
 	return nil, fmt.Errorf("trajectories: store is %q, expected \"disk\" or \"memory\"", redact.Text(cfg.Store))
 }
 
-// SetPolicyVersion tells the server which policy version the trainer has reached, like POST /policy_version.
+// SetPolicyVersion sets the policy version that the trainer has reached, like POST /policy_version.
 func (s *Server) SetPolicyVersion(ctx context.Context, version int64) error {
 	return s.state.setVersion(ctx, version, nil)
 }
@@ -98,7 +98,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	return err
 }
 
-// Close writes out what is under way and releases the store. The server must not be used after it.
+// Close finishes pending writes and releases the store. The server must not be used after it.
 func (s *Server) Close(ctx context.Context) error {
 	closed := make(chan error, 1)
 	go func() { closed <- s.state.store.Close() }()
@@ -110,8 +110,7 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 }
 
-// urlOf is the URL to give to environments and trainers, with the token in its path: unmodified clients can be given
-// nothing but a URL.
+// urlOf is the URL for environments and trainers, with the token in its path: unmodified clients accept only a URL.
 func urlOf(scheme, address, token string) string {
 	url := scheme + "://" + address
 	if token != "" {

@@ -19,7 +19,7 @@ import (
 type state struct {
 	cfg   Config
 	store store.Store
-	now   func() time.Time // monotonic: leases and timeouts do not follow a clock that jumps
+	now   func() time.Time // monotonic: leases and timeouts ignore changes of the clock
 
 	mu      sync.Mutex
 	doc     doc
@@ -31,7 +31,7 @@ type state struct {
 	held    queue.Totals // what the bounds count: arriving, buffered, waiting and out
 	room    chan struct{}
 	latest  latest
-	seen    map[int]time.Time // when an environment was last heard of
+	seen    map[int]time.Time // time of an environment's last request
 	counts  counts
 	keys    idempotency
 
@@ -41,7 +41,7 @@ type state struct {
 
 // doc is the part of the state that is small enough to be written whole.
 type doc struct {
-	Instance    string        `json:"instance"` // tells this queue's lease ids from another's
+	Instance    string        `json:"instance"` // distinguishes this queue's lease ids from another's
 	Trainer     *registration `json:"trainer,omitempty"`
 	MaxTokenLen int64         `json:"max_token_len"`  // outlives a reset, like run-api's
 	Checkpoints string        `json:"checkpoint_dir"` // the same
@@ -54,7 +54,7 @@ type doc struct {
 	Envs      []environment `json:"envs"`
 }
 
-// registration is what a trainer says about itself.
+// registration is what a trainer reports about itself.
 type registration struct {
 	Group        string `json:"group"`
 	Project      string `json:"project"`
@@ -107,8 +107,8 @@ func (b *state) weights() func(int) float64 {
 	}
 }
 
-// recover rebuilds the state from the store. Leases start anew, in full: a restart must not hand out a batch that its
-// trainer still works on, and no clock is trusted to say how long the restart took.
+// recover rebuilds the state from the store. Leases start again in full: a restart must not hand out a batch that its
+// trainer still works on, and the clock cannot be trusted to measure how long the restart took.
 func (b *state) recover(ctx context.Context) error {
 	items := map[uint64]queue.Item{}
 	var order, buffered []queue.Item
@@ -189,8 +189,8 @@ type latest struct {
 	in   *scratch
 }
 
-// remember makes a group the latest example. It keeps the memory that holds the group, and returns the memory of the
-// one before for others to use: copying every group would cost more than all else that happens to it here.
+// remember makes a group the latest example. It keeps the memory that holds the group, and returns that of the previous
+// one for reuse: copying each group would cost more than everything else done with it here.
 func (b *state) remember(json []byte, in *scratch) (free *scratch) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -222,7 +222,7 @@ func totalOf(items []queue.Item) queue.Totals {
 func (b *state) saved() json.RawMessage {
 	text, err := json.Marshal(&b.doc)
 	if err != nil {
-		panic(fmt.Sprintf("trajectories: the state does not marshal: %v", err)) // plain numbers and strings always do
+		panic(fmt.Sprintf("trajectories: the state does not marshal: %v", err)) // numbers and strings always marshal
 	}
 	return text
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/recipe-rl/recipe/plugins/trajectories/store"
 )
 
-// register takes in a trainer. A second one takes over: the step goes on, and what the first had leased and not
-// acknowledged is handed out again at once.
+// register registers a trainer. A second one takes over: the step continues, and batches that the first had leased and
+// not acknowledged are handed out again at once.
 func (b *state) register(
 	ctx context.Context,
 	r registration,
@@ -61,8 +61,8 @@ func (b *state) refit() {
 	}
 }
 
-// setVersion tells the state which policy version the trainer has reached. Groups that are too old for it are dropped
-// and counted; the version never goes back, except by a reset.
+// setVersion records which policy version the trainer has reached. Groups that are too old for it are dropped and
+// counted; the version never goes back, except by a reset.
 func (b *state) setVersion(ctx context.Context, version int64, stalest *int64) error {
 	b.mu.Lock()
 	if stalest != nil {
@@ -99,8 +99,7 @@ func (b *state) stale(oldest int64) bool {
 	return limit >= 0 && oldest >= 0 && b.doc.Version-oldest > limit
 }
 
-// staleness is the limit in force, the tighter of the configured one and the one that was told with the version; -1:
-// none.
+// staleness is the limit in force, the tighter of the configured one and the one that came with the version; -1: none.
 func (b *state) staleness() int64 {
 	limit := int64(-1)
 	if b.cfg.LimitStaleness {
@@ -112,7 +111,7 @@ func (b *state) staleness() int64 {
 	return limit
 }
 
-// reset forgets everything but max_token_len, checkpoint_dir and the latest example, as run-api does.
+// reset deletes everything but max_token_len, checkpoint_dir and the latest example, as run-api does.
 func (b *state) reset(ctx context.Context) error {
 	b.mu.Lock()
 	var change store.Change
@@ -145,7 +144,7 @@ func (b *state) reset(ctx context.Context) error {
 	b.signalRoom()
 	b.mu.Unlock()
 	if err := awaitDurable(ctx, ticket); err != nil {
-		return fmt.Errorf("forgetting the stored trajectories: %w", err)
+		return fmt.Errorf("delete the stored trajectories: %w", err)
 	}
 	return nil
 }

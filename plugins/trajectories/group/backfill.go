@@ -9,13 +9,13 @@ import (
 // Sequence is what a gateway needs to recognise a completion.
 type Sequence struct {
 	Tokens []int64
-	// Prompt is the number of leading tokens that the mask leaves out; -1 when masked tokens follow trained ones, so
-	// that the sequence is no single completion.
+	// Prompt is the number of leading tokens that the mask leaves out; -1 when masked tokens follow trained ones: then the
+	// sequence is not a single completion.
 	Prompt int
 }
 
-// Sequences decodes the tokens of a group. It costs far more than reading the group did: only call it for groups that
-// lack something.
+// Sequences decodes the tokens of a group. It costs far more than reading the group: call it only for groups with
+// missing values.
 func (g *Group) Sequences() ([]Sequence, error) {
 	var in struct {
 		Tokens [][]int64 `json:"tokens"`

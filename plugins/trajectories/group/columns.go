@@ -27,8 +27,8 @@ type Lists[T any] struct {
 
 func (l *Lists[T]) reset() { l.Given, l.Ends, l.Values = false, l.Ends[:0], l.Values[:0] }
 
-// Columns reads a group's JSON, as Parse made it, into c. It returns false for a group that has not exactly this
-// form: ids beyond 32 bits, numbers that a double does not hold exactly, keys with escapes. Then c means nothing.
+// Columns reads a group's JSON, as Parse made it, into c. It returns false for a group that has not exactly this form:
+// ids beyond 32 bits, numbers that a double does not hold exactly, keys with escapes. Then c is undefined.
 func (r *Reader) Columns(json []byte, c *Columns) bool {
 	g, end := r.fast(json, 0)
 	if g == nil || end != len(json) || r.extra {
@@ -181,7 +181,7 @@ func readFraction(b []byte, i int) (v float64, end int) {
 
 var powers = [...]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8}
 
-// parse8 is the number that the first k digits of eight bytes spell.
+// parse8 is the number made of the first k digits of eight bytes.
 func parse8(w uint64, k int) uint64 {
 	w = (w ^ '0'*ones) << (64 - 8*k) // the others become zeros in front
 	w = w*10 + w>>8

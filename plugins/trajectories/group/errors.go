@@ -14,7 +14,7 @@ type Detail struct {
 	Ctx   map[string]any `json:"ctx,omitempty"` // numbers that the message mentions
 }
 
-// Invalid reports everything that is wrong with a body.
+// Invalid reports all mistakes in a body.
 type Invalid struct{ Details []Detail }
 
 func (e *Invalid) Error() string {
@@ -40,7 +40,7 @@ var ErrEncoding = fmt.Errorf("the body is not valid UTF-8")
 // maxDetails bounds the reply to a body that is wrong everywhere.
 const maxDetails = 64
 
-// maxInput is the length up to which a complaint repeats what was given.
+// maxInput is the length up to which a complaint quotes the input.
 const maxInput = 2048
 
 // raw is JSON text that encoding/json emits as it stands.

@@ -9,8 +9,8 @@ import (
 	"unsafe"
 )
 
-// The functions of this file read one value each and append its canonical form to dst. They apply the conversions
-// that pydantic applies in its lax mode and complain in its words.
+// The functions of this file read one value each and append its canonical form to dst. They apply the conversions that
+// pydantic applies in its lax mode and use its messages.
 
 func (c *complaints) integer(dst []byte, n *node, at *path) []byte {
 	switch n.kind {
@@ -59,7 +59,7 @@ func integerFrom(least int64) leaf {
 	return func(c *complaints, dst []byte, n *node, at *path) []byte {
 		from := len(dst)
 		if dst = c.integer(dst, n, at); len(dst) == from {
-			return dst // it has complained
+			return dst // already reported
 		}
 		v, err := strconv.ParseInt(unsafe.String(&dst[from], len(dst)-from), 10, 64)
 		negative := dst[from] == '-'
@@ -85,7 +85,7 @@ func integerFrom(least int64) leaf {
 	}
 }
 
-// integerText turns what pydantic takes for an integer in a string ("+7", " 7 ", "7.0", "1_000") into JSON.
+// integerText converts what pydantic accepts as an integer in a string ("+7", " 7 ", "7.0", "1_000") into JSON.
 func integerText(s string) (string, bool) {
 	s = strings.TrimSpace(s)
 	negative := strings.HasPrefix(s, "-")
@@ -248,7 +248,7 @@ func (c *complaints) object(dst []byte, n *node, at *path) []byte {
 	return c.anything(dst, n, at)
 }
 
-// anything passes a value on verbatim, but for numbers that JSON cannot carry.
+// anything passes a value on unchanged, except numbers that JSON cannot represent.
 func (c *complaints) anything(dst []byte, n *node, at *path) []byte {
 	if bad := nonFinite(n); bad != nil {
 		c.add(at, "finite_number", "Input should be a finite number", bad, nil)

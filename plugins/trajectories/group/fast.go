@@ -5,8 +5,7 @@ import (
 	"strconv"
 )
 
-// Reader reads groups. It keeps the memory it needs in between, so it is cheap to use again and not safe for
-// concurrent use.
+// Reader reads groups. It keeps its memory between calls, so it is cheap to reuse and not safe for concurrent use.
 type Reader struct {
 	spans  [fieldCount]span
 	lens   [fieldCount][]int32 // of the inner lists, for fields that must agree

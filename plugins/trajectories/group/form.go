@@ -2,7 +2,7 @@ package group
 
 import "strconv"
 
-// Form reads the flat objects of the other routes with the same leniency and the same complaints as groups.
+// Form reads the flat objects of the other routes with the same conversions and the same messages as groups.
 type Form struct {
 	root node
 	c    complaints
@@ -29,7 +29,7 @@ func ParseForm(body []byte) (*Form, error) {
 	return f, nil
 }
 
-// Err reports everything that was wrong with the fields read so far, as an *Invalid.
+// Err reports all mistakes in the fields read so far, as an *Invalid.
 func (f *Form) Err() error { return f.c.err() }
 
 // Has says whether a field is there and not null.
@@ -81,7 +81,7 @@ func (f *Form) Int(name string, least int64) int64 {
 func (f *Form) Int32(name string, least int64) int64 {
 	v, err := strconv.ParseInt(f.field(name, integerFrom(least)), 10, 64)
 	if err != nil {
-		return 0 // it has complained
+		return 0 // already reported
 	}
 	return v
 }

@@ -13,8 +13,8 @@ const NoEnv = -1
 // NoVersion marks a group whose policy version is unknown.
 const NoVersion = int64(-1)
 
-// Bounds on what one post may hold, far above what anyone sends: without them a body of empty lists or of tiny groups
-// would take many times its size.
+// Bounds on what one post may hold, far above real posts: without them a body of empty lists or of tiny groups would
+// take many times its size in memory.
 const (
 	maxSequences = 1 << 16 // in a group
 	maxGroups    = 1 << 14 // in a list
@@ -204,7 +204,7 @@ func members(n *node, all *[fieldCount]field) (given [fieldCount]*node) {
 	return given
 }
 
-// note keeps the numbers that the queue needs from fields whose canonical text has just been written.
+// note records the numbers that the queue needs from fields whose canonical text has just been written.
 func (g *Group) note(i int, text []byte) {
 	switch i {
 	case fieldEnvID:
@@ -226,7 +226,7 @@ func versionOf(text []byte) int64 {
 	return v
 }
 
-// shape checks that lengths agree, which types alone cannot say.
+// shape checks that lengths agree, which types alone do not express.
 func (c *complaints) shape(g *Group, all *[fieldCount]field, given *[fieldCount]*node, at *path) {
 	tokens := given[fieldTokens]
 	g.Size = tokens.n

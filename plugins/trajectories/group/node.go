@@ -19,7 +19,7 @@ const (
 )
 
 // node is one JSON value: the bytes it was read from, and how many elements it has. The elements are not kept but read
-// again when somebody looks at them: as a tree, a body of numbers of one digit would take forty times its size.
+// again when needed: as a tree, a body of one-digit numbers would take forty times its size.
 type node struct {
 	kind kind
 	raw  []byte
@@ -74,10 +74,10 @@ func (n *node) get(name string) *node {
 	return found
 }
 
-// SyntaxError says where a body stops being JSON.
+// SyntaxError says where a body is not valid JSON.
 type SyntaxError struct {
 	Offset int    // in bytes from the start of the body
-	Reason string // in Python's words where it has words for it, since that is what clients of run-api saw
+	Reason string // with Python's message where it has one, which clients of run-api know
 }
 
 func (e *SyntaxError) Error() string {

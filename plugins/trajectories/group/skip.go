@@ -57,11 +57,11 @@ func (r *Reader) lists(f, i int) int {
 	}
 }
 
-// masked is how Python writes a token that is not trained on, before another.
+// masked is a token that is not trained on, followed by another, as Python writes it.
 const masked = "-100, "
 
 // likeTokens walks over the mask of a sequence in the form that nearly all have: some -100, then the token ids, with
-// the very text that stands in tokens and has been walked over there. -1 means that it is another.
+// the same text as in tokens, which has been checked there. -1: it has another form.
 func (r *Reader) likeTokens(sequence, i int) (end, count int) {
 	b := r.body
 	if sequence >= len(r.texts) || i >= len(b) || b[i] != '[' {
@@ -155,9 +155,9 @@ func skipNumbers(b []byte, i int) (end, count int) {
 	}
 }
 
-// skipShortFraction walks over a number such as "-0.25, " at the start of forty bytes; 0 when it has another form.
-// How many digits follow the point differs from number to number, so the end is found without a branch that would be
-// guessed wrong half of the time.
+// skipShortFraction walks over a number such as "-0.25, " at the start of forty bytes; 0 when it has another form. How
+// many digits follow the point differs from number to number, so the end is found without a branch that would be
+// mispredicted half of the time.
 func skipShortFraction(b []byte) int {
 	_ = b[39]
 	i := 2
@@ -172,7 +172,7 @@ func skipShortFraction(b []byte) int {
 	third := digits8(binary.LittleEndian.Uint64(b[i+16:]))
 	n += (second + third&-(second>>3)) & -(n >> 3)
 	i += n
-	if n == 0 || binary.LittleEndian.Uint16(b[i:]) != ','|' '<<8 { // of 24 digits there may be more
+	if n == 0 || binary.LittleEndian.Uint16(b[i:]) != ','|' '<<8 { // after 24 digits there may be more
 		return 0
 	}
 	return i + 2

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// The loops below look at eight bytes at a time: a post is mostly digits, and telling digits from the rest one by one
-// is what would cost.
+// The loops below look at eight bytes at a time: a post is mostly digits, and checking them one by one would dominate
+// the cost.
 
 const (
 	ones  = 0x0101010101010101
@@ -114,8 +114,7 @@ func skipInteger(b []byte, i int) int {
 	return i + n
 }
 
-// skipInt32 is skipInteger for up to nine digits, which an int32 holds whatever they are. The exact reader weighs
-// longer ones.
+// skipInt32 is skipInteger for up to nine digits, which always fit an int32. The exact reader checks longer ones.
 func skipInt32(b []byte, i int) int {
 	end := skipInteger(b, i)
 	if end-i > 9 {

@@ -8,8 +8,8 @@ type Minimum struct {
 	Sequences int
 }
 
-// Pick takes the next batch of exactly target sequences out of the queue, in its order, or returns nil and changes
-// nothing when no choice of waiting groups adds up or when a minimum cannot be kept.
+// Pick removes the next batch of exactly target sequences from the queue, in its order. It returns nil and changes
+// nothing when no choice of waiting groups adds up, or when a minimum cannot be kept.
 func (q *Queue) Pick(target int, minimums []Minimum) []Item {
 	s := q.selection(target, minimums)
 	if s == nil {
@@ -48,7 +48,7 @@ func (q *Queue) selection(target int, minimums []Minimum) *selection {
 	s := &selection{left: target, index: map[*lane]int{}}
 	s.target = target
 	party := map[int]int{}
-	s.minimum = []int{0} // of everybody without a claim
+	s.minimum = []int{0} // of all without a claim
 	for _, m := range minimums {
 		if m.Sequences > 0 {
 			party[m.Env] = len(s.minimum)
@@ -86,7 +86,7 @@ func (s *selection) next() Item {
 		i := s.index[l]
 		c := &s.classes[i]
 		if !s.allows(i) {
-			// Nothing that is taken later can make room for this class: had it fitted then, it would fit now.
+			// A group that is taken later cannot make room for this class: if it fitted then, it would fit now.
 			c.hi = c.lo
 			heap.Pop(&s.lanes)
 			continue
@@ -103,7 +103,7 @@ func (s *selection) next() Item {
 	}
 }
 
-// allows says whether one more of class i can be taken, and keeps the witness true to the answer.
+// allows says whether one more of class i can be taken, and updates the witness to match.
 func (s *selection) allows(i int) bool {
 	c := &s.classes[i]
 	switch {

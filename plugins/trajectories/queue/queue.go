@@ -1,9 +1,9 @@
 // Package queue decides which groups make the next batch. It holds the index of what waits, not the groups themselves,
-// does no input or output and knows no clock, so that its promises can be tested exhaustively:
+// does no input or output and uses no clock, so that its guarantees can be tested exhaustively:
 //
 //   - a batch has exactly the asked number of sequences, and no group is split, lost or taken twice;
 //   - whenever some choice of waiting groups adds up to the batch, one is found, whatever the sizes;
-//   - the oldest groups go first: a younger one overtakes only where no exact batch exists with the older;
+//   - the oldest groups go first: a younger one goes first only where no exact batch exists with the older;
 //   - minimum allocations of environments are kept whenever the waiting groups allow it.
 //
 // The cost of every call depends on the number of distinct (environment, size) pairs and on the batch size, not on how
@@ -94,7 +94,7 @@ func New(weight func(env int) float64) *Queue {
 	}
 }
 
-// minWeight keeps an environment with a weight of zero from waiting for ever.
+// minWeight is the least weight of an environment, so that a weight of zero does not mean waiting for ever.
 const minWeight = 0.01
 
 // Add appends a group. In a weighted queue its place follows start-time fair queueing: an environment's groups are
@@ -217,7 +217,7 @@ func (q *Queue) Each(f func(*Item)) {
 	}
 }
 
-// tidy forgets empty lanes, so that environments which vary their group size leave nothing behind.
+// tidy deletes empty lanes, so that environments which vary their group size do not accumulate them.
 func (q *Queue) tidy() {
 	kept := q.order[:0]
 	for _, l := range q.order {

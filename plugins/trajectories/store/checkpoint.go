@@ -12,14 +12,14 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// The log is the truth, and the index is what the log said up to a place that the index itself remembers. Bringing it
-// up to date costs two forced writes, so it happens when a log file is full, after many groups, and at the end.
+// The log is authoritative; the index holds the state of the log up to a position that it stores itself. Bringing it up
+// to date costs two forced writes, so it happens when a log file is full, after many groups, and at the end.
 
-// keyPosition is where the index has come to in the log: the number of a file and an offset in it.
+// keyPosition is the index's position in the log: the number of a file and an offset in it.
 var keyPosition = []byte("position")
 
-// checkpoint takes what has happened since the last one into the index, then deletes files that are over. When it
-// fails nothing is lost, and it is tried again.
+// checkpoint brings the changes since the last one into the index, then deletes files that are not needed any more.
+// When it fails nothing is lost, and it is tried again.
 func (d *Disk) checkpoint() error {
 	if len(d.recent) == 0 {
 		d.bodies.tidy()
@@ -108,7 +108,7 @@ func (d *Disk) index(work []*record) (gone []place, err error) {
 	return gone, full(err)
 }
 
-// before is where a moved group was; nil for one that is new.
+// before is the earlier place of a moved group; nil for a new one.
 func before(groups *bolt.Bucket, p putRecord) *place {
 	if !p.Moved {
 		return nil
@@ -170,7 +170,7 @@ func change(c *journalled, groups, batches, state *bolt.Bucket) (gone []place, e
 	return gone, nil
 }
 
-// recover takes in what the log says after the place that the index has come to.
+// recover reads the log after the index's position.
 func (d *Disk) recover() error {
 	number, offset := uint32(0), int64(0)
 	err := d.db.View(func(tx *bolt.Tx) error {
@@ -227,7 +227,7 @@ const reserveSize = 8 << 20
 
 func (d *Disk) reserveName() string { return filepath.Join(d.dir, "reserve") }
 
-// reserve creates the file. Without room for it the store works all the same.
+// reserve creates the file. Without room for it the store still works.
 func (d *Disk) reserve() {
 	if info, err := os.Stat(d.reserveName()); err == nil && info.Size() >= reserveSize {
 		return

@@ -113,13 +113,13 @@ func (d *Disk) commit(work []submission) {
 		d.sparse = false
 		// A failure is no loss: the log has everything. The next commit tries again.
 		if d.checkpoint() == nil {
-			_ = d.bodies.room() // append does it otherwise, and tells
+			_ = d.bodies.room() // otherwise append does it, and reports an error
 			_ = d.compact()
 		}
 	}
 }
 
-// persist writes a frame with all changes and makes it durable. On ErrFull nothing of it is left.
+// persist writes a frame with all changes and makes it durable. On ErrFull it is removed completely.
 func (d *Disk) persist(work []submission) error {
 	if err := d.append(work); err != nil {
 		return err
@@ -137,9 +137,9 @@ func (d *Disk) force() error {
 		d.bodies.current.forced = d.bodies.current.size
 		return nil
 	}
-	// After a failed sync the kernel may have forgotten which pages were dirty: trying the same again would lie. Some
-	// file systems find out only now that there is no room for what they took. Then everything that was not forced
-	// before is cut off, and the log goes on in a new file; nobody was told that the frame is kept.
+	// After a failed sync the kernel may have dropped the dirty pages: a second sync could succeed without writing them.
+	// Some file systems find out only now that there is no room for what they accepted. Then all that was not forced
+	// before is cut off, and the log continues in a new file; the frame was not acknowledged.
 	if f := full(err); errors.Is(f, ErrFull) {
 		undo := d.bodies.abandon(d.sync)
 		if undo == nil {
@@ -148,7 +148,7 @@ func (d *Disk) force() error {
 		err = errors.Join(err, undo)
 	}
 	d.broken = fmt.Errorf(
-		"forcing trajectories to the disk: %w; the store takes nothing until the server is restarted on a sound disk",
+		"forcing trajectories to the disk: %w; the store takes nothing more: check the disk, then restart the server",
 		err,
 	)
 	return d.broken

@@ -36,7 +36,7 @@ func (d *Disk) compact() error {
 		}
 		moved += max(s.bytes, 1)
 		s.tried = true // it goes at the checkpoint that follows, or stays
-		// Whoever is given a damaged group will be told; the rest of its file stays with it.
+		// Reading the damaged group will report it; the rest of its file stays with it.
 		if err := d.forward(s); err != nil && !errors.Is(err, ErrCorrupt) {
 			s.tried = false // tried again once there is room
 			return err
@@ -48,7 +48,7 @@ func (d *Disk) compact() error {
 	return d.checkpoint()
 }
 
-// look notes what is in the files, for the next time: a file in which nothing ends in between is not being drained.
+// look records what is in the files, for the next time: a file in which no group ends in between is not being drained.
 func (b *bodies) look() {
 	b.mu.RLock()
 	defer b.mu.RUnlock()

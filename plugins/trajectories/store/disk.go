@@ -75,7 +75,7 @@ type DiskOptions struct {
 	// Wait is how long groups wait for room on a full disk before they are refused with ErrFull. What ends groups does
 	// not wait: that is how room is made.
 	Wait time.Duration
-	// Room is told when groups begin to wait, with what for, and with "" when none does any more. It must not call the
+	// Room is called with the reason when groups begin to wait, and with "" when none waits any more. It must not call the
 	// store.
 	Room func(waiting string)
 }
@@ -139,7 +139,7 @@ func (d *Disk) prepare() error {
 			return err
 		}
 		if name, _ := tx.Cursor().First(); name != nil {
-			return fmt.Errorf("it is a database of something else (it holds %q)", name)
+			return fmt.Errorf("it is the database of another program (it holds %q)", name)
 		}
 		for _, name := range [][]byte{bucketGroups, bucketBatches, bucketState, bucketKeys} {
 			if _, err := tx.CreateBucket(name); err != nil {
@@ -295,7 +295,7 @@ func (d *Disk) Close() error {
 	return errors.Join(d.checkpoint(), d.bodies.close(), d.db.Close())
 }
 
-// full turns the system's ways to say "no room" into ErrFull.
+// full converts the system's errors for "no space" to ErrFull.
 func full(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return fmt.Errorf("%w: %w", ErrFull, err)

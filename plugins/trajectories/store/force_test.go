@@ -100,7 +100,7 @@ func TestADiskThatCannotEvenBeCutBack(t *testing.T) {
 	l.always.Store(true)
 	err := try(t, d, Change{Put: []Entry{entry(2, 1000)}})
 	if err == nil || !errors.Is(err, syscall.ENOSPC) || errors.Is(err, ErrFull) ||
-		!strings.Contains(err.Error(), "restarted") {
+		!strings.Contains(err.Error(), "restart the server") {
 		t.Errorf("answered with %v, want what to do", err)
 	}
 	l.always.Store(false)

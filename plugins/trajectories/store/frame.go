@@ -13,8 +13,8 @@ import (
 //
 //	header: mark (4), length of the record (4), length of the bodies (8), checksum of header and record (4), zero (4)
 //
-// The checksum starts from the file's seed and the frame's place, so that neither a stale frame nor a body that looks
-// like a frame can be taken for one. A frame is valid when its checksum and those of its bodies are right; the first
+// The checksum starts from the file's seed and the frame's place, so that neither a stale frame nor a body that
+// resembles a frame is read as one. A frame is valid when its checksum and those of its bodies are right; the first
 // that is not ends the log. Since nothing was acknowledged before its frame was complete, nothing acknowledged is lost.
 const (
 	frameMark = 0x4d524654
@@ -146,7 +146,7 @@ func (s *segment) frames(from int64, bodies bool, each func(*record) error) (end
 	}
 }
 
-// whole says whether all bodies of a frame are what was written.
+// whole says whether all bodies of a frame have their checksums.
 func (s *segment) whole(r *record) (bool, error) {
 	var buf []byte
 	for _, p := range r.Put {
@@ -164,7 +164,7 @@ func (s *segment) whole(r *record) (bool, error) {
 	return true, nil
 }
 
-// ends turns the end of the file into no error: the log ends there.
+// ends converts the end of the file to nil: the log ends there.
 func ends(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Memory is a store that forgets everything when the process ends. Tests and throw-away runs use it.
+// Memory is a store that is lost when the process ends. Tests and throw-away runs use it.
 type Memory struct {
 	mu     sync.RWMutex
 	bodies map[uint64][]byte

@@ -66,7 +66,7 @@ func (d *Disk) retryWaiting() {
 	d.settled()
 }
 
-// settled tells when nothing waits any more.
+// settled reports when nothing waits any more.
 func (d *Disk) settled() {
 	w := &d.waiting
 	if w.trial != nil || !w.told || len(w.all) > 0 {

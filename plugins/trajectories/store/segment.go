@@ -18,7 +18,8 @@ import (
 // groups that it put. The index remembers where each body is, and up to where it has taken the log in. A file is
 // deleted when the last group in it has ended.
 
-// magic starts every log file: a file without it is not ours and is left alone. Eight random bytes follow it.
+// magic starts every log file: a file without it belongs to another program and is not touched. Eight random bytes
+// follow it.
 const magic = "recipe trajectories 1\n"
 
 const headSize = len(magic) + 8
@@ -60,7 +61,7 @@ type bodies struct {
 	idle     bool // some file may have lost its last reference
 }
 
-// ErrCorrupt says that a body is not what was written: the file was changed or the disk has lost it.
+// ErrCorrupt says that a body differs from what was written: the file was changed, or the disk has lost it.
 var ErrCorrupt = errors.New("a stored group is damaged")
 
 func openBodies(dir string, limit int64) (*bodies, error) {
@@ -89,7 +90,7 @@ func openBodies(dir string, limit int64) (*bodies, error) {
 	return b, nil
 }
 
-// openSegment opens a file for reading; nil when it is not ours.
+// openSegment opens a file for reading; nil when it belongs to another program.
 func openSegment(name string, number uint32) (*segment, error) {
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {
@@ -167,7 +168,7 @@ func (b *bodies) abandon(sync func(*os.File) error) error {
 	if err := sync(s.file); err != nil {
 		return fmt.Errorf("forcing a file of the log to the disk that was cut to what is there: %w", err)
 	}
-	if s.size = s.forced; s.forced == 0 { // not even its head is there
+	if s.size = s.forced; s.forced == 0 { // even its header is missing
 		b.remove(s)
 	}
 	b.mu.Lock()

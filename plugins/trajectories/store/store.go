@@ -1,7 +1,7 @@
 // Package store keeps groups and the state of the queue so that a crash does not lose them.
 //
-// A store is told what happened in Changes. A change is applied whole or not at all, and when its ticket says nil it
-// is durable to the degree that the store promises. Everything else (packing, buffers, leases) is decided above it.
+// A store gets Changes. A change is applied whole or not at all, and when its ticket returns nil it is durable to the
+// degree that the store promises. Everything else (packing, buffers, leases) is decided above it.
 package store
 
 import (
@@ -30,7 +30,7 @@ type Meta struct {
 	MaxVersion int64 `json:"max_version"`
 	// Place orders the groups of the queue; 0 means that the group still waits in its environment's buffer.
 	Place uint64 `json:"place"`
-	// At is when the group arrived, in Unix nanoseconds. It is shown to people and decides nothing.
+	// At is when the group arrived, in Unix nanoseconds. It is for display only.
 	At int64 `json:"at"`
 }
 
@@ -47,8 +47,8 @@ type Change struct {
 	Put     []Entry           // groups that arrived
 	Place   map[uint64]uint64 // groups that left their buffer, with their new place in the queue
 	Batches []Batch           // batches to remember, replacing those of the same number
-	End     []uint64          // groups that are done with: delivered, dropped or forgotten
-	Ended   []uint64          // numbers of batches that are done with; their groups are named in End
+	End     []uint64          // groups that are not needed any more: delivered, dropped or deleted
+	Ended   []uint64          // numbers of batches that have ended; their groups are named in End
 	State   json.RawMessage   // replaces the small state document when not nil
 	Keys    []Key             // posts that must be recognised when they are repeated
 }

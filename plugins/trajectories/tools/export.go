@@ -16,7 +16,7 @@ import (
 type ExportOptions struct {
 	Target
 	Format string // "jsonl" (default; what replay reads) or "parquet" (one row a sequence)
-	Follow bool   // after what is stored, go on with what arrives, until interrupted
+	Follow bool   // after the stored groups, continue with those that arrive, until interrupted
 	Limit  int    // at most so many groups; 0 means all
 }
 

@@ -1,5 +1,5 @@
-// Package tools looks into a trajectory API, running or not: what `recipe trajectories` does. Every function writes
-// for people, or JSON where its options ask for it, and stops when its context ends.
+// Package tools implements `recipe trajectories`: it reads a trajectory API that is running, or the store of a stopped
+// one. Every function writes for people, or JSON where its options ask for it, and stops when its context ends.
 package tools
 
 import (
@@ -110,7 +110,7 @@ func (s *source) decode(ctx context.Context, path string, out any) error {
 	return nil
 }
 
-// each calls f with every stored group in order of arrival. What is delivered in the meantime is passed over.
+// each calls f with every stored group in order of arrival. Groups that are delivered meanwhile are skipped.
 func (s *source) each(ctx context.Context, f func(trajectories.Summary, json.RawMessage) error) error {
 	after := uint64(0)
 	for {
