@@ -10,6 +10,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -113,13 +114,11 @@ type Meta struct {
 	External    *External
 }
 
-// Placement says where a block runs.
-type Placement struct {
-	GPUs     int
-	Devices  []string
-	Executor string // address of an executor block, or ""
-	Host     string
-}
+// Placement says where a block runs, and Runtime which Python its program needs: the same types as in a start request.
+type (
+	Placement = sdk.Placement
+	Runtime   = sdk.Runtime
+)
 
 // Restart says what happens when a block fails.
 type Restart struct {
@@ -138,13 +137,6 @@ type Health struct {
 	Failures     int // consecutive failures before it counts as failed
 	StopTimeout  time.Duration
 	StallTimeout time.Duration // 0: none
-}
-
-// Runtime is the Python that a block's program needs.
-type Runtime struct {
-	Python       string
-	Requirements []string
-	Venv         string
 }
 
 // Check is a precondition or postcondition. Its condition is evaluated when the block is about to start, or has become

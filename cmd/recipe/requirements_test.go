@@ -47,7 +47,7 @@ func TestRequirementsNameRealTests(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"docs/troubleshooting.md", "SECURITY.md"} {
+	for _, name := range []string{"docs/architecture.md", "docs/survival.md", "docs/troubleshooting.md", "SECURITY.md"} {
 		text, err := os.ReadFile(filepath.Join(repository, name))
 		if err != nil {
 			t.Fatal(err)

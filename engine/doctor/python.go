@@ -38,7 +38,7 @@ func runtimeOf(m Machine, r *schema.Recipe, b *schema.Block, packages Packages) 
 	t := blockPython{packages: packages(b)}
 	var asked sdk.Runtime
 	if x := b.Meta.Runtime; x != nil {
-		asked = sdk.Runtime{Python: x.Python, Requirements: x.Requirements, Venv: x.Venv}
+		asked = *x
 	}
 	if t.packages.Empty() && len(asked.Requirements) == 0 && asked.Python == "" && asked.Venv == "" {
 		return blockPython{}, false

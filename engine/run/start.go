@@ -172,7 +172,7 @@ func placement(m schema.Meta, dealt []string) sdk.Placement {
 	if m.Placement == nil {
 		return sdk.Placement{}
 	}
-	p := sdk.Placement(*m.Placement)
+	p := *m.Placement
 	if len(p.Devices) == 0 {
 		p.Devices = dealt
 	}
@@ -183,7 +183,7 @@ func runtime(m schema.Meta) sdk.Runtime {
 	if m.Runtime == nil {
 		return sdk.Runtime{}
 	}
-	return sdk.Runtime(*m.Runtime)
+	return *m.Runtime
 }
 
 // syncedBy lists the sync blocks that refer to a.

@@ -53,5 +53,5 @@ func placementOf(m schema.Meta) sdk.Placement {
 	if m.Placement == nil {
 		return sdk.Placement{}
 	}
-	return sdk.Placement(*m.Placement)
+	return *m.Placement
 }
