@@ -135,8 +135,9 @@ func TestThePlanSaysWhichCorrectionActs(t *testing.T) {
 			t.Parallel()
 			c.config.Model = "Qwen/Qwen2.5-1.5B-Instruct"
 			e, _ := (&Trainer{}).Plan(c.config, sdk.Placement{GPUs: 1})
-			if !slices.Equal(e.Notes, c.want) {
-				t.Errorf("notes\n%s\nwant\n%s", strings.Join(e.Notes, "\n"), strings.Join(c.want, "\n"))
+			learned := slices.DeleteFunc(e.Notes, func(note string) bool { return strings.HasPrefix(note, "a step is sized") })
+			if !slices.Equal(learned, c.want) {
+				t.Errorf("notes\n%s\nwant\n%s", strings.Join(learned, "\n"), strings.Join(c.want, "\n"))
 			}
 		})
 	}

@@ -82,6 +82,7 @@ class Trainer:
         """Compiles the model while the first batch is being made."""
         if compiled.unavailable(self.bridge.device) and not self.config.model.compile:
             return
+        self.bridge.begin()
         before = compiled.last_time(self.policy)
         self.bridge.events.phase("compiling", for_what=f"the first step ({before:.0f} s last time)" if before else "")
         try:

@@ -36,6 +36,21 @@ def events(tmp_path):
     return [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
 
 
+def test_environments_begin_before_the_first_batch_is_waited_for(tmp_path, api):
+    server = api()
+    bridge = opened(tmp_path, server.url)
+    attach(bridge)
+    bridge.connect()
+    assert server.acked == []
+    bridge.begin()
+    assert server.acked == [0]  # it was asked, and what came is not lost
+    got = []
+    for batch in bridge.batches():
+        got.append(batch.number)
+        bridge.stepped({})
+    assert bridge.close() == 0 and got == [0, 1] and server.acked == [0, 1]
+
+
 def test_the_state_of_a_trainer_comes_back(tmp_path, api):
     server = api()
     bridge = opened(tmp_path, server.url)

@@ -438,6 +438,12 @@ class Bridge(Generic[S]):
         if self.resumed and block.wait_for_sync:  # inference may serve anything: first it gets these weights
             self.feed.offer(self.step)
 
+    def begin(self) -> None:
+        """Lets environments begin before something that takes long, such as compiling: they wait until a trainer has
+        asked for a batch. connect comes first. A run that continues does not: inference first gets its weights."""
+        if self.feed and not self.resumed:
+            self.feed.rollouts.begin()
+
     def _take(self, delivery: Delivery) -> GroupBatch | None:
         """A batch to train; None when nothing of it can be, and it is used up."""
         self.hooks.wake()

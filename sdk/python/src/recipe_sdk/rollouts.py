@@ -6,6 +6,7 @@ it twice. It stays in the spool until a checkpoint covers it: a resumed run read
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -41,6 +42,7 @@ class Rollouts:
         self.next = spool.cursor + 1
         self.uuid = None
         self.starting_step = 0
+        self.begun: Delivery | None = None  # came when environments were let begin
         self.unstored: tuple[str | None, list[Any]] | None = None  # a batch that the disk has no room for
 
     def connect(self, starting_step: int) -> None:
@@ -110,8 +112,17 @@ class Rollouts:
         self.next += 1
         return Delivery(self.next - 1, groups, True)
 
+    def begin(self) -> None:
+        """Asks for a batch once: environments wait until a trainer has. What comes is kept for the next poll."""
+        if self.spool.get(self.next) is None:  # else an earlier life has asked, and its batch comes first
+            with contextlib.suppress(AtroposAPIError):  # the next poll says what is wrong
+                self.begun = self.poll()
+
     def poll(self) -> Delivery | None:
         """One GET /batch: a batch, stored and acknowledged, or None when the server has none."""
+        if self.begun is not None:
+            taken, self.begun = self.begun, None
+            return taken
         if self.unstored is not None:
             return self._store(*self.unstored)
         d = self.config.data
