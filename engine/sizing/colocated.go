@@ -1,6 +1,7 @@
 package sizing
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,6 +22,20 @@ type couple struct {
 	asked   bool // colocated = "sleep", not auto
 }
 
+// setting is a block's own name of an attribute that has another name elsewhere.
+func (s sized) setting(name string) string { return cmp.Or(s.Facts["name_of_"+name], name) }
+
+// sleepSetting names the attribute by which the inference blocks of a sync block sleep.
+func (c *checker) sleepSetting(s sized) string {
+	var names []string
+	for _, i := range c.needed(s, kind.Inference) {
+		if name := i.setting("enable_sleep_mode"); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return cmp.Or(strings.Join(names, " or "), "enable_sleep_mode")
+}
+
 // couples finds the blocks that take turns on a GPU. The rule is that of the sync plugin: asked for, or every inference
 // block can sleep and one of them is on a GPU of the trainer's (see meeting).
 func (c *checker) couples() (list []couple) {
@@ -36,7 +51,7 @@ func (c *checker) couples() (list []couple) {
 		mode := s.Facts["colocated"]
 		if mode == "sleep" && len(awake) > 0 {
 			c.add("error", s.Addr, "colocated = \"sleep\", but "+strings.Join(awake, ", ")+" cannot sleep",
-				"Set enable_sleep_mode = true there (vLLM sleeps on a GPU only), or colocated = \"share\" here.")
+				"Set "+c.sleepSetting(s)+" = true there (engines sleep on a GPU only), or colocated = \"share\" here.")
 			continue
 		}
 		if (mode != "auto" && mode != "sleep") || len(awake) > 0 || len(pair.servers) == 0 {
@@ -99,22 +114,22 @@ func (c *checker) tellColocation(devices []device, couples []couple, m Machine) 
 		case len(names) == 0 && sleeps && len(devices) > 0:
 			c.add("warning", s.Addr, "inference sleeps while the trainer works, but they have no GPU in common",
 				"Rollouts stop during each step and no memory is saved. Set colocated = \"share\", or remove "+
-					"enable_sleep_mode.")
+					c.sleepSetting(s)+".")
 		case len(names) == 0:
 		case sleeps:
 			c.add("info", s.Addr, "colocated: inference sleeps while the trainer works on GPU "+where,
-				why(s, beside, m))
+				c.why(s, beside, m))
 		default:
 			c.add("info", s.Addr, "colocated: trainer and inference share GPU "+where,
-				"Not every inference block has enable_sleep_mode = true. Working at the same time, both share the "+
+				"Not every inference block has "+c.sleepSetting(s)+" = true. Working at the same time, both share the "+
 					"GPU's time: their throughput is a few percent lower than one after the other.")
 		}
 	}
 }
 
 // why gives the reason for sleeping.
-func why(s sized, beside float64, m Machine) string {
-	text := "Every inference block has enable_sleep_mode = true."
+func (c *checker) why(s sized, beside float64, m Machine) string {
+	text := "Every inference block has " + c.sleepSetting(s) + " = true."
 	if s.Facts["colocated"] == "sleep" {
 		text = "colocated = \"sleep\"."
 	}

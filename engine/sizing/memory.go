@@ -58,10 +58,11 @@ func (c *checker) ownShare(a addr.Block, m Machine) {
 	need, parts := sum(b.Amounts, "gpu_memory")
 	share, _ := strconv.ParseFloat(b.Facts["gpu_memory_utilization"], 64)
 	if take := share * m.GPUMemory; take > 0 && need > take {
-		c.add("error", a, fmt.Sprintf("does not fit: it needs %s; gpu_memory_utilization = %g gives it %s", human(need),
-			share, human(take)),
+		c.add("error", a, fmt.Sprintf("does not fit: it needs %s; %s = %g gives it %s", human(need),
+			b.setting("gpu_memory_utilization"), share, human(take)),
 			strings.Join(explain(parts), "\n")+
-				fmt.Sprintf("\nRaise gpu_memory_utilization to %.2f, or lower max_model_len.", ceil2(need/m.GPUMemory)))
+				fmt.Sprintf("\nRaise %s to %.2f, or lower %s.", b.setting("gpu_memory_utilization"),
+					ceil2(need/m.GPUMemory), b.setting("max_model_len")))
 	}
 }
 
@@ -152,8 +153,8 @@ func (c *checker) sleepAdvice(d device, during string, m Machine) string {
 		}
 		if need := max(total(c.loads(d, m, trainers, nil)), total(c.loads(d, m, nil, servers))); need <= m.GPUMemory {
 			return fmt.Sprintf(
-				"\nOr let them take turns, which needs %s: enable_sleep_mode = true in the inference block, "+
-					"colocated = \"auto\" in %s.", human(need), s.Addr)
+				"\nOr let them take turns, which needs %s: %s = true in the inference block, "+
+					"colocated = \"auto\" in %s.", human(need), c.sleepSetting(s), s.Addr)
 		}
 	}
 	return ""

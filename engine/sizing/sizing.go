@@ -17,6 +17,7 @@
 //	batch_size                        of a trainer: sequences per optimizer step
 //	ranks, micro_batch                of a trainer
 //	gpu_memory_utilization            of an inference block: its fixed share of a GPU
+//	name_of_FACT                      of an inference block: its attribute for a fact, where that has another name
 //	sleeps                            of an inference block: it can release its memory ("true")
 //	training_only                     of a trainer: parts of its memory used only in training, separated by commas
 //	memory_transport_only             of a trainer: parts that only transports through memory need
@@ -221,13 +222,13 @@ func (c *checker) lengths() {
 			case hasTotal && total > limit:
 				c.add("error", e.Addr, fmt.Sprintf("it requests up to %d tokens; %s has a context of %d", total, i.Addr, limit),
 					fmt.Sprintf(
-						"Prompt and completion together are limited by max_model_len: raise it to %d, or lower the "+
-							"environment's limit to %d.", total, limit))
+						"Prompt and completion together are limited by %s: raise it to %d, or lower the "+
+							"environment's limit to %d.", i.setting("max_model_len"), total, limit))
 			case hasCompletion && prompt+completion > limit:
 				c.add("error", e.Addr, fmt.Sprintf("prompt %d + completion %d = %d tokens; %s has a context of %d", prompt,
 					completion, prompt+completion, i.Addr, limit),
-					fmt.Sprintf("Raise max_model_len to %d, or lower the completion to %d.", prompt+completion,
-						limit-prompt))
+					fmt.Sprintf("Raise %s to %d, or lower the completion to %d.", i.setting("max_model_len"),
+						prompt+completion, limit-prompt))
 			}
 		}
 	}

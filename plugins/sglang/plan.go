@@ -18,7 +18,11 @@ func (s *Server) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.P
 		"model": c.Model, "tokenizer": c.tokenizer(), "logprobs_mode": "processed",
 		"transports": strings.Join(c.transports(), ","),
 		"devices":    strings.Join(append(slices.Clone(placement.Devices), c.PeerDevices...), ","),
-		"sleeps":     strconv.FormatBool(c.EnableMemorySaver && c.Device != "cpu"),
+		// what plan calls these settings when it speaks of this block
+		"name_of_max_model_len": "context_length", "name_of_gpu_memory_utilization": "mem_fraction_static",
+		"name_of_enable_sleep_mode": "enable_memory_saver",
+
+		"sleeps": strconv.FormatBool(c.EnableMemorySaver && c.Device != "cpu"),
 	}}
 	if why := c.withheld(); why != "" {
 		e.Facts["no_memory"] = why
