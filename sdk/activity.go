@@ -9,10 +9,10 @@ import (
 )
 
 // Activity is one thing that a block waits for, or works on. The engine asks for the activities of every block and
-// follows them from block to block, so that a run which stands still says who waits for whom.
+// follows them from block to block, so that a run without progress says who waits for whom.
 type Activity struct {
-	// On is the block that this one waits for: an address, or a pattern such as environment.*.sums or trainer.*.* when
-	// the block knows only a part of it. Empty: it is the block's own work, and nobody else is in the way.
+	// On is the block that this one waits for: an address, or a pattern such as environment.*.sums or trainer.*.* when the
+	// block knows only a part of it. Empty: it is the block's own work and waits for no other block.
 	On     string
 	What   string // what it is: "batch 113", "Score of 4 completions"
 	Detail string // more, for people. It must hold no secret
@@ -20,7 +20,7 @@ type Activity struct {
 	Want   int64  // 0: nothing is counted
 	Unit   string
 	Sign   string // what progress would be, in one word: "token" reads "no token for 240 s"
-	Remedy string // what a person can do about it when it stands still
+	Remedy string // what a person can do about it when it makes no progress
 
 	Began      time.Time     // zero: now
 	Progressed time.Time     // the last progress; zero: none since it began
@@ -43,7 +43,7 @@ type Ongoing struct {
 	now Activity
 }
 
-// Progress says that something has come of it. Have counts what is there.
+// Progress reports progress. Have counts what is there.
 func (o *Ongoing) Progress(have int64, detail string) {
 	if o == nil {
 		return
@@ -53,7 +53,7 @@ func (o *Ongoing) Progress(have int64, detail string) {
 	o.now.Have, o.now.Detail, o.now.Progressed = have, detail, time.Now()
 }
 
-// End says that the block does not do it any more.
+// End says that the activity is over.
 func (o *Ongoing) End() {
 	if o == nil {
 		return
@@ -94,11 +94,11 @@ func (s *activities) Activities(list func() []Activity) {
 	s.sources = append(s.sources, list)
 }
 
-// sourcePatience bounds how long a source may take: one that waits for a lock of the code that hangs must not hide the
+// sourcePatience bounds how long a source may take: one that waits for a lock held by hanging code must not hide the
 // rest.
 const sourcePatience = time.Second
 
-// list returns the activities of this moment, and false when the block has never told any.
+// list returns the activities of this moment, and false when the block has never reported any.
 func (s *activities) list() ([]Activity, bool) {
 	s.mu.Lock()
 	reported, sources := s.reported, slices.Clone(s.sources)
@@ -116,14 +116,14 @@ func (s *activities) list() ([]Activity, bool) {
 		case list := <-answer:
 			out = append(out, list...)
 		case <-late.C:
-			return append(out, Activity{What: "its own report of what it does does not return",
+			return append(out, Activity{What: "a function that reports activities has not returned",
 				Began: time.Now().Add(-sourcePatience)}), reported
 		}
 	}
 	return out, reported
 }
 
-// activitiesTo puts activities on the wire, with ages instead of times: the reader's clock may be another one.
+// activitiesTo converts activities for the wire, with ages instead of times: the reader's clock may differ.
 func activitiesTo(list []Activity, now time.Time, blank func(string) string) []*pluginpb.Activity {
 	out := make([]*pluginpb.Activity, 0, len(list))
 	for _, a := range list {

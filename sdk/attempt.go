@@ -19,7 +19,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
 
-// defaultGrace is how long a block may take to end when nobody said.
+// defaultGrace is how long a block may take to end when none is given.
 const defaultGrace = 30 * time.Second
 
 // attempt is the one attempt to run a block in this process: from Start until Run has returned.
@@ -48,7 +48,7 @@ type attempt struct {
 }
 
 // errStopped is the cause with which Run's context ends when a stop was asked for.
-var errStopped = errors.New("the block was told to stop")
+var errStopped = errors.New("the block was asked to stop")
 
 // begin opens the event log and starts Run in its own goroutine, or Prepare when the first phase is that of its stage.
 func begin(def *Definition, start StartRequest, first Phase) (*attempt, error) {
@@ -69,7 +69,7 @@ func begin(def *Definition, start StartRequest, first Phase) (*attempt, error) {
 	}
 	l.setPhase(first, "", "")
 	if len(start.Handle) > 0 {
-		// Told again, so that the events of this attempt alone are enough to find the programs of an earlier one.
+		// Reported again, so that the events of this attempt alone are enough to find the programs of an earlier one.
 		l.emit(&pluginpb.Event{Body: &pluginpb.Event_Handle{Handle: &pluginpb.Handle{Data: start.Handle}}})
 	}
 	go l.run(ctx)
@@ -124,7 +124,7 @@ func (l *attempt) finish(ctx context.Context, err error) {
 	var broken *Error
 	switch {
 	case cause != nil && !errors.Is(cause, errStopped):
-		// The SDK itself ended Run because the plugin broke the contract; that matters more than what Run made of it.
+		// The SDK itself ended Run because the plugin broke the contract; that error comes before what Run returned.
 		err = cause
 	case cause != nil:
 		if err = besidesStop(err); err == nil {
@@ -142,8 +142,8 @@ func (l *attempt) finish(ctx context.Context, err error) {
 	l.setPhase(Failed, Message(err), remedy)
 }
 
-// besidesStop is what is left of an error when that it was stopped is taken out: a last checkpoint that could not be
-// written, for one, which an author joins to the error of the context. Nil: there is nothing else.
+// besidesStop is an error without the part that says that Run was stopped: for example a last checkpoint that could not
+// be written, which an author joins to the error of the context. Nil: there is nothing else.
 func besidesStop(err error) error {
 	if err == nil || err == context.Canceled || err == errStopped { //nolint:errorlint // each leaf is looked at below
 		return nil
@@ -172,7 +172,7 @@ func besidesStop(err error) error {
 	return err
 }
 
-// Message is an error as a person reads it, with the detail of an Error.
+// Message is an error as text for people, with the detail of an Error.
 func Message(err error) string {
 	var e *Error
 	if errors.As(err, &e) && e.Detail != "" {
@@ -206,7 +206,7 @@ func (l *attempt) reportPhase(phase Phase, text string) {
 
 func (l *attempt) setPhaseLocked(phase Phase, text, remedy string) {
 	text = l.blanker.Load().Replace(text)
-	// Saying again what was just said is no event: a plugin may report its phase from a loop.
+	// The same report again is no event: a plugin may report its phase from a loop.
 	if l.phase.Over() || (l.phase == phase && l.said == text) {
 		return
 	}
@@ -270,7 +270,7 @@ func (l *attempt) stop(ctx context.Context, grace time.Duration, kill bool) erro
 	return l.kill(grace)
 }
 
-// afterKill is how long Run gets to notice that its programs are gone.
+// afterKill is how long Run may take to notice that its programs are gone.
 const afterKill = 2 * time.Second
 
 func (l *attempt) kill(grace time.Duration) error {
@@ -291,7 +291,7 @@ func (l *attempt) kill(grace time.Duration) error {
 	return errors.Join(err, killed)
 }
 
-// snapshot is what Status tells.
+// snapshot is what Status returns.
 type snapshot struct {
 	phase   Phase
 	failure string

@@ -12,7 +12,7 @@ import (
 )
 
 // Validate runs the plugin's own checks on a block's values, in this process. Unknown values are allowed: only what is
-// wrong whatever they turn out to be is a problem; the rest is checked again at Start. It touches nothing.
+// wrong for every value of theirs is a problem; the rest is checked again at Start. It touches nothing.
 func (d *Definition) Validate(config cty.Value) (problems []spec.Problem, err error) {
 	if !slices.Contains(d.Capabilities, "validate") {
 		return nil, nil

@@ -46,8 +46,8 @@ func WithOutputs(outputs any) Option {
 	return func(s *settings) error { s.outputs = outputs; return nil }
 }
 
-// WithDefault changes the default of one attribute, for a configuration that embeds a struct whose default does not
-// suit it: WithDefault("group_size", "16"). The value is written as in the tag `default`.
+// WithDefault changes the default of one attribute, for a configuration that embeds a struct with another default:
+// WithDefault("group_size", "16"). The value is written as in the tag `default`.
 func WithDefault(attribute, value string) Option {
 	return func(s *settings) error {
 		if s.defaults == nil {

@@ -26,7 +26,7 @@ type KindHost interface {
 	Call(f func() error) error
 }
 
-// host is the Host that a plugin sees: it turns calls into events and remembers what Status tells.
+// host is the Host that a plugin sees: it turns calls into events and remembers what Status returns.
 type host struct {
 	*attempt
 }

@@ -10,8 +10,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// implementation makes instances of a plugin. It is what is left of the generic interfaces once the configuration's
-// type has been erased.
+// implementation makes instances of a plugin. It is the generic interfaces with the configuration's type erased.
 type implementation interface {
 	// instance makes a fresh plugin value. Nothing has been started.
 	instance() instance

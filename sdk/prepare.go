@@ -33,7 +33,7 @@ const CanPrepare = "prepare"
 // handOver is how long Prepare may take to return once the block has been started.
 const handOver = time.Minute
 
-// Prepare begins the block's preparation. What no value that is still unknown could mend is refused.
+// Prepare begins the block's preparation. A mistake that does not depend on unknown values is refused.
 func (s *server) Prepare(_ context.Context, req *pluginpb.PrepareRequest) (*pluginpb.PrepareResponse, error) {
 	defer s.lease.Contact()()
 	if !slices.Contains(s.def.Capabilities, CanPrepare) {

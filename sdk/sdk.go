@@ -21,7 +21,7 @@ type Request[C any] struct {
 	Config C
 }
 
-// Block is what a plugin is told of the block that it runs, whatever the block's configuration.
+// Block describes the block that a plugin runs, apart from its configuration.
 type Block struct {
 	Address       string // inference.vllm.policy
 	RunID         string
@@ -35,7 +35,7 @@ type Block struct {
 	Runtime       Runtime
 	Token         string // bearer token that the block's data endpoint demands
 	ControlToken  string // bearer token that its control endpoint demands
-	// host:port of an earlier attempt; serve there again if it can be had, so that dependents need not be told
+	// host:port of an earlier attempt; serve there again if it is free, so that dependents keep their address
 	Listen   string
 	Policy   Policy // what this run has reached; Version 0: nothing yet
 	SyncedBy []string
@@ -96,11 +96,11 @@ type Host interface {
 	Listening(address string)
 	// Weights reports one completed weight update. Sync blocks call it.
 	Weights(WeightsInfo)
-	// Begin says what the block waits for or works on from now on, until End is called on what it returns. It is for
-	// what may last: a run that stands still is explained by it. Nothing is written down, so it costs next to nothing.
+	// Begin says what the block waits for or works on from now on, until End is called on what it returns. Use it for what
+	// may last: it explains a run without progress. Nothing is stored, so it is cheap.
 	Begin(Activity) *Ongoing
-	// Activities is Begin for a block that has the answer at hand: the function is called whenever somebody asks, at
-	// the same time as everything else, and must return at once.
+	// Activities is Begin for a block that knows its activities anyway: the function is called on each request,
+	// concurrently with everything else, and must return at once.
 	Activities(func() []Activity)
 	// Grace is how long the block may take once Run's context has ended.
 	Grace() time.Duration
@@ -124,7 +124,7 @@ const (
 	Failed    Phase = "failed"
 )
 
-// Over says that nothing will come after this phase in this attempt of the block.
+// Over says that this phase is the last one of an attempt.
 func (p Phase) Over() bool { return p == Completed || p == Stopped || p == Failed }
 
 // CheckpointInfo is a checkpoint that is complete on disk.
@@ -161,9 +161,9 @@ type Weights struct {
 	Format    string `json:"format"`         // "tiny", "hf", "lora"
 	Transport string `json:"transport"`
 	Precision string `json:"precision"` // "float32", "bfloat16", …: what was written, after any rounding
-	// Handles say how to reach weights that are in memory instead of files (transports live, ipc and nccl): the text of
-	// a JSON object that the trainer's side writes and the inference engine's side reads, with its own form number;
-	// nobody in between looks into it. It holds no secret, and means nothing once the trainer that wrote it has ended.
+	// Handles say how to reach weights that are in memory instead of files (transports live, ipc and nccl): the text of a
+	// JSON object that the trainer's side writes and the inference engine's side reads, with its own form number; nothing
+	// in between reads it. It holds no secret, and is invalid once the trainer that wrote it has ended.
 	Handles string `json:"handles,omitempty"`
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 )
 
-// blanked stands where a secret was.
+// blanked replaces a secret.
 const blanked = "(sensitive)"
 
 // newBlanker replaces secrets in texts. The longest comes first, so that one which contains another is blanked out

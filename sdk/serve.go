@@ -17,7 +17,7 @@ import (
 )
 
 // Serve runs the definition as a plugin process. The main function of a plugin calls it and nothing else; it does not
-// return: the process exits when the engine says so, when its lease has run out, or on SIGTERM. SIGINT and SIGHUP,
+// return: the process exits when the engine asks it to, when its lease has run out, or on SIGTERM. SIGINT and SIGHUP,
 // which a terminal sends to everything, are ignored. What a plugin prints goes to the files stdout and stderr of its
 // block's directory, and into the run's log.
 func Serve(def *Definition) {
@@ -73,7 +73,7 @@ func serve(def *Definition) error {
 	}
 	signals := make(chan os.Signal, 4)
 	// Notify instead of Ignore: an ignored signal stays ignored in the programs that the plugin starts. With SIGPIPE
-	// caught, a stderr that nobody reads any more costs log lines and not the process.
+	// caught, a closed stderr loses log lines but does not end the process.
 	signal.Notify(signals, os.Interrupt, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGPIPE)
 	defer signal.Stop(signals)
 

@@ -64,8 +64,8 @@ func newServer(def *Definition) *server {
 	return s
 }
 
-// orphaned says that the engine which started this process is gone and never gave it a block: an engine that was killed
-// before it could write the process down. Whoever comes next does not know of it, or ends it. Nil where the engine is
+// orphaned says that the engine which started this process has ended without starting a block in it: it was killed
+// before it could record the process. A later engine does not know of the process, or ends it. Nil where the engine is
 // not the parent.
 func (s *server) orphaned(engine string) func() bool {
 	pid, err := strconv.Atoi(engine)
@@ -258,7 +258,7 @@ func (s *server) Stop(ctx context.Context, req *pluginpb.StopRequest) (*pluginpb
 	if l == nil {
 		return &pluginpb.StopResponse{}, nil
 	}
-	// The stop goes on when the caller has gone: half a stop would leave a block that nobody waits for.
+	// The stop continues when the caller has gone: otherwise a half-stopped block would be left behind.
 	err := l.stop(context.WithoutCancel(ctx), time.Duration(req.GetGraceMs())*time.Millisecond, req.GetKill())
 	if err != nil {
 		return nil, status.Error(codes.DeadlineExceeded, err.Error())

@@ -15,7 +15,7 @@ type restless struct{}
 
 type restlessConfig struct{}
 
-// Run reports what it sees of its own end, as a plugin does whose calls fail because it is told to stop.
+// Run reports what it sees of its own end, as a plugin does whose calls fail because it is asked to stop.
 func (restless) Run(ctx context.Context, _ sdk.Request[restlessConfig], host sdk.Host) error {
 	host.Ready(outputs.Environment{Name: "restless", GroupSize: 1})
 	<-ctx.Done()
@@ -25,7 +25,7 @@ func (restless) Run(ctx context.Context, _ sdk.Request[restlessConfig], host sdk
 	return ctx.Err()
 }
 
-// A block that is told to stop is draining, then stopped: a call that fails because of that does not make it degraded.
+// A block that is asked to stop is draining, then stopped: a call that fails because of that does not make it degraded.
 func TestABlockThatStopsIsNotDegraded(t *testing.T) {
 	t.Parallel()
 	b := plugintest.Harness(t, environment.New("restless", "reports phases while it stops",
@@ -42,7 +42,7 @@ func TestABlockThatStopsIsNotDegraded(t *testing.T) {
 		if p := e.GetPhase(); p != nil && (len(after) > 0 || p.GetPhase() == string(sdk.Draining)) {
 			after = append(after, p.GetPhase()+":"+p.GetMessage())
 		}
-		logged = logged || e.GetLog().GetMessage() == "while it stops: a call failed: the block was told to stop"
+		logged = logged || e.GetLog().GetMessage() == "while it stops: a call failed: the block was asked to stop"
 	}
 	want := []string{"draining:", "draining:saving", "stopped:"}
 	if len(after) != len(want) {

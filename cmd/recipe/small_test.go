@@ -81,7 +81,7 @@ func TestDevOverrides(t *testing.T) {
 		{"absolute", write("b", `dev_overrides { vllm = "/opt/vllm" }`), map[string]string{"vllm": "/opt/vllm"}, ""},
 		{"empty", write("c", ``), nil, ""},
 		{"no name of a variable", write("e", `pass_environment = ["SITE_*", "*"]`), nil,
-			`"*" is no name of an environment variable`},
+			`"*" is not a name of an environment variable`},
 		{"typo", write("d", `dev_override {}`), nil, "dev_overrides { NAME"},
 		{"named but not there", filepath.Join(dir, "none"), nil, "no such file"},
 	} {

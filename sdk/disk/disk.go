@@ -1,5 +1,5 @@
 // Package disk says whether an error means that a disk has no room left, and how much room there is. Programs that must
-// not lose what they were given wait for room instead of failing.
+// not lose data wait for room instead of failing.
 package disk
 
 import (

@@ -19,8 +19,8 @@ import (
 type Environment interface {
 	// Next returns the next task to sample completions of. It may block; io.EOF says that there are no more.
 	Next(ctx context.Context) (Task, error)
-	// Score says how good a completion is; higher is better. An error means that it cannot be told: then the whole
-	// group is left out, because a score that is made up teaches the model nonsense.
+	// Score says how good a completion is; higher is better. An error means that the score is unknown: then the whole
+	// group is left out, because an invented score would train the model wrongly.
 	Score(ctx context.Context, task Task, completion Completion) (float64, error)
 }
 
@@ -30,7 +30,7 @@ type Evaluable interface {
 	EvaluationTasks(ctx context.Context) ([]Task, error)
 }
 
-// Closer is an environment that holds something to be let go of.
+// Closer is an environment that holds resources to release.
 type Closer interface {
 	Close() error
 }

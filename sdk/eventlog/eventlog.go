@@ -2,8 +2,8 @@
 //
 // Every event gets the next sequence number, is kept in a bounded ring in memory and is written to a bounded file in
 // the block's directory. A reader asks for what comes after a sequence number: it is served from memory, else from the
-// file, and what is in neither is reported as a gap with its first and last number, never skipped in silence. The file
-// outlives kill -9 of the plugin (not a power cut), so that an engine can still read the last words of a plugin that
+// file, and what is in neither is reported as a gap with its first and last number, never skipped silently. The file
+// outlives kill -9 of the plugin (not a power cut), so that an engine can still read the last events of a plugin that
 // has died.
 package eventlog
 
@@ -45,7 +45,7 @@ type Log struct {
 	mu      sync.Mutex
 	ring    []*pluginpb.Event // oldest first
 	last    uint64            // sequence number of the newest event
-	file    *file             // nil when it is given up
+	file    *file             // nil when the file is not used any more
 	written uint64            // number of the newest event that is in the file
 	full    bool              // the file waits for room
 	retry   *time.Timer       // while it does
@@ -74,8 +74,8 @@ func Open(path string, first uint64, limits Limits) (*Log, error) {
 
 // Append gives the event the next sequence number and the time, keeps it and wakes the readers. The error says that the
 // event is in memory only, because the file cannot be written. It is returned once. When the disk is full, the file is
-// written again as soon as there is room, with all events that memory still holds; after any other error it is given
-// up.
+// written again as soon as there is room, with all events that memory still holds; after any other error the file is
+// not used any more.
 func (l *Log) Append(e *pluginpb.Event) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,7 +141,7 @@ func (l *Log) again() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.retry = nil
-	_ = l.write() // it was said
+	_ = l.write() // reported before
 	if l.closed && !l.full && l.file != nil {
 		_ = l.file.close()
 		l.file = nil
@@ -156,7 +156,7 @@ func (l *Log) Last() uint64 {
 }
 
 // Next returns the events after the given sequence number, at least one: it waits until there is one. When some of them
-// are kept nowhere any more, the first one returned is a Gap that names them. It returns the context's error when that
+// are not kept any more, the first one returned is a Gap that names them. It returns the context's error when that
 // ends, and neither events nor an error when the log is closed and there is nothing left. The events are shared: do not
 // change them.
 func (l *Log) Next(ctx context.Context, after uint64) ([]*pluginpb.Event, error) {
@@ -211,7 +211,7 @@ func (l *Log) Close() error {
 	l.closed = true
 	close(l.changed)
 	l.changed = make(chan struct{})
-	_ = l.write() // what cannot be written was said when it came
+	_ = l.write() // what cannot be written was reported when it came
 	if l.file == nil || l.full {
 		return nil
 	}

@@ -28,8 +28,8 @@ type file struct {
 	size int64 // of whole records
 	max  int64 // of one of the two files
 	torn bool  // a part of a record may lie after size
-	// handle is the newest event that tells of programs to find again. It is written anew into each file, since it may
-	// be the only thing that a later engine needs of a long attempt, and is rare.
+	// handle is the newest event that names programs to find again. It is written again into each file, since it may be
+	// the only event that a later engine needs of a long attempt.
 	handle *pluginpb.Event
 	seal   seal
 	owed   *pluginpb.Event // the handle, while it has yet to be written into this file
@@ -79,7 +79,7 @@ func (s *file) append(e *pluginpb.Event) error {
 		s.torn = false
 	}
 	n, err := s.f.Write(append(record, payload...))
-	if err != nil { // nothing behind a part of a record could be read
+	if err != nil { // nothing after a partial record could be read
 		s.torn = n > 0 && s.f.Truncate(s.size) != nil
 		return err
 	}
@@ -87,7 +87,7 @@ func (s *file) append(e *pluginpb.Event) error {
 	return nil
 }
 
-// rotate goes on in a new file. When that cannot be made, the one before is still open.
+// rotate continues in a new file. When that cannot be made, the previous one stays open.
 func (s *file) rotate() error {
 	next := s.path + ".new"
 	f, err := os.OpenFile(next, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)

@@ -10,7 +10,7 @@ import (
 )
 
 // seal keeps secrets out of the file: a block's outputs carry its tokens to the engine, and its file lies in the run
-// directory. Placeholders stand for them there, which the process that knows the secrets turns back.
+// directory. The file holds placeholders, which the process that knows the secrets replaces.
 type seal struct{ secrets, placeholders [][]byte }
 
 func newSeal(secrets []string) seal {

@@ -45,7 +45,7 @@ func (w *tokenWatch) watch(ctx context.Context, busy func() bool) {
 	}
 }
 
-// count says what to read; nil: nothing.
+// count sets what to read; nil: nothing.
 func (w *tokenWatch) count(c TokenCounter) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -73,7 +73,7 @@ func (w *tokenWatch) progressed() time.Time {
 	return w.moved
 }
 
-// flowing says what goes through the gateway.
+// flowing reports the requests in the gateway.
 func (h *host) flowing() []sdk.Activity {
 	p := h.gateway.Pulse()
 	var out []sdk.Activity
@@ -103,7 +103,7 @@ func (h *host) flowing() []sdk.Activity {
 	default:
 		a.What += " for a replica that can answer"
 		a.Detail = strings.TrimSuffix(p.Why, ";")
-		// Its weights are what only the sync block brings.
+		// Its weights can come from the sync block only.
 		if len(h.syncedBy) > 0 && strings.Contains(p.Why, "weights are") {
 			a.On = h.syncedBy[0]
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/internal/loopback"
 )
 
-// newGateway makes the gateway, which stands before the engine does: requests of clients that know its address wait.
+// newGateway makes the gateway, which serves before the engine does: requests of clients that know its address wait.
 func (h *host) newGateway(earlier, block string, policy sdk.Policy) (*gateway.Gateway, error) {
 	listener, err := loopback.Listen(earlier)
 	if err != nil {

@@ -21,7 +21,7 @@ type host struct {
 	tokens              tokenWatch
 
 	changing sync.Mutex    // one change of the replicas at a time
-	admit    chan struct{} // tells admitLoop to look again
+	admit    chan struct{} // wakes admitLoop
 
 	mu       sync.Mutex
 	engine   Engine // nil until it has been started
@@ -29,7 +29,7 @@ type host struct {
 
 	phases sync.Mutex
 	ready  bool         // outputs have been given
-	later  *phaseReport // what the engine said of itself before that
+	later  *phaseReport // what the engine reported before that
 }
 
 type phaseReport struct {
@@ -39,13 +39,13 @@ type phaseReport struct {
 
 var _ Host = (*host)(nil)
 
-// patienceToLoad is how long an engine may take over new weights, or over a first request, without a word.
+// patienceToLoad is how long an engine may take over new weights, or over a first request, without a sign of progress.
 const patienceToLoad = 5 * time.Minute
 
 // gatewayClose bounds how long requests in flight may take when the block ends.
 const gatewayClose = 5 * time.Second
 
-// stopMargin is how much longer than the block's grace an engine may take to stop before it is left to itself.
+// stopMargin is how much longer than the block's grace an engine may take to stop before the host stops waiting for it.
 const stopMargin = 30 * time.Second
 
 // run serves the gateway around the engine.
@@ -98,7 +98,7 @@ func (h *host) wait(ctx context.Context, engine Engine) error {
 	select {
 	case err := <-ended:
 		if err == nil && ctx.Err() == nil {
-			err = errors.New("the engine ended by itself without saying why")
+			err = errors.New("the engine ended by itself without an error")
 		}
 		return err
 	case <-ctx.Done():
@@ -164,7 +164,7 @@ func (h *host) admitLoop(ctx context.Context) {
 		for _, r := range h.admissible(replicas) {
 			if err := h.gateway.AdmitNow(ctx, r.ID, func() int { return h.served(r.ID) }); err != nil && ctx.Err() == nil {
 				h.Log("warn", err.Error())
-				// Only a sync block can help now: keep it reachable for one, closed for requests.
+				// Only a sync block can bring its weights now: keep it reachable for one, closed for requests.
 				_ = h.gateway.SetReplicaHealthy(r.ID, true, "")
 			}
 		}
@@ -264,7 +264,7 @@ func (h *host) models() []string {
 // gatewayEvent passes on what people and the engine want to know.
 func (h *host) gatewayEvent(e gateway.Event) {
 	switch e.Kind {
-	case gateway.EventUpdated: // told by the sync block for every step
+	case gateway.EventUpdated: // reported by the sync block for every step
 		h.ReachVersion(int64(e.Version))
 	case gateway.EventVersionChanged:
 		h.ReachVersion(int64(e.Version))

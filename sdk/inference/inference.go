@@ -22,7 +22,7 @@ func New[C any](name, summary string, factory func() Plugin[C], opts ...sdk.Opti
 
 // Plugin is what an inference plugin implements.
 type Plugin[C any] interface {
-	// Start starts the engine. It may return before a replica is up; then the engine tells the host when its replicas
+	// Start starts the engine. It may return before a replica is up; then the engine calls Host.Changed when its replicas
 	// change. The engine runs until Stop is called, also when ctx ends.
 	Start(ctx context.Context, req sdk.Request[C], host Host) (Engine, error)
 }
@@ -43,13 +43,13 @@ type Engine interface {
 	Logprobs(ctx context.Context, replica Replica, tokens []int) ([]float64, error)
 	// Wait returns when the engine has ended: after Stop with nil, else with the reason why it could not go on.
 	Wait() error
-	// Stop ends the engine and returns when nothing of it is left.
+	// Stop ends the engine and returns when all of its processes have ended.
 	Stop(ctx context.Context) error
 }
 
-// Host is what an engine tells about itself. When the block is ready is not among it: the SDK finds out.
+// Host takes the reports of an engine. That the block is ready is not among them: the SDK finds out.
 type Host interface {
-	// Changed says that Replicas gives something else now. When it returns, requests and updates go to those replicas.
+	// Changed says that the result of Replicas has changed. When it returns, requests and updates go to those replicas.
 	Changed()
 	// Phase reports a phase: starting, loading, ready, degraded. Message is for people.
 	Phase(phase sdk.Phase, message string)
@@ -71,11 +71,12 @@ type Host interface {
 // configuration names, UnknownVersion a server that only a weight update can bring to any version.
 type Replica = gateway.Replica
 
-// UnknownVersion is the version of weights for which nobody vouches.
+// UnknownVersion is the version of weights that are not known.
 const UnknownVersion = gateway.UnknownVersion
 
-// TokenCounter is an Engine that can say how many tokens it has generated since it was started. Answers that come in
-// one piece say nothing until their last token: with the count, a long generation is told from an engine that hangs.
+// TokenCounter is an Engine that can say how many tokens it has generated since it was started. An answer in one piece
+// shows no progress before its last token: with the count, a long generation is distinguished from an engine that
+// hangs.
 type TokenCounter interface {
 	GeneratedTokens(ctx context.Context) (float64, error)
 }

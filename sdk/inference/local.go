@@ -15,11 +15,11 @@ import (
 type Local struct {
 	server *http.Server
 	url    string
-	served chan struct{} // closed when nothing is answered any more
+	served chan struct{} // closed when the server has ended
 	err    error         // why, once served is closed
 }
 
-// ServeLocal begins to answer.
+// ServeLocal starts the server.
 func ServeLocal(h http.Handler) (*Local, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

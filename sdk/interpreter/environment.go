@@ -9,7 +9,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// stamp is the file that says that an environment is whole. It is written last.
+// stamp is the file that marks an environment as complete. It is written last.
 const stamp = "recipe-environment"
 
 // Environment is the place of a set of packages in the user's cache. It is shared by all recipes that ask for the same
@@ -66,20 +66,20 @@ func Cache() string {
 // Executable is the environment's own interpreter.
 func (e Environment) Executable() string { return filepath.Join(e.Dir, "bin", "python") }
 
-// Ready says whether the environment has been made, whole, and can be used.
+// Ready says whether the environment is complete and can be used.
 func (e Environment) Ready() bool {
 	data, err := os.ReadFile(filepath.Join(e.Dir, stamp))
 	return err == nil && strings.TrimSpace(string(data)) == e.digest && executable(e.Executable()) == nil
 }
 
-// Finish marks an environment as whole.
+// Finish marks an environment as complete.
 func (e Environment) Finish() error {
 	path := filepath.Join(e.Dir, stamp)
 	if err := os.WriteFile(path+".new", []byte(e.digest+"\n"), 0o600); err != nil {
-		return fmt.Errorf("mark the Python environment as whole: %w", err)
+		return fmt.Errorf("mark the Python environment as complete: %w", err)
 	}
 	if err := os.Rename(path+".new", path); err != nil {
-		return fmt.Errorf("mark the Python environment as whole: %w", err)
+		return fmt.Errorf("mark the Python environment as complete: %w", err)
 	}
 	return nil
 }

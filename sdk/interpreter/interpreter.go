@@ -17,7 +17,7 @@ import (
 // for runtime.requirements, else runtime.python, else that of runtime.venv, else the one of an activated virtual
 // environment (VIRTUAL_ENV), else the one made for the plugin's own packages, else python3 in PATH. Relative paths
 // count from recipeDir. A symbolic link is not followed: a virtual environment's python is one, and is found by where
-// it lies. The error is an *sdk.Error that says what was looked for.
+// it lies. The error is an *sdk.Error that says where it looked.
 func Find(r sdk.Runtime, plugin sdk.Packages, recipeDir string, getenv func(string) string) (string, error) {
 	prepared, managed, err := Of(r, plugin, recipeDir)
 	switch {

@@ -19,8 +19,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
 
-// Editable says whether a requirement asks for a package to be installed so that edits of its source count at once, and
-// of what: "-e ./mypkg" or "--editable ./mypkg".
+// Editable says whether a requirement asks for a package to be installed so that edits of its source take effect at
+// once, and its path: "-e ./mypkg" or "--editable ./mypkg".
 func Editable(requirement string) (what string, ok bool) {
 	requirement = strings.TrimSpace(requirement)
 	for _, option := range []string{"-e ", "--editable ", "--editable="} {
@@ -31,9 +31,8 @@ func Editable(requirement string) (what string, ok bool) {
 	return "", false
 }
 
-// keyed is a requirement with what it means on this machine: one that names a path becomes the absolute path and a
-// digest of what lies there, so that it means the same in every recipe, and something else once it has changed. Paths
-// count from dir.
+// keyed is a requirement as it is hashed: one that names a path becomes the absolute path and a digest of the files
+// there, so that it is the same in every recipe, and another once they change. Paths count from dir.
 func keyed(requirement, dir string) (string, error) {
 	what, editable := Editable(requirement)
 	if !editable {
@@ -41,7 +40,7 @@ func keyed(requirement, dir string) (string, error) {
 		if strings.HasPrefix(what, "-") {
 			return "", &sdk.Error{
 				Summary: fmt.Sprintf("runtime.requirements holds the option %q", what),
-				Remedy:  `list packages, such as "vllm==0.24.0" or "./mypkg"; of options only -e PATH is known`,
+				Remedy:  `list packages, such as "vllm==0.24.0" or "./mypkg"; the only option allowed is -e PATH`,
 			}
 		}
 	}
@@ -169,7 +168,7 @@ func digestSources(sum hash.Hash, root, folder string, inside bool) error {
 	return nil
 }
 
-// source says whether a file is source code, by its name.
+// source says whether a file's name is that of source code.
 func source(name string) bool {
 	switch filepath.Ext(name) {
 	case ".py", ".pyi", ".pyx", ".pxd", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".rs":
@@ -178,8 +177,8 @@ func source(name string) bool {
 	return false
 }
 
-// wholeFile is the size up to which a file's content counts; of a larger one size and time do, as reading it would make
-// every start wait.
+// wholeFile is the size up to which a file's content counts; of a larger one its size and time count, because reading
+// it would delay every start.
 const wholeFile = 4 << 20
 
 func digestFile(sum hash.Hash, local, name string) error {

@@ -24,10 +24,10 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// Suite says how a plugin is to be tried.
+// Suite says how a plugin is tested.
 type Suite struct {
 	// Config makes a configuration that works, the plugin's struct or a cty object, with whatever it refers to
-	// (FakeInference, FakeTrainer, FakeTrajectories). It is called anew for each check.
+	// (FakeInference, FakeTrainer, FakeTrajectories). It is called again for each check.
 	Config func(t *testing.T) any
 	// Bad are configurations that must be refused, by what is wrong with them.
 	Bad map[string]func(t *testing.T) any
@@ -36,8 +36,7 @@ type Suite struct {
 	// Grace is how long the block may take to stop. Default: 20 seconds.
 	Grace time.Duration
 	// Weights, for inference, writes weights of a policy version into a folder, as a trainer would, and says what the
-	// plugin must then give as log-probabilities of tokens (nil: not compared). Without it weight updates are not
-	// tried.
+	// plugin must then give as log-probabilities of tokens (nil: not compared). Without it weight updates are not tested.
 	Weights func(t *testing.T, dir string, version int64) sdk.Weights
 	// Groups, for environments, makes a configuration and the trajectory API that it refers to, so that the groups can
 	// be looked at.
@@ -146,7 +145,7 @@ func kindOutputs(t *testing.T, k kind.Kind) *spec.Schema {
 	return schema
 }
 
-// dryRun plans and validates with a configuration that works and with one of which nothing is known.
+// dryRun plans and validates with a configuration that works and with one whose values are unknown.
 func dryRun(t *testing.T, def *sdk.Definition, s Suite) {
 	known := s.Config(t)
 	b := Harness(t, def)
@@ -196,7 +195,7 @@ func ready(t *testing.T, def *sdk.Definition, s Suite) {
 	}
 }
 
-// events reads some, goes away, and comes back with the number of the last one.
+// events reads some, disconnects, and reconnects with the number of the last one.
 func events(t *testing.T, def *sdk.Definition, s Suite) {
 	b := s.started(t, def)
 	b.Ready()

@@ -106,7 +106,7 @@ func (b *Block) close() {
 	b.grpc.Stop()
 }
 
-// watch collects events until the block is over or the test is.
+// watch collects events until the block is over or the test ends.
 func (b *Block) watch(ctx context.Context) {
 	defer close(b.watched)
 	stream, err := b.Client.Watch(ctx, &pluginpb.WatchRequest{})
@@ -266,7 +266,7 @@ func (b *Block) Wait(what string, fits func(*pluginpb.Event) bool) *pluginpb.Eve
 		select {
 		case <-changed:
 		case <-deadline:
-			b.t.Fatalf("%s: no %s within %s; the events so far:\n%s", b.Address, what, Deadline, show(events))
+			b.t.Fatalf("%s: timed out waiting for %s after %s; the events so far:\n%s", b.Address, what, Deadline, show(events))
 		}
 	}
 }
@@ -340,6 +340,6 @@ func (b *Block) Stop(grace time.Duration) error {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), grace+Deadline)
 	defer cancel()
-	_, err := b.Client.Stop(ctx, &pluginpb.StopRequest{GraceMs: grace.Milliseconds(), Reason: "the test says so"})
+	_, err := b.Client.Stop(ctx, &pluginpb.StopRequest{GraceMs: grace.Milliseconds(), Reason: "the test asked for it"})
 	return err
 }

@@ -22,10 +22,10 @@ import (
 // FakeConfig is the configuration of FakeInference.
 type FakeConfig struct {
 	Delay time.Duration `recipe:"delay" default:"0s" doc:"How long each completion takes"`
-	Stuck bool          `recipe:"stuck" default:"false" doc:"Weight updates answer well and change nothing, as some servers do"`
+	Stuck bool          `recipe:"stuck" default:"false" doc:"Weight updates succeed and change nothing, as with some servers"`
 
 	EnableSleepMode bool  `recipe:"enable_sleep_mode" default:"false" doc:"It can sleep"`
-	WakeLost        int64 `recipe:"wake_lost" default:"0" doc:"At which waking without new weights, counted from 1, it has lost its weights without a word; 0: never"`
+	WakeLost        int64 `recipe:"wake_lost" default:"0" doc:"At which waking without new weights, counted from 1, it has lost its weights without an error; 0: never"`
 	WakeFailures    int64 `recipe:"wake_failures" default:"0" doc:"How often waking fails before it works; each time the engine is as good as started again"`
 }
 
@@ -78,7 +78,7 @@ type fake struct {
 	version int64
 	config  FakeConfig
 	host    inference.Host
-	nap     fakeNap
+	nap     fakeSleep
 }
 
 var (

@@ -179,7 +179,7 @@ func weightUpdate(t *testing.T, def *sdk.Definition, s Suite) {
 			seen[0])
 	}
 	if v := b.Status().GetPolicyVersion(); v != 2 {
-		t.Errorf("status tells policy version %d, want 2", v)
+		t.Errorf("status gives policy version %d, want 2", v)
 	}
 	missing := gateway.WeightUpdate{Weights: sdk.Weights{Version: 3, Path: "/no/such/weights", Transport: "reload"}}
 	if _, err := g.UpdateWeights(ctx, missing); err == nil {
@@ -287,7 +287,7 @@ func published(ctx context.Context, t *testing.T, c *weightclient.Client, versio
 	}
 	w, err := c.Publish(ctx, trainer.PublishRequest{Version: version, Transport: "reload", Dir: t.TempDir()})
 	if err != nil || w.Path == "" || w.Format == "" || w.Precision == "" {
-		t.Fatalf("published %+v: %v; path, format and precision must be told", w, err)
+		t.Fatalf("published %+v: %v; path, format and precision must be set", w, err)
 	}
 	logprobs, err := c.Logprobs(ctx, []int{1, 2, 3, 4})
 	if err != nil {
@@ -351,6 +351,6 @@ func CheckGroup(t testing.TB, g trajectory.Group) {
 		t.Error("the group does not name its environment (env_id)")
 	}
 	if g.PolicyVersion == nil {
-		t.Error("the group does not tell the policy version that sampled it")
+		t.Error("the group has no policy version (policy_version)")
 	}
 }

@@ -31,7 +31,7 @@ func (m *fakeMemory) write(step int64) error {
 // trained changes the weights in place.
 func (m *fakeMemory) trained(step int64) {
 	if m.shared && !m.keep {
-		_ = m.write(step) // a test that reads it will say what is missing
+		_ = m.write(step) // a test that reads it fails with what is missing
 	}
 }
 

@@ -8,9 +8,9 @@ import (
 	"github.com/recipe-rl/recipe/sdk/inference"
 )
 
-// fakeNap is the sleep of a fake engine. It tells the log when it falls asleep and when it wakes, in these words:
-// "asleep at level N", "awake for version N", "awake as before", "cannot wake".
-type fakeNap struct {
+// fakeSleep is the sleep of a fake engine. It logs when it falls asleep and when it wakes, with these texts: "asleep at
+// level N", "awake for version N", "awake as before", "cannot wake".
+type fakeSleep struct {
 	level  inference.SleepLevel
 	failed int64
 	woken  int64 // without new weights
@@ -37,7 +37,7 @@ func (f *fake) Wake(context.Context) error {
 	return err
 }
 
-// rise wakes the engine, or fails as often as it was told to.
+// rise wakes the engine, or fails as often as configured.
 func (f *fake) rise(how string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

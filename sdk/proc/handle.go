@@ -48,8 +48,8 @@ func Parse(data []byte) []Handle {
 	return r.Programs
 }
 
-// Alive says whether the very program of this handle still runs. A process that is there but does not carry the
-// handle's mark is somebody else's: handles lie in the run directory, which may have come from anywhere.
+// Alive says whether the program of this handle still runs. A process without the handle's mark is another program:
+// handles lie in the run directory, which another program may have written.
 func (h Handle) Alive() bool { return h.Boot == BootID() && Same(h.PID, h.Start) && h.leads() }
 
 // leads says whether the process with the handle's pid, which started when the handle says, carries its mark.
@@ -91,7 +91,7 @@ func StartOf(pid int) (uint64, error) {
 	return info.start, nil
 }
 
-// process is what the system tells of one process.
+// process is what the system reports about one process.
 type process struct {
 	pid, parent, group, session int
 	start                       uint64
@@ -138,7 +138,7 @@ func (h Handle) family() []process {
 	return family
 }
 
-// verdict is what can be told of a process.
+// verdict says whether a process belongs to the program.
 type verdict int
 
 const (
@@ -227,12 +227,12 @@ type Session struct {
 }
 
 // Carries says whether the process with this pid carries an entry of the environment, NAME=VALUE. Where the system does
-// not tell (macOS) it is taken to.
+// not report it (macOS), it is assumed to.
 func Carries(pid int, entry string) bool { return !told || carries(pid, entry) == yes }
 
 // KillSession ends every process of a session, the way to end what a dead plugin has left behind, except the programs
 // of the handles to keep. A session in which no process carries the mark is another's and is left alone: the session's
-// id is not given to another one while a process is in it, but who wrote it down may have lied.
+// id is not given to another one while a process is in it, but the record of it may be wrong.
 func KillSession(ctx context.Context, s Session, keep ...Handle) error {
 	if s.Leader <= 1 {
 		return fmt.Errorf("kill session %d: not the session of a plugin", s.Leader)

@@ -12,7 +12,7 @@ const defaultMaxLog = 64 << 20
 
 // logFile is the file that a program writes to. The program holds it open itself, so it is rotated by copying the end
 // and truncating: it is opened for appending, so the program goes on at the start. Lines written between the two are
-// lost; that is the price of not standing between a program and its log, which must outlive the plugin.
+// lost; the log must not pass through the plugin, because the program outlives it.
 type logFile struct {
 	path string
 	f    *os.File
@@ -97,7 +97,7 @@ func (p *Program) Explain(err error) error {
 	}
 	tail := p.Tail(20)
 	if tail == "" {
-		return fmt.Errorf("%s (pid %d) ended: %w; it wrote nothing to %s", p.handle.Name, p.handle.PID, err,
+		return fmt.Errorf("%s (pid %d) ended: %w; its log %s is empty", p.handle.Name, p.handle.PID, err,
 			p.handle.Log)
 	}
 	return fmt.Errorf("%s (pid %d) ended: %w; the last lines of %s:\n%s", p.handle.Name, p.handle.PID, err,

@@ -93,7 +93,7 @@ func Start(ctx context.Context, s Spec) (*Program, error) {
 }
 
 // identify fills in who the process is. A process that has ended already keeps its pid until it is waited for, so this
-// cannot describe a stranger.
+// cannot describe another process.
 func (p *Program) identify(pid int) {
 	p.handle.PID = pid
 	p.handle.Boot = BootID()

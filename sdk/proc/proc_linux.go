@@ -78,7 +78,7 @@ func processes() (map[int]process, error) {
 	return all, nil
 }
 
-// told: the system tells the environment of this user's processes.
+// told: the system shows the environment of this user's processes.
 const told = true
 
 // carries says whether a process has an entry in the environment that it was started with. Those of other users cannot

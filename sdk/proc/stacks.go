@@ -76,7 +76,7 @@ func listenForStacks(env []string, dir, name string) []string {
 // stacksFile is where the Python processes of the program with this log write their stacks.
 func stacksFile(log string) string { return strings.TrimSuffix(log, ".log") + ".stacks" }
 
-// Stacks asks every process of the program where its threads are. Only those that have said that they answer are asked:
+// Stacks asks every process of the program where its threads are. Only those that have announced a handler are asked:
 // the signal would end any other.
 func (h Handle) Stacks(ctx context.Context) []Stack {
 	family := h.family()
@@ -90,7 +90,7 @@ func (h Handle) Stacks(ctx context.Context) []Stack {
 		if catches(p.pid) {
 			s.Text, s.Err = h.stackOf(ctx, p)
 		} else {
-			s.Err = errors.New("it is no Python program, or one that was started without the module that answers")
+			s.Err = errors.New("it is not a Python program, or was started without the module that answers")
 		}
 		out = append(out, s)
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// pollEvery is how often a process is looked at where the system does not tell of its end.
+// pollEvery is how often a process is checked where the system does not notify of its end.
 const pollEvery = 200 * time.Millisecond
 
 // watch is the end of a process that somebody waits for.

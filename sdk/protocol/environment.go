@@ -10,12 +10,12 @@ import (
 
 var environmentPattern = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*\*?$`)
 
-// CheckEnvironmentNames says what is wrong with names of variables of which some may end in *.
+// CheckEnvironmentNames checks names of variables, of which some may end in *.
 func CheckEnvironmentNames(names []string) error {
 	for _, name := range names {
 		if !environmentPattern.MatchString(name) {
 			return fmt.Errorf(
-				"%q is no name of an environment variable; expected one such as HF_TOKEN, or MYTOOL_* for all that begin so", name)
+				"%q is not a name of an environment variable; expected one such as HF_TOKEN, or MYTOOL_* for all that begin with MYTOOL_", name)
 		}
 	}
 	return nil

@@ -67,7 +67,7 @@ func (k KeyPair) DER() []byte {
 	return block.Bytes
 }
 
-// ServerConfig is TLS for the side that listens: it lets in nobody but the holder of the client's certificate.
+// ServerConfig is TLS for the side that listens: it accepts only the holder of the client's certificate.
 func (k KeyPair) ServerConfig(client []byte) (*tls.Config, error) {
 	pair, pool, err := k.with(client)
 	if err != nil {
@@ -79,8 +79,8 @@ func (k KeyPair) ServerConfig(client []byte) (*tls.Config, error) {
 	}, nil
 }
 
-// ClientConfig is TLS for the side that connects: it talks to nobody but the holder of the server's certificate. A nil
-// server leaves that to go-plugin, which takes the certificate from the handshake.
+// ClientConfig is TLS for the side that connects: it accepts only the holder of the server's certificate. A nil server
+// leaves that to go-plugin, which takes the certificate from the handshake.
 func (k KeyPair) ClientConfig(server []byte) (*tls.Config, error) {
 	if server == nil {
 		pair, err := tls.X509KeyPair(k.Certificate, k.Key)

@@ -1,5 +1,5 @@
-// Package redact takes credentials out of texts that quote URLs: unmodified environments can be given nothing but a
-// URL, so a token may stand in its path, and errors and logs quote URLs.
+// Package redact takes credentials out of texts that quote URLs: unmodified environments accept only a URL, so a token
+// may be in its path, and errors and logs quote URLs.
 package redact
 
 import (

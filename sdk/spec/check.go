@@ -204,7 +204,7 @@ func (a *Attribute) checkNumbers(v cty.Value, path cty.Path) []Problem {
 	return problems
 }
 
-// unfit says why a number fits into no variable of a program; empty: it does.
+// unfit says why a number fits into no variable of a program; empty: it fits.
 func unfit(x *big.Float, whole bool) string {
 	switch f, _ := x.Float64(); {
 	case whole && x.IsInt() && !x.IsInf() && (x.Cmp(big.NewFloat(math.MinInt64)) < 0 ||
@@ -213,7 +213,7 @@ func unfit(x *big.Float, whole bool) string {
 	case math.IsInf(f, 0):
 		return "and a number is at most 1.8e308"
 	case f == 0 && x.Sign() != 0:
-		return "which is too small to tell from 0: the smallest number is 5e-324"
+		return "which cannot be distinguished from 0: the smallest number is 5e-324"
 	}
 	return ""
 }

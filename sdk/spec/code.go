@@ -71,9 +71,9 @@ func Defines(source []byte) []string {
 }
 
 // Pinned puts the file as it was when the recipe was applied into folder, and returns the path of that copy, whose name
-// is the file's. Later starts of the same block find the copy, whatever has become of the file in the meantime.
-// recipeDir is where a relative path counts from. A file that is no longer the one that was applied is an error, as
-// long as there is no copy.
+// is the file's. Later starts of the same block use the copy, even if the file has changed since. recipeDir is where a
+// relative path counts from. A file that is no longer the one that was applied is an error, as long as there is no
+// copy.
 func (c Code) Pinned(recipeDir, folder string) (string, error) {
 	file := c.File
 	if !filepath.IsAbs(file) {

@@ -8,7 +8,7 @@ import (
 )
 
 // JSONSchema describes bodies of the schema as JSON Schema (draft 2020-12), ready for encoding/json. A reference is an
-// object with address and kind; what JSON Schema has no word for stands under x-recipe-*.
+// object with address and kind; what JSON Schema cannot express is under x-recipe-*.
 func JSONSchema(schema *Schema) any {
 	doc := bodyJSONSchema(schema)
 	doc["$schema"] = "https://json-schema.org/draft/2020-12/schema"
@@ -110,7 +110,7 @@ func (a *Attribute) constrain(doc map[string]any) {
 		low, high = "minItems", "maxItems"
 	case "object":
 		low, high = "minProperties", "maxProperties"
-	case "string": // the range of a duration has no JSON Schema word
+	case "string": // JSON Schema cannot express the range of a duration
 		low, high = "x-recipe-minimum-seconds", "x-recipe-maximum-seconds"
 	}
 	if a.Min != nil {

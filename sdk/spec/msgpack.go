@@ -9,7 +9,7 @@ import (
 var errCutOff = errors.New("malformed msgpack: it ends in the middle of a value")
 
 // plausible refuses msgpack whose collections claim more elements than there are bytes left: the decoder makes room for
-// what is claimed, and five bytes can claim four thousand million.
+// what is claimed, and five bytes can claim four billion.
 func plausible(data []byte) error {
 	for i := 0; i < len(data); {
 		header, body, elements, err := head(data[i:])

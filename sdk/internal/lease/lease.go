@@ -1,4 +1,4 @@
-// Package lease ends a plugin's process that no engine asks for any more.
+// Package lease ends a plugin's process that no engine contacts any more.
 package lease
 
 import (
@@ -8,13 +8,13 @@ import (
 
 const (
 	// First is how long a process waits for its engine to attach: an engine that died right after it had started this
-	// process has left nothing by which another could find it.
+	// process has left no record by which another could find it.
 	First = time.Minute
 	// Tick is how often the lease is counted down.
 	Tick = time.Second
 )
 
-// Lease ends a block that no engine asks for any more. It counts ticks of its own instead of comparing moments: a
+// Lease ends a block that no engine contacts any more. It counts ticks of its own instead of comparing moments: a
 // process that was suspended (SIGSTOP, a sleeping laptop) must not take that time for an absent engine.
 type Lease struct {
 	tick     time.Duration

@@ -6,8 +6,8 @@ import (
 	"net/netip"
 )
 
-// Listen takes the earlier address when it can be had, else a free port on loopback. The earlier address is what the
-// run's record says, which may have come from somewhere else: beyond loopback nothing is served.
+// Listen takes the earlier address when it can be had, else a free port on loopback. The earlier address comes from the
+// run's record, which another program may have written: only loopback addresses are used.
 func Listen(earlier string) (net.Listener, error) {
 	if at, err := netip.ParseAddrPort(earlier); err == nil && at.Addr().IsLoopback() {
 		if l, err := net.Listen("tcp", earlier); err == nil {
