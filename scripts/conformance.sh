@@ -17,7 +17,7 @@ if [ -z "${CONFORMANCE_INSIDE:-}" ]; then
       python3 -m venv "$venv" && "$venv/bin/pip" install -q atroposlib==0.4.0 pytest; fi
   fi
   "$venv/bin/python" -c 'import pytest' 2>/dev/null || "$venv/bin/python" -m pip install -q pytest ||
-    { command -v uv >/dev/null && uv pip install -q --python "$venv/bin/python" pytest; }
+    { uv=$(command -v uv || ls "$root"/.cache/uv-*/bin/uv | tail -1) && "$uv" pip install -q --python "$venv/bin/python" pytest; }
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
   (cd "$root" && go build -o "$work/runapi" ./plugins/trajectories/runapi && go test -c -o "$work/suite" ./plugins/trajectories/conformance && go test -c -o "$work/deployments" ./e2e)
