@@ -146,6 +146,7 @@ def measure(options: argparse.Namespace, name: str) -> dict:
         return time.perf_counter() - start, {**report, **phases}
 
     warm_up = s.warm_up(s.config)
+    spent = compiling(12)
     held = None
     if squeeze and cuda:
         s.note(s.sizing.decide(s.config, b))
@@ -166,7 +167,7 @@ def measure(options: argparse.Namespace, name: str) -> dict:
         "case": name, "tokens_per_second": round(b.total_tokens / best), "step_s": round(best, 4),
         "steps_s": [round(t, 4) for t in times], "mfu": round(work / best / peak, 4) if peak else None,
         "tflops": round(work / best / 1e12, 1), "warm_up_s": round(warm_up, 2), "first_step_s": round(first, 2),
-        "compilations_in_steps": compiled.count() - graphs, "graphs": compiled.count(), "decided": s.notes,
+        "compiling": spent, "compiling_with_steps": compiling(12), "compilations_in_steps": compiled.count() - graphs, "graphs": compiled.count(), "decided": s.notes,
         "choice": {k: v for k, v in vars(s.sizing.choice).items() if k != "reason"}, "tokens": b.total_tokens,
         "peak_gib": round(torch.cuda.max_memory_allocated(device) / 2**30, 2) if cuda else None,
         "held_gib": squeeze if held is not None else 0, "import_s": round(imported, 1), "load_s": round(loaded, 1),
@@ -178,6 +179,14 @@ def measure(options: argparse.Namespace, name: str) -> dict:
     if name in options.profile.split(","):
         out["profile"] = profile(lambda: step(99), cuda, options.out.with_suffix(f".{name}.txt"))
     return out
+
+
+def compiling(most: int) -> dict[str, float]:
+    """Seconds in the longest parts of torch's compiler so far."""
+    from torch._dynamo.utils import compilation_time_metrics
+
+    found = {name: round(sum(times), 1) for name, times in compilation_time_metrics.items()}
+    return dict(sorted(found.items(), key=lambda x: -x[1])[:most])
 
 
 def waits(action) -> list[str]:
@@ -217,7 +226,8 @@ def profile(action, cuda: bool, path: Path) -> list[list]:
 def run(options: argparse.Namespace, name: str, cache: Path) -> dict:
     """One case in a process of its own."""
     command = [sys.executable, __file__, *sys.argv[1:], "--one", name]
-    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache / name.removesuffix("-warm"))}
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache / name.removesuffix("-warm")),
+                   "TORCH_LOGS": "recompiles"}  # fmt: skip
     began = time.perf_counter()
     try:
         done = subprocess.run(
@@ -228,7 +238,8 @@ def run(options: argparse.Namespace, name: str, cache: Path) -> dict:
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
         return {"case": name, "error": (done.stderr or done.stdout).strip()[-2500:]}
-    return {**json.loads(lines[-1]), "process_s": round(time.perf_counter() - began, 1)}
+    again = [line.split("[__recompiles]")[-1].strip()[:300] for line in done.stderr.splitlines() if "[__recompiles]" in line]
+    return {**json.loads(lines[-1]), "process_s": round(time.perf_counter() - began, 1), "recompiles": again[:20]}
 
 
 def main() -> int:

@@ -8,9 +8,10 @@ reference's log-probability, its advantage.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from recipe_sdk.groups import Group
 from torch import Tensor
@@ -58,32 +59,36 @@ class Batch:
 
 def build(groups: list[Group], dtype: torch.dtype = torch.float64) -> Batch:
     """Lays the groups out flat. Groups keep their order; a group's sequences stay together."""
-    everything = [(g, k) for k, g in enumerate(groups) for _ in g.completions]
     done = [c for g in groups for c in g.completions]
-    counts = [len(c.positions) for c in done]
-    offset = torch.tensor([0, *counts]).cumsum(0)
-    seq = torch.repeat_interleave(torch.arange(len(done)), torch.tensor(counts, dtype=torch.long))
+    counts = np.array([len(c.positions) for c in done], dtype=np.int64)
+    offset = torch.from_numpy(np.concatenate([[0], counts.cumsum()]))
 
-    def flat(parts: Iterable[list[float]]) -> Tensor:
-        return torch.tensor([x for part in parts for x in part], dtype=dtype)
+    def flat(parts: Iterable[Sequence[float] | None], missing: float) -> Tensor:
+        """(N,) of one list a sequence; `missing` on the tokens of a sequence that has none."""
+        arrays = [np.full(n, missing) if part is None else np.array(part, dtype=np.float64)
+                  for part, n in zip(parts, counts, strict=True)]  # fmt: skip
+        return torch.from_numpy(np.concatenate([*arrays, np.empty(0)])).to(dtype)
 
-    missing = [[math.nan] * n for n in counts]
+    def each(values: Iterable[float]) -> Tensor:
+        """(N,) of one value a sequence."""
+        return torch.from_numpy(np.repeat(np.array(list(values), dtype=np.float64), counts)).to(dtype)
+
     return Batch(
         groups=groups,
-        tokens=[torch.tensor(c.tokens) for c in done],
-        positions=[torch.tensor(c.positions, dtype=torch.long) for c in done],
+        tokens=[torch.from_numpy(np.array(c.tokens, dtype=np.int64)) for c in done],
+        positions=[torch.from_numpy(np.array(c.positions, dtype=np.int64)) for c in done],
         offset=offset,
-        seq=seq,
-        behavior=flat(c.behavior for c in done),
-        ref=flat(c.ref or m for c, m in zip(done, missing, strict=True)),
-        sent=flat(c.advantage or m for c, m in zip(done, missing, strict=True)),
-        value=flat(c.value or [0.0] * n for c, n in zip(done, counts, strict=True)),
-        temperature=flat([c.temperature] * n for c, n in zip(done, counts, strict=True)),
-        group=torch.tensor([k for _, k in everything], dtype=torch.long),
+        seq=torch.from_numpy(np.repeat(np.arange(len(done)), counts)),
+        behavior=flat((c.behavior for c in done), math.nan),
+        ref=flat((c.ref for c in done), math.nan),
+        sent=flat((c.advantage for c in done), math.nan),
+        value=flat((c.value for c in done), 0.0),
+        temperature=each(c.temperature for c in done),
+        group=torch.tensor([k for k, g in enumerate(groups) for _ in g.completions], dtype=torch.long),
         score=torch.tensor([c.score for c in done], dtype=dtype),
         has_sent=torch.tensor([c.advantage is not None for c in done], dtype=torch.bool),
         zeroed=torch.tensor([c.zeroed for c in done], dtype=torch.bool),
-    )  # fmt: skip
+    )
 
 
 @dataclass

@@ -44,6 +44,8 @@ def unavailable(device: torch.device) -> str:
 
 def layers(model: nn.Module, backend: Any = "inductor") -> None:
     """Compiles each decoder layer's forward pass; `plain` undoes it. Lengths are dynamic from the first row on."""
+    # Numbers such as an adapter's scale never change. As inputs of the graph they make torch trace everything twice.
+    torch._dynamo.config.specialize_float = True
     for layer in model.layers:  # type: ignore[union-attr]
         layer.forward = torch.compile(type(layer).forward.__get__(layer), dynamic=True, backend=backend)
 

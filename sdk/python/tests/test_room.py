@@ -159,7 +159,7 @@ def test_a_batch_waits_for_room(tmp_path, disk, api):
 
 def test_weights_without_room_are_refused_and_can_be_asked_for_again(tmp_path, disk, api, tiny):
     bridge = opened(tmp_path, api().url, tmp_path / "checkpoints", lambda f: None, model={"path": tiny})
-    bridge._connect()
+    bridge.connect()
     bridge.feed.sync = (0.0, 1)
     body = {"version": 1, "transport": "reload", "dir": str(disk / "v1")}
     fill(disk)

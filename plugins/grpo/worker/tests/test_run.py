@@ -14,6 +14,7 @@ import pytest
 import torch
 from recipe_sdk import errors
 from recipe_sdk.checkpoint import MARKER, complete, newest
+from recipe_sdk.columns import Encoded
 from recipe_sdk.groups import GroupRejected, ReadOptions, read_group
 from recipe_sdk.spool import Spool
 from recipe_sdk.testing import Supervisor, make_group
@@ -390,10 +391,15 @@ def test_missing_overrides_without_fallback_name_the_environment(make, api):
 def test_spool_forgets_what_a_checkpoint_covers(tmp_path):
     s = Spool(tmp_path / "spool", -1)
     for k in range(4):
-        s.put(k, None, [{"k": k}])
+        s.put(k, "lease", Encoded("json", json.dumps({"batch": [{"k": k}]}).encode()))
+        assert s.pending() == (k, "lease")
         s.acked(k)
     s.covered(1)
-    assert [s.get(k) for k in range(4)] == [None, None, [{"k": 2}], [{"k": 3}]]
+    s.refuse(3)
+    assert [s.get(k) for k in range(4)] == [None, None, [{"k": 2}], []]
+    before = {"number": 4, "lease": None, "groups": [{"k": 4}]}  # as versions before this one wrote it
+    (tmp_path / "spool" / "00000004.json").write_text(json.dumps(before))
+    assert s.get(4) == [{"k": 4}]
 
 
 # ---- the process itself ----

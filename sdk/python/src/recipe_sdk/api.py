@@ -55,6 +55,12 @@ class Client:
 
     def call(self, method: str, path: str, body: Any = None, timeout: float | None = None) -> Any:
         """The decoded JSON answer of a 2xx reply that is not an error in disguise."""
+        return self.fetch(method, path, body, timeout)[0]
+
+    def fetch(
+        self, method: str, path: str, body: Any = None, timeout: float | None = None
+    ) -> tuple[Any, columns.Encoded]:
+        """The same, with the answer as it came."""
         what = f"{method} {path}"
         headers = {
             "Accept-Encoding": "gzip",
@@ -81,8 +87,8 @@ class Client:
             raise _broken(e, what, self.shown) from e
         arrow = kind.startswith(columns.CONTENT_TYPE)
         try:
-            raw = gzip.decompress(raw) if "gzip" in encoding else raw
-            answer = columns.decode(raw) if arrow else columns.read_json(raw)
+            came = columns.Encoded("arrow" if arrow else "json", gzip.decompress(raw) if "gzip" in encoding else raw)
+            answer = came.decode()
         except (ValueError, OSError, EOFError, RecursionError) as e:
             text = f"the answer is not {'a whole Arrow stream' if arrow else 'JSON'}"
             raise AtroposAPIError("not_json", f"{what} at {self.shown}: {text}", _checks(self.shown)) from e
@@ -90,4 +96,4 @@ class Client:
             # run-api answers 200 with this; taken for "no batch yet" it would be waited on for ever
             message = str(answer.get("message") or answer.get("error") or answer)
             raise AtroposAPIError("status", f"{what} at {self.shown}: {message}", _checks(self.shown))
-        return answer
+        return answer, came

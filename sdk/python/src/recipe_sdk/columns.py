@@ -4,6 +4,7 @@ without it the worker asks for JSON, and nothing else changes."""
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -33,6 +34,18 @@ def read_json(text: bytes | str) -> Any:
         raise
     except ValueError:
         return json.loads(text, parse_int=_integer)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A /batch answer as it came: form is json or arrow."""
+
+    form: str
+    raw: bytes
+
+    def decode(self) -> Any:
+        """What it says."""
+        return decode(self.raw) if self.form == "arrow" else read_json(self.raw)
 
 
 def _values(array: Any) -> list[Any]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .api import Client
+from .columns import Encoded
 from .errors import AtroposAPIError
 from .events import Events
 from .files import full
@@ -43,7 +44,7 @@ class Rollouts:
         self.uuid = None
         self.starting_step = 0
         self.begun: Delivery | None = None  # came when environments were let begin
-        self.unstored: tuple[str | None, list[Any]] | None = None  # a batch that the disk has no room for
+        self.unstored: tuple[str | None, list[Any], Encoded] | None = None  # a batch that the disk has no room for
 
     def connect(self, starting_step: int) -> None:
         """Tests the connection, settles a lease left by an earlier life, registers. Order matters: registering makes
@@ -128,7 +129,7 @@ class Rollouts:
         d = self.config.data
         path = f"/batch?lease={d.lease_seconds:g}s" if d.lease_seconds else "/batch"
         try:
-            answer = self.client.call("GET", path)
+            answer, came = self.client.fetch("GET", path)
         except AtroposAPIError as e:
             if e.kind == "status" and "register" in e.message.lower():
                 # a restarted run-api has forgotten everything; without this the trainer would wait for ever
@@ -139,20 +140,20 @@ class Rollouts:
         groups = answer.get("batch") if isinstance(answer, dict) else None
         if not groups:
             return None
-        return self._store(answer.get("lease") or answer.get("id"), groups)
+        return self._store(answer.get("lease") or answer.get("id"), groups, came)
 
-    def _store(self, lease: str | None, groups: list[Any]) -> Delivery | None:
+    def _store(self, lease: str | None, groups: list[Any], came: Encoded) -> Delivery | None:
         """Makes a batch ours; None when its lease was lost, or while the disk has no room for it."""
         number = self.next
         try:
-            self.spool.put(number, lease, groups)
+            self.spool.put(number, lease, came)
         except OSError as e:
             if not full(e, self.spool.directory):
                 raise
             if self.unstored is None:
                 where = f"room on the disk of {self.spool.directory}"
                 self.events.phase("no_room", for_what=f"{where} for a batch: {e}")
-            self.unstored = (lease, groups)
+            self.unstored = (lease, groups, came)
             return None
         if self.unstored is not None:
             self.unstored = None

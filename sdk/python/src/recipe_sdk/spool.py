@@ -1,12 +1,16 @@
-"""Batches since the last checkpoint, on disk: a run that was killed reads the same ones again, in the same order."""
+"""Batches since the last checkpoint, on disk: a run that was killed reads the same ones again, in the same order.
+
+A file is a line of JSON (number, lease, and the form of what follows), then the server's answer as it came: writing it
+out once more would cost more than the rest of a batch's way from the server to the model."""
 
 from __future__ import annotations
 
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from .columns import Encoded
 from .files import sync_path
 
 
@@ -22,16 +26,17 @@ class Spool:
     def _path(self, number: int, acked: bool) -> Path:
         return self.directory / f"{number:08d}.{'json' if acked else 'leased'}"
 
-    def put(self, number: int, lease: str | None, groups: list[Any]) -> None:
+    def put(self, number: int, lease: str | None, answer: Encoded) -> None:
         """Stores a batch durably, not yet acknowledged."""
-        self._write(self._path(number, False), {"number": number, "lease": lease, "groups": groups})
+        self._write(self._path(number, False), {"number": number, "lease": lease, "form": answer.form}, answer.raw)
 
-    def _write(self, path: Path, content: dict[str, Any]) -> None:
+    def _write(self, path: Path, head: dict[str, Any], body: bytes = b"") -> None:
         """A file that is whole or not there."""
         temporary = path.with_suffix(".tmp")
         try:
-            with open(temporary, "w", encoding="utf-8") as f:
-                json.dump(content, f)
+            with open(temporary, "wb") as f:
+                f.write(json.dumps(head).encode() + b"\n")
+                f.write(body)
                 f.flush()
                 os.fsync(f.fileno())
             os.replace(temporary, path)
@@ -56,15 +61,21 @@ class Spool:
     def pending(self) -> tuple[int, str | None] | None:
         """A batch that was stored but not acknowledged before the process died: (number, lease)."""
         for path in sorted(self.directory.glob("*.leased")):
-            stored = json.loads(path.read_text())
+            with open(path, "rb") as f:
+                stored = json.loads(f.readline())
             return stored["number"], stored["lease"]
         return None
 
     def get(self, number: int) -> list[Any] | None:
         """The groups of a stored batch."""
         path = self._path(number, True)
-        groups: list[Any] | None = json.loads(path.read_text())["groups"] if path.exists() else None
-        return groups
+        if not path.exists():
+            return None
+        with open(path, "rb") as f:
+            head, body = json.loads(f.readline()), f.read()
+        if "groups" in head:  # a batch that is not trained, or one of an earlier version: all of it is that line
+            return cast("list[Any]", head["groups"])
+        return cast("list[Any]", Encoded(head["form"], body).decode()["batch"])
 
     def clear(self) -> None:
         """Forgets what an earlier run left: it is not this one's."""
