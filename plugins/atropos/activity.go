@@ -33,7 +33,7 @@ type member struct {
 // unsentGroups in a row are what the trainer waits for.
 const unsentGroups = 8
 
-// take notes an event of a process.
+// take records an event of a process.
 func (d *doing) take(index int, e event) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

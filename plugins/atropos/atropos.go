@@ -135,8 +135,8 @@ func prepare(req sdk.Request[Config], host sdk.Host) (*running, error) {
 	return r, nil
 }
 
-// writeLauncher puts the launcher and what it imports into a folder of their own, anew: they belong to this version
-// of the plugin.
+// writeLauncher puts the launcher and what it imports into a folder of their own, replacing older ones: they belong to
+// this version of the plugin.
 func writeLauncher(dir string) (string, error) {
 	if err := os.RemoveAll(filepath.Join(dir, "launcher")); err != nil {
 		return "", fmt.Errorf("remove an older launcher of the environment: %w", err)

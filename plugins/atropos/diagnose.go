@@ -214,7 +214,7 @@ func lastError(log string) string {
 	return strings.Join(lines[from:], "\n")
 }
 
-// endLines are how many lines may follow the last error: libraries that say goodbye.
+// endLines are how many lines may follow the last error: the last messages of libraries.
 const endLines = 12
 
 // tracebackEnd is the line of the exception itself, the first one after the traceback that is not indented.

@@ -160,7 +160,7 @@ func (p *process) ended(program *proc.Program) error {
 
 const logTail = 300
 
-// maxEvents is at how many bytes the file of events, which holds whole samples, begins anew.
+// maxEvents is at how many bytes the file of events, which holds whole samples, starts again.
 const maxEvents = 16 << 20
 
 // silent explains a process that says nothing any more, or that never came up.

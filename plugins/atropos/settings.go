@@ -58,7 +58,7 @@ func endpointsOf(c Config) (endpoints, error) {
 	}
 	e.Trajectories = strings.TrimRight(url, "/") // paths are appended as they stand
 	if token != "" {
-		// An unmodified environment can be told a URL and nothing else, so the token travels in it.
+		// An unmodified environment accepts only a URL, so the token is in it.
 		e.Trajectories += "/t/" + token
 	}
 	return e, nil

@@ -50,7 +50,7 @@ func (t *team) waiting() {
 	}
 }
 
-// tell says where a process stands; the block is ready when all are, unless something is wrong with its groups.
+// tell reports the state of a process; the block is ready when all are, unless something is wrong with its groups.
 func (t *team) tell(text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -71,7 +71,7 @@ func (t *team) phase() {
 	}
 }
 
-// trouble notes what is wrong with a process's groups, until well says that it is over.
+// trouble records what is wrong with a process's groups, until well ends it.
 func (t *team) trouble(index int, what fault, text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -22,7 +22,7 @@ type Diagnosis struct {
 	Killed, Ended string
 }
 
-// Symptom is a failure that is known, told by a line of the log.
+// Symptom is a known failure, recognised by a line of the log.
 type Symptom struct {
 	Name    string
 	Pattern *regexp.Regexp // against the log; the whole line it is found in becomes the detail

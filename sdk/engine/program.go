@@ -73,7 +73,7 @@ type Address struct {
 	Port    int
 	Key     string
 	Dir     string               // folder for files of this replica; made when it is first used
-	Warn    func(message string) // tells what is odd and does no harm
+	Warn    func(message string) // reports what is unusual but harmless
 }
 
 // URL is the root of the server.
@@ -84,13 +84,13 @@ type Client interface {
 	// Healthy is a cheap look at a server that has answered. A *StatusError says that the server itself reports that it is
 	// broken; other errors count only when they repeat.
 	Healthy(ctx context.Context) error
-	// Ready returns nil when the server has produced a token with whatever weights it holds. A server that somebody who
-	// has died left paused is let go on.
+	// Ready returns nil when the server has produced a token with whatever weights it holds. A server that an earlier,
+	// dead attempt left paused is resumed.
 	Ready(ctx context.Context) error
 	// Probe asks a server that is ready what it offers. The client keeps what it needs of the answer.
 	Probe(ctx context.Context) (Facts, error)
 	// Load puts weights into the server, empties its caches and lets it go on. It refuses with an *sdk.Error before
-	// anything was touched; after any other error nobody knows what the server holds. The note is for the log.
+	// anything was touched; after any other error it is unknown what the server holds. The note is for the log.
 	Load(ctx context.Context, l Load) (note string, err error)
 	// Answer produces one token as the policy. After Load it shows that the weights do not break the server.
 	Answer(ctx context.Context) error

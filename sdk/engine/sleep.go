@@ -13,7 +13,7 @@ import (
 )
 
 // Sleep makes every replica give its memory back. One that is being started is waited for; from now on one that ends is
-// started again only when the others wake, because its memory is lent.
+// started again only when the others wake, because its memory is in use by the trainer.
 func (s *Supervisor) Sleep(ctx context.Context, level inference.SleepLevel) error {
 	if !s.spec.SleepMode {
 		setting := cmp.Or(s.spec.SleepSetting, "enable_sleep_mode")
@@ -131,8 +131,7 @@ func (t target) wakeAndLoad(ctx context.Context, w *sdk.Weights) error {
 	return nil
 }
 
-// wakeError says that a server did not get its memory back. There is no use in trying again with this one: what it
-// holds is lost.
+// wakeError says that a server did not get its memory back. Trying again does not help: what it held is lost.
 type wakeError struct{ err error }
 
 func (e *wakeError) Error() string { return e.err.Error() }
@@ -165,8 +164,8 @@ func (r *replica) replace(ctx context.Context) error {
 	}
 }
 
-// wakeAdopted wakes a server that was taken over asleep: the attempt that put it to sleep has died. Which weights it
-// holds nobody knows, so it goes on only where the current ones can be loaded before anything is asked of it.
+// wakeAdopted wakes a server that was taken over asleep: the attempt that put it to sleep has died. It is unknown which
+// weights it holds, so it is used only where the current ones can be loaded before its first request.
 func (r *replica) wakeAdopted(ctx context.Context, c Client) error {
 	sleeper := asSleeper(c)
 	if sleeper == nil || !r.s.spec.SleepMode {

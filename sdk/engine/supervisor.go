@@ -114,8 +114,8 @@ func (s *Supervisor) Stop(ctx context.Context) error {
 	}
 }
 
-// announce tells the host when a replica has come or gone. One goroutine does it, so that the host hears of the
-// changes in order.
+// announce tells the host when a replica has come or gone. One goroutine does it, so that the host gets the changes in
+// order.
 func (s *Supervisor) announce(ctx context.Context) error {
 	for {
 		select {
@@ -171,7 +171,7 @@ func (s *Supervisor) listableLocked(r *replica) bool {
 }
 
 // Replicas are those that answer. While none does, they are the places where servers will listen, of unknown version:
-// they get no requests, but a weight update finds somebody to wait for.
+// they get no requests, but a weight update can wait for them.
 func (s *Supervisor) Replicas() []inference.Replica {
 	s.mu.Lock()
 	defer s.mu.Unlock()

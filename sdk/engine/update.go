@@ -97,9 +97,9 @@ type target struct {
 	facts   Facts
 }
 
-// update loads weights into one replica. A load that failed half-way leaves parameters that kill some engines at
-// their next request, while a good load repairs them: so it is tried twice, and until one has gone well nobody knows
-// what the server holds.
+// update loads weights into one replica. A load that failed half-way leaves parameters that kill some engines at their
+// next request, while a good load repairs them: so it is tried twice, and until one has succeeded it is unknown what
+// the server holds.
 func (t target) update(ctx context.Context, w sdk.Weights) error {
 	r := t.replica
 	err := t.wakeAndLoad(ctx, &w)
@@ -143,7 +143,7 @@ func (t target) loadFiles(ctx context.Context, w sdk.Weights, asleep bool) error
 
 // restartWith starts every server again with the weights as its model. Replicas are restarted side by side: while
 // requests are held, nothing is gained by keeping some of them up with the old version. Each comes back where it was,
-// and the host is not told of its absence: the gateway, which has asked for this, looks for it there to prove its
+// and its absence is not reported to the host: the gateway, which has asked for this, looks for it there to prove its
 // weights.
 func (s *Supervisor) restartWith(ctx context.Context, w sdk.Weights) error {
 	if err := CheckCheckpoint(w.Path); err != nil {
@@ -239,7 +239,8 @@ func (s *Supervisor) Logprobs(ctx context.Context, which inference.Replica, toke
 	return found.Logprobs(ctx, tokens)
 }
 
-// GeneratedTokens adds up what the servers have generated: a long generation is told from an engine that hangs.
+// GeneratedTokens adds up what the servers have generated: so that a long generation is distinguished from an engine
+// that hangs.
 func (s *Supervisor) GeneratedTokens(ctx context.Context) (float64, error) {
 	live := s.live()
 	if len(live) == 0 {
