@@ -27,7 +27,7 @@ func (p *evaluator) checkLoop(r *Recipe) {
 	}
 	d := warning(environments[0].Range, "No trainer",
 		fmt.Sprintf(
-			"No trainer consumes the groups of %s: the queue fills up, and the run goes on until recipe stop. Add a "+
+			"No trainer consumes the groups of %s: the queue fills up, and the run continues until recipe stop. Add a "+
 				"trainer with environments = […], unless a trainer outside this recipe takes the groups from the "+
 				"trajectory API.", what))
 	d.Extra = InstanceExtra{Address: environments[0].Addr}

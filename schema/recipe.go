@@ -126,7 +126,7 @@ type Restart struct {
 	Window   time.Duration // default 10m
 	Delay    time.Duration // first wait; doubles up to MaxDelay, with jitter
 	MaxDelay time.Duration
-	Mode     string // "fail": the run fails when attempts are used up; "ignore": the run goes on without the block
+	Mode     string // "fail": the run fails when attempts are used up; "ignore": the run continues without the block
 }
 
 // Health says how long to wait for a block and how it is watched.

@@ -13,4 +13,4 @@ scripts/model.sh
 # Threads beyond the cores make every process slower. A recipe by itself leaves half of two cores idle, since its trainer and its server
 # wait for each other; two at a time need about 16 GB.
 export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
-exec go test -tags e2e -count 1 -timeout 60m -parallel 2 -v -run '^Test(Addition|ShuffledRewards|Adapter|Collective|ReasoningGym|TheRealWorkerTakesTurns|Init)$' "$@" ./e2e
+exec go test -tags e2e -count 1 -timeout 60m -parallel 2 -v -run '^Test(Addition|ShuffledRewards|Adapter|Collective|ReasoningGym|TheRealWorkerTakesTurns|Init|ALossBesideTheRecipe)$' "$@" ./e2e

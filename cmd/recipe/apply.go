@@ -132,7 +132,7 @@ func (f *applyFlags) savedPlan(args []string) (*session.Saved, []string, error) 
 	return saved, args, nil
 }
 
-// idle says that a plan leaves nothing to do and nothing to take over.
+// idle says that a plan has no changes and no live blocks to adopt.
 func idle(p *plan.Plan) bool {
 	for _, op := range p.Operations {
 		if op.Action != plan.Nothing || op.Alive {
@@ -187,12 +187,12 @@ func (a *app) apply(ctx context.Context, s *session.Session, p *plan.Plan, f *ap
 		err = a.conclude(s, b.snap)
 	}
 	if gone(err) {
-		return nil // what was asked is done, and that nobody looks on any more has been said
+		return nil // the run has ended; the lost output is already reported
 	}
 	return err
 }
 
-// again is the command that goes on with a run: what it is given decides what is planned.
+// again is the command that continues a run, with the same arguments.
 func again(r *schema.Recipe, f *applyFlags) string {
 	words := []string{"recipe", "apply"}
 	for _, v := range f.recipe.vars {

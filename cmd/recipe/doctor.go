@@ -19,10 +19,9 @@ func newDoctor(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor [FILE]",
 		Short: "Check this machine and a recipe, and say what is missing and what to do",
-		Long: `Look at this machine, and at a recipe when one is named, and say what is wrong and what to do about it.
-Looking changes nothing. Of a recipe's blocks it looks whether their Python has what they need, whether there are the
-GPUs that they ask for, and whether the models, scripts and files that they name are there. The exit code is 1 when a
-check failed; warnings are about things that only some recipes need, or that cannot be known without asking others.`,
+		Long: `Check this machine and, if named, a recipe, and say what is missing and what to do. It changes nothing. For
+the blocks of a recipe it checks their Python packages, their GPUs, and their models, scripts and files. The exit code
+is 1 when a check failed; warnings concern things that only some recipes need, or that cannot be checked locally.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := "."

@@ -12,17 +12,17 @@ import (
 
 // The exit codes of every command; docs/cli says the same.
 const (
-	exitDone    = 0 // what was asked is done
-	exitFailed  = 1 // it failed, or what was asked makes no sense
-	exitChanges = 2 // plan --detailed-exitcode: there is something to apply
+	exitDone    = 0
+	exitFailed  = 1 // an error, or wrong arguments
+	exitChanges = 2 // plan --detailed-exitcode: there are changes
 )
 
-// exitError ends the program with a code and no further word: what there was to say has been said.
+// exitError exits with a code without printing; the error is already reported.
 type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// exitCode says how the program ends after err, printing err when nobody did yet.
+// exitCode is the exit code after err; it prints err if it was not reported yet.
 func exitCode(err error, w io.Writer, s view.Style) int {
 	var code exitError
 	switch {

@@ -87,7 +87,7 @@ func addTarget(cmd *cobra.Command, v *[]string) {
 		"only the block at `ADDRESS` and the blocks it needs; repeatable")
 }
 
-// addRun gives a command that looks at a run the flag that says which.
+// addRun adds the flag that selects a run.
 func addRun(cmd *cobra.Command, v *string) {
 	cmd.Flags().StringVarP(v, "recipe", "r", "",
 		"the recipe `FILE` of the run; needed when there are several runs here")

@@ -24,8 +24,8 @@ func newLogs(a *app) *cobra.Command {
 		Use:   "logs [ADDRESS…]",
 		Short: "Print the log of a run and its blocks",
 		Long: `Print the log of a run and its blocks: phases, log lines, metrics, checkpoints, weight updates,
-samples. With addresses, only of those blocks. It reads the run's one event log, so it works while a run goes on and
-long after.`,
+samples. With addresses, only of those blocks. It reads the run's one event log, so it works during a run and
+long after it.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			blocks, err := addresses(args)

@@ -35,7 +35,7 @@ func newEvaluate(a *app) *cobra.Command {
 		Use:   "evaluate ADDRESS",
 		Short: "Evaluate the policy that a run serves",
 		Long: `Evaluate the policy that a run serves: the environment at ADDRESS draws one completion, greedily,
-for each task of its held-out set and scores it. Training goes on meanwhile; the policy version in the result is the
+for each task of its held-out set and scores it. Training continues meanwhile; the policy version in the result is the
 oldest that answered.
 
 It works for environments with an evaluation: those written in Go with EvaluationTasks, and Atropos environments with

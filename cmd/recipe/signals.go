@@ -17,9 +17,9 @@ type wish int
 
 const (
 	nothing wish = iota
-	drain        // end where it can go on later
+	drain        // end at a checkpoint
 	kill         // end at once
-	leave        // the terminal is gone: go on without it
+	leave        // the terminal was closed: continue without it
 )
 
 // presses tells what each of a row of signals asks for. Ctrl-C and SIGTERM drain. A Ctrl-C after that kills, since only

@@ -33,9 +33,9 @@ func newStop(a *app) *cobra.Command {
 		Long: `Stop a run so that it can be continued: jobs write a checkpoint and end, then services stop. recipe apply
 continues from there.
 
-It shows what happens and returns when everything has stopped: with exit code 0 when all of it was stopped and saved,
-and with 1 and the reasons when something was not. A run that has ended already is fine. Ctrl-C and --timeout end the
-waiting only; the stop goes on.`,
+It shows the progress and returns when everything has stopped: with exit code 0 when everything was stopped and saved,
+else with 1 and the reasons. A run that has already ended is not an error. Ctrl-C and --timeout end only the waiting;
+the stop continues.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, r, err := a.ownRun(cmd, f.file)

@@ -12,8 +12,8 @@ import (
 	"github.com/recipe-rl/recipe/engine/state"
 )
 
-// leaveTerminal goes on without a terminal that was closed, as a detached engine does: what would be written to it goes
-// to engine.log in the run directory. Output that leads into a file or a pipe stays what it is.
+// leaveTerminal continues without a terminal that was closed, as a detached engine does: what would be written to it
+// goes to engine.log in the run directory. Output that leads into a file or a pipe stays what it is.
 func (a *app) leaveTerminal(dir state.Dir) {
 	log, err := private.OpenFile(session.EngineLog(dir), os.O_CREATE|os.O_RDWR|os.O_APPEND)
 	if err != nil { // what is written is lost then; the run does not depend on it

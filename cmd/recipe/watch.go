@@ -24,7 +24,7 @@ type watched struct {
 type watcher struct {
 	live *view.Live
 	done chan watched
-	left atomic.Bool // the terminal is gone
+	left atomic.Bool // the terminal was closed
 }
 
 // leave ends the showing; the run is followed on.
@@ -33,7 +33,7 @@ func (w *watcher) leave() {
 	w.live.Leave()
 }
 
-// gone says that whoever was shown something has gone: a pipe without a reader, a terminal that was closed.
+// gone says that the output has no reader: a pipe without a reader, a closed terminal.
 func gone(err error) bool { return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.EIO) }
 
 // watch begins to show the events of a run and goes on until it has ended or ctx ends. Events older than since are not
@@ -66,10 +66,9 @@ func (a *app) watch(ctx context.Context, dir string, since time.Time, asJSON boo
 	return w
 }
 
-// blind says that a run goes on although nobody can see it here any more: `recipe apply | tee log`, for one, loses tee
-// to Ctrl-C.
+// blind reports that a run continues without output: `recipe apply | tee log`, for example, loses tee to Ctrl-C.
 func (a *app) blind(err error) {
 	fmt.Fprintf(a.err,
-		"recipe: what the run does cannot be shown here any more (%v). It goes on; recipe status and recipe logs -f "+
+		"recipe: the output cannot be written any more (%v). The run continues; recipe status and recipe logs -f "+
 			"show it\n", err)
 }

@@ -11,7 +11,7 @@ var version, commit string
 
 // Info identifies a build.
 type Info struct {
-	Version string `json:"version"` // release, or 0.1.0-dev for a build that nobody named
+	Version string `json:"version"` // release, or 0.1.0-dev for a build without a version
 	// of the source, with -dirty when the tree was changed; "unknown" outside a checkout
 	Commit string `json:"commit"`
 	Go     string `json:"go"` // toolchain that built it

@@ -11,7 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 )
 
-// Stopped closes an apply that was interrupted, with the command that goes on.
+// Stopped ends an interrupted apply with the command that continues the run.
 func Stopped(w io.Writer, s Style, command string) error {
 	_, err := fmt.Fprintf(w, "\n%s Continue with: %s\n", s.Bold("The run is stopped."), command)
 	return err

@@ -22,7 +22,7 @@ const (
 	metricsEvery = 5 * time.Second        // between two lines of one block's numbers in a pipe
 )
 
-// Live shows a run while it goes on: at a terminal a table that redraws below the lines worth keeping, in a pipe plain
+// Live shows a live run: at a terminal a table that redraws below the lines worth keeping, in a pipe plain
 // lines.
 type Live struct {
 	out   io.Writer
@@ -35,7 +35,7 @@ type Live struct {
 	said  chan string
 	hint  string // what Ctrl-C does now
 	lost  func(error)
-	left  atomic.Bool // the terminal is gone
+	left  atomic.Bool // the terminal was closed
 }
 
 // Lost sets what is called, once, when nothing can be shown any more. Follow goes on: what it returns does not depend
@@ -73,7 +73,7 @@ func (l *Live) Draining() {
 	l.say(l.style.Yellow("Stopping: jobs write a checkpoint and end, then services stop. Ctrl-C again kills."))
 }
 
-// Leave ends the showing: the terminal is gone. Follow goes on.
+// Leave ends the output: the terminal was closed. Follow continues.
 func (l *Live) Leave() { l.left.Store(true) }
 
 // Killing answers the second.
@@ -82,7 +82,7 @@ func (l *Live) Killing() { l.say(l.style.Red("Killing every process of the run."
 func (l *Live) say(text string) {
 	select {
 	case l.said <- text:
-	default: // nobody follows any more
+	default: // no follower
 	}
 }
 

@@ -71,7 +71,7 @@ func StatusJSON(w io.Writer, run *state.Run, snap *snapshot.Snapshot, holder *st
 	type block struct {
 		Address addr.Block `json:"address"`
 		Phase   string     `json:"phase"`
-		// what the block was when an engine last looked, when nobody knows its phase now
+		// the last recorded phase, when the current one is unknown
 		Last string `json:"last_phase,omitempty"`
 		// its process runs; left out for blocks that have none or have ended
 		Alive    *bool              `json:"alive,omitempty"`

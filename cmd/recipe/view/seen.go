@@ -18,9 +18,9 @@ import (
 
 // The phases of a block that was up when its engine was killed.
 const (
-	alive   = "alive"   // its process runs; whether it is ready nobody knows
+	alive   = "alive"   // its process runs; its phase is unknown
 	dead    = "dead"    // it does not
-	unknown = "unknown" // nobody has asked the server that someone else runs
+	unknown = "unknown" // an external server that was not checked
 )
 
 // Seen is what was found out about a run now, beside its record and its log.
@@ -104,13 +104,13 @@ func (s Seen) Overlay(snap *snapshot.Snapshot) {
 	}
 }
 
-// Troubles says what keeps a run's engine from its work.
+// Troubles shows the problems of a run's engine.
 func Troubles(w io.Writer, s Style, seen Seen) error {
 	for _, x := range seen.Waiting {
 		if _,
 			err := fmt.Fprintf(w,
-			"\n%s the engine waits for room on the disk of %s (%s free) since %s: %s\n  %s the run goes on and "+
-				"nothing new is started; make room there\n",
+			"\n%s the engine waits for space on the disk of %s (%s free) since %s: %s\n  %s the run continues and "+
+				"no block is started; free space there\n",
 			s.Yellow("Degraded:"), x.Path, disk.Size(x.Free), x.Since.Local().Format("15:04:05"), x.Reason,
 			s.Dim("→")); err != nil {
 			return err
@@ -120,23 +120,24 @@ func Troubles(w io.Writer, s Style, seen Seen) error {
 		return err
 	}
 	if seen.Silent != "" {
-		_, err := fmt.Fprintf(w, "\n%s %s\n", s.Yellow("The engine does not answer, so this may be old:"), seen.Silent)
+		_, err := fmt.Fprintf(w, "\n%s %s\n", s.Yellow("The engine does not answer; this may be out of date:"),
+			seen.Silent)
 		return err
 	}
 	return nil
 }
 
-// moved says which processes still use the place from where the project was moved.
+// moved lists the processes that still use the old folder of a moved project.
 func moved(w io.Writer, s Style, from map[addr.Block]string) error {
 	if len(from) == 0 {
 		return nil
 	}
 	lines := []string{"", s.Yellow("Moved:") +
-		" the project was moved while its run goes on; these processes still write to the old folder:"}
+		" the project was moved during its run; these processes still write to the old folder:"}
 	for _, a := range slices.SortedFunc(maps.Keys(from), addr.Compare) {
 		lines = append(lines, "  "+a.String()+" in "+from[a])
 	}
-	lines = append(lines, "  "+s.Dim("→")+" recipe apply starts them again here", "")
+	lines = append(lines, "  "+s.Dim("→")+" recipe apply restarts them here", "")
 	_, err := io.WriteString(w, strings.Join(lines, "\n"))
 	return err
 }

@@ -20,6 +20,6 @@ func Stopping(w io.Writer, s Style) func(event.Event) {
 		default:
 			return
 		}
-		_ = printer.Print(w, s, e) // when nobody reads it any more, the stop goes on
+		_ = printer.Print(w, s, e) // without a reader the stop continues
 	}
 }

@@ -18,7 +18,7 @@ type Style struct {
 	Width    int  // columns; 80 when unknown
 }
 
-// StyleOf looks at where w leads. Environ is as os.Environ.
+// StyleOf chooses a style for the destination of w. Environ is as os.Environ.
 func StyleOf(w io.Writer, environ []string) Style {
 	s := Style{Width: 80}
 	f, ok := w.(*os.File)
