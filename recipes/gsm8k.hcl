@@ -86,10 +86,6 @@ trainer "grpo" "policy" {
     coefficient = 0.001
     estimator   = "k3"
   }
-  compute {
-    compute_dtype = "bfloat16" # arithmetic; adapters are kept in float32
-    row_tokens    = 8192       # lower it when the GPU is full
-  }
   checkpoints {
     every     = 20
     keep_best = 1
