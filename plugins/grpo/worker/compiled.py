@@ -56,6 +56,16 @@ def plain(model: nn.Module) -> None:
         vars(layer).pop("forward", None)
 
 
+def lengths(row_tokens: int, longest: int = 1024) -> tuple[int, ...]:
+    """Lengths of made-up sequences that fill a row as a batch will. Inductor fuses reductions of 5 Mi numbers and more
+    in another way (`can_fuse` of its scheduler), so a full model that is compiled on a short row is compiled again in
+    the first step. 0: any short row."""
+    if not row_tokens:
+        return (96, 64)
+    full, rest = divmod(max(row_tokens, 2 * longest), longest)
+    return (longest,) * (full - 1) + (longest + rest - 64, 64)
+
+
 def _times() -> Path | None:
     folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
     return Path(folder) / "recipe-times.json" if folder else None

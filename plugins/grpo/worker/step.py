@@ -238,10 +238,12 @@ class Stepper:
         self.sizing.decide(c, None)
         if self.sizing.choice.compile:
             backbone = self.policy.backbone
+            row = self.sizing.row_tokens(c) if self.ranks.device.type == "cuda" else 0
             # sharded layers are set up together, so there all of them run
             with contextlib.nullcontext() if self.ranks.world > 1 else compiled.only_first_layer(backbone):
                 self.policy.train()
-                s = self.policy(batch.sample(self.policy.causal.config.vocab_size).to(self.ranks.device), entropy=True)
+                made_up = batch.sample(self.policy.causal.config.vocab_size, compiled.lengths(row))
+                s = self.policy(made_up.to(self.ranks.device), entropy=True)
                 (s.lp * torch.ones_like(s.lp)).sum().backward()
             self.optimizer.zero_grad(set_to_none=True)
         self.sizing.choice = None  # decided for good when a batch is there

@@ -106,3 +106,11 @@ def test_adapters_calculate_what_peft_calculates(dtype, tolerance):
             assert q.grad.dtype == p.grad.dtype
             scale = float(p.grad.abs().max())
             assert torch.allclose(p.grad, q.grad, atol=2 * tolerance * scale), name
+
+
+@pytest.mark.parametrize("row_tokens", [1, 2048, 8192, 9000, 32768])
+def test_the_row_to_compile_on_is_as_long_as_those_of_a_batch(row_tokens):
+    lengths = compiled.lengths(row_tokens)
+    assert sum(lengths) == max(row_tokens, 2048) and min(lengths) >= 64 and len(set(lengths)) > 1
+    row = batches.sample(64, lengths)
+    assert row.ids.shape == (1, sum(lengths)) and len(row.label) == sum(lengths) - len(lengths)
