@@ -26,7 +26,7 @@ RUFF_VERSION := 0.17.5
 # Prints what go test prints, and after it every skipped test with its reason and a line that counts them.
 GOTESTSUM := $(GO) run gotest.tools/gotestsum@v1.13.0 --format standard-quiet --
 
-.PHONY: help demo build test test-venv test-go test-atropos test-python lint lint-go lint-python fmt bench bench-gpu docs generate e2e e2e-sglang cross clean
+.PHONY: help demo build test test-venv test-go test-atropos test-python lint lint-go lint-python fmt bench bench-gpu docs generate e2e e2e-all e2e-sglang cross clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -104,7 +104,10 @@ generate: test-venv ## write plugins/grpo/algorithms.json anew from what the wor
 	  print(json.dumps(learning(), indent=1))' >plugins/grpo/algorithms.json
 
 e2e: build ## run the end-to-end script against the built binary
-	@if [ -x scripts/e2e.sh ]; then scripts/e2e.sh; else echo 'no scripts/e2e.sh'; fi
+	scripts/e2e.sh
+
+e2e-all: build ## the same and the recipes that CI has no time for
+	scripts/e2e.sh --all
 
 e2e-sglang: build ## the same with SGLang instead of vLLM
 	scripts/e2e-sglang.sh
