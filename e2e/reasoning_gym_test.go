@@ -19,7 +19,7 @@ func TestReasoningGym(t *testing.T) {
 		t.Fatalf("apply: %v\n%s", err, r.story())
 	}
 	checkSteps(t, r, steps)
-	checkWeights(t, r, "ipc") // what transport = "auto" comes to on one machine
+	checkWeights(t, r, "live") // what transport and in_flight = "auto" come to on one machine
 	checkCheckpoint(t, r)
 	for _, e := range r.all(has(trainer, "reward/mean")) {
 		m := e.Metrics

@@ -43,7 +43,6 @@ trainer "grpo" "policy" {
     alpha = 32
   }
   kl { coefficient = 0.001 }
-  compute { compute_dtype = "bfloat16" }
 
   placement { devices = ["0"] }
 }

@@ -42,7 +42,6 @@ trainer "grpo" "policy" {
     rank  = 64
     alpha = 64
   }
-  compute { compute_dtype = "bfloat16" }
 
   placement { devices = ["0"] }
 }

@@ -23,8 +23,9 @@
 //	memory_transport_only             of a trainer: parts that only transports through memory need
 //	colocated                         of a sync block: auto, share or sleep
 //	transport, transports, in_flight  of a sync block: requested, allowed (best first), what requests do
+//	corrects                          of a trainer: how it corrects for tokens of older policy versions, if it does
 //	transports, devices, no_memory    of both ends: its transports, its GPUs, why its memory is not offered
-//	max_staleness, queued_batches     of a sync block and of a trajectories block or an environment
+//	max_staleness, queued_batches     of a sync block or a trajectories block, and of an environment
 package sizing
 
 import (
@@ -86,7 +87,7 @@ func Check(r *schema.Recipe, size Sizer, m Machine, kept Devices) ([]plan.Findin
 	c.batches()
 	c.lengths()
 	c.models()
-	c.transports()
+	c.transports(couples)
 	c.templates()
 	c.staleness()
 	c.memory(m, couples)

@@ -6,11 +6,12 @@ import (
 	"strings"
 
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/sync"
 )
 
 // transports says for each sync block which transport weights will use, and why not a faster one. The order of
 // preference is the sync plugin's (its fact "transports"); each block reports its own transports and devices.
-func (c *checker) transports() {
+func (c *checker) transports(couples []couple) {
 	for _, s := range c.of(kind.Sync) {
 		trainers, servers := c.needed(s, kind.Trainer), c.needed(s, kind.Inference)
 		if s.Facts["transports"] == "" || len(trainers) != 1 || len(servers) == 0 {
@@ -20,15 +21,15 @@ func (c *checker) transports() {
 		if slices.ContainsFunc(sides, func(b sized) bool { return b.Facts["transports"] == "" }) {
 			continue // an external block, or one that reports none
 		}
-		var skipped []string
-		chosen := ""
-		for _, name := range strings.Split(s.Facts["transports"], ",") {
-			why := unable(name, trainers[0], servers)
-			if why == "" {
-				chosen = name
-				break
+		allowed := list(s.Facts["transports"])
+		chosen, skipped := choose(allowed, trainers[0], servers)
+		mode, why := s.Facts["in_flight"], ""
+		if mode == sync.Auto && chosen != "" {
+			mode, why = c.inFlight(s, trainers[0], chosen, couples)
+			if mode != sync.Keep && s.Facts["transport"] == sync.Auto { // live would not let them end
+				chosen, skipped = choose(slices.DeleteFunc(allowed, func(name string) bool { return name == "live" }),
+					trainers[0], servers)
 			}
-			skipped = append(skipped, name+": "+why)
 		}
 		switch {
 		case chosen == "" && s.Facts["transport"] != "auto":
@@ -39,20 +40,54 @@ func (c *checker) transports() {
 				".")
 		default:
 			c.chosen[trainers[0].Addr] = chosen
-			c.add("info", s.Addr, "weights move by "+chosen, reason(s, chosen, skipped, trainers[0], servers))
+			c.add("info", s.Addr, "weights move by "+chosen, reason(s, mode, chosen, skipped, trainers[0], servers))
+			if why != "" {
+				c.add("info", s.Addr, inFlightWords[mode], "in_flight = auto is "+mode+": "+why+".")
+			}
 		}
 	}
 }
 
+// inFlightWords say what becomes of requests in flight.
+var inFlightWords = map[string]string{
+	sync.Keep:  "answers go on while new weights come",
+	sync.Drain: "answers end before new weights come",
+}
+
+// inFlight decides in_flight = auto as the sync block will when it runs.
+func (c *checker) inFlight(s, t sized, transport string, couples []couple) (mode, why string) {
+	o := sync.Overlap{Transport: transport, Trainer: t.Addr.String(), Corrects: t.Facts["corrects"],
+		Live:   s.Facts["transport"] == "live",
+		Sleeps: slices.ContainsFunc(couples, func(p couple) bool { return p.sync == s.Addr })}
+	for _, b := range append(c.needed(s, kind.Trajectories), s) {
+		if limit, ok := b.fact("max_staleness"); ok {
+			o.Staleness = sync.Least(o.Staleness, &limit)
+		}
+	}
+	return o.Decide()
+}
+
+// choose returns the first transport that can be used, empty when there is none, and why those before cannot.
+func choose(names []string, t sized, servers []sized) (chosen string, skipped []string) {
+	for _, name := range names {
+		why := unable(name, t, servers)
+		if why == "" {
+			return name, skipped
+		}
+		skipped = append(skipped, name+": "+why)
+	}
+	return "", skipped
+}
+
 // reason is the detail of a choice.
-func reason(s sized, chosen string, skipped []string, t sized, servers []sized) string {
+func reason(s sized, mode, chosen string, skipped []string, t sized, servers []sized) string {
 	text := "The recipe sets it."
 	if s.Facts["transport"] == "auto" {
 		text = "It is the fastest that all blocks support."
 		if len(skipped) > 0 {
 			text += " Not " + strings.Join(skipped, "; not ") + "."
 		}
-		if s.Facts["in_flight"] != "keep" && chosen == "ipc" {
+		if mode != sync.Keep && chosen == "ipc" {
 			text += " Not live: it changes weights during requests, which only in_flight = \"keep\" allows."
 		}
 	}

@@ -65,7 +65,8 @@ func program(req sdk.Request[Config]) (worker.Program, error) {
 		Module: "worker", Source: []fs.FS{workerSource}, Packages: packages(interpreter.GPU()), Environment: environment,
 		Model: req.Config.Model, Settings: worker.Settings(c), Defaults: worker.Defaults[Config](),
 		Trajectories: c.Trajectories,
-		Transports:   c.transports(), PublishDtype: c.PublishDtype, UntieEmbeddings: c.UntieEmbeddings, Symptoms: symptoms(),
+		Transports:   c.transports(), Corrects: c.corrects(), PublishDtype: c.PublishDtype,
+		UntieEmbeddings: c.UntieEmbeddings, Symptoms: symptoms(),
 	}, nil
 }
 

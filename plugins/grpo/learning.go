@@ -139,6 +139,19 @@ func (l learning) corrected() string {
 	return fmt.Sprintf("truncated importance sampling, trainer / sampler of each %s, %s", l.correction, l.bound)
 }
 
+// corrects says what makes up for tokens that an older policy version sampled; empty: nothing does, nobody knows what a
+// function of the user's does, or no such token is trained on.
+func (c Config) corrects() string {
+	l := learningOf(c)
+	switch {
+	case c.MaxStaleness != nil && *c.MaxStaleness < 1, l.imported, l.spec.Weight == "explicit":
+		return ""
+	case l.correction == "none" && l.ratio != "sampler":
+		return ""
+	}
+	return l.corrected()
+}
+
 // validateLearning finds settings that contradict the loss or the estimator: the worker refuses them as well.
 func validateLearning(c Config) []spec.Problem {
 	var problems []spec.Problem

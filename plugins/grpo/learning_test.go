@@ -97,6 +97,33 @@ func TestThePlanSaysWhatTheWorkerDoes(t *testing.T) {
 	}
 }
 
+// Only where the trainer says that it corrects do answers go on while new weights come without being asked for.
+func TestTheTrainerSaysWhetherItCorrectsForOlderTokens(t *testing.T) {
+	t.Parallel()
+	none, some := int64(0), int64(1)
+	for name, c := range map[string]struct {
+		config Config
+		want   string
+	}{
+		"default":                {Config{}, "truncated importance sampling"},
+		"a version old":          {Config{MaxStaleness: &some}, "truncated importance sampling"},
+		"none that is old":       {Config{MaxStaleness: &none}, ""},
+		"weights off":            {Config{Correction: &Correction{Importance: "none"}}, ""},
+		"bypass":                 {Config{Correction: &Correction{OldPolicy: "rollout", Importance: "auto"}}, "against the sampler"},
+		"supervised":             {Config{Loss: &Loss{Name: "sft"}}, ""},
+		"a function of a user's": {Config{Loss: &Loss{Import: "loss.py:f"}}, ""},
+	} {
+		got := c.config.corrects()
+		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+		e, _ := (&Trainer{}).Plan(c.config, sdk.Placement{})
+		if e.Facts["corrects"] != got {
+			t.Errorf("%s: the plan says %q, want %q", name, e.Facts["corrects"], got)
+		}
+	}
+}
+
 func TestThePlanSaysWhichCorrectionActs(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -72,6 +72,7 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	}}
 	l := learningOf(c)
 	e.Facts["loss"], e.Facts["aggregation"], e.Facts["correction"] = l.loss, l.aggregation, l.correction
+	e.Facts["corrects"] = c.corrects()
 	e.Notes = append(e.Notes, l.notes()...)
 	e.Facts["logprobs_mode"], e.Facts["dtype"] = "processed", "float32"
 	if c.Correction != nil && c.Correction.LogprobsMode != "" {

@@ -68,11 +68,15 @@ var (
 // Update takes over new values; they count from the next publication on. Values that cannot work are refused, and
 // change nothing.
 func (s *syncer) Update(ctx context.Context, c Config) error {
-	transport, _, err := c.choose()
+	chosen, _, err := c.decided()
 	if err != nil {
 		return err
 	}
-	trial := &syncer{transport: transport} // does not connect
+	transport, _, err := chosen.choose()
+	if err != nil {
+		return err
+	}
+	trial := &syncer{transport: transport, config: chosen} // does not connect
 	if err := trial.configure(c); err != nil {
 		return err
 	}
@@ -111,12 +115,19 @@ func (s *syncer) Run(ctx context.Context, req sdk.Request[Config], host sdk.Host
 
 // configure connects to the blocks that the configuration names.
 func (s *syncer) configure(c Config) error {
+	c, kept, err := c.decided()
+	if err != nil {
+		return err
+	}
 	transport, why, err := c.choose()
 	if err != nil {
 		return err
 	}
 	if transport != s.transport {
 		s.host.Log("info", fmt.Sprintf("weights move by %s (%s)", transport, why))
+	}
+	if c.InFlight != s.config.InFlight {
+		s.host.Log("info", fmt.Sprintf("requests in flight when new weights come: %s (%s)", c.InFlight, kept))
 	}
 	colocated, err := c.colocate()
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/spec"
+	sdksync "github.com/recipe-rl/recipe/sdk/sync"
 )
 
 // The transports, as docs/weights.md describes them.
@@ -34,13 +35,13 @@ func throughFiles(transport string) bool {
 func inMemory(transport string) bool { return transport == live || transport == ipc }
 
 // candidates are the transports that auto may take, the best first. live changes the weights under requests that are
-// being answered, so it is chosen only where the recipe wants those to go on with the new weights anyway.
+// being answered, so it is chosen only where those go on with the new weights anyway.
 func (c Config) candidates() []string {
 	if c.Transport != auto {
 		return []string{c.Transport}
 	}
 	list := transports()
-	if c.InFlight != "keep" {
+	if c.InFlight != sdksync.Keep && c.InFlight != sdksync.Auto {
 		list = slices.DeleteFunc(list, func(name string) bool { return name == live })
 	}
 	return list

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
@@ -46,7 +47,13 @@ type Block struct {
 // Plugin is the built-in trajectories plugin.
 func Plugin() *sdk.Definition {
 	return trajectories.New("builtin", "The Atropos-compatible trajectory API: durable, bounded, versioned",
-		func() sdk.Service[Block] { return service{} })
+		func() sdk.Service[Block] { return service{} }, sdk.WithOutputs(given{}))
+}
+
+// given is what the block gives to others.
+type given struct {
+	outputs.Trajectories
+	outputs.TrajectoryLimits
 }
 
 type service struct{}
@@ -71,12 +78,14 @@ func (service) Plan(b Block, _ sdk.Placement) (sdk.Estimate, []spec.Problem) {
 				)},
 		)
 	}
-	if b.Port == 0 {
-		return sdk.Estimate{}, problems
+	e := sdk.Estimate{}
+	if b.MaxStaleness != nil {
+		e.Facts = map[string]string{"max_staleness": strconv.FormatInt(*b.MaxStaleness, 10)}
 	}
-	return sdk.Estimate{
-		Amounts: []sdk.Amount{{Resource: "port", Part: "api", Value: float64(b.Port), How: "port"}},
-	}, problems
+	if b.Port != 0 {
+		e.Amounts = []sdk.Amount{{Resource: "port", Part: "api", Value: float64(b.Port), How: "port"}}
+	}
+	return e, problems
 }
 
 // Run implements sdk.Service: it serves until ctx ends. Groups are kept in the run directory and outlive the process.
@@ -136,7 +145,8 @@ func (service) Run(ctx context.Context, req sdk.Request[Block], host sdk.Host) e
 		scheme = "https"
 	}
 	url := urlOf(scheme, advertised(ln.Addr(), b.Advertise, certificates), "")
-	host.Ready(outputs.Trajectories{URL: url, Token: req.Token})
+	host.Ready(given{outputs.Trajectories{URL: url, Token: req.Token},
+		outputs.TrajectoryLimits{MaxStaleness: b.MaxStaleness}})
 	err = server.Serve(ctx, ln)
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), host.Grace())
 	defer cancel()

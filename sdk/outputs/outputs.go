@@ -20,6 +20,11 @@ type Trajectories struct {
 	Token string `recipe:"token" sensitive:"true" doc:"bearer token of url"`
 }
 
+// TrajectoryLimits is what a trajectories block says of its own limits, when it has any.
+type TrajectoryLimits struct {
+	MaxStaleness *int64 `recipe:"max_staleness" unit:"policy versions" doc:"how old a group may be by this block's own setting; null: as old as it comes"`
+}
+
 // Environment is what every environment block gives.
 type Environment struct {
 	Name      string `recipe:"name" doc:"name under which it registers with the trajectory API"`

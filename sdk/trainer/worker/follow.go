@@ -275,7 +275,7 @@ func (w *watch[C]) end(ctx context.Context, program *proc.Program) error {
 func (t *Trainer[C]) ready(memory, machine string) {
 	t.mu.Lock()
 	t.outputs = Outputs{outputs.Trainer{Model: t.program.Model}, t.program.Transports, memory, machine,
-		t.req.Placement.Devices}
+		t.program.Corrects, t.req.Placement.Devices}
 	out := t.outputs
 	t.mu.Unlock()
 	t.host.Ready(out)

@@ -55,6 +55,9 @@ type Program struct {
 
 	// Transports are the ways in which the weights can leave the program: live, ipc, nccl, reload, restart, lora.
 	Transports []string
+	// Corrects says how training corrects for tokens that an older policy version sampled; empty: it does not, or it
+	// trains on none. Only where it does may answers go on while new weights come without being asked for.
+	Corrects string
 	// PublishDtype is the precision of published weights; empty: that of training.
 	PublishDtype string
 	// UntieEmbeddings publishes the output head of a tied model as a tensor of its own (transports reload and restart).
@@ -70,6 +73,7 @@ type Outputs struct {
 	Transports []string `recipe:"transports" doc:"How its weights can leave it"`
 	Memory     string   `recipe:"memory" doc:"Where its weights lie in memory: gpu:UUID, or host:ID. A server that reaches it can copy them (transports live and ipc)"`
 	Machine    string   `recipe:"machine" doc:"The machine that it runs on, until that is booted again: within one weights can be sent (transport nccl)"`
+	Corrects   string   `recipe:"corrects" doc:"How it corrects for tokens that an older policy version sampled; empty: it does not, or trains on none"`
 	Devices    []string `recipe:"devices" doc:"GPUs that it was placed on; empty: PyTorch has chosen"`
 }
 

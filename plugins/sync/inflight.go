@@ -1,0 +1,44 @@
+package sync
+
+import (
+	"strings"
+
+	"github.com/recipe-rl/recipe/sdk/outputs"
+	sdksync "github.com/recipe-rl/recipe/sdk/sync"
+)
+
+// decided puts drain or keep in the place of in_flight = auto, by what the running blocks say of themselves, and says
+// why. The plan has decided by the same rule with what was known before (engine/sizing).
+func (c Config) decided() (Config, string, error) {
+	if c.InFlight != sdksync.Auto {
+		return c, "the recipe says so", nil
+	}
+	transport, _, err := c.choose()
+	if err != nil {
+		return c, "", err
+	}
+	sleeps, err := c.colocate()
+	if err != nil {
+		return c, "", err
+	}
+	limit, err := c.staleness()
+	if err != nil {
+		return c, "", err
+	}
+	why := ""
+	c.InFlight, why = sdksync.Overlap{Transport: transport, Live: c.Transport == live, Sleeps: sleeps, Staleness: limit,
+		Trainer: c.Trainer.Address, Corrects: strings.Join(listed(c.Trainer, "corrects"), "")}.Decide()
+	return c, why, nil
+}
+
+// staleness is how many versions old a sample may be: the least of this block's limit and the trajectory API's.
+func (c Config) staleness() (*int64, error) {
+	if c.Trajectories == nil || c.Trajectories.Address == "" {
+		return c.MaxStaleness, nil
+	}
+	var out outputs.TrajectoryLimits
+	if err := c.Trajectories.Decode(&out); err != nil {
+		return nil, err
+	}
+	return sdksync.Least(c.MaxStaleness, out.MaxStaleness), nil
+}
