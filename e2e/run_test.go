@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -73,7 +72,7 @@ func newRun(t *testing.T, recipe string, vars map[string]string) *run {
 	t.Helper()
 	root := repository(t)
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(filepath.Join(root, "recipes"))); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.CopyFS(dir, source{os.DirFS(filepath.Join(root, "recipes"))}); err != nil {
 		t.Fatal(err)
 	}
 	r := &run{t: t, dir: dir, recipe: recipe}

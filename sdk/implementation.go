@@ -31,7 +31,7 @@ type instance interface {
 }
 
 // errUnsupported says that the plugin lacks an optional ability.
-var errUnsupported = errors.New("the plugin does not offer this")
+var errUnsupported = errors.New("the plugin does not support this")
 
 // erased makes instances whose configuration is a C. The plugin value is of type P, one of the interfaces of the kinds.
 type erased[C, P any] struct {

@@ -12,6 +12,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/engine/why"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
@@ -128,9 +129,14 @@ trainer "x" "t" {
 			f.host.scripts["trainer.x.first"] = job(1, time.Millisecond)
 			a := f.apply(f.load(strings.Replace(wholeLoop, change.from, change.to, 1)))
 			f.until("inference is started", func() bool { return len(f.host.startsOf(inf)) == 1 })
-			time.Sleep(50 * time.Millisecond) // long enough for what must not happen
-			if got := f.host.preparedWith(trainer); len(got) != 0 {
-				t.Errorf("prepared %d times: %v", len(got), f.host.happened())
+			// The supervisor looks at the trainer in the pass that starts inference, and answers after it.
+			doc, err := a.engine.Why(t.Context(), run.WhyRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			i := slices.IndexFunc(doc.Blocks, func(b why.BlockDocument) bool { return b.Address.String() == trainer })
+			if i < 0 || doc.Blocks[i].Phase != sdk.Pending || len(f.host.preparedWith(trainer)) != 0 {
+				t.Errorf("%+v; want a pending trainer. Happened: %v", doc.Blocks, f.host.happened())
 			}
 			close(open)
 			if a.wait(); a.err != nil || len(f.host.startsOf(trainer)) != 1 {

@@ -4,10 +4,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/gateway"
@@ -82,6 +83,16 @@ func TestAReplicaThatDiesKeepsNobodyBack(t *testing.T) {
 	all(t, s, host, 5)
 }
 
+// waitsForALock says whether a goroutine that a function began waits for a mutex: nothing else shows that it does.
+func waitsForALock(function string) bool {
+	stacks := make([]byte, 4<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	return slices.ContainsFunc(strings.Split(string(stacks), "\n\n"), func(stack string) bool {
+		return strings.Contains(stack, "sync.(*Mutex).Lock(") && strings.Contains(stack, "created by ") &&
+			strings.Contains(stack, "."+function+" in goroutine")
+	})
+}
+
 // A server that is brought to the current weights when new ones come is not left behind with the old ones.
 func TestAReplicaThatComesUpDuringAnUpdateIsUpdated(t *testing.T) {
 	t.Parallel()
@@ -99,8 +110,10 @@ func TestAReplicaThatComesUpDuringAnUpdateIsUpdated(t *testing.T) {
 	host.await(t, "one replica", func(r *recorder) bool { return len(r.replicas) == 1 })
 	eventually(t, "the new server to load version 1", func() bool { return exists(old, "loading") })
 	updated := make(chan error, 1)
-	go func() { updated <- s.Load(t.Context(), hf(2, model(t, 5))) }()
-	time.Sleep(300 * time.Millisecond) // it waits for the lock by now
+	go func(w sdk.Weights) { updated <- s.Load(t.Context(), w) }(hf(2, model(t, 5)))
+	eventually(t, "the update to wait for the load of version 1", func() bool {
+		return waitsForALock("TestAReplicaThatComesUpDuringAnUpdateIsUpdated")
+	})
 	if err := os.Remove(filepath.Join(old, "slow")); err != nil {
 		t.Fatal(err)
 	}

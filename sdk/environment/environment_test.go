@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -104,6 +105,7 @@ type api struct {
 	groups   []trajectory.Group
 	waiting  bool // the trainer has not come yet
 	asked    int
+	looked   int // requests for the length of the queue
 	queue    int // groups; negative: as many as were posted
 	refuse   int // posts to answer with 500
 	envs     int
@@ -135,6 +137,7 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 	case "/info":
 		reply(map[string]int{"batch_size": 16, "max_token_len": 100})
 	case "/status-env":
+		a.looked++
 		if a.unknown {
 			a.unknown = false
 			w.WriteHeader(http.StatusUnprocessableEntity)
@@ -318,14 +321,27 @@ func TestItIsReadyBeforeItIsRegisteredAndWaitsForTheTrainer(t *testing.T) {
 	a.until(t, "group", func(a *api) bool { return len(a.groups) > 0 })
 }
 
+func waitsForTheTrainer(b *plugintest.Block) bool {
+	return slices.ContainsFunc(b.Status().GetActivities(), func(a *pluginpb.Activity) bool {
+		return a.GetWhat() == "the trainer to take what is posted"
+	})
+}
+
 func TestItPausesWhenThereIsEnoughToTrainOn(t *testing.T) {
 	t.Parallel()
 	a, b := setUp(t, nil)
 	a.set(func(a *api) { a.queue = -1 })
 	b.Ready()
-	// A batch of 16 sequences is 4 groups of 4: no more than these may be made before the trainer takes some.
-	a.until(t, "batch", func(a *api) bool { return len(a.groups) == 4 })
-	time.Sleep(500 * time.Millisecond)
+	// A batch of 16 sequences is 4 groups of 4: no more than these may be made before the trainer takes some. The block
+	// says that it waits for the trainer when it has decided so and makes no group.
+	for deadline := time.Now().Add(plugintest.Deadline); !waitsForTheTrainer(b); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it does not wait for the trainer after %s", plugintest.Deadline)
+		}
+	}
+	var before int
+	a.set(func(a *api) { before = a.looked })
+	a.until(t, "two more looks at the queue", func(a *api) bool { return a.looked >= before+2 })
 	a.set(func(a *api) {
 		if len(a.groups) != 4 {
 			t.Errorf("%d groups were posted although the queue was full at 4", len(a.groups))

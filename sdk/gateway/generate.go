@@ -324,7 +324,7 @@ func appendPositions(b []byte, ch *choice) []byte {
 // appendPromptLogprobs flattens [null, {"7": {"logprob": -0.1, "rank": 1}}] into [null, {"7": -0.1}].
 func appendPromptLogprobs(b []byte, v gjson.Result) ([]byte, error) {
 	if !v.IsArray() {
-		return nil, fmt.Errorf("prompt_logprobs was asked for and is not in the answer; this engine does not offer it")
+		return nil, fmt.Errorf("prompt_logprobs was asked for and is not in the answer; this engine does not support it")
 	}
 	var bad error
 	b = append(b, '[')

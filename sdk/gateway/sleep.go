@@ -15,7 +15,7 @@ var ErrNoSleep = errors.New("gateway: the engine cannot sleep")
 // those that do are woken with the hold.
 func (g *Gateway) Sleep(ctx context.Context, hold string, level int) error {
 	if g.cfg.Sleep == nil {
-		return fmt.Errorf("%w: its plugin does not offer it", ErrNoSleep)
+		return fmt.Errorf("%w: its plugin does not support it", ErrNoSleep)
 	}
 	ctx, cancel := g.bounded(ctx)
 	defer cancel()

@@ -71,7 +71,7 @@ func (h *host) sleeper() (Sleeper, error) {
 	}
 	s, ok := engine.(Sleeper)
 	if !ok {
-		return nil, fmt.Errorf("%w: its plugin does not offer it", gateway.ErrNoSleep)
+		return nil, fmt.Errorf("%w: its plugin does not support it", gateway.ErrNoSleep)
 	}
 	return s, nil
 }

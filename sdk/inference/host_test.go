@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -140,6 +141,22 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
+// admitsAnother adds a replica of version 0 behind those that there are. Replicas are admitted in this order, so once it
+// is let through, it is decided that the gateway has left the others as check finds them.
+func admitsAnother(t *testing.T, b *plugintest.Block, s *server, check func(gateway.Status)) {
+	t.Helper()
+	another := engine(t)
+	s.say(append(slices.Clone(s.Replicas()), inference.Replica{ID: another, URL: another})...)
+	replicas(t, b, "admission of the other replica", func(status gateway.Status) bool {
+		i := slices.IndexFunc(status.Replicas, func(r gateway.ReplicaStatus) bool { return r.ID == another })
+		if i < 0 || !status.Replicas[i].Ready {
+			return false
+		}
+		check(status)
+		return true
+	})
+}
+
 func through(s gateway.Status) (n int) {
 	for _, r := range s.Replicas {
 		if r.Ready {
@@ -252,9 +269,14 @@ func TestAnEngineThatComesBackIsClosedUntilItsWeightsAreKnown(t *testing.T) {
 	s.say()
 	replicas(t, b, "gateway without replicas", func(s gateway.Status) bool { return len(s.Replicas) == 0 })
 	s.say(inference.Replica{ID: first, URL: first, Version: inference.UnknownVersion})
-	replicas(t, b, "replica", func(s gateway.Status) bool { return len(s.Replicas) == 1 })
-	time.Sleep(100 * time.Millisecond)
-	replicas(t, b, "closed replica", func(s gateway.Status) bool { return through(s) == 0 && s.Version == 1 })
+	admitsAnother(t, b, s, func(status gateway.Status) {
+		if r := status.Replicas[0]; r.Ready || status.Version != 1 {
+			t.Errorf("the gateway is at version %d with %+v; want version 1 with this replica closed", status.Version, r)
+		}
+	})
+	if w := <-s.updates; w.Version != 1 {
+		t.Errorf("the other replica was brought %+v", w)
+	}
 	// Once it is known that it serves version 0, the gateway loads the last update by itself.
 	s.say(inference.Replica{ID: first, URL: first})
 	if w := <-s.updates; w.Version != 1 || w.Path != "/w" {

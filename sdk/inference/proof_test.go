@@ -3,7 +3,6 @@ package inference_test
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/recipe-rl/recipe/sdk/gateway"
 	"github.com/recipe-rl/recipe/sdk/inference"
@@ -29,6 +28,9 @@ func TestWhatAPluginHasLoadedIsNoProof(t *testing.T) {
 		t.Fatalf("update: %v, want %v", err, gateway.ErrMismatch)
 	}
 	s.say(inference.Replica{ID: at, URL: at, Version: 1})
-	time.Sleep(200 * time.Millisecond)
-	replicas(t, b, "closed replica at version 0", func(s gateway.Status) bool { return through(s) == 0 && s.Version == 0 })
+	admitsAnother(t, b, s, func(status gateway.Status) {
+		if r := status.Replicas[0]; r.Ready || status.Version != 0 {
+			t.Errorf("the gateway is at version %d with %+v; want version 0 with this replica closed", status.Version, r)
+		}
+	})
 }
