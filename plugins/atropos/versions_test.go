@@ -17,13 +17,49 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// engine streams completions of eight tokens, each the digit of the weights that sampled it.
+// engine streams completions of eight tokens, each the digit of the weights that sampled it. In the middle of each it
+// has the weights updated, as long as there are new ones.
 type engine struct {
-	mu      sync.Mutex
-	version int
+	mu       sync.Mutex
+	version  int
+	loaded   chan struct{}      // of the update in progress
+	halfway  chan *updateWanted // from an answer that is half given
+	complete chan struct{}      // closed after the last update
 }
 
-func (e *engine) set(v int) { e.mu.Lock(); e.version = v; e.mu.Unlock() }
+// updateWanted is an update in the middle of an answer.
+type updateWanted struct {
+	loaded chan struct{} // closed when the engine has the weights
+	proven chan struct{} // closed when the gateway says so
+}
+
+func (e *engine) load(v int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.version = v
+	close(e.loaded)
+}
+
+// ask asks for an update and waits until its weights are loaded; nil when there are no more.
+func (e *engine) ask(ctx context.Context) *updateWanted {
+	u := &updateWanted{loaded: make(chan struct{}), proven: make(chan struct{})}
+	select {
+	case e.halfway <- u:
+	case <-e.complete:
+		return nil
+	case <-ctx.Done():
+		return nil
+	}
+	await(ctx, u.loaded)
+	return u
+}
+
+func await(ctx context.Context, c <-chan struct{}) {
+	select {
+	case <-c:
+	case <-ctx.Done():
+	}
+}
 
 func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var q struct {
@@ -37,6 +73,7 @@ func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	out := http.NewResponseController(w)
+	var update *updateWanted
 	for k := range 8 {
 		for i := range max(1, q.N) {
 			e.mu.Lock()
@@ -49,7 +86,12 @@ func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			_, _ = fmt.Fprintf(w, `data: {"choices":[{"index":%d,"text":%q,"token_ids":[%d],"logprobs":{"token_logprobs":[-0.5]},"finish_reason":%s}]}`+"\n\n", i, digit, idsOf(digit)[0], end)
 		}
 		_ = out.Flush()
-		time.Sleep(10 * time.Millisecond)
+		switch {
+		case k == 3:
+			update = e.ask(r.Context())
+		case k == 4 && update != nil: // this token may be newer than what the gateway says
+			await(r.Context(), update.proven)
+		}
 	}
 	_, _ = fmt.Fprint(w, "data: [DONE]\n\n")
 }
@@ -58,13 +100,13 @@ func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // each token which version it is at least.
 func TestGroupsOfARealEnvironmentCarryTheVersionsOfTheirTokens(t *testing.T) {
 	t.Parallel()
-	e := &engine{}
+	e := &engine{halfway: make(chan *updateWanted), complete: make(chan struct{})}
 	server := httptest.NewServer(e)
 	defer server.Close()
 	g, err := gateway.New(gateway.Config{Address: "127.0.0.1:0", Token: "key", Update: func(_ context.Context,
 		_ []gateway.Replica, u gateway.WeightUpdate) error {
-		e.set(int(u.Version))
-		time.Sleep(20 * time.Millisecond) // proving them takes longer
+		e.load(int(u.Version))
+		time.Sleep(20 * time.Millisecond) // proving them takes longer than what was sent before needs to arrive
 		return nil
 	}})
 	if err != nil {
@@ -85,12 +127,23 @@ func TestGroupsOfARealEnvironmentCarryTheVersionsOfTheirTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := newWorld(t)
-	serving.Go(func() { // weights change all the time, from when the environment asks for something
-		for v := 0; ctx.Err() == nil; time.Sleep(25 * time.Millisecond) {
-			if len(g.Status().Clients) > 0 && v < 9 {
-				v++
-				_, _ = g.UpdateWeights(ctx, gateway.WeightUpdate{Weights: sdk.Weights{Version: int64(v)}, Mode: gateway.ModeKeep})
+	serving.Go(func() {
+		defer close(e.complete)
+		for v := int64(1); v <= 9; v++ { // a version is a digit
+			var wanted *updateWanted
+			select {
+			case wanted = <-e.halfway:
+			case <-ctx.Done():
+				return
 			}
+			e.mu.Lock()
+			e.loaded = wanted.loaded
+			e.mu.Unlock()
+			if _, err := g.UpdateWeights(ctx, gateway.WeightUpdate{Weights: sdk.Weights{Version: v},
+				Mode: gateway.ModeKeep}); err != nil && ctx.Err() == nil {
+				t.Errorf("update to version %d: %v", v, err)
+			}
+			close(wanted.proven)
 		}
 	})
 	list := rolled(t, w, 3, func(c *Config) {

@@ -141,8 +141,8 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// admitsAnother adds a replica of version 0 behind those that there are. Replicas are admitted in this order, so once it
-// is let through, it is decided that the gateway has left the others as check finds them.
+// admitsAnother adds a replica of version 0 behind those that there are. Replicas are admitted in this order, so once
+// it is let through, it is decided that the gateway has left the others as check finds them.
 func admitsAnother(t *testing.T, b *plugintest.Block, s *server, check func(gateway.Status)) {
 	t.Helper()
 	another := engine(t)
