@@ -21,12 +21,31 @@ import (
 type sampler struct {
 	step    sync.RWMutex
 	version int
+	pieces  *pieces
+}
+
+// pieces sends one piece of an answer after another, each when the gateway has read the one before: what was sampled
+// before an update has arrived by then, however busy the machine is.
+type pieces struct {
+	mu      sync.Mutex
+	gateway atomic.Pointer[Gateway]
+}
+
+func (p *pieces) send(ctx context.Context, w http.ResponseWriter, event string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g := p.gateway.Load()
+	before := g.sign.Load()
+	sendEvents(w, event)
+	for g.sign.Load() == before && ctx.Err() == nil { // it gives up an answer whose replica has failed
+		time.Sleep(20 * time.Microsecond)
+	}
 }
 
 func (s *sampler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/update" {
 		s.step.Lock()
-		defer time.Sleep(5 * time.Millisecond) // proving the weights takes longer
+		defer time.Sleep(20 * time.Millisecond) // proving the weights takes longer than noting a piece that was read
 		defer s.step.Unlock()
 		if s.version, _ = strconv.Atoi(r.URL.RawQuery); rand.IntN(8) == 0 {
 			s.version = 1 << 20 // broken
@@ -38,7 +57,7 @@ func (s *sampler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.step.RLock()
 		v := s.version
 		if r.Context().Err() == nil {
-			sendEvents(w, fmt.Sprintf(`{"choices":[{"index":0,"text":"w","token_ids":[%d,%d],"logprobs":{"token_logprobs":[-%d,-1]},"finish_reason":%s}]}`, v, v, i, end))
+			s.pieces.send(r.Context(), w, fmt.Sprintf(`{"choices":[{"index":0,"text":"w","token_ids":[%d,%d],"logprobs":{"token_logprobs":[-%d,-1]},"finish_reason":%s}]}`, v, v, i, end))
 		}
 		s.step.RUnlock()
 		time.Sleep(time.Duration(rand.IntN(1500)) * time.Microsecond)
@@ -50,9 +69,10 @@ func (s *sampler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func TestEachTokenIsAtLeastAsNewAsItsVersion(t *testing.T) {
 	t.Parallel()
 	var list []*fakeEngine
+	sent := &pieces{}
 	for range 2 {
 		e := newEngine(t)
-		e.set(nil, (&sampler{}).ServeHTTP)
+		e.set(nil, (&sampler{pieces: sent}).ServeHTTP)
 		list = append(list, e)
 	}
 	g := expecting(t, Config{Update: each(func(_ context.Context, r Replica, u WeightUpdate) error {
@@ -66,6 +86,7 @@ func TestEachTokenIsAtLeastAsNewAsItsVersion(t *testing.T) {
 		}
 		return nil
 	})}, list...)
+	sent.gateway.Store(g)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	var answers, spread atomic.Int64

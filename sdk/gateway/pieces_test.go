@@ -73,8 +73,12 @@ func cut(t *testing.T, whole []byte, pieces *rand.Rand) []string {
 				head, tail := *c.Logprobs, *c.Logprobs
 				head.Values, tail.Values = head.Values[:n], tail.Values[n:]
 				head.Tokens, tail.Tokens = head.Tokens[:n], tail.Tokens[n:]
-				head.Top, tail.Top = head.Top[:n], tail.Top[n:]
-				head.Offsets, tail.Offsets = head.Offsets[:n], tail.Offsets[n:]
+				if len(head.Top) > 0 { // SGLang gives neither unless it is asked
+					head.Top, tail.Top = head.Top[:n], tail.Top[n:]
+				}
+				if len(head.Offsets) > 0 {
+					head.Offsets, tail.Offsets = head.Offsets[:n], tail.Offsets[n:]
+				}
 				p.Logprobs, c.Logprobs = &head, &tail
 			}
 		}
