@@ -45,7 +45,7 @@ func (p *pieces) send(ctx context.Context, w http.ResponseWriter, event string) 
 func (s *sampler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/update" {
 		s.step.Lock()
-		defer time.Sleep(20 * time.Millisecond) // proving the weights takes longer than noting a piece that was read
+		defer time.Sleep(10 * time.Millisecond) // proving the weights takes longer than noting a piece that was read
 		defer s.step.Unlock()
 		if s.version, _ = strconv.Atoi(r.URL.RawQuery); rand.IntN(8) == 0 {
 			s.version = 1 << 20 // broken
@@ -60,7 +60,7 @@ func (s *sampler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			s.pieces.send(r.Context(), w, fmt.Sprintf(`{"choices":[{"index":0,"text":"w","token_ids":[%d,%d],"logprobs":{"token_logprobs":[-%d,-1]},"finish_reason":%s}]}`, v, v, i, end))
 		}
 		s.step.RUnlock()
-		time.Sleep(time.Duration(rand.IntN(1500)) * time.Microsecond)
+		time.Sleep(time.Duration(rand.IntN(6)) * time.Millisecond) // an answer takes longer than that
 	}
 }
 
