@@ -20,7 +20,8 @@ func TestThePlanSaysWhatBecomesOfRequestsInFlight(t *testing.T) {
 		want, moves, why      string   // want empty: nothing is said
 	}{
 		"as it comes": {nil, []string{"corrects", "by weights"}, nil, keeps, "live",
-			"in_flight = auto is keep: weights move by live, and trainer.x.a corrects for tokens of older versions: by weights."},
+			"in_flight = auto is keep: weights move by live, and trainer.x.a corrects for tokens of older versions: " +
+				"by weights."},
 		"staleness of 4": {[]string{"max_staleness", "4"}, []string{"corrects", "by weights"}, nil, keeps, "live", ""},
 		"no staleness": {[]string{"max_staleness", "0"}, []string{"corrects", "by weights"}, nil, drains, "ipc",
 			"max_staleness is 0"},

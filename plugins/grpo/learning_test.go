@@ -105,11 +105,12 @@ func TestTheTrainerSaysWhetherItCorrectsForOlderTokens(t *testing.T) {
 		config Config
 		want   string
 	}{
-		"default":                {Config{}, "truncated importance sampling"},
-		"a version old":          {Config{MaxStaleness: &some}, "truncated importance sampling"},
-		"none that is old":       {Config{MaxStaleness: &none}, ""},
-		"weights off":            {Config{Correction: &Correction{Importance: "none"}}, ""},
-		"bypass":                 {Config{Correction: &Correction{OldPolicy: "rollout", Importance: "auto"}}, "against the sampler"},
+		"default":          {Config{}, "truncated importance sampling"},
+		"a version old":    {Config{MaxStaleness: &some}, "truncated importance sampling"},
+		"none that is old": {Config{MaxStaleness: &none}, ""},
+		"weights off":      {Config{Correction: &Correction{Importance: "none"}}, ""},
+		"bypass": {Config{Correction: &Correction{OldPolicy: "rollout", Importance: "auto"}},
+			"against the sampler"},
 		"supervised":             {Config{Loss: &Loss{Name: "sft"}}, ""},
 		"a function of a user's": {Config{Loss: &Loss{Import: "loss.py:f"}}, ""},
 	} {

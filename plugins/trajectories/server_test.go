@@ -243,6 +243,7 @@ func TestALimitThatComesWithTheVersionCounts(t *testing.T) {
 		f.post(i, 2, fmt.Sprintf(`,"env_id":0,"policy_version":%d`, i))
 	}
 	f.ok("POST", "/policy_version", `{"version":4,"max_staleness":2}`)
+	equal(t, "the limit", f.ok("GET", "/policy_version", "")["max_staleness"], 2)
 	equal(t, "what is left", f.ok("GET", "/status", "")["queue_size"], 2)
 	f.ok("POST", "/policy_version", `{"version":5}`)
 	equal(t, "what is left of the next version", f.ok("GET", "/status", "")["queue_size"], 1)

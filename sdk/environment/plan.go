@@ -14,6 +14,6 @@ func (r *runner[C, E]) Plan(config C, _ sdk.Placement) (sdk.Estimate, []spec.Pro
 	return sdk.Estimate{Facts: map[string]string{
 		"group_size":            strconv.FormatInt(s.GroupSize, 10),
 		"max_completion_tokens": strconv.FormatInt(s.MaxTokens, 10),
-		"queued_batches":        strconv.FormatInt(s.MaxBatchesOffpolicy, 10),
+		"queued_batches":        strconv.FormatInt(max(1, s.MaxBatchesOffpolicy), 10),
 	}}, nil
 }

@@ -49,6 +49,7 @@ type rollouts struct {
 	own       int // those of them that are this environment's
 	posted    int // since then
 	inFlight  int
+	spanning  bool // an answer has spanned a weight update, and the trainer takes groups that are two versions old
 	finished  bool // Next said that there are no more tasks
 	lost      lostGroups
 	trouble   bool // the last look at the API failed
@@ -57,6 +58,7 @@ type rollouts struct {
 // outcome is how one group ended.
 type outcome struct {
 	posted bool
+	spans  bool // it holds tokens of several policy versions
 	eof    bool
 	err    error // ends the block
 	bad    error // of this group alone: its score cannot be told
@@ -114,7 +116,7 @@ func (r *rollouts) loop(ctx, working context.Context, done chan outcome) error {
 			return ctx.Err()
 		case o := <-done:
 			r.inFlight--
-			if err := r.settle(o); err != nil {
+			if err := r.settle(ctx, o); err != nil {
 				return err
 			}
 			if r.idle() {
@@ -152,8 +154,35 @@ func (r *rollouts) room() bool {
 	if r.batchSize <= 0 {
 		return r.inFlight == 0
 	}
-	limit := max(1, r.batchSize*int(r.settings.MaxBatchesOffpolicy)/int(r.settings.GroupSize))
+	limit := max(1, r.batchSize*r.ahead()/int(r.settings.GroupSize))
 	return r.queued+r.posted+r.inFlight < limit || r.own+r.posted+r.inFlight < r.share()
+}
+
+// ahead is by how many batches sampling may run ahead of training. With one, all that may be sampled is under way when
+// new weights come: where answers go on then, the trainer would wait for the longest of them in each step.
+func (r *rollouts) ahead() int {
+	switch n := int(r.settings.MaxBatchesOffpolicy); {
+	case n > 0:
+		return n
+	case r.spanning:
+		return 2
+	}
+	return 1
+}
+
+// spanned looks, after the first answer that went on while new weights came, whether a second batch may be ahead.
+func (r *rollouts) spanned(ctx context.Context, o outcome) {
+	if !o.spans || r.spanning || r.settings.MaxBatchesOffpolicy > 0 {
+		return
+	}
+	asking, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	p, err := r.api.Policy(asking)
+	if err != nil || p.MaxStaleness != nil && *p.MaxStaleness < 2 {
+		return // an answer that spans the next update asks again
+	}
+	r.spanning = true
+	r.host.Log("info", "answers go on while new weights come: sampling may run 2 batches ahead of training")
 }
 
 // share is how many groups of its own an environment may always have queued: those that it owes to the batches that may
@@ -163,7 +192,7 @@ func (r *rollouts) share() int {
 	if least == nil {
 		return 0
 	}
-	sequences := *least * float64(r.batchSize) * float64(r.settings.MaxBatchesOffpolicy)
+	sequences := *least * float64(r.batchSize) * float64(r.ahead())
 	return int(math.Ceil(sequences / float64(r.settings.GroupSize)))
 }
 
@@ -176,14 +205,14 @@ func (r *rollouts) noRoom() string {
 		return "the trajectory API does not answer"
 	}
 	return fmt.Sprintf("%s wait already, and sampling may run ahead of training by no more than "+
-		"max_batches_offpolicy = %d", count(r.queued+r.posted, "group"), r.settings.MaxBatchesOffpolicy)
+		"max_batches_offpolicy = %d", count(r.queued+r.posted, "group"), r.ahead())
 }
 
 // idle says that everything is posted and the queue is full: the next group begins when the trainer takes a batch, and
 // each moment until that is noticed is lost.
 func (r *rollouts) idle() bool { return r.inFlight == 0 && !r.finished && !r.trouble && !r.room() }
 
-func (r *rollouts) settle(o outcome) error {
+func (r *rollouts) settle(ctx context.Context, o outcome) error {
 	switch {
 	case o.err != nil:
 		return o.err
@@ -197,6 +226,7 @@ func (r *rollouts) settle(o outcome) error {
 		}
 	default:
 		r.lost.inARow = 0
+		r.spanned(ctx, o)
 		if o.posted {
 			r.posted++
 		}
@@ -342,7 +372,7 @@ func (r *rollouts) group(ctx, working context.Context, id, maxTokens int) outcom
 		}
 		return outcome{bad: fmt.Errorf("post a group: %w", err)}
 	}
-	return outcome{posted: true}
+	return outcome{posted: true, spans: drawn.versions != nil && drawn.versions.Max > drawn.versions.Min}
 }
 
 // ended is a failure, unless the block was told to stop.

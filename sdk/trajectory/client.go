@@ -202,6 +202,17 @@ func (c *Client) SetPolicy(ctx context.Context, version, maxStaleness int64) err
 	)
 }
 
+// Policy is what the server knows of the policy that is trained.
+type Policy struct {
+	Version      int64  `json:"version"`
+	MaxStaleness *int64 `json:"max_staleness"` // how many versions old a group may be; nil: as old as it comes
+}
+
+// Policy asks for it.
+func (c *Client) Policy(ctx context.Context) (p Policy, err error) {
+	return p, c.once(ctx, http.MethodGet, "/policy_version", nil, &p)
+}
+
 // RegisterEnv announces an environment. The server accepts none before the trainer has asked for its first batch:
 // until then it asks again every second, for as long as ctx lives.
 func (c *Client) RegisterEnv(ctx context.Context, r EnvRegistration) (EnvWelcome, error) {

@@ -1,0 +1,58 @@
+package environment
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/trajectory"
+)
+
+// silent is a host of which only the log is used.
+type silent struct{ sdk.Host }
+
+func (silent) Log(string, string) {}
+
+// Where answers go on while new weights come, a second batch may be sampled ahead, unless it would be too old.
+func TestSamplingRunsFurtherAheadWhereAnswersSpanUpdates(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		set   int64
+		spans bool
+		limit string
+		want  int
+	}{
+		"answers end before": {0, false, "", 1},
+		"answers go on":      {0, true, "", 2},
+		"two versions old":   {0, true, `,"max_staleness":2`, 2},
+		"one version old":    {0, true, `,"max_staleness":1`, 1},
+		"set to one":         {1, true, "", 1},
+		"set to three":       {3, false, "", 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+				if q.URL.Path != "/policy_version" {
+					http.NotFound(w, q)
+					return
+				}
+				_, _ = fmt.Fprintf(w, `{"version":3%s}`, c.limit)
+			}))
+			defer server.Close()
+			api, err := trajectory.New(server.URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := &rollouts{api: api, host: silent{}, batchSize: 8, queued: 2}
+			r.settings.GroupSize, r.settings.MaxBatchesOffpolicy, r.settings.Concurrency = 4, c.set, 8
+			if err := r.settle(t.Context(), outcome{spans: c.spans}); err != nil {
+				t.Fatal(err)
+			}
+			if got, room := r.ahead(), r.room(); got != c.want || room != (c.want > 1) {
+				t.Errorf("%d batches ahead, room behind a full one: %v; want %d", got, room, c.want)
+			}
+		})
+	}
+}
