@@ -27,16 +27,26 @@ func TestAProcessThatNobodyKnowsDoesNotWaitForItsLease(t *testing.T) {
 			s.attempt = &attempt{}
 		}
 		orphaned := s.orphaned(c.engine)
-		l := lease.New(time.Hour, time.Millisecond, orphaned, func() {})
-		select {
-		case <-l.Expired():
-			if !c.ends {
-				t.Errorf("%s: it ended itself", name)
+		asked := make(chan struct{})
+		l := lease.New(time.Hour, time.Millisecond, func() bool {
+			select {
+			case asked <- struct{}{}:
+			case <-t.Context().Done():
 			}
-		case <-time.After(map[bool]time.Duration{true: 20 * time.Second, false: 50 * time.Millisecond}[c.ends]):
-			if c.ends {
-				t.Errorf("%s: it stays", name)
+			return orphaned != nil && orphaned()
+		}, func() {})
+		ended := false
+		for range 3 { // an answer has been heeded when the next question comes
+			select {
+			case <-l.Expired():
+				ended = true
+			case <-asked:
+			case <-time.After(20 * time.Second):
+				t.Fatalf("%s: no tick within 20 s", name)
 			}
+		}
+		if ended != c.ends {
+			t.Errorf("%s: ended: %v, want %v", name, ended, c.ends)
 		}
 		l.End()
 	}
