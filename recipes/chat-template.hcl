@@ -1,4 +1,4 @@
-# A chat template of one's own, in both places where conversations become tokens: the environment renders its rollouts by its
+# A custom chat template, in both places where conversations become tokens: the environment renders its rollouts by its
 # tokenizer, the server whatever asks /v1/chat/completions. One local value serves both, so that they cannot differ.
 
 variable "model" {

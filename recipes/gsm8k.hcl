@@ -33,7 +33,7 @@ variable "gpus" {
 }
 
 locals {
-  shared     = var.gpus == 1 ? ["0"] : null                              # null: each is dealt one of its own
+  shared     = var.gpus == 1 ? ["0"] : null                              # null: each gets one of its own
   max_tokens = 1024                                                      # of one answer
   group      = 8                                                         # answers to one question, scored against each other
   policy     = concat(inference.vllm.policy, inference.sglang.policy)[0] # the one that there is

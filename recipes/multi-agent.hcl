@@ -1,4 +1,4 @@
-# Two agents, one policy: a solver answers, a checker judges the answer. Each role gives groups of its own, and both train one model.
+# Two agents, one policy: a solver answers, a checker judges the answer. Each role posts its own groups, and both train one model.
 
 variable "model" {
   type    = string

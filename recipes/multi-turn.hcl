@@ -1,5 +1,5 @@
 # GSM8K in several turns with a tool: a model that was made for tool calling solves word problems with a calculator. It
-# calls the tool, reads the result, and goes on until it answers. The environment runs the tool; the tool's text is part
+# calls the tool, reads the result, and continues until it answers. The environment runs the tool; the tool's text is part
 # of the sequence, but not trained on. Without a network: config = { train_path = …, test_path = … }, as in gsm8k.hcl.
 
 variable "model" {

@@ -94,7 +94,7 @@ func (s *syncer) level() int {
 	return int(inference.SleepKeep)
 }
 
-// giveTurn puts inference to sleep and lets the trainer work. An error ends the block: the trainer has been told why.
+// giveTurn puts inference to sleep and lets the trainer work. An error ends the block: the trainer has the reason.
 func (s *syncer) giveTurn(ctx context.Context, p weightserver.Publication) error {
 	given := weightserver.TurnGiven{Step: p.Step}
 	var err error
@@ -216,7 +216,7 @@ func (n *sleep) renew(ctx context.Context) {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, callTimeout)
 			defer cancel()
-			// One that has ended is seen, and begun anew, by keepAsleep.
+			// keepAsleep notices one that has ended and starts it again.
 			_, _ = l.client.Hold(ctx, gateway.HoldRequest{ID: l.id, Lease: holdLease, Reason: l.reason})
 		})
 	}
@@ -263,7 +263,7 @@ func (s *syncer) keepAsleep(ctx context.Context, v *server, status gateway.Statu
 	}
 }
 
-// adoptHolds turns the holds of sleeping inference into those of an update, which wakes inference on its way.
+// adoptHolds turns the holds of sleeping inference into those of an update, which wakes inference.
 func (s *syncer) adoptHolds(u *update) (stop func(), ok bool) {
 	n := s.asleep
 	if n == nil {
@@ -297,7 +297,7 @@ func (s *syncer) endTurn(ctx context.Context, p weightserver.Publication) error 
 }
 
 // wake wakes inference with the weights that it served before: gateways wake their engines before a hold ends. When ctx
-// has ended the holds stay: a next life of this block takes them over, or their lease ends them.
+// has ended the holds stay: the next attempt of this block adopts them, or their lease ends them.
 func (s *syncer) wake(ctx context.Context, why string) {
 	n := s.asleep
 	if n == nil {
@@ -342,7 +342,7 @@ func (s *syncer) reconcile(ctx context.Context, hasTurn bool) {
 	s.wake(ctx, "the trainer has no turn")
 }
 
-// wakeLeases ends the holds of an earlier life under which inference still sleeps.
+// wakeLeases ends the holds of an earlier attempt under which inference still sleeps.
 func (s *syncer) wakeLeases(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()

@@ -1,7 +1,7 @@
 // Package sync is the plugin that moves weights from a trainer to inference, and proves that they arrived.
 //
 // For each publication of the trainer it holds the gateways, lets them load, compares the log-probabilities of a fixed
-// text on both sides, raises the version, opens the gateways and lets the trainer go on. Between publications it looks
+// text on both sides, raises the version, opens the gateways and releases the trainer. Between publications it looks
 // after the inference blocks: one that was restarted gets the current weights again before it answers anybody.
 package sync
 
@@ -59,7 +59,7 @@ func (*syncer) Validate(c Config) []spec.Problem {
 		if r.Address != "" && seen[r.Address] {
 			problems = append(problems, spec.Problem{
 				Path:    cty.GetAttrPath("inference").IndexInt(i),
-				Summary: "the same block twice", Detail: r.Address + " stands in the list already; remove one of them.",
+				Summary: "the same block twice", Detail: r.Address + " is in the list already; remove one of them.",
 			})
 		}
 		seen[r.Address] = true

@@ -13,7 +13,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/gateway"
 )
 
-// holdLease is how long a gateway stays held without a word from this block; it is renewed while the update lasts.
+// holdLease is how long a gateway stays held without a renewal by this block; it is renewed while the update lasts.
 const holdLease = time.Minute
 
 // mode is what becomes of requests in flight.
@@ -115,7 +115,7 @@ func (s *syncer) release(u *update) {
 	clear(u.holds)
 }
 
-// reason marks a hold as this block's, so that its next life knows it again.
+// reason marks a hold as this block's, so that its next attempt recognizes it.
 func (s *syncer) reason(version int64) string {
 	return fmt.Sprintf("%s brings policy version %d", s.address, version)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
 )
 
-// notifyTrajectories tells the trajectory API the version that is served now. It measures and limits staleness by it,
-// so it should know before the first sample of that version arrives; when it does not answer, it is told again later.
+// notifyTrajectories posts the version now served to the trajectory API. It measures and limits staleness by it,
+// so it should know before the first sample of that version arrives; when it does not answer, this is retried later.
 func (s *syncer) notifyTrajectories(ctx context.Context) {
 	if s.trajectories == nil || s.notified == s.version.Load() {
 		return
@@ -49,7 +49,7 @@ func (s *syncer) notifyTrainer(ctx context.Context, done weightserver.Done) (err
 	return err
 }
 
-// report tells what was done, one event an inference block.
+// report emits one event an inference block.
 func (s *syncer) report(u *update) {
 	s.host.SetOutputs(outputs.Sync{Version: s.version.Load(), Transport: s.transport})
 	seconds := time.Since(u.started).Seconds()

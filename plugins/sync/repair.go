@@ -21,7 +21,7 @@ func (p *backoff) next() time.Duration {
 	return p.wait
 }
 
-// repair looks at every inference block and brings those up to date that are behind: a restarted one serves no requests
+// repair looks at every inference block and updates those that are behind: a restarted one serves no requests
 // before it has the current weights.
 func (s *syncer) repair(ctx context.Context) {
 	s.notifyTrajectories(ctx)
@@ -89,7 +89,7 @@ func (s *syncer) check(ctx context.Context, v *server) {
 		v.lease = status.Hold.ID // the trainer knows whether it still works
 		return
 	case s.heldByUs(status):
-		_ = v.client.Resume(asking, status.Hold.ID) // an earlier life of this block died while it held
+		_ = v.client.Resume(asking, status.Hold.ID) // an earlier attempt of this block died while it held
 	}
 	behind := s.outdated(status)
 	if behind == "" {
@@ -118,7 +118,7 @@ func (s *syncer) check(ctx context.Context, v *server) {
 	})
 }
 
-// heldByUs says whether the gateway is held by an earlier life of this block.
+// heldByUs says whether the gateway is held by an earlier attempt of this block.
 func (s *syncer) heldByUs(status gateway.Status) bool {
 	return status.Held && (strings.HasPrefix(status.Hold.Reason, s.address+" brings ") ||
 		strings.HasPrefix(status.Hold.Reason, s.address+" lends "))
@@ -140,7 +140,7 @@ func (s *syncer) outdated(status gateway.Status) string {
 	return ""
 }
 
-// raise takes over a version, also one that inference was seen to serve: the engine may have died before it had
+// raise adopts a version, also one that inference was seen to serve: the engine may have died before it had
 // recorded it.
 func (s *syncer) raise(version int64) {
 	for {
@@ -151,12 +151,12 @@ func (s *syncer) raise(version int64) {
 	}
 }
 
-// reload loads the newest weights into one server, and proves them.
+// reload loads the newest weights into one server, and verifies them.
 func (s *syncer) reload(ctx context.Context, v *server, status gateway.Status) error {
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
 	if int64(status.Version) > s.last.Weights.Version {
-		return errors.New("the newest weights are in no file; the next publication brings them")
+		return errors.New("the newest weights are in no file; the next publication updates this server")
 	}
 	s.reinstate(ctx, v)
 	request := s.last.request("")

@@ -16,7 +16,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/gateway"
 )
 
-// published is the newest weights that inference took, with what proves them, kept so that an inference block that
+// published is the newest weights that inference took, with their logprobs, kept so that an inference block that
 // comes back can be brought up to date without the trainer, also by the next attempt of this block.
 type published struct {
 	Weights sdk.Weights    `json:"weights"`
@@ -51,7 +51,7 @@ func (p *published) save(dir string) error {
 }
 
 // saveLast records what inference serves. A full disk is no error: the record is written when there is room, and until
-// then a next life of this block would have the trainer publish again.
+// then the next attempt of this block would have the trainer publish again.
 func (s *syncer) saveLast() error {
 	err := s.last.save(s.dir)
 	if disk.Full(err) {

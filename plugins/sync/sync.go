@@ -56,7 +56,7 @@ type server struct {
 	client  *gateway.Client
 	trouble string    // what is wrong with it, as last reported; empty: nothing
 	retry   time.Time // no repair before this moment
-	lease   string    // hold of an earlier life of this block under which it sleeps; empty: none
+	lease   string    // hold of an earlier attempt of this block under which it sleeps; empty: none
 	backoff
 }
 
@@ -65,7 +65,7 @@ var (
 	_ sdk.Updater[Config] = (*syncer)(nil)
 )
 
-// Update takes over new values; they count from the next publication on. Values that cannot work are refused, and
+// Update adopts new values; they count from the next publication on. Values that cannot work are refused, and
 // change nothing.
 func (s *syncer) Update(ctx context.Context, c Config) error {
 	chosen, _, err := c.decided()
@@ -246,7 +246,7 @@ func (s *syncer) behind() bool {
 	return false
 }
 
-// pause waits, and takes over a new configuration meanwhile.
+// pause waits, and applies a new configuration meanwhile.
 func (s *syncer) pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -342,7 +342,7 @@ func (s *syncer) act(ctx context.Context, a answer) error {
 	return s.again(ctx)
 }
 
-// afterwards waits when the trainer has done its work: inference goes on with what it has until the engine stops this
+// afterwards waits when the trainer has done its work: inference keeps its weights until the engine stops this
 // block, or starts the trainer again.
 func (s *syncer) afterwards(ctx context.Context) error {
 	if err := s.pause(ctx, checkEvery); err != nil {
@@ -358,7 +358,7 @@ func (s *syncer) again(ctx context.Context) error {
 	defer cancel()
 	state, err := s.trainer.State(asking)
 	if err != nil || state.Phase == "over" || state.Sync == s.address {
-		return nil //nolint:nilerr // whoever does not answer is found out by the next question
+		return nil //nolint:nilerr // the next request reports a peer that does not answer
 	}
 	return s.takeCharge(ctx)
 }

@@ -15,7 +15,7 @@ import (
 // The transports, as docs/weights.md describes them.
 const (
 	auto    = "auto"
-	live    = "live"    // copied from the trainer's memory between two steps of the engine; requests go on
+	live    = "live"    // copied from the trainer's memory between two steps of the engine; requests continue
 	ipc     = "ipc"     // copied from the trainer's memory while requests are held
 	nccl    = "nccl"    // sent by the trainer while requests are held, through NCCL between GPUs and gloo without
 	lora    = "lora"    // an adapter in files

@@ -16,7 +16,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
 )
 
-// update is one publication on its way.
+// update is one publication in progress.
 type update struct {
 	weightserver.Publication
 	started time.Time
@@ -39,8 +39,8 @@ func (u *update) timed(phase string, f func() error) error {
 	return err
 }
 
-// updateWeights brings one publication to inference and tells the trainer how it went. An error ends the block: the
-// trainer has been told why.
+// updateWeights loads one publication into inference and reports the result to the trainer. An error ends the block: the
+// trainer has the reason.
 func (s *syncer) updateWeights(ctx context.Context, p weightserver.Publication) error {
 	u := &update{
 		Publication: p, started: time.Now(), phases: map[string]float64{}, holds: map[*server]string{},
@@ -59,7 +59,7 @@ func (s *syncer) updateWeights(ctx context.Context, p weightserver.Publication) 
 		return ctx.Err() // the publication stays pending, and the holds have been ended
 	}
 	if err != nil {
-		// Its next life publishes what it has before anything else; meanwhile inference is looked after as ever.
+		// Its next attempt publishes first of all; meanwhile inference is watched as usual.
 		if why := s.abandoned(ctx, p); why != "" {
 			s.host.Log("warn", fmt.Sprintf("policy version %d is given up, %s %s: %v", p.Version, s.config.Trainer.Address,
 				why, err))
@@ -135,7 +135,7 @@ func repeat(ctx context.Context, every time.Duration, f func(context.Context)) (
 
 // apply is the update itself: publish, hold, load, prove, raise the version, let requests through.
 func (s *syncer) apply(ctx context.Context, u *update) error {
-	// What is published is made ready before requests are held, so that inference goes on meanwhile.
+	// What is published is made ready before requests are held, so that inference continues meanwhile.
 	if err := u.timed("publish", func() error { return s.awaitWeights(ctx, u) }); err != nil {
 		return err
 	}
@@ -237,7 +237,7 @@ func (s *syncer) load(ctx context.Context, u *update) error {
 	}
 	for _, v := range list {
 		if u.loaded[v] {
-			return nil // what failed is out, and is brought back when it can be
+			return nil // failed servers are out of service until repair succeeds
 		}
 	}
 	return fmt.Errorf("no inference block took policy version %d: %w", u.Version, joined(u.failed))

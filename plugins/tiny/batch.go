@@ -11,7 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
-// masked stands in a mask where a token is not trained on.
+// masked is the mask of a token that is not trained on.
 const masked = -100
 
 // convert takes a group from the form in which environments post it. What the lists hold is checked by
@@ -54,7 +54,7 @@ func convert(g *trajectory.Group) (grpo.Group, error) {
 	return out, nil
 }
 
-// report is what is told about one batch.
+// report is what is reported about one batch.
 type report struct {
 	trained   bool
 	metrics   grpo.Metrics
@@ -82,7 +82,7 @@ func (r *report) unused() map[string]float64 {
 	return values
 }
 
-// emitUnused tells of a batch of which nothing could be trained on.
+// emitUnused reports a batch without anything to train on.
 func (r *report) emitUnused(host sdk.Host, step int) { host.Metrics(int64(step), r.unused()) }
 
 func (r *report) emit(host sdk.Host, c TrainerConfig, waited, trained, total time.Duration) {

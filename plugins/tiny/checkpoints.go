@@ -33,7 +33,7 @@ func removeUnfinished(folder string) {
 		return
 	}
 	for _, path := range paths {
-		_ = os.Remove(path) // what stays is tried again by the next life
+		_ = os.Remove(path) // the next attempt retries what could not be removed
 	}
 }
 

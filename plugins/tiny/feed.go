@@ -133,7 +133,7 @@ func (f *feed) unused(r report) {
 	f.unusable = unusable
 }
 
-// reached tells the policy version, by which the API measures how old groups are. Without it, it only measures less.
+// reached posts the policy version, by which the API measures how old groups are. Without it, it only measures less.
 func (f *feed) reached(ctx context.Context, version int64) {
 	if err := f.client.SetPolicyVersion(ctx, version); err != nil && ctx.Err() == nil {
 		f.host.Log("warn", fmt.Sprintf("the trajectory API could not be told of policy version %d: %v", version, err))

@@ -107,7 +107,7 @@ func (s *serving) Stop(ctx context.Context) error {
 // reportEvery is how often the server says how busy it is.
 const reportEvery = 5 * time.Second
 
-// reportLoad tells the engine's throughput until ctx ends.
+// reportLoad reports the engine's throughput until ctx ends.
 func reportLoad(ctx context.Context, engine *server.Engine, host inference.Host) {
 	tick := time.NewTicker(reportEvery)
 	defer tick.Stop()

@@ -150,7 +150,7 @@ func (t *training) train(ctx context.Context) error {
 	return nil
 }
 
-// handOver lets a sync block take the weights and tells the trajectory API the version reached.
+// handOver lets a sync block take the weights and posts the version reached to the trajectory API.
 func (t *training) handOver(ctx context.Context) error {
 	before := t.host.Version()
 	err := t.sync(ctx)
@@ -253,7 +253,7 @@ func (t *training) settings() TrainerConfig {
 	return t.config
 }
 
-// Update takes over the attributes that change live.
+// Update applies the attributes that change live.
 func (t *training) Update(_ context.Context, c TrainerConfig) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -58,16 +58,16 @@ func (o offers) require(route, purpose string) error {
 // Healthy implements engine.Client. vLLM answers 503 when its engine is dead.
 func (c *client) Healthy(ctx context.Context) error { return c.Get(ctx, "/health", nil) }
 
-// Ready implements engine.Client: it lets a paused server go on, and asks the base model for one token.
+// Ready implements engine.Client: it resumes a paused server, and asks the base model for one token.
 func (c *client) Ready(ctx context.Context) error {
-	if err := c.Healthy(ctx); err != nil { // cheap, and tells that the socket is open
+	if err := c.Healthy(ctx); err != nil { // cheap, and shows that the socket is open
 		return err
 	}
 	paused, err := c.is(ctx, "paused")
 	if err != nil {
 		return err
 	}
-	if paused { // whoever paused it has died
+	if paused { // the process that paused it has died
 		if err := c.Post(ctx, "/resume", nil, nil); err != nil {
 			return err
 		}
@@ -209,7 +209,7 @@ func (c *client) GeneratedTokens(ctx context.Context) (float64, error) {
 	return c.Metric(ctx, tokensMetric)
 }
 
-// Sleep implements engine.Sleeper. Requests in flight are frozen and computed anew after wake-up.
+// Sleep implements engine.Sleeper. Requests in flight are frozen and computed again after wake-up.
 func (c *client) Sleep(ctx context.Context, level inference.SleepLevel) error {
 	query := url.Values{"level": {strconv.Itoa(int(level))}, "mode": {"keep"}}
 	if err := c.Post(ctx, "/sleep?"+query.Encode(), nil, nil); err != nil {

@@ -70,7 +70,7 @@ func (c Config) servedName() string {
 	return c.Model
 }
 
-// baseSuffix tells the bare model from the adapter that answers for the policy, where LoRA is on.
+// baseSuffix distinguishes the bare model from the adapter that answers for the policy, where LoRA is on.
 const baseSuffix = "-base"
 
 // baseName is what the model without an adapter is called on the server.

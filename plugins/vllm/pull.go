@@ -63,7 +63,7 @@ func (c *client) pull(ctx context.Context, l engine.Load) (told pulled, err erro
 	return told, nil
 }
 
-// attach lets the workers open the tensors. It may take a moment, so generation goes on meanwhile.
+// attach lets the workers open the tensors. It may take a moment, so generation continues meanwhile.
 func (c *client) attach(ctx context.Context, w sdk.Weights) error {
 	results, err := c.call(ctx, "recipe_attach", map[string]any{"handles": w.Handles})
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// managed are arguments that the plugin sets itself, with the attribute that stands for each.
+// managed are arguments that the plugin sets itself, with the attribute for each.
 var managed = map[string]string{
 	"--host": "", "--port": "", "--api-key": "", "--worker-extension-cls": "", "--uds": "",
 	"--served-model-name": "served_model_name", "--model": "model", "--tensor-parallel-size": "tensor_parallel_size",

@@ -56,7 +56,7 @@ func (s *Server) Start(ctx context.Context, req sdk.Request[Config], host infere
 	return e, nil
 }
 
-// Update takes over what can change while the servers run: time limits.
+// Update applies what can change while the servers run: time limits.
 func (s *Server) Update(_ context.Context, config Config) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +127,7 @@ type serving struct {
 func (s *serving) CacheSalt() bool { return true }
 
 // CachedPrompt implements inference.PromptCacher. vLLM keeps whole blocks of a prompt, of 16 to 64 tokens on a GPU
-// and 128 on a CPU, and computes the last token anew in any case.
+// and 128 on a CPU, and computes the last token again in any case.
 func (s *serving) CachedPrompt() int {
 	facts, _ := s.Facts()
 	return s.config.cachedPrompt(facts)

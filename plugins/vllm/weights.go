@@ -111,7 +111,7 @@ func (c *client) Load(ctx context.Context, l engine.Load) (note string, err erro
 	return "", c.plainAdapter(ctx)
 }
 
-// resumeTimeout bounds the attempt to let a server go on after an update that failed.
+// resumeTimeout bounds the attempt to resume a server after an update that failed.
 const resumeTimeout = 30 * time.Second
 
 // reload loads a checkpoint folder into the running server: pause, load, empty the caches, label, resume. What was
@@ -131,7 +131,7 @@ func (c *client) reload(ctx context.Context, l engine.Load) (err error) {
 	}
 	defer func() { err = errors.Join(err, resume()) }()
 
-	method := "recipe_reload" // also makes the output head of a tied model anew
+	method := "recipe_reload" // also rebuilds the output head of a tied model
 	if !c.extension {
 		method = "reload_weights"
 	}
@@ -169,7 +169,7 @@ func (c *client) loadAdapter(ctx context.Context, l engine.Load) (err error) {
 	return c.label(ctx, w.Version)
 }
 
-// pause stops generation between two steps and returns what lets it go on. Requests in flight are kept, the gateway
+// pause stops generation between two steps and returns what resumes it. Requests in flight are kept, the gateway
 // in front decides whether there are any, and go on with what has been computed of them: to compute it anew costs
 // about a second, and the gateway records both versions.
 func (c *client) pause(ctx context.Context, l engine.Load) (resume func() error, err error) {
@@ -192,7 +192,7 @@ func (c *client) pause(ctx context.Context, l engine.Load) (resume func() error,
 	return resume, nil
 }
 
-// label tells the server the version of its weights. It is a name, not evidence; the sync block proves the weights.
+// label sets the version of the server's weights. It is a name, not evidence; the sync block verifies the weights.
 func (c *client) label(ctx context.Context, version int64) error {
 	if c.offers.lacks("/update_weight_version") {
 		return nil

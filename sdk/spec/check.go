@@ -87,7 +87,7 @@ func (b *Block) check(v cty.Value, path cty.Path) []Problem {
 	return problems
 }
 
-// Check is Schema.Check for the value of one attribute; cty.NilVal stands for one that is not set. Path is put before
+// Check is Schema.Check for the value of one attribute; cty.NilVal means that it is not set. Path is put before
 // the paths of the problems.
 func (a *Attribute) Check(v cty.Value, path cty.Path) []Problem {
 	if v == cty.NilVal || v.IsNull() {

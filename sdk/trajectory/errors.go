@@ -51,7 +51,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Guidance tells a person what to check, in three numbered lines.
+// Guidance says what to check, in three numbered lines.
 func (e *Error) Guidance() string {
 	third := "Is it the right server? " + e.URL + "/status must answer with current_step and queue_size."
 	switch e.Reason {

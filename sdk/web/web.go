@@ -32,7 +32,7 @@ func Defaults() Limits {
 		Idle: 5 * time.Minute, Connections: 4096}
 }
 
-// ErrStalled says that a request's body stopped coming. It stands for status 408.
+// ErrStalled says that a request's body stopped arriving. It means status 408.
 var ErrStalled = errors.New("the request's body stopped coming")
 
 // NewServer is a server with the default limits. Serve it with Serve.

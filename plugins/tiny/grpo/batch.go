@@ -25,7 +25,7 @@ type sample struct {
 	targets []*token
 	sums    sums
 	age     Age
-	told    bool // old is what the sampler told, rather than computed here
+	told    bool // old is the sampler's value, rather than computed here
 }
 
 // sums are added up over trained tokens, a sequence at a time so that the order is fixed.

@@ -72,7 +72,7 @@ type Trainer struct {
 	step      int
 }
 
-// New goes on from a checkpoint: its weights, its optimizer state if it has one, its step count.
+// New continues from a checkpoint: its weights, its optimizer state if it has one, its step count.
 // The checkpoint's weights are copied. reference may be nil when cfg.KL is 0.
 func New(cfg Config, from *lm.Checkpoint, reference *lm.Params) (*Trainer, error) {
 	if err := cfg.Validate(); err != nil {
@@ -95,13 +95,13 @@ func New(cfg Config, from *lm.Checkpoint, reference *lm.Params) (*Trainer, error
 	return t, nil
 }
 
-// Policy is the model as it stands; Train changes it in place, so Clone it to keep it.
+// Policy is the current model; Train changes it in place, so Clone it to keep it.
 func (t *Trainer) Policy() *lm.Params { return t.policy }
 
 // Steps counts the optimizer steps since training began, earlier attempts included.
 func (t *Trainer) Steps() int { return t.step }
 
-// State is everything needed to go on from here with New. It shares memory with the trainer: save
+// State is everything needed to continue from here with New. It shares memory with the trainer: save
 // it before the next Train.
 func (t *Trainer) State(alphabet string, notes map[string]string) *lm.Checkpoint {
 	return &lm.Checkpoint{Params: t.policy, Alphabet: alphabet, Step: t.step, Adam: t.adam, Notes: notes}

@@ -51,7 +51,7 @@ type Request struct {
 	Seed *uint64
 	// Alternatives is how many of the most likely tokens to report at each position.
 	Alternatives int
-	// Emit is told of every token as it is drawn, by the goroutine that decodes: it must not block.
+	// Emit is called with every token as it is drawn, by the goroutine that decodes: it must not block.
 	Emit func(Progress)
 }
 
@@ -62,7 +62,7 @@ type Progress struct {
 	// Text is all of the completion's text that is certain by now: a stop text that has only begun
 	// is held back.
 	Text    string
-	Finish  Finish // empty while the completion goes on
+	Finish  Finish // empty while the completion continues
 	Stop    string
 	Version int64 // of the policy that drew the token
 }

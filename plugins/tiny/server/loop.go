@@ -91,7 +91,7 @@ func (l *loop) receive() bool {
 	}
 }
 
-// admit drops what nobody waits for any more and fills the batch, first come first served.
+// admit drops abandoned requests and fills the batch, first come first served.
 func (l *loop) admit() {
 	l.active = slices.DeleteFunc(l.active, l.cancelled)
 	l.waiting = slices.DeleteFunc(l.waiting, l.cancelled)
@@ -224,7 +224,7 @@ func (l *loop) extend(readers []*sequence) [][]float32 {
 	return out
 }
 
-// draw adds one token and reports whether the sequence goes on.
+// draw adds one token and reports whether the sequence continues.
 func (l *loop) draw(s *sequence, logits []float32) bool {
 	r, result := &s.job.request, &s.job.results[s.index]
 	id, logProb := r.Sampling.Pick(logits, s.rng)

@@ -40,7 +40,7 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 var (
 	// ErrOver says that the trainer has ended: there will be no further publication.
 	ErrOver = errors.New("the trainer is over")
-	// ErrAway says that nobody answers at the trainer's address: it has died, or is being started again.
+	// ErrAway says that the trainer's address does not answer: it has died, or is being started again.
 	ErrAway = errors.New("the trainer does not answer")
 	// ErrRefused says that the trainer answered with an error; it follows in the text.
 	ErrRefused = errors.New("the trainer refuses")
@@ -106,7 +106,7 @@ func (c *Client) Turn(ctx context.Context, t weightserver.TurnGiven) error {
 	return err
 }
 
-// State asks where the trainer stands.
+// State asks for the trainer's state.
 func (c *Client) State(ctx context.Context) (s weightserver.State, err error) {
 	_, err = c.do(ctx, http.MethodGet, "state", nil, &s)
 	return s, err

@@ -42,7 +42,7 @@ type Done struct {
 	Error   string `json:"error,omitempty"` // empty: inference serves the version
 }
 
-// State is where a trainer stands.
+// State is the state of a trainer.
 type State struct {
 	Phase   string       `json:"phase"` // "training", "waiting" (for its turn), "syncing" or "over"
 	Step    int64        `json:"step"`
@@ -57,7 +57,7 @@ type PublishRequest struct {
 	Version   int64  `json:"version"`
 	Transport string `json:"transport"` // live, ipc, nccl, lora, reload or restart
 	Dir       string `json:"dir"`       // where to put them; exists
-	// Keep asks that weights in memory keep these values until the next publication, although training goes on: there
+	// Keep asks that weights in memory keep these values until the next publication, although training continues: there
 	// will be steps without one, and an inference block that is restarted meanwhile must still find this version.
 	Keep bool `json:"keep,omitempty"`
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// turn is where a trainer stands that shares its GPU with inference, guarded by Server.mu.
+// turn is the state of a trainer that shares its GPU with inference, guarded by Server.mu.
 type turn struct {
 	wanted bool
 	has    bool
@@ -113,7 +113,7 @@ func (s *Server) give(t TurnGiven) error {
 	return nil
 }
 
-// rest offers the end of a turn that brought no new weights; false when there is none to end.
+// rest offers the end of a turn without new weights; false when there is none to end.
 func (s *Server) rest(step int64, snapshot Snapshot) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// patienceForFirst is how long the first step of a life may take without a word: kernels are compiled and memory is
+// patienceForFirst is how long the first step of a life may take without an event: kernels are compiled and memory is
 // taken.
 const patienceForFirst = 15 * time.Minute
 
@@ -21,8 +21,8 @@ type doing struct {
 	longest time.Duration // training step so far
 }
 
-// enter tells the phase that the worker has entered. Waiting for inference to serve its weights and for its turn on the
-// GPU are told by the host itself.
+// enter reports the worker's new phase. Waiting for inference to serve its weights and for its turn on the
+// GPU are reported by the host itself.
 func (t *Trainer[C]) enter(d *doing, e event) {
 	d.now.End()
 	d.now = nil

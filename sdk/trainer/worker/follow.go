@@ -141,7 +141,7 @@ func (w *watch[C]) answer(ctx context.Context, m message) {
 	} else if version, err = host.Sync(ctx, m.step, w.trainer); err != nil {
 		err = fmt.Errorf("bring the weights of step %d to inference: %w", m.step, err)
 	}
-	if err == nil || ctx.Err() == nil { // a worker that is told to stop ends by itself, with a last checkpoint
+	if err == nil || ctx.Err() == nil { // a worker that is asked to stop ends by itself, with a last checkpoint
 		m.reply(map[string]any{"version": version, "shared": host.Shared()}, err)
 	}
 	if err != nil {
@@ -166,7 +166,7 @@ func (w *watch[C]) rest(l *link) {
 	}
 }
 
-// event tells the host what an event says.
+// event passes an event on to the host.
 func (w *watch[C]) event(e event) {
 	t, host := w.trainer, w.trainer.host
 	switch e.Type {
@@ -217,7 +217,7 @@ func (w *watch[C]) unused(e event) {
 	t.mu.Unlock()
 }
 
-// phase tells where the worker stands. Once its model is loaded the block is ready and stays so.
+// phase reports the worker's phase. Once its model is loaded the block is ready and stays so.
 func (w *watch[C]) phase(e event) {
 	host := w.trainer.host
 	switch e.Phase {

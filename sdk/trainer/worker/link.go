@@ -76,7 +76,7 @@ func listen(ctx context.Context, token string) (*link, error) {
 		return nil, fmt.Errorf("listen for the trainer's worker: %w", err)
 	}
 	l := &link{listener: listener, token: token, inbox: make(chan message, 256)}
-	// The worker goes on speaking while it ends: its last checkpoint must be heard of.
+	// The worker still sends events while it ends: its last checkpoint must be recorded.
 	l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	l.serving.Go(l.accept)
 	return l, nil
@@ -211,7 +211,7 @@ func (p *peer) Handle(ctx context.Context, conn *jsonrpc2.Conn, r *jsonrpc2.Requ
 	switch r.Method {
 	case "event":
 		err = decode(r, &m.event)
-		if err != nil { // an event of this form would be lost without a word
+		if err != nil { // an event of this form would be lost silently
 			m.event, err = event{Type: "warning", problem: problem{Message: fmt.Sprintf("the worker wrote an event that "+
 				"cannot be read: %v", err)}}, nil
 		}

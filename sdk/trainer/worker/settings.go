@@ -14,7 +14,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// known is what the worker is told that may be known only when the block is started.
+// known is the settings that may be known only when the block is started.
 func (t *Trainer[C]) known() (map[string]any, error) {
 	url, token, err := trajectories(t.program.Trajectories)
 	if err != nil {

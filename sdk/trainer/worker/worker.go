@@ -2,7 +2,7 @@
 // trainer that speaks docs/trainer-protocol.md through the Python package of this SDK.
 //
 // A plugin says in a Program what to run. This package starts the program on one GPU or several, turns its events into
-// what the engine shows, publishes and proves its weights, passes live settings on, and explains why it ended.
+// what the engine shows, publishes and verifies its weights, passes live settings on, and explains why it ended.
 package worker
 
 import (
@@ -31,7 +31,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trainer"
 )
 
-// Program says what a trainer block runs and what it is told.
+// Program says what a trainer block runs and with which settings.
 type Program struct {
 	// Module is run as `python -m Module --config FILE`.
 	Module string
@@ -86,7 +86,7 @@ type Trainer[C any] struct {
 	host    trainer.Host
 
 	stage *stage[C]      // nil: nothing was prepared, or Run has taken it over
-	late  map[string]any // settings that a worker which was prepared is told when it asks to be started
+	late  map[string]any // settings that a prepared worker gets when it asks to be started
 
 	mu   sync.Mutex
 	link *link          // nil while no worker runs
