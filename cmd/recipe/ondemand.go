@@ -128,7 +128,7 @@ func (a *app) onDemand(cmd *cobra.Command, address string, f *blockFlags,
 	return err
 }
 
-// noEngine says why a block cannot be told anything.
+// noEngine says why no command reaches a block.
 func noEngine(block addr.Block, rec *state.Run) error {
 	if rec.Status == state.Running {
 		return &sdk.Error{

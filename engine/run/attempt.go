@@ -20,7 +20,7 @@ import (
 )
 
 // An attempt is one start of one block, from the process's launch (or its adoption) to its end. It runs in a goroutine
-// of its own, owns the process, and tells the supervisor what happens; the supervisor decides what to do about it.
+// of its own, owns the process, and reports to the supervisor, which decides what to do.
 type attempt struct {
 	e       *Engine
 	block   addr.Block
@@ -66,14 +66,14 @@ type ending struct {
 	ready   bool // it had been ready
 	last    []string
 	outputs cty.Value // final; NilVal when unknown
-	ordered bool      // it was told to stop
+	ordered bool      // it was asked to stop
 	kill    bool      // its process is not asked to exit any more
 	logged  bool      // the log already holds its last phase
 	invalid bool      // the plugin refused the block's values
 	stalled bool      // it had stood still for too long
 }
 
-// report is what an attempt tells the supervisor. Each runs in the supervisor's goroutine.
+// report is what an attempt reports to the supervisor. Each runs in the supervisor's goroutine.
 type report interface {
 	phase(p sdk.Phase, outputs cty.Value)
 	progress(e event.Event)

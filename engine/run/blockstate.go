@@ -41,7 +41,7 @@ type blockState struct {
 	preparing    bool   // it is prepared, and not started yet
 	unprepared   bool   // it cannot be prepared: that is left to its start
 	reason       string // why it is to be stopped
-	restart      bool   // start it anew once it has ended
+	restart      bool   // start it again once it has ended
 	discard      bool   // set aside what it had produced before it is started anew
 	resume       bool
 	restartTimer *time.Timer // of a restart

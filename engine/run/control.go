@@ -32,7 +32,7 @@ func (e *Engine) ask(ctx context.Context, fn func(*supervisor) error) error {
 	}
 }
 
-// Stop drains the run: jobs write a checkpoint and end, then services stop in reverse order. A later apply goes on.
+// Stop drains the run: jobs write a checkpoint and end, then services stop in reverse order. A later apply resumes.
 func (e *Engine) Stop(ctx context.Context, why string) error {
 	return e.ask(ctx, func(s *supervisor) error {
 		s.end(state.Stopped, nil, why)
@@ -48,7 +48,7 @@ func (e *Engine) Kill(ctx context.Context) error {
 	})
 }
 
-// Restart stops one block and starts it again; those that need it are told, and wait or retry.
+// Restart stops one block and starts it again; those that need it are notified, and wait or retry.
 func (e *Engine) Restart(ctx context.Context, a addr.Block) error {
 	return e.ask(ctx, func(s *supervisor) error {
 		b := s.blocks[a]
@@ -70,7 +70,7 @@ func (e *Engine) Restart(ctx context.Context, a addr.Block) error {
 	})
 }
 
-// Converge takes over a second plan while the run goes on. Blocks that the plan leaves alone are not touched.
+// Converge adopts a second plan while the run continues. Blocks without a change keep running.
 func (e *Engine) Converge(ctx context.Context, recipe *schema.Recipe, p *plan.Plan) error {
 	return e.ask(ctx, func(s *supervisor) error {
 		if s.ending != nil {

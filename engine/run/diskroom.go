@@ -113,7 +113,7 @@ func (e *Engine) Waiting() []Waiting {
 	if e.room.reason != nil {
 		w.Reason = e.room.reason.Error()
 	}
-	w.Free, _ = disk.Free(w.Path) // 0 when that cannot be told
+	w.Free, _ = disk.Free(w.Path) // 0 when unknown
 	return []Waiting{w}
 }
 

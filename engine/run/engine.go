@@ -1,6 +1,6 @@
 // Package run is the supervisor of a run: it executes a plan, keeps every block alive by its policy, and ends what it
 // started. One goroutine, the supervisor, owns the picture of the run; one goroutine a block owns that block's process.
-// Nothing of the data plane passes through here: when the engine is killed, training goes on, and the next engine
+// Nothing of the data plane passes through here: when the engine is killed, training continues, and the next engine
 // adopts what it finds alive.
 package run
 
@@ -181,7 +181,7 @@ func (e *Engine) reattach(ctx context.Context, a addr.Block, run string) (Proces
 	return nil, e.catchUp(a)
 }
 
-// catchUp takes over what a process that is gone has told while no engine was there: its checkpoints and how it ended.
+// catchUp records what a dead process reported while no engine was running: its checkpoints and how it ended.
 func (e *Engine) catchUp(a addr.Block) error {
 	p := e.schemaOf(a)
 	left, err := e.opts.Host.LastEvents(e.opts.Dir.Block(a), e.log.Cursor(a.String()).Seq, p.Outputs)
@@ -213,7 +213,7 @@ func (e *Engine) schemaOf(a addr.Block) *schema.PluginSchema {
 	return &schema.PluginSchema{Kind: a.Kind, Name: a.Plugin, Outputs: &spec.Schema{}}
 }
 
-// recordEvent writes down what a block has told: what must be remembered of it in the record, and the event in the log.
+// recordEvent stores a block's event: the lasting part in the record, the event in the log.
 // The record comes first, because what the log has counted is not read again: an engine that is killed in between
 // writes both again. ok is false for what is not for the log.
 func (e *Engine) recordEvent(a addr.Block, p *schema.PluginSchema, attempt int,

@@ -187,8 +187,8 @@ func (s *supervisor) failed(b *blockState, end ending) {
 	v := decideRestart(policy, b.history, s.e.now(), jitter())
 	b.history = v.History
 	s.record(b, end, state.IntentRun)
-	// What a plugin has diagnosed before it was ever ready asks a person for something: trying again cannot mend it.
-	// Nor can it mend values that the plugin refuses.
+	// What a plugin has diagnosed before it was ever ready asks a person for something: a retry cannot fix it.
+	// Nor can it fix values that the plugin refuses.
 	final := end.remedy != "" && !end.ready || end.invalid
 	if final || !v.Restart {
 		msg := end.message()
@@ -281,7 +281,7 @@ func (s *supervisor) forgetProduct(b *blockState) {
 	s.setOutputs(b, cty.NilVal)
 	s.e.note(b.addr(), func(rec *state.Block) { rec.Checkpoint, rec.Step, rec.Outputs, rec.Handle = nil, 0, nil, nil })
 	if b.addr().Kind == kind.Inference || b.addr().Kind == kind.Trainer {
-		// The version goes on rising; the weights recorded for it belong to what was replaced.
+		// The version keeps rising; the weights recorded for it belong to what was replaced.
 		s.e.noteRun(func(r *state.Run) { r.Policy.Weights, r.Policy.Format = "", "" })
 	}
 }

@@ -18,11 +18,11 @@ const (
 	printedRate  = 5
 )
 
-// printed brings what a plugin process prints into the run's log.
+// printed copies what a plugin process prints into the run's log.
 type printed struct {
 	attempt *attempt
 	output  *host.Output
-	room    float64 // lines that may be told now
+	room    float64 // lines that may be logged now
 	since   time.Time
 	left    int // lines that were left out since the last one that was told
 }

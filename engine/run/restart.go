@@ -60,7 +60,7 @@ func healthPolicy(m *schema.Health, k kind.Kind) schema.Health {
 	return *m
 }
 
-// timed tells a plugin that takes it how long its block may take to become ready, in the attribute that stands for it.
+// timed sets how long a block may take to become ready, in the attribute for it, if its plugin has one.
 func timed(config cty.Value, p *schema.PluginSchema, h schema.Health) cty.Value {
 	if !limits(p) || config.IsNull() || !config.IsKnown() || !config.Type().IsObjectType() {
 		return config

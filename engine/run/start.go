@@ -68,7 +68,7 @@ func (s *supervisor) begin(b *blockState, req host.Start, first sdk.Phase) {
 	at := newAttempt(s.e, b.addr(), b.block.Schema, b.attempts, healthPolicy(b.block.Meta.Health, b.addr().Kind))
 	at.request, at.adopt = req, b.adopt
 	if b.adopt != nil {
-		b.attempts-- // an adopted process goes on with the attempt that it is in
+		b.attempts-- // an adopted process continues its attempt
 		at.number = b.attempts
 	}
 	// Events of a block are numbered over all of its attempts.
@@ -105,7 +105,7 @@ func (s *supervisor) adopt(b *blockState) {
 	b.goal, b.restart, b.reason = goalWas, again, why
 }
 
-// request is everything that the block's process is told.
+// request is the start request of the block's process.
 func (s *supervisor) request(b *blockState, value cty.Value, meta schema.Meta) (host.Start, error) {
 	e, a := s.e, b.addr()
 	token, err := e.opts.Dir.Token("data", a)

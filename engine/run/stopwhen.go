@@ -19,7 +19,7 @@ func newStopRules(rules []schema.StopRule, started time.Time) *stopRules {
 	return &stopRules{rules: rules, held: make([]int, len(rules)), started: started}
 }
 
-// metrics is told a step's metrics and returns why the trainer should end, or "".
+// metrics takes a step's metrics and returns why the trainer should end, or "".
 func (s *stopRules) metrics(step int64, values map[string]float64) string {
 	for i, r := range s.rules {
 		if r.Tokens > 0 {

@@ -25,7 +25,7 @@ type activity struct {
 	reports       bool
 	activities    []sdk.Activity
 	noAnswerSince time.Time // since when its process does not answer; zero: it does
-	lastReport    time.Time // when it last told anything
+	lastReport    time.Time // when it last reported
 	message       string    // of its phase
 	phase         sdk.Phase // as last looked at
 	since         time.Time // when it was first seen in that phase
@@ -42,18 +42,18 @@ func (d *activity) answered(now time.Time, st host.Status, err error) {
 	}
 }
 
-// stalls are the parts of the run that stand still, as they have been told.
+// stalls are the stalled parts of the run, as reported.
 type stalls struct {
 	checkedAt time.Time
 	known     map[addr.Block]*stalling
 }
 
-// stalling is one that has been told.
+// stalling is one that has been reported.
 type stalling struct {
 	since      time.Time
-	nextReport time.Time // when it is told again
+	nextReport time.Time // when it is reported again
 	pause      time.Duration
-	ending     bool // its block has been told to end for it
+	ending     bool // its block is being stopped for it
 }
 
 // longestPause bounds the time between two lines about the same stall.

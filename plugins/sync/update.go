@@ -39,8 +39,8 @@ func (u *update) timed(phase string, f func() error) error {
 	return err
 }
 
-// updateWeights loads one publication into inference and reports the result to the trainer. An error ends the block: the
-// trainer has the reason.
+// updateWeights loads one publication into inference and reports the result to the trainer. An error ends the block:
+// the trainer has the reason.
 func (s *syncer) updateWeights(ctx context.Context, p weightserver.Publication) error {
 	u := &update{
 		Publication: p, started: time.Now(), phases: map[string]float64{}, holds: map[*server]string{},

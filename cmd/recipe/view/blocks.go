@@ -125,7 +125,7 @@ func oneLine(text string) string {
 	}, text))
 }
 
-// Status writes the table of blocks with a line above it that says where the run stands. Now is for how long it has
+// Status writes the table of blocks with a line above it that states the run's state. Now is for how long it has
 // run.
 func Status(w io.Writer, s Style, name, status string, snap *snapshot.Snapshot, now time.Time) error {
 	paint := s.Cyan
