@@ -184,7 +184,7 @@ type Data struct {
 	Timeout            float64   `recipe:"timeout" worker:"data.timeout" default:"30" min:"0" unit:"seconds" change:"resume" doc:"Seconds a request may take"`
 	ConnectTimeout     float64   `recipe:"connect_timeout" worker:"data.connect_timeout" default:"10" min:"0" unit:"seconds" change:"resume" doc:"Seconds of /register and the first /status"`
 	BatchRetryAttempts int64     `recipe:"batch_retry_attempts" worker:"data.batch_retry_attempts" default:"8" min:"1" change:"resume" doc:"Polls before a round without a batch ends"`
-	BatchRetryDelay    float64   `recipe:"batch_retry_delay" worker:"data.batch_retry_delay" default:"0.3" min:"0" unit:"seconds" change:"resume" doc:"First delay; each is 1.5 times the last"`
+	BatchRetryDelay    float64   `recipe:"batch_retry_delay" worker:"data.batch_retry_delay" default:"0.05" min:"0" unit:"seconds" change:"resume" doc:"First delay between polls; later ones are a twentieth of the wait so far"`
 	BatchMaxWait       float64   `recipe:"batch_max_wait" worker:"data.batch_max_wait" default:"12" min:"0" unit:"seconds" change:"resume" doc:"Longest delay between polls"`
 	RegisterAttempts   int64     `recipe:"register_attempts" worker:"data.register_attempts" default:"3" min:"1" change:"resume" doc:"Attempts to register"`
 	RegisterDelay      []float64 `recipe:"register_delay" worker:"data.register_delay" default:"[4.0, 15.0]" unit:"seconds" change:"resume" doc:"First and longest delay between them"`

@@ -44,6 +44,7 @@ class Rollouts:
         self.uuid = None
         self.starting_step = 0
         self.begun: Delivery | None = None  # came when environments were let begin
+        self.empty_since: float | None = None  # the first poll of this wait that brought nothing
         self.unstored: tuple[str | None, list[Any], Encoded] | None = None  # a batch that the disk has no room for
 
     def connect(self, starting_step: int) -> None:
@@ -168,7 +169,8 @@ class Rollouts:
 
     def round(self, interrupted: Callable[[], bool]) -> Delivery | None:
         """R4: polls with growing delays; None after batch_retry_attempts polls or when interrupted. A connection error
-        counts as an empty poll until the round is over, then it is raised."""
+        counts as an empty poll until the round is over, then it is raised. A delay is a twentieth of the wait so far,
+        over all rounds: the device idles from a batch's arrival to the next poll."""
         d = self.config.data
         failure: AtroposAPIError | None = None
         for attempt in range(d.batch_retry_attempts):
@@ -181,10 +183,14 @@ class Rollouts:
                 failure, got = e, None
                 self.events.emit("retry", what="batch", attempt=attempt + 1, reason=e.message)
             if got is not None:
+                self.empty_since = None
                 return got
             if interrupted():
                 return None
-            self.pause(min(d.batch_retry_delay * 1.5**attempt, d.batch_max_wait))
+            now = time.monotonic()
+            if self.empty_since is None:
+                self.empty_since = now
+            self.pause(min(max(d.batch_retry_delay, (now - self.empty_since) / 20), d.batch_max_wait))
             if interrupted():
                 return None
         if failure is not None:

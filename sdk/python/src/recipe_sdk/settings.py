@@ -44,7 +44,9 @@ class DataSettings:
     timeout: float = option(30.0, "Seconds a request may take.", least=0.1)
     connect_timeout: float = option(10.0, "Seconds of /register and the first /status.", least=0.1)
     batch_retry_attempts: int = option(8, "Polls before a round without a batch ends.", least=1)
-    batch_retry_delay: float = option(0.3, "First delay; each is 1.5 times the last.", least=0.0)
+    batch_retry_delay: float = option(
+        0.05, "First delay between polls; later ones are a twentieth of the wait so far.", least=0.0
+    )
     batch_max_wait: float = option(12.0, "Longest delay between polls.", least=0.0)
     register_attempts: int = option(3, "Attempts to register.", least=1)
     register_delay: tuple[float, float] = option((4.0, 15.0), "First and longest delay between them.")
