@@ -114,10 +114,11 @@ type Meta struct {
 	External    *External
 }
 
-// Placement says where a block runs, and Runtime which Python its program needs: the same types as in a start request.
 type (
+	// Placement says where a block runs, as in a start request.
 	Placement = sdk.Placement
-	Runtime   = sdk.Runtime
+	// Runtime says which Python a block's program needs, as in a start request.
+	Runtime = sdk.Runtime
 )
 
 // Restart says what happens when a block fails.

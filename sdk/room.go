@@ -8,8 +8,8 @@ import (
 )
 
 // AwaitRoom calls f, which writes to the disk of path, until it does not fail because the disk is full; then it returns
-// what f did, or how ctx ended. Meanwhile the block is in a phase that says so, Degraded or, before it is ready, Loading,
-// and starting it again would not help. F must leave nothing behind when it fails.
+// what f did, or how ctx ended. Meanwhile the block is in a phase that says so, Degraded or, before it is ready,
+// Loading, and starting it again would not help. F must leave nothing behind when it fails.
 func AwaitRoom(ctx context.Context, host Host, during Phase, path string, f func() error) error {
 	var waiting *Ongoing
 	defer func() { waiting.End() }()

@@ -85,7 +85,8 @@ func TestThePlanSaysWhatIsLeftToTheWorker(t *testing.T) {
 		return ""
 	}
 	c := Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", BatchSize: 64, MaxLength: 2048, Lora: &Lora{Rank: 64}}
-	const want = "weights in bfloat16 (arithmetic in bfloat16): with 95.9 GiB, activations kept in rows of 32768 tokens; " +
+	const want = "weights in bfloat16 (arithmetic in bfloat16): with 95.9 GiB, activations kept in " +
+		"rows of 32768 tokens; " +
 		"down to 5.0 GiB, activations recomputed in rows of 2048 tokens"
 	if got := note(c); !strings.HasSuffix(got, want) {
 		t.Errorf("got %q\nwant …%q", got, want)

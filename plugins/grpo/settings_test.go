@@ -183,7 +183,8 @@ func TestPlan(t *testing.T) {
 	// Seen on an H200: LoRA of 1.4 billion parameters took 5.7 GB more from its first publication on.
 	if full["published"] != 0 || lora["published"] != lora["weights"] ||
 		lora["weights"] != full["weights"]/2 || two["published"] != full["weights"] {
-		t.Errorf("copies for inference: %g, LoRA %g, two GPUs %g; want none, the whole frozen model in 16 bits, and all of it", full["published"],
+		t.Errorf("copies for inference: %g, LoRA %g, two GPUs %g; want none, the whole frozen model in 16 bits, "+
+			"and all of it", full["published"],
 			lora["published"], two["published"])
 	}
 	spread := Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", Optimizer: &Optimizer{Name: "adamw_8bit"}}

@@ -131,8 +131,8 @@ func (c *client) Logprobs(ctx context.Context, tokens []int) ([]float64, error) 
 	return values, nil
 }
 
-// tokensMetric is SGLang's count of computed tokens, those of prompts too, which it raises as they come (every 40 steps);
-// its count of generated tokens is raised when a request ends.
+// tokensMetric is SGLang's count of computed tokens, those of prompts too, which it raises as they come (every 40
+// steps); its count of generated tokens is raised when a request ends.
 const tokensMetric = "sglang:realtime_tokens_total"
 
 // GeneratedTokens implements engine.TokenCounter.

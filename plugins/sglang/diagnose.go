@@ -64,7 +64,8 @@ func symptoms() []engine.Symptom {
 			Remedy:  "leave attention_backend out, or choose one for this GPU: triton runs on most; torch_native on a CPU",
 		},
 		{
-			Name: "tensor-parallel", Pattern: regexp.MustCompile(`is not divisible by \d+|must be divisible by (tp_size|tensor)`),
+			Name: "tensor-parallel", Pattern: regexp.MustCompile(
+				`is not divisible by \d+|must be divisible by (tp_size|tensor)`),
 			Summary: "the model's layers cannot be spread over tp_size GPUs evenly",
 			Remedy:  "choose a tp_size that divides the number of attention heads",
 		},
@@ -104,7 +105,8 @@ func symptoms() []engine.Symptom {
 				"take them from one install of sglang",
 		},
 		{
-			Name: "scheduler", Pattern: regexp.MustCompile(`Scheduler hit an exception|Received sigquit from a child process|Rank \d+ scheduler died`),
+			Name: "scheduler", Pattern: regexp.MustCompile(
+				`Scheduler hit an exception|Received sigquit from a child process|Rank \d+ scheduler died`),
 			Summary: "a scheduler process of SGLang died",
 			Remedy:  "the block's log holds its own last words above this message",
 			Passing: true, Late: true,

@@ -15,8 +15,8 @@ func logFormat() engine.LogFormat {
 	}
 }
 
-// milestones are lines that SGLang writes when it has come to a stage. Three processes import everything: the front end,
-// the scheduler and the one that makes text of tokens.
+// milestones are lines that SGLang writes when it has come to a stage. Three processes import everything: the front
+// end, the scheduler and the one that makes text of tokens.
 func milestones() []engine.Milestone {
 	return []engine.Milestone{
 		{Pattern: regexp.MustCompile(`loading shards:\s+\d+% Completed \| (\d+)/(\d+)`), Phase: sdk.Loading,

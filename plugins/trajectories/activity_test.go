@@ -62,7 +62,8 @@ func TestTheQueueSaysWhatItWaitsFor(t *testing.T) {
 
 	f.post(4, 3, "")
 	f.post(5, 3, "")
-	f.waitsFor(" | a batch of exactly 4 sequences | 0/0 | 6 sequences are queued, in groups of 3, and no choice of groups " +
+	f.waitsFor(" | a batch of exactly 4 sequences | 0/0 | 6 sequences are queued, in groups of 3, " +
+		"and no choice of groups " +
 		"adds up to 4")
 
 	f.ok("POST", "/disconnect-env", fmt.Sprintf(`{"env_id":%d}`, one))

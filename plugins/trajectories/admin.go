@@ -186,14 +186,15 @@ func (b *state) report(id int, f *flow) EnvReport {
 
 // Arrival is one line of GET /tail.
 type Arrival struct {
-	Env        string          `json:"env"`
-	At         time.Time       `json:"at"`
-	Size       int             `json:"size"`
-	Tokens     int             `json:"tokens"`
-	MinVersion int64           `json:"min_version"`
-	MaxVersion int64           `json:"max_version"`
-	Missed     int64           `json:"missed,omitempty"` // earlier arrivals that were skipped because the reader was too slow
-	Group      json.RawMessage `json:"group"`
+	Env        string    `json:"env"`
+	At         time.Time `json:"at"`
+	Size       int       `json:"size"`
+	Tokens     int       `json:"tokens"`
+	MinVersion int64     `json:"min_version"`
+	MaxVersion int64     `json:"max_version"`
+	// earlier arrivals that were skipped because the reader was too slow
+	Missed int64           `json:"missed,omitempty"`
+	Group  json.RawMessage `json:"group"`
 }
 
 // watchers are the readers of GET /tail. Without readers, an arrival costs nothing here.

@@ -221,7 +221,8 @@ func (s *Server) inflate(
 		return &refusal{
 			code: http.StatusRequestEntityTooLarge,
 			message: fmt.Sprintf(
-				"The body of %d bytes inflates to more than %d times its size (allowed from %d MiB on): send it uncompressed or in smaller posts",
+				"The body of %d bytes inflates to more than %d times its size (allowed from %d MiB on): send it "+
+					"uncompressed or in smaller posts",
 				in.raw.Len(),
 				maxRatio,
 				anyRatio>>20,

@@ -12,7 +12,8 @@ import (
 )
 
 // errBusy says that other requests hold the memory that this one needs.
-var errBusy = errors.New("other requests use all memory for request bodies (max_inflight_bytes); try again, or raise it")
+var errBusy = errors.New("other requests use all memory for request bodies (max_inflight_bytes); try again, " +
+	"or raise it")
 
 const (
 	memoryWait  = 15 * time.Second // for memory: its holders are done within seconds

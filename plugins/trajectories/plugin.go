@@ -70,7 +70,8 @@ func (service) Plan(b Block, _ sdk.Placement) (sdk.Estimate, []spec.Problem) {
 		(b.TLSCertificate == "" || b.TLSKey == "") {
 		problems = append(
 			problems,
-			spec.Problem{Path: cty.GetAttrPath("host"), Summary: "the address is reachable from other machines and TLS is not set",
+			spec.Problem{Path: cty.GetAttrPath("host"), Summary: "the address is reachable from other " +
+				"machines and TLS is not set",
 				Detail: fmt.Sprintf(
 					"On %s tokens and trajectories would travel unencrypted. Set tls_certificate "+
 						"and tls_key, leave host out, or set insecure = true where the network is trusted.",

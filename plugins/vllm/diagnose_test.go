@@ -143,7 +143,8 @@ func TestProgress(t *testing.T) {
 			"14.20 s in total": {Phase: sdk.Loading, Message: "compiled in 14.20 s", Begins: "measuring memory"},
 		"(EngineCore pid=7) INFO 06-01 10:00:00 [decorators.py:706] torch.compile and initial profiling/warmup run " +
 			"together took 16.5 s in total": {Phase: sdk.Loading, Message: "compiled in 16.5 s", Begins: "measuring memory"},
-		"(EngineCore pid=7) INFO 06-01 10:00:00 [backends.py:1105] Using cache directory: /c/torch_compile_cache/1/rank_0_0 " +
+		"(EngineCore pid=7) INFO 06-01 10:00:00 [backends.py:1105] Using cache directory: " +
+			"/c/torch_compile_cache/1/rank_0_0 " +
 			"for vLLM's torch.compile": {Phase: sdk.Loading, Message: "compiling the model", Begins: "compiling"},
 		"(EngineCore pid=7) INFO 06-01 10:00:00 [kv_cache_utils.py:1086] GPU KV cache size: " +
 			"1,165,232 tokens": {Phase: sdk.Loading,

@@ -152,7 +152,8 @@ func TestPoisonedServerIsStartedAgainWithWhatItServed(t *testing.T) {
 	first := host.served()[0].URL
 	bad := model(t, 9)
 	put(t, bad, "bad", "")
-	if err := s.Load(t.Context(), hf(2, bad)); err == nil || !strings.Contains(err.Error(), "started again with the previous weights") {
+	if err := s.Load(t.Context(), hf(2, bad)); err == nil || !strings.Contains(err.Error(),
+		"started again with the previous weights") {
 		t.Fatalf("got %v, want an error that says the replica is started again", err)
 	}
 	host.await(t, "another server with version 1", func(r *recorder) bool {

@@ -7,12 +7,13 @@ type EventKind string
 
 // The kinds of events, in the order in which they usually occur.
 const (
-	EventReplicaUp    EventKind = "replica_up"    // a replica may get requests
-	EventReplicaDown  EventKind = "replica_down"  // a replica gets no requests; Err says why
-	EventHeld         EventKind = "held"          // new requests wait; Duration is how long draining took
-	EventResumed      EventKind = "resumed"       // requests go through again; Duration is how long they were held
-	EventAsleep       EventKind = "asleep"        // the engines have given their GPU's memory back
-	EventAwake        EventKind = "awake"         // an engine was woken without new weights and serves the same weights as before
+	EventReplicaUp   EventKind = "replica_up"   // a replica may get requests
+	EventReplicaDown EventKind = "replica_down" // a replica gets no requests; Err says why
+	EventHeld        EventKind = "held"         // new requests wait; Duration is how long draining took
+	EventResumed     EventKind = "resumed"      // requests go through again; Duration is how long they were held
+	EventAsleep      EventKind = "asleep"       // the engines have given their GPU's memory back
+	// an engine was woken without new weights and serves the same weights as before
+	EventAwake        EventKind = "awake"
 	EventHoldExpired  EventKind = "hold_expired"  // the owner of a hold did not renew or end it within its lease
 	EventUpdated      EventKind = "updated"       // the policy version was raised
 	EventUpdateFailed EventKind = "update_failed" // a replica did not take the weights; Err says why

@@ -12,8 +12,8 @@ import (
 
 // testdata/generate holds one folder a case: request.json as the client sends it, upstream.json as the engine must get
 // it, engine.json as the engine answers, and reply.json as the client must get it. recorded_vllm_0.32 and
-// recorded_sglang_0.5.17 hold what vLLM 0.32.0 and SGLang 0.5.17 really answered (SmolLM2-135M, CPU, float32); the others
-// have vLLM's format, or that of older versions.
+// recorded_sglang_0.5.17 hold what vLLM 0.32.0 and SGLang 0.5.17 really answered (SmolLM2-135M, CPU, float32); the
+// others have vLLM's format, or that of older versions.
 func TestGenerateTranslation(t *testing.T) {
 	t.Parallel()
 	cases, err := filepath.Glob("testdata/generate/*")

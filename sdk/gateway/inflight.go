@@ -40,8 +40,9 @@ func (g *Gateway) acquire(ctx context.Context, c *call) (*inFlight, error) {
 	}
 	if g.waiting >= g.cfg.MaxWaiting {
 		g.mu.Unlock()
-		return nil, &refusal{http.StatusServiceUnavailable, "too_many_waiting", fmt.Sprintf("%d requests are waiting, which is the limit (%s)",
-			g.cfg.MaxWaiting, why), 5 * time.Second}
+		return nil, &refusal{http.StatusServiceUnavailable, "too_many_waiting",
+			fmt.Sprintf("%d requests are waiting, which is the limit (%s)",
+				g.cfg.MaxWaiting, why), 5 * time.Second}
 	}
 	if g.waiting++; g.waiting == 1 {
 		g.waitingSince = g.cfg.Clock.Now()

@@ -15,7 +15,8 @@ func CheckEnvironmentNames(names []string) error {
 	for _, name := range names {
 		if !environmentPattern.MatchString(name) {
 			return fmt.Errorf(
-				"%q is not a name of an environment variable; expected one such as HF_TOKEN, or MYTOOL_* for all that begin with MYTOOL_", name)
+				"%q is not a name of an environment variable; expected one such as HF_TOKEN, or MYTOOL_* for all that "+
+					"begin with MYTOOL_", name)
 		}
 	}
 	return nil

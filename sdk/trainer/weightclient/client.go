@@ -63,8 +63,8 @@ func (c *Client) Pending(ctx context.Context, after int64, wait time.Duration) (
 	return &p, nil
 }
 
-// Publish makes the trainer write the weights of the pending publication. The error is one of disk.Full when there is no
-// room for them.
+// Publish makes the trainer write the weights of the pending publication. The error is one of disk.Full when there is
+// no room for them.
 func (c *Client) Publish(ctx context.Context, r weightserver.PublishRequest) (w sdk.Weights, err error) {
 	_, err = c.do(ctx, http.MethodPost, "publish", r, &w)
 	return w, err
