@@ -43,6 +43,6 @@ type Config struct {
 	OpenAI map[string]any `recipe:"openai" doc:"Further settings of the inference client (APIServerConfig), as an object"`
 	Args   []string       `recipe:"args" doc:"Further command-line arguments, as they stand"`
 
-	StartTimeout time.Duration `recipe:"start_timeout" min:"1s" deprecated:"write health { start_timeout = … }, which it now stands for" doc:"How long its imports and setup (data sets are loaded there) may take"`
+	StartTimeout time.Duration `recipe:"start_timeout" min:"1s" deprecated:"write health { start_timeout = … } instead" doc:"How long its imports and setup (data sets are loaded there) may take"`
 	Silence      time.Duration `recipe:"silence" default:"10m" min:"5s" doc:"How long it may poll nothing before it counts as hung"`
 }

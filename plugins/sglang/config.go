@@ -51,7 +51,7 @@ type Config struct {
 	ChatTemplate       string `recipe:"chat_template" doc:"File with a Jinja chat template, or the template itself"`
 	HFChatTemplateName string `recipe:"hf_chat_template_name" doc:"Which template to take from a tokenizer that has several (a dict or list, as Hermes models have). Default: default"`
 	ToolCallParser     string `recipe:"tool_call_parser" doc:"How tool calls are read out of the text: qwen25, llama3, mistral, …"`
-	ReasoningParser    string `recipe:"reasoning_parser" doc:"How reasoning is told from the answer: deepseek-r1, qwen3, …"`
+	ReasoningParser    string `recipe:"reasoning_parser" doc:"Parser that separates reasoning from the answer: deepseek-r1, qwen3, …"`
 	SamplingDefaults   string `recipe:"sampling_defaults" default:"openai" enum:"openai,model" doc:"Where sampling defaults come from. openai: neutral ones; model: the model's generation_config.json, which changes between a model and its checkpoints and so would change sampling at a restart"`
 	RandomSeed         *int64 `recipe:"random_seed" min:"0" doc:"Seed of the sampler"`
 
@@ -59,7 +59,7 @@ type Config struct {
 	EnableWeightsCPUBackup *bool `recipe:"enable_weights_cpu_backup" doc:"Keep the weights in the host's memory while the server sleeps, so that a turn that brings no new ones costs nothing. Default: on with enable_memory_saver; off, sleep_level = 1 of the sync block is refused"`
 
 	ExtraArgs     []string      `recipe:"extra_args" doc:"Further arguments of sglang.launch_server, as they stand"`
-	StartTimeout  time.Duration `recipe:"start_timeout" min:"1s" change:"live" deprecated:"write health { start_timeout = … }, which it now stands for" doc:"How long a server may take from its start to its first answer, download of the model included"`
+	StartTimeout  time.Duration `recipe:"start_timeout" min:"1s" change:"live" deprecated:"write health { start_timeout = … } instead" doc:"How long a server may take from its start to its first answer, download of the model included"`
 	UpdateTimeout time.Duration `recipe:"update_timeout" default:"10m" min:"1s" change:"live" doc:"How long loading new weights may take"`
 	MaxRestarts   int64         `recipe:"max_restarts" default:"3" min:"0" change:"live" doc:"How often a server that died is started again before the block fails; a server that has answered for ten minutes starts with a full count"`
 }

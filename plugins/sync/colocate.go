@@ -49,9 +49,9 @@ func (c Config) colocate() (bool, error) {
 	case c.Colocated == "sleep" && len(awake) > 0:
 		return false, &sdk.Error{
 			Summary: "colocated = \"sleep\", and " + strings.Join(awake, ", ") + " cannot sleep",
-			Detail: "a vLLM server sleeps with enable_sleep_mode = true and on a GPU; on a CPU it answers well and " +
-				"does nothing",
-			Remedy: "set enable_sleep_mode = true there, or colocated = \"share\" here: then both stay in memory side by side",
+			Detail: "a vLLM server sleeps with enable_sleep_mode = true, an SGLang server with enable_memory_saver = true; " +
+				"both on a GPU only",
+			Remedy: "set that attribute there, or colocated = \"share\" here, which keeps both in memory side by side",
 		}
 	case c.Colocated == "sleep":
 		return true, nil
@@ -111,7 +111,7 @@ func (s *syncer) giveTurn(ctx context.Context, p weightserver.Publication) error
 	if err != nil {
 		given.Error = err.Error()
 	}
-	told := s.trainer.Turn(ctx, given)
+	refused := s.trainer.Turn(ctx, given)
 	switch {
 	case err != nil:
 		return &sdk.Error{
@@ -120,8 +120,8 @@ func (s *syncer) giveTurn(ctx context.Context, p weightserver.Publication) error
 				"server that stays awake",
 			Err: err,
 		}
-	case told != nil: // it died meanwhile, or asks again
-		s.host.Log("warn", fmt.Sprintf("give %s its turn: %v", s.config.Trainer.Address, told))
+	case refused != nil: // it died meanwhile, or asks again
+		s.host.Log("warn", fmt.Sprintf("give %s its turn: %v", s.config.Trainer.Address, refused))
 		s.wake(ctx, "the trainer did not take its turn")
 	default:
 		s.host.Phase(sdk.Ready, fmt.Sprintf("inference sleeps while %s works", s.config.Trainer.Address))

@@ -1,4 +1,4 @@
-// Package sync is the plugin that moves weights from a trainer to inference, and proves that they arrived.
+// Package sync is the plugin that moves weights from a trainer to inference and verifies each transfer.
 //
 // For each publication of the trainer it holds the gateways, lets them load, compares the log-probabilities of a fixed
 // text on both sides, raises the version, opens the gateways and releases the trainer. Between publications it looks
@@ -23,21 +23,21 @@ import (
 type Config struct {
 	Trainer      spec.Ref      `recipe:"trainer" required:"true" reference:"trainer" doc:"The trainer whose weights are served"`
 	Inference    []spec.Ref    `recipe:"inference" required:"true" min:"1" reference:"inference" change:"live" doc:"The inference blocks that serve them"`
-	Trajectories *spec.Ref     `recipe:"trajectories" reference:"trajectories" doc:"The trajectory API that is told each new policy version, so that it can measure and limit staleness. Default: the recipe's only one"`
-	Every        int64         `recipe:"every" default:"1" min:"1" unit:"optimizer steps" change:"live" doc:"How often the weights are moved"`
-	Transport    string        `recipe:"transport" default:"auto" doc:"How the weights move: live, ipc, nccl, lora, reload, restart (docs/weights.md), or auto: the quickest that the trainer and every inference block offer. live is chosen where in_flight is keep; reload, through files, is offered by all"`
-	InFlight     string        `recipe:"in_flight" default:"auto" enum:"auto,drain,keep,abort" change:"live" doc:"What becomes of completions that are being generated when new weights come: drain lets them end first, keep lets them go on with the new weights (the versions of their tokens are recorded as a range), abort has them asked for again. auto: keep where the transport allows it, the recipe lets samples be a version old and the trainer corrects for that, else drain"`
-	MaxStaleness *int64        `recipe:"max_staleness" min:"0" unit:"policy versions" doc:"Groups that were sampled by a policy more versions older than this are not trained on: the trajectory API drops and counts them"`
-	ProbeTokens  []int64       `recipe:"probe_tokens" min:"2" doc:"Token ids of the fixed text whose log-probabilities prove that the weights arrived. Default: two plain English sentences, split by the trainer's tokenizer"`
-	Tolerance    float64       `recipe:"tolerance" default:"0" min:"0" change:"live" doc:"Largest difference of log-probabilities between trainer and server that passes. 0 chooses by the coarser of what is published and how the servers compute: 0.001 for float32, 0.03 for float32 that a GPU multiplies as TensorFloat-32, 0.3 for the 16-bit formats"`
-	Colocated    string        `recipe:"colocated" default:"auto" enum:"auto,share,sleep" doc:"How trainer and inference get along on one GPU. sleep: inference gives its memory back while the trainer works, and takes it again for the new weights. share: both stay in memory; also right for GPUs of their own. auto: sleep when every inference block has enable_sleep_mode = true and one of them is on a GPU of the trainer's, else share, which is as quick when the memory suffices"`
-	SleepLevel   int64         `recipe:"sleep_level" default:"0" min:"0" max:"2" change:"live" doc:"What becomes of the weights of inference that sleeps: 1 keeps them in the host's memory, 2 drops them, which is quicker and needs them again at wake-up. 0: 2 where new weights come with each step and the current ones lie in files, else 1"`
-	Timeout      time.Duration `recipe:"timeout" default:"10m" min:"1s" change:"live" doc:"How long one update may take, holding, publishing, loading and proving together"`
+	Trajectories *spec.Ref     `recipe:"trajectories" reference:"trajectories" doc:"The trajectory API that receives each new policy version, to measure and limit staleness. Default: the recipe's only one"`
+	Every        int64         `recipe:"every" default:"1" min:"1" unit:"optimizer steps" change:"live" doc:"Interval between weight updates"`
+	Transport    string        `recipe:"transport" default:"auto" doc:"Transport of the weights: live, ipc, nccl, lora, reload, restart (docs/weights.md), or auto: the fastest that the trainer and every inference block support. auto chooses live where in_flight is keep; every block supports reload, which goes through files"`
+	InFlight     string        `recipe:"in_flight" default:"auto" enum:"auto,drain,keep,abort" change:"live" doc:"Handling of requests in flight at a weight update: drain finishes them first, keep continues them with the new weights (the versions of their tokens are recorded as a range), abort cancels them and sends them again. auto: keep where the transport supports it, the recipe allows samples that are one version old and the trainer corrects for them, else drain"`
+	MaxStaleness *int64        `recipe:"max_staleness" min:"0" unit:"policy versions" doc:"Largest age of the policy that sampled a group. The trajectory API drops and counts older groups, which are not trained on"`
+	ProbeTokens  []int64       `recipe:"probe_tokens" min:"2" doc:"Token ids of the fixed text whose log-probabilities are compared to verify a weight update. Default: two plain English sentences, split by the trainer's tokenizer"`
+	Tolerance    float64       `recipe:"tolerance" default:"0" min:"0" change:"live" doc:"Largest allowed difference of log-probabilities between trainer and server. 0 chooses by the lower of the precision that is published and the precision in which the servers compute: 0.001 for float32, 0.03 for float32 that a GPU multiplies as TensorFloat-32, 0.3 for the 16-bit formats"`
+	Colocated    string        `recipe:"colocated" default:"auto" enum:"auto,share,sleep" doc:"How trainer and inference share one GPU. sleep: inference releases its memory while the trainer works and allocates it again for the new weights. share: both stay in memory; also for separate GPUs. auto: sleep when every inference block can sleep (vLLM: enable_sleep_mode = true, SGLang: enable_memory_saver = true) and one of them uses a GPU of the trainer, else share, which is as fast when the memory suffices"`
+	SleepLevel   int64         `recipe:"sleep_level" default:"0" min:"0" max:"2" change:"live" doc:"Handling of the weights of sleeping inference: 1 keeps them in the host's memory, 2 discards them, which is faster and requires loading them at wake-up. 0: 2 where each step publishes new weights and the current ones are in files, else 1"`
+	Timeout      time.Duration `recipe:"timeout" default:"10m" min:"1s" change:"live" doc:"Time limit of one weight update: holding, publishing, loading and verifying together"`
 }
 
 // Definition is the plugin sync "weights".
 func Definition() *sdk.Definition {
-	return sdksync.New("weights", "Moves weights from a trainer to inference and proves that they arrived.",
+	return sdksync.New("weights", "Moves weights from a trainer to inference and verifies that every server has loaded them.",
 		func() sdk.Service[Config] {
 			return &syncer{updates: make(chan Config, 1)}
 		})

@@ -70,8 +70,8 @@ func (s *syncer) updateWeights(ctx context.Context, p weightserver.Publication) 
 	if err != nil {
 		done.Error = err.Error()
 	}
-	if told := s.notifyTrainer(ctx, done); told != nil {
-		s.host.Log("warn", fmt.Sprintf("policy version %d: %v", p.Version, told))
+	if unsent := s.notifyTrainer(ctx, done); unsent != nil {
+		s.host.Log("warn", fmt.Sprintf("policy version %d: %v", p.Version, unsent))
 	}
 	if err != nil {
 		remedy := "read the log of the inference blocks that are named"

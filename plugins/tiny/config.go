@@ -13,9 +13,9 @@ import (
 
 // TrainerConfig is the body of `trainer "tiny" "name"`.
 type TrainerConfig struct {
-	Model        string     `recipe:"model" default:"tiny" change:"replace" doc:"Model to train from: tiny, the one built into the program, or the path of a checkpoint. The inference blocks must serve the same"`
-	Environments []spec.Ref `recipe:"environments" reference:"environment" required:"true" min:"1" doc:"Where the groups come from"`
-	Trajectories *spec.Ref  `recipe:"trajectories" reference:"trajectories" doc:"Where batches are fetched. Default: the recipe's only trajectory API"`
+	Model        string     `recipe:"model" default:"tiny" change:"replace" doc:"Initial model: tiny, which is built into the program, or the path of a checkpoint. The inference blocks must serve the same model"`
+	Environments []spec.Ref `recipe:"environments" reference:"environment" required:"true" min:"1" doc:"Environments that produce the groups"`
+	Trajectories *spec.Ref  `recipe:"trajectories" reference:"trajectories" doc:"Trajectory API that serves the batches. Default: the recipe's only one"`
 
 	Steps     int64 `recipe:"steps" default:"100" min:"1" unit:"optimizer steps" change:"live" doc:"Optimizer steps of the whole run, earlier attempts included"`
 	BatchSize int64 `recipe:"batch_size" default:"256" min:"1" unit:"sequences" change:"resume" doc:"Sequences a batch; a multiple of the environments' group sizes"`
@@ -32,20 +32,20 @@ type TrainerConfig struct {
 	KL         *KLConfig         `recipe:"kl,block"`
 	Advantages *AdvantagesConfig `recipe:"advantages,block"`
 
-	SaveEvery int64 `recipe:"save_every" default:"50" min:"0" unit:"optimizer steps" change:"live" doc:"How often a checkpoint is written; 0: only at the end. A run that is interrupted goes on from the newest"`
+	SaveEvery int64 `recipe:"save_every" default:"50" min:"0" unit:"optimizer steps" change:"live" doc:"Interval between checkpoints; 0: only at the end. An interrupted run resumes from the newest"`
 	Keep      int64 `recipe:"keep" default:"3" min:"1" change:"live" doc:"Checkpoints to keep, the newest"`
 }
 
 // KLConfig holds the policy near the model that training started from.
 type KLConfig struct {
 	Coefficient float64 `recipe:"coefficient" default:"0.001" min:"0" change:"resume" doc:"Weight of the divergence from the starting model in the loss"`
-	Estimator   string  `recipe:"estimator" default:"k3" enum:"k3" change:"resume" doc:"How the divergence is estimated"`
+	Estimator   string  `recipe:"estimator" default:"k3" enum:"k3" change:"resume" doc:"Estimator of the divergence"`
 }
 
 // AdvantagesConfig says where advantages come from.
 type AdvantagesConfig struct {
 	Overrides     bool      `recipe:"overrides" default:"true" change:"resume" doc:"Use advantages that environments send; otherwise they are counted and ignored"`
-	Fallback      string    `recipe:"fallback" default:"grpo" enum:"grpo,none" change:"resume" doc:"What sequences without advantages of their own get: their score relative to the group's, or an error"`
+	Fallback      string    `recipe:"fallback" default:"grpo" enum:"grpo,none" change:"resume" doc:"Advantages of sequences that have none: the score relative to the group's, or an error"`
 	Scope         string    `recipe:"scope" default:"sequence" enum:"sequence,group" change:"resume" doc:"group: overrides count only where every sequence of a group has one"`
 	Layout        string    `recipe:"layout" default:"token" enum:"token,response" change:"resume" doc:"Whether a list of advantages has one entry a token, or one a trained token"`
 	Deviation     bool      `recipe:"deviation" default:"true" change:"resume" doc:"Divide by the standard deviation of the group's scores"`

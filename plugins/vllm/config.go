@@ -12,26 +12,26 @@ import (
 type Config struct {
 	Model           string `recipe:"model" required:"true" change:"replace" doc:"Model to serve: a Hugging Face name, or a folder with config.json and safetensors. A relative path counts from the recipe"`
 	Revision        string `recipe:"revision" change:"replace" doc:"Branch, tag or commit of the model on the hub"`
-	Tokenizer       string `recipe:"tokenizer" doc:"Tokenizer, when it is not the model's own"`
+	Tokenizer       string `recipe:"tokenizer" doc:"Tokenizer, if different from the model's"`
 	ServedModelName string `recipe:"served_model_name" doc:"Name that clients send as model. Default: the model's name, or the last part of its path"`
 	Dtype           string `recipe:"dtype" default:"auto" enum:"auto,half,float16,bfloat16,float,float32" doc:"Precision of weights and activations. float32 is the fast one on a CPU without AVX-512"`
 	Quantization    string `recipe:"quantization" doc:"Quantization method (fp8, awq, gptq, bitsandbytes, …). Weights reach a quantized server by restart only"`
 	LoadFormat      string `recipe:"load_format" doc:"How weights are read: auto, safetensors, dummy, …"`
-	TrustRemoteCode bool   `recipe:"trust_remote_code" doc:"Run Python code that comes with the model"`
+	TrustRemoteCode bool   `recipe:"trust_remote_code" doc:"Run Python code shipped with the model"`
 	HFOverrides     any    `recipe:"hf_overrides" doc:"Object that replaces values of the model's config.json"`
 
-	MaxModelLen          int64   `recipe:"max_model_len" min:"1" unit:"tokens" doc:"Prompt and completion together. Default: what the model was made for, which can need more memory for the KV cache than there is"`
-	MaxNumSeqs           int64   `recipe:"max_num_seqs" min:"1" unit:"sequences" doc:"Sequences that are decoded at once"`
-	MaxNumBatchedTokens  int64   `recipe:"max_num_batched_tokens" min:"1" unit:"tokens" doc:"Tokens of one step over all sequences"`
+	MaxModelLen          int64   `recipe:"max_model_len" min:"1" unit:"tokens" doc:"Prompt and completion together. Default: the model's maximum, whose KV cache can need more memory than is available"`
+	MaxNumSeqs           int64   `recipe:"max_num_seqs" min:"1" unit:"sequences" doc:"Largest number of sequences decoded at once"`
+	MaxNumBatchedTokens  int64   `recipe:"max_num_batched_tokens" min:"1" unit:"tokens" doc:"Largest number of tokens of one step over all sequences"`
 	GPUMemoryUtilization float64 `recipe:"gpu_memory_utilization" min:"0.01" max:"1" doc:"Share of the GPU's memory that vLLM may take, weights and KV cache together. Default: vLLM's, about 0.9; with a trainer on the same GPU 0.3 to 0.5"`
 	KVCacheDtype         string  `recipe:"kv_cache_dtype" doc:"Precision of the KV cache: auto, fp8, …"`
-	KVCacheMemoryBytes   int64   `recipe:"kv_cache_memory_bytes" min:"1" unit:"bytes" doc:"Size of the KV cache on each GPU; replaces what follows from gpu_memory_utilization"`
+	KVCacheMemoryBytes   int64   `recipe:"kv_cache_memory_bytes" min:"1" unit:"bytes" doc:"Size of the KV cache on each GPU; overrides the size computed from gpu_memory_utilization"`
 	CPUKVCacheSpace      int64   `recipe:"cpu_kvcache_space" min:"1" unit:"GiB" doc:"Size of the KV cache on a machine without a GPU (VLLM_CPU_KVCACHE_SPACE)"`
-	EnablePrefixCaching  *bool   `recipe:"enable_prefix_caching" doc:"Keep the KV cache of common prompt beginnings; emptied at every weight update. Default: vLLM's, on"`
-	EnforceEager         bool    `recipe:"enforce_eager" doc:"No compilation and no CUDA graphs: starts sooner, decodes 2 to 3 times slower on a GPU"`
+	EnablePrefixCaching  *bool   `recipe:"enable_prefix_caching" doc:"Keep the KV cache of common prompt beginnings; cleared at every weight update. Default: vLLM's, on"`
+	EnforceEager         bool    `recipe:"enforce_eager" doc:"No compilation and no CUDA graphs: starts faster, decodes 2 to 3 times slower on a GPU"`
 
 	TensorParallelSize   int64 `recipe:"tensor_parallel_size" default:"1" min:"1" unit:"GPUs" doc:"GPUs that share each layer"`
-	PipelineParallelSize int64 `recipe:"pipeline_parallel_size" default:"1" min:"1" unit:"GPUs" doc:"GPUs that share the layers in a row"`
+	PipelineParallelSize int64 `recipe:"pipeline_parallel_size" default:"1" min:"1" unit:"GPUs" doc:"GPUs that hold consecutive layers"`
 	DataParallelSize     int64 `recipe:"data_parallel_size" default:"1" min:"1" doc:"Copies of the model inside one server process. replicas, one server each behind the gateway, is the simpler way"`
 	Replicas             int64 `recipe:"replicas" default:"1" min:"1" doc:"vLLM servers behind the gateway, each with its own GPUs"`
 	APIServerCount       int64 `recipe:"api_server_count" min:"1" doc:"Front-end processes of one server; raises throughput when log-probabilities are asked for. Not together with enable_lora"`
@@ -45,18 +45,18 @@ type Config struct {
 	ChatTemplate         string `recipe:"chat_template" doc:"File with a Jinja chat template, or the template itself"`
 	ChatTemplateName     string `recipe:"chat_template_name" doc:"Which template to take from a tokenizer that has several (a dict or list, as Hermes models have). Default: default"`
 	EnableAutoToolChoice *bool  `recipe:"enable_auto_tool_choice" doc:"Let the model choose tools. Default: on when tool_call_parser is set"`
-	ToolCallParser       string `recipe:"tool_call_parser" doc:"How tool calls are read out of the text: hermes, llama3_json, mistral, qwen3_coder, …"`
-	ReasoningParser      string `recipe:"reasoning_parser" doc:"How reasoning is told from the answer: deepseek_r1, qwen3, …"`
-	GenerationConfig     string `recipe:"generation_config" default:"vllm" doc:"Where sampling defaults come from. vllm: neutral ones; auto: the model's generation_config.json, which changes between a model and its checkpoints and so would change sampling at a restart"`
+	ToolCallParser       string `recipe:"tool_call_parser" doc:"Parser of tool calls in the text: hermes, llama3_json, mistral, qwen3_coder, …"`
+	ReasoningParser      string `recipe:"reasoning_parser" doc:"Parser that separates reasoning from the answer: deepseek_r1, qwen3, …"`
+	GenerationConfig     string `recipe:"generation_config" default:"vllm" doc:"Source of the sampling defaults. vllm: neutral ones; auto: the model's generation_config.json, which changes between a model and its checkpoints and so would change sampling at a restart"`
 	LogprobsMode         string `recipe:"logprobs_mode" default:"processed_logprobs" enum:"raw_logprobs,processed_logprobs" doc:"Which log-probabilities are returned. processed: of the distribution that was sampled from, temperature included, which an importance ratio needs; raw: before temperature (vLLM's own default)"`
 	MaxLogprobs          int64  `recipe:"max_logprobs" min:"-1" doc:"Most log-probabilities per token that a client may ask for; -1: no limit"`
 	Seed                 *int64 `recipe:"seed" min:"0" doc:"Seed of the sampler"`
-	EnableSleepMode      bool   `recipe:"enable_sleep_mode" doc:"Let the server give its GPU memory back while the trainer works on the same GPU"`
+	EnableSleepMode      bool   `recipe:"enable_sleep_mode" doc:"Let the server release its GPU memory while the trainer works on the same GPU"`
 
-	ExtraArgs     []string      `recipe:"extra_args" doc:"Further arguments of vllm serve, as they stand"`
-	StartTimeout  time.Duration `recipe:"start_timeout" min:"1s" change:"live" deprecated:"write health { start_timeout = … }, which it now stands for" doc:"How long a server may take from its start to its first answer, download of the model included"`
-	UpdateTimeout time.Duration `recipe:"update_timeout" default:"10m" min:"1s" change:"live" doc:"How long loading new weights may take"`
-	MaxRestarts   int64         `recipe:"max_restarts" default:"3" min:"0" change:"live" doc:"How often a server that died is started again before the block fails; a server that has answered for ten minutes starts with a full count"`
+	ExtraArgs     []string      `recipe:"extra_args" doc:"Further arguments of vllm serve, passed unchanged"`
+	StartTimeout  time.Duration `recipe:"start_timeout" min:"1s" change:"live" deprecated:"write health { start_timeout = … } instead" doc:"Time limit from the start of a server to its first answer, download of the model included"`
+	UpdateTimeout time.Duration `recipe:"update_timeout" default:"10m" min:"1s" change:"live" doc:"Time limit of loading new weights"`
+	MaxRestarts   int64         `recipe:"max_restarts" default:"3" min:"0" change:"live" doc:"Restarts of a failed server before the block fails; the count is reset once a server has answered for ten minutes"`
 }
 
 // servedName is the name that clients send as model.
