@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// together is the time within which signals are one wish: a terminal and timeout(1) signal the whole group of
+// together is the time within which several signals count as one: a terminal and timeout(1) signal the whole group of
 // processes, and timeout its child besides.
 const together = time.Second
 
-// wish is what a signal asks for.
+// wish is the action that a signal requests.
 type wish int
 
 const (
@@ -22,9 +22,9 @@ const (
 	leave        // the terminal was closed: continue without it
 )
 
-// presses tells what each of a row of signals asks for. Ctrl-C and SIGTERM drain. A Ctrl-C after that kills, since only
-// a person presses it twice; SIGTERM never does, since programs send it, some of them again and again, and end with
-// SIGKILL what they want to be dead.
+// presses maps each of a sequence of signals to an action. Ctrl-C and SIGTERM drain. A Ctrl-C after that kills, since
+// only a person presses it twice; SIGTERM never does, since programs send it, some of them repeatedly, and use SIGKILL
+// to kill.
 type presses struct{ first time.Time }
 
 func (p *presses) hear(sig os.Signal, now time.Time) wish {
@@ -40,10 +40,10 @@ func (p *presses) hear(sig os.Signal, now time.Time) wish {
 	return nothing
 }
 
-// reactions are what is done when a signal asks for something, each at most once.
+// reactions are the handlers of the actions that signals request, each called at most once.
 type reactions struct{ draining, killing, leaving func() }
 
-// orders are what signals say to a run.
+// orders turns signals into actions on a run.
 type orders struct {
 	stop, kill chan struct{}
 	signals    chan os.Signal
@@ -51,14 +51,14 @@ type orders struct {
 	wait       sync.WaitGroup
 }
 
-// listen takes SIGINT, SIGTERM and SIGHUP (a terminal that was closed) until close is called. It tells what it heard
-// through the reactions.
+// listen takes SIGINT, SIGTERM and SIGHUP (a terminal that was closed) until close is called, and calls
+// the reactions.
 func listen(r reactions) *orders {
 	o := &orders{stop: make(chan struct{}), kill: make(chan struct{}), signals: make(chan os.Signal, 4),
 		broken: make(chan os.Signal, 1)}
 	signal.Notify(o.signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	// A pipe that nobody reads any more ends what is written to it and not the engine. It must not be ignored
-	// altogether: programs that are started would inherit that.
+	// A pipe without a reader fails the write and does not end the engine. SIGPIPE must not be ignored: programs
+	// that are started would inherit that.
 	signal.Notify(o.broken, syscall.SIGPIPE)
 	o.wait.Go(func() {
 		var p presses

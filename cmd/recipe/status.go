@@ -67,11 +67,11 @@ needs the run's engine; without one it shows the engine's last report.`,
 	return cmd
 }
 
-// answerWithin is how long an engine may take to say where its run stands before status goes by what is written down.
+// answerWithin bounds the engine's answer to a status request; after it, status uses the record on disk.
 const answerWithin = 3 * time.Second
 
-// look finds out what a run is now: from its engine, or, when none works on it, from the processes that are alive. The
-// record is the engine's when that answers: it may hold what could not be written yet.
+// look determines the current state of a run: from its engine, or, without one, from the live processes. The record is
+// the engine's if it answers: it may hold what could not be written yet.
 func look(ctx context.Context, dir state.Dir, run *state.Run, holder *state.Owner) (*state.Run, view.Seen) {
 	if holder == nil {
 		_, found, err := enginerun.Observe(ctx, dir, enginerun.Processes{})
@@ -83,7 +83,7 @@ func look(ctx context.Context, dir state.Dir, run *state.Run, holder *state.Owne
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	client, err := session.Dial(ctx, dir)
-	if errors.Is(err, session.ErrNoEngine) { // it begins or ends
+	if errors.Is(err, session.ErrNoEngine) { // it is starting or ending
 		return run, view.Seen{}
 	}
 	if err != nil {
@@ -100,7 +100,7 @@ func look(ctx context.Context, dir state.Dir, run *state.Run, holder *state.Owne
 	return now.Run, view.Watched(now.Live, now.Waiting)
 }
 
-// foreignTo says why a run directory does not belong where it lies, or nil.
+// foreignTo returns why a run directory is a copy of another, or nil.
 func foreignTo(cmd *cobra.Command, dir state.Dir) *state.ForeignError {
 	var foreign *state.ForeignError
 	if errors.As(enginerun.Belongs(cmd.Context(), dir, enginerun.Processes{}), &foreign) {

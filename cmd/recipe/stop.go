@@ -17,7 +17,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// stopFlags are what a person chose for one stop.
+// stopFlags are the flags of one stop.
 type stopFlags struct {
 	file    string
 	kill    bool
@@ -74,7 +74,7 @@ the stop continues.`,
 // errWaited ends the waiting for a stop.
 var errWaited = errors.New("timed out")
 
-// stop stops a run and shows how, until everything has stopped.
+// stop stops a run and shows the progress until everything has stopped.
 func (a *app) stop(ctx context.Context, dir state.Dir, live *session.Client, f *stopFlags) error {
 	text := "Stopping: jobs write a checkpoint and end, then services stop."
 	if f.kill {
@@ -108,7 +108,7 @@ func (a *app) stop(ctx context.Context, dir state.Dir, live *session.Client, f *
 	return err
 }
 
-// unfinished says what a stop that is no longer waited for still waits for.
+// unfinished lists what a stop still waits for when the command no longer waits for the stop.
 func unfinished(dir state.Dir, f *stopFlags) error {
 	why := "interrupted"
 	if f.timeout > 0 {
@@ -133,8 +133,8 @@ func unfinished(dir state.Dir, f *stopFlags) error {
 	return e
 }
 
-// nothingToStop says why, and what can be done about a run that goes on by itself. A run that has ended is as it should
-// be: stop may be repeated.
+// nothingToStop gives the reason, and a remedy for a run that continues without an engine. A run that has ended is no
+// error: stop may be repeated.
 func (a *app) nothingToStop(err error, r *state.Run) error {
 	if r.Status == state.New {
 		_, werr := fmt.Fprintln(a.out, "This run was never started, or it was destroyed; there is nothing to stop.")

@@ -14,7 +14,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/snapshot"
 )
 
-// watched is what a view has seen of a run.
+// watched is the result of watching a run.
 type watched struct {
 	snap *snapshot.Snapshot
 	err  error
@@ -27,17 +27,16 @@ type watcher struct {
 	left atomic.Bool // the terminal was closed
 }
 
-// leave ends the showing; the run is followed on.
+// leave ends the output; the run is still followed.
 func (w *watcher) leave() {
 	w.left.Store(true)
 	w.live.Leave()
 }
 
-// gone says that the output has no reader: a pipe without a reader, a closed terminal.
+// gone reports that the output has no reader: a pipe without a reader, a closed terminal.
 func gone(err error) bool { return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.EIO) }
 
-// watch begins to show the events of a run and goes on until it has ended or ctx ends. Events older than since are not
-// shown.
+// watch shows the events of a run until it has ended or ctx ends. Events older than since are not shown.
 func (a *app) watch(ctx context.Context, dir string, since time.Time, asJSON bool) *watcher {
 	w := &watcher{live: view.NewLive(a.out, a.style(), since), done: make(chan watched, 1)}
 	go func() {
@@ -66,7 +65,7 @@ func (a *app) watch(ctx context.Context, dir string, since time.Time, asJSON boo
 	return w
 }
 
-// blind reports that a run continues without output: `recipe apply | tee log`, for example, loses tee to Ctrl-C.
+// blind reports that a run continues without output: in `recipe apply | tee log`, for example, Ctrl-C ends tee.
 func (a *app) blind(err error) {
 	fmt.Fprintf(a.err,
 		"recipe: the output cannot be written any more (%v). The run continues; recipe status and recipe logs -f "+

@@ -8,11 +8,11 @@ import (
 	"github.com/recipe-rl/recipe/engine/host"
 )
 
-// outputEvery is how often it is looked whether a plugin process has printed something.
+// outputEvery is the interval between reads of a plugin process's output.
 const outputEvery = time.Second
 
-// A plugin that prints without end must not fill the run's log: so many lines at once, then so many a second. All of
-// them are in its files.
+// Limits for a plugin that prints without end and would fill the run's log: lines at once, then lines a second. All
+// lines are in its files.
 const (
 	printedBurst = 200
 	printedRate  = 5
@@ -24,7 +24,7 @@ type printed struct {
 	output  *host.Output
 	room    float64 // lines that may be logged now
 	since   time.Time
-	left    int // lines that were left out since the last one that was told
+	left    int // lines left out since the last one that was logged
 }
 
 func newPrinted(at *attempt) *printed {
@@ -38,15 +38,15 @@ func newPrinted(at *attempt) *printed {
 	return p
 }
 
-// next tells what was printed since the last call; ended: the process has ended.
+// next logs what was printed since the last call; ended: the process has ended.
 func (p *printed) next(ended bool) {
 	now := p.attempt.e.now()
 	p.room = min(printedBurst, p.room+printedRate*max(0, now.Sub(p.since).Seconds()))
 	p.since = now
-	for p.output.Next(ended, p.line) && ended { // a call reads so much and no more
+	for p.output.Next(ended, p.line) && ended { // a call reads a limited amount
 	}
 	if ended {
-		p.told()
+		p.reportDropped()
 	}
 }
 
@@ -55,14 +55,14 @@ func (p *printed) line(l host.OutputLine) {
 		p.left++
 		return
 	}
-	p.told()
+	p.reportDropped()
 	p.room--
 	p.attempt.e.append(event.Event{Type: event.LogLine, Address: p.attempt.block.String(),
 		BlockAttempt: p.attempt.number, Level: "info", Stream: l.Stream, Message: l.Text})
 }
 
-// told says how many lines were left out.
-func (p *printed) told() {
+// reportDropped logs how many lines were left out.
+func (p *printed) reportDropped() {
 	if p.left == 0 {
 		return
 	}

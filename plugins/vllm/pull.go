@@ -33,7 +33,7 @@ func (p pulled) String() string {
 
 // pull lets the workers copy a trainer's tensors, which they open once, or receive them by nccl. With transports ipc
 // and nccl generation is paused meanwhile; live takes the moment between two steps of the engine.
-func (c *client) pull(ctx context.Context, l engine.Load) (told pulled, err error) {
+func (c *client) pull(ctx context.Context, l engine.Load) (result pulled, err error) {
 	w := l.Weights
 	if err := c.offers.require("/collective_rpc", "copy weights into a running server"); err != nil {
 		return pulled{}, err
@@ -47,20 +47,20 @@ func (c *client) pull(ctx context.Context, l engine.Load) (told pulled, err erro
 			Detail: "the trainer's plugin does not publish that way", Remedy: "set transport = \"reload\" in the sync block",
 			Err: err}
 	}
-	if told, err = c.pullOnce(ctx, l, handles.Key); err == nil && told.Unknown {
+	if result, err = c.pullOnce(ctx, l, handles.Key); err == nil && result.Unknown {
 		if err := c.attach(ctx, w); err != nil {
 			return pulled{}, err
 		}
-		told, err = c.pullOnce(ctx, l, handles.Key)
+		result, err = c.pullOnce(ctx, l, handles.Key)
 	}
 	switch {
 	case err != nil:
 		return pulled{}, err
-	case told.Unknown:
+	case result.Unknown:
 		return pulled{}, errors.New("a worker forgot the trainer's tensors as soon as it had opened them; " +
 			"does something restart it?")
 	}
-	return told, nil
+	return result, nil
 }
 
 // attach lets the workers open the tensors. It may take a moment, so generation continues meanwhile.
@@ -73,7 +73,7 @@ func (c *client) attach(ctx context.Context, w sdk.Weights) error {
 	return err
 }
 
-func (c *client) pullOnce(ctx context.Context, l engine.Load, key string) (told pulled, err error) {
+func (c *client) pullOnce(ctx context.Context, l engine.Load, key string) (result pulled, err error) {
 	w := l.Weights
 	if w.Transport != "live" {
 		resume, err := c.pause(ctx, l)
@@ -86,16 +86,16 @@ func (c *client) pullOnce(ctx context.Context, l engine.Load, key string) (told 
 	if err != nil {
 		return pulled{}, fmt.Errorf("copy version %d: %w", w.Version, err)
 	}
-	if told, err = agree(results, w.Version); err != nil || told.Unknown {
-		return told, err
+	if result, err = agree(results, w.Version); err != nil || result.Unknown {
+		return result, err
 	}
 	if w.Transport == "live" {
-		return told, c.label(ctx, w.Version)
+		return result, c.label(ctx, w.Version)
 	}
 	if err := c.forget(ctx); err != nil {
 		return pulled{}, err
 	}
-	return told, c.label(ctx, w.Version)
+	return result, c.label(ctx, w.Version)
 }
 
 // agree makes one answer of those of all workers.

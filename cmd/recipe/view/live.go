@@ -30,8 +30,8 @@ type Live struct {
 	size  func() (width, height int)
 	snap  *snapshot.Snapshot
 	since time.Time // of the events shown: those of earlier applies only fill the snapshot
-	drawn int       // lines of the table that stand on the screen
-	told  map[string]time.Time
+	drawn int       // lines of the table on the screen
+	shown map[string]time.Time
 	said  chan string
 	hint  string // what Ctrl-C does now
 	lost  func(error)
@@ -52,7 +52,7 @@ func (l *Live) show(text string) {
 	}
 }
 
-// NewLive shows events on out. Events older than since are taken into account and not shown.
+// NewLive shows events on out. Events older than since update the snapshot and are not shown.
 func NewLive(out io.Writer, s Style, since time.Time) *Live {
 	size := func() (int, int) { return s.Width, 24 }
 	if f, ok := out.(*os.File); ok && s.Terminal {
@@ -64,7 +64,7 @@ func NewLive(out io.Writer, s Style, since time.Time) *Live {
 			return width, height
 		}
 	}
-	return &Live{out: out, style: s, size: size, snap: &snapshot.Snapshot{}, since: since, told: map[string]time.Time{},
+	return &Live{out: out, style: s, size: size, snap: &snapshot.Snapshot{}, since: since, shown: map[string]time.Time{},
 		said: make(chan string, 4), hint: "Ctrl-C stops the run at a checkpoint"}
 }
 
@@ -86,7 +86,7 @@ func (l *Live) say(text string) {
 	}
 }
 
-// Follow shows the events in dir until the run has ended or ctx ends. It returns what the run looked like last.
+// Follow shows the events in dir until the run has ended or ctx ends. It returns the last snapshot of the run.
 func (l *Live) Follow(ctx context.Context, dir string) (*snapshot.Snapshot, error) {
 	events := make(chan event.Event, 256)
 	done := make(chan error, 1)
@@ -143,13 +143,13 @@ func (l *Live) event(e event.Event) {
 	l.line(text)
 }
 
-// line writes one line that stays, above the table.
+// line writes one permanent line above the table.
 func (l *Live) line(text string) {
 	l.erase()
 	l.show(text + "\n")
 }
 
-// headline picks the numbers that say how a run goes; the rest is in the log. A block that has none of them shows all.
+// headline selects the main metrics of a run; the rest is in the log. A block that has none of them shows all.
 func headline(m map[string]float64) map[string]float64 {
 	out := map[string]float64{}
 	for name, value := range m {
@@ -163,7 +163,7 @@ func headline(m map[string]float64) map[string]float64 {
 	return out
 }
 
-// worthALine says whether an event stays on the screen. At a terminal the table tells what changes all the time.
+// worthALine reports whether an event gets a permanent line. At a terminal the table shows what changes often.
 func (l *Live) worthALine(e event.Event) bool {
 	switch e.Type {
 	case event.RunStarted, event.Output, event.Sample:
@@ -179,17 +179,17 @@ func (l *Live) worthALine(e event.Event) bool {
 	case event.Checkpoint:
 		return !l.style.Terminal
 	case event.Metrics:
-		if l.style.Terminal || e.Time.Sub(l.told[e.Address]) < metricsEvery {
+		if l.style.Terminal || e.Time.Sub(l.shown[e.Address]) < metricsEvery {
 			return false
 		}
-		l.told[e.Address] = e.Time
+		l.shown[e.Address] = e.Time
 		return true
 	default:
 		return false
 	}
 }
 
-// erase takes the table off the screen so that a line can be written in its place.
+// erase removes the table from the screen so that a line can be written in its place.
 func (l *Live) erase() {
 	if l.drawn > 0 {
 		l.show(fmt.Sprintf("\r\x1b[%dA\x1b[J", l.drawn))
@@ -214,7 +214,7 @@ func (l *Live) draw(now time.Time) {
 		hidden := len(lines) - most + 1
 		lines = append(lines[:most-1], l.style.Dim(fmt.Sprintf("… and %d more lines; recipe status shows all", hidden)))
 	}
-	// One write for the whole picture: a terminal then never shows half of it.
+	// One write for the whole table: a terminal then never shows half of it.
 	var b strings.Builder
 	if l.drawn > 0 {
 		fmt.Fprintf(&b, "\r\x1b[%dA", l.drawn) // the terminal may have echoed ^C: begin at the first column

@@ -16,7 +16,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// Standing says in one or a few words where a run stands. Holder is the engine that works on it, or nil.
+// Standing is the state of a run in a few words. Holder is the engine of the run, or nil.
 func Standing(run *state.Run, holder *state.Owner) string {
 	if run.Status != state.Running {
 		return string(run.Status)
@@ -27,8 +27,8 @@ func Standing(run *state.Run, holder *state.Owner) string {
 	return "running"
 }
 
-// Complete adds to a snapshot what only the record knows, for a log of which old files were deleted, and takes out the
-// blocks that are no part of the run any more.
+// Complete adds to a snapshot what only the record holds, for a log whose old files were deleted, and removes blocks
+// that are no longer part of the run.
 func Complete(snap *snapshot.Snapshot, run *state.Run) {
 	for a, blk := range snap.Blocks {
 		if address, err := addr.Parse(a); err == nil && run.Blocks[address] == nil && sdk.Phase(blk.Phase).Over() {
@@ -48,10 +48,10 @@ func Complete(snap *snapshot.Snapshot, run *state.Run) {
 	}
 }
 
-// Elsewhere is where a run stands whose directory was copied from elsewhere.
+// Elsewhere is the state of a run whose directory is a copy.
 const Elsewhere = "the record of a run elsewhere (only claim accepts it)"
 
-// Foreign says of a copied run directory whose it is; nothing when it belongs where it lies.
+// Foreign names the original of a copied run directory; it prints nothing for an original.
 func Foreign(w io.Writer, s Style, e *state.ForeignError) error {
 	if e == nil {
 		return nil
@@ -110,7 +110,7 @@ func StatusJSON(w io.Writer, run *state.Run, snap *snapshot.Snapshot, holder *st
 		// not. With either, the phases may be old.
 		Waiting []enginerun.Waiting `json:"waiting,omitempty"`
 		Silent  string              `json:"engine_error,omitempty"`
-		// Moved says of which live blocks the process still uses the paths of a place from where the project was moved.
+		// Moved lists live blocks whose process still uses the paths from before the project was moved.
 		Moved map[addr.Block]string `json:"moved_from,omitempty"`
 	}{"1.1", run.Recipe, run.ID, run.Status, run.Error, holder, run.Policy.Version, blocks, elsewhere, seen.Waiting,
 		seen.Silent, seen.Moved})
@@ -125,7 +125,7 @@ func sorted(run *state.Run) []addr.Block {
 	return out
 }
 
-// Record shows what run.json says.
+// Record shows the content of run.json.
 func Record(w io.Writer, s Style, dir string, run *state.Run) error {
 	pairs := [][2]string{
 		{"run", run.ID}, {"recipe", run.File}, {"status", string(run.Status)}, {"error", run.Error},
@@ -146,7 +146,7 @@ func Record(w io.Writer, s Style, dir string, run *state.Run) error {
 	return nil
 }
 
-// RecordedBlock shows what run.json says of one block.
+// RecordedBlock shows the entry of one block in run.json.
 func RecordedBlock(w io.Writer, s Style, a addr.Block, b *state.Block) error {
 	if _, err := fmt.Fprintln(w, s.Bold(a.String())); err != nil {
 		return err
@@ -187,7 +187,7 @@ func moment(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// listing writes names and values in two columns; what has no value is left out.
+// listing writes names and values in two columns, without names that have no value.
 func listing(w io.Writer, s Style, pairs [][2]string) error {
 	var rows [][]Cell
 	for _, p := range pairs {
@@ -222,7 +222,7 @@ func Outputs(w io.Writer, prefix string, outs map[string]state.RecordedOutput) e
 	return nil
 }
 
-// OneOutput prints the value of one output: as JSON, raw for scripts, or as it would stand in a recipe.
+// OneOutput prints the value of one output: as JSON, raw for scripts, or as written in a recipe.
 func OneOutput(w io.Writer, o state.RecordedOutput, asJSON, raw bool) error {
 	if asJSON {
 		return JSON(w, o.Value)
@@ -236,8 +236,8 @@ func OneOutput(w io.Writer, o state.RecordedOutput, asJSON, raw bool) error {
 	return err
 }
 
-// Filter picks events of some blocks (of all when there are none) that are not older than since. A block without its
-// key stands for all its instances.
+// Filter selects events of the given blocks (none: of all) that are not older than since. A block without its key
+// selects all its instances.
 func Filter(blocks []addr.Block, since time.Time) func(event.Event) bool {
 	return func(e event.Event) bool {
 		if e.Time.Before(since) {

@@ -13,7 +13,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// Why says what a run waits for, down to the cause, and what every block does.
+// Why prints the chain of waits of a run, down to the cause, and the activities of every block.
 func Why(w io.Writer, s Style, d *why.Document) error {
 	var b strings.Builder
 	switch {
@@ -71,7 +71,7 @@ func whyFromLog(b *strings.Builder, s Style, d *why.Document) {
 	}
 }
 
-// whyBlocks lists what every block does.
+// whyBlocks lists the activities of every block.
 func whyBlocks(s Style, blocks []why.BlockDocument) []string {
 	rows := [][]Cell{{{Text: "BLOCK", Paint: s.Bold}, {Text: "PHASE", Paint: s.Bold}, {Text: "DOES", Paint: s.Bold}}}
 	for _, d := range blocks {
@@ -107,7 +107,7 @@ func doings(d why.BlockDocument) []string {
 	return out
 }
 
-// WhyFromLog is what is known of a run that no engine works on: what an engine said last.
+// WhyFromLog returns the last report of an engine, for a run that has no engine now.
 func WhyFromLog(snap *snapshot.Snapshot, now time.Time) *why.Document {
 	d := &why.Document{FormatVersion: why.FormatVersion, Time: now.UTC(), After: why.DefaultAfter.Seconds(),
 		Stalls: []why.StallDocument{}}
@@ -120,7 +120,7 @@ func WhyFromLog(snap *snapshot.Snapshot, now time.Time) *why.Document {
 	return d
 }
 
-// stallsOf lists what stands still, in the order of the addresses.
+// stallsOf lists the stalls, sorted by address.
 func stallsOf(snap *snapshot.Snapshot) []event.Event {
 	roots := make([]string, 0, len(snap.Stalls))
 	for root := range snap.Stalls {
@@ -134,7 +134,7 @@ func stallsOf(snap *snapshot.Snapshot) []event.Event {
 	return out
 }
 
-// StallLines say what stands still, a line each. Limit bounds the width of a line; 0 is no bound.
+// StallLines describes each stall in one line. Limit bounds the width of a line; 0: no bound.
 func StallLines(s Style, snap *snapshot.Snapshot, limit int, now time.Time) []string {
 	var rows [][]Cell
 	for _, e := range stallsOf(snap) {

@@ -14,14 +14,14 @@ import (
 // stopSignal makes the worker write a checkpoint and end.
 const stopSignal = syscall.SIGTERM
 
-// Symptom is a failure that the program cannot report itself, known by what it has left in its log.
+// Symptom is a failure that the program cannot report itself, recognised by its log.
 type Symptom struct {
 	Pattern         *regexp.Regexp
 	Summary, Remedy string
 }
 
 // common are the symptoms of every PyTorch program, with remedies that hold for any. A plugin's own come first and can
-// name its attributes. They are compiled when a worker has failed, so that nobody else pays for it.
+// name its attributes. They are compiled only when a worker has failed.
 func common() []Symptom {
 	return []Symptom{
 		{regexp.MustCompile(`the configuration is wrong`),
@@ -44,14 +44,14 @@ func common() []Symptom {
 	}
 }
 
-// What PyTorch writes when memory runs out, for the symptoms of plugins.
+// PyTorch's messages when memory runs out, for the symptoms of plugins.
 const (
 	MachineMemory = `Total system memory|Cannot allocate memory|DefaultCPUAllocator: (can't|not enough)`
 	GPUMemory     = `CUDA out of memory|OutOfMemoryError`
 )
 
-// Diagnose explains the end of a worker that reported nothing itself by the end of its log. The plugin's own symptoms
-// come first.
+// Diagnose explains, from the end of its log, why a worker ended that reported no error itself. The plugin's own
+// symptoms come first.
 func Diagnose(cause error, log string, own []Symptom) error {
 	for _, s := range append(slices.Clip(own), common()...) {
 		if at := s.Pattern.FindStringIndex(log); at != nil {

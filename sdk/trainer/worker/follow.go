@@ -40,7 +40,7 @@ type event struct {
 	problem
 }
 
-// follow takes the worker's messages until it ends, and answers for its weights meanwhile.
+// follow handles the worker's messages until it ends, and serves its weights meanwhile.
 func (t *Trainer[C]) follow(ctx context.Context, s *stage[C]) error {
 	program, l, w := s.program, s.link, s.watch
 	t.mu.Lock()
@@ -51,7 +51,7 @@ func (t *Trainer[C]) follow(ctx context.Context, s *stage[C]) error {
 		t.link = nil
 		t.mu.Unlock()
 	}()
-	// What is done for the worker ends with it.
+	// Work for the worker ends with it.
 	working, idle := context.WithCancel(ctx)
 	defer func() { idle(); w.asks.Wait() }()
 	ended := l.ended(program)
@@ -74,7 +74,7 @@ func (t *Trainer[C]) follow(ctx context.Context, s *stage[C]) error {
 			case ctx.Err() != nil:
 			case !errors.Is(err, errGone):
 				return err
-			default: // the worker is about to end: how it ends says more than that it did not answer
+			default: // the worker is about to end: its exit is more specific than a missing answer
 				broken, given = err, time.After(lastWords)
 			}
 		case <-given:
@@ -98,16 +98,16 @@ func (t *Trainer[C]) follow(ctx context.Context, s *stage[C]) error {
 	}
 }
 
-// lastWords is how long a worker may take to end that has broken off an answer.
+// lastWords is how long a worker that broke off an answer may take to end.
 const lastWords = 10 * time.Second
 
 const logTail = 200
 
-// watch is what the messages so far came to. One goroutine owns it.
+// watch is the state derived from the messages so far. One goroutine owns it.
 type watch[C any] struct {
 	trainer *Trainer[C]
 	asks    sync.WaitGroup // requests of the worker that are being answered
-	failed  chan error     // the first of them that could not be
+	failed  chan error     // the first failure of them
 	trained int64          // newest step
 	saved   int64          // step of the newest checkpoint
 	failure *problem
@@ -131,7 +131,7 @@ func (w *watch[C]) handle(ctx context.Context, m message) {
 	w.asks.Go(func() { w.answer(ctx, m) })
 }
 
-// answer does for the worker what it asks for, in its own goroutine: its weights may have to be published meanwhile.
+// answer handles a request of the worker in its own goroutine: weights may have to be published meanwhile.
 func (w *watch[C]) answer(ctx context.Context, m message) {
 	host := w.trainer.host
 	version := host.Version()
@@ -152,7 +152,7 @@ func (w *watch[C]) answer(ctx context.Context, m message) {
 	}
 }
 
-// rest takes what the worker said before it ended. What it asked for nobody waits for.
+// rest handles the messages that the worker sent before it ended. Its requests get no answer.
 func (w *watch[C]) rest(l *link) {
 	for {
 		select {
@@ -201,8 +201,8 @@ func (w *watch[C]) event(e event) {
 	}
 }
 
-// unused tells of groups that were not trained on. A batch of which that is so for all of them, or for some that cannot
-// be read, shows in the status until another trains.
+// unused reports groups that were not trained on. A batch with no trained group, or with unreadable ones, is shown in
+// the status until another batch trains.
 func (w *watch[C]) unused(e event) {
 	t := w.trainer
 	level, text := describe(e)
@@ -228,7 +228,7 @@ func (w *watch[C]) phase(e event) {
 	case "connecting":
 		w.trainer.tellPhase("registering with the trajectory API")
 	case "sync":
-		// Still ready: the sync block comes only to a trainer that is, and this one waits for it.
+		// Still ready: the sync block serves only ready trainers, and this one waits for it.
 		w.trainer.tellPhase("waiting until inference serves its weights")
 	case "turn":
 		w.trainer.tellPhase("has a batch")
@@ -246,7 +246,7 @@ func (w *watch[C]) phase(e event) {
 	}
 }
 
-// end says how the worker ended.
+// end returns the result of the worker's end.
 func (w *watch[C]) end(ctx context.Context, program *proc.Program) error {
 	err := program.Err()
 	switch {
@@ -262,15 +262,15 @@ func (w *watch[C]) end(ctx context.Context, program *proc.Program) error {
 		return ctx.Err()
 	case w.over == "":
 		return errors.New("the worker ended without saying that it was done")
-	case w.over == "stopped": // not by this side, which would have ended the context
-		return &sdk.Error{Summary: "somebody told the worker to end (SIGTERM), and it did after a last checkpoint",
+	case w.over == "stopped": // not by the engine, which would have cancelled the context
+		return &sdk.Error{Summary: "the worker received SIGTERM and ended after a last checkpoint",
 			Remedy: "started again it continues exactly where it was; to stop a run, use recipe stop"}
 	}
 	w.trainer.host.Log("info", "training is over: "+w.over)
 	return nil
 }
 
-// ready gives the outputs when the model is loaded, before the first batch: the sync block needs the control endpoint
+// ready reports the outputs when the model is loaded, before the first batch: the sync block needs the control endpoint
 // by then.
 func (t *Trainer[C]) ready(memory, machine string) {
 	t.mu.Lock()
@@ -303,7 +303,7 @@ func (t *Trainer[C]) tellPhase(text string) {
 	}
 }
 
-// trained takes the trouble with an earlier batch out of the status.
+// trained clears the problem of an earlier batch from the status.
 func (t *Trainer[C]) trained(batch string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,20 +13,20 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trainer"
 )
 
-// How far a program goes before its block is started, as its setting `prepare` says.
+// Values of a program's setting `prepare`: how far it prepares before its block is started.
 const (
 	onHost   = "host"   // imports, and files read: nothing that touches a GPU
 	onDevice = "device" // everything up to the first batch
 )
 
-// stage is a program that was started before its block was, for as long as Prepare lasts and until Run takes it over.
+// stage is a program that was started before its block, until Run takes it over.
 type stage[C any] struct {
 	process
 	watch *watch[C]
-	asked *message // the program has done what it can and asks to be started
+	asked *message // the program has finished preparing and asks to be started
 }
 
-// process is a program that runs, and what it was started with.
+// process is a running program and the parameters of its start.
 type process struct {
 	program  *proc.Program
 	link     *link
@@ -45,7 +45,7 @@ func (p process) end(ctx context.Context, host sdk.Host) {
 	p.link.close()
 }
 
-// Prepare starts the worker before its block is: it imports PyTorch and loads the model while inference starts. On a
+// Prepare starts the worker before its block: it imports PyTorch and loads the model while inference starts. On a
 // GPU of its own it does so on the GPU. Where it shares one it stays in host memory: an inference server measures the
 // free memory while it starts, and takes what another process allocates meanwhile for its own use.
 func (t *Trainer[C]) Prepare(ctx context.Context, req sdk.Request[C], host sdk.Host, started <-chan struct{}) error {
@@ -53,12 +53,12 @@ func (t *Trainer[C]) Prepare(ctx context.Context, req sdk.Request[C], host sdk.H
 	how := onDevice
 	if req.SharesDevices {
 		if how = onHost; t.gpus() > 1 {
-			return nil // ranks meet on their GPUs
+			return nil // ranks connect on their GPUs
 		}
 	}
 	var err error
 	if t.program, err = t.describe(req); err != nil {
-		return nil //nolint:nilerror // a value that is not known yet may be the reason: Run says what is wrong
+		return nil //nolint:nilerror // an unknown value may be the reason: Run reports the error
 	}
 	p, err := t.launch(ctx, map[string]any{"prepare": how, "data": map[string]any{"url": ""}})
 	if err != nil {
@@ -73,7 +73,7 @@ func (t *Trainer[C]) Prepare(ctx context.Context, req sdk.Request[C], host sdk.H
 	return nil
 }
 
-// follow takes the worker's messages until the block is started or stopped.
+// follow handles the worker's messages until the block is started or stopped.
 func (s *stage[C]) follow(ctx context.Context, started <-chan struct{}) error {
 	late := time.NewTimer(connectTimeout)
 	defer late.Stop()
@@ -105,8 +105,8 @@ func (s *stage[C]) follow(ctx context.Context, started <-chan struct{}) error {
 	}
 }
 
-// takeOver is the worker that was prepared, told the rest. Nil: there is none, or it was prepared with what no longer
-// holds and has been ended.
+// takeOver returns the prepared worker after sending it the remaining settings. Nil: there is none, or it was prepared
+// with settings that have changed and has been stopped.
 func (t *Trainer[C]) takeOver(ctx context.Context) (*stage[C], error) {
 	s := t.stage
 	if t.stage = nil; s == nil {
@@ -123,14 +123,14 @@ func (t *Trainer[C]) takeOver(ctx context.Context) (*stage[C], error) {
 		}
 		return nil, err
 	}
-	t.told = t.program.Settings
+	t.sent = t.program.Settings
 	if s.asked != nil {
 		s.asked.reply(map[string]any{"settings": t.late}, nil)
 	}
 	return s, nil
 }
 
-// changedSince names what a worker would be started with now and was not.
+// changedSince names a parameter of the start that has changed since the worker was prepared; empty: none.
 func (t *Trainer[C]) changedSince(p process) (string, error) {
 	python, err := t.interpreter()
 	if err != nil {

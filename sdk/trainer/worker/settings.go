@@ -30,7 +30,7 @@ func (t *Trainer[C]) known() (map[string]any, error) {
 
 // settings is the rest of the worker's configuration: what the plugin says, and what only the supervisor knows.
 func (t *Trainer[C]) settings(l *link) map[string]any {
-	t.told = t.program.Settings
+	t.sent = t.program.Settings
 	s := nested(t.program.Settings)
 	put(s, "checkpoint_dir", t.req.CheckpointDir)
 	put(s, "resume", t.req.Resume)

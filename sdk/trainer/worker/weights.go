@@ -124,7 +124,7 @@ func (t *Trainer[C]) Update(ctx context.Context, config C) error {
 		return err
 	}
 	t.mu.Lock()
-	before := t.told
+	before := t.sent
 	t.mu.Unlock()
 	change := difference(before, program.Settings, program.Defaults)
 	if len(change) == 0 {
@@ -134,7 +134,7 @@ func (t *Trainer[C]) Update(ctx context.Context, config C) error {
 		return err
 	}
 	t.mu.Lock()
-	t.told = program.Settings
+	t.sent = program.Settings
 	t.mu.Unlock()
 	return nil
 }

@@ -90,7 +90,7 @@ type Trainer[C any] struct {
 
 	mu   sync.Mutex
 	link *link          // nil while no worker runs
-	told map[string]any // the settings that the worker has
+	sent map[string]any // settings last sent to the worker
 
 	outputs Outputs
 	rounded bool // it was said that published weights are less precise
