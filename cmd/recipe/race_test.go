@@ -48,7 +48,7 @@ func TestSeveralDetachAtOnce(t *testing.T) {
 					t.Errorf("an apply names no engine: %v\n%s", e.err, e.out)
 				case m[1] != fmt.Sprint(owner.PID):
 					t.Errorf("an apply names engine %s, and %d works on the run\n%s", m[1], owner.PID, e.out)
-				case strings.Contains(e.out, "The run goes on in engine process"):
+				case strings.Contains(e.out, "The run continues in engine process"):
 					if started++; e.err != nil {
 						t.Errorf("the one that got the run failed: %v", e.err)
 					}

@@ -148,7 +148,7 @@ func TestCommandsOnReadOnlyFolders(t *testing.T) {
 	}
 	out, said, err := p.run("fmt", "a")
 	if err == nil || out != "a/fine.hcl\n" ||
-		!strings.Contains(said, "formatting a/protected.hcl: permission denied") ||
+		!strings.Contains(said, "format a/protected.hcl: permission denied") ||
 		!strings.Contains(said, "broken.hcl") {
 		t.Errorf("fmt: %v\n%s%s", err, out, said)
 	}
@@ -165,7 +165,7 @@ func TestCommandsOnReadOnlyFolders(t *testing.T) {
 	holds("b/one.hcl", straight)
 
 	if out, said, err := p.run("plan", "--out", "b/plan.json", "quickstart.hcl"); err == nil ||
-		!strings.Contains(said, "saving the plan") || !strings.Contains(said, "permission denied") {
+		!strings.Contains(said, "save the plan") || !strings.Contains(said, "permission denied") {
 		t.Errorf("plan --out: %v\n%s%s", err, out, said)
 	}
 	p.chmod(".", 0o555)

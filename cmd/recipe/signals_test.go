@@ -86,7 +86,7 @@ func TestSignalsOfOneMomentDrain(t *testing.T) {
 			for _, pid := range []int{cmd.Process.Pid, -cmd.Process.Pid, cmd.Process.Pid} {
 				_ = syscall.Kill(pid, sig)
 			}
-			if err := cmd.Wait(); err != nil || !strings.Contains(out.String(), "The run is stopped. Go on with") {
+			if err := cmd.Wait(); err != nil || !strings.Contains(out.String(), "The run is stopped. Continue with") {
 				t.Errorf("the run was not drained: %v\n%s", err, &out)
 			}
 			if r := w.record(); r.Status != state.Stopped {
@@ -153,7 +153,7 @@ func TestAClosedTerminalDoesNotStopTheRun(t *testing.T) {
 			_ = cmd.Wait() // who was started at the terminal ends in whatever way
 			eventually(t, "the engine ends", func() bool { return syscall.Kill(engine.PID, 0) != nil })
 			if text := said(); name != "pipe" && name != "json" &&
-				!strings.Contains(text, "The run is stopped. Go on with") || strings.Contains(text, "\x1b[") {
+				!strings.Contains(text, "The run is stopped. Continue with") || strings.Contains(text, "\x1b[") {
 				t.Errorf("engine.log holds\n%q", text)
 			}
 		})

@@ -296,7 +296,7 @@ environment "still" "world" {
 }
 `)
 	e := s.logged(event.Restart, "environment.still.world",
-		`it has held up the run for \d+ s \(health.stall_timeout is 4s\): trainer.tiny.policy waits for batch `+
+		`it has blocked the run for \d+ s \(health.stall_timeout is 4s\): trainer.tiny.policy waits for batch `+
 			`1.*Next \(\d+ calls?\), no task for`)
 	if e.Attempt != 1 {
 		t.Errorf("restart %d", e.Attempt)
@@ -326,7 +326,7 @@ environment "still" "world" {
 `)
 	s.ends(
 		regexp.MustCompile(
-			`environment.still.world failed: it has held up the run for .*Score of \d+ completions, no score for ` +
+			`environment.still.world failed: it has blocked the run for .*Score of \d+ completions, no score for ` +
 				`.*after 1 restarts? within`))
 }
 
@@ -345,7 +345,7 @@ environment "still" "world" {
   }
 }
 `)
-	s.ends(regexp.MustCompile(`environment.still.world failed: it has held up the run for .*it is completed`))
+	s.ends(regexp.MustCompile(`environment.still.world failed: it has blocked the run for .*it is completed`))
 }
 
 // ends waits for the end of the run.
