@@ -37,7 +37,8 @@ type Config struct {
 
 // Definition is the plugin sync "weights".
 func Definition() *sdk.Definition {
-	return sdksync.New("weights", "Moves weights from a trainer to inference and verifies that every server has loaded them.",
+	return sdksync.New("weights",
+		"Moves weights from a trainer to inference and verifies that every server has loaded them.",
 		func() sdk.Service[Config] {
 			return &syncer{updates: make(chan Config, 1)}
 		})
