@@ -167,7 +167,8 @@ def measure(options: argparse.Namespace, name: str) -> dict:
         "case": name, "tokens_per_second": round(b.total_tokens / best), "step_s": round(best, 4),
         "steps_s": [round(t, 4) for t in times], "mfu": round(work / best / peak, 4) if peak else None,
         "tflops": round(work / best / 1e12, 1), "warm_up_s": round(warm_up, 2), "first_step_s": round(first, 2),
-        "compiling": spent, "compiling_with_steps": compiling(12), "compilations_in_steps": compiled.count() - graphs, "graphs": compiled.count(), "decided": s.notes,
+        "compiling": spent, "compiling_with_steps": compiling(12), "compilations_in_steps": compiled.count() - graphs,
+        "graphs": compiled.count(), "decided": s.notes,
         "choice": {k: v for k, v in vars(s.sizing.choice).items() if k != "reason"}, "tokens": b.total_tokens,
         "peak_gib": round(torch.cuda.max_memory_allocated(device) / 2**30, 2) if cuda else None,
         "held_gib": squeeze if held is not None else 0, "import_s": round(imported, 1), "load_s": round(loaded, 1),
@@ -238,7 +239,8 @@ def run(options: argparse.Namespace, name: str, cache: Path) -> dict:
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
         return {"case": name, "error": (done.stderr or done.stdout).strip()[-2500:]}
-    again = [line.split("[__recompiles]")[-1].strip()[:300] for line in done.stderr.splitlines() if "[__recompiles]" in line]
+    lines_of_torch = [line for line in done.stderr.splitlines() if "[__recompiles]" in line]
+    again = [line.split("[__recompiles]")[-1].strip()[:300] for line in lines_of_torch]
     return {**json.loads(lines[-1]), "process_s": round(time.perf_counter() - began, 1), "recompiles": again[:20]}
 
 
