@@ -111,7 +111,9 @@ func Define[C Config, E Environment](
 	var zero E
 	_, evaluable := any(zero).(Evaluable)
 	return New(name, summary, func() sdk.Service[C] {
-		r := &runner[C, E]{open: open}
+		r := &runner[C, E]{open: open, rolls: func(env E, _ C, with rolling) roller {
+			return &single{env: env, ask: with.ask, stages: with.stages}
+		}}
 		if evaluable {
 			return &evaluated[C, E]{runner: r}
 		}
@@ -120,7 +122,7 @@ func Define[C Config, E Environment](
 }
 
 // evaluated is a runner whose environment can be evaluated.
-type evaluated[C Config, E Environment] struct{ *runner[C, E] }
+type evaluated[C Config, E any] struct{ *runner[C, E] }
 
 var _ sdk.Evaluator = (*evaluated[Settings, Environment])(nil)
 

@@ -7,35 +7,20 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
-// What stands where a token is not trained on, as Atropos has it.
-const (
-	maskPrompt    = -100
-	logprobPrompt = 1.0
-)
-
-// group builds what is posted: each sequence is the prompt and one completion; the prompt is masked.
-func (s *sample) group(task Task, scores []float64, p sampling, env int) (*trajectory.Group, error) {
+// group builds what is posted.
+func (r *rolled) group(p sampling, env int) (*trajectory.Group, error) {
 	g := &trajectory.Group{
-		Scores: scores, EnvID: &env, PolicyVersion: s.versions,
+		Scores: r.scores(), EnvID: &env, PolicyVersion: r.versions(), Overrides: r.overrides(),
 		GenerationParams: map[string]any{"temperature": p.Temperature, "top_p": p.TopP, "max_tokens": p.MaxTokens,
 			"n": p.N},
 	}
-	conversations := make([][]Message, len(s.completions))
-	for i, c := range s.completions {
-		length := len(s.prompt) + len(c.Tokens)
-		tokens := append(append(make([]int, 0, length), s.prompt...), c.Tokens...)
-		masks := make([]int, 0, length)
-		logprobs := make([]float64, 0, length)
-		for range s.prompt {
-			masks, logprobs = append(masks, maskPrompt), append(logprobs, logprobPrompt)
-		}
-		masks, logprobs = append(masks, c.Tokens...), append(logprobs, c.Logprobs...)
-		g.Tokens = append(g.Tokens, tokens)
-		g.Masks = append(g.Masks, masks)
-		g.InferenceLogprobs = append(g.InferenceLogprobs, logprobs)
-		conversations[i] = append(task.conversation(), Message{"assistant", c.Text})
+	conversations := make([][]Message, len(r.sequences))
+	for i, s := range r.sequences {
+		g.Tokens = append(g.Tokens, s.tokens)
+		g.Masks = append(g.Masks, s.masks)
+		g.InferenceLogprobs = append(g.InferenceLogprobs, s.logprobs)
+		conversations[i] = s.conversation
 	}
-	g.Overrides = s.overrides()
 	var err error
 	if g.Messages, err = json.Marshal(conversations); err != nil {
 		return nil, fmt.Errorf("encode the conversations: %w", err)
@@ -44,24 +29,20 @@ func (s *sample) group(task Task, scores []float64, p sampling, env int) (*traje
 }
 
 // overrides say of sequences that several policy versions sampled which token came from which; nil when there are none.
-func (s *sample) overrides() []map[string]any {
+func (r *rolled) overrides() []map[string]any {
 	var list []map[string]any
-	for i, spans := range s.spans {
+	for i := range r.sequences {
+		spans := r.sequences[i].versionSpans()
 		if spans == nil {
 			continue
 		}
 		if list == nil {
-			list = make([]map[string]any, len(s.completions))
+			list = make([]map[string]any, len(r.sequences))
 			for j := range list {
 				list[j] = map[string]any{}
 			}
 		}
-		placed := make([]trajectory.VersionSpan, len(spans))
-		for j, v := range spans {
-			placed[j] = trajectory.VersionSpan{Version: v.Version, Start: len(s.prompt) + v.Start,
-				End: len(s.prompt) + v.End}
-		}
-		list[i][trajectory.OverrideVersions] = placed
+		list[i][trajectory.OverrideVersions] = spans
 	}
 	return list
 }
@@ -75,7 +56,7 @@ func (t Task) conversation() []Message {
 
 // text is the prompt for people.
 func (t Task) text() string {
-	if t.Messages == nil {
+	if len(t.Messages) == 0 {
 		return t.Prompt
 	}
 	return t.Messages[len(t.Messages)-1].Content

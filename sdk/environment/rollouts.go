@@ -30,7 +30,7 @@ func postRetry() trajectory.Retry {
 
 // rollouts samples, scores and posts groups.
 type rollouts struct {
-	env       Environment
+	roller    roller
 	host      sdk.Host
 	api       *trajectory.Client
 	sampler   *sampler
@@ -322,35 +322,30 @@ func refused(err error) bool {
 // that of the environment, maxTokens the longest sequence that the trainer takes.
 func (r *rollouts) group(ctx, working context.Context, id, maxTokens int) outcome {
 	end := r.stages.next.begin()
-	task, err := r.env.Next(ctx)
+	task, err := r.roller.next(ctx)
 	end()
 	if errors.Is(err, EOF) {
 		return outcome{eof: true}
 	}
-	if err == nil {
-		err = task.check()
-	}
 	if err != nil {
 		return r.ended(ctx, fmt.Errorf("the next task: %w", err))
 	}
-	end = r.stages.draw.begin()
-	drawn, err := r.draw(ctx, task)
-	end()
+	made, err := r.roller.roll(ctx, working, task, r.plan, limits{tokens: least(maxTokens, r.maxLength)})
 	if err != nil {
+		var u *unscored
+		if errors.As(err, &u) && ctx.Err() == nil {
+			r.tally.lost()
+			return outcome{bad: err}
+		}
 		return r.ended(ctx, err)
 	}
-	scores, err := r.score(working, task, drawn.completions)
-	if err != nil {
-		r.tally.lost()
-		return outcome{bad: err}
-	}
-	g, err := drawn.group(task, scores, r.plan, id)
+	g, err := made.group(r.plan, id)
 	if err != nil {
 		return outcome{err: err}
 	}
-	send := !(r.settings.DropUninformative && len(scores) > 1 && equal(scores))
+	send := !(r.settings.DropUninformative && len(g.Scores) > 1 && equal(g.Scores))
 	long := maxTokens > 0 && longest(g) > maxTokens
-	r.tally.add(task, drawn, scores, send && !long, long)
+	r.tally.add(task, made, send && !long, long)
 	switch {
 	case long:
 		r.stages.made(tooLong)
@@ -372,7 +367,15 @@ func (r *rollouts) group(ctx, working context.Context, id, maxTokens int) outcom
 		}
 		return outcome{bad: fmt.Errorf("post a group: %w", err)}
 	}
-	return outcome{posted: true, spans: drawn.versions != nil && drawn.versions.Max > drawn.versions.Min}
+	return outcome{posted: true, spans: g.PolicyVersion != nil && g.PolicyVersion.Max > g.PolicyVersion.Min}
+}
+
+// least is the smaller of two bounds of which 0 is none.
+func least(a, b int) int {
+	if a <= 0 || b <= 0 {
+		return max(a, b, 0)
+	}
+	return min(a, b)
 }
 
 // ended is a failure, unless the block was told to stop.
@@ -385,9 +388,9 @@ func (r *rollouts) ended(ctx context.Context, err error) outcome {
 
 // draw samples, again and again while the inference block is away: a failure of the server must never become a low
 // score.
-func (r *rollouts) draw(ctx context.Context, task Task) (*sample, error) {
+func (r *rollouts) draw(ctx context.Context, q question, p sampling) (*sample, error) {
 	for wait := retryFirst; ; wait = min(2*wait, retryLast) {
-		drawn, err := r.sampler.draw(ctx, task, r.plan)
+		drawn, err := r.sampler.draw(ctx, q, p)
 		var no *refusal
 		if err == nil || errors.As(err, &no) || ctx.Err() != nil {
 			return drawn, err

@@ -20,13 +20,24 @@ import (
 )
 
 // runner is one environment block.
-type runner[C Config, E Environment] struct {
+type runner[C Config, E any] struct {
 	open func(context.Context, Setup[C]) (E, error)
+	// rolls makes what rolls out the environment
+	rolls func(env E, config C, with rolling) roller
 
-	mu      sync.Mutex // of what Evaluate uses while Run runs
-	env     *E
-	sampler *sampler
-	plan    sampling
+	mu     sync.Mutex // of what Evaluate uses while Run runs
+	env    *E
+	roller roller
+	plan   sampling
+	limits limits
+}
+
+// rolling is what rollouts are made with.
+type rolling struct {
+	ask    asker
+	stages *stages
+	tally  *tally
+	log    func(level, message string)
 }
 
 var (
@@ -80,23 +91,27 @@ func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Hos
 	sampler := newSampler(served, name, s.RequestTimeout)
 	defer sampler.http.CloseIdleConnections()
 	plan := sampling{N: s.GroupSize, MaxTokens: s.MaxTokens, Temperature: s.Temperature, TopP: s.TopP, Stop: s.Stop}
-	r.set(&env, sampler, plan)
-	defer r.set(nil, nil, sampling{})
+	// Evaluations do not repeat a request that fails, and are no part of what is measured of training.
+	r.set(&env, r.rolls(env, req.Config, rolling{ask: sampler.draw, stages: &stages{}, tally: newTally(),
+		log: host.Log}), plan, limits{tokens: int(served.MaxModelLen)})
+	defer r.set(nil, nil, sampling{}, limits{})
 	// Ready before it is registered: the trajectory API lets nobody in before the trainer has asked for a batch, and
 	// the trainer waits for its environments to be ready.
 	host.Ready(outputs.Environment{Name: name, GroupSize: s.GroupSize})
 	rollouts := &rollouts{
-		env: env, host: host, api: api, sampler: sampler, plan: plan, settings: s, name: name,
+		host: host, api: api, sampler: sampler, plan: plan, settings: s, name: name,
 		maxLength: int(served.MaxModelLen), tally: newTally(),
 	}
+	rollouts.roller = r.rolls(env, req.Config, rolling{ask: rollouts.draw, stages: &rollouts.stages,
+		tally: rollouts.tally, log: host.Log})
 	host.Activities(rollouts.activities)
 	return rollouts.run(ctx)
 }
 
-func (r *runner[C, E]) set(env *E, s *sampler, p sampling) {
+func (r *runner[C, E]) set(env *E, rolls roller, p sampling, l limits) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.env, r.sampler, r.plan = env, s, p
+	r.env, r.roller, r.plan, r.limits = env, rolls, p, l
 }
 
 // nameOf is the last part of an address: the name that people gave the block, with its key.
@@ -114,7 +129,7 @@ const evaluating = 32
 // Evaluate answers the held-out set greedily and scores it.
 func (r *evaluated[C, E]) Evaluate(ctx context.Context, limit int) (map[string]float64, int64, error) {
 	r.mu.Lock()
-	env, sampler, plan := r.env, r.sampler, r.plan
+	env, rolls, plan, limits := r.env, r.roller, r.plan, r.limits
 	r.mu.Unlock()
 	if env == nil {
 		return nil, 0, errors.New("the environment does not run")
@@ -132,7 +147,16 @@ func (r *evaluated[C, E]) Evaluate(ctx context.Context, limit int) (map[string]f
 	plan.N, plan.Temperature, plan.TopP = 1, 0, 1
 	e := evaluation{oldest: math.MaxInt64}
 	err = each(ctx, evaluating, tasks, func(ctx context.Context, task Task) error {
-		return e.one(ctx, *env, sampler, task, plan)
+		made, err := rolls.roll(ctx, ctx, task, plan, limits)
+		if err != nil {
+			var p *panicked
+			if errors.As(err, &p) {
+				fmt.Fprintf(os.Stderr, "panic in Score: %s\n%s", p.value, p.stack)
+			}
+			return fmt.Errorf("a held-out task: %w", err)
+		}
+		e.add(made.sequences[0])
+		return nil
 	})
 	if err != nil {
 		return nil, 0, err
@@ -149,34 +173,17 @@ type evaluation struct {
 	oldest           int64
 }
 
-func (e *evaluation) one(ctx context.Context, env Environment, sampler *sampler, task Task, plan sampling) error {
-	if err := task.check(); err != nil {
-		return err
-	}
-	drawn, err := sampler.draw(ctx, task, plan)
-	if err != nil {
-		return err
-	}
-	c := drawn.completions[0]
-	score, err := scoreOne(ctx, env, task, c)
-	if err != nil {
-		var p *panicked
-		if errors.As(err, &p) {
-			fmt.Fprintf(os.Stderr, "panic in Score: %s\n%s", p.value, p.stack)
-		}
-		return fmt.Errorf("score a held-out task: %w", err)
-	}
+func (e *evaluation) add(s sequence) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.sum += score
-	e.tokens += float64(len(c.Tokens))
-	if c.Finish == "length" {
+	e.sum += s.score
+	e.tokens += float64(s.sampled)
+	if s.cut {
 		e.cut++
 	}
-	if drawn.versions != nil {
-		e.oldest = min(e.oldest, drawn.versions.Min)
+	if s.versions != nil {
+		e.oldest = min(e.oldest, s.versions.Min)
 	}
-	return nil
 }
 
 // version is the oldest policy version that answered; 0 when nobody said.

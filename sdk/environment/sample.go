@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -40,7 +41,7 @@ type sampling struct {
 	Stop        []string `json:"stop,omitempty"`
 }
 
-// sample is the answer to one task.
+// sample holds the answers to one question.
 type sample struct {
 	prompt      []int
 	completions []Completion
@@ -59,19 +60,34 @@ func (r *refusal) Error() string {
 	return fmt.Sprintf("the inference block refused the request (HTTP %d): %s", r.status, r.text)
 }
 
-// draw samples the completions of one task.
-func (s *sampler) draw(ctx context.Context, task Task, p sampling) (*sample, error) {
+// question is what the model is asked: one of text, tokens and messages.
+type question struct {
+	text     string
+	tokens   []int // as they are: the server adds nothing
+	messages []Message
+}
+
+// asker samples the answers to a question; the sampler's draw, or that with repetitions.
+type asker func(ctx context.Context, q question, p sampling) (*sample, error)
+
+// draw samples the answers to one question.
+func (s *sampler) draw(ctx context.Context, q question, p sampling) (*sample, error) {
 	body := struct {
 		Model    string    `json:"model"`
-		Prompt   string    `json:"prompt,omitempty"`
+		Prompt   any       `json:"prompt,omitempty"`
 		Messages []Message `json:"messages,omitempty"`
 		sampling
 		Logprobs any  `json:"logprobs"`
 		TokenIDs bool `json:"return_token_ids"`
-	}{Model: s.model, Prompt: task.Prompt, Messages: task.Messages, sampling: p, Logprobs: 0, TokenIDs: true}
+	}{Model: s.model, Messages: q.messages, sampling: p, Logprobs: 0, TokenIDs: true}
 	route := "/completions"
-	if task.Messages != nil {
+	switch {
+	case q.messages != nil:
 		route, body.Logprobs = "/chat/completions", true
+	case q.tokens != nil:
+		body.Prompt = q.tokens
+	default:
+		body.Prompt = q.text
 	}
 	data, err := json.Marshal(body)
 	if err != nil {
@@ -100,7 +116,12 @@ func (s *sampler) draw(ctx context.Context, task Task, p sampling) (*sample, err
 	default:
 		return nil, fmt.Errorf("ask for completions: HTTP %d: %s", code, brief(answer))
 	}
-	return readSample(answer, int(p.N))
+	drawn, err := readSample(answer, int(p.N))
+	if err == nil && q.tokens != nil && !slices.Equal(drawn.prompt, q.tokens) {
+		return nil, fmt.Errorf("ask for completions: the prompt was %d token ids and the server read %d others, so what "+
+			"would be trained is not what was sampled", len(q.tokens), len(drawn.prompt))
+	}
+	return drawn, err
 }
 
 func brief(text []byte) string {

@@ -52,7 +52,7 @@ func TestGroupsCarryTheVersionsOfTheirTokens(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g, err := s.group(Task{Prompt: "p"}, []float64{0, 1}, sampling{}, 0)
+		g, err := s.rolled(Task{Prompt: "p"}, []float64{0, 1}).group(sampling{}, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +89,7 @@ func FuzzReadSample(f *testing.F) {
 		if err != nil {
 			return
 		}
-		g, err := s.group(Task{Prompt: "p"}, []float64{0}, sampling{}, 0)
+		g, err := s.rolled(Task{Prompt: "p"}, []float64{0}).group(sampling{}, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

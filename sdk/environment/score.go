@@ -30,7 +30,7 @@ func (s notFinite) Error() string {
 
 // score asks for the score of every completion. The error names each cause once, with the number of completions that
 // have it.
-func (r *rollouts) score(ctx context.Context, task Task, list []Completion) ([]float64, error) {
+func (r *single) score(ctx context.Context, task Task, list []Completion) ([]float64, error) {
 	scores := make([]float64, len(list))
 	errs := make([]error, len(list))
 	var wg sync.WaitGroup
@@ -41,10 +41,7 @@ func (r *rollouts) score(ctx context.Context, task Task, list []Completion) ([]f
 		})
 	}
 	wg.Wait()
-	if err := together(errs); err != nil {
-		return nil, fmt.Errorf("score %q: %w", brief([]byte(task.text())), err)
-	}
-	return scores, nil
+	return scores, together(errs, "completions")
 }
 
 // scoreOne asks for one score. A panic of the author's code becomes an error.
@@ -64,8 +61,8 @@ func scoreOne(ctx context.Context, env Environment, task Task, c Completion) (sc
 // manyCauses are as many as one message names.
 const manyCauses = 3
 
-// together makes one error of those of a group's completions, each cause once; nil when there is none.
-func together(errs []error) error {
+// together makes one error of those of a group's completions or episodes, each cause once; nil when there is none.
+func together(errs []error, what string) error {
 	var causes []error
 	count := map[string]int{}
 	for _, err := range errs {
@@ -81,7 +78,7 @@ func together(errs []error) error {
 	}
 	parts := make([]string, 0, manyCauses+1)
 	for _, err := range causes[:min(len(causes), manyCauses)] {
-		parts = append(parts, fmt.Sprintf("%v (%d of %d completions)", err, count[err.Error()], len(errs)))
+		parts = append(parts, fmt.Sprintf("%v (%d of %d %s)", err, count[err.Error()], len(errs), what))
 	}
 	if more := len(causes) - manyCauses; more > 0 {
 		parts = append(parts, fmt.Sprintf("and %d more causes", more))
@@ -139,11 +136,15 @@ func (l *lostGroups) failure(reason error) error {
 		p *panicked
 		s notFinite
 		u *unscored
+		i *InfraFailed
 	)
 	switch {
 	case !errors.As(reason, &u):
 		e.Summary = fmt.Sprintf("%d groups in a row could not be posted", l.inARow)
 		e.Remedy = "see whether the trajectories block answers (recipe status); the groups were scored and are lost"
+	case errors.As(reason, &i):
+		e.Summary = fmt.Sprintf("%d groups in a row were lost because the environment failed", l.inARow)
+		e.Remedy = "see what the environment's server says in its own log; nothing of these groups was trained on"
 	case errors.As(reason, &p):
 		e.Remedy = "correct the environment's Score: its stack is in recipe logs, on the lines marked stderr"
 	case errors.As(reason, &s):

@@ -53,7 +53,7 @@ func (s *stage) activity(a sdk.Activity, what func(n int) string) (sdk.Activity,
 
 // stages are the ways of a group.
 type stages struct {
-	next, draw, score, post stage
+	next, draw, score, act, post stage
 
 	mu          sync.Mutex
 	registering time.Time // since when; zero: it is registered
@@ -164,6 +164,9 @@ func (r *rollouts) activities() []sdk.Activity {
 	add(s.score.activity(sdk.Activity{Sign: "score",
 		Remedy: "look at Score of this environment: recipe status --why --stacks shows where it is"},
 		func(n int) string { return "Score of " + count(n, "completion") }))
+	add(s.act.activity(sdk.Activity{Sign: "environment",
+		Remedy: "look at the environment's server: recipe status --why --stacks shows which call waits"},
+		func(n int) string { return "the environment to answer " + count(n, "episode") }))
 	add(s.post.activity(sdk.Activity{On: r.settings.Trajectories.Address}, groups("it to take ", "")))
 	s.mu.Lock()
 	defer s.mu.Unlock()

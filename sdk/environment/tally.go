@@ -21,24 +21,27 @@ type counts struct {
 	groups, sent, uninformative, tooLong, lost, retries float64
 	sequences, reward, rewardSent, sentSequences        float64
 	tokens, cut                                         float64
+	episodes, infraFailed, turns, invalid               float64
 }
 
 func newTally() *tally { return &tally{began: time.Now()} }
 
-func (t *tally) add(task Task, drawn *sample, scores []float64, sent, tooLong bool) {
+func (t *tally) add(task Task, made *rolled, sent, tooLong bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := &t.counts
 	c.groups++
-	for i, completion := range drawn.completions {
+	for _, s := range made.sequences {
 		c.sequences++
-		c.reward += scores[i]
-		c.tokens += float64(len(completion.Tokens))
-		if completion.Finish == "length" {
+		c.reward += s.score
+		c.tokens += float64(s.sampled)
+		c.turns += float64(s.turns)
+		c.invalid += float64(s.invalid)
+		if s.cut {
 			c.cut++
 		}
 		if sent {
-			c.rewardSent += scores[i]
+			c.rewardSent += s.score
 			c.sentSequences++
 		}
 	}
@@ -51,10 +54,24 @@ func (t *tally) add(task Task, drawn *sample, scores []float64, sent, tooLong bo
 		c.uninformative++
 	}
 	if t.show == nil {
-		t.show = &sdk.Sample{Prompt: task.text(), Completion: drawn.completions[0].Text, Score: scores[0]}
-		if drawn.versions != nil {
-			t.show.Version = drawn.versions.Max
+		first := made.sequences[0]
+		t.show = &sdk.Sample{Prompt: task.text(), Completion: first.text, Score: first.score}
+		if t.show.Prompt == "" { // the environment said it, and not the task
+			t.show.Prompt = Task{Messages: first.conversation[:1]}.text()
 		}
+		if first.versions != nil {
+			t.show.Version = first.versions.Max
+		}
+	}
+}
+
+// episode counts an episode that began, and whether the environment, and not the model, has ended it.
+func (t *tally) episode(infraFailed bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.counts.episodes++
+	if infraFailed {
+		t.counts.infraFailed++
 	}
 }
 
@@ -95,6 +112,12 @@ func (t *tally) take() (map[string]float64, *sdk.Sample) {
 		values["completion_tokens"] = c.tokens / c.sequences
 		values["truncated"] = c.cut / c.sequences
 		values["tokens_per_second"] = c.tokens / max(took, 1e-9)
+	}
+	if c.episodes > 0 {
+		values["infra_failed"], values["infra_failed_fraction"] = c.infraFailed, c.infraFailed/c.episodes
+		if c.sequences > 0 {
+			values["turns"], values["invalid_actions"] = c.turns/c.sequences, c.invalid/max(c.turns, 1)
+		}
 	}
 	if c.sentSequences > 0 {
 		values["reward_sent"] = c.rewardSent / c.sentSequences

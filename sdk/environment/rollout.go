@@ -1,0 +1,169 @@
+package environment
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/recipe-rl/recipe/sdk/trajectory"
+)
+
+// What stands where a token is not trained on, as Atropos has it.
+const (
+	maskPrompt    = -100
+	logprobPrompt = 1.0
+)
+
+// roller makes the rollouts of one environment: its tasks, and for each the scored sequences of one group.
+type roller interface {
+	next(ctx context.Context) (Task, error)
+	// roll samples while ctx lives and scores while working does. An unscored error loses this group alone.
+	roll(ctx, working context.Context, task Task, p sampling, limits limits) (*rolled, error)
+}
+
+// limits bound one sequence.
+type limits struct {
+	tokens int // of prompt and completions together; 0: not known
+}
+
+// rolled are the sequences of one group.
+type rolled struct {
+	sequences []sequence
+}
+
+// scores are those of the sequences, in their order.
+func (r *rolled) scores() []float64 {
+	out := make([]float64, len(r.sequences))
+	for i, s := range r.sequences {
+		out[i] = s.score
+	}
+	return out
+}
+
+// versions is the range of policy versions over all sequences; nil when one of them is not known.
+func (r *rolled) versions() *trajectory.Versions {
+	var all *trajectory.Versions
+	for _, s := range r.sequences {
+		if s.versions == nil {
+			return nil
+		}
+		all = joined(all, s.versions)
+	}
+	return all
+}
+
+// joined is the range that holds both; a is nil before the first.
+func joined(a, b *trajectory.Versions) *trajectory.Versions {
+	if a == nil {
+		return &trajectory.Versions{Min: b.Min, Max: b.Max}
+	}
+	return &trajectory.Versions{Min: min(a.Min, b.Min), Max: max(a.Max, b.Max)}
+}
+
+// sequence is one rollout as it is trained on: what the model read, masked, and what it sampled, as it sampled it.
+type sequence struct {
+	tokens, masks []int
+	logprobs      []float64
+	versions      *trajectory.Versions     // that sampled it; nil when the server does not say
+	spans         []trajectory.VersionSpan // which version sampled which tokens; one for each answer at least
+	unknown       bool                     // an answer did not say its version
+	conversation  []Message
+	score         float64
+	sampled       int    // tokens
+	text          string // what the model said last
+	cut           bool   // it was cut off: the last answer at max_tokens, or the sequence at its limits
+	turns         int
+	invalid       int // turns that were no action
+}
+
+// read adds tokens that the model was given.
+func (s *sequence) read(tokens []int) {
+	s.tokens = append(s.tokens, tokens...)
+	for range tokens {
+		s.masks, s.logprobs = append(s.masks, maskPrompt), append(s.logprobs, logprobPrompt)
+	}
+}
+
+// answered adds an answer of the model; spans are those of its tokens, nil when one version sampled all.
+func (s *sequence) answered(c Completion, versions *trajectory.Versions, spans []trajectory.VersionSpan) {
+	start := len(s.tokens)
+	s.tokens = append(s.tokens, c.Tokens...)
+	s.masks = append(s.masks, c.Tokens...)
+	s.logprobs = append(s.logprobs, c.Logprobs...)
+	s.sampled += len(c.Tokens)
+	s.turns++
+	s.text, s.cut = c.Text, c.Finish == "length"
+	if versions == nil {
+		s.unknown, s.versions = true, nil
+		return
+	}
+	if s.unknown {
+		return
+	}
+	s.versions = joined(s.versions, versions)
+	if spans == nil {
+		// A range without spans: its tokens count as of the oldest version, as staleness does.
+		spans = []trajectory.VersionSpan{{Version: versions.Min, Start: 0, End: len(c.Tokens)}}
+	}
+	for _, v := range spans {
+		s.spans = append(s.spans, trajectory.VersionSpan{Version: v.Version, Start: start + v.Start,
+			End: start + v.End})
+	}
+}
+
+// versionSpans say which version sampled which tokens; nil when one sampled all or it is not known.
+func (s *sequence) versionSpans() []trajectory.VersionSpan {
+	if s.unknown {
+		return nil
+	}
+	for _, v := range s.spans {
+		if v.Version != s.spans[0].Version {
+			return s.spans
+		}
+	}
+	return nil
+}
+
+// single makes rollouts of one answer each.
+type single struct {
+	env    Environment
+	ask    asker
+	stages *stages
+}
+
+func (r *single) next(ctx context.Context) (Task, error) {
+	task, err := r.env.Next(ctx)
+	if err == nil {
+		err = task.check()
+	}
+	return task, err
+}
+
+func (r *single) roll(ctx, working context.Context, task Task, p sampling, _ limits) (*rolled, error) {
+	if err := task.check(); err != nil { // held-out tasks do not come from next
+		return nil, err
+	}
+	end := r.stages.draw.begin()
+	drawn, err := r.ask(ctx, question{text: task.Prompt, messages: task.Messages}, p)
+	end()
+	if err != nil {
+		return nil, err
+	}
+	scores, err := r.score(working, task, drawn.completions)
+	if err != nil {
+		return nil, fmt.Errorf("score %q: %w", brief([]byte(task.text())), err)
+	}
+	return drawn.rolled(task, scores), nil
+}
+
+// rolled makes the sequences of answers to one task: each is the prompt and one answer.
+func (s *sample) rolled(task Task, scores []float64) *rolled {
+	out := &rolled{sequences: make([]sequence, len(s.completions))}
+	for i, c := range s.completions {
+		one := &out.sequences[i]
+		one.read(s.prompt)
+		one.answered(c, s.versions, s.spans[i])
+		one.score = scores[i]
+		one.conversation = append(task.conversation(), Message{"assistant", c.Text})
+	}
+	return out
+}

@@ -1,0 +1,169 @@
+package environment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+)
+
+// episodes makes rollouts of several turns.
+type episodes struct {
+	env      Episodic
+	settings EpisodeSettings
+	bridge   *bridge
+	rolling
+}
+
+func (r *episodes) next(ctx context.Context) (Task, error) { return r.env.Next(ctx) }
+
+// roll plays the episodes of one group at once.
+func (r *episodes) roll(ctx, _ context.Context, task Task, p sampling, l limits) (*rolled, error) {
+	out := &rolled{sequences: make([]sequence, p.N)}
+	errs := make([]error, p.N)
+	var wg sync.WaitGroup
+	for i := range out.sequences {
+		wg.Go(func() { out.sequences[i], errs[i] = r.play(ctx, task, p, l) })
+	}
+	wg.Wait()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	for _, err := range errs {
+		var infra *InfraFailed
+		if err != nil && !errors.As(err, &infra) {
+			return nil, err
+		}
+	}
+	return out, together(errs, "episodes")
+}
+
+// play plays one episode, again when the environment fails.
+func (r *episodes) play(ctx context.Context, task Task, p sampling, l limits) (sequence, error) {
+	p.N = 1
+	for attempt := int64(1); ; attempt++ {
+		s, err := r.once(ctx, task, p, l)
+		var infra *InfraFailed
+		failed := errors.As(err, &infra)
+		if ctx.Err() == nil {
+			r.tally.episode(failed)
+		}
+		if !failed || attempt >= r.settings.EpisodeAttempts || ctx.Err() != nil {
+			return s, err
+		}
+		wait := min(retryFirst<<(attempt-1), retryLast)
+		r.log("warn", fmt.Sprintf("an episode begins again in %s (attempt %d of %d): %v", wait, attempt+1,
+			r.settings.EpisodeAttempts, err))
+		if err := pause(ctx, wait); err != nil {
+			return s, err
+		}
+	}
+}
+
+// closeWithin bounds how long an episode may take to release what it holds.
+const closeWithin = 10 * time.Second
+
+// once plays one episode within its time.
+func (r *episodes) once(ctx context.Context, task Task, p sampling, l limits) (sequence, error) {
+	within, cancel := context.WithTimeout(ctx, r.settings.EpisodeTimeout)
+	defer cancel()
+	s, err := r.episode(within, task, p, l)
+	if err != nil && ctx.Err() == nil && within.Err() != nil {
+		err = &InfraFailed{fmt.Errorf("the episode took longer than episode_timeout = %s: %w", r.settings.EpisodeTimeout,
+			err)}
+	}
+	return s, err
+}
+
+func (r *episodes) episode(ctx context.Context, task Task, p sampling, l limits) (s sequence, err error) {
+	end := r.stages.act.begin()
+	episode, said, err := r.env.Begin(ctx, task)
+	end()
+	if err != nil {
+		return s, fmt.Errorf("begin an episode: %w", err)
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
+		defer cancel()
+		episode.Close(closing)
+	}()
+	if len(said) == 0 {
+		return s, errors.New("begin an episode: the environment's Begin returned no message; the model needs one")
+	}
+	for {
+		answer, err := r.answer(ctx, &s, said, p, l)
+		if err != nil || answer == nil {
+			return s, err
+		}
+		end := r.stages.act.begin()
+		step, err := episode.Step(ctx, *answer)
+		end()
+		if err != nil {
+			return s, fmt.Errorf("turn %d: %w", s.turns, err)
+		}
+		if err := r.take(&s, step); err != nil {
+			return s, fmt.Errorf("turn %d: %w", s.turns, err)
+		}
+		switch said = step.Messages; {
+		case step.Done:
+			return s, nil
+		case s.turns >= int(r.settings.MaxTurns):
+			s.cut = true
+			return s, nil
+		case len(said) == 0:
+			return s, fmt.Errorf("turn %d: the environment's Step returned no message and not Done; the model needs "+
+				"something to answer", s.turns)
+		}
+	}
+}
+
+// take adds the reward of a step.
+func (r *episodes) take(s *sequence, step Step) error {
+	if math.IsNaN(step.Reward) || math.IsInf(step.Reward, 0) {
+		return &InfraFailed{fmt.Errorf("the environment gave the reward %v, which is no finite number", step.Reward)}
+	}
+	if r.settings.Reward == "last" {
+		s.score = step.Reward
+	} else {
+		s.score += step.Reward
+	}
+	if step.Invalid {
+		s.invalid++
+	}
+	return nil
+}
+
+// answer lets the model answer what was said; nil when the sequence has no room for an answer.
+func (r *episodes) answer(ctx context.Context, s *sequence, said []Message, p sampling, l limits) (*Completion, error) {
+	q := question{messages: said}
+	if s.turns > 0 {
+		between, err := r.bridge.between(ctx, said, s.tokens[len(s.tokens)-1])
+		if err != nil {
+			return nil, err
+		}
+		if room := l.tokens - len(s.tokens) - len(between); l.tokens > 0 {
+			if room < 1 {
+				s.cut = true
+				return nil, nil
+			}
+			p.MaxTokens = min(p.MaxTokens, int64(room))
+		}
+		s.read(between)
+		q = question{tokens: s.tokens}
+	}
+	end := r.stages.draw.begin()
+	drawn, err := r.ask(ctx, q, p)
+	end()
+	if err != nil {
+		return nil, err
+	}
+	if s.turns == 0 {
+		s.read(drawn.prompt)
+	}
+	c := drawn.completions[0]
+	s.answered(c, drawn.versions, drawn.spans[0])
+	s.conversation = append(append(s.conversation, said...), Message{"assistant", c.Text})
+	return &c, nil
+}
