@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 )
 
 // TestThePlanDecidesAsTheWorkerDoes reads the cases that the worker's own test reads (tests/test_auto.py).
@@ -84,7 +85,8 @@ func TestThePlanSaysWhatIsLeftToTheWorker(t *testing.T) {
 		}
 		return ""
 	}
-	c := Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", BatchSize: 64, MaxLength: 2048, Lora: &Lora{Rank: 64}}
+	c := Config{Common: worker.Common{Model: "Qwen/Qwen2.5-1.5B-Instruct", BatchSize: 64, MaxLength: 2048},
+		Lora: &Lora{Rank: 64}}
 	const want = "weights in bfloat16 (arithmetic in bfloat16): with 95.9 GiB, activations kept in " +
 		"rows of 32768 tokens; " +
 		"down to 5.0 GiB, activations recomputed in rows of 2048 tokens"

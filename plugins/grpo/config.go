@@ -1,37 +1,18 @@
 package grpo
 
-import "github.com/recipe-rl/recipe/sdk/spec"
+import "github.com/recipe-rl/recipe/sdk/trainer/worker"
 
 // Config is the body of `trainer "grpo" "name"`. The tag `worker` says which setting of the worker a field is; a test
 // compares names, defaults and what may change live with the worker's own. What is not set here is left to the worker.
 type Config struct {
-	Model        string     `recipe:"model" required:"true" change:"replace" worker:"model.path" doc:"Model to train: a Hugging Face name, or a folder. A relative path counts from the recipe"`
-	Environments []spec.Ref `recipe:"environments" reference:"environment" doc:"Environments that the batches come from"`
-	Trajectories *spec.Ref  `recipe:"trajectories" reference:"trajectories" doc:"Where batches come from. Default: the recipe's only trajectory API"`
+	worker.Common
 
-	Steps             int64    `recipe:"steps" worker:"steps" default:"100" min:"0" unit:"batches" change:"live" doc:"Training steps (batches) of the whole run"`
-	BatchSize         int64    `recipe:"batch_size" worker:"data.batch_size" default:"64" min:"1" unit:"completions" change:"resume" doc:"Sequences of a batch"`
-	LearningRate      float64  `recipe:"learning_rate" worker:"optimizer.learning_rate" default:"1e-06" min:"0" change:"live" doc:"Peak learning rate"`
-	MiniBatchSize     int64    `recipe:"mini_batch_size" worker:"data.mini_batch_size" default:"0" min:"0" unit:"completions" change:"resume" doc:"Sequences of an optimizer step; 0 = the whole batch"`
-	Epochs            int64    `recipe:"epochs" worker:"data.epochs" default:"1" min:"1" change:"resume" doc:"Passes over a batch (verl: ppo_epochs)"`
-	MaxLength         int64    `recipe:"max_length" worker:"data.max_length" default:"2048" min:"0" unit:"tokens" change:"resume" doc:"Longest sequence, announced to environments"`
-	MaxPromptLength   int64    `recipe:"max_prompt_length" worker:"data.max_prompt_length" default:"0" min:"0" unit:"tokens" change:"resume" doc:"Longest prompt; 0 = no limit"`
-	MaxResponseLength int64    `recipe:"max_response_length" worker:"data.max_response_length" default:"0" min:"0" unit:"tokens" change:"resume" doc:"Longest response; 0 = no limit"`
-	Overlong          string   `recipe:"overlong" worker:"data.overlong" default:"reject" enum:"reject,error" change:"resume" doc:"A longer sequence: reject its group, or stop"`
-	MaxStaleness      *int64   `recipe:"max_staleness" worker:"data.max_staleness" unit:"policy versions" change:"live" doc:"Groups older than this many policy versions are left out"`
-	Seed              int64    `recipe:"seed" worker:"seed" default:"0" min:"0" change:"resume" doc:"Seed of everything random"`
-	Revision          string   `recipe:"revision" worker:"model.revision" change:"resume" doc:"Hub revision"`
-	TrustRemoteCode   bool     `recipe:"trust_remote_code" worker:"model.trust_remote_code" default:"false" change:"resume" doc:"Run code that the model's repository brings"`
-	WandbGroup        string   `recipe:"wandb_group" worker:"data.wandb_group" change:"resume" doc:"Shared with the environments"`
-	WandbProject      string   `recipe:"wandb_project" worker:"data.wandb_project" change:"resume" doc:"Shared with the environments"`
-	Threads           int64    `recipe:"threads" worker:"threads" default:"0" min:"0" change:"resume" doc:"CPU threads; 0 = torch's own choice"`
-	SyncTimeout       float64  `recipe:"sync_timeout" worker:"sync_timeout" default:"600" min:"0" unit:"seconds" change:"live" doc:"How long a sync block may take to bring the weights of a step to inference"`
-	CollectiveTimeout float64  `recipe:"collective_timeout" worker:"collective_timeout" default:"1800" min:"1" unit:"seconds" change:"resume" doc:"Seconds a rank waits for another"`
-	PeakTflops        *float64 `recipe:"peak_tflops" worker:"peak_tflops" change:"resume" doc:"Device's peak for MFU; unset: known devices only"`
-
-	PublishDtype    string            `recipe:"publish_dtype" enum:"float32,bfloat16,float16" change:"resume" doc:"Precision of published weights. Default: that of training. bfloat16 halves them, and rounds small updates away"`
-	UntieEmbeddings bool              `recipe:"untie_embeddings" change:"resume" doc:"Publish the output head of a tied model as a tensor of its own, for servers that would keep the old one"`
-	Env             map[string]string `recipe:"torchrun_environment" change:"resume" doc:"Further variables for the processes of one run over several GPUs (NCCL_…)"`
+	LearningRate    float64  `recipe:"learning_rate" worker:"optimizer.learning_rate" default:"1e-06" min:"0" change:"live" doc:"Peak learning rate"`
+	MiniBatchSize   int64    `recipe:"mini_batch_size" worker:"data.mini_batch_size" default:"0" min:"0" unit:"completions" change:"resume" doc:"Sequences of an optimizer step; 0 = the whole batch"`
+	Epochs          int64    `recipe:"epochs" worker:"data.epochs" default:"1" min:"1" change:"resume" doc:"Passes over a batch (verl: ppo_epochs)"`
+	Revision        string   `recipe:"revision" worker:"model.revision" change:"resume" doc:"Hub revision"`
+	TrustRemoteCode bool     `recipe:"trust_remote_code" worker:"model.trust_remote_code" default:"false" change:"resume" doc:"Run code that the model's repository brings"`
+	PeakTflops      *float64 `recipe:"peak_tflops" worker:"peak_tflops" change:"resume" doc:"Device's peak for MFU; unset: known devices only"`
 
 	Compute     *Compute     `recipe:"compute,block" doc:"How the model is held and run"`
 	Lora        *Lora        `recipe:"lora,block" doc:"Low-rank adapters by peft; without this block all weights are trained"`
@@ -42,7 +23,6 @@ type Config struct {
 	Entropy     *Entropy     `recipe:"entropy,block" doc:"Entropy bonus"`
 	Advantages  *Advantages  `recipe:"advantages,block" doc:"Advantages computed from scores, and those that environments send"`
 	Correction  *Correction  `recipe:"correction,block" doc:"Sampler and trainer are never quite the same policy; what is done about it"`
-	Data        *Data        `recipe:"data,block" doc:"How batches are asked for, and when the trainer gives up"`
 	Checkpoints *Checkpoints `recipe:"checkpoints,block" doc:"When checkpoints are written and which are kept"`
 }
 
@@ -178,28 +158,10 @@ type Correction struct {
 	MismatchAction       string      `recipe:"mismatch_action" worker:"correction.mismatch_action" default:"stop" enum:"stop,skip,warn" change:"live" doc:"Then: stop, skip the batch, or warn"`
 }
 
-// Data is how batches are asked for, and when the trainer gives up.
-type Data struct {
-	LeaseSeconds       float64   `recipe:"lease_seconds" worker:"data.lease_seconds" default:"120" min:"0" unit:"seconds" change:"resume" doc:"How long a batch is ours before it must be acknowledged; 0 = no leases"`
-	Timeout            float64   `recipe:"timeout" worker:"data.timeout" default:"30" min:"0" unit:"seconds" change:"resume" doc:"Seconds a request may take"`
-	ConnectTimeout     float64   `recipe:"connect_timeout" worker:"data.connect_timeout" default:"10" min:"0" unit:"seconds" change:"resume" doc:"Seconds of /register and the first /status"`
-	BatchRetryAttempts int64     `recipe:"batch_retry_attempts" worker:"data.batch_retry_attempts" default:"8" min:"1" change:"resume" doc:"Polls before a round without a batch ends"`
-	BatchRetryDelay    float64   `recipe:"batch_retry_delay" worker:"data.batch_retry_delay" default:"0.05" min:"0" unit:"seconds" change:"resume" doc:"First delay between polls; later ones are a twentieth of the wait so far"`
-	BatchMaxWait       float64   `recipe:"batch_max_wait" worker:"data.batch_max_wait" default:"12" min:"0" unit:"seconds" change:"resume" doc:"Longest delay between polls"`
-	RegisterAttempts   int64     `recipe:"register_attempts" worker:"data.register_attempts" default:"3" min:"1" change:"resume" doc:"Attempts to register"`
-	RegisterDelay      []float64 `recipe:"register_delay" worker:"data.register_delay" default:"[4.0, 15.0]" unit:"seconds" change:"resume" doc:"First and longest delay between them"`
-	ExplainAfter       float64   `recipe:"explain_after" worker:"data.explain_after" default:"60" min:"0" unit:"seconds" change:"live" doc:"Seconds without a batch after which the worker says why"`
-	NoDataTimeout      float64   `recipe:"no_data_timeout" worker:"data.no_data_timeout" default:"1800" min:"0" unit:"seconds" change:"live" doc:"Seconds without a batch after which the run ends"`
-	SolvedReward       *float64  `recipe:"solved_reward" worker:"data.solved_reward" change:"live" doc:"If the recent mean reward is at least this, it then ends as solved"`
-}
-
-// Checkpoints says when checkpoints are written and which are kept.
+// Checkpoints says when checkpoints are written, which are kept, and what they hold.
 type Checkpoints struct {
-	Every      int64  `recipe:"every" worker:"save_every" default:"20" min:"0" unit:"batches" change:"live" doc:"Steps between checkpoints; 0 = only at the end"`
-	KeepLast   int64  `recipe:"keep_last" worker:"keep_last" default:"2" min:"0" change:"live" doc:"Newest checkpoints kept; 0 = all"`
-	KeepBest   int64  `recipe:"keep_best" worker:"keep_best" default:"0" min:"0" change:"live" doc:"Best checkpoints kept besides"`
-	BestMetric string `recipe:"best_metric" worker:"best_metric" default:"reward/mean" change:"resume" doc:"Metric that says which is best (higher)"`
-	SaveMerged bool   `recipe:"save_merged" worker:"save_merged" default:"true" change:"resume" doc:"With adapters: write the merged model beside the adapter"`
+	worker.Checkpoints
+	SaveMerged bool `recipe:"save_merged" worker:"save_merged" default:"true" change:"resume" doc:"With adapters: write the merged model beside the adapter"`
 }
 
 // Rejection is one rule that tokens must pass to be trained on.

@@ -44,10 +44,6 @@ func contradictions(c Config) []spec.Problem {
 				`Write reference { source = "copy"  path = … }, or source = "data" when the groups carry the teacher's log-probabilities.`)
 		}
 	}
-	if d := c.Data; d != nil && len(d.RegisterDelay) != 0 && len(d.RegisterDelay) != 2 {
-		add("data", "register_delay", "register_delay takes two numbers",
-			fmt.Sprintf("The first and the longest delay; it was given %d.", len(d.RegisterDelay)))
-	}
 	if a := c.Advantages; a != nil && a.Import == "" && slices.Contains(algorithms().estimator(a.Estimator).Needs,
 		"objectives") {
 		if len(a.ObjectiveWeights) == 0 {

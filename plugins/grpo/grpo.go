@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"strconv"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
@@ -54,15 +53,8 @@ func program(req sdk.Request[Config]) (worker.Program, error) {
 	if err := c.pin(req.RecipeDir, filepath.Join(req.Dir, "imports")); err != nil {
 		return worker.Program{}, err
 	}
-	environment := map[string]string{}
-	if c.Threads > 0 {
-		environment["OMP_NUM_THREADS"] = strconv.FormatInt(c.Threads, 10)
-	}
-	for name, value := range c.Env {
-		environment[name] = value
-	}
 	return worker.Program{
-		Module: "worker", Source: []fs.FS{workerSource}, Packages: packages(interpreter.GPU()), Environment: environment,
+		Module: "worker", Source: []fs.FS{workerSource}, Packages: packages(interpreter.GPU()), Environment: c.Variables(),
 		Model: req.Config.Model, Settings: worker.Settings(c), Defaults: worker.Defaults[Config](),
 		Trajectories: c.Trajectories,
 		Transports:   c.transports(), Corrects: c.corrects(), PublishDtype: c.PublishDtype,
@@ -116,13 +108,4 @@ func (c Config) transports() []string {
 		list = append(list, "lora")
 	}
 	return list
-}
-
-// precision is that of published weights.
-func (c Config) precision(gpu bool) string {
-	if c.PublishDtype != "" {
-		return c.PublishDtype
-	}
-	weights, _ := c.dtypes(gpu)
-	return weights
 }

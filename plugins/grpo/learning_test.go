@@ -10,6 +10,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 )
 
 // learningCase is a line of testdata/learning.json, which the worker's tests read as well: what the plan says is what
@@ -37,8 +38,8 @@ type learningCase struct {
 
 func (c learningCase) config() Config {
 	s := c.Settings
-	out := Config{Model: "m", BatchSize: 64, MaxLength: 2048, MaxPromptLength: s.Data.MaxPromptLength,
-		MaxResponseLength: s.Data.MaxResponseLength}
+	out := Config{Common: worker.Common{Model: "m", BatchSize: 64, MaxLength: 2048,
+		MaxPromptLength: s.Data.MaxPromptLength, MaxResponseLength: s.Data.MaxResponseLength}}
 	if s.Data.MaxLength > 0 {
 		out.MaxLength = s.Data.MaxLength
 	}
@@ -106,8 +107,8 @@ func TestTheTrainerSaysWhetherItCorrectsForOlderTokens(t *testing.T) {
 		want   string
 	}{
 		"default":          {Config{}, "truncated importance sampling"},
-		"a version old":    {Config{MaxStaleness: &some}, "truncated importance sampling"},
-		"none that is old": {Config{MaxStaleness: &none}, ""},
+		"a version old":    {Config{Common: worker.Common{MaxStaleness: &some}}, "truncated importance sampling"},
+		"none that is old": {Config{Common: worker.Common{MaxStaleness: &none}}, ""},
 		"weights off":      {Config{Correction: &Correction{Importance: "none"}}, ""},
 		"bypass": {Config{Correction: &Correction{OldPolicy: "rollout", Importance: "auto"}},
 			"against the sampler"},
@@ -138,7 +139,8 @@ func TestThePlanSaysWhichCorrectionActs(t *testing.T) {
 		"off": {Config{Correction: &Correction{Importance: "none"}}, []string{
 			"loss ppo, tokens averaged by token-mean", `stale samples: nothing corrects them (correction.importance = "none")`,
 		}},
-		"dr_grpo": {Config{MaxLength: 512, MaxPromptLength: 128, Loss: &Loss{Name: "dr_grpo"}}, []string{
+		"dr_grpo": {Config{Common: worker.Common{MaxLength: 512, MaxPromptLength: 128},
+			Loss: &Loss{Name: "dr_grpo"}}, []string{
 			"loss ppo, tokens averaged by batch-sum-norm with the constant 384 (max_length less max_prompt_length)",
 			"stale samples: truncated importance sampling, trainer / sampler of each token, at most 2",
 		}},

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 )
 
 // TestThePlansMemoryIsThatOfRunsOnAGPU compares the plan's sum with the peaks of PyTorch's allocator that
@@ -31,8 +32,8 @@ func TestThePlansMemoryIsThatOfRunsOnAGPU(t *testing.T) {
 		"LoRA 64, float32, recomputed, 8k":      {compute("float32", "float32", on, 8192, 1024, off), 64, false, 11},
 		"LoRA 64, gsm8k.hcl's, with its copies": {compute("float32", "bfloat16", on, 8192, 1024, off), 64, true, 14.1},
 	} {
-		config := Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", BatchSize: 64, MaxLength: 1024, Compute: c.compute,
-			KL: &KL{}, PublishDtype: "bfloat16"}
+		config := Config{Common: worker.Common{Model: "Qwen/Qwen2.5-1.5B-Instruct", BatchSize: 64, MaxLength: 1024,
+			PublishDtype: "bfloat16"}, Compute: c.compute, KL: &KL{}}
 		if c.lora > 0 {
 			config.Lora = &Lora{Rank: c.lora}
 		}

@@ -3,13 +3,10 @@ package grpo
 import (
 	"fmt"
 	"math"
-	"strconv"
-	"strings"
 
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/chat"
 	"github.com/recipe-rl/recipe/sdk/modelinfo"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -24,15 +21,7 @@ func (t *Trainer) Validate(c Config) []spec.Problem {
 		add(cty.GetAttrPath("mini_batch_size"), false, "mini_batch_size is larger than batch_size",
 			fmt.Sprintf("A batch of %d is split into optimizer steps of mini_batch_size; lower it.", c.BatchSize))
 	}
-	if c.MaxLength < 2 {
-		add(cty.GetAttrPath("max_length"), false, "max_length must be at least 2", "It counts the tokens of prompt "+
-			"and completion together.")
-	}
-	if c.MaxPromptLength+c.MaxResponseLength > c.MaxLength && c.MaxPromptLength > 0 && c.MaxResponseLength > 0 {
-		add(cty.GetAttrPath("max_length"), true, "max_prompt_length and max_response_length together exceed max_length",
-			fmt.Sprintf("%d + %d is more than %d, so the longest sequences are rejected.", c.MaxPromptLength,
-				c.MaxResponseLength, c.MaxLength))
-	}
+	problems = append(problems, c.Problems()...)
 	if a := c.Advantages; a != nil && len(a.Clip) > 0 && (len(a.Clip) != 2 || a.Clip[0] > 0 || a.Clip[1] < 0) {
 		add(cty.GetAttrPath("advantages").GetAttr("clip"), false, "clip needs two numbers, low ≤ 0 ≤ high",
 			"For example clip = [-3, 3].")
@@ -66,22 +55,16 @@ func (t *Trainer) Validate(c Config) []spec.Problem {
 
 // Plan says what training will need on each GPU, or of the machine when it has none.
 func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.Problem) {
-	e := sdk.Estimate{Facts: map[string]string{
-		"model": c.Model, "tokenizer": c.Model, "batch_size": strconv.FormatInt(c.BatchSize, 10),
-		"max_length": strconv.FormatInt(c.MaxLength, 10),
-	}}
+	gpu := placement.Count() > 0
+	dtype, _ := c.dtypes(gpu)
+	facts, unreadable := c.Facts(dtype, c.transports(), placement)
+	e := sdk.Estimate{Facts: facts}
 	l := learningOf(c)
 	e.Facts["loss"], e.Facts["aggregation"], e.Facts["correction"] = l.loss, l.aggregation, l.correction
 	e.Facts["corrects"] = c.corrects()
 	e.Notes = append(e.Notes, l.notes()...)
-	e.Facts["logprobs_mode"], e.Facts["dtype"] = "processed", "float32"
 	if c.Correction != nil && c.Correction.LogprobsMode != "" {
 		e.Facts["logprobs_mode"] = c.Correction.LogprobsMode
-	}
-	gpu := placement.Count() > 0
-	e.Facts["dtype"], _ = c.dtypes(gpu)
-	if e.Facts["publish_dtype"] = c.PublishDtype; c.PublishDtype == "" {
-		e.Facts["publish_dtype"] = e.Facts["dtype"]
 	}
 	var problems []spec.Problem
 	if name := optimizerOf(c); placement.Count() > 1 &&
@@ -91,17 +74,10 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 			Detail: "Its state does not fit weights that are spread over several. Use adamw or sgd, or one GPU.",
 		})
 	}
-	// Checkpoints carry the model's tokenizer with all of its chat templates.
-	templates, _, err := chat.Of(c.Model)
-	if err != nil {
+	if unreadable != nil {
 		return e, append(problems, spec.Problem{Path: cty.GetAttrPath("model"), Summary: "the model's chat templates " +
-			"cannot be read", Detail: err.Error()})
+			"cannot be read", Detail: unreadable.Error()})
 	}
-	if all := templates.Digests(); all != "" {
-		e.Facts["chat_template"], e.Facts["chat_template_from"] = all, c.Model
-	}
-	e.Facts["transports"], e.Facts["precision"] = strings.Join(c.transports(), ","), c.precision(gpu)
-	e.Facts["devices"] = strings.Join(placement.Devices, ",")
 	e.Facts["training_only"] = "gradients,activations,logits"
 	if c.Optimizer != nil && c.Optimizer.Offload {
 		e.Facts["training_only"] += ",optimizer"

@@ -18,7 +18,7 @@ func TestWorkerSettings(t *testing.T) {
 	t.Parallel()
 	low := 0.5
 	got := worker.Settings(Config{
-		Model: "m", Steps: 12, BatchSize: 64, LearningRate: 1e-5, Overlong: "reject",
+		Common: worker.Common{Model: "m", Steps: 12, BatchSize: 64, Overlong: "reject"}, LearningRate: 1e-5,
 		Lora:       &Lora{Rank: 8, Alpha: 16, TargetModules: []string{"q_proj"}},
 		Loss:       &Loss{Name: "ppo", DualClip: 0},
 		Correction: &Correction{ImportanceHigh: 5, Rejections: []Rejection{{Rule: "seq_mean_k3", High: 2, Low: &low}}},
@@ -126,6 +126,9 @@ func tagged(t reflect.Type, out map[string]reflect.StructField) {
 			out[name] = f
 			continue
 		}
+		if f.Anonymous {
+			tagged(f.Type, out)
+		}
 		if f.Type.Kind() == reflect.Pointer && strings.HasSuffix(f.Tag.Get("recipe"), ",block") {
 			tagged(f.Type.Elem(), out)
 		}
@@ -166,17 +169,17 @@ func TestPlan(t *testing.T) {
 		}
 		return out
 	}
-	full := parts(Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", BatchSize: 64, MaxLength: 2048}, 1)
+	full := parts(Config{Common: worker.Common{Model: "Qwen/Qwen2.5-1.5B-Instruct", BatchSize: 64, MaxLength: 2048}}, 1)
 	if full["weights"] < 6.1e9 || full["weights"] > 6.2e9 || full["gradients"] != full["weights"] ||
 		full["optimizer"] != 2*full["weights"] || full["reference"] != full["weights"] {
 		t.Errorf("full fine-tuning in float32: %v; want 6.17 GB four times over, once for weights, gradients and "+
 			"reference, twice for AdamW", full)
 	}
-	lora := parts(Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", Lora: &Lora{Rank: 64}}, 1)
+	lora := parts(Config{Common: worker.Common{Model: "Qwen/Qwen2.5-1.5B-Instruct"}, Lora: &Lora{Rank: 64}}, 1)
 	if lora["optimizer"] > full["optimizer"]/15 || lora["reference"] != 0 {
 		t.Errorf("LoRA: %v; want a small optimizer and no copy of the model", lora)
 	}
-	two := parts(Config{Model: "Qwen/Qwen2.5-1.5B-Instruct"}, 2)
+	two := parts(Config{Common: worker.Common{Model: "Qwen/Qwen2.5-1.5B-Instruct"}}, 2)
 	if two["optimizer"] != full["optimizer"]/2 {
 		t.Errorf("two GPUs: %v; want half of the optimizer each", two)
 	}
@@ -187,13 +190,13 @@ func TestPlan(t *testing.T) {
 			"and all of it", full["published"],
 			lora["published"], two["published"])
 	}
-	spread := Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", Optimizer: &Optimizer{Name: "adamw_8bit"}}
+	spread := Config{Common: worker.Common{Model: "Qwen/Qwen2.5-1.5B-Instruct"}, Optimizer: &Optimizer{Name: "adamw_8bit"}}
 	if _, problems := (&Trainer{}).Plan(spread, sdk.Placement{GPUs: 2}); len(problems) != 1 ||
 		!strings.Contains(problems[0].Summary, "one GPU only") {
 		t.Errorf("adamw_8bit on two GPUs: %+v", problems)
 	}
 	parts(spread, 1)
-	if half := parts(Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", PublishDtype: "bfloat16"},
+	if half := parts(Config{Common: worker.Common{Model: "Qwen/Qwen2.5-1.5B-Instruct", PublishDtype: "bfloat16"}},
 		1); half["published"] != full["weights"]/2 {
 		t.Errorf("rounded copy: %g, want half of %g", half["published"], full["weights"])
 	}
@@ -201,7 +204,7 @@ func TestPlan(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	t.Parallel()
-	good := Config{Model: "m", BatchSize: 64, MaxLength: 128}
+	good := Config{Common: worker.Common{Model: "m", BatchSize: 64, MaxLength: 128}}
 	for name, c := range map[string]struct {
 		change func(*Config)
 		want   string

@@ -7,6 +7,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/chat"
+	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 )
 
 // Checkpoints carry every template of the model's tokenizer, so a plan is told all of them.
@@ -17,18 +18,19 @@ func TestPlanTellsTheChatTemplates(t *testing.T) {
 	if err := os.WriteFile(path, []byte(`{"chat_template":[{"name":"default","template":"A"},{"name":"tool_use","template":"B"}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	e, problems := (&Trainer{}).Plan(Config{Model: dir}, sdk.Placement{})
+	e, problems := (&Trainer{}).Plan(Config{Common: worker.Common{Model: dir}}, sdk.Placement{})
 	want := chat.Templates{"default": "A", "tool_use": "B"}.Digests()
 	if e.Facts["chat_template"] != want || e.Facts["chat_template_from"] != dir || len(problems) > 0 {
 		t.Errorf("facts %v, problems %v, want the templates %s", e.Facts, problems, want)
 	}
-	if e, _ := (&Trainer{}).Plan(Config{Model: "org/m"}, sdk.Placement{}); e.Facts["chat_template"] != "" {
+	remote := Config{Common: worker.Common{Model: "org/m"}}
+	if e, _ := (&Trainer{}).Plan(remote, sdk.Placement{}); e.Facts["chat_template"] != "" {
 		t.Errorf("facts %v of a model that is not on this machine", e.Facts)
 	}
 	if err := os.WriteFile(path, []byte(`{`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, problems := (&Trainer{}).Plan(Config{Model: dir}, sdk.Placement{}); len(problems) != 1 {
+	if _, problems := (&Trainer{}).Plan(Config{Common: worker.Common{Model: dir}}, sdk.Placement{}); len(problems) != 1 {
 		t.Errorf("problems %v of a tokenizer whose settings are no JSON", problems)
 	}
 }
@@ -39,11 +41,12 @@ func TestPlanTellsWhatItTakesAndPublishes(t *testing.T) {
 		config Config
 		want   [3]string
 	}{
-		"nothing set": {Config{Model: "org/m"}, [3]string{"processed", "float32", "float32"}},
-		"16 bits": {Config{Model: "org/m", Compute: &Compute{Dtype: "bfloat16"}},
+		"nothing set": {Config{Common: worker.Common{Model: "org/m"}}, [3]string{"processed", "float32", "float32"}},
+		"16 bits": {Config{Common: worker.Common{Model: "org/m"}, Compute: &Compute{Dtype: "bfloat16"}},
 			[3]string{"processed", "bfloat16", "bfloat16"}},
-		"rounded": {Config{Model: "org/m", PublishDtype: "bfloat16"}, [3]string{"processed", "float32", "bfloat16"}},
-		"raw": {Config{Model: "org/m", Correction: &Correction{LogprobsMode: "raw"}},
+		"rounded": {Config{Common: worker.Common{Model: "org/m", PublishDtype: "bfloat16"}},
+			[3]string{"processed", "float32", "bfloat16"}},
+		"raw": {Config{Common: worker.Common{Model: "org/m"}, Correction: &Correction{LogprobsMode: "raw"}},
 			[3]string{"raw", "float32", "float32"}},
 	} {
 		e, _ := (&Trainer{}).Plan(c.config, sdk.Placement{})

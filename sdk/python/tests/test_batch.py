@@ -177,3 +177,11 @@ def test_a_share_of_nothing_has_every_view():
     assert len(empty) == 0 and empty.rows(8) == [] and empty.padded(0)["prompt_ids"].shape == (0, 0)
     assert len(empty.fill(2)) == 2 and empty.fill(2).padded(0)["trained"].sum() == 0
     assert empty.nested()["input_ids"].size(0) == 0
+
+
+def test_a_trainers_own_estimator_is_for_sequences_without_an_advantage() -> None:
+    mask = [-100, 5, 6]
+    raw = {"tokens": [[4, 5, 6]] * 3, "masks": [mask] * 3, "scores": [0.0, 1.0, 5.0], "advantages": [None, None, [7.0]]}
+    taken = GroupBatch(0, 1, [read_group(raw, ReadOptions())], [raw])
+    batch = Batch.build(taken, lambda scores, group, groups: scores * 10 + group + groups)
+    assert batch.advantages.tolist() == [0.0, 1.0, 1.0, 0.0, 11.0, 11.0, 0.0, 7.0, 7.0]

@@ -111,6 +111,9 @@ func collect(v reflect.Value, out map[string]any) {
 		field, value := t.Field(i), v.Field(i)
 		path, named := field.Tag.Lookup("worker")
 		if !named {
+			if field.Anonymous && value.Kind() == reflect.Struct {
+				collect(value, out)
+			}
 			if value.Kind() == reflect.Pointer && value.Type().Elem().Kind() == reflect.Struct && !value.IsNil() &&
 				strings.HasSuffix(field.Tag.Get("recipe"), ",block") {
 				collect(value.Elem(), out)
@@ -167,6 +170,9 @@ func collectDefaults(t reflect.Type, out map[string]any) {
 		field := t.Field(i)
 		path, named := field.Tag.Lookup("worker")
 		if !named {
+			if field.Anonymous && field.Type.Kind() == reflect.Struct {
+				collectDefaults(field.Type, out)
+			}
 			if field.Type.Kind() == reflect.Pointer && strings.HasSuffix(field.Tag.Get("recipe"), ",block") {
 				collectDefaults(field.Type.Elem(), out)
 			}

@@ -18,6 +18,8 @@ from torch import Tensor
 from .advantages import group_relative
 from .groups import Group
 
+Estimate = Callable[[Tensor, Tensor, int], Tensor]
+
 
 @dataclass
 class GroupBatch:
@@ -70,8 +72,11 @@ class Batch:
     groups_total: int
 
     @staticmethod
-    def build(taken: GroupBatch) -> Batch:
-        """The tensors of a batch. Groups keep their order; a group's sequences stay together."""
+    def build(taken: GroupBatch, estimate: Estimate = group_relative) -> Batch:
+        """The tensors of a batch. Groups keep their order; a group's sequences stay together.
+
+        estimate(scores float64 [n], group int64 [n], groups) -> float64 [n]: advantages of the sequences for which the
+        environment sends none. A score is NaN where there is none."""
         groups = taken.groups
         done = [c for g in groups for c in g.completions]
         lengths = torch.tensor([len(c.tokens) for c in done], dtype=torch.long)
@@ -96,7 +101,7 @@ class Batch:
         own = torch.tensor([c.advantage is not None for c in done], dtype=torch.bool)
         zero = torch.tensor([c.zeroed for c in done], dtype=torch.bool)
         sent = _numbers(chain.from_iterable(c.advantage or [0.0] * len(c.positions) for c in done))
-        advantage = torch.where(own[owner], sent, group_relative(scores, group, len(groups))[owner])
+        advantage = torch.where(own[owner], sent, estimate(scores, group, len(groups))[owner])
         env_ids = sorted({g.env for g in groups})
         whole_ref = bool(done) and all(c.ref is not None or not c.positions for c in done)
         return Batch(
