@@ -1,16 +1,21 @@
 package sglang
 
 import (
-	"encoding/json"
-	"fmt"
-	"maps"
-	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"github.com/recipe-rl/recipe/sdk/engine"
 )
+
+// program implements engine.Program: how SGLang is started.
+type program struct {
+	config Config
+	in     engine.Installation
+	cpu    bool // there is no GPU to compute on
+}
+
+// Connect implements engine.Program.
+func (p *program) Connect(a engine.Address) engine.Client { return newClient(a, p.config) }
 
 // Command implements engine.Program.
 func (p *program) Command(l engine.Launch) (engine.Command, error) {
@@ -18,7 +23,7 @@ func (p *program) Command(l engine.Launch) (engine.Command, error) {
 	if err != nil {
 		return engine.Command{}, err
 	}
-	return engine.Command{Argv: append([]string{p.python}, args...), Env: p.environ(l)}, nil
+	return engine.Command{Argv: append([]string{p.in.Python}, args...), Env: p.environ(l)}, nil
 }
 
 // loader is the function that schedulers call by the route for tensors; see extension/recipe_sglang.py.
@@ -35,8 +40,8 @@ func (p *program) arguments(l engine.Launch) ([]string, error) {
 	args.Add("--host", "127.0.0.1")
 	args.Add("--port", strconv.Itoa(l.Port))
 	args.Add("--served-model-name", c.baseName())
-	args.Add("--skip-server-warmup") // it knows no key; the kit asks for a first token anyway
-	args.Add("--enable-metrics")     // a long generation is told from an engine that hangs by its count of tokens
+	args.Add("--skip-server-warmup") // it sends no key; the kit asks for a first token anyway
+	args.Add("--enable-metrics")     // the count of tokens distinguishes a long generation from an engine that hangs
 	args.Add("--log-level-http", "warning")
 	args.Add("--custom-weight-loader", loader)
 	args.Text("--device", c.Device)
@@ -46,12 +51,8 @@ func (p *program) arguments(l engine.Launch) ([]string, error) {
 	args.Text("--quantization", c.Quantization)
 	args.Text("--load-format", c.LoadFormat)
 	args.Flag("--trust-remote-code", c.TrustRemoteCode)
-	if c.JSONModelOverrideArgs != nil {
-		text, err := json.Marshal(c.JSONModelOverrideArgs)
-		if err != nil {
-			return nil, fmt.Errorf("write json_model_override_args as JSON: %w", err)
-		}
-		args.Add("--json-model-override-args", string(text))
+	if err := args.JSON("--json-model-override-args", c.JSONModelOverrideArgs); err != nil {
+		return nil, err
 	}
 
 	args.Number("--context-length", c.ContextLength)
@@ -60,9 +61,7 @@ func (p *program) arguments(l engine.Launch) ([]string, error) {
 	if c.ChunkedPrefillSize != 0 {
 		args.Add("--chunked-prefill-size", strconv.FormatInt(c.ChunkedPrefillSize, 10))
 	}
-	if c.MemFractionStatic > 0 {
-		args.Add("--mem-fraction-static", strconv.FormatFloat(c.MemFractionStatic, 'g', -1, 64))
-	}
+	args.Float("--mem-fraction-static", c.MemFractionStatic)
 	args.Text("--kv-cache-dtype", c.KVCacheDtype)
 	args.Flag("--disable-radix-cache", c.DisableRadixCache)
 	args.Text("--attention-backend", c.AttentionBackend)
@@ -83,13 +82,11 @@ func (p *program) arguments(l engine.Launch) ([]string, error) {
 		args.Text("--lora-backend", c.LoraBackend)
 	}
 
-	args.Text("--chat-template", p.template)
+	args.Text("--chat-template", p.in.ChatTemplate)
 	args.Text("--tool-call-parser", c.ToolCallParser)
 	args.Text("--reasoning-parser", c.ReasoningParser)
 	args.Text("--sampling-defaults", c.SamplingDefaults)
-	if c.RandomSeed != nil {
-		args.Add("--random-seed", strconv.FormatInt(*c.RandomSeed, 10))
-	}
+	args.Integer("--random-seed", c.RandomSeed)
 	args.Flag("--enable-memory-saver", c.EnableMemorySaver)
 	args.Flag("--enable-weights-cpu-backup", c.backup())
 	return append(args, c.ExtraArgs...), nil
@@ -119,28 +116,19 @@ func (p *program) withDefaults() Config {
 	return c
 }
 
-// environ is what the server's environment adds to that of the plugin's process. What the recipe sets wins, except
-// for the settings that the plugin's own workings depend on.
+// environ is the server's environment. What the recipe sets wins, except for the settings that the plugin's own workings
+// depend on.
 func (p *program) environ(l engine.Launch) []string {
-	env := map[string]string{
-		"PYTHONUNBUFFERED": "1", // phases are read from the log as they happen
+	fixed := map[string]string{
+		// /health would ask for a token, which a server that is paused or asleep cannot give. SGLang's own watchdog and
+		// the count of tokens notice an engine that hangs.
+		"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0",
+		"RECIPE_SGLANG_KEY":                        l.Key, // not an argument: those are visible to every user of the machine
 	}
-	maps.Copy(env, p.environment)
-	// /health would ask for a token, which a server that is paused or asleep cannot give; what hangs is noticed by
-	// SGLang's own watchdog, and by the count of tokens.
-	env["SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"] = "0"
-	env["RECIPE_SGLANG_KEY"] = l.Key // not an argument: those are visible to every user of the machine
-	if l.Devices != nil {
-		env["CUDA_VISIBLE_DEVICES"] = strings.Join(l.Devices, ",")
-	}
-	paths := []string{p.extension}
+	folders := []string{p.in.Extension}
 	if p.cpu {
-		env["SGLANG_USE_CPU_ENGINE"] = "1"
-		paths = append(paths, filepath.Join(p.extension, "cpu"))
+		fixed["SGLANG_USE_CPU_ENGINE"] = "1"
+		folders = append(folders, filepath.Join(p.in.Extension, "cpu"))
 	}
-	if before := engine.LookupEnv(l.Environ, env, "PYTHONPATH"); before != "" {
-		paths = append(paths, before)
-	}
-	env["PYTHONPATH"] = strings.Join(paths, string(os.PathListSeparator))
-	return engine.MergeEnv(l.Environ, env)
+	return l.Environment(nil, p.in.Environment, fixed, folders...)
 }

@@ -11,42 +11,31 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/recipe-rl/recipe/sdk/engine"
 )
 
-// request is what a worker is asked for by a call of extension/recipe_sglang.py.
+// request is what extension/recipe_sglang.py asks of each worker.
 type request struct {
 	Do      string `json:"do"`
-	Reply   string `json:"reply"`   // file for the answer; each worker adds its number
+	Reply   string `json:"reply"`   // file for the answer; each worker appends its number
 	Handles string `json:"handles"` // attach: as the trainer published them
 	Key     string `json:"key"`     // pull: of the handles
 	Version int64  `json:"version"` // pull
 	Path    string `json:"path"`    // zero_adapter: the folder to write
 }
 
-// told is what one worker answers.
-type told struct {
-	Error   string  `json:"error"`   // it failed; nobody knows what the model holds
-	Refused string  `json:"refused"` // the weights cannot fit, and nothing was touched
-	Unknown bool    `json:"unknown"` // it has not opened these handles: it is new, or the trainer is
-	Way     string  `json:"path"`    // direct or loader
-	Why     string  `json:"why"`     // what made it loader
-	Tensors int     `json:"tensors"`
-	Bytes   int64   `json:"bytes"`
-	Seconds float64 `json:"seconds"`
-
-	Reach      []string `json:"reach"`
-	Machine    string   `json:"machine"`
-	Arithmetic string   `json:"arithmetic"`
-	Device     string   `json:"device"`
+// failure is an answer of a worker that failed; what its model holds is unknown then.
+type failure struct {
+	Error string `json:"error"`
 }
 
-// call has every worker of the server do something between two steps. The route is the one for tensors: it hands a
-// list of names and tensors to the function that the plugin named, and the name holds the request. What that function
-// returns is dropped, so workers answer in files. The cache is left as it is: to empty it while requests are held ends
-// the server.
-func (c *client) call(ctx context.Context, r request) ([]told, error) {
+// call runs a request on every worker of the server, between two steps, and returns their answers. The route is that for
+// tensors: it passes a list of names and tensors to the function that the plugin named, and the name holds the request.
+// What that function returns is dropped, so workers answer in files. The cache is kept: emptying it while requests are
+// held would end the server.
+func call[Answer any](ctx context.Context, c *client, r request) ([]Answer, error) {
 	if err := os.MkdirAll(c.Address.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make a folder for the workers' answers: %w", err)
 	}
@@ -61,28 +50,26 @@ func (c *client) call(ctx context.Context, r request) ([]told, error) {
 	if err != nil {
 		return nil, fmt.Errorf("write a request to the workers: %w", err)
 	}
-	payloads := make([]string, max(1, c.config.TpSize))
-	for i := range payloads {
-		payloads[i] = named(text)
-	}
+	payloads := slices.Repeat([]string{named(text)}, int(max(1, c.config.TpSize)))
 	body := map[string]any{"serialized_named_tensors": payloads, "load_format": loader, "flush_cache": false}
 	if err := c.Post(ctx, "/update_weights_from_tensor", body, nil); err != nil {
 		return nil, err
 	}
-	list := make([]told, n)
-	for i := range list {
+	answers := make([]Answer, n)
+	for i := range answers {
+		var failed failure
 		data, err := os.ReadFile(answerFile(r.Reply, i))
 		if err == nil {
-			err = json.Unmarshal(data, &list[i])
+			err = errors.Join(json.Unmarshal(data, &answers[i]), json.Unmarshal(data, &failed))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("worker %d left no answer to %q: %w", i, r.Do, err)
 		}
-		if list[i].Error != "" {
-			return nil, fmt.Errorf("worker %d: %s: %w", i, r.Do, errors.New(engine.Brief(list[i].Error)))
+		if failed.Error != "" {
+			return nil, fmt.Errorf("worker %d: %s: %w", i, r.Do, errors.New(engine.Brief(failed.Error)))
 		}
 	}
-	return list, nil
+	return answers, nil
 }
 
 func answerFile(reply string, worker int) string { return fmt.Sprintf("%s.%d", reply, worker) }
@@ -90,7 +77,7 @@ func answerFile(reply string, worker int) string { return fmt.Sprintf("%s.%d", r
 // named is [(text, torch.tensor(0))] as Python pickles it, in base64.
 func named(text []byte) string {
 	var b bytes.Buffer
-	b.WriteString("\x80\x04](X") // protocol 4; a list; a mark, for what is appended; a string
+	b.WriteString("\x80\x04](X") // protocol 4; a list; the mark where what is appended begins; a string
 	_ = binary.Write(&b, binary.LittleEndian, uint32(len(text)))
 	b.Write(text)
 	b.WriteString("ctorch\ntensor\nK\x00\x85R\x86e.") // torch.tensor(0); both as a tuple; appended

@@ -2,7 +2,6 @@ package sglang
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/recipe-rl/recipe/sdk/engine"
@@ -28,16 +27,16 @@ func newClient(a engine.Address, c Config) *client {
 // Healthy implements engine.Client. A server whose scheduler has died ends by itself.
 func (c *client) Healthy(ctx context.Context) error { return c.Get(ctx, "/health", nil) }
 
-// Ready implements engine.Client: it lets go on what somebody who has died may have paused, and asks the model for a
-// token.
+// Ready implements engine.Client: it resumes a server that a process which has died may have paused, and asks the model
+// for a token.
 func (c *client) Ready(ctx context.Context) error {
-	if err := c.Healthy(ctx); err != nil { // cheap, and tells that the socket is open
+	if err := c.Healthy(ctx); err != nil { // cheap, and shows that the socket is open
 		return err
 	}
 	if err := c.resume(ctx); err != nil {
 		return err
 	}
-	return c.answer(ctx, c.config.baseName())
+	return c.Complete(ctx, c.config.baseName(), "1")
 }
 
 // Probe implements engine.Client: version, the length that the server settled on, and what its workers can reach.
@@ -48,34 +47,22 @@ func (c *client) Probe(ctx context.Context) (engine.Facts, error) {
 	if err := c.Get(ctx, "/v1/loads", &loads); err != nil {
 		return engine.Facts{}, err
 	}
-	var models struct {
-		Data []struct {
-			MaxModelLen int64 `json:"max_model_len"`
-		} `json:"data"`
-	}
-	if err := c.Get(ctx, "/v1/models", &models); err != nil {
+	longest, err := c.MaxModelLen(ctx)
+	if err != nil {
 		return engine.Facts{}, err
 	}
 	if odd := supported.Warning(loads.Version); odd != "" {
 		c.Address.Warn(odd)
 	}
-	facts := engine.Facts{Version: loads.Version}
-	for _, m := range models.Data {
-		facts.MaxModelLen = max(facts.MaxModelLen, m.MaxModelLen)
-	}
+	facts := engine.Facts{Version: loads.Version, MaxModelLen: longest}
 	if c.config.DpSize <= 1 { // with several copies inside one server the route is refused
-		told, err := c.call(ctx, request{Do: "facts"})
+		workers, err := call[engine.WorkerFacts](ctx, c, request{Do: "facts"})
 		if err != nil {
 			return engine.Facts{}, err
 		}
-		facts.Reach, facts.Arithmetic = told[0].Reach, told[0].Arithmetic
-		facts.Device, facts.Machine = told[0].Device, told[0].Machine
+		facts.WorkerFacts = workers[0]
 	}
-	for _, name := range c.config.transports() {
-		if !inMemory(name) || len(facts.Reach) > 0 {
-			facts.Transports = append(facts.Transports, name)
-		}
-	}
+	facts.Transports = c.config.transports().Within(facts.Reach)
 	facts.Sleeps = c.config.EnableMemorySaver && facts.Device != "cpu"
 	return facts, nil
 }
@@ -83,21 +70,9 @@ func (c *client) Probe(ctx context.Context) (engine.Facts, error) {
 // Prepare implements engine.Preparer.
 func (c *client) Prepare(ctx context.Context) error { return c.plainAdapter(ctx) }
 
-// Answer implements engine.Client: the whole way from the front end through the scheduler to the weights works.
-func (c *client) Answer(ctx context.Context) error { return c.answer(ctx, c.config.policyName()) }
-
-func (c *client) answer(ctx context.Context, model string) error {
-	body := map[string]any{"model": model, "prompt": "1", "max_tokens": 1, "temperature": 0}
-	var out struct {
-		Choices []struct{} `json:"choices"`
-	}
-	if err := c.Post(ctx, "/v1/completions", body, &out); err != nil {
-		return err
-	}
-	if len(out.Choices) == 0 {
-		return errors.New("POST /v1/completions: the answer has no choices")
-	}
-	return nil
+// Answer implements engine.Client: a token shows that front end, scheduler and weights work.
+func (c *client) Answer(ctx context.Context) error {
+	return c.Complete(ctx, c.config.policyName(), "1")
 }
 
 // Logprobs implements engine.Client.
@@ -140,7 +115,7 @@ func (c *client) GeneratedTokens(ctx context.Context) (float64, error) {
 	return c.Metric(ctx, tokensMetric)
 }
 
-// busy says how many requests the server computes, or has waiting.
+// busy is the number of requests that the server computes or queues.
 func (c *client) busy(ctx context.Context) (int, error) {
 	var out struct {
 		Loads []struct {

@@ -1,7 +1,6 @@
 package sglang
 
 import (
-	"path/filepath"
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk/engine"
@@ -65,15 +64,7 @@ type Config struct {
 }
 
 // baseName is what the model without an adapter is called on the server.
-func (c Config) baseName() string {
-	switch {
-	case c.ServedModelName != "":
-		return c.ServedModelName
-	case engine.IsPath(c.Model):
-		return filepath.Base(filepath.Clean(c.Model))
-	}
-	return c.Model
-}
+func (c Config) baseName() string { return engine.ServedName(c.ServedModelName, c.Model) }
 
 // adapter is the name of the adapter that answers for the policy, where LoRA is on.
 const adapter = "policy"
@@ -84,14 +75,6 @@ func (c Config) policyName() string {
 		return c.baseName() + ":" + adapter
 	}
 	return c.baseName()
-}
-
-// tokenizer is where clients find the tokenizer.
-func (c Config) tokenizer() string {
-	if c.TokenizerPath != "" {
-		return c.TokenizerPath
-	}
-	return c.Model
 }
 
 // workers is how many processes of one server hold a part of the model each.
@@ -105,12 +88,4 @@ func (c Config) onCPU(gpu bool) bool { return c.Device == "cpu" || (c.Device == 
 // backup says whether weights survive in the host's memory while the server sleeps.
 func (c Config) backup() bool {
 	return c.EnableMemorySaver && (c.EnableWeightsCPUBackup == nil || *c.EnableWeightsCPUBackup)
-}
-
-func (c Config) limits() engine.Limits {
-	return engine.Limits{Start: c.StartTimeout, Update: c.UpdateTimeout, Restarts: c.MaxRestarts}
-}
-
-func (c Config) template() engine.ChatTemplate {
-	return engine.ChatTemplate{Text: c.ChatTemplate, Name: c.HFChatTemplateName}
 }

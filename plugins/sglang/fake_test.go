@@ -16,6 +16,9 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/recipe-rl/recipe/sdk/engine"
+	"github.com/recipe-rl/recipe/sdk/engine/enginetest"
 )
 
 // The test binary plays SGLang when it is started as the block's interpreter: it takes the launcher's arguments, writes
@@ -43,19 +46,13 @@ func playSGLang(args []string) int {
 		return 1
 	}
 	f := &fakeServer{args: args, adapters: map[string]string{}}
-	f.weight = readWeight(f.flag("--model-path"))
+	f.weight = enginetest.Weight(f.flag("--model-path"))
 	fmt.Println("[2026-11-22 02:53:27] Load weight end. elapsed=0.65 s, type=LlamaForCausalLM, avail mem=19.67 GB, mem " +
 		"usage=0.41 GB.")
 	fmt.Println("[2026-11-22 02:53:33] The server is fired up and ready to roll!")
 	err := http.ListenAndServe("127.0.0.1:"+f.flag("--port"), f.routes())
 	fmt.Println(err)
 	return 1
-}
-
-func readWeight(dir string) float64 {
-	data, _ := os.ReadFile(filepath.Join(dir, "weights.txt"))
-	v, _ := strconv.ParseFloat(strings.TrimSpace(string(data)), 64)
-	return v
 }
 
 type fakeServer struct {
@@ -71,12 +68,7 @@ type fakeServer struct {
 	shared   float64  // what they hold
 }
 
-func (f *fakeServer) flag(name string) string {
-	if i := slices.Index(f.args, name); i >= 0 {
-		return f.args[i+1]
-	}
-	return ""
-}
+func (f *fakeServer) flag(name string) string { return enginetest.Flag(f.args, name) }
 
 func busy() bool {
 	_, err := os.Stat(os.Getenv(fakeBusy))
@@ -95,11 +87,11 @@ func (f *fakeServer) routes() http.Handler {
 		"/v1/models":                  f.models,
 		"/v1/completions":             f.complete,
 		"/generate":                   f.generate,
-		"/pause_generation":           func(w http.ResponseWriter, _ map[string]any) { f.paused = true; reply(w, "ok") },
-		"/continue_generation":        func(w http.ResponseWriter, _ map[string]any) { f.paused = false; reply(w, "ok") },
+		"/pause_generation":           func(w http.ResponseWriter, _ map[string]any) { f.paused = true; enginetest.Reply(w, "ok") },
+		"/continue_generation":        func(w http.ResponseWriter, _ map[string]any) { f.paused = false; enginetest.Reply(w, "ok") },
 		"/update_weights_from_tensor": f.tensors,
 		"/update_weights_from_disk":   f.disk,
-		"/update_weight_version":      func(w http.ResponseWriter, b map[string]any) { reply(w, b) },
+		"/update_weight_version":      func(w http.ResponseWriter, b map[string]any) { enginetest.Reply(w, b) },
 		"/flush_cache":                f.flush,
 		"/release_memory_occupation":  f.release,
 		"/resume_memory_occupation":   f.takeBack,
@@ -123,11 +115,9 @@ func (f *fakeServer) routes() http.Handler {
 	return mux
 }
 
-func reply(w http.ResponseWriter, v any) { _ = json.NewEncoder(w).Encode(v) }
-
 func refuse(w http.ResponseWriter, message string) {
 	w.WriteHeader(http.StatusBadRequest)
-	reply(w, map[string]any{"success": false, "message": message})
+	enginetest.Reply(w, map[string]any{"success": false, "message": message})
 }
 
 func (f *fakeServer) loads(w http.ResponseWriter, _ map[string]any) {
@@ -135,12 +125,12 @@ func (f *fakeServer) loads(w http.ResponseWriter, _ map[string]any) {
 	if busy() {
 		running = 1
 	}
-	reply(w, map[string]any{"version": newestVersion, "loads": []any{map[string]any{"num_running_reqs": running,
+	enginetest.Reply(w, map[string]any{"version": newestVersion, "loads": []any{map[string]any{"num_running_reqs": running,
 		"num_waiting_reqs": 0}}})
 }
 
 func (f *fakeServer) models(w http.ResponseWriter, _ map[string]any) {
-	reply(w, map[string]any{"data": []any{map[string]any{"id": f.flag("--served-model-name"), "max_model_len": 256}}})
+	enginetest.Reply(w, map[string]any{"data": []any{map[string]any{"id": f.flag("--served-model-name"), "max_model_len": 256}}})
 }
 
 // value is what the model makes of any token; a salt that is new finds nothing in the cache.
@@ -154,7 +144,7 @@ func (f *fakeServer) value(w http.ResponseWriter, name string) (float64, bool) {
 		refuse(w, "The following requested LoRA adapters are not loaded: "+name)
 		return 0, false
 	}
-	return -1 - f.weight - readWeight(path), true
+	return -1 - f.weight - enginetest.Weight(path), true
 }
 
 func (f *fakeServer) complete(w http.ResponseWriter, b map[string]any) {
@@ -162,7 +152,7 @@ func (f *fakeServer) complete(w http.ResponseWriter, b map[string]any) {
 	if !ok {
 		return
 	}
-	reply(w, map[string]any{"choices": []any{map[string]any{
+	enginetest.Reply(w, map[string]any{"choices": []any{map[string]any{
 		"index": 0, "text": "x", "finish_reason": "length", "matched_stop": nil, "token_ids": []int{7},
 		"prompt_token_ids": []int{1},
 		"logprobs": map[string]any{"text_offset": []int{-1}, "tokens": []string{"x"}, "token_logprobs": []float64{value},
@@ -187,7 +177,7 @@ func (f *fakeServer) generate(w http.ResponseWriter, b map[string]any) {
 		}
 		list = append(list, []any{value, id, nil})
 	}
-	reply(w, map[string]any{"text": "x", "output_ids": []int{7},
+	enginetest.Reply(w, map[string]any{"text": "x", "output_ids": []int{7},
 		"meta_info": map[string]any{"input_token_logprobs": list}})
 }
 
@@ -206,8 +196,8 @@ func (f *fakeServer) disk(w http.ResponseWriter, b map[string]any) {
 		refuse(w, "the fake waits for no request to end")
 		return
 	}
-	f.weight = readWeight(path)
-	reply(w, map[string]any{"success": true, "message": "Succeeded to update model weights."})
+	f.weight = enginetest.Weight(path)
+	enginetest.Reply(w, map[string]any{"success": true, "message": "Succeeded to update model weights."})
 }
 
 // tensors plays extension/recipe_sglang.py. Handles are {"key", "weight"}, and a negative weight does not fit.
@@ -226,7 +216,7 @@ func (f *fakeServer) tensors(w http.ResponseWriter, b map[string]any) {
 	var answer any
 	switch r.Do {
 	case "facts":
-		answer = told{Reach: []string{"host:here"}, Machine: "here", Arithmetic: "float32", Device: "cuda"}
+		answer = engine.WorkerFacts{Reach: []string{"host:here"}, Machine: "here", Arithmetic: "float32", Device: "cuda"}
 	case "attach":
 		var handles struct {
 			Key    string  `json:"key"`
@@ -234,31 +224,31 @@ func (f *fakeServer) tensors(w http.ResponseWriter, b map[string]any) {
 		}
 		_ = json.Unmarshal([]byte(r.Handles), &handles)
 		if handles.Weight < 0 {
-			answer = told{Refused: "model.norm.weight has shape [3] in the trainer and [4] in the server"}
+			answer = engine.Copied{Refused: "model.norm.weight has shape [3] in the trainer and [4] in the server"}
 			break
 		}
 		f.opened, f.shared = handles.Key, handles.Weight
-		answer = told{Bytes: 8}
+		answer = engine.Copied{Bytes: 8}
 	case "pull":
 		switch {
 		case f.opened != r.Key:
-			answer = told{Unknown: true}
+			answer = engine.Copied{Unknown: true}
 		case f.opened == "half":
-			answer = told{Error: "RuntimeError: the trainer went away while version 1 was copied"}
+			answer = failure{"RuntimeError: the trainer went away while version 1 was copied"}
 		default:
 			f.weight = f.shared
-			answer = told{Way: "direct", Tensors: 1, Bytes: 8, Seconds: 0.001}
+			answer = engine.Copied{Path: "direct", Tensors: 1, Bytes: 8, Seconds: 0.001}
 		}
 	case "zero_adapter":
 		_ = os.MkdirAll(r.Path, 0o700)
-		answer = told{}
+		answer = failure{}
 	}
 	out, _ := json.Marshal(answer)
 	workers, _ := strconv.Atoi(f.flag("--tp-size"))
 	for i := range max(1, workers) {
 		_ = os.WriteFile(answerFile(r.Reply, i), out, 0o600)
 	}
-	reply(w, map[string]any{"success": true, "message": "Success"})
+	enginetest.Reply(w, map[string]any{"success": true, "message": "Success"})
 }
 
 func (f *fakeServer) flush(w http.ResponseWriter, _ map[string]any) {
@@ -287,7 +277,7 @@ func (f *fakeServer) release(w http.ResponseWriter, b map[string]any) {
 	if !slices.Contains(f.args, "--enable-weights-cpu-backup") {
 		f.weight = -1e9
 	}
-	reply(w, nil)
+	enginetest.Reply(w, nil)
 }
 
 func (f *fakeServer) takeBack(w http.ResponseWriter, b map[string]any) {
@@ -298,7 +288,7 @@ func (f *fakeServer) takeBack(w http.ResponseWriter, b map[string]any) {
 		}
 		f.away = slices.Delete(f.away, i, i+1)
 	}
-	reply(w, nil)
+	enginetest.Reply(w, nil)
 }
 
 func (f *fakeServer) load(w http.ResponseWriter, b map[string]any) {
@@ -308,7 +298,7 @@ func (f *fakeServer) load(w http.ResponseWriter, b map[string]any) {
 		return
 	}
 	f.adapters[name] = fmt.Sprint(b["lora_path"])
-	reply(w, map[string]any{"success": true})
+	enginetest.Reply(w, map[string]any{"success": true})
 }
 
 func (f *fakeServer) unload(w http.ResponseWriter, b map[string]any) {
@@ -321,5 +311,5 @@ func (f *fakeServer) unload(w http.ResponseWriter, b map[string]any) {
 		select {} // it waits for the request
 	}
 	delete(f.adapters, name)
-	reply(w, map[string]any{"success": true})
+	enginetest.Reply(w, map[string]any{"success": true})
 }

@@ -1,7 +1,6 @@
 package sglang
 
 import (
-	"encoding/binary"
 	"errors"
 	"os"
 	"path/filepath"
@@ -15,33 +14,11 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/engine"
+	"github.com/recipe-rl/recipe/sdk/engine/enginetest"
 	"github.com/recipe-rl/recipe/sdk/gateway"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
-
-func put(t *testing.T, dir, name, text string) {
-	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// model is a folder that the fake serves as a number.
-func model(t *testing.T, weight float64) string {
-	t.Helper()
-	dir := t.TempDir()
-	put(t, dir, "config.json", `{"num_hidden_layers":2,"hidden_size":8,"num_attention_heads":2,"vocab_size":16,`+
-		`"intermediate_size":16,"max_position_embeddings":512,"tie_word_embeddings":true}`)
-	put(t, dir, "weights.txt", strconv.FormatFloat(weight, 'g', -1, 64))
-	header := `{"__metadata__":{"format":"pt"},"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}`
-	data := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
-	data = append(append(data, header...), make([]byte, 8)...)
-	put(t, dir, "model.safetensors", string(data))
-	put(t, dir, "adapter_model.safetensors", string(data))
-	put(t, dir, "adapter_config.json", "{}")
-	return dir
-}
 
 // play has the test binary serve as SGLang.
 func play(t *testing.T, more map[string]string) plugintest.Option {
@@ -62,7 +39,7 @@ func play(t *testing.T, more map[string]string) plugintest.Option {
 // serve runs a block until the test ends, behind its gateway.
 func serve(t *testing.T, config map[string]cty.Value, more map[string]string) *gateway.Client {
 	t.Helper()
-	config["model"] = cty.StringVal(model(t, 0))
+	config["model"] = cty.StringVal(enginetest.Model(t, 0))
 	b := plugintest.Harness(t, Plugin())
 	b.Start(cty.ObjectVal(config), play(t, more))
 	b.Ready()
@@ -82,17 +59,17 @@ func load(t *testing.T, g *gateway.Client, w sdk.Weights, weight float64) error 
 func TestCompliance(t *testing.T) {
 	plugintest.Compliance(t, Plugin(), plugintest.Suite{
 		Config: func(t *testing.T) any {
-			return cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal(model(t, 0))})
+			return cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal(enginetest.Model(t, 0))})
 		},
 		Options: []plugintest.Option{play(t, nil)},
 		Bad: map[string]func(t *testing.T) any{
 			"port in extra_args": func(t *testing.T) any {
-				return cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal(model(t, 0)),
+				return cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal(enginetest.Model(t, 0)),
 					"extra_args": cty.ListVal([]cty.Value{cty.StringVal("--port"), cty.StringVal("8000")})})
 			},
 		},
 		Weights: func(t *testing.T, _ string, version int64) sdk.Weights {
-			return sdk.Weights{Version: version, Path: model(t, float64(version)), Format: "hf", Transport: "reload",
+			return sdk.Weights{Version: version, Path: enginetest.Model(t, float64(version)), Format: "hf", Transport: "reload",
 				Precision: "float32"}
 		},
 	})
@@ -107,8 +84,8 @@ func TestEachTransport(t *testing.T) {
 		for i, transport := range []string{"reload", "ipc", "live", "nccl", "ipc", "restart"} {
 			version++
 			weight := float64(version + 2)
-			w := sdk.Weights{Version: version, Transport: transport, Format: "hf", Path: model(t, weight)}
-			if inMemory(transport) {
+			w := sdk.Weights{Version: version, Transport: transport, Format: "hf", Path: enginetest.Model(t, weight)}
+			if engine.InMemory(transport) {
 				w.Path, w.Format = "", "handles"
 				w.Handles = `{"key":"trainer-` + strconv.Itoa(i) + `","weight":` + strconv.FormatFloat(weight, 'g', -1, 64) + `}`
 			}
@@ -126,7 +103,7 @@ func TestWeightsThatDoNotFitLeaveTheServerAsItIs(t *testing.T) {
 		"does not fit: model.norm.weight": {Transport: "ipc", Handles: `{"key":"a","weight":-1}`},
 		"without handles":                 {Transport: "live"},
 		"not complete":                    {Transport: "reload", Format: "hf", Path: t.TempDir()},
-		"without LoRA":                    {Transport: "lora", Format: "lora", Path: model(t, 1)},
+		"without LoRA":                    {Transport: "lora", Format: "lora", Path: enginetest.Model(t, 1)},
 	} {
 		w.Version = 1
 		if err := load(t, g, w, 1); err == nil || !strings.Contains(err.Error(), what) {
@@ -145,8 +122,8 @@ func TestAnUpdateUnderRequests(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	g := serve(t, map[string]cty.Value{}, map[string]string{fakeBusy: filepath.Join(dir, "busy")})
-	put(t, dir, "busy", "")
-	if err := load(t, g, sdk.Weights{Version: 1, Transport: "reload", Format: "hf", Path: model(t, 4)}, 4); err != nil {
+	enginetest.Put(t, dir, "busy", "")
+	if err := load(t, g, sdk.Weights{Version: 1, Transport: "reload", Format: "hf", Path: enginetest.Model(t, 4)}, 4); err != nil {
 		t.Error(err)
 	}
 	w := sdk.Weights{Version: 2, Transport: "live", Handles: `{"key":"a","weight":5}`}
@@ -162,13 +139,13 @@ func TestAnAdapterTakesThePolicysName(t *testing.T) {
 		map[string]string{fakeBusy: filepath.Join(dir, "busy")})
 	for version := range int64(2) {
 		weight := float64(version + 3)
-		w := sdk.Weights{Version: version + 1, Transport: "lora", Format: "lora", Path: model(t, weight)}
+		w := sdk.Weights{Version: version + 1, Transport: "lora", Format: "lora", Path: enginetest.Model(t, weight)}
 		if err := load(t, g, w, weight); err != nil {
 			t.Fatal(err)
 		}
 	}
-	put(t, dir, "busy", "")
-	w := sdk.Weights{Version: 3, Transport: "lora", Format: "lora", Path: model(t, 9)}
+	enginetest.Put(t, dir, "busy", "")
+	w := sdk.Weights{Version: 3, Transport: "lora", Format: "lora", Path: enginetest.Model(t, 9)}
 	if err := load(t, g, w, 9); err == nil || !strings.Contains(err.Error(), "no request uses it") {
 		t.Errorf("%v; want a word on the requests in flight", err)
 	}
@@ -210,7 +187,7 @@ func TestSleep(t *testing.T) {
 	if got, err := g.Logprobs(t.Context(), []int{1, 2}); err != nil || got[0].Logprobs[1] != -5 {
 		t.Errorf("%v, %v; want what was served before it slept", got, err)
 	}
-	put(t, dir, "busy", "")
+	enginetest.Put(t, dir, "busy", "")
 	hold, err := g.Hold(t.Context(), gateway.HoldRequest{Reason: "a turn", Lease: 30 * time.Second})
 	if err != nil {
 		t.Fatal(err)
@@ -223,7 +200,8 @@ func TestSleep(t *testing.T) {
 func TestArguments(t *testing.T) {
 	t.Parallel()
 	seed := int64(3)
-	gpu := &program{python: "python", extension: "/x", config: Config{Model: "org/m", Dtype: "bfloat16", TpSize: 2,
+	in := engine.Installation{Python: "python", Extension: "/x"}
+	gpu := &program{in: in, config: Config{Model: "org/m", Dtype: "bfloat16", TpSize: 2,
 		MemFractionStatic: 0.4, EnableMemorySaver: true, EnableLora: true, MaxLoraRank: 8, RandomSeed: &seed,
 		AttentionBackend: "fa3", ExtraArgs: []string{"--schedule-policy", "lpm"}}}
 	l := engine.Launch{Model: "org/m", Port: 7, Devices: []string{"0", "1"}, Key: "secret"}
@@ -247,7 +225,7 @@ func TestArguments(t *testing.T) {
 		!slices.Contains(command.Env, "CUDA_VISIBLE_DEVICES=0,1") {
 		t.Errorf("environment %v", command.Env)
 	}
-	cpu := &program{python: "python", extension: "/x", cpu: true, config: Config{Model: "org/m"}}
+	cpu := &program{in: in, cpu: true, config: Config{Model: "org/m"}}
 	if command, err = cpu.Command(l); err != nil {
 		t.Fatal(err)
 	}
@@ -372,7 +350,7 @@ func TestAStartThatFailsIsExplained(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := plugintest.Harness(t, Plugin())
-	b.Start(cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal(model(t, 0))}),
+	b.Start(cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal(enginetest.Model(t, 0))}),
 		play(t, map[string]string{fakeLog: log}))
 	b.Wait("the reason", func(e *pluginpb.Event) bool {
 		return strings.Contains(e.String(), "this SGLang does not know an argument")
@@ -381,7 +359,7 @@ func TestAStartThatFailsIsExplained(t *testing.T) {
 
 func TestPlan(t *testing.T) {
 	t.Parallel()
-	e, problems := (&Server{}).Plan(Config{Model: model(t, 0), TpSize: 3, Replicas: 2, ContextLength: 1024,
+	e, problems := (&Server{}).Plan(Config{Model: enginetest.Model(t, 0), TpSize: 3, Replicas: 2, ContextLength: 1024,
 		MaxTotalTokens: 4096}, sdk.Placement{GPUs: 2})
 	var all []string
 	for _, p := range problems {

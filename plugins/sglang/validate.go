@@ -1,11 +1,11 @@
 package sglang
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/sdk/engine"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -21,24 +21,10 @@ var managed = map[string]string{
 
 // Validate finds what the schema cannot express.
 func (s *Server) Validate(c Config) []spec.Problem {
-	var problems []spec.Problem
+	problems := engine.CheckExtraArgs(c.ExtraArgs, managed,
+		"SGLang listens on loopback on a free port behind a key, in one process, and the gateway is what clients reach.")
 	add := func(attribute, summary, detail string) {
 		problems = append(problems, spec.Problem{Path: cty.GetAttrPath(attribute), Summary: summary, Detail: detail})
-	}
-	for i, arg := range c.ExtraArgs {
-		flag, _, _ := strings.Cut(arg, "=")
-		attribute, ok := managed[flag]
-		if !ok {
-			continue
-		}
-		detail := "The plugin sets " + flag + " itself: SGLang listens on loopback on a free port behind a key, in one " +
-			"process, and the gateway is what clients reach."
-		if attribute != "" {
-			detail = fmt.Sprintf("Write %s = … in the block instead of %s in extra_args.", attribute, flag)
-		}
-		problems = append(problems, spec.Problem{
-			Path: cty.GetAttrPath("extra_args").IndexInt(i), Summary: flag + " cannot be given in extra_args", Detail: detail,
-		})
 	}
 	if c.EnableWeightsCPUBackup != nil && *c.EnableWeightsCPUBackup && !c.EnableMemorySaver {
 		add("enable_weights_cpu_backup", "enable_weights_cpu_backup needs enable_memory_saver",

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/engine/enginetest"
 )
 
 // TestReadyMeansItAnswers: a server whose /health is 200 and that produces no token is not ready; it never reaches the
 // gateway, and the block fails with what the server answered.
 func TestReadyMeansItAnswers(t *testing.T) {
 	t.Parallel()
-	req := request(t, Config{Model: model(t, 0)})
+	req := request(t, Config{Model: enginetest.Model(t, 0)})
 	req.Environment[fakeLess] = "/v1/completions"
 	req.Config.StartTimeout, req.Config.MaxRestarts = 3*time.Second, 0
 	host := newRecorder()

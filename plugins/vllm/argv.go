@@ -1,12 +1,7 @@
 package vllm
 
 import (
-	"encoding/json"
-	"fmt"
-	"maps"
-	"os"
 	"strconv"
-	"strings"
 
 	"github.com/recipe-rl/recipe/sdk/engine"
 )
@@ -14,13 +9,22 @@ import (
 // guardClass is the middleware that demands the key on every path; vLLM itself does so on a few.
 const guardClass = "recipe_guard.Guard"
 
+// program implements engine.Program: how vLLM is started.
+type program struct {
+	config Config
+	in     engine.Installation
+}
+
+// Connect implements engine.Program.
+func (p *program) Connect(a engine.Address) engine.Client { return newClient(a, p.config) }
+
 // Command implements engine.Program.
 func (p *program) Command(l engine.Launch) (engine.Command, error) {
 	args, err := p.arguments(l)
 	if err != nil {
 		return engine.Command{}, err
 	}
-	return engine.Command{Argv: append([]string{p.python}, args...), Env: p.environ(l)}, nil
+	return engine.Command{Argv: append([]string{p.in.Python}, args...), Env: p.environ(l)}, nil
 }
 
 // arguments is the command line after the interpreter: a pure function, so that it can be read and tested as a whole.
@@ -38,20 +42,14 @@ func (p *program) arguments(l engine.Launch) ([]string, error) {
 	args.Text("--quantization", c.Quantization)
 	args.Text("--load-format", c.LoadFormat)
 	args.Flag("--trust-remote-code", c.TrustRemoteCode)
-	if c.HFOverrides != nil {
-		text, err := json.Marshal(c.HFOverrides)
-		if err != nil {
-			return nil, fmt.Errorf("write hf_overrides as JSON: %w", err)
-		}
-		args.Add("--hf-overrides", string(text))
+	if err := args.JSON("--hf-overrides", c.HFOverrides); err != nil {
+		return nil, err
 	}
 
 	args.Number("--max-model-len", c.MaxModelLen)
 	args.Number("--max-num-seqs", c.MaxNumSeqs)
 	args.Number("--max-num-batched-tokens", c.MaxNumBatchedTokens)
-	if c.GPUMemoryUtilization > 0 {
-		args.Add("--gpu-memory-utilization", strconv.FormatFloat(c.GPUMemoryUtilization, 'g', -1, 64))
-	}
+	args.Float("--gpu-memory-utilization", c.GPUMemoryUtilization)
 	args.Text("--kv-cache-dtype", c.KVCacheDtype)
 	args.Number("--kv-cache-memory-bytes", c.KVCacheMemoryBytes)
 	args.Toggle("--enable-prefix-caching", "--no-enable-prefix-caching", c.EnablePrefixCaching)
@@ -67,7 +65,7 @@ func (p *program) arguments(l engine.Launch) ([]string, error) {
 		args.Number("--max-loras", c.MaxLoras)
 	}
 
-	args.Text("--chat-template", p.template)
+	args.Text("--chat-template", p.in.ChatTemplate)
 	choice := c.ToolCallParser != ""
 	if c.EnableAutoToolChoice != nil {
 		choice = *c.EnableAutoToolChoice
@@ -80,45 +78,28 @@ func (p *program) arguments(l engine.Launch) ([]string, error) {
 	if c.MaxLogprobs != 0 {
 		args.Add("--max-logprobs", strconv.FormatInt(c.MaxLogprobs, 10))
 	}
-	if c.Seed != nil {
-		args.Add("--seed", strconv.FormatInt(*c.Seed, 10))
-	}
+	args.Integer("--seed", c.Seed)
 	args.Flag("--enable-sleep-mode", c.EnableSleepMode)
-	if p.extension != "" {
-		args.Add("--worker-extension-cls", "recipe_vllm.RecipeWorker")
-		args.Add("--middleware", guardClass)
-	}
+	args.Add("--worker-extension-cls", "recipe_vllm.RecipeWorker")
+	args.Add("--middleware", guardClass)
 	return append(args, c.ExtraArgs...), nil
 }
 
-// environ is what the server's environment adds to that of the plugin's process. What the recipe sets wins, except
-// for the settings that the plugin's own workings depend on.
+// environ is the server's environment. What the recipe sets wins, except for the settings that the plugin's own workings
+// depend on.
 func (p *program) environ(l engine.Launch) []string {
-	env := map[string]string{
-		"VLLM_NO_USAGE_STATS": "1",
-		"DO_NOT_TRACK":        "1",
-		"PYTHONUNBUFFERED":    "1", // phases are read from the log as they happen
-	}
+	defaults := map[string]string{"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 	if p.config.CPUKVCacheSpace > 0 {
-		env["VLLM_CPU_KVCACHE_SPACE"] = strconv.FormatInt(p.config.CPUKVCacheSpace, 10)
+		defaults["VLLM_CPU_KVCACHE_SPACE"] = strconv.FormatInt(p.config.CPUKVCacheSpace, 10)
 	}
-	maps.Copy(env, p.environment)
-	// pause, resume, collective_rpc; on loopback, and behind the key because of guardClass
-	env["VLLM_SERVER_DEV_MODE"] = "1"
-	env["VLLM_USE_RUST_FRONTEND"] = "0" // it knows no middleware
-	env["VLLM_API_KEY"] = l.Key         // not an argument: those are visible to every user of the machine
+	fixed := map[string]string{
+		// pause, resume, collective_rpc; on loopback, and behind the key because of guardClass
+		"VLLM_SERVER_DEV_MODE":   "1",
+		"VLLM_USE_RUST_FRONTEND": "0",   // it knows no middleware
+		"VLLM_API_KEY":           l.Key, // not an argument: those are visible to every user of the machine
+	}
 	if p.config.EnableLora {
-		env["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
+		fixed["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
 	}
-	if l.Devices != nil {
-		env["CUDA_VISIBLE_DEVICES"] = strings.Join(l.Devices, ",")
-	}
-	if p.extension != "" {
-		paths := []string{p.extension}
-		if before := engine.LookupEnv(l.Environ, env, "PYTHONPATH"); before != "" {
-			paths = append(paths, before)
-		}
-		env["PYTHONPATH"] = strings.Join(paths, string(os.PathListSeparator))
-	}
-	return engine.MergeEnv(l.Environ, env)
+	return l.Environment(defaults, p.in.Environment, fixed, p.in.Extension)
 }

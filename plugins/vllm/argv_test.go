@@ -23,7 +23,8 @@ type launch struct {
 }
 
 func (l launch) split() (*program, engine.Launch) {
-	p := &program{config: l.Config, extension: l.Extension, template: l.ChatTemplate, environment: l.Environment}
+	p := &program{l.Config, engine.Installation{Extension: l.Extension, ChatTemplate: l.ChatTemplate,
+		Environment: l.Environment}}
 	return p, engine.Launch{Model: l.Model, Tokenizer: l.Tokenizer, Port: l.Port, Devices: l.Devices, Key: l.APIKey}
 }
 
@@ -70,6 +71,7 @@ func launches() map[string]launch {
 				ExtraArgs: []string{"--swap-space", "4"},
 			},
 			Model: "org/m", Tokenizer: "org/t", ChatTemplate: "/run/chat_template.jinja", Port: 41002, APIKey: "key",
+			Extension: "/run/python",
 		},
 	}
 }

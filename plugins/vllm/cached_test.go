@@ -9,6 +9,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/engine"
+	"github.com/recipe-rl/recipe/sdk/engine/enginetest"
 	"github.com/recipe-rl/recipe/sdk/gateway"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
@@ -34,7 +35,7 @@ func TestAPrefixCacheThatOutlivesItsWeightsIsNoticed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := plugintest.Harness(t, Plugin())
-			b.Start(cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal(model(t, 0)),
+			b.Start(cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal(enginetest.Model(t, 0)),
 				"enable_prefix_caching": cty.BoolVal(c.caching)}), func(r *pluginpb.StartRequest) {
 				r.Runtime = &pluginpb.Runtime{Python: exe}
 				r.Environment = map[string]string{fakeMark: "1", fakeCache: c.cache}
@@ -43,7 +44,7 @@ func TestAPrefixCacheThatOutlivesItsWeightsIsNoticed(t *testing.T) {
 			g := gateway.NewClient(b.Output("control_url"), b.Output("control_token"))
 			defer g.Close()
 			update := func(version int) error {
-				w := sdk.Weights{Version: int64(version), Path: model(t, float64(version)), Format: "hf", Transport: "reload"}
+				w := sdk.Weights{Version: int64(version), Path: enginetest.Model(t, float64(version)), Format: "hf", Transport: "reload"}
 				value := -1 - 2*float64(version)
 				check := &gateway.Check{Tokens: []int{1, 2, 3}, Logprobs: []float64{0, value, value}, Tolerance: 1e-9}
 				_, err := g.UpdateWeights(t.Context(), gateway.WeightUpdate{Weights: w, Check: check})
@@ -78,7 +79,7 @@ func TestHowLongAPromptIsKept(t *testing.T) {
 		"no cache":         {&off, "cuda", 2048, 0},
 		"not yet answered": {nil, "", 0, 0},
 	} {
-		facts := engine.Facts{Device: c.device, MaxModelLen: c.longest}
+		facts := engine.Facts{WorkerFacts: engine.WorkerFacts{Device: c.device}, MaxModelLen: c.longest}
 		if got := (Config{EnablePrefixCaching: c.caching}).cachedPrompt(facts); got != c.want {
 			t.Errorf("%s: %d tokens, want %d", name, got, c.want)
 		}

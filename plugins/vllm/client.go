@@ -17,10 +17,9 @@ import (
 // client speaks to one vLLM server on loopback. It implements engine.Client.
 type client struct {
 	*engine.HTTP
-	config    Config
-	model     string // name that the policy has there
-	extension bool   // the worker extension was given to the server
-	offers    offers // what Probe has found
+	config Config
+	model  string // name that the policy has there
+	offers offers // what Probe has found
 }
 
 var (
@@ -30,8 +29,8 @@ var (
 	_ engine.TokenCounter = (*client)(nil)
 )
 
-func newClient(a engine.Address, c Config, extension bool) *client {
-	return &client{HTTP: engine.NewHTTP("vLLM", a), config: c, model: c.servedName(), extension: extension}
+func newClient(a engine.Address, c Config) *client {
+	return &client{HTTP: engine.NewHTTP(title, a), config: c, model: c.servedName()}
 }
 
 // offers is what a server can do.
@@ -72,7 +71,7 @@ func (c *client) Ready(ctx context.Context) error {
 			return err
 		}
 	}
-	return c.answer(ctx, c.config.baseName())
+	return c.Complete(ctx, c.config.baseName(), []int{1})
 }
 
 // is asks about a state of the server, and takes "no such route" for no.
@@ -105,23 +104,16 @@ func (c *client) Probe(ctx context.Context) (engine.Facts, error) {
 			c.offers.routes[path] = true
 		}
 	}
-	var models struct {
-		Data []struct {
-			MaxModelLen int64 `json:"max_model_len"`
-		} `json:"data"`
-	}
-	if err := c.Get(ctx, "/v1/models", &models); err != nil {
+	longest, err := c.MaxModelLen(ctx)
+	if err != nil {
 		return engine.Facts{}, err
 	}
 	if odd := supported.Warning(version.Version); odd != "" {
 		c.Address.Warn(odd)
 	}
-	facts := engine.Facts{Version: version.Version}
-	for _, m := range models.Data {
-		facts.MaxModelLen = max(facts.MaxModelLen, m.MaxModelLen)
-	}
-	if c.extension && !c.offers.lacks("/collective_rpc") {
-		if err := c.workers(ctx, &facts); err != nil {
+	facts := engine.Facts{Version: version.Version, MaxModelLen: longest}
+	if !c.offers.lacks("/collective_rpc") {
+		if facts.WorkerFacts, err = c.workers(ctx); err != nil {
 			c.Address.Warn("weights cannot reach it through memory: " + err.Error())
 		}
 	}
@@ -135,23 +127,9 @@ func (c *client) Probe(ctx context.Context) (engine.Facts, error) {
 // Prepare implements engine.Preparer.
 func (c *client) Prepare(ctx context.Context) error { return c.plainAdapter(ctx) }
 
-// Answer implements engine.Client. It proves what /health does not: that the whole way from the front end through the
-// engine to the weights works. That route stays at 200 while the engine is broken.
-func (c *client) Answer(ctx context.Context) error { return c.answer(ctx, c.model) }
-
-func (c *client) answer(ctx context.Context, model string) error {
-	body := map[string]any{"model": model, "prompt": []int{1}, "max_tokens": 1, "temperature": 0}
-	var out struct {
-		Choices []json.RawMessage `json:"choices"`
-	}
-	if err := c.Post(ctx, "/v1/completions", body, &out); err != nil {
-		return err
-	}
-	if len(out.Choices) != 1 {
-		return fmt.Errorf("POST /v1/completions: expected one choice, got %d", len(out.Choices))
-	}
-	return nil
-}
+// Answer implements engine.Client: a token shows what /health does not, that front end, engine and weights work. That
+// route stays at 200 while the engine is broken.
+func (c *client) Answer(ctx context.Context) error { return c.Complete(ctx, c.model, []int{1}) }
 
 // Logprobs implements engine.Client; it returns log p(token[i] | token[:i]) for i ≥ 1.
 func (c *client) Logprobs(ctx context.Context, tokens []int) ([]float64, error) {
@@ -186,8 +164,9 @@ func (c *client) Logprobs(ctx context.Context, tokens []int) ([]float64, error) 
 	return values, nil
 }
 
-// call runs a method on every worker of the server.
-func (c *client) call(ctx context.Context, method string, kwargs map[string]any) (json.RawMessage, error) {
+// call runs a method of the worker extension on every worker of the server. Results, if any, is a list with one element
+// for each worker.
+func (c *client) call(ctx context.Context, method string, kwargs map[string]any, results any) error {
 	body := map[string]any{"method": method}
 	if len(kwargs) > 0 {
 		body["kwargs"] = kwargs
@@ -195,10 +174,13 @@ func (c *client) call(ctx context.Context, method string, kwargs map[string]any)
 	var out struct {
 		Results json.RawMessage `json:"results"`
 	}
-	if err := c.Post(ctx, "/collective_rpc", body, &out); err != nil {
-		return nil, err
+	if err := c.Post(ctx, "/collective_rpc", body, &out); err != nil || results == nil {
+		return err
 	}
-	return out.Results, nil
+	if err := json.Unmarshal(out.Results, results); err != nil {
+		return fmt.Errorf("read the workers' answer to %s: %s: %w", method, engine.Brief(string(out.Results)), err)
+	}
+	return nil
 }
 
 // tokensMetric is vLLM's counter of generated tokens, one sample an engine.

@@ -3,7 +3,6 @@ package vllm
 import (
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/engine/enginetest"
 	"github.com/recipe-rl/recipe/sdk/gateway"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
@@ -24,7 +24,7 @@ func TestCompliance(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := func(t *testing.T) any {
-		return cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal(model(t, 0))})
+		return cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal(enginetest.Model(t, 0))})
 	}
 	plugintest.Compliance(t, Plugin(), plugintest.Suite{
 		Config: config,
@@ -35,16 +35,14 @@ func TestCompliance(t *testing.T) {
 		Bad: map[string]func(t *testing.T) any{
 			"port in extra_args": func(t *testing.T) any {
 				return cty.ObjectVal(map[string]cty.Value{
-					"model": cty.StringVal(model(t, 0)), "extra_args": cty.ListVal([]cty.Value{cty.StringVal("--port"),
+					"model": cty.StringVal(enginetest.Model(t, 0)), "extra_args": cty.ListVal([]cty.Value{cty.StringVal("--port"),
 						cty.StringVal("8000")}),
 				})
 			},
 		},
-		Weights: func(t *testing.T, dir string, version int64) sdk.Weights {
-			put(t, dir, "config.json", "{}")
-			put(t, dir, "weights.txt", strconv.FormatInt(version, 10))
-			putSafetensors(t, dir+"/model.safetensors")
-			return sdk.Weights{Version: version, Path: dir, Format: "hf", Transport: "reload", Precision: "float32"}
+		Weights: func(t *testing.T, _ string, version int64) sdk.Weights {
+			return sdk.Weights{Version: version, Path: enginetest.Model(t, float64(version)), Format: "hf", Transport: "reload",
+				Precision: "float32"}
 		},
 	})
 }
@@ -59,7 +57,7 @@ func TestUpdateWhileAServerIsStartedAgain(t *testing.T) {
 	}
 	pids := filepath.Join(t.TempDir(), "pids")
 	b := plugintest.Harness(t, Plugin())
-	b.Start(cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal(model(t, 0))}), func(r *pluginpb.StartRequest) {
+	b.Start(cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal(enginetest.Model(t, 0))}), func(r *pluginpb.StartRequest) {
 		r.Runtime = &pluginpb.Runtime{Python: exe}
 		r.Environment = map[string]string{fakeMark: "1", fakePids: pids}
 	})
@@ -73,7 +71,7 @@ func TestUpdateWhileAServerIsStartedAgain(t *testing.T) {
 	b.Wait("the end of the server to be noticed", func(e *pluginpb.Event) bool {
 		return strings.Contains(e.GetPhase().GetMessage(), "starting it again")
 	})
-	w := sdk.Weights{Version: 1, Path: model(t, 5), Format: "hf", Transport: "reload"}
+	w := sdk.Weights{Version: 1, Path: enginetest.Model(t, 5), Format: "hf", Transport: "reload"}
 	want := []float64{0, -11, -11}
 	check := &gateway.Check{Tokens: []int{1, 2, 3}, Logprobs: want, Tolerance: 1e-9}
 	if _, err := g.UpdateWeights(t.Context(), gateway.WeightUpdate{Weights: w, Check: check}); err != nil {

@@ -1,7 +1,6 @@
 package vllm
 
 import (
-	"path/filepath"
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk/engine"
@@ -60,15 +59,7 @@ type Config struct {
 }
 
 // servedName is the name that clients send as model.
-func (c Config) servedName() string {
-	if c.ServedModelName != "" {
-		return c.ServedModelName
-	}
-	if engine.IsPath(c.Model) {
-		return filepath.Base(filepath.Clean(c.Model))
-	}
-	return c.Model
-}
+func (c Config) servedName() string { return engine.ServedName(c.ServedModelName, c.Model) }
 
 // baseSuffix distinguishes the bare model from the adapter that answers for the policy, where LoRA is on.
 const baseSuffix = "-base"
@@ -81,23 +72,7 @@ func (c Config) baseName() string {
 	return c.servedName()
 }
 
-// tokenizer is where clients find the tokenizer.
-func (c Config) tokenizer() string {
-	if c.Tokenizer != "" {
-		return c.Tokenizer
-	}
-	return c.Model
-}
-
 // gpusPerReplica is what one vllm serve process takes.
 func (c Config) gpusPerReplica() int {
 	return int(max(1, c.TensorParallelSize) * max(1, c.PipelineParallelSize) * max(1, c.DataParallelSize))
-}
-
-func (c Config) limits() engine.Limits {
-	return engine.Limits{Start: c.StartTimeout, Update: c.UpdateTimeout, Restarts: c.MaxRestarts}
-}
-
-func (c Config) chatTemplate() engine.ChatTemplate {
-	return engine.ChatTemplate{Text: c.ChatTemplate, Name: c.ChatTemplateName}
 }

@@ -9,7 +9,7 @@ import (
 // diagnosis is how the end of a vLLM server is explained.
 func diagnosis() engine.Diagnosis {
 	return engine.Diagnosis{
-		Title: "vLLM", Symptoms: symptoms(), Ignore: regexp.MustCompile(harmless),
+		Title: title, Symptoms: symptoms(), Ignore: regexp.MustCompile(harmless),
 		Killed: "if nobody did it by hand, the machine ran out of memory (dmesg says so): serve a smaller model, " +
 			"lower cpu_kvcache_space or max_num_seqs, or use fewer replicas",
 		Ended: "the lines above are the end of its log; extra_args and the versions in the block's " +

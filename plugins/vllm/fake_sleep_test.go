@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/recipe-rl/recipe/sdk/engine"
+	"github.com/recipe-rl/recipe/sdk/engine/enginetest"
 )
 
 // fakeNap is the sleep of the fake server. It does what vLLM does when something is used while its memory is away: it
@@ -22,7 +23,7 @@ const (
 func (f *fakeServer) sleepRoutes(paths map[string]http.HandlerFunc) {
 	paths["/sleep"], paths["/wake_up"] = f.sleep, f.wakeUp
 	paths["/is_sleeping"] = func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, map[string]any{"is_sleeping": f.paused || len(f.nap.away) > 0})
+		enginetest.Reply(w, map[string]any{"is_sleeping": f.paused || len(f.nap.away) > 0})
 	}
 }
 
@@ -37,7 +38,7 @@ func (f *fakeServer) sleep(w http.ResponseWriter, r *http.Request) {
 		f.weight = -1e9
 	}
 	f.stale = f.weight
-	reply(w, map[string]any{"status": "sleeping"})
+	enginetest.Reply(w, map[string]any{"status": "sleeping"})
 }
 
 func (f *fakeServer) wakeUp(w http.ResponseWriter, r *http.Request) {
@@ -61,7 +62,7 @@ func (f *fakeServer) wakeUp(w http.ResponseWriter, r *http.Request) {
 	if len(f.nap.away) == 0 {
 		f.paused = false
 	}
-	reply(w, map[string]any{"status": "ok"})
+	enginetest.Reply(w, map[string]any{"status": "ok"})
 }
 
 // needs ends the process when a part of the memory is used that is away.

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/recipe-rl/recipe/sdk/engine"
+	"github.com/recipe-rl/recipe/sdk/engine/enginetest"
 )
 
 // The test binary plays vLLM when it is started as the block's interpreter: it takes vLLM's arguments, writes vLLM's
@@ -59,7 +59,7 @@ func playVLLM(args []string) int {
 	f := &fakeServer{args: args, model: args[3], names: map[string]string{}, kept: map[string]float64{}}
 	base, port := f.flag("--served-model-name"), f.flag("--port")
 	f.names[base] = "base"
-	f.weight = readWeight(f.model)
+	f.weight = enginetest.Weight(f.model)
 
 	engine := exec.Command("sleep", "600") // stands for vLLM's engine process
 	if err := engine.Start(); err != nil {
@@ -77,7 +77,7 @@ func playVLLM(args []string) int {
 	fmt.Println("Loading safetensors checkpoint shards:  50% Completed | 1/2 [00:00<00:00,  1.19it/s]")
 	fmt.Println("(Worker pid=9) WARNING 11-21 05:38:12 [cpu_worker.py:114] something to know")
 	fmt.Println(os.Getenv(fakeSay))
-	for path := os.Getenv(fakeWait); path != "" && !exists(path, ""); {
+	for path := os.Getenv(fakeWait); path != "" && !enginetest.Exists(path, ""); {
 		time.Sleep(5 * time.Millisecond)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:"+port)
@@ -88,15 +88,6 @@ func playVLLM(args []string) int {
 	fmt.Println("INFO:     Application startup complete.")
 	_ = http.Serve(l, f.routes())
 	return 0
-}
-
-func readWeight(dir string) float64 {
-	data, err := os.ReadFile(filepath.Join(dir, "weights.txt"))
-	if err != nil {
-		return 0
-	}
-	v, _ := strconv.ParseFloat(strings.TrimSpace(string(data)), 64)
-	return v
 }
 
 type fakeServer struct {
@@ -121,7 +112,7 @@ type fakeServer struct {
 func (f *fakeServer) forget(w http.ResponseWriter, _ *http.Request) {
 	switch os.Getenv(fakeBusy) {
 	case "answer":
-		reply(w, map[string]any{"success": false})
+		enginetest.Reply(w, map[string]any{"success": false})
 	case "assert":
 		http.Error(w, "AssertionError: the cache is in use", http.StatusInternalServerError)
 	default:
@@ -129,34 +120,23 @@ func (f *fakeServer) forget(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-func exists(dir, name string) bool {
-	_, err := os.Stat(filepath.Join(dir, name))
-	return err == nil
-}
-
-func (f *fakeServer) flag(name string) string {
-	i := slices.Index(f.args, name)
-	if i < 0 {
-		return ""
-	}
-	return f.args[i+1]
-}
+func (f *fakeServer) flag(name string) string { return enginetest.Flag(f.args, name) }
 
 func (f *fakeServer) routes() http.Handler {
 	paths := map[string]http.HandlerFunc{
 		"/health": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) },
 		"/version": func(w http.ResponseWriter, _ *http.Request) {
-			reply(w,
+			enginetest.Reply(w,
 				map[string]any{"version": "0.32.0"})
 		},
 		"/is_paused": func(w http.ResponseWriter, _ *http.Request) {
-			reply(w,
+			enginetest.Reply(w,
 				map[string]any{"is_paused": f.paused})
 		},
 		"/pause":                 f.set(func() { f.paused = true }),
 		"/resume":                f.set(func() { f.needs(engine.Weights, engine.KVCache); f.paused = false }),
 		"/reset_prefix_cache":    f.forget,
-		"/v1/models":             func(w http.ResponseWriter, _ *http.Request) { reply(w, f.list()) },
+		"/v1/models":             func(w http.ResponseWriter, _ *http.Request) { enginetest.Reply(w, f.list()) },
 		"/v1/completions":        f.complete,
 		"/collective_rpc":        f.rpc,
 		"/update_weight_version": f.label,
@@ -170,7 +150,7 @@ func (f *fakeServer) routes() http.Handler {
 	for p := range paths {
 		names[p] = map[string]any{}
 	}
-	paths["/openapi.json"] = func(w http.ResponseWriter, _ *http.Request) { reply(w, map[string]any{"paths": names}) }
+	paths["/openapi.json"] = func(w http.ResponseWriter, _ *http.Request) { enginetest.Reply(w, map[string]any{"paths": names}) }
 	// Only with the middleware does a path that is not there demand the key.
 	if _, ok := paths["/"]; !ok {
 		paths["/"] = http.NotFound
@@ -194,7 +174,7 @@ func (f *fakeServer) routes() http.Handler {
 // middleware, which it must be able to import, everywhere. TestTheFakeAsksForTheKeyWhereVLLMDoes holds it to the real
 // server.
 func (f *fakeServer) guards(r *http.Request) bool {
-	if f.flag("--middleware") == guardClass && exists(strings.Split(os.Getenv("PYTHONPATH"), ":")[0], "recipe_guard.py") {
+	if f.flag("--middleware") == guardClass && enginetest.Exists(strings.Split(os.Getenv("PYTHONPATH"), ":")[0], "recipe_guard.py") {
 		return true
 	}
 	return r.Method != http.MethodOptions && slices.ContainsFunc([]string{"/v1", "/v2", "/inference", "/cohere"},
@@ -203,10 +183,11 @@ func (f *fakeServer) guards(r *http.Request) bool {
 		})
 }
 
-func reply(w http.ResponseWriter, v any) { _ = json.NewEncoder(w).Encode(v) }
-
 func (f *fakeServer) set(change func()) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) { change(); reply(w, map[string]any{"ok": true}) }
+	return func(w http.ResponseWriter, _ *http.Request) {
+		change()
+		enginetest.Reply(w, map[string]any{"ok": true})
+	}
 }
 
 func (f *fakeServer) list() any {
@@ -219,7 +200,7 @@ func (f *fakeServer) label(w http.ResponseWriter, r *http.Request) {
 	}
 	_ = json.NewDecoder(r.Body).Decode(&b)
 	f.version = b.Version
-	reply(w, b)
+	enginetest.Reply(w, b)
 }
 
 func (f *fakeServer) adapter(w http.ResponseWriter, r *http.Request) {
@@ -235,7 +216,7 @@ func (f *fakeServer) adapter(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f.names[b.Name] = b.Path
-	reply(w, "ok")
+	enginetest.Reply(w, "ok")
 }
 
 // rpc loads weights. A folder with a file "bad" (or "bad-PORT", for one server) poisons the parameters, as vLLM's
@@ -250,11 +231,11 @@ func (f *fakeServer) rpc(w http.ResponseWriter, r *http.Request) {
 	switch b.Method {
 	case "recipe_reload":
 		path := b.Kwargs["weights_path"]
-		for exists(path, "slow") {
+		for enginetest.Exists(path, "slow") {
 			_ = os.WriteFile(filepath.Join(path, "loading"), nil, 0o600)
 			time.Sleep(5 * time.Millisecond)
 		}
-		if exists(path, "bad") || exists(path, "bad-"+f.flag("--port")) {
+		if enginetest.Exists(path, "bad") || enginetest.Exists(path, "bad-"+f.flag("--port")) {
 			f.poison = true
 			http.Error(w, "Worker failed", http.StatusInternalServerError)
 			return
@@ -263,13 +244,13 @@ func (f *fakeServer) rpc(w http.ResponseWriter, r *http.Request) {
 			http.Error(w, "not paused", http.StatusInternalServerError)
 			return
 		}
-		f.weight, f.poison = readWeight(path), false
+		f.weight, f.poison = enginetest.Weight(path), false
 	case "recipe_facts":
-		reply(w, map[string]any{"results": []any{map[string]any{"reach": []string{"host:here"}, "machine": "here",
+		enginetest.Reply(w, map[string]any{"results": []any{map[string]any{"reach": []string{"host:here"}, "machine": "here",
 			"arithmetic": "float32", "device": os.Getenv(fakeDevice)}}})
 		return
 	case "recipe_attach", "recipe_pull":
-		reply(w, map[string]any{"results": []any{f.pull(b.Method, b.Kwargs)}})
+		enginetest.Reply(w, map[string]any{"results": []any{f.pull(b.Method, b.Kwargs)}})
 		return
 	case "recipe_zero_adapter":
 		_ = os.MkdirAll(b.Kwargs["path"], 0o700)
@@ -277,7 +258,7 @@ func (f *fakeServer) rpc(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no such method "+b.Method, http.StatusInternalServerError)
 		return
 	}
-	reply(w, map[string]any{"results": []any{nil}})
+	enginetest.Reply(w, map[string]any{"results": []any{nil}})
 }
 
 // pull is the worker extension: handles are {"key", "weight"}, and a negative weight does not fit. Key "half" dies
@@ -329,7 +310,7 @@ func (f *fakeServer) complete(w http.ResponseWriter, r *http.Request) {
 	}
 	value := -1 - f.weight - f.stale
 	if served != "base" {
-		value -= readWeight(served)
+		value -= enginetest.Weight(served)
 	}
 	if key := fmt.Sprint(b.Prompt); b.PromptLogprobs == nil && os.Getenv(fakeCache) == "keeps" {
 		if before, ok := f.kept[key]; ok {
@@ -348,5 +329,5 @@ func (f *fakeServer) complete(w http.ResponseWriter, r *http.Request) {
 		}
 		choice["prompt_logprobs"] = list
 	}
-	reply(w, map[string]any{"choices": []any{choice}})
+	enginetest.Reply(w, map[string]any{"choices": []any{choice}})
 }

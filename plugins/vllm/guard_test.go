@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/recipe-rl/recipe/sdk/engine"
 )
 
 // answer is what a server says to one request.
@@ -27,12 +29,12 @@ const testKey = "0123456789abcdef0123456789abcdef"
 // guardLaunch is a server as the plugin starts it.
 func guardLaunch(t *testing.T) launch {
 	t.Helper()
-	extension, err := writeExtension(t.TempDir())
-	if err != nil {
+	folder := t.TempDir()
+	if err := engine.WriteExtension(folder, extension); err != nil {
 		t.Fatal(err)
 	}
 	return launch{Config: Config{Model: "org/m", Dtype: "float32", EnableSleepMode: true}, Model: "org/m", Port: 1,
-		Extension: extension, APIKey: testKey}
+		Extension: folder, APIKey: testKey}
 }
 
 // realRoutes asks every route of vLLM's own application, for each list of arguments.

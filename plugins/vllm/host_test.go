@@ -1,17 +1,15 @@
 package vllm
 
 import (
-	"encoding/binary"
 	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/engine"
 	"github.com/recipe-rl/recipe/sdk/inference"
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
@@ -26,13 +24,13 @@ type recorder struct {
 	replicas []inference.Replica
 	loaded   []int64
 	changed  chan struct{}
-	serving  *serving
+	serving  *engine.Supervisor
 }
 
 var _ inference.Host = (*recorder)(nil)
 
 // serve says which engine has been started, as the SDK does by itself.
-func (r *recorder) serve(s *serving) {
+func (r *recorder) serve(s *engine.Supervisor) {
 	r.note(func() { r.serving = s })
 	r.Changed()
 }
@@ -157,33 +155,6 @@ func portOf(t *testing.T, handle []byte, name string) int {
 	}
 	t.Fatalf("the handle %s names no %s", handle, name)
 	return 0
-}
-
-// model makes a folder that looks like a checkpoint and whose weights are one number.
-func model(t *testing.T, weight float64) string {
-	t.Helper()
-	dir := t.TempDir()
-	put(t, dir, "config.json", `{"num_hidden_layers":2,"hidden_size":8,"num_attention_heads":2,"vocab_size":16,"intermediate_size":16,"max_position_embeddings":512,"tie_word_embeddings":true}`)
-	put(t, dir, "weights.txt", strconv.FormatFloat(weight, 'g', -1, 64))
-	putSafetensors(t, filepath.Join(dir, "model.safetensors"))
-	return dir
-}
-
-func put(t *testing.T, dir, name, text string) {
-	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func putSafetensors(t *testing.T, path string) {
-	t.Helper()
-	header := `{"__metadata__":{"format":"pt"},"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}`
-	data := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
-	data = append(append(data, header...), make([]byte, 8)...)
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // request is a block that the test binary serves as vLLM.

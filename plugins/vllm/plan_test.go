@@ -8,6 +8,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/chat"
+	"github.com/recipe-rl/recipe/sdk/engine/enginetest"
 )
 
 func TestPlan(t *testing.T) {
@@ -165,8 +166,8 @@ func TestPlanTellsPrecisionAndLogprobs(t *testing.T) {
 func TestPlanTellsTheChatTemplate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	put(t, dir, "tokenizer_config.json", `{"chat_template":[{"name":"default","template":"A"},{"name":"tool_use","template":"B"}]}`)
-	put(t, dir, "own.jinja", "C\n")
+	enginetest.Put(t, dir, "tokenizer_config.json", `{"chat_template":[{"name":"default","template":"A"},{"name":"tool_use","template":"B"}]}`)
+	enginetest.Put(t, dir, "own.jinja", "C\n")
 	own := filepath.Join(dir, "own.jinja")
 	for name, c := range map[string]struct {
 		config     Config

@@ -8,6 +8,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/engine"
+	"github.com/recipe-rl/recipe/sdk/engine/enginetest"
 )
 
 // published is what a trainer publishes by ipc, as the fake server reads it.
@@ -22,7 +23,7 @@ func TestWeightsFromMemory(t *testing.T) {
 		{"ipc", "assert"}} {
 		t.Run(c.transport+c.busy, func(t *testing.T) {
 			t.Parallel()
-			req := request(t, Config{Model: model(t, 0), Replicas: 2})
+			req := request(t, Config{Model: enginetest.Model(t, 0), Replicas: 2})
 			req.Environment[fakeBusy] = c.busy
 			s, host, _ := start(t, req)
 			host.await(t, "two replicas", ready(2))
@@ -59,7 +60,7 @@ func TestWeightsFromMemory(t *testing.T) {
 
 func TestWeightsFromMemoryThatCannotFit(t *testing.T) {
 	t.Parallel()
-	s, host, _ := start(t, request(t, Config{Model: model(t, 0)}))
+	s, host, _ := start(t, request(t, Config{Model: enginetest.Model(t, 0)}))
 	host.await(t, "a replica", ready(1))
 	before := host.served()[0].URL
 	var e *sdk.Error
@@ -80,7 +81,7 @@ func TestWeightsFromMemoryThatCannotFit(t *testing.T) {
 // The server dies while it copies: it comes back, of unknown weights, and the next copy opens the tensors anew.
 func TestServerThatDiesWhileItCopies(t *testing.T) {
 	t.Parallel()
-	s, host, _ := start(t, request(t, Config{Model: model(t, 0), MaxRestarts: 3}))
+	s, host, _ := start(t, request(t, Config{Model: enginetest.Model(t, 0), MaxRestarts: 3}))
 	host.await(t, "a replica", ready(1))
 	before := host.served()[0].URL
 	if err := s.Load(t.Context(), published(1, "ipc", "half", 3)); err == nil {
@@ -104,7 +105,7 @@ func TestSettingsThatKeepWeightsOutOfMemory(t *testing.T) {
 			t.Errorf("%s: facts %v; want the reason, and no ipc", name, e.Facts)
 		}
 	}
-	if got := strings.Join((Config{EnableLora: true}).transports(), " "); got != "live ipc nccl lora reload restart" {
+	if got := strings.Join((Config{EnableLora: true}).transports().Names(), " "); got != "live ipc nccl lora reload restart" {
 		t.Errorf("with LoRA: %s", got)
 	}
 }

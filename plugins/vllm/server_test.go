@@ -15,12 +15,13 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/engine"
+	"github.com/recipe-rl/recipe/sdk/engine/enginetest"
 	"github.com/recipe-rl/recipe/sdk/inference"
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
 
 // block is a block that runs, asked as the gateway asks it.
-type block struct{ *serving }
+type block struct{ *engine.Supervisor }
 
 // Logprobs asks the first replica, when there is one.
 func (b *block) Logprobs(ctx context.Context, tokens []int) ([]float64, error) {
@@ -28,7 +29,7 @@ func (b *block) Logprobs(ctx context.Context, tokens []int) ([]float64, error) {
 		err := errors.New("no replica answers")
 		if list := b.Replicas(); len(list) > 0 {
 			var values []float64
-			if values, err = b.serving.Logprobs(ctx, list[0], tokens); err == nil {
+			if values, err = b.Supervisor.Logprobs(ctx, list[0], tokens); err == nil {
 				return values, nil
 			}
 		}
@@ -39,35 +40,35 @@ func (b *block) Logprobs(ctx context.Context, tokens []int) ([]float64, error) {
 }
 
 func (b *block) ReplicaLogprobs(ctx context.Context, r inference.Replica, tokens []int) ([]float64, error) {
-	return b.serving.Logprobs(ctx, r, tokens)
+	return b.Supervisor.Logprobs(ctx, r, tokens)
 }
 
 // start runs a server until the test ends.
 func start(t *testing.T, req sdk.Request[Config]) (*block, *recorder, func() error) {
 	t.Helper()
 	host := newRecorder()
-	s, err := (&Server{}).Start(t.Context(), req, host)
+	s, err := newServer().Start(t.Context(), req, host)
 	if err != nil {
 		t.Fatal(err)
 	}
-	host.serve(s.(*serving))
+	host.serve(s.(*engine.Supervisor))
 	stop := func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		return errors.Join(s.Stop(ctx), s.Wait())
 	}
 	t.Cleanup(func() { _ = stop() })
-	return &block{s.(*serving)}, host, stop
+	return &block{s.(*engine.Supervisor)}, host, stop
 }
 
 // serveUntilItEnds returns why a block ended by itself.
 func serveUntilItEnds(t *testing.T, req sdk.Request[Config], host *recorder) error {
 	t.Helper()
-	s, err := (&Server{}).Start(t.Context(), req, host)
+	s, err := newServer().Start(t.Context(), req, host)
 	if err != nil {
 		return err
 	}
-	host.serve(s.(*serving))
+	host.serve(s.(*engine.Supervisor))
 	return s.Wait()
 }
 
@@ -94,7 +95,7 @@ func hf(version int64, path string) sdk.Weights {
 
 func TestServeAndReload(t *testing.T) {
 	t.Parallel()
-	base := model(t, 0)
+	base := enginetest.Model(t, 0)
 	req := request(t, Config{Model: base, ServedModelName: "policy"})
 	// It listens when its log has been read: what is told of a start is not told of a server that answers.
 	listen := filepath.Join(t.TempDir(), "listen")
@@ -105,7 +106,7 @@ func TestServeAndReload(t *testing.T) {
 		return strings.Contains(told, "starting: starting the engine") && strings.Contains(told,
 			"loading: loading weights") && strings.Contains(told, "warn: something to know")
 	})
-	put(t, filepath.Dir(listen), "listen", "")
+	enginetest.Put(t, filepath.Dir(listen), "listen", "")
 	host.await(t, "a replica", ready(1))
 	out := host.outputs[0].(engine.Outputs)
 	if out.Model != "policy" || out.Tokenizer != base || out.MaxModelLen != 256 {
@@ -118,7 +119,7 @@ func TestServeAndReload(t *testing.T) {
 		t.Errorf("the host was not told of the first answer:\n%s", text)
 	}
 	serves(t, s, 0)
-	if err := s.Load(t.Context(), hf(1, model(t, 3))); err != nil {
+	if err := s.Load(t.Context(), hf(1, enginetest.Model(t, 3))); err != nil {
 		t.Fatalf("Load: %v", err)
 	}
 	serves(t, s, 3)
@@ -129,9 +130,9 @@ func TestServeAndReload(t *testing.T) {
 
 func TestIncompleteWeightsTouchNothing(t *testing.T) {
 	t.Parallel()
-	s, host, _ := start(t, request(t, Config{Model: model(t, 0)}))
+	s, host, _ := start(t, request(t, Config{Model: enginetest.Model(t, 0)}))
 	host.await(t, "a replica", ready(1))
-	cut := model(t, 5)
+	cut := enginetest.Model(t, 5)
 	if err := os.Truncate(filepath.Join(cut, "model.safetensors"), 40); err != nil {
 		t.Fatal(err)
 	}
@@ -144,14 +145,14 @@ func TestIncompleteWeightsTouchNothing(t *testing.T) {
 
 func TestPoisonedServerIsStartedAgainWithWhatItServed(t *testing.T) {
 	t.Parallel()
-	s, host, _ := start(t, request(t, Config{Model: model(t, 0), MaxRestarts: 2}))
+	s, host, _ := start(t, request(t, Config{Model: enginetest.Model(t, 0), MaxRestarts: 2}))
 	host.await(t, "a replica", ready(1))
-	if err := s.Load(t.Context(), hf(1, model(t, 3))); err != nil {
+	if err := s.Load(t.Context(), hf(1, enginetest.Model(t, 3))); err != nil {
 		t.Fatal(err)
 	}
 	first := host.served()[0].URL
-	bad := model(t, 9)
-	put(t, bad, "bad", "")
+	bad := enginetest.Model(t, 9)
+	enginetest.Put(t, bad, "bad", "")
 	if err := s.Load(t.Context(), hf(2, bad)); err == nil || !strings.Contains(err.Error(),
 		"started again with the previous weights") {
 		t.Fatalf("got %v, want an error that says the replica is started again", err)
@@ -165,12 +166,12 @@ func TestPoisonedServerIsStartedAgainWithWhatItServed(t *testing.T) {
 
 func TestKilledServerComesBackAtTheCurrentVersionAndLeavesNoEngine(t *testing.T) {
 	t.Parallel()
-	req := request(t, Config{Model: model(t, 0), MaxRestarts: 2})
+	req := request(t, Config{Model: enginetest.Model(t, 0), MaxRestarts: 2})
 	pids := filepath.Join(t.TempDir(), "pids")
 	req.Environment[fakePids] = pids
 	s, host, stop := start(t, req)
 	host.await(t, "a replica", ready(1))
-	if err := s.Load(t.Context(), hf(4, model(t, 2))); err != nil {
+	if err := s.Load(t.Context(), hf(4, enginetest.Model(t, 2))); err != nil {
 		t.Fatal(err)
 	}
 	first := host.served()[0].URL
@@ -196,7 +197,7 @@ func TestKilledServerComesBackAtTheCurrentVersionAndLeavesNoEngine(t *testing.T)
 // not to come up.
 func TestAServerThatHasAnsweredIsStartedAgain(t *testing.T) {
 	t.Parallel()
-	req := request(t, Config{Model: model(t, 0), MaxRestarts: 1})
+	req := request(t, Config{Model: enginetest.Model(t, 0), MaxRestarts: 1})
 	pids := filepath.Join(t.TempDir(), "pids")
 	req.Environment[fakePids] = pids
 	req.Environment[fakeSay] = "WARNING 11-21 05:38:12 [loader.py:7] generation_config.json: 404 Client Error; " +
@@ -234,8 +235,8 @@ func alive(pid int) bool {
 
 func TestRestartAtTheRecordedPolicy(t *testing.T) {
 	t.Parallel()
-	req := request(t, Config{Model: model(t, 0)})
-	req.Policy = sdk.Policy{Version: 7, Weights: model(t, 4), Format: "hf"}
+	req := request(t, Config{Model: enginetest.Model(t, 0)})
+	req.Policy = sdk.Policy{Version: 7, Weights: enginetest.Model(t, 4), Format: "hf"}
 	s, host, _ := start(t, req)
 	host.await(t, "a replica", ready(1))
 	serves(t, s, 4)
@@ -246,7 +247,7 @@ func TestRestartAtTheRecordedPolicy(t *testing.T) {
 
 func TestWeightsThatWereNeverOnDiskKeepTheGatewayClosed(t *testing.T) {
 	t.Parallel()
-	req := request(t, Config{Model: model(t, 0)})
+	req := request(t, Config{Model: enginetest.Model(t, 0)})
 	req.Policy = sdk.Policy{Version: 7}
 	_, host, _ := start(t, req)
 	host.await(t, "a replica", ready(1))
@@ -257,10 +258,10 @@ func TestWeightsThatWereNeverOnDiskKeepTheGatewayClosed(t *testing.T) {
 
 func TestTransportRestart(t *testing.T) {
 	t.Parallel()
-	s, host, _ := start(t, request(t, Config{Model: model(t, 0), Replicas: 2}))
+	s, host, _ := start(t, request(t, Config{Model: enginetest.Model(t, 0), Replicas: 2}))
 	host.await(t, "two replicas", ready(2))
 	before, old := host.served(), proc.Parse(host.programs())
-	w := hf(1, model(t, 6))
+	w := hf(1, enginetest.Model(t, 6))
 	w.Transport = "restart"
 	if err := s.Load(t.Context(), w); err != nil {
 		t.Fatal(err)
@@ -283,14 +284,11 @@ func TestTransportRestart(t *testing.T) {
 
 func TestAdapter(t *testing.T) {
 	t.Parallel()
-	s, host, _ := start(t, request(t, Config{Model: model(t, 0), ServedModelName: "policy", EnableLora: true,
+	s, host, _ := start(t, request(t, Config{Model: enginetest.Model(t, 0), ServedModelName: "policy", EnableLora: true,
 		MaxLoraRank: 8}))
 	host.await(t, "a replica", ready(1))
 	serves(t, s, 0) // the policy's name works before the first adapter
-	adapter := t.TempDir()
-	put(t, adapter, "adapter_config.json", "{}")
-	put(t, adapter, "weights.txt", "5")
-	putSafetensors(t, filepath.Join(adapter, "adapter_model.safetensors"))
+	adapter := enginetest.Model(t, 5)
 	if err := s.Load(t.Context(), sdk.Weights{Version: 1, Path: adapter, Format: "lora", Transport: "lora"}); err != nil {
 		t.Fatal(err)
 	}
@@ -302,7 +300,7 @@ func TestAdapter(t *testing.T) {
 
 func TestAdapterWithoutLora(t *testing.T) {
 	t.Parallel()
-	s, host, _ := start(t, request(t, Config{Model: model(t, 0)}))
+	s, host, _ := start(t, request(t, Config{Model: enginetest.Model(t, 0)}))
 	host.await(t, "a replica", ready(1))
 	var e *sdk.Error
 	err := s.Load(t.Context(), sdk.Weights{Version: 1, Path: "/x", Format: "lora", Transport: "lora"})
@@ -317,12 +315,12 @@ func TestAdapterWithoutLora(t *testing.T) {
 
 func TestServerWithoutRoute(t *testing.T) {
 	t.Parallel()
-	req := request(t, Config{Model: model(t, 0)})
+	req := request(t, Config{Model: enginetest.Model(t, 0)})
 	req.Environment[fakeLess] = "/collective_rpc"
 	s, host, _ := start(t, req)
 	host.await(t, "a replica", ready(1))
 	var e *sdk.Error
-	if err := s.Load(t.Context(), hf(1, model(t, 3))); !errors.As(err, &e) || !strings.Contains(e.Remedy, "restart") {
+	if err := s.Load(t.Context(), hf(1, enginetest.Model(t, 3))); !errors.As(err, &e) || !strings.Contains(e.Remedy, "restart") {
 		t.Fatalf("got %v, want a remedy that names the restart transport", err)
 	}
 	if out := host.outputs[0].(engine.Outputs); strings.Join(out.Transports, " ") != "restart" ||
@@ -333,13 +331,13 @@ func TestServerWithoutRoute(t *testing.T) {
 
 func TestPluginThatDiedFindsItsServerAgain(t *testing.T) {
 	t.Parallel()
-	req := request(t, Config{Model: model(t, 0)})
+	req := request(t, Config{Model: enginetest.Model(t, 0)})
 	// The server of an earlier attempt whose plugin is as good as dead; it died while its server was paused.
 	_, earlier, _ := start(t, req)
 	earlier.await(t, "a replica", ready(1))
 	port, server := portOf(t, earlier.programs(), "vllm-0"), earlier.programs()
 	address := engine.Address{Port: port, Key: earlier.served()[0].APIKey}
-	c := newClient(address, req.Config, true)
+	c := newClient(address, req.Config)
 	defer c.Close()
 	if err := c.Post(t.Context(), "/pause", nil, nil); err != nil {
 		t.Fatal(err)
@@ -351,7 +349,7 @@ func TestPluginThatDiedFindsItsServerAgain(t *testing.T) {
 	t.Cleanup(func() { _ = stranger.Stop(context.Background(), time.Second) })
 
 	req.Handle = proc.Encode(append(proc.Parse(server), stranger.Handle())...)
-	req.Policy = sdk.Policy{Version: 3, Weights: model(t, 8), Format: "hf"}
+	req.Policy = sdk.Policy{Version: 3, Weights: enginetest.Model(t, 8), Format: "hf"}
 	s, host, _ := start(t, req)
 	host.await(t, "a replica", ready(1))
 	if got, want := host.served()[0].URL, "http://127.0.0.1:"+strconv.Itoa(port); got != want {
@@ -367,7 +365,7 @@ func TestFailures(t *testing.T) {
 	t.Parallel()
 	t.Run("hopeless", func(t *testing.T) {
 		t.Parallel()
-		req := request(t, Config{Model: model(t, 0), MaxRestarts: 5})
+		req := request(t, Config{Model: enginetest.Model(t, 0), MaxRestarts: 5})
 		req.Environment[fakeLog] = absolute(t, "testdata/log/context.real.log")
 		err := serveUntilItEnds(t, req, newRecorder())
 		var e *sdk.Error
@@ -377,7 +375,7 @@ func TestFailures(t *testing.T) {
 	})
 	t.Run("passing", func(t *testing.T) {
 		t.Parallel()
-		req := request(t, Config{Model: model(t, 0), MaxRestarts: 1})
+		req := request(t, Config{Model: enginetest.Model(t, 0), MaxRestarts: 1})
 		req.Environment[fakeLog] = absolute(t, "testdata/log/port.real.log")
 		req.Environment[fakeOnce] = filepath.Join(t.TempDir(), "once")
 		_, host, _ := start(t, req)
@@ -385,7 +383,7 @@ func TestFailures(t *testing.T) {
 	})
 	t.Run("no interpreter", func(t *testing.T) {
 		t.Parallel()
-		req := request(t, Config{Model: model(t, 0)})
+		req := request(t, Config{Model: enginetest.Model(t, 0)})
 		req.Runtime.Python = filepath.Join(t.TempDir(), "python")
 		var e *sdk.Error
 		if err := serveUntilItEnds(t, req, newRecorder()); !errors.As(err, &e) || e.Remedy == "" {

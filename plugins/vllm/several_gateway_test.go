@@ -8,6 +8,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/sdk/engine/enginetest"
 	"github.com/recipe-rl/recipe/sdk/gateway"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
@@ -21,7 +22,7 @@ func twoServers(t *testing.T) (*plugintest.Block, *gateway.Client) {
 		t.Fatal(err)
 	}
 	b := plugintest.Harness(t, Plugin())
-	b.Start(cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal(model(t, 0)), "replicas": cty.NumberIntVal(2)}),
+	b.Start(cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal(enginetest.Model(t, 0)), "replicas": cty.NumberIntVal(2)}),
 		func(r *pluginpb.StartRequest) {
 			r.Runtime = &pluginpb.Runtime{Python: exe}
 			r.Environment = map[string]string{fakeMark: "1"}
@@ -52,7 +53,7 @@ func TestOneOfTwoServersFailsBehindTheGateway(t *testing.T) {
 	eventually(t, "two servers at version 0", func() bool { return serving(0) == 2 })
 	status := b.Status() // its handle names the programs and where they listen
 	update := proved(t, 1, 3, "")
-	put(t, update.Path, "bad-"+strconv.Itoa(portOf(t, status.GetHandle(), "vllm-1")), "")
+	enginetest.Put(t, update.Path, "bad-"+strconv.Itoa(portOf(t, status.GetHandle(), "vllm-1")), "")
 	result, err := g.UpdateWeights(t.Context(), update)
 	if err != nil {
 		t.Fatalf("Load: %v", err)

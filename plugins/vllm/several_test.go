@@ -11,13 +11,14 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/engine/enginetest"
 	"github.com/recipe-rl/recipe/sdk/gateway"
 )
 
 // two runs a block of two servers.
 func two(t *testing.T, change func(*sdk.Request[Config])) (*block, *recorder) {
 	t.Helper()
-	req := request(t, Config{Model: model(t, 0), Replicas: 2, MaxRestarts: 3})
+	req := request(t, Config{Model: enginetest.Model(t, 0), Replicas: 2, MaxRestarts: 3})
 	if change != nil {
 		change(&req)
 	}
@@ -44,8 +45,8 @@ func TestAReplicaThatFailsKeepsNobodyBack(t *testing.T) {
 	t.Parallel()
 	s, host := two(t, nil)
 	before := host.served()
-	weights := model(t, 5)
-	put(t, weights, "bad-"+before[1].URL[strings.LastIndexByte(before[1].URL, ':')+1:], "")
+	weights := enginetest.Model(t, 5)
+	enginetest.Put(t, weights, "bad-"+before[1].URL[strings.LastIndexByte(before[1].URL, ':')+1:], "")
 	var failed gateway.ReplicaErrors
 	if err := s.Load(t.Context(), hf(1, weights)); !errors.As(err, &failed) || len(failed) != 1 || failed["1"] == nil ||
 		!strings.Contains(err.Error(), "it is being started again with the new weights") {
@@ -74,7 +75,7 @@ func TestAReplicaThatDiesKeepsNobodyBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	var failed gateway.ReplicaErrors // none when the end was noticed before the update
-	if err := s.Load(t.Context(), hf(1, model(t, 5))); err != nil && (!errors.As(err, &failed) || len(failed) > 1) {
+	if err := s.Load(t.Context(), hf(1, enginetest.Model(t, 5))); err != nil && (!errors.As(err, &failed) || len(failed) > 1) {
 		t.Fatalf("Load: %v; one of two took the weights", err)
 	}
 	host.await(t, "both at version 1", func(r *recorder) bool {
@@ -98,19 +99,19 @@ func TestAReplicaThatComesUpDuringAnUpdateIsUpdated(t *testing.T) {
 	t.Parallel()
 	pids := filepath.Join(t.TempDir(), "pids")
 	s, host := two(t, func(r *sdk.Request[Config]) { r.Environment[fakePids] = pids })
-	old := model(t, 3)
+	old := enginetest.Model(t, 3)
 	if err := s.Load(t.Context(), hf(1, old)); err != nil {
 		t.Fatal(err)
 	}
-	put(t, old, "slow", "")
+	enginetest.Put(t, old, "slow", "")
 	server, _ := readPids(t, pids, 1)
 	if err := syscall.Kill(server, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	host.await(t, "one replica", func(r *recorder) bool { return len(r.replicas) == 1 })
-	eventually(t, "the new server to load version 1", func() bool { return exists(old, "loading") })
+	eventually(t, "the new server to load version 1", func() bool { return enginetest.Exists(old, "loading") })
 	updated := make(chan error, 1)
-	go func(w sdk.Weights) { updated <- s.Load(t.Context(), w) }(hf(2, model(t, 5)))
+	go func(w sdk.Weights) { updated <- s.Load(t.Context(), w) }(hf(2, enginetest.Model(t, 5)))
 	eventually(t, "the update to wait for the load of version 1", func() bool {
 		return waitsForALock("TestAReplicaThatComesUpDuringAnUpdateIsUpdated")
 	})

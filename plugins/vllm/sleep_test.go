@@ -12,12 +12,13 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/engine"
+	"github.com/recipe-rl/recipe/sdk/engine/enginetest"
 	"github.com/recipe-rl/recipe/sdk/inference"
 )
 
 func sleeper(t *testing.T, change func(*sdk.Request[Config])) sdk.Request[Config] {
 	t.Helper()
-	req := request(t, Config{Model: model(t, 0), EnableSleepMode: true, MaxRestarts: 2})
+	req := request(t, Config{Model: enginetest.Model(t, 0), EnableSleepMode: true, MaxRestarts: 2})
 	if change != nil {
 		change(&req)
 	}
@@ -44,7 +45,7 @@ func TestWeightsWakeAServerThatSleeps(t *testing.T) {
 			}
 			for version := range int64(2) {
 				sleep(t, s, level)
-				if err := s.Load(t.Context(), hf(version+1, model(t, float64(version+3)))); err != nil {
+				if err := s.Load(t.Context(), hf(version+1, enginetest.Model(t, float64(version+3)))); err != nil {
 					t.Fatalf("level %d: Load: %v", level, err)
 				}
 				serves(t, s, float64(version+3))
@@ -68,7 +69,7 @@ func TestWakeBringsBackWhatWasServed(t *testing.T) {
 	sleep(t, s, inference.SleepKeep)
 	wake()
 	serves(t, s, 0)
-	if err := s.Load(t.Context(), hf(1, model(t, 3))); err != nil {
+	if err := s.Load(t.Context(), hf(1, enginetest.Model(t, 3))); err != nil {
 		t.Fatal(err)
 	}
 	sleep(t, s, inference.SleepDrop)
@@ -97,19 +98,19 @@ func TestAServerThatDoesNotWakeIsStartedAgain(t *testing.T) {
 	once := filepath.Join(t.TempDir(), "failed")
 	s, host, _ := start(t, sleeper(t, func(r *sdk.Request[Config]) { r.Environment[fakeWake] = once }))
 	host.await(t, "a replica", ready(1))
-	if err := s.Load(t.Context(), hf(1, model(t, 3))); err != nil {
+	if err := s.Load(t.Context(), hf(1, enginetest.Model(t, 3))); err != nil {
 		t.Fatal(err)
 	}
 	first := host.served()[0].URL
 	sleep(t, s, inference.SleepKeep)
-	err := s.Load(t.Context(), hf(2, model(t, 5)))
+	err := s.Load(t.Context(), hf(2, enginetest.Model(t, 5)))
 	if err == nil || !strings.Contains(err.Error(), "did not wake") || !strings.Contains(err.Error(), "out of memory") {
 		t.Fatalf("got %v, want an error that says that it did not wake and why", err)
 	}
 	if len(host.served()) != 1 || host.served()[0].URL == first {
 		t.Fatalf("the host still thinks that the server at %s takes weights: %+v", first, host.served())
 	}
-	if err := s.Load(t.Context(), hf(2, model(t, 5))); err != nil {
+	if err := s.Load(t.Context(), hf(2, enginetest.Model(t, 5))); err != nil {
 		t.Fatalf("second attempt: %v", err)
 	}
 	serves(t, s, 5)
@@ -136,7 +137,7 @@ func TestAServerThatDiesInItsSleepStartsWhenTheOthersWake(t *testing.T) {
 		})
 	})
 	sleep(t, s, inference.SleepKeep) // nothing to do for a replica that is not there
-	if err := s.Load(t.Context(), hf(1, model(t, 4))); err != nil {
+	if err := s.Load(t.Context(), hf(1, enginetest.Model(t, 4))); err != nil {
 		t.Fatalf("Load: %v", err)
 	}
 	serves(t, s, 4)
@@ -150,7 +151,7 @@ func TestAServerThatIsFoundAsleepIsWoken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			req := sleeper(t, nil)
-			weights := model(t, 6)
+			weights := enginetest.Model(t, 6)
 			first, host, stop := start(t, req)
 			host.await(t, "a replica", ready(1))
 			want := 0.0

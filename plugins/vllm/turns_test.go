@@ -13,6 +13,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/engine/enginetest"
 	"github.com/recipe-rl/recipe/sdk/gateway"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
@@ -26,7 +27,7 @@ func sleepy(t *testing.T, environment map[string]string) (*plugintest.Block, *ga
 		t.Fatal(err)
 	}
 	b := plugintest.Harness(t, Plugin())
-	config := map[string]cty.Value{"model": cty.StringVal(model(t, 0)), "enable_sleep_mode": cty.True,
+	config := map[string]cty.Value{"model": cty.StringVal(enginetest.Model(t, 0)), "enable_sleep_mode": cty.True,
 		"served_model_name": cty.StringVal("policy")}
 	b.Start(cty.ObjectVal(config), func(r *pluginpb.StartRequest) {
 		r.Runtime = &pluginpb.Runtime{Python: exe}
@@ -56,7 +57,7 @@ func lull(t *testing.T, g *gateway.Client, level int) string {
 // proved is an update whose weights are one number, with the proof that the fake answers for it.
 func proved(t *testing.T, version int, weight float64, hold string) gateway.WeightUpdate {
 	t.Helper()
-	w := sdk.Weights{Version: int64(version), Path: model(t, weight), Format: "hf", Transport: "reload"}
+	w := sdk.Weights{Version: int64(version), Path: enginetest.Model(t, weight), Format: "hf", Transport: "reload"}
 	value := -1 - 2*weight
 	return gateway.WeightUpdate{Weights: w, Hold: hold, Check: &gateway.Check{Tokens: []int{1, 2, 3},
 		Logprobs: []float64{0, value, value}, Tolerance: 1e-9}}

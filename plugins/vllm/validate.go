@@ -3,10 +3,10 @@ package vllm
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/sdk/engine"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -26,24 +26,10 @@ var loraRanks = []int64{1, 8, 16, 32, 64, 128, 256, 320, 512}
 
 // Validate finds what the schema cannot express.
 func (s *Server) Validate(c Config) []spec.Problem {
-	var problems []spec.Problem
+	problems := engine.CheckExtraArgs(c.ExtraArgs, managed,
+		"vLLM listens on loopback on a free port, and the gateway is what clients reach.")
 	add := func(attribute, summary, detail string) {
 		problems = append(problems, spec.Problem{Path: cty.GetAttrPath(attribute), Summary: summary, Detail: detail})
-	}
-	for i, arg := range c.ExtraArgs {
-		flag, _, _ := strings.Cut(arg, "=")
-		attribute, ok := managed[flag]
-		if !ok {
-			continue
-		}
-		detail := "The plugin sets " + flag +
-			" itself: vLLM listens on loopback on a free port, and the gateway is what clients reach."
-		if attribute != "" {
-			detail = fmt.Sprintf("Write %s = … in the block instead of %s in extra_args.", attribute, flag)
-		}
-		problems = append(problems, spec.Problem{
-			Path: cty.GetAttrPath("extra_args").IndexInt(i), Summary: flag + " cannot be given in extra_args", Detail: detail,
-		})
 	}
 	if c.EnableLora && c.APIServerCount > 1 {
 		add("api_server_count", "api_server_count does not go with enable_lora",

@@ -10,4 +10,4 @@ const (
 	newestVersion = "0.32.0"
 )
 
-var supported = engine.Versions{Title: "vLLM", Oldest: oldestVersion, Newest: newestVersion}
+var supported = engine.Versions{Title: title, Oldest: oldestVersion, Newest: newestVersion}

@@ -9,88 +9,22 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/engine"
 )
 
-// transports are the ways that the settings allow.
-func (c Config) transports() []string {
-	var list []string
-	if c.Quantization == "" && c.PipelineParallelSize <= 1 && c.DataParallelSize <= 1 {
-		list = append(list, "live", "ipc", "nccl")
-	}
-	if c.EnableLora {
-		list = append(list, "lora")
-	}
-	if c.Quantization == "" {
-		list = append(list, "reload")
-	}
-	return append(list, "restart")
-}
-
-// withheld says why tensors cannot reach the servers without files; empty: they can.
-func (c Config) withheld() string {
-	switch {
-	case c.Quantization != "":
-		return fmt.Sprintf("quantization = %q: its parameters are not those that are trained", c.Quantization)
-	case c.PipelineParallelSize > 1:
-		return "pipeline_parallel_size > 1: no worker has all layers"
-	case c.DataParallelSize > 1:
-		return "data_parallel_size > 1; replicas = … are updated one by one"
-	}
-	return ""
-}
-
 // transports are the ways in which weights can reach this server.
 func (c *client) transports(facts engine.Facts) []string {
-	var list []string
-	for _, name := range c.config.transports() {
-		switch {
-		case (name == "live" || name == "ipc" || name == "nccl") && len(facts.Reach) == 0:
-		case name == "lora" && c.offers.lacks("/v1/load_lora_adapter"):
-		case name != "restart" && name != "lora" && c.offers.lacks("/collective_rpc"):
-		default:
-			list = append(list, name)
+	return slices.DeleteFunc(c.config.transports().Within(facts.Reach), func(name string) bool {
+		switch name {
+		case "restart":
+			return false
+		case "lora":
+			return c.offers.lacks("/v1/load_lora_adapter")
 		}
-	}
-	return list
-}
-
-// inMemory are the transports that copy a trainer's tensors.
-func inMemory(transport string) bool {
-	return slices.Contains([]string{"live", "ipc", "nccl"}, transport)
-}
-
-// byFiles says that weights are a whole checkpoint to load.
-func byFiles(w sdk.Weights) bool {
-	return w.Transport == "reload" || w.Transport == "" || w.Format == "hf"
-}
-
-// Accepts implements engine.Program.
-func (p *program) Accepts(w sdk.Weights) error {
-	c := p.config
-	switch {
-	case w.Format == "lora" && !c.EnableLora:
-		return &sdk.Error{
-			Summary: "the trainer published a LoRA adapter, but this server was started without LoRA", Detail: w.Path,
-			Remedy: "set enable_lora = true (and max_lora_rank) in the inference block, or transport = " +
-				"\"reload\" in the sync block",
-		}
-	case w.Format == "lora", inMemory(w.Transport):
-		return nil
-	case byFiles(w) && c.Quantization != "":
-		return &sdk.Error{Summary: "weights cannot be reloaded into a quantized server", Detail: "quantization = " +
-			c.Quantization,
-			Remedy: "set transport = \"restart\" in the sync block, or serve without quantization"}
-	case byFiles(w):
-		return nil
-	}
-	return &sdk.Error{Summary: fmt.Sprintf("this plugin cannot take weights by transport %q", w.Transport),
-		Detail: "its settings allow " + strings.Join(c.transports(), ", "),
-		Remedy: "set transport to one of these in the sync block, or leave it at auto"}
+		return c.offers.lacks("/collective_rpc")
+	})
 }
 
 // Load implements engine.Client.
@@ -98,17 +32,15 @@ func (c *client) Load(ctx context.Context, l engine.Load) (note string, err erro
 	switch {
 	case l.Weights.Format == "lora":
 		return "", c.loadAdapter(ctx, l)
-	case inMemory(l.Weights.Transport):
-		copied, err := c.pull(ctx, l)
-		if err != nil {
-			return "", err
-		}
-		return copied.String(), c.plainAdapter(ctx)
+	case engine.InMemory(l.Weights.Transport):
+		note, err = c.pull(ctx, l)
+	default:
+		err = c.reload(ctx, l)
 	}
-	if err := c.reload(ctx, l); err != nil {
+	if err != nil {
 		return "", err
 	}
-	return "", c.plainAdapter(ctx)
+	return note, c.plainAdapter(ctx)
 }
 
 // resumeTimeout bounds the attempt to resume a server after an update that failed.
@@ -131,11 +63,8 @@ func (c *client) reload(ctx context.Context, l engine.Load) (err error) {
 	}
 	defer func() { err = errors.Join(err, resume()) }()
 
-	method := "recipe_reload" // also rebuilds the output head of a tied model
-	if !c.extension {
-		method = "reload_weights"
-	}
-	if _, err := c.call(ctx, method, map[string]any{"weights_path": w.Path}); err != nil {
+	// also rebuilds the output head of a tied model
+	if err := c.call(ctx, "recipe_reload", map[string]any{"weights_path": w.Path}, nil); err != nil {
 		return fmt.Errorf("load %s: %w", w.Path, err)
 	}
 	if err := c.forget(ctx); err != nil {
@@ -214,7 +143,7 @@ func (c *client) plainAdapter(ctx context.Context) error {
 		return fmt.Errorf("make a folder for the first adapter: %w", err)
 	}
 	path := filepath.Join(c.Address.Dir, "adapter-zero")
-	if _, err := c.call(ctx, "recipe_zero_adapter", map[string]any{"path": path}); err != nil {
+	if err := c.call(ctx, "recipe_zero_adapter", map[string]any{"path": path}, nil); err != nil {
 		return fmt.Errorf("make the first adapter: %w", err)
 	}
 	body := map[string]any{"lora_name": c.model, "lora_path": path, "load_inplace": true}

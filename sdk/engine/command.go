@@ -1,12 +1,18 @@
 package engine
 
 import (
+	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // Args collects a command line; each method leaves out what was not set.
@@ -32,6 +38,33 @@ func (a *Args) Above(name string, value, limit int64) {
 	}
 }
 
+// Float appends a name and its value if that is above 0.
+func (a *Args) Float(name string, value float64) {
+	if value > 0 {
+		a.Add(name, strconv.FormatFloat(value, 'g', -1, 64))
+	}
+}
+
+// Integer appends a name and its value, if there is one.
+func (a *Args) Integer(name string, value *int64) {
+	if value != nil {
+		a.Add(name, strconv.FormatInt(*value, 10))
+	}
+}
+
+// JSON appends a name and its value as JSON, if there is one.
+func (a *Args) JSON(name string, value any) error {
+	if value == nil {
+		return nil
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("write the value of %s as JSON: %w", name, err)
+	}
+	a.Add(name, string(text))
+	return nil
+}
+
 // Flag appends a name if it is on.
 func (a *Args) Flag(name string, on bool) {
 	if on {
@@ -48,6 +81,44 @@ func (a *Args) Toggle(on, off string, value *bool) {
 	default:
 		a.Add(off)
 	}
+}
+
+// CheckExtraArgs finds arguments in extra_args that the plugin sets itself. Managed names them, each with the attribute
+// to use instead; empty: there is none, for the reason given.
+func CheckExtraArgs(args []string, managed map[string]string, reason string) []spec.Problem {
+	var problems []spec.Problem
+	for i, arg := range args {
+		flag, _, _ := strings.Cut(arg, "=")
+		attribute, ok := managed[flag]
+		if !ok {
+			continue
+		}
+		detail := "The plugin sets " + flag + " itself: " + reason
+		if attribute != "" {
+			detail = fmt.Sprintf("Write %s = … in the block instead of %s in extra_args.", attribute, flag)
+		}
+		problems = append(problems, spec.Problem{
+			Path: cty.GetAttrPath("extra_args").IndexInt(i), Summary: flag + " cannot be given in extra_args", Detail: detail,
+		})
+	}
+	return problems
+}
+
+// Environment is the environment of a server: Environ, changed by defaults, by what the recipe sets and by what the
+// plugin's own workings depend on, in this order, with the devices, and with folders before PYTHONPATH.
+func (l Launch) Environment(defaults, recipe, fixed map[string]string, folders ...string) []string {
+	env := map[string]string{"PYTHONUNBUFFERED": "1"} // phases are read from the log as they happen
+	maps.Copy(env, defaults)
+	maps.Copy(env, recipe)
+	maps.Copy(env, fixed)
+	if l.Devices != nil {
+		env["CUDA_VISIBLE_DEVICES"] = strings.Join(l.Devices, ",")
+	}
+	if before := LookupEnv(l.Environ, env, "PYTHONPATH"); before != "" {
+		folders = append(folders, before)
+	}
+	env["PYTHONPATH"] = strings.Join(folders, string(os.PathListSeparator))
+	return MergeEnv(l.Environ, env)
 }
 
 // LookupEnv finds a variable in env, then in base.
@@ -82,6 +153,17 @@ func MergeEnv(base []string, env map[string]string) []string {
 // name.
 func IsPath(model string) bool {
 	return strings.HasPrefix(model, ".") || strings.HasPrefix(model, "/") || strings.HasPrefix(model, "~")
+}
+
+// ServedName is the name that clients send as model: the one that is set, else that of the model, or of its folder.
+func ServedName(set, model string) string {
+	switch {
+	case set != "":
+		return set
+	case IsPath(model):
+		return filepath.Base(filepath.Clean(model))
+	}
+	return model
 }
 
 // ResolvePath makes a local model's path absolute; hub names stay.

@@ -67,6 +67,36 @@ func (h *HTTP) Metric(ctx context.Context, name string) (float64, error) {
 	return SumMetric(bytes.NewReader(data), name)
 }
 
+// MaxModelLen is the longest sequence of the models that the server lists, in tokens.
+func (h *HTTP) MaxModelLen(ctx context.Context) (int64, error) {
+	var models struct {
+		Data []struct {
+			MaxModelLen int64 `json:"max_model_len"`
+		} `json:"data"`
+	}
+	err := h.Get(ctx, "/v1/models", &models)
+	longest := int64(0)
+	for _, m := range models.Data {
+		longest = max(longest, m.MaxModelLen)
+	}
+	return longest, err
+}
+
+// Complete asks a model for one token.
+func (h *HTTP) Complete(ctx context.Context, model string, prompt any) error {
+	body := map[string]any{"model": model, "prompt": prompt, "max_tokens": 1, "temperature": 0}
+	var out struct {
+		Choices []json.RawMessage `json:"choices"`
+	}
+	if err := h.Post(ctx, "/v1/completions", body, &out); err != nil {
+		return err
+	}
+	if len(out.Choices) != 1 {
+		return fmt.Errorf("POST /v1/completions: expected one choice, got %d", len(out.Choices))
+	}
+	return nil
+}
+
 // Close frees idle connections.
 func (h *HTTP) Close() { h.client.CloseIdleConnections() }
 

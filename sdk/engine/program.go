@@ -17,8 +17,6 @@ type Program interface {
 	Command(Launch) (Command, error)
 	// Connect makes a client of one server. It does not reach out to it.
 	Connect(Address) Client
-	// Accepts says before anything is touched why weights cannot be loaded that arrive in this way; nil: they can.
-	Accepts(sdk.Weights) error
 }
 
 // Spec is what the kit must know about a block beyond its Program.
@@ -31,13 +29,20 @@ type Spec struct {
 	Served    string // name that clients send as model
 	Published string // tokenizer as it is given to clients
 
+	ChatTemplate ChatTemplate
+
 	Replicas    int
 	GPUs        int      // of one replica
 	PeerDevices []string // further devices that a replica may see without using them
 
 	SleepMode    bool   // the block lets servers sleep
 	SleepSetting string // attribute that does; default: enable_sleep_mode
-	RestartOnly  bool   // weights reach a server only as the model that it starts with
+	Transports   Transports
+
+	// CacheSalt says that the engine keeps the prefixes that it has computed apart by the field cache_salt.
+	CacheSalt bool
+	// CachedPrompt is the length from which prompts are kept in a server's cache, in tokens, 0: none; nil: not known.
+	CachedPrompt func(Facts) int
 
 	Limits    Limits
 	Log       LogFormat
@@ -110,14 +115,11 @@ type Load struct {
 
 // Facts are what a server says about itself.
 type Facts struct {
+	WorkerFacts
 	Version     string
 	MaxModelLen int64
-	Device      string   // cuda, cpu, …; empty: not known
 	Transports  []string // how weights can reach it
-	Reach       []string // memory that it can copy weights from
-	Machine     string   // that it runs on; empty: not known
-	Arithmetic  string   // how exactly it computes; empty: not known
-	Sleeps      bool     // gives its GPU's memory back when it is told to sleep
+	Sleeps      bool     // releases its GPU's memory when it is asked to
 }
 
 // Preparer is a Client that has to do something to a server that has just come up, before weights are loaded into it.

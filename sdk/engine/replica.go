@@ -204,7 +204,7 @@ func (r *replica) launch(port int) Launch {
 // up. Loading them is the rule: it is the very way that a sync takes, so precision and settings stay those of the
 // base model.
 func (s *Supervisor) startsWith(w sdk.Weights) bool {
-	return w.Path != "" && w.Format != "lora" && (w.Transport == "restart" || s.spec.RestartOnly)
+	return w.Path != "" && w.Format != "lora" && (w.Transport == "restart" || s.spec.Transports.Quantization != "")
 }
 
 // setProgram says that a server has been started, and returns what speaks to it.

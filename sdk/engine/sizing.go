@@ -18,7 +18,7 @@ type Sizing struct {
 	Placement         sdk.Placement
 	Shards            int64   // GPUs that share the parameters of one replica: tensor times pipeline parallelism
 	Replicas          int64   // servers of the block
-	ParameterBytes    float64 // see ParameterBytes
+	ParameterBytes    float64 // of one parameter
 	CacheElementBytes int64   // of one number in the KV cache; 0: as ParameterBytes, 2 for quantized parameters
 	MaxLen            int64   // tokens of the longest sequence
 	Graphs            bool    // the engine captures CUDA graphs
@@ -28,8 +28,9 @@ type Sizing struct {
 
 // Cache is a size of the KV cache that the block sets itself.
 type Cache struct {
-	Bytes float64 // on each GPU; on a machine without one, for each replica
-	How   string  // the attribute that sets it
+	Bytes  float64 // on each GPU; on a machine without one, for each replica
+	Tokens int64   // instead of Bytes: that all shards of a replica hold together
+	How    string  // the attribute that sets it
 }
 
 // Amounts are what one GPU needs or, without a GPU, what the machine needs for all replicas.
@@ -56,18 +57,21 @@ func (s Sizing) Amounts() []sdk.Amount {
 // cache is the least that the KV cache must hold. What the engine takes beyond it lets more sequences run at once.
 func (s Sizing) cache(resource string, share float64) sdk.Amount {
 	amount := sdk.Amount{Resource: resource, Part: "kv_cache"}
-	if s.Cache != nil {
-		amount.Value, amount.How = s.Cache.Bytes, s.Cache.How
-		if resource == "host_memory" {
-			amount.Value /= share
-		}
-		return amount
-	}
 	element := s.CacheElementBytes
 	if element == 0 {
 		element = max(2, int64(s.ParameterBytes))
 	}
 	per := s.Model.KVBytes(element)
+	if c := s.Cache; c != nil {
+		amount.Value, amount.How = c.Bytes, c.How
+		if c.Tokens > 0 {
+			amount.Value = float64(per*c.Tokens) / float64(max(1, s.Shards))
+		}
+		if resource == "host_memory" {
+			amount.Value /= share
+		}
+		return amount
+	}
 	amount.Value = float64(per*s.MaxLen) / share
 	amount.How = fmt.Sprintf("one sequence of %d tokens × %d bytes (2 × %d layers × %d KV heads × %d × %d bytes)%s; more "+
 		"sequences at once need as much again each",
@@ -91,9 +95,9 @@ func ServedDtype(dtype, quantization string) string {
 	return ""
 }
 
-// ParameterBytes is how much memory one parameter takes. Engines serve float32 checkpoints in half precision unless
+// parameterBytes is how much memory one parameter takes. Engines serve float32 checkpoints in half precision unless
 // they are asked for float32.
-func ParameterBytes(dtype, quantization string) float64 {
+func parameterBytes(dtype, quantization string) float64 {
 	switch quantization {
 	case "fp8":
 		return 1
@@ -106,15 +110,15 @@ func ParameterBytes(dtype, quantization string) float64 {
 	return 2
 }
 
-// Factor is an attribute whose value multiplies the GPUs that a block needs.
+// Factor is an attribute and its value, such as one that multiplies the GPUs that a block needs.
 type Factor struct {
 	Attribute string
 	Value     int64
 }
 
-// CheckGPUs says when a block's placement has fewer GPUs than its factors ask for. The first factor is the attribute
+// checkGPUs says when a block's placement has fewer GPUs than its factors ask for. The first factor is the attribute
 // that the problem points to.
-func CheckGPUs(placement sdk.Placement, factors ...Factor) []spec.Problem {
+func checkGPUs(placement sdk.Placement, factors ...Factor) []spec.Problem {
 	want, terms := int64(1), make([]string, len(factors))
 	for i, f := range factors {
 		value := max(1, f.Value)
@@ -132,34 +136,35 @@ func CheckGPUs(placement sdk.Placement, factors ...Factor) []spec.Problem {
 	}}
 }
 
-// CheckLength says when an attribute asks for longer sequences than a model was made for. Remedy follows the advice to
+// checkLength says when an attribute asks for longer sequences than a model was made for. Remedy follows the advice to
 // lower it.
-func CheckLength(title string, m modelinfo.Model, attribute string, length int64, remedy string) []spec.Problem {
-	if m.MaxLen == 0 || length <= m.MaxLen {
+func checkLength(title string, m modelinfo.Model, length Factor, remedy string) []spec.Problem {
+	if m.MaxLen == 0 || length.Value <= m.MaxLen {
 		return nil
 	}
 	return []spec.Problem{{
-		Path:    cty.GetAttrPath(attribute),
-		Summary: fmt.Sprintf("the model was made for %d tokens, %s asks for %d", m.MaxLen, attribute, length),
-		Detail:  fmt.Sprintf("%s refuses to start. Lower %s%s.", title, attribute, remedy),
+		Path:    cty.GetAttrPath(length.Attribute),
+		Summary: fmt.Sprintf("the model was made for %d tokens, %s asks for %d", m.MaxLen, length.Attribute, length.Value),
+		Detail:  fmt.Sprintf("%s refuses to start. Lower %s%s.", title, length.Attribute, remedy),
 	}}
 }
 
-// CheckHeads says when an attribute for tensor parallelism does not divide a model's attention heads.
-func CheckHeads(title string, m modelinfo.Model, attribute string, parallel int64) []spec.Problem {
-	if parallel = max(1, parallel); m.Heads%parallel == 0 {
+// checkHeads says when an attribute for tensor parallelism does not divide a model's attention heads.
+func checkHeads(title string, m modelinfo.Model, tensor Factor) []spec.Problem {
+	gpus := max(1, tensor.Value)
+	if m.Heads%gpus == 0 {
 		return nil
 	}
 	return []spec.Problem{{
-		Path:    cty.GetAttrPath(attribute),
-		Summary: fmt.Sprintf("%d attention heads cannot be spread over %d GPUs evenly", m.Heads, parallel),
-		Detail:  fmt.Sprintf("%s refuses to start. Choose a %s that divides %d.", title, attribute, m.Heads),
+		Path:    cty.GetAttrPath(tensor.Attribute),
+		Summary: fmt.Sprintf("%d attention heads cannot be spread over %d GPUs evenly", m.Heads, gpus),
+		Detail:  fmt.Sprintf("%s refuses to start. Choose a %s that divides %d.", title, tensor.Attribute, m.Heads),
 	}}
 }
 
-// ReadModel reads what is known of a block's model. False: nothing is known before it is downloaded, and the note says
+// readModel reads what is known of a block's model. False: nothing is known before it is downloaded, and the note says
 // so in the plan.
-func ReadModel(model string) (m modelinfo.Model, known bool, note string, problems []spec.Problem) {
+func readModel(model string) (m modelinfo.Model, known bool, note string, problems []spec.Problem) {
 	m, known, err := modelinfo.Of(model)
 	switch {
 	case err != nil:
@@ -172,8 +177,8 @@ func ReadModel(model string) (m modelinfo.Model, known bool, note string, proble
 	return m, known, note, problems
 }
 
-// TemplateProblem is the problem of a plan whose chat template cannot be used.
-func TemplateProblem(err error) spec.Problem {
+// templateProblem is the problem of a plan whose chat template cannot be used.
+func templateProblem(err error) spec.Problem {
 	p := spec.Problem{Path: cty.GetAttrPath("chat_template_name"), Summary: "the tokenizer's chat templates " +
 		"cannot be used", Detail: err.Error()}
 	if e := (*sdk.Error)(nil); errors.As(err, &e) {

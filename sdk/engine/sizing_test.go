@@ -27,6 +27,8 @@ func TestAmountsOfAServer(t *testing.T) {
 			map[string]float64{"weights": 8 * parameters, "kv_cache": 2 * 2 * 2 * 2 * 4 * 20}},
 		"a cache of a given size on a CPU": {Sizing{Placement: cpu, Replicas: 2, ParameterBytes: 4, MaxLen: 10,
 			Cache: &Cache{Bytes: 1000, How: "cache = 1000"}}, map[string]float64{"weights": 8 * parameters, "kv_cache": 2000}},
+		"a cache of a number of tokens": {Sizing{Placement: gpu, Shards: 2, ParameterBytes: 4, MaxLen: 10,
+			Cache: &Cache{Tokens: 100}}, map[string]float64{"weights": 2 * parameters, "kv_cache": 2 * 2 * 2 * 2 * 4 * 50}},
 	} {
 		c.sizing.Model = m
 		amounts := c.sizing.Amounts()
@@ -56,7 +58,7 @@ func TestPrecisionOfAServer(t *testing.T) {
 		if got := ServedDtype(c.dtype, c.quantization); got != c.served {
 			t.Errorf("dtype %q, quantization %q: served as %q, want %q", c.dtype, c.quantization, got, c.served)
 		}
-		if got := ParameterBytes(c.dtype, c.quantization); got != c.bytes {
+		if got := parameterBytes(c.dtype, c.quantization); got != c.bytes {
 			t.Errorf("dtype %q, quantization %q: %g bytes a parameter, want %g", c.dtype, c.quantization, got, c.bytes)
 		}
 	}
@@ -65,22 +67,22 @@ func TestPrecisionOfAServer(t *testing.T) {
 func TestProblemsOfAPlan(t *testing.T) {
 	t.Parallel()
 	factors := []Factor{{"replicas", 2}, {"tp_size", 0}, {"dp_size", 2}}
-	if p := CheckGPUs(sdk.Placement{GPUs: 3}, factors...); len(p) != 1 ||
+	if p := checkGPUs(sdk.Placement{GPUs: 3}, factors...); len(p) != 1 ||
 		!strings.HasPrefix(p[0].Detail, "replicas = 2 × tp_size = 1 × dp_size = 2. ") ||
 		p[0].Summary != "4 GPUs are needed, placement gives 3" {
 		t.Errorf("problems %+v", p)
 	}
 	for _, p := range []sdk.Placement{{}, {GPUs: 4}, {Devices: []string{"0", "1", "2", "3"}}} {
-		if got := CheckGPUs(p, factors...); len(got) > 0 {
+		if got := checkGPUs(p, factors...); len(got) > 0 {
 			t.Errorf("placement %+v: %+v", p, got)
 		}
 	}
 	m := modelinfo.Model{Heads: 9, MaxLen: 100}
-	if p := CheckLength("X", m, "context_length", 101, ""); len(p) != 1 || p[0].Detail !=
-		"X refuses to start. Lower context_length." || len(CheckLength("X", m, "context_length", 100, "")) > 0 {
+	if p := checkLength("X", m, Factor{"context_length", 101}, ""); len(p) != 1 || p[0].Detail !=
+		"X refuses to start. Lower context_length." || len(checkLength("X", m, Factor{"context_length", 100}, "")) > 0 {
 		t.Errorf("problems %+v", p)
 	}
-	if p := CheckHeads("X", m, "tp_size", 2); len(p) != 1 || len(CheckHeads("X", m, "tp_size", 3)) > 0 {
+	if p := checkHeads("X", m, Factor{"tp_size", 2}); len(p) != 1 || len(checkHeads("X", m, Factor{"tp_size", 3})) > 0 {
 		t.Errorf("problems %+v", p)
 	}
 }

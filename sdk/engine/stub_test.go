@@ -45,7 +45,6 @@ func (stub) Command(l engine.Launch) (engine.Command, error) {
 }
 
 func (stub) Connect(a engine.Address) engine.Client { return stubClient{engine.NewHTTP("Stub", a)} }
-func (stub) Accepts(sdk.Weights) error              { return nil }
 
 type stubClient struct{ *engine.HTTP }
 

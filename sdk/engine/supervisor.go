@@ -15,7 +15,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
 
-// Supervisor keeps the replicas of one block alive. It is an inference.Engine, and a Sleeper and TokenCounter besides.
+// Supervisor keeps the replicas of one block alive. It is an inference.Engine with all optional abilities.
 type Supervisor struct {
 	spec    Spec
 	program Program
@@ -63,7 +63,7 @@ func Start(ctx context.Context, spec Spec, program Program, block Block, host in
 	for i := range max(1, spec.Replicas) {
 		s.replicas = append(s.replicas, newReplica(s, i))
 	}
-	EndEarlier(ctx, block, host, s.claim)
+	endEarlier(ctx, block, host, s.claim)
 	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	group, ctx := errgroup.WithContext(ctx)
 	for _, r := range s.replicas {
@@ -79,9 +79,9 @@ func Start(ctx context.Context, spec Spec, program Program, block Block, host in
 	return s
 }
 
-// EndEarlier ends programs of an earlier attempt that claim does not take, so that they do not hold memory. A plugin
-// calls it with nil when this attempt cannot begin.
-func EndEarlier(ctx context.Context, block Block, host inference.Host, claim func(proc.Handle) bool) {
+// endEarlier ends programs of an earlier attempt that claim does not accept, so that they do not hold memory. Nil
+// accepts none.
+func endEarlier(ctx context.Context, block Block, host inference.Host, claim func(proc.Handle) bool) {
 	var orphans []proc.Handle
 	for _, h := range proc.Parse(block.Handle) {
 		if claim == nil || !claim(h) {
@@ -215,8 +215,8 @@ func (s *Supervisor) Outputs() any {
 	}
 }
 
-// Facts are those of a replica that answers; false: none does.
-func (s *Supervisor) Facts() (Facts, bool) {
+// facts are those of a replica that answers; false: none does.
+func (s *Supervisor) facts() (Facts, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.replicas {
@@ -225,6 +225,18 @@ func (s *Supervisor) Facts() (Facts, bool) {
 		}
 	}
 	return Facts{}, false
+}
+
+// CacheSalt implements inference.CacheSalter.
+func (s *Supervisor) CacheSalt() bool { return s.spec.CacheSalt }
+
+// CachedPrompt implements inference.PromptCacher.
+func (s *Supervisor) CachedPrompt() int {
+	facts, ok := s.facts()
+	if !ok || s.spec.CachedPrompt == nil {
+		return 0
+	}
+	return s.spec.CachedPrompt(facts)
 }
 
 // loadableLocked says whether the current version's weights can be put into a fresh server: they lie on a disk, or

@@ -1,0 +1,63 @@
+// Package enginetest holds what fake servers of engines share. A fake serves one number: it reads it from the folder
+// that it loads, and derives its log-probabilities from it.
+package enginetest
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// Model makes a folder that passes for a checkpoint and for an adapter, and whose weights are one number.
+func Model(t testing.TB, weight float64) string {
+	t.Helper()
+	dir := t.TempDir()
+	header := `{"__metadata__":{"format":"pt"},"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}`
+	tensors := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
+	tensors = append(append(tensors, header...), make([]byte, 8)...)
+	Put(t, dir, "config.json", `{"num_hidden_layers":2,"hidden_size":8,"num_attention_heads":2,"vocab_size":16,`+
+		`"intermediate_size":16,"max_position_embeddings":512,"tie_word_embeddings":true}`)
+	Put(t, dir, "weights.txt", strconv.FormatFloat(weight, 'g', -1, 64))
+	Put(t, dir, "model.safetensors", string(tensors))
+	Put(t, dir, "adapter_model.safetensors", string(tensors))
+	Put(t, dir, "adapter_config.json", "{}")
+	return dir
+}
+
+// Put writes a file.
+func Put(t testing.TB, dir, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Weight reads the number of a folder that Model has made; 0 if there is none.
+func Weight(dir string) float64 {
+	data, _ := os.ReadFile(filepath.Join(dir, "weights.txt"))
+	v, _ := strconv.ParseFloat(strings.TrimSpace(string(data)), 64)
+	return v
+}
+
+// Flag is the value of a command-line argument; empty: it is not there.
+func Flag(args []string, name string) string {
+	if i := slices.Index(args, name); i >= 0 && i+1 < len(args) {
+		return args[i+1]
+	}
+	return ""
+}
+
+// Exists says whether a folder holds a file.
+func Exists(dir, name string) bool {
+	_, err := os.Stat(filepath.Join(dir, name))
+	return err == nil
+}
+
+// Reply answers a request in JSON.
+func Reply(w http.ResponseWriter, v any) { _ = json.NewEncoder(w).Encode(v) }

@@ -1,0 +1,77 @@
+package engine
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// Planned is what decides what a block will need, besides its Spec. Factors are named by their attributes.
+type Planned struct {
+	Dtype string
+
+	Length       Factor // longest sequence in tokens; 0: that of the model
+	LengthFree   bool   // the block changes the model's own limit
+	LengthRemedy string // follows the advice to lower Length; names what changes the model's own limit
+
+	Tensor   Factor // GPUs that share each layer
+	Pipeline Factor // GPUs that hold the layers one after the other
+	Data     Factor // copies of the model inside one server
+
+	// Sizing says how memory is used; Estimate sets model, placement, replicas, shards, precision and length.
+	Sizing Sizing
+	// Facts are those that only this engine has.
+	Facts map[string]string
+}
+
+// Estimate says what a block will need of each GPU, or of the machine when it has none. It reads config.json of a local
+// model; a model that is neither local nor known gives a note instead of an amount.
+func (s Spec) Estimate(p Planned, placement sdk.Placement) (sdk.Estimate, []spec.Problem) {
+	e := sdk.Estimate{Facts: map[string]string{
+		"model": s.Model, "tokenizer": s.Published, "transports": strings.Join(s.Transports.Names(), ","),
+		"devices": strings.Join(append(slices.Clone(placement.Devices), s.PeerDevices...), ","),
+	}}
+	maps.Copy(e.Facts, p.Facts)
+	if why := s.Transports.noCopy(); why != "" {
+		e.Facts["no_memory"] = why
+	}
+	if d := ServedDtype(p.Dtype, s.Transports.Quantization); d != "" {
+		e.Facts["dtype"] = d
+	}
+	replicas := Factor{Attribute: "replicas", Value: int64(s.Replicas)}
+	problems := checkGPUs(placement, replicas, p.Tensor, p.Pipeline, p.Data)
+	templates, err := s.ChatTemplate.Facts(s.Published)
+	maps.Copy(e.Facts, templates)
+	if err != nil {
+		problems = append(problems, templateProblem(err))
+	}
+	m, known, note, more := readModel(s.Model)
+	if problems = append(problems, more...); len(more) > 0 {
+		return e, problems
+	}
+	length := p.Length.Value
+	if known && length == 0 {
+		length = m.MaxLen
+	}
+	if length > 0 {
+		e.Facts["max_model_len"] = strconv.FormatInt(length, 10)
+	}
+	if !known {
+		e.Notes = append(e.Notes, note)
+		return e, problems
+	}
+	if !p.LengthFree {
+		problems = append(problems, checkLength(s.Title, m, p.Length, p.LengthRemedy)...)
+	}
+	problems = append(problems, checkHeads(s.Title, m, p.Tensor)...)
+	sizing := p.Sizing
+	sizing.Model, sizing.Placement, sizing.Replicas, sizing.MaxLen = m, placement, replicas.Value, length
+	sizing.Shards = max(1, p.Tensor.Value) * max(1, p.Pipeline.Value)
+	sizing.ParameterBytes = parameterBytes(p.Dtype, s.Transports.Quantization)
+	e.Amounts = sizing.Amounts()
+	return e, problems
+}

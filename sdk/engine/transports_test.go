@@ -1,0 +1,46 @@
+package engine
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+func TestTransportsOfSettings(t *testing.T) {
+	t.Parallel()
+	all, lora := Transports{}, Transports{Lora: true}
+	quantized, split := Transports{Quantization: "fp8"}, Transports{NoCopy: "pp_size > 1"}
+	for want, c := range map[string]Transports{
+		"live,ipc,nccl,reload,restart": all, "live,ipc,nccl,lora,reload,restart": lora, "restart": quantized,
+		"reload,restart": split,
+	} {
+		if got := strings.Join(c.Names(), ","); got != want {
+			t.Errorf("%+v: %s, want %s", c, got, want)
+		}
+	}
+	if got := strings.Join(all.Within(nil), ","); got != "reload,restart" {
+		t.Errorf("without memory in reach: %s", got)
+	}
+	for _, c := range []struct {
+		settings Transports
+		weights  sdk.Weights
+		want     string // in the error; empty: accepted
+	}{
+		{all, sdk.Weights{Transport: "ipc", Format: "handles"}, ""},
+		{all, sdk.Weights{Transport: "reload", Format: "hf"}, ""},
+		{all, sdk.Weights{Format: "hf"}, ""},
+		{lora, sdk.Weights{Transport: "lora", Format: "lora"}, ""},
+		{all, sdk.Weights{Transport: "lora", Format: "lora"}, "without LoRA"},
+		{quantized, sdk.Weights{Transport: "reload", Format: "hf"}, "quantized server"},
+		{quantized, sdk.Weights{Transport: "ipc", Format: "handles"}, `by transport "ipc"`},
+		{split, sdk.Weights{Transport: "nccl", Format: "handles"}, `by transport "nccl"`},
+		{split, sdk.Weights{Transport: "reload", Format: "hf"}, ""},
+		{all, sdk.Weights{Transport: "pigeon"}, `by transport "pigeon"`},
+	} {
+		err := c.settings.accepts(c.weights)
+		if (err == nil) != (c.want == "") || (err != nil && !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%+v, %+v: %v, want %q", c.settings, c.weights, err, c.want)
+		}
+	}
+}
