@@ -1,11 +1,8 @@
 package sdk
 
 import (
-	"slices"
 	"sync"
 	"time"
-
-	"github.com/recipe-rl/recipe/sdk/pluginpb"
 )
 
 // Activity is one thing that a block waits for, or works on. The engine asks for the activities of every block and
@@ -37,10 +34,27 @@ func (a Activity) Idle(now time.Time) time.Duration {
 	return max(0, now.Sub(last))
 }
 
-// Ongoing is an activity that goes on. Its methods may be called from any goroutine, and on nil.
+// Ongoing is an activity that goes on: what Host.Begin returns. Its methods may be called from any goroutine, and on
+// nil.
 type Ongoing struct {
-	set *activities
-	now Activity
+	ended func(*Ongoing)
+	mu    sync.Mutex
+	now   Activity
+}
+
+// NewOngoing begins an activity; ended is called by End. Implementations of Host use it, plugins call Host.Begin.
+func NewOngoing(a Activity, ended func(*Ongoing)) *Ongoing {
+	if a.Began.IsZero() {
+		a.Began = time.Now()
+	}
+	return &Ongoing{ended: ended, now: a}
+}
+
+// Now returns the activity with its progress so far.
+func (o *Ongoing) Now() Activity {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.now
 }
 
 // Progress reports progress. Have counts what is there.
@@ -48,94 +62,14 @@ func (o *Ongoing) Progress(have int64, detail string) {
 	if o == nil {
 		return
 	}
-	o.set.mu.Lock()
-	defer o.set.mu.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	o.now.Have, o.now.Detail, o.now.Progressed = have, detail, time.Now()
 }
 
 // End says that the activity is over.
 func (o *Ongoing) End() {
-	if o == nil {
-		return
+	if o != nil {
+		o.ended(o)
 	}
-	o.set.mu.Lock()
-	defer o.set.mu.Unlock()
-	if at := slices.Index(o.set.ongoing, o); at >= 0 {
-		o.set.ongoing = slices.Delete(o.set.ongoing, at, at+1)
-	}
-}
-
-// activities are those of one block. The zero value is one that has not reported any.
-type activities struct {
-	mu       sync.Mutex
-	reported bool
-	ongoing  []*Ongoing
-	sources  []func() []Activity
-}
-
-// Begin implements Host.
-func (s *activities) Begin(a Activity) *Ongoing {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if a.Began.IsZero() {
-		a.Began = time.Now()
-	}
-	s.reported = true
-	o := &Ongoing{set: s, now: a}
-	s.ongoing = append(s.ongoing, o)
-	return o
-}
-
-// Activities implements Host.
-func (s *activities) Activities(list func() []Activity) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.reported = true
-	s.sources = append(s.sources, list)
-}
-
-// sourcePatience bounds how long a source may take: one that waits for a lock held by hanging code must not hide the
-// rest.
-const sourcePatience = time.Second
-
-// list returns the activities of this moment, and false when the block has never reported any.
-func (s *activities) list() ([]Activity, bool) {
-	s.mu.Lock()
-	reported, sources := s.reported, slices.Clone(s.sources)
-	out := make([]Activity, 0, len(s.ongoing))
-	for _, o := range s.ongoing {
-		out = append(out, o.now)
-	}
-	s.mu.Unlock()
-	late := time.NewTimer(sourcePatience)
-	defer late.Stop()
-	for _, source := range sources {
-		answer := make(chan []Activity, 1)
-		go func() { answer <- source() }()
-		select {
-		case list := <-answer:
-			out = append(out, list...)
-		case <-late.C:
-			return append(out, Activity{What: "a function that reports activities has not returned",
-				Began: time.Now().Add(-sourcePatience)}), reported
-		}
-	}
-	return out, reported
-}
-
-// activitiesTo converts activities for the wire, with ages instead of times: the reader's clock may differ.
-func activitiesTo(list []Activity, now time.Time, blank func(string) string) []*pluginpb.Activity {
-	out := make([]*pluginpb.Activity, 0, len(list))
-	for _, a := range list {
-		if a.Began.IsZero() {
-			a.Began = now
-		}
-		out = append(out, &pluginpb.Activity{
-			On: a.On, What: blank(a.What), Detail: blank(a.Detail), Have: a.Have, Want: a.Want, Unit: a.Unit,
-			Sign: a.Sign, Remedy: blank(a.Remedy),
-			AgeMs: max(0, now.Sub(a.Began).Milliseconds()), IdleMs: a.Idle(now).Milliseconds(),
-			PatienceMs: a.Patience.Milliseconds(), Rest: a.Rest,
-		})
-	}
-	return out
 }

@@ -1,130 +1,102 @@
 package sdk
 
 import (
-	"context"
 	"fmt"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/recipe-rl/recipe/sdk/kind"
-	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 	"github.com/recipe-rl/recipe/sdk/protocol"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// Option changes a Definition while it is made.
-type Option func(*settings) error
-
-type settings struct {
-	version  string
-	doc      string
-	outputs  any
-	packages func(gpu bool) Packages
-
-	environment []string // names of variables, see WithEnvironmentVariables
-	defaults    map[string]string
+// Definition is a plugin, type-erased: what it is called, what its block looks like, and how to run one. The function
+// New of the kind's package makes it: inference.New, trainer.New, environment.New, trajectories.New, sync.New.
+type Definition struct {
+	Kind         kind.Kind
+	Name         string
+	Version      string
+	Summary      string
+	Schema       *spec.Schema // of the block's configuration
+	Outputs      *spec.Schema
+	Capabilities []string                // protocol.CanPrepare, …
+	Packages     func(gpu bool) Packages // Python packages that the program needs; nil: none
+	Environment  []string                // variables of the environment that it reads; see WithEnvironmentVariables
+	Implementation
 }
+
+// ID is the definition's kind and name, KIND/NAME.
+func (d *Definition) ID() string { return string(d.Kind) + "/" + d.Name }
+
+// Implementation is what the SDK makes of a plugin's code. Engines call it; a plugin's author does not.
+type Implementation interface {
+	// Validate runs the plugin's own checks on a block's values. Unknown values are allowed: only what is wrong for every
+	// value of theirs is a problem; the rest is checked again at the start. It touches nothing.
+	Validate(config cty.Value) ([]spec.Problem, error)
+	// Plan asks the plugin what the block will need. Values that are unknown are handed over as their zero values,
+	// references among them, so that an estimate can be made before anything runs.
+	Plan(config cty.Value, placement Placement) (Estimate, []spec.Problem, error)
+	// Serve serves the protocol of plugins in this process until the process has to end.
+	Serve() error
+}
+
+// Option changes a Definition while it is made.
+type Option func(*Definition) error
 
 // WithVersion sets the plugin's own version, a semantic version; default "0.1.0".
 func WithVersion(version string) Option {
-	return func(s *settings) error {
+	return func(d *Definition) error {
 		if version == "" {
 			return fmt.Errorf("WithVersion: the version is empty; give one such as \"1.2.0\"")
 		}
-		s.version = version
+		d.Version = version
 		return nil
 	}
 }
 
 // WithDoc sets a longer description of the block, in plain text.
 func WithDoc(doc string) Option {
-	return func(s *settings) error { s.doc = doc; return nil }
+	return func(d *Definition) error { d.Schema.Doc = doc; return nil }
 }
 
 // WithOutputs sets what the block gives to other blocks, when that is more than its kind gives: a struct with `recipe`
 // tags that embeds the struct of the kind (outputs.Inference, outputs.Trainer, …). Host.Ready is then called with such
 // a struct.
 func WithOutputs(outputs any) Option {
-	return func(s *settings) error { s.outputs = outputs; return nil }
+	return func(d *Definition) (err error) {
+		if d.Outputs, err = spec.Of(outputs); err != nil {
+			return fmt.Errorf("WithOutputs: %w", err)
+		}
+		return nil
+	}
 }
 
 // WithDefault changes the default of one attribute, for a configuration that embeds a struct with another default:
 // WithDefault("group_size", "16"). The value is written as in the tag `default`.
 func WithDefault(attribute, value string) Option {
-	return func(s *settings) error {
-		if s.defaults == nil {
-			s.defaults = map[string]string{}
+	return func(d *Definition) error {
+		if err := d.Schema.SetDefault(attribute, value); err != nil {
+			return fmt.Errorf("WithDefault: %w", err)
 		}
-		s.defaults[attribute] = value
 		return nil
 	}
 }
-
-var pluginName = lazyregexp.New(`^[a-z][a-z0-9_-]*$`)
 
 // WithEnvironmentVariables says which variables of the environment in which recipe runs the plugin reads, beyond those
 // that every program gets (docs/plugin-protocol.md lists them): HF_TOKEN, say, or MYTOOL_* for all that begin with
 // MYTOOL_. A plugin process gets no others. What one block alone needs is written in its environment_variables instead.
 func WithEnvironmentVariables(names ...string) Option {
-	return func(s *settings) error {
+	return func(d *Definition) error {
 		if err := protocol.CheckEnvironmentNames(names); err != nil {
 			return fmt.Errorf("WithEnvironmentVariables: %w", err)
 		}
-		s.environment = append(s.environment, names...)
+		d.Environment = append(d.Environment, names...)
 		return nil
 	}
 }
 
-// Define makes the definition of a plugin for the package of its kind, whose New calls it. C is the configuration, a
-// struct with `recipe` tags (see spec.Of); P is the interface that plugins of the kind implement; outputs is the struct
-// that every block of the kind gives; run runs one plugin value for one attempt of a block. Define panics when a tag is
-// wrong, which is a mistake of the plugin's author that the first run shows.
-func Define[C, P any](
-	k kind.Kind, name, summary string, outputs any, factory func() P,
-	run func(ctx context.Context, plugin P, req Request[C], host KindHost) error, opts ...Option,
-) *Definition {
-	def, err := tryDefine(k, name, summary, outputs, factory, run, opts)
-	if err != nil {
-		panic(fmt.Sprintf("define %s plugin %q: %v", k, name, err))
-	}
-	return def
-}
-
-func tryDefine[C, P any](
-	k kind.Kind, name, summary string, outputs any, factory func() P,
-	run func(context.Context, P, Request[C], KindHost) error, opts []Option,
-) (*Definition, error) {
-	if !pluginName.MatchString(name) {
-		return nil, fmt.Errorf("the name must match %s", pluginName)
-	}
-	s := settings{version: "0.1.0", outputs: outputs}
-	for _, opt := range opts {
-		if err := opt(&s); err != nil {
-			return nil, err
-		}
-	}
-	var config C
-	schema, err := spec.Of(config)
-	if err != nil {
-		return nil, fmt.Errorf("its configuration: %w", err)
-	}
-	if s.doc != "" {
-		schema.Doc = s.doc
-	}
-	for attribute, value := range s.defaults {
-		if err := schema.SetDefault(attribute, value); err != nil {
-			return nil, fmt.Errorf("WithDefault: %w", err)
-		}
-	}
-	given, err := spec.Of(s.outputs)
-	if err != nil {
-		return nil, fmt.Errorf("its outputs: %w", err)
-	}
-	for _, a := range given.Attributes {
-		a.Computed = true
-	}
-	e := erased[C, P]{schema: schema, factory: factory, start: run}
-	return &Definition{
-		Kind: k, Name: name, Version: s.version, Summary: summary,
-		Schema: schema, Outputs: given, Capabilities: e.capabilities(), Packages: s.packages,
-		Environment: s.environment, impl: e,
-	}, nil
+// WithPackages says which Python packages the plugin's program needs on a machine with or without a GPU. They are what
+// a block gets whose recipe names no interpreter and no requirements of its own.
+func WithPackages(packages func(gpu bool) Packages) Option {
+	return func(d *Definition) error { d.Packages = packages; return nil }
 }

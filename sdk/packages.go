@@ -36,9 +36,3 @@ func (p Packages) Digest(python string) string {
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:8])
 }
-
-// WithPackages says which Python packages the plugin's program needs on a machine with or without a GPU. They are what
-// a block gets whose recipe names no interpreter and no requirements of its own.
-func WithPackages(packages func(gpu bool) Packages) Option {
-	return func(s *settings) error { s.packages = packages; return nil }
-}

@@ -15,6 +15,7 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/protocol"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -102,7 +103,7 @@ func (c *Catalog) Lookup(k kind.Kind, name string) (*schema.PluginSchema, error)
 	}
 	s := &schema.PluginSchema{
 		Kind: k, Name: name, Version: def.Version, Summary: def.Summary, Config: def.Schema, Outputs: def.Outputs,
-		Environment: def.Environment, Prepares: slices.Contains(def.Capabilities, sdk.CanPrepare),
+		Environment: def.Environment, Prepares: slices.Contains(def.Capabilities, protocol.CanPrepare),
 	}
 	if s.Digest, err = digestOf(s); err != nil {
 		return nil, err

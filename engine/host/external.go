@@ -15,7 +15,6 @@ import (
 
 	"github.com/google/renameio/v2"
 	"github.com/recipe-rl/recipe/schema"
-	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/protocol"
@@ -150,6 +149,6 @@ func describeBinary(ctx context.Context, path string) (d described, err error) {
 		Kind: r.GetKind(), Name: r.GetName(), Version: r.GetVersion(), Summary: r.GetSummary(), Config: r.GetSchema(),
 		Outputs:     r.GetOutputs(),
 		Environment: r.GetEnvironmentVariables(),
-		Prepares:    slices.Contains(r.GetCapabilities(), sdk.CanPrepare),
+		Prepares:    slices.Contains(r.GetCapabilities(), protocol.CanPrepare),
 	}, nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment"
+	"github.com/recipe-rl/recipe/sdk/event"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/proc"
@@ -174,8 +175,8 @@ func waitReady(t *testing.T, p *host.Plugin) {
 	ctx, cancel := context.WithCancel(contextOf(t))
 	defer cancel()
 	ready := false
-	err := p.Watch(ctx, 0, func(e host.Event) {
-		if c, ok := e.Body.(host.PhaseChange); ok && c.Phase == sdk.Ready {
+	err := p.Watch(ctx, 0, func(e event.Event) {
+		if c, ok := e.Body.(event.PhaseChange); ok && c.Phase == sdk.Ready {
 			ready = true
 			cancel()
 		}
@@ -362,7 +363,7 @@ func TestReattachAfterTheEngineIsKilled(t *testing.T) {
 	// The events of before and after are one row without a hole, also those told while no engine was there.
 	watching, cancel := context.WithCancel(ctx)
 	next := seen + 1
-	_ = p.Watch(watching, seen, func(e host.Event) {
+	_ = p.Watch(watching, seen, func(e event.Event) {
 		if e.Seq != next {
 			t.Errorf("event %d follows %d", e.Seq, next-1)
 		}
@@ -396,7 +397,7 @@ func engine() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	_ = p.Watch(ctx, 0, func(e host.Event) {
+	_ = p.Watch(ctx, 0, func(e event.Event) {
 		if e.Seq == 10 {
 			fmt.Println(p.PID(), e.Seq)
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/protocol"
+	"github.com/recipe-rl/recipe/sdk/protocol/handshake"
 )
 
 // LaunchSpec says which plugin process to start for a block.
@@ -147,16 +148,11 @@ func clear(ctx context.Context, runner Runner, dir string, keep []byte) error {
 
 // lastHandle is the newest handle that the plugin of this directory has recorded.
 func lastHandle(dir string) []byte {
-	events, err := eventlog.Read(filepath.Join(dir, eventlog.FileName), 0)
+	handle, err := eventlog.LastHandle(filepath.Join(dir, eventlog.FileName))
 	if err != nil {
-		return nil
+		return nil // what cannot be read names no program
 	}
-	for i := len(events) - 1; i >= 0; i-- {
-		if h := events[i].GetHandle(); h != nil {
-			return h.GetData()
-		}
-	}
-	return nil
+	return handle
 }
 
 // Sweep ends the plugin process recorded in a block's directory and everything it has started, without talking to it,
@@ -228,8 +224,8 @@ func newClient(ctx context.Context, config *tls.Config, adjust func(*plugin.Clie
 		patience = min(patience, max(time.Until(deadline), time.Millisecond))
 	}
 	c := &plugin.ClientConfig{
-		HandshakeConfig:  protocol.Handshake(),
-		Plugins:          plugin.PluginSet{protocol.ServiceName: protocol.ClientPlugin()},
+		HandshakeConfig:  handshake.Config(),
+		Plugins:          plugin.PluginSet{protocol.ServiceName: handshake.Client()},
 		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
 		TLSConfig:        config,
 		Logger:           hclog.New(&hclog.LoggerOptions{Level: hclog.Off, Output: io.Discard}),

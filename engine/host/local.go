@@ -277,7 +277,7 @@ func (t *tail) look() error {
 
 // complete handles one line. The handshake may start inside it, after text without a line end.
 func (t *tail) complete(line []byte) {
-	if at := handshake.FindIndex(line); at != nil {
+	if at := handshakeLine.FindIndex(line); at != nil {
 		t.seen, t.ready = true, bytes.Clone(line[at[0]:])
 		return
 	}

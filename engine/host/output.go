@@ -117,7 +117,7 @@ func (o *Output) stream(name string, ended bool, each func(OutputLine)) bool {
 	}
 	o.read[name] += int64(whole)
 	for _, line := range strings.Split(strings.TrimSuffix(string(data[:whole]), "\n"), "\n") {
-		if line = strings.TrimRight(line, "\r "); line == "" || (name == Stdout && handshake.MatchString(line)) {
+		if line = strings.TrimRight(line, "\r "); line == "" || (name == Stdout && handshakeLine.MatchString(line)) {
 			continue
 		}
 		if len(line) > maxOutputLine {
@@ -128,8 +128,8 @@ func (o *Output) stream(name string, ended bool, each func(OutputLine)) bool {
 	return whole > 0
 }
 
-// handshake is the line with the address at which a plugin listens.
-var handshake = lazyregexp.New(`\d+\|\d+\|(unix|tcp)\|`)
+// handshakeLine is the line with the address at which a plugin listens.
+var handshakeLine = lazyregexp.New(`\d+\|\d+\|(unix|tcp)\|`)
 
 // LastLines returns the lines that best explain why the process in a block's directory ended, at most n: the start of a
 // Go panic, before its stack, else the last lines. They are those of stderr, or of stdout when stderr is empty.
@@ -140,7 +140,7 @@ func lastLines(dir string, from int64, n int) []string {
 	lines := fileLines(filepath.Join(dir, Stderr), from)
 	if len(lines) == 0 {
 		for _, line := range fileLines(filepath.Join(dir, Stdout), 0) {
-			if !handshake.MatchString(line) {
+			if !handshakeLine.MatchString(line) {
 				lines = append(lines, line)
 			}
 		}

@@ -15,10 +15,12 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/event"
 	"github.com/recipe-rl/recipe/sdk/eventlog"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/wire"
 )
 
 // Plugin is a connected plugin process. It is safe for concurrent use. Every method except Exit takes its deadline from
@@ -51,7 +53,7 @@ func (d *Description) Can(capability string) bool {
 }
 
 // Start is the start request of a block; see sdk.Request for the meaning of each field.
-type Start = sdk.StartRequest
+type Start = wire.Start
 
 // Status is the state of a block.
 type Status struct {
@@ -128,7 +130,7 @@ func (p *Plugin) Validate(ctx context.Context, config cty.Value) ([]Diagnostic, 
 	if err != nil {
 		return nil, p.failed("validate", err)
 	}
-	return diagnosticsOf(r.GetDiagnostics())
+	return wire.DecodeProblems(r.GetDiagnostics())
 }
 
 // Plan asks the plugin what the block will need.
@@ -138,30 +140,13 @@ func (p *Plugin) Plan(ctx context.Context, address string, config cty.Value,
 	if err != nil {
 		return sdk.Estimate{}, nil, p.failed("plan", err)
 	}
-	r, err := p.rpc.Plan(ctx, &pluginpb.PlanRequest{Config: data, Address: address, Placement: placement.Wire()})
+	r, err := p.rpc.Plan(ctx, &pluginpb.PlanRequest{Config: data, Address: address,
+		Placement: wire.EncodePlacement(placement)})
 	if err != nil {
 		return sdk.Estimate{}, nil, p.failed("plan", err)
 	}
-	e := sdk.Estimate{Notes: r.GetEstimate().GetNotes(), Facts: r.GetEstimate().GetFacts()}
-	for _, a := range r.GetEstimate().GetAmounts() {
-		e.Amounts = append(e.Amounts, sdk.Amount{Resource: a.GetResource(), Part: a.GetPart(), Value: a.GetValue(),
-			How: a.GetHow()})
-	}
-	problems, err := diagnosticsOf(r.GetDiagnostics())
-	return e, problems, err
-}
-
-func diagnosticsOf(list []*pluginpb.Diagnostic) ([]Diagnostic, error) {
-	var out []Diagnostic
-	for _, d := range list {
-		path, err := spec.UnmarshalPath(d.GetPath())
-		if err != nil {
-			return nil, fmt.Errorf("the path of %q: %w", d.GetSummary(), err)
-		}
-		out = append(out, Diagnostic{Path: path, Warning: d.GetWarning(), Summary: d.GetSummary(),
-			Detail: d.GetDetail()})
-	}
-	return out, nil
+	problems, err := wire.DecodeProblems(r.GetDiagnostics())
+	return wire.DecodeEstimate(r.GetEstimate()), problems, err
 }
 
 // Prepare begins what the block can do before the blocks that it refers to are ready, and returns at once; Start
@@ -169,7 +154,7 @@ func diagnosticsOf(list []*pluginpb.Diagnostic) ([]Diagnostic, error) {
 func (p *Plugin) Prepare(ctx context.Context, s Start) error {
 	config, err := p.marshal(ctx, s.Config)
 	if err == nil {
-		_, err = p.rpc.Prepare(ctx, &pluginpb.PrepareRequest{Start: s.Wire(config)})
+		_, err = p.rpc.Prepare(ctx, &pluginpb.PrepareRequest{Start: wire.EncodeStart(s, config)})
 	}
 	if err != nil {
 		return p.failed("prepare", err)
@@ -183,7 +168,7 @@ func (p *Plugin) Start(ctx context.Context, s Start) error {
 	if err != nil {
 		return p.failed("start", err)
 	}
-	_, err = p.rpc.Start(ctx, s.Wire(config))
+	_, err = p.rpc.Start(ctx, wire.EncodeStart(s, config))
 	if err != nil {
 		return p.failed("start", err)
 	}
@@ -223,7 +208,11 @@ func (p *Plugin) Status(ctx context.Context) (Status, error) {
 		LastEvent: r.GetLastEvent(),
 		Error:     r.GetError(), Handle: r.GetHandle(), Listen: r.GetListen(), PolicyVersion: r.GetPolicyVersion(),
 		Outputs: cty.NilVal,
-		Reports: r.GetReportsActivities(), Activities: activitiesOf(r.GetActivities(), time.Now()),
+		Reports: r.GetReportsActivities(),
+	}
+	now := time.Now()
+	for _, a := range r.GetActivities() {
+		s.Activities = append(s.Activities, wire.DecodeActivity(a, now))
 	}
 	if len(r.GetOutputs()) > 0 {
 		d, err := p.Describe(ctx)
@@ -250,7 +239,7 @@ func (p *Plugin) Attach(ctx context.Context, engineID string, lease time.Duratio
 // Watch calls each for every event after a sequence number, in order, stored ones first. It returns nil when the block
 // is over and all events were delivered, and an error when the context ends or the plugin has died; then continue after
 // the last event seen, with LastEvents if the plugin is dead.
-func (p *Plugin) Watch(ctx context.Context, after uint64, each func(Event)) error {
+func (p *Plugin) Watch(ctx context.Context, after uint64, each func(event.Event)) error {
 	d, err := p.Describe(ctx)
 	if err != nil {
 		return err
@@ -262,41 +251,31 @@ func (p *Plugin) Watch(ctx context.Context, after uint64, each func(Event)) erro
 		return p.failed("watch", err)
 	}
 	for {
-		e, err := stream.Recv()
+		m, err := stream.Recv()
 		if err != nil {
 			if isEOF(err) {
 				return nil
 			}
 			return p.failed("watch", err)
 		}
-		event, err := eventOf(e, d.Outputs)
+		e, err := wire.DecodeEvent(m, d.Outputs)
 		if err != nil {
 			return p.failed("watch", err)
 		}
-		if event.Body != nil {
-			each(event)
+		if e.Body != nil {
+			each(e)
 		}
 	}
 }
 
 // LastEvents returns the events after a sequence number that a dead plugin has left in its directory. Outputs is the
 // schema of its outputs.
-func LastEvents(dir string, after uint64, outputs *spec.Schema) ([]Event, error) {
-	list, err := eventlog.Read(filepath.Join(dir, eventlog.FileName), after)
+func LastEvents(dir string, after uint64, outputs *spec.Schema) ([]event.Event, error) {
+	events, err := eventlog.Read(filepath.Join(dir, eventlog.FileName), after, outputs)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("events in %s: %w", dir, err)
 	}
-	events := make([]Event, 0, len(list))
-	for _, e := range list {
-		event, err := eventOf(e, outputs)
-		if err != nil {
-			return nil, fmt.Errorf("events in %s: %w", dir, err)
-		}
-		if event.Body != nil {
-			events = append(events, event)
-		}
-	}
-	return events, nil
+	return slices.DeleteFunc(events, func(e event.Event) bool { return e.Body == nil }), nil
 }
 
 // Evaluate runs an environment's evaluation once. Limit 0 means the whole held-out set.

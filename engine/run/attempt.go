@@ -17,6 +17,7 @@ import (
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/disk"
+	blockevent "github.com/recipe-rl/recipe/sdk/event"
 )
 
 // An attempt is one start of one block, from the process's launch (or its adoption) to its end. It runs in a goroutine
@@ -191,7 +192,7 @@ func refused(doing string, err error) *ending {
 
 // streamItem is what the watching goroutine hands to the attempt.
 type streamItem struct {
-	event host.Event
+	event blockevent.Event
 	err   error // the stream ended
 }
 
@@ -282,7 +283,7 @@ func (at *attempt) patience() time.Duration {
 func (at *attempt) stream(ctx context.Context, proc Process, events chan<- streamItem) {
 	cursor := at.cursor
 	for ctx.Err() == nil {
-		err := proc.Watch(ctx, cursor, func(e host.Event) {
+		err := proc.Watch(ctx, cursor, func(e blockevent.Event) {
 			cursor = e.Seq
 			select {
 			case events <- streamItem{event: e}:
@@ -348,10 +349,10 @@ func (w *watcher) event(ctx context.Context, m streamItem) {
 		at.e.notice("error", err.Error())
 	}
 	switch b := m.event.Body.(type) {
-	case host.PhaseChange:
+	case blockevent.PhaseChange:
 		w.report.message(b.Message)
 		w.phase(ctx, b)
-	case host.Outputs:
+	case blockevent.Outputs:
 		w.report.phase(w.current, b.Values)
 	default:
 		if ok {
@@ -360,7 +361,7 @@ func (w *watcher) event(ctx context.Context, m streamItem) {
 	}
 }
 
-func (w *watcher) phase(ctx context.Context, ph host.PhaseChange) {
+func (w *watcher) phase(ctx context.Context, ph blockevent.PhaseChange) {
 	w.current = ph.Phase
 	switch ph.Phase {
 	case sdk.Ready:

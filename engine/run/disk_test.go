@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/event"
-	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/sdk"
+	blockevent "github.com/recipe-rl/recipe/sdk/event"
 )
 
 // limitKey is the size in bytes that no file of an engine and its plugins may exceed: a disk that is full, for one
@@ -129,7 +129,7 @@ func TestAClockThatJumpsChangesNothing(t *testing.T) {
 				p.ready("running")
 				if first {
 					first = false
-					p.emit(host.Checkpoint{CheckpointInfo: sdk.CheckpointInfo{Path: "/c", Step: 1, Version: 1}})
+					p.emit(blockevent.Checkpoint{CheckpointInfo: sdk.CheckpointInfo{Path: "/c", Step: 1, Version: 1}})
 					offset.Store(int64(jump))
 					p.exit() // its restart is decided by the clock that has just jumped
 					return

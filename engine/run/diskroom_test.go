@@ -6,11 +6,11 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/engine/event"
-	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/disk/disktest"
+	blockevent "github.com/recipe-rl/recipe/sdk/event"
 )
 
 // onSmallDisk is a fixture whose run directory has a disk of its own.
@@ -31,15 +31,15 @@ func TestAFullDiskIsWaitedFor(t *testing.T) {
 	tell, finish := make(chan struct{}), make(chan struct{})
 	f.host.scripts[trainer] = func(p *fakeProcess) {
 		p.ready("running")
-		p.emit(host.Checkpoint{CheckpointInfo: sdk.CheckpointInfo{Path: "/c/1", Step: 1, Version: 1}})
+		p.emit(blockevent.Checkpoint{CheckpointInfo: sdk.CheckpointInfo{Path: "/c/1", Step: 1, Version: 1}})
 		<-tell
 		for i := range int64(steps) {
-			p.emit(host.Metrics{Step: i, Values: map[string]float64{"reward": 0.5}})
+			p.emit(blockevent.Metrics{Step: i, Values: map[string]float64{"reward": 0.5}})
 		}
 		for range 100 { // more than the rest of a page of the record holds
-			p.emit(host.Checkpoint{CheckpointInfo: sdk.CheckpointInfo{Path: "/c/2", Step: 2, Version: 2}})
+			p.emit(blockevent.Checkpoint{CheckpointInfo: sdk.CheckpointInfo{Path: "/c/2", Step: 2, Version: 2}})
 		}
-		p.emit(host.Checkpoint{CheckpointInfo: sdk.CheckpointInfo{Path: "/c/3", Step: 3, Version: 3}})
+		p.emit(blockevent.Checkpoint{CheckpointInfo: sdk.CheckpointInfo{Path: "/c/3", Step: 3, Version: 3}})
 		<-finish
 		p.say(sdk.Completed, "", "")
 	}
@@ -120,9 +120,9 @@ func TestAStopOnAFullDisk(t *testing.T) {
 				p.ready("running")
 				<-p.stopping
 				for i := range int64(300) { // more than the rest of a page holds
-					p.emit(host.Metrics{Step: i, Values: map[string]float64{"reward": 0.5}})
+					p.emit(blockevent.Metrics{Step: i, Values: map[string]float64{"reward": 0.5}})
 				}
-				p.emit(host.Checkpoint{CheckpointInfo: sdk.CheckpointInfo{Path: "/c/last", Step: 7, Version: 7}})
+				p.emit(blockevent.Checkpoint{CheckpointInfo: sdk.CheckpointInfo{Path: "/c/last", Step: 7, Version: 7}})
 				p.say(sdk.Stopped, "", "")
 			}
 			a := f.apply(f.load(wholeLoop))
@@ -171,7 +171,7 @@ func TestAStopWhileAStartWaitsForRoom(t *testing.T) {
 		p.ready("running")
 		<-tell
 		for i := range int64(100) { // more than the rest of a page of the record holds
-			p.emit(host.Checkpoint{CheckpointInfo: sdk.CheckpointInfo{Path: "/c/1", Step: i, Version: i}})
+			p.emit(blockevent.Checkpoint{CheckpointInfo: sdk.CheckpointInfo{Path: "/c/1", Step: i, Version: i}})
 		}
 		<-p.stopping
 		p.say(sdk.Stopped, "", "")

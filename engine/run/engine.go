@@ -23,6 +23,7 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
+	blockevent "github.com/recipe-rl/recipe/sdk/event"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -217,12 +218,12 @@ func (e *Engine) schemaOf(a addr.Block) *schema.PluginSchema {
 // The record comes first, because what the log has counted is not read again: an engine that is killed in between
 // writes both again. ok is false for what is not for the log.
 func (e *Engine) recordEvent(a addr.Block, p *schema.PluginSchema, attempt int,
-	told host.Event) (ev event.Event, ok bool, err error) {
+	told blockevent.Event) (ev event.Event, ok bool, err error) {
 	switch b := told.Body.(type) {
-	case host.Handle:
+	case blockevent.Handle:
 		e.note(a, func(r *state.Block) { r.Handle = b.Data })
 		return ev, false, e.settled()
-	case host.Outputs:
+	case blockevent.Outputs:
 		e.note(a, func(r *state.Block) { r.Outputs = storedOutputs(b.Values, p) })
 		return ev, false, e.settled()
 	}

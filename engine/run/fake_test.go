@@ -15,6 +15,7 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
+	blockevent "github.com/recipe-rl/recipe/sdk/event"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -152,7 +153,7 @@ func (h *fakeHost) at(dir string) *fakeProcess {
 	return h.procs[dir]
 }
 
-func (h *fakeHost) LastEvents(dir string, after uint64, _ *spec.Schema) ([]host.Event, error) {
+func (h *fakeHost) LastEvents(dir string, after uint64, _ *spec.Schema) ([]blockevent.Event, error) {
 	p := h.at(dir)
 	if p == nil {
 		return nil, nil
@@ -192,7 +193,7 @@ type fakeProcess struct {
 	req      host.Start
 	phase    sdk.Phase
 	message  string
-	events   []host.Event
+	events   []blockevent.Event
 	values   cty.Value
 	updates  []cty.Value
 	hung     bool
@@ -205,18 +206,18 @@ type fakeProcess struct {
 	exitOnce sync.Once
 }
 
-func (p *fakeProcess) emit(b host.Body) {
+func (p *fakeProcess) emit(b blockevent.Body) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if ph, ok := b.(host.PhaseChange); ok {
+	if ph, ok := b.(blockevent.PhaseChange); ok {
 		p.phase, p.message = ph.Phase, ph.Message
 	}
-	p.events = append(p.events, host.Event{Seq: p.req.FirstEvent + uint64(len(p.events)), Time: time.Now(), Body: b})
+	p.events = append(p.events, blockevent.Event{Seq: p.req.FirstEvent + uint64(len(p.events)), Time: time.Now(), Body: b})
 	p.cond.Broadcast()
 }
 
 // after returns the events after a number; p.mu is held.
-func (p *fakeProcess) after(seq uint64) (out []host.Event) {
+func (p *fakeProcess) after(seq uint64) (out []blockevent.Event) {
 	for _, e := range p.events {
 		if e.Seq > seq {
 			out = append(out, e)
@@ -226,7 +227,7 @@ func (p *fakeProcess) after(seq uint64) (out []host.Event) {
 }
 
 func (p *fakeProcess) say(phase sdk.Phase, message, remedy string) {
-	p.emit(host.PhaseChange{Phase: phase, Message: message, Remedy: remedy})
+	p.emit(blockevent.PhaseChange{Phase: phase, Message: message, Remedy: remedy})
 }
 
 func (p *fakeProcess) ready(url string) {
@@ -351,7 +352,7 @@ func (p *fakeProcess) Checkpoint(context.Context) (sdk.CheckpointInfo, error) {
 	return p.host.checkpoint()
 }
 
-func (p *fakeProcess) Watch(ctx context.Context, after uint64, fn func(host.Event)) error {
+func (p *fakeProcess) Watch(ctx context.Context, after uint64, fn func(blockevent.Event)) error {
 	stop := context.AfterFunc(ctx, func() { p.mu.Lock(); p.cond.Broadcast(); p.mu.Unlock() })
 	defer stop()
 	for {
@@ -402,12 +403,12 @@ func job(steps int64, each time.Duration) script {
 		for i := int64(1); i <= steps; i++ {
 			select {
 			case <-p.stopping:
-				p.emit(host.Checkpoint{CheckpointInfo: sdk.CheckpointInfo{Path: "/c", Step: i, Version: i}})
+				p.emit(blockevent.Checkpoint{CheckpointInfo: sdk.CheckpointInfo{Path: "/c", Step: i, Version: i}})
 				p.say(sdk.Stopped, "", "")
 				return
 			case <-time.After(each):
 			}
-			p.emit(host.Metrics{Step: i, Values: map[string]float64{"reward": float64(i) / float64(steps)}})
+			p.emit(blockevent.Metrics{Step: i, Values: map[string]float64{"reward": float64(i) / float64(steps)}})
 		}
 		p.ready("done")
 		p.say(sdk.Completed, "", "")

@@ -22,6 +22,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
+	blockevent "github.com/recipe-rl/recipe/sdk/event"
 )
 
 // converge hands another version of the recipe to an engine that works.
@@ -60,8 +61,8 @@ func TestTheRecordKnowsBeforeTheLogDoes(t *testing.T) {
 	f := newFixture(t)
 	f.host.scripts[trainer] = func(p *fakeProcess) {
 		p.ready("running")
-		p.emit(host.Checkpoint{CheckpointInfo: sdk.CheckpointInfo{Path: "/c/7", Step: 7, Version: 7}})
-		p.emit(host.Weights{WeightsInfo: sdk.WeightsInfo{Version: 7, Path: "/w/7"}})
+		p.emit(blockevent.Checkpoint{CheckpointInfo: sdk.CheckpointInfo{Path: "/c/7", Step: 7, Version: 7}})
+		p.emit(blockevent.Weights{WeightsInfo: sdk.WeightsInfo{Version: 7, Path: "/w/7"}})
 		p.say(sdk.Completed, "", "")
 	}
 	told := func(want event.Type, phase string) bool {
@@ -120,7 +121,7 @@ func TestOutputsToldWhileNoEngineWasThere(t *testing.T) {
 			last[a.Name] = cty.NullVal(a.Type)
 		}
 		last["checkpoint"] = cty.StringVal("/c/last")
-		p.emit(host.Outputs{Values: cty.ObjectVal(last)})
+		p.emit(blockevent.Outputs{Values: cty.ObjectVal(last)})
 		p.say(sdk.Completed, "", "")
 	})
 	f.until("the trainer is done", func() bool {

@@ -11,6 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
+	blockevent "github.com/recipe-rl/recipe/sdk/event"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -27,7 +28,7 @@ type Host interface {
 	// Sweep ends the process recorded in dir and what it started, without talking to it.
 	Sweep(ctx context.Context, dir string) error
 	// LastEvents returns the events after a number that a dead process has left in dir.
-	LastEvents(dir string, after uint64, outputs *spec.Schema) ([]host.Event, error)
+	LastEvents(dir string, after uint64, outputs *spec.Schema) ([]blockevent.Event, error)
 	// LastLines returns the lines that say best why the process in dir ended, of those that it printed.
 	LastLines(dir string, n int) []string
 }
@@ -52,7 +53,7 @@ type Process interface {
 	Stacks(ctx context.Context) ([]host.Stack, error)
 	Evaluate(ctx context.Context, limit int) (metrics map[string]float64, policyVersion int64, err error)
 	Checkpoint(ctx context.Context) (sdk.CheckpointInfo, error)
-	Watch(ctx context.Context, after uint64, each func(host.Event)) error
+	Watch(ctx context.Context, after uint64, each func(blockevent.Event)) error
 	Exit(ctx context.Context) error
 	Exited() <-chan struct{}
 	Ended() string // how it ended, as far as that can be known
@@ -95,7 +96,7 @@ func (Processes) Probe(ctx context.Context, dir string) (int, bool) { return hos
 func (Processes) Sweep(ctx context.Context, dir string) error { return host.Sweep(ctx, dir, nil) }
 
 // LastEvents implements Host.
-func (Processes) LastEvents(dir string, after uint64, outputs *spec.Schema) ([]host.Event, error) {
+func (Processes) LastEvents(dir string, after uint64, outputs *spec.Schema) ([]blockevent.Event, error) {
 	return host.LastEvents(dir, after, outputs)
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
+	blockevent "github.com/recipe-rl/recipe/sdk/event"
 )
 
 const wholeLoop = `
@@ -454,7 +455,7 @@ func TestPolicyVersionReachesARestartedInference(t *testing.T) {
 	f.host.scripts[trainer] = job(100000, time.Millisecond)
 	f.host.scripts[syncer] = func(p *fakeProcess) {
 		p.ready("u")
-		p.emit(host.Weights{WeightsInfo: sdk.WeightsInfo{Version: 7, Path: "/w/7", Format: "hf", Inference: inf}})
+		p.emit(blockevent.Weights{WeightsInfo: sdk.WeightsInfo{Version: 7, Path: "/w/7", Format: "hf", Inference: inf}})
 		<-p.stopping
 		p.say(sdk.Stopped, "", "")
 	}
@@ -474,7 +475,7 @@ func TestSecretsNeverReachTheDisk(t *testing.T) {
 	const canary = "canary-7f3a9b21"
 	f := newFixture(t)
 	f.host.scripts[inf] = func(p *fakeProcess) {
-		p.emit(host.LogLine{Level: "info", Message: "using key " + canary})
+		p.emit(blockevent.LogLine{Level: "info", Message: "using key " + canary})
 		p.say(sdk.Failed, "the hub refused "+canary, "Ask for access with "+canary)
 	}
 	src := strings.Replace(wholeLoop, `model = "m"`,

@@ -11,6 +11,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/gateway"
+	"github.com/recipe-rl/recipe/sdk/room"
 	"github.com/recipe-rl/recipe/sdk/trainer"
 	"github.com/recipe-rl/recipe/sdk/trainer/weightclient"
 	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
@@ -49,7 +50,7 @@ func (s *syncer) updateWeights(ctx context.Context, p weightserver.Publication) 
 	quiet := s.keepAlive(ctx)
 	// Weights are asked for before anything of inference is touched, so an update that found no room for them is begun
 	// anew when there is some. The timeout is that of one attempt.
-	err := sdk.AwaitRoom(ctx, s.host, sdk.Degraded, s.dir, func() error {
+	err := room.Await(ctx, s.host, sdk.Degraded, s.dir, func() error {
 		within, cancel := context.WithTimeout(ctx, s.config.Timeout)
 		defer cancel()
 		return s.apply(within, u)

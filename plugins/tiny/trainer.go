@@ -14,6 +14,7 @@ import (
 	"github.com/recipe-rl/recipe/plugins/tiny/lm"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/outputs"
+	"github.com/recipe-rl/recipe/sdk/room"
 	"github.com/recipe-rl/recipe/sdk/trainer"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
@@ -75,7 +76,7 @@ func (t *training) Run(ctx context.Context, req sdk.Request[TrainerConfig], host
 // save writes a checkpoint that is due. While the disk is full it waits for room, until the block is to stop: then it
 // is an error that nothing was saved.
 func (t *training) save(ctx context.Context) error {
-	return sdk.AwaitRoom(ctx, t.host, sdk.Degraded, t.req.CheckpointDir, func() error {
+	return room.Await(ctx, t.host, sdk.Degraded, t.req.CheckpointDir, func() error {
 		_, err := t.SaveCheckpoint(ctx)
 		return err
 	})

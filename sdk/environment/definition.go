@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/internal/attempt"
+	"github.com/recipe-rl/recipe/sdk/internal/define"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 )
@@ -11,9 +13,9 @@ import (
 // New defines an environment that samples, scores and posts groups itself, as one that runs a program of its own does.
 // Define makes one from two functions.
 func New[C any](name, summary string, factory func() sdk.Service[C], opts ...sdk.Option) *sdk.Definition {
-	return sdk.Define(kind.Environment, name, summary, outputs.Environment{}, factory, run[C], opts...)
+	return define.New(kind.Environment, name, summary, outputs.Environment{}, factory, run[C], opts...)
 }
 
-func run[C any](ctx context.Context, plugin sdk.Service[C], req sdk.Request[C], host sdk.KindHost) error {
+func run[C any](ctx context.Context, plugin sdk.Service[C], req sdk.Request[C], host attempt.Host) error {
 	return plugin.Run(ctx, req, host)
 }

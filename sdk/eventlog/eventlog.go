@@ -14,7 +14,8 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk/disk"
-	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/event"
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // FileName is the name of the log's file inside a block's directory. A second file with the suffix ".old" stands beside
@@ -43,27 +44,28 @@ type Log struct {
 	limits Limits
 
 	mu      sync.Mutex
-	ring    []*pluginpb.Event // oldest first
-	last    uint64            // sequence number of the newest event
-	file    *file             // nil when the file is not used any more
-	written uint64            // number of the newest event that is in the file
-	full    bool              // the file waits for room
-	retry   *time.Timer       // while it does
-	changed chan struct{}     // closed and replaced when an event comes
+	ring    []event.Event // oldest first
+	last    uint64        // sequence number of the newest event
+	file    *file         // nil when the file is not used any more
+	written uint64        // number of the newest event that is in the file
+	full    bool          // the file waits for room
+	retry   *time.Timer   // while it does
+	changed chan struct{} // closed and replaced when an event comes
 	closed  bool
 }
 
-// Open starts a new log whose first event has the sequence number first (1 if 0). Files of an earlier attempt are
+// Open starts a new log whose first event has the sequence number first (1 if 0). Outputs is the schema of the block's
+// outputs. Files of an earlier attempt are
 // removed: the engine has read them before it starts the block again. Path is usually the block's directory joined with
 // FileName; an empty one keeps events in memory only.
-func Open(path string, first uint64, limits Limits) (*Log, error) {
+func Open(path string, first uint64, outputs *spec.Schema, limits Limits) (*Log, error) {
 	limits.setDefaults()
 	if first == 0 {
 		first = 1
 	}
 	l := &Log{limits: limits, last: first - 1, written: first - 1, changed: make(chan struct{})}
 	if path != "" {
-		f, err := create(path, limits.Bytes/2, newSeal(limits.Secrets))
+		f, err := create(path, limits.Bytes/2, outputs, newSeal(limits.Secrets))
 		if err != nil {
 			return nil, fmt.Errorf("open the event log: %w", err)
 		}
@@ -72,21 +74,18 @@ func Open(path string, first uint64, limits Limits) (*Log, error) {
 	return l, nil
 }
 
-// Append gives the event the next sequence number and the time, keeps it and wakes the readers. The error says that the
+// Append makes the next event, of this time, keeps it and wakes the readers. The error says that the
 // event is in memory only, because the file cannot be written. It is returned once. When the disk is full, the file is
 // written again as soon as there is room, with all events that memory still holds; after any other error the file is
 // not used any more.
-func (l *Log) Append(e *pluginpb.Event) error {
+func (l *Log) Append(body event.Body) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return nil
 	}
 	l.last++
-	e.Seq = l.last
-	if e.TimeUnixNano == 0 {
-		e.TimeUnixNano = time.Now().UnixNano()
-	}
+	e := event.Event{Seq: l.last, Time: time.Now(), Body: body}
 	if len(l.ring) >= l.limits.Events {
 		// Half at once, so that the copy is paid once for many events.
 		l.ring = append(l.ring[:0:0], l.ring[len(l.ring)-l.limits.Events/2:]...)
@@ -159,7 +158,7 @@ func (l *Log) Last() uint64 {
 // are not kept any more, the first one returned is a Gap that names them. It returns the context's error when that
 // ends, and neither events nor an error when the log is closed and there is nothing left. The events are shared: do not
 // change them.
-func (l *Log) Next(ctx context.Context, after uint64) ([]*pluginpb.Event, error) {
+func (l *Log) Next(ctx context.Context, after uint64) ([]event.Event, error) {
 	for {
 		l.mu.Lock()
 		if l.last > after {
@@ -182,15 +181,15 @@ func (l *Log) Next(ctx context.Context, after uint64) ([]*pluginpb.Event, error)
 
 // afterLocked collects what is kept after the given number. It holds the lock while it reads the file, which is
 // bounded.
-func (l *Log) afterLocked(after uint64) ([]*pluginpb.Event, error) {
+func (l *Log) afterLocked(after uint64) ([]event.Event, error) {
 	oldest := l.last + 1
 	if len(l.ring) > 0 {
 		oldest = l.ring[0].Seq
 	}
 	if after+1 >= oldest {
-		return append([]*pluginpb.Event(nil), l.ring[after+1-oldest:]...), nil
+		return append([]event.Event(nil), l.ring[after+1-oldest:]...), nil
 	}
-	var events []*pluginpb.Event
+	var events []event.Event
 	if l.file != nil {
 		spilled, err := l.file.read(after, oldest)
 		if err != nil {
@@ -219,15 +218,13 @@ func (l *Log) Close() error {
 }
 
 // withGaps puts a Gap wherever sequence numbers are missing, beginning with what follows after.
-func withGaps(after uint64, events []*pluginpb.Event) []*pluginpb.Event {
-	complete := make([]*pluginpb.Event, 0, len(events)+1)
+func withGaps(after uint64, events []event.Event) []event.Event {
+	complete := make([]event.Event, 0, len(events)+1)
 	want := after + 1
 	for _, e := range events {
 		if e.Seq > want {
-			complete = append(complete, &pluginpb.Event{
-				Seq: e.Seq - 1, TimeUnixNano: e.TimeUnixNano,
-				Body: &pluginpb.Event_Gap{Gap: &pluginpb.Gap{From: want, To: e.Seq - 1}},
-			})
+			complete = append(complete, event.Event{Seq: e.Seq - 1, Time: e.Time,
+				Body: event.Gap{From: want, To: e.Seq - 1}})
 		}
 		complete = append(complete, e)
 		want = e.Seq + 1

@@ -10,27 +10,26 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/recipe-rl/recipe/sdk/disk/disktest"
+	"github.com/recipe-rl/recipe/sdk/event"
 	"github.com/recipe-rl/recipe/sdk/eventlog"
-	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func progress(step int64) *pluginpb.Event {
-	return &pluginpb.Event{Body: &pluginpb.Event_Progress{Progress: &pluginpb.Progress{Step: step}}}
-}
+func progress(step int64) event.Body { return event.Progress{Step: step} }
 
-func text(n int) *pluginpb.Event {
-	return &pluginpb.Event{Body: &pluginpb.Event_Log{Log: &pluginpb.Log{Message: strings.Repeat("x", n)}}}
-}
+func text(n int) event.Body { return event.LogLine{Message: strings.Repeat("x", n)} }
+
+// outputs is the schema of the block's outputs.
+var outputs = &spec.Schema{}
 
 // drain reads everything after a number that is there now, and fails on a hole or a repetition.
-func drain(t *testing.T, l *eventlog.Log, after uint64) []*pluginpb.Event {
+func drain(t *testing.T, l *eventlog.Log, after uint64) []event.Event {
 	t.Helper()
-	var all []*pluginpb.Event
+	var all []event.Event
 	for after < l.Last() {
 		events, err := l.Next(t.Context(), after)
 		if err != nil {
@@ -38,14 +37,14 @@ func drain(t *testing.T, l *eventlog.Log, after uint64) []*pluginpb.Event {
 		}
 		for _, e := range events {
 			want := after + 1
-			if g := e.GetGap(); g != nil {
-				if g.GetFrom() != want || g.GetTo() != e.GetSeq() {
-					t.Fatalf("gap %v with number %d after %d", g, e.GetSeq(), after)
+			if g, ok := e.Body.(event.Gap); ok {
+				if g.From != want || g.To != e.Seq {
+					t.Fatalf("gap %v with number %d after %d", g, e.Seq, after)
 				}
-			} else if e.GetSeq() != want {
-				t.Fatalf("event %d follows %d", e.GetSeq(), after)
+			} else if e.Seq != want {
+				t.Fatalf("event %d follows %d", e.Seq, after)
 			}
-			after = e.GetSeq()
+			after = e.Seq
 			all = append(all, e)
 		}
 	}
@@ -55,7 +54,7 @@ func drain(t *testing.T, l *eventlog.Log, after uint64) []*pluginpb.Event {
 func TestAReaderMissesNothing(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), eventlog.FileName)
-	l, err := eventlog.Open(path, 100, eventlog.Limits{Events: 8})
+	l, err := eventlog.Open(path, 100, outputs, eventlog.Limits{Events: 8})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,19 +68,19 @@ func TestAReaderMissesNothing(t *testing.T) {
 		events := drain(t, l, after)
 		first := max(after, 99) + 1
 		if after < 99 {
-			if events[0].GetGap() == nil {
+			if _, ok := events[0].Body.(event.Gap); !ok {
 				t.Errorf("after %d: the first is %v, want a gap", after, events[0])
 			}
 			events = events[1:]
 		}
-		if uint64(len(events)) != 150-first || events[0].GetProgress().GetStep() != int64(first-100) {
+		if uint64(len(events)) != 150-first || events[0].Body != progress(int64(first-100)) {
 			t.Errorf("after %d: %d events, the first %v", after, len(events), events[0])
 		}
 	}
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
-	if events, err := eventlog.Read(path, 120); err != nil || len(events) != 29 || events[0].GetSeq() != 121 {
+	if events, err := eventlog.Read(path, 120, outputs); err != nil || len(events) != 29 || events[0].Seq != 121 {
 		t.Errorf("read from the file: %d events, %v", len(events), err)
 	}
 }
@@ -89,7 +88,7 @@ func TestAReaderMissesNothing(t *testing.T) {
 func TestWhatIsKeptNowhereIsAGap(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), eventlog.FileName)
-	l, err := eventlog.Open(path, 1, eventlog.Limits{Events: 4, Bytes: 4000})
+	l, err := eventlog.Open(path, 1, outputs, eventlog.Limits{Events: 4, Bytes: 4000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +99,7 @@ func TestWhatIsKeptNowhereIsAGap(t *testing.T) {
 		}
 	}
 	events := drain(t, l, 10)
-	if g := events[0].GetGap(); g.GetFrom() != 11 || g.GetTo() < 20 {
+	if g, ok := events[0].Body.(event.Gap); !ok || g.From != 11 || g.To < 20 {
 		t.Errorf("the first is %v, want a gap from 11 on", events[0])
 	}
 	if len(events) < 10 {
@@ -118,14 +117,14 @@ func TestWhatIsKeptNowhereIsAGap(t *testing.T) {
 func TestTheHandleOutlivesEverythingElse(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), eventlog.FileName)
-	l, err := eventlog.Open(path, 1, eventlog.Limits{Events: 4, Bytes: 4000})
+	l, err := eventlog.Open(path, 1, outputs, eventlog.Limits{Events: 4, Bytes: 4000})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range 100 {
 		e := text(100)
 		if i == 3 || i == 5 {
-			e = &pluginpb.Event{Body: &pluginpb.Event_Handle{Handle: &pluginpb.Handle{Data: []byte{byte(i)}}}}
+			e = event.Handle{Data: []byte{byte(i)}}
 		}
 		if err := l.Append(e); err != nil {
 			t.Fatal(err)
@@ -136,27 +135,21 @@ func TestTheHandleOutlivesEverythingElse(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	events, err := eventlog.Read(path, 0)
+	handle, err := eventlog.LastHandle(path)
 	if err != nil {
 		t.Fatal(err)
-	}
-	var handle []byte
-	for _, e := range events {
-		if h := e.GetHandle(); h != nil {
-			handle = h.GetData()
-		}
 	}
 	if len(handle) != 1 || handle[0] != 5 {
 		t.Errorf("the newest handle on the disk is %v, want the second, 5", handle)
 	}
-	if events, err := eventlog.Read(path, 98); err != nil || len(events) != 2 {
+	if events, err := eventlog.Read(path, 98, outputs); err != nil || len(events) != 2 {
 		t.Errorf("after event 98: %d events, %v; want the last two", len(events), err)
 	}
 }
 
 func TestReadersWaitAndEnd(t *testing.T) {
 	t.Parallel()
-	l, err := eventlog.Open("", 0, eventlog.Limits{})
+	l, err := eventlog.Open("", 0, outputs, eventlog.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +158,7 @@ func TestReadersWaitAndEnd(t *testing.T) {
 	if _, err := l.Next(ctx, 0); err == nil {
 		t.Error("Next came back without an event")
 	}
-	got := make(chan []*pluginpb.Event)
+	got := make(chan []event.Event)
 	go func() {
 		events, _ := l.Next(context.Background(), 0)
 		got <- events
@@ -173,7 +166,7 @@ func TestReadersWaitAndEnd(t *testing.T) {
 		got <- events
 	}()
 	_ = l.Append(progress(1))
-	if e := <-got; len(e) != 1 || e[0].GetSeq() != 1 || e[0].GetTimeUnixNano() == 0 {
+	if e := <-got; len(e) != 1 || e[0].Seq != 1 || e[0].Time.IsZero() {
 		t.Errorf("got %v", e)
 	}
 	_ = l.Close()
@@ -184,7 +177,7 @@ func TestReadersWaitAndEnd(t *testing.T) {
 
 func TestManyWritersAndReaders(t *testing.T) {
 	t.Parallel()
-	l, err := eventlog.Open(filepath.Join(t.TempDir(), eventlog.FileName), 1, eventlog.Limits{Events: 16})
+	l, err := eventlog.Open(filepath.Join(t.TempDir(), eventlog.FileName), 1, outputs, eventlog.Limits{Events: 16})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,10 +198,10 @@ func TestManyWritersAndReaders(t *testing.T) {
 					return
 				}
 				for _, e := range events {
-					if e.GetSeq() != after+1 || e.GetGap() != nil {
-						t.Errorf("event %d follows %d", e.GetSeq(), after)
+					if _, gap := e.Body.(event.Gap); e.Seq != after+1 || gap {
+						t.Errorf("event %d follows %d", e.Seq, after)
 					}
-					after = e.GetSeq()
+					after = e.Seq
 				}
 			}
 		})
@@ -227,7 +220,7 @@ func TestAFullDiskKeepsEventsInMemory(t *testing.T) {
 	if err := os.Symlink("/dev/full", path); err != nil {
 		t.Fatal(err)
 	}
-	l, err := eventlog.Open(path, 1, eventlog.Limits{})
+	l, err := eventlog.Open(path, 1, outputs, eventlog.Limits{})
 	if err != nil {
 		t.Skipf("open: %v", err)
 	}
@@ -252,12 +245,11 @@ func TestTheFileIsWrittenWhenThereIsRoomAgain(t *testing.T) {
 			t.Parallel()
 			small := disktest.Small(t, 256<<10)
 			path := filepath.Join(small, eventlog.FileName)
-			l, err := eventlog.Open(path, 1, eventlog.Limits{Bytes: 64 << 10})
+			l, err := eventlog.Open(path, 1, outputs, eventlog.Limits{Bytes: 64 << 10})
 			if err != nil {
 				t.Fatal(err)
 			}
-			handle := &pluginpb.Event_Handle{Handle: &pluginpb.Handle{Data: []byte{7}}}
-			if err := l.Append(&pluginpb.Event{Body: handle}); err != nil {
+			if err := l.Append(event.Handle{Data: []byte{7}}); err != nil {
 				t.Fatal(err)
 			}
 			room := disktest.Fill(t, small)
@@ -274,7 +266,7 @@ func TestTheFileIsWrittenWhenThereIsRoomAgain(t *testing.T) {
 			if told != 1 {
 				t.Errorf("the full disk was told %d times, want once", told)
 			}
-			if left, err := eventlog.Read(path, 0); err != nil || len(left) >= events {
+			if left, err := eventlog.Read(path, 0, outputs); err != nil || len(left) >= events {
 				t.Fatalf("while it is full the file holds %d events, %v", len(left), err)
 			}
 			if closed {
@@ -284,11 +276,14 @@ func TestTheFileIsWrittenWhenThereIsRoomAgain(t *testing.T) {
 			}
 			room()
 			for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-				left, err := eventlog.Read(path, 0)
+				left, err := eventlog.Read(path, 0, outputs)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if len(left) == events+1 && left[0].GetHandle() != nil {
+				if len(left) == events+1 {
+					if _, ok := left[0].Body.(event.Handle); !ok {
+						t.Fatalf("its first event is %v, want the handle", left[0])
+					}
 					break
 				}
 				if time.Now().After(deadline) {
@@ -305,7 +300,7 @@ func TestTheFileIsWrittenWhenThereIsRoomAgain(t *testing.T) {
 // FuzzRead gives the reader damaged files: it must not fail, nor make up events that are out of order.
 func FuzzRead(f *testing.F) {
 	path := filepath.Join(f.TempDir(), eventlog.FileName)
-	l, err := eventlog.Open(path, 1, eventlog.Limits{})
+	l, err := eventlog.Open(path, 1, outputs, eventlog.Limits{})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -325,16 +320,16 @@ func FuzzRead(f *testing.F) {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		events, err := eventlog.Read(path, 0)
+		events, err := eventlog.Read(path, 0, outputs)
 		if err != nil {
 			t.Fatal(err)
 		}
 		last := uint64(0)
 		for _, e := range events {
-			if e.GetSeq() <= last || !proto.Equal(e, e) {
-				t.Fatalf("event %d after %d", e.GetSeq(), last)
+			if e.Seq <= last {
+				t.Fatalf("event %d after %d", e.Seq, last)
 			}
-			last = e.GetSeq()
+			last = e.Seq
 		}
 	})
 }

@@ -12,7 +12,10 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/recipe-rl/recipe/sdk/event"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/wire"
 )
 
 // A record is length (4 bytes, little endian), CRC-32C of the payload (4 bytes), payload.
@@ -30,14 +33,15 @@ type file struct {
 	torn bool  // a part of a record may lie after size
 	// handle is the newest event that names programs to find again. It is written again into each file, since it may be
 	// the only event that a later engine needs of a long attempt.
-	handle *pluginpb.Event
-	seal   seal
-	owed   *pluginpb.Event // the handle, while it has yet to be written into this file
+	handle  *event.Event
+	seal    seal
+	outputs *spec.Schema
+	owed    *event.Event // the handle, while it has yet to be written into this file
 }
 
 func oldPath(path string) string { return path + ".old" }
 
-func create(path string, most int64, s seal) (*file, error) {
+func create(path string, most int64, outputs *spec.Schema, s seal) (*file, error) {
 	if err := os.Remove(oldPath(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -45,11 +49,15 @@ func create(path string, most int64, s seal) (*file, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &file{path: path, f: f, max: most, seal: s}, nil
+	return &file{path: path, f: f, max: most, outputs: outputs, seal: s}, nil
 }
 
-func (s *file) append(e *pluginpb.Event) error {
-	payload, err := proto.Marshal(s.seal.close(e))
+func (s *file) append(e event.Event) error {
+	message, err := wire.EncodeEvent(s.seal.close(e), s.outputs)
+	if err != nil {
+		return err
+	}
+	payload, err := proto.Marshal(message)
 	if err != nil {
 		return fmt.Errorf("encode event %d: %w", e.Seq, err)
 	}
@@ -61,13 +69,13 @@ func (s *file) append(e *pluginpb.Event) error {
 	}
 	if owed := s.owed; owed != nil {
 		s.owed = nil
-		if err := s.append(owed); err != nil {
+		if err := s.append(*owed); err != nil {
 			s.owed = owed
 			return err
 		}
 	}
-	if e.GetHandle() != nil {
-		s.handle = e
+	if _, ok := e.Body.(event.Handle); ok {
+		s.handle = &e
 	}
 	record := make([]byte, headerSize, headerSize+len(payload))
 	binary.LittleEndian.PutUint32(record, uint32(len(payload)))
@@ -109,8 +117,8 @@ func (s *file) rotate() error {
 func (s *file) close() error { return s.f.Close() }
 
 // read returns the events with after < Seq < before.
-func (s *file) read(after, before uint64) ([]*pluginpb.Event, error) {
-	events, err := readFiles(s.path, func(seq uint64) bool { return seq > after && seq < before })
+func (s *file) read(after, before uint64) ([]event.Event, error) {
+	events, err := readFiles(s.path, s.outputs, func(seq uint64) bool { return seq > after && seq < before })
 	for i, e := range events {
 		events[i] = s.seal.open(e)
 	}
@@ -118,40 +126,63 @@ func (s *file) read(after, before uint64) ([]*pluginpb.Event, error) {
 }
 
 // Read returns the events after a sequence number from the files of a log whose plugin is dead, with gaps filled as
-// Next does. A record that was being written when the plugin died ends its file. Missing files hold no events.
-func Read(path string, after uint64) ([]*pluginpb.Event, error) {
-	events, err := readFiles(path, func(seq uint64) bool { return seq > after })
+// Next does. Outputs is the schema of the block's outputs. A record that was being written when the plugin died ends
+// its file. Missing files hold no events.
+func Read(path string, after uint64, outputs *spec.Schema) ([]event.Event, error) {
+	events, err := readFiles(path, outputs, func(seq uint64) bool { return seq > after })
 	if err != nil {
 		return nil, fmt.Errorf("read the event log: %w", err)
 	}
 	return withGaps(after, events), nil
 }
 
-func readFiles(path string, want func(seq uint64) bool) ([]*pluginpb.Event, error) {
-	var events []*pluginpb.Event
+// LastHandle returns the newest handle in the files of a log whose plugin is dead; nil: there is none.
+func LastHandle(path string) (handle []byte, err error) {
+	err = messages(path, func(m *pluginpb.Event) error {
+		if h := m.GetHandle(); h != nil {
+			handle = h.GetData()
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the event log: %w", err)
+	}
+	return handle, nil
+}
+
+func readFiles(path string, outputs *spec.Schema, want func(seq uint64) bool) (events []event.Event, err error) {
+	err = messages(path, func(m *pluginpb.Event) error {
+		if !want(m.GetSeq()) || len(events) > 0 && m.GetSeq() <= events[len(events)-1].Seq {
+			return nil
+		}
+		e, err := wire.DecodeEvent(m, outputs)
+		events = append(events, e)
+		return err
+	})
+	return events, err
+}
+
+// messages calls each for what is in both files, in order.
+func messages(path string, each func(*pluginpb.Event) error) error {
 	for _, name := range []string{oldPath(path), path} {
 		f, err := os.Open(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
-		err = records(f, func(e *pluginpb.Event) {
-			if want(e.Seq) && (len(events) == 0 || e.Seq > events[len(events)-1].Seq) {
-				events = append(events, e)
-			}
-		})
+		err = records(f, each)
 		_ = f.Close()
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	return events, nil
+	return nil
 }
 
 // records calls each for every whole record. A torn or damaged record ends the file: nothing after it can be trusted.
-func records(r io.Reader, each func(*pluginpb.Event)) error {
+func records(r io.Reader, each func(*pluginpb.Event) error) error {
 	buffered := bufio.NewReaderSize(r, 64<<10)
 	for {
 		var header [headerSize]byte
@@ -173,7 +204,9 @@ func records(r io.Reader, each func(*pluginpb.Event)) error {
 		if err := proto.Unmarshal(payload, e); err != nil {
 			return nil //nolint:nilerr // a damaged record ends the file
 		}
-		each(e)
+		if err := each(e); err != nil {
+			return err
+		}
 	}
 }
 

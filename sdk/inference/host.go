@@ -10,11 +10,12 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/gateway"
+	"github.com/recipe-rl/recipe/sdk/internal/attempt"
 )
 
 // host is the Host of an engine and the owner of its gateway.
 type host struct {
-	sdk.KindHost
+	attempt.Host
 	gateway             *gateway.Gateway
 	token, controlToken string
 	syncedBy            []string
@@ -49,9 +50,9 @@ const gatewayClose = 5 * time.Second
 const stopMargin = 30 * time.Second
 
 // run serves the gateway around the engine.
-func run[C any](ctx context.Context, plugin Plugin[C], req sdk.Request[C], base sdk.KindHost) (err error) {
+func run[C any](ctx context.Context, plugin Plugin[C], req sdk.Request[C], base attempt.Host) (err error) {
 	h := &host{
-		KindHost: base, token: req.Token, controlToken: req.ControlToken, syncedBy: req.SyncedBy,
+		Host: base, token: req.Token, controlToken: req.ControlToken, syncedBy: req.SyncedBy,
 		admit: make(chan struct{}, 1),
 	}
 	if h.gateway, err = h.newGateway(req.Listen, req.Address, req.Policy); err != nil {
@@ -213,9 +214,9 @@ func (h *host) becomeReady() {
 		return
 	}
 	h.ready = true
-	h.KindHost.Phase(sdk.Ready, "")
+	h.Host.Phase(sdk.Ready, "")
 	if h.later != nil {
-		h.KindHost.Phase(h.later.phase, h.later.text)
+		h.Host.Phase(h.later.phase, h.later.text)
 	}
 }
 
@@ -232,7 +233,7 @@ func (h *host) Phase(phase sdk.Phase, text string) {
 	case h.ready && (phase == sdk.Starting || phase == sdk.Loading):
 		phase = sdk.Degraded
 	}
-	h.KindHost.Phase(phase, text)
+	h.Host.Phase(phase, text)
 }
 
 // report adds what only the SDK knows to the outputs: where the gateway is, and its tokens.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/gateway"
+	"github.com/recipe-rl/recipe/sdk/internal/define"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 )
@@ -17,7 +18,7 @@ import (
 // New defines an inference plugin. C is its configuration, a struct with `recipe` tags (see spec.Of); factory makes a
 // fresh plugin value for each attempt of a block. It panics when a tag is wrong.
 func New[C any](name, summary string, factory func() Plugin[C], opts ...sdk.Option) *sdk.Definition {
-	return sdk.Define(kind.Inference, name, summary, outputs.Inference{}, factory, run[C], opts...)
+	return define.New(kind.Inference, name, summary, outputs.Inference{}, factory, run[C], opts...)
 }
 
 // Plugin is what an inference plugin implements.

@@ -21,6 +21,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/proc"
+	"github.com/recipe-rl/recipe/sdk/protocol"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -288,7 +289,7 @@ func stopLeavesNothing(t *testing.T, def *sdk.Definition, s Suite) {
 
 // prepares has a block prepared before what it refers to is there; one that lacks the stage says so.
 func prepares(t *testing.T, def *sdk.Definition, s Suite) {
-	if !slices.Contains(def.Capabilities, sdk.CanPrepare) {
+	if !slices.Contains(def.Capabilities, protocol.CanPrepare) {
 		b := Harness(t, def)
 		if err := b.TryPrepare(s.Config(t), s.Options...); status.Code(err) != codes.Unimplemented {
 			t.Errorf("prepare: %v, want Unimplemented", err)

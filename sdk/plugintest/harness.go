@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/internal/process"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -37,7 +38,7 @@ type Block struct {
 	Client  pluginpb.PluginClient
 
 	t       testing.TB
-	server  *sdk.Server
+	server  *process.Server
 	grpc    *grpc.Server
 	conn    *grpc.ClientConn
 	stop    context.CancelFunc
@@ -55,7 +56,7 @@ func Harness(t testing.TB, def *sdk.Definition) *Block {
 	run := t.TempDir()
 	b := &Block{
 		Def: def, Address: string(def.Kind) + "." + def.Name + ".test", RunDir: run, Dir: filepath.Join(run, "block"),
-		t: t, server: sdk.NewServer(def), watched: make(chan struct{}), changed: make(chan struct{}),
+		t: t, server: process.NewServer(def), watched: make(chan struct{}), changed: make(chan struct{}),
 	}
 	for _, dir := range []string{b.Dir, b.checkpoints()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -73,7 +74,7 @@ func Harness(t testing.TB, def *sdk.Definition) *Block {
 		t.Fatal(err)
 	}
 	b.grpc = grpc.NewServer()
-	pluginpb.RegisterPluginServer(b.grpc, b.server.Service())
+	pluginpb.RegisterPluginServer(b.grpc, b.server)
 	go func() { _ = b.grpc.Serve(listener) }()
 	b.conn, err = grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

@@ -1,16 +1,7 @@
-// Package protocol is what an engine and a plugin's process must agree on before they can talk: the handshake of
-// go-plugin, the environment variables of the process, and the key pairs of mutual TLS. The messages are in package
-// pluginpb.
+// Package protocol is what an engine and a plugin's process must agree on before they can talk: the environment
+// variables of the process, the names of abilities, and the key pairs of mutual TLS. The messages are in package
+// pluginpb, their conversion in package wire, the connection in package handshake.
 package protocol
-
-import (
-	"context"
-
-	plugin "github.com/hashicorp/go-plugin"
-	"google.golang.org/grpc"
-
-	"github.com/recipe-rl/recipe/sdk/pluginpb"
-)
 
 // What an engine and a plugin must agree on before they can talk.
 const (
@@ -30,28 +21,5 @@ const (
 	EngineKey = "RECIPE_ENGINE_PID"
 )
 
-// Handshake is what go-plugin calls the agreement above.
-func Handshake() plugin.HandshakeConfig {
-	return plugin.HandshakeConfig{ProtocolVersion: Version, MagicCookieKey: CookieKey, MagicCookieValue: CookieValue}
-}
-
-// Plugin is the one plugin of go-plugin's set. A plugin's process sets Service; what an engine dispenses is a
-// pluginpb.PluginClient.
-type Plugin struct {
-	plugin.NetRPCUnsupportedPlugin
-	Service pluginpb.PluginServer
-}
-
-// GRPCServer implements plugin.GRPCPlugin.
-func (p Plugin) GRPCServer(_ *plugin.GRPCBroker, s *grpc.Server) error {
-	pluginpb.RegisterPluginServer(s, p.Service)
-	return nil
-}
-
-// GRPCClient implements plugin.GRPCPlugin.
-func (p Plugin) GRPCClient(_ context.Context, _ *plugin.GRPCBroker, conn *grpc.ClientConn) (any, error) {
-	return pluginpb.NewPluginClient(conn), nil
-}
-
-// ClientPlugin is the engine's side of go-plugin's set.
-func ClientPlugin() plugin.Plugin { return Plugin{} }
+// CanPrepare is the capability of plugins that are an sdk.Preparer.
+const CanPrepare = "prepare"

@@ -69,3 +69,18 @@ func writable(v cty.Value) error {
 
 // maxExponent is the largest power of two of a number on the wire; a float64 has 1024, and 1074 below.
 const maxExponent = 1100
+
+// KnownPart replaces unknown values by null.
+func KnownPart(config cty.Value) cty.Value {
+	config, _ = config.UnmarkDeep()
+	changed, err := cty.Transform(config, func(_ cty.Path, v cty.Value) (cty.Value, error) {
+		if v.IsKnown() {
+			return v, nil
+		}
+		return cty.NullVal(v.Type()), nil
+	})
+	if err != nil {
+		return config
+	}
+	return changed
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/internal/attempt"
 	"github.com/recipe-rl/recipe/sdk/internal/loopback"
 	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
 	"github.com/recipe-rl/recipe/sdk/web"
@@ -18,7 +19,7 @@ import (
 
 // host is the Host of a trainer and the owner of its control endpoint.
 type host struct {
-	sdk.KindHost
+	attempt.Host
 	weights      *weightserver.Server
 	url          string
 	controlToken string
@@ -27,7 +28,7 @@ type host struct {
 var _ Host = (*host)(nil)
 
 // run serves the weights around the plugin's Run.
-func run[C any](ctx context.Context, plugin Plugin[C], req sdk.Request[C], base sdk.KindHost) (err error) {
+func run[C any](ctx context.Context, plugin Plugin[C], req sdk.Request[C], base attempt.Host) (err error) {
 	listener, err := loopback.Listen(req.Listen)
 	if err != nil {
 		return fmt.Errorf("listen for the control endpoint of %s: %w", req.Address, err)
@@ -53,7 +54,7 @@ func run[C any](ctx context.Context, plugin Plugin[C], req sdk.Request[C], base 
 		}
 	}()
 	return plugin.Run(ctx, req, &host{
-		KindHost: base, weights: weights, url: "http://" + listener.Addr().String(), controlToken: req.ControlToken,
+		Host: base, weights: weights, url: "http://" + listener.Addr().String(), controlToken: req.ControlToken,
 	})
 }
 
@@ -84,7 +85,7 @@ func (h *host) setEndpoint(outputs any) bool {
 
 func (h *host) Progress(step, total int64, unit string) {
 	h.weights.SetStep(step)
-	h.KindHost.Progress(step, total, unit)
+	h.Host.Progress(step, total, unit)
 }
 
 func (h *host) Turn(ctx context.Context, step int64) error {

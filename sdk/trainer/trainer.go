@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/internal/define"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
@@ -14,7 +15,7 @@ import (
 // New defines a trainer. C is its configuration, a struct with `recipe` tags (see spec.Of); factory makes a fresh
 // plugin value for each attempt of a block. It panics when a tag is wrong.
 func New[C any](name, summary string, factory func() Plugin[C], opts ...sdk.Option) *sdk.Definition {
-	return sdk.Define(kind.Trainer, name, summary, outputs.Trainer{}, factory, run[C], opts...)
+	return define.New(kind.Trainer, name, summary, outputs.Trainer{}, factory, run[C], opts...)
 }
 
 // PublishRequest asks a trainer to write its current weights.

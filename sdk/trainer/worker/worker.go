@@ -26,6 +26,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/proc"
 	pythonsdk "github.com/recipe-rl/recipe/sdk/python"
+	"github.com/recipe-rl/recipe/sdk/room"
 	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/tail"
 	"github.com/recipe-rl/recipe/sdk/trainer"
@@ -155,7 +156,7 @@ func (t *Trainer[C]) launch(ctx context.Context, more map[string]any) (p process
 	}()
 	p.settings, p.argv, p.env = t.settings(p.link), t.argv(python), t.environ()
 	slices.Sort(p.env)
-	if err := sdk.AwaitRoom(ctx, t.host, sdk.Loading, t.req.Dir, func() error {
+	if err := room.Await(ctx, t.host, sdk.Loading, t.req.Dir, func() error {
 		return t.write(p.settings, more)
 	}); err != nil {
 		return p, err

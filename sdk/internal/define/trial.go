@@ -1,4 +1,4 @@
-package sdk
+package define
 
 import (
 	"math/rand/v2"

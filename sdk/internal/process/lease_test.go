@@ -1,4 +1,4 @@
-package sdk
+package process
 
 import (
 	"os"
@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/recipe-rl/recipe/sdk/internal/attempt"
 	"github.com/recipe-rl/recipe/sdk/internal/lease"
 )
 
@@ -22,9 +23,9 @@ func TestAProcessThatNobodyKnowsDoesNotWaitForItsLease(t *testing.T) {
 		"it works":               {strconv.Itoa(os.Getppid() + 1), true, false},
 		"started some other way": {"", false, false},
 	} {
-		s := &server{}
+		s := &Server{}
 		if c.busy {
-			s.attempt = &attempt{}
+			s.attempt = &attempt.Attempt{}
 		}
 		orphaned := s.orphaned(c.engine)
 		asked := make(chan struct{})

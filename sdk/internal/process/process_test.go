@@ -1,4 +1,4 @@
-package sdk_test
+package process_test
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 	"github.com/recipe-rl/recipe/sdk/protocol"
+	"github.com/recipe-rl/recipe/sdk/protocol/handshake"
 )
 
 // TestMain lets the test binary be the plugin process that the tests below start.
@@ -34,8 +35,8 @@ func process(t *testing.T, change func(*plugin.ClientConfig)) (*plugin.Client, p
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), protocol.BuiltinKey+"=environment/fake")
 	config := &plugin.ClientConfig{
-		HandshakeConfig:  protocol.Handshake(),
-		Plugins:          plugin.PluginSet{protocol.ServiceName: protocol.ClientPlugin()},
+		HandshakeConfig:  handshake.Config(),
+		Plugins:          plugin.PluginSet{protocol.ServiceName: handshake.Client()},
 		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
 		Logger:           hclog.New(&hclog.LoggerOptions{Level: hclog.Off, Output: io.Discard}),
 		Cmd:              cmd,

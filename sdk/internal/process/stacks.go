@@ -1,4 +1,4 @@
-package sdk
+package process
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 const mostGoroutineBytes = 256 << 10
 
 // Stacks says where this process and the programs of its block are.
-func (s *server) Stacks(ctx context.Context, _ *pluginpb.StacksRequest) (*pluginpb.StacksResponse, error) {
+func (s *Server) Stacks(ctx context.Context, _ *pluginpb.StacksRequest) (*pluginpb.StacksResponse, error) {
 	defer s.lease.Contact()()
 	text := make([]byte, mostGoroutineBytes)
 	text = text[:runtime.Stack(text, true)]
@@ -23,9 +23,9 @@ func (s *server) Stacks(ctx context.Context, _ *pluginpb.StacksRequest) (*plugin
 	if l == nil {
 		return r, nil
 	}
-	for _, h := range proc.Parse(l.snapshot().handle) {
+	for _, h := range proc.Parse(l.State().Handle) {
 		for _, stack := range h.Stacks(ctx) {
-			one := &pluginpb.Stack{Program: stack.Program, Pid: int64(stack.PID), Text: l.blanker.Load().Replace(stack.Text)}
+			one := &pluginpb.Stack{Program: stack.Program, Pid: int64(stack.PID), Text: l.Blank(stack.Text)}
 			if stack.Err != nil {
 				one.Error = stack.Err.Error()
 			}

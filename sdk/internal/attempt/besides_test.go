@@ -1,9 +1,10 @@
-package sdk
+package attempt
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/recipe-rl/recipe/sdk"
 	"io"
 	"net"
 	"net/url"
@@ -22,11 +23,11 @@ func TestBesidesStop(t *testing.T) {
 		"a call that was cancelled":      {fmt.Errorf("fetch a batch: %w", cancelled), nil},
 		"several of them":                {errors.Join(cancelled, errStopped), nil},
 		"a connection that was given up": {&net.OpError{Op: "dial", Err: cancelledLeaf{}}, nil},
-		"an Error that was cancelled":    {&Error{Summary: "x", Err: context.Canceled}, nil},
+		"an Error that was cancelled":    {&sdk.Error{Summary: "x", Err: context.Canceled}, nil},
 		"a checkpoint":                   {errors.Join(cancelled, full), full},
 		"a checkpoint, deeper": {fmt.Errorf("train: %w",
 			errors.Join(context.Canceled, fmt.Errorf("save: %w", full))), full},
-		"an Error":    {&Error{Summary: "x"}, nil},
+		"an Error":    {&sdk.Error{Summary: "x"}, nil},
 		"another end": {io.ErrUnexpectedEOF, io.ErrUnexpectedEOF},
 		"a deadline":  {os.ErrDeadlineExceeded, os.ErrDeadlineExceeded},
 	} {

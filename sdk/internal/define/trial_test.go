@@ -1,4 +1,4 @@
-package sdk_test
+package define_test
 
 import (
 	"context"

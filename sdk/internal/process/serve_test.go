@@ -1,4 +1,4 @@
-package sdk_test
+package process_test
 
 import (
 	"context"

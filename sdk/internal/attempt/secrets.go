@@ -1,11 +1,11 @@
-package sdk
+package attempt
 
 import (
 	"cmp"
 	"slices"
 	"strings"
 
-	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/event"
 )
 
 // blanked replaces a secret.
@@ -27,16 +27,19 @@ func newBlanker(secrets []string) *strings.Replacer {
 
 // blank takes the block's secrets out of what an event says, before it is written to the block's folder: an error that
 // quotes its input is how secrets get into files.
-func (l *attempt) blank(e *pluginpb.Event) {
-	blank := l.blanker.Load().Replace
-	switch b := e.GetBody().(type) {
-	case *pluginpb.Event_Phase:
-		b.Phase.Message, b.Phase.Remedy = blank(b.Phase.GetMessage()),
-			blank(b.Phase.GetRemedy())
-	case *pluginpb.Event_Log:
-		b.Log.Message = blank(b.Log.GetMessage())
-	case *pluginpb.Event_Sample:
-		b.Sample.Prompt, b.Sample.Completion = blank(b.Sample.GetPrompt()),
-			blank(b.Sample.GetCompletion())
+func (a *Attempt) blank(body event.Body) event.Body {
+	blank := a.blanker.Load().Replace
+	switch b := body.(type) {
+	case event.PhaseChange:
+		b.Message, b.Remedy = blank(b.Message), blank(b.Remedy)
+		return b
+	case event.LogLine:
+		b.Message = blank(b.Message)
+		return b
+	case event.Sample:
+		b.Prompt, b.Completion = blank(b.Prompt), blank(b.Completion)
+		return b
+	default:
+		return body
 	}
 }

@@ -1,4 +1,6 @@
-package sdk
+// Package process serves the protocol in a plugin's process: the calls of an engine, TLS, the lease, and the end of the
+// process.
+package process
 
 import (
 	"context"
@@ -6,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,49 +18,44 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/internal/attempt"
 	"github.com/recipe-rl/recipe/sdk/internal/lease"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/protocol"
 	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/wire"
 )
 
-// server answers the calls of the protocol for one definition. It holds at most one block.
-type server struct {
+// Factory is the implementation of a definition that Define of package define has made.
+type Factory interface {
+	sdk.Implementation
+	// New makes a fresh plugin value. Nothing has been started.
+	New() attempt.Plugin
+}
+
+// Server answers the calls of the protocol for one definition. It holds at most one block.
+type Server struct {
 	pluginpb.UnimplementedPluginServer
-	def   *Definition
+	def   *sdk.Definition
 	lease *lease.Lease
 
 	mu      sync.Mutex
-	attempt *attempt
+	attempt *attempt.Attempt
 	started chan struct{} // closed by the first Prepare or Start
 	stopped bool          // Stop came before Start
 }
 
-// NewServer returns the plugin side of the protocol for a definition, to be registered on a gRPC server. Serve uses it,
-// and so does plugintest; a plugin's author needs neither. Close ends the block, if it was started.
-func NewServer(def *Definition) *Server {
-	return &Server{server: newServer(def)}
-}
-
-// Server is the plugin side of the protocol.
-type Server struct{ server *server }
-
-// Service is what is registered on the gRPC server.
-func (s *Server) Service() pluginpb.PluginServer { return s.server }
-
-// Close ends the block within the grace period and ends the lease.
-func (s *Server) Close(ctx context.Context, grace time.Duration) error {
-	return s.server.shutdown(ctx, grace)
-}
-
-func newServer(def *Definition) *server {
-	s := &server{def: def, started: make(chan struct{})}
+// NewServer makes the server of a definition whose implementation is a Factory. Close ends the block, if it was
+// started.
+func NewServer(def *sdk.Definition) *Server {
+	s := &Server{def: def, started: make(chan struct{})}
 	s.lease = lease.New(lease.First, lease.Tick, s.orphaned(os.Getenv(protocol.EngineKey)), func() {
 		fmt.Fprintf(os.Stderr, "the lease has run out: no engine has called; the block ends itself\n")
-		ctx, cancel := context.WithTimeout(context.Background(), defaultGrace+15*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), attempt.DefaultGrace+15*time.Second)
 		defer cancel()
 		if l := s.current(); l != nil {
-			if err := l.stop(ctx, 0, false); err != nil {
+			if err := l.Stop(ctx, 0, false); err != nil {
 				fmt.Fprintf(os.Stderr, "end the block: %v\n", err)
 			}
 		}
@@ -67,7 +66,7 @@ func newServer(def *Definition) *server {
 // orphaned says that the engine which started this process has ended without starting a block in it: it was killed
 // before it could record the process. A later engine does not know of the process, or ends it. Nil where the engine is
 // not the parent.
-func (s *server) orphaned(engine string) func() bool {
+func (s *Server) orphaned(engine string) func() bool {
 	pid, err := strconv.Atoi(engine)
 	if err != nil {
 		return nil
@@ -75,31 +74,32 @@ func (s *server) orphaned(engine string) func() bool {
 	return func() bool { return os.Getppid() != pid && s.current() == nil }
 }
 
-func (s *server) shutdown(ctx context.Context, grace time.Duration) error {
+// Close ends the block within the grace period, and the lease.
+func (s *Server) Close(ctx context.Context, grace time.Duration) error {
 	s.lease.End()
 	l := s.current()
 	if l == nil {
 		return nil
 	}
-	return l.stop(ctx, grace, false)
+	return l.Stop(ctx, grace, false)
 }
 
-func (s *server) current() *attempt {
+func (s *Server) current() *attempt.Attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.attempt
 }
 
 // block returns the block, or the status of a call that came before Start.
-func (s *server) block() (*attempt, error) {
-	if l := s.current(); l != nil && !l.preparing() {
+func (s *Server) block() (*attempt.Attempt, error) {
+	if l := s.current(); l != nil && !l.Preparing() {
 		return l, nil
 	}
 	return nil, status.Error(codes.FailedPrecondition,
 		"the block has not been started in this process; call Start first")
 }
 
-func (s *server) Describe(context.Context, *pluginpb.DescribeRequest) (*pluginpb.DescribeResponse, error) {
+func (s *Server) Describe(context.Context, *pluginpb.DescribeRequest) (*pluginpb.DescribeResponse, error) {
 	defer s.lease.Contact()()
 	schema, err := json.Marshal(s.def.Schema)
 	if err != nil {
@@ -117,7 +117,7 @@ func (s *server) Describe(context.Context, *pluginpb.DescribeRequest) (*pluginpb
 	}, nil
 }
 
-func (s *server) decode(config []byte) (cty.Value, error) {
+func (s *Server) decode(config []byte) (cty.Value, error) {
 	value, err := spec.Unmarshal(config, s.def.Schema)
 	if err != nil {
 		return cty.NilVal, status.Errorf(codes.InvalidArgument, "the block's configuration: %v", err)
@@ -125,7 +125,7 @@ func (s *server) decode(config []byte) (cty.Value, error) {
 	return value, nil
 }
 
-func (s *server) Validate(_ context.Context, req *pluginpb.ValidateRequest) (*pluginpb.ValidateResponse, error) {
+func (s *Server) Validate(_ context.Context, req *pluginpb.ValidateRequest) (*pluginpb.ValidateResponse, error) {
 	defer s.lease.Contact()()
 	config, err := s.decode(req.GetConfig())
 	if err != nil {
@@ -135,25 +135,49 @@ func (s *server) Validate(_ context.Context, req *pluginpb.ValidateRequest) (*pl
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	diagnostics, err := diagnosticsOf(problems)
+	diagnostics, err := wire.EncodeProblems(problems)
 	return &pluginpb.ValidateResponse{Diagnostics: diagnostics}, err
 }
 
-func (s *server) Plan(_ context.Context, req *pluginpb.PlanRequest) (*pluginpb.PlanResponse, error) {
+func (s *Server) Plan(_ context.Context, req *pluginpb.PlanRequest) (*pluginpb.PlanResponse, error) {
 	defer s.lease.Contact()()
 	config, err := s.decode(req.GetConfig())
 	if err != nil {
 		return nil, err
 	}
-	estimate, problems, err := s.def.Plan(config, placementOf(req.GetPlacement()))
+	estimate, problems, err := s.def.Plan(config, wire.DecodePlacement(req.GetPlacement()))
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	diagnostics, err := diagnosticsOf(problems)
-	return &pluginpb.PlanResponse{Diagnostics: diagnostics, Estimate: estimateTo(estimate)}, err
+	diagnostics, err := wire.EncodeProblems(problems)
+	return &pluginpb.PlanResponse{Diagnostics: diagnostics, Estimate: wire.EncodeEstimate(estimate)}, err
 }
 
-func (s *server) Start(_ context.Context, req *pluginpb.StartRequest) (*pluginpb.StartResponse, error) {
+// Prepare begins the block's preparation. A mistake that does not depend on unknown values is refused.
+func (s *Server) Prepare(_ context.Context, req *pluginpb.PrepareRequest) (*pluginpb.PrepareResponse, error) {
+	defer s.lease.Contact()()
+	if !slices.Contains(s.def.Capabilities, protocol.CanPrepare) {
+		return nil, callError("prepare "+req.GetStart().GetAddress(), attempt.ErrUnsupported)
+	}
+	config, err := s.decode(req.GetStart().GetConfig())
+	if err != nil {
+		return nil, err
+	}
+	problems, err := s.def.Validate(config)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	if problems = serious(problems); len(problems) > 0 {
+		return nil, status.Error(codes.InvalidArgument, describe(problems))
+	}
+	start := wire.DecodeStart(req.GetStart(), spec.KnownPart(s.def.Schema.ApplyDefaults(config)))
+	if err := s.begin(start, sdk.Preparing); err != nil {
+		return nil, err
+	}
+	return &pluginpb.PrepareResponse{}, nil
+}
+
+func (s *Server) Start(_ context.Context, req *pluginpb.StartRequest) (*pluginpb.StartResponse, error) {
 	defer s.lease.Contact()()
 	config, err := s.decode(req.GetConfig())
 	if err != nil {
@@ -167,11 +191,15 @@ func (s *server) Start(_ context.Context, req *pluginpb.StartRequest) (*pluginpb
 	if problems := s.problems(config); len(problems) > 0 {
 		return nil, status.Error(codes.InvalidArgument, describe(problems))
 	}
-	start := startOf(req, config)
+	start := wire.DecodeStart(req, config)
 	if l := s.current(); l != nil {
-		err = l.startPrepared(start)
+		if err = l.StartPrepared(start); errors.Is(err, attempt.ErrStarted) {
+			err = status.Error(codes.AlreadyExists, err.Error())
+		} else if err != nil {
+			err = status.Error(codes.FailedPrecondition, err.Error())
+		}
 	} else {
-		err = s.begin(start, Starting)
+		err = s.begin(start, sdk.Starting)
 	}
 	if err != nil {
 		return nil, err
@@ -180,7 +208,7 @@ func (s *server) Start(_ context.Context, req *pluginpb.StartRequest) (*pluginpb
 }
 
 // begin makes the one attempt of this process.
-func (s *server) begin(start StartRequest, first Phase) error {
+func (s *Server) begin(start wire.Start, first sdk.Phase) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -189,9 +217,9 @@ func (s *server) begin(start StartRequest, first Phase) error {
 			"the block was stopped before it was started; start a new process for it")
 	case s.attempt != nil:
 		return status.Errorf(codes.AlreadyExists,
-			"this process runs %s already; start a new process for another attempt", s.attempt.start.Address)
+			"this process runs %s already; start a new process for another attempt", s.attempt.Start().Address)
 	}
-	l, err := begin(s.def, start, first)
+	l, err := attempt.Begin(s.def, s.def.Implementation.(Factory).New(), start, first)
 	if err != nil {
 		return status.Errorf(codes.Internal, "start %s: %v", start.Address, err)
 	}
@@ -201,7 +229,7 @@ func (s *server) begin(start StartRequest, first Phase) error {
 }
 
 // problems checks a configuration against the schema and with the plugin's own Validate; warnings do not count.
-func (s *server) problems(config cty.Value) []spec.Problem {
+func (s *Server) problems(config cty.Value) []spec.Problem {
 	all := s.def.Schema.Check(config)
 	if len(all) == 0 {
 		own, err := s.def.Validate(config)
@@ -223,7 +251,7 @@ func serious(all []spec.Problem) (left []spec.Problem) {
 	return left
 }
 
-func (s *server) Update(ctx context.Context, req *pluginpb.UpdateRequest) (*pluginpb.UpdateResponse, error) {
+func (s *Server) Update(ctx context.Context, req *pluginpb.UpdateRequest) (*pluginpb.UpdateResponse, error) {
 	defer s.lease.Contact()()
 	l, err := s.block()
 	if err != nil {
@@ -237,17 +265,17 @@ func (s *server) Update(ctx context.Context, req *pluginpb.UpdateRequest) (*plug
 	if problems := s.problems(config); len(problems) > 0 {
 		return nil, status.Error(codes.InvalidArgument, describe(problems))
 	}
-	if err := l.running(); err != nil {
+	if err := l.Running(); err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
-	err = guard(l.start.Address, func() error { return l.plugin.update(ctx, config) })
+	err = attempt.Guard(l.Start().Address, func() error { return l.Plugin().Update(ctx, config) })
 	if err != nil {
-		return nil, callError("update "+l.start.Address, err)
+		return nil, callError("update "+l.Start().Address, err)
 	}
 	return &pluginpb.UpdateResponse{}, nil
 }
 
-func (s *server) Stop(ctx context.Context, req *pluginpb.StopRequest) (*pluginpb.StopResponse, error) {
+func (s *Server) Stop(ctx context.Context, req *pluginpb.StopRequest) (*pluginpb.StopResponse, error) {
 	defer s.lease.Contact()()
 	s.mu.Lock()
 	l := s.attempt
@@ -259,14 +287,14 @@ func (s *server) Stop(ctx context.Context, req *pluginpb.StopRequest) (*pluginpb
 		return &pluginpb.StopResponse{}, nil
 	}
 	// The stop continues when the caller has gone: otherwise a half-stopped block would be left behind.
-	err := l.stop(context.WithoutCancel(ctx), time.Duration(req.GetGraceMs())*time.Millisecond, req.GetKill())
+	err := l.Stop(context.WithoutCancel(ctx), time.Duration(req.GetGraceMs())*time.Millisecond, req.GetKill())
 	if err != nil {
 		return nil, status.Error(codes.DeadlineExceeded, err.Error())
 	}
 	return &pluginpb.StopResponse{}, nil
 }
 
-func (s *server) Attach(_ context.Context, req *pluginpb.AttachRequest) (*pluginpb.AttachResponse, error) {
+func (s *Server) Attach(_ context.Context, req *pluginpb.AttachRequest) (*pluginpb.AttachResponse, error) {
 	if req.GetLeaseMs() < 0 {
 		return nil, status.Errorf(codes.InvalidArgument, "lease_ms is %d; want 0 (detached) or more", req.GetLeaseMs())
 	}
@@ -274,7 +302,7 @@ func (s *server) Attach(_ context.Context, req *pluginpb.AttachRequest) (*plugin
 	return &pluginpb.AttachResponse{}, nil
 }
 
-func (s *server) Evaluate(ctx context.Context, req *pluginpb.EvaluateRequest) (*pluginpb.EvaluateResponse, error) {
+func (s *Server) Evaluate(ctx context.Context, req *pluginpb.EvaluateRequest) (*pluginpb.EvaluateResponse, error) {
 	defer s.lease.Contact()()
 	l, err := s.block()
 	if err != nil {
@@ -282,39 +310,57 @@ func (s *server) Evaluate(ctx context.Context, req *pluginpb.EvaluateRequest) (*
 	}
 	var metrics map[string]float64
 	var version int64
-	err = guard(l.start.Address, func() (err error) {
-		metrics, version, err = l.plugin.evaluate(ctx, int(req.GetLimit()))
+	err = attempt.Guard(l.Start().Address, func() (err error) {
+		metrics, version, err = l.Plugin().Evaluate(ctx, int(req.GetLimit()))
 		return err
 	})
 	if err != nil {
-		return nil, callError("evaluate "+l.start.Address, err)
+		return nil, callError("evaluate "+l.Start().Address, err)
 	}
 	return &pluginpb.EvaluateResponse{Metrics: metrics, PolicyVersion: version}, nil
 }
 
-func (s *server) Checkpoint(ctx context.Context, _ *pluginpb.CheckpointRequest) (*pluginpb.CheckpointResponse, error) {
+func (s *Server) Checkpoint(ctx context.Context, _ *pluginpb.CheckpointRequest) (*pluginpb.CheckpointResponse, error) {
 	defer s.lease.Contact()()
 	l, err := s.block()
 	if err != nil {
 		return nil, err
 	}
-	if err := l.running(); err != nil {
+	if err := l.Running(); err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
-	var c CheckpointInfo
-	err = guard(l.start.Address, func() (err error) {
-		c, err = l.plugin.checkpoint(ctx)
+	var c sdk.CheckpointInfo
+	err = attempt.Guard(l.Start().Address, func() (err error) {
+		c, err = l.Plugin().Checkpoint(ctx)
 		return err
 	})
 	if err != nil {
-		return nil, callError("checkpoint "+l.start.Address, err)
+		return nil, callError("checkpoint "+l.Start().Address, err)
 	}
 	return &pluginpb.CheckpointResponse{Path: c.Path, Step: c.Step, PolicyVersion: c.Version}, nil
 }
 
 func callError(what string, err error) error {
-	if errors.Is(err, errUnsupported) {
+	if errors.Is(err, attempt.ErrUnsupported) {
 		return status.Errorf(codes.Unimplemented, "%s: %v", what, err)
 	}
-	return status.Errorf(codes.Unknown, "%s: %s", what, Message(err))
+	return status.Errorf(codes.Unknown, "%s: %s", what, sdk.Message(err))
+}
+
+// describe puts problems into one text.
+func describe(problems []spec.Problem) string {
+	var b strings.Builder
+	for i, p := range problems {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		if len(p.Path) > 0 {
+			b.WriteString(spec.PathString(p.Path) + ": ")
+		}
+		b.WriteString(p.Summary)
+		if p.Detail != "" {
+			b.WriteString(": " + p.Detail)
+		}
+	}
+	return b.String()
 }

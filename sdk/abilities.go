@@ -1,0 +1,67 @@
+package sdk
+
+import (
+	"context"
+
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// Service is a plugin of a kind that needs nothing beyond Run: environment, trajectories and sync.
+type Service[C any] interface {
+	Run(ctx context.Context, req Request[C], host Host) error
+}
+
+// Updater takes over new values of attributes that change live.
+type Updater[C any] interface {
+	Update(ctx context.Context, config C) error
+}
+
+// Evaluator is an environment that can be evaluated on demand. Limit 0 means its whole held-out set.
+type Evaluator interface {
+	Evaluate(ctx context.Context, limit int) (metrics map[string]float64, policyVersion int64, err error)
+}
+
+// Checkpointer is a trainer that can write a checkpoint between two steps, when asked.
+type Checkpointer interface {
+	SaveCheckpoint(ctx context.Context) (CheckpointInfo, error)
+}
+
+// Validator finds mistakes that a schema cannot express. It touches nothing: no file, no network, no process.
+type Validator[C any] interface {
+	Validate(config C) []spec.Problem
+}
+
+// Planner says what a block will need, without touching anything but local files that the config names.
+type Planner[C any] interface {
+	Plan(config C, placement Placement) (Estimate, []spec.Problem)
+}
+
+// Estimate is what a block will need, each amount with the sum that leads to it.
+type Estimate struct {
+	Amounts []Amount
+	Notes   []string
+	// compared between blocks that refer to each other: "tokenizer", "max_model_len", "group_size", …
+	Facts map[string]string
+}
+
+// Amount is one need.
+type Amount struct {
+	Resource string  // gpu_memory, host_memory, disk (bytes) or port (number)
+	Part     string  // weights, gradients, optimizer, activations, kv_cache, …
+	Value    float64 // bytes, or the port
+	How      string  // the sum in words: "1.54 B parameters × 2 bytes"
+}
+
+// Preparer does what a block can do before the blocks that it refers to are ready: a trainer imports PyTorch and loads
+// its weights while inference starts. Run follows on the same plugin value, which keeps what was prepared.
+//
+// In req, values that are not known yet are missing: outputs of other blocks, and what follows from them. Anything else
+// may have changed as well when Run is called, so Run compares what it relies on.
+//
+// Prepare returns soon after started is closed, and Run is called then. It may return earlier, when nothing is left to
+// do and nothing would have to be undone. Its context ends when the block is stopped before it was started: Prepare
+// then undoes what it did. An error fails the block. The host takes everything but outputs. The phase is preparing,
+// whatever Prepare reports, until it reports prepared or returns.
+type Preparer[C any] interface {
+	Prepare(ctx context.Context, req Request[C], host Host, started <-chan struct{}) error
+}

@@ -1,0 +1,30 @@
+package sdk
+
+import "errors"
+
+// Error is a failure that tells the user what to do. Run may return it wrapped.
+type Error struct {
+	Summary string // what went wrong, in one line
+	Detail  string // what was seen
+	Remedy  string // what to do now
+	Err     error
+}
+
+func (e *Error) Error() string {
+	if e.Err != nil {
+		return e.Summary + ": " + e.Err.Error()
+	}
+	return e.Summary
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Message is an error as text for people, with the detail of an Error.
+func Message(err error) string {
+	var e *Error
+	if errors.As(err, &e) && e.Detail != "" {
+		return err.Error() + ": " + e.Detail
+	}
+	return err.Error()
+}

@@ -1,0 +1,92 @@
+package wire
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/event"
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// EncodeEvent makes the message of an event. Outputs is the schema of the block's outputs.
+func EncodeEvent(e event.Event, outputs *spec.Schema) (*pluginpb.Event, error) {
+	m := &pluginpb.Event{Seq: e.Seq, TimeUnixNano: e.Time.UnixNano()}
+	switch b := e.Body.(type) {
+	case event.PhaseChange:
+		m.Body = &pluginpb.Event_Phase{Phase: &pluginpb.Phase{Phase: string(b.Phase), Message: b.Message,
+			Remedy: b.Remedy}}
+	case event.Progress:
+		m.Body = &pluginpb.Event_Progress{Progress: &pluginpb.Progress{Step: b.Step, Total: b.Total, Unit: b.Unit}}
+	case event.Metrics:
+		m.Body = &pluginpb.Event_Metrics{Metrics: &pluginpb.Metrics{Step: b.Step, Values: b.Values}}
+	case event.LogLine:
+		m.Body = &pluginpb.Event_Log{Log: &pluginpb.Log{Level: b.Level, Message: b.Message}}
+	case event.Checkpoint:
+		m.Body = &pluginpb.Event_Checkpoint{Checkpoint: &pluginpb.CheckpointSaved{Path: b.Path, Step: b.Step,
+			PolicyVersion: b.Version}}
+	case event.Weights:
+		m.Body = &pluginpb.Event_Weights{Weights: &pluginpb.Weights{
+			Version: b.Version, Path: b.Path, Format: b.Format, Transport: b.Transport, Inference: b.Inference,
+			Seconds: b.Seconds, Phases: b.Phases, MaxLogprobDifference: b.MaxLogprobDifference,
+		}}
+	case event.Sample:
+		m.Body = &pluginpb.Event_Sample{Sample: &pluginpb.Sample{Environment: b.Environment, Prompt: b.Prompt,
+			Completion: b.Completion, Score: b.Score, PolicyVersion: b.Version}}
+	case event.Handle:
+		m.Body = &pluginpb.Event_Handle{Handle: &pluginpb.Handle{Data: b.Data}}
+	case event.Gap:
+		m.Body = &pluginpb.Event_Gap{Gap: &pluginpb.Gap{From: b.From, To: b.To}}
+	case event.Outputs:
+		data, err := spec.Marshal(b.Values, outputs)
+		if err != nil {
+			return nil, fmt.Errorf("encode event %d: %w", e.Seq, err)
+		}
+		m.Body = &pluginpb.Event_Outputs{Outputs: &pluginpb.Outputs{Values: data}}
+	default:
+		return nil, fmt.Errorf("encode event %d: a body of type %T has no message", e.Seq, e.Body)
+	}
+	return m, nil
+}
+
+// DecodeEvent reads the message of an event. A body that this version does not know, from a newer plugin, is nil.
+func DecodeEvent(m *pluginpb.Event, outputs *spec.Schema) (event.Event, error) {
+	e := event.Event{Seq: m.GetSeq(), Time: time.Unix(0, m.GetTimeUnixNano())}
+	switch b := m.GetBody().(type) {
+	case *pluginpb.Event_Phase:
+		e.Body = event.PhaseChange{Phase: sdk.Phase(b.Phase.GetPhase()), Message: b.Phase.GetMessage(),
+			Remedy: b.Phase.GetRemedy()}
+	case *pluginpb.Event_Progress:
+		e.Body = event.Progress{Step: b.Progress.GetStep(), Total: b.Progress.GetTotal(), Unit: b.Progress.GetUnit()}
+	case *pluginpb.Event_Metrics:
+		e.Body = event.Metrics{Step: b.Metrics.GetStep(), Values: b.Metrics.GetValues()}
+	case *pluginpb.Event_Log:
+		e.Body = event.LogLine{Level: b.Log.GetLevel(), Message: b.Log.GetMessage()}
+	case *pluginpb.Event_Checkpoint:
+		e.Body = event.Checkpoint{CheckpointInfo: sdk.CheckpointInfo{Path: b.Checkpoint.GetPath(),
+			Step: b.Checkpoint.GetStep(), Version: b.Checkpoint.GetPolicyVersion()}}
+	case *pluginpb.Event_Weights:
+		w := b.Weights
+		e.Body = event.Weights{WeightsInfo: sdk.WeightsInfo{
+			Version: w.GetVersion(), Path: w.GetPath(), Format: w.GetFormat(), Transport: w.GetTransport(),
+			Inference: w.GetInference(), Seconds: w.GetSeconds(), Phases: w.GetPhases(),
+			MaxLogprobDifference: w.GetMaxLogprobDifference(),
+		}}
+	case *pluginpb.Event_Sample:
+		s := b.Sample
+		e.Body = event.Sample{Sample: sdk.Sample{Environment: s.GetEnvironment(), Prompt: s.GetPrompt(),
+			Completion: s.GetCompletion(), Score: s.GetScore(), Version: s.GetPolicyVersion()}}
+	case *pluginpb.Event_Handle:
+		e.Body = event.Handle{Data: b.Handle.GetData()}
+	case *pluginpb.Event_Gap:
+		e.Body = event.Gap{From: b.Gap.GetFrom(), To: b.Gap.GetTo()}
+	case *pluginpb.Event_Outputs:
+		values, err := spec.Unmarshal(b.Outputs.GetValues(), outputs)
+		if err != nil {
+			return event.Event{}, fmt.Errorf("event %d: %w", m.GetSeq(), err)
+		}
+		e.Body = event.Outputs{Values: values}
+	}
+	return e, nil
+}
