@@ -116,8 +116,8 @@ func (p *program) withDefaults() Config {
 	return c
 }
 
-// environ is the server's environment. What the recipe sets wins, except for the settings that the plugin's own workings
-// depend on.
+// environ is the server's environment. What the recipe sets wins, except for settings that the plugin itself depends
+// on.
 func (p *program) environ(l engine.Launch) []string {
 	fixed := map[string]string{
 		// /health would ask for a token, which a server that is paused or asleep cannot give. SGLang's own watchdog and

@@ -31,10 +31,10 @@ type failure struct {
 	Error string `json:"error"`
 }
 
-// call runs a request on every worker of the server, between two steps, and returns their answers. The route is that for
-// tensors: it passes a list of names and tensors to the function that the plugin named, and the name holds the request.
-// What that function returns is dropped, so workers answer in files. The cache is kept: emptying it while requests are
-// held would end the server.
+// call runs a request on every worker of the server, between two steps, and returns their answers. The route is that
+// for tensors: it passes a list of names and tensors to the function that the plugin named, and the name holds the
+// request. What that function returns is dropped, so workers answer in files. The cache is kept: emptying it while
+// requests are held would end the server.
 func call[Answer any](ctx context.Context, c *client, r request) ([]Answer, error) {
 	if err := os.MkdirAll(c.Address.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make a folder for the workers' answers: %w", err)

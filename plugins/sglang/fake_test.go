@@ -87,8 +87,8 @@ func (f *fakeServer) routes() http.Handler {
 		"/v1/models":                  f.models,
 		"/v1/completions":             f.complete,
 		"/generate":                   f.generate,
-		"/pause_generation":           func(w http.ResponseWriter, _ map[string]any) { f.paused = true; enginetest.Reply(w, "ok") },
-		"/continue_generation":        func(w http.ResponseWriter, _ map[string]any) { f.paused = false; enginetest.Reply(w, "ok") },
+		"/pause_generation":           f.pause(true),
+		"/continue_generation":        f.pause(false),
 		"/update_weights_from_tensor": f.tensors,
 		"/update_weights_from_disk":   f.disk,
 		"/update_weight_version":      func(w http.ResponseWriter, b map[string]any) { enginetest.Reply(w, b) },
@@ -120,6 +120,10 @@ func refuse(w http.ResponseWriter, message string) {
 	enginetest.Reply(w, map[string]any{"success": false, "message": message})
 }
 
+func (f *fakeServer) pause(paused bool) func(http.ResponseWriter, map[string]any) {
+	return func(w http.ResponseWriter, _ map[string]any) { f.paused = paused; enginetest.Reply(w, "ok") }
+}
+
 func (f *fakeServer) loads(w http.ResponseWriter, _ map[string]any) {
 	running := 0
 	if busy() {
@@ -130,7 +134,8 @@ func (f *fakeServer) loads(w http.ResponseWriter, _ map[string]any) {
 }
 
 func (f *fakeServer) models(w http.ResponseWriter, _ map[string]any) {
-	enginetest.Reply(w, map[string]any{"data": []any{map[string]any{"id": f.flag("--served-model-name"), "max_model_len": 256}}})
+	model := map[string]any{"id": f.flag("--served-model-name"), "max_model_len": 256}
+	enginetest.Reply(w, map[string]any{"data": []any{model}})
 }
 
 // value is what the model makes of any token; a salt that is new finds nothing in the cache.

@@ -29,8 +29,9 @@ func (s *Server) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.P
 			How: "max_total_tokens = " + strconv.FormatInt(c.MaxTotalTokens, 10)}
 	}
 	return c.spec().Estimate(engine.Planned{
-		Dtype:  c.Dtype,
-		Length: engine.Factor{Attribute: "context_length", Value: c.ContextLength}, LengthFree: c.JSONModelOverrideArgs != nil,
+		Dtype:        c.Dtype,
+		Length:       engine.Factor{Attribute: "context_length", Value: c.ContextLength},
+		LengthFree:   c.JSONModelOverrideArgs != nil,
 		LengthRemedy: ", or extend the model on purpose with json_model_override_args",
 		Tensor:       engine.Factor{Attribute: "tp_size", Value: c.TpSize},
 		Pipeline:     engine.Factor{Attribute: "pp_size", Value: c.PpSize},

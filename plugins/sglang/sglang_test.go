@@ -123,10 +123,11 @@ func TestAnUpdateUnderRequests(t *testing.T) {
 	dir := t.TempDir()
 	g := serve(t, map[string]cty.Value{}, map[string]string{fakeBusy: filepath.Join(dir, "busy")})
 	enginetest.Put(t, dir, "busy", "")
-	if err := load(t, g, sdk.Weights{Version: 1, Transport: "reload", Format: "hf", Path: enginetest.Model(t, 4)}, 4); err != nil {
+	w := sdk.Weights{Version: 1, Transport: "reload", Format: "hf", Path: enginetest.Model(t, 4)}
+	if err := load(t, g, w, 4); err != nil {
 		t.Error(err)
 	}
-	w := sdk.Weights{Version: 2, Transport: "live", Handles: `{"key":"a","weight":5}`}
+	w = sdk.Weights{Version: 2, Transport: "live", Handles: `{"key":"a","weight":5}`}
 	if err := load(t, g, w, 5); err != nil {
 		t.Error(err)
 	}

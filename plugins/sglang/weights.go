@@ -71,10 +71,10 @@ func (c *client) pull(ctx context.Context, l engine.Load) (note string, err erro
 // resumeTimeout bounds the attempt to resume a server after an update that failed.
 const resumeTimeout = 30 * time.Second
 
-// whilePaused changes the weights while no step is computed, labels the server with their version and empties its cache.
-// Requests in flight are frozen and continue with what has been computed of them; the gateway in front decides whether
-// there are any. Without the pause SGLang would wait until every request has ended, and admit no new one meanwhile. What
-// was paused is resumed in any case.
+// whilePaused changes the weights while no step is computed, labels the server with their version and empties its
+// cache. Requests in flight are frozen and continue with what has been computed of them; the gateway in front decides
+// whether there are any. Without the pause SGLang would wait until every request has ended, and admit no new one
+// meanwhile. What was paused is resumed in any case.
 func (c *client) whilePaused(ctx context.Context, l engine.Load, change func() error) (err error) {
 	if !l.Asleep { // nothing runs there
 		defer func() {
@@ -123,8 +123,8 @@ func (c *client) forget(ctx context.Context) error {
 	return fmt.Errorf("empty the prefix cache, which still holds what the old weights computed: %w", err) // it is gone
 }
 
-// loadAdapter replaces the LoRA adapter that answers for the policy. SGLang refuses a second adapter of the same name, and
-// frees the first only when no request uses it any more.
+// loadAdapter replaces the LoRA adapter that answers for the policy. SGLang refuses a second adapter of the same name,
+// and frees the first only when no request uses it any more.
 func (c *client) loadAdapter(ctx context.Context, l engine.Load) error {
 	w := l.Weights
 	if err := engine.CheckAdapter(w.Path); err != nil {

@@ -85,8 +85,8 @@ func (p *program) arguments(l engine.Launch) ([]string, error) {
 	return append(args, c.ExtraArgs...), nil
 }
 
-// environ is the server's environment. What the recipe sets wins, except for the settings that the plugin's own workings
-// depend on.
+// environ is the server's environment. What the recipe sets wins, except for settings that the plugin itself depends
+// on.
 func (p *program) environ(l engine.Launch) []string {
 	defaults := map[string]string{"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 	if p.config.CPUKVCacheSpace > 0 {

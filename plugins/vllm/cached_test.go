@@ -44,7 +44,8 @@ func TestAPrefixCacheThatOutlivesItsWeightsIsNoticed(t *testing.T) {
 			g := gateway.NewClient(b.Output("control_url"), b.Output("control_token"))
 			defer g.Close()
 			update := func(version int) error {
-				w := sdk.Weights{Version: int64(version), Path: enginetest.Model(t, float64(version)), Format: "hf", Transport: "reload"}
+				w := sdk.Weights{Version: int64(version), Path: enginetest.Model(t, float64(version)), Format: "hf",
+					Transport: "reload"}
 				value := -1 - 2*float64(version)
 				check := &gateway.Check{Tokens: []int{1, 2, 3}, Logprobs: []float64{0, value, value}, Tolerance: 1e-9}
 				_, err := g.UpdateWeights(t.Context(), gateway.WeightUpdate{Weights: w, Check: check})

@@ -57,7 +57,8 @@ func TestUpdateWhileAServerIsStartedAgain(t *testing.T) {
 	}
 	pids := filepath.Join(t.TempDir(), "pids")
 	b := plugintest.Harness(t, Plugin())
-	b.Start(cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal(enginetest.Model(t, 0))}), func(r *pluginpb.StartRequest) {
+	config := cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal(enginetest.Model(t, 0))})
+	b.Start(config, func(r *pluginpb.StartRequest) {
 		r.Runtime = &pluginpb.Runtime{Python: exe}
 		r.Environment = map[string]string{fakeMark: "1", fakePids: pids}
 	})

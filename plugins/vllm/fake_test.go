@@ -150,7 +150,9 @@ func (f *fakeServer) routes() http.Handler {
 	for p := range paths {
 		names[p] = map[string]any{}
 	}
-	paths["/openapi.json"] = func(w http.ResponseWriter, _ *http.Request) { enginetest.Reply(w, map[string]any{"paths": names}) }
+	paths["/openapi.json"] = func(w http.ResponseWriter, _ *http.Request) {
+		enginetest.Reply(w, map[string]any{"paths": names})
+	}
 	// Only with the middleware does a path that is not there demand the key.
 	if _, ok := paths["/"]; !ok {
 		paths["/"] = http.NotFound
@@ -174,7 +176,8 @@ func (f *fakeServer) routes() http.Handler {
 // middleware, which it must be able to import, everywhere. TestTheFakeAsksForTheKeyWhereVLLMDoes holds it to the real
 // server.
 func (f *fakeServer) guards(r *http.Request) bool {
-	if f.flag("--middleware") == guardClass && enginetest.Exists(strings.Split(os.Getenv("PYTHONPATH"), ":")[0], "recipe_guard.py") {
+	extension := strings.Split(os.Getenv("PYTHONPATH"), ":")[0]
+	if f.flag("--middleware") == guardClass && enginetest.Exists(extension, "recipe_guard.py") {
 		return true
 	}
 	return r.Method != http.MethodOptions && slices.ContainsFunc([]string{"/v1", "/v2", "/inference", "/cohere"},

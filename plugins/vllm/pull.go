@@ -10,8 +10,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/engine"
 )
 
-// pull lets the workers copy a trainer's tensors, which they open once, or receive them by nccl. Opening them may take a
-// moment, so generation continues meanwhile.
+// pull lets the workers copy a trainer's tensors, which they open once, or receive them by nccl. Opening them may take
+// a moment, so generation continues meanwhile.
 func (c *client) pull(ctx context.Context, l engine.Load) (note string, err error) {
 	if err := c.offers.require("/collective_rpc", "copy weights into a running server"); err != nil {
 		return "", err
@@ -27,8 +27,8 @@ func (c *client) pull(ctx context.Context, l engine.Load) (note string, err erro
 	})
 }
 
-// pullOnce copies tensors that the workers may have opened. With transports ipc and nccl generation is paused meanwhile;
-// live copies between two steps of the engine.
+// pullOnce copies tensors that the workers may have opened. With transports ipc and nccl generation is paused
+// meanwhile; live copies between two steps of the engine.
 func (c *client) pullOnce(ctx context.Context, l engine.Load, key string) (workers []engine.Copied, err error) {
 	w := l.Weights
 	if w.Transport != "live" {

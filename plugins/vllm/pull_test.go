@@ -105,7 +105,8 @@ func TestSettingsThatKeepWeightsOutOfMemory(t *testing.T) {
 			t.Errorf("%s: facts %v; want the reason, and no ipc", name, e.Facts)
 		}
 	}
-	if got := strings.Join((Config{EnableLora: true}).transports().Names(), " "); got != "live ipc nccl lora reload restart" {
+	got := strings.Join((Config{EnableLora: true}).transports().Names(), " ")
+	if got != "live ipc nccl lora reload restart" {
 		t.Errorf("with LoRA: %s", got)
 	}
 }

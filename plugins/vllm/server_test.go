@@ -320,7 +320,8 @@ func TestServerWithoutRoute(t *testing.T) {
 	s, host, _ := start(t, req)
 	host.await(t, "a replica", ready(1))
 	var e *sdk.Error
-	if err := s.Load(t.Context(), hf(1, enginetest.Model(t, 3))); !errors.As(err, &e) || !strings.Contains(e.Remedy, "restart") {
+	err := s.Load(t.Context(), hf(1, enginetest.Model(t, 3)))
+	if !errors.As(err, &e) || !strings.Contains(e.Remedy, "restart") {
 		t.Fatalf("got %v, want a remedy that names the restart transport", err)
 	}
 	if out := host.outputs[0].(engine.Outputs); strings.Join(out.Transports, " ") != "restart" ||

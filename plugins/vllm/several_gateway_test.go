@@ -22,7 +22,8 @@ func twoServers(t *testing.T) (*plugintest.Block, *gateway.Client) {
 		t.Fatal(err)
 	}
 	b := plugintest.Harness(t, Plugin())
-	b.Start(cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal(enginetest.Model(t, 0)), "replicas": cty.NumberIntVal(2)}),
+	b.Start(cty.ObjectVal(map[string]cty.Value{
+		"model": cty.StringVal(enginetest.Model(t, 0)), "replicas": cty.NumberIntVal(2)}),
 		func(r *pluginpb.StartRequest) {
 			r.Runtime = &pluginpb.Runtime{Python: exe}
 			r.Environment = map[string]string{fakeMark: "1"}

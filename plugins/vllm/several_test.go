@@ -75,7 +75,8 @@ func TestAReplicaThatDiesKeepsNobodyBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	var failed gateway.ReplicaErrors // none when the end was noticed before the update
-	if err := s.Load(t.Context(), hf(1, enginetest.Model(t, 5))); err != nil && (!errors.As(err, &failed) || len(failed) > 1) {
+	err := s.Load(t.Context(), hf(1, enginetest.Model(t, 5)))
+	if err != nil && (!errors.As(err, &failed) || len(failed) > 1) {
 		t.Fatalf("Load: %v; one of two took the weights", err)
 	}
 	host.await(t, "both at version 1", func(r *recorder) bool {

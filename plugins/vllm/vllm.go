@@ -75,8 +75,8 @@ func (c Config) transports() engine.Transports {
 	return t
 }
 
-// cachedPrompt is the length from which prompts are cached. vLLM keeps whole blocks of a prompt, of 16 to 64 tokens on a
-// GPU and 128 on a CPU, and computes the last token again in any case.
+// cachedPrompt is the length from which prompts are cached. vLLM keeps whole blocks of a prompt, of 16 to 64 tokens on
+// a GPU and 128 on a CPU, and computes the last token again in any case.
 func (c Config) cachedPrompt(facts engine.Facts) int {
 	if on := c.EnablePrefixCaching; on != nil && !*on {
 		return 0
