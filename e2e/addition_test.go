@@ -23,12 +23,12 @@ const (
 	syncBlock   = "sync.weights.policy"
 
 	accuracy = "eval/held_out_accuracy"
-	// Log-probabilities of the fixed text, server against trainer, both in float32.
+	// Differences of log-probabilities of the fixed text, server against trainer, both in float32.
 	tolerance = 1e-3
 )
 
-// TestAddition is the whole loop, with accidents: vLLM and the trainer's worker are killed on the way, and the run
-// completes all the same, at least 0.3 better on questions that were never trained on.
+// TestAddition is the whole loop with failures: vLLM and the trainer's worker are killed, and the run still completes,
+// with an accuracy at least 0.3 higher on held-out questions.
 func TestAddition(t *testing.T) {
 	t.Parallel()
 	r := newRun(t, "addition.hcl", map[string]string{"steps": "12"})
@@ -67,9 +67,9 @@ func TestAddition(t *testing.T) {
 	checkCheckpoint(t, r)
 }
 
-// TestShuffledRewards is the control: the same run with nothing to learn must not get better as TestAddition does.
-// Scores that are dealt out at random still move the weights at random, and 30 questions are few: seen were +0.10 after
-// 12 steps at this learning rate, +0.27 after 8 at twice of it, where the true scores bring +0.70.
+// TestShuffledRewards is the control: with nothing to learn, the same run must not improve as TestAddition does. Random
+// scores still move the weights at random, and 30 questions are few: +0.10 was seen after 12 steps at this learning
+// rate, +0.27 after 8 at twice the rate, +0.70 with the true scores.
 func TestShuffledRewards(t *testing.T) {
 	t.Parallel()
 	r := newRun(t, "addition.hcl", map[string]string{"steps": "8", "shuffle_rewards": "true"})
@@ -133,7 +133,7 @@ func served(version int64) func(event) bool {
 	return func(e event) bool { return e.Type == "weights" && e.Version >= version }
 }
 
-// kill sends SIGKILL to the run's process whose command line fits.
+// kill sends SIGKILL to the run's process whose command line matches.
 func kill(t *testing.T, r *run, pattern string) {
 	t.Helper()
 	re := regexp.MustCompile(pattern)
@@ -162,7 +162,7 @@ func versionIn(t *testing.T, message string) int64 {
 	return v
 }
 
-// checkWeights: every update was proved, versions only rise, and the way was the one asked for.
+// checkWeights: every update was verified, versions only rise, and the transport is the requested one.
 func checkWeights(t *testing.T, r *run, transport string) {
 	t.Helper()
 	list := r.all(func(e event) bool { return e.Type == "weights" && e.Address == syncBlock })
@@ -190,8 +190,7 @@ func checkWeights(t *testing.T, r *run, transport string) {
 	}
 }
 
-// checkSteps: all steps were trained; a step that was trained again after a crash came to the same loss; staleness
-// stayed bounded.
+// checkSteps: all steps were trained; a step that was repeated after a crash had the same loss; staleness was bounded.
 func checkSteps(t *testing.T, r *run, steps int64) {
 	t.Helper()
 	losses, again := map[int64]float64{}, 0
@@ -202,7 +201,7 @@ func checkSteps(t *testing.T, r *run, steps int64) {
 			if math.Abs(old-loss) > 1e-5*math.Max(1, math.Abs(old)) {
 				t.Errorf("step %d came to loss %v, and to %v when it was trained again after the crash", e.Step, old, loss)
 			}
-			continue // its batch is the old one under a newer version, as it must be
+			continue // its batch is the old one under a newer version, as expected
 		}
 		losses[e.Step] = loss
 		if s := e.Metrics["staleness/max"]; s > 4 {
@@ -217,8 +216,7 @@ func checkSteps(t *testing.T, r *run, steps int64) {
 	t.Logf("%d steps, %d of them trained again after the crash", len(losses), again)
 }
 
-// checkCheckpoint: the last checkpoint is a folder that vLLM serves as it stands, tokenizer included, and that answers
-// what was trained.
+// checkCheckpoint: vLLM serves the last checkpoint as it is, tokenizer included, and answers what was trained.
 func checkCheckpoint(t *testing.T, r *run) {
 	t.Helper()
 	list := r.all(func(e event) bool { return e.Type == "checkpoint" && e.Address == trainer })

@@ -59,9 +59,8 @@ func (a *announcement) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// An environment and a trainer use whatever deployment of the API they are given: on this machine, behind a token,
-// behind a proxy under a path, through a URL that holds the token, and the original run-api where ORIGINAL_RUN_API
-// names one.
+// Environments and trainers can use any deployment of the API: on this machine, behind a token, behind a proxy under a
+// path, through a URL that holds the token, and the original run-api if ORIGINAL_RUN_API names one.
 func TestAnyDeploymentOfTheTrajectoryAPICanBeUsed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("trains for some seconds")
@@ -83,7 +82,7 @@ func TestAnyDeploymentOfTheTrajectoryAPICanBeUsed(t *testing.T) {
 	}
 	if original := os.Getenv("ORIGINAL_RUN_API"); original != "" {
 		all["run-api"] = func(t *testing.T) deployment {
-			r, err := http.Get(original + "/reset_data") // it may hold what another test has left
+			r, err := http.Get(original + "/reset_data") // it may hold groups of another test
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestInit makes a Python environment from the package index with nothing but the binary: uv itself comes the same way.
+// TestInit makes a Python environment from the package index with the binary alone: uv is installed in the same way.
 func TestInit(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "init.hcl")
@@ -54,7 +54,7 @@ sync "weights" "policy" {
 	}
 }
 
-// withoutUV is PATH less the folders that hold uv, so that it has to be found elsewhere.
+// withoutUV is PATH without the folders that hold uv.
 func withoutUV() string {
 	var left []string
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestALossBesideTheRecipe trains one step with a loss from a file beside the recipe. A change of the file is then a
-// change of the plan, which names the file; the applied run keeps the file as it was.
+// TestALossBesideTheRecipe trains one step with a loss from a file beside the recipe. After a change of the file, plan
+// shows a change that names the file; the applied run uses its copy of the file.
 func TestALossBesideTheRecipe(t *testing.T) {
 	t.Parallel()
 	r := newRun(t, "addition.hcl", map[string]string{"steps": "1", "evaluate": "false"})

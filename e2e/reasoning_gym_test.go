@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestReasoningGym trains a few steps on a task of reasoning-gym: groups come with tokens, the versions that sampled
-// them and rewards that differ, the trainer trains on exactly those, and each update is proved.
+// TestReasoningGym trains a few steps on a task of reasoning-gym: groups have tokens, the versions that sampled them
+// and rewards that differ, the trainer trains on exactly those, and each update is verified.
 func TestReasoningGym(t *testing.T) {
 	t.Parallel()
 	const steps = 2
@@ -19,11 +19,11 @@ func TestReasoningGym(t *testing.T) {
 		t.Fatalf("apply: %v\n%s", err, r.story())
 	}
 	checkSteps(t, r, steps)
-	checkWeights(t, r, "live") // what transport and in_flight = "auto" come to on one machine
+	checkWeights(t, r, "live") // what transport and in_flight = "auto" choose on one machine
 	checkCheckpoint(t, r)
 	for _, e := range r.all(has(trainer, "reward/mean")) {
 		m := e.Metrics
-		// Groups of equal scores stay away, so each of the four that were trained on says something.
+		// Groups of equal scores are dropped, so each of the four groups has a gradient.
 		if m["groups/count"] != 4 || m["sequences/count"] != 32 || m["groups/zero_variance"] != 0 || m["reward/std"] <= 0 {
 			t.Errorf(
 				"step %d trained on %v groups with %v sequences, %v of them without a difference, rewards ± %v; want 4, 32, 0 "+

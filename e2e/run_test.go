@@ -67,7 +67,7 @@ type run struct {
 	stderr  bytes.Buffer
 }
 
-// newRun copies the recipes into a directory of the test's own, so that runs do not meet.
+// newRun copies the recipes into a directory of the test, so that runs do not share files.
 func newRun(t *testing.T, recipe string, vars map[string]string) *run {
 	t.Helper()
 	root := repository(t)
@@ -93,7 +93,7 @@ func newRun(t *testing.T, recipe string, vars map[string]string) *run {
 
 func (r *run) binary() string { return filepath.Join(repository(r.t), "bin", "recipe") }
 
-// apply starts `recipe apply` and follows what it says.
+// apply starts `recipe apply` and follows its output.
 func (r *run) apply() {
 	r.t.Helper()
 	args := append([]string{"apply", "--auto-approve", "--json"}, append(r.args, r.recipe)...)
@@ -138,7 +138,7 @@ func (r *run) read(out io.Reader) {
 	}
 }
 
-// await waits until an event fits, from the one after the given number on, and returns it.
+// await waits for an event that fits, after the one with the given number, and returns it.
 func (r *run) await(limit time.Duration, what string, after int64, fits func(event) bool) event {
 	r.t.Helper()
 	deadline := time.After(limit)
@@ -176,7 +176,7 @@ func (r *run) wait(limit time.Duration) error {
 	}
 }
 
-// story is what happened, for a failed test: everything but metrics and samples, and the ends of the programs' logs.
+// story describes the run for a failed test: all events but metrics and samples, and the ends of the programs' logs.
 func (r *run) story() string {
 	r.mu.Lock()
 	var b strings.Builder
@@ -200,7 +200,7 @@ func (r *run) story() string {
 	return text[max(0, len(text)-20000):]
 }
 
-// cleanup ends everything of the run, and fails the test when something is left.
+// cleanup ends all processes of the run, and fails the test if one is left.
 func (r *run) cleanup() {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()

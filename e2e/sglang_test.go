@@ -13,7 +13,8 @@ import (
 
 const sglangBlock = "inference.sglang.policy[0]"
 
-// onSGLang is a run of addition.hcl whose server is a real SGLang on the CPU. Its environment serves the trainer, too.
+// onSGLang is a run of addition.hcl whose server is a real SGLang on the CPU. The trainer uses the same Python
+// environment.
 func onSGLang(t *testing.T, vars map[string]string) *run {
 	t.Helper()
 	vars["engine"] = "sglang"
@@ -21,7 +22,7 @@ func onSGLang(t *testing.T, vars map[string]string) *run {
 	return newRun(t, "addition.hcl", vars)
 }
 
-// TestSGLang is the whole loop with SGLang, which is killed on the way.
+// TestSGLang is the whole loop with SGLang, which is killed once.
 func TestSGLang(t *testing.T) {
 	t.Parallel()
 	r := onSGLang(t, map[string]string{"steps": "12"})
@@ -49,7 +50,7 @@ func TestSGLang(t *testing.T) {
 	checkSteps(t, r, 12)
 }
 
-// TestSGLangTransports moves the weights in every other way that SGLang offers on a CPU.
+// TestSGLangTransports moves the weights by every other transport that SGLang offers on a CPU.
 func TestSGLangTransports(t *testing.T) {
 	for _, transport := range []string{"ipc", "live", "nccl", "restart"} {
 		t.Run(transport, func(t *testing.T) {
@@ -64,8 +65,8 @@ func TestSGLangTransports(t *testing.T) {
 	}
 }
 
-// TestSGLangShort is the shortest of it: a server starts, samples with token ids and log-probabilities, which a step is
-// trained on, takes one update that is proved, and stops. Nobody without its key gets anything from it.
+// TestSGLangShort is the shortest run: a server starts, samples with token ids and log-probabilities, on which a step
+// is trained, loads one update that is verified, and stops. It refuses requests without its key.
 func TestSGLangShort(t *testing.T) {
 	t.Parallel()
 	r := onSGLang(t, map[string]string{"steps": "1", "evaluate": "false"})

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// source is a folder of recipes without what runs of them have left there: `make demo` may be at work in it.
+// source is a folder of recipes without the files of runs: `make demo` may be running in it.
 type source struct{ fs.FS }
 
 func (s source) ReadDir(name string) ([]fs.DirEntry, error) {
@@ -25,7 +25,7 @@ func TestRecipesAreCopiedWhileOneOfThemRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Like the engine's socket, this cannot be copied.
+	// A named pipe cannot be copied, like the engine's socket.
 	if err := syscall.Mkfifo(filepath.Join(from, ".recipe", "quickstart", "engine.sock"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// The tiny model gives an unmodified Atropos environment its tokenizer, answers it, and learns from its groups.
+// The tiny model provides the tokenizer of an unmodified Atropos environment, answers it, and learns from its groups.
 func TestTinyWithAnAtroposEnvironment(t *testing.T) {
 	t.Parallel()
 	python, err := filepath.Abs(filepath.Join("..", ".cache", "venv-atropos", "bin", "python"))
@@ -43,11 +43,11 @@ func TestTinyWithAnAtroposEnvironment(t *testing.T) {
 	environment.Start(cty.ObjectVal(map[string]cty.Value{
 		"script": cty.StringVal(script), "inference": inference.Reference().Values, "trajectories": book.Values,
 		"group_size":       cty.NumberIntVal(4),
-		"keep_same_scores": cty.True, // a model this small may answer all alike
+		"keep_same_scores": cty.True, // a model this small may give equal answers
 	}), func(r *pluginpb.StartRequest) {
 		r.Runtime, r.Environment = &pluginpb.Runtime{Python: python}, map[string]string{"HF_HUB_OFFLINE": "1"}
 	})
-	// Its imports take a minute on a busy machine, which is as long as the harness waits.
+	// Its imports take a minute on a busy machine, which is the time limit of the harness.
 	for deadline := time.Now().Add(5 * time.Minute); environment.Status().GetPhase() != string(sdk.Ready); time.Sleep(
 		50 * time.Millisecond) {
 		if time.Now().After(deadline) {

@@ -19,7 +19,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// configure makes a block's configuration from its defaults and what a recipe would set.
+// configure makes a block's configuration from its defaults and the values of a recipe.
 func configure[C any](t testing.TB, def *sdk.Definition, change func(*C)) C {
 	t.Helper()
 	var c C
@@ -63,7 +63,7 @@ func startQuickstart(t *testing.T, steps int64, rate float64) quickstart {
 	return q
 }
 
-// evaluate asks the environment how well the served policy does on problems it never trains on.
+// evaluate asks the environment for the accuracy of the served policy on held-out problems.
 func (q quickstart) evaluate(t *testing.T) (score float64, version int64) {
 	t.Helper()
 	answer, err := q.environment.Client.Evaluate(t.Context(), &pluginpb.EvaluateRequest{})
@@ -95,14 +95,14 @@ func (q quickstart) reward(first, last int64) float64 {
 	return sum / n
 }
 
-// The quickstart learns through the real plugins, gateway, trajectory API and sync; with a learning rate of nothing it
-// does not.
+// The quickstart learns through the real plugins, gateway, trajectory API and sync; with a learning rate of 0 it does
+// not.
 func TestQuickstartBlocksLearn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("trains for some seconds")
 	}
 	before := goleak.IgnoreCurrent()
-	t.Cleanup(func() { goleak.VerifyNone(t, before) }) // registered first, so looked at last
+	t.Cleanup(func() { goleak.VerifyNone(t, before) }) // registered first, so checked last
 	const steps = 120
 	q := startQuickstart(t, steps, 3e-4)
 	began := time.Now()

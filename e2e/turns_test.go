@@ -21,7 +21,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
-// torchPython is an interpreter with PyTorch that scripts/test-python.sh or scripts/venv.sh has made.
+// torchPython is an interpreter with PyTorch, made by scripts/test-python.sh or scripts/venv.sh.
 func torchPython(t testing.TB) string {
 	t.Helper()
 	for _, name := range []string{"venv-test", "venv-vllm", "venv-torch"} {
@@ -52,7 +52,7 @@ t.LlamaForCausalLM(c).save_pretrained(sys.argv[1])`, dir)
 	return dir
 }
 
-// scored is a group that the worker can train on, or one of which nothing is to be trained.
+// scored is a group that the worker can train on, or one without anything to train.
 func scored(seed int, useful bool) *trajectory.Group {
 	g := &trajectory.Group{}
 	for i := range 4 {
@@ -72,8 +72,8 @@ func scored(seed int, useful bool) *trajectory.Group {
 	return g
 }
 
-// TestTheRealWorkerTakesTurns runs PyTorch's worker against a server that sleeps: it asks before each batch, a batch
-// that comes to nothing ends its turn, and where nobody sleeps it is told once and asks no more.
+// TestTheRealWorkerTakesTurns runs PyTorch's worker against a server that sleeps: it asks for a turn before each batch,
+// and a batch without a step ends its turn. Where nobody sleeps it asks once and never again.
 func TestTheRealWorkerTakesTurns(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -83,7 +83,7 @@ func TestTheRealWorkerTakesTurns(t *testing.T) {
 	model := tinyLlama(t, python)
 	for name, c := range map[string]struct {
 		sleeps  bool
-		batches []bool // whether each is of use
+		batches []bool // whether each batch leads to a step
 		want    []string
 	}{
 		"sleeping": {true, []bool{false, true, true}, []string{"asleep at level 1", "awake as before", "asleep at level 1",
@@ -95,7 +95,7 @@ func TestTheRealWorkerTakesTurns(t *testing.T) {
 			api.Start(configure(t, api.Def, func(*trajectories.Block) {}))
 			api.Ready()
 			server := plugintest.Harness(t, plugintest.FakeInference())
-			server.Start(plugintest.FakeConfig{Stuck: true, EnableSleepMode: c.sleeps}) // it takes any weights
+			server.Start(plugintest.FakeConfig{Stuck: true, EnableSleepMode: c.sleeps}) // it accepts any weights
 			server.Ready()
 			sync := plugintest.Harness(t, weights.Definition())
 			train := plugintest.Harness(t, grpo.Plugin())

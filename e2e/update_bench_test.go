@@ -18,8 +18,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
-// BenchmarkUpdate measures weight updates of PyTorch's worker on a tiny model: what sync takes from the offer of the
-// weights to the acknowledgement, and a whole step with the update in it.
+// BenchmarkUpdate measures weight updates of PyTorch's worker on a tiny model: from the offer of the weights to the
+// acknowledgement, and a whole step with its update.
 func BenchmarkUpdate(b *testing.B) {
 	python := torchPython(b)
 	model := tinyLlama(b, python)
@@ -35,14 +35,14 @@ func median(list []time.Duration) time.Duration {
 	return list[len(list)/2]
 }
 
-// timeUpdates trains that many steps with an update after each. The batches are there before the first step.
+// timeUpdates trains that many steps with an update after each. All batches are posted before the first step.
 func timeUpdates(b *testing.B, python, model string, steps int) (updates []time.Duration, step time.Duration) {
 	b.Helper()
 	api := plugintest.Harness(b, trajectories.Plugin())
 	api.Start(configure(b, api.Def, func(*trajectories.Block) {}))
 	api.Ready()
 	server := plugintest.Harness(b, plugintest.FakeInference())
-	server.Start(plugintest.FakeConfig{Stuck: true}) // it takes any weights
+	server.Start(plugintest.FakeConfig{Stuck: true}) // it accepts any weights
 	server.Ready()
 	sync := plugintest.Harness(b, weights.Definition())
 	train := plugintest.Harness(b, grpo.Plugin())

@@ -13,8 +13,8 @@ import (
 	"github.com/recipe-rl/recipe/plugins/trajectories"
 )
 
-// audit is what became of the groups that the trajectory API has taken, read from its log: every group was stored in a
-// frame before it was acknowledged, and left in a frame that says how.
+// audit counts what happened to the groups that the trajectory API accepted, read from its log: every group was stored
+// in a frame before it was acknowledged, and left in a frame that says how.
 type audit struct {
 	stored  int // groups written: at least those that were acknowledged
 	trained int // ended with a batch that the trainer has acknowledged
@@ -53,7 +53,7 @@ type logged struct {
 	} `json:"changes"`
 }
 
-// audit accounts for every group that was ever stored.
+// audit reads the log and counts every group that was ever stored.
 func (v *victim) audit() (a audit) {
 	v.t.Helper()
 	v.watch()
@@ -160,7 +160,7 @@ func (v *victim) waiting() map[uint64]bool {
 	}
 }
 
-// get asks a handler as a client would.
+// get sends a request to a handler as a client would.
 func get(t *testing.T, h http.Handler, path string) []byte {
 	t.Helper()
 	w := httptest.NewRecorder()

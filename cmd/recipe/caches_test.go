@@ -8,7 +8,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-// Caches of compiled code survive a run only where their places reach the programs that keep them.
+// Caches of compiled code survive a run only if their folders reach the programs that use them.
 func TestThePlacesOfCompileCachesReachThePrograms(t *testing.T) {
 	t.Parallel()
 	catalog, err := host.NewCatalog(builtins(), nil, t.TempDir())

@@ -29,7 +29,7 @@ const (
 	chaosStep = 60                  // optimizer steps of one run
 )
 
-// chaosPolicies make recovery quick, and never give up: the test counts what is lost, not how often a policy allows it.
+// chaosPolicies restart quickly and without limit: the test counts what is lost, not how many restarts a policy allows.
 const chaosPolicies = `
   health {
     interval = "250ms"
@@ -79,7 +79,7 @@ func newVictim(t *testing.T, seed uint64) *victim {
 
 func (v *victim) run() state.Dir { return state.DirOf(v.dir, "quickstart") }
 
-// apply starts an engine and tells how it ends.
+// apply starts an engine; the channel gets its exit.
 func (v *victim) apply() (*exec.Cmd, chan error) {
 	v.t.Helper()
 	program, err := exec.LookPath("recipe")
@@ -97,8 +97,8 @@ func (v *victim) apply() (*exec.Cmd, chan error) {
 	return cmd, done
 }
 
-// processes are those that carry the mark, whoever is their parent, with the folder that they work in. Zombies have no
-// environment any more and are not among them.
+// processes are those that carry the mark, whatever their parent, with their working folders. Zombies have no
+// environment and are left out.
 func (v *victim) processes() map[int]string {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -118,8 +118,8 @@ func (v *victim) processes() map[int]string {
 	return found
 }
 
-// strike kills or suspends one process of the run and says which. A suspended engine is killed afterwards: that nobody
-// can tell it from a slow one is why people kill it.
+// strike kills or suspends one process of the run and says which. A suspended engine is killed afterwards, as people do
+// who take it for hung.
 func (v *victim) strike(engine int) string {
 	all := v.processes()
 	delete(all, engine)
@@ -148,8 +148,8 @@ func (v *victim) strike(engine int) string {
 	return name + " suspended"
 }
 
-// watch looks at the run while it lives: it keeps every file of the trajectory log, and finds two processes of one
-// block. For a moment there may be two, of which one was started by an engine that died before it could give it work.
+// watch follows the run: it copies every file of the trajectory log, and looks for two processes of one block. For a
+// moment there may be two, one of which was started by an engine that died before it gave it work.
 func (v *victim) watch() {
 	v.t.Helper()
 	files, _ := filepath.Glob(filepath.Join(string(v.run()), "trajectories", "*", "log", "*.log"))
@@ -181,7 +181,7 @@ func (v *victim) watch() {
 	v.pair = now
 }
 
-// story is what was said, for a failed test.
+// story is the output of the run, for a failed test.
 func (v *victim) story() string {
 	var b strings.Builder
 	b.WriteString(v.out.String())
@@ -196,7 +196,7 @@ func (v *victim) story() string {
 	return b.String()
 }
 
-// check holds the ended run to what is promised.
+// check compares the ended run with what is promised.
 func (v *victim) check() audit {
 	v.t.Helper()
 	r, err := state.Read(v.run())
@@ -213,7 +213,7 @@ func (v *victim) check() audit {
 	left := v.processes()
 	for deadline := time.Now().Add(10 * time.Second); len(left) > 0 &&
 		time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-		left = v.processes() // one that an engine started and died before it knew it notices within seconds
+		left = v.processes() // one that an engine started before it died ends by itself within seconds
 	}
 	if len(left) > 0 {
 		v.t.Errorf("processes are left: %v", left)

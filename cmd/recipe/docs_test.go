@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write golden parts anew")
 
-// TestDocsAreUpToDate holds docs/cli and docs/blocks to the commands and the plugins of this tree.
+// TestDocsAreUpToDate compares docs/cli and docs/blocks with the commands and the plugins of this tree.
 func TestDocsAreUpToDate(t *testing.T) {
 	t.Parallel()
 	a := newApp(nil, io.Discard, io.Discard, []string{"RECIPE_CONFIG=" + filepath.Join("testdata", "settings.hcl")})
@@ -69,7 +69,7 @@ func TestReadmeShowsARecipeThatLoads(t *testing.T) {
 	}
 }
 
-// TestRecipesAreWell loads and checks the layout of every recipe in recipes/.
+// TestRecipesAreWell loads every recipe in recipes/ and checks its layout.
 func TestRecipesAreWell(t *testing.T) {
 	t.Parallel()
 	catalog, err := newApp(nil, io.Discard, io.Discard,

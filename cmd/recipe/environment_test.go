@@ -16,7 +16,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/state"
 )
 
-// Two servers with a secret each, and blocks without. The server's program is a script that only waits.
+// Two servers with a secret each, and blocks without one. The server's program is a script that only sleeps.
 const environmentRecipe = `
 variable "token" {
   type      = string
@@ -40,7 +40,7 @@ trainer "tiny" "policy" {
 }
 `
 
-// secretsGiven is what the person who applies has in the environment.
+// secretsGiven are the variables in the environment of the person who applies.
 func secretsGiven() []string {
 	var out []string
 	for _, name := range []string{"A_SECRET", "B_SECRET", "NOBODYS_SECRET", "HF_TOKEN", "WANDB_API_KEY",
@@ -50,7 +50,7 @@ func secretsGiven() []string {
 	return out
 }
 
-// pidOf is the process that a reattach.json records; 0 when there is none.
+// pidOf is the process that a reattach.json records; 0: none.
 func pidOf(path string) int {
 	var record struct {
 		Process struct {
@@ -88,7 +88,7 @@ func inSession(t *testing.T, leader int) map[int][]string {
 	return out
 }
 
-// eventually waits for a condition of processes that have just been started.
+// eventually waits for a condition on processes that have just been started.
 func eventually(t *testing.T, what string, holds func() bool, more ...*string) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(50 * time.Millisecond) {
@@ -101,8 +101,8 @@ func eventually(t *testing.T, what string, holds func() bool, more ...*string) {
 	}
 }
 
-// A process gets what every program needs, what its plugin reads, and what its own block is given: no secret of
-// another's.
+// A process gets what every program needs, the variables that its plugin declares, and those of its own block: no
+// secret of another block.
 func TestAProcessGetsNoSecretOfAnother(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -164,7 +164,7 @@ func TestAProcessGetsNoSecretOfAnother(t *testing.T) {
 						case has && !slices.Contains(allowed, name):
 							t.Errorf("%s: process %d of %s (plugin %d) has %s", when, process, block, pid, name)
 						case !has && slices.Contains(allowed, name):
-							// a process that does not run its program yet has its parent's
+							// a process that has not called exec yet has its parent's
 							lacking = fmt.Sprintf("%s: process %d of %s (plugin %d) has no %s", when, process, block,
 								pid, name)
 						}
@@ -184,7 +184,7 @@ func TestAProcessGetsNoSecretOfAnother(t *testing.T) {
 	})
 	check("started")
 
-	// The next engine adopts what is alive, and starts a block anew by the same rule.
+	// The next engine adopts live processes, and gives a restarted block its variables by the same rule.
 	engine := state.Holder(run)
 	if engine == nil {
 		t.Fatal("no engine is running on the run")

@@ -35,13 +35,13 @@ func exitCode(err error, w io.Writer, s view.Style) int {
 		return exitFailed
 	}
 	fmt.Fprintf(w, "%s %s\n", s.Red(s.Bold("Error:")), err)
-	var told *sdk.Error
-	if errors.As(err, &told) {
-		if told.Detail != "" {
-			fmt.Fprintf(w, "\n%s\n", told.Detail)
+	var described *sdk.Error
+	if errors.As(err, &described) {
+		if described.Detail != "" {
+			fmt.Fprintf(w, "\n%s\n", described.Detail)
 		}
-		if told.Remedy != "" {
-			fmt.Fprintf(w, "\n%s %s\n", s.Bold("What to do:"), told.Remedy)
+		if described.Remedy != "" {
+			fmt.Fprintf(w, "\n%s %s\n", s.Bold("What to do:"), described.Remedy)
 		}
 	}
 	return exitFailed

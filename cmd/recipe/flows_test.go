@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The walk through the flows in docs/architecture.md names files and functions: each is there. A file without a folder
-// lies in the folder of the file that the same line names before it.
+// The flows in docs/architecture.md name files and functions; each exists. A file without a folder is in the folder of
+// the file that the same line names before it.
 func TestTheFlowsNameWhatIsThere(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/architecture.md")

@@ -17,7 +17,7 @@ const (
 	module     = "github.com/recipe-rl/recipe"
 )
 
-// files calls fn with every file of the repository that a person wrote, by its slash path from the root.
+// files calls fn with the slash path from the root of every file of the repository that a person wrote.
 func files(t *testing.T, fn func(path string)) {
 	t.Helper()
 	skip := map[string]bool{".git": true, ".cache": true, "bin": true, "dist": true, ".recipe": true, ".venv": true,
@@ -66,9 +66,9 @@ func mayImport(file, pkg string) bool {
 		own, _, _ := strings.Cut(rest, "/")
 		return under("sdk", "plugins/"+own)
 	case "cmd":
-		return true // the one place that builds plugins in
+		return true // the only file that builds plugins in
 	default:
-		return true // end-to-end tests and tools stand outside
+		return true // end-to-end tests and tools may import anything
 	}
 }
 
@@ -129,8 +129,8 @@ func TestMayImport(t *testing.T) {
 	}
 }
 
-// TestFilesAreFit holds what a reader would trip over: files too long to read in one sitting, words of unfinished work,
-// and traces of the machine on which something was written.
+// TestFilesAreFit fails for files that are too long, words of unfinished work, and traces of the machine on which a
+// file was written.
 func TestFilesAreFit(t *testing.T) {
 	t.Parallel()
 	machine := regexp.MustCompile(`(^|[\s"'=:(` + "`" + `])/(wo` + `rk|ro` + `ot|tm` + `p/h)/|\.\./sha` + `red/|\.pye` +

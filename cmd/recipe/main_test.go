@@ -13,7 +13,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/protocol"
 )
 
-// TestMain lets the test binary be the program: the scripts run it as `recipe`, and the engine starts it as a plugin.
+// TestMain lets the test binary be the program: scripts run it as `recipe`, and the engine starts it as a plugin.
 func TestMain(m *testing.M) {
 	if _, plugin := os.LookupEnv(protocol.BuiltinKey); plugin {
 		sdk.ServeBuiltin(append(builtins(), standIns()...))
@@ -21,8 +21,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"recipe": func() { os.Exit(program()) }})
 }
 
-// TestScripts runs testdata/script: each file is one thing that a person does at the command line. With
-// `go test -run TestScripts ./cmd/recipe -args -update` their golden parts are written anew.
+// TestScripts runs testdata/script: each file tests one use of the command line. `go test -run TestScripts ./cmd/recipe
+// -args -update` rewrites their golden parts.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	recipes, err := filepath.Abs(filepath.Join(repository, "recipes"))

@@ -19,7 +19,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
-// metaArguments are those that every block takes besides its plugin's own, as docs/language.md has them.
+// metaArguments are those that every block accepts besides its plugin's own, as docs/language.md lists them.
 var metaArguments = map[string][]string{
 	"placement": {"gpus", "devices", "executor", "host"}, "runtime": {"python", "requirements", "venv"}, "restart": nil,
 	"health":   nil,
@@ -27,8 +27,8 @@ var metaArguments = map[string][]string{
 	"lifecycle": nil,
 }
 
-// TestDocsNameRealSettings holds the tables that translate other projects' settings to the schemas and the commands:
-// what stands in their right column as `KIND.PLUGIN: path` or `recipe COMMAND --flag` can be written.
+// TestDocsNameRealSettings compares the tables that translate other projects' settings with the schemas and the
+// commands: what their right column names as `KIND.PLUGIN: path` or `recipe COMMAND --flag` exists.
 func TestDocsNameRealSettings(t *testing.T) {
 	t.Parallel()
 	a := newApp(nil, io.Discard, io.Discard, []string{"RECIPE_CONFIG=" + filepath.Join("testdata", "settings.hcl")})
@@ -113,7 +113,8 @@ func TestEverySettingOfTheTrainerIsTranslated(t *testing.T) {
 	walk(p.Config, "")
 }
 
-// resolve finds an attribute by its path, an output, or a meta-argument, and the value among those that it can take.
+// resolve finds an attribute by its path, an output, or a meta-argument, and checks the value where an enum restricts
+// it.
 func resolve(p *schema.PluginSchema, path []string, value string) error {
 	if parts, ok := metaArguments[path[0]]; ok {
 		if len(path) > 1 && !slices.Contains(parts, path[1]) {

@@ -18,7 +18,7 @@ func TestInferenceAndTrainerShareAnEnvironment(t *testing.T) {
 	}
 	for _, gpu := range []bool{true, false} {
 		server, trainer := catalog.Packages(kind.Inference, "vllm", gpu), catalog.Packages(kind.Trainer, "grpo", gpu)
-		server.Needs, trainer.Needs = nil, nil // what each cannot start without
+		server.Needs, trainer.Needs = nil, nil // packages that each needs to start
 		if server.Empty() || !reflect.DeepEqual(server, trainer) {
 			t.Errorf("gpu %v: vllm needs %+v, grpo %+v; want the same", gpu, server, trainer)
 		}

@@ -43,7 +43,7 @@ func bigRecipe(b *testing.B, n int) string {
 	return path
 }
 
-// floor is the least that any engine on hcl/v2 would do with the same file: parse it, order the blocks by their
+// floor does the minimum that any engine on hcl/v2 needs for the same file: parse it, order the blocks by their
 // references and evaluate every attribute. It returns the number of blocks.
 func floor(src []byte) (int, error) {
 	f, diags := hclsyntax.ParseConfig(src, "big.hcl", hcl.InitialPos)
@@ -87,7 +87,7 @@ func floor(src []byte) (int, error) {
 	return len(served), nil
 }
 
-// BenchmarkFloor is what BenchmarkPlan is compared with: docs/benchmarks/plan.md has the ratios of one run.
+// BenchmarkFloor is the reference for BenchmarkPlan: docs/benchmarks/plan.md has the ratios of one run.
 func BenchmarkFloor(b *testing.B) {
 	for _, n := range []int{10, 100, 1000, 5000} {
 		src, err := os.ReadFile(bigRecipe(b, n))
@@ -104,8 +104,8 @@ func BenchmarkFloor(b *testing.B) {
 	}
 }
 
-// measure also reports the processor time of an operation, garbage collection included: on a busy machine the steady
-// figure.
+// measure also reports the processor time of an operation, garbage collection included, which is steadier on a busy
+// machine.
 func measure(b *testing.B, op func()) {
 	b.Helper()
 	b.ReportAllocs()

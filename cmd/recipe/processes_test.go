@@ -12,8 +12,8 @@ import (
 	"github.com/recipe-rl/recipe/engine/state"
 )
 
-// TestEveryBlockIsAProcessOfItsOwn: two environments and all other blocks live in processes of their own, none of them
-// the engine's, and the death of one environment is nobody else's.
+// TestEveryBlockIsAProcessOfItsOwn: every block has its own process, other than the engine's, and the death of one
+// environment does not affect the others.
 func TestEveryBlockIsAProcessOfItsOwn(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop(t)
@@ -56,7 +56,7 @@ func TestEveryBlockIsAProcessOfItsOwn(t *testing.T) {
 	}
 }
 
-// awaitProcesses waits until so many blocks have recorded a process, and until more holds; nil asks for nothing more.
+// awaitProcesses waits until that many blocks have recorded a process and, unless it is nil, until more is true.
 func (w *workshop) awaitProcesses(n int, more func(map[string]int) bool) map[string]int {
 	w.t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {

@@ -10,7 +10,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/state"
 )
 
-// Several people detach the same run at the same moment: one engine gets it, and everybody is told which.
+// Several people detach the same run at the same moment: one engine is started, and everybody is told which.
 func TestSeveralDetachAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{2, 5} {

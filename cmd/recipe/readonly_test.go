@@ -11,10 +11,10 @@ import (
 	"testing"
 )
 
-// person is a user without the rights of root, for whom folders can be read-only.
+// person is a user without root's rights, for whom folders can be read-only.
 type person struct {
 	t   *testing.T
-	bin string // the program, where everybody may run it
+	bin string // the program, in a folder where everybody may run it
 	*workshop
 }
 
@@ -28,13 +28,13 @@ func newPerson(t *testing.T) *person {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// By another process: one that this process starts meanwhile would hold the file open for writing, and it could not
-	// be run.
+	// Copied by another process: if this process wrote the file, a child that it starts meanwhile would hold it open for
+	// writing, and the file could not be run.
 	if out, err := exec.CommandContext(t.Context(), "cp", self, p.bin).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if err = os.Chmod(p.bin, 0o755); err == nil {
-		err = os.Chmod(filepath.Dir(w.dir), 0o755) // t.TempDir is for its owner alone
+		err = os.Chmod(filepath.Dir(w.dir), 0o755) // t.TempDir can be entered by its owner only
 	}
 	for _, path := range []string{w.dir, filepath.Join(w.dir, "quickstart.hcl")} {
 		if err == nil && os.Getuid() == 0 {
@@ -77,7 +77,7 @@ func (p *person) write(name, text string, mode fs.FileMode) {
 	}
 }
 
-// owner is what the lock says of the engine.
+// owner is the engine's pid according to the lock.
 func (p *person) owner() string {
 	text, _ := os.ReadFile(filepath.Join(p.dir, ".recipe", "quickstart", "lock"))
 	return string(text)
@@ -90,7 +90,7 @@ func (p *person) chmod(name string, mode fs.FileMode) {
 	}
 }
 
-// A run whose directory cannot be removed is not ended first, and nothing says that it is removed.
+// A run whose directory cannot be removed is not ended first, and no message says that it was removed.
 func TestDestroyOfAReadOnlyFolderEndsNothing(t *testing.T) {
 	t.Parallel()
 	p := newPerson(t)

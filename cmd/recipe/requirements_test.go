@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// TestRequirementsNameRealTests holds docs/requirements.md to the tree: a test that it names exists, a line that calls
-// itself met names one (or a document), and every id stands once.
+// TestRequirementsNameRealTests checks docs/requirements.md: a test that it names exists, a line that is called met
+// names one (or a document), and every id occurs once.
 func TestRequirementsNameRealTests(t *testing.T) {
 	t.Parallel()
 	tests := map[string]bool{}
-	subtests := map[string]bool{} // strings that stand in a file of tests, for names after the slash
+	subtests := map[string]bool{} // strings in a test file, for names after the slash
 	declared := regexp.MustCompile(`(?m)^(?:func|def|async def|    def) ((?:Test|Fuzz|test_)\w+)`)
 	quoted := regexp.MustCompile(`"([^"\n]+)"`)
 	files(t, func(path string) {

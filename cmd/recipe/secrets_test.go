@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Canaries are secrets that come into a run by every way there is. None may be found anywhere afterwards.
+// Canaries are secrets that enter a run in every possible way. None may be found anywhere afterwards.
 const (
 	canaryEnv  = "canary-of-env-5d1f0c77"
 	canaryVar  = "canary-of-variable-9be2a431"
@@ -60,7 +60,7 @@ output "credentials" {
 }
 `
 
-// vault runs commands that know the canaries and searches what they leave.
+// vault runs commands that know the canaries and searches what they leave behind.
 type vault struct {
 	t   *testing.T
 	dir string
@@ -75,7 +75,7 @@ func newVault(t *testing.T, recipe string) *vault {
 	return v
 }
 
-// recipe runs a command, demands its outcome, and searches what it says.
+// recipe runs a command, checks its exit code, and searches its output.
 func (v *vault) recipe(succeeds bool, args ...string) string {
 	v.t.Helper()
 	ctx, cancel := context.WithTimeout(v.t.Context(), 3*time.Minute)
@@ -100,13 +100,13 @@ func (v *vault) clean(where string, text []byte) {
 	}
 }
 
-// search looks into every file of the run, and into the arguments of every process of this machine.
+// search reads every file of the run, and the arguments of every process of this machine.
 func (v *vault) search() {
 	v.t.Helper()
 	files := 0
 	err := filepath.WalkDir(v.dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
-			return nil //nolint:nilerr // what has just been removed holds nothing
+			return nil //nolint:nilerr // a file that was just removed holds nothing
 		}
 		text, err := os.ReadFile(path)
 		if err == nil {
@@ -122,7 +122,7 @@ func (v *vault) search() {
 	for _, path := range lines {
 		text, err := os.ReadFile(path)
 		if err != nil || bytes.Contains(text, []byte("--var\x00")) {
-			continue // gone, or what the person typed: that is the price of --var
+			continue // gone, or typed by the person: that is the price of --var
 		}
 		v.clean(path, text)
 	}
@@ -161,7 +161,7 @@ func TestSecretsOfADetachedRunAreFoundNowhere(t *testing.T) {
 	apply("100000")
 	defer v.recipe(true, "destroy", "-y")
 	v.search()
-	apply("200000") // handed to the live engine over its socket
+	apply("200000") // sent to the live engine over its socket
 	v.recipe(true, "restart", "inference.tiny.policy")
 	v.recipe(true, "status", "--json")
 	v.recipe(true, "show", "--json")
@@ -171,7 +171,7 @@ func TestSecretsOfADetachedRunAreFoundNowhere(t *testing.T) {
 	v.search()
 }
 
-// The worst place for a secret is where a plugin repeats it: a model of that name does not exist.
+// The hardest case is a plugin that repeats a secret: a model of that name does not exist.
 func TestASecretThatAPluginRepeatsIsBlankedOut(t *testing.T) {
 	t.Parallel()
 	for name, value := range map[string]string{"variable": "var.token", "environment": `env("CANARY")`,

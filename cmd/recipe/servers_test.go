@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A server of the standard library waits for ever for what does not come: sdk/web makes those that do not.
+// A server of the standard library waits without limit; those of sdk/web have limits.
 func TestEveryHTTPServerHasLimits(t *testing.T) {
 	t.Parallel()
 	bare := regexp.MustCompile(`http\.Server\{|http\.(ListenAndServe|Serve)(TLS)?\(|httputil\.NewServerConn`)

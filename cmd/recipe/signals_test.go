@@ -68,7 +68,8 @@ func (w *workshop) metrics() int {
 	return n
 }
 
-// A signal to the process and another to its group at the same moment, as timeout(1) sends them, drain and do not kill.
+// A signal to the process and another to its group at the same moment, as timeout(1) sends them, drain instead of
+// killing.
 func TestSignalsOfOneMomentDrain(t *testing.T) {
 	t.Parallel()
 	for name, sig := range map[string]syscall.Signal{"SIGTERM": syscall.SIGTERM, "SIGINT": syscall.SIGINT} {
@@ -100,11 +101,11 @@ func TestSignalsOfOneMomentDrain(t *testing.T) {
 	}
 }
 
-// The terminal of an apply is closed: at once, or with the shell that the apply was started from, as when ssh is cut
-// off.
+// The terminal of an apply is closed: directly, or with the shell that started the apply, as when ssh is cut off.
 func TestAClosedTerminalDoesNotStopTheRun(t *testing.T) {
 	t.Parallel()
-	// Under nohup the shells below would inherit that SIGHUP is ignored; a signal that is caught has its default there.
+	// Under nohup the shells below would inherit that SIGHUP is ignored; a signal that is caught has its default handler
+	// there.
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(hangups) })
@@ -124,7 +125,7 @@ func TestAClosedTerminalDoesNotStopTheRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			read := make(chan struct{})
-			go func() { // what is not read stops who writes
+			go func() { // unread output would block the writer
 				defer close(read)
 				_, _ = new(bytes.Buffer).ReadFrom(terminal)
 			}()
@@ -150,7 +151,7 @@ func TestAClosedTerminalDoesNotStopTheRun(t *testing.T) {
 			if out := w.recipe("stop"); !strings.Contains(out, "The run is stopped") {
 				t.Errorf("recipe stop says:\n%s", out)
 			}
-			_ = cmd.Wait() // who was started at the terminal ends in whatever way
+			_ = cmd.Wait() // processes that were started at the terminal end somehow
 			eventually(t, "the engine ends", func() bool { return syscall.Kill(engine.PID, 0) != nil })
 			if text := said(); name != "pipe" && name != "json" &&
 				!strings.Contains(text, "The run is stopped. Continue with") || strings.Contains(text, "\x1b[") {

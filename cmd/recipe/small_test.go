@@ -132,7 +132,7 @@ func TestVariables(t *testing.T) {
 	}
 }
 
-// Ctrl-C at a question is an answer: a read from a terminal alone would not notice it.
+// Ctrl-C at a question cancels it: a read from a terminal alone would not notice the signal.
 func TestAQuestionIsLeftByCtrlC(t *testing.T) {
 	t.Parallel()
 	silent, w := io.Pipe()

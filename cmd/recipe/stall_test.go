@@ -18,11 +18,10 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 )
 
-// stillAfter is what these tests take for a minute: long enough that a slow machine which works is not taken for one
-// that does not.
+// stillAfter replaces a minute in these tests: long enough that a slow machine is not taken for one that has stalled.
 const stillAfter = 2 * time.Second
 
-// stalled is a run that is to stand still.
+// stalled is a run that is meant to stall.
 type stalled struct {
 	*testing.T
 	dir    state.Dir
@@ -30,7 +29,7 @@ type stalled struct {
 	done   chan error
 }
 
-// standStill applies a recipe whose plugins run as processes of their own.
+// standStill applies a recipe whose plugins run in processes of their own.
 func standStill(t *testing.T, recipe string) *stalled {
 	t.Helper()
 	root := t.TempDir()
@@ -75,7 +74,7 @@ func standStill(t *testing.T, recipe string) *stalled {
 	return s
 }
 
-// waitsFor waits until the run says that it stands still at a block, in words that match.
+// waitsFor waits until the run reports a stall at a block, in words that match.
 func (s *stalled) waitsFor(root, sentence string) why.StallDocument {
 	s.Helper()
 	want := regexp.MustCompile(sentence)
@@ -147,7 +146,7 @@ trainer "tiny" "policy" {
 }
 `
 
-// TestWhyNamesTheCause makes each edge of the loop stand still, and asks what the run waits for.
+// TestWhyNamesTheCause makes each edge of the loop stall, and asks what the run waits for.
 func TestWhyNamesTheCause(t *testing.T) {
 	t.Parallel()
 	world := func(more string) string {
@@ -249,7 +248,7 @@ func TestWhyNamesTheCause(t *testing.T) {
 	}
 }
 
-// TestStacksShowTheLineThatHangs asks the plugin process of the block at the cause where it is.
+// TestStacksShowTheLineThatHangs asks the plugin process of the block that causes the stall for its stacks.
 func TestStacksShowTheLineThatHangs(t *testing.T) {
 	t.Parallel()
 	s := standStill(t, stillBody+`
@@ -275,8 +274,8 @@ environment "still" "world" {
 	t.Errorf("no stack holds Score: %+v", d.Stacks)
 }
 
-// TestWhatHoldsUpARunIsRestarted lets the deadline of an edge pass: the block at the cause is started again, and the
-// run goes on.
+// TestWhatHoldsUpARunIsRestarted lets the deadline of an edge pass: the block that causes the stall is restarted, and
+// the run continues.
 func TestWhatHoldsUpARunIsRestarted(t *testing.T) {
 	t.Parallel()
 	s := standStill(t, strings.Replace(stillBody, "1000000", "3", 1)+`
@@ -330,7 +329,8 @@ environment "still" "world" {
 				`.*after 1 restarts? within`))
 }
 
-// TestAnEnvironmentThatHasEndedFailsTheRun has nothing to restart: what has ended by itself is no failure.
+// TestAnEnvironmentThatHasEndedFailsTheRun: there is nothing to restart, because an environment that ended by itself
+// has not failed.
 func TestAnEnvironmentThatHasEndedFailsTheRun(t *testing.T) {
 	t.Parallel()
 	s := standStill(t, stillBody+`

@@ -20,7 +20,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
-// standIns are plugins that stand still in one way each. They run as processes of their own, as every plugin does.
+// standIns are plugins that stall in one way each. They run in processes of their own, as every plugin does.
 func standIns() []*sdk.Definition {
 	return []*sdk.Definition{
 		envs.Define("still", "An environment that stands still", openStill),
@@ -65,7 +65,7 @@ func (w *stillWorld) Next(context.Context) (envs.Task, error) {
 	if n := w.tasks.Add(1); n > w.setup.Config.After && !w.again {
 		switch w.setup.Config.At {
 		case "next":
-			select {} // deaf to its context, as code that hangs is
+			select {} // ignores its context, as code that hangs does
 		case "end":
 			return envs.Task{}, envs.EOF
 		}
@@ -115,7 +115,7 @@ type stillTrainer struct {
 
 type collective struct{}
 
-// Run takes one batch and hangs in its step.
+// Run leases one batch and hangs in its step.
 func (*collective) Run(ctx context.Context, req sdk.Request[stillTrainer], host trainer.Host) error {
 	var api outputs.Trajectories
 	if err := req.Config.Trajectories.Decode(&api); err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/recipe-rl/recipe/schema/addr"
 )
 
-// A run makes its own secrets: a key, and from it two tokens a block. What it writes and says must hold none of them;
-// only the key lies in its file.
+// A run makes its own secrets: a key, and from it two tokens per block. Its files and output contain none of them,
+// except for the key's own file.
 func TestTokensOfAQuickstartRunAreFoundNowhere(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -13,7 +13,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-// What users of other systems suffer from, played with the real program (docs/survival.md lists it).
+// Problems that users of other systems report, reproduced with the real program (docs/survival.md lists them).
 
 // workshop is a folder with the quickstart.
 type workshop struct {
@@ -59,7 +59,7 @@ func (w *workshop) record() *state.Run {
 	return r
 }
 
-// While a run was stopped, somebody else has taken the port of its inference server.
+// While a run was stopped, another process has bound the port of its inference server.
 func TestAPortThatWasTakenMeanwhile(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop(t)
@@ -82,8 +82,8 @@ func TestAPortThatWasTakenMeanwhile(t *testing.T) {
 	}
 }
 
-// Several people (or a person and a cron job) resume the same run at the same moment: one engine works, nothing runs
-// twice.
+// Several people (or a person and a cron job) resume the same run at the same moment: one engine works, and no process
+// runs twice.
 func TestSeveralResumeAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop(t)

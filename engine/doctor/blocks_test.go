@@ -18,7 +18,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/interpreter"
 )
 
-// needs is what the plugin of these tests asks of Python.
+// needs is what the plugin of these tests requires of Python.
 var needs = sdk.Packages{
 	Requirements: []string{"engine-cpu==2", "torch==5"}, Needs: []string{"engine", "torch"},
 	Aliases: map[string]string{"engine": "engine-cpu"},
@@ -56,7 +56,7 @@ func file(t *testing.T, path string) string {
 	return path
 }
 
-// It changes the process's environment, where prepared environments are looked for, so nothing here is parallel.
+// Not parallel: it changes the process's environment, in which prepared environments are searched.
 func TestBlocks(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	t.Setenv("HOME", t.TempDir())
@@ -85,7 +85,7 @@ func TestBlocks(t *testing.T) {
 		has     map[string]string
 		block   func(*schema.Block)
 		machine func(*Machine)
-		what    string // the finding's name; empty: there is none that is not ok
+		what    string // the finding's name; empty: every finding is ok
 		verdict Verdict
 		found   string
 		remedy  string
@@ -164,7 +164,7 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
-// A plan says where apply would fail on this machine, and starts nothing to find it out.
+// A plan says where apply would fail on this machine, without starting a process.
 func TestNotes(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	t.Setenv("HOME", t.TempDir())

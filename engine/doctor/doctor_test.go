@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// healthy is a machine on which nothing is wrong; a case breaks one thing.
+// healthy is a machine without any problem; each case breaks one thing.
 func healthy(dir string) Machine {
 	answers := map[string]string{
 		"go":         "go1.26.0\n",

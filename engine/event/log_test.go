@@ -69,7 +69,7 @@ func TestAppendNumbersEventsAcrossReopening(t *testing.T) {
 	}
 }
 
-// A block that was taken out of the run and comes back counts its attempts from 1 again, and its events go on.
+// A block that is removed from the run and added again counts its attempts from 1, and its event numbers continue.
 func TestTheCursorFollowsABlockThatComesBack(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

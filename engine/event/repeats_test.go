@@ -10,7 +10,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/disk/disktest"
 )
 
-// clocked opens a log whose clock only the test moves.
+// clocked opens a log with a clock that the test moves.
 func clocked(t *testing.T, dir string) (*Log, *time.Time) {
 	t.Helper()
 	l, err := Open(dir)
@@ -36,8 +36,8 @@ func readAll(t *testing.T, dir string) (out []Event) {
 	return out
 }
 
-// A line at every step, for an hour: the first are written, then one a minute with the number of those that it stands
-// for.
+// An hour of a line at every step: the first lines are written, then one a minute with the number of lines that it
+// replaces.
 func TestLinesThatDifferInNumbersOnlyAreCounted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -66,7 +66,7 @@ func TestLinesThatDifferInNumbersOnlyAreCounted(t *testing.T) {
 	}
 }
 
-// An hour of 100 environments that report, show samples and repeat themselves fits into 10 MB.
+// An hour of 100 environments that report, show samples and repeat themselves needs at most 10 MB.
 func TestAnHourOfAHundredEnvironments(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -121,7 +121,7 @@ func TestAnHourOfAHundredEnvironments(t *testing.T) {
 	t.Logf("the log of an hour has %.1f MB", float64(total)/1e6)
 }
 
-// What differs in more than numbers is all there.
+// Lines that differ in more than numbers are all written.
 func TestLinesThatDifferAreAllWritten(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -137,7 +137,7 @@ func TestLinesThatDifferAreAllWritten(t *testing.T) {
 	}
 }
 
-// However fast a block changes its phase, the log says at once which one it is in.
+// However often a block changes its phase, the log has the current one.
 func TestAPhaseIsNeverLate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -165,8 +165,8 @@ func TestAPhaseIsNeverLate(t *testing.T) {
 	}
 }
 
-// A new file says how far the log had followed every block, so older ones can go: those beyond what is kept are
-// deleted.
+// A new file records how far the log had followed every block, so older files can be deleted: those beyond the limit
+// are.
 func TestOldFilesGoAndNothingIsAskedForAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -221,7 +221,7 @@ func TestOldFilesGoAndNothingIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// Whoever follows the log goes on in the next file.
+// A follower of the log continues in the next file.
 func TestAReaderFollowsAcrossFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -248,7 +248,7 @@ func TestAReaderFollowsAcrossFiles(t *testing.T) {
 	}
 }
 
-// While the disk is full events are held, and are there in order when there is room again.
+// While the disk is full events are kept in memory; with room again they are written in order.
 func TestEventsWaitForRoom(t *testing.T) {
 	t.Parallel()
 	small := disktest.Small(t, 256<<10)
@@ -274,7 +274,7 @@ func TestEventsWaitForRoom(t *testing.T) {
 	}
 }
 
-// An event that must not be written before the record is not, also when the log is closed.
+// An event that must not be written before the record is held back, also when the log is closed.
 func TestAnEventOnHoldIsNotWritten(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

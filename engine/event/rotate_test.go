@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A file that cannot be started costs the events of that time, not those after it.
+// While a new file cannot be created events are lost, but not those after it.
 func TestALogThatCannotRotateGoesOnWhenItCan(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -37,7 +37,7 @@ func TestALogThatCannotRotateGoesOnWhenItCan(t *testing.T) {
 	}
 }
 
-// A full disk leaves a part of a line. It is cut off before the next one, also when that did not work at once.
+// A full disk leaves an incomplete line. It is cut off before the next line, also if the first attempt to do so fails.
 func TestATornLineIsCutOffBeforeTheNext(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -60,7 +60,7 @@ func TestATornLineIsCutOffBeforeTheNext(t *testing.T) {
 	}
 }
 
-// Whoever follows the log may have read a part of a line that is then cut off.
+// A follower of the log may have read part of a line that is then cut off.
 func TestAFollowerForgetsALineThatWasCutOff(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

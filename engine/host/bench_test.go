@@ -8,7 +8,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/host"
 )
 
-// BenchmarkLaunch is the start of a plugin process until it has said who it is, and its end.
+// BenchmarkLaunch is the start of a plugin process until its handshake, and its end.
 func BenchmarkLaunch(b *testing.B) {
 	for b.Loop() {
 		p, err := host.Launch(context.Background(), spec(b.TempDir()))
@@ -23,7 +23,7 @@ func BenchmarkLaunch(b *testing.B) {
 	}
 }
 
-// BenchmarkLaunchEightSideBySide is what a recipe of eight blocks pays.
+// BenchmarkLaunchEightSideBySide is the cost of a recipe of eight blocks.
 func BenchmarkLaunchEightSideBySide(b *testing.B) {
 	for b.Loop() {
 		plugins := make([]*host.Plugin, 8)
@@ -68,7 +68,7 @@ func running(b *testing.B) (*host.Plugin, string) {
 	return p, dir
 }
 
-// BenchmarkReattach is what an engine pays to find a plugin again.
+// BenchmarkReattach is the cost of finding a plugin again in a new engine.
 func BenchmarkReattach(b *testing.B) {
 	_, dir := running(b)
 	for b.Loop() {

@@ -15,7 +15,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/protocol"
 )
 
-// binary makes a plugin binary that notes each of its starts in a file beside it.
+// binary makes a plugin binary that records each of its starts in a file beside it.
 func binary(t *testing.T, comment string) (path string, starts func() int) {
 	t.Helper()
 	dir := t.TempDir()
@@ -96,7 +96,7 @@ func TestABinaryIsAskedOnceForItsSchema(t *testing.T) {
 		if argv, env, err := c.Command(kind.Environment, "ticker"); err != nil || argv[0] != path || len(env) != 0 {
 			t.Errorf("command %v with %v, %v", argv, env, err)
 		}
-		// What it reads of the environment is learned with the schema, and kept with it.
+		// The variables that a plugin reads are cached together with its schema.
 		if got := c.Environment(kind.Environment, "ticker",
 			[]string{"TICKER_KEY=1", "TICKERS=2", "PATH=/bin"}); !slices.Equal(got,
 			[]string{"TICKER_KEY=1", "PATH=/bin"}) {

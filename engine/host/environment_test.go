@@ -38,7 +38,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// The page for authors lists every variable that a process gets, and no other.
+// The page for authors lists exactly the variables that a process gets.
 func TestThePageListsWhatAProcessGets(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "plugin-protocol.md"))

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 )
 
-// EveryProgram is the list of variables, for the test that holds the documentation to it.
+// EveryProgram is the list of variables, for the test of the documentation.
 func EveryProgram() []string { return everyProgram }
 
 // HasRecord says whether a plugin process is recorded in a block's directory.

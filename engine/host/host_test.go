@@ -25,7 +25,7 @@ import (
 	schemaspec "github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// TestMain lets the test binary be what the tests start: a plugin, or an engine to be killed.
+// TestMain lets the test binary be a plugin, or an engine that is killed.
 func TestMain(m *testing.M) {
 	if sdk.ServeBuiltin([]*sdk.Definition{definition()}) {
 		return
@@ -42,7 +42,7 @@ type config struct {
 	Behave  string `recipe:"behave" default:"" doc:"what Run does"`
 }
 
-// service counts, so that a test can see that the same process goes on, and may supervise a program.
+// service counts, which shows that the same process continues, and can supervise a program.
 type service struct{}
 
 func (service) Run(ctx context.Context, req sdk.Request[config], h sdk.Host) error {
@@ -301,7 +301,7 @@ func TestALaunchThatHangsEndsWithItsContext(t *testing.T) {
 	s.Command = []string{"sh", "-c", "echo $$ > pid; sleep 600"}
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
-	go func() { // the plugin is there, and says nothing: that is when the caller has enough
+	go func() { // the plugin is there and does not answer; now the caller cancels
 		for ctx.Err() == nil {
 			if text, err := os.ReadFile(dir + "/pid"); err == nil && bytes.HasSuffix(text, []byte("\n")) {
 				cancel()
@@ -360,7 +360,7 @@ func TestReattachAfterTheEngineIsKilled(t *testing.T) {
 	if p.PID() != pid {
 		t.Errorf("pid is %d, was %d", p.PID(), pid)
 	}
-	// The events of before and after are one row without a hole, also those told while no engine was there.
+	// The events before and after are one sequence without a gap, including those emitted while no engine was there.
 	watching, cancel := context.WithCancel(ctx)
 	next := seen + 1
 	_ = p.Watch(watching, seen, func(e event.Event) {
@@ -499,7 +499,7 @@ func TestASuspendedPluginCanBeEnded(t *testing.T) {
 	if err := syscall.Kill(p.PID(), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	// A stop takes a moment to reach every thread.
+	// A stop signal needs a moment to reach every thread.
 	for deadline := time.Now().Add(deadline); ; {
 		short, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 		_, err := p.Status(short)

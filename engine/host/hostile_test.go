@@ -15,8 +15,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
 
-// A record that somebody else has written names a living process of this user's, rightly in all but the mark, which it
-// cannot know.
+// A record written by somebody else names a live process of this user with correct values, except for the mark, which
+// it cannot know.
 func TestARecordCannotNameWhatIsSignalled(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the system does not tell another process's environment")
@@ -51,8 +51,8 @@ func TestARecordCannotNameWhatIsSignalled(t *testing.T) {
 	}
 }
 
-// The leader of a session has ended and a record names it: what is left of the session is ended when it carries the
-// mark, and only then.
+// The leader of a session has ended and a record names it: the rest of the session is ended only if it carries the
+// mark.
 func TestARecordCannotNameAnAbandonedSession(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the system does not tell another process's environment")

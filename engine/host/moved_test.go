@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A live process that was started when its directory lay elsewhere is found by the path that it was given.
+// A live process whose directory was moved after its start is found by its original path.
 func TestAMovedDirectoryIsNoticed(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -25,7 +25,7 @@ func TestAMovedDirectoryIsNoticed(t *testing.T) {
 	if from := Moved(t.Context(), now, nil); from != old {
 		t.Errorf("moved from %q, want %q", from, old)
 	}
-	if err := os.Symlink(now, old); err != nil { // the paths that the process was given lead to it again
+	if err := os.Symlink(now, old); err != nil { // the paths that the process has are valid again
 		t.Fatal(err)
 	}
 	if from := Moved(t.Context(), now, nil); from != "" {

@@ -34,7 +34,7 @@ panic: sdk: environment "ticker": two attributes are called letter
 goroutine 1 [running]:
 ` // … and 60 lines of a stack
 
-// What a plugin that does not start is blamed for.
+// The reasons that are given for a plugin that does not start.
 func TestPluginsThatDoNotStart(t *testing.T) {
 	t.Parallel()
 	stack := ""
@@ -83,7 +83,7 @@ func TestPluginsThatDoNotStart(t *testing.T) {
 				(c.not != "" && strings.Contains(err.Error(), c.not)) {
 				t.Errorf("the error tells what does not belong to it:\n%v", err)
 			}
-			// Asked for its schema it runs in a folder that is gone afterwards: no message may name a file in it.
+			// To read its schema a plugin runs in a temporary folder that is then deleted: no message may name a file in it.
 			if c.within < deadline {
 				return
 			}
@@ -100,7 +100,7 @@ func TestPluginsThatDoNotStart(t *testing.T) {
 	}
 }
 
-// A library that prints a banner, with or without the end of its line, keeps no plugin from starting.
+// A library that prints a banner, with or without a line break at its end, does not keep a plugin from starting.
 func TestABannerBeforeTheHandshake(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]string{"lines": "echo hello\necho; echo 1 of 2",
@@ -126,7 +126,7 @@ func TestABannerBeforeTheHandshake(t *testing.T) {
 	}
 }
 
-// How a process ended is known to the engine that started it.
+// The engine that started a process knows its exit status.
 func TestHowAPluginEnded(t *testing.T) {
 	t.Parallel()
 	p := launch(t, t.TempDir(), nil)
@@ -151,7 +151,7 @@ func TestHowAPluginEnded(t *testing.T) {
 	}
 }
 
-// Each line is told once, whole, by one engine or the next.
+// Each line is logged once, whole, by one engine or the next.
 func TestOutput(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

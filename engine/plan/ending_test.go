@@ -11,7 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// TestStepsThatAreDone: lowering steps to what is done ends the training, and the plan says so.
+// TestStepsThatAreDone: lowering steps to the number that is done ends the training, and the plan says so.
 func TestStepsThatAreDone(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

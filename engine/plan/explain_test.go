@@ -13,8 +13,8 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// TestAReasonNamesTheValuesThatChanged plans a trainer whose nested block has changed in one of its values, and in the
-// content of a file that it names.
+// TestAReasonNamesTheValuesThatChanged plans a trainer in whose nested block one value has changed, and the content of
+// a file that it names.
 func TestAReasonNamesTheValuesThatChanged(t *testing.T) {
 	t.Parallel()
 	const code = "my_loss.py:clipped@sha256:"

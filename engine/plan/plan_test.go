@@ -154,7 +154,7 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-// What a block declares around its body starts its process anew when it changes, like an attribute.
+// A changed meta-argument of a block restarts its process, like a changed attribute.
 func TestWhatStandsAroundABodyIsCompared(t *testing.T) {
 	t.Parallel()
 	const secret = "hf_canary"
@@ -170,7 +170,7 @@ func TestWhatStandsAroundABodyIsCompared(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		change func(*schema.Meta)
-		reason string // "": nothing is to be done
+		reason string // "": nothing to do
 	}{
 		"nothing":                {func(*schema.Meta) {}, ""},
 		"health is the engine's": {func(m *schema.Meta) { m.Health = &schema.Health{Failures: 9} }, ""},
@@ -294,7 +294,7 @@ func TestFinishedRunNeedsNothing(t *testing.T) {
 	if p.Changes() {
 		t.Errorf("actions %v, want nothing", actions(p))
 	}
-	// With one more step to do, everything that the trainer needs comes back.
+	// With one more step to do, all blocks that the trainer needs are started again.
 	blocks := loop()
 	blocks[3] = block(trainer, map[string]int{"live": 2}, env)
 	p, err = plan.Make(plan.Input{Recipe: &schema.Recipe{Blocks: blocks}, Recorded: rec})
@@ -360,7 +360,7 @@ func TestNestedBlockForcesTheHardestInIt(t *testing.T) {
 	}
 }
 
-// TestJSONFormIsHeld holds the public form of a plan; UPDATE_GOLDEN=1 rewrites the file after a deliberate change.
+// TestJSONFormIsHeld compares the public form of a plan; UPDATE_GOLDEN=1 rewrites the file after a deliberate change.
 func TestJSONFormIsHeld(t *testing.T) {
 	t.Parallel()
 	blocks := loop()
@@ -399,8 +399,7 @@ func TestJSONFormIsHeld(t *testing.T) {
 	}
 }
 
-// A process that was started before the project was moved is started again where the project is now, unless that is due
-// anyway.
+// A process that was started before the project was moved is restarted in the new place, unless it is restarted anyway.
 func TestAMovedProcess(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -408,7 +407,7 @@ func TestAMovedProcess(t *testing.T) {
 		declared map[string]int
 		alive    bool
 		want     plan.Action
-		moved    bool // is a reason
+		moved    bool // part of the reason
 	}{
 		"a service":          {inf, map[string]int{"live": 1}, true, plan.Restart, true},
 		"a job":              {trainer, map[string]int{"live": 1}, true, plan.Resume, true},

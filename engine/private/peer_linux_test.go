@@ -18,7 +18,7 @@ func asStranger(t *testing.T, f func()) {
 	onlyRoot(t)
 	done := make(chan syscall.Errno)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		_, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, stranger, stranger, stranger)
 		if errno == 0 {
 			f()

@@ -47,7 +47,7 @@ func TestPeerNeedsAUnixSocket(t *testing.T) {
 	}
 }
 
-// everybodys makes a folder that everybody can enter.
+// everybodys makes a folder that every user can enter.
 func everybodys(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "peer")

@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// uv is a stand-in for the program: `venv` makes an interpreter that knows one package, `pip install` notes what it was
-// asked for and fails for packages called broken. The real one runs in the end-to-end tests.
+// uv is a stand-in for the program: `venv` makes an interpreter that has one package, `pip install` records its
+// arguments and fails for packages called broken. The end-to-end tests run the real one.
 const uv = `#!/bin/sh
 log="$(dirname "$0")/calls"
 for last; do :; done
@@ -46,7 +46,7 @@ pip)
 esac
 `
 
-// fake puts the stand-in into PATH and returns the file with its calls.
+// fake puts the stand-in into PATH and returns the file in which it records its calls.
 func fake(t *testing.T) (calls func() string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -83,7 +83,7 @@ func TestPrepare(t *testing.T) {
 
 	var made [4]bool
 	var wg sync.WaitGroup
-	for i := range made { // several at once: one makes it, the others wait for it
+	for i := range made { // several at once: one makes it, the others wait
 		wg.Go(func() {
 			var err error
 			if made[i], err = maker.Prepare(t.Context(), e); err != nil {
@@ -154,7 +154,7 @@ func TestPrepareReplacesWhatAKillLeft(t *testing.T) {
 	}
 }
 
-// Options are handed over as options and nothing else is.
+// Options are passed as options, other text is not.
 func TestPrepareInstallsEditablePackages(t *testing.T) {
 	calls := fake(t)
 	dir := t.TempDir()
@@ -173,11 +173,11 @@ func TestPrepareInstallsEditablePackages(t *testing.T) {
 	}
 }
 
-// uv itself is made once: who waited for it must not take it away from who made it.
+// uv itself is installed once: a process that waited for it must not replace it.
 func TestUVIsMadeOnce(t *testing.T) {
 	fake(t)
 	bin := t.TempDir()
-	// python3 -m venv puts an interpreter there whose pip installs uv.
+	// python3 -m venv makes an interpreter there whose pip installs uv.
 	const python3 = `#!/bin/sh
 for last; do :; done
 case "$*" in

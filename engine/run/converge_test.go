@@ -106,7 +106,7 @@ func TestExternalServerIsCheckedAndNeverStarted(t *testing.T) {
 	}
 }
 
-// The GPUs that a plan deals are those that blocks are started on, and are remembered; named ones stay as they are.
+// Blocks are started on the GPUs that a plan assigns, and the assignment is recorded; named GPUs stay as they are.
 func TestBlocksAreStartedOnTheGPUsOfThePlan(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -132,7 +132,7 @@ func TestBlocksAreStartedOnTheGPUsOfThePlan(t *testing.T) {
 	}
 }
 
-// A changed server is looked at instead of the one before.
+// A changed external server is checked instead of the previous one.
 func TestAnExternalServerIsChanged(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -187,7 +187,8 @@ environment "x" "early" {
   depends_on = [{ block = environment.x.e, condition = "started" }]
 }
 `
-	// The early environment needs the other only to be started: that one is never ready in this test's first moments.
+	// The early environment needs the other one only for its start; that one is not ready in the first moments of this
+	// test.
 	f.host.scripts[env] = func(p *fakeProcess) {
 		f.until("the early environment is started",
 			func() bool { return len(f.host.startsOf("environment.x.early")) == 1 })

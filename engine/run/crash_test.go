@@ -35,8 +35,8 @@ import (
 	sdktrajectories "github.com/recipe-rl/recipe/sdk/trajectories"
 )
 
-// These tests run the supervisor as it runs for users: an engine process, a plugin process a block, and kill -9. The
-// test binary plays all of them.
+// These tests run the supervisor as it runs for users: an engine process, a plugin process per block, and kill -9. The
+// test binary is all of them.
 
 var trainerAddress = addr.Block{Kind: kind.Trainer, Plugin: "x", Name: "t"}
 
@@ -61,7 +61,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// crashPlugins are a service, another that refers to it, and a job that counts.
+// crashPlugins are a service, another service that refers to it, and a job that counts.
 func crashPlugins() []*sdk.Definition {
 	return []*sdk.Definition{
 		sdktrajectories.New("x", "a service", func() sdk.Service[noConfig] { return lockedService{} }),
@@ -82,7 +82,7 @@ type jobConfig struct {
 	Steps        int        `recipe:"steps" doc:"how far it counts"`
 }
 
-// alone takes a lock that only one process of a block may hold, and leaves evidence when another has it.
+// alone takes a lock that only one process of a block may hold, and writes a file if another process has it.
 func alone(dir string) error {
 	f, err := os.OpenFile(filepath.Join(dir, "alone"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -246,7 +246,7 @@ func crashEngine(dir string) int {
 	return 0
 }
 
-// scene is one run directory whose engine is killed again and again.
+// scene is one run directory whose engine is killed several times.
 type scene struct {
 	t    *testing.T
 	dir  string
@@ -302,7 +302,7 @@ func (s *scene) finish() {
 	}
 }
 
-// processes are those that carry the scene's mark or work in its folder, whoever is their parent.
+// processes are those that carry the scene's mark or work in its folder, whatever their parent.
 func (s *scene) processes() (pids []int) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -313,7 +313,7 @@ func (s *scene) processes() (pids []int) {
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		// Plugins are not given the engine's environment; they work in the scene's folder.
+		// Plugins do not get the engine's environment; they work in the scene's folder.
 		env, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
 		cwd, _ := os.Readlink(filepath.Join("/proc", e.Name(), "cwd"))
 		if err == nil && bytes.Contains(env, []byte(markKey+"="+s.mark)) ||
@@ -324,7 +324,8 @@ func (s *scene) processes() (pids []int) {
 	return pids
 }
 
-// settled is processes after those that an engine started and died before it knew them have noticed, within seconds.
+// settled is processes after those that an engine started and died before it recorded them have ended by themselves,
+// which takes seconds.
 func (s *scene) settled() (left []int) {
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 		if left = s.processes(); len(left) == 0 || time.Now().After(deadline) {
@@ -333,7 +334,7 @@ func (s *scene) settled() (left []int) {
 	}
 }
 
-// story is what the scene's processes said, for a failed test.
+// story is the output of the scene's processes, for a failed test.
 func (s *scene) story() string {
 	var b strings.Builder
 	b.WriteString(s.out.String())
@@ -346,7 +347,7 @@ func (s *scene) story() string {
 	return b.String()
 }
 
-// check holds the run to what is promised: done, nothing twice, nothing lost, nothing left.
+// check compares the run with what is promised: completed, nothing twice, nothing lost, no process left.
 func (s *scene) check(steps int) {
 	s.t.Helper()
 	d := state.DirOf(s.dir, "r")
@@ -487,7 +488,7 @@ func TestLiveProcessesAreAdopted(t *testing.T) {
 	_ = second.Wait()
 }
 
-// launch starts an engine and tells how it ends.
+// launch starts an engine; the channel gets its exit.
 func (s *scene) launch() (*exec.Cmd, chan error) {
 	cmd := s.engine()
 	done := make(chan error, 1)
@@ -495,13 +496,13 @@ func (s *scene) launch() (*exec.Cmd, chan error) {
 	return cmd, done
 }
 
-// isPlugin says whether a process has been given its own environment, as a plugin.
+// isPlugin says whether a process has an environment of its own, as a plugin does.
 func isPlugin(pid int) bool {
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	return err == nil && bytes.Contains(env, []byte(protocol.BuiltinKey+"="))
 }
 
-// describe says what a process is, and in which state.
+// describe says what a process is, and its state.
 func describe(pid int) string {
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	_, state, _ := strings.Cut(string(status), "State:")
@@ -511,12 +512,12 @@ func describe(pid int) string {
 		filepath.Base(cwd))
 }
 
-// strike kills or suspends one process of the run and says what it did.
+// strike kills or suspends one process of the run and returns what it did.
 func (s *scene) strike(rng *rand.Rand, engine int) string {
 	var plugins []int
 	for _, pid := range s.processes() {
-		// A copy of the engine that has not become a plugin yet is no target: stopped in that instant, and its engine
-		// killed after it, it can neither notice anything nor be known to anyone.
+		// A copy of the engine that has not called exec yet is no target: if it is stopped at that moment and its engine is
+		// killed after it, it can notice nothing and nobody knows of it.
 		if pid != engine && isPlugin(pid) {
 			plugins = append(plugins, pid)
 		}

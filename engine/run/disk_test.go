@@ -20,8 +20,7 @@ import (
 	blockevent "github.com/recipe-rl/recipe/sdk/event"
 )
 
-// limitKey is the size in bytes that no file of an engine and its plugins may exceed: a disk that is full, for one
-// process.
+// limitKey is the largest file size in bytes of an engine and its plugins: it imitates a full disk for one process.
 const limitKey = "RECIPE_CRASH_FILE_SIZE"
 
 func limitFiles() {
@@ -29,21 +28,21 @@ func limitFiles() {
 	if err != nil {
 		return
 	}
-	signal.Ignore(syscall.SIGXFSZ) // writes fail instead
+	signal.Ignore(syscall.SIGXFSZ) // so that writes fail instead of ending the process
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: n, Max: n}); err != nil {
 		panic(err)
 	}
 }
 
-// A disk that fills up at any moment ends in a clear error or in a run that lacks some events; what is recorded stays
-// readable, nothing is left alive, and the next apply, with room, goes on.
+// A disk that becomes full at any moment leads to a clear error or to a run without some events; the record stays
+// readable, no process is left, and the next apply, with room, continues.
 func TestAFullDiskLosesNothing(t *testing.T) {
 	t.Parallel()
 	const steps = 60
 	refused := 0
 	for _, size := range []int{16, 64, 600, 1200, 1500, 1800, 2400, 3200, 8000} {
 		s := newScene(t, steps)
-		// a full disk is no reason to try for ever
+		// a full disk must not cause endless retries
 		recipe := strings.ReplaceAll(fmt.Sprintf(crashRecipe, steps), "attempts  = 1000", "attempts  = 2")
 		if err := os.WriteFile(filepath.Join(s.dir, "r.hcl"), []byte(recipe), 0o600); err != nil {
 			t.Fatal(err)
@@ -91,7 +90,7 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 	}
 }
 
-// What is in the way of the run directory is named.
+// An error names the file that is in the way of the run directory.
 func TestARunDirectoryThatCannotBeUsedIsNamed(t *testing.T) {
 	t.Parallel()
 	for name, inTheWay := range map[string]string{
@@ -116,7 +115,7 @@ func TestARunDirectoryThatCannotBeUsedIsNamed(t *testing.T) {
 	}
 }
 
-// A clock that jumps by hours in the middle of a run restarts nothing, kills nothing and fails nothing.
+// A clock that jumps by hours during a run causes no restart, no kill and no failure.
 func TestAClockThatJumpsChangesNothing(t *testing.T) {
 	t.Parallel()
 	for name, jump := range map[string]time.Duration{"forwards": 30 * time.Hour, "backwards": -30 * time.Hour} {
@@ -131,7 +130,7 @@ func TestAClockThatJumpsChangesNothing(t *testing.T) {
 					first = false
 					p.emit(blockevent.Checkpoint{CheckpointInfo: sdk.CheckpointInfo{Path: "/c", Step: 1, Version: 1}})
 					offset.Store(int64(jump))
-					p.exit() // its restart is decided by the clock that has just jumped
+					p.exit() // its restart is scheduled by the clock that has just jumped
 					return
 				}
 				job(30, 20*time.Millisecond)(p)

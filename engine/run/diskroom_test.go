@@ -13,7 +13,7 @@ import (
 	blockevent "github.com/recipe-rl/recipe/sdk/event"
 )
 
-// onSmallDisk is a fixture whose run directory has a disk of its own.
+// onSmallDisk is a fixture whose run directory is on a small disk of its own.
 func onSmallDisk(t *testing.T) *fixture {
 	t.Helper()
 	f := newFixture(t)
@@ -22,8 +22,8 @@ func onSmallDisk(t *testing.T) *fixture {
 	return f
 }
 
-// While the disk is full a run goes on: orders are answered, what happens is kept, nothing new is started. With room
-// again the record and the log are complete, in their order, and what waited is started.
+// While the disk is full a run continues: orders are answered, events are kept, no block is started. With room again
+// the record and the log are complete and in order, and waiting blocks start.
 func TestAFullDiskIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	f := onSmallDisk(t)
@@ -109,7 +109,7 @@ func TestAFullDiskIsWaitedFor(t *testing.T) {
 	}
 }
 
-// A stop on a full disk is obeyed at once, and the engine stays until its end is recorded, or it is told to kill.
+// A stop on a full disk takes effect at once, and the engine stays until its end is recorded, or until it is killed.
 func TestAStopOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	for name, kill := range map[string]bool{"until there is room": false, "until it is killed": true} {
@@ -162,7 +162,7 @@ func TestAStopOnAFullDisk(t *testing.T) {
 	}
 }
 
-// A stop is obeyed while a block waits for room to be started again: nothing of it runs, and nothing is started.
+// A stop takes effect while a block waits for room to be restarted: none of its processes runs, and none is started.
 func TestAStopWhileAStartWaitsForRoom(t *testing.T) {
 	t.Parallel()
 	f := onSmallDisk(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// What a recipe says about a trajectory API of an external server is what environments and trainers are given.
+// Environments and trainers are given the settings that a recipe states about the trajectory API of an external server.
 func TestAnExternalTrajectoryAPIIsHandedOn(t *testing.T) {
 	t.Parallel()
 	given, err := spec.Of(outputs.Trajectories{})

@@ -7,16 +7,16 @@ import (
 	"github.com/recipe-rl/recipe/sdk/engine"
 )
 
-// logFormat is how SGLang's log is read. Its lines name no level, so the ones that a person should see are known by how
-// they begin.
+// logFormat is how SGLang's log is read. Its lines name no level, so lines that a person should see are recognized by
+// their beginning.
 func logFormat() engine.LogFormat {
 	return engine.LogFormat{
 		Milestones: milestones(), Line: regexp.MustCompile(loggedFailure), Levels: map[string]string{"": "error"},
 	}
 }
 
-// milestones are lines that SGLang writes when it has come to a stage. Three processes import everything: the front
-// end, the scheduler and the one that makes text of tokens.
+// milestones are lines that SGLang writes when it reaches a stage. Three processes import everything: the front end,
+// the scheduler and the detokenizer.
 func milestones() []engine.Milestone {
 	return []engine.Milestone{
 		{Pattern: regexp.MustCompile(`loading shards:\s+\d+% Completed \| (\d+)/(\d+)`), Phase: sdk.Loading,
@@ -36,5 +36,5 @@ func milestones() []engine.Milestone {
 	}
 }
 
-// loggedFailure is a line that tells of a failure; the form of lines is "[2026-11-22 02:53:27 TP0] text".
+// loggedFailure matches a line about a failure; the form of lines is "[2026-11-22 02:53:27 TP0] text".
 const loggedFailure = `^\[\d{4}-\d\d-\d\d [^\]]*\]() ((?:Scheduler hit an exception|Health check failed|Failed to|Error).*)$`

@@ -48,7 +48,7 @@ func serve(t *testing.T, config map[string]cty.Value, more map[string]string) *g
 	return g
 }
 
-// load moves weights and has them proved: a token's log-probability is -1 - weight.
+// load moves weights and has them verified: a token's log-probability is -1 - weight.
 func load(t *testing.T, g *gateway.Client, w sdk.Weights, weight float64) error {
 	t.Helper()
 	check := &gateway.Check{Tokens: []int{1, 2, 3}, Logprobs: []float64{0, -1 - weight, -1 - weight}, Tolerance: 1e-9}
@@ -75,7 +75,7 @@ func TestCompliance(t *testing.T) {
 	})
 }
 
-// Every way changes what is served, also into a server of several workers, and each is proved.
+// Every way changes what is served, also into a server of several workers, and each is verified.
 func TestEachTransport(t *testing.T) {
 	t.Parallel()
 	for _, workers := range []int64{1, 2} {

@@ -21,8 +21,8 @@ const (
 	graphTag   = "cuda_graph"
 )
 
-// SGLang has no route that says whether a server sleeps, and ends when a part is taken back that it has. So the parts
-// that were given back are kept in a file of the replica, before they are.
+// SGLang has no route that says whether a server sleeps, and it ends when a part is acquired that it has. So the parts
+// are written to a file of the replica before they are released.
 func (c *client) asleepFile() string { return filepath.Join(c.Address.Dir, "asleep") }
 
 func (c *client) sleeping() ([]string, error) {
@@ -43,7 +43,7 @@ func (c *client) setSleeping(parts []string) error {
 	return os.WriteFile(c.asleepFile(), []byte(strings.Join(parts, " ")), 0o600)
 }
 
-// Sleep implements engine.Sleeper. SGLang gives memory back only when it has no request at all, and ends otherwise.
+// Sleep implements engine.Sleeper. SGLang releases memory only when it has no request at all, and ends otherwise.
 func (c *client) Sleep(ctx context.Context, level inference.SleepLevel) error {
 	if level == inference.SleepKeep && !c.config.backup() {
 		return &sdk.Error{Summary: "this server cannot keep its weights while it sleeps",
@@ -51,7 +51,7 @@ func (c *client) Sleep(ctx context.Context, level inference.SleepLevel) error {
 			Remedy: "leave enable_weights_cpu_backup out of the inference block, or set sleep_level = 2 in the sync block"}
 	}
 	if sleeping, err := c.sleeping(); err == nil && len(sleeping) > 0 {
-		return nil // asked twice: the first answer was lost
+		return nil // a repeated call: the first answer was lost
 	}
 	n, err := c.busy(ctx)
 	if err != nil {
@@ -63,7 +63,7 @@ func (c *client) Sleep(ctx context.Context, level inference.SleepLevel) error {
 	}
 	parts := []string{cacheTag, weightsTag, graphTag}
 	if err := c.setSleeping(parts); err != nil {
-		return fmt.Errorf("note that the server sleeps: %w", err)
+		return fmt.Errorf("record that the server sleeps: %w", err)
 	}
 	if err := c.Post(ctx, "/release_memory_occupation", map[string]any{"tags": parts}, nil); err != nil {
 		return fmt.Errorf("put the server to sleep: %w", err)
@@ -75,7 +75,7 @@ func (c *client) Sleep(ctx context.Context, level inference.SleepLevel) error {
 func (c *client) Wake(ctx context.Context, part engine.Part) error {
 	sleeping, err := c.sleeping()
 	if err != nil {
-		return fmt.Errorf("read which memory the server has given back: %w", err)
+		return fmt.Errorf("read which memory the server has released: %w", err)
 	}
 	var back, rest []string
 	for _, p := range sleeping {
@@ -93,7 +93,7 @@ func (c *client) Wake(ctx context.Context, part engine.Part) error {
 		return fmt.Errorf("wake the server's %s: %w", strings.Join(back, ", "), err)
 	}
 	if err := c.setSleeping(rest); err != nil {
-		return fmt.Errorf("note that the server is awake: %w", err)
+		return fmt.Errorf("record that the server is awake: %w", err)
 	}
 	return nil
 }

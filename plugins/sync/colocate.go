@@ -331,7 +331,7 @@ func (s *syncer) reconcile(ctx context.Context, hasTurn bool) {
 			s.asleep = s.newSleep(ctx)
 		}
 		for _, v := range s.servers {
-			if v.lease != "" { // of the life before this one; others are put to sleep when they are looked at
+			if v.lease != "" { // of the previous attempt; others are put to sleep when they are checked
 				s.asleep.put(v.address, gpuLease{v.client, v.lease, s.address + " lends the GPU to " + s.config.Trainer.Address})
 			}
 			v.lease = ""

@@ -293,7 +293,7 @@ func TestAServerThatDoesNotSleepIsNamed(t *testing.T) {
 	serves(t, server, 0)
 }
 
-// An engine whose weights are lost while it sleeps wakes without an error. Nobody is answered by it: the proof after
+// An engine whose weights are lost while it sleeps wakes without an error. Nobody is answered by it: the check after
 // wake-up takes it out, and it gets the current weights again.
 func TestAServerThatLostItsWeightsAsleepIsNoticed(t *testing.T) {
 	t.Parallel()

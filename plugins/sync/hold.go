@@ -16,7 +16,7 @@ import (
 // holdLease is how long a gateway stays held without a renewal by this block; it is renewed while the update lasts.
 const holdLease = time.Minute
 
-// mode is what becomes of requests in flight.
+// mode says what happens to requests in flight.
 func (s *syncer) mode() gateway.Mode {
 	if s.transport == live {
 		return gateway.ModeNone

@@ -20,13 +20,14 @@ func (s *syncer) notifyTrajectories(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	version := s.version.Load()
-	tell := func() error { return s.trajectories.SetPolicyVersion(ctx, version) }
+	var err error
 	if limit := s.config.MaxStaleness; limit != nil {
-		tell = func() error { return s.trajectories.SetPolicy(ctx, version, *limit) }
+		err = s.trajectories.SetPolicy(ctx, version, *limit)
+	} else {
+		err = s.trajectories.SetPolicyVersion(ctx, version)
 	}
-	err := tell()
 	if err != nil && !s.unnotified { // it is tried again each second
-		s.host.Log("warn", fmt.Sprintf("tell %s the policy version: %v", s.config.Trajectories.Address, err))
+		s.host.Log("warn", fmt.Sprintf("post the policy version to %s: %v", s.config.Trajectories.Address, err))
 	}
 	if s.unnotified = err != nil; !s.unnotified {
 		s.notified = version

@@ -63,7 +63,7 @@ func TestATrajectoryAPIThatFailsIsReportedOnce(t *testing.T) {
 	}
 	told := 0
 	for _, e := range b.Events() {
-		if strings.Contains(e.GetLog().GetMessage(), "tell trajectories.x.y the policy version") {
+		if strings.Contains(e.GetLog().GetMessage(), "post the policy version to trajectories.x.y") {
 			told++
 		}
 	}

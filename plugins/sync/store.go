@@ -91,7 +91,7 @@ func restore(dir, runDir string) (*published, error) {
 		if len(p.Weights.Handles) == 0 {
 			return nil, nil
 		}
-		return &p, nil // in the trainer's memory, if that still lives
+		return &p, nil // in the trainer's memory, if it still runs
 	}
 	if !filepath.IsAbs(p.Weights.Path) {
 		p.Weights.Path = filepath.Join(dir, p.Weights.Path)

@@ -186,7 +186,7 @@ func (s *syncer) close() {
 // takeCharge attaches to the trainer, as often as it takes: it may be starting again.
 func (s *syncer) takeCharge(ctx context.Context) error {
 	s.attached = false
-	defer s.waitFor(s.config.Trainer.Address, "it to answer and to let this block take charge of its weights")()
+	defer s.waitFor(s.config.Trainer.Address, "it to answer and to accept this block as its sync block")()
 	for reported := false; ; {
 		s.repair(ctx) // the trainer must learn the highest version that is served
 		err := s.attach(ctx)
@@ -204,7 +204,7 @@ func (s *syncer) takeCharge(ctx context.Context) error {
 			s.reconcile(ctx, false)
 		}
 		if errors.Is(err, weightclient.ErrRefused) {
-			return fmt.Errorf("take charge of the weights of %s: %w", s.config.Trainer.Address, err)
+			return fmt.Errorf("attach to %s: %w", s.config.Trainer.Address, err)
 		}
 		if !reported {
 			reported = true

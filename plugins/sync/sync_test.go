@@ -140,7 +140,7 @@ func TestEveryNthStep(t *testing.T) {
 	}
 }
 
-// A server that takes updates and does not change is what the proof is for.
+// A server that takes updates and does not change is what the check is for.
 func TestAnUpdateThatChangesNothingIsNoticed(t *testing.T) {
 	t.Parallel()
 	server := startInference(t, plugintest.FakeConfig{Stuck: true})
@@ -160,7 +160,7 @@ func TestAnUpdateThatChangesNothingIsNoticed(t *testing.T) {
 	defer c.Close()
 	s, err := c.Status(t.Context())
 	if err != nil || s.Held || s.Replicas[0].Ready {
-		t.Errorf("a server with unproved weights lets requests through, or is still held: %+v %v", s, err)
+		t.Errorf("a server with unverified weights lets requests through, or is still held: %+v %v", s, err)
 	}
 }
 

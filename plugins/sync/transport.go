@@ -34,7 +34,7 @@ func throughFiles(transport string) bool {
 // inMemory says whether inference copies the weights out of the trainer's memory.
 func inMemory(transport string) bool { return transport == live || transport == ipc }
 
-// candidates are the transports that auto may take, the best first. live changes the weights under requests that are
+// candidates are the transports that auto may choose, the best first. live changes the weights under requests that are
 // being answered, so it is chosen only where those go on with the new weights anyway.
 func (c Config) candidates() []string {
 	if c.Transport != auto {

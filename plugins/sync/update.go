@@ -22,7 +22,7 @@ type update struct {
 	weightserver.Publication
 	started time.Time
 	phases  map[string]float64 // seconds
-	holds   map[*server]string // ID of the hold, empty where nothing is held; its keys take part
+	holds   map[*server]string // ID of the hold, empty where nothing is held; its keys are those that are updated
 	weights sdk.Weights
 	check   *gateway.Check
 
@@ -134,7 +134,7 @@ func repeat(ctx context.Context, every time.Duration, f func(context.Context)) (
 	return func() { cancel(); <-done }
 }
 
-// apply is the update itself: publish, hold, load, prove, raise the version, let requests through.
+// apply is the update itself: publish, hold, load, verify, raise the version, let requests through.
 func (s *syncer) apply(ctx context.Context, u *update) error {
 	// What is published is made ready before requests are held, so that inference continues meanwhile.
 	if err := u.timed("publish", func() error { return s.awaitWeights(ctx, u) }); err != nil {
@@ -207,7 +207,7 @@ func (s *syncer) publish(ctx context.Context, u *update) error {
 	return nil
 }
 
-// load lets every held gateway load and prove the weights; one that fails gets a second try.
+// load lets every held gateway load and verify the weights; one that fails gets a second try.
 func (s *syncer) load(ctx context.Context, u *update) error {
 	var list []*server
 	for v := range u.holds {
@@ -216,7 +216,7 @@ func (s *syncer) load(ctx context.Context, u *update) error {
 	attempt := func(v *server) {
 		request := u.request(u.holds[v])
 		request.Mode = s.mode()
-		done := s.waitFor(v.address, "policy version %d to be loaded and proved", u.Version)
+		done := s.waitFor(v.address, "policy version %d to be loaded and verified", u.Version)
 		result, err := v.client.UpdateWeights(ctx, request)
 		done()
 		worst, failed := inspect(result)
@@ -241,15 +241,15 @@ func (s *syncer) load(ctx context.Context, u *update) error {
 			return nil // failed servers are out of service until repair succeeds
 		}
 	}
-	return fmt.Errorf("no inference block took policy version %d: %w", u.Version, joined(u.failed))
+	return fmt.Errorf("no inference block loaded policy version %d: %w", u.Version, joined(u.failed))
 }
 
-// request is the update as a gateway takes it.
+// request is the update in the form of a gateway.
 func (u *update) request(hold string) gateway.WeightUpdate {
 	return (&published{Weights: u.weights, Check: u.check}).request(hold)
 }
 
-// inspect finds the largest difference of log-probabilities and the replicas that did not take the weights.
+// inspect finds the largest difference of log-probabilities and the replicas that did not load the weights.
 func inspect(r gateway.UpdateResult) (worst float64, err error) {
 	var errs []error
 	for _, replica := range r.Replicas {
@@ -261,7 +261,8 @@ func inspect(r gateway.UpdateResult) (worst float64, err error) {
 	return worst, errors.Join(errs...)
 }
 
-// reinstate makes replicas that were taken out take part in the next update; they get no requests before they pass it.
+// reinstate includes replicas that were taken out of service in the next update; they get no requests before they pass
+// it.
 func (s *syncer) reinstate(ctx context.Context, v *server) {
 	status, err := v.client.Status(ctx)
 	if err != nil {

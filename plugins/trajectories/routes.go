@@ -269,12 +269,12 @@ func (s *Server) setPolicyVersion(w http.ResponseWriter, r *http.Request) error 
 func (s *Server) policyVersion(w http.ResponseWriter, _ *http.Request) error {
 	b := s.state
 	b.mu.Lock()
-	told := map[string]int64{"version": b.doc.Version}
+	answer := map[string]int64{"version": b.doc.Version}
 	if limit := b.staleness(); limit >= 0 {
-		told["max_staleness"] = limit
+		answer["max_staleness"] = limit
 	}
 	b.mu.Unlock()
-	reply(w, http.StatusOK, told)
+	reply(w, http.StatusOK, answer)
 	return nil
 }
 

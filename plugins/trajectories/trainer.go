@@ -105,8 +105,8 @@ func (b *state) staleness() int64 {
 	if b.cfg.LimitStaleness {
 		limit = max(-1, b.cfg.MaxStaleness)
 	}
-	if told := b.doc.Stalest; told != nil && (limit < 0 || *told < limit) {
-		limit = *told
+	if posted := b.doc.Stalest; posted != nil && (limit < 0 || *posted < limit) {
+		limit = *posted
 	}
 	return limit
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 
-// A server whose prefix cache outlives its weights answers the proof of the weights well, and clients with what older
+// A server whose prefix cache outlives its weights answers the check of the weights well, and clients with what older
 // weights made of their prompts.
 func TestAPrefixCacheThatOutlivesItsWeightsIsNoticed(t *testing.T) {
 	t.Parallel()

@@ -15,7 +15,7 @@ func logFormat() engine.LogFormat {
 	}
 }
 
-// milestones are lines that vLLM writes when it has come to a stage. The server imports everything once for the front
+// milestones are lines that vLLM writes when it reaches a stage. The server imports everything once for the front
 // end and once more for the engine, and asks a third process about the model when it sees it for the first time.
 func milestones() []engine.Milestone {
 	return []engine.Milestone{
@@ -50,7 +50,7 @@ func milestones() []engine.Milestone {
 // [file.py:1] text".
 const loggedLevel = `^(?:\([^)]*\) )?(DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]*\] (.*)$`
 
-// noise are warnings that every start or reload prints and that ask for nothing (layers without weights of their own).
+// noise are warnings that every start or reload prints and that need no action (layers without weights of their own).
 const noise = `Development endpoints are enabled|LoRA dynamic loading & unloading is enabled|` +
 	`Found ulimit of|Enforce eager set|Inductor compilation was disabled|` +
 	`libtcmalloc is not found|libiomp is not found|requires Triton|Triton is not installed|` +

@@ -71,10 +71,9 @@ const (
 	forgetPause = 100 * time.Millisecond
 )
 
-// forget empties the prefix cache, in which the old weights have left what they computed. An engine refuses while any
-// request holds a part of it, and some assert that none does; neither is worth ending a run: the gateway salts each
-// request with the policy version, so that what is left is found by nobody, and the proof of the weights does not
-// read the cache.
+// forget empties the prefix cache, which holds what the old weights computed. An engine refuses while a request holds a
+// part of it, and some assert that none does; both are harmless: the gateway salts each request with the policy
+// version, so no request finds old entries, and the check of an update also asks through the cache.
 func (c *client) forget(ctx context.Context) error {
 	var last error
 	for range forgetTries {
@@ -91,7 +90,6 @@ func (c *client) forget(ctx context.Context) error {
 		case errors.As(err, &status):
 			last = err
 		default:
-			// the server is gone
 			return fmt.Errorf("empty the prefix cache, which still holds what the old weights computed: %w", err)
 		}
 		if err := engine.Pause(ctx, forgetPause); err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// Weights that reach the servers by starting them again are proved and served like others.
+// Weights that reach the servers by starting them again are verified and served like others.
 func TestTransportRestartBehindTheGateway(t *testing.T) {
 	t.Parallel()
 	_, g := twoServers(t)
@@ -19,7 +19,7 @@ func TestTransportRestartBehindTheGateway(t *testing.T) {
 	}
 	serve(0)
 	for version := 1; version <= 2; version++ {
-		update := proved(t, version, float64(version), "")
+		update := verified(t, version, float64(version), "")
 		w := sdk.Weights{Version: int64(version), Path: update.Path, Format: "hf", Transport: "restart"}
 		update.Weights, update.Transport = w, "restart"
 		for i := range update.Check.Logprobs { // a fresh server's prefix cache holds nothing

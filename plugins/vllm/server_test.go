@@ -272,7 +272,7 @@ func TestTransportRestart(t *testing.T) {
 	})
 	same := func(a, b inference.Replica) bool { return a.URL == b.URL && a.APIKey == b.APIKey }
 	if after := host.served(); !slices.EqualFunc(after, before, same) {
-		t.Errorf("the servers are at %v, were at %v: the gateway proves them where they were", after, before)
+		t.Errorf("the servers are at %v, were at %v: the gateway verifies them where they were", after, before)
 	}
 	for _, r := range host.served() {
 		got, err := s.ReplicaLogprobs(t.Context(), r, []int{1, 2})

@@ -53,7 +53,7 @@ func TestOneOfTwoServersFailsBehindTheGateway(t *testing.T) {
 	}
 	eventually(t, "two servers at version 0", func() bool { return serving(0) == 2 })
 	status := b.Status() // its handle names the programs and where they listen
-	update := proved(t, 1, 3, "")
+	update := verified(t, 1, 3, "")
 	enginetest.Put(t, update.Path, "bad-"+strconv.Itoa(portOf(t, status.GetHandle(), "vllm-1")), "")
 	result, err := g.UpdateWeights(t.Context(), update)
 	if err != nil {

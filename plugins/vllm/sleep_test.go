@@ -133,7 +133,7 @@ func TestAServerThatDiesInItsSleepStartsWhenTheOthersWake(t *testing.T) {
 	host.await(t, "it waits", func(r *recorder) bool {
 		return slices.ContainsFunc(r.phases, func(p string) bool {
 			return strings.Contains(p,
-				"when the trainer has done its step")
+				"after the trainer's step")
 		})
 	})
 	sleep(t, s, inference.SleepKeep) // nothing to do for a replica that is not there

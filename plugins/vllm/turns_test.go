@@ -54,8 +54,8 @@ func lull(t *testing.T, g *gateway.Client, level int) string {
 	return h.ID
 }
 
-// proved is an update whose weights are one number, with the proof that the fake answers for it.
-func proved(t *testing.T, version int, weight float64, hold string) gateway.WeightUpdate {
+// verified is an update whose weights are one number, with the check that the fake answers for it.
+func verified(t *testing.T, version int, weight float64, hold string) gateway.WeightUpdate {
 	t.Helper()
 	w := sdk.Weights{Version: int64(version), Path: enginetest.Model(t, weight), Format: "hf", Transport: "reload"}
 	value := -1 - 2*weight
@@ -88,8 +88,8 @@ func answered(t *testing.T, b *plugintest.Block) <-chan int {
 	return status
 }
 
-// A whole turn: asleep under a hold, awake for the proved weights, and a request that came meanwhile is answered after
-// it.
+// A whole turn: asleep under a hold, awake for the verified weights, and a request that came meanwhile is answered
+// after it.
 func TestATurnBehindTheGateway(t *testing.T) {
 	t.Parallel()
 	b, g := sleepy(t, nil)
@@ -99,7 +99,7 @@ func TestATurnBehindTheGateway(t *testing.T) {
 		if s, err := g.Status(t.Context()); err != nil || s.Asleep != version {
 			t.Fatalf("status %+v, %v", s, err)
 		}
-		if _, err := g.UpdateWeights(t.Context(), proved(t, version, float64(version), hold)); err != nil {
+		if _, err := g.UpdateWeights(t.Context(), verified(t, version, float64(version), hold)); err != nil {
 			t.Fatal(err)
 		}
 		if err := g.Resume(t.Context(), hold); err != nil {
@@ -120,13 +120,13 @@ func TestATurnBehindTheGateway(t *testing.T) {
 }
 
 // Waking fails under the update of a sync block: its second attempt finds the server that was started instead, and
-// nothing is answered before that has proved its weights.
+// nothing is answered before that has verified its weights.
 func TestAFailedWakeUpBehindTheGateway(t *testing.T) {
 	t.Parallel()
 	b, g := sleepy(t, map[string]string{fakeWake: filepath.Join(t.TempDir(), "failed")})
 	hold := lull(t, g, 1)
 	waiting := answered(t, b)
-	update := proved(t, 1, 3, hold)
+	update := verified(t, 1, 3, hold)
 	_, err := g.UpdateWeights(t.Context(), update)
 	if err == nil || !strings.Contains(err.Error(), "out of memory at wake-up") {
 		t.Fatalf("got %v, want the reason", err)

@@ -16,7 +16,7 @@ type Diagnosis struct {
 	Title string // of the engine
 	// Symptoms are tried in order: those that name a cause stand before those that name an effect.
 	Symptoms []Symptom
-	// Ignore are lines that look like a symptom and are none.
+	// Ignore matches lines that look like a symptom and are none.
 	Ignore *regexp.Regexp
 	// Killed and Ended say what to do about a server that was killed, and about one whose end nothing explains.
 	Killed, Ended string
@@ -32,20 +32,20 @@ type Symptom struct {
 	Late    bool // can also end a server that has answered
 }
 
-// hopelessError is a failure that starting again cannot help.
+// hopelessError is a failure that would occur again at the next start.
 type hopelessError struct{ err *sdk.Error }
 
 func (e hopelessError) Error() string { return e.err.Error() }
 func (e hopelessError) Unwrap() error { return e.err }
 
-// Hopeless says that starting a program again cannot help.
+// Hopeless says that a program would fail again at the next start.
 func Hopeless(err error) bool {
 	return errors.As(err, &hopelessError{}) || errors.Is(err, fs.ErrNotExist)
 }
 
 // Explain explains the end of a server. Failures that are not known keep the log's last lines. Later says that it had
 // answered before: the log may still hold its start, with much that looks like a reason not to come up and was none,
-// so only what can end a server later counts, and starting it again is always worth a try.
+// so only what can end a server later counts, and starting it again may help.
 func (d Diagnosis) Explain(cause error, log string, later bool) error {
 	if d.Ignore != nil {
 		log = d.Ignore.ReplaceAllString(log, "")

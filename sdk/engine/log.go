@@ -15,23 +15,23 @@ import (
 // LogFormat is how a program's log is read: stages of the start become phases, warnings and errors become events.
 type LogFormat struct {
 	Milestones []Milestone
-	// Line catches the level (1) and the text (2) of a line.
+	// Line captures the level (1) and the text (2) of a line.
 	Line *regexp.Regexp
 	// Levels are the program's names of levels that a person should see, with those of the event log: warn and error.
 	Levels map[string]string
-	// Noise are lines that every start prints and that ask for nothing.
+	// Noise are lines that every start prints and that need no action.
 	Noise *regexp.Regexp
 }
 
-// Milestone is a line that a program writes when it has come to a stage.
+// Milestone is a line that a program writes when it reaches a stage.
 type Milestone struct {
-	Pattern *regexp.Regexp // two numbers that it catches mean: so many of so many
+	Pattern *regexp.Regexp // two captured numbers mean: done, of a total
 	Phase   sdk.Phase
-	Message string // $1 … are what the pattern has caught
-	Begins  string // the stage of the start that the line begins, whose time is taken; empty: none
+	Message string // $1 … are what the pattern has captured
+	Begins  string // the timed stage of the start that the line begins; empty: none
 }
 
-// Stage is how far a starting server has come, as a line of its log tells.
+// Stage is how far the start of a server has come, according to a line of its log.
 type Stage struct {
 	Phase       sdk.Phase
 	Message     string
@@ -39,7 +39,7 @@ type Stage struct {
 	Done, Total int64 // of what message names; total 0: no count
 }
 
-// Stage reads a line; false when it tells nothing about the start.
+// Stage reads a line; false when it says nothing about the start.
 func (f LogFormat) Stage(line string) (Stage, bool) {
 	for _, m := range f.Milestones {
 		at := m.Pattern.FindStringSubmatchIndex(line)
@@ -68,7 +68,7 @@ func (f LogFormat) Event(line string) (level, text string, ok bool) {
 	m := f.Line.FindStringSubmatch(line)
 	if m == nil || (f.Noise != nil && f.Noise.MatchString(line)) ||
 		strings.HasPrefix(m[2], "  ") || strings.HasPrefix(m[2], "Traceback (") {
-		return "", "", false // of a traceback its last line is told
+		return "", "", false // of a traceback only its last line is logged
 	}
 	level, ok = f.Levels[m[1]]
 	return level, strings.TrimSpace(m[2]), ok
@@ -83,11 +83,11 @@ func (r *replica) follow(ctx context.Context, program *proc.Program, times *time
 	}
 	host, format := r.s.host, r.s.spec.Log
 	last := ""
-	said := repeated{}
+	lines := repeated{}
 	err := tail.Follow(ctx, h.Log, o, func(raw []byte) {
 		line := string(raw)
 		if level, text, ok := format.Event(line); ok {
-			if text, ok = said.tell(text); ok {
+			if text, ok = lines.count(text); ok {
 				host.Log(level, text)
 			}
 		}

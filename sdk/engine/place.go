@@ -48,7 +48,7 @@ func (r *replica) key() string {
 	return hex.EncodeToString(mac.Sum(nil))[:32]
 }
 
-// fingerprint tells whether a running server was started the way that this block would start it.
+// fingerprint identifies the way in which this block would start a server, to compare it with a running one.
 func (r *replica) fingerprint() string {
 	l := r.launch(0)
 	l.Model, l.Tokenizer, l.Environ = r.s.spec.Model, r.s.spec.Tokenizer, nil
@@ -71,7 +71,7 @@ func (r *replica) claim(h proc.Handle) bool {
 }
 
 // reserve chooses where the next server will listen, unless that is known already: a weight update that comes while
-// the server is being started waits for it there, instead of finding nobody.
+// the server is being started then waits for it there.
 func (r *replica) reserve() (int, error) {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 
 // Program is a server program as the kit starts it. A plugin implements it once for each block.
 type Program interface {
-	// Command is how one server is started. It is pure: the kit also compares commands, to tell whether a server of an
-	// earlier attempt runs as this block would start it.
+	// Command is how one server is started. It is pure: the kit also compares commands, to find out whether a server
+	// of an earlier attempt runs as this block would start it.
 	Command(Launch) (Command, error)
 	// Connect makes a client of one server. It does not reach out to it.
 	Connect(Address) Client
@@ -86,16 +86,16 @@ func (a Address) URL() string { return "http://127.0.0.1:" + strconv.Itoa(a.Port
 
 // Client speaks to one server. A new one is made for each start of a server.
 type Client interface {
-	// Healthy is a cheap look at a server that has answered. A *StatusError says that the server itself reports that it is
-	// broken; other errors count only when they repeat.
+	// Healthy is a cheap health check of a server that has answered. A *StatusError says that the server itself reports
+	// that it is broken; other errors count only when they repeat.
 	Healthy(ctx context.Context) error
 	// Ready returns nil when the server has produced a token with whatever weights it holds. A server that an earlier,
 	// dead attempt left paused is resumed.
 	Ready(ctx context.Context) error
 	// Probe asks a server that is ready what it offers. The client keeps what it needs of the answer.
 	Probe(ctx context.Context) (Facts, error)
-	// Load puts weights into the server, empties its caches and lets it go on. It refuses with an *sdk.Error before
-	// anything was touched; after any other error it is unknown what the server holds. The note is for the log.
+	// Load loads weights into the server, empties its caches and resumes it. It returns an *sdk.Error before anything was
+	// changed; after any other error it is unknown what the server holds. The note is for the log.
 	Load(ctx context.Context, l Load) (note string, err error)
 	// Answer produces one token as the policy. After Load it shows that the weights do not break the server.
 	Answer(ctx context.Context) error
@@ -122,16 +122,16 @@ type Facts struct {
 	Sleeps      bool     // releases its GPU's memory when it is asked to
 }
 
-// Preparer is a Client that has to do something to a server that has just come up, before weights are loaded into it.
+// Preparer is a Client that must prepare a server that has just come up, before weights are loaded into it.
 type Preparer interface {
 	Prepare(ctx context.Context) error
 }
 
-// Sleeper is a Client of a server that can give its GPU's memory back.
+// Sleeper is a Client of a server that can release its GPU's memory.
 type Sleeper interface {
-	// Sleep gives the memory back. Requests that are in flight are frozen and go on after Wake.
+	// Sleep releases the memory. Requests in flight are frozen and continue after Wake.
 	Sleep(ctx context.Context, level inference.SleepLevel) error
-	// Wake takes back one part of the memory.
+	// Wake acquires one part of the memory again.
 	Wake(ctx context.Context, part Part) error
 	// Asleep asks whether the server sleeps or is paused.
 	Asleep(ctx context.Context) (bool, error)

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	answerTimeout = 2 * time.Minute        // one attempt at a first token; the first one compiles kernels on some machines
+	answerTimeout = 2 * time.Minute        // of one attempt at a first token, which compiles kernels on some machines
 	logTail       = 400                    // lines of the log that are searched for a known failure
-	pollEvery     = 250 * time.Millisecond // between two looks at something without a notification
+	pollEvery     = 250 * time.Millisecond // polling interval of what sends no notification
 )
 
 // awaitReady waits until the server has produced a token. One that ends is explained from its log.
@@ -51,7 +51,7 @@ func (r *replica) awaitReady(ctx context.Context, program *proc.Program, c Clien
 	}
 }
 
-// install brings a server that answers to the current weights and makes it a live replica. No update can come in
+// install loads the current weights into a server that answers and makes it a live replica. No update can come in
 // between.
 func (r *replica) install(ctx context.Context, c Client, adopted bool) error {
 	s := r.s
@@ -73,7 +73,7 @@ func (r *replica) install(ctx context.Context, c Client, adopted bool) error {
 			return err
 		}
 	}
-	// A server that was taken over may serve any version by now, so it gets the current one again.
+	// A server that was adopted may serve any version by now, so it gets the current one again.
 	if current.Path != "" && (adopted || !s.startsWith(current)) {
 		if err := (target{r, c, facts}).loadFiles(ctx, current, false); err != nil {
 			return fmt.Errorf("load policy version %d into the restarted server: %w", current.Version, err)
@@ -120,7 +120,7 @@ func (r *replica) watch(ctx context.Context, program *proc.Program, c Client) er
 		misses++
 		var status *StatusError
 		if errors.As(err, &status) || misses >= healthMisses {
-			return fmt.Errorf("%s is up but not healthy (%d looks in a row): %w", r.s.spec.Title, misses, err)
+			return fmt.Errorf("%s is up but not healthy (%d failed checks in a row): %w", r.s.spec.Title, misses, err)
 		}
 	}
 }

@@ -16,8 +16,8 @@ const mostRepeated = 1000
 
 var varying = lazyregexp.New(`[0-9a-fA-F]{8,}|\d+`)
 
-// tell says whether a line is to be told, and how.
-func (r repeated) tell(text string) (string, bool) {
+// count counts a line and says whether it is to be logged, and in which form.
+func (r repeated) count(text string) (string, bool) {
 	if len(r) >= mostRepeated {
 		clear(r)
 	}

@@ -11,11 +11,11 @@ func TestALineThatComesWithEachRequestIsToldNowAndThen(t *testing.T) {
 	said := repeated{}
 	var told []string
 	for i := range 1500 {
-		if text, ok := said.tell(fmt.Sprintf("request cmpl-%08xab took %d s", i, i)); ok {
+		if text, ok := said.count(fmt.Sprintf("request cmpl-%08xab took %d s", i, i)); ok {
 			told = append(told, text)
 		}
 		if i == 5 {
-			if text, ok := said.tell("another one"); !ok || text != "another one" {
+			if text, ok := said.count("another one"); !ok || text != "another one" {
 				t.Errorf("a new line is told as %q, %v", text, ok)
 			}
 		}
@@ -28,7 +28,7 @@ func TestALineThatComesWithEachRequestIsToldNowAndThen(t *testing.T) {
 		t.Errorf("told %q, want %q", told, want)
 	}
 	for i := range 3 * mostRepeated {
-		said.tell("line " + string(rune(0x4e00+i)))
+		said.count("line " + string(rune(0x4e00+i)))
 	}
 	if len(said) > mostRepeated {
 		t.Errorf("%d lines are remembered, want at most %d", len(said), mostRepeated)

@@ -21,7 +21,7 @@ type replica struct {
 	s       *Supervisor
 	id      string
 	index   int
-	adopt   proc.Handle // program of an earlier attempt to take over; PID 0: none
+	adopt   proc.Handle // program of an earlier attempt to adopt; PID 0: none
 	restart chan struct{}
 
 	handle  proc.Handle
@@ -45,10 +45,10 @@ func (r *replica) listing(version int64) inference.Replica {
 }
 
 const (
-	healthEvery   = 5 * time.Second  // between two looks at a server that runs
-	healthTimeout = 20 * time.Second // of one look; a server that loads weights answers late
-	healthMisses  = 6                // looks in a row that fail before a server counts as dead
-	settled       = 10 * time.Minute // after which a server starts with a full count of restarts
+	healthEvery   = 5 * time.Second  // between two health checks of a server that runs
+	healthTimeout = 20 * time.Second // of one health check; a server that loads weights answers late
+	healthMisses  = 6                // failed health checks in a row before a server counts as dead
+	settled       = 10 * time.Minute // a server that ran so long starts with a full count of restarts
 	stopGrace     = 15 * time.Second // from SIGTERM to SIGKILL, at most
 )
 
@@ -127,7 +127,7 @@ func (r *replica) run(ctx context.Context) error {
 		return err
 	}
 	if !adopted {
-		r.tellTimes(times)
+		r.logTimes(times)
 	}
 	if err := r.install(ctx, c, adopted); err != nil {
 		return err
@@ -136,8 +136,8 @@ func (r *replica) run(ctx context.Context) error {
 	return r.watch(ctx, program, c)
 }
 
-// tellTimes says how long the start took, for whoever waited.
-func (r *replica) tellTimes(times *timeline) {
+// logTimes logs how long the start took.
+func (r *replica) logTimes(times *timeline) {
 	said, err := times.end()
 	r.s.host.Log("info", "replica "+r.id+" was "+said)
 	if err != nil {
@@ -145,7 +145,7 @@ func (r *replica) tellTimes(times *timeline) {
 	}
 }
 
-// begin takes over the program of an earlier attempt, or starts one.
+// begin adopts the program of an earlier attempt, or starts one.
 func (r *replica) begin(ctx context.Context) (program *proc.Program, port int, adopted bool, err error) {
 	select {
 	case <-r.restart: // asked of the server before
@@ -201,13 +201,12 @@ func (r *replica) launch(port int) Launch {
 }
 
 // startsWith says whether weights reach a server as the model that it starts with, instead of being loaded once it is
-// up. Loading them is the rule: it is the very way that a sync takes, so precision and settings stay those of the
-// base model.
+// up. Usually they are loaded, in the same way as by a sync, so precision and settings stay those of the base model.
 func (s *Supervisor) startsWith(w sdk.Weights) bool {
 	return w.Path != "" && w.Format != "lora" && (w.Transport == "restart" || s.spec.Transports.Quantization != "")
 }
 
-// setProgram says that a server has been started, and returns what speaks to it.
+// setProgram records that a server has been started, and returns its client.
 func (r *replica) setProgram(h proc.Handle, port int) Client {
 	r.s.mu.Lock()
 	if r.next != port { // taken over from an earlier attempt
@@ -220,7 +219,7 @@ func (r *replica) setProgram(h proc.Handle, port int) Client {
 	return c
 }
 
-// down says that the server is gone, and where the next one will be.
+// down records that the server is gone, and where the next one will be.
 func (r *replica) down() {
 	r.s.mu.Lock()
 	port, stays := r.address.Port, r.stays
@@ -231,12 +230,12 @@ func (r *replica) down() {
 	}
 	r.s.mu.Unlock()
 	if _, err := r.reserve(); err != nil {
-		r.s.host.Log("warn", err.Error()) // the next start tries again and tells
+		r.s.host.Log("warn", err.Error()) // the next start tries again and reports it
 	}
 	r.s.notify()
 }
 
-// askRestart makes watch end the server, so that keep starts it again.
+// askRestart makes watch end the server; keep then starts it again.
 func (r *replica) askRestart() {
 	select {
 	case r.restart <- struct{}{}:
@@ -250,7 +249,7 @@ func firstLine(err error) string {
 	return line
 }
 
-// Pause waits for a while, or returns why it could not.
+// Pause waits for d, or returns the cause why ctx ended before.
 func Pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -12,8 +12,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/inference"
 )
 
-// Sleep makes every replica give its memory back. One that is being started is waited for; from now on one that ends is
-// started again only when the others wake, because its memory is in use by the trainer.
+// Sleep makes every replica release its memory. It waits for replicas that are being started; from now on one that ends
+// is started again only when the others wake, because the trainer uses its memory.
 func (s *Supervisor) Sleep(ctx context.Context, level inference.SleepLevel) error {
 	if !s.spec.SleepMode {
 		setting := cmp.Or(s.spec.SleepSetting, "enable_sleep_mode")
@@ -57,8 +57,8 @@ func asSleeper(c Client) Sleeper {
 
 func since(begun time.Time) time.Duration { return time.Since(begun).Round(time.Millisecond) }
 
-// Wake makes what sleeps serve again what it served. Where that cannot be told from what the server holds, or waking
-// fails, it is started again.
+// Wake makes replicas that sleep serve again what they served. One whose weights are not known, or that fails to wake,
+// is started again.
 func (s *Supervisor) Wake(ctx context.Context) error {
 	s.setAsleep(false)
 	s.updating.Lock()
@@ -137,8 +137,8 @@ type wakeError struct{ err error }
 func (e *wakeError) Error() string { return e.err.Error() }
 func (e *wakeError) Unwrap() error { return e.err }
 
-// replace has the server started again and returns when the host has been told where the next one will be, so that
-// whoever tries again finds that one.
+// replace has the server started again and returns when the host knows the address of the next one, so that a retry
+// finds that one.
 func (r *replica) replace(ctx context.Context) error {
 	s := r.s
 	s.mu.Lock()
@@ -153,9 +153,9 @@ func (r *replica) replace(ctx context.Context) error {
 	defer cancel()
 	for {
 		s.mu.Lock()
-		told := s.announced[r.id]
+		announced := s.announced[r.id]
 		s.mu.Unlock()
-		if told != old {
+		if announced != old {
 			return nil
 		}
 		if err := Pause(ctx, pollEvery/10); err != nil {
@@ -164,7 +164,7 @@ func (r *replica) replace(ctx context.Context) error {
 	}
 }
 
-// wakeAdopted wakes a server that was taken over asleep: the attempt that put it to sleep has died. It is unknown which
+// wakeAdopted wakes a server that was adopted asleep: the attempt that put it to sleep has died. It is unknown which
 // weights it holds, so it is used only where the current ones can be loaded before its first request.
 func (r *replica) wakeAdopted(ctx context.Context, c Client) error {
 	sleeper := asSleeper(c)
@@ -174,7 +174,7 @@ func (r *replica) wakeAdopted(ctx context.Context, c Client) error {
 	ctx, cancel := context.WithTimeout(ctx, r.s.limit().Update)
 	defer cancel()
 	if asleep, err := sleeper.Asleep(ctx); err != nil || !asleep {
-		return nil //nolint:nilerr // one that does not answer is looked at by awaitReady
+		return nil //nolint:nilerr // awaitReady handles one that does not answer
 	}
 	if err := r.wakeUnknown(ctx, c, sleeper); err != nil {
 		r.s.host.Log("warn", fmt.Sprintf("replica %s was found asleep and is started again: %v", r.id, err))
@@ -226,7 +226,7 @@ func (r *replica) awaitAwake(ctx context.Context) error {
 		if awake == nil {
 			return nil
 		}
-		s.host.Phase(sdk.Loading, fmt.Sprintf("replica %s is started again when the trainer has done its step", r.id))
+		s.host.Phase(sdk.Loading, fmt.Sprintf("replica %s is started again after the trainer's step", r.id))
 		select {
 		case <-awake:
 		case <-ctx.Done():

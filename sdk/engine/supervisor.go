@@ -26,16 +26,16 @@ type Supervisor struct {
 	err     error         // why, once ended is closed
 
 	updating sync.Mutex    // held while weights are being loaded into any replica
-	changed  chan struct{} // tells announce to look again
+	changed  chan struct{} // makes announce look again
 
 	mu         sync.Mutex
 	limits     Limits
 	replicas   []*replica
 	current    sdk.Weights         // what a restarted replica has to serve
-	listed     []inference.Replica // what Replicas last said
+	listed     []inference.Replica // what Replicas last returned
 	restarting bool                // an update starts all servers again
 	awake      chan struct{}       // closed when servers may be started again; nil: none is held up
-	announced  map[string]string   // where the host last heard that each replica listens
+	announced  map[string]string   // address of each replica as last passed to the host
 }
 
 // Block is what the kit needs of a start request.
@@ -53,7 +53,7 @@ func BlockOf[C any](r sdk.Request[C]) Block {
 		Policy: r.Policy}
 }
 
-// Start starts the replicas and returns at once. Programs of an earlier attempt are taken over, or ended.
+// Start starts the replicas and returns at once. Programs of an earlier attempt are adopted, or ended.
 func Start(ctx context.Context, spec Spec, program Program, block Block, host inference.Host) *Supervisor {
 	s := &Supervisor{
 		spec: spec, program: program, block: block, host: host, limits: spec.Limits,
@@ -114,8 +114,8 @@ func (s *Supervisor) Stop(ctx context.Context) error {
 	}
 }
 
-// announce tells the host when a replica has come or gone. One goroutine does it, so that the host gets the changes in
-// order.
+// announce notifies the host when a replica has come or gone. One goroutine does it, so that the host gets the changes
+// in order.
 func (s *Supervisor) announce(ctx context.Context) error {
 	for {
 		select {
@@ -196,7 +196,7 @@ func (s *Supervisor) Replicas() []inference.Replica {
 	return slices.Clone(s.listed)
 }
 
-// Outputs are what the block gives, as a server that answers has said.
+// Outputs are the outputs of the block, from the facts of a server that answers.
 func (s *Supervisor) Outputs() any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -251,7 +251,7 @@ func (s *Supervisor) notify() {
 	}
 }
 
-// SetLimits takes over new limits while the servers run.
+// SetLimits applies new limits while the servers run.
 func (s *Supervisor) SetLimits(l Limits) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// timeline is how long the stages of a server's start take, beside what they took the last time in this block.
+// timeline measures the stages of a server's start, beside their durations at the last start in this block.
 type timeline struct {
 	file  string // where the last start's are kept
 	now   func() time.Time
@@ -71,7 +71,7 @@ func (t *timeline) before() string {
 	return ""
 }
 
-// end writes down how long each stage took, and says it in a line.
+// end stores how long each stage took, and returns it as a line.
 func (t *timeline) end() (string, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -81,13 +81,13 @@ func (t *timeline) end() (string, error) {
 	for _, s := range t.stages {
 		parts = append(parts, fmt.Sprintf("%s %.1f s", s.Name, s.Seconds))
 	}
-	said := fmt.Sprintf("ready after %.1f s: %s", t.now().Sub(t.began).Seconds(), strings.Join(parts, ", "))
+	line := fmt.Sprintf("ready after %.1f s: %s", t.now().Sub(t.began).Seconds(), strings.Join(parts, ", "))
 	data, err := json.Marshal(t.stages)
 	if err == nil {
 		err = os.WriteFile(t.file, append(data, '\n'), 0o600)
 	}
 	if err != nil {
-		return said, fmt.Errorf("write down how long the start took: %w", err)
+		return line, fmt.Errorf("store how long the start took: %w", err)
 	}
-	return said, nil
+	return line, nil
 }

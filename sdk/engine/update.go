@@ -13,8 +13,8 @@ import (
 )
 
 // Load loads published weights into every replica. A replica that is being restarted comes up with them, and so does
-// one that fails to take them while another one does: the update is over without it, and the error is
-// gateway.ReplicaErrors, which names every replica when none took the weights.
+// one that fails to load them while another one succeeds: the update ends without it, and the error is
+// gateway.ReplicaErrors, which names every replica when none loaded the weights.
 func (s *Supervisor) Load(ctx context.Context, w sdk.Weights) error {
 	limit := s.limit().Update
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("update_timeout of %s is over", limit))
@@ -43,10 +43,10 @@ func (s *Supervisor) Load(ctx context.Context, w sdk.Weights) error {
 	return s.settle(ctx, live, errs, w)
 }
 
-// settle decides what becomes of an update, and of the replicas that did not take it.
+// settle decides the result of an update, and what happens to replicas that failed to load it.
 func (s *Supervisor) settle(ctx context.Context, live []target, errs []error, w sdk.Weights) error {
-	took := slices.Contains(errs, nil)
-	if took {
+	loaded := slices.Contains(errs, nil)
+	if loaded {
 		s.mu.Lock()
 		s.current = w // from now on a server that starts comes up with it
 		s.mu.Unlock()
@@ -54,11 +54,11 @@ func (s *Supervisor) settle(ctx context.Context, live []target, errs []error, w 
 	failed := gateway.ReplicaErrors{}
 	for i, err := range errs {
 		if r := live[i].replica; err != nil {
-			failed[r.id] = r.repair(ctx, err, took)
+			failed[r.id] = r.repair(ctx, err, loaded)
 		}
 	}
 	for _, r := range s.replicas {
-		if !took && failed[r.id] == nil {
+		if !loaded && failed[r.id] == nil {
 			failed[r.id] = errors.New("it is being started again with the previous weights")
 		}
 	}
@@ -68,13 +68,13 @@ func (s *Supervisor) settle(ctx context.Context, live []target, errs []error, w 
 	return failed
 }
 
-// repair has a server started again that did not take weights, unless it was left as it was and no other one took them.
-// The error says what is done.
-func (r *replica) repair(ctx context.Context, err error, took bool) error {
+// repair has a server started again that failed to load weights, unless it was not changed and no other server loaded
+// them. The error says what is done.
+func (r *replica) repair(ctx context.Context, err error, loaded bool) error {
 	stuck, refused := (*wakeError)(nil), (*sdk.Error)(nil)
 	next := "it is being started again with the previous weights"
 	switch {
-	case took:
+	case loaded:
 		next = "it is being started again with the new weights"
 	case errors.As(err, &refused) && !errors.As(err, &stuck): // before anything was touched
 		return err
@@ -82,7 +82,7 @@ func (r *replica) repair(ctx context.Context, err error, took bool) error {
 	if errors.As(err, &stuck) {
 		next = "it did not wake; " + next
 	}
-	if stuck != nil || took {
+	if stuck != nil || loaded {
 		err = errors.Join(err, r.replace(ctx))
 	} else {
 		r.askRestart()
@@ -143,8 +143,7 @@ func (t target) loadFiles(ctx context.Context, w sdk.Weights, asleep bool) error
 
 // restartWith starts every server again with the weights as its model. Replicas are restarted side by side: while
 // requests are held, nothing is gained by keeping some of them up with the old version. Each comes back where it was,
-// and its absence is not reported to the host: the gateway, which has asked for this, looks for it there to prove its
-// weights.
+// and its absence is not reported to the host: the gateway, which has asked for this, verifies its weights there.
 func (s *Supervisor) restartWith(ctx context.Context, w sdk.Weights) error {
 	if err := CheckCheckpoint(w.Path); err != nil {
 		return err
@@ -208,8 +207,8 @@ func (s *Supervisor) awaitLive(ctx context.Context) ([]target, error) {
 	}
 }
 
-// lockLive is awaitLive with s.updating held. Who answers is asked again under the lock: a replica that was being
-// brought to the weights of before meanwhile would keep them.
+// lockLive is awaitLive with s.updating held. The list is read again under the lock: a replica that was loading the
+// previous weights meanwhile would keep them.
 func (s *Supervisor) lockLive(ctx context.Context) ([]target, error) {
 	for {
 		if _, err := s.awaitLive(ctx); err != nil {
@@ -239,8 +238,8 @@ func (s *Supervisor) Logprobs(ctx context.Context, which inference.Replica, toke
 	return found.Logprobs(ctx, tokens)
 }
 
-// GeneratedTokens adds up what the servers have generated: so that a long generation is distinguished from an engine
-// that hangs.
+// GeneratedTokens is the sum of what the servers have generated. It distinguishes a long generation from an engine that
+// hangs.
 func (s *Supervisor) GeneratedTokens(ctx context.Context) (float64, error) {
 	live := s.live()
 	if len(live) == 0 {

@@ -24,9 +24,9 @@ type baseline struct {
 // engine that cannot be asked is not checked after it wakes.
 func (g *Gateway) noteBefore(ctx context.Context) {
 	g.mu.Lock()
-	proved := g.last != nil && g.last.version() == g.version && g.last.Check != nil
+	verified := g.last != nil && g.last.version() == g.version && g.last.Check != nil
 	g.mu.Unlock()
-	if proved {
+	if verified {
 		return
 	}
 	answers, _ := g.Logprobs(ctx, awakeText()) // those that failed have none
@@ -40,9 +40,9 @@ func (g *Gateway) noteBefore(ctx context.Context) {
 	}
 }
 
-// proveAwake compares the answers of engines that were woken without new weights with those from before: nothing else
+// verifyAwake compares the answers of engines that were woken without new weights with those from before: nothing else
 // would notice that memory was not restored. An engine that differs is excluded. Called with g.updating held.
-func (g *Gateway) proveAwake(ctx context.Context) {
+func (g *Gateway) verifyAwake(ctx context.Context) {
 	g.mu.Lock()
 	var list []*replica
 	checks := map[*replica]Check{}
@@ -64,7 +64,7 @@ func (g *Gateway) proveAwake(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, r := range list {
 		wg.Go(func() {
-			difference, err := g.prove(ctx, r.Replica, checks[r], version)
+			difference, err := g.verify(ctx, r.Replica, checks[r], version)
 			if err == nil {
 				g.emit(Event{Kind: EventAwake, Replica: r.ID, Version: version,
 					Message: fmt.Sprintf("replica %s woke and still serves policy version %d: log-probabilities differ by "+

@@ -131,7 +131,7 @@ func TestAPrefixCacheOfOlderWeightsIsNoticed(t *testing.T) {
 }
 
 // Engines that wake without new weights are checked, too: their memory may not have been restored.
-func TestWakingIsProved(t *testing.T) {
+func TestWakingIsVerified(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		updates int                    // before they sleep

@@ -16,10 +16,10 @@ import (
 // ErrStaleCache says that an engine continues a prompt from keys and values that other weights computed.
 var ErrStaleCache = errors.New("the prefix cache holds keys and values of other weights")
 
-// prove compares a replica's log-probabilities with the trainer's, and its continuation through the prefix cache with
+// verify compares a replica's log-probabilities with the trainer's, and its continuation through the prefix cache with
 // the one computed without the cache. The two differ when the cache holds keys and values of older weights, or when its
 // memory was given away and not restored. It returns the larger difference.
-func (g *Gateway) prove(ctx context.Context, r Replica, c Check, version int) (float64, error) {
+func (g *Gateway) verify(ctx context.Context, r Replica, c Check, version int) (float64, error) {
 	length := 0
 	if g.cfg.CachedPrompt != nil {
 		length = g.cfg.CachedPrompt()

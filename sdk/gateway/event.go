@@ -16,7 +16,7 @@ const (
 	EventAwake        EventKind = "awake"
 	EventHoldExpired  EventKind = "hold_expired"  // the owner of a hold did not renew or end it within its lease
 	EventUpdated      EventKind = "updated"       // the policy version was raised
-	EventUpdateFailed EventKind = "update_failed" // a replica did not take the weights; Err says why
+	EventUpdateFailed EventKind = "update_failed" // a replica did not load the weights; Err says why
 	EventMismatch     EventKind = "mismatch"      // a replica's log-probabilities differ from those expected
 	// a replica's answers across updates carry a range of versions, not one a token; Err says why
 	EventRangeOnly      EventKind = "range_only"
@@ -35,7 +35,7 @@ type Event struct {
 	Err      error         // why, if it went wrong
 }
 
-// emit tells the owner. Never call it with the lock held.
+// emit passes an event to the owner. Never call it with the lock held.
 func (g *Gateway) emit(e Event) {
 	e.Time = g.cfg.Clock.Now()
 	if e.Kind == EventMismatch {

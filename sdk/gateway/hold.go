@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Mode says what becomes of requests in flight when new ones are held.
+// Mode says what happens to requests in flight when new ones are held.
 type Mode string
 
 const (
@@ -20,7 +20,7 @@ const (
 	// ModeAbort cancels requests in flight at the engine. Those that had not begun to answer are sent again after the
 	// hold, so their clients only wait longer; a stream that had begun ends with an error event.
 	ModeAbort Mode = "abort"
-	// ModeNone holds nothing. It is for weight updates that the engine takes between two decoding steps.
+	// ModeNone holds nothing. It is for weight updates that the engine loads between two decoding steps.
 	ModeNone Mode = "none"
 )
 
@@ -40,7 +40,7 @@ var (
 type HoldRequest struct {
 	// ID of the hold. Empty makes a new one. The ID of the hold in force renews its lease.
 	ID string
-	// Mode says what becomes of requests in flight. Default: ModeDrain.
+	// Mode says what happens to requests in flight. Default: ModeDrain.
 	Mode Mode
 	// Lease is how long the hold stays in force unless it is renewed; then requests go through again, so that an owner
 	// that died between hold and resume blocks nothing for long. It runs from the end of draining. Default: DefaultLease.
@@ -178,7 +178,7 @@ func (g *Gateway) waitIdle(ctx context.Context, q HoldRequest) error {
 
 // Resume ends the hold with this ID, or any hold if id is empty, and lets requests through. ErrNotHeld says that it was
 // not in force any more: its lease ran out, and requests may have been answered meanwhile. Engines that sleep are woken
-// first; one that cannot be is taken out.
+// first; one that fails to wake is taken out of service.
 func (g *Gateway) Resume(id string) error {
 	if g.sleeps() {
 		if err := g.wakeAll(id); err != nil {
@@ -260,5 +260,5 @@ func (g *Gateway) recover() {
 		}
 		return
 	}
-	g.proveAwake(ctx)
+	g.verifyAwake(ctx)
 }

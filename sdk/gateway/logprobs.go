@@ -19,8 +19,8 @@ type ReplicaLogprobs struct {
 }
 
 // Logprobs asks every healthy replica for the log-probability of each token given those before it (the first is 0),
-// whether or not requests are held. It is how a sync proves that the weights arrived everywhere. The error joins those
-// of the replicas.
+// whether or not requests are held. A sync block verifies with it that the weights arrived everywhere. The error joins
+// those of the replicas.
 func (g *Gateway) Logprobs(ctx context.Context, tokens []int) ([]ReplicaLogprobs, error) {
 	if len(tokens) < 2 {
 		return nil, fmt.Errorf("gateway: log-probabilities of %d tokens; want at least 2, since nothing precedes the first",

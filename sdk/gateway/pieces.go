@@ -40,7 +40,7 @@ func (g *Gateway) piecewiseLocked(r *replica, c *call) bool {
 		crossing(g.expected) && r.unusable < maxUnusable
 }
 
-// crossing tells the modes in which requests in flight go on with new weights.
+// crossing says whether requests in flight continue with new weights.
 func crossing(m Mode) bool { return m == ModeKeep || m == ModeNone }
 
 // gather reads a stream to its end and makes one answer of it. Until then nothing has reached the client, so another

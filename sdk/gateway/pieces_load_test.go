@@ -45,7 +45,7 @@ func (p *pieces) send(ctx context.Context, w http.ResponseWriter, event string) 
 func (s *sampler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/update" {
 		s.step.Lock()
-		defer time.Sleep(10 * time.Millisecond) // proving the weights takes longer than noting a piece that was read
+		defer time.Sleep(10 * time.Millisecond) // verifying the weights takes longer than noting a piece that was read
 		defer s.step.Unlock()
 		if s.version, _ = strconv.Atoi(r.URL.RawQuery); rand.IntN(8) == 0 {
 			s.version = 1 << 20 // broken

@@ -9,7 +9,7 @@ type Status struct {
 	Held    bool        `json:"held"`
 	Hold    *HoldStatus `json:"hold,omitempty"`
 	Asleep  int         `json:"asleep,omitempty"` // level at which the engines sleep; 0: awake
-	// what becomes of requests in flight at the next weight update; empty: not announced
+	// what happens to requests in flight at the next weight update; empty: not announced
 	Updates     Mode                    `json:"updates,omitempty"`
 	InFlight    int                     `json:"in_flight"`
 	Waiting     int                     `json:"waiting"`

@@ -18,13 +18,13 @@ type WeightUpdate struct {
 	// Weights are what to load. Their version must be above the current one, or equal to it to load the same weights
 	// again, unless Rollback is set.
 	sdk.Weights
-	// Mode says what becomes of requests in flight. Default: ModeDrain. ModeNone holds nothing.
+	// Mode says what happens to requests in flight. Default: ModeDrain. ModeNone holds nothing.
 	Mode Mode `json:"mode,omitempty"`
 	// Hold is the ID of a hold that the caller has and will end; then the update neither holds nor resumes.
 	Hold string `json:"hold,omitempty"`
 	// Rollback allows a version below the current one, after the trainer went back to an earlier checkpoint.
 	Rollback bool `json:"rollback,omitempty"`
-	// Check proves that the weights arrived; without it, Config.Update's result is trusted.
+	// Check verifies that the weights arrived; without it, Config.Update's result is trusted.
 	Check *Check `json:"check,omitempty"`
 }
 
@@ -60,7 +60,7 @@ var ErrMismatch = errors.New("served weights differ from the trainer's")
 
 // UpdateWeights brings new weights to every healthy replica: requests are held as u.Mode says, Config.Update is called
 // once for all, the outcome is checked if u.Check is set, the version is raised, and requests go through again. A
-// replica that fails is taken out and named in the result; the update itself fails only if no replica took the weights,
+// replica that fails is taken out of service and named in the result; the update fails only if no replica loaded them,
 // and then the version stays, and nothing is served until an update succeeds or Admit has loaded the previous weights
 // again.
 func (g *Gateway) UpdateWeights(ctx context.Context, u WeightUpdate) (UpdateResult, error) {
@@ -82,7 +82,7 @@ func (g *Gateway) UpdateWeights(ctx context.Context, u WeightUpdate) (UpdateResu
 	return res, err
 }
 
-// awaitReplica waits until a replica is up that could take weights: one that is being started again will be.
+// awaitReplica waits until a replica is up: one that is being started again will be.
 func (g *Gateway) awaitReplica(ctx context.Context, version int) error {
 	late, stop := g.alarm(g.cfg.UpdateTimeout / 2)
 	defer stop()
@@ -107,7 +107,7 @@ func (g *Gateway) awaitReplica(ctx context.Context, version int) error {
 func (g *Gateway) checkUpdate(u *WeightUpdate) error {
 	setDefault(&u.Mode, ModeDrain)
 	if g.cfg.Update == nil {
-		return errors.New("gateway: this inference plugin does not take weight updates (Config.Update is not set); " +
+		return errors.New("gateway: this inference plugin does not support weight updates (Config.Update is not set); " +
 			"use the transport restart")
 	}
 	current := g.Version()
@@ -230,7 +230,7 @@ func (g *Gateway) loadAll(ctx context.Context, u WeightUpdate) ([]ReplicaResult,
 	return results, nil
 }
 
-// ReplicaErrors say which replicas did not take weights, by ID, and why; all others did.
+// ReplicaErrors say which replicas did not load weights, by ID, and why; all others did.
 type ReplicaErrors map[string]error
 
 func (e ReplicaErrors) Error() string { return errors.Join(e.Unwrap()...).Error() }
@@ -282,7 +282,7 @@ func (g *Gateway) checkLoaded(ctx context.Context, r *replica, u WeightUpdate, e
 	if err != nil {
 		err = fmt.Errorf("load policy version %d into replica %s: %w", u.Version, r.ID, err)
 	} else if u.Check != nil {
-		if difference, err = g.prove(ctx, r.Replica, *u.Check, u.version()); errors.Is(err, ErrMismatch) {
+		if difference, err = g.verify(ctx, r.Replica, *u.Check, u.version()); errors.Is(err, ErrMismatch) {
 			kind = EventMismatch
 		}
 	}

@@ -200,7 +200,7 @@ func TestRestartedReplicaIsBroughtUpFirst(t *testing.T) {
 	}
 }
 
-func TestCheckProvesTheWeights(t *testing.T) {
+func TestCheckVerifiesTheWeights(t *testing.T) {
 	t.Parallel()
 	right, wrong := newEngine(t), newEngine(t)
 	wrong.set(nil, func(w http.ResponseWriter, _ *http.Request) { // an old output head: HTTP 200, other numbers

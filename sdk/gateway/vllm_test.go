@@ -17,7 +17,7 @@ import (
 
 // TestRealVLLM runs against a real vLLM that serves any model in float32, if RECIPE_TEST_VLLM_URL and
 // RECIPE_TEST_VLLM_MODEL say where and which. The log-probabilities of what /generate sampled must be those that the
-// engine gives to the same tokens as a prompt: it proves that tokens and log-probabilities are aligned, not only
+// engine gives to the same tokens as a prompt: it verifies that tokens and log-probabilities are aligned, not only
 // equally many.
 func TestRealVLLM(t *testing.T) {
 	url, model := os.Getenv("RECIPE_TEST_VLLM_URL"), os.Getenv("RECIPE_TEST_VLLM_MODEL")

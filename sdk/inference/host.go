@@ -40,7 +40,8 @@ type phaseReport struct {
 
 var _ Host = (*host)(nil)
 
-// patienceToLoad is how long an engine may take over new weights, or over a first request, without a sign of progress.
+// patienceToLoad bounds the time that an engine needs for new weights, or for a first request, without a sign of
+// progress.
 const patienceToLoad = 5 * time.Minute
 
 // gatewayClose bounds how long requests in flight may take when the block ends.

@@ -31,7 +31,8 @@ type Plugin[C any] interface {
 // Engine is an engine that has been started. Its methods are safe for concurrent use. What else it can do is found by
 // assertion: Sleeper, TokenCounter, CacheSalter, PromptCacher.
 type Engine interface {
-	// Replicas are the servers that can take requests or weights now, each with the version of the weights that it holds.
+	// Replicas are the servers that can serve requests or load weights now, each with the version of the weights that it
+	// holds.
 	Replicas() []Replica
 	// Outputs are what the block gives, a struct described by its definition: an outputs.Inference of which only Model,
 	// Tokenizer and MaxModelLen need be set, or one that embeds it. It is asked once, when there is a replica.
@@ -87,6 +88,6 @@ type TokenCounter interface {
 type CacheSalter interface{ CacheSalt() bool }
 
 // PromptCacher is an Engine that keeps what it has computed of the beginning of a prompt, in the manner of vLLM. It
-// says how many tokens a prompt needs for a part of it to be kept, 0: nothing is. Each proof of the weights then also
+// says how many tokens a prompt needs for a part of it to be kept, 0: nothing is. Each check of the weights then also
 // asks for a continuation through that cache.
 type PromptCacher interface{ CachedPrompt() int }

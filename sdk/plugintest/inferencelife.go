@@ -90,13 +90,13 @@ func (s *served) answers(when string, version int64, want []float64) {
 	}
 }
 
-// weightProof checks that what the gateway proves is what the engine serves.
-func weightProof(t *testing.T, def *sdk.Definition, suite Suite) {
+// weightCheck checks that what the gateway verifies is what the engine serves.
+func weightCheck(t *testing.T, def *sdk.Definition, suite Suite) {
 	s := suite.serve(t, def)
 	right := s.mustLoad(1)
 	check := gateway.Check{Tokens: text[:], Logprobs: right, Tolerance: 1e-3}
 	if err := s.load(1, func(u *gateway.WeightUpdate) { u.Check = &check }); err != nil {
-		t.Errorf("the log-probabilities that it gives itself are not proof enough: %v", err)
+		t.Errorf("the log-probabilities that it returns itself fail as a check: %v", err)
 	}
 	wrong := append([]float64(nil), right...)
 	wrong[2] += 5
@@ -104,7 +104,7 @@ func weightProof(t *testing.T, def *sdk.Definition, suite Suite) {
 	if err := s.load(2, func(u *gateway.WeightUpdate) { u.Check = &check }); !errors.Is(err, gateway.ErrMismatch) {
 		t.Errorf("an update with another trainer's log-probabilities: %v, want %v", err, gateway.ErrMismatch)
 	}
-	s.answers("after an update that was not proved and one that was", 2, s.mustLoad(2))
+	s.answers("after an update that was not verified and one that was", 2, s.mustLoad(2))
 }
 
 // sleepAndWake checks an engine that says that it can sleep.

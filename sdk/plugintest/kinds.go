@@ -56,7 +56,7 @@ func inferenceChecks(t *testing.T, def *sdk.Definition, s Suite) {
 	t.Run("requests wait while it is held", func(t *testing.T) { heldRequests(t, def, s) })
 	if s.Weights != nil {
 		t.Run("weights", func(t *testing.T) { weightUpdate(t, def, s) })
-		t.Run("weights are proved", func(t *testing.T) { weightProof(t, def, s) })
+		t.Run("weights are verified", func(t *testing.T) { weightCheck(t, def, s) })
 		t.Run("sleep and wake", func(t *testing.T) { sleepAndWake(t, def, s) })
 		t.Run("a program is killed", func(t *testing.T) { killedReplica(t, def, s) })
 		t.Run("a new attempt serves the policy", func(t *testing.T) { restarted(t, def, s) })

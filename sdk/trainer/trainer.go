@@ -36,7 +36,7 @@ type Plugin[C any] interface {
 type Host interface {
 	sdk.Host
 	// Sync offers the weights as they are after an optimizer step; a trainer calls it before the first step, too. When
-	// a sync block wants this step's weights, it publishes and proves them through the snapshot, and Sync returns the
+	// a sync block wants this step's weights, it publishes and verifies them through the snapshot, and Sync returns the
 	// new policy version when inference serves it. Without a sync block, or between its periods, Sync returns at once.
 	// The snapshot is used only until Sync returns, by one goroutine at a time; its methods run in other goroutines
 	// than Sync's caller. A sync block that is declared but does not answer within its deadline is an error that names

@@ -115,7 +115,7 @@ func TestPlanForPeople(t *testing.T) {
 	golden(t, "plan.ansi", colored.Bytes())
 }
 
-// TestPlanJSON holds the documented, versioned form: a change of it that is meant shows in the golden file.
+// TestPlanJSON compares the documented, versioned form with a golden file, in which a deliberate change shows.
 func TestPlanJSON(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer

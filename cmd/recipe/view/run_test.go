@@ -18,7 +18,7 @@ import (
 
 var began = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// aRun is the log of a small run, a second between two events.
+// aRun is the log of a small run with a second between two events.
 func aRun() []event.Event {
 	const trainer, inference, env = "trainer.tiny.policy", "inference.tiny.policy", "environment.arithmetic.sums"
 	events := []event.Event{
@@ -105,7 +105,7 @@ func TestLiveShowsNothingOfEarlierApplies(t *testing.T) {
 	}
 }
 
-// screen is the least of a terminal: it understands what Live writes, and holds what a person would see.
+// screen is a minimal terminal: it interprets what Live writes, and holds what a person would see.
 func screen(t *testing.T, text string) []string {
 	t.Helper()
 	var lines []string
@@ -183,7 +183,7 @@ func TestLiveAnswersCtrlC(t *testing.T) {
 		t.Errorf("said %q", got)
 	}
 	for range 10 {
-		l.Draining() // nobody follows: it must not wait
+		l.Draining() // nobody follows: Live must not wait
 	}
 }
 
@@ -297,7 +297,7 @@ func TestStyleOfAFileIsPlain(t *testing.T) {
 	}
 }
 
-// A sweep ends with one row a trainer, also for one that never reported a reward.
+// A sweep ends with one row per trainer, also for one that never reported a reward.
 func TestSummaryOfASweepComparesItsTrainers(t *testing.T) {
 	t.Parallel()
 	var b snapshot.Snapshot
@@ -312,7 +312,7 @@ func TestSummaryOfASweepComparesItsTrainers(t *testing.T) {
 		for i := range 20 {
 			reward := 0.1 + slope*float64(i)
 			if rate == "high" && i > 15 {
-				reward = 0.2 // it collapses: what it was at its best is told beside what it is
+				reward = 0.2 // its reward collapses: the best one is shown beside the last
 			}
 			say(event.Event{Type: event.Progress, Address: a, Step: int64(i + 1), Total: 20, Unit: "steps"})
 			say(event.Event{Type: event.Metrics, Address: a, Step: int64(i + 1),

@@ -50,7 +50,7 @@ func TestWhyForPeople(t *testing.T) {
 	golden(t, "why.txt", out.Bytes())
 }
 
-// TestWhyJSON holds the documented, versioned form: a change of it that is meant shows in the golden file.
+// TestWhyJSON compares the documented, versioned form with a golden file, in which a deliberate change shows.
 func TestWhyJSON(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

@@ -54,7 +54,7 @@ type logProbsRequest struct {
 }
 
 // logProbs says how likely the served weights find a given sequence: compared with the trainer's
-// numbers it proves that a weight update arrived. The first token has nothing before it and is 0.
+// numbers it verifies that a weight update arrived. The first token has nothing before it and is 0.
 func (h *Handler) logProbs(w http.ResponseWriter, r *http.Request) error {
 	var q logProbsRequest
 	if err := readJSON(r, &q); err != nil {

@@ -112,7 +112,7 @@ func OpenDisk(dir string, o DiskOptions) (*Disk, error) {
 		return nil, fmt.Errorf("opening the trajectory store %s: %w", dir, err)
 	}
 	d := &Disk{
-		dir: dir, waiting: waiting{limit: o.Wait, tell: o.Room}, always: o.Always, every: checkpointGroups, sync: datasync,
+		dir: dir, waiting: waiting{limit: o.Wait, report: o.Room}, always: o.Always, every: checkpointGroups, sync: datasync,
 		db: db, fresh: map[uint64]place{}, wake: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	if err := d.prepare(); err != nil {

@@ -6,25 +6,25 @@ import (
 	"github.com/recipe-rl/recipe/sdk/disk"
 )
 
-// waiting are the groups that wait for room on a full disk, in the order in which they came. Only the committer uses
+// waiting holds submissions that wait for room on a full disk, in the order of their arrival. Only the committer uses
 // it.
 type waiting struct {
-	limit time.Duration
-	tell  func(string)
-	all   []waiter
-	tried time.Time
-	told  bool
-	trial *waiter // the one that is being tried again
+	limit    time.Duration
+	report   func(string) // gets why submissions wait; empty: none does any more
+	reported bool
+	all      []waiter
+	tried    time.Time
+	trial    *waiter // the one that is being tried again
 }
 
-// waiter is a submission with the moment until which it waits.
+// waiter is a submission and its deadline.
 type waiter struct {
 	submission
 	until time.Time
 	err   error
 }
 
-// wait keeps a submission for which there was no room, or refuses it when that has taken too long.
+// wait keeps a submission for which there was no room, or refuses it after its deadline.
 func (d *Disk) wait(s submission, err error) {
 	w := &d.waiting
 	now := time.Now()
@@ -37,17 +37,17 @@ func (d *Disk) wait(s submission, err error) {
 		return
 	}
 	w.all = append(w.all, waiter{s, until, err})
-	if !w.told && w.tell != nil {
-		w.tell(disk.Waiting(d.dir, err))
+	if !w.reported && w.report != nil {
+		w.report(disk.Waiting(d.dir, err))
 	}
-	w.told = true
+	w.reported = true
 	if len(w.all) == 1 && w.trial == nil {
 		w.tried = now
 		time.AfterFunc(disk.RetryEvery, d.poke)
 	}
 }
 
-// retryWaiting tries those that wait, when it is time to.
+// retryWaiting tries waiting submissions again when disk.RetryEvery has passed.
 func (d *Disk) retryWaiting() {
 	w := &d.waiting
 	if len(w.all) == 0 || time.Since(w.tried) < disk.RetryEvery*9/10 {
@@ -58,7 +58,7 @@ func (d *Disk) retryWaiting() {
 	w.all = nil
 	for i := range all { // one by one: there may be room for a small one
 		w.trial = &all[i]
-		d.commit([]submission{all[i].submission}) // which lets it wait again when there is none
+		d.commit([]submission{all[i].submission}) // it waits again when there is none
 	}
 	if w.trial = nil; len(w.all) > 0 {
 		time.AfterFunc(disk.RetryEvery, d.poke)
@@ -69,12 +69,12 @@ func (d *Disk) retryWaiting() {
 // settled reports when nothing waits any more.
 func (d *Disk) settled() {
 	w := &d.waiting
-	if w.trial != nil || !w.told || len(w.all) > 0 {
+	if w.trial != nil || !w.reported || len(w.all) > 0 {
 		return
 	}
-	w.told = false
-	if w.tell != nil {
-		w.tell("")
+	w.reported = false
+	if w.report != nil {
+		w.report("")
 	}
 }
 

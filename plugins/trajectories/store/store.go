@@ -77,7 +77,7 @@ type Store interface {
 	// first Submit.
 	Scan(ctx context.Context, each func(id uint64, m Meta) error) (Snapshot, error)
 	// Submit hands over a change and returns at once. Changes are applied in the order in which they were submitted;
-	// the ticket tells when this one is durable.
+	// the ticket resolves when this one is durable.
 	Submit(c Change) *Ticket
 	// Body appends a group's body to dst. The error is ErrNotFound when there is no such group.
 	Body(ctx context.Context, id uint64, dst []byte) ([]byte, error)

@@ -28,7 +28,7 @@ type Snapshot interface {
 	Logprobs(ctx context.Context, tokens []int) ([]float64, error)
 }
 
-// Tokenizer is a Snapshot that can split a text into the model's tokens. A sync block proves the weights with a text
+// Tokenizer is a Snapshot that can split a text into the model's tokens. A sync block verifies the weights with a text
 // that the model finds likely; without this it must make do with arbitrary token ids, on which server and trainer agree
 // less exactly.
 type Tokenizer interface {

@@ -131,8 +131,8 @@ func update(t *testing.T, c *weightclient.Client, step int64) (version int64, lo
 	return p.Version, logprobs
 }
 
-// A trainer of sixty lines of Python and twenty of Go learns, publishes, is proved, writes a checkpoint when asked, and
-// resumes.
+// A trainer of sixty lines of Python and twenty of Go learns, publishes, is verified, writes a checkpoint when asked,
+// and resumes.
 func TestASecondTrainerStandsOnTheKit(t *testing.T) {
 	t.Parallel()
 	python := torch(t)

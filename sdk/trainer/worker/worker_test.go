@@ -132,7 +132,7 @@ func (h *host) Version() int64 {
 	return h.version
 }
 
-// Sync publishes, proves and acknowledges, as a sync block has it done.
+// Sync publishes, verifies and acknowledges, as a sync block has it done.
 func (h *host) Sync(ctx context.Context, step int64, snapshot trainer.Snapshot) (int64, error) {
 	h.mu.Lock()
 	h.synced = append(h.synced, step)

@@ -190,7 +190,7 @@ class Bridge(Generic[S]):
         named() -> (name, tensor) of every weight: names and shapes of the checkpoint that inference loads, whole
             tensors (shards gathered), adapters merged in, any floating dtype, on the training device.
         logprobs(ids int64 [1, L], temperature) -> floating [L - 1]: log-probabilities of ids[0, 1:], each given what
-            is before it, natural logarithm, logits divided by the temperature. They prove what inference serves.
+            is before it, natural logarithm, logits divided by the temperature. They verify what inference serves.
         save(folder): the trainer's own checkpoint into an empty folder. Rank 0 writes what is whole; every rank may
             write files of its own.
         storage() -> {name: parameter}: parameters whose memory stays where it is, which transport ipc then shares

@@ -1,4 +1,4 @@
-"""Weights for inference: a folder that appears in one step, or tensors in memory, and the numbers that prove what is
+"""Weights for inference: a folder that appears in one step, or tensors in memory, and the numbers that verify what is
 served.
 
 A transport that carries less than the trainer's precision says so: bf16 rounds most of a small update away (measured:

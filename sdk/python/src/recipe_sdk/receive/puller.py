@@ -101,7 +101,7 @@ class Puller:
         return started(self.handles["pid"]) == self.handles["started"] and self._held(version) == version
 
     def _held(self, version: int) -> int:
-        """Whose weights the memory holds. A GPU's does not say: there the proof of the sync block has the last word."""
+        """Whose weights the memory holds. A GPU's does not say: there the check of the sync block has the last word."""
         return version if self.source.map is None else int.from_bytes(self.source.map[:8], "little", signed=True)
 
     def _plain(self) -> bool:

@@ -11,8 +11,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// Weights that were refused by their proof are not served because the plugin says that its engine has them.
-func TestWhatAPluginHasLoadedIsNoProof(t *testing.T) {
+// Weights that were refused by their check are not served because the plugin says that its engine has them.
+func TestWhatAPluginHasLoadedIsNotTrusted(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	b := plugintest.Harness(t, s.definition())
