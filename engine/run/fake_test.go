@@ -21,31 +21,31 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// fakeHost keeps plugin "processes" in memory, so that the supervisor is tested without any.
+// fakeHost keeps plugin "processes" in memory, so that the supervisor is tested without processes.
 type fakeHost struct {
 	mu      sync.Mutex
 	scripts map[string]script // by address
 	procs   map[string]*fakeProcess
-	order   []string // what happened: "start inference.x.p", "stop …", "exit …"
+	order   []string // calls in their order: "start inference.x.p", "stop …", "exit …"
 	starts  map[string][]host.Start
-	// what blocks were prepared with
+	// configurations that blocks were prepared with
 	prepared map[string][]host.Start
 	pid      int
 	plugins  plugins
 	swept    []string // addresses
 
-	refuse map[string]error // what Start of a block answers
-	// what a block does in its preparation, until it is started or stopped; nil: nothing
+	refuse map[string]error // what Start of a block returns
+	// what a block does while it is prepared, until it is started or stopped; nil: nothing
 	prepare map[string]func(p *fakeProcess)
 	// processes end only when nobody waits for them any more
 	slowExit   bool
 	evaluate   func(ctx context.Context, limit int) (map[string]float64, int64, error) // nil: not offered
 	checkpoint func() (sdk.CheckpointInfo, error)                                      // nil: not offered
-	// this block's launch ends only with its context
+	// the launch of this block returns only when its context ends
 	slowLaunch string
 }
 
-// script is what a block does once it is started. It returns when the block is over.
+// script is what a block does once it is started. It returns when the block ends.
 type script func(p *fakeProcess)
 
 func newFakeHost(p plugins) *fakeHost {
@@ -250,7 +250,7 @@ func (p *fakeProcess) ready(url string) {
 	p.say(sdk.Ready, "", "")
 }
 
-// crash ends the process without a word.
+// crash ends the process without an event.
 func (p *fakeProcess) crash(last ...string) {
 	p.mu.Lock()
 	p.last = last
@@ -396,7 +396,7 @@ func service(p *fakeProcess) {
 	p.say(sdk.Stopped, "", "")
 }
 
-// job is ready, does so many steps and completes; told to stop it saves a checkpoint and stops.
+// job is ready, does that many steps and completes; when it is stopped it saves a checkpoint.
 func job(steps int64, each time.Duration) script {
 	return func(p *fakeProcess) {
 		p.ready("running")
@@ -415,7 +415,7 @@ func job(steps int64, each time.Duration) script {
 	}
 }
 
-// plugins is a set of plugins named x, one a kind.
+// plugins is a set of plugins named x, one for each kind.
 type plugins struct {
 	schemas map[kind.Kind]*schema.PluginSchema
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// answerKey makes the test binary a server that answers everything: the external server of many blocks, whose work must
-// not count as the engine's.
+// answerKey makes the test binary a server that answers everything: the external server of many blocks, in another
+// process so that its work does not count as the engine's.
 const answerKey = "RECIPE_BENCH_SERVER"
 
 func answerAll() int {
@@ -61,9 +61,9 @@ func externalServer(t testing.TB) string {
 	return "http://" + strings.TrimSpace(line)
 }
 
-// BenchmarkManyBlocks applies a recipe of external blocks and measures how long it takes until all of them are ready
-// and recorded, what is written meanwhile, the slowest answer to a status order, a plan of the live run, the idle
-// engine, and a stop.
+// BenchmarkManyBlocks applies a recipe of external blocks and measures the time until all of them are ready and
+// recorded, what is written meanwhile, the slowest answer to a status order, a plan of the live run, the idle engine,
+// and a stop.
 //
 //	go test -run '^$' -bench ManyBlocks -benchtime 1x ./engine/run
 func BenchmarkManyBlocks(b *testing.B) {

@@ -25,7 +25,7 @@ import (
 	blockevent "github.com/recipe-rl/recipe/sdk/event"
 )
 
-// converge hands another version of the recipe to an engine that works.
+// converge passes another version of the recipe to a working engine.
 func (a *running) converge(src string) {
 	a.t.Helper()
 	r := a.load(src)
@@ -44,7 +44,7 @@ func (a *running) converge(src string) {
 
 const another = wholeLoop + "environment \"x\" \"f\" {\n  inference = inference.x.p\n}\n"
 
-// stubborn is ready, and when told to stop it only does so once let go.
+// stubborn is ready, and stops only when it is let go.
 func stubborn(letGo <-chan struct{}) script {
 	return func(p *fakeProcess) {
 		p.ready("http://" + p.block.String())
@@ -54,8 +54,8 @@ func stubborn(letGo <-chan struct{}) script {
 	}
 }
 
-// The log's cursor says what is not read again, so what the record must know of an event is in it before the log has
-// the event: an engine that is killed between the two loses nothing.
+// The log's cursor decides what is not read again, so what the record needs of an event is recorded before the event is
+// logged: an engine that is killed between the two loses nothing.
 func TestTheRecordKnowsBeforeTheLogDoes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -109,8 +109,8 @@ func TestTheRecordKnowsBeforeTheLogDoes(t *testing.T) {
 	}
 }
 
-// A trainer that ends while no engine is there has told its last outputs to nobody: the next engine reads them from
-// what it left.
+// A trainer that ends while no engine is there has reported its last outputs to nobody: the next engine reads them from
+// its event log.
 func TestOutputsToldWhileNoEngineWasThere(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -137,7 +137,8 @@ func TestOutputsToldWhileNoEngineWasThere(t *testing.T) {
 	}
 }
 
-// To kill means at once: no process is given time to end in order, and none that is just being started is waited for.
+// Kill takes effect at once: no process gets time to end in order, and the engine does not wait for a process that is
+// just being started.
 func TestKillAsksNobody(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -158,7 +159,7 @@ func TestKillAsksNobody(t *testing.T) {
 	}
 }
 
-// A block that is taken out of the recipe and declared again while it still ends is there in the end.
+// A block that is removed from the recipe and declared again while it still ends runs in the end.
 func TestABlockDeclaredAgainWhileItEndsComesBack(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -188,7 +189,7 @@ func TestABlockDeclaredAgainWhileItEndsComesBack(t *testing.T) {
 	})
 }
 
-// What an engine finds alive that the recipe no longer declares is stopped, whatever it says before.
+// Live processes that the recipe no longer declares are stopped, whatever they report before.
 func TestAnUndeclaredBlockThatIsFoundAliveIsStopped(t *testing.T) {
 	t.Parallel()
 	for name, dies := range map[string]bool{"in order": false, "by itself": true} {
@@ -218,7 +219,7 @@ func TestAnUndeclaredBlockThatIsFoundAliveIsStopped(t *testing.T) {
 	}
 }
 
-// orphan leaves a block as a killed engine does: recorded, and its process alive.
+// orphan leaves a block as a killed engine does: recorded, with a live process.
 func (f *fixture) orphan(address, src string, s script) *fakeProcess {
 	f.t.Helper()
 	r := f.load(src)
@@ -253,8 +254,8 @@ func (f *fixture) orphan(address, src string, s script) *fakeProcess {
 	return f.host.process(address)
 }
 
-// A plugin that died while no engine was there may have left programs. Its block is not started again, so nobody else
-// ends them.
+// A plugin that died while no engine was there may have left programs. Its block is not started again, so the engine
+// must end them.
 func TestWhatAnUndeclaredBlockLeftIsSwept(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -285,7 +286,7 @@ func (f *fixture) crash() *running {
 	return a
 }
 
-// A restart counts from the moment in which it is decided, also when the engine is killed before the block is up again.
+// A restart counts when it is decided, also if the engine is killed before the block is up again.
 func TestARestartIsRecordedWhenItIsDecided(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -295,7 +296,7 @@ func TestARestartIsRecordedWhenItIsDecided(t *testing.T) {
 	}
 }
 
-// A server that the recipe no longer names is not asked any more, and what it said last changes nothing.
+// A server that the recipe no longer names is not probed any more, and its last answer has no effect.
 func TestAServerThatIsNoLongerNamedIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -314,12 +315,12 @@ func TestAServerThatIsNoLongerNamedIsLeftAlone(t *testing.T) {
 	f.until("the new server is asked", func() bool { return asked[1].Load() > 1 })
 	before, now := asked[0].Load(), asked[1].Load()
 	f.until("it is asked again", func() bool { return asked[1].Load() > now+2 })
-	if again := asked[0].Load(); again > before+1 { // one question may have been under way
+	if again := asked[0].Load(); again > before+1 { // one probe may have been in progress
 		t.Errorf("the old server was asked %d times more", again-before)
 	}
 }
 
-// Where a server is may be a secret, too: an address with a key in it, for one.
+// The address of a server may be secret, too: it may hold a key, for example.
 func TestASecretEndpointIsWrittenNowhere(t *testing.T) {
 	t.Parallel()
 	const canary = "canary-5e0c77d4"

@@ -27,7 +27,7 @@ func isReady(f *fixture, block string) func() bool {
 	}
 }
 
-// A person asks an environment for an evaluation and a trainer for a checkpoint while the run goes on.
+// A person asks an environment for an evaluation and a trainer for a checkpoint during a run.
 func TestOrdersToOneBlock(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -89,8 +89,7 @@ func TestOrdersThatABlockCannotFollow(t *testing.T) {
 	}
 }
 
-// An evaluation takes long: the engine follows other orders meanwhile, and the evaluation ends with the one who asked
-// for it.
+// An evaluation takes long: the engine obeys other orders meanwhile, and the evaluation ends when its caller goes away.
 func TestALongEvaluationHoldsUpNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// However many reports wait, an order is next.
+// However many reports wait, an order is handled next.
 func TestAnOrderOvertakesReports(t *testing.T) {
 	t.Parallel()
 	for range 50 {
@@ -19,7 +19,7 @@ func TestAnOrderOvertakesReports(t *testing.T) {
 		e.orders <- func(*supervisor) { ordered = before }
 		for s.handleNext(); ordered < 0; s.handleNext() {
 		}
-		if ordered > 1 { // one may have been taken first, by chance
+		if ordered > 1 { // one may have been received first, by chance
 			t.Fatalf("the order was next after %d reports", ordered)
 		}
 	}

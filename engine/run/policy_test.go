@@ -63,7 +63,7 @@ func TestPoliciesHaveDefaults(t *testing.T) {
 		t.Errorf("an inference server gets no longer to start than a sync block: %v, %v", a.StartTimeout,
 			b.StartTimeout)
 	}
-	// What is not written is the same with a block as without one.
+	// Attributes that are not set have the same defaults with a block as without it.
 	for _, k := range kind.All() {
 		if h := healthPolicy(&schema.Health{}, k); h != (schema.Health{}) {
 			t.Errorf("a second source of defaults: %+v", h)

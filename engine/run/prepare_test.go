@@ -17,7 +17,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-// preparing is a fixture whose trainers prepare; inference is ready when open is closed.
+// preparing is a fixture whose trainers prepare; inference is ready once open is closed.
 func preparing(t *testing.T) (f *fixture, open chan struct{}) {
 	t.Helper()
 	f, open = newFixture(t), make(chan struct{})
@@ -129,7 +129,7 @@ trainer "x" "t" {
 			f.host.scripts["trainer.x.first"] = job(1, time.Millisecond)
 			a := f.apply(f.load(strings.Replace(wholeLoop, change.from, change.to, 1)))
 			f.until("inference is started", func() bool { return len(f.host.startsOf(inf)) == 1 })
-			// The supervisor looks at the trainer in the pass that starts inference, and answers after it.
+			// The supervisor considers the trainer in the pass that starts inference, and answers after it.
 			doc, err := a.engine.Why(t.Context(), run.WhyRequest{})
 			if err != nil {
 				t.Fatal(err)
@@ -206,7 +206,7 @@ func TestAPreparedBlockThatCannotBeStartedFailsTheRun(t *testing.T) {
 	}
 }
 
-// A live update of a block that is prepared is what it is started with.
+// A prepared block that gets a live update is started with the new configuration.
 func TestABlockThatIsPreparedTakesAnUpdateAtItsStart(t *testing.T) {
 	t.Parallel()
 	f, open := preparing(t)

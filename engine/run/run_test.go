@@ -55,7 +55,7 @@ type fixture struct {
 	plug plugins
 	root string
 
-	devices map[addr.Block][]string // dealt by the sizing of a plan
+	devices map[addr.Block][]string // assigned by the sizing of a plan
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -78,7 +78,7 @@ func (f *fixture) load(src string, environ ...string) *schema.Recipe {
 	return r
 }
 
-// running is an apply under way.
+// running is an apply in progress.
 type running struct {
 	*fixture
 	engine  *run.Engine
@@ -299,8 +299,7 @@ func TestDiagnosedFailureIsFinal(t *testing.T) {
 	}
 }
 
-// What a plugin refuses as invalid at its start stays invalid: it is told once, even where the text of the refusal is
-// scrubbed.
+// A start that a plugin refuses as invalid stays refused: it is reported once, even if its text is redacted.
 func TestRefusedStartIsFinal(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -395,7 +394,7 @@ func TestConvergeTouchesOnlyWhatChanged(t *testing.T) {
 	}
 	count := func(a string) int { return len(f.host.startsOf(a)) }
 
-	// Another environment, and a live change of the trainer's list of them.
+	// Another environment, and a live change of the trainer's list of environments.
 	two := strings.Replace(wholeLoop, "environments = [environment.x.e]",
 		"environments = [environment.x.e, environment.x.f]", 1) +
 		"environment \"x\" \"f\" { inference = inference.x.p }\n"
@@ -423,7 +422,7 @@ func TestConvergeTouchesOnlyWhatChanged(t *testing.T) {
 		t.Errorf("untouched blocks were started again: %d %d %d", count(inf), count(env), count(syncer))
 	}
 
-	// Another model: inference and what was built on it start over.
+	// Another model: inference and all that depends on it start again.
 	converge(strings.Replace(strings.Replace(wholeLoop, "environments = [environment.x.e]",
 		"environments = [environment.x.e]\n rate = 2\n", 1), `"m"`, `"other"`, 1))
 	f.until("inference is replaced", func() bool { return count(inf) == 2 && count(env) == 2 })

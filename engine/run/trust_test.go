@@ -13,8 +13,8 @@ import (
 	"github.com/recipe-rl/recipe/engine/state"
 )
 
-// A record that came with a run directory from somebody else could name any folder as the weights that a restarted
-// inference block loads.
+// A record in a run directory from somebody else could name any folder as the weights that a restarted inference block
+// loads.
 func TestRecordedWeightsOutsideTheRunDirectoryAreNotServed(t *testing.T) {
 	t.Parallel()
 	for _, own := range []bool{true, false} {

@@ -14,7 +14,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// What a stop could not do is the run's error, stands in the record and in the log, and the next plan says it.
+// What a stop failed to do is the run's error, is in the record and in the log, and the next plan reports it.
 func TestWhatAStopCouldNotDo(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -80,7 +80,7 @@ func TestWhatAStopCouldNotDo(t *testing.T) {
 	}
 }
 
-// A block that left the recipe and was stopped is forgotten, also when it had been stopped before it left.
+// A block that was removed from the recipe and stopped is forgotten, also if it was stopped before it was removed.
 func TestABlockThatLeftIsForgotten(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// does makes a block that is ready and says that it has done the same for ten minutes.
+// does makes a block that is ready and has reported the same activity for ten minutes.
 func does(list ...sdk.Activity) script {
 	return func(p *fakeProcess) {
 		p.mu.Lock()
@@ -38,7 +38,7 @@ func (f *fixture) still() (found event.Event) {
 	return found
 }
 
-// TestAnExternalServerThatAnswersNothingFailsTheRun: the engine may not start it again.
+// TestAnExternalServerThatAnswersNothingFailsTheRun: the engine must not restart it.
 func TestAnExternalServerThatAnswersNothingFailsTheRun(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -62,7 +62,7 @@ func TestAnExternalServerThatAnswersNothingFailsTheRun(t *testing.T) {
 	}
 }
 
-// TestAStallIsToldOnceAndNotAtEveryLook bounds what a run that stands still writes down.
+// TestAStallIsToldOnceAndNotAtEveryLook bounds the number of events of a run that stalls.
 func TestAStallIsToldOnceAndNotAtEveryLook(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -73,7 +73,7 @@ func TestAStallIsToldOnceAndNotAtEveryLook(t *testing.T) {
 		e.Remedy == "" {
 		t.Errorf("it says %+v", e)
 	}
-	// Asking does not write anything.
+	// A status request writes nothing.
 	for range 5 {
 		if _, err := a.engine.Why(context.Background(), run.WhyRequest{}); err != nil {
 			t.Fatal(err)
@@ -100,7 +100,7 @@ func TestAStallIsToldOnceAndNotAtEveryLook(t *testing.T) {
 	}
 }
 
-// TestAProcessThatDoesNotAnswerIsNamed while it is not yet given up.
+// TestAProcessThatDoesNotAnswerIsNamed before it is given up.
 func TestAProcessThatDoesNotAnswerIsNamed(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/state"
 )
 
-// lockedRun is the directory of a run whose lock is held although no engine answers, as when an engine begins or ends.
+// lockedRun is the directory of a run whose lock is held although no engine answers, as while an engine starts or ends.
 func lockedRun(t *testing.T) (state.Dir, *state.Lock) {
 	t.Helper()
 	dir := state.DirOf(t.TempDir(), "r")
@@ -37,7 +37,7 @@ func lockedRun(t *testing.T) (state.Dir, *state.Lock) {
 	return dir, lock
 }
 
-// An engine that ends closes its socket before it lets go of its lock: a destroy that comes in between waits.
+// An engine that ends closes its socket before it releases its lock: a destroy that comes in between waits.
 func TestDestroyWaitsForAnEngineThatEnds(t *testing.T) {
 	t.Parallel()
 	dir, lock := lockedRun(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/private"
 )
 
-// An engine's socket that somebody else has put there is refused, and nothing is sent to it.
+// A socket that belongs to another user is refused, and nothing is sent to it.
 func TestAnEngineOfAnotherUserIsRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can listen as another user")
@@ -29,7 +29,7 @@ func TestAnEngineOfAnotherUserIsRefused(t *testing.T) {
 	theirs := filepath.Join(open, "s")
 	listening := make(chan net.Listener)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		var l net.Listener
 		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, 65534, 65534, 65534); errno == 0 {
 			l, _ = net.Listen("unix", theirs)

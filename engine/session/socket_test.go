@@ -58,7 +58,7 @@ func TestTheSocketOfALongPathIsPrivate(t *testing.T) {
 	}
 }
 
-// Another user has made the folder in the temporary directory that sockets usually go to, or a link there.
+// Another user has made the folder, or a link, where sockets usually are in the temporary directory.
 func TestAFolderThatOthersMadeIsNotUsed(t *testing.T) {
 	for name, squat := range map[string]func(path, elsewhere string) error{
 		"a link": func(path, elsewhere string) error { return os.Symlink(elsewhere, path) },
@@ -97,7 +97,7 @@ func TestAFolderThatOthersMadeIsNotUsed(t *testing.T) {
 				c.Close()
 				t.Error("it was taken for the engine")
 			}
-			t.Setenv("XDG_RUNTIME_DIR", "") // then there is no folder at all in which an engine could listen
+			t.Setenv("XDG_RUNTIME_DIR", "") // then there is no folder in which an engine could listen
 			if _, err := Dial(t.Context(), d); !errors.Is(err, ErrNoEngine) {
 				t.Errorf("without any folder: %v; want ErrNoEngine", err)
 			}
@@ -105,7 +105,7 @@ func TestAFolderThatOthersMadeIsNotUsed(t *testing.T) {
 	}
 }
 
-// The environment never crosses the socket: only what the recipe names does.
+// Only the variables that the recipe names are sent over the socket.
 func TestOnlyWhatTheRecipeReadsIsSent(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "r.hcl")

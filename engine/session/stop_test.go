@@ -15,7 +15,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/web"
 )
 
-// stoppable is a run directory whose engine obeys a stop and answers with a status; stopped is called for the stop.
+// stoppable is a run directory whose engine accepts a stop and answers with a status; stopped is called for the stop.
 func stoppable(t *testing.T, status Status, stopped func(state.Dir, *state.Lock)) (state.Dir, *Client) {
 	t.Helper()
 	d := runDir(t, "r")
@@ -46,7 +46,7 @@ func stoppable(t *testing.T, status Status, stopped func(state.Dir, *state.Lock)
 	return d, c
 }
 
-// A stop whose end cannot be recorded says so instead of waiting for room that may never come.
+// A stop whose end cannot be recorded reports that instead of waiting for room without limit.
 func TestAStopThatCannotBeRecordedSaysSo(t *testing.T) {
 	t.Parallel()
 	a := addr.Block{Kind: "trainer", Plugin: "x", Name: "t"}
@@ -60,7 +60,7 @@ func TestAStopThatCannotBeRecordedSaysSo(t *testing.T) {
 	}
 }
 
-// While a block still ends, a full disk does not end the waiting.
+// While a block still ends, a full disk does not end the wait.
 func TestAStopOnAFullDiskWaitsForItsBlocks(t *testing.T) {
 	t.Parallel()
 	a := addr.Block{Kind: "trainer", Plugin: "x", Name: "t"}
@@ -73,7 +73,7 @@ func TestAStopOnAFullDiskWaitsForItsBlocks(t *testing.T) {
 	}
 }
 
-// A run that somebody destroys while it is being stopped is not called new.
+// A run that is destroyed while it is being stopped is not called new.
 func TestAStopOfARunThatIsDestroyedSaysSo(t *testing.T) {
 	t.Parallel()
 	d, c := stoppable(t, Status{}, func(d state.Dir, l *state.Lock) {

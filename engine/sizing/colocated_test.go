@@ -10,7 +10,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-// A plan says how trainer and inference get along on their GPU, and why.
+// A plan says how trainer and inference share their GPU, and why.
 func TestThePlanSaysWhoSleepsAndWhy(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -14,7 +14,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// What a plan deals is what blocks are started on, so the whole of it is held here.
+// Blocks are started on the GPUs that a plan assigns, so the whole assignment is compared here.
 func TestGPUsAreDealt(t *testing.T) {
 	t.Parallel()
 	type placed = map[kind.Kind]*schema.Placement
@@ -89,7 +89,7 @@ func TestGPUsAreDealt(t *testing.T) {
 	}
 }
 
-// A plugin says what it needs, and how weights reach it, of the GPUs that it is going to have.
+// A plugin estimates its needs, and the reachable transports, for the GPUs that it will get.
 func TestPluginsAreAskedOfTheGPUsThatTheyGet(t *testing.T) {
 	t.Parallel()
 	a := addr.Block{Kind: kind.Trainer, Plugin: "x", Name: "a"}

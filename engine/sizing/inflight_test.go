@@ -10,14 +10,14 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-// A plan says what in_flight = auto comes to, why, and by which transport weights move then.
+// A plan says what in_flight = auto means, why, and which transport follows.
 func TestThePlanSaysWhatBecomesOfRequestsInFlight(t *testing.T) {
 	t.Parallel()
 	const all, files = "live,ipc,nccl,reload,restart", "reload,restart"
 	const keeps, drains = "answers go on while new weights come", "answers end before new weights come"
 	for name, c := range map[string]struct {
-		sync, trainer, server []string // facts beside those that all have
-		want, moves, why      string   // want empty: nothing is said
+		sync, trainer, server []string // facts besides those that all cases have
+		want, moves, why      string   // want empty: no line about it
 	}{
 		"as it comes": {nil, []string{"corrects", "by weights"}, nil, keeps, "live",
 			"in_flight = auto is keep: weights move by live, and trainer.x.a corrects for tokens of older versions: " +

@@ -6,7 +6,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// An engine whose attribute has another name is spoken to by that name.
+// Messages about an engine use its own name of an attribute.
 func TestSettingsAreNamedAsTheBlockHasThem(t *testing.T) {
 	t.Parallel()
 	s := sized{Estimate: sdk.Estimate{Facts: map[string]string{"name_of_max_model_len": "context_length"}}}

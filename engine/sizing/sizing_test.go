@@ -16,7 +16,7 @@ import (
 
 const gib = float64(1 << 30)
 
-// world is a loop of one inference, environment, trainer and sync block whose estimates a test sets.
+// world is a loop of one inference, environment, trainer and sync block with estimates that a test sets.
 type world struct {
 	estimates map[kind.Kind]sdk.Estimate
 	placed    map[kind.Kind]*schema.Placement
@@ -88,7 +88,7 @@ func TestFindings(t *testing.T) {
 	tests := []struct {
 		name     string
 		w        world
-		severity string // of the one finding that must be there; "" when there must be no error and no warning
+		severity string // part of the one expected finding; "" when no error and no warning is expected
 		says     []string
 	}{
 		{"all in order", world{estimates: kinds{kind.Trainer: facts("batch_size", "64", "model", "m"),
@@ -285,7 +285,7 @@ func TestUnknownMachineNamesACardThatFits(t *testing.T) {
 	}
 }
 
-// The plan states the precision in which weights travel, also when nothing is wrong with it.
+// The plan states the precision in which weights are transferred, also without a finding.
 func TestPrecisionOfWeightsIsStated(t *testing.T) {
 	t.Parallel()
 	for served, want := range map[string]string{"float32": "travel in float32, the precision of training",

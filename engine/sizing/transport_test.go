@@ -9,7 +9,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-// A plan names the transport that will be taken, and why no quicker one is.
+// A plan names the chosen transport, and why no faster one is used.
 func TestThePlanSaysHowWeightsMove(t *testing.T) {
 	t.Parallel()
 	const all, preferred = "live,ipc,reload,restart", "ipc,nccl,lora,reload,restart"

@@ -31,7 +31,7 @@ func openStore(t *testing.T, d state.Dir, wrote func()) *state.Store {
 	return s
 }
 
-// same compares two records by what they say: as JSON.
+// same compares two records by their JSON.
 func same(t *testing.T, got, want *state.Run) {
 	t.Helper()
 	a, err := json.Marshal(got)
@@ -47,8 +47,8 @@ func same(t *testing.T, got, want *state.Run) {
 	}
 }
 
-// Whatever is noted, in whatever order, and however often the journal is folded into the snapshot: after every write
-// the disk holds what the store does, for an engine that comes after a kill as for one that comes after a close.
+// Whatever is written in whatever order, and however often the journal is folded into the snapshot: after every write
+// the disk holds the content of the store, after a kill as after a close.
 func TestTheDiskHoldsEveryChangeAtOnce(t *testing.T) {
 	t.Parallel()
 	d := dir(t)
@@ -95,7 +95,7 @@ func TestTheDiskHoldsEveryChangeAtOnce(t *testing.T) {
 	}
 }
 
-// A change costs as much as it is big, however many blocks there are.
+// The cost of a change depends on its size, not on the number of blocks.
 func TestAChangeOfOneBlockWritesThatBlockOnly(t *testing.T) {
 	t.Parallel()
 	d := dir(t)
@@ -122,7 +122,7 @@ func size(t *testing.T, d state.Dir) (n int64) {
 	return n
 }
 
-// A run that an earlier version has recorded goes on.
+// A run that was recorded by an earlier version continues.
 func TestARecordOfFormat1IsRead(t *testing.T) {
 	t.Parallel()
 	d := dir(t)
@@ -156,7 +156,7 @@ func TestARecordOfFormat1IsRead(t *testing.T) {
 	}
 }
 
-// journalled makes a record with a snapshot and so many lines behind it, and returns the journal.
+// journalled makes a record with a snapshot and that many lines after it, and returns the journal.
 func journalled(t *testing.T, d state.Dir, lines int) (path, text string, at func(n int) *state.Run) {
 	t.Helper()
 	var states []*state.Run
@@ -232,7 +232,7 @@ func cutLine(s string, i int) string {
 	return strings.Join(append(append([]string{}, lines[:i]...), lines[i+1:]...), "")
 }
 
-// While the disk is full, changes wait in memory; the disk holds what it held, and all of it when there is room again.
+// While the disk is full, changes are kept in memory and the file is unchanged; with room again it holds all of them.
 func TestChangesWaitForRoom(t *testing.T) {
 	t.Parallel()
 	d := state.DirOf(disktest.Small(t, 256<<10), "r")
@@ -246,7 +246,7 @@ func TestChangesWaitForRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	room := disktest.Fill(t, string(d))
-	for i := range 200 { // more than the rest of a page holds
+	for i := range 200 { // more than the rest of a page
 		s.NoteBlock(block(i), func(b *state.Block) { b.Phase = strings.Repeat("x", 100) })
 	}
 	if err := s.Sync(); !disk.Full(err) || !disk.Full(s.Failed()) {

@@ -211,7 +211,7 @@ func TestRecordableHidesSecretsAndReducesReferences(t *testing.T) {
 	}
 }
 
-// A copy of a killed engine may hold its lock for a moment; a living engine is never waited for.
+// A copy of a killed engine may hold its lock for a moment; a live engine is not waited for.
 func TestTheLockOfADeadEngineIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	d := dir(t)

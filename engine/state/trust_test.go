@@ -12,8 +12,8 @@ import (
 	"github.com/recipe-rl/recipe/engine/state"
 )
 
-// What a run directory that came from somewhere else may hold. Each is refused by the engine before it touches
-// anything, and what links name stays as it is.
+// Run directories from another machine with harmful content. The engine refuses each before it touches anything, and
+// the targets of links stay unchanged.
 func TestHostileRunDirectories(t *testing.T) {
 	t.Parallel()
 	outside := t.TempDir()

@@ -20,7 +20,7 @@ func at(t *testing.T, s string) addr.Block {
 	return a
 }
 
-// says is an activity without progress for so many seconds.
+// says is an activity without progress for that many seconds.
 func says(on, what string, idle int) sdk.Activity {
 	return sdk.Activity{On: on, What: what, Began: now.Add(-time.Duration(idle) * time.Second)}
 }
@@ -166,8 +166,7 @@ func TestACircleIsAsOldAsItsOldestEdge(t *testing.T) {
 	}
 }
 
-// TestACompletedJobHoldsUpNobody keeps services that are kept after the last job from counting as a run that stands
-// still.
+// TestACompletedJobHoldsUpNobody: services that keep running after the last job do not count as a stall.
 func TestACompletedJobHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	job := block(t, "trainer.grpo.policy")

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestTheEnvironmentsOwnCommandLine runs an environment as its authors do, with no launcher of ours: the flags of
-// `serve` alone lead it to the trajectory API and to inference.
+// TestTheEnvironmentsOwnCommandLine runs an environment as its authors do, without the launcher: the flags of `serve`
+// alone give it the addresses of the trajectory API and of inference.
 func TestTheEnvironmentsOwnCommandLine(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

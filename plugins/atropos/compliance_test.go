@@ -42,7 +42,7 @@ func TestCompliance(t *testing.T) {
 	plugintest.Compliance(t, Plugin(), plugintest.Suite{
 		Config: config(same),
 		Groups: func(t *testing.T) (any, *plugintest.Trajectories) { return object(t, same) },
-		Grace:  time.Minute, // on a busy machine an interpreter takes a while to start, and to end
+		Grace:  time.Minute, // on a busy machine an interpreter takes a while to start and to end
 		Options: []plugintest.Option{func(r *pluginpb.StartRequest) {
 			r.Runtime = &pluginpb.Runtime{Python: interpreter}
 			r.Environment = map[string]string{"HF_HUB_OFFLINE": "1", "PATH": os.Getenv("PATH")}

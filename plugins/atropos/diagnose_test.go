@@ -12,7 +12,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// ended is the error of a process that ended in such a way.
+// ended is the error of a process that ended in that way.
 func ended(t *testing.T, script string) error {
 	t.Helper()
 	err := exec.CommandContext(t.Context(), "/bin/sh", "-c", script).Run()
@@ -23,7 +23,7 @@ func ended(t *testing.T, script string) error {
 	return err
 }
 
-// What the end of an environment is blamed on.
+// The reasons that are given for the end of an environment.
 func TestDiagnoses(t *testing.T) {
 	t.Parallel()
 	const (
@@ -92,7 +92,7 @@ func TestDiagnoses(t *testing.T) {
 	}
 }
 
-// The environment that the tests run on is the one that recipe init makes.
+// The tests use the environment that recipe init makes.
 func TestPinsAreTheSame(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile(filepath.Join(repository(t), "scripts", "python", "atropos.txt"))

@@ -22,9 +22,9 @@ import (
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
 
-// The silent faults of environments: each goes on for ever where nobody looks, and none raises an error by itself.
+// Faults of environments that raise no error and would go unnoticed without a check.
 
-// handles remembers the processes that the block told of.
+// handles remembers the processes that the block reported.
 type handles struct {
 	*host
 	last atomic.Pointer[[]byte]
@@ -58,8 +58,8 @@ func derived(t *testing.T, body string) string {
 
 func quote(s string) string { b, _ := json.Marshal(s); return string(b) }
 
-// TestRolloutsWithoutAGroupAreExplained: first rollouts that ask inference for nothing (lengths that do not fit),
-// then ones whose every answer is thrown away (a minimum length).
+// TestRolloutsWithoutAGroupAreExplained: first rollouts that send no request to inference (lengths that do not fit),
+// then rollouts whose answers are all discarded (a minimum length).
 func TestRolloutsWithoutAGroupAreExplained(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ body, want string }{
@@ -90,7 +90,7 @@ func TestRolloutsWithoutAGroupAreExplained(t *testing.T) {
 	}
 }
 
-// TestADeadOrHungEnvironmentIsMissed: unmodified, both leave a trainer that waits for ever and no error anywhere.
+// TestADeadOrHungEnvironmentIsMissed: without a check, both leave a trainer that waits without an error.
 func TestADeadOrHungEnvironmentIsMissed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -121,8 +121,9 @@ func TestADeadOrHungEnvironmentIsMissed(t *testing.T) {
 	}
 }
 
-// TestAnEnvironmentWhoseStepsAreDoneStays: by itself it would leave as soon as enough is queued, which looks like a
-// death while groups may yet be dropped as stale. It goes on asking, and ends without an error when it is told to.
+// TestAnEnvironmentWhoseStepsAreDoneStays: by itself it would exit as soon as enough groups are queued, which looks
+// like a crash while groups may yet be dropped as stale. It keeps polling, and ends without an error when it is
+// stopped.
 func TestAnEnvironmentWhoseStepsAreDoneStays(t *testing.T) {
 	t.Parallel()
 	w, h := newWorld(t), newHost()
@@ -151,11 +152,12 @@ func TestAnEnvironmentWhoseStepsAreDoneStays(t *testing.T) {
 	}
 }
 
-// TestEvaluationsBelongToOneVersion: numbers that were measured while the policy changed are not given a version.
+// TestEvaluationsBelongToOneVersion: numbers that were measured while the policy changed are not attributed to a
+// version.
 func TestEvaluationsBelongToOneVersion(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		step int64 // what each question about the version adds to it
+		step int64 // what each request for the version adds to it
 		want string
 	}{
 		"it stays":   {0, ""},
@@ -195,7 +197,8 @@ func TestEvaluationsBelongToOneVersion(t *testing.T) {
 	}
 }
 
-// TestAnEvaluationOfTheEnvironmentsOwnTellsBothVersions: in training it is not held back, so what it spans is said.
+// TestAnEvaluationOfTheEnvironmentsOwnTellsBothVersions: during training it is not delayed, so both versions are
+// reported.
 func TestAnEvaluationOfTheEnvironmentsOwnTellsBothVersions(t *testing.T) {
 	t.Parallel()
 	h := newHost()

@@ -26,8 +26,8 @@ func check(t *testing.T, statements string, args ...string) {
 	}
 }
 
-// TestGSM8KData: the library that loads the data set from the hub reads both splits here from a folder of the same
-// layout; questions come in an order that the seed decides; gold answers lose their commas.
+// TestGSM8KData: the library that loads the data set from the hub reads both splits from a folder of the same layout
+// here; the seed decides the order of questions; gold answers have no commas.
 func TestGSM8KData(t *testing.T) {
 	t.Parallel()
 	check(t, `
@@ -57,8 +57,8 @@ assert sorted(first) == sorted(f"train {i}?" for i in range(50)), "questions are
 `)
 }
 
-// TestGSM8KScoring: an answer is right when what is in the last box equals the gold number, which math_verify decides
-// symbolically.
+// TestGSM8KScoring: an answer is right when the content of the last box equals the gold number, which math_verify
+// compares symbolically.
 func TestGSM8KScoring(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data.jsonl")
@@ -83,8 +83,8 @@ for text, gold, want in [
 `, data)
 }
 
-// TestGSM8KLengthPenalty: in a group of right answers those beyond half of the allowed length earn less, in
-// proportion; in a group with a wrong answer length costs nothing.
+// TestGSM8KLengthPenalty: in a group of right answers those beyond half of the allowed length get less, in proportion;
+// in a group with a wrong answer length has no effect.
 func TestGSM8KLengthPenalty(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data.jsonl")
@@ -119,8 +119,8 @@ func TestGSM8KLengthPenalty(t *testing.T) {
 	}
 }
 
-// TestEvaluationEverySoManySteps: as the trainer's step passes multiples of steps_per_eval, the environment answers
-// its held-out questions greedily and reports the score, with nobody asking for it.
+// TestEvaluationEverySoManySteps: when the trainer's step passes a multiple of steps_per_eval, the environment answers
+// its held-out questions greedily and reports the score by itself.
 func TestEvaluationEverySoManySteps(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data.jsonl")
@@ -128,7 +128,7 @@ func TestEvaluationEverySoManySteps(t *testing.T) {
 		`{"question":"How many legs have three cats?","answer":"#### 12"}`+"\n")
 	w, h := newWorld(t), newHost()
 	w.reply = func(_ string, i int) string { return fmt.Sprintf(`\boxed{%d}`, 8+i) }
-	fails := true // the first evaluation meets a server that cannot answer
+	fails := true // the server cannot answer the first evaluation
 	w.chat = func(out http.ResponseWriter, r *http.Request) {
 		greedy := decode(r)["temperature"] == 0.0
 		w.mu.Lock()

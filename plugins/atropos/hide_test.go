@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// An HTTP client of an environment quotes the URL with the token in its errors.
+// An HTTP client of an environment quotes the URL with its token in errors.
 func TestTokensStayOutOfWhatAnEnvironmentWrites(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")

@@ -20,8 +20,8 @@ type attempt struct {
 	body string // unpacked
 }
 
-// forgetful stores groups under their keys as recipe's trajectory API does, and breaks off the connection instead of
-// answering the first attempt at each.
+// forgetful stores groups under their keys as recipe's trajectory API does, and closes the connection instead of
+// answering the first attempt with each key.
 type forgetful struct {
 	world  *world
 	mu     sync.Mutex
@@ -62,7 +62,8 @@ func (f *forgetful) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(out).Encode(map[string]any{"status": "received"})
 }
 
-// TestAPostWhoseAnswerIsLostIsHeldOnce: atroposlib sends it again; unmodified, without a word on that it is the same.
+// TestAPostWhoseAnswerIsLostIsHeldOnce: atroposlib sends the post again; without the launcher, without marking it as a
+// repetition.
 func TestAPostWhoseAnswerIsLostIsHeldOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

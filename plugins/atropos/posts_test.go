@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// chatEnvironment is written as most of Atropos's own multi-turn environments are: conversations through
-// chat_completion, lengths by len(apply_chat_template(…)), masks by tokenize_for_trainer. BODY turns the finished
-// group into what is returned.
+// chatEnvironment has the form of most multi-turn environments of Atropos: conversations through chat_completion,
+// lengths by len(apply_chat_template(…)), masks by tokenize_for_trainer. BODY converts the finished group to the return
+// value.
 const chatEnvironment = `
 from atroposlib.envs.base import APIServerConfig, BaseEnv, BaseEnvConfig, ScoredDataGroup
 from atroposlib.utils.tokenize_for_trainer import tokenize_for_trainer
@@ -93,7 +93,7 @@ func chatting(t *testing.T, body string) func(*Config) {
 	return func(c *Config) { c.Script, c.Tokenizer, c.GroupSize = path, tokenizer, 4 }
 }
 
-// With transformers 5 apply_chat_template gives a dictionary by default; every group of such an environment was lost.
+// With transformers 5 apply_chat_template returns a dictionary by default; every group of such an environment was lost.
 func TestGroupsOfChatTemplatesArrive(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -126,7 +126,7 @@ func TestGroupsOfChatTemplatesArrive(t *testing.T) {
 	}
 }
 
-// An environment whose groups do not arrive is degraded and says why, until they arrive again.
+// An environment whose groups do not arrive is degraded and reports why, until they arrive again.
 func TestFailedPostsDegradeTheBlock(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -181,7 +181,7 @@ func TestFailedPostsDegradeTheBlock(t *testing.T) {
 	}
 }
 
-// An environment all of whose rollouts raise is degraded, too, whether it raises, or catches the exception and logs it.
+// An environment all of whose rollouts fail is degraded, too, whether it raises, or catches the exception and logs it.
 func TestFailedRolloutsDegradeTheBlock(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ body, want string }{
@@ -216,7 +216,7 @@ func TestFailedRolloutsDegradeTheBlock(t *testing.T) {
 	}
 }
 
-// path is imported from with script, too; what lies beside the script comes first.
+// path is searched for imports with script, too; modules beside the script come first.
 func TestPathIsImportedFrom(t *testing.T) {
 	t.Parallel()
 	checkout := t.TempDir()
@@ -238,7 +238,7 @@ func TestPathIsImportedFrom(t *testing.T) {
 }
 
 // Atropos's own environments, from a checkout: ATROPOS_CHECKOUT=~/atropos go test -run AtroposOwn ./plugins/atropos.
-// ATROPOS_PYTHON is an interpreter that has what they import (textworld); default: .cache/venv-atropos.
+// ATROPOS_PYTHON is an interpreter with what they import (textworld); default: .cache/venv-atropos.
 func TestAtroposOwnEnvironments(t *testing.T) {
 	checkout := os.Getenv("ATROPOS_CHECKOUT")
 	if checkout == "" {
@@ -286,8 +286,7 @@ func TestAtroposOwnEnvironments(t *testing.T) {
 	}
 }
 
-// workplace is a folder with the checkout's environments, and beside them small data sets in place of those that they
-// download.
+// workplace is a folder with the checkout's environments and small data sets in place of those that they download.
 func workplace(t *testing.T, checkout string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -322,8 +321,8 @@ func blackjack(action string) string {
 	return fmt.Sprintf(`<tool_call>{"name": "take_action", "arguments": {"action": %q}}</tool_call>`, action)
 }
 
-// toolCall is what the conversation of workplace expects next: a call, right in every other answer, or words about
-// its result.
+// toolCall is the next answer that the conversation of workplace expects: a tool call, right in every other answer, or
+// text about its result.
 func toolCall(prompt string, i int) string {
 	asked := max(strings.LastIndex(prompt, "Add one to nothing."), strings.LastIndex(prompt, "And two?"))
 	if max(strings.LastIndex(prompt, "1\n</tool_response>"), strings.LastIndex(prompt, "2\n</tool_response>")) > asked {

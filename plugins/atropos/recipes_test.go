@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// characters are the tokens of testdata/tokenizer, which has one for each.
+// characters are the tokens of testdata/tokenizer, one for each character.
 var characters = sync.OnceValue(func() []string {
 	data, err := os.ReadFile(filepath.Join("testdata", "tokenizer", "tokenizer.json"))
 	if err != nil {
@@ -56,7 +56,8 @@ func idsOf(text string) (ids []int) {
 	return ids
 }
 
-// rolled runs an environment of recipes/environments until it has posted so many groups, with whatever it asked before.
+// rolled runs an environment of recipes/environments until it has posted that many groups, and returns its requests,
+// too.
 func rolled(t *testing.T, w *world, groups int, change func(*Config)) []map[string]any {
 	t.Helper()
 	h := newHost()
@@ -92,7 +93,7 @@ func rolled(t *testing.T, w *world, groups int, change func(*Config)) []map[stri
 	}
 }
 
-// trained returns what each sequence of a group trains on, as text, with · in place of each stretch that it does not.
+// trained returns the trained text of each sequence of a group, with · in place of each masked stretch.
 func trained(t *testing.T, group map[string]any) (texts []string) {
 	t.Helper()
 	for i, row := range group["masks"].([]any) {
@@ -138,7 +139,7 @@ func result(prompt string) int {
 	return a + b
 }
 
-// TestMultiTurn: conversations with a tool. The prompt only grows, and what the tool says is not trained on.
+// TestMultiTurn: conversations with a tool. The prompt only grows, and the tool's output is not trained on.
 func TestMultiTurn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -187,7 +188,7 @@ func TestMultiTurn(t *testing.T) {
 	}
 }
 
-// TestTwoAgents: each role gives a group of its own.
+// TestTwoAgents: each role produces a group of its own.
 func TestTwoAgents(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -224,7 +225,7 @@ func TestTwoAgents(t *testing.T) {
 	}
 }
 
-// TestR1Zero: a reward for the form, a larger one for the right answer within it.
+// TestR1Zero: a reward for the format, and a larger one for the right answer within it.
 func TestR1Zero(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -233,7 +234,7 @@ func TestR1Zero(t *testing.T) {
 		case 0:
 			return fmt.Sprintf("so</think> <answer>%d</answer>", n)
 		case 1:
-			return fmt.Sprintf("so</think> <answer>%d", n+1) // the server kept the text that stopped it
+			return fmt.Sprintf("so</think> <answer>%d", n+1) // the server kept the stop text
 		case 2:
 			return fmt.Sprintf("<answer>%d</answer>", n)
 		default:
@@ -265,8 +266,8 @@ func TestChatTemplate(t *testing.T) {
 	}
 }
 
-// TestGSM8KAsks: system prompt and question in the tokenizer's chat template, as many answers as the group is large,
-// of bounded length.
+// TestGSM8KAsks: system prompt and question in the tokenizer's chat template, one answer per member of the group, of
+// bounded length.
 func TestGSM8KAsks(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data.jsonl")
@@ -288,7 +289,7 @@ func TestGSM8KAsks(t *testing.T) {
 	}
 }
 
-// TestReasoningGymTask: the task generates questions and scores the answers.
+// TestReasoningGymTask: the task generates the questions and scores the answers.
 func TestReasoningGymTask(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat(filepath.Join(filepath.Dir(python(t)), "..", "lib")); err != nil {
@@ -310,7 +311,7 @@ func TestReasoningGymTask(t *testing.T) {
 	}
 }
 
-// TestReasoningGymChat: the question goes through the model's chat template, and the answer is what stands in its tags.
+// TestReasoningGymChat: the question goes through the model's chat template, and the answer is the text in its tags.
 func TestReasoningGymChat(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -357,7 +358,7 @@ func chainSum(prompt string) int {
 	return a + b
 }
 
-// TestCodeIsRun: right, wrong, failing and endless programs are told apart.
+// TestCodeIsRun: right, wrong, failing and endless programs are distinguished.
 func TestCodeIsRun(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"bubblewrap", "none"} {
@@ -374,7 +375,7 @@ func codeIsRun(t *testing.T, kind string) {
 	t.Helper()
 	w := newWorld(t)
 	task := regexp.MustCompile(`# f returns (.*)\.(?:<unk>|\n)def`)
-	// The test's tokenizer has no line breaks: bodies of one line.
+	// The test's tokenizer has no line breaks: bodies have one line.
 	w.reply = func(prompt string, i int) string {
 		m := task.FindStringSubmatch(prompt)
 		if m == nil {
@@ -392,9 +393,9 @@ func codeIsRun(t *testing.T, kind string) {
 		script(t, "programs.py")(c)
 		c.Config = map[string]any{"seconds": int64(1), "sandbox": kind}
 	})[0]
-	started := -0.5 // a process may not be started
+	started := -0.5 // starting a process is forbidden
 	if kind == "none" && os.Getuid() == 0 {
-		started = 0 // root may, and it ends with the program
+		started = 0 // root may start one, and it ends with the program
 	}
 	if left, _ := filepath.Glob("/proc/[0-9]*/cmdline"); slices.ContainsFunc(left, func(path string) bool {
 		command, err := os.ReadFile(path)
@@ -402,8 +403,8 @@ func codeIsRun(t *testing.T, kind string) {
 	}) {
 		t.Error("what a program has started outlives it")
 	}
-	// A file may be made in the program's own folder, but nothing written into it; it is no number. To end the process
-	// is no answer.
+	// A file in the program's own folder can be created but not written, and is no number. Ending the process is no
+	// answer.
 	for i, want := range []float64{1, started, -0.5, -0.5, -1, 0, -0.5, -0.5} {
 		if got := g["scores"].([]any)[i].(float64); got != want {
 			t.Errorf("score %d is %v, want %v (%q)", i, got, want, trained(t, g)[i])
@@ -411,7 +412,7 @@ func codeIsRun(t *testing.T, kind string) {
 	}
 }
 
-// TestGame: observations depend on actions, are not trained on, and the reward falls with the turns it took.
+// TestGame: observations depend on actions, are not trained on, and the reward falls with the number of turns.
 func TestGame(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -451,7 +452,7 @@ func TestGame(t *testing.T) {
 	}
 }
 
-// TestReplicas: one block, two processes side by side, which share weight and promise.
+// TestReplicas: one block with two processes, which share weight and minimum allocation.
 func TestReplicas(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -21,12 +21,11 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// patience bounds what a test waits for. Importing atroposlib takes seconds on a quiet machine and minutes on a busy
-// one.
+// patience bounds each wait of a test. Importing atroposlib takes seconds on an idle machine and minutes on a busy one.
 const patience = 4 * time.Minute
 
-// python is the interpreter with atroposlib; scripts/venv.sh atropos makes it. Without it these tests are skipped,
-// because they are about the real library.
+// python is the interpreter with atroposlib, made by scripts/venv.sh atropos. Without it these tests are skipped,
+// because they test the real library.
 func python(t *testing.T) string {
 	t.Helper()
 	if own := os.Getenv("ATROPOS_PYTHON"); own != "" {
@@ -57,26 +56,26 @@ func repository(t *testing.T) string {
 	}
 }
 
-// world is inference and trajectory API as an environment sees them.
+// world is inference and trajectory API for an environment.
 type world struct {
 	*httptest.Server
 	mu       sync.Mutex
-	trainer  bool // has asked for a batch: environments may register
+	trainer  bool // has requested a batch: environments may register
 	step     int
 	groups   []map[string]any
 	requests int
-	slow     chan struct{}                     // not nil: a post is answered when it is closed
+	slow     chan struct{}                     // not nil: posts are answered once it is closed
 	reply    func(prompt string, i int) string // completion i of a prompt; nil: the digit i
 	asked    []asked
 	polls    int
 	over     bool     // the trainer has done all of its steps
-	names    []string // under which environments registered
+	names    []string // names of registered environments
 	posted   chan struct{}
 	finish   string // why completions ended; empty: length
-	length   int    // of the longest sequence that the trainer takes; 0: 4096
-	refuse   int    // the HTTP status that posts of groups get; 0: they are taken
+	length   int    // longest sequence that the trainer accepts; 0: 4096
+	refuse   int    // HTTP status of posts of groups; 0: they are accepted
 
-	chat      func(http.ResponseWriter, *http.Request) // answers chat completions; nil: there are none
+	chat      func(http.ResponseWriter, *http.Request) // answers chat completions; nil: not supported
 	evaluated int                                      // chat completions answered
 }
 
@@ -191,8 +190,8 @@ func read(r *http.Request, v any) {
 	_ = json.NewDecoder(body).Decode(v)
 }
 
-// generate answers half of the completions with 7 and half with 8, so that scores differ for 3+4 and are equal for
-// most others.
+// generate answers half of the completions with 7 and half with 8, so that scores differ for 3+4 and are equal for most
+// other sums.
 func (w *world) generate(out http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Authorization") != "Bearer key" {
 		http.Error(out, "no key", http.StatusUnauthorized)
@@ -213,7 +212,7 @@ func (w *world) generate(out http.ResponseWriter, r *http.Request) {
 	reply, finish := w.reply, cmp.Or(w.finish, "length")
 	w.mu.Unlock()
 	if reply == nil {
-		// Every digit appears, so that some answer of eight is right for most sums below ten.
+		// All digits occur, so that one answer of eight is right for most sums below ten.
 		reply = func(_ string, i int) string { return itoa(i) }
 	}
 	logprobs, reasons, texts := []any{}, []any{}, []any{}
@@ -232,7 +231,7 @@ func (w *world) generate(out http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(out).Encode(map[string]any{"text": texts, "logprobs": logprobs, "finish_reasons": reasons})
 }
 
-// complete answers a prompt or a conversation as OpenAI's API does, without token ids.
+// complete answers a prompt or a conversation in the format of OpenAI's API, without token ids.
 func (w *world) complete(out http.ResponseWriter, r *http.Request) {
 	var q struct {
 		asked
@@ -266,7 +265,7 @@ func (w *world) complete(out http.ResponseWriter, r *http.Request) {
 
 func itoa(i int) string { b, _ := json.Marshal(i); return string(b) }
 
-// host remembers what it was told.
+// host records what the plugin reports.
 type host struct {
 	mu      sync.Mutex
 	ready   int
@@ -355,7 +354,7 @@ func request(t *testing.T, w *world, change func(*Config)) sdk.Request[Config] {
 }
 
 // TestRealEnvironment runs atroposlib itself: it waits for the trainer, registers, rolls out, posts, is evaluated
-// beside, and ends without losing a group that is on its way.
+// meanwhile, and ends without losing a group in flight.
 func TestRealEnvironment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -371,7 +370,7 @@ func TestRealEnvironment(t *testing.T) {
 	w.mu.Lock()
 	w.trainer = true
 	w.mu.Unlock()
-	var metrics map[string]float64 // as they were at one moment: the environment goes on
+	var metrics map[string]float64 // as they were at one moment: the environment continues
 	var samples []sdk.Sample
 	h.await(t, "metrics of groups", func() bool {
 		metrics, samples = maps.Clone(h.metrics), slices.Clone(h.samples)
@@ -411,7 +410,7 @@ func TestRealEnvironment(t *testing.T) {
 		t.Fatal("waited 60 s for a group on its way")
 	}
 	cancel()
-	time.AfterFunc(time.Second, func() { close(w.slow) }) // the environment has been told to end by then
+	time.AfterFunc(time.Second, func() { close(w.slow) }) // the environment has been asked to end by then
 	select {
 	case err := <-ended:
 		if err != nil {
@@ -434,7 +433,7 @@ func TestRealEnvironment(t *testing.T) {
 	}
 }
 
-// TestRealEnvironmentFailures checks what a user reads when settings are wrong.
+// TestRealEnvironmentFailures checks the messages for wrong settings.
 func TestRealEnvironmentFailures(t *testing.T) {
 	t.Parallel()
 	script := func(text string) func(*Config) {

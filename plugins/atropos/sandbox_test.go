@@ -67,7 +67,7 @@ func needsBubblewrap(t *testing.T) {
 	}
 }
 
-// Functions that do everything but what they were asked to. Each would be "right" if it reached what it is after.
+// Functions that try to escape the sandbox. Each would be judged "right" if it succeeded.
 func TestHostilePrograms(t *testing.T) {
 	t.Parallel()
 	needsBubblewrap(t)
@@ -149,7 +149,7 @@ func TestHostilePrograms(t *testing.T) {
 	}
 }
 
-// What comes back is compared in the parent, with a sandbox or without.
+// Results are compared in the parent process, with a sandbox or without.
 func TestVerdictsAreMadeInTheParent(t *testing.T) {
 	t.Parallel()
 	got, err := judged(t, "none", []string{

@@ -166,8 +166,8 @@ func TestDefinition(t *testing.T) {
 	}
 }
 
-// TestTheEnvironmentIsNotToldHowToChangeWeights: what the environment's program is given leads to completions and to
-// the trajectory API, and not to the routes by which weights move.
+// TestTheEnvironmentIsNotToldHowToChangeWeights: the environment's program gets access to completions and to the
+// trajectory API, and not to the routes by which weights move.
 func TestTheEnvironmentIsNotToldHowToChangeWeights(t *testing.T) {
 	t.Parallel()
 	inference, trajectories := refs("http://127.0.0.1:9001", "http://127.0.0.1:8000")

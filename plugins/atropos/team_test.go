@@ -16,7 +16,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
 
-// TestReplicasAreOneBlock: under the SDK's own host, two processes become ready as one.
+// TestReplicasAreOneBlock: under the SDK's own host, the block is ready once both processes are.
 func TestReplicasAreOneBlock(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -43,8 +43,8 @@ func TestReplicasAreOneBlock(t *testing.T) {
 	}
 }
 
-// TestGroupsOfAllProcessesAreCountedTogether: one report for each step of the trainer, whichever process sees it
-// first, and none for what another one saw before.
+// TestGroupsOfAllProcessesAreCountedTogether: one report for each step of the trainer, from the process that sees it
+// first.
 func TestGroupsOfAllProcessesAreCountedTogether(t *testing.T) {
 	t.Parallel()
 	h := newHost()
@@ -69,7 +69,7 @@ func TestGroupsOfAllProcessesAreCountedTogether(t *testing.T) {
 	poll(second, 2)
 	told(3, 0.5)
 	group(first, 0)
-	poll(first, 1) // it asked before the other one
+	poll(first, 1) // it polled before the other one
 	told(3, 0.5)
 	poll(first, 3)
 	told(1, 0)
@@ -79,7 +79,7 @@ func TestGroupsOfAllProcessesAreCountedTogether(t *testing.T) {
 	told(2, 0.5)
 }
 
-// TestProcessesOfAnEarlierLifeEnd, also when this life cannot begin.
+// TestProcessesOfAnEarlierLifeEnd: processes of an earlier attempt end, also when this attempt cannot begin.
 func TestProcessesOfAnEarlierLifeEnd(t *testing.T) {
 	t.Parallel()
 	old, err := proc.Start(t.Context(), proc.Spec{Name: "old", Argv: []string{"sleep", "600"}, LogDir: t.TempDir()})

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestARequestEndsAfterRequestTimeout: the library gives a request to inference up after request_timeout, and the
-// block says so.
+// TestARequestEndsAfterRequestTimeout: the library abandons a request to inference after request_timeout, and the block
+// reports it.
 func TestARequestEndsAfterRequestTimeout(t *testing.T) {
 	t.Parallel()
 	w, h := newWorld(t), newHost()

@@ -18,19 +18,19 @@ import (
 )
 
 // engine streams completions of eight tokens, each the digit of the weights that sampled it. In the middle of each it
-// has the weights updated, as long as there are new ones.
+// has the weights updated while there are new ones.
 type engine struct {
 	mu       sync.Mutex
 	version  int
 	loaded   chan struct{}      // of the update in progress
-	halfway  chan *updateWanted // from an answer that is half given
+	halfway  chan *updateWanted // requested by an answer that is half sent
 	complete chan struct{}      // closed after the last update
 }
 
 // updateWanted is an update in the middle of an answer.
 type updateWanted struct {
-	loaded chan struct{} // closed when the engine has the weights
-	proven chan struct{} // closed when the gateway says so
+	loaded chan struct{} // closed when the engine has loaded the weights
+	proven chan struct{} // closed when the gateway reports the version
 }
 
 func (e *engine) load(v int) {
@@ -40,7 +40,7 @@ func (e *engine) load(v int) {
 	close(e.loaded)
 }
 
-// ask asks for an update and waits until its weights are loaded; nil when there are no more.
+// ask requests an update and waits until its weights are loaded; nil when there are no more.
 func (e *engine) ask(ctx context.Context) *updateWanted {
 	u := &updateWanted{loaded: make(chan struct{}), proven: make(chan struct{})}
 	select {
@@ -89,15 +89,15 @@ func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case k == 3:
 			update = e.ask(r.Context())
-		case k == 4 && update != nil: // this token may be newer than what the gateway says
+		case k == 4 && update != nil: // this token may be newer than the version that the gateway reports
 			await(r.Context(), update.proven)
 		}
 	}
 	_, _ = fmt.Fprint(w, "data: [DONE]\n\n")
 }
 
-// An unmodified environment asks /generate in one piece, weights change while it is answered, and its groups say of
-// each token which version it is at least.
+// An unmodified environment calls /generate without streaming, weights change before the answer is complete, and its
+// groups give a lower bound of each token's version.
 func TestGroupsOfARealEnvironmentCarryTheVersionsOfTheirTokens(t *testing.T) {
 	t.Parallel()
 	e := &engine{halfway: make(chan *updateWanted), complete: make(chan struct{})}
@@ -106,7 +106,7 @@ func TestGroupsOfARealEnvironmentCarryTheVersionsOfTheirTokens(t *testing.T) {
 	g, err := gateway.New(gateway.Config{Address: "127.0.0.1:0", Token: "key", Update: func(_ context.Context,
 		_ []gateway.Replica, u gateway.WeightUpdate) error {
 		e.load(int(u.Version))
-		time.Sleep(20 * time.Millisecond) // proving them takes longer than what was sent before needs to arrive
+		time.Sleep(20 * time.Millisecond) // verifying them takes longer than the delivery of what was sent before
 		return nil
 	}})
 	if err != nil {
@@ -198,7 +198,7 @@ func TestGroupsOfARealEnvironmentCarryTheVersionsOfTheirTokens(t *testing.T) {
 	}
 }
 
-// What a launcher makes of groups and answers of all shapes; any Python will do.
+// What a launcher makes of groups and answers of all shapes; any Python interpreter is sufficient.
 func TestVersionsOfTokens(t *testing.T) {
 	t.Parallel()
 	interpreter, err := exec.LookPath("python3")

@@ -18,7 +18,7 @@ import (
 
 type body = map[string]any
 
-// configured are bodies of the block and whether they can be trained with.
+// configured are bodies of the block, and whether the worker accepts them.
 var configured = []struct {
 	name string
 	body body
@@ -71,7 +71,7 @@ var configured = []struct {
 	{"a rule", body{"correction": body{"rejection": []any{body{"rule": "seq_mean_k3", "high": 2}}}}, true},
 }
 
-// value makes a block's value of a body: defaults are applied as the language does it.
+// value decodes a body of the block with its defaults, as the language does.
 func value(t *testing.T, def *sdk.Definition, b body) cty.Value {
 	t.Helper()
 	full := body{"model": "m"}
@@ -131,8 +131,7 @@ func TestContradictions(t *testing.T) {
 	}
 }
 
-// TestTheWorkerRefusesTheSame: what a plan lets through, the worker takes, and what it refuses, the worker would
-// refuse.
+// TestTheWorkerRefusesTheSame: the worker accepts what a plan accepts, and refuses what it refuses.
 func TestTheWorkerRefusesTheSame(t *testing.T) {
 	t.Parallel()
 	python := workerPython(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 )
 
-// TestOutOfMemorySaysWhatToLower: when the GPU or the machine has run out of memory before the worker could say so
-// itself, the remedy names settings to change, and every block { attribute } that it names is in the schema.
+// TestOutOfMemorySaysWhatToLower: when the GPU or the machine ran out of memory before the worker could report it, the
+// remedy names settings to change, and every block { attribute } that it names is in the schema.
 func TestOutOfMemorySaysWhatToLower(t *testing.T) {
 	t.Parallel()
 	schema := Plugin().Schema
@@ -28,7 +28,7 @@ func TestOutOfMemorySaysWhatToLower(t *testing.T) {
 			t.Errorf("%s: %s; %s", log, e.Summary, e.Remedy)
 		}
 		for _, m := range named.FindAllStringSubmatch(e.Remedy, -1) {
-			if m[1] == "placement" { // of every kind
+			if m[1] == "placement" { // errors of every kind
 				continue
 			}
 			if block := schema.Block(m[1]); block == nil || block.Schema.Attribute(m[2]) == nil {

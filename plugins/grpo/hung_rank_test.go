@@ -11,7 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
 
-// hungRank is a trainer of two ranks: one waits in a collective for the other, which never comes.
+// hungRank is a trainer of two ranks: one waits in a collective for the other, which never enters it.
 const hungRank = `
 import os, threading, torch, torch.distributed as dist
 def never_comes():
@@ -24,8 +24,8 @@ print("ready", flush=True)
 dist.all_reduce(torch.ones(1))
 `
 
-// TestStacksOfARankInACollective finds, with real PyTorch under torchrun as the worker is started, which rank holds up
-// the others.
+// TestStacksOfARankInACollective finds the rank that holds up the others, with real PyTorch under torchrun as the
+// worker is started.
 func TestStacksOfARankInACollective(t *testing.T) {
 	t.Parallel()
 	python, dir := workerPython(t), t.TempDir()
@@ -58,7 +58,7 @@ func TestStacksOfARankInACollective(t *testing.T) {
 	}
 	var waits, absent bool
 	var texts []string
-	// The rank that has said that it is ready may be just before the collective.
+	// A rank that has reported ready may not have entered the collective yet.
 	for deadline := time.Now().Add(time.Minute); !(waits && absent) && time.Now().Before(deadline); time.Sleep(
 		200 * time.Millisecond) {
 		texts = nil

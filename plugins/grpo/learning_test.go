@@ -13,8 +13,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 )
 
-// learningCase is a line of testdata/learning.json, which the worker's tests read as well: what the plan says is what
-// the worker does.
+// learningCase is a line of testdata/learning.json, which the worker's tests read as well: the plan describes what the
+// worker does.
 type learningCase struct {
 	Settings struct {
 		Loss struct {
@@ -98,7 +98,7 @@ func TestThePlanSaysWhatTheWorkerDoes(t *testing.T) {
 	}
 }
 
-// Only where the trainer says that it corrects do answers go on while new weights come without being asked for.
+// By default answers continue with new weights only if the trainer reports that it corrects for them.
 func TestTheTrainerSaysWhetherItCorrectsForOlderTokens(t *testing.T) {
 	t.Parallel()
 	none, some := int64(0), int64(1)

@@ -7,8 +7,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 )
 
-// TestThePlansMemoryIsThatOfRunsOnAGPU compares the plan's sum with the peaks of PyTorch's allocator that
-// docs/benchmarks/gpu.md tells of: Qwen2.5-1.5B's shape (vocabulary 151,936), 64 sequences of 1,024 tokens, on an H200.
+// TestThePlansMemoryIsThatOfRunsOnAGPU compares the plan's sum with the allocator peaks in docs/benchmarks/gpu.md:
+// Qwen2.5-1.5B's shape (vocabulary 151,936), 64 sequences of 1,024 tokens, on an H200.
 func TestThePlansMemoryIsThatOfRunsOnAGPU(t *testing.T) {
 	t.Parallel()
 	on, off := true, false

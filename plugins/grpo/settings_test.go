@@ -60,9 +60,8 @@ func workerPython(t *testing.T) string {
 	return ""
 }
 
-// TestSchemaFitsTheWorker compares every attribute with the worker's own description of its settings, so that the two
-// cannot drift apart. It needs a Python with torch, which scripts/test-python.sh --prepare makes (and `make test` does
-// so first).
+// TestSchemaFitsTheWorker compares every attribute with the worker's own description of its settings. It needs a Python
+// with torch, which scripts/test-python.sh --prepare makes (`make test` runs it first).
 func TestSchemaFitsTheWorker(t *testing.T) {
 	t.Parallel()
 	python := workerPython(t)
@@ -183,7 +182,7 @@ func TestPlan(t *testing.T) {
 	if two["optimizer"] != full["optimizer"]/2 {
 		t.Errorf("two GPUs: %v; want half of the optimizer each", two)
 	}
-	// Seen on an H200: LoRA of 1.4 billion parameters took 5.7 GB more from its first publication on.
+	// Measured on an H200: LoRA of 1.4 billion parameters took 5.7 GB more from its first publication on.
 	if full["published"] != 0 || lora["published"] != lora["weights"] ||
 		lora["weights"] != full["weights"]/2 || two["published"] != full["weights"] {
 		t.Errorf("copies for inference: %g, LoRA %g, two GPUs %g; want none, the whole frozen model in 16 bits, "+

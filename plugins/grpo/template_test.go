@@ -10,7 +10,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 )
 
-// Checkpoints carry every template of the model's tokenizer, so a plan is told all of them.
+// Checkpoints hold every template of the model's tokenizer, so the plan gets all of them.
 func TestPlanTellsTheChatTemplates(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -21,10 +21,10 @@ import (
 	"github.com/recipe-rl/recipe/sdk/engine/enginetest"
 )
 
-// The test binary plays SGLang when it is started as the block's interpreter: it takes the launcher's arguments, writes
-// SGLang's log and answers its routes in the shapes that SGLang 0.5.17 answered on a CPU. It ends where SGLang ends:
-// when memory is given back under requests, or taken back that it has, or its cache is to be emptied under requests.
-// What it serves is a number, read from weights.txt of the loaded folder; its log-probabilities are made of it.
+// The test binary is a fake SGLang when it is started as the block's interpreter: it accepts the launcher's arguments,
+// writes SGLang's log and answers its routes in the formats that SGLang 0.5.17 used on a CPU. It exits where SGLang
+// exits: when memory is released under requests, or acquired that it has, or its cache is to be emptied under requests.
+// What it serves is a number, read from weights.txt of the loaded folder; its log-probabilities follow from it.
 
 const (
 	fakeMark = "FAKE_SGLANG"      // set: play SGLang
@@ -60,12 +60,12 @@ type fakeServer struct {
 
 	mu       sync.Mutex
 	weight   float64
-	stale    float64 // what the prefix cache was made with
+	stale    float64 // weight that the prefix cache was computed with
 	paused   bool
 	adapters map[string]string
-	away     []string // parts of the memory that were given back
+	away     []string // released parts of the memory
 	opened   string   // key of the trainer's tensors
-	shared   float64  // what they hold
+	shared   float64  // weight that they hold
 }
 
 func (f *fakeServer) flag(name string) string { return enginetest.Flag(f.args, name) }
@@ -138,7 +138,7 @@ func (f *fakeServer) models(w http.ResponseWriter, _ map[string]any) {
 	enginetest.Reply(w, map[string]any{"data": []any{model}})
 }
 
-// value is what the model makes of any token; a salt that is new finds nothing in the cache.
+// value is the log-probability of any token; a new salt finds nothing in the cache.
 func (f *fakeServer) value(w http.ResponseWriter, name string) (float64, bool) {
 	if len(f.away) > 0 {
 		die("an illegal memory access was encountered")
@@ -205,7 +205,7 @@ func (f *fakeServer) disk(w http.ResponseWriter, b map[string]any) {
 	enginetest.Reply(w, map[string]any{"success": true, "message": "Succeeded to update model weights."})
 }
 
-// tensors plays extension/recipe_sglang.py. Handles are {"key", "weight"}, and a negative weight does not fit.
+// tensors stands for extension/recipe_sglang.py. Handles are {"key", "weight"}, and a negative weight does not fit.
 func (f *fakeServer) tensors(w http.ResponseWriter, b map[string]any) {
 	list, _ := b["serialized_named_tensors"].([]any)
 	if want := f.flag("--tp-size"); want != "" && want != strconv.Itoa(len(list)) {

@@ -20,7 +20,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 
-// play has the test binary serve as SGLang.
+// play makes the test binary the server program.
 func play(t *testing.T, more map[string]string) plugintest.Option {
 	t.Helper()
 	exe, err := os.Executable()
@@ -36,7 +36,7 @@ func play(t *testing.T, more map[string]string) plugintest.Option {
 	}
 }
 
-// serve runs a block until the test ends, behind its gateway.
+// serve runs a block with its gateway until the test ends.
 func serve(t *testing.T, config map[string]cty.Value, more map[string]string) *gateway.Client {
 	t.Helper()
 	config["model"] = cty.StringVal(enginetest.Model(t, 0))
@@ -48,7 +48,7 @@ func serve(t *testing.T, config map[string]cty.Value, more map[string]string) *g
 	return g
 }
 
-// load moves weights and has them verified: a token's log-probability is -1 - weight.
+// load loads weights that are then verified: a token's log-probability is -1 - weight.
 func load(t *testing.T, g *gateway.Client, w sdk.Weights, weight float64) error {
 	t.Helper()
 	check := &gateway.Check{Tokens: []int{1, 2, 3}, Logprobs: []float64{0, -1 - weight, -1 - weight}, Tolerance: 1e-9}
@@ -75,7 +75,7 @@ func TestCompliance(t *testing.T) {
 	})
 }
 
-// Every way changes what is served, also into a server of several workers, and each is verified.
+// Every transport changes what is served, also for a server of several workers, and each update is verified.
 func TestEachTransport(t *testing.T) {
 	t.Parallel()
 	for _, workers := range []int64{1, 2} {
@@ -116,8 +116,8 @@ func TestWeightsThatDoNotFitLeaveTheServerAsItIs(t *testing.T) {
 	}
 }
 
-// A request that is frozen keeps the cache from being emptied, which would end the server: the update goes on, since
-// requests carry the version as their salt.
+// A frozen request keeps the cache from being emptied, which would end the server: the update continues, since requests
+// carry the version as their salt.
 func TestAnUpdateUnderRequests(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -152,7 +152,7 @@ func TestAnAdapterTakesThePolicysName(t *testing.T) {
 	}
 }
 
-// The fake ends when memory is used that was given back, or taken back twice.
+// The fake exits when released memory is used, or acquired twice.
 func TestSleep(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -242,7 +242,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// The request to the workers is what Python's unpickler reads; extension/tests reads the same file.
+// Python's unpickler can read the request to the workers; extension/tests reads the same file.
 func TestNamed(t *testing.T) {
 	t.Parallel()
 	want, err := os.ReadFile("testdata/request.b64")
@@ -254,7 +254,7 @@ func TestNamed(t *testing.T) {
 	}
 }
 
-// What `recipe init` installs, what the documentation promises and what the plugin warns of are one range.
+// `recipe init`, the documentation and the plugin's warnings state the same range of versions.
 func TestSupportedVersionsAreStatedOnce(t *testing.T) {
 	t.Parallel()
 	list, err := os.ReadFile("../../scripts/python/sglang.txt")
@@ -315,7 +315,7 @@ func TestDiagnose(t *testing.T) {
 	}
 }
 
-// The stages of a real start are told in their order, and nothing in it is told as a failure.
+// The stages of a real start are reported in their order, and nothing in it is reported as a failure.
 func TestStagesOfAStart(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("testdata/log/start.real.log")
@@ -343,10 +343,10 @@ func TestStagesOfAStart(t *testing.T) {
 	}
 }
 
-// A server that does not start says why, in the words of the plugin.
+// A server that does not start is explained by the plugin's message.
 func TestAStartThatFailsIsExplained(t *testing.T) {
 	t.Parallel()
-	log, err := filepath.Abs("testdata/log/argument.real.log") // it passes no start, so it is told at once
+	log, err := filepath.Abs("testdata/log/argument.real.log") // this failure is not retried, so it is reported at once
 	if err != nil {
 		t.Fatal(err)
 	}

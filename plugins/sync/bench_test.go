@@ -8,8 +8,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 
-// BenchmarkUpdate is one weight update of a model without weights: what holding, publishing, verifying and
-// acknowledging cost besides moving the weights themselves.
+// BenchmarkUpdate is one weight update of a model without weights: the cost of holding, publishing, verifying and
+// acknowledging, without transferring weights.
 func BenchmarkUpdate(b *testing.B) {
 	server := plugintest.Harness(b, plugintest.FakeInference())
 	server.Start(plugintest.FakeConfig{})

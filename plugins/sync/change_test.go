@@ -39,7 +39,7 @@ func TestAnInferenceBlockIsAddedLive(t *testing.T) {
 	b.Wait("update of the second block", func(e *pluginpb.Event) bool {
 		return e.GetWeights().GetInference() == "inference.fake.second"
 	})
-	// From here on, every other step.
+	// From here on every other step is published.
 	var steps []int64
 	b.Wait("three publications of the new period", func(e *pluginpb.Event) bool {
 		if m := e.GetMetrics(); m != nil && m.GetStep()%2 == 0 {
@@ -58,7 +58,7 @@ func TestAnInferenceBlockIsAddedLive(t *testing.T) {
 	}
 }
 
-// A block is added live that cannot work with the others: the update is refused, and the run goes on as it was.
+// A block that cannot work with the others is added live: the update is refused, and the run continues as it was.
 func TestALiveChangeThatCannotWorkIsRefused(t *testing.T) {
 	t.Parallel()
 	server, awake := sleeper(t, nil), startInference(t, plugintest.FakeConfig{}, address("inference.fake.second"))
@@ -89,7 +89,7 @@ func TestALiveChangeThatCannotWorkIsRefused(t *testing.T) {
 }
 
 // Both the sync block and the inference block come back, and the trainer has nothing new: the files of the last version
-// do.
+// are loaded.
 func TestANewLifeRepairsFromTheFilesOfTheLast(t *testing.T) {
 	t.Parallel()
 	server := startInference(t, plugintest.FakeConfig{})
@@ -107,8 +107,8 @@ func TestANewLifeRepairsFromTheFilesOfTheLast(t *testing.T) {
 	again := startInference(t, plugintest.FakeConfig{}, func(r *pluginpb.StartRequest) {
 		r.Listen, r.Policy = listen, &pluginpb.Policy{Version: 2}
 	})
-	// Started as if no sync block were declared, so that it is past its first Sync, where it would hand over its own
-	// weights.
+	// The trainer starts as if no sync block were declared, so that it is past its first Sync, in which it would publish
+	// its weights.
 	idle := plugintest.Harness(t, plugintest.FakeTrainer())
 	idle.Start(plugintest.FakeTrainerConfig{Steps: 1, Delay: time.Hour})
 	idle.Ready()

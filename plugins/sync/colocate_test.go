@@ -26,7 +26,7 @@ func sleeper(t *testing.T, change func(*plugintest.FakeConfig), opts ...pluginte
 	return startInference(t, c, opts...)
 }
 
-// said returns the log lines of a block that hold one of the words, in order.
+// said returns the log lines of a block that contain one of the words, in order.
 func said(b *plugintest.Block, words ...string) []string {
 	var lines []string
 	for _, e := range b.Events() {
@@ -43,7 +43,8 @@ func waitSaid(t *testing.T, b *plugintest.Block, word string) {
 	b.Wait(word, func(e *pluginpb.Event) bool { return strings.Contains(e.GetLog().GetMessage(), word) })
 }
 
-// The whole of it: asleep for each step, awake for its weights, and nothing is asked of a server that sleeps.
+// A whole run: inference sleeps during each step and wakes for its weights, and no request reaches a server that
+// sleeps.
 func TestInferenceSleepsWhileTheTrainerWorks(t *testing.T) {
 	t.Parallel()
 	first, second := sleeper(t, nil), sleeper(t, nil, address("inference.fake.second"))
@@ -72,7 +73,7 @@ func TestInferenceSleepsWhileTheTrainerWorks(t *testing.T) {
 		if got := serves(t, server, 3); got[0] != want[0] {
 			t.Errorf("%s gives %v, want those of step 3, %v", server.Address, got, want)
 		}
-		// The first time nothing could be read again if its weights were dropped; afterwards the last version lies in files.
+		// In the first turn dropped weights could not be loaded again; afterwards the last version is in files.
 		order := []string{"asleep at level 1", "awake for version 1", "asleep at level 2", "awake for version 2",
 			"asleep at level 2", "awake for version 3"}
 		if got := said(server, "asleep", "awake"); !slices.Equal(got, order) {
@@ -103,7 +104,7 @@ func TestATurnWithoutNewWeightsWakesWhatWasServed(t *testing.T) {
 	}
 }
 
-// placed is a block that says which GPU it is on.
+// placed is a block that reports its GPU.
 func placed(r spec.Ref, gpu string) spec.Ref {
 	if gpu != "" {
 		values := r.Values.AsValueMap()
@@ -155,7 +156,7 @@ func TestWhoSleeps(t *testing.T) {
 	}
 }
 
-// The trainer dies in the middle of its turn: inference serves what it served.
+// The trainer dies during its turn: inference serves its previous weights.
 func TestInferenceWakesWhenTheTrainerDies(t *testing.T) {
 	t.Parallel()
 	server := sleeper(t, nil)
@@ -173,7 +174,7 @@ func TestInferenceWakesWhenTheTrainerDies(t *testing.T) {
 	}
 }
 
-// The sync block dies in the middle of the trainer's turn: its next life finds the server asleep and leaves it so.
+// The sync block dies during the trainer's turn: its next attempt finds the server asleep and leaves it asleep.
 func TestANextLifeOfSyncLeavesInferenceAsleep(t *testing.T) {
 	t.Parallel()
 	server := sleeper(t, nil)
@@ -198,7 +199,7 @@ func TestANextLifeOfSyncLeavesInferenceAsleep(t *testing.T) {
 	}
 }
 
-// An earlier life died in a turn that is over: nobody works, so nothing sleeps on.
+// An earlier attempt died in a turn that has ended: the trainer is idle, so the server is woken.
 func TestANextLifeOfSyncWakesWhatNobodyNeedsAsleep(t *testing.T) {
 	t.Parallel()
 	server := sleeper(t, nil)
@@ -218,7 +219,7 @@ func TestANextLifeOfSyncWakesWhatNobodyNeedsAsleep(t *testing.T) {
 	serves(t, server, 0)
 }
 
-// An inference block that is started again in the middle of a turn does not serve beside the trainer.
+// An inference block that is restarted during a turn does not serve beside the trainer.
 func TestARestartedInferenceBlockSleepsOn(t *testing.T) {
 	t.Parallel()
 	server := sleeper(t, nil)
@@ -236,8 +237,8 @@ func TestARestartedInferenceBlockSleepsOn(t *testing.T) {
 	serves(t, again, 1)
 }
 
-// Waking fails: out of memory, say. Nothing is answered, it is tried again, and what cannot be helped ends the run with
-// the reason.
+// Waking fails, for example for lack of memory. No request is answered, waking is retried, and a permanent failure ends
+// the run with the reason.
 func TestFailureAtWakeUp(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -269,14 +270,14 @@ func TestFailureAtWakeUp(t *testing.T) {
 	}
 }
 
-// A server that does not fall asleep: the trainer is told and does not work beside it.
+// A server fails to fall asleep: the trainer is informed and does not work beside it.
 func TestAServerThatDoesNotSleepIsNamed(t *testing.T) {
 	t.Parallel()
 	server := sleeper(t, nil)
 	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1})
 	ctx, cancel := context.WithTimeout(t.Context(), plugintest.Deadline)
 	defer cancel()
-	// From now on it refuses, although it said that it can.
+	// From now on it refuses, although it reported that it can sleep.
 	if _, err := server.Client.Update(ctx, &pluginpb.UpdateRequest{Config: server.Request(
 		plugintest.FakeConfig{}).GetConfig()}); err != nil {
 		t.Fatal(err)
@@ -293,15 +294,15 @@ func TestAServerThatDoesNotSleepIsNamed(t *testing.T) {
 	serves(t, server, 0)
 }
 
-// An engine whose weights are lost while it sleeps wakes without an error. Nobody is answered by it: the check after
-// wake-up takes it out, and it gets the current weights again.
+// An engine whose weights are lost while it sleeps wakes without an error. It answers no request: the check after
+// wake-up takes it out of service, and it gets the current weights again.
 func TestAServerThatLostItsWeightsAsleepIsNoticed(t *testing.T) {
 	t.Parallel()
 	server := sleeper(t, func(c *plugintest.FakeConfig) { c.WakeLost = 2 })
 	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 3})
 	b := plugintest.Harness(t, sync.Definition())
 	c := config(train, server)
-	c.Every = 2 // the first and the third step bring no weights
+	c.Every = 2 // the first and the third step publish no weights
 	b.Start(c)
 	train.WaitPhase(sdk.Completed)
 	waitSaid(t, server, "after it woke: served weights differ from the trainer's")

@@ -11,7 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// side is a block that offers transports; none: it does not say.
+// side is a block that offers transports; none: it does not report them.
 func side(address string, k kind.Kind, transports ...string) spec.Ref {
 	values := map[string]cty.Value{"address": cty.StringVal(address)}
 	if transports != nil {

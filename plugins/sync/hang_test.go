@@ -18,8 +18,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 
-// hanging stands in front of a gateway's control endpoint and answers no request to load weights: a collective
-// operation that waits for a peer which is gone looks like this.
+// hanging stands in front of a gateway's control endpoint and never answers requests to load weights, as when a
+// collective operation waits for a peer that is gone.
 func hanging(t *testing.T, control string) string {
 	t.Helper()
 	target, err := url.Parse(control)
@@ -44,7 +44,7 @@ func hanging(t *testing.T, control string) string {
 	return s.URL
 }
 
-// An update that hangs ends with its deadline, names who hangs and in which phase, and leaves the gateway open.
+// An update that hangs ends at its deadline, names the block that hangs and its phase, and leaves the gateway open.
 func TestAnUpdateThatHangsIsNamedWithinItsDeadline(t *testing.T) {
 	t.Parallel()
 	server := startInference(t, plugintest.FakeConfig{})

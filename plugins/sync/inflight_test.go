@@ -10,7 +10,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// What in_flight = auto comes to by what the running blocks say, and the transport that goes with it.
+// The meaning of in_flight = auto according to the running blocks, and the transport that goes with it.
 func TestRequestsInFlightGoOnWhereNothingIsLost(t *testing.T) {
 	t.Parallel()
 	near := map[string]string{"memory": "gpu:A", "reach": "gpu:A", "corrects": "by its weights"}

@@ -24,7 +24,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// offering adds transports to what a fake block says of itself, and replaces its control endpoint if one is given.
+// offering adds transports to the outputs of a fake block, and replaces its control endpoint if one is given.
 func offering(r spec.Ref, control string, transports ...string) spec.Ref {
 	values := r.Values.AsValueMap()
 	var list []cty.Value
@@ -41,8 +41,7 @@ func offering(r spec.Ref, control string, transports ...string) spec.Ref {
 
 var every = []string{"live", "ipc", "nccl", "lora", "reload", "restart"}
 
-// Whatever the way, what is served in the end are the trainer's last weights, and only the ways through files write
-// any.
+// By every transport the trainer's last weights are served in the end, and only the transports through files write any.
 func TestEachTransportChangesWhatIsServed(t *testing.T) {
 	t.Parallel()
 	for _, transport := range every {
@@ -77,8 +76,8 @@ func TestEachTransportChangesWhatIsServed(t *testing.T) {
 	}
 }
 
-// With a period of two steps the trainer's weights are not those that are served half of the time; it keeps a copy of
-// what it published, and an inference block that comes back is brought to that version.
+// With a period of two steps the trainer's weights differ from the served ones half of the time; it keeps a copy of
+// what it published, from which an inference block that comes back is updated.
 func TestARestartedInferenceBlockGetsTheWeightsFromMemory(t *testing.T) {
 	t.Parallel()
 	server := startInference(t, plugintest.FakeConfig{})
@@ -140,7 +139,7 @@ func between(t *testing.T, target func() string, handle func(http.ResponseWriter
 	return s.URL
 }
 
-// A copy that fails half-way is made again.
+// A copy that fails half-way is repeated.
 func TestACopyThatFailsIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	server := startInference(t, plugintest.FakeConfig{})
@@ -170,8 +169,8 @@ func TestACopyThatFailsIsMadeAgain(t *testing.T) {
 	t.Error("nothing was said about the copy that failed")
 }
 
-// The trainer dies between publishing and the copy: the sync block says so and stays, and the trainer's next life
-// publishes what it has.
+// The trainer dies between publishing and the copy: the sync block reports it and continues, and the trainer's next
+// attempt publishes its weights.
 func TestATrainerThatDiesWhileItsWeightsAreCopied(t *testing.T) {
 	t.Parallel()
 	server := startInference(t, plugintest.FakeConfig{})
@@ -207,8 +206,8 @@ func TestATrainerThatDiesWhileItsWeightsAreCopied(t *testing.T) {
 	}
 }
 
-// A trainer that ends and is started again between two questions of the sync block looks like the one before, and waits
-// for somebody to attach.
+// A trainer that ends and is restarted between two polls of the sync block looks like the one before, and waits for a
+// sync block to attach.
 func TestATrainerThatComesBackUnseenIsAttachedTo(t *testing.T) {
 	t.Parallel()
 	server := startInference(t, plugintest.FakeConfig{})
@@ -220,7 +219,7 @@ func TestATrainerThatComesBackUnseenIsAttachedTo(t *testing.T) {
 		if *target.Load() != "" {
 			return false
 		}
-		w.WriteHeader(http.StatusGone) // as a trainer answers that has ended and not gone yet
+		w.WriteHeader(http.StatusGone) // the answer of a trainer that has ended and is still listening
 		return true
 	})
 	b := plugintest.Harness(t, sync.Definition())

@@ -40,7 +40,7 @@ func TestTheTrajectoryAPILearnsTheVersion(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// A trajectory API that does not answer is told again and again, and reported once.
+// Posting to a trajectory API that does not answer is retried, and reported once.
 func TestATrajectoryAPIThatFailsIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64

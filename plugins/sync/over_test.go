@@ -17,7 +17,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
 )
 
-// A trainer that has said that it is over, and whose process has ended since, is no fault: each run ends so.
+// A trainer that has reported its end, and whose process has ended since, is no failure: every run ends so.
 func TestATrainerThatIsOverAndGoneIsNoFault(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64

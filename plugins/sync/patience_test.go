@@ -16,7 +16,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 
-// A repair that takes long: the trainer hears of this block all the while, or it would give up waiting for it.
+// During a long repair the sync block keeps contact with the trainer, which would give up waiting otherwise.
 func TestTheTrainerHearsOfALongRepair(t *testing.T) {
 	t.Parallel()
 	server := startInference(t, plugintest.FakeConfig{})
@@ -28,7 +28,7 @@ func TestTheTrainerHearsOfALongRepair(t *testing.T) {
 				return false
 			}
 			repairing.Add(1)
-			_, _ = io.Copy(io.Discard, r.Body) // else the end of the connection is not seen
+			_, _ = io.Copy(io.Discard, r.Body) // otherwise the end of the connection is not noticed
 			<-r.Context().Done()
 			return true
 		})
@@ -40,7 +40,7 @@ func TestTheTrainerHearsOfALongRepair(t *testing.T) {
 			return false
 		})
 	b := plugintest.Harness(t, sync.Definition())
-	// An earlier life has brought version 3, which inference does not serve.
+	// An earlier attempt has published version 3, which inference does not serve.
 	weights := filepath.Join(b.Dir, "weights-3")
 	data, err := json.Marshal(map[string]any{"weights": sdk.Weights{Version: 3, Path: weights,
 		Format: "fake", Transport: "reload"}})

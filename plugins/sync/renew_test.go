@@ -11,8 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/gateway"
 )
 
-// A gateway that hangs does not keep the others from hearing that they are still held, and is not waited for without
-// end.
+// A gateway that hangs does not keep the leases of the others from being renewed, and the wait for it is bounded.
 func TestAGatewayThatHangsCostsNoOtherItsHold(t *testing.T) {
 	t.Parallel()
 	for name, renew := range map[string]func(context.Context, map[*server]string){

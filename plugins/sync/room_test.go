@@ -19,8 +19,8 @@ func degradedForRoom(e *pluginpb.Event) bool {
 	return p.GetPhase() == string(sdk.Degraded) && strings.Contains(p.GetMessage(), "waits for room on the disk of")
 }
 
-// While the disk of the published weights is full an update waits, and inference goes on with what it has: nothing of
-// it is held, and no part of the new weights is loaded. With room again the update goes on, and nobody has failed.
+// While the disk of the published weights is full an update waits, and inference continues with its weights: no request
+// is held, and no part of the new weights is loaded. With room again the update continues, and no block has failed.
 func TestAnUpdateWaitsForRoom(t *testing.T) {
 	t.Parallel()
 	dir := disktest.Small(t, 256<<10)

@@ -11,8 +11,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 
-// A trainer that is killed and comes back while this block is busy with inference leaves an offer behind that nobody
-// stands for.
+// A trainer that is killed and comes back while this block is busy with inference leaves an offer of the process that
+// died.
 func TestAnOfferOfAnEarlierTrainerIsGivenUp(t *testing.T) {
 	t.Parallel()
 	server := startInference(t, plugintest.FakeConfig{})

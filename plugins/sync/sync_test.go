@@ -63,7 +63,7 @@ func client(b *plugintest.Block) *gateway.Client {
 	return gateway.NewClient(b.Output("control_url"), b.Output("control_token"))
 }
 
-// serves waits until a gateway serves a version and lets requests through, and returns what it makes of a text.
+// serves waits until a gateway serves a version and forwards requests, and returns the log-probabilities of a text.
 func serves(t *testing.T, b *plugintest.Block, version int) []float64 {
 	t.Helper()
 	c := client(b)
@@ -140,7 +140,7 @@ func TestEveryNthStep(t *testing.T) {
 	}
 }
 
-// A server that takes updates and does not change is what the check is for.
+// The check detects a server that accepts updates and does not change.
 func TestAnUpdateThatChangesNothingIsNoticed(t *testing.T) {
 	t.Parallel()
 	server := startInference(t, plugintest.FakeConfig{Stuck: true})
@@ -176,7 +176,7 @@ func TestOneOfTwoIsTakenOutAndTheRunGoesOn(t *testing.T) {
 	serves(t, good, 1)
 	b.Wait("degraded", func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Degraded) })
 
-	// The server recovers, and is brought to the version that it missed.
+	// The server recovers, and gets the version that it missed.
 	ctx, cancel := context.WithTimeout(t.Context(), plugintest.Deadline)
 	defer cancel()
 	if _, err := bad.Client.Update(ctx, &pluginpb.UpdateRequest{Config: bad.Request(
@@ -200,8 +200,8 @@ func TestARestartedInferenceBlockGetsTheWeightsAgain(t *testing.T) {
 	if err := server.Stop(5 * time.Second); err != nil {
 		t.Fatal(err)
 	}
-	// The engine knows that the run has reached version 2, and has no file: the gateway must stay closed until the sync
-	// block has brought the weights.
+	// The engine has recorded that the run reached version 2, and has no file: the gateway must stay closed until the sync
+	// block has loaded the weights.
 	again := startInference(t, plugintest.FakeConfig{}, func(r *pluginpb.StartRequest) {
 		r.Listen, r.Policy = listen, &pluginpb.Policy{Version: 2}
 	})
@@ -299,7 +299,7 @@ func TestAHoldOfAnEarlierLifeIsEnded(t *testing.T) {
 	serves(t, server, 1)
 }
 
-// What is being generated when new weights come.
+// Requests in flight when new weights arrive.
 func TestInFlight(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"drain", "keep"} {
