@@ -44,6 +44,9 @@ type Placement struct {
 	Devices  []string
 	Executor string
 	Host     string
+	// Python is the interpreter of the block's program, in a plan for this machine; empty: none is known. A block that
+	// is started finds its own.
+	Python string
 }
 
 // Count is how many GPUs the block has; 0: it runs on the CPU.

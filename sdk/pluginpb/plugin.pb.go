@@ -573,6 +573,7 @@ type Placement struct {
 	Devices       []string               `protobuf:"bytes,2,rep,name=devices,proto3" json:"devices,omitempty"`
 	Executor      string                 `protobuf:"bytes,3,opt,name=executor,proto3" json:"executor,omitempty"`
 	Host          string                 `protobuf:"bytes,4,opt,name=host,proto3" json:"host,omitempty"`
+	Python        string                 `protobuf:"bytes,5,opt,name=python,proto3" json:"python,omitempty"` // interpreter of the block's program, in a plan; empty: none is known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -631,6 +632,13 @@ func (x *Placement) GetExecutor() string {
 func (x *Placement) GetHost() string {
 	if x != nil {
 		return x.Host
+	}
+	return ""
+}
+
+func (x *Placement) GetPython() string {
+	if x != nil {
+		return x.Python
 	}
 	return ""
 }
@@ -2897,12 +2905,13 @@ const file_plugin_proto_rawDesc = "" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x12\n" +
 	"\x04part\x18\x02 \x01(\tR\x04part\x12\x14\n" +
 	"\x05value\x18\x03 \x01(\x01R\x05value\x12\x10\n" +
-	"\x03how\x18\x04 \x01(\tR\x03how\"i\n" +
+	"\x03how\x18\x04 \x01(\tR\x03how\"\x81\x01\n" +
 	"\tPlacement\x12\x12\n" +
 	"\x04gpus\x18\x01 \x01(\x03R\x04gpus\x12\x18\n" +
 	"\adevices\x18\x02 \x03(\tR\adevices\x12\x1a\n" +
 	"\bexecutor\x18\x03 \x01(\tR\bexecutor\x12\x12\n" +
-	"\x04host\x18\x04 \x01(\tR\x04host\"Y\n" +
+	"\x04host\x18\x04 \x01(\tR\x04host\x12\x16\n" +
+	"\x06python\x18\x05 \x01(\tR\x06python\"Y\n" +
 	"\aRuntime\x12\x16\n" +
 	"\x06python\x18\x01 \x01(\tR\x06python\x12\"\n" +
 	"\frequirements\x18\x02 \x03(\tR\frequirements\x12\x12\n" +

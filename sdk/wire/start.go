@@ -53,7 +53,8 @@ func DecodeStart(m *pluginpb.StartRequest, config cty.Value) Start {
 
 // EncodePlacement makes the message of a placement.
 func EncodePlacement(p sdk.Placement) *pluginpb.Placement {
-	return &pluginpb.Placement{Gpus: int64(p.GPUs), Devices: p.Devices, Executor: p.Executor, Host: p.Host}
+	return &pluginpb.Placement{Gpus: int64(p.GPUs), Devices: p.Devices, Executor: p.Executor, Host: p.Host,
+		Python: p.Python}
 }
 
 // DecodePlacement reads the message of a placement.

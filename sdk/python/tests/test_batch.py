@@ -46,7 +46,7 @@ def sequences(b: Batch) -> list[tuple]:
         vectors = [b.tokens, b.trained, b.inference_logprobs, b.advantages]
         if b.ref_logprobs is not None:
             vectors.append(b.ref_logprobs)
-        numbers = (b.group, b.env, b.versions, b.has_logprobs, b.temperature, b.scores.nan_to_num(99.0))
+        numbers = (b.group, b.env, b.versions, b.has_logprobs, b.advantages_sent, b.temperature, b.scores.nan_to_num(99.0))
         out.append((*(tuple(v[part].tolist()) for v in vectors), *(str(x[i].tolist()) for x in numbers)))
     return out
 
@@ -57,6 +57,8 @@ def test_every_token_of_every_group_is_where_it_belongs(seed):
     flat = [(g, i) for g in raw for i in range(len(g["tokens"]))]
     assert len(b) == b.sequences_total == len(flat) and b.groups_total == len(raw) == int(b.group.max()) + 1
     assert int(b.trained.sum()) == b.trained_total
+    sent = [bool(g["advantages"][i] or g["overrides"][i]["set_advantage_to_zero"]) for g, i in flat]
+    assert b.advantages_sent.tolist() == sent
     for k, (g, i) in enumerate(flat):
         part = slice(int(b.offsets[k]), int(b.offsets[k + 1]))
         trained = [m != -100 for m in g["masks"][i]]

@@ -58,6 +58,7 @@ class Batch:
     advantages: (
         Tensor  # float32 [T], 0 where not trained: the environment's, else (score - mean) / deviation of the group
     )
+    advantages_sent: Tensor  # bool [n]: the environment sent this sequence's advantages
     ref_logprobs: Tensor | None  # float32 [T], 0 where not trained; None unless every sequence brings them
     offsets: Tensor  # int64 [n + 1] into T
     scores: Tensor  # float32 [n], NaN where the environment gave none
@@ -112,6 +113,7 @@ class Batch:
             inference_logprobs=spread(behavior.nan_to_num(0.0)),
             has_logprobs=torch.bincount(owner[known], minlength=len(done)) == counts,
             advantages=spread(torch.where(zero[owner], torch.zeros_like(advantage), advantage)),
+            advantages_sent=own | zero,
             ref_logprobs=spread(_numbers(chain.from_iterable(c.ref or [] for c in done))) if whole_ref else None,
             offsets=offsets,
             scores=scores.float(),
@@ -144,7 +146,7 @@ class Batch:
         lengths = self.lengths[chosen]
         return replace(
             self, tokens=self.tokens[index], trained=self.trained[index], advantages=self.advantages[index],
-            inference_logprobs=self.inference_logprobs[index],
+            inference_logprobs=self.inference_logprobs[index], advantages_sent=self.advantages_sent[chosen],
             ref_logprobs=None if self.ref_logprobs is None else self.ref_logprobs[index],
             offsets=torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]), has_logprobs=self.has_logprobs[chosen],
             scores=self.scores[chosen], temperature=self.temperature[chosen], group=self.group[chosen],
@@ -189,6 +191,7 @@ class Batch:
             advantages=longer(self.advantages, 2 * more, 0.0),
             ref_logprobs=None if self.ref_logprobs is None else longer(self.ref_logprobs, 2 * more, 0.0),
             offsets=torch.cat([self.offsets, self.offsets[-1] + steps]),
+            advantages_sent=longer(self.advantages_sent, more, True),
             has_logprobs=longer(self.has_logprobs, more, True), scores=longer(self.scores, more, float("nan")),
             temperature=longer(self.temperature, more, 1.0), group=longer(self.group, more, -1),
             versions=longer(self.versions, more, -1), env=longer(self.env, more, -1),

@@ -59,7 +59,7 @@ func playWorker(args []string) int {
 		fmt.Fprintln(os.Stderr, "the configuration is wrong:\n  loss.nam: unknown setting; did you mean name?")
 		return 2
 	}
-	if len(args) != 4 || args[0] != "-m" || args[1] != "worker" || args[2] != "--config" {
+	if len(args) != 4 || args[0] != "-m" || args[2] != "--config" {
 		fmt.Fprintln(os.Stderr, "usage", args)
 		return 9
 	}
@@ -70,10 +70,10 @@ func playWorker(args []string) int {
 	}
 	// The worker must find its source where PYTHONPATH says.
 	if !slices.ContainsFunc(filepath.SplitList(os.Getenv("PYTHONPATH")), func(dir string) bool {
-		_, err := os.Stat(filepath.Join(dir, "worker", "__main__.py"))
+		_, err := os.Stat(filepath.Join(dir, args[1], "__main__.py"))
 		return err == nil
 	}) {
-		fmt.Fprintln(os.Stderr, "no worker on PYTHONPATH", os.Getenv("PYTHONPATH"))
+		fmt.Fprintln(os.Stderr, "no "+args[1]+" on PYTHONPATH", os.Getenv("PYTHONPATH"))
 		return 9
 	}
 	signal.Notify(w.stop, syscall.SIGTERM)
