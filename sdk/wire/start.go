@@ -59,5 +59,6 @@ func EncodePlacement(p sdk.Placement) *pluginpb.Placement {
 
 // DecodePlacement reads the message of a placement.
 func DecodePlacement(m *pluginpb.Placement) sdk.Placement {
-	return sdk.Placement{GPUs: int(m.GetGpus()), Devices: m.GetDevices(), Executor: m.GetExecutor(), Host: m.GetHost()}
+	return sdk.Placement{GPUs: int(m.GetGpus()), Devices: m.GetDevices(), Executor: m.GetExecutor(), Host: m.GetHost(),
+		Python: m.GetPython()}
 }
