@@ -16,13 +16,13 @@ import (
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 )
 
-// Recipes that are refused lie in archives, one a topic: testdata/invalid/TOPIC.txtar holds NAME.hcl and NAME.golden,
-// what is wrong with it as a person is told, for each case, and the modules that they use.
+// Recipes that are refused are in archives, one for each topic: testdata/invalid/TOPIC.txtar holds NAME.hcl,
+// NAME.golden with the diagnostics, and the modules that they use.
 
-// home is where a golden text says that the recipes of the archives lie.
+// home is the folder of the archives' recipes in golden texts.
 var home = filepath.Join("testdata", "invalid")
 
-// notText are the cases that an archive of lines cannot hold: no end of a line at the end, NUL bytes.
+// notText are the cases that an archive of lines cannot hold: no line break at the end, NUL bytes.
 func notText() map[string]string {
 	return map[string]string{
 		"call_cut_off.hcl": "locals {\n  x = element([\"a\"],",
@@ -107,7 +107,7 @@ func (t *topic) write(tb testing.TB, golden map[string][]byte) {
 	}
 }
 
-// relocate names the folder of the recipes in diagnostics as the golden texts do, wherever the archive was unpacked.
+// relocate replaces the folder of the recipes in diagnostics by home.
 func relocate(diags hcl.Diagnostics, files map[string]*hcl.File, from string) {
 	replace := func(s string) string { return strings.ReplaceAll(s, from, home) }
 	for _, name := range slices.Collect(maps.Keys(files)) {
@@ -125,7 +125,7 @@ func relocate(diags hcl.Diagnostics, files map[string]*hcl.File, from string) {
 	}
 }
 
-// TestInvalidRecipes prints what is wrong with each case of each archive and compares it with the golden text.
+// TestInvalidRecipes compares the diagnostics of each case of each archive with the golden text.
 func TestInvalidRecipes(t *testing.T) {
 	t.Parallel()
 	for _, path := range archives(t) {
@@ -153,7 +153,7 @@ func TestInvalidRecipes(t *testing.T) {
 	}
 }
 
-// refusal is what a person is told about a case.
+// refusal is the printed diagnostics of a case.
 func refusal(t *testing.T, a *topic, name string) []byte {
 	t.Helper()
 	r, diags := load(t, filepath.Join(a.dir, name+".hcl"))

@@ -16,7 +16,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// asked are plugins that find what they are told to find.
+// asked are plugins that report the problems of a test.
 type asked struct {
 	fakes
 	find func(k kind.Kind, config cty.Value) ([]spec.Problem, error)
@@ -108,7 +108,7 @@ func TestPluginsAreAsked(t *testing.T) {
 	}
 }
 
-// A plugin sees unmarked values, with what is not known yet as unknown, and is asked again when it is known.
+// A plugin gets unmarked values, with unknown ones where nothing is known yet, and is asked again when they are known.
 func TestPluginsAreAskedAgainWithOutputs(t *testing.T) {
 	t.Parallel()
 	plugins := asked{fakePlugins(t), func(k kind.Kind, config cty.Value) ([]spec.Problem, error) {
@@ -151,7 +151,7 @@ func TestExternalBlocksAreNotValidated(t *testing.T) {
 	}
 }
 
-// TestNumbersThatNoProgramHolds: a recipe's numbers have no bounds, those of programs have.
+// TestNumbersThatNoProgramHolds: numbers of a recipe have no bounds, those of programs have.
 func TestNumbersThatNoProgramHolds(t *testing.T) {
 	t.Parallel()
 	type odd struct {

@@ -41,7 +41,7 @@ inference "vllm" "b%d" {
 	return []byte(b.String())
 }
 
-// floor only parses, orders and evaluates the same file with hcl: what no implementation can do without.
+// floor only parses, orders and evaluates the same file with hcl: the minimum of any implementation.
 func floor(src []byte) (int, error) {
 	file, diags := hclsyntax.ParseConfig(src, "floor.hcl", hcl.InitialPos)
 	if diags.HasErrors() {
@@ -117,8 +117,8 @@ func floor(src []byte) (int, error) {
 	return len(values), nil
 }
 
-// BenchmarkLoad compares a full validation with the floor: docs/benchmarks/language.md has figures. On a machine that
-// is busy with other work cpu-ms/op is the steady figure.
+// BenchmarkLoad compares a full validation with the floor: docs/benchmarks/language.md has figures. On a busy machine
+// cpu-ms/op is the steadier figure.
 func BenchmarkLoad(b *testing.B) {
 	for _, n := range []int{10, 100, 1000, 5000} {
 		src := manyBlocks(n)

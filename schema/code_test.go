@@ -13,12 +13,12 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// losses is one trainer plugin whose nested block names a function of the user's.
+// losses is one trainer plugin with a nested block that names a function of the user.
 type losses struct{ config *spec.Schema }
 
 func (l losses) Lookup(k kind.Kind, name string) (*schema.PluginSchema, error) {
 	if k != kind.Trainer {
-		return nil, nil //nolint:nilnil // as the interface says
+		return nil, nil //nolint:nilnil // as the interface requires
 	}
 	return &schema.PluginSchema{Kind: k, Name: name, Config: l.config, Outputs: &spec.Schema{}}, nil
 }

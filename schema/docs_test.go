@@ -13,7 +13,7 @@ import (
 
 const languagePage = "../docs/language.md"
 
-// TestTheExamplesOfTheLanguagePageLoad: every example of the page is a recipe without mistakes.
+// TestTheExamplesOfTheLanguagePageLoad: every example of the page is a valid recipe.
 func TestTheExamplesOfTheLanguagePageLoad(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(languagePage)
@@ -50,7 +50,7 @@ func TestTheExamplesOfTheLanguagePageLoad(t *testing.T) {
 	}
 }
 
-// TestTheLanguagePageListsEveryFunction, and none that is not there.
+// TestTheLanguagePageListsEveryFunction, and no other.
 func TestTheLanguagePageListsEveryFunction(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(languagePage)

@@ -73,7 +73,7 @@ type fakeSlurm struct {
 	Partition string `recipe:"partition"`
 }
 
-// fakes is a set of plugins without any process.
+// fakes is a set of plugins without processes.
 type fakes map[kind.Kind]map[string]*schema.PluginSchema
 
 func (f fakes) Lookup(k kind.Kind, name string) (*schema.PluginSchema, error) { return f[k][name], nil }

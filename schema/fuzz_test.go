@@ -12,14 +12,14 @@ import (
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 )
 
-// seeds adds every recipe of testdata, and some that are not whole.
+// seeds adds every recipe of testdata, and some incomplete ones.
 func seeds(f *testing.F) {
 	f.Helper()
 	for _, paths := range [][]string{valid(f), invalid(f)} {
 		for _, path := range paths {
 			switch filepath.Base(path) {
 			case "iterations.hcl", "laughs.hcl", "long_text.hcl":
-				continue // meet the limits, slowly
+				continue // reach the limits, slowly
 			}
 			src, err := os.ReadFile(path)
 			if err != nil {
@@ -33,7 +33,7 @@ func seeds(f *testing.F) {
 	f.Add([]byte("x = [for"))
 }
 
-// FuzzLoad: no input makes the language panic, hang or lose a diagnostic on its way to the printers.
+// FuzzLoad: no input makes the language panic, hang or lose a diagnostic before it is printed.
 func FuzzLoad(f *testing.F) {
 	seeds(f)
 	plugins := fakePlugins(f)
@@ -107,7 +107,7 @@ func FuzzExpression(f *testing.F) {
 	})
 }
 
-// FuzzFormat: formatting twice is formatting once, and it never changes what a recipe means to the parser.
+// FuzzFormat: formatting is idempotent and never changes the meaning of a recipe.
 func FuzzFormat(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, src []byte) {

@@ -41,7 +41,7 @@ environment "atropos" "e" {
 }
 `
 
-// inner are expressions by what may be done with them: texts can stand in templates and as keys.
+// inner are expressions by their type: texts can be in templates and be keys.
 var inner = map[bool][]string{
 	true: {
 		"var.model", `local.list[0]`, `local.map.one`, `local.map["two"]`, `"text"`, `"${var.model}-${local.a}"`,
@@ -61,7 +61,7 @@ var inner = map[bool][]string{
 	},
 }
 
-// around puts an expression inside another one that means the same. Those of texts only stand apart.
+// around puts an expression inside another one of the same meaning. Those for texts only are separate.
 var around = map[bool][]string{
 	true: {
 		`"${E}"`, `{for k in ["a"] : E => k...} == null ? "" : E`, `keys({(E) = 1})[0]`,
@@ -98,7 +98,7 @@ func nested(t *rapid.T) (alone, inside string) {
 	return alone, strings.ReplaceAll(inside, "tuple(", "(")
 }
 
-// meaning is what an expression came to: its type, its value where it is known, and whether it is secret.
+// meaning is the result of an expression: its type, its value where it is known, and whether it is secret.
 func meaning(v cty.Value) string {
 	plain, marks := v.UnmarkDeep()
 	var secret []string
@@ -123,9 +123,9 @@ func summaries(r *schema.Recipe, src string) []string {
 	return slices.Compact(out)
 }
 
-// TestAnExpressionMeansTheSameInside: an expression alone, and the same inside of a for expression, a conditional, an
-// index, a splat, a template, a call or an object, has the same value and the same mistakes, in the console, as a local
-// value, and as an attribute of a block, which needs the same blocks.
+// TestAnExpressionMeansTheSameInside: an expression alone, and the same one inside a for expression, a conditional, an
+// index, a splat, a template, a call or an object, has the same value and the same errors, in the console, as a local
+// value, and as an attribute of a block, which depends on the same blocks.
 func TestAnExpressionMeansTheSameInside(t *testing.T) {
 	t.Parallel()
 	plugins := fakePlugins(t)
@@ -188,7 +188,7 @@ func needed(b *schema.Block) string {
 	return strings.Join(out, " ")
 }
 
-// The forms that were not understood: a reference that is the whole value of a for expression.
+// Forms that were once misunderstood: a reference that is the whole value of a for expression.
 func TestReferencesInForExpressions(t *testing.T) {
 	t.Parallel()
 	src := surroundings + `

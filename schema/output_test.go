@@ -169,7 +169,7 @@ func manyInstances() string {
 	return b.String()
 }
 
-// chain of 20,000 locals: nothing may recurse over the length of the recipe.
+// A chain of 20,000 locals: no function may recurse over the length of the recipe.
 func TestLongChains(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder

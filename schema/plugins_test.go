@@ -57,7 +57,7 @@ output "o" { value = inference.plain.c.address }
 		`declares "placement", which is a meta-argument`,
 		`There is no attribute "modl"`,
 		`Did you mean "plain"?`,
-		`There is no local value "nope"`, // a block without a usable plugin is still looked at
+		`There is no local value "nope"`, // a block without a usable plugin is still checked
 	} {
 		if !strings.Contains(all, want) {
 			t.Errorf("lacks %q:\n%s", want, all)
@@ -122,7 +122,7 @@ func TestRequiredVersionsAreCompared(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		have versioned
-		want []string // in the mistakes; none: there are none
+		want []string // in the diagnostics; none: there are none
 	}{
 		"both fit":                  {versioned{"0.2.1", "v0.1.7"}, nil},
 		"a checkout":                {versioned{"0123abc-dirty", ""}, nil},

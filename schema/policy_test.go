@@ -13,7 +13,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// What a health or restart block does not say is the same as without the block.
+// Attributes that a health or restart block does not set have the same defaults as without the block.
 func TestDefaultsHaveOneSource(t *testing.T) {
 	t.Parallel()
 	src := `
@@ -45,7 +45,7 @@ trajectories "builtin" "t" {
 	}
 }
 
-// start_timeout in a block is an older way to write health { start_timeout }, which wins where both are there.
+// start_timeout in a block is an older form of health { start_timeout }, which wins if both are set.
 func TestOneTimeoutForStarting(t *testing.T) {
 	t.Parallel()
 	type slow struct {

@@ -120,12 +120,12 @@ func TestEvaluateUsesRealOutputs(t *testing.T) {
 	if got := config.Judge.Values.GetAttr("model"); got.IsKnown() && !got.IsNull() && got.AsString() == "m" {
 		t.Error("an output of the same name must stand over the configuration")
 	}
-	// The judge's own model is given by the policy's outputs.
+	// The judge's own model comes from the policy's outputs.
 	v, _, diags = r.Evaluate(address(t, "inference.vllm.judge"), values)
 	if diags.HasErrors() || v.GetAttr("model").AsString() != "tok" {
 		t.Errorf("%v %#v", diags, v.GetAttr("model"))
 	}
-	// Before anything has started the same evaluation leaves it unknown.
+	// Before any block has started, the same evaluation gives an unknown value.
 	v, _, diags = r.Evaluate(address(t, "inference.vllm.judge"), nil)
 	if diags.HasErrors() || v.GetAttr("model").IsKnown() {
 		t.Errorf("%v %#v", diags, v.GetAttr("model"))
@@ -358,7 +358,7 @@ output "o" {
 	}
 }
 
-// What a block is told of another includes values that came from a third.
+// The outputs of a block that another one gets include values from a third.
 func TestEvaluateSeesThroughBlocks(t *testing.T) {
 	t.Parallel()
 	r := mustLoad(t, `

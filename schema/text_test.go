@@ -34,7 +34,7 @@ func encoded(order binary.ByteOrder, mark bool, width int) []byte {
 	return out
 }
 
-// TestFilesThatAreNoText: one short message, whatever is in the file.
+// TestFilesThatAreNoText: one short message, whatever the file holds.
 func TestFilesThatAreNoText(t *testing.T) {
 	t.Parallel()
 	program, err := os.ReadFile(os.Args[0])
@@ -122,7 +122,7 @@ func TestOtherFilesThatAreNoText(t *testing.T) {
 	}
 }
 
-// TestBombs: what asks for more work than any recipe needs is refused, with one message for all of it.
+// TestBombs: input that needs more work than any recipe is refused, with one message for all of it.
 func TestBombs(t *testing.T) {
 	t.Parallel()
 	const deep = "[for a in range(1000) : [for b in range(1000) : [for c in range(1000) : [for d in range(1000) : 1]]]]"
@@ -156,14 +156,14 @@ func TestBombs(t *testing.T) {
 			t.Parallel()
 			_, diags := schema.LoadSource("x.hcl", []byte("locals {\n "+c.locals+"\n}\n"), schema.Options{})
 			if name == "swallowed" {
-				return // can swallows the message; that it ends is enough
+				return // can swallows the message; the test only needs it to end
 			}
 			if len(diags) != 1 || diags[0].Summary != c.want {
 				t.Errorf("%.500s", diags.Error())
 			}
 		})
 	}
-	// Thousands of blocks that call functions on ordinary values are no bomb.
+	// Thousands of blocks that call functions on ordinary values are accepted.
 	src :=
 		"locals {\n  base = { a = 1, b = [1, 2, 3], c = \"text\" }\n}\nenvironment \"atropos\" \"e\" {\n  count     " +
 			"= 5000\n  inference = inference.vllm.p\n  config    = merge(local.base, { n = count.index, name = " +

@@ -14,7 +14,7 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 )
 
-// TestValidRecipes loads every file of testdata/valid and compares what it came to with the golden text.
+// TestValidRecipes loads every file of testdata/valid and compares the result with the golden text.
 func TestValidRecipes(t *testing.T) {
 	t.Parallel()
 	for _, path := range valid(t) {
@@ -34,7 +34,7 @@ func TestValidRecipes(t *testing.T) {
 	}
 }
 
-// describe writes everything that a recipe came to, secrets hidden and unknown values as they are.
+// describe writes the whole result of loading a recipe, with secrets hidden and unknown values marked.
 func describe(r *schema.Recipe) []byte {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "recipe %s\n", r.Name)
@@ -99,7 +99,7 @@ func describeMeta(out *bytes.Buffer, m schema.Meta) {
 	}
 }
 
-// text writes a value like HCL would; a reference is its address.
+// text writes a value in HCL's syntax; a reference is its address.
 func text(v cty.Value) string {
 	v, marks := v.Unmark()
 	if len(marks) > 0 {

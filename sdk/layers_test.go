@@ -9,8 +9,8 @@ import (
 
 const module = "github.com/recipe-rl/recipe/"
 
-// layers are the packages of the SDK. Each imports only packages of the layers before its own, and within a layer
-// whoever comes earlier.
+// layers are the packages of the SDK. Each imports only packages of the layers before its own, and within a layer only
+// of those listed before it.
 var layers = [][]string{
 	{ // leaves: they know nothing of a plugin
 		"sdk/lazyregexp", "sdk/disk", "sdk/kind", "sdk/spec", "sdk/pluginpb", "sdk/protocol", "sdk/protocol/handshake",

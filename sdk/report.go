@@ -44,7 +44,7 @@ type WeightsInfo struct {
 	Transport            string
 	Inference            string // address
 	Seconds              float64
-	Phases               map[string]float64 // seconds per phase: hold, publish, update, prove, resume
+	Phases               map[string]float64 // seconds per phase: publish, hold, update, repair, resume
 	MaxLogprobDifference float64            // server against trainer on the fixed text
 }
 

@@ -40,7 +40,7 @@ func TestInferenceComplies(t *testing.T) {
 	})
 }
 
-// A new attempt serves the policy that the run has reached, not the model that the recipe names.
+// A new attempt serves the policy version of the run, not the model that the recipe names.
 func TestInferenceComesBackWithTheRunsPolicy(t *testing.T) {
 	t.Parallel()
 	path, c := written(t, t.TempDir(), 4)

@@ -8,9 +8,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 
-// Served against trained log-probabilities are in every step's metrics: fresh ones as long as the weights are those
-// that are served. Nothing brings weights to inference here, so from the second step on what version 0 sampled is
-// stale.
+// Differences between served and trained log-probabilities are in every step's metrics: "fresh" ones while the weights
+// are those that are served. Without a sync block, samples of version 0 are stale from the second step on.
 func TestMetricsCompareServedAndTrained(t *testing.T) {
 	t.Parallel()
 	b := plugintest.Harness(t, Trainer())

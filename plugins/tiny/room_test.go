@@ -13,11 +13,11 @@ import (
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 
-// onFullDisk starts a trainer whose checkpoints go to a full disk, and waits until it waits for room.
+// onFullDisk starts a trainer whose checkpoints are on a full disk, and waits until it waits for room.
 func onFullDisk(t *testing.T, steps int64) (b *plugintest.Block, folder string, room func()) {
 	t.Helper()
 	folder = disktest.Small(t, 16<<20)
-	half := filepath.Join(folder, ".step-00000002.tiny123") // of a trainer that was killed while it wrote
+	half := filepath.Join(folder, ".step-00000002.tiny123") // left by a trainer that was killed while it wrote
 	if err := os.WriteFile(half, []byte("half"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func onFullDisk(t *testing.T, steps int64) (b *plugintest.Block, folder string, 
 	return b, folder, room
 }
 
-// listed are the files of a folder but the one that fills its disk.
+// listed are the files of a folder without the one that fills its disk.
 func listed(t *testing.T, folder string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(folder)
@@ -68,7 +68,7 @@ func TestACheckpointWaitsForRoom(t *testing.T) {
 	}
 }
 
-// A stop is obeyed while a checkpoint waits for room, and says that nothing was saved.
+// A stop takes effect while a checkpoint waits for room, and reports that nothing was saved.
 func TestAStopWhileACheckpointWaitsForRoom(t *testing.T) {
 	t.Parallel()
 	b, folder, _ := onFullDisk(t, 1000)

@@ -38,7 +38,7 @@ type fakeAPI struct {
 	registered []trajectory.Registration
 	acked      int
 	version    int64
-	forget     bool // says once that nobody has registered
+	forget     bool // reports once that no trainer has registered
 	poison     int  // batches whose first group has a token id of 10^26
 	broken     int  // requests for a batch that fail
 }
@@ -76,7 +76,7 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case path == "/batch" && f.poison > 0:
 		f.poison--
 		_, _ = w.Write([]byte(`{"batch":[{"tokens":[[100000000000000000000000000]],"masks":[[-100]],"scores":[0]}`))
-		if f.poison == 0 { // of the last one the rest can be trained on
+		if f.poison == 0 { // of the last one, other sequences can be trained on
 			rest, _ := json.Marshal(f.group())
 			_, _ = w.Write(append([]byte(","), rest...))
 		}
@@ -96,7 +96,7 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// group is four completions of one prompt of which one is right.
+// group is four completions of one prompt, one of which is right.
 func (f *fakeAPI) group() trajectory.Group {
 	id := 3
 	g := trajectory.Group{EnvID: &id, PolicyVersion: trajectory.At(0)}
@@ -113,7 +113,7 @@ func (f *fakeAPI) group() trajectory.Group {
 	return g
 }
 
-// trainerConfig is what a recipe that sets almost nothing comes to.
+// trainerConfig is the configuration of a recipe that sets almost nothing.
 func trainerBody(t *testing.T, api *fakeAPI, steps int64) TrainerConfig {
 	t.Helper()
 	def := Trainer()
@@ -192,7 +192,7 @@ func TestTrainerTrainsAndKeepsItsNewestCheckpoints(t *testing.T) {
 	}
 }
 
-// A second attempt goes on from the newest checkpoint that can be read.
+// A second attempt continues from the newest checkpoint that can be read.
 func TestTrainerResumes(t *testing.T) {
 	t.Parallel()
 	api := newAPI(t)
@@ -246,7 +246,7 @@ func TestTrainerStopsWithACheckpointAndTakesNewSettings(t *testing.T) {
 	}
 }
 
-// Groups that cannot be trained on are left out, and an API that stumbles or forgets is borne.
+// Groups that cannot be trained on are left out, and errors and restarts of the API are tolerated.
 func TestTrainerBearsBadGroupsAndAForgetfulAPI(t *testing.T) {
 	t.Parallel()
 	api := newAPI(t)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// says joins what the queue waits for, an activity a line.
+// says joins the activities of the queue, one a line.
 func (f *fixture) says() string {
 	f.t.Helper()
 	lines := make([]string, 0, 2)
@@ -24,7 +24,7 @@ func (f *fixture) waitsFor(want string) {
 	}
 }
 
-// TestTheQueueSaysWhatItWaitsFor goes through everything that can keep a batch from being formed.
+// TestTheQueueSaysWhatItWaitsFor covers every reason for which a batch cannot be formed.
 func TestTheQueueSaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Config{LimitStaleness: true, MaxStaleness: 1, EnvironmentTimeout: 10 * time.Minute})
@@ -71,8 +71,7 @@ func TestTheQueueSaysWhatItWaitsFor(t *testing.T) {
 	f.waitsFor("trainer.*.* | its next request for a batch | 0/0 | 6 sequences wait in the queue")
 }
 
-// TestTheQueueNamesWhoOwesItsShare names the environment whose minimum is missing, and not the one that has sent
-// enough.
+// TestTheQueueNamesWhoOwesItsShare names the environment below its minimum, and not the one that has sent enough.
 func TestTheQueueNamesWhoOwesItsShare(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Config{})

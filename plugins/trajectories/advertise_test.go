@@ -92,7 +92,7 @@ func TestAnAddressOfThisMachineIsAdvertised(t *testing.T) {
 	}
 }
 
-// TestTheBlocksURLCanBeReached: a block that listens everywhere gives out another address than that.
+// TestTheBlocksURLCanBeReached: a block that listens on all addresses reports one that others can reach.
 func TestTheBlocksURLCanBeReached(t *testing.T) {
 	t.Parallel()
 	line := make(chan string, 1)
@@ -120,7 +120,7 @@ func TestTheBlocksURLCanBeReached(t *testing.T) {
 	}
 }
 
-// lineWriter sends what is written to it.
+// lineWriter is a writer that sends what is written to a channel.
 type lineWriter chan string
 
 func (w lineWriter) Write(p []byte) (int, error) {

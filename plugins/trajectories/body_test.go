@@ -16,7 +16,7 @@ import (
 )
 
 // numbers is text like that of a posted group: for each sequence ids, a mask that repeats most of them, and
-// log-probabilities, as Python writes them.
+// log-probabilities, in the format of Python.
 func numbers(sequences, tokens int) []byte {
 	rng := rand.New(rand.NewPCG(7, 8))
 	var ids, masks, logprobs []byte
@@ -35,7 +35,7 @@ func numbers(sequences, tokens int) []byte {
 	return slices.Concat(ids, masks, logprobs)
 }
 
-// BenchmarkInflate is the floor of a compressed post: what taking the compression away costs, and nothing else.
+// BenchmarkInflate is the lower bound of a compressed post: the cost of decompression alone.
 func BenchmarkInflate(b *testing.B) {
 	text := numbers(8, 512)
 	var zipped, packed bytes.Buffer
@@ -82,7 +82,7 @@ func BenchmarkInflate(b *testing.B) {
 					b.Fatal(out.Len(), err)
 				}
 			}
-			// The machine may be busy: time on the processor is what counts.
+			// Processor time, because the machine may be busy.
 			b.ReportMetric(float64(len(text))*float64(b.N)/1e6/(processorTime()-before).Seconds(), "MB/cpu-s")
 		})
 	}

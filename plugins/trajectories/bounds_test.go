@@ -38,8 +38,8 @@ func TestEnvironmentsTellWhenTheyWereLastSeen(t *testing.T) {
 	equal(t, "whether it counts after a post", report()["connected"], true)
 }
 
-// An environment that steers as atroposlib's do stays within its max_batches_offpolicy: run-api moved groups into
-// formed batches that its status did not report, and the environment filled the queue a second time behind them.
+// An environment that steers as atroposlib's do stays within its max_batches_offpolicy. run-api moved groups into
+// formed batches that its status did not report, and the environment filled the queue a second time.
 func TestLagStaysWhatTheEnvironmentAllows(t *testing.T) {
 	t.Parallel()
 	const batchSize, groupSize, offPolicy = 8, 2, 3
@@ -48,7 +48,7 @@ func TestLagStaysWhatTheEnvironmentAllows(t *testing.T) {
 	env := f.env("e", groupSize, `"weight":1`)
 	version, worst := 0, 0
 	for step := range 200 {
-		for { // the environment goes on until the status tells it to pause
+		for { // the environment continues until the status tells it to pause
 			s := f.ok("GET", "/status-env", fmt.Sprintf(`{"env_id":%d}`, env))
 			if int(s["queue_size"].(float64))*groupSize >= offPolicy*batchSize {
 				break
@@ -73,7 +73,7 @@ func TestLagStaysWhatTheEnvironmentAllows(t *testing.T) {
 	}
 }
 
-// Sizes are multiplied with each other: those that overflow are refused, and a number of steps without end is none.
+// Sizes are multiplied: those that overflow are refused, and so is a number of steps without limit.
 func TestNumbersOfARegistrationDoNotOverflow(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Config{MaxQueueGroups: 1})

@@ -21,7 +21,7 @@ func (f *fixture) as(host, method, path, body string, headers ...string) *httpte
 	return w
 }
 
-// Any web page could once read, poison and wipe a server without a token.
+// Without this check any web page could read, change and delete the content of a server without a token.
 func TestWebPagesAreRefused(t *testing.T) {
 	t.Parallel()
 	const json = "application/json"
@@ -84,7 +84,7 @@ func TestWebPagesAreRefused(t *testing.T) {
 			f := newFixture(t, Config{AllowedHosts: []string{"node7.cluster"},
 				AllowedOrigins: []string{"https://viewer.example"}})
 			f.trainer(2)
-			f.post(9, 1, "") // what must still be there
+			f.post(9, 1, "") // must be unchanged
 			before := f.waiting()
 			w := f.as(test.host, test.method, test.path, test.body, test.headers...)
 			if w.Code != test.code {
@@ -108,7 +108,7 @@ func TestWebPagesAreRefused(t *testing.T) {
 	}
 }
 
-// With a token the name does not matter: a page that took over a name does not know it.
+// With a token the host name does not matter: a page with a rebound name does not know the token.
 func TestNamesDoNotMatterWithAToken(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Config{Token: "secret"})

@@ -11,7 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
-// Our client and our server understand each other in every encoding, and a lost answer costs nothing.
+// Our client and our server are compatible in every encoding, and a lost answer loses nothing.
 func TestOurClientSpeaksToOurServer(t *testing.T) {
 	t.Parallel()
 	for name, option := range map[string]trajectory.Option{"plain": trajectory.WithGzip(0), "gzip": trajectory.WithGzip(1),
@@ -29,7 +29,7 @@ func TestOurClientSpeaksToOurServer(t *testing.T) {
 				if r.URL.Path == "/scored_data" && lost < 2 {
 					lost++
 					mu.Unlock()
-					panic(http.ErrAbortHandler) // the group is stored, the answer is not heard
+					panic(http.ErrAbortHandler) // the group is stored, the answer is lost
 				}
 				mu.Unlock()
 				for k, v := range w2.Header() {

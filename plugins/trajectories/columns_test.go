@@ -30,7 +30,7 @@ func (f *fixture) raw(method, path, accept string) *httptest.ResponseRecorder {
 	return w
 }
 
-// table reads an Arrow reply into what the JSON reply decodes to.
+// table decodes an Arrow reply to what the JSON reply decodes to.
 func table(t *testing.T, r io.Reader) (groups []any, columnar int, id, lease string) {
 	t.Helper()
 	in, err := ipc.NewReader(r)
@@ -124,7 +124,7 @@ func (s scribe) number() string {
 	return strconv.FormatFloat(-s.ExpFloat64(), 'g', -1, []int{32, 64}[s.IntN(2)])
 }
 
-// score is a number that a score may be.
+// score is a value that a score may have.
 func (s scribe) score() string {
 	for {
 		text := s.number()
@@ -187,7 +187,7 @@ func decodeGroups(t *testing.T, text []byte) []any {
 	return out.Batch
 }
 
-// Whatever a group holds, a trainer that reads columns sees what one that reads JSON sees.
+// A trainer that reads columns gets the same data as one that reads JSON, whatever a group holds.
 func TestColumnsSayWhatTheJSONSays(t *testing.T) {
 	t.Parallel()
 	rng := scribe{rand.New(rand.NewPCG(11, 12))}
@@ -241,7 +241,7 @@ func TestColumnsSayWhatTheJSONSays(t *testing.T) {
 	}
 }
 
-// A long batch comes in several pieces, compressed for a trainer elsewhere; without a lease there is no id.
+// A long batch is sent in several pieces, compressed for a remote trainer; without a lease it has no id.
 func TestColumnsOfALongBatch(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Config{Compression: "always"})

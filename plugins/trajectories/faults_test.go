@@ -14,7 +14,7 @@ import (
 	"github.com/recipe-rl/recipe/plugins/trajectories/store"
 )
 
-// failing is a store that refuses what brings groups in.
+// failing is a store that refuses to store groups.
 type failing struct {
 	store.Store
 	refuse error
@@ -43,8 +43,8 @@ func TestAFullDiskIsAClearAnswer(t *testing.T) {
 	equal(t, "the batch", marksOf(f.ok("GET", "/batch", "")), []int{2})
 }
 
-// A store of an older version may hold what is refused today. It opens, the group can be looked at, and it is
-// delivered: the trainer says that it cannot read it.
+// A store of an older version may hold what is refused today. It opens, the group can be inspected, and it is
+// delivered: the trainer reports that it cannot read it.
 func TestAStoreWithAGroupThatIsRefusedTodayOpens(t *testing.T) {
 	t.Parallel()
 	const poison = `{"tokens":[[100000000000000000000000000]],"masks":[[-100]],"scores":[1e300],"advantages":null,"env_id":99999999999}`
@@ -65,7 +65,7 @@ func TestAStoreWithAGroupThatIsRefusedTodayOpens(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := newFixture(t, Config{Dir: dir})
-	f.trainer(1) // it asks for a batch: the poisoned one
+	f.trainer(1) // it requests a batch: that with the invalid group
 	f.post(5, 1, "")
 	equal(t, "the next batch", marksOf(f.ok("GET", "/batch", "")), []int{5})
 	equal(t, "the step", f.ok("GET", "/status", "")["current_step"], 2)

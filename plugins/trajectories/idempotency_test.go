@@ -41,10 +41,10 @@ func TestAPostWithAKeyIsStoredOnce(t *testing.T) {
 	post("/scored_data", groupText(9, 2, ""), "a", 422)
 	post("/scored_data", one, strings.Repeat("k", 256), 422)
 	post("/scored_data", "{", "c", 422)
-	post("/scored_data", groupText(4, 2, ""), "c", 200) // a key counts once its post is stored
+	post("/scored_data", groupText(4, 2, ""), "c", 200) // a key is valid once its post is stored
 	equal(t, "what waits after other keys", f.waiting(), 4)
 
-	f.ok("GET", "/batch", "") // 1 and 2 are delivered: their keys live on
+	f.ok("GET", "/batch", "") // 1 and 2 are delivered: their keys stay valid
 	if err := f.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestKeysAreForgottenInTheirOrder(t *testing.T) {
 	equal(t, "whether the oldest that counts and the one before it are known", []bool{oldest, older}, []bool{true, false})
 }
 
-// stalling is a store that takes groups in only once it is told to.
+// stalling is a store that stores groups only once it is released.
 type stalling struct {
 	store.Store
 	arrived, release chan struct{}
@@ -124,8 +124,8 @@ func (s *stalling) Submit(c store.Change) *store.Ticket {
 	return s.Store.Submit(c)
 }
 
-// A stock client gives up while its group is being stored, and sends it again. It is stored once; the next group that
-// looks the same is another.
+// A stock client times out while its group is being stored, and sends it again. The group is stored once; a later equal
+// group is another one.
 func TestAPostWhoseClientLeftIsNotStoredTwice(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/scored_data", "/scored_data_list"} {
@@ -173,7 +173,7 @@ func TestAPostWhoseClientLeftIsNotStoredTwice(t *testing.T) {
 			<-gone
 			f.state.store = normal
 			close(slow.release)
-			for i, want := range []int{1, 2, 3} { // the retry, and two more that are equal by chance
+			for i, want := range []int{1, 2, 3} { // the retry, and two more that happen to be equal
 				for deadline := time.Now().Add(10 * time.Second); i == 0 &&
 					time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 					f.state.mu.Lock()

@@ -2,7 +2,7 @@ package trajectories
 
 import "testing"
 
-// The earlier address comes from the run's record, which cannot take a block beyond the host that the recipe gives it.
+// The previous address is read from the run's record, and is ignored where it is not on the host that the recipe names.
 func TestAnEarlierAddressStaysWhereTheBlockBelongs(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

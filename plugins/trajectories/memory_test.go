@@ -20,10 +20,10 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// serveAlone is set in a test's child process, which is nothing but a server: its memory can be measured.
+// serveAlone is set in a child process that is only a server, so that its memory can be measured.
 const serveAlone = "TRAJECTORIES_SERVE_ALONE"
 
-// alone runs the child's part. It returns only in the parent.
+// alone runs the child's part; in the child it does not return.
 func alone() {
 	if os.Getenv(serveAlone) == "" {
 		return
@@ -65,13 +65,13 @@ func squeeze(t *testing.T, encoding string, parts ...string) []byte {
 	return out.Bytes()
 }
 
-// Eight posts of 250 kB, each of which inflates to 250 MB of numbers, once took a server to 6.8 GB.
+// Eight posts of 250 kB, each of which inflates to 250 MB of numbers, once made a server use 6.8 GB.
 func TestBodiesThatInflateTakeABoundedAmountOfMemory(t *testing.T) {
 	t.Parallel()
 	if raceDetector {
 		t.Skip("the race detector takes several times the memory: go test without -race measures it")
 	}
-	const inflated = 24 << 20 // each; what an exact reader made of it was forty times that
+	const inflated = 24 << 20 // each; an exact reader made forty times that of it
 	of := func(unit string) string { return strings.Repeat(unit, inflated/len(unit)) }
 	ids := "[[" + strings.TrimSuffix(of("1,"), ",") + "]]"
 	lists := "[" + strings.TrimSuffix(of("[],"), ",") + "]"
@@ -127,7 +127,7 @@ func TestBodiesThatInflateTakeABoundedAmountOfMemory(t *testing.T) {
 				r.Header.Set("Content-Encoding", b.encoding)
 				answer, err := client.Do(r)
 				if err != nil {
-					if b.encoding != "" { // a large one may be refused before it is all there
+					if b.encoding != "" { // a large one may be refused before it has been read
 						t.Errorf("%s: %v", name, err)
 					}
 					return
@@ -159,13 +159,13 @@ func TestBodiesThatInflateTakeABoundedAmountOfMemory(t *testing.T) {
 	}
 }
 
-// A post that finds all memory taken waits, and is told to come again when that lasts.
+// A post that finds no free memory waits, and is asked to retry if that lasts.
 func TestAPostWithoutMemoryIsToldToComeAgain(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Config{MaxInflightBytes: 1 << 20})
 	f.trainer(2)
 	other := share{of: f.memory}
-	if err := other.begin(t.Context(), 0); err != nil { // more than there is: all of it
+	if err := other.begin(t.Context(), 0); err != nil { // more than the limit: all of it
 		t.Fatal(err)
 	}
 	soon, cancel := context.WithTimeout(t.Context(), time.Millisecond)
@@ -189,7 +189,7 @@ func TestAPostWithoutMemoryIsToldToComeAgain(t *testing.T) {
 	late.release()
 }
 
-// Requests that hold a part and need more must never wait for each other.
+// Requests that hold memory and need more must never wait for each other.
 func TestLargeRequestsDoNotWaitForEachOtherForEver(t *testing.T) {
 	t.Parallel()
 	m := newMemory(64 << 20)
@@ -201,7 +201,7 @@ func TestLargeRequestsDoNotWaitForEachOtherForEver(t *testing.T) {
 			if err := s.begin(t.Context(), 0); err != nil {
 				t.Error(err)
 			}
-			for n := int64(firstPart); n < 64<<20; n *= 2 { // beyond all there is
+			for n := int64(firstPart); n < 64<<20; n *= 2 { // above the limit
 				if err := s.more(t.Context(), n+int64(i), 0); err != nil {
 					t.Errorf("request %d at %d bytes: %v", i, n, err)
 					return

@@ -2,5 +2,5 @@
 
 package trajectories
 
-// raceDetector: memory is several times what it is without.
+// raceDetector: memory use is several times higher with it.
 const raceDetector = true

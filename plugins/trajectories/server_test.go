@@ -106,7 +106,7 @@ func (f *fixture) env(name string, groupSize int, more string) int {
 	return int(out["env_id"].(float64))
 }
 
-// post hands in a group of which every token is its mark.
+// post sends a group of which every token is its mark.
 func (f *fixture) post(mark, size int, more string) map[string]any {
 	f.t.Helper()
 	return f.ok("POST", "/scored_data", groupText(mark, size, more))
@@ -188,7 +188,7 @@ func TestALeaseThatRunsOutGoesToTheNextCaller(t *testing.T) {
 	if code, _ := f.call("POST", "/batch/"+first+"/ack", ""); code != http.StatusConflict {
 		t.Errorf("acknowledging the lost lease answered %d, expected 409", code)
 	}
-	f.wait(time.Hour) // late, but nobody else has it
+	f.wait(time.Hour) // late, but no other trainer has it
 	f.ok("POST", "/batch/"+second["id"].(string)+"/ack", "")
 	equal(t, "the step", f.ok("GET", "/status", "")["current_step"], 1)
 }
@@ -203,7 +203,7 @@ func TestALeaseDoesNotFollowTheClock(t *testing.T) {
 	if err := f.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	f = newFixture(t, cfg) // whatever the wall clock did meanwhile, the lease starts anew
+	f = newFixture(t, cfg) // whatever the wall clock did meanwhile, the lease restarts
 	f.wait(29 * time.Second)
 	equal(t, "a restarted lease", f.ok("GET", "/batch", "")["batch"], nil)
 	f.wait(-1000 * time.Hour)
@@ -232,7 +232,7 @@ func TestStaleGroupsAreDroppedAndCounted(t *testing.T) {
 	equal(t, "the lag", report["lag"], 2)
 }
 
-// A sync block has a limit of its own; the tighter one counts, also after a restart.
+// A sync block posts a limit of its own; the tighter one counts, also after a restart.
 func TestALimitThatComesWithTheVersionCounts(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Dir: t.TempDir()}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// An environment that owes its share of a batch can always post: the groups of others, which fill the queue far beyond
-// its bound, wait for nothing else. Theirs are held meanwhile and refused in the end.
+// An environment below its share of a batch can always post, however full the queue is of other environments' groups,
+// whose posts wait and are refused in the end.
 func TestAnEnvironmentThatOwesItsShareCanAlwaysPost(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Config{MaxQueueGroups: 2, HoldTimeout: 50 * time.Millisecond})

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestFilesThatChangeRestartNothing: run-api watched the working folder, so a checkpoint written there restarted it
-// and lost the run. This server watches no folder, and what it holds is still there after files have come and gone.
+// TestFilesThatChangeRestartNothing: run-api watched the working folder, so a checkpoint written there restarted it and
+// lost the run. This server watches no folder, and keeps its content when files come and go.
 func TestFilesThatChangeRestartNothing(t *testing.T) {
 	t.Chdir(t.TempDir())
 	f := newFixture(t, Config{Dir: "store"})

@@ -11,7 +11,7 @@ import (
 )
 
 // TestReadyMeansItAnswers: a server whose /health is 200 and that produces no token is not ready; it never reaches the
-// gateway, and the block fails with what the server answered.
+// gateway, and the block fails with the server's answer.
 func TestReadyMeansItAnswers(t *testing.T) {
 	t.Parallel()
 	req := request(t, Config{Model: enginetest.Model(t, 0)})

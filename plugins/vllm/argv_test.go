@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// launch is one start in short.
+// launch is one start of a server.
 type launch struct {
 	Config                                            Config
 	Model, Tokenizer, ChatTemplate, Extension, APIKey string
@@ -39,7 +39,7 @@ func (l launch) environ(base []string) []string {
 	return p.environ(e)
 }
 
-// launches are starts that set every attribute at least once.
+// launches are starts that together set every attribute.
 func launches() map[string]launch {
 	yes, no, seed := true, false, int64(0)
 	return map[string]launch{
@@ -108,7 +108,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// Both ends of the supported range know every option, and the values that vLLM restricts.
+// Both ends of the supported range have every option, and accept the values that vLLM restricts.
 func TestBothEndsOfTheRangeKnowTheOptions(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{oldestVersion, newestVersion} {

@@ -15,8 +15,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 
-// A server whose prefix cache outlives its weights answers the check of the weights well, and clients with what older
-// weights made of their prompts.
+// A server whose prefix cache outlives its weights passes the check of log-probabilities, and answers clients with what
+// older weights computed of their prompts.
 func TestAPrefixCacheThatOutlivesItsWeightsIsNoticed(t *testing.T) {
 	t.Parallel()
 	exe, err := os.Executable()

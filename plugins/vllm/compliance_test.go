@@ -47,7 +47,7 @@ func TestCompliance(t *testing.T) {
 	})
 }
 
-// TestUpdateWhileAServerIsStartedAgain: weights that come while the only server is being started wait for it, instead
+// TestUpdateWhileAServerIsStartedAgain: weights that arrive while the only server is being started wait for it, instead
 // of failing the trainer.
 func TestUpdateWhileAServerIsStartedAgain(t *testing.T) {
 	t.Parallel()

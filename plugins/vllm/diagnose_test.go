@@ -12,8 +12,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/engine"
 )
 
-// Logs called NAME.real.log were written by vLLM 0.32 on a machine without a GPU; the texts of NAME.text.log are those
-// that vLLM, PyTorch, transformers and huggingface_hub have in their sources for failures that need a GPU or the hub.
+// Logs called NAME.real.log were written by vLLM 0.32 on a machine without a GPU; NAME.text.log has messages from the
+// sources of vLLM, PyTorch, transformers and huggingface_hub, for failures that need a GPU or the hub.
 func TestDiagnose(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/log/*.log")
@@ -58,7 +58,7 @@ func TestDiagnoseUnknown(t *testing.T) {
 		t.Fatalf("got %+v, want the log's last lines", e)
 	}
 	killed := exec.Command("sh", "-c", "kill -9 $$").Run()
-	// An optional part that is missing is told in each start of some builds, and is no reason.
+	// Some builds report a missing optional part at each start; it is no reason for a failure.
 	optional := "WARNING [cuda.py:45] Failed to import from vllm._qutlass_C: ModuleNotFoundError(\"No module " +
 		"named 'vllm._qutlass_C'\")\n"
 	if err := diagnosis().Explain(killed, optional+"INFO serving\n", false); !errors.As(err, &e) ||
@@ -67,7 +67,7 @@ func TestDiagnoseUnknown(t *testing.T) {
 	}
 }
 
-// What the start has written is no reason for the end of a server that has answered; what ends one later is.
+// Lines of the start do not explain the end of a server that has answered; lines about what ends one later do.
 func TestDiagnoseLater(t *testing.T) {
 	t.Parallel()
 	start := "ImportError: cannot import name 'flash_attn'\n404 Client Error: generation_config.json\n"

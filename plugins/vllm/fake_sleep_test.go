@@ -9,10 +9,9 @@ import (
 	"github.com/recipe-rl/recipe/sdk/engine/enginetest"
 )
 
-// fakeNap is the sleep of the fake server. It does what vLLM does when something is used while its memory is away: it
-// dies.
+// fakeNap is the sleep of the fake server. Like vLLM, it exits when released memory is used.
 type fakeNap struct {
-	away []engine.Part // parts of the memory that are given back
+	away []engine.Part // released parts of the memory
 }
 
 const (
@@ -65,7 +64,7 @@ func (f *fakeServer) wakeUp(w http.ResponseWriter, r *http.Request) {
 	enginetest.Reply(w, map[string]any{"status": "ok"})
 }
 
-// needs ends the process when a part of the memory is used that is away.
+// needs ends the process when a released part of the memory is used.
 func (f *fakeServer) needs(parts ...engine.Part) {
 	for _, part := range parts {
 		if slices.Contains(f.nap.away, part) {

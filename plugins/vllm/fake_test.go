@@ -20,9 +20,9 @@ import (
 	"github.com/recipe-rl/recipe/sdk/engine/enginetest"
 )
 
-// The test binary plays vLLM when it is started as the block's interpreter: it takes vLLM's arguments, writes vLLM's
-// log and answers vLLM's routes. What it serves is a number, read from weights.txt of the loaded folder; its
-// log-probabilities are made of it.
+// The test binary is a fake vLLM when it is started as the block's interpreter: it accepts vLLM's arguments, writes
+// vLLM's log and answers vLLM's routes. What it serves is a number, read from weights.txt of the loaded folder; its
+// log-probabilities follow from it.
 
 const (
 	fakeMark  = "FAKE_VLLM"       // set: play vLLM
@@ -95,20 +95,20 @@ type fakeServer struct {
 	model string
 
 	mu      sync.Mutex
-	names   map[string]string // name a client may use: "base", or the path of an adapter
+	names   map[string]string // model name of a client: "base", or the path of an adapter
 	weight  float64
-	stale   float64 // what the prefix cache was made with
+	stale   float64 // weight that the prefix cache was computed with
 	paused  bool
 	version string
 	poison  bool
 	opened  string  // key of the trainer's tensors
-	shared  float64 // what they hold
+	shared  float64 // weight that they hold
 	live    bool    // weights were copied without a pause
 	nap     fakeNap
-	kept    map[string]float64 // with fakeCache: what each prompt was first answered with
+	kept    map[string]float64 // with fakeCache: the first answer to each prompt
 }
 
-// forget empties the prefix cache, or does what vLLM does when a request still holds a part of it.
+// forget empties the prefix cache, or fails as vLLM does when a request still holds a part of it.
 func (f *fakeServer) forget(w http.ResponseWriter, _ *http.Request) {
 	switch os.Getenv(fakeBusy) {
 	case "answer":
@@ -153,7 +153,7 @@ func (f *fakeServer) routes() http.Handler {
 	paths["/openapi.json"] = func(w http.ResponseWriter, _ *http.Request) {
 		enginetest.Reply(w, map[string]any{"paths": names})
 	}
-	// Only with the middleware does a path that is not there demand the key.
+	// Only the middleware demands the key on paths that do not exist.
 	if _, ok := paths["/"]; !ok {
 		paths["/"] = http.NotFound
 	}
@@ -172,9 +172,9 @@ func (f *fakeServer) routes() http.Handler {
 	return mux
 }
 
-// guards says whether vLLM demands the key: by itself on some prefixes, and never for OPTIONS; with the plugin's
-// middleware, which it must be able to import, everywhere. TestTheFakeAsksForTheKeyWhereVLLMDoes holds it to the real
-// server.
+// guards says whether the request needs the key: without the plugin's middleware on some prefixes and never for
+// OPTIONS; with it, if it can be imported, everywhere. TestTheRealServerAndTheFakeDemandTheKey compares it with the
+// real server.
 func (f *fakeServer) guards(r *http.Request) bool {
 	extension := strings.Split(os.Getenv("PYTHONPATH"), ":")[0]
 	if f.flag("--middleware") == guardClass && enginetest.Exists(extension, "recipe_guard.py") {
@@ -222,8 +222,8 @@ func (f *fakeServer) adapter(w http.ResponseWriter, r *http.Request) {
 	enginetest.Reply(w, "ok")
 }
 
-// rpc loads weights. A folder with a file "bad" (or "bad-PORT", for one server) poisons the parameters, as vLLM's
-// loader does; a good one repairs them. While there is a file "slow" in it, loading waits.
+// rpc loads weights. A folder with a file "bad" (or "bad-PORT", for one server) corrupts the parameters, as vLLM's
+// loader does; a good one repairs them. While the folder has a file "slow", loading waits.
 func (f *fakeServer) rpc(w http.ResponseWriter, r *http.Request) {
 	var b struct {
 		Method string            `json:"method"`
@@ -264,8 +264,8 @@ func (f *fakeServer) rpc(w http.ResponseWriter, r *http.Request) {
 	enginetest.Reply(w, map[string]any{"results": []any{nil}})
 }
 
-// pull is the worker extension: handles are {"key", "weight"}, and a negative weight does not fit. Key "half" dies
-// half-way.
+// pull stands for the worker extension: handles are {"key", "weight"}, and a negative weight does not fit. Key "half"
+// makes it exit half-way.
 func (f *fakeServer) pull(method string, kwargs map[string]string) any {
 	if method == "recipe_attach" {
 		var handles struct {

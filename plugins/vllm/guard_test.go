@@ -18,7 +18,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/engine"
 )
 
-// answer is what a server says to one request.
+// answer is a server's answer to one request.
 type answer struct {
 	Method, Path, Key string
 	Status            int
@@ -73,8 +73,7 @@ func realRoutes(t *testing.T, l launch, servers map[string][]string) map[string]
 	return answers
 }
 
-// serveArguments are the arguments after `serve`, with the model as an option, as the parser of vLLM's library wants
-// it.
+// serveArguments are the arguments after `serve`, with the model as an option, in the form of vLLM's own parser.
 func serveArguments(t *testing.T, l launch) []string {
 	t.Helper()
 	args, err := l.arguments()
@@ -123,9 +122,8 @@ func askFake(f http.Handler, a answer) int {
 
 const with, bare = "with the middleware", "without it"
 
-// Every route that vLLM has, also those that the plugin knows nothing of, demands the key. And the fake that the
-// plugin's other tests use demands it exactly where the real server does, with the middleware and without: they would
-// notice if it were forgotten.
+// Every route of vLLM, also those that the plugin does not use, demands the key. The fake of the other tests demands it
+// exactly where the real server does, with the middleware and without, so they fail if it is left out.
 func TestTheRealServerAndTheFakeDemandTheKey(t *testing.T) {
 	l := guardLaunch(t)
 	t.Setenv("VLLM_API_KEY", testKey)
@@ -167,7 +165,7 @@ func TestTheRealServerAndTheFakeDemandTheKey(t *testing.T) {
 	}
 }
 
-// The guard by itself, in any Python: no vLLM is needed.
+// The guard alone, in any Python interpreter, without vLLM.
 func TestGuard(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")

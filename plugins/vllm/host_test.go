@@ -14,7 +14,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
 
-// recorder is a host that remembers what it was told.
+// recorder is a host that records its calls.
 type recorder struct {
 	mu       sync.Mutex
 	outputs  []any
@@ -29,13 +29,13 @@ type recorder struct {
 
 var _ inference.Host = (*recorder)(nil)
 
-// serve says which engine has been started, as the SDK does by itself.
+// serve passes the started engine to the recorder, as the SDK does by itself.
 func (r *recorder) serve(s *engine.Supervisor) {
 	r.note(func() { r.serving = s })
 	r.Changed()
 }
 
-// Changed does with replicas what the SDK does.
+// Changed reads the replicas as the SDK does.
 func (r *recorder) Changed() {
 	r.note(func() {
 		if r.serving == nil {
@@ -86,7 +86,7 @@ func (r *recorder) Begin(sdk.Activity) *sdk.Ongoing  { return nil }
 func (r *recorder) Activities(func() []sdk.Activity) {}
 func (r *recorder) Grace() time.Duration             { return 4 * time.Second }
 
-// await waits until ok holds of the recorder, and fails the test with everything that was told otherwise.
+// await waits until ok is true of the recorder; otherwise the test fails with everything that was recorded.
 func (r *recorder) await(t *testing.T, what string, ok func(*recorder) bool) {
 	t.Helper()
 	deadline := time.After(60 * time.Second)
@@ -108,14 +108,14 @@ func (r *recorder) await(t *testing.T, what string, ok func(*recorder) bool) {
 	}
 }
 
-// served are the replicas that the host was last told of.
+// served are the replicas as the host last saw them.
 func (r *recorder) served() []inference.Replica {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.replicas
 }
 
-// versions are those that the host was told to be loaded.
+// versions are those that the host saw as loaded.
 func (r *recorder) versions() []int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,7 +135,7 @@ func (r *recorder) text() string {
 	return strings.Join(append(append([]string{}, r.phases...), r.logs...), "\n")
 }
 
-// eventually polls for something that nobody tells of.
+// eventually polls a condition without notifications.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(60 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
@@ -157,7 +157,7 @@ func portOf(t *testing.T, handle []byte, name string) int {
 	return 0
 }
 
-// request is a block that the test binary serves as vLLM.
+// request is a block whose server program is the test binary.
 func request(t *testing.T, c Config) sdk.Request[Config] {
 	t.Helper()
 	exe, err := os.Executable()

@@ -10,7 +10,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// TestOutOfMemorySaysWhatToLower: after each failure for want of memory the remedy names settings to change, and every
+// TestOutOfMemorySaysWhatToLower: after each failure for lack of memory the remedy names settings to change, and every
 // one that it names is an attribute of the block.
 func TestOutOfMemorySaysWhatToLower(t *testing.T) {
 	t.Parallel()

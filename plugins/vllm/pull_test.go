@@ -11,7 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/engine/enginetest"
 )
 
-// published is what a trainer publishes by ipc, as the fake server reads it.
+// published are weights as a trainer publishes them by ipc, in the form of the fake server.
 func published(version int64, transport, key string, weight float64) sdk.Weights {
 	handles := fmt.Sprintf(`{"form":1,"key":%q,"weight":%g}`, key, weight)
 	return sdk.Weights{Version: version, Format: "tensors", Transport: transport, Precision: "float32", Handles: handles}
@@ -41,7 +41,7 @@ func TestWeightsFromMemory(t *testing.T) {
 				}
 			}
 			for _, r := range host.served() {
-				// -1 - weight - what the prefix cache was made with, which ipc and nccl empty when it can.
+				// -1 - weight - weight of the prefix cache, which ipc and nccl empty if they can.
 				want := -1.0 - 5
 				if c.transport != "live" && c.busy == "" {
 					want -= 5
@@ -78,7 +78,7 @@ func TestWeightsFromMemoryThatCannotFit(t *testing.T) {
 	}
 }
 
-// The server dies while it copies: it comes back, of unknown weights, and the next copy opens the tensors anew.
+// The server exits while it copies: it comes back with unknown weights, and the next copy opens the tensors again.
 func TestServerThatDiesWhileItCopies(t *testing.T) {
 	t.Parallel()
 	s, host, _ := start(t, request(t, Config{Model: enginetest.Model(t, 0), MaxRestarts: 3}))

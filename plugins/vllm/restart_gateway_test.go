@@ -6,7 +6,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// Weights that reach the servers by starting them again are verified and served like others.
+// Weights that reach the servers by a restart are verified and served like others.
 func TestTransportRestartBehindTheGateway(t *testing.T) {
 	t.Parallel()
 	_, g := twoServers(t)
@@ -22,7 +22,7 @@ func TestTransportRestartBehindTheGateway(t *testing.T) {
 		update := verified(t, version, float64(version), "")
 		w := sdk.Weights{Version: int64(version), Path: update.Path, Format: "hf", Transport: "restart"}
 		update.Weights, update.Transport = w, "restart"
-		for i := range update.Check.Logprobs { // a fresh server's prefix cache holds nothing
+		for i := range update.Check.Logprobs { // a fresh server has an empty prefix cache
 			update.Check.Logprobs[i] = -1 - float64(version)
 		}
 		if _, err := g.UpdateWeights(t.Context(), update); err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
 
-// block is a block that runs, asked as the gateway asks it.
+// block is a running block, with the calls of a gateway.
 type block struct{ *engine.Supervisor }
 
 // Logprobs asks the first replica, when there is one.
@@ -76,7 +76,7 @@ func ready(n int) func(*recorder) bool {
 	return func(r *recorder) bool { return len(r.outputs) > 0 && len(r.replicas) == n }
 }
 
-// serves checks the log-probability that every token has, which is -1 - 2 × weight (half of it from the prefix cache).
+// serves checks the log-probability of every token, which is -1 - 2 × weight (half of it from the prefix cache).
 func serves(t *testing.T, s *block, weight float64) {
 	t.Helper()
 	got, err := s.Logprobs(t.Context(), []int{1, 2, 3})
@@ -97,7 +97,7 @@ func TestServeAndReload(t *testing.T) {
 	t.Parallel()
 	base := enginetest.Model(t, 0)
 	req := request(t, Config{Model: base, ServedModelName: "policy"})
-	// It listens when its log has been read: what is told of a start is not told of a server that answers.
+	// It listens when its log has been read: stages of a start are not reported of a server that answers.
 	listen := filepath.Join(t.TempDir(), "listen")
 	req.Environment[fakeWait] = listen
 	s, host, stop := start(t, req)
@@ -193,8 +193,8 @@ func TestKilledServerComesBackAtTheCurrentVersionAndLeavesNoEngine(t *testing.T)
 	}
 }
 
-// TestAServerThatHasAnsweredIsStartedAgain, whatever its start has written: on many machines that looks like a reason
-// not to come up.
+// TestAServerThatHasAnsweredIsStartedAgain, whatever its start has written: on many machines the log of a start looks
+// like a failure.
 func TestAServerThatHasAnsweredIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	req := request(t, Config{Model: enginetest.Model(t, 0), MaxRestarts: 1})
@@ -276,7 +276,7 @@ func TestTransportRestart(t *testing.T) {
 	}
 	for _, r := range host.served() {
 		got, err := s.ReplicaLogprobs(t.Context(), r, []int{1, 2})
-		if err != nil || got[0] != -1-6 { // its prefix cache is fresh: no stale half
+		if err != nil || got[0] != -1-6 { // its prefix cache is fresh
 			t.Fatalf("replica %s: %v, %v; want -7", r.ID, got, err)
 		}
 	}
@@ -287,7 +287,7 @@ func TestAdapter(t *testing.T) {
 	s, host, _ := start(t, request(t, Config{Model: enginetest.Model(t, 0), ServedModelName: "policy", EnableLora: true,
 		MaxLoraRank: 8}))
 	host.await(t, "a replica", ready(1))
-	serves(t, s, 0) // the policy's name works before the first adapter
+	serves(t, s, 0) // the policy's name is served before the first adapter
 	adapter := enginetest.Model(t, 5)
 	if err := s.Load(t.Context(), sdk.Weights{Version: 1, Path: adapter, Format: "lora", Transport: "lora"}); err != nil {
 		t.Fatal(err)
@@ -333,7 +333,7 @@ func TestServerWithoutRoute(t *testing.T) {
 func TestPluginThatDiedFindsItsServerAgain(t *testing.T) {
 	t.Parallel()
 	req := request(t, Config{Model: enginetest.Model(t, 0)})
-	// The server of an earlier attempt whose plugin is as good as dead; it died while its server was paused.
+	// The server of an earlier attempt whose plugin died while the server was paused.
 	_, earlier, _ := start(t, req)
 	earlier.await(t, "a replica", ready(1))
 	port, server := portOf(t, earlier.programs(), "vllm-0"), earlier.programs()
@@ -401,7 +401,7 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-// Programs of an earlier life hold the GPU: they end also when this life cannot begin.
+// Programs of an earlier attempt hold the GPU: they are ended also when this attempt cannot begin.
 func TestProgramsOfAnEarlierLifeEndWithABlockThatCannotBegin(t *testing.T) {
 	t.Parallel()
 	old, err := proc.Start(t.Context(), proc.Spec{Name: "old", Argv: []string{"sleep", "600"}, LogDir: t.TempDir()})

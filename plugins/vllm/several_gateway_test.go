@@ -34,8 +34,8 @@ func twoServers(t *testing.T) (*plugintest.Block, *gateway.Client) {
 	return b, g
 }
 
-// Behind the gateway: of two servers one does not take an update. The version rises all the same, the other one answers
-// alone, and the one that failed takes part again at the new version, with the weights that go with it.
+// Behind the gateway one of two servers fails to load an update. The version rises, the other one answers alone, and
+// the failed one returns at the new version, with its weights.
 func TestOneOfTwoServersFailsBehindTheGateway(t *testing.T) {
 	t.Parallel()
 	b, g := twoServers(t)
@@ -52,7 +52,7 @@ func TestOneOfTwoServersFailsBehindTheGateway(t *testing.T) {
 		return n
 	}
 	eventually(t, "two servers at version 0", func() bool { return serving(0) == 2 })
-	status := b.Status() // its handle names the programs and where they listen
+	status := b.Status() // the handle names the programs and their ports
 	update := verified(t, 1, 3, "")
 	enginetest.Put(t, update.Path, "bad-"+strconv.Itoa(portOf(t, status.GetHandle(), "vllm-1")), "")
 	result, err := g.UpdateWeights(t.Context(), update)
@@ -72,7 +72,7 @@ func TestOneOfTwoServersFailsBehindTheGateway(t *testing.T) {
 		t.Fatalf("log-probabilities %+v, %v; want those of two servers", list, err)
 	}
 	for _, r := range list {
-		if got := r.Logprobs[1]; got != -1-3 && got != -1-2*3 { // with or without what the prefix cache holds
+		if got := r.Logprobs[1]; got != -1-3 && got != -1-2*3 { // with or without the part of the prefix cache
 			t.Errorf("replica %s gives %v, want those of weight 3", r.ID, got)
 		}
 	}

@@ -27,8 +27,8 @@ func two(t *testing.T, change func(*sdk.Request[Config])) (*block, *recorder) {
 	return s, host
 }
 
-// all checks what every replica serves, once there are two: -1 - weight, and another weight of the prefix cache where
-// that is kept.
+// all checks what every replica serves, once there are two: -1 - weight, and another weight for the prefix cache where
+// it is kept.
 func all(t *testing.T, s *block, host *recorder, weight float64) {
 	t.Helper()
 	for _, r := range host.served() {
@@ -39,7 +39,7 @@ func all(t *testing.T, s *block, host *recorder, weight float64) {
 	}
 }
 
-// One of two servers that does not take new weights is started again with them, and holds up neither the other one nor
+// If one of two servers fails to load new weights, it is started again with them, and delays neither the other one nor
 // the update.
 func TestAReplicaThatFailsKeepsNobodyBack(t *testing.T) {
 	t.Parallel()
@@ -63,8 +63,8 @@ func TestAReplicaThatFailsKeepsNobodyBack(t *testing.T) {
 	all(t, s, host, 5)
 }
 
-// A server that is killed is found dead by an update before its end has been noticed: the update goes on with the other
-// one.
+// An update notices that a server was killed before its end has been noticed otherwise: the update continues with the
+// other one.
 func TestAReplicaThatDiesKeepsNobodyBack(t *testing.T) {
 	t.Parallel()
 	pids := filepath.Join(t.TempDir(), "pids")
@@ -74,7 +74,7 @@ func TestAReplicaThatDiesKeepsNobodyBack(t *testing.T) {
 	if err := syscall.Kill(server, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	var failed gateway.ReplicaErrors // none when the end was noticed before the update
+	var failed gateway.ReplicaErrors // nil when the end was noticed before the update
 	err := s.Load(t.Context(), hf(1, enginetest.Model(t, 5)))
 	if err != nil && (!errors.As(err, &failed) || len(failed) > 1) {
 		t.Fatalf("Load: %v; one of two took the weights", err)
@@ -85,7 +85,7 @@ func TestAReplicaThatDiesKeepsNobodyBack(t *testing.T) {
 	all(t, s, host, 5)
 }
 
-// waitsForALock says whether a goroutine that a function began waits for a mutex: nothing else shows that it does.
+// waitsForALock says whether a goroutine started by a function waits for a mutex; it can be observed only in its stack.
 func waitsForALock(function string) bool {
 	stacks := make([]byte, 4<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
@@ -95,7 +95,7 @@ func waitsForALock(function string) bool {
 	})
 }
 
-// A server that is brought to the current weights when new ones come is not left behind with the old ones.
+// A server that is loading the current weights when new ones arrive does not stay at the old ones.
 func TestAReplicaThatComesUpDuringAnUpdateIsUpdated(t *testing.T) {
 	t.Parallel()
 	pids := filepath.Join(t.TempDir(), "pids")

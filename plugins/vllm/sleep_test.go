@@ -32,8 +32,8 @@ func sleep(t *testing.T, s *block, level inference.SleepLevel) {
 	}
 }
 
-// A server that sleeps wakes for new weights: for them first, for the rest when they are loaded. The fake dies when
-// anything is used whose memory is away.
+// A server that sleeps wakes for new weights: first its weights, the rest when they are loaded. The fake exits when
+// released memory is used.
 func TestWeightsWakeAServerThatSleeps(t *testing.T) {
 	t.Parallel()
 	for _, level := range []inference.SleepLevel{inference.SleepKeep, inference.SleepDrop} {
@@ -73,13 +73,13 @@ func TestWakeBringsBackWhatWasServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	sleep(t, s, inference.SleepDrop)
-	sleep(t, s, inference.SleepDrop) // asked twice: the first answer was lost
+	sleep(t, s, inference.SleepDrop) // a repeated call: the first answer was lost
 	wake()
 	serves(t, s, 3)
 	if host.served()[0].URL != url {
 		t.Error("the server was started again, although waking suffices")
 	}
-	// Dropped weights that lie in no file: only a fresh start can serve the version again.
+	// Dropped weights that are in no file: only a fresh start can serve the version again.
 	if err := s.Load(t.Context(), published(2, "ipc", "a", 4)); err != nil {
 		t.Fatal(err)
 	}
@@ -91,8 +91,8 @@ func TestWakeBringsBackWhatWasServed(t *testing.T) {
 	serves(t, s, 0)
 }
 
-// Memory that cannot be had back: the server is started again at the version that it served, and a second attempt finds
-// that one.
+// Memory that cannot be acquired again: the server is started again at its version, and a second attempt finds that
+// one.
 func TestAServerThatDoesNotWakeIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	once := filepath.Join(t.TempDir(), "failed")
@@ -119,7 +119,7 @@ func TestAServerThatDoesNotWakeIsStartedAgain(t *testing.T) {
 	}
 }
 
-// A server that dies in its sleep waits until the others wake: the trainer has its memory.
+// A server that dies asleep is restarted when the others wake: the trainer uses its memory.
 func TestAServerThatDiesInItsSleepStartsWhenTheOthersWake(t *testing.T) {
 	t.Parallel()
 	pids := filepath.Join(t.TempDir(), "pids")
@@ -143,8 +143,7 @@ func TestAServerThatDiesInItsSleepStartsWhenTheOthersWake(t *testing.T) {
 	serves(t, s, 4)
 }
 
-// The plugin dies while its server sleeps: the next life takes the server over awake, at the version that the run has
-// reached.
+// The plugin dies while its server sleeps: the next attempt adopts the server awake, at the version of the run.
 func TestAServerThatIsFoundAsleepIsWoken(t *testing.T) {
 	t.Parallel()
 	for name, version := range map[string]int64{"base model": 0, "trained": 7} {

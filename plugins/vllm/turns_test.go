@@ -54,7 +54,7 @@ func lull(t *testing.T, g *gateway.Client, level int) string {
 	return h.ID
 }
 
-// verified is an update whose weights are one number, with the check that the fake answers for it.
+// verified is an update whose weights are one number, with the log-probabilities of the fake as its check.
 func verified(t *testing.T, version int, weight float64, hold string) gateway.WeightUpdate {
 	t.Helper()
 	w := sdk.Weights{Version: int64(version), Path: enginetest.Model(t, weight), Format: "hf", Transport: "reload"}
@@ -63,7 +63,7 @@ func verified(t *testing.T, version int, weight float64, hold string) gateway.We
 		Logprobs: []float64{0, value, value}, Tolerance: 1e-9}}
 }
 
-// answered asks for a completion through the gateway and gives the answer's status later.
+// answered requests a completion through the gateway; the channel gets the answer's status.
 func answered(t *testing.T, b *plugintest.Block) <-chan int {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.Output("base_url")+"/completions",
@@ -88,8 +88,7 @@ func answered(t *testing.T, b *plugintest.Block) <-chan int {
 	return status
 }
 
-// A whole turn: asleep under a hold, awake for the verified weights, and a request that came meanwhile is answered
-// after it.
+// A whole turn: asleep under a hold, awake for the new weights; a request that arrived meanwhile is answered after it.
 func TestATurnBehindTheGateway(t *testing.T) {
 	t.Parallel()
 	b, g := sleepy(t, nil)
@@ -109,7 +108,7 @@ func TestATurnBehindTheGateway(t *testing.T) {
 			t.Errorf("the request that waited got HTTP %d", code)
 		}
 	}
-	// A turn that comes to nothing: what was served is served again.
+	// A turn without new weights: the previous weights are served again.
 	if err := g.Resume(t.Context(), lull(t, g, 2)); err != nil {
 		t.Fatal(err)
 	}
@@ -119,8 +118,8 @@ func TestATurnBehindTheGateway(t *testing.T) {
 	}
 }
 
-// Waking fails under the update of a sync block: its second attempt finds the server that was started instead, and
-// nothing is answered before that has verified its weights.
+// Waking fails during the update of a sync block: its second attempt finds the server that was started instead, and no
+// request is answered before its weights are verified.
 func TestAFailedWakeUpBehindTheGateway(t *testing.T) {
 	t.Parallel()
 	b, g := sleepy(t, map[string]string{fakeWake: filepath.Join(t.TempDir(), "failed")})
@@ -150,7 +149,8 @@ func TestAFailedWakeUpBehindTheGateway(t *testing.T) {
 	}
 }
 
-// Waking fails when the hold ends without an update: the server is started again with what it served, and answers then.
+// Waking fails when the hold ends without an update: the server is started again with its previous weights, and answers
+// then.
 func TestAHoldThatEndsWithoutWakingEndsInAFreshServer(t *testing.T) {
 	t.Parallel()
 	b, g := sleepy(t, map[string]string{fakeWake: filepath.Join(t.TempDir(), "failed")})

@@ -10,7 +10,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// What `recipe init` installs, what the documentation promises and what the plugin warns of are one range.
+// `recipe init`, the documentation and the plugin's warnings state the same range of versions.
 func TestSupportedVersionsAreStatedOnce(t *testing.T) {
 	t.Parallel()
 	if got := packages(true).Requirements; !slices.Contains(got, "vllm=="+oldestVersion) {
@@ -33,7 +33,7 @@ func TestSupportedVersionsAreStatedOnce(t *testing.T) {
 	}
 }
 
-// A server without some route, as versions between the two ends may be, says what it lacks and which version to use.
+// A server without some route, as versions between the two ends may be, reports what it lacks and which version to use.
 func TestAMissingRouteNamesTheSupportedVersions(t *testing.T) {
 	t.Parallel()
 	o := offers{version: "0.20.0", routes: map[string]bool{"/health": true}}

@@ -123,7 +123,7 @@ func TestConfigDropsTheKey(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever is accepted is written and read back as the same address.
+// FuzzParse: an accepted address is written and parsed as the same address.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{"inference.vllm.policy", `module.a["x.y"].b[0].trainer.g.t["z"]`, "module.x",
 		"a.b.c[", `sync.w.s["\x00"]`} {

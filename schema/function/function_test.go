@@ -144,7 +144,7 @@ func TestFilesRememberWhatTheyRead(t *testing.T) {
 	}
 }
 
-// A recipe reads ordinary files: not what the system shows of its processes, by whatever name.
+// A recipe reads regular files only, not the system's files about its processes, by whatever name.
 func TestSystemFoldersAreNotRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

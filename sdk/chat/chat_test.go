@@ -38,7 +38,7 @@ func TestOf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := filepath.Join(t.TempDir(), "model[1]") // a name that is a pattern, too
+			dir := filepath.Join(t.TempDir(), "model[1]") // also a name with the form of a pattern
 			for file, text := range c.files {
 				path := filepath.Join(dir, file)
 				if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 
-// A throw-away second engine: the server program is this test's binary, its weights are one number. That the plugin
-// below passes the compliance suite shows that the kit carries an engine that is not vLLM.
+// A minimal second engine: the server program is this test's binary, its weights are one number. The plugin below
+// passes the compliance suite, which shows that the kit supports an engine that is not vLLM.
 
 type stubConfig struct {
 	Model    string `recipe:"model" required:"true" doc:"Folder with the first weights"`
@@ -84,7 +84,7 @@ func (c stubClient) Asleep(ctx context.Context) (asleep bool, err error) {
 	return asleep, err
 }
 
-// serveStub is the server program. What needs memory that is away fails, as it would on a GPU.
+// serveStub is the server program. Requests that need released memory fail, as on a GPU.
 func serveStub() {
 	var mu sync.Mutex
 	var cacheAway, weightsAway bool

@@ -40,7 +40,7 @@ func TestTheStagesOfAStartAreTimedAndComparedWithTheLastOne(t *testing.T) {
 	}
 }
 
-// A record that cannot be read or written is no reason not to start.
+// A record that cannot be read or written does not prevent a start.
 func TestAStartIsTimedWithoutTheLastOne(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

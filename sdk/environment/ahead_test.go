@@ -15,7 +15,7 @@ type silent struct{ sdk.Host }
 
 func (silent) Log(string, string) {}
 
-// Where answers go on while new weights come, a second batch may be sampled ahead, unless it would be too old.
+// Where answers continue with new weights, a second batch may be sampled ahead, unless it would be too old.
 func TestSamplingRunsFurtherAheadWhereAnswersSpanUpdates(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

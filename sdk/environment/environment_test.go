@@ -39,7 +39,7 @@ type config struct {
 	Chat   bool   `recipe:"chat" default:"false" doc:"Ask as a conversation"`
 }
 
-// Validate finds what the schema of the block cannot say.
+// Validate finds what the schema of the block cannot express.
 func (c config) Validate() []spec.Problem {
 	if len(c.Letter) <= 1 {
 		return nil
@@ -98,12 +98,12 @@ func definition() *sdk.Definition {
 		})
 }
 
-// api is a trajectory API that keeps what is posted.
+// api is a trajectory API that stores posts.
 type api struct {
 	*httptest.Server
 	mu       sync.Mutex
 	groups   []trajectory.Group
-	waiting  bool // the trainer has not come yet
+	waiting  bool // no trainer is registered yet
 	asked    int
 	looked   int // requests for the length of the queue
 	queue    int // groups; negative: as many as were posted
@@ -210,7 +210,7 @@ func setUp(t *testing.T, change func(*config)) (*api, *plugintest.Block) {
 	return a, b
 }
 
-// What the author's configuration finds is told when the recipe is checked, and refused at a start for good.
+// Problems of the author's configuration are reported when the recipe is checked, and end a start for good.
 func TestTheConfigurationIsAskedForItsMistakes(t *testing.T) {
 	t.Parallel()
 	server := plugintest.Harness(t, plugintest.FakeInference())
@@ -332,8 +332,8 @@ func TestItPausesWhenThereIsEnoughToTrainOn(t *testing.T) {
 	a, b := setUp(t, nil)
 	a.set(func(a *api) { a.queue = -1 })
 	b.Ready()
-	// A batch of 16 sequences is 4 groups of 4: no more than these may be made before the trainer takes some. The block
-	// says that it waits for the trainer when it has decided so and makes no group.
+	// A batch of 16 sequences is 4 groups of 4: no more may be made before the trainer fetches some. The block reports
+	// that it waits for the trainer when it has decided to make no group.
 	for deadline := time.Now().Add(plugintest.Deadline); !waitsForTheTrainer(b); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("it does not wait for the trainer after %s", plugintest.Deadline)
@@ -391,7 +391,7 @@ func TestTheEndOfTheTasksEndsTheBlock(t *testing.T) {
 	})
 }
 
-// The cause is told once, with the number of completions that have it, and the advice fits it.
+// The cause is reported once, with the number of affected completions, and the advice fits it.
 func TestScoresThatCannotBeToldFailTheBlockAndAreNeverSent(t *testing.T) {
 	t.Parallel()
 	for letter, c := range map[string]struct{ cause, remedy string }{
@@ -468,7 +468,7 @@ func TestTheTrajectoryAPIGoesAwayAndComesBack(t *testing.T) {
 	a.until(t, "group after the return", func(a *api) bool { return len(a.groups) > 0 })
 }
 
-// A server that is away must cost time and nothing else: no group is lost, and none gets a low score for it.
+// A server that is away costs time and nothing else: no group is lost, and none gets a low score.
 func TestInferenceGoesAwayAndComesBack(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

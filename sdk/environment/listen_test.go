@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// listenAgain takes a port that was just given back.
+// listenAgain listens on a port that was just released.
 func listenAgain(address string) (l net.Listener, err error) {
 	for range 50 {
 		if l, err = net.Listen("tcp", address); err == nil {

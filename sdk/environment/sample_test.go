@@ -40,7 +40,7 @@ func TestReadSample(t *testing.T) {
 	}
 }
 
-// Weights changed in the middle of a completion: the group says which token came from which, and its range covers all.
+// Weights changed during a completion: the group says which version sampled which token, and its range covers all.
 func TestGroupsCarryTheVersionsOfTheirTokens(t *testing.T) {
 	t.Parallel()
 	const answer = `{"policy_version":3,"policy_version_max":4,"prompt_token_ids":[1,2],"choices":[
@@ -80,7 +80,7 @@ func TestGroupsCarryTheVersionsOfTheirTokens(t *testing.T) {
 	}
 }
 
-// FuzzReadSample: whatever a server answers, it is refused or can be trained on.
+// FuzzReadSample: an answer of a server is refused or can be trained on.
 func FuzzReadSample(f *testing.F) {
 	f.Add([]byte(`{"prompt_token_ids":[1],"choices":[{"text":"x","token_ids":[5,6],"logprobs":{"token_logprobs":[-1,-2]}}]}`))
 	f.Add([]byte(`{"choices":[{"logprobs":{"tokens":["token_id:-1"],"content":[{}]}}]}`))

@@ -2,8 +2,8 @@ package environment
 
 import "testing"
 
-// What others have queued does not stop an environment that owes its share of a batch: theirs cannot be trained without
-// it. It stops when its share of the batches that may be ahead of training is there.
+// The groups of others in the queue do not stop an environment below its share of a batch: theirs cannot be trained
+// without it. It stops when its share of the batches that may be ahead of training is queued.
 func TestAnEnvironmentThatOwesItsShareGoesOn(t *testing.T) {
 	t.Parallel()
 	half := 0.5

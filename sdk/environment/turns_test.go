@@ -27,17 +27,17 @@ import (
 const (
 	turnBegins = 256
 	turnEnds   = 257
-	merged     = 300 // "ab", which the tokenizer never writes: turning the answer into tokens again would lose it
+	merged     = 300 // "ab", which the tokenizer never produces: tokenizing the answer again would give other ids
 )
 
-// chatML is an inference server with the chat template of ChatML and a tokenizer of bytes. Its answers hold a token
-// that the tokenizer would not give for their text.
+// chatML is an inference server with the chat template of ChatML and a byte tokenizer. Its answers hold a token that
+// the tokenizer would not produce for their text.
 type chatML struct {
 	*httptest.Server
 	mu      sync.Mutex
 	asked   [][]int // prompts of token ids
 	version atomic.Int64
-	cut     bool // answers end at max_tokens and not by themselves
+	cut     bool // answers end at max_tokens only
 }
 
 func newChatML(t *testing.T) *chatML {
@@ -115,7 +115,7 @@ type turnsConfig struct {
 	Fault string `recipe:"fault" default:"" doc:"What goes wrong"`
 }
 
-// turns is an environment whose episodes last some turns; the reward of turn i is i.
+// turns is an environment whose episodes have several turns; the reward of turn i is i.
 type turns struct {
 	config turnsConfig
 	begun  atomic.Int64
@@ -190,8 +190,8 @@ func setUpTurns(t *testing.T, c *chatML, change func(*turnsConfig)) (*turns, *ap
 	return env, a, b
 }
 
-// The sequence is the prompt, and then in turn what was sampled, token for token, and what stands between two answers,
-// masked, as the template writes it.
+// The sequence is the prompt, followed by the sampled tokens of each answer and, masked, the text between two answers
+// as the template writes it.
 func TestEpisodesKeepTheTokensThatWereSampled(t *testing.T) {
 	t.Parallel()
 	between := func(turn string) []int { // after an answer that ended its turn itself
@@ -248,7 +248,7 @@ func masked(tokens []int) []int {
 	return out
 }
 
-// Each answer counts as of the version that sampled it.
+// Each answer has the version that sampled it.
 func TestEpisodesAcrossWeightUpdatesSayWhichVersionSampledWhat(t *testing.T) {
 	t.Parallel()
 	c := newChatML(t)
@@ -273,7 +273,7 @@ func TestEpisodesAcrossWeightUpdatesSayWhichVersionSampledWhat(t *testing.T) {
 	}
 }
 
-// What the environment's server does wrong costs attempts and never a reward.
+// Errors of the environment's server cost attempts and never lead to a reward.
 func TestInfrastructureFailuresAreNoRewards(t *testing.T) {
 	t.Parallel()
 	t.Run("begins again", func(t *testing.T) {

@@ -26,7 +26,7 @@ func text(n int) event.Body { return event.LogLine{Message: strings.Repeat("x", 
 // outputs is the schema of the block's outputs.
 var outputs = &spec.Schema{}
 
-// drain reads everything after a number that is there now, and fails on a hole or a repetition.
+// drain reads all present events after a number, and fails on a gap or a repetition.
 func drain(t *testing.T, l *eventlog.Log, after uint64) []event.Event {
 	t.Helper()
 	var all []event.Event
@@ -113,7 +113,7 @@ func TestWhatIsKeptNowhereIsAGap(t *testing.T) {
 	}
 }
 
-// A block that lives for days tells once which programs are its own. Whoever comes after it must still find them.
+// A block that runs for days reports its own programs once. A later engine must still find them.
 func TestTheHandleOutlivesEverythingElse(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), eventlog.FileName)
@@ -236,7 +236,8 @@ func TestAFullDiskKeepsEventsInMemory(t *testing.T) {
 	}
 }
 
-// While the disk is full events are in memory; all that memory holds are in the file when there is room again, also
+// While the disk is full events are in memory; with room again all of them are in the file, also after the end of the
+// block.
 // after the end of the block.
 func TestTheFileIsWrittenWhenThereIsRoomAgain(t *testing.T) {
 	t.Parallel()
@@ -297,7 +298,7 @@ func TestTheFileIsWrittenWhenThereIsRoomAgain(t *testing.T) {
 	}
 }
 
-// FuzzRead gives the reader damaged files: it must not fail, nor make up events that are out of order.
+// FuzzRead gives the reader damaged files: it must not fail, nor return events out of order.
 func FuzzRead(f *testing.F) {
 	path := filepath.Join(f.TempDir(), eventlog.FileName)
 	l, err := eventlog.Open(path, 1, outputs, eventlog.Limits{})

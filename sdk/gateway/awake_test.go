@@ -15,8 +15,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// cachingEngine is an engine with one number for weights, and a prefix cache: it uses again what it has computed of a
-// prompt.
+// cachingEngine is an engine with one number as weights, and a prefix cache of what it has computed of prompts.
 type cachingEngine struct {
 	mu      sync.Mutex
 	weight  float64

@@ -65,7 +65,7 @@ func playRole(role string) {
 			_, _ = w.Write(answer)
 		})
 		go func() { panic(http.Serve(ln, h)) }()
-	case "floor": // the standard library's reverse proxy, which does nothing else
+	case "floor": // the standard library's reverse proxy alone
 		target, err := url.Parse(os.Getenv(benchEngine))
 		if err != nil {
 			panic(err)
@@ -74,7 +74,7 @@ func playRole(role string) {
 		p.Transport = &http.Transport{MaxIdleConnsPerHost: 1024, DisableCompression: true}
 		p.FlushInterval = -1
 		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			body, _ := io.ReadAll(r.Body) // otherwise it sometimes ends a stream that begins before the body has been sent
+			body, _ := io.ReadAll(r.Body) // otherwise it sometimes closes a stream that begins before the body has been sent
 			r.Body = io.NopCloser(bytes.NewReader(body))
 			p.ServeHTTP(w, r)
 		})
@@ -102,7 +102,7 @@ func playRole(role string) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// benchStream answers with 256 events, each sent by itself.
+// benchStream answers with 256 events, each sent separately.
 func benchStream(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	out := http.NewResponseController(w)
@@ -213,8 +213,8 @@ var loads = []load{
 }
 
 // BenchmarkThroughput keeps 32 requests in flight and reports how many the gateway answers in a second of its own CPU
-// time, beside the standard library's reverse proxy (floor) where that does the same job. The role pieces is a gateway
-// that makes answers from streams: 8 tokens in an event, or one by one.
+// time, beside the standard library's reverse proxy (floor) where that can do the same. The role pieces is a gateway
+// that makes answers from streams: 8 tokens in an event, or one.
 func BenchmarkThroughput(b *testing.B) {
 	for _, l := range loads {
 		roles := []string{"floor", "gateway"}
@@ -257,7 +257,7 @@ func throughput(b *testing.B, l load, role string) {
 	}
 }
 
-// BenchmarkLatency sends one request at a time, in turns directly to the engine and through the gateway.
+// BenchmarkLatency sends one request at a time, alternately to the engine and through the gateway.
 func BenchmarkLatency(b *testing.B) {
 	for _, l := range loads[:1] {
 		b.Run(l.name, func(b *testing.B) {
@@ -351,8 +351,8 @@ func BenchmarkGather(b *testing.B) {
 	}
 }
 
-// BenchmarkUpdate is the gateway's own part in a weight update, driven over HTTP as a sync does: hold, an update that
-// does nothing, version raised, requests through again.
+// BenchmarkUpdate is the gateway's own part in a weight update, driven over HTTP as by a sync block: hold, an update
+// that does nothing, version raised, requests forwarded again.
 func BenchmarkUpdate(b *testing.B) {
 	g := start(b, Config{Update: func(context.Context, []Replica, WeightUpdate) error { return nil }},
 		newEngine(b), newEngine(b))

@@ -39,7 +39,7 @@ func TestAnUpdateInItsEarlierForm(t *testing.T) {
 	}
 }
 
-// Everything a sync does, over HTTP as it would from another process.
+// All calls of a sync block, over HTTP as from another process.
 func TestClientDrivesAnUpdate(t *testing.T) {
 	t.Parallel()
 	a, b := newEngine(t), newEngine(t)

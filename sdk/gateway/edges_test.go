@@ -194,7 +194,7 @@ func TestUpdateRefuses(t *testing.T) {
 	}
 }
 
-// A gateway that comes back takes the same address, and is the same to clients.
+// A restarted gateway listens on the same address, and clients need no change.
 func TestSameAddressAfterRestart(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -279,7 +279,7 @@ func TestAnEndlessListOfModelsIsCutOff(t *testing.T) {
 	}
 }
 
-// Clients are distinguished by names that they choose; the names are kept, so they must not be long.
+// Clients choose the names by which they are distinguished; the names are kept, so their length is bounded.
 func TestLongNamesOfClientsAreCut(t *testing.T) {
 	t.Parallel()
 	g := start(t, Config{}, newEngine(t))

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// fakeEngine stands for vLLM: it answers in vLLM's formats and can be made to wait, fail, or die.
+// fakeEngine stands for vLLM: it answers in vLLM's formats and can be made to wait, fail, or exit.
 type fakeEngine struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -201,7 +201,7 @@ const (
 	adminToken = "admin-token"
 )
 
-// each loads weights into one replica after the other.
+// each makes an Update function of one that loads weights into one replica.
 func each(load func(context.Context, Replica, WeightUpdate) error) func(context.Context,
 	[]Replica, WeightUpdate) error {
 	return func(ctx context.Context, replicas []Replica, u WeightUpdate) error {
@@ -218,7 +218,7 @@ func each(load func(context.Context, Replica, WeightUpdate) error) func(context.
 	}
 }
 
-// start runs a gateway in front of the engines, each of which is admitted at the configured version.
+// start runs a gateway in front of the engines, each admitted at the configured version.
 func start(t testing.TB, cfg Config, engines ...*fakeEngine) *Gateway {
 	t.Helper()
 	cfg.Address, cfg.Token, cfg.AdminToken = "127.0.0.1:0", dataToken, adminToken
@@ -287,7 +287,7 @@ func send(ctx context.Context, g *Gateway, path, body string) (reply, error) {
 	return reply{resp.StatusCode, resp.Header, resp.Trailer, string(b)}, err
 }
 
-// eventually waits for a condition that another goroutine brings about.
+// eventually waits for a condition that another goroutine causes.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)

@@ -30,7 +30,7 @@ func TestFailover(t *testing.T) {
 	var once atomic.Bool
 	tests := []struct {
 		name    string
-		engines []http.HandlerFunc // nil answers well
+		engines []http.HandlerFunc // nil answers normally
 		want    int
 		asked   []int // requests each engine got; -1 any
 	}{

@@ -60,7 +60,7 @@ func sameJSON(t *testing.T, what string, got, want []byte) {
 	}
 }
 
-// Clients take the first entry of each position for the sampled token, whatever else is listed.
+// Clients take the first entry of each position as the sampled token, whatever else is listed.
 func TestSampledTokenComesFirst(t *testing.T) {
 	t.Parallel()
 	q, err := translateRequest([]byte(`{"prompt":[1],"logprobs":2}`), "")
@@ -167,8 +167,8 @@ func TestGenerateOverHTTP(t *testing.T) {
 	}
 }
 
-// Whatever a client sends, the translator either refuses or makes valid JSON with the prompt it was given; whatever an
-// engine answers, the result is an error or valid JSON whose tokens and log-probabilities agree.
+// The translator refuses a request or makes valid JSON with its prompt; for any answer of an engine, the result is an
+// error or valid JSON whose tokens and log-probabilities agree.
 func FuzzGenerate(f *testing.F) {
 	dirs, _ := filepath.Glob("testdata/generate/*")
 	for _, dir := range dirs {
@@ -184,7 +184,7 @@ func FuzzGenerate(f *testing.F) {
 		if !json.Valid(q.body) {
 			t.Fatalf("made %s of %s", q.body, request)
 		}
-		if !json.Valid(answer) { // engines do answer JSON; the bytes are passed through otherwise
+		if !json.Valid(answer) { // engines do answer in JSON; otherwise the bytes are passed through
 			return
 		}
 		done := readCompletion(gjson.ParseBytes(answer), q.shape())
@@ -216,7 +216,7 @@ func FuzzGenerate(f *testing.F) {
 	})
 }
 
-// Bodies are stamped by splicing; the rest of them must stay what it was.
+// Bodies are stamped by splicing; the rest of them must be unchanged.
 func FuzzSplice(f *testing.F) {
 	for _, s := range []string{`{}`, ` { "a" : 1 }`, `[1]`, `{"a":{}}`, `"x"`, ``, `{`} {
 		f.Add([]byte(s))

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestHealthMeansReady follows /health through the life of a replica: 200 exactly while a request would be answered, or
-// held by an update that is in progress.
+// TestHealthMeansReady follows /health through the states of a replica: 200 exactly while a request would be answered,
+// or held by an update in progress.
 func TestHealthMeansReady(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)

@@ -26,7 +26,7 @@ func blocking(e *fakeEngine) (entered chan struct{}, release chan struct{}) {
 	return entered, release
 }
 
-// background sends a request and gives its reply later.
+// background sends a request; the channel gets its reply.
 func background(t *testing.T, g *Gateway, path, body string) chan reply {
 	t.Helper()
 	out := make(chan reply, 1)

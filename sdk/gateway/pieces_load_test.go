@@ -16,16 +16,16 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// sampler is an engine whose tokens are the version that sampled them. As in an engine, weights change between two
-// steps, when what the last one sampled has been sent.
+// sampler is an engine whose tokens are the version that sampled them. Weights change between two steps, when the
+// tokens of the last step have been sent.
 type sampler struct {
 	step    sync.RWMutex
 	version int
 	pieces  *pieces
 }
 
-// pieces sends one piece of an answer after another, each when the gateway has read the one before: what was sampled
-// before an update has arrived by then, however busy the machine is.
+// pieces sends the pieces of an answer, each when the gateway has read the previous one: what was sampled before an
+// update has arrived by then, however busy the machine is.
 type pieces struct {
 	mu      sync.Mutex
 	gateway atomic.Pointer[Gateway]
@@ -37,7 +37,7 @@ func (p *pieces) send(ctx context.Context, w http.ResponseWriter, event string) 
 	g := p.gateway.Load()
 	before := g.sign.Load()
 	sendEvents(w, event)
-	for g.sign.Load() == before && ctx.Err() == nil { // it gives up an answer whose replica has failed
+	for g.sign.Load() == before && ctx.Err() == nil { // it cancels an answer whose replica has failed
 		time.Sleep(20 * time.Microsecond)
 	}
 }
@@ -45,7 +45,7 @@ func (p *pieces) send(ctx context.Context, w http.ResponseWriter, event string) 
 func (s *sampler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/update" {
 		s.step.Lock()
-		defer time.Sleep(10 * time.Millisecond) // verifying the weights takes longer than noting a piece that was read
+		defer time.Sleep(10 * time.Millisecond) // verifying the weights takes longer than recording a piece that was read
 		defer s.step.Unlock()
 		if s.version, _ = strconv.Atoi(r.URL.RawQuery); rand.IntN(8) == 0 {
 			s.version = 1 << 20 // broken
@@ -60,12 +60,12 @@ func (s *sampler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			s.pieces.send(r.Context(), w, fmt.Sprintf(`{"choices":[{"index":0,"text":"w","token_ids":[%d,%d],"logprobs":{"token_logprobs":[-%d,-1]},"finish_reason":%s}]}`, v, v, i, end))
 		}
 		s.step.RUnlock()
-		time.Sleep(time.Duration(rand.IntN(6)) * time.Millisecond) // an answer takes longer than that
+		time.Sleep(time.Duration(rand.IntN(6)) * time.Millisecond) // answers take longer than that
 	}
 }
 
-// Under load, updates, failures and aborts: each token of an answer was sampled by its recorded version or by a newer
-// one, never by an older one, and by none outside of the answer's range.
+// Under load, updates, failures and aborts: each token was sampled by its recorded version or by a newer one, never by
+// an older one, and by none outside the answer's range.
 func TestEachTokenIsAtLeastAsNewAsItsVersion(t *testing.T) {
 	t.Parallel()
 	var list []*fakeEngine

@@ -73,7 +73,7 @@ func cut(t *testing.T, whole []byte, pieces *rand.Rand) []string {
 				head, tail := *c.Logprobs, *c.Logprobs
 				head.Values, tail.Values = head.Values[:n], tail.Values[n:]
 				head.Tokens, tail.Tokens = head.Tokens[:n], tail.Tokens[n:]
-				if len(head.Top) > 0 { // SGLang gives neither unless it is asked
+				if len(head.Top) > 0 { // SGLang includes neither unless asked
 					head.Top, tail.Top = head.Top[:n], tail.Top[n:]
 				}
 				if len(head.Offsets) > 0 {
@@ -82,7 +82,7 @@ func cut(t *testing.T, whole []byte, pieces *rand.Rand) []string {
 				p.Logprobs, c.Logprobs = &head, &tail
 			}
 		}
-		if tokens > 0 { // vLLM leaves out a completion that holds nothing at all
+		if tokens > 0 { // vLLM leaves out an empty completion
 			b, err := json.Marshal(map[string]any{"id": answer.ID, "object": "text_completion", "choices": []oneChoice{p}})
 			if err != nil {
 				t.Fatal(err)
@@ -96,7 +96,7 @@ func cut(t *testing.T, whole []byte, pieces *rand.Rand) []string {
 	return append(events, "[DONE]")
 }
 
-// either answers with whole, or with a stream where one is asked for.
+// either answers with a whole body, or with a stream if one is requested.
 func either(whole []byte, events []string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -118,7 +118,7 @@ func sendEvents(w http.ResponseWriter, events ...string) {
 	}
 }
 
-// streams counts the requests for a stream that an engine has seen.
+// streams counts the requests for a stream that an engine received.
 func (e *fakeEngine) streams() (n int) {
 	for _, r := range e.seen() {
 		if gjson.Get(r.body, "stream").Bool() {
@@ -138,7 +138,7 @@ func expecting(t testing.TB, c Config, engines ...*fakeEngine) *Gateway {
 	return g
 }
 
-// However an engine splits its stream, the client and the record get the same as without a stream.
+// However an engine splits its stream, client and record get the same as without a stream.
 func TestAnAnswerMadeFromAStreamIsTheSame(t *testing.T) {
 	t.Parallel()
 	cases, err := filepath.Glob("testdata/generate/*")
@@ -189,7 +189,7 @@ func known(g *Gateway) (list []string) {
 	return list
 }
 
-// atOnce joins a gateway to an engine by pipes without a buffer: what the engine has flushed, the gateway has read.
+// atOnce connects a gateway to an engine by pipes without a buffer: what the engine has flushed, the gateway has read.
 func atOnce(t *testing.T, g *Gateway, e *fakeEngine) {
 	t.Helper()
 	conns := make(chan net.Conn)
@@ -228,8 +228,8 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { p.cancel(); return nil }
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
 
-// An update comes while two completions are generated: client and record get each token's version, in doubt the older
-// one.
+// An update comes while two completions are generated: client and record get each token's version, the older one if it
+// is uncertain.
 func TestGenerateAcrossAnUpdateGivesTheVersionOfEachToken(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, request, at string }{
@@ -281,7 +281,7 @@ func TestGenerateAcrossAnUpdateGivesTheVersionOfEachToken(t *testing.T) {
 	}
 }
 
-// Streams behind /generate cost time, so there are none unless an answer may span an update.
+// Streams behind /generate cost time, so they are used only if an answer may span an update.
 func TestStreamsAreUsedOnlyWhenAnswersMaySpanUpdates(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)
@@ -369,7 +369,7 @@ func TestAStreamThatFailsMidway(t *testing.T) {
 		always bool // otherwise only the first stream fails
 		again  string
 		status int
-		off    bool // after a while no streams are asked for any more
+		off    bool // after some failures no streams are requested any more
 	}{
 		{"the engine says that it failed", stream(begun, `{"error":{"message":"out of memory","code":500}}`, "[DONE]"),
 			false, "stream", 200, false},
@@ -444,8 +444,8 @@ func TestAStreamThatFailsMidway(t *testing.T) {
 	}
 }
 
-// A client that goes away, a hold that aborts, and an update that fails end a stream behind /generate as they end
-// anything else.
+// A client that disconnects, a hold that aborts, and an update that fails end a stream behind /generate like any other
+// request.
 func TestAStreamBehindGenerateIsCancelled(t *testing.T) {
 	t.Parallel()
 	const request = `{"prompt":[1,2],"logprobs":0}`
@@ -496,7 +496,7 @@ func TestAStreamBehindGenerateIsCancelled(t *testing.T) {
 		if err := g.Resume(h.ID); err != nil {
 			t.Fatal(err)
 		}
-		close(next) // no fixed order: the engine's end of the first request may still be open
+		close(next) // without order: the engine's end of the first request may still be open
 		if r := <-got; r.status != 200 || gjson.Get(r.body, "token_ids").Raw != "[[5,6]]" ||
 			gjson.Get(r.body, "policy_version").Int() != 3 {
 			t.Errorf("%d %s", r.status, r.body)
@@ -516,7 +516,7 @@ func TestAStreamBehindGenerateIsCancelled(t *testing.T) {
 			Mode: ModeKeep}); err != nil {
 			t.Fatal(err)
 		}
-		close(next) // no fixed order: the engine's end of the first request may still be open
+		close(next) // without order: the engine's end of the first request may still be open
 		if r := <-got; r.status != 200 || gjson.Get(r.body, "policy_version").Int() != 3 ||
 			gjson.Get(r.body, "policy_version_max").Int() != 3 {
 			t.Errorf("%d %s", r.status, r.body)

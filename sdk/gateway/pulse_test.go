@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestPulseCountsRequests follows requests to an engine that waits, and those that a hold keeps back.
+// TestPulseCountsRequests counts requests at an engine that waits, and those that a hold keeps back.
 func TestPulseCountsRequests(t *testing.T) {
 	t.Parallel()
 	e, clock := newEngine(t), newClock()

@@ -16,8 +16,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// life is an engine that is killed and started again: each life begins with the weights of version 0, and what was
-// being loaded into the one before is lost with it.
+// life is an engine that is killed and restarted: each attempt begins with the weights of version 0, and a load in
+// progress is lost.
 type life struct {
 	mu     sync.Mutex
 	number int
@@ -48,8 +48,8 @@ func (l *life) load(version int64) error {
 	return nil
 }
 
-// A replica is killed and comes back with its first weights again and again, at any moment of the updates that go on.
-// Nobody is ever answered by it with weights that are older than the version on the answer.
+// A replica is repeatedly killed and comes back with its first weights, at any moment of the updates. It never answers
+// with weights that are older than the version on the answer.
 func TestAReplicaThatRestartsDuringUpdatesServesTheCurrentVersionOnly(t *testing.T) {
 	t.Parallel()
 	lives := []*life{{}, {}}
@@ -99,7 +99,7 @@ func TestAReplicaThatRestartsDuringUpdatesServesTheCurrentVersionOnly(t *testing
 		again(func() {
 			r, err := send(context.Background(), g, "/v1/completions", fmt.Sprintf(`{"prompt":"%d"}`, rand.Int()))
 			if err != nil || r.status != http.StatusOK {
-				return // it was killed under the request, and there was nobody to repeat it
+				return // it was killed during the request, and no other replica could repeat it
 			}
 			answered[gjson.Get(r.body, "by").Int()].Add(1)
 			if is, says := gjson.Get(r.body, "serves").Int(), gjson.Get(r.body, "policy_version").Int(); is < says {

@@ -60,7 +60,8 @@ func streamed(t *testing.T, g *Gateway, between func(event int)) {
 	}
 }
 
-// Generation goes on across an update: the record says which version sampled which token, in doubt the older one.
+// Generation continues across an update: the record says which version sampled which token, the older one if it is
+// uncertain.
 func TestAStreamAcrossAnUpdateKeepsTheVersionOfEachToken(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)
@@ -83,13 +84,13 @@ func TestAStreamAcrossAnUpdateKeepsTheVersionOfEachToken(t *testing.T) {
 	})
 	eventually(t, "the record", func() bool { _, found, _ := g.Lookup([]int{1, 2, 5, 6, 7, 8}); return found })
 	rec, _, _ := g.Lookup([]int{1, 2, 5, 6, 7, 8})
-	// Token 7 came after the update, but may have been on its way: it counts as sampled by the previous version.
+	// Token 7 arrived after the update, but may have been sent before: it counts as sampled by the previous version.
 	if got := fmt.Sprint(rec.Versions); rec.Version != 2 || rec.VersionMax != 3 || got != "[{2 0 3} {3 3 4}]" {
 		t.Errorf("recorded %d to %d, %s", rec.Version, rec.VersionMax, got)
 	}
 }
 
-// The versions that the engine reports for each token are exact, and replace what the gateway saw.
+// The versions that the engine reports for each token are exact, and replace the gateway's own.
 func TestVersionsReportedByTheEngineAreUsed(t *testing.T) {
 	t.Parallel()
 	const spans = `,"weight_versions":[{"version":"2","start":0,"end":1},{"version":"3","start":1,"end":2}]`

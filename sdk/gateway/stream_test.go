@@ -42,7 +42,7 @@ func TestStreamPassesUnbuffered(t *testing.T) {
 		t.Errorf("the header says version %q, want 2", v)
 	}
 	lines := bufio.NewScanner(resp.Body)
-	for i := range 3 { // each event must come before the engine may continue
+	for i := range 3 { // each event must arrive before the engine may continue
 		for lines.Scan() && lines.Text() == "" {
 		}
 		if !strings.HasPrefix(lines.Text(), "data: ") {
@@ -100,7 +100,7 @@ func TestAbortEndsAStreamWithAnError(t *testing.T) {
 	}
 }
 
-// A stream without token ids is not read event by event, but its tokens are counted when it says how many there were.
+// A stream without token ids is not parsed event by event, but its tokens are counted if it reports their number.
 func TestStreamUsageIsCounted(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)

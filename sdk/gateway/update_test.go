@@ -256,7 +256,7 @@ func TestUpdateUnderOwnHold(t *testing.T) {
 	if _, err := g.UpdateWeights(ctx, WeightUpdate{Weights: sdk.Weights{Version: 2}}); !errors.Is(err, ErrHeld) {
 		t.Errorf("a second update: %v, want ErrHeld", err)
 	}
-	clock.advance(time.Hour) // the lease runs out meanwhile: requests must not slip in between old and new weights
+	clock.advance(time.Hour) // the lease ends meanwhile: no request may be forwarded between old and new weights
 	if !g.Status().Held {
 		t.Error("let requests through during an update")
 	}
@@ -273,11 +273,11 @@ func TestUpdateUnderOwnHold(t *testing.T) {
 	}
 }
 
-// Under load and random updates, failures and restarts, every answer's stamp covers the weights that really made it,
-// and draining makes it exact.
+// Under load and random updates, failures and restarts, every answer's stamp covers the weights that made it, and with
+// draining it is exact.
 func TestVersionsNeverMix(t *testing.T) {
 	t.Parallel()
-	const broken, dead = -1000, -2000 // versions of engines that must not be asked
+	const broken, dead = -1000, -2000 // versions of engines that must get no request
 	for _, mode := range []Mode{ModeDrain, ModeAbort, ModeKeep, ModeNone} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
@@ -345,10 +345,10 @@ func TestVersionsNeverMix(t *testing.T) {
 				if rand.IntN(3) == 0 {
 					_ = g.ReplicaLost("0", "test")
 					served[0].Store(dead)
-					_ = g.Admit(context.Background(), "0", -1) // may be broken, then the next update repairs it
+					_ = g.Admit(context.Background(), "0", -1) // may be broken; the next update then repairs it
 				}
 			}
-			for g.Admit(context.Background(), "1", -1) != nil { // else all three may be broken now
+			for g.Admit(context.Background(), "1", -1) != nil { // otherwise all three may be broken now
 			}
 			before := answers.Load()
 			eventually(t, "more answers", func() bool { return answers.Load() > before+20 || t.Failed() })

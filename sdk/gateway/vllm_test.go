@@ -16,9 +16,8 @@ import (
 )
 
 // TestRealVLLM runs against a real vLLM that serves any model in float32, if RECIPE_TEST_VLLM_URL and
-// RECIPE_TEST_VLLM_MODEL say where and which. The log-probabilities of what /generate sampled must be those that the
-// engine gives to the same tokens as a prompt: it verifies that tokens and log-probabilities are aligned, not only
-// equally many.
+// RECIPE_TEST_VLLM_MODEL give its address and model. The engine must give the tokens that /generate sampled the same
+// log-probabilities as tokens of a prompt: tokens and log-probabilities are aligned, not only equally many.
 func TestRealVLLM(t *testing.T) {
 	url, model := os.Getenv("RECIPE_TEST_VLLM_URL"), os.Getenv("RECIPE_TEST_VLLM_MODEL")
 	if url == "" {
@@ -163,7 +162,7 @@ func TestRealVLLM(t *testing.T) {
 		long := `{"prompt":[` + ids + `],"n":2,"max_tokens":60,"logprobs":0,"ignore_eos":true}`
 		got := background(t, g, "/generate", long)
 		eventually(t, "the request at the engine", func() bool { return g.Status().InFlight == 1 })
-		time.Sleep(300 * time.Millisecond) // into the generation; the outcome is the same without
+		time.Sleep(300 * time.Millisecond) // so long into the generation; the result is the same without it
 		h, err := g.Hold(ctx, HoldRequest{Mode: ModeAbort})
 		if err != nil {
 			t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// Requests wait as long as the owner of a hold renews it, and no longer than HoldTimeout after that.
+// Requests wait as long as the owner of a hold renews it, and no longer than HoldTimeout after the last renewal.
 func TestWaitingFollowsTheRenewalsOfAHold(t *testing.T) {
 	t.Parallel()
 	clock := newClock()

@@ -25,13 +25,13 @@ type serverConfig struct {
 	Engines []string `recipe:"engines" required:"true" doc:"Addresses of the engines."`
 }
 
-// serverOutputs are more than the kind's.
+// serverOutputs has an output besides those of the kind.
 type serverOutputs struct {
 	outputs.Inference
 	Transports []string `recipe:"transports" doc:"How weights can move."`
 }
 
-// server is an inference plugin whose engines are the test's, and their Engine.
+// server is an inference plugin and its Engine, both controlled by the test.
 type server struct {
 	*inference.Local // answers nothing; it only runs until it is stopped
 	started          chan struct{}
@@ -50,7 +50,7 @@ func (s *server) Start(_ context.Context, req sdk.Request[serverConfig], host in
 	defer s.mu.Unlock()
 	s.host = host
 	for _, url := range req.Config.Engines {
-		// What a recipe names is version 0; with a policy it is not known what these engines hold.
+		// The model that a recipe names is version 0; with a policy the version of these engines is unknown.
 		r := inference.Replica{ID: url, URL: url}
 		if req.Policy.Version > 0 {
 			r.Version = inference.UnknownVersion
@@ -121,7 +121,7 @@ func engine(t *testing.T) string {
 	return e.URL
 }
 
-// replicas waits until the gateway's replicas are as expected, by how many are let through.
+// replicas waits until the gateway has the expected replicas, of which so many are admitted.
 func replicas(t *testing.T, b *plugintest.Block, what string, fits func(gateway.Status) bool) {
 	t.Helper()
 	g := gateway.NewClient(b.Output("control_url"), b.Output("control_token"))
@@ -141,8 +141,8 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// admitsAnother adds a replica of version 0 behind those that there are. Replicas are admitted in this order, so once
-// it is let through, it is decided that the gateway has left the others as check finds them.
+// admitsAnother adds a replica of version 0. Replicas are admitted in order, so once it is admitted, the gateway has
+// decided about the others.
 func admitsAnother(t *testing.T, b *plugintest.Block, s *server, check func(gateway.Status)) {
 	t.Helper()
 	another := engine(t)
@@ -212,8 +212,8 @@ func TestOneUpdateForAllReplicas(t *testing.T) {
 	replicas(t, b, "three replicas at version 1", func(s gateway.Status) bool { return through(s) == 3 && s.Version == 1 })
 }
 
-// A replica appears while an update is in progress, which reaches it as well: the version that the engine named before
-// the update is out of date when the replica is admitted, and loading the weights once more would close it for nothing.
+// A replica appears during an update, which reaches it as well: the version that the engine reported before the update
+// is out of date when the replica is admitted, and loading the weights again would close it needlessly.
 func TestAReplicaIsAdmittedAtTheVersionThatItServesNow(t *testing.T) {
 	t.Parallel()
 	s := newServer()
@@ -265,7 +265,7 @@ func TestAnEngineThatComesBackIsClosedUntilItsWeightsAreKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-s.updates
-	// The engine dies and is started again at the same address, from its base model: the plugin says so in this order.
+	// The engine dies and is restarted at the same address, with its base model: the plugin reports it in this order.
 	s.say()
 	replicas(t, b, "gateway without replicas", func(s gateway.Status) bool { return len(s.Replicas) == 0 })
 	s.say(inference.Replica{ID: first, URL: first, Version: inference.UnknownVersion})
@@ -277,7 +277,7 @@ func TestAnEngineThatComesBackIsClosedUntilItsWeightsAreKnown(t *testing.T) {
 	if w := <-s.updates; w.Version != 1 {
 		t.Errorf("the other replica was brought %+v", w)
 	}
-	// Once it is known that it serves version 0, the gateway loads the last update by itself.
+	// When its version is known to be 0, the gateway loads the last update by itself.
 	s.say(inference.Replica{ID: first, URL: first})
 	if w := <-s.updates; w.Version != 1 || w.Path != "/w" {
 		t.Errorf("it was brought %+v", w)
@@ -304,7 +304,7 @@ func TestAnEngineThatLoadedThePolicyServesAtOnce(t *testing.T) {
 	}
 }
 
-// An engine that starts with what the recipe names gets the run's weights before it is let through: the SDK does that.
+// An engine that starts with the recipe's model gets the run's weights before it is admitted: the SDK does that.
 func TestANewAttemptGetsTheWeightsOfThePolicy(t *testing.T) {
 	t.Parallel()
 	s := newServer()
@@ -340,8 +340,8 @@ func TestAnUpdateThatPanicsIsAnErrorOfThatUpdate(t *testing.T) {
 	}
 }
 
-// Once the gateway stands, dependents may start: an engine that starts again is a degraded block and not one that is
-// not ready yet.
+// Once the gateway listens, dependents may start: an engine that restarts makes the block degraded, and not "not ready
+// yet".
 func TestAnEngineThatStartsAgainKeepsNobodyWaiting(t *testing.T) {
 	t.Parallel()
 	s := newServer()
@@ -356,7 +356,7 @@ func TestAnEngineThatStartsAgainKeepsNobodyWaiting(t *testing.T) {
 	}
 }
 
-// The gateway answers for the model while no replica can.
+// The gateway answers requests for the models while no replica can.
 func TestTheGatewayKnowsTheModelsName(t *testing.T) {
 	t.Parallel()
 	s := newServer()

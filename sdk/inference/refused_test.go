@@ -11,7 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// Weights that were refused by their check are not served because the plugin says that its engine has them.
+// Weights that failed their check are not served because the plugin reports that its engine has them.
 func TestWhatAPluginHasLoadedIsNotTrusted(t *testing.T) {
 	t.Parallel()
 	s := newServer()

@@ -10,7 +10,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/interpreter"
 )
 
-// prepare makes an environment as `recipe init` does, but for the packages.
+// prepare makes an environment as `recipe init` does, without the packages.
 func prepare(t *testing.T, e interpreter.Environment) interpreter.Environment {
 	t.Helper()
 	python(t, e.Executable(), 0o700)
@@ -29,7 +29,7 @@ func environmentOf(t *testing.T, r sdk.Runtime, plugin sdk.Packages, dir string)
 	return e, managed
 }
 
-// It changes the process's environment, so nothing here is parallel.
+// Not parallel: it changes the process's environment.
 func TestPreparedEnvironments(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	t.Setenv("HOME", t.TempDir()) // where the cache is on macOS

@@ -31,7 +31,7 @@ func of(t *testing.T, dir string, requirements ...string) string {
 	return e.Dir
 }
 
-// The same text in two recipes means two packages, and the same package however it is written.
+// The same path in two recipes means two packages, and one package has one identity however its path is written.
 func TestPathsCountFromTheRecipe(t *testing.T) {
 	t.Parallel()
 	one, two := t.TempDir(), t.TempDir()
@@ -69,7 +69,7 @@ func TestPathsCountFromTheRecipe(t *testing.T) {
 	}
 }
 
-// What is installed from a folder is noticed when it changes, and what is not is not.
+// A change of an installed folder is noticed, and other changes are not.
 func TestAChangedPackageIsNoticed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -9,7 +9,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
 
-// Each method answers as regexp's own does, also when several goroutines use the expression for the first time.
+// Each method returns what regexp's own returns, also when several goroutines use the expression for the first time.
 func TestAnswersAsRegexpDoes(t *testing.T) {
 	t.Parallel()
 	const expr, text = `(\w)=(\d+)`, "a=1 b=23 c="
@@ -43,7 +43,7 @@ func TestAnswersAsRegexpDoes(t *testing.T) {
 	}
 }
 
-// Nothing is compiled before it is used: an expression that is wrong is found by the first use, not by the declaration.
+// Nothing is compiled before it is used: a wrong expression fails at its first use, not at its declaration.
 func TestNothingIsCompiledBeforeItIsUsed(t *testing.T) {
 	t.Parallel()
 	wrong := lazyregexp.New(`(`)

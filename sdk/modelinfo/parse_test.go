@@ -2,7 +2,7 @@ package modelinfo
 
 import "testing"
 
-// FuzzParse: any config.json is a shape with positive sizes, or an error. Files have no part in it: they took all of
+// FuzzParse: a config.json gives a shape with positive sizes, or an error. It uses no files, which would take most of
 // the time.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"num_hidden_layers":1,"hidden_size":2,"num_attention_heads":1,"vocab_size":3}`))

@@ -50,7 +50,7 @@ func wait(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// said waits until the program has written so many lines, and returns them as numbers.
+// said waits until the program has written that many lines, and returns them as numbers.
 func said(t *testing.T, p *proc.Program, lines int) []int {
 	t.Helper()
 	wait(t, fmt.Sprintf("%d lines", lines), func() bool { return len(strings.Fields(p.Tail(lines))) == lines })
@@ -204,7 +204,7 @@ func TestAStrangerIsNeverTouched(t *testing.T) {
 		h.Mark = "0123456789abcdef01234567"
 		change(&h)
 		if runtime.GOOS != "linux" && strings.HasSuffix(name, "mark") {
-			continue // the system does not tell
+			continue // the system does not report it
 		}
 		if h.Alive() {
 			t.Errorf("%s: it is taken for the program", name)
@@ -229,8 +229,8 @@ func TestAStrangerIsNeverTouched(t *testing.T) {
 // startless is a pid that nobody has.
 const startless = 1 << 22
 
-// A program that shows a title of its own (as vLLM's processes do) writes it over its environment, wholly or in part;
-// it is still found, by the log that it writes, and so is a process that it has started in another session.
+// A program that sets its own title (as vLLM's processes do) writes it over its environment, wholly or in part; it is
+// still found by the log that it writes, and so is a process that it started in another session.
 func TestAProgramThatOverwritesItsEnvironmentIsFound(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")

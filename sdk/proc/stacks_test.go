@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// hung is a program that waits for a lock which nobody gives, and has a child that does the same. Its own sitecustomize
-// is to be read all the same.
+// hung is a program that waits for a lock which is never released, and has a child that does the same. Its own
+// sitecustomize must still be loaded.
 const hung = `
 import os, subprocess, sys, threading
 def waits_for_ever(token):
@@ -83,7 +83,7 @@ func TestStacksOfAHungPython(t *testing.T) {
 	}
 }
 
-// TestAProgramThatDoesNotAnswerIsNotSignalled keeps a program alive that has no handler: the signal would end it.
+// TestAProgramThatDoesNotAnswerIsNotSignalled: a program without a handler would be ended by the signal.
 func TestAProgramThatDoesNotAnswerIsNotSignalled(t *testing.T) {
 	t.Parallel()
 	p, err := Start(context.Background(), Spec{Name: "sleeps", Argv: []string{"sleep", "600"}, LogDir: t.TempDir()})

@@ -9,7 +9,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// A block runs what was applied: a later start finds the copy, whatever the file has become.
+// A block runs the code that was applied: a later start finds the copy, whatever the file has become.
 func TestPinnedCodeOutlivesAChangeOfItsFile(t *testing.T) {
 	t.Parallel()
 	dir, folder := t.TempDir(), filepath.Join(t.TempDir(), "imports")

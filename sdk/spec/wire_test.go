@@ -84,7 +84,7 @@ func TestRoundTripProperty(t *testing.T) {
 	})
 }
 
-// A few bytes can be a number with a hundred million digits, which would be written out to pass it on.
+// A few bytes can encode a number with a hundred million digits, which would be written out to pass it on.
 func TestNumbersThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	s := schemaOf(t, config{})
@@ -97,7 +97,7 @@ func TestNumbersThatCannotBeWritten(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// "free" may be of any type: say that the text is a number.
+		// "free" may have any type: the text is declared a number.
 		data = bytes.Replace(data, []byte(`"string"`), []byte(`"number"`), 1)
 		if v, err := spec.Unmarshal(data, s); err == nil {
 			t.Errorf("%s is read: %s", text, v.GetAttr("free").Type().FriendlyName())
@@ -105,7 +105,7 @@ func TestNumbersThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// The decoder makes room for what a header claims: no header may claim more than follows it.
+// The decoder allocates what a header claims: no header may claim more than follows it.
 func TestLengthsThatAreNotThere(t *testing.T) {
 	t.Parallel()
 	s := schemaOf(t, config{})

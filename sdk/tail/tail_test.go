@@ -101,7 +101,7 @@ func TestFollowStartsAtAnOffset(t *testing.T) {
 	}
 }
 
-// A file that is trimmed stays small, and no line of it is missed or told twice, an unfinished one neither.
+// A file that is trimmed stays small, and no line of it is missed or read twice, nor an unfinished one.
 func TestFollowKeepsTheFileSmall(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "log")
@@ -137,7 +137,7 @@ func TestFollowKeepsTheFileSmall(t *testing.T) {
 	}
 }
 
-// waitSmall waits until a file holds less than what it is trimmed at.
+// waitSmall waits until a file is smaller than the size at which it is trimmed.
 func waitSmall(t *testing.T, path string) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreTopFunction("internal/poll.runtime_pollWait"))
 }
 
-// script answers requests one after the other and remembers them.
+// script answers requests in order and records them.
 type script struct {
 	mu       sync.Mutex
 	replies  []func(http.ResponseWriter)
@@ -238,7 +238,7 @@ func TestPostCompressesAndAuthenticates(t *testing.T) {
 	}
 }
 
-// A post that is tried again is the same post; another one of the same group is not.
+// A repeated post has the same key; another post of the same group has another.
 func TestARepeatedPostKeepsItsKey(t *testing.T) {
 	t.Parallel()
 	c, s, _, _ := start(t, says(500, ""), says(503, ""), says(200, `{"status":"received"}`))
@@ -288,7 +288,7 @@ func TestVersionsReadBothForms(t *testing.T) {
 	}
 }
 
-// Scores that nobody gave were read as 0, and trained on.
+// Missing scores were read as 0, and trained on.
 func TestANullIsNoNumber(t *testing.T) {
 	t.Parallel()
 	const good = `{"tokens":[[1],[2]],"masks":[[1],[2]],"scores":[1,0],"advantages":[null,[0.5]],"env_id":7,"policy_version":3}`

@@ -16,8 +16,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// quick are limits that a test can wait for. Headers and idle connections keep theirs: what a test sends at once may
-// take its time on a busy machine.
+// quick are short limits for tests. Those for headers and idle connections are the defaults: even what a test sends at
+// once may take time on a busy machine.
 func quick() Limits {
 	l := Defaults()
 	l.Stall = 300 * time.Millisecond
@@ -41,7 +41,7 @@ func serve(t *testing.T, l Limits, h http.HandlerFunc) string {
 	return ln.Addr().String()
 }
 
-// dial connects with a deadline that only a server that never gives up reaches.
+// dial connects with a deadline that only a server without limits reaches.
 func dial(t *testing.T, address string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", address)
@@ -64,7 +64,7 @@ func status(t *testing.T, c net.Conn) int {
 	return r.StatusCode
 }
 
-// readAll answers 408 to a body that stalls, and the number of its bytes otherwise.
+// readAll answers 408 to a body that stalls, else with the number of its bytes.
 func readAll(w http.ResponseWriter, r *http.Request) {
 	n, err := io.Copy(io.Discard, r.Body)
 	switch {
@@ -99,7 +99,7 @@ func TestABodyThatDoesNotComeIsATimeout(t *testing.T) {
 	}
 }
 
-// One byte now and then is no progress.
+// Single bytes now and then do not count as progress.
 func TestABodyThatTricklesIsATimeout(t *testing.T) {
 	t.Parallel()
 	c := dial(t, serve(t, quick(), readAll))
@@ -126,7 +126,7 @@ func TestABodyThatTricklesIsATimeout(t *testing.T) {
 	<-done
 }
 
-// A body that moves may take many times the window.
+// A body that makes progress may take many times the window.
 func TestASlowBodyThatMovesArrives(t *testing.T) {
 	t.Parallel()
 	l := quick()
@@ -145,7 +145,7 @@ func TestASlowBodyThatMovesArrives(t *testing.T) {
 	}
 }
 
-// The deadline of a body must not cut off the handler that has read it: the standard library reads on in the
+// The deadline of a body must not cut off the handler that has read it: the standard library continues reading in the
 // background.
 func TestAHandlerMayTakeLongAfterTheBody(t *testing.T) {
 	t.Parallel()
@@ -197,7 +197,7 @@ func TestAClientThatDoesNotReadIsCutOff(t *testing.T) {
 	t.Parallel()
 	failed := make(chan error, 1)
 	c := dial(t, serve(t, quick(), func(w http.ResponseWriter, _ *http.Request) {
-		_, err := w.Write(make([]byte, 64<<20)) // more than the kernel takes for the two
+		_, err := w.Write(make([]byte, 64<<20)) // more than the kernel buffers for the two
 		failed <- err
 	}))
 	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -217,7 +217,7 @@ func TestConnectionsBeyondTheLimitWait(t *testing.T) {
 	l.Connections, l.Header = 2, 500*time.Millisecond
 	address := serve(t, l, readAll)
 	for range 2 {
-		_, _ = io.WriteString(dial(t, address), "GET") // holds its place until its headers are due
+		_, _ = io.WriteString(dial(t, address), "GET") // occupies its place until its headers are due
 	}
 	c := dial(t, address)
 	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")

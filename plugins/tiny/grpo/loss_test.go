@@ -55,7 +55,7 @@ func TestLossSlopeMatchesFiniteDifferences(t *testing.T) {
 		const h = 1e-6
 		if edge := math.Exp(logp - k.old); math.Abs(edge-0.8) < 1e-4 || math.Abs(edge-1.2) < 1e-4 ||
 			math.Abs(edge-3) < 1e-4 {
-			continue // the loss has a corner here
+			continue // the loss is not differentiable here
 		}
 		numeric := (total(logp+h, k) - total(logp-h, k)) / (2 * h)
 		if got := c.loss(logp, k).slope; math.Abs(got-numeric) > 1e-7*(1+math.Abs(numeric)) {

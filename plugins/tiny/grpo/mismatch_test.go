@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// sampledAs gives the groups the log-probabilities of the trainer's own policy less shift, as their sampler's.
+// sampledAs gives the groups sampler log-probabilities that are the trainer's own minus shift.
 func sampledAs(t *testing.T, tr *Trainer, groups []Group, shift float64) {
 	t.Helper()
 	for g := range groups {
@@ -26,7 +26,7 @@ func sampledAs(t *testing.T, tr *Trainer, groups []Group, shift float64) {
 
 func TestFreshAndStaleSamplesAreMeasuredApart(t *testing.T) {
 	t.Parallel()
-	tr := testTrainer(t, func(c *Config) { c.Epochs = 2 }) // of the second epoch nothing may be in it
+	tr := testTrainer(t, func(c *Config) { c.Epochs = 2 }) // the second epoch must not count
 	groups := testGroups(3)
 	fresh, stale := groups[:2:2], groups[2:4:4]
 	sampledAs(t, tr, fresh, 0.01)
@@ -61,7 +61,7 @@ func TestFreshAndStaleSamplesAreMeasuredApart(t *testing.T) {
 	}
 }
 
-// Whitening everything must not make an advantage of a group of one.
+// Whitening must not give a group of one an advantage.
 func TestAGroupOfOneShiftsNobody(t *testing.T) {
 	t.Parallel()
 	a := DefaultAdvantages()

@@ -101,7 +101,7 @@ func TestStepDoesNotDependOnTheSplit(t *testing.T) {
 	}
 }
 
-// The denominator counts every trained token, those of groups that teach nothing as well.
+// The denominator counts every trained token, also those of groups without a gradient.
 func TestDenominatorCountsTheWholeBatch(t *testing.T) {
 	t.Parallel()
 	groups := testGroups(1)
@@ -157,7 +157,7 @@ func TestTrainingRaisesWhatIsRewarded(t *testing.T) {
 	before := probability()
 	for range 25 {
 		var g Group
-		for id := range int32(20) { // every token once: no sampling, no luck
+		for id := range int32(20) { // every token once: no randomness
 			s := Sequence{Tokens: append(slices.Clone(prompt), id), Trained: []bool{false, false, true}}
 			if id == good {
 				s.Score = 1

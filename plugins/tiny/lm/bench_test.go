@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// benchModel is the quickstart's shape.
+// benchModel has the shape of the quickstart's model.
 func benchModel(b *testing.B) *Params {
 	b.Helper()
 	p, err := NewParams(Config{Vocabulary: 99, Width: 64, Layers: 2, Heads: 4, Hidden: 256, Context: 64}, 1)
@@ -17,8 +17,8 @@ func benchModel(b *testing.B) *Params {
 	return p
 }
 
-// perSecond reports a rate by the clock, and by the processor time of this process: on a busy machine only the latter
-// says something about the code.
+// perSecond reports a rate by the clock, and by the processor time of this process, which is steadier on a busy
+// machine.
 func perSecond(b *testing.B, name string, before, count float64) {
 	b.Helper()
 	b.ReportMetric(count/b.Elapsed().Seconds(), name+"/s")
@@ -33,7 +33,7 @@ func processorSeconds() float64 {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 
-// benchBatch has sequences that share almost nothing, so that every token costs.
+// benchBatch has sequences that share almost nothing, so that every token is computed.
 func benchBatch(sequences, length int) [][]int32 {
 	rng := rand.New(rand.NewPCG(1, 1))
 	var batch [][]int32

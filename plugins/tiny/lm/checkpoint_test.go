@@ -115,8 +115,8 @@ func TestLoadRefusesFoldersAndMissingFiles(t *testing.T) {
 	}
 }
 
-// FuzzDecode: whatever Decode accepts, Encode writes and Decode reads again. The checksum is put right for every second
-// input, because nothing that has been changed at random reaches the rest of the file otherwise.
+// FuzzDecode: what Decode accepts, Encode writes and Decode reads again. Every second input gets a correct checksum,
+// because random changes would not pass it.
 func FuzzDecode(f *testing.F) {
 	p, err := NewParams(Config{Vocabulary: 5, Width: 2, Layers: 1, Heads: 1, Hidden: 2, Context: 2}, 1)
 	if err != nil {

@@ -27,7 +27,7 @@ func TestCacheMatchesFullForward(t *testing.T) {
 	for i := range caches {
 		caches[i] = NewCache(p.Config)
 	}
-	// All sequences step side by side, one token at a time, leaving the batch as they end.
+	// All sequences advance one token at a time and leave the batch when they end.
 	for pos := range p.Config.Context {
 		var at []int // sequences
 		var live []*Cache
@@ -47,7 +47,7 @@ func TestCacheMatchesFullForward(t *testing.T) {
 	}
 }
 
-// A sequence's numbers must not depend on how it is chunked or with whom it is batched: exactly.
+// The numbers of a sequence must be exactly the same however it is chunked or batched.
 func TestDecodeIsIndependentOfBatchAndChunks(t *testing.T) {
 	t.Parallel()
 	p := testModel(t)

@@ -18,7 +18,7 @@ func testModel(t testing.TB) *Params {
 		t.Fatal(err)
 	}
 	rng := rand.New(rand.NewPCG(9, 9))
-	for i := range p.head { // a fresh head is nearly uniform, which would hide mistakes
+	for i := range p.head { // a fresh head is nearly uniform, which would hide errors
 		p.head[i] = float32(rng.NormFloat64() * 0.3)
 	}
 	return p
@@ -40,7 +40,7 @@ func testBatch() [][]int32 {
 	return append(batch, branch, slices.Clone(batch[0][:4]), slices.Clone(batch[0]))
 }
 
-// crossEntropy wants the arbitrary token (7·seq+3·pos) mod V after each position.
+// crossEntropy has the arbitrary target (7·seq+3·pos) mod V after each position.
 func crossEntropy(sums []float64) LossFunc {
 	return func(seq, pos int, logits, d []float32) {
 		want, lse := (7*seq+3*pos)%len(logits), LogSumExp(logits)
@@ -62,7 +62,7 @@ func total(p *Params, batch [][]int32) float64 {
 	return s
 }
 
-// Every kind of weight is checked on its own, so that a wrong gradient cannot hide in a sum.
+// Every kind of weight is checked separately, so that a wrong gradient cannot hide in a sum.
 func TestGradientMatchesFiniteDifferences(t *testing.T) {
 	t.Parallel()
 	p, batch := testModel(t), testBatch()

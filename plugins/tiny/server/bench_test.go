@@ -13,7 +13,7 @@ import (
 	"github.com/recipe-rl/recipe/plugins/tiny/lm"
 )
 
-// benchEngine serves the quickstart's model shape.
+// benchEngine serves a model of the quickstart's shape.
 func benchEngine(b *testing.B) *Engine {
 	b.Helper()
 	c := lm.Config{Vocabulary: len(lm.ASCII) + int(lm.FirstCharacter), Width: 64, Layers: 2, Heads: 4, Hidden: 256,
@@ -30,7 +30,7 @@ func benchEngine(b *testing.B) *Engine {
 	return e
 }
 
-// BenchmarkSampling is 16 clients that each ask for 16 completions of 16 tokens.
+// BenchmarkSampling is 16 clients that each request 16 completions of 16 tokens.
 func BenchmarkSampling(b *testing.B) {
 	for _, overHTTP := range []bool{false, true} {
 		name := "engine"
@@ -79,7 +79,7 @@ func BenchmarkSampling(b *testing.B) {
 	}
 }
 
-// processorSeconds is what this process has used: on a busy machine it says more than the clock.
+// processorSeconds is the processor time of this process, which is steadier than the clock on a busy machine.
 func processorSeconds() float64 {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

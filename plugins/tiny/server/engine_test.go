@@ -28,7 +28,7 @@ func testParams(t testing.TB, seed uint64) *lm.Params {
 	}
 	rng := rand.New(rand.NewPCG(seed, 0))
 	head := p.Flat()[len(p.Flat())-16*21:]
-	for i := range head { // fresh models are nearly uniform; a test wants opinions
+	for i := range head { // fresh models are nearly uniform; a test needs larger differences
 		head[i] = float32(rng.NormFloat64() * 0.4)
 	}
 	return p
@@ -65,7 +65,7 @@ func slicesString(ids []int32) string {
 	return b.String()
 }
 
-// The log-probabilities that a trainer gets are those it would compute itself.
+// A trainer would compute the same log-probabilities as those that it gets.
 func TestLogProbsEqualTheFullForwardPass(t *testing.T) {
 	t.Parallel()
 	e := testEngine(t, Options{MaxBatch: 7})
@@ -173,8 +173,8 @@ func TestRequestsWithoutASeedDiffer(t *testing.T) {
 	}
 }
 
-// Weights change between two steps; what is drawn afterwards has the new weights' log-probability
-// given the whole sequence, and the completion tells both versions.
+// Weights change between two steps; tokens drawn afterwards have the new weights' log-probability given the whole
+// sequence, and the completion reports both versions.
 func TestSwapInTheMiddleOfASequence(t *testing.T) {
 	t.Parallel()
 	e := testEngine(t, Options{})
@@ -240,7 +240,7 @@ func TestSwapRefusesWeightsThatCannotBeServed(t *testing.T) {
 	}
 }
 
-// Completions that are equal so far share the model's work and still part ways when they draw differently.
+// Completions that are equal so far share the model's work and diverge when they draw different tokens.
 func TestEqualCompletionsAreComputedOnce(t *testing.T) {
 	t.Parallel()
 	e := testEngine(t, Options{})
@@ -329,7 +329,7 @@ func TestCancelledRequestsLeaveTheBatch(t *testing.T) {
 	if _, err := e.Generate(ctx, r); !errors.Is(err, context.Canceled) {
 		t.Fatalf("want the context's error, got %v", err)
 	}
-	if _, err := e.Generate(testContext(t), plain(5)); err != nil { // passes only after the loop has looked
+	if _, err := e.Generate(testContext(t), plain(5)); err != nil { // returns only after the loop has seen it
 		t.Fatal(err)
 	}
 	if s := e.Stats(); s.Active != 0 || s.Waiting != 0 || s.SampledTokens > 100 {
@@ -374,7 +374,7 @@ func TestBusyAndClosed(t *testing.T) {
 	if _, err := e.Generate(context.Background(), plain(4)); !errors.Is(err, ErrClosed) {
 		t.Errorf("later request: %v", err)
 	}
-	e.Close() // twice is fine
+	e.Close() // twice is allowed
 }
 
 func TestGenerateChecksRequests(t *testing.T) {
@@ -395,7 +395,7 @@ func TestGenerateChecksRequests(t *testing.T) {
 	}
 }
 
-// A prompt is read once for all its completions.
+// A prompt is computed once for all its completions.
 func TestPromptIsReadOnce(t *testing.T) {
 	t.Parallel()
 	e := testEngine(t, Options{})

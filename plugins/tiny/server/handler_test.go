@@ -186,7 +186,7 @@ func TestChat(t *testing.T) {
 	code := call(t, s, "/v1/chat/completions",
 		`{"messages":[{"role":"system","content":"add"},{"role":"user","content":[{"type":"text","text":"1+2="}]}],
 		"n":2,"max_completion_tokens":6,"seed":9,"logprobs":true,"top_logprobs":3,"return_token_ids":true}`, &got)
-	if code != 400 { // "\n" is not in the test alphabet: the template's line break must be named
+	if code != 400 { // "\n" is not in the test alphabet: the error must name the template's line break
 		t.Fatalf("code %d", code)
 	}
 	code = call(t, s, "/v1/chat/completions", `{"messages":[{"role":"user","content":[{"type":"text","text":"1+2="}]}],
@@ -236,7 +236,7 @@ func TestGenerateRoute(t *testing.T) {
 	}
 }
 
-// readEvents collects a stream's events and checks that it ended as it should.
+// readEvents collects a stream's events and checks the end of the stream.
 func readEvents(t testing.TB, s *httptest.Server, route, body string) []string {
 	t.Helper()
 	r, err := http.NewRequestWithContext(testContext(t), http.MethodPost, s.URL+route, strings.NewReader(body))
@@ -457,8 +457,8 @@ func TestClosedEngineAnswers503(t *testing.T) {
 	}
 }
 
-// FuzzCompletions: no body may crash the server or get anything but a whole answer or an error. The model is the
-// smallest there is, and few sequences may wait, so that an execution costs what reading the request costs.
+// FuzzCompletions: no body crashes the server, and each gets a whole answer or an error. The model is the smallest
+// possible, and few sequences may wait, so that an execution costs little more than reading the request.
 func FuzzCompletions(f *testing.F) {
 	params, err := lm.NewParams(lm.Config{Vocabulary: 21, Width: 2, Layers: 1, Heads: 1, Hidden: 2, Context: 10}, 1)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/recipe-rl/recipe/plugins/tiny/lm"
 )
 
-// withTransformers is an interpreter that has transformers; scripts/venv.sh atropos makes one.
+// withTransformers is an interpreter that has transformers, made by scripts/venv.sh atropos.
 func withTransformers(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"venv-atropos", "venv-test"} {
@@ -30,7 +30,7 @@ func withTransformers(t *testing.T) string {
 	return ""
 }
 
-// What the model calls a token is what transformers calls it, and conversations are rendered alike on both sides.
+// The model and transformers have the same tokens, and render conversations alike.
 func TestTransformersReadsTheTokenizer(t *testing.T) {
 	t.Parallel()
 	const program = `

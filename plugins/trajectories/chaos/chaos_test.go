@@ -1,5 +1,5 @@
-// Package chaos kills the trajectory API, again and again, in the middle of its work, and compares what it has
-// acknowledged with what comes out.
+// Package chaos kills the trajectory API repeatedly while it works, and compares what it has acknowledged with what it
+// delivers.
 package chaos
 
 import (
@@ -26,7 +26,7 @@ import (
 
 var kills = flag.Int("kills", 20, "how often to kill the server; thousands for the long form")
 
-// childDir and childPort tell a copy of this test binary to be the server.
+// childDir and childPort make a copy of this test binary the server.
 const (
 	childDir  = "CHAOS_CHILD_DIR"
 	childPort = "CHAOS_CHILD_PORT"
@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// server is a process that is killed and started again at the same address.
+// server is a process that is killed and restarted at the same address.
 type server struct {
 	t    *testing.T
 	dir  string
@@ -63,8 +63,7 @@ func newServer(t *testing.T) *server {
 	return s
 }
 
-// steadyPort is a port that stays free while the server that uses it is dead: one below those that systems hand out
-// by themselves.
+// steadyPort is a port that stays free while its server is dead: below the range that systems assign automatically.
 func steadyPort(t *testing.T) int {
 	t.Helper()
 	for range 200 {
@@ -127,7 +126,7 @@ func (s *server) call(method, path string, body []byte, headers ...string) (int,
 	return reply.StatusCode, text, err
 }
 
-// until repeats a call until the server answers it: it may be dead for a moment.
+// until repeats a call until the server answers: it may be dead for a moment.
 func (s *server) until(method, path string, body []byte) (int, []byte) {
 	for {
 		code, text, err := s.call(method, path, body)
@@ -141,14 +140,14 @@ func (s *server) until(method, path string, body []byte) (int, []byte) {
 	}
 }
 
-// ledger is what the clients know.
+// ledger holds what the clients know.
 type ledger struct {
 	mu           sync.Mutex
 	acknowledged map[int]bool // posts that were answered with 200
-	trained      map[int]int  // how often a group was in a batch that was acknowledged to us
+	trained      map[int]int  // number of acknowledged batches with the group
 	next         atomic.Int64
 	repeated     atomic.Int64
-	keys         bool // posts carry keys and are repeated until they are answered
+	keys         bool // posts have keys and are repeated until they are answered
 }
 
 func group(mark, size, tokens, env int) []byte {
@@ -171,7 +170,7 @@ func group(mark, size, tokens, env int) []byte {
 	return text
 }
 
-// post sends groups of all sizes for as long as ctx lives: each once, or each with a key until it is answered.
+// post sends groups of all sizes until ctx ends: each once, or each with a key until it is answered.
 func (l *ledger) post(ctx context.Context, s *server, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	for ctx.Err() == nil {
@@ -204,8 +203,8 @@ type batch struct {
 	ID    string
 }
 
-// train takes one batch, under a lease or for good. A connection that breaks in the middle leaves a lease that nobody
-// has: the trainer registers again, as a restarted one would.
+// train fetches one batch, under a lease or without. A broken connection leaves a lease without an owner: the trainer
+// registers again, as a restarted one would.
 func (l *ledger) train(t *testing.T, s *server, leased bool) (got bool) {
 	path := "/batch"
 	if leased {
@@ -266,7 +265,7 @@ func run(t *testing.T, leased bool, kills int) {
 	s := newServer(t)
 	s.ready()
 	l := &ledger{acknowledged: map[int]bool{}, trained: map[int]int{}, keys: leased}
-	for range 5 { // larger than any batch: they wait to the end, and files of the log may not wait with them
+	for range 5 { // larger than any batch: they wait to the end, and files of the log must not wait with them
 		mark := int(l.next.Add(1))
 		s.until(http.MethodPost, "/scored_data", group(mark, 20, 300, -1))
 		l.acknowledged[mark] = true
@@ -299,13 +298,13 @@ func run(t *testing.T, leased bool, kills int) {
 	s.ready()
 	cancel()
 	wg.Wait()
-	for l.train(t, s, leased) { // what is left
+	for l.train(t, s, leased) { // the groups that are left
 	}
 	l.check(t, s, kills, leased)
 }
 
-// check compares. Without leases a batch whose delivery the server could not note down any more comes twice: at most
-// one for each kill.
+// check compares. Without leases a batch whose delivery could not be recorded any more is delivered twice: at most one
+// for each kill.
 func (l *ledger) check(t *testing.T, s *server, kills int, leased bool) {
 	waiting, err := s.waiting()
 	if err != nil {
@@ -322,7 +321,7 @@ func (l *ledger) check(t *testing.T, s *server, kills int, leased bool) {
 			twice++
 		}
 	}
-	s.kill() // what the last life has ended goes when the store is opened
+	s.kill() // what the last process has ended is removed when the store is opened
 	s.start()
 	s.ready()
 	files, err := filepath.Glob(filepath.Join(s.dir, "log", "*.log"))

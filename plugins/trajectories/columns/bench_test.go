@@ -46,7 +46,7 @@ func BenchmarkWriter(b *testing.B) {
 			if err := w.Close(); err != nil {
 				b.Fatal(err)
 			}
-			// The machine may be busy: time on the processor is what counts.
+			// Processor time, because the machine may be busy.
 			b.ReportMetric(float64(len(text))*float64(b.N)/1e6/(processorTime()-before).Seconds(), "MB/cpu-s")
 		})
 	}

@@ -48,7 +48,8 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// TestOriginal runs the contract against atroposlib's own run-api: what the suite demands is what the original does.
+// TestOriginal runs the contract against atroposlib's own run-api: the original meets everything that the suite
+// demands.
 func TestOriginal(t *testing.T) {
 	t.Parallel()
 	python, err := filepath.Abs(filepath.Join("..", "..", "..", ".cache", "venv-atropos", "bin", "python"))
@@ -64,7 +65,7 @@ func TestOriginal(t *testing.T) {
 // original starts run-api in a process of its own and returns its address once it answers.
 func original(t *testing.T, python string) string {
 	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0") // run-api takes a port, and cannot be told to choose one
+	free, err := net.Listen("tcp", "127.0.0.1:0") // run-api needs a port, and cannot choose one itself
 	if err != nil {
 		t.Fatal(err)
 	}

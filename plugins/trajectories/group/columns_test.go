@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestNumbersAreReadAsTheyAreWritten compares every form of number with the standard library.
+// TestNumbersAreReadAsTheyAreWritten compares the parsing of every form of number with the standard library.
 func TestNumbersAreReadAsTheyAreWritten(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(5, 6))
@@ -48,7 +48,7 @@ func TestNumbersAreReadAsTheyAreWritten(t *testing.T) {
 	}
 }
 
-// FuzzColumns: whatever the readers take, the columns say the same as the JSON.
+// FuzzColumns: columns hold the same as the JSON, for everything that the readers accept.
 func FuzzColumns(f *testing.F) {
 	for _, s := range seeds() {
 		f.Add([]byte(s))

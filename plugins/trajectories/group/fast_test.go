@@ -41,7 +41,7 @@ func sample(sequences, tokens int, logprobs bool) []byte {
 	return []byte(out + `, "env_id": 0}`)
 }
 
-// isFast says whether the fast reader takes a body.
+// isFast says whether the fast reader accepts a body.
 func isFast(body []byte) bool {
 	var r Reader
 	g, end := r.fast(body, 0)
@@ -69,7 +69,7 @@ func TestBothReadersAgree(t *testing.T) {
 	}
 }
 
-// agree checks the promise of the fast reader: it takes nothing that the exact one refuses, and sees the same.
+// agree compares the readers: the fast one accepts nothing that the exact one refuses, with the same result.
 func agree(t *testing.T, body []byte) {
 	t.Helper()
 	exact, err := Parse(bytes.Clone(body))
@@ -136,7 +136,7 @@ func FuzzReaders(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		agree(t, body)
-		// Whatever is accepted must be JSON by the standard library's judgement.
+		// Whatever is accepted is valid JSON for the standard library.
 		var r Reader
 		if g, err := r.Parse(bytes.Clone(body)); err == nil && !json.Valid(g.JSON) {
 			t.Fatalf("accepted %q as %q, which is not JSON", body, g.JSON)
@@ -181,13 +181,13 @@ func BenchmarkReader(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			// The machine may be busy: time on the processor is what counts.
+			// Processor time, because the machine may be busy.
 			b.ReportMetric(float64(len(body))*float64(b.N)/1e6/(cpu()-before).Seconds(), "MB/cpu-s")
 		})
 	}
 }
 
-// BenchmarkAlternatives is what the same check costs with libraries, without looking at lengths and types.
+// BenchmarkAlternatives is the cost of the same check with libraries, without the checks of lengths and types.
 func BenchmarkAlternatives(b *testing.B) {
 	body := sample(8, 512, true)
 	for name, valid := range map[string]func() bool{

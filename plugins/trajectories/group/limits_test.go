@@ -20,7 +20,7 @@ func TestWhatNoTrainerCanReadIsRefused(t *testing.T) {
 	deep := func(n int) string { return one(`,"images":` + strings.Repeat("[", n) + strings.Repeat("]", n)) }
 	for _, test := range []struct {
 		name, body string
-		complaint  string // empty: it is taken
+		complaint  string // empty: it is accepted
 	}{
 		{"the largest id", text("[[2147483647]]", "[[-100]]", "[1]", ""), ""},
 		{"an id of 32 bits", text("[[2147483648]]", "[[-100]]", "[1]", ""), "body.tokens.0.0: Input should be less than " +
@@ -116,8 +116,8 @@ func TestAListOfTooManyGroupsIsRefused(t *testing.T) {
 	}
 }
 
-// The exact reader once built a tree of the body: a megabyte of numbers of one digit became forty.
-// Not parallel: it counts what all goroutines allocate.
+// The exact reader once built a tree of the body: a megabyte of one-digit numbers needed forty megabytes.
+// Not parallel: it measures the allocations of all goroutines.
 func TestTheExactReaderTakesNoManifoldOfTheBody(t *testing.T) {
 	const n = 1 << 17
 	numbers := "[[" + strings.TrimSuffix(strings.Repeat("1,", n), ",") + "]]"

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// fill makes a queue of groups of the given sizes, all of one environment or spread over several.
+// fill makes a queue of groups of the given sizes, of one environment or of several.
 func fill(weight func(int) float64, sizes []int, envs []int) *Queue {
 	q := New(weight)
 	for i, size := range sizes {
@@ -89,7 +89,7 @@ func TestWeightsShapeTheMix(t *testing.T) {
 		t.Errorf("of 40 groups environment 0 with weight 3 gave %d and environment 1 with weight 1 gave %d, expected "+
 			"about 30 and 10", count[0], count[1])
 	}
-	// An environment that was idle gets its share from now on, not what it missed.
+	// An environment that was idle gets its share from now on, without compensation.
 	q.Add(Item{ID: 300, Place: 300, Env: 2, Size: 4})
 	weights[2] = 1
 	picked := q.Pick(16, nil)
@@ -121,7 +121,7 @@ func TestPutBackRestoresTheOrder(t *testing.T) {
 	}
 }
 
-// exists says by brute force whether some choice of the groups adds up and keeps the minimums.
+// exists says by brute force whether some choice of groups has the exact size and the minimums.
 func exists(sizes, envs []int, target int, minimums []Minimum) bool {
 	for mask := range 1 << len(sizes) {
 		sum, by := 0, map[int]int{}
@@ -142,7 +142,7 @@ func exists(sizes, envs []int, target int, minimums []Minimum) bool {
 	return false
 }
 
-// earliest is the choice that prefers older groups, by brute force: the first in lexicographic order of its members.
+// earliest is the choice that prefers older groups, by brute force: the lexicographically first one.
 func earliest(sizes []int, target int) []int {
 	var best []int
 	for mask := range 1 << len(sizes) {
@@ -161,8 +161,8 @@ func earliest(sizes []int, target int) []int {
 	return best
 }
 
-// TestPickProperties: exact, nothing lost or twice, progress whenever it exists, minimums kept, each environment in
-// order.
+// TestPickProperties: exact sizes, nothing lost or repeated, a batch whenever one exists, minimums kept, each
+// environment in order.
 func TestPickProperties(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -9,7 +9,7 @@ import (
 )
 
 // BenchmarkStores puts groups of 8 × 512 tokens (120 KiB) from several goroutines, as posts do, each waiting until its
-// group is durable. What decides is the processor time of a put: the budget of a whole post is 0.3 ms.
+// group is durable. The processor time of a put matters: the budget of a whole post is 0.3 ms.
 func BenchmarkStores(b *testing.B) {
 	for _, c := range []struct {
 		name string

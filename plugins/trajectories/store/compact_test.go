@@ -16,11 +16,11 @@ const smallFile = 64 << 10
 
 func openSmall(t testing.TB, dir string) *Disk {
 	t.Helper()
-	d, err := OpenDisk(dir, DiskOptions{SegmentBytes: smallFile}) // kills are tested here, not power cuts
+	d, err := OpenDisk(dir, DiskOptions{SegmentBytes: smallFile}) // kills are tested here, not power failures
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.every = 1 << 30 // checkpoints come when a file is full, at no other time
+	d.every = 1 << 30 // checkpoints only when a file is full
 	return d
 }
 
@@ -40,7 +40,7 @@ func sizeOf(t testing.TB, dir string) (bytes int64, files int) {
 	return bytes, len(names)
 }
 
-// One group of many never ends. Without moving, each would keep its file.
+// One group of many never ends. Without moving groups, each would keep its file.
 func TestSpaceFollowsWhatIsStillNeeded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -87,7 +87,7 @@ func TestSpaceFollowsWhatIsStillNeeded(t *testing.T) {
 	}
 }
 
-// Lives that are too short to fill a file leave files behind, each with a group that waits. The next life moves it.
+// Processes that end before they fill a file leave files, each with a waiting group. The next process moves it.
 func TestAFileOfAnEarlierLifeIsMovedAfterTheFirstCommit(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -108,7 +108,7 @@ func TestAFileOfAnEarlierLifeIsMovedAfterTheFirstCommit(t *testing.T) {
 	}
 	d := openSmall(t, dir)
 	commit(t, d, Change{Put: []Entry{entry(1000, 100)}})
-	commit(t, d, Change{}) // is answered after what the one before has led to
+	commit(t, d, Change{}) // is answered after the previous one has been handled
 	if bytes, files := sizeOf(t, dir); bytes > 20_000 {
 		t.Errorf("%d groups of 2 kB take %d bytes in %d files", len(kept), bytes, files)
 	}
@@ -150,7 +150,7 @@ func TestFilesThatRestartsLeaveArePutTogether(t *testing.T) {
 	d.crash()
 }
 
-// A crash at any byte of a move, and after it before the index knows, loses and repeats nothing.
+// A crash at any byte of a move, and after it before the index has it, loses and repeats nothing.
 func TestACrashInTheMiddleOfAMove(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -204,7 +204,7 @@ func TestACrashInTheMiddleOfAMove(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(torn, "log", name), whole[:cut], 0o600); err != nil {
 			t.Fatal(err)
 		}
-		for range 2 { // the second time from what the first has left
+		for range 2 { // the second time from the state that the first left
 			d := openSmall(t, torn)
 			c := scan(t, d)
 			want := 38
@@ -227,7 +227,7 @@ func TestACrashInTheMiddleOfAMove(t *testing.T) {
 	}
 }
 
-// pause ends the committer and leaves everything else open.
+// pause ends the committer and leaves the rest open.
 func pause(d *Disk) {
 	d.mu.Lock()
 	d.closed = true
@@ -241,7 +241,7 @@ func appendFrame(d *Disk, c Change) (end int64, err error) {
 	return d.bodies.current.size, err
 }
 
-// Readers must never be told that a group is damaged because it is being moved.
+// Readers must never get an error about a damaged group because it is being moved.
 func TestReadersDoNotNoticeAMove(t *testing.T) {
 	t.Parallel()
 	d := openSmall(t, t.TempDir())
@@ -275,7 +275,7 @@ func TestReadersDoNotNoticeAMove(t *testing.T) {
 	}
 }
 
-// A damaged group keeps its file, and the file does not stop the others from being moved.
+// A damaged group keeps its file, which does not stop the others from being moved.
 func TestADamagedGroupIsNotMoved(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -314,7 +314,7 @@ func TestADamagedGroupIsNotMoved(t *testing.T) {
 	}
 }
 
-// The store against a map, with small files, random ends, crashes and restarts.
+// The store compared with a map, with small files, random ends, crashes and restarts.
 func TestMovesAgainstAModel(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -63,7 +63,7 @@ func TestATornLastRecordLosesNothingBeforeIt(t *testing.T) {
 		if err := os.CopyFS(torn, os.DirFS(dir)); err != nil {
 			t.Fatal(err)
 		}
-		// What a power cut leaves: the file is shorter, or long enough but with other bytes in it.
+		// The results of a power failure: the file is shorter, or long enough but with other bytes in it.
 		for _, tail := range [][]byte{nil, make([]byte, 4096), whole[:300]} {
 			if err := os.WriteFile(logs(t, torn)[0], append(slices.Clone(whole[:size]), tail...), 0o600); err != nil {
 				t.Fatal(err)
@@ -148,9 +148,9 @@ func TestACrashBetweenCheckpointsRepeatsNothing(t *testing.T) {
 	}
 }
 
-// A life that ends before it has written anything leaves an index that has come to a file which does not exist, and
-// no files at all when nothing is waiting. What the next life writes must lie after that place, or the one after it
-// would skip it.
+// A process that ends before it has written anything leaves an index that points to a file which does not exist, and no
+// files at all when no group waits. The next process must write after that place, or the one after it would skip its
+// groups.
 func TestALifeWithoutACommitLosesNothingOfTheNext(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*Disk){
@@ -165,7 +165,7 @@ func TestALifeWithoutACommitLosesNothingOfTheNext(t *testing.T) {
 			commit(t, d, Change{End: []uint64{1}, State: []byte("1")})
 			end(d)
 			for id := uint64(2); id < 6; id++ {
-				for range 2 { // lives that do nothing
+				for range 2 { // processes that write nothing
 					end(openDisk(t, dir))
 				}
 				d = openDisk(t, dir)
@@ -264,7 +264,7 @@ func TestDamagedBodiesAreNoticed(t *testing.T) {
 	holds(t, d, 2)
 }
 
-// inSmallDisk runs the test again in a mount of its own, where dir is a file system of the given size.
+// inSmallDisk runs the test again in a mount namespace of its own, where dir is a file system of the given size.
 func inSmallDisk(t *testing.T, size string) (dir string, inside bool) {
 	t.Helper()
 	const variable = "STORE_TEST_SMALL_DISK"
@@ -341,8 +341,8 @@ func TestAReadOnlyDiskIsNamed(t *testing.T) {
 	}
 }
 
-// A disk that becomes read-only under a running server, as Linux does after an error: a clear answer, nothing lost,
-// and the store goes on when the disk is well.
+// A disk that becomes read-only under a running server, as Linux does after an error: a clear answer, nothing lost, and
+// the store continues when the disk is writable again.
 func TestADiskThatBecomesReadOnly(t *testing.T) {
 	dir, inside := inSmallDisk(t, "24m")
 	if !inside {
@@ -362,7 +362,7 @@ func TestADiskThatBecomesReadOnly(t *testing.T) {
 			t.Skipf("cannot make the disk %s: %v %s", how, err, out)
 		}
 	}
-	_ = d.bodies.close() // files that are open for writing keep the disk from becoming read-only
+	_ = d.bodies.close() // files that are open for writing would keep the disk from becoming read-only
 	_ = d.db.Close()
 	remount("ro")
 	if err := try(t, d, Change{Put: []Entry{entry(2, 1000)}}); err == nil || !strings.Contains(err.Error(), "read-only") {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// lateFull is a file system that takes what is written, and finds out that there is no room when it is forced to the
-// disk. What is small fits. Only the committer calls it.
+// lateFull is a file system that accepts writes and finds out at fsync that there is no room. Small writes fit. Only
+// the committer calls it.
 type lateFull struct {
 	full, always atomic.Bool
 	refused      atomic.Int64
@@ -44,7 +44,7 @@ func openLate(t *testing.T, dir string) (*Disk, *lateFull) {
 	return d, l
 }
 
-// TestADiskThatIsFullWhenItIsForced: groups wait for room, what ends groups goes through, and all is there after a
+// TestADiskThatIsFullWhenItIsForced: groups wait for room, changes that end groups succeed, and all is there after a
 // crash.
 func TestADiskThatIsFullWhenItIsForced(t *testing.T) {
 	t.Parallel()
@@ -91,7 +91,7 @@ func TestADiskThatIsFullWhenItIsForced(t *testing.T) {
 	}
 }
 
-// TestADiskThatCannotEvenBeCutBack: what the disk holds is not known any more, and the store says what to do.
+// TestADiskThatCannotEvenBeCutBack: the content of the disk is unknown, and the store says what to do.
 func TestADiskThatCannotEvenBeCutBack(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -12,7 +12,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/disk/disktest"
 )
 
-// Groups that come while the disk is full wait for room and are stored; what ends groups goes through meanwhile.
+// Groups that arrive while the disk is full wait for room and are stored; changes that end groups succeed meanwhile.
 func TestGroupsWaitForRoom(t *testing.T) {
 	t.Parallel()
 	dir := disktest.Small(t, 24<<20)
@@ -32,7 +32,7 @@ func TestGroupsWaitForRoom(t *testing.T) {
 	var tickets []*Ticket
 	for id := uint64(3); id <= 20; id++ {
 		tickets = append(tickets, d.Submit(Change{Put: []Entry{entry(id, 100_000)}}))
-		if id == 3 { // tried again all by itself, too
+		if id == 3 { // retried without a further call, too
 			for tries := time.Duration(0); tries < 3; tries++ {
 				<-time.After(disk.RetryEvery)
 				commit(t, d, Change{State: []byte(`"meanwhile"`)})
@@ -72,7 +72,7 @@ func TestGroupsWaitForRoom(t *testing.T) {
 	}
 }
 
-// Who waits is answered when it has taken too long, and when the store is closed.
+// Waiting submissions are refused after the time limit, and when the store is closed.
 func TestWaitingForRoomEnds(t *testing.T) {
 	t.Parallel()
 	for name, wait := range map[string]time.Duration{"in time": 10 * time.Millisecond, "at the close": time.Hour} {

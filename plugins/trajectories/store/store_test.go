@@ -32,7 +32,7 @@ func try(t testing.TB, s Store, c Change) error {
 	return s.Submit(c).Wait(ctx)
 }
 
-// contents is everything that a store says it holds.
+// contents is everything that a store lists.
 type contents struct {
 	groups map[uint64]Meta
 	Snapshot
@@ -76,7 +76,7 @@ func holds(t testing.TB, s Store, ids ...uint64) {
 	}
 }
 
-// contract is what every store that outlives its process must do. open opens the same store again and again.
+// contract tests every store that outlives its process. open opens the same store again.
 func contract(t *testing.T, open func() Store) {
 	t.Helper()
 	s := open()

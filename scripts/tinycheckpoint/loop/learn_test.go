@@ -33,7 +33,7 @@ func learn(t *testing.T, rate float64, steps int) loop.Accuracy {
 	return a
 }
 
-// The whole loop learns, on problems it never trains on, and the rise comes from training.
+// The whole loop learns, on held-out problems, and only because of training.
 func TestLoopLearns(t *testing.T) {
 	if testing.Short() {
 		t.Skip("trains for some seconds")

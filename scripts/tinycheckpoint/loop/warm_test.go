@@ -9,7 +9,7 @@ import (
 	"github.com/recipe-rl/recipe/scripts/tinycheckpoint/loop"
 )
 
-// The checkpoint must leave GRPO clear room to learn in, on problems it has never seen.
+// The checkpoint must leave GRPO room to improve on held-out problems.
 func TestWarmCheckpointLeavesRoom(t *testing.T) {
 	t.Parallel()
 	c, err := tiny.Warm()

@@ -12,7 +12,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 
-// The guide shows this very program.
+// The guide shows this program.
 func TestTheGuideShowsThisProgram(t *testing.T) {
 	t.Parallel()
 	guide, err := os.ReadFile("../../../docs/writing-plugins.md")

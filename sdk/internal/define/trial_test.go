@@ -75,7 +75,7 @@ func (judge) Validate(c judged) []spec.Problem {
 	return out
 }
 
-// TestValidateWithUnknownValues: what is wrong whatever the unknown values turn out to be is found, and nothing else.
+// TestValidateWithUnknownValues: errors that do not depend on the unknown values are found, and no others.
 func TestValidateWithUnknownValues(t *testing.T) {
 	t.Parallel()
 	def := environment.New("judge", "", func() sdk.Service[judged] { return judge{} })

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The earlier address comes from the run's record. One beyond loopback is not taken, whoever wrote it.
+// The previous address is read from the run's record. One that is not on loopback is ignored.
 func TestNothingListensBeyondLoopback(t *testing.T) {
 	t.Parallel()
 	for _, earlier := range []string{"", "0.0.0.0:0", "[::]:0", ":0", "192.0.2.1:9001", "localhost:0", "/tmp/socket",
@@ -29,7 +29,7 @@ func TestTheEarlierAddressIsTakenAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	address := first.Addr().String()
-	second, err := Listen(address) // taken: another one
+	second, err := Listen(address) // in use: another one
 	if err != nil {
 		t.Fatal(err)
 	}

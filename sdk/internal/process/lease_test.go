@@ -10,7 +10,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/internal/lease"
 )
 
-// A process whose engine was killed before it could write it down ends within a tick, not after its lease.
+// A process whose engine was killed before it could record it ends within a tick, not after its lease.
 func TestAProcessThatNobodyKnowsDoesNotWaitForItsLease(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -37,7 +37,7 @@ func TestAProcessThatNobodyKnowsDoesNotWaitForItsLease(t *testing.T) {
 			return orphaned != nil && orphaned()
 		}, func() {})
 		ended := false
-		for range 3 { // an answer has been heeded when the next question comes
+		for range 3 { // the answer has been handled when the next question comes
 			select {
 			case <-l.Expired():
 				ended = true

@@ -26,7 +26,7 @@ type slowConfig struct {
 	Stays     bool      `recipe:"stays" doc:"its preparation lasts until it is started or stopped"`
 }
 
-// slow is an environment that does something before it is started, and remembers it.
+// slow is an environment that is prepared before it is started, and records it.
 type slow struct {
 	loaded string
 	undone chan struct{}

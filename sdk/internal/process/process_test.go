@@ -105,8 +105,8 @@ func TestSignals(t *testing.T) {
 	until(t, "end after SIGTERM", client.Exited)
 }
 
-// outlives returns when a plugin that was given such a lease just now, and nothing else, has ended: one that had the
-// same lease before has lost it by now, if anything can make it.
+// outlives returns when a plugin that was just given such a lease, and nothing else, has ended: one that got the same
+// lease before has lost it by then, if anything can make it.
 func outlives(t *testing.T, leaseMs int64) {
 	t.Helper()
 	client, rpc := process(t, nil)
@@ -128,7 +128,7 @@ func TestAPluginWithoutAnEngineEndsWithItsLease(t *testing.T) {
 	if _, err := rpc.Attach(t.Context(), &pluginpb.AttachRequest{EngineId: "a", LeaseMs: 10 * 60_000}); err != nil {
 		t.Fatal(err)
 	}
-	// A stream that is open counts as an engine that is there, however little it asks.
+	// An open stream counts as an engine that is there, however seldom it sends a request.
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	stream, err := rpc.Watch(ctx, &pluginpb.WatchRequest{})
@@ -138,7 +138,7 @@ func TestAPluginWithoutAnEngineEndsWithItsLease(t *testing.T) {
 	if _, err := stream.Recv(); err != nil {
 		t.Fatal(err)
 	}
-	// Only now a short lease: opening the stream may take longer than that on a busy machine.
+	// The short lease starts only now: opening the stream may take longer than that on a busy machine.
 	if _, err := rpc.Attach(t.Context(), &pluginpb.AttachRequest{EngineId: "a", LeaseMs: 1500}); err != nil {
 		t.Fatal(err)
 	}

@@ -181,7 +181,7 @@ func TestABlockThatIgnoresStopFailsWithAReason(t *testing.T) {
 	b := plugintest.Harness(t, definition())
 	b.Start(config{Behave: "deaf"})
 	b.Ready()
-	// The sleep of the plugin is shorter than what stop grants after a kill, so this shows only that stop comes back.
+	// The plugin sleeps for less than the time between stop and kill, so this shows only that stop returns.
 	if err := b.Stop(10 * time.Millisecond); err != nil {
 		t.Errorf("stop: %v", err)
 	}

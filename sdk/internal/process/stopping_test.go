@@ -15,7 +15,7 @@ type restless struct{}
 
 type restlessConfig struct{}
 
-// Run reports what it sees of its own end, as a plugin does whose calls fail because it is asked to stop.
+// Run reports the effects of its own end, as a plugin does whose calls fail because it is asked to stop.
 func (restless) Run(ctx context.Context, _ sdk.Request[restlessConfig], host sdk.Host) error {
 	host.Ready(outputs.Environment{Name: "restless", GroupSize: 1})
 	<-ctx.Done()
@@ -25,7 +25,7 @@ func (restless) Run(ctx context.Context, _ sdk.Request[restlessConfig], host sdk
 	return ctx.Err()
 }
 
-// A block that is asked to stop is draining, then stopped: a call that fails because of that does not make it degraded.
+// A block that is asked to stop is draining, then stopped: a call that fails because of it does not make it degraded.
 func TestABlockThatStopsIsNotDegraded(t *testing.T) {
 	t.Parallel()
 	b := plugintest.Harness(t, environment.New("restless", "reports phases while it stops",

@@ -92,7 +92,7 @@ func TestTheServerPublishesOnItsPeriod(t *testing.T) {
 func TestTheServerOfAResumedTrainerPublishesFirstAndNeverGoesBack(t *testing.T) {
 	t.Parallel()
 	s := testServer(func(c *Config) { c.Version, c.Resumed = 3, true })
-	// Inference is further than the engine has recorded.
+	// Inference is ahead of the engine's record.
 	if err := s.attach(Attach{Address: "sync.s.a", Every: 100, Version: 7}); err != nil {
 		t.Fatal(err)
 	}

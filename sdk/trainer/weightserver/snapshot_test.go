@@ -14,7 +14,7 @@ type splitter struct{ testSnapshot }
 
 func (splitter) Tokenize(_ context.Context, text string) ([]int, error) { return []int{len(text)}, nil }
 
-// A sync block reaches a trainer's weights through the snapshot that the trainer waits with, and through no other.
+// A sync block reaches a trainer's weights only through the snapshot with which the trainer waits.
 func TestASnapshotIsUsedOnlyWhileTheTrainerWaits(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -71,7 +71,7 @@ func TestASnapshotIsUsedOnlyWhileTheTrainerWaits(t *testing.T) {
 	}
 }
 
-// What calls a snapshot can turn its panic into an error.
+// The caller of a snapshot can turn its panic into an error.
 func TestASnapshotIsCalledThroughTheGuard(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("the plugin panicked")

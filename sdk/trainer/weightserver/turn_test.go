@@ -18,7 +18,7 @@ func attachShared(t *testing.T, s *Server, every int64) {
 	}
 }
 
-// serveTurns does what a sync block does, until the context ends, and tells what it was asked for.
+// serveTurns does what a sync block does, until the context ends, and reports its requests.
 func serveTurns(ctx context.Context, t *testing.T, s *Server, asked chan<- Publication) {
 	for ctx.Err() == nil {
 		p := s.next(ctx, 0, time.Minute)
@@ -52,7 +52,7 @@ func TestTurnsOfATrainerThatSharesItsGPU(t *testing.T) {
 	want := []Publication{
 		{TurnWanted, 0, 1}, {TurnOver, 0, 1}, // no version is due
 		{TurnWanted, 0, 2}, {WeightsReady, 1, 2},
-		{TurnWanted, 1, 3}, {TurnOver, 1, 2}, // the batch came to nothing: step 2 again, which is not published twice
+		{TurnWanted, 1, 3}, {TurnOver, 1, 2}, // the batch led to no step: step 2 again, which is not published twice
 	}
 	for i, step := range []int64{1, 2, 2} {
 		if err := s.WaitTurn(t.Context(), int64(i+1)); err != nil {
@@ -128,7 +128,7 @@ func TestATurnThatIsNotGiven(t *testing.T) {
 		t.Errorf("ended: %v, or the wish stands still", err)
 	}
 
-	// The sync block comes back with another configuration: nobody has to wait.
+	// The sync block comes back with another configuration: no trainer has to wait.
 	changed := testServer(nil)
 	attachShared(t, changed, 1)
 	go func() {

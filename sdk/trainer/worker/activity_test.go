@@ -19,8 +19,8 @@ func TestWhatTheWorkerDoes(t *testing.T) {
 		"training": {What: "training step 7", Detail: "on 2 ranks, which wait for each other",
 			Patience: patienceForFirst},
 		"checkpointing": {What: "checkpointing at step 6", Patience: patienceForFirst / 3},
-		"sync":          {}, // TrainerHost.Sync says it
-		"turn":          {}, // TrainerHost.Turn says it
+		"sync":          {}, // reported by TrainerHost.Sync
+		"turn":          {}, // reported by TrainerHost.Turn
 		"loading":       {}, // not ready yet
 	} {
 		got, ok := trainer.activity(&doing{}, event{Phase: phase, Step: 6})

@@ -11,9 +11,9 @@ import (
 
 var update = flag.Bool("update", false, "write golden files anew")
 
-// TestTheWorkerIsToldWhatIsReadOfItsEvents writes down the JSON type of every field that this side reads of the
-// worker's events. The worker's own tests hold each event that they see to it: one field under which an event carries
-// another type makes the whole event unreadable.
+// TestTheWorkerIsToldWhatIsReadOfItsEvents writes the JSON type of every field that the Go side reads of the worker's
+// events. The worker's own tests check each event against it: one field of another type makes the whole event
+// unreadable.
 func TestTheWorkerIsToldWhatIsReadOfItsEvents(t *testing.T) {
 	t.Parallel()
 	types := map[string]string{}
@@ -48,7 +48,7 @@ func TestTheWorkerIsToldWhatIsReadOfItsEvents(t *testing.T) {
 	}
 }
 
-// jsonType names a type as JSON schema does; "any" is one that is not looked at.
+// jsonType is the name of a type in JSON schema; "any" is one that is not decoded.
 func jsonType(t *testing.T, typ reflect.Type) string {
 	t.Helper()
 	if typ == reflect.TypeFor[json.RawMessage]() {

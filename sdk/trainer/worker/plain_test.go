@@ -27,14 +27,14 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 )
 
-// plainConfig is the block of a trainer that is sixty lines of PyTorch: sdk/python/tests/plain_trainer.py.
+// plainConfig is the block of a trainer of sixty lines of PyTorch: sdk/python/tests/plain_trainer.py.
 type plainConfig struct {
 	Model        string    `recipe:"model" required:"true" worker:"model.path" doc:"Model"`
 	Steps        int64     `recipe:"steps" default:"2" worker:"steps" doc:"Steps"`
 	Trajectories *spec.Ref `recipe:"trajectories" reference:"trajectories" doc:"Batches"`
 }
 
-// plainPlugin is all that such a trainer has to say in Go.
+// plainPlugin is the whole Go side of such a trainer.
 func plainPlugin(source fs.FS) *sdk.Definition {
 	program := func(r sdk.Request[plainConfig]) (worker.Program, error) {
 		settings := worker.Settings(r.Config)
@@ -79,7 +79,7 @@ t.LlamaForCausalLM(c).save_pretrained(sys.argv[1])`, dir)
 	return dir
 }
 
-// batches is a trajectory API that has a batch whenever a trainer asks, and counts those that are acknowledged.
+// batches is a trajectory API that always has a batch, and counts those that are acknowledged.
 func batches(t *testing.T) (ref spec.Ref, acknowledged *atomic.Int64) {
 	t.Helper()
 	group := map[string]any{"env_id": 0, "policy_version": 0, "scores": []float64{0, 1, 0, 1}}
@@ -106,7 +106,8 @@ func batches(t *testing.T) (ref spec.Ref, acknowledged *atomic.Int64) {
 	return plugintest.Ref("trajectories.fake.test", kind.Trajectories, outputs.Trajectories{URL: server.URL}), acknowledged
 }
 
-// update does for one offer what a sync block does; the version and log-probabilities under the weights that were
+// update handles one offer as a sync block does; it returns the version and the log-probabilities with the published
+// weights.
 // published.
 func update(t *testing.T, c *weightclient.Client, step int64) (version int64, logprobs []float64) {
 	t.Helper()
@@ -174,7 +175,7 @@ func TestASecondTrainerStandsOnTheKit(t *testing.T) {
 	second, c := start(3, func(r *pluginpb.StartRequest) {
 		r.Resume, r.Policy = true, &pluginpb.Policy{Version: 2}
 	})
-	three, again := update(t, c, 2) // nobody knows what inference serves: first it gets the checkpoint's weights
+	three, again := update(t, c, 2) // the served version is unknown: first inference gets the checkpoint's weights
 	if three != 3 || math.Abs(again[0]-after[0]) > 1e-5 {
 		t.Errorf("it resumed as version %d with log-probabilities %v, want 3 and %v", three, again, after)
 	}

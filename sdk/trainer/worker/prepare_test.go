@@ -19,7 +19,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trainer/worker/workertest"
 )
 
-// prepared is a block whose worker, one in PyTorch, has done what it can before the trajectory API is there.
+// prepared is a block whose worker, one in PyTorch, has done what it can before the trajectory API exists.
 func prepared(t *testing.T, shared bool) (b *plugintest.Block, config plainConfig, opts plugintest.Option) {
 	t.Helper()
 	python := torch(t)
@@ -38,7 +38,7 @@ func prepared(t *testing.T, shared bool) (b *plugintest.Block, config plainConfi
 	return b, config, opts
 }
 
-// played is prepared with a worker that is played by this test's binary.
+// played is prepared with a worker that is this test's binary.
 func played(t *testing.T, gpus int64) (b *plugintest.Block, config plainConfig, opts plugintest.Option) {
 	t.Helper()
 	exe, err := os.Executable()
@@ -119,7 +119,7 @@ func TestAWorkerIsStartedAnewWhenItsSettingsHaveChangedSinceItWasPrepared(t *tes
 	}
 }
 
-// Ranks of a trainer over several GPUs meet on them, which they must leave alone while they share them.
+// Ranks of a trainer over several GPUs meet on the GPUs, which they must leave alone while they share them.
 func TestATrainerOverSharedGPUsIsNotPrepared(t *testing.T) {
 	t.Parallel()
 	b, _, _ := played(t, 2)

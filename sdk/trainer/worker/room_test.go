@@ -10,7 +10,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/disk"
 )
 
-// A worker that waits for room is degraded and says so, and is not taken for one that hangs.
+// A worker that waits for room is degraded and reports it, and does not count as hung.
 func TestAWorkerThatWaitsForRoomIsDegraded(t *testing.T) {
 	t.Parallel()
 	h := &host{changed: make(chan struct{}, 1)}
@@ -30,7 +30,7 @@ func TestAWorkerThatWaitsForRoomIsDegraded(t *testing.T) {
 	}
 }
 
-// A worker's refusal for lack of room is known as such by the sync block, which asks again.
+// The sync block recognizes a worker's refusal for lack of room, and asks again.
 func TestARefusalForLackOfRoomIsKnown(t *testing.T) {
 	t.Parallel()
 	full := problem{Code: "disk_full", Message: "no space left", Checks: []string{"make room"}}.asError("publish")

@@ -33,8 +33,7 @@ func TestDifference(t *testing.T) {
 	}
 }
 
-// A setting that is taken out of the recipe goes back to the worker's default: it must not stay as it was without a
-// word.
+// A setting that is removed from the recipe gets the worker's default again, instead of silently keeping its value.
 func TestSettingsThatAreTakenOut(t *testing.T) {
 	t.Parallel()
 	staleness, delta := int64(2), 0.5

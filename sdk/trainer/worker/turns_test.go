@@ -54,7 +54,7 @@ func TestATurnThatCannotBeHadFailsTheTrainer(t *testing.T) {
 	}
 }
 
-// A turn that never comes does not keep a trainer that is told to stop, nor one whose worker has died.
+// A turn that never comes blocks neither a trainer that is stopped, nor one whose worker has died.
 func TestAWishForATurnEndsWithTheWorker(t *testing.T) {
 	t.Parallel()
 	tr, h, req := start(t, "", nil)

@@ -48,7 +48,7 @@ func program(req sdk.Request[Config]) (Program, error) {
 	}, nil
 }
 
-// host remembers what it was told, and plays the sync block.
+// host records what it is given, and acts as the sync block.
 type host struct {
 	publish func(step int64) bool
 	dir     string
@@ -65,7 +65,7 @@ type host struct {
 	failSync    error
 	failTurn    error
 	noTurn      bool // it never comes
-	noSync      bool // nobody takes the weights
+	noSync      bool // no sync block fetches the weights
 	shared      bool
 	turns       []int64
 	changed     chan struct{}
@@ -132,7 +132,7 @@ func (h *host) Version() int64 {
 	return h.version
 }
 
-// Sync publishes, verifies and acknowledges, as a sync block has it done.
+// Sync publishes, verifies and acknowledges, as with a sync block.
 func (h *host) Sync(ctx context.Context, step int64, snapshot trainer.Snapshot) (int64, error) {
 	h.mu.Lock()
 	h.synced = append(h.synced, step)
@@ -195,7 +195,7 @@ func (h *host) await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// start makes a trainer whose worker the test binary plays.
+// start makes a trainer whose worker is the test binary.
 func start(t *testing.T, mode string, change func(*sdk.Request[Config])) (*Trainer[Config],
 	*host, sdk.Request[Config]) {
 	t.Helper()
@@ -229,7 +229,7 @@ func start(t *testing.T, mode string, change func(*sdk.Request[Config])) (*Train
 func TestTrainToTheEnd(t *testing.T) {
 	t.Parallel()
 	tr, h, req := start(t, "", nil)
-	h.publish = func(step int64) bool { return step != 2 } // a period of which step 2 is not
+	h.publish = func(step int64) bool { return step != 2 } // a period that does not include step 2
 	if err := tr.Run(t.Context(), req, h); err != nil {
 		t.Fatalf("Run: %v; log %q", err, h.logs)
 	}
@@ -307,7 +307,7 @@ func TestResumedWeightsAreServedFirst(t *testing.T) {
 		t.Errorf("Sync was called for steps %v, version is %d; want the checkpoint's step 3 first and versions 8 and 9",
 			h.synced, h.version)
 	}
-	// The engine starts a sync block again only beside a trainer that is ready, and this trainer waits for it.
+	// The engine restarts a sync block only beside a trainer that is ready, and this trainer waits for it.
 	ready := false
 	for _, p := range h.phases {
 		if strings.HasPrefix(p, "ready") {
@@ -354,7 +354,7 @@ func TestStopWritesACheckpoint(t *testing.T) {
 	}
 }
 
-// A last checkpoint that was not written is no stop in order.
+// A last checkpoint that was not written makes the stop a failure.
 func TestAStopThatWritesNoCheckpointFails(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[string]string{"full at the stop": "no space left on device",
@@ -377,8 +377,8 @@ func TestAStopThatWritesNoCheckpointFails(t *testing.T) {
 	}
 }
 
-// A worker that somebody else ends writes its checkpoint and says "stopped". The training is not over for that: the
-// block fails, so that it is started again and goes on.
+// A worker that somebody else ends writes its checkpoint and says "stopped". The training has not ended: the block
+// fails, so that it is restarted and continues.
 func TestAWorkerThatIsStoppedByAStrangerHasNotCompleted(t *testing.T) {
 	t.Parallel()
 	tr, h, req := start(t, "hang", nil)
@@ -398,7 +398,8 @@ func TestAWorkerThatIsStoppedByAStrangerHasNotCompleted(t *testing.T) {
 	}
 }
 
-// A worker that dies while nobody takes its weights is explained at once: the sync block may stay away for minutes.
+// A worker that dies while no sync block fetches its weights is explained at once: the sync block may be away for
+// minutes.
 func TestAWorkerThatDiesWhileItsWeightsWaitIsExplained(t *testing.T) {
 	t.Parallel()
 	tr, h, req := start(t, "", nil)
