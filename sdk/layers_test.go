@@ -16,7 +16,7 @@ var layers = [][]string{
 		"sdk/lazyregexp", "sdk/disk", "sdk/kind", "sdk/spec", "sdk/pluginpb", "sdk/protocol", "sdk/protocol/handshake",
 		"sdk/proc", "sdk/proc/python", "sdk/web", "sdk/redact", "sdk/tail", "sdk/chat", "sdk/modelinfo", "sdk/trajectory",
 		"sdk/outputs", "sdk/internal/lease", "sdk/internal/loopback", "sdk/disk/disktest", "sdk/python",
-		"sdk/trainer/worker/workertest",
+		"sdk/trainer/worker/workertest", "sdk/engine/enginetest",
 	},
 	{"sdk"}, // the contract common to all kinds
 	{ // what a plugin's process does with it
