@@ -21,6 +21,33 @@ type Evaluator interface {
 	Evaluate(ctx context.Context, limit int) (metrics map[string]float64, policyVersion int64, err error)
 }
 
+// TaskEvaluator is an Evaluator that also gives the scores of each held-out task, for estimates such as pass@k.
+type TaskEvaluator interface {
+	EvaluateTasks(ctx context.Context, req EvaluateTasks) (TaskScores, error)
+}
+
+// EvaluateTasks asks for completions of the held-out tasks from number First on.
+type EvaluateTasks struct {
+	First, Limit int     // Limit 0: to the end
+	Samples      int     // completions per task, at least 1
+	Temperature  float64 // of sampling
+}
+
+// TaskScores are the scores of held-out tasks.
+type TaskScores struct {
+	Tasks         int // in the whole held-out set
+	Results       []TaskScore
+	PolicyVersion int64 // the oldest that answered
+}
+
+// TaskScore holds the scores of one task's completions.
+type TaskScore struct {
+	Task   int       `json:"task"`   // its number in the held-out set, from 0
+	Digest string    `json:"digest"` // of its prompt
+	Prompt string    `json:"prompt"` // its end, for people
+	Scores []float64 `json:"scores"`
+}
+
 // Checkpointer is a trainer that can write a checkpoint between two steps, when asked.
 type Checkpointer interface {
 	SaveCheckpoint(ctx context.Context) (CheckpointInfo, error)

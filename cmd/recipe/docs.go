@@ -17,7 +17,7 @@ func newDocs(a *app) *cobra.Command {
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			plugins, err := a.everyPlugin()
+			plugins, err := a.everyPlugin("")
 			if err != nil {
 				return err
 			}

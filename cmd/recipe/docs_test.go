@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "write golden parts anew")
 func TestDocsAreUpToDate(t *testing.T) {
 	t.Parallel()
 	a := newApp(nil, io.Discard, io.Discard, []string{"RECIPE_CONFIG=" + filepath.Join("testdata", "settings.hcl")})
-	plugins, err := a.everyPlugin()
+	plugins, err := a.everyPlugin("")
 	if err != nil {
 		t.Fatal(err)
 	}

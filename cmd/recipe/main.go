@@ -23,5 +23,9 @@ func program() int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	return execute(ctx, newApp(os.Stdin, os.Stdout, os.Stderr, os.Environ()), os.Args[1:])
+	a := newApp(os.Stdin, os.Stdout, os.Stderr, os.Environ())
+	if len(os.Args) == 3 && os.Args[1] == complianceCommand {
+		return serveCompliance(a, os.Args[2:], os.Stderr)
+	}
+	return execute(ctx, a, os.Args[1:])
 }

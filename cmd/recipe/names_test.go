@@ -32,7 +32,7 @@ var metaArguments = map[string][]string{
 func TestDocsNameRealSettings(t *testing.T) {
 	t.Parallel()
 	a := newApp(nil, io.Discard, io.Discard, []string{"RECIPE_CONFIG=" + filepath.Join("testdata", "settings.hcl")})
-	plugins, err := a.everyPlugin()
+	plugins, err := a.everyPlugin("")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,12 +2,14 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/reference"
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -16,22 +18,23 @@ import (
 func newPlugin(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plugin",
-		Short: "Show the available plugins",
+		Short: "Show, create and test plugins",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPluginList(a), newPluginSchema(a), newPluginDocs(a))
+	cmd.AddCommand(newPluginList(a), newPluginSchema(a), newPluginDocs(a), newPluginTest(a))
 	return cmd
 }
 
 func newPluginList(a *app) *cobra.Command {
 	var asJSON bool
+	var file string
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List every plugin with its kind, version and summary",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			plugins, err := a.everyPlugin()
+			plugins, err := a.everyPlugin(file)
 			if err != nil {
 				return err
 			}
@@ -42,17 +45,25 @@ func newPluginList(a *app) *cobra.Command {
 		},
 	}
 	addJSON(cmd, &asJSON)
+	addPluginsOf(cmd, &file)
 	return cmd
+}
+
+// addPluginsOf adds the flag that names a recipe whose plugins are known, too.
+func addPluginsOf(cmd *cobra.Command, file *string) {
+	cmd.Flags().StringVarP(file, "recipe", "r", "", "also know the plugins that this recipe `FILE` names in required_plugins")
+	_ = cmd.MarkFlagFilename("recipe", "hcl")
 }
 
 func newPluginSchema(a *app) *cobra.Command {
 	var outputs bool
+	var file string
 	cmd := &cobra.Command{
 		Use:   "schema KIND NAME",
 		Short: "Print the JSON schema of a plugin's block",
 		Args:  cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
-			p, err := a.plugin(args[0], args[1])
+			p, err := a.plugin(file, args[0], args[1])
 			if err != nil {
 				return err
 			}
@@ -63,16 +74,18 @@ func newPluginSchema(a *app) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&outputs, "outputs", false, "of the block's outputs instead of its configuration")
+	addPluginsOf(cmd, &file)
 	return cmd
 }
 
 func newPluginDocs(a *app) *cobra.Command {
-	return &cobra.Command{
+	var file string
+	cmd := &cobra.Command{
 		Use:   "docs KIND NAME",
 		Short: "Print the reference page of a plugin's block",
 		Args:  cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
-			p, err := a.plugin(args[0], args[1])
+			p, err := a.plugin(file, args[0], args[1])
 			if err != nil {
 				return err
 			}
@@ -80,14 +93,39 @@ func newPluginDocs(a *app) *cobra.Command {
 			return err
 		},
 	}
+	addPluginsOf(cmd, &file)
+	return cmd
+}
+
+// pluginAt is the plugin whose program is at a path, or the error that it is none.
+func (a *app) pluginAt(path string) (*schema.PluginSchema, error) {
+	catalog, err := a.catalog()
+	if err != nil {
+		return nil, err
+	}
+	return catalog.Add(path)
+}
+
+// catalogOf is the catalog, with the plugins of a recipe where one is named. Mistakes elsewhere in the recipe do not
+// matter here.
+func (a *app) catalogOf(file string) (*host.Catalog, error) {
+	catalog, err := a.catalog()
+	if err != nil || file == "" {
+		return catalog, err
+	}
+	if _, err := os.Stat(file); err != nil {
+		return nil, fmt.Errorf("read the recipe: %w", err)
+	}
+	schema.Load(file, schema.Options{Environ: a.environ, Plugins: catalog})
+	return catalog, nil
 }
 
 // plugin looks one plugin up by the names that a block's header has.
-func (a *app) plugin(k, name string) (*schema.PluginSchema, error) {
+func (a *app) plugin(file, k, name string) (*schema.PluginSchema, error) {
 	if !kind.Kind(k).Valid() {
 		return nil, fmt.Errorf("%q is not a kind of block; expected one of %v", k, kind.All())
 	}
-	catalog, err := a.catalog()
+	catalog, err := a.catalogOf(file)
 	if err != nil {
 		return nil, err
 	}
@@ -96,15 +134,15 @@ func (a *app) plugin(k, name string) (*schema.PluginSchema, error) {
 		return nil, err
 	}
 	if p == nil {
-		return nil, fmt.Errorf("there is no %s plugin %q; known are: %s", k, name,
+		return nil, fmt.Errorf("there is no %s plugin %q; known are: %s. -r FILE also knows the plugins of a recipe", k, name,
 			strings.Join(catalog.Names(kind.Kind(k)), ", "))
 	}
 	return p, nil
 }
 
 // everyPlugin lists all plugins, by kind and name.
-func (a *app) everyPlugin() ([]*schema.PluginSchema, error) {
-	catalog, err := a.catalog()
+func (a *app) everyPlugin(file string) ([]*schema.PluginSchema, error) {
+	catalog, err := a.catalogOf(file)
 	if err != nil {
 		return nil, err
 	}

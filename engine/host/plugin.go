@@ -287,6 +287,19 @@ func (p *Plugin) Evaluate(ctx context.Context, limit int) (metrics map[string]fl
 	return r.GetMetrics(), r.GetPolicyVersion(), nil
 }
 
+// EvaluateTasks asks an environment for the scores of held-out tasks.
+func (p *Plugin) EvaluateTasks(ctx context.Context, req sdk.EvaluateTasks) (sdk.TaskScores, error) {
+	r, err := p.rpc.Evaluate(ctx, &pluginpb.EvaluateRequest{First: int64(req.First), Limit: int64(req.Limit),
+		Samples: int64(req.Samples), Temperature: req.Temperature})
+	if err != nil {
+		return sdk.TaskScores{}, p.failed("evaluate", err)
+	}
+	return wire.DecodeTaskScores(r), nil
+}
+
+// Client is the connection to the plugin, for the compliance suite: it drives the protocol itself.
+func (p *Plugin) Client() pluginpb.PluginClient { return p.rpc }
+
 // Checkpoint makes a trainer write a checkpoint now.
 func (p *Plugin) Checkpoint(ctx context.Context) (sdk.CheckpointInfo, error) {
 	r, err := p.rpc.Checkpoint(ctx, &pluginpb.CheckpointRequest{})

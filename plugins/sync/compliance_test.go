@@ -14,6 +14,10 @@ func TestSyncComplies(t *testing.T) {
 			return config(startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1000, Delay: 10 * time.Millisecond}),
 				startInference(t, plugintest.FakeConfig{}))
 		},
+		Synced: func(t *testing.T) (any, *plugintest.Block, *plugintest.Block) {
+			train, serve := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 3}), startInference(t, plugintest.FakeConfig{})
+			return config(train, serve), train, serve
+		},
 		Bad: map[string]func(*testing.T) any{
 			"unknown transport": func(t *testing.T) any {
 				c := config(startTrainer(t, plugintest.FakeTrainerConfig{}), startInference(t, plugintest.FakeConfig{}))

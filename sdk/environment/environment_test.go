@@ -446,6 +446,34 @@ func TestEvaluate(t *testing.T) {
 	}
 }
 
+func TestEvaluateTasks(t *testing.T) {
+	t.Parallel()
+	_, b := setUp(t, nil)
+	b.Ready()
+	ctx, cancel := context.WithTimeout(t.Context(), plugintest.Deadline)
+	defer cancel()
+	for _, c := range []struct {
+		first, limit int64
+		want         []int64
+	}{{0, 0, []int64{0, 1, 2}}, {1, 1, []int64{1}}, {2, 5, []int64{2}}, {3, 1, nil}} {
+		r, err := b.Client.Evaluate(ctx, &pluginpb.EvaluateRequest{First: c.first, Limit: c.limit, Samples: 4,
+			Temperature: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var tasks []int64
+		for _, result := range r.GetResults() {
+			tasks = append(tasks, result.GetTask())
+			if len(result.GetScores()) != 4 || len(result.GetDigest()) != 16 || result.GetPrompt() == "" {
+				t.Errorf("task %d: %v, want 4 scores, a digest and the prompt", result.GetTask(), result)
+			}
+		}
+		if !slices.Equal(tasks, c.want) || r.GetTasks() != 3 {
+			t.Errorf("from %d, %d at most: tasks %v of %d, want %v of 3", c.first, c.limit, tasks, r.GetTasks(), c.want)
+		}
+	}
+}
+
 func TestTheTrajectoryAPIGoesAwayAndComesBack(t *testing.T) {
 	t.Parallel()
 	a, b := setUp(t, nil)

@@ -4,14 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/outputs"
@@ -121,85 +117,4 @@ func nameOf(address string) string {
 		at = len(address)
 	}
 	return address[strings.LastIndexByte(address[:at], '.')+1:]
-}
-
-// evaluating bounds how many held-out tasks are asked at once.
-const evaluating = 32
-
-// Evaluate answers the held-out set greedily and scores it.
-func (r *evaluated[C, E]) Evaluate(ctx context.Context, limit int) (map[string]float64, int64, error) {
-	r.mu.Lock()
-	env, rolls, plan, limits := r.env, r.roller, r.plan, r.limits
-	r.mu.Unlock()
-	if env == nil {
-		return nil, 0, errors.New("the environment does not run")
-	}
-	tasks, err := any(*env).(Evaluable).EvaluationTasks(ctx)
-	if err != nil {
-		return nil, 0, fmt.Errorf("the held-out set: %w", err)
-	}
-	if limit > 0 && limit < len(tasks) {
-		tasks = tasks[:limit]
-	}
-	if len(tasks) == 0 {
-		return nil, 0, errors.New("the held-out set is empty")
-	}
-	plan.N, plan.Temperature, plan.TopP = 1, 0, 1
-	e := evaluation{oldest: math.MaxInt64}
-	err = each(ctx, evaluating, tasks, func(ctx context.Context, task Task) error {
-		made, err := rolls.roll(ctx, ctx, task, plan, limits)
-		if err != nil {
-			var p *panicked
-			if errors.As(err, &p) {
-				fmt.Fprintf(os.Stderr, "panic in Score: %s\n%s", p.value, p.stack)
-			}
-			return fmt.Errorf("a held-out task: %w", err)
-		}
-		e.add(made.sequences[0])
-		return nil
-	})
-	if err != nil {
-		return nil, 0, err
-	}
-	n := float64(len(tasks))
-	return map[string]float64{"score": e.sum / n, "truncated": e.cut / n, "tasks": n,
-		"completion_tokens": e.tokens / n}, e.version(), nil
-}
-
-// evaluation adds up.
-type evaluation struct {
-	mu               sync.Mutex
-	sum, cut, tokens float64
-	oldest           int64
-}
-
-func (e *evaluation) add(s sequence) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.sum += s.score
-	e.tokens += float64(s.sampled)
-	if s.cut {
-		e.cut++
-	}
-	if s.versions != nil {
-		e.oldest = min(e.oldest, s.versions.Min)
-	}
-}
-
-// version is the oldest policy version that answered; 0 when nobody said.
-func (e *evaluation) version() int64 {
-	if e.oldest == math.MaxInt64 {
-		return 0
-	}
-	return e.oldest
-}
-
-// each calls f for every task, some at once, and ends with the first error.
-func each(ctx context.Context, atOnce int, tasks []Task, f func(context.Context, Task) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(atOnce)
-	for _, task := range tasks {
-		group.Go(func() error { return f(ctx, task) })
-	}
-	return group.Wait()
 }

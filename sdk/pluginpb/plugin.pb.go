@@ -69,7 +69,7 @@ type DescribeResponse struct {
 	ProtocolVersions []uint32               `protobuf:"varint,4,rep,packed,name=protocol_versions,json=protocolVersions,proto3" json:"protocol_versions,omitempty"`
 	Schema           []byte                 `protobuf:"bytes,5,opt,name=schema,proto3" json:"schema,omitempty"`             // JSON of spec.Schema
 	Outputs          []byte                 `protobuf:"bytes,6,opt,name=outputs,proto3" json:"outputs,omitempty"`           // JSON of spec.Schema
-	Capabilities     []string               `protobuf:"bytes,7,rep,name=capabilities,proto3" json:"capabilities,omitempty"` // "update", "evaluate", "checkpoint", "recover", "plan", "prepare", "validate"
+	Capabilities     []string               `protobuf:"bytes,7,rep,name=capabilities,proto3" json:"capabilities,omitempty"` // "update", "evaluate", "evaluate_tasks", "checkpoint", "recover", "plan", "prepare", "validate"
 	Summary          string                 `protobuf:"bytes,8,opt,name=summary,proto3" json:"summary,omitempty"`
 	// Variables of the engine's environment that the plugin reads, beyond those that every plugin gets; "NAME_*" is a family.
 	EnvironmentVariables []string `protobuf:"bytes,9,rep,name=environment_variables,json=environmentVariables,proto3" json:"environment_variables,omitempty"`
@@ -2668,9 +2668,14 @@ func (x *Gap) GetTo() uint64 {
 	return 0
 }
 
+// EvaluateRequest with samples = 0 asks for metrics over the held-out set, one greedy completion a task. With samples > 0 it
+// asks for the scores of each task from number first on; only plugins with the capability "evaluate_tasks" answer it.
 type EvaluateRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Limit         int64                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	Limit         int64                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"` // tasks at most; 0: all
+	First         int64                  `protobuf:"varint,2,opt,name=first,proto3" json:"first,omitempty"`
+	Samples       int64                  `protobuf:"varint,3,opt,name=samples,proto3" json:"samples,omitempty"`          // completions per task
+	Temperature   float64                `protobuf:"fixed64,4,opt,name=temperature,proto3" json:"temperature,omitempty"` // of sampling, with samples > 0
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2712,10 +2717,33 @@ func (x *EvaluateRequest) GetLimit() int64 {
 	return 0
 }
 
+func (x *EvaluateRequest) GetFirst() int64 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *EvaluateRequest) GetSamples() int64 {
+	if x != nil {
+		return x.Samples
+	}
+	return 0
+}
+
+func (x *EvaluateRequest) GetTemperature() float64 {
+	if x != nil {
+		return x.Temperature
+	}
+	return 0
+}
+
 type EvaluateResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Metrics       map[string]float64     `protobuf:"bytes,1,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
-	PolicyVersion int64                  `protobuf:"varint,2,opt,name=policy_version,json=policyVersion,proto3" json:"policy_version,omitempty"`
+	PolicyVersion int64                  `protobuf:"varint,2,opt,name=policy_version,json=policyVersion,proto3" json:"policy_version,omitempty"` // the oldest that answered
+	Tasks         int64                  `protobuf:"varint,3,opt,name=tasks,proto3" json:"tasks,omitempty"`                                      // in the whole held-out set, with samples > 0
+	Results       []*TaskScores          `protobuf:"bytes,4,rep,name=results,proto3" json:"results,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2764,6 +2792,89 @@ func (x *EvaluateResponse) GetPolicyVersion() int64 {
 	return 0
 }
 
+func (x *EvaluateResponse) GetTasks() int64 {
+	if x != nil {
+		return x.Tasks
+	}
+	return 0
+}
+
+func (x *EvaluateResponse) GetResults() []*TaskScores {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+// TaskScores are the scores of one held-out task's completions.
+type TaskScores struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Task          int64                  `protobuf:"varint,1,opt,name=task,proto3" json:"task,omitempty"`    // its number in the held-out set, from 0
+	Digest        string                 `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"` // of its prompt: two tasks with one digest are the same question
+	Prompt        string                 `protobuf:"bytes,3,opt,name=prompt,proto3" json:"prompt,omitempty"` // its end, for people
+	Scores        []float64              `protobuf:"fixed64,4,rep,packed,name=scores,proto3" json:"scores,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TaskScores) Reset() {
+	*x = TaskScores{}
+	mi := &file_plugin_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TaskScores) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TaskScores) ProtoMessage() {}
+
+func (x *TaskScores) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TaskScores.ProtoReflect.Descriptor instead.
+func (*TaskScores) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *TaskScores) GetTask() int64 {
+	if x != nil {
+		return x.Task
+	}
+	return 0
+}
+
+func (x *TaskScores) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *TaskScores) GetPrompt() string {
+	if x != nil {
+		return x.Prompt
+	}
+	return ""
+}
+
+func (x *TaskScores) GetScores() []float64 {
+	if x != nil {
+		return x.Scores
+	}
+	return nil
+}
+
 type CheckpointRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2772,7 +2883,7 @@ type CheckpointRequest struct {
 
 func (x *CheckpointRequest) Reset() {
 	*x = CheckpointRequest{}
-	mi := &file_plugin_proto_msgTypes[42]
+	mi := &file_plugin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2784,7 +2895,7 @@ func (x *CheckpointRequest) String() string {
 func (*CheckpointRequest) ProtoMessage() {}
 
 func (x *CheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[42]
+	mi := &file_plugin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2797,7 +2908,7 @@ func (x *CheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRequest.ProtoReflect.Descriptor instead.
 func (*CheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{42}
+	return file_plugin_proto_rawDescGZIP(), []int{43}
 }
 
 type CheckpointResponse struct {
@@ -2811,7 +2922,7 @@ type CheckpointResponse struct {
 
 func (x *CheckpointResponse) Reset() {
 	*x = CheckpointResponse{}
-	mi := &file_plugin_proto_msgTypes[43]
+	mi := &file_plugin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2823,7 +2934,7 @@ func (x *CheckpointResponse) String() string {
 func (*CheckpointResponse) ProtoMessage() {}
 
 func (x *CheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[43]
+	mi := &file_plugin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2836,7 +2947,7 @@ func (x *CheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointResponse.ProtoReflect.Descriptor instead.
 func (*CheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{43}
+	return file_plugin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *CheckpointResponse) GetPath() string {
@@ -3071,15 +3182,26 @@ const file_plugin_proto_rawDesc = "" +
 	"\x06values\x18\x01 \x01(\fR\x06values\")\n" +
 	"\x03Gap\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\x04R\x04from\x12\x0e\n" +
-	"\x02to\x18\x02 \x01(\x04R\x02to\"'\n" +
+	"\x02to\x18\x02 \x01(\x04R\x02to\"y\n" +
 	"\x0fEvaluateRequest\x12\x14\n" +
-	"\x05limit\x18\x01 \x01(\x03R\x05limit\"\xc0\x01\n" +
+	"\x05limit\x18\x01 \x01(\x03R\x05limit\x12\x14\n" +
+	"\x05first\x18\x02 \x01(\x03R\x05first\x12\x18\n" +
+	"\asamples\x18\x03 \x01(\x03R\asamples\x12 \n" +
+	"\vtemperature\x18\x04 \x01(\x01R\vtemperature\"\x8e\x02\n" +
 	"\x10EvaluateResponse\x12I\n" +
 	"\ametrics\x18\x01 \x03(\v2/.recipe.plugin.v1.EvaluateResponse.MetricsEntryR\ametrics\x12%\n" +
-	"\x0epolicy_version\x18\x02 \x01(\x03R\rpolicyVersion\x1a:\n" +
+	"\x0epolicy_version\x18\x02 \x01(\x03R\rpolicyVersion\x12\x14\n" +
+	"\x05tasks\x18\x03 \x01(\x03R\x05tasks\x126\n" +
+	"\aresults\x18\x04 \x03(\v2\x1c.recipe.plugin.v1.TaskScoresR\aresults\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x13\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"h\n" +
+	"\n" +
+	"TaskScores\x12\x12\n" +
+	"\x04task\x18\x01 \x01(\x03R\x04task\x12\x16\n" +
+	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\x16\n" +
+	"\x06prompt\x18\x03 \x01(\tR\x06prompt\x12\x16\n" +
+	"\x06scores\x18\x04 \x03(\x01R\x06scores\"\x13\n" +
 	"\x11CheckpointRequest\"c\n" +
 	"\x12CheckpointResponse\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
@@ -3113,7 +3235,7 @@ func file_plugin_proto_rawDescGZIP() []byte {
 	return file_plugin_proto_rawDescData
 }
 
-var file_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_plugin_proto_goTypes = []any{
 	(*DescribeRequest)(nil),    // 0: recipe.plugin.v1.DescribeRequest
 	(*DescribeResponse)(nil),   // 1: recipe.plugin.v1.DescribeResponse
@@ -3157,13 +3279,14 @@ var file_plugin_proto_goTypes = []any{
 	(*Gap)(nil),                // 39: recipe.plugin.v1.Gap
 	(*EvaluateRequest)(nil),    // 40: recipe.plugin.v1.EvaluateRequest
 	(*EvaluateResponse)(nil),   // 41: recipe.plugin.v1.EvaluateResponse
-	(*CheckpointRequest)(nil),  // 42: recipe.plugin.v1.CheckpointRequest
-	(*CheckpointResponse)(nil), // 43: recipe.plugin.v1.CheckpointResponse
-	nil,                        // 44: recipe.plugin.v1.Estimate.FactsEntry
-	nil,                        // 45: recipe.plugin.v1.StartRequest.EnvironmentEntry
-	nil,                        // 46: recipe.plugin.v1.Metrics.ValuesEntry
-	nil,                        // 47: recipe.plugin.v1.Weights.PhasesEntry
-	nil,                        // 48: recipe.plugin.v1.EvaluateResponse.MetricsEntry
+	(*TaskScores)(nil),         // 42: recipe.plugin.v1.TaskScores
+	(*CheckpointRequest)(nil),  // 43: recipe.plugin.v1.CheckpointRequest
+	(*CheckpointResponse)(nil), // 44: recipe.plugin.v1.CheckpointResponse
+	nil,                        // 45: recipe.plugin.v1.Estimate.FactsEntry
+	nil,                        // 46: recipe.plugin.v1.StartRequest.EnvironmentEntry
+	nil,                        // 47: recipe.plugin.v1.Metrics.ValuesEntry
+	nil,                        // 48: recipe.plugin.v1.Weights.PhasesEntry
+	nil,                        // 49: recipe.plugin.v1.EvaluateResponse.MetricsEntry
 }
 var file_plugin_proto_depIdxs = []int32{
 	2,  // 0: recipe.plugin.v1.ValidateResponse.diagnostics:type_name -> recipe.plugin.v1.Diagnostic
@@ -3171,8 +3294,8 @@ var file_plugin_proto_depIdxs = []int32{
 	2,  // 2: recipe.plugin.v1.PlanResponse.diagnostics:type_name -> recipe.plugin.v1.Diagnostic
 	7,  // 3: recipe.plugin.v1.PlanResponse.estimate:type_name -> recipe.plugin.v1.Estimate
 	8,  // 4: recipe.plugin.v1.Estimate.amounts:type_name -> recipe.plugin.v1.Amount
-	44, // 5: recipe.plugin.v1.Estimate.facts:type_name -> recipe.plugin.v1.Estimate.FactsEntry
-	45, // 6: recipe.plugin.v1.StartRequest.environment:type_name -> recipe.plugin.v1.StartRequest.EnvironmentEntry
+	45, // 5: recipe.plugin.v1.Estimate.facts:type_name -> recipe.plugin.v1.Estimate.FactsEntry
+	46, // 6: recipe.plugin.v1.StartRequest.environment:type_name -> recipe.plugin.v1.StartRequest.EnvironmentEntry
 	9,  // 7: recipe.plugin.v1.StartRequest.placement:type_name -> recipe.plugin.v1.Placement
 	10, // 8: recipe.plugin.v1.StartRequest.runtime:type_name -> recipe.plugin.v1.Runtime
 	12, // 9: recipe.plugin.v1.StartRequest.policy:type_name -> recipe.plugin.v1.Policy
@@ -3189,40 +3312,41 @@ var file_plugin_proto_depIdxs = []int32{
 	37, // 20: recipe.plugin.v1.Event.handle:type_name -> recipe.plugin.v1.Handle
 	38, // 21: recipe.plugin.v1.Event.outputs:type_name -> recipe.plugin.v1.Outputs
 	39, // 22: recipe.plugin.v1.Event.gap:type_name -> recipe.plugin.v1.Gap
-	46, // 23: recipe.plugin.v1.Metrics.values:type_name -> recipe.plugin.v1.Metrics.ValuesEntry
-	47, // 24: recipe.plugin.v1.Weights.phases:type_name -> recipe.plugin.v1.Weights.PhasesEntry
-	48, // 25: recipe.plugin.v1.EvaluateResponse.metrics:type_name -> recipe.plugin.v1.EvaluateResponse.MetricsEntry
-	0,  // 26: recipe.plugin.v1.Plugin.Describe:input_type -> recipe.plugin.v1.DescribeRequest
-	3,  // 27: recipe.plugin.v1.Plugin.Validate:input_type -> recipe.plugin.v1.ValidateRequest
-	5,  // 28: recipe.plugin.v1.Plugin.Plan:input_type -> recipe.plugin.v1.PlanRequest
-	14, // 29: recipe.plugin.v1.Plugin.Prepare:input_type -> recipe.plugin.v1.PrepareRequest
-	11, // 30: recipe.plugin.v1.Plugin.Start:input_type -> recipe.plugin.v1.StartRequest
-	16, // 31: recipe.plugin.v1.Plugin.Update:input_type -> recipe.plugin.v1.UpdateRequest
-	18, // 32: recipe.plugin.v1.Plugin.Stop:input_type -> recipe.plugin.v1.StopRequest
-	20, // 33: recipe.plugin.v1.Plugin.Status:input_type -> recipe.plugin.v1.StatusRequest
-	26, // 34: recipe.plugin.v1.Plugin.Attach:input_type -> recipe.plugin.v1.AttachRequest
-	28, // 35: recipe.plugin.v1.Plugin.Watch:input_type -> recipe.plugin.v1.WatchRequest
-	40, // 36: recipe.plugin.v1.Plugin.Evaluate:input_type -> recipe.plugin.v1.EvaluateRequest
-	42, // 37: recipe.plugin.v1.Plugin.Checkpoint:input_type -> recipe.plugin.v1.CheckpointRequest
-	23, // 38: recipe.plugin.v1.Plugin.Stacks:input_type -> recipe.plugin.v1.StacksRequest
-	1,  // 39: recipe.plugin.v1.Plugin.Describe:output_type -> recipe.plugin.v1.DescribeResponse
-	4,  // 40: recipe.plugin.v1.Plugin.Validate:output_type -> recipe.plugin.v1.ValidateResponse
-	6,  // 41: recipe.plugin.v1.Plugin.Plan:output_type -> recipe.plugin.v1.PlanResponse
-	15, // 42: recipe.plugin.v1.Plugin.Prepare:output_type -> recipe.plugin.v1.PrepareResponse
-	13, // 43: recipe.plugin.v1.Plugin.Start:output_type -> recipe.plugin.v1.StartResponse
-	17, // 44: recipe.plugin.v1.Plugin.Update:output_type -> recipe.plugin.v1.UpdateResponse
-	19, // 45: recipe.plugin.v1.Plugin.Stop:output_type -> recipe.plugin.v1.StopResponse
-	21, // 46: recipe.plugin.v1.Plugin.Status:output_type -> recipe.plugin.v1.StatusResponse
-	27, // 47: recipe.plugin.v1.Plugin.Attach:output_type -> recipe.plugin.v1.AttachResponse
-	29, // 48: recipe.plugin.v1.Plugin.Watch:output_type -> recipe.plugin.v1.Event
-	41, // 49: recipe.plugin.v1.Plugin.Evaluate:output_type -> recipe.plugin.v1.EvaluateResponse
-	43, // 50: recipe.plugin.v1.Plugin.Checkpoint:output_type -> recipe.plugin.v1.CheckpointResponse
-	24, // 51: recipe.plugin.v1.Plugin.Stacks:output_type -> recipe.plugin.v1.StacksResponse
-	39, // [39:52] is the sub-list for method output_type
-	26, // [26:39] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	47, // 23: recipe.plugin.v1.Metrics.values:type_name -> recipe.plugin.v1.Metrics.ValuesEntry
+	48, // 24: recipe.plugin.v1.Weights.phases:type_name -> recipe.plugin.v1.Weights.PhasesEntry
+	49, // 25: recipe.plugin.v1.EvaluateResponse.metrics:type_name -> recipe.plugin.v1.EvaluateResponse.MetricsEntry
+	42, // 26: recipe.plugin.v1.EvaluateResponse.results:type_name -> recipe.plugin.v1.TaskScores
+	0,  // 27: recipe.plugin.v1.Plugin.Describe:input_type -> recipe.plugin.v1.DescribeRequest
+	3,  // 28: recipe.plugin.v1.Plugin.Validate:input_type -> recipe.plugin.v1.ValidateRequest
+	5,  // 29: recipe.plugin.v1.Plugin.Plan:input_type -> recipe.plugin.v1.PlanRequest
+	14, // 30: recipe.plugin.v1.Plugin.Prepare:input_type -> recipe.plugin.v1.PrepareRequest
+	11, // 31: recipe.plugin.v1.Plugin.Start:input_type -> recipe.plugin.v1.StartRequest
+	16, // 32: recipe.plugin.v1.Plugin.Update:input_type -> recipe.plugin.v1.UpdateRequest
+	18, // 33: recipe.plugin.v1.Plugin.Stop:input_type -> recipe.plugin.v1.StopRequest
+	20, // 34: recipe.plugin.v1.Plugin.Status:input_type -> recipe.plugin.v1.StatusRequest
+	26, // 35: recipe.plugin.v1.Plugin.Attach:input_type -> recipe.plugin.v1.AttachRequest
+	28, // 36: recipe.plugin.v1.Plugin.Watch:input_type -> recipe.plugin.v1.WatchRequest
+	40, // 37: recipe.plugin.v1.Plugin.Evaluate:input_type -> recipe.plugin.v1.EvaluateRequest
+	43, // 38: recipe.plugin.v1.Plugin.Checkpoint:input_type -> recipe.plugin.v1.CheckpointRequest
+	23, // 39: recipe.plugin.v1.Plugin.Stacks:input_type -> recipe.plugin.v1.StacksRequest
+	1,  // 40: recipe.plugin.v1.Plugin.Describe:output_type -> recipe.plugin.v1.DescribeResponse
+	4,  // 41: recipe.plugin.v1.Plugin.Validate:output_type -> recipe.plugin.v1.ValidateResponse
+	6,  // 42: recipe.plugin.v1.Plugin.Plan:output_type -> recipe.plugin.v1.PlanResponse
+	15, // 43: recipe.plugin.v1.Plugin.Prepare:output_type -> recipe.plugin.v1.PrepareResponse
+	13, // 44: recipe.plugin.v1.Plugin.Start:output_type -> recipe.plugin.v1.StartResponse
+	17, // 45: recipe.plugin.v1.Plugin.Update:output_type -> recipe.plugin.v1.UpdateResponse
+	19, // 46: recipe.plugin.v1.Plugin.Stop:output_type -> recipe.plugin.v1.StopResponse
+	21, // 47: recipe.plugin.v1.Plugin.Status:output_type -> recipe.plugin.v1.StatusResponse
+	27, // 48: recipe.plugin.v1.Plugin.Attach:output_type -> recipe.plugin.v1.AttachResponse
+	29, // 49: recipe.plugin.v1.Plugin.Watch:output_type -> recipe.plugin.v1.Event
+	41, // 50: recipe.plugin.v1.Plugin.Evaluate:output_type -> recipe.plugin.v1.EvaluateResponse
+	44, // 51: recipe.plugin.v1.Plugin.Checkpoint:output_type -> recipe.plugin.v1.CheckpointResponse
+	24, // 52: recipe.plugin.v1.Plugin.Stacks:output_type -> recipe.plugin.v1.StacksResponse
+	40, // [40:53] is the sub-list for method output_type
+	27, // [27:40] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_plugin_proto_init() }
@@ -3248,7 +3372,7 @@ func file_plugin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_plugin_proto_rawDesc), len(file_plugin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   49,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -42,8 +42,22 @@ type Suite struct {
 	// Groups, for environments, makes a configuration and the trajectory API that it refers to, so that the groups can
 	// be looked at.
 	Groups func(t *testing.T) (config any, api *Trajectories)
+	// Synced, for sync plugins, starts a fake trainer, which makes three steps, and a fake inference block, and makes a
+	// configuration that joins them. Without it weight updates are not tested.
+	Synced func(t *testing.T) (config any, trainer, inference *Block)
+	// Launch starts the plugin in a process of its own. Nil: the definition is served in the test's process, where
+	// goroutines that a block leaves behind are found, too.
+	Launch Launch
 	// Leaks are functions whose goroutines may outlive a block, as goleak names them.
 	Leaks []string
+
+	separate bool // the plugin has a process of its own
+}
+
+// harness is Harness for the plugin of the suite.
+func (s Suite) harness(t *testing.T, def *sdk.Definition) *Block {
+	t.Helper()
+	return harness(t, def, s.Launch)
 }
 
 // Compliance runs the checks that every plugin must pass, those of all kinds and those of its own. Checks that look for
@@ -53,7 +67,12 @@ func Compliance(t *testing.T, def *sdk.Definition, s Suite) {
 	if s.Grace == 0 {
 		s.Grace = 20 * time.Second
 	}
-	t.Run("describe", func(t *testing.T) { describe(t, def) })
+	if s.Launch == nil {
+		s.Launch = inProcess
+	} else {
+		s.separate = true
+	}
+	t.Run("describe", func(t *testing.T) { describe(t, def, s) })
 	t.Run("plan and validate touch nothing", func(t *testing.T) { dryRun(t, def, s) })
 	t.Run("ready", func(t *testing.T) { ready(t, def, s) })
 	t.Run("events", func(t *testing.T) { events(t, def, s) })
@@ -69,6 +88,10 @@ func Compliance(t *testing.T, def *sdk.Definition, s Suite) {
 		trainerChecks(t, def, s)
 	case kind.Environment:
 		environmentChecks(t, def, s)
+	case kind.Sync:
+		syncChecks(t, def, s)
+	case kind.Trajectories:
+		trajectoriesChecks(t, def, s)
 	default:
 	}
 }
@@ -77,13 +100,13 @@ func Compliance(t *testing.T, def *sdk.Definition, s Suite) {
 func (s Suite) started(t *testing.T, def *sdk.Definition, opts ...Option) *Block {
 	t.Helper()
 	config := s.Config(t)
-	b := Harness(t, def)
+	b := s.harness(t, def)
 	b.Start(config, append(append([]Option(nil), s.Options...), opts...)...)
 	return b
 }
 
-func describe(t *testing.T, def *sdk.Definition) {
-	b := Harness(t, def)
+func describe(t *testing.T, def *sdk.Definition, s Suite) {
+	b := s.harness(t, def)
 	ctx, cancel := context.WithTimeout(t.Context(), Deadline)
 	defer cancel()
 	first, err := b.Client.Describe(ctx, &pluginpb.DescribeRequest{})
@@ -149,7 +172,7 @@ func kindOutputs(t *testing.T, k kind.Kind) *spec.Schema {
 // dryRun plans and validates with a configuration that works and with one whose values are unknown.
 func dryRun(t *testing.T, def *sdk.Definition, s Suite) {
 	known := s.Config(t)
-	b := Harness(t, def)
+	b := s.harness(t, def)
 	ctx, cancel := context.WithTimeout(t.Context(), Deadline)
 	defer cancel()
 	unknown := map[string]cty.Value{}
@@ -237,7 +260,7 @@ func events(t *testing.T, def *sdk.Definition, s Suite) {
 
 func secondStart(t *testing.T, def *sdk.Definition, s Suite) {
 	config := s.Config(t)
-	b := Harness(t, def)
+	b := s.harness(t, def)
 	b.Start(config, s.Options...)
 	if err := b.TryStart(config, s.Options...); status.Code(err) != codes.AlreadyExists {
 		t.Errorf("a second start: %v, want AlreadyExists", err)
@@ -251,7 +274,7 @@ func stopLeavesNothing(t *testing.T, def *sdk.Definition, s Suite) {
 	// What the configuration refers to ends with this part, too: its connections would look like leaks.
 	t.Run("block", func(t *testing.T) {
 		config := s.Config(t)
-		b := Harness(t, def)
+		b := s.harness(t, def)
 		b.Start(config, s.Options...)
 		b.Ready()
 		st := b.Status()
@@ -280,6 +303,9 @@ func stopLeavesNothing(t *testing.T, def *sdk.Definition, s Suite) {
 			t.Errorf("%s still listens", listen)
 		}
 	}
+	if s.separate {
+		return
+	}
 	options := []goleak.Option{before}
 	for _, name := range s.Leaks {
 		options = append(options, goleak.IgnoreAnyFunction(name))
@@ -290,7 +316,7 @@ func stopLeavesNothing(t *testing.T, def *sdk.Definition, s Suite) {
 // prepares has a block prepared before what it refers to is there; one that lacks the stage says so.
 func prepares(t *testing.T, def *sdk.Definition, s Suite) {
 	if !slices.Contains(def.Capabilities, protocol.CanPrepare) {
-		b := Harness(t, def)
+		b := s.harness(t, def)
 		if err := b.TryPrepare(s.Config(t), s.Options...); status.Code(err) != codes.Unimplemented {
 			t.Errorf("prepare: %v, want Unimplemented", err)
 		}
@@ -298,7 +324,7 @@ func prepares(t *testing.T, def *sdk.Definition, s Suite) {
 	}
 	t.Run("then ready", func(t *testing.T) {
 		config := s.Config(t)
-		b := Harness(t, def)
+		b := s.harness(t, def)
 		b.Prepare(config, s.Options...)
 		if err := b.TryPrepare(config, s.Options...); status.Code(err) != codes.AlreadyExists {
 			t.Errorf("a second preparation: %v, want AlreadyExists", err)
@@ -315,13 +341,13 @@ func prepares(t *testing.T, def *sdk.Definition, s Suite) {
 	})
 	t.Run("started before it is prepared", func(t *testing.T) {
 		config := s.Config(t)
-		b := Harness(t, def)
+		b := s.harness(t, def)
 		b.Prepare(config, s.Options...)
 		b.Start(config, s.Options...)
 		b.Ready()
 	})
 	t.Run("stop leaves nothing", func(t *testing.T) {
-		b := Harness(t, def)
+		b := s.harness(t, def)
 		b.Prepare(s.Config(t), s.Options...)
 		b.WaitPhase(sdk.Prepared)
 		handle := b.Status().GetHandle()
@@ -362,7 +388,7 @@ func badConfigurations(t *testing.T, def *sdk.Definition, s Suite) {
 	for name, config := range bad {
 		t.Run(name, func(t *testing.T) {
 			given := config(t)
-			b := Harness(t, def)
+			b := s.harness(t, def)
 			err := b.TryStart(given, s.Options...)
 			if err == nil {
 				e := b.Wait("failure",

@@ -12,12 +12,15 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/internal/process"
@@ -29,7 +32,12 @@ import (
 // Deadline bounds every wait of the harness. A test that reaches it fails with what it waited for.
 const Deadline = 60 * time.Second
 
-// Block is one block of a plugin under test: a plugin process without the process.
+// Launch starts a plugin in a process of its own, as an engine does: it connects to it, and end ends it with everything
+// that it has started. The process writes to the block's directory.
+type Launch func(ctx context.Context, b *Block) (client pluginpb.PluginClient, end func(context.Context) error,
+	err error)
+
+// Block is one block of a plugin under test: a plugin process without the process, unless its suite has a Launch.
 type Block struct {
 	Def     *sdk.Definition
 	Address string
@@ -38,9 +46,8 @@ type Block struct {
 	Client  pluginpb.PluginClient
 
 	t       testing.TB
-	server  *process.Server
-	grpc    *grpc.Server
-	conn    *grpc.ClientConn
+	end     func(context.Context) error // of what serves the plugin
+	ending  atomic.Bool
 	stop    context.CancelFunc
 	watched chan struct{}
 
@@ -53,42 +60,61 @@ type Block struct {
 // it.
 func Harness(t testing.TB, def *sdk.Definition) *Block {
 	t.Helper()
+	return harness(t, def, inProcess)
+}
+
+func harness(t testing.TB, def *sdk.Definition, launch Launch) *Block {
+	t.Helper()
 	run := t.TempDir()
 	b := &Block{
 		Def: def, Address: string(def.Kind) + "." + def.Name + ".test", RunDir: run, Dir: filepath.Join(run, "block"),
-		t: t, server: process.NewServer(def), watched: make(chan struct{}), changed: make(chan struct{}),
+		t: t, watched: make(chan struct{}), changed: make(chan struct{}),
 	}
 	for _, dir := range []string{b.Dir, b.checkpoints()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
+	starting, started := context.WithTimeout(context.Background(), Deadline)
+	defer started()
+	var err error
+	if b.Client, b.end, err = launch(starting, b); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	b.stop = cancel
+	go b.watch(ctx)
+	t.Cleanup(b.close)
+	return b
+}
+
+// inProcess is the Launch of a plugin whose definition is in the test's own process.
+func inProcess(_ context.Context, b *Block) (pluginpb.PluginClient, func(context.Context) error, error) {
 	// The socket has a directory of its own: the path of a test's directory can be longer than a socket's may be.
 	sockets, err := os.MkdirTemp("", "plug")
 	if err != nil {
-		t.Fatal(err)
+		return nil, nil, err
 	}
 	socket := filepath.Join(sockets, "s")
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
-		t.Fatal(err)
+		return nil, nil, errors.Join(err, os.RemoveAll(sockets))
 	}
-	b.grpc = grpc.NewServer()
-	pluginpb.RegisterPluginServer(b.grpc, b.server)
-	go func() { _ = b.grpc.Serve(listener) }()
-	b.conn, err = grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	plugin, server := process.NewServer(b.Def), grpc.NewServer()
+	pluginpb.RegisterPluginServer(server, plugin)
+	go func() { _ = server.Serve(listener) }()
+	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		t.Fatal(err)
+		return nil, nil, err
 	}
-	b.Client = pluginpb.NewPluginClient(b.conn)
-	ctx, cancel := context.WithCancel(context.Background())
-	b.stop = cancel
-	go b.watch(ctx)
-	t.Cleanup(func() {
-		b.close()
-		_ = os.RemoveAll(sockets)
-	})
-	return b
+	return pluginpb.NewPluginClient(conn), func(ctx context.Context) error {
+		err := plugin.Close(ctx, Deadline/2)
+		b.stop()
+		<-b.watched
+		err = errors.Join(err, conn.Close())
+		server.Stop()
+		return errors.Join(err, os.RemoveAll(sockets))
+	}, nil
 }
 
 func (b *Block) checkpoints() string { return filepath.Join(b.RunDir, "checkpoints") }
@@ -96,15 +122,12 @@ func (b *Block) checkpoints() string { return filepath.Join(b.RunDir, "checkpoin
 func (b *Block) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
 	defer cancel()
-	if err := b.server.Close(ctx, Deadline/2); err != nil {
+	b.ending.Store(true)
+	if err := b.end(ctx); err != nil {
 		b.t.Errorf("end %s: %v", b.Address, err)
 	}
 	b.stop()
 	<-b.watched
-	if err := b.conn.Close(); err != nil {
-		b.t.Errorf("close the connection to %s: %v", b.Address, err)
-	}
-	b.grpc.Stop()
 }
 
 // watch collects events until the block is over or the test ends.
@@ -121,7 +144,10 @@ func (b *Block) watch(ctx context.Context) {
 			b.mu.Unlock()
 		}
 	}
-	if ctx.Err() == nil && !errors.Is(err, io.EOF) {
+	// A process of its own has ended.
+	code := status.Code(err)
+	gone := b.ending.Load() && (code == codes.Unavailable || code == codes.Canceled)
+	if ctx.Err() == nil && !errors.Is(err, io.EOF) && !gone {
 		b.t.Errorf("watch %s: %v", b.Address, err)
 	}
 }

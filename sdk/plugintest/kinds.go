@@ -307,7 +307,7 @@ func environmentChecks(t *testing.T, def *sdk.Definition, s Suite) {
 	}
 	t.Run("groups", func(t *testing.T) {
 		config, api := s.Groups(t)
-		b := Harness(t, def)
+		b := s.harness(t, def)
 		b.Start(config, s.Options...)
 		b.Ready()
 		for _, g := range api.Wait(3) {

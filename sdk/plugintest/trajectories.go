@@ -4,6 +4,7 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -25,6 +26,10 @@ type Trajectories struct {
 	batch  int
 	groups []trajectory.Group
 	envs   []trajectory.EnvRegistration
+
+	feed    func() trajectory.Group // nil: a trainer gets no batch
+	trainer trajectory.Registration
+	acked   int
 }
 
 // FakeTrajectories starts a trajectory API whose trainer has asked for batches of the given number of sequences and
@@ -40,6 +45,47 @@ func FakeTrajectories(t testing.TB, batchSize int) *Trajectories {
 // Reference makes a reference to it for an environment's configuration.
 func (f *Trajectories) Reference() spec.Ref {
 	return Ref("trajectories.fake.test", kind.Trajectories, outputs.Trajectories{URL: f.server.URL})
+}
+
+// Feed makes it deliver batches to a trainer, as many as it asks for, of groups that make returns; nil: FakeGroup.
+func (f *Trajectories) Feed(make func() trajectory.Group) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.feed = make; make == nil {
+		f.feed = FakeGroup
+	}
+}
+
+// FakeGroup is four completions of one prompt, of which one has the score 0. Token ids are between 2 and 29.
+func FakeGroup() trajectory.Group {
+	env := 0
+	g := trajectory.Group{EnvID: &env, PolicyVersion: trajectory.At(0)}
+	for i := range 4 {
+		answer := 20 + rand.IntN(10)
+		g.Tokens = append(g.Tokens, []int{20, 21, 22, answer, 2})
+		g.Masks = append(g.Masks, []int{-100, -100, -100, answer, 2})
+		g.InferenceLogprobs = append(g.InferenceLogprobs, []float64{1, 1, 1, -2, -0.1})
+		g.Scores = append(g.Scores, float64(min(1, i)))
+	}
+	return g
+}
+
+// Acknowledged is how many batches a trainer has acknowledged.
+func (f *Trajectories) Acknowledged() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.acked
+}
+
+// batchLocked is the next batch of the registered size; nil when there is no feed.
+func (f *Trajectories) batchLocked() []trajectory.Group {
+	var batch []trajectory.Group
+	for n := 0; f.feed != nil && n < max(1, f.trainer.BatchSize); {
+		g := f.feed()
+		n += len(g.Tokens)
+		batch = append(batch, g)
+	}
+	return batch
 }
 
 func (f *Trajectories) serve(w http.ResponseWriter, r *http.Request) {
@@ -60,6 +106,17 @@ func (f *Trajectories) serve(w http.ResponseWriter, r *http.Request) {
 			"starting_step":       0,
 			"checkpoint_interval": 0, "num_steps": 1_000_000,
 		})
+	case "/register":
+		if json.NewDecoder(r.Body).Decode(&f.trainer) != nil {
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			return
+		}
+		reply(map[string]any{"uuid": 1, "status": "success"})
+	case "/batch":
+		reply(map[string]any{"batch": f.batchLocked(), "id": "lease", "lease_seconds": 60})
+	case "/batch/lease/ack":
+		f.acked++
+		reply(map[string]string{"status": "success"})
 	case "/info":
 		reply(trajectory.Info{BatchSize: f.batch, MaxTokenLen: 1 << 20})
 	case "/wandb_info":

@@ -32,6 +32,7 @@ type Plugin interface {
 	Prepare(ctx context.Context, start wire.Start, host sdk.Host, started <-chan struct{}) error
 	Update(ctx context.Context, config cty.Value) error
 	Evaluate(ctx context.Context, limit int) (map[string]float64, int64, error)
+	EvaluateTasks(ctx context.Context, req sdk.EvaluateTasks) (sdk.TaskScores, error)
 	Checkpoint(ctx context.Context) (sdk.CheckpointInfo, error)
 }
 

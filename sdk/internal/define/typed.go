@@ -92,6 +92,14 @@ func (t *typed[C, P]) Evaluate(ctx context.Context, limit int) (map[string]float
 	return evaluator.Evaluate(ctx, limit)
 }
 
+func (t *typed[C, P]) EvaluateTasks(ctx context.Context, req sdk.EvaluateTasks) (sdk.TaskScores, error) {
+	evaluator, ok := any(t.plugin).(sdk.TaskEvaluator)
+	if !ok {
+		return sdk.TaskScores{}, attempt.ErrUnsupported
+	}
+	return evaluator.EvaluateTasks(ctx, req)
+}
+
 func (t *typed[C, P]) Checkpoint(ctx context.Context) (sdk.CheckpointInfo, error) {
 	checkpointer, ok := any(t.plugin).(sdk.Checkpointer)
 	if !ok {

@@ -308,16 +308,21 @@ func (s *Server) Evaluate(ctx context.Context, req *pluginpb.EvaluateRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	var metrics map[string]float64
-	var version int64
+	var out pluginpb.EvaluateResponse
 	err = attempt.Guard(l.Start().Address, func() (err error) {
-		metrics, version, err = l.Plugin().Evaluate(ctx, int(req.GetLimit()))
+		if req.GetSamples() > 0 {
+			scores, err := l.Plugin().EvaluateTasks(ctx, sdk.EvaluateTasks{First: int(req.GetFirst()),
+				Limit: int(req.GetLimit()), Samples: int(req.GetSamples()), Temperature: req.GetTemperature()})
+			wire.EncodeTaskScores(&out, scores)
+			return err
+		}
+		out.Metrics, out.PolicyVersion, err = l.Plugin().Evaluate(ctx, int(req.GetLimit()))
 		return err
 	})
 	if err != nil {
 		return nil, callError("evaluate "+l.Start().Address, err)
 	}
-	return &pluginpb.EvaluateResponse{Metrics: metrics, PolicyVersion: version}, nil
+	return &out, nil
 }
 
 func (s *Server) Checkpoint(ctx context.Context, _ *pluginpb.CheckpointRequest) (*pluginpb.CheckpointResponse, error) {

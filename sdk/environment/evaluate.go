@@ -1,0 +1,159 @@
+package environment
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// evaluating bounds how many held-out tasks are asked at once.
+const evaluating = 32
+
+// heldOut is the held-out set and what it is rolled out with.
+type heldOut struct {
+	tasks  []Task
+	rolls  roller
+	plan   sampling
+	limits limits
+}
+
+func (r *evaluated[C, E]) heldOut(ctx context.Context) (*heldOut, error) {
+	r.mu.Lock()
+	env, h := r.env, &heldOut{rolls: r.roller, plan: r.plan, limits: r.limits}
+	r.mu.Unlock()
+	if env == nil {
+		return nil, errors.New("the environment does not run")
+	}
+	var err error
+	if h.tasks, err = any(*env).(Evaluable).EvaluationTasks(ctx); err != nil {
+		return nil, fmt.Errorf("the held-out set: %w", err)
+	}
+	if len(h.tasks) == 0 {
+		return nil, errors.New("the held-out set is empty")
+	}
+	return h, nil
+}
+
+// each rolls out every task, some at once, and gives the sequences to f.
+func (h *heldOut) each(ctx context.Context, f func(i int, list []sequence)) error {
+	atOnce := max(1, evaluating/int(h.plan.N))
+	return each(ctx, atOnce, h.tasks, func(ctx context.Context, i int, task Task) error {
+		made, err := h.rolls.roll(ctx, ctx, task, h.plan, h.limits)
+		if err != nil {
+			var p *panicked
+			if errors.As(err, &p) {
+				fmt.Fprintf(os.Stderr, "panic in Score: %s\n%s", p.value, p.stack)
+			}
+			return fmt.Errorf("a held-out task: %w", err)
+		}
+		f(i, made.sequences)
+		return nil
+	})
+}
+
+// Evaluate answers the held-out set greedily and scores it.
+func (r *evaluated[C, E]) Evaluate(ctx context.Context, limit int) (map[string]float64, int64, error) {
+	h, err := r.heldOut(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	if limit > 0 && limit < len(h.tasks) {
+		h.tasks = h.tasks[:limit]
+	}
+	h.plan.N, h.plan.Temperature, h.plan.TopP = 1, 0, 1
+	e := evaluation{oldest: math.MaxInt64}
+	if err := h.each(ctx, func(_ int, list []sequence) { e.add(list[0]) }); err != nil {
+		return nil, 0, err
+	}
+	n := float64(len(h.tasks))
+	return map[string]float64{"score": e.sum / n, "truncated": e.cut / n, "tasks": n,
+		"completion_tokens": e.tokens / n}, e.version(), nil
+}
+
+// EvaluateTasks answers a part of the held-out set, several times each, and returns every score.
+func (r *evaluated[C, E]) EvaluateTasks(ctx context.Context, req sdk.EvaluateTasks) (sdk.TaskScores, error) {
+	h, err := r.heldOut(ctx)
+	if err != nil {
+		return sdk.TaskScores{}, err
+	}
+	out := sdk.TaskScores{Tasks: len(h.tasks)}
+	first := min(max(0, req.First), len(h.tasks))
+	h.tasks = h.tasks[first:]
+	if req.Limit > 0 && req.Limit < len(h.tasks) {
+		h.tasks = h.tasks[:req.Limit]
+	}
+	h.plan.N, h.plan.Temperature = int64(max(1, req.Samples)), req.Temperature
+	if h.plan.Temperature == 0 {
+		h.plan.TopP = 1
+	}
+	e := evaluation{oldest: math.MaxInt64}
+	out.Results = make([]sdk.TaskScore, len(h.tasks))
+	err = h.each(ctx, func(i int, list []sequence) {
+		scores := make([]float64, len(list))
+		for j, s := range list {
+			scores[j] = s.score
+			e.add(s)
+		}
+		out.Results[i] = sdk.TaskScore{Task: first + i, Digest: h.tasks[i].digest(), Prompt: h.tasks[i].text(),
+			Scores: scores}
+	})
+	out.PolicyVersion = e.version()
+	return out, err
+}
+
+// digest is the same for the same prompt.
+func (t Task) digest() string {
+	data, _ := json.Marshal([]any{t.Prompt, t.Messages}) // strings
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:8])
+}
+
+var _ sdk.TaskEvaluator = (*evaluated[Settings, Environment])(nil)
+
+// evaluation adds up.
+type evaluation struct {
+	mu               sync.Mutex
+	sum, cut, tokens float64
+	oldest           int64
+}
+
+func (e *evaluation) add(s sequence) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.sum += s.score
+	e.tokens += float64(s.sampled)
+	if s.cut {
+		e.cut++
+	}
+	if s.versions != nil {
+		e.oldest = min(e.oldest, s.versions.Min)
+	}
+}
+
+// version is the oldest policy version that answered; 0 when nobody said.
+func (e *evaluation) version() int64 {
+	if e.oldest == math.MaxInt64 {
+		return 0
+	}
+	return e.oldest
+}
+
+// each calls f for every task, some at once, and ends with the first error.
+func each(ctx context.Context, atOnce int, tasks []Task, f func(context.Context, int, Task) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	for i, task := range tasks {
+		group.Go(func() error { return f(ctx, i, task) })
+	}
+	return group.Wait()
+}
