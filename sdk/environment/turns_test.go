@@ -180,6 +180,9 @@ func setUpTurns(t *testing.T, c *chatML, change func(*turnsConfig)) (*turns, *ap
 	if change != nil {
 		change(&config)
 	}
+	if config.Fault == "update" { // new weights come at each step
+		env.step = func() { c.version.Add(1) }
+	}
 	def := environment.DefineEpisodes("turns", "Some turns.",
 		func(_ context.Context, s environment.Setup[turnsConfig]) (*turns, error) {
 			env.config = s.Config
@@ -252,8 +255,7 @@ func masked(tokens []int) []int {
 func TestEpisodesAcrossWeightUpdatesSayWhichVersionSampledWhat(t *testing.T) {
 	t.Parallel()
 	c := newChatML(t)
-	env, a, _ := setUpTurns(t, c, func(c *turnsConfig) { c.GroupSize, c.Concurrency, c.DropUninformative = 1, 1, false })
-	env.step = func() { c.version.Add(1) }
+	_, a, _ := setUpTurns(t, c, func(c *turnsConfig) { c.GroupSize, c.Concurrency, c.Fault = 1, 1, "update" })
 	a.until(t, "group", func(a *api) bool { return len(a.groups) >= 1 })
 	a.mu.Lock()
 	defer a.mu.Unlock()
