@@ -26,7 +26,7 @@ RUFF_VERSION := 0.17.5
 # Prints what go test prints, and after it every skipped test with its reason and a line that counts them.
 GOTESTSUM := $(GO) run gotest.tools/gotestsum@v1.13.0 --format standard-quiet --
 
-.PHONY: help demo build test test-venv test-go test-atropos test-python lint lint-go lint-python fmt bench bench-gpu docs generate e2e e2e-all e2e-sglang cross clean
+.PHONY: help demo build test test-venv test-go test-atropos test-environments test-python lint lint-go lint-python fmt bench bench-gpu docs generate e2e e2e-all e2e-sglang cross clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -38,7 +38,7 @@ build: ## build the one static binary, bin/recipe
 	@mkdir -p bin
 	$(GOBUILD) -o $(BIN) ./cmd/recipe
 
-test: test-venv test-go test-atropos test-python ## run every test (race detector on)
+test: test-venv test-go test-atropos test-environments test-python ## run every test (race detector on)
 
 # Go tests of Python workers need it too, so it is made before any of them.
 test-venv:
@@ -57,6 +57,12 @@ test-go:
 test-atropos:
 	scripts/venv.sh atropos
 	@$(MAKE) --no-print-directory test-go TIMEOUT=30m TESTED='./plugins/atropos ./plugins/trajectories/conformance'
+
+# Real servers of OpenEnv and ORS: each imports for half a minute.
+test-environments:
+	scripts/venv.sh openenv
+	scripts/venv.sh ors
+	@$(MAKE) --no-print-directory test-go TIMEOUT=30m TESTED='./plugins/openenv ./plugins/ors'
 
 test-python:
 	scripts/test-python.sh

@@ -27,7 +27,8 @@ var layers = [][]string{
 		"sdk/interpreter", "sdk/gateway", "sdk/inference", "sdk/engine", "sdk/trainer/weightserver",
 		"sdk/trainer/weightclient", "sdk/trainer",
 		"sdk/trainer/worker", "sdk/sync",
-		"sdk/trajectories", "sdk/environment", "sdk/environment/example",
+		"sdk/trajectories", "sdk/environment", "sdk/environment/example", "sdk/environment/envserver",
+		"sdk/environment/toolcall",
 	},
 	{"sdk/plugintest"},
 }

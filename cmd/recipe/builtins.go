@@ -4,6 +4,7 @@ import (
 	"github.com/recipe-rl/recipe/plugins/arithmetic"
 	"github.com/recipe-rl/recipe/plugins/atropos"
 	"github.com/recipe-rl/recipe/plugins/grpo"
+	"github.com/recipe-rl/recipe/plugins/openenv"
 	"github.com/recipe-rl/recipe/plugins/sglang"
 	"github.com/recipe-rl/recipe/plugins/sync"
 	"github.com/recipe-rl/recipe/plugins/tiny"
@@ -18,6 +19,7 @@ func builtins() []*sdk.Definition {
 		arithmetic.Definition(),
 		atropos.Plugin(),
 		grpo.Plugin(),
+		openenv.Plugin(),
 		sync.Definition(),
 		tiny.Inference(),
 		tiny.Trainer(),

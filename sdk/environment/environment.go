@@ -100,6 +100,8 @@ type Setup[C Config] struct {
 	// Environment holds the variables of the recipe's environment_variables.
 	Environment map[string]string
 	Log         func(level, message string)
+	Block       sdk.Block    // what else the block is started with, such as its Python
+	SetHandle   func([]byte) // as Host.SetHandle, for an environment that starts programs
 }
 
 // Define makes the definition of an environment plugin. Open makes the environment when the block starts; it may load

@@ -14,8 +14,8 @@ import (
 type Episodic interface {
 	// Next returns the next task; EOF says that there are no more. All episodes of a group are of one task.
 	Next(ctx context.Context) (Task, error)
-	// Begin begins one episode of a task and returns the conversation with which it begins. An error that is an
-	// InfraFailed lets the episode begin again, any other one ends the block.
+	// Begin begins one episode of a task and returns the conversation with which it begins. It bounds its own waits. An
+	// error that is an InfraFailed lets the episode begin again, any other one ends the block.
 	Begin(ctx context.Context, task Task) (Episode, []Message, error)
 }
 
@@ -49,7 +49,7 @@ func (f *InfraFailed) Unwrap() error { return f.Err }
 type EpisodeSettings struct {
 	MaxTurns        int64         `recipe:"max_turns" default:"16" min:"1" unit:"turns" doc:"Answers of the model in one episode at most. What is cut off here keeps the rewards so far"`
 	Reward          string        `recipe:"reward" default:"sum" enum:"sum,last" doc:"What an episode scores: the sum of the rewards of its turns, or that of its last turn"`
-	EpisodeTimeout  time.Duration `recipe:"episode_timeout" default:"30m" min:"1s" doc:"How long one episode may take, waiting for inference included; then it counts as infra_failed"`
+	EpisodeTimeout  time.Duration `recipe:"episode_timeout" default:"30m" min:"1s" doc:"How long one episode may take once it has begun, waiting for inference included; then it counts as infra_failed"`
 	EpisodeAttempts int64         `recipe:"episode_attempts" default:"3" min:"1" doc:"How often an episode is begun whose environment fails (infra_failed), before its group is left out"`
 }
 
@@ -61,6 +61,11 @@ type EpisodeConfig interface {
 	Config
 	episodes() EpisodeSettings
 }
+
+var _ EpisodeConfig = struct {
+	Settings
+	EpisodeSettings
+}{}
 
 // DefineEpisodes is Define for an environment of several turns.
 func DefineEpisodes[C EpisodeConfig, E Episodic](

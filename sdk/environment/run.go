@@ -76,7 +76,7 @@ func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Hos
 	}
 	env, err := r.open(ctx, Setup[C]{
 		Config: req.Config, Name: name, Dir: req.Dir, RecipeDir: req.RecipeDir, Environment: req.Environment,
-		Log: host.Log,
+		Log: host.Log, Block: req.Block, SetHandle: host.SetHandle,
 	})
 	if err != nil {
 		return fmt.Errorf("open the environment: %w", err)

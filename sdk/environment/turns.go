@@ -65,11 +65,18 @@ func (r *episodes) play(ctx context.Context, task Task, p sampling, l limits) (s
 // closeWithin bounds how long an episode may take to release what it holds.
 const closeWithin = 10 * time.Second
 
-// once plays one episode within its time.
+// once plays one episode. Its time counts from when it has begun: waiting for a free place on the environment's server
+// is no part of it.
 func (r *episodes) once(ctx context.Context, task Task, p sampling, l limits) (sequence, error) {
+	end := r.stages.act.begin()
+	episode, said, err := r.env.Begin(ctx, task)
+	end()
+	if err != nil {
+		return sequence{}, fmt.Errorf("begin an episode: %w", err)
+	}
 	within, cancel := context.WithTimeout(ctx, r.settings.EpisodeTimeout)
 	defer cancel()
-	s, err := r.episode(within, task, p, l)
+	s, err := r.episode(within, episode, said, p, l)
 	if err != nil && ctx.Err() == nil && within.Err() != nil {
 		err = &InfraFailed{fmt.Errorf("the episode took longer than episode_timeout = %s: %w", r.settings.EpisodeTimeout,
 			err)}
@@ -77,13 +84,9 @@ func (r *episodes) once(ctx context.Context, task Task, p sampling, l limits) (s
 	return s, err
 }
 
-func (r *episodes) episode(ctx context.Context, task Task, p sampling, l limits) (s sequence, err error) {
-	end := r.stages.act.begin()
-	episode, said, err := r.env.Begin(ctx, task)
-	end()
-	if err != nil {
-		return s, fmt.Errorf("begin an episode: %w", err)
-	}
+// episode plays an episode that has begun.
+func (r *episodes) episode(ctx context.Context, episode Episode, said []Message, p sampling, l limits,
+) (s sequence, err error) {
 	defer func() {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
 		defer cancel()

@@ -36,7 +36,7 @@ func Of(r sdk.Runtime, plugin sdk.Packages, recipeDir string) (Environment, bool
 	e := Environment{Packages: packages, Python: r.Python}
 	if strings.ContainsRune(e.Python, filepath.Separator) {
 		var err error
-		if e.Python, err = filepath.Abs(absolute(e.Python, recipeDir)); err != nil {
+		if e.Python, err = filepath.Abs(Absolute(e.Python, recipeDir)); err != nil {
 			return Environment{}, false, fmt.Errorf("find runtime.python: %w", err)
 		}
 	}

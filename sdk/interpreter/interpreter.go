@@ -35,7 +35,7 @@ func Find(r sdk.Runtime, plugin sdk.Packages, recipeDir string, getenv func(stri
 	case r.Python != "":
 		return named(r.Python, recipeDir)
 	case r.Venv != "":
-		return inVenv(absolute(r.Venv, recipeDir), "runtime.venv")
+		return inVenv(Absolute(r.Venv, recipeDir), "runtime.venv")
 	case getenv("VIRTUAL_ENV") != "":
 		return inVenv(getenv("VIRTUAL_ENV"), "VIRTUAL_ENV")
 	case managed && prepared.Ready():
@@ -57,7 +57,7 @@ func named(python, recipeDir string) (string, error) {
 		}
 		return filepath.Abs(path)
 	}
-	path := absolute(python, recipeDir)
+	path := Absolute(python, recipeDir)
 	if err := executable(path); err != nil {
 		return "", missing(fmt.Sprintf("runtime.python = %q cannot be run", python), err)
 	}
@@ -75,7 +75,8 @@ func inVenv(dir, origin string) (string, error) {
 	return path, nil
 }
 
-func absolute(path, base string) string {
+// Absolute returns a path of a recipe: one that is relative counts from base.
+func Absolute(path, base string) string {
 	if filepath.IsAbs(path) {
 		return path
 	}

@@ -51,7 +51,7 @@ func keyed(requirement, dir string) (string, error) {
 	if local == "" {
 		return requirement, nil
 	}
-	if local, err = filepath.Abs(absolute(local, dir)); err != nil {
+	if local, err = filepath.Abs(Absolute(local, dir)); err != nil {
 		return "", misnamed(requirement, err)
 	}
 	sum := sha256.New()
