@@ -105,9 +105,8 @@ bench-gpu: build ## time the whole loop on a GPU beside TRL's; writes dist/bench
 docs: ## regenerate docs/cli and docs/blocks from the commands and the plugins' schemas
 	$(GO) run ./cmd/recipe docs --dir docs
 
-generate: test-venv ## write plugins/grpo/algorithms.json anew from what the worker's losses and estimators say of themselves
-	PYTHONPATH=sdk/python/src:plugins/grpo .cache/venv-test/bin/python -c 'import json; from worker.describe import learning; \
-	  print(json.dumps(learning(), indent=1))' >plugins/grpo/algorithms.json
+generate: test-venv ## write plugins/grpo/schema.json anew from what the worker says of its settings, losses and estimators
+	PYTHONPATH=sdk/python/src:plugins/grpo .cache/venv-test/bin/python -m worker --schema >plugins/grpo/schema.json
 
 e2e: build ## run the end-to-end script against the built binary
 	scripts/e2e.sh

@@ -7,22 +7,29 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 )
 
-// What the worker's losses and estimators say of themselves (python -m worker --schema), written by `make generate`.
-// The decorators in worker/loss.py and worker/advantage.py are the source; a test compares this copy with them.
+// What the worker says of its settings, losses and estimators (python -m worker --schema), written by `make generate`.
+// The source is the worker: options in settings.py, decorators in loss.py and advantage.py. A test compares the two.
 //
-//go:embed algorithms.json
-var algorithmsJSON []byte
+//go:embed schema.json
+var schemaJSON []byte
 
-// algorithms is the copy, read once when a plan first asks.
-var algorithms = sync.OnceValue(func() (a algorithmTable) {
-	if err := json.Unmarshal(algorithmsJSON, &a); err != nil { // a test reads it
-		panic(fmt.Errorf("algorithms.json: %w", err))
+// described is the copy, read once.
+var described = sync.OnceValue(func() (d description) {
+	if err := json.Unmarshal(schemaJSON, &d); err != nil { // a test reads it
+		panic(fmt.Errorf("schema.json: %w", err))
 	}
-	return a
+	return d
 })
+
+type description struct {
+	Settings worker.Description `json:"settings"`
+	algorithmTable
+}
+
+func algorithms() algorithmTable { return described().algorithmTable }
 
 type algorithmTable struct {
 	Losses       []lossSpec      `json:"losses"`
@@ -95,24 +102,4 @@ func (a algorithmTable) aggregation(name string) string {
 		}
 	}
 	return name
-}
-
-// name puts what a recipe may say into the schema of the block: own names first, then those of other projects.
-func (a algorithmTable) name(d *sdk.Definition) *sdk.Definition {
-	var losses, lossAliases, estimators, estimatorAliases []string
-	for _, l := range a.Losses {
-		losses = append(losses, l.Name)
-		for _, other := range l.Aliases {
-			lossAliases = append(lossAliases, other.Name)
-		}
-	}
-	for _, e := range a.Estimators {
-		estimators = append(estimators, e.Name)
-		for _, other := range e.Aliases {
-			estimatorAliases = append(estimatorAliases, other.Name)
-		}
-	}
-	d.Schema.Block("loss").Schema.Attribute("name").Enum = append(losses, lossAliases...)
-	d.Schema.Block("advantages").Schema.Attribute("estimator").Enum = append(estimators, estimatorAliases...)
-	return d
 }

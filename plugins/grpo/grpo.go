@@ -18,13 +18,14 @@ import (
 
 // Plugin defines `trainer "grpo"`.
 func Plugin() *sdk.Definition {
-	return algorithms().name(trainer.New("grpo", "Trains a model by GRPO in PyTorch",
+	return trainer.New("grpo", "Trains a model by GRPO in PyTorch",
 		func() trainer.Plugin[Config] { return &Trainer{Trainer: worker.New(program)} },
+		worker.Describe[Config](described().Settings),
 		sdk.WithOutputs(worker.Outputs{}),
 		sdk.WithPackages(packages),
 		sdk.WithEnvironmentVariables("HF_*", "HUGGING_FACE_HUB_TOKEN"),
 		sdk.WithDoc("Trains a transformers model by GRPO and its relatives on the groups that environments send. Needs "+
-			"torch and transformers (and peft for LoRA) in its Python: runtime { python = … } or requirements.")))
+			"torch and transformers (and peft for LoRA) in its Python: runtime { python = … } or requirements."))
 }
 
 //go:embed worker/*.py recipe_grpo.py
@@ -55,7 +56,7 @@ func program(req sdk.Request[Config]) (worker.Program, error) {
 	}
 	return worker.Program{
 		Module: "worker", Source: []fs.FS{workerSource}, Packages: packages(interpreter.GPU()), Environment: c.Variables(),
-		Model: req.Config.Model, Settings: worker.Settings(c), Defaults: worker.Defaults[Config](),
+		Model: req.Config.Model, Settings: worker.Settings(c), Defaults: described().Settings.Defaults(),
 		Trajectories: c.Trajectories,
 		Transports:   c.transports(), Corrects: c.corrects(), PublishDtype: c.PublishDtype,
 		UntieEmbeddings: c.UntieEmbeddings, Symptoms: symptoms(),

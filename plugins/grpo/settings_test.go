@@ -1,6 +1,7 @@
 package grpo
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -30,7 +31,7 @@ func TestWorkerSettings(t *testing.T) {
 	text := string(data)
 	for _, want := range []string{
 		`"path":"m"`, `"batch_size":64`, `"learning_rate":0.00001`, `"rank":8`, `"target_modules":["q_proj"]`,
-		`"dual_clip":null`, `"importance_high":5`,
+		`"dual_clip":0`, `"importance_high":5`,
 		`"rejections":[{"high":2,"low":0.5,"rule":"seq_mean_k3"}]`,
 	} {
 		if !strings.Contains(text, want) {
@@ -60,9 +61,9 @@ func workerPython(t *testing.T) string {
 	return ""
 }
 
-// TestSchemaFitsTheWorker compares every attribute with the worker's own description of its settings. It needs a Python
-// with torch, which scripts/test-python.sh --prepare makes (`make test` runs it first).
-func TestSchemaFitsTheWorker(t *testing.T) {
+// TestSchemaIsTheWorkers compares schema.json with what the worker says. It needs a Python with torch, which
+// scripts/test-python.sh --prepare makes (`make test` runs it first).
+func TestSchemaIsTheWorkers(t *testing.T) {
 	t.Parallel()
 	python := workerPython(t)
 	cmd := exec.CommandContext(t.Context(), python, "-m", "worker", "--schema")
@@ -71,45 +72,28 @@ func TestSchemaFitsTheWorker(t *testing.T) {
 	if err != nil {
 		t.Fatalf("python -m worker --schema: %v", err)
 	}
-	var described struct {
-		Settings []struct {
-			Name    string
-			Default any
-			Choices []string
-			Live    bool
-		}
-		algorithmTable
+	if !bytes.Equal(bytes.TrimSpace(data), bytes.TrimSpace(schemaJSON)) {
+		t.Error("schema.json is not what the worker says: run make generate docs")
 	}
-	if err := json.Unmarshal(data, &described); err != nil {
-		t.Fatal(err)
-	}
-	if !reflect.DeepEqual(described.algorithmTable, algorithms()) {
-		t.Error("algorithms.json is not what the worker says: run make generate")
-	}
-	named := map[string][]string{}
-	d := Plugin()
-	named["loss.name"] = d.Schema.Block("loss").Schema.Attribute("name").Enum
-	named["advantages.estimator"] = d.Schema.Block("advantages").Schema.Attribute("estimator").Enum
-	// Settings that the supervisor alone decides.
-	own := map[string]bool{
-		"data.url": true, "data.token": true, "checkpoint_dir": true, "resume": true, "events_file": true, "control": true,
-		"control_token":  true,
-		"policy_version": true, "publish_every": true, "wait_for_sync": true, "prepare": true, "model.random_init": true,
-	}
+}
+
+// Settings that only the supervisor decides.
+var supervisors = []string{"data.url", "data.token", "checkpoint_dir", "resume", "events_file", "control",
+	"control_token", "policy_version", "publish_every", "wait_for_sync", "prepare", "model.random_init"}
+
+// TestEverySettingIsAnAttribute: what the worker can be told a recipe can say, and the attributes that every trainer
+// has (worker.Common, with tags of its own) say the same of it as the worker.
+func TestEverySettingIsAnAttribute(t *testing.T) {
+	t.Parallel()
 	fields := map[string]reflect.StructField{}
 	tagged(reflect.TypeFor[Config](), fields)
-	for _, s := range described.Settings {
+	for _, s := range described().Settings {
 		f, ok := fields[s.Name]
-		switch {
-		case own[s.Name]:
-		case !ok:
-			t.Errorf("the worker's setting %s has no attribute", s.Name)
-		case named[s.Name] != nil && !slices.Equal(named[s.Name], s.Choices):
-			t.Errorf("%s: choices %q here, %q in the worker", s.Name, named[s.Name], s.Choices)
-		case named[s.Name] != nil:
-			compareField(t, s.Name, f, s.Default, nil, s.Live)
-		default:
-			compareField(t, s.Name, f, s.Default, s.Choices, s.Live)
+		if own := slices.Contains(supervisors, s.Name); own == ok {
+			t.Errorf("setting %s: only for the supervisor is %v, an attribute is %v", s.Name, own, ok)
+		}
+		if ok {
+			compareField(t, s, f.Tag)
 		}
 		delete(fields, s.Name)
 	}
@@ -134,24 +118,28 @@ func tagged(t reflect.Type, out map[string]reflect.StructField) {
 	}
 }
 
-func compareField(t *testing.T, name string, f reflect.StructField, def any, choices []string, live bool) {
+// compareField compares the tags of a field, as far as it has them, with what the worker says.
+func compareField(t *testing.T, s worker.Setting, tag reflect.StructTag) {
 	t.Helper()
-	if got := f.Tag.Get("change") == "live"; got != live {
-		t.Errorf("%s: live is %v here, %v in the worker", name, got, live)
+	if change := tag.Get("change"); change != "" && (change == "live") != s.Live {
+		t.Errorf("%s: change is %s here, live is %v in the worker", s.Name, change, s.Live)
 	}
-	if got := f.Tag.Get("enum"); got != strings.Join(choices, ",") {
-		t.Errorf("%s: choices %q here, %q in the worker", name, got, strings.Join(choices, ","))
+	if enum := tag.Get("enum"); enum != "" && enum != strings.Join(s.Choices, ",") {
+		t.Errorf("%s: choices %q here, %q in the worker", s.Name, enum, s.Choices)
 	}
-	text, ok := f.Tag.Lookup("default")
+	if doc := tag.Get("doc"); doc != "" && doc+"." != s.Description {
+		t.Errorf("%s: text %q here, %q in the worker", s.Name, doc, s.Description)
+	}
+	text, ok := tag.Lookup("default")
 	if !ok {
-		return // left to the worker
+		return // the worker's
 	}
-	var got any
+	var got, want any
 	if json.Unmarshal([]byte(text), &got) != nil {
 		got = text
 	}
-	if !reflect.DeepEqual(got, def) {
-		t.Errorf("%s: default %v here, %v in the worker", name, got, def)
+	if err := json.Unmarshal(s.Default, &want); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%s: default %v here, %v in the worker (%v)", s.Name, got, want, err)
 	}
 }
 

@@ -87,7 +87,10 @@ func (s *Schema) SetDefault(attribute, value string) error {
 		return fmt.Errorf("the default of %s: %w", attribute, err)
 	}
 	a.Default = v
-	return s.verify()
+	if err := a.verify(); err != nil {
+		return fmt.Errorf("the default of %s: %w", attribute, err)
+	}
+	return nil
 }
 
 func (s *Schema) sort() {

@@ -29,7 +29,7 @@ class Config(RunSettings):
     advantages: Advantages = section(Advantages, Advantages.__doc__)
     correction: Correction = section(Correction, Correction.__doc__)
     save_merged: bool = option(True, "With adapters: write the merged model beside the adapter.")
-    peak_tflops: float | None = option(None, "Device's peak for MFU; null = known devices only.")
+    peak_tflops: float | None = option(None, "Device's peak for MFU; unset: known devices only.")
 
 
 def check(c: Config) -> list[str]:

@@ -1,7 +1,7 @@
 """What `python -m worker --schema` prints: every setting, and what losses and estimators say of themselves.
 
-The part without settings is checked in as plugins/grpo/algorithms.json (make generate), from which the block's schema
-and a plan take their names; a test compares the two."""
+It is checked in as plugins/grpo/schema.json (make generate), from which the plugin makes the block's schema and a plan
+takes what it says of losses; a test compares the two."""
 
 from __future__ import annotations
 

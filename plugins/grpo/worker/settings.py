@@ -1,4 +1,6 @@
-"""The sections of the configuration. `python -m worker --schema` prints all of it as JSON. Defaults are verl's GRPO."""
+"""The sections of the configuration. Defaults are verl's GRPO. Names, defaults, texts and bounds of the block's
+attributes come from here: `make generate` writes them to schema.json (python -m worker --schema), from which the plugin
+makes its schema. So the texts speak of a recipe: "unset" is null in the worker's own JSON."""
 
 from __future__ import annotations
 
@@ -23,12 +25,12 @@ class Model(ModelSettings):
 
     revision: str | None = option(None, "Hub revision.")
     dtype: str | None = option(
-        None, "Precision of the weights; null = float32, in which small updates are not rounded away; under adapters "
+        None, "Precision of the weights; unset: float32, in which small updates are not rounded away; under adapters "
         "that of the arithmetic.", choices=_dtypes,
     )  # fmt: skip
     compute_dtype: str | None = option(
         None,
-        "Precision of the arithmetic (autocast); null = dtype, and without that bfloat16 on a GPU.",
+        "Precision of the arithmetic (autocast); unset: dtype, and without that bfloat16 on a GPU.",
         choices=_dtypes,
     )
     device: str = option("auto", "auto, cpu, cuda or cuda:N.")
@@ -36,15 +38,15 @@ class Model(ModelSettings):
         "auto", "Attention over packed rows.", choices=("auto", "sdpa", "eager", "varlen", "flash_attention_2")
     )
     gradient_checkpointing: bool | None = option(
-        None, "Recompute activations in the backward pass: less memory, ~25% slower; null = when memory demands it."
+        None, "Recompute activations in the backward pass: less memory, ~25% slower; unset: when memory demands it."
     )
     row_tokens: int | None = option(
-        None, "Most tokens packed into one forward pass; null = as many as fit into free memory.", live=True, least=1
+        None, "Most tokens packed into one forward pass; unset: as many as fit into free memory.", live=True, least=1
     )
     head_chunk: int | None = option(
-        None, "Tokens whose logits exist at a time; null = as free memory allows.", live=True, least=1
+        None, "Tokens whose logits exist at a time; unset: as free memory allows.", live=True, least=1
     )
-    compile: bool | None = option(None, "torch.compile each decoder layer; null = on a GPU.")
+    compile: bool | None = option(None, "torch.compile each decoder layer; unset: on a GPU.")
     trust_remote_code: bool = option(False, "Run code that the model's repository brings.")
     random_init: bool = option(False, "Ignore the weights and start from random ones (tests, benchmarks).")
 
@@ -53,11 +55,11 @@ class Model(ModelSettings):
 class Lora:
     """Low-rank adapters by peft; rank 0 trains all weights."""
 
-    rank: int = option(0, "Rank; 0 = full fine-tuning.", least=0)
-    alpha: float = option(32.0, "Scale: the update is multiplied by alpha / rank.")
+    rank: int = option(0, "Rank; 0: all weights are trained.", least=0)
+    alpha: float = option(32.0, "Scale: the update is multiplied by alpha / rank.", least=0)
     dropout: float = option(0.0, "Dropout on the adapter's input. Not 0 makes ratios noisy.", least=0)
     target_modules: tuple[str, ...] = option(("all-linear",), "Layer names, or all-linear.")
-    layers: tuple[int, ...] | None = option(None, "Only these decoder layers; null = all.")
+    layers: tuple[int, ...] | None = option(None, "Only these decoder layers; unset: all.")
     rank_stabilized: bool = option(False, "Scale by alpha / sqrt(rank).")
 
 
@@ -69,7 +71,7 @@ class Reference:
         "auto", "auto: none without a KL term, lora_off with adapters, else copy; data: the groups' ref_logprobs.",
         choices=("auto", "none", "copy", "lora_off", "data"),
     )  # fmt: skip
-    path: str | None = option(None, "Another model as reference; null = the model before training.")
+    path: str | None = option(None, "Another model as reference; unset: the model before training.")
     offload: bool = option(False, "Keep the reference on the CPU between its uses.")
 
 
@@ -79,16 +81,19 @@ class Optimizer:
 
     name: str = option("adamw", "adamw_8bit needs bitsandbytes.", choices=("adamw", "adamw_8bit", "adafactor", "sgd"))
     learning_rate: float = option(1e-6, "Peak learning rate.", live=True, least=0)
-    beta1: float = option(0.9, "Adam's first decay.")
-    beta2: float = option(0.999, "Adam's second decay.")
-    epsilon: float = option(1e-8, "Adam's epsilon.")
-    weight_decay: float = option(0.01, "Decoupled weight decay.", live=True)
+    beta1: float = option(0.9, "Adam's first decay.", least=0)
+    beta2: float = option(0.999, "Adam's second decay.", least=0)
+    epsilon: float = option(1e-8, "Adam's epsilon.", least=0)
+    weight_decay: float = option(0.01, "Decoupled weight decay.", live=True, least=0)
     grad_clip: float = option(1.0, "Largest gradient norm; 0 = no clipping.", live=True, least=0)
     schedule: str = option("constant", "After the warm-up.", choices=("constant", "linear", "cosine"), live=True)
     warmup_steps: int = option(0, "Steps of linear warm-up.", least=0)
     warmup_ratio: float = option(0.0, "Warm-up as a share of all steps, when warmup_steps is 0.", least=0)
     min_ratio: float = option(0.0, "Where linear and cosine end, as a share of the peak.", least=0)
-    offload: bool = option(False, "Colocated: keep its state in the host's memory while inference has the GPU.")
+    offload: bool = option(
+        False, "Where inference sleeps while this trainer works (colocated): keep the optimizer's state in the host's "
+        "memory while inference has the GPU.",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -101,30 +106,35 @@ class Loss:
     )
     clip_low: float = option(0.2, "Ratio clip below 1 (verl: clip_ratio_low).", live=True, least=0)
     clip_high: float = option(0.2, "Ratio clip above 1 (verl: clip_ratio_high).", live=True, least=0)
-    dual_clip: float | None = option(3.0, "Bound for A < 0 (verl: clip_ratio_c); null = off, as in TRL.", live=True)
+    dual_clip: float | None = option(3.0, "Bound for A < 0 (verl: clip_ratio_c); 0 = off.", live=True, least=0, off=0)
     delta: float | None = option(None, "TRL's two-sided clipping: bound of the unclipped ratio.", live=True)
-    ratio_level: str | None = option(None, "Importance ratio; null = the loss's own.", choices=registry.RATIO_LEVELS)
+    ratio_level: str | None = option(None, "Importance ratio; unset: the loss's own.", choices=registry.RATIO_LEVELS)
     aggregation: str | None = option(
-        None, "How tokens are averaged; null = the loss's own, which gspo, sapo, gmpo, weighted_sft fix.",
+        None, "How tokens are averaged; unset: the loss's own. gspo, sapo, gmpo and weighted_sft fix theirs: another "
+        "one is refused.",
         choices=_aggregations,
     )  # fmt: skip
     length_norm: float | None = option(
-        None, "Constant of the -norm aggregations and dr_grpo; null = longest response that is allowed."
-    )
-    cispo_cap: float | None = option(None, "TRL's cispo: absolute cap of the ratio; null = verl's 1 + clip_high.")
-    sapo_tau_positive: float = option(1.0, "sapo: temperature of the gate for A > 0.")
-    sapo_tau_negative: float = option(1.05, "sapo: the same for A <= 0.")
+        None, "Constant of the -norm aggregations and of dr_grpo. Unset: the longest response that is allowed: "
+        "max_response_length, else max_length less max_prompt_length.",
+    )  # fmt: skip
+    cispo_cap: float | None = option(None, "TRL's cispo: absolute cap of the ratio; unset: verl's 1 + clip_high.")
+    sapo_tau_positive: float = option(1.0, "sapo: temperature of the gate for A > 0.", least=0)
+    sapo_tau_negative: float = option(1.05, "sapo: the same for A <= 0.", least=0)
     vespo_k: tuple[float, float] = option((2.0, 3.0), "vespo: k for A >= 0, A < 0.")
     vespo_lambda: tuple[float, float] = option((3.0, 2.0), "vespo: lambda for A >= 0, A < 0.")
-    clip_cov_ratio: float = option(0.0002, "clip_cov: share of tokens without gradient.")
+    clip_cov_ratio: float = option(0.0002, "clip_cov: share of tokens without gradient.", least=0)
     clip_cov_bounds: tuple[float, float] = option((1.0, 5.0), "clip_cov: covariances it picks from.")
-    kl_cov_ratio: float = option(0.0002, "kl_cov: share of tokens that pay.")
-    kl_cov_coefficient: float = option(0.1, "kl_cov: what they pay (verl: ppo_kl_coef).")
+    kl_cov_ratio: float = option(0.0002, "kl_cov: share of tokens that pay.", least=0)
+    kl_cov_coefficient: float = option(0.1, "kl_cov: what they pay (verl: ppo_kl_coef).", least=0)
     probability_gap: float | None = option(
-        None, "How far a token's probability may move; null = dppo .15, default .2, ipo .1, distill .2."
+        None, "dppo, ipo, distill: how far a token's probability may move. Unset: 0.15 for dppo (its paper), 0.2 for "
+        "default (prime-rl), 0.1 for ipo, 0.2 for distill.", least=0,
+    )  # fmt: skip
+    log_ratio_penalty: float = option(1e-3, "dppo, ipo, distill: coefficient of the squared log ratio.", least=0)
+    top_entropy: float = option(
+        1.0, "Train only this share of tokens, of the highest entropy (TRL).", live=True, least=0
     )
-    log_ratio_penalty: float = option(1e-3, "dppo, ipo, distill: coefficient of the squared log ratio.")
-    top_entropy: float = option(1.0, "Train only this share of tokens, of the highest entropy (TRL).", live=True)
 
 
 @dataclass(frozen=True)
@@ -144,12 +154,12 @@ class Kl:
 class Entropy:
     """Entropy bonus."""
 
-    coefficient: float = option(0.0, "Bonus (verl: entropy_coeff).", live=True)
+    coefficient: float = option(0.0, "Bonus (verl: entropy_coeff).", live=True, least=0)
     adaptive: bool = option(False, "Raise or lower the coefficient around target (TRL).")
-    target: float = option(0.2, "adaptive: wanted entropy, nats per token.")
-    step: float = option(0.005, "adaptive: change per optimizer step.")
-    low: float = option(0.0, "adaptive: least coefficient.")
-    high: float = option(1.0, "adaptive: greatest coefficient.")
+    target: float = option(0.2, "adaptive: wanted entropy, nats per token.", least=0)
+    step: float = option(0.005, "adaptive: change per optimizer step.", least=0)
+    low: float = option(0.0, "adaptive: least coefficient.", least=0)
+    high: float = option(1.0, "adaptive: greatest coefficient.", least=0)
 
 
 @dataclass(frozen=True)
@@ -162,12 +172,13 @@ class Advantages:
         "An estimator of your own instead of estimator: FILE.py:FUNCTION, relative to the recipe (docs/losses.md).",
     )
     std: str = option("group", "Scale of grpo and grpo_passk.", choices=advantage.STANDARD_DEVIATIONS)
-    epsilon: float = option(1e-6, "Added to the deviation (TRL: 1e-4).")
+    epsilon: float = option(1e-6, "Added to the deviation (TRL: 1e-4).", least=0)
     single: str | None = option(
-        None, "A group of one: zero (null), or score (verl); not for rf++, gae, remax.", choices=("zero", "score")
-    )
-    gamma: float = option(1.0, "Discount of gae and reinforce_plus_plus.")
-    lam: float = option(1.0, "gae's lambda.")
+        None, "A group of one: zero, or score (verl). Unset: zero, with estimators that compare within groups; rf++, "
+        "gae and remax do not.", choices=("zero", "score"),
+    )  # fmt: skip
+    gamma: float = option(1.0, "Discount of gae and reinforce_plus_plus.", least=0)
+    lam: float = option(1.0, "gae's lambda.", least=0)
     zero_tail: bool = option(False, "optimal_token_baseline: none where one sequence is left.")
     length_penalty: bool = option(False, "Favour shorter ones among a group's best (prime-rl).")
     objective_weights: tuple[float, ...] = option((), "gdpo: weights of the objectives in overrides[].rewards.")
@@ -187,7 +198,7 @@ class Rule:
 
     rule: str = option(dataclasses.MISSING, "Level and estimator, such as seq_mean_k3.", choices=correction.REJECTIONS)
     high: float = option(dataclasses.MISSING, "Upper bound (k1: of the ratio sampler / trainer).")
-    low: float | None = option(None, "k1: lower bound; null = 1 / high.")
+    low: float | None = option(None, "k1: lower bound. Unset: 1 / high.")
 
 
 @dataclass(frozen=True)
@@ -206,14 +217,17 @@ class Correction:
     )
     importance: str = option(
         "auto",
-        "Weights trainer / sampler (verl: rollout_is); auto = token, where the loss has no such ratio itself.",
+        "Weights trainer / sampler (verl: rollout_is). auto: of each token, unless the loss's own ratio is against the "
+        "sampler or it is supervised; a token without the sampler's log-probability has weight 1.",
         choices=("auto", "none", "token", "sequence"),
     )
     importance_mode: str = option("truncate", "Beyond the bounds: clamp, or weight 0.", choices=("truncate", "mask"))
-    importance_high: float | None = option(2.0, "Upper bound.", live=True)
+    importance_high: float | None = option(
+        2.0, "Upper bound of the weights (truncated importance sampling); 0 = none.", live=True, least=0, off=0
+    )
     importance_low: float | None = option(None, "Lower bound.", live=True)
     importance_normalize: bool = option(False, "Divide by the batch mean.")
-    rejections: tuple[Rule, ...] = option((), "Trust-region rules (verl: rollout_rs); a token must pass all.")
+    rejections: tuple[Rule, ...] = option((), "Trust-region rules (verl: rollout_rs); a token must pass all of them.")
     rejection_denominator: str = option(
         "kept", "Denominators count kept tokens (verl) or the original ones (AReaL).", choices=("kept", "original")
     )
@@ -230,7 +244,9 @@ class Correction:
         choices=("processed", "raw"),
     )
     mask_truncated: bool = option(False, "Completions without an end token train nothing (TRL).")
-    mismatch_limit: float | None = option(1.0, "Mean |log-probability difference| that cannot be right.", live=True)
+    mismatch_limit: float | None = option(
+        1.0, "Mean |log-probability difference| that cannot be right; 0 = none.", live=True, least=0, off=0
+    )
     mismatch_action: str = option(
         "stop", "Then: stop, skip the batch, or warn.", choices=("stop", "skip", "warn"), live=True
     )

@@ -97,8 +97,7 @@ func trajectories(ref *spec.Ref) (url, token string, err error) {
 }
 
 // Settings turns the fields of a configuration struct that are tagged `worker:"section.name"` into the program's nested
-// settings. A nil pointer, an empty text and an empty list are left out, so that the program's default holds; so is a
-// value that its tag `null` names.
+// settings. A nil pointer, an empty text and an empty list are left out, so that the program's default holds.
 func Settings(config any) map[string]any {
 	out := map[string]any{}
 	collect(reflect.ValueOf(config), out)
@@ -151,14 +150,11 @@ func settingOf(field reflect.StructField, value reflect.Value) (any, bool) {
 		}
 		return list, true
 	}
-	if off, ok := field.Tag.Lookup("null"); ok && fmt.Sprint(value.Interface()) == off {
-		return nil, true // the worker says null for "none"
-	}
 	return value.Interface(), true
 }
 
 // Defaults are what the settings of a configuration struct are when the recipe does not set them, in the form of
-// Settings; nil where the program has none.
+// Settings; nil where the program has none. A program that describes its settings has Description.Defaults.
 func Defaults[C any]() map[string]any {
 	out := map[string]any{}
 	collectDefaults(reflect.TypeFor[C](), out)
@@ -180,7 +176,7 @@ func collectDefaults(t reflect.Type, out map[string]any) {
 		}
 		text, ok := field.Tag.Lookup("default")
 		var value any
-		if ok && text != field.Tag.Get("null") && json.Unmarshal([]byte(text), &value) != nil {
+		if ok && json.Unmarshal([]byte(text), &value) != nil {
 			value = text
 		}
 		put(out, path, value)

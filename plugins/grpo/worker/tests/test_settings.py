@@ -90,8 +90,16 @@ def test_schema_describes_every_setting():
     described = fields.describe(config.Config)
     assert len({d["name"] for d in described}) == len(described) > 120
     assert all(len(d["description"]) > 3 for d in described)
-    assert {d["name"] for d in described if d["required"]} == {"model.path", "data.url"}
-    assert {"optimizer.learning_rate", "steps", "loss.clip_high"} <= {d["name"] for d in described if d["live"]}
+    assert {d["name"] for d in described if d.get("required")} == {"model.path", "data.url"}
+    assert {"optimizer.learning_rate", "steps", "loss.clip_high"} <= {d["name"] for d in described if d.get("live")}
+    rules = next(d for d in described if d["name"] == "correction.rejections")
+    assert [d["name"] for d in rules["items"]] == ["rule", "high", "low"]
+
+
+def test_a_recipe_says_none_with_a_number():
+    c = settings(loss={"dual_clip": 0}, correction={"importance_high": 0, "mismatch_limit": 0})
+    assert (c.loss.dual_clip, c.correction.importance_high, c.correction.mismatch_limit) == (None, None, None)
+    assert config.update(c, {"loss": {"dual_clip": 4}}).loss.dual_clip == 4
 
 
 def test_errors_travel_between_ranks():

@@ -14,10 +14,17 @@ class ConfigError(ValueError):
 
 
 def option(
-    default: Any, text: str, *, choices: tuple[Any, ...] = (), live: bool = False, least: float | None = None
+    default: Any,
+    text: str,
+    *,
+    choices: tuple[Any, ...] = (),
+    live: bool = False,
+    least: float | None = None,
+    off: float | None = None,
 ) -> Any:
-    """A field with its meaning. live: `POST /update` may change it while the worker runs."""
-    metadata = {"text": text, "choices": choices, "live": live, "least": least}
+    """A field with its meaning. live: `POST /update` may change it while the worker runs. off: the number that means
+    null, where a recipe has no other way to say "none"."""
+    metadata = {"text": text, "choices": choices, "live": live, "least": least, "off": off}
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=lambda: default, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -90,6 +97,8 @@ def read(cls: Any, given: dict[str, Any], path: str, errors: list[str]) -> Any:
             errors.append(f"{path}{name}: expected {e}, got {value!r}")
             continue
         choices, least = f.metadata.get("choices"), f.metadata.get("least")
+        if value is not None and value == f.metadata.get("off"):
+            value = None
         if choices and value is not None and value not in choices:
             near = difflib.get_close_matches(str(value), [str(c) for c in choices], 1)
             hint = f" (did you mean {near[0]}?)" if near else ""
@@ -103,7 +112,8 @@ def read(cls: Any, given: dict[str, Any], path: str, errors: list[str]) -> Any:
 
 
 def describe(cls: type, path: str = "") -> list[dict[str, Any]]:
-    """One entry per setting: name, type, default, description, choices, live."""
+    """One entry per setting: name, type, default, description, and where there are any: required, choices, least, live,
+    items (the settings of each entry of a list of objects)."""
     out, hints = [], typing.get_type_hints(cls)
     for f in dataclasses.fields(cls):
         if f.metadata.get("section"):
@@ -113,12 +123,16 @@ def describe(cls: type, path: str = "") -> list[dict[str, Any]]:
         if f.default_factory is not dataclasses.MISSING:
             default = f.default_factory()
         kind = hints[f.name]
-        out.append({
+        entry = {
             "name": f"{path}{f.name}", "type": getattr(kind, "__name__", None) or str(kind), "default": default,
             "required": f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING,
             "description": f.metadata.get("text", ""), "choices": list(f.metadata.get("choices", ())),
-            "live": bool(f.metadata.get("live")),
-        })  # fmt: skip
+            "least": f.metadata.get("least"), "live": bool(f.metadata.get("live")),
+        }  # fmt: skip
+        if typing.get_origin(kind) is tuple and dataclasses.is_dataclass(item := typing.get_args(kind)[0]):
+            entry["type"], entry["items"] = "list of objects", describe(typing.cast(type, item))
+        given = {k: v for k, v in entry.items() if v is not None and v is not False and v != []}
+        out.append({**given, "default": default})
     return out
 
 

@@ -23,7 +23,9 @@ S = TypeVar("S", bound="RunSettings")
 class ModelSettings:
     """Which model."""
 
-    path: str = option(dataclasses.MISSING, "Directory or hub name of a transformers causal language model.")
+    path: str = option(
+        dataclasses.MISSING, "Model to train: a Hugging Face name, or a folder. A relative path counts from the recipe."
+    )
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class RunSettings:
     model: ModelSettings = section(ModelSettings, "Which model.")
     data: DataSettings = section(DataSettings, "The trajectory API and what a batch is.")
     steps: int = option(100, "Training steps (batches) of the whole run.", live=True, least=0)
-    seed: int = option(0, "Seed of everything random.")
+    seed: int = option(0, "Seed of everything random.", least=0)
     threads: int = option(0, "CPU threads; 0 = torch's own choice.", least=0)
     checkpoint_dir: str = option("checkpoints", "Where step_N directories go.")
     resume: bool = option(True, "Continue from the newest checkpoint there.")
@@ -81,7 +83,9 @@ class RunSettings:
     wait_for_sync: bool = option(
         False, "Offer the weights of each step to the supervisor, and wait until inference serves them."
     )
-    sync_timeout: float = option(600.0, "Seconds to wait for that.", live=True, least=0)
+    sync_timeout: float = option(
+        600.0, "How long a sync block may take to bring the weights of a step to inference.", live=True, least=0
+    )
     policy_version: int = option(0, "Version of the starting weights.", least=0)
     prepare: str = option(
         "", "How far to go before the supervisor starts the block: not at all, without the device, or all the way.",
