@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/schema/function"
+	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -162,7 +164,7 @@ func (p *evaluator) lookup(n *node, known map[blockName]*PluginSchema) *PluginSc
 	switch {
 	case err != nil:
 		p.diags = append(p.diags, problem(n.header, "Plugin not usable",
-			fmt.Sprintf("The %s plugin %q could not be used: %s.", key.kind, key.plugin, err)))
+			fmt.Sprintf("The %s plugin %q could not be used: %s.%s", key.kind, key.plugin, err, told(err))))
 		s = nil
 	case s == nil:
 		names := slices.Clone(p.opts.Plugins.Names(key.kind))
@@ -178,6 +180,22 @@ func (p *evaluator) lookup(n *node, known map[blockName]*PluginSchema) *PluginSc
 	}
 	known[key] = s
 	return s
+}
+
+// told is what an error adds to its text for people: what was seen, and what to do.
+func told(err error) string {
+	var e *sdk.Error
+	if !errors.As(err, &e) {
+		return ""
+	}
+	var b strings.Builder
+	if e.Detail != "" {
+		b.WriteString("\n" + e.Detail)
+	}
+	if e.Remedy != "" {
+		b.WriteString("\n" + upperFirst(e.Remedy) + ".")
+	}
+	return b.String()
 }
 
 // reserved reports a plugin whose schema uses a name that the language reserves.

@@ -82,6 +82,23 @@ func WithDefault(attribute, value string) Option {
 	}
 }
 
+// Dynamic is a configuration with attributes that are not fields of its struct: those of WithSchema.
+type Dynamic interface {
+	// SetBody gets the whole body of the block, after the struct's fields have been set.
+	SetBody(body cty.Value)
+}
+
+// WithSchema adds attributes and nested blocks that the configuration's struct has no fields for, for a plugin whose
+// attributes are known only when it runs. The configuration gets their values as a Dynamic.
+func WithSchema(schema *spec.Schema) Option {
+	return func(d *Definition) error {
+		if err := d.Schema.Merge(schema); err != nil {
+			return fmt.Errorf("WithSchema: %w", err)
+		}
+		return nil
+	}
+}
+
 // WithEnvironmentVariables says which variables of the environment in which recipe runs the plugin reads, beyond those
 // that every program gets (docs/plugin-protocol.md lists them): HF_TOKEN, say, or MYTOOL_* for all that begin with
 // MYTOOL_. A plugin process gets no others. What one block alone needs is written in its environment_variables instead.

@@ -29,6 +29,7 @@ var layers = [][]string{
 		"sdk/trainer/worker", "sdk/sync",
 		"sdk/trajectories", "sdk/environment", "sdk/environment/example", "sdk/environment/envserver",
 		"sdk/environment/toolcall",
+		"sdk/environment/script", "sdk/environment/script/scripttest",
 	},
 	{"sdk/plugintest"},
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,6 +32,9 @@ else its build for CPUs). A block that names an interpreter or a virtual environ
 stored in the user's cache, shared by recipes with the same packages, and created once; a repeated call is cheap, also
 after an interruption.
 
+A plugin that is a Python file with metadata in a comment (PEP 723), or with a pyproject.toml beside it, gets the
+packages listed there, at the versions in the lock file beside it, which is written when there is none.
+
 Requirements may name wheels and folders of packages, relative to the recipe ("./mypkg"). Such an environment contains
 a copy of the folder: after a change, run recipe init again before the block restarts. Edits of a package that is
 installed with "-e ./mypkg" apply at the block's next start.`,
@@ -40,11 +44,17 @@ installed with "-e ./mypkg" apply at the block's next start.`,
 			if err != nil {
 				return err
 			}
-			r, err := recipe.load(a, args)
+			catalog, err := a.catalog()
 			if err != nil {
 				return err
 			}
-			catalog, err := a.catalog()
+			ctx, cancel := context.WithTimeoutCause(cmd.Context(), timeout,
+				fmt.Errorf("timed out after %s (--timeout)", timeout))
+			defer cancel()
+			// The schema of a plugin that is a Python file is known once the packages that it imports are there.
+			made := map[string]bool{}
+			catalog.Prepare = func(p sdk.Packages) error { return prepareProject(ctx, a, p, made) }
+			r, err := recipe.load(a, args)
 			if err != nil {
 				return err
 			}
@@ -54,14 +64,12 @@ installed with "-e ./mypkg" apply at the block's next start.`,
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeoutCause(cmd.Context(), timeout,
-				fmt.Errorf("timed out after %s (--timeout)", timeout))
-			defer cancel()
 			maker := python.Maker{Log: a.err, Dir: r.Dir}
 			for i, e := range list {
 				if list[i].Made, err = maker.Prepare(ctx, e.Environment); err != nil {
 					return err
 				}
+				list[i].Made = list[i].Made || made[e.Dir]
 			}
 			if asJSON {
 				return view.EnvironmentsJSON(a.out, list)
@@ -75,6 +83,21 @@ installed with "-e ./mypkg" apply at the block's next start.`,
 		"packages for a machine with a GPU: auto, yes or no; yes on a login node whose jobs get one")
 	cmd.Flags().DurationVar(&timeout, "timeout", time.Hour, "maximum duration")
 	return cmd
+}
+
+// prepareProject locks the packages of a plugin that is a Python file, and makes its environment.
+func prepareProject(ctx context.Context, a *app, p sdk.Packages, made map[string]bool) error {
+	maker := python.Maker{Log: a.err, Dir: filepath.Dir(p.Project)}
+	if err := maker.Lock(ctx, p); err != nil {
+		return err
+	}
+	e, _, err := interpreter.Of(sdk.Runtime{}, p, maker.Dir)
+	if err != nil {
+		return err
+	}
+	fresh, err := maker.Prepare(ctx, e)
+	made[e.Dir] = made[e.Dir] || fresh
+	return err
 }
 
 func hasGPU(flag string) (bool, error) {

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/environment/script"
 	"github.com/recipe-rl/recipe/sdk/protocol"
 )
 
@@ -19,6 +20,7 @@ func program() int {
 	// The engine starts a built-in plugin by starting this binary again. Definitions are made only then: making them
 	// reads every plugin's schema, which no `recipe version` should wait for.
 	if _, plugin := os.LookupEnv(protocol.BuiltinKey); plugin {
+		script.Serve()
 		sdk.ServeBuiltin(builtins())
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/environment/script"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/protocol"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -25,6 +26,9 @@ type Catalog struct {
 	Program string // version of this program, for required_version; empty: satisfies every constraint
 	// additional variables of the engine's environment that every plugin process gets; NAME_* is a family
 	Pass []string
+	// Prepare makes the Python environment of a plugin that is a Python file, when it has none. Nil: that is an error,
+	// whose remedy is `recipe init`.
+	Prepare func(sdk.Packages) error
 
 	builtins map[string]*sdk.Definition // by KIND/NAME
 	cacheDir string
@@ -101,10 +105,7 @@ func (c *Catalog) Lookup(k kind.Kind, name string) (*schema.PluginSchema, error)
 	if s := c.schemas[id]; s != nil {
 		return s, nil
 	}
-	s := &schema.PluginSchema{
-		Kind: k, Name: name, Version: def.Version, Summary: def.Summary, Config: def.Schema, Outputs: def.Outputs,
-		Environment: def.Environment, Prepares: slices.Contains(def.Capabilities, protocol.CanPrepare),
-	}
+	s := builtinSchema(def)
 	if s.Digest, err = digestOf(s); err != nil {
 		return nil, err
 	}
@@ -112,13 +113,18 @@ func (c *Catalog) Lookup(k kind.Kind, name string) (*schema.PluginSchema, error)
 	return s, nil
 }
 
-// Packages returns the Python packages that a built-in plugin's program needs; none for others, whose blocks list their
-// own.
-func (c *Catalog) Packages(k kind.Kind, name string, gpu bool) sdk.Packages {
-	if e, err := c.override(k, name); err != nil || e != nil {
-		return sdk.Packages{}
+func builtinSchema(def *sdk.Definition) *schema.PluginSchema {
+	return &schema.PluginSchema{
+		Kind: def.Kind, Name: def.Name, Version: def.Version, Summary: def.Summary, Config: def.Schema,
+		Outputs: def.Outputs, Environment: def.Environment,
+		Prepares: slices.Contains(def.Capabilities, protocol.CanPrepare),
 	}
-	if def := c.builtins[string(k)+"/"+name]; def != nil && def.Packages != nil {
+}
+
+// Packages returns the Python packages that the program of a built-in plugin or a Python file needs; none for a separate
+// binary, whose blocks list their own.
+func (c *Catalog) Packages(k kind.Kind, name string, gpu bool) sdk.Packages {
+	if def := c.Definition(k, name); def != nil && def.Packages != nil {
 		return def.Packages(gpu)
 	}
 	return sdk.Packages{}
@@ -152,11 +158,15 @@ func (c *Catalog) Names(k kind.Kind) []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// Definition returns a built-in plugin's definition, which can validate and plan in this process; nil for a plugin that
-// is a separate binary.
+// Definition returns the definition of a built-in plugin or of a Python file, which can validate and plan in this
+// process; nil for a plugin that is a separate binary.
 func (c *Catalog) Definition(k kind.Kind, name string) *sdk.Definition {
-	if e, err := c.override(k, name); err != nil || e != nil {
+	e, err := c.override(k, name)
+	switch {
+	case err != nil:
 		return nil
+	case e != nil:
+		return e.def
 	}
 	return c.builtins[string(k)+"/"+name]
 }
@@ -176,8 +186,12 @@ func (c *Catalog) Command(k kind.Kind, name string) (argv, env []string, err err
 	if err != nil {
 		return nil, nil, err
 	}
-	if e != nil {
+	if e != nil && e.file == nil {
 		return []string{e.path}, nil, nil
+	}
+	if e != nil {
+		argv, variable, err := Builtin(k, name)
+		return argv, []string{variable, protocol.SourceKey + "=" + e.file.Record()}, err
 	}
 	if c.builtins[string(k)+"/"+name] == nil {
 		return nil, nil, fmt.Errorf("there is no %s plugin %q; known are %v", k, name, c.Names(k))
@@ -198,7 +212,12 @@ func (c *Catalog) override(k kind.Kind, name string) (*external, error) {
 	e := c.external[path]
 	if e == nil {
 		var err error
-		if e, err = loadExternal(path, c.cacheDir); err != nil {
+		if script.IsFile(path) {
+			e, err = c.loadFile(name, path)
+		} else {
+			e, err = loadExternal(path, c.cacheDir)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("plugin %s = %q: %w", name, path, err)
 		}
 		c.external[path] = e

@@ -15,16 +15,21 @@ import (
 
 	"github.com/google/renameio/v2"
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/environment/script"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/protocol"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// external is a plugin that is a separate binary.
+// external is a plugin that is a separate binary, or an environment in a Python file.
 type external struct {
 	path   string
 	schema *schema.PluginSchema
+
+	file *script.File    // of a Python file
+	def  *sdk.Definition // of a Python file
 }
 
 // described is the cached description of a binary. The schemas are JSON from the plugin.
@@ -64,6 +69,26 @@ func loadExternal(path, cacheDir string) (*external, error) {
 	// Without a cache the binary is started again next time, which is only slower.
 	_ = writeDescribed(cached, d)
 	return e, nil
+}
+
+// loadFile describes an environment in a Python file. It runs the file only when it, or its lock, has changed.
+func (c *Catalog) loadFile(name, path string) (*external, error) {
+	environ := Environment(os.Environ(), c.Pass...)
+	f, err := script.Loader{Folder: filepath.Join(c.cacheDir, "environments"), Environ: environ, Prepare: c.Prepare}.
+		Load(context.Background(), name, path)
+	if err != nil {
+		return nil, err
+	}
+	def, err := f.Define()
+	if err != nil {
+		return nil, err
+	}
+	s := builtinSchema(def)
+	s.Source = f.Source()
+	if s.Digest, err = digestOf(s); err != nil {
+		return nil, err
+	}
+	return &external{path: path, schema: s, file: f, def: def}, nil
 }
 
 func fileDigest(path string) (string, error) {

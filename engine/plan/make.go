@@ -67,6 +67,11 @@ func decide(b *schema.Block, in Input) (*Operation, error) {
 		return nil, err
 	}
 	maps.Copy(config, around)
+	if b.Schema != nil && b.Schema.Source != "" { // a change of the code restarts the block
+		if config["plugin_source"], err = json.Marshal(b.Schema.Source); err != nil {
+			return nil, err
+		}
+	}
 	seen := in.Observed[b.Addr]
 	op := &Operation{
 		Address: b.Addr, Kind: b.Addr.Kind, Plugin: b.Addr.Plugin, Action: Nothing, Alive: seen.Alive,

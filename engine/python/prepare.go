@@ -58,6 +58,9 @@ func (m Maker) make(ctx context.Context, e interpreter.Environment) error {
 	if err != nil {
 		return err
 	}
+	if e.Packages.Project != "" {
+		return m.makeProject(ctx, uv, e)
+	}
 	base, err := base(e.Python)
 	if err != nil {
 		return err
@@ -173,6 +176,9 @@ const lockEvery = 200 * time.Millisecond
 
 // lock waits for a lock file, which is released when its process ends.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("create the folder of Python environments: %w", err)
+	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock a Python environment: %w", err)

@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/internal/define"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -35,6 +38,14 @@ type Closer interface {
 	Close() error
 }
 
+// Monitored is an environment that can fail by itself, as one whose program may die: then its block fails at once, and
+// not when it is next called.
+type Monitored interface {
+	// Failed is closed when the environment cannot be used any more; Err then says why.
+	Failed() <-chan struct{}
+	Err() error
+}
+
 // EOF is what Next returns when there are no more tasks.
 var EOF = io.EOF
 
@@ -43,6 +54,7 @@ type Task struct {
 	Prompt   string    // sent as it is
 	Messages []Message // sent as a conversation: the server applies the model's chat template
 	Data     any       // the author's own: the right answer, the test cases, …
+	Release  func()    // called once, when nothing more is done with the task; may be nil
 }
 
 // Message is one turn of a conversation.
@@ -102,6 +114,7 @@ type Setup[C Config] struct {
 	Log         func(level, message string)
 	Block       sdk.Block    // what else the block is started with, such as its Python
 	SetHandle   func([]byte) // as Host.SetHandle, for an environment that starts programs
+	Host        sdk.Host
 }
 
 // Define makes the definition of an environment plugin. Open makes the environment when the block starts; it may load
@@ -110,9 +123,21 @@ type Setup[C Config] struct {
 func Define[C Config, E Environment](
 	name, summary string, open func(ctx context.Context, setup Setup[C]) (E, error), opts ...sdk.Option,
 ) *sdk.Definition {
+	return New(name, summary, factory(open), opts...)
+}
+
+// TryDefine is Define for a definition that is made of what a user has written: a mistake in it is an error.
+func TryDefine[C Config, E Environment](
+	name, summary string, open func(ctx context.Context, setup Setup[C]) (E, error), opts ...sdk.Option,
+) (*sdk.Definition, error) {
+	return define.Try(kind.Environment, name, summary, outputs.Environment{}, factory(open), run[C], opts...)
+}
+
+// factory makes the services of blocks.
+func factory[C Config, E Environment](open func(context.Context, Setup[C]) (E, error)) func() sdk.Service[C] {
 	var zero E
 	_, evaluable := any(zero).(Evaluable)
-	return New(name, summary, func() sdk.Service[C] {
+	return func() sdk.Service[C] {
 		r := &runner[C, E]{open: open, rolls: func(env E, _ C, with rolling) roller {
 			return &single{env: env, ask: with.ask, stages: with.stages}
 		}}
@@ -120,7 +145,7 @@ func Define[C Config, E Environment](
 			return &evaluated[C, E]{runner: r}
 		}
 		return r
-	}, opts...)
+	}
 }
 
 // evaluated is a runner whose environment can be evaluated.

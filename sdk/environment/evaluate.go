@@ -21,7 +21,8 @@ const evaluating = 32
 
 // heldOut is the held-out set and what it is rolled out with.
 type heldOut struct {
-	tasks  []Task
+	all    []Task
+	tasks  []Task // those of all that are asked
 	rolls  roller
 	plan   sampling
 	limits limits
@@ -38,10 +39,20 @@ func (r *evaluated[C, E]) heldOut(ctx context.Context) (*heldOut, error) {
 	if h.tasks, err = any(*env).(Evaluable).EvaluationTasks(ctx); err != nil {
 		return nil, fmt.Errorf("the held-out set: %w", err)
 	}
+	h.all = h.tasks
 	if len(h.tasks) == 0 {
 		return nil, errors.New("the held-out set is empty")
 	}
 	return h, nil
+}
+
+// release says that nothing more is done with the tasks.
+func (h *heldOut) release() {
+	for _, task := range h.all {
+		if task.Release != nil {
+			task.Release()
+		}
+	}
 }
 
 // each rolls out every task, some at once, and gives the sequences to f.
@@ -67,6 +78,7 @@ func (r *evaluated[C, E]) Evaluate(ctx context.Context, limit int) (map[string]f
 	if err != nil {
 		return nil, 0, err
 	}
+	defer h.release()
 	if limit > 0 && limit < len(h.tasks) {
 		h.tasks = h.tasks[:limit]
 	}
@@ -86,6 +98,7 @@ func (r *evaluated[C, E]) EvaluateTasks(ctx context.Context, req sdk.EvaluateTas
 	if err != nil {
 		return sdk.TaskScores{}, err
 	}
+	defer h.release()
 	out := sdk.TaskScores{Tasks: len(h.tasks)}
 	first := min(max(0, req.First), len(h.tasks))
 	h.tasks = h.tasks[first:]

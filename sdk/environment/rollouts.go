@@ -324,6 +324,9 @@ func (r *rollouts) group(ctx, working context.Context, id, maxTokens int) outcom
 	end := r.stages.next.begin()
 	task, err := r.roller.next(ctx)
 	end()
+	if task.Release != nil {
+		defer task.Release()
+	}
 	if errors.Is(err, EOF) {
 		return outcome{eof: true}
 	}
@@ -334,7 +337,7 @@ func (r *rollouts) group(ctx, working context.Context, id, maxTokens int) outcom
 	if err != nil {
 		var u *unscored
 		if errors.As(err, &u) && ctx.Err() == nil {
-			r.tally.lost()
+			r.tally.lost(err)
 			return outcome{bad: err}
 		}
 		return r.ended(ctx, err)

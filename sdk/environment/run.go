@@ -76,7 +76,7 @@ func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Hos
 	}
 	env, err := r.open(ctx, Setup[C]{
 		Config: req.Config, Name: name, Dir: req.Dir, RecipeDir: req.RecipeDir, Environment: req.Environment,
-		Log: host.Log, Block: req.Block, SetHandle: host.SetHandle,
+		Log: host.Log, Block: req.Block, SetHandle: host.SetHandle, Host: host,
 	})
 	if err != nil {
 		return fmt.Errorf("open the environment: %w", err)
@@ -101,7 +101,34 @@ func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Hos
 	rollouts.roller = r.rolls(env, req.Config, rolling{ask: rollouts.draw, stages: &rollouts.stages,
 		tally: rollouts.tally, log: host.Log})
 	host.Activities(rollouts.activities)
+	if m, ok := any(env).(Monitored); ok {
+		return monitored(ctx, m, rollouts.run)
+	}
 	return rollouts.run(ctx)
+}
+
+// monitored runs a function until the environment fails, and returns its failure then.
+func monitored(ctx context.Context, m Monitored, run func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	over, watched := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-m.Failed():
+			cancel()
+		case <-over:
+		}
+	}()
+	err := run(ctx)
+	close(over)
+	<-watched
+	select {
+	case <-m.Failed():
+		return m.Err()
+	default:
+		return err
+	}
 }
 
 func (r *runner[C, E]) set(env *E, rolls roller, p sampling, l limits) {

@@ -1,6 +1,7 @@
 package environment
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -22,6 +23,7 @@ type counts struct {
 	sequences, reward, rewardSent, sentSequences        float64
 	tokens, cut                                         float64
 	episodes, infraFailed, turns, invalid               float64
+	infraGroups                                         float64
 }
 
 func newTally() *tally { return &tally{began: time.Now()} }
@@ -75,12 +77,16 @@ func (t *tally) episode(infraFailed bool) {
 	}
 }
 
-// lost counts a group whose score could not be told.
-func (t *tally) lost() {
+// lost counts a group whose score could not be told, and whether the environment, and not its code, is the cause.
+func (t *tally) lost(reason error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.counts.groups++
 	t.counts.lost++
+	var infra *InfraFailed
+	if errors.As(reason, &infra) {
+		t.counts.infraGroups++
+	}
 }
 
 // failed counts a request to the inference block that was repeated.
@@ -113,11 +119,14 @@ func (t *tally) take() (map[string]float64, *sdk.Sample) {
 		values["truncated"] = c.cut / c.sequences
 		values["tokens_per_second"] = c.tokens / max(took, 1e-9)
 	}
-	if c.episodes > 0 {
+	switch {
+	case c.episodes > 0:
 		values["infra_failed"], values["infra_failed_fraction"] = c.infraFailed, c.infraFailed/c.episodes
 		if c.sequences > 0 {
 			values["turns"], values["invalid_actions"] = c.turns/c.sequences, c.invalid/max(c.turns, 1)
 		}
+	case c.groups > 0: // of one answer each: they fail as a group
+		values["infra_failed"], values["infra_failed_fraction"] = c.infraGroups, c.infraGroups/c.groups
 	}
 	if c.sentSequences > 0 {
 		values["reward_sent"] = c.rewardSent / c.sentSequences

@@ -48,7 +48,13 @@ func Of(r sdk.Runtime, plugin sdk.Packages, recipeDir string) (Environment, bool
 			return Environment{}, false, err
 		}
 	}
-	e.digest = meant.Digest(e.Python)
+	if e.digest = meant.Digest(e.Python); packages.Project != "" {
+		var err error
+		if e.digest, err = LockDigest(packages); err != nil {
+			return Environment{}, false, err
+		}
+		e.digest = e.digest[:16]
+	}
 	e.Dir = filepath.Join(Cache(), e.digest)
 	return e, true, nil
 }

@@ -40,6 +40,12 @@ func Find(r sdk.Runtime, plugin sdk.Packages, recipeDir string, getenv func(stri
 		return inVenv(getenv("VIRTUAL_ENV"), "VIRTUAL_ENV")
 	case managed && prepared.Ready():
 		return prepared.Executable(), nil
+	case managed && prepared.Packages.Project != "":
+		return "", &sdk.Error{
+			Summary: "its Python environment has not been prepared, or the packages that it asks for have changed since",
+			Detail:  prepared.Packages.Project,
+			Remedy:  "run recipe init, which makes it",
+		}
 	default:
 		path, err := exec.LookPath("python3")
 		if err != nil {

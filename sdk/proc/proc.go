@@ -31,6 +31,8 @@ type Spec struct {
 	MaxLog int64    // bytes after which the log is rotated, keeping one older file NAME.log.1; default 64 MiB
 	Ports  []int    // remembered in the handle, for whoever adopts the program
 	Data   string   // remembered in the handle; never a secret
+
+	Files []*os.File // the program inherits them as its descriptors 3, 4, …; they stay the caller's to close
 }
 
 // Program is a running program, started or adopted.
@@ -76,6 +78,7 @@ func Start(ctx context.Context, s Spec) (*Program, error) {
 	cmd.Env = append(slices.Clip(cmd.Env), markName+"="+h.Mark) // the caller's may be shared
 	cmd.Dir = s.Dir
 	cmd.Stdout, cmd.Stderr = log.f, log.f
+	cmd.ExtraFiles = s.Files
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		_ = log.close()

@@ -3,11 +3,14 @@
 package python
 
 import (
+	"crypto/sha256"
 	"embed"
+	"encoding/hex"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 )
 
 // The pattern names files: of a folder, embed would leave out __init__.py.
@@ -103,3 +106,20 @@ func clean(dir string, tree fs.FS) error {
 	}
 	return nil
 }
+
+// Digest identifies the package recipe_sdk of this binary: the hash over all of its files.
+var Digest = sync.OnceValue(func() string {
+	sum := sha256.New()
+	err := fs.WalkDir(Source(), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		data, err := fs.ReadFile(Source(), name)
+		_, _ = fmt.Fprintf(sum, "%s %d\n%s", name, len(data), data)
+		return err
+	})
+	if err != nil { // the files are part of the binary
+		panic(err)
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+})

@@ -93,6 +93,14 @@ func (s *Schema) SetDefault(attribute, value string) error {
 	return nil
 }
 
+// Merge adds the attributes and blocks of other. Its error says what no schema may have, such as two of one name.
+func (s *Schema) Merge(other *Schema) error {
+	s.Attributes = append(s.Attributes, other.Attributes...)
+	s.Blocks = append(s.Blocks, other.Blocks...)
+	s.sort()
+	return s.verify()
+}
+
 func (s *Schema) sort() {
 	sort.Slice(s.Attributes, func(i, j int) bool { return s.Attributes[i].Name < s.Attributes[j].Name })
 	sort.Slice(s.Blocks, func(i, j int) bool { return s.Blocks[i].Name < s.Blocks[j].Name })

@@ -28,11 +28,19 @@ func Environments(w io.Writer, s Style, list []Environment) error {
 			state = s.Green("made")
 		}
 		if _, err := fmt.Fprintf(w, "%s  %s\n  for %s\n  with %s\n", state, e.Dir, strings.Join(e.Blocks, ", "),
-			strings.Join(e.Packages.Requirements, ", ")); err != nil {
+			strings.Join(packagesOf(e), ", ")); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// packagesOf says what is installed in an environment: requirements, or the lock that lists them.
+func packagesOf(e Environment) []string {
+	if project := e.Packages.Project; project != "" {
+		return []string{interpreter.LockFile(project)}
+	}
+	return e.Packages.Requirements
 }
 
 // EnvironmentsJSON writes them for programs: one array.
@@ -45,7 +53,7 @@ func EnvironmentsJSON(w io.Writer, list []Environment) error {
 	}
 	out := make([]entry, 0, len(list))
 	for _, e := range list {
-		out = append(out, entry{e.Executable(), e.Blocks, e.Packages.Requirements, e.Made})
+		out = append(out, entry{e.Executable(), e.Blocks, packagesOf(e), e.Made})
 	}
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")

@@ -22,16 +22,17 @@ func New[C, P any](
 	k kind.Kind, name, summary string, outputs any, factory func() P,
 	run func(ctx context.Context, plugin P, req sdk.Request[C], host attempt.Host) error, opts ...sdk.Option,
 ) *sdk.Definition {
-	def, err := tryNew(k, name, summary, outputs, factory, run, opts)
+	def, err := Try(k, name, summary, outputs, factory, run, opts...)
 	if err != nil {
 		panic(fmt.Sprintf("define %s plugin %q: %v", k, name, err))
 	}
 	return def
 }
 
-func tryNew[C, P any](
+// Try is New for a definition that is made of what a user has written: a mistake in it is an error.
+func Try[C, P any](
 	k kind.Kind, name, summary string, outputs any, factory func() P,
-	run func(context.Context, P, sdk.Request[C], attempt.Host) error, opts []sdk.Option,
+	run func(context.Context, P, sdk.Request[C], attempt.Host) error, opts ...sdk.Option,
 ) (*sdk.Definition, error) {
 	if !pluginName.MatchString(name) {
 		return nil, fmt.Errorf("the name must match %s", pluginName)

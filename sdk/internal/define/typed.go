@@ -24,6 +24,9 @@ func (t *typed[C, P]) decode(config cty.Value) (C, error) {
 	if err := spec.Decode(config, t.schema, &c); err != nil {
 		return c, fmt.Errorf("decode the block's configuration: %w", err)
 	}
+	if dynamic, ok := any(&c).(sdk.Dynamic); ok {
+		dynamic.SetBody(config)
+	}
 	return c, nil
 }
 

@@ -1,7 +1,8 @@
-"""The Python side of recipe: a trainer takes batches from the trajectory API, trains, and offers its weights.
+"""The Python side of recipe: environments give tasks and score answers; trainers take batches from the trajectory API,
+train, and offer their weights.
 
-`Bridge` is all that a trainer needs; see docs/writing-trainers.md. Importing this package loads
-neither torch nor numpy.
+`Environment` and `Task` make an environment (docs/authors), `Bridge` makes a trainer (docs/writing-trainers.md).
+Importing this package loads neither torch nor numpy.
 """
 
 from __future__ import annotations
@@ -14,15 +15,21 @@ if TYPE_CHECKING:
     from .batch import Batch, GroupBatch, Row
     from .bridge import Bridge, leave
     from .checkpoint import Checkpoint
+    from .environment import Code, Completion, Environment, InfraFailure, Message, Reference, Task, setting
     from .groups import ReadOptions
     from .settings import RunSettings, Settings
 
 _HOME = {
     "Batch": "batch", "GroupBatch": "batch", "Row": "batch", "Bridge": "bridge", "leave": "bridge",
     "Checkpoint": "checkpoint", "ReadOptions": "groups", "RunSettings": "settings", "Settings": "settings",
+    "Code": "environment", "Completion": "environment", "Environment": "environment", "InfraFailure": "environment",
+    "Message": "environment", "Reference": "environment", "Task": "environment", "setting": "environment",
 }  # fmt: skip
 
-__all__ = ["Batch", "Bridge", "Checkpoint", "GroupBatch", "ReadOptions", "Row", "RunSettings", "Settings", "leave"]
+__all__ = [
+    "Batch", "Bridge", "Checkpoint", "Code", "Completion", "Environment", "GroupBatch", "InfraFailure", "Message",
+    "ReadOptions", "Reference", "Row", "RunSettings", "Settings", "Task", "leave", "setting",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

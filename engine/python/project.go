@@ -1,0 +1,81 @@
+package python
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/interpreter"
+)
+
+// Lock writes the lock file of a project, or updates it, unless there is an environment for what the project asks for
+// and has locked. Packages that are no project need none.
+func (m Maker) Lock(ctx context.Context, p sdk.Packages) error {
+	if p.Project == "" {
+		return nil
+	}
+	e, _, err := interpreter.Of(sdk.Runtime{}, p, m.Dir)
+	if err != nil || e.Ready() {
+		return err
+	}
+	uv, err := m.uv(ctx)
+	if err != nil {
+		return err
+	}
+	return m.run(ctx, "lock the packages of "+p.Project, uv, append([]string{"lock", "--quiet"}, of(p.Project)...)...)
+}
+
+// of are the options with which uv means a project.
+func of(project string) []string {
+	if filepath.Ext(project) == ".py" {
+		return []string{"--script", project}
+	}
+	return []string{"--project", filepath.Dir(project)}
+}
+
+// makeProject creates the environment of a project with the locked packages.
+func (m Maker) makeProject(ctx context.Context, uv string, e interpreter.Environment) error {
+	project := e.Packages.Project
+	base, err := m.pythonOf(ctx, uv, project)
+	if err != nil {
+		return err
+	}
+	if err := m.run(ctx, "create a Python environment", uv, "venv", "--quiet", "--python", base, e.Dir); err != nil {
+		return err
+	}
+	locked := filepath.Join(e.Dir, "locked.txt")
+	export := append([]string{"export", "--quiet", "--frozen", "--no-dev", "--no-annotate", "--no-header", "--output-file",
+		locked}, of(project)...)
+	if err := m.run(ctx, "read the lock of "+project, uv, export...); err != nil {
+		return err
+	}
+	m.Dir = filepath.Dir(project) // paths in the lock count from there
+	return m.run(ctx, "install the packages of "+project, uv, "pip", "install", "--compile-bytecode", "--python",
+		e.Executable(), "--requirements", locked)
+}
+
+// pythonOf is the interpreter for a project: one that its requires-python allows.
+func (m Maker) pythonOf(ctx context.Context, uv, project string) (string, error) {
+	cmd := exec.CommandContext(ctx, uv, append([]string{"python", "find"}, of(project)...)...)
+	cmd.Dir = m.Dir
+	cmd.Env = append(os.Environ(), "VIRTUAL_ENV=")
+	var printed bytes.Buffer
+	cmd.Stderr = &printed
+	out, err := cmd.Output()
+	if err != nil {
+		return "", &sdk.Error{
+			Summary: "there is no Python for " + project, Detail: lastLines(printed.String(), 6), Err: err,
+			Remedy: "install the Python version that its requires-python names (uv python install), or change requires-python",
+		}
+	}
+	path := strings.TrimSpace(string(out))
+	if path == "" {
+		return "", fmt.Errorf("uv found no Python for %s", project)
+	}
+	return path, nil
+}

@@ -1,0 +1,85 @@
+package script_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/environment/script"
+	"github.com/recipe-rl/recipe/sdk/plugintest"
+)
+
+// python skips a test on a machine without Python.
+func python(t *testing.T) string {
+	t.Helper()
+	path, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("python3 is not in PATH")
+	}
+	return path
+}
+
+// load describes a file of testdata, as the engine does.
+func load(t *testing.T, file string) *script.File {
+	t.Helper()
+	python(t)
+	path, err := filepath.Abs(filepath.Join("testdata", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := script.Loader{Folder: t.TempDir(), Environ: os.Environ()}.Load(t.Context(), "words", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func define(t *testing.T, f *script.File) *sdk.Definition {
+	t.Helper()
+	def, err := f.Define()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return def
+}
+
+// body is a configuration that refers to a fake policy and to a fake trajectory API, with further attributes.
+func body(t *testing.T, def *sdk.Definition, more map[string]cty.Value) (cty.Value, *plugintest.Trajectories) {
+	t.Helper()
+	api := plugintest.FakeTrajectories(t, 16)
+	server := plugintest.Harness(t, plugintest.FakeInference())
+	server.Start(plugintest.FakeConfig{})
+	server.Ready()
+	values := map[string]cty.Value{
+		"inference": server.Reference().Values, "trajectories": api.Reference().Values,
+		"group_size": cty.NumberIntVal(4), "concurrency": cty.NumberIntVal(4),
+		"max_batches_offpolicy": cty.NumberIntVal(1),
+	}
+	for name, v := range more {
+		values[name] = v
+	}
+	v, err := def.Schema.Conform(cty.ObjectVal(values))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return def.Schema.ApplyDefaults(v), api
+}
+
+func TestAnEnvironmentInPythonComplies(t *testing.T) {
+	def := define(t, load(t, "words.py"))
+	groups := func(t *testing.T) (any, *plugintest.Trajectories) { return body(t, def, nil) }
+	plugintest.Compliance(t, def, plugintest.Suite{
+		Config: func(t *testing.T) any { c, _ := groups(t); return c },
+		Groups: groups,
+		Bad: map[string]func(*testing.T) any{
+			"setup fails": func(t *testing.T) any {
+				c, _ := body(t, def, map[string]cty.Value{"letter": cty.StringVal("x")})
+				return c
+			},
+		},
+	})
+}

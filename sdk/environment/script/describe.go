@@ -1,0 +1,119 @@
+package script
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+	pythonsdk "github.com/recipe-rl/recipe/sdk/python"
+)
+
+// describeTimeout bounds the one run of a file to learn its schema: imports of large packages on a busy machine.
+const describeTimeout = 2 * time.Minute
+
+// described is what recipe_sdk.environment.describe writes.
+type described struct {
+	Description
+	Files   []string `json:"files,omitempty"` // imported from the folder of the source
+	Problem *problem `json:"problem,omitempty"`
+}
+
+// Describe imports the environment in Python, with an interpreter and the variables of environ, and returns what it says
+// of itself. The error names the file and line of a mistake.
+func Describe(ctx context.Context, python, name string, s Source, environ []string) (Description, error) {
+	d, err := describe(ctx, python, name, s, environ)
+	return d.Description, err
+}
+
+func describe(ctx context.Context, python, name string, s Source, environ []string) (d described, err error) {
+	dir, err := os.MkdirTemp("", "recipe-describe")
+	if err != nil {
+		return d, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := writeSource(dir, s); err != nil {
+		return d, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, describeTimeout)
+	defer cancel()
+	output := filepath.Join(dir, "description.json")
+	cmd := exec.CommandContext(ctx, python, "-m", "recipe_sdk.environment.describe", s.entry(), name, output)
+	cmd.Env = withPython(environ, nil, dir)
+	cmd.WaitDelay = time.Second
+	if s.File != "" {
+		cmd.Dir = filepath.Dir(s.File)
+	}
+	printed, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		return d, &sdk.Error{Summary: fmt.Sprintf("importing it took longer than %s", describeTimeout),
+			Remedy: "do what takes long in setup(), which is called when the block starts, and not at the top of the file"}
+	}
+	data, unwritten := os.ReadFile(output)
+	if err != nil || unwritten != nil {
+		return d, fmt.Errorf("%s could not import it: %w; it printed:\n%s", python, errors.Join(err, unwritten),
+			lastLines(string(printed), 12))
+	}
+	if err := json.Unmarshal(data, &d); err != nil {
+		return d, fmt.Errorf("read its description: %w", err)
+	}
+	if d.Problem != nil {
+		return d, d.Problem.asError("")
+	}
+	return d, nil
+}
+
+// entry is what the Python side imports: a file, or a module.
+func (s Source) entry() string {
+	if s.File != "" {
+		return s.File
+	}
+	return s.Module
+}
+
+// writeSource puts recipe_sdk, and the packages that the plugin carries, into a folder for PYTHONPATH.
+func writeSource(dir string, s Source) error {
+	if s.Tree != nil {
+		if err := pythonsdk.WriteTree(dir, s.Tree); err != nil {
+			return err
+		}
+	}
+	return pythonsdk.Write(dir)
+}
+
+// withPython is the environment of a Python process: environ, then further variables, then what finds the folder of
+// packages.
+func withPython(environ []string, further map[string]string, dir string) []string {
+	env := map[string]string{"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONSAFEPATH": "1"}
+	for name, value := range further {
+		env[name] = value
+	}
+	var out []string
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		if _, set := env[name]; name == "PYTHONPATH" && !set {
+			env[name] = value
+		} else if !set {
+			out = append(out, entry)
+		}
+	}
+	if before := env["PYTHONPATH"]; before != "" {
+		dir += string(os.PathListSeparator) + before
+	}
+	env["PYTHONPATH"] = dir
+	for name, value := range env {
+		out = append(out, name+"="+value)
+	}
+	return out
+}
+
+func lastLines(text string, n int) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}

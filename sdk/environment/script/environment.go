@@ -1,0 +1,178 @@
+package script
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/environment"
+	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/sdk/proc"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// opener opens environments of one definition.
+type opener struct {
+	name   string
+	schema *spec.Schema
+	source Source
+}
+
+// program is an environment whose methods are those of a Python class.
+type program struct {
+	*worker
+	grace time.Duration
+}
+
+// evaluated is a program with a held-out set.
+type evaluated struct{ *program }
+
+var (
+	_ environment.Environment = (*program)(nil)
+	_ environment.Closer      = (*program)(nil)
+	_ environment.Monitored   = (*program)(nil)
+	_ environment.Evaluable   = (*evaluated)(nil)
+)
+
+// open starts the worker and makes the environment in it.
+func (o opener) open(ctx context.Context, setup environment.Setup[Config]) (*program, error) {
+	block, host := setup.Block, setup.Host
+	// The worker of an earlier attempt ends with its plugin process; one that hangs is ended here.
+	if err := proc.KillAll(ctx, proc.Parse(block.Handle)); err != nil {
+		host.Log("warn", err.Error())
+	}
+	python, err := interpreter.Find(block.Runtime, o.source.Packages, block.RecipeDir, func(name string) string {
+		if v, ok := setup.Environment[name]; ok {
+			return v
+		}
+		return os.Getenv(name)
+	})
+	if err != nil {
+		return nil, err
+	}
+	settings, err := o.settings(setup)
+	if err != nil {
+		return nil, err
+	}
+	folder := filepath.Join(block.Dir, "python")
+	if err := writeSource(folder, o.source); err != nil {
+		return nil, err
+	}
+	source, original, err := o.source.current()
+	if err != nil {
+		return nil, err
+	}
+	host.Phase(sdk.Starting, "importing the environment")
+	argv := []string{python, "-m", "recipe_sdk.environment.serve", strconv.Itoa(firstInherited), source, o.name, original}
+	w, err := start(ctx, argv, withPython(os.Environ(), setup.Environment, folder), block.RecipeDir, block.Dir, host)
+	if err != nil {
+		return nil, err
+	}
+	p := &program{worker: w, grace: min(host.Grace()/4, closeGrace)}
+	host.Phase(sdk.Loading, "setting up the environment")
+	err = w.call(ctx, "open", map[string]any{"settings": settings, "name": setup.Name, "folder": block.RecipeDir,
+		"state": block.Dir}, nil)
+	if err == nil {
+		return p, nil
+	}
+	select {
+	case <-w.failed:
+		err = w.Err()
+	default:
+		if problem := problemOf(err); problem != nil {
+			err = problem.asError("set up the environment")
+		}
+	}
+	_ = w.stop(ctx, 0)
+	return nil, err
+}
+
+// firstInherited is the descriptor of the first file that a program inherits.
+const firstInherited = 3
+
+// closeGrace bounds the environment's close.
+const closeGrace = 5 * time.Second
+
+// Close ends the environment and its process.
+func (p *program) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), p.grace)
+	defer cancel()
+	if err := p.call(ctx, "close", struct{}{}, nil); err != nil && problemOf(err) != nil {
+		p.log("warn", fmt.Sprintf("close the environment: %s", problemOf(err).text()))
+	}
+	return p.stop(ctx, p.grace)
+}
+
+// task is what the worker says of a task, which stays with it.
+type task struct {
+	Task     int                   `json:"task"`
+	Prompt   string                `json:"prompt"`
+	Messages []environment.Message `json:"messages"`
+}
+
+func (p *program) task(t task) environment.Task {
+	if len(t.Messages) == 0 {
+		t.Messages = nil
+	}
+	return environment.Task{Prompt: t.Prompt, Messages: t.Messages, Data: t.Task, Release: func() {
+		_ = p.conn.Notify(context.Background(), "release", map[string]int{"task": t.Task})
+	}}
+}
+
+// Next implements environment.Environment.
+func (p *program) Next(ctx context.Context) (environment.Task, error) {
+	var got *task
+	if err := p.call(ctx, "next", struct{}{}, &got); err != nil {
+		return environment.Task{}, p.explain(err)
+	}
+	if got == nil {
+		return environment.Task{}, environment.EOF
+	}
+	return p.task(*got), nil
+}
+
+// Score implements environment.Environment.
+func (p *program) Score(ctx context.Context, t environment.Task, c environment.Completion) (score float64, err error) {
+	err = p.call(ctx, "score", map[string]any{"task": t.Data, "completion": map[string]any{
+		"text": c.Text, "finish": c.Finish, "tokens": c.Tokens, "logprobs": c.Logprobs,
+	}}, &score)
+	return score, p.explain(err)
+}
+
+// EvaluationTasks implements environment.Evaluable.
+func (e *evaluated) EvaluationTasks(ctx context.Context) ([]environment.Task, error) {
+	var got []task
+	if err := e.call(ctx, "held_out", struct{}{}, &got); err != nil {
+		return nil, e.explain(err)
+	}
+	tasks := make([]environment.Task, len(got))
+	for i, t := range got {
+		tasks[i] = e.task(t)
+	}
+	return tasks, nil
+}
+
+// explain turns an exception of the author's code into an error with its place.
+func (p *program) explain(err error) error {
+	problem := problemOf(err)
+	switch {
+	case problem == nil:
+		return err
+	case problem.Kind == kindInfra:
+		return &environment.InfraFailed{Err: errors.New(problem.text())}
+	}
+	return problem.asError("")
+}
+
+// settings are the attributes of the block that the settings class declares, as JSON.
+func (o opener) settings(setup environment.Setup[Config]) (map[string]json.RawMessage, error) {
+	v, _ := setup.Config.body.UnmarkDeep()
+	conv := converter{recipeDir: setup.Block.RecipeDir, folder: filepath.Join(setup.Block.Dir, "code")}
+	return conv.body(o.schema, v)
+}

@@ -1,0 +1,71 @@
+package script
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/sourcegraph/jsonrpc2"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// problem is an exception of the Python side.
+type problem struct {
+	Kind    string `json:"kind"` // infra, settings or failed
+	Message string `json:"message"`
+	File    string `json:"file"`
+	Line    int    `json:"line"`
+	Code    string `json:"code"`  // the line itself
+	Trace   string `json:"trace"` // the frames of the author's code
+}
+
+// The kinds of a problem.
+const (
+	kindInfra    = "infra"
+	kindSettings = "settings"
+)
+
+// text is the message with the place where it was raised: words.py:12: KeyError: 'x' (return answers[x]).
+func (p *problem) text() string {
+	var b strings.Builder
+	if p.File != "" && p.Line > 0 {
+		fmt.Fprintf(&b, "%s:%d: ", filepath.Base(p.File), p.Line)
+	}
+	b.WriteString(p.Message)
+	if p.Code != "" {
+		fmt.Fprintf(&b, " (%s)", p.Code)
+	}
+	return b.String()
+}
+
+// asError turns it into what a user reads.
+func (p *problem) asError(doing string) error {
+	summary := p.text()
+	if doing != "" {
+		summary = doing + ": " + summary
+	}
+	e := &sdk.Error{Summary: summary, Detail: p.Trace}
+	if p.File != "" && p.Line > 0 {
+		e.Remedy = fmt.Sprintf("correct line %d of %s", p.Line, p.File)
+	}
+	if p.Kind == kindSettings {
+		e.Remedy = "correct the block's attributes"
+	}
+	return e
+}
+
+// problemOf is the problem in an error of a call; nil when the error is of another nature.
+func problemOf(err error) *problem {
+	var refused *jsonrpc2.Error
+	if !errors.As(err, &refused) {
+		return nil
+	}
+	p := &problem{Message: refused.Message}
+	if refused.Data != nil {
+		_ = json.Unmarshal(*refused.Data, p) // the message alone says something, too
+	}
+	return p
+}

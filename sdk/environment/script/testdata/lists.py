@@ -1,0 +1,1 @@
+WORDS = ["apple", "banana", "avocado"]

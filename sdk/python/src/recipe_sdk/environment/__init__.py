@@ -1,0 +1,10 @@
+"""Write an environment: a class with `next` and `score`, in one file that a recipe names (docs/authors).
+
+This package needs nothing beyond Python itself. The plugin process, which is part of recipe, samples, builds the groups
+and posts them; it calls the class in a worker process (`recipe_sdk.environment.serve`).
+"""
+
+from .base import Completion, Environment, InfraFailure, Message, Task
+from .settings import Code, Reference, setting
+
+__all__ = ["Code", "Completion", "Environment", "InfraFailure", "Message", "Reference", "Task", "setting"]

@@ -1,0 +1,103 @@
+"""What an author writes: a class that derives from Environment."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+Message = Mapping[str, Any]
+"""One turn of a conversation: {"role": "user", "content": "…"}."""
+
+
+@dataclass
+class Task:
+    """One problem. Exactly one of prompt and messages is set; data is the author's own (the right answer, …)."""
+
+    prompt: str = ""  # sent as it is
+    messages: Sequence[Message] = ()  # sent as a conversation: the server applies the model's chat template
+    data: Any = None
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One answer of the model."""
+
+    text: str
+    finish: str  # "stop": it ended by itself; "length": it was cut off at max_tokens
+    tokens: Sequence[int] = ()  # without the prompt
+    logprobs: Sequence[float] = ()
+
+    @property
+    def truncated(self) -> bool:
+        """Whether it was cut off at max_tokens."""
+        return self.finish == "length"
+
+
+class InfraFailure(Exception):
+    """Raise it when something that the environment needs is away (a sandbox, a judge, a network): the score is unknown,
+    and the group is left out and counted as `infra_failed` instead of being scored low."""
+
+
+def _silent(level: str, message: str) -> None:
+    """What log does before the environment is opened."""
+
+
+@dataclass
+class Context:
+    """What an environment is opened with."""
+
+    name: str = "environment"  # under which it registers: the last part of the block's address
+    folder: Path = field(default_factory=Path)  # of the recipe: relative paths of a recipe count from it
+    state: Path = field(default_factory=Path)  # the block's own folder, for what it writes
+    log: Callable[[str, str], None] = _silent
+
+
+class Environment:
+    """Derive from it and write `next` and `score`. Each method may be `async def`.
+
+    `next` is called by one caller at a time, `score` by many at once: in threads, or as tasks of one event loop when it
+    is asynchronous. Annotate `settings` with a dataclass or a pydantic model to have attributes of your own.
+    """
+
+    settings: Any = None
+    """Of the type that the class annotates; the block's attributes."""
+
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    """Other defaults for attributes that every environment has: {"group_size": 16, "max_tokens": 8}."""
+
+    version: ClassVar[str] = "0.1.0"
+    """A semantic version of the environment."""
+
+    workers: ClassVar[int] = 32
+    """Threads in which methods run that are not asynchronous."""
+
+    reads: ClassVar[Sequence[str]] = ()
+    """Environment variables that it needs beyond those that every program gets: ("HF_TOKEN", "MYTOOL_*")."""
+
+    context: Context = Context()
+
+    def setup(self) -> Awaitable[None] | None:
+        """Loads data and opens connections, once, before anything else is called. settings and context are set."""
+        return None
+
+    def next(self) -> Task | Awaitable[Task | None] | None:
+        """The next task. None says that there are no more."""
+        raise NotImplementedError("an environment needs a method next")
+
+    def score(self, task: Task, completion: Completion) -> float | Awaitable[float]:
+        """How good a completion is; higher is better. An exception leaves the whole group out."""
+        raise NotImplementedError("an environment needs a method score")
+
+    def held_out(self) -> Sequence[Task] | Awaitable[Sequence[Task]]:
+        """Tasks that are never trained on, always in the same order; `recipe evaluate` asks them."""
+        return ()
+
+    def close(self) -> Awaitable[None] | None:
+        """Releases what setup opened."""
+        return None
+
+    def log(self, message: str, level: str = "info") -> None:
+        """Writes one line to the block's log. level is debug, info, warn or error."""
+        self.context.log(level, message)

@@ -1,0 +1,130 @@
+"""Finds the environment in a Python file, and says where its mistakes are."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import re
+import sys
+import traceback
+import typing
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .base import Environment
+
+PACKAGE = Path(__file__).resolve().parent
+
+
+class LoadError(Exception):
+    """The file holds no environment that can be used."""
+
+
+def module_of(source: str, original: str = "") -> ModuleType:
+    """Imports a file, or a module by name. original is the path under which a copy's code knows itself."""
+    if not source.endswith(".py"):
+        return importlib.import_module(source)
+    path = Path(source).resolve()
+    known_as = Path(original).resolve() if original else path
+    for folder in (str(known_as.parent), str(path.parent)):
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+    name = known_as.stem if known_as.stem.isidentifier() else re.sub(r"\W", "_", "_" + known_as.stem)
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise LoadError(f"{path} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    module.__file__ = str(known_as)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def environment_of(module: ModuleType, wanted: str = "") -> type[Environment]:
+    """The class of a module that derives from Environment; of several the one that is called like the plugin."""
+    found = [v for v in vars(module).values() if inspect.isclass(v) and issubclass(v, Environment)
+             and v is not Environment and v.__module__ == module.__name__]  # fmt: skip
+    found = list(dict.fromkeys(found))
+    if len(found) > 1:
+        named = [c for c in found if snake(c.__name__) == wanted]
+        if len(named) != 1:
+            names = ", ".join(c.__name__ for c in found)
+            raise LoadError(f"it has several environments ({names}) and none is called like the plugin {wanted!r}")
+        found = named
+    if not found:
+        raise LoadError("it has no class that derives from recipe_sdk.Environment")
+    cls = found[0]
+    if cls.next is Environment.next:
+        raise LoadError(f"the class {cls.__name__} has no method next")
+    if cls.score is Environment.score and not rolls_out(cls):
+        raise LoadError(f"the class {cls.__name__} has no method score")
+    return cls
+
+
+def rolls_out(cls: type[Environment]) -> bool:
+    """Whether the class has rollouts of its own."""
+    return hasattr(cls, "rollout")
+
+
+def snake(name: str) -> str:
+    """WordLadder → word_ladder."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def settings_of(cls: type[Environment]) -> Any:
+    """The type with which a class annotates settings; None when it has none."""
+    for base in cls.__mro__:
+        if base is Environment:
+            return None
+        if "settings" in getattr(base, "__annotations__", {}):
+            return typing.get_type_hints(base)["settings"]
+    return None
+
+
+def imported_from(folder: Path) -> list[str]:
+    """The files below a folder that are imported now."""
+    out = set()
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if not file or not file.endswith(".py"):
+            continue
+        path = Path(file).resolve()
+        if path.is_relative_to(folder) and not any(p in ("site-packages", "dist-packages") for p in path.parts):
+            out.add(str(path.relative_to(folder)))
+    return sorted(out)
+
+
+def problem(error: BaseException) -> dict[str, Any]:
+    """An exception for the plugin process: its text, and the author's line that raised it."""
+    trace = traceback.extract_tb(error.__traceback__)
+    own = [f for f in trace if not _ours(f.filename)]
+    out: dict[str, Any] = {"message": _text(error)}
+    if isinstance(error, SyntaxError) and error.filename:
+        out.update(file=error.filename, line=error.lineno or 0)
+        if error.text:
+            out["code"] = error.text.strip()
+    elif own:
+        here = [f for f in own if os.sep + "site-packages" + os.sep not in f.filename] or own
+        out.update(file=here[-1].filename, line=here[-1].lineno or 0, code=(here[-1].line or "").strip())
+        out["trace"] = "".join(traceback.format_list(own)).rstrip()
+    return out
+
+
+def _ours(filename: str) -> bool:
+    """Whether a frame belongs to this package or to Python's own machinery."""
+    if filename.startswith("<frozen"):
+        return True
+    path = Path(filename)
+    return PACKAGE in path.parents or "asyncio" in path.parts or path.parts[-2:] == ("futures", "thread.py")
+
+
+def _text(error: BaseException) -> str:
+    said = str(error)
+    if isinstance(error, LoadError):
+        return said
+    if isinstance(error, SyntaxError):
+        said = error.msg or said
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__

@@ -1,0 +1,182 @@
+"""The worker process of an environment: answers the plugin process, which started it, over an inherited socket.
+
+Messages are JSON-RPC 2.0, one a line. When the socket closes, the plugin process is gone, and so is this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from . import load
+from .base import Completion, Context, Environment, InfraFailure, Task
+from .settings import build
+
+INFRA, SETTINGS, FAILED = "infra", "settings", "failed"
+
+
+class Server:
+    """One environment and the connection on which it is called."""
+
+    def __init__(self, cls: type[Environment]) -> None:
+        self.cls = cls
+        self.environment: Environment | None = None
+        self.tasks: dict[int, Task] = {}
+        self.numbers = 0
+        self.running: dict[Any, asyncio.Task[None]] = {}
+        self.pool = ThreadPoolExecutor(cls.workers, thread_name_prefix="environment")
+        self.loop: asyncio.AbstractEventLoop
+        self.writer: asyncio.StreamWriter
+        self.one_next: asyncio.Lock
+
+    async def run(self, connection: socket.socket) -> None:
+        """Answers until the connection ends."""
+        self.loop, self.one_next = asyncio.get_running_loop(), asyncio.Lock()
+        reader, self.writer = await asyncio.open_connection(sock=connection, limit=1 << 30)
+        while line := await reader.readline():
+            message = json.loads(line)
+            if message["method"] == "cancel":
+                task = self.running.get(message["params"]["id"])
+                if task is not None:
+                    task.cancel()
+                continue
+            number = message.get("id")
+            answer = self.answer(number, message["method"], message.get("params") or {})
+            self.running[number] = asyncio.create_task(answer)
+
+    async def answer(self, number: Any, method: str, params: dict[str, Any]) -> None:
+        """Calls a method and sends what it returns."""
+        try:
+            reply = {"result": await getattr(self, "on_" + method)(**params)}
+        except asyncio.CancelledError:
+            reply = {"error": {"code": 1, "message": "cancelled"}}
+        except Exception as e:
+            kind = INFRA if isinstance(e, InfraFailure) else SETTINGS if isinstance(e, SettingsRefused) else FAILED
+            problem = load.problem(e.__cause__ if isinstance(e, SettingsRefused) and e.__cause__ else e)
+            reply = {"error": {"code": 1, "message": problem["message"], "data": {"kind": kind, **problem}}}
+        finally:
+            self.running.pop(number, None)
+        if number is not None:
+            self.send({"id": number, **reply})
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Sends one message; only the event loop's thread calls it."""
+        self.writer.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+    def tell(self, method: str, **params: Any) -> None:
+        """Sends a notification, from any thread."""
+        self.loop.call_soon_threadsafe(self.send, {"method": method, "params": params})
+
+    async def call(self, method: Callable[..., Any], *args: Any) -> Any:
+        """Calls a method of the author's: a coroutine in the event loop, anything else in a thread."""
+        if inspect.iscoroutinefunction(method):
+            return await method(*args)
+        result = await self.loop.run_in_executor(self.pool, method, *args)
+        return await result if inspect.isawaitable(result) else result
+
+    @property
+    def env(self) -> Environment:
+        assert self.environment is not None, "the environment is not open"
+        return self.environment
+
+    async def on_open(self, settings: dict[str, Any], name: str, folder: str, state: str) -> dict[str, Any]:
+        """Makes the environment."""
+
+        def log(level: str, message: str) -> None:
+            self.tell("log", level=level, message=message)
+
+        context = Context(name, Path(folder), Path(state), log)
+        environment = self.cls.__new__(self.cls)
+        environment.context = context
+        try:
+            environment.settings = build(load.settings_of(self.cls), settings)
+        except Exception as e:
+            raise SettingsRefused from e
+        environment.__init__()  # type: ignore[misc]
+        await self.call(environment.setup)
+        self.environment = environment
+        return {}
+
+    async def on_next(self) -> dict[str, Any] | None:
+        """The next task; null: there are no more."""
+        async with self.one_next:
+            method = self.env.next
+            task = await (method() if inspect.iscoroutinefunction(method) else self.call(next_of, method))
+        return None if task is None else self.keep(task)
+
+    async def on_held_out(self) -> list[dict[str, Any]]:
+        """The tasks of the held-out set."""
+        return [self.keep(task) for task in await self.call(self.env.held_out)]
+
+    def keep(self, task: Any) -> dict[str, Any]:
+        """Remembers a task until it is released; what the plugin process needs of it."""
+        if not isinstance(task, Task):
+            raise TypeError(f"expected a recipe_sdk.Task, got {type(task).__name__}")
+        self.numbers += 1
+        self.tasks[self.numbers] = task
+        return {"task": self.numbers, "prompt": task.prompt, "messages": [dict(m) for m in task.messages]}
+
+    async def on_score(self, task: int, completion: dict[str, Any]) -> float:
+        """The score of one completion."""
+        score = await self.call(self.env.score, self.tasks[task], Completion(**completion))
+        try:
+            return float(score)
+        except (TypeError, ValueError):
+            raise TypeError(f"score returned {score!r}, which is no number") from None
+
+    async def on_release(self, task: int) -> None:
+        """The group of a task is done."""
+        self.tasks.pop(task, None)
+
+    async def on_close(self) -> None:
+        """Releases what the environment holds."""
+        if self.environment is not None:
+            await self.call(self.environment.close)
+
+
+class SettingsRefused(Exception):
+    """The settings class did not take the values."""
+
+
+def next_of(method: Callable[[], Any]) -> Any:
+    """Calls next in a thread; StopIteration, which no future can carry, says that there are no more tasks."""
+    try:
+        return method()
+    except StopIteration:
+        return None
+
+
+def main(number: str, source: str, name: str, original: str = "") -> int:
+    """Serves on the inherited socket of that number."""
+    # A terminal's Ctrl-C goes to the whole group; the plugin process says when to end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    connection = socket.socket(fileno=int(number))
+    try:
+        cls = load.environment_of(load.module_of(source, original), name)
+    except Exception as e:
+        problem = load.problem(e)
+        hello: dict[str, Any] = {"error": problem}
+    else:
+        hello = {}
+    connection.sendall(json.dumps({"jsonrpc": "2.0", "method": "hello", "params": hello}).encode() + b"\n")
+    if hello:
+        return 1
+    with contextlib.suppress(KeyboardInterrupt, ConnectionError, BrokenPipeError):
+        asyncio.run(Server(cls).run(connection))
+    sys.stdout.flush()
+    # Threads that are inside of a method of the author's would hold the process.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
