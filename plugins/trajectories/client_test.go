@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk/trajectory"
+	"github.com/recipe-rl/recipe/sdk/trajectory/zstd"
 )
 
 // Our client and our server are compatible in every encoding, and a lost answer loses nothing.
 func TestOurClientSpeaksToOurServer(t *testing.T) {
 	t.Parallel()
 	for name, option := range map[string]trajectory.Option{"plain": trajectory.WithGzip(0), "gzip": trajectory.WithGzip(1),
-		"zstd": trajectory.WithZstd(1)} {
+		"zstd": trajectory.WithEncoding(1, zstd.Encoding())} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, Config{Dir: t.TempDir(), Compression: "always"})
