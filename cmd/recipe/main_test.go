@@ -10,12 +10,14 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/environment/script"
 	"github.com/recipe-rl/recipe/sdk/protocol"
 )
 
 // TestMain lets the test binary be the program: scripts run it as `recipe`, and the engine starts it as a plugin.
 func TestMain(m *testing.M) {
 	if _, plugin := os.LookupEnv(protocol.BuiltinKey); plugin {
+		script.Serve()
 		sdk.ServeBuiltin(append(builtins(), standIns()...))
 	}
 	testscript.Main(m, map[string]func(){"recipe": func() { os.Exit(program()) }})

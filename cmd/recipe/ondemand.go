@@ -28,40 +28,6 @@ func (f *blockFlags) add(cmd *cobra.Command, timeout time.Duration) {
 	cmd.Flags().DurationVar(&f.timeout, "timeout", timeout, "time out after this duration, for example 90s or 2h")
 }
 
-func newEvaluate(a *app) *cobra.Command {
-	var f blockFlags
-	var limit int
-	cmd := &cobra.Command{
-		Use:   "evaluate ADDRESS",
-		Short: "Evaluate the policy that a run serves",
-		Long: `Evaluate the policy that a run serves: the environment at ADDRESS draws one completion, greedily,
-for each task of its held-out set and scores it. Training continues meanwhile; the policy version in the result is the
-oldest that answered.
-
-It works for environments with an evaluation: those written in Go with EvaluationTasks, and Atropos environments with
-evaluate(). Ctrl-C and --timeout end the evaluation.`,
-		Example: "  recipe evaluate environment.arithmetic.sums --limit 100",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.onDemand(cmd, args[0], &f,
-				func(ctx context.Context, live *session.Client, block addr.Block) error {
-					result, err := live.Evaluate(ctx, block, limit)
-					if err != nil {
-						return err
-					}
-					if f.json {
-						return view.JSON(a.out, result)
-					}
-					return view.Evaluation(a.out, a.style(), result)
-				})
-		},
-	}
-	f.add(cmd, time.Hour)
-	cmd.Flags().IntVar(&limit, "limit", 0,
-		"use at most `N` tasks of the held-out set (0: all of them; ignored by Atropos environments)")
-	return cmd
-}
-
 func newCheckpoint(a *app) *cobra.Command {
 	var f blockFlags
 	cmd := &cobra.Command{

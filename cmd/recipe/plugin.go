@@ -22,7 +22,7 @@ func newPlugin(a *app) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPluginList(a), newPluginSchema(a), newPluginDocs(a), newPluginTest(a))
+	cmd.AddCommand(newPluginList(a), newPluginSchema(a), newPluginDocs(a), newPluginNew(a), newPluginTest(a))
 	return cmd
 }
 
@@ -97,9 +97,9 @@ func newPluginDocs(a *app) *cobra.Command {
 	return cmd
 }
 
-// pluginAt is the plugin whose program is at a path, or the error that it is none.
-func (a *app) pluginAt(path string) (*schema.PluginSchema, error) {
-	catalog, err := a.catalog()
+// pluginAt is the plugin whose program is at a path, or the error that it is none. A recipe may give it a name.
+func (a *app) pluginAt(path, file string) (*schema.PluginSchema, error) {
+	catalog, err := a.catalogOf(file)
 	if err != nil {
 		return nil, err
 	}

@@ -63,7 +63,7 @@ const checkTimeout = 30 * time.Minute
 
 // checkPlugin runs the suite in a process of its own: it is a Go test, whose report this one reads.
 func (a *app) checkPlugin(ctx context.Context, path string, f *checkFlags) error {
-	p, err := a.pluginAt(path)
+	p, err := a.pluginAt(path, f.file)
 	if err != nil {
 		return err
 	}

@@ -84,7 +84,7 @@ func newCompliance(a *app, path string) (*compliance, error) {
 		return nil, fmt.Errorf("read what to test: %w", err)
 	}
 	var err error
-	if c.catalog, err = a.catalog(); err != nil {
+	if c.catalog, err = a.catalogOf(c.request.File); err != nil {
 		return nil, err
 	}
 	if c.plugin, err = c.catalog.Add(path); err != nil {
@@ -313,7 +313,7 @@ func (c *compliance) declared(t *testing.T, reference func(kind.Kind) spec.Ref) 
 	t.Helper()
 	blocks := single.New(c.recipe, c.catalog, "", nil, nil)
 	for _, need := range c.block.Needs {
-		blocks.Give(need.On, outputsOf(reference(need.On.Kind), c.recipe.Lookup(need.On)))
+		blocks.Give(need.On, conform(reference(need.On.Kind).Values, c.recipe.Lookup(need.On)))
 	}
 	value, _, err := blocks.Evaluate(c.block.Addr)
 	if err != nil {
@@ -323,20 +323,6 @@ func (c *compliance) declared(t *testing.T, reference func(kind.Kind) spec.Ref) 
 		t.Fatalf("%s: a value of the block depends on more than the blocks that it names", c.block.Addr)
 	}
 	return value
-}
-
-// outputsOf is what a neighbour gives, in the form that a block of the recipe would give it: what it does not have is
-// null.
-func outputsOf(r spec.Ref, in *schema.Block) cty.Value {
-	given := r.Values.AsValueMap()
-	out := map[string]cty.Value{}
-	for _, at := range in.Schema.Outputs.Attributes {
-		out[at.Name] = cty.NullVal(at.Type)
-		if v, ok := given[at.Name]; ok && v.Type().Equals(at.Type) {
-			out[at.Name] = v
-		}
-	}
-	return cty.ObjectVal(out)
 }
 
 // serveCompliance is the process that checkPlugin starts.

@@ -3,17 +3,29 @@ package host
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/sdk/environment/script"
 )
 
-// Add makes a plugin known by its path alone, under the name that it gives itself.
+// Add makes a plugin known by its path alone. Its name is the one that a recipe or dev_overrides gave to that path
+// before, else what a binary calls itself, or the name of a Python file without its ending.
 func (c *Catalog) Add(path string) (*schema.PluginSchema, error) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err
 	}
-	e, err := loadExternal(absolute, c.cacheDir)
+	name := c.nameOf(absolute)
+	if name == "" && script.IsFile(absolute) {
+		name = strings.TrimSuffix(filepath.Base(absolute), filepath.Ext(absolute))
+	}
+	var e *external
+	if script.IsFile(absolute) {
+		e, err = c.loadFile(name, absolute)
+	} else {
+		e, err = loadExternal(absolute, c.cacheDir)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("plugin %s: %w", path, err)
 	}
@@ -21,4 +33,16 @@ func (c *Catalog) Add(path string) (*schema.PluginSchema, error) {
 	defer c.mu.Unlock()
 	c.overrides[e.schema.Name], c.external[absolute] = absolute, e
 	return e.schema, nil
+}
+
+// nameOf is the name under which a path is known; empty: it is not.
+func (c *Catalog) nameOf(path string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, known := range c.overrides {
+		if known == path {
+			return name
+		}
+	}
+	return ""
 }

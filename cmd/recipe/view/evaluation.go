@@ -6,7 +6,9 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/recipe-rl/recipe/engine/evaluation"
 	"github.com/recipe-rl/recipe/engine/run"
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 // Evaluation shows what an environment measured on demand, a metric a line.
@@ -24,4 +26,42 @@ func Evaluation(w io.Writer, s Style, e *run.Evaluation) error {
 		}
 	}
 	return nil
+}
+
+// Scores are what the scores of held-out tasks come to.
+type Scores struct {
+	Environment string  `json:"environment"`
+	Policy      string  `json:"policy"`
+	Version     *int64  `json:"policy_version,omitempty"` // of a live run, when the evaluation began
+	Samples     int     `json:"samples"`
+	Temperature float64 `json:"temperature"`
+	Pass        float64 `json:"pass"` // the least score that passes
+	evaluation.Summary
+	Results []sdk.TaskScore `json:"results"`
+}
+
+// Show writes the estimates for people.
+func (e Scores) Show(w io.Writer, s Style) error {
+	of := ""
+	if e.Version != nil {
+		of = fmt.Sprintf(", policy version %d", *e.Version)
+	}
+	if _, err := fmt.Fprintf(w, "%s, answered by %s%s\n", s.Bold(e.Environment), e.Policy, of); err != nil {
+		return err
+	}
+	row := func(name string, v evaluation.Estimate) []Cell {
+		return Cells("  "+name, fmt.Sprintf("%.3f", v.Mean), fmt.Sprintf("[%.3f, %.3f]", v.Low, v.High))
+	}
+	var rows [][]Cell
+	for _, at := range e.PassAt {
+		rows = append(rows, row(fmt.Sprintf("pass@%d", at.K), at.Estimate))
+	}
+	for _, line := range Rows(append(rows, row("score", e.Score)), 0) {
+		if _, err := fmt.Fprintln(w, line); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintln(w, s.Dim(fmt.Sprintf("  %d tasks, %d completions each at temperature %g; a score of %g "+
+		"passes; 95 %% intervals", e.Tasks, e.Samples, e.Temperature, e.Pass)))
+	return err
 }

@@ -1,0 +1,271 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/engine/session"
+	"github.com/recipe-rl/recipe/engine/single"
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kind"
+)
+
+// policyFlags say which policy answers an environment that no run trains.
+type policyFlags struct {
+	policy, model, keyEnv string
+	verbose               bool
+}
+
+func (f *policyFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.policy, "policy", "", "the `POLICY` that answers: tiny, the address of an inference block, "+
+		"or the URL of an OpenAI-compatible server (default: the inference block that the environment names, of the live "+
+		"run if there is one, else started for this command)")
+	cmd.Flags().StringVar(&f.model, "model", "", "the model's `NAME` at a URL (default: the first that it lists)")
+	cmd.Flags().StringVar(&f.keyEnv, "key-env", "",
+		"the environment variable, `NAME`, that holds the key of a URL, for example OPENAI_API_KEY")
+	cmd.Flags().BoolVar(&f.verbose, "verbose", false, "show the logs of the blocks that are started")
+}
+
+// lone is an environment that runs without a trainer, and what answers it.
+type lone struct {
+	recipe  *schema.Recipe
+	block   *schema.Block
+	blocks  *single.Blocks
+	proxy   *single.Proxy
+	dir     string
+	policy  string // for people
+	version int64  // of the policy when it is that of a live run; -1: none
+}
+
+// prepareLone loads the recipe and gets everything ready that the environment refers to, but not the environment.
+func (a *app) prepareLone(ctx context.Context, vars *recipeFlags, file, address string, f *policyFlags) (l *lone,
+	err error) {
+	at, err := addr.Parse(address)
+	if err != nil {
+		return nil, err
+	}
+	if at.Kind != kind.Environment {
+		return nil, fmt.Errorf("%s is a block of kind %s; expected an environment, for example environment.NAME.NAME", at,
+			at.Kind)
+	}
+	opts, err := vars.options(a)
+	if err != nil {
+		return nil, err
+	}
+	r, diags := schema.Load(file, opts)
+	if diags.HasErrors() { // warnings are about a whole run
+		return nil, a.diagnose(r, diags, false)
+	}
+	block := r.Lookup(at)
+	if block == nil {
+		return nil, fmt.Errorf("the recipe %s has no block %s; it has %s", file, at, environmentsOf(r))
+	}
+	catalog, err := a.catalog()
+	if err != nil {
+		return nil, err
+	}
+	l = &lone{recipe: r, block: block, version: -1}
+	if l.dir, err = os.MkdirTemp("", "recipe-try"); err != nil {
+		return nil, err
+	}
+	l.blocks = single.New(r, catalog, l.dir, a.environ, a.reports(f.verbose))
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.close(ctx))
+		}
+	}()
+	return l, a.neighbours(ctx, l, file, f)
+}
+
+func environmentsOf(r *schema.Recipe) string {
+	var names []string
+	for _, b := range r.Blocks {
+		if b.Addr.Kind == kind.Environment {
+			names = append(names, b.Addr.String())
+		}
+	}
+	if len(names) == 0 {
+		return "no environment"
+	}
+	return strings.Join(names, ", ")
+}
+
+// reports shows what blocks say: warnings and errors, or all of it.
+func (a *app) reports(verbose bool) func(single.Report) {
+	s := a.errStyle()
+	return func(r single.Report) {
+		if verbose || r.Level == "warn" || r.Level == "error" {
+			fmt.Fprintf(a.err, "%s %s\n", s.Dim(r.Block.String()), r.Message)
+		}
+	}
+}
+
+// neighbours starts or finds the blocks that the environment refers to.
+func (a *app) neighbours(ctx context.Context, l *lone, file string, f *policyFlags) error {
+	for _, need := range l.block.Needs {
+		declared := l.recipe.Lookup(need.On)
+		switch {
+		case need.On.Kind == kind.Trajectories:
+			store := addr.Block{Kind: kind.Trajectories, Plugin: "builtin", Name: "try"}
+			b, err := l.blocks.Run(ctx, store, emptyBody(a, store))
+			if err != nil {
+				return err
+			}
+			l.blocks.Give(need.On, conform(b.Outputs, declared))
+		case need.On.Kind == kind.Inference && need.Attribute == "inference":
+			if err := a.findPolicy(ctx, l, declared, file, f); err != nil {
+				return err
+			}
+		case need.On.Kind == kind.Inference: // a judge, say
+			if err := a.recipesOwn(ctx, l, declared, file); err != nil {
+				return err
+			}
+		default:
+			return fmt.Errorf("%s refers to %s; an environment by itself can refer to inference blocks only", l.block.Addr,
+				need.On)
+		}
+	}
+	return nil
+}
+
+// findPolicy gives the environment the policy that the flags name.
+func (a *app) findPolicy(ctx context.Context, l *lone, declared *schema.Block, file string, f *policyFlags) error {
+	switch {
+	case f.policy == "":
+		l.policy = declared.Addr.String()
+		return a.recipesOwn(ctx, l, declared, file)
+	case strings.HasPrefix(f.policy, "http://"), strings.HasPrefix(f.policy, "https://"):
+		return a.remotePolicy(ctx, l, declared, f)
+	case f.policy == "tiny":
+		tiny := addr.Block{Kind: kind.Inference, Plugin: "tiny", Name: "try"}
+		l.policy = "the tiny model"
+		b, err := l.blocks.Run(ctx, tiny, emptyBody(a, tiny))
+		if err != nil {
+			return err
+		}
+		l.blocks.Give(declared.Addr, conform(b.Outputs, declared))
+		return nil
+	}
+	at, err := addr.Parse(f.policy)
+	if err != nil {
+		return fmt.Errorf("--policy %q: expected tiny, the address of an inference block, or a URL: %w", f.policy, err)
+	}
+	other := l.recipe.Lookup(at)
+	if other == nil || at.Kind != kind.Inference {
+		return fmt.Errorf("--policy %s: the recipe %s has no such inference block", at, file)
+	}
+	l.policy = at.String()
+	if err := a.recipesOwn(ctx, l, other, file); err != nil {
+		return err
+	}
+	l.blocks.Give(declared.Addr, conform(l.blocks.Outputs()[at], declared))
+	return nil
+}
+
+// remotePolicy is a server at a URL.
+func (a *app) remotePolicy(ctx context.Context, l *lone, declared *schema.Block, f *policyFlags) error {
+	key := ""
+	if f.keyEnv != "" {
+		for _, entry := range a.environ {
+			if value, ok := strings.CutPrefix(entry, f.keyEnv+"="); ok {
+				key = value
+			}
+		}
+		if key == "" {
+			return fmt.Errorf("--key-env %s: this variable is not set", f.keyEnv)
+		}
+	}
+	proxy, err := single.NewProxy(ctx, f.policy, f.model, key)
+	if err != nil {
+		return err
+	}
+	l.proxy, l.policy = proxy, f.policy+" ("+proxy.Model()+")"
+	l.blocks.Give(declared.Addr, conform(cty.ObjectVal(map[string]cty.Value{
+		"base_url": cty.StringVal(proxy.URL), "generate_url": cty.StringVal(strings.TrimSuffix(proxy.URL, "/v1")),
+		"model": cty.StringVal(proxy.Model()), "api_key": cty.StringVal(proxy.Token),
+		"tokenizer": cty.StringVal(proxy.Model()),
+	}), declared))
+	return nil
+}
+
+// recipesOwn takes an inference block of the live run, else one that the recipe only names, else it starts the block.
+func (a *app) recipesOwn(ctx context.Context, l *lone, b *schema.Block, file string) error {
+	if dir, rec, err := locateRun(file); err == nil {
+		if live, err := session.Dial(ctx, dir); err == nil {
+			live.Close()
+			if recorded := rec.Blocks[b.Addr]; recorded != nil && recorded.Phase == string(sdk.Ready) {
+				return l.live(dir, rec, b)
+			}
+		}
+	}
+	if b.Meta.External != nil {
+		return &sdk.Error{Summary: fmt.Sprintf("%s is an external server", b.Addr),
+			Remedy: "name its URL: --policy URL, and --key-env NAME if it wants a key"}
+	}
+	_, err := l.blocks.Start(ctx, b.Addr, nil)
+	return err
+}
+
+// live takes a ready inference block of the live run.
+func (l *lone) live(dir state.Dir, rec *state.Run, b *schema.Block) error {
+	outputs, err := single.Running(dir, rec, b.Addr, b.Schema)
+	if err != nil {
+		return err
+	}
+	l.blocks.Give(b.Addr, outputs)
+	if b.Addr.String() == l.policy {
+		l.version = rec.Policy.Version
+		l.policy += " of the live run"
+	}
+	return nil
+}
+
+// emptyBody is the body of a block that sets nothing.
+func emptyBody(a *app, at addr.Block) cty.Value {
+	values := map[string]cty.Value{}
+	catalog, err := a.catalog()
+	if err != nil {
+		return cty.EmptyObjectVal
+	}
+	p, err := catalog.Lookup(at.Kind, at.Plugin)
+	if err != nil || p == nil {
+		return cty.EmptyObjectVal
+	}
+	for _, attribute := range p.Config.Attributes {
+		values[attribute.Name] = cty.NullVal(attribute.Type)
+	}
+	for _, b := range p.Config.Blocks {
+		values[b.Name] = cty.NullVal(b.Type())
+	}
+	return cty.ObjectVal(values)
+}
+
+// conform gives outputs the form that those of a declared block have; what is missing is null.
+func conform(given cty.Value, declared *schema.Block) cty.Value {
+	have, out := given.AsValueMap(), map[string]cty.Value{}
+	for _, at := range declared.Schema.Outputs.Attributes {
+		out[at.Name] = cty.NullVal(at.Type)
+		if v, ok := have[at.Name]; ok && v.Type().Equals(at.Type) {
+			out[at.Name] = v
+		}
+	}
+	return cty.ObjectVal(out)
+}
+
+// close ends what was started.
+func (l *lone) close(ctx context.Context) error {
+	err := l.blocks.Close(context.WithoutCancel(ctx))
+	if l.proxy != nil {
+		err = errors.Join(err, l.proxy.Close())
+	}
+	return errors.Join(err, os.RemoveAll(l.dir))
+}

@@ -1,0 +1,263 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	ctyjson "github.com/zclconf/go-cty/cty/json"
+
+	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/engine/evaluation"
+	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/engine/session"
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// evaluateFlags are the flags of evaluate, beyond those of every command on a block.
+type evaluateFlags struct {
+	blockFlags
+	limit       int
+	vars        recipeFlags
+	policy      policyFlags
+	samples     int
+	ks          []int
+	temperature float64
+	pass        float64
+	out         string // file of scores
+}
+
+func newEvaluate(a *app) *cobra.Command {
+	var f evaluateFlags
+	cmd := &cobra.Command{
+		Use:   "evaluate ADDRESS",
+		Short: "Evaluate a policy on an environment's held-out tasks",
+		Long: `Evaluate a policy on the held-out tasks of the environment at ADDRESS.
+
+Without --samples the environment of the live run draws one completion, greedily, for each task and scores it. Training
+continues meanwhile; the policy version in the result is the oldest that answered. It works for environments with
+EvaluationTasks (Go) or held_out (Python), and Atropos environments with evaluate().
+
+With --samples N the environment is started beside the run, or without one, and no trainer is needed: it draws N
+completions of each task, and the result is pass@k, the probability that at least one of k completions passes, by the
+unbiased estimator of Chen et al. 2021, with a 95 % interval over the tasks, and the mean score. With --out the scores
+are kept as they come, and the same command later evaluates only what is missing.
+
+Ctrl-C and --timeout end the evaluation.`,
+		Example: `  recipe evaluate environment.arithmetic.sums --limit 100
+  recipe evaluate environment.words.train -r words.hcl --samples 8 --k 1,8 --out scores.jsonl
+  recipe evaluate environment.words.train -r words.hcl --samples 4 --policy https://api.openai.com/v1 ` +
+			`--model gpt-4.1-mini --key-env OPENAI_API_KEY`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.samples == 0 {
+				if name := f.needsSamples(cmd); name != "" {
+					return fmt.Errorf("--%s needs --samples, for example --samples 8", name)
+				}
+				return a.evaluateRun(cmd, args[0], &f)
+			}
+			return a.evaluateTasks(cmd.Context(), args[0], &f)
+		},
+	}
+	f.add(cmd, time.Hour)
+	f.vars.add(cmd)
+	f.policy.add(cmd)
+	cmd.Flags().IntVar(&f.limit, "limit", 0,
+		"use at most `N` tasks of the held-out set (0: all of them; ignored by Atropos environments)")
+	cmd.Flags().IntVar(&f.samples, "samples", 0, "draw `N` completions of each task, and estimate pass@k")
+	cmd.Flags().IntSliceVar(&f.ks, "k", nil, "the `K`s of pass@k, at most --samples (default: 1 and --samples)")
+	cmd.Flags().Float64Var(&f.temperature, "temperature", 1, "of sampling; 0 with --samples 1 is greedy")
+	cmd.Flags().Float64Var(&f.pass, "pass", 1, "the least `SCORE` of a completion that passes")
+	cmd.Flags().StringVar(&f.out, "out", "", "keep the scores in this `FILE` (JSON lines) and continue it")
+	return cmd
+}
+
+// needsSamples is the first flag given that counts with --samples only.
+func (f *evaluateFlags) needsSamples(cmd *cobra.Command) string {
+	for _, name := range []string{"k", "temperature", "pass", "out", "policy", "model", "key-env", "var", "var-file",
+		"verbose"} {
+		if cmd.Flags().Changed(name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// evaluateRun asks the environment of the live run.
+func (a *app) evaluateRun(cmd *cobra.Command, address string, f *evaluateFlags) error {
+	return a.onDemand(cmd, address, &f.blockFlags,
+		func(ctx context.Context, live *session.Client, block addr.Block) error {
+			result, err := live.Evaluate(ctx, block, f.limit)
+			if err != nil {
+				return err
+			}
+			if f.json {
+				return view.JSON(a.out, result)
+			}
+			return view.Evaluation(a.out, a.style(), result)
+		})
+}
+
+// check says what is wrong with the flags.
+func (f *evaluateFlags) check() error {
+	switch {
+	case f.samples < 1 || f.samples > 100_000:
+		return fmt.Errorf("--samples is %d; expected 1 to 100000", f.samples)
+	case f.temperature < 0 || f.limit < 0 || f.timeout <= 0:
+		return fmt.Errorf("--temperature and --limit must be at least 0, --timeout more than 0")
+	case len(f.ks) == 0 && f.samples > 1:
+		f.ks = []int{1, f.samples}
+	case len(f.ks) == 0:
+		f.ks = []int{1}
+	}
+	for _, k := range f.ks {
+		if k < 1 || k > f.samples {
+			return fmt.Errorf("--k %d: pass@k needs 1 to %d (--samples)", k, f.samples)
+		}
+	}
+	return nil
+}
+
+// evaluateTasks runs the environment by itself.
+func (a *app) evaluateTasks(ctx context.Context, address string, f *evaluateFlags) (err error) {
+	if err := f.check(); err != nil {
+		return err
+	}
+	file := f.blockFlags.file
+	if file == "" {
+		if file, err = recipeFile(nil); err != nil {
+			return fmt.Errorf("%w; or use -r FILE", err)
+		}
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout, errTryTimeout)
+	defer cancel()
+	l, err := a.prepareLone(ctx, &f.vars, file, address, &f.policy)
+	if err != nil {
+		return a.orTimedOut(ctx, err, address, f.timeout)
+	}
+	defer func() { err = errors.Join(err, l.close(ctx)) }()
+	settings, err := l.settings()
+	if err != nil {
+		return err
+	}
+	scores, err := evaluation.OpenFile(f.out, evaluation.Header{Environment: address, Settings: settings,
+		Policy: l.policy, Version: l.version, Samples: f.samples, Temperature: f.temperature})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, scores.Close()) }()
+	total, err := a.fillIn(ctx, l, scores, f)
+	if err != nil {
+		return a.orTimedOut(ctx, kept(err, scores, f.out), address, f.timeout)
+	}
+	return a.showScores(l, scores, total, f)
+}
+
+// kept tells of scores that are not lost.
+func kept(err error, scores *evaluation.File, path string) error {
+	if path == "" || len(scores.Done) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w (%d tasks are kept in %s; the same command continues)", err, len(scores.Done), path)
+}
+
+// settings is a digest of the environment's attributes: with others its scores are other scores.
+func (l *lone) settings() (string, error) {
+	body, _, err := l.blocks.Evaluate(l.block.Addr)
+	if err != nil {
+		return "", err
+	}
+	known := map[string]json.RawMessage{}
+	values := body.AsValueMap()
+	for _, at := range l.block.Schema.Config.Attributes {
+		if v, ok := values[at.Name]; ok && len(at.References) == 0 && !at.Sensitive && v.IsWhollyKnown() {
+			if known[at.Name], err = ctyjson.Marshal(v, v.Type()); err != nil {
+				return "", fmt.Errorf("read the attribute %s: %w", at.Name, err)
+			}
+		}
+	}
+	data, err := json.Marshal([]any{l.block.Schema.Digest, known})
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:8]), err
+}
+
+// tasksAtOnce are asked for in one call. What has been answered is kept after each.
+const tasksAtOnce = 16
+
+// fillIn evaluates the tasks whose scores are missing, and returns how many tasks there are.
+func (a *app) fillIn(ctx context.Context, l *lone, scores *evaluation.File, f *evaluateFlags) (total int, err error) {
+	b, err := l.blocks.Start(ctx, l.block.Addr, nil)
+	if err != nil {
+		return 0, err
+	}
+	total = -1
+	for {
+		limit := total
+		if total < 0 { // not known before the first answer
+			limit = 1 << 30
+		}
+		if f.limit > 0 {
+			limit = min(limit, f.limit)
+		}
+		first, count := scores.Missing(limit, tasksAtOnce)
+		if count == 0 && total >= 0 {
+			return limit, nil
+		}
+		answer, err := b.Plugin.EvaluateTasks(ctx, sdk.EvaluateTasks{First: first, Limit: max(1, count),
+			Samples: f.samples, Temperature: f.temperature})
+		if errors.Is(err, host.ErrUnsupported) {
+			return 0, &sdk.Error{Summary: fmt.Sprintf("%s gives no scores of single tasks", l.block.Addr),
+				Remedy: "its plugin needs a held-out set: EvaluationTasks in Go, held_out in Python. Atropos environments " +
+					"evaluate themselves: recipe evaluate without --samples, in a live run"}
+		}
+		if err != nil {
+			return 0, err
+		}
+		if answer.Tasks == 0 || len(answer.Results) == 0 && first < answer.Tasks {
+			return 0, fmt.Errorf("%s answered with no task of %d", l.block.Addr, answer.Tasks)
+		}
+		total = answer.Tasks
+		for _, t := range answer.Results {
+			if err := scores.Add(t); err != nil {
+				return 0, err
+			}
+		}
+		a.progress(len(scores.Results(f.limit)), total, f)
+	}
+}
+
+// progress says how far it is, to a person.
+func (a *app) progress(done, total int, f *evaluateFlags) {
+	if f.limit > 0 {
+		total = min(total, f.limit)
+	}
+	if s := a.errStyle(); s.Terminal {
+		fmt.Fprintf(a.err, "\r%s", s.Dim(fmt.Sprintf("%d of %d tasks ", done, total)))
+		if done >= total {
+			fmt.Fprint(a.err, "\r                            \r")
+		}
+	}
+}
+
+func (a *app) showScores(l *lone, scores *evaluation.File, total int, f *evaluateFlags) error {
+	results := scores.Results(total)
+	summary, err := evaluation.Summarize(results, f.ks, f.pass)
+	if err != nil {
+		return err
+	}
+	report := view.Scores{Environment: l.block.Addr.String(), Policy: l.policy, Samples: f.samples,
+		Temperature: f.temperature, Pass: f.pass, Summary: summary, Results: results}
+	if l.version >= 0 {
+		report.Version = &l.version
+	}
+	if f.json {
+		return view.JSON(a.out, report)
+	}
+	return report.Show(a.out, a.style())
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recipe-rl/recipe/cmd/recipe/build"
+	"github.com/recipe-rl/recipe/cmd/recipe/scaffold"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/lazyregexp"
+)
+
+func newPluginNew(a *app) *cobra.Command {
+	var p scaffold.Plugin
+	cmd := &cobra.Command{
+		Use:   "new KIND NAME",
+		Short: "Create a plugin that builds, passes its tests and trains",
+		Long: `Create a plugin: a folder with a program, its test, a recipe that trains with it, a CI file and a README that
+says how to go on. As created it builds, passes its tests and trains; then change it. No file is overwritten.
+
+KIND is ` + kinds() + `. Environments and trainers can be
+written in Go or in Python, the other kinds in Go; programs that a plugin starts can be in any language.`,
+		Example: "  recipe plugin new environment words\n  recipe plugin new environment words --lang python",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			p.Kind, p.Name = kind.Kind(args[0]), args[1]
+			return a.createPlugin(p)
+		},
+	}
+	cmd.Flags().StringVar(&p.Language, "lang", "go", "the `LANGUAGE` of the plugin: go or python")
+	cmd.Flags().StringVar(&p.Dir, "dir", "", "create the files in this `FOLDER` (default: NAME)")
+	cmd.Flags().StringVar(&p.Module, "module", "", "`PATH` of the Go module, for example github.com/you/words (default: NAME)")
+	cmd.Flags().StringVar(&p.SDK, "sdk", "", "use the SDK in this `FOLDER` with recipe's sources, instead of a released version")
+	return cmd
+}
+
+// released is the version of a release, which the Go module proxy has.
+var released = lazyregexp.New(`^v\d+\.\d+\.\d+$`)
+
+// kinds are all kinds of block, for the help.
+func kinds() string {
+	var names []string
+	for _, k := range kind.All() {
+		if len(scaffold.Languages(k)) > 0 {
+			names = append(names, string(k))
+		}
+	}
+	last := len(names) - 1
+	if last == 0 {
+		return names[0]
+	}
+	return strings.Join(names[:last], ", ") + " or " + names[last]
+}
+
+func (a *app) createPlugin(p scaffold.Plugin) error {
+	p.Dir, p.Module = cmp.Or(p.Dir, p.Name), cmp.Or(p.Module, p.Name)
+	if v := build.Read().Version; released.MatchString(v) {
+		p.Version = v
+	}
+	if p.SDK != "" {
+		dir, err := filepath.Abs(p.SDK)
+		if err != nil {
+			return err
+		}
+		if _, err := os.Stat(filepath.Join(dir, "sdk", "plugintest")); err != nil {
+			return fmt.Errorf("--sdk %s: these are not recipe's sources: %w", p.SDK, err)
+		}
+		p.SDK, p.Version = dir, "v0.0.0"
+	}
+	files, err := p.Write()
+	if err != nil {
+		return err
+	}
+	s := a.style()
+	fmt.Fprintf(a.out, "%s %q in %s:\n\n", s.Bold(string(p.Kind)), p.Name, p.Dir)
+	for _, f := range files {
+		fmt.Fprintf(a.out, "  %s\n", f)
+	}
+	fmt.Fprintf(a.out, "\nNext:\n\n  cd %s\n", shellWord(p.Dir))
+	goes := slices.Contains(files, "go.mod")
+	if goes && p.Version == "" {
+		fmt.Fprintln(a.out, "  go get github.com/recipe-rl/recipe@latest")
+	}
+	if goes {
+		fmt.Fprintf(a.out, "  go mod tidy\n  go build -o bin/%s .\n  go test ./...\n", p.Name)
+	}
+	for _, line := range p.Next() {
+		fmt.Fprintln(a.out, "  "+line)
+	}
+	_, err = fmt.Fprintln(a.out, "\nREADME.md says more.")
+	return err
+}

@@ -1,0 +1,117 @@
+package scaffold
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/recipe-rl/recipe/sdk/kind"
+)
+
+// What the README and the CI file of a module say. The templates ask for these by name.
+
+// IsGo says whether the module is a Go module: a trainer in Python has a Go program that starts it.
+func (p Plugin) IsGo() bool { return !(p.Kind == kind.Environment && p.Language == "python") }
+
+// Released says whether the module requires a released version of recipe.
+func (p Plugin) Released() bool { return p.Version != "" && p.SDK == "" }
+
+// Build are the commands that build the plugin, a line each.
+func (p Plugin) Build() string {
+	if !p.IsGo() {
+		return ""
+	}
+	lines := "go mod tidy\n"
+	if p.Version == "" {
+		lines = "go get github.com/recipe-rl/recipe@latest\n" + lines
+	}
+	return lines + fmt.Sprintf("go build -o bin/%s .\n", p.Name)
+}
+
+// Test is the command that runs the plugin's own tests.
+func (p Plugin) Test() string {
+	if p.IsGo() {
+		return "go test ./..."
+	}
+	return "python3 -m pytest"
+}
+
+// Comply is the command that runs the compliance suite.
+func (p Plugin) Comply() string {
+	path := "bin/" + p.Name
+	if !p.IsGo() {
+		path = p.Identifier() + ".py"
+	}
+	return fmt.Sprintf("recipe plugin test %s -r %s.hcl", path, p.Name)
+}
+
+// Source is the file in which authors write.
+func (p Plugin) Source() string {
+	switch {
+	case !p.IsGo():
+		return "`" + p.Identifier() + ".py`"
+	case p.Language == "python":
+		return "`trainer.py`"
+	case p.Kind == kind.Inference:
+		return "`main.go` and `server.go`"
+	}
+	return "`main.go`"
+}
+
+// CI are the commands that CI runs before the compliance suite.
+func (p Plugin) CI() []string {
+	if !p.IsGo() {
+		return []string{
+			`pip install pytest "recipe-sdk @ git+https://github.com/recipe-rl/recipe#subdirectory=sdk/python"`, p.Test()}
+	}
+	lines := append(strings.Split(strings.TrimSpace(p.Build()), "\n"), p.Test())
+	if p.Language == "python" {
+		lines = append([]string{"pip install -r requirements.txt"}, lines...)
+	}
+	return lines
+}
+
+// Needs is what the recipe needs beyond the program; empty: nothing.
+func (p Plugin) Needs() string {
+	if p.Kind == kind.Trainer && p.Language == "python" {
+		return "The recipe serves and trains a small Hugging Face model, so it needs a Python with the packages of\n" +
+			"`requirements.txt` and one with vLLM: `recipe init " + p.Name + ".hcl` makes both. The plugin's test needs the first\n" +
+			"alone: `pip install -r requirements.txt`."
+	}
+	return ""
+}
+
+// File is a row of the README's table.
+type File struct{ Name, Text string }
+
+// Files are the files that a reader asks about.
+func (p Plugin) Files() []File {
+	list := []File{{p.Name + ".hcl", "a recipe that trains with the plugin"}}
+	switch {
+	case !p.IsGo():
+		list = append(list, File{p.Identifier() + ".py", "the environment"},
+			File{"test_" + p.Identifier() + ".py", "its tests"})
+	case p.Language == "python":
+		list = append(list, File{"trainer.py", "the learning, on `recipe_sdk`"},
+			File{"main.go", "the block: its attributes, and the start of `trainer.py`, which is embedded in the program"},
+			File{"main_test.go", "the compliance suite, with a small random model"},
+			File{"requirements.txt", "Python packages of `trainer.py`"})
+	default:
+		list = append(list, File{"main.go", "the plugin"}, File{"main_test.go", "its tests"})
+	}
+	if p.Kind == kind.Inference {
+		list = append(list, File{"server.go", "a server program that serves a tiny model: put yours in its place"})
+	}
+	if p.Kind == kind.Environment {
+		list = append(list, File{"tasks.tsv", "the tasks: prompt, tab, right answer"})
+	}
+	return append(list, File{".github/workflows/test.yml", "CI: build, tests, compliance suite"})
+}
+
+// Camel is the name as a class is called.
+func (p Plugin) Camel() string {
+	parts := strings.FieldsFunc(p.Name, func(r rune) bool { return r == '-' || r == '_' })
+	for i, part := range parts {
+		parts[i] = strings.ToUpper(part[:1]) + part[1:]
+	}
+	return strings.Join(parts, "")
+}

@@ -1,0 +1,192 @@
+package view
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/mattn/go-runewidth"
+	"github.com/mitchellh/go-wordwrap"
+)
+
+// Tried is what an environment did with a few prompts.
+type Tried struct {
+	Environment string       `json:"environment"`
+	Policy      string       `json:"policy"`
+	Groups      []TriedGroup `json:"groups"`
+}
+
+// TriedGroup is one prompt with its completions.
+type TriedGroup struct {
+	Completions []TriedCompletion `json:"completions"`
+}
+
+// TriedCompletion is one scored sequence.
+type TriedCompletion struct {
+	Score        float64        `json:"score"`
+	Advantage    float64        `json:"advantage"`
+	PromptTokens int            `json:"prompt_tokens"` // tokens that are not trained on
+	Tokens       int            `json:"tokens"`        // tokens that are
+	Messages     []TriedMessage `json:"messages"`
+}
+
+// TriedMessage is one turn of a conversation.
+type TriedMessage struct {
+	Role    string `json:"role"`
+	Content string `json:"content"`
+}
+
+// prompt is what all completions of the group begin with.
+func (g TriedGroup) prompt() []TriedMessage {
+	if len(g.Completions) == 0 {
+		return nil
+	}
+	first := g.Completions[0].Messages
+	shared := len(first)
+	for _, c := range g.Completions {
+		shared = min(shared, max(0, len(c.Messages)-1)) // the last message is the model's
+		for i := range shared {
+			if c.Messages[i] != first[i] {
+				shared = i
+				break
+			}
+		}
+	}
+	return first[:shared]
+}
+
+// equal says whether nothing can be learned from the group.
+func (g TriedGroup) equal() bool {
+	return !slices.ContainsFunc(g.Completions, func(c TriedCompletion) bool { return c.Score != g.Completions[0].Score })
+}
+
+// Show writes prompts and completions for people.
+func (t Tried) Show(w io.Writer, s Style) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, answered by %s\n", s.Bold(t.Environment), t.Policy)
+	sum, n, flat := 0.0, 0, 0
+	for i, g := range t.Groups {
+		fmt.Fprintf(&b, "\n%s\n", s.Bold(fmt.Sprintf("Prompt %d", i+1)))
+		prompt := g.prompt()
+		for _, m := range prompt {
+			b.WriteString(turn(s, m.Role, m.Content))
+		}
+		fmt.Fprintf(&b, "\n  %s\n", s.Dim("  score  advantage  completion"))
+		for _, c := range g.Completions {
+			b.WriteString(c.row(s, len(prompt)))
+			sum, n = sum+c.Score, n+1
+		}
+		if g.equal() && len(g.Completions) > 1 {
+			flat++
+		}
+	}
+	fmt.Fprintf(&b, "\n%s, %s, mean score %s\n", count(len(t.Groups), "prompt"), count(n, "completion"),
+		figure(sum/max(1, float64(n))))
+	if flat > 0 {
+		text := fmt.Sprintf("In %d of %d groups all scores are equal: nothing can be learned from them. The tasks are too "+
+			"easy or too hard for this policy, or scored too coarsely.", flat, len(t.Groups))
+		fmt.Fprintf(&b, "%s\n", s.Yellow(wordwrap.WrapString(text, uint(max(40, s.Width)))))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// row is one completion: score, advantage and the text after the prompt.
+func (c TriedCompletion) row(s Style, prompt int) string {
+	paint := func(text string) string { return text }
+	switch {
+	case c.Advantage > 0.005:
+		paint = s.Green
+	case c.Advantage < -0.005:
+		paint = s.Red
+	}
+	rest := c.Messages[min(prompt, len(c.Messages)):]
+	var text string
+	switch {
+	case len(rest) == 1:
+		text = rest[0].Content
+	case len(rest) == 0:
+		text = fmt.Sprintf("(%d tokens; the environment posts no text)", c.Tokens)
+	default:
+		var turns []string
+		for _, m := range rest {
+			turns = append(turns, m.Role+": "+m.Content)
+		}
+		text = strings.Join(turns, "\n")
+	}
+	// Score and advantage take 20 columns.
+	lines := fold(text, s.Width-23)
+	out := fmt.Sprintf("  %s  %s  %s\n", pad(figure(c.Score), 7), paint(pad(fmt.Sprintf("%+.2f", c.Advantage), 9)),
+		lines[0])
+	for _, line := range lines[1:] {
+		out += strings.Repeat(" ", 22) + line + "\n"
+	}
+	return out
+}
+
+func pad(text string, width int) string {
+	return strings.Repeat(" ", max(0, width-runewidth.StringWidth(text))) + text
+}
+
+func figure(v float64) string {
+	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.3f", v), "0"), ".")
+}
+
+// maxLines are as many lines as one message gets.
+const maxLines = 12
+
+// fold breaks a text into lines of at most width columns, shows control characters as escapes, and cuts what is long.
+// The empty text is shown as such.
+func fold(text string, width int) []string {
+	if strings.TrimSpace(text) == "" {
+		return []string{fmt.Sprintf("%q", text)}
+	}
+	var lines []string
+	for _, line := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
+		for _, part := range strings.Split(wordwrap.WrapString(printable(line), uint(max(20, width))), "\n") {
+			lines = append(lines, chunks(part, max(20, width))...)
+		}
+	}
+	if len(lines) > maxLines {
+		more := len(lines) - maxLines + 1
+		lines = append(lines[:maxLines-1], fmt.Sprintf("… %d more lines; --json has all", more))
+	}
+	return lines
+}
+
+// chunks breaks a word that is longer than a line.
+func chunks(line string, width int) []string {
+	var out []string
+	for runewidth.StringWidth(line) > width {
+		head := runewidth.Truncate(line, width, "")
+		if head == "" {
+			break
+		}
+		out, line = append(out, head), line[len(head):]
+	}
+	return append(out, line)
+}
+
+// printable escapes what would change the terminal: a model writes anything.
+func printable(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if r < ' ' && r != '\t' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			fmt.Fprintf(&b, "\\x%02x", r)
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// turn is a message of the prompt.
+func turn(s Style, role, content string) string {
+	lines := fold(content, s.Width-13)
+	out := fmt.Sprintf("  %s %s\n", s.Cyan(fmt.Sprintf("%-9s", role)), lines[0])
+	for _, line := range lines[1:] {
+		out += strings.Repeat(" ", 12) + line + "\n"
+	}
+	return out
+}

@@ -1,0 +1,114 @@
+// Package evaluation turns the scores of held-out tasks into estimates with intervals, and keeps the scores in a file,
+// so that an evaluation that was interrupted is continued.
+package evaluation
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// PassAtK is the unbiased estimate of the probability that at least one of k completions passes, from n completions of
+// which c pass: 1 - C(n-c, k) / C(n, k) (Chen et al. 2021, "Evaluating Large Language Models Trained on Code",
+// arXiv:2107.03374). k is at most n.
+func PassAtK(n, c, k int) float64 {
+	if n-c < k {
+		return 1
+	}
+	miss := 1.0
+	for i := n - c + 1; i <= n; i++ { // a product of ratios: the binomials themselves overflow
+		miss *= 1 - float64(k)/float64(i)
+	}
+	return 1 - miss
+}
+
+// Estimate is a mean over tasks with a 95 % interval.
+type Estimate struct {
+	Mean float64 `json:"mean"`
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
+}
+
+// z is the quantile of the normal distribution for 95 %.
+const z = 1.959963984540054
+
+// Proportion is the mean of values between 0 and 1, one a task, with Wilson's interval for the effective number of
+// tasks, which follows from how much the values vary (Franco et al. 2019, "Comparative Study of Confidence Intervals
+// for Proportions in Complex Sample Surveys"). Tasks are the unit that is sampled: completions of one task are not
+// independent. Unlike mean ± z × standard error it stays within 0 and 1, and is not empty when all tasks agree.
+func Proportion(values []float64) Estimate {
+	mean, deviation := moments(values)
+	n := float64(len(values))
+	effective := n
+	if variance := deviation * deviation; variance > 1e-12 && mean > 0 && mean < 1 { // less is rounding
+		effective = n * mean * (1 - mean) / variance
+	}
+	centre := (mean + z*z/(2*effective)) / (1 + z*z/effective)
+	half := z / (1 + z*z/effective) * math.Sqrt(mean*(1-mean)/effective+z*z/(4*effective*effective))
+	return Estimate{Mean: mean, Low: max(0, min(mean, centre-half)), High: min(1, max(mean, centre+half))}
+}
+
+// Mean is the mean of any values, one a task, ± z × standard error.
+func Mean(values []float64) Estimate {
+	mean, deviation := moments(values)
+	half := z * deviation / math.Sqrt(float64(len(values)))
+	return Estimate{Mean: mean, Low: mean - half, High: mean + half}
+}
+
+// moments are the mean and the standard deviation (ddof 1; 0 for one value).
+func moments(values []float64) (mean, deviation float64) {
+	for _, v := range values {
+		mean += v
+	}
+	mean /= float64(len(values))
+	for _, v := range values {
+		deviation += (v - mean) * (v - mean)
+	}
+	return mean, math.Sqrt(deviation / max(1, float64(len(values)-1)))
+}
+
+// At is pass@k.
+type At struct {
+	K int `json:"k"`
+	Estimate
+}
+
+// Summary is what the scores of tasks come to.
+type Summary struct {
+	Tasks  int      `json:"tasks"`
+	PassAt []At     `json:"pass_at"`
+	Score  Estimate `json:"score"`
+}
+
+// Summarize estimates pass@k for each k, where a completion passes whose score is at least pass.
+func Summarize(results []sdk.TaskScore, ks []int, pass float64) (Summary, error) {
+	s := Summary{Tasks: len(results)}
+	if len(results) == 0 {
+		return s, fmt.Errorf("no task has been evaluated")
+	}
+	means := make([]float64, len(results))
+	for i, r := range results {
+		for _, score := range r.Scores {
+			means[i] += score / float64(len(r.Scores))
+		}
+	}
+	s.Score = Mean(means)
+	for _, k := range ks {
+		values := make([]float64, len(results))
+		for i, r := range results {
+			passed := 0
+			for _, score := range r.Scores {
+				if score >= pass {
+					passed++
+				}
+			}
+			if k < 1 || k > len(r.Scores) {
+				return s, fmt.Errorf("pass@%d cannot be estimated from %d completions a task", k, len(r.Scores))
+			}
+			values[i] = PassAtK(len(r.Scores), passed, k)
+		}
+		s.PassAt = append(s.PassAt, At{k, Proportion(values)})
+	}
+	return s, nil
+}

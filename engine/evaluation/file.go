@@ -1,0 +1,163 @@
+package evaluation
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// Header is the first line of a file of scores: what they are scores of. Only scores of one header belong together.
+type Header struct {
+	Environment string  `json:"environment"`
+	Settings    string  `json:"settings"` // digest of the environment's attributes
+	Policy      string  `json:"policy"`
+	Version     int64   `json:"policy_version"` // of a live run; -1: none
+	Samples     int     `json:"samples"`
+	Temperature float64 `json:"temperature"`
+}
+
+// differs names the first field in which two headers differ; empty: none.
+func (h Header) differs(o Header) string {
+	for _, f := range []struct {
+		name string
+		a, b any
+	}{
+		{"environment", h.Environment, o.Environment}, {"settings of the environment", h.Settings, o.Settings},
+		{"policy", h.Policy, o.Policy}, {"policy version", h.Version, o.Version}, {"samples", h.Samples, o.Samples},
+		{"temperature", h.Temperature, o.Temperature},
+	} {
+		if f.a != f.b {
+			return fmt.Sprintf("%s is %v there and %v here", f.name, f.a, f.b)
+		}
+	}
+	return ""
+}
+
+// File keeps scores as JSON lines: the header, then a task a line, each written as soon as it is known.
+type File struct {
+	Done map[int]sdk.TaskScore // by task
+	f    *os.File              // nil: nothing is kept
+}
+
+// OpenFile opens the scores at path, or begins them. With an empty path nothing is kept. A line that was cut off is
+// dropped, and its task is missing.
+func OpenFile(path string, h Header) (*File, error) {
+	out := &File{Done: map[int]sdk.TaskScore{}}
+	if path == "" {
+		return out, nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read earlier scores: %w", err)
+	}
+	whole, err := out.read(data, path, h)
+	if err != nil {
+		return nil, err
+	}
+	if out.f, err = os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644); err != nil {
+		return nil, fmt.Errorf("open the file of scores: %w", err)
+	}
+	if err := out.f.Truncate(int64(whole)); err != nil {
+		return nil, errors.Join(fmt.Errorf("open the file of scores: %w", err), out.f.Close())
+	}
+	if _, err := out.f.Seek(0, 2); err != nil {
+		return nil, errors.Join(fmt.Errorf("open the file of scores: %w", err), out.f.Close())
+	}
+	if whole == 0 {
+		if err := out.line(h); err != nil {
+			return nil, errors.Join(err, out.f.Close())
+		}
+	}
+	return out, nil
+}
+
+// read reads complete lines and returns their length.
+func (f *File) read(data []byte, path string, h Header) (whole int, err error) {
+	lines := bufio.NewReader(bytes.NewReader(data))
+	for n := 1; ; n++ {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return whole, nil //nolint:nilerr // the end, or a line that was cut off
+		}
+		var found Header
+		var t sdk.TaskScore
+		switch {
+		case n == 1 && json.Unmarshal(line, &found) == nil && found.Environment != "":
+			if difference := found.differs(h); difference != "" {
+				return 0, &sdk.Error{Summary: fmt.Sprintf("%s holds scores of another evaluation: %s", path, difference),
+					Remedy: "name another file, or remove this one"}
+			}
+		case n > 1 && json.Unmarshal(line, &t) == nil && len(t.Scores) == h.Samples:
+			f.Done[t.Task] = t
+		default:
+			return 0, &sdk.Error{Summary: fmt.Sprintf("%s:%d is not a line of scores", path, n),
+				Remedy: "name another file, or remove this one"}
+		}
+		whole += len(line)
+	}
+}
+
+// Add keeps the scores of a task.
+func (f *File) Add(t sdk.TaskScore) error {
+	f.Done[t.Task] = t
+	if f.f == nil {
+		return nil
+	}
+	return f.line(t)
+}
+
+func (f *File) line(v any) error {
+	data, err := json.Marshal(v)
+	if err == nil {
+		_, err = f.f.Write(append(data, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("write the file of scores: %w", err)
+	}
+	return nil
+}
+
+// Results are the scores of the tasks below limit (0: of all), by task.
+func (f *File) Results(limit int) []sdk.TaskScore {
+	var out []sdk.TaskScore
+	for _, t := range f.Done {
+		if limit == 0 || t.Task < limit {
+			out = append(out, t)
+		}
+	}
+	slices.SortFunc(out, func(a, b sdk.TaskScore) int { return a.Task - b.Task })
+	return out
+}
+
+// Missing are the first tasks in a row below limit whose scores are not known: from first, count of them, at most most.
+// Count is 0 when none is missing.
+func (f *File) Missing(limit, most int) (first, count int) {
+	for first < limit {
+		if _, ok := f.Done[first]; !ok {
+			break
+		}
+		first++
+	}
+	for first+count < limit && count < most {
+		if _, ok := f.Done[first+count]; ok {
+			break
+		}
+		count++
+	}
+	return first, count
+}
+
+// Close closes the file.
+func (f *File) Close() error {
+	if f.f == nil {
+		return nil
+	}
+	return f.f.Close()
+}

@@ -1,0 +1,289 @@
+package single
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk/web"
+)
+
+// Proxy makes any OpenAI-compatible server look like an inference block to an environment: it sends the key and the
+// model's name, asks for token ids and log-probabilities where the server knows them, and else puts stand-ins in their
+// place, one for each byte of text. Nothing can be trained on those, and nothing is.
+type Proxy struct {
+	URL   string // as base_url, ending in /v1
+	Token string // as api_key
+
+	base, model, key string
+	client           *http.Client
+	server           *http.Server
+	served           chan error
+}
+
+// proxyTimeout bounds one request to the server, all completions of a group included.
+const proxyTimeout = 20 * time.Minute
+
+// NewProxy serves a proxy of the server at base on loopback. Model is the name to ask for, empty: the first that the
+// server lists. Key is empty where it wants none.
+func NewProxy(ctx context.Context, base, model, key string) (*Proxy, error) {
+	base = strings.TrimRight(base, "/")
+	if !strings.HasSuffix(base, "/v1") {
+		base += "/v1"
+	}
+	p := &Proxy{base: base, model: model, key: key, Token: rand.Text(), served: make(chan error, 1),
+		client: &http.Client{Timeout: proxyTimeout, Transport: &http.Transport{MaxIdleConnsPerHost: 64,
+			Proxy: http.ProxyFromEnvironment}}}
+	if model == "" {
+		if err := p.askModel(ctx); err != nil {
+			return nil, err
+		}
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen for the environment: %w", err)
+	}
+	p.URL = "http://" + listener.Addr().String() + "/v1"
+	p.server = web.NewServer(http.HandlerFunc(p.serve))
+	go func() { p.served <- web.Serve(p.server, listener) }()
+	return p, nil
+}
+
+// Model is the name that is asked for.
+func (p *Proxy) Model() string { return p.model }
+
+// Close ends the proxy.
+func (p *Proxy) Close() error {
+	err := p.server.Close()
+	<-p.served
+	p.client.CloseIdleConnections()
+	return err
+}
+
+func (p *Proxy) askModel(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	code, body, err := p.send(ctx, http.MethodGet, "/models", nil)
+	if err != nil {
+		return err
+	}
+	var list struct {
+		Data []struct {
+			ID string `json:"id"`
+		} `json:"data"`
+	}
+	if code != http.StatusOK || json.Unmarshal(body, &list) != nil || len(list.Data) == 0 {
+		return fmt.Errorf("%s/models answered HTTP %d and no list of models: name one with --model, and the variable "+
+			"that holds the key with --key-env: %s", p.base, code, brief(body))
+	}
+	p.model = list.Data[0].ID
+	return nil
+}
+
+func brief(body []byte) string {
+	s := strings.Join(strings.Fields(string(body)), " ")
+	if len(s) > 300 {
+		s = strings.ToValidUTF8(s[:300], "") + " …"
+	}
+	return s
+}
+
+func (p *Proxy) send(ctx context.Context, method, route string, body []byte) (int, []byte, error) {
+	r, err := http.NewRequestWithContext(ctx, method, p.base+route, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, fmt.Errorf("ask %s: %w", p.base, err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	if p.key != "" {
+		r.Header.Set("Authorization", "Bearer "+p.key)
+	}
+	response, err := p.client.Do(r)
+	if err != nil {
+		return 0, nil, fmt.Errorf("ask %s: %w", p.base, err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	answer, err := io.ReadAll(io.LimitReader(response.Body, 256<<20))
+	if err != nil {
+		return 0, nil, fmt.Errorf("read the answer of %s: %w", p.base, err)
+	}
+	return response.StatusCode, answer, nil
+}
+
+func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
+	given := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+	route := strings.TrimPrefix(r.URL.Path, "/v1")
+	switch {
+	case subtle.ConstantTimeCompare([]byte(given), []byte(p.Token)) != 1:
+		http.Error(w, "wrong token", http.StatusUnauthorized)
+	case r.Method == http.MethodGet && route == "/models":
+		p.reply(w, map[string]any{"object": "list", "data": []any{map[string]any{"id": p.model, "object": "model"}}})
+	case r.Method == http.MethodPost && (route == "/completions" || route == "/chat/completions"):
+		p.complete(w, r, route)
+	default:
+		http.Error(w, "a policy by URL answers /v1/completions and /v1/chat/completions only, not "+r.URL.Path,
+			http.StatusNotFound)
+	}
+}
+
+func (p *Proxy) reply(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+type object = map[string]any
+
+// complete asks the server until it has given as many completions as were wanted: some give one, whatever n says.
+func (p *Proxy) complete(w http.ResponseWriter, r *http.Request, route string) {
+	var request object
+	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	request["model"], request["stream"] = p.model, false
+	want := 1
+	if n, ok := request["n"].(float64); ok && n > 1 {
+		want = int(n)
+	}
+	var whole object
+	var choices []any
+	for len(choices) < want {
+		request["n"] = want - len(choices)
+		code, body, err := p.ask(r.Context(), route, request)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		var answer object
+		_ = json.Unmarshal(body, &answer) // without choices it is an error, whatever it is
+		given, _ := answer["choices"].([]any)
+		if code != http.StatusOK || len(given) == 0 {
+			if code == http.StatusOK {
+				code = http.StatusBadGateway
+			}
+			http.Error(w, fmt.Sprintf("%s: %s", p.base, brief(body)), code)
+			return
+		}
+		if whole == nil {
+			whole = answer
+		}
+		choices = append(choices, given...)
+	}
+	choices = choices[:want]
+	prompt := standIns(promptText(request))
+	for i, c := range choices {
+		choice, _ := c.(object)
+		if choice == nil {
+			choice = object{}
+		}
+		choice["index"] = i
+		complement(choice, prompt, whole["prompt_token_ids"])
+		choices[i] = choice
+	}
+	whole["choices"], whole["model"] = choices, p.model
+	p.reply(w, whole)
+}
+
+// ask sends a request; what the server refuses of it is left out.
+func (p *Proxy) ask(ctx context.Context, route string, request object) (int, []byte, error) {
+	for {
+		data, err := json.Marshal(request)
+		if err != nil {
+			return 0, nil, err
+		}
+		code, body, err := p.send(ctx, http.MethodPost, route, data)
+		if err != nil || code < 400 || code >= 500 || !relax(request, string(body)) {
+			return code, body, err
+		}
+	}
+}
+
+// relax changes one thing that servers differ in, and says whether there was one left.
+func relax(request object, refusal string) bool {
+	if limit, ok := request["max_tokens"]; ok && strings.Contains(refusal, "max_completion_tokens") {
+		delete(request, "max_tokens")
+		request["max_completion_tokens"] = limit
+		return true
+	}
+	for _, name := range []string{"return_token_ids", "logprobs", "top_p"} {
+		if _, ok := request[name]; ok && (name != "top_p" || strings.Contains(refusal, name)) {
+			delete(request, name)
+			return true
+		}
+	}
+	return false
+}
+
+// promptText is what the model is given, as far as it is text.
+func promptText(request object) string {
+	if text, ok := request["prompt"].(string); ok {
+		return text
+	}
+	var all strings.Builder
+	messages, _ := request["messages"].([]any)
+	for _, m := range messages {
+		if message, ok := m.(object); ok {
+			text, _ := message["content"].(string)
+			all.WriteString(text)
+		}
+	}
+	return all.String()
+}
+
+// standIns are ids for a text whose tokens are not known: its bytes, and one for an empty text.
+func standIns(text string) []int {
+	ids := make([]int, 0, len(text)+1)
+	for _, b := range []byte(text) {
+		ids = append(ids, int(b))
+	}
+	if len(ids) == 0 {
+		ids = append(ids, 0)
+	}
+	return ids
+}
+
+// complement adds to a choice what an environment of a recipe expects.
+func complement(choice object, prompt []int, ofPrompt any) {
+	text, _ := choice["text"].(string)
+	if message, ok := choice["message"].(object); ok {
+		text, _ = message["content"].(string)
+		message["content"] = text // some say null
+	}
+	if choice["prompt_token_ids"] == nil && ofPrompt == nil {
+		choice["prompt_token_ids"] = prompt
+	}
+	ids, known := choice["token_ids"].([]any)
+	if logprobs, ok := choice["logprobs"].(object); known && ok && matches(logprobs, len(ids)) {
+		return
+	}
+	own := standIns(text)
+	logprobs := make([]float64, len(own))
+	names := make([]string, len(own))
+	content := make([]object, len(own))
+	for i := range own {
+		content[i] = object{"token": "", "logprob": 0, "top_logprobs": []any{}}
+	}
+	choice["token_ids"] = own
+	if _, chat := choice["message"]; chat {
+		choice["logprobs"] = object{"content": content}
+		return
+	}
+	choice["logprobs"] = object{"tokens": names, "token_logprobs": logprobs}
+}
+
+// matches says whether there is a log-probability for each token.
+func matches(logprobs object, tokens int) bool {
+	for _, name := range []string{"content", "token_logprobs"} {
+		if list, ok := logprobs[name].([]any); ok && len(list) == tokens && tokens > 0 {
+			return true
+		}
+	}
+	return false
+}
