@@ -11,7 +11,7 @@ BIN      := bin/recipe
 CACHE    := $(CURDIR)/.cache
 PKGS     ?= ./...
 # Packages of test-go; those that run the real atroposlib have a target of their own.
-TESTED    = $(shell $(GO) list $(PKGS) | grep -vE '/plugins/(atropos|trajectories/conformance)$$')
+TESTED    = $(shell $(GO) list $(PKGS) | grep -vE '/plugins/(atropos|openenv|ors|trajectories/conformance)$$')
 # One test binary a core; the race detector makes each several times slower than a plain one.
 PARALLEL ?= 2
 TIMEOUT  ?= 15m

@@ -5,6 +5,7 @@ import (
 	"github.com/recipe-rl/recipe/plugins/atropos"
 	"github.com/recipe-rl/recipe/plugins/grpo"
 	"github.com/recipe-rl/recipe/plugins/openenv"
+	"github.com/recipe-rl/recipe/plugins/ors"
 	"github.com/recipe-rl/recipe/plugins/sglang"
 	"github.com/recipe-rl/recipe/plugins/sync"
 	"github.com/recipe-rl/recipe/plugins/tiny"
@@ -20,6 +21,7 @@ func builtins() []*sdk.Definition {
 		atropos.Plugin(),
 		grpo.Plugin(),
 		openenv.Plugin(),
+		ors.Plugin(),
 		sync.Definition(),
 		tiny.Inference(),
 		tiny.Trainer(),

@@ -4,7 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/recipe-rl/recipe/sdk/environment"
 )
 
 // text is an observation as the model reads it.
@@ -20,7 +21,7 @@ func (c Config) text(observation map[string]json.RawMessage) (string, error) {
 				parts = append(parts, s)
 			}
 		}
-		return short(strings.Join(parts, "\n"), int(c.MaxObservationChars)), nil
+		return environment.Shorten(strings.Join(parts, "\n"), int(c.MaxObservationChars)), nil
 	}
 	rest := map[string]json.RawMessage{}
 	for name, value := range observation {
@@ -30,14 +31,14 @@ func (c Config) text(observation map[string]json.RawMessage) (string, error) {
 	}
 	if len(rest) == 1 {
 		for _, value := range rest {
-			return short(plain(value), int(c.MaxObservationChars)), nil
+			return environment.Shorten(plain(value), int(c.MaxObservationChars)), nil
 		}
 	}
 	if len(rest) == 0 {
 		rest = observation
 	}
 	data, err := json.Marshal(rest)
-	return short(string(data), int(c.MaxObservationChars)), err
+	return environment.Shorten(string(data), int(c.MaxObservationChars)), err
 }
 
 func keys(m map[string]json.RawMessage) string {
@@ -58,15 +59,4 @@ func plain(value json.RawMessage) string {
 		return text
 	}
 	return string(value)
-}
-
-// short leaves the middle out of a text that is longer than most characters.
-func short(text string, most int) string {
-	n := utf8.RuneCountInString(text)
-	if n <= most {
-		return text
-	}
-	runes := []rune(text)
-	half := most / 2
-	return fmt.Sprintf("%s\n[… %d characters left out …]\n%s", string(runes[:half]), n-2*half, string(runes[n-half:]))
 }

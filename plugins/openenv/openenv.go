@@ -271,7 +271,7 @@ func (e *episode) act(ctx context.Context, action map[string]any) (*result, envi
 
 // invalid is the answer to a turn that is no action.
 func (e *episode) invalid(why error) environment.Step {
-	text := short("That is no valid action: "+why.Error(), int(e.world.config.MaxObservationChars))
+	text := environment.Shorten("That is no valid action: "+why.Error(), int(e.world.config.MaxObservationChars))
 	return environment.Step{Messages: []environment.Message{{Role: "user", Content: text}},
 		Reward: e.world.config.InvalidActionReward, Invalid: true}
 }
@@ -304,7 +304,7 @@ func (e *episode) call(ctx context.Context, text string) (environment.Step, erro
 		if err != nil {
 			return step, e.world.failed(err)
 		}
-		results = append(results, short(answer, int(e.world.config.MaxObservationChars)))
+		results = append(results, environment.Shorten(answer, int(e.world.config.MaxObservationChars)))
 		if all.Done {
 			break
 		}

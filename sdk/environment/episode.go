@@ -59,13 +59,12 @@ func (s EpisodeSettings) episodes() EpisodeSettings { return s }
 // EpisodeSettings.
 type EpisodeConfig interface {
 	Config
-	episodes() EpisodeSettings
+	episodic
 }
 
-var _ EpisodeConfig = struct {
-	Settings
-	EpisodeSettings
-}{}
+type episodic interface{ episodes() EpisodeSettings }
+
+var _ episodic = EpisodeSettings{}
 
 // DefineEpisodes is Define for an environment of several turns.
 func DefineEpisodes[C EpisodeConfig, E Episodic](

@@ -1,0 +1,45 @@
+# An environment behind a server of the Open Reward Standard: additions with a calculator. The server is started beside the block; base_url
+# instead of command names one that runs elsewhere. `recipe init` makes its Python environment.
+
+variable "model" {
+  type    = string
+  default = "HuggingFaceTB/SmolLM2-135M-Instruct"
+}
+
+inference "vllm" "policy" {
+  model                  = var.model
+  dtype                  = "float32"
+  max_model_len          = 1024
+  gpu_memory_utilization = 0.3
+  placement { devices = ["0"] }
+}
+
+environment "ors" "sums" {
+  inference   = inference.vllm.policy
+  command     = ["python", "-m", "uvicorn", "sums:app", "--host", "127.0.0.1", "--port", "{port}"]
+  command_dir = "environments/ors"
+  group_size  = 8
+  max_tokens  = 64 # of each answer
+  max_turns   = 3
+  runtime { requirements = ["openreward==0.1.167"] }
+}
+
+trainer "grpo" "policy" {
+  model         = var.model
+  environments  = [environment.ors.sums]
+  steps         = 100
+  batch_size    = 64
+  learning_rate = 1e-5
+  max_length    = 1024
+  kl { coefficient = 0 }
+
+  placement { devices = ["0"] }
+}
+
+sync "weights" "policy" {
+  trainer       = trainer.grpo.policy
+  inference     = [inference.vllm.policy]
+  max_staleness = 4
+}
+
+output "checkpoint" { value = trainer.grpo.policy.checkpoint }
