@@ -26,6 +26,7 @@ var described = sync.OnceValue(func() (d description) {
 
 type description struct {
 	Settings worker.Description `json:"settings"`
+	Rules    []rule             `json:"rules"`
 	algorithmTable
 }
 

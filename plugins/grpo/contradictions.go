@@ -2,67 +2,210 @@ package grpo
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 )
 
-// contradictions are settings that the worker would refuse when it starts, because they do not go together;
-// validateLearning has those of the loss and its corrections. A test puts the same settings to the worker itself.
+// rule is one contradiction between settings; worker/rules.py has them all and says how they are read. Settings that
+// the recipe leaves out have the worker's defaults.
+type rule struct {
+	At     string      `json:"at"`
+	When   []condition `json:"when"`
+	Text   string      `json:"text"`
+	Remedy string      `json:"remedy"`
+}
+
+// condition is left, comparison, right.
+type condition [3]any
+
+// contradictions are settings that do not go together: the worker would refuse them when it starts, by the same rules.
 func contradictions(c Config) []spec.Problem {
+	v := valuesOf(c)
 	var problems []spec.Problem
-	add := func(block, attribute, summary, detail string) {
-		problems = append(problems, spec.Problem{Path: cty.GetAttrPath(block).GetAttr(attribute), Summary: summary,
-			Detail: detail})
-	}
-	if l := c.Loss; l != nil && l.Import != "" && l.Name != "" && l.Name != "ppo" {
-		add("loss", "import", "import stands in the place of name",
-			fmt.Sprintf("Both are set, name to %q. Leave one of them out.", l.Name))
-	}
-	if a := c.Advantages; a != nil && a.Import != "" && a.Estimator != "" && a.Estimator != "grpo" {
-		add("advantages", "import", "import stands in the place of estimator",
-			fmt.Sprintf("Both are set, estimator to %q. Leave one of them out.", a.Estimator))
-	}
-	if l := c.Loss; l != nil {
-		for _, pair := range []struct {
-			name   string
-			values []float64
-		}{{"vespo_k", l.VespoK}, {"vespo_lambda", l.VespoLambda}, {"clip_cov_bounds", l.ClipCovBounds}} {
-			if n := len(pair.values); n != 0 && n != 2 {
-				add("loss", pair.name, pair.name+" takes two numbers", fmt.Sprintf("It was given %d.", n))
-			}
+	for _, r := range described().Rules {
+		if !slices.ContainsFunc(r.When, func(c condition) bool { return !c.holds(v) }) {
+			problems = append(problems, spec.Problem{Path: attributePaths()[r.At], Summary: v.fill(r.Text),
+				Detail: v.fill(r.Remedy)})
 		}
-		if l.TopEntropy <= 0 || l.TopEntropy > 1 {
-			add("loss", "top_entropy", "top_entropy is a share of the tokens",
-				fmt.Sprintf("Expected more than 0 and at most 1, got %g. 1 trains all tokens.", l.TopEntropy))
-		}
-		if r := c.Reference; r != nil && l.Import == "" && slices.Contains(needs(l.Name), "reference") &&
-			slices.Contains([]string{"none", "lora_off"}, r.Source) {
-			add("reference", "source", "distillation needs a teacher",
-				`Write reference { source = "copy"  path = … }, or source = "data" when the groups carry the teacher's log-probabilities.`)
-		}
-	}
-	if a := c.Advantages; a != nil && a.Import == "" && slices.Contains(algorithms().estimator(a.Estimator).Needs,
-		"objectives") {
-		if len(a.ObjectiveWeights) == 0 {
-			add("advantages", "objective_weights", a.Estimator+" needs one weight for each objective",
-				"Write objective_weights = [1, 0.5], for example.")
-		}
-		if a.LengthPenalty {
-			add("advantages", "length_penalty", a.Estimator+" looks at objectives, not at scores",
-				"Make length one of the objectives instead.")
-		}
-	}
-	if k := c.KL; k != nil && k.AdaptiveTarget != nil && !(*k.AdaptiveTarget > 0 && k.RewardCoefficient > 0) {
-		add("kl", "adaptive_target", "adaptive_target scales reward_coefficient", "Both must be more than 0.")
 	}
 	return problems
 }
 
-// needs are what a loss must be given.
-func needs(name string) []string {
-	spec, _ := algorithms().loss(name)
-	return spec.Needs
+func (c condition) holds(v values) bool {
+	left, known := v.get(c[0].(string))
+	right := c[2]
+	if name, ok := right.(string); ok && strings.HasPrefix(name, "@") {
+		var found bool
+		right, found = v.get(name[1:])
+		known = known && found
+	}
+	if !known {
+		return false
+	}
+	switch c[1] {
+	case "==":
+		return reflect.DeepEqual(left, right)
+	case "!=":
+		return !reflect.DeepEqual(left, right)
+	case "in":
+		list, ok := right.([]any)
+		return ok && slices.Contains(list, left)
+	case "not in":
+		list, ok := right.([]any)
+		return ok && !slices.Contains(list, left)
+	case "has":
+		list, ok := left.([]any)
+		return ok && slices.Contains(list, right)
+	}
+	a, ok := left.(float64)
+	b, also := right.(float64)
+	return ok && also && ordered[c[1].(string)](a, b)
+}
+
+var ordered = map[string]func(a, b float64) bool{
+	"<":  func(a, b float64) bool { return a < b },
+	"<=": func(a, b float64) bool { return a <= b },
+	">":  func(a, b float64) bool { return a > b },
+	">=": func(a, b float64) bool { return a >= b },
+}
+
+// values are what rules ask for: settings by name, each as JSON has it, and facts of the chosen loss and estimator.
+// Facts of a user's own function are missing: they are known when it is run.
+type values map[string]any
+
+func valuesOf(c Config) values {
+	v := values{}
+	v.add("", described().Settings.Defaults())
+	v.add("", worker.Settings(c))
+	if l := learningOf(c); !l.imported {
+		v.add("loss:", map[string]any{"against": l.spec.Against, "weight": l.spec.Weight, "needs": l.spec.Needs,
+			"ratio": nothing(l.spec.Ratio), "aggregation": l.aggregation, "aggregations": l.spec.Aggregations})
+	}
+	if v["advantages.imported"] == nil {
+		e := algorithms().estimator(v["advantages.estimator"].(string))
+		v.add("estimator:", map[string]any{"grouped": e.Grouped, "least": e.Least, "needs": e.Needs})
+	}
+	return v
+}
+
+// nothing is nil for an empty text.
+func nothing(text string) any {
+	if text == "" {
+		return nil
+	}
+	return text
+}
+
+// add puts nested settings under their names.
+func (v values) add(prefix string, settings map[string]any) {
+	for name, value := range settings {
+		if section, ok := value.(map[string]any); ok {
+			v.add(prefix+name+".", section)
+			continue
+		}
+		v[prefix+name] = plain(reflect.ValueOf(value))
+	}
+}
+
+// plain is a value as encoding/json would read it.
+func plain(v reflect.Value) any {
+	switch {
+	case !v.IsValid() || v.Kind() == reflect.Slice && v.IsNil():
+		return nil
+	case v.Kind() == reflect.Interface || v.Kind() == reflect.Pointer:
+		return plain(v.Elem())
+	case v.CanInt():
+		return float64(v.Int())
+	case v.Kind() == reflect.Slice:
+		list := make([]any, v.Len())
+		for i := range list {
+			list[i] = plain(v.Index(i))
+		}
+		return list
+	}
+	return v.Interface()
+}
+
+// get returns a setting, an entry of a list, or a fact; false: the fact is not known.
+func (v values) get(name string) (any, bool) {
+	if value, ok := v[name]; ok {
+		return value, true
+	}
+	at := strings.LastIndexByte(name, '.')
+	if at < 0 {
+		return nil, false
+	}
+	list, _ := v[name[:at]].([]any)
+	i, err := strconv.Atoi(name[at+1:])
+	return entry(list, i), err == nil
+}
+
+func entry(list []any, i int) any {
+	if i >= len(list) {
+		return nil
+	}
+	return list[i]
+}
+
+// fill puts values in the place of {names}.
+func (v values) fill(text string) string {
+	var out strings.Builder
+	for {
+		before, rest, found := strings.Cut(text, "{")
+		out.WriteString(before)
+		if !found {
+			return out.String()
+		}
+		name, after, _ := strings.Cut(rest, "}")
+		value, known := v.get(name)
+		if !known {
+			out.WriteByte('{')
+			text = rest
+			continue
+		}
+		out.WriteString(shown(value))
+		text = after
+	}
+}
+
+func shown(value any) string {
+	list, ok := value.([]any)
+	if !ok {
+		return fmt.Sprint(value)
+	}
+	texts := make([]string, len(list))
+	for i, entry := range list {
+		texts[i] = fmt.Sprint(entry)
+	}
+	return strings.Join(texts, " or ")
+}
+
+// attributePaths are the places in the block of the worker's settings.
+func attributePaths() map[string]cty.Path {
+	out := map[string]cty.Path{}
+	collectPaths(reflect.TypeFor[Config](), nil, out)
+	return out
+}
+
+func collectPaths(t reflect.Type, at cty.Path, out map[string]cty.Path) {
+	for i := range t.NumField() {
+		field := t.Field(i)
+		name, block, _ := strings.Cut(field.Tag.Get("recipe"), ",")
+		setting, named := field.Tag.Lookup("worker")
+		switch {
+		case field.Anonymous && name == "":
+			collectPaths(field.Type, at, out)
+		case named:
+			out[setting] = at.Copy().GetAttr(name)
+		case block == "block" && field.Type.Kind() == reflect.Pointer:
+			collectPaths(field.Type.Elem(), at.Copy().GetAttr(name), out)
+		}
+	}
 }

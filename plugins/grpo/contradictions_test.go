@@ -3,6 +3,7 @@ package grpo
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,6 +39,18 @@ var configured = []struct {
 	{"one bound", body{"loss": body{"clip_cov_bounds": []any{1}}}, false},
 	{"one delay", body{"data": body{"register_delay": []any{1}}}, false},
 	{"weight twice", body{"correction": body{"old_policy": "rollout", "importance": "token"}}, false},
+	{"weight of a ratio to the sampler", body{"correction": body{"importance": "token"},
+		"loss": body{"name": "dppo"}}, false},
+	{"no policy between", body{"correction": body{"old_policy": "rollout"}, "loss": body{"name": "decoupled_ppo"}}, false},
+	{"groups of one without a second", body{"advantages": body{"estimator": "grpo_passk", "single": "score"}}, false},
+	{"no reference for the reward", body{"reference": body{"source": "none"},
+		"kl": body{"coefficient": 0, "reward_coefficient": 0.1}}, false},
+	{"a target of 0", body{"kl": body{"adaptive_target": 0, "reward_coefficient": 0.1}}, false},
+	{"clip below 0", body{"advantages": body{"clip": []any{-5, -1}}}, false},
+	{"weights in float16", body{"compute": body{"dtype": "float16"}}, false},
+	{"two losses", body{"loss": body{"import": "../../recipes/losses/gspo.py:gspo", "name": "cispo"}}, false},
+	{"two estimators", body{"advantages": body{"import": "testdata/leave_one_out.py:leave_one_out",
+		"estimator": "gae"}}, false},
 	{"weight once", body{"correction": body{"old_policy": "rollout", "importance": "token"},
 		"loss": body{"name": "reinforce"}}, true},
 	{"weight of a supervised loss", body{"correction": body{"old_policy": "rollout", "importance": "token"},
@@ -127,6 +140,53 @@ func TestContradictions(t *testing.T) {
 		}
 		if bad == c.ok {
 			t.Errorf("%s: ok is %v, problems: %v", c.name, c.ok, append(problems, own...))
+		}
+		for _, p := range own {
+			if !p.Warning && len(p.Path) == 0 {
+				t.Errorf("%s: %s is at no attribute", c.name, p.Summary)
+			}
+		}
+	}
+}
+
+// Each rule refuses one of the bodies above, so that each is compared with the worker; and each speaks of what there
+// is.
+func TestEveryRuleIsTried(t *testing.T) {
+	t.Parallel()
+	def := Plugin()
+	tried := map[string]bool{}
+	var known values
+	for _, c := range configured {
+		var decoded Config
+		if err := spec.Decode(value(t, def, c.body), def.Schema, &decoded); err != nil {
+			t.Fatal(err)
+		}
+		v := valuesOf(decoded)
+		if c.name == "defaults" {
+			known = v
+		}
+		for _, r := range described().Rules {
+			all := true
+			for _, condition := range r.When {
+				all = all && condition.holds(v)
+			}
+			tried[fmt.Sprint(r.At, r.When)] = tried[fmt.Sprint(r.At, r.When)] || all
+		}
+	}
+	for _, r := range described().Rules {
+		if !tried[fmt.Sprint(r.At, r.When)] {
+			t.Errorf("no body breaks the rule of %s, %v", r.At, r.When)
+		}
+		for _, c := range r.When {
+			for i, side := range []any{c[0], c[2]} {
+				name, isName := side.(string)
+				if i == 1 {
+					name, isName = strings.CutPrefix(name, "@")
+				}
+				if _, found := known.get(name); isName && !found {
+					t.Errorf("the rule of %s asks for %s, which is nothing", r.At, name)
+				}
+			}
 		}
 	}
 }

@@ -2,10 +2,7 @@ package grpo
 
 import (
 	"fmt"
-	"slices"
 	"strings"
-
-	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -150,47 +147,4 @@ func (c Config) corrects() string {
 		return ""
 	}
 	return l.corrected()
-}
-
-// validateLearning finds settings that contradict the loss or the estimator: the worker refuses them as well.
-func validateLearning(c Config) []spec.Problem {
-	var problems []spec.Problem
-	add := func(block, attribute, summary, detail string) {
-		problems = append(problems, spec.Problem{Path: cty.GetAttrPath(block).GetAttr(attribute), Summary: summary,
-			Detail: detail})
-	}
-	l := learningOf(c)
-	if fixed := l.spec.Aggregations; !l.imported && fixed != nil && !slices.Contains(fixed, l.aggregation) {
-		add("loss", "aggregation", fmt.Sprintf("%s fixes how its tokens are averaged", c.Loss.Name),
-			fmt.Sprintf("Expected %s, or nothing; got %q. Leave it out, or use name = \"ppo\" with ratio_level.",
-				strings.Join(fixed, " or "), c.Loss.Aggregation))
-	}
-	if k := c.Correction; k != nil && !l.imported {
-		explicit := k.Importance == "token" || k.Importance == "sequence"
-		switch {
-		case l.spec.Against == "sampler" && explicit:
-			add("correction", "importance", "the weight would count twice", "The ratio of "+l.loss+" is against the sampler "+
-				"already. Leave importance out.")
-		case l.spec.Weight == "required" && k.Importance == "none":
-			add("correction", "importance", l.loss+" is that weight", "Leave importance out, set importance_high = 0 for an "+
-				"unbounded one, or use loss { name = \"ppo\" }.")
-		case l.spec.Weight == "required" && k.OldPolicy == "rollout":
-			add("correction", "old_policy", l.loss+" needs the trainer's own policy beside the sampler's",
-				"Leave old_policy out, or use loss { name = \"ppo\" }.")
-		case k.OldPolicy == "rollout" && explicit && l.spec.Ratio != "":
-			add("correction", "importance", "the ratio already holds the weight", "With old_policy = \"rollout\" the ratio is "+
-				"against the sampler. Leave importance out, or use loss { name = \"reinforce\" }.")
-		}
-	}
-	if a := c.Advantages; a != nil && a.Single != "" {
-		switch {
-		case !algorithms().estimator(a.Estimator).Grouped:
-			add("advantages", "single", a.Estimator+" does not compare within groups", "A group of one is nothing special "+
-				"to it. Leave single out.")
-		case a.Single == "score" && algorithms().estimator(a.Estimator).Least > 1:
-			add("advantages", "single", a.Estimator+" compares the best two of a group",
-				"A group of one has none. Leave single out.")
-		}
-	}
-	return problems
 }

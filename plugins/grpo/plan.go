@@ -13,44 +13,16 @@ import (
 
 // Validate finds what the schema cannot express.
 func (t *Trainer) Validate(c Config) []spec.Problem {
-	var problems []spec.Problem
-	add := func(path cty.Path, warning bool, summary, detail string) {
-		problems = append(problems, spec.Problem{Path: path, Warning: warning, Summary: summary, Detail: detail})
-	}
-	if c.MiniBatchSize > c.BatchSize {
-		add(cty.GetAttrPath("mini_batch_size"), false, "mini_batch_size is larger than batch_size",
-			fmt.Sprintf("A batch of %d is split into optimizer steps of mini_batch_size; lower it.", c.BatchSize))
-	}
-	problems = append(problems, c.Problems()...)
-	if a := c.Advantages; a != nil && len(a.Clip) > 0 && (len(a.Clip) != 2 || a.Clip[0] > 0 || a.Clip[1] < 0) {
-		add(cty.GetAttrPath("advantages").GetAttr("clip"), false, "clip needs two numbers, low ≤ 0 ≤ high",
-			"For example clip = [-3, 3].")
-	}
-	if l := c.Loss; l != nil && l.DualClip > 0 && l.DualClip <= 1 {
-		add(cty.GetAttrPath("loss").GetAttr("dual_clip"), false, "dual_clip must be above 1, or 0 for none",
-			"It bounds the ratio of completions that were worse than the group.")
-	}
-	if k, r := c.KL, c.Reference; r != nil && r.Source == "none" && k != nil &&
-		(k.Coefficient > 0 || k.RewardCoefficient > 0) {
-		add(cty.GetAttrPath("reference").GetAttr("source"), false, "a KL term needs a reference",
-			"Set kl { coefficient = 0 }, or reference { source = \"auto\" }.")
-	}
-	if r := c.Reference; r != nil && r.Source == "lora_off" && (c.Lora == nil || c.Lora.Rank == 0) {
-		add(cty.GetAttrPath("reference").GetAttr("source"), false, "lora_off needs adapters",
-			"Add lora { rank = … }, or use source = \"copy\".")
-	}
-	if k := c.Compute; k != nil && (k.Dtype == "float16" || k.ComputeDtype == "float16") {
-		add(cty.GetAttrPath("compute"), false, "gradients are too small for float16", "Set compute_dtype = \"bfloat16\", "+
-			"and dtype = \"float32\" for the weights.")
-	}
-	problems = append(problems, contradictions(c)...)
+	problems := append(c.Problems(), contradictions(c)...)
 	if c.Compute != nil && c.Compute.Dtype != "float32" && c.Compute.Dtype != "" && (c.Lora == nil || c.Lora.Rank == 0) {
-		add(cty.GetAttrPath("compute").GetAttr("dtype"), true, "training all weights in "+c.Compute.Dtype+
-			" rounds small updates away",
-			"At a learning rate of 1e-5 most steps do not change a bfloat16 weight at all. Keep dtype = \"float32\" and set "+
-				"compute_dtype = \"bfloat16\".")
+		problems = append(problems, spec.Problem{
+			Path: cty.GetAttrPath("compute").GetAttr("dtype"), Warning: true,
+			Summary: "training all weights in " + c.Compute.Dtype + " rounds small updates away",
+			Detail: "At a learning rate of 1e-5 most steps do not change a bfloat16 weight at all. Keep dtype = \"float32\" " +
+				"and set compute_dtype = \"bfloat16\".",
+		})
 	}
-	return append(problems, validateLearning(c)...)
+	return problems
 }
 
 // Plan says what training will need on each GPU, or of the machine when it has none.

@@ -371,6 +371,8 @@ func (a *Attribute) Range() string {
 	}
 	show := func(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
 	switch {
+	case a.Min != nil && a.Max != nil && *a.Min == *a.Max:
+		return with + " exactly " + show(*a.Min) + unit
 	case a.Min != nil && a.Max != nil:
 		return "from " + show(*a.Min) + " to " + show(*a.Max) + unit
 	case a.Min != nil:

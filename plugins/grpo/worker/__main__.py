@@ -22,7 +22,7 @@ def main() -> int:
     group = parser.add_mutually_exclusive_group(required=True)
     group.add_argument("--config", help="JSON configuration file")
     group.add_argument("--schema", action="store_true", help="print settings, losses and estimators as JSON, and exit")
-    group.add_argument("--check", metavar="FILE", help="check a configuration file and exit")
+    group.add_argument("--check", metavar="FILE", help="check a configuration file, print what is decided, and exit")
     given = parser.parse_args()
     if given.schema:
         json.dump(describe.schema(), sys.stdout, indent=1)
@@ -38,7 +38,10 @@ def main() -> int:
             report(settings.load(given.config), e)
         print(e, file=sys.stderr)
         return 1
-    return 0 if given.check else work(c)
+    if given.check:
+        print(json.dumps(describe.chosen(c), indent=1))
+        return 0
+    return work(c)
 
 
 def report(given: dict, error: WorkerError) -> None:

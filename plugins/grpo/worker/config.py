@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 from recipe_sdk import settings
 from recipe_sdk.fields import option, section
 from recipe_sdk.settings import RunSettings
 
-from . import advantage, aggregate, loss, userfile
+from . import advantage, aggregate, loss, rules, userfile
 from .registry import Alias, EstimatorSpec, LossSpec
 from .settings import Advantages, Correction, Data, Entropy, Kl, Lora, Loss, Model, Optimizer, Reference
 
@@ -38,50 +39,29 @@ def check(c: Config) -> list[str]:
     out = settings.check(c) + unreadable
     if unreadable:
         return out  # what follows asks the functions what they need
-    if c.advantages.clip is not None and not c.advantages.clip[0] <= 0 <= c.advantages.clip[1]:
-        out.append(f"advantages.clip: expected low <= 0 <= high, got {list(c.advantages.clip)}")
-    out += check_correction(c) + check_aggregation(c) + check_single(c)
-    if c.loss.dual_clip is not None and c.loss.dual_clip <= 1:
-        out.append(f"loss.dual_clip: expected more than 1, got {c.loss.dual_clip}")
-    if not 0 < c.loss.top_entropy <= 1:
-        out.append(f"loss.top_entropy: expected a share in (0, 1], got {c.loss.top_entropy}")
-    if c.reference.source == "lora_off" and c.lora.rank == 0:
-        out.append("reference.source: lora_off needs lora.rank > 0; use copy")
-    if c.reference.source == "none" and (c.kl.coefficient or c.kl.reward_coefficient):
-        out.append("reference.source: none, but a KL coefficient is set; set kl.coefficient = 0 or a reference")
-    if "reference" in loss_spec(c).needs and c.reference.source in ("none", "lora_off"):
-        out.append("reference.source: distillation needs a teacher: copy with reference.path, or data")
-    if "objectives" in estimator_spec(c).needs:
-        name = estimator_spec(c).name
-        if not c.advantages.objective_weights:
-            out.append(f"advantages.objective_weights: {name} needs one weight per objective")
-        if c.advantages.length_penalty:
-            out.append(f"advantages.length_penalty: {name} looks at objectives, not at scores; make length one of them")
-    if c.kl.adaptive_target is not None and not (c.kl.adaptive_target > 0 and c.kl.reward_coefficient > 0):
-        out.append("kl.adaptive_target: it scales kl.reward_coefficient; both must be more than 0")
-    if "float16" in (c.model.dtype, c.model.compute_dtype):
-        out.append("model.dtype, model.compute_dtype: gradients are too small for float16; use bfloat16")
-    if c.data.mini_batch_size > c.data.batch_size:
-        out.append(f"data.mini_batch_size: {c.data.mini_batch_size} is more than batch_size {c.data.batch_size}")
-    return out
+    return out + rules.broken(c, facts(c))
 
 
 def check_imports(c: Config) -> list[str]:
-    """References to a user's functions that cannot be read, or that stand beside a name."""
+    """References to a user's functions that cannot be read."""
     out = []
-    for path, reference, name, default in (
-        ("loss.imported", c.loss.imported, c.loss.name, "ppo"),
-        ("advantages.imported", c.advantages.imported, c.advantages.estimator, "grpo"),
-    ):
-        if reference is None:
-            continue
+    for path, reference in (("loss.imported", c.loss.imported), ("advantages.imported", c.advantages.imported)):
         try:
-            userfile.split(reference)
+            if reference is not None:
+                userfile.split(reference)
         except ValueError as e:
             out.append(f"{path}: {e}")
-        if name != default:
-            out.append(f"{path}: it stands in the place of {name}; leave one of them out")
     return out
+
+
+def facts(c: Config) -> dict[str, Any]:
+    """What the rules may ask of the loss and the estimator that were chosen."""
+    chosen, estimator = loss_spec(c), estimator_spec(c)
+    return {
+        **{f"loss:{n}": getattr(chosen, n) for n in ("ratio", "against", "needs", "weight", "aggregations")},
+        "loss:aggregation": resolved(c)[2],
+        **{f"estimator:{n}": getattr(estimator, n) for n in ("grouped", "least", "needs")},
+    }
 
 
 def loss_spec(c: Config) -> LossSpec:
@@ -117,46 +97,6 @@ def estimator_options(c: Config) -> advantage.Options:
     a, alias = c.advantages, _estimator(c)[1]
     given = advantage.Options(a.std, a.epsilon, a.single or "zero", a.gamma, a.lam, a.zero_tail, a.length_penalty)
     return dataclasses.replace(given, **alias.defaults)
-
-
-def check_correction(c: Config) -> list[str]:
-    """An importance weight where the ratio holds it already, or no weight where the loss is nothing without it."""
-    spec, k, out = loss_spec(c), c.correction, []
-    explicit = k.importance not in ("auto", "none")
-    if spec.against == "sampler" and explicit:
-        out.append(f"correction.importance: the ratio of {spec.name} is against the sampler, so the weight would count "
-                   "twice; leave it out")  # fmt: skip
-    elif spec.weight == "required":
-        if k.importance == "none":
-            out.append(f"correction.importance: {spec.name} is that weight; leave it out, set importance_high = null "
-                       "for an unbounded one, or use loss.name = ppo")  # fmt: skip
-        if k.old_policy == "rollout":
-            out.append(f"correction.old_policy: {spec.name} needs the trainer's own policy beside the sampler's; "
-                       "leave it out, or use loss.name = ppo")  # fmt: skip
-    elif k.old_policy == "rollout" and explicit and spec.ratio is not None:
-        out.append("correction.importance: with old_policy = rollout the ratio already holds the weight; "
-                   "leave it out, or use loss.name = reinforce")  # fmt: skip
-    return out
-
-
-def check_aggregation(c: Config) -> list[str]:
-    """An aggregation that the loss's own formula contradicts."""
-    allowed, mode = loss_spec(c).aggregations, resolved(c)[2]
-    if allowed is None or mode in allowed:
-        return []
-    return [f"loss.aggregation: {c.loss.name} fixes how its tokens are averaged, {' or '.join(allowed)}; "
-            f"got {c.loss.aggregation}. Leave it out, or use loss.name = ppo (with loss.ratio_level)"]  # fmt: skip
-
-
-def check_single(c: Config) -> list[str]:
-    """advantages.single where a group of one is nothing special, or cannot be judged at all."""
-    spec = estimator_spec(c)
-    if c.advantages.single is not None and not spec.grouped:
-        return [f"advantages.single: {c.advantages.estimator} does not compare within groups; leave it out"]
-    if c.advantages.single == "score" and spec.least > 1:
-        return [f"advantages.single: {spec.name} compares the best {spec.least} of a group; a group of one has none. "
-                "Leave it out"]  # fmt: skip
-    return []
 
 
 def importance_of(c: Config) -> tuple[str, bool]:

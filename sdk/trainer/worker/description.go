@@ -21,13 +21,14 @@ type Setting struct {
 	Description string          `json:"description"`
 	Choices     []string        `json:"choices"`
 	Least       *float64        `json:"least"`
-	Live        bool            `json:"live"`  // the running program takes a new value
-	Items       Description     `json:"items"` // of each entry of a list of objects
+	Length      *float64        `json:"length"` // of a list; nil: any
+	Live        bool            `json:"live"`   // the running program takes a new value
+	Items       Description     `json:"items"`  // of each entry of a list of objects
 }
 
 // Describe fills in the attributes of a configuration C whose fields have the tag `worker` with what the program says
-// of these settings: default, text, bounds, allowed values and whether they change live (else they need a resume). What a
-// field's own tags say takes precedence.
+// of these settings: default, text, bounds, allowed values and whether they change live (else they need a resume). What
+// a field's own tags say takes precedence.
 func Describe[C any](program Description) sdk.Option {
 	return func(d *sdk.Definition) error {
 		if err := program.fill(reflect.TypeFor[C](), d.Schema); err != nil {
@@ -100,6 +101,9 @@ func (s *Setting) describe(schema *spec.Schema, name string, tag reflect.StructT
 	}
 	if tag.Get("min") == "" {
 		a.Min = s.Least
+	}
+	if s.Length != nil {
+		a.Min, a.Max = s.Length, s.Length
 	}
 	if a.Change == "" {
 		a.Change = spec.ChangeResume

@@ -512,4 +512,23 @@ def test_a_wrong_configuration_is_refused_before_anything_starts(tmp_path, monke
         assert "did you mean steps?" in capsys.readouterr().err
 
 
+def test_a_check_prints_what_is_decided(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "config.json"
+    for given, want in (
+        ({}, {"loss.name": "ppo", "loss.aggregation": "token-mean", "correction.importance": "token",
+              "reference.source": "copy", "model.device": "cpu", "model.dtype": "float32"}),
+        ({"loss": {"name": "dr_grpo"}, "lora": {"rank": 8}, "data": {"max_response_length": 512}},
+         {"loss.aggregation": "batch-sum-norm", "loss.length_norm": 512.0, "reference.source": "lora_off"}),
+        ({"correction": {"old_policy": "rollout"}, "kl": {"coefficient": 0.0}},
+         {"correction.importance": "none", "reference.source": "none"}),
+    ):  # fmt: skip
+        data = {"url": "http://localhost", **given.get("data", {})}
+        path.write_text(json.dumps({"model": {"path": "x", "device": "cpu"}, **given, "data": data}))
+        monkeypatch.setattr(sys, "argv", ["worker", "--check", str(path)])
+        assert command_line() == 0
+        printed = json.loads(capsys.readouterr().out)
+        assert want.items() <= printed.items()
+        assert "auto" not in printed.values() and None not in printed.values()
+
+
 # ---- commands ----

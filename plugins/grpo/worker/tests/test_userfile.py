@@ -137,7 +137,7 @@ def test_what_cannot_be_imported_is_said_when_the_configuration_is_read(tmp_path
 
 @pytest.mark.parametrize("loss,message", [
     ({"imported": "mine"}, "loss.imported: expected"), ({"imported": "mine.txt:f"}, "loss.imported: expected"),
-    ({"imported": GSPO, "name": "cispo"}, "in the place of cispo"),
+    ({"imported": GSPO, "name": "cispo"}, "in the place of name"),
 ])  # fmt: skip
 def test_references_that_mean_nothing(loss, message):
     with pytest.raises(ConfigError, match=message):

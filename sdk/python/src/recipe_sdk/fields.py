@@ -112,8 +112,8 @@ def read(cls: Any, given: dict[str, Any], path: str, errors: list[str]) -> Any:
 
 
 def describe(cls: type, path: str = "") -> list[dict[str, Any]]:
-    """One entry per setting: name, type, default, description, and where there are any: required, choices, least, live,
-    items (the settings of each entry of a list of objects)."""
+    """One entry per setting: name, type, default, description, and where there are any: required, choices, least,
+    length (of a list), live, items (the settings of each entry of a list of objects)."""
     out, hints = [], typing.get_type_hints(cls)
     for f in dataclasses.fields(cls):
         if f.metadata.get("section"):
@@ -131,9 +131,18 @@ def describe(cls: type, path: str = "") -> list[dict[str, Any]]:
         }  # fmt: skip
         if typing.get_origin(kind) is tuple and dataclasses.is_dataclass(item := typing.get_args(kind)[0]):
             entry["type"], entry["items"] = "list of objects", describe(typing.cast(type, item))
+        entry["length"] = _length(kind)
         given = {k: v for k, v in entry.items() if v is not None and v is not False and v != []}
         out.append({**given, "default": default})
     return out
+
+
+def _length(kind: Any) -> int | None:
+    """How many entries a list of this type has; None: any number."""
+    for one in (kind, *typing.get_args(kind)):
+        if typing.get_origin(one) is tuple and typing.get_args(one)[-1] is not Ellipsis:
+            return len(typing.get_args(one))
+    return None
 
 
 def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,245 @@
+"""Settings that contradict each other, as data: the worker refuses them here, and a plan refuses them before anything
+runs, from the same rules in schema.json (make generate). What a type, a bound or a list of choices can say is not here.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Condition = tuple[str, str, Any]
+EXPLICIT = ("token", "sequence")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """All conditions hold: the setting `at` is wrong. A condition is (left, comparison, right). Left is a setting, an
+    entry of a list (advantages.clip.0) or a fact of the loss or estimator that was chosen (loss:needs); so is right
+    behind an @. A comparison with null, other than == and !=, does not hold; nor does one with a fact that is not
+    known, such as those of a user's own loss in a plan. {setting} in the texts stands for its value."""
+
+    at: str
+    when: tuple[Condition, ...]
+    text: str
+    remedy: str
+
+
+RULES = (
+    Rule(
+        "data.mini_batch_size",
+        (("data.mini_batch_size", ">", "@data.batch_size"),),
+        "mini_batch_size is larger than batch_size",
+        "A batch of {data.batch_size} is split into optimizer steps of mini_batch_size; lower it.",
+    ),
+    Rule(
+        "advantages.clip",
+        (("advantages.clip.0", ">", 0),),
+        "clip needs two numbers, low <= 0 <= high",
+        "For example clip = [-3, 3].",
+    ),
+    Rule(
+        "advantages.clip",
+        (("advantages.clip.1", "<", 0),),
+        "clip needs two numbers, low <= 0 <= high",
+        "For example clip = [-3, 3].",
+    ),
+    Rule(
+        "loss.dual_clip",
+        (("loss.dual_clip", "<=", 1), ("loss.dual_clip", "!=", 0)),
+        "dual_clip must be above 1, or 0 for none",
+        "It bounds the ratio of completions that were worse than the group.",
+    ),
+    Rule(
+        "loss.top_entropy",
+        (("loss.top_entropy", "<=", 0),),
+        "top_entropy is a share of the tokens",
+        "Expected more than 0 and at most 1, got {loss.top_entropy}. 1 trains all tokens.",
+    ),
+    Rule(
+        "loss.top_entropy",
+        (("loss.top_entropy", ">", 1),),
+        "top_entropy is a share of the tokens",
+        "Expected more than 0 and at most 1, got {loss.top_entropy}. 1 trains all tokens.",
+    ),
+    Rule(
+        "reference.source",
+        (("reference.source", "==", "lora_off"), ("lora.rank", "==", 0)),
+        "lora_off needs adapters",
+        'Add lora { rank = … }, or use source = "copy".',
+    ),
+    Rule(
+        "reference.source",
+        (("reference.source", "==", "none"), ("kl.coefficient", ">", 0)),
+        "a KL term needs a reference",
+        'Set kl { coefficient = 0 }, or reference { source = "auto" }.',
+    ),
+    Rule(
+        "reference.source",
+        (("reference.source", "==", "none"), ("kl.reward_coefficient", ">", 0)),
+        "a KL term needs a reference",
+        'Set kl { reward_coefficient = 0 }, or reference { source = "auto" }.',
+    ),
+    Rule(
+        "reference.source",
+        (("reference.source", "in", ("none", "lora_off")), ("loss:needs", "has", "reference")),
+        "{loss.name} needs a teacher",
+        'Write reference { source = "copy"  path = … }, or source = "data" when the groups carry the teacher\'s '
+        "log-probabilities.",
+    ),
+    Rule(
+        "advantages.objective_weights",
+        (("estimator:needs", "has", "objectives"), ("advantages.objective_weights", "==", ())),
+        "{advantages.estimator} needs one weight for each objective",
+        "Write objective_weights = [1, 0.5], for example.",
+    ),
+    Rule(
+        "advantages.length_penalty",
+        (("estimator:needs", "has", "objectives"), ("advantages.length_penalty", "==", True)),
+        "{advantages.estimator} looks at objectives, not at scores",
+        "Make length one of the objectives instead.",
+    ),
+    Rule(
+        "kl.adaptive_target",
+        (("kl.adaptive_target", "<=", 0),),
+        "adaptive_target scales reward_coefficient",
+        "Both must be more than 0.",
+    ),
+    Rule(
+        "kl.adaptive_target",
+        (("kl.adaptive_target", "!=", None), ("kl.reward_coefficient", "<=", 0)),
+        "adaptive_target scales reward_coefficient",
+        "Both must be more than 0.",
+    ),
+    Rule(
+        "model.dtype",
+        (("model.dtype", "==", "float16"),),
+        "gradients are too small for float16",
+        'Set compute_dtype = "bfloat16", and dtype = "float32" for the weights.',
+    ),
+    Rule(
+        "model.compute_dtype",
+        (("model.compute_dtype", "==", "float16"),),
+        "gradients are too small for float16",
+        'Set compute_dtype = "bfloat16", and dtype = "float32" for the weights.',
+    ),
+    Rule(
+        "loss.imported",
+        (("loss.imported", "!=", None), ("loss.name", "!=", "ppo")),
+        "import stands in the place of name",
+        'Both are set, name to "{loss.name}". Leave one of them out.',
+    ),
+    Rule(
+        "advantages.imported",
+        (("advantages.imported", "!=", None), ("advantages.estimator", "!=", "grpo")),
+        "import stands in the place of estimator",
+        'Both are set, estimator to "{advantages.estimator}". Leave one of them out.',
+    ),
+    Rule(
+        "correction.importance",
+        (("loss:against", "==", "sampler"), ("correction.importance", "in", EXPLICIT)),
+        "the weight would count twice",
+        "The ratio of {loss.name} is against the sampler already. Leave importance out.",
+    ),
+    Rule(
+        "correction.importance",
+        (("loss:against", "!=", "sampler"), ("loss:weight", "==", "required"), ("correction.importance", "==", "none")),
+        "{loss.name} is that weight",
+        'Leave importance out, set importance_high = 0 for an unbounded one, or use loss { name = "ppo" }.',
+    ),
+    Rule(
+        "correction.old_policy",
+        (
+            ("loss:against", "!=", "sampler"),
+            ("loss:weight", "==", "required"),
+            ("correction.old_policy", "==", "rollout"),
+        ),
+        "{loss.name} needs the trainer's own policy beside the sampler's",
+        'Leave old_policy out, or use loss { name = "ppo" }.',
+    ),
+    Rule(
+        "correction.importance",
+        (
+            ("loss:against", "!=", "sampler"),
+            ("loss:weight", "!=", "required"),
+            ("loss:ratio", "!=", None),
+            ("correction.old_policy", "==", "rollout"),
+            ("correction.importance", "in", EXPLICIT),
+        ),
+        "the ratio already holds the weight",
+        'With old_policy = "rollout" the ratio is against the sampler. Leave importance out, or use '
+        'loss { name = "reinforce" }.',
+    ),
+    Rule(
+        "loss.aggregation",
+        (("loss:aggregation", "not in", "@loss:aggregations"),),
+        "{loss.name} fixes how its tokens are averaged",
+        'Expected {loss:aggregations}, or nothing; got "{loss.aggregation}". Leave it out, or use name = "ppo" with '
+        "ratio_level.",
+    ),
+    Rule(
+        "advantages.single",
+        (("advantages.single", "!=", None), ("estimator:grouped", "==", False)),
+        "{advantages.estimator} does not compare within groups",
+        "A group of one is nothing special to it. Leave single out.",
+    ),
+    Rule(
+        "advantages.single",
+        (("advantages.single", "==", "score"), ("estimator:least", ">", 1)),
+        "{advantages.estimator} compares the best {estimator:least} of a group",
+        "A group of one has none. Leave single out.",
+    ),
+)
+
+_ORDERED = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+_COMPARED: dict[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "in": lambda left, right: right is not None and left in right,
+    "not in": lambda left, right: right is not None and left not in right,
+    "has": lambda left, right: left is not None and right in left,
+    **{name: lambda a, b, f=f: a is not None and b is not None and f(a, b) for name, f in _ORDERED.items()},
+}
+
+
+def broken(config: Any, facts: Mapping[str, Any]) -> list[str]:
+    """What is wrong with a configuration, one line each. facts: of its loss and estimator, as `loss:needs`."""
+
+    def value(name: str) -> Any:
+        if ":" in name:
+            return facts[name]
+        found = config
+        for part in name.split("."):
+            if found is None:
+                return None
+            found = found[int(part)] if part.isdigit() else getattr(found, part)
+        return found
+
+    def holds(condition: Condition) -> bool:
+        left, comparison, right = condition
+        if isinstance(right, str) and right.startswith("@"):
+            right = value(right[1:])
+        return _COMPARED[comparison](value(left), right)
+
+    return [f"{rule.at}: {filled(rule.text, value)}. {filled(rule.remedy, value)}"
+            for rule in RULES if all(map(holds, rule.when))]  # fmt: skip
+
+
+def filled(text: str, value: Callable[[str], Any]) -> str:
+    """text with the values of the settings that it names in braces."""
+    out, rest = "", text
+    while "{" in rest:
+        before, _, rest = rest.partition("{")
+        name, closed, after = rest.partition("}")
+        if not closed or " " in name or name == "":
+            out += before + "{"
+            continue
+        found = value(name)
+        out, rest = out + before + (" or ".join(found) if isinstance(found, tuple) else f"{found}"), after
+    return out + rest
+
+
+def describe() -> list[dict[str, Any]]:
+    """The rules for schema.json."""
+    return [{"at": r.at, "when": r.when, "text": r.text, "remedy": r.remedy} for r in RULES]
