@@ -123,24 +123,29 @@ type Setup[C Config] struct {
 func Define[C Config, E Environment](
 	name, summary string, open func(ctx context.Context, setup Setup[C]) (E, error), opts ...sdk.Option,
 ) *sdk.Definition {
-	return New(name, summary, factory(open), opts...)
+	return New(name, summary, factory(open, oneAnswer[C, E]), opts...)
 }
 
 // TryDefine is Define for a definition that is made of what a user has written: a mistake in it is an error.
 func TryDefine[C Config, E Environment](
 	name, summary string, open func(ctx context.Context, setup Setup[C]) (E, error), opts ...sdk.Option,
 ) (*sdk.Definition, error) {
-	return define.Try(kind.Environment, name, summary, outputs.Environment{}, factory(open), run[C], opts...)
+	return define.Try(kind.Environment, name, summary, outputs.Environment{}, factory(open, oneAnswer[C, E]), run[C],
+		opts...)
+}
+
+func oneAnswer[C Config, E Environment](env E, _ C, with rolling) roller {
+	return &single{env: env, ask: with.ask, stages: with.stages}
 }
 
 // factory makes the services of blocks.
-func factory[C Config, E Environment](open func(context.Context, Setup[C]) (E, error)) func() sdk.Service[C] {
+func factory[C Config, E any](
+	open func(context.Context, Setup[C]) (E, error), rolls func(env E, config C, with rolling) roller,
+) func() sdk.Service[C] {
 	var zero E
 	_, evaluable := any(zero).(Evaluable)
 	return func() sdk.Service[C] {
-		r := &runner[C, E]{open: open, rolls: func(env E, _ C, with rolling) roller {
-			return &single{env: env, ask: with.ask, stages: with.stages}
-		}}
+		r := &runner[C, E]{open: open, rolls: rolls}
 		if evaluable {
 			return &evaluated[C, E]{runner: r}
 		}

@@ -70,15 +70,7 @@ var _ episodic = EpisodeSettings{}
 func DefineEpisodes[C EpisodeConfig, E Episodic](
 	name, summary string, open func(ctx context.Context, setup Setup[C]) (E, error), opts ...sdk.Option,
 ) *sdk.Definition {
-	var zero E
-	_, evaluable := any(zero).(Evaluable)
-	return New(name, summary, func() sdk.Service[C] {
-		r := &runner[C, E]{open: open, rolls: func(env E, c C, with rolling) roller {
-			return &episodes{env: env, settings: c.episodes(), rolling: with, bridge: newBridge(with.ask)}
-		}}
-		if evaluable {
-			return &evaluated[C, E]{runner: r}
-		}
-		return r
-	}, opts...)
+	return New(name, summary, factory(open, func(env E, c C, with rolling) roller {
+		return &episodes{env: env, settings: c.episodes(), rolling: with, bridge: newBridge(with.ask)}
+	}), opts...)
 }

@@ -19,6 +19,12 @@ func (r *rolled) group(p sampling, env int) (*trajectory.Group, error) {
 		g.Tokens = append(g.Tokens, s.tokens)
 		g.Masks = append(g.Masks, s.masks)
 		g.InferenceLogprobs = append(g.InferenceLogprobs, s.logprobs)
+		if s.advantages != nil {
+			if g.Advantages == nil {
+				g.Advantages = make([][]float64, len(r.sequences))
+			}
+			g.Advantages[i] = s.advantages
+		}
 		conversations[i] = s.conversation
 	}
 	var err error

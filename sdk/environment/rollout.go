@@ -30,6 +30,21 @@ type rolled struct {
 	sequences []sequence
 }
 
+// byAgent are the groups of the agents, in the order in which these began. Scores are compared within one of them.
+func (r *rolled) byAgent() []*rolled {
+	var out []*rolled
+	index := map[string]int{}
+	for _, s := range r.sequences {
+		i, known := index[s.agent]
+		if !known {
+			i = len(out)
+			index[s.agent], out = i, append(out, &rolled{})
+		}
+		out[i].sequences = append(out[i].sequences, s)
+	}
+	return out
+}
+
 // scores are those of the sequences, in their order.
 func (r *rolled) scores() []float64 {
 	out := make([]float64, len(r.sequences))
@@ -73,6 +88,9 @@ type sequence struct {
 	cut           bool   // it was cut off: the last answer at max_tokens, or the sequence at its limits
 	turns         int
 	invalid       int // turns that were no action
+	agent         string
+	answers       []trajectory.VersionSpan // where each answer is; their versions are in spans
+	advantages    []float64                // one for each token; nil: the trainer computes them
 }
 
 // read adds tokens that the model was given.
@@ -89,6 +107,7 @@ func (s *sequence) answered(c Completion, versions *trajectory.Versions, spans [
 	s.tokens = append(s.tokens, c.Tokens...)
 	s.masks = append(s.masks, c.Tokens...)
 	s.logprobs = append(s.logprobs, c.Logprobs...)
+	s.answers = append(s.answers, trajectory.VersionSpan{Start: start, End: start + len(c.Tokens)})
 	s.sampled += len(c.Tokens)
 	s.turns++
 	s.text, s.cut = c.Text, c.Finish == "length"

@@ -55,9 +55,9 @@ type rollouts struct {
 	trouble   bool // the last look at the API failed
 }
 
-// outcome is how one group ended.
+// outcome is how the groups of one task ended: one, or one for each agent.
 type outcome struct {
-	posted bool
+	posted int  // groups
 	spans  bool // it holds tokens of several policy versions
 	eof    bool
 	err    error // ends the block
@@ -227,9 +227,7 @@ func (r *rollouts) settle(ctx context.Context, o outcome) error {
 	default:
 		r.lost.inARow = 0
 		r.spanned(ctx, o)
-		if o.posted {
-			r.posted++
-		}
+		r.posted += o.posted
 	}
 	return nil
 }
@@ -342,11 +340,24 @@ func (r *rollouts) group(ctx, working context.Context, id, maxTokens int) outcom
 		}
 		return r.ended(ctx, err)
 	}
+	var all outcome
+	for _, part := range made.byAgent() {
+		one := r.send(working, task, part, id, maxTokens)
+		all.posted, all.spans = all.posted+one.posted, all.spans || one.spans
+		if all.err, all.bad = one.err, one.bad; all.err != nil || all.bad != nil {
+			break
+		}
+	}
+	return all
+}
+
+// send posts one group, unless it teaches nothing or is too long.
+func (r *rollouts) send(working context.Context, task Task, made *rolled, id, maxTokens int) outcome {
 	g, err := made.group(r.plan, id)
 	if err != nil {
 		return outcome{err: err}
 	}
-	send := !(r.settings.DropUninformative && len(g.Scores) > 1 && equal(g.Scores))
+	send := !(r.settings.DropUninformative && len(g.Scores) > 1 && equal(g.Scores) && g.Advantages == nil)
 	long := maxTokens > 0 && longest(g) > maxTokens
 	r.tally.add(task, made, send && !long, long)
 	switch {
@@ -358,7 +369,7 @@ func (r *rollouts) group(ctx, working context.Context, id, maxTokens int) outcom
 		return outcome{}
 	}
 	r.stages.made("")
-	end = r.stages.post.begin()
+	end := r.stages.post.begin()
 	_, err = r.api.Post(working, g)
 	end()
 	if err != nil {
@@ -370,7 +381,7 @@ func (r *rollouts) group(ctx, working context.Context, id, maxTokens int) outcom
 		}
 		return outcome{bad: fmt.Errorf("post a group: %w", err)}
 	}
-	return outcome{posted: true, spans: g.PolicyVersion != nil && g.PolicyVersion.Max > g.PolicyVersion.Min}
+	return outcome{posted: 1, spans: g.PolicyVersion != nil && g.PolicyVersion.Max > g.PolicyVersion.Min}
 }
 
 // least is the smaller of two bounds of which 0 is none.

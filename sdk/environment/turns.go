@@ -41,23 +41,31 @@ func (r *episodes) roll(ctx, _ context.Context, task Task, p sampling, l limits)
 }
 
 // play plays one episode, again when the environment fails.
-func (r *episodes) play(ctx context.Context, task Task, p sampling, l limits) (sequence, error) {
+func (r *episodes) play(ctx context.Context, task Task, p sampling, l limits) (s sequence, err error) {
 	p.N = 1
+	err = r.attempts(ctx, r.settings.EpisodeAttempts, "an episode", func() (err error) {
+		s, err = r.once(ctx, task, p, l)
+		return err
+	})
+	return s, err
+}
+
+// attempts calls once, and again as long as it returns an InfraFailed, at most so often.
+func (r *rolling) attempts(ctx context.Context, most int64, what string, once func() error) error {
 	for attempt := int64(1); ; attempt++ {
-		s, err := r.once(ctx, task, p, l)
+		err := once()
 		var infra *InfraFailed
 		failed := errors.As(err, &infra)
 		if ctx.Err() == nil {
 			r.tally.episode(failed)
 		}
-		if !failed || attempt >= r.settings.EpisodeAttempts || ctx.Err() != nil {
-			return s, err
+		if !failed || attempt >= most || ctx.Err() != nil {
+			return err
 		}
 		wait := min(retryFirst<<(attempt-1), retryLast)
-		r.log("warn", fmt.Sprintf("an episode begins again in %s (attempt %d of %d): %v", wait, attempt+1,
-			r.settings.EpisodeAttempts, err))
+		r.log("warn", fmt.Sprintf("%s begins again in %s (attempt %d of %d): %v", what, wait, attempt+1, most, err))
 		if err := pause(ctx, wait); err != nil {
-			return s, err
+			return err
 		}
 	}
 }
@@ -95,8 +103,9 @@ func (r *episodes) episode(ctx context.Context, episode Episode, said []Message,
 	if len(said) == 0 {
 		return s, errors.New("begin an episode: the environment's Begin returned no message; the model needs one")
 	}
+	talking := talk{ask: r.ask, bridge: r.bridge, stages: r.stages}
 	for {
-		answer, err := r.answer(ctx, &s, said, p, l)
+		answer, err := talking.answer(ctx, &s, question{messages: said}, p, l)
 		if err != nil || answer == nil {
 			return s, err
 		}
@@ -138,11 +147,22 @@ func (r *episodes) take(s *sequence, step Step) error {
 	return nil
 }
 
-// answer lets the model answer what was said; nil when the sequence has no room for an answer.
-func (r *episodes) answer(ctx context.Context, s *sequence, said []Message, p sampling, l limits) (*Completion, error) {
-	q := question{messages: said}
+// talk lets the model answer in conversations.
+type talk struct {
+	ask    asker
+	bridge *bridge
+	stages *stages
+}
+
+// answer lets the model answer a question, the first one of a conversation or the messages since its last answer; nil
+// when the sequence has no room for an answer.
+func (t talk) answer(ctx context.Context, s *sequence, q question, p sampling, l limits) (*Completion, error) {
+	said := q.messages
+	if q.text != "" {
+		said = Task{Prompt: q.text}.conversation()
+	}
 	if s.turns > 0 {
-		between, err := r.bridge.between(ctx, said, s.tokens[len(s.tokens)-1])
+		between, err := t.bridge.between(ctx, said, s.tokens[len(s.tokens)-1])
 		if err != nil {
 			return nil, err
 		}
@@ -156,8 +176,8 @@ func (r *episodes) answer(ctx context.Context, s *sequence, said []Message, p sa
 		s.read(between)
 		q = question{tokens: s.tokens}
 	}
-	end := r.stages.draw.begin()
-	drawn, err := r.ask(ctx, q, p)
+	end := t.stages.draw.begin()
+	drawn, err := t.ask(ctx, q, p)
 	end()
 	if err != nil {
 		return nil, err

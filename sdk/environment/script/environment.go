@@ -30,18 +30,43 @@ type program struct {
 	grace time.Duration
 }
 
-// evaluated is a program with a held-out set.
-type evaluated struct{ *program }
+// player is a program with rollouts of its own.
+type player struct{ *program }
+
+// evaluated and evaluatedPlayer have a held-out set, too.
+type (
+	evaluated       struct{ *program }
+	evaluatedPlayer struct{ *player }
+)
 
 var (
 	_ environment.Environment = (*program)(nil)
 	_ environment.Closer      = (*program)(nil)
 	_ environment.Monitored   = (*program)(nil)
+	_ environment.Roller      = (*player)(nil)
 	_ environment.Evaluable   = (*evaluated)(nil)
+	_ environment.Evaluable   = (*evaluatedPlayer)(nil)
 )
 
+func asProgram(p *program) *program                 { return p }
+func asPlayer(p *program) *player                   { return &player{p} }
+func asEvaluated(p *program) *evaluated             { return &evaluated{p} }
+func asEvaluatedPlayer(p *program) *evaluatedPlayer { return &evaluatedPlayer{&player{p}} }
+
+// opens is the function that opens environments, each as one of the types above.
+func opens[C config, E any](o opener, as func(*program) E) func(context.Context, environment.Setup[C]) (E, error) {
+	return func(ctx context.Context, setup environment.Setup[C]) (e E, err error) {
+		p, err := o.open(ctx, environment.Setup[config]{Config: setup.Config, Name: setup.Name,
+			Environment: setup.Environment, Block: setup.Block, Host: setup.Host})
+		if err != nil {
+			return e, err
+		}
+		return as(p), nil
+	}
+}
+
 // open starts the worker and makes the environment in it.
-func (o opener) open(ctx context.Context, setup environment.Setup[Config]) (*program, error) {
+func (o opener) open(ctx context.Context, setup environment.Setup[config]) (*program, error) {
 	block, host := setup.Block, setup.Host
 	// The worker of an earlier attempt ends with its plugin process; one that hangs is ended here.
 	if err := proc.KillAll(ctx, proc.Parse(block.Handle)); err != nil {
@@ -139,21 +164,34 @@ func (p *program) Next(ctx context.Context) (environment.Task, error) {
 
 // Score implements environment.Environment.
 func (p *program) Score(ctx context.Context, t environment.Task, c environment.Completion) (score float64, err error) {
-	err = p.call(ctx, "score", map[string]any{"task": t.Data, "completion": map[string]any{
-		"text": c.Text, "finish": c.Finish, "tokens": c.Tokens, "logprobs": c.Logprobs,
-	}}, &score)
+	err = p.call(ctx, "score", map[string]any{"task": t.Data, "completion": completion(c)}, &score)
 	return score, p.explain(err)
+}
+
+// completion is how the worker reads one.
+func completion(c environment.Completion) map[string]any {
+	return map[string]any{"text": c.Text, "finish": c.Finish, "tokens": append([]int{}, c.Tokens...), // never null
+		"logprobs": append([]float64{}, c.Logprobs...)}
 }
 
 // EvaluationTasks implements environment.Evaluable.
 func (e *evaluated) EvaluationTasks(ctx context.Context) ([]environment.Task, error) {
+	return e.heldOut(ctx)
+}
+
+// EvaluationTasks implements environment.Evaluable.
+func (e *evaluatedPlayer) EvaluationTasks(ctx context.Context) ([]environment.Task, error) {
+	return e.heldOut(ctx)
+}
+
+func (p *program) heldOut(ctx context.Context) ([]environment.Task, error) {
 	var got []task
-	if err := e.call(ctx, "held_out", struct{}{}, &got); err != nil {
-		return nil, e.explain(err)
+	if err := p.call(ctx, "held_out", struct{}{}, &got); err != nil {
+		return nil, p.explain(err)
 	}
 	tasks := make([]environment.Task, len(got))
 	for i, t := range got {
-		tasks[i] = e.task(t)
+		tasks[i] = p.task(t)
 	}
 	return tasks, nil
 }
@@ -171,8 +209,8 @@ func (p *program) explain(err error) error {
 }
 
 // settings are the attributes of the block that the settings class declares, as JSON.
-func (o opener) settings(setup environment.Setup[Config]) (map[string]json.RawMessage, error) {
-	v, _ := setup.Config.body.UnmarkDeep()
+func (o opener) settings(setup environment.Setup[config]) (map[string]json.RawMessage, error) {
+	v, _ := setup.Config.values().UnmarkDeep()
 	conv := converter{recipeDir: setup.Block.RecipeDir, folder: filepath.Join(setup.Block.Dir, "code")}
 	return conv.body(o.schema, v)
 }

@@ -8,7 +8,6 @@
 package script
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -52,10 +51,33 @@ type Config struct {
 	body cty.Value
 }
 
-var _ sdk.Dynamic = (*Config)(nil)
+// RolloutConfig is the body of an environment written in Python that has rollouts of several turns.
+type RolloutConfig struct {
+	environment.Settings
+	environment.RolloutSettings
+	body cty.Value
+}
+
+var (
+	_ sdk.Dynamic               = (*Config)(nil)
+	_ sdk.Dynamic               = (*RolloutConfig)(nil)
+	_ environment.RolloutConfig = RolloutConfig{}
+)
 
 // SetBody implements sdk.Dynamic.
 func (c *Config) SetBody(body cty.Value) { c.body = body }
+
+// SetBody implements sdk.Dynamic.
+func (c *RolloutConfig) SetBody(body cty.Value) { c.body = body }
+
+func (c Config) values() cty.Value        { return c.body }
+func (c RolloutConfig) values() cty.Value { return c.body }
+
+// config is what both have.
+type config interface {
+	environment.Config
+	values() cty.Value
+}
 
 // Define makes the definition of an environment plugin. The error says what is wrong with the description.
 func Define(name string, d Description, s Source, opts ...sdk.Option) (*sdk.Definition, error) {
@@ -73,17 +95,15 @@ func Define(name string, d Description, s Source, opts ...sdk.Option) (*sdk.Defi
 	}
 	all = append(all, opts...)
 	o := opener{name: name, schema: own, source: s}
-	if d.HeldOut {
-		return environment.TryDefine(name, d.Summary, func(ctx context.Context, setup environment.Setup[Config]) (*evaluated,
-			error) {
-			w, err := o.open(ctx, setup)
-			if err != nil {
-				return nil, err
-			}
-			return &evaluated{w}, nil
-		}, all...)
+	switch {
+	case d.Rollout && d.HeldOut:
+		return environment.TryDefineRollouts(name, d.Summary, opens[RolloutConfig](o, asEvaluatedPlayer), all...)
+	case d.Rollout:
+		return environment.TryDefineRollouts(name, d.Summary, opens[RolloutConfig](o, asPlayer), all...)
+	case d.HeldOut:
+		return environment.TryDefine(name, d.Summary, opens[Config](o, asEvaluated), all...)
 	}
-	return environment.TryDefine(name, d.Summary, o.open, all...)
+	return environment.TryDefine(name, d.Summary, opens[Config](o, asProgram), all...)
 }
 
 // Bundled makes the definition of an environment that is part of a binary. Description is the JSON file that

@@ -30,6 +30,10 @@ type worker struct {
 	failed  chan struct{}  // closed when the process has ended
 	calls   atomic.Uint64
 	cancel  context.CancelFunc
+
+	mu          sync.Mutex
+	rollouts    map[uint64]rollout
+	lastRollout uint64
 }
 
 // workerName names the log file of the worker in the block's folder.
@@ -56,7 +60,8 @@ func start(ctx context.Context, argv, env []string, dir, logDir string, host sdk
 			Remedy: "runtime { python = … } must name an interpreter that can be run"}
 	}
 	host.SetHandle(proc.Encode(program.Handle()))
-	w = &worker{program: program, log: host.Log, hello: make(chan *problem, 1), failed: make(chan struct{})}
+	w = &worker{program: program, log: host.Log, hello: make(chan *problem, 1), failed: make(chan struct{}),
+		rollouts: map[uint64]rollout{}}
 	following, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w.cancel = cancel
 	w.conn = jsonrpc2.NewConn(following, jsonrpc2.NewPlainObjectStream(ours), w, jsonrpc2.SetLogger(quiet{}))
@@ -103,7 +108,7 @@ type quiet struct{}
 func (quiet) Printf(string, ...any) {}
 
 // Handle takes what the worker sends by itself. It implements jsonrpc2.Handler.
-func (w *worker) Handle(_ context.Context, _ *jsonrpc2.Conn, r *jsonrpc2.Request) {
+func (w *worker) Handle(_ context.Context, conn *jsonrpc2.Conn, r *jsonrpc2.Request) {
 	if r.Params == nil {
 		return
 	}
@@ -115,6 +120,8 @@ func (w *worker) Handle(_ context.Context, _ *jsonrpc2.Conn, r *jsonrpc2.Request
 		if json.Unmarshal(*r.Params, &body) == nil && len(w.hello) == 0 {
 			w.hello <- body.Error
 		}
+	case "answer":
+		go w.answer(conn, r) // it may take minutes, and ends with its rollout; others go on
 	case "log":
 		var body struct {
 			Level   string `json:"level"`

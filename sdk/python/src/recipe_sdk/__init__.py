@@ -15,7 +15,20 @@ if TYPE_CHECKING:
     from .batch import Batch, GroupBatch, Row
     from .bridge import Bridge, leave
     from .checkpoint import Checkpoint
-    from .environment import Code, Completion, Environment, InfraFailure, Message, Reference, Task, setting
+    from .environment import (
+        Chat,
+        Code,
+        Completion,
+        Environment,
+        InfraFailure,
+        Message,
+        Policy,
+        PolicyError,
+        Reference,
+        Task,
+        setting,
+        tool,
+    )
     from .groups import ReadOptions
     from .settings import RunSettings, Settings
 
@@ -24,11 +37,13 @@ _HOME = {
     "Checkpoint": "checkpoint", "ReadOptions": "groups", "RunSettings": "settings", "Settings": "settings",
     "Code": "environment", "Completion": "environment", "Environment": "environment", "InfraFailure": "environment",
     "Message": "environment", "Reference": "environment", "Task": "environment", "setting": "environment",
+    "Chat": "environment", "Policy": "environment", "PolicyError": "environment", "tool": "environment",
 }  # fmt: skip
 
 __all__ = [
-    "Batch", "Bridge", "Checkpoint", "Code", "Completion", "Environment", "GroupBatch", "InfraFailure", "Message",
-    "ReadOptions", "Reference", "Row", "RunSettings", "Settings", "Task", "leave", "setting",
+    "Batch", "Bridge", "Chat", "Checkpoint", "Code", "Completion", "Environment", "GroupBatch", "InfraFailure",
+    "Message", "Policy", "PolicyError", "ReadOptions", "Reference", "Row", "RunSettings", "Settings", "Task", "leave",
+    "setting", "tool",
 ]  # fmt: skip
 
 

@@ -5,6 +5,11 @@ and posts them; it calls the class in a worker process (`recipe_sdk.environment.
 """
 
 from .base import Completion, Environment, InfraFailure, Message, Task
+from .policy import Chat, Policy, PolicyError
 from .settings import Code, Reference, setting
+from .tools import tool
 
-__all__ = ["Code", "Completion", "Environment", "InfraFailure", "Message", "Reference", "Task", "setting"]
+__all__ = [
+    "Chat", "Code", "Completion", "Environment", "InfraFailure", "Message", "Policy", "PolicyError", "Reference",
+    "Task", "setting", "tool",
+]  # fmt: skip

@@ -57,6 +57,9 @@ class Context:
 class Environment:
     """Derive from it and write `next` and `score`. Each method may be `async def`.
 
+    For several turns, mark methods that the model may call with `@tool`, or write `rollout(self, task, policy)`, which
+    talks to the policy as often as it likes and returns the score.
+
     `next` is called by one caller at a time, `score` by many at once: in threads, or as tasks of one event loop when it
     is asynchronous. Annotate `settings` with a dataclass or a pydantic model to have attributes of your own.
     """

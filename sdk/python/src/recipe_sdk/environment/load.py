@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from .base import Environment
+from .tools import tools_of
 
 PACKAGE = Path(__file__).resolve().parent
 
@@ -59,14 +60,14 @@ def environment_of(module: ModuleType, wanted: str = "") -> type[Environment]:
     cls = found[0]
     if cls.next is Environment.next:
         raise LoadError(f"the class {cls.__name__} has no method next")
-    if cls.score is Environment.score and not rolls_out(cls):
+    if cls.score is Environment.score and not hasattr(cls, "rollout"):
         raise LoadError(f"the class {cls.__name__} has no method score")
     return cls
 
 
 def rolls_out(cls: type[Environment]) -> bool:
-    """Whether the class has rollouts of its own."""
-    return hasattr(cls, "rollout")
+    """Whether the class has rollouts of several turns: its own, or with tools."""
+    return hasattr(cls, "rollout") or bool(tools_of(cls))
 
 
 def snake(name: str) -> str:

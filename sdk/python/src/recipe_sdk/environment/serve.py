@@ -18,8 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from . import load
+from . import load, tools
 from .base import Completion, Context, Environment, InfraFailure, Task
+from .policy import Policy, PolicyError, number
 from .settings import build
 
 INFRA, SETTINGS, FAILED = "infra", "settings", "failed"
@@ -34,6 +35,7 @@ class Server:
         self.tasks: dict[int, Task] = {}
         self.numbers = 0
         self.running: dict[Any, asyncio.Task[None]] = {}
+        self.asked: dict[str, asyncio.Future[Any]] = {}
         self.pool = ThreadPoolExecutor(cls.workers, thread_name_prefix="environment")
         self.loop: asyncio.AbstractEventLoop
         self.writer: asyncio.StreamWriter
@@ -45,6 +47,9 @@ class Server:
         reader, self.writer = await asyncio.open_connection(sock=connection, limit=1 << 30)
         while line := await reader.readline():
             message = json.loads(line)
+            if "method" not in message:
+                self.take(message)
+                continue
             if message["method"] == "cancel":
                 task = self.running.get(message["params"]["id"])
                 if task is not None:
@@ -68,6 +73,27 @@ class Server:
             self.running.pop(number, None)
         if number is not None:
             self.send({"id": number, **reply})
+
+    def take(self, message: dict[str, Any]) -> None:
+        """Takes an answer of the plugin process."""
+        future = self.asked.pop(message["id"], None)
+        if future is None or future.done():
+            return
+        if "error" in message:
+            future.set_exception(PolicyError(message["error"]["message"]))
+        else:
+            future.set_result(message["result"])
+
+    async def ask(self, method: str, params: dict[str, Any]) -> Any:
+        """Asks the plugin process."""
+        self.numbers += 1
+        number = f"w{self.numbers}"
+        future = self.asked[number] = self.loop.create_future()
+        self.send({"id": number, "method": method, "params": params})
+        try:
+            return await future
+        finally:
+            self.asked.pop(number, None)
 
     def send(self, message: dict[str, Any]) -> None:
         """Sends one message; only the event loop's thread calls it."""
@@ -128,11 +154,21 @@ class Server:
 
     async def on_score(self, task: int, completion: dict[str, Any]) -> float:
         """The score of one completion."""
-        score = await self.call(self.env.score, self.tasks[task], Completion(**completion))
-        try:
-            return float(score)
-        except (TypeError, ValueError):
-            raise TypeError(f"score returned {score!r}, which is no number") from None
+        return number(await self.call(self.env.score, self.tasks[task], Completion(**completion)), "score")
+
+    async def on_rollout(self, task: int, rollout: int) -> list[dict[str, Any]]:
+        """Makes one rollout; the scores of its conversations."""
+        policy = Policy(lambda params: self.ask("answer", {"rollout": rollout, **params}), self.loop)
+        own = getattr(self.env, "rollout", None)
+        if own is not None:
+            return policy.settle(await self.call(own, self.tasks[task], policy))
+        return policy.settle(await tools.rollout(self.env, self.tasks[task], policy, self.call_named))
+
+    async def call_named(self, method: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        """call with arguments by name."""
+        if inspect.iscoroutinefunction(method):
+            return await method(**arguments)
+        return await self.call(lambda: method(**arguments))
 
     async def on_release(self, task: int) -> None:
         """The group of a task is done."""

@@ -1,0 +1,297 @@
+package environment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/internal/define"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/outputs"
+)
+
+// Roller is an environment that makes its rollouts itself: it asks the policy as often as it likes, as one agent or as
+// several, and scores them. The tokens that are trained on are those that were sampled, whatever it does between.
+type Roller interface {
+	// Next returns the next task; EOF says that there are no more. All rollouts of a group are of one task.
+	Next(ctx context.Context) (Task, error)
+	// Rollout makes one rollout of a task. It scores every conversation that it began with the policy. An error that is an
+	// InfraFailed lets the rollout begin again; any other one leaves the group out, because an invented score would train
+	// the model wrongly. It is called from several goroutines at once.
+	Rollout(ctx context.Context, task Task, policy *Policy) error
+}
+
+// RolloutSettings are the attributes that environments with rollouts of their own have besides Settings.
+type RolloutSettings struct {
+	MaxTurns        int64         `recipe:"max_turns" default:"16" min:"1" unit:"turns" doc:"Answers of the model in one conversation at most"`
+	RolloutTimeout  time.Duration `recipe:"rollout_timeout" default:"30m" min:"1s" doc:"How long one rollout may take, waiting for inference included; then it counts as infra_failed"`
+	RolloutAttempts int64         `recipe:"rollout_attempts" default:"3" min:"1" doc:"How often a rollout is begun whose environment fails (infra_failed), before its group is left out"`
+}
+
+func (s RolloutSettings) rollouts() RolloutSettings { return s }
+
+// RolloutConfig is the configuration of an environment with rollouts of its own: a struct that embeds Settings and
+// RolloutSettings.
+type RolloutConfig interface {
+	Config
+	rollouts() RolloutSettings
+}
+
+// TryDefineRollouts is TryDefine for an environment with rollouts of its own.
+func TryDefineRollouts[C RolloutConfig, E Roller](
+	name, summary string, open func(ctx context.Context, setup Setup[C]) (E, error), opts ...sdk.Option,
+) (*sdk.Definition, error) {
+	factory := factory(open, func(env E, c C, with rolling) roller {
+		return &owns{env: env, settings: c.rollouts(), rolling: with, bridge: newBridge(with.ask)}
+	})
+	return define.Try(kind.Environment, name, summary, outputs.Environment{}, factory, run[C], opts...)
+}
+
+// Policy is what one rollout asks. Its methods may be called from several goroutines at once.
+type Policy struct {
+	talk     talk
+	plan     sampling
+	limits   limits
+	maxTurns int
+
+	mu    sync.Mutex
+	chats []*Chat // in the order in which they were begun
+}
+
+// Chat is the conversation of one agent with the policy: one sequence that is trained on.
+type Chat struct {
+	Agent string
+
+	policy *Policy
+	mu     sync.Mutex
+	s      sequence
+	prompt string    // begins the conversation as it is; empty: messages do
+	said   []Message // since the last answer
+	scored bool
+	full   bool // nothing more fits
+}
+
+// Answering changes one answer.
+type Answering struct {
+	MaxTokens int64    `json:"max_tokens"` // 0: that of the block
+	Stop      []string `json:"stop"`       // nil: that of the block
+}
+
+// Chat returns the conversation of an agent, which it begins when there is none. Each agent has one in every rollout; the
+// groups of two agents are apart, because their scores cannot be compared.
+func (p *Policy) Chat(agent string) *Chat {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.chats {
+		if c.Agent == agent {
+			return c
+		}
+	}
+	c := &Chat{Agent: agent, policy: p}
+	p.chats = append(p.chats, c)
+	return c
+}
+
+// Prompt begins the conversation with a text that is sent as it is. Such a conversation has one answer.
+func (c *Chat) Prompt(text string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.s.turns > 0 || len(c.said) > 0 || c.prompt != "" {
+		return errors.New("a text without roles can only begin a conversation; use messages")
+	}
+	c.prompt = text
+	return nil
+}
+
+// Say adds what the model reads next.
+func (c *Chat) Say(messages ...Message) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.prompt != "" {
+		return errors.New("the conversation began with a text without roles, which has one answer; begin it with messages")
+	}
+	c.said = append(c.said, messages...)
+	return nil
+}
+
+// Answer lets the model answer what was said. When the conversation has no room for an answer, or has had max_turns of
+// them, the completion is empty and its Finish is "length".
+func (c *Chat) Answer(ctx context.Context, a Answering) (Completion, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.prompt == "" && len(c.said) == 0 {
+		return Completion{}, errors.New("the model was told nothing since its last answer; say something first")
+	}
+	if c.full || c.s.turns >= c.policy.maxTurns || c.prompt != "" && c.s.turns > 0 {
+		c.s.cut = true
+		return Completion{Finish: "length"}, nil
+	}
+	plan := c.policy.plan
+	if a.MaxTokens > 0 {
+		plan.MaxTokens = a.MaxTokens
+	}
+	if a.Stop != nil {
+		plan.Stop = a.Stop
+	}
+	q := question{messages: c.said}
+	if c.prompt != "" {
+		q = question{text: c.prompt}
+	}
+	got, err := c.policy.talk.answer(ctx, &c.s, q, plan, c.policy.limits)
+	if err != nil {
+		return Completion{}, err
+	}
+	if got == nil {
+		c.full = true
+		return Completion{Finish: "length"}, nil
+	}
+	c.said = nil
+	return *got, nil
+}
+
+// Score says how good the agent's conversation was; higher is better. Advantages, when they are not nil, hold one number
+// for each token of each answer, which trains it instead of what the trainer makes of the scores.
+func (c *Chat) Score(score float64, advantages [][]float64) error {
+	if math.IsNaN(score) || math.IsInf(score, 0) {
+		return notFinite(score)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.s.score, c.scored = score, true
+	if advantages == nil {
+		return nil
+	}
+	made, err := c.s.spread(advantages)
+	c.s.advantages = made
+	return err
+}
+
+// spread puts the advantages of answers where their tokens are; 0 stands on what the model has read.
+func (s *sequence) spread(advantages [][]float64) ([]float64, error) {
+	if len(advantages) != s.turns {
+		return nil, fmt.Errorf("advantages were given for %s of %d", count(len(advantages), "answer"), s.turns)
+	}
+	out := make([]float64, len(s.tokens))
+	for i, answer := range s.answers {
+		if got, want := len(advantages[i]), answer.End-answer.Start; got != want {
+			return nil, fmt.Errorf("answer %d has %d tokens and %s", i+1, want, count(got, "advantage"))
+		}
+		for j, a := range advantages[i] {
+			if math.IsNaN(a) || math.IsInf(a, 0) {
+				return nil, fmt.Errorf("an advantage of answer %d is %v, which is no finite number", i+1, a)
+			}
+			out[answer.Start+j] = a
+		}
+	}
+	return out, nil
+}
+
+// owns makes the rollouts of an environment that makes its own.
+type owns struct {
+	env      Roller
+	settings RolloutSettings
+	bridge   *bridge
+	rolling
+}
+
+func (r *owns) next(ctx context.Context) (Task, error) { return r.env.Next(ctx) }
+
+// roll makes the rollouts of one group at once.
+func (r *owns) roll(ctx, _ context.Context, task Task, p sampling, l limits) (*rolled, error) {
+	made := make([][]sequence, p.N)
+	errs := make([]error, p.N)
+	var wg sync.WaitGroup
+	for i := range made {
+		wg.Go(func() {
+			errs[i] = r.attempts(ctx, r.settings.RolloutAttempts, "a rollout", func() (err error) {
+				made[i], err = r.once(ctx, task, p, l)
+				return err
+			})
+		})
+	}
+	wg.Wait()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	var refused *refusal
+	for _, err := range errs {
+		if errors.As(err, &refused) { // no repetition changes it
+			return nil, err
+		}
+	}
+	out := &rolled{}
+	for _, list := range made {
+		out.sequences = append(out.sequences, list...)
+	}
+	if err := together(errs, "rollouts"); err != nil {
+		return nil, err
+	}
+	return out, out.complete(int(p.N))
+}
+
+// complete says that every agent has taken part in all rollouts of the group.
+func (r *rolled) complete(want int) error {
+	for _, part := range r.byAgent() {
+		if got := len(part.sequences); got != want {
+			err := fmt.Errorf("the agent %q has a conversation in %d of %d rollouts, and the scores of a group are compared "+
+				"with each other", part.sequences[0].agent, got, want)
+			return &unscored{text: err.Error(), causes: []error{err}}
+		}
+	}
+	return nil
+}
+
+// once makes one rollout within its time, and returns the sequences of its agents.
+func (r *owns) once(ctx context.Context, task Task, p sampling, l limits) ([]sequence, error) {
+	p.N = 1
+	within, cancel := context.WithTimeout(ctx, r.settings.RolloutTimeout)
+	defer cancel()
+	policy := &Policy{talk: talk{ask: r.ask, bridge: r.bridge, stages: r.stages}, plan: p, limits: l,
+		maxTurns: int(r.settings.MaxTurns)}
+	end := r.stages.act.begin()
+	err := r.env.Rollout(within, task, policy)
+	end()
+	if err != nil && ctx.Err() == nil && within.Err() != nil {
+		err = &InfraFailed{fmt.Errorf("the rollout took longer than rollout_timeout = %s: %w", r.settings.RolloutTimeout,
+			err)}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return policy.sequences()
+}
+
+// sequences are what the rollout leaves to train on.
+func (p *Policy) sequences() ([]sequence, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []sequence
+	for _, c := range p.chats {
+		s, err := c.sequence()
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, s)
+	}
+	if len(out) == 0 {
+		return nil, errors.New("the rollout has asked the policy nothing")
+	}
+	return out, nil
+}
+
+func (c *Chat) sequence() (sequence, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.s.turns == 0:
+		return sequence{}, fmt.Errorf("the model has given no answer as agent %q", c.Agent)
+	case !c.scored:
+		return sequence{}, fmt.Errorf("the conversation of agent %q has no score", c.Agent)
+	}
+	c.s.agent = c.Agent
+	return c.s, nil
+}

@@ -1,0 +1,105 @@
+"""What a rollout of an environment's own talks to: the policy, in one conversation for each agent.
+
+The plugin process holds the tokens. What the model has said stays as it was sampled, and only what stands between two
+answers is turned into tokens, by the server's chat template: the tokens that were sampled are those that are trained.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from .base import Completion, Message, Task
+
+Ask = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+
+
+class PolicyError(Exception):
+    """The policy cannot answer: the server has refused the request. Leave it alone: the group is then left out."""
+
+
+class Chat:
+    """One agent's conversation with the policy."""
+
+    def __init__(self, ask: Ask, loop: asyncio.AbstractEventLoop, agent: str, messages: Sequence[Message], prompt: str):
+        self.agent = agent
+        self.messages: list[Message] = [*messages] or ([{"role": "user", "content": prompt}] if prompt else [])
+        """The conversation so far."""
+        self.completions: list[Completion] = []
+        """The model's answers, in their order."""
+        self.reward: float | None = None
+        self.advantages: Sequence[Sequence[float]] | None = None
+        self._ask, self._loop, self._prompt = ask, loop, prompt
+        self._said: list[Message] = [*messages]
+
+    def say(self, text: str, role: str = "user") -> None:
+        """What the model reads next: an observation, another player's move, the result of a tool."""
+        self._said.append({"role": role, "content": text})
+        self.messages.append(self._said[-1])
+
+    async def answer(self, *, max_tokens: int = 0, stop: Sequence[str] | None = None) -> Completion:
+        """Lets the model answer. Where the conversation has no room for an answer, or has had max_turns of them, the
+        completion is empty and its finish is "length"."""
+        said, self._said = self._said, []
+        got = Completion(**await self._ask({
+            "agent": self.agent, "prompt": "" if self.completions else self._prompt,
+            "messages": [{"role": m["role"], "content": m["content"]} for m in said],
+            "max_tokens": max_tokens, "stop": None if stop is None else list(stop),
+        }))  # fmt: skip
+        self.completions.append(got)
+        self.messages.append({"role": "assistant", "content": got.text})
+        return got
+
+    def answer_now(self, *, max_tokens: int = 0, stop: Sequence[str] | None = None) -> Completion:
+        """answer for a rollout that is not asynchronous: it waits."""
+        coroutine = self.answer(max_tokens=max_tokens, stop=stop)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def score(self, reward: float, advantages: Sequence[Sequence[float]] | None = None) -> None:
+        """How good the conversation was; higher is better. advantages, one number for each token of each answer, train
+        the tokens instead of what the trainer makes of the rewards."""
+        self.reward, self.advantages = float(reward), advantages
+
+
+class Policy:
+    """The policy, for one rollout."""
+
+    def __init__(self, ask: Ask, loop: asyncio.AbstractEventLoop) -> None:
+        self._ask, self._loop = ask, loop
+        self.chats: dict[str, Chat] = {}
+
+    def chat(self, start: Task | str | Sequence[Message], agent: str = "") -> Chat:
+        """Begins the conversation of an agent, of which each has one in a rollout. A task's prompt is sent as it is and
+        allows one answer; start with messages, or with a text, which becomes the user's message, for more."""
+        if agent in self.chats:
+            raise ValueError(f"agent {agent!r} has a conversation in this rollout; go on with it")
+        prompt = ""
+        messages: Sequence[Message]
+        if isinstance(start, Task):
+            prompt, messages = start.prompt, start.messages
+        else:
+            messages = [{"role": "user", "content": start}] if isinstance(start, str) else start
+        self.chats[agent] = made = Chat(self._ask, self._loop, agent, messages, prompt)
+        return made
+
+    def settle(self, returned: object) -> list[dict[str, Any]]:
+        """The scores of all conversations, from what rollout returned: a number is that of those without one, a dict
+        has one for each agent."""
+        if isinstance(returned, dict):
+            for agent, reward in returned.items():
+                self.chats[agent].score(reward)
+        elif returned is not None:
+            for chat in self.chats.values():
+                if chat.reward is None:
+                    chat.score(number(returned, "rollout"))
+        return [{"agent": c.agent, "score": c.reward, "advantages": c.advantages and [list(a) for a in c.advantages]}
+                for c in self.chats.values()]  # fmt: skip
+
+
+def number(value: Any, method: str) -> float:
+    """What a method of the author's returned as a number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{method} returned {value!r}, which is no number") from None
