@@ -46,7 +46,15 @@ def sequences(b: Batch) -> list[tuple]:
         vectors = [b.tokens, b.trained, b.inference_logprobs, b.advantages]
         if b.ref_logprobs is not None:
             vectors.append(b.ref_logprobs)
-        numbers = (b.group, b.env, b.versions, b.has_logprobs, b.advantages_sent, b.temperature, b.scores.nan_to_num(99.0))
+        numbers = (
+            b.group,
+            b.env,
+            b.versions,
+            b.has_logprobs,
+            b.advantages_sent,
+            b.temperature,
+            b.scores.nan_to_num(99.0),
+        )
         out.append((*(tuple(v[part].tolist()) for v in vectors), *(str(x[i].tolist()) for x in numbers)))
     return out
 

@@ -1,8 +1,10 @@
-"""For tests of trainers: a small trajectory server with leases and faults to order, and groups that a tiny model could
-have sampled."""
+"""For tests of environments: a fake policy and the pytest fixture run_environment (see environment/testing.py). For
+tests of trainers: a small trajectory server with leases and faults to order, and groups that a tiny model could have
+sampled."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import queue
@@ -12,8 +14,25 @@ import threading
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlparse
+
+from .environment.testing import FakePolicy, Played, run
+
+try:
+    import pytest
+except ImportError:  # run and FakePolicy work without it
+    pass
+else:
+
+    @pytest.fixture
+    def run_environment(tmp_path: Path) -> Callable[..., list[Played]]:
+        """run, with a folder of the test's own."""
+        return functools.partial(run, state=tmp_path)
+
+
+__all__ = ["FakeAPI", "FakePolicy", "Played", "Supervisor", "make_group", "run", "wait_for"]
 
 VOCABULARY = 61
 

@@ -8,6 +8,7 @@ import inspect
 import os
 import re
 import sys
+import sysconfig
 import traceback
 import typing
 from pathlib import Path
@@ -18,6 +19,7 @@ from .base import Environment
 from .tools import tools_of
 
 PACKAGE = Path(__file__).resolve().parent
+_INSTALLED = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
 class LoadError(Exception):
@@ -108,7 +110,7 @@ def problem(error: BaseException) -> dict[str, Any]:
         if error.text:
             out["code"] = error.text.strip()
     elif own:
-        here = [f for f in own if os.sep + "site-packages" + os.sep not in f.filename] or own
+        here = [f for f in own if not f.filename.startswith(_INSTALLED)] or own
         out.update(file=here[-1].filename, line=here[-1].lineno or 0, code=(here[-1].line or "").strip())
         out["trace"] = "".join(traceback.format_list(own)).rstrip()
     return out

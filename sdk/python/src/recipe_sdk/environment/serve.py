@@ -122,16 +122,20 @@ class Server:
             self.tell("log", level=level, message=message)
 
         context = Context(name, Path(folder), Path(state), log)
-        environment = self.cls.__new__(self.cls)
-        environment.context = context
         try:
-            environment.settings = build(load.settings_of(self.cls), settings)
+            made = build(load.settings_of(self.cls), settings)
         except Exception as e:
             raise SettingsRefused from e
+        await self.open(context, made)
+        return {}
+
+    async def open(self, context: Context, settings: Any) -> None:
+        """Makes the environment and sets it up."""
+        environment = self.cls.__new__(self.cls)
+        environment.context, environment.settings = context, settings
         environment.__init__()  # type: ignore[misc]
         await self.call(environment.setup)
         self.environment = environment
-        return {}
 
     async def on_next(self) -> dict[str, Any] | None:
         """The next task; null: there are no more."""
@@ -159,10 +163,19 @@ class Server:
     async def on_rollout(self, task: int, rollout: int) -> list[dict[str, Any]]:
         """Makes one rollout; the scores of its conversations."""
         policy = Policy(lambda params: self.ask("answer", {"rollout": rollout, **params}), self.loop)
+        return await self.play(self.tasks[task], policy)
+
+    @property
+    def rolls_out(self) -> bool:
+        """Whether the environment has rollouts of several turns."""
+        return load.rolls_out(self.cls)
+
+    async def play(self, task: Task, policy: Policy) -> list[dict[str, Any]]:
+        """Makes one rollout with a policy; the scores of its conversations."""
         own = getattr(self.env, "rollout", None)
         if own is not None:
-            return policy.settle(await self.call(own, self.tasks[task], policy))
-        return policy.settle(await tools.rollout(self.env, self.tasks[task], policy, self.call_named))
+            return policy.settle(await self.call(own, task, policy))
+        return policy.settle(await tools.rollout(self.env, task, policy, self.call_named))
 
     async def call_named(self, method: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         """call with arguments by name."""
