@@ -143,3 +143,11 @@ chaos: ## kill engines and plugins at random, hundreds of times, and count what 
 	RECIPE_CHAOS=$(KILLS) $(GO) test -count 1 -v -timeout 60m -run 'TestEngineKilledAtEveryJournalWrite|TestRandomKills' ./engine/run
 	RECIPE_CHAOS=$$(($(KILLS) / 4)) $(GO) test -count 1 -v -timeout 60m -run TestRealRunSurvivesRandomKills ./cmd/recipe
 	$(GO) test -count 1 -v -timeout 60m -run TestNothingAcknowledgedIsLost ./plugins/trajectories/chaos -kills $(KILLS)
+
+.PHONY: test-verl e2e-verl
+test-verl: ## test trainer "verl" with real verl on the CPU, in an environment of its own; VERL=0.9.0 takes another version
+	VERL=$(VERL) scripts/test-verl.sh
+
+e2e-verl: build ## the end-to-end script with verl as the trainer
+	scripts/venv.sh verl
+	scripts/e2e.sh -run '^TestVerl'

@@ -10,6 +10,7 @@ import (
 	"github.com/recipe-rl/recipe/plugins/sync"
 	"github.com/recipe-rl/recipe/plugins/tiny"
 	"github.com/recipe-rl/recipe/plugins/trajectories"
+	"github.com/recipe-rl/recipe/plugins/verl"
 	"github.com/recipe-rl/recipe/plugins/vllm"
 	"github.com/recipe-rl/recipe/sdk"
 )
@@ -26,6 +27,7 @@ func builtins() []*sdk.Definition {
 		tiny.Inference(),
 		tiny.Trainer(),
 		trajectories.Plugin(),
+		verl.Plugin(),
 		vllm.Plugin(),
 		sglang.Plugin(),
 	}

@@ -15,11 +15,14 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // checkTimeout bounds the question of a plan: it needs no PyTorch, so an answer takes about a second.
 const checkTimeout = 30 * time.Second
+
+var missingModule = lazyregexp.New(`No module named '([^']+)'`)
 
 // Mistake is one that a program finds in its own settings: the names that lead to it, and what to do.
 type Mistake struct {
@@ -62,6 +65,9 @@ func Check(ctx context.Context, python, module string, source fs.FS, settings an
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("%s did not answer within %s", python, checkTimeout)
+		}
+		if missing := missingModule.FindStringSubmatch(stderr.String()); missing != nil {
+			return nil, fmt.Errorf("%s has no package %s", python, missing[1])
 		}
 		lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
 		return nil, fmt.Errorf("%s: %w: %s", python, err, lines[len(lines)-1])

@@ -18,7 +18,8 @@ func TestAProgramIsAskedAboutItsSettings(t *testing.T) {
 	}
 	source := fstest.MapFS{"strict.py": {Mode: 0o600, Data: []byte(`import json, sys
 given = json.load(open(sys.argv[2]))
-if given.get("crash"): raise SystemExit("no module called verl")
+if given.get("crash"): raise SystemExit("out of cheese")
+if given.get("import"): import no_such_package
 json.dump([{"path": ["config", name], "summary": name + " is unknown"} for name in given["config"]], sys.stdout)
 `)}}
 	problems, err := worker.Check(t.Context(), python, "strict", source, map[string]any{
@@ -28,8 +29,12 @@ json.dump([{"path": ["config", name], "summary": name + " is unknown"} for name 
 		t.Errorf("%+v, %v; want one problem of config.lr", problems, err)
 	}
 	_, err = worker.Check(t.Context(), python, "strict", source, map[string]any{"crash": true})
-	if err == nil || !strings.Contains(err.Error(), "no module called verl") {
+	if err == nil || !strings.Contains(err.Error(), "out of cheese") {
 		t.Errorf("%v; want the program's last line", err)
+	}
+	_, err = worker.Check(t.Context(), python, "strict", source, map[string]any{"import": true})
+	if err == nil || !strings.HasSuffix(err.Error(), "has no package no_such_package") {
+		t.Errorf("%v; want the package that is missing", err)
 	}
 	if _, err = worker.Check(t.Context(), "", "strict", source, nil); err == nil {
 		t.Error("without an interpreter nothing can be asked")

@@ -1,0 +1,44 @@
+package verl
+
+import (
+	"regexp"
+
+	"github.com/recipe-rl/recipe/sdk/trainer/worker"
+)
+
+// symptoms are failures that this block has settings against.
+func symptoms() []worker.Symptom {
+	return []worker.Symptom{
+		{
+			Pattern: regexp.MustCompile(`No module named '?(megatron|mbridge|transformer_engine)\b`),
+			Summary: "verl's Megatron engine needs packages that this Python lacks",
+			Remedy: "install megatron-core, mbridge and transformer-engine as verl's documentation says, and name the " +
+				"interpreter: runtime { python = … }; or use backend = \"fsdp2\"",
+		},
+		{
+			Pattern: regexp.MustCompile(`No module named '?(verl|ray|torch|transformers|tensordict|hydra|omegaconf|PIL)\b`),
+			Summary: "the Python of this block lacks a package that verl needs",
+			Remedy: "run recipe init, which makes an environment for blocks without a runtime; or install verl==" +
+				newestVersion + " and pillow into runtime.python",
+		},
+		{
+			Pattern: regexp.MustCompile(worker.MachineMemory), Summary: "the machine ran out of memory",
+			Remedy: "set config = { model = { lora_rank = 16 } }, lower actor.ppo_max_token_len_per_gpu, or use a smaller model",
+		},
+		{
+			Pattern: regexp.MustCompile(worker.GPUMemory), Summary: "the GPU ran out of memory",
+			Remedy: "lower actor.ppo_max_token_len_per_gpu in config by half; then actor.fsdp_config.param_offload and " +
+				"optimizer_offload, model.lora_rank = 16, or more GPUs: placement { gpus = 2 }",
+		},
+		{
+			Pattern: regexp.MustCompile(`NCCL error|ncclUnhandled|ncclSystemError`),
+			Summary: "the GPUs cannot speak with each other",
+			Remedy: "set torchrun_environment = { NCCL_DEBUG = \"INFO\" } and look at the worker's log; NCCL_P2P_DISABLE=1 " +
+				"tells whether it is the link between them",
+		},
+		{
+			Pattern: regexp.MustCompile(`No space left on device`), Summary: "a disk is full",
+			Remedy: "free space in the checkpoint directory; checkpoints { keep_last = 1 } keeps fewer",
+		},
+	}
+}

@@ -1,0 +1,85 @@
+"""One life of the trainer: verl's engine, the bridge, and the loop between them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from hydra.errors import InstantiationException
+from recipe_sdk import Bridge, leave, settings
+from recipe_sdk.errors import CheckpointError, WorkerError
+from recipe_sdk.ranks import default_device
+
+from . import cpu
+from .settings import merged
+
+
+def run(file: str, given: dict[str, Any]) -> None:
+    """Trains until the run ends, and leaves the process with its exit status."""
+    block = settings.from_dict({k: v for k, v in given.items() if k != "backend"}, settings.Settings)
+    cuda = torch.cuda.is_available()
+    timeout = timedelta(seconds=block.collective_timeout)
+    alone = {} if "WORLD_SIZE" in os.environ else {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+    if cuda:
+        torch.cuda.set_device(default_device())
+    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=timeout, **alone)  # verl needs one
+    try:
+        bridge = Bridge.open(block, early=imports)
+    except Exception:
+        leave(1)  # reported where the supervisor reads
+    error = None
+    try:
+        train(bridge, given["backend"])
+    except Exception as e:
+        error = e
+    leave(bridge.close(error))
+
+
+def imports() -> None:
+    """What takes seconds and needs no GPU."""
+    cpu.install()
+    import verl.workers.engine  # noqa: F401
+
+
+def train(bridge: Bridge[Any], backend: str) -> None:
+    """Builds the engine, resumes, and trains each batch."""
+    imports()
+    from .learner import Learner
+
+    flash = bridge.device.type == "cuda" and importlib.util.find_spec("flash_attn") is not None
+    if bridge.device.type == "cuda" and not flash:
+        bridge.events.emit("decided", what="attention", reason="flash-attn is not installed: PyTorch's attention over "
+                           "padded rows. With flash-attn rows are packed, which is faster")  # fmt: skip
+    try:
+        learner = Learner(merged(
+            bridge.settings, bridge.block, backend, cuda=bridge.device.type == "cuda", flash=flash
+        ), bridge)  # fmt: skip
+    except InstantiationException as e:  # of one of verl's dataclasses
+        checks = ["Change config = { … } of the block."]
+        raise WorkerError(f"verl refuses its configuration: {e}", checks, "config") from e
+    torch.manual_seed(bridge.block.seed + bridge.rank)
+    if found := bridge.resume():
+        if found.state["world"] != bridge.world:
+            raise CheckpointError(
+                f"{found.path} was written by {found.state['world']} processes, and this run has {bridge.world}: "
+                "verl's checkpoints are shards",
+                [f"Give the block {found.state['world']} GPUs again.",
+                 f"Or start anew from the weights: model = \"{found.path}\" in a new run."],
+            )  # fmt: skip
+        learner.load(found.path, found.state)
+    bridge.attach(
+        named=learner.named, logprobs=learner.logprobs, save=learner.save, state=learner.state, tied=learner.tied(),
+        sleep=partial(learner.move, "cpu"), wake=partial(learner.move, bridge.device.type), trained=learner.dtype,
+        reading=learner.reading, summary={"backend": backend},
+    )  # fmt: skip
+    for batch in bridge.batches():
+        metrics = learner.step(batch)
+        if metrics is None:
+            bridge.skipped("rollout_correction rejected every token of it")
+        else:
+            bridge.stepped(metrics)

@@ -1,0 +1,182 @@
+"""verl's configuration out of a block's: its own defaults, what the recipe says in its names, and what recipe decides.
+
+Imports neither torch nor verl: a plan asks for the mistakes (`--check`), and torch takes ten seconds to load.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib.util
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
+
+ACTOR, ALGORITHM = "actor_rollout_ref.actor", "algorithm"
+SHORT = {name: f"actor_rollout_ref.{name}" for name in ("actor", "model", "ref", "rollout")}
+INSTEAD: dict[str, str] = json.loads(Path(__file__).with_name("instead.json").read_text(encoding="utf-8"))
+NEEDS = {
+    "gae": "a critic", "remax": "the reward of a greedy completion", "gdpo": "rewards by name",
+    **dict.fromkeys(("optimal_token_baseline", "tir_optimal_token_baseline"), "the sum of squared probabilities"),
+}  # fmt: skip
+
+
+def package() -> Path:
+    """verl's folder, found without importing it."""
+    spec = importlib.util.find_spec("verl")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("No module named 'verl'")
+    return Path(spec.origin).parent
+
+
+def defaults(backend: str) -> DictConfig:
+    """verl's own defaults of a PPO trainer, as its main_ppo composes them."""
+    engine = backend if backend == "megatron" else "dp"
+    with initialize_config_dir(str(package() / "trainer" / "config"), version_base=None):
+        return compose("ppo_trainer", overrides=[f"model_engine={engine}"])
+
+
+def leaves(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every value of nested objects that is not an object itself, by the names that lead to it."""
+    if isinstance(tree, Mapping) and tree:
+        for name, value in tree.items():
+            yield from leaves(value, (*path, str(name)))
+    else:
+        yield path, tree
+
+
+def full(path: tuple[str, ...]) -> str:
+    """The name of a setting in verl's whole configuration: actor.optim.lr is short for actor_rollout_ref.actor.…"""
+    return ".".join((SHORT.get(path[0], path[0]), *path[1:])) if path else ""
+
+
+def instead(name: str) -> str | None:
+    """What says it in a recipe, where recipe does it itself."""
+    parts = name.split(".")
+    return next((w for n in range(len(parts), 0, -1) if (w := INSTEAD.get(".".join(parts[:n])))), None)
+
+
+@cache
+def fields(target: str) -> frozenset[str]:
+    """The fields of a dataclass of verl, those of its bases included, read from its source."""
+    module, _, wanted = target.rpartition(".")
+    found, folder = set[str](), package().joinpath(*module.split(".")[1:])
+    for file in sorted(folder.glob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]:
+        for node in ast.parse(file.read_text(encoding="utf-8")).body if file.exists() else ():
+            if isinstance(node, ast.ClassDef) and node.name == wanted:
+                found |= {
+                    n.target.id for n in node.body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)
+                }
+                for base in node.bases:
+                    found |= fields(f"{module}.{base.id}") if isinstance(base, ast.Name) else set()
+    return frozenset(found)
+
+
+def unknown(name: str, base: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The first part of a setting's name that verl does not have, and one that it has and that is like it."""
+    node: Any = base
+    for part in name.split("."):
+        if not isinstance(node, Mapping) or not node:
+            return None  # verl leaves open what is in it
+        known = {*map(str, node), *fields(str(node.get("_target_", "")))}
+        if part not in known:
+            return part, next(iter(difflib.get_close_matches(part, sorted(known), 1)), "")
+        node = node.get(part)
+    return None
+
+
+def mistakes(given: Mapping[str, Any], backend: str) -> list[dict[str, Any]]:
+    """What is wrong with `config = {…}`, as recipe's plan shows it. A setting of what recipe does itself is one, unless
+    it is verl's default, so that a whole file of verl's can be pasted."""
+    base: Any = OmegaConf.to_container(defaults(backend))
+    out: list[dict[str, Any]] = []
+
+    def add(path: tuple[str, ...], summary: str, detail: str) -> None:
+        out.append({"path": ["config", *path], "summary": summary, "detail": detail})
+
+    for path, value in leaves(given):
+        name = full(path)
+        own = base
+        for part in name.split("."):
+            own = own.get(part) if isinstance(own, Mapping) else None
+        if path[:1] in (("defaults",), ("hydra",)) and stock(path, value):
+            continue
+        if (way := instead(name)) is not None:
+            if value not in (own, None, {}):
+                add(path, f"{name} is set in another way in a recipe", f"Remove it here. Instead: {way}.")
+        elif path and (odd := unknown(name, base)) is not None:
+            add(
+                path,
+                f"verl has no setting {name}",
+                f"{odd[0]} is unknown" + (f"; is {odd[1]} meant?" if odd[1] else "."),
+            )
+    estimator = str(given.get("algorithm", {}).get("adv_estimator", "grpo"))
+    if estimator in NEEDS:
+        add(("algorithm", "adv_estimator"), f"{estimator} needs {NEEDS[estimator]}, which this trainer does not have",
+            "Choose grpo, rloo, reinforce_plus_plus, opo, … or use trainer \"grpo\".")  # fmt: skip
+    return out
+
+
+def stock(path: tuple[str, ...], value: Any) -> bool:
+    """Whether it is Hydra's list of a file of verl's own, or says no more than that verl's defaults come first."""
+    text = (package() / "trainer" / "config" / "ppo_trainer.yaml").read_text(encoding="utf-8")
+    own = OmegaConf.to_container(OmegaConf.create(text))
+    return value in (own.get(path[0]), ["ppo_trainer", "_self_"]) if len(path) == 1 else path[0] == "hydra"
+
+
+def merged(given: Mapping[str, Any], block: Any, backend: str, *, cuda: bool, flash: bool) -> DictConfig:
+    """The whole configuration. Beside verl's defaults: strategy, model and number of steps are the block's; the
+    estimator is grpo, and micro-batches are filled by tokens unless their size is given. Without FlashAttention rows
+    are padded; a CPU computes in float32 and compiles nothing."""
+    base = defaults(backend)
+    OmegaConf.set_struct(base, False)
+    padded = {"use_remove_padding": False, "override_config": {"attn_implementation": "sdpa"}}
+    exact = {"param_dtype": "fp32", "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
+    engine = {} if cuda else {"use_torch_compile": False, "mixed_precision": exact}
+    first = {
+        "actor_rollout_ref": {
+            "model": {} if flash else padded,
+            "actor": {"use_dynamic_bsz": True, **({} if cuda else {"use_torch_compile": False})},
+        },
+        "algorithm": {"adv_estimator": "grpo"},
+    }  # fmt: skip
+    if backend != "megatron":
+        first["actor_rollout_ref"]["actor"]["fsdp_config"] = engine
+        first["actor_rollout_ref"]["ref"] = {"fsdp_config": dict(engine)}
+    user: dict[str, Any] = {"actor_rollout_ref": {}}
+    for name, value in given.items():
+        if name == "actor_rollout_ref":
+            user[name].update(value)
+        elif name in SHORT:
+            user["actor_rollout_ref"][name] = value
+        elif name == ALGORITHM:
+            user[name] = value
+    actor = user["actor_rollout_ref"].get("actor", {})
+    if {"ppo_micro_batch_size", "ppo_micro_batch_size_per_gpu"} & set(actor):
+        first["actor_rollout_ref"]["actor"]["use_dynamic_bsz"] = False
+    last = {"actor_rollout_ref": {
+        "model": {"path": block.model.path, "load_tokenizer": False, "lora": {"merge": True}},
+        "actor": {"strategy": backend, "optim": {"total_training_steps": block.steps}},
+        "ref": {"strategy": backend},
+    }}  # fmt: skip
+    out = OmegaConf.merge(base, first, whole(user, OmegaConf.to_container(base)), last)
+    assert isinstance(out, DictConfig)
+    correction = out.algorithm.rollout_correction
+    if correction.bypass_mode:  # as verl's apply_bypass_mode
+        policy = out.actor_rollout_ref.actor.policy_loss
+        policy.loss_mode, policy.rollout_correction = "bypass_mode", OmegaConf.to_container(correction)
+    return out
+
+
+def whole(value: Any, like: Any) -> Any:
+    """Numbers of a recipe have one type: a whole number is an integer where verl's default is not a fraction."""
+    if isinstance(value, Mapping):
+        return {k: whole(v, like.get(k) if isinstance(like, Mapping) else None) for k, v in value.items()}
+    if isinstance(value, list):
+        return [whole(v, None) for v in value]
+    return int(value) if isinstance(value, float) and value.is_integer() and not isinstance(like, float) else value

@@ -1,0 +1,79 @@
+"""What is refused before anything starts, and what reaches verl."""
+
+from types import SimpleNamespace
+
+import pytest
+from omegaconf import OmegaConf
+
+from recipe_verl import settings
+
+BLOCK = SimpleNamespace(model=SimpleNamespace(path="/models/tiny"), steps=7)
+
+
+@pytest.mark.parametrize(("given", "path", "words"), [
+    ({"actor": {"optim": {"lrr": 1e-5}}}, "config.actor.optim.lrr", "is lr meant?"),
+    ({"actor": {"fsdp_config": {"mixed_precison": {}}}}, "config.actor.fsdp_config.mixed_precison", "mixed_precision"),
+    ({"algo": {"gamma": 1.0}}, "config.algo.gamma", "is algorithm meant?"),
+    ({"actor_rollout_ref": {"rollout": {"n": 8}}}, "config.actor_rollout_ref.rollout.n", "group_size"),
+    ({"rollout": {"temperature": 0.7}}, "config.rollout.temperature", "the environment's sampling"),
+    ({"data": {"train_batch_size": 16}}, "config.data.train_batch_size", "prompts × group_size"),
+    ({"trainer": {"nnodes": 2}}, "config.trainer.nnodes", "one machine"),
+    ({"trainer": {"n_gpus_per_node": 4}}, "config.trainer.n_gpus_per_node", "placement { gpus"),
+    ({"reward": {"num_workers": 3}}, "config.reward.num_workers", "the environment, which scores"),
+    ({"actor": {"grad_clip": 0.5}}, "config.actor.grad_clip", "actor.optim.clip_grad"),
+    ({"model": {"path": "org/m"}}, "config.model.path", "model of the block"),
+    ({"model_engine": "megatron"}, "config.model_engine", "backend"),
+    ({"defaults": ["ppo_trainer", {"override model_engine": "megatron"}]}, "config.defaults", "backend"),
+    ({"algorithm": {"adv_estimator": "gae"}}, "config.algorithm.adv_estimator", "a critic"),
+])  # fmt: skip
+def test_a_mistake_is_told_with_its_place_and_what_to_do(given, path, words):
+    (found,) = settings.mistakes(given, "fsdp2")
+    assert ".".join(found["path"]) == path
+    assert words in found["summary"] + found["detail"]
+
+
+def test_what_is_verls_default_may_stand_in_a_pasted_file():
+    """verl's own files, as they are, but for the estimator that needs a critic."""
+    folder = settings.package() / "trainer" / "config"
+    for name in ("ppo_trainer.yaml", "_generated_ppo_trainer.yaml"):
+        given = OmegaConf.to_container(OmegaConf.load(folder / name))
+        given["algorithm"]["adv_estimator"] = "grpo"
+        assert settings.mistakes(given, "fsdp2") == []
+
+
+def test_fields_that_only_a_dataclass_has_are_known():
+    assert settings.mistakes({"actor": {"fsdp_config": {"mixed_precision": {"param_dtype": "bf16"}}}}, "fsdp2") == []
+    assert settings.mistakes({"model": {"override_config": {"attn_implementation": "sdpa"}}}, "fsdp2") == []
+
+
+def test_what_the_recipe_says_reaches_verl():
+    given = {
+        "actor": {"optim": {"lr": 1.0, "betas": [0.9, 0.95]}, "ppo_mini_batch_size": 4.0, "ppo_epochs": 2.0},
+        "actor_rollout_ref": {"model": {"lora_rank": 8.0}}, "algorithm": {"norm_adv_by_std_in_grpo": False},
+    }  # fmt: skip
+    c = settings.merged(given, BLOCK, "fsdp2", cuda=True, flash=True)
+    actor, model = c.actor_rollout_ref.actor, c.actor_rollout_ref.model
+    assert (actor.optim.lr, actor.ppo_mini_batch_size, actor.ppo_epochs) == (1.0, 4, 2)
+    assert isinstance(actor.ppo_mini_batch_size, int) and isinstance(actor.optim.lr, float)
+    assert (actor.strategy, actor.optim.total_training_steps, actor.use_dynamic_bsz) == ("fsdp2", 7, True)
+    assert (model.path, model.lora_rank, model.lora.merge) == ("/models/tiny", 8, True)
+    assert c.algorithm.adv_estimator == "grpo" and c.algorithm.norm_adv_by_std_in_grpo is False
+    assert model.use_remove_padding is True and actor.fsdp_config.use_torch_compile is True
+
+
+def test_a_size_of_micro_batches_turns_filling_by_tokens_off():
+    c = settings.merged({"actor": {"ppo_micro_batch_size_per_gpu": 2}}, BLOCK, "fsdp2", cuda=False, flash=False)
+    actor, model = c.actor_rollout_ref.actor, c.actor_rollout_ref.model
+    assert actor.use_dynamic_bsz is False and actor.ppo_micro_batch_size_per_gpu == 2
+    assert actor.fsdp_config.mixed_precision.param_dtype == "fp32" and actor.fsdp_config.use_torch_compile is False
+    assert model.use_remove_padding is False and model.override_config.attn_implementation == "sdpa"
+
+
+def test_megatron_has_its_own_settings():
+    assert settings.mistakes({"actor": {"megatron": {"tensor_model_parallel_size": 2}}}, "megatron") == []
+    (found,) = settings.mistakes({"actor": {"megatron": {"tensor_model_parallel_size": 2}}}, "fsdp2")
+    assert "megatron is unknown" in found["detail"]
+    c = settings.merged(
+        {"actor": {"megatron": {"tensor_model_parallel_size": 2}}}, BLOCK, "megatron", cuda=True, flash=True
+    )
+    assert c.actor_rollout_ref.actor.megatron.tensor_model_parallel_size == 2
