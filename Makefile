@@ -65,7 +65,8 @@ test-environments:
 	@$(MAKE) --no-print-directory test-go TIMEOUT=30m TESTED='./plugins/openenv ./plugins/ors'
 
 test-python:
-	scripts/test-python.sh
+	scripts/venv.sh kernels
+	RECIPE_TRITON=$$(echo $(CURDIR)/.cache/venv-kernels/lib/python3*/site-packages) scripts/test-python.sh
 
 lint: lint-go lint-python ## gofmt, go vet, golangci-lint; ruff for Python
 

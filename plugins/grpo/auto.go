@@ -69,11 +69,11 @@ func (s modelShape) fixedBytes(dtype, optimizer string, published bool) float64 
 
 // activationBytes are kept by a row's forward pass for its backward pass.
 func (s modelShape) activationBytes(r running) float64 {
-	width, factor := bytesOf(r.compute), 1.1
-	if r.compiled {
-		factor = 1
+	width := bytesOf(r.compute)
+	layer := 1.1 * float64(8*s.Hidden+4*s.FFN) * width
+	if r.compiled { // the product of gate and up is calculated again instead of kept
+		layer = float64(8*s.Hidden+3*s.FFN) * width
 	}
-	layer := float64(8*s.Hidden+4*s.FFN) * width * factor
 	if r.checkpointing {
 		return float64(r.rows) * (float64(s.Layers*s.Hidden)*bytesOf(r.dtype) + layer)
 	}

@@ -87,7 +87,7 @@ func TestThePlanSaysWhatIsLeftToTheWorker(t *testing.T) {
 	}
 	c := Config{Common: worker.Common{Model: "Qwen/Qwen2.5-1.5B-Instruct", BatchSize: 64, MaxLength: 2048},
 		Lora: &Lora{Rank: 64}}
-	const want = "weights in bfloat16 (arithmetic in bfloat16): with 95.9 GiB, activations kept in " +
+	const want = "weights in bfloat16 (arithmetic in bfloat16): with 79.3 GiB, activations kept in " +
 		"rows of 32768 tokens; " +
 		"down to 5.0 GiB, activations recomputed in rows of 2048 tokens"
 	if got := note(c); !strings.HasSuffix(got, want) {

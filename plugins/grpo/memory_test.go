@@ -22,13 +22,12 @@ func TestThePlansMemoryIsThatOfRunsOnAGPU(t *testing.T) {
 		copied  bool    // inference copied the merged weights
 		peak    float64 // GiB
 	}{
-		"full, bfloat16, 16k":                   {compute("bfloat16", "bfloat16", off, 16384, 1024, on), 0, false, 53},
-		"full, bfloat16, 32k":                   {compute("bfloat16", "bfloat16", off, 32768, 1024, on), 0, false, 89},
-		"full, bfloat16, 32k, chunks of 4,096":  {compute("bfloat16", "bfloat16", off, 32768, 4096, on), 0, false, 85.67},
-		"full, float32 master, 16k":             {compute("float32", "bfloat16", off, 16384, 1024, on), 0, false, 69},
-		"full, float32 master, 32k, 4,096":      {compute("float32", "bfloat16", off, 32768, 4096, on), 0, false, 103.07},
+		"full, bfloat16, 16k, 4,096":            {compute("bfloat16", "bfloat16", off, 16384, 4096, on), 0, false, 46.29},
+		"full, bfloat16, 32k, 4,096":            {compute("bfloat16", "bfloat16", off, 32768, 4096, on), 0, false, 77.82},
+		"full, bfloat16, recomputed, 8k":        {compute("bfloat16", "bfloat16", on, 8192, 1024, on), 0, false, 13.93},
+		"full, bfloat16, recomputed, 16k":       {compute("bfloat16", "bfloat16", on, 16384, 1024, on), 0, false, 14.75},
 		"full, float32, recomputed, 8k":         {compute("float32", "float32", on, 8192, 1024, off), 0, false, 32},
-		"LoRA 64, bfloat16, 32k, 4,096":         {compute("bfloat16", "bfloat16", off, 32768, 4096, on), 64, false, 78.14},
+		"LoRA 64, bfloat16, 32k, 4,096":         {compute("bfloat16", "bfloat16", off, 32768, 4096, on), 64, false, 70.29},
 		"LoRA 64, float32, recomputed, 8k":      {compute("float32", "float32", on, 8192, 1024, off), 64, false, 11},
 		"LoRA 64, gsm8k.hcl's, with its copies": {compute("float32", "bfloat16", on, 8192, 1024, off), 64, true, 14.1},
 	} {

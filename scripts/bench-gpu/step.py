@@ -21,19 +21,23 @@ import time
 from pathlib import Path
 
 BF16 = {"model": {"dtype": "bfloat16"}}
-SAVING = {"model": {"dtype": "bfloat16", "gradient_checkpointing": True, "row_tokens": 8192, "head_chunk": 1024}}
-#: What a recipe would say. `lengths` and `squeeze` are of this program: what is trained on, and GiB that disappear
-#: after the worker has decided how to run.
+SAVING = {"model": {"dtype": "bfloat16", "gradient_checkpointing": True, "row_tokens": 16384, "head_chunk": 1024}}
+LORA = {"lora": {"rank": 64, "alpha": 32}}
+#: What a recipe would say. The rest is of this program: `shape` says what is trained, `sequences`, `length` and
+#: `lengths` on what, `squeeze` how many GiB disappear after the worker has decided how to run.
 CASES: dict[str, dict] = {
     "full": BF16,
     "full16k": {"model": {"dtype": "bfloat16", "row_tokens": 16384}},
     "master": {},
-    "lora": {"lora": {"rank": 64, "alpha": 32}},
-    "lora-kl": {"lora": {"rank": 64, "alpha": 32}, "kl": {"coefficient": 0.001}},
+    "lora": LORA,
+    "lora-kl": {**LORA, "kl": {"coefficient": 0.001}},
     "memory": SAVING,
-    "memory16k": {"model": {**SAVING["model"], "row_tokens": 16384}},
+    "memory8k": {"model": {**SAVING["model"], "row_tokens": 8192}},
     "ragged": {**BF16, "lengths": "ragged"},
     "squeezed": {"squeeze": 100},
+    "7B-lora-8k": {**LORA, "shape": "7B", "sequences": 8, "length": 8192},
+    "7B-lora-32k": {**LORA, "shape": "7B", "sequences": 2, "length": 32768},
+    "7B-full-8k": {**BF16, "shape": "7B", "sequences": 8, "length": 8192},
     "plain": {"model": {"dtype": "bfloat16", "compile": False, "row_tokens": 16384}},
 }
 SHAPES = {
@@ -41,6 +45,8 @@ SHAPES = {
                  num_key_value_heads=2),
     "1.5B": dict(vocab_size=151936, hidden_size=1536, intermediate_size=8960, num_hidden_layers=28,
                  num_attention_heads=12, num_key_value_heads=2),
+    "7B": dict(vocab_size=152064, hidden_size=3584, intermediate_size=18944, num_hidden_layers=28,
+               num_attention_heads=28, num_key_value_heads=4, tie_word_embeddings=False),
 }  # fmt: skip
 
 
@@ -108,7 +114,8 @@ def stepper(directory: str, options: argparse.Namespace, settings: dict):
     from worker.step import Stepper
 
     path = Path(directory) / "model"
-    Qwen2Config(**SHAPES[options.shape], tie_word_embeddings=True, max_position_embeddings=32768).save_pretrained(path)
+    common = {"tie_word_embeddings": True, "max_position_embeddings": 32768}
+    Qwen2Config(**{**common, **SHAPES[options.shape]}).save_pretrained(path)
     c = config.from_dict(fields.merge({
         "model": {"path": str(path), "random_init": True, "device": options.device},
         "kl": {"coefficient": 0.0}, "data": {"url": "http://unused"}, "optimizer": {"learning_rate": 1e-6},
@@ -124,10 +131,12 @@ def measure(options: argparse.Namespace, name: str) -> dict:
     """One case."""
     began = time.perf_counter()
     import torch
-    from worker import compiled, metrics
+    from worker import compiled, host, metrics
 
     settings = dict(CASES[name.removesuffix("-warm")])
     kind, squeeze = settings.pop("lengths", "equal"), settings.pop("squeeze", 0)
+    for option in ("shape", "sequences", "length"):
+        setattr(options, option, settings.pop(option, getattr(options, option)))
     imported = time.perf_counter() - began
     with tempfile.TemporaryDirectory() as directory:
         s, summary = stepper(directory, options, settings)
@@ -146,6 +155,7 @@ def measure(options: argparse.Namespace, name: str) -> dict:
         return time.perf_counter() - start, {**report, **phases}
 
     warm_up = s.warm_up(s.config)
+    host.settle(device, 0)
     spent = compiling(12)
     held = None
     if squeeze and cuda:

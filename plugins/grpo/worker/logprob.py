@@ -7,7 +7,9 @@ forward keeps one number per token, backward computes the chunk's logits again.
 from __future__ import annotations
 
 import functools
+import importlib.util
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -83,6 +85,18 @@ def _kernels(compiled: bool):
     return torch.compile(_forward), torch.compile(_backward)
 
 
+def _one_pass(o: HeadOptions, weight: Tensor, bias: Tensor | None) -> Any:
+    """The kernels that go over the logits once, where they serve: on a GPU, for heads without a bias or a cap."""
+    if not (o.compile and weight.is_cuda and TRITON) or bias is not None or o.softcap or o.squared:
+        return None
+    from . import head_kernels
+
+    return head_kernels
+
+
+TRITON = importlib.util.find_spec("triton") is not None
+
+
 def _any_length(o: HeadOptions, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
     """The tensors, of which the compiler is told that their length changes. The vocabulary does not: loops over it
     have a known end, and one compilation serves all chunks."""
@@ -111,16 +125,21 @@ class _Head(torch.autograd.Function):
         b = bias.to(dtype) if bias is not None else None
         wide, n = _wide(dtype), len(label)
         warm = temperature.to(wide)
+        kernels = _one_pass(o, weight, bias) if wide == torch.float32 else None
         forward, _ = _kernels(o.compile and hidden.is_cuda)
         lp, lse = hidden.new_empty(n, dtype=wide), hidden.new_empty(n, dtype=wide)
         entropy = hidden.new_zeros(n if o.entropy else 0, dtype=wide)
         squared = hidden.new_zeros(n if o.squared else 0, dtype=wide)
         for i in range(0, n, o.chunk):
             part = slice(i, i + o.chunk)
-            lp[part], lse[part], e, s = forward(
-                *_any_length(o, h[part] @ w.t()), b, *_any_length(o, label[part], warm[part]), o.scale, o.softcap,
-                o.entropy, o.squared,
-            )  # fmt: skip
+            if kernels is not None:
+                lp[part], lse[part], e = kernels.forward(h[part] @ w.t(), label[part], o.scale / warm[part])
+                s = None
+            else:
+                lp[part], lse[part], e, s = forward(
+                    *_any_length(o, h[part] @ w.t()), b, *_any_length(o, label[part], warm[part]), o.scale, o.softcap,
+                    o.entropy, o.squared,
+                )  # fmt: skip
             if o.entropy:
                 entropy[part] = e
             if o.squared:
@@ -135,6 +154,7 @@ class _Head(torch.autograd.Function):
         hidden, weight, bias, label, warm, lse, entropy = ctx.saved_tensors
         o, dtype = ctx.o, ctx.dtype
         need_h, need_w, need_b = ctx.needs_input_grad[:3]
+        kernels = _one_pass(o, weight, bias) if lse.dtype == torch.float32 else None
         _, backward = _kernels(o.compile and hidden.is_cuda)
         inward = o.entropy and o.entropy_gradient
         h, w = hidden.to(dtype), weight.to(dtype)
@@ -146,7 +166,10 @@ class _Head(torch.autograd.Function):
             part = slice(i, i + o.chunk)
             given = (label[part], warm[part], lse[part], g_lp[part], entropy[part] if inward else None,
                      g_entropy[part] if inward else None)  # fmt: skip
-            d = backward(*_any_length(o, h[part] @ w.t()), b, *_any_length(o, *given), o.scale, o.softcap)
+            if kernels is not None:
+                d = kernels.backward(h[part] @ w.t(), given[0], o.scale / given[1], *given[2:])
+            else:
+                d = backward(*_any_length(o, h[part] @ w.t()), b, *_any_length(o, *given), o.scale, o.softcap)
             if need_h:
                 grad_h[part] = d @ w
             if need_w:

@@ -39,6 +39,7 @@ class Policy(nn.Module):
         self.head_options = head
         self.autocast = autocast
         self.checkpointing = self.compiled = False
+        self.kernels = attention.Kernels()
 
     def run_as(self, choice: auto.Choice) -> None:
         """Takes over what was decided of memory and speed."""
@@ -54,6 +55,14 @@ class Policy(nn.Module):
             compiled.plain(self.backbone)
         self.checkpointing, self.compiled = choice.gradient_checkpointing, choice.compile
         self.head_options = replace(self.head_options, chunk=choice.head_chunk, compile=choice.compile)
+
+    def try_kernels(self, device: torch.device, dtype: torch.dtype) -> str:
+        """Looks which attention kernels work here; what to say of it."""
+        c = self.causal.config
+        width = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
+        heads = c.num_attention_heads
+        refused = self.kernels.check(device, dtype, heads, getattr(c, "num_key_value_heads", None) or heads, width)
+        return f"; cuDNN's for sequences of one length is not used: {refused}" if refused else ""
 
     def longest_row(self, longest: int) -> int:
         """Most tokens that a row should have when the longest sequence has so many; 0: any number. Without a
@@ -100,7 +109,7 @@ class Policy(nn.Module):
         with cast:
             hidden = self.backbone(
                 input_ids=row.ids, position_ids=row.position_ids, attention_mask=None, use_cache=False,
-                **attention.arguments(self.implementation, row),
+                **attention.arguments(self.implementation, row, self.kernels.choose(row)),
             ).last_hidden_state[0]  # fmt: skip
         picked = hidden.index_select(0, row.read)
         out = self.causal.get_output_embeddings()
@@ -180,6 +189,8 @@ def load_policy(c: Config, device: torch.device, world: int = 1) -> tuple[Policy
     if c.lora.rank:
         model = adapt(model, c, world)
     policy = Policy(model, implementation, head_options(policy_config(model), compute), autocast)
+    if implementation == "varlen":
+        why += policy.try_kernels(device, compute)
     verify_head(policy, device)
     trained = sum(p.numel() for p in policy.parameters() if p.requires_grad)
     total = sum(p.numel() for p in policy.parameters())

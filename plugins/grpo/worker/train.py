@@ -15,7 +15,7 @@ from recipe_sdk.fields import ConfigError, changed
 from recipe_sdk.groups import Group
 from torch import Tensor
 
-from . import batch, checkpoint, compiled, config, metrics, model, objective, optim, turns, weights
+from . import batch, checkpoint, compiled, config, host, metrics, model, objective, optim, turns, weights
 from .batch import Batch
 from .config import Config
 from .memory import Memory
@@ -75,6 +75,7 @@ class Trainer:
         batches = self.bridge.batches(build)
         self.bridge.connect()  # environments start while this compiles
         self.warm_up()
+        host.settle(self.bridge.device, self.config.threads)
         for b in batches:
             self.train(b)
 

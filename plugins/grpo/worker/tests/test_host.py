@@ -1,0 +1,26 @@
+"""What is settled on the CPU before the first step on a GPU."""
+
+import gc
+
+import pytest
+import torch
+
+from worker import host
+
+
+@pytest.fixture
+def threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+    gc.unfreeze()
+
+
+@pytest.mark.parametrize(("device", "given", "want", "frozen"), [
+    ("cuda", 0, 1, True), ("cuda", 3, 3, True), ("cpu", 0, 3, False),
+])  # fmt: skip
+def test_one_thread_beside_a_gpu_where_nothing_says_how_many(threads, device, given, want, frozen):
+    host.settle(torch.device(device), given)
+    assert torch.get_num_threads() == want
+    assert (gc.get_freeze_count() > 0) == frozen
