@@ -73,6 +73,8 @@ class ReadOptions:
 def _numbers(value: object, what: str) -> list[float]:
     if not isinstance(value, list):
         raise GroupRejected("shape", f"{what} is {type(value).__name__}, expected a list of numbers")
+    if set(map(type, value)) == {float} and all(map(math.isfinite, value)) and max(map(abs, value)) <= LARGEST:
+        return value  # the usual case, ten times faster: there is one for each token
     return [_number(x, what) for x in value]
 
 
@@ -106,7 +108,28 @@ def _at(values: object, positions: list[int], tokens: int, what: str) -> list[fl
     if not isinstance(values, list) or len(values) != tokens:
         found = f"{len(values)} entries" if isinstance(values, list) else type(values).__name__
         raise GroupRejected("shape", f"{what} has {found} for {tokens} tokens")
-    return _numbers([values[t] for t in positions], what)
+    whole = bool(positions) and positions[-1] - positions[0] + 1 == len(positions)  # without a gap
+    chosen = values[positions[0] : positions[-1] + 1] if whole else [values[t] for t in positions]
+    return _numbers(chosen, what)
+
+
+def _ids(tokens: object) -> bool:
+    """Whether these are token ids."""
+    if not isinstance(tokens, list) or not tokens:
+        return False
+    if set(map(type, tokens)) != {int} and not all(isinstance(t, int) for t in tokens):
+        return False
+    return bool(min(tokens) >= 0 and max(tokens) <= LARGEST_ID)
+
+
+def _trained(mask: list[Any]) -> list[int]:
+    """Positions that are trained. Most masks are a prompt that is not and a completion that is."""
+    first = 0
+    while first < len(mask) and mask[first] == IGNORED:
+        first += 1
+    if mask.count(IGNORED) == first:
+        return list(range(first, len(mask)))
+    return [t for t, m in enumerate(mask) if m != IGNORED]
 
 
 def read_advantage(value: object, tokens: int, trained: list[int], layout: str) -> list[float] | None:
@@ -175,6 +198,8 @@ def _behavior(logprobs: object, positions: list[int], tokens: int, need: bool) -
             )
         return [math.nan] * len(positions)
     values = _at(logprobs, positions, tokens, "inference_logprobs")
+    if not values or max(values) <= 1e-3:
+        return values
     if any(v > 1e-3 and v != NO_LOGPROB for v in values):
         raise GroupRejected("positive_logprob", f"inference_logprobs holds {max(values)}, a probability above 1")
     known = [v if v <= 1e-3 else math.nan for v in values]
@@ -186,17 +211,13 @@ def _behavior(logprobs: object, positions: list[int], tokens: int, need: bool) -
 def read_completion(raw: dict[str, Any], i: int, fields: dict[str, list[Any] | None], o: ReadOptions) -> Completion:
     """Sequence i of a group. `fields`: the optional per-sequence lists."""
     tokens, mask, score = raw["tokens"][i], raw["masks"][i], raw["scores"][i]
-    if (
-        not isinstance(tokens, list)
-        or not tokens
-        or not all(isinstance(t, int) and 0 <= t <= LARGEST_ID for t in tokens)
-    ):
+    if not _ids(tokens):
         raise GroupRejected("tokens", f"tokens must be non-empty lists of token ids from 0 to {LARGEST_ID}")
     if o.vocabulary and max(tokens) >= o.vocabulary:
         raise GroupRejected("tokens", f"token id {max(tokens)} is outside the model's vocabulary of {o.vocabulary}")
     if not isinstance(mask, list) or len(mask) != len(tokens):
         raise GroupRejected("shape", f"masks[{i}] and tokens[{i}] have different lengths")
-    trained = [t for t, m in enumerate(mask) if m != IGNORED]
+    trained = _trained(mask)
     prompt = trained[0] if trained else len(tokens)
     for limit, length, what in (
         (o.max_length, len(tokens), "max_length"),
@@ -210,7 +231,7 @@ def read_completion(raw: dict[str, Any], i: int, fields: dict[str, list[Any] | N
     sent = read_advantage((fields["advantages"] or [None] * (i + 1))[i], len(tokens), trained, o.advantage_layout)
     if o.mask_truncated and o.eos and trained and tokens[trained[-1]] not in o.eos:
         trained, sent = [], None
-    positions = [t for t in trained if t > 0]
+    positions = trained[1:] if trained[:1] == [0] else trained
     if sent is not None and len(positions) < len(trained):
         sent = sent[1:]
     ref = (fields["ref_logprobs"] or [None] * (i + 1))[i]
