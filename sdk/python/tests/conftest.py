@@ -53,7 +53,7 @@ def server(runapi):
 
 @pytest.fixture
 def api():
-    """Makes trajectory servers with faults to order and closes them."""
+    """Makes trajectory servers with configurable faults, and closes them."""
     made = []
 
     def make(**kwargs):

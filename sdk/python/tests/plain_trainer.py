@@ -1,4 +1,4 @@
-"""REINFORCE in plain PyTorch on the bridge: everything that a trainer of one's own has to say."""
+"""REINFORCE in plain PyTorch on the bridge: all the code of a separate trainer."""
 
 import argparse
 import sys
@@ -36,7 +36,7 @@ def main(bridge):
     )  # fmt: skip
     for batch in bridge.batches():
         loss = 0.0
-        for row in batch.rows(tokens=1):  # a sequence a row
+        for row in batch.rows(tokens=1):  # one sequence per row
             t = row.index[1:]
             logprobs = token_logprobs(model, row.tokens, float(batch.temperature[row.sequences[0]]))
             part = -(batch.advantages[t].to(logprobs) * batch.trained[t].to(logprobs) * logprobs).sum()

@@ -1,4 +1,4 @@
-"""A batch's views: nothing is lost, nothing is counted twice, whatever its sequences look like."""
+"""A batch's views: nothing is lost or counted twice, whatever its sequences are."""
 
 import math
 import random
@@ -39,7 +39,7 @@ def draw(seed: int) -> tuple[Batch, list[dict]]:
 
 
 def sequences(b: Batch) -> list[tuple]:
-    """What a batch says of each of its sequences, in a form that can be compared."""
+    """The content of a batch for each sequence, in a form that can be compared."""
     out = []
     for i in range(len(b)):
         part = slice(int(b.offsets[i]), int(b.offsets[i + 1]))

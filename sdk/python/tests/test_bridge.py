@@ -1,4 +1,4 @@
-"""The bridge's own rules, with a trainer that has one number to learn."""
+"""The rules of the bridge, with a trainer that learns one number."""
 
 import json
 import subprocess
@@ -43,7 +43,7 @@ def test_environments_begin_before_the_first_batch_is_waited_for(tmp_path, api):
     bridge.connect()
     assert server.acked == []
     bridge.begin()
-    assert server.acked == [0]  # it was asked, and what came is not lost
+    assert server.acked == [0]  # it was polled, and the batch is not lost
     got = []
     for batch in bridge.batches():
         got.append(batch.number)

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def a_group(rng: random.Random) -> dict:
-    """A group with everything that can be in one, sometimes more than columns hold."""
+    """A group with every possible field, sometimes with more than columns can hold."""
     lengths = [rng.randrange(0, 9) for _ in range(rng.randrange(1, 5))]
     top = rng.choice([2**17, 2**31 - 1])
 

@@ -1,4 +1,4 @@
-"""A trainer of sixty lines carries a whole run: it learns, publishes, is killed and goes on, against the real API."""
+"""A trainer of sixty lines in a whole run: it learns, publishes, is killed and continues, with the real API."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from recipe_sdk.testing import Supervisor, make_group
 
 TRAINER = Path(__file__).with_name("plain_trainer.py")
 SOURCE = Path(__file__).resolve().parents[1] / "src"
-LIMIT = 300.0  # seconds for whatever a busy machine does
+LIMIT = 300.0  # seconds; a busy machine is slow
 
 
 class Run:
@@ -34,7 +34,7 @@ class Run:
         )
 
     def until(self, what):
-        """The first value that is not None, while the trainer lives."""
+        """The first value that is not None, while the trainer runs."""
         end = time.monotonic() + LIMIT
         while time.monotonic() < end:
             if (found := what()) is not None:
@@ -54,11 +54,11 @@ class Run:
         assert self.supervisor.wanted("sync") == {"step": step}
 
     def synced(self, version):
-        """Tells it that inference serves a version, and that nobody shares its device."""
+        """Reports that inference serves a version, and that nobody shares its device."""
         self.supervisor.answer("sync", {"version": version, "shared": False})
 
     def phase(self):
-        """The newest."""
+        """The newest event."""
         return next((e["phase"] for e in reversed(self.supervisor.events) if e["type"] == "phase"), None)
 
     def close(self):
@@ -101,14 +101,14 @@ def test_it_trains_publishes_and_resumes(start, server, tmp_path, tiny):
     ids = [3, 14, 15, 9, 26, 5]
 
     def publish(run, version):
-        """What a sync block does: publish, prove, acknowledge."""
+        """What a sync block does: publish, verify, acknowledge."""
         to = str(tmp_path / f"v{version}")
         answer = run.call("publish", version=version, transport="reload", dir=to)
         assert answer["rounded"] is False and answer["dtype"] == "float32"
-        proof = run.call("logprobs", token_ids=ids)["logprobs"]
-        assert torch.allclose(served(to, ids), torch.tensor(proof), atol=1e-4)
+        expected = run.call("logprobs", token_ids=ids)["logprobs"]
+        assert torch.allclose(served(to, ids), torch.tensor(expected), atol=1e-4)
         run.synced(version)
-        return torch.tensor(proof)
+        return torch.tensor(expected)
 
     first = start()
     first.until(lambda: True if first.phase() == "waiting" else None)
@@ -125,7 +125,7 @@ def test_it_trains_publishes_and_resumes(start, server, tmp_path, tiny):
     first.close()  # SIGKILL: step 2 has its checkpoint, its weights were never published
 
     second = start()
-    second.offered(2)  # nobody knows what inference serves: first it gets these weights
+    second.offered(2)  # the served version is unknown: first inference gets these weights
     two = publish(second, 2)
     assert not torch.allclose(two, one, atol=1e-4)
     second.offered(3)

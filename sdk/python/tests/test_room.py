@@ -1,4 +1,4 @@
-"""A full disk: what is due waits for room, what was asked for is refused, and nothing half-written is left."""
+"""A full disk: scheduled writes wait for room, requested ones are refused, and no incomplete file is left."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ from recipe_sdk.errors import DiskFull
 
 @pytest.fixture
 def disk(tmp_path):
-    """A folder with a disk of 4 MiB of its own."""
+    """A folder on a disk of its own, of 4 MiB."""
     path = tmp_path / "disk"
     path.mkdir()
     made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", path], capture_output=True, text=True)
@@ -52,7 +52,7 @@ def events(tmp_path, kind):
 
 
 def once(tmp_path, phase):
-    """Waits until a phase was told."""
+    """Waits until a phase was reported."""
     for _ in range(2000):
         if any(e["phase"] == phase for e in events(tmp_path, "phase")):
             return

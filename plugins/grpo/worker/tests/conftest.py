@@ -46,7 +46,7 @@ def tied(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def readable(monkeypatch):
-    """Every event of every test is one that the supervisor can read."""
+    """Checks that the supervisor can decode every event of every test."""
     emit = Events.emit
 
     def checked(self, kind, **fields):
@@ -107,7 +107,7 @@ class Worker:
         return self
 
     def train_one(self):
-        """One step of the loop, as far as it can be told from the next."""
+        """One step of the loop, up to where it can be distinguished from the next."""
         self.trainer.train(next(self.batches))
 
     def __call__(self):
@@ -143,11 +143,11 @@ class Worker:
         return self.supervisor.call(name, params)
 
     def answer(self, name, **result):
-        """Answers what the worker asks for, sync or turn; the parameters."""
+        """Answers a request of the worker (sync or turn) and returns its parameters."""
         return self.supervisor.answer(name, {"shared": False, "version": self.bridge.version, **result})
 
     def stop(self):
-        """What SIGTERM does."""
+        """Does what SIGTERM does."""
         self.control.commands.put(Command("stop", {}))
 
     def read(self):

@@ -22,6 +22,6 @@ def fits(value, kind: str) -> bool:
 
 
 def check(record: dict) -> None:
-    """Raises when one field of an event would make all of it unreadable."""
+    """Raises if the type of one field would make the whole event unreadable."""
     wrong = {k: (v, TYPES[k]) for k, v in record.items() if k in TYPES and not fits(v, TYPES[k])}
     assert not wrong, f"event {record['type']}: the supervisor cannot read {wrong}"

@@ -104,7 +104,7 @@ def kernels(directory: str) -> dict:
 
 
 def receive(connection) -> None:
-    """The other process: opens the handles once, as vLLM's worker does, then answers with checksums."""
+    """The receiving process: opens the handles once, as vLLM's worker does, then answers with checksums."""
     sys.path.insert(0, str(Path(__file__).parents[3] / "vllm" / "extension"))
     from recipe_sdk.receive.handles import open_tensors
 

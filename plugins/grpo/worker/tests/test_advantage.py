@@ -270,7 +270,7 @@ def test_rule_3_group_scope_is_all_or_nothing():
 
 
 def test_rule_3_a_sequence_that_trains_nothing_lacks_nothing():
-    """A truncated completion that is masked out leaves its group's advantages in force."""
+    """A truncated completion that is masked out does not change the group's advantages."""
     o = Rules(scope="group", fallback=False)
     masked = ReadOptions(mask_truncated=True, eos=frozenset({9}))
     out, _, _ = resolve([group_of([[1.0], [2.0]])], o, masked)

@@ -1,4 +1,4 @@
-"""How a step runs when nobody says it: a table that the plan in Go answers in the same way, and memory that runs out."""
+"""Defaults of how a step runs: a table that the plan in Go answers in the same way, and memory that runs out."""
 
 import json
 from dataclasses import asdict
@@ -24,7 +24,7 @@ def test_the_table(case):
 
 
 def answer(case: dict) -> dict:
-    """What is chosen for a case, as the table keeps it."""
+    """The choice for a case, in the form of the table."""
     given = case["given"]
     dtype, compute = auto.precision(given.get("dtype"), given.get("compute_dtype"), case["lora"], case["gpu"])
     keys = ("compile", "gradient_checkpointing", "row_tokens", "head_chunk")
@@ -60,7 +60,7 @@ def test_what_is_given_is_obeyed():
 
 
 def test_steps_down_end():
-    """Each step down needs less, and there is a last one."""
+    """Each step down needs less memory, and the number of steps is finite."""
     x, m = auto.Settings("float32", "bfloat16"), auto.Machine(500 * auto.GIB, True, 1024, 65_536, 0)
     c, seen = auto.choose(BIG, x, m), []
     while True:
@@ -75,7 +75,7 @@ def test_steps_down_end():
 
 @pytest.mark.parametrize("at", ["forward", "backward", "optimizer"])
 def test_a_step_that_runs_out_of_memory_is_made_in_a_smaller_way(tmp_path, tiny, monkeypatch, at):
-    """The numbers are those of a run that never had the trouble."""
+    """The numbers equal those of a run that never ran out of memory."""
     free = {"model": {"gradient_checkpointing": None, "row_tokens": None, "head_chunk": None}}
     calm, troubled = stepper(tmp_path, tiny, **free), stepper(tmp_path, tiny, **free)
     b = batches.build(groups(12))
@@ -119,5 +119,5 @@ def test_memory_that_runs_out_is_an_error_where_nothing_is_left_to_choose(tmp_pa
     assert s.sizing.steps_down == 0
 
 
-if __name__ == "__main__":  # python -m worker.tests.test_auto writes the answers anew
+if __name__ == "__main__":  # python -m worker.tests.test_auto rewrites the answers
     TABLE.write_text("[\n" + ",\n".join(json.dumps({**c, "choice": answer(c)}) for c in CASES) + "\n]\n")

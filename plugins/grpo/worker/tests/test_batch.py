@@ -1,4 +1,4 @@
-"""The data contract: what is accepted, what is refused and why, and the one shift."""
+"""The data contract: what is accepted, what is refused and why, and the shift of labels."""
 
 import copy
 import math
@@ -98,7 +98,7 @@ FIELDS = ("tokens", "masks", "scores", "inference_logprobs", "ref_logprobs", "ad
 
 
 def test_whatever_an_environment_sends_is_read_or_refused():
-    """A group that raises anything else would end the run of everybody."""
+    """A group that raises anything else would end the run."""
     r, outcomes = random.Random(1), {True: 0, False: 0}
     for _ in range(6000):
         group = copy.deepcopy(raw())

@@ -1,4 +1,4 @@
-"""What a checkpoint gives back, and what it refuses to."""
+"""What is restored from a checkpoint, and what is refused."""
 
 import math
 from pathlib import Path
@@ -31,7 +31,7 @@ def trained(tmp_path_factory, tiny):
 
 
 def saved_by(s, metrics=None):
-    """The path of a checkpoint of now."""
+    """The path of a checkpoint in the current format."""
     bridge = attached(s)
     bridge.step, bridge.last = 1, metrics or {}
     return Path(bridge.save("asked"))

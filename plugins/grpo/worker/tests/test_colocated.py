@@ -1,4 +1,4 @@
-"""Taking turns on a GPU: the worker asks before each batch, gives back what training alone needs, and ends every turn."""
+"""Taking turns on a GPU: the worker asks before each batch, releases what only training needs, and ends every turn."""
 
 import pytest
 import torch
@@ -39,11 +39,11 @@ def test_a_batch_that_comes_to_nothing_ends_its_turn(make, api):
 def test_it_asks_once_a_batch_and_no_more_when_nobody_shares_the_device(make, api):
     w = make(api().url, steps=3, wait_for_sync=True).background()
     wait_for(w, "turn")
-    assert w.call("logprobs", token_ids=[3, 4])[0] == "ok"  # commands are carried out meanwhile
+    assert w.call("logprobs", token_ids=[3, 4])[0] == "ok"  # commands are handled meanwhile
     wait_for(w, "turn")
     assert w.answer("turn", shared=False) == {"step": 1}
     assert w.answer("sync") == {"step": 1}
-    assert w.answer("sync", shared=True) == {"step": 2}  # from now on somebody does
+    assert w.answer("sync", shared=True) == {"step": 2}  # from now on it is shared
     assert w.answer("turn", shared=True) == {"step": 3}
     w.answer("sync")
     w.join()

@@ -1,4 +1,4 @@
-"""What the supervisor asks of a worker that runs: weights for inference, log-probabilities, changes, turns on the GPU."""
+"""Commands of the supervisor to a running worker: weights for inference, log-probabilities, changes, turns on the GPU."""
 
 import json
 import socket
@@ -58,7 +58,7 @@ def test_adapters_are_published_for_inference(make, api, tmp_path):
     assert w.call("publish", version=3, transport="pigeon", dir="x")[0] == "error"
     _, memory = w.call("publish", version=3, transport="ipc")  # merged, as in files
     held = open_tensors(memory["handles"])
-    assert held.map[0] == 3 and memory["kept"]  # the version stands before the weights
+    assert held.map[0] == 3 and memory["kept"]  # the version precedes the weights
     assert "handles" not in [e for e in w.read() if e["type"] == "weights"][-1]
     refused = w.call("tokenize", text="This model has no tokenizer.")
     assert refused[0] == "error" and "tokenizer" in refused[1]["message"] and refused[1]["data"]["checks"]

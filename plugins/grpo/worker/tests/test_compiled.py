@@ -35,7 +35,7 @@ def test_one_compilation_serves_all_layers_and_rows_of_any_length(tmp_path, tiny
     s.policy.train()
     for members in (range(3), range(3, 8), range(8, 24)):
         for row, _ in s.rows(b, members):
-            if len(row.sequences) > 1:  # a row of one sequence needs no mask here, which a GPU's kernel never has
+            if len(row.sequences) > 1:  # a row of one sequence needs no mask here; GPU kernels never use one
                 s.policy(row).lp.sum().backward()
     assert len(seen) == 1, "layers or lengths were compiled again"
     s.policy.eval()

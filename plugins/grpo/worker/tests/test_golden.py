@@ -22,7 +22,7 @@ def name_of(case):
 
 @pytest.mark.parametrize("case", VERL["losses"], ids=name_of)
 def test_losses_and_gradients_are_verls(case):
-    # verl takes its own aggregation for these whatever it is asked for; here another one is refused
+    # verl uses its own aggregation for these whatever is configured; here another one is refused
     spec = LOSSES.specs[case["loss"]]
     constants = LossOptions(
         clip_low=VERL["clip_low"], clip_high=VERL["clip_high"], clip_cov_bounds=(-50.0, -40.0), kl_cov_ratio=0.2,
@@ -90,7 +90,7 @@ def test_decoupled_ppo_is_the_papers(cap, row):
 
 
 def test_without_a_second_step_the_current_policy_is_the_proximal_one():
-    """One optimizer step a batch: nothing is computed beforehand, and the weight is the policy's own."""
+    """One optimizer step per batch: no forward pass beforehand, and the weight is computed from the policy itself."""
     o = ObjectiveOptions(loss=LOSSES.specs["decoupled_ppo"], kl_coefficient=0.0, importance="token")
     assert not o.needs_current
     sampler = torch.log(torch.tensor([0.2, 0.9], dtype=torch.float64))

@@ -45,7 +45,7 @@ def without(groups: list[dict], gone: set[tuple[int, int]]) -> list[dict]:
 
 
 def advantages(groups: list[dict], name: str, beta: float, **change) -> list[list[float]]:
-    """Of each sequence, those of its tokens."""
+    """For each sequence, the values of its tokens."""
     b = batches.build([read_group(g, ReadOptions()) for g in groups])
     tokens = torch.cat([t[p] for t, p in zip(b.tokens, b.positions, strict=True)]).double()
     lp = -0.5 - tokens / 100  # of the token alone, so that it does not depend on who else is in the batch
@@ -83,7 +83,7 @@ def test_unscored_sequences_have_no_part_in_anything(name, beta, more):
 @pytest.mark.parametrize("name", GROUPED)
 @pytest.mark.parametrize("unscored", [False, True])
 def test_a_group_of_one_trains_nothing_and_shifts_nobody(name, unscored):
-    """Alone from the start, or because the rest of its group has no score."""
+    """Alone in its group, or because the rest of the group has no score."""
     groups = draw(11)
     alone = {(1, i) for i in range(len(groups[1]["tokens"]))}
     want = advantages(without(groups, alone), name, 0.0, normalization="batch", normalize_scope="all")

@@ -11,7 +11,7 @@ CPU = torch.device("cpu")
 
 
 class Ranks:
-    """What `others` (Totals) hold is added to what is asked for, as if they ran beside."""
+    """The values of `others` (Totals) are added, as if they were further ranks."""
 
     def __init__(self, *others):
         self.others = others

@@ -1,4 +1,4 @@
-"""Settings do what they say: supervised losses with weights, where the reference lives, how long a request may take."""
+"""Settings take effect: supervised losses with weights, where the reference lives, how long a request may take."""
 
 import socket
 import threading
@@ -103,7 +103,7 @@ def test_a_sharded_reference_obeys_its_setting(tmp_path, tiny, monkeypatch, offl
 
 @pytest.mark.parametrize("connecting", [True, False])
 def test_a_request_ends_when_its_time_is_over(connecting):
-    """data.timeout and data.connect_timeout reach the socket: a server that accepts and says nothing is named."""
+    """data.timeout and data.connect_timeout reach the socket: the error names a server that accepts and does not answer."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         stop = threading.Event()
 

@@ -5,7 +5,7 @@ import math
 import pytest
 from recipe_sdk.testing import VOCABULARY, make_group
 
-UNIFORM = -math.log(VOCABULARY)  # about what an untrained model says of every token
+UNIFORM = -math.log(VOCABULARY)  # about the value that an untrained model gives every token
 
 
 def with_reference(seed: int, value: float) -> dict:

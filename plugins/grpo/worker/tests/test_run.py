@@ -142,7 +142,7 @@ def test_kill_between_the_lease_and_the_spool(make, api, tmp_path):
 
 
 def test_tokenizers_are_copied_whatever_their_templates_are(make, api, tmp_path, tiny):
-    """DeepHermes and tool-calling models bring a list or dictionary of chat templates; it must arrive as it is."""
+    """DeepHermes and tool-calling models bring a list or dictionary of chat templates; it must be kept unchanged."""
     shutil.copytree(tiny, tmp_path / "model")
     templates = {"chat_template": [{"name": "default", "template": "x"}, {"name": "tool_use", "template": "y"}]}
     (tmp_path / "model" / "tokenizer_config.json").write_text(json.dumps(templates))
@@ -246,7 +246,7 @@ def test_no_data_after_a_solved_task_ends_well(make, api):
 
 
 def test_groups_that_cannot_be_read_are_set_aside_and_the_run_goes_on(make, api):
-    """A token id of 10^26 once ended every life of the worker: the batch came again from its spool."""
+    """A token id of 10^26 once ended every attempt of the worker: the batch was read again from its spool."""
 
     def batch(k):
         good, poison = make_group(k), make_group(k + 50)
@@ -320,7 +320,7 @@ def test_absurd_mismatch_stops_before_the_weights_change(make, api):
         w.trainer.loop()
     assert all(torch.equal(before[n], p) for n, p in w.trainer.policy.named_parameters())
     w.close()
-    again = make(w.config.data.url)()  # the poisoned batch is not met again
+    again = make(w.config.data.url)()  # the invalid batch does not come again
     assert again.bridge.step == 4
 
 
@@ -436,7 +436,7 @@ def test_a_killed_process_resumes_exactly_and_a_terminated_one_saves(make, api, 
     first.join()
     supervisor.ready.clear()
     second = start(tmp_path, {**given, "wait_for_sync": True, "policy_version": 3})
-    # After a resume the first thing is that inference gets these weights.
+    # After a resume inference first gets these weights.
     assert supervisor.wanted("sync") == {"step": 2} and supervisor.hellos[-1]["pid"] == second.pid
     assert supervisor.call("publish", {"version": 4, "transport": "none"})[0] == "ok"
     assert supervisor.call("update", {"publish_every": 100})[0] == "ok"
@@ -459,7 +459,7 @@ def test_a_killed_process_resumes_exactly_and_a_terminated_one_saves(make, api, 
 
 
 def wait_until(value):
-    """The value once it is there."""
+    """Waits for a value and returns it."""
     deadline = time.monotonic() + 300
     while not value() and time.monotonic() < deadline:
         time.sleep(0.01)

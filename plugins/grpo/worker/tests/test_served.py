@@ -114,6 +114,6 @@ def test_stale_samples_are_corrected_by_default_with_one_step_a_batch(tmp_path, 
 def test_the_default_correction_takes_no_forward_pass_of_its_own(tmp_path, tiny):
     s = stepper(tmp_path, tiny, kl={"coefficient": 0})
     raw = sampled(s, [1], 7)
-    s.scores = None  # whoever calls it fails
+    s.scores = None  # calling it fails
     m = s.train(read(raw), 0, Clock(CPU), 7)
     assert m["importance/mean"] == pytest.approx(1.0, abs=1e-4) and m["mismatch/fresh_max_abs"] < 1e-4

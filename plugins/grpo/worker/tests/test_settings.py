@@ -1,4 +1,4 @@
-"""Configuration, estimators as the configuration reaches them, and what errors tell."""
+"""Configuration, estimators through the configuration, and error messages."""
 
 import json
 import pickle
@@ -157,7 +157,7 @@ def test_dr_grpo_divides_by_no_deviation():
 @pytest.mark.parametrize("name", [n for n in advantage.ESTIMATORS.specs if n != "gdpo"])
 @pytest.mark.parametrize("beta", [0.0, 1e-9])
 def test_shorter_ones_among_the_best_are_favoured_whatever_the_estimator(name, beta):
-    """A KL in the reward makes every score different; the best of a group are still those that the environment says."""
+    """A KL in the reward makes every score different; the best of a group are still chosen by the environment's scores."""
     raw = {"tokens": [[9, 9, 9, 9], [9, 9], [9, 9, 9]], "masks": [[-100, 1, 1, 1], [-100, 1], [-100, 1, 1]],
            "scores": [1.0, 1.0, 0.0], "group_overrides": {"reward_baseline": 0.25}}  # fmt: skip
     b = batches.build([read_group(raw, ReadOptions())])
@@ -227,7 +227,7 @@ def test_trust_regions_are_those_of_the_papers(name, gap):
     assert options(settings(loss={"name": name, "probability_gap": 0.3}, **extra)).constants.probability_gap == 0.3
 
 
-# Read by the plugin's tests too: what a plan says of loss and correction is what the worker does.
+# Also read by the plugin's tests: a plan describes loss and correction as the worker does them.
 CASES = json.loads((Path(__file__).parents[2] / "testdata" / "learning.json").read_text())
 
 

@@ -1,4 +1,4 @@
-"""A loss and an estimator of the user's own: the guide's example is the built-in loss, and errors name the user's line."""
+"""A loss and an estimator of the user: the guide's example equals the built-in loss, and errors name the user's line."""
 
 import json
 import os

@@ -18,7 +18,7 @@ from worker.weights import merged
 
 
 def full_disk(ranks: Ranks, s, directory: str) -> None:
-    """Only rank 0 writes. What it cannot write, or cannot have memory for, must not leave the others waiting for it."""
+    """Only rank 0 writes. If writing fails, or memory runs out, the others must not wait for it."""
 
     def full(*_, **__):
         raise OSError(28, "No space left on device")
@@ -63,11 +63,11 @@ def main(rank: int, port: int, models: dict[str, str], directory: str, out: str)
         results[name] = after_steps(s)
 
         def proof(s=s):
-            """What a sync block asks for between publications; it must not matter to what comes after."""
+            """Calls of a sync block between publications; they must not affect what follows."""
             return publish.logprobs(attached(s), {"token_ids": [3, 14, 15, 9]})["logprobs"]
 
         proved = proof()
-        shared = Shared()  # inference takes whole tensors, whatever the ranks share among themselves
+        shared = Shared()  # inference loads whole tensors, whatever shards the ranks hold
         told = shared.refresh(partial(merged, s.policy), ranks.device, 1, None, True, None, ranks.main)
         assert bool(told) == ranks.main
         if ranks.main:
@@ -89,7 +89,7 @@ def main(rank: int, port: int, models: dict[str, str], directory: str, out: str)
         for a, b in zip(s.optimizer.state.values(), again.optimizer.state.values(), strict=True):
             assert torch.equal(a["exp_avg"].full_tensor(), b["exp_avg"].full_tensor())
     full_disk(ranks, s, directory)
-    for name in ("adafactor", "adamw_8bit"):  # they end in torch's sharding otherwise, at the first step
+    for name in ("adafactor", "adamw_8bit"):  # otherwise the first step fails in torch's sharding
         try:
             stepper(Path(directory), path, ranks, optimizer={"name": name})
         except WorkerError as e:

@@ -1,4 +1,4 @@
-"""What SGLang's schedulers are asked to do: an answer always comes as a file, and no exception leaves the call."""
+"""Requests to SGLang's schedulers: the answer is always a file, and no exception leaves the call."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Fused(nn.Module):
 
 
 class Served(LlamaForCausalLM):
-    """The same model as SGLang has it: q, k, v and gate, up are one layer each, and it does not say so."""
+    """The same model as SGLang has it: q, k, v and gate, up are one layer each, without a table of them."""
 
     def __init__(self):
         super().__init__(LlamaConfig(**SHAPE))

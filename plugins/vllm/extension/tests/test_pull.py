@@ -44,7 +44,7 @@ class Plain(nn.Module):
 
 
 class Served(nn.Module):
-    """What vLLM makes of the same model."""
+    """The same model in vLLM's form."""
 
     packed_modules_mapping = {"qkv_proj": ["q_proj", "k_proj", "v_proj"], "gate_up_proj": ["gate_proj", "up_proj"]}
 
@@ -68,7 +68,7 @@ class Served(nn.Module):
 def publish(policy, version: int = 1, shared: ipc.Shared | None = None, **options) -> tuple[ipc.Shared, dict]:
     shared = shared or ipc.Shared()
     answer = shared.refresh(policy.causal.named_parameters, torch.device("cpu"), version, options.get("dtype"), True)
-    return shared, json.loads(json.dumps(answer["handles"]))  # as it travels
+    return shared, json.loads(json.dumps(answer["handles"]))  # as it is sent
 
 
 def never(_):
@@ -154,7 +154,7 @@ def test_shapes_of_a_server_on_several_gpus_are_not_compared():
 
 
 class Worker(recipe_vllm.RecipeWorker):
-    """As much of vLLM's worker as the extension touches."""
+    """The parts of vLLM's worker that the extension uses."""
 
     def __init__(self, model):
         config = SimpleNamespace(dtype=torch.float32, use_mla=False)
@@ -172,7 +172,7 @@ def test_a_worker_opens_the_tensors_when_it_does_not_know_them():
     assert worker.recipe_attach(json.dumps(handles))["bytes"] > 0
     assert worker.recipe_pull(handles["key"], "7")["path"] == "direct"
     assert "wanted is 8" in worker.recipe_pull(handles["key"], "8")["refused"]
-    _, other = publish(policy, 8)  # the trainer's next life
+    _, other = publish(policy, 8)  # the trainer's next attempt
     assert worker.recipe_pull(other["key"], "8") == {"unknown": True}
     assert "form 99" in worker.recipe_attach(json.dumps({**handles, "form": 99}))["refused"]
     assert worker.recipe_facts()["reach"] == [ipc.place(torch.device("cpu"))]

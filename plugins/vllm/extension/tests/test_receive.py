@@ -44,7 +44,7 @@ class Process:
     def publish(self, version, dtype=None):
         self.child.stdin.write(json.dumps([version, dtype]) + "\n")
         self.child.stdin.flush()
-        while not (line := self.child.stdout.readline()).startswith("{"):  # words about receivers that went
+        while not (line := self.child.stdout.readline()).startswith("{"):  # messages about receivers that are gone
             assert line, "the trainer died"
         return json.loads(line)["handles"]
 
@@ -80,7 +80,7 @@ def test_a_model_is_sent_to_another_process_bit_for_bit_and_again_through_the_sa
     puller, second = recipe_pull.Puller(model, handles), recipe_pull.Puller(other, handles)
     told = puller.pull(1, never)
     assert told["path"] == "direct" and told["tensors"] == len(handles["tensors"]) and told["bytes"] > 0
-    second.pull(1, never)  # a receiver of its own
+    second.pull(1, never)  # a separate receiver
     expect(model, 1)
     expect(other, 1)
     group = puller.source.receiver.group
@@ -104,7 +104,7 @@ def test_the_loader_gets_what_the_server_lays_out_otherwise_and_the_worker_recon
     assert "memory layout" in worker.recipe_attach(json.dumps(handles))["why"]
     assert worker.recipe_pull(handles["key"], "7")["path"] == "loader"
     assert worker.loaded == [t["name"] for t in handles["tensors"]]
-    worker._recipe_puller.source.receiver.connection.shutdown(2)  # a network that broke
+    worker._recipe_puller.source.receiver.connection.shutdown(2)  # a broken connection
     assert worker.recipe_pull(handles["key"], "7")["path"] == "loader"
     assert worker.recipe_facts()["machine"] in worker.recipe_facts()["reach"][0]
 

@@ -57,7 +57,7 @@ def main() -> None:
     weight = torch.exp(d["old"] - d["b"]).clamp(max=2.0)
     settings = {"clip_ratio": 0.2, "clip_ratio_low": 0.2, "clip_ratio_high": 0.28, "clip_ratio_c": 3.0, "tau_pos": 1.0,
                 "tau_neg": 1.05, "global_batch_info": {"loss_scale_factor": 11}}  # fmt: skip
-    # no token has such a covariance: which tokens clip_cov picks is random, so here it picks none
+    # no token has such a covariance: clip_cov picks tokens at random, so here it picks none
     settings["policy_loss"] = Settings(
         clip_cov_ratio=0.0002, clip_cov_lb=-50.0, clip_cov_ub=-40.0, kl_cov_ratio=0.2, ppo_kl_coef=0.1
     )
