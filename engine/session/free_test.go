@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/run"
@@ -40,27 +41,30 @@ func lockedRun(t *testing.T) (state.Dir, *state.Lock) {
 // An engine that ends closes its socket before it releases its lock: a destroy that comes in between waits.
 func TestDestroyWaitsForAnEngineThatEnds(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, destroyWaits)
+}
+
+// destroyWaits runs with a clock that advances only while all goroutines wait.
+func destroyWaits(t *testing.T) {
 	dir, lock := lockedRun(t)
 	destroyed := make(chan error, 1)
 	go func() {
 		_, err := Destroy(t.Context(), dir, run.Processes{}, true)
 		destroyed <- err
 	}()
-	select {
-	case err := <-destroyed:
-		t.Fatalf("destroyed (%v) while an engine held the lock", err)
-	case <-time.After(5 * letGoPoll):
+	time.Sleep(lockTimeout / 2)
+	if len(destroyed) > 0 {
+		t.Fatalf("destroyed (%v) while an engine held the lock", <-destroyed)
 	}
 	if err := lock.Unlock(); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case err := <-destroyed:
-		if err != nil {
-			t.Fatal(err)
-		}
-	case <-time.After(lockTimeout):
+	time.Sleep(2 * letGoPoll)
+	if len(destroyed) == 0 {
 		t.Fatal("the lock is free and the run is not destroyed")
+	}
+	if err := <-destroyed; err != nil {
+		t.Fatal(err)
 	}
 	if dir.Exists() {
 		t.Error("the run is still there")

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -275,6 +276,10 @@ func TestASilentEnvironmentNoLongerCounts(t *testing.T) {
 
 func TestAFullQueueHoldsPostsAndLetsThemGo(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, holdsPostsAndLetsThemGo)
+}
+
+func holdsPostsAndLetsThemGo(t *testing.T) {
 	f := newFixture(t, Config{MaxQueueGroups: 3, HoldTimeout: time.Minute})
 	f.trainer(4)
 	f.env("e", 2, `"weight":1`)
@@ -285,7 +290,7 @@ func TestAFullQueueHoldsPostsAndLetsThemGo(t *testing.T) {
 		t.Errorf("a full queue reports %v groups, expected at least three batches of two groups so that the "+
 			"environment pauses", s["queue_size"])
 	}
-	held := make(chan int)
+	held := make(chan int, 1)
 	go func() {
 		r := httptest.NewRequestWithContext(context.Background(), "POST", "/scored_data",
 			strings.NewReader(groupText(9, 2, "")))
@@ -294,10 +299,9 @@ func TestAFullQueueHoldsPostsAndLetsThemGo(t *testing.T) {
 		f.h.ServeHTTP(w, r)
 		held <- w.Code
 	}()
-	select {
-	case code := <-held:
-		t.Fatalf("a post into a full queue is answered with %d, expected it to be held", code)
-	case <-time.After(100 * time.Millisecond):
+	synctest.Wait()
+	if len(held) > 0 {
+		t.Fatalf("a post into a full queue is answered with %d, expected it to be held", <-held)
 	}
 	equal(t, "the batch", marksOf(f.ok("GET", "/batch", "")), []int{0, 1})
 	equal(t, "the answer once there is room", <-held, 200)

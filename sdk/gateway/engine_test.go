@@ -154,6 +154,13 @@ func (c *fakeClock) remove(t *fakeTimer) bool {
 	return false
 }
 
+// pending is the number of timers that have not fired.
+func (c *fakeClock) pending() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.timers)
+}
+
 // advance moves the clock and runs the timers that are due before it returns.
 func (c *fakeClock) advance(d time.Duration) {
 	c.mu.Lock()

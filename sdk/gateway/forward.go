@@ -150,7 +150,7 @@ func (g *Gateway) ask(f *inFlight, c *call) (*answer, error) {
 	}
 	if resp.StatusCode < 500 {
 		g.noteSign()
-		resp.Body = progressBody{resp.Body, g}
+		resp.Body = &progressBody{ReadCloser: resp.Body, g: g}
 	}
 	a := &answer{status: resp.StatusCode, header: resp.Header, inFlight: f}
 	limit := g.cfg.MaxResponseBytes

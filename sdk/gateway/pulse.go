@@ -43,16 +43,19 @@ func (g *Gateway) Pulse() Pulse {
 // noteSign records that the engine has sent something.
 func (g *Gateway) noteSign() { g.sign.Store(g.cfg.Clock.Now().UnixNano()) }
 
-// progressBody records each piece of an answer's body as progress of the engine.
+// progressBody records each piece of an answer's body as progress of the engine, once the piece has been processed: when
+// the reader asks for the next one.
 type progressBody struct {
 	io.ReadCloser
-	g *Gateway
+	g     *Gateway
+	piece bool // the previous Read returned one
 }
 
-func (b progressBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if n > 0 {
+func (b *progressBody) Read(p []byte) (int, error) {
+	if b.piece {
 		b.g.noteSign()
 	}
+	n, err := b.ReadCloser.Read(p)
+	b.piece = n > 0
 	return n, err
 }

@@ -27,10 +27,10 @@ func TestWaitingFollowsTheRenewalsOfAHold(t *testing.T) {
 		if _, err := g.Hold(t.Context(), HoldRequest{ID: h.ID, Lease: 30 * time.Minute}); err != nil {
 			t.Fatal(err)
 		}
-		select {
-		case r := <-waiting:
-			t.Fatalf("refused (%d %s) although the hold is renewed", r.status, r.body)
-		case <-time.After(5 * time.Millisecond):
+		// It has looked at the clock when it waits for a new time, beside the lease of the hold.
+		eventually(t, "the request to wait on", func() bool { return len(waiting) > 0 || clock.pending() == 2 })
+		if len(waiting) > 0 {
+			t.Fatalf("refused although the hold is renewed: %+v", <-waiting)
 		}
 	}
 	second := background(t, g, "/v1/completions", prompt)
@@ -56,7 +56,12 @@ func TestWaitingFollowsTheRenewalsOfAHold(t *testing.T) {
 
 func TestAnUpdateWaitsForAReplica(t *testing.T) {
 	t.Parallel()
-	g := start(t, Config{Update: func(context.Context, []Replica, WeightUpdate) error { return nil }}, newEngine(t))
+	clock := newClock()
+	g := start(t, Config{Clock: clock, Update: func(context.Context, []Replica, WeightUpdate) error { return nil }},
+		newEngine(t))
+	if err := g.Admit(t.Context(), "0", UnknownVersion); err == nil {
+		t.Error("a replica of unknown weights was let in")
+	}
 	if err := g.ReplicaLost("0", "being started again"); err != nil {
 		t.Fatal(err)
 	}
@@ -65,13 +70,9 @@ func TestAnUpdateWaitsForAReplica(t *testing.T) {
 		_, err := g.UpdateWeights(context.Background(), WeightUpdate{Weights: sdk.Weights{Version: 1}})
 		done <- err
 	}()
-	select {
-	case err := <-done:
-		t.Fatalf("it did not wait: %v", err)
-	case <-time.After(30 * time.Millisecond):
-	}
-	if err := g.Admit(t.Context(), "0", UnknownVersion); err == nil {
-		t.Error("a replica of unknown weights was let in")
+	eventually(t, "the update to wait", func() bool { return len(done) > 0 || clock.pending() > 0 })
+	if len(done) > 0 {
+		t.Fatalf("it did not wait: %v", <-done)
 	}
 	if err := g.SetReplicaHealthy("0", true, ""); err != nil {
 		t.Fatal(err)
@@ -97,11 +98,7 @@ func TestAnUpdateThatTimesOutNamesWhatItWaitedFor(t *testing.T) {
 		_, err := g.UpdateWeights(context.Background(), WeightUpdate{Weights: sdk.Weights{Version: 1}})
 		done <- err
 	}()
-	eventually(t, "an alarm", func() bool {
-		clock.mu.Lock()
-		defer clock.mu.Unlock()
-		return len(clock.timers) > 0
-	})
+	eventually(t, "the update to wait", func() bool { return clock.pending() > 0 })
 	clock.advance(5 * time.Minute)
 	if err := <-done; !errors.Is(err, errLate) || !strings.Contains(err.Error(), "0: it ran out of memory") {
 		t.Errorf("got %v, want the replica and why it is out", err)

@@ -320,10 +320,14 @@ func TestWatchIsTold(t *testing.T) {
 	p := sh(t, "sleep 600")
 	exited, cancel := proc.Watch(p.PID(), p.Handle().Start)
 	defer cancel()
+	other := sh(t, "exit 0") // once its end is noticed, that of the first one would have been, too
+	over, stop := proc.Watch(other.PID(), other.Handle().Start)
+	defer stop()
+	<-over
 	select {
 	case <-exited:
 		t.Fatal("a living process was said to have ended")
-	case <-time.After(300 * time.Millisecond):
+	default:
 	}
 	if err := syscall.Kill(p.PID(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
