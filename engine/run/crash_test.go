@@ -113,7 +113,7 @@ func (lockedEnvironment) Run(ctx context.Context, req sdk.Request[envConfig], h 
 		return err
 	}
 	select {
-	case <-time.After(50 * time.Millisecond): // the trainer is prepared meanwhile
+	case <-time.After(50 * time.Millisecond): // so that some kills hit the preparation of the trainer
 		h.Ready(outputs.Environment{Name: "x"})
 		<-ctx.Done()
 	case <-ctx.Done():

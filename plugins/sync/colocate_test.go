@@ -2,6 +2,8 @@ package sync_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -178,7 +180,8 @@ func TestInferenceWakesWhenTheTrainerDies(t *testing.T) {
 func TestANextLifeOfSyncLeavesInferenceAsleep(t *testing.T) {
 	t.Parallel()
 	server := sleeper(t, nil)
-	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1, Delay: 3 * time.Second})
+	until := filepath.Join(t.TempDir(), "until")
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1, Until: until})
 	b := plugintest.Harness(t, sync.Definition())
 	b.Start(config(train, server))
 	waitSaid(t, train, "trains step 1")
@@ -192,6 +195,10 @@ func TestANextLifeOfSyncLeavesInferenceAsleep(t *testing.T) {
 	}
 	next := plugintest.Harness(t, sync.Definition())
 	next.Start(config(train, server))
+	next.Ready()
+	if err := os.WriteFile(until, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	train.WaitPhase(sdk.Completed)
 	serves(t, server, 1)
 	if got := said(server, "asleep", "awake"); !slices.Equal(got, []string{"asleep at level 1", "awake for version 1"}) {
@@ -223,7 +230,8 @@ func TestANextLifeOfSyncWakesWhatNobodyNeedsAsleep(t *testing.T) {
 func TestARestartedInferenceBlockSleepsOn(t *testing.T) {
 	t.Parallel()
 	server := sleeper(t, nil)
-	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1, Delay: 4 * time.Second})
+	until := filepath.Join(t.TempDir(), "until")
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1, Until: until})
 	b := plugintest.Harness(t, sync.Definition())
 	b.Start(config(train, server))
 	waitSaid(t, train, "trains step 1")
@@ -233,6 +241,9 @@ func TestARestartedInferenceBlockSleepsOn(t *testing.T) {
 	}
 	again := sleeper(t, nil, func(r *pluginpb.StartRequest) { r.Listen = listen })
 	waitSaid(t, again, "asleep")
+	if err := os.WriteFile(until, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	train.WaitPhase(sdk.Completed)
 	serves(t, again, 1)
 }

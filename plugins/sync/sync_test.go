@@ -305,7 +305,8 @@ func TestInFlight(t *testing.T) {
 	for _, mode := range []string{"drain", "keep"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			server := startInference(t, plugintest.FakeConfig{Delay: 2 * time.Second})
+			until := filepath.Join(t.TempDir(), "until")
+			server := startInference(t, plugintest.FakeConfig{Until: until})
 			answered := make(chan error, 1)
 			base, key := server.Output("base_url"), server.Output("api_key")
 			go func() { answered <- complete(t.Context(), base, key) }()
@@ -319,21 +320,23 @@ func TestInFlight(t *testing.T) {
 			c := config(train, server)
 			c.InFlight = mode
 			b.Start(c)
-			train.WaitPhase(sdk.Completed)
-			var err error
-			ended := true
-			select {
-			case err = <-answered:
-			default:
-				ended = false
-				err = <-answered
+			if mode == "keep" {
+				train.WaitPhase(sdk.Completed)
+			} else { // the weights are loaded only when the completion has ended
+				for s, err := g.Status(t.Context()); err == nil && !s.Held; s, err = g.Status(t.Context()) {
+					time.Sleep(time.Millisecond)
+				}
+				if s, err := g.Status(t.Context()); err != nil || s.Version != 0 || s.InFlight != 1 {
+					t.Errorf("while the gateway drains: %+v, %v", s, err)
+				}
 			}
-			if err != nil {
+			if err := os.WriteFile(until, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-answered; err != nil {
 				t.Error(err)
 			}
-			if ended != (mode == "drain") {
-				t.Errorf("when the weights were loaded, the completion had ended: %v", ended)
-			}
+			train.WaitPhase(sdk.Completed)
 		})
 	}
 }

@@ -21,7 +21,7 @@ import (
 
 // FakeConfig is the configuration of FakeInference.
 type FakeConfig struct {
-	Delay time.Duration `recipe:"delay" default:"0s" doc:"How long each completion takes"`
+	Until string `recipe:"until" doc:"File that completions wait for"`
 	Stuck bool          `recipe:"stuck" default:"false" doc:"Weight updates succeed and change nothing, as with some servers"`
 
 	EnableSleepMode bool  `recipe:"enable_sleep_mode" default:"false" doc:"It can sleep"`
@@ -187,15 +187,13 @@ func (f *fake) complete(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f.mu.Lock()
-	delay, asleep := f.config.Delay, f.nap.level > 0
+	until, asleep := f.config.Until, f.nap.level > 0
 	f.mu.Unlock()
 	if asleep {
 		http.Error(w, "asked while asleep", http.StatusInternalServerError)
 		return
 	}
-	select {
-	case <-time.After(delay):
-	case <-r.Context().Done():
+	if awaitFile(r.Context(), until) != nil {
 		return
 	}
 	prompt := promptTokens(q)

@@ -18,6 +18,7 @@ import (
 type FakeTrainerConfig struct {
 	Steps int64         `recipe:"steps" default:"3" min:"0" doc:"Optimizer steps to make"`
 	Delay time.Duration `recipe:"delay" default:"0s" doc:"How long a step takes"`
+	Until string        `recipe:"until" doc:"File that a step waits for"`
 }
 
 // FakeTrainer is a trainer without a model, for tests of sync plugins and of the engine: its weights are one number,
@@ -65,6 +66,9 @@ func (f *fakeTrainer) Run(ctx context.Context, req sdk.Request[FakeTrainerConfig
 			return ctx.Err()
 		case <-time.After(req.Config.Delay):
 		}
+		if err := awaitFile(ctx, req.Config.Until); err != nil {
+			return err
+		}
 		f.mu.Lock()
 		f.step++
 		f.memory.trained(f.step)
@@ -80,6 +84,21 @@ func (f *fakeTrainer) Run(ctx context.Context, req sdk.Request[FakeTrainerConfig
 		}
 	}
 	host.SetOutputs(outputs.Trainer{Model: FakeModel, Step: f.step, Checkpoint: f.path()})
+	return nil
+}
+
+// awaitFile waits until a file exists; without a name it returns at once.
+func awaitFile(ctx context.Context, path string) error {
+	for path != "" {
+		if _, err := os.Stat(path); err == nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
 	return nil
 }
 
