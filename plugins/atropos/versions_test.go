@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,6 +26,8 @@ type engine struct {
 	loaded   chan struct{}      // of the update in progress
 	halfway  chan *updateWanted // requested by an answer that is half sent
 	complete chan struct{}      // closed after the last update
+	sending  sync.Mutex
+	gateway  atomic.Pointer[gateway.Gateway]
 }
 
 // updateWanted is an update in the middle of an answer.
@@ -75,6 +78,8 @@ func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	out := http.NewResponseController(w)
 	var update *updateWanted
 	for k := range 8 {
+		e.sending.Lock()
+		before := e.gateway.Load().Pulse().Sign
 		for i := range max(1, q.N) {
 			e.mu.Lock()
 			digit := itoa(e.version)
@@ -86,6 +91,11 @@ func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			_, _ = fmt.Fprintf(w, `data: {"choices":[{"index":%d,"text":%q,"token_ids":[%d],"logprobs":{"token_logprobs":[-0.5]},"finish_reason":%s}]}`+"\n\n", i, digit, idsOf(digit)[0], end)
 		}
 		_ = out.Flush()
+		// Weights change only when the gateway has recorded what the previous ones sampled.
+		for e.gateway.Load().Pulse().Sign.Equal(before) && r.Context().Err() == nil {
+			time.Sleep(100 * time.Microsecond)
+		}
+		e.sending.Unlock()
 		switch {
 		case k == 3:
 			update = e.ask(r.Context())
@@ -106,12 +116,12 @@ func TestGroupsOfARealEnvironmentCarryTheVersionsOfTheirTokens(t *testing.T) {
 	g, err := gateway.New(gateway.Config{Address: "127.0.0.1:0", Token: "key", Update: func(_ context.Context,
 		_ []gateway.Replica, u gateway.WeightUpdate) error {
 		e.load(int(u.Version))
-		time.Sleep(20 * time.Millisecond) // verifying them takes longer than the delivery of what was sent before
 		return nil
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
+	e.gateway.Store(g)
 	var serving sync.WaitGroup
 	ctx, cancel := context.WithCancel(t.Context())
 	defer serving.Wait()
