@@ -22,7 +22,7 @@ import (
 // FakeConfig is the configuration of FakeInference.
 type FakeConfig struct {
 	Until string `recipe:"until" doc:"File that completions wait for"`
-	Stuck bool          `recipe:"stuck" default:"false" doc:"Weight updates succeed and change nothing, as with some servers"`
+	Stuck bool   `recipe:"stuck" default:"false" doc:"Weight updates succeed and change nothing, as with some servers"`
 
 	EnableSleepMode bool  `recipe:"enable_sleep_mode" default:"false" doc:"It can sleep"`
 	WakeLost        int64 `recipe:"wake_lost" default:"0" doc:"At which waking without new weights, counted from 1, it has lost its weights without an error; 0: never"`

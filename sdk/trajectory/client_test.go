@@ -95,8 +95,8 @@ func TestBatchPollsWithGrowingPausesAndThenReturnsNothing(t *testing.T) {
 			t.Errorf("pause %d is %s, expected %d ms", i, d, want[i])
 		}
 	}
-	if got := ProductionBatchRetry().delay(20); got != 30*time.Second {
-		t.Errorf("the longest pause in production is %s, expected 30s", got)
+	if got := DefaultBatchRetry().delay(20); got != 12*time.Second {
+		t.Errorf("the longest pause is %s, expected 12s", got)
 	}
 }
 

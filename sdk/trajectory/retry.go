@@ -26,11 +26,6 @@ func DefaultBatchRetry() Retry {
 	return Retry{Attempts: 8, First: 300 * time.Millisecond, Factor: 1.5, Cap: 12 * time.Second}
 }
 
-// ProductionBatchRetry is more patient: 10 attempts, at most 30 s apart.
-func ProductionBatchRetry() Retry {
-	return Retry{Attempts: 10, First: 300 * time.Millisecond, Factor: 1.5, Cap: 30 * time.Second}
-}
-
 // DefaultCallRetry repeats registrations and posts: 3 attempts, 4 s and 8 s apart, at most 15 s.
 func DefaultCallRetry() Retry {
 	return Retry{Attempts: 3, First: 4 * time.Second, Factor: 2, Cap: 15 * time.Second}
