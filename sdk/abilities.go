@@ -59,8 +59,8 @@ type Validator[C any] interface {
 }
 
 // Planner says what a block will need, without touching anything but local files that the config names. It may ask the
-// program itself, through Placement.Python, what is wrong with the configuration, if that takes no more than a second or
-// two.
+// program itself, through Placement.Python, what is wrong with the configuration, if that takes no more than a second
+// or two.
 type Planner[C any] interface {
 	Plan(config C, placement Placement) (Estimate, []spec.Problem)
 }

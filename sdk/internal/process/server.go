@@ -99,6 +99,7 @@ func (s *Server) block() (*attempt.Attempt, error) {
 		"the block has not been started in this process; call Start first")
 }
 
+// Describe says what the plugin is.
 func (s *Server) Describe(context.Context, *pluginpb.DescribeRequest) (*pluginpb.DescribeResponse, error) {
 	defer s.lease.Contact()()
 	schema, err := json.Marshal(s.def.Schema)
@@ -125,6 +126,7 @@ func (s *Server) decode(config []byte) (cty.Value, error) {
 	return value, nil
 }
 
+// Validate checks a block's values beyond what its schema says.
 func (s *Server) Validate(_ context.Context, req *pluginpb.ValidateRequest) (*pluginpb.ValidateResponse, error) {
 	defer s.lease.Contact()()
 	config, err := s.decode(req.GetConfig())
@@ -139,6 +141,7 @@ func (s *Server) Validate(_ context.Context, req *pluginpb.ValidateRequest) (*pl
 	return &pluginpb.ValidateResponse{Diagnostics: diagnostics}, err
 }
 
+// Plan says what the block will need.
 func (s *Server) Plan(_ context.Context, req *pluginpb.PlanRequest) (*pluginpb.PlanResponse, error) {
 	defer s.lease.Contact()()
 	config, err := s.decode(req.GetConfig())
@@ -177,6 +180,7 @@ func (s *Server) Prepare(_ context.Context, req *pluginpb.PrepareRequest) (*plug
 	return &pluginpb.PrepareResponse{}, nil
 }
 
+// Start begins the block's attempt, or goes on with one that was prepared.
 func (s *Server) Start(_ context.Context, req *pluginpb.StartRequest) (*pluginpb.StartResponse, error) {
 	defer s.lease.Contact()()
 	config, err := s.decode(req.GetConfig())
@@ -251,6 +255,7 @@ func serious(all []spec.Problem) (left []spec.Problem) {
 	return left
 }
 
+// Update hands new values of attributes that change live to the plugin.
 func (s *Server) Update(ctx context.Context, req *pluginpb.UpdateRequest) (*pluginpb.UpdateResponse, error) {
 	defer s.lease.Contact()()
 	l, err := s.block()
@@ -275,6 +280,7 @@ func (s *Server) Update(ctx context.Context, req *pluginpb.UpdateRequest) (*plug
 	return &pluginpb.UpdateResponse{}, nil
 }
 
+// Stop drains and ends the block.
 func (s *Server) Stop(ctx context.Context, req *pluginpb.StopRequest) (*pluginpb.StopResponse, error) {
 	defer s.lease.Contact()()
 	s.mu.Lock()
@@ -294,6 +300,7 @@ func (s *Server) Stop(ctx context.Context, req *pluginpb.StopRequest) (*pluginpb
 	return &pluginpb.StopResponse{}, nil
 }
 
+// Attach sets the length of the lease.
 func (s *Server) Attach(_ context.Context, req *pluginpb.AttachRequest) (*pluginpb.AttachResponse, error) {
 	if req.GetLeaseMs() < 0 {
 		return nil, status.Errorf(codes.InvalidArgument, "lease_ms is %d; want 0 (detached) or more", req.GetLeaseMs())
@@ -302,6 +309,7 @@ func (s *Server) Attach(_ context.Context, req *pluginpb.AttachRequest) (*plugin
 	return &pluginpb.AttachResponse{}, nil
 }
 
+// Evaluate runs an environment's evaluation once.
 func (s *Server) Evaluate(ctx context.Context, req *pluginpb.EvaluateRequest) (*pluginpb.EvaluateResponse, error) {
 	defer s.lease.Contact()()
 	l, err := s.block()
@@ -325,6 +333,7 @@ func (s *Server) Evaluate(ctx context.Context, req *pluginpb.EvaluateRequest) (*
 	return &out, nil
 }
 
+// Checkpoint makes a trainer write a checkpoint now.
 func (s *Server) Checkpoint(ctx context.Context, _ *pluginpb.CheckpointRequest) (*pluginpb.CheckpointResponse, error) {
 	defer s.lease.Contact()()
 	l, err := s.block()

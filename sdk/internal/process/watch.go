@@ -15,6 +15,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/wire"
 )
 
+// Status says where the block stands.
 func (s *Server) Status(context.Context, *pluginpb.StatusRequest) (*pluginpb.StatusResponse, error) {
 	defer s.lease.Contact()()
 	l := s.current()
