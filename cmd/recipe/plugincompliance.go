@@ -131,7 +131,7 @@ func (c *compliance) describe() error {
 }
 
 func (c *compliance) launch(ctx context.Context, dir, address string) (*host.Plugin, error) {
-	argv, env, err := c.catalog.Command(c.plugin.Kind, c.plugin.Name)
+	argv, env, err := c.catalog.Command(c.plugin.Kind, c.plugin.Name, c.plugin.Source)
 	if err != nil {
 		return nil, err
 	}

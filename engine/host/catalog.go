@@ -37,6 +37,7 @@ type Catalog struct {
 	overrides map[string]string               // plugin name → path of its binary
 	schemas   map[string]*schema.PluginSchema // by KIND/NAME, built-in
 	external  map[string]*external            // by path
+	sources   map[string]*external            // of Python files, by schema.PluginSchema.Source: all versions that were loaded
 }
 
 var (
@@ -53,6 +54,7 @@ func NewCatalog(builtins []*sdk.Definition, overrides map[string]string, cacheDi
 	c := &Catalog{
 		builtins: map[string]*sdk.Definition{}, overrides: map[string]string{}, cacheDir: cacheDir,
 		schemas: map[string]*schema.PluginSchema{}, external: map[string]*external{},
+		sources: map[string]*external{},
 	}
 	for _, def := range builtins {
 		if c.builtins[def.ID()] != nil {
@@ -82,6 +84,9 @@ func (c *Catalog) Require(name, path string) {
 	defer c.mu.Unlock()
 	if _, overridden := c.overrides[name]; !overridden {
 		c.overrides[name] = path
+	}
+	if path = c.overrides[name]; script.IsFile(path) {
+		delete(c.external, path) // it is being edited: each loaded recipe gets it as it is then
 	}
 }
 
@@ -180,11 +185,16 @@ func (c *Catalog) Validate(k kind.Kind, name string, config cty.Value) ([]spec.P
 	return def.Validate(config)
 }
 
-// Command returns how to start a plugin's process: its argv, and environment variables to add.
-func (c *Catalog) Command(k kind.Kind, name string) (argv, env []string, err error) {
-	e, err := c.override(k, name)
-	if err != nil {
-		return nil, nil, err
+// Command returns how to start a plugin's process: its argv, and environment variables to add. Source is that of the
+// plugin's schema: a Python file is run as it was when that was read, whatever has become of it since.
+func (c *Catalog) Command(k kind.Kind, name, source string) (argv, env []string, err error) {
+	c.mu.Lock()
+	e := c.sources[source]
+	c.mu.Unlock()
+	if e == nil {
+		if e, err = c.override(k, name); err != nil {
+			return nil, nil, err
+		}
 	}
 	if e != nil && e.file == nil {
 		return []string{e.path}, nil, nil
@@ -221,6 +231,9 @@ func (c *Catalog) override(k kind.Kind, name string) (*external, error) {
 			return nil, fmt.Errorf("plugin %s = %q: %w", name, path, err)
 		}
 		c.external[path] = e
+		if e.file != nil {
+			c.sources[e.schema.Source] = e
+		}
 	}
 	if e.schema.Name != name {
 		return nil, fmt.Errorf("plugin %s = %q: the binary is %s %q; use that name", name, path,

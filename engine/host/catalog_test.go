@@ -59,11 +59,11 @@ func TestCatalogOfBuiltins(t *testing.T) {
 	if c.Definition(kind.Environment, "ticker") == nil {
 		t.Error("the definition is not there")
 	}
-	argv, env, err := c.Command(kind.Environment, "ticker")
+	argv, env, err := c.Command(kind.Environment, "ticker", "")
 	if err != nil || len(argv) == 0 || len(env) != 1 || env[0] != protocol.BuiltinKey+"=environment/ticker" {
 		t.Errorf("command %v with %v, %v", argv, env, err)
 	}
-	if _, _, err := c.Command(kind.Environment, "other"); err == nil {
+	if _, _, err := c.Command(kind.Environment, "other", ""); err == nil {
 		t.Error("a plugin that is not there has a command")
 	}
 	if _, err := host.NewCatalog([]*sdk.Definition{definition(), definition()}, nil, t.TempDir()); err == nil {
@@ -93,7 +93,7 @@ func TestABinaryIsAskedOnceForItsSchema(t *testing.T) {
 		if names := c.Names(kind.Environment); len(names) != 1 {
 			t.Errorf("names are %v", names)
 		}
-		if argv, env, err := c.Command(kind.Environment, "ticker"); err != nil || argv[0] != path || len(env) != 0 {
+		if argv, env, err := c.Command(kind.Environment, "ticker", ""); err != nil || argv[0] != path || len(env) != 0 {
 			t.Errorf("command %v with %v, %v", argv, env, err)
 		}
 		// The variables that a plugin reads are cached together with its schema.
@@ -139,7 +139,7 @@ func TestARecipeNamesABinaryByPath(t *testing.T) {
 	if r == nil || len(r.Blocks) != 1 || r.Blocks[0].Schema.Name != "ticker" {
 		t.Fatalf("the recipe does not use the binary that it names: %v", diags)
 	}
-	argv, _, err := catalog.Command(kind.Environment, "ticker")
+	argv, _, err := catalog.Command(kind.Environment, "ticker", "")
 	if err != nil || argv[0] != filepath.Join(dir, "ticker") {
 		t.Errorf("it would be started by %v, %v", argv, err)
 	}

@@ -83,6 +83,14 @@ type report interface {
 	message(message string)           // with its newest phase
 }
 
+// source is what the plugin's schema says of its Python file; empty for other plugins.
+func (at *attempt) source() string {
+	if at.plugin == nil {
+		return ""
+	}
+	return at.plugin.Source
+}
+
 func newAttempt(e *Engine, b addr.Block, p *schema.PluginSchema, number int, h schema.Health) *attempt {
 	return &attempt{e: e, block: b, plugin: p, number: number, health: h, stop: make(chan stopOrder, 4),
 		update: make(chan updateOrder, 4), fail: make(chan failOrder, 2),
@@ -142,7 +150,7 @@ func (at *attempt) begin(ctx context.Context, r report) (Process, *ending) {
 		case err != nil:
 			return nil, failed("write the journal before the start", err)
 		}
-		launch := Launch{Block: at.block, RunID: at.request.RunID, Dir: at.e.opts.Dir.Block(at.block),
+		launch := Launch{Block: at.block, Source: at.source(), RunID: at.request.RunID, Dir: at.e.opts.Dir.Block(at.block),
 			Handle: at.request.Handle}
 		if proc, err = at.e.opts.Host.Launch(ctx, launch); err != nil {
 			return nil, failed("start the plugin process", err)

@@ -39,6 +39,7 @@ type Launch struct {
 	RunID  string
 	Dir    string
 	Handle []byte
+	Source string // of the plugin's schema
 }
 
 // Process is one plugin process; *host.Plugin is one.
@@ -67,7 +68,7 @@ var _ Host = Processes{}
 
 // Launch implements Host.
 func (p Processes) Launch(ctx context.Context, l Launch) (Process, error) {
-	argv, env, err := p.Catalog.Command(l.Block.Kind, l.Block.Plugin)
+	argv, env, err := p.Catalog.Command(l.Block.Kind, l.Block.Plugin, l.Source)
 	if err != nil {
 		return nil, fmt.Errorf("find the plugin: %w", err)
 	}

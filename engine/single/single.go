@@ -108,7 +108,7 @@ func (g *Blocks) Run(ctx context.Context, a addr.Block, body cty.Value) (*Block,
 
 func (g *Blocks) run(ctx context.Context, a addr.Block, body cty.Value, about sdk.Block,
 	timeout time.Duration) (*Block, error) {
-	argv, env, err := g.catalog.Command(a.Kind, a.Plugin)
+	argv, env, err := g.catalog.Command(a.Kind, a.Plugin, "")
 	if err != nil {
 		return nil, err
 	}

@@ -48,7 +48,7 @@ func (p *problem) asError(doing string) error {
 		summary = doing + ": " + summary
 	}
 	e := &sdk.Error{Summary: summary, Detail: p.Trace}
-	if p.File != "" && p.Line > 0 {
+	if p.File != "" && p.Line > 0 && p.Kind != kindInfra { // what is away may come back: an error with a remedy is final
 		e.Remedy = fmt.Sprintf("correct line %d of %s", p.Line, p.File)
 	}
 	if p.Kind == kindSettings {

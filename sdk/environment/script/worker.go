@@ -157,9 +157,9 @@ func (w *worker) Failed() <-chan struct{} { return w.failed }
 
 // Err says how the process ended.
 func (w *worker) Err() error {
-	return &sdk.Error{Summary: errGone.Error(), Err: w.program.Err(), Detail: w.program.Tail(20),
-		Remedy: fmt.Sprintf("its last lines are above, all of them in %s.log of the block's folder; killed without a "+
-			"word usually means that the machine was out of memory", workerName)}
+	// No remedy: what ends a process may not happen again, and an error with one is final before the block is ready.
+	return &sdk.Error{Summary: errGone.Error() + " (its output is in " + workerName + ".log of the block's folder)",
+		Err: w.program.Err(), Detail: w.program.Tail(20)}
 }
 
 // stop ends the process, which gets the grace to end by itself.
