@@ -6,6 +6,7 @@ import (
 	"github.com/recipe-rl/recipe/plugins/grpo"
 	"github.com/recipe-rl/recipe/plugins/openenv"
 	"github.com/recipe-rl/recipe/plugins/ors"
+	reasoninggym "github.com/recipe-rl/recipe/plugins/reasoning_gym"
 	"github.com/recipe-rl/recipe/plugins/sglang"
 	"github.com/recipe-rl/recipe/plugins/sync"
 	"github.com/recipe-rl/recipe/plugins/tiny"
@@ -23,6 +24,7 @@ func builtins() []*sdk.Definition {
 		grpo.Plugin(),
 		openenv.Plugin(),
 		ors.Plugin(),
+		reasoninggym.Plugin(),
 		sync.Definition(),
 		tiny.Inference(),
 		tiny.Trainer(),

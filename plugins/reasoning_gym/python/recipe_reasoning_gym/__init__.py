@@ -1,0 +1,1 @@
+"""`environment "reasoning_gym"`: the procedural tasks of reasoning-gym."""

@@ -1,0 +1,31 @@
+// Package reasoninggym is `environment "reasoning_gym"`: the procedural tasks of reasoning-gym, which verifies the
+// answers. The environment itself is in Python, in python/recipe_reasoning_gym.
+package reasoninggym
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/environment/script"
+)
+
+var (
+	//go:embed python/recipe_reasoning_gym/*.py
+	code embed.FS
+	//go:embed description.json
+	description []byte
+)
+
+// Plugin defines `environment "reasoning_gym"`.
+func Plugin() *sdk.Definition { return script.Bundled("reasoning_gym", description, source()) }
+
+func source() script.Source {
+	tree, err := fs.Sub(code, "python")
+	if err != nil { // the folder is embedded above
+		panic(fmt.Sprintf("reasoning_gym: %v", err))
+	}
+	return script.Source{Tree: tree, Module: "recipe_reasoning_gym.gym",
+		Packages: sdk.Packages{Requirements: []string{"reasoning-gym==0.1.25"}, Needs: []string{"reasoning-gym"}}}
+}

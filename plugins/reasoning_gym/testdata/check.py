@@ -1,0 +1,54 @@
+"""Answers the tasks by their own solutions, and looks at what follows. The argument is a folder for the state."""
+
+import sys
+from pathlib import Path
+
+from recipe_reasoning_gym.gym import DatasetSpec, ReasoningGym, Settings
+from recipe_sdk import Completion
+from recipe_sdk.environment.base import Context
+
+
+def make(**more):
+    env = ReasoningGym()
+    env.context = Context(state=Path(sys.argv[1]))
+    env.settings = Settings(success_window=8, eval_tasks=16, **more)
+    env.setup()
+    return env
+
+
+def answer(env, task, right=True):
+    text = task.data.entry["answer"] if right else "nonsense"
+    return env.score(task, Completion(f"I think it is <answer>0</answer>, no, <answer> {text} </answer>", "stop"))
+
+
+names = ["chain_sum", "letter_counting", "leg_counting"]
+env = make(datasets=[DatasetSpec(name=n, weight=i) for i, n in enumerate(names)])
+seen = set()
+for _ in range(200):
+    task = env.next()
+    seen.add(task.data.dataset)
+    assert answer(env, task) == 1, task
+    assert answer(env, task, right=False) < 0.5, task
+    assert task.data.entry["question"] not in {t.data.entry["question"] for t in env.held_out()}
+    assert task.messages[0]["role"] == "system" and "<answer>" in task.messages[0]["content"]
+assert seen == {"letter_counting", "leg_counting"}, f"weight 0 is drawn: {seen}"
+assert [t.data.entry["question"] for t in env.held_out()] == [
+    t.data.entry["question"] for t in make(datasets=env.settings.datasets).held_out()
+], "the held-out set differs from one start to the next"
+
+rising = [DatasetSpec(name="chain_sum", curriculum=True)]
+env = make(datasets=rising)
+first = [env.next() for _ in range(8)]
+for task in first:
+    answer(env, task, right=False)
+assert env.next().data.level == 0, "bad answers raise the level"
+for task in (env.next() for _ in range(8)):
+    answer(env, task)
+assert env.next().data.level == 1, "good answers do not raise the level"
+for task in first:
+    answer(env, task)
+assert env.next().data.level == 1, "answers to tasks of an earlier level count"
+for task in env.held_out() * 2:
+    answer(env, task)
+assert env.next().data.level == 1, "an evaluation raises the level"
+assert make(datasets=rising).next().data.level == 1, "a restart forgets the level"
