@@ -36,9 +36,10 @@ class Learner:
         self.correction = self.algorithm.rollout_correction
         self.kl = core_algos.get_kl_controller(self.algorithm.kl_ctrl)
         self.engine = self._engine(self.actor)
-        self.reference: Any = None
+        self.ref, self.reference = self.actor, None
         if self._needs_reference() and not self.model.lora_rank:
-            self.reference = self._engine(omega_conf_to_dataclass(config.actor_rollout_ref.ref))
+            self.ref = omega_conf_to_dataclass(config.actor_rollout_ref.ref)
+            self.reference = self._engine(self.ref)
         self.dtype = next(p.dtype for _, p in self.named())
 
     def _needs_reference(self) -> bool:
@@ -47,7 +48,7 @@ class Learner:
     def _engine(self, role: Any) -> Any:
         engine = EngineRegistry.new(
             model_type="language_model", backend=role.engine.strategy, model_config=self.model,
-            engine_config=role.engine, optimizer_config=role.optim, checkpoint_config=role.checkpoint,
+            engine_config=role.engine, optimizer_config=self.actor.optim, checkpoint_config=role.checkpoint,
         )  # fmt: skip
         engine.initialize()
         return engine
@@ -95,7 +96,7 @@ class Learner:
         """[L - 1] of ids[0, 1:]; every rank computes all of them."""
         one = {"input_ids": [ids[0]], "position_ids": [torch.arange(ids.shape[1])], "prompts": [ids[0, :1]],
                "responses": [ids[0, 1:]], "response_mask": [torch.ones(ids.shape[1] - 1)]}  # fmt: skip
-        return self._infer(self.engine, self._data(one, [0], temperature=temperature))[0]
+        return self._infer(self.engine, self._data(one, [0], temperature=temperature, micro_batch_size_per_gpu=1))[0]
 
     # ---- a step ----
 
@@ -132,7 +133,7 @@ class Learner:
 
     def _old(self, rows: dict, n: int, d: dict, metrics: dict, known: Tensor) -> Tensor:
         """Log-probabilities of the policy before the step, and how far the sampler's are from them."""
-        old = pad(self._everywhere(self.engine, rows, n))
+        old = pad(self._everywhere(self.engine, rows, n, self.actor))
         m = d["response_mask"].bool() & known[:, None]
         gap = (old - d["rollout_log_probs"])[m].abs()
         if len(gap):
@@ -143,9 +144,9 @@ class Learner:
 
     def _reference(self, rows: dict, n: int) -> Tensor:
         if self.reference is not None:
-            return pad(self._everywhere(self.reference, rows, n))
+            return pad(self._everywhere(self.reference, rows, n, self.ref))
         with self.engine.disable_adapter():
-            return pad(self._everywhere(self.engine, rows, n))
+            return pad(self._everywhere(self.engine, rows, n, self.actor))
 
     def _correct(self, d: dict, metrics: dict, known: Tensor) -> None:
         """Importance weights and rejection against the sampler, where its log-probabilities are known."""
@@ -192,13 +193,14 @@ class Learner:
         """verl's mini-batches: ppo_mini_batch_size counts prompts, so it is the groups of an optimizer step."""
         actor, n = self.actor, len(batch)
         parts = -(-batch.groups_total // actor.ppo_mini_batch_size)
+        size = None if actor.use_dynamic_bsz else actor.ppo_micro_batch_size_per_gpu
         entropy = bool(actor.calculate_entropy or actor.entropy_coeff)
         shuffler = torch.Generator().manual_seed(actor.data_loader_seed + batch.number)
         found: list[dict[str, Any]] = []
         for _ in range(actor.ppo_epochs):
             order = torch.randperm(n, generator=shuffler) if actor.shuffle else torch.arange(n)
             for part in order.tensor_split(parts):
-                mine = self._share(part.tolist(), rows)
+                mine = self._share(part.tolist(), rows, size)
                 data = self._data(rows, mine, calculate_entropy=entropy, global_batch_size=len(part))
                 with self.engine.train_mode():
                     found.append(self._read(self.engine.train_batch(data, partial(ppo_loss, config=actor))))
@@ -220,19 +222,23 @@ class Learner:
 
     # ---- the engine's passes ----
 
-    def _share(self, order: list[int], rows: dict) -> list[int]:
+    def _share(self, order: list[int], rows: dict, size: int | None) -> list[int]:
         """This rank's sequences: as many on each, in whole micro-batches, of like lengths; the last row fills up."""
         rank, world = self.engine.get_data_parallel_rank(), self.engine.get_data_parallel_size()
-        size = 1 if self.actor.use_dynamic_bsz else self.actor.ppo_micro_batch_size_per_gpu or 1
+        size = size or 1
         per = -(-len(order) // (world * size)) * size
         order = sorted(order, key=lambda i: -len(rows["input_ids"][i]))
         mine = order[rank::world]
         return mine + [len(rows["input_ids"]) - 1] * (per - len(mine))
 
-    def _everywhere(self, engine: Any, rows: dict, n: int) -> list[Tensor]:
+    def _everywhere(self, engine: Any, rows: dict, n: int, role: Any) -> list[Tensor]:
         """Log-probabilities of all responses, on every rank."""
-        mine = self._share(list(range(n)), rows)
-        found = self._infer(engine, self._data(rows, mine))
+        size = role.ppo_infer_micro_batch_size_per_gpu or role.ppo_micro_batch_size_per_gpu
+        mine = self._share(list(range(n)), rows, None if role.use_dynamic_bsz else size)
+        found = self._infer(engine, self._data(
+            rows, mine, use_dynamic_bsz=role.use_dynamic_bsz, micro_batch_size_per_gpu=size,
+            max_token_len_per_gpu=role.ppo_infer_max_token_len_per_gpu,
+        ))  # fmt: skip
         told = dict(zip(mine, found, strict=True)) if engine.is_mp_src_rank_with_outputs() else {}
         every = {i: x for part in self.bridge.ranks.gather(told) for i, x in part.items()}
         return [every[i] for i in range(n)]

@@ -147,7 +147,8 @@ def merged(given: Mapping[str, Any], block: Any, backend: str, *, cuda: bool, fl
     }  # fmt: skip
     if backend != "megatron":
         first["actor_rollout_ref"]["actor"]["fsdp_config"] = engine
-        first["actor_rollout_ref"]["ref"] = {"fsdp_config": dict(engine)}
+        # verl keeps a forward-only engine in pinned memory, which a machine without a GPU does not have.
+        first["actor_rollout_ref"]["ref"] = {"fsdp_config": {**engine, **({} if cuda else {"forward_only": False})}}
     user: dict[str, Any] = {"actor_rollout_ref": {}}
     for name, value in given.items():
         if name == "actor_rollout_ref":
@@ -166,6 +167,10 @@ def merged(given: Mapping[str, Any], block: Any, backend: str, *, cuda: bool, fl
     }}  # fmt: skip
     out = OmegaConf.merge(base, first, whole(user, OmegaConf.to_container(base)), last)
     assert isinstance(out, DictConfig)
+    ref = out.actor_rollout_ref.ref
+    for name in ("micro_batch_size", "micro_batch_size_per_gpu", "use_dynamic_bsz", "max_token_len_per_gpu"):
+        ref[name if name == "use_dynamic_bsz" else f"ppo_{name}"] = ref.pop(f"log_prob_{name}")  # as verl's worker does
+    ref.ppo_infer_max_token_len_per_gpu = ref.ppo_max_token_len_per_gpu
     correction = out.algorithm.rollout_correction
     if correction.bypass_mode:  # as verl's apply_bypass_mode
         policy = out.actor_rollout_ref.actor.policy_loss

@@ -1,4 +1,4 @@
-"""A tiny model with a tied head, and trainers as processes against one trajectory server of a fixed sequence of batches."""
+"""A tiny model with a tied head, and trainers as processes, each on a server that hands out the same batches."""
 
 import json
 import os

@@ -107,7 +107,8 @@ def test_verls_algorithms_are_used(start):
         "actor": {"use_kl_loss": True, "kl_loss_coef": 0.1, "ppo_mini_batch_size": 1, "entropy_coeff": 0.01,
                   "policy_loss": {"loss_mode": "gspo"}, "loss_agg_mode": "seq-mean-token-mean", "optim": {"lr": 1e-2}},
         "algorithm": {"adv_estimator": "rloo", "rollout_correction": {
-            "rollout_is": "token", "rollout_is_threshold": 2.0, "rollout_rs": "token_k3", "rollout_rs_threshold": "0.01"}},
+            "rollout_is": "token", "rollout_is_threshold": 2.0, "rollout_rs": "token_k3",
+            "rollout_rs_threshold": "0.01"}},
     }, steps=2)  # fmt: skip
     one, two = run.metrics()
     assert one["optimizer_steps"] == 2 and one["entropy"] > 0
