@@ -6,17 +6,19 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 )
 
-// symptoms are failures that this block has settings against.
+// symptoms are failures that this block has settings against. verl warns of every engine whose packages are missing,
+// so only a package that ended the program counts.
 func symptoms() []worker.Symptom {
+	const missing = `ModuleNotFoundError: No module named '`
 	return []worker.Symptom{
 		{
-			Pattern: regexp.MustCompile(`No module named '?(megatron|mbridge|transformer_engine)\b`),
+			Pattern: regexp.MustCompile(`Unknown backend: megatron|` + missing + `(megatron|mbridge|transformer_engine)\b`),
 			Summary: "verl's Megatron engine needs packages that this Python lacks",
 			Remedy: "install megatron-core, mbridge and transformer-engine as verl's documentation says, and name the " +
 				"interpreter: runtime { python = … }; or use backend = \"fsdp2\"",
 		},
 		{
-			Pattern: regexp.MustCompile(`No module named '?(verl|ray|torch|transformers|tensordict|hydra|omegaconf|PIL)\b`),
+			Pattern: regexp.MustCompile(missing + `(verl|ray|torch|transformers|tensordict|hydra|omegaconf|PIL)\b`),
 			Summary: "the Python of this block lacks a package that verl needs",
 			Remedy: "run recipe init, which makes an environment for blocks without a runtime; or install verl==" +
 				newestVersion + " and pillow into runtime.python",

@@ -28,8 +28,11 @@ func (t *Trainer) Validate(c Config) []spec.Problem {
 // machine when it has none.
 func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.Problem) {
 	dtype := "float32"
-	if d, ok := c.setting("actor_rollout_ref.actor.fsdp_config.model_dtype").(string); ok && d != "fp32" && d != "float32" {
-		dtype = map[string]string{"bf16": "bfloat16", "fp16": "float16"}[d]
+	switch d, _ := c.setting("actor_rollout_ref.actor.fsdp_config.model_dtype").(string); d {
+	case "bf16", "bfloat16":
+		dtype = "bfloat16"
+	case "fp16", "float16":
+		dtype = "float16"
 	}
 	if c.lora() > 0 {
 		dtype = "bfloat16" // verl merges adapters in that
@@ -103,8 +106,8 @@ func (c Config) amounts(parameters float64, dtype string, placement sdk.Placemen
 	if dtype != "float32" {
 		width = 2
 	}
-	out = append(out, sdk.Amount{Resource: resource, Part: published, Value: parameters * width,
-		How: fmt.Sprintf("%.1f million parameters × %g bytes: shards gathered, for inference to copy", parameters/1e6, width)})
+	how := fmt.Sprintf("%.1f million parameters × %g bytes: gathered, for inference to copy", parameters/1e6, width)
+	out = append(out, sdk.Amount{Resource: resource, Part: published, Value: parameters * width, How: how})
 	if c.Checkpoints != nil {
 		kept = c.Checkpoints.KeepLast
 	}

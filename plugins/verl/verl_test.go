@@ -172,3 +172,25 @@ func TestSupportedVersionsAreStatedOnce(t *testing.T) {
 		}
 	}
 }
+
+// The end of a log becomes a sentence about what is missing; verl's warnings of engines that nobody asked for do not.
+func TestMissingPackagesAreNamed(t *testing.T) {
+	t.Parallel()
+	for log, want := range map[string]string{
+		"  File \"run.py\"\nModuleNotFoundError: No module named 'tensordict'":   "lacks a package",
+		"AssertionError: Unknown backend: megatron":                              "Megatron engine needs packages",
+		`UserWarning: ModuleNotFoundError("No module named 'megatron'")`:         "",
+		"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB": "GPU ran out of memory",
+	} {
+		found := ""
+		for _, s := range symptoms() {
+			if s.Pattern.MatchString(log) {
+				found = s.Summary
+				break
+			}
+		}
+		if (want == "") != (found == "") || !strings.Contains(found, want) {
+			t.Errorf("%q: %q, want %q", log, found, want)
+		}
+	}
+}
