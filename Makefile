@@ -11,7 +11,7 @@ BIN      := bin/recipe
 CACHE    := $(CURDIR)/.cache
 PKGS     ?= ./...
 # Packages of test-go; those that run the real atroposlib have a target of their own.
-TESTED    = $(shell $(GO) list $(PKGS) | grep -vE '/plugins/(atropos|openenv|ors|reasoning_gym|trajectories/conformance)$$')
+TESTED    = $(shell $(GO) list $(PKGS) | grep -vE '/plugins/(atropos|openenv|ors|reasoning_gym|reward|trajectories/conformance)$$')
 # One test binary a core; the race detector makes each several times slower than a plain one.
 PARALLEL ?= 2
 TIMEOUT  ?= 15m
@@ -56,7 +56,7 @@ test-go:
 # Real atroposlib environments and its run-api, by themselves: each imports for seconds, which beside other tests become minutes.
 test-atropos:
 	scripts/venv.sh atropos
-	@$(MAKE) --no-print-directory test-go TIMEOUT=30m TESTED='./plugins/atropos ./plugins/reasoning_gym ./plugins/trajectories/conformance'
+	@$(MAKE) --no-print-directory test-go TIMEOUT=30m TESTED='./plugins/atropos ./plugins/reasoning_gym ./plugins/reward ./plugins/trajectories/conformance'
 
 # Real servers of OpenEnv and ORS: each imports for half a minute.
 test-environments:

@@ -7,6 +7,7 @@ import (
 	"github.com/recipe-rl/recipe/plugins/openenv"
 	"github.com/recipe-rl/recipe/plugins/ors"
 	reasoninggym "github.com/recipe-rl/recipe/plugins/reasoning_gym"
+	"github.com/recipe-rl/recipe/plugins/reward"
 	"github.com/recipe-rl/recipe/plugins/sglang"
 	"github.com/recipe-rl/recipe/plugins/sync"
 	"github.com/recipe-rl/recipe/plugins/tiny"
@@ -25,6 +26,7 @@ func builtins() []*sdk.Definition {
 		openenv.Plugin(),
 		ors.Plugin(),
 		reasoninggym.Plugin(),
+		reward.Plugin(),
 		sync.Definition(),
 		tiny.Inference(),
 		tiny.Trainer(),

@@ -1,0 +1,1 @@
+"""`environment "reward"`: a reward function in TRL's signature, and a dataset."""

@@ -1,0 +1,48 @@
+"""Rows of a dataset: JSON lines, JSON, CSV or Parquet files, or a name of the Hugging Face hub."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+
+
+def read(name: str, folder: Path, *, split: str, config: str) -> list[Row]:
+    """The rows of a file, if name ends as one does, relative to folder; else of a dataset of the hub."""
+    ending = Path(name).suffix
+    if ending not in (".jsonl", ".json", ".csv", ".parquet"):
+        return _hub(name, split, config)
+    path = folder / name
+    if ending == ".jsonl":
+        return [_object(line, f"{path}:{n}") for n, line in enumerate(path.read_text().splitlines(), 1) if line.strip()]
+    if ending == ".json":
+        rows = json.loads(path.read_text())
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise ValueError(f"{path}: want a list of objects")
+        return rows
+    if ending == ".csv":
+        with path.open(newline="") as file:
+            return [dict(row) for row in csv.DictReader(file)]
+    import pyarrow.parquet
+
+    found: list[Row] = pyarrow.parquet.read_table(path).to_pylist()
+    return found
+
+
+def _object(line: str, place: str) -> Row:
+    try:
+        row = json.loads(line)
+    except ValueError as e:
+        raise ValueError(f"{place}: want a JSON object, got {line[:80]!r}") from e
+    if not isinstance(row, dict):
+        raise ValueError(f"{place}: want a JSON object, got {line[:80]!r}")
+    return row
+
+
+def _hub(name: str, split: str, config: str) -> list[Row]:
+    import datasets
+
+    return [dict(row) for row in datasets.load_dataset(name, config or None, split=split)]

@@ -1,0 +1,32 @@
+// Package reward is `environment "reward"`: a reward function in TRL's signature and a dataset. The environment itself
+// is in Python, in python/recipe_reward.
+package reward
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/environment/script"
+)
+
+var (
+	//go:embed python/recipe_reward/*.py
+	code embed.FS
+	//go:embed description.json
+	description []byte
+)
+
+// Plugin defines `environment "reward"`.
+func Plugin() *sdk.Definition { return script.Bundled("reward", description, source()) }
+
+// source has datasets for names of the hub, which brings pyarrow for Parquet. JSON lines, JSON and CSV need neither.
+func source() script.Source {
+	tree, err := fs.Sub(code, "python")
+	if err != nil { // the folder is embedded above
+		panic(fmt.Sprintf("reward: %v", err))
+	}
+	return script.Source{Tree: tree, Module: "recipe_reward.reward",
+		Packages: sdk.Packages{Requirements: []string{"datasets==5.2.0"}}}
+}

@@ -1,0 +1,182 @@
+package reward
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/zclconf/go-cty/cty"
+	"go.uber.org/goleak"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/environment"
+	"github.com/recipe-rl/recipe/sdk/environment/script/scripttest"
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/plugintest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestTheDescriptionIsTheCodes(t *testing.T) {
+	t.Parallel()
+	scripttest.Described(t, "reward", source(), "description.json", "")
+}
+
+// rewards are functions as people have them for TRL.
+const rewards = `
+def letters(completions, letter, **kwargs):
+    return [float(text.count(want)) for text, want in zip(completions, letter)]
+
+async def chat(prompts, completions, completion_ids, letter, **kwargs):
+    assert prompts[0][0]["role"] == "system" and prompts[0][-1]["role"] == "user", prompts
+    assert len(completion_ids[0]) > 0, completion_ids
+    return [float(c[0]["content"].count(want)) for c, want in zip(completions, letter)]
+
+def none(completions, **kwargs):
+    return [None] * len(completions)
+
+def one(completions, **kwargs):
+    return 1.0
+
+def broken(completions, **kwargs):
+    raise ValueError("the judge is on strike")
+`
+
+// folder is a recipe's folder with reward functions and a dataset of 12 rows, of which the last is in Parquet as well
+// where an interpreter is given.
+func folder(t *testing.T, python string) string {
+	t.Helper()
+	dir := t.TempDir()
+	var rows strings.Builder
+	for i := range 12 {
+		fmt.Fprintf(&rows, "{\"prompt\": \"row %d: \", \"letter\": \"%c\"}\n", i, 'a'+i)
+	}
+	for name, text := range map[string]string{"rewards.py": rewards, "rows.jsonl": rows.String()} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if python != "" {
+		out, err := exec.CommandContext(t.Context(), python, "-c", "import json, sys, pyarrow, pyarrow.parquet as p; d = "+
+			"sys.argv[1]; p.write_table(pyarrow.Table.from_pylist([json.loads(l) for l in open(d + '/rows.jsonl')]), "+
+			"d + '/rows.parquet')", dir).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	return dir
+}
+
+// body is a configuration over a fake policy and a fake trajectory API.
+func body(t *testing.T, def *sdk.Definition, more map[string]cty.Value) (cty.Value, *plugintest.Trajectories) {
+	t.Helper()
+	api := plugintest.FakeTrajectories(t, 16)
+	server := plugintest.Harness(t, plugintest.FakeInference())
+	server.Start(plugintest.FakeConfig{})
+	server.Ready()
+	values := map[string]cty.Value{
+		"inference": server.Reference().Values, "trajectories": api.Reference().Values,
+		"group_size": cty.NumberIntVal(4), "concurrency": cty.NumberIntVal(4), "max_tokens": cty.NumberIntVal(16),
+		"max_batches_offpolicy": cty.NumberIntVal(1), "dataset": cty.StringVal("rows.jsonl"),
+		"function": cty.StringVal("rewards.py:letters"), "eval_rows": cty.NumberIntVal(2),
+	}
+	for name, v := range more {
+		values[name] = v
+	}
+	v, err := def.Schema.Conform(cty.ObjectVal(values))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return def.Schema.ApplyDefaults(v), api
+}
+
+func in(dir string) plugintest.Option {
+	return func(r *pluginpb.StartRequest) { r.RecipeDir = dir }
+}
+
+func TestCompliance(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("python3 is not in PATH")
+	}
+	def := Plugin()
+	groups := func(t *testing.T) (any, *plugintest.Trajectories) { return body(t, def, nil) }
+	bad := func(name, value string) func(*testing.T) any {
+		return func(t *testing.T) any {
+			c, _ := body(t, def, map[string]cty.Value{name: cty.StringVal(value)})
+			return c
+		}
+	}
+	plugintest.Compliance(t, def, plugintest.Suite{
+		Config:  func(t *testing.T) any { c, _ := groups(t); return c },
+		Groups:  groups,
+		Options: []plugintest.Option{in(folder(t, ""))},
+		Bad: map[string]func(*testing.T) any{
+			"no such file":     bad("dataset", "row.jsonl"),
+			"no such function": bad("function", "rewards.py:leters"),
+			"no such column":   bad("prompt_column", "question"),
+			"no dataset":       bad("dataset", "rewards.json"),
+			"no list":          bad("function", "rewards.py:one"),
+			"no reward at all": bad("function", "rewards.py:none"),
+			"an exception":     bad("function", "rewards.py:broken"),
+		},
+	})
+}
+
+// The scores are those of the functions, given what TRL gives them.
+func TestScores(t *testing.T) {
+	venv, err := filepath.Abs("../../.cache/venv-atropos/bin/python") // it has pyarrow
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(venv); err != nil {
+		t.Skip("scripts/venv.sh atropos makes the Python environment that this test needs")
+	}
+	dir := folder(t, venv)
+	function := func(name string, weight float64) cty.Value {
+		return cty.ObjectVal(map[string]cty.Value{"function": cty.StringVal("rewards.py:" + name),
+			"weight": cty.NumberFloatVal(weight)})
+	}
+	for name, c := range map[string]struct {
+		more   map[string]cty.Value
+		weight float64
+		turns  int
+	}{
+		"jsonl":   {nil, 1, 2},
+		"parquet": {map[string]cty.Value{"dataset": cty.StringVal("rows.parquet")}, 1, 2},
+		"conversation": {map[string]cty.Value{"function": cty.StringVal("rewards.py:chat"),
+			"system_prompt": cty.StringVal("be brief")}, 1, 3},
+		"several functions": {map[string]cty.Value{"function": cty.NullVal(cty.String), "functions": cty.TupleVal(
+			[]cty.Value{function("letters", 2), function("none", 1), function("letters", 0.5)})}, 2.5, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			def := Plugin()
+			config, api := body(t, def, c.more)
+			b := plugintest.Harness(t, def)
+			b.Start(config, in(dir), func(r *pluginpb.StartRequest) { r.Runtime = &pluginpb.Runtime{Python: venv} })
+			for _, g := range api.Wait(3) {
+				plugintest.CheckGroup(t, g)
+				var all [][]environment.Message
+				if err := json.Unmarshal(g.Messages, &all); err != nil {
+					t.Fatal(err)
+				}
+				for i, said := range all {
+					var row int
+					if len(said) != c.turns {
+						t.Fatalf("%+v, want %d turns", said, c.turns)
+					}
+					if _, err := fmt.Sscanf(said[c.turns-2].Content, "row %d:", &row); err != nil || row < 2 {
+						t.Errorf("the model reads %+v (%v); rows 0 and 1 are kept back", said, err)
+					}
+					letter := string(rune('a' + row))
+					if want := c.weight * float64(strings.Count(said[c.turns-1].Content, letter)); g.Scores[i] != want {
+						t.Errorf("score %v for %+v, want %v", g.Scores[i], said, want)
+					}
+				}
+			}
+		})
+	}
+}
