@@ -26,7 +26,7 @@ RUFF_VERSION := 0.17.5
 # Prints what go test prints, and after it every skipped test with its reason and a line that counts them.
 GOTESTSUM := $(GO) run gotest.tools/gotestsum@v1.13.0 --format standard-quiet --
 
-.PHONY: help demo build test test-venv test-go test-atropos test-environments test-python lint lint-go lint-python fmt bench bench-gpu docs generate e2e e2e-all e2e-sglang cross clean
+.PHONY: help demo build test test-venv test-go test-atropos test-environments test-python test-trl test-trl-short test-trl-oldest test-axolotl e2e-trl lint lint-go lint-python fmt bench bench-gpu docs generate e2e e2e-all e2e-sglang cross clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -38,7 +38,7 @@ build: ## build the one static binary, bin/recipe
 	@mkdir -p bin
 	$(GOBUILD) -o $(BIN) ./cmd/recipe
 
-test: test-venv test-go test-atropos test-environments test-python ## run every test (race detector on)
+test: test-venv test-go test-atropos test-environments test-python test-trl-short ## run every test (race detector on)
 
 # Go tests of Python workers need it too, so it is made before any of them.
 test-venv:
@@ -67,6 +67,19 @@ test-environments:
 test-python:
 	scripts/venv.sh kernels
 	RECIPE_TRITON=$$(echo $(CURDIR)/.cache/venv-kernels/lib/python3*/site-packages) scripts/test-python.sh
+
+# Real TRL: 0.3 GB beside the PyTorch that environments share, a minute on two idle cores.
+test-trl-short:
+	scripts/test-trl.sh trl -m short
+
+test-trl: ## every test of trainer "trl" with real TRL, the newest that is supported (CPU)
+	scripts/test-trl.sh trl
+
+test-trl-oldest: ## the same with the oldest
+	scripts/test-trl.sh trl-oldest
+
+test-axolotl: ## every test of trainer "axolotl" with real Axolotl (CPU)
+	scripts/test-axolotl.sh
 
 lint: lint-go lint-python ## gofmt, go vet, golangci-lint; ruff for Python
 
@@ -114,6 +127,10 @@ e2e: build ## run the end-to-end script against the built binary
 
 e2e-all: build ## the same and the recipes that CI has no time for
 	scripts/e2e.sh --all
+
+e2e-trl: build ## the same with TRL instead of recipe's own trainer
+	scripts/venv.sh trl
+	scripts/e2e.sh -run '^TestTRL'
 
 e2e-sglang: build ## the same with SGLang instead of vLLM
 	scripts/e2e-sglang.sh

@@ -19,7 +19,6 @@ import (
 const (
 	inference   = "inference.vllm.policy[0]"
 	environment = "environment.atropos.addition"
-	trainer     = "trainer.grpo.policy"
 	syncBlock   = "sync.weights.policy"
 
 	accuracy = "eval/held_out_accuracy"
@@ -51,7 +50,7 @@ func TestAddition(t *testing.T) {
 	})
 	kill(t, r, `-m worker --config`)
 	r.await(10*time.Minute, "the trainer to be started again", seventh.Seq,
-		func(e event) bool { return e.Type == "restart" && e.Address == trainer })
+		func(e event) bool { return e.Type == "restart" && e.Address == r.trainer })
 	if err := r.wait(30 * time.Minute); err != nil {
 		t.Fatalf("apply: %v\n%s", err, r.story())
 	}
@@ -194,7 +193,7 @@ func checkWeights(t *testing.T, r *run, transport string) {
 func checkSteps(t *testing.T, r *run, steps int64) {
 	t.Helper()
 	losses, again := map[int64]float64{}, 0
-	for _, e := range r.all(has(trainer, "loss/total")) {
+	for _, e := range r.all(has(r.trainer, "loss/total")) {
 		loss := e.Metrics["loss/total"]
 		if old, ok := losses[e.Step]; ok {
 			again++
@@ -219,7 +218,7 @@ func checkSteps(t *testing.T, r *run, steps int64) {
 // checkCheckpoint: vLLM serves the last checkpoint as it is, tokenizer included, and answers what was trained.
 func checkCheckpoint(t *testing.T, r *run) {
 	t.Helper()
-	list := r.all(func(e event) bool { return e.Type == "checkpoint" && e.Address == trainer })
+	list := r.all(func(e event) bool { return e.Type == "checkpoint" && e.Address == r.trainer })
 	if len(list) == 0 {
 		t.Fatal("no checkpoint was written")
 	}

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,7 +37,7 @@ func TestALossBesideTheRecipe(t *testing.T) {
 	if plan := r.plan(); !strings.Contains(plan, "No changes.") {
 		t.Errorf("the plan after the run:\n%s", plan)
 	}
-	imports := filepath.Join(r.dir, ".recipe", "addition", "blocks", trainer, "imports")
+	imports := filepath.Join(r.dir, ".recipe", "addition", "blocks", url.PathEscape(r.trainer), "imports")
 	pinned, err := filepath.Glob(filepath.Join(imports, "*", "gspo.py"))
 	if err != nil || len(pinned) != 1 {
 		t.Errorf("copies of the applied file: %v, %v; expected one", pinned, err)

@@ -21,7 +21,7 @@ func TestReasoningGym(t *testing.T) {
 	checkSteps(t, r, steps)
 	checkWeights(t, r, "live") // what transport and in_flight = "auto" choose on one machine
 	checkCheckpoint(t, r)
-	for _, e := range r.all(has(trainer, "reward/mean")) {
+	for _, e := range r.all(has(r.trainer, "reward/mean")) {
 		m := e.Metrics
 		// Groups of equal scores are dropped, so each of the four groups has a gradient.
 		if m["groups/count"] != 4 || m["sequences/count"] != 32 || m["groups/zero_variance"] != 0 || m["reward/std"] <= 0 {

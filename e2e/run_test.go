@@ -5,6 +5,7 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -53,10 +54,11 @@ func repository(t *testing.T) string {
 
 // run is one `recipe apply`.
 type run struct {
-	t      *testing.T
-	dir    string // with the recipe
-	recipe string
-	args   []string
+	trainer string // address of its trainer block
+	t       *testing.T
+	dir     string // with the recipe
+	recipe  string
+	args    []string
 
 	mu      sync.Mutex
 	cmd     *exec.Cmd
@@ -75,7 +77,10 @@ func newRun(t *testing.T, recipe string, vars map[string]string) *run {
 	if err := os.CopyFS(dir, source{os.DirFS(filepath.Join(root, "recipes"))}); err != nil {
 		t.Fatal(err)
 	}
-	r := &run{t: t, dir: dir, recipe: recipe}
+	r := &run{t: t, dir: dir, recipe: recipe, trainer: "trainer.grpo.policy"}
+	if recipe == "addition.hcl" { // there the trainer is chosen by a variable
+		r.trainer = "trainer." + cmp.Or(vars["trainer"], "grpo") + ".policy[0]"
+	}
 	all := map[string]string{
 		"model":          filepath.Join(root, ".cache", "models", "smollm2-135m"),
 		"python":         filepath.Join(root, ".cache", "venv-vllm", "bin", "python"),

@@ -1,6 +1,6 @@
 # One-digit addition, on a machine without a GPU: real vLLM or SGLang (--var engine=sglang), an unmodified Atropos environment and
-# GRPO in PyTorch train SmolLM2-135M for a few minutes. scripts/venv.sh and scripts/model.sh make what it needs; make e2e and
-# make e2e-sglang run it.
+# GRPO in PyTorch or in TRL (--var trainer=trl) train SmolLM2-135M for a few minutes. scripts/venv.sh and scripts/model.sh make what it
+# needs; make e2e, make e2e-sglang and make e2e-trl run it.
 recipe {
   name = "addition"
 }
@@ -21,10 +21,26 @@ variable "engine" {
   }
 }
 
+variable "trainer" {
+  type        = string
+  default     = "grpo"
+  description = "What trains the model: grpo or trl"
+  validation {
+    condition     = contains(["grpo", "trl"], var.trainer)
+    error_message = "trainer is grpo or trl."
+  }
+}
+
 variable "python" {
   type        = string
   default     = ""
   description = "Interpreter with the engine, torch, transformers and peft; empty: the one that scripts/venv.sh makes for the engine"
+}
+
+variable "trainer_python" {
+  type        = string
+  default     = ""
+  description = "Interpreter with TRL; empty: the one that scripts/venv.sh makes for it"
 }
 
 variable "atropos_python" {
@@ -67,6 +83,8 @@ locals {
   environment = { OMP_NUM_THREADS = "1", HF_HUB_OFFLINE = "1" }
   python      = var.python != "" ? var.python : "../.cache/venv-${var.engine}/bin/python"
   policy      = concat(inference.vllm.policy, inference.sglang.policy)[0] # the one that there is
+  trainer     = concat(trainer.grpo.policy, trainer.trl.policy)[0]
+  rate        = var.lora_rank > 0 ? 1e-4 : 5e-6
 }
 
 inference "vllm" "policy" {
@@ -119,11 +137,12 @@ environment "atropos" "addition" {
 }
 
 trainer "grpo" "policy" {
+  count         = var.trainer == "grpo" ? 1 : 0
   model         = abspath(var.model)
   environments  = [environment.atropos.addition]
   steps         = var.steps
   batch_size    = 64 # 8 prompts × 8 completions
-  learning_rate = var.lora_rank > 0 ? 1e-4 : 5e-6
+  learning_rate = local.rate
   max_length    = 64
   threads       = 1
 
@@ -141,12 +160,40 @@ trainer "grpo" "policy" {
   health { start_timeout = "30m" }
 }
 
+trainer "trl" "policy" {
+  count        = var.trainer == "trl" ? 1 : 0
+  model        = abspath(var.model)
+  environments = [environment.atropos.addition]
+  steps        = var.steps
+  batch_size   = 64
+  max_length   = 64
+  threads      = 1
+  old_policy   = "rollout"
+
+  config = { # TRL's own names
+    learning_rate               = local.rate
+    lr_scheduler_type           = "constant"
+    per_device_train_batch_size = 16
+    gradient_checkpointing      = false
+    use_peft                    = var.lora_rank > 0
+    lora_r                      = var.lora_rank > 0 ? var.lora_rank : 16
+    lora_alpha                  = 16
+    lora_dropout                = 0
+    lora_target_modules         = ["all-linear"]
+  }
+  checkpoints { every = 4 }
+
+  runtime { python = var.trainer_python != "" ? var.trainer_python : "../.cache/venv-${var.trainer}/bin/python" }
+  environment_variables = local.environment
+  health { start_timeout = "30m" }
+}
+
 sync "weights" "policy" {
-  trainer       = trainer.grpo.policy
+  trainer       = local.trainer
   inference     = [local.policy]
   every         = 1
   transport     = var.transport != "" ? var.transport : var.lora_rank > 0 && var.engine == "vllm" ? "lora" : "reload"
   max_staleness = 4
 }
 
-output "checkpoint" { value = trainer.grpo.policy.checkpoint }
+output "checkpoint" { value = local.trainer.checkpoint }

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/recipe-rl/recipe/plugins/arithmetic"
 	"github.com/recipe-rl/recipe/plugins/atropos"
+	"github.com/recipe-rl/recipe/plugins/axolotl"
 	"github.com/recipe-rl/recipe/plugins/grpo"
 	"github.com/recipe-rl/recipe/plugins/openenv"
 	"github.com/recipe-rl/recipe/plugins/ors"
@@ -12,6 +13,7 @@ import (
 	"github.com/recipe-rl/recipe/plugins/sync"
 	"github.com/recipe-rl/recipe/plugins/tiny"
 	"github.com/recipe-rl/recipe/plugins/trajectories"
+	"github.com/recipe-rl/recipe/plugins/trl"
 	"github.com/recipe-rl/recipe/plugins/verl"
 	"github.com/recipe-rl/recipe/plugins/vllm"
 	"github.com/recipe-rl/recipe/sdk"
@@ -22,6 +24,7 @@ func builtins() []*sdk.Definition {
 	return []*sdk.Definition{
 		arithmetic.Definition(),
 		atropos.Plugin(),
+		axolotl.Plugin(),
 		grpo.Plugin(),
 		openenv.Plugin(),
 		ors.Plugin(),
@@ -31,6 +34,7 @@ func builtins() []*sdk.Definition {
 		tiny.Inference(),
 		tiny.Trainer(),
 		trajectories.Plugin(),
+		trl.Plugin(),
 		verl.Plugin(),
 		vllm.Plugin(),
 		sglang.Plugin(),

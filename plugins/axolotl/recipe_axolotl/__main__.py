@@ -1,0 +1,74 @@
+"""python -m recipe_axolotl --config FILE"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+os.environ.setdefault("AXOLOTL_DO_NOT_TRACK", "1")  # before Axolotl is imported
+
+from recipe_sdk import Bridge, fields, leave, settings
+
+from .settings import AxolotlSettings, written
+
+
+def main() -> int:
+    """0 completed, stopped or solved; 1 failed (the error event says why); 2 wrong configuration."""
+    parser = argparse.ArgumentParser(prog="recipe_axolotl")
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument("--config", help="JSON configuration file")
+    group.add_argument("--check", metavar="FILE", help="check a configuration file as Axolotl would, and exit")
+    given = parser.parse_args()
+    try:
+        s = settings.from_dict(settings.load(given.config or given.check), AxolotlSettings)
+        path = written(s, int(os.environ.get("WORLD_SIZE", 1)))
+        if given.check:
+            load(path)
+            return 0
+    except (ValueError, OSError) as e:
+        print(e, file=sys.stderr)
+        return 2
+    return work(s, path)
+
+
+def load(path: str) -> object:
+    """Axolotl's configuration, checked by Axolotl."""
+    from axolotl.cli.config import load_cfg
+
+    return load_cfg(path)
+
+
+def work(s: AxolotlSettings, path: str) -> int:
+    """One life of the worker."""
+    try:
+        bridge = Bridge.open(s)
+    except Exception:
+        return 1  # reported where the supervisor reads
+    error = None
+    try:
+        train(bridge, path)
+    except Exception as e:
+        error = e
+    return bridge.close(error)
+
+
+def train(bridge: Bridge, path: str) -> None:
+    """Builds Axolotl's trainer as `axolotl train` does, and has the bridge decide what it trains and when it ends."""
+    from axolotl.integrations.base import PluginManager
+    from axolotl.train import setup_model_and_trainer
+    from recipe_axolotl import Plugin
+    from recipe_sdk.trl import run
+
+    Plugin.given = {"bridge": bridge, "old_policy": bridge.block.old_policy}
+    try:
+        cfg = load(path)
+    except ValueError as e:
+        raise fields.ConfigError(f"the configuration is wrong:\n  {e}") from e
+    meta = PluginManager.get_instance().load_datasets(cfg)
+    trainer, *_ = setup_model_and_trainer(cfg, meta)
+    run(trainer)
+
+
+if __name__ == "__main__":
+    leave(main())

@@ -1,0 +1,87 @@
+"""Axolotl's own trainer, built by Axolotl from its configuration, on recipe's batches (CPU)."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from recipe_sdk.fields import ConfigError
+from recipe_sdk.settings import from_dict
+
+from plugins.trl.tests.conftest import LIMIT, api, events, given, metrics, tiny, trained  # noqa: F401
+from recipe_axolotl.settings import AxolotlSettings, configuration
+
+
+def settings(folder, model, url, config=None, **change):
+    """Settings of a quick run, those of TRL's tests in Axolotl's names."""
+    s = given(folder, model, url, None, **change)
+    return {**s, "config": {"learning_rate": 1e-3, "micro_batch_size": 4, "weight_decay": 0.0, **(config or {})}}
+
+
+@pytest.fixture
+def start():
+    made = []
+
+    def build(folder, s):
+        folder.mkdir(exist_ok=True)
+        (folder / "config.json").write_text(json.dumps(s))
+        env = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+        with open(folder / "log", "ab") as log:
+            made.append(subprocess.Popen([sys.executable, "-m", "recipe_axolotl", "--config", folder / "config.json"],
+                                         env=env, stdout=log, stderr=log))  # fmt: skip
+        return made[-1]
+
+    yield build
+    for process in made:
+        process.kill()
+        process.wait()
+
+
+def test_a_killed_run_goes_on_and_its_losses_are_trls(tmp_path, tiny, api, start):  # noqa: F811
+    plain = trained(tmp_path / "trl", given(tmp_path / "trl", tiny, api().url, steps=4))
+    folder = tmp_path / "axolotl"
+    s = settings(folder, tiny, api().url, steps=4, save_every=2)
+    first, end = start(folder, s), time.monotonic() + LIMIT
+    while 3 not in metrics(folder):
+        assert first.poll() is None and time.monotonic() < end, (folder / "log").read_text()
+        time.sleep(0.02)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    assert start(folder, s).wait(LIMIT) == 0, (folder / "log").read_text()
+    found = metrics(folder)
+    assert sorted(found) == [1, 2, 3, 4] and events(folder, "resumed")
+    for step, m in found.items():
+        for what in ("loss/total", "grad_norm"):
+            assert m[what] == pytest.approx(plain[step][what], rel=1e-4, abs=1e-6), (step, what)
+    last = folder / "checkpoints" / "step_4"
+    assert (last / "model.safetensors").exists() and (last / "tokenizer.json").exists()
+
+
+def test_adapters_are_axolotls(tmp_path, tiny, api, start):  # noqa: F811
+    folder = tmp_path / "run"
+    lora = {"adapter": "lora", "lora_r": 4, "lora_alpha": 8, "lora_target_modules": ["q_proj", "v_proj"]}
+    run = start(folder, settings(folder, tiny, api().url, lora, steps=2))
+    assert run.wait(LIMIT) == 0, (folder / "log").read_text()
+    (loaded,) = events(folder, "loaded")
+    assert 0 < loaded["trained_parameters"] < loaded["parameters"] / 10
+    last = folder / "checkpoints" / "step_2"
+    assert (last / "model.safetensors").exists() and (last / "trainer" / "adapter_config.json").exists()
+
+
+def test_what_recipe_decides_is_refused(tmp_path):
+    bad = {"datasets": [{"path": "x"}], "trl": {"use_vllm": True, "reward_funcs": ["r"]}, "save_steps": 3}
+    with pytest.raises(ConfigError) as e:
+        configuration(from_dict(settings(tmp_path, "m", "http://x", bad), AxolotlSettings), 1)
+    for part in ("datasets: samples come from", "trl.use_vllm: recipe serves", "trl.reward_funcs: ", "save_steps: "):
+        assert f"config.{part}" in str(e.value)
+
+
+def test_axolotl_checks_its_own_settings(tmp_path, tiny):  # noqa: F811
+    s = settings(tmp_path, tiny, "http://x", {"adapter": "lora", "lora_r": "four"})
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(s))
+    done = subprocess.run([sys.executable, "-m", "recipe_axolotl", "--check", path], capture_output=True, text=True)
+    assert done.returncode == 2 and "lora_r" in done.stderr, done.stderr

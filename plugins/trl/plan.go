@@ -1,0 +1,92 @@
+package trl
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/trainer/worker"
+)
+
+// managed is settings.json, which the program reads as well.
+func managed() worker.Managed { return worker.ReadManaged(source, "recipe_trl/settings.json") }
+
+// Validate finds what the schema cannot express.
+func (t *Trainer) Validate(c Config) []spec.Problem {
+	table := managed()
+	problems := append(c.Problems(), table.Problems(c.Config, "TRL", func(name string) string {
+		if strings.HasPrefix(name, "vllm_") && !strings.HasPrefix(name, "vllm_importance_sampling_") {
+			return table.Managed["use_vllm"]
+		}
+		return ""
+	})...)
+	if c.BatchSize < 2 {
+		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("batch_size"),
+			Summary: "TRL compares at least two sequences", Detail: "Set batch_size = 2 or more."})
+	}
+	return problems
+}
+
+// Plan says what training will need on each GPU, or of the machine when it has none.
+func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.Problem) {
+	facts, err := c.Facts(c.dtype(), c.transports(), placement)
+	facts["loss"], facts["corrects"], facts["training_only"] = c.text("loss_type", "dapo"), c.corrects(), ""
+	e := sdk.Estimate{Facts: facts}
+	if err != nil {
+		return e, []spec.Problem{{Path: cty.GetAttrPath("model"), Summary: err.Error()}}
+	}
+	e.Notes = append(e.Notes, "loss "+facts["loss"]+" of TRL; stale samples: "+
+		cmp.Or(c.corrects(), "nothing corrects them"))
+	kept := int64(2)
+	if c.Checkpoints != nil {
+		kept = max(1, c.Checkpoints.KeepLast)
+	}
+	beta, _ := number(c.Config["beta"])
+	problems := worker.Held{Dtype: c.dtype(), Adapters: c.adapted(), Reference: beta > 0 && !c.adapted(),
+		Sharded: c.Config["fsdp"] != nil || c.Config["fsdp_config"] != nil || c.Config["deepspeed"] != nil,
+		Kept:    kept}.Estimate(c.Model, placement, &e)
+	return e, problems
+}
+
+// number is a number of the recipe, whatever form it came in.
+func number(v any) (float64, bool) {
+	switch n := v.(type) {
+	case float64:
+		return n, true
+	case int64:
+		return float64(n), true
+	}
+	return 0, false
+}
+
+// symptoms are failures that this block has settings against.
+func symptoms() []worker.Symptom {
+	return []worker.Symptom{
+		{
+			Pattern: regexp.MustCompile(`No module named '?(trl|torch|transformers|peft|accelerate|datasets)\b`),
+			Summary: "the Python of this block lacks a package that TRL needs",
+			Remedy: "run recipe init, which makes an environment for blocks without a runtime; or install trl==" +
+				newestVersion + " and peft into runtime.python",
+		},
+		{
+			Pattern: regexp.MustCompile(`No module named '?(bitsandbytes|deepspeed|liger_kernel|kernels)\b`),
+			Summary: "the Python of this block lacks a package that these settings of TRL need",
+			Remedy: fmt.Sprintf("install it into the environment of the block: runtime { requirements = [%q, …] }",
+				"trl=="+newestVersion),
+		},
+		{
+			Pattern: regexp.MustCompile(worker.MachineMemory), Summary: "the machine ran out of memory",
+			Remedy: "train adapters (config = { use_peft = true }), lower per_device_train_batch_size, or use a smaller model",
+		},
+		{
+			Pattern: regexp.MustCompile(worker.GPUMemory), Summary: "the GPU ran out of memory",
+			Remedy: "lower per_device_train_batch_size in config by half; then use_peft = true, load_in_4bit = true, or more " +
+				"GPUs with fsdp or deepspeed: placement { gpus = 2 }",
+		},
+	}
+}

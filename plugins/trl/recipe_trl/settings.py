@@ -1,0 +1,124 @@
+"""What a user writes in `config = {…}`: TRL's GRPOConfig and ModelConfig under their own names, as `trl grpo --config`
+reads them, and `peft_config`. settings.json says what recipe decides itself, and why."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from recipe_sdk.fields import ConfigError, option
+from recipe_sdk.settings import Settings
+from recipe_sdk.trl import sizes
+
+
+@dataclass(frozen=True)
+class TRLSettings(Settings):
+    """A block's settings."""
+
+    old_policy: str = option("trainer", "What ratios are against: the trainer before the step, or the sampler.",
+                             choices=("trainer", "rollout"))  # fmt: skip
+
+
+@cache
+def table() -> dict[str, Any]:
+    """settings.json."""
+    return json.loads(Path(__file__).with_name("settings.json").read_text(encoding="utf-8"))
+
+
+def of_server(name: str) -> bool:
+    """Whether a setting is of TRL's own vLLM. Importance sampling is of the loss."""
+    return name.startswith("vllm_") and not name.startswith("vllm_importance_sampling_")
+
+
+def refused(given: dict[str, Any]) -> list[str]:
+    """One line for each setting that recipe decides itself, or that no supported TRL has."""
+    out = []
+    for name in sorted(given):
+        reason = table()["managed"].get("use_vllm" if of_server(name) else name)
+        if reason is not None:
+            out.append(f"config.{name}: {reason}")
+        elif name not in table()["known"]:
+            near = difflib.get_close_matches(name, table()["known"], 1)
+            out.append(f"config.{name}: TRL has no such setting" + (f"; did you mean {near[0]}?" if near else ""))
+    return out
+
+
+def own(cls: type) -> set[str]:
+    """Names of a configuration class's settings."""
+    return {f.name for f in fields(cls) if f.init}
+
+
+def numbers(given: dict[str, Any], cls: type) -> list[str]:
+    """One line for each setting that is a number in TRL's configuration, which does not look, and none here."""
+    kinds = {f.name: type(f.default) for f in fields(cls)}
+    wrong = [n for n, v in sorted(given.items()) if kinds.get(n) in (int, float) and type(v) not in (int, float)]
+    return [f"config.{name}: expected a number, got {given[name]!r}" for name in wrong]
+
+
+def build(s: TRLSettings, world: int) -> dict[str, Any]:
+    """Keyword arguments of GRPOTrainer. ConfigError with every mistake, one a line."""
+    from transformers.utils import logging
+    from trl import GRPOConfig, ModelConfig, get_peft_config, get_quantization_config
+
+    logging.disable_progress_bar()
+    given, mistakes = dict(s.config), refused(s.config)
+    adapters = given.pop("peft_config", None)
+    for name in sorted(given):
+        if not mistakes and name not in own(GRPOConfig) | own(ModelConfig):
+            mistakes.append(f"config.{name}: the installed TRL does not have it")
+    mistakes += numbers(given, GRPOConfig)
+    if mistakes:
+        raise ConfigError("the configuration is wrong:\n" + "\n".join(f"  {m}" for m in mistakes))
+    try:
+        of_model = ModelConfig(**{k: given.pop(k) for k in sorted(given) if k in own(ModelConfig)})
+        cut = sizes(s.data.batch_size, world, int(given.pop("per_device_train_batch_size", 8)),
+                    given.pop("gradient_accumulation_steps", None), int(given.get("num_iterations", 1)))  # fmt: skip
+        per_batch = cut.per_batch
+        steps = {k: v for k, v in cut._asdict().items() if k != "per_batch"}
+        args = GRPOConfig(**{**defaults(s), **given, **decided(s), **steps, "max_steps": max(s.steps * per_batch, 1)})
+        args.model_init_kwargs = {
+            "revision": of_model.model_revision, "attn_implementation": of_model.attn_implementation,
+            "dtype": of_model.dtype, **(args.model_init_kwargs or {}),
+        }  # fmt: skip
+        peft_config = get_peft_config(of_model) if adapters is None else adapters_of(adapters)
+    except (TypeError, ValueError) as e:
+        raise ConfigError(f"the configuration is wrong:\n  {e}") from e
+    return {"model": s.model.path, "args": args, "peft_config": peft_config,
+            "quantization_config": get_quantization_config(of_model)}  # fmt: skip
+
+
+def defaults(s: TRLSettings) -> dict[str, Any]:
+    """What differs from TRL's own defaults and a user may set."""
+    gpu = torch.cuda.is_available()
+    length = s.data.max_response_length or s.data.max_length - s.data.max_prompt_length
+    return {"bf16": gpu, "report_to": "none", "max_completion_length": length, "ddp_timeout": int(s.collective_timeout),
+            "disable_tqdm": True, "dataloader_pin_memory": False}  # fmt: skip
+
+
+def decided(s: TRLSettings) -> dict[str, Any]:
+    """What is not the user's to set."""
+    return {
+        "output_dir": str(Path(s.checkpoint_dir) / "trainer"), "use_cpu": not torch.cuda.is_available(), "seed": s.seed,
+        "logging_strategy": "steps", "logging_steps": 1, "save_strategy": "no", "eval_strategy": "no",
+        "remove_unused_columns": False, "shuffle_dataset": False, "ignore_data_skip": True,
+    }  # fmt: skip
+
+
+def adapters_of(given: dict[str, Any]) -> Any:
+    """peft's configuration from its own names."""
+    from peft import PeftConfig
+
+    return PeftConfig.from_peft_type(**{"peft_type": "LORA", "task_type": "CAUSAL_LM", **given})
+
+
+def known() -> list[str]:
+    """What `config` may hold with the installed TRL, for settings.json."""
+    from trl import GRPOConfig, ModelConfig
+
+    every = own(GRPOConfig) | own(ModelConfig) | {"peft_config"}
+    return sorted(name for name in every - set(table()["managed"]) if not of_server(name))

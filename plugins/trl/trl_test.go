@@ -1,0 +1,162 @@
+package trl
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/zclconf/go-cty/cty"
+	"go.uber.org/goleak"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/outputs"
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/plugintest"
+	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/trainer/worker"
+	"github.com/recipe-rl/recipe/sdk/trainer/worker/workertest"
+)
+
+func TestMain(m *testing.M) {
+	workertest.Main()
+	goleak.VerifyTestMain(m)
+}
+
+// TestCompliance runs the checks that every trainer must pass, over a real gRPC connection.
+func TestCompliance(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := func(*testing.T) any {
+		api := plugintest.Ref("trajectories.builtin.default", kind.Trajectories,
+			outputs.Trajectories{URL: "http://127.0.0.1:8000", Token: "token"})
+		return cty.ObjectVal(map[string]cty.Value{"model": cty.StringVal("org/model"), "steps": cty.NumberIntVal(1000),
+			"trajectories": api.Values})
+	}
+	plugintest.Compliance(t, Plugin(), plugintest.Suite{
+		Config: config,
+		Options: []plugintest.Option{func(r *pluginpb.StartRequest) {
+			r.Runtime = &pluginpb.Runtime{Python: exe}
+			r.Environment = workertest.Environment("patient")
+		}},
+		Bad: map[string]func(t *testing.T) any{
+			"a server of TRL's own": func(t *testing.T) any {
+				values := config(t).(cty.Value).AsValueMap()
+				values["config"] = cty.ObjectVal(map[string]cty.Value{"use_vllm": cty.True})
+				return cty.ObjectVal(values)
+			},
+		},
+	})
+}
+
+func TestWhatRecipeDoesItselfIsRefusedByName(t *testing.T) {
+	t.Parallel()
+	common := worker.Common{Model: "m", BatchSize: 8, MaxLength: 64}
+	for name, c := range map[string]struct {
+		config map[string]any
+		path   string
+		part   string
+	}{
+		"a server":       {map[string]any{"vllm_mode": "server"}, "config.vllm_mode", "inference"},
+		"a reward":       {map[string]any{"reward_funcs": []any{"x"}}, "config.reward_funcs", "environment"},
+		"a misspelling":  {map[string]any{"lerning_rate": 1e-6}, "config.lerning_rate", "own names"},
+		"what is TRL's":  {map[string]any{"learning_rate": 1e-6, "vllm_importance_sampling_mode": "token_mask"}, "", ""},
+		"peft's options": {map[string]any{"peft_config": map[string]any{"r": int64(8)}}, "", ""},
+	} {
+		problems := (&Trainer{}).Validate(Config{Common: common, Config: c.config})
+		if c.path == "" {
+			if len(problems) > 0 {
+				t.Errorf("%s: %v", name, problems)
+			}
+			continue
+		}
+		if len(problems) != 1 || spec.PathString(problems[0].Path) != c.path ||
+			!strings.Contains(problems[0].Detail, c.part) {
+			t.Errorf("%s: %+v; want one problem of %s that says %s", name, problems, c.path, c.part)
+		}
+	}
+}
+
+func TestThePlanSaysWhatTRLWillDo(t *testing.T) {
+	t.Parallel()
+	none := int64(0)
+	common := worker.Common{Model: "Qwen/Qwen2.5-1.5B-Instruct", BatchSize: 8, MaxLength: 64}
+	gpu := sdk.Placement{GPUs: 1}
+	fact := func(c Config, name string) string {
+		c.Common = common
+		e, problems := (&Trainer{}).Plan(c, gpu)
+		if len(problems) > 0 {
+			t.Error(problems)
+		}
+		return e.Facts[name]
+	}
+	for name, c := range map[string]struct {
+		config     Config
+		fact, want string
+	}{
+		"default correction": {Config{}, "corrects", "sequence_mask"},
+		"bypass":             {Config{OldPolicy: "rollout"}, "corrects", "against the sampler"},
+		"precision":          {Config{Config: map[string]any{"dtype": "bfloat16"}}, "publish_dtype", "bfloat16"},
+		"adapters":           {Config{Config: map[string]any{"use_peft": true}}, "transports", "lora"},
+		"loss":               {Config{Config: map[string]any{"loss_type": "cispo"}}, "loss", "cispo"},
+	} {
+		if got := fact(c.config, c.fact); !strings.Contains(got, c.want) {
+			t.Errorf("%s: %s is %q, want %q in it", name, c.fact, got, c.want)
+		}
+	}
+	off := Config{Config: map[string]any{"vllm_importance_sampling_correction": false}}
+	if got := fact(off, "corrects"); got != "" {
+		t.Errorf("without the correction: %q", got)
+	}
+	if got := (Config{Common: worker.Common{MaxStaleness: &none}}).corrects(); got != "" {
+		t.Errorf("where nothing stale is trained: %q", got)
+	}
+	if strings.Contains(fact(Config{}, "transports"), "lora") {
+		t.Error("all weights are trained: there is no adapter to publish")
+	}
+	sum := func(c Config) (total float64) {
+		c.Common = common
+		e, _ := (&Trainer{}).Plan(c, gpu)
+		for _, a := range e.Amounts {
+			if a.Resource == "gpu_memory" {
+				total += a.Value
+			}
+		}
+		return total
+	}
+	if full := sum(Config{}); full < 24e9 || full > 25.5e9 {
+		t.Errorf("1.54 billion parameters, AdamW, float32: %.1f GB, want 24.7", full/1e9)
+	}
+	if lora := sum(Config{Config: map[string]any{"use_peft": true, "dtype": "bfloat16"}}); lora > 6.5e9 {
+		t.Errorf("adapters on bfloat16 and their merged copy: %.1f GB, want 6.2", lora/1e9)
+	}
+}
+
+// TestSupportedVersionsAreStatedOnce holds documentation, the test environments and what recipe init installs to the
+// constants.
+func TestSupportedVersionsAreStatedOnce(t *testing.T) {
+	t.Parallel()
+	read := func(path string) string {
+		data, err := os.ReadFile(filepath.Join("..", "..", filepath.FromSlash(path)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	if text := read("docs/trl.md"); !strings.Contains(text, oldestVersion+" to "+newestVersion) {
+		t.Errorf("docs/trl.md does not say %s to %s", oldestVersion, newestVersion)
+	}
+	pinned := strings.Fields(read("scripts/python/trl.txt"))
+	for _, requirement := range packages(false).Requirements {
+		if !slices.Contains(pinned, requirement) {
+			t.Errorf("scripts/python/trl.txt does not pin %s", requirement)
+		}
+	}
+	if !strings.Contains(read("scripts/python/trl-oldest.txt"), "trl=="+oldestVersion) {
+		t.Errorf("scripts/python/trl-oldest.txt does not pin trl==%s", oldestVersion)
+	}
+}

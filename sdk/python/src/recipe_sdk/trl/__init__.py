@@ -1,0 +1,7 @@
+"""TRL's GRPOTrainer, and those that derive from it such as Axolotl's, on a bridge: samples come from the trajectory API
+instead of being generated, everything after that is TRL's."""
+
+from .mixin import Bridged, Ended, run
+from .sizes import Sizes, sizes
+
+__all__ = ["Bridged", "Ended", "Sizes", "run", "sizes"]
