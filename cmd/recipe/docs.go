@@ -24,7 +24,14 @@ func newDocs(a *app) *cobra.Command {
 			if err := reference.Commands(cmd.Root()).Write(filepath.Join(dir, "cli")); err != nil {
 				return err
 			}
-			return reference.Blocks(plugins).Write(filepath.Join(dir, "blocks"))
+			if err := reference.Blocks(plugins).Write(filepath.Join(dir, "blocks")); err != nil {
+				return err
+			}
+			page, err := reference.Compatibility(builtins())
+			if err != nil {
+				return err
+			}
+			return page.WriteOne(dir)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "docs", "the `FOLDER` to write to")

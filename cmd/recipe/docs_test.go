@@ -7,11 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/reference"
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 var update = flag.Bool("update", false, "write golden parts anew")
@@ -34,6 +36,44 @@ func TestDocsAreUpToDate(t *testing.T) {
 		}
 		for _, w := range wrong {
 			t.Errorf("docs/%s/%s; run make docs", dir, w)
+		}
+	}
+}
+
+// TestCompatibilityIsUpToDate compares the page of what goes together with the plugins, and looks for the tests that it
+// names.
+func TestCompatibilityIsUpToDate(t *testing.T) {
+	t.Parallel()
+	pages, err := reference.Compatibility(builtins())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range pages {
+		have, err := os.ReadFile(filepath.Join(repository, "docs", name))
+		if err != nil || string(have) != text {
+			t.Errorf("docs/%s is not up to date (%v); run make docs", name, err)
+		}
+	}
+	var source strings.Builder
+	files, err := filepath.Glob(filepath.Join(repository, "e2e", "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source.Write(data)
+	}
+	for _, r := range reference.Tests() {
+		if !strings.Contains(source.String(), "func "+r.Test+"(t *testing.T)") {
+			t.Errorf("%s with %s names %s, which is no test in e2e", r.Engine, r.Trainer, r.Test)
+		}
+		for _, id := range []string{"inference/" + r.Engine, "trainer/" + r.Trainer} {
+			if !slices.ContainsFunc(builtins(), func(d *sdk.Definition) bool { return d.ID() == id }) {
+				t.Errorf("%s: there is no plugin %s", r.Test, id)
+			}
 		}
 	}
 }

@@ -5,14 +5,27 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
 // models compares the trained with the served models.
 func (c *checker) models() {
 	for _, s := range c.of(kind.Sync) {
+		for _, n := range s.Needs {
+			e, external := c.external[n.On]
+			if external && n.On.Kind == kind.Inference && e.Values["control_url"] == cty.NilVal {
+				c.add("error", s.Addr, n.On.String()+" takes no weights", noControl+". Let recipe start the server, or leave out "+
+					"the sync block.")
+			}
+		}
 		for _, t := range c.needed(s, kind.Trainer) {
 			for _, i := range c.needed(s, kind.Inference) {
+				if _, why := Fits(t.Facts, i.Facts); why != "" {
+					c.add("error", s.Addr, fmt.Sprintf("weights of %s cannot be loaded by %s", t.Addr, i.Addr), why+
+						". docs/compatibility.md shows which trainers and engines go together.")
+				}
 				c.logprobs(t, i)
 				c.precision(s, t, i)
 				for _, name := range []string{"model", "tokenizer"} {

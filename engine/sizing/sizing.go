@@ -3,6 +3,7 @@
 //
 // Facts that are compared, as plugins report them (sdk.Estimate.Facts), all optional:
 //
+//	weights                           of inference and a trainer: the form of their weights, which must be the same
 //	model, tokenizer                  equal between a trainer and the inference blocks that serve its policy
 //	chat_template                     digests, separated by blanks: of a block, or of a trainer's checkpoints
 //	chat_template_from                where it was found, in words
@@ -69,11 +70,14 @@ func (s sized) fact(name string) (int64, bool) {
 // Check sizes every block, assigns GPUs to those that ask for some without naming them, and returns the findings, in
 // address order, and the GPUs of each block on this machine. Blocks keep the GPUs they had where possible.
 func Check(r *schema.Recipe, size Sizer, m Machine, kept Devices) ([]plan.Finding, Devices) {
-	c := &checker{blocks: map[addr.Block]sized{}, chosen: map[addr.Block]string{}}
+	c := &checker{blocks: map[addr.Block]sized{}, chosen: map[addr.Block]string{},
+		external: map[addr.Block]*schema.External{}}
 	for _, b := range r.Blocks {
 		if b.Meta.External == nil {
 			c.blocks[b.Addr] = sizedBy(size, b)
 			c.order = append(c.order, b.Addr)
+		} else {
+			c.external[b.Addr] = b.Meta.External
 		}
 	}
 	couples := c.couples()
@@ -97,11 +101,12 @@ func Check(r *schema.Recipe, size Sizer, m Machine, kept Devices) ([]plan.Findin
 }
 
 type checker struct {
-	blocks  map[addr.Block]sized
-	order   []addr.Block
-	devices Devices
-	chosen  map[addr.Block]string // transport of a trainer's weights, if known
-	found   []plan.Finding
+	blocks   map[addr.Block]sized
+	order    []addr.Block
+	devices  Devices
+	chosen   map[addr.Block]string // transport of a trainer's weights, if known
+	found    []plan.Finding
+	external map[addr.Block]*schema.External // servers that run elsewhere
 }
 
 func sizedBy(size Sizer, b *schema.Block) sized {

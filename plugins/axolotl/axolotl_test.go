@@ -59,9 +59,10 @@ func TestWhatRecipeDoesItselfIsRefusedByName(t *testing.T) {
 		config     map[string]any
 		path, part string
 	}{
-		"a data set":      {map[string]any{"datasets": []any{}}, "config.datasets", "environment"},
-		"a server":        {map[string]any{"trl": map[string]any{"vllm_mode": "server"}}, "config.trl.vllm_mode", "inference"},
-		"a reward":        {map[string]any{"trl": map[string]any{"reward_funcs": []any{"x"}}}, "config.trl.reward_funcs", "environment"},
+		"a data set": {map[string]any{"datasets": []any{}}, "config.datasets", "environment"},
+		"a server":   {map[string]any{"trl": map[string]any{"vllm_mode": "server"}}, "config.trl.vllm_mode", "inference"},
+		"a reward": {map[string]any{"trl": map[string]any{"reward_funcs": []any{"x"}}}, "config.trl.reward_funcs",
+			"environment"},
 		"what is TRL's":   {map[string]any{"trl": map[string]any{"loss_type": "dapo", "epsilon": 0.1}}, "", ""},
 		"what is its own": {map[string]any{"adapter": "qlora", "load_in_4bit": true, "deepspeed": "zero3.json"}, "", ""},
 	} {

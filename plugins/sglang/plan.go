@@ -12,7 +12,8 @@ import (
 // Plan says what the block will need of each GPU, or of the machine when it has none.
 func (s *Server) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.Problem) {
 	facts := map[string]string{
-		"logprobs_mode": "processed", "sleeps": strconv.FormatBool(c.EnableMemorySaver && c.Device != "cpu"),
+		"weights": "transformers", "logprobs_mode": "processed",
+		"sleeps": strconv.FormatBool(c.EnableMemorySaver && c.Device != "cpu"),
 		// names of these settings in plan's messages about this block
 		"name_of_max_model_len": "context_length", "name_of_gpu_memory_utilization": "mem_fraction_static",
 		"name_of_enable_sleep_mode": "enable_memory_saver",

@@ -104,7 +104,7 @@ func (t *training) Plan(c TrainerConfig, placement sdk.Placement) (sdk.Estimate,
 	weights := 4 * float64(model.Params.Config.Parameters())
 	e := estimate(model, map[string]float64{"weights": weights, "gradients": weights, "optimizer": 2 * weights})
 	e.Facts["model"], e.Facts["batch_size"] = c.Model, strconv.FormatInt(c.BatchSize, 10)
-	e.Facts["correction"] = "none"
+	e.Facts["correction"], e.Facts["weights"] = "none", "tiny"
 	e.Notes = append(e.Notes,
 		fmt.Sprintf("stale samples: the ratio of the loss is against the sampler's log-probabilities, clipped to "+
 			"%.4g to %.4g", 1-c.ClipLow, 1+c.ClipHigh))

@@ -166,6 +166,7 @@ func (tinyPlugin) Plan(c InferenceConfig, placement sdk.Placement) (sdk.Estimate
 		"kv_cache": float64(c.MaxBatch) * 8 * float64(shape.Layers*shape.Context*shape.Width),
 	})
 	e.Facts["model"], e.Facts["max_model_len"] = c.Model, strconv.Itoa(shape.Context)
+	e.Facts["weights"] = "tiny"
 	template := chat.Digest(lm.ChatTemplate)
 	e.Facts["chat_template"], e.Facts["chat_template_from"], e.Facts["tokenizer_chat_template"] = template,
 		"the tiny model", template

@@ -14,7 +14,8 @@ import (
 
 // Plan says what the block will need of each GPU, or of the machine when it has none.
 func (s *Server) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.Problem) {
-	facts := map[string]string{"sleeps": strconv.FormatBool(c.EnableSleepMode && c.CPUKVCacheSpace == 0)}
+	facts := map[string]string{"weights": "transformers",
+		"sleeps": strconv.FormatBool(c.EnableSleepMode && c.CPUKVCacheSpace == 0)}
 	if c.GPUMemoryUtilization > 0 {
 		facts["gpu_memory_utilization"] = strconv.FormatFloat(c.GPUMemoryUtilization, 'g', -1, 64)
 	}

@@ -151,15 +151,23 @@ func sentence(s string) string {
 	return s + "."
 }
 
+// WriteOne writes the pages and leaves all others in the folder.
+func (p Pages) WriteOne(dir string) error {
+	for name, text := range p {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			return fmt.Errorf("write a generated page: %w", err)
+		}
+	}
+	return nil
+}
+
 // Write makes the folder hold exactly these pages: others that are generated too are removed.
 func (p Pages) Write(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("create the folder of generated pages: %w", err)
 	}
-	for name, text := range p {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			return fmt.Errorf("write a generated page: %w", err)
-		}
+	if err := p.WriteOne(dir); err != nil {
+		return err
 	}
 	return p.others(dir, os.Remove)
 }

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import torch
 from recipe_sdk.fields import ConfigError, option
 from recipe_sdk.settings import Settings
 from recipe_sdk.trl import sizes
@@ -44,6 +45,7 @@ def configuration(s: AxolotlSettings, world: int) -> dict[str, Any]:
     length = s.data.max_response_length or s.data.max_length - s.data.max_prompt_length
     out = str(Path(s.checkpoint_dir) / "trainer")
     return {
+        **({} if torch.cuda.is_available() else {"bf16": False, "fp16": False}),  # else Axolotl takes float16
         "learning_rate": 1e-6, "optimizer": "adamw_torch", "lr_scheduler": "constant",
         "sequence_len": s.data.max_length, "dataset_prepared_path": str(Path(out) / "prepared"), **given,
         "base_model": s.model.path, "plugins": ["recipe_axolotl.Plugin", *given.get("plugins", [])], "rl": "grpo",

@@ -82,7 +82,7 @@ func (c Common) Facts(dtype string, transports []string, placement sdk.Placement
 	facts := map[string]string{
 		"model": c.Model, "tokenizer": c.Model, "batch_size": strconv.FormatInt(c.BatchSize, 10),
 		"max_length": strconv.FormatInt(c.MaxLength, 10), "logprobs_mode": "processed",
-		"dtype": dtype, "publish_dtype": published, "precision": published,
+		"weights": "transformers", "dtype": dtype, "publish_dtype": published, "precision": published,
 		"transports": strings.Join(transports, ","), "devices": strings.Join(placement.Devices, ","),
 	}
 	templates, _, err := chat.Of(c.Model)

@@ -59,6 +59,7 @@ class Bridged:
         super().__init__(*given, **{**more, "reward_funcs": [_no_reward], "train_dataset": dummies})
         a, self.shuffle_dataset = self.args, False
         a.ignore_data_skip = True  # the bridge knows which batch is next
+        a.dataloader_prefetch_factor = None  # of workers, of which there are none
         self.per_batch = a.steps_per_generation * a.num_iterations // a.gradient_accumulation_steps
         # TRL corrects its loss for the sampler's log-probabilities where vLLM sampled. No server was started for it.
         self.use_vllm = a.vllm_importance_sampling_correction and old_policy == "trainer"

@@ -1,0 +1,177 @@
+package reference
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/engine/sizing"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kind"
+)
+
+// Tested is a whole run of a combination, with real programs on both sides.
+type Tested struct {
+	Engine, Trainer, Environment string
+	Transports                   []string
+	Test                         string // a Go test of this repository
+	With                         string // how it is run
+}
+
+// Tests are the runs that are recorded. A test checks that each exists.
+func Tests() []Tested {
+	const atropos = "Atropos"
+	return []Tested{
+		{"tiny", "tiny", "Go", []string{"reload"}, "TestQuickstartBlocksLearn", "make test"},
+		{"tiny", "tiny", atropos, []string{"reload"}, "TestTinyWithAnAtroposEnvironment", "make e2e"},
+		{"vllm", "grpo", atropos, []string{"reload"}, "TestAddition", "make e2e"},
+		{"vllm", "grpo", atropos, []string{"live"}, "TestReasoningGym", "make e2e"},
+		{"vllm", "grpo", atropos, []string{"ipc"}, "TestMemory", "make e2e-all"},
+		{"vllm", "grpo", atropos, []string{"nccl"}, "TestCollective", "make e2e-all"},
+		{"vllm", "grpo", atropos, []string{"lora"}, "TestAdapter", "make e2e-all"},
+		{"sglang", "grpo", atropos, []string{"reload"}, "TestSGLang", "make e2e-sglang"},
+		{"sglang", "grpo", atropos, []string{"live", "ipc", "nccl", "restart"}, "TestSGLangTransports", "make e2e-sglang"},
+		{"vllm", "trl", atropos, []string{"reload"}, "TestTRL", "make e2e-trl"},
+	}
+}
+
+// adapters are attributes with which a block trains or serves adapters, which transport lora needs.
+func adapters() map[string]map[string]cty.Value {
+	object := func(name string, v cty.Value) cty.Value { return cty.ObjectVal(map[string]cty.Value{name: v}) }
+	return map[string]map[string]cty.Value{
+		"inference/vllm":   {"enable_lora": cty.True},
+		"inference/sglang": {"enable_lora": cty.True},
+		"trainer/grpo":     {"lora": object("rank", cty.NumberIntVal(8))},
+		"trainer/trl":      {"config": object("use_peft", cty.True)},
+		"trainer/axolotl":  {"config": object("adapter", cty.StringVal("lora"))},
+		"trainer/verl":     {"config": object("model", object("lora_rank", cty.NumberIntVal(8)))},
+	}
+}
+
+const introduction = "Engines (`inference`), trainers and the transports between them, on a GPU, from what the " +
+	"plugins tell a plan;\n`recipe plan` refuses the rest before anything starts. **Bold**: a whole run with real programs " +
+	"is a test (below).\nPlain: both sides support it, and no test runs the pair. `lora` needs adapters. Which " +
+	"transport is possible for one recipe\ndepends on its machines and settings, too ([weights.md](weights.md))."
+
+const environments = `
+Environments in Go, in Python and of Atropos speak with any engine through its gateway, and with any trainer through the
+trajectory API: nothing of a pair of engine and trainer depends on them. Every environment can sample from an external
+server; without a sync block its weights stay what they are.
+
+## Whole runs that are tests
+| engine | trainer | environment | transport | test | run by |
+|---|---|---|---|---|---|
+`
+
+// Compatibility is the page of which engines, trainers and transports go together, as plugins report it to a plan.
+func Compatibility(definitions []*sdk.Definition) (Pages, error) {
+	engines, trainers := map[string]map[string]string{}, map[string]map[string]string{}
+	for _, d := range definitions {
+		if d.Kind != kind.Inference && d.Kind != kind.Trainer {
+			continue
+		}
+		facts, err := factsOf(d)
+		if err != nil {
+			return nil, fmt.Errorf("ask %s what it can do: %w", d.ID(), err)
+		}
+		if d.Kind == kind.Inference {
+			engines[d.Name] = facts
+		} else {
+			trainers[d.Name] = facts
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "# What goes together\n%s\n%s\n\n", notice, introduction)
+	names := ordered(engines, "tiny", "vllm", "sglang")
+	fmt.Fprintf(&b, "| trainer | %s | external |\n|---|%s\n", strings.Join(names, " | "),
+		strings.Repeat("---|", len(names)+1))
+	reasons := map[string]bool{}
+	var whys []string
+	for _, t := range ordered(trainers, "tiny", "grpo") {
+		fmt.Fprintf(&b, "| `%s`", t)
+		for _, e := range names {
+			transports, why := sizing.Fits(trainers[t], engines[e])
+			fmt.Fprintf(&b, " | %s", cell(e, t, transports, why, reasons, &whys))
+		}
+		transports, why := sizing.External()
+		fmt.Fprintf(&b, " | %s |\n", cell("external", t, transports, why, reasons, &whys))
+	}
+	b.WriteString("\n")
+	for i, why := range whys {
+		fmt.Fprintf(&b, "%d. %s.\n", i+1, why)
+	}
+	b.WriteString(environments)
+	for _, r := range Tests() {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | `%s` | `%s` |\n", r.Engine, r.Trainer, r.Environment,
+			strings.Join(r.Transports, ", "), r.Test, r.With)
+	}
+	return Pages{"compatibility.md": b.String()}, nil
+}
+
+// cell is the transports of a pair, or the number of the reason why there are none.
+func cell(engine, trainer string, transports []string, why string, seen map[string]bool, whys *[]string) string {
+	if why != "" {
+		if !seen[why] {
+			seen[why], *whys = true, append(*whys, why)
+		}
+		return fmt.Sprintf("no (%d)", slices.Index(*whys, why)+1)
+	}
+	var out []string
+	for _, name := range transports {
+		if slices.ContainsFunc(Tests(), func(r Tested) bool {
+			return r.Engine == engine && r.Trainer == trainer && slices.Contains(r.Transports, name)
+		}) {
+			name = "**" + name + "**"
+		}
+		out = append(out, name)
+	}
+	return strings.Join(out, ", ")
+}
+
+// factsOf asks a plugin for the facts of a block with a model and one GPU, and of one that trains adapters.
+func factsOf(d *sdk.Definition) (map[string]string, error) {
+	given := map[string]cty.Value{}
+	if d.Schema.Attribute("model") != nil {
+		given["model"] = cty.StringVal("Qwen/Qwen2.5-1.5B-Instruct")
+	}
+	if d.Name == "tiny" {
+		given = map[string]cty.Value{}
+	}
+	plan := func(more map[string]cty.Value) (map[string]string, error) {
+		values := map[string]cty.Value{}
+		for _, m := range []map[string]cty.Value{given, more} {
+			for name, v := range m {
+				values[name] = v
+			}
+		}
+		v, err := d.Schema.Conform(cty.ObjectVal(values))
+		if err != nil {
+			return nil, err
+		}
+		e, _, err := d.Plan(d.Schema.ApplyDefaults(v), sdk.Placement{GPUs: 1})
+		return e.Facts, err
+	}
+	facts, err := plan(nil)
+	if more := adapters()[d.ID()]; err == nil && more != nil {
+		var adapted map[string]string
+		if adapted, err = plan(more); err == nil {
+			facts["transports"] = adapted["transports"]
+		}
+	}
+	return facts, err
+}
+
+// ordered are the names, those that are given first.
+func ordered(m map[string]map[string]string, first ...string) []string {
+	out := slices.DeleteFunc(slices.Clone(first), func(n string) bool { return m[n] == nil })
+	var rest []string
+	for name := range m {
+		if !slices.Contains(first, name) {
+			rest = append(rest, name)
+		}
+	}
+	slices.Sort(rest)
+	return append(out, rest...)
+}
