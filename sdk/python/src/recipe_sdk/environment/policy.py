@@ -7,6 +7,7 @@ answers is turned into tokens, by the server's chat template: the tokens that we
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -59,7 +60,8 @@ class Chat:
     def score(self, reward: float, advantages: Sequence[Sequence[float]] | None = None) -> None:
         """How good the conversation was; higher is better. advantages, one number for each token of each answer, train
         the tokens instead of what the trainer makes of the rewards."""
-        self.reward, self.advantages = float(reward), advantages
+        self.reward = number(reward, "rollout")
+        self.advantages = advantages and [[number(a, "rollout") for a in answer] for answer in advantages]
 
 
 class Policy:
@@ -93,13 +95,16 @@ class Policy:
             for chat in self.chats.values():
                 if chat.reward is None:
                     chat.score(number(returned, "rollout"))
-        return [{"agent": c.agent, "score": c.reward, "advantages": c.advantages and [list(a) for a in c.advantages]}
+        return [{"agent": c.agent, "score": c.reward, "advantages": c.advantages}
                 for c in self.chats.values()]  # fmt: skip
 
 
 def number(value: Any, method: str) -> float:
     """What a method of the author's returned as a number."""
     try:
-        return float(value)
+        made = float(value)
     except (TypeError, ValueError):
         raise TypeError(f"{method} returned {value!r}, which is no number") from None
+    if not math.isfinite(made):
+        raise ValueError(f"{method} returned {made}, which is no finite number")
+    return made

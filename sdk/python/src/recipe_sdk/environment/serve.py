@@ -97,7 +97,7 @@ class Server:
 
     def send(self, message: dict[str, Any]) -> None:
         """Sends one message; only the event loop's thread calls it."""
-        self.writer.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        self.writer.write(json.dumps({"jsonrpc": "2.0", **message}, allow_nan=False).encode() + b"\n")
 
     def tell(self, method: str, **params: Any) -> None:
         """Sends a notification, from any thread."""
