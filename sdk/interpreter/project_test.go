@@ -15,8 +15,8 @@ func TestReadMetadata(t *testing.T) {
 		needs bool
 		fails bool
 	}{
-		"none":          {"import os\n", false, false},
-		"a package":     {"# /// script\n# dependencies = [\"x\"]\n# ///\n", true, false},
+		"none":      {"import os\n", false, false},
+		"a package": {"# /// script\n# dependencies = [\"x\"]\n# ///\n", true, false},
 		"several lines": {"x = 1\n# /// script\n# requires-python = \">=3.11\"\n# dependencies = [\n#   'a>1',\n# ]\n# ///\n", true,
 			false},
 		"no package":    {"# /// script\n# requires-python = \">=3.11\"\n# dependencies = [\n# ]\n# ///\n", false, false},
