@@ -179,7 +179,7 @@ func checkWeights(t *testing.T, r *run, transport string) {
 		}
 		d, ok := e.Metrics["max_logprob_difference"]
 		if !ok || math.IsNaN(d) || d > tolerance {
-			t.Errorf("version %d: served log-probabilities differ from the trainer's by %v (told: %v), want at most %v",
+			t.Errorf("version %d: served log-probabilities differ from the trainer's by %v (reported: %v), want at most %v",
 				e.Version, d, ok, tolerance)
 		}
 	}

@@ -34,7 +34,7 @@ func TestReasoningGym(t *testing.T) {
 			t.Errorf("step %d trained %v tokens with a gradient of %v; want 1 to 6 tokens a sequence, and a gradient", e.Step,
 				m["tokens/trained"], m["grad_norm"])
 		}
-		if unknown, told := m["staleness/unknown_groups"]; !told || unknown != 0 {
+		if unknown, reported := m["staleness/unknown_groups"]; !reported || unknown != 0 {
 			t.Errorf("step %d: %v groups do not say which policy version sampled them", e.Step, unknown)
 		}
 		if d := m["mismatch/mean_abs_first"]; d > 0.5 {

@@ -34,7 +34,7 @@ func (a Activity) Idle(now time.Time) time.Duration {
 	return max(0, now.Sub(last))
 }
 
-// Ongoing is an activity that goes on: what Host.Begin returns. Its methods may be called from any goroutine, and on
+// Ongoing is an activity in progress: what Host.Begin returns. Its methods may be called from any goroutine, and on
 // nil.
 type Ongoing struct {
 	ended func(*Ongoing)

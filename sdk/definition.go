@@ -33,7 +33,7 @@ type Implementation interface {
 	// Validate runs the plugin's own checks on a block's values. Unknown values are allowed: only what is wrong for every
 	// value of theirs is a problem; the rest is checked again at the start. It touches nothing.
 	Validate(config cty.Value) ([]spec.Problem, error)
-	// Plan asks the plugin what the block will need. Values that are unknown are handed over as their zero values,
+	// Plan asks the plugin what the block will need. Values that are unknown are passed as their zero values,
 	// references among them, so that an estimate can be made before anything runs.
 	Plan(config cty.Value, placement Placement) (Estimate, []spec.Problem, error)
 	// Serve serves the protocol of plugins in this process until the process has to end.

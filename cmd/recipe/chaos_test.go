@@ -244,7 +244,7 @@ func (v *victim) check() audit {
 	a := v.audit()
 	a.sent = int(sent)
 	if a.sent > a.stored {
-		v.t.Errorf("environments were told of %d groups that they are safe, the log holds %d", a.sent, a.stored)
+		v.t.Errorf("environments got acknowledgements of %d groups, the log holds %d", a.sent, a.stored)
 	}
 	if v.t.Failed() {
 		v.t.Log(v.story())

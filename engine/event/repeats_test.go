@@ -56,13 +56,13 @@ func TestLinesThatDifferInNumbersOnlyAreCounted(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	told, stood := 0, 0
+	reported, stood := 0, 0
 	for _, e := range readAll(t, dir) {
-		told++
+		reported++
 		stood += 1 + e.Repeats
 	}
-	if told > repeatFirst+61 || stood != steps {
-		t.Errorf("%d lines written, which stand for %d; want at most %d for %d", told, stood, repeatFirst+61, steps)
+	if reported > repeatFirst+61 || stood != steps {
+		t.Errorf("%d lines written, which stand for %d; want at most %d for %d", reported, stood, repeatFirst+61, steps)
 	}
 }
 
@@ -191,7 +191,7 @@ func TestOldFilesGoAndNothingIsAskedForAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if later, _ := Segments(dir); later[len(later)-1] == segments[len(segments)-1] {
-		t.Error("a day later the log goes on in the same file")
+		t.Error("a day later the log continues in the same file")
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)

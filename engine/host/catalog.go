@@ -126,8 +126,8 @@ func builtinSchema(def *sdk.Definition) *schema.PluginSchema {
 	}
 }
 
-// Packages returns the Python packages that the program of a built-in plugin or a Python file needs; none for a separate
-// binary, whose blocks list their own.
+// Packages returns the Python packages that the program of a built-in plugin or a Python file needs; none for a
+// separate binary, whose blocks list their own.
 func (c *Catalog) Packages(k kind.Kind, name string, gpu bool) sdk.Packages {
 	if def := c.Definition(k, name); def != nil && def.Packages != nil {
 		return def.Packages(gpu)

@@ -173,7 +173,7 @@ func TestOutput(t *testing.T) {
 		var got []string
 		o.Next(ended, func(l host.OutputLine) { got = append(got, l.Stream+" "+l.Text) })
 		if !reflect.DeepEqual(got, want) {
-			t.Errorf("told %q, want %q", got, want)
+			t.Errorf("reported %q, want %q", got, want)
 		}
 	}
 	add(host.Stderr, "of an earlier process\n")

@@ -102,7 +102,7 @@ func TestAProcessThatIsNoPluginIsNotTrusted(t *testing.T) {
 		t.Errorf("reattach: %v", err)
 	}
 	if !alive(p) {
-		t.Error("it was killed although it may be somebody's")
+		t.Error("it was killed although it may belong to another run")
 	}
 }
 

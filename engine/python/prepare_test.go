@@ -117,10 +117,10 @@ func TestPrepareLeavesNothingHalfDone(t *testing.T) {
 	maker := python.Maker{Log: io.Discard, Dir: t.TempDir()}
 
 	broken := of(t, sdk.Packages{Requirements: []string{"broken==9"}})
-	var told *sdk.Error
-	if _, err := maker.Prepare(t.Context(), broken); !errors.As(err, &told) ||
-		!strings.Contains(told.Summary, "broken==9") || told.Detail != "no such version" {
-		t.Errorf("got %v (%+v); want what was to be installed, and uv's words", err, told)
+	var reported *sdk.Error
+	if _, err := maker.Prepare(t.Context(), broken); !errors.As(err, &reported) ||
+		!strings.Contains(reported.Summary, "broken==9") || reported.Detail != "no such version" {
+		t.Errorf("got %v (%+v); want what was to be installed, and uv's message", err, reported)
 	}
 	if _, err := os.Stat(broken.Dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("after a failure its folder is still there (%v)", err)

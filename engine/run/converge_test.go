@@ -102,7 +102,7 @@ func TestExternalServerIsCheckedAndNeverStarted(t *testing.T) {
 	}
 	ref := f.host.startsOf(env)[0].Config.GetAttr("inference")
 	if got := ref.GetAttr("base_url").AsString(); got != server.URL+"/v1" {
-		t.Errorf("the environment was told base_url %s", got)
+		t.Errorf("the environment got base_url %s", got)
 	}
 }
 

@@ -71,13 +71,13 @@ func TestAFullDiskIsWaitedFor(t *testing.T) {
 		return len(w) == 1 && strings.Contains(w[0].Path, string(f.dir)) &&
 			strings.Contains(w[0].Reason, "no space left") && w[0].Free < 4096
 	})
-	told := 0
+	reported := 0
 	for _, e := range f.events() {
 		if e.Path == "/c/2" {
-			told++
+			reported++
 		}
 	}
-	if rec := f.recordedBlock(trainer); told > 0 && rec.Checkpoint.Step < 2 {
+	if rec := f.recordedBlock(trainer); reported > 0 && rec.Checkpoint.Step < 2 {
 		t.Error("the log tells of a checkpoint that the record does not know")
 	}
 	f.host.process(inf).crash()

@@ -114,7 +114,7 @@ func (s *supervisor) onTick() {
 	s.watchStalls(s.e.now())
 }
 
-// ended is the end of an attempt: what becomes of the block is decided here.
+// ended handles the end of an attempt: it decides what happens to the block.
 func (s *supervisor) ended(b *blockState, end ending) {
 	b.cancel()
 	b.attempt, b.preparing, b.activity = nil, false, activity{}

@@ -65,7 +65,7 @@ func TestTheRecordKnowsBeforeTheLogDoes(t *testing.T) {
 		p.emit(blockevent.Weights{WeightsInfo: sdk.WeightsInfo{Version: 7, Path: "/w/7"}})
 		p.say(sdk.Completed, "", "")
 	}
-	told := func(want event.Type, phase string) bool {
+	reported := func(want event.Type, phase string) bool {
 		return slices.ContainsFunc(f.events(), func(e event.Event) bool {
 			return e.Address == trainer &&
 				e.Type == want && e.Phase == phase
@@ -89,9 +89,9 @@ func TestTheRecordKnowsBeforeTheLogDoes(t *testing.T) {
 			if rec == nil {
 				return
 			}
-			first("checkpoint", rec.Checkpoint != nil, func() bool { return told(event.Checkpoint, "") })
-			first("weights", f.record().Policy.Version == 7, func() bool { return told(event.Weights, "") })
-			first("completed", rec.Phase == "completed", func() bool { return told(event.Phase, "completed") })
+			first("checkpoint", rec.Checkpoint != nil, func() bool { return reported(event.Checkpoint, "") })
+			first("weights", f.record().Policy.Version == 7, func() bool { return reported(event.Weights, "") })
+			first("completed", rec.Phase == "completed", func() bool { return reported(event.Phase, "completed") })
 			if rec.Intent == state.IntentDone && slices.Contains(f.host.alive(), trainer) {
 				t.Error("nothing is left to do about the trainer, says the record, and its process lives")
 			}

@@ -122,6 +122,6 @@ func TestALongEvaluationHoldsUpNothing(t *testing.T) {
 			t.Errorf("the evaluation ended with %v; want that it was cancelled", err)
 		}
 	case <-time.After(30 * time.Second):
-		t.Error("the evaluation goes on after the one who asked for it has left")
+		t.Error("the evaluation continues after the one who asked for it has left")
 	}
 }

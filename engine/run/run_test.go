@@ -205,7 +205,7 @@ func TestRunStartsInOrderCompletesAndStopsInReverse(t *testing.T) {
 		t.Errorf("the log begins with %s and ends with %s", evs[0].Type, evs[len(evs)-1].Type)
 	}
 	if req := f.host.startsOf(trainer)[0]; !slices.Equal(req.SyncedBy, []string{syncer}) || req.Resume {
-		t.Errorf("the trainer was told synced_by %v, resume %v", req.SyncedBy, req.Resume)
+		t.Errorf("the trainer got synced_by %v, resume %v", req.SyncedBy, req.Resume)
 	}
 }
 
@@ -235,7 +235,7 @@ func TestCrashedServiceIsRestartedAtItsAddress(t *testing.T) {
 	f.until("inference is started again", func() bool { return len(f.host.startsOf(inf)) == 2 })
 	again := f.host.startsOf(inf)[1]
 	if again.Listen == "" || !again.Resume || again.Token != f.host.startsOf(inf)[0].Token {
-		t.Errorf("the second start was told listen %q, resume %v", again.Listen, again.Resume)
+		t.Errorf("the second start got listen %q, resume %v", again.Listen, again.Resume)
 	}
 	if n := len(f.host.startsOf(env)); n != 1 {
 		t.Errorf("the environment was started %d times", n)
@@ -244,12 +244,12 @@ func TestCrashedServiceIsRestartedAtItsAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.wait()
-	told := false
+	reported := false
 	for _, e := range f.events() {
-		told = told || (e.Address == env && e.Type == event.Notice && strings.Contains(e.Message, inf))
+		reported = reported || (e.Address == env && e.Type == event.Notice && strings.Contains(e.Message, inf))
 	}
-	if !told {
-		t.Error("the environment was not told that its inference block is restarted")
+	if !reported {
+		t.Error("the environment did not learn that its inference block is restarted")
 	}
 }
 
@@ -463,7 +463,7 @@ func TestPolicyVersionReachesARestartedInference(t *testing.T) {
 	f.host.process(inf).crash()
 	f.until("inference is started again", func() bool { return len(f.host.startsOf(inf)) == 2 })
 	if p := f.host.startsOf(inf)[1].Policy; p.Version != 7 || p.Weights != "/w/7" || p.Format != "hf" {
-		t.Errorf("it was told policy %v", p)
+		t.Errorf("it got policy %v", p)
 	}
 	_ = a.engine.Kill(context.Background())
 	a.wait()

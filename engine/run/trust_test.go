@@ -49,15 +49,15 @@ func TestRecordedWeightsOutsideTheRunDirectoryAreNotServed(t *testing.T) {
 		if got := f.record().Policy; got != want {
 			t.Errorf("own %v: the policy is %+v, want %+v", own, got, want)
 		}
-		told := false
+		reported := false
 		if err := event.Read(f.dir.Events(), 0, func(ev event.Event) error {
-			told = told || ev.Type == event.Notice && strings.Contains(ev.Message, weights)
+			reported = reported || ev.Type == event.Notice && strings.Contains(ev.Message, weights)
 			return nil
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if told == own {
-			t.Errorf("own %v: told in the events %v", own, told)
+		if reported == own {
+			t.Errorf("own %v: reported in the events %v", own, reported)
 		}
 	}
 }

@@ -60,12 +60,12 @@ func TestWhatAStopCouldNotDo(t *testing.T) {
 				!strings.Contains(block.Error, tt.want) {
 				t.Errorf("recorded: %s, %q; trainer: %s, %q", rec.Status, rec.Error, block.Phase, block.Error)
 			}
-			told := false
+			reported := false
 			for _, e := range f.events() {
-				told = told || e.Address == trainer && (e.Type == event.Notice && e.Level == "error" ||
+				reported = reported || e.Address == trainer && (e.Type == event.Notice && e.Level == "error" ||
 					e.Phase == "failed") && strings.Contains(e.Message, tt.want)
 			}
-			if !told {
+			if !reported {
 				t.Error("the log does not say it")
 			}
 			p, err := plan.Make(plan.Input{Recipe: f.load(src), Recorded: rec, Dir: f.dir})

@@ -87,16 +87,16 @@ func TestAStallIsToldOnceAndNotAtEveryLook(t *testing.T) {
 		}
 		return n
 	}
-	told := count()
-	if told != 1 {
-		t.Errorf("told %d times within a minute", told)
+	reported := count()
+	if reported != 1 {
+		t.Errorf("reported %d times within a minute", reported)
 	}
 	if err := a.engine.Stop(context.Background(), "enough"); err != nil {
 		t.Fatal(err)
 	}
 	a.wait()
-	if told = count(); told != 2 {
-		t.Errorf("told %d times when the run was stopped, expected what it waited for in the end, too", told)
+	if reported = count(); reported != 2 {
+		t.Errorf("reported %d times when the run was stopped, expected what it waited for in the end, too", reported)
 	}
 }
 

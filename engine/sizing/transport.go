@@ -48,7 +48,7 @@ func (c *checker) transports(couples []couple) {
 	}
 }
 
-// inFlightWords say what becomes of requests in flight.
+// inFlightWords say what happens to requests in flight.
 var inFlightWords = map[string]string{
 	sync.Keep:  "answers go on while new weights come",
 	sync.Drain: "answers end before new weights come",

@@ -78,7 +78,7 @@ func TestThePlanSaysHowWeightsMove(t *testing.T) {
 					continue
 				}
 				if f.Severity != c.severity {
-					t.Errorf("it is told as %s, want %s: %s", f.Severity, c.severity, text)
+					t.Errorf("it is reported as %s, want %s: %s", f.Severity, c.severity, text)
 				}
 				for _, want := range c.want {
 					if !strings.Contains(text, want) {

@@ -422,7 +422,7 @@ func TestRealEnvironment(t *testing.T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.groups) <= before {
-		t.Error("the group that was being sent when the environment was told to end is lost")
+		t.Error("the group that was being sent when the environment was asked to end is lost")
 	}
 	g := w.groups[0]
 	if len(g["tokens"].([]any)) != 8 || g["inference_logprobs"] == nil || g["env_id"] != 0.0 {

@@ -55,7 +55,7 @@ func TestGroupsOfAllProcessesAreCountedTogether(t *testing.T) {
 		p.take(t.Context(), event{Event: "group", Scores: []float64{score, score}, Lengths: []float64{1, 1}, Same: true})
 	}
 	poll := func(p *process, step int64) { p.take(t.Context(), event{Event: "poll", Step: step}) }
-	told := func(groups, reward float64) {
+	reported := func(groups, reward float64) {
 		t.Helper()
 		if h.metrics["env/groups"] != groups || h.metrics["env/reward_all_groups"] != reward {
 			t.Errorf("metrics %v, want %v groups of reward %v", h.metrics, groups, reward)
@@ -67,16 +67,16 @@ func TestGroupsOfAllProcessesAreCountedTogether(t *testing.T) {
 	group(second, 0)
 	group(second, 0.5)
 	poll(second, 2)
-	told(3, 0.5)
+	reported(3, 0.5)
 	group(first, 0)
 	poll(first, 1) // it polled before the other one
-	told(3, 0.5)
+	reported(3, 0.5)
 	poll(first, 3)
-	told(1, 0)
+	reported(1, 0)
 	group(first, 0.5)
 	group(second, 0.5)
 	poll(first, 1) // the trainer went back to a checkpoint
-	told(2, 0.5)
+	reported(2, 0.5)
 }
 
 // TestProcessesOfAnEarlierLifeEnd: processes of an earlier attempt end, also when this attempt cannot begin.

@@ -148,7 +148,7 @@ func TestAnAdapterTakesThePolicysName(t *testing.T) {
 	enginetest.Put(t, dir, "busy", "")
 	w := sdk.Weights{Version: 3, Transport: "lora", Format: "lora", Path: enginetest.Model(t, 9)}
 	if err := load(t, g, w, 9); err == nil || !strings.Contains(err.Error(), "no request uses it") {
-		t.Errorf("%v; want a word on the requests in flight", err)
+		t.Errorf("%v; want a message about the requests in flight", err)
 	}
 }
 
@@ -194,7 +194,7 @@ func TestSleep(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := g.Sleep(t.Context(), hold.ID, 1); err == nil || !strings.Contains(err.Error(), "no requests") {
-		t.Errorf("%v; want a word on the requests in flight", err)
+		t.Errorf("%v; want a message about the requests in flight", err)
 	}
 }
 
@@ -329,7 +329,7 @@ func TestStagesOfAStart(t *testing.T) {
 			begun = append(begun, s.Begins)
 		}
 		if level, text, ok := logFormat().Event(line); ok {
-			t.Errorf("told as %s: %s", level, text)
+			t.Errorf("reported as %s: %s", level, text)
 		}
 	}
 	want := []string{"importing for the schedulers", "loading weights", "warming up", "the first answer"}
@@ -339,7 +339,7 @@ func TestStagesOfAStart(t *testing.T) {
 	level, text, ok := logFormat().Event("[2026-11-22 03:31:27 TP0] Scheduler hit an exception: Traceback (most recent " +
 		"call last):")
 	if !ok || level != "error" || !strings.HasPrefix(text, "Scheduler hit") {
-		t.Errorf("%q %q %v; want the failure of a scheduler told as an error", level, text, ok)
+		t.Errorf("%q %q %v; want the failure of a scheduler reported as an error", level, text, ok)
 	}
 }
 

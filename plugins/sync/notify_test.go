@@ -17,11 +17,11 @@ import (
 
 func TestTheTrajectoryAPILearnsTheVersion(t *testing.T) {
 	t.Parallel()
-	var told atomic.Value
+	var reported atomic.Value
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body := make([]byte, 100)
 		n, _ := r.Body.Read(body)
-		told.Store(r.URL.Path + string(body[:n]) + r.Header.Get("Authorization"))
+		reported.Store(r.URL.Path + string(body[:n]) + r.Header.Get("Authorization"))
 		_, _ = w.Write([]byte(`{"status":"success"}`))
 	}))
 	defer api.Close()
@@ -34,8 +34,8 @@ func TestTheTrajectoryAPILearnsTheVersion(t *testing.T) {
 	c.Trajectories, c.MaxStaleness = &book, &limit
 	b.Start(c)
 	train.WaitPhase(sdk.Completed)
-	if got := told.Load(); got != `/policy_version{"max_staleness":4,"version":1}Bearer secret` {
-		t.Errorf("the trajectory API was told %v", got)
+	if got := reported.Load(); got != `/policy_version{"max_staleness":4,"version":1}Bearer secret` {
+		t.Errorf("the trajectory API got %v", got)
 	}
 	http.DefaultClient.CloseIdleConnections()
 }
@@ -61,14 +61,14 @@ func TestATrajectoryAPIThatFailsIsReportedOnce(t *testing.T) {
 			t.Fatalf("it was asked %d times", asked.Load())
 		}
 	}
-	told := 0
+	reported := 0
 	for _, e := range b.Events() {
 		if strings.Contains(e.GetLog().GetMessage(), "post the policy version to trajectories.x.y") {
-			told++
+			reported++
 		}
 	}
-	if told != 1 {
-		t.Errorf("it was reported %d times, want once", told)
+	if reported != 1 {
+		t.Errorf("it was reported %d times, want once", reported)
 	}
 	http.DefaultClient.CloseIdleConnections()
 }

@@ -58,10 +58,10 @@ func TestTheTrainerHearsOfALongRepair(t *testing.T) {
 	b.Start(c)
 	for deadline := time.Now().Add(plugintest.Deadline); heard.Load() == 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("the trainer heard nothing within %s; %d repairs were begun", plugintest.Deadline, repairing.Load())
+			t.Fatalf("the trainer got no contact within %s; %d repairs were begun", plugintest.Deadline, repairing.Load())
 		}
 		if repairing.Load() > 1 {
-			t.Fatal("the repair ended, and the trainer had heard nothing")
+			t.Fatal("the repair ended, and the trainer had got no contact")
 		}
 	}
 }

@@ -352,7 +352,7 @@ func (s *syncer) afterwards(ctx context.Context) error {
 }
 
 // again takes charge of a trainer that does not know this block: one that failed and was started again at the same
-// address between two questions looks like the one before, but waits for somebody to attach.
+// address between two questions looks like the one before, but waits for a sync block to attach.
 func (s *syncer) again(ctx context.Context) error {
 	asking, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -104,17 +104,17 @@ func TestWeightsReachEveryInferenceBlockAndTheVersionRises(t *testing.T) {
 			t.Errorf("log-probabilities are %v, want %v: the weights are not those of step 3", got, want)
 		}
 	}
-	told := map[string]int64{}
+	reported := map[string]int64{}
 	for _, e := range b.Events() {
 		if w := e.GetWeights(); w != nil {
-			told[w.GetInference()]++
+			reported[w.GetInference()]++
 			if w.GetTransport() != "reload" || w.GetPhases()["update"] <= 0 || w.GetSeconds() <= 0 || w.GetFormat() != "fake" {
 				t.Errorf("weights event is %v", w)
 			}
 		}
 	}
-	if told["inference.fake.test"] != 3 || told["inference.fake.second"] != 3 {
-		t.Errorf("weights events by inference block: %v, want 3 each", told)
+	if reported["inference.fake.test"] != 3 || reported["inference.fake.second"] != 3 {
+		t.Errorf("weights events by inference block: %v, want 3 each", reported)
 	}
 	dirs, err := os.ReadDir(filepath.Join(b.Dir, "weights"))
 	if err != nil || len(dirs) != 2 {
@@ -357,7 +357,7 @@ func TestGatewaysAreToldWhatBecomesOfRequestsBeforeTheFirstUpdate(t *testing.T) 
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("the gateway was told %q (%v), want keep, or none as transport live has it", s.Updates, err)
+			t.Fatalf("the gateway got %q (%v), want keep, or none as transport live has it", s.Updates, err)
 		}
 	}
 }

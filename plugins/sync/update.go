@@ -103,7 +103,7 @@ func (s *syncer) abandoned(ctx context.Context, p weightserver.Publication) stri
 	return ""
 }
 
-// keepAlive lets the trainer know that somebody works for it: loading a large model takes longer than its backoff.
+// keepAlive keeps contact with the trainer: loading a large model takes longer than its backoff.
 func (s *syncer) keepAlive(ctx context.Context) (stop func()) {
 	trainer := s.trainer
 	return repeat(ctx, keepAliveEvery, func(ctx context.Context) {

@@ -283,19 +283,19 @@ func TestTrainerSetsAsideWhatItCannotRead(t *testing.T) {
 	b := plugintest.Harness(t, Trainer())
 	b.Start(trainerBody(t, api, 3), func(r *pluginpb.StartRequest) { r.CheckpointDir = folder })
 	b.WaitPhase(sdk.Completed)
-	var told, warned, ready bool
+	var reported, warned, ready bool
 	var counted float64
 	for _, e := range b.Events() {
-		told = told || e.GetPhase().GetPhase() == string(sdk.Degraded) &&
+		reported = reported || e.GetPhase().GetPhase() == string(sdk.Degraded) &&
 			strings.Contains(e.GetPhase().GetMessage(),
 				"1 groups of the last batch were set aside: reading group 0 of the batch")
-		ready = ready || told && e.GetPhase().GetPhase() == string(sdk.Ready)
+		ready = ready || reported && e.GetPhase().GetPhase() == string(sdk.Ready)
 		warned = warned || strings.Contains(e.GetLog().GetMessage(),
 			"a group cannot be trained on and is left out (kept in ")
 		counted += e.GetMetrics().GetValues()["rejected_groups/unreadable"]
 	}
-	if !told || !ready || !warned || counted != 2 {
-		t.Errorf("told in the status %v, ready again %v, warned %v, counted %v; expected all, and 2", told, ready,
+	if !reported || !ready || !warned || counted != 2 {
+		t.Errorf("reported in the status %v, ready again %v, warned %v, counted %v; expected all, and 2", reported, ready,
 			warned, counted)
 	}
 	kept, _ := filepath.Glob(filepath.Join(folder, "set-aside", "*.json"))

@@ -63,7 +63,7 @@ func TestDiagnoseUnknown(t *testing.T) {
 		"named 'vllm._qutlass_C'\")\n"
 	if err := diagnosis().Explain(killed, optional+"INFO serving\n", false); !errors.As(err, &e) ||
 		!strings.Contains(e.Remedy, "memory") {
-		t.Fatalf("got %+v, want a word on the machine's memory", e)
+		t.Fatalf("got %+v, want a message about the machine's memory", e)
 	}
 }
 
@@ -93,14 +93,14 @@ func TestStagesOfARealStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	told := 0
+	reported := 0
 	for line := range strings.Lines(string(data)) {
 		line = strings.TrimRight(line, "\n")
 		if s, ok := logFormat().Stage(line); ok && (len(got) == 0 || got[len(got)-1] != string(s.Phase)+" "+s.Message) {
 			got = append(got, string(s.Phase)+" "+s.Message)
 		}
 		if _, _, ok := logFormat().Event(line); ok {
-			told++
+			reported++
 		}
 	}
 	want := []string{
@@ -123,10 +123,10 @@ func TestStagesOfARealStart(t *testing.T) {
 		}
 	}
 	if strings.Join(said, "|") != "EngineCore failed to start.|AssertionError" {
-		t.Errorf("of a crash is told %q, want its first and its last line", said)
+		t.Errorf("a crash is reported as %q, want its first and its last line", said)
 	}
-	if told > 1 {
-		t.Errorf("%d lines of an ordinary start are told as warnings; want at most 1", told)
+	if reported > 1 {
+		t.Errorf("%d lines of an ordinary start are reported as warnings; want at most 1", reported)
 	}
 }
 

@@ -51,8 +51,8 @@ func TestWeightsFromMemory(t *testing.T) {
 					t.Errorf("replica %s: %v, %v; want %v: the weights of the second trainer", r.ID, got, err, want)
 				}
 			}
-			if told := strings.Contains(host.text(), "cache_salt"); told != (c.busy != "") {
-				t.Errorf("a cache that could not be emptied (%q) was told of: %v", c.busy, told)
+			if reported := strings.Contains(host.text(), "cache_salt"); reported != (c.busy != "") {
+				t.Errorf("a cache that could not be emptied (%q) was reported: %v", c.busy, reported)
 			}
 		})
 	}

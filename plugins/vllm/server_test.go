@@ -102,9 +102,9 @@ func TestServeAndReload(t *testing.T) {
 	req.Environment[fakeWait] = listen
 	s, host, stop := start(t, req)
 	host.await(t, "the stages of the start", func(r *recorder) bool {
-		told := strings.Join(append(slices.Clone(r.phases), r.logs...), "\n")
-		return strings.Contains(told, "starting: starting the engine") && strings.Contains(told,
-			"loading: loading weights") && strings.Contains(told, "warn: something to know")
+		reported := strings.Join(append(slices.Clone(r.phases), r.logs...), "\n")
+		return strings.Contains(reported, "starting: starting the engine") &&
+			strings.Contains(reported, "loading: loading weights") && strings.Contains(reported, "warn: something to know")
 	})
 	enginetest.Put(t, filepath.Dir(listen), "listen", "")
 	host.await(t, "a replica", ready(1))
@@ -116,7 +116,7 @@ func TestServeAndReload(t *testing.T) {
 		t.Fatalf("Loaded was called with %v; want version 0 first", host.versions())
 	}
 	if text := host.text(); !strings.Contains(text, "vLLM 0.32.0 answers") {
-		t.Errorf("the host was not told of the first answer:\n%s", text)
+		t.Errorf("the first answer was not reported:\n%s", text)
 	}
 	serves(t, s, 0)
 	if err := s.Load(t.Context(), hf(1, enginetest.Model(t, 3))); err != nil {
@@ -212,7 +212,7 @@ func TestAServerThatHasAnsweredIsStartedAgain(t *testing.T) {
 		return strings.Count(strings.Join(r.logs, "\n"), "answers, policy version 0,") == 2
 	})
 	if text := host.text(); !strings.Contains(text, "vLLM was killed") {
-		t.Errorf("the reason is not told:\n%s", text)
+		t.Errorf("the reason is not reported:\n%s", text)
 	}
 }
 
@@ -326,7 +326,7 @@ func TestServerWithoutRoute(t *testing.T) {
 	}
 	if out := host.outputs[0].(engine.Outputs); strings.Join(out.Transports, " ") != "restart" ||
 		!strings.Contains(host.text(), "weights by restart") {
-		t.Errorf("transports %q, told:\n%s\nwant restart alone", out.Transports, host.text())
+		t.Errorf("transports %q, reported:\n%s\nwant restart alone", out.Transports, host.text())
 	}
 }
 
@@ -358,7 +358,7 @@ func TestPluginThatDiedFindsItsServerAgain(t *testing.T) {
 	}
 	serves(t, s, 8)
 	if alive(stranger.PID()) {
-		t.Error("a program of the earlier life that nobody can use was left running")
+		t.Error("a program of the earlier attempt that nobody can use was left running")
 	}
 }
 

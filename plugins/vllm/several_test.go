@@ -54,7 +54,7 @@ func TestAReplicaThatFailsKeepsNobodyBack(t *testing.T) {
 	}
 	for _, r := range host.served() {
 		if r.URL == before[1].URL {
-			t.Error("the host was not told that the server which failed is gone")
+			t.Error("the host did not learn that the server which failed is gone")
 		}
 	}
 	host.await(t, "both at version 1", func(r *recorder) bool {

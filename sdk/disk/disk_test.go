@@ -54,18 +54,19 @@ func TestRetryWaitsForRoom(t *testing.T) {
 	t.Parallel()
 	dir := disktest.Small(t, 1<<20)
 	room := disktest.Fill(t, dir)
-	var told []string
+	var reported []string
 	tries := 0
 	err := disk.Retry(t.Context(), dir, func(text string) {
-		if told = append(told, text); text != "" {
+		if reported = append(reported, text); text != "" {
 			room()
 		}
 	}, func() error {
 		tries++
 		return os.WriteFile(filepath.Join(dir, "x"), make([]byte, 8192), 0o600)
 	})
-	if err != nil || tries != 2 || len(told) != 2 || !strings.Contains(told[0], "0 bytes free") || told[1] != "" {
-		t.Errorf("%v after %d tries; told %q", err, tries, told)
+	if err != nil || tries != 2 || len(reported) != 2 || !strings.Contains(reported[0], "0 bytes free") ||
+		reported[1] != "" {
+		t.Errorf("%v after %d tries; reported %q", err, tries, reported)
 	}
 }
 

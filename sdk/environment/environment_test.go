@@ -402,10 +402,10 @@ func TestScoresThatCannotBeToldFailTheBlockAndAreNeverSent(t *testing.T) {
 		t.Run(letter, func(t *testing.T) {
 			t.Parallel()
 			a, b := setUp(t, func(c *config) { c.Broken, c.Letter = true, letter })
-			told := 0
+			reported := 0
 			e := b.Wait("failure", func(e *pluginpb.Event) bool {
 				if strings.Contains(e.GetLog().GetMessage(), "a group is left out") {
-					told++
+					reported++
 				}
 				return e.GetPhase().GetPhase() == string(sdk.Failed)
 			}).GetPhase()
@@ -416,8 +416,8 @@ func TestScoresThatCannotBeToldFailTheBlockAndAreNeverSent(t *testing.T) {
 			if !strings.Contains(e.GetRemedy(), c.remedy) {
 				t.Errorf("the remedy is %q, want %q in it", e.GetRemedy(), c.remedy)
 			}
-			if told != 4 { // the first, second, fourth and eighth
-				t.Errorf("told %d times of the groups that are left out, want 4", told)
+			if reported != 4 { // the first, second, fourth and eighth
+				t.Errorf("the groups that are left out were reported %d times, want 4", reported)
 			}
 			a.set(func(a *api) {
 				if len(a.groups) != 0 {

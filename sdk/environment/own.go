@@ -81,8 +81,8 @@ type Answering struct {
 	Stop      []string `json:"stop"`       // nil: that of the block
 }
 
-// Chat returns the conversation of an agent, which it begins when there is none. Each agent has one in every rollout; the
-// groups of two agents are apart, because their scores cannot be compared.
+// Chat returns the conversation of an agent, which it begins when there is none. Each agent has one in every rollout;
+// the groups of two agents are apart, because their scores cannot be compared.
 func (p *Policy) Chat(agent string) *Chat {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,8 +153,8 @@ func (c *Chat) Answer(ctx context.Context, a Answering) (Completion, error) {
 	return *got, nil
 }
 
-// Score says how good the agent's conversation was; higher is better. Advantages, when they are not nil, hold one number
-// for each token of each answer, which trains it instead of what the trainer makes of the scores.
+// Score says how good the agent's conversation was; higher is better. Advantages, when they are not nil, hold one
+// number for each token of each answer, which trains it instead of what the trainer makes of the scores.
 func (c *Chat) Score(score float64, advantages [][]float64) error {
 	if math.IsNaN(score) || math.IsInf(score, 0) {
 		return notFinite(score)

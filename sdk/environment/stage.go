@@ -127,7 +127,7 @@ func (s *stages) made(why string) {
 // unsentGroups in a row are what the trainer waits for: the environment works, and nothing comes of it.
 const unsentGroups = 8
 
-// inVainLocked says that nothing comes of the work, as long as the work goes on.
+// inVainLocked returns the activity to report while work in progress leads to no group.
 func (s *stages) inVainLocked(now time.Time) (sdk.Activity, bool) {
 	if s.unsent < unsentGroups || now.Sub(s.unsentLast) > time.Minute {
 		return sdk.Activity{}, false
@@ -183,7 +183,7 @@ func (r *rollouts) activities() []sdk.Activity {
 			Detail: s.fullWhy, Began: s.full})
 	}
 	if a, ok := s.inVainLocked(time.Now()); ok {
-		return []sdk.Activity{a} // what goes on besides brings the trainer nothing
+		return []sdk.Activity{a} // other work in progress gives the trainer nothing
 	}
 	return out
 }

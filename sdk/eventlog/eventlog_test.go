@@ -226,10 +226,10 @@ func TestAFullDiskKeepsEventsInMemory(t *testing.T) {
 	}
 	defer func() { _ = l.Close() }()
 	if err := l.Append(progress(1)); err == nil {
-		t.Error("a full disk was not told")
+		t.Error("a full disk was not reported")
 	}
 	if err := l.Append(progress(2)); err != nil {
-		t.Errorf("it was told twice: %v", err)
+		t.Errorf("it was reported twice: %v", err)
 	}
 	if events := drain(t, l, 0); len(events) != 2 {
 		t.Errorf("%d events in memory, want 2", len(events))
@@ -255,17 +255,17 @@ func TestTheFileIsWrittenWhenThereIsRoomAgain(t *testing.T) {
 			}
 			room := disktest.Fill(t, small)
 			const events = 300
-			told := 0
+			reported := 0
 			for range events {
 				if err := l.Append(text(100)); err != nil {
-					if told++; !strings.Contains(err.Error(), "waits for room") ||
+					if reported++; !strings.Contains(err.Error(), "waits for room") ||
 						!strings.Contains(err.Error(), small) {
 						t.Errorf("it says %v", err)
 					}
 				}
 			}
-			if told != 1 {
-				t.Errorf("the full disk was told %d times, want once", told)
+			if reported != 1 {
+				t.Errorf("the full disk was reported %d times, want once", reported)
 			}
 			if left, err := eventlog.Read(path, 0, outputs); err != nil || len(left) >= events {
 				t.Fatalf("while it is full the file holds %d events, %v", len(left), err)

@@ -16,9 +16,9 @@ import (
 // An earlier client puts attributes of the weights into options.
 func TestAnUpdateInItsEarlierForm(t *testing.T) {
 	t.Parallel()
-	told := make(chan sdk.Weights, 1)
+	reported := make(chan sdk.Weights, 1)
 	g := start(t, Config{Update: func(_ context.Context, _ []Replica, u WeightUpdate) error {
-		told <- u.Weights
+		reported <- u.Weights
 		return nil
 	}}, newEngine(t))
 	body := `{"version":1,"path":"/w","transport":"live","options":{"format":"hf","precision":"bfloat16","handles":"{}"}}`
@@ -34,8 +34,8 @@ func TestAnUpdateInItsEarlierForm(t *testing.T) {
 	}
 	_ = resp.Body.Close()
 	want := sdk.Weights{Version: 1, Path: "/w", Transport: "live", Format: "hf", Precision: "bfloat16", Handles: "{}"}
-	if got := <-told; got != want {
-		t.Errorf("the engine was told %+v, want %+v", got, want)
+	if got := <-reported; got != want {
+		t.Errorf("the engine got %+v, want %+v", got, want)
 	}
 }
 

@@ -196,7 +196,7 @@ func (g *Gateway) release(f *inFlight) (low, high int) {
 	return f.low, f.high
 }
 
-// versionAt is the version of the weights behind a request in flight at this moment; while an update goes on that is
+// versionAt is the version of the weights behind a request in flight at this moment; during an update that is
 // the version before it.
 func (g *Gateway) versionAt(f *inFlight) int {
 	g.mu.Lock()

@@ -428,7 +428,7 @@ func TestAStreamThatFailsMidway(t *testing.T) {
 			before := e.streams()
 			post(t, g, "/generate", `{"prompt":[1],"logprobs":0}`)
 			if off := e.streams() == before; off != c.off || (ev.count(EventRangeOnly) == 1) != c.off {
-				t.Errorf("asks for no streams any more: %v, want %v; told %d times", off, c.off, ev.count(EventRangeOnly))
+				t.Errorf("asks for no streams any more: %v, want %v; reported %d times", off, c.off, ev.count(EventRangeOnly))
 			}
 			if err := g.Admit(t.Context(), "0", 1); err != nil { // another engine may be there now
 				t.Fatal(err)

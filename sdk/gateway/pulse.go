@@ -43,8 +43,8 @@ func (g *Gateway) Pulse() Pulse {
 // noteSign records that the engine has sent something.
 func (g *Gateway) noteSign() { g.sign.Store(g.cfg.Clock.Now().UnixNano()) }
 
-// progressBody records each piece of an answer's body as progress of the engine, once the piece has been processed: when
-// the reader asks for the next one.
+// progressBody records each piece of an answer's body as progress of the engine, once the piece has been processed:
+// when the reader asks for the next one.
 type progressBody struct {
 	io.ReadCloser
 	g     *Gateway

@@ -69,10 +69,10 @@ func TestAHoldNeverEndsWhileEnginesSleep(t *testing.T) {
 	g := start(t, d.config(), newEngine(t))
 	h := holdAsleep(t, g, time.Minute)
 	if err := g.Resume("another"); !errors.Is(err, ErrNotHeld) {
-		t.Errorf("resuming a hold of somebody else: %v", err)
+		t.Errorf("resuming the hold of another owner: %v", err)
 	}
 	if s := g.Status(); s.Asleep == 0 || !s.Held {
-		t.Error("somebody else woke them")
+		t.Error("another owner woke them")
 	}
 	if err := g.Resume(h.ID); err != nil {
 		t.Fatal(err)

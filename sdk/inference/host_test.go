@@ -207,7 +207,7 @@ func TestOneUpdateForAllReplicas(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := <-s.updates; got != w {
-		t.Errorf("the plugin was told %+v, want %+v", got, w)
+		t.Errorf("the plugin got %+v, want %+v", got, w)
 	}
 	replicas(t, b, "three replicas at version 1", func(s gateway.Status) bool { return through(s) == 3 && s.Version == 1 })
 }
@@ -316,7 +316,7 @@ func TestANewAttemptGetsTheWeightsOfThePolicy(t *testing.T) {
 	b.Ready()
 	s.say(inference.Replica{ID: at, URL: at}) // the base model
 	if got, want := <-s.updates, (sdk.Weights{Version: 7, Path: "/w", Format: "hf", Transport: "reload"}); got != want {
-		t.Errorf("it was told to load %+v, want %+v", got, want)
+		t.Errorf("it was asked to load %+v, want %+v", got, want)
 	}
 	replicas(t, b, "replica at version 7", func(s gateway.Status) bool { return through(s) == 1 && s.Version == 7 })
 }

@@ -37,8 +37,8 @@ func TestPreparedEnvironments(t *testing.T) {
 	plugin := sdk.Packages{Requirements: []string{"engine==1"}, Aliases: map[string]string{"a": "b"}}
 	own := sdk.Runtime{Requirements: []string{"mine==2"}}
 
-	var told *sdk.Error
-	if _, err := interpreter.Find(own, plugin, "", nothing); !errors.As(err, &told) {
+	var reported *sdk.Error
+	if _, err := interpreter.Find(own, plugin, "", nothing); !errors.As(err, &reported) {
 		t.Fatalf("requirements that were not prepared: %v; want an *sdk.Error", err)
 	}
 	e, managed := environmentOf(t, own, plugin, "")

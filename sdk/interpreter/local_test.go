@@ -133,9 +133,9 @@ func TestRequirementsThatCannotBeUsed(t *testing.T) {
 		"file://there/x.whl":   "another machine, there",
 	} {
 		_, _, err := interpreter.Of(sdk.Runtime{Requirements: []string{"torch", requirement}}, sdk.Packages{}, dir)
-		var told *sdk.Error
-		if !errors.As(err, &told) || !strings.Contains(told.Summary, want) || told.Remedy == "" {
-			t.Errorf("%q: got %v (%+v), want an error about %q with a remedy", requirement, err, told, want)
+		var reported *sdk.Error
+		if !errors.As(err, &reported) || !strings.Contains(reported.Summary, want) || reported.Remedy == "" {
+			t.Errorf("%q: got %v (%+v), want an error about %q with a remedy", requirement, err, reported, want)
 		}
 		if _, err := interpreter.Find(sdk.Runtime{Requirements: []string{requirement}}, sdk.Packages{}, dir,
 			os.Getenv); err == nil {

@@ -420,7 +420,7 @@ func without(t *testing.T, def *sdk.Definition, config any, name string) cty.Val
 	return cty.ObjectVal(attributes)
 }
 
-// equalJSON compares two values by what JSON makes of them.
+// equalJSON compares two values by their JSON.
 func equalJSON(a, b any) bool {
 	x, err := json.Marshal(a)
 	y, err2 := json.Marshal(b)

@@ -18,7 +18,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
 
-// served is an inference block with a client of its gateway, for checks of what becomes of its weights.
+// served is an inference block with a client of its gateway, for checks of its weights.
 type served struct {
 	t       *testing.T
 	ctx     context.Context

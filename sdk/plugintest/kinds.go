@@ -232,7 +232,7 @@ func closedUntilSynced(t *testing.T, def *sdk.Definition, s Suite) {
 	}
 }
 
-// trainerChecks are those of trainers: it hands over its weights and waits until they are served.
+// trainerChecks are those of trainers: one publishes its weights and waits until they are served.
 func trainerChecks(t *testing.T, def *sdk.Definition, s Suite) {
 	t.Run("hands over its weights", func(t *testing.T) {
 		b := s.started(t, def, func(r *pluginpb.StartRequest) { r.SyncedBy = []string{"sync.weights.test"} })

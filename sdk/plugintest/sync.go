@@ -9,7 +9,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 )
 
-// syncChecks are those of sync plugins: the weights of every step reach inference, and the trainer goes on.
+// syncChecks are those of sync plugins: the weights of every step reach inference, and the trainer continues.
 func syncChecks(t *testing.T, def *sdk.Definition, s Suite) {
 	if s.Synced == nil {
 		return

@@ -52,7 +52,7 @@ func (f *fakeTrainer) Run(ctx context.Context, req sdk.Request[FakeTrainerConfig
 		}
 	}
 	host.Ready(outputs.Trainer{Model: FakeModel, Step: f.step})
-	// Before the first step, so that a trainer that continues an earlier attempt hands over the weights that it has.
+	// Before the first step, so that a trainer that continues an earlier attempt publishes the weights that it has.
 	if _, err := host.Sync(ctx, f.step, fakeSnapshot{f}); err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 const defaultMaxLog = 64 << 20
 
 // logFile is the file that a program writes to. The program holds it open itself, so it is rotated by copying the end
-// and truncating: it is opened for appending, so the program goes on at the start. Lines written between the two are
+// and truncating: it is opened for appending, so the program continues at the start. Lines written between the two are
 // lost; the log must not pass through the plugin, because the program outlives it.
 type logFile struct {
 	path string

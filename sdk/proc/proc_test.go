@@ -335,7 +335,7 @@ func TestWatchIsTold(t *testing.T) {
 	select {
 	case <-exited:
 	case <-time.After(30 * time.Second):
-		t.Fatal("its end was not told")
+		t.Fatal("its end was not reported")
 	}
 	again, done := proc.Watch(p.PID(), p.Handle().Start)
 	defer done()

@@ -8,7 +8,7 @@ import (
 // pollEvery is how often a process is checked where the system does not notify of its end.
 const pollEvery = 200 * time.Millisecond
 
-// watch is the end of a process that somebody waits for.
+// watch waits for the end of a process.
 type watch struct {
 	exited chan struct{}
 	quit   chan struct{}

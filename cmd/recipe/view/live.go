@@ -38,7 +38,7 @@ type Live struct {
 	left  atomic.Bool // the terminal was closed
 }
 
-// Lost sets what is called, once, when nothing can be shown any more. Follow goes on: what it returns does not depend
+// Lost sets what is called, once, when nothing can be shown any more. Follow continues: what it returns does not depend
 // on it.
 func (l *Live) Lost(f func(error)) { l.lost = f }
 

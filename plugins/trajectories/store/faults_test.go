@@ -231,7 +231,7 @@ func TestTwoServersCannotShareAFolder(t *testing.T) {
 	defer func() { _ = d.Close() }()
 	if _, err := OpenDisk(dir, DiskOptions{Always: true}); err == nil || !strings.Contains(err.Error(),
 		"in use by another process") {
-		t.Errorf("the second is told %v", err)
+		t.Errorf("the second gets %v", err)
 	}
 }
 

@@ -105,7 +105,7 @@ func TestADiskThatCannotEvenBeCutBack(t *testing.T) {
 	}
 	l.always.Store(false)
 	if err := try(t, d, Change{End: []uint64{1}}); err == nil {
-		t.Error("a store that does not know what its disk holds goes on")
+		t.Error("a store that does not know what its disk holds continues")
 	}
 	d.crash()
 	d = openDisk(t, dir)

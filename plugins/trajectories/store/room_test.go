@@ -17,11 +17,11 @@ func TestGroupsWaitForRoom(t *testing.T) {
 	t.Parallel()
 	dir := disktest.Small(t, 24<<20)
 	var mu sync.Mutex
-	var told []string
+	var reported []string
 	d, err := OpenDisk(dir+"/store", DiskOptions{Always: true, Wait: time.Hour, Room: func(s string) {
 		mu.Lock()
 		defer mu.Unlock()
-		told = append(told, s)
+		reported = append(reported, s)
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -67,8 +67,8 @@ func TestGroupsWaitForRoom(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if len(told) != 2 || !strings.Contains(told[0], "waits for room on the disk of "+dir) || told[1] != "" {
-		t.Errorf("told: %q", told)
+	if len(reported) != 2 || !strings.Contains(reported[0], "waits for room on the disk of "+dir) || reported[1] != "" {
+		t.Errorf("reported: %q", reported)
 	}
 }
 

@@ -76,7 +76,7 @@ type Store interface {
 	// Scan calls each for every group, in order of their ids, and returns the rest. It is called once, before the
 	// first Submit.
 	Scan(ctx context.Context, each func(id uint64, m Meta) error) (Snapshot, error)
-	// Submit hands over a change and returns at once. Changes are applied in the order in which they were submitted;
+	// Submit queues a change and returns at once. Changes are applied in the order in which they were submitted;
 	// the ticket resolves when this one is durable.
 	Submit(c Change) *Ticket
 	// Body appends a group's body to dst. The error is ErrNotFound when there is no such group.

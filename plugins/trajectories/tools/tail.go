@@ -16,7 +16,7 @@ import (
 type TailOptions struct {
 	Target
 	Env   string // only this environment; empty for all
-	Count int    // end after so many groups; 0 goes on until interrupted
+	Count int    // end after so many groups; 0: until interrupted
 	JSON  bool   // the arrivals as they come, one object a line
 	Width int    // of a line for people; 0 means 120
 }

@@ -25,8 +25,8 @@ type described struct {
 	Problem *problem `json:"problem,omitempty"`
 }
 
-// Describe imports the environment in Python, with an interpreter and the variables of environ, and returns what it says
-// of itself. The error names the file and line of a mistake.
+// Describe imports the environment in Python, with an interpreter and the variables of environ, and returns what it
+// says of itself. The error names the file and line of a mistake.
 func Describe(ctx context.Context, python, name string, s Source, environ []string) (Description, error) {
 	d, err := describe(ctx, python, name, s, environ)
 	return d.Description, err

@@ -1,5 +1,5 @@
-// Package script makes an environment plugin of Python code: a class that derives from recipe_sdk.Environment, in a file
-// that a recipe names, or in one that a plugin carries in its binary.
+// Package script makes an environment plugin of Python code: a class that derives from recipe_sdk.Environment, in a
+// file that a recipe names, or in one that a plugin carries in its binary.
 //
 // The plugin process is a Go program as for every other environment. It samples, builds the groups and posts them with
 // package environment, so groups, versions, masks and metrics do not depend on the language; it starts one Python
@@ -107,8 +107,8 @@ func Define(name string, d Description, s Source, opts ...sdk.Option) (*sdk.Defi
 }
 
 // Bundled makes the definition of an environment that is part of a binary. Description is the JSON file that
-// `go generate` or the test of the plugin writes with Describe, so that no Python is needed to read the schema. It panics
-// when that file is wrong, which the first test shows.
+// `go generate` or the test of the plugin writes with Describe, so that no Python is needed to read the schema. It
+// panics when that file is wrong, which the first test shows.
 func Bundled(name string, description []byte, s Source, opts ...sdk.Option) *sdk.Definition {
 	var d Description
 	err := json.Unmarshal(description, &d)

@@ -120,7 +120,7 @@ func TestABlockIsStoppedInItsPreparation(t *testing.T) {
 	select {
 	case <-s.undone:
 	default:
-		t.Error("Prepare was not told to undo what it did")
+		t.Error("Prepare was not asked to undo what it did")
 	}
 	if err := b.TryStart(slowConfig{}); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("a start after the stop: %v", err)

@@ -43,7 +43,7 @@ func TestTurnsOfATrainerThatSharesItsGPU(t *testing.T) {
 	s := testServer(nil)
 	attachShared(t, s, 2)
 	if !s.Shared() {
-		t.Error("the GPU is shared, and the trainer is not told")
+		t.Error("the GPU is shared, and the trainer is not informed")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	asked := make(chan Publication, 10)

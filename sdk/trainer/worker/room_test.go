@@ -19,10 +19,10 @@ func TestAWorkerThatWaitsForRoomIsDegraded(t *testing.T) {
 	w := &watch[Config]{trainer: tr}
 	w.phase(event{Phase: "no_room", ForWhat: "room on the disk of /c"})
 	w.phase(event{Phase: "training"})
-	told := strings.Join(h.phases, "\n")
-	if !strings.Contains(told, string(sdk.Degraded)+": waits for room on the disk of /c") ||
-		!strings.HasSuffix(told, "training") {
-		t.Errorf("it told the phases %q", told)
+	reported := strings.Join(h.phases, "\n")
+	if !strings.Contains(reported, string(sdk.Degraded)+": waits for room on the disk of /c") ||
+		!strings.HasSuffix(reported, "training") {
+		t.Errorf("it reported the phases %q", reported)
 	}
 	a, ok := tr.activity(&doing{}, event{Phase: "no_room", ForWhat: "room on the disk of /c"})
 	if !ok || a.Patience < patienceForRoom || a.What != "room on the disk of /c" {

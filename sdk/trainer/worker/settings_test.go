@@ -47,14 +47,14 @@ func TestSettingsThatAreTakenOut(t *testing.T) {
 		section map[string]any
 		want    any
 	}{"max_staleness": {data, nil}, "delta": {lossChange, nil}, "coefficient": {klChange, 0.001}} {
-		if value, told := c.section[name]; !told || value != c.want {
-			t.Errorf("%s: told %v, value %v; want %v", name, told, value, c.want)
+		if value, reported := c.section[name]; !reported || value != c.want {
+			t.Errorf("%s: reported %v, value %v; want %v", name, reported, value, c.want)
 		}
 	}
 	if len(lossChange) != 1 || len(data) != 1 || len(got) != 3 {
 		t.Errorf("%v; want nothing but what has changed", got)
 	}
 	if again := difference(Settings(less), Settings(less), Defaults[block]()); len(again) > 0 {
-		t.Errorf("nothing has changed, and the worker is told %v", again)
+		t.Errorf("nothing has changed, and the worker gets %v", again)
 	}
 }

@@ -31,14 +31,14 @@ func TestTheWorkerIsToldOnceThatNobodySharesItsGPU(t *testing.T) {
 	if err := tr.Run(t.Context(), req, h); err != nil {
 		t.Fatalf("Run: %v; log %q", err, h.logs)
 	}
-	told := 0
+	reported := 0
 	for _, line := range h.logs {
 		if strings.Contains(line, "asks for turns: false") {
-			told++
+			reported++
 		}
 	}
-	if told != 1 {
-		t.Errorf("the worker was told %d times, want once: %q", told, h.logs)
+	if reported != 1 {
+		t.Errorf("the worker was reported %d times, want once: %q", reported, h.logs)
 	}
 }
 

@@ -279,8 +279,8 @@ func TestRoundedWeightsAreToldOfOnce(t *testing.T) {
 	if err := tr.Run(t.Context(), req, h); err != nil {
 		t.Fatal(err)
 	}
-	if told := strings.Count(strings.Join(h.logs, "\n"), "less precise than the trainer"); told != 1 {
-		t.Errorf("it was told of %d times, want once: %q", told, h.logs)
+	if reported := strings.Count(strings.Join(h.logs, "\n"), "less precise than the trainer"); reported != 1 {
+		t.Errorf("it was reported %d times, want once: %q", reported, h.logs)
 	}
 }
 
