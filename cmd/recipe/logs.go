@@ -42,7 +42,7 @@ long after it.`,
 			}
 			for _, b := range blocks {
 				if run.Blocks[b] == nil && !follow {
-					if err := spoke(dir, b); err != nil {
+					if err := hadBlock(dir, b); err != nil {
 						return err
 					}
 				}
@@ -88,17 +88,17 @@ func sinceTime(text string, now time.Time) (time.Time, error) {
 	return t, nil
 }
 
-// spoke says whether a block that the run does not have was once a part of it.
-func spoke(dir state.Dir, a addr.Block) error {
-	heard := errors.New("heard")
+// hadBlock returns nil if the run once had a block that it does not have any more, else an error.
+func hadBlock(dir state.Dir, a addr.Block) error {
+	found := errors.New("found")
 	err := event.Read(dir.Events(), 0, func(e event.Event) error {
 		if e.Address == a.String() {
-			return heard
+			return found
 		}
 		return nil
 	})
 	switch {
-	case errors.Is(err, heard):
+	case errors.Is(err, found):
 		return nil
 	case err != nil:
 		return err

@@ -122,7 +122,7 @@ func TestPluginTestFindsMistakes(t *testing.T) {
 	for name, want := range map[string]string{
 		"describe":                  "fail attribute letters has no doc",
 		"ready":                     "pass ",
-		"stop leaves nothing/block": "fail it failed when it was stopped: it was told to stop and calls that a failure",
+		"stop leaves nothing/block": "fail it failed when it was stopped: it was asked to stop and calls that a failure",
 	} {
 		if results[name] != want {
 			t.Errorf("%s: %q, want %q", name, results[name], want)

@@ -20,11 +20,11 @@ type whyFlags struct {
 }
 
 func (f *whyFlags) add(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&f.why, "why", false, "say what each block waits for, down to what the run stands still for")
+	cmd.Flags().BoolVar(&f.why, "why", false, "say what each block waits for, down to the cause of a stall")
 	cmd.Flags().BoolVar(&f.stacks, "stacks", false,
 		"with --why: where every thread of the block at the cause is, and of its programs")
 	cmd.Flags().DurationVar(&f.after, "after", why.DefaultAfter,
-		"with --why: the `TIME` without progress after which something stands still")
+		"with --why: the `TIME` without progress after which a block counts as stalled")
 }
 
 // show asks the engine of a run, or reads what the last one wrote down.

@@ -1,8 +1,6 @@
 package sglang
 
 import (
-	"time"
-
 	"github.com/recipe-rl/recipe/sdk/engine"
 )
 
@@ -14,29 +12,29 @@ const title = "SGLang"
 type Config struct {
 	Model                 string `recipe:"model" required:"true" change:"replace" doc:"Model to serve (--model-path): a Hugging Face name, or a folder with config.json and safetensors. A relative path counts from the recipe"`
 	Revision              string `recipe:"revision" change:"replace" doc:"Branch, tag or commit of the model on the hub"`
-	TokenizerPath         string `recipe:"tokenizer_path" doc:"Tokenizer, when it is not the model's own"`
+	TokenizerPath         string `recipe:"tokenizer_path" doc:"Tokenizer, if different from the model's"`
 	ServedModelName       string `recipe:"served_model_name" doc:"Name that clients send as model. Default: the model's name, or the last part of its path"`
 	Device                string `recipe:"device" enum:"cuda,cpu" doc:"Where it computes. Default: cuda where there is a GPU; cpu computes in plain PyTorch"`
-	Dtype                 string `recipe:"dtype" default:"auto" enum:"auto,half,float16,bfloat16,float,float32" doc:"Precision of weights and activations. float32 is the fast one on a CPU without AVX-512"`
+	Dtype                 string `recipe:"dtype" default:"auto" enum:"auto,half,float16,bfloat16,float,float32" doc:"Precision of weights and activations. float32 is the fastest on a CPU without AVX-512"`
 	Quantization          string `recipe:"quantization" doc:"Quantization method (fp8, awq, gptq, …). Weights reach a quantized server by restart only"`
-	LoadFormat            string `recipe:"load_format" doc:"How the weights that a server starts with are read: auto, safetensors, dummy, …"`
-	TrustRemoteCode       bool   `recipe:"trust_remote_code" doc:"Run Python code that comes with the model"`
+	LoadFormat            string `recipe:"load_format" doc:"How weights are read at the start: auto, safetensors, dummy, …"`
+	TrustRemoteCode       bool   `recipe:"trust_remote_code" doc:"Run Python code shipped with the model"`
 	JSONModelOverrideArgs any    `recipe:"json_model_override_args" doc:"Object that replaces values of the model's config.json"`
 
-	ContextLength      int64   `recipe:"context_length" min:"1" unit:"tokens" doc:"Prompt and completion together. Default: what the model was made for"`
-	MaxRunningRequests int64   `recipe:"max_running_requests" min:"1" unit:"sequences" doc:"Sequences that are decoded at once"`
+	ContextLength      int64   `recipe:"context_length" min:"1" unit:"tokens" doc:"Prompt and completion together. Default: the model's maximum"`
+	MaxRunningRequests int64   `recipe:"max_running_requests" min:"1" unit:"sequences" doc:"Largest number of sequences decoded at once"`
 	MaxTotalTokens     int64   `recipe:"max_total_tokens" min:"1" unit:"tokens" doc:"Size of the KV cache. Default: what mem_fraction_static leaves after the weights; 32768 on a CPU where neither is set"`
-	ChunkedPrefillSize int64   `recipe:"chunked_prefill_size" min:"-1" unit:"tokens" doc:"Longest piece of a prompt that is computed in one step; -1: prompts are not cut"`
-	MemFractionStatic  float64 `recipe:"mem_fraction_static" min:"0.01" max:"1" doc:"Share of the GPU's memory for weights and KV cache. What a step needs besides is not in it. Default: SGLang's, 0.7 to 0.9; with a trainer on the same GPU 0.25 to 0.45"`
+	ChunkedPrefillSize int64   `recipe:"chunked_prefill_size" min:"-1" unit:"tokens" doc:"Largest part of a prompt computed in one step; -1: prompts are not split"`
+	MemFractionStatic  float64 `recipe:"mem_fraction_static" min:"0.01" max:"1" doc:"Share of the GPU's memory for weights and KV cache. It does not include the activations of a step. Default: SGLang's, 0.7 to 0.9; with a trainer on the same GPU 0.25 to 0.45"`
 	KVCacheDtype       string  `recipe:"kv_cache_dtype" doc:"Precision of the KV cache: auto, fp8_e5m2, fp8_e4m3, …"`
-	DisableRadixCache  bool    `recipe:"disable_radix_cache" doc:"Do not keep the KV cache of common prompt beginnings"`
-	AttentionBackend   string  `recipe:"attention_backend" doc:"Kernels of attention: fa3, flashinfer, triton, torch_native, …. Default: SGLang's choice; torch_native on a CPU"`
-	SamplingBackend    string  `recipe:"sampling_backend" doc:"Kernels of sampling: flashinfer, pytorch. Default: SGLang's choice; pytorch on a CPU"`
-	GrammarBackend     string  `recipe:"grammar_backend" doc:"Structured output: xgrammar, llguidance, outlines, none. Default: SGLang's choice; none on a CPU"`
-	DisableCudaGraph   bool    `recipe:"disable_cuda_graph" doc:"No CUDA graphs: starts sooner, decodes several times slower"`
-	StreamInterval     int64   `recipe:"stream_interval" min:"1" unit:"tokens" doc:"Tokens in one event of a stream. More cost less; so many tokens may be noted with the version before their own, where updates let requests live on"`
+	DisableRadixCache  bool    `recipe:"disable_radix_cache" doc:"Disable the prefix cache"`
+	AttentionBackend   string  `recipe:"attention_backend" doc:"Attention kernels: fa3, flashinfer, triton, torch_native, …. Default: SGLang's choice; torch_native on a CPU"`
+	SamplingBackend    string  `recipe:"sampling_backend" doc:"Sampling kernels: flashinfer, pytorch. Default: SGLang's choice; pytorch on a CPU"`
+	GrammarBackend     string  `recipe:"grammar_backend" doc:"Backend of structured output: xgrammar, llguidance, outlines, none. Default: SGLang's choice; none on a CPU"`
+	DisableCudaGraph   bool    `recipe:"disable_cuda_graph" doc:"No CUDA graphs: starts faster, decodes several times slower"`
+	StreamInterval     int64   `recipe:"stream_interval" min:"1" unit:"tokens" doc:"Tokens per event of a stream. Larger values cost less; when requests continue during an update, up to this many tokens are recorded with the previous policy version"`
 	TpSize             int64   `recipe:"tp_size" default:"1" min:"1" unit:"GPUs" doc:"GPUs that share each layer"`
-	PpSize             int64   `recipe:"pp_size" default:"1" min:"1" unit:"GPUs" doc:"GPUs that share the layers in a row"`
+	PpSize             int64   `recipe:"pp_size" default:"1" min:"1" unit:"GPUs" doc:"GPUs that hold consecutive layers"`
 	DpSize             int64   `recipe:"dp_size" default:"1" min:"1" doc:"Copies of the model inside one server process. replicas, one server each behind the gateway, is the simpler way"`
 	Replicas           int64   `recipe:"replicas" default:"1" min:"1" doc:"SGLang servers behind the gateway, each with its own GPUs"`
 
@@ -45,22 +43,21 @@ type Config struct {
 	EnableLora        bool     `recipe:"enable_lora" doc:"Serve LoRA adapters; needed for transport lora"`
 	MaxLoraRank       int64    `recipe:"max_lora_rank" default:"16" min:"1" doc:"Largest rank of an adapter"`
 	LoraTargetModules []string `recipe:"lora_target_modules" doc:"Modules that adapters may change. Default: all"`
-	LoraBackend       string   `recipe:"lora_backend" doc:"Kernels of adapters: csgmv, triton, torch_native, …. Default: SGLang's choice; torch_native on a CPU"`
+	LoraBackend       string   `recipe:"lora_backend" doc:"LoRA kernels: csgmv, triton, torch_native, …. Default: SGLang's choice; torch_native on a CPU"`
 
 	ChatTemplate       string `recipe:"chat_template" doc:"File with a Jinja chat template, or the template itself"`
 	HFChatTemplateName string `recipe:"hf_chat_template_name" doc:"Which template to take from a tokenizer that has several (a dict or list, as Hermes models have). Default: default"`
-	ToolCallParser     string `recipe:"tool_call_parser" doc:"How tool calls are read out of the text: qwen25, llama3, mistral, …"`
+	ToolCallParser     string `recipe:"tool_call_parser" doc:"Parser of tool calls in the text: qwen25, llama3, mistral, …"`
 	ReasoningParser    string `recipe:"reasoning_parser" doc:"Parser that separates reasoning from the answer: deepseek-r1, qwen3, …"`
-	SamplingDefaults   string `recipe:"sampling_defaults" default:"openai" enum:"openai,model" doc:"Where sampling defaults come from. openai: neutral ones; model: the model's generation_config.json, which changes between a model and its checkpoints and so would change sampling at a restart"`
+	SamplingDefaults   string `recipe:"sampling_defaults" default:"openai" enum:"openai,model" doc:"Source of the sampling defaults. openai: neutral ones; model: the model's generation_config.json, which changes between a model and its checkpoints and so would change sampling at a restart"`
 	RandomSeed         *int64 `recipe:"random_seed" min:"0" doc:"Seed of the sampler"`
 
-	EnableMemorySaver      bool  `recipe:"enable_memory_saver" doc:"Let the server give its GPU memory back while the trainer works on the same GPU"`
-	EnableWeightsCPUBackup *bool `recipe:"enable_weights_cpu_backup" doc:"Keep the weights in the host's memory while the server sleeps, so that a turn that brings no new ones costs nothing. Default: on with enable_memory_saver; off, sleep_level = 1 of the sync block is refused"`
+	EnableMemorySaver      bool  `recipe:"enable_memory_saver" doc:"Let the server release its GPU memory while the trainer works on the same GPU"`
+	EnableWeightsCPUBackup *bool `recipe:"enable_weights_cpu_backup" doc:"Keep the weights in the host's memory while the server sleeps, so that waking without new weights is fast. Default: on with enable_memory_saver. If off, sleep_level = 1 of the sync block is refused"`
 
-	ExtraArgs     []string      `recipe:"extra_args" doc:"Further arguments of sglang.launch_server, as they stand"`
-	StartTimeout  time.Duration `recipe:"start_timeout" min:"1s" change:"live" deprecated:"write health { start_timeout = … } instead" doc:"How long a server may take from its start to its first answer, download of the model included"`
-	UpdateTimeout time.Duration `recipe:"update_timeout" default:"10m" min:"1s" change:"live" doc:"How long loading new weights may take"`
-	MaxRestarts   int64         `recipe:"max_restarts" default:"3" min:"0" change:"live" doc:"How often a server that died is started again before the block fails; a server that has answered for ten minutes starts with a full count"`
+	ExtraArgs []string `recipe:"extra_args" doc:"Further arguments of sglang.launch_server, passed unchanged"`
+
+	engine.LimitSettings
 }
 
 // baseName is what the model without an adapter is called on the server.

@@ -182,7 +182,7 @@ func anySleepRefused(failed map[*server]error) bool {
 
 // putToSleep holds one gateway and puts the engine behind it to sleep.
 func (s *syncer) putToSleep(ctx context.Context, n *sleep, v *server, step int64, level int) error {
-	reason := fmt.Sprintf("%s lends the GPU to %s for step %d", s.address, s.config.Trainer.Address, step)
+	reason := fmt.Sprintf("%s leases the GPU to %s for step %d", s.address, s.config.Trainer.Address, step)
 	id, held := n.hold(v.address)
 	defer s.waitFor(v.address, "it to give back the GPU for step %d", step)()
 	h, err := v.client.Hold(ctx, gateway.HoldRequest{
@@ -332,7 +332,7 @@ func (s *syncer) reconcile(ctx context.Context, hasTurn bool) {
 		}
 		for _, v := range s.servers {
 			if v.lease != "" { // of the previous attempt; others are put to sleep when they are checked
-				s.asleep.put(v.address, gpuLease{v.client, v.lease, s.address + " lends the GPU to " + s.config.Trainer.Address})
+				s.asleep.put(v.address, gpuLease{v.client, v.lease, s.address + " leases the GPU to " + s.config.Trainer.Address})
 			}
 			v.lease = ""
 		}

@@ -121,7 +121,7 @@ func (s *syncer) check(ctx context.Context, v *server) {
 // heldByUs says whether the gateway is held by an earlier attempt of this block.
 func (s *syncer) heldByUs(status gateway.Status) bool {
 	return status.Held && (strings.HasPrefix(status.Hold.Reason, s.address+" brings ") ||
-		strings.HasPrefix(status.Hold.Reason, s.address+" lends "))
+		strings.HasPrefix(status.Hold.Reason, s.address+" leases "))
 }
 
 // outdated says what a gateway lacks; empty when it serves the current version.

@@ -136,7 +136,7 @@ func (f *feed) unused(r report) {
 // reached posts the policy version, by which the API measures how old groups are. Without it, it only measures less.
 func (f *feed) reached(ctx context.Context, version int64) {
 	if err := f.client.SetPolicyVersion(ctx, version); err != nil && ctx.Err() == nil {
-		f.host.Log("warn", fmt.Sprintf("the trajectory API could not be told of policy version %d: %v", version, err))
+		f.host.Log("warn", fmt.Sprintf("post policy version %d to the trajectory API: %v", version, err))
 	}
 }
 

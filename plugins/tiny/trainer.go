@@ -24,7 +24,7 @@ func Trainer() *sdk.Definition {
 	return trainer.New("tiny", "Trains the small character model with GRPO in pure Go",
 		func() trainer.Plugin[TrainerConfig] { return &training{} },
 		sdk.WithDoc("Group relative policy optimization with Adam on the CPU, without Python. It takes batches from the "+
-			"trajectory API as every trainer does, writes checkpoints and goes on from the newest."))
+			"trajectory API as every trainer does, writes checkpoints and continues from the newest."))
 }
 
 // training is one trainer block.

@@ -175,13 +175,19 @@ func (s *Server) registerEnv(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (s *Server) disconnectEnv(w http.ResponseWriter, r *http.Request) error {
+// envID reads which environment a request is about.
+func (s *Server) envID(w http.ResponseWriter, r *http.Request) (int64, error) {
 	f, err := s.form(w, r)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	id := f.Int("env_id", 0)
-	if err := f.Err(); err != nil {
+	return id, f.Err()
+}
+
+func (s *Server) disconnectEnv(w http.ResponseWriter, r *http.Request) error {
+	id, err := s.envID(w, r)
+	if err != nil {
 		return err
 	}
 	ok, err := s.state.disconnectEnv(r.Context(), id)
@@ -197,12 +203,8 @@ func (s *Server) disconnectEnv(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) statusEnv(w http.ResponseWriter, r *http.Request) error {
-	f, err := s.form(w, r)
+	id, err := s.envID(w, r)
 	if err != nil {
-		return err
-	}
-	id := f.Int("env_id", 0)
-	if err := f.Err(); err != nil {
 		return err
 	}
 	status, ok := s.state.statusOf(id)

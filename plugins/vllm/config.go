@@ -1,8 +1,6 @@
 package vllm
 
 import (
-	"time"
-
 	"github.com/recipe-rl/recipe/sdk/engine"
 )
 
@@ -13,7 +11,7 @@ type Config struct {
 	Revision        string `recipe:"revision" change:"replace" doc:"Branch, tag or commit of the model on the hub"`
 	Tokenizer       string `recipe:"tokenizer" doc:"Tokenizer, if different from the model's"`
 	ServedModelName string `recipe:"served_model_name" doc:"Name that clients send as model. Default: the model's name, or the last part of its path"`
-	Dtype           string `recipe:"dtype" default:"auto" enum:"auto,half,float16,bfloat16,float,float32" doc:"Precision of weights and activations. float32 is the fast one on a CPU without AVX-512"`
+	Dtype           string `recipe:"dtype" default:"auto" enum:"auto,half,float16,bfloat16,float,float32" doc:"Precision of weights and activations. float32 is the fastest on a CPU without AVX-512"`
 	Quantization    string `recipe:"quantization" doc:"Quantization method (fp8, awq, gptq, bitsandbytes, …). Weights reach a quantized server by restart only"`
 	LoadFormat      string `recipe:"load_format" doc:"How weights are read: auto, safetensors, dummy, …"`
 	TrustRemoteCode bool   `recipe:"trust_remote_code" doc:"Run Python code shipped with the model"`
@@ -52,10 +50,9 @@ type Config struct {
 	Seed                 *int64 `recipe:"seed" min:"0" doc:"Seed of the sampler"`
 	EnableSleepMode      bool   `recipe:"enable_sleep_mode" doc:"Let the server release its GPU memory while the trainer works on the same GPU"`
 
-	ExtraArgs     []string      `recipe:"extra_args" doc:"Further arguments of vllm serve, passed unchanged"`
-	StartTimeout  time.Duration `recipe:"start_timeout" min:"1s" change:"live" deprecated:"write health { start_timeout = … } instead" doc:"Time limit from the start of a server to its first answer, download of the model included"`
-	UpdateTimeout time.Duration `recipe:"update_timeout" default:"10m" min:"1s" change:"live" doc:"Time limit of loading new weights"`
-	MaxRestarts   int64         `recipe:"max_restarts" default:"3" min:"0" change:"live" doc:"Restarts of a failed server before the block fails; the count is reset once a server has answered for ten minutes"`
+	ExtraArgs []string `recipe:"extra_args" doc:"Further arguments of vllm serve, passed unchanged"`
+
+	engine.LimitSettings
 }
 
 // servedName is the name that clients send as model.

@@ -157,6 +157,8 @@ func portOf(t *testing.T, handle []byte, name string) int {
 	return 0
 }
 
+func restarts(n int64) engine.LimitSettings { return engine.LimitSettings{MaxRestarts: n} }
+
 // request is a block whose server program is the test binary.
 func request(t *testing.T, c Config) sdk.Request[Config] {
 	t.Helper()

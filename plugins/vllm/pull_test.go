@@ -81,7 +81,7 @@ func TestWeightsFromMemoryThatCannotFit(t *testing.T) {
 // The server exits while it copies: it comes back with unknown weights, and the next copy opens the tensors again.
 func TestServerThatDiesWhileItCopies(t *testing.T) {
 	t.Parallel()
-	s, host, _ := start(t, request(t, Config{Model: enginetest.Model(t, 0), MaxRestarts: 3}))
+	s, host, _ := start(t, request(t, Config{Model: enginetest.Model(t, 0), LimitSettings: restarts(3)}))
 	host.await(t, "a replica", ready(1))
 	before := host.served()[0].URL
 	if err := s.Load(t.Context(), published(1, "ipc", "half", 3)); err == nil {

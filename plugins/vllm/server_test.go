@@ -145,7 +145,7 @@ func TestIncompleteWeightsTouchNothing(t *testing.T) {
 
 func TestPoisonedServerIsStartedAgainWithWhatItServed(t *testing.T) {
 	t.Parallel()
-	s, host, _ := start(t, request(t, Config{Model: enginetest.Model(t, 0), MaxRestarts: 2}))
+	s, host, _ := start(t, request(t, Config{Model: enginetest.Model(t, 0), LimitSettings: restarts(2)}))
 	host.await(t, "a replica", ready(1))
 	if err := s.Load(t.Context(), hf(1, enginetest.Model(t, 3))); err != nil {
 		t.Fatal(err)
@@ -166,7 +166,7 @@ func TestPoisonedServerIsStartedAgainWithWhatItServed(t *testing.T) {
 
 func TestKilledServerComesBackAtTheCurrentVersionAndLeavesNoEngine(t *testing.T) {
 	t.Parallel()
-	req := request(t, Config{Model: enginetest.Model(t, 0), MaxRestarts: 2})
+	req := request(t, Config{Model: enginetest.Model(t, 0), LimitSettings: restarts(2)})
 	pids := filepath.Join(t.TempDir(), "pids")
 	req.Environment[fakePids] = pids
 	s, host, stop := start(t, req)
@@ -197,7 +197,7 @@ func TestKilledServerComesBackAtTheCurrentVersionAndLeavesNoEngine(t *testing.T)
 // like a failure.
 func TestAServerThatHasAnsweredIsStartedAgain(t *testing.T) {
 	t.Parallel()
-	req := request(t, Config{Model: enginetest.Model(t, 0), MaxRestarts: 1})
+	req := request(t, Config{Model: enginetest.Model(t, 0), LimitSettings: restarts(1)})
 	pids := filepath.Join(t.TempDir(), "pids")
 	req.Environment[fakePids] = pids
 	req.Environment[fakeSay] = "WARNING 11-21 05:38:12 [loader.py:7] generation_config.json: 404 Client Error; " +
@@ -366,7 +366,7 @@ func TestFailures(t *testing.T) {
 	t.Parallel()
 	t.Run("hopeless", func(t *testing.T) {
 		t.Parallel()
-		req := request(t, Config{Model: enginetest.Model(t, 0), MaxRestarts: 5})
+		req := request(t, Config{Model: enginetest.Model(t, 0), LimitSettings: restarts(5)})
 		req.Environment[fakeLog] = absolute(t, "testdata/log/context.real.log")
 		err := serveUntilItEnds(t, req, newRecorder())
 		var e *sdk.Error
@@ -376,7 +376,7 @@ func TestFailures(t *testing.T) {
 	})
 	t.Run("passing", func(t *testing.T) {
 		t.Parallel()
-		req := request(t, Config{Model: enginetest.Model(t, 0), MaxRestarts: 1})
+		req := request(t, Config{Model: enginetest.Model(t, 0), LimitSettings: restarts(1)})
 		req.Environment[fakeLog] = absolute(t, "testdata/log/port.real.log")
 		req.Environment[fakeOnce] = filepath.Join(t.TempDir(), "once")
 		_, host, _ := start(t, req)

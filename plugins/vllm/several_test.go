@@ -18,7 +18,7 @@ import (
 // two runs a block of two servers.
 func two(t *testing.T, change func(*sdk.Request[Config])) (*block, *recorder) {
 	t.Helper()
-	req := request(t, Config{Model: enginetest.Model(t, 0), Replicas: 2, MaxRestarts: 3})
+	req := request(t, Config{Model: enginetest.Model(t, 0), Replicas: 2, LimitSettings: restarts(3)})
 	if change != nil {
 		change(&req)
 	}

@@ -18,7 +18,7 @@ import (
 
 func sleeper(t *testing.T, change func(*sdk.Request[Config])) sdk.Request[Config] {
 	t.Helper()
-	req := request(t, Config{Model: enginetest.Model(t, 0), EnableSleepMode: true, MaxRestarts: 2})
+	req := request(t, Config{Model: enginetest.Model(t, 0), EnableSleepMode: true, LimitSettings: restarts(2)})
 	if change != nil {
 		change(&req)
 	}

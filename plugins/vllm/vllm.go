@@ -58,8 +58,7 @@ func (c Config) spec() engine.Spec {
 		Replicas:     int(c.Replicas), GPUs: c.gpusPerReplica(), PeerDevices: c.PeerDevices,
 		SleepMode: c.EnableSleepMode, Transports: c.transports(),
 		CacheSalt: true, CachedPrompt: c.cachedPrompt,
-		Limits: engine.Limits{Start: c.StartTimeout, Update: c.UpdateTimeout, Restarts: c.MaxRestarts},
-		Log:    logFormat(), Diagnosis: diagnosis(),
+		Limits: c.Limits(), Log: logFormat(), Diagnosis: diagnosis(),
 	}
 }
 

@@ -56,6 +56,18 @@ type Limits struct {
 	Restarts int64         // how often a server that ended is started again before the block fails
 }
 
+// LimitSettings are the attributes of an engine's block that set its Limits.
+type LimitSettings struct {
+	StartTimeout  time.Duration `recipe:"start_timeout" min:"1s" change:"live" deprecated:"write health { start_timeout = … } instead" doc:"Time limit from the start of a server to its first answer, download of the model included"`
+	UpdateTimeout time.Duration `recipe:"update_timeout" default:"10m" min:"1s" change:"live" doc:"Time limit of loading new weights"`
+	MaxRestarts   int64         `recipe:"max_restarts" default:"3" min:"0" change:"live" doc:"Restarts of a failed server before the block fails; the count is reset once a server has answered for ten minutes"`
+}
+
+// Limits are the limits that the block sets.
+func (s LimitSettings) Limits() Limits {
+	return Limits{Start: s.StartTimeout, Update: s.UpdateTimeout, Restarts: s.MaxRestarts}
+}
+
 // Launch is one start of a server.
 type Launch struct {
 	Model     string // Spec.Model, or the folder of the current weights where they reach a server only by a restart

@@ -124,7 +124,7 @@ func (c *Chat) Answer(ctx context.Context, a Answering) (Completion, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.prompt == "" && len(c.said) == 0 {
-		return Completion{}, errors.New("the model was told nothing since its last answer; say something first")
+		return Completion{}, errors.New("the model got no message since its last answer; say something first")
 	}
 	if c.full || c.s.turns >= c.policy.maxTurns || c.prompt != "" && c.s.turns > 0 {
 		c.s.cut = true

@@ -233,7 +233,7 @@ func readSample(data []byte, want int) (*sample, error) {
 	}
 	if len(s.prompt) == 0 {
 		return nil, errors.New("read the completions: the answer has no prompt_token_ids, so the prompt cannot be " +
-			"told from the completion")
+			"distinguished from the completion")
 	}
 	return s, nil
 }

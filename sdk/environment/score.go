@@ -149,7 +149,7 @@ func (l *lostGroups) failure(reason error) error {
 		e.Remedy = "correct the environment's Score: its stack is in recipe logs, on the lines marked stderr"
 	case errors.As(reason, &s):
 		e.Remedy = "correct the environment's Score: it must return a finite number, and an error when the score cannot be " +
-			"told (a division by zero is a usual cause)"
+			"computed (a division by zero is a usual cause)"
 	default:
 		e.Remedy = "remove the cause that Score reports (a judge or a sandbox that is away?). A wrong answer is a low " +
 			"score and no error: an error loses the whole group"

@@ -109,7 +109,7 @@ func testTakeOver(t *testing.T, a *api) {
 	a.post("/scored_data", group(2, 2))
 	a.post("/register", registration(4))
 	want(t, "/info", a.get("/info")["batch_size"], 4)
-	want(t, "the step goes on, the queue stays", a.get("/status"), object{"current_step": 1, "queue_size": 1})
+	want(t, "the step continues, the queue stays", a.get("/status"), object{"current_step": 1, "queue_size": 1})
 	a.post("/scored_data", group(3, 2))
 	want(t, "the batch of the new size", marks(t, a.get("/batch")), []int{2, 3})
 }

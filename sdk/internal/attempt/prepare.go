@@ -65,7 +65,7 @@ func (a *Attempt) prepared(ctx context.Context, h *host) (wire.Start, error) {
 			return start, err
 		case <-time.After(handOver):
 			return start, &sdk.Error{
-				Summary: fmt.Sprintf("the plugin went on preparing for %s after the block was started", handOver),
+				Summary: fmt.Sprintf("the plugin was still preparing %s after the block was started", handOver),
 				Remedy:  "report this to the plugin's author: Prepare returns soon after started is closed",
 			}
 		}

@@ -24,7 +24,7 @@ type plugin struct{}
 func (plugin) Run(ctx context.Context, _ sdk.Request[Config], host sdk.Host) error {
 	host.Ready(outputs.Environment{Name: "broken", GroupSize: 4})
 	<-ctx.Done()
-	return errors.New("it was told to stop and calls that a failure")
+	return errors.New("it was asked to stop and calls that a failure")
 }
 
 func main() {

@@ -123,7 +123,7 @@ async def _play(server: Server, number: int, fake: FakePolicy) -> Played:
         if len(chat.completions) >= fake.max_turns:
             return {"text": "", "finish": "length", "tokens": [], "logprobs": []}
         if not params["messages"] and not params["prompt"]:
-            raise ValueError("the model was told nothing since its last answer; say something first")
+            raise ValueError("the model got no message since its last answer; say something first")
         made = fake.complete(list(chat.messages), params["max_tokens"])
         return {"text": made.text, "finish": made.finish, "tokens": made.tokens, "logprobs": made.logprobs}
 
