@@ -7,12 +7,12 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// waitFor says that the block waits for another one until the function that it returns is called.
+// waitFor reports that the block waits for another one, until the returned function is called.
 func (s *syncer) waitFor(address, format string, args ...any) (done func()) {
 	return s.host.Begin(sdk.Activity{On: address, What: fmt.Sprintf(format, args...)}).End
 }
 
-// rest says that there is nothing to do before the trainer has made its next step.
+// rest reports that there is nothing to do before the trainer's next step.
 func (s *syncer) rest() (done func()) {
 	return s.host.Begin(sdk.Activity{On: s.config.Trainer.Address, What: "its next weights", Rest: true}).End
 }

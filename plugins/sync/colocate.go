@@ -71,7 +71,7 @@ func mayMeet(mine, theirs []string) bool {
 		func(d string) bool { return slices.Contains(theirs, d) })
 }
 
-// canSleep is what an inference block says of itself: its output "sleeps".
+// canSleep is the output "sleeps" of an inference block.
 func canSleep(r spec.Ref) bool {
 	if r.Values == cty.NilVal || !r.Values.Type().IsObjectType() || !r.Values.Type().HasAttribute("sleeps") {
 		return false
@@ -354,7 +354,7 @@ func (s *syncer) wakeLeases(ctx context.Context) {
 	})
 }
 
-// away says that the trainer uses nothing any more.
+// away handles a trainer that does not use its GPU any more.
 func away(err error) bool {
 	return errors.Is(err, weightclient.ErrAway) || errors.Is(err, weightclient.ErrOver)
 }

@@ -212,8 +212,8 @@ func TestANextLifeOfSyncWakesWhatNobodyNeedsAsleep(t *testing.T) {
 	server := sleeper(t, nil)
 	g := client(server)
 	defer g.Close()
-	h, err := g.Hold(t.Context(), gateway.HoldRequest{Lease: 10 * time.Minute, Reason: syncAddress + " leases the GPU to " +
-		"trainer.fake.test for step 7"})
+	h, err := g.Hold(t.Context(), gateway.HoldRequest{Lease: 10 * time.Minute,
+		Reason: syncAddress + " leases the GPU to trainer.fake.test for step 7"})
 	if err != nil {
 		t.Fatal(err)
 	}

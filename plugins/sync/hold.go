@@ -104,7 +104,7 @@ func (s *syncer) release(u *update) {
 	defer cancel()
 	var list []*server
 	for v, id := range u.holds {
-		if id != "" { // without an ID whatever hold there is would be ended
+		if id != "" { // without an ID any hold would be ended
 			list = append(list, v)
 		}
 	}

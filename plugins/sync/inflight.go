@@ -7,7 +7,7 @@ import (
 	sdksync "github.com/recipe-rl/recipe/sdk/sync"
 )
 
-// decided puts drain or keep in the place of in_flight = auto, by what the running blocks say of themselves, and says
+// decided replaces in_flight = auto by drain or keep, according to the outputs of the running blocks, and says
 // why. The plan has decided by the same rule with what was known before (engine/sizing).
 func (c Config) decided() (Config, string, error) {
 	if c.InFlight != sdksync.Auto {

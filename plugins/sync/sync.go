@@ -41,7 +41,7 @@ type syncer struct {
 	last         *published         // the newest weights that all went well with; nil: none yet
 	unsaved      string             // why last could not be recorded; empty: it is
 	attached     bool
-	over         bool // the trainer has said that it is over
+	over         bool // the trainer has reported its end
 	// the trainer has been asked to publish again, because inference lost weights that are in no file
 	asked     bool
 	colocated bool   // inference sleeps while the trainer works
@@ -324,7 +324,7 @@ func (s *syncer) act(ctx context.Context, a answer) error {
 		s.over = true
 		return s.afterwards(ctx)
 	case s.over && away(a.err):
-		return s.afterwards(ctx) // its process has ended, as it said that it would
+		return s.afterwards(ctx) // its process has ended, as it reported before
 	case a.err != nil:
 		s.host.Phase(sdk.Degraded, fmt.Sprintf("%s does not answer", s.config.Trainer.Address))
 		if err := s.takeCharge(ctx); err != nil {

@@ -108,7 +108,7 @@ func (c Config) unable(transport string) string {
 }
 
 // apart says why the trainer cannot send its tensors to every inference block; empty: it can. It listens on loopback,
-// unless its environment says another address: then the recipe says nccl, too.
+// unless its environment names another address: then the recipe sets nccl, too.
 func (c Config) apart(place string) string {
 	kind, _, _ := strings.Cut(place, ":")
 	for _, r := range c.Inference {

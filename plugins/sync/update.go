@@ -49,7 +49,7 @@ func (s *syncer) updateWeights(ctx context.Context, p weightserver.Publication) 
 	}
 	quiet := s.keepAlive(ctx)
 	// Weights are asked for before anything of inference is touched, so an update that found no room for them is begun
-	// anew when there is some. The timeout is that of one attempt.
+	// again when there is some. The timeout is that of one attempt.
 	err := room.Await(ctx, s.host, sdk.Degraded, s.dir, func() error {
 		within, cancel := context.WithTimeout(ctx, s.config.Timeout)
 		defer cancel()

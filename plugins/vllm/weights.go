@@ -47,7 +47,7 @@ func (c *client) Load(ctx context.Context, l engine.Load) (note string, err erro
 const resumeTimeout = 30 * time.Second
 
 // reload loads a checkpoint folder into the running server: pause, load, empty the caches, label, resume. What was
-// paused is resumed whatever happens: a server left paused answers /health with 200 and nothing else.
+// paused is resumed in any case: a server left paused answers /health with 200 and nothing else.
 func (c *client) reload(ctx context.Context, l engine.Load) (err error) {
 	w := l.Weights
 	if err := c.offers.require("/collective_rpc", "load weights into a running server"); err != nil {
@@ -99,7 +99,7 @@ func (c *client) loadAdapter(ctx context.Context, l engine.Load) (err error) {
 }
 
 // pause stops generation between two steps and returns what resumes it. Requests in flight are kept, the gateway
-// in front decides whether there are any, and go on with what has been computed of them: to compute it anew costs
+// in front decides whether there are any, and continue with what has been computed of them: computing it again costs
 // about a second, and the gateway records both versions.
 func (c *client) pause(ctx context.Context, l engine.Load) (resume func() error, err error) {
 	if l.Asleep || c.offers.lacks("/pause") { // nothing runs there, or the gateway's hold is all there is

@@ -14,7 +14,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// CheckCheckpoint says, by an error, whether a folder holds complete weights in the Hugging Face layout.
+// CheckCheckpoint returns an error unless a folder holds complete weights in the Hugging Face layout.
 func CheckCheckpoint(dir string) error {
 	if !filepath.IsAbs(dir) {
 		return badCheckpoint(dir, errors.New("the path is not absolute"))
@@ -34,7 +34,7 @@ func CheckCheckpoint(dir string) error {
 	return nil
 }
 
-// CheckAdapter says, by an error, whether a folder holds a complete adapter in peft's layout.
+// CheckAdapter returns an error unless a folder holds a complete adapter in peft's layout.
 func CheckAdapter(dir string) error {
 	if !filepath.IsAbs(dir) {
 		return badCheckpoint(dir, errors.New("the path is not absolute"))

@@ -72,7 +72,7 @@ func (a *Args) Flag(name string, on bool) {
 	}
 }
 
-// Toggle appends the name for on or for off, and nothing if neither was said.
+// Toggle appends the name for on or for off, and nothing if neither is set.
 func (a *Args) Toggle(on, off string, value *bool) {
 	switch {
 	case value == nil:

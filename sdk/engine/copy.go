@@ -10,7 +10,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// WorkerFacts are what a worker of a server says about itself, as recipe_sdk writes it.
+// WorkerFacts are facts about a worker of a server, as recipe_sdk writes them.
 type WorkerFacts struct {
 	Device     string   `json:"device"`     // cuda, cpu, …; empty: not known
 	Reach      []string `json:"reach"`      // memory that it can copy weights from

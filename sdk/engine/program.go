@@ -101,7 +101,7 @@ type Client interface {
 	// Healthy is a cheap health check of a server that has answered. A *StatusError says that the server itself reports
 	// that it is broken; other errors count only when they repeat.
 	Healthy(ctx context.Context) error
-	// Ready returns nil when the server has produced a token with whatever weights it holds. A server that an earlier,
+	// Ready returns nil when the server has produced a token, with any weights. A server that an earlier,
 	// dead attempt left paused is resumed.
 	Ready(ctx context.Context) error
 	// Probe asks a server that is ready what it offers. The client keeps what it needs of the answer.
@@ -125,7 +125,7 @@ type Load struct {
 	Asleep bool
 }
 
-// Facts are what a server says about itself.
+// Facts are facts about one server, read from it.
 type Facts struct {
 	WorkerFacts
 	Version     string

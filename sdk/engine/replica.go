@@ -95,7 +95,7 @@ func (r *replica) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Not the block's context: what has been started is stopped whatever ends first.
+	// Not the block's context: what has been started is stopped in any case.
 	defer func() {
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace+10*time.Second)
 		defer cancel()

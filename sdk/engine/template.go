@@ -10,7 +10,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/chat"
 )
 
-// ChatTemplate is what a block says about the chat template of its server.
+// ChatTemplate is a block's settings of the chat template.
 type ChatTemplate struct {
 	Text string // attribute chat_template: a file, or the template itself
 	Name string // attribute chat_template_name: which one to take from a tokenizer that has several

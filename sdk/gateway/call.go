@@ -21,7 +21,7 @@ type call struct {
 	ids                 bool           // the client asked for token ids in one of vLLM's ways
 
 	repeat    int               // how often the client wants each choice; see askOnce
-	tokensOut int               // tokens generated, as the answer says
+	tokensOut int               // tokens generated, according to the answer
 	prefix    []uint64          // hashes of prompt's blocks, once needed
 	failed    map[*replica]bool // replicas that failed this call
 	waitUntil time.Time         // when waiting turns into a refusal; zero before the first wait

@@ -29,7 +29,7 @@ type completion struct {
 	choices    []choice
 	bad        error // why the choices cannot be used
 	tokens     int   // generated, as the engine counts
-	version    int   // as the engine says, or UnknownVersion
+	version    int   // as the engine reports it, or UnknownVersion
 	versionMax int
 	spanLow    int // the same, where the engine reports a version for each token
 	spanHigh   int

@@ -83,7 +83,7 @@ func (c *Client) ExpectUpdates(ctx context.Context, m Mode) error {
 	return c.do(ctx, http.MethodPost, "updates", map[string]Mode{"mode": m}, nil)
 }
 
-// SetVersion says that every replica serves this policy version; see Gateway.SetVersion.
+// SetVersion sets the policy version that every replica serves; see Gateway.SetVersion.
 func (c *Client) SetVersion(ctx context.Context, version int) error {
 	return c.do(ctx, http.MethodPost, "version", map[string]int{"version": version}, nil)
 }

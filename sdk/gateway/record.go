@@ -12,7 +12,7 @@ import (
 type Record struct {
 	PromptTokens int       `json:"prompt_tokens"`      // how many of the looked-up tokens are the prompt
 	Output       []int32   `json:"output"`             // token ids of the completion, end-of-sequence token included
-	Logprobs     []float32 `json:"logprobs"`           // one a token of Output, as the engine said
+	Logprobs     []float32 `json:"logprobs"`           // one per token of Output, from the engine
 	Version      int       `json:"policy_version"`     // oldest policy version that may have sampled it
 	VersionMax   int       `json:"policy_version_max"` // newest
 	Copies       int       `json:"copies"`             // how often this very completion was sampled

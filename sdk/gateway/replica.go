@@ -21,7 +21,7 @@ type Replica struct {
 // UnknownVersion is the version of weights that are not known.
 const UnknownVersion = -1
 
-// same says that two descriptions are of one process.
+// same says whether two descriptions are of one process.
 func (r Replica) same(other Replica) bool {
 	return r.ID == other.ID && r.URL == other.URL && r.APIKey == other.APIKey
 }
@@ -33,7 +33,7 @@ type replica struct {
 	version  int       // policy version of its weights
 	pending  int       // version being loaded, or UnknownVersion
 	unusable int       // streams in a row that could not be put together; see stopStreaming
-	healthy  bool      // as its owner said
+	healthy  bool      // as its owner reported
 	reason   string    // why it gets no requests
 	suspect  time.Time // gets no requests before this moment
 	inflight int

@@ -44,7 +44,7 @@ type field struct {
 	name     string
 	read     leaf
 	required bool
-	// sequences says that a list must have one element a sequence (or none, which stands for "not given");
+	// sequences says that a list must have one element a sequence (or none, which means "not given");
 	// tokens that each of these must have one element a token (or none).
 	sequences, tokens bool
 	// quiet fields appear in the output only when they were given: extensions that run-api does not know.

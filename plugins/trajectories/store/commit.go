@@ -193,7 +193,7 @@ func (d *Disk) apply(r *record) {
 	}
 	for _, c := range r.Changes {
 		for _, id := range c.End {
-			d.fresh[id] = place{} // ended: hides what the index says
+			d.fresh[id] = place{} // ended: hides the entry of the index
 		}
 	}
 }

@@ -154,7 +154,7 @@ func (d *Disk) prepare() error {
 	return syncDir(d.dir)
 }
 
-// encode is what the index says about a group.
+// encode is the index entry of a group.
 func (p place) encode(m Meta) []byte {
 	b := binary.AppendUvarint(nil, uint64(p.Segment))
 	b = binary.AppendUvarint(b, uint64(p.Offset))

@@ -41,7 +41,7 @@ func journal(c *Change) journalled {
 	return journalled{Place: c.Place, Batches: c.Batches, End: c.End, Ended: c.Ended, State: c.State, Keys: c.Keys}
 }
 
-// empty says that a change does nothing but put groups.
+// empty says whether a change only puts groups.
 func (c *journalled) empty() bool {
 	return len(c.Place)+len(c.Batches)+len(c.End)+len(c.Ended)+len(c.Keys) == 0 && c.State == nil
 }

@@ -210,7 +210,7 @@ func (b *bodies) read(p place, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// full says that the current file is.
+// full says whether the current file is full.
 func (b *bodies) full() bool { return b.current != nil && b.current.size >= b.limit }
 
 // room makes sure that there is a file to append to.
