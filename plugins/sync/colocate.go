@@ -354,7 +354,7 @@ func (s *syncer) wakeLeases(ctx context.Context) {
 	})
 }
 
-// away handles a trainer that does not use its GPU any more.
+// away says whether an error means that the trainer does not use its GPU any more.
 func away(err error) bool {
 	return errors.Is(err, weightclient.ErrAway) || errors.Is(err, weightclient.ErrOver)
 }
