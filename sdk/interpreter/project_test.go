@@ -17,7 +17,7 @@ func TestReadMetadata(t *testing.T) {
 	}{
 		"none":      {"import os\n", false, false},
 		"a package": {"# /// script\n# dependencies = [\"x\"]\n# ///\n", true, false},
-		"several lines": {"x = 1\n# /// script\n# requires-python = \">=3.11\"\n# dependencies = [\n#   'a>1',\n# ]\n# ///\n", true,
+		"several lines": {"x = 1\n# /// script\n# name = \"x\"\n# dependencies = [\n#   'a>1',\n# ]\n# ///\n", true,
 			false},
 		"no package":    {"# /// script\n# requires-python = \">=3.11\"\n# dependencies = [\n# ]\n# ///\n", false, false},
 		"left out":      {"# /// script\n# dependencies = [\n#   # \"x\",\n# ]\n# ///", false, false},
