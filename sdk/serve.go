@@ -16,8 +16,8 @@ func Serve(def *Definition) {
 		fmt.Fprintf(os.Stderr,
 			"%s %q is a plugin of recipe and is started by it, not by hand.\nTo use it, name its path in the recipe: recipe { "+
 				"required_plugins { %s = { source = %q } } }, or in dev_overrides of the settings.\n"+
-				"To see its attributes: recipe plugin docs %s %s. To test it, use the package sdk/plugintest in a Go test.\n",
-			def.Kind, def.Name, def.Name, os.Args[0], def.Kind, def.Name)
+				"To see its attributes: recipe plugin docs %s %s. To test it: recipe plugin test %s\n",
+			def.Kind, def.Name, def.Name, os.Args[0], def.Kind, def.Name, os.Args[0])
 		os.Exit(2)
 	}
 	if err := def.Implementation.Serve(); err != nil {

@@ -6,6 +6,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"go/format"
 	"io/fs"
 	"os"
 	"path"
@@ -186,6 +187,9 @@ func (p Plugin) fill(file string) ([]byte, error) {
 	var out bytes.Buffer
 	if err := t.Execute(&out, p); err != nil {
 		return nil, err
+	}
+	if strings.HasSuffix(file, ".go.tmpl") {
+		return format.Source(out.Bytes()) // names of other lengths move comments
 	}
 	return out.Bytes(), nil
 }

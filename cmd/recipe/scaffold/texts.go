@@ -2,6 +2,7 @@ package scaffold
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/recipe-rl/recipe/sdk/kind"
@@ -24,7 +25,11 @@ func (p Plugin) Build() string {
 	if p.Version == "" {
 		lines = "go get github.com/recipe-rl/recipe@latest\n" + lines
 	}
-	return lines + fmt.Sprintf("go build -o bin/%s .\n", p.Name)
+	lines += fmt.Sprintf("go build -o bin/%s .\n", p.Name)
+	if p.Kind == kind.Trainer && p.Language == "python" {
+		lines += fmt.Sprintf("recipe init %s.hcl\n", p.Name)
+	}
+	return lines
 }
 
 // Test is the command that runs the plugin's own tests.
@@ -64,6 +69,7 @@ func (p Plugin) CI() []string {
 			`pip install pytest "recipe-sdk @ git+https://github.com/recipe-rl/recipe#subdirectory=sdk/python"`, p.Test()}
 	}
 	lines := append(strings.Split(strings.TrimSpace(p.Build()), "\n"), p.Test())
+	lines = slices.DeleteFunc(lines, func(line string) bool { return strings.HasPrefix(line, "recipe init") })
 	if p.Language == "python" {
 		lines = append([]string{"pip install -r requirements.txt"}, lines...)
 	}
@@ -100,6 +106,9 @@ func (p Plugin) Files() []File {
 	}
 	if p.Kind == kind.Inference {
 		list = append(list, File{"server.go", "a server program that serves a tiny model: put yours in its place"})
+	}
+	if p.Kind == kind.Trajectories {
+		list = append(list, File{"store.go", "the groups that wait, in memory: put your own store there"})
 	}
 	if p.Kind == kind.Environment {
 		list = append(list, File{"tasks.tsv", "the tasks: prompt, tab, right answer"})

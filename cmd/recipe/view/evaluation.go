@@ -61,7 +61,8 @@ func (e Scores) Show(w io.Writer, s Style) error {
 			return err
 		}
 	}
-	_, err := fmt.Fprintln(w, s.Dim(fmt.Sprintf("  %d tasks, %d completions each at temperature %g; a score of %g "+
-		"passes; 95 %% intervals", e.Tasks, e.Samples, e.Temperature, e.Pass)))
+	_, err := fmt.Fprintf(w, "%s\n%s\n",
+		s.Dim(fmt.Sprintf("  %d tasks, %d completions each at temperature %g", e.Tasks, e.Samples, e.Temperature)),
+		s.Dim(fmt.Sprintf("  a score of %g passes; 95 %% intervals over the tasks", e.Pass)))
 	return err
 }
