@@ -1,6 +1,6 @@
 # One-digit addition, on a machine without a GPU: real vLLM or SGLang (--var engine=sglang), an unmodified Atropos environment and
-# GRPO in PyTorch or in TRL (--var trainer=trl) train SmolLM2-135M for a few minutes. scripts/venv.sh and scripts/model.sh make what it
-# needs; make e2e, make e2e-sglang and make e2e-trl run it.
+# GRPO in PyTorch, TRL or verl (--var trainer=trl or verl) train SmolLM2-135M for a few minutes. scripts/venv.sh and scripts/model.sh
+# make what it needs; make e2e, e2e-sglang, e2e-trl and e2e-verl run it.
 recipe {
   name = "addition"
 }
@@ -24,10 +24,10 @@ variable "engine" {
 variable "trainer" {
   type        = string
   default     = "grpo"
-  description = "What trains the model: grpo or trl"
+  description = "What trains the model: grpo, trl or verl"
   validation {
-    condition     = contains(["grpo", "trl"], var.trainer)
-    error_message = "trainer is grpo or trl."
+    condition     = contains(["grpo", "trl", "verl"], var.trainer)
+    error_message = "trainer is grpo, trl or verl."
   }
 }
 
@@ -40,7 +40,7 @@ variable "python" {
 variable "trainer_python" {
   type        = string
   default     = ""
-  description = "Interpreter with TRL; empty: the one that scripts/venv.sh makes for it"
+  description = "Interpreter with TRL or verl; empty: the one that scripts/venv.sh makes for it"
 }
 
 variable "atropos_python" {
@@ -83,7 +83,7 @@ locals {
   environment = { OMP_NUM_THREADS = "1", HF_HUB_OFFLINE = "1" }
   python      = var.python != "" ? var.python : "../.cache/venv-${var.engine}/bin/python"
   policy      = concat(inference.vllm.policy, inference.sglang.policy)[0] # the one that there is
-  trainer     = concat(trainer.grpo.policy, trainer.trl.policy)[0]
+  trainer     = concat(trainer.grpo.policy, trainer.trl.policy, trainer.verl.policy)[0]
   rate        = var.lora_rank > 0 ? 1e-4 : 5e-6
 }
 
@@ -180,6 +180,27 @@ trainer "trl" "policy" {
     lora_alpha                  = 16
     lora_dropout                = 0
     lora_target_modules         = ["all-linear"]
+  }
+  checkpoints { every = 4 }
+
+  runtime { python = var.trainer_python != "" ? var.trainer_python : "../.cache/venv-${var.trainer}/bin/python" }
+  environment_variables = local.environment
+  health { start_timeout = "30m" }
+}
+
+trainer "verl" "policy" {
+  count        = var.trainer == "verl" ? 1 : 0
+  model        = abspath(var.model)
+  environments = [environment.atropos.addition]
+  steps        = var.steps
+  batch_size   = 64
+  max_length   = 64
+  threads      = 1
+
+  config = { # verl's own names
+    actor     = { optim = { lr = local.rate, weight_decay = 0 } }
+    model     = { enable_gradient_checkpointing = false, lora_rank = var.lora_rank, lora_alpha = 16 }
+    algorithm = { rollout_correction = { bypass_mode = true } } # ratios against what the server said when it sampled
   }
   checkpoints { every = 4 }
 
