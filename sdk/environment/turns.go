@@ -162,7 +162,9 @@ func (t talk) answer(ctx context.Context, s *sequence, q question, p sampling, l
 		said = Task{Prompt: q.text}.conversation()
 	}
 	if s.turns > 0 {
+		end := t.stages.draw.begin() // rendering what was said is a request to the inference block as well
 		between, err := t.bridge.between(ctx, said, s.tokens[len(s.tokens)-1])
+		end()
 		if err != nil {
 			return nil, err
 		}
