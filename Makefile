@@ -132,6 +132,8 @@ e2e-trl: build ## the same with TRL instead of recipe's own trainer
 	scripts/venv.sh trl
 	scripts/e2e.sh -run '^TestTRL'
 
+e2e-matrix: e2e-all e2e-sglang e2e-trl e2e-verl ## every pair of engine and trainer of docs/compatibility.md that a CPU carries; nightly
+
 e2e-sglang: build ## the same with SGLang instead of vLLM
 	scripts/e2e-sglang.sh
 

@@ -35,6 +35,7 @@ CASES = {
     "recipe lora tuned": ("recipe", {"lora_rank": 64, **TUNED, **OVERLAP}),
     "recipe full": ("recipe", {"lora_rank": 0}),
     "recipe full tuned": ("recipe", {"lora_rank": 0, **TUNED, **OVERLAP}),
+    "recipe with trl lora": ("recipe", {"lora_rank": 64, "trainer": "trl"}),
     "trl lora": ("trl", {"lora_rank": 64, "dtype": "bfloat16"}),
     "trl lora tuned": (
         "trl",

@@ -9,6 +9,10 @@ variable "max_tokens" { type = number }
 variable "memory" { type = number }
 variable "lora_rank" { type = number }
 
+variable "trainer" {
+  type    = string
+  default = "grpo"
+}
 variable "environment" {
   type    = map(string)
   default = {}
@@ -58,6 +62,7 @@ environment "scores" "random" {
 }
 
 trainer "grpo" "policy" {
+  count         = var.trainer == "grpo" ? 1 : 0
   model         = var.model
   environments  = [environment.scores.random]
   steps         = var.steps
@@ -81,8 +86,32 @@ trainer "grpo" "policy" {
   environment_variables = var.environment
 }
 
+trainer "trl" "policy" {
+  count        = var.trainer == "trl" ? 1 : 0
+  model        = var.model
+  environments = [environment.scores.random]
+  steps        = var.steps
+  batch_size   = var.prompts * var.group_size
+  max_length   = var.max_tokens + 256
+  config = { # as trl_loop.py has them
+    learning_rate               = 3e-6
+    lr_scheduler_type           = "constant"
+    dtype                       = var.lora_rank > 0 ? "bfloat16" : "float32"
+    per_device_train_batch_size = 8
+    use_peft                    = var.lora_rank > 0
+    lora_r                      = max(var.lora_rank, 1)
+    lora_alpha                  = 32
+    lora_dropout                = 0
+    lora_target_modules         = ["all-linear"]
+  }
+  checkpoints { every = 0 }
+  placement { devices = ["0"] }
+  runtime { python = var.python }
+  environment_variables = var.environment
+}
+
 sync "weights" "policy" {
-  trainer   = trainer.grpo.policy
+  trainer   = concat(trainer.grpo.policy, trainer.trl.policy)[0]
   inference = [inference.vllm.policy]
   in_flight = var.in_flight
 }
