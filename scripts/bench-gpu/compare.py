@@ -32,6 +32,7 @@ TUNED = {"compile": True, "gradient_checkpointing": False, "row_tokens": 16384, 
 OVERLAP = {"in_flight": "keep", "ahead": 2}
 CASES = {
     "recipe lora": ("recipe", {"lora_rank": 64}),
+    "recipe lora warm": ("recipe", {"lora_rank": 64}),  # to be named after "recipe lora": finds its caches
     "recipe lora tuned": ("recipe", {"lora_rank": 64, **TUNED, **OVERLAP}),
     "recipe full": ("recipe", {"lora_rank": 0}),
     "recipe full tuned": ("recipe", {"lora_rank": 0, **TUNED, **OVERLAP}),
@@ -115,9 +116,8 @@ class Memory(threading.Thread):
 def recipe_command(options: argparse.Namespace, settings: dict[str, object], folder: Path) -> list[str]:
     shutil.copy(HERE / "loop.hcl", folder)
     (folder / "settings.hcl").write_text(f'dev_overrides {{\n  scores = "{options.scores.resolve()}"\n}}\n')
-    passed = {
-        n: os.environ[n] for n in ("PYTHONPATH", "HF_HUB_OFFLINE", "VLLM_USE_FLASHINFER_SAMPLER") if n in os.environ
-    }
+    names = ("PYTHONPATH", "HF_HUB_OFFLINE", "VLLM_USE_FLASHINFER_SAMPLER", "VLLM_WORKER_MULTIPROC_METHOD")
+    passed = {n: os.environ[n] for n in names if n in os.environ}
     variables = {**settings, "python": options.python, "environment": json.dumps(passed)}
     command = [str(options.recipe.resolve()), "apply", "-y", "--json", "loop.hcl"]
     for name, value in variables.items():

@@ -57,7 +57,6 @@ environment "scores" "random" {
   inference             = inference.vllm.policy
   group_size            = var.group_size
   max_tokens            = var.max_tokens
-  concurrency           = var.prompts
   max_batches_offpolicy = var.ahead
 }
 

@@ -154,8 +154,9 @@ def measure(options: argparse.Namespace, name: str) -> dict:
         phases = clock.metrics()
         return time.perf_counter() - start, {**report, **phases}
 
+    host.calm(device, 0)
     warm_up = s.warm_up(s.config)
-    host.settle(device, 0)
+    host.settle(device)
     spent = compiling(12)
     held = None
     if squeeze and cuda:

@@ -74,8 +74,9 @@ class Trainer:
         """Trains until the last step, a stop, or a solved task."""
         batches = self.bridge.batches(build)
         self.bridge.connect()  # environments start while this compiles
+        host.calm(self.bridge.device, self.config.threads)
         self.warm_up()
-        host.settle(self.bridge.device, self.config.threads)
+        host.settle(self.bridge.device)
         for b in batches:
             self.train(b)
 

@@ -21,6 +21,7 @@ def threads():
     ("cuda", 0, 1, True), ("cuda", 3, 3, True), ("cpu", 0, 3, False),
 ])  # fmt: skip
 def test_one_thread_beside_a_gpu_where_nothing_says_how_many(threads, device, given, want, frozen):
-    host.settle(torch.device(device), given)
+    host.calm(torch.device(device), given)
     assert torch.get_num_threads() == want
+    host.settle(torch.device(device))
     assert (gc.get_freeze_count() > 0) == frozen
