@@ -17,14 +17,14 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 type launch struct {
 	Config                                            Config
 	Model, Tokenizer, ChatTemplate, Extension, APIKey string
-	Port                                              int
+	Port, Cores                                       int
 	Devices                                           []string
 	Environment                                       map[string]string
 }
 
 func (l launch) split() (*program, engine.Launch) {
 	p := &program{l.Config, engine.Installation{Extension: l.Extension, ChatTemplate: l.ChatTemplate,
-		Environment: l.Environment}}
+		Environment: l.Environment}, l.Cores}
 	return p, engine.Launch{Model: l.Model, Tokenizer: l.Tokenizer, Port: l.Port, Devices: l.Devices, Key: l.APIKey}
 }
 
@@ -56,6 +56,10 @@ func launches() map[string]launch {
 			Config: Config{Model: "org/m", EnableLora: true, MaxLoraRank: 64, MaxLoras: 2, ServedModelName: "policy",
 				Seed: &seed, EnablePrefixCaching: &no},
 			Model: "org/m", Port: 41001, Devices: []string{"2", "3"}, Extension: "/run/python", APIKey: "key",
+		},
+		"gpu": {
+			Config: Config{Model: "org/m", GPUMemoryUtilization: 0.4, Replicas: 1, TensorParallelSize: 1}, Model: "org/m",
+			Devices: []string{"1"}, Extension: "/run/python", Port: 41003, Cores: 16, APIKey: "key",
 		},
 		"everything": {
 			Config: Config{
@@ -168,5 +172,28 @@ func TestTheKeyIsNoArgument(t *testing.T) {
 	}
 	if slices.ContainsFunc(args, func(a string) bool { return strings.Contains(a, "secret") }) {
 		t.Fatalf("every user of the machine can read the arguments of a process: %q", args)
+	}
+}
+
+func TestFrontEndsWhereNothingSaysHowMany(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		config      Config
+		gpus, cores int
+		want        int64
+	}{
+		"a GPU, many cores":        {Config{}, 1, 64, 4},
+		"a GPU, sixteen cores":     {Config{Replicas: 1}, 1, 16, 4},
+		"a GPU, eight cores":       {Config{}, 1, 8, 2},
+		"a GPU, few cores":         {Config{}, 1, 4, 0},
+		"replicas share the cores": {Config{Replicas: 4}, 1, 32, 2},
+		"no GPU":                   {Config{}, 0, 64, 0},
+		"adapters":                 {Config{EnableLora: true}, 1, 64, 0},
+		"data parallel":            {Config{DataParallelSize: 2}, 2, 64, 0},
+		"in extra_args":            {Config{ExtraArgs: []string{"--api-server-count=1"}}, 1, 64, 0},
+	} {
+		if got := c.config.frontEnds(c.gpus, c.cores); got != c.want {
+			t.Errorf("%s: %d, expected %d", name, got, c.want)
+		}
 	}
 }

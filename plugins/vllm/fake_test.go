@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -160,7 +159,7 @@ func (f *fakeServer) routes() http.Handler {
 	mux := http.NewServeMux()
 	for p, h := range paths {
 		mux.HandleFunc(p, func(w http.ResponseWriter, r *http.Request) {
-			if f.guards(r) && r.Header.Get("Authorization") != "Bearer "+os.Getenv("VLLM_API_KEY") {
+			if f.guards() && r.Header.Get("Authorization") != "Bearer "+os.Getenv(keyVariable) {
 				w.WriteHeader(http.StatusUnauthorized)
 				return
 			}
@@ -172,18 +171,11 @@ func (f *fakeServer) routes() http.Handler {
 	return mux
 }
 
-// guards says whether the request needs the key: without the plugin's middleware on some prefixes and never for
-// OPTIONS; with it, if it can be imported, everywhere. TestTheRealServerAndTheFakeDemandTheKey compares it with the
-// real server.
-func (f *fakeServer) guards(r *http.Request) bool {
+// guards says whether requests need the key: with the plugin's middleware, if it can be imported, everywhere, and
+// without it nowhere. TestTheRealServerAndTheFakeDemandTheKey compares it with the real server.
+func (f *fakeServer) guards() bool {
 	extension := strings.Split(os.Getenv("PYTHONPATH"), ":")[0]
-	if f.flag("--middleware") == guardClass && enginetest.Exists(extension, "recipe_guard.py") {
-		return true
-	}
-	return r.Method != http.MethodOptions && slices.ContainsFunc([]string{"/v1", "/v2", "/inference", "/cohere"},
-		func(prefix string) bool {
-			return strings.HasPrefix(r.URL.Path, prefix)
-		})
+	return f.flag("--middleware") == guardClass && enginetest.Exists(extension, "recipe_guard.py")
 }
 
 func (f *fakeServer) set(change func()) http.HandlerFunc {

@@ -126,7 +126,8 @@ const with, bare = "with the middleware", "without it"
 // exactly where the real server does, with the middleware and without, so they fail if it is left out.
 func TestTheRealServerAndTheFakeDemandTheKey(t *testing.T) {
 	l := guardLaunch(t)
-	t.Setenv("VLLM_API_KEY", testKey)
+	t.Setenv(keyVariable, testKey)
+	t.Setenv("VLLM_API_KEY", "")
 	t.Setenv("PYTHONPATH", l.Extension)
 	guarded := serveArguments(t, l)
 	servers := map[string][]string{with: guarded, bare: without(guarded, "--middleware")}
@@ -202,7 +203,7 @@ print(json.dumps([asyncio.run(ask(k, h)) for k, h in [
 `
 	cmd := exec.CommandContext(t.Context(), python, "-c", script)
 	const path = "PYTHONPATH=extension:../../sdk/python/src"
-	cmd.Env = append(os.Environ(), path, "VLLM_API_KEY="+testKey, "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Env = append(os.Environ(), path, keyVariable+"="+testKey, "PYTHONDONTWRITEBYTECODE=1")
 	out, err := cmd.CombinedOutput()
 	if want :=
 		`[[401], [200], [200], [401], [401], [401], [401], [401], [1008], ["through"], ["through"], []]`; err != nil ||
@@ -229,7 +230,7 @@ func TestTheKeyIsInNoArgument(t *testing.T) {
 		!strings.Contains(text, "--middleware "+guardClass) {
 		t.Error(text)
 	}
-	if env := l.environ(nil); !slices.Contains(env, "VLLM_API_KEY="+testKey) {
+	if env := l.environ(nil); !slices.Contains(env, keyVariable+"="+testKey) {
 		t.Errorf("%s is not in the environment", fmt.Sprint(env))
 	}
 }

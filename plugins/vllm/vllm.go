@@ -9,6 +9,7 @@ package vllm
 import (
 	"cmp"
 	"embed"
+	"runtime"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/engine"
@@ -41,7 +42,9 @@ var (
 func newServer() *Server {
 	return &Server{engine.Server[Config]{
 		Packages: packages, Extension: extension, Describe: Config.spec,
-		Program: func(c Config, in engine.Installation) (engine.Program, error) { return &program{c, in}, nil },
+		Program: func(c Config, in engine.Installation) (engine.Program, error) {
+			return &program{c, in, runtime.NumCPU()}, nil
+		},
 	}}
 }
 

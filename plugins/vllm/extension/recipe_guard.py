@@ -10,7 +10,7 @@ from recipe_sdk import guard
 
 
 class Guard(guard.Guard):
-    """Demands the key in VLLM_API_KEY."""
+    """Demands the key in RECIPE_VLLM_KEY."""
 
     def __init__(self, app):
-        super().__init__(app, os.environ.get("VLLM_API_KEY", ""))
+        super().__init__(app, os.environ.get("RECIPE_VLLM_KEY", ""))
