@@ -81,7 +81,7 @@ type Settings struct {
 	Temperature         float64       `recipe:"temperature" default:"1" min:"0" max:"2" doc:"Of sampling. 1 keeps the log-probabilities of server and trainer comparable"`
 	TopP                float64       `recipe:"top_p" default:"1" min:"0" max:"1" doc:"Of sampling; below 1 the sampled tokens are not those of the trained policy"`
 	Stop                []string      `recipe:"stop" doc:"Texts at which a completion ends"`
-	Concurrency         int64         `recipe:"concurrency" default:"16" min:"1" unit:"groups" doc:"Groups that are sampled at once"`
+	Concurrency         int64         `recipe:"concurrency" default:"0" min:"0" unit:"groups" doc:"Groups that are sampled at once. 0: all that may be ahead of training (max_batches_offpolicy), at most 256: the more there are at once, the more tokens inference samples in the same time"`
 	MaxBatchesOffpolicy int64         `recipe:"max_batches_offpolicy" default:"0" min:"0" unit:"batches" doc:"How far sampling may run ahead of training, groups in flight included. More keeps inference busier and trains on older samples. 0: 1, and 2 once answers have gone on while new weights came (sync.weights: in_flight), where max_staleness allows groups that are 2 versions old"`
 	Weight              float64       `recipe:"weight" default:"1" min:"0" doc:"Share of this environment in the mix"`
 	MinBatchAllocation  *float64      `recipe:"min_batch_allocation" min:"0" max:"1" doc:"Part of every batch that must come from this environment"`

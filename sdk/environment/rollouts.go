@@ -1,6 +1,7 @@
 package environment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +21,8 @@ const (
 	reportLast  = time.Minute
 	retryFirst  = 200 * time.Millisecond // wait after a sampling that failed; doubles up to retryLast
 	retryLast   = 10 * time.Second
-	maxFailures = 10 // groups in a row whose score cannot be told
+	maxFailures = 10  // groups in a row whose score cannot be told
+	mostAtOnce  = 256 // groups in flight where no concurrency is set
 )
 
 // postRetry is patient: a scored group has cost seconds of inference.
@@ -148,7 +150,7 @@ func reportPause(elapsed time.Duration) time.Duration {
 // room says whether another group may be begun: what waits, what was posted and what is in flight together are less
 // than the batches by which sampling may run ahead.
 func (r *rollouts) room() bool {
-	if r.finished || r.trouble || r.inFlight >= int(r.settings.Concurrency) {
+	if r.finished || r.trouble || r.inFlight >= cmp.Or(int(r.settings.Concurrency), mostAtOnce) {
 		return false
 	}
 	if r.batchSize <= 0 {
