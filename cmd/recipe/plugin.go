@@ -116,7 +116,7 @@ func (a *app) catalogOf(file string) (*host.Catalog, error) {
 	if _, err := os.Stat(file); err != nil {
 		return nil, fmt.Errorf("read the recipe: %w", err)
 	}
-	schema.Load(file, schema.Options{Environ: a.environ, Plugins: catalog})
+	_, _ = schema.Load(file, schema.Options{Environ: a.environ, Plugins: catalog})
 	return catalog, nil
 }
 

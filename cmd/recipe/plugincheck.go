@@ -141,7 +141,7 @@ func (a *app) showChecks(report *view.Checks, f *checkFlags) error {
 	return err
 }
 
-// readChecks reads the output of go test -v, in the form for test2json: lines that frame a test begin with a SYN.
+// readChecks reads the output of go test -v. Nothing else prints there: what plugins print goes to their logs.
 func readChecks(r io.Reader, report *view.Checks) error {
 	lines := bufio.NewReader(r)
 	for {
@@ -158,16 +158,7 @@ func readChecks(r io.Reader, report *view.Checks) error {
 	}
 }
 
-const framed = "\x16"
-
 func readCheck(line string, report *view.Checks) {
-	// A line that a program printed without an end precedes the frame.
-	if at := strings.Index(line, framed); at >= 0 {
-		if at > 0 {
-			report.Say(line[:at])
-		}
-		line = line[at+len(framed):]
-	}
 	words := strings.Fields(line)
 	if len(words) >= 3 && words[0] == "===" {
 		name := strings.TrimSpace(line[strings.Index(line, words[1])+len(words[1]):])

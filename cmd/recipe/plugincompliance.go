@@ -53,18 +53,12 @@ func (f *checkFlags) encode() (string, error) {
 }
 
 // runCompliance runs the suite as `go test -v` does, and does not return.
-func runCompliance(a *app, path string) error {
-	c, err := newCompliance(a, path)
-	if err != nil {
-		return err
-	}
-	os.Args = []string{"plugin-test", "-test.v=test2json", "-test.timeout=0", "-test.paniconexit0=false"}
+func runCompliance(c *compliance) {
+	os.Args = []string{"plugin-test", "-test.v=true", "-test.timeout=0", "-test.paniconexit0=false"}
 	if c.request.Run != "" {
 		os.Args = append(os.Args, "-test.run=^Compliance$/("+strings.ReplaceAll(c.request.Run, " ", "_")+")")
 	}
-	match := func(pattern, name string) (bool, error) { return regexp.MatchString(pattern, name) }
-	testing.Main(match, []testing.InternalTest{{Name: "Compliance", F: c.run}}, nil, nil)
-	return nil
+	testing.Main(regexp.MatchString, []testing.InternalTest{{Name: "Compliance", F: c.run}}, nil, nil)
 }
 
 // compliance is one plugin under test and where its configuration comes from.
@@ -327,8 +321,10 @@ func (c *compliance) declared(t *testing.T, reference func(kind.Kind) spec.Ref) 
 
 // serveCompliance is the process that checkPlugin starts.
 func serveCompliance(a *app, args []string, stderr io.Writer) int {
-	if err := runCompliance(a, args[0]); err != nil {
+	c, err := newCompliance(a, args[0])
+	if err != nil {
 		return exitCode(err, stderr, a.errStyle())
 	}
+	runCompliance(c)
 	return exitFailed
 }

@@ -37,7 +37,7 @@ type Catalog struct {
 	overrides map[string]string               // plugin name → path of its binary
 	schemas   map[string]*schema.PluginSchema // by KIND/NAME, built-in
 	external  map[string]*external            // by path
-	sources   map[string]*external            // of Python files, by schema.PluginSchema.Source: all versions that were loaded
+	sources   map[string]*external            // of Python files, by schema.PluginSchema.Source: all versions loaded
 }
 
 var (

@@ -34,6 +34,9 @@ type RolloutSettings struct {
 
 func (s RolloutSettings) rollouts() RolloutSettings { return s }
 
+// Called through RolloutConfig only, which generic code asks for.
+var _ = RolloutSettings.rollouts
+
 // RolloutConfig is the configuration of an environment with rollouts of its own: a struct that embeds Settings and
 // RolloutSettings.
 type RolloutConfig interface {

@@ -37,7 +37,7 @@ func ReadMetadata(content []byte) (needs bool, err error) {
 		text.WriteString(strings.TrimPrefix(strings.TrimPrefix(line, "#"), " "))
 	}
 	list := dependencies.FindStringSubmatch(text.String())
-	return list != nil && quoted.MatchString(list[1]), nil
+	return len(list) > 1 && quoted.MatchString(list[1]), nil
 }
 
 // LockFile is the file in which uv writes the exact versions of a project's packages: beside a Python file with

@@ -48,7 +48,7 @@ func TestEachAgentHasItsGroup(t *testing.T) {
 				case trained && (g.Masks[i][j] != tokens[j] || g.InferenceLogprobs[i][j] > 0):
 					t.Fatalf("token %d is trained on as %d with log-probability %v", tokens[j], g.Masks[i][j],
 						g.InferenceLogprobs[i][j])
-				case g.Advantages != nil && (g.Advantages[i][j] != 0) != trained:
+				case len(g.Advantages) > i && (g.Advantages[i][j] != 0) != trained:
 					t.Fatalf("advantage %v on a token with mask %d", g.Advantages[i][j], g.Masks[i][j])
 				}
 			}

@@ -10,8 +10,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// Held is what a trainer holds in memory from step to step, for the plan: weights, gradients and Adam's two moments, all
-// in one precision.
+// Held is what a trainer holds in memory from step to step, for the plan: weights, gradients and Adam's two moments,
+// all in one precision.
 type Held struct {
 	Dtype     string // of the weights
 	Adapters  bool   // only adapters are trained: their gradients and moments are small and left out

@@ -34,8 +34,8 @@ func ReadManaged(source fs.FS, name string) Managed {
 	return m
 }
 
-// Problems are what is wrong with the names in config. instead may answer for a name that Managed does not list; project
-// is how the project is called.
+// Problems are what is wrong with the names in config. instead may answer for a name that Managed does not list;
+// project is how the project is called.
 func (m Managed) Problems(config map[string]any, project string, instead func(string) string) []spec.Problem {
 	return m.problems(config, cty.GetAttrPath("config"), "", project, instead)
 }
