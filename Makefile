@@ -26,7 +26,7 @@ RUFF_VERSION := 0.17.5
 # Prints what go test prints, and after it every skipped test with its reason and a line that counts them.
 GOTESTSUM := $(GO) run gotest.tools/gotestsum@v1.13.0 --format standard-quiet --
 
-.PHONY: help demo build test test-venv test-go test-atropos test-environments test-python test-trl test-trl-short test-trl-oldest test-axolotl e2e-trl lint lint-go lint-python fmt bench bench-gpu docs generate e2e e2e-all e2e-sglang cross clean
+.PHONY: help demo build test test-python-parts test-venv test-go test-atropos test-environments test-python test-trl test-trl-short test-trl-oldest test-axolotl e2e-trl lint lint-go lint-python fmt bench bench-gpu docs generate e2e e2e-all e2e-sglang cross clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -38,7 +38,12 @@ build: ## build the one static binary, bin/recipe
 	@mkdir -p bin
 	$(GOBUILD) -o $(BIN) ./cmd/recipe
 
-test: test-venv test-go test-atropos test-environments test-python test-trl-short ## run every test (race detector on)
+test: test-venv test-go ## run every test (race detector on)
+	@$(MAKE) --no-print-directory $(SIDE_BY_SIDE) test-python-parts
+
+# Each of these keeps one core busy, so two run at a time, where make can keep their output apart (GNU make 4).
+SIDE_BY_SIDE := $(if $(filter output-sync,$(.FEATURES)),-j2 -Otarget)
+test-python-parts: test-atropos test-python test-environments test-trl-short
 
 # Go tests of Python workers need it too, so it is made before any of them.
 test-venv:

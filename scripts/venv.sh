@@ -22,10 +22,13 @@ if [ -x "$venv/bin/python" ] && [ "$(cat "$venv/stamp" 2>/dev/null)" = "$want" ]
 fi
 
 uv=$root/.cache/uv-$uv_version/bin/uv
+exec 8>"$root/.cache/uv.flock"
+flock 8 # environments of other names are made at the same time
 if [ ! -x "$uv" ]; then
   python3 -m venv "$root/.cache/uv-$uv_version"
   "$root/.cache/uv-$uv_version/bin/python" -m pip install -q "uv==$uv_version"
 fi
+flock -u 8
 
 python=$(python3 -c 'import sys; print(sys.executable)')
 "$uv" venv -q --allow-existing --python "$python" "$venv"
