@@ -35,7 +35,7 @@ func TestAddition(t *testing.T) {
 	before := r.await(15*time.Minute, "the evaluation before training", 0, has(environment, accuracy)).Metrics[accuracy]
 
 	third := r.await(10*time.Minute, "step 3 to be served", 0, served(3))
-	kill(t, r, `vllm\.entrypoints\.cli\.main serve`)
+	kill(t, r, `-m recipe_serve serve`)
 	back := r.await(10*time.Minute, "vLLM to answer again", third.Seq, func(e event) bool {
 		return e.Address == inference && strings.Contains(e.Message, "answers, policy version")
 	})
