@@ -25,9 +25,9 @@ func Tests() []Tested {
 	const atropos = "Atropos"
 	return []Tested{
 		{"tiny", "tiny", "Go", []string{"reload"}, "TestQuickstartBlocksLearn", "make test"},
-		{"tiny", "tiny", atropos, []string{"reload"}, "TestTinyWithAnAtroposEnvironment", "make e2e"},
+		{"tiny", "tiny", atropos, []string{"reload"}, "TestTinyWithAnAtroposEnvironment", "make test"},
 		{"vllm", "grpo", atropos, []string{"reload"}, "TestAddition", "make e2e"},
-		{"vllm", "grpo", atropos, []string{"live"}, "TestReasoningGym", "make e2e"},
+		{"vllm", "grpo", atropos, []string{"live"}, "TestReasoningGym", "make e2e-all"},
 		{"vllm", "grpo", atropos, []string{"ipc"}, "TestMemory", "make e2e-all"},
 		{"vllm", "grpo", atropos, []string{"nccl"}, "TestCollective", "make e2e-all"},
 		{"vllm", "grpo", atropos, []string{"lora"}, "TestAdapter", "make e2e-all"},
