@@ -69,11 +69,13 @@ class Trainer:
         return [e["metrics"] for e in self.told("metric")]
 
     def kill(self):
-        """SIGKILL, to torchrun and its ranks."""
-        import signal
+        """SIGKILL, to torchrun and its ranks, which torchrun starts in sessions of their own."""
+        import psutil
 
         if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
+            launcher = psutil.Process(self.process.pid)
+            for process in [launcher, *launcher.children(recursive=True)]:
+                process.kill()
         self.process.wait()
 
     def close(self):

@@ -34,9 +34,10 @@ def test_a_killed_run_goes_on_exactly(start, world):
     whole = start("whole", RATE, steps=3, save_every=1, world=world)
     api = FakeAPI()
     try:
-        killed = start("killed", RATE, api=api, steps=3, save_every=2, world=world)
+        killed = start("killed", RATE, api=api, steps=9, save_every=2, world=world)
         until(lambda: killed.told("checkpoint"), killed)
-        killed.kill()  # step 3 may have begun: its batch is on the disk, or was never acknowledged
+        # Step 3 may have begun: its batch is on the disk, or was never acknowledged. The next checkpoint is two steps away.
+        killed.kill()
         again = start("killed", RATE, api=api, steps=3, save_every=2, world=world)
         expected, found = whole.metrics(), again.metrics()
         assert [e["step"] for e in again.told("resumed")] == [2]
