@@ -36,7 +36,7 @@ def test_a_killed_run_goes_on_exactly(start, world):
     try:
         killed = start("killed", RATE, api=api, steps=9, save_every=2, world=world)
         until(lambda: killed.told("checkpoint"), killed)
-        # Step 3 may have begun: its batch is on the disk, or was not acknowledged. The next checkpoint is two steps off.
+        # Step 3 may have begun: its batch is on the disk or was not acknowledged. The next checkpoint is far.
         killed.kill()
         again = start("killed", RATE, api=api, steps=3, save_every=2, world=world)
         expected, found = whole.metrics(), again.metrics()
