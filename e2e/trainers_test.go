@@ -1,0 +1,101 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// onTrainer is a run of addition.hcl with another project's trainer, "trl" or "verl", in place of recipe's own worker.
+func onTrainer(t *testing.T, trainer string, vars map[string]string) *run {
+	t.Helper()
+	vars["trainer"] = trainer
+	vars["trainer_python"] = filepath.Join(repository(t), ".cache", "venv-"+trainer, "bin", "python")
+	return newRun(t, "addition.hcl", vars)
+}
+
+// learnsThroughAKill is the whole loop with the trainer, whose program is killed once: it learns addition.
+func learnsThroughAKill(t *testing.T, trainer string) {
+	t.Helper()
+	r := onTrainer(t, trainer, map[string]string{"steps": "12"})
+	r.apply()
+	before := r.await(30*time.Minute, "the evaluation before training", 0, has(environment, accuracy)).Metrics[accuracy]
+	fifth := r.await(30*time.Minute, "step 5 to be served", 0, served(5))
+	kill(t, r, "-m recipe_"+trainer+" --config")
+	r.await(20*time.Minute, "the trainer to be started again", fifth.Seq,
+		func(e event) bool { return e.Type == "restart" && e.Address == r.trainer })
+	if err := r.wait(60 * time.Minute); err != nil {
+		t.Fatalf("apply: %v\n%s", err, r.story())
+	}
+	evaluations := r.all(has(environment, accuracy))
+	after := evaluations[len(evaluations)-1].Metrics[accuracy]
+	t.Logf("held-out accuracy %.3f before, %.3f after", before, after)
+	if after < before+0.3 {
+		t.Errorf("held-out accuracy went from %.3f to %.3f; want at least 0.3 more", before, after)
+	}
+	checkWeights(t, r, "reload")
+	checkSteps(t, r, 12)
+	checkCheckpoint(t, r)
+}
+
+// servesBy trains two steps and moves the weights to inference by the transport; of lora, as adapters.
+func servesBy(t *testing.T, trainer, transport string) {
+	t.Helper()
+	vars := map[string]string{"steps": "2", "transport": transport, "evaluate": "false"}
+	if transport == "lora" {
+		vars["lora_rank"] = "8"
+	}
+	trains(t, onTrainer(t, trainer, vars), transport)
+}
+
+// trains runs to the end and checks that every step's weights were served and verified.
+func trains(t *testing.T, r *run, transport string) {
+	t.Helper()
+	r.apply()
+	if err := r.wait(40 * time.Minute); err != nil {
+		t.Fatalf("apply: %v\n%s", err, r.story())
+	}
+	checkWeights(t, r, transport)
+}
+
+// TestTRL trains with TRL's GRPOTrainer.
+func TestTRL(t *testing.T) {
+	t.Parallel()
+	learnsThroughAKill(t, "trl")
+}
+
+// TestTRLTransports takes every other transport that a CPU has.
+func TestTRLTransports(t *testing.T) {
+	for _, transport := range []string{"ipc", "live", "nccl", "lora"} {
+		t.Run(transport, func(t *testing.T) {
+			t.Parallel()
+			servesBy(t, "trl", transport)
+		})
+	}
+}
+
+// TestTRLShort is the shortest run: a step is trained on what vLLM sampled, and its weights are served and verified.
+func TestTRLShort(t *testing.T) {
+	t.Parallel()
+	r := onTrainer(t, "trl", map[string]string{"steps": "1", "evaluate": "false"})
+	trains(t, r, "reload")
+	checkSteps(t, r, 1)
+}
+
+// TestVerl trains with verl's engine.
+func TestVerl(t *testing.T) {
+	t.Parallel()
+	learnsThroughAKill(t, "verl")
+}
+
+// TestVerlTransports takes every other transport that a CPU has.
+func TestVerlTransports(t *testing.T) {
+	for _, transport := range []string{"ipc", "live", "nccl"} {
+		t.Run(transport, func(t *testing.T) {
+			t.Parallel()
+			servesBy(t, "verl", transport)
+		})
+	}
+}
