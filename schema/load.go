@@ -164,7 +164,7 @@ func (p *evaluator) lookup(n *node, known map[blockName]*PluginSchema) *PluginSc
 	switch {
 	case err != nil:
 		p.diags = append(p.diags, problem(n.header, "Plugin not usable",
-			fmt.Sprintf("The %s plugin %q could not be used: %s.%s", key.kind, key.plugin, err, told(err))))
+			fmt.Sprintf("The %s plugin %q could not be used: %s.%s", key.kind, key.plugin, err, guidance(err))))
 		s = nil
 	case s == nil:
 		names := slices.Clone(p.opts.Plugins.Names(key.kind))
@@ -182,8 +182,8 @@ func (p *evaluator) lookup(n *node, known map[blockName]*PluginSchema) *PluginSc
 	return s
 }
 
-// told is what an error adds to its text for people: what was seen, and what to do.
-func told(err error) string {
+// guidance is what an error adds to its text for people: what was seen, and what to do.
+func guidance(err error) string {
 	var e *sdk.Error
 	if !errors.As(err, &e) {
 		return ""

@@ -17,7 +17,7 @@ var layers = [][]string{
 		"sdk/proc", "sdk/proc/python", "sdk/web", "sdk/redact", "sdk/tail", "sdk/chat", "sdk/modelinfo", "sdk/trajectory",
 		"sdk/trajectory/zstd",
 		"sdk/outputs", "sdk/internal/lease", "sdk/internal/loopback", "sdk/disk/disktest", "sdk/python",
-		"sdk/trainer/worker/workertest", "sdk/engine/enginetest",
+		"sdk/engine/enginetest",
 	},
 	{"sdk"}, // the contract common to all kinds
 	{ // what a plugin's process does with it
@@ -32,7 +32,7 @@ var layers = [][]string{
 		"sdk/environment/toolcall",
 		"sdk/environment/script", "sdk/environment/script/scripttest",
 	},
-	{"sdk/plugintest"},
+	{"sdk/plugintest", "sdk/trainer/worker/workertest"},
 }
 
 // Package sdk is contracts: the connection to an engine, and whatever else runs a plugin, is behind them.

@@ -218,8 +218,8 @@ func (e *Engine) schemaOf(a addr.Block) *schema.PluginSchema {
 // The record comes first, because what the log has counted is not read again: an engine that is killed in between
 // writes both again. ok is false for what is not for the log.
 func (e *Engine) recordEvent(a addr.Block, p *schema.PluginSchema, attempt int,
-	told blockevent.Event) (ev event.Event, ok bool, err error) {
-	switch b := told.Body.(type) {
+	reported blockevent.Event) (ev event.Event, ok bool, err error) {
+	switch b := reported.Body.(type) {
 	case blockevent.Handle:
 		e.note(a, func(r *state.Block) { r.Handle = b.Data })
 		return ev, false, e.settled()
@@ -227,7 +227,7 @@ func (e *Engine) recordEvent(a addr.Block, p *schema.PluginSchema, attempt int,
 		e.note(a, func(r *state.Block) { r.Outputs = storedOutputs(b.Values, p) })
 		return ev, false, e.settled()
 	}
-	ev, ok = translate(a.String(), attempt, told)
+	ev, ok = translate(a.String(), attempt, reported)
 	if !ok {
 		return ev, false, nil
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // noControl is why the weights of a server that speaks OpenAI's API and nothing else stay what they are.
-const noControl = "It is external and names no control_url, the address at which a gateway of recipe is told of " +
+const noControl = "It is external and names no control_url, the address at which a gateway of recipe learns of " +
 	"new weights"
 
 // Fits returns the transports by which weights can move between a trainer and an inference block with these facts, the

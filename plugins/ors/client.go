@@ -207,7 +207,7 @@ func (c *client) follow(ctx context.Context, route, session string, body any, ta
 	defer func() { _ = r.Body.Close() }()
 	var pieces strings.Builder
 	var failed error
-	err = events(&heard{r.Body, silent, c.config.HeartbeatTimeout}, c.limit(), func(e event) bool {
+	err = events(&progressReader{r.Body, silent, c.config.HeartbeatTimeout}, c.limit(), func(e event) bool {
 		switch e.name {
 		case "task_id":
 			*task = strings.TrimSpace(e.data)
@@ -229,17 +229,17 @@ func (c *client) follow(ctx context.Context, route, session string, body any, ta
 	return pieces.String(), nil
 }
 
-// heard puts the alarm off at each piece that arrives.
-type heard struct {
+// progressReader restarts the timeout at each piece that arrives.
+type progressReader struct {
 	io.Reader
 	alarm *time.Timer
 	after time.Duration
 }
 
-func (h *heard) Read(p []byte) (int, error) {
-	n, err := h.Reader.Read(p)
+func (r *progressReader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
 	if n > 0 {
-		h.alarm.Reset(h.after)
+		r.alarm.Reset(r.after)
 	}
 	return n, err
 }

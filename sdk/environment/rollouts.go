@@ -21,7 +21,7 @@ const (
 	reportLast  = time.Minute
 	retryFirst  = 200 * time.Millisecond // wait after a sampling that failed; doubles up to retryLast
 	retryLast   = 10 * time.Second
-	maxFailures = 10  // groups in a row whose score cannot be told
+	maxFailures = 10  // groups in a row without a score
 	mostAtOnce  = 256 // groups in flight where no concurrency is set
 )
 

@@ -77,7 +77,7 @@ func (t *tally) episode(infraFailed bool) {
 	}
 }
 
-// lost counts a group whose score could not be told, and whether the environment, and not its code, is the cause.
+// lost counts a group that got no score, and whether the environment, and not its code, is the cause.
 func (t *tally) lost(reason error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -239,8 +239,8 @@ class Learner:
             rows, mine, use_dynamic_bsz=role.use_dynamic_bsz, micro_batch_size_per_gpu=size,
             max_token_len_per_gpu=role.ppo_infer_max_token_len_per_gpu,
         ))  # fmt: skip
-        told = dict(zip(mine, found, strict=True)) if engine.is_mp_src_rank_with_outputs() else {}
-        every = {i: x for part in self.bridge.ranks.gather(told) for i, x in part.items()}
+        by_row = dict(zip(mine, found, strict=True)) if engine.is_mp_src_rank_with_outputs() else {}
+        every = {i: x for part in self.bridge.ranks.gather(by_row) for i, x in part.items()}
         return [every[i] for i in range(n)]
 
     def _infer(self, engine: Any, data: Any) -> list[Tensor]:

@@ -53,7 +53,7 @@ class Trainer:
             stderr=self.log, start_new_session=True,
         )  # fmt: skip
 
-    def told(self, kind):
+    def reported(self, kind):
         """Events of a type so far."""
         if not self.events_file.exists():
             return []
@@ -64,9 +64,9 @@ class Trainer:
         return (self.where / "log").read_text()[-6000:]
 
     def metrics(self):
-        """Waits for its end; what it told of each step."""
+        """Waits for its end; its metrics of each step."""
         assert self.process.wait(LIMIT) == 0, self.text()
-        return [e["metrics"] for e in self.told("metric")]
+        return [e["metrics"] for e in self.reported("metric")]
 
     def kill(self):
         """SIGKILL, to torchrun and its ranks, which torchrun starts in sessions of their own."""

@@ -35,13 +35,13 @@ def test_a_killed_run_goes_on_exactly(start, world):
     api = FakeAPI()
     try:
         killed = start("killed", RATE, api=api, steps=9, save_every=2, world=world)
-        until(lambda: killed.told("checkpoint"), killed)
+        until(lambda: killed.reported("checkpoint"), killed)
         # Step 3 may have begun: its batch is on the disk or was not acknowledged. The next checkpoint is far.
         killed.kill()
         again = start("killed", RATE, api=api, steps=3, save_every=2, world=world)
         expected, found = whole.metrics(), again.metrics()
-        assert [e["step"] for e in again.told("resumed")] == [2]
-        last = [e for e in again.told("metric") if e["step"] == 3][-1]
+        assert [e["step"] for e in again.reported("resumed")] == [2]
+        last = [e for e in again.reported("metric") if e["step"] == 3][-1]
         assert last["batch"] == 2
         for name in ("loss/total", "grad_norm"):
             assert found[-1][name] == pytest.approx(expected[-1][name], rel=1e-6, abs=1e-7), name
@@ -65,7 +65,7 @@ def test_another_number_of_ranks_is_refused_with_a_word(start):
     first.metrics()
     second = start("run", RATE, steps=2, world=2)
     assert second.process.wait(LIMIT) != 0
-    error = second.told("error")[0]
+    error = second.reported("error")[0]
     assert error["code"] == "checkpoint" and "1 processes" in error["message"]
 
 
