@@ -1,9 +1,33 @@
 # Token-level advantages: the environment credits and blames single tokens, and the trainer uses that instead of one score per answer.
-# Run it twice to see what they change: --var use_advantages=true and --var use_advantages=false.
+# Run it twice to see what they change: --var use_advantages=true and --var use_advantages=false. It learns on a CPU in ten minutes
+# (docs/benchmarks/learning.md); on a machine with a GPU, --var 'devices=["0"]' puts inference and trainer on it.
 
 variable "model" {
   type    = string
   default = "HuggingFaceTB/SmolLM2-135M-Instruct"
+}
+
+variable "devices" {
+  type        = list(string)
+  default     = null
+  description = "GPUs that inference and trainer share; null: none"
+}
+
+variable "python" {
+  type        = string
+  default     = null
+  description = "Interpreter with vLLM, torch, transformers and peft; null: the one that recipe init makes"
+}
+
+variable "atropos_python" {
+  type        = string
+  default     = null
+  description = "Interpreter with atroposlib; null: the one that recipe init makes"
+}
+
+variable "steps" {
+  type    = number
+  default = 12
 }
 
 variable "use_advantages" {
@@ -11,29 +35,49 @@ variable "use_advantages" {
   default = true
 }
 
+locals {
+  one_thread = { OMP_NUM_THREADS = "1" } # the blocks share the cores of one machine
+}
+
 inference "vllm" "policy" {
   model                  = var.model
   dtype                  = "float32"
   max_model_len          = 128
+  enforce_eager          = true # a model this small: capturing CUDA graphs takes longer than it saves
   gpu_memory_utilization = 0.3
-  placement { devices = ["0"] }
+  cpu_kvcache_space      = 1
+
+  placement { devices = var.devices }
+  runtime { python = var.python }
+  environment_variables = local.one_thread
+  health { start_timeout = "30m" } # minutes on two busy cores
 }
 
 environment "atropos" "addition" {
-  script           = "environments/token_advantages.py"
-  inference        = inference.vllm.policy
-  group_size       = 8
-  max_token_length = 64
-  keep_same_scores = true # equal scores teach nothing, but the tokens' advantages do
-  config           = { chatter = -0.2 }
+  script                = "environments/token_advantages.py"
+  inference             = inference.vllm.policy
+  group_size            = 8
+  max_token_length      = 64
+  max_batches_offpolicy = 1
+  keep_same_scores      = true # equal scores teach nothing, but the tokens' advantages do
+  evaluate_before       = true
+  evaluate_after        = true
+  config                = { chatter = -0.2 }
+
+  runtime { python = var.atropos_python }
+  environment_variables = local.one_thread
+  health {
+    start_timeout = "30m"
+    stop_timeout  = "10m" # the evaluation after training takes part of it
+  }
 }
 
 trainer "grpo" "policy" {
   model         = var.model
   environments  = [environment.atropos.addition]
-  steps         = 20
+  steps         = var.steps
   batch_size    = 64
-  learning_rate = 1e-5
+  learning_rate = 5e-6
   max_length    = 64
 
   advantages {
@@ -41,9 +85,13 @@ trainer "grpo" "policy" {
     fallback_to_grpo = true # sequences without advantages of their own use their score
     clip             = [-3, 3]
   }
+  optimizer { weight_decay = 0 }
   kl { coefficient = 0 }
 
-  placement { devices = ["0"] }
+  placement { devices = var.devices }
+  runtime { python = var.python }
+  environment_variables = local.one_thread
+  health { start_timeout = "30m" }
 }
 
 sync "weights" "policy" {

@@ -29,21 +29,25 @@ const (
 	ends   = "</tool_call>"
 )
 
+type function struct {
+	Type     string `json:"type"`
+	Function Tool   `json:"function"`
+}
+
 // Prompt tells the model of the tools.
 func Prompt(tools []Tool) (string, error) {
 	var b strings.Builder
+	lines := json.NewEncoder(&b)
+	lines.SetEscapeHTML(false) // the model reads <, not \u003c
 	b.WriteString("# Tools\n\nYou may call one or more functions to assist with the user query.\n\n" +
 		"You are provided with function signatures within <tools></tools> XML tags:\n<tools>\n")
 	for _, t := range tools {
 		if len(t.Parameters) == 0 || string(t.Parameters) == "null" {
 			t.Parameters = json.RawMessage(`{"type": "object", "properties": {}}`)
 		}
-		line, err := json.Marshal(map[string]any{"type": "function", "function": t})
-		if err != nil {
+		if err := lines.Encode(function{Type: "function", Function: t}); err != nil {
 			return "", fmt.Errorf("encode the tool %s: %w", t.Name, err)
 		}
-		b.Write(line)
-		b.WriteByte('\n')
 	}
 	b.WriteString("</tools>\n\nFor each function call, return a json object with function name and arguments within " +
 		"<tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": <function-name>, \"arguments\": " +
@@ -65,21 +69,28 @@ func Parse(text string) ([]Call, error) {
 			return calls, nil
 		}
 		inner, rest, _ := strings.Cut(after, ends)
-		var c struct {
-			Name      string          `json:"name"`
-			Arguments json.RawMessage `json:"arguments"`
-		}
-		if err := json.Unmarshal([]byte(strings.TrimSpace(inner)), &c); err != nil || c.Name == "" {
-			return nil, ErrMalformed
-		}
-		call := Call{Name: c.Name, Arguments: map[string]any{}}
-		if len(c.Arguments) > 0 && string(c.Arguments) != "null" {
-			if err := json.Unmarshal(c.Arguments, &call.Arguments); err != nil {
-				return nil, ErrMalformed
-			}
+		call, err := read(strings.TrimSpace(inner))
+		if err != nil {
+			return nil, err
 		}
 		calls, text = append(calls, call), rest
 	}
+}
+
+// read decodes one call. Keys are looked up in a map: a struct would take them in any case, {"Name": …} too.
+func read(text string) (Call, error) {
+	var c map[string]json.RawMessage
+	if json.Unmarshal([]byte(text), &c) != nil {
+		return Call{}, ErrMalformed
+	}
+	call := Call{Arguments: map[string]any{}}
+	if json.Unmarshal(c["name"], &call.Name) != nil || call.Name == "" {
+		return Call{}, ErrMalformed
+	}
+	if given := c["arguments"]; given != nil && string(given) != "null" && json.Unmarshal(given, &call.Arguments) != nil {
+		return Call{}, ErrMalformed
+	}
+	return call, nil
 }
 
 // Response is what the model reads as the results of its calls, in their order.

@@ -3,56 +3,110 @@ package toolcall_test
 import (
 	"encoding/json"
 	"errors"
+	"os"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk/environment/toolcall"
 )
 
+// cases is the table that the Python side is held to as well (sdk/python/tests/test_tools.py).
+var cases = sync.OnceValues(func() (table struct {
+	Answers []struct {
+		Name, Text string
+		Calls      []*struct {
+			Name      string
+			Arguments map[string]any
+		} // nil: malformed
+	}
+	Prompt struct {
+		Tools         []toolcall.Tool
+		Before, After string
+		Holds         []string
+	}
+	Response struct {
+		Results []string
+		Text    string
+	}
+}, err error) {
+	data, err := os.ReadFile("testdata/cases.json")
+	if err != nil {
+		return table, err
+	}
+	return table, json.Unmarshal(data, &table)
+})
+
 func TestParse(t *testing.T) {
 	t.Parallel()
-	call := toolcall.Call{Name: "add", Arguments: map[string]any{"a": 1.0}}
-	for text, want := range map[string][]toolcall.Call{
-		"no call": nil,
-		"<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>":                       {call},
-		`I think. <tool_call>{"name": "add", "arguments": {"a": 1}}`:                                      {call},
-		`<tool_call>{"name": "now"}</tool_call>`:                                                          {{Name: "now", Arguments: map[string]any{}}},
-		`<tool_call>{"name": "now", "arguments": null}</tool_call>`:                                       {{Name: "now", Arguments: map[string]any{}}},
-		`<tool_call>{"name":"add","arguments":{"a":1}}</tool_call> <tool_call>{"name":"now"}</tool_call>`: {call, {Name: "now", Arguments: map[string]any{}}},
-	} {
-		got, err := toolcall.Parse(text)
-		if err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("%q: %+v, %v; want %+v", text, got, err, want)
-		}
+	table, err := cases()
+	if err != nil || len(table.Answers) == 0 {
+		t.Fatalf("%d cases, %v", len(table.Answers), err)
 	}
-	for _, text := range []string{"<tool_call>", "<tool_call></tool_call>", "<tool_call>add(1)</tool_call>",
-		`<tool_call>{"arguments": {}}</tool_call>`, `<tool_call>{"name": "add", "arguments": [1]}</tool_call>`,
-		`<tool_call>{"name": 3}</tool_call>`} {
-		if got, err := toolcall.Parse(text); !errors.Is(err, toolcall.ErrMalformed) {
-			t.Errorf("%q: %+v, %v; want it refused", text, got, err)
+	for _, c := range table.Answers {
+		var want []toolcall.Call
+		var refused error
+		for _, call := range c.Calls {
+			if call == nil {
+				want, refused = nil, toolcall.ErrMalformed // one that cannot be read refuses the answer
+				break
+			}
+			want = append(want, toolcall.Call{Name: call.Name, Arguments: call.Arguments})
+		}
+		if got, err := toolcall.Parse(c.Text); !errors.Is(err, refused) || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %q gives %+v, %v; want %+v, %v", c.Name, c.Text, got, err, want, refused)
 		}
 	}
 }
 
 func TestPromptHoldsEachToolOnALineOfJSON(t *testing.T) {
 	t.Parallel()
-	text, err := toolcall.Prompt([]toolcall.Tool{{Name: "now", Description: "The time"}, {Name: "add",
-		Parameters: json.RawMessage(`{"type":"object"}`)}})
+	table, err := cases()
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, after, _ := strings.Cut(text, "<tools>\n")
-	inner, _, found := strings.Cut(after, "\n</tools>")
+	want := table.Prompt
+	text, err := toolcall.Prompt(want.Tools)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inner, before := strings.CutPrefix(text, want.Before)
+	inner, after := strings.CutSuffix(inner, want.After)
 	lines := strings.Split(inner, "\n")
-	if !found || len(lines) != 2 {
+	if !before || !after || len(lines) != len(want.Tools) {
 		t.Fatalf("the prompt is %s", text)
 	}
-	for _, line := range lines {
-		var f struct{ Function toolcall.Tool }
-		if err := json.Unmarshal([]byte(line), &f); err != nil || f.Function.Name == "" || f.Function.Parameters == nil {
-			t.Errorf("%s: %v", line, err)
+	for i, line := range lines {
+		var got struct {
+			Type     string
+			Function struct {
+				Name, Description string
+				Parameters        any
+			}
 		}
+		var parameters any
+		if err := errors.Join(json.Unmarshal([]byte(line), &got),
+			json.Unmarshal(want.Tools[i].Parameters, &parameters)); err != nil {
+			t.Fatal(err)
+		}
+		if f := got.Function; got.Type != "function" || f.Name != want.Tools[i].Name ||
+			f.Description != want.Tools[i].Description || !reflect.DeepEqual(f.Parameters, parameters) ||
+			!strings.Contains(line, want.Holds[i]) {
+			t.Errorf("tool %d is shown as %s", i, line)
+		}
+	}
+	if text, err := toolcall.Prompt([]toolcall.Tool{{Name: "now"}}); err != nil ||
+		!strings.Contains(text, `"parameters":{"type":"object"`) {
+		t.Errorf("a tool without a schema: %s, %v", text, err)
+	}
+}
+
+func TestResponse(t *testing.T) {
+	t.Parallel()
+	table, err := cases()
+	if got := toolcall.Response(table.Response.Results); err != nil || got != table.Response.Text {
+		t.Errorf("%q, %v; want %q", got, err, table.Response.Text)
 	}
 }
 

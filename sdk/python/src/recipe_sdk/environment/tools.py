@@ -21,7 +21,7 @@ from .policy import Chat, Policy, number
 F = TypeVar("F", bound=Callable[..., Any])
 Call = Callable[..., Awaitable[Any]]
 
-_CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
+_CALL = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)  # a server may stop at the end tag
 _JSON = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object"}
 
 
@@ -80,8 +80,28 @@ def prompt(tools: Sequence[Tool]) -> str:
 
 
 def calls(text: str) -> list[str]:
-    """The calls in an answer, each as the text between its tags."""
+    """The calls in an answer, each as the text between its tags. The end tag of the last may be missing."""
     return [m.group(1) for m in _CALL.finditer(text)]
+
+
+def read(call: str) -> tuple[str, dict[str, Any]]:
+    """The name and the arguments of a call; a ValueError says what is wrong with it."""
+    made = json.loads(call, parse_constant=_refuse)
+    arguments = made.get("arguments") if isinstance(made, dict) else ()
+    if arguments is None:
+        arguments = {}
+    if not isinstance(arguments, dict) or not isinstance(made.get("name"), str) or not made["name"]:
+        raise ValueError('a call is {"name": …, "arguments": {…}}')
+    return made["name"], arguments
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def response(results: Sequence[str]) -> str:
+    """What the model reads as the results of its calls, in their order."""
+    return "\n".join(f"<tool_response>\n{r}\n</tool_response>" for r in results)
 
 
 async def respond(tools: Sequence[Tool], text: str, call: Call) -> str | None:
@@ -95,20 +115,15 @@ async def respond(tools: Sequence[Tool], text: str, call: Call) -> str | None:
             raise
         except Exception as e:
             results.append(f"Error: {type(e).__name__}: {e}")
-    if not results:
-        return None
-    return "\n".join(f"<tool_response>\n{r}\n</tool_response>" for r in results)
+    return response(results) if results else None
 
 
 async def _one(tools: Sequence[Tool], text: str, call: Call) -> Any:
-    made = json.loads(text)
-    if not isinstance(made, dict) or not isinstance(made.get("arguments", {}), dict):
-        raise ValueError('a call is {"name": …, "arguments": {…}}')
+    name, arguments = read(text)
     named = {t.name: t for t in tools}
-    if made.get("name") not in named:
-        raise ValueError(f"there is no function {made.get('name')!r}; there are {', '.join(named)}")
-    function = named[made["name"]].function
-    arguments = made.get("arguments", {})
+    if name not in named:
+        raise ValueError(f"there is no function {name!r}; there are {', '.join(named)}")
+    function = named[name].function
     inspect.signature(function).bind(**arguments)
     return await call(function, arguments)
 
