@@ -23,6 +23,7 @@ import (
 // applyFlags are what a person chose for one apply.
 type applyFlags struct {
 	recipe  recipeFlags
+	policy  planPolicies
 	targets []string
 	approve bool
 	saved   string
@@ -52,7 +53,7 @@ later, kills. SIGTERM drains and never kills. When the terminal is closed, the r
 			if err != nil {
 				return err
 			}
-			p, err := s.Plan(cmd.Context())
+			p, asked, err := f.policy.plan(cmd.Context(), a, s)
 			if err != nil {
 				return err
 			}
@@ -60,11 +61,17 @@ later, kills. SIGTERM drains and never kills. When the terminal is closed, the r
 				if err := s.Fits(saved, p); err != nil {
 					return err
 				}
+				if saved.Plan.Denied() {
+					return a.denied(saved.Plan)
+				}
 			}
 			if !f.asJSON {
 				if err := view.Plan(a.out, a.style(), p); err != nil {
 					return err
 				}
+			}
+			if p.Denied() {
+				return a.denied(p)
 			}
 			if errs := p.Errors(); len(errs) > 0 {
 				return &sdk.Error{Summary: fmt.Sprintf("the plan has %d errors and cannot be applied", len(errs)),
@@ -77,7 +84,7 @@ later, kills. SIGTERM drains and never kills. When the terminal is closed, the r
 				return err
 			}
 			approved := p
-			if f.approve && saved == nil {
+			if f.approve && saved == nil && !asked {
 				// whatever is to be done when the run is opened: a process may die in between, another apply begin
 				approved = nil
 			}
@@ -92,6 +99,7 @@ later, kills. SIGTERM drains and never kills. When the terminal is closed, the r
 		},
 	}
 	f.recipe.add(cmd)
+	f.policy.add(cmd)
 	addTarget(cmd, &f.targets)
 	addJSON(cmd, &f.asJSON)
 	cmd.Flags().BoolVarP(&f.approve, "auto-approve", "y", false, "do not ask")
@@ -102,6 +110,16 @@ later, kills. SIGTERM drains and never kills. When the terminal is closed, the r
 	cmd.Flags().BoolVar(&f.keep, "keep", false,
 		"keep services running when the last job has ended, until the run is stopped")
 	return cmd
+}
+
+// denied says that policies do not let a plan be applied. Their reasons stand in the plan, which --json does not print.
+func (a *app) denied(p *plan.Plan) error {
+	s := a.errStyle()
+	fmt.Fprintf(a.err, "%s policies denied the plan; nothing was changed\n", s.Red(s.Bold("Error:")))
+	for _, f := range p.Errors() {
+		fmt.Fprintf(a.err, "  %s: %s\n", f.Subject(), f.Summary)
+	}
+	return exitError(exitDenied)
 }
 
 // nothingToDo shows once more what the run came to, when it has ended.

@@ -15,6 +15,7 @@ const (
 	exitDone    = 0
 	exitFailed  = 1 // an error, or wrong arguments
 	exitChanges = 2 // plan --detailed-exitcode: there are changes
+	exitDenied  = 3 // a policy denied the plan
 )
 
 // exitError exits with a code without printing; the error is already reported.

@@ -20,6 +20,8 @@ func addJSON(cmd *cobra.Command, v *bool) {
 type recipeFlags struct {
 	vars     []string
 	varFiles []string
+
+	annotations annotations // of commands that report to a CI system
 }
 
 func (f *recipeFlags) add(cmd *cobra.Command) {

@@ -14,6 +14,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/engine/sizing"
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
 )
@@ -38,6 +39,7 @@ func (a *app) open(ctx context.Context, f *recipeFlags, args, targets []string, 
 			return append(found, doctor.Notes(local, machine, r, packagesOf(catalog))...), devices
 		})
 	if s != nil {
+		f.annotations.items = diagnostic.NewReport(diags, nil).Diagnostics
 		return s, a.diagnose(s.Recipe, diags, asJSON)
 	}
 	// The loader keeps the sources beside the mistakes; the session does not. Mistakes are shown with their lines.
@@ -46,6 +48,7 @@ func (a *app) open(ctx context.Context, f *recipeFlags, args, targets []string, 
 		return nil, err
 	}
 	r, diags := schema.Load(req.File, opts)
+	f.annotations.items = diagnostic.NewReport(diags, nil).Diagnostics
 	return nil, a.diagnose(r, diags, asJSON)
 }
 

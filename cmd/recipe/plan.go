@@ -4,57 +4,97 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/engine/plan"
 )
 
+// planFlags are what a person chose for one plan.
+type planFlags struct {
+	recipe   recipeFlags
+	policy   planPolicies
+	targets  []string
+	asJSON   bool
+	markdown bool
+	detailed bool
+	out      string
+}
+
 func newPlan(a *app) *cobra.Command {
-	var (
-		recipe   recipeFlags
-		targets  []string
-		asJSON   bool
-		detailed bool
-		out      string
-	)
+	var f planFlags
 	cmd := &cobra.Command{
 		Use:   "plan [FILE]",
 		Short: "Show what apply would do, and why",
 		Long: `Show what apply would do with each block, and why: compares the recipe with the record of the run and with
-its live processes. It starts nothing, changes nothing and needs neither network nor GPU.`,
+its live processes. It starts no block, changes nothing and needs neither network nor GPU.
+
+Policies are asked about the plan; a plan that one denies cannot be applied. docs/ci.md shows plans in CI.`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := a.open(cmd.Context(), &recipe, args, targets, asJSON)
-			if err != nil {
-				return err
-			}
-			p, err := s.Plan(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if out != "" {
-				if err := s.SaveAs(out, p); err != nil {
-					return err
-				}
-			}
-			if asJSON {
-				err = view.JSON(a.out, p)
-			} else {
-				err = view.Plan(a.out, a.style(), p)
-			}
-			switch {
-			case err != nil:
-				return err
-			case len(p.Errors()) > 0:
-				return exitError(exitFailed)
-			case detailed && p.Changes():
-				return exitError(exitChanges)
-			}
-			return nil
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return a.plan(cmd, args, &f) },
 	}
-	recipe.add(cmd)
-	addTarget(cmd, &targets)
-	addJSON(cmd, &asJSON)
-	cmd.Flags().StringVarP(&out, "out", "o", "", "save the plan in this file, for apply --plan")
-	cmd.Flags().BoolVar(&detailed, "detailed-exitcode", false,
+	f.recipe.add(cmd)
+	f.recipe.annotations.add(cmd)
+	f.policy.add(cmd)
+	addTarget(cmd, &f.targets)
+	addJSON(cmd, &f.asJSON)
+	cmd.Flags().BoolVar(&f.markdown, "markdown", false, "print Markdown, for a comment of a pull request")
+	cmd.Flags().StringVarP(&f.out, "out", "o", "", "save the plan in this file, for apply --plan")
+	cmd.Flags().BoolVar(&f.detailed, "detailed-exitcode", false,
 		"exit with 2 if there are changes, 0 if there are none")
+	cmd.MarkFlagsMutuallyExclusive("json", "markdown")
 	return cmd
+}
+
+func (a *app) plan(cmd *cobra.Command, args []string, f *planFlags) error {
+	file, err := recipeFile(args)
+	if err != nil {
+		return err
+	}
+	found := &f.recipe.annotations
+	s, err := a.open(cmd.Context(), &f.recipe, args, f.targets, f.asJSON)
+	if err != nil {
+		if f.markdown && found.hasErrors() {
+			if err := view.MarkdownErrors(a.out, file, found.items); err != nil {
+				return err
+			}
+		}
+		if err := a.annotate(found, file); err != nil {
+			return err
+		}
+		return err
+	}
+	p, _, err := f.policy.plan(cmd.Context(), a, s)
+	if err != nil {
+		return err
+	}
+	found.findings(s.Recipe, p)
+	if f.out != "" {
+		if err := s.SaveAs(f.out, p); err != nil {
+			return err
+		}
+	}
+	if err := f.show(a, p); err != nil {
+		return err
+	}
+	if err := a.annotate(found, file); err != nil {
+		return err
+	}
+	switch {
+	case p.Denied():
+		return exitError(exitDenied)
+	case len(p.Errors()) > 0:
+		return exitError(exitFailed)
+	case f.detailed && p.Changes():
+		return exitError(exitChanges)
+	}
+	return nil
+}
+
+// show prints the plan in the form that was asked for.
+func (f *planFlags) show(a *app, p *plan.Plan) error {
+	switch {
+	case f.asJSON:
+		return view.JSON(a.out, p)
+	case f.markdown:
+		return view.Markdown(a.out, p)
+	}
+	return view.Plan(a.out, a.style(), p)
 }

@@ -19,6 +19,9 @@ type settings struct {
 	// PassEnvironment names variables that every plugin process gets of the environment in which recipe runs.
 	PassEnvironment []string `hcl:"pass_environment,optional"`
 
+	// Policies are asked about every plan; docs/ci.md has the contract. Paths are relative to the file.
+	Policies []string `hcl:"policies,optional"`
+
 	DevOverrides *struct {
 		Plugins map[string]string `hcl:",remain"`
 	} `hcl:"dev_overrides,block"`
@@ -37,19 +40,23 @@ func readSettings(environ []string) (s settings, err error) {
 	if err := hclsimple.Decode(filepath.Base(path)+".hcl", source, nil, &s); err != nil {
 		return s,
 			fmt.Errorf(
-				"read the settings %s: %w; expected dev_overrides { NAME = \"PATH\" } and pass_environment = "+
-					"[\"NAME\", \"FAMILY_*\"]", path, err)
+				"read the settings %s: %w; expected dev_overrides { NAME = \"PATH\" }, pass_environment = "+
+					"[\"NAME\", \"FAMILY_*\"] and policies = [\"PATH\"]", path, err)
 	}
 	if err := protocol.CheckEnvironmentNames(s.PassEnvironment); err != nil {
 		return s, fmt.Errorf("read the settings %s: pass_environment: %w", path, err)
 	}
-	if s.DevOverrides == nil {
-		return s, nil
-	}
-	for name, binary := range s.DevOverrides.Plugins {
-		if !filepath.IsAbs(binary) {
-			s.DevOverrides.Plugins[name] = filepath.Join(filepath.Dir(path), binary)
+	relative := func(to string) string {
+		if filepath.IsAbs(to) {
+			return to
 		}
+		return filepath.Join(filepath.Dir(path), to)
+	}
+	for i, executable := range s.Policies {
+		s.Policies[i] = relative(executable)
+	}
+	for name, binary := range s.devOverrides() {
+		s.DevOverrides.Plugins[name] = relative(binary)
 	}
 	return s, nil
 }

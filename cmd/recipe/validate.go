@@ -5,6 +5,7 @@ import (
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 )
 
 func newValidate(a *app) *cobra.Command {
@@ -31,13 +32,21 @@ func newValidate(a *app) *cobra.Command {
 			} else {
 				err = view.Validation(a.out, a.err, a.style(), a.errStyle(), r, diags)
 			}
-			if err == nil && diags.HasErrors() {
+			if err != nil {
+				return err
+			}
+			recipe.annotations.items = diagnostic.NewReport(diags, nil).Diagnostics
+			if err := a.annotate(&recipe.annotations, file); err != nil {
+				return err
+			}
+			if diags.HasErrors() {
 				return exitError(exitFailed)
 			}
-			return err
+			return nil
 		},
 	}
 	recipe.add(cmd)
+	recipe.annotations.add(cmd)
 	addJSON(cmd, &asJSON)
 	return cmd
 }

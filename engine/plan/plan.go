@@ -14,7 +14,7 @@ import (
 )
 
 // FormatVersion is the version of the JSON form of a Plan. A new minor version only adds fields.
-const FormatVersion = "1.2"
+const FormatVersion = "1.3"
 
 // Action is what apply does with a block.
 type Action string
@@ -91,12 +91,24 @@ type Output struct {
 	Value     json.RawMessage `json:"value,omitempty"`
 }
 
-// Finding is a result of the sizing of a plan.
+// Finding is a result of the sizing of a plan, or an answer of a policy.
 type Finding struct {
-	Severity string     `json:"severity"` // error, warning, info
-	Address  addr.Block `json:"address"`
+	Severity string     `json:"severity"`         // error, warning, info
+	Address  addr.Block `json:"address,omitzero"` // zero: a policy's answer that is about no block
 	Summary  string     `json:"summary"`
 	Detail   string     `json:"detail,omitempty"` // the sum, and what to change
+	Policy   string     `json:"policy,omitempty"` // the executable whose answer it is
+}
+
+// Subject is what a finding is about, for people: a block, or a policy and the block that it names.
+func (f Finding) Subject() string {
+	switch {
+	case f.Policy == "":
+		return f.Address.String()
+	case f.Address == addr.Block{}:
+		return "policy " + f.Policy
+	}
+	return "policy " + f.Policy + ": " + f.Address.String()
 }
 
 // Observed is the current state of a block's process.
@@ -144,4 +156,10 @@ func (p *Plan) Errors() []Finding {
 		}
 	}
 	return out
+}
+
+// Denied says that policies, and nothing else, prevent an apply.
+func (p *Plan) Denied() bool {
+	errs := p.Errors()
+	return len(errs) > 0 && !slices.ContainsFunc(errs, func(f Finding) bool { return f.Policy == "" })
 }

@@ -23,7 +23,7 @@ type Report struct {
 
 // Item is one diagnostic.
 type Item struct {
-	Severity string   `json:"severity"` // "error" or "warning"
+	Severity string   `json:"severity"` // "error" or "warning"; of a plan's finding also "info"
 	Summary  string   `json:"summary"`
 	Detail   string   `json:"detail,omitempty"`
 	Address  string   `json:"address,omitempty"` // of the block that it is about
@@ -64,13 +64,18 @@ func NewReport(diags hcl.Diagnostics, files map[string]*hcl.File) Report {
 			r.Errors++
 		}
 		if s := d.Subject; s != nil {
-			item.Range = &Range{File: s.Filename, Start: Pos(s.Start), End: Pos(s.End)}
+			item.Range = RangeOf(*s)
 			item.Snippet = snippet(files, s)
 		}
 		r.Diagnostics = append(r.Diagnostics, item)
 	}
 	r.Valid = r.Errors == 0
 	return r
+}
+
+// RangeOf is the JSON form of a range.
+func RangeOf(r hcl.Range) *Range {
+	return &Range{File: r.Filename, Start: Pos(r.Start), End: Pos(r.End)}
 }
 
 func snippet(files map[string]*hcl.File, at *hcl.Range) *Snippet {

@@ -190,7 +190,7 @@ func findings(w io.Writer, s Style, all []plan.Finding) {
 		case "warning":
 			head = s.Yellow("Warning")
 		}
-		fmt.Fprintf(w, "%s: %s: %s\n", head, f.Address, f.Summary)
+		fmt.Fprintf(w, "%s: %s: %s\n", head, f.Subject(), f.Summary)
 		for _, line := range strings.Split(strings.TrimSpace(f.Detail), "\n") {
 			if line != "" {
 				fmt.Fprintf(w, "  %s\n", line)

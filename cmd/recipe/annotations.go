@@ -1,0 +1,101 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
+)
+
+// annotations are what a command reports to a CI system: each problem at its place in a file of the repository.
+type annotations struct {
+	format      string // one of annotationFormats
+	codeQuality string // the file of a report for GitLab; empty: none
+	items       []diagnostic.Item
+}
+
+var annotationFormats = []string{"auto", "github", "none"}
+
+func (n *annotations) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&n.format, "annotations", "auto",
+		"print each problem on standard error for a CI system to show at its line: github, none, or auto, which is "+
+			"github where GITHUB_ACTIONS is true")
+	_ = cmd.RegisterFlagCompletionFunc("annotations",
+		cobra.FixedCompletions(annotationFormats, cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().StringVar(&n.codeQuality, "code-quality", "",
+		"write the problems to a `FILE` as a code quality report of GitLab")
+}
+
+// findings adds those of a plan, each at the header of its block.
+func (n *annotations) findings(r *schema.Recipe, p *plan.Plan) {
+	for _, f := range p.Findings {
+		item := diagnostic.Item{Severity: f.Severity, Summary: f.Summary, Detail: f.Detail, Address: f.Subject()}
+		if b := r.Lookup(f.Address); b != nil {
+			item.Range = diagnostic.RangeOf(b.Range)
+		}
+		n.items = append(n.items, item)
+	}
+}
+
+// hasErrors says that one of the problems is an error.
+func (n *annotations) hasErrors() bool {
+	return slices.ContainsFunc(n.items, func(i diagnostic.Item) bool { return i.Severity == "error" })
+}
+
+// annotate reports what was collected. Recipe is the recipe file, for problems without a place.
+func (a *app) annotate(n *annotations, recipe string) error {
+	if !slices.Contains(annotationFormats, n.format) {
+		return fmt.Errorf("--annotations %q: expected one of %s", n.format, strings.Join(annotationFormats, ", "))
+	}
+	if n.format == "github" || n.format == "auto" && a.variable("GITHUB_ACTIONS") == "true" {
+		if err := diagnostic.WriteGitHub(a.err, n.items, a.inRepository); err != nil {
+			return err
+		}
+	}
+	if n.codeQuality == "" {
+		return nil
+	}
+	var report bytes.Buffer
+	if err := diagnostic.WriteCodeQuality(&report, n.items, recipe, a.inRepository); err != nil {
+		return err
+	}
+	if err := os.WriteFile(n.codeQuality, report.Bytes(), 0o644); err != nil { //nolint:gosec // CI collects it
+		return fmt.Errorf("write the code quality report: %w", err)
+	}
+	return nil
+}
+
+// inRepository is a path relative to the repository that the CI system has checked out; elsewhere the path as it is.
+func (a *app) inRepository(path string) string {
+	root := a.variable("GITHUB_WORKSPACE")
+	if root == "" {
+		root = a.variable("CI_PROJECT_DIR")
+	}
+	absolute, err := filepath.Abs(path)
+	if root == "" || err != nil {
+		return path
+	}
+	rel, err := filepath.Rel(root, absolute)
+	if err != nil || !filepath.IsLocal(rel) {
+		return path
+	}
+	return filepath.ToSlash(rel)
+}
+
+// variable is the value of a variable of the environment; the last one counts.
+func (a *app) variable(name string) string {
+	for _, entry := range slices.Backward(a.environ) {
+		if value, ok := strings.CutPrefix(entry, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
