@@ -61,6 +61,18 @@ type report struct {
 	staleness []float64      // policy versions, one a group that knows its own
 	rejected  map[string]int // groups that were left out, by reason
 	example   error          // why the first of them was
+
+	computed *trajectory.Trained // nil: nothing to tell
+}
+
+// computed is what the views of a run show of a step; version is that of the weights before it, 0 for none.
+func computed(m grpo.Metrics, indices []int, version int64) *trajectory.Trained {
+	t := &trajectory.Trained{Step: int64(m.Step), Version: &version}
+	for i, c := range m.Computed {
+		t.Groups = append(t.Groups, trajectory.TrainedGroup{Index: indices[i], Logprobs: trajectory.Floats(c.LogProbs),
+			Advantages: trajectory.Floats(c.Advantages)})
+	}
+	return t
 }
 
 func (r *report) reject(reason string, why error) {

@@ -116,6 +116,16 @@ func (f *feed) done(ctx context.Context, b *trajectory.Batch) {
 	}
 }
 
+// trained reports what was computed for a batch. Without it, views of the run show less.
+func (f *feed) trained(ctx context.Context, b *trajectory.Batch, t *trajectory.Trained) {
+	if b.ID == "" || t == nil {
+		return
+	}
+	if err := f.client.Trained(ctx, b.ID, *t); err != nil && ctx.Err() == nil {
+		f.host.Log("debug", fmt.Sprintf("what was computed for batch %s is not recorded: %v", b.ID, err))
+	}
+}
+
 // unused shows in the status that groups of a batch cannot be read, or that none of it can be trained on, until a batch
 // comes of which that is not so. What trains beside a few invalid groups is counted and logged only.
 func (f *feed) unused(r report) {

@@ -134,6 +134,7 @@ func (t *training) train(ctx context.Context) error {
 			return err
 		}
 		t.feed.done(ctx, batch)
+		t.feed.trained(ctx, batch, report.computed)
 		t.feed.unused(report)
 		if !report.trained {
 			report.emitUnused(t.host, t.steps())
@@ -192,6 +193,7 @@ func (t *training) learn(batch *trajectory.Batch) (report, error) {
 	defer t.mu.Unlock()
 	version := t.host.Version()
 	var groups []grpo.Group
+	var indices []int // of groups, in the batch
 	for _, u := range batch.Unreadable {
 		t.setAside(&r, "unreadable", batch.ID, u.JSON, u.Err)
 	}
@@ -206,7 +208,7 @@ func (t *training) learn(batch *trajectory.Batch) (report, error) {
 			continue
 		}
 		g.Age = t.age(&batch.Groups[i], version)
-		groups = append(groups, g)
+		groups, indices = append(groups, g), append(indices, i)
 		if v := batch.Groups[i].PolicyVersion; v != nil {
 			r.staleness = append(r.staleness, float64(version-v.Min))
 		}
@@ -219,6 +221,9 @@ func (t *training) learn(batch *trajectory.Batch) (report, error) {
 		return r, err
 	}
 	r.metrics, r.trained = m, true
+	if len(batch.Unreadable) == 0 { // else the groups have lost their places
+		r.computed = computed(m, indices, version)
+	}
 	return r, nil
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/recipe-rl/recipe/plugins/trajectories/store"
 	"github.com/recipe-rl/recipe/sdk/redact"
+	"github.com/recipe-rl/recipe/sdk/samples"
 	"github.com/recipe-rl/recipe/sdk/web"
 )
 
@@ -34,6 +35,12 @@ type Config struct {
 	Sync string
 	// SegmentBytes is the size at which a file of the disk store's log is full (default 64 MiB).
 	SegmentBytes int64
+
+	// Samples is the folder of the record of samples (package sdk/samples); empty: none is kept. SamplesLost is told when
+	// it cannot be written.
+	Samples       string
+	SamplesLimits samples.Limits
+	SamplesLost   func(error)
 
 	// Room is called with the reason when posts begin to wait for room on the disk, and with "" when there is room again.
 	Room func(waiting string)

@@ -86,6 +86,7 @@ func (b *state) enqueue(ctx context.Context, groups []*group.Group, keys []store
 		return nil, fmt.Errorf("storing a posted group: %w", err)
 	}
 	b.recordKept(kept)
+	b.recordPosts(groups, kept, at)
 	for _, k := range keys {
 		b.keys.add(k)
 	}

@@ -161,6 +161,7 @@ func (b *state) finish(ctx context.Context, out *batch) error {
 		b.hold(&out.items[i], -1)
 		b.counts.out(&out.items[i], b.doc.Version)
 	}
+	b.recordDelivery(out)
 	ticket := b.store.Submit(store.Change{State: b.saved(), End: out.ids(), Ended: []uint64{out.number}})
 	b.signalRoom()
 	b.mu.Unlock()
@@ -195,14 +196,9 @@ func (b *state) giveBack(id string) error {
 // leased finds the batch of a lease id. Numbers are given out once and in order, so a number below the next one that
 // is not out any more has been ended.
 func (b *state) leased(id string) (out *batch, ended bool, err error) {
-	parts := strings.Split(id, "-")
-	if len(parts) != 3 || parts[0] != b.doc.Instance {
-		return nil, false, errLeaseUnknown
-	}
-	number, err1 := strconv.ParseUint(parts[1], 10, 64)
-	grant, err2 := strconv.Atoi(parts[2])
-	if err1 != nil || err2 != nil || number == 0 || number > b.doc.NextBatch {
-		return nil, false, errLeaseUnknown
+	number, grant, err := b.leaseID(id)
+	if err != nil {
+		return nil, false, err
 	}
 	out = b.batches[number]
 	switch {
@@ -212,4 +208,18 @@ func (b *state) leased(id string) (out *batch, ended bool, err error) {
 		return nil, false, errLeaseLost
 	}
 	return out, false, nil
+}
+
+// leaseID reads a lease id: the number of its batch, and how often that had been handed out. It is called with the lock.
+func (b *state) leaseID(id string) (number uint64, grant int, err error) {
+	parts := strings.Split(id, "-")
+	if len(parts) != 3 || parts[0] != b.doc.Instance {
+		return 0, 0, errLeaseUnknown
+	}
+	number, err1 := strconv.ParseUint(parts[1], 10, 64)
+	grant, err2 := strconv.Atoi(parts[2])
+	if err1 != nil || err2 != nil || number == 0 || number > b.doc.NextBatch {
+		return 0, 0, errLeaseUnknown
+	}
+	return number, grant, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/gateway"
 	"github.com/recipe-rl/recipe/sdk/outputs"
+	"github.com/recipe-rl/recipe/sdk/samples"
 	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/trajectories"
 )
@@ -39,6 +40,8 @@ type Block struct {
 	MaxBody            int64         `recipe:"max_body" doc:"largest request body after decompression" unit:"bytes" default:"268435456" min:"1" change:"restart"`
 	MaxInflightBytes   int64         `recipe:"max_inflight_bytes" doc:"memory that the bodies of all requests under way may take together" unit:"bytes" default:"536870912" min:"1" change:"restart"`
 	MaxConnections     int           `recipe:"max_connections" doc:"connections at a time; others wait to be accepted" default:"4096" min:"1" change:"restart"`
+	SamplesBytes       int64         `recipe:"samples_bytes" doc:"size on disk of the record of samples, which views of the run show; the oldest are deleted beyond it. 0: no samples are recorded" unit:"bytes" default:"2147483648" min:"0" change:"restart"`
+	SamplesAge         time.Duration `recipe:"samples_age" doc:"age beyond which recorded samples are deleted; left out: none are for their age" default:"0s" change:"restart"`
 	MaxStaleness       *int64        `recipe:"max_staleness" doc:"drop a group when the policy is more than this many versions ahead of the one that sampled it; left out: keep all" unit:"policy versions" min:"0" change:"restart"`
 	EnvironmentTimeout time.Duration `recipe:"environment_timeout" doc:"time without a request after which an environment no longer counts, until its next request" default:"5m" change:"restart"`
 	Batching           string        `recipe:"batching" doc:"fair: the weights of environments shape the mix of batches; compatible: strictly in order of arrival, as run-api does" default:"fair" enum:"fair,compatible" change:"restart"`
@@ -111,7 +114,8 @@ func (service) Run(ctx context.Context, req sdk.Request[Block], host sdk.Host) e
 		MaxConnections: b.MaxConnections, EnvironmentTimeout: b.EnvironmentTimeout, Batching: b.Batching,
 		AllowedOrigins: b.AllowedOrigins, AllowedHosts: append(b.AllowedHosts, b.Host, b.Advertise),
 		TLS: certificates, Insecure: b.Insecure, Token: req.Token, AdminToken: req.ControlToken, Completions: lookup,
-		Log: slog.New(slog.DiscardHandler),
+		Log:         slog.New(slog.DiscardHandler),
+		SamplesLost: func(err error) { host.Log("warn", err.Error()+"; samples are missing from the views of the run") },
 		Room: func(waiting string) {
 			if waiting == "" {
 				host.Phase(sdk.Ready, "")
@@ -122,6 +126,10 @@ func (service) Run(ctx context.Context, req sdk.Request[Block], host sdk.Host) e
 	}
 	if b.Store == "disk" {
 		c.Dir = filepath.Join(req.RunDir, "trajectories", filepath.Base(req.Dir))
+	}
+	if b.SamplesBytes > 0 {
+		c.Samples = filepath.Join(req.RunDir, "samples", filepath.Base(req.Dir))
+		c.SamplesLimits = samples.Limits{Bytes: b.SamplesBytes, Age: b.SamplesAge}
 	}
 	if b.MaxStaleness != nil {
 		c.LimitStaleness, c.MaxStaleness = true, *b.MaxStaleness

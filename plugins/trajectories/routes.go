@@ -33,6 +33,7 @@ func (s *Server) routes() map[string]map[string]route {
 		"/batch":              get(notBrowsers(s.batch)),
 		"/batch/{id}/ack":     post(s.ackBatch),
 		"/batch/{id}/release": post(s.releaseBatch),
+		"/batch/{id}/trained": post(s.trainedBatch),
 		"/latest_example":     get(s.latestExample),
 		"/reset_data": {
 			http.MethodGet:  {handle: notBrowsers(s.resetData), admin: true},

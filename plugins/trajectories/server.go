@@ -13,6 +13,7 @@ import (
 
 	"github.com/recipe-rl/recipe/plugins/trajectories/store"
 	"github.com/recipe-rl/recipe/sdk/redact"
+	"github.com/recipe-rl/recipe/sdk/samples"
 )
 
 // Server is the trajectory API. Its handler may be used by any HTTP server; Serve is one with sensible limits.
@@ -38,10 +39,17 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	var record *samples.Writer
+	if cfg.Samples != "" {
+		if record, err = samples.NewWriter(cfg.Samples, cfg.SamplesLimits, cfg.SamplesLost); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+	}
 	b, err := newState(ctx, cfg, s)
 	if err != nil {
-		return nil, errors.Join(err, s.Close())
+		return nil, errors.Join(err, s.Close(), record.Close())
 	}
+	b.record = record
 	return &Server{
 		cfg:     cfg,
 		state:   b,
@@ -101,7 +109,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 // Close finishes pending writes and releases the store. The server must not be used after it.
 func (s *Server) Close(ctx context.Context) error {
 	closed := make(chan error, 1)
-	go func() { closed <- s.state.store.Close() }()
+	go func() { closed <- errors.Join(s.state.store.Close(), s.state.record.Close()) }()
 	select {
 	case err := <-closed:
 		return err

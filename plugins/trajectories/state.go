@@ -11,6 +11,7 @@ import (
 
 	"github.com/recipe-rl/recipe/plugins/trajectories/queue"
 	"github.com/recipe-rl/recipe/plugins/trajectories/store"
+	"github.com/recipe-rl/recipe/sdk/samples"
 )
 
 // state is the server's memory: who is registered, what waits, what is out under a lease. One lock guards it; nothing
@@ -34,6 +35,8 @@ type state struct {
 	seen    map[int]time.Time // time of an environment's last request
 	counts  counts
 	keys    idempotency
+	record  *samples.Writer // nil: none
+	given   []delivery      // newest batches, for what their trainer computes
 
 	watch     watch
 	seenGroup map[int]time.Time // when a group of an environment was last kept

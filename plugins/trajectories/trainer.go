@@ -6,6 +6,7 @@ import (
 
 	"github.com/recipe-rl/recipe/plugins/trajectories/queue"
 	"github.com/recipe-rl/recipe/plugins/trajectories/store"
+	"github.com/recipe-rl/recipe/sdk/samples"
 )
 
 // register registers a trainer. A second one takes over: the step continues, and batches that the first had leased and
@@ -78,6 +79,7 @@ func (b *state) setVersion(ctx context.Context, version int64, stalest *int64) e
 		}
 		for i := range old {
 			b.counts.drop(old[i].Env, "stale")
+			b.record.Drop(samples.Line{ID: old[i].ID, Reason: "stale"})
 			b.hold(&old[i], -1)
 			change.End = append(change.End, old[i].ID)
 		}

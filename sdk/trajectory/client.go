@@ -202,6 +202,11 @@ func (c *Client) Release(ctx context.Context, id string) error {
 	return c.repeat(ctx, http.MethodPost, "/batch/"+url.PathEscape(id)+"/release", nil, nil)
 }
 
+// Trained reports what was computed for a batch, acknowledged or not. It tries once: the report is for people only.
+func (c *Client) Trained(ctx context.Context, id string, t Trained) error {
+	return c.once(ctx, http.MethodPost, "/batch/"+url.PathEscape(id)+"/trained", t, nil)
+}
+
 // SetPolicyVersion tells the server which policy version the trainer has reached, so that it can drop groups that are
 // too old and measure staleness.
 func (c *Client) SetPolicyVersion(ctx context.Context, version int64) error {

@@ -2,8 +2,10 @@ package trajectory
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"math"
 )
 
 // Group is the n completions of one prompt, scored. Tokens, Masks and Scores are required; what else is nil was not
@@ -183,4 +185,28 @@ type Receipt struct {
 type Info struct {
 	BatchSize   int `json:"batch_size"`
 	MaxTokenLen int `json:"max_token_len"`
+}
+
+// Trained is what a trainer computed for the tokens of a leased batch, for people to look at: POST /batch/{id}/trained.
+type Trained struct {
+	Step    int64          `json:"step"`              // from 1
+	Version *int64         `json:"version,omitempty"` // policy version of the weights before the step; nil: unknown
+	Groups  []TrainedGroup `json:"groups"`
+}
+
+// TrainedGroup holds one float32 (little-endian) for each trained token of a group, sequence after sequence. A trainer
+// leaves out what it does not have.
+type TrainedGroup struct {
+	Index      int    `json:"index"` // of the group in the batch, from 0
+	Logprobs   []byte `json:"logprobs,omitempty"`
+	Advantages []byte `json:"advantages,omitempty"`
+}
+
+// Floats packs values for a TrainedGroup.
+func Floats(values []float64) []byte {
+	out := make([]byte, 0, 4*len(values))
+	for _, v := range values {
+		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(float32(v)))
+	}
+	return out
 }

@@ -13,7 +13,8 @@ type batch struct {
 	// for the metrics and need no backward pass.
 	sequences []sample
 	active    int
-	tokens    int // trained, in the whole batch: the denominator of the loss
+	tokens    int        // trained, in the whole batch: the denominator of the loss
+	groups    [][]*token // the trained tokens of each group, in order
 	metrics   Metrics
 }
 
@@ -51,10 +52,16 @@ func (t *Trainer) prepare(groups []Group) (*batch, error) {
 	b := &batch{metrics: describe(groups, advantages, stats)}
 	var idle []sample
 	var unknown []*sample
+	b.groups = make([][]*token, len(groups))
 	for g := range groups {
 		for i := range groups[g].Sequences {
 			s, pushes := newSample(&groups[g].Sequences[i], advantages[g][i])
 			s.age, s.told = groups[g].Age, groups[g].Sequences[i].LogProbs != nil
+			for _, k := range s.targets {
+				if k != nil {
+					b.groups[g] = append(b.groups[g], k)
+				}
+			}
 			switch {
 			case len(s.input) == 0:
 			case pushes || t.cfg.KL > 0:
@@ -176,6 +183,9 @@ func (s *sample) look(c *Config, pos int, weight float64, logits, dlogits []floa
 	}
 	out, entropy := c.gradient(*k, weight, logits, dlogits)
 	logp := float64(logits[k.id]) - lm.LogSumExp(logits)
+	if !k.scored {
+		k.before, k.scored = logp, true
+	}
 	drift, _ := k3(k.old, logp)
 	if s.told {
 		s.sums.measure(s.age, logp-k.old, drift, c)
@@ -216,4 +226,16 @@ func (s *sums) measure(age Age, gap, divergence float64, c *Config) {
 	case Stale:
 		s.stale.add(one)
 	}
+}
+
+// computed is what the batch's tokens came to.
+func (b *batch) computed() []Computed {
+	out := make([]Computed, len(b.groups))
+	for g, tokens := range b.groups {
+		out[g] = Computed{make([]float64, len(tokens)), make([]float64, len(tokens))}
+		for i, k := range tokens {
+			out[g].LogProbs[i], out[g].Advantages[i] = k.before, k.advantage
+		}
+	}
+	return out
 }

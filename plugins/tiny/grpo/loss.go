@@ -19,6 +19,8 @@ type token struct {
 	old       float64 // log-probability under the policy that sampled
 	reference float64 // log-probability under the frozen reference
 	advantage float64
+	before    float64 // log-probability before the batch's first optimizer step, once it is scored
+	scored    bool
 }
 
 // tokenLoss is the outcome for one token, before division by the number of tokens.

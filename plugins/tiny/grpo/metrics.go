@@ -40,6 +40,14 @@ type Metrics struct {
 	// Fresh and Stale compare the sampler's log-probabilities with the trainer's before its first step on the batch.
 	Fresh Mismatch `json:"fresh"`
 	Stale Mismatch `json:"stale"`
+
+	Computed []Computed `json:"-"` // of each group
+}
+
+// Computed holds a value for each trained token of a group, sequence after sequence.
+type Computed struct {
+	LogProbs   []float64 // under the policy before the batch's first optimizer step
+	Advantages []float64
 }
 
 // Mismatch is how far sampled and trained log-probabilities of tokens are apart. While it is added up its means are

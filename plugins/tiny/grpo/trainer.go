@@ -131,7 +131,7 @@ func (t *Trainer) Train(groups []Group) (Metrics, error) {
 		t.step++
 		m.add(sums, norm, t.cfg)
 	}
-	m.Step = t.step
+	m.Step, m.Computed = t.step, b.computed()
 	m.finish(t.cfg.Epochs)
 	return m, nil
 }
