@@ -26,7 +26,7 @@ RUFF_VERSION := 0.17.5
 # Prints what go test prints, and after it every skipped test with its reason and a line that counts them.
 GOTESTSUM := $(GO) run gotest.tools/gotestsum@v1.13.0 --format standard-quiet --
 
-.PHONY: help demo build test test-python-parts test-venv test-go test-atropos test-environments test-python test-trl test-trl-short test-trl-oldest test-axolotl e2e-trl lint lint-go lint-python fmt bench bench-gpu docs generate e2e e2e-all e2e-sglang cross clean
+.PHONY: help demo build test test-python-parts test-venv test-go test-atropos test-environments test-python test-trl test-trl-short test-trl-oldest test-axolotl test-atropos-own e2e-trl lint lint-go lint-python fmt bench bench-gpu docs generate e2e e2e-all e2e-sglang cross clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -85,6 +85,9 @@ test-trl-oldest: ## the same with the oldest
 
 test-axolotl: ## every test of trainer "axolotl" with real Axolotl (CPU)
 	scripts/test-axolotl.sh
+
+test-atropos-own: ## run environments of Atropos itself, from its source distribution on PyPI
+	scripts/test-atropos-own.sh
 
 lint: lint-go lint-python ## gofmt, go vet, golangci-lint; ruff for Python
 

@@ -36,7 +36,7 @@ variable "use_advantages" {
 }
 
 locals {
-  one_thread = { OMP_NUM_THREADS = "1" } # the blocks share the cores of one machine
+  threads = var.devices == null ? { OMP_NUM_THREADS = "1" } : {} # without a GPU the blocks share a few cores
 }
 
 inference "vllm" "policy" {
@@ -49,7 +49,7 @@ inference "vllm" "policy" {
 
   placement { devices = var.devices }
   runtime { python = var.python }
-  environment_variables = local.one_thread
+  environment_variables = local.threads
   health { start_timeout = "30m" } # minutes on two busy cores
 }
 
@@ -65,7 +65,7 @@ environment "atropos" "addition" {
   config                = { chatter = -0.2 }
 
   runtime { python = var.atropos_python }
-  environment_variables = local.one_thread
+  environment_variables = local.threads
   health {
     start_timeout = "30m"
     stop_timeout  = "10m" # the evaluation after training takes part of it
@@ -90,7 +90,7 @@ trainer "grpo" "policy" {
 
   placement { devices = var.devices }
   runtime { python = var.python }
-  environment_variables = local.one_thread
+  environment_variables = local.threads
   health { start_timeout = "30m" }
 }
 

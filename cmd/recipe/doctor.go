@@ -20,8 +20,9 @@ func newDoctor(a *app) *cobra.Command {
 		Use:   "doctor [FILE]",
 		Short: "Check this machine and a recipe, and say what is missing and what to do",
 		Long: `Check this machine and, if named, a recipe, and say what is missing and what to do. It changes nothing. For
-the blocks of a recipe it checks their Python packages, their GPUs, and their models, scripts and files. The exit code
-is 1 when a check failed; warnings concern things that only some recipes need, or that cannot be checked locally.`,
+the blocks of a recipe it checks their Python packages, their GPUs, a sandbox that they name, and their models, scripts
+and files. The exit code is 1 when a check failed; warnings concern things that only some recipes need, or that cannot
+be checked locally.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := "."

@@ -40,6 +40,9 @@ func Blocks(ctx context.Context, m Machine, file string, r *schema.Recipe, packa
 		if f, ok := scriptOf(r, b); ok {
 			add("script", f)
 		}
+		if f, ok := sandboxOf(ctx, m, b); ok {
+			add("sandbox", f)
+		}
 		for _, f := range missing(r, b, python) {
 			add("files", f)
 		}
@@ -84,13 +87,16 @@ func gpusOf(h sizing.Machine, b *schema.Block) (Finding, bool) {
 const noGPURemedy = "run the recipe on a machine with NVIDIA GPUs; recipes/quickstart.hcl and recipes/addition.hcl " +
 	"need none"
 
-// text is a text attribute of a block's body; empty when it has none or when it is not known yet.
-func text(b *schema.Block, name string) string {
+// text is a text attribute of a block's body, or of an object in it; empty when it has none or when it is not known yet.
+func text(b *schema.Block, path ...string) string {
 	v, _ := b.Value.UnmarkDeep()
-	if v == cty.NilVal || !v.IsKnown() || v.IsNull() || !v.Type().IsObjectType() || !v.Type().HasAttribute(name) {
-		return ""
+	for _, name := range path {
+		if v == cty.NilVal || !v.IsKnown() || v.IsNull() || !v.Type().IsObjectType() || !v.Type().HasAttribute(name) {
+			return ""
+		}
+		v = v.GetAttr(name)
 	}
-	if v = v.GetAttr(name); !v.IsKnown() || v.IsNull() || v.Type() != cty.String {
+	if !v.IsKnown() || v.IsNull() || v.Type() != cty.String {
 		return ""
 	}
 	return v.AsString()

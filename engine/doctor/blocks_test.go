@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -73,6 +74,11 @@ func TestBlocks(t *testing.T) {
 			b.Value = cty.ObjectVal(map[string]cty.Value{name: cty.StringVal(value)})
 		}
 	}
+	sandboxed := func(b *schema.Block) {
+		named(b)
+		b.Value = cty.ObjectVal(map[string]cty.Value{"config": cty.ObjectVal(map[string]cty.Value{
+			"sandbox": cty.StringVal("bubblewrap")})})
+	}
 	gpus := func(p schema.Placement) func(*schema.Block) {
 		return func(b *schema.Block) { named(b); b.Meta.Placement = &p }
 	}
@@ -115,6 +121,18 @@ func TestBlocks(t *testing.T) {
 			"asks for 2 GPUs; this machine has 1 (0)", "lower gpus"},
 		"another GPU": {all, gpus(schema.Placement{Devices: []string{"3"}}), nil, "gpus", Fail,
 			"asks for GPU 3; this machine has GPU 0", "let recipe choose"},
+		"no bubblewrap": {all, sandboxed, func(m *Machine) {
+			m.LookPath = func(string) (string, error) { return "", exec.ErrNotFound }
+		}, "sandbox", Fail, "is not installed", "install bubblewrap"},
+		"a bubblewrap that may not": {all, sandboxed, func(m *Machine) {
+			before := m.Run
+			m.Run = func(ctx context.Context, name string, args ...string) (string, error) {
+				if name == "bwrap" {
+					return "", errors.New("setting up uid map: Permission denied")
+				}
+				return before(ctx, name, args...)
+			}
+		}, "sandbox", Fail, "uid map", "user namespaces"},
 		"a cached model": {all, body("model", "org/cached"), nil, "", OK, "", ""},
 		"a model to download": {all, body("model", "org/other"), nil, "model", Warn,
 			"the start downloads it, if the hub can be reached", "hf download org/other"},

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -92,21 +93,19 @@ func TestDiagnoses(t *testing.T) {
 	}
 }
 
-// The tests use the environment that recipe init makes.
+// The tests use the environment that recipe init makes, or one with further packages.
 func TestPinsAreTheSame(t *testing.T) {
 	t.Parallel()
-	data, err := os.ReadFile(filepath.Join(repository(t), "scripts", "python", "atropos.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := strings.Split(string(data), "\n")
-	for _, r := range packages(false).Requirements {
-		found := false
-		for _, line := range lines {
-			found = found || line == r
+	for _, name := range []string{"atropos.txt", "atropos-own.txt"} {
+		data, err := os.ReadFile(filepath.Join(repository(t), "scripts", "python", name))
+		if err != nil {
+			t.Fatal(err)
 		}
-		if !found {
-			t.Errorf("scripts/python/atropos.txt lacks %s", r)
+		lines := strings.Split(string(data), "\n")
+		for _, r := range packages(false).Requirements {
+			if !slices.Contains(lines, r) {
+				t.Errorf("scripts/python/%s lacks %s", name, r)
+			}
 		}
 	}
 }
