@@ -47,6 +47,7 @@ func (ev *evaluation) fill(inst *instance, shared *hcl.EvalContext) {
 		b.Value = d.block(n.plugin.Config, n.block.body)
 		d.ask(n.plugin, n.block.body, b.Value)
 	}
+	b.Mock = ev.mock(b)
 	b.Meta = d.meta(n, b.Value, inst.waiting)
 	ev.needs(inst, ctx)
 	for _, diag := range d.diags {

@@ -125,3 +125,26 @@ func FuzzFormat(f *testing.F) {
 }
 
 func hasSyntaxErrors(diags hcl.Diagnostics) bool { return diags.HasErrors() }
+
+// FuzzLoadTest reads arbitrary test files: no panic, and every error says where it is.
+func FuzzLoadTest(f *testing.F) {
+	for _, seed := range []string{
+		"run \"a\" {\n  command = plan\n  assert {\n    condition = 1 < var.x\n    error_message = \"no\"\n  }\n}\n",
+		"variables { x = file(\"a\") }\nmock \"trainer\" \"tiny\" \"t\" { step = 1 }\n",
+		"replace \"trainer\" \"grpo\" { with = 3 }\nrun \"a\" {}\n",
+		"run \"a\" { continues = \"b\" }\nrun \"a\" { timeout = \"-1s\" }\nrun { expect_error = \"(\" }\n", "run", "",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, src string) {
+		file, diags := schema.LoadTestSource("a.test.hcl", []byte(src), nil)
+		for _, d := range diags {
+			if d.Severity == hcl.DiagError && d.Subject == nil {
+				t.Errorf("an error without a place: %v", d)
+			}
+		}
+		if !diags.HasErrors() && len(file.Runs) == 0 {
+			t.Error("a test file without a run is an error")
+		}
+	})
+}

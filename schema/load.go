@@ -66,6 +66,7 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 	p.given = p.readVariables(root.source)
 	p.ordered = p.order(p.connect(root))
 	p.evaluateAll(p.ordered)
+	p.checkSubstitutes()
 	p.finish(r, root, files)
 	p.checkLoop(r)
 	diags := p.redact(tidy(append(l.diags, l.credible(p.diags)...)), nil)
@@ -106,8 +107,12 @@ func (p *evaluator) connect(root *module) []*node {
 	p.checkProgram()
 	lookups := map[blockName]*PluginSchema{}
 	for _, n := range nodes {
-		if n.block != nil {
-			n.plugin = p.lookup(n, lookups)
+		if n.block == nil {
+			continue
+		}
+		n.plugin = p.lookup(n, lookups)
+		if r := p.replacement(n.block); r != nil {
+			p.replace(n, r)
 		}
 	}
 	for _, n := range nodes {
@@ -160,12 +165,20 @@ func (p *evaluator) lookup(n *node, known map[blockName]*PluginSchema) *PluginSc
 	if s, ok := known[key]; ok && s != nil {
 		return s
 	}
-	s, err := p.opts.Plugins.Lookup(n.block.kind, n.block.plugin)
+	name, replaced := n.block.plugin, p.replacement(n.block)
+	if replaced != nil {
+		name = replaced.With
+	}
+	s, err := p.opts.Plugins.Lookup(n.block.kind, name)
 	switch {
 	case err != nil:
 		p.diags = append(p.diags, problem(n.header, "Plugin not usable",
 			fmt.Sprintf("The %s plugin %q could not be used: %s.%s", key.kind, key.plugin, err, guidance(err))))
 		s = nil
+	case s == nil && replaced != nil:
+		p.diags = append(p.diags, problem(replaced.Range, "Missing plugin",
+			fmt.Sprintf("There is no %s plugin %q; known are %s.%s", key.kind, name,
+				orNothing(p.opts.Plugins.Names(key.kind)), didYouMean(name, p.opts.Plugins.Names(key.kind)))))
 	case s == nil:
 		names := slices.Clone(p.opts.Plugins.Names(key.kind))
 		p.diags = append(p.diags, p.missing(n, names))
@@ -176,7 +189,9 @@ func (p *evaluator) lookup(n *node, known map[blockName]*PluginSchema) *PluginSc
 	}
 	if s != nil {
 		p.reserved(n, s)
-		p.checkPlugin(n, s)
+		if replaced == nil {
+			p.checkPlugin(n, s)
+		}
 	}
 	known[key] = s
 	return s

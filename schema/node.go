@@ -74,7 +74,7 @@ type instance struct {
 
 // waiting is the value of a reference to the block while nothing has started. Most blocks are never referred to.
 func (inst *instance) waiting() cty.Value {
-	inst.once.Do(func() { inst.ref = refValue(inst.block, inst.block.Value, cty.NilVal) })
+	inst.once.Do(func() { inst.ref = refValue(inst.block, inst.block.Value, inst.block.Mock) })
 	return inst.ref
 }
 

@@ -70,9 +70,19 @@ type Block struct {
 	// Sensitive values carry the mark Sensitive, values of env() also Ephemeral.
 	Value cty.Value
 	Meta  Meta
+	// Mock is the block's outputs where a test gives them without running it; cty.NilVal for every other block.
+	Mock cty.Value
 	// Needs are the blocks that must come first, by reference (healthy) or depends_on, sorted by address.
 	Needs []Need
 	Range hcl.Range // of the block's header
+}
+
+// Plugin is the name of the plugin that runs the block: the one in its address, unless a test replaces that.
+func (b *Block) Plugin() string {
+	if b.Schema != nil && b.Schema.Name != "" {
+		return b.Schema.Name
+	}
+	return b.Addr.Plugin
 }
 
 // Need is one edge of the start order.
@@ -190,6 +200,8 @@ type Variable struct {
 type VarValue struct {
 	Raw    string // HCL expression, or a plain string for a variable of type string
 	Source string
+	Value  cty.Value `json:"-"` // instead of Raw, unless it is cty.NilVal
+	Range  hcl.Range `json:"-"` // of Value
 }
 
 // Options are what Load needs besides the files.
@@ -198,4 +210,6 @@ type Options struct {
 	VarFiles []string            // --var-file, later ones win
 	Environ  []string            // as os.Environ; RECIPE_VAR_* and env() read it. nil: none
 	Plugins  Plugins
+	Replace  []Replacement // of tests
+	Mocks    []Mock        // of tests
 }

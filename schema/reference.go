@@ -27,11 +27,12 @@ type reference struct {
 type resolver struct {
 	p           *evaluator
 	node        *node
-	count, each bool     // the node, or its module call, has them
-	self        bool     // inside lifecycle
-	typed       bool     // see expression
-	early       bool     // see expression
-	iterators   []string // of dynamic blocks around
+	count, each bool                 // the node, or its module call, has them
+	self        bool                 // inside lifecycle
+	typed       bool                 // see expression
+	early       bool                 // see expression
+	iterators   []string             // of dynamic blocks around
+	globals     map[string]cty.Value // names besides those of the recipe, in a test
 }
 
 func (r *resolver) add(attribute string, expr hclsyntax.Expression) {
@@ -179,6 +180,9 @@ func (r *resolver) resolve(t hcl.Traversal, indexed bool) (reference, *hcl.Diagn
 		}
 		return ref, nil
 	default:
+		if _, ok := r.globals[root]; ok {
+			return ref, nil
+		}
 		if kind.Kind(root).Valid() {
 			return r.block(ref, t, m, indexed)
 		}
@@ -197,6 +201,7 @@ func oneOf(t hcl.Traversal, root string, names ...string) *hcl.Diagnostic {
 func (r *resolver) unknownRoot(t hcl.Traversal) *hcl.Diagnostic {
 	name := t.RootName()
 	roots := []string{"var", "local", "module", "path", "count", "each"}
+	roots = append(roots, sortedKeys(r.globals)...)
 	for _, k := range kind.All() {
 		roots = append(roots, string(k))
 	}

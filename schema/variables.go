@@ -45,13 +45,20 @@ func (p *evaluator) readVariables(s *source) map[string]givenValue {
 			source = "--var"
 		}
 		v, ok := declared[name]
-		if !ok {
-			p.diags = append(p.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Undeclared variable",
+		switch {
+		case !ok:
+			diag := &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Undeclared variable",
 				Detail: fmt.Sprintf("%s sets the variable %q, but the recipe does not declare it; it declares %s.%s",
-					source, name, orNothing(sortedKeys(declared)), didYouMean(name, sortedKeys(declared)))})
-			continue
+					source, name, orNothing(sortedKeys(declared)), didYouMean(name, sortedKeys(declared)))}
+			if given.Value != cty.NilVal {
+				diag.Subject = &given.Range
+			}
+			p.diags = append(p.diags, diag)
+		case given.Value != cty.NilVal:
+			out[name] = givenValue{value: given.Value, source: source, rng: given.Range}
+		default:
+			out[name] = p.rawValue(v, given.Raw, source)
 		}
-		out[name] = p.rawValue(v, given.Raw, source)
 	}
 	return out
 }

@@ -101,8 +101,8 @@ func TestTheExamplesOfCIRun(t *testing.T) {
 			}
 			ran++
 		}
-		if ran != 3 {
-			t.Errorf("%d scripts ran, want 3", ran)
+		if ran != 4 {
+			t.Errorf("%d scripts ran, want 4", ran)
 		}
 	})
 	t.Run("gitlab", func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestTheExamplesOfCIRun(t *testing.T) {
 			notes <- r.FormValue("body")
 		}))
 		defer server.Close()
-		if len(pipeline.Plan.Script) != 2 || len(pipeline.Plan.AfterScript) != 1 {
+		if len(pipeline.Plan.Script) != 3 || len(pipeline.Plan.AfterScript) != 1 {
 			t.Fatalf("the file has other scripts than this test knows: %+v", pipeline)
 		}
 		for _, script := range slices.Concat(pipeline.Plan.Script, pipeline.Plan.AfterScript) {
@@ -174,6 +174,20 @@ func TestPolicyExamples(t *testing.T) {
 		if exitStatus(err) != exitDenied || !strings.Contains(out, want) {
 			t.Errorf("%s: %v\n%s\nwant status %d and %q", policy, err, out, exitDenied, want)
 		}
+	}
+}
+
+// TestTheConditionsOfCI holds the limits of docs/ci as conditions against a plan within them and one beyond them.
+func TestTheConditionsOfCI(t *testing.T) {
+	t.Parallel()
+	dir := example(t)
+	const test = "recipe test --recipe train.hcl ci/limits.test.hcl"
+	if out, err := shell(t, dir, test); err != nil {
+		t.Errorf("300 steps: %v\n%s", err, out)
+	}
+	out, err := shell(t, dir, "sed -i.old 's/= 300/= 1001/' train.hcl && "+test)
+	if exitStatus(err) != exitFailed || !strings.Contains(out, "more than 1000 steps need a review") {
+		t.Errorf("1001 steps: %v\n%s", err, out)
 	}
 }
 

@@ -55,7 +55,7 @@ func (a *app) open(ctx context.Context, f *recipeFlags, args, targets []string, 
 // packagesOf says which Python packages a block's plugin needs on this machine.
 func packagesOf(catalog *host.Catalog) doctor.Packages {
 	gpu := interpreter.GPU()
-	return func(b *schema.Block) sdk.Packages { return catalog.Packages(b.Addr.Kind, b.Addr.Plugin, gpu) }
+	return func(b *schema.Block) sdk.Packages { return catalog.Packages(b.Addr.Kind, b.Plugin(), gpu) }
 }
 
 // diagnose shows what is wrong with a recipe: to people on standard error, to machines on standard output.

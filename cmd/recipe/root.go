@@ -46,7 +46,7 @@ colors off; into a pipe every command writes plain lines, with --json machine-re
 			root.AddCommand(c)
 		}
 	}
-	add(groupWrite, newInit(a), newValidate(a), newFmt(a), newGraph(a), newConsole(a))
+	add(groupWrite, newInit(a), newValidate(a), newFmt(a), newGraph(a), newConsole(a), newTest(a))
 	add(groupRun, newPlan(a), newApply(a), newStop(a), newRestart(a), newEvaluate(a), newCheckpoint(a), newDestroy(a),
 		newClaim(a))
 	add(groupLook, newStatus(a), newLogs(a), newShow(a), newOutput(a), newTrajectories(a))

@@ -150,8 +150,8 @@ func (at *attempt) begin(ctx context.Context, r report) (Process, *ending) {
 		case err != nil:
 			return nil, failed("write the journal before the start", err)
 		}
-		launch := Launch{Block: at.block, Source: at.source(), RunID: at.request.RunID, Dir: at.e.opts.Dir.Block(at.block),
-			Handle: at.request.Handle}
+		launch := Launch{Block: at.block, Plugin: at.plugin.Name, Source: at.source(), RunID: at.request.RunID,
+			Dir: at.e.opts.Dir.Block(at.block), Handle: at.request.Handle}
 		if proc, err = at.e.opts.Host.Launch(ctx, launch); err != nil {
 			return nil, failed("start the plugin process", err)
 		}

@@ -36,6 +36,7 @@ type Host interface {
 // Launch says which plugin process to start.
 type Launch struct {
 	Block  addr.Block
+	Plugin string // that runs it
 	RunID  string
 	Dir    string
 	Handle []byte
@@ -68,15 +69,15 @@ var _ Host = Processes{}
 
 // Launch implements Host.
 func (p Processes) Launch(ctx context.Context, l Launch) (Process, error) {
-	argv, env, err := p.Catalog.Command(l.Block.Kind, l.Block.Plugin, l.Source)
+	argv, env, err := p.Catalog.Command(l.Block.Kind, l.Plugin, l.Source)
 	if err != nil {
 		return nil, fmt.Errorf("find the plugin: %w", err)
 	}
 	// The address is for people who look at the list of processes.
 	argv = append(argv, l.Block.String())
 	return host.Launch(ctx, host.LaunchSpec{
-		Kind: l.Block.Kind, Name: l.Block.Plugin, RunID: l.RunID, Block: l.Block.String(), Command: argv,
-		Dir: l.Dir, Env: append(p.Catalog.Environment(l.Block.Kind, l.Block.Plugin, os.Environ()), env...),
+		Kind: l.Block.Kind, Name: l.Plugin, RunID: l.RunID, Block: l.Block.String(), Command: argv,
+		Dir: l.Dir, Env: append(p.Catalog.Environment(l.Block.Kind, l.Plugin, os.Environ()), env...),
 		Keep: l.Handle,
 	})
 }

@@ -282,7 +282,7 @@ func (s *supervisor) restoreRecorded(b *blockState, rec *state.Block) {
 	if !b.phase.Over() && !rec.External {
 		b.phase = sdk.Stopped
 	}
-	s.setOutputs(b, recordedOutputs(rec.Outputs, b.block.Schema))
+	s.setOutputs(b, RecordedOutputs(rec.Outputs, b.block.Schema))
 	if rec.External {
 		b.phase = sdk.Pending
 	}

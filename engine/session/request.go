@@ -52,8 +52,12 @@ func Open(req Request, plugins schema.Plugins, host run.Host, check Sizing) (*Se
 		return nil, diags
 	}
 	req.Environ = r.Environ(req.Environ)
-	return &Session{Request: req, Recipe: r, Dir: state.DirOf(r.Dir, r.Name), host: host, plugins: plugins,
-		check: check}, diags
+	return New(req, r, state.DirOf(r.Dir, r.Name), plugins, host, check), diags
+}
+
+// New is a session of a recipe that is loaded already, with its run in dir.
+func New(req Request, r *schema.Recipe, dir state.Dir, plugins schema.Plugins, host run.Host, check Sizing) *Session {
+	return &Session{Request: req, Recipe: r, Dir: dir, host: host, plugins: plugins, check: check}
 }
 
 func load(req Request, plugins schema.Plugins) (*schema.Recipe, hcl.Diagnostics) {

@@ -20,7 +20,7 @@ import (
 func Sizes(c *host.Catalog, m sizing.Machine) Sizing {
 	return func(r *schema.Recipe, kept sizing.Devices) ([]plan.Finding, sizing.Devices) {
 		return sizing.Check(r, func(b *schema.Block) (sdk.Estimate, []spec.Problem, error) {
-			def := c.Definition(b.Addr.Kind, b.Addr.Plugin)
+			def := c.Definition(b.Addr.Kind, b.Plugin())
 			if def == nil {
 				return sdk.Estimate{}, nil, nil
 			}
@@ -66,7 +66,7 @@ func pythonOf(r *schema.Recipe, b *schema.Block, c *host.Catalog) string {
 	if p := b.Meta.Placement; p != nil && (p.Executor != "" || p.Host != "") {
 		return ""
 	}
-	packages := c.Packages(b.Addr.Kind, b.Addr.Plugin, interpreter.GPU())
+	packages := c.Packages(b.Addr.Kind, b.Plugin(), interpreter.GPU())
 	var asked sdk.Runtime
 	if b.Meta.Runtime != nil {
 		asked = *b.Meta.Runtime

@@ -34,6 +34,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
@@ -73,6 +75,9 @@ func Check(r *schema.Recipe, size Sizer, m Machine, kept Devices) ([]plan.Findin
 	c := &checker{blocks: map[addr.Block]sized{}, chosen: map[addr.Block]string{},
 		external: map[addr.Block]*schema.External{}}
 	for _, b := range r.Blocks {
+		if b.Mock != cty.NilVal {
+			continue
+		}
 		if b.Meta.External == nil {
 			c.blocks[b.Addr] = sizedBy(size, b)
 			c.order = append(c.order, b.Addr)

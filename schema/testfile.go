@@ -1,0 +1,291 @@
+package schema
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/function"
+	"github.com/recipe-rl/recipe/sdk/kind"
+)
+
+// TestFile is a file NAME.test.hcl: runs of one recipe, and what must hold of them.
+type TestFile struct {
+	Path   string
+	Recipe string // path of the recipe file or its folder
+	Runs   []*TestRun
+	File   *hcl.File // for diagnostics
+}
+
+// TestRun is one plan or apply of a test.
+type TestRun struct {
+	Name        string
+	Command     string         // "plan" or "apply"
+	Continues   string         // the earlier run whose run directory it uses; empty: a new one
+	ExpectError *regexp.Regexp // the run must end with an error that matches; nil: without one
+	Timeout     time.Duration  // of an apply
+	Vars        map[string]VarValue
+	Replace     []Replacement
+	Mocks       []Mock
+	Assertions  []Assertion
+	Range       hcl.Range
+}
+
+// Replacement runs every block of a plugin by another plugin of the same kind. A block keeps its address, the
+// meta-arguments that are not about its machine, and the arguments that the other plugin has too.
+type Replacement struct {
+	Kind         kind.Kind
+	Plugin, With string
+	Body         *hclsyntax.Body // arguments that take precedence over those of the recipe
+	File         *hcl.File
+	Range        hcl.Range
+}
+
+// Mock gives a block outputs without running it.
+type Mock struct {
+	Block   addr.Block // without a key: all instances
+	Outputs map[string]cty.Value
+	Range   hcl.Range
+}
+
+// Assertion is what must hold after a run.
+type Assertion struct {
+	Condition, Message hcl.Expression
+	Range              hcl.Range
+}
+
+// DefaultTestTimeout is how long an apply of a test may take.
+const DefaultTestTimeout = 5 * time.Minute
+
+// testParser collects what one test file declares.
+type testParser struct {
+	functions *hcl.EvalContext
+	file      *hcl.File
+	diags     hcl.Diagnostics
+}
+
+// LoadTest reads a test file. Its expressions may call functions; only assertions may refer to the recipe.
+func LoadTest(path string, environment []string) (*TestFile, hcl.Diagnostics) {
+	src, err := os.ReadFile(path)
+	if err != nil {
+		return &TestFile{Path: path}, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Test file not found",
+			Detail: upperFirst(err.Error()) + "."}}
+	}
+	return LoadTestSource(path, src, environment)
+}
+
+// LoadTestSource is LoadTest for a text that need not be on disk.
+func LoadTestSource(path string, src []byte, environment []string) (*TestFile, hcl.Diagnostics) {
+	t := &TestFile{Path: path, File: &hcl.File{Bytes: src}}
+	if d := unreadable(path, src); d != nil {
+		return t, hcl.Diagnostics{d}
+	}
+	file, diags := hclsyntax.ParseConfig(src, path, hcl.InitialPos)
+	t.File = file
+	body, ok := file.Body.(*hclsyntax.Body)
+	if diags.HasErrors() || !ok {
+		return t, diags
+	}
+	limits := &budget{}
+	limits.refill()
+	if diags := limits.guard(body); diags.HasErrors() {
+		return t, diags
+	}
+	functions := function.All(function.Options{Files: &function.Files{Dir: filepath.Dir(path)}, Template: limits.template,
+		Environ: environ(environment), Sensitive: Sensitive, Ephemeral: Ephemeral})
+	p := &testParser{functions: &hcl.EvalContext{Functions: functions}, file: file}
+	p.read(t, body)
+	return t, tidy(p.diags)
+}
+
+func (p *testParser) report(diags ...*hcl.Diagnostic) { p.diags = append(p.diags, diags...) }
+
+func (p *testParser) read(t *TestFile, body *hclsyntax.Body) {
+	t.Recipe = recipeOf(t.Path)
+	for _, attr := range sortedAttributes(body) {
+		if attr.Name != "recipe" {
+			p.report(unknownAttribute(attr, "a test file", []string{"recipe"}))
+			continue
+		}
+		if path := literalString(attr, &p.diags); path != "" && !filepath.IsAbs(path) {
+			t.Recipe = filepath.Join(filepath.Dir(t.Path), path)
+		} else if path != "" {
+			t.Recipe = path
+		}
+	}
+	common := &TestRun{Vars: map[string]VarValue{}}
+	for _, block := range body.Blocks {
+		switch {
+		case p.shared(common, block):
+		case block.Type != "run":
+			p.report(problem(block.TypeRange, "Unknown block", fmt.Sprintf(
+				"A test file contains run, variables, replace and mock, got %s.%s", block.Type,
+				didYouMean(block.Type, []string{"run", "variables", "replace", "mock"}))))
+		case len(block.Labels) != 1:
+			p.report(problem(header(block), "Wrong number of labels", `A run has one name: write run "name" { … }.`))
+		default:
+			t.Runs = append(t.Runs, p.run(t, block))
+		}
+	}
+	for _, r := range t.Runs {
+		r.inherit(common)
+	}
+	if len(t.Runs) == 0 && len(p.diags) == 0 {
+		p.report(problem(body.SrcRange, "No run", `The file tests nothing: add run "name" { … }.`))
+	}
+}
+
+// recipeOf is the recipe that a test file tests unless it names one: NAME.hcl of NAME.test.hcl, else its folder.
+func recipeOf(path string) string {
+	named := strings.TrimSuffix(path, ".test.hcl") + ".hcl"
+	if _, err := os.Stat(named); err == nil {
+		return named
+	}
+	return filepath.Dir(path)
+}
+
+// shared reads the blocks that a file and a run may contain.
+func (p *testParser) shared(r *TestRun, block *hclsyntax.Block) bool {
+	switch block.Type {
+	case "variables":
+		p.report(noBlocks(block.Body, "variables")...)
+		for _, attr := range sortedAttributes(block.Body) {
+			r.Vars[attr.Name] = VarValue{Value: p.value(attr), Source: "The test", Range: attr.Expr.Range()}
+		}
+	case "replace":
+		r.Replace = append(r.Replace, p.replacement(block)...)
+	case "mock":
+		r.Mocks = append(r.Mocks, p.mock(block)...)
+	default:
+		return false
+	}
+	return true
+}
+
+// inherit adds what a file says for all of its runs.
+func (r *TestRun) inherit(common *TestRun) {
+	for name, v := range common.Vars {
+		if _, ok := r.Vars[name]; !ok {
+			r.Vars[name] = v
+		}
+	}
+	r.Replace = append(r.Replace, common.Replace...) // the first that fits counts
+	r.Mocks = append(r.Mocks, common.Mocks...)
+}
+
+func (p *testParser) value(attr *hclsyntax.Attribute) cty.Value {
+	v, diags := attr.Expr.Value(p.functions)
+	p.report(placed(diags, attr.Expr.Range())...)
+	if diags.HasErrors() {
+		return noValue
+	}
+	return v
+}
+
+func (p *testParser) run(t *TestFile, block *hclsyntax.Block) *TestRun {
+	r := &TestRun{Name: block.Labels[0], Command: "apply", Timeout: DefaultTestTimeout, Vars: map[string]VarValue{},
+		Range: header(block)}
+	for _, earlier := range t.Runs {
+		if earlier.Name == r.Name {
+			p.report(problem(r.Range, "Declared twice", fmt.Sprintf("The run %q is already declared at %s. Rename one of them.",
+				r.Name, at2(earlier.Range))))
+		}
+	}
+	for _, attr := range sortedAttributes(block.Body) {
+		p.runAttribute(t, r, attr)
+	}
+	for _, inner := range block.Body.Blocks {
+		switch {
+		case p.shared(r, inner):
+		case inner.Type == "assert":
+			rule, diags := conditionBlock(inner)
+			if p.report(diags...); !diags.HasErrors() {
+				r.Assertions = append(r.Assertions,
+					Assertion{Condition: rule.condition.Expr, Message: rule.message.Expr, Range: header(inner)})
+			}
+		default:
+			p.report(problem(header(inner), "Unknown block", fmt.Sprintf(
+				"A run contains assert, variables, replace and mock, got %s.%s", inner.Type,
+				didYouMean(inner.Type, []string{"assert", "variables", "replace", "mock"}))))
+		}
+	}
+	return r
+}
+
+func (p *testParser) runAttribute(t *TestFile, r *TestRun, attr *hclsyntax.Attribute) {
+	at := attr.Expr.Range()
+	switch attr.Name {
+	case "command":
+		r.Command = hcl.ExprAsKeyword(attr.Expr)
+		if r.Command != "plan" && r.Command != "apply" {
+			p.report(problem(at, "Unknown command", "Write command = plan or command = apply, without quotes."))
+		}
+	case "continues":
+		r.Continues = literalString(attr, &p.diags)
+		for _, earlier := range t.Runs {
+			if earlier.Name == r.Continues {
+				return
+			}
+		}
+		names := make([]string, 0, len(t.Runs))
+		for _, earlier := range t.Runs {
+			names = append(names, earlier.Name)
+		}
+		p.report(problem(at, "Unknown run", fmt.Sprintf("There is no run %q before this one; there is %s.%s", r.Continues,
+			orNothing(names), didYouMean(r.Continues, names))))
+	case "expect_error":
+		var err error
+		if r.ExpectError, err = regexp.Compile(literalString(attr, &p.diags)); err != nil {
+			p.report(problem(at, "Invalid regular expression", upperFirst(err.Error())+"."))
+		}
+	case "timeout":
+		var err error
+		text := literalString(attr, &p.diags)
+		if r.Timeout, err = time.ParseDuration(text); text != "" && (err != nil || r.Timeout <= 0) {
+			p.report(problem(at, "Invalid duration", fmt.Sprintf(`Expected a duration such as "90s" or "5m", got %q.`, text)))
+		}
+	default:
+		p.report(unknownAttribute(attr, "a run block", []string{"command", "continues", "expect_error", "timeout"}))
+	}
+}
+
+func (p *testParser) replacement(block *hclsyntax.Block) []Replacement {
+	with := block.Body.Attributes["with"]
+	if len(block.Labels) != 2 || !kind.Kind(block.Labels[0]).Valid() || with == nil {
+		p.report(problem(header(block), "Incomplete block",
+			`Write replace "KIND" "PLUGIN" { with = "OTHER PLUGIN" }, for example replace "trainer" "grpo" { with = "tiny" }.`))
+		return nil
+	}
+	body := *block.Body
+	body.Attributes = hclsyntax.Attributes{}
+	for name, attr := range block.Body.Attributes {
+		if name != "with" {
+			body.Attributes[name] = attr
+		}
+	}
+	return []Replacement{{Kind: kind.Kind(block.Labels[0]), Plugin: block.Labels[1],
+		With: literalString(with, &p.diags), Body: &body, File: p.file, Range: header(block)}}
+}
+
+func (p *testParser) mock(block *hclsyntax.Block) []Mock {
+	if len(block.Labels) != 3 || !kind.Kind(block.Labels[0]).Valid() {
+		p.report(problem(header(block), "Incomplete block",
+			`Write mock "KIND" "PLUGIN" "NAME" { OUTPUT = VALUE }, for example mock "inference" "vllm" "policy" { … }.`))
+		return nil
+	}
+	p.report(noBlocks(block.Body, "mock")...)
+	m := Mock{Block: addr.Block{Kind: kind.Kind(block.Labels[0]), Plugin: block.Labels[1], Name: block.Labels[2]},
+		Outputs: map[string]cty.Value{}, Range: header(block)}
+	for _, attr := range sortedAttributes(block.Body) {
+		m.Outputs[attr.Name] = p.value(attr)
+	}
+	return []Mock{m}
+}
