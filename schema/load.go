@@ -103,7 +103,7 @@ func (p *evaluator) connect(root *module) []*node {
 	for _, m := range p.loader.modules {
 		nodes = append(nodes, m.nodes()...)
 	}
-	p.requirePaths()
+	p.require(root.source.path)
 	p.checkProgram()
 	lookups := map[blockName]*PluginSchema{}
 	for _, n := range nodes {
@@ -133,17 +133,26 @@ type Requirer interface {
 	Require(name, path string)
 }
 
-// requirePaths passes on the required plugins whose source is a path: "./bin/vllm", "../bin/vllm" or an absolute one.
-// A relative path is relative to the file that contains it.
-func (p *evaluator) requirePaths() {
-	r, ok := p.opts.Plugins.(Requirer)
-	if !ok {
-		return
-	}
+// PackageRequirer is an optional interface of Plugins, for the packages that a recipe names by the address of a
+// repository.
+type PackageRequirer interface {
+	// RequirePackage says that a plugin is the package that the lock of the recipe file names, unless dev_overrides say
+	// otherwise.
+	RequirePackage(recipe string, q RequiredPlugin)
+}
+
+// require passes on the required plugins. The source is a path: "./bin/vllm", "../bin/vllm" or an absolute one, where a
+// relative path is relative to the file that contains it; or the address of a repository of packages.
+func (p *evaluator) require(recipe string) {
+	r, paths := p.opts.Plugins.(Requirer)
+	locked, packages := p.opts.Plugins.(PackageRequirer)
 	for _, name := range sortedKeys(p.loader.required) {
 		q := p.loader.required[name]
 		path := q.Source
-		if !isPath(path) {
+		if isPackage(path) && packages {
+			locked.RequirePackage(recipe, q)
+		}
+		if !isPath(path) || !paths {
 			continue
 		}
 		if !filepath.IsAbs(path) {
@@ -156,6 +165,8 @@ func (p *evaluator) requirePaths() {
 func isPath(source string) bool {
 	return filepath.IsAbs(source) || strings.HasPrefix(source, "./") || strings.HasPrefix(source, "../")
 }
+
+func isPackage(source string) bool { return strings.HasPrefix(source, "oci://") }
 
 func (p *evaluator) lookup(n *node, known map[blockName]*PluginSchema) *PluginSchema {
 	if p.opts.Plugins == nil {

@@ -161,18 +161,18 @@ inference "vllm" "b" {}
 	}
 }
 
-func TestAPluginFromElsewhereIsNotFetched(t *testing.T) {
+func TestASourceThatIsNoAddressAndNoPath(t *testing.T) {
 	t.Parallel()
 	_, diags := schema.LoadSource("x.hcl", []byte(`
 recipe {
   required_plugins {
-    sglang = { source = "oci://host/sglang" }
+    sglang = { source = "docker://host/sglang" }
   }
 }
 inference "sglang" "a" {}
 `), schema.Options{Plugins: versioned{}})
 	if all := details(diags); !strings.Contains(all,
-		`source as "oci://host/sglang", which this version cannot fetch`) || !strings.Contains(all, `"./bin/sglang"`) {
+		`source as "docker://host/sglang": expected the address of a package`) || !strings.Contains(all, `"./bin/sglang"`) {
 		t.Errorf("got:\n%s", all)
 	}
 }

@@ -59,10 +59,11 @@ func (p *evaluator) checkPlugin(n *node, s *PluginSchema) {
 func (p *evaluator) missing(n *node, names []string) *hcl.Diagnostic {
 	text := fmt.Sprintf("There is no %s plugin %q; known are %s.%s ", n.block.kind, n.block.plugin, orNothing(names),
 		didYouMean(n.block.plugin, names))
-	if q, ok := p.loader.required[n.block.plugin]; ok && !isPath(q.Source) {
-		text += fmt.Sprintf(
-			"required_plugins gives its source as %q, which this version cannot fetch: get the binary yourself and "+
-				"write its path, source = \"./bin/%s\".", q.Source, q.Name)
+	if q, ok := p.loader.required[n.block.plugin]; ok && isPackage(q.Source) {
+		text += fmt.Sprintf("The package %s has a plugin of that name, of another kind.", q.Source)
+	} else if ok && !isPath(q.Source) {
+		text += fmt.Sprintf("required_plugins gives its source as %q: expected the address of a package, "+
+			"\"oci://HOST/PATH\", or the path of a binary, \"./bin/%s\".", q.Source, q.Name)
 	} else {
 		text += fmt.Sprintf(
 			"A plugin that is not built in is a separate binary, named by its path: recipe { required_plugins { %s "+

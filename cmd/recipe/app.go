@@ -9,6 +9,7 @@ import (
 	"github.com/recipe-rl/recipe/cmd/recipe/build"
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/engine/packages"
 )
 
 // app is where a command reads and writes, and which plugins it knows. Tests give their own.
@@ -31,9 +32,23 @@ func newApp(in io.Reader, out, err io.Writer, environ []string) *app {
 			return nil, err
 		}
 		catalog.Program, catalog.Pass = build.Read().Version, s.PassEnvironment
+		catalog.Store = packages.NewStore(packageDir())
 		return catalog, nil
 	})}
 }
+
+// resolver finds packages where the settings say.
+func (a *app) resolver() (packages.Resolver, error) {
+	r := packages.Resolver{Store: packages.NewStore(packageDir())}
+	s, err := readSettings(a.environ)
+	for _, m := range s.Mirrors {
+		r.Mirrors = append(r.Mirrors, packages.Mirror(m))
+	}
+	return r, err
+}
+
+// packageDir is where packages of plugins are stored; losing it costs a fetch.
+func packageDir() string { return filepath.Join(cacheDir(), "packages") }
 
 // cacheDir is where schemas of external plugins are kept; losing it costs time and nothing else.
 func cacheDir() string {

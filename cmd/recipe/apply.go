@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/engine/packages"
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/session"
@@ -30,6 +31,7 @@ type applyFlags struct {
 	keep    bool
 	detach  bool
 	asJSON  bool
+	locked  packages.Options
 }
 
 func newApply(a *app) *cobra.Command {
@@ -41,12 +43,22 @@ func newApply(a *app) *cobra.Command {
 to their end, then services stop in reverse order. Live blocks of an earlier apply are adopted; stopped jobs continue
 from their newest checkpoint. When another engine already owns the run, the change is sent to it.
 
+Plugins from packages that are not locked yet are fetched and locked first, as by recipe init.
+
 Ctrl-C drains: jobs write a checkpoint and end, and the run can be applied again. A second Ctrl-C, at least a second
 later, kills. SIGTERM drains and never kills. When the terminal is closed, the run continues as with --detach.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			saved, args, err := f.savedPlan(args)
 			if err != nil {
+				return err
+			}
+			file, err := recipeFile(args)
+			if err != nil {
+				return err
+			}
+			f.locked.Frozen = f.locked.Frozen || saved != nil
+			if err := a.lockPackages(cmd.Context(), file, "", f.locked, a.err); err != nil {
 				return err
 			}
 			s, err := a.open(cmd.Context(), &f.recipe, args, f.targets, f.asJSON)
@@ -107,6 +119,7 @@ later, kills. SIGTERM drains and never kills. When the terminal is closed, the r
 		"apply exactly the plan that recipe plan --out saved in this file, without asking; fails when the recipe, "+
 			"a plugin or the run has changed")
 	cmd.Flags().BoolVarP(&f.detach, "detach", "d", false, "run in a separate engine process and return")
+	addLocked(cmd, &f.locked.Frozen)
 	cmd.Flags().BoolVar(&f.keep, "keep", false,
 		"keep services running when the last job has ended, until the run is stopped")
 	return cmd

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/engine/packages"
 	"github.com/recipe-rl/recipe/engine/python"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
@@ -20,13 +21,19 @@ func newInit(a *app) *cobra.Command {
 	var (
 		recipe  recipeFlags
 		gpu     string
+		from    string
+		locked  packages.Options
 		timeout time.Duration
 		asJSON  bool
 	)
 	cmd := &cobra.Command{
 		Use:   "init [FILE]",
-		Short: "Create the Python environments of a recipe's blocks",
-		Long: `Create the Python environments of a recipe's blocks, with uv: for a block with runtime { requirements = … }
+		Short: "Fetch and lock a recipe's plugins, and create its Python environments",
+		Long: `Fetch the packages that required_plugins names by an oci:// source, check them, and write the versions and
+digests of all platforms to NAME.lock.hcl beside the recipe NAME.hcl. A plugin that is locked stays at its version;
+--upgrade chooses the newest allowed one. Commit the lock: everybody gets the same packages.
+
+Then create the Python environments of a recipe's blocks, with uv: for a block with runtime { requirements = … }
 with these, for a block without a runtime with the pinned packages of its plugin (vLLM for GPUs where there is one,
 else its build for CPUs). A block that names an interpreter or a virtual environment needs none. Environments are
 stored in the user's cache, shared by recipes with the same packages, and created once; a repeated call is cheap, also
@@ -51,6 +58,17 @@ installed with "-e ./mypkg" apply at the block's next start.`,
 			ctx, cancel := context.WithTimeoutCause(cmd.Context(), timeout,
 				fmt.Errorf("timed out after %s (--timeout)", timeout))
 			defer cancel()
+			file, err := recipeFile(args)
+			if err != nil {
+				return err
+			}
+			said := a.out
+			if asJSON {
+				said = a.err
+			}
+			if err := a.lockPackages(ctx, file, from, locked, said); err != nil {
+				return err
+			}
 			// The schema of a plugin that is a Python file is known once the packages that it imports are there.
 			made := map[string]bool{}
 			catalog.Prepare = func(p sdk.Packages) error { return prepareProject(ctx, a, p, made) }
@@ -81,6 +99,11 @@ installed with "-e ./mypkg" apply at the block's next start.`,
 	addJSON(cmd, &asJSON)
 	cmd.Flags().StringVar(&gpu, "gpu", "auto",
 		"packages for a machine with a GPU: auto, yes or no; yes on a login node whose jobs get one")
+	addLocked(cmd, &locked.Frozen)
+	cmd.Flags().BoolVar(&locked.Upgrade, "upgrade", false, "lock the newest versions that required_plugins allows")
+	cmd.MarkFlagsMutuallyExclusive("locked", "upgrade")
+	cmd.Flags().StringVar(&from, "from", "",
+		"take packages from this OCI `LAYOUT` (a folder or a .tar) only, which recipe plugin vendor, pull or build wrote")
 	cmd.Flags().DurationVar(&timeout, "timeout", time.Hour, "maximum duration")
 	return cmd
 }
@@ -88,8 +111,10 @@ installed with "-e ./mypkg" apply at the block's next start.`,
 // prepareProject locks the packages of a plugin that is a Python file, and makes its environment.
 func prepareProject(ctx context.Context, a *app, p sdk.Packages, made map[string]bool) error {
 	maker := python.Maker{Log: a.err, Dir: filepath.Dir(p.Project)}
-	if err := maker.Lock(ctx, p); err != nil {
-		return err
+	if !packages.NewStore(packageDir()).Contains(p.Project) { // a package has its lock, which is never changed
+		if err := maker.Lock(ctx, p); err != nil {
+			return err
+		}
 	}
 	e, _, err := interpreter.Of(sdk.Runtime{}, p, maker.Dir)
 	if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/cmd/recipe/reference"
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/engine/packages"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -18,11 +20,12 @@ import (
 func newPlugin(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plugin",
-		Short: "Show, create and test plugins",
+		Short: "Show, create, test and publish plugins",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPluginList(a), newPluginSchema(a), newPluginDocs(a), newPluginNew(a), newPluginTest(a))
+	cmd.AddCommand(newPluginList(a), newPluginSchema(a), newPluginDocs(a), newPluginNew(a), newPluginTest(a),
+		newPluginBuild(a), newPluginPush(a), newPluginPull(a), newPluginVendor(a))
 	return cmd
 }
 
@@ -30,10 +33,13 @@ func newPluginList(a *app) *cobra.Command {
 	var asJSON bool
 	var file string
 	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List every plugin with its kind, version and summary",
-		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		Use:   "list [oci://HOST/PATH]",
+		Short: "List every plugin with its kind, version and summary, or the versions of a package",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return a.listVersions(cmd.Context(), args[0], asJSON)
+			}
 			plugins, err := a.everyPlugin(file)
 			if err != nil {
 				return err
@@ -49,9 +55,31 @@ func newPluginList(a *app) *cobra.Command {
 	return cmd
 }
 
+// listVersions prints the versions of a package, newest first.
+func (a *app) listVersions(ctx context.Context, text string, asJSON bool) error {
+	source, err := packages.ParseSource(text)
+	if err != nil {
+		return err
+	}
+	r, err := a.resolver()
+	if err != nil {
+		return err
+	}
+	versions, err := r.Versions(ctx, source)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return view.JSON(a.out, versions)
+	}
+	_, err = fmt.Fprintln(a.out, strings.Join(versions, "\n"))
+	return err
+}
+
 // addPluginsOf adds the flag that names a recipe whose plugins are known, too.
 func addPluginsOf(cmd *cobra.Command, file *string) {
-	cmd.Flags().StringVarP(file, "recipe", "r", "", "also know the plugins that this recipe `FILE` names in required_plugins")
+	cmd.Flags().StringVarP(file, "recipe", "r", "",
+		"also know the plugins that this recipe `FILE` names in required_plugins")
 	_ = cmd.MarkFlagFilename("recipe", "hcl")
 }
 

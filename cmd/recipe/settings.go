@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2/hclsimple"
 
+	"github.com/recipe-rl/recipe/engine/packages"
 	"github.com/recipe-rl/recipe/sdk/protocol"
 )
 
@@ -25,6 +26,12 @@ type settings struct {
 	DevOverrides *struct {
 		Plugins map[string]string `hcl:",remain"`
 	} `hcl:"dev_overrides,block"`
+
+	// Mirrors are places from which packages are fetched instead of from their source.
+	Mirrors []struct {
+		Prefix   string `hcl:",label"`
+		Location string `hcl:"location"`
+	} `hcl:"mirror,block"`
 }
 
 // readSettings reads the file; one that is not there has no settings in it.
@@ -41,7 +48,8 @@ func readSettings(environ []string) (s settings, err error) {
 		return s,
 			fmt.Errorf(
 				"read the settings %s: %w; expected dev_overrides { NAME = \"PATH\" }, pass_environment = "+
-					"[\"NAME\", \"FAMILY_*\"] and policies = [\"PATH\"]", path, err)
+					"[\"NAME\", \"FAMILY_*\"], policies = [\"PATH\"] and mirror \"HOST/PATH\" { location = \"…\" }",
+				path, err)
 	}
 	if err := protocol.CheckEnvironmentNames(s.PassEnvironment); err != nil {
 		return s, fmt.Errorf("read the settings %s: pass_environment: %w", path, err)
@@ -51,6 +59,14 @@ func readSettings(environ []string) (s settings, err error) {
 			return to
 		}
 		return filepath.Join(filepath.Dir(path), to)
+	}
+	for i, m := range s.Mirrors {
+		if !packages.IsSource(m.Location) {
+			s.Mirrors[i].Location = relative(m.Location)
+		}
+		if err := packages.CheckMirror(packages.Mirror(s.Mirrors[i])); err != nil {
+			return s, fmt.Errorf("read the settings %s: %w", path, err)
+		}
 	}
 	for i, executable := range s.Policies {
 		s.Policies[i] = relative(executable)

@@ -19,6 +19,7 @@ import (
 type workshop struct {
 	t   *testing.T
 	dir string
+	env []string // added to that of the test
 }
 
 func newWorkshop(t *testing.T) *workshop {
@@ -38,6 +39,7 @@ func newWorkshop(t *testing.T) *workshop {
 func (w *workshop) command(args ...string) *exec.Cmd {
 	cmd := exec.Command("recipe", args...)
 	cmd.Dir = w.dir
+	cmd.Env = append(os.Environ(), w.env...)
 	return cmd
 }
 

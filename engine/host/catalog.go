@@ -12,6 +12,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/engine/packages"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment/script"
@@ -29,20 +30,26 @@ type Catalog struct {
 	// Prepare makes the Python environment of a plugin that is a Python file, when it has none. Nil: that is an error,
 	// whose remedy is `recipe init`.
 	Prepare func(sdk.Packages) error
+	Store   *packages.Store // where plugins from packages are; nil: such plugins cannot be used
 
 	builtins map[string]*sdk.Definition // by KIND/NAME
 	cacheDir string
 
 	mu        sync.Mutex
+	dev       map[string]bool                 // names that dev_overrides have
 	overrides map[string]string               // plugin name → path of its binary
+	packaged  map[string]packaged             // plugin name → its package, by the lock of the last recipe loaded
 	schemas   map[string]*schema.PluginSchema // by KIND/NAME, built-in
 	external  map[string]*external            // by path
-	sources   map[string]*external            // of Python files, by schema.PluginSchema.Source: all versions loaded
+	sources   map[string]*external            // of files and packages, by schema.PluginSchema.Source: all versions loaded
 }
 
 var (
-	_ schema.Plugins   = (*Catalog)(nil)
-	_ schema.Requirer  = (*Catalog)(nil)
+	_ schema.Plugins  = (*Catalog)(nil)
+	_ schema.Requirer = (*Catalog)(nil)
+
+	_ schema.PackageRequirer = (*Catalog)(nil)
+
 	_ schema.Program   = (*Catalog)(nil)
 	_ schema.Validator = (*Catalog)(nil)
 )
@@ -54,7 +61,7 @@ func NewCatalog(builtins []*sdk.Definition, overrides map[string]string, cacheDi
 	c := &Catalog{
 		builtins: map[string]*sdk.Definition{}, overrides: map[string]string{}, cacheDir: cacheDir,
 		schemas: map[string]*schema.PluginSchema{}, external: map[string]*external{},
-		sources: map[string]*external{},
+		sources: map[string]*external{}, dev: map[string]bool{}, packaged: map[string]packaged{},
 	}
 	for _, def := range builtins {
 		if c.builtins[def.ID()] != nil {
@@ -67,7 +74,7 @@ func NewCatalog(builtins []*sdk.Definition, overrides map[string]string, cacheDi
 		if err != nil {
 			return nil, fmt.Errorf("dev_overrides: %s = %q: %w", name, path, err)
 		}
-		c.overrides[name] = absolute
+		c.overrides[name], c.dev[name] = absolute, true
 	}
 	return c, nil
 }
@@ -82,8 +89,9 @@ func (c *Catalog) Require(name, path string) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, overridden := c.overrides[name]; !overridden {
+	if !c.dev[name] {
 		c.overrides[name] = path
+		delete(c.packaged, name)
 	}
 	if path = c.overrides[name]; script.IsFile(path) {
 		delete(c.external, path) // it is being edited: each loaded recipe gets it as it is then
@@ -153,7 +161,7 @@ func (c *Catalog) Names(k kind.Kind) []string {
 		}
 	}
 	c.mu.Lock()
-	named := slices.Collect(maps.Keys(c.overrides))
+	named := slices.AppendSeq(slices.Collect(maps.Keys(c.overrides)), maps.Keys(c.packaged))
 	c.mu.Unlock()
 	for _, name := range named {
 		if e, err := c.override(k, name); err == nil && e != nil {
@@ -196,6 +204,11 @@ func (c *Catalog) Command(k kind.Kind, name, source string) (argv, env []string,
 			return nil, nil, err
 		}
 	}
+	if e != nil && e.check != nil {
+		if err := e.check(); err != nil {
+			return nil, nil, err
+		}
+	}
 	if e != nil && e.file == nil {
 		return []string{e.path}, nil, nil
 	}
@@ -210,11 +223,17 @@ func (c *Catalog) Command(k kind.Kind, name, source string) (argv, env []string,
 	return argv, []string{variable}, err
 }
 
-// override returns the binary that dev_overrides name for a plugin; nil when there is none, or when it is of another
-// kind.
+// override returns the plugin that dev_overrides or a recipe name, by its path or by its package; nil when there is
+// none, or when it is of another kind.
 func (c *Catalog) override(k kind.Kind, name string) (*external, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if p, ok := c.packaged[name]; ok {
+		if p.err != nil || p.plugin.schema.Kind != k {
+			return nil, p.err
+		}
+		return p.plugin, nil
+	}
 	path, ok := c.overrides[name]
 	if !ok {
 		return nil, nil

@@ -28,12 +28,14 @@ type external struct {
 	path   string
 	schema *schema.PluginSchema
 
-	file *script.File    // of a Python file
-	def  *sdk.Definition // of a Python file
+	file  *script.File    // of a Python file
+	def   *sdk.Definition // of a Python file
+	check func() error    // of a plugin from a package: compares its files before they are run
 }
 
-// described is the cached description of a binary. The schemas are JSON from the plugin.
-type described struct {
+// Document is what is known of a plugin without running it. It is cached for a binary, and part of a package, whose
+// format is public. The schemas are JSON from the plugin.
+type Document struct {
 	Kind        string          `json:"kind"`
 	Name        string          `json:"name"`
 	Version     string          `json:"version"`
@@ -42,6 +44,8 @@ type described struct {
 	Outputs     json.RawMessage `json:"outputs"`
 	Environment []string        `json:"environment,omitempty"`
 	Prepares    bool            `json:"prepares,omitempty"`
+	// Python is set for an environment in a Python file.
+	Python *script.Packaged `json:"python,omitempty"`
 }
 
 // describeTimeout bounds the one start of a binary to learn its schema.
@@ -71,26 +75,6 @@ func loadExternal(path, cacheDir string) (*external, error) {
 	return e, nil
 }
 
-// loadFile describes an environment in a Python file. It runs the file only when it, or its lock, has changed.
-func (c *Catalog) loadFile(name, path string) (*external, error) {
-	environ := Environment(os.Environ(), c.Pass...)
-	f, err := script.Loader{Folder: filepath.Join(c.cacheDir, "environments"), Environ: environ, Prepare: c.Prepare}.
-		Load(context.Background(), name, path)
-	if err != nil {
-		return nil, err
-	}
-	def, err := f.Define()
-	if err != nil {
-		return nil, err
-	}
-	s := builtinSchema(def)
-	s.Source = f.Source()
-	if s.Digest, err = digestOf(s); err != nil {
-		return nil, err
-	}
-	return &external{path: path, schema: s, file: f, def: def}, nil
-}
-
 func fileDigest(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -109,14 +93,14 @@ func readDescribed(path, cached string) (*external, error) {
 	if err != nil {
 		return nil, err
 	}
-	var d described
+	var d Document
 	if err := json.Unmarshal(data, &d); err != nil {
 		return nil, err
 	}
 	return d.external(path)
 }
 
-func writeDescribed(cached string, d described) error {
+func writeDescribed(cached string, d Document) error {
 	data, err := json.Marshal(d)
 	if err != nil {
 		return err
@@ -127,7 +111,7 @@ func writeDescribed(cached string, d described) error {
 	return renameio.WriteFile(cached, data, 0o644, renameio.WithTempDir(filepath.Dir(cached)))
 }
 
-func (d described) external(path string) (*external, error) {
+func (d Document) external(path string) (*external, error) {
 	config, err := spec.Parse(d.Config)
 	if err != nil {
 		return nil, fmt.Errorf("the schema of its block: %w", err)
@@ -154,23 +138,23 @@ func (d described) external(path string) (*external, error) {
 }
 
 // describeBinary starts a binary, asks for its description, and ends it.
-func describeBinary(ctx context.Context, path string) (d described, err error) {
+func describeBinary(ctx context.Context, path string) (d Document, err error) {
 	dir, err := os.MkdirTemp("", "recipe-describe")
 	if err != nil {
-		return described{}, err
+		return Document{}, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	p, err := Launch(ctx, LaunchSpec{Name: filepath.Base(path), Block: path, Command: []string{path}, Dir: dir,
 		temporary: true})
 	if err != nil {
-		return described{}, err
+		return Document{}, err
 	}
 	defer func() { err = errors.Join(err, p.Exit(context.WithoutCancel(ctx))) }()
 	r, err := p.rpc.Describe(ctx, &pluginpb.DescribeRequest{})
 	if err != nil {
-		return described{}, p.failed("describe", err)
+		return Document{}, p.failed("describe", err)
 	}
-	return described{
+	return Document{
 		Kind: r.GetKind(), Name: r.GetName(), Version: r.GetVersion(), Summary: r.GetSummary(), Config: r.GetSchema(),
 		Outputs:     r.GetOutputs(),
 		Environment: r.GetEnvironmentVariables(),

@@ -17,12 +17,16 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
 )
 
 // uvVersion is the version to install if PATH has no uv.
 const uvVersion = "0.13.8"
+
+// creating is what a wait for the lock of an environment waits for.
+const creating = "another recipe init that creates the same environment"
 
 // Maker creates environments.
 type Maker struct {
@@ -36,7 +40,7 @@ func (m Maker) Prepare(ctx context.Context, e interpreter.Environment) (made boo
 	if err := os.MkdirAll(filepath.Dir(e.Dir), 0o700); err != nil {
 		return false, fmt.Errorf("create the folder of Python environments: %w", err)
 	}
-	unlock, err := lock(ctx, e.Dir+".lock")
+	unlock, err := private.Lock(ctx, e.Dir+".lock", creating)
 	if err != nil {
 		return false, err
 	}
@@ -125,7 +129,7 @@ func (m Maker) uv(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	unlock, err := lock(ctx, dir+".lock")
+	unlock, err := private.Lock(ctx, dir+".lock", creating)
 	if err != nil {
 		return "", err
 	}
@@ -169,35 +173,4 @@ func (m Maker) run(ctx context.Context, doing, program string, args ...string) e
 func lastLines(text string, n int) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
-}
-
-// lockEvery is how often a held lock is tried again.
-const lockEvery = 200 * time.Millisecond
-
-// lock waits for a lock file, which is released when its process ends.
-func lock(ctx context.Context, path string) (unlock func(), err error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("create the folder of Python environments: %w", err)
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock a Python environment: %w", err)
-	}
-	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			return func() { _ = f.Close() }, nil
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			_ = f.Close()
-			return nil, fmt.Errorf("lock %s: %w", path, err)
-		}
-		select {
-		case <-ctx.Done():
-			_ = f.Close()
-			return nil, fmt.Errorf("wait for another recipe init that creates the same environment (%s): %w", path,
-				context.Cause(ctx))
-		case <-time.After(lockEvery):
-		}
-	}
 }

@@ -25,7 +25,9 @@ type Saved struct {
 	File          string            `json:"recipe_file"`
 	Run           string            `json:"run_id,omitempty"` // of the run that it was made for; empty: a new one
 	Schemas       map[string]string `json:"schemas"`          // digest of each plugin's schema, by KIND/NAME
-	Plan          *plan.Plan        `json:"plan"`
+	// Sources are the packages and Python files of plugins that are not built in, with their digests, by KIND/NAME.
+	Sources map[string]string `json:"sources,omitempty"`
+	Plan    *plan.Plan        `json:"plan"`
 }
 
 // SaveAs writes a plan to a file that only its owner can read.
@@ -35,7 +37,7 @@ func (s *Session) SaveAs(path string, p *plan.Plan) error {
 		return err
 	}
 	b, err := json.MarshalIndent(Saved{FormatVersion: SavedVersion, File: s.Recipe.File, Run: rec.ID,
-		Schemas: schemas(s.Recipe), Plan: p}, "", "  ")
+		Schemas: schemas(s.Recipe), Sources: sources(s.Recipe), Plan: p}, "", "  ")
 	if err != nil {
 		return fmt.Errorf("save the plan: %w", err)
 	}
@@ -94,6 +96,12 @@ func (s *Session) Fits(saved *Saved, now *plan.Plan) error {
 			moved = append(moved, "the schema of plugin "+name+" has changed")
 		}
 	}
+	code := sources(s.Recipe)
+	for _, name := range slices.Sorted(maps.Keys(code)) {
+		if was := saved.Sources[name]; was != "" && was != code[name] {
+			moved = append(moved, fmt.Sprintf("plugin %s is now %s (saved: %s)", name, code[name], was))
+		}
+	}
 	if saved.Run != "" && saved.Run != runID {
 		moved = append(moved, "the run that it was made for no longer exists")
 	}
@@ -120,6 +128,16 @@ func schemas(r *schema.Recipe) map[string]string {
 	out := map[string]string{}
 	for _, b := range r.Blocks {
 		out[string(b.Addr.Kind)+"/"+b.Addr.Plugin] = b.Schema.Digest
+	}
+	return out
+}
+
+func sources(r *schema.Recipe) map[string]string {
+	out := map[string]string{}
+	for _, b := range r.Blocks {
+		if b.Schema.Source != "" {
+			out[string(b.Addr.Kind)+"/"+b.Addr.Plugin] = b.Schema.Source
+		}
 	}
 	return out
 }

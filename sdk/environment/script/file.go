@@ -130,8 +130,16 @@ func (f *File) save(folder string) error {
 			return err
 		}
 	}
+	return f.write(own)
+}
+
+// write writes the description to a folder.
+func (f *File) write(own string) error {
 	data, err := json.Marshal(f)
 	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(own, 0o700); err != nil {
 		return err
 	}
 	f.record = filepath.Join(own, "environment.json")
@@ -149,6 +157,39 @@ func Read(record string) (*File, error) {
 		return nil, fmt.Errorf("read %s: %w", record, err)
 	}
 	return f, nil
+}
+
+// Packaged is a Python file as a package has it: what it says of itself, so that it need not be run to be known.
+type Packaged struct {
+	File    string            `json:"file"`              // path of the file in the package
+	Project string            `json:"project,omitempty"` // path of the file that names its packages, see sdk.Packages
+	Files   map[string]string `json:"files"`             // digests, by path relative to the file's folder
+	Description
+}
+
+// Packaged returns what a package keeps of the file. folder is the root of the package.
+func (f *File) Packaged(folder string) (p Packaged, err error) {
+	p = Packaged{Files: f.Files, Description: f.Description}
+	if p.File, err = filepath.Rel(folder, f.Path); err == nil && f.Project != "" {
+		p.Project, err = filepath.Rel(folder, f.Project)
+	}
+	return p, err
+}
+
+// FromPackage returns the environment of a package whose files are below folder. digest identifies the package. It runs
+// nothing and reads none of the files.
+func (l Loader) FromPackage(name, folder, digest string, p Packaged) (*File, error) {
+	for _, path := range []string{p.File, p.Project} {
+		if path != "" && !filepath.IsLocal(path) {
+			return nil, fmt.Errorf("its description names %q, which is not below its folder", path)
+		}
+	}
+	f := &File{Name: name, Path: filepath.Join(folder, p.File), Digest: digestOf(name, folder, digest, pythonsdk.Digest()),
+		Files: p.Files, Description: p.Description}
+	if p.Project != "" {
+		f.Project = filepath.Join(folder, p.Project)
+	}
+	return f, f.write(filepath.Join(l.Folder, f.Digest[:32]))
 }
 
 // Record is the file from which Read reads it, in another process or an hour later.

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"io"
+	"log"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/registry"
+)
+
+// published is a workshop with a registry that has the environment of recipes/words.hcl as version 1.0.0, and the
+// recipe that requires it.
+func published(t *testing.T) (w *workshop, source string) {
+	t.Helper()
+	w = newWords(t)
+	w.env = []string{"XDG_CACHE_HOME=" + t.TempDir()}
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	source = "oci://" + strings.TrimPrefix(server.URL, "http://") + "/acme/words"
+	w.recipe("plugin", "push", "words.py", source+":1.0.0")
+	recipe, err := os.ReadFile(filepath.Join(w.dir, "quickstart.hcl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.write("quickstart.hcl", strings.NewReplacer(`source = "./words.py"`,
+		`source = "`+source+`", version = "~> 1.0"`, "steps         = 1000000", "steps         = 2").
+		Replace(string(recipe)))
+	if err := os.Rename(filepath.Join(w.dir, "words.py"), filepath.Join(w.dir, "elsewhere.py")); err != nil {
+		t.Fatal(err)
+	}
+	return w, source
+}
+
+// refused runs a command that must fail, and returns what it prints.
+func (w *workshop) refused(args ...string) string {
+	w.t.Helper()
+	out, err := w.command(args...).CombinedOutput()
+	if err == nil {
+		w.t.Errorf("recipe %s was not refused:\n%s", strings.Join(args, " "), out)
+	}
+	return string(out)
+}
+
+// TestAPackageFromBuildToApply: a plugin is published, locked by apply, which says so, and used.
+func TestAPackageFromBuildToApply(t *testing.T) {
+	t.Parallel()
+	w, source := published(t)
+	if out := w.refused("validate", "quickstart.hcl"); !strings.Contains(out, "it is not locked") {
+		t.Errorf("a plugin that is not locked:\n%s", out)
+	}
+	if out := w.refused("apply", "-y", "--locked", "quickstart.hcl"); !strings.Contains(out, "--locked") {
+		t.Errorf("apply --locked without a lock:\n%s", out)
+	}
+	if out := w.recipe("apply", "-y", "quickstart.hcl"); !strings.Contains(out,
+		"Locked plugin words at 1.0.0, from "+source) {
+		t.Errorf("apply does not say what it locked:\n%s", out)
+	}
+	if out := w.recipe("plugin", "list", source); out != "1.0.0\n" {
+		t.Errorf("plugin list: %q", out)
+	}
+}
+
+// TestASavedPlanIsBoundToTheLock: another version of a package is another plan.
+func TestASavedPlanIsBoundToTheLock(t *testing.T) {
+	t.Parallel()
+	w, source := published(t)
+	w.recipe("init", "quickstart.hcl")
+	w.recipe("plan", "quickstart.hcl", "--out", "saved.plan")
+	code, err := os.ReadFile(filepath.Join(w.dir, "elsewhere.py"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.write("words.py", string(code)+"\n# changed\n")
+	w.recipe("plugin", "push", "words.py", source+":1.1.0")
+	w.recipe("init", "--upgrade", "quickstart.hcl")
+	if out := w.refused("apply", "--plan", "saved.plan"); !strings.Contains(out, "plugin environment/words is now") {
+		t.Errorf("a saved plan with another lock:\n%s", out)
+	}
+}

@@ -1,0 +1,159 @@
+package packages
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// Push publishes a version of the package in a layout folder that `recipe plugin build` has written, and returns the
+// version and the digest of its index. An empty version means the only one there. A version that is published cannot be
+// changed.
+func (g Registries) Push(ctx context.Context, dir, version string, to Source) (pushed, digest string, err error) {
+	l, err := openLayout(dir, to)
+	if err != nil {
+		return "", "", err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	if version == "" {
+		tags, err := l.tags(ctx)
+		if err != nil {
+			return "", "", err
+		}
+		if len(tags) > 1 {
+			return "", "", &sdk.Error{Summary: fmt.Sprintf("%s has %d versions", dir, len(tags)),
+				Remedy: "name the one to publish: " + to.String() + ":" + versionOf(tags[0])}
+		}
+		version = versionOf(tags[0])
+	}
+	raw, err := l.index(ctx, version)
+	if err != nil {
+		return "", "", err
+	}
+	index, err := l.image(ctx, digestOf(raw))
+	if err != nil {
+		return "", "", err
+	}
+	r, err := openRemote(to.String(), g)
+	if err != nil {
+		return "", "", err
+	}
+	there, err := r.index(ctx, version)
+	var missing *notFoundError
+	switch {
+	case err != nil && !errors.As(err, &missing):
+		return "", "", err
+	case err == nil && digestOf(there) == digestOf(raw):
+		return version, digestOf(raw).String(), nil
+	case err == nil:
+		return "", "", &sdk.Error{Summary: fmt.Sprintf("%s already has version %s, with other content", to, version),
+			Detail: "there: " + digestOf(there).String() + "\nhere:  " + digestOf(raw).String(),
+			Remedy: "publish the change as a new version: locks refuse a version whose content has changed"}
+	}
+	err = remote.WriteIndex(r.name.Tag(tagOf(version)), index, g.options(ctx)...)
+	return version, digestOf(raw).String(), r.explain(ctx, "publish version "+version, err)
+}
+
+// Pull copies a version of a source, for all platforms, into a layout folder. digest is what the version must be;
+// empty: whatever it is now.
+func (r Resolver) Pull(ctx context.Context, source Source, version, digest, dir string) (err error) {
+	from, done, err := r.open(source)
+	if err != nil {
+		return err
+	}
+	defer done()
+	hash, err := v1.NewHash(digest)
+	if digest == "" {
+		raw, err := from.index(ctx, version)
+		if err != nil {
+			return err
+		}
+		if _, err := parseIndex(raw); err != nil {
+			return err
+		}
+		hash = digestOf(raw)
+	} else if err != nil {
+		return err
+	}
+	index, err := from.image(ctx, hash)
+	if err != nil {
+		return err
+	}
+	return WriteLayout(dir, source.repository+":"+tagOf(version), index)
+}
+
+// Vendor copies every package of a lock, for all platforms, into a layout: a folder, or a .tar of one.
+func (r Resolver) Vendor(ctx context.Context, l Lock, to string) (err error) {
+	dir := to
+	if strings.HasSuffix(to, ".tar") {
+		if dir, err = os.MkdirTemp(filepath.Dir(to), ".vendor-"); err != nil {
+			return fmt.Errorf("write the layout: %w", err)
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	}
+	for name, e := range l.Plugins {
+		source, err := ParseSource(e.Source)
+		if err != nil {
+			return err
+		}
+		if err := r.Pull(ctx, source, e.Version, e.Index, dir); err != nil {
+			return fmt.Errorf("plugin %s: %w", name, err)
+		}
+	}
+	if dir == to {
+		return nil
+	}
+	return writeTar(dir, to)
+}
+
+// writeTar writes the files of a folder, in the order of their names, without times and owners. The file is complete or
+// not there.
+func writeTar(dir, to string) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(to), ".vendor-*.tar")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", to, err)
+	}
+	defer func() { _ = os.Remove(f.Name()) }()
+	w := tar.NewWriter(f)
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		h := &tar.Header{Typeflag: tar.TypeReg, Name: filepath.ToSlash(name), Size: info.Size(), Mode: 0o644}
+		if err := w.WriteHeader(h); err != nil {
+			return err
+		}
+		content, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(w, content)
+		return errors.Join(err, content.Close())
+	})
+	if err = errors.Join(err, w.Close(), f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), to)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", to, err)
+	}
+	return nil
+}

@@ -1,0 +1,350 @@
+package packages
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/base64"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+)
+
+func isBlob(r *http.Request) bool {
+	return r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/")
+}
+
+// TestFaultsOfARegistry: each is an error that names it, and leaves no lock.
+func TestFaultsOfARegistry(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		fault func(w http.ResponseWriter, r *http.Request) bool
+		want  string
+	}{
+		"the connection is cut": {func(w http.ResponseWriter, r *http.Request) bool {
+			if !isBlob(r) {
+				return false
+			}
+			w.Header().Set("Content-Length", "1000")
+			_, _ = w.Write([]byte("half"))
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}, "unexpected EOF"},
+		"another blob": {func(w http.ResponseWriter, r *http.Request) bool {
+			if isBlob(r) {
+				_, _ = w.Write([]byte("something else"))
+			}
+			return isBlob(r)
+		}, "bytes"},
+		"another manifest": {func(w http.ResponseWriter, r *http.Request) bool {
+			if strings.Contains(r.URL.Path, "/manifests/sha256:") {
+				_, _ = w.Write([]byte(`{"schemaVersion":2}`))
+				return true
+			}
+			return false
+		}, "digest"},
+		"an endless blob": {func(w http.ResponseWriter, r *http.Request) bool {
+			for isBlob(r) && r.Context().Err() == nil {
+				if _, err := w.Write(make([]byte, 1<<16)); err != nil {
+					break
+				}
+			}
+			return isBlob(r)
+		}, "or more"},
+		"no access": {func(w http.ResponseWriter, _ *http.Request) bool {
+			w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return true
+		}, "docker login"},
+		"a broken server": {func(w http.ResponseWriter, r *http.Request) bool {
+			w.WriteHeader(http.StatusInternalServerError)
+			return true
+		}, "answered 500"},
+		"no such repository": {func(w http.ResponseWriter, _ *http.Request) bool {
+			w.WriteHeader(http.StatusNotFound)
+			return true
+		}, "has no"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			b.publish("1.0.0")
+			b.fault(c.fault)
+			_, err := b.init("", Options{})
+			b.refused(err, c.want, "")
+			b.fault(nil)
+			if _, err := b.init("", Options{}); err != nil {
+				t.Errorf("afterwards: %v", text(err))
+			}
+		})
+	}
+}
+
+// TestASlowDripIsGivenUp: a byte now and then is no transfer.
+func TestASlowDripIsGivenUp(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.publish("1.0.0")
+	b.resolver.Registries.Stall = 200 * time.Millisecond
+	b.fault(func(w http.ResponseWriter, r *http.Request) bool {
+		for isBlob(r) && r.Context().Err() == nil {
+			if _, err := w.Write([]byte("x")); err != nil {
+				break
+			}
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(10 * time.Millisecond) // the pace of the drip
+		}
+		return isBlob(r)
+	})
+	_, err := b.init("", Options{})
+	b.refused(err, "sent less than", "")
+}
+
+// TestCredentialsDoNotFollowARedirect to another host.
+func TestCredentialsDoNotFollowARedirect(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.publish("1.0.0")
+	var asked, leaked atomic.Int64
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		if r.Header.Get("Authorization") != "" {
+			leaked.Add(1)
+		}
+		resp, err := http.Get(b.server.URL + r.URL.Path + "?direct") //nolint:gosec,noctx // of the test
+		if err != nil {
+			return
+		}
+		defer func() { _ = resp.Body.Close() }()
+		var body bytes.Buffer
+		_, _ = body.ReadFrom(resp.Body)
+		_, _ = w.Write(body.Bytes())
+	}))
+	defer elsewhere.Close()
+	want := "Basic " + base64.StdEncoding.EncodeToString([]byte("user:secret"))
+	b.resolver.Registries.Keychain = oneAccount{}
+	b.fault(func(w http.ResponseWriter, r *http.Request) bool {
+		switch {
+		case r.URL.RawQuery == "direct":
+			return false
+		case r.Header.Get("Authorization") != want:
+			w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
+			w.WriteHeader(http.StatusUnauthorized)
+		case isBlob(r):
+			http.Redirect(w, r, strings.Replace(elsewhere.URL, "127.0.0.1", "localhost", 1)+r.URL.Path,
+				http.StatusTemporaryRedirect)
+		default:
+			return false
+		}
+		return true
+	})
+	if _, err := b.init("", Options{}); err != nil {
+		t.Fatal(text(err))
+	}
+	if asked.Load() == 0 || leaked.Load() > 0 {
+		t.Errorf("%d requests were redirected, %d with credentials", asked.Load(), leaked.Load())
+	}
+}
+
+type oneAccount struct{}
+
+func (oneAccount) Resolve(authn.Resource) (authn.Authenticator, error) {
+	return &authn.Basic{Username: "user", Password: "secret"}, nil
+}
+
+// hostile is an archive with entries that no tool of ours writes.
+func hostile(t testing.TB, entries ...zip.FileHeader) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	for i := range entries {
+		w, err := z.CreateHeader(&entries[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(entries[i].Name, "/") {
+			continue
+		}
+		if _, err := w.Write([]byte("/etc/passwd")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func entry(name string, mode fs.FileMode) zip.FileHeader {
+	h := zip.FileHeader{Name: name, Method: zip.Deflate}
+	h.SetMode(mode)
+	return h
+}
+
+func folder(name string) zip.FileHeader { return entry(name, 0o755|fs.ModeDir) }
+
+func TestHostileArchives(t *testing.T) {
+	t.Parallel()
+	for name, archive := range map[string][]byte{
+		"above":              hostile(t, entry("../x", 0o644)),
+		"above, inside":      hostile(t, entry("a/../../x", 0o644)),
+		"absolute":           hostile(t, entry("/tmp/x", 0o644)),
+		"a backslash":        hostile(t, entry(`..\x`, 0o644)),
+		"a drive":            hostile(t, entry("C:x", 0o644)),
+		"a link":             hostile(t, entry("x", 0o777|fs.ModeSymlink)),
+		"through a link":     hostile(t, entry("x", 0o777|fs.ModeSymlink), entry("x/y", 0o644)),
+		"a device":           hostile(t, entry("x", 0o644|fs.ModeDevice)),
+		"a pipe":             hostile(t, entry("x", 0o644|fs.ModeNamedPipe)),
+		"a socket":           hostile(t, entry("x", 0o644|fs.ModeSocket)),
+		"twice":              hostile(t, entry("x", 0o644), entry("x", 0o755)),
+		"a file as folder":   hostile(t, entry("x", 0o644), entry("x/y", 0o644)),
+		"too large":          hostile(t, entry("x", 0o644), entry("y", 0o644), entry("z", 0o644)),
+		"too many":           hostile(t, entry("a", 0o644), folder("b/"), folder("c/"), folder("d/"), folder("e/")),
+		"a line break":       hostile(t, entry("x\ny", 0o644)),
+		"not its short form": hostile(t, entry("a//x", 0o644)),
+		"no archive":         []byte("PK nothing"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			outer := t.TempDir()
+			dir := filepath.Join(outer, "in")
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := extract(bytes.NewReader(archive), int64(len(archive)), dir, limits{bytes: 30, files: 4}); err == nil {
+				t.Error("it was unpacked")
+			}
+			if entries, err := os.ReadDir(outer); err != nil || len(entries) != 1 {
+				t.Errorf("outside of the folder: %v, %v", entries, err)
+			}
+		})
+	}
+}
+
+func TestModesAreNormalised(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	archive := hostile(t, entry("a", 0o777|fs.ModeSetuid), entry("b", 0o666), entry("c", 0o007))
+	if err := extract(bytes.NewReader(archive), int64(len(archive)), dir, limits{bytes: 1000, files: 9}); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]fs.FileMode{"a": 0o555, "b": 0o444, "c": 0o444} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode() != want {
+			t.Errorf("%s has mode %v, %v; want %v", name, info.Mode(), err, want)
+		}
+	}
+}
+
+// FuzzExtract: whatever an archive has, nothing appears outside of the folder, only plain files are in it, and they are
+// those of the archive.
+func FuzzExtract(f *testing.F) {
+	good, err := archive(program("1.0.0"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add(hostile(f, entry("../x", 0o644), entry("l", 0o777|fs.ModeSymlink)))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		outer := t.TempDir()
+		dir := filepath.Join(outer, "in")
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		limit := limits{bytes: 1 << 20, files: 100}
+		err := extract(bytes.NewReader(data), int64(len(data)), dir, limit)
+		if entries, rerr := os.ReadDir(outer); rerr != nil || len(entries) != 1 {
+			t.Fatalf("outside of the folder: %v, %v", entries, rerr)
+		}
+		total := int64(0)
+		if werr := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			info, err := d.Info()
+			if err == nil && !info.Mode().IsRegular() {
+				t.Errorf("%s is %v", path, info.Mode())
+			}
+			total += info.Size()
+			return err
+		}); werr != nil {
+			t.Fatal(werr)
+		}
+		if total > limit.bytes+1 {
+			t.Errorf("%d bytes were written", total)
+		}
+		if err == nil {
+			if err := compare(bytes.NewReader(data), int64(len(data)), dir); err != nil {
+				t.Errorf("what was unpacked differs: %v", err)
+			}
+		}
+	})
+}
+
+// FuzzLock: no lock makes the reader fail, and what it has read it writes so that it is read as the same.
+func FuzzLock(f *testing.F) {
+	digest := "sha256:" + strings.Repeat("0a", 32)
+	f.Add((Lock{Plugins: map[string]Entry{"words": {Source: "oci://registry.example.com/acme/words", Version: "1.0.0",
+		Index: digest, Schema: digest, Platforms: map[string]Platform{"linux/amd64": {Manifest: digest, Files: digest}}}},
+	}).Bytes())
+	f.Fuzz(func(t *testing.T, data []byte) {
+		l, err := parseLock("x.lock.hcl", data)
+		if err != nil {
+			return
+		}
+		again, err := parseLock("x.lock.hcl", l.Bytes())
+		if err != nil || !bytes.Equal(again.Bytes(), l.Bytes()) {
+			t.Errorf("%v\n%s\nis read as\n%s", err, l.Bytes(), again.Bytes())
+		}
+	})
+}
+
+// FuzzManifests: what a registry sends is refused or used, never a panic.
+func FuzzManifests(f *testing.F) {
+	index := build(f, "1.0.0", nil)
+	raw, err := index.RawManifest()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(raw)
+	f.Add([]byte(`{"artifactType":"application/vnd.recipe.plugin.v1","manifests":[{}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if v, err := parseIndex(data); err == nil {
+			_, _ = v.targets()
+		}
+		_, _ = parseTarget(data)
+		_, _ = parseManifest(data)
+	})
+}
+
+// A repository may change between two requests: what was chosen by its digest is what is fetched.
+func TestATagThatMovesWhileItIsFetched(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.publish("1.0.0")
+	first, err := build(t, "1.0.0", nil).Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var once atomic.Bool
+	b.fault(func(_ http.ResponseWriter, r *http.Request) bool {
+		if strings.Contains(r.URL.Path, "/manifests/sha256:") && once.CompareAndSwap(false, true) {
+			go b.fault(nil)
+			b.put("1.0.0", build(t, "1.0.0", func(c *Build) { c.Docs = "# other\n" }))
+		}
+		return false
+	})
+	if _, err := b.init("", Options{}); err != nil {
+		t.Fatal(text(err))
+	}
+	l, err := ReadLock(LockFile(b.recipe))
+	if err != nil || l.Plugins["words"].Index != first.String() {
+		t.Errorf("locked %s, %v; want %s, which was read first", l.Plugins["words"].Index, err, first)
+	}
+}

@@ -1,0 +1,232 @@
+package packages
+
+import (
+	"archive/tar"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/match"
+)
+
+// IsLayout says whether a path is an OCI layout: a folder, or a .tar of one.
+func IsLayout(path string) bool {
+	if strings.HasSuffix(path, ".tar") {
+		return true
+	}
+	_, err := os.Stat(filepath.Join(path, "oci-layout"))
+	return err == nil
+}
+
+// layoutRepository is the packages of one source in an OCI layout.
+type layoutRepository struct {
+	path   string
+	source Source
+	open   func(name string) (io.ReadCloser, error)
+	close  func() error
+}
+
+// openLayout opens the part of a layout that belongs to a source. The caller closes it.
+func openLayout(path string, source Source) (*layoutRepository, error) {
+	l := &layoutRepository{path: path, source: source}
+	if !strings.HasSuffix(path, ".tar") {
+		root, err := os.OpenRoot(path)
+		if err != nil {
+			return nil, fmt.Errorf("open the layout: %w", err)
+		}
+		l.open, l.close = func(name string) (io.ReadCloser, error) { return root.Open(name) }, root.Close
+		return l, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open the layout: %w", err)
+	}
+	files, err := tarFiles(f)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("read the layout %s: %w", path, err), f.Close())
+	}
+	l.close = f.Close
+	l.open = func(name string) (io.ReadCloser, error) {
+		section, ok := files[name]
+		if !ok {
+			return nil, os.ErrNotExist
+		}
+		return io.NopCloser(io.NewSectionReader(f, section.offset, section.size)), nil
+	}
+	return l, nil
+}
+
+type section struct{ offset, size int64 }
+
+// tarFiles finds the regular files of a tar, without unpacking it.
+func tarFiles(f *os.File) (map[string]section, error) {
+	files := map[string]section{}
+	for t := tar.NewReader(f); ; {
+		h, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			return files, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(files) >= maxFiles {
+			return nil, fmt.Errorf("it has more than %d files", maxFiles)
+		}
+		if h.Typeflag != tar.TypeReg {
+			continue
+		}
+		offset, err := f.Seek(0, io.SeekCurrent)
+		if err != nil {
+			return nil, err
+		}
+		files[strings.TrimPrefix(h.Name, "./")] = section{offset: offset, size: h.Size}
+	}
+}
+
+func (l *layoutRepository) String() string { return l.path }
+
+func (l *layoutRepository) read(name string) ([]byte, error) {
+	r, err := l.open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = r.Close() }()
+	return readAll(r, maxManifest)
+}
+
+func (l *layoutRepository) entries() ([]v1.Descriptor, error) {
+	raw, err := l.read("index.json")
+	if err != nil {
+		return nil, fmt.Errorf("read the layout %s: %w", l.path, err)
+	}
+	var m v1.IndexManifest
+	if err := json.Unmarshal(raw, &m); err != nil {
+		return nil, fmt.Errorf("read the layout %s: %w", l.path, err)
+	}
+	return m.Manifests, nil
+}
+
+// tagIn is the tag of an entry for this source; empty: it is of another. The layout that `recipe plugin build` writes
+// has one package, whose source is not known yet.
+func (l *layoutRepository) tagIn(d v1.Descriptor) string {
+	ref := d.Annotations[refName]
+	if repository, tag, ok := cutLast(ref, ":"); ok {
+		if repository != l.source.repository {
+			return ""
+		}
+		return tag
+	}
+	return ref
+}
+
+func cutLast(s, sep string) (before, after string, ok bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}
+
+func (l *layoutRepository) tags(context.Context) ([]string, error) {
+	entries, err := l.entries()
+	if err != nil {
+		return nil, err
+	}
+	var tags []string
+	for _, d := range entries {
+		if tag := l.tagIn(d); tag != "" {
+			tags = append(tags, tag)
+		}
+	}
+	if len(tags) == 0 {
+		return nil, &notFoundError{what: "package of " + l.source.String(), where: "the layout " + l.path}
+	}
+	return tags, nil
+}
+
+func (l *layoutRepository) index(ctx context.Context, version string) ([]byte, error) {
+	entries, err := l.entries()
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range entries {
+		if l.tagIn(d) == tagOf(version) {
+			return readManifest(ctx, l, d.Digest)
+		}
+	}
+	return nil, &notFoundError{what: "version " + version, where: "the layout " + l.path}
+}
+
+func (l *layoutRepository) manifest(_ context.Context, digest v1.Hash) ([]byte, error) {
+	data, err := l.read(blobPath(digest))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, &notFoundError{what: digest.String(), where: "the layout " + l.path}
+	}
+	return data, err
+}
+
+func (l *layoutRepository) blob(_ context.Context, digest v1.Hash) (io.ReadCloser, error) {
+	r, err := l.open(blobPath(digest))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, &notFoundError{what: digest.String(), where: "the layout " + l.path}
+	}
+	return r, err
+}
+
+func (l *layoutRepository) image(_ context.Context, digest v1.Hash) (v1.ImageIndex, error) {
+	all, err := layout.ImageIndexFromPath(l.path)
+	if err != nil {
+		return nil, fmt.Errorf("read the layout %s (a .tar must be unpacked first): %w", l.path, err)
+	}
+	return all.ImageIndex(digest)
+}
+
+func (l *layoutRepository) referrers(ctx context.Context, digest v1.Hash) ([]v1.Descriptor, error) {
+	entries, err := l.entries()
+	if err != nil {
+		return nil, err
+	}
+	var out []v1.Descriptor
+	for _, d := range entries {
+		if l.tagIn(d) != "" {
+			continue
+		}
+		raw, err := readManifest(ctx, l, d.Digest)
+		if err != nil {
+			return nil, err
+		}
+		var m v1.Manifest
+		if err := json.Unmarshal(raw, &m); err == nil && m.Subject != nil && m.Subject.Digest == digest {
+			out = append(out, d)
+		}
+	}
+	return out, nil
+}
+
+func blobPath(digest v1.Hash) string { return "blobs/" + digest.Algorithm + "/" + digest.Hex }
+
+// WriteLayout adds an index to the OCI layout in a folder, which is made when it is not there, under a reference: a
+// version, or REPOSITORY:VERSION. It replaces what has this reference.
+func WriteLayout(dir, reference string, index v1.ImageIndex) error {
+	path, err := layout.FromPath(dir)
+	if err != nil {
+		if entries, readErr := os.ReadDir(dir); readErr == nil && len(entries) > 0 {
+			return fmt.Errorf("%s is a folder of something else: name a new folder, or one with an OCI layout", dir)
+		}
+		if path, err = layout.Write(dir, empty.Index); err != nil {
+			return fmt.Errorf("write the layout: %w", err)
+		}
+	}
+	if err := path.ReplaceIndex(index, match.Annotation(refName, reference),
+		layout.WithAnnotations(map[string]string{refName: reference})); err != nil {
+		return fmt.Errorf("write the layout: %w", err)
+	}
+	return nil
+}

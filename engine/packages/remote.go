@@ -1,0 +1,142 @@
+package packages
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// Stall is how long a registry may send nothing before a transfer is given up.
+const Stall = 30 * time.Second
+
+// Registries is how registries are reached. The zero value uses the docker configuration of this user for credentials.
+type Registries struct {
+	Transport http.RoundTripper // nil: remote.DefaultTransport
+	Keychain  authn.Keychain    // nil: authn.DefaultKeychain
+	Stall     time.Duration     // 0: Stall
+	Retry     time.Duration     // wait before the first of two retries; 0: one second
+}
+
+func (g Registries) options(ctx context.Context) []remote.Option {
+	base := g.Transport
+	if base == nil {
+		base = remote.DefaultTransport
+	}
+	keychain := g.Keychain
+	if keychain == nil {
+		keychain = authn.DefaultKeychain
+	}
+	stall, retry := g.Stall, g.Retry
+	if stall == 0 {
+		stall = Stall
+	}
+	if retry == 0 {
+		retry = time.Second
+	}
+	return []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(keychain),
+		remote.WithTransport(&stallTransport{base: base, stall: stall}), remote.WithUserAgent("recipe"),
+		remote.WithRetryBackoff(remote.Backoff{Duration: retry, Factor: 3, Jitter: 0.1, Steps: 3})}
+}
+
+// registryRepository is a repository of a registry.
+type registryRepository struct {
+	name       name.Repository
+	registries Registries
+}
+
+func openRemote(location string, registries Registries) (*registryRepository, error) {
+	s, err := ParseSource(location)
+	if err != nil {
+		return nil, err
+	}
+	n, err := name.NewRepository(s.repository, name.StrictValidation)
+	return &registryRepository{name: n, registries: registries}, err
+}
+
+func (r *registryRepository) String() string { return scheme + r.name.Name() }
+
+func (r *registryRepository) tags(ctx context.Context) ([]string, error) {
+	tags, err := remote.List(r.name, r.registries.options(ctx)...)
+	return tags, r.explain(ctx, "list the versions", err)
+}
+
+func (r *registryRepository) index(ctx context.Context, version string) ([]byte, error) {
+	d, err := remote.Get(r.name.Tag(tagOf(version)), r.registries.options(ctx)...)
+	if err != nil {
+		return nil, r.explain(ctx, "read version "+version, err)
+	}
+	return d.Manifest, nil
+}
+
+func (r *registryRepository) manifest(ctx context.Context, digest v1.Hash) ([]byte, error) {
+	d, err := remote.Get(r.name.Digest(digest.String()), r.registries.options(ctx)...)
+	if err != nil {
+		return nil, r.explain(ctx, "read manifest "+digest.String(), err)
+	}
+	return d.Manifest, nil
+}
+
+func (r *registryRepository) blob(ctx context.Context, digest v1.Hash) (io.ReadCloser, error) {
+	l, err := remote.Layer(r.name.Digest(digest.String()), r.registries.options(ctx)...)
+	if err != nil {
+		return nil, r.explain(ctx, "fetch "+digest.String(), err)
+	}
+	body, err := l.Compressed()
+	return body, r.explain(ctx, "fetch "+digest.String(), err)
+}
+
+func (r *registryRepository) image(ctx context.Context, digest v1.Hash) (v1.ImageIndex, error) {
+	i, err := remote.Index(r.name.Digest(digest.String()), r.registries.options(ctx)...)
+	return i, r.explain(ctx, "fetch "+digest.String(), err)
+}
+
+func (r *registryRepository) referrers(ctx context.Context, digest v1.Hash) ([]v1.Descriptor, error) {
+	// The registry without the referrers API has them under a tag, which package remote reads then.
+	idx, err := remote.Referrers(r.name.Digest(digest.String()), r.registries.options(ctx)...)
+	if err != nil {
+		return nil, r.explain(ctx, "list the signatures", err)
+	}
+	m, err := idx.IndexManifest()
+	if err != nil {
+		return nil, err
+	}
+	return m.Manifests, nil
+}
+
+// explain adds the remedy for what registries answer.
+func (r *registryRepository) explain(ctx context.Context, doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return fmt.Errorf("%s of %s: %w", doing, r, cause)
+	}
+	var answered *transport.Error
+	if !errors.As(err, &answered) {
+		return &sdk.Error{Summary: fmt.Sprintf("could not %s of %s", doing, r), Detail: err.Error(), Err: err,
+			Remedy: "check that the registry can be reached, then try again: what has been fetched is kept; " +
+				"a mirror in the settings, or --from with a vendored layout, needs no registry"}
+	}
+	switch answered.StatusCode {
+	case http.StatusNotFound:
+		return &notFoundError{what: doing, where: r.String()}
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return &sdk.Error{Summary: fmt.Sprintf("could not %s of %s: the registry refused access (%d)", doing, r,
+			answered.StatusCode), Detail: answered.Error(), Err: err,
+			Remedy: "log in with docker login " + r.name.RegistryStr() + ", or another program that writes the docker " +
+				"configuration or is a credential helper; check that the account may use this repository"}
+	}
+	return &sdk.Error{Summary: fmt.Sprintf("could not %s of %s: the registry answered %d", doing, r, answered.StatusCode),
+		Detail: answered.Error(), Err: err, Remedy: "try again later; what has been fetched is kept"}
+}

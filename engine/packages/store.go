@@ -1,0 +1,205 @@
+package packages
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/recipe-rl/recipe/engine/private"
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// Store keeps the blobs of packages, and the trees of their files, by digest. It is shared by the runs of this user.
+// Whatever is in it is checked against a digest of the lock before it is used, so losing or damaging it costs a fetch
+// and nothing else.
+type Store struct{ dir string }
+
+// NewStore uses a folder, which is made when something is first stored.
+func NewStore(dir string) *Store { return &Store{dir: dir} }
+
+// Contains says whether a path lies in the tree of a package.
+func (s *Store) Contains(path string) bool {
+	rel, err := filepath.Rel(filepath.Join(s.dir, "trees"), path)
+	return err == nil && filepath.IsLocal(rel)
+}
+
+func (s *Store) blobFile(digest v1.Hash) string {
+	return filepath.Join(s.dir, filepath.FromSlash(blobPath(digest)))
+}
+
+// document reads a blob of at most limit bytes, and checks it. The error is fs.ErrNotExist when it is not stored.
+func (s *Store) document(digest v1.Hash, limit int64) ([]byte, error) {
+	f, err := os.Open(s.blobFile(digest))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	data, err := readAll(f, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read the stored blob %s: %w", digest, err)
+	}
+	return data, checkDigest(data, digest)
+}
+
+// put stores what r gives under its digest, in one step: a blob is complete, or not there. Two that store the same blob
+// do not disturb each other.
+func (s *Store) put(digest v1.Hash, size int64, r io.Reader) (err error) {
+	file := s.blobFile(digest)
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return fmt.Errorf("make the store of packages: %w", err)
+	}
+	temp, err := os.CreateTemp(filepath.Dir(file), ".new-")
+	if err != nil {
+		return fmt.Errorf("store %s: %w", digest, err)
+	}
+	defer func() { _ = os.Remove(temp.Name()) }() // nothing is left under that name after the rename
+	sum := sha256.New()
+	n, err := io.Copy(io.MultiWriter(temp, sum), io.LimitReader(r, size+1))
+	if err == nil && n != size {
+		err = fmt.Errorf("expected %d bytes, got %d%s", size, n, orMore(n > size))
+	}
+	if have := digestSum(sum); err == nil && have != digest {
+		err = &DigestError{Want: digest.String(), Have: have.String()}
+	}
+	if err == nil {
+		err = temp.Sync()
+	}
+	if err = errors.Join(err, temp.Close()); err != nil {
+		return fmt.Errorf("store %s: %w", digest, err)
+	}
+	if err := os.Rename(temp.Name(), file); err != nil {
+		return fmt.Errorf("store %s: %w", digest, err)
+	}
+	return private.SyncDir(filepath.Dir(file))
+}
+
+func orMore(more bool) string {
+	if more {
+		return " or more"
+	}
+	return ""
+}
+
+// fetch makes sure that a blob is stored and whole.
+func (s *Store) fetch(ctx context.Context, from repository, d v1.Descriptor) error {
+	if s.whole(d) {
+		return nil
+	}
+	r, err := from.blob(ctx, d.Digest)
+	if err != nil {
+		return err
+	}
+	err = s.put(d.Digest, d.Size, r)
+	return errors.Join(err, r.Close())
+}
+
+// whole says that a blob is stored with the content that its digest promises.
+func (s *Store) whole(d v1.Descriptor) bool {
+	f, err := os.Open(s.blobFile(d.Digest))
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }()
+	return hashes(f, d.Digest) == nil
+}
+
+func hashes(f *os.File, want v1.Hash) error {
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return err
+	}
+	if have := digestSum(sum); have != want {
+		return &DigestError{Want: want.String(), Have: have.String()}
+	}
+	return nil
+}
+
+func (s *Store) tree(files v1.Hash) string { return filepath.Join(s.dir, "trees", files.Hex) }
+
+// checkedTree returns the folder with the files of an archive, after it has compared each with the archive, and the
+// archive with its digest.
+func (s *Store) checkedTree(files v1.Hash) (string, error) {
+	f, err := os.Open(s.blobFile(files))
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	if err := hashes(f, files); err != nil {
+		return "", err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	return s.tree(files), compare(f, info.Size(), s.tree(files))
+}
+
+// unpack makes the tree of an archive that is stored, unless it is there as it should be. Concurrent callers make it
+// once; a part that a killed one left is removed.
+func (s *Store) unpack(ctx context.Context, files v1.Hash) (err error) {
+	if _, err := s.checkedTree(files); err == nil {
+		return nil
+	}
+	trees := filepath.Dir(s.tree(files))
+	if err := os.MkdirAll(trees, 0o700); err != nil {
+		return fmt.Errorf("make the store of packages: %w", err)
+	}
+	unlock, err := private.Lock(ctx, s.tree(files)+".lock", "another recipe that unpacks the same package")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if _, err := s.checkedTree(files); err == nil {
+		return nil
+	}
+	leftovers, err := filepath.Glob(s.tree(files) + ".new-*")
+	if err != nil {
+		return err
+	}
+	for _, dir := range append(leftovers, s.tree(files)) {
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("remove an incomplete or changed package: %w", err)
+		}
+	}
+	f, err := os.Open(s.blobFile(files))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	if err := hashes(f, files); err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	temp, err := os.MkdirTemp(trees, files.Hex+".new-")
+	if err != nil {
+		return err
+	}
+	if err := extract(f, info.Size(), temp, limits{bytes: maxExtracted, files: maxFiles}); err != nil {
+		return errors.Join(fmt.Errorf("unpack: %w", err), os.RemoveAll(temp))
+	}
+	if err := os.Rename(temp, s.tree(files)); err != nil {
+		return errors.Join(err, os.RemoveAll(temp))
+	}
+	return private.SyncDir(trees)
+}
+
+// damaged is the error for a store that does not have what the lock says.
+func damaged(name string, err error) error {
+	e := &sdk.Error{Summary: "the package of plugin " + name + " is not as the lock says", Detail: err.Error(), Err: err,
+		Remedy: "run recipe init, which fetches it again"}
+	if errors.Is(err, fs.ErrNotExist) {
+		e.Summary, e.Detail = "the package of plugin "+name+" has not been fetched on this machine", ""
+		e.Remedy = "run recipe init, which fetches what the lock says"
+	}
+	return e
+}
