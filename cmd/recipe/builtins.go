@@ -14,6 +14,7 @@ import (
 	"github.com/recipe-rl/recipe/plugins/tiny"
 	"github.com/recipe-rl/recipe/plugins/trajectories"
 	"github.com/recipe-rl/recipe/plugins/trl"
+	"github.com/recipe-rl/recipe/plugins/verifiers"
 	"github.com/recipe-rl/recipe/plugins/verl"
 	"github.com/recipe-rl/recipe/plugins/vllm"
 	"github.com/recipe-rl/recipe/sdk"
@@ -35,6 +36,7 @@ func builtins() []*sdk.Definition {
 		tiny.Trainer(),
 		trajectories.Plugin(),
 		trl.Plugin(),
+		verifiers.Plugin(),
 		verl.Plugin(),
 		vllm.Plugin(),
 		sglang.Plugin(),

@@ -1,0 +1,1 @@
+"""`environment "verifiers"`: tasksets and environments of Prime Intellect's verifiers."""

@@ -1,0 +1,32 @@
+// Package verifiers is `environment "verifiers"`: tasksets and environments of Prime Intellect's verifiers. The
+// environment itself is in Python, in python/recipe_verifiers; python/recipe_chat is a harness that verifiers finds by
+// its name.
+package verifiers
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/environment/script"
+)
+
+var (
+	//go:embed python/*/*.py
+	code embed.FS
+	//go:embed description.json
+	description []byte
+)
+
+// Plugin defines `environment "verifiers"`.
+func Plugin() *sdk.Definition { return script.Bundled("verifiers", description, source()) }
+
+func source() script.Source {
+	tree, err := fs.Sub(code, "python")
+	if err != nil { // the folder is embedded above
+		panic(fmt.Sprintf("verifiers: %v", err))
+	}
+	return script.Source{Tree: tree, Module: "recipe_verifiers.environment",
+		Packages: sdk.Packages{Requirements: []string{"verifiers==0.4.0"}, Needs: []string{"verifiers"}}}
+}
