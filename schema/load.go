@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -26,10 +25,10 @@ import (
 // errors are reported at once. With errors the recipe is incomplete, but its Files are set, so that the errors can be
 // shown.
 func Load(path string, opts Options) (*Recipe, hcl.Diagnostics) {
-	file, err := findFile(path)
+	file, err := FindFile(path)
 	var src []byte
 	if err == nil {
-		src, err = os.ReadFile(file)
+		src, err = opts.readFile(file)
 	}
 	if err != nil {
 		return &Recipe{File: path, Files: map[string]*hcl.File{}, eval: nil},
@@ -43,7 +42,7 @@ func Load(path string, opts Options) (*Recipe, hcl.Diagnostics) {
 // filename.
 func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnostics) {
 	l := &loader{files: map[string]*hcl.File{}, sources: map[string]*source{}, required: map[string]RequiredPlugin{},
-		budget: &budget{}, damaged: map[string]bool{}}
+		budget: &budget{}, damaged: map[string]bool{}, readFile: opts.readFile}
 	l.budget.refill()
 	dir := filepath.Dir(filename)
 	p := &evaluator{loader: l, opts: opts, bad: map[hclsyntax.Expression]bool{}, broken: map[*node]bool{},

@@ -70,6 +70,7 @@ type loader struct {
 	required map[string]RequiredPlugin
 	budget   *budget
 	damaged  map[string]bool // files with syntax errors
+	readFile func(path string) ([]byte, error)
 }
 
 // parse reads one file's declarations, once.
@@ -107,19 +108,19 @@ func (l *loader) parse(path string, src []byte) *source {
 
 // read finds and parses the recipe file of a module's folder.
 func (l *loader) read(path string) (*source, error) {
-	file, err := findFile(path)
+	file, err := FindFile(path)
 	if err != nil {
 		return nil, err
 	}
-	src, err := os.ReadFile(file)
+	src, err := l.readFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("read the recipe: %w", err)
 	}
 	return l.parse(file, src), nil
 }
 
-// findFile returns the recipe file at path: the file itself, or the only one in a folder.
-func findFile(path string) (string, error) {
+// FindFile returns the recipe file at path: the file itself, or the only one in a folder.
+func FindFile(path string) (string, error) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -4,6 +4,7 @@
 package schema
 
 import (
+	"os"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
@@ -210,6 +211,17 @@ type Options struct {
 	VarFiles []string            // --var-file, later ones win
 	Environ  []string            // as os.Environ; RECIPE_VAR_* and env() read it. nil: none
 	Plugins  Plugins
-	Replace  []Replacement // of tests
-	Mocks    []Mock        // of tests
+
+	Replace []Replacement // of tests
+	Mocks   []Mock        // of tests
+
+	// ReadFile returns the text of a recipe or of a variable file, as an editor holds it. nil: os.ReadFile
+	ReadFile func(path string) ([]byte, error)
+}
+
+func (o *Options) readFile(path string) ([]byte, error) {
+	if o.ReadFile == nil {
+		return os.ReadFile(path)
+	}
+	return o.ReadFile(path)
 }

@@ -2,7 +2,6 @@ package schema
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -110,7 +109,7 @@ func (p *evaluator) keep(v *variableDecl, filename, raw string) {
 // variableFile reads `name = value` lines, or JSON when the name ends in .json. Names that the recipe does not declare
 // are a warning: a file may serve several recipes.
 func (p *evaluator) variableFile(path string, declared map[string]*variableDecl, out map[string]givenValue) {
-	src, err := os.ReadFile(path)
+	src, err := p.opts.readFile(path)
 	if err != nil {
 		p.diags = append(p.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Variable file not found",
 			Detail: fmt.Sprintf("The variable file %s cannot be read: %s.", path, err)})

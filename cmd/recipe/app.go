@@ -18,11 +18,13 @@ type app struct {
 	out, err io.Writer
 	environ  []string // as os.Environ
 	catalog  func() (*host.Catalog, error)
+	// newCatalog makes a catalog of its own, for recipes of which one must not see what another requires
+	newCatalog func() (*host.Catalog, error)
 }
 
 // newApp is the app of this process. The catalog is made when a command first asks for it.
 func newApp(in io.Reader, out, err io.Writer, environ []string) *app {
-	return &app{in: in, out: out, err: err, environ: environ, catalog: sync.OnceValues(func() (*host.Catalog, error) {
+	newCatalog := func() (*host.Catalog, error) {
 		s, err := readSettings(environ)
 		if err != nil {
 			return nil, err
@@ -34,7 +36,8 @@ func newApp(in io.Reader, out, err io.Writer, environ []string) *app {
 		catalog.Program, catalog.Pass = build.Read().Version, s.PassEnvironment
 		catalog.Store = packages.NewStore(packageDir())
 		return catalog, nil
-	})}
+	}
+	return &app{in: in, out: out, err: err, environ: environ, catalog: sync.OnceValues(newCatalog), newCatalog: newCatalog}
 }
 
 // resolver finds packages where the settings say.

@@ -50,7 +50,7 @@ colors off; into a pipe every command writes plain lines, with --json machine-re
 	add(groupRun, newPlan(a), newApply(a), newStop(a), newRestart(a), newEvaluate(a), newCheckpoint(a), newDestroy(a),
 		newClaim(a))
 	add(groupLook, newStatus(a), newLogs(a), newShow(a), newOutput(a), newTrajectories(a))
-	add(groupTools, newRunAPI(a), newDoctor(a), newPlugin(a), newEnv(a), newCompletion(a), newVersion(a))
+	add(groupTools, newLSP(a), newRunAPI(a), newDoctor(a), newPlugin(a), newEnv(a), newCompletion(a), newVersion(a))
 	root.AddCommand(newDocs(a), newEngine(a))
 	root.SetHelpCommandGroupID(groupTools)
 	return root

@@ -43,6 +43,21 @@ func writeMarkdown(b *strings.Builder, s *Schema, prefix string) {
 	}
 }
 
+// Describe is what an editor shows of an attribute, in Markdown: its type and bounds, its default, its meaning.
+func (a *Attribute) Describe() string {
+	text := "`" + a.Name + "`: " + a.typeCell()
+	switch d := a.defaultCell(); {
+	case a.Required || a.Computed:
+		text += ", " + d
+	case d != "":
+		text += ", default " + d
+	}
+	if m := a.meaning(); m != "" {
+		text += "\n\n" + m
+	}
+	return text
+}
+
 func (a *Attribute) typeCell() string {
 	text := strings.TrimPrefix(strings.TrimPrefix(a.Friendly(), "a "), "an ")
 	if len(a.Enum) > 0 {

@@ -1,0 +1,56 @@
+package lsp
+
+import (
+	"context"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"go.lsp.dev/protocol"
+
+	"github.com/recipe-rl/recipe/schema"
+)
+
+// formatting answers its request as `recipe fmt` does: a file with syntax errors stays as it is.
+func (s *server) formatting(ctx context.Context, p *protocol.DocumentFormattingParams) ([]protocol.TextEdit, error) {
+	v := s.view(ctx)
+	path := pathOf(p.TextDocument.URI)
+	d := v.documents[path]
+	if d == nil {
+		return nil, nil
+	}
+	src := d.text.src
+	if _, diags := hclsyntax.ParseConfig([]byte(src), path, hcl.InitialPos); diags.HasErrors() {
+		return nil, nil
+	}
+	edits := difference(d.text, string(schema.Format([]byte(src))))
+	if !s.current(v, path) {
+		return nil, errModified
+	}
+	return edits, nil
+}
+
+// difference is the edit that turns a text into another: it replaces the lines between the first and the last that
+// differ, so that the cursor elsewhere stays.
+func difference(t *text, want string) []protocol.TextEdit {
+	if t.src == want {
+		return nil
+	}
+	start := 0
+	for i := 0; i < min(len(t.src), len(want)) && t.src[i] == want[i]; i++ {
+		if t.src[i] == '\n' {
+			start = i + 1
+		}
+	}
+	end, tail := len(t.src), len(want)
+	for end > start && tail > start && t.src[end-1] == want[tail-1] {
+		end--
+		tail--
+	}
+	if next := strings.IndexByte(t.src[end:], '\n'); next >= 0 { // to the end of the line
+		end, tail = end+next, tail+next
+	} else {
+		end, tail = len(t.src), len(want)
+	}
+	return []protocol.TextEdit{{Range: t.rangeOf(span{start, end}), NewText: want[start:tail]}}
+}
