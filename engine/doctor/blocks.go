@@ -87,7 +87,8 @@ func gpusOf(h sizing.Machine, b *schema.Block) (Finding, bool) {
 const noGPURemedy = "run the recipe on a machine with NVIDIA GPUs; recipes/quickstart.hcl and recipes/addition.hcl " +
 	"need none"
 
-// text is a text attribute of a block's body, or of an object in it; empty when it has none or when it is not known yet.
+// text is a text attribute of a block's body, or of an object in it; empty when it has none or when it is not known
+// yet.
 func text(b *schema.Block, path ...string) string {
 	v, _ := b.Value.UnmarkDeep()
 	for _, name := range path {
