@@ -67,13 +67,12 @@ func majorMinor(version string) (major, minor int, ok bool) {
 func uv(ctx context.Context, m Machine) Finding {
 	path, err := m.LookPath("uv")
 	if err != nil {
-		return Finding{Verdict: OK, Found: "not installed; Python environments are created with venv and pip, which is " +
-			"slower"}
+		return Finding{Verdict: OK, Found: "not installed; recipe init installs it into the cache of Python environments"}
 	}
 	out, err := m.Run(ctx, path, "--version")
 	if err != nil {
 		return Finding{Verdict: Warn, Found: "uv does not run: " + reason(ctx, err),
-			Remedy: "reinstall uv, or remove it from PATH: venv and pip are used without it"}
+			Remedy: "reinstall uv, or remove it from PATH: recipe init then installs its own"}
 	}
 	return Finding{Verdict: OK, Found: strings.TrimSpace(out)}
 }
