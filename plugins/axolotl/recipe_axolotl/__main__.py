@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from functools import partial
 
 os.environ.setdefault("AXOLOTL_DO_NOT_TRACK", "1")  # before Axolotl is imported
 
-from recipe_sdk import Bridge, fields, leave, settings
+from recipe_sdk import Bridge, fields, leave, settings, work
 
 from .settings import AxolotlSettings, written
 
@@ -29,7 +30,7 @@ def main() -> int:
     except (ValueError, OSError) as e:
         print(e, file=sys.stderr)
         return 2
-    return work(s, path)
+    return work(s, partial(train, path))
 
 
 def load(path: str) -> object:
@@ -39,21 +40,7 @@ def load(path: str) -> object:
     return load_cfg(path)
 
 
-def work(s: AxolotlSettings, path: str) -> int:
-    """One life of the worker."""
-    try:
-        bridge = Bridge.open(s)
-    except Exception:
-        return 1  # reported where the supervisor reads
-    error = None
-    try:
-        train(bridge, path)
-    except Exception as e:
-        error = e
-    return bridge.close(error)
-
-
-def train(bridge: Bridge, path: str) -> None:
+def train(path: str, bridge: Bridge) -> None:
     """Builds Axolotl's trainer as `axolotl train` does, and has the bridge decide what it trains and when it ends."""
     from axolotl.integrations.base import PluginManager
     from axolotl.train import setup_model_and_trainer

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 
-from recipe_sdk import Bridge, fields, leave, settings
+from recipe_sdk import Bridge, fields, leave, settings, work
 
 from .settings import TRLSettings, build, known
 
@@ -31,23 +31,7 @@ def main() -> int:
     except (fields.ConfigError, OSError) as e:
         print(e, file=sys.stderr)
         return 2
-    return work(s)
-
-
-def work(s: TRLSettings) -> int:
-    """One life of the worker."""
-    try:
-        bridge = Bridge.open(s, early=early)
-    except Exception:
-        return 1  # reported where the supervisor reads
-    error = None
-    try:
-        train(bridge)
-    except fields.ConfigError as e:
-        error = e
-    except Exception as e:
-        error = e
-    return bridge.close(error)
+    return work(s, train, early)
 
 
 def early() -> None:

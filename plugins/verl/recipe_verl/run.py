@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from hydra.errors import InstantiationException
-from recipe_sdk import Bridge, leave, settings
+from recipe_sdk import Bridge, leave, settings, work
 from recipe_sdk.errors import CheckpointError, WorkerError
 from recipe_sdk.ranks import default_device
 
@@ -29,16 +29,7 @@ def run(file: str, given: dict[str, Any]) -> None:
     if cuda:
         torch.cuda.set_device(default_device())
     dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=timeout, **alone)  # verl needs one
-    try:
-        bridge = Bridge.open(block, early=imports)
-    except Exception:
-        leave(1)  # reported where the supervisor reads
-    error = None
-    try:
-        train(bridge, given["backend"])
-    except Exception as e:
-        error = e
-    leave(bridge.close(error))
+    leave(work(block, partial(train, given["backend"]), imports))
 
 
 def imports() -> None:
@@ -49,7 +40,7 @@ def imports() -> None:
         import verl.workers.engine  # noqa: F401
 
 
-def train(bridge: Bridge[Any], backend: str) -> None:
+def train(backend: str, bridge: Bridge[Any]) -> None:
     """Builds the engine, resumes, and trains each batch."""
     imports()
     from .learner import Learner

@@ -8,19 +8,22 @@ import threading
 import pytest
 import torch
 
-from recipe_sdk import Bridge, Settings, settings
+from recipe_sdk import Bridge, Settings, settings, work
 from recipe_sdk.errors import CheckpointError, DataError
 from recipe_sdk.fields import ConfigError
 from recipe_sdk.testing import make_group
 
 
-def opened(tmp_path, url, **change):
-    given = {
+def configured(tmp_path, url, **change):
+    return settings.from_dict({
         "model": {"path": "nowhere"}, "steps": 2, "checkpoint_dir": str(tmp_path / "checkpoints"),
         "events_file": str(tmp_path / "events.jsonl"), "threads": 1,
         "data": {"url": url, "batch_size": 8, "batch_retry_delay": 0.01, "batch_max_wait": 0.02}, **change,
-    }  # fmt: skip
-    return Bridge.open(settings.from_dict(given, Settings), device=torch.device("cpu"), signals=False)
+    }, Settings)  # fmt: skip
+
+
+def opened(tmp_path, url, **change):
+    return Bridge.open(configured(tmp_path, url, **change), device=torch.device("cpu"), signals=False)
 
 
 def attach(bridge, **more):
@@ -49,6 +52,20 @@ def test_environments_begin_before_the_first_batch_is_waited_for(tmp_path, api):
         got.append(batch.number)
         bridge.stepped({})
     assert bridge.close() == 0 and got == [0, 1] and server.acked == [0, 1]
+
+
+def test_work_is_one_life(tmp_path, api):
+    def train(bridge):
+        attach(bridge)
+        for batch in bridge.batches():
+            if batch.number == 1:
+                raise RuntimeError("no second batch")
+            bridge.stepped({})
+
+    assert work(configured(tmp_path, api().url), train) == 1
+    (error,) = [e for e in events(tmp_path) if e["type"] == "error"]
+    assert "no second batch" in json.dumps(error)
+    assert work(configured(tmp_path / "whole", api().url, steps=1), train) == 0
 
 
 def test_the_state_of_a_trainer_comes_back(tmp_path, api):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .batch import Batch, GroupBatch, Row
-    from .bridge import Bridge, leave
+    from .bridge import Bridge, leave, work
     from .checkpoint import Checkpoint
     from .environment import (
         Chat,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .settings import RunSettings, Settings
 
 _HOME = {
-    "Batch": "batch", "GroupBatch": "batch", "Row": "batch", "Bridge": "bridge", "leave": "bridge",
+    "Batch": "batch", "GroupBatch": "batch", "Row": "batch", "Bridge": "bridge", "leave": "bridge", "work": "bridge",
     "Checkpoint": "checkpoint", "ReadOptions": "groups", "RunSettings": "settings", "Settings": "settings",
     "Code": "environment", "Completion": "environment", "Environment": "environment", "InfraFailure": "environment",
     "Message": "environment", "Reference": "environment", "Task": "environment", "setting": "environment",
@@ -43,7 +43,7 @@ _HOME = {
 __all__ = [
     "Batch", "Bridge", "Chat", "Checkpoint", "Code", "Completion", "Environment", "GroupBatch", "InfraFailure",
     "Message", "Policy", "PolicyError", "ReadOptions", "Reference", "Row", "RunSettings", "Settings", "Task", "leave",
-    "setting", "tool",
+    "setting", "tool", "work",
 ]  # fmt: skip
 
 

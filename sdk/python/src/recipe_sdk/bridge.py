@@ -534,6 +534,19 @@ def say(text: str) -> None:
         print(text, file=sys.stderr)
 
 
+def work(block: RunSettings, train: Callable[[Bridge[Any]], None], early: Callable[[], None] = nothing) -> int:
+    """One life of a trainer: opens its bridge, calls train(bridge), and reports what ended it; the exit status."""
+    try:
+        bridge = Bridge.open(block, early=early)
+    except Exception:
+        return 1  # reported where the supervisor reads
+    try:
+        train(bridge)
+    except Exception as e:
+        return bridge.close(e)
+    return bridge.close()
+
+
 def leave(status: int) -> None:
     """Ends the process. Threads that send weights may be inside torch, which aborts when the interpreter is taken down
     around them; receivers see the sockets close."""
