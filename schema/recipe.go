@@ -27,6 +27,7 @@ type PluginSchema struct {
 	Outputs *spec.Schema
 	// Environment names the variables of the engine's environment that the plugin reads; NAME_* is a family.
 	Environment []string
+	Binary      string // digest of a plugin's program that is a separate binary; empty for others
 	Source      string // of a plugin in a Python file: its name and hash, recorded with each block; empty for others
 	Prepares    bool   // it has a stage before what its blocks refer to is ready
 }

@@ -100,3 +100,15 @@ func Hardware(ctx context.Context, m Machine) sizing.Machine {
 	}
 	return h
 }
+
+// GPUs names the GPUs of a machine with their driver; none where there are none or they do not answer.
+func GPUs(ctx context.Context, m Machine) (names []string, driver string) {
+	cards, err := cardsOf(ctx, m)
+	if err != nil {
+		return nil, ""
+	}
+	for _, c := range cards {
+		names, driver = append(names, c.name), c.driver
+	}
+	return names, driver
+}

@@ -58,6 +58,7 @@ func loadExternal(path, cacheDir string) (*external, error) {
 	}
 	cached := filepath.Join(cacheDir, "schemas", digest+".3.json") // 3: with whether it prepares
 	if e, err := readDescribed(path, cached); err == nil {
+		e.schema.Binary = "sha256:" + digest
 		return e, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), describeTimeout)
@@ -70,6 +71,7 @@ func loadExternal(path, cacheDir string) (*external, error) {
 	if err != nil {
 		return nil, err
 	}
+	e.schema.Binary = "sha256:" + digest
 	// Without a cache the binary is started again next time, which is only slower.
 	_ = writeDescribed(cached, d)
 	return e, nil

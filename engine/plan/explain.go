@@ -23,7 +23,7 @@ type Part struct {
 // reason explains the change of an attribute or nested block.
 func reason(name string, change spec.Change, before, after json.RawMessage) Reason {
 	r := Reason{Attribute: name, Change: change, Before: before, After: after}
-	parts := difference(name, before, after)
+	parts := Difference(name, before, after)
 	if len(parts) > 1 || len(parts) == 1 && (parts[0].Path != name || parts[0].File != "") {
 		r.Parts = parts
 	}
@@ -42,15 +42,15 @@ func (p Part) text() string {
 	return fmt.Sprintf("%s: %s → %s", p.Path, show(p.Before), show(p.After))
 }
 
-// difference lists the values that differ, down to the leaves of objects and of lists of the same length.
-func difference(path string, before, after json.RawMessage) []Part {
+// Difference lists the values that differ, down to the leaves of objects and of lists of the same length.
+func Difference(path string, before, after json.RawMessage) []Part {
 	if x, y := object(before), object(after); x != nil && y != nil {
 		names := maps.Clone(x)
 		maps.Copy(names, y)
 		var parts []Part
 		for _, name := range slices.Sorted(maps.Keys(names)) {
 			if !bytes.Equal(x[name], y[name]) {
-				parts = append(parts, difference(path+"."+name, x[name], y[name])...)
+				parts = append(parts, Difference(path+"."+name, x[name], y[name])...)
 			}
 		}
 		return parts
@@ -60,7 +60,7 @@ func difference(path string, before, after json.RawMessage) []Part {
 		var parts []Part
 		for i := range x {
 			if !bytes.Equal(x[i], y[i]) {
-				parts = append(parts, difference(fmt.Sprintf("%s[%d]", path, i), x[i], y[i])...)
+				parts = append(parts, Difference(fmt.Sprintf("%s[%d]", path, i), x[i], y[i])...)
 			}
 		}
 		return parts

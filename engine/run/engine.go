@@ -18,6 +18,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/engine/lineage"
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
@@ -67,6 +68,7 @@ type Engine struct {
 	begun      sync.Once
 	logFailing atomic.Bool // the event log could not be written the last time
 	room       diskRoom
+	lineage    atomic.Pointer[lineage.Lineage] // of the newest plan that was applied; nil before the first
 
 	servers *servers // that someone else runs
 }
@@ -106,6 +108,7 @@ func Open(ctx context.Context, opts Options) (*Engine, error) {
 		err = e.settle()
 	}
 	if err == nil {
+		e.openLineage()
 		err = e.find(ctx)
 	}
 	if err != nil {
@@ -246,6 +249,7 @@ func (e *Engine) remember(a addr.Block, ev event.Event) bool {
 			rec.Checkpoint = &state.Checkpoint{Path: ev.Path, Step: ev.Step, Version: ev.Version}
 			rec.Step = max(rec.Step, ev.Step)
 		})
+		e.besideCheckpoint(a, ev)
 		return true
 	case event.Weights:
 		e.noteRun(func(r *state.Run) {

@@ -198,6 +198,7 @@ func (s *supervisor) forget(p *plan.Plan) {
 
 // applyPlan makes block states of a plan's operations, or changes those that are there.
 func (s *supervisor) applyPlan(p *plan.Plan) {
+	s.recordLineage(p)
 	for _, op := range p.Operations {
 		if op.Action != plan.Nothing {
 			s.e.append(event.Event{Type: event.Operation, Address: op.Address.String(), Action: string(op.Action),

@@ -1,0 +1,208 @@
+// Package lineage records what a run and its checkpoints come from: recipe, plugins, models, files, machine. It is
+// written into the run directory and beside the weights of each checkpoint; docs/lineage.md describes the format.
+package lineage
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/engine/private"
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/addr"
+)
+
+// FormatVersion is the version of lineage.json. A new minor version only adds fields.
+const FormatVersion = "1.0"
+
+// FileName is the name of the file in a run directory and in a checkpoint that is a folder. Beside a checkpoint that is
+// a file its name follows that of the checkpoint.
+const FileName = "lineage.json"
+
+// Lineage is the content of lineage.json. It contains no secrets.
+type Lineage struct {
+	FormatVersion string               `json:"format_version"`
+	Run           Run                  `json:"run"`
+	Program       string               `json:"program,omitempty"` // version of recipe
+	Lock          *File                `json:"lock,omitempty"`    // the recipe's lock file, if it has one
+	Machine       Machine              `json:"machine"`
+	Blocks        map[addr.Block]Block `json:"blocks"`
+	Parent        *Parent              `json:"parent,omitempty"`     // of a fork
+	Checkpoint    *Checkpoint          `json:"checkpoint,omitempty"` // only beside a checkpoint
+}
+
+// Run says which run it is.
+type Run struct {
+	ID      string    `json:"id"`
+	Recipe  string    `json:"recipe"`
+	File    string    `json:"file"`
+	Digest  string    `json:"digest"` // over the recipe's sources and variables, as in a plan
+	Applied time.Time `json:"applied"`
+}
+
+// File is a file by its content.
+type File struct {
+	Path   string `json:"path"`
+	Digest string `json:"digest"` // sha256:…
+}
+
+// Machine is where the run was applied.
+type Machine struct {
+	Host   string   `json:"host,omitempty"`
+	OS     string   `json:"os"`
+	Arch   string   `json:"arch"`
+	CPUs   int      `json:"cpus"`
+	GPUs   []string `json:"gpus,omitempty"` // by name
+	Driver string   `json:"gpu_driver,omitempty"`
+}
+
+// Block is what one block was started from.
+type Block struct {
+	Plugin  string `json:"plugin"`
+	Version string `json:"version,omitempty"`
+	Schema  string `json:"schema_digest,omitempty"`
+	// Binary is the digest of a plugin that is a separate program; a plugin in a Python file has its source in config.
+	Binary  string                     `json:"binary_digest,omitempty"`
+	Config  map[string]json.RawMessage `json:"config"` // as in a plan, with seeds
+	Devices []string                   `json:"devices,omitempty"`
+	Model   *Model                     `json:"model,omitempty"`
+	Files   []File                     `json:"files,omitempty"` // that the configuration names
+}
+
+// Model is the model that a block names.
+type Model struct {
+	Name     string `json:"name"`
+	Revision string `json:"revision,omitempty"` // commit in the cache of Hugging Face, or of a folder the digest; empty: unknown
+}
+
+// Parent is the checkpoint that a fork continues.
+type Parent struct {
+	Run     string     `json:"run"`
+	Recipe  string     `json:"recipe"`
+	Digest  string     `json:"digest"`
+	Address addr.Block `json:"address"`
+	Step    int64      `json:"step"`
+}
+
+// Checkpoint is the checkpoint that a lineage stands beside.
+type Checkpoint struct {
+	Address addr.Block `json:"address"`
+	Path    string     `json:"path"`
+	Step    int64      `json:"step"`
+	Version int64      `json:"version"`
+	Written time.Time  `json:"written"`
+}
+
+// Of is the lineage of a run when a plan is applied. Parent is kept over later plans.
+func Of(run Run, r *schema.Recipe, p *plan.Plan, program string, m Machine, parent *Parent) *Lineage {
+	l := &Lineage{FormatVersion: FormatVersion, Run: run, Program: program, Machine: m, Parent: parent,
+		Lock:   digestOf(r.Dir, strings.TrimSuffix(filepath.Base(r.File), ".hcl")+".lock.hcl"),
+		Blocks: map[addr.Block]Block{}}
+	models := map[string]*Model{}
+	for _, op := range p.Operations {
+		if op.Action == plan.Stop {
+			continue
+		}
+		b := Block{Plugin: op.Plugin, Config: op.Config, Devices: op.Devices, Files: filesOf(r.Dir, op.Config)}
+		if op.Block != nil && op.Block.Schema != nil {
+			s := op.Block.Schema
+			b.Plugin, b.Version, b.Schema, b.Binary = op.Block.Plugin(), s.Version, s.Digest, s.Binary
+		}
+		var name string
+		if json.Unmarshal(op.Config["model"], &name) == nil && name != "" {
+			if models[name] == nil {
+				models[name] = &Model{Name: name, Revision: revisionOf(r.Dir, name)}
+			}
+			b.Model = models[name]
+		}
+		l.Blocks[op.Address] = b
+	}
+	return l
+}
+
+// Beside is the path of the lineage of a checkpoint.
+func Beside(checkpoint string) string {
+	if info, err := os.Stat(checkpoint); err == nil && info.IsDir() {
+		return filepath.Join(checkpoint, FileName)
+	}
+	return checkpoint + "." + FileName
+}
+
+// Write writes the lineage of a run.
+func (l *Lineage) Write(path string) error {
+	data, err := json.MarshalIndent(l, "", " ")
+	if err != nil {
+		return fmt.Errorf("write the lineage: %w", err)
+	}
+	return private.WriteFile(path, append(data, '\n'))
+}
+
+// WriteBeside writes the lineage of a checkpoint beside it, and removes those of checkpoints that are gone.
+func (l *Lineage) WriteBeside(c Checkpoint) error {
+	if _, err := os.Stat(c.Path); err != nil {
+		return nil // the trainer has removed it already
+	}
+	with := *l
+	with.Checkpoint = &c
+	if err := with.Write(Beside(c.Path)); err != nil {
+		return err
+	}
+	others, err := filepath.Glob(filepath.Join(filepath.Dir(c.Path), "*."+FileName))
+	if err != nil { // the folder's name makes a malformed pattern
+		return nil
+	}
+	for _, path := range others {
+		if _, err := os.Stat(strings.TrimSuffix(path, "."+FileName)); errors.Is(err, os.ErrNotExist) {
+			_ = os.Remove(path) // the next checkpoint retries it
+		}
+	}
+	return nil
+}
+
+// Read reads a lineage.json.
+func Read(path string) (*Lineage, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var l Lineage
+	if err := json.Unmarshal(data, &l); err != nil {
+		return nil, fmt.Errorf("%s is not a lineage: %w", path, err)
+	}
+	if major, _, _ := strings.Cut(l.FormatVersion, "."); major != "1" {
+		return nil, fmt.Errorf("the lineage %s has format version %q; this program reads versions 1.x: use the version "+
+			"of recipe that wrote it", path, l.FormatVersion)
+	}
+	return &l, nil
+}
+
+// Checkpoints are the lineages of all checkpoints below a folder, also of archived ones.
+func Checkpoints(folder string) ([]*Lineage, error) {
+	var out []*Lineage
+	for _, pattern := range []string{"*/*." + FileName, "*/*/" + FileName} {
+		paths, err := filepath.Glob(filepath.Join(folder, pattern))
+		if err != nil {
+			return nil, fmt.Errorf("find checkpoints: %w", err)
+		}
+		for _, path := range paths {
+			l, err := Read(path)
+			if err != nil {
+				return nil, err
+			}
+			if l.Checkpoint == nil {
+				continue
+			}
+			// A folder that was moved or archived is found where it is.
+			l.Checkpoint.Path = strings.TrimSuffix(strings.TrimSuffix(path, "."+FileName), string(filepath.Separator)+FileName)
+			if _, err := os.Stat(l.Checkpoint.Path); err == nil {
+				out = append(out, l)
+			}
+		}
+	}
+	return out, nil
+}

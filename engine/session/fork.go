@@ -1,0 +1,164 @@
+package session
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/recipe-rl/recipe/engine/lineage"
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// Newest is the step of Fork that means the newest checkpoint.
+const Newest = -1
+
+// Fork makes a new run of recipe r that continues the checkpoints that the run in from has of a step, and returns what
+// it continues. Nothing of the old run changes, and nothing is started.
+func Fork(from state.Dir, r *schema.Recipe, step int64) ([]lineage.Checkpoint, error) {
+	to := state.DirOf(r.Dir, r.Name)
+	if to.Exists() {
+		return nil, fmt.Errorf("there is a run of %s already (%s): fork into a recipe with another name, or remove that run "+
+			"with recipe destroy -r %s", r.File, to, r.File)
+	}
+	chosen, err := choose(from, step)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range chosen {
+		if r.Lookup(l.Checkpoint.Address) == nil {
+			return nil, fmt.Errorf("%s does not declare %s, whose checkpoint is to be continued: keep its name in the fork",
+				r.File, l.Checkpoint.Address)
+		}
+	}
+	if err := to.Make(); err != nil {
+		return nil, err
+	}
+	lock, err := state.TryLock(to, "recipe fork")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = lock.Unlock() }()
+	for _, l := range chosen {
+		c := l.Checkpoint
+		dir, err := filepath.Abs(to.Checkpoints(c.Address))
+		if err != nil {
+			return nil, err
+		}
+		path := filepath.Join(dir, filepath.Base(c.Path))
+		if err := errors.Join(share(c.Path, path), share(lineage.Beside(c.Path), lineage.Beside(path))); err != nil {
+			return nil, fmt.Errorf("take over the checkpoint %s: %w", c.Path, err)
+		}
+		c.Path = path
+	}
+	return begin(to, r, chosen)
+}
+
+// begin writes the record of a fork: its trainers have stopped at their checkpoints.
+func begin(to state.Dir, r *schema.Recipe, chosen []*lineage.Lineage) ([]lineage.Checkpoint, error) {
+	store, err := state.OpenStore(to, nil)
+	if err != nil {
+		return nil, err
+	}
+	var continued []lineage.Checkpoint
+	err = store.Rewrite(func(rec *state.Run) {
+		rec.Recipe, rec.File, rec.Status = r.Name, r.File, state.Stopped
+		for _, l := range chosen {
+			c := *l.Checkpoint
+			was := l.Blocks[c.Address]
+			rec.Blocks[c.Address] = &state.Block{Plugin: was.Version, Schema: was.Schema, Config: was.Config,
+				Intent: state.IntentDone, Phase: string(sdk.Stopped), Attempt: 1, Step: c.Step,
+				Checkpoint: &state.Checkpoint{Path: c.Path, Step: c.Step, Version: c.Version}}
+			rec.Policy.Version = max(rec.Policy.Version, c.Version)
+			continued = append(continued, c)
+		}
+	})
+	id := store.ID()
+	if err = cmp.Or(err, store.Close()); err != nil {
+		return nil, err
+	}
+	parent := chosen[0]
+	l := lineage.Lineage{FormatVersion: lineage.FormatVersion, Blocks: map[addr.Block]lineage.Block{},
+		Run: lineage.Run{ID: id, Recipe: r.Name, File: r.File}, Machine: parent.Machine,
+		Parent: &lineage.Parent{Run: parent.Run.ID, Recipe: parent.Run.Recipe, Digest: parent.Run.Digest,
+			Address: parent.Checkpoint.Address, Step: parent.Checkpoint.Step}}
+	if err := l.Write(filepath.Join(string(to), lineage.FileName)); err != nil {
+		return nil, err
+	}
+	return continued, to.Settle()
+}
+
+// choose finds the checkpoint of each trainer at a step; of several of one step the one that was written last.
+func choose(from state.Dir, step int64) ([]*lineage.Lineage, error) {
+	all, err := lineage.Checkpoints(filepath.Join(string(from), "checkpoints"))
+	if err != nil {
+		return nil, err
+	}
+	found, steps := map[addr.Block]*lineage.Lineage{}, map[int64]bool{}
+	for _, l := range all {
+		c := l.Checkpoint
+		steps[c.Step] = true
+		best := found[c.Address]
+		if step == Newest && (best == nil || c.Step > best.Checkpoint.Step) ||
+			c.Step == step && (best == nil || c.Written.After(best.Checkpoint.Written)) {
+			found[c.Address] = l
+		}
+	}
+	if len(found) == 0 && len(steps) == 0 {
+		return nil, fmt.Errorf("the run in %s has no checkpoint to fork from", from)
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("the run in %s has no checkpoint of step %d; it has those of steps %v", from, step,
+			slices.Sorted(maps.Keys(steps)))
+	}
+	return slices.SortedFunc(maps.Values(found), func(a, b *lineage.Lineage) int {
+		return addr.Compare(a.Checkpoint.Address, b.Checkpoint.Address)
+	}), nil
+}
+
+// share makes a file or folder available at another path, without a second copy where the file system can: files of a
+// checkpoint are never changed, only removed.
+func share(from, to string) error {
+	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, rel)
+		if d.IsDir() {
+			return os.MkdirAll(target, 0o700)
+		}
+		if err := os.MkdirAll(filepath.Dir(target), 0o700); err != nil {
+			return err
+		}
+		if err := os.Link(path, target); err == nil || errors.Is(err, fs.ErrExist) {
+			return nil
+		}
+		return duplicate(path, target)
+	})
+}
+
+func duplicate(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Sync(), out.Close())
+}
