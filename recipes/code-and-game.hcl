@@ -1,49 +1,109 @@
 # Code that is run, and a game: two environments whose rewards come from what happens, not from comparing texts. Both train one model.
+# It runs on a CPU; on a machine with a GPU, --var 'devices=["0"]' puts inference and trainer on it.
 
 variable "model" {
   type    = string
   default = "HuggingFaceTB/SmolLM2-135M-Instruct"
 }
 
+variable "devices" {
+  type        = list(string)
+  default     = null
+  description = "GPUs that inference and trainer share; null: none"
+}
+
+variable "python" {
+  type        = string
+  default     = null
+  description = "Interpreter with vLLM, torch, transformers and peft; null: the one that recipe init makes"
+}
+
+variable "atropos_python" {
+  type        = string
+  default     = null
+  description = "Interpreter with atroposlib; null: the one that recipe init makes"
+}
+
+variable "steps" {
+  type    = number
+  default = 10
+}
+
+locals {
+  threads = var.devices == null ? { OMP_NUM_THREADS = "1" } : {} # without a GPU the blocks share a few cores
+}
+
 inference "vllm" "policy" {
   model                  = var.model
   dtype                  = "float32"
-  max_model_len          = 512
+  max_model_len          = 256
+  enforce_eager          = true # a model this small: capturing CUDA graphs takes longer than it saves
   gpu_memory_utilization = 0.3
-  placement { devices = ["0"] }
+  cpu_kvcache_space      = 1
+
+  placement { devices = var.devices }
+  runtime { python = var.python }
+  environment_variables = local.threads
+  health { start_timeout = "30m" } # minutes on two busy cores
 }
 
 environment "atropos" "code" {
-  script           = "environments/programs.py"
-  inference        = inference.vllm.policy
-  group_size       = 8
-  max_token_length = 128
+  script                = "environments/programs.py"
+  inference             = inference.vllm.policy
+  group_size            = 8
+  max_token_length      = 64
+  max_batches_offpolicy = 1
+  evaluate_before       = true
+  evaluate_after        = true
   config = {
-    sandbox   = "bubblewrap" # what the model's programs run in; without it the block refuses to start. "none": with your rights
-    seconds   = 2            # limits of each program
-    megabytes = 256
-    failed    = -0.5 # worse than a wrong result, better than code that does not end
+    max_new_tokens = 16           # of one function body
+    sandbox        = "bubblewrap" # what the model's programs run in; without it the block refuses to start. "none": with your rights
+    seconds        = 2            # limits of each program
+    megabytes      = 256
+    failed         = -0.5 # worse than a wrong result, better than code that does not end
+  }
+
+  runtime { python = var.atropos_python }
+  environment_variables = local.threads
+  health {
+    start_timeout = "30m"
+    stop_timeout  = "10m" # the evaluation after training takes part of it
   }
 }
 
 environment "atropos" "game" {
-  script           = "environments/game.py"
-  inference        = inference.vllm.policy
-  group_size       = 8
-  max_token_length = 256
-  config           = { max_turns = 6 }
+  script                = "environments/game.py"
+  inference             = inference.vllm.policy
+  group_size            = 8
+  max_token_length      = 128
+  max_batches_offpolicy = 1
+  evaluate_before       = true
+  evaluate_after        = true
+  config                = { max_turns = 6 }
+
+  runtime { python = var.atropos_python }
+  environment_variables = local.threads
+  health {
+    start_timeout = "30m"
+    stop_timeout  = "10m"
+  }
 }
 
 trainer "grpo" "policy" {
   model         = var.model
   environments  = [environment.atropos.code, environment.atropos.game]
-  steps         = 50
+  steps         = var.steps
   batch_size    = 64
-  learning_rate = 1e-5
-  max_length    = 512
+  learning_rate = 5e-6
+  max_length    = 128
+
+  optimizer { weight_decay = 0 }
   kl { coefficient = 0 }
 
-  placement { devices = ["0"] }
+  placement { devices = var.devices }
+  runtime { python = var.python }
+  environment_variables = local.threads
+  health { start_timeout = "30m" }
 }
 
 sync "weights" "policy" {

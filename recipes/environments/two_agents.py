@@ -6,10 +6,22 @@ Shows what is different when one rollout teaches in more than one role:
 - the roles depend on each other: the checker judges what the solver wrote.
 """
 
+import time
 from typing import List, Optional, Tuple
 
-from addition import Addition, AdditionConfig, prompt, reward
+from addition import HELD_OUT, Addition, AdditionConfig, prompt, reward
 from atroposlib.envs.base import ScoredDataGroup
+
+
+def question(item, answer: str) -> str:
+    shown = answer.strip().split("\n")[0]
+    # No space at the end: it is part of the token " yes", which would not follow a space.
+    return f"Is {item[0]}+{item[1]}={shown} right, yes or no? Answer:"
+
+
+def judge(verdict: str, score: float) -> float:
+    """The checker's reward: it is to say yes to a right answer and no to a wrong one."""
+    return float(verdict.strip().lower().startswith("yes" if score == 1 else "no"))
 
 
 class TwoAgentsConfig(AdditionConfig):
@@ -46,12 +58,30 @@ class TwoAgents(Addition):
         self.correct.extend(scores)
         # One of the answers goes to the checker, all of whose verdicts are then about the same text.
         chosen = self.random.randrange(len(answers))
-        shown = answers[chosen].strip().split("\n")[0]
-        question = f"Is it right that {item[0]}+{item[1]}={shown}? Answer yes or no: "
-        verdicts, checker = await self.sample(question, 2)
-        right = "yes" if scores[chosen] == 1 else "no"
-        judged = [float(text.strip().lower().startswith(right)) for text in verdicts]
+        verdicts, checker = await self.sample(question(item, answers[chosen]), 2)
+        judged = [judge(text, scores[chosen]) for text in verdicts]
         return [self.group(solver, scores), self.group(checker, judged)], []
+
+    async def greedy(self, text: str, tokens: int) -> str:
+        async with self.server.managed_server(tokenizer=self.tokenizer) as managed:
+            answer = await managed.completion(prompt=text, n=1, max_tokens=tokens, temperature=0.0, split="eval")
+            return answer.choices[0].text
+
+    async def evaluate(self, *args, **kwargs):
+        started, solver, checker = time.time(), [], []
+        for item in HELD_OUT:
+            answer = await self.greedy(prompt(item), self.config.max_new_tokens)
+            solver.append(reward(answer, item))
+            checker.append(judge(await self.greedy(question(item, answer), 2), solver[-1]))
+        await self.evaluate_log(
+            metrics={
+                "eval/solver_accuracy": sum(solver) / len(solver),
+                "eval/checker_accuracy": sum(checker) / len(checker),
+            },
+            start_time=started,
+            end_time=time.time(),
+            generation_parameters={"temperature": 0.0, "max_new_tokens": self.config.max_new_tokens},
+        )
 
 
 if __name__ == "__main__":
