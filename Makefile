@@ -11,7 +11,7 @@ BIN      := bin/recipe
 CACHE    := $(CURDIR)/.cache
 PKGS     ?= ./...
 # Packages of test-go; those that run the real atroposlib have a target of their own.
-TESTED    = $(shell $(GO) list $(PKGS) | grep -vE '/plugins/(atropos|openenv|ors|reasoning_gym|reward|trajectories/conformance|verifiers)$$')
+TESTED    = $(shell $(GO) list $(PKGS) | grep -vE '/plugins/(atropos|gymnasium|openenv|ors|reasoning_gym|reward|trajectories/conformance|verifiers)$$')
 # One test binary a core; the race detector makes each several times slower than a plain one.
 PARALLEL ?= 2
 TIMEOUT  ?= 15m
@@ -63,12 +63,13 @@ test-atropos:
 	scripts/venv.sh atropos
 	@$(MAKE) --no-print-directory test-go TIMEOUT=30m TESTED='./plugins/atropos ./plugins/reasoning_gym ./plugins/reward ./plugins/trajectories/conformance'
 
-# Real servers of OpenEnv and ORS, and verifiers: each imports for half a minute.
+# Real servers of OpenEnv and ORS, verifiers, Gymnasium and TextArena: some import for half a minute.
 test-environments:
 	scripts/venv.sh openenv
 	scripts/venv.sh ors
 	scripts/venv.sh verifiers
-	@$(MAKE) --no-print-directory test-go TIMEOUT=30m TESTED='./plugins/openenv ./plugins/ors ./plugins/verifiers'
+	scripts/venv.sh games
+	@$(MAKE) --no-print-directory test-go TIMEOUT=30m TESTED='./plugins/gymnasium ./plugins/openenv ./plugins/ors ./plugins/verifiers'
 
 test-python:
 	scripts/venv.sh kernels

@@ -5,6 +5,7 @@ import (
 	"github.com/recipe-rl/recipe/plugins/atropos"
 	"github.com/recipe-rl/recipe/plugins/axolotl"
 	"github.com/recipe-rl/recipe/plugins/grpo"
+	"github.com/recipe-rl/recipe/plugins/gymnasium"
 	"github.com/recipe-rl/recipe/plugins/openenv"
 	"github.com/recipe-rl/recipe/plugins/ors"
 	reasoninggym "github.com/recipe-rl/recipe/plugins/reasoning_gym"
@@ -27,6 +28,7 @@ func builtins() []*sdk.Definition {
 		atropos.Plugin(),
 		axolotl.Plugin(),
 		grpo.Plugin(),
+		gymnasium.Plugin(),
 		openenv.Plugin(),
 		ors.Plugin(),
 		reasoninggym.Plugin(),

@@ -1,0 +1,31 @@
+// Package gymnasium is `environment "gymnasium"`: environments of Gymnasium, played in text. The environment itself is
+// in Python, in python/recipe_gymnasium.
+package gymnasium
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/environment/script"
+)
+
+var (
+	//go:embed python/recipe_gymnasium/*.py
+	code embed.FS
+	//go:embed description.json
+	description []byte
+)
+
+// Plugin defines `environment "gymnasium"`.
+func Plugin() *sdk.Definition { return script.Bundled("gymnasium", description, source()) }
+
+func source() script.Source {
+	tree, err := fs.Sub(code, "python")
+	if err != nil { // the folder is embedded above
+		panic(fmt.Sprintf("gymnasium: %v", err))
+	}
+	return script.Source{Tree: tree, Module: "recipe_gymnasium.environment",
+		Packages: sdk.Packages{Requirements: []string{"gymnasium==1.4.0"}, Needs: []string{"gymnasium"}}}
+}

@@ -1,0 +1,1 @@
+"""`environment "gymnasium"`: environments of Gymnasium, played in text."""
